@@ -20,19 +20,19 @@ import { fitted, fittedSparing, worded, wrapped } from "./terminal.ts";
 
 const rows = z.array(z.array(z.int()));
 const designParts = {
-  name: z.string().meta({ description: "its class; .2 for a second of one class" }),
+  name: z.string().describe("its class; .2 for a second of one class"),
   dataflow: z.string(),
-  allocation: rows.meta({ description: "where points run: a row for each dimension of the array" }),
-  schedule: z.array(z.int()).meta({ description: "when; several rows of time as one" }),
+  allocation: rows.describe("where points run: a row for each dimension of the array"),
+  schedule: z.array(z.int()).describe("when; several rows of time as one"),
   pes: z.int(),
   steps: z.int(),
-  outturn: z.number().meta({ description: "results a step" }),
-  utilisation: z.number().meta({ description: "share of the PEs' steps that compute a point" }),
-  registers: z.strictObject({ plain: z.number(), coalesced: z.number() }).meta({ description: "of all PEs" }),
+  outturn: z.number().describe("results a step"),
+  utilisation: z.number().describe("share of the PEs' steps that compute a point"),
+  registers: z.strictObject({ plain: z.number(), coalesced: z.number() }).describe("of all PEs"),
   class: z.string(),
   scheduleRows: rows,
-  shape: z.array(z.int()).meta({ description: "extents of the array" }),
-  flows: z.record(z.string(), z.string()).meta({ description: "how each operand moves" }),
+  shape: z.array(z.int()).describe("extents of the array"),
+  flows: z.record(z.string(), z.string()).describe("how each operand moves"),
   shuffleDistance: z.number(),
   boundaryLoads: z.number(),
   cycles: z.number(),
@@ -41,25 +41,25 @@ const designParts = {
 };
 const designSchema = z.strictObject(designParts);
 const loop = partOf<ArraySubject["problem"]["loops"][number]>("a loop of the array: name and extent");
-const refused = z.int().meta({ description: "transforms, before any are called equal" });
+const refused = z.int().describe("transforms, before any are called equal");
 const design = { designs: z.array(designSchema), refused };
 
 export const listingSchema = documentOf({
   designs: z.array(
     designSchema.extend({
-      orbit: z.int().meta({ description: "the same number: equal under the operation's symmetries" }),
-      pareto: z.boolean().meta({ description: "no other beats it in PEs, steps, registers and length of shifts" }),
+      orbit: z.int().describe("the same number: equal under the operation's symmetries"),
+      pareto: z.boolean().describe("no other beats it in PEs, steps, registers and length of shifts"),
     }),
   ),
   refused,
   polyphase: z.array(designSchema),
-  machine: z.string().optional().meta({ description: "whose cycles" }),
+  machine: z.string().optional().describe("whose cycles"),
   operator: z.string(),
   equation: z.string(),
   loops: z.array(loop),
-  reuse: z.record(z.string(), rows).meta({ description: "directions in which each operand is reused" }),
+  reuse: z.record(z.string(), rows).describe("directions in which each operand is reused"),
   candidates: z.int(),
-  valid: z.int().meta({ description: "of full rank" }),
+  valid: z.int().describe("of full rank"),
   unimodular: z.int(),
 });
 /** The document of `--show`, or of a transform given by the user. */
@@ -80,7 +80,7 @@ export const refusedSchema = documentOf({
       rule: z.enum(REFUSALS),
       because: z.string(),
       hint: z.string().optional(),
-      vectors: rows.meta({ description: "two points that collide, or the dependence that runs backwards" }),
+      vectors: rows.describe("two points that collide, or the dependence that runs backwards"),
     }),
   ),
 });

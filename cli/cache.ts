@@ -9,25 +9,25 @@ import type { Command } from "commander";
 import { z } from "zod";
 import { counted } from "../report/text.ts";
 import { CACHES, type CacheEntry, cacheFolder, cacheLimits, examineCache, trimCache } from "../runtime/cache.ts";
-import { parseOptions } from "./options.ts";
-import { addJson, documentOf, EXIT, type ExitCode, print, printJson } from "./output.ts";
+import { optionalFlag, parseOptions } from "./options.ts";
+import { addJson, documentOf, EXIT, type ExitCode, type Finish, print, printJson } from "./output.ts";
 import { printFitted } from "./terminal.ts";
 
-const options = z.object({ json: z.boolean().optional() });
+const options = z.object({ json: optionalFlag });
 
 const total = {
   count: z.int(),
   bytes: z.int(),
-  inUse: z.int().meta({ description: "entries that a running automap holds" }),
-  lastUsed: z.string().nullable().meta({ description: "ISO 8601; null of nothing" }),
+  inUse: z.int().describe("entries that a running automap holds"),
+  lastUsed: z.string().nullable().describe("ISO 8601; null of nothing"),
 };
 const showSchema = documentOf({
-  limit: z.strictObject({ bytes: z.number(), days: z.number() }).meta({ description: "of each folder" }),
+  limit: z.strictObject({ bytes: z.number(), days: z.number() }).describe("of each folder"),
   folders: z.array(z.strictObject({ what: z.string(), folder: z.string(), ...total })),
 });
 const clearSchema = documentOf({ deleted: z.strictObject(total), kept: z.strictObject(total) });
 
-export function registerCache(cache: Command, finish: (code: ExitCode) => void): void {
+export function register(cache: Command, finish: Finish): void {
   addJson(cache.command("show"), showSchema)
     .summary("what is kept, where, and how much there may be")
     .addHelpText(

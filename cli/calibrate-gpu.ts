@@ -1,6 +1,7 @@
 /** @file `automap calibrate --target cuda`: measures and prints the rates of this machine's GPU, with those that the model takes from the table. */
 
 import { z } from "zod";
+import { EnvironmentError } from "../abstraction/error.ts";
 import { type Figure, memoryOf, readRate, type Target } from "../abstraction/machine.ts";
 import type { Environment } from "../db/index.ts";
 import { intrinsicNamed } from "../intrinsics/index.ts";
@@ -14,7 +15,7 @@ import { fitted } from "./terminal.ts";
 /** Fields that the documents of all machines share. */
 export const calibratedParts = {
   database: z.string(),
-  measuredNow: z.boolean().meta({ description: "false: it was stored before" }),
+  measuredNow: z.boolean().describe("false: it was stored before"),
   environment: partOf<Environment>("as records have it"),
 };
 export const gpuSchema = documentOf({
@@ -29,15 +30,27 @@ export async function calibrateGpu(
   given: { readonly db: string; readonly force: boolean; readonly json?: boolean | undefined },
 ): Promise<ExitCode> {
   const outcome = await calibrateGpuHere(target, given.db, { anew: given.force }, say);
-  if (outcome.status === "environment") {
-    const { what, why, remedy } = outcome.problem;
-    say(`automap: ${what}\n  ${why}\n  ${remedy}`);
-    return EXIT.environment;
-  }
+  if (outcome.status === "environment") throw new EnvironmentError(outcome.problem);
   const { environment, calibration, measured } = outcome;
   if (given.json) printJson(gpuSchema, { database: given.db, measuredNow: measured, environment, calibration });
   else print(describe(outcome, target, given.db));
   return EXIT.ok;
+}
+
+export const section = (title: string, rows: readonly (readonly string[])[]): string =>
+  `${style("bold", title)}\n${indent(fitted(rows, 2))}`;
+
+/** The figures that were not measured, and how the others were. @param how which of the sections above, and by what */
+export function ending(
+  figures: readonly (readonly [string, Figure])[],
+  { compiler }: Environment,
+  how: string,
+  file: string,
+): string[] {
+  const assumed = figures.filter(([, { source }]) => !source.startsWith("calibrated"));
+  const rows = assumed.map(([name, { value, source }]) => [name, String(value), source]);
+  const source = `source of ${how} the table of instructions, compiled by ${compiler.path} ${compiler.version}; kept in ${file}`;
+  return [section("what the model takes from elsewhere", rows), style("dim", source)];
 }
 
 function describe({ calibration, environment, machine, measured }: Calibrated, target: Target, file: string): string {
@@ -55,8 +68,6 @@ function describe({ calibration, environment, machine, measured }: Calibrated, t
     const perSecond = (operations * environment.cores * loadedClockHz.median) / issueCycles;
     return `${(perSecond / 1e12).toFixed(1)} T operations/s`;
   };
-  const section = (title: string, rows: readonly (readonly string[])[]): string =>
-    `${style("bold", title)}\n${indent(fitted(rows, 2))}`;
   return [
     `${environment.cpu}   ${measured ? "measured now" : "measured before; --force measures again"}`,
     section("the machine", [
@@ -94,15 +105,6 @@ function describe({ calibration, environment, machine, measured }: Calibrated, t
         peak(name, issueCycles.median),
       ]),
     ]),
-    section(
-      "what the model takes from elsewhere",
-      Object.entries(machine.fixed)
-        .filter(([, { source }]) => !source.startsWith("calibrated"))
-        .map(([name, { value, source }]) => [name, String(value), source]),
-    ),
-    style(
-      "dim",
-      `source of the first two: probes generated from the table of instructions, compiled by ${environment.compiler.path} ${environment.compiler.version}; kept in ${file}`,
-    ),
+    ...ending(Object.entries(machine.fixed), environment, "the first two: probes generated from", file),
   ].join("\n\n");
 }

@@ -7,29 +7,27 @@
 
 import type { Command } from "commander";
 import { z } from "zod";
-import { UsageError } from "../abstraction/error.ts";
+import { EnvironmentError, UsageError } from "../abstraction/error.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Figure } from "../abstraction/machine.ts";
-import { checkDatabase, DEFAULT_DATABASE } from "../db/index.ts";
+import { checkDatabase } from "../db/index.ts";
 import { INTRINSICS } from "../intrinsics/index.ts";
 import type { CalibratedIntrinsic, Calibration, Measured } from "../perfmodel/calibrate.ts";
 import type { MemoryLevel } from "../perfmodel/target.ts";
-import { indent } from "../report/text.ts";
 import { type CalibrateOutcome, calibrateMachine } from "../session/calibrate.ts";
 import { contradictionText } from "../session/contradiction.ts";
 import { isElsewhere, isGpu, isPredictedOnly } from "../targets/index.ts";
-import { calibratedParts, calibrateGpu, gpuSchema } from "./calibrate-gpu.ts";
+import { calibratedParts, calibrateGpu, ending, gpuSchema, section } from "./calibrate-gpu.ts";
 import { contradictionDocument, contradictionSchema } from "./contradiction.ts";
-import { parseOptions } from "./options.ts";
-import { addJson, documentOf, EXIT, type ExitCode, partOf, print, printJson, say, style } from "./output.ts";
+import { databaseFile, flag, optionalFlag, optionalText, parseOptions } from "./options.ts";
+import { addJson, documentOf, EXIT, type ExitCode, type Finish, partOf, print, printJson, say } from "./output.ts";
 import { GPU_NAMES, readTarget } from "./target.ts";
-import { fitted } from "./terminal.ts";
 
 const options = z.object({
-  target: z.string().optional(),
-  db: z.string().min(1).default(DEFAULT_DATABASE),
-  force: z.boolean().default(false),
-  json: z.boolean().optional(),
+  target: optionalText,
+  db: databaseFile,
+  force: flag,
+  json: optionalFlag,
 });
 type Options = z.infer<typeof options>;
 
@@ -39,13 +37,13 @@ const cpuSchema = documentOf({
   calibration: partOf<Calibration>("of a CPU: figures with their spread"),
   figures: z
     .record(z.string(), z.strictObject({ value: z.number(), source: z.string() }))
-    .meta({ description: "what the model uses besides" }),
+    .describe("what the model uses besides"),
   memory: z.array(partOf<MemoryLevel>("a level of caches, or the memory")),
 });
 
 type Calibrated = Extract<CalibrateOutcome, { status: "calibrated" }>;
 
-export function registerCalibrate(command: Command, finish: (code: ExitCode) => void): void {
+export function register(command: Command, finish: Finish): void {
   addJson(command, z.union([cpuSchema, gpuSchema]))
     .option(
       "--target <machine>",
@@ -82,11 +80,7 @@ async function calibrate(given: Options): Promise<ExitCode> {
     });
   if (isGpu(target)) return calibrateGpu(target, given);
   const outcome = await calibrateMachine(given.db, { anew: given.force }, say);
-  if (outcome.status === "environment") {
-    const { what, why, remedy } = outcome.problem;
-    say(`automap: ${what}\n  ${why}\n  ${remedy}`);
-    return EXIT.environment;
-  }
+  if (outcome.status === "environment") throw new EnvironmentError(outcome.problem);
   if (given.json) printJson(cpuSchema, calibrationDocument(outcome, given.db));
   else print(describe(outcome, given.db));
   if (outcome.contradiction) say(`automap: ${contradictionText(outcome.contradiction, given.db)}`);
@@ -115,9 +109,6 @@ function describe(outcome: Calibrated, file: string): string {
     cycles(t.storeCycles),
     peakOf(name, t, clock),
   ]);
-  const assumed = otherFigures(outcome).filter(([, { source }]) => !source.startsWith("calibrated"));
-  const section = (title: string, rows: readonly (readonly string[])[]): string =>
-    `${style("bold", title)}\n${indent(fitted(rows, 2))}`;
   return [
     `${calibration.machine}   clock ${(clock / 1e9).toFixed(2)} GHz (spread ${spread(calibration.clockHz)})   ${measured ? "measured now" : "measured before; --force measures again"}`,
     section("memory, one core", [["level", "data", "", "bytes/cycle", "GB/s", "spread"], ...memory]),
@@ -126,14 +117,7 @@ function describe(outcome: Calibrated, file: string): string {
       "scalar loops around them, cycles an element",
       Object.entries(calibration.scalar).map(([name, m]) => [name, cycles(m), spread(m)]),
     ),
-    section(
-      "what the model takes from elsewhere",
-      assumed.map(([name, { value, source }]) => [name, String(value), source]),
-    ),
-    style(
-      "dim",
-      `source of the first three: a program generated from the table of instructions, compiled by ${environment.compiler.path} ${environment.compiler.version}; kept in ${file}`,
-    ),
+    ...ending(otherFigures(outcome), environment, "the first three: a program generated from", file),
   ].join("\n\n");
 }
 

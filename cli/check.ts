@@ -12,7 +12,6 @@ import { automapCommand } from "../abstraction/command-line.ts";
 import {
   best,
   type Database,
-  DEFAULT_DATABASE,
   databaseWords,
   labelOf,
   operatorsIn,
@@ -25,24 +24,35 @@ import { indent, printTime } from "../report/text.ts";
 import { type Checked, compareBest, type Finding, verdictFails } from "../session/check.ts";
 import { readOperator } from "./db/filters.ts";
 import { checkWritable, writeOutput } from "./files.ts";
-import { parseOptions } from "./options.ts";
-import { addJson, documentOf, EXIT, type ExitCode, type PartsOf, print, printJson, say, style } from "./output.ts";
+import { databaseFile, flag, optionalFlag, optionalText, optionalWord, parseOptions } from "./options.ts";
+import {
+  addJson,
+  documentOf,
+  EXIT,
+  type ExitCode,
+  type Finish,
+  type PartsOf,
+  print,
+  printJson,
+  say,
+  style,
+} from "./output.ts";
 import { fitted, wrapped } from "./terminal.ts";
 import { withDatabase } from "./with-database.ts";
 
 const options = z.object({
   baseline: z.string({ error: "check needs --baseline: the database to hold the new one against" }).min(1),
-  db: z.string().min(1).default(DEFAULT_DATABASE),
+  db: databaseFile,
   maxRegression: z.string().default("3%").transform(readShare),
-  op: z.string().optional(),
-  requireAll: z.boolean().default(false),
-  trustImported: z.boolean().default(false),
-  junit: z.string().min(1).optional(),
-  json: z.boolean().optional(),
+  op: optionalText,
+  requireAll: flag,
+  trustImported: flag,
+  junit: optionalWord,
+  json: optionalFlag,
 });
 type Options = z.infer<typeof options>;
 
-const provenance = z.enum(["here", "imported"]).meta({ description: "measured here, or imported" });
+const provenance = z.enum(["here", "imported"]).describe("measured here, or imported");
 const sideSchema = z
   .union([
     z.strictObject({ id: z.string(), provenance, status: z.string() }),
@@ -52,16 +62,16 @@ const sideSchema = z
       status: z.literal("ok"),
       intrinsic: z.string(),
       microseconds: z.number(),
-      interval: z.tuple([z.number(), z.number()]).meta({ description: "95 % within, microseconds" }),
+      interval: z.tuple([z.number(), z.number()]).describe("95 % within, microseconds"),
     }),
   ])
   .nullable()
-  .meta({ description: "the best record, or the latest failure where nothing worked; null where there is none" });
+  .describe("the best record, or the latest failure where nothing worked; null where there is none");
 const interval = z.tuple([z.number(), z.number()]);
 const checkSchema = documentOf({
   accepted: z.boolean(),
-  maxRegression: z.number().meta({ description: "share" }),
-  compared: z.int().meta({ description: "workloads that both databases have" }),
+  maxRegression: z.number().describe("share"),
+  compared: z.int().describe("workloads that both databases have"),
   findings: z.array(
     z.strictObject({
       verdict: z.enum(["slower", "faster", "same", "failing", "missing", "new"]),
@@ -75,14 +85,14 @@ const checkSchema = documentOf({
       cpu: z.string(),
       baseline: sideSchema,
       now: sideSchema,
-      ratio: z.number().nullable().meta({ description: "time now over that of the baseline" }),
-      interval: interval.nullable().meta({ description: "of the ratio, 95 % within" }),
+      ratio: z.number().nullable().describe("time now over that of the baseline"),
+      interval: interval.nullable().describe("of the ratio, 95 % within"),
       environmentDiffersIn: z.array(z.string()),
     }),
   ),
 });
 
-export function registerCheck(command: Command, finish: (code: ExitCode) => void): void {
+export function register(command: Command, finish: Finish): void {
   addJson(command, checkSchema)
     .option("--baseline <file>", "the database to compare with")
     .option("--db <file>", "the database to check (default: automap.db in this directory)")

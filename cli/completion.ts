@@ -15,7 +15,7 @@ import { EPILOGUE_NAMES } from "../operators/epilogue.ts";
 import { OPERATORS } from "../operators/index.ts";
 import { STRATEGIES } from "../tuner/strategies.ts";
 import { optionsOf } from "./options.ts";
-import { EXIT, type ExitCode, print } from "./output.ts";
+import { EXIT, type Finish, print } from "./output.ts";
 import { TARGET_NAMES } from "./target.ts";
 
 /** Completion scripts by shell. Each asks automap itself, and leaves the word to file completion when automap has nothing to offer. */
@@ -37,7 +37,7 @@ end
 complete -c automap -a '(__automap)'`,
 };
 
-export function registerCompletion(command: Command, finish: (code: ExitCode) => void): void {
+export function register(command: Command, finish: Finish): void {
   command
     .argument("<shell>", Object.keys(SCRIPTS).join(", "))
     .addHelpText(

@@ -5,16 +5,16 @@ import type { Contradiction } from "../session/contradiction.ts";
 
 export const contradictionSchema = z
   .strictObject({
-    calibratedAt: z.string().meta({ description: "ISO 8601" }),
-    kernels: z.int().meta({ description: "kernels that ran faster than the rates allow" }),
+    calibratedAt: z.string().describe("ISO 8601"),
+    kernels: z.int().describe("kernels that ran faster than the rates allow"),
     of: z.int(),
-    times: z.number().meta({ description: "how many times as fast the worst of them was" }),
-    bound: z.string().meta({ description: "the instruction or the memory that it outran" }),
+    times: z.number().describe("how many times as fast the worst of them was"),
+    bound: z.string().describe("the instruction or the memory that it outran"),
     kind: z.enum(["instruction", "memory"]),
     trial: z.string(),
   })
   .nullable()
-  .meta({ description: "null where kernels and rates agree" });
+  .describe("null where kernels and rates agree");
 
 /** The contradiction as data. */
 export function contradictionDocument(found: Contradiction | undefined): z.infer<typeof contradictionSchema> {

@@ -38,14 +38,14 @@ import { bestOfLayers, layersAsked, layersSchema } from "./db/layers.ts";
 import { csvOf, differenceSchema, printTrials, summarise, summarySchema } from "./db/records.ts";
 import { compareRecords, showDocument, showRecord } from "./db/show.ts";
 import { compareDocument, compareSides, sidesOfRuns } from "./db/sides.ts";
-import { parseOptions, unexpected } from "./options.ts";
-import { documentOf, EXIT, type ExitCode, print, printJson, say } from "./output.ts";
+import { optionalFlag, optionalWord, parseOptions, unexpected } from "./options.ts";
+import { documentOf, EXIT, type ExitCode, type Finish, print, printJson, say } from "./output.ts";
 import { withDatabase } from "./with-database.ts";
 
 const bestOptions = filterOptions.extend({
   trust: z.string().default("exact").transform(readPolicy),
-  layers: z.string().min(1).optional(),
-  csv: z.boolean().optional(),
+  layers: optionalWord,
+  csv: optionalFlag,
 });
 
 const twice = (word: string, before: readonly string[] | undefined = []): readonly string[] => [...before, word];
@@ -66,12 +66,12 @@ const bestDocument = documentOf({
   layers: layersSchema,
   stale: z
     .array(z.strictObject({ id: z.string(), differs }))
-    .meta({ description: "those used although a field of their world differs" }),
-  leftOut: z.number().int().meta({ description: "trials that --trust leaves out" }),
+    .describe("those used although a field of their world differs"),
+  leftOut: z.number().int().describe("trials that --trust leaves out"),
 });
 
 /** @param here the world that records are compared with */
-export function registerDb(db: Command, finish: (code: ExitCode) => void, here: Here = thisMachine): void {
+export function register(db: Command, finish: Finish, here: Here = thisMachine): void {
   addFilters(db.command("best"), bestDocument)
     .summary("the fastest trial of each computation, environment and thread count")
     .option("--trust <policy>", `whose records count: ${POLICIES.join(", ")} (default: exact, this very machine)`)
@@ -128,7 +128,7 @@ export function registerDb(db: Command, finish: (code: ExitCode) => void, here: 
   registerFiles(db, finish, here);
 }
 
-function registerCompare(db: Command, finish: (code: ExitCode) => void): void {
+function registerCompare(db: Command, finish: Finish): void {
   const compare = addFilters(db.command("compare"), compareDocument);
   for (const option of compare.options) {
     const pair = PAIRS[option.long ?? ""];

@@ -4,33 +4,30 @@
 
 import type { Command } from "commander";
 import { z } from "zod";
-import { DEFAULT_DATABASE } from "../db/index.ts";
 import { examineMachine } from "../runtime/doctor.ts";
 import { examineGpu } from "../runtime/doctor-gpu.ts";
 import { examineCalibration } from "../session/calibrate.ts";
 import { examineGpuCalibration } from "../session/calibrate-gpu.ts";
 import { examineNatives } from "../session/natives.ts";
-import { parseOptions } from "./options.ts";
-import { addJson, documentOf, EXIT, type ExitCode, print, printJson, style } from "./output.ts";
+import { databaseFile, optionalFlag, parseOptions } from "./options.ts";
+import { addJson, documentOf, EXIT, type ExitCode, type Finish, print, printJson, style } from "./output.ts";
 import { worded } from "./terminal.ts";
 
-const options = z.object({ db: z.string().min(1).default(DEFAULT_DATABASE), json: z.boolean().optional() });
+const options = z.object({ db: databaseFile, json: optionalFlag });
 
 const doctorSchema = documentOf({
   findings: z.array(
     z.strictObject({
       subject: z.string(),
-      status: z
-        .enum(["ok", "doubtful", "missing"])
-        .meta({ description: "doubtful: measuring works, and the numbers say less" }),
+      status: z.enum(["ok", "doubtful", "missing"]).describe("doubtful: measuring works, and the numbers say less"),
       detail: z.string(),
-      why: z.string().meta({ description: "why it matters" }),
-      remedy: z.string().optional().meta({ description: "what to install or change" }),
+      why: z.string().describe("why it matters"),
+      remedy: z.string().optional().describe("what to install or change"),
     }),
   ),
 });
 
-export function registerDoctor(command: Command, finish: (code: ExitCode) => void): void {
+export function register(command: Command, finish: Finish): void {
   addJson(command, doctorSchema)
     .option("--db <file>", "database whose calibration is examined (default: automap.db in this directory)")
     .action(async (raw: unknown) => finish(await examine(parseOptions(options, raw))));

@@ -29,7 +29,7 @@ import {
   showTrial,
   type TrialRecord,
 } from "../db/index.ts";
-import { intrinsicNamed, intrinsicsNamed } from "../intrinsics/index.ts";
+import { intrinsicNamed } from "../intrinsics/index.ts";
 import { type EmitSubject, packageFiles } from "../package/index.ts";
 import { placeText } from "../report/describe-candidate.ts";
 import { findCompiler } from "../runtime/compiler.ts";
@@ -42,35 +42,35 @@ import { writePackage } from "../session/package-folder.ts";
 import { sealedPackage } from "../session/sealed-package.ts";
 import { declareWords } from "./declare.ts";
 import { kernelFiles, writeKernel } from "./files.ts";
-import { parseOptions, positiveInteger, readParameters } from "./options.ts";
-import { addJson, documentOf, EXIT, type ExitCode, print, printJson, say } from "./output.ts";
-import { addSubjectOptions, givenOptions, readComputation, subjectOptions } from "./subject.ts";
+import { databaseFile, flag, optionalText, parseOptions, positiveInteger, readParameters } from "./options.ts";
+import { addJson, documentOf, EXIT, type ExitCode, type Finish, print, printJson, say } from "./output.ts";
+import { addSubjectOptions, givenOptions, namesOf, readComputation, subjectOptions } from "./subject.ts";
 import { withDatabase } from "./with-database.ts";
 
 const options = subjectOptions.extend({
   to: z.string({ error: "emit needs --to: the folder to write" }).min(1, "--to must name a folder"),
-  db: z.string().min(1).default(DEFAULT_DATABASE),
-  name: z.string().optional(),
+  db: databaseFile,
+  name: optionalText,
   trust: z.enum(POLICIES, { error: `--trust is one of ${POLICIES.join(", ")}` }).default("exact"),
   threads: positiveInteger("--threads").default(1),
-  portable: z.boolean().default(false),
-  prove: z.boolean().default(false),
-  trustImported: z.boolean().default(false),
-  force: z.boolean().default(false),
-  json: z.boolean().default(false),
+  portable: flag,
+  prove: flag,
+  trustImported: flag,
+  force: flag,
+  json: flag,
 });
 type Options = z.infer<typeof options>;
 
 const packageSchema = documentOf({
   folder: z.string(),
-  name: z.string().meta({ description: "of files and C functions" }),
-  record: z.string().optional().meta({ description: "id of its record; missing of portable code" }),
+  name: z.string().describe("of files and C functions"),
+  record: z.string().optional().describe("id of its record; missing of portable code"),
   files: z.array(z.string()),
-  features: z.array(z.string()).meta({ description: "what a CPU needs for the tuned kernel" }),
+  features: z.array(z.string()).describe("what a CPU needs for the tuned kernel"),
   proof: z
     .strictObject({ status: z.enum(["right", "wrong", "not built", "not tried"]), said: z.string() })
     .optional()
-    .meta({ description: "of --prove" }),
+    .describe("of --prove"),
 });
 const textSchema = documentOf({ file: z.string(), record: z.string() });
 
@@ -80,7 +80,7 @@ const OF_AN_OPERATOR = ["dtype", "sum", "layout", "epilogue", "constant", "intri
 /** Languages that can be written as a single text. C++ is written as a package, whose folder may be named like a file. */
 const TEXTS: readonly KernelLanguage[] = KERNEL_LANGUAGES.filter((language) => language !== "c++");
 
-export function registerEmit(command: Command, finish: (code: ExitCode) => void): void {
+export function register(command: Command, finish: Finish): void {
   addJson(addSubjectOptions(command, "<record, operator or equation>"), z.union([packageSchema, textSchema]))
     .option(
       "--to <folder>",
@@ -167,23 +167,26 @@ async function emit(word: string, command: Command, given: Options): Promise<Exi
 }
 
 async function prove({ subject, imported }: Emitted, given: Options): Promise<Proof | "no compiler"> {
-  if (subject.gpu) return proveOnGpu({ subject, ...(imported && { imported }) }, given);
+  if (subject.gpu) {
+    const device = await findCudaDevice();
+    if ("status" in device) return cannotProve(device);
+    return (await hindrance(imported)) ?? proveCudaPackage(given.to, subject, device.nvcc.path, { onWait: say });
+  }
   const compiler = await findCompiler();
   if (compiler.status === "environment") return cannotProve(compiler);
-  const fenced = imported && (await checkFenced(imported, compiler, { onWait: say }));
-  if (fenced?.status === "environment") return cannotProve(fenced);
-  if (fenced?.status === "wrong") return { status: "wrong", said: fenced.because };
   const { name, threads, tuned } = subject;
-  return provePackage(given.to, { name, threads, features: tuned?.features }, compiler, { onWait: say });
+  const part = { name, threads, features: tuned?.features };
+  return (await hindrance(imported, compiler)) ?? provePackage(given.to, part, compiler, { onWait: say });
 }
 
-async function proveOnGpu({ subject, imported }: Emitted, given: Options): Promise<Proof | "no compiler"> {
-  const device = await findCudaDevice();
-  if ("status" in device) return cannotProve(device);
-  const fenced = imported && (await checkFenced(imported, undefined, { onWait: say }));
+/** What keeps an imported kernel from being proved. */
+async function hindrance(
+  imported: TrialRecord | undefined,
+  compiler?: Parameters<typeof checkFenced>[1],
+): Promise<Proof | "no compiler" | undefined> {
+  const fenced = imported && (await checkFenced(imported, compiler, { onWait: say }));
   if (fenced?.status === "environment") return cannotProve(fenced);
-  if (fenced?.status === "wrong") return { status: "wrong", said: fenced.because };
-  return proveCudaPackage(given.to, subject, device.nvcc.path, { onWait: say });
+  return fenced?.status === "wrong" ? { status: "wrong", said: fenced.because } : undefined;
 }
 
 function cannotProve({ what, remedy }: EnvironmentProblem): "no compiler" {
@@ -287,7 +290,7 @@ async function fromOperator(word: string, command: Command, given: Options): Pro
         intrinsics: intrinsicNamed,
         policy: given.trust,
       };
-      const intrinsic = given.intrinsic === undefined ? undefined : intrinsicsNamed(given.intrinsic).map((i) => i.name);
+      const intrinsic = namesOf(given.intrinsic);
       const filter = { computation, ...(trusted && { trusted }), ...(intrinsic && { intrinsic }) };
       const trial = best(db, filter, { imported: given.trustImported }).find(
         (t) => t.conditions.threads === given.threads && !isOnGpu(t.candidate),

@@ -21,7 +21,6 @@ import {
   showTrial,
   type TrialRecord,
 } from "../db/index.ts";
-import { intrinsicsNamed } from "../intrinsics/index.ts";
 import type { Costs } from "../perfmodel/correct.ts";
 import { explainPrediction } from "../perfmodel/explain.ts";
 import { candidateRows } from "../report/describe-candidate.ts";
@@ -31,6 +30,7 @@ import { explainTrial, type TrialExplanation } from "../session/explain.ts";
 import { type DesignCost, describeDesigns } from "../session/explain-designs.ts";
 import { contradictionDocument, contradictionSchema } from "./contradiction.ts";
 import { documentOf, EXIT, type ExitCode, partOf, print, printJson, say, style } from "./output.ts";
+import { namesOf } from "./subject.ts";
 import { fitted, wrapped } from "./terminal.ts";
 import { withDatabase } from "./with-database.ts";
 
@@ -49,7 +49,7 @@ export const recordSchema = documentOf({
   designs: z
     .array(partOf<DesignCost>("of a design on lanes: the best schedule of a dataflow, and what it would have cost"))
     .nullable(),
-  because: z.string().nullable().meta({ description: "why the model cannot explain it" }),
+  because: z.string().nullable().describe("why the model cannot explain it"),
 });
 
 interface Given {
@@ -70,7 +70,7 @@ export function explainRecord(id: string, given: Given): ExitCode {
 /** Explains the fastest record of a computation, on whatever machine it was made. */
 export function explainBest(computation: Computation, given: Given): ExitCode {
   return withDatabase(given.db ?? DEFAULT_DATABASE, (db) => {
-    const names = given.intrinsic === undefined ? undefined : intrinsicsNamed(given.intrinsic).map((i) => i.name);
+    const names = namesOf(given.intrinsic);
     const [trial] = best(db, { computation, ...(names ? { intrinsic: names } : {}) }, { imported: true });
     if (trial?.provenance === "imported")
       say(`automap: nothing of this ${computation.name} was measured here: record ${shortId(trial.id)} was imported`);

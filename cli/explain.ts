@@ -8,6 +8,7 @@
 
 import type { Command } from "commander";
 import { z } from "zod";
+import { defined } from "../abstraction/collections.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { isRecurrent } from "../abstraction/dependence.ts";
 import { suggestion, UsageError } from "../abstraction/error.ts";
@@ -35,18 +36,18 @@ import {
   refusalDocument,
   refusalSchema,
 } from "./map.ts";
-import { parseOptions, readParameters } from "./options.ts";
-import { addJson, documentOf, EXIT, type ExitCode, print, printJson, say } from "./output.ts";
+import { optionalFlag, optionalText, optionalWord, parseOptions, readParameters } from "./options.ts";
+import { addJson, documentOf, EXIT, type ExitCode, type Finish, print, printJson, say } from "./output.ts";
 import { readComputation, readIntrinsics } from "./subject.ts";
 import { sentenceRoom } from "./terminal.ts";
 
 const options = mappingOptions.extend({
-  id: z.string().optional(),
-  matching: z.string().optional(),
-  svg: z.string().optional(),
-  nest: z.boolean().optional(),
-  candidate: z.string().optional(),
-  db: z.string().min(1).optional(),
+  id: optionalText,
+  matching: optionalText,
+  svg: optionalText,
+  nest: optionalFlag,
+  candidate: optionalText,
+  db: optionalWord,
 });
 type Options = z.infer<typeof options>;
 
@@ -62,38 +63,36 @@ const mappedSchema = documentOf({
   mapping: mappingSchema,
   matrices: z
     .strictObject({ x: matrix, y: matrix, z: matrix })
-    .meta({ description: "accesses of the software, the matching, accesses of the instruction: docs/mapping.md" }),
+    .describe("accesses of the software, the matching, accesses of the instruction: docs/mapping.md"),
   axes: z.array(
     z.strictObject({
       axis: z.string(),
-      index: z.string().meta({ description: "of the loops that feed it, fused" }),
+      index: z.string().describe("of the loops that feed it, fused"),
       fused: z.int(),
       extent: z.int(),
       tiles: z.int(),
       padded: z.int(),
     }),
   ),
-  outer: z
-    .array(z.strictObject({ name: z.string(), extent: z.int(), kind }))
-    .meta({ description: "loops that feed no axis" }),
+  outer: z.array(z.strictObject({ name: z.string(), extent: z.int(), kind })).describe("loops that feed no axis"),
   operands: z.array(
     z.strictObject({
       operand: z.string(),
-      base: z.string().meta({ description: "where a tile begins" }),
-      stride: z.int().optional().meta({ description: "between rows of a tile; missing where it has none" }),
+      base: z.string().describe("where a tile begins"),
+      stride: z.int().optional().describe("between rows of a tile; missing where it has none"),
       tileElements: z.int(),
       elements: z.int(),
     }),
   ),
-  issues: z.number().meta({ description: "of the instruction" }),
+  issues: z.number().describe("of the instruction"),
 });
 const refusedSchema = documentOf({
   operator: z.string(),
   verdict: z.literal("refused"),
-  refusal: refusalSchema.partial({ intrinsic: true }).meta({ description: "of every instruction where none is named" }),
+  refusal: refusalSchema.partial({ intrinsic: true }).describe("of every instruction where none is named"),
 });
 
-export function registerExplain(command: Command, finish: (code: ExitCode) => void): void {
+export function register(command: Command, finish: Finish): void {
   addJson(addMappingOptions(command), z.union([mappedSchema, refusedSchema, recordSchema]))
     .option("--id <id>", "the mapping with this id, or the beginning of one (default: the best)")
     .option("--matching <text>", 'a match of your own: "m=n,p,q n=k k=c,r,s"')
@@ -237,7 +236,7 @@ function explainOn(
   const set = mappings(computation, intrinsic, {
     rule,
     strict,
-    ...(given.binding === undefined ? {} : { binding: given.binding }),
+    ...defined({ binding: given.binding }),
   });
   const { id } = given;
   if (id !== undefined) {

@@ -7,31 +7,40 @@ import { type Intrinsic, type IntrinsicSpec, printStorage, registerElements } fr
 import { indent } from "../report/text.ts";
 import { type CheckResult, checkIntrinsics } from "../runtime/conformance.ts";
 import { nativeTarget, runsOn } from "../targets/index.ts";
-import { parseOptions, wholeNumber } from "./options.ts";
-import { addJson, documentOf, EXIT, type ExitCode, partOf, print, printJson, say, style } from "./output.ts";
+import { optionalFlag, parseOptions, wholeNumber } from "./options.ts";
+import {
+  addJson,
+  documentOf,
+  EXIT,
+  type ExitCode,
+  type Finish,
+  partOf,
+  print,
+  printJson,
+  say,
+  style,
+} from "./output.ts";
 import { readIntrinsics } from "./subject.ts";
 import { fitted, printFitted, worded } from "./terminal.ts";
 
 const options = z.object({
-  json: z.boolean().optional(),
+  json: optionalFlag,
   seed: wholeNumber("--seed").optional(),
 });
 
 const summarised = {
   name: z.string(),
   family: z.string(),
-  isa: z.string().meta({ description: "the feature of a machine that it needs" }),
+  isa: z.string().describe("the feature of a machine that it needs"),
   language: z.string(),
-  scope: z.string().meta({ description: "which threads issue it together" }),
+  scope: z.string().describe("which threads issue it together"),
   equation: z.string(),
   extents: z.record(z.string(), z.int()),
   operands: z.record(z.string(), z.strictObject({ dtype: z.string(), storage: z.string() })),
-  source: z.string().meta({ description: "where its manual describes it" }),
+  source: z.string().describe("where its manual describes it"),
 };
 const listSchema = documentOf({
-  intrinsics: z.array(
-    z.strictObject({ ...summarised, here: z.boolean().meta({ description: "whether this machine has it" }) }),
-  ),
+  intrinsics: z.array(z.strictObject({ ...summarised, here: z.boolean().describe("whether this machine has it") })),
 });
 const showSchema = documentOf({
   intrinsics: z.array(
@@ -42,18 +51,16 @@ const checkSchema = documentOf({
   results: z.array(
     z.strictObject({
       intrinsic: z.string(),
-      status: z
-        .enum(["ok", "differs", "skipped"])
-        .meta({ description: "differs: it does not do what its declaration says" }),
+      status: z.enum(["ok", "differs", "skipped"]).describe("differs: it does not do what its declaration says"),
       how: z.enum(["this CPU", "qemu", "emulation", "interpreter"]),
-      cases: z.int().meta({ description: "sets of operands that were tried" }),
-      missing: z.string().optional().meta({ description: "what was not there, when skipped" }),
-      detail: z.string().optional().meta({ description: "where they disagree" }),
+      cases: z.int().describe("sets of operands that were tried"),
+      missing: z.string().optional().describe("what was not there, when skipped"),
+      detail: z.string().optional().describe("where they disagree"),
     }),
   ),
 });
 
-export function registerIntrinsic(intrinsic: Command, finish: (code: ExitCode) => void): void {
+export function register(intrinsic: Command, finish: Finish): void {
   addJson(intrinsic.command("list"), listSchema)
     .summary("every instruction: family, feature it needs, equation")
     .argument("[name or family]", "only these")

@@ -8,6 +8,7 @@
 
 import type { Command } from "commander";
 import { z } from "zod";
+import { defined, mapValues } from "../abstraction/collections.ts";
 import { automapCommand, type CommandLine } from "../abstraction/command-line.ts";
 import { type Computation, computationKey, equationText, REWRITINGS } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
@@ -20,9 +21,16 @@ import { REWRITTEN } from "../report/describe-candidate.ts";
 import { drawSubjects } from "../report/draw-mapping.ts";
 import { indent, percent } from "../report/text.ts";
 import { declareWords } from "./declare.ts";
-import { parseOptions, readParameters } from "./options.ts";
-import { addJson, documentOf, EXIT, type ExitCode, partOf, print, printJson, style } from "./output.ts";
-import { addSubjectOptions, givenOptions, readComputation, readIntrinsics, subjectOptions } from "./subject.ts";
+import { optionalFlag, parseOptions, readParameters } from "./options.ts";
+import { addJson, documentOf, EXIT, type ExitCode, type Finish, partOf, print, printJson, style } from "./output.ts";
+import {
+  addSubjectOptions,
+  givenOptions,
+  optionWords,
+  readComputation,
+  readIntrinsics,
+  subjectOptions,
+} from "./subject.ts";
 import { fitted, worded } from "./terminal.ts";
 
 /** Mappings listed for one instruction unless --all is given. */
@@ -37,22 +45,20 @@ export const mappingOptions = subjectOptions.extend({
   binding: z
     .enum(["fixed", "any"], { error: 'unknown --binding; it is "fixed" (operands in the order of the text) or "any"' })
     .optional(),
-  strict: z.boolean().optional(),
+  strict: optionalFlag,
   rewrite: z
     .enum(REWRITINGS, { error: `unknown --rewrite; it is ${REWRITINGS.map((r) => `"${r}"`).join(" or ")}` })
     .optional(),
-  json: z.boolean().optional(),
+  json: optionalFlag,
 });
 
-const matching = z
-  .record(z.string(), z.array(z.string()))
-  .meta({ description: "the loops that feed each axis of the instruction" });
+const matching = z.record(z.string(), z.array(z.string())).describe("the loops that feed each axis of the instruction");
 export const mappingSchema = z.strictObject({
   id: z.string(),
   intrinsic: z.string(),
   matching,
-  operands: z.record(z.string(), z.string()).meta({ description: "the tensor of each operand" }),
-  waste: z.number().meta({ description: "share of the multiplies that only compute padding" }),
+  operands: z.record(z.string(), z.string()).describe("the tensor of each operand"),
+  waste: z.number().describe("share of the multiplies that only compute padding"),
 });
 export const refusalSchema = z.strictObject({
   rule: z.string(),
@@ -66,17 +72,17 @@ export const refusalSchema = z.strictObject({
 const mapSchema = documentOf({
   operator: z.string(),
   equation: z.string(),
-  intrinsic: z.string().meta({ description: "the instruction, or the family that was asked for" }),
+  intrinsic: z.string().describe("the instruction, or the family that was asked for"),
   rule: z.enum(["amos", "gather"]),
   strict: z.boolean(),
-  count: z.int().meta({ description: "mappings" }),
-  total: z.int().meta({ description: "candidate matches" }),
-  sampled: z.boolean().meta({ description: "whether the matches are a sample of a space too large to list" }),
+  count: z.int().describe("mappings"),
+  total: z.int().describe("candidate matches"),
+  sampled: z.boolean().describe("whether the matches are a sample of a space too large to list"),
   mappings: z.array(mappingSchema),
   refusals: z.array(refusalSchema),
 });
 
-const options = mappingOptions.extend({ why: z.boolean().optional(), all: z.boolean().optional() });
+const options = mappingOptions.extend({ why: optionalFlag, all: optionalFlag });
 type Options = z.infer<typeof options>;
 
 export function addMappingOptions(command: Command): Command {
@@ -90,7 +96,7 @@ export function addMappingOptions(command: Command): Command {
     .option("--strict", "refuse extents smaller than the instruction's instead of padding them");
 }
 
-export function registerMap(command: Command, finish: (code: ExitCode) => void): void {
+export function register(command: Command, finish: Finish): void {
   addJson(addMappingOptions(command), mapSchema)
     .option("--why", "list the refused matches with their reasons")
     .option("--all", "list every mapping")
@@ -128,13 +134,11 @@ function runMap(subject: string, command: Command, given: Options): ExitCode {
 /** The command that explains a mapping of the same computation. */
 function explainCommand({ args }: Command, given: Options, intrinsic: string): CommandLine {
   const { rule, binding, rewrite, strict } = given;
-  const told = { intrinsic, rule, binding, rewrite };
-  const kept = Object.entries(told).flatMap(([name, value]) => (value === undefined ? [] : [`--${name}`, value]));
   return automapCommand(
     "explain",
     args,
     givenOptions(given),
-    kept,
+    optionWords({ intrinsic, rule, binding, rewrite }),
     strict ? "--strict" : undefined,
     declareWords(given),
   );
@@ -168,8 +172,7 @@ export function mapOntoAll(
     const computation = computations.get(key) ?? made;
     computations.set(key, computation);
     return mappings(computation, intrinsic, {
-      ...(given.rule === undefined ? {} : { rule: given.rule }),
-      ...(given.binding === undefined ? {} : { binding: given.binding }),
+      ...defined({ rule: given.rule, binding: given.binding }),
       strict: given.strict ?? false,
     });
   });
@@ -197,7 +200,7 @@ function mapDocument(name: string | undefined, sets: readonly MappingSet[]) {
 
 export function mappingDocument(mapping: Mapping) {
   const { id, intrinsic, matching, binding, waste } = mapping;
-  const operands = Object.fromEntries(Object.entries(binding).map(([operand, bound]) => [operand, boundName(bound)]));
+  const operands = mapValues(binding, (bound) => boundName(bound));
   return { id, intrinsic: intrinsic.name, matching, operands, waste };
 }
 

@@ -1,30 +1,29 @@
 /** @file Options of `automap network` and `automap tune-network`, and the documents that they print. */
 
 import { z } from "zod";
-import { DEFAULT_DATABASE } from "../db/index.ts";
 import { modelOptions } from "./network-model.ts";
-import { positiveInteger, wholeNumber } from "./options.ts";
+import { databaseFile, flag, optionalFlag, optionalText, positiveInteger, wholeNumber } from "./options.ts";
 import { documentOf } from "./output.ts";
 
 export const commonOptions = modelOptions.extend({
   threads: positiveInteger("--threads").default(1),
-  exact: z.boolean().default(false),
-  db: z.string().min(1).default(DEFAULT_DATABASE),
-  json: z.boolean().optional(),
+  exact: flag,
+  db: databaseFile,
+  json: optionalFlag,
 });
 export const emitOptions = commonOptions.extend({
   to: z.string({ error: "network emit needs --to: the folder to write" }).min(1, "--to must name a folder"),
-  name: z.string().optional(),
-  prove: z.boolean().default(false),
-  verify: z.boolean().default(false),
-  force: z.boolean().default(false),
+  name: optionalText,
+  prove: flag,
+  verify: flag,
+  force: flag,
 });
 
 /** What of a network's f16 is computed in f32. */
 const widenedSchema = z
   .strictObject({ constants: z.int(), inputs: z.array(z.string()), outputs: z.array(z.string()) })
   .optional()
-  .meta({ description: "what of the model is f16 and computed in f32: inputs and outputs are converted" });
+  .describe("what of the model is f16 and computed in f32: inputs and outputs are converted");
 
 export const operatorsSchema = documentOf({
   opsets: z.strictObject({ least: z.int(), most: z.int() }),
@@ -34,24 +33,22 @@ export const showSchema = documentOf({
   network: z.string(),
   nodes: z.int(),
   steps: z.int(),
-  calls: z.int().meta({ description: "of kernels: steps that share their rows are computed by one call" }),
+  calls: z.int().describe("of kernels: steps that share their rows are computed by one call"),
   multiplyAdds: z.number(),
   parameters: z.number(),
   widened: widenedSchema,
   operators: z.strictObject({
-    counted: z.int().meta({ description: "as AMOS's Table 2 counts them; docs/networks.md has the rule" }),
-    mapped: z.int().meta({ description: "of these computed by an instruction" }),
+    counted: z.int().describe("as AMOS's Table 2 counts them; docs/networks.md has the rule"),
+    mapped: z.int().describe("of these computed by an instruction"),
   }),
   tasks: z.array(
     z.strictObject({
       task: z.string(),
-      nodes: z
-        .array(z.string())
-        .meta({ description: "the first node of each step, or of each call for several steps" }),
+      nodes: z.array(z.string()).describe("the first node of each step, or of each call for several steps"),
       ops: z.array(z.string()),
-      multiplyAdds: z.number().meta({ description: "of one step; 0 where no products are summed" }),
-      kind: z.enum(["record", "model", "loops"]).meta({ description: "where its kernel comes from" }),
-      kernel: z.string().meta({ description: "instruction and mapping, or why there is none" }),
+      multiplyAdds: z.number().describe("of one step; 0 where no products are summed"),
+      kind: z.enum(["record", "model", "loops"]).describe("where its kernel comes from"),
+      kernel: z.string().describe("instruction and mapping, or why there is none"),
       record: z.string().optional(),
       seconds: z.number().optional(),
     }),
@@ -76,26 +73,26 @@ export const tuneNetworkOptions = modelOptions.extend({
   seed: wholeNumber("--seed").optional(),
   threads: positiveInteger("--threads").default(1),
   transfer: z.boolean().default(true),
-  trustImported: z.boolean().default(false),
-  exact: z.boolean().default(false),
-  equalShares: z.boolean().default(false),
-  db: z.string().min(1).default(DEFAULT_DATABASE),
-  json: z.boolean().optional(),
+  trustImported: flag,
+  exact: flag,
+  equalShares: flag,
+  db: databaseFile,
+  json: optionalFlag,
 });
 
 export const tuneNetworkSchema = documentOf({
   network: z.string(),
-  seconds: z.number().meta({ description: "of all tuned steps, each by its best kernel" }),
+  seconds: z.number().describe("of all tuned steps, each by its best kernel"),
   tasks: z.array(
     z.strictObject({
       task: z.string(),
-      nodes: z.array(z.string()).meta({ description: "the first node of each step" }),
+      nodes: z.array(z.string()).describe("the first node of each step"),
       times: z.int(),
-      searched: z.boolean().meta({ description: "false where the time ended before its turn, or it needed none" }),
-      used: z.boolean().meta({ description: "whether it belongs to the fastest form of its steps" }),
-      beaten: z.boolean().meta({ description: "another form of its steps is faster than it could be" }),
-      seconds: z.number().optional().meta({ description: "of one call of its best kernel" }),
-      failed: z.string().optional().meta({ description: "the error that ended its search" }),
+      searched: z.boolean().describe("false where the time ended before its turn, or it needed none"),
+      used: z.boolean().describe("whether it belongs to the fastest form of its steps"),
+      beaten: z.boolean().describe("another form of its steps is faster than it could be"),
+      seconds: z.number().optional().describe("of one call of its best kernel"),
+      failed: z.string().optional().describe("the error that ended its search"),
     }),
   ),
 });

@@ -1,6 +1,7 @@
 /** @file `automap network emit`: a network as one library. */
 
 import type { z } from "zod";
+import { defined } from "../abstraction/collections.ts";
 import { EnvironmentError } from "../abstraction/error.ts";
 import { describeNetwork, networkFiles, partsOfNetwork } from "../package/network/index.ts";
 import { findCompiler } from "../runtime/compiler.ts";
@@ -64,7 +65,7 @@ export async function emit({ name, gpu, opened }: OpenedFor, given: z.infer<type
       steps: parts.steps.length,
       arenaBytes: memory.bytes,
       weightBytes: weights.length,
-      ...(proof !== undefined && { proof }),
+      ...defined({ proof }),
       ...(opened.widened && { widened: opened.widened }),
     });
   else {

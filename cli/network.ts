@@ -14,14 +14,14 @@ import { packageName } from "../package/subject.ts";
 import { checkPackageFolder } from "../session/package-folder.ts";
 import { commonOptions, emitOptions, emitSchema, operatorsSchema, showSchema } from "./network-documents.ts";
 import { addModel, EXACT, openFor } from "./network-model.ts";
-import { parseOptions } from "./options.ts";
-import { addJson, type ExitCode } from "./output.ts";
+import { optionalFlag, parseOptions } from "./options.ts";
+import { addJson, type Finish } from "./output.ts";
 
-export function registerNetwork(network: Command, finish: (code: ExitCode) => void): void {
+export function register(network: Command, finish: Finish): void {
   addJson(network.command("operators"), operatorsSchema)
     .summary("the operators of ONNX that networks may have; any other is refused")
     .action(async (raw: unknown) => {
-      const { json = false } = parseOptions(z.object({ json: z.boolean().optional() }), raw);
+      const { json = false } = parseOptions(z.object({ json: optionalFlag }), raw);
       finish((await import("./network-show.ts")).operators(json));
     });
   addJson(addModel(network.command("show")), showSchema)

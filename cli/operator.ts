@@ -10,17 +10,17 @@ import { printExpr } from "../abstraction/expression.ts";
 import { OPERATORS, operatorNamed } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";
 import { indent } from "../report/text.ts";
-import { parseOptions, readParameters } from "./options.ts";
-import { addJson, documentOf, EXIT, type ExitCode, print, printJson, style } from "./output.ts";
+import { optionalFlag, optionalText, parseOptions, readParameters } from "./options.ts";
+import { addJson, documentOf, EXIT, type ExitCode, type Finish, print, printJson, style } from "./output.ts";
 import { readComputation } from "./subject.ts";
 import { fitted, worded } from "./terminal.ts";
 
-const listOptions = z.object({ json: z.boolean().optional() });
+const listOptions = z.object({ json: optionalFlag });
 const showOptions = z.object({
-  json: z.boolean().optional(),
-  dtype: z.string().optional(),
-  sum: z.string().optional(),
-  layout: z.string().optional(),
+  json: optionalFlag,
+  dtype: optionalText,
+  sum: optionalText,
+  layout: optionalText,
 });
 
 const named = { aliases: z.array(z.string()), summary: z.string(), equation: z.string() };
@@ -37,16 +37,16 @@ const showSchema = documentOf({
         dtype: z.string(),
         shape: z.array(z.int()),
         dims: z.array(z.string()),
-        storage: z.string().meta({ description: "which place an element has, in elements" }),
+        storage: z.string().describe("which place an element has, in elements"),
         elements: z.int(),
-        constant: z.boolean().meta({ description: "whether it is the same in every call, as weights are" }),
+        constant: z.boolean().describe("whether it is the same in every call, as weights are"),
       }),
     )
-    .meta({ description: "the output first" }),
-  points: z.number().meta({ description: "multiply-adds" }),
+    .describe("the output first"),
+  points: z.number().describe("multiply-adds"),
 });
 
-export function registerOperator(operator: Command, finish: (code: ExitCode) => void): void {
+export function register(operator: Command, finish: Finish): void {
   addJson(operator.command("list"), listSchema)
     .summary("every operator: name, alias, what it computes")
     .action((raw: unknown) => finish(list(parseOptions(listOptions, raw).json ?? false)));

@@ -10,7 +10,16 @@ import { axesOf } from "../abstraction/equation.ts";
 import { attempt, nearest, suggestion, UsageError } from "../abstraction/error.ts";
 import { parseEquation } from "../abstraction/parse.ts";
 import { constantsOf } from "../abstraction/time.ts";
+import { DEFAULT_DATABASE } from "../db/default.ts";
 import { OPERATORS } from "../operators/index.ts";
+
+// Options as most commands take them.
+export const optionalText = z.string().optional();
+/** A text that is not empty. */
+export const optionalWord = z.string().min(1).optional();
+export const optionalFlag = z.boolean().optional();
+export const flag = z.boolean().default(false);
+export const databaseFile = z.string().min(1).default(DEFAULT_DATABASE);
 
 /** Options validated by a schema. A wrong value is a usage error. */
 export function parseOptions<T>(schema: z.ZodType<T>, raw: unknown): T {
@@ -57,12 +66,12 @@ export function readParameters(command: Command): Record<string, number> {
   const names = namesOf(subject);
   const constants = attempt(() => constantsOf(parseEquation(subject))) ?? [];
   const values = new Map<string, number>();
-  for (let i = 0; i < words.length; i++) {
-    const word = words[i] ?? "";
-    const [, name, attached] = /^--([A-Za-z_][\w-]*)(?:=(.*))?$/.exec(word) ?? [];
-    if (name === undefined) throw unexpected(word, command, "extents are given as --c 64; an equation goes in quotes");
-    if (names && !names.includes(name)) throw unknownWord(name, names, command, attached !== undefined);
-    const text = attached ?? words[++i];
+  const hint = "extents are given as --c 64; an equation goes in quotes";
+  for (const { name, text, isAttached } of valuesIn(words, command, {
+    pattern: /^--([A-Za-z_][\w-]*)(?:=(.*))?$/,
+    hint,
+  })) {
+    if (names && !names.includes(name)) throw unknownWord(name, names, command, isAttached);
     if (text === undefined) throw new UsageError(`--${name} needs a value, for example --${name} 64`);
     const isConstant = constants.includes(name) && /^[+-]?\d+(\.\d+)?([eE][+-]?\d+)?$/.test(text);
     if (!isConstant && !/^[+-]?\d+$/.test(text)) throw new UsageError(`--${name} must be an integer, got "${text}"`);
@@ -71,6 +80,23 @@ export function readParameters(command: Command): Record<string, number> {
     values.set(name, Number(text));
   }
   return Object.fromEntries(values);
+}
+
+/**
+ * The names and values of options that commander does not know. A text is missing behind the last one.
+ * @throws UsageError with the hint for a word that is no option
+ */
+export function* valuesIn(
+  words: readonly string[],
+  command: Command,
+  { pattern, hint }: { readonly pattern: RegExp; readonly hint: string },
+): Generator<{ readonly name: string; readonly text: string | undefined; readonly isAttached: boolean }> {
+  for (let i = 0; i < words.length; i++) {
+    const word = words[i] ?? "";
+    const [, name, attached] = pattern.exec(word) ?? [];
+    if (name === undefined) throw unexpected(word, command, hint);
+    yield { name, text: attached ?? words[++i], isAttached: attached !== undefined };
+  }
 }
 
 /** The error for a word that is neither an option nor a value. For `-t` it lists the options that begin with t. */

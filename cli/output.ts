@@ -23,6 +23,8 @@ export const EXIT = {
   interrupted: 130,
 } as const;
 export type ExitCode = (typeof EXIT)[keyof typeof EXIT];
+/** Says with what code the program ends. */
+export type Finish = (code: ExitCode) => void;
 
 /** Version of every `--json` document. */
 export const SCHEMA_VERSION = 1;

@@ -11,15 +11,13 @@ import { suggestion, UsageError } from "../abstraction/error.ts";
 import { visible } from "../abstraction/text.ts";
 import { table } from "../report/text.ts";
 import { VERSION } from "../session/version.ts";
-import { columnsOf, EXIT, type ExitCode, print, reportError } from "./output.ts";
-
-type Register = (command: Command, finish: (code: ExitCode) => void) => void;
+import { columnsOf, EXIT, type ExitCode, type Finish, print, reportError } from "./output.ts";
 
 interface CommandFile {
   readonly name: string;
   readonly summary: string;
-  /** Returns the function that adds the command's options, help and action. */
-  readonly load: () => Promise<Register>;
+  /** Loads the file whose function adds the command's options, help and action. */
+  readonly load: () => Promise<{ readonly register: (command: Command, finish: Finish) => void }>;
   /** Set when the command has commands of its own. */
   readonly isGroup?: boolean;
   /** Set when the command reads no instructions and therefore takes no user declarations. */
@@ -30,96 +28,96 @@ const COMMANDS: readonly CommandFile[] = [
   {
     name: "tune",
     summary: "search mappings and schedules on this machine, and keep the fastest kernel",
-    load: async () => (await import("./tune.ts")).registerTune,
+    load: () => import("./tune.ts"),
   },
   {
     name: "tune-network",
     summary: "tune the tasks of a network within one time, most where it saves most",
-    load: async () => (await import("./tune-network.ts")).registerTuneNetwork,
+    load: () => import("./tune-network.ts"),
   },
   {
     name: "network",
     summary: "show a network's tasks and how they are computed; write it as one C library; list operators",
-    load: async () => (await import("./network.ts")).registerNetwork,
+    load: () => import("./network.ts"),
     isGroup: true,
   },
   {
     name: "map",
     summary: "list the mappings of an operator onto an instruction, and why other matches are refused",
-    load: async () => (await import("./map.ts")).registerMap,
+    load: () => import("./map.ts"),
   },
   {
     name: "explain",
     summary: "draw a mapping with its matrices, indices, addresses and waste, or show why a match is refused",
-    load: async () => (await import("./explain.ts")).registerExplain,
+    load: () => import("./explain.ts"),
   },
   {
     name: "emit",
     summary: "write a tuned kernel as a package with a C header, a build script, CMake and a test",
-    load: async () => (await import("./emit.ts")).registerEmit,
+    load: () => import("./emit.ts"),
   },
   {
     name: "systolic",
     summary: "list the systolic arrays that compute an operator: where and when each point runs",
-    load: async () => (await import("./systolic.ts")).registerSystolic,
+    load: () => import("./systolic.ts"),
     needsNone: true,
   },
   {
     name: "intrinsic",
     summary: "list, show and check instructions",
-    load: async () => (await import("./intrinsic.ts")).registerIntrinsic,
+    load: () => import("./intrinsic.ts"),
     isGroup: true,
   },
   {
     name: "operator",
     summary: "list and show operators",
-    load: async () => (await import("./operator.ts")).registerOperator,
+    load: () => import("./operator.ts"),
     isGroup: true,
     needsNone: true,
   },
   {
     name: "doctor",
     summary: "say what this machine can do, what is missing, and what to install",
-    load: async () => (await import("./doctor.ts")).registerDoctor,
+    load: () => import("./doctor.ts"),
     needsNone: true,
   },
   {
     name: "db",
     summary: "query recorded trials; export, import, merge, verify and prune them",
-    load: async () => (await import("./db.ts")).registerDb,
+    load: () => import("./db.ts"),
     isGroup: true,
   },
   {
     name: "report",
     summary: "write an HTML report of a database",
-    load: async () => (await import("./report.ts")).registerReport,
+    load: () => import("./report.ts"),
   },
   {
     name: "replay",
     summary: "repeat the decisions of a search from its records, without hardware",
-    load: async () => (await import("./replay.ts")).registerReplay,
+    load: () => import("./replay.ts"),
   },
   {
     name: "check",
     summary: "fail when the best kernel of a workload is slower than in a baseline database",
-    load: async () => (await import("./check.ts")).registerCheck,
+    load: () => import("./check.ts"),
   },
   {
     name: "completion",
     summary: "print the script by which a shell completes commands, options, names and ids",
-    load: async () => (await import("./completion.ts")).registerCompletion,
+    load: () => import("./completion.ts"),
   },
   {
     name: "cache",
     summary: "show or clear what is kept between searches: compiled kernels and the rates of this machine",
-    load: async () => (await import("./cache.ts")).registerCache,
+    load: () => import("./cache.ts"),
     isGroup: true,
     needsNone: true,
   },
   {
     name: "calibrate",
     summary: "measure this machine's bandwidths and instruction rates for the latency model",
-    load: async () => (await import("./calibrate.ts")).registerCalibrate,
+    load: () => import("./calibrate.ts"),
     needsNone: true,
   },
 ];
@@ -154,7 +152,7 @@ async function offer(line: readonly string[]): Promise<ExitCode> {
   return EXIT.ok;
 }
 
-async function programFor(words: readonly string[], finish: (code: ExitCode) => void): Promise<Command> {
+async function programFor(words: readonly string[], finish: Finish): Promise<Command> {
   // Settings made before the commands are added apply to them too.
   const program = new Command("automap")
     .description(
@@ -190,7 +188,7 @@ async function programFor(words: readonly string[], finish: (code: ExitCode) => 
   for (const { name, summary, load, needsNone = false } of COMMANDS) {
     const command = program.command(name).summary(summary);
     if (name !== asked) continue;
-    (await load())(command, finish);
+    (await load()).register(command, finish);
     if (!needsNone) (await import("./declare.ts")).addDeclarations(command);
   }
   pointToHelp(program, "automap");
@@ -222,7 +220,7 @@ async function checkFirst([first, ...rest]: readonly string[], names: readonly s
 /** A command that has commands of its own. */
 async function groupOf({ name, load }: CommandFile): Promise<Command> {
   const group = new Command(name);
-  (await load())(group, () => undefined);
+  (await load()).register(group, () => undefined);
   return group;
 }
 

@@ -9,26 +9,19 @@ import type { Command } from "commander";
 import { z } from "zod";
 import type { Candidate } from "../abstraction/candidate.ts";
 import { automapCommand } from "../abstraction/command-line.ts";
-import {
-  type Database,
-  DEFAULT_DATABASE,
-  databaseWords,
-  labelOf,
-  type RunRecord,
-  runsIn,
-  shortId,
-} from "../db/index.ts";
+import { type Database, databaseWords, labelOf, type RunRecord, runsIn, shortId } from "../db/index.ts";
 import { candidateText } from "../report/describe-candidate.ts";
 import { counted, indent, printTime } from "../report/text.ts";
 import { type Replay, replayRun } from "../session/replay.ts";
 import { secondsOf } from "../tuner/trials.ts";
 import { WORKLOAD_COLUMNS, withoutEmptyColumns, workloadCells } from "./db/records.ts";
-import { parseOptions } from "./options.ts";
+import { databaseFile, optionalFlag, parseOptions } from "./options.ts";
 import {
   addJson,
   documentOf,
   EXIT,
   type ExitCode,
+  type Finish,
   type PartsOf,
   partOf,
   print,
@@ -39,7 +32,7 @@ import {
 import { fitted, printFitted, wrapped } from "./terminal.ts";
 import { withDatabase } from "./with-database.ts";
 
-const options = z.object({ db: z.string().min(1).default(DEFAULT_DATABASE), json: z.boolean().optional() });
+const options = z.object({ db: databaseFile, json: optionalFlag });
 type Options = z.infer<typeof options>;
 
 const runSchema = z.strictObject({
@@ -49,21 +42,21 @@ const runSchema = z.strictObject({
   shape: z.record(z.string(), z.int()),
   dtype: z.string(),
   seed: z.int(),
-  options: z.looseObject({}).meta({ description: "all that decides what the search does" }),
+  options: z.looseObject({}).describe("all that decides what the search does"),
   budget: z.looseObject({}),
-  started: z.number().meta({ description: "milliseconds since 1970" }),
+  started: z.number().describe("milliseconds since 1970"),
   ended: z.number().optional(),
-  status: z.string().meta({ description: "running without a living process: it was killed" }),
+  status: z.string().describe("running without a living process: it was killed"),
 });
 const runsSchema = documentOf({ runs: z.array(runSchema.extend({ trials: z.int() })) });
 const replayedSchema = documentOf({
   run: runSchema,
-  identical: z.boolean().meta({ description: "bit for bit" }),
+  identical: z.boolean().describe("bit for bit"),
   divergence: z.strictObject({ trial: z.int(), because: z.string() }).nullable(),
   status: z.string(),
-  known: z.int().meta({ description: "trials that it knew from earlier runs" }),
-  assumed: z.array(z.string()).meta({ description: "what is not recorded" }),
-  best: z.string().nullable().meta({ description: "key of the candidate" }),
+  known: z.int().describe("trials that it knew from earlier runs"),
+  assumed: z.array(z.string()).describe("what is not recorded"),
+  best: z.string().nullable().describe("key of the candidate"),
   trials: z.array(
     z.strictObject({
       candidate: partOf<Candidate>("instruction, matching and schedule: docs/schedule.md"),
@@ -74,7 +67,7 @@ const replayedSchema = documentOf({
   ),
 });
 
-export function registerReplay(command: Command, finish: (code: ExitCode) => void): void {
+export function register(command: Command, finish: Finish): void {
   addJson(command, z.union([runsSchema, replayedSchema]))
     .argument("[run]", "the first digits of a run's id; without one, the runs are listed")
     .option("--db <file>", "the database (default: automap.db in this directory)")

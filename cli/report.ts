@@ -9,31 +9,39 @@
 import type { Command } from "commander";
 import { z } from "zod";
 import { UsageError } from "../abstraction/error.ts";
-import { DEFAULT_DATABASE, operatorsIn, showRun } from "../db/index.ts";
+import { operatorsIn, showRun } from "../db/index.ts";
 import { reportPage } from "../report/page.ts";
 import { gatherReport } from "../session/report.ts";
 import { readOperator, readTypes } from "./db/filters.ts";
 import { checkWritable, writeOutput } from "./files.ts";
-import { collect, parseOptions, positiveInteger, unexpected } from "./options.ts";
-import { EXIT, type ExitCode, print, say } from "./output.ts";
+import {
+  collect,
+  databaseFile,
+  optionalFlag,
+  optionalText,
+  parseOptions,
+  positiveInteger,
+  unexpected,
+} from "./options.ts";
+import { EXIT, type ExitCode, type Finish, print, say } from "./output.ts";
 import { withDatabase } from "./with-database.ts";
 
 const options = z.object({
-  db: z.string().min(1).default(DEFAULT_DATABASE),
+  db: databaseFile,
   output: z.string().min(1).default("report.html"),
-  op: z.string().optional(),
-  dtype: z.string().optional(),
+  op: optionalText,
+  dtype: optionalText,
   run: z.array(z.string().min(1)).optional(),
   network: z.string().min(1, "--network must name a model").optional(),
   target: z.string().min(1, "--target must name a machine").optional(),
   dim: z.array(z.string()).optional(),
   constant: z.array(z.string()).optional(),
   threads: positiveInteger("--threads").optional(),
-  exact: z.boolean().optional(),
+  exact: optionalFlag,
 });
 type Options = z.infer<typeof options>;
 
-export function registerReport(command: Command, finish: (code: ExitCode) => void): void {
+export function register(command: Command, finish: Finish): void {
   command
     .option("--db <file>", "the database (default: automap.db in this directory)")
     .option("-o, --output <file>", "file to write; - for stdout (default: report.html)")

@@ -7,9 +7,10 @@
 
 import type { Command } from "commander";
 import { z } from "zod";
+import { defined } from "../abstraction/collections.ts";
 import { automapCommand } from "../abstraction/command-line.ts";
 import { type Computation, defineComputation, type TensorSpec, withConstants } from "../abstraction/computation.ts";
-import { isDType } from "../abstraction/dtype.ts";
+import { type DType, isDType } from "../abstraction/dtype.ts";
 import { accessesOf, axesOf, type Equation, tensorsOf } from "../abstraction/equation.ts";
 import { attempt, suggestion, UsageError } from "../abstraction/error.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
@@ -21,17 +22,17 @@ import { type OperandTypes, parseDataTypes, typeSuggestion } from "../operators/
 import { EPILOGUE_NAMES, epilogueFor } from "../operators/epilogue.ts";
 import { operatorNamed } from "../operators/index.ts";
 import { instantiate, type Operator } from "../operators/operator.ts";
-import { collect } from "./options.ts";
+import { collect, optionalText } from "./options.ts";
 
 /** Options of every command that takes an operator. */
 export const subjectOptions = z.object({
-  dtype: z.string().optional(),
-  sum: z.string().optional(),
-  layout: z.string().optional(),
-  shape: z.string().optional(),
-  epilogue: z.string().optional(),
+  dtype: optionalText,
+  sum: optionalText,
+  layout: optionalText,
+  shape: optionalText,
+  epilogue: optionalText,
   constant: z.array(z.string()).optional(),
-  intrinsic: z.string().optional(),
+  intrinsic: optionalText,
   declare: z.array(z.string()).optional(),
 });
 export type SubjectOptions = z.infer<typeof subjectOptions>;
@@ -70,19 +71,23 @@ export function addSubjectOptions(command: Command, argument = "<operator or equ
     .allowExcessArguments();
 }
 
+/** Those options of several that were given, as words of a command line. */
+export const optionWords = (told: Readonly<Record<string, string | undefined>>): string[] =>
+  Object.entries(told).flatMap(([name, value]) => (value === undefined ? [] : [`--${name}`, value]));
+
 /** The options of a subject as they were given, for a command to paste; those of its instruction and of declarations are apart. */
 export function givenOptions({ dtype, sum, layout, epilogue, constant = [] }: SubjectOptions): string[] {
-  const told = Object.entries({ dtype, sum, layout, epilogue });
-  return [
-    ...told.flatMap(([name, value]) => (value === undefined ? [] : [`--${name}`, value])),
-    ...constant.flatMap((tensor) => ["--constant", tensor]),
-  ];
+  return [...optionWords({ dtype, sum, layout, epilogue }), ...constant.flatMap((tensor) => ["--constant", tensor])];
 }
 
 /** The instructions that a name or family stands for; all of them when none is given. */
 export function readIntrinsics(name: string | undefined): readonly Intrinsic[] {
   return name === undefined || name === "all" ? knownIntrinsics() : intrinsicsNamed(name);
 }
+
+/** The names of these instructions; undefined when none is given. */
+export const namesOf = (name: string | undefined): string[] | undefined =>
+  name === undefined ? undefined : intrinsicsNamed(name).map((intrinsic) => intrinsic.name);
 
 /** The types an instruction takes: its inputs in order, and its accumulator. */
 export function typesTakenBy(intrinsic: Intrinsic): OperandTypes {
@@ -127,8 +132,7 @@ export function readComputation(
     ...(types === undefined
       ? {}
       : { types: options.sum === undefined ? types : parseDataTypes(types.inputs.join(""), options.sum) }),
-    ...(layouts === undefined ? {} : { layouts }),
-    ...(options.epilogue === undefined ? {} : { epilogue: options.epilogue }),
+    ...defined({ layouts, epilogue: options.epilogue }),
     constants: options.constant ?? [],
   });
 }
@@ -142,8 +146,7 @@ function readTypes(operator: Operator, text: string, sum: string | undefined): O
     const known = Object.keys(operator.tensors);
     if (place === undefined)
       throw new UsageError(`--dtype: ${operator.name} has no tensor "${tensor}"`, { hint: suggestion(tensor, known) });
-    if (!isDType(dtype))
-      throw new UsageError(`unknown data type "${dtype}" of ${tensor}`, { hint: typeSuggestion(dtype) });
+    typeNamed(dtype, tensor);
     const other = given[place];
     if (other && other.dtype !== dtype)
       throw new UsageError(`--dtype: ${operator.name} gives ${other.tensor} and ${tensor} one type`);
@@ -151,6 +154,11 @@ function readTypes(operator: Operator, text: string, sum: string | undefined): O
   }
   const first = given["first"]?.dtype ?? given["second"]?.dtype ?? "f32";
   return parseDataTypes(`${first}${given["second"]?.dtype ?? first}`, given["sum"]?.dtype ?? sum);
+}
+
+function typeNamed(word: string, tensor: string): DType {
+  if (isDType(word)) return word;
+  throw new UsageError(`unknown data type "${word}" of ${tensor}`, { hint: typeSuggestion(word) });
 }
 
 function readEquation(
@@ -170,30 +178,23 @@ function readEquation(
   const layouts = options.layout === undefined ? {} : readPairs(options.layout, "--layout");
   const shapes = options.shape === undefined ? {} : readShapes(options.shape);
   inputs.forEach((name, i) => {
-    const dtype = byTensor?.[name] ?? types?.inputs[Math.min(i, 1)] ?? "f32";
-    if (!isDType(dtype))
-      throw new UsageError(`unknown data type "${dtype}" of ${name}`, { hint: typeSuggestion(dtype) });
-    tensors[name] = { dtype, ...(layouts[name] === undefined ? {} : { layout: layouts[name] }), ...shapes[name] };
+    const dtype = typeNamed(byTensor?.[name] ?? types?.inputs[Math.min(i, 1)] ?? "f32", name);
+    tensors[name] = { dtype, ...defined({ layout: layouts[name] }), ...shapes[name] };
   });
   const recurrent = accessesOf(equation)
     .slice(1)
     .some((a) => a.tensor === target);
   const sum = byTensor?.[target] ?? options.sum ?? (recurrent ? (types?.sum ?? "f32") : undefined);
-  if (sum !== undefined) {
-    if (!isDType(sum)) throw new UsageError(`unknown data type "${sum}" of ${target}`, { hint: typeSuggestion(sum) });
-    tensors[target] = { dtype: sum };
-  }
+  if (sum !== undefined) tensors[target] = { dtype: typeNamed(sum, target) };
   const epilogue = options.epilogue ?? behind;
   const ending = epilogue === undefined ? undefined : readEpilogue(epilogue, equation, tensors);
   const output = ending?.equation.target.tensor;
   for (const [name, spec] of Object.entries(ending?.tensors ?? {})) {
-    const dtype = byTensor?.[name] ?? spec.dtype ?? "f32";
-    if (!isDType(dtype))
-      throw new UsageError(`unknown data type "${dtype}" of ${name}`, { hint: typeSuggestion(dtype) });
+    const dtype = typeNamed(byTensor?.[name] ?? spec.dtype ?? "f32", name);
     tensors[name] ??= {
       ...spec,
       dtype,
-      ...(layouts[name] === undefined ? {} : { layout: layouts[name] }),
+      ...defined({ layout: layouts[name] }),
       ...shapes[name],
     };
   }

@@ -48,8 +48,8 @@ import {
 } from "./array-listing.ts";
 import { readArraySubject } from "./array-words.ts";
 import { checkWritable, writeKernel, writeOutput } from "./files.ts";
-import { parseOptions, readParameters } from "./options.ts";
-import { addJson, EXIT, type ExitCode, print, printJson, style } from "./output.ts";
+import { optionalFlag, optionalText, optionalWord, parseOptions, readParameters } from "./options.ts";
+import { addJson, EXIT, type ExitCode, type Finish, print, printJson, style } from "./output.ts";
 
 const positive = (option: string) =>
   z
@@ -65,29 +65,29 @@ const options = z.object({
   lanes: positive("--lanes").default(16),
   bound: positive("--bound").default(1),
   array: z.enum(["1", "2"], { error: "--array is 1 (a row of PEs) or 2 (a plane)" }).optional(),
-  loops: z.string().optional(),
-  dtype: z.string().optional(),
-  sum: z.string().optional(),
+  loops: optionalText,
+  dtype: optionalText,
+  sum: optionalText,
   top: positive("--top").optional(),
-  all: z.boolean().optional(),
-  pareto: z.boolean().optional(),
-  why: z.boolean().optional(),
-  show: z.string().optional(),
-  svg: z.string().min(1).optional(),
-  allocation: z.string().optional(),
-  schedule: z.string().optional(),
-  keepOrder: z.boolean().optional(),
+  all: optionalFlag,
+  pareto: optionalFlag,
+  why: optionalFlag,
+  show: optionalText,
+  svg: optionalWord,
+  allocation: optionalText,
+  schedule: optionalText,
+  keepOrder: optionalFlag,
   registers: positive("--registers").optional(),
   emit: z.enum(EMITTED, { error: `--emit is ${EMITTED_TEXT}` }).optional(),
-  to: z.string().min(1).optional(),
-  coalesced: z.boolean().optional(),
-  checkTime: z.boolean().optional(),
-  machine: z.string().optional(),
-  json: z.boolean().optional(),
+  to: optionalWord,
+  coalesced: optionalFlag,
+  checkTime: optionalFlag,
+  machine: optionalText,
+  json: optionalFlag,
 });
 type Options = z.infer<typeof options>;
 
-export function registerSystolic(command: Command, finish: (code: ExitCode) => void): void {
+export function register(command: Command, finish: Finish): void {
   addJson(command, z.union([listingSchema, shownSchema, kernelSchema, refusedSchema]))
     .argument("<operator, equation or file>", "an operator's name, an equation in quotes, or a file")
     .option("--<axis or parameter> <n>", "extent of an axis or value of a parameter, for example --r 3 --stride 2")

@@ -4,6 +4,7 @@
  */
 
 import { isMapped } from "../abstraction/candidate.ts";
+import { defined } from "../abstraction/collections.ts";
 import { automapCommand } from "../abstraction/command-line.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import type { Inputs } from "../abstraction/interpret.ts";
@@ -38,11 +39,13 @@ export async function judge(
       machine,
       signal,
       database: given.db ?? DEFAULT_DATABASE,
-      ...(given.time === undefined ? {} : { seconds: given.time }),
-      ...(given.trials === undefined ? {} : { count: given.trials }),
-      ...(given.seed === undefined ? {} : { seed: given.seed }),
-      ...(given.threads === undefined ? {} : { threads: given.threads }),
-      ...(given.kinds === undefined ? {} : { kinds: given.kinds }),
+      ...defined({
+        seconds: given.time,
+        count: given.trials,
+        seed: given.seed,
+        threads: given.threads,
+        kinds: given.kinds,
+      }),
       onDropped: (why) => say(`dropped: ${why}`),
       onJudged: ({ measurement, prediction }) => {
         if (!given.quiet) say(style("dim", `predicted ${printTime(prediction.seconds)}: ${measurement.status}`));

@@ -1,7 +1,9 @@
 /** @file The searches of `automap tune-network`: told as they end, stopped by Ctrl-C, summed up. */
 
 import type { z } from "zod";
+import { defined } from "../abstraction/collections.ts";
 import { automapCommand } from "../abstraction/command-line.ts";
+import { EnvironmentError } from "../abstraction/error.ts";
 import { counted } from "../report/text.ts";
 import { labelOfTask } from "../session/network-report.ts";
 import { type Share, type TunedTask, tuneNetwork } from "../session/tune-network.ts";
@@ -29,7 +31,7 @@ export async function tuneOpened(
       exact: given.exact,
       signal,
       ...(gpu && { machine: gpu }),
-      ...(given.seed !== undefined && { seed: given.seed }),
+      ...defined({ seed: given.seed }),
       onTasks: (count) =>
         say(`${program.name} on ${(gpu ?? nativeTarget()).name}: ${counted(count, "task")}, ${given.time} s together`),
       onNotice: say,
@@ -38,10 +40,7 @@ export async function tuneOpened(
         if (share.outcome.status === "environment") problem = share.outcome;
       },
     });
-    if (problem?.status === "environment") {
-      say(`automap: ${problem.problem.what}\n  ${problem.problem.why}\n  ${problem.problem.remedy}`);
-      return EXIT.environment;
-    }
+    if (problem?.status === "environment") throw new EnvironmentError(problem.problem);
     const seconds = tasks
       .filter(({ used }) => used)
       .reduce((sum, each) => sum + (each.seconds ?? 0) * each.task.steps.length, 0);
@@ -58,8 +57,7 @@ export async function tuneOpened(
           searched,
           used,
           beaten,
-          ...(each !== undefined && { seconds: each }),
-          ...(failed !== undefined && { failed }),
+          ...defined({ seconds: each, failed }),
         })),
       });
     else if (!isTuned) say(`automap: no task of ${program.name} has a kernel yet`);

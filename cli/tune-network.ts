@@ -10,9 +10,9 @@ import { checkDatabase, DEFAULT_DATABASE } from "../db/index.ts";
 import { DEFAULT_NETWORK_SECONDS, tuneNetworkOptions, tuneNetworkSchema } from "./network-documents.ts";
 import { addModel, EXACT, openFor } from "./network-model.ts";
 import { parseOptions } from "./options.ts";
-import { addJson, type ExitCode, say } from "./output.ts";
+import { addJson, type Finish, say } from "./output.ts";
 
-export function registerTuneNetwork(command: Command, finish: (code: ExitCode) => void): void {
+export function register(command: Command, finish: Finish): void {
   addJson(addModel(command), tuneNetworkSchema)
     .option("--time <seconds>", `seconds for all tasks together (default ${DEFAULT_NETWORK_SECONDS})`)
     .option("--seed <n>", "seed of the searches (default 1)")

@@ -2,6 +2,7 @@
 
 import { z } from "zod";
 import { type Candidate, isMapped } from "../abstraction/candidate.ts";
+import { defined } from "../abstraction/collections.ts";
 import { automapCommand } from "../abstraction/command-line.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
@@ -32,43 +33,41 @@ type Found = Extract<TuneOutcome, { best: unknown }>;
 const microseconds = z.number();
 const schedule = partOf<Candidate["schedule"]>("docs/schedule.md names its decisions");
 const searchSchema = documentOf({
-  status: z.enum(TUNE_STATUSES).meta({ description: "why the search ended" }),
+  status: z.enum(TUNE_STATUSES).describe("why the search ended"),
   best: z
     .strictObject({
-      id: z.string().nullable().meta({ description: "of its record; null where it was kept nowhere" }),
+      id: z.string().nullable().describe("of its record; null where it was kept nowhere"),
       microseconds,
-      interval: z.tuple([microseconds, microseconds]).meta({ description: "95 % within" }),
+      interval: z.tuple([microseconds, microseconds]).describe("95 % within"),
       processors: z.array(z.int()).nullable(),
-      load: z.number().nullable().meta({ description: "share of the processors that other programs took" }),
-      gops: z.number().meta({ description: "operations a second, in units of 10^9" }),
+      load: z.number().nullable().describe("share of the processors that other programs took"),
+      gops: z.number().describe("operations a second, in units of 10^9"),
       intrinsic: z.string(),
       mapping: z
         .union([z.record(z.string(), z.array(z.string())), z.strictObject({ design: z.string() })])
-        .meta({ description: "the loops that feed each axis, or the design on lanes" }),
+        .describe("the loops that feed each axis, or the design on lanes"),
       schedule,
       predictedMicroseconds: microseconds.nullable(),
     })
     .nullable()
-    .meta({ description: "null where no kernel worked" }),
+    .describe("null where no kernel worked"),
   trials: z.int(),
-  failed: z.record(z.string(), z.int()).meta({ description: "how many trials ended in each status but ok" }),
+  failed: z.record(z.string(), z.int()).describe("how many trials ended in each status but ok"),
   seconds: z.number(),
-  enumerationCut: z.strictObject({ what: z.string(), done: z.int(), of: z.int() }).nullable().meta({
-    description: "how far the enumeration of mappings had come when the time cut it short; null where it was done",
-  }),
+  enumerationCut: z
+    .strictObject({ what: z.string(), done: z.int(), of: z.int() })
+    .nullable()
+    .describe("how far the enumeration of mappings had come when the time cut it short; null where it was done"),
   unanswered: z
     .strictObject({
-      needs: z
-        .number()
-        .nullable()
-        .meta({ description: "seconds that computing them takes here at least, where known" }),
-      limit: z.number().meta({ description: "seconds that they may take" }),
+      needs: z.number().nullable().describe("seconds that computing them takes here at least, where known"),
+      limit: z.number().describe("seconds that they may take"),
     })
     .nullable()
-    .meta({ description: "set where the expected results were not computed in time, so that nothing was measured" }),
-  decided: z.boolean().meta({ description: "whether finals decided; false where Ctrl-C left no time for them" }),
-  noise: z.enum(NOISE_VERDICTS).meta({ description: "how reliable the measurements are; noisy: they say little" }),
-  waitedSeconds: z.number().meta({ description: "of these, waiting for a core that another search used" }),
+    .describe("set where the expected results were not computed in time, so that nothing was measured"),
+  decided: z.boolean().describe("whether finals decided; false where Ctrl-C left no time for them"),
+  noise: z.enum(NOISE_VERDICTS).describe("how reliable the measurements are; noisy: they say little"),
+  waitedSeconds: z.number().describe("of these, waiting for a core that another search used"),
   database: z.string(),
 });
 const rankSchema = documentOf({
@@ -89,18 +88,18 @@ interface CountedPart extends Omit<CountedLoop, "executions" | "hasOthers"> {
 export const judgedSchema = documentOf({
   measured: z.literal(false),
   target: z.string(),
-  emulator: z.string().meta({ description: "what ran the kernels" }),
+  emulator: z.string().describe("what ran the kernels"),
   candidates: z.array(
     z.strictObject({
-      id: z.string().meta({ description: "of its record" }),
-      status: z.string().meta({ description: "emulated: every element was right; else how it ended" }),
+      id: z.string().describe("of its record"),
+      status: z.string().describe("emulated: every element was right; else how it ended"),
       intrinsic: z.string(),
       mapping: z.record(z.string(), z.array(z.string())).or(z.strictObject({ design: z.string() })),
       schedule,
       predictedMicroseconds: microseconds,
     }),
   ),
-  late: z.boolean().meta({ description: "whether the time was up before all kernels were judged" }),
+  late: z.boolean().describe("whether the time was up before all kernels were judged"),
   database: z.string(),
 });
 /** The document of a search, of a ranking (--model-only), or of kernels for a machine that is not available. */
@@ -123,10 +122,7 @@ export async function rank(
     ...choice,
     signal,
     ...(compile && { count: COUNTED_POOL }),
-    ...(given.time === undefined ? {} : { seconds: given.time }),
-    ...(given.seed === undefined ? {} : { seed: given.seed }),
-    ...(given.threads === undefined ? {} : { threads: given.threads }),
-    ...(given.kinds === undefined ? {} : { kinds: given.kinds }),
+    ...defined({ seconds: given.time, seed: given.seed, threads: given.threads, kinds: given.kinds }),
   }).catch((error: unknown) => {
     if (signal.aborted) return undefined;
     throw error;

@@ -9,6 +9,7 @@
 import type { Command } from "commander";
 import { z } from "zod";
 import { CANDIDATE_KINDS } from "../abstraction/candidate.ts";
+import { defined, mapValues } from "../abstraction/collections.ts";
 import { type Computation, targetOf } from "../abstraction/computation.ts";
 import { EnvironmentError, suggestion, UsageError } from "../abstraction/error.ts";
 import type { Inputs } from "../abstraction/interpret.ts";
@@ -35,8 +36,17 @@ import { STRATEGIES } from "../tuner/strategies.ts";
 import type { Strategy } from "../tuner/strategy.ts";
 import { checkKernelFiles, checkWritable, writeOutput } from "./files.ts";
 import { heardInterrupts } from "./interrupts.ts";
-import { parseOptions, positiveInteger, readParameters, wholeNumber } from "./options.ts";
-import { addJson, type ExitCode, say, style } from "./output.ts";
+import {
+  flag,
+  optionalFlag,
+  optionalText,
+  optionalWord,
+  parseOptions,
+  positiveInteger,
+  readParameters,
+  wholeNumber,
+} from "./options.ts";
+import { addJson, type ExitCode, type Finish, say, style } from "./output.ts";
 import { addSubjectOptions, readComputation, subjectOptions } from "./subject.ts";
 import { readTarget, TARGET_OPTION } from "./target.ts";
 import { judge } from "./tune-judged.ts";
@@ -48,8 +58,8 @@ const options = subjectOptions.extend({
   time: positiveInteger("--time").optional(),
   seed: wholeNumber("--seed").optional(),
   threads: positiveInteger("--threads").optional(),
-  strategy: z.string().optional(),
-  target: z.string().min(1).optional(),
+  strategy: optionalText,
+  target: optionalWord,
   language: z
     .enum(KERNEL_LANGUAGES, {
       error: ({ input }) => `--language must be ${KERNEL_LANGUAGES.join(", ")}, got "${String(input)}"`,
@@ -60,24 +70,24 @@ const options = subjectOptions.extend({
       error: ({ input }) => `--kinds must be ${CANDIDATE_KINDS.join(", ")}, got "${String(input)}"`,
     })
     .optional(),
-  db: z.string().min(1).optional(),
+  db: optionalWord,
   name: z
     .string()
     .regex(WORKLOAD_NAME, {
       error: "--name must be letters, digits and . _ - + / :, no more than 80, for example --name resnet18/layer2.0",
     })
     .optional(),
-  to: z.string().min(1).optional(),
-  modelOnly: z.boolean().optional(),
-  emulate: z.boolean().optional(),
-  trace: z.string().min(1).optional(),
-  quiet: z.boolean().default(false),
-  verbose: z.boolean().default(false),
-  json: z.boolean().optional(),
+  to: optionalWord,
+  modelOnly: optionalFlag,
+  emulate: optionalFlag,
+  trace: optionalWord,
+  quiet: flag,
+  verbose: flag,
+  json: optionalFlag,
 });
 export type TuneWords = z.infer<typeof options>;
 
-export function registerTune(command: Command, finish: (code: ExitCode) => void): void {
+export function register(command: Command, finish: Finish): void {
   addJson(addSubjectOptions(command), tuneSchema)
     .option(...TARGET_OPTION)
     .option(
@@ -135,7 +145,7 @@ async function runTune(subject: string, command: Command, given: TuneWords): Pro
   const parameters = readParameters(command);
   const machine = await readTarget(given.target, {
     otherwise: "; or rank for one by name with the model alone: --target h100 --model-only",
-    ...(given.threads !== undefined && { threads: given.threads }),
+    ...defined({ threads: given.threads }),
   });
   const intrinsics = chooseIntrinsics(given.intrinsic, machine, given.language);
   const chosen = chooseTypes(subject, parameters, given, intrinsics, machine);
@@ -191,10 +201,7 @@ async function runTune(subject: string, command: Command, given: TuneWords): Pro
       onNotice: remark,
       ...budget,
       within: budget.seconds,
-      ...(given.seed === undefined ? {} : { seed: given.seed }),
-      ...(given.threads === undefined ? {} : { threads: given.threads }),
-      ...(given.kinds === undefined ? {} : { kinds: given.kinds }),
-      ...(given.db === undefined ? {} : { database: given.db }),
+      ...defined({ seed: given.seed, threads: given.threads, kinds: given.kinds, database: given.db }),
       ...(strategy ? { strategy } : {}),
     },
   ).finally(() => {
@@ -314,16 +321,12 @@ function chooseTypes(
     const types = new Set([targetOf(computation), ...Object.values(computation.tensors)].map((t) => t.dtype));
     return intrinsics.some((i) => !isPlain(i) && i.operands.every((o) => types.has(o.dtype)));
   };
-  const made = wanted.map((dtype) =>
-    readComputation(subject, parameters, { ...given, ...(dtype === undefined ? {} : { dtype }) }),
-  );
+  const made = wanted.map((dtype) => readComputation(subject, parameters, { ...given, ...defined({ dtype }) }));
   const computation = made.find(takes) ?? made.at(-1);
   if (!computation) throw new Error("internal: no types to try");
   if (isEquation) return { computation, fixed: {}, parameters: {}, assumed: [] };
   const operator = operatorNamed(subject);
-  const complete = Object.fromEntries(
-    Object.entries(operator.parameters).map(([name, p]) => [name, parameters[name] ?? p.default]),
-  );
+  const complete = mapValues(operator.parameters, (p, name) => parameters[name] ?? p.default);
   const types = wanted[made.indexOf(computation)];
   const assumed = [
     ...(given.dtype === undefined && types !== undefined ? [`--dtype ${types}`] : []),

@@ -1,11 +1,11 @@
-/** @file Opens a database for reading while a command uses it. */
+/** @file Opens a database while a command uses it: for reading, unless it says otherwise. */
 
-import { type Database, openDatabase } from "../db/index.ts";
+import { type Database, type OpenOptions, openDatabase } from "../db/index.ts";
 import { say } from "./output.ts";
 
 /** Returns the result of `work`. The database is closed afterwards, or when the promise that `work` returned settles. */
-export function withDatabase<T>(path: string, work: (db: Database) => T): T {
-  const db = openDatabase(path, { readonly: true });
+export function withDatabase<T>(path: string, work: (db: Database) => T, how: OpenOptions = { readonly: true }): T {
+  const db = openDatabase(path, how);
   let promised = false;
   try {
     if (db.notice !== undefined) say(`automap: ${db.notice}`);

@@ -4,7 +4,7 @@ import { writeFileSync } from "node:fs";
 import { Command } from "commander";
 import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
 import type { Measurement } from "../abstraction/trial.ts";
-import { registerDb } from "../cli/db.ts";
+import { register } from "../cli/db.ts";
 import { reportError } from "../cli/output.ts";
 import { openDatabase, recordTrial, type World } from "../db/index.ts";
 import { INTRINSICS } from "../intrinsics/index.ts";
@@ -60,7 +60,7 @@ async function automap(
   ];
   try {
     const program = new Command("automap").exitOverride();
-    registerDb(
+    register(
       program.command("db"),
       (code) => {
         said.code = code;

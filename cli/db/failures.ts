@@ -17,12 +17,12 @@ import { sentenceRoom } from "../terminal.ts";
 export const failuresDocument = documentOf({
   failures: z.array(
     z.strictObject({
-      status: z.string().meta({ description: "how they ended" }),
-      reason: z.string().meta({ description: "what their logs begin with; # is a number" }),
+      status: z.string().describe("how they ended"),
+      reason: z.string().describe("what their logs begin with; # is a number"),
       count: z.number().int(),
       intrinsics: z.array(z.string()),
-      workloads: z.number().int().meta({ description: "of so many computations" }),
-      latest: z.string().meta({ description: "id of the latest" }),
+      workloads: z.number().int().describe("of so many computations"),
+      latest: z.string().describe("id of the latest"),
     }),
   ),
 });

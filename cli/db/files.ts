@@ -14,6 +14,7 @@ import { UsageError } from "../../abstraction/error.ts";
 import { seededRandom } from "../../abstraction/random.ts";
 import type { Measurement } from "../../abstraction/trial.ts";
 import {
+  type Database,
   exportLines,
   type ImportReport,
   importLines,
@@ -29,34 +30,34 @@ import {
 import { counted, printTime } from "../../report/text.ts";
 import { compareTimes } from "../../runtime/statistics.ts";
 import { checkWritable, writeLines } from "../files.ts";
-import { parseOptions, wholeNumber } from "../options.ts";
-import { documentOf, EXIT, type ExitCode, partOf, print, printJson, say, style } from "../output.ts";
+import { flag, optionalFlag, optionalWord, parseOptions, wholeNumber } from "../options.ts";
+import { documentOf, EXIT, type ExitCode, type Finish, partOf, print, printJson, say, style } from "../output.ts";
 import { fitted } from "../terminal.ts";
 import { withDatabase } from "../with-database.ts";
 import { addFile, addFilters, addStatus, fileOptions, queryOptions, readTrialFilter } from "./filters.ts";
 import type { Here } from "./here.ts";
 
-const exportOptions = queryOptions.extend({ output: z.string().min(1).optional() });
-const importOptions = fileOptions.extend({ strict: z.boolean().optional() });
+const exportOptions = queryOptions.extend({ output: optionalWord });
+const importOptions = fileOptions.extend({ strict: optionalFlag });
 const verifyOptions = fileOptions.extend({
   remeasure: z
     .string()
     .regex(/^[1-9]\d{0,4}$/, { error: "--remeasure must be a positive integer, for example --remeasure 5" })
     .transform(Number)
     .optional(),
-  trustImported: z.boolean().default(false),
+  trustImported: flag,
   seed: wholeNumber("--seed").optional(),
 });
 const pruneOptions = queryOptions.extend({
-  yes: z.boolean().optional(),
-  best: z.boolean().optional(),
-  stale: z.boolean().optional(),
+  yes: optionalFlag,
+  best: optionalFlag,
+  stale: optionalFlag,
 });
 
-const rows = z.record(z.string(), z.int()).meta({ description: "by table" });
+const rows = z.record(z.string(), z.int()).describe("by table");
 const takenSchema = documentOf({
   added: rows,
-  known: z.int().meta({ description: "lines whose record was there already" }),
+  known: z.int().describe("lines whose record was there already"),
   rejected: z.array(z.strictObject({ line: z.int(), reason: z.string() })),
 });
 const verifySchema = documentOf({
@@ -72,10 +73,10 @@ const verifySchema = documentOf({
 });
 const pruneSchema = documentOf({
   deleted: rows,
-  dry: z.boolean().meta({ description: "true without --yes: nothing was deleted" }),
+  dry: z.boolean().describe("true without --yes: nothing was deleted"),
 });
 
-export function registerFiles(db: Command, finish: (code: ExitCode) => void, here: Here): void {
+export function registerFiles(db: Command, finish: Finish, here: Here): void {
   addStatus(addFilters(db.command("export")))
     .summary("write records as JSON lines")
     .option("-o, --output <file>", "file to write (default: stdout)")
@@ -144,25 +145,14 @@ function* ended(lines: Iterable<string>): Iterable<string> {
 function runImport(file: string, given: z.infer<typeof importOptions>): ExitCode {
   // A missing file is reported before a database is created for it.
   const lines = linesOf(file === "-" ? "/dev/stdin" : file);
-  const db = openDatabase(given.db);
-  try {
-    if (db.notice !== undefined) say(`automap: ${db.notice}`);
-    return conclude(importLines(db, lines, { strict: given.strict ?? false }), file, given);
-  } finally {
-    db.close();
-  }
+  const take = (db: Database): ImportReport => importLines(db, lines, { strict: given.strict ?? false });
+  return withDatabase(given.db, (db) => conclude(take(db), file, given), {});
 }
 
 function runMerge(other: string, given: z.infer<typeof fileOptions>): ExitCode {
   // An unreadable file is reported before a database is created for it.
   openDatabase(other, { readonly: true }).close();
-  const db = openDatabase(given.db);
-  try {
-    if (db.notice !== undefined) say(`automap: ${db.notice}`);
-    return conclude(mergeDatabase(db, other), other, given);
-  } finally {
-    db.close();
-  }
+  return withDatabase(given.db, (db) => conclude(mergeDatabase(db, other), other, given), {});
 }
 
 /** A number of rows of a table; the table's name is a plural. */
@@ -189,9 +179,7 @@ async function runVerify(given: z.infer<typeof verifyOptions>, here: Here): Prom
     throw new UsageError(`${lone} is for trials that are measured again`, {
       hint: "add --remeasure 5, or leave it out",
     });
-  const db = openDatabase(given.db, { readonly: true });
-  try {
-    if (db.notice !== undefined) say(`automap: ${db.notice}`);
+  return withDatabase(given.db, async (db) => {
     const { checked, problems } = verifyDatabase(db);
     const again = given.remeasure === undefined ? [] : await measureAgain(given.remeasure);
     const moved = again.filter((a) => verdictOf(a) !== "same" && verdictOf(a) !== "faster");
@@ -230,9 +218,7 @@ async function runVerify(given: z.infer<typeof verifyOptions>, here: Here): Prom
         await measuring.close();
       }
     }
-  } finally {
-    db.close();
-  }
+  });
 }
 
 /** A kernel that is now slower by less than this factor is the same kernel on a busier machine. */
@@ -260,9 +246,7 @@ function rowOf(remeasured: Remeasured): string[] {
 
 async function runPrune(given: z.infer<typeof pruneOptions>, command: Command, here: Here): Promise<ExitCode> {
   const stale = given.stale ? { ...(await here()), policy: "exact" as const } : undefined;
-  const db = openDatabase(given.db, { existing: true });
-  try {
-    if (db.notice !== undefined) say(`automap: ${db.notice}`);
+  const pruned = (db: Database): ExitCode => {
     const { limit, top, sort, ...chosen } = readTrialFilter(db, given, command);
     if (limit !== undefined || top !== undefined || sort !== undefined)
       throw new UsageError("--limit does not belong to a prune", {
@@ -284,7 +268,6 @@ async function runPrune(given: z.infer<typeof pruneOptions>, command: Command, h
       print(`${given.db}: ${counts.join(", ")} ${given.yes ? "deleted" : "would go; --yes deletes them"}`);
     }
     return EXIT.ok;
-  } finally {
-    db.close();
-  }
+  };
+  return withDatabase(given.db, pruned, { existing: true });
 }

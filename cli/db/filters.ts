@@ -6,6 +6,7 @@
 
 import { type Command, Option } from "commander";
 import { z } from "zod";
+import { defined } from "../../abstraction/collections.ts";
 import { printEquation } from "../../abstraction/equation.ts";
 import { suggestion, UsageError } from "../../abstraction/error.ts";
 import { parseEquation } from "../../abstraction/parse.ts";
@@ -28,23 +29,23 @@ import { intrinsicsNamed } from "../../intrinsics/index.ts";
 import { parseDataTypes } from "../../operators/data-types.ts";
 import { EPILOGUE_NAMES } from "../../operators/epilogue.ts";
 import { OPERATORS } from "../../operators/index.ts";
-import { optionsOf, positiveInteger, unexpected } from "../options.ts";
+import { databaseFile, optionalFlag, optionalText, optionsOf, positiveInteger, valuesIn } from "../options.ts";
 import { addJson, say } from "../output.ts";
 
-export const fileOptions = z.object({ db: z.string().min(1).default(DEFAULT_DATABASE), json: z.boolean().optional() });
+export const fileOptions = z.object({ db: databaseFile, json: optionalFlag });
 
 export const filterOptions = fileOptions.extend({
-  op: z.string().optional(),
-  name: z.string().optional(),
-  dtype: z.string().optional(),
-  layout: z.string().optional(),
-  epilogue: z.string().optional(),
+  op: optionalText,
+  name: optionalText,
+  dtype: optionalText,
+  layout: optionalText,
+  epilogue: optionalText,
   threads: positiveInteger("--threads").optional(),
-  run: z.string().optional(),
-  intrinsic: z.string().optional(),
-  target: z.string().optional(),
-  since: z.string().optional(),
-  until: z.string().optional(),
+  run: optionalText,
+  intrinsic: optionalText,
+  target: optionalText,
+  since: optionalText,
+  until: optionalText,
   limit: positiveInteger("--limit").optional(),
 });
 
@@ -52,7 +53,7 @@ export const queryOptions = filterOptions.extend({
   status: z.enum(STATUSES, { error: `unknown --status\n  known: ${STATUSES.join(", ")}` }).optional(),
   sort: z.enum(SORTS, { error: `unknown --sort; it is one of ${SORTS.join(", ")}` }).optional(),
   top: positiveInteger("--top").optional(),
-  csv: z.boolean().optional(),
+  csv: optionalFlag,
 });
 
 /** @param document the `--json` document; an export has none, since it is lines of JSON already */
@@ -95,13 +96,13 @@ export function readFilter(db: Database, given: z.infer<typeof filterOptions>, c
     ...(dtype === undefined ? {} : { dtype: readTypes(dtype) }),
     ...(layout === undefined ? {} : { layout: readLayout(layout) }),
     ...(epilogue === undefined ? {} : { epilogue: readEpilogue(epilogue) }),
-    ...(threads === undefined ? {} : { threads }),
+    ...defined({ threads }),
     ...(run === undefined ? {} : { run: showRun(db, run).id }),
     ...(intrinsic === undefined ? {} : { intrinsic: readInstructions(db, intrinsic) }),
     ...(target === undefined ? {} : { target: readTarget(db, target) }),
     ...(since === undefined ? {} : { since: readInstant("--since", since, now).from }),
     ...(until === undefined ? {} : { until: readInstant("--until", until, now).to }),
-    ...(limit === undefined ? {} : { limit }),
+    ...defined({ limit }),
     extents: readExtents(command, extentsIn(db)),
   };
   if (filter.since !== undefined && filter.until !== undefined && filter.since >= filter.until)
@@ -115,9 +116,7 @@ export function readTrialFilter(db: Database, given: z.infer<typeof queryOptions
   const { status, sort, top } = given;
   return {
     ...readFilter(db, given, command),
-    ...(status === undefined ? {} : { status }),
-    ...(sort === undefined ? {} : { sort }),
-    ...(top === undefined ? {} : { top }),
+    ...defined({ status, sort, top }),
   };
 }
 
@@ -189,17 +188,13 @@ export function readTypes(word: string): string {
 function readExtents(command: Command, recorded: readonly string[]): Record<string, Range> {
   const names = [...new Set([...recorded, ...OPERATORS.flatMap((o) => Object.keys(o.parameters))])];
   const ranges: Record<string, Range> = {};
-  const words = command.args;
-  for (let i = 0; i < words.length; i++) {
-    const word = words[i] ?? "";
-    const [, name, attached] = /^--([A-Za-z_]\w*)(?:=(.*))?$/.exec(word) ?? [];
-    if (name === undefined) throw unexpected(word, command, "extents are given as --c 64 or --c 64..256");
+  const hint = "extents are given as --c 64 or --c 64..256";
+  for (const { name, text } of valuesIn(command.args, command, { pattern: /^--([A-Za-z_]\w*)(?:=(.*))?$/, hint })) {
     if (!names.includes(name))
       throw new UsageError(`--${name} is no option, and no record has an axis or parameter of that name`, {
         hint: suggestion(name, [...optionsOf(command), ...names], "--"),
       });
     if (Object.hasOwn(ranges, name)) throw new UsageError(`--${name} is given twice`);
-    const text = attached ?? words[++i];
     if (text === undefined)
       throw new UsageError(`--${name} needs a value, for example --${name} 64 or --${name} 64..256`);
     const [, low, dots, high] = /^(\d*)(?:(\.\.)(\d*))?$/.exec(text) ?? [];
@@ -211,7 +206,7 @@ function readExtents(command: Command, recorded: readonly string[]): Record<stri
     const max = dots === undefined ? min : high === "" ? undefined : Number(high);
     if (min !== undefined && max !== undefined && min > max)
       throw new UsageError(`--${name}: the range ${text} is empty`, { hint: `--${name} ${max}..${min}` });
-    ranges[name] = { ...(min === undefined ? {} : { min }), ...(max === undefined ? {} : { max }) };
+    ranges[name] = defined({ min, max });
   }
   return ranges;
 }

@@ -21,12 +21,12 @@ import { summarySchema } from "./records.ts";
 export const layersSchema = z
   .array(
     z.strictObject({
-      layer: z.string().meta({ description: "as it was asked for" }),
-      best: summarySchema.nullable().meta({ description: "null where no record may be used" }),
+      layer: z.string().describe("as it was asked for"),
+      best: summarySchema.nullable().describe("null where no record may be used"),
     }),
   )
   .optional()
-  .meta({ description: "of --layers, or of several names" });
+  .describe("of --layers, or of several names");
 
 export interface Layer {
   readonly layer: string;

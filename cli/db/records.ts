@@ -8,31 +8,31 @@ import { printTime } from "../../report/text.ts";
 import { partOf, say } from "../output.ts";
 import { printFitted } from "../terminal.ts";
 
-const id = z.string().meta({ description: "hash of its facts: 32 hexadecimal digits" });
-const interval = z.tuple([z.number(), z.number()]).meta({ description: "95 % within, microseconds" });
+const id = z.string().describe("hash of its facts: 32 hexadecimal digits");
+const interval = z.tuple([z.number(), z.number()]).describe("95 % within, microseconds");
 
 /** A trial as it appears in documents and tables. */
 export const summarySchema = z.strictObject({
   id,
   run: id.nullable(),
-  workload: z.string().meta({ description: "all that makes the workload another than any other, in one line" }),
-  name: z.string().nullable().meta({ description: "the user's own for it" }),
+  workload: z.string().describe("all that makes the workload another than any other, in one line"),
+  name: z.string().nullable().describe("the user's own for it"),
   operator: z.string(),
-  shape: z.record(z.string(), z.number().int()).meta({ description: "extents of axes and values of parameters" }),
-  dtype: z.string().meta({ description: "as --dtype reads it" }),
-  types: z.string().meta({ description: "of the inputs and of what is stored" }),
+  shape: z.record(z.string(), z.number().int()).describe("extents of axes and values of parameters"),
+  dtype: z.string().describe("as --dtype reads it"),
+  types: z.string().describe("of the inputs and of what is stored"),
   layout: z.string().nullable(),
   epilogue: z.string().nullable(),
   threads: z.number().int(),
-  cache: z.string().meta({ description: "warm: the call before has just used the data" }),
+  cache: z.string().describe("warm: the call before has just used the data"),
   target: z.string(),
   provenance: z.enum(["here", "imported"]),
   intrinsic: z.string(),
-  status: z.string().meta({ description: "ok, or how it failed" }),
-  microseconds: z.number().nullable().meta({ description: "median of a call; null when it failed" }),
+  status: z.string().describe("ok, or how it failed"),
+  microseconds: z.number().nullable().describe("median of a call; null when it failed"),
   interval: interval.nullable(),
-  predictedMicroseconds: z.number().nullable().meta({ description: "null where the model could not say" }),
-  at: z.string().meta({ description: "when it was measured, ISO 8601" }),
+  predictedMicroseconds: z.number().nullable().describe("null where the model could not say"),
+  at: z.string().describe("when it was measured, ISO 8601"),
 });
 export type Summary = z.infer<typeof summarySchema>;
 
@@ -89,7 +89,7 @@ export const detailsShape = {
   workload: partOf<TrialRecord["workload"]>("the computation: equation, extents, tensors"),
   environment: partOf<TrialRecord["environment"]>("the machine, its compiler, its driver"),
   candidate: partOf<TrialRecord["candidate"]>("instruction, matching and schedule: docs/schedule.md"),
-  declaration: z.string().optional().meta({ description: "hash of the instruction's declaration" }),
+  declaration: z.string().optional().describe("hash of the instruction's declaration"),
   measurement: partOf<TrialRecord["measurement"]>("every sample, seconds"),
   prediction: partOf<NonNullable<TrialRecord["prediction"]>>("of the model, level by level").optional(),
   conditions: partOf<TrialRecord["conditions"]>("threads, cache, processors, clock"),

@@ -45,11 +45,11 @@ import {
 export const pairSchema = z.strictObject({
   a: summarySchema,
   b: summarySchema,
-  verdict: z.enum(["a", "b", "tie"]).meta({ description: "which is faster; tie where the intervals overlap" }),
+  verdict: z.enum(["a", "b", "tie"]).describe("which is faster; tie where the intervals overlap"),
   difference: z.strictObject({
-    microseconds: z.number().meta({ description: "b - a" }),
-    interval: z.tuple([z.number(), z.number()]).meta({ description: "95 % within, microseconds" }),
-    ratio: z.number().meta({ description: "b / a" }),
+    microseconds: z.number().describe("b - a"),
+    interval: z.tuple([z.number(), z.number()]).describe("95 % within, microseconds"),
+    ratio: z.number().describe("b / a"),
   }),
 });
 
@@ -211,44 +211,30 @@ function drawn({ workload, candidate }: TrialRecord): string {
 const SEED = 1;
 
 export function compareRecords(db: Database, ids: readonly [string, string], json: boolean): void {
-  const a = showTrial(db, ids[0]);
-  const b = showTrial(db, ids[1]);
-  if (a.workload.computation !== b.workload.computation)
-    throw new UsageError("the two records are of different computations: their times say nothing about each other", {
-      hint: `${shortId(a.id)} is ${labelOf(a.workload)}; ${shortId(b.id)} is ${labelOf(b.workload)}`,
-    });
-  const left = timed(a, db);
-  const right = timed(b, db);
+  const first = showTrial(db, ids[0]);
+  const second = showTrial(db, ids[1]);
+  checkAlike("records", first, second);
+  const a = timed(first, db);
+  const b = timed(second, db);
   for (const difference of differing(a, b)) say(`automap: not under the same conditions: ${difference}`);
-
-  const difference = summariseDifference(right.samples, left.samples, SEED);
-  const verdict = compareTimes(right, left);
   if (json) {
-    printJson(pairDocument, {
-      a: summarise(a),
-      b: summarise(b),
-      verdict: verdict === "tie" ? "tie" : verdict === "faster" ? "b" : "a",
-      difference: {
-        microseconds: microseconds(difference.median),
-        interval: intervalOf(difference.interval),
-        ratio: right.median / left.median,
-      },
-    });
+    printJson(pairDocument, pairOf([a, b]));
     return;
   }
-  const row = (name: string, trial: TrialRecord, { median, interval }: Timed): string[] => [
+  const { difference, verdict } = timesOf([a, b]);
+  const row = (name: string, { id, intrinsic, measurement: { median, interval } }: Timed): string[] => [
     name,
-    shortId(trial.id),
-    trial.intrinsic,
+    shortId(id),
+    intrinsic,
     printTime(median),
     `95 % within ${printTime(interval[0])} to ${printTime(interval[1])}`,
   ];
   const size = (seconds: number): string => `${seconds < 0 ? "-" : ""}${printTime(Math.abs(seconds))}`;
   const [low, high] = difference.interval;
-  const share = `${(100 * Math.abs(right.median / left.median - 1)).toFixed(1)} %`;
+  const share = `${(100 * Math.abs(b.measurement.median / a.measurement.median - 1)).toFixed(1)} %`;
   print(
     [
-      fitted([row("a", a, left), row("b", b, right)]),
+      fitted([row("a", a), row("b", b)]),
       "",
       verdict === "tie"
         ? "tie: the intervals overlap"
@@ -258,10 +244,47 @@ export function compareRecords(db: Database, ids: readonly [string, string], jso
   );
 }
 
-type Timed = Extract<Measurement, { status: "ok" }>;
+/** @throws UsageError when they are of different computations */
+export function checkAlike(what: "records" | "runs", ...[a, b]: readonly [Subject, Subject]): void {
+  if (a.workload.computation === b.workload.computation) return;
+  throw new UsageError(`the two ${what} are of different computations: their times say nothing about each other`, {
+    hint: `${shortId(a.id)} is ${labelOf(a.workload)}; ${shortId(b.id)} is ${labelOf(b.workload)}`,
+  });
+}
 
-function timed({ id, measurement }: TrialRecord, { path }: Database): Timed {
-  if (measurement.status === "ok") return measurement;
+type Subject = Pick<TrialRecord, "id" | "workload">;
+type Ok = Extract<Measurement, { status: "ok" }>;
+/** A trial that has a time. */
+export type Timed = TrialRecord & { readonly measurement: Ok };
+export type Pair = readonly [Timed, Timed];
+
+export const isTimed = (trial: TrialRecord): trial is Timed => trial.measurement.status === "ok";
+
+/** The difference of two trials in seconds, with its interval, and which is faster. */
+const timesOf = ([a, b]: Pair) => ({
+  difference: summariseDifference(b.measurement.samples, a.measurement.samples, SEED),
+  verdict: compareTimes(b.measurement, a.measurement),
+});
+
+/** The comparison of two trials, as documents have it. */
+export function pairOf(pair: Pair): z.infer<typeof pairSchema> {
+  const { difference, verdict } = timesOf(pair);
+  const [a, b] = pair;
+  return {
+    a: summarise(a),
+    b: summarise(b),
+    verdict: verdict === "tie" ? "tie" : verdict === "faster" ? "b" : "a",
+    difference: {
+      microseconds: microseconds(difference.median),
+      interval: intervalOf(difference.interval),
+      ratio: b.measurement.median / a.measurement.median,
+    },
+  };
+}
+
+function timed(trial: TrialRecord, { path }: Database): Timed {
+  if (isTimed(trial)) return trial;
+  const { id, measurement } = trial;
   throw new UsageError(`trial ${shortId(id)} has no time: it ended as ${measurement.status}`, {
     hint: `${automapCommand("db", "query", "--status", "ok", databaseWords(path))} lists those that have one`,
   });

@@ -7,7 +7,6 @@
 
 import { z } from "zod";
 import { candidateKey } from "../../abstraction/candidate.ts";
-import { UsageError } from "../../abstraction/error.ts";
 import {
   best,
   type Database,
@@ -19,11 +18,11 @@ import {
   type TrialRecord,
 } from "../../db/index.ts";
 import { counted, printTime } from "../../report/text.ts";
-import { compareTimes, median, summariseDifference } from "../../runtime/statistics.ts";
+import { median } from "../../runtime/statistics.ts";
 import { documentOf, print, printJson, say } from "../output.ts";
 import { fitted } from "../terminal.ts";
-import { microseconds, summarise, summarySchema } from "./records.ts";
-import { differing, pairDocument, pairSchema } from "./show.ts";
+import { summarise, summarySchema } from "./records.ts";
+import { checkAlike, differing, isTimed, type Pair, pairDocument, pairOf, pairSchema, type Timed } from "./show.ts";
 
 export interface Side {
   readonly label: string;
@@ -32,17 +31,17 @@ export interface Side {
 
 const sidesDocument = documentOf({
   sides: z.tuple([z.string(), z.string()]),
-  both: z.array(pairSchema).meta({ description: "computations that both have a time of" }),
-  only: z.tuple([z.array(summarySchema), z.array(summarySchema)]).meta({ description: "what only a has, only b" }),
+  both: z.array(pairSchema).describe("computations that both have a time of"),
+  only: z.tuple([z.array(summarySchema), z.array(summarySchema)]).describe("what only a has, only b"),
   candidates: z
     .strictObject({
       both: z.number().int(),
       onlyA: z.number().int(),
       onlyB: z.number().int(),
-      ratio: z.number().nullable().meta({ description: "median of b / a of those that both tried and that worked" }),
+      ratio: z.number().nullable().describe("median of b / a of those that both tried and that worked"),
     })
     .nullable()
-    .meta({ description: "of two runs; null of two instructions" }),
+    .describe("of two runs; null of two instructions"),
 });
 export const compareDocument = z.union([pairDocument, sidesDocument]);
 
@@ -50,17 +49,10 @@ export const compareDocument = z.union([pairDocument, sidesDocument]);
 export function sidesOfRuns(db: Database, prefixes: readonly [string, string]): readonly [Side, Side] {
   const a = showRun(db, prefixes[0]);
   const b = showRun(db, prefixes[1]);
-  if (a.workload.computation !== b.workload.computation)
-    throw new UsageError("the two runs are of different computations: their times say nothing about each other", {
-      hint: `${shortId(a.id)} is ${labelOf(a.workload)}; ${shortId(b.id)} is ${labelOf(b.workload)}`,
-    });
+  checkAlike("runs", a, b);
   const side = ({ id }: typeof a): Side => ({ label: `run ${shortId(id)}`, filter: { run: id } });
   return [side(a), side(b)];
 }
-
-type Ok = Extract<TrialRecord["measurement"], { status: "ok" }>;
-type Timed = TrialRecord & { readonly measurement: Ok };
-type Pair = readonly [Timed, Timed];
 
 /** @param isOneWorld whether times may be compared only within the same environment, as for instructions */
 export function compareSides(
@@ -98,28 +90,6 @@ export function compareSides(
   for (const [left, right] of both)
     for (const difference of differing(left, right)) say(`automap: not under the same conditions: ${difference}`);
   if (both.length === 0) say("automap: there is no computation that both have a time of");
-}
-
-function isTimed(trial: TrialRecord): trial is Timed {
-  return trial.measurement.status === "ok";
-}
-
-/** Seed of the resamples. Any value would do, but the result must not change from call to call. */
-const SEED = 1;
-
-function pairOf([a, b]: Pair): z.infer<typeof pairSchema> {
-  const { median: middle, interval } = summariseDifference(b.measurement.samples, a.measurement.samples, SEED);
-  const verdict = compareTimes(b.measurement, a.measurement);
-  return {
-    a: summarise(a),
-    b: summarise(b),
-    verdict: verdict === "tie" ? "tie" : verdict === "faster" ? "b" : "a",
-    difference: {
-      microseconds: microseconds(middle),
-      interval: [microseconds(interval[0]), microseconds(interval[1])],
-      ratio: b.measurement.median / a.measurement.median,
-    },
-  };
 }
 
 interface Shared {
