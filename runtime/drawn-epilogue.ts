@@ -16,10 +16,9 @@ import {
 } from "../abstraction/computation.ts";
 import { isInteger, rangeOf } from "../abstraction/dtype.ts";
 import { isElementwise, partsOf } from "../abstraction/epilogue.ts";
-import { accessesIn, type Expr } from "../abstraction/expression.ts";
 import { type Code, code, lines } from "../abstraction/source-text.ts";
-import { type DTypes, typeOf } from "../abstraction/typing.ts";
 import { copied, heldPlain, heldType, isTurned, placedInput, withoutBorder } from "./drawn-elements.ts";
+import { neverTurns } from "./interval.ts";
 import { dataName, referenceStruct, sharedAxis } from "./reference-source.ts";
 import { callsLibrary } from "./size.ts";
 import { tensorsBeside } from "./verify.ts";
@@ -38,38 +37,6 @@ export function isFinishedByProgram(computation: Computation, isExact: boolean):
   if (inputsOf(epilogue).some(({ name }) => read.has(name))) return false;
   const types = Object.fromEntries(Object.values(epilogue.tensors).map((t) => [t.name, t.dtype]));
   return isExact || neverTurns(value, targetOf(sum).name, types);
-}
-
-/**
- * Whether a value never falls, or never rises, while the element of a tensor rises that it reads once, whatever its other
- * parts are. Then its values for both ends of an interval enclose all between them.
- */
-export function neverTurns(e: Expr, tensor: string, types: DTypes): boolean {
-  const reads = (part: Expr): boolean => accessesIn(part).some((a) => a.tensor === tensor);
-  if (!reads(e)) return true;
-  const isOfFloats = (): boolean => !isInteger(typeOf(e, types) ?? "s32");
-  switch (e.kind) {
-    case "access":
-      return true;
-    case "negate":
-      return isOfFloats() && neverTurns(e.value, tensor, types);
-    case "cast":
-      // A cast that wraps falls where it wraps.
-      return (e.saturate || !isInteger(e.dtype)) && neverTurns(e.value, tensor, types);
-    case "binary": {
-      const { op, left, right } = e;
-      if (reads(left) && reads(right)) return false;
-      const isKept = op === "+" || op === "-" || op === "*" || (op === "/" && reads(left));
-      return isKept && isOfFloats() && neverTurns(reads(left) ? left : right, tensor, types);
-    }
-    case "call": {
-      const isKept = ["min", "max", "round", "floor", "ceil"].includes(e.fn);
-      const [moved, ...more] = e.args.filter(reads);
-      return isKept && moved !== undefined && more.length === 0 && neverTurns(moved, tensor, types);
-    }
-    default:
-      return false;
-  }
 }
 
 /** The struct that applies an epilogue to sums of a type, and its instance. */

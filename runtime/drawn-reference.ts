@@ -29,16 +29,13 @@ import { partsOf } from "../abstraction/epilogue.ts";
 import { comparesElements, type Expr, readsIndices, walk } from "../abstraction/expression.ts";
 import type { Inputs } from "../abstraction/interpret.ts";
 import { decodeElements, encodeElements } from "./bytes.ts";
-import { explainRun, runChild } from "./child.ts";
-import { compileSource } from "./compiler.ts";
 import type { SetName } from "./draw-inputs.ts";
 import { isFinishedByProgram } from "./drawn-epilogue.ts";
 import { drawnSource } from "./drawn-source.ts";
-import { toolProblem } from "./environment.ts";
 import { type BoundRule, boundRule } from "./error-bound.ts";
 import type { SetFiles } from "./harness/run.ts";
 import { largestInput } from "./largest-input.ts";
-import { onFreeCores, type ProgramOptions, programFlags, RUN_LIMIT_MS, tooLong } from "./reference-program.ts";
+import { compiledReference, type ProgramOptions, runReference } from "./reference-program.ts";
 import { sharedAxis } from "./reference-source.ts";
 import {
   checkedIn,
@@ -331,14 +328,8 @@ async function storedSets(
   options: DrawnOptions,
 ): Promise<readonly Stored[] | undefined> {
   const { fixed = {} } = options;
-  const program = await compileSource(
-    drawnSource(computation, new Set(Object.keys(fixed))),
-    programFlags(),
-    ".out",
-    options,
-  );
-  if (program.status !== "compiled")
-    throw new Error(`internal: the reference of ${computation.name} does not compile\n${program.log}`);
+  const source = drawnSource(computation, new Set(Object.keys(fixed)));
+  const program = await compiledReference(computation, source, options);
   await mkdir(options.folder, { recursive: true });
   const own = await mkdtemp(join(options.folder, "set-"));
   for (const t of inputsOf(computation)) {
@@ -365,20 +356,8 @@ async function storedSets(
     return [`${kind}`, `${3 * seed + kind}`, `${largest}`, `${within}`, ...files.inputs, files.expected];
   });
   const doing = "drawing inputs and computing what kernels must answer";
-  const run = await onFreeCores(options.cores, (threads, cpus) =>
-    runChild([program.file, `${threads}`, ...words], {
-      timeLimitMs: options.runLimitMs ?? RUN_LIMIT_MS,
-      cpus,
-      signal: options.signal,
-    }),
-  );
-  if (run.status === "stopped") throw new Error(`${doing} was stopped`);
-  if (run.status === "timed out") throw tooLong(computation, run.limitMs);
-  if (run.status !== "ok")
-    throw (
-      toolProblem(run, doing) ?? new Error(`the reference of ${computation.name}: ${explainRun(run)}\n${run.stderr}`)
-    );
-  const told = run.stdout.trim().split("\n");
+  const printed = await runReference(computation, doing, options, (threads) => [program, `${threads}`, ...words]);
+  const told = printed.trim().split("\n");
   const stored = sets.map(({ name, files }, i) => {
     const [least = 0, most = 0, finite = 0, within = 0] = (told[i] ?? "").split(" ").map(Number);
     const set = new StoredSet(computation, name, within, { ...files, tolerance: within });

@@ -38,6 +38,6 @@ export async function expectedOn(
     for (let i = 0; i < sizes.length; i++) tolerance[i] = slackOf(bound, i, expected[i] ?? 0, sizes[i] ?? 0);
   for (let i = 0; i < tolerance.length; i++) tolerance[i] = (tolerance[i] ?? 0) + more(i);
   return epilogue
-    ? finish({ epilogue, beside }, inputs, targetOf(sum).name, { expected, tolerance }, evaluate)
+    ? finish({ epilogue, beside }, inputs, targetOf(sum).name, { expected, tolerance }, options)
     : { expected, tolerance };
 }

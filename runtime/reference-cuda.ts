@@ -7,43 +7,24 @@
  * `low` and `high` are the smallest and largest accepted value for each element of the output's memory. Memory that
  * holds no element is left untouched, and so are elements whose sum is NaN, or infinite after rounding. The tolerance is
  * that of verify.ts, and the arithmetic that of the interpreter (`harness/arithmetic.h`). A test checks that both agree
- * with the interpreter.
+ * with the interpreter. Time steps are launched one after another (`harness/cuda-steps.h`).
  */
 
-import {
-  type Axis,
-  type Computation,
-  inputsOf,
-  memoryElements,
-  outputOf,
-  type Tensor,
-  targetOf,
-} from "../abstraction/computation.ts";
+import { type Computation, inputsOf, memoryElements, outputOf, targetOf } from "../abstraction/computation.ts";
 import { isInteger } from "../abstraction/dtype.ts";
 import { writesApart } from "../abstraction/elements.ts";
 import { partsOf } from "../abstraction/epilogue.ts";
 import { UsageError } from "../abstraction/error.ts";
 import { accessesIn } from "../abstraction/expression.ts";
-import { apart, axisName, type Code, code, lines, list, NOTHING, type SourceText } from "../abstraction/source-text.ts";
+import { C_TYPES } from "../abstraction/kernel.ts";
+import { apart, type Code, code, lines, list, NOTHING, type SourceText } from "../abstraction/source-text.ts";
 import { spell } from "../abstraction/spelling.ts";
-import { type BoundRule, boundRule } from "./error-bound.ts";
-import { besideKernel, besideLaunch } from "./reference-cuda-beside.ts";
-import {
-  argumentsOf,
-  bind,
-  digitOf,
-  ELEMENTS,
-  foldStruct,
-  held,
-  parametersOf,
-  placeStruct,
-  THREADS,
-} from "./reference-cuda-parts.ts";
-import { cudaStepsSource } from "./reference-cuda-steps.ts";
-import { printIndex, printValue, readName } from "./reference-expressions.ts";
-import { INTERVALS, printEnds } from "./reference-intervals.ts";
-import { dataName, declareTensor, harnessText, placeName } from "./reference-source.ts";
-import { callsLibrary } from "./size.ts";
+import type { Time } from "../abstraction/time.ts";
+import { boundRule } from "./error-bound.ts";
+import { argumentsOf, bind, boundText, counters, type Part, partStruct, sumStruct } from "./reference-bounds.ts";
+import { printIndex } from "./reference-expressions.ts";
+import { dataName, harnessText, placeFunction, placeName } from "./reference-source.ts";
+import { LIBRARY_UNITS } from "./size.ts";
 
 /** Sets of inputs as `draw` of harness/cuda-elements.h makes them. */
 export const INEXACT_SETS = ["random", "extreme"] as const;
@@ -55,141 +36,124 @@ export function setsOf(computation: Computation): readonly ("exact" | (typeof IN
 
 /** The reference of a computation. @throws UsageError for a recurrence, and if several points meet in one element */
 export function cudaReferenceSource(computation: Computation): SourceText {
-  if (computation.time) return cudaStepsSource(computation, computation.time);
+  const { time } = computation;
+  const text = lines([
+    code`#define AUTOMAP_FUNCTION __host__ __device__`,
+    apart(harnessText("arithmetic.h")),
+    apart(harnessText("bounds.h")),
+    apart(harnessText("cuda-reference.h")),
+    ...(time ? stepsText(computation, time) : partsText(computation)),
+    NOTHING,
+  ]);
+  return spell(text, "cuda");
+}
+
+const CALL = code`extern "C" int automap_reference(void* const* tensors, double* low, double* high, int exact, cudaStream_t stream) {`;
+
+function partsText(computation: Computation): Code[] {
   const { sum, epilogue, beside } = partsOf(computation);
   const target = targetOf(sum);
-  const output = outputOf(computation);
   if (accessesIn(sum.equation.value).some((a) => a.tensor === target.name))
     throw new UsageError(`${computation.name}: a recurrence has no reference on a device yet`);
   if (!writesApart(sum))
     throw new UsageError(
       `${computation.name}: several points meet in one element of the output: it has no reference on a device yet`,
     );
-  const rule = boundRule(sum);
-  const tensors = Object.values(computation.tensors);
-  const kept = sum.axes.filter((a) => a.kind === "spatial");
-  const points = kept.reduce((product, a) => product * a.extent, 1);
-  const element = list(sum.equation.target.index.map((e) => printIndex(e)));
-  const number = isInteger(target.dtype) ? "Int" : "double";
-  const others = epilogue ? inputsOf(epilogue).filter((t) => t.name !== target.name) : [];
-  const parameters = [
-    code`Sum sum_of`,
-    ...(rule ? [code`Size size_of`] : []),
-    ...(epilogue ? [code`Result result_of`] : []),
-    code`double* low`,
-    code`double* high`,
-    code`int exact`,
+  const parts: readonly Part[] = [
+    { sum, rule: boundRule(sum), epilogue, isBeside: false },
+    ...beside.map((other) => ({ sum: other, rule: undefined, epilogue: undefined, isBeside: true })),
   ];
-  const passed = [
-    code`(void*)&sum_of`,
-    ...(rule ? [code`(void*)&size_of`] : []),
-    ...(epilogue ? [code`(void*)&result_of`] : []),
-    code`(void*)&low`,
-    code`(void*)&high`,
-    code`(void*)&exact`,
-  ];
-  const text = lines([
-    code`#define AUTOMAP_FUNCTION __host__ __device__`,
-    apart(harnessText("arithmetic.h")),
-    apart(ELEMENTS),
-    foldStruct("Sum", sum, sum.equation.value, number, target.dtype, false),
-    ...(rule ? [foldStruct("Size", sum, rule.magnitude.equation.value, "double", "f64", true)] : []),
-    placeStruct(output),
-    ...(epilogue ? [INTERVALS, epilogueStruct(epilogue, target)] : []),
-    ...beside.map((other, i) => besideKernel(other, output, i)),
-    code`__global__ void bounds(${list(parameters)}) {`,
-    code`  const Int point = (Int)blockIdx.x * ${THREADS} + threadIdx.x;`,
-    code`  if (point >= Int(${points})) return;`,
-    ...kept.map((a, i) => code`  const Int ${axisName(a.name)} = ${digitOf(kept, i)};`),
-    code`  const ${number} sum = sum_of.at(${argumentsOf(kept)});`,
-    // Its tolerance would be infinite, and intervals of NaN contain every number.
-    ...(isInteger(target.dtype) ? [] : [code`  if (${rule ? code`!is_finite(sum)` : code`is_nan(sum)`}) return;`]),
-    code`  double least = double(sum), greatest = double(sum);`,
-    ...(rule ? toleranceLines(rule, kept) : []),
-    ...(epilogue ? epilogueLines(target, element) : []),
-    epilogue
-      ? code`  const Int place = result_of.place(${element});`
-      : code`  const Int place = Place().${placeName(output.name)}(${element});`,
-    code`  if (place < 0) return;`,
-    code`  low[place] = least;`,
-    code`  high[place] = greatest;`,
-    code`}`,
-    NOTHING,
-    code`extern "C" int automap_reference(void* const* tensors, double* low, double* high, int exact, cudaStream_t stream) {`,
-    code`  Sum sum_of;`,
-    ...bind(code`sum_of`, inputsOf(sum), tensors),
-    ...(rule ? [code`  Size size_of;`, ...bind(code`size_of`, inputsOf(sum), tensors)] : []),
-    ...(epilogue ? [code`  Result result_of = {};`, ...bind(code`result_of`, others, tensors)] : []),
-    ...beside.flatMap((other, i) => besideLaunch(other, tensors, i)),
-    code`  void* arguments[] = {${list(passed)}};`,
-    code`  return (int)cudaLaunchKernel(bounds, dim3(${Math.ceil(points / THREADS)}), dim3(${THREADS}), arguments, 0, stream);`,
+  const output = outputOf(computation);
+  return [
+    ...(epilogue
+      ? [code`static constexpr double LIBRARY_UNITS = ${LIBRARY_UNITS};`, apart(harnessText("intervals.h"))]
+      : []),
+    ...parts.map((part, i) => partStruct(code`Part_${i}`, part)),
+    CALL,
+    code`  int error = 0;`,
+    ...parts.flatMap((part, i) => launched(part, computation, i)),
+    code`  return error;`,
     code`}`,
     code`/* ${memoryElements(output)} elements of ${output.dtype} */`,
-    NOTHING,
-  ]);
-  return spell(text, "cuda");
-}
-
-function toleranceLines(rule: BoundRule, kept: readonly Axis[]): Code[] {
-  if (typeof rule.chain !== "number") throw new Error("internal: several points meet in one element");
-  const { chain, operations, epsilon, smallest, integral, exactBelow } = rule;
-  const fits = code`${integral ? "true" : "false"} && size <= ${exactBelow} && sum == __builtin_nearbyint(sum)`;
-  return [
-    code`  const double size = size_of.at(${argumentsOf(kept)});`,
-    code`  const bool whole = exact && ${fits};`,
-    code`  const double tolerance = whole ? 0 : ${chain + operations + 1} * (${epsilon} * size + ${smallest});`,
-    code`  least -= tolerance, greatest += tolerance;`,
   ];
 }
+
+function launched({ sum, rule, epilogue }: Part, computation: Computation, i: number): Code[] {
+  const tensors = Object.values(computation.tensors);
+  const target = targetOf(sum);
+  const others = epilogue ? inputsOf(epilogue).filter((t) => t.name !== target.name) : [];
+  return [
+    code`  Part_${i} part_${i};`,
+    ...bind(code`part_${i}.sum_of`, inputsOf(sum), tensors),
+    ...(rule ? bind(code`part_${i}.size_of`, inputsOf(sum), tensors) : []),
+    ...bind(code`part_${i}.result_of`, others, tensors),
+    code`  if (!error) error = launch(bounds<Part_${i}>, Part_${i}::points, stream, part_${i}, low, high, exact);`,
+  ];
+}
+
+// ------------------------------------------------------------------------------------------------- time steps
+
+/** The largest error accepted, relative to the largest element of the first plane. Beyond it, wrong results would pass. */
+const MOST_OFF = 1 / 8;
 
 /**
- * A struct with the interval of the epilogue's result for that of a sum, `at(i, j)`, and its address, `place(i, j)`. Where the sum is known exactly, so
- * is the result, also one that wraps.
+ * @throws UsageError if the device cannot check by a rounding bound: coefficients are read from memory, differences
+ * multiply one another, or results may be off by as much as they are large
  */
-function epilogueStruct(epilogue: Computation, sum: Tensor): Code {
-  const { target, value, where } = epilogue.equation;
-  const output = targetOf(epilogue);
-  const dtypes = Object.fromEntries(Object.values(epilogue.tensors).map((t) => [t.name, t.dtype]));
-  const others = inputsOf(epilogue).filter((t) => t.name !== sum.name);
-  const axes = parametersOf(epilogue.axes);
-  const data = dataName(sum.name);
-  const place = list(target.index.map((e) => printIndex(e)));
-  const ends = printEnds(value, dtypes, output.dtype, { tensor: sum.name, ends: code`${data}` });
-  const type = isInteger(sum.dtype) ? "Int" : "double";
-  const unused = list(sum.dims.map((_, d) => code`Int i${d}`));
-  const exactly = [
-    code`    if (${data}.low == ${data}.high) {`,
-    code`      const double result = double(${output.dtype}::wrap(${printValue(value, dtypes, output.dtype)}));`,
-    code`      if (!is_nan(result)) return {result, result};`,
-    code`    }`,
-  ];
-  return lines([
-    code`struct Result {`,
-    ...others.map((t) => declareTensor(t, 0, held(t, false))),
-    code`  Ends ${data};`,
-    code`  ${type} known;`,
-    code`  AUTOMAP_FUNCTION ${type} ${readName(sum.name)}(${unused}) const { return known; }`,
-    code`  AUTOMAP_FUNCTION Ends at(${axes}) const {`,
-    ...(callsLibrary(value) ? [] : exactly),
-    code`    const Ends ends = ${ends};`,
-    code`    return {double(${output.dtype}::wrap(ends.low)), double(${output.dtype}::wrap(ends.high))};`,
+function stepsText(computation: Computation, { step, first, steps }: Time): Code[] {
+  const other = inputsOf(step).find((t) => t.name !== first);
+  if (other)
+    throw new UsageError(
+      `${computation.name}: it reads ${other.name} beside the plane, and such steps have no reference on a device yet: write coefficients as numbers`,
+    );
+  const output = outputOf(computation);
+  const { equation, axes } = step;
+  const type = code`${C_TYPES[targetOf(step).dtype]}`;
+  const plane = code`sum_of.${dataName(first)}.data`;
+  const place = code`${placeName(output.name)}(${list(equation.target.index.map((e) => printIndex(e)))})`;
+  return [
+    apart(harnessText("cuda-steps.h")),
+    code`struct Step {`,
+    code`  using Element = ${type};`,
+    code`  static constexpr Int points = ${memoryElements(output)};`,
+    sumStruct(step),
+    placeFunction(output),
+    code`  Sum sum_of;`,
+    code`  const Element*& plane() { return ${plane}; }`,
+    code`  AUTOMAP_FUNCTION void move(Int point, Element* to) const {`,
+    ...counters(axes).map((line) => code`    ${line}`),
+    code`    const Int place = ${place};`,
+    code`    if (place >= 0) to[place] = Element(sum_of.at(${argumentsOf(axes)}));`,
     code`  }`,
-    code`  AUTOMAP_FUNCTION Int place(${axes}) const {`,
-    ...(where === undefined ? [] : [code`    if (!${printIndex(where)}) return -1;`]),
-    code`    return Place().${placeName(output.name)}(${place});`,
+    code`  AUTOMAP_FUNCTION static double tolerance(double largest, double value, int exact) {`,
+    ...toleranceOfSteps(computation, steps),
     code`  }`,
     code`};`,
-  ]);
+    CALL,
+    code`  Step step;`,
+    ...bind(code`step.sum_of`, inputsOf(step), Object.values(computation.tensors)),
+    code`  return bounds_after(step, ${steps}, low, high, exact, stream);`,
+    code`}`,
+  ];
 }
 
-/** The interval of the epilogue's result for that of a sum. */
-function epilogueLines(sum: Tensor, element: Code): Code[] {
-  const { dtype } = sum;
-  const type = isInteger(dtype) ? "Int" : "double";
+/** @throws UsageError if there is no bound, or it is too large */
+function toleranceOfSteps(computation: Computation, steps: number): Code[] {
+  const rule = boundRule(computation);
+  if (!rule) return [code`    return 0;`];
+  const { growth, chain, operations, epsilon } = rule;
+  if (!growth || typeof chain !== "number")
+    throw new UsageError(
+      `${computation.name}: differences of planes multiply one another, so nothing bounds its rounding on a device`,
+    );
+  const { whole, drawn } = growth;
+  const off = (chain + operations + 1) * epsilon * (drawn.factor + drawn.offset);
+  if (off > MOST_OFF)
+    throw new UsageError(
+      `${computation.name}: after ${steps} steps rounding may be ${off.toPrecision(2)} times the first plane, and wrong results would pass: take fewer steps`,
+    );
   return [
-    code`  result_of.known = ${type}(${dtype}::wrap(least));`,
-    code`  result_of.${dataName(sum.name)} = {double(${dtype}::wrap(least)), double(${dtype}::wrap(greatest))};`,
-    code`  const Ends result = result_of.at(${element});`,
-    code`  least = result.low, greatest = result.high;`,
+    code`    const double size = exact ? ${whole.factor} * largest + ${whole.offset} : ${drawn.factor} * largest + ${drawn.offset};`,
+    code`    return ${boundText(rule)}.tolerance(${chain}, size, value, exact);`,
   ];
 }

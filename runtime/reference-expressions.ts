@@ -44,19 +44,23 @@ export function printIndex(e: Expr, named: (axis: string) => Code | Name = axisN
 
 const BINARY = { "+": "add", "-": "subtract", "*": "multiply", "/": "divide", "%": "remainder_of" } as const;
 
-/** A value as the interpreter computes it, in terms of `arithmetic.h`. */
-export function printValue(e: Expr, dtypes: DTypes, expected: DType): Code {
+/**
+ * A value as the interpreter computes it, in terms of `arithmetic.h`; an interval, in terms of `intervals.h`.
+ * @param uncertain the tensor whose elements are read as intervals
+ */
+export function printValue(e: Expr, dtypes: DTypes, expected: DType, uncertain?: string): Code {
   const dtype = typeOf(e, dtypes) ?? expected;
-  const print = (part: Expr): Code => printValue(part, dtypes, dtype);
+  const print = (part: Expr): Code => printValue(part, dtypes, dtype, uncertain);
+  const known = (value: Code): Code => (uncertain === undefined ? value : code`exactly(double(${value}))`);
   switch (e.kind) {
     case "number":
-      return literal(isInteger(dtype) && !Number.isInteger(e.value) ? e.value : wrap(dtype, e.value), dtype);
+      return known(literal(isInteger(dtype) && !Number.isInteger(e.value) ? e.value : wrap(dtype, e.value), dtype));
     case "axis":
-      return code`${axisName(e.name)}`;
+      return known(code`${axisName(e.name)}`);
     case "access":
-      return printRead(e);
+      return e.tensor === uncertain ? printRead(e) : known(printRead(e));
     case "cast":
-      return code`${e.dtype}::${e.saturate ? "saturate" : "wrap"}(${printValue(e.value, dtypes, "f64")})`;
+      return code`${e.saturate ? "clamped_to" : "cast_to"}<${e.dtype}>(${printValue(e.value, dtypes, "f64", uncertain)})`;
     case "negate":
       return code`negate<${dtype}>(${print(e.value)})`;
     case "binary":
@@ -76,7 +80,7 @@ export function printValue(e: Expr, dtypes: DTypes, expected: DType): Code {
         case "square":
           return code`square<${dtype}>(${args})`;
         default:
-          return code`${dtype}::wrap(__builtin_${e.fn}(${args}))`;
+          return code`${`${e.fn}_of` as const}<${dtype}>(${args})`;
       }
     }
     case "select":

@@ -16,6 +16,7 @@ import { partsOf, together } from "../abstraction/epilogue.ts";
 import { UsageError } from "../abstraction/error.ts";
 import type { Values } from "../abstraction/evaluate.ts";
 import type { Inputs } from "../abstraction/interpret.ts";
+import type { SourceText } from "../abstraction/source-text.ts";
 import { compilerFlags, nativeTarget } from "../targets/index.ts";
 import { explainRun, runChild } from "./child.ts";
 import { type CompileOptions, compileSource } from "./compiler.ts";
@@ -24,8 +25,11 @@ import { padded } from "./reference-padding.ts";
 import { referenceSource } from "./reference-source.ts";
 import { timeSource } from "./reference-time.ts";
 
-/** Without contraction of a*b + c or reordering: every operation rounds as written. */
-const FLAGS = ["-O3", "-std=c++17", "-ffp-contract=off", "-fwrapv", "-pthread"];
+/**
+ * Without contraction of a*b + c or reordering: every operation rounds as written. Where g++ 12 makes a vector of two neighbours, it leaves out that
+ * they are rounded to f32.
+ */
+const FLAGS = ["-O3", "-std=c++17", "-ffp-contract=off", "-fwrapv", "-fno-tree-slp-vectorize", "-pthread"];
 /** Vector features for the program. Every compiler knows these, unlike some other features of a machine. */
 const VECTORS: ReadonlySet<string> = new Set(["avx2", "avx512f"]);
 
@@ -34,7 +38,7 @@ export interface ProgramOptions extends Omit<CompileOptions, "flags"> {
   readonly runLimitMs?: number;
 }
 
-export const RUN_LIMIT_MS = 600_000;
+const RUN_LIMIT_MS = 600_000;
 
 /**
  * The output of a computation, row-major, as {@link interpret} gives it.
@@ -56,14 +60,25 @@ async function compileAndInterpret(given: Computation, values: Inputs, options: 
     : padded(given);
   const inputs = lay(values);
   const source = computation.time ? timeSource(computation, computation.time) : referenceSource(computation);
-  const program = await compileSource(source, programFlags(), ".out", options);
-  if (program.status !== "compiled")
-    throw new Error(`internal: the reference of ${computation.name} does not compile\n${program.log}`);
+  const read = inputsOf(computation).map(({ name }) => [name, inputs[name]] as const);
+  return valuesOfProgram(computation, source, read, options);
+}
+
+/**
+ * What a program makes of files of doubles.
+ * @param inputs of the computation by name, in the order of the program's arguments
+ */
+export async function valuesOfProgram(
+  computation: Computation,
+  source: SourceText,
+  inputs: readonly (readonly [name: string, values: ArrayLike<number> | undefined])[],
+  options: ProgramOptions,
+): Promise<Values> {
+  const program = await compiledReference(computation, source, options);
   const folder = await mkdtemp(join(options.workdir, `reference-${process.pid}-`));
   try {
     const files = await Promise.all(
-      inputsOf(computation).map(async ({ name }, i) => {
-        const values = inputs[name];
+      inputs.map(async ([name, values], i) => {
         if (values === undefined) throw new Error(`${computation.name}: no values for tensor "${name}"`);
         const file = join(folder, `input-${i}.f64`);
         await writeFile(file, bytesOf(values));
@@ -71,20 +86,8 @@ async function compileAndInterpret(given: Computation, values: Inputs, options: 
       }),
     );
     const answer = join(folder, "answer.f64");
-    const run = await onFreeCores(options.cores, (threads, cpus) =>
-      runChild([program.file, ...files, answer, `${threads}`], {
-        timeLimitMs: options.runLimitMs ?? RUN_LIMIT_MS,
-        cpus,
-        signal: options.signal,
-      }),
-    );
-    if (run.status === "stopped") throw new Error("computing what kernels must answer was stopped");
-    if (run.status === "timed out") throw tooLong(computation, run.limitMs);
-    if (run.status !== "ok")
-      throw (
-        toolProblem(run, "computing what kernels must answer") ??
-        new Error(`the reference of ${computation.name}: ${explainRun(run)}\n${run.stderr}`)
-      );
+    const doing = "computing what kernels must answer";
+    await runReference(computation, doing, options, (threads) => [program, ...files, answer, `${threads}`]);
     const { buffer, byteOffset, byteLength } = await readFile(answer);
     return new Float64Array(buffer.slice(byteOffset, byteOffset + byteLength));
   } finally {
@@ -92,20 +95,47 @@ async function compileAndInterpret(given: Computation, values: Inputs, options: 
   }
 }
 
+/** The file of a program that computes expected results. */
+export async function compiledReference(
+  { name }: Computation,
+  source: SourceText,
+  options: ProgramOptions,
+): Promise<string> {
+  const program = await compileSource(source, programFlags(), ".out", options);
+  if (program.status === "compiled") return program.file;
+  throw new Error(`internal: the reference of ${name} does not compile\n${program.log}`);
+}
+
+/** Runs it on all free cores, and returns what it prints. */
+export async function runReference(
+  computation: Computation,
+  doing: string,
+  options: ProgramOptions,
+  command: (threads: number) => readonly string[],
+): Promise<string> {
+  const run = await onFreeCores(options.cores, (threads, cpus) =>
+    runChild(command(threads), { timeLimitMs: options.runLimitMs ?? RUN_LIMIT_MS, cpus, signal: options.signal }),
+  );
+  if (run.status === "ok") return run.stdout;
+  if (run.status === "stopped") throw new Error(`${doing} was stopped`);
+  if (run.status === "timed out") throw tooLong(computation, run.limitMs);
+  throw toolProblem(run, doing) ?? new Error(`the reference of ${computation.name}: ${explainRun(run)}\n${run.stderr}`);
+}
+
 /** The error if expected results take longer than a program may run. */
-export function tooLong({ name }: Computation, limitMs: number): UsageError {
+function tooLong({ name }: Computation, limitMs: number): UsageError {
   return new UsageError(`what kernels of ${name} must answer is not computed within ${limitMs / 1000} s`, {
     hint: "give smaller extents, or --model-only, which measures nothing",
   });
 }
 
 /** Flags for programs that compute expected results. */
-export function programFlags(): string[] {
+function programFlags(): string[] {
   return [...FLAGS, ...compilerFlags(nativeTarget().isa.filter((feature) => VECTORS.has(feature)))];
 }
 
 /** Runs work on all cores except those that are being measured or compiled on. */
-export function onFreeCores<T>(
+function onFreeCores<T>(
   cores: ProgramOptions["cores"],
   work: (threads: number, cpus?: readonly number[]) => Promise<T>,
 ): Promise<T> {

@@ -19,7 +19,7 @@ import {
   type Tensor,
   targetOf,
 } from "../abstraction/computation.ts";
-import { isInteger } from "../abstraction/dtype.ts";
+import { type DType, isInteger } from "../abstraction/dtype.ts";
 import { writesApart } from "../abstraction/elements.ts";
 import { identityOf } from "../abstraction/equation.ts";
 import { accessesIn, type Expr } from "../abstraction/expression.ts";
@@ -159,19 +159,11 @@ function structOf(
   const inputs = inputsOf(computation);
   const identity = identityOf(equation.op, target.dtype);
   const outermost = outermostOf(computation);
-  const loops = (kind: "spatial" | "reduce"): Code[] =>
-    axes
-      .filter((a) => a.kind === kind)
-      .map((a) => {
-        const own = axisName(a.name);
-        const [from, to] = a === outermost ? (["first", "last"] as const) : ([0, a.extent] as const);
-        return code`for (Int ${own} = ${from}; ${own} < ${to}; ${own}++)`;
-      });
   const innermost = axes.filter((a) => a.kind === "spatial").at(-1);
   const places = list(target.dims.map((_, d) => code`i${d}`));
   const held = dataName(target.name);
   const place = placeName(target.name);
-  const spatial = loops("spatial");
+  const spatial = loopsOf(axes, "spatial", outermost);
   return lines([
     code`struct ${name} {`,
     ...[target, ...inputs].map((tensor) =>
@@ -197,11 +189,11 @@ function structOf(
               innermost,
               isShared: innermost === outermost,
               others: spatial.slice(0, -1),
-              reduce: loops("reduce"),
+              reduce: loopsOf(axes, "reduce"),
               lanes,
             }),
           ]
-        : [...indented(indented(spatial)), ...oneByOne(computation, loops("reduce"))]),
+        : [...indented(indented(spatial)), ...oneByOne(computation)]),
     code`  }`,
     ...(time
       ? stepping(time, target, outermost?.extent ?? 1)
@@ -213,6 +205,17 @@ function structOf(
         ]),
     code`};`,
   ]);
+}
+
+/** @param shared the loop that runs over a part of its range, from `first` up to `last` */
+function loopsOf(axes: readonly Axis[], kind: Axis["kind"], shared?: Axis): Code[] {
+  return axes
+    .filter((a) => a.kind === kind)
+    .map((a) => {
+      const own = axisName(a.name);
+      const [from, to] = a === shared ? (["first", "last"] as const) : ([0, a.extent] as const);
+      return code`for (Int ${own} = ${from}; ${own} < ${to}; ${own}++)`;
+    });
 }
 
 /** Steps that alternate between the output and a second plane; the last one writes the output. */
@@ -257,23 +260,35 @@ function partsOfOutput(computation: Computation): {
   };
 }
 
-function oneByOne(computation: Computation, reduce: readonly Code[]): Code[] {
+/** Folds the terms of one output into `sum`, and tells in `any` whether there was one. */
+export function foldedTerms(
+  { axes, equation: { op, where } }: Pick<Computation, "axes" | "equation">,
+  type: Code | "Int" | "double",
+  value: Code,
+  dtype: DType,
+): Code[] {
+  return [
+    code`    ${type} sum = 0;`,
+    code`    bool any = false;`,
+    ...loopsOf(axes, "reduce").map((loop) => code`    ${loop}`),
+    code`    for (int term = 0; term < 1; term++) {`,
+    ...(where === undefined ? [] : [code`      if (!${printIndex(where)}) continue;`]),
+    code`      const ${type} v = ${value};`,
+    code`      sum = any ? ${fold(op, dtype)} : v;`,
+    code`      any = true;`,
+    code`    }`,
+  ];
+}
+
+function oneByOne(computation: Computation): Code[] {
   const { op } = computation.equation;
   const { name, dtype } = targetOf(computation);
-  const { type, place, condition, value, store } = partsOfOutput(computation);
+  const { type, place, value, store } = partsOfOutput(computation);
   return [
     code`    {`,
     code`      Int at = ${place};`,
     code`      if (at < 0) continue;`,
-    code`      ${type} sum = 0;`,
-    code`      bool any = false;`,
-    ...reduce.map((loop) => code`      ${loop}`),
-    code`      for (int term = 0; term < 1; term++) {`,
-    ...condition.map((line) => code`        ${line}`),
-    code`        ${type} v = ${value};`,
-    code`        sum = any ? ${fold(op, dtype)} : v;`,
-    code`        any = true;`,
-    code`      }`,
+    ...indented(foldedTerms(computation, type, value, dtype)),
     ...(op === "=" ? [] : [code`      ${type} old = ${dataName(name)}[at];`]),
     code`      if (any) ${store}`,
     code`    }`,
@@ -353,7 +368,9 @@ function sideBySide(computation: Computation, { innermost, isShared, others, red
 }
 
 /** A header for reference programs. */
-export function harnessText(name: "arithmetic.h" | "cuda-elements.h" | "drawn.h" | "elements.h"): Code {
+export function harnessText(
+  name: `${"arithmetic" | "bounds" | "cuda-elements" | "cuda-reference" | "cuda-steps" | "drawn" | "elements" | "intervals"}.h`,
+): Code {
   return trustedCode(readFileSync(fileURLToPath(new URL(`./harness/${name}`, import.meta.url)), "utf8"));
 }
 
@@ -367,6 +384,15 @@ export const placeName = (tensor: string): Name => new Name("tensor", `place_${t
 const elementType = ({ dtype }: Tensor): "Int" | "double" | "int32_t" =>
   dtype === "u32" ? "Int" : isInteger(dtype) ? "int32_t" : "double";
 
+/** The flat index of an element, -1 outside; untested, an index must be inside. */
+export function placeFunction({ name, dims, storage }: Tensor, isTested = true): Code {
+  const parameters = list(dims.map((_, d) => code`Int i${d}`));
+  const tests = dims.map(({ extent }, d) => code`uint64_t(i${d}) >= ${extent}`);
+  const outside = tests.length === 0 || !isTested ? NOTHING : code`if (${join(tests, code` || `)}) return -1; `;
+  const flat = printIndex(storage, (axis) => code`i${dims.findIndex((d) => d.name === axis)}`);
+  return code`  AUTOMAP_FUNCTION Int ${placeName(name)}(${parameters}) const { ${outside}return ${flat}; }`;
+}
+
 /**
  * The tensor's elements, the flat index of an element (-1 outside), and a read that gives the identity outside.
  * @param isTested whether an index may be outside. A test would prevent vectorisation even if it never fails
@@ -375,14 +401,11 @@ export function declareTensor(tensor: Tensor, identity: number, { type, storage 
   const { name, dims } = tensor;
   const parameters = list(dims.map((_, d) => code`Int i${d}`));
   const given = list(dims.map((_, d) => code`i${d}`));
-  const tests = dims.map(({ extent }, d) => code`uint64_t(i${d}) >= ${extent}`);
-  const outside = tests.length === 0 || !isTested ? NOTHING : code`if (${join(tests, code` || `)}) return -1; `;
-  const flat = printIndex(storage, (axis) => code`i${dims.findIndex((d) => d.name === axis)}`);
   // The identity of a float maximum, read outside an integer tensor, is infinite.
   const result = isInteger(tensor.dtype) && Number.isInteger(identity) ? "Int" : "double";
   return lines([
     code`  ${type} ${dataName(name)};`,
-    code`  AUTOMAP_FUNCTION Int ${placeName(name)}(${parameters}) const { ${outside}return ${flat}; }`,
+    placeFunction({ ...tensor, storage }, isTested),
     code`  AUTOMAP_FUNCTION ${result} ${readName(name)}(${parameters}) const {`,
     code`    Int at = ${placeName(name)}(${given});`,
     isTested

@@ -256,11 +256,12 @@ async function drawSet(
   computation: Computation,
   name: ReferenceSet["name"],
   seed: number,
-  { fixed = {}, signal }: Pick<ReferenceOptions, "fixed" | "signal">,
+  options: ReferenceOptions,
   bound: Bound | undefined,
   evaluate: Evaluate,
 ): Promise<DrawnSet> {
   const { sum, epilogue, beside } = partsOf(computation);
+  const { fixed = {}, signal } = options;
   // Large products may overflow the type, so smaller values are drawn until every sum fits.
   for (let large = largestInput(sum); ; large = Math.sqrt(large)) {
     const smaller = name === "extreme" && large > 2;
@@ -290,7 +291,7 @@ async function drawSet(
         await drawEpilogueInputs(part, targetOf(sum).name, expected, name, seed, { ...fixed, ...all }, signal),
       );
     const sums = { expected, tolerance };
-    const finished = await finish({ epilogue, beside }, all, targetOf(sum).name, sums, evaluate, signal);
+    const finished = await finish({ epilogue, beside }, all, targetOf(sum).name, sums, options);
     if (smaller && bound && ![finished.expected, finished.tolerance].every((all) => all.every(Number.isFinite)))
       continue;
     return { inputs: all, ...finished };
@@ -308,9 +309,9 @@ export async function finish(
   inputs: Readonly<Record<string, Float64Array>>,
   sum: string,
   { expected, tolerance }: Pick<DrawnSet, "expected" | "tolerance">,
-  evaluate: Evaluate,
-  signal?: AbortSignal,
+  options: ProgramOptions,
 ): Promise<Pick<DrawnSet, "expected" | "tolerance">> {
+  const evaluate = evaluatorWith(options);
   const finished = await evaluate(epilogue, { ...inputs, [sum]: expected });
   const output = together(finished, await Promise.all(beside.map((other) => evaluate(other, inputs))));
   if (tolerance.every((x) => x === 0) && !callsLibrary(epilogue.equation.value))
@@ -321,10 +322,12 @@ export async function finish(
   };
   const { low, high } =
     (beside.length === 0 ? await endsByDirection(epilogue, inputs, sum, ends, evaluate) : undefined) ??
-    (await intervalsOf(epilogue, inputs, sum, ends, output, signal));
+    (await intervalsOf(epilogue, inputs, sum, ends, options));
   const reach = output.map((x, i) => {
-    const [least = x, most = x] = [low[i], high[i]];
-    return Number.isFinite(x) ? Math.max(x - least, most - x) : 0;
+    const least = low[i] ?? Number.NaN;
+    const most = high[i] ?? Number.NaN;
+    // The others have no interval: they are not stored by this epilogue.
+    return Number.isFinite(x) && !Number.isNaN(least) && !Number.isNaN(most) ? Math.max(x - least, most - x) : 0;
   });
   return { expected: output, tolerance: reach };
 }

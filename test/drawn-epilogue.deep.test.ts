@@ -12,8 +12,8 @@ import { parseExpr } from "../abstraction/parse.ts";
 import { decodeElements } from "../runtime/bytes.ts";
 import { cacheFolder } from "../runtime/cache.ts";
 import { type Compiler, findCompiler } from "../runtime/compiler.ts";
-import { neverTurns } from "../runtime/drawn-epilogue.ts";
 import { drawnReference } from "../runtime/drawn-reference.ts";
+import { neverTurns } from "../runtime/interval.ts";
 import { fromMemory, type Reference, type ReferenceSet } from "../runtime/verify.ts";
 import { computationOf } from "./support/packages.ts";
 

@@ -323,7 +323,7 @@ describe("the reference of a computation with an epilogue", () => {
       const { epilogue: part } = partsOf(computation);
       if (!part) throw new Error("no epilogue");
       const ends = { low: Float64Array.of(low), high: Float64Array.of(high) };
-      const got = await intervalsOf(part, { x: [x] }, "out", ends);
+      const got = await intervalsOf(part, { x: [x] }, "out", ends, runner);
       return [(got.low[0] ?? Number.NaN) + 0, (got.high[0] ?? Number.NaN) + 0];
     };
     expect(await of("r[i] = sat_u8(round(out[i]))", 3.4, 3.6)).toEqual([3, 4]);

@@ -42,6 +42,8 @@ template <class T> struct Integer {
 /* Significands have fraction_bits + 1 bits; the largest exponent is 1 - min_exponent. */
 template <int fraction_bits, int min_exponent> struct Float {
   static constexpr bool integer = false;
+  /* The spacing of values at 1. */
+  static constexpr double epsilon = 1.0 / (1ull << fraction_bits);
   AUTOMAP_FUNCTION static double wrap(double x) {
     if (fraction_bits == 23) return double(float(x));
     if (fraction_bits == 52 || !is_finite(x) || x == 0) return x;
@@ -90,6 +92,21 @@ template <class F, class A, class B> AUTOMAP_FUNCTION auto remainder_of(A a, B b
 template <class F, class A> AUTOMAP_FUNCTION auto negate(A a) { return F::wrap(-a); }
 template <class F, class A> AUTOMAP_FUNCTION auto absolute(A a) { return F::wrap(a < 0 || (a == 0 && __builtin_signbit(double(a))) ? -a : a); }
 template <class F, class A> AUTOMAP_FUNCTION auto square(A a) { return multiply<F>(a, a); }
+template <class F, class A> AUTOMAP_FUNCTION auto cast_to(A a) { return F::wrap(a); }
+template <class F, class A> AUTOMAP_FUNCTION auto clamped_to(A a) { return F::saturate(a); }
+
+template <class F> AUTOMAP_FUNCTION auto exp_of(double x) { return F::wrap(__builtin_exp(x)); }
+template <class F> AUTOMAP_FUNCTION auto log_of(double x) { return F::wrap(__builtin_log(x)); }
+template <class F> AUTOMAP_FUNCTION auto sqrt_of(double x) { return F::wrap(__builtin_sqrt(x)); }
+template <class F> AUTOMAP_FUNCTION auto tanh_of(double x) { return F::wrap(__builtin_tanh(x)); }
+template <class F> AUTOMAP_FUNCTION auto erf_of(double x) { return F::wrap(__builtin_erf(x)); }
+template <class F> AUTOMAP_FUNCTION auto sin_of(double x) { return F::wrap(__builtin_sin(x)); }
+template <class F> AUTOMAP_FUNCTION auto cos_of(double x) { return F::wrap(__builtin_cos(x)); }
+template <class F> AUTOMAP_FUNCTION auto atan_of(double x) { return F::wrap(__builtin_atan(x)); }
+template <class F> AUTOMAP_FUNCTION auto asinh_of(double x) { return F::wrap(__builtin_asinh(x)); }
+template <class F> AUTOMAP_FUNCTION auto pow_of(double x, double y) { return F::wrap(__builtin_pow(x, y)); }
+template <class F> AUTOMAP_FUNCTION auto floor_of(double x) { return F::wrap(__builtin_floor(x)); }
+template <class F> AUTOMAP_FUNCTION auto ceil_of(double x) { return F::wrap(__builtin_ceil(x)); }
 
 AUTOMAP_FUNCTION inline Int round_even(Int a) { return a; }
 AUTOMAP_FUNCTION inline double round_even(double a) { return __builtin_nearbyint(a); }
