@@ -1,36 +1,29 @@
 /** @file The expected results of kernels within the time of a search: too long, they end it with nothing measured. */
 
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from "vitest";
+import { afterEach, describe, expect, it, vi } from "vitest";
 import { type Computation, defineComputation } from "../abstraction/computation.ts";
 import { conclude } from "../cli/tune-outcome.ts";
 import { openDatabase, runsIn } from "../db/index.ts";
 import { instantiate, OPERATORS } from "../operators/index.ts";
-import { type Compiler, findCompiler } from "../runtime/compiler.ts";
-import { createRunner, type Runner } from "../runtime/measure.ts";
+import type { Runner } from "../runtime/measure.ts";
 import { secondsOfReference } from "../runtime/reference-cost.ts";
 import { answersIn, needsLonger } from "../session/answers-in-time.ts";
 import { deadlineOf } from "../session/deadline.ts";
 import { tuneComputation } from "../session/tune.ts";
 import { captured } from "./support/command-line.ts";
 import { fakeRunner, took, withCalibration } from "./support/fake-runner.ts";
-import { computationOf } from "./support/packages.ts";
+import { compilerHere, runnerHere } from "./support/here.ts";
+import { scratchFolder } from "./support/scratch.ts";
+import { operation } from "./support/subjects.ts";
 
-const folder = mkdtempSync(join(tmpdir(), "automap-answers-"));
-afterAll(() => rmSync(folder, { recursive: true, force: true }));
+const folder = scratchFolder();
 afterEach(() => void vi.restoreAllMocks());
-let compiler: Compiler;
-beforeAll(async () => {
-  const found = await findCompiler();
-  if (found.status === "environment") throw new Error(found.what);
-  compiler = found;
-});
+const compiler = await compilerHere();
 
-const small = computationOf("matmul", "f32", { m: 16, n: 16, k: 16 });
+const small = operation("matmul m=16 n=16 k=16");
 /** 592 G products. */
-const huge = computationOf("conv2d", "f32", { c: 1024, k: 1024, h: 250, w: 250, r: 3, s: 3 });
+const huge = operation("conv2d c=1024 k=1024 h=250 w=250 r=3 s=3");
 
 /** A search with a reference of the test's own. */
 const search = (name: string, computation: Computation, reference: Runner["reference"], within?: number) => {
@@ -61,7 +54,7 @@ describe("the time that expected results may take", () => {
 
   it("is estimated by the sums: fewer for integers, and for floats that one bound is drawn for, and by the processors", () => {
     const seconds = (dtype: string, processors: number, c = 8): number =>
-      secondsOfReference(computationOf("conv2d", dtype, { c }), processors) ?? 0;
+      secondsOfReference(operation(`conv2d c=${c}`, dtype), processors) ?? 0;
     expect(seconds("u8s8", 1)).toBeLessThan(seconds("f32", 1) / 6);
     expect(seconds("f32", 1, 64)).toBeLessThan(8 * seconds("f32", 1, 8));
     expect(seconds("f32", 2)).toBe(seconds("f32", 1) / 2);
@@ -114,9 +107,7 @@ describe("a search whose expected results take too long", () => {
 
 describe("a reference", () => {
   it("ends at its signal, while its program runs, and leaves the runner as it was", async () => {
-    const made = await createRunner({ workdir: join(folder, "runtime") });
-    if (made.status === "environment") throw new Error(made.what);
-    const { runner } = made;
+    const runner = await runnerHere({ workdir: join(folder, "runtime") });
     try {
       const stop = new AbortController();
       const begun = vi.spyOn(runner.cores, "working");

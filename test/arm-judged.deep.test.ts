@@ -2,10 +2,9 @@
  * Kernels for Arm CPUs that are not at hand: ranked by the model, judged under qemu, recorded without a time, packaged.
  */
 
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { readFileSync } from "node:fs";
 import { join } from "node:path";
-import { afterAll, describe, expect, it } from "vitest";
+import { describe, expect, it } from "vitest";
 import { best, openDatabase, queryTrials, showTrial } from "../db/index.ts";
 import { operatorNamed, parseDataTypes } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";
@@ -18,10 +17,10 @@ import { writePackage } from "../session/package-folder.ts";
 import { rankByModel } from "../session/rank.ts";
 import { ARM_TARGETS, armTargetNamed } from "../targets/index.ts";
 import { commandLine } from "./support/command-line.ts";
+import { scratchFolder } from "./support/scratch.ts";
 import { inFull } from "./support/slow.ts";
 
-const scratch = mkdtempSync(join(tmpdir(), "automap-arm-"));
-afterAll(() => rmSync(scratch, { recursive: true, force: true }));
+const scratch = scratchFolder();
 
 const tools = await findArmTools();
 const missing = tools.status === "environment" ? tools.what : "";

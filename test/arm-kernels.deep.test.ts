@@ -4,46 +4,32 @@
  */
 
 import { describe, expect, it } from "vitest";
-import { type Computation, inputsOf, memoryElements } from "../abstraction/computation.ts";
+import { type Computation, memoryElements } from "../abstraction/computation.ts";
 import { interpret } from "../abstraction/interpret.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import { type Mapping, printMatching } from "../abstraction/mapping.ts";
-import { randomInteger, seededRandom } from "../abstraction/random.ts";
+import { seededRandom } from "../abstraction/random.ts";
 import { ARM } from "../intrinsics/arm.ts";
-import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { SVE } from "../intrinsics/sve.ts";
-import { mappings } from "../mapper/match/enumerate.ts";
 import { randomSchedule } from "../mapper/schedule/mapped.ts";
-import { operatorNamed } from "../operators/index.ts";
-import { instantiate } from "../operators/operator.ts";
 import { findArmTools } from "../runtime/cross.ts";
 import { type EmulatedJob, runEmulated } from "../runtime/emulated-kernel.ts";
 import { toMemory } from "../runtime/verify.ts";
 import { generate } from "../session/kernel.ts";
 import { SVE_BITS, type SveBits } from "../targets/arm.ts";
 import { inFull } from "./support/slow.ts";
+import { inMemory, mappingsOnto, operation, rowNamed, smallIntegers } from "./support/subjects.ts";
 
 const tools = await findArmTools();
 const missing = tools.status === "environment" ? tools.what : "";
 
 /** Extents that no instruction divides; borders, strides, dilation. */
 const OPERATORS = [
-  { operator: "matmul", parameters: { m: 7, n: 21, k: 19 } },
-  {
-    operator: "conv2d",
-    parameters: { c: 6, k: 18, h: 7, w: 5, r: 3, s: 3, stride: 2, pad: 1 },
-    layouts: "NHWC",
-  },
-  { operator: "conv2d", parameters: { c: 17, k: 9, h: 5, w: 6, r: 3, s: 3, dilation: 2, pad: 2 }, layouts: "NCHW" },
-  { operator: "depthwise-conv2d", parameters: { c: 19, h: 6, w: 5, m: 1, r: 3, s: 3, pad: 1 }, layouts: "NHWC" },
+  "matmul m=7 n=21 k=19",
+  "conv2d c=6 k=18 h=7 w=5 r=3 s=3 stride=2 pad=1 NHWC",
+  "conv2d c=17 k=9 h=5 w=6 r=3 s=3 dilation=2 pad=2 NCHW",
+  "depthwise-conv2d c=19 h=6 w=5 m=1 r=3 s=3 pad=1 NHWC",
 ];
-
-function typed({ operator, parameters, layouts }: (typeof OPERATORS)[number], on: Intrinsic): Computation {
-  const [c, a, b] = on.operands;
-  if (!c || !a || !b) throw new Error(`${on.name} is no product`);
-  const types = { inputs: [a.dtype, b.dtype] as const, sum: c.dtype };
-  return instantiate(operatorNamed(operator), { parameters, types, ...(layouts ? { layouts } : {}) });
-}
 
 interface Case {
   readonly label: string;
@@ -54,23 +40,15 @@ interface Case {
 /** Small integers, of which every sum is exact in every type. */
 function caseOf(computation: Computation, on: Intrinsic, seed: number): Case | undefined {
   const random = seededRandom(seed);
-  const { valid } = mappings(computation, on, { reasons: false });
+  const valid = mappingsOnto(computation, on);
   const mapping: Mapping | undefined = valid[Math.floor(random() * valid.length)];
   if (!mapping) return undefined;
   const schedule = randomSchedule(mapping, random);
   const kernel = generate({ intrinsic: on.name, matching: mapping.matching, operands: {}, schedule }, mapping);
-  const least = (dtype: string): number => (dtype.startsWith("u") ? 0 : -2);
-  const values = Object.fromEntries(
-    inputsOf(computation).map((t) => {
-      const count = t.dims.reduce((product, d) => product * d.extent, 1);
-      return [t.name, Float64Array.from({ length: count }, () => randomInteger(random, least(t.dtype), 2))];
-    }),
-  );
+  const values = smallIntegers(computation, random, 2);
   const output = computation.tensors[computation.equation.target.tensor];
   if (!output) throw new Error("no output");
-  const inputs = Object.fromEntries(
-    inputsOf(computation).map((t) => [t.name, toMemory(t, values[t.name] ?? [], () => 1)]),
-  );
+  const inputs = inMemory(computation, values);
   const label = `${on.name}: ${computation.name} ${printMatching(mapping.matching)} ${JSON.stringify(schedule)}`;
   expect(memoryElements(output)).toBe(kernel.arguments[0]?.elements);
   return { label, job: { kernel, inputs }, expected: toMemory(output, interpret(computation, values), () => 0) };
@@ -81,7 +59,7 @@ function casesOf(rows: readonly Intrinsic[], seeds: readonly number[]): Case[] {
   return rows.flatMap((on, i) => {
     const turned = OPERATORS.map((_, j) => OPERATORS[(i + j) % OPERATORS.length] ?? OPERATORS[0]);
     const found = turned.flatMap((operator) =>
-      operator ? seeds.flatMap((seed) => caseOf(typed(operator, on), on, seed) ?? []) : [],
+      operator ? seeds.flatMap((seed) => caseOf(operation(operator, on), on, seed) ?? []) : [],
     );
     return found.slice(0, inFull(found.length, 1));
   });
@@ -129,8 +107,7 @@ describe.skipIf(missing !== "")(`every kernel for Arm equals its equation ${miss
   );
 
   it("except a row for vectors of 512 bits on vectors of 256", async () => {
-    const [on] = intrinsicsNamed("sve512.fmla.f32");
-    if (!on) throw new Error("no sve512.fmla.f32");
+    const on = rowNamed("sve512.fmla.f32");
     const cases = casesOf([on], [1]);
     expect((await wrongOf(cases, emulatorOf(256))).length).toBe(cases.length);
   });

@@ -3,14 +3,9 @@
  * measuring as AArch64 code under qemu.
  */
 
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
-import { afterAll, describe, expect, it } from "vitest";
+import { describe, expect, it } from "vitest";
 import type { Kernel } from "../abstraction/kernel.ts";
 import { INTRINSICS } from "../intrinsics/index.ts";
-import { operatorNamed, parseDataTypes } from "../operators/index.ts";
-import { instantiate } from "../operators/operator.ts";
 import { calibratable, calibrate } from "../perfmodel/calibrate.ts";
 import { calibrationSource } from "../perfmodel/cpu-probes.ts";
 import { modelTarget, timingOf } from "../perfmodel/target.ts";
@@ -25,10 +20,11 @@ import { kernelFor } from "../session/kernel.ts";
 import { rankByModel } from "../session/rank.ts";
 import { compilerFeatures, machineFrom, recordOf, targetOf, widestVector } from "../targets/index.ts";
 import { parseCache, parseCpuInfo } from "../targets/native.ts";
+import { scratchFolder } from "./support/scratch.ts";
 import { sourceOf } from "./support/source.ts";
+import { operation } from "./support/subjects.ts";
 
-const scratch = mkdtempSync(join(tmpdir(), "automap-arm-native-"));
-afterAll(() => rmSync(scratch, { recursive: true, force: true }));
+const scratch = scratchFolder();
 
 /** As Linux 6.1 prints it on AWS m6g, two of its processors. */
 const GRAVITON2 = `${[0, 1]
@@ -57,11 +53,7 @@ const machine = (cpuinfo: string, sveBytes?: number) => targetOf(machineFrom(par
 const N1 = machine(GRAVITON2);
 const V1 = machine(GRAVITON3, 32);
 
-const conv2d = instantiate(operatorNamed("conv2d"), {
-  parameters: { c: 8, k: 16, h: 6, w: 6, r: 3, s: 3, pad: 1 },
-  types: parseDataTypes("f32"),
-  layouts: "NHWC",
-});
+const conv2d = operation("conv2d c=8 k=16 h=6 w=6 r=3 s=3 pad=1 NHWC");
 
 const ranking = rankByModel(conv2d, { machine: N1, count: 1 });
 

@@ -7,12 +7,13 @@ import { expect, it } from "vitest";
 import { firstThatCompiles } from "../session/offline.ts";
 import { rankOf } from "../session/rank.ts";
 import { predictedGpuNamed } from "../targets/index.ts";
-import { disagreements, operator } from "./support/subgroup-kernels.ts";
+import { disagreements } from "./support/subgroup-kernels.ts";
+import { operation } from "./support/subjects.ts";
 
 it("has a kernel of DPAS that equals the equation, and says that no compiler has seen it", async () => {
   const machine = predictedGpuNamed("ats");
   if (!machine) throw new Error("no target ats");
-  const computation = operator("batched-matmul", "f16", { b: 3, m: 27, n: 27, k: 32 });
+  const computation = operation("batched-matmul b=3 m=27 n=27 k=32", "f16");
   const ranked = rankOf(computation, { machine, count: 2 }, 60);
   if ("refused" in ranked) throw new Error(ranked.refused[0]?.because);
   const { kept, unchecked } = await firstThatCompiles(computation, ranked, machine);

@@ -16,9 +16,9 @@ import { rankByModel } from "../session/rank.ts";
 import { mappingOf } from "../session/recorded.ts";
 import { isRefusals, sessionSpace } from "../session/space.ts";
 import { nvidiaTarget } from "../targets/nvidia.ts";
-import { gridContextOf, gridSubject, itEqualsTheEquation, mmaSchedule, smallIntegers } from "./support/grid-kernels.ts";
-import { operation } from "./support/operation.ts";
+import { gridContextOf, gridSubject, itEqualsTheEquation, mmaSchedule } from "./support/grid-kernels.ts";
 import { inFull } from "./support/slow.ts";
+import { operation, smallIntegers } from "./support/subjects.ts";
 
 const equation = (text: string, extents: Record<string, number>, dtype: "f16" | "f32" | "tf32" = "f16"): Computation =>
   defineComputation({

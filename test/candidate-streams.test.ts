@@ -13,36 +13,30 @@ import { idOf, openDatabase, queryTrials } from "../db/index.ts";
 import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { gridLimits } from "../mapper/schedule/grid-context.ts";
 
-import { parseDataTypes } from "../operators/data-types.ts";
-import { type InstantiateOptions, instantiate, operatorNamed } from "../operators/index.ts";
 import { nvidiaTarget } from "../targets/index.ts";
 import { candidateSpace } from "../tuner/candidates.ts";
 import { gridSpace } from "../tuner/grid-candidates.ts";
 import type { SearchSpace } from "../tuner/space.ts";
 import { workshop } from "./support/database.ts";
+import { operation } from "./support/subjects.ts";
 
 const NEAR_BYTES = 48 * 1024;
 const DRAWN = 60;
 
-const conv = (parameters: Readonly<Record<string, number>>, types: string, options: Partial<InstantiateOptions> = {}) =>
-  instantiate(operatorNamed("conv2d"), { parameters, types: parseDataTypes(types), ...options });
 const matmul = (types: string, m: number, n: number, k: number): Computation =>
-  instantiate(operatorNamed("matmul"), { parameters: { m, n, k }, types: parseDataTypes(types) });
+  operation(`matmul m=${m} n=${n} k=${k}`, types);
 
 const SUBJECTS: Readonly<Record<string, { computation: Computation; on: readonly string[] }>> = {
   "conv2d u8s8 on VNNI": {
-    computation: conv({ c: 64, k: 64, h: 14, w: 14, r: 3, s: 3, pad: 1 }, "u8s8"),
+    computation: operation("conv2d c=64 k=64 h=14 w=14 r=3 s=3 pad=1", "u8s8"),
     on: ["avx512.vpdpbusd"],
   },
   "conv2d u8s8 NHWC of 7x7 on AMX, spread": {
-    computation: conv({ c: 64, k: 64, h: 7, w: 7, r: 3, s: 3, pad: 1 }, "u8s8", { layouts: "NHWC" }),
+    computation: operation("conv2d c=64 k=64 h=7 w=7 r=3 s=3 pad=1 NHWC", "u8s8"),
     on: ["amx.tdpbusd"],
   },
   "grouped conv2d f32, copied within": {
-    computation: instantiate(operatorNamed("grouped-conv2d"), {
-      parameters: { c: 128, k: 128, groups: 32, h: 28, w: 28, r: 3, s: 3, pad: 1 },
-      types: parseDataTypes("f32"),
-    }),
+    computation: operation("grouped-conv2d c=128 k=128 groups=32 h=28 w=28 r=3 s=3 pad=1"),
     on: ["avx512.fma.f32.groups4", "avx512.fma.f32.broadcast"],
   },
   "matmul u8s8 beyond the near cache, tiled": {

@@ -21,7 +21,8 @@ import type { Value } from "../network/value.ts";
 import { chainSeconds } from "../perfmodel/row-chains.ts";
 import { chainInShape } from "../session/plain-threads.ts";
 import { nvidiaTarget } from "../targets/nvidia.ts";
-import { built, CHAIN_GRAPHS, masked } from "./support/chain-graphs.ts";
+import { CHAIN_GRAPHS, masked } from "./support/chain-graphs.ts";
+import { onnx } from "./support/networks.ts";
 import { inFull } from "./support/slow.ts";
 
 const TARGET = nvidiaTarget("h100");
@@ -33,15 +34,13 @@ const inFloats = (graph: Graph): Program => channelsLast(fuse(lowerGraph(graph))
 const inHalves = (graph: Graph): Program => channelsLast(inHalf(fuse(lowerGraph(graph))), true);
 
 /** A row of a classifier, for which several warps meet. */
-const classes = built((net) => net.node("Softmax", [net.input("x", [1, 1000])], { axis: 1 }));
+const classes = onnx("Softmax<axis=1>(x[1,1000])");
 
 /** A cell of a recurrent network: its state is read by others too. */
-const cell = built((net) => {
-  const [i, f] = [net.node("Sigmoid", [net.input("i", [2, 45])]), net.input("f", [2, 45])];
-  const state = net.node("Add", [net.node("Mul", [net.node("Mul", [i, f]), f]), net.input("c", [2, 45])]);
-  net.output(state);
-  return net.node("Mul", [net.node("Tanh", [state]), f]);
-});
+const cell = onnx(`
+  state = Add(Mul(Mul(Sigmoid(i[2,45]), f[2,45]), f), c[2,45])
+  return state, Mul(Tanh(state), f)
+`);
 const GRAPHS = [...CHAIN_GRAPHS, ["a softmax of a row for several warps", classes], ["a cell", cell]] as const;
 
 function drawnFor(program: Program): ReadonlyMap<Value, Float64Array> {

@@ -5,6 +5,7 @@ import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { parseDataTypes } from "../operators/data-types.ts";
 import { instantiate, operatorNamed } from "../operators/index.ts";
 import { tiersOf } from "../session/choose.ts";
+import { operation } from "./support/subjects.ts";
 
 const ROWS = [...intrinsicsNamed("avx512.fma.f32.broadcast"), ...intrinsicsNamed("avx512.fma.f32.inner")];
 
@@ -35,7 +36,7 @@ it.each([
 });
 
 it("a row is offered where it is the only one asked for", () => {
-  const computation = instantiate(operatorNamed("matmul"), { types: parseDataTypes("f32") });
+  const computation = operation("matmul");
   const inner = ROWS.slice(1);
   expect(tiersOf(computation, inner)).toEqual([inner]);
 });

@@ -1,14 +1,13 @@
 /** @file `automap explain`: a mapping drawn, as text and as SVG, and why a match is refused. */
 
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { readFileSync } from "node:fs";
 import { join } from "node:path";
-import { afterAll, describe, expect, it } from "vitest";
+import { describe, expect, it } from "vitest";
 import { printed } from "./support/cli.ts";
 import { commandLine } from "./support/command-line.ts";
+import { scratchFolder } from "./support/scratch.ts";
 
-const scratch = mkdtempSync(join(tmpdir(), "automap explain's "));
-afterAll(() => rmSync(scratch, { recursive: true, force: true }));
+const scratch = scratchFolder("automap explain's ");
 
 describe("automap explain", () => {
   it("draws the best mapping: matrices, fused indices, addresses, waste", async () => {

@@ -1,14 +1,12 @@
 /** @file A full disk: the answer is printed first, then a sentence that names the fault. */
 
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { afterAll, describe, expect, it } from "vitest";
+import { describe, expect, it } from "vitest";
 import { openDatabase } from "../db/index.ts";
 import { commandLine } from "./support/command-line.ts";
+import { scratchFolder } from "./support/scratch.ts";
 
-const folder = mkdtempSync(join(tmpdir(), "automap-faults-"));
-afterAll(() => rmSync(folder, { recursive: true, force: true }));
+const folder = scratchFolder();
 openDatabase(join(folder, "empty.db")).close();
 
 describe("a command on a full disk", () => {

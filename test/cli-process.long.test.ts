@@ -4,16 +4,15 @@
  */
 
 import { spawnSync } from "node:child_process";
-import { chmodSync, existsSync, mkdirSync, mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { chmodSync, existsSync, mkdirSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { openDatabase } from "../db/index.ts";
 import type { Ran } from "./support/command-line.ts";
 import { compileProgram } from "./support/program.ts";
+import { scratchFolder } from "./support/scratch.ts";
 
-const scratch = mkdtempSync(join(tmpdir(), "automap cli's "));
-afterAll(() => rmSync(scratch, { recursive: true, force: true }));
+const scratch = scratchFolder("automap cli's ");
 
 describe("the automap command as a process", () => {
   const home = `node_modules/.cache/automap-cli-${process.pid}`;

@@ -2,10 +2,9 @@
  * @file Kernels of mappings in C for Metal: equal to their equations under an emulation that takes no more than the language does.
  */
 
-import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { afterAll, describe, expect, it } from "vitest";
+import { describe, expect, it } from "vitest";
 import { interpret } from "../abstraction/interpret.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import { readArraySubject } from "../cli/array-words.ts";
@@ -16,9 +15,11 @@ import { enumerateDesigns } from "../mapper/space-time/enumerate.ts";
 import { runChild } from "../runtime/child.ts";
 import { emulationFolder } from "../runtime/emulation.ts";
 import { reducedLayers } from "./support/resnet-layers.ts";
+import { scratchFolder } from "./support/scratch.ts";
 import { inFull } from "./support/slow.ts";
 import { integerInputs } from "./support/space-time.ts";
-import { disagreements, kernelsOf, operator, rowsOf } from "./support/subgroup-kernels.ts";
+import { disagreements, kernelsOf, rowsOf } from "./support/subgroup-kernels.ts";
+import { operation } from "./support/subjects.ts";
 
 const DEVICES = [
   ["dg2", "xe_hpg"],
@@ -30,12 +31,12 @@ const TF32 = { xe_hpg: [], xe_hpc: ["tf32"] } as const;
 
 /** Sizes of which none is a multiple of a tile. */
 const COMPUTATIONS = [
-  operator("matmul", "f16", { m: 21, n: 19, k: 37 }),
-  operator("matmul", "u8s8", { m: 21, n: 19, k: 37 }, "y[m,n] = sat_u8(round(max(f32(out[m,n]) * 0.5, 0)))"),
-  operator("batched-matmul", "bf16", { b: 2, m: 9, n: 17, k: 18 }),
-  operator("conv1d", "f16", { c: 5, l: 23, k: 9, r: 3, pad: 2, dilation: 2 }),
-  operator("conv2d", "s8", { c: 5, h: 7, w: 9, k: 9, r: 3, s: 3, pad: 1, stride: 2 }),
-  operator("conv2d", "u8s8", { c: 4, h: 7, w: 9, k: 17, r: 3, s: 3, pad: 1 }),
+  operation("matmul m=21 n=19 k=37", "f16"),
+  operation("matmul m=21 n=19 k=37", "u8s8", { epilogue: "y[m,n] = sat_u8(round(max(f32(out[m,n]) * 0.5, 0)))" }),
+  operation("batched-matmul b=2 m=9 n=17 k=18", "bf16"),
+  operation("conv1d c=5 l=23 k=9 r=3 pad=2 dilation=2", "f16"),
+  operation("conv2d c=5 h=7 w=9 k=9 r=3 s=3 pad=1 stride=2", "s8"),
+  operation("conv2d c=4 h=7 w=9 k=17 r=3 s=3 pad=1", "u8s8"),
 ];
 
 const ofFamily = (rows: ReturnType<typeof rowsOf>, family: string) => rows.filter((row) => row.family === family);
@@ -45,11 +46,11 @@ describe.each(DEVICES)("thread groups of %s", (_, isa) => {
     const layers = reducedLayers().slice(0, inFull(12, 2));
     const types = inFull(["s8", "u8s8", "f16", "bf16", ...TF32[isa]], ["s8", ...TF32[isa]]);
     const others = types.flatMap((type) => [
-      operator("matmul", type, { m: 9, n: 33, k: 41 }),
+      operation("matmul m=9 n=33 k=41", type),
       ...inFull(
         [
-          operator("conv1d", type, { c: 6, l: 19, k: 18, r: 3, pad: 1, stride: 2 }),
-          operator("batched-matmul", type, { b: 2, m: 9, n: 17, k: 18 }),
+          operation("conv1d c=6 l=19 k=18 r=3 pad=1 stride=2", type),
+          operation("batched-matmul b=2 m=9 n=17 k=18", type),
         ],
         [],
       ),
@@ -73,8 +74,7 @@ describe.each(DEVICES)("thread groups of %s", (_, isa) => {
 });
 
 describe("the host program beside kernels", () => {
-  const folder = mkdtempSync(join(tmpdir(), "automap-cm-"));
-  afterAll(() => rmSync(folder, { recursive: true, force: true }));
+  const folder = scratchFolder();
   const file = (name: string): string => join(folder, name);
 
   /** Both files of a kernel, as they are, in one program over the emulation of the runtime. */
@@ -91,7 +91,7 @@ describe("the host program beside kernels", () => {
     runChild([program, ...["isa", ...names].map((name) => file(`${name}.bin`))], { timeLimitMs: 20_000 });
 
   it("reads inputs from files, writes the output to a file, and refuses a file of wrong size", async () => {
-    const [made] = kernelsOf(operator("matmul", "u8s8", { m: 21, n: 19, k: 37 }), rowsOf("xe_hpg", "cm"), 1);
+    const [made] = kernelsOf(operation("matmul m=21 n=19 k=37", "u8s8"), rowsOf("xe_hpg", "cm"), 1);
     if (!made) throw new Error("nothing maps");
     const program = await programOf(made.kernel);
     const a = Uint8Array.from({ length: 21 * 37 }, (_, i) => (7 * i) % 256);

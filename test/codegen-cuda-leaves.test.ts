@@ -15,14 +15,9 @@ import {
 } from "../abstraction/loop-nest.ts";
 import { parseEquation, parseExpr } from "../abstraction/parse.ts";
 import { generateCuda } from "../codegen/cuda.ts";
-import { intrinsicsNamed } from "../intrinsics/index.ts";
+import { rowNamed } from "./support/subjects.ts";
 
-function row(name: string): Intrinsic {
-  const [found] = intrinsicsNamed(name);
-  if (!found) throw new Error(`no row ${name}`);
-  return found;
-}
-const MMA = row("mma.m16n8k16.f32.f16");
+const MMA = rowNamed("mma.m16n8k16.f32.f16");
 
 const COMPUTATION = defineComputation({
   name: "matmul",
@@ -284,7 +279,7 @@ describe("a fetch", () => {
       b[0][0] = (unsigned)(uint16_t)b_tile[b_tile_at] | (unsigned)(uint16_t)b_tile[b_tile_at + 9] << 16;
       b[0][1] = (unsigned)(uint16_t)b_tile[b_tile_at + 72] | (unsigned)(uint16_t)b_tile[b_tile_at + 81] << 16;"
     `);
-    const bytes = row("mma.m16n8k32.s32.s8");
+    const bytes = rowNamed("mma.m16n8k32.s32.s8");
     const bytesOfB = shared("b_tile", "s8", "k 32, n 8");
     const on = { scratch: [bytesOfB], registers: [file("b", 1, bytes)], intrinsic: bytes };
     expect(lines([fetch("b", "b_tile[u,v]", "elements")], on).split("\n")[2]).toMatchInlineSnapshot(
@@ -293,7 +288,7 @@ describe("a fetch", () => {
   });
 
   it("by the instruction is given the distance between rows", () => {
-    const wmma = row("wmma.m16n16k16.f32.f16");
+    const wmma = rowNamed("wmma.m16n16k16.f32.f16");
     const a = shared("a_tile", "f16", "m 32, k 40");
     const parts = { scratch: [a], registers: [file("a", 2, wmma)], intrinsic: wmma };
     expect(lines([fetch("a", "a_tile[u,v]", "instruction", 2, 0)], parts)).toMatchInlineSnapshot(`
@@ -369,7 +364,7 @@ describe("a drain", () => {
   });
 
   it("by the instruction writes a tile of shared memory", () => {
-    const wmma = row("wmma.m16n16k16.f32.f16");
+    const wmma = rowNamed("wmma.m16n16k16.f32.f16");
     const own = shared("own", "f32", "w 2, m 16, n 20");
     const store: Statement = { ...drain("own[warp,u,v] = sum[]"), by: "instruction" } as Statement;
     const registers = [{ name: "c", intrinsic: wmma, operand: "c", count: 1 }];

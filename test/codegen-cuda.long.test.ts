@@ -1,36 +1,21 @@
 /** @file Nests of blocks and warps as CUDA: golden text, and kernels run under emulation in adverse orders. */
 
 import { describe, expect, it, vi } from "vitest";
-import { type Computation, extentsOf, inputsOf, memoryElements } from "../abstraction/computation.ts";
-import { bytesOf, isInteger, rangeOf } from "../abstraction/dtype.ts";
-import { type Inputs, interpret } from "../abstraction/interpret.ts";
+import { type Computation, extentsOf } from "../abstraction/computation.ts";
+import { bytesOf } from "../abstraction/dtype.ts";
+import { interpret } from "../abstraction/interpret.ts";
 import { type Intrinsic, operandOf } from "../abstraction/intrinsic.ts";
 import type { LoopNest } from "../abstraction/loop-nest.ts";
 import { generateCuda } from "../codegen/cuda.ts";
-import { INTRINSICS, intrinsicsNamed } from "../intrinsics/index.ts";
+import { INTRINSICS } from "../intrinsics/index.ts";
 import { ADVERSE_ORDERS, runEmulated } from "../runtime/emulated-kernel.ts";
 import { type RingMatmulOptions, ringMatmul } from "./support/ring-matmul.ts";
 import { inFull } from "./support/slow.ts";
+import { rowNamed, smallIntegers } from "./support/subjects.ts";
 import { type WarpMatmulOptions, warpMatmul } from "./support/warp-matmul.ts";
 
 /** Compilers on a busy machine. */
 vi.setConfig({ testTimeout: 120_000 });
-
-function row(name: string): Intrinsic {
-  const [found] = intrinsicsNamed(name);
-  if (!found) throw new Error(`no row ${name}`);
-  return found;
-}
-
-/** Small whole numbers, so that sums are exact in every order. */
-function inputsFor(computation: Computation): Inputs {
-  return Object.fromEntries(
-    inputsOf(computation).map((t, n) => {
-      const least = isInteger(t.dtype) ? Math.max(-6 + n, rangeOf(t.dtype)[0]) : -6 + n;
-      return [t.name, Array.from({ length: memoryElements(t) }, (_, i) => ((i * (7 + 2 * n)) % 13) + least)];
-    }),
-  );
-}
 
 interface Case {
   readonly computation: Computation;
@@ -42,12 +27,12 @@ interface Case {
 async function outcomes(cases: readonly Case[], orders = ADVERSE_ORDERS): Promise<string[][]> {
   const jobs = cases.flatMap(({ computation, intrinsic, nest }) => {
     const kernel = generateCuda(computation, intrinsic, nest, { lines: [] });
-    const inputs = inputsFor(computation);
+    const inputs = smallIntegers(computation);
     return orders.map((order) => ({ kernel, inputs, order }));
   });
   const runs = await runEmulated(jobs);
   return cases.map(({ computation }, i) => {
-    const want = interpret(computation, inputsFor(computation));
+    const want = interpret(computation, smallIntegers(computation));
     return orders.map((_, o) => {
       const run = runs[i * orders.length + o];
       if (run?.status !== "ok") return `${run?.status}: ${run?.log}`;
@@ -58,7 +43,7 @@ async function outcomes(cases: readonly Case[], orders = ADVERSE_ORDERS): Promis
 }
 const right = ADVERSE_ORDERS.map(() => "right");
 
-const mma = row("mma.m16n8k16.f32.f16");
+const mma = rowNamed("mma.m16n8k16.f32.f16");
 const ring = (options: RingMatmulOptions): Case => ({ ...ringMatmul(options), intrinsic: mma });
 
 describe("a matrix product on a ring in shared memory", () => {

@@ -1,54 +1,22 @@
 /** Generated C++: golden sources, and every kernel compiled, run and compared element by element. */
 import { fileURLToPath } from "node:url";
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import type { Computation } from "../abstraction/computation.ts";
+import { afterAll, describe, expect, it } from "vitest";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
-import { type Mapping, printMatching } from "../abstraction/mapping.ts";
+import { printMatching } from "../abstraction/mapping.ts";
 import { seededRandom } from "../abstraction/random.ts";
-import { intrinsicsNamed } from "../intrinsics/index.ts";
-import { mappings } from "../mapper/match/enumerate.ts";
 import { randomSchedule } from "../mapper/schedule/mapped.ts";
-import { operatorNamed } from "../operators/index.ts";
-import { instantiate } from "../operators/operator.ts";
-import { createRunner, type Runner } from "../runtime/measure.ts";
 import { generate } from "../session/kernel.ts";
 import { nativeTarget } from "../targets/index.ts";
+import { runnerHere } from "./support/here.ts";
 import { inFull } from "./support/slow.ts";
 import { sourceOf } from "./support/source.ts";
+import { mappingNamed, mappingsOnto, operation, rowNamed } from "./support/subjects.ts";
 
 const QUICK = { budgetSeconds: 0.002, batchSeconds: 1e-5, batches: [1, 2] as const };
 
-let runner: Runner;
-beforeAll(async () => {
-  const made = await createRunner({ threads: 1, flags: inFull([], ["-O1"]) });
-  if (made.status === "environment") throw new Error(`${made.what}: ${made.remedy}`);
-  runner = made.runner;
-});
+const runner = await runnerHere({ threads: 1, flags: inFull([], ["-O1"]) });
 afterAll(() => runner.close());
-
-function intrinsic(name: string): Intrinsic {
-  const [found] = intrinsicsNamed(name);
-  if (!found) throw new Error(`no intrinsic ${name}`);
-  return found;
-}
-
-function typed(
-  operator: string,
-  on: Intrinsic,
-  parameters: Readonly<Record<string, number>>,
-  layouts?: string,
-): Computation {
-  const [c, a, b] = on.operands;
-  const types = { inputs: [a?.dtype ?? "f32", b?.dtype ?? "f32"] as const, sum: c?.dtype ?? "f32" };
-  return instantiate(operatorNamed(operator), { parameters, types, ...(layouts ? { layouts } : {}) });
-}
-
-function mappingOf(computation: Computation, on: Intrinsic, matching: string): Mapping {
-  const found = mappings(computation, on, { reasons: false }).valid.find((m) => printMatching(m.matching) === matching);
-  if (!found) throw new Error(`no mapping ${matching}`);
-  return found;
-}
 
 /** The same kernel against the emulation header: what this CPU lacks runs too. */
 function emulated(kernel: Kernel, on: Intrinsic): Kernel {
@@ -59,16 +27,16 @@ function emulated(kernel: Kernel, on: Intrinsic): Kernel {
 }
 
 describe("the C++ of a convolution", () => {
-  const small = { c: 8, k: 32, h: 6, w: 6, r: 3, s: 3 };
+  const small = "conv2d c=8 k=32 h=6 w=6 r=3 s=3 NHWC";
   const cases = [
-    { name: "avx512.vpdpbusd", matching: "n <- k   k <- c", block: { k: 2, q: 3 } },
+    { name: "avx512.vpdpbusd", matching: "n <- k; k <- c", block: { k: 2, q: 3 } },
     { name: "avx512.fma.f32.broadcast", matching: "n <- k", block: { k: 2, q: 4 } },
-    { name: "amx.tdpbusd", matching: "m <- q   n <- k   k <- c", block: { k: 2 } },
-    { name: "arm.fmla.f32.lane", matching: "n <- k   k <- c", block: { k: 2, q: 3 } },
+    { name: "amx.tdpbusd", matching: "m <- q; n <- k; k <- c", block: { k: 2 } },
+    { name: "arm.fmla.f32.lane", matching: "n <- k; k <- c", block: { k: 2, q: 3 } },
   ];
   it.each(cases)("on $name equals its golden file", async ({ name, matching, block }) => {
-    const on = intrinsic(name);
-    const mapping = mappingOf(typed("conv2d", on, small, "NHWC"), on, matching);
+    const on = rowNamed(name);
+    const mapping = mappingNamed(operation(small, on), on, matching);
     const schedule = {
       order: ["n", "k", "p", "q", "r", "s", "c"],
       block,
@@ -81,16 +49,12 @@ describe("the C++ of a convolution", () => {
 });
 
 const CONFORMANCE = [
-  { operator: "conv2d", parameters: { c: 6, k: 18, h: 7, w: 5, r: 3, s: 3, stride: 2, pad: 1 }, layouts: "NHWC" },
-  { operator: "conv2d", parameters: { c: 4, k: 16, h: 5, w: 6, r: 3, s: 3, dilation: 2, pad: 2 }, layouts: "NCHW" },
-  { operator: "matmul", parameters: { m: 7, n: 33, k: 19 } },
-  { operator: "depthwise-conv2d", parameters: { c: 19, h: 6, w: 5, m: 1, r: 3, s: 3 }, layouts: "NHWC" },
-  {
-    operator: "transposed-conv2d",
-    parameters: { c: 4, k: 5, h: 3, w: 4, r: 3, s: 3, stride: 2, pad: 1 },
-    layouts: "NCHW",
-  },
-  { operator: "variance", parameters: { n: 1, c: 5, h: 3, w: 4 } },
+  "conv2d c=6 k=18 h=7 w=5 r=3 s=3 stride=2 pad=1 NHWC",
+  "conv2d c=4 k=16 h=5 w=6 r=3 s=3 dilation=2 pad=2 NCHW",
+  "matmul m=7 n=33 k=19",
+  "depthwise-conv2d c=19 h=6 w=5 m=1 r=3 s=3 NHWC",
+  "transposed-conv2d c=4 k=5 h=3 w=4 r=3 s=3 stride=2 pad=1 NCHW",
+  "variance n=1 c=5 h=3 w=4",
 ];
 const ON = [
   "avx2.fma.f32.broadcast",
@@ -105,9 +69,9 @@ const ON = [
 
 describe("kernels, compiled and run, equal their equations", () => {
   it.each([2, 3, 6])("with blocks of %i columns, which are turned in registers where they are stored", async (q) => {
-    const on = intrinsic("avx512.vpdpbusd");
-    const computation = typed("conv2d", on, { c: 8, k: 32, h: 6, w: 13, r: 3, s: 3 }, "NCHW");
-    const mapping = mappingOf(computation, on, "n <- k   k <- c");
+    const on = rowNamed("avx512.vpdpbusd");
+    const computation = operation("conv2d c=8 k=32 h=6 w=13 r=3 s=3 NCHW", on);
+    const mapping = mappingNamed(computation, on, "n <- k; k <- c");
     const schedule = {
       order: ["n", "k", "p", "q", "r", "s", "c"],
       block: { k: 2, q },
@@ -127,7 +91,7 @@ describe("kernels, compiled and run, equal their equations", () => {
   it.each(ON)(
     "on %s, by the CPU or under emulation",
     async (name) => {
-      const on = intrinsic(name);
+      const on = rowNamed(name);
       // Every instruction and every operator in a short run, not every pair.
       const most = inFull(CONFORMANCE.length, 2);
       const rows = CONFORMANCE.map((_, i) => CONFORMANCE[(i + ON.indexOf(name)) % CONFORMANCE.length]);
@@ -136,9 +100,8 @@ describe("kernels, compiled and run, equal their equations", () => {
       const ran: Promise<string | undefined>[] = [];
       for (const row of rows) {
         if (!row || ran.length >= most) break;
-        const { operator, parameters, layouts } = row;
-        const computation = typed(operator, on, parameters, layouts);
-        const { valid } = mappings(computation, on, { reasons: false });
+        const computation = operation(row, on);
+        const valid = mappingsOnto(computation, on);
         const mapping = valid[Math.floor(random() * valid.length)];
         if (!mapping) continue;
         const schedule = randomSchedule(mapping, random);
@@ -147,7 +110,7 @@ describe("kernels, compiled and run, equal their equations", () => {
           runner.reference(computation, 3).then(async (reference) => {
             const measured = await runner.measure(here ? kernel : emulated(kernel, on), reference, QUICK);
             if (measured.status === "ok") return undefined;
-            return `${operator} ${printMatching(mapping.matching)} ${JSON.stringify(schedule)}: ${measured.status} ${measured.log}`;
+            return `${row} ${printMatching(mapping.matching)} ${JSON.stringify(schedule)}: ${measured.status} ${measured.log}`;
           }),
         );
       }
@@ -158,9 +121,9 @@ describe("kernels, compiled and run, equal their equations", () => {
   );
 
   it("except kernels with one wrong address, which are caught", async () => {
-    const on = intrinsic("avx512.vpdpbusd");
-    const computation = typed("conv2d", on, { c: 8, k: 32, h: 6, w: 6, r: 3, s: 3 }, "NHWC");
-    const mapping = mappingOf(computation, on, "n <- k   k <- c");
+    const on = rowNamed("avx512.vpdpbusd");
+    const computation = operation("conv2d c=8 k=32 h=6 w=6 r=3 s=3 NHWC", on);
+    const mapping = mappingNamed(computation, on, "n <- k; k <- c");
     const schedule = {
       order: ["n", "k", "p", "q", "r", "s", "c"],
       block: { k: 2, q: 3 },

@@ -1,10 +1,9 @@
 /** @file Commands that are offered for pasting: a shell makes of them the words that they were made of, whatever these hold. */
 
 import { execFileSync } from "node:child_process";
-import { mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { readdirSync, writeFileSync } from "node:fs";
 import { delimiter, join } from "node:path";
-import { afterAll, describe, expect, it } from "vitest";
+import { describe, expect, it } from "vitest";
 import { automapCommand, quotedWords } from "../abstraction/command-line.ts";
 import { declareWords } from "../cli/declare.ts";
 import { targetWords } from "../cli/network-model.ts";
@@ -12,9 +11,9 @@ import { databaseWords, openDatabase, recordTrial } from "../db/index.ts";
 import { commandLine } from "./support/command-line.ts";
 import { newTrial } from "./support/database.ts";
 import { readSource, sourceFiles } from "./support/imports.ts";
+import { scratchFolder } from "./support/scratch.ts";
 
-const folder = mkdtempSync(join(tmpdir(), "automap-lines-"));
-afterAll(() => rmSync(folder, { recursive: true, force: true }));
+const folder = scratchFolder();
 const PRINTS_ITS_WORDS = `#!${process.execPath}\nprocess.stdout.write(JSON.stringify(process.argv.slice(2)));\n`;
 writeFileSync(join(folder, "automap"), PRINTS_ITS_WORDS, { mode: 0o755 });
 

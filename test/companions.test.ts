@@ -2,7 +2,7 @@
  * Companion blocks: blocks without points are zeroed within the products of others, so that every element is written.
  */
 import { describe, expect, it } from "vitest";
-import { type Computation, defineComputation, elementCount, inputsOf } from "../abstraction/computation.ts";
+import { type Computation, defineComputation } from "../abstraction/computation.ts";
 import { interpret } from "../abstraction/interpret.ts";
 import { interpretNest } from "../abstraction/interpret-nest.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
@@ -11,9 +11,9 @@ import { pick, randomInteger, seededRandom } from "../abstraction/random.ts";
 import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { companionsOf } from "../mapper/lower/companions.ts";
 import { lowerSchedule } from "../mapper/lower/scheduled.ts";
-import { mappings } from "../mapper/match/enumerate.ts";
 import { plainSchedule } from "../mapper/schedule/mapped.ts";
 import { inFull } from "./support/slow.ts";
+import { mappingsOnto, smallIntegers } from "./support/subjects.ts";
 
 const product = (where: string, i: number, j: number, k: number): Computation =>
   defineComputation({
@@ -25,7 +25,7 @@ const product = (where: string, i: number, j: number, k: number): Computation =>
 /** Sixteen columns at a time. */
 function broadcast(computation: Computation): Mapping {
   const [intrinsic] = intrinsicsNamed("avx512.fma.f32.broadcast");
-  const found = intrinsic && mappings(computation, intrinsic, { reasons: false }).valid;
+  const found = intrinsic && mappingsOnto(computation, intrinsic);
   const mapping = found?.find((m) => m.matching.n?.join() === "j");
   if (!mapping) throw new Error("j is not matched");
   return mapping;
@@ -88,12 +88,7 @@ describe("companion blocks, which zero the elements outside a triangle or a band
         ["i/2", "j", "i", "k"],
       ]);
       const schedule = { ...plainSchedule(mapping, randomInteger(random, 1, 2)), block, order };
-      const inputs = Object.fromEntries(
-        inputsOf(computation).map((t) => [
-          t.name,
-          Float64Array.from({ length: elementCount(t) }, () => randomInteger(random, -4, 4)),
-        ]),
-      );
+      const inputs = smallIntegers(computation, random);
       const got = interpretNest(lowerSchedule(mapping, schedule), computation, inputs, 2);
       expect(got, `${where} ${JSON.stringify([computation.axes, schedule])}`).toEqual(interpret(computation, inputs));
     }

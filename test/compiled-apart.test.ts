@@ -1,22 +1,20 @@
 /** @file Kernels whose copies are compiled by themselves: the same code, and once for all kernels that copy alike. */
 
-import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { mkdtempSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { beforeAll, describe, expect, it } from "vitest";
 import type { Kernel } from "../abstraction/kernel.ts";
 import { printMatching } from "../abstraction/mapping.ts";
 import type { SourceText } from "../abstraction/source-text.ts";
-import { intrinsicsNamed } from "../intrinsics/index.ts";
-import { mappings } from "../mapper/match/enumerate.ts";
 import { operatorNamed } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";
 import { type CompileOptions, codeFlags, compileKernel, compileSource, findCompiler } from "../runtime/compiler.ts";
 import { generate } from "../session/kernel.ts";
+import { scratchFolder } from "./support/scratch.ts";
 import { sourceOf } from "./support/source.ts";
+import { mappingsOnto, rowNamed } from "./support/subjects.ts";
 
-const folder = mkdtempSync(join(tmpdir(), "automap-apart-"));
-afterAll(() => rmSync(folder, { recursive: true, force: true }));
+const folder = scratchFolder();
 let options: CompileOptions;
 beforeAll(async () => {
   const compiler = await findCompiler({ ...process.env, CXX: "g++" });
@@ -29,9 +27,8 @@ function convolution(q: number): Kernel {
   const parameters = { c: 8, k: 32, h: 6, w: 6, r: 3, s: 3 };
   const types = { inputs: ["u8", "s8"], sum: "s32" } as const;
   const computation = instantiate(operatorNamed("conv2d"), { parameters, types });
-  const [intrinsic] = intrinsicsNamed("avx512.vpdpbusd");
-  if (!intrinsic) throw new Error("no intrinsic");
-  const { valid } = mappings(computation, intrinsic, { reasons: false });
+  const intrinsic = rowNamed("avx512.vpdpbusd");
+  const valid = mappingsOnto(computation, intrinsic);
   const mapping = valid.find((m) => printMatching(m.matching) === "n <- k   k <- c");
   if (!mapping) throw new Error("no mapping");
   const schedule = {

@@ -1,9 +1,7 @@
 /** @file The whole command of a compiler is part of the environment that records stand under. */
 
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { afterAll, describe, expect, it } from "vitest";
+import { describe, expect, it } from "vitest";
 import { type Environment, openDatabase, queryTrials, recordTrial } from "../db/index.ts";
 import { type Compiler, findCompiler, kernelFlags } from "../runtime/compiler.ts";
 import { emulatedToolchain, nvccToolchain } from "../runtime/run/cuda-build.ts";
@@ -11,9 +9,9 @@ import { type CudaDevice, nvccOptions } from "../runtime/run/cuda-device.ts";
 import { environmentOf, gpuEnvironment } from "../session/environment.ts";
 import { nvidiaTarget } from "../targets/index.ts";
 import { newTrial, trial } from "./support/database.ts";
+import { scratchFolder } from "./support/scratch.ts";
 
-const folder = mkdtempSync(join(tmpdir(), "automap-command-"));
-afterAll(() => rmSync(folder, { recursive: true, force: true }));
+const folder = scratchFolder();
 
 async function compilerOf(cxx: string): Promise<Compiler> {
   const found = await findCompiler({ ...process.env, CXX: cxx });

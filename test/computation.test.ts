@@ -11,9 +11,9 @@ import {
   pointCount,
   targetOf,
 } from "../abstraction/computation.ts";
-import { UsageError } from "../abstraction/error.ts";
 import type { Expr } from "../abstraction/expression.ts";
 import { parseEquation, parseExpr } from "../abstraction/parse.ts";
+import { explanationOf } from "./support/message.ts";
 import fc from "./support/property.ts";
 
 const conv: ComputationSpec = {
@@ -108,16 +108,10 @@ describe("a computation", () => {
 
 describe("a computation is refused", () => {
   /** What the user reads when `y[i,j] = value` is not a computation; `extra` adds to the description or replaces parts of it. */
-  function complaint(equation: string, extra: Partial<ComputationSpec> = {}): string {
-    try {
-      const described = { extents: { i: 4, j: 3 }, tensors: { x: "f32" as const } };
-      defineComputation({ name: "test", equation, ...described, ...extra });
-    } catch (error) {
-      if (error instanceof UsageError) return error.explain();
-      throw error;
-    }
-    return "no complaint";
-  }
+  const complaint = (equation: string, extra: Partial<ComputationSpec> = {}): string =>
+    explanationOf(() =>
+      defineComputation({ name: "test", equation, extents: { i: 4, j: 3 }, tensors: { x: "f32" }, ...extra }),
+    );
 
   it("when an index is not affine", () => {
     expect(complaint("y[i,j] = x[i*j]")).toMatchInlineSnapshot(`

@@ -5,19 +5,18 @@
 
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { afterAll, expect, it } from "vitest";
+import { expect, it } from "vitest";
 import { openDatabase, queryTrials } from "../db/index.ts";
 import { shareCores } from "../runtime/cores.ts";
 import { coresHere } from "../runtime/processor.ts";
 import { withCalibration } from "./support/fake-runner.ts";
-import { requireCompiler } from "./support/packages.ts";
+import { compilerHere } from "./support/here.ts";
 import { compileProgram } from "./support/program.ts";
+import { scratchFolder } from "./support/scratch.ts";
 
-const folder = mkdtempSync(join(tmpdir(), "automap-concurrent-"));
-afterAll(() => rmSync(folder, { recursive: true, force: true }));
+const folder = scratchFolder();
 
 /** A search as the command makes it, on some cores, that writes down when it is on which: `measures 1 1712.5 1930.1`. */
 const SEARCH = `
@@ -67,7 +66,7 @@ it("two searches at once take turns on every core, say whom they wait for, and r
   const cores = coresHere().slice(0, 2);
   const realm = `test-concurrent-${process.pid}/`;
   const log = join(folder, "log");
-  const compiler = await requireCompiler();
+  const compiler = await compilerHere();
   const start = (name: string): Search => {
     const database = withCalibration(join(folder, `${name}.db`), compiler);
     const given = JSON.stringify({ cores, realm, database, log });

@@ -3,29 +3,20 @@
 import { availableParallelism } from "node:os";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { evaluateIndex, pointsOf } from "../abstraction/affine.ts";
-import {
-  type Computation,
-  defineComputation,
-  elementCount,
-  equationText,
-  inputsOf,
-  outputOf,
-} from "../abstraction/computation.ts";
+import { type Computation, defineComputation, equationText, outputOf } from "../abstraction/computation.ts";
 import { conditionOf, everywhere, outlook, somewhere, type Truth, usefulPoints } from "../abstraction/condition.ts";
-import { isInteger, rangeOf } from "../abstraction/dtype.ts";
 import { number } from "../abstraction/expression.ts";
-import { type Inputs, interpret } from "../abstraction/interpret.ts";
+import { interpret } from "../abstraction/interpret.ts";
 import { interpretNest } from "../abstraction/interpret-nest.ts";
-import { defineIntrinsic, type Intrinsic } from "../abstraction/intrinsic.ts";
+import { defineIntrinsic } from "../abstraction/intrinsic.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import { type Mapping, printMatching } from "../abstraction/mapping.ts";
 import { printNest } from "../abstraction/print-nest.ts";
-import { pick, type Random, randomInteger, seededRandom } from "../abstraction/random.ts";
+import { pick, randomInteger, seededRandom } from "../abstraction/random.ts";
 import { finished } from "../abstraction/steps.ts";
-import { INTRINSICS, intrinsicsNamed } from "../intrinsics/index.ts";
+import { INTRINSICS } from "../intrinsics/index.ts";
 import { lowerMapping } from "../mapper/lower/plain.ts";
 import { lowerSchedule } from "../mapper/lower/scheduled.ts";
-import { mappings } from "../mapper/match/enumerate.ts";
 import {
   mutateSchedule,
   plainSchedule,
@@ -34,16 +25,15 @@ import {
   unschedulable,
 } from "../mapper/schedule/mapped.ts";
 import { placementsOf } from "../mapper/schedule/place.ts";
-import { parseDataTypes } from "../operators/data-types.ts";
-import { operatorNamed } from "../operators/index.ts";
-import { instantiate } from "../operators/operator.ts";
-import { createRunner, type Runner } from "../runtime/measure.ts";
+import type { Runner } from "../runtime/measure.ts";
 import { generate } from "../session/kernel.ts";
 import { rankByModel } from "../session/rank.ts";
 import { nativeTarget } from "../targets/index.ts";
 import { candidateSpace } from "../tuner/candidates.ts";
+import { runnerHere } from "./support/here.ts";
 import { randomTie, randomTriangle } from "./support/random-triangle.ts";
 import { inFull } from "./support/slow.ts";
+import { mappingsOnto, operation, rowNamed, smallIntegers } from "./support/subjects.ts";
 
 /** So small a cache that everything overflows it: tiles and passes are drawn. */
 const NEAR_BYTES = 32;
@@ -55,46 +45,27 @@ const product = (where: string, extents = { i: 40, j: 40, k: 5 }, target = "c[i,
     tensors: { x: "f32", y: "f32" },
   });
 
-function named(name: string): Intrinsic {
-  const [found] = intrinsicsNamed(name);
-  if (!found) throw new Error(`no intrinsic ${name}`);
-  return found;
-}
-
 /** The mapping `n <- j` of a product onto a multiply-add with one factor broadcast. */
 function rows(computation: Computation): Mapping {
-  const mapping = mappings(computation, named("avx512.fma.f32.broadcast"), { reasons: false }).valid.find(
+  const mapping = mappingsOnto(computation, rowNamed("avx512.fma.f32.broadcast")).find(
     (m) => printMatching(m.matching) === "n <- j",
   );
   if (!mapping) throw new Error("nothing maps");
   return mapping;
 }
 
-/** Small integers, exact in every type. */
-function smallInputs(computation: Computation, random: Random): Inputs {
-  const least = (dtype: Parameters<typeof rangeOf>[0]): number =>
-    isInteger(dtype) && rangeOf(dtype)[0] === 0 ? 0 : -5;
-  return Object.fromEntries(
-    inputsOf(computation).map((t) => [
-      t.name,
-      Float64Array.from({ length: elementCount(t) }, () => randomInteger(random, least(t.dtype), 5)),
-    ]),
-  );
-}
-
 /** Compiles and runs it here, and compares every element with the equation. */
 async function expectRightCompiled(kernel: Kernel, computation: Computation): Promise<void> {
-  const made = await createRunner({ flags: inFull([], ["-O1"]) });
-  if (made.status === "environment") throw new Error(made.what);
+  const runner = await runnerHere({ flags: inFull([], ["-O1"]) });
   try {
-    const measured = await made.runner.measure(kernel, await made.runner.reference(computation, 3), {
+    const measured = await runner.measure(kernel, await runner.reference(computation, 3), {
       budgetSeconds: 0.002,
       batchSeconds: 1e-5,
       batches: [1, 2],
     });
     expect(measured.status, "log" in measured ? measured.log : "").toBe("ok");
   } finally {
-    await made.runner.close();
+    await runner.close();
   }
 }
 
@@ -163,10 +134,10 @@ describe("triangles and bands", () => {
     let scheduled = 0;
     while (computations < COMPUTATIONS) {
       const { computation, intrinsic } = randomTriangle(random);
-      const { valid } = mappings(computation, intrinsic, { reasons: false });
+      const valid = mappingsOnto(computation, intrinsic);
       if (valid.length === 0) continue;
       computations++;
-      const inputs = smallInputs(computation, random);
+      const inputs = smallIntegers(computation, random);
       const expected = interpret(computation, inputs);
       const mapping = pick(random, valid);
       const said = `${equationText(computation)} on ${intrinsic.name}: ${printMatching(mapping.matching)}`;
@@ -301,9 +272,7 @@ describe("conditions, compiled,", () => {
   const THREADS = Math.min(2, availableParallelism());
   let runner: Runner;
   beforeAll(async () => {
-    const made = await createRunner({ threads: THREADS, flags: inFull([], ["-O1"]) });
-    if (made.status === "environment") throw new Error(`${made.what}: ${made.remedy}`);
-    runner = made.runner;
+    runner = await runnerHere({ threads: THREADS, flags: inFull([], ["-O1"]) });
   });
   afterAll(() => runner.close());
 
@@ -317,7 +286,7 @@ describe("conditions, compiled,", () => {
       const random = seededRandom(7);
       const reference = await runner.reference(computation, 3);
       for (let n = 0; n < inFull(6, 1); n++) {
-        const mapping = pick(random, mappings(computation, intrinsic, { reasons: false }).valid);
+        const mapping = pick(random, mappingsOnto(computation, intrinsic));
         const schedule = randomSchedule(mapping, random, THREADS);
         const kernel = generate({ intrinsic: on, matching: mapping.matching, operands: {}, schedule }, mapping);
         const measured = await runner.measure(kernel, reference, {
@@ -345,7 +314,7 @@ describe("conditions, compiled,", () => {
           extents: { i: k === 100 ? 70 : 64, j: 40, k },
           tensors: { x, y, c },
         });
-        const mapping = mappings(computation, named(on), { reasons: false }).valid.find((m) =>
+        const mapping = mappingsOnto(computation, rowNamed(on)).find((m) =>
           printMatching(m.matching).includes("m <- i"),
         );
         if (!mapping) throw new Error("nothing maps");
@@ -384,9 +353,7 @@ describe.skipIf(!nativeTarget().isa.includes("amx_int8"))("tiles of words turned
         extents: { i: 32, j: 48, k },
         tensors: { x, y, c },
       });
-      const mapping = mappings(computation, named(on), { reasons: false }).valid.find((m) =>
-        printMatching(m.matching).includes("m <- i"),
-      );
+      const mapping = mappingsOnto(computation, rowNamed(on)).find((m) => printMatching(m.matching).includes("m <- i"));
       if (!mapping) throw new Error("nothing maps");
       const schedule = { ...plainSchedule(mapping), block: { j: 2 }, placement: { a: "tiled", b: "tiled" } as const };
       const kernel = generate({ intrinsic: on, matching: mapping.matching, operands: {}, schedule }, mapping);
@@ -413,9 +380,7 @@ describe.skipIf(!nativeTarget().isa.includes("avx512f"))("rows of words turned i
         tensors: { x: "f32", y: "f32", c: "f32" },
       });
       const on = "avx512.fma.f32.broadcast";
-      const mapping = mappings(computation, named(on), { reasons: false }).valid.find((m) =>
-        printMatching(m.matching).includes("n <- j"),
-      );
+      const mapping = mappingsOnto(computation, rowNamed(on)).find((m) => printMatching(m.matching).includes("n <- j"));
       if (!mapping) throw new Error("nothing maps");
       const schedule = {
         ...plainSchedule(mapping),
@@ -434,14 +399,14 @@ describe.skipIf(!nativeTarget().isa.includes("avx512f"))("rows of words turned i
 
 describe("a computation under a condition", () => {
   const space = (computation: Computation, on: string): string => {
-    const found = finished(candidateSpace(computation, [named(on)], () => 1, 1, 1));
+    const found = finished(candidateSpace(computation, [rowNamed(on)], () => 1, 1, 1));
     if (!Array.isArray(found)) return "maps";
     return found.map((r: { rule: string; because: string }) => `${r.rule}: ${r.because}`).join("\n");
   };
 
   it("is refused by tuning when it maps but no schedule can keep to the condition", () => {
     const tied = product("k <= i + j");
-    expect(mappings(tied, named("avx512.fma.f32.broadcast"), { reasons: false }).valid).toHaveLength(2);
+    expect(mappingsOnto(tied, rowNamed("avx512.fma.f32.broadcast"))).toHaveLength(2);
     expect(space(tied, "avx512.fma.f32.broadcast")).toMatchInlineSnapshot(
       `"schedule: the condition ties k, i and j together, and no operand is indexed by all of them"`,
     );
@@ -457,7 +422,7 @@ describe("a computation under a condition", () => {
     expect(space(pairs, "avx512.fma.f32")).toMatchInlineSnapshot(
       `"schedule: several points of the kept loops join one element of y"`,
     );
-    const ranked = rankByModel(pairs, { intrinsics: [named("avx512.fma.f32")] });
+    const ranked = rankByModel(pairs, { intrinsics: [rowNamed("avx512.fma.f32")] });
     expect("refused" in ranked && ranked.refused[0]?.because).toContain("join one element of y");
     // Skewed, but each element once.
     const skewed = defineComputation({
@@ -478,11 +443,7 @@ describe("schedules under conditions", () => {
       tensors: { x: "s8", y: "s8" },
     });
     // Its border in place would be written out as more issues than are compiled in reasonable time.
-    const wide = instantiate(operatorNamed("conv2d"), {
-      parameters: { c: 4, k: 16, h: 66, w: 66, r: 65, s: 65, pad: 32 },
-      types: parseDataTypes("u8s8"),
-      layouts: "NHWC",
-    });
+    const wide = operation("conv2d c=4 k=16 h=66 w=66 r=65 s=65 pad=32 NHWC", "u8s8");
     const rowProduct = defineIntrinsic({
       name: "rows.s8",
       family: "own",
@@ -502,10 +463,10 @@ describe("schedules under conditions", () => {
     const random = seededRandom(1);
     for (const [computation, on] of [
       [past, rowProduct],
-      [wide, named("avx512.vpdpbusd")],
+      [wide, rowNamed("avx512.vpdpbusd")],
     ] as const) {
       let simplest = 0;
-      for (const mapping of mappings(computation, on, { reasons: false }).valid) {
+      for (const mapping of mappingsOnto(computation, on)) {
         const first = Object.fromEntries(placementsOf(mapping).map((c) => [c.operand, c.open[0] ?? "tiled"]));
         if (scheduleProblem(mapping, { ...plainSchedule(mapping), placement: first }) !== undefined) simplest++;
         for (const schedule of [plainSchedule(mapping), randomSchedule(mapping, random)])
@@ -513,7 +474,7 @@ describe("schedules under conditions", () => {
       }
       expect(simplest).toBeGreaterThan(0);
     }
-    const [lost] = mappings(product("k <= i + j"), named("avx512.fma.f32.broadcast"), { reasons: false }).valid;
+    const [lost] = mappingsOnto(product("k <= i + j"), rowNamed("avx512.fma.f32.broadcast"));
     if (!lost) throw new Error("nothing maps");
     expect(() => randomSchedule(lost, random)).toThrow("no schedule: the condition ties k, i and j together");
   });
@@ -521,7 +482,7 @@ describe("schedules under conditions", () => {
   it("write the identity where no point writes", () => {
     const shifted = product("j <= i", { i: 6, j: 20, k: 3 }, "c[i,j+2]");
     const mapping = rows(shifted);
-    const inputs = smallInputs(shifted, seededRandom(2));
+    const inputs = smallIntegers(shifted, seededRandom(2));
     const got = interpretNest(lowerSchedule(mapping, plainSchedule(mapping)), shifted, inputs);
     expect(got).toEqual(interpret(shifted, inputs));
     expect([...got.slice(0, 2)]).toEqual([0, 0]);

@@ -13,12 +13,7 @@ import { rowFunction } from "../runtime/conformance-source.ts";
 import { compilerFlags, declareRegister, hasFeature, nativeTarget } from "../targets/index.ts";
 import { machineFrom, parseCache, parseCpuInfo } from "../targets/native.ts";
 import { textOf } from "./support/source.ts";
-
-function rowNamed(name: string): Intrinsic {
-  const [row] = intrinsicsNamed(name);
-  if (!row) throw new Error(`no row ${name}`);
-  return row;
-}
+import { rowNamed } from "./support/subjects.ts";
 
 describe("the program that proves rows", () => {
   test("holds each row's own text", () => {

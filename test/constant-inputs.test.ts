@@ -17,6 +17,7 @@ import { complaint, printed } from "./support/cli.ts";
 import { commandLine } from "./support/command-line.ts";
 import { measured, newTrial, trial, workshop } from "./support/database.ts";
 import { named } from "./support/refusals.ts";
+import { operation } from "./support/subjects.ts";
 
 const shop = workshop();
 afterAll(() => shop.remove());
@@ -47,7 +48,7 @@ describe("--constant", () => {
     expect(Object.values(made.tensors).map((t) => t.constant)).toEqual([false, false, true, false]);
     const both = { constant: ["b", "bias"], epilogue: "res[m,n] = out[m,n] + bias[m,n]" };
     expect(readComputation("matmul", {}, both).tensors["bias"]?.constant).toBe(true);
-    expect(computationKey(instantiate(operatorNamed("matmul"), { constants: ["b"] }))).toBe(
+    expect(computationKey(operation("matmul", "f32", { constants: ["b"] }))).toBe(
       computationKey(readComputation("matmul", {}, { constant: ["b"] })),
     );
   });

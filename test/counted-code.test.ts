@@ -17,13 +17,14 @@ import { predictorFor } from "../session/predict.ts";
 import { type Expected, rankOf } from "../session/rank.ts";
 import { mappingOf } from "../session/recorded.ts";
 import { predictedGpuNamed } from "../targets/index.ts";
-import { kernelsOf, operator } from "./support/subgroup-kernels.ts";
+import { kernelsOf } from "./support/subgroup-kernels.ts";
+import { operation } from "./support/subjects.ts";
 
 const RECORDED = readFileSync(new URL("fixtures/matmul.tile.pvc.asm", import.meta.url), "utf8");
 const machine = predictedGpuNamed("pvc");
 if (!machine) throw new Error("no target pvc");
 const row = intrinsicNamed("opencl.dpas.8x16.f32.f16");
-const [made] = kernelsOf(operator("matmul", "f16", { m: 21, n: 19, k: 37 }), row ? [row] : [], 1);
+const [made] = kernelsOf(operation("matmul m=21 n=19 k=37", "f16"), row ? [row] : [], 1);
 if (!made || made.candidate.kind !== undefined) throw new Error("nothing was made");
 const { computation, candidate, kernel } = made;
 
@@ -125,7 +126,7 @@ describe("the model with counted instructions", () => {
 });
 
 describe("a ranking by counted instructions", () => {
-  const product = operator("matmul", "f16", { m: 256, n: 256, k: 256 });
+  const product = operation("matmul m=256 n=256 k=256", "f16");
   const found = rankOf(product, { machine, intrinsics: row ? [row] : [], count: 30 }, 60);
   if ("refused" in found) throw new Error(found.refused[0]?.because);
   const textOf = ({ candidate: one }: Expected): string => kernelFor(product, one, machine).source;

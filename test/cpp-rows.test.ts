@@ -19,7 +19,6 @@ import { CExpressions, joinedDigits } from "../codegen/c-expressions.ts";
 import { CPP_HELPERS, calledIn } from "../codegen/cpp-helpers.ts";
 import { Avx512Rows } from "../codegen/rows-avx512.ts";
 import { intrinsicsNamed } from "../intrinsics/index.ts";
-import { mappings } from "../mapper/match/enumerate.ts";
 import { plainSchedule } from "../mapper/schedule/mapped.ts";
 import { parseDataTypes } from "../operators/data-types.ts";
 import { operatorNamed } from "../operators/index.ts";
@@ -28,6 +27,7 @@ import { runChild } from "../runtime/child.ts";
 import { generate } from "../session/kernel.ts";
 import { nativeTarget } from "../targets/index.ts";
 import { textOf } from "./support/source.ts";
+import { mappingsOnto } from "./support/subjects.ts";
 
 function sourceOf(name: string, types: string, epilogue: string, { k = 32, layouts = "NHWC" } = {}): string {
   const parameters = { c: 8, k, h: 6, w: 6, r: 1, s: 1, pad: 0 };
@@ -38,8 +38,7 @@ function sourceOf(name: string, types: string, epilogue: string, { k = 32, layou
     epilogue,
   });
   const [on] = intrinsicsNamed(name);
-  const mapping =
-    on && mappings(computation, on, { reasons: false }).valid.find((m) => printMatching(m.matching).includes("n <- k"));
+  const mapping = on && mappingsOnto(computation, on).find((m) => printMatching(m.matching).includes("n <- k"));
   if (!on || !mapping) throw new Error(`${name} does not take n <- k`);
   const candidate = { intrinsic: name, matching: mapping.matching, operands: {}, schedule: plainSchedule(mapping) };
   return generate(candidate, mapping).source;

@@ -3,43 +3,36 @@
  * spill.
  */
 
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { afterAll, describe, expect, it } from "vitest";
+import { describe, expect, it } from "vitest";
 import type { Computation } from "../abstraction/computation.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import type { LoopNest } from "../abstraction/loop-nest.ts";
 import { generateCuda } from "../codegen/cuda.ts";
-import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { findProgram, runChild } from "../runtime/child.ts";
 import { groupMatmul } from "./support/group-matmul.ts";
 import { keptProgram } from "./support/kept-compiler.ts";
 import { ringMatmul } from "./support/ring-matmul.ts";
+import { scratchFolder } from "./support/scratch.ts";
+import { rowNamed } from "./support/subjects.ts";
 import { type WarpMatmulOptions, warpMatmul } from "./support/warp-matmul.ts";
 
 const nvcc = findProgram("nvcc");
-const folder = mkdtempSync(join(tmpdir(), "automap-nvcc-"));
-afterAll(() => rmSync(folder, { recursive: true, force: true }));
-
-function row(name: string): Intrinsic {
-  const [found] = intrinsicsNamed(name);
-  if (!found) throw new Error(`no row ${name}`);
-  return found;
-}
+const folder = scratchFolder();
 
 const kernel = (intrinsic: Intrinsic, { computation, nest }: { computation: Computation; nest: LoopNest }): Kernel =>
   generateCuda(computation, intrinsic, nest, { lines: [] });
 
 function product(name: string, l: number, options: WarpMatmulOptions): Kernel {
-  const intrinsic = row(name);
+  const intrinsic = rowNamed(name);
   return kernel(intrinsic, warpMatmul(intrinsic, { i: 37, j: 22, l }, options));
 }
 
 const SAMPLES: readonly Kernel[] = [
-  kernel(row("mma.m16n8k16.f32.f16"), ringMatmul()),
-  kernel(row("mma.m16n8k16.f32.f16"), ringMatmul({ transfer: "plain" })),
+  kernel(rowNamed("mma.m16n8k16.f32.f16"), ringMatmul()),
+  kernel(rowNamed("mma.m16n8k16.f32.f16"), ringMatmul({ transfer: "plain" })),
   // More shared memory than a kernel may declare.
   product("mma.m16n8k16.f32.bf16", 700, { a: "ldmatrix", b: "ldmatrix.trans", store: "direct", epilogue: "bf16" }),
   product("mma.m16n8k8.f32.tf32", 29, { a: "ldmatrix", b: "elements", store: "direct", epilogue: "f16" }),

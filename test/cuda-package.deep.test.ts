@@ -3,10 +3,9 @@
  * CMake build them.
  */
 
-import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
-import { afterAll, describe, expect, it, vi } from "vitest";
+import { describe, expect, it, vi } from "vitest";
 import { defineComputation } from "../abstraction/computation.ts";
 import { type EmitSubject, packageFiles } from "../package/index.ts";
 import { findProgram, runChild } from "../runtime/child.ts";
@@ -16,10 +15,10 @@ import { capabilityFor } from "../targets/gpu.ts";
 import { depthwise, engineMatmul, filter, proveEmulated, splitConvolution } from "./support/cuda-packages.ts";
 import { NVCC } from "./support/grid-kernels.ts";
 import { keptProgram } from "./support/kept-compiler.ts";
+import { scratchFolder } from "./support/scratch.ts";
 import { inFull } from "./support/slow.ts";
 
-const root = mkdtempSync(join(tmpdir(), "automap cuda package "));
-afterAll(() => rmSync(root, { recursive: true, force: true }));
+const root = scratchFolder("automap cuda package ");
 vi.setConfig({ testTimeout: 300_000 });
 const IN_FULL = inFull(true, false);
 

@@ -18,6 +18,7 @@ import { finished } from "../abstraction/steps.ts";
 import type { Workload } from "../db/index.ts";
 import type { LaneContext } from "../mapper/schedule/lane-decisions.ts";
 import type { SearchSpace } from "../tuner/space.ts";
+import { rowNamed } from "./support/subjects.ts";
 
 interface Invented {
   readonly invented?: number;
@@ -50,7 +51,6 @@ afterAll(() => {
 });
 
 const { exportLines, importLines, openDatabase, queryTrials, recordTrial } = await import("../db/index.ts");
-const { intrinsicsNamed } = await import("../intrinsics/index.ts");
 const { GRID } = await import("../mapper/schedule/grid.ts");
 const { gridLimits } = await import("../mapper/schedule/grid-context.ts");
 const { GRID_DECISIONS } = await import("../mapper/schedule/grid-decisions.ts");
@@ -98,8 +98,7 @@ function widened<K extends Candidate>(
 
 function onCores(): Subject {
   const workload = workloadNamed("matmul", { m: 64, n: 64, k: 64 }, "u8s8");
-  const [intrinsic] = intrinsicsNamed("avx512.vpdpbusd");
-  if (!intrinsic) throw new Error("no row");
+  const intrinsic = rowNamed("avx512.vpdpbusd");
   const space = finished(candidateSpace(workload.computation, [intrinsic], () => 1, 1, 1));
   if (!("random" in space)) throw new Error(space[0]?.because);
   const isOwn = (c: Candidate): c is MappedCandidate => c.kind === undefined;
@@ -116,8 +115,7 @@ function onCores(): Subject {
 
 function onBlocks(): Subject {
   const workload = workloadNamed("matmul", { m: 256, n: 256, k: 256 }, "f16");
-  const [intrinsic] = intrinsicsNamed("mma.m16n8k16.f32.f16");
-  if (!intrinsic) throw new Error("no row");
+  const intrinsic = rowNamed("mma.m16n8k16.f32.f16");
   const target = nvidiaTarget("h100");
   const space = finished(gridSpace(workload.computation, [intrinsic], gridLimits(target), () => 1, 1));
   if (!("random" in space)) throw new Error(space[0]?.because);

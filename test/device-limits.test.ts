@@ -15,7 +15,8 @@ import { intrinsicNamed } from "../intrinsics/index.ts";
 import { lowerSchedule } from "../mapper/lower/scheduled.ts";
 import { mappingOf } from "../session/recorded.ts";
 import { scalar } from "./support/lane-forms.ts";
-import { kernelsOf, operator } from "./support/subgroup-kernels.ts";
+import { kernelsOf } from "./support/subgroup-kernels.ts";
+import { operation } from "./support/subjects.ts";
 
 /** A copy by lanes, of so many blocks of sixteen elements; with the sum of each block, which lanes fold. */
 function copied(blocks: number) {
@@ -68,7 +69,7 @@ describe("a design on lanes", () => {
 });
 
 describe("local memory", () => {
-  const computation = operator("matmul", "f16", { m: 16, n: 16, k: 32 });
+  const computation = operation("matmul m=16 n=16 k=32", "f16");
   /** The text of a kernel whose nest keeps so many bytes for each thread. */
   function withOwn(row: string, bytes: number, print: typeof generateSycl): string {
     const intrinsic: Intrinsic | undefined = intrinsicNamed(row);

@@ -1,30 +1,27 @@
 /** @file `automap emit` on the command line: which record it takes, what it refuses, and with which exit code. */
 
-import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from "vitest";
+import { afterEach, beforeAll, describe, expect, it, vi } from "vitest";
 import { EnvironmentError } from "../abstraction/error.ts";
 import { openDatabase, recordTrial } from "../db/index.ts";
 import { intrinsicsNamed } from "../intrinsics/index.ts";
-import type { Compiler } from "../runtime/compiler.ts";
 import { environmentOf } from "../session/environment.ts";
 import { writePackage } from "../session/package-folder.ts";
 import { commandLine } from "./support/command-line.ts";
 import { candidate, MACHINE, newTrial, trial } from "./support/database.ts";
-import { computationOf, recordPlain, requireCompiler } from "./support/packages.ts";
+import { compilerHere } from "./support/here.ts";
+import { recordPlain } from "./support/packages.ts";
+import { scratchFolder } from "./support/scratch.ts";
+import { operation } from "./support/subjects.ts";
 
-const root = mkdtempSync(join(tmpdir(), "automap-emit-"));
-afterAll(() => rmSync(root, { recursive: true, force: true }));
+const root = scratchFolder();
 afterEach(() => vi.unstubAllEnvs());
 const at = (name: string): string => join(root, name);
 
-let compiler: Compiler;
-beforeAll(async () => {
-  compiler = await requireCompiler();
-});
+const compiler = await compilerHere();
 
-const small = computationOf("conv2d", "u8s8", { c: 16, k: 16, h: 6, w: 5, n: 1 }, { layouts: "NHWC" });
+const small = operation("conv2d c=16 k=16 h=6 w=5 n=1 NHWC", "u8s8");
 
 describe("automap emit", () => {
   let id: string;

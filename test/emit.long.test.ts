@@ -1,38 +1,35 @@
 /** @file Packages that build with a compiler alone, prove themselves, and say when they are wrong. */
 
-import { existsSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { existsSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import ts from "typescript";
-import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
+import { describe, expect, it, vi } from "vitest";
 import { type Computation, defineComputation } from "../abstraction/computation.ts";
 import { packageFiles } from "../package/index.ts";
 import { findProgram, runChild } from "../runtime/child.ts";
-import type { Compiler } from "../runtime/compiler.ts";
 import { type Proof, provePackage } from "../session/emit.ts";
 import { writePackage } from "../session/package-folder.ts";
+import { compilerHere } from "./support/here.ts";
 import { compileOnce } from "./support/kept-compiler.ts";
-import { computationOf, requireCompiler, subjectFor } from "./support/packages.ts";
+import { subjectFor } from "./support/packages.ts";
+import { scratchFolder } from "./support/scratch.ts";
+import { operation } from "./support/subjects.ts";
 
-const root = mkdtempSync(join(tmpdir(), "automap package "));
-afterAll(() => rmSync(root, { recursive: true, force: true }));
+const root = scratchFolder("automap package ");
 const at = (name: string): string => join(root, name);
 compileOnce();
 
 // Each compiles three files or more, and other tests may compile beside it.
 vi.setConfig({ testTimeout: 120_000 });
 
-let compiler: Compiler;
-beforeAll(async () => {
-  compiler = await requireCompiler();
-});
+const compiler = await compilerHere();
 
-const small = computationOf("conv2d", "u8s8", { c: 16, k: 16, h: 6, w: 5, n: 1 }, { layouts: "NHWC" });
+const small = operation("conv2d c=16 k=16 h=6 w=5 n=1 NHWC", "u8s8");
 
 /** Nothing maps it: compiled in no time. */
 const largest = defineComputation({ equation: "y[p] max= x[2*p+r]", extents: { p: 9, r: 3 }, tensors: { x: "s8" } });
 
-const triangle = computationOf("interaction", "bf16", { b: 3, v: 7, k: 16 });
+const triangle = operation("interaction b=3 v=7 k=16", "bf16");
 
 const heat = defineComputation({
   equation: "u[t,i] = u[t-1,i] + c[i]*(u[t-1,i-1] - 2*u[t-1,i] + u[t-1,i+1]) + 0.25*(u[t-1,i+1] - u[t-1,i])",
@@ -56,18 +53,9 @@ async function proved(
 describe("a package", () => {
   const tuned = (name: string): string => `${name} tuned: right`;
   it.each([
-    [
-      "bytes with a requantised output",
-      computationOf("conv2d", "u8s8", { c: 16, k: 16, h: 6, w: 5 }, { layouts: "NHWC", epilogue: "requantize" }),
-    ],
-    [
-      "16-bit floats rounded at the store",
-      computationOf("matmul", "bf16", { m: 9, n: 17, k: 33 }, { epilogue: "bf16" }),
-    ],
-    [
-      "a blocked layout with holes",
-      computationOf("conv2d", "f32", { c: 6, k: 16, h: 5, w: 5 }, { layouts: "NCHW4c", epilogue: "relu" }),
-    ],
+    ["bytes with a requantised output", operation("conv2d c=16 k=16 h=6 w=5 NHWC", "u8s8", { epilogue: "requantize" })],
+    ["16-bit floats rounded at the store", operation("matmul m=9 n=17 k=33", "bf16", { epilogue: "bf16" })],
+    ["a blocked layout with holes", operation("conv2d c=6 k=16 h=5 w=5 NCHW4c", "f32", { epilogue: "relu" })],
     ["a packed triangle beside an input", triangle],
   ])("proves itself: %s", async (what, computation) => {
     const proof = await proved(what, computation);

@@ -2,20 +2,20 @@
  * @file Kernels for GPUs that this machine lacks: ranked by the model, run under emulation, recorded without a time.
  */
 
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { readFileSync } from "node:fs";
 import { join } from "node:path";
-import { afterAll, describe, expect, it } from "vitest";
+import { describe, expect, it } from "vitest";
 import { best, openDatabase, queryTrials } from "../db/index.ts";
 import { cacheFolder } from "../runtime/cache.ts";
-import { findCompiler } from "../runtime/compiler.ts";
 import { emulatedVerdict } from "../runtime/emulated-verdict.ts";
 import { referenceFor } from "../runtime/verify.ts";
 import { commandLine } from "./support/command-line.ts";
-import { kernelsOf, operator, rowsOf } from "./support/subgroup-kernels.ts";
+import { compilerHere } from "./support/here.ts";
+import { scratchFolder } from "./support/scratch.ts";
+import { kernelsOf, rowsOf } from "./support/subgroup-kernels.ts";
+import { operation } from "./support/subjects.ts";
 
-const scratch = mkdtempSync(join(tmpdir(), "automap-emulated-records-"));
-afterAll(() => rmSync(scratch, { recursive: true, force: true }));
+const scratch = scratchFolder();
 
 const MATMUL = "tune matmul --m 9 --n 18 --k 20".split(" ");
 /** Types, machine and language, a file for the winner, and a word that its text holds. */
@@ -79,11 +79,10 @@ describe("--emulate", () => {
 });
 
 describe("the verdict of an emulation", () => {
-  const computation = operator("matmul", "f16", { m: 9, n: 10, k: 12 });
+  const computation = operation("matmul m=9 n=10 k=12", "f16");
 
   it("is wrong where one element is wrong, and names it", async () => {
-    const compiler = await findCompiler();
-    if (compiler.status === "environment") throw new Error(compiler.what);
+    const compiler = await compilerHere();
     const [made] = kernelsOf(computation, rowsOf("xe_hpg", "cm"), 1);
     if (!made) throw new Error("no kernel");
     const reference = await referenceFor(computation, 1, { compiler, workdir: cacheFolder("runtime") });

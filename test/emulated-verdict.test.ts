@@ -3,30 +3,28 @@
  * it holds.
  */
 
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { afterAll, afterEach, describe, expect, it, vi } from "vitest";
+import { afterEach, describe, expect, it, vi } from "vitest";
 import type { Kernel } from "../abstraction/kernel.ts";
 import { cacheFolder } from "../runtime/cache.ts";
-import { findCompiler } from "../runtime/compiler.ts";
 import { runEmulated } from "../runtime/emulated-kernel.ts";
 import { emulatedVerdict } from "../runtime/emulated-verdict.ts";
 import { compileForIntel } from "../runtime/ocloc.ts";
 import { type Reference, referenceFor } from "../runtime/verify.ts";
 import { checkEmulatedMemory, memoryEmulating, memoryNeeded } from "../session/memory.ts";
+import { compilerHere } from "./support/here.ts";
+import { scratchFolder } from "./support/scratch.ts";
 import { sourceOf } from "./support/source.ts";
-import { operator } from "./support/subgroup-kernels.ts";
+import { operation } from "./support/subjects.ts";
 
-const scratch = mkdtempSync(join(tmpdir(), "automap-emulated-verdict-"));
-afterAll(() => rmSync(scratch, { recursive: true, force: true }));
+const scratch = scratchFolder();
 afterEach(() => void vi.unstubAllEnvs());
 
-const computation = operator("matmul", "f32", { m: 4, n: 4, k: 4 });
+const computation = operation("matmul m=4 n=4 k=4");
 
 async function reference(): Promise<Reference> {
-  const compiler = await findCompiler();
-  if (compiler.status === "environment") throw new Error(compiler.what);
+  const compiler = await compilerHere();
   return referenceFor(computation, 1, { compiler, workdir: cacheFolder("runtime") });
 }
 
@@ -141,12 +139,12 @@ describe("memory of an emulation", () => {
   });
 
   it("includes three copies of the output in its type", () => {
-    const needed = (types: string): number => memoryEmulating(operator("matmul", types, { m: 1000, n: 1000, k: 1 }));
+    const needed = (types: string): number => memoryEmulating(operation("matmul m=1000 n=1000 k=1", types));
     expect(needed("f64") - needed("f32")).toBeGreaterThanOrEqual(3 * 4 * 1000 * 1000);
   });
 
   it("is refused for a tensor too large for a file, and accepted for the largest that fits", () => {
-    const columns = (n: number) => operator("matmul", "u8s8", { m: 1, n, k: 1 });
+    const columns = (n: number) => operation(`matmul m=1 n=${n} k=1`, "u8s8");
     const plenty = Number.POSITIVE_INFINITY;
     expect(() => checkEmulatedMemory(columns(2 ** 29), plenty)).toThrow(
       "out of matmul has 2147483648 bytes: a tensor under emulation has no more than 2147483647",

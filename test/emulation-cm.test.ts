@@ -1,14 +1,13 @@
 /** @file The emulation of CM takes no more than Intel's own headers: what they refuse does not compile here either. */
 
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { beforeAll, describe, expect, it } from "vitest";
 import { type ChildRun, runChild } from "../runtime/child.ts";
 import { emulationFolder } from "../runtime/emulation.ts";
+import { scratchFolder } from "./support/scratch.ts";
 
-const folder = mkdtempSync(join(tmpdir(), "automap-cm-"));
-afterAll(() => rmSync(folder, { recursive: true, force: true }));
+const folder = scratchFolder();
 
 /** Compiles a program whose main has these lines. */
 async function compiled(before: string, main: string, program = join(folder, "program")): Promise<ChildRun> {

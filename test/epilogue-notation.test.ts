@@ -11,11 +11,12 @@ import {
   outputOf,
   targetOf,
 } from "../abstraction/computation.ts";
-import { UsageError } from "../abstraction/error.ts";
 import { interpret } from "../abstraction/interpret.ts";
 import { readComputation } from "../cli/subject.ts";
 import { OPERATORS, operatorNamed } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";
+import { messageOf } from "./support/message.ts";
+import { operation } from "./support/subjects.ts";
 
 const PRODUCT = {
   equation: "out[i,j] += s32(a[i,k]) * s32(b[k,j])",
@@ -28,16 +29,6 @@ const FACTORS = { a: [1, 2, 3, 4], b: [5, -6, 7, 8] };
 
 function product(epilogue: string, tensors: ComputationSpec["tensors"] = {}): Computation {
   return defineComputation({ ...PRODUCT, epilogue, tensors: { ...PRODUCT.tensors, ...tensors } });
-}
-
-function refusal(make: () => unknown): string {
-  try {
-    make();
-  } catch (error) {
-    if (error instanceof UsageError) return error.message;
-    throw error;
-  }
-  return "accepted";
 }
 
 describe("an epilogue", () => {
@@ -72,7 +63,7 @@ describe("an epilogue", () => {
 
   it("is refused where it is not element-wise over the sum", () => {
     const because = (epilogue: string, tensors: ComputationSpec["tensors"] = {}): string =>
-      refusal(() => product(epilogue, tensors)).replace("equation: ", "");
+      messageOf(() => product(epilogue, tensors)).replace("equation: ", "");
     expect([
       because("res[i,j] += out[i,j]"),
       because("out[i,j] = out[i,j] + 1"),
@@ -91,17 +82,17 @@ describe("an epilogue", () => {
       because("res[i,j] = out[i,j] + x[j]", { x: { dtype: "s32", shape: [1] } }),
       because("res[i,j] = f32(out[i,j])", { res: "u8" }),
       because("res[i,j] = f32(out[i,j])", { out: { dtype: "s32", layout: "JI" } }),
-      refusal(() =>
+      messageOf(() =>
         defineComputation({ ...PRODUCT, equation: `${PRODUCT.equation}; r[i,j] = out[i,j]; s[i,j] = r[i,j]` }),
       ),
-      refusal(() =>
+      messageOf(() =>
         defineComputation({
           equation: "y[i] = y[i-1] + x[i]; z[i] = max(y[i], 0)",
           extents: { i: 4 },
           tensors: { x: "f32", y: "f32" },
         }),
       ),
-      refusal(() =>
+      messageOf(() =>
         defineComputation({
           equation: "y[i+j] += x[i] * v[j]; z[i] = max(y[i], 0)",
           extents: { i: 4, j: 3 },
@@ -175,13 +166,13 @@ describe("epilogues by name", () => {
     const withChannels: string[] = [];
     for (const operator of OPERATORS) {
       if (operator.stores !== undefined) {
-        expect(refusal(() => instantiate(operator, { epilogue: "relu" }))).toBe(
+        expect(messageOf(() => instantiate(operator, { epilogue: "relu" }))).toBe(
           `${operator.name}: its sums have an epilogue already`,
         );
         continue;
       }
       for (const epilogue of ["relu", "bf16"]) expect(outputOf(instantiate(operator, { epilogue })).name).toBe("res");
-      if (refusal(() => instantiate(operator, { epilogue: "requantize" })) === "accepted")
+      if (messageOf(() => instantiate(operator, { epilogue: "requantize" })) === "accepted")
         withChannels.push(operator.name);
     }
     expect(withChannels).toMatchInlineSnapshot(`
@@ -226,23 +217,23 @@ describe("epilogues by name", () => {
     expect(of("y[n,k,p,q] = f32(out[n,k,p,q]) * alpha[k] + rest[n,k,p,q]", "NHWC")).toMatchInlineSnapshot(
       `"y[n,k,p,q] = f32(out[n,k,p,q]) * alpha[k] + rest[n,k,p,q], y f32, in u8, w s8, alpha f32, rest f32"`,
     );
-    expect(refusal(() => of("requantise", "NHWC"))).toMatchInlineSnapshot(`"unknown epilogue "requantise""`);
+    expect(messageOf(() => of("requantise", "NHWC"))).toMatchInlineSnapshot(`"unknown epilogue "requantise""`);
   });
 
   it("write every element of an output of the sum's shape", () => {
     const of = (text: string, shape: readonly number[]) => product(text, { res: { dtype: "s32", shape } });
     const added = "res[i,j] = out[i,j] + 1";
     expect(of(added, [2, 2]).tensors["res"]?.dims.length).toBe(2);
-    expect(refusal(() => of(added, [2, 3]))).toBe(
+    expect(messageOf(() => of(added, [2, 3]))).toBe(
       "equation: epilogue: res has shape 2 x 3, and 2 x 2 elements are written",
     );
-    expect(refusal(() => of(added, [1, 2]))).toMatch(/res.i,j. lies outside res, of shape 1 x 2/);
-    expect(refusal(() => of("res[j,i] = out[i,j] + 1", [3, 2]))).toMatch(/2 x 2 elements are written/);
+    expect(messageOf(() => of(added, [1, 2]))).toMatch(/res.i,j. lies outside res, of shape 1 x 2/);
+    expect(messageOf(() => of("res[j,i] = out[i,j] + 1", [3, 2]))).toMatch(/2 x 2 elements are written/);
   });
 
   it("give the layout of the output to the stored tensor", () => {
-    const made = instantiate(operatorNamed("conv2d"), { epilogue: "relu", layouts: "NHWC" });
-    const plain = instantiate(operatorNamed("conv2d"), { layouts: "NHWC" });
+    const made = operation("conv2d NHWC", "f32", { epilogue: "relu" });
+    const plain = operation("conv2d NHWC");
     expect(outputOf(made).storage).toEqual(outputOf(plain).storage);
   });
 
@@ -263,7 +254,7 @@ describe("epilogues by name", () => {
     expect(
       computationKey(readComputation(`${text}; d[i,j] = f32(c[i,j]) * s[j]`, sizes, { dtype: "u8s8", layout: "d=JI" })),
     ).toBe(computationKey(equation));
-    expect(refusal(() => readComputation(text, sizes, { dtype: "u8s8", epilogue: "bias" }))).toMatchInlineSnapshot(
+    expect(messageOf(() => readComputation(text, sizes, { dtype: "u8s8", epilogue: "bias" }))).toMatchInlineSnapshot(
       `"equation: epilogue bias has a value for each channel, and c has no channels"`,
     );
   });

@@ -1,16 +1,8 @@
 /** @file Kernels with an epilogue, compiled and run, equal their equations; so does the compiled reference. */
 
 import { fileURLToPath } from "node:url";
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import {
-  type Computation,
-  defineComputation,
-  elementCount,
-  equationText,
-  inputsOf,
-  outputOf,
-} from "../abstraction/computation.ts";
-import { rangeOf } from "../abstraction/dtype.ts";
+import { afterAll, describe, expect, it } from "vitest";
+import { type Computation, defineComputation, equationText, inputsOf, outputOf } from "../abstraction/computation.ts";
 import { partsOf } from "../abstraction/epilogue.ts";
 import { interpret } from "../abstraction/interpret.ts";
 import { interpretNest } from "../abstraction/interpret-nest.ts";
@@ -18,67 +10,43 @@ import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import { printMatching } from "../abstraction/mapping.ts";
 import { printNest } from "../abstraction/print-nest.ts";
-import { pick, type Random, randomInteger, seededRandom } from "../abstraction/random.ts";
+import { pick, type Random, seededRandom } from "../abstraction/random.ts";
 import type { SourceText } from "../abstraction/source-text.ts";
-import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { lowerMapping } from "../mapper/lower/plain.ts";
 import { lowerSchedule } from "../mapper/lower/scheduled.ts";
-import { mappings } from "../mapper/match/enumerate.ts";
 import { randomSchedule } from "../mapper/schedule/mapped.ts";
-import { operatorNamed } from "../operators/index.ts";
-import { instantiate } from "../operators/operator.ts";
 import { intervalsOf } from "../runtime/interval.ts";
-import { createRunner, type Runner } from "../runtime/measure.ts";
 import { interpretCompiled } from "../runtime/reference-program.ts";
 import { fromMemory } from "../runtime/verify.ts";
 import { generate } from "../session/kernel.ts";
 import { nativeTarget } from "../targets/index.ts";
+import { runnerHere } from "./support/here.ts";
 import { inFull } from "./support/slow.ts";
 import { sourceOf } from "./support/source.ts";
+import { mappingNamed, mappingsOnto, operation, rowNamed, smallIntegers } from "./support/subjects.ts";
 
 const CASES = [
-  { operator: "conv2d", parameters: { c: 5, k: 18, h: 5, w: 7, r: 3, s: 3 }, layouts: "NHWC" },
-  { operator: "conv2d", parameters: { c: 6, k: 33, h: 5, w: 4, r: 3, s: 3, stride: 2 }, layouts: "NCHW" },
-  { operator: "grouped-conv2d", parameters: { c: 8, k: 12, h: 4, w: 4, r: 3, s: 3, groups: 2 }, layouts: "NHWC" },
-  { operator: "depthwise-conv2d", parameters: { c: 19, h: 5, w: 4, m: 1, r: 3, s: 3 }, layouts: "NHWC" },
-  { operator: "transposed-conv2d", parameters: { c: 4, k: 5, h: 3, w: 3, r: 3, s: 3, stride: 2 }, layouts: "NCHW" },
-  { operator: "matmul", parameters: { m: 7, n: 33, k: 9 } },
+  "conv2d c=5 k=18 h=5 w=7 r=3 s=3 NHWC",
+  "conv2d c=6 k=33 h=5 w=4 r=3 s=3 stride=2 NCHW",
+  "grouped-conv2d c=8 k=12 h=4 w=4 r=3 s=3 groups=2 NHWC",
+  "depthwise-conv2d c=19 h=5 w=4 m=1 r=3 s=3 NHWC",
+  "transposed-conv2d c=4 k=5 h=3 w=3 r=3 s=3 stride=2 NCHW",
+  "matmul m=7 n=33 k=9",
 ];
 const NAMES = ["requantize", "bias-relu", "bf16"];
 
-function typed(row: (typeof CASES)[number], on: Intrinsic, epilogue: string): Computation {
-  const [c, a, b] = on.operands;
-  const types = { inputs: [a?.dtype ?? "f32", b?.dtype ?? "f32"] as const, sum: c?.dtype ?? "f32" };
-  const { operator, parameters, layouts } = row;
-  return instantiate(operatorNamed(operator), { parameters, types, epilogue, ...(layouts ? { layouts } : {}) });
-}
-
-function intrinsic(name: string): Intrinsic {
-  const [found] = intrinsicsNamed(name);
-  if (!found) throw new Error(`no intrinsic ${name}`);
-  return found;
-}
-
-/** Small integers, whose sums are exact in every type and order. */
-function smallInputs(computation: Computation, random: Random): Record<string, Float64Array> {
-  return Object.fromEntries(
-    inputsOf(computation).map((t) => {
-      const low = rangeOf(t.dtype)[0] === 0 ? 0 : -5;
-      return [t.name, Float64Array.from({ length: elementCount(t) }, () => randomInteger(random, low, 5))];
-    }),
-  );
-}
+const typed = (words: string, on: Intrinsic, epilogue: string): Computation => operation(words, on, { epilogue });
 
 it("every schedule of every mapping applies the epilogue, twice in a row; so does the trivial one", () => {
   const random = seededRandom(5);
   let ran = 0;
   for (const row of CASES) {
     for (const name of ["avx512.fma.f32", "avx512.vpdpbusd", "avx512.vdpbf16ps", "amx.tdpbusd", "toy.2x2x2"]) {
-      const on = intrinsic(name);
+      const on = rowNamed(name);
       const computation = typed(row, on, pick(random, NAMES));
-      const { valid } = mappings(computation, on, { reasons: false });
+      const valid = mappingsOnto(computation, on);
       if (valid.length === 0) continue;
-      const inputs = smallInputs(computation, random);
+      const inputs = smallIntegers(computation, random);
       const expected = interpret(computation, inputs);
       for (let i = 0; i < (name.startsWith("amx") ? 1 : inFull(4, 2)); i++) {
         const mapping = pick(random, valid);
@@ -89,7 +57,7 @@ it("every schedule of every mapping applies the epilogue, twice in a row; so doe
         const wrong = got.findIndex((x, at) => x !== expected[at]);
         if (wrong >= 0)
           throw new Error(
-            `${row.operator} on ${name}: ${printMatching(mapping.matching)} ${JSON.stringify(schedule)}: element ${wrong} is ${got[wrong]}, not ${expected[wrong]}\n${printNest(nest)}`,
+            `${row} on ${name}: ${printMatching(mapping.matching)} ${JSON.stringify(schedule)}: element ${wrong} is ${got[wrong]}, not ${expected[wrong]}\n${printNest(nest)}`,
           );
         ran++;
       }
@@ -99,14 +67,10 @@ it("every schedule of every mapping applies the epilogue, twice in a row; so doe
 });
 
 it("an epilogue stores whole blocks without a test, the output's contiguous axis innermost", () => {
-  const on = intrinsic("avx512.vpdpbusd");
-  const parameters = { c: 4, k: 40, h: 2, w: 2, r: 1, s: 1, pad: 0 };
-  const stores = (layouts: string): string => {
-    const computation = typed({ operator: "conv2d", parameters, layouts }, on, "requantize");
-    const mapping = mappings(computation, on, { reasons: false }).valid.find(
-      (m) => printMatching(m.matching) === "n <- k   k <- c",
-    );
-    if (!mapping) throw new Error("no mapping");
+  const on = rowNamed("avx512.vpdpbusd");
+  const stores = (layout: string): string => {
+    const computation = typed(`conv2d c=4 k=40 h=2 w=2 r=1 s=1 pad=0 ${layout}`, on, "requantize");
+    const mapping = mappingNamed(computation, on, "n <- k; k <- c");
     const schedule = {
       order: ["n", "p", "q", "k", "r", "s", "c"],
       block: { q: 2, k: 3 },
@@ -140,12 +104,7 @@ it("an epilogue stores whole blocks without a test, the output's contiguous axis
 
 const QUICK = { budgetSeconds: 0.002, batchSeconds: 1e-5, batches: [1, 2] as const };
 
-let runner: Runner;
-beforeAll(async () => {
-  const made = await createRunner({ threads: 1, flags: inFull([], ["-O1"]) });
-  if (made.status === "environment") throw new Error(`${made.what}: ${made.remedy}`);
-  runner = made.runner;
-});
+const runner = await runnerHere({ threads: 1, flags: inFull([], ["-O1"]) });
 afterAll(() => runner.close());
 
 /** The same kernel against the emulation header: what this CPU lacks runs too. */
@@ -156,7 +115,7 @@ function emulated(kernel: Kernel, on: Intrinsic): Kernel {
 }
 
 async function measured(computation: Computation, on: Intrinsic, random: Random): Promise<string | undefined> {
-  const { valid } = mappings(computation, on, { reasons: false });
+  const valid = mappingsOnto(computation, on);
   const mapping = valid[Math.floor(random() * valid.length)];
   if (!mapping) return "no mapping";
   const schedule = randomSchedule(mapping, random);
@@ -182,13 +141,13 @@ describe("kernels with an epilogue, compiled and run, equal their equations", ()
   it.each(ON)(
     "on %s, by the CPU or under emulation",
     async (name) => {
-      const on = intrinsic(name);
+      const on = rowNamed(name);
       const random = seededRandom(23);
       // Every instruction and every epilogue in a short run, not every pair.
       const names = inFull(NAMES, [NAMES[ON.indexOf(name) % NAMES.length] ?? "bf16"]);
       const ran = names.map((epilogue) => {
         const i = NAMES.indexOf(epilogue);
-        const rows = CASES.filter((row) => mappings(typed(row, on, epilogue), on, { reasons: false }).valid.length > 0);
+        const rows = CASES.filter((row) => mappingsOnto(typed(row, on, epilogue), on).length > 0);
         const row = rows[(i * 2) % rows.length];
         return row ? measured(typed(row, on, epilogue), on, random) : "nothing maps";
       });
@@ -198,7 +157,7 @@ describe("kernels with an epilogue, compiled and run, equal their equations", ()
   );
 
   it("in every kind of arithmetic", async () => {
-    const on = intrinsic("avx512.vpdpbusd");
+    const on = rowNamed("avx512.vpdpbusd");
     const random = seededRandom(29);
     const epilogues = [
       "res[m,n] = sat_s8(round(f32(out[m,n]) * x[n]) - 3)",
@@ -244,9 +203,9 @@ describe("kernels with an epilogue, compiled and run, equal their equations", ()
   });
 
   it("except a kernel with a wrong epilogue, which is caught", async () => {
-    const on = intrinsic("avx512.vpdpbusd");
-    const computation = typed({ operator: "matmul", parameters: { m: 4, n: 32, k: 8 } }, on, "requantize");
-    const [mapping] = mappings(computation, on, { reasons: false }).valid;
+    const on = rowNamed("avx512.vpdpbusd");
+    const computation = typed("matmul m=4 n=32 k=8", on, "requantize");
+    const [mapping] = mappingsOnto(computation, on);
     if (!mapping) throw new Error("no mapping");
     const schedule = randomSchedule(mapping, seededRandom(1));
     const right = generate({ intrinsic: on.name, matching: mapping.matching, operands: {}, schedule }, mapping);
@@ -284,19 +243,16 @@ describe("kernels with an epilogue, compiled and run, equal their equations", ()
 describe("the reference of a computation with an epilogue", () => {
   it("is exact for integer sums, whatever the output", async () => {
     for (const epilogue of NAMES) {
-      const on = intrinsic("avx512.vpdpbusd");
-      const row = { operator: "matmul", parameters: { m: 6, n: 20, k: 9 } };
+      const on = rowNamed("avx512.vpdpbusd");
+      const row = "matmul m=6 n=20 k=9";
       const { sets } = await runner.reference(typed(row, on, epilogue), 4);
       for (const set of sets) expect(set.tolerance.every((x) => x === 0)).toBe(true);
     }
   });
 
   it("draws scales and biases for which the output is neither constant nor saturated throughout", async () => {
-    const on = intrinsic("avx512.vpdpbusd");
-    const { sets } = await runner.reference(
-      typed({ operator: "matmul", parameters: { m: 16, n: 32, k: 64 } }, on, "requantize"),
-      4,
-    );
+    const on = rowNamed("avx512.vpdpbusd");
+    const { sets } = await runner.reference(typed("matmul m=16 n=32 k=64", on, "requantize"), 4);
     for (const { expected } of sets) {
       const inside = expected.filter((x) => x > 0 && x < 255);
       expect(new Set(inside).size).toBeGreaterThan(60);
@@ -305,9 +261,9 @@ describe("the reference of a computation with an epilogue", () => {
   });
 
   it("is computed alike by the interpreter and by the compiled program", async () => {
-    const on = intrinsic("avx512.fma.f32");
-    const computation = typed({ operator: "matmul", parameters: { m: 6, n: 20, k: 9 } }, on, "requantize");
-    const inputs = smallInputs(computation, seededRandom(8));
+    const on = rowNamed("avx512.fma.f32");
+    const computation = typed("matmul m=6 n=20 k=9", on, "requantize");
+    const inputs = smallIntegers(computation, seededRandom(8));
     const { compiler, workdir } = runner;
     expect(await interpretCompiled(computation, inputs, { compiler, workdir })).toEqual(interpret(computation, inputs));
   });
@@ -340,9 +296,9 @@ describe("the reference of a computation with an epilogue", () => {
   });
 
   it("holds the interval of random sums of random epilogues", async () => {
-    const on = intrinsic("avx512.fma.f32");
+    const on = rowNamed("avx512.fma.f32");
     for (const epilogue of NAMES) {
-      const computation = typed({ operator: "matmul", parameters: { m: 6, n: 20, k: 50 } }, on, epilogue);
+      const computation = typed("matmul m=6 n=20 k=50", on, epilogue);
       const reference = await runner.reference(computation, 5);
       const random = seededRandom(31);
       const { sum, epilogue: part } = partsOf(computation);

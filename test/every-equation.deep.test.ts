@@ -16,7 +16,7 @@ import { rankByModel } from "../session/rank.ts";
 import { tuneComputation } from "../session/tune.ts";
 import { nvidiaTarget } from "../targets/index.ts";
 import { withCalibration } from "./support/fake-runner.ts";
-import { requireCompiler } from "./support/packages.ts";
+import { compilerHere } from "./support/here.ts";
 import { type RandomEquation, randomEquation } from "./support/random-equation.ts";
 import { inFull } from "./support/slow.ts";
 
@@ -29,7 +29,7 @@ let folder: string;
 let database: string;
 beforeAll(async () => {
   folder = mkdtempSync(join(tmpdir(), "automap-equations-"));
-  database = withCalibration(join(folder, "equations.db"), await requireCompiler());
+  database = withCalibration(join(folder, "equations.db"), await compilerHere());
 });
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 

@@ -12,20 +12,21 @@ import { kernelInLanguage } from "../session/languages.ts";
 import { nativeTarget, runsOn } from "../targets/index.ts";
 import { MALI_G76 } from "../targets/mali-gpus.ts";
 import { sourceOf } from "./support/source.ts";
-import { disagreements, kernelsOf, type Made, operator } from "./support/subgroup-kernels.ts";
+import { disagreements, kernelsOf, type Made } from "./support/subgroup-kernels.ts";
+import { operation } from "./support/subjects.ts";
 
 const EXTENSIONS = { "c++": "cpp", cuda: "cu", cm: "cm", opencl: "cl", sycl: "sycl.cpp" } as const;
 const CASES = [
   {
     name: "matmul.fma",
     row: "opencl.fma.f32.broadcast",
-    computation: operator("matmul", "f32", { m: 5, n: 37, k: 9 }),
+    computation: operation("matmul m=5 n=37 k=9"),
     refused: ["cuda: no instruction computes c[n] += a[] * b[n] of c f32, a f32, b f32 with n 16"],
   },
   {
     name: "matmul.tile",
     row: "opencl.dpas.8x16.f32.f16",
-    computation: operator("matmul", "f16", { m: 21, n: 19, k: 37 }),
+    computation: operation("matmul m=21 n=19 k=37", "f16"),
     refused: ["c++", "cuda"].map(
       (language) =>
         `${language}: no instruction computes c[m,n] += f32(a[m,k]) * f32(b[k,n]) of c f32, a f16, b f16 with m 8, n 16, k 16`,
@@ -71,8 +72,8 @@ describe.each(CASES)("$name on $row", ({ name, row, computation, refused }) => {
 describe("a language that cannot express a candidate", () => {
   const said = (row: string, types: string, epilogue: string, language: KernelLanguage, own = row): string => {
     const intrinsic = intrinsicNamed(row);
-    const computation = operator("matmul", types, { m: 16, n: 16, k: 32 }, epilogue);
-    const plain = operator("matmul", types, { m: 16, n: 16, k: 32 });
+    const computation = operation("matmul m=16 n=16 k=32", types, { epilogue });
+    const plain = operation("matmul m=16 n=16 k=32", types);
     const [made] = kernelsOf(plain, intrinsic ? [intrinsic] : [], 1);
     if (!made) throw new Error(`nothing was made of ${row}`);
     const candidate = { ...made.candidate, intrinsic: own } as Candidate; // a row of the same shape

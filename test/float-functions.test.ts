@@ -2,7 +2,7 @@
  * @file Functions of floats: the interpreter, the compiled reference and generated C++ agree, and integers are refused.
  */
 
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { afterAll, describe, expect, it } from "vitest";
 import { type Computation, defineComputation } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import { FLOAT_FUNCTIONS, type FloatFunction } from "../abstraction/expression.ts";
@@ -10,19 +10,12 @@ import { erf, FLOAT_VALUES } from "../abstraction/float-functions.ts";
 import { interpret } from "../abstraction/interpret.ts";
 import { seededRandom } from "../abstraction/random.ts";
 import { cacheFolder } from "../runtime/cache.ts";
-import { type Compiler, findCompiler } from "../runtime/compiler.ts";
-import { createRunner, type Runner } from "../runtime/measure.ts";
 import { interpretCompiled } from "../runtime/reference-program.ts";
 import { tuneComputation } from "../session/tune.ts";
+import { compilerHere, runnerHere } from "./support/here.ts";
 
-let compiler: Compiler;
-let runner: Runner;
-beforeAll(async () => {
-  const found = await findCompiler();
-  const made = await createRunner({ threads: 1 });
-  if (found.status === "environment" || made.status === "environment") throw new Error("no compiler");
-  [compiler, runner] = [found, made.runner];
-});
+const compiler = await compilerHere();
+const runner = await runnerHere({ threads: 1 });
 afterAll(() => runner.close());
 
 const NAMES = Object.keys(FLOAT_FUNCTIONS) as FloatFunction[];

@@ -7,11 +7,7 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { type Conditions, type Database, openDatabase, queryTrials, type TrialRecord } from "../db/index.ts";
 import { GraphBuilder } from "../network/builder.ts";
 import type { Task } from "../network/tasks.ts";
-import { parseDataTypes } from "../operators/data-types.ts";
-import { operatorNamed } from "../operators/index.ts";
-import { instantiate } from "../operators/operator.ts";
 import { modelTarget } from "../perfmodel/target.ts";
-import { createRunner } from "../runtime/measure.ts";
 import { environmentOf } from "../session/environment.ts";
 import { cacheOfTask } from "../session/forms.ts";
 import { openGraph, recordedKernel, tunedTasks } from "../session/network.ts";
@@ -19,16 +15,15 @@ import { replayRun } from "../session/replay.ts";
 import { tuneComputation } from "../session/tune.ts";
 import { type TuneNetworkOptions, tuneNetwork } from "../session/tune-network.ts";
 import { nativeTarget } from "../targets/index.ts";
+import { runnerHere } from "./support/here.ts";
+import { operation } from "./support/subjects.ts";
 
 type Cache = Conditions["cache"];
 
 describe("records", () => {
   const folder = mkdtempSync(join(tmpdir(), "automap-flushed-"));
   const database = join(folder, "flushed.db");
-  const matmul = instantiate(operatorNamed("matmul"), {
-    parameters: { m: 32, n: 48, k: 64 },
-    types: parseDataTypes("f32"),
-  });
+  const matmul = operation("matmul m=32 n=48 k=64");
   let db: Database;
   beforeAll(() => {
     db = openDatabase(database);
@@ -62,10 +57,9 @@ describe("records", () => {
   });
 
   it("of flushed caches are a network's, unless those of warm ones alone were decided in finals", async () => {
-    const made = await createRunner();
-    if (made.status === "environment") throw new Error(made.what);
-    const environment = environmentOf(made.runner);
-    await made.runner.close();
+    const runner = await runnerHere();
+    const environment = environmentOf(runner);
+    await runner.close();
     const taken = (): Cache | undefined => {
       const choice = recordedKernel(matmul, { db, environment }, { threads: 1, onGpu: false });
       return choice?.kind === "record" ? choice.cache : undefined;

@@ -1,32 +1,27 @@
 /** @file A search in a database with forged records: a foreign trial neither skips a candidate nor gives its time. */
 
-import { copyFileSync, mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { copyFileSync } from "node:fs";
 import { join } from "node:path";
 import Sqlite from "better-sqlite3";
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { beforeAll, describe, expect, it } from "vitest";
 import { candidateKey } from "../abstraction/candidate.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import { best, exportLines, importLines, mergeDatabase, openDatabase, queryTrials } from "../db/index.ts";
-import { parseDataTypes } from "../operators/data-types.ts";
-import { instantiate, operatorNamed } from "../operators/index.ts";
 import type { Compiler } from "../runtime/compiler.ts";
 import { type TuneOutcome, tuneComputation } from "../session/tune.ts";
 import { random } from "../tuner/random.ts";
 import { tamper } from "./support/database.ts";
 import { fakeRunner, shareOf, took, withCalibration } from "./support/fake-runner.ts";
 import { forgedLines, recordsIn } from "./support/forge.ts";
-import { requireCompiler } from "./support/packages.ts";
+import { compilerHere } from "./support/here.ts";
+import { scratchFolder } from "./support/scratch.ts";
+import { operation } from "./support/subjects.ts";
 
-const folder = mkdtempSync(join(tmpdir(), "automap-forged-"));
+const folder = scratchFolder();
 const at = (name: string): string => join(folder, name);
-afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
 const TRIALS = 8;
-const matmul = instantiate(operatorNamed("matmul"), {
-  parameters: { m: 32, n: 32, k: 32 },
-  types: parseDataTypes("f32"),
-});
+const matmul = operation("matmul m=32 n=32 k=32");
 
 type Found = Extract<TuneOutcome, { best: unknown }>;
 interface Searched {
@@ -58,7 +53,7 @@ async function search(database: string): Promise<Searched> {
 let lone: Searched;
 const LONE = at("lone.db");
 beforeAll(async () => {
-  compiler = await requireCompiler();
+  compiler = await compilerHere();
   lone = await search(withCalibration(LONE, compiler));
 });
 

@@ -3,25 +3,13 @@
 import { describe, expect, it } from "vitest";
 import { evaluateIndex } from "../abstraction/affine.ts";
 import { printExpr } from "../abstraction/expression.ts";
-import {
-  defineIntrinsic,
-  type Intrinsic,
-  lanesOf,
-  type Operand,
-  operandOf,
-  readsShared,
-} from "../abstraction/intrinsic.ts";
+import { defineIntrinsic, lanesOf, type Operand, operandOf, readsShared } from "../abstraction/intrinsic.ts";
 import { heldElements, LANE, matricesOf, rowOfLane } from "../codegen/fragment.ts";
-import { INTRINSICS, intrinsicsNamed } from "../intrinsics/index.ts";
-
-function row(name: string): Intrinsic {
-  const [found] = intrinsicsNamed(name);
-  if (!found) throw new Error(`no row ${name}`);
-  return found;
-}
+import { INTRINSICS } from "../intrinsics/index.ts";
+import { rowNamed } from "./support/subjects.ts";
 
 const held = (name: string, operand: string): string[] =>
-  heldElements(row(name), operandOf(row(name), operand)).map((place) =>
+  heldElements(rowNamed(name), operandOf(rowNamed(name), operand)).map((place) =>
     place.map((e) => printExpr(e, "index").replaceAll(LANE, "t")).join(" "),
   );
 
@@ -85,7 +73,7 @@ describe("a lane's elements", () => {
   });
 
   it("are refused for a secret layout, and for one that is not made of bits of the lane's number", () => {
-    const wmma = row("wmma.m16n16k16.f32.f16");
+    const wmma = rowNamed("wmma.m16n16k16.f32.f16");
     expect(() => heldElements(wmma, operandOf(wmma, "a"))).toThrow("which lane holds what of wmma.m16n16k16.f32.f16.a");
     const odd = defineIntrinsic({
       name: "odd",
@@ -106,7 +94,7 @@ describe("a lane's elements", () => {
 
 describe("the rows of ldmatrix", () => {
   const rows = (name: string, operand: string, transposed: boolean, count = 4): string | undefined => {
-    const on = row(name);
+    const on = rowNamed(name);
     const matrices = matricesOf(on, operandOf(on, operand), transposed);
     const place = rowOfLane(matrices, matrices.origins.slice(0, count));
     return `along ${matrices.along}: ${place?.map((e) => printExpr(e, "index").replaceAll(LANE, "t")).join(" ")}`;
@@ -148,7 +136,7 @@ describe("the rows of ldmatrix", () => {
     ["mma.m16n8k32.s32.s8", "a", false],
     ["mma.m16n8k32.s32.u8s8", "b", false],
   ] as const)("give the lanes of %s the elements of its %s, transposed: %s", (name, which, transposed) => {
-    const intrinsic = row(name);
+    const intrinsic = rowNamed(name);
     const operand = operandOf(intrinsic, which);
     const { along, across, columns, origins } = matricesOf(intrinsic, operand, transposed);
     const size = 16 / columns;

@@ -1,23 +1,16 @@
 /** @file How far results of float functions may be off: right kernels pass at every size, wrong ones pass nowhere. */
 
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { afterAll, describe, expect, it } from "vitest";
 import { type Computation, defineComputation } from "../abstraction/computation.ts";
 import { interpret } from "../abstraction/interpret.ts";
 import { seededRandom } from "../abstraction/random.ts";
 import { cacheFolder } from "../runtime/cache.ts";
-import { type Compiler, findCompiler } from "../runtime/compiler.ts";
 import { expectedOn } from "../runtime/expected.ts";
-import { createRunner, type Runner } from "../runtime/measure.ts";
 import { loopsKernel } from "../session/plain-loops.ts";
+import { compilerHere, runnerHere } from "./support/here.ts";
 
-let runner: Runner;
-let compiler: Compiler;
-beforeAll(async () => {
-  const found = await findCompiler();
-  const made = await createRunner({ threads: 1 });
-  if (found.status === "environment" || made.status === "environment") throw new Error("no compiler");
-  [compiler, runner] = [found, made.runner];
-});
+const compiler = await compilerHere();
+const runner = await runnerHere({ threads: 1 });
 afterAll(() => runner.close());
 
 const make = (equation: string, extents: Readonly<Record<string, number>> = { i: 8, j: 64 }): Computation =>

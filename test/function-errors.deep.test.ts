@@ -5,17 +5,16 @@
  */
 
 import { execFileSync } from "node:child_process";
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { afterAll, describe, expect, it } from "vitest";
+import { describe, expect, it } from "vitest";
 import { spell } from "../abstraction/spelling.ts";
 import { FLOAT_ERRORS, FLOAT_HELPERS } from "../codegen/float-functions.ts";
 import { nativeTarget } from "../targets/index.ts";
+import { scratchFolder } from "./support/scratch.ts";
 import { inFull } from "./support/slow.ts";
 
-const folder = mkdtempSync(join(tmpdir(), "automap-float-functions-"));
-afterAll(() => rmSync(folder, { recursive: true }));
+const folder = scratchFolder();
 
 const CODE = ["-O3", "-std=c++17", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off", "-fwrapv"];
 const FUSED = nativeTarget().isa.includes("fma");

@@ -40,7 +40,8 @@ import { kernelFor } from "../session/kernel.ts";
 import { gatherReport } from "../session/report.ts";
 import { measured, trial, workshop } from "./support/database.ts";
 import { forgedLines, type Line, type Path, plant, recordsIn } from "./support/forge.ts";
-import { computationOf, LANES, recordPlain, requireCompiler } from "./support/packages.ts";
+import { compilerHere } from "./support/here.ts";
+import { computationOf, LANES, recordPlain } from "./support/packages.ts";
 import { processorWatch } from "./support/processor-time.ts";
 import { inFull } from "./support/slow.ts";
 
@@ -90,7 +91,7 @@ const HEAT_STEPS: LaneCandidate = {
  * stencil in time, failures, a run.
  */
 async function honestLines(): Promise<Line[]> {
-  const environment = environmentOf({ compiler: await requireCompiler() });
+  const environment = environmentOf({ compiler: await compilerHere() });
   const file = shop.path("honest.db");
   recordPlain(file, computationOf("conv2d", "u8s8", { n: 1, c: 16, k: 16, h: 9, w: 9 }), environment);
   recordPlain(
@@ -288,7 +289,7 @@ describe("records changed at random", () => {
     expect(process.memoryUsage().rss - before).toBeLessThan(MOST_BYTES_KEPT);
     for (const use of Object.keys(USES)) expect(used.get(use) ?? 0, use).toBeGreaterThan(RECORDS / 20);
 
-    const compiler = await requireCompiler();
+    const compiler = await compilerHere();
     for (let n = 0; n < CALLED; n++) {
       const record = pick(random, taken);
       try {

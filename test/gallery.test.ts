@@ -12,7 +12,8 @@ import { rooflineOn } from "../perfmodel/roofline.ts";
 import { kernelFor } from "../session/kernel.ts";
 import { hasFeature, nativeTarget, nvidiaTarget } from "../targets/index.ts";
 import { inFull } from "./support/slow.ts";
-import { disagreements, operator } from "./support/subgroup-kernels.ts";
+import { disagreements } from "./support/subgroup-kernels.ts";
+import { operation } from "./support/subjects.ts";
 
 const CASES = GALLERY.flatMap((one) => KERNEL_LANGUAGES.map((language) => ({ one, name: one.name, language })));
 
@@ -108,7 +109,7 @@ it("keeps a staged tile and results at the edge in one allocation of shared loca
   const printed = one && printedIn(one, "cm");
   if (!printed || "refused" in printed || !printed.candidate) throw new Error("no mapping in CM");
   const { candidate } = printed;
-  const computation = operator("matmul", "f16", { m: 21, n: 19, k: 37 });
+  const computation = operation("matmul m=21 n=19 k=37", "f16");
   const kernel = kernelFor(computation, candidate);
   expect(kernel.source.match(/cm_slm_init.*|const uint [ac]_.*/g)).toMatchInlineSnapshot(`
     [
@@ -121,7 +122,7 @@ it("keeps a staged tile and results at the edge in one allocation of shared loca
 });
 
 describe("a roofline", () => {
-  const product = (size: number) => operator("matmul", "f16", { m: size, n: size, k: size });
+  const product = (size: number) => operation(`matmul m=${size} n=${size} k=${size}`, "f16");
   const row = intrinsicNamed("wmma.m16n16k16.f32.f16");
   if (!row) throw new Error("no WMMA");
 

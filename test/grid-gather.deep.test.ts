@@ -24,10 +24,9 @@ import {
   mmaSchedule,
   NVCC,
   refusals,
-  smallIntegers,
   withoutStatements,
 } from "./support/grid-kernels.ts";
-import { parametersIn } from "./support/operation.ts";
+import { parametersIn, smallIntegers } from "./support/subjects.ts";
 
 const gathering = (m: number, n: number, k: number, more: Partial<GridSchedule> = {}): GridSchedule =>
   mmaSchedule(m, n, k, { swizzle: "padded", gather: "a", ...more });
@@ -234,10 +233,10 @@ describe("a staged box of an input", () => {
         { stage: 3, split: { parts: 3, through: "memory" } },
       ]),
     ).toMatchInlineSnapshot(`
-      "gather:b,transfer:plain: no two results of a tile read the same b
-      gather:d,transfer:plain: d is no input of mma.m16n8k16.f32.f16
-      tile:m:80,n:16,k:32,transfer:plain: a tile of 80 along m is not a box of its loops
-      stage:3,split:parts:3,through:memory: a box is staged for the whole sum, so the sum cannot be split among blocks"
+      "gather b,transfer plain: no two results of a tile read the same b
+      gather d,transfer plain: d is no input of mma.m16n8k16.f32.f16
+      tile m 80,n 16,k 32,transfer plain: a tile of 80 along m is not a box of its loops
+      stage 3,split parts 3,through memory: a box is staged for the whole sum, so the sum cannot be split among blocks"
     `);
     const wide = gridContextOf(
       convolutionF16("conv2d n=1 c=64 k=64 h=8 w=8"),
@@ -245,7 +244,7 @@ describe("a staged box of an input", () => {
       "m <- p,q; n <- k; k <- c",
     );
     expect(refusals(wide, gathering(64, 64, 64), [{ swizzle: "spans" }])).toMatchInlineSnapshot(
-      `"swizzle:spans: wgmma.m64n64k16.f32.f16 reads a from shared memory itself, so lanes gather nothing"`,
+      `"swizzle spans: wgmma.m64n64k16.f32.f16 reads a from shared memory itself, so lanes gather nothing"`,
     );
   });
 });

@@ -28,8 +28,8 @@ import {
   wgmmaSchedule,
   withoutStatements,
 } from "./support/grid-kernels.ts";
-import { operation } from "./support/operation.ts";
 import { inFull } from "./support/slow.ts";
+import { operation } from "./support/subjects.ts";
 
 const CASES: readonly (readonly [string, Computation, readonly string[]])[] = [
   ["matmul f16", matmulF16(70, 64, 72), ["wgmma.m64n8k16.f32.f16", "wgmma.m64n32k16.f32.f16"]],
@@ -115,11 +115,11 @@ describe("a schedule of warpgroups", () => {
         { warps: { m: 1, n: 1 } },
       ]),
     ).toMatchInlineSnapshot(`
-      ": legal
-      stage:2: products across steps need a third stage
-      fragments:ahead: wgmma.m64n256k16.f32.f16 has no fragments to be fetched ahead
-      swizzle:plain: wgmma.m64n256k16.f32.f16 reads rows cut in spans
-      warps:m:1,n:1: 296 registers a thread, it has 255"
+      "unchanged: legal
+      stage 2: products across steps need a third stage
+      fragments ahead: wgmma.m64n256k16.f32.f16 has no fragments to be fetched ahead
+      swizzle plain: wgmma.m64n256k16.f32.f16 reads rows cut in spans
+      warps m 1,n 1: 296 registers a thread, it has 255"
     `);
   });
 

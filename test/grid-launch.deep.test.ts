@@ -108,12 +108,12 @@ describe("kernels launched while the kernel ahead runs", () => {
   it("are refused for a call of one kernel, and for machines without such launches", () => {
     expect(
       refusals(context, COPIES, [{ repack: undefined, transfer: "plain", launch: "early" }]),
-    ).toMatchInlineSnapshot(`"transfer:plain,launch:early: the call is one kernel, which awaits no other"`);
+    ).toMatchInlineSnapshot(`"transfer plain,launch early: the call is one kernel, which awaits no other"`);
     const ampere = contextOf("n=1 c=16 k=32 h=8 w=8", "mma.m16n8k16.f32.f16", nvidiaTarget("a100"));
     const schedule = mmaSchedule(32, 16, 16, { repack: ["a", "b"], warps: { m: 2, n: 1 } });
     expect(refusals(ampere, schedule, [{}, { launch: "early" }])).toMatchInlineSnapshot(`
-      ": legal
-      launch:early: a kernel of the machine begins when the one ahead has ended"
+      "unchanged: legal
+      launch early: a kernel of the machine begins when the one ahead has ended"
     `);
   });
 

@@ -31,8 +31,8 @@ import {
   refusals,
   reluConvolutionF16,
 } from "./support/grid-kernels.ts";
-import { operation } from "./support/operation.ts";
 import { inFull } from "./support/slow.ts";
+import { operation } from "./support/subjects.ts";
 
 const MMA = "mma.m16n8k16.f32.f16";
 

@@ -173,15 +173,15 @@ describe("a copy of an input ahead of the kernel", () => {
 
   it("is refused with the reason where it is of no use", () => {
     expect(refusals(layer(), WGMMA, [BOTH, { repack: ["b", "a"] }, { repack: ["c"] }])).toMatchInlineSnapshot(`
-      "repack:[a,b]: legal
-      repack:[b,a]: inputs that are copied are some of a, b, in this order, and not b,a
-      repack:[c]: inputs that are copied are some of a, b, in this order, and not c"
+      "repack [a,b]: legal
+      repack [b,a]: inputs that are copied are some of a, b, in this order, and not b,a
+      repack [c]: inputs that are copied are some of a, b, in this order, and not c"
     `);
     expect(refusals(layer("", true), WGMMA, [{ repack: ["b"] }])).toMatchInlineSnapshot(
-      `"repack:[b]: in already moves 16 bytes at once"`,
+      `"repack [b]: in already moves 16 bytes at once"`,
     );
     expect(refusals(layer("c=3"), WGMMA, [{ repack: ["b"] }])).toMatchInlineSnapshot(
-      `"repack:[b]: a copy of in would move no more of it at once"`,
+      `"repack [b]: a copy of in would move no more of it at once"`,
     );
   });
 

@@ -7,7 +7,6 @@ import { describe, expect, it } from "vitest";
 import { type Computation, defineComputation } from "../abstraction/computation.ts";
 import { interpret } from "../abstraction/interpret.ts";
 import { gridProblem } from "../mapper/schedule/grid.ts";
-import { GraphBuilder } from "../network/builder.ts";
 import { inHalfOnGpu, openGraph } from "../session/network.ts";
 import {
   expectRightEmulated,
@@ -15,17 +14,15 @@ import {
   gridKernelOf,
   gridSubject,
   MATMUL,
-  smallIntegers,
   wgmmaSchedule,
 } from "./support/grid-kernels.ts";
+import { onnx } from "./support/networks.ts";
+import { smallIntegers } from "./support/subjects.ts";
 
 /** A product in f16 to which an input is added, as a network has it. */
 function product(beside: readonly number[]): Computation {
-  const net = new GraphBuilder("added");
-  const [x, other] = [net.input("x", [70, 32]), net.input("other", beside)];
-  const weights = net.constant("w", [32, 96], new Float32Array(32 * 96).fill(1));
-  net.output(net.node("Relu", [net.node("Add", [net.node("MatMul", [x, weights]), other])]));
-  const [step, ...more] = inHalfOnGpu(openGraph(net.graph)).program.steps;
+  const added = onnx(`Relu(Add(MatMul(x[70,32], [32,96]{1}), other[${beside}]))`);
+  const [step, ...more] = inHalfOnGpu(openGraph(added)).program.steps;
   if (!step || more.length > 0) throw new Error("it is not one step");
   return step.computation;
 }

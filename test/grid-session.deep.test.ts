@@ -17,8 +17,8 @@ import { sessionSpace } from "../session/space.ts";
 import { nvidiaTarget } from "../targets/index.ts";
 import { emulatedRunner } from "./support/emulated-runner.ts";
 import { matmulF16, mmaSchedule, reluConvolutionF16 } from "./support/grid-kernels.ts";
-import { operation } from "./support/operation.ts";
 import { inFull } from "./support/slow.ts";
+import { operation } from "./support/subjects.ts";
 
 const TIMING = { budgetSeconds: 0, batches: [1, 1], batchSeconds: 0, stepSeconds: 60 } as const;
 const COUNT = inFull(60, 1);

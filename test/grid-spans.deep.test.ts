@@ -124,10 +124,10 @@ describe("pixels that lie along rows of shared memory", () => {
       refusals(pointwise(columns).context, pointwise(columns).schedule, [{}]);
     expect([24, 40, 104, 208].map(problem)).toMatchInlineSnapshot(`
       [
-        ": 24 columns are too few for four lanes to write 8 each",
-        ": legal",
-        ": legal",
-        ": legal",
+        "unchanged: 24 columns are too few for four lanes to write 8 each",
+        "unchanged: legal",
+        "unchanged: legal",
+        "unchanged: legal",
       ]
     `);
   });

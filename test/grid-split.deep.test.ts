@@ -127,17 +127,17 @@ describe("partial sums of several blocks", () => {
     expect(
       refusals(context, MMA, [{ split: { parts: 3, through: "memory" } }, { split: MEMORY, store: "staged" }]),
     ).toMatchInlineSnapshot(`
-      "split:parts:3,through:memory: 4 steps of the sum are not divided among 3 blocks
-      split:parts:4,through:memory,store:staged: parts of a sum are stored by the lanes that hold them: store direct"
+      "split parts 3,through memory: 4 steps of the sum are not divided among 3 blocks
+      split parts 4,through memory,store staged: parts of a sum are stored by the lanes that hold them: store direct"
     `);
     const ampere = gridContextOf(computation, mma, MATMUL, nvidiaTarget("a100"));
     expect(refusals(ampere, MMA, [{ split: CLUSTER }, { split: MEMORY }])).toMatchInlineSnapshot(`
-      "split:parts:4,through:cluster: blocks of the target form no clusters
-      split:parts:4,through:memory: legal"
+      "split parts 4,through cluster: blocks of the target form no clusters
+      split parts 4,through memory: legal"
     `);
     const huge = gridContextOf(matmulF16(65536, 65536, 4096), mma, MATMUL);
     expect(refusals(huge, MMA, [{ split: { parts: 64, through: "memory" } }])).toMatchInlineSnapshot(
-      `"split:parts:64,through:memory: parts of sums take 1099511627776 bytes, more than 4294967296"`,
+      `"split parts 64,through memory: parts of sums take 1099511627776 bytes, more than 4294967296"`,
     );
   });
 

@@ -177,9 +177,9 @@ describe("a window", () => {
         { stage: 1, fragments: "inline" },
       ]),
     ).toMatchInlineSnapshot(`
-      "transfer:plain: a window is copied asynchronously
-      tile:m:64,n:16,k:32: rows of a window have 128 bytes, not 64
-      stage:1,fragments:inline: windows need a second stage"
+      "transfer plain: a window is copied asynchronously
+      tile m 64,n 16,k 32: rows of a window have 128 bytes, not 64
+      stage 1,fragments inline: windows need a second stage"
     `);
   });
 });

@@ -9,7 +9,9 @@ import type { Compiler } from "../runtime/compiler.ts";
 import { environmentOf } from "../session/environment.ts";
 import { commandLine } from "./support/command-line.ts";
 import { candidate, MACHINE, newTrial, trial, workshop } from "./support/database.ts";
-import { computationOf, recordPlain, requireCompiler } from "./support/packages.ts";
+import { compilerHere } from "./support/here.ts";
+import { recordPlain } from "./support/packages.ts";
+import { operation } from "./support/subjects.ts";
 
 const shop = workshop();
 const FILE = shop.path("a searcher's.db");
@@ -17,8 +19,8 @@ const STALE = shop.path("elsewhere.db");
 let compiler: Compiler;
 let ids = { ok: "", failed: "" };
 beforeAll(async () => {
-  compiler = await requireCompiler();
-  const small = computationOf("conv2d", "u8s8", { c: 16, k: 16, h: 6, w: 5, n: 1 }, { layouts: "NHWC" });
+  compiler = await compilerHere();
+  const small = operation("conv2d c=16 k=16 h=6 w=5 n=1 NHWC", "u8s8");
   const db = openDatabase(FILE);
   const failed = recordTrial(
     db,

@@ -4,9 +4,8 @@
  */
 
 import { chmodSync, cpSync, existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from "vitest";
+import { afterEach, beforeAll, describe, expect, it, vi } from "vitest";
 import { UsageError } from "../abstraction/error.ts";
 import {
   beginRun,
@@ -20,31 +19,33 @@ import {
   showTrial,
   type TrialRecord,
 } from "../db/index.ts";
-import { type Compiler, findCompiler } from "../runtime/compiler.ts";
+import type { Compiler } from "../runtime/compiler.ts";
 import { environmentOf } from "../session/environment.ts";
 import { load } from "../session/load.ts";
 import { commandLine } from "./support/command-line.ts";
 import { measured } from "./support/database.ts";
+import { compilerHere } from "./support/here.ts";
 import { compileOnce } from "./support/kept-compiler.ts";
-import { computationOf, plainCandidate, requireCompiler } from "./support/packages.ts";
+import { plainCandidate } from "./support/packages.ts";
+import { scratchFolder } from "./support/scratch.ts";
 import { inFull } from "./support/slow.ts";
+import { operation } from "./support/subjects.ts";
 
 // Each compiles three files or more, and other tests may compile beside it.
 vi.setConfig({ testTimeout: 120_000, hookTimeout: 120_000 });
-const root = mkdtempSync(join(tmpdir(), "automap imported "));
+const root = scratchFolder("automap imported ");
 const at = (name: string): string => join(root, name);
 compileOnce(inFull([], ["-O1"]));
-afterAll(() => rmSync(root, { recursive: true, force: true }));
 afterEach(() => vi.unstubAllEnvs());
 
-const conv = computationOf("conv2d", "u8s8", { c: 16, k: 16, h: 5, w: 5 }, { layouts: "NHWC" });
+const conv = operation("conv2d c=16 k=16 h=5 w=5 NHWC", "u8s8");
 const HERE = at("here.db");
 const IMPORTED = at("imported.db");
 let id = "";
 let run = "";
 
 beforeAll(async () => {
-  const environment = environmentOf({ compiler: await requireCompiler() });
+  const environment = environmentOf({ compiler: await compilerHere() });
   const plain = plainCandidate(conv);
   if (!plain) throw new Error("nothing maps the convolution here");
   const db = openDatabase(HERE);
@@ -160,8 +161,7 @@ describe("an imported record", () => {
       `#!/bin/sh\ncase "$*" in *-shared*.cpp*|*.cpp*-shared*) exec ${gxx} -include "${header}" "$@" ;; *) exec ${gxx} "$@" ;; esac\n`,
     );
     chmodSync(script, 0o755);
-    const found = await findCompiler();
-    if (found.status !== "found") throw new Error(found.what);
+    const found = await compilerHere();
     const compiler: Compiler = { ...found, command: [script], version: `${found.version} deadly` };
     await expect(
       load(id, { database: IMPORTED, trustImported: true, compiler, cache: at("deadly cache") }),
@@ -187,7 +187,7 @@ describe("an imported record", () => {
     importLines(db, exportLines(other));
     // Rates, so that none have to be measured first.
     const data = { machine: "here", clockHz: { median: 3e9, spread: 0 }, memory: {}, intrinsics: {}, scalar: {} };
-    recordCalibration(db, { environment: environmentOf({ compiler: await requireCompiler() }), data, at: 1 });
+    recordCalibration(db, { environment: environmentOf({ compiler: await compilerHere() }), data, at: 1 });
     other.close();
     db.close();
     const words =

@@ -24,9 +24,11 @@ import { gatherReport } from "../session/report.ts";
 import { proveEmulated, recordOnGpu } from "./support/cuda-packages.ts";
 import { measured, trial, workshop } from "./support/database.ts";
 import { type Line, type Path, plant, textsIn } from "./support/forge.ts";
+import { compilerHere } from "./support/here.ts";
 import { compileOnce } from "./support/kept-compiler.ts";
-import { computationOf, LANES, recordPlain, requireCompiler } from "./support/packages.ts";
+import { LANES, recordPlain } from "./support/packages.ts";
 import { inFull } from "./support/slow.ts";
+import { operation } from "./support/subjects.ts";
 
 vi.setConfig({ testTimeout: 300_000, hookTimeout: 120_000 });
 const shop = workshop();
@@ -70,11 +72,11 @@ const MARKUP = [
 let honest: readonly { readonly kind: string; readonly record: TrialRecord }[];
 
 beforeAll(async () => {
-  const environment = environmentOf({ compiler: await requireCompiler() });
+  const environment = environmentOf({ compiler: await compilerHere() });
   const file = shop.path("honest.db");
-  const conv = computationOf("conv2d", "f32", { n: 1, c: 16, k: 16, h: 5, w: 5 }, { epilogue: "relu" });
+  const conv = operation("conv2d n=1 c=16 k=16 h=5 w=5", "f32", { epilogue: "relu" });
   const mapped = recordPlain(file, conv, environment);
-  const line = computationOf("conv1d-single", "f32", { l: 20_000, r: 5 });
+  const line = operation("conv1d-single l=20000 r=5");
   const db = openDatabase(file);
   const lanes = recordTrial(db, {
     workload: { computation: line },
@@ -309,7 +311,7 @@ describe("a hostile text in a record", () => {
         const subject = subjectOf(record, { name: NAME });
         const built = { name: NAME, threads: subject.threads, features: subject.tuned?.features ?? [] };
         writePackage(folder, packageFiles(subject));
-        const compiler = await requireCompiler();
+        const compiler = await compilerHere();
         const proof = await provePackage(folder, built, compiler);
         expect(proof.status, proof.said).toBe("right");
         const run = (command: string, ...words: string[]) =>

@@ -5,23 +5,13 @@
  */
 
 import { execFileSync } from "node:child_process";
-import {
-  existsSync,
-  mkdirSync,
-  mkdtempSync,
-  readdirSync,
-  readFileSync,
-  rmSync,
-  symlinkSync,
-  writeFileSync,
-} from "node:fs";
-import { tmpdir } from "node:os";
+import { existsSync, mkdirSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { beforeAll, describe, expect, it } from "vitest";
 import { z } from "zod";
+import { scratchFolder } from "./support/scratch.ts";
 
-const project = mkdtempSync(join(tmpdir(), "automap-installed-"));
-afterAll(() => rmSync(project, { recursive: true, force: true }));
+const project = scratchFolder();
 const installed = join(project, "node_modules/automap");
 const home = join(project, "home");
 

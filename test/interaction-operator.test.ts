@@ -3,15 +3,14 @@
 import { describe, expect, it } from "vitest";
 import { elementCount, inputsOf } from "../abstraction/computation.ts";
 import { interpret } from "../abstraction/interpret.ts";
-import { parseDataTypes } from "../operators/data-types.ts";
-import { instantiate, operatorNamed } from "../operators/index.ts";
+import { operation } from "./support/subjects.ts";
 
 describe("the interaction of a recommendation model", () => {
   it("is the first vector, and behind it the products of all pairs in the order of PyTorch's tril_indices", () => {
     const samples = 2;
     const vectors = 4;
     const k = 3;
-    const computation = instantiate(operatorNamed("interaction"), { parameters: { b: samples, v: vectors, k } });
+    const computation = operation(`interaction b=${samples} v=${vectors} k=${k}`);
     expect(computation.tensors["z"]?.dims.map((d) => d.extent)).toEqual([samples, k + 6]);
     const inputs = Object.fromEntries(
       inputsOf(computation).map((t, salt) => [
@@ -36,7 +35,7 @@ describe("the interaction of a recommendation model", () => {
   });
 
   it("is stored in the type of its inputs, which are read anew in each call", () => {
-    const { tensors } = instantiate(operatorNamed("dlrm"), { types: parseDataTypes("bf16") });
+    const { tensors } = operation("dlrm", "bf16");
     expect(Object.values(tensors).map((t) => [t.name, t.dtype, t.constant])).toEqual([
       ["z", "bf16", false],
       ["e", "bf16", false],

@@ -3,13 +3,13 @@
 import { describe, expect, it } from "vitest";
 import { NestFault } from "../abstraction/blocks/fault.ts";
 import { ADVERSE_ORDERS, type NestOrder } from "../abstraction/blocks/run.ts";
-import { type Computation, defineComputation, elementCount, inputsOf } from "../abstraction/computation.ts";
+import { type Computation, defineComputation } from "../abstraction/computation.ts";
 import { access, axis, number } from "../abstraction/expression.ts";
 import { interpret } from "../abstraction/interpret.ts";
 import { interpretNest } from "../abstraction/interpret-nest.ts";
 import { type LoopNest, loop, type Scratch, type Statement } from "../abstraction/loop-nest.ts";
-import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { ringMatmul } from "./support/ring-matmul.ts";
+import { rowNamed, smallIntegers } from "./support/subjects.ts";
 import { barrier, commit, copy, lanes, onWarps, shared, wait } from "./support/warp-nest.ts";
 
 const REVERSED = defineComputation({ equation: "y[i] = x[63-i]", extents: { i: 64 }, tensors: { x: "f32" } });
@@ -18,10 +18,7 @@ const READ = lanes("y[32*w+lane] = s[63-32*w-lane]");
 const ASYNC = { transfer: "async", width: 4 } as const;
 
 function run(nest: LoopNest, computation = REVERSED, order: NestOrder = {}): Float64Array {
-  const inputs = Object.fromEntries(
-    inputsOf(computation).map((t) => [t.name, Array.from({ length: elementCount(t) }, (_, i) => ((i * 7) % 13) - 6)]),
-  );
-  return interpretNest(nest, computation, inputs, 1, order);
+  return interpretNest(nest, computation, smallIntegers(computation), 1, order);
 }
 
 function faultOf(nest: LoopNest, computation: Computation = REVERSED, order: NestOrder = {}): string {
@@ -157,8 +154,7 @@ describe("a race", () => {
           writes it: block 0, warp 1, lane 0 (b 0, w 1)
         missing: a barrier of the block between the two, or threads that keep apart"
     `);
-    const [mma] = intrinsicsNamed("mma.m16n8k16.f32.f16");
-    if (!mma) throw new Error("no such row");
+    const mma = rowNamed("mma.m16n8k16.f32.f16");
     const drain: Statement = {
       kind: "drain",
       register: { file: "c", index: number(0) },
@@ -231,9 +227,7 @@ describe("a race", () => {
   it("shows as wrong values in an adverse order", () => {
     const right = (options: Parameters<typeof ringMatmul>[0], order: NestOrder): boolean => {
       const { computation, nest } = ringMatmul(options);
-      const inputs = Object.fromEntries(
-        inputsOf(computation).map((t) => [t.name, Array.from({ length: elementCount(t) }, (_, i) => (i % 7) - 3)]),
-      );
+      const inputs = smallIntegers(computation);
       const expected = interpret(computation, inputs);
       const got = interpretNest(nest, computation, inputs, 1, { ...order, races: "ignored" });
       return got.every((value, i) => value === expected[i]);

@@ -3,21 +3,16 @@
 import { expect, it } from "vitest";
 import { NestFault } from "../abstraction/blocks/fault.ts";
 import { ADVERSE_ORDERS, type NestOrder } from "../abstraction/blocks/run.ts";
-import { type Computation, elementCount, inputsOf } from "../abstraction/computation.ts";
-import { type Inputs, interpret } from "../abstraction/interpret.ts";
+import { interpret } from "../abstraction/interpret.ts";
 import { interpretNest } from "../abstraction/interpret-nest.ts";
 import { printNest } from "../abstraction/print-nest.ts";
-import { pick, type Random, randomInteger, seededRandom } from "../abstraction/random.ts";
+import { pick, seededRandom } from "../abstraction/random.ts";
 import { faultsOf, pipeline, randomForm } from "./support/pipeline.ts";
 import { inFull } from "./support/slow.ts";
+import { smallIntegers } from "./support/subjects.ts";
 import { scrambled } from "./support/warp-nest.ts";
 
 const FORMS = inFull(400, 5);
-
-function someInputs(computation: Computation, random: Random): Inputs {
-  const values = (count: number): number[] => Array.from({ length: count }, () => randomInteger(random, -3, 3));
-  return Object.fromEntries(inputsOf(computation).map((t) => [t.name, values(elementCount(t))]));
-}
 
 it("a right pipeline is accepted and each fault of one refused, in any order", { timeout: 3_600_000 }, () => {
   const random = seededRandom(Number(process.env["AUTOMAP_TEST_SEED"] ?? 1));
@@ -26,7 +21,7 @@ it("a right pipeline is accepted and each fault of one refused, in any order", {
   for (let drawn = 0; drawn < FORMS; drawn++) {
     const form = randomForm(random);
     const { computation, nest } = pipeline(form);
-    const inputs = someInputs(computation, random);
+    const inputs = smallIntegers(computation, random);
     const expected = interpret(computation, inputs);
     const orders = inFull(ADVERSE_ORDERS, [pick(random, ADVERSE_ORDERS), pick(random, ADVERSE_ORDERS)]);
     for (const order of orders)
@@ -57,7 +52,7 @@ it("a scrambled nest is accepted only if all orders give one result", { timeout:
   let refused = 0;
   while (accepted < inFull(1000, 12)) {
     const { computation, nest: right } = pipeline({ ...randomForm(random), blocks: [1, 1], slices: 1 });
-    const inputs = someInputs(computation, random);
+    const inputs = smallIntegers(computation, random);
     const expected = interpret(computation, inputs);
     for (let i = 0; i < 6; i++) {
       const nest = scrambled(random() < 0.5 ? right : scrambled(right, random), random);

@@ -15,8 +15,9 @@ import type { Intrinsic, Operand } from "../abstraction/intrinsic.ts";
 import { type LoopNest, loop, type Statement } from "../abstraction/loop-nest.ts";
 import { printNest } from "../abstraction/print-nest.ts";
 import { matricesOf } from "../codegen/fragment.ts";
-import { INTRINSICS, intrinsicsNamed } from "../intrinsics/index.ts";
+import { INTRINSICS } from "../intrinsics/index.ts";
 import { ringMatmul } from "./support/ring-matmul.ts";
+import { rowNamed } from "./support/subjects.ts";
 import { barrier, commit, copy, lanes, onWarps, shared, wait, withoutEach } from "./support/warp-nest.ts";
 
 interface Case {
@@ -57,8 +58,7 @@ function verdict(given: Case): string {
 
 /** One product of 16 x 16 x 16, its tiles moved by the instruction's own loads and stores. */
 function wmmaProduct(by: "tiles" | "flat memory"): Case {
-  const [wmma] = intrinsicsNamed("wmma.m16n16k16.f32.f16");
-  if (!wmma) throw new Error("no such row");
+  const wmma = rowNamed("wmma.m16n16k16.f32.f16");
   const computation = defineComputation({
     equation: "out[i,j] += f32(x[i,l]) * f32(y[l,j])",
     extents: { i: 16, j: 16, l: 16 },

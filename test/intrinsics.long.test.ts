@@ -9,13 +9,13 @@ import { INTRINSIC_TABLES, INTRINSICS, intrinsicsNamed } from "../intrinsics/ind
 import { checkIntrinsics } from "../runtime/conformance.ts";
 import { hasFeature, nativeTarget, PORTABLE_ISA } from "../targets/index.ts";
 import { YMM, ZMM } from "../targets/x86.ts";
+import { rowNamed } from "./support/subjects.ts";
 
 const { isa } = nativeTarget();
 
 /** A row of the table with something changed, under a name of its own. */
 function altered(name: string, change: string, changes: Partial<IntrinsicSpec>): Intrinsic {
-  const [row] = intrinsicsNamed(name);
-  if (!row) throw new Error(`no row ${name}`);
+  const row = rowNamed(name);
   return defineIntrinsic<string>({ ...row.declaration, ...changes, name: `${name}, ${change}` });
 }
 

@@ -3,10 +3,9 @@
  * are refused.
  */
 
-import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { afterAll, afterEach, describe, expect, it, vi } from "vitest";
+import { afterEach, describe, expect, it, vi } from "vitest";
 import { readTarget } from "../cli/target.ts";
 import { openDatabase, queryTrials, runsIn } from "../db/index.ts";
 import { PORTABLE } from "../intrinsics/portable.ts";
@@ -21,10 +20,10 @@ import { rankByModel } from "../session/rank.ts";
 import { armTargetNamed } from "../targets/index.ts";
 import { commandLine } from "./support/command-line.ts";
 import { plainCandidate } from "./support/packages.ts";
-import { operator } from "./support/subgroup-kernels.ts";
+import { scratchFolder } from "./support/scratch.ts";
+import { operation } from "./support/subjects.ts";
 
-const scratch = mkdtempSync(join(tmpdir(), "automap-judge-"));
-afterAll(() => rmSync(scratch, { recursive: true, force: true }));
+const scratch = scratchFolder();
 afterEach(() => void vi.unstubAllEnvs());
 
 const tools = await findArmTools();
@@ -101,7 +100,7 @@ describe("Ctrl-C while a kernel is emulated", () => {
   it("is heard by a kernel in C++ that is measured here", async () => {
     const { command, begun } = endlessCompiler("measured", 0);
     vi.stubEnv("CXX", command);
-    const computation = operator("matmul", "u8s8", { m: 9, n: 18, k: 20 });
+    const computation = operation("matmul m=9 n=18 k=20", "u8s8");
     const plain = plainCandidate(computation, PORTABLE);
     if (!plain) throw new Error("nothing maps");
     const stop = new AbortController();
@@ -115,7 +114,7 @@ describe("Ctrl-C while a kernel is emulated", () => {
   it.skipIf(missing !== "")(`is heard by qemu ${missing}`, async () => {
     const machine = armTargetNamed("neoverse-n1");
     if (!machine) throw new Error("no neoverse-n1");
-    const computation = operator("matmul", "s8", { m: 8, n: 16, k: 16 });
+    const computation = operation("matmul m=8 n=16 k=16", "s8");
     const ranked = rankByModel(computation, { machine, count: 1 });
     if ("refused" in ranked || !ranked[0]) throw new Error("nothing maps");
     const kernel = writtenKernel(computation, ranked[0], machine);
@@ -147,7 +146,7 @@ describe("kernels to judge", () => {
   it("are refused when they are of two languages", async () => {
     const machine = await readTarget("dg2");
     const intrinsics = [...usableIntrinsics(machine, "cm"), ...usableIntrinsics(machine, "opencl")];
-    const computation = operator("matmul", "u8s8", { m: 9, n: 18, k: 20 });
+    const computation = operation("matmul m=9 n=18 k=20", "u8s8");
     await expect(judgeByModel({ computation }, { machine, intrinsics, database: ":memory:" })).rejects.toThrow(
       "instructions of cm and opencl: kernels are judged in one language at a time",
     );

@@ -1,29 +1,27 @@
 /** @file Compiled files that are kept between processes: what others wrote into the cache is not run, loaded or included. */
 
-import { copyFileSync, cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { copyFileSync, cpSync, mkdtempSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { type Compiler, compileSource, findCompiler } from "../runtime/compiler.ts";
+import { beforeAll, describe, expect, it } from "vitest";
+import { type Compiler, compileSource } from "../runtime/compiler.ts";
 import { shareCores } from "../runtime/cores.ts";
 import { hashed, takeKept } from "../runtime/kept.ts";
 import { interpretCompiled } from "../runtime/reference-program.ts";
 import { Builder, emulatedToolchain, type SourceKind } from "../runtime/run/cuda-build.ts";
 import { emulatedDevice } from "../runtime/run/cuda-device.ts";
-import { computationOf } from "./support/packages.ts";
+import { compilerHere } from "./support/here.ts";
+import { scratchFolder } from "./support/scratch.ts";
 import { inFull } from "./support/slow.ts";
 import { sourceOf } from "./support/source.ts";
+import { operation } from "./support/subjects.ts";
 
-const root = mkdtempSync(join(tmpdir(), "automap-kept-"));
-afterAll(() => rmSync(root, { recursive: true, force: true }));
+const root = scratchFolder();
 const folder = (name: string): string => mkdtempSync(join(root, `${name}-`));
 
 const EVIL = "written by somebody else";
 let compiler: Compiler;
 beforeAll(async () => {
-  const found = await findCompiler();
-  if (found.status === "environment") throw new Error(found.what);
-  compiler = found;
+  compiler = await compilerHere();
   const at = folder("other");
   await made(`extern "C" const char* evil() { return "${EVIL}"; }\n`, SHARED, ".so", at);
   const [name = ""] = readdirSync(at).filter((one) => one.endsWith(".so"));
@@ -57,7 +55,7 @@ const KINDS: Readonly<
     ending: /\.out$/,
     build: (at) =>
       interpretCompiled(
-        computationOf("matmul", "f32", { m: 2, n: 2, k: 2 }),
+        operation("matmul m=2 n=2 k=2"),
         { a: Float64Array.of(1, 2, 3, 4), b: Float64Array.of(1, 2, 3, 4) },
         { compiler, workdir: at },
       ),

@@ -19,8 +19,9 @@ import { nvidiaTarget } from "../targets/index.ts";
 import { evaluateTogether, type Judged } from "../tuner/evaluate.ts";
 import { warpSpace } from "../tuner/warp-candidates.ts";
 import { emulatedRunner } from "./support/emulated-runner.ts";
-import { smallIntegers } from "./support/grid-kernels.ts";
+
 import { inFull } from "./support/slow.ts";
+import { smallIntegers } from "./support/subjects.ts";
 
 const ONE: LaneSchedule = { ...PICKED, dataflow: "FBS-load", rows: 1, rolled: [] };
 

@@ -26,7 +26,7 @@ import { parseDataTypes } from "../operators/data-types.ts";
 import { operatorNamed } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";
 import { STENCILS } from "../operators/stencil.ts";
-import { smallIntegers } from "./support/grid-kernels.ts";
+import { smallIntegers } from "./support/subjects.ts";
 
 function make(operator: string, parameters: Readonly<Record<string, number>>, types = "f32"): Computation {
   return instantiate(operatorNamed(operator), { parameters, types: parseDataTypes(types) });

@@ -3,9 +3,9 @@
 import { describe, expect, it } from "vitest";
 import { evaluateIndex, pointsOf } from "../abstraction/affine.ts";
 import { type ComputationSpec, defineComputation, memoryElements, tensorOf } from "../abstraction/computation.ts";
-import { UsageError } from "../abstraction/error.ts";
 import { printExpr } from "../abstraction/expression.ts";
 import { type Dimension, layoutStorage, rowMajor } from "../abstraction/layout.ts";
+import { explanationOf } from "./support/message.ts";
 import fc from "./support/property.ts";
 
 const image: readonly Dimension[] = [
@@ -38,14 +38,7 @@ describe("a layout", () => {
 });
 
 describe("a layout that is refused", () => {
-  const complaint = (layout: string, dims = image): string => {
-    try {
-      return formula(layout, dims);
-    } catch (error) {
-      if (error instanceof UsageError) return error.explain();
-      throw error;
-    }
-  };
+  const complaint = (layout: string, dims = image): string => explanationOf(() => formula(layout, dims));
 
   it("is not a layout name", () => {
     expect(complaint("nchw")).toMatchInlineSnapshot(`

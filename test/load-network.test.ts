@@ -1,23 +1,22 @@
 /** @file A network called from Node: by `loadNetwork`, and by the module that its package holds. */
 
 import { execFileSync } from "node:child_process";
-import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { cpSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { pathToFileURL } from "node:url";
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { beforeAll, describe, expect, it } from "vitest";
 import { type BoundNetwork, loadNetwork } from "../automap.ts";
 import { GraphBuilder } from "../network/builder.ts";
 import { networkFiles, partsOfNetwork } from "../package/network/index.ts";
-import { findCompiler } from "../runtime/compiler.ts";
 import { shareCores } from "../runtime/cores.ts";
 import { networkSubject, openGraph } from "../session/network.ts";
 import { writePackage } from "../session/package-folder.ts";
 import { buildNetwork } from "../session/prove-network.ts";
 import { sealedPackage } from "../session/sealed-package.ts";
+import { compilerHere } from "./support/here.ts";
+import { scratchFolder } from "./support/scratch.ts";
 
-const folder = mkdtempSync(join(tmpdir(), "automap-load-network-"));
-afterAll(() => rmSync(folder, { recursive: true, force: true }));
+const folder = scratchFolder();
 const at = join(folder, "twice");
 /** A name that is none in C, and no string of C in TypeScript. */
 const X = 'größe?"';
@@ -31,8 +30,7 @@ beforeAll(async () => {
   const { program } = openGraph({ ...net.graph, opset: 12 });
   const subject = networkSubject(program, new Map());
   writePackage(at, sealedPackage(networkFiles(subject)));
-  const compiler = await findCompiler();
-  if (compiler.status === "environment") throw new Error(compiler.what);
+  const compiler = await compilerHere();
   expect(await buildNetwork(at, partsOfNetwork(subject), compiler, shareCores())).toBeUndefined();
 });
 

@@ -1,13 +1,12 @@
 /** @file `load`: a kernel as a function on typed arrays, compiled once, with a message for every misuse. */
 
 import { cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { availableParallelism, tmpdir } from "node:os";
+import { availableParallelism } from "node:os";
 import { join } from "node:path";
 import { setTimeout } from "node:timers/promises";
-import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from "vitest";
+import { afterEach, beforeAll, describe, expect, it, vi } from "vitest";
 import { type Computation, inputsOf } from "../abstraction/computation.ts";
 import { interpret } from "../abstraction/interpret.ts";
-import { randomInteger, seededRandom } from "../abstraction/random.ts";
 import { packageFiles } from "../package/index.ts";
 import { decodeElement, encodeElements } from "../runtime/bytes.ts";
 import { findCompiler } from "../runtime/compiler.ts";
@@ -19,13 +18,15 @@ import type { TunedKernel } from "../session/finals.ts";
 import { type BoundKernel, load } from "../session/load.ts";
 import { writePackage } from "../session/package-folder.ts";
 import { sealedPackage } from "../session/sealed-package.ts";
+import { compilerHere } from "./support/here.ts";
 import { compileOnce } from "./support/kept-compiler.ts";
-import { computationOf, plainKernel, recordPlain, requireCompiler, subjectFor } from "./support/packages.ts";
+import { plainKernel, recordPlain, subjectFor } from "./support/packages.ts";
+import { scratchFolder } from "./support/scratch.ts";
 import { inFull } from "./support/slow.ts";
 import { sourceOf } from "./support/source.ts";
+import { operation, smallIntegers } from "./support/subjects.ts";
 
-const root = mkdtempSync(join(tmpdir(), "automap load "));
-afterAll(() => rmSync(root, { recursive: true, force: true }));
+const root = scratchFolder("automap load ");
 afterEach(() => vi.unstubAllEnvs());
 // Each compiles three files or more, and other tests may compile beside it.
 vi.setConfig({ testTimeout: 120_000 });
@@ -52,14 +53,7 @@ function arrayOf(type: string, source: number | ArrayBuffer): NumberArray {
 
 /** Small integers in every input; the arrays of a call, and what the interpreter makes of them. */
 function data(kernel: BoundKernel, computation: Computation): { arrays: NumberArray[]; expected: ArrayLike<number> } {
-  const random = seededRandom(7);
-  const values = Object.fromEntries(
-    inputsOf(computation).map((t) => {
-      const least = t.dtype.startsWith("u") ? 0 : -3;
-      const count = t.dims.reduce((product, d) => product * d.extent, 1);
-      return [t.name, Float64Array.from({ length: count }, () => randomInteger(random, least, 3))];
-    }),
-  );
+  const values = smallIntegers(computation);
   const arrays = kernel.parameters.map((p, i) => {
     const tensor = inputsOf(computation)[i];
     if (!tensor) return arrayOf(p.array, p.elements);
@@ -81,7 +75,7 @@ function outputOf(kernel: BoundKernel, computation: Computation, arrays: readonl
   return [...fromMemory(tensor, memory)];
 }
 
-const conv = computationOf("conv2d", "u8s8", { c: 16, k: 16, h: 5, w: 5 }, { layouts: "NHWC" });
+const conv = operation("conv2d c=16 k=16 h=5 w=5 NHWC", "u8s8");
 const threads = Math.min(2, availableParallelism());
 
 describe("compilation for load", () => {
@@ -95,7 +89,7 @@ describe("compilation for load", () => {
         mode: 0o755,
       },
     );
-    const compiler = { ...(await requireCompiler()), command: [at("compile")] };
+    const compiler = { ...(await compilerHere()), command: [at("compile")] };
     const sharing = { cores: [{ name: "core 0", cpus: [cpu], isFastest: true }], realm: `test-load-${process.pid}/` };
     let finish = (): void => undefined;
     const measuring = shareCores(sharing).measuring(1, async () => {
@@ -119,8 +113,8 @@ describe("compilation for load", () => {
 describe("a loaded kernel", () => {
   it.each([
     ["bytes", conv, 1],
-    ["16-bit floats as bits", computationOf("matmul", "bf16", { m: 5, n: 16, k: 8 }, { epilogue: "bf16" }), 1],
-    ["three inputs", computationOf("conv2d", "f32", { c: 4, k: 16, h: 4, w: 4 }, { epilogue: "bias" }), 1],
+    ["16-bit floats as bits", operation("matmul m=5 n=16 k=8", "bf16", { epilogue: "bf16" }), 1],
+    ["three inputs", operation("conv2d c=4 k=16 h=4 w=4", "f32", { epilogue: "bias" }), 1],
     ["two threads", conv, threads],
   ] as const)("equals the interpreter, tuned and portable: %s", async (_, computation, parts) => {
     for (const implementation of ["tuned", "portable"] as const) {
@@ -256,7 +250,7 @@ describe("load", () => {
   });
 
   it("takes a record by its id, and a folder that was emitted", async () => {
-    const id = recordPlain(at("t.db"), conv, environmentOf({ compiler: await requireCompiler() }));
+    const id = recordPlain(at("t.db"), conv, environmentOf({ compiler: await compilerHere() }));
     const recorded = await load(id.slice(0, 8), { database: at("t.db"), cache });
     writePackage(at("package"), sealedPackage(packageFiles(subjectFor(conv))));
     const emitted = await load(at("package"), { cache });

@@ -6,15 +6,12 @@ import { UsageError } from "../abstraction/error.ts";
 import { defineIntrinsic, type Intrinsic } from "../abstraction/intrinsic.ts";
 import { printMatching, type Refusal, type Verdict } from "../abstraction/mapping.ts";
 import { mappings } from "../mapper/match/enumerate.ts";
-import { instantiate, operatorNamed, parseDataTypes } from "../operators/index.ts";
 import { compute, judge, named, printRefusals, refusalOf, refusals } from "./support/refusals.ts";
+import { mappingsOnto, operation } from "./support/subjects.ts";
 
 const wmma = named("wmma.m16n16k16.f32.f16");
 const vpdpbusd = named("avx512.vpdpbusd");
-const conv2d = instantiate(operatorNamed("conv2d"), {
-  parameters: { n: 2, c: 4, h: 5, w: 5, k: 4, r: 3, s: 1 },
-  types: parseDataTypes("f16"),
-});
+const conv2d = operation("conv2d n=2 c=4 h=5 w=5 k=4 r=3 s=1", "f16");
 
 describe("the mapper prints why it refuses", () => {
   it("matches of conv2d with a matrix product", () => {
@@ -77,7 +74,7 @@ describe("the mapper prints why it refuses", () => {
   });
 
   it("f32 data on a dot product of bytes", () => {
-    const f32 = instantiate(operatorNamed("conv2d"), { types: parseDataTypes("f32") });
+    const f32 = operation("conv2d");
     expect(refusals(f32, vpdpbusd)).toMatchInlineSnapshot(`
       "
       operand-types | c of avx512.vpdpbusd is s32, out is f32 | sum in s32"
@@ -160,7 +157,7 @@ describe("the mapper prints why it refuses", () => {
       "
       combine | saturating.s16 saturates, the equation wraps; a sum of up to 65280 may pass 32767 | -"
     `);
-    expect(mappings(bytes(1), named("saturating.s16"), { reasons: false }).valid).toHaveLength(1);
+    expect(mappingsOnto(bytes(1), named("saturating.s16"))).toHaveLength(1);
   });
 
   it("no sum that just fits a saturating instruction", () => {
@@ -181,7 +178,7 @@ describe("the mapper prints why it refuses", () => {
     });
     // 255 is the largest u8.
     const bits = (k: number) => compute("y[i] += x[i,k]", { i: 2, k }, { x: "u8" });
-    expect(mappings(bits(1), clamped, { reasons: false }).valid.length).toBeGreaterThan(0);
+    expect(mappingsOnto(bits(1), clamped).length).toBeGreaterThan(0);
     expect(refusals(bits(2), clamped)).toContain("a sum of up to 510 may pass 255");
   });
 
@@ -194,8 +191,8 @@ describe("the mapper prints why it refuses", () => {
       combine | the equation clamps its whole sum once, avx512.vpdpbusd never clamps; a sum of up to 2284800000 may pass 2147483647 | -
       combine | the equation clamps its whole sum once, avx512.vpdpbusds clamps after every issue; a sum of up to 2284800000 may pass 2147483647 | -"
     `);
-    expect(mappings(clamped(64), vpdpbusd, { reasons: false }).valid).toHaveLength(1);
-    expect(mappings(clamped(64), named("avx512.vpdpbusds"), { reasons: false }).valid).toHaveLength(1);
+    expect(mappingsOnto(clamped(64), vpdpbusd)).toHaveLength(1);
+    expect(mappingsOnto(clamped(64), named("avx512.vpdpbusds"))).toHaveLength(1);
   });
 });
 

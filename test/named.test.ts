@@ -5,10 +5,9 @@ import { axis, binary, number } from "../abstraction/expression.ts";
 import { type LoopNest, loop, type Statement } from "../abstraction/loop-nest.ts";
 import { parseEquation } from "../abstraction/parse.ts";
 import { namedIn } from "../codegen/named.ts";
-import { intrinsicsNamed } from "../intrinsics/index.ts";
+import { rowNamed } from "./support/subjects.ts";
 
-const [intrinsic] = intrinsicsNamed("avx512.vpdpbusd");
-if (!intrinsic) throw new Error("no row avx512.vpdpbusd");
+const intrinsic = rowNamed("avx512.vpdpbusd");
 
 const empty: LoopNest = { scratch: [], registers: [], prepare: [], body: [] };
 const named = (statements: readonly Statement[], nest = empty): Record<string, unknown> => {

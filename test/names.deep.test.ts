@@ -4,16 +4,15 @@
  * Every word goes through mappings, lanes in three languages, and packages; all of it is compiled, and some of it run.
  */
 
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import ts from "typescript";
-import { afterAll, describe, expect, it, vi } from "vitest";
+import { describe, expect, it, vi } from "vitest";
 import type { LaneSchedule } from "../abstraction/candidate.ts";
-import { type Computation, defineComputation, inputsOf, memoryElements } from "../abstraction/computation.ts";
+import { type Computation, defineComputation } from "../abstraction/computation.ts";
 import { partsOf } from "../abstraction/epilogue.ts";
 import { accessesIn, printExpr } from "../abstraction/expression.ts";
-import { type Inputs, interpret } from "../abstraction/interpret.ts";
+import { interpret } from "../abstraction/interpret.ts";
 import { interpretNest } from "../abstraction/interpret-nest.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import { isReserved, keywordsOf } from "../abstraction/keywords.ts";
@@ -25,7 +24,6 @@ import { seededRandom } from "../abstraction/random.ts";
 import { generateLanes, type LaneLanguage } from "../codegen/lanes.ts";
 import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { lowerSchedule } from "../mapper/lower/scheduled.ts";
-import { mappings } from "../mapper/match/enumerate.ts";
 import { plainSchedule, randomSchedule } from "../mapper/schedule/mapped.ts";
 import { lowerDesign } from "../mapper/space-time/lower.ts";
 import { lowerLanes } from "../mapper/space-time/lower-window.ts";
@@ -39,16 +37,18 @@ import { generate } from "../session/kernel.ts";
 import { writePackage } from "../session/package-folder.ts";
 import { mappingOf } from "../session/recorded.ts";
 import { nativeTarget } from "../targets/index.ts";
+import { compilerHere } from "./support/here.ts";
 import { compileOnce, keptProgram } from "./support/kept-compiler.ts";
-import { plainCandidate, requireCompiler } from "./support/packages.ts";
+import { plainCandidate } from "./support/packages.ts";
+import { scratchFolder } from "./support/scratch.ts";
 import { inFull } from "./support/slow.ts";
 import { convolution1d, FORMS as FORMS_OF_DESIGNS } from "./support/space-time.ts";
+import { mappingsOnto, rowNamed, smallIntegers } from "./support/subjects.ts";
 
 vi.setConfig({ testTimeout: 300_000 });
 
-const folder = mkdtempSync(join(tmpdir(), "automap names "));
+const folder = scratchFolder("automap names ");
 compileOnce(inFull([], ["-O1"]));
-afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
 /** A mapping is judged without it. */
 const NO_SCHEDULE = { order: [], block: {}, placement: {}, threads: 1 };
@@ -106,16 +106,6 @@ const WORDS = [
 /** So many words from a place on, each once. */
 function some(from: number, count: number): string[] {
   return Array.from({ length: count }, (_, i) => WORDS[(from + i) % WORDS.length] ?? "");
-}
-
-/** Small whole numbers, so that sums are exact in every order. */
-function inputsFor(computation: Computation): Inputs {
-  return Object.fromEntries(
-    inputsOf(computation).map((t, n) => [
-      t.name,
-      Array.from({ length: memoryElements(t) }, (_, i) => ((i * (7 + 2 * n)) % 5) - 2),
-    ]),
-  );
 }
 
 /** A product of two tensors over all axes, to whose elements all the other tensors are added. */
@@ -181,7 +171,7 @@ function laneNest(tensors: readonly string[], axes: readonly string[]): { comput
 
 function laneJob(language: LaneLanguage, tensors: readonly string[], axes: readonly string[]): EmulatedJob {
   const { computation, nest } = laneNest(tensors, axes);
-  return { kernel: generateLanes(language, computation, nest, { lines: [] }), inputs: inputsFor(computation) };
+  return { kernel: generateLanes(language, computation, nest, { lines: [] }), inputs: smallIntegers(computation) };
 }
 
 /** A package; what its tuned kernel computes matters to none of its other files. */
@@ -354,7 +344,7 @@ describe("a computation named with reserved words equals its equation", () => {
     const { status, said } = await provePackage(
       join(folder, "words"),
       { ...subject, features: [] },
-      await requireCompiler(),
+      await compilerHere(),
     );
     expect({ status, said }).toEqual({ status: "right", said: expect.stringContaining("words tuned: right") });
     expect(JSON.parse(files.get("kernel.json") ?? "")).toMatchObject({
@@ -372,13 +362,13 @@ describe("a computation named with reserved words equals its equation", () => {
     const cases = chosen.flatMap(({ tensors, axes }) => {
       const computation = sumOf(tensors, axes);
       const lanes = laneNest(tensors, axes);
-      const want = [...interpret(computation, inputsFor(computation))];
-      const wantLanes = [...interpretNest(lanes.nest, lanes.computation, inputsFor(lanes.computation))];
+      const want = [...interpret(computation, smallIntegers(computation))];
+      const wantLanes = [...interpretNest(lanes.nest, lanes.computation, smallIntegers(lanes.computation))];
       const languages: readonly LaneLanguage[] = avx512 ? ["c++", "cuda", "cm"] : ["cuda", "cm"];
       return [
         ...FORMS.map((form) => mapped(tensors, axes, form))
           .filter((kernel) => avx512 || kernel.features.length === 0)
-          .map((kernel) => ({ job: { kernel, inputs: inputsFor(computation) }, want })),
+          .map((kernel) => ({ job: { kernel, inputs: smallIntegers(computation) }, want })),
         ...languages.map((language) => ({ job: laneJob(language, tensors, axes), want: wantLanes })),
       ];
     });
@@ -396,25 +386,16 @@ describe("a computation named with reserved words equals its equation", () => {
 });
 
 describe("names that lowering makes", () => {
-  const inputsOfAll = (computation: Computation): Inputs =>
-    Object.fromEntries(
-      inputsOf(computation).map((t, n) => [
-        t.name,
-        Array.from({ length: memoryElements(t) }, (_, i) => (i % (5 + n)) - 2),
-      ]),
-    );
-
   it("differ from loops: one is named like two fused ones", () => {
     const computation = defineComputation({
       equation: "c[i,j,i_j,i_j_] += a[i,j,i_j,i_j_,k] * b[i,j,i_j,i_j_,k]",
       extents: { i: 3, j: 4, i_j: 2, i_j_: 2, k: 3 },
       tensors: { a: "f32", b: "f32" },
     });
-    const [on] = intrinsicsNamed("portable.mla.f32");
-    if (!on) throw new Error("no such row");
-    const inputs = inputsOfAll(computation);
+    const on = rowNamed("portable.mla.f32");
+    const inputs = smallIntegers(computation);
     const want = [...interpret(computation, inputs)];
-    const { valid } = mappings(computation, on, { reasons: false });
+    const valid = mappingsOnto(computation, on);
     expect(valid.some((m) => m.matching["n"]?.join("_") === "i_j")).toBe(true);
     for (const mapping of valid) {
       const got = [...interpretNest(lowerSchedule(mapping, plainSchedule(mapping, 1)), computation, inputs)];
@@ -428,7 +409,7 @@ describe("names that lowering makes", () => {
       extents: { lane_block: 3, lane: 40, W_block: 3 },
       tensors: { A: "f32", W: { dtype: "f32", constant: true } },
     });
-    const inputs = inputsOfAll(computation);
+    const inputs = smallIntegers(computation);
     const plain: LaneSchedule = {
       dataflow: "FBS-load",
       lanes: 16,
@@ -458,7 +439,7 @@ describe("names that lowering makes", () => {
       ].join("\n"),
     );
     const computation = convolution1d(16, 5);
-    const inputs = inputsOfAll(computation);
+    const inputs = smallIntegers(computation);
     for (const form of FORMS_OF_DESIGNS) {
       const nest = lowerDesign(recurrence, { allocation: [[1, 0]], schedule: [[0, 1]] }, form);
       expect([...interpretNest(nest, computation, inputs)]).toEqual([...interpret(computation, inputs)]);

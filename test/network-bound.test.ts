@@ -1,28 +1,24 @@
 /** @file `--constant` binds an input of a network to numbers, or to the tensor of a file. */
 
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { afterAll, expect, it } from "vitest";
-import { GraphBuilder } from "../network/builder.ts";
+import { expect, it } from "vitest";
 import { onnxBytes } from "../network/onnx/write.ts";
 import { complaint, printed } from "./support/cli.ts";
+import { onnx } from "./support/networks.ts";
+import { scratchFolder } from "./support/scratch.ts";
 
-const folder = mkdtempSync(join(tmpdir(), "automap-bound-"));
-afterAll(() => rmSync(folder, { recursive: true, force: true }));
+const folder = scratchFolder();
 
 /** x times `factor` where `sr` is 16000; `shape` says how x is shown. */
 function model(): string {
-  const net = new GraphBuilder("bound");
-  const x = net.input("x", [2, 3]);
-  const sr = net.input("sr", [], "s64");
-  const shape = net.input("shape", ["rank"], "s64");
-  const factor = net.input("factor", [1]);
-  const is16 = net.node("Equal", [sr, net.constant("rate", [], Float64Array.of(16000), "s64")]);
-  const chosen = net.node("Where", [is16, net.node("Mul", [x, factor]), net.node("Neg", [x])]);
-  net.output(net.node("Reshape", [chosen, shape]));
+  const graph = onnx(`
+    is16 = Equal(sr:s64[], s64[]{16000})
+    chosen = Where(is16, Mul(x[2,3], factor[1]), Neg(x))
+    Reshape(chosen, shape:s64[rank])
+  `);
   const file = join(folder, "bound.onnx");
-  writeFileSync(file, onnxBytes(net.graph));
+  writeFileSync(file, onnxBytes(graph));
   return file;
 }
 

@@ -1,9 +1,6 @@
 /** @file A network in bf16 on a CPU: factors of products are bf16, all else is f32. */
 
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
-import { afterAll, describe, expect, it } from "vitest";
+import { describe, expect, it } from "vitest";
 import { outputOf } from "../abstraction/computation.ts";
 import { printEquation } from "../abstraction/equation.ts";
 import { seededRandom } from "../abstraction/random.ts";
@@ -12,13 +9,13 @@ import { bertBase } from "../network/models/bert.ts";
 import { SeededLayers } from "../network/models/layers.ts";
 import { runNetwork } from "../network/run.ts";
 import { networkFiles, partsOfNetwork } from "../package/network/index.ts";
-import { findCompiler } from "../runtime/compiler.ts";
 import { inBrainFloatsOnCpu, networkSubject, openGraph } from "../session/network.ts";
 import { writePackage } from "../session/package-folder.ts";
 import { proveNetwork } from "../session/prove-network.ts";
+import { compilerHere } from "./support/here.ts";
+import { scratchFolder } from "./support/scratch.ts";
 
-const folder = mkdtempSync(join(tmpdir(), "automap-bf16-"));
-afterAll(() => rmSync(folder, { recursive: true, force: true }));
+const folder = scratchFolder("automap-bf16-");
 
 /** An input and an output that products read, a transposed factor, and a softmax. */
 function attention(): Graph {
@@ -93,8 +90,7 @@ describe("a network in bf16", () => {
   });
 
   it("is a library whose steps compute their equations", async () => {
-    const compiler = await findCompiler();
-    if (compiler.status === "environment") throw new Error(compiler.what);
+    const compiler = await compilerHere();
     const opened = openGraph(attention());
     const { program } = inBrainFloatsOnCpu(opened);
     const subject = networkSubject(program, new Map());

@@ -1,19 +1,18 @@
 /** @file `automap network` and `automap tune-network`: lists, tasks, libraries, and what is refused. */
 
-import { mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { readdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { afterAll, describe, expect, it } from "vitest";
+import { describe, expect, it } from "vitest";
 import { openDatabase, runsIn } from "../db/index.ts";
 import { GraphBuilder } from "../network/builder.ts";
 import { onnxBytes } from "../network/onnx/write.ts";
 import { runChild } from "../runtime/child.ts";
-import { findCompiler } from "../runtime/compiler.ts";
 import { complaint, printed } from "./support/cli.ts";
 import { commandLine } from "./support/command-line.ts";
+import { compilerHere } from "./support/here.ts";
+import { scratchFolder } from "./support/scratch.ts";
 
-const folder = mkdtempSync(join(tmpdir(), "automap-network-cli-"));
-afterAll(() => rmSync(folder, { recursive: true, force: true }));
+const folder = scratchFolder();
 const at = (name: string): string => join(folder, name);
 
 function perceptron(): string {
@@ -204,8 +203,7 @@ int main() {
 }
 `,
     );
-    const compiler = await findCompiler();
-    if (compiler.status === "environment") throw new Error(compiler.what);
+    const compiler = await compilerHere();
     const objects: string[] = [];
     for (const i of [0, 1]) {
       const build = join(at(`linked${i}`), "build.sh");

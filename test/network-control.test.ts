@@ -1,13 +1,13 @@
 /** @file If and Loop: what is known before the run is decided when the network is read. */
 
 import { describe, expect, it } from "vitest";
-import { UsageError } from "../abstraction/error.ts";
 import type { Body, Constant, Graph, Node } from "../network/graph.ts";
 import { type LowerOptions, lowerGraph } from "../network/lower.ts";
 import { parseOnnx } from "../network/onnx/read.ts";
 import { onnxBytes } from "../network/onnx/write.ts";
 import type { Program } from "../network/program.ts";
 import { runNetwork } from "../network/run.ts";
+import { explanationOf } from "./support/message.ts";
 
 const scalar = (type: "s64" | "bool" | "f32", x: number): Constant => ({
   type,
@@ -45,15 +45,7 @@ async function made(program: Program, inputs: Record<string, number[]>): Promise
   return Array.from((await runNetwork(program, inputs)).get("y") ?? []);
 }
 
-function refusalOf(graph: Graph, options?: LowerOptions): string {
-  try {
-    lowerGraph(graph, options);
-  } catch (error) {
-    if (error instanceof UsageError) return error.explain();
-    throw error;
-  }
-  return "accepted";
-}
+const refusalOf = (graph: Graph, options?: LowerOptions): string => explanationOf(() => lowerGraph(graph, options));
 
 /** `y = 2 x` where the condition holds, otherwise `-x`; the branches call their results alike, and read x from around them. */
 const branching = (condition: string): Node =>

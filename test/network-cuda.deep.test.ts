@@ -3,10 +3,9 @@
  * builds all of it.
  */
 
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
+import { beforeAll, describe, expect, it, vi } from "vitest";
 import { defineComputation } from "../abstraction/computation.ts";
 import { GraphBuilder } from "../network/builder.ts";
 import type { Graph } from "../network/graph.ts";
@@ -14,7 +13,7 @@ import { bertBase } from "../network/models/bert.ts";
 import { SeededLayers } from "../network/models/layers.ts";
 import { type NetworkParts, networkBuildOf, networkFiles, partsOfNetwork } from "../package/network/index.ts";
 import { findProgram, runChild } from "../runtime/child.ts";
-import { type Compiler, findCompiler } from "../runtime/compiler.ts";
+import type { Compiler } from "../runtime/compiler.ts";
 import { cudaJudge, type OutputJudge } from "../runtime/run/cuda-judge.ts";
 import { gpuChoicesOf } from "../session/gpu-network.ts";
 import { inHalfOnGpu, networkSubject, openGraph } from "../session/network.ts";
@@ -23,21 +22,20 @@ import { proveNetwork } from "../session/prove-network.ts";
 import { nvidiaTarget } from "../targets/nvidia.ts";
 import { emulatedNvcc } from "./support/emulated-nvcc.ts";
 import { NVCC } from "./support/grid-kernels.ts";
+import { compilerHere } from "./support/here.ts";
 import { compileOnce, keptProgram } from "./support/kept-compiler.ts";
+import { scratchFolder } from "./support/scratch.ts";
 import { inFull } from "./support/slow.ts";
 
 compileOnce();
 vi.setConfig({ testTimeout: 300_000 });
 
 const H100 = nvidiaTarget("h100");
-const folder = mkdtempSync(join(tmpdir(), "automap-network-cuda-"));
-afterAll(() => rmSync(folder, { recursive: true, force: true }));
+const folder = scratchFolder();
 let compiler: Compiler;
 let nvcc: string;
 beforeAll(async () => {
-  const found = await findCompiler();
-  if (found.status === "environment") throw new Error(found.what);
-  compiler = found;
+  compiler = await compilerHere();
   nvcc = emulatedNvcc(folder);
 });
 

@@ -6,7 +6,6 @@ import { describe, expect, it } from "vitest";
 import { equationText } from "../abstraction/computation.ts";
 import { wrap } from "../abstraction/dtype.ts";
 import { UsageError } from "../abstraction/error.ts";
-import { GraphBuilder } from "../network/builder.ts";
 import { fuse } from "../network/fuse.ts";
 import type { Graph } from "../network/graph.ts";
 import { inHalf } from "../network/half.ts";
@@ -19,6 +18,7 @@ import { shufflenet } from "../network/models/shufflenet.ts";
 import type { Program } from "../network/program.ts";
 import { runNetwork } from "../network/run.ts";
 import { drawInputs } from "../session/prove-network.ts";
+import { onnx } from "./support/networks.ts";
 import { inFull } from "./support/slow.ts";
 
 function residual(): Graph {
@@ -32,24 +32,16 @@ function residual(): Graph {
 }
 
 /** What is held in f32, moved to where it is f16. */
-function moved(): Graph {
-  const net = new GraphBuilder("moved");
-  const x = net.input("x", [1, 2, 4, 4]);
-  const pooled = net.node("MaxPool", [x], { kernel_shape: [2, 2] });
-  net.output(net.node("Transpose", [pooled], { perm: [0, 2, 3, 1] }));
-  net.output(net.node("Slice", [pooled, net.whole("begin", [1]), net.whole("end", [2]), net.whole("of", [1])]));
-  const sums = net.node("ReduceSum", [x, net.whole("axes", [1])], { keepdims: 1 });
-  net.output(net.node("Transpose", [sums], { perm: [0, 1, 3, 2] }));
-  net.output(net.node("Mul", [x, sums]));
-  return net.graph;
-}
+const moved = (): Graph =>
+  onnx(`
+    pooled = MaxPool<kernel_shape=[2,2]>(x[1,2,4,4])
+    sums = ReduceSum<keepdims=1>(x, s64{1})
+    turned = Transpose<perm=[0,2,3,1]>(pooled)
+    return turned, Slice(pooled, s64{1}, s64{2}, s64{1}), Transpose<perm=[0,1,3,2]>(sums), Mul(x, sums)
+  `);
 
-function multiplied(by: number): Graph {
-  const net = new GraphBuilder("multiplied");
-  const weights = net.constant("weights", [4, 2], new Float32Array(8).fill(by));
-  net.output(net.node("MatMul", [net.input("x", [1, 4]), weights]));
-  return net.graph;
-}
+const multiplied = (by: number): Graph =>
+  onnx(`weights = [4,2]{${by === Number.POSITIVE_INFINITY ? "inf" : by}}; MatMul(x[1,4], weights)`);
 
 const halfOf = (graph: Graph): { plain: Program; half: Program } => {
   const plain = lowerGraph(graph);

@@ -1,28 +1,22 @@
 /** @file Weights that a model holds as integers of 8 bits: the package's file holds them so, and the library computes with the same numbers. */
 
-import { mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { readFileSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { describe, expect, it } from "vitest";
 import { loadNetwork } from "../automap.ts";
 import { GraphBuilder } from "../network/builder.ts";
 import type { Graph } from "../network/graph.ts";
 import { networkFiles, partsOfNetwork } from "../package/network/index.ts";
 import { runChild } from "../runtime/child.ts";
-import { type Compiler, findCompiler } from "../runtime/compiler.ts";
 import { choicesOf, networkSubject, openGraph } from "../session/network.ts";
 import { writePackage } from "../session/package-folder.ts";
 import { proveNetwork } from "../session/prove-network.ts";
 import { sealedPackage } from "../session/sealed-package.ts";
+import { compilerHere } from "./support/here.ts";
+import { scratchFolder } from "./support/scratch.ts";
 
-const folder = mkdtempSync(join(tmpdir(), "automap-integers-"));
-afterAll(() => rmSync(folder, { recursive: true, force: true }));
-let compiler: Compiler;
-beforeAll(async () => {
-  const found = await findCompiler();
-  if (found.status === "environment") throw new Error(found.what);
-  compiler = found;
-});
+const folder = scratchFolder();
+const compiler = await compilerHere();
 
 const drawn = (count: number, by: number): number[] => Array.from({ length: count }, (_, i) => ((i + 1) * by) % 251);
 const floats = (count: number, by: number): Float32Array => Float32Array.from(drawn(count, by), (x) => (x - 120) / 77);

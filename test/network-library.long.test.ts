@@ -1,9 +1,8 @@
 /** @file The library of a network, built and run: every step gives what its equation says, and a wrong one is named. */
 
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { readFileSync, writeFileSync } from "node:fs";
 import { join, relative } from "node:path";
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { describe, expect, it } from "vitest";
 import { GraphBuilder } from "../network/builder.ts";
 import type { Graph } from "../network/graph.ts";
 import { bertBase } from "../network/models/bert.ts";
@@ -13,23 +12,18 @@ import { resnet50 } from "../network/models/resnet.ts";
 import { shufflenet } from "../network/models/shufflenet.ts";
 import { networkFiles, partsOfNetwork } from "../package/network/index.ts";
 import { runChild } from "../runtime/child.ts";
-import { type Compiler, findCompiler } from "../runtime/compiler.ts";
 import { shareCores } from "../runtime/cores.ts";
 import { choicesOf, inBrainFloatsOnCpu, networkSubject, openGraph } from "../session/network.ts";
 import { writePackage } from "../session/package-folder.ts";
 import { buildNetwork, proveNetwork } from "../session/prove-network.ts";
 import { exportedTransformer } from "./support/exported.ts";
+import { compilerHere } from "./support/here.ts";
 import { quantisedBlock } from "./support/quantised.ts";
+import { scratchFolder } from "./support/scratch.ts";
 import { inFull } from "./support/slow.ts";
 
-const folder = mkdtempSync(join(tmpdir(), "automap-network-"));
-afterAll(() => rmSync(folder, { recursive: true, force: true }));
-let compiler: Compiler;
-beforeAll(async () => {
-  const found = await findCompiler();
-  if (found.status === "environment") throw new Error(found.what);
-  compiler = found;
-});
+const folder = scratchFolder();
+const compiler = await compilerHere();
 
 /** A residual block whose branch changes the shape, a depthwise layer, pooling, a product and a softmax. */
 function block(): Graph {

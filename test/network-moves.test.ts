@@ -5,20 +5,15 @@ import { equationText, outputOf } from "../abstraction/computation.ts";
 import { type Random, randomInteger, seededRandom } from "../abstraction/random.ts";
 import { GraphBuilder } from "../network/builder.ts";
 import { fuse } from "../network/fuse.ts";
-import { channelsLast } from "../network/layout.ts";
 import { lowerGraph } from "../network/lower.ts";
 import { bertBase } from "../network/models/bert.ts";
 import { shufflenet } from "../network/models/shufflenet.ts";
 import type { Program } from "../network/program.ts";
-import { runNetwork } from "../network/run.ts";
 import { tasksOf } from "../network/tasks.ts";
+import { onnx, plainAndFused } from "./support/networks.ts";
 import { inFull } from "./support/slow.ts";
 
-const fusedOf = (build: (net: GraphBuilder) => string | readonly string[]): Program => {
-  const net = new GraphBuilder("moved");
-  for (const output of [build(net)].flat()) net.output(output);
-  return fuse(lowerGraph(net.graph));
-};
+const fusedOf = (text: string): Program => fuse(lowerGraph(onnx(text)));
 
 const opsOf = ({ steps }: Program): string[] => steps.map(({ ops }) => ops.join(" "));
 
@@ -50,127 +45,82 @@ describe("moves beside products", () => {
   });
 
   it("go through one another, and through reshapes that keep their indices affine", () => {
-    const program = fusedOf((net) => {
-      const turned = net.node("Transpose", [net.node("Exp", [net.input("x", [6, 2, 40])])], { perm: [1, 0, 2] });
-      const [, half = ""] = net.split(turned, 2, 2, "half");
-      const parts = net.node("Reshape", [half, net.whole("parts", [2, 6, 4, 5])]);
-      return net.node("MatMul", [net.input("y", [2, 6, 32, 4]), parts]);
-    });
+    const program = fusedOf(`
+      turned = Transpose<perm=[1,0,2]>(Exp(x[6,2,40]))
+      first, half = Split<axis=2, num_outputs=2>(turned)
+      MatMul(y[2,6,32,4], Reshape(half, s64{2,6,4,5}))
+    `);
     expect(opsOf(program)).toEqual(["Exp", "MatMul Split Transpose"]);
     expect(textsOf(program)[1]).toMatchInlineSnapshot(
       `"out[b0,b1,m,n] += a[b0,b1,m,k] * b[b1,b0,n+k*5+20]   [2,6,32,5]"`,
     );
   });
 
-  it.each<readonly [string, (net: GraphBuilder) => string | readonly string[], readonly string[]]>([
+  it.each<readonly [string, string, readonly string[]]>([
     [
       "another step reads what was moved",
-      (net) => {
-        const moved = net.node("Transpose", [net.input("x", [20, 20])]);
-        return [net.node("MatMul", [net.input("y", [20, 20]), moved]), net.node("Concat", [moved, moved], { axis: 0 })];
-      },
+      "moved = Transpose(x[20,20]); return MatMul(y[20,20], moved), Concat<axis=0>(moved, moved)",
       ["Transpose", "MatMul", "Concat"],
     ],
     [
       "the user reads what was moved",
-      (net) => {
-        const moved = net.node("Transpose", [net.input("x", [20, 20])]);
-        return [moved, net.node("MatMul", [net.input("y", [20, 20]), moved])];
-      },
+      "moved = Transpose(x[20,20]); return moved, MatMul(y[20,20], moved)",
       ["Transpose", "MatMul"],
     ],
     [
       "a product reads each element too rarely to copy it, and other elements would lie side by side",
-      (net) => net.node("MatMul", [net.input("y", [15, 8]), net.node("Transpose", [net.input("x", [20, 8])])]),
+      "MatMul(y[15,8], Transpose(x[20,8]))",
       ["Transpose", "MatMul"],
     ],
     [
       "elements of different matrices would lie side by side",
-      (net) =>
-        net.node("MatMul", [
-          net.input("y", [6, 20, 20]),
-          net.node("Transpose", [net.input("x", [20, 20, 6])], { perm: [2, 0, 1] }),
-        ]),
+      "MatMul(y[6,20,20], Transpose<perm=[2,0,1]>(x[20,20,6]))",
       ["Transpose", "MatMul"],
     ],
     [
       "a result would be stored in columns",
-      (net) => {
-        const moved = net.node("Transpose", [net.node("MatMul", [net.input("y", [20, 20]), net.input("x", [20, 20])])]);
-        return net.node("Concat", [moved, moved], { axis: 0 });
-      },
+      "moved = Transpose(MatMul(y[20,20], x[20,20])); Concat<axis=0>(moved, moved)",
       ["MatMul", "Transpose", "Concat"],
     ],
     [
       "only a part of a result is moved",
-      (net) => {
-        const product = net.node("MatMul", [net.input("y", [20, 20]), net.input("x", [20, 20])]);
-        const [first = ""] = net.split(product, 1, 2, "half");
-        return net.node("Concat", [first, first], { axis: 0 });
-      },
+      "first, last = Split<axis=1, num_outputs=2>(MatMul(y[20,20], x[20,20])); Concat<axis=0>(first, first)",
       ["MatMul", "Split", "Concat"],
     ],
     [
       "a part of a result is moved and repeated, so that there are as many elements",
-      (net) => {
-        const product = net.node("MatMul", [net.input("y", [4, 20]), net.input("x", [20, 20])]);
-        const top = net.node("Slice", [product, net.whole("starts", [0]), net.whole("ends", [2])]);
-        const twice = net.node("Expand", [top, net.whole("twice", [2, 2, 20])]);
-        return net.node("ReduceMax", [twice, net.whole("axis", [1])], { keepdims: 0 });
-      },
+      `top = Slice(MatMul(y[4,20], x[20,20]), s64{0}, s64{2})
+       ReduceMax<keepdims=0>(Expand(top, s64{2,2,20}), s64{1})`,
       ["MatMul", "Expand Slice", "ReduceMax"],
     ],
     [
       "an image would have its dimension of one element elsewhere than its readers have",
-      (net) => {
-        const filters = (name: string, shape: readonly number[]): string =>
-          net.constant(name, shape, new Float32Array(shape.reduce((n, size) => n * size, 1)).fill(1));
-        const image = net.node("Conv", [net.input("image", [1, 3, 1, 20]), filters("first", [16, 3, 1, 1])]);
-        const moved = net.node("Transpose", [image], { perm: [0, 1, 3, 2] });
-        return net.node("Conv", [moved, filters("second", [16, 16, 3, 1])], { pads: [1, 0, 1, 0] });
-      },
+      `moved = Transpose<perm=[0,1,3,2]>(Conv(image[1,3,1,20], [16,3,1,1]{1}))
+       Conv<pads=[1,0,1,0]>(moved, [16,16,3,1]{1})`,
       ["Conv", "Transpose", "Conv"],
     ],
     [
       "the user and another step read a result as it was",
-      (net) =>
-        ["a", "b"].flatMap((name) => {
-          const product = net.node("MatMul", [net.input(name, [2, 20, 20]), net.input(`${name}2`, [2, 20, 20])]);
-          const moved = net.node("Transpose", [product], { perm: [1, 0, 2] });
-          const last = net.node("Concat", [moved, moved], { axis: 0 });
-          return [last, name === "a" ? product : net.node("Concat", [product, product], { axis: 0 })];
-        }),
+      `a = MatMul(x[2,20,20], y[2,20,20])
+       b = MatMul(z[2,20,20], w[2,20,20])
+       c = Transpose<perm=[1,0,2]>(a)
+       d = Transpose<perm=[1,0,2]>(b)
+       return Concat<axis=0>(c, c), a, Concat<axis=0>(d, d), Concat<axis=0>(b, b)`,
       ["MatMul", "MatMul", "Transpose", "Transpose", "Concat", "Concat", "Concat"],
     ],
     [
       "an axis would have to be taken apart: a shuffle of 3 x 20 channels, read in 3 groups of 20",
-      (net) => {
-        const parts = net.node("Reshape", [net.input("x", [3, 60]), net.whole("parts", [3, 3, 20])]);
-        const shuffled = net.node("Transpose", [parts], { perm: [0, 2, 1] });
-        return net.node("MatMul", [
-          net.node("Reshape", [shuffled, net.whole("rows", [3, 60])]),
-          net.input("y", [60, 32]),
-        ]);
-      },
+      `shuffled = Transpose<perm=[0,2,1]>(Reshape(x[3,60], s64{3,3,20}))
+       MatMul(Reshape(shuffled, s64{3,60}), y[60,32])`,
       ["Transpose", "MatMul"],
     ],
-    [
-      "zeros around it were read",
-      (net) => {
-        const padded = net.node("Pad", [net.input("x", [6, 8]), net.whole("sides", [1, 0, 1, 0])]);
-        return net.node("MatMul", [padded, net.input("y", [8, 32])]);
-      },
-      ["Pad", "MatMul"],
-    ],
-  ])("stay where %s", (_, build, ops) => {
-    expect(opsOf(fusedOf(build))).toEqual(ops);
+    ["zeros around it were read", "MatMul(Pad(x[6,8], s64{1,0,1,0}), y[8,32])", ["Pad", "MatMul"]],
+  ])("stay where %s", (_, text, ops) => {
+    expect(opsOf(fusedOf(text))).toEqual(ops);
   });
 
   it("go to a product that reads each element once, when rows stay rows", () => {
-    const program = fusedOf((net) => {
-      const [, , third = ""] = net.split(net.input("x", [6, 8]), 0, 3, "part");
-      return net.node("MatMul", [third, net.input("y", [8, 1])]);
-    });
+    const program = fusedOf("a, b, third = Split<axis=0, num_outputs=3>(x[6,8]); MatMul(third, y[8,1])");
     expect(textsOf(program)).toMatchInlineSnapshot(`
       [
         "out[m,n] += a[m+4,k] * b[k,n]   [2,1]",
@@ -179,11 +129,11 @@ describe("moves beside products", () => {
   });
 
   it("go to convolutions of some channels, which read the image in the layout that it has", () => {
-    const program = fusedOf((net) => {
-      const weights = net.constant("w", [32, 4, 1, 1], new Float32Array(128).fill(1));
-      const image = net.node("MaxPool", [net.input("x", [1, 8, 4, 4])], { kernel_shape: [1, 1] });
-      return net.split(image, 1, 2, "half").map((half) => net.node("Conv", [half, weights]));
-    });
+    const program = fusedOf(`
+      w = [32,4,1,1]{1}
+      a, b = Split<axis=1, num_outputs=2>(MaxPool<kernel_shape=[1,1]>(x[1,8,4,4]))
+      return Conv(a, w), Conv(b, w)
+    `);
     expect(textsOf(program).slice(1)).toMatchInlineSnapshot(`
       [
         "out[n,k,p,q] += in[0,c,p,q] * w[k,c,r,s]   [1,32,4,4]",
@@ -210,19 +160,9 @@ describe("moves beside products", () => {
       const shape = [batch, rows, columns];
       const after = random() < 0.3 ? net.node("Add", [product, net.input("bias", [columns])]) : product;
       net.output(furtherMoves(net, random, { name: after, shape }, 2).name);
-      const plain = lowerGraph(net.graph);
-      const fused = channelsLast(fuse(plain));
-      gone += plain.steps.length - fused.steps.length;
-      const inputs = Object.fromEntries(
-        plain.inputs.map(({ name, shape }) => [
-          name,
-          Float32Array.from({ length: shape.reduce((n, size) => n * size, 1) }, () => randomInteger(random, -8, 8)),
-        ]),
-      );
-      const wanted = await runNetwork(plain, inputs);
-      const made = await runNetwork(fused, inputs);
-      for (const [name, elements] of wanted)
-        expect(Array.from(made.get(name) ?? []), `seed ${seed}`).toEqual(Array.from(elements));
+      const { plain, fused, steps, nodes } = await plainAndFused(net.graph, seed);
+      gone += nodes - steps;
+      expect(fused, `seed ${seed}`).toEqual(plain);
     }
     expect(gone).toBeGreaterThan(100);
   });

@@ -1,21 +1,19 @@
 /** @file The proof of a network's library: its random inputs, and its check against the network before fusion. */
 
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { afterAll, describe, expect, it } from "vitest";
-import { GraphBuilder } from "../network/builder.ts";
+import { describe, expect, it } from "vitest";
 import type { Program } from "../network/program.ts";
 import type { ElementType } from "../network/value.ts";
 import { networkFiles, partsOfNetwork } from "../package/network/index.ts";
-import { findCompiler } from "../runtime/compiler.ts";
 import { differenceAsRead, outputsAsRead } from "../session/as-read.ts";
 import { networkSubject, openGraph } from "../session/network.ts";
 import { writePackage } from "../session/package-folder.ts";
 import { drawInputs, proveNetwork } from "../session/prove-network.ts";
+import { compilerHere } from "./support/here.ts";
+import { onnx } from "./support/networks.ts";
+import { scratchFolder } from "./support/scratch.ts";
 
-const folder = mkdtempSync(join(tmpdir(), "automap-proof-"));
-afterAll(() => rmSync(folder, { recursive: true, force: true }));
+const folder = scratchFolder();
 
 describe("inputs drawn for a proof", () => {
   const drawn = (type: ElementType, seed = 1): Float64Array => {
@@ -39,12 +37,11 @@ describe("inputs drawn for a proof", () => {
   it.each(["s32", "s64"] as const)(
     "of indices in %s count from both ends of the smallest table they are read for",
     (type) => {
-      const net = new GraphBuilder("rows");
-      const ids = net.input("ids", [40, 50], type);
-      const table = (name: string, rows: number): string => net.constant(name, [rows, 3], new Float32Array(3 * rows));
-      net.output(net.node("Gather", [table("long", 300), ids]));
-      net.output(net.node("Gather", [table("short", 6), type === "s32" ? net.node("Add", [ids, ids]) : ids]));
-      const { values } = drawInputs(openGraph(net.graph).program, 1);
+      const graph = onnx(`
+        ids:${type}[40,50]
+        return Gather([300,3]{0}, ids), Gather([6,3]{0}, ${type === "s32" ? "Add(ids, ids)" : "ids"})
+      `);
+      const { values } = drawInputs(openGraph(graph).program, 1);
       const all = [...values.values()][0] ?? new Float64Array();
       expect([Math.min(...all), Math.max(...all)]).toEqual([-6, 5]);
     },
@@ -63,15 +60,7 @@ describe("inputs drawn for a proof", () => {
 });
 
 describe("a step whose weights fusion changed", () => {
-  const net = new GraphBuilder("tail");
-  const x = net.input("x", [4, 6]);
-  const w = net.constant(
-    "w",
-    [6, 3],
-    Float32Array.from({ length: 18 }, (_, i) => (i - 9) / 9),
-  );
-  net.output(net.node("Relu", [net.node("MatMul", [x, w])]));
-  const { plain, program } = openGraph(net.graph);
+  const { plain, program } = openGraph(onnx("Relu(MatMul(x[4,6], [6,3]{drawn}))"));
 
   /** The same program with every constant doubled: each step still equals its own equation. */
   const doubled: Program = {
@@ -88,8 +77,7 @@ describe("a step whose weights fusion changed", () => {
   };
 
   it("is found by comparison with the unfused network, and by nothing else", async () => {
-    const compiler = await findCompiler();
-    if (compiler.status === "environment") throw new Error(compiler.what);
+    const compiler = await compilerHere();
     const proof = async (made: Program, name: string, asRead?: Program) => {
       const subject = networkSubject(made, new Map(), { name });
       writePackage(join(folder, name), networkFiles(subject), true);
@@ -107,13 +95,8 @@ describe("a step whose weights fusion changed", () => {
 
 describe("outputs compared with those of the unfused network", () => {
   it("are compared relative to the unmasked elements", async () => {
-    const net = new GraphBuilder("masked");
-    const x = net.input("x", [2, 3]);
-    const mask = net.constant("mask", [3], Float32Array.of(0, 0, -3.4e38));
-    net.output(net.node("Add", [x, mask]));
-    const compiler = await findCompiler();
-    if (compiler.status === "environment") throw new Error(compiler.what);
-    const { plain } = openGraph(net.graph);
+    const compiler = await compilerHere();
+    const { plain } = openGraph(onnx("Add(x[2,3], {0,0,-3.4e38})"));
     const wanted = await outputsAsRead(plain, { x: Float64Array.of(1, 2, 3, 4, 5, 6) }, { compiler, workdir: folder });
     const differs = (outputs: readonly number[]) => differenceAsRead(plain, wanted, [outputs]);
     const hidden = Math.fround(-3.4e38);

@@ -7,6 +7,7 @@ import { interpret } from "../abstraction/interpret.ts";
 import { randomInteger, seededRandom } from "../abstraction/random.ts";
 import { GraphBuilder } from "../network/builder.ts";
 import { fuse } from "../network/fuse.ts";
+import type { Graph } from "../network/graph.ts";
 import { liftedNumbers } from "../network/lift-numbers.ts";
 import { lowerGraph } from "../network/lower.ts";
 import { MODELS } from "../network/models/index.ts";
@@ -18,6 +19,7 @@ import { quantise } from "../network/quantise.ts";
 import { computationWith, specOf } from "../network/rebuild.ts";
 import { runNetwork } from "../network/run.ts";
 import { openGraph } from "../session/network.ts";
+import { made, onnx, refused } from "./support/networks.ts";
 import { block, rangesOf } from "./support/quantised.ts";
 
 describe("a quantised network", () => {
@@ -51,10 +53,9 @@ describe("a quantised network", () => {
   });
 
   it("has weights within half a step of the real ones, and the largest of each filter at the end of the range", () => {
-    const net = new GraphBuilder("net");
-    const values = Float32Array.of(1, -0.3, 0.7, 0.02, -5, 3.3, 0, 0);
-    net.output(net.node("Gemm", [net.input("x", [1, 2]), net.constant("w", [4, 2], values)], { transB: 1 }, "fc"));
-    const { constants } = quantise(net.graph, { x: [-1, 1] });
+    const graph = onnx("w = [4,2]{1,-0.3,0.7,0.02,-5,3.3,0,0}; fc = Gemm<transB=1>(x[1,2], w); return fc");
+    const values = Array.from(graph.constants.get("w")?.values ?? [], Number);
+    const { constants } = quantise(graph, { x: [-1, 1] });
     const whole = Array.from(constants.get("w.s8")?.values ?? [], Number);
     const steps = Array.from(constants.get("w.scale")?.values ?? [], Number);
     expect(steps).toHaveLength(4);
@@ -75,19 +76,18 @@ describe("a quantised network", () => {
   it.each(["shared weights", "an output before its norm", "a factor of the bias"])(
     "gives outputs near the original ones: %s",
     async (kind) => {
-      const net = new GraphBuilder("net");
-      const x = net.input("x", [4, 2]);
-      const four = (name: string, value: number): string => net.constant(name, [2], new Float32Array(2).fill(value));
-      const weights = [net.constant("w", [2, 2], Float32Array.of(1, 0.5, -1, 0.25)), four("b", 0.5)];
-      const beta = kind === "a factor of the bias" ? 0.5 : 1;
-      const product = net.node("Gemm", [x, ...weights], { transB: 1, beta }, "fc");
-      if (kind === "shared weights") net.output(net.node("Gemm", [x, ...weights], { transB: 1 }, "again"));
-      if (kind === "an output before its norm") net.output(product);
-      const norm = [four("scale", 2), four("offset", 1), four("mean", 0.5), four("variance", 4)];
-      net.output(net.node("BatchNormalization", [product, ...norm], {}, "norm"));
+      const returned = { "shared weights": "again, ", "an output before its norm": "fc, " }[kind] ?? "";
+      const graph = onnx(`
+        w = [2,2]{1,0.5,-1,0.25}
+        b = {0.5,0.5}
+        fc = Gemm<transB=1, beta=${kind === "a factor of the bias" ? 0.5 : 1}>(x[4,2], w, b)
+        ${kind === "shared weights" ? "again = Gemm<transB=1>(x, w, b)" : ""}
+        norm = BatchNormalization(fc, {2,2}, {1,1}, {0.5,0.5}, {4,4})
+        return ${returned}norm
+      `);
       const inputs = { x: Float32Array.from({ length: 8 }, (_, i) => (i - 3) / 2) };
-      const before = [...(await runNetwork(lowerGraph(net.graph), inputs)).values()];
-      const after = [...(await runNetwork(fuse(lowerGraph(quantise(net.graph, { x: [-2, 2.5] }))), inputs)).values()];
+      const before = [...(await runNetwork(lowerGraph(graph), inputs)).values()];
+      const after = [...(await runNetwork(fuse(lowerGraph(quantise(graph, { x: [-2, 2.5] }))), inputs)).values()];
       expect(after).toHaveLength(before.length);
       for (const [i, elements] of before.entries())
         for (const [at, element] of Array.from(elements).entries())
@@ -96,10 +96,7 @@ describe("a quantised network", () => {
   );
 
   it("refuses weights stored by columns, and ranges that are not finite", () => {
-    const net = new GraphBuilder("open");
-    const x = net.input("x", [1, 4]);
-    net.output(net.node("Gemm", [x, net.constant("w", [4, 2], new Float32Array(8))], {}, "fc"));
-    expect(() => quantise(net.graph, { x: [0, 1] })).toThrow(
+    expect(() => quantise(onnx("fc = Gemm(x[1,4], [4,2]{0})"), { x: [0, 1] })).toThrow(
       "fc (Gemm): weights that lie by columns are not quantised",
     );
     expect(() => quantise(mobilenetV1({ size: 32 }), { image: [0, Number.NaN] })).toThrow(
@@ -259,40 +256,31 @@ describe("sums of integers minus their zero points", () => {
   });
 
   it("of a matrix product are exact for a zero point a column and one given at run time", async () => {
-    const net = new GraphBuilder("product");
-    const weights = Uint8Array.from({ length: 12 }, (_, i) => 20 * i);
-    const b = net.constant("b", [4, 3], weights, "u8");
-    const zeros = net.constant("zeros", [3], Uint8Array.of(100, 110, 120), "u8");
-    net.output(net.node("MatMulInteger", [net.input("a", [2, 4], "s8"), b, net.input("zero", [], "s8"), zeros]));
+    const weights = Array.from({ length: 12 }, (_, i) => 20 * i);
+    const product = onnx(`MatMulInteger(a:s8[2,4], u8[4,3]{${weights}}, zero:s8[], u8{100,110,120})`);
     const a = [1, -128, 127, 5, 0, -3, 64, -100];
-    const [got] = (await runNetwork(lowerGraph(net.graph), { a, zero: [-9] })).values();
     const wanted = [0, 1].flatMap((i) =>
       [0, 1, 2].map((j) =>
         [0, 1, 2, 3].reduce((sum, k) => sum + ((a[4 * i + k] ?? 0) + 9) * (20 * (3 * k + j) - (100 + 10 * j)), 0),
       ),
     );
-    expect(Array.from(got ?? [])).toEqual(wanted);
+    expect(await made(product, { a, zero: [-9] })).toEqual(wanted);
   });
 });
 
 describe("integers with a scale", () => {
   /** DequantizeLinear, the node, QuantizeLinear under the same scale or another. */
-  function between(op: string, attributes: Readonly<Record<string, number | readonly number[]>>, again: number) {
-    const net = new GraphBuilder("between");
-    const parameters = (name: string, scale: number): [string, string] => [
-      net.constant(`${name}.scale`, [], Float32Array.of(scale)),
-      net.constant(`${name}.zero`, [], Uint8Array.of(9), "u8"),
-    ];
-    const shown = net.node("DequantizeLinear", [net.input("x", [1, 2, 4, 4], "u8"), ...parameters("in", 0.5)]);
-    net.output(net.node("QuantizeLinear", [net.node(op, [shown], attributes), ...parameters("out", again)]));
-    return net.graph;
-  }
+  const between = (op: string, attributes: string, again: number): Graph =>
+    onnx(`
+      shown = DequantizeLinear(x:u8[1,2,4,4], 0.5, u8[]{9})
+      QuantizeLinear(${op}<${attributes}>(shown), ${again}, u8[]{9})
+    `);
 
   it.each([
-    ["MaxPool", { kernel_shape: [2, 2] }],
-    ["Transpose", { perm: [0, 2, 3, 1] }],
-    ["GlobalAveragePool", {}],
-    ["Relu", {}],
+    ["MaxPool", "kernel_shape=[2,2]"],
+    ["Transpose", "perm=[0,2,3,1]"],
+    ["GlobalAveragePool", ""],
+    ["Relu", ""],
   ])("pass through %s unchanged, and under another scale as real numbers would", async (op, attributes) => {
     const random = seededRandom(9);
     const x = Uint8Array.from({ length: 32 }, () => randomInteger(random, 0, 255));
@@ -303,84 +291,51 @@ describe("integers with a scale", () => {
       ]);
     for (const again of [0.5, 0.3]) {
       const graph = between(op, attributes, again);
-      const numbers = {
+      const numbers: Graph = {
         ...graph,
         nodes: graph.nodes.slice(1),
-        inputs: [{ name: graph.nodes[0]?.outputs[0] ?? "", type: "f32" as const, shape: [1, 2, 4, 4] }],
+        inputs: [{ name: "shown", type: "f32", shape: [1, 2, 4, 4] }],
       };
-      const [name = ""] = numbers.inputs.map((input) => input.name);
-      const [wanted] = (
-        await runNetwork(lowerGraph(numbers), { [name]: Float32Array.from(x, (v) => (v - 9) * 0.5) })
-      ).values();
+      const wanted = await made(
+        numbers,
+        Array.from(x, (v) => (v - 9) * 0.5),
+      );
       const [got] = (await runNetwork(openGraph(graph).program, { x })).values();
-      expect(Array.from(got ?? [])).toEqual(Array.from(wanted ?? []));
+      expect(Array.from(got ?? [])).toEqual(wanted);
     }
   });
 });
 
 describe("QLinearMatMul", () => {
-  interface Given {
-    readonly aScale?: readonly number[];
-    readonly aZero?: readonly number[];
-    readonly yScale?: readonly number[];
-    readonly yZero?: readonly number[];
-    readonly columns?: number;
-  }
-
   /** [[1, 2], [3, 4]] by ones along the diagonal. */
-  async function multiplied({ aScale = [1], aZero = [0], yScale = [1], yZero = [0], columns = 2 }: Given) {
-    const net = new GraphBuilder("rows");
-    const scale = (name: string, all: readonly number[]) => net.constant(name, [all.length], Float32Array.from(all));
-    const zero = (name: string, all: readonly number[]) => net.constant(name, [all.length], Uint8Array.from(all), "u8");
-    const ones = Int8Array.from({ length: 2 * columns }, (_, i) => (i % (columns + 1) === 0 ? 1 : 0));
-    net.output(
-      net.node("QLinearMatMul", [
-        net.input("a", [2, 2], "u8"),
-        scale("a.scale", aScale),
-        zero("a.zero", aZero),
-        net.constant("b", [2, columns], ones, "s8"),
-        scale("b.scale", [1]),
-        net.constant("b.zero", [], Int8Array.of(0), "s8"),
-        scale("y.scale", yScale),
-        zero("y.zero", yZero),
-      ]),
-    );
-    const [values = []] = (await runNetwork(lowerGraph(net.graph), { a: Uint8Array.of(1, 2, 3, 4) })).values();
-    return Array.from(values);
+  async function multiplied({ aScale = "1", aZero = "0", yScale = "1", yZero = "0", columns = 2 }) {
+    const ones = Array.from({ length: 2 * columns }, (_, i) => (i % (columns + 1) === 0 ? 1 : 0));
+    const graph = onnx(`
+      zero = u8{${yZero}}
+      QLinearMatMul(a:u8[2,2], {${aScale}}, u8{${aZero}}, s8[2,${columns}]{${ones}}, {1}, s8[]{0}, {${yScale}}, zero)
+    `);
+    return made(graph, [1, 2, 3, 4]);
   }
 
   it.each([
-    ["a scale of each row", { aScale: [1, 10] }, [1, 2, 30, 40]],
-    ["a scale of each row of three columns", { aScale: [1, 10], columns: 3 }, [1, 2, 0, 30, 40, 0]],
-    ["a zero point of each row", { aZero: [0, 3] }, [1, 2, 0, 1]],
-    ["a scale of each row of the result", { yScale: [1, 0.5] }, [1, 2, 6, 8]],
-    ["a zero point of each row of the result", { yZero: [5, 100] }, [6, 7, 103, 104]],
+    ["a scale of each row", { aScale: "1,10" }, [1, 2, 30, 40]],
+    ["a scale of each row of three columns", { aScale: "1,10", columns: 3 }, [1, 2, 0, 30, 40, 0]],
+    ["a zero point of each row", { aZero: "0,3" }, [1, 2, 0, 1]],
+    ["a scale of each row of the result", { yScale: "1,0.5" }, [1, 2, 6, 8]],
+    ["a zero point of each row of the result", { yZero: "5,100" }, [6, 7, 103, 104]],
   ] as const)("applies %s along the rows", async (_, given, expected) => {
     expect(await multiplied(given)).toEqual(expected);
   });
 
   it("refuses a list of another length than the rows", async () => {
-    await expect(multiplied({ yZero: [1, 2, 3] })).rejects.toThrow("y.zero of [3] for 2 elements of axis 0");
+    await expect(multiplied({ yZero: "1,2,3" })).rejects.toThrow("zero of [3] for 2 elements of axis 0");
   });
 });
 
 it("QLinearConv refuses a list in place of a single number", () => {
-  const net = new GraphBuilder("list");
-  const scale = (name: string, ...all: number[]) => net.constant(name, [all.length], Float32Array.from(all));
-  const zero = (name: string) => net.constant(name, [], Uint8Array.of(0), "u8");
-  const x = net.input("x", [1, 1, 2, 2], "u8");
-  const w = net.constant("w", [2, 1, 1, 1], Int8Array.of(1, 2), "s8");
-  const wZero = net.constant("w.zero", [], Int8Array.of(0), "s8");
-  const ins = [
-    x,
-    scale("x.scale", 1),
-    zero("x.zero"),
-    w,
-    scale("w.scale", 1),
-    wZero,
-    scale("y.scale", 1, 2),
-    zero("y.zero"),
-  ];
-  net.output(net.node("QLinearConv", ins));
-  expect(() => lowerGraph(net.graph)).toThrow("y.scale of [2] is not supported; one number is");
+  const conv = onnx(`
+    scale = {1,2}
+    QLinearConv(x:u8[1,1,2,2], {1}, u8[]{0}, s8[2,1,1,1]{1,2}, {1}, s8[]{0}, scale, u8[]{0})
+  `);
+  expect(refused(conv)).toContain("scale of [2] is not supported; one number is");
 });

@@ -3,7 +3,6 @@
 import { describe, expect, it } from "vitest";
 import { equationText, outputOf } from "../abstraction/computation.ts";
 import { seededRandom } from "../abstraction/random.ts";
-import { GraphBuilder } from "../network/builder.ts";
 import type { Graph } from "../network/graph.ts";
 import { inHalf } from "../network/half.ts";
 import { planMemory } from "../network/memory.ts";
@@ -12,26 +11,12 @@ import { beginOf, type Program, rootOf } from "../network/program.ts";
 import { runNetwork } from "../network/run.ts";
 import { stacked } from "../network/stack.ts";
 import { openGraph } from "../session/network.ts";
+import { onnx } from "./support/networks.ts";
 
 const halfOf = (graph: Graph): Program => inHalf(openGraph(graph).program);
 
-const built = (build: (net: GraphBuilder) => readonly string[]): Program => {
-  const net = new GraphBuilder("stacked");
-  for (const output of build(net)) net.output(output);
-  return halfOf(net.graph);
-};
-
 const textsOf = ({ steps }: Program): string[] =>
   steps.map(({ nodes, computation }) => `${nodes.join(" ")}: ${equationText(computation)}`);
-
-const weights = (net: GraphBuilder, name: string, seed: number): string => {
-  const random = seededRandom(seed);
-  return net.constant(
-    name,
-    [8, 16],
-    Float32Array.from({ length: 128 }, () => random() - 0.5),
-  );
-};
 
 describe("products of one value", () => {
   it("are one step: query, key and value of attention, whose readers stay as they are", async () => {
@@ -74,14 +59,15 @@ describe("products of one value", () => {
   });
 
   it("stay apart when they read other values, are asked for, or differ in shape", () => {
-    const program = built((net) => {
-      const [x, y] = [net.input("x", [4, 8]), net.input("y", [4, 8])];
-      const first = net.node("MatMul", [x, weights(net, "a", 1)], {}, "first");
-      const second = net.node("MatMul", [y, weights(net, "b", 2)], {}, "second");
-      const given = net.node("MatMul", [x, weights(net, "c", 3)], {}, "given");
-      const narrow = net.node("MatMul", [x, net.constant("d", [8, 8], new Float32Array(64).fill(1))], {}, "narrow");
-      return [net.node("Concat", [first, second, narrow], { axis: 1 }), given];
-    });
+    const program = halfOf(
+      onnx(`
+        first = MatMul(x[4,8], [8,16]{drawn})
+        second = MatMul(y[4,8], [8,16]{drawn})
+        given = MatMul(x, [8,16]{drawn})
+        narrow = MatMul(x, [8,8]{1})
+        return Concat<axis=1>(first, second, narrow), given
+      `),
+    );
     expect(stacked(program)).toBe(program);
   });
 });

@@ -1,9 +1,6 @@
 /** @file Networks of f16 are computed in f32: constants, what lies between, and the conversions of inputs and outputs. */
 
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
-import { afterAll, describe, expect, it } from "vitest";
+import { describe, expect, it } from "vitest";
 import { wrapperOf } from "../abstraction/dtype.ts";
 import { seededRandom } from "../abstraction/random.ts";
 import { GraphBuilder } from "../network/builder.ts";
@@ -13,13 +10,13 @@ import { lowerGraph } from "../network/lower.ts";
 import { runNetwork } from "../network/run.ts";
 import { widened } from "../network/widen.ts";
 import { networkFiles, partsOfNetwork } from "../package/network/index.ts";
-import { findCompiler } from "../runtime/compiler.ts";
 import { networkSubject, openGraph } from "../session/network.ts";
 import { writePackage } from "../session/package-folder.ts";
 import { proveNetwork } from "../session/prove-network.ts";
+import { compilerHere } from "./support/here.ts";
+import { scratchFolder } from "./support/scratch.ts";
 
-const folder = mkdtempSync(join(tmpdir(), "automap-widen-"));
-afterAll(() => rmSync(folder, { recursive: true, force: true }));
+const folder = scratchFolder();
 
 const half = wrapperOf("f16");
 const drawn = (count: number, seed: number): Float32Array => {
@@ -82,8 +79,7 @@ describe("a network of f16", () => {
     const parts = partsOfNetwork(subject);
     expect(parts.widened.halves).toEqual([{ from: 0, to: 0, elements: 288 }]);
     expect(parts.weights.length).toBeLessThan(4 * 288);
-    const compiler = await findCompiler();
-    if (compiler.status === "environment") throw new Error(compiler.what);
+    const compiler = await compilerHere();
     writePackage(folder, networkFiles(subject), true);
     const proof = await proveNetwork(folder, parts, compiler, { asRead: plain });
     expect(proof).toEqual({ status: "right", steps: program.steps.length });

@@ -1,21 +1,20 @@
 /** Steps share the workspace of their kernel where they read the weights that it packs, or where it packs none. */
 
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { mkdtempSync } from "node:fs";
 import { join } from "node:path";
-import { afterAll, expect, it } from "vitest";
+import { expect, it } from "vitest";
 import { GraphBuilder } from "../network/builder.ts";
 import type { Task } from "../network/tasks.ts";
 import { networkFiles, partsOfNetwork } from "../package/network/index.ts";
-import { findCompiler } from "../runtime/compiler.ts";
 import { kernelFor } from "../session/kernel.ts";
 import { type Choice, networkSubject, type OpenNetwork, openGraph, tunedTasks } from "../session/network.ts";
 import { writePackage } from "../session/package-folder.ts";
 import { proveNetwork } from "../session/prove-network.ts";
 import { rankOf } from "../session/rank.ts";
+import { compilerHere } from "./support/here.ts";
+import { scratchFolder } from "./support/scratch.ts";
 
-const folder = mkdtempSync(join(tmpdir(), "automap-workspaces-"));
-afterAll(() => rmSync(folder, { recursive: true, force: true }));
+const folder = scratchFolder();
 
 /** Three products, of which the first and the last read the same matrix. */
 function repeated(): OpenNetwork {
@@ -34,8 +33,7 @@ function repeated(): OpenNetwork {
 
 /** The workspace of each step, once the library has computed what the model says. */
 async function provedWorkspaces(opened: OpenNetwork, choices: ReadonlyMap<Task, Choice>): Promise<readonly number[]> {
-  const found = await findCompiler();
-  if (found.status === "environment") throw new Error(found.what);
+  const found = await compilerHere();
   const subject = networkSubject(opened.program, choices);
   const parts = partsOfNetwork(subject);
   expect(parts.steps.map(({ kernel }) => kernel)).toEqual([0, 0, 0]);

@@ -1,20 +1,20 @@
 /** @file The verdict on how reliable measurements are, and that every command gives the same one. */
 
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { beforeAll, describe, expect, it } from "vitest";
 import { defineComputation } from "../abstraction/computation.ts";
 import { noiseVerdict } from "../abstraction/noise.ts";
 import { conclude } from "../cli/tune-outcome.ts";
 import { openDatabase } from "../db/index.ts";
 import { reportPage } from "../report/page.ts";
-import { type Compiler, findCompiler } from "../runtime/compiler.ts";
+import type { Compiler } from "../runtime/compiler.ts";
 import { noiseFinding } from "../runtime/doctor.ts";
 import { gatherReport } from "../session/report.ts";
 import { tuneComputation } from "../session/tune.ts";
 import { captured } from "./support/command-line.ts";
 import { fakeRunner, took, withCalibration } from "./support/fake-runner.ts";
+import { compilerHere } from "./support/here.ts";
+import { scratchFolder } from "./support/scratch.ts";
 
 const STEADY = { widths: [0.001, 0.002], drifts: [0.001], repeats: [0.002] };
 
@@ -36,13 +36,10 @@ describe("the verdict", () => {
 });
 
 describe("a search beside other programs", () => {
-  const folder = mkdtempSync(join(tmpdir(), "automap-noise-"));
-  afterAll(() => rmSync(folder, { recursive: true, force: true }));
+  const folder = scratchFolder();
   let compiler: Compiler;
   beforeAll(async () => {
-    const found = await findCompiler();
-    if (found.status === "environment") throw new Error(found.what);
-    compiler = found;
+    compiler = await compilerHere();
   });
   const matmul = defineComputation({
     equation: "c[i,j] += a[i,k] * b[k,j]",

@@ -6,6 +6,7 @@ import { UsageError } from "../abstraction/error.ts";
 import { printExpr } from "../abstraction/expression.ts";
 import { parseEquation, parseExpr } from "../abstraction/parse.ts";
 import { anyEquation, anyExpr } from "./support/arbitrary.ts";
+import { explanationOf } from "./support/message.ts";
 import fc from "./support/property.ts";
 
 describe("an equation", () => {
@@ -66,15 +67,7 @@ describe("an expression", () => {
 });
 
 /** What the user reads when a text is not an equation. */
-function complaint(text: string): string {
-  try {
-    parseEquation(text);
-  } catch (error) {
-    if (error instanceof UsageError) return error.explain();
-    throw error;
-  }
-  return "no complaint";
-}
+const complaint = (text: string): string => explanationOf(() => parseEquation(text));
 
 describe("a malformed equation is refused with the place marked", () => {
   it("when a function is unknown, with the nearest one", () => {

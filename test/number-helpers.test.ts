@@ -14,7 +14,7 @@ import { CPP_HELPERS, calledIn } from "../codegen/cpp-helpers.ts";
 import { openClHelpers } from "../codegen/opencl-helpers.ts";
 import { SYCL_HELPERS } from "../codegen/sycl-helpers.ts";
 import { decodeElements } from "../runtime/bytes.ts";
-import { findCompiler } from "../runtime/compiler.ts";
+import { compilerHere } from "./support/here.ts";
 
 const INTEGERS = ["s8", "u8", "s32", "u32"] as const;
 /** The ends of a type, where a machine stops at the least by -1 and at any number by 0, and numbers between them. */
@@ -66,8 +66,7 @@ int main() {
 
 let rows: readonly (readonly number[])[];
 beforeAll(async () => {
-  const compiler = await findCompiler();
-  if (compiler.status === "environment") throw new Error(`${compiler.what}; ${compiler.remedy}`);
+  const compiler = await compilerHere();
   const folder = mkdtempSync(join(tmpdir(), "automap-helpers-"));
   try {
     const file = join(folder, "helpers.cpp");

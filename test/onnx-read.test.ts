@@ -4,9 +4,8 @@
 
 import { execFileSync } from "node:child_process";
 import { once } from "node:events";
-import { mkdirSync, mkdtempSync, rmSync, symlinkSync, truncateSync, writeFileSync } from "node:fs";
+import { mkdirSync, symlinkSync, truncateSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { create, type MessageInitShape, toBinary } from "@bufbuild/protobuf";
 import {
@@ -15,13 +14,13 @@ import {
   TensorProto_DataLocation as Location,
   ModelProtoSchema,
 } from "onnx-buf";
-import { afterAll, describe, expect, it } from "vitest";
-import { UsageError } from "../abstraction/error.ts";
+import { describe, expect, it } from "vitest";
 import { type LowerOptions, lowerGraph } from "../network/lower.ts";
 import { bytesOfFile, parseOnnx, readOnnx } from "../network/onnx/read.ts";
+import { explanationOf } from "./support/message.ts";
+import { scratchFolder } from "./support/scratch.ts";
 
-const folder = mkdtempSync(join(tmpdir(), "automap-onnx-"));
-afterAll(() => rmSync(folder, { recursive: true, force: true }));
+const folder = scratchFolder();
 
 type GraphParts = Extract<MessageInitShape<typeof GraphProtoSchema>, { $typeName?: never }>;
 
@@ -57,18 +56,8 @@ function inputOf(name: string, shape: readonly (number | string)[]) {
   };
 }
 
-function refusalOf(work: () => unknown): string {
-  try {
-    work();
-  } catch (error) {
-    if (error instanceof UsageError) return error.explain();
-    throw error;
-  }
-  return "accepted";
-}
-
 const read = (bytes: Uint8Array, options: LowerOptions = {}) => lowerGraph(parseOnnx(bytes, "m.onnx", folder), options);
-const refused = (bytes: Uint8Array, options?: LowerOptions): string => refusalOf(() => read(bytes, options));
+const refused = (bytes: Uint8Array, options?: LowerOptions): string => explanationOf(() => read(bytes, options));
 const constantNode = (value: object) => ({
   opType: "Constant",
   name: "c",
@@ -78,15 +67,15 @@ const constantNode = (value: object) => ({
 
 describe("a file that is not a model", () => {
   it("is refused by its kind", () => {
-    expect(refusalOf(() => readOnnx(join(folder, "missing.onnx")))).toMatch(
+    expect(explanationOf(() => readOnnx(join(folder, "missing.onnx")))).toMatch(
       /missing.onnx cannot be read: there is no such file/,
     );
-    expect(refusalOf(() => readOnnx(folder))).toMatch(/is no file/);
+    expect(explanationOf(() => readOnnx(folder))).toMatch(/is no file/);
     // Opened to be read, it waits for somebody who writes.
     execFileSync("mkfifo", [join(folder, "pipe.onnx")]);
-    expect(refusalOf(() => readOnnx(join(folder, "pipe.onnx")))).toMatch(/pipe.onnx is no file/);
+    expect(explanationOf(() => readOnnx(join(folder, "pipe.onnx")))).toMatch(/pipe.onnx is no file/);
     writeFileSync(join(folder, "text.onnx"), "this is no protobuf at all");
-    expect(refusalOf(() => readOnnx(join(folder, "text.onnx")))).toMatch(/is no ONNX model: /);
+    expect(explanationOf(() => readOnnx(join(folder, "text.onnx")))).toMatch(/is no ONNX model: /);
     expect(refused(new Uint8Array(0))).toBe("m.onnx holds no network\n  an ONNX model has a graph with nodes");
   });
 
@@ -315,7 +304,7 @@ describe("a constant", () => {
         externalData: Object.entries(entries).map(([key, value]) => ({ key, value })),
       };
       const bytes = modelWith({ node: [constantNode(tensor)] });
-      return refusalOf(() => lowerGraph(parseOnnx(bytes, "m.onnx", join(folder, "in"))));
+      return explanationOf(() => lowerGraph(parseOnnx(bytes, "m.onnx", join(folder, "in"))));
     };
     expect(with_({ location: "w.bin", offset: "4", length: "12" })).toBe("accepted");
     expect(
@@ -363,5 +352,5 @@ it("a model of more than 2 GiB is refused before it is read", () => {
   writeFileSync(file, "");
   // Sparse: it takes no room on the disk.
   truncateSync(file, 2 ** 31);
-  expect(refusalOf(() => bytesOfFile(file))).toMatch(/a protobuf is shorter than 2 GiB/);
+  expect(explanationOf(() => bytesOfFile(file))).toMatch(/a protobuf is shorter than 2 GiB/);
 });

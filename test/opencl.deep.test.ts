@@ -15,7 +15,8 @@ import { localOpenCl } from "../session/workplace.ts";
 import { OPENCL_ISA } from "../targets/index.ts";
 import { reducedLayers } from "./support/resnet-layers.ts";
 import { inFull } from "./support/slow.ts";
-import { disagreements, kernelsOf, operator, rowsOf } from "./support/subgroup-kernels.ts";
+import { disagreements, kernelsOf, rowsOf } from "./support/subgroup-kernels.ts";
+import { operation } from "./support/subjects.ts";
 
 const DEVICES = [
   ["dg2", "xe_hpg"],
@@ -27,12 +28,12 @@ const DRAWN = inFull(12, 2);
 const WRAPPING = "y[n,k,p,q] = square(out[n,k,p,q] * 70000) - abs(out[n,k,p,q]) * 2000000000";
 /** Sizes of which none is a multiple of a tile. */
 const COMPUTATIONS = [
-  operator("matmul", "f16", { m: 21, n: 19, k: 37 }),
-  operator("matmul", "u8s8", { m: 21, n: 19, k: 37 }, "y[m,n] = sat_u8(round(max(f32(out[m,n]) * 0.5, 0)))"),
-  operator("batched-matmul", "bf16", { b: 2, m: 9, n: 17, k: 18 }),
-  operator("conv1d", "f16", { c: 5, l: 23, k: 9, r: 3, pad: 2, dilation: 2 }),
-  operator("conv2d", "s8", { c: 5, h: 7, w: 9, k: 9, r: 3, s: 3, pad: 1, stride: 2 }, WRAPPING),
-  operator("conv2d", "u8s8", { c: 4, h: 7, w: 9, k: 17, r: 3, s: 3, pad: 1 }),
+  operation("matmul m=21 n=19 k=37", "f16"),
+  operation("matmul m=21 n=19 k=37", "u8s8", { epilogue: "y[m,n] = sat_u8(round(max(f32(out[m,n]) * 0.5, 0)))" }),
+  operation("batched-matmul b=2 m=9 n=17 k=18", "bf16"),
+  operation("conv1d c=5 l=23 k=9 r=3 pad=2 dilation=2", "f16"),
+  operation("conv2d c=5 h=7 w=9 k=9 r=3 s=3 pad=1 stride=2", "s8", { epilogue: WRAPPING }),
+  operation("conv2d c=4 h=7 w=9 k=17 r=3 s=3 pad=1", "u8s8"),
 ];
 
 describe.each(DEVICES)("sub-groups of %s", (device, isa) => {
@@ -83,15 +84,9 @@ describe("the assembly that ocloc writes", () => {
 describe("work-items of any device", () => {
   it("equal the equation in random schedules", async () => {
     const made = ["f32", "u8s8"].flatMap((types) => [
-      ...(types === "u8s8"
-        ? kernelsOf(operator("matmul", types, { m: 5, n: 37, k: 9 }), rowsOf("opencl_vnni"), DRAWN)
-        : []),
-      ...kernelsOf(operator("matmul", types, { m: 5, n: 37, k: 9 }), rowsOf(OPENCL_ISA), DRAWN),
-      ...kernelsOf(
-        operator("conv2d", types, { c: 3, h: 6, w: 19, k: 18, r: 3, s: 3, pad: 1 }),
-        rowsOf(OPENCL_ISA),
-        DRAWN,
-      ),
+      ...(types === "u8s8" ? kernelsOf(operation("matmul m=5 n=37 k=9", types), rowsOf("opencl_vnni"), DRAWN) : []),
+      ...kernelsOf(operation("matmul m=5 n=37 k=9", types), rowsOf(OPENCL_ISA), DRAWN),
+      ...kernelsOf(operation("conv2d c=3 h=6 w=19 k=18 r=3 s=3 pad=1", types), rowsOf(OPENCL_ISA), DRAWN),
     ]);
     expect(await disagreements(made)).toEqual([]);
   }, 120_000);
@@ -128,7 +123,7 @@ describe("work-items of any device", () => {
       if ("status" in machine) return skip(machine.what);
       if (!machine.isa.includes("opencl_vnni")) return skip("this device has no VPDPBUSD");
       const outcome = await tuneComputation(
-        { computation: operator("matmul", "u8s8", { m: 9, n: 37, k: 18 }) },
+        { computation: operation("matmul m=9 n=37 k=18", "u8s8") },
         { machine, intrinsics: rowsOf("opencl_vnni"), trials: 2, seconds: 20, database: ":memory:" },
       );
       if (!("best" in outcome)) throw new Error(outcome.status);
@@ -144,10 +139,7 @@ describe("work-items of any device", () => {
       const machine = await localOpenCl();
       if ("status" in machine) return skip(machine.what);
       const options = { machine, trials: 1, seconds: 20, database: ":memory:" };
-      const outcome = await tuneComputation(
-        { computation: operator("matmul", "f32", { m: 8, n: 32, k: 16 }) },
-        options,
-      );
+      const outcome = await tuneComputation({ computation: operation("matmul m=8 n=32 k=16") }, options);
       if (!("best" in outcome)) throw new Error(outcome.status);
       expect(outcome.best?.kernel.language).toBe("opencl");
       expect(outcome.trials.map((t) => t.measurement.status)).toContain("ok");

@@ -2,20 +2,10 @@
 
 import { describe, expect, it } from "vitest";
 import { defineComputation } from "../abstraction/computation.ts";
-import { UsageError } from "../abstraction/error.ts";
 import { printExpr } from "../abstraction/expression.ts";
 import { parseDataTypes, printDataTypes } from "../operators/data-types.ts";
 import { type InstantiateOptions, instantiate, operatorNamed } from "../operators/index.ts";
-
-function messageOf(action: () => unknown): string {
-  try {
-    action();
-  } catch (error) {
-    if (error instanceof UsageError) return error.explain();
-    throw error;
-  }
-  return "no error";
-}
+import { explanationOf } from "./support/message.ts";
 
 describe("layouts", () => {
   const storages = (name: string, options: InstantiateOptions): string[] =>
@@ -66,7 +56,7 @@ describe("storage formulas", () => {
     ["i - 1", "equation: storage of x: the formula reaches element -1\n  i - 1"],
     ["i*i", "equation: storage of x: i * i is not affine: it multiplies two axes"],
   ])("refuse %s", (storage, expected) => {
-    expect(messageOf(() => copy(storage))).toMatch(expected);
+    expect(explanationOf(() => copy(storage))).toMatch(expected);
   });
 });
 
@@ -89,9 +79,11 @@ describe("data types", () => {
 
   it("takes the type of the sum separately, and refuses one that cannot hold it", () => {
     expect(parseDataTypes("f16", "f16").sum).toBe("f16");
-    expect(messageOf(() => parseDataTypes("u8s9"))).toBe('unknown data types "u8s9"\n  did you mean "u8s8"?');
-    expect(messageOf(() => parseDataTypes("f16", "s32"))).toMatch("the integer sum s32 cannot hold products of floats");
-    expect(messageOf(() => parseDataTypes("f16", "f23"))).toMatch('did you mean "f32"?');
+    expect(explanationOf(() => parseDataTypes("u8s9"))).toBe('unknown data types "u8s9"\n  did you mean "u8s8"?');
+    expect(explanationOf(() => parseDataTypes("f16", "s32"))).toMatch(
+      "the integer sum s32 cannot hold products of floats",
+    );
+    expect(explanationOf(() => parseDataTypes("f16", "f23"))).toMatch('did you mean "f32"?');
   });
 });
 
@@ -108,21 +100,21 @@ describe("mistakes", () => {
     ["2d5pt", { radius: 2 }, '2d5pt: no parameter "radius"\n  known: h, w'],
   ])("%s with %o is refused in one sentence", (name, parameters, expected) => {
     expect(
-      messageOf(() => instantiate(operatorNamed(name), { parameters: parameters as Record<string, number> })),
+      explanationOf(() => instantiate(operatorNamed(name), { parameters: parameters as Record<string, number> })),
     ).toBe(expected);
   });
 
   it("an unknown operator gets the nearest name", () => {
-    expect(messageOf(() => operatorNamed("convd2"))).toBe('unknown operator "convd2"\n  did you mean "conv2d"?');
+    expect(explanationOf(() => operatorNamed("convd2"))).toBe('unknown operator "convd2"\n  did you mean "conv2d"?');
   });
 
   it("a layout that does not fit is refused in the letters given", () => {
     const conv2d = operatorNamed("conv2d");
-    expect(messageOf(() => instantiate(conv2d, { layouts: "NHXC" }))).toMatch('conv2d: layout of in: "NHXC"');
-    expect(messageOf(() => instantiate(conv2d, { layouts: { inn: "NHWC" } }))).toBe(
+    expect(explanationOf(() => instantiate(conv2d, { layouts: "NHXC" }))).toMatch('conv2d: layout of in: "NHXC"');
+    expect(explanationOf(() => instantiate(conv2d, { layouts: { inn: "NHWC" } }))).toBe(
       'conv2d: no tensor "inn" to lay out\n  did you mean "in"?',
     );
-    expect(messageOf(() => instantiate(operatorNamed("matmul"), { layouts: "KM" }))).toBe(
+    expect(explanationOf(() => instantiate(operatorNamed("matmul"), { layouts: "KM" }))).toBe(
       'matmul: one layout "KM" does not say which tensor it is for\n  name the tensors: a, b, out',
     );
   });

@@ -1,38 +1,21 @@
 /** Rows of results stored beside the next block's products: the order of statements, and that nothing else changes. */
 import { describe, expect, it } from "vitest";
-import { inputsOf } from "../abstraction/computation.ts";
 import { interpret } from "../abstraction/interpret.ts";
 import { interpretNest } from "../abstraction/interpret-nest.ts";
-import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { LoopNest } from "../abstraction/loop-nest.ts";
 import { type Mapping, printMatching } from "../abstraction/mapping.ts";
 import { printNest } from "../abstraction/print-nest.ts";
-import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { lowerSchedule } from "../mapper/lower/scheduled.ts";
-import { mappings } from "../mapper/match/enumerate.ts";
-import { parseDataTypes } from "../operators/data-types.ts";
-import { operatorNamed } from "../operators/index.ts";
-import { instantiate } from "../operators/operator.ts";
+import { mappingsOnto, operation, rowNamed, smallIntegers } from "./support/subjects.ts";
 
 const ORDER = ["n", "p", "q", "k", "r", "s", "c"];
 
-function intrinsic(name: string): Intrinsic {
-  const [found] = intrinsicsNamed(name);
-  if (!found) throw new Error(`no intrinsic ${name}`);
-  return found;
-}
-
 function convolution(name: string, k: number, epilogue?: string): Mapping {
-  const computation = instantiate(operatorNamed("conv2d"), {
-    parameters: { c: 4, k, h: 3, w: 20, r: 1, s: 1, pad: 0 },
-    types: parseDataTypes("u8s8"),
-    layouts: "NHWC",
+  const computation = operation(`conv2d c=4 k=${k} h=3 w=20 r=1 s=1 pad=0 NHWC`, "u8s8", {
     ...(epilogue === undefined ? {} : { epilogue }),
   });
   const wanted = name.startsWith("amx") ? "m <- q   n <- k   k <- c" : "n <- k   k <- c";
-  const mapping = mappings(computation, intrinsic(name), { reasons: false }).valid.find(
-    (m) => printMatching(m.matching) === wanted,
-  );
+  const mapping = mappingsOnto(computation, rowNamed(name)).find((m) => printMatching(m.matching) === wanted);
   if (!mapping) throw new Error(`no mapping ${wanted}`);
   return mapping;
 }
@@ -54,12 +37,7 @@ function steps(nest: LoopNest): string[] {
 
 function expectEqual(mapping: Mapping, nest: LoopNest): void {
   const { computation } = mapping;
-  const inputs = Object.fromEntries(
-    inputsOf(computation).map((t, n) => [
-      t.name,
-      Float64Array.from({ length: t.dims.reduce((all, d) => all * d.extent, 1) }, (_, i) => ((i * (5 + n)) % 7) + 1),
-    ]),
-  );
+  const inputs = smallIntegers(computation);
   expect([...interpretNest(nest, computation, inputs, 2)]).toEqual([...interpret(computation, inputs)]);
 }
 

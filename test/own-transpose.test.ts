@@ -8,11 +8,11 @@ import { interpretNest } from "../abstraction/interpret-nest.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
 import { printNest } from "../abstraction/print-nest.ts";
 import { pick, seededRandom } from "../abstraction/random.ts";
-import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { lowerSchedule } from "../mapper/lower/scheduled.ts";
 import { mappings } from "../mapper/match/enumerate.ts";
 import { randomSchedule, scheduleProblem } from "../mapper/schedule/mapped.ts";
-import { smallIntegers } from "./support/grid-kernels.ts";
+
+import { rowNamed, smallIntegers } from "./support/subjects.ts";
 
 /** Schedules that copy both operands, as they are under a placement. */
 function drawn(
@@ -31,8 +31,7 @@ function drawn(
 }
 
 it.each(["avx512.fma.f32.broadcast", "avx512.fma.f64.broadcast"])("on %s x * x^T equals its equation", (name) => {
-  const [intrinsic] = intrinsicsNamed(name);
-  if (!intrinsic) throw new Error(`no ${name}`);
+  const intrinsic = rowNamed(name);
   const [sum, , b] = intrinsic.operands;
   const computation = defineComputation({
     equation: `z[i,j] += ${sum?.dtype}(x[i,k]) * ${sum?.dtype}(x[j,k])`,

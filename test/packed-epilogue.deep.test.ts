@@ -12,7 +12,6 @@ import {
   equationText,
   outputOf,
 } from "../abstraction/computation.ts";
-import { UsageError } from "../abstraction/error.ts";
 import { interpret } from "../abstraction/interpret.ts";
 import { interpretNest } from "../abstraction/interpret-nest.ts";
 import type { LoopNest, Statement } from "../abstraction/loop-nest.ts";
@@ -22,13 +21,14 @@ import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { lowerLoops } from "../mapper/lower/loops.ts";
 import { lowerMapping } from "../mapper/lower/plain.ts";
 import { lowerSchedule } from "../mapper/lower/scheduled.ts";
-import { mappings } from "../mapper/match/enumerate.ts";
 import { plainSchedule, randomSchedule, scheduleProblem } from "../mapper/schedule/mapped.ts";
-import { createRunner, type Runner } from "../runtime/measure.ts";
+import type { Runner } from "../runtime/measure.ts";
 import { generate } from "../session/kernel.ts";
 import { nativeTarget } from "../targets/index.ts";
-import { smallIntegers } from "./support/grid-kernels.ts";
+import { runnerHere } from "./support/here.ts";
+import { messageOf } from "./support/message.ts";
 import { inFull } from "./support/slow.ts";
+import { mappingsOnto, rowNamed, smallIntegers } from "./support/subjects.ts";
 
 const SIZES = { b: 2, i: 4, j: 4, k: 3 };
 const product = (epilogue: string, extents: Record<string, number> = SIZES): Computation =>
@@ -39,15 +39,7 @@ const product = (epilogue: string, extents: Record<string, number> = SIZES): Com
     tensors: { x: "f32" },
   });
 
-function refusal(epilogue: string): string {
-  try {
-    product(epilogue);
-  } catch (error) {
-    if (error instanceof UsageError) return error.message;
-    throw error;
-  }
-  return "accepted";
-}
+const refusal = (epilogue: string): string => messageOf(() => product(epilogue));
 
 /** The pairs below the diagonal of rows that are a vector and others, behind that vector. */
 const interaction = (
@@ -138,8 +130,7 @@ const ROWS = [
 ] as const;
 
 describe.each(ROWS)("lowered onto %s", (name) => {
-  const [intrinsic] = intrinsicsNamed(name);
-  if (!intrinsic) throw new Error(`no ${name}`);
+  const intrinsic = rowNamed(name);
   const dtype = name.includes("bf16") ? "bf16" : "f32";
 
   it("equals the equation in any size and under any schedule", () => {
@@ -150,7 +141,7 @@ describe.each(ROWS)("lowered onto %s", (name) => {
       const subject = interaction(dtype, { b: size(3), vectors: 1 + size(20), k: 2 * size(4) });
       const inputs = smallIntegers(subject, random);
       const expected = [...interpret(subject, inputs)];
-      const { valid } = mappings(subject, intrinsic, { reasons: false });
+      const valid = mappingsOnto(subject, intrinsic);
       const mapping = pick(random, valid);
       for (const schedule of [plainSchedule(mapping), ...[1, 2, 1].map((t) => randomSchedule(mapping, random, t))]) {
         if (scheduleProblem(mapping, schedule) !== undefined) continue;
@@ -169,8 +160,7 @@ it.each(["where j+1 < i", "where i <= 5", "where k <= i"])(
   (where) => {
     const random = seededRandom(5);
     for (const name of ROWS) {
-      const [intrinsic] = intrinsicsNamed(name);
-      if (!intrinsic) throw new Error(`no ${name}`);
+      const intrinsic = rowNamed(name);
       const dtype = name.includes("bf16") ? "bf16" : "f32";
       const subject = defineComputation({
         equation: `c[b,i,j] += f32(x[b,i,k]) * f32(y[b,j,k]) ${where}`,
@@ -180,7 +170,7 @@ it.each(["where j+1 < i", "where i <= 5", "where k <= i"])(
       });
       const inputs = smallIntegers(subject, random);
       const expected = [...interpret(subject, inputs)];
-      const [mapping] = mappings(subject, intrinsic, { reasons: false }).valid;
+      const [mapping] = mappingsOnto(subject, intrinsic);
       if (!mapping) throw new Error(`${name}: no mapping`);
       for (const schedule of [plainSchedule(mapping), randomSchedule(mapping, random, 1)]) {
         const nest = lowerSchedule(mapping, schedule);
@@ -191,10 +181,9 @@ it.each(["where j+1 < i", "where i <= 5", "where k <= i"])(
 );
 
 it("a packed epilogue skips blocks without a stored result", () => {
-  const [intrinsic] = intrinsicsNamed("avx512.vdpbf16ps");
-  if (!intrinsic) throw new Error("no avx512.vdpbf16ps");
+  const intrinsic = rowNamed("avx512.vdpbf16ps");
   const subject = interaction("bf16", { b: 1, vectors: 33, k: 2 });
-  const [mapping] = mappings(subject, intrinsic, { reasons: false }).valid;
+  const [mapping] = mappingsOnto(subject, intrinsic);
   if (!mapping) throw new Error("no mapping");
   const nest = lowerSchedule(mapping, { ...plainSchedule(mapping), block: {} });
   const inputs = smallIntegers(subject);
@@ -214,12 +203,9 @@ it.each([
   ["avx512.vdpbf16ps", "bf16"],
   ["avx512.fma.f32.broadcast", "f32"],
 ] as const)("inputs joined for %s are packed from their own layout, sixteen rows at once", (name, dtype) => {
-  const [intrinsic] = intrinsicsNamed(name);
-  if (!intrinsic) throw new Error(`no ${name}`);
+  const intrinsic = rowNamed(name);
   const subject = interaction(dtype, { b: 4, vectors: 27, k: 64 });
-  const mapping = mappings(subject, intrinsic, { reasons: false }).valid.find(
-    ({ matching }) => matching["n"]?.[0] === "j",
-  );
+  const mapping = mappingsOnto(subject, intrinsic).find(({ matching }) => matching["n"]?.[0] === "j");
   if (!mapping) throw new Error("no mapping");
   const schedule = { ...plainSchedule(mapping), placement: { a: "in-place", b: "tiled" } } as const;
   const { source } = generate({ intrinsic: name, matching: mapping.matching, operands: {}, schedule }, mapping);
@@ -231,9 +217,7 @@ it.each([
 describe("a packed epilogue, compiled,", () => {
   let runner: Runner;
   beforeAll(async () => {
-    const made = await createRunner({ flags: inFull([], ["-O1"]) });
-    if (made.status === "environment") throw new Error(`${made.what}: ${made.remedy}`);
-    runner = made.runner;
+    runner = await runnerHere({ flags: inFull([], ["-O1"]) });
   });
   it.each(["c[b,i,j]", "exp(c[b,i,j])"])("beside %s has the copied elements compared bit by bit", async (stored) => {
     const packed = product(`z[b,i*(i-1)/2+j+3] = ${stored} where j < i, z[b,k] = x[b,0,k]`);
@@ -252,13 +236,12 @@ describe("a packed epilogue, compiled,", () => {
   it.each(ROWS.filter((name) => has(name) || name.startsWith("portable")))(
     "equals the equation for %s",
     async (name) => {
-      const [intrinsic] = intrinsicsNamed(name);
-      if (!intrinsic) throw new Error(`no ${name}`);
+      const intrinsic = rowNamed(name);
       const random = seededRandom(7);
       const subject = interaction(name.includes("bf16") ? "bf16" : "f32", { b: 3, vectors: 27, k: 32 });
       const reference = await runner.reference(subject, 3);
       for (let n = 0; n < inFull(8, 2); n++) {
-        const mapping = pick(random, mappings(subject, intrinsic, { reasons: false }).valid);
+        const mapping = pick(random, mappingsOnto(subject, intrinsic));
         const schedule = randomSchedule(mapping, random, 1);
         const kernel = generate({ intrinsic: name, matching: mapping.matching, operands: {}, schedule }, mapping);
         const options = { budgetSeconds: 0.002, batchSeconds: 1e-5, batches: [1, 2] } as const;

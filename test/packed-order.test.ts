@@ -7,9 +7,9 @@ import type { LoopNest, Statement } from "../abstraction/loop-nest.ts";
 import { tileElements } from "../abstraction/memory-tile.ts";
 import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { lowerSchedule } from "../mapper/lower/scheduled.ts";
-import { mappings } from "../mapper/match/enumerate.ts";
 import { operatorNamed } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";
+import { mappingsOnto } from "./support/subjects.ts";
 
 /** The elements at which loads from a buffer begin, in the order of a run. */
 function loadsOf(nest: LoopNest, buffer: string): number[] {
@@ -33,7 +33,7 @@ it.each([
   if (!intrinsic || !factor) throw new Error("no product of a number and a vector");
   const types = { inputs: ["f32", "f32"], sum: "f32" } as const;
   const computation = instantiate(operatorNamed("matmul"), { parameters: { m: 2, n: 96, k: 16 }, types });
-  const [mapping] = mappings(computation, intrinsic, { reasons: false }).valid;
+  const [mapping] = mappingsOnto(computation, intrinsic);
   if (!mapping) throw new Error("a product does not map");
   const schedule: Schedule = { order, block, placement: { a: "in-place", b: "tiled" }, threads: 1 };
   const loads = loadsOf(lowerSchedule(mapping, schedule), "b_tiles");

@@ -3,23 +3,22 @@
  * through nvcc.
  */
 
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { afterAll, describe, expect, it } from "vitest";
+import { describe, expect, it } from "vitest";
 import { issueCyclesOn, latencyCyclesOn, levelOf, readRate, type Target, unitCost } from "../abstraction/machine.ts";
 import { INTRINSICS, intrinsicNamed, intrinsicsNamed } from "../intrinsics/index.ts";
 import { calibratedGpu, calibrateGpu } from "../perfmodel/calibrate-gpu.ts";
 import { gpuProbes, probedRows } from "../perfmodel/gpu-probes.ts";
 import { findProgram, runChild } from "../runtime/child.ts";
-import { createCudaRunner } from "../runtime/run/cuda.ts";
 import { nvidiaTarget } from "../targets/index.ts";
 import { GPU_CALIBRATION } from "./support/gpu-calibration.ts";
+import { emulatedGpu } from "./support/here.ts";
 import { keptProgram } from "./support/kept-compiler.ts";
+import { scratchFolder } from "./support/scratch.ts";
 import { inFull } from "./support/slow.ts";
 
-const folder = mkdtempSync(join(tmpdir(), "automap-calibrate-gpu-"));
-afterAll(() => rmSync(folder, { recursive: true, force: true }));
+const folder = scratchFolder();
 
 const H100 = nvidiaTarget("h100");
 /** Two multiprocessors and little memory: an emulation goes through all of it. */
@@ -92,20 +91,19 @@ describe("probes of a GPU", () => {
   });
 
   it("all run under emulation, and give no figure where there is no clock", async () => {
-    const made = await createCudaRunner({ emulated: true });
-    if (made.status === "environment") throw new Error(made.what);
+    const runner = await emulatedGpu();
     try {
       const calibration = await calibrateGpu(
         SMALL,
         "an emulation",
         ROWS,
-        (libraries) => made.runner.probe(libraries.map((l) => l.source)),
+        (libraries) => runner.probe(libraries.map((l) => l.source)),
         FOOTPRINTS,
       );
       expect(Object.keys(calibration.instructions).sort()).toEqual(ROWS.map((row) => row.name).sort());
       expect(calibration.l2.readBytesPerSecond.median).toBeGreaterThan(0);
     } finally {
-      await made.runner.close();
+      await runner.close();
     }
   });
 

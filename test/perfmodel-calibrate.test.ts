@@ -1,10 +1,7 @@
 /** Calibration: the program for any target, the rates read from its output, and a run of it. */
 
 import { execFileSync } from "node:child_process";
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
-import { afterAll, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import { INTRINSICS, intrinsicsNamed } from "../intrinsics/index.ts";
 import { calibratable, calibrate, readCalibration } from "../perfmodel/calibrate.ts";
 import { calibrationSource } from "../perfmodel/cpu-probes.ts";
@@ -14,9 +11,9 @@ import { compileSource, findCompiler } from "../runtime/compiler.ts";
 import { countMnemonic, requireDisassembler } from "../runtime/disassembly.ts";
 import { compilerFlags } from "../targets/features.ts";
 import { nativeTarget, targetOf } from "../targets/native.ts";
+import { scratchFolder } from "./support/scratch.ts";
 
-const workdir = mkdtempSync(join(tmpdir(), "automap-calibrate-"));
-afterAll(() => rmSync(workdir, { recursive: true, force: true }));
+const workdir = scratchFolder();
 
 const TARGET = targetOf({
   name: "a test's CPU",

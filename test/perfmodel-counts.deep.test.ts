@@ -11,39 +11,29 @@ import type { LoopNest, Statement } from "../abstraction/loop-nest.ts";
 import { type Mapping, printMatching } from "../abstraction/mapping.ts";
 import { tilePlaces, tileRowElements } from "../abstraction/memory-tile.ts";
 import { pick, type Random, randomInteger, seededRandom } from "../abstraction/random.ts";
-import { INTRINSICS, intrinsicsNamed } from "../intrinsics/index.ts";
+import { INTRINSICS } from "../intrinsics/index.ts";
 import { lowerSchedule } from "../mapper/lower/scheduled.ts";
-import { mappings } from "../mapper/match/enumerate.ts";
 import { nestedLoops, printLoop } from "../mapper/schedule/cache-tiles.ts";
 import { dimensionsOf } from "../mapper/schedule/dimensions.ts";
 import { mutateSchedule, randomSchedule, scheduleProblem, unschedulable } from "../mapper/schedule/mapped.ts";
 import { placementsOf } from "../mapper/schedule/place.ts";
-import { type OperandTypes, operatorNamed } from "../operators/index.ts";
-import { instantiate } from "../operators/operator.ts";
 import { type Counts, createCounts } from "../perfmodel/counts.ts";
 import { AffineFootprint, term } from "../perfmodel/footprint.ts";
 import { randomTriangle } from "./support/random-triangle.ts";
 import { inFull } from "./support/slow.ts";
+import { mappingsOnto, operation, rowNamed } from "./support/subjects.ts";
 
 const CASES = [
-  { operator: "conv2d", parameters: { c: 5, k: 18, h: 5, w: 7, r: 3, s: 3 }, layouts: "NHWC" },
-  {
-    operator: "conv2d",
-    parameters: { c: 4, k: 16, h: 6, w: 5, r: 3, s: 3, stride: 2, pad: 2, dilation: 3 },
-    layouts: "NCHW",
-  },
-  { operator: "conv2d", parameters: { c: 20, k: 33, h: 3, w: 5, r: 1, s: 1, pad: 0 }, layouts: "NHWC" },
-  { operator: "conv2d", parameters: { c: 8, k: 32, h: 6, w: 6, r: 3, s: 3, pad: 0 }, layouts: "NHWC" },
-  {
-    operator: "grouped-conv2d",
-    parameters: { c: 12, k: 6, h: 5, w: 4, r: 3, s: 3, groups: 3, pad: 1 },
-    layouts: "NHWC",
-  },
-  { operator: "depthwise-conv2d", parameters: { c: 17, h: 5, w: 6, m: 1, r: 3, s: 3 }, layouts: "NHWC" },
-  { operator: "depthwise-conv2d", parameters: { c: 32, h: 5, w: 6, m: 1, r: 2, s: 3, stride: 2 }, layouts: "NHWC" },
-  { operator: "matmul", parameters: { m: 5, n: 37, k: 9 } },
-  { operator: "matmul", parameters: { m: 6, n: 48, k: 12 } },
-  { operator: "transposed-conv2d", parameters: { c: 4, k: 3, h: 3, w: 4, r: 3, s: 3, stride: 2, pad: 1 } },
+  "conv2d c=5 k=18 h=5 w=7 r=3 s=3 NHWC",
+  "conv2d c=4 k=16 h=6 w=5 r=3 s=3 stride=2 pad=2 dilation=3 NCHW",
+  "conv2d c=20 k=33 h=3 w=5 r=1 s=1 pad=0 NHWC",
+  "conv2d c=8 k=32 h=6 w=6 r=3 s=3 pad=0 NHWC",
+  "grouped-conv2d c=12 k=6 h=5 w=4 r=3 s=3 groups=3 pad=1 NHWC",
+  "depthwise-conv2d c=17 h=5 w=6 m=1 r=3 s=3 NHWC",
+  "depthwise-conv2d c=32 h=5 w=6 m=1 r=2 s=3 stride=2 NHWC",
+  "matmul m=5 n=37 k=9",
+  "matmul m=6 n=48 k=12",
+  "transposed-conv2d c=4 k=3 h=3 w=4 r=3 s=3 stride=2 pad=1",
 ];
 /** So small a cache that everything overflows it: tiles and passes are drawn. */
 const NEAR_BYTES = 32;
@@ -60,15 +50,11 @@ const NAMES = [
 
 /** Every mapping of the cases, as `conv2d on avx512.vpdpbusd`. */
 function* cases(): Generator<{ label: string; valid: readonly Mapping[] }> {
-  for (const { operator, parameters, layouts } of CASES)
+  for (const words of CASES)
     for (const name of NAMES) {
-      const [intrinsic] = intrinsicsNamed(name);
-      if (!intrinsic) throw new Error(`no intrinsic ${name}`);
-      const [c, a, b] = intrinsic.operands;
-      const types: OperandTypes = { inputs: [a?.dtype ?? "f32", b?.dtype ?? "f32"], sum: c?.dtype ?? "f32" };
-      const computation = instantiate(operatorNamed(operator), { parameters, types, ...(layouts ? { layouts } : {}) });
-      const { valid } = mappings(computation, intrinsic, { reasons: false });
-      if (valid.length > 0) yield { label: `${operator} on ${name}`, valid };
+      const intrinsic = rowNamed(name);
+      const valid = mappingsOnto(operation(words, intrinsic), intrinsic);
+      if (valid.length > 0) yield { label: `${words} on ${name}`, valid };
     }
 }
 
@@ -112,9 +98,7 @@ test("work that a condition skips is counted as lowering skips it", () => {
   const seen = { skipped: 0, masked: 0, edges: 0 };
   for (let i = 0; i < inFull(600, 120); i++) {
     const { computation, intrinsic } = randomTriangle(random);
-    const valid = mappings(computation, intrinsic, { reasons: false }).valid.filter(
-      (m) => unschedulable(m) === undefined,
-    );
+    const valid = mappingsOnto(computation, intrinsic).filter((m) => unschedulable(m) === undefined);
     if (valid.length === 0) continue;
     const mapping = pick(random, valid);
     let schedule = randomSchedule(mapping, random, 1, NEAR_BYTES);
@@ -143,15 +127,14 @@ test("work that a condition skips is counted as lowering skips it", () => {
 
 test("with an epilogue every element passes through the scratch block", () => {
   const random = seededRandom(13);
-  const [intrinsic] = intrinsicsNamed("avx512.vpdpbusd");
-  if (!intrinsic) throw new Error("no such row");
+  const intrinsic = rowNamed("avx512.vpdpbusd");
   const computation = defineComputation({
     name: "matmul",
     equation: "c[m,n] += s32(a[m,k]) * s32(b[k,n]); res[m,n] = sat_u8(round(f32(c[m,n]) * scale[n]))",
     extents: { m: 7, n: 40, k: 16 },
     tensors: { a: { dtype: "u8" }, b: { dtype: "s8", constant: true }, c: { dtype: "s32" }, scale: { dtype: "f32" } },
   });
-  const { valid } = mappings(computation, intrinsic, { reasons: false });
+  const valid = mappingsOnto(computation, intrinsic);
   for (let i = 0; i < 30; i++) {
     const mapping = pick(random, valid);
     const schedule = randomSchedule(mapping, random, 1, NEAR_BYTES);

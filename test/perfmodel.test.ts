@@ -6,16 +6,13 @@ import { defineComputation } from "../abstraction/computation.ts";
 import type { Figure } from "../abstraction/machine.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
 import { pick, seededRandom } from "../abstraction/random.ts";
-import { intrinsicsNamed } from "../intrinsics/index.ts";
-import { mappings } from "../mapper/match/enumerate.ts";
 import { randomSchedule } from "../mapper/schedule/mapped.ts";
-import { operatorNamed, parseDataTypes } from "../operators/index.ts";
-import { type InstantiateOptions, instantiate } from "../operators/operator.ts";
 import type { Costs } from "../perfmodel/correct.ts";
 import { explainPrediction } from "../perfmodel/explain.ts";
 import { createModel, createTerms, type ModelOptions } from "../perfmodel/model.ts";
 import type { ModelTarget } from "../perfmodel/target.ts";
 import { REFERENCE_CPU } from "../targets/x86.ts";
+import { mapped, mappingNamed, mappingsOnto, operation, rowNamed } from "./support/subjects.ts";
 
 const is = (value: number): Figure => ({ value, source: "this test" });
 
@@ -60,17 +57,8 @@ const TARGET: ModelTarget = {
   },
 };
 
-function mappingOf(operator: string, options: InstantiateOptions, intrinsic: string, matched: string): Mapping {
-  const [row] = intrinsicsNamed(intrinsic);
-  if (!row) throw new Error(`no intrinsic ${intrinsic}`);
-  const { valid } = mappings(instantiate(operatorNamed(operator), options), row);
-  const found = valid.find((m) => JSON.stringify(m.matching) === matched);
-  if (!found) throw new Error(`no mapping ${matched} among ${valid.map((m) => JSON.stringify(m.matching)).join(" ")}`);
-  return found;
-}
-
 const matmul = (m: number, n: number, k: number): Mapping =>
-  mappingOf("matmul", { parameters: { m, n, k } }, "avx512.fma.f32.broadcast", '{"n":["n"]}');
+  mapped(`matmul m=${m} n=${n} k=${k}`, "avx512.fma.f32.broadcast", "n <- n");
 
 const inPlace = (block: Record<string, number>, order = ["m", "n", "k"], threads = 1): Schedule => ({
   order,
@@ -166,19 +154,8 @@ test("blocks left without work by a condition fetch nothing", () => {
       extents: { m: 512, n: 64, k: 512 },
       tensors: { a: "f32", b: "f32" },
     });
-    const [row] = intrinsicsNamed("avx512.fma.f32.broadcast");
-    const mapping =
-      row &&
-      mappings(computation, row, { reasons: false }).valid.find((m) => JSON.stringify(m.matching) === '{"n":["n"]}');
-    if (!mapping) throw new Error("nothing maps");
-    const schedule = {
-      order: ["m", "n", "k"],
-      block: { m: 8, n: 2 },
-      placement: { a: "in-place", b: "in-place" },
-      threads: 1,
-    } as const;
-    const costs = createTerms(mapping, TARGET)(schedule);
-    return costs?.terms.find((t) => t.name === "read l2")?.seconds ?? Number.NaN;
+    const mapping = mappingNamed(computation, rowNamed("avx512.fma.f32.broadcast"), "n <- n");
+    return cyclesOf(costsOf(mapping, inPlace({ m: 8, n: 2 })), "read l2");
   };
   // b, four times the first cache, comes round for every block of m: half of it where k <= m.
   expect(readL2(" where k <= m") / readL2("")).toBeCloseTo(0.5, 1);
@@ -196,8 +173,7 @@ test("results on many pages are written more slowly than contiguous ones", () =>
 });
 
 describe("packing", () => {
-  const options = { parameters: { c: 16, k: 32, h: 14, w: 14 }, types: parseDataTypes("u8s8"), layouts: "NHWC" };
-  const mapping = mappingOf("conv2d", options, "avx512.vpdpbusd", '{"n":["k"],"k":["c"]}');
+  const mapping = mapped("conv2d c=16 k=32 h=14 w=14 NHWC", "avx512.vpdpbusd", "n <- k; k <- c");
   const schedule = (a: "padded" | "tiled"): Schedule => ({
     order: ["n", "k", "p", "q", "r", "s", "c"],
     block: { q: 7, k: 2 },
@@ -219,11 +195,7 @@ describe("packing", () => {
 });
 
 describe("packing into tiles of a matrix unit", () => {
-  const options = {
-    parameters: { c: 64, k: 64, h: 16, w: 16, r: 1, s: 1, pad: 0 },
-    types: parseDataTypes("bf16"),
-    layouts: "NHWC",
-  };
+  const pixels = "conv2d c=64 k=64 h=16 w=16 r=1 s=1 pad=0 NHWC";
   const schedule = (order: readonly string[]): Schedule => ({
     order,
     block: {},
@@ -232,34 +204,32 @@ describe("packing into tiles of a matrix unit", () => {
   });
   const packOf = (matched: string, order: readonly string[], strided = 1, on = "amx.tdpbf16ps"): number => {
     const target = { ...TARGET, scalar: { ...TARGET.scalar, strided: is(strided) } };
-    return cyclesOf(costsOf(mappingOf("conv2d", options, on, matched), schedule(order), {}, target), "pack");
+    return cyclesOf(costsOf(mapped(pixels, on, matched), schedule(order), {}, target), "pack");
   };
 
   test("loops of one step cost no division", () => {
-    const plain = packOf('{"m":["q"],"n":["k"],"k":["c"]}', ["n", "k", "p", "q", "r", "s", "c"]);
+    const plain = packOf("m <- q; n <- k; k <- c", ["n", "k", "p", "q", "r", "s", "c"]);
     expect(plain).toBeCloseTo(16 * 16 * 64 * 0.5);
-    expect(packOf('{"m":["n","q"],"n":["k"],"k":["c"]}', ["n_q", "k", "p", "r", "s", "c"])).toBeCloseTo(plain);
+    expect(packOf("m <- n,q; n <- k; k <- c", ["n_q", "k", "p", "r", "s", "c"])).toBeCloseTo(plain);
   });
 
   test("rows whose elements lie apart in the tensor are gathered one by one", () => {
     const order = ["n", "k", "p", "q", "r", "s", "c"];
-    const gathered = '{"n":["q"],"k":["c"]}';
+    const gathered = "n <- q; k <- c";
     const on = "avx512.vdpbf16ps";
     expect(packOf(gathered, order, 3, on) - packOf(gathered, order, 1, on)).toBeCloseTo(16 * 16 * 64 * 2);
   });
 
   test("rows of words that fill a tile are copied and transposed", () => {
     const order = ["n", "k", "p", "q", "r", "s", "c"];
-    const turned = '{"m":["k"],"n":["q"],"k":["c"]}';
+    const turned = "m <- k; n <- q; k <- c";
     expect(packOf(turned, order, 3)).toBeCloseTo(16 * 16 * 64 * 2 * 0.03 + ((16 * 16 * 64) / 32) * 8);
   });
 });
 
 describe("for every schedule", () => {
-  const options = { parameters: { c: 20, k: 48, h: 14, w: 14 }, types: parseDataTypes("f32"), layouts: "NCHW" };
-  const [row] = intrinsicsNamed("avx512.fma.f32.broadcast");
-  if (!row) throw new Error("no such row");
-  const { valid } = mappings(instantiate(operatorNamed("conv2d"), options), row);
+  const row = rowNamed("avx512.fma.f32.broadcast");
+  const valid = mappingsOnto(operation("conv2d c=20 k=48 h=14 w=14 NCHW", row), row);
   const random = seededRandom(2);
   const cases = Array.from({ length: 200 }, () => {
     const mapping = pick(random, valid);

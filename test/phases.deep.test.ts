@@ -21,7 +21,6 @@ import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { lowerMapping } from "../mapper/lower/plain.ts";
 import { lowerSchedule } from "../mapper/lower/scheduled.ts";
 import { lowerThreads } from "../mapper/lower/threads.ts";
-import { mappings } from "../mapper/match/enumerate.ts";
 import { loopForms, rewrittenAs } from "../mapper/match/phases.ts";
 import { gridLimits } from "../mapper/schedule/grid-context.ts";
 import { randomSchedule, unschedulable } from "../mapper/schedule/mapped.ts";
@@ -42,11 +41,10 @@ import {
   gridSubject,
   itEqualsTheEquation,
   NVCC,
-  smallIntegers,
   wgmmaSchedule,
 } from "./support/grid-kernels.ts";
-import { parametersIn } from "./support/operation.ts";
 import { inFull } from "./support/slow.ts";
+import { mappingsOnto, parametersIn, smallIntegers } from "./support/subjects.ts";
 
 const TARGET = nvidiaTarget("h100");
 
@@ -197,7 +195,7 @@ describe("a mapping of a computation in phases", () => {
         const inputs = smallIntegers(stated);
         const right = [...interpret(stated, inputs)];
         for (const intrinsic of intrinsics)
-          for (const mapping of mappings(phasesOf(stated), intrinsic, { reasons: false }).valid.slice(0, 6)) {
+          for (const mapping of mappingsOnto(phasesOf(stated), intrinsic).slice(0, 6)) {
             expect([...interpretNest(lowerMapping(mapping), stated, inputs)]).toEqual(right);
             if (unschedulable(mapping) !== undefined) continue;
             for (let i = 0; i < inFull(20, 2); i++) {
@@ -311,7 +309,7 @@ describe("a kernel of threads in phases", () => {
   it("equals the equation", { timeout: 120_000 }, async () => {
     const stated = convolutionF16("transposed-conv2d c=3 k=3 h=4 w=4 r=3 s=3 stride=2 pad=1", false);
     const [thread] = intrinsicsNamed("thread.fma.f32.f16");
-    const [mapping] = thread ? mappings(phasesOf(stated), thread, { reasons: false }).valid : [];
+    const [mapping] = thread ? mappingsOnto(phasesOf(stated), thread) : [];
     if (!mapping) throw new Error("nothing maps");
     const context = threadContext(mapping, gridLimits(TARGET));
     if (typeof context === "string") throw new Error(context);

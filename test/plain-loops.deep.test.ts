@@ -1,15 +1,15 @@
 /** Plain loops: kernels of computations without an instruction equal the equation. */
 
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { afterAll, describe, expect, it } from "vitest";
 import { defineComputation } from "../abstraction/computation.ts";
 import { interpret } from "../abstraction/interpret.ts";
 import { interpretNest } from "../abstraction/interpret-nest.ts";
 import { printNest } from "../abstraction/print-nest.ts";
 import { pick, seededRandom } from "../abstraction/random.ts";
 import { loopsRefused, lowerLoops } from "../mapper/lower/loops.ts";
-import { createRunner, type Runner } from "../runtime/measure.ts";
 import { loopsKernel } from "../session/plain-loops.ts";
 import { nativeTarget } from "../targets/index.ts";
+import { runnerHere } from "./support/here.ts";
 import { compileOnce } from "./support/kept-compiler.ts";
 import { f32, NETWORK_STEPS } from "./support/network-steps.ts";
 import { randomComputation, randomInputs, SMALL_INTRINSICS } from "./support/random-computation.ts";
@@ -17,12 +17,7 @@ import { inFull } from "./support/slow.ts";
 
 compileOnce();
 
-let runner: Runner;
-beforeAll(async () => {
-  const made = await createRunner();
-  if (made.status === "environment") throw new Error(made.what);
-  runner = made.runner;
-});
+const runner = await runnerHere();
 afterAll(async () => {
   await runner.close();
 });

@@ -3,16 +3,16 @@
  * device.
  */
 
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { afterAll, describe, expect, it } from "vitest";
 import { type Computation, defineComputation } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import { interpret } from "../abstraction/interpret.ts";
 import { interpretNest } from "../abstraction/interpret-nest.ts";
 import { seededRandom } from "../abstraction/random.ts";
 import { lowerThreads } from "../mapper/lower/threads.ts";
-import { type CudaRunner, createCudaRunner } from "../runtime/run/cuda.ts";
 import { threadsChoice, threadsKernel } from "../session/plain-threads.ts";
 import { nvidiaTarget } from "../targets/nvidia.ts";
+import { emulatedGpu } from "./support/here.ts";
 import { compileOnce } from "./support/kept-compiler.ts";
 import { f32, INDEXED_STEPS, NETWORK_STEPS } from "./support/network-steps.ts";
 import { randomInputs } from "./support/random-computation.ts";
@@ -41,12 +41,7 @@ const MORE: readonly Computation[] = [
   }),
 ];
 
-let runner: CudaRunner;
-beforeAll(async () => {
-  const made = await createCudaRunner({ emulated: true });
-  if (made.status === "environment") throw new Error(made.what);
-  runner = made.runner;
-});
+const runner = await emulatedGpu();
 afterAll(() => runner.close());
 
 describe("threads that divide an equation among them", () => {

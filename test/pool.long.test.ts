@@ -4,15 +4,14 @@
  */
 
 import { spawnSync } from "node:child_process";
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { afterAll, beforeAll, expect, it, vi } from "vitest";
+import { beforeAll, expect, it, vi } from "vitest";
 import { spell } from "../abstraction/spelling.ts";
 import { POOL } from "../package/pool.ts";
+import { scratchFolder } from "./support/scratch.ts";
 
-const folder = mkdtempSync(join(tmpdir(), "automap-pool-"));
-afterAll(() => rmSync(folder, { recursive: true, force: true }));
+const folder = scratchFolder();
 const program = join(folder, "pool");
 vi.setConfig({ testTimeout: 120_000, hookTimeout: 120_000 });
 

@@ -1,6 +1,6 @@
 /** Rows of plain C++: they hold on every CPU, map every operator, and stand behind the instructions that a CPU has. */
 
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { afterAll, describe, expect, it } from "vitest";
 import { type Computation, defineComputation } from "../abstraction/computation.ts";
 import { DTYPES } from "../abstraction/dtype.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
@@ -13,17 +13,18 @@ import { parseDataTypes } from "../operators/data-types.ts";
 import { OPERATORS, operatorNamed } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";
 import { findProgram, runChild } from "../runtime/child.ts";
-import { compileKernel, findCompiler } from "../runtime/compiler.ts";
+import { compileKernel } from "../runtime/compiler.ts";
 import { checkIntrinsics } from "../runtime/conformance.ts";
 import { findFeatures } from "../runtime/doctor.ts";
-import { createRunner, type Runner } from "../runtime/measure.ts";
 import { readProcessor } from "../runtime/processor.ts";
 import { tune } from "../session/api.ts";
 import { isPlain, nativeIntrinsics, usableIntrinsics } from "../session/choose.ts";
 import { generate } from "../session/kernel.ts";
 import { rankByModel } from "../session/rank.ts";
 import { machineFrom, parseCpuInfo, targetOf } from "../targets/native.ts";
+import { compilerHere, runnerHere } from "./support/here.ts";
 import { plainCandidate } from "./support/packages.ts";
+import { operation } from "./support/subjects.ts";
 
 /** What Linux says of a processor of 2008, which has neither AVX nor FMA. */
 const NEHALEM_CPUINFO = `processor	: 0
@@ -34,12 +35,7 @@ flags		: fpu vme de pse tsc msr pae mce cx8 apic sep mtrr pge mca cmov pat pse36
 const NEHALEM = targetOf(machineFrom(parseCpuInfo(NEHALEM_CPUINFO), [{ level: 1, bytes: 32 * 1024, sharedBy: 1 }]));
 const AVX512 = { ...NEHALEM, isa: ["avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16"] };
 
-let runner: Runner;
-beforeAll(async () => {
-  const made = await createRunner();
-  if (made.status === "environment") throw new Error(made.what);
-  runner = made.runner;
-});
+const runner = await runnerHere();
 afterAll(async () => {
   await runner.close();
 });
@@ -53,7 +49,7 @@ function instructionsFor(computation: Computation, machine: typeof NEHALEM): str
 
 /** A small product: few ways to map it. */
 function product(dtype: string): Computation {
-  return instantiate(operatorNamed("matmul"), { parameters: { m: 8, n: 16, k: 8 }, types: parseDataTypes(dtype) });
+  return operation("matmul m=8 n=16 k=8", dtype);
 }
 
 /** The plainest kernel of the first row of plain C++ that maps. */
@@ -187,8 +183,7 @@ describe("an x86-64 without AVX", () => {
     const { kernel, candidate } = outcome.best;
     expect(candidate.intrinsic).toMatch(/^portable\./);
     expect(outcome.failed).toEqual({});
-    const compiler = await findCompiler();
-    if (compiler.status !== "found") throw new Error(compiler.what);
+    const compiler = await compilerHere();
     const compiled = await compileKernel(kernel, { compiler, workdir: runner.workdir });
     if (compiled.status !== "compiled") throw new Error(compiled.log);
     expect(await avxIn(compiled.file)).toEqual([]);

@@ -15,9 +15,10 @@ import { rankOf } from "../session/rank.ts";
 import { measuringProblem } from "../session/workplace.ts";
 import { oclocDevice, PREDICTED_GPUS, predictedGpuNamed } from "../targets/index.ts";
 import { commandLine } from "./support/command-line.ts";
-import { disagreements, type Made, operator } from "./support/subgroup-kernels.ts";
+import { disagreements, type Made } from "./support/subgroup-kernels.ts";
+import { operation } from "./support/subjects.ts";
 
-const CONV = { n: 1, c: 6, k: 19, h: 5, w: 7, r: 3, s: 3, pad: 1, stride: 1 };
+const CONV = "conv2d n=1 c=6 k=19 h=5 w=7 r=3 s=3 pad=1 stride=1";
 
 const machineNamed = (name: string) => {
   const found = predictedGpuNamed(name);
@@ -27,7 +28,7 @@ const machineNamed = (name: string) => {
 
 async function best(name: string, types: string, language: KernelLanguage): Promise<Made> {
   const machine = machineNamed(name);
-  const computation = operator("conv2d", types, CONV);
+  const computation = operation(CONV, types);
   const ranked = rankOf(computation, { machine, intrinsics: usableIntrinsics(machine, language), count: 3 }, 60);
   if ("refused" in ranked) throw new Error(ranked.refused[0]?.because);
   const { kept, dropped } = await firstThatCompiles(computation, ranked, machine);

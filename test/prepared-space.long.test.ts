@@ -1,22 +1,18 @@
 /** @file What a search leaves for the next of the same computation on the same runner: its space, its inputs and expected results. */
 
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { afterAll, expect, it } from "vitest";
+import { expect, it } from "vitest";
 import { openDatabase, runsIn } from "../db/index.ts";
-import { parseDataTypes } from "../operators/data-types.ts";
-import { instantiate, operatorNamed } from "../operators/index.ts";
-import { createRunner } from "../runtime/measure.ts";
 import { Preparations } from "../session/prepared-space.ts";
 import { replayRun } from "../session/replay.ts";
 import { type TuneComputationOptions, type TuneOutcome, tuneComputation } from "../session/tune.ts";
+import { runnerHere } from "./support/here.ts";
+import { scratchFolder } from "./support/scratch.ts";
+import { operation } from "./support/subjects.ts";
 
-const folder = mkdtempSync(join(tmpdir(), "automap-prepared-"));
-afterAll(() => rmSync(folder, { recursive: true, force: true }));
+const folder = scratchFolder();
 
-const product = (m: number) =>
-  instantiate(operatorNamed("matmul"), { parameters: { m, n: 32, k: 16 }, types: parseDataTypes("f32") });
+const product = (m: number) => operation(`matmul m=${m} n=32 k=16`);
 
 function keysOf(outcome: TuneOutcome): readonly string[] {
   if (!("trials" in outcome)) throw new Error(outcome.status);
@@ -24,9 +20,7 @@ function keysOf(outcome: TuneOutcome): readonly string[] {
 }
 
 it("the next search of a computation goes on where the last ended, as one that prepares anew, and replays", async () => {
-  const made = await createRunner({ threads: 1 });
-  if (made.status !== "ready") throw new Error(made.what);
-  const { runner } = made;
+  const runner = await runnerHere({ threads: 1 });
   const shared = Object.create(runner, { close: { value: () => Promise.resolve() } }) as typeof runner; // as tune-network has it
   const kept = new Preparations(1);
   const searched = async (trials: number, m: number, given?: Preparations) => {

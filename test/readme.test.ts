@@ -5,15 +5,15 @@
  * its commands, operators and options must exist.
  */
 
-import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { dirname, join } from "node:path";
-import { afterAll, describe, expect, it } from "vitest";
+import { describe, expect, it } from "vitest";
 import { EXIT } from "../cli/output.ts";
 import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { mappings } from "../mapper/match/enumerate.ts";
 import { instantiate, OPERATORS, operatorNamed, parseDataTypes } from "../operators/index.ts";
 import { commandLine, shellWords } from "./support/command-line.ts";
+import { scratchFolder } from "./support/scratch.ts";
 
 /** Those that are written by hand: docs/api is made by TypeDoc. */
 const pagesIn = (folder: string): string[] =>
@@ -24,8 +24,7 @@ const PAGES = ["README.md", ...pagesIn("docs")];
 const read = (page: string): string => readFileSync(page, "utf8");
 const README = read("README.md");
 
-const scratch = mkdtempSync(join(tmpdir(), "automap-readme-"));
-afterAll(() => rmSync(scratch, { recursive: true, force: true }));
+const scratch = scratchFolder();
 
 interface Shown {
   readonly page: string;

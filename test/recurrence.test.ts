@@ -1,10 +1,10 @@
 /** @file Recurrences as text: parsed, printed, and refused with the position of the mistake. */
 
 import { describe, expect, it } from "vitest";
-import { UsageError } from "../abstraction/error.ts";
 import { parseRecurrence, printRecurrence } from "../abstraction/parse-recurrence.ts";
 import { derive } from "../mapper/space-time/derive.ts";
 import { flowsOf } from "../mapper/space-time/flow.ts";
+import { explanationOf } from "./support/message.ts";
 import { convolution1d, convolution2d, product } from "./support/space-time.ts";
 
 const CONVOLUTION = `recurrence conv1d
@@ -16,15 +16,7 @@ Z[c,q] = select(q == 0, 0, Z[c,q-1]) + X[c,q] * W[c,q]
 out[c] = Z[c,q] where q == 4`;
 
 /** The explanation of a refused text. */
-function refused(source: string): string {
-  try {
-    parseRecurrence(source);
-  } catch (error) {
-    if (error instanceof UsageError) return error.explain();
-    throw error;
-  }
-  throw new Error(`accepted: ${source}`);
-}
+const refused = (source: string): string => explanationOf(() => parseRecurrence(source));
 
 describe("a recurrence", () => {
   it("reads its variables, and as outputs the tensors that nothing reads back", () => {

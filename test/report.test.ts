@@ -8,7 +8,6 @@ import type { Candidate } from "../abstraction/candidate.ts";
 import { printExpr } from "../abstraction/expression.ts";
 import type { Trial } from "../abstraction/trial.ts";
 import { beginRun, type Environment, openDatabase, recordCalibration, recordTrial } from "../db/index.ts";
-import { mappings } from "../mapper/match/enumerate.ts";
 import { plainSchedule } from "../mapper/schedule/mapped.ts";
 import { drawMappingSvg } from "../report/draw-svg.ts";
 import { escapeMarkup, html } from "../report/html.ts";
@@ -20,6 +19,7 @@ import type { ReportData, TrialPoint } from "../report/report-data.ts";
 import { gatherReport } from "../session/report.ts";
 import { commandLine } from "./support/command-line.ts";
 import { CONV, MACHINE, measured, newTrial, trial, VNNI, workloadNamed, workshop } from "./support/database.ts";
+import { mappingsOnto } from "./support/subjects.ts";
 
 const EVIL = `<script>alert("x")</script><img src=x onerror='alert(1)'>]]>&"'`;
 const NOW = Date.UTC(2026, 10, 21, 12);
@@ -70,7 +70,7 @@ function predicted(microseconds: number): Trial["prediction"] {
 }
 
 /** The best mapping under its plain schedule, but for the register block. */
-const [MAPPING] = mappings(CONV.computation, VNNI ?? fail(), { reasons: false }).valid;
+const [MAPPING] = mappingsOnto(CONV.computation, VNNI ?? fail());
 
 function tried(block: number): Candidate {
   const { intrinsic, matching, binding } = MAPPING ?? fail();

@@ -12,7 +12,6 @@ import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Memory } from "../abstraction/machine.ts";
 import { seededRandom } from "../abstraction/random.ts";
 import { openDatabase, recordCalibration, recordTrial } from "../db/index.ts";
-import { mappings } from "../mapper/match/enumerate.ts";
 import { plainSchedule } from "../mapper/schedule/mapped.ts";
 import type { Calibration } from "../perfmodel/calibrate.ts";
 import { type Bound, boundsOn, brokenBound, neededPoints } from "../perfmodel/roof.ts";
@@ -23,6 +22,7 @@ import { commandLine } from "./support/command-line.ts";
 import { CONV, measured, newTrial, trial, VNNI, workloadNamed, workshop } from "./support/database.ts";
 import { randomComputation, SMALL_INTRINSICS } from "./support/random-computation.ts";
 import { inFull } from "./support/slow.ts";
+import { mappingsOnto } from "./support/subjects.ts";
 
 const CASES = inFull(6000, 600);
 
@@ -149,7 +149,7 @@ describe("a calibration that a kernel outran", () => {
   let id = "";
   /** A mapping that the model can explain. */
   function candidate(): Candidate {
-    const [mapping] = mappings(CONV.computation, vnni(), { reasons: false }).valid;
+    const [mapping] = mappingsOnto(CONV.computation, vnni());
     if (!mapping) expect.fail("the convolution does not map");
     const operands = Object.entries(mapping.binding).map(([o, bound]) => [o, printExpr(bound)]);
     const schedule = plainSchedule(mapping);

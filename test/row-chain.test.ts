@@ -18,7 +18,8 @@ import { bertBase } from "../network/models/bert.ts";
 import { rootOf } from "../network/program.ts";
 import { runNetwork } from "../network/run.ts";
 import type { Value } from "../network/value.ts";
-import { built, CHAIN_GRAPHS, masked, residual } from "./support/chain-graphs.ts";
+import { CHAIN_GRAPHS, masked, residual } from "./support/chain-graphs.ts";
+import { onnx } from "./support/networks.ts";
 
 const programOf = (graph: Graph) => channelsLast(fuse(lowerGraph(graph)));
 const text = ({ chain }: StepChain): string[] => [
@@ -60,12 +61,7 @@ describe("steps that share their rows", () => {
   });
 
   it("leave out a sum of one element with an epilogue, which a row has no place for", () => {
-    const program = programOf(
-      built((net) => {
-        const sums = net.node("ReduceSum", [net.input("x", [6, 8, 1]), net.whole("along", [-1])], { keepdims: 0 });
-        return net.node("Softmax", [net.node("Relu", [sums])], { axis: 1 });
-      }),
-    );
+    const program = programOf(onnx("Softmax<axis=1>(Relu(ReduceSum<keepdims=0>(x[6,8,1], s64{-1})))"));
     const [first, ...others] = program.steps;
     if (!first) throw new Error("no step");
     expect(placedInRows(first.computation, { rows: 6, columns: 8 })).toEqual({
@@ -88,14 +84,13 @@ describe("steps that share their rows", () => {
   });
 
   it("end where another step reads a value of theirs, before the last is made", () => {
-    const graph = built((net) => {
-      const x = net.input("x", [4, 8]);
-      const raised = net.node("Exp", [net.node("Sub", [x, net.node("ReduceMax", [x, net.whole("along", [1])])])]);
-      const turned = net.node("Transpose", [raised], { perm: [1, 0] });
-      const sum = net.node("ReduceSum", [raised, net.whole("columns", [1])]);
-      const back = net.node("Transpose", [turned], { perm: [1, 0] });
-      return net.node("Add", [net.node("Div", [raised, sum]), back]);
-    });
+    const graph = onnx(`
+      raised = Exp(Sub(x[4,8], ReduceMax(x, s64{1})))
+      turned = Transpose<perm=[1,0]>(raised)
+      sum = ReduceSum(raised, s64{1})
+      back = Transpose<perm=[1,0]>(turned)
+      Add(Div(raised, sum), back)
+    `);
     const program = programOf(graph);
     for (const { steps } of chainsOf(program)) {
       const last = program.steps.indexOf(steps.at(-1) as (typeof steps)[number]);
@@ -109,14 +104,12 @@ describe("steps that share their rows", () => {
   });
 
   it("hold what they read until the last of them is computed, and no memory for values that stay among them", () => {
-    const graph = built((net) => {
-      const turned = (x: string): string => net.node("Transpose", [x], { perm: [1, 0] });
-      const most = net.node("ReduceMax", [turned(net.input("x", [8, 16])), net.whole("along", [1])], {}, "most");
-      const half = net.node("Exp", [net.input("z", [4, 16])]);
-      const other = net.node("Concat", [half, half], { axis: 0 });
-      const centred = net.node("Sub", [net.input("y", [16, 8]), most]);
-      return net.node("MatMul", [centred, other]);
-    });
+    const graph = onnx(`
+      most = ReduceMax(Transpose<perm=[1,0]>(x[8,16]), s64{1})
+      half = Exp(z[4,16])
+      other = Concat<axis=0>(half, half)
+      MatMul(Sub(y[16,8], most), other)
+    `);
     const program = programOf(graph);
     const chains = chainsOf(program);
     expect(chains.map(({ steps }) => steps.map(({ ops }) => ops.join(" ")))).toEqual([["ReduceMax", "Sub"]]);

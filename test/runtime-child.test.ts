@@ -5,12 +5,12 @@
 
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
-import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { afterAll, afterEach, beforeAll, describe, expect, it } from "vitest";
+import { afterEach, beforeAll, describe, expect, it } from "vitest";
 import { explainRun, runChild, whenOver } from "../runtime/child.ts";
 import { compileProgram } from "./support/program.ts";
+import { scratchFolder } from "./support/scratch.ts";
 
 const left: number[] = [];
 afterEach(() => {
@@ -96,7 +96,7 @@ describe("runChild", () => {
 });
 
 describe("a process that is killed while its children run", () => {
-  const folder = mkdtempSync(join(tmpdir(), "automap-child-"));
+  const folder = scratchFolder();
   // A compiler's driver starts the compiler, so a child of a child runs too.
   const STARTER = `
     import { runChild } from "./runtime/child.js";
@@ -109,7 +109,6 @@ describe("a process that is killed while its children run", () => {
     compileProgram(folder, ["runtime/child.ts"]);
     writeFileSync(join(folder, "starter.js"), STARTER);
   });
-  afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
   async function started(said: string): Promise<{ readonly parent: ChildProcess; readonly pids: readonly number[] }> {
     const parent = spawn(process.execPath, [join(folder, "starter.js"), said], { stdio: "ignore", detached: true });

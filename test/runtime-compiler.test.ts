@@ -1,17 +1,17 @@
 /** @file From source to shared object: headers that are precompiled, or cut to what a source uses. */
 
-import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { mkdtempSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { afterAll, describe, expect, it } from "vitest";
+import { describe, expect, it } from "vitest";
 import type { Kernel } from "../abstraction/kernel.ts";
 import { type CompileOptions, compileSource, findCompiler } from "../runtime/compiler.ts";
 import { Builder, type Toolchain } from "../runtime/run/cuda-build.ts";
 import { headerOf, readIntrinsics } from "../runtime/used-intrinsics.ts";
+import { compilerHere } from "./support/here.ts";
+import { scratchFolder } from "./support/scratch.ts";
 import { sourceOf } from "./support/source.ts";
 
-const workdir = mkdtempSync(join(tmpdir(), "automap-compiler-"));
-afterAll(() => rmSync(workdir, { recursive: true, force: true }));
+const workdir = scratchFolder();
 
 const source = (value: number, before = ""): string => `// a comment\n${before}#include <stdint.h>\n#include <vector>\n
 extern "C" int32_t value() { return std::vector<int32_t>(1, ${value})[0]; }\n`;
@@ -19,8 +19,7 @@ extern "C" int32_t value() { return std::vector<int32_t>(1, ${value})[0]; }\n`;
 const precompiled = (): string[] => readdirSync(workdir).filter((name) => name.endsWith(".gch"));
 
 it("headers of similar sources are precompiled from the second on, and only leading system headers", async () => {
-  const compiler = await findCompiler();
-  if (compiler.status !== "found") throw new Error(compiler.what);
+  const compiler = await compilerHere();
   const options: CompileOptions = { compiler, workdir };
   const flags = ["-O1", "-shared", "-fPIC"];
   const compile = async (text: string): Promise<string> =>

@@ -4,17 +4,17 @@
  */
 
 import { type ChildProcess, spawn } from "node:child_process";
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout } from "node:timers/promises";
-import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from "vitest";
+import { afterEach, beforeAll, describe, expect, it, vi } from "vitest";
 import { shareCores } from "../runtime/cores.ts";
 import { type Lock, tryLock, untilFree } from "../runtime/lock.ts";
 import type { Core } from "../runtime/processor.ts";
 import { compileProgram } from "./support/program.ts";
+import { scratchFolder } from "./support/scratch.ts";
 
-const folder = mkdtempSync(join(tmpdir(), "automap-cores-"));
+const folder = scratchFolder();
 const children: ChildProcess[] = [];
 beforeAll(() => {
   compileProgram(folder, ["runtime/cores.ts"]);
@@ -23,7 +23,6 @@ afterEach(() => {
   for (const child of children.splice(0)) child.kill("SIGKILL");
   vi.useRealTimers();
 });
-afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
 let realms = 0;
 /** A name that no other test or process uses. */

@@ -3,18 +3,15 @@
  * about a kernel.
  */
 
-import { chmodSync, existsSync, mkdtempSync, rmSync, symlinkSync, truncateSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { chmodSync, existsSync, mkdtempSync, symlinkSync, truncateSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from "vitest";
 import { EnvironmentError } from "../abstraction/error.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import { openDatabase, queryTrials } from "../db/index.ts";
-import { parseDataTypes } from "../operators/data-types.ts";
-import { instantiate, operatorNamed } from "../operators/index.ts";
 import { cacheFolder } from "../runtime/cache.ts";
 import { type ChildRun, findProgram } from "../runtime/child.ts";
-import { type Compiler, compileKernel } from "../runtime/compiler.ts";
+import { compileKernel } from "../runtime/compiler.ts";
 import { systemError, toolProblem } from "../runtime/environment.ts";
 import { Answers, compileHarness, type HarnessRequest, runHarness } from "../runtime/harness/run.ts";
 import { createRunner, type Runner } from "../runtime/measure.ts";
@@ -22,23 +19,19 @@ import { tuneComputation } from "../session/tune.ts";
 import { random } from "../tuner/random.ts";
 import { commandLine } from "./support/command-line.ts";
 import { type FakeTimes, fakeRunner, took, withCalibration } from "./support/fake-runner.ts";
+import { compilerHere, runnerHere } from "./support/here.ts";
 import { compileOnce } from "./support/kept-compiler.ts";
-import { plainKernel, requireCompiler } from "./support/packages.ts";
+import { plainKernel } from "./support/packages.ts";
+import { scratchFolder } from "./support/scratch.ts";
 import { sourceOf } from "./support/source.ts";
+import { operation } from "./support/subjects.ts";
 
-const root = mkdtempSync(join(tmpdir(), "automap-environment-"));
-afterAll(() => rmSync(root, { recursive: true, force: true }));
+const root = scratchFolder();
 afterEach(() => vi.unstubAllEnvs());
 const at = (name: string): string => join(root, name);
-let compiler: Compiler;
-beforeAll(async () => {
-  compiler = await requireCompiler();
-});
+const compiler = await compilerHere();
 
-const matmul = instantiate(operatorNamed("matmul"), {
-  parameters: { m: 8, n: 8, k: 8 },
-  types: parseDataTypes("f32"),
-});
+const matmul = operation("matmul m=8 n=8 k=8");
 
 /** A PATH on which only these programs are. */
 function pathWith(...programs: readonly string[]): string {
@@ -175,9 +168,7 @@ describe("a runner", () => {
   compileOnce();
   let runner: Runner;
   beforeAll(async () => {
-    const made = await createRunner({ workdir: at("runner"), budgetSeconds: 0.01, batches: [3, 5] });
-    if (made.status === "environment") throw new Error(made.what);
-    runner = made.runner;
+    runner = await runnerHere({ workdir: at("runner"), budgetSeconds: 0.01, batches: [3, 5] });
   });
   afterAll(() => runner.close());
   const plain = (): Kernel => {
@@ -192,13 +183,12 @@ describe("a runner", () => {
       `case "$*" in *-rdynamic*) while [ ! -e '${at("go")}' ]; do sleep 0.02; done; echo no >> '${at("asked")}'; exit 1 ;; esac; exec g++ "$@"`,
     );
     const own = { ...compiler, command: [program] };
-    const made = await createRunner({ workdir: at("without"), compiler: own });
-    if (made.status === "environment") throw new Error(made.what);
+    const runner = await runnerHere({ workdir: at("without"), compiler: own });
     expect(existsSync(at("asked"))).toBe(false);
     writeFileSync(at("go"), "");
-    expect(await fault(made.runner.baseline())).toMatch(/cannot compile the measuring program/);
+    expect(await fault(runner.baseline())).toMatch(/cannot compile the measuring program/);
     expect(existsSync(at("asked"))).toBe(true);
-    await made.runner.close();
+    await runner.close();
   });
 
   it("whose folder cannot be created is a problem of the environment", async () => {

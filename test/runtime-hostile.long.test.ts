@@ -8,7 +8,7 @@ import { readdirSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 import { privatePath } from "../runtime/kept.ts";
-import { createRunner } from "../runtime/measure.ts";
+import { runnerHere } from "./support/here.ts";
 import { type KernelText, kernelOf, Measuring, MULTIPLY, QUICK, right } from "./support/measuring.ts";
 import { sourceOf } from "./support/source.ts";
 
@@ -223,16 +223,15 @@ describe("a hostile kernel", () => {
   });
 
   it("is stopped by closing the runner, as are the measurements waiting for it", async () => {
-    const made = await createRunner({ ...QUICK, workdir: at.workdir, stepSeconds: 60 });
-    if (made.status === "environment") throw new Error(made.what);
+    const runner = await runnerHere({ ...QUICK, workdir: at.workdir, stepSeconds: 60 });
     const hang = kernelOf({ run: "for (;;) pause();" });
-    await made.runner.compile(hang);
-    await made.runner.compile(right);
-    const hanging = made.runner.measure(hang, at.reference);
+    await runner.compile(hang);
+    await runner.compile(right);
+    const hanging = runner.measure(hang, at.reference);
     hanging.catch(() => undefined);
     await expect.poll(at.harnesses).toHaveLength(2);
-    const outcomes = Promise.allSettled([hanging, made.runner.measure(right, at.reference)]);
-    await made.runner.close();
+    const outcomes = Promise.allSettled([hanging, runner.measure(right, at.reference)]);
+    await runner.close();
     for (const outcome of await outcomes)
       expect(outcome).toMatchObject({ reason: { message: "measuring was stopped" } });
     expect(at.harnesses()).toEqual([]);

@@ -3,13 +3,13 @@
 import { mkdtempSync, readdirSync, rmSync, utimesSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { afterAll, describe, expect, it } from "vitest";
+import { describe, expect, it } from "vitest";
 import { findCompiler } from "../runtime/compiler.ts";
 import { examineMachine } from "../runtime/doctor.ts";
 import { createRunner } from "../runtime/measure.ts";
+import { scratchFolder } from "./support/scratch.ts";
 
-const folder = mkdtempSync(join(tmpdir(), "automap-machine-"));
-afterAll(() => rmSync(folder, { recursive: true, force: true }));
+const folder = scratchFolder();
 
 describe("the machine", () => {
   it("without a compiler is a problem of the environment, with what to install", async () => {

@@ -9,8 +9,9 @@ import type { Measurement } from "../abstraction/trial.ts";
 import { runChild } from "../runtime/child.ts";
 import { compileKernel } from "../runtime/compiler.ts";
 import { shareCores } from "../runtime/cores.ts";
-import { createRunner, type RaceOptions, type Runner, type RunnerOptions } from "../runtime/measure.ts";
+import type { RaceOptions, Runner, RunnerOptions } from "../runtime/measure.ts";
 import { coresHere } from "../runtime/processor.ts";
+import { runnerHere } from "./support/here.ts";
 import { kernelOf, Measuring, MULTIPLY, QUICK, right } from "./support/measuring.ts";
 
 const at = new Measuring();
@@ -39,20 +40,19 @@ describe("finalists", () => {
 
 describe("a race", () => {
   it("that is stopped gives no more answers and does not wait for a kernel that hangs", async () => {
-    const made = await createRunner({ ...QUICK, workdir: at.workdir, stepSeconds: 100 });
-    if (made.status === "environment") throw new Error(made.what);
+    const runner = await runnerHere({ ...QUICK, workdir: at.workdir, stepSeconds: 100 });
     const hang = kernelOf({ run: "for (;;) pause();" });
     const controller = new AbortController();
     const answers: string[] = [];
     const { signal } = controller;
-    for await (const { status } of made.runner.race([right, hang, right], at.reference, { signal })) {
+    for await (const { status } of runner.race([right, hang, right], at.reference, { signal })) {
       answers.push(status);
       // The watcher and the process of the kernels.
       await expect.poll(at.harnesses).toHaveLength(2);
       controller.abort();
     }
     expect(answers).toEqual(["ok"]);
-    await made.runner.close();
+    await runner.close();
     expect(at.harnesses()).toEqual([]);
   });
 
@@ -138,9 +138,7 @@ describe("other work on the machine", () => {
   });
 
   async function runnerWith(options: RunnerOptions): Promise<Runner> {
-    const made = await createRunner({ ...QUICK, workdir: at.workdir, ...options });
-    if (made.status === "environment") throw new Error(made.what);
-    return made.runner;
+    return runnerHere({ ...QUICK, workdir: at.workdir, ...options });
   }
 
   it("is recorded with a measurement: its processor, and the share another program took", async () => {

@@ -4,26 +4,21 @@
  */
 
 import pLimit from "p-limit";
-import { beforeAll, describe, expect, it, vi } from "vitest";
+import { describe, expect, it, vi } from "vitest";
 import { type Computation, defineComputation, elementCount, inputsOf, targetOf } from "../abstraction/computation.ts";
 import { type DType, isInteger, rangeOf, wrap } from "../abstraction/dtype.ts";
 import { interpret } from "../abstraction/interpret.ts";
 import { pick, type Random, randomInteger, seededRandom } from "../abstraction/random.ts";
-import { instantiate, OPERATORS, operatorNamed, parseDataTypes } from "../operators/index.ts";
+import { instantiate, OPERATORS, parseDataTypes } from "../operators/index.ts";
 import { decodeElement } from "../runtime/bytes.ts";
 import { cacheFolder } from "../runtime/cache.ts";
-import { type Compiler, findCompiler } from "../runtime/compiler.ts";
 import { interpretCompiled } from "../runtime/reference-program.ts";
 import { fromMemory, type Reference, type ReferenceSet, referenceFor, toMemory } from "../runtime/verify.ts";
+import { compilerHere } from "./support/here.ts";
+import { operation } from "./support/subjects.ts";
 
 const workdir = cacheFolder("runtime");
-let compiler: Compiler;
-
-beforeAll(async () => {
-  const found = await findCompiler();
-  if (found.status === "environment") throw new Error(`${found.what}; ${found.remedy}`);
-  compiler = found;
-});
+const compiler = await compilerHere();
 
 /** Any value of the type: extremes, zeros of both signs and, of floats, infinities now and then. */
 function anyValue(random: Random, dtype: DType): number {
@@ -296,7 +291,7 @@ describe("a reference", () => {
   });
 
   it("allows for rounding where an operator's own fractions sum to a whole number by chance", async () => {
-    const star = instantiate(operatorNamed("2d5pt"), { parameters: { h: 16, w: 16 }, types: parseDataTypes("f32") });
+    const star = operation("2d5pt h=16 w=16");
     const fixed = { w: Float64Array.of(0, 0.1, 0, 0.2, 0.4, 0.2, 0, 0.1, 0).map(Math.fround) };
     const { sets } = await referenceFor(star, 1, { compiler, workdir, fixed });
     const exact = sets.find((s) => s.name === "exact");

@@ -2,46 +2,30 @@
 import { expect, test } from "vitest";
 import { evaluateIndex } from "../abstraction/affine.ts";
 import type { Schedule } from "../abstraction/candidate.ts";
-import { type Computation, defineComputation, elementCount, inputsOf } from "../abstraction/computation.ts";
+import { type Computation, defineComputation } from "../abstraction/computation.ts";
 import { interpret } from "../abstraction/interpret.ts";
 import { interpretNest } from "../abstraction/interpret-nest.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import { type Mapping, printMatching } from "../abstraction/mapping.ts";
 import { printNest } from "../abstraction/print-nest.ts";
 import { pick, type Random, randomInteger, seededRandom } from "../abstraction/random.ts";
-import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { lowerSchedule } from "../mapper/lower/scheduled.ts";
-import { mappings } from "../mapper/match/enumerate.ts";
 import { issuesWritten } from "../mapper/schedule/block.ts";
 import { type Border, borderBlocks, isInside } from "../mapper/schedule/borders.ts";
 import { nestedLoops } from "../mapper/schedule/cache-tiles.ts";
 import { dimensionsUnder } from "../mapper/schedule/gaps.ts";
 import { mutateSchedule, randomSchedule, scheduleProblem } from "../mapper/schedule/mapped.ts";
 import { bordersUnder, placementsOf } from "../mapper/schedule/place.ts";
-import { parseDataTypes } from "../operators/data-types.ts";
-import { operatorNamed } from "../operators/index.ts";
-import { instantiate } from "../operators/operator.ts";
 import { createCounts } from "../perfmodel/counts.ts";
+import { mappingsOnto, operation, rowNamed, smallIntegers } from "./support/subjects.ts";
 
 const CASES = [
-  { operator: "conv2d", on: "avx512.fma.f32.broadcast", parameters: { c: 3, k: 16, h: 7, w: 6, r: 3, s: 3 } },
-  { operator: "conv2d", on: "avx512.vpdpbusd", parameters: { c: 8, k: 20, h: 4, w: 9, r: 5, s: 2, stride: 2, pad: 2 } },
-  {
-    operator: "conv2d",
-    on: "avx2.fma.f32.broadcast",
-    parameters: { c: 2, k: 8, h: 6, w: 5, r: 3, s: 3, dilation: 3, pad: 3 },
-  },
-  { operator: "depthwise-conv2d", on: "avx512.fma.f32", parameters: { c: 32, h: 7, w: 7, m: 1, r: 3, s: 3 } },
-  {
-    operator: "depthwise-conv2d",
-    on: "avx512.fma.f32",
-    parameters: { c: 16, h: 9, w: 8, m: 1, r: 3, s: 5, stride: 2, pad: 2 },
-  },
-  {
-    operator: "grouped-conv2d",
-    on: "avx512.fma.f32.broadcast",
-    parameters: { c: 4, k: 32, h: 5, w: 6, r: 3, s: 3, groups: 2 },
-  },
+  { words: "conv2d c=3 k=16 h=7 w=6 r=3 s=3", on: "avx512.fma.f32.broadcast" },
+  { words: "conv2d c=8 k=20 h=4 w=9 r=5 s=2 stride=2 pad=2", on: "avx512.vpdpbusd" },
+  { words: "conv2d c=2 k=8 h=6 w=5 r=3 s=3 dilation=3 pad=3", on: "avx2.fma.f32.broadcast" },
+  { words: "depthwise-conv2d c=32 h=7 w=7 m=1 r=3 s=3", on: "avx512.fma.f32" },
+  { words: "depthwise-conv2d c=16 h=9 w=8 m=1 r=3 s=5 stride=2 pad=2", on: "avx512.fma.f32" },
+  { words: "grouped-conv2d c=4 k=32 h=5 w=6 r=3 s=3 groups=2", on: "avx512.fma.f32.broadcast" },
 ] as const;
 
 /** Windows that leave the input on one side only. */
@@ -57,15 +41,12 @@ const ONE_SIDED = ["x[p+r,c]", "x[p+r-2,c]"].map((read) => ({
 
 function* cases(): Generator<{ readonly intrinsic: Intrinsic; readonly computation: Computation }> {
   const named = (on: string): Intrinsic => {
-    const [intrinsic] = intrinsicsNamed(on);
-    if (!intrinsic) throw new Error(`no intrinsic ${on}`);
+    const intrinsic = rowNamed(on);
     return intrinsic;
   };
-  for (const { operator, on, parameters } of CASES) {
+  for (const { words, on } of CASES) {
     const intrinsic = named(on);
-    const [c, a, b] = intrinsic.operands;
-    const types = { inputs: [a?.dtype ?? "f32", b?.dtype ?? "f32"], sum: c?.dtype ?? "f32" } as const;
-    yield { intrinsic, computation: instantiate(operatorNamed(operator), { parameters, types, layouts: "NHWC" }) };
+    yield { intrinsic, computation: operation(`${words} NHWC`, intrinsic) };
   }
   for (const { on, computation } of ONE_SIDED) yield { intrinsic: named(on), computation };
 }
@@ -74,7 +55,7 @@ function* cases(): Generator<{ readonly intrinsic: Intrinsic; readonly computati
 function* crossing(random: Random, draws: number): Generator<{ mapping: Mapping; schedule: Schedule; label: string }> {
   for (const { intrinsic, computation } of cases()) {
     const name = `${computation.name} on ${intrinsic.name}`;
-    const open = mappings(computation, intrinsic, { reasons: false }).valid.flatMap((mapping) =>
+    const open = mappingsOnto(computation, intrinsic).flatMap((mapping) =>
       placementsOf(mapping).flatMap((choice) =>
         choice.borders.length > 0 && choice.open.includes("in-place") ? [{ mapping, operand: choice.operand }] : [],
       ),
@@ -99,7 +80,7 @@ test("every schedule that crosses a border computes the equation, with as many i
   let ran = 0;
   for (const { mapping, schedule, label } of crossing(random, 8)) {
     const { computation } = mapping;
-    const inputs = smallInputs(computation, random);
+    const inputs = smallIntegers(computation, random);
     const nest = lowerSchedule(mapping, schedule);
     const expected = interpret(computation, inputs);
     const wrong = [...interpretNest(nest, computation, inputs, 2)].findIndex((x, i) => x !== expected[i]);
@@ -156,24 +137,13 @@ function issuesIn(statements: ReturnType<typeof lowerSchedule>["body"], point: R
   }, 0);
 }
 
-/** Small integers, exact in every type. */
-function smallInputs(computation: Computation, random: Random): Record<string, Float64Array> {
-  return Object.fromEntries(
-    inputsOf(computation).map((t) => [
-      t.name,
-      Float64Array.from({ length: elementCount(t) }, () => randomInteger(random, t.dtype === "u8" ? 0 : -5, 5)),
-    ]),
-  );
-}
-
 test("no kernel of a search writes out more than 1024 issues of blocks, remainders, borders and passes", () => {
-  const [fma] = intrinsicsNamed("avx512.fma.f32.broadcast");
-  if (!fma) throw new Error("no such instruction");
+  const fma = rowNamed("avx512.fma.f32.broadcast");
   const random = seededRandom(1);
   const seen = { borders: 0, passes: 0, left: 0 };
   for (const operator of ["conv1d", "conv2d", "conv3d"]) {
-    const computation = instantiate(operatorNamed(operator), { types: parseDataTypes("f32") });
-    const { valid } = mappings(computation, fma, { reasons: false });
+    const computation = operation(operator);
+    const valid = mappingsOnto(computation, fma);
     for (let i = 0; i < 60; i++) {
       const mapping = pick(random, valid);
       let schedule = randomSchedule(mapping, random, 1, NEAR_BYTES);

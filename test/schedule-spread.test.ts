@@ -1,43 +1,38 @@
 /** Fused loops over the rows of a padded copy, gaps included: results of the gaps are dropped. */
 import { expect, test } from "vitest";
 import type { Schedule } from "../abstraction/candidate.ts";
-import { type Computation, elementCount, inputsOf } from "../abstraction/computation.ts";
+import type { Computation } from "../abstraction/computation.ts";
 import { number } from "../abstraction/expression.ts";
 import { interpret } from "../abstraction/interpret.ts";
 import { interpretNest } from "../abstraction/interpret-nest.ts";
 import type { Statement } from "../abstraction/loop-nest.ts";
 import { printMatching } from "../abstraction/mapping.ts";
 import { printNest } from "../abstraction/print-nest.ts";
-import { pick, type Random, randomInteger, seededRandom } from "../abstraction/random.ts";
-import { intrinsicsNamed } from "../intrinsics/index.ts";
+import { pick, seededRandom } from "../abstraction/random.ts";
 import { lowerSchedule } from "../mapper/lower/scheduled.ts";
-import { mappings } from "../mapper/match/enumerate.ts";
+import type { mappings } from "../mapper/match/enumerate.ts";
 import { digitsOf } from "../mapper/schedule/dimensions.ts";
 import { dimensionsUnder, spreadable } from "../mapper/schedule/gaps.ts";
 import { crossSchedules, mutateSchedule, randomSchedule, scheduleProblem } from "../mapper/schedule/mapped.ts";
-import { operatorNamed } from "../operators/index.ts";
-import { instantiate } from "../operators/operator.ts";
 import { createCounts } from "../perfmodel/counts.ts";
 import { createModel } from "../perfmodel/model.ts";
 import { modelTarget } from "../perfmodel/target.ts";
 import { nativeTarget } from "../targets/index.ts";
 import { inFull } from "./support/slow.ts";
+import { mappingNamed, mappingsOnto, operation, rowNamed, smallIntegers } from "./support/subjects.ts";
 
 const CASES = [
-  { on: "amx.tdpbusd", parameters: { c: 64, k: 16, h: 5, w: 5, r: 3, s: 3 } },
-  { on: "amx.tdpbf16ps", parameters: { n: 2, c: 9, k: 18, h: 4, w: 6, r: 3, s: 2 } },
-  { on: "wmma.m16n16k16.f32.f16", parameters: { n: 2, c: 3, k: 3, h: 5, w: 4, r: 3, s: 3 } },
-  { on: "amx.tdpbusd", parameters: { c: 3, k: 3, h: 5, w: 7, r: 3, s: 3, stride: 2 } },
+  ["amx.tdpbusd", "conv2d c=64 k=16 h=5 w=5 r=3 s=3 NHWC"],
+  ["amx.tdpbf16ps", "conv2d n=2 c=9 k=18 h=4 w=6 r=3 s=2 NHWC"],
+  ["wmma.m16n16k16.f32.f16", "conv2d n=2 c=3 k=3 h=5 w=4 r=3 s=3 NHWC"],
+  ["amx.tdpbusd", "conv2d c=3 k=3 h=5 w=7 r=3 s=3 stride=2 NHWC"],
 ] as const;
 
 function* cases(): Generator<{ label: string; computation: Computation; valid: ReturnType<typeof mappings>["valid"] }> {
-  for (const { on, parameters } of CASES) {
-    const [intrinsic] = intrinsicsNamed(on);
-    if (!intrinsic) throw new Error(`no intrinsic ${on}`);
-    const [c, a, b] = intrinsic.operands;
-    const types = { inputs: [a?.dtype ?? "f32", b?.dtype ?? "f32"], sum: c?.dtype ?? "f32" } as const;
-    const computation = instantiate(operatorNamed("conv2d"), { parameters, types, layouts: "NHWC" });
-    const valid = mappings(computation, intrinsic, { reasons: false }).valid.filter((m) => spreadable(m).size > 0);
+  for (const [on, words] of CASES) {
+    const intrinsic = rowNamed(on);
+    const computation = operation(words, intrinsic);
+    const valid = mappingsOnto(computation, intrinsic).filter((m) => spreadable(m).size > 0);
     yield { label: on, computation, valid };
   }
 }
@@ -47,7 +42,7 @@ test("every spread schedule computes the equation, as often as the model counts"
   let ran = 0;
   for (const { label, computation, valid } of cases()) {
     expect(valid.length, label).toBeGreaterThan(0);
-    const inputs = smallInputs(computation, random);
+    const inputs = smallIntegers(computation, random);
     const expected = interpret(computation, inputs);
     for (let i = 0; i < inFull(6, 1); i++) {
       const mapping = pick(random, valid);
@@ -75,15 +70,9 @@ test("every spread schedule computes the equation, as often as the model counts"
 });
 
 test("a 7x7 image takes 4 tiles of 16 rows when spread over rows of 9, and 7 row by row", () => {
-  const [intrinsic] = intrinsicsNamed("amx.tdpbusd");
-  if (!intrinsic) throw new Error("no row");
-  const parameters = { c: 64, k: 16, h: 7, w: 7, r: 3, s: 3 };
-  const types = { inputs: ["u8", "s8"], sum: "s32" } as const;
-  const computation = instantiate(operatorNamed("conv2d"), { parameters, types, layouts: "NHWC" });
-  const mapping = mappings(computation, intrinsic, { reasons: false }).valid.find(
-    (m) => printMatching(m.matching) === "m <- p,q   n <- k   k <- c",
-  );
-  if (!mapping) throw new Error("no mapping");
+  const intrinsic = rowNamed("amx.tdpbusd");
+  const computation = operation("conv2d c=64 k=16 h=7 w=7 r=3 s=3 NHWC", intrinsic);
+  const mapping = mappingNamed(computation, intrinsic, "m <- p,q; n <- k; k <- c");
   const d = dimensionsUnder(mapping, { spread: ["p_q"] }).find((x) => x.name === "p_q");
   expect(d).toMatchObject({ weights: [9, 1], extent: 61, steps: 4, wholeSteps: 3 });
   expect(d && Object.fromEntries(digitsOf(d, number(9 * 3 + 5)))).toEqual({ p: number(3), q: number(5) });
@@ -107,14 +96,4 @@ function issuesIn(statements: readonly Statement[]): number {
     if (s.kind === "loop") return sum + s.extent * issuesIn(s.body);
     return sum + (s.kind === "register-issue" ? 1 : 0);
   }, 0);
-}
-
-/** Small integers, exact in every type. */
-function smallInputs(computation: Computation, random: Random): Record<string, Float64Array> {
-  return Object.fromEntries(
-    inputsOf(computation).map((t) => [
-      t.name,
-      Float64Array.from({ length: elementCount(t) }, () => randomInteger(random, t.dtype === "u8" ? 0 : -5, 5)),
-    ]),
-  );
 }

@@ -3,17 +3,14 @@
 import { expect, test } from "vitest";
 import { evaluateIndex } from "../abstraction/affine.ts";
 import type { Schedule } from "../abstraction/candidate.ts";
-import { type Computation, defineComputation, elementCount, inputsOf, pointCount } from "../abstraction/computation.ts";
-import { rangeOf } from "../abstraction/dtype.ts";
+import { defineComputation, pointCount } from "../abstraction/computation.ts";
 import { interpret } from "../abstraction/interpret.ts";
 import { interpretNest } from "../abstraction/interpret-nest.ts";
 import type { LoopNest, Statement } from "../abstraction/loop-nest.ts";
 import { type Mapping, printMatching } from "../abstraction/mapping.ts";
 import { printNest } from "../abstraction/print-nest.ts";
-import { pick, type Random, randomInteger, seededRandom } from "../abstraction/random.ts";
-import { intrinsicsNamed } from "../intrinsics/index.ts";
+import { pick, type Random, seededRandom } from "../abstraction/random.ts";
 import { lowerSchedule } from "../mapper/lower/scheduled.ts";
-import { mappings } from "../mapper/match/enumerate.ts";
 import { nestedLoops, parseLoop, printLoop } from "../mapper/schedule/cache-tiles.ts";
 import { dimensionsOf } from "../mapper/schedule/dimensions.ts";
 import {
@@ -23,23 +20,21 @@ import {
   randomSchedule,
   scheduleProblem,
 } from "../mapper/schedule/mapped.ts";
-import type { OperandTypes } from "../operators/data-types.ts";
-import { operatorNamed } from "../operators/index.ts";
-import { instantiate } from "../operators/operator.ts";
 import { inFull } from "./support/slow.ts";
+import { mappingNamed, mappingsOnto, operation, rowNamed, smallIntegers } from "./support/subjects.ts";
 
 /** So small a cache that everything overflows it. */
 const NEAR_BYTES = 32;
 
 const CASES = [
-  { operator: "conv2d", parameters: { c: 9, k: 40, h: 7, w: 9, r: 3, s: 3 }, layouts: "NHWC" },
-  { operator: "conv2d", parameters: { c: 8, k: 33, h: 6, w: 5, r: 3, s: 3, stride: 2, pad: 2 }, layouts: "NCHW" },
-  { operator: "grouped-conv2d", parameters: { c: 12, k: 12, h: 5, w: 4, r: 3, s: 3, groups: 3 }, layouts: "NHWC" },
-  { operator: "depthwise-conv2d", parameters: { c: 34, h: 5, w: 6, m: 1, r: 3, s: 3 }, layouts: "NHWC" },
-  { operator: "transposed-conv2d", parameters: { c: 6, k: 4, h: 3, w: 4, r: 3, s: 3, stride: 2, pad: 1 } },
-  { operator: "matmul", parameters: { m: 7, n: 69, k: 21 } },
-  { operator: "matmul", parameters: { m: 8, n: 64, k: 24 } },
-  { operator: "matvec", parameters: { m: 40, k: 19 } },
+  "conv2d c=9 k=40 h=7 w=9 r=3 s=3 NHWC",
+  "conv2d c=8 k=33 h=6 w=5 r=3 s=3 stride=2 pad=2 NCHW",
+  "grouped-conv2d c=12 k=12 h=5 w=4 r=3 s=3 groups=3 NHWC",
+  "depthwise-conv2d c=34 h=5 w=6 m=1 r=3 s=3 NHWC",
+  "transposed-conv2d c=6 k=4 h=3 w=4 r=3 s=3 stride=2 pad=1",
+  "matmul m=7 n=69 k=21",
+  "matmul m=8 n=64 k=24",
+  "matvec m=40 k=19",
 ];
 const INTRINSICS = [
   "avx512.fma.f32.broadcast",
@@ -50,13 +45,9 @@ const INTRINSICS = [
   "toy.2x2x2",
 ];
 
-function mappingsOf({ operator, parameters, layouts }: (typeof CASES)[number], name: string): readonly Mapping[] {
-  const [intrinsic] = intrinsicsNamed(name);
-  if (!intrinsic) throw new Error(`no intrinsic ${name}`);
-  const [c, a, b] = intrinsic.operands;
-  const types: OperandTypes = { inputs: [a?.dtype ?? "f32", b?.dtype ?? "f32"], sum: c?.dtype ?? "f32" };
-  const options = { parameters, types, ...(layouts ? { layouts } : {}) };
-  return mappings(instantiate(operatorNamed(operator), options), intrinsic, { reasons: false }).valid;
+function mappingsOf(words: string, name: string): readonly Mapping[] {
+  const intrinsic = rowNamed(name);
+  return mappingsOnto(operation(words, intrinsic), intrinsic);
 }
 
 /** A schedule with at least one loop over tiles, where one can be drawn. */
@@ -84,7 +75,7 @@ test("every order of loops over tiles computes the equation, twice in a row", ()
       const valid = mappingsOf(one, name);
       const [any] = valid;
       if (!any) continue;
-      const inputs = smallInputs(any.computation, random);
+      const inputs = smallIntegers(any.computation, random);
       const expected = interpret(any.computation, inputs);
       for (let i = pointCount(any.intrinsic.computation) > 1000 ? 1 : inFull(12, 2); i > 0; i--) {
         const mapping = pick(random, valid);
@@ -107,10 +98,9 @@ test("an epilogue is applied by the last pass only", () => {
     extents: { m: 7, n: 40, k: 16 },
     tensors: { a: { dtype: "u8" }, b: { dtype: "s8", constant: true }, c: { dtype: "s32" }, scale: { dtype: "f32" } },
   });
-  const [intrinsic] = intrinsicsNamed("avx512.vpdpbusd");
-  if (!intrinsic) throw new Error("no such row");
-  const { valid } = mappings(computation, intrinsic, { reasons: false });
-  const inputs = smallInputs(computation, random);
+  const intrinsic = rowNamed("avx512.vpdpbusd");
+  const valid = mappingsOnto(computation, intrinsic);
+  const inputs = smallIntegers(computation, random);
   const expected = interpret(computation, inputs);
   let passes = 0;
   for (let i = 0; i < 40; i++) {
@@ -139,7 +129,7 @@ test("each thread reaches the same partial sums in every pass", () => {
   expect(shared).toBeGreaterThan(5);
 });
 
-const MATMUL = { operator: "matmul", parameters: { m: 8, n: 64, k: 24 } };
+const MATMUL = "matmul m=8 n=64 k=24";
 
 test("GotoBLAS's order keeps sums in the output between passes", () => {
   const [mapping] = mappingsOf(MATMUL, "avx512.fma.f32.broadcast");
@@ -151,7 +141,7 @@ test("GotoBLAS's order keeps sums in the output between passes", () => {
     placement: { a: "in-place", b: "tiled" },
   };
   const nest = lowerSchedule(mapping, schedule);
-  const inputs = smallInputs(mapping.computation, seededRandom(1));
+  const inputs = smallIntegers(mapping.computation, seededRandom(1));
   expectEqual(mapping, schedule, inputs, interpret(mapping.computation, inputs));
   expect(printNest(nest)).toMatchInlineSnapshot(`
     "workspace b_tiles: f32[1920]
@@ -195,13 +185,11 @@ test("GotoBLAS's order keeps sums in the output between passes", () => {
 });
 
 test("passes over two nested sums begin once and end once", () => {
-  const parameters = { c: 5, k: 32, h: 5, w: 6, r: 3, s: 3 };
-  const valid = mappingsOf({ operator: "conv2d", parameters, layouts: "NHWC" }, "avx512.fma.f32.broadcast");
-  const mapping = valid.find((m) => printMatching(m.matching) === "n <- k");
-  if (!mapping) throw new Error("no mapping");
+  const fma = rowNamed("avx512.fma.f32.broadcast");
+  const mapping = mappingNamed(operation("conv2d c=5 k=32 h=5 w=6 r=3 s=3 NHWC", fma), fma, "n <- k");
   const order = ["c/2", "k/1", "s/1", "n", "q", "p", "k", "r", "s", "c"];
   const schedule: Schedule = { order, block: { p: 2 }, placement: { a: "padded", b: "tiled" }, threads: 1 };
-  const inputs = smallInputs(mapping.computation, seededRandom(1));
+  const inputs = smallIntegers(mapping.computation, seededRandom(1));
   expect(passesOf(mapping, schedule)).toBe(2);
   expectEqual(mapping, schedule, inputs, interpret(mapping.computation, inputs));
 });
@@ -287,17 +275,4 @@ function partialSums(nest: LoopNest, { intrinsic }: Mapping, threads: number): M
   };
   for (let part = 0; part < threads; part++) visit(nest.body, {}, part);
   return touched;
-}
-
-/** Small integers, exact in every type. */
-function smallInputs(computation: Computation, random: Random): Record<string, Float64Array> {
-  return Object.fromEntries(
-    inputsOf(computation).map((t) => {
-      const [low] = rangeOf(t.dtype);
-      return [
-        t.name,
-        Float64Array.from({ length: elementCount(t) }, () => randomInteger(random, low === 0 ? 0 : -5, 5)),
-      ];
-    }),
-  );
 }

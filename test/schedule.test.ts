@@ -1,48 +1,31 @@
 /** Lowering under schedules: whatever the schedule, the program computes the equation. */
 import { expect, test } from "vitest";
-import { type Computation, elementCount, inputsOf, pointCount } from "../abstraction/computation.ts";
-import { rangeOf } from "../abstraction/dtype.ts";
+import { pointCount } from "../abstraction/computation.ts";
 import { interpret } from "../abstraction/interpret.ts";
 import { interpretNest } from "../abstraction/interpret-nest.ts";
 import { printMatching } from "../abstraction/mapping.ts";
 import { printNest } from "../abstraction/print-nest.ts";
-import { pick, type Random, randomInteger, seededRandom } from "../abstraction/random.ts";
-import { intrinsicsNamed } from "../intrinsics/index.ts";
+import { pick, seededRandom } from "../abstraction/random.ts";
 import { lowerSchedule } from "../mapper/lower/scheduled.ts";
 import { bindOperands } from "../mapper/match/bind.ts";
-import { mappings } from "../mapper/match/enumerate.ts";
 import { defineProblem } from "../mapper/match/problem.ts";
 import { validate } from "../mapper/match/validate.ts";
 import { randomSchedule, scheduleProblem } from "../mapper/schedule/mapped.ts";
 import { placementsOf } from "../mapper/schedule/place.ts";
-import type { OperandTypes } from "../operators/data-types.ts";
-import { operatorNamed } from "../operators/index.ts";
-import { instantiate } from "../operators/operator.ts";
 import { inFull } from "./support/slow.ts";
+import { mappingsOnto, operation, rowNamed, smallIntegers } from "./support/subjects.ts";
 
 const CASES = [
-  { operator: "conv2d", parameters: { c: 5, k: 18, h: 5, w: 7, r: 3, s: 3 }, layouts: "NHWC" },
-  {
-    operator: "conv2d",
-    parameters: { c: 4, k: 16, h: 6, w: 5, r: 3, s: 3, stride: 2, pad: 2, dilation: 2 },
-    layouts: "NCHW",
-  },
-  { operator: "conv2d", parameters: { c: 20, k: 33, h: 3, w: 5, r: 1, s: 1, pad: 0 }, layouts: "NHWC" },
-  {
-    operator: "grouped-conv2d",
-    parameters: { c: 12, k: 6, h: 5, w: 4, r: 3, s: 3, groups: 3, pad: 1 },
-    layouts: "NHWC",
-  },
-  { operator: "depthwise-conv2d", parameters: { c: 17, h: 5, w: 6, m: 1, r: 3, s: 3 }, layouts: "NHWC" },
-  {
-    operator: "transposed-conv2d",
-    parameters: { c: 4, k: 3, h: 3, w: 4, r: 3, s: 3, stride: 2, pad: 1 },
-    layouts: "NCHW",
-  },
-  { operator: "matmul", parameters: { m: 5, n: 37, k: 9 } },
-  { operator: "matvec", parameters: { m: 19, k: 10 } },
-  { operator: "variance", parameters: { n: 2, c: 5, h: 3, w: 3 } },
-  { operator: "stencil2d-star", parameters: { h: 5, w: 20, radius: 1 } },
+  "conv2d c=5 k=18 h=5 w=7 r=3 s=3 NHWC",
+  "conv2d c=4 k=16 h=6 w=5 r=3 s=3 stride=2 pad=2 dilation=2 NCHW",
+  "conv2d c=20 k=33 h=3 w=5 r=1 s=1 pad=0 NHWC",
+  "grouped-conv2d c=12 k=6 h=5 w=4 r=3 s=3 groups=3 pad=1 NHWC",
+  "depthwise-conv2d c=17 h=5 w=6 m=1 r=3 s=3 NHWC",
+  "transposed-conv2d c=4 k=3 h=3 w=4 r=3 s=3 stride=2 pad=1 NCHW",
+  "matmul m=5 n=37 k=9",
+  "matvec m=19 k=10",
+  "variance n=2 c=5 h=3 w=3",
+  "stencil2d-star h=5 w=20 radius=1",
 ];
 const INTRINSICS = [
   "avx512.fma.f32.broadcast",
@@ -57,16 +40,13 @@ const INTRINSICS = [
 test("every schedule of every mapping computes the equation, twice in a row", () => {
   const random = seededRandom(7);
   let ran = 0;
-  for (const { operator, parameters, layouts } of CASES) {
+  for (const words of CASES) {
     for (const name of INTRINSICS) {
-      const [intrinsic] = intrinsicsNamed(name);
-      if (!intrinsic) throw new Error(`no intrinsic ${name}`);
-      const [c, a, b] = intrinsic.operands;
-      const types: OperandTypes = { inputs: [a?.dtype ?? "f32", b?.dtype ?? "f32"], sum: c?.dtype ?? "f32" };
-      const computation = instantiate(operatorNamed(operator), { parameters, types, ...(layouts ? { layouts } : {}) });
-      const { valid } = mappings(computation, intrinsic, { reasons: false });
+      const intrinsic = rowNamed(name);
+      const computation = operation(words, intrinsic);
+      const valid = mappingsOnto(computation, intrinsic);
       if (valid.length === 0) continue;
-      const inputs = smallInputs(computation, random);
+      const inputs = smallIntegers(computation, random);
       const expected = interpret(computation, inputs);
       // A tile product is many points: fewer of those.
       const draws = pointCount(intrinsic.computation) > 1000 ? inFull(2, 1) : inFull(6, 1);
@@ -78,7 +58,7 @@ test("every schedule of every mapping computes the equation, twice in a row", ()
         const wrong = got.findIndex((x, at) => x !== expected[at]);
         if (wrong >= 0) {
           throw new Error(
-            `${operator} on ${name}: ${printMatching(mapping.matching)} ${JSON.stringify(schedule)}: element ${wrong} is ${got[wrong]}, not ${expected[wrong]}\n${printNest(nest)}`,
+            `${words} on ${name}: ${printMatching(mapping.matching)} ${JSON.stringify(schedule)}: element ${wrong} is ${got[wrong]}, not ${expected[wrong]}\n${printNest(nest)}`,
           );
         }
         ran++;
@@ -90,7 +70,7 @@ test("every schedule of every mapping computes the equation, twice in a row", ()
 
 test("fused loops may overrun a padded copy of integers, but floats get windowed copies", () => {
   const random = seededRandom(3);
-  const stem = { c: 3, k: 17, h: 9, w: 8, r: 3, s: 5, stride: 2, pad: 1 };
+  const stem = "conv2d c=3 k=17 h=9 w=8 r=3 s=5 stride=2 pad=1 NHWC";
   const fusions = [
     ["s", "c"],
     ["r", "s", "c"],
@@ -99,15 +79,12 @@ test("fused loops may overrun a padded copy of integers, but floats get windowed
   ];
   const opened: string[] = [];
   for (const name of ["avx512.vpdpbusd", "amx.tdpbusd", "avx512.vdpbf16ps", "amx.tdpbf16ps"]) {
-    const [intrinsic] = intrinsicsNamed(name);
-    if (!intrinsic) throw new Error(`no intrinsic ${name}`);
-    const [c, a, b] = intrinsic.operands;
-    const types: OperandTypes = { inputs: [a?.dtype ?? "f32", b?.dtype ?? "f32"], sum: c?.dtype ?? "f32" };
-    const computation = instantiate(operatorNamed("conv2d"), { parameters: stem, types, layouts: "NHWC" });
+    const intrinsic = rowNamed(name);
+    const computation = operation(stem, intrinsic);
     const { bindings } = bindOperands(computation, intrinsic, false);
     const [binding] = bindings;
     if (!binding) throw new Error("no binding");
-    const inputs = smallInputs(computation, random);
+    const inputs = smallIntegers(computation, random);
     const expected = interpret(computation, inputs);
     for (const k of fusions) {
       const matching = { ...(name.startsWith("amx") ? { m: k.length > 2 ? ["p", "q"] : ["q"] } : {}), n: ["k"], k };
@@ -150,16 +127,3 @@ test("fused loops may overrun a padded copy of integers, but floats get windowed
     ]
   `);
 });
-
-/** Small integers, exact in every type. */
-function smallInputs(computation: Computation, random: Random): Record<string, Float64Array> {
-  return Object.fromEntries(
-    inputsOf(computation).map((t) => {
-      const [low] = rangeOf(t.dtype);
-      return [
-        t.name,
-        Float64Array.from({ length: elementCount(t) }, () => randomInteger(random, low === 0 ? 0 : -5, 5)),
-      ];
-    }),
-  );
-}

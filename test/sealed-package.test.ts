@@ -1,9 +1,8 @@
 /** @file No file of a package that was changed is loaded: every file of every kind of package, and every fact of its description. */
 
 import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { afterAll, describe, expect, it } from "vitest";
+import { describe, expect, it } from "vitest";
 import { load, loadNetwork } from "../automap.ts";
 import { GraphBuilder } from "../network/builder.ts";
 import { packageFiles } from "../package/index.ts";
@@ -15,12 +14,13 @@ import { writePackage } from "../session/package-folder.ts";
 import { type PackageFiles, sealedPackage } from "../session/sealed-package.ts";
 import { nvidiaTarget } from "../targets/nvidia.ts";
 import { engineMatmul } from "./support/cuda-packages.ts";
-import { computationOf, subjectFor } from "./support/packages.ts";
+import { subjectFor } from "./support/packages.ts";
+import { scratchFolder } from "./support/scratch.ts";
+import { operation } from "./support/subjects.ts";
 
-const root = mkdtempSync(join(tmpdir(), "automap-sealed-"));
-afterAll(() => rmSync(root, { recursive: true, force: true }));
+const root = scratchFolder();
 
-const product = computationOf("matmul", "f32", { m: 4, n: 16, k: 8 });
+const product = operation("matmul m=4 n=16 k=8");
 const graph = () => {
   const net = new GraphBuilder("small");
   const x = net.input("x", [2, 16]);

@@ -3,16 +3,12 @@
  * first times.
  */
 
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { mkdtempSync, readFileSync } from "node:fs";
 import { join } from "node:path";
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { beforeAll, describe, expect, it } from "vitest";
 import { type Candidate, canonicalJson } from "../abstraction/candidate.ts";
 import { conclude } from "../cli/tune-outcome.ts";
 import { best, openDatabase, queryTrials, runsIn, showTrial } from "../db/index.ts";
-import { parseDataTypes } from "../operators/data-types.ts";
-import { instantiate, operatorNamed } from "../operators/index.ts";
-import type { Compiler } from "../runtime/compiler.ts";
 import { usableIntrinsics } from "../session/choose.ts";
 import { environmentOf } from "../session/environment.ts";
 import { decide } from "../session/finals.ts";
@@ -22,19 +18,14 @@ import { type TuneComputationOptions, type TuneOutcome, tuneComputation } from "
 import { random } from "../tuner/random.ts";
 import { captured, commandLine } from "./support/command-line.ts";
 import { type FakeTimes, fakeRunner, shareOf, took, withCalibration } from "./support/fake-runner.ts";
-import { requireCompiler } from "./support/packages.ts";
+import { compilerHere } from "./support/here.ts";
+import { scratchFolder } from "./support/scratch.ts";
+import { operation } from "./support/subjects.ts";
 
-const folder = mkdtempSync(join(tmpdir(), "automap-finals-"));
-afterAll(() => rmSync(folder, { recursive: true, force: true }));
-let compiler: Compiler;
-beforeAll(async () => {
-  compiler = await requireCompiler();
-});
+const folder = scratchFolder();
+const compiler = await compilerHere();
 
-const matmul = instantiate(operatorNamed("matmul"), {
-  parameters: { m: 32, n: 32, k: 32 },
-  types: parseDataTypes("f32"),
-});
+const matmul = operation("matmul m=32 n=32 k=32");
 const WORDS = "matmul --m 32 --n 32 --k 32 --dtype f32";
 
 /** By itself every kernel ties with every other; in turns what was slower is clearly faster. */

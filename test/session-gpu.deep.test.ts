@@ -3,28 +3,24 @@
  * measured.
  */
 
-import { existsSync, mkdtempSync, rmSync } from "node:fs";
-import { availableParallelism, tmpdir } from "node:os";
+import { existsSync } from "node:fs";
+import { availableParallelism } from "node:os";
 import { join } from "node:path";
-import { afterAll, describe, expect, it } from "vitest";
+import { describe, expect, it } from "vitest";
 import type { Kernel } from "../abstraction/kernel.ts";
 import { openDatabase, queryTrials } from "../db/index.ts";
-import { parseDataTypes } from "../operators/data-types.ts";
-import { instantiate, operatorNamed } from "../operators/index.ts";
 import type { CudaRunner } from "../runtime/run/cuda.ts";
 import { replayRun } from "../session/replay.ts";
 import { type TuneComputationOptions, type TuneOutcome, tuneComputation } from "../session/tune.ts";
 import { nvidiaTarget } from "../targets/index.ts";
 import { shareOf, took } from "./support/fake-runner.ts";
+import { scratchFolder } from "./support/scratch.ts";
 import { inFull } from "./support/slow.ts";
+import { operation } from "./support/subjects.ts";
 
-const folder = mkdtempSync(join(tmpdir(), "automap-session-gpu-"));
-afterAll(() => rmSync(folder, { recursive: true, force: true }));
+const folder = scratchFolder();
 
-const matmul = instantiate(operatorNamed("matmul"), {
-  parameters: { m: 256, n: 256, k: 256 },
-  types: parseDataTypes("f16"),
-});
+const matmul = operation("matmul m=256 n=256 k=256", "f16");
 
 interface Fake {
   readonly runner: CudaRunner;

@@ -3,24 +3,20 @@
  * whose nvcc hangs.
  */
 
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { mkdtempSync } from "node:fs";
 import { join } from "node:path";
-import { afterAll, describe, expect, it } from "vitest";
+import { describe, expect, it } from "vitest";
 import { intrinsicsNamed } from "../intrinsics/index.ts";
-import { instantiate, operatorNamed, parseDataTypes } from "../operators/index.ts";
 import { createCudaRunner } from "../runtime/run/cuda.ts";
 import { type TuneComputationOptions, type TuneOutcome, tuneComputation } from "../session/tune.ts";
 import { nvidiaTarget } from "../targets/index.ts";
 import { fakeCuda } from "./support/fake-cuda.ts";
+import { scratchFolder } from "./support/scratch.ts";
+import { operation } from "./support/subjects.ts";
 
-const folder = mkdtempSync(join(tmpdir(), "automap-stop-gpu-"));
-afterAll(() => rmSync(folder, { recursive: true, force: true }));
+const folder = scratchFolder();
 
-const computation = instantiate(operatorNamed("matmul"), {
-  parameters: { m: 16, n: 16, k: 32 },
-  types: parseDataTypes("f16"),
-});
+const computation = operation("matmul m=16 n=16 k=32", "f16");
 
 /** Kernels, which alone are compiled with this flag, hang in nvcc; all, or all but the first. */
 const hanging = (butTheFirst: boolean): string =>

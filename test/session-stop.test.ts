@@ -1,30 +1,24 @@
 /** @file A search that is stopped, or out of time, waits for no compiler and for no reference. */
 
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { describe, expect, it } from "vitest";
 import { candidateKey } from "../abstraction/candidate.ts";
 import { defineComputation } from "../abstraction/computation.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import { conclude } from "../cli/tune-outcome.ts";
 import { best, openDatabase, runsIn, showTrial } from "../db/index.ts";
 import { runChild } from "../runtime/child.ts";
-import { type Compiled, type Compiler, findCompiler } from "../runtime/compiler.ts";
+import type { Compiled } from "../runtime/compiler.ts";
 import type { Runner } from "../runtime/measure.ts";
 import { tuneComputation } from "../session/tune.ts";
 import { random } from "../tuner/random.ts";
 import { captured } from "./support/command-line.ts";
 import { fakeRunner, took, withCalibration } from "./support/fake-runner.ts";
+import { compilerHere } from "./support/here.ts";
+import { scratchFolder } from "./support/scratch.ts";
 
-const folder = mkdtempSync(join(tmpdir(), "automap-stop-"));
-afterAll(() => rmSync(folder, { recursive: true, force: true }));
-let compiler: Compiler;
-beforeAll(async () => {
-  const found = await findCompiler();
-  if (found.status === "environment") throw new Error(found.what);
-  compiler = found;
-});
+const folder = scratchFolder();
+const compiler = await compilerHere();
 
 const matmul = defineComputation({
   equation: "c[i,j] += a[i,k] * b[k,j]",

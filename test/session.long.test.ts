@@ -8,26 +8,21 @@ import { type Computation, defineComputation } from "../abstraction/computation.
 import { defineIntrinsic } from "../abstraction/intrinsic.ts";
 import { openDatabase, queryTrials } from "../db/index.ts";
 import { registerIntrinsic } from "../intrinsics/register.ts";
-import { parseDataTypes } from "../operators/data-types.ts";
-import { operatorNamed } from "../operators/index.ts";
-import { instantiate } from "../operators/operator.ts";
 import { rankByModel } from "../session/rank.ts";
 import { tuneComputation } from "../session/tune.ts";
 import { hasFeature, nativeTarget } from "../targets/index.ts";
 import type { TuneEvent } from "../tuner/search.ts";
 import { withCalibration } from "./support/fake-runner.ts";
-import { requireCompiler } from "./support/packages.ts";
+import { compilerHere } from "./support/here.ts";
+import { operation } from "./support/subjects.ts";
 
-const matmul = instantiate(operatorNamed("matmul"), {
-  parameters: { m: 32, n: 32, k: 32 },
-  types: parseDataTypes("f32"),
-});
+const matmul = operation("matmul m=32 n=32 k=32");
 let folder: string;
 /** A database of its own that takes the machine as calibrated: the first session calibrates it, which is enough. */
 let calibrated: (name: string) => string;
 beforeAll(async () => {
   folder = mkdtempSync(join(tmpdir(), "automap session "));
-  const compiler = await requireCompiler();
+  const compiler = await compilerHere();
   calibrated = (name) => withCalibration(join(folder, `${name}.db`), compiler);
 });
 afterAll(() => rmSync(folder, { recursive: true, force: true }));

@@ -1,19 +1,18 @@
 /** @file Rates of a machine are measured once for all databases, and copied with the time of their measurement. */
 
-import { mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { mkdirSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { afterAll, afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { calibrationOf, openDatabase } from "../db/index.ts";
 import { examineCache, trimCache } from "../runtime/cache.ts";
 import { takeOverRates } from "../session/gpu-rates.ts";
 import { keepCalibration, keptCalibration, sharedCalibration } from "../session/shared-calibration.ts";
 import { MACHINE } from "./support/database.ts";
 import { GPU_CALIBRATION } from "./support/gpu-calibration.ts";
+import { scratchFolder } from "./support/scratch.ts";
 
-const home = mkdtempSync(join(tmpdir(), "automap-shared-"));
+const home = scratchFolder();
 const folder = join(home, "automap", "calibrations");
-afterAll(() => rmSync(home, { recursive: true, force: true }));
 beforeEach(() => {
   vi.stubEnv("XDG_CACHE_HOME", home);
   rmSync(folder, { recursive: true, force: true });

@@ -28,7 +28,9 @@ import { commandLine } from "./support/command-line.ts";
 import { recordOnGpu } from "./support/cuda-packages.ts";
 import { MACHINE, newTrial, trial, workshop } from "./support/database.ts";
 import { forgedLines, plant, recordsIn, textsIn } from "./support/forge.ts";
-import { computationOf, recordPlain, requireCompiler } from "./support/packages.ts";
+import { compilerHere } from "./support/here.ts";
+import { recordPlain } from "./support/packages.ts";
+import { operation } from "./support/subjects.ts";
 
 vi.setConfig({ testTimeout: 120_000, hookTimeout: 120_000 });
 const shop = workshop();
@@ -175,10 +177,10 @@ describe("names of files", () => {
 
   it.each(["C++", "CUDA"])("of a package in %s stay in the package's folder", async (language) => {
     const file = shop.path(`${language}.db`);
-    const compiler = await requireCompiler();
+    const compiler = await compilerHere();
     const environment = environmentOf({ compiler });
     const plain = (): TrialRecord => {
-      const id = recordPlain(file, computationOf("conv2d", "u8s8", { c: 16, k: 16, h: 5, w: 5 }), environment);
+      const id = recordPlain(file, operation("conv2d c=16 k=16 h=5 w=5", "u8s8"), environment);
       const db = openDatabase(file, { readonly: true });
       const record = showTrial(db, id);
       db.close();

@@ -12,6 +12,7 @@ import { lowerDesign } from "../mapper/space-time/lower.ts";
 import { refusalOf } from "../mapper/space-time/validity.ts";
 import { instantiate, OPERATORS, operatorNamed } from "../operators/index.ts";
 import { conv1d, conv2d, gemm } from "./support/arrays.ts";
+import { operation } from "./support/subjects.ts";
 
 describe("derive", () => {
   it("passes operands along their reuse and forms the sum as a chain", () => {
@@ -49,7 +50,7 @@ describe("derive", () => {
   });
 
   it("leaves outer loops in sequence, tiles long loops, and drops loops of one step", () => {
-    const operator = instantiate(operatorNamed("conv2d"), { parameters: { n: 1 } });
+    const operator = operation("conv2d n=1");
     const pass = arrayPass(operator, { lanes: 16 });
     const { computation, space, problem } = pass;
     expect(problem.loops).toEqual([
@@ -139,7 +140,7 @@ const inputsFor = (computation: ReturnType<typeof conv1d>): Record<string, numbe
 
 describe("a recurrence that would be wrong", () => {
   it("is refused: one of the whole computation instead of one pass, or a design of other loops", () => {
-    const whole = instantiate(operatorNamed("conv2d"), { parameters: { n: 1 } });
+    const whole = operation("conv2d n=1");
     const pass = arrayPass(whole, { lanes: 16 });
     expect(() => recurrenceOf({ ...pass, computation: whole })).toThrow(
       /^internal: the loops of conv2d are .*, those of the pass through the array q 16,r 3,s 3$/,

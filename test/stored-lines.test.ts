@@ -7,7 +7,7 @@ import { defineComputation } from "../abstraction/computation.ts";
 import type { LoopNest, Statement } from "../abstraction/loop-nest.ts";
 import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { lowerSchedule } from "../mapper/lower/scheduled.ts";
-import { mappings } from "../mapper/match/enumerate.ts";
+import { mappingsOnto } from "./support/subjects.ts";
 
 const PER_LINE = 16;
 
@@ -20,7 +20,7 @@ function nestOf(m: number, schedule: Omit<Schedule, "placement" | "threads">): L
     tensors: { a: "f32", b: { dtype: "f32", constant: true }, beside: "f32", sum: "f32", out: "f32" },
   });
   const [intrinsic] = intrinsicsNamed("avx512.fma.f32.broadcast");
-  const mapping = intrinsic && mappings(computation, intrinsic, { reasons: false }).valid[0];
+  const mapping = intrinsic && mappingsOnto(computation, intrinsic)[0];
   if (!mapping) throw new Error("a product does not map");
   return lowerSchedule(mapping, { ...schedule, placement: { a: "in-place", b: "tiled" }, threads: 1 });
 }

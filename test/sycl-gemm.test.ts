@@ -6,9 +6,10 @@
 import { describe, expect, it } from "vitest";
 import type { MappedCandidate } from "../abstraction/candidate.ts";
 import { candidateInLanguage } from "../session/languages.ts";
-import { disagreements, operator } from "./support/subgroup-kernels.ts";
+import { disagreements } from "./support/subgroup-kernels.ts";
+import { operation } from "./support/subjects.ts";
 
-const GEMM = operator("batched-matmul", "f32", { b: 3, m: 27, n: 27, k: 40 });
+const GEMM = operation("batched-matmul b=3 m=27 n=27 k=40");
 const ORDER = ["b", "m", "n", "k"];
 
 const FORMS: Readonly<Record<string, MappedCandidate["schedule"]>> = {

@@ -7,8 +7,9 @@ import { describe, expect, it } from "vitest";
 import { trustedCode } from "../abstraction/source-text.ts";
 import { spell } from "../abstraction/spelling.ts";
 import { runChild } from "../runtime/child.ts";
-import { compileSource, findCompiler } from "../runtime/compiler.ts";
+import { compileSource } from "../runtime/compiler.ts";
 import { emulationFlags } from "../runtime/emulation.ts";
+import { compilerHere } from "./support/here.ts";
 
 /** A group of sixteen work-items in sub-groups of eight, with eight floats of local memory, and what the header says of what they do. */
 const MISUSES = [
@@ -87,8 +88,7 @@ int main(int, char** argv) { run(atoi(argv[1])); }
 
 describe("sycl.hpp", () => {
   it("ends each program with undefined behaviour, and no other", async () => {
-    const found = await findCompiler();
-    if (found.status === "environment") throw new Error(found.what);
+    const found = await compilerHere();
     const text = program(MISUSES.map(([, statement], i) => `        case ${i}: { ${statement} break; }`).join("\n"));
     const workdir = mkdtempSync(join(tmpdir(), "automap-sycl-header-"));
     const flags = ["-std=c++17", "-O0", "-w", ...emulationFlags()];

@@ -1,16 +1,15 @@
 /** @file `automap systolic` as its users meet it. */
 
-import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { afterAll, describe, expect, it } from "vitest";
+import { describe, expect, it } from "vitest";
 import { z } from "zod";
 import { commandLine } from "./support/command-line.ts";
+import { scratchFolder } from "./support/scratch.ts";
 
 const CONV = '"z[c] += x[c+q]*w[q]" --c 16 --q 5';
 
-const scratch = mkdtempSync(join(tmpdir(), "automap-systolic-"));
-afterAll(() => rmSync(scratch, { recursive: true, force: true }));
+const scratch = scratchFolder();
 
 async function printed(line: string): Promise<string> {
   const { code, out, err } = await commandLine(`systolic ${line}`);

@@ -6,7 +6,7 @@ import { defineIntrinsic, registerElements } from "../abstraction/intrinsic.ts";
 import { issueCyclesOn, levelOf, memoryOf, mostBytes, readRate, unitCost } from "../abstraction/machine.ts";
 import { tileRowElements } from "../abstraction/memory-tile.ts";
 import { declarationHash } from "../db/identity.ts";
-import { INTRINSICS, instructionsOf, intrinsicsNamed } from "../intrinsics/index.ts";
+import { INTRINSICS, instructionsOf } from "../intrinsics/index.ts";
 import { calibratable } from "../perfmodel/calibrate.ts";
 import { modelTarget } from "../perfmodel/target.ts";
 import { ARM_TARGETS } from "../targets/arm-cpus.ts";
@@ -33,6 +33,7 @@ import { laneCosts } from "../targets/lanes.ts";
 import { NVIDIA_TARGETS, nvidiaTarget } from "../targets/nvidia.ts";
 import { featuresOfCapability } from "../targets/nvidia-features.ts";
 import { REFERENCE_CPU } from "../targets/x86.ts";
+import { rowNamed } from "./support/subjects.ts";
 
 /** Every figure in an object, with where it says it comes from. */
 function figures(value: unknown, at: string): { at: string; source: unknown }[] {
@@ -44,8 +45,7 @@ function figures(value: unknown, at: string): { at: string; source: unknown }[] 
 }
 
 const one = (name: string) => {
-  const [found] = intrinsicsNamed(name);
-  if (!found) throw new Error(`no ${name}`);
+  const found = rowNamed(name);
   return found;
 };
 
@@ -149,8 +149,7 @@ describe("the families", () => {
   });
 
   it("refuse an instruction that requires an unknown feature, with the known ones", () => {
-    const [row] = intrinsicsNamed("avx2.fma.f32");
-    if (!row) throw new Error("the table lacks avx2.fma.f32");
+    const row = rowNamed("avx2.fma.f32");
     expect(() => familyOf({ ...row, name: "mine.dot", isa: "avx1024" })).toThrow(
       'mine.dot asks for "avx1024", a feature of no machine family',
     );
@@ -158,8 +157,7 @@ describe("the families", () => {
   });
 
   it("check an instruction's further features wherever they check its first", () => {
-    const [fma] = intrinsicsNamed("avx512.fma.f32");
-    if (!fma) throw new Error("the table lacks avx512.fma.f32");
+    const fma = rowNamed("avx512.fma.f32");
     const both = defineIntrinsic({ ...fma.declaration, name: "mine.both", features: ["avx512_bf16"] });
     expect(both.features).toEqual(["avx512f", "avx512_bf16"]);
     expect([runsOn({ isa: ["avx512f"] }, both), runsOn({ isa: ["avx512f", "avx512_bf16"] }, both)]).toEqual([

@@ -4,10 +4,11 @@ import { describe, expect, it } from "vitest";
 import { intrinsicNamed } from "../intrinsics/index.ts";
 import { compileForIntel, findOcloc, promisedDpas } from "../runtime/ocloc.ts";
 import { sourceOf } from "./support/source.ts";
-import { disagreements, kernelsOf, operator } from "./support/subgroup-kernels.ts";
+import { disagreements, kernelsOf } from "./support/subgroup-kernels.ts";
+import { operation } from "./support/subjects.ts";
 
 const row = intrinsicNamed("opencl.dpas.8x16.f32.tf32");
-const made = kernelsOf(operator("matmul", "tf32", { m: 21, n: 37, k: 19 }), row ? [row] : [], 2);
+const made = kernelsOf(operation("matmul m=21 n=37 k=19", "tf32"), row ? [row] : [], 2);
 const EXTENSION = "cl_intel_subgroup_matrix_multiply_accumulate_tf32";
 const ocloc = findOcloc();
 

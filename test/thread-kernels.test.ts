@@ -6,27 +6,23 @@
 import { describe, expect, it } from "vitest";
 import { ADVERSE_ORDERS } from "../abstraction/blocks/run.ts";
 import type { ThreadSchedule } from "../abstraction/candidate.ts";
-import { type Computation, defineComputation, elementCount, inputsOf } from "../abstraction/computation.ts";
-import { type Inputs, interpret } from "../abstraction/interpret.ts";
+import { type Computation, defineComputation } from "../abstraction/computation.ts";
+import { interpret } from "../abstraction/interpret.ts";
 import { interpretNest } from "../abstraction/interpret-nest.ts";
 import { printNest } from "../abstraction/print-nest.ts";
-import { randomInteger, seededRandom } from "../abstraction/random.ts";
+import { seededRandom } from "../abstraction/random.ts";
 import { generateCuda } from "../codegen/cuda.ts";
 import { THREADS } from "../intrinsics/cuda-threads.ts";
 import { lowerThreads } from "../mapper/lower/threads.ts";
-import { mappings } from "../mapper/match/enumerate.ts";
 import { gridLimits } from "../mapper/schedule/grid-context.ts";
 import { crossSchedules, drawSchedule, mutateSchedule, problemIn } from "../mapper/schedule/schedules.ts";
 import { type ThreadContext, threadContext } from "../mapper/schedule/thread/context.ts";
 import { dealtLoops, printThreadSchedule, productOf, THREAD_KIND } from "../mapper/schedule/thread/schedule.ts";
-import { parseDataTypes } from "../operators/data-types.ts";
-import { operatorNamed } from "../operators/index.ts";
-import { instantiate } from "../operators/operator.ts";
 import { threadCosts } from "../perfmodel/threads.ts";
 import { ADVERSE_ORDERS as DEVICE_ORDERS, runEmulated } from "../runtime/emulated-kernel.ts";
-import { toMemory } from "../runtime/verify.ts";
 import { nvidiaTarget } from "../targets/nvidia.ts";
 import { inFull } from "./support/slow.ts";
+import { inMemory, mappingsOnto, operation, smallIntegers } from "./support/subjects.ts";
 
 const TARGET = nvidiaTarget("h100");
 const LIMITS = gridLimits(TARGET);
@@ -36,34 +32,34 @@ const PRINTED = inFull(20, 1);
 /** Products that a nest runs, padding included, that are interpreted. */
 const MOST_WORK = 60_000;
 
-const operator = (name: string, parameters: Record<string, number>, epilogue?: string, types = "f16"): Computation =>
-  instantiate(operatorNamed(name), { parameters, types: parseDataTypes(types), ...(epilogue && { epilogue }) });
-
-const PIXELS = "y[n,k,p,q] = f16(out[n,k,p,q])";
+const PIXELS = { epilogue: "y[n,k,p,q] = f16(out[n,k,p,q])" };
 
 /** The fifteen operators of the suite, in sizes of which some divide and some do not. */
 const COMPUTATIONS: readonly (readonly [string, Computation])[] = [
-  ["gmv", operator("gmv", { m: 20, k: 64 }, "y[m] = f16(out[m])")],
-  ["gmm", operator("gmm", { m: 12, n: 8, k: 16 }, "c[m,n] = f16(out[m,n])")],
-  ["c1d", operator("c1d", { n: 1, c: 4, l: 11, k: 6, r: 3, pad: 2, dilation: 2 }, "y[n,k,p] = f16(out[n,k,p])")],
-  ["c2d", operator("c2d", { n: 1, c: 3, h: 7, w: 7, k: 4, r: 3, s: 3, stride: 2 }, PIXELS)],
+  ["gmv", operation("gmv m=20 k=64", "f16", { epilogue: "y[m] = f16(out[m])" })],
+  ["gmm", operation("gmm m=12 n=8 k=16", "f16", { epilogue: "c[m,n] = f16(out[m,n])" })],
+  ["c1d", operation("c1d n=1 c=4 l=11 k=6 r=3 pad=2 dilation=2", "f16", { epilogue: "y[n,k,p] = f16(out[n,k,p])" })],
+  ["c2d", operation("c2d n=1 c=3 h=7 w=7 k=4 r=3 s=3 stride=2", "f16", PIXELS)],
   [
     "c3d",
-    operator("c3d", { n: 1, c: 2, d: 3, h: 4, w: 4, k: 3, t: 2, r: 3, s: 3 }, "y[n,k,o,p,q] = f16(out[n,k,o,p,q])"),
+    operation("c3d n=1 c=2 d=3 h=4 w=4 k=3 t=2 r=3 s=3", "f16", { epilogue: "y[n,k,o,p,q] = f16(out[n,k,o,p,q])" }),
   ],
-  ["t2d", operator("t2d", { n: 1, c: 3, h: 4, w: 4, k: 2, r: 3, s: 3, stride: 2, pad: 1 }, PIXELS)],
-  ["grp", operator("grp", { n: 1, c: 8, h: 5, w: 8, k: 8, r: 1, s: 1, pad: 0, groups: 2 }, PIXELS)],
-  ["dil", operator("dil", { n: 1, c: 4, h: 6, w: 8, k: 4, r: 3, s: 3, pad: 2, dilation: 2 }, PIXELS)],
-  ["dep", operator("dep", { n: 2, c: 4, h: 7, w: 7, m: 1, r: 3, s: 3 }, PIXELS)],
-  ["cap", operator("cap", { n: 1, c: 2, h: 4, w: 4, k: 3, r: 3, s: 3, caps: 4 }, "y[n,k,p,q,u] = f16(out[n,k,p,q,u])")],
-  ["bcv", operator("bcv", { n: 2, c: 3, h: 4, w: 4, k: 3, r: 3, s: 3 }, PIXELS)],
-  ["gfc", operator("gfc", { n: 4, i: 8, o: 24, groups: 4 }, "y[n,o] = f16(out[n,o])")],
-  ["men", operator("men", { n: 2, c: 3, h: 8, w: 32 }, "y[c] = f16(out[c])")],
-  ["var", operator("var", { n: 2, c: 3, h: 8, w: 8 }, "y[c] = f16(out[c])")],
-  ["scn", operator("scn", { m: 5, n: 16 }, "y[i,j] = f16(out[i,j])")],
-  ["many terms, few sums", operator("men", { n: 4, c: 2, h: 32, w: 64 }, undefined, "bf16")],
-  ["gmv f32", operator("gmv", { m: 9, k: 37 }, undefined, "f32")],
-  ["gmm s8", operator("gmm", { m: 9, n: 8, k: 16 }, undefined, "s8")],
+  ["t2d", operation("t2d n=1 c=3 h=4 w=4 k=2 r=3 s=3 stride=2 pad=1", "f16", PIXELS)],
+  ["grp", operation("grp n=1 c=8 h=5 w=8 k=8 r=1 s=1 pad=0 groups=2", "f16", PIXELS)],
+  ["dil", operation("dil n=1 c=4 h=6 w=8 k=4 r=3 s=3 pad=2 dilation=2", "f16", PIXELS)],
+  ["dep", operation("dep n=2 c=4 h=7 w=7 m=1 r=3 s=3", "f16", PIXELS)],
+  [
+    "cap",
+    operation("cap n=1 c=2 h=4 w=4 k=3 r=3 s=3 caps=4", "f16", { epilogue: "y[n,k,p,q,u] = f16(out[n,k,p,q,u])" }),
+  ],
+  ["bcv", operation("bcv n=2 c=3 h=4 w=4 k=3 r=3 s=3", "f16", PIXELS)],
+  ["gfc", operation("gfc n=4 i=8 o=24 groups=4", "f16", { epilogue: "y[n,o] = f16(out[n,o])" })],
+  ["men", operation("men n=2 c=3 h=8 w=32", "f16", { epilogue: "y[c] = f16(out[c])" })],
+  ["var", operation("var n=2 c=3 h=8 w=8", "f16", { epilogue: "y[c] = f16(out[c])" })],
+  ["scn", operation("scn m=5 n=16", "f16", { epilogue: "y[i,j] = f16(out[i,j])" })],
+  ["many terms, few sums", operation("men n=4 c=2 h=32 w=64", "bf16")],
+  ["gmv f32", operation("gmv m=9 k=37")],
+  ["gmm s8", operation("gmm m=9 n=8 k=16", "s8")],
   [
     "triangle f16",
     defineComputation({
@@ -72,11 +68,11 @@ const COMPUTATIONS: readonly (readonly [string, Computation])[] = [
       tensors: { a: "f16", b: "f16" },
     }),
   ],
-  ["a packed triangle beside an input, f32", operator("interaction", { b: 2, v: 6, k: 9 }, undefined, "f32")],
+  ["a packed triangle beside an input, f32", operation("interaction b=2 v=6 k=9")],
 ];
 
 function contextOf(computation: Computation): ThreadContext {
-  const [mapping] = THREADS.flatMap((intrinsic) => mappings(computation, intrinsic, { reasons: false }).valid);
+  const [mapping] = THREADS.flatMap((intrinsic) => mappingsOnto(computation, intrinsic));
   if (!mapping) throw new Error(`${computation.name} has no instruction of one thread`);
   const context = threadContext(mapping, LIMITS);
   if (typeof context === "string") throw new Error(context);
@@ -90,22 +86,12 @@ function workOf(context: ThreadContext, schedule: ThreadSchedule): number {
   );
 }
 
-function randomInputs(computation: Computation, seed: number): Inputs {
-  const random = seededRandom(seed);
-  return Object.fromEntries(
-    inputsOf(computation).map((t) => [
-      t.name,
-      Float64Array.from({ length: elementCount(t) }, () => randomInteger(random, -2, 2)),
-    ]),
-  );
-}
-
 describe("a kernel of threads", () => {
   for (const [name, computation] of COMPUTATIONS) {
     it(`is free of races and equals the equation: ${name}`, () => {
       const context = contextOf(computation);
       const random = seededRandom(5);
-      const inputs = randomInputs(computation, 3);
+      const inputs = smallIntegers(computation, seededRandom(3), 2);
       const want = interpret(computation, inputs);
       let done = 0;
       let schedule = drawSchedule(THREAD_KIND, context, random);
@@ -131,7 +117,7 @@ describe("a kernel of threads", () => {
   }
 
   it("is predicted to wait for whole waves of blocks", () => {
-    const context = contextOf(operator("gmm", { m: 64, n: 64, k: 16 }));
+    const context = contextOf(operation("gmm m=64 n=64 k=16", "f16"));
     const schedule = drawSchedule(THREAD_KIND, context, seededRandom(2));
     if (!schedule) throw new Error("no schedule");
     const blocks = productOf(dealtLoops(context, schedule), (l) => l.blocks * l.split);
@@ -148,7 +134,7 @@ describe("a kernel of threads", () => {
   });
 
   it("is predicted to wait where two warps of a block meet for a sum", () => {
-    const context = contextOf(operator("gmv", { m: 20, k: 32 }));
+    const context = contextOf(operation("gmv m=20 k=32", "f16"));
     const cyclesOf = (warps: number): number => {
       const schedule = { lanes: { k: 32 }, warps: { k: warps }, each: {}, split: 1 };
       const terms = threadCosts(context, schedule, TARGET)?.terms ?? [];
@@ -164,21 +150,18 @@ describe("a kernel of threads", () => {
     const jobs = COMPUTATIONS.flatMap(([name, computation]) => {
       const context = contextOf(computation);
       const random = seededRandom(9);
-      const inputs = randomInputs(computation, 4);
+      const inputs = smallIntegers(computation, seededRandom(4), 2);
       const want = [...interpret(computation, inputs)];
       return Array.from({ length: PRINTED }, (_, i) => {
         const schedule = drawSchedule(THREAD_KIND, context, random);
         if (!schedule) throw new Error("no schedule");
         const nest = lowerThreads(context, schedule);
         const kernel = generateCuda(computation, context.mapping.intrinsic, nest, { lines: [] });
-        const memory = Object.fromEntries(
-          inputsOf(computation).map((t) => [t.name, toMemory(t, inputs[t.name] ?? [], () => 0)]),
-        );
         const order = DEVICE_ORDERS[i % DEVICE_ORDERS.length];
         return {
           want,
           name: `${name} ${printThreadSchedule(schedule)}`,
-          job: { kernel, inputs: memory, ...(order && { order }) },
+          job: { kernel, inputs: inMemory(computation, inputs), ...(order && { order }) },
         };
       });
     });
@@ -200,7 +183,7 @@ describe("a kernel of threads", () => {
       const context = contextOf(computation);
       const schedule: ThreadSchedule = { lanes: { k: 32 }, warps: {}, each: {}, split, launch: launches[i] };
       expect(problemIn(THREAD_KIND, context, schedule)).toBeUndefined();
-      const inputs = randomInputs(computation, split);
+      const inputs = smallIntegers(computation, seededRandom(split), 2);
       const nest = lowerThreads(context, schedule);
       const want = [...interpret(computation, inputs)];
       expect([...interpretNest(nest, computation, inputs)]).toEqual(want);

@@ -1,34 +1,23 @@
-/**
- * @file What a search takes from records of similar computations: tuned on this machine, with a few trials each.
- */
-
-import { mkdtempSync, rmSync } from "node:fs";
-import { availableParallelism, tmpdir } from "node:os";
+import { availableParallelism } from "node:os";
 import { join } from "node:path";
-import { afterAll, expect, it } from "vitest";
+import { expect, it } from "vitest";
 import { z } from "zod";
 import { type Candidate, candidateKey } from "../abstraction/candidate.ts";
 import { type Computation, extentsOf } from "../abstraction/computation.ts";
 import { best, computationOf, openDatabase, queryTrials, runsIn, showTrial } from "../db/index.ts";
-import { parseDataTypes } from "../operators/data-types.ts";
-import { operatorNamed } from "../operators/index.ts";
-import { instantiate } from "../operators/operator.ts";
-import { findCompiler } from "../runtime/compiler.ts";
 import { environmentOf } from "../session/environment.ts";
 import { chooseKernel } from "../session/network.ts";
 import { replayRun } from "../session/replay.ts";
 import { type TuneOutcome, tuneComputation } from "../session/tune.ts";
+import { compilerHere } from "./support/here.ts";
+import { scratchFolder } from "./support/scratch.ts";
+import { operation } from "./support/subjects.ts";
 
-const folder = mkdtempSync(join(tmpdir(), "automap-transfer-"));
-afterAll(() => rmSync(folder, { recursive: true, force: true }));
+const folder = scratchFolder();
 const database = join(folder, "near.db");
 
 const product = (k: number, epilogue?: string): Computation =>
-  instantiate(operatorNamed("matmul"), {
-    parameters: { m: 8, n: 32, k },
-    types: parseDataTypes("f32"),
-    ...(epilogue !== undefined && { epilogue }),
-  });
+  operation(`matmul m=8 n=32 k=${k}`, "f32", { ...(epilogue !== undefined && { epilogue }) });
 const tuned = (computation: Computation, transfer = false, threads = 1): Promise<TuneOutcome> =>
   tuneComputation({ computation }, { trials: 6, finals: false, database, transfer, threads });
 
@@ -66,8 +55,7 @@ it.skipIf(availableParallelism() < 2)(
   async () => {
     const computation = product(40);
     await tuned(computation);
-    const compiler = await findCompiler();
-    if (compiler.status !== "found") throw new Error(compiler.what);
+    const compiler = await compilerHere();
     const db = openDatabase(database);
     try {
       const environment = environmentOf({ compiler });

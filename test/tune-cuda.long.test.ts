@@ -3,10 +3,9 @@
  * uses of such records.
  */
 
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { mkdtempSync, readFileSync } from "node:fs";
 import { join } from "node:path";
-import { afterAll, describe, expect, it } from "vitest";
+import { describe, expect, it } from "vitest";
 import { z } from "zod";
 import { openDatabase, queryTrials, recordCalibration } from "../db/index.ts";
 import { INTRINSICS, intrinsicNamed } from "../intrinsics/index.ts";
@@ -20,9 +19,9 @@ import { nvidiaTarget } from "../targets/index.ts";
 import { commandLine, type Ran } from "./support/command-line.ts";
 import { type FakeCudaOptions, fakeCuda, H100_SMI } from "./support/fake-cuda.ts";
 import { GPU_CALIBRATION } from "./support/gpu-calibration.ts";
+import { scratchFolder } from "./support/scratch.ts";
 
-const folder = mkdtempSync(join(tmpdir(), "automap-tune-cuda-"));
-afterAll(() => rmSync(folder, { recursive: true, force: true }));
+const folder = scratchFolder();
 
 const machine = fakeCuda(folder);
 const database = join(folder, "t.db");

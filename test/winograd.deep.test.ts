@@ -7,7 +7,7 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { type Computation, elementCount, inputsOf } from "../abstraction/computation.ts";
+import type { Computation } from "../abstraction/computation.ts";
 import { interpret } from "../abstraction/interpret.ts";
 import { interpretNest } from "../abstraction/interpret-nest.ts";
 import { randomInteger, seededRandom } from "../abstraction/random.ts";
@@ -20,8 +20,7 @@ import type { Value } from "../network/value.ts";
 import { TRANSFORM_NAMES, winogradSteps } from "../network/winograd.ts";
 import { networkFiles, partsOfNetwork } from "../package/network/index.ts";
 import { modelTarget } from "../perfmodel/target.ts";
-import { type Compiler, findCompiler } from "../runtime/compiler.ts";
-import { createRunner } from "../runtime/measure.ts";
+import type { Compiler } from "../runtime/compiler.ts";
 import { formsIn, inBestForms, levelOfWeights, movedSeconds, secondsOfForm } from "../session/forms.ts";
 import { networkSubject, openGraph } from "../session/network.ts";
 import { writePackage } from "../session/package-folder.ts";
@@ -29,7 +28,9 @@ import { loopsKernel } from "../session/plain-loops.ts";
 import { proveNetwork } from "../session/prove-network.ts";
 import { type TuneNetworkOptions, tuneNetwork } from "../session/tune-network.ts";
 import { nativeTarget } from "../targets/index.ts";
+import { compilerHere, runnerHere } from "./support/here.ts";
 import { compileOnce } from "./support/kept-compiler.ts";
+import { smallIntegers } from "./support/subjects.ts";
 
 compileOnce();
 
@@ -37,9 +38,7 @@ let folder: string;
 let compiler: Compiler;
 beforeAll(async () => {
   folder = mkdtempSync(join(tmpdir(), "automap-winograd-"));
-  const found = await findCompiler();
-  if (found.status === "environment") throw new Error(found.what);
-  compiler = found;
+  compiler = await compilerHere();
 });
 afterAll(() => {
   rmSync(folder, { recursive: true, force: true });
@@ -81,17 +80,6 @@ function convolutionIn({ steps }: Program): Step {
   const found = steps.find(({ ops }) => ops[0] === "Conv");
   if (!found) throw new Error("no convolution");
   return found;
-}
-
-/** Whole numbers for whatever a step reads and nobody has made. */
-function drawn(computation: Computation): Record<string, Float64Array> {
-  const random = seededRandom(9);
-  return Object.fromEntries(
-    inputsOf(computation).map((tensor) => [
-      tensor.name,
-      Float64Array.from({ length: elementCount(tensor) }, () => randomInteger(random, -4, 4)),
-    ]),
-  );
 }
 
 /** What the last step of a form gives. @param run of one step: the interpreter of its equation, or of a nest */
@@ -176,7 +164,7 @@ describe("a convolution in a Winograd form", () => {
       const step = convolutionIn(layer(shape));
       const [own, ...others] = formsOf(step);
       expect(others.map((form) => form.length)).toEqual([3, 3]);
-      const inputs = drawn(step.computation);
+      const inputs = smallIntegers(step.computation);
       const wanted = computed(own ?? [], inputs, interpret);
       expect(new Set(wanted).size).toBeGreaterThan(20);
       const byNests: typeof interpret = (computation, given) =>
@@ -216,18 +204,17 @@ describe("a convolution in a Winograd form", () => {
     [2, { height: 4, width: 3 }],
   ] as const)("has kernels that write no element beyond the edge: form %d of %o", async (number, shape) => {
     const form = formsOf(convolutionIn(layer(shape)))[number] ?? [];
-    const made = await createRunner();
-    if (made.status === "environment") throw new Error(made.what);
+    const runner = await runnerHere();
     try {
       for (const { computation } of form) {
         if (multiplyAddsOf(computation) > 0) continue;
-        const reference = await made.runner.reference(computation, 3);
+        const reference = await runner.reference(computation, 3);
         const kernel = loopsKernel(computation, nativeTarget().isa);
-        const measured = await made.runner.measure(kernel, reference, { budgetSeconds: 0.01 });
+        const measured = await runner.measure(kernel, reference, { budgetSeconds: 0.01 });
         expect(measured.status === "ok" ? "ok" : JSON.stringify(measured)).toBe("ok");
       }
     } finally {
-      await made.runner.close();
+      await runner.close();
     }
   });
 

@@ -11,7 +11,7 @@ import { interpretNest } from "../abstraction/interpret-nest.ts";
 import { finished } from "../abstraction/steps.ts";
 import { lowerLanes } from "../mapper/space-time/lower-window.ts";
 import { modelTarget } from "../perfmodel/target.ts";
-import { createRunner, type Runner } from "../runtime/measure.ts";
+import type { Runner } from "../runtime/measure.ts";
 import { readProcessor } from "../runtime/processor.ts";
 import { generateArray, multiplyAddOf } from "../session/array-space.ts";
 import { declaredAs } from "../session/declared.ts";
@@ -19,6 +19,7 @@ import { generateDesign, registersOf, windowLanes } from "../session/lane-space.
 import { nativeTarget } from "../targets/index.ts";
 import { arraySpaceOf } from "../tuner/array-candidates.ts";
 import { laneSpace } from "../tuner/lane-candidates.ts";
+import { runnerHere } from "./support/here.ts";
 
 type Type = "s16" | "f16" | "f32" | "s32";
 
@@ -196,9 +197,7 @@ const { features } = readProcessor();
 describe.skipIf(!features.includes("avx512dq"))("kernels of words on a processor with AVX-512", () => {
   let runner: Runner;
   beforeAll(async () => {
-    const made = await createRunner({ threads: 1, budgetSeconds: 0.002, batches: [1, 2] });
-    if (made.status !== "ready") throw new Error(made.what);
-    runner = made.runner;
+    runner = await runnerHere({ threads: 1, budgetSeconds: 0.002, batches: [1, 2] });
   });
   afterAll(() => runner.close());
 

@@ -3,12 +3,13 @@
 import { afterAll, beforeAll, expect, it } from "vitest";
 import { defineComputation } from "../abstraction/computation.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
-import { type Compiled, type Compiler, findCompiler } from "../runtime/compiler.ts";
+import type { Compiled, Compiler } from "../runtime/compiler.ts";
 import type { Runner } from "../runtime/measure.ts";
 import { coresHere } from "../runtime/processor.ts";
 import { type Bench, openWorkplace } from "../session/workplace.ts";
 import { nativeTarget } from "../targets/index.ts";
 import { fakeRunner, took } from "./support/fake-runner.ts";
+import { compilerHere } from "./support/here.ts";
 
 const matmul = defineComputation({
   equation: "c[i,j] += a[i,k] * b[k,j]",
@@ -22,9 +23,7 @@ const quiet = { soon: never, time: never, stop: never, needsOne: false };
 let compiler: Compiler;
 const closing: (() => Promise<void>)[] = [];
 beforeAll(async () => {
-  const found = await findCompiler();
-  if (found.status === "environment") throw new Error(found.what);
-  compiler = found;
+  compiler = await compilerHere();
 });
 afterAll(() => Promise.all(closing.map((close) => close())));
 

@@ -4,17 +4,16 @@
  */
 
 import { spawnSync } from "node:child_process";
-import { cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { cpSync, existsSync, mkdirSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from "vitest";
 import { openDatabase } from "../db/index.ts";
 import { commandLine, type Ran } from "./support/command-line.ts";
 import { compileProgram } from "./support/program.ts";
+import { scratchFolder } from "./support/scratch.ts";
 import { inFull } from "./support/slow.ts";
 
-const scratch = mkdtempSync(join(tmpdir(), "automap-wrong-"));
-afterAll(() => rmSync(scratch, { recursive: true, force: true }));
+const scratch = scratchFolder();
 const GARBAGE = join(scratch, "garbage.db");
 const FOLDER = join(scratch, "folder");
 const ABSENT = join(scratch, "absent");

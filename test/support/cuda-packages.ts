@@ -23,7 +23,7 @@ import { nvidiaTarget } from "../../targets/nvidia.ts";
 import { measured, trial } from "./database.ts";
 import { convolutionF16, gridContextOf, MATMUL, matmulF16, mmaSchedule, wgmmaSchedule } from "./grid-kernels.ts";
 import { keptProgram } from "./kept-compiler.ts";
-import { operation, parametersIn } from "./operation.ts";
+import { operation, parametersIn } from "./subjects.ts";
 
 const H100 = nvidiaTarget("h100");
 

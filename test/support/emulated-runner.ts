@@ -6,16 +6,15 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll } from "vitest";
-import { type CudaRunner, createCudaRunner } from "../../runtime/run/cuda.ts";
+import type { CudaRunner } from "../../runtime/run/cuda.ts";
+import { emulatedGpu } from "./here.ts";
 
 /** @returns a folder for the tests of the file, and the runner once they run */
 export function emulatedRunner(): { readonly folder: string; readonly runner: () => CudaRunner } {
   const folder = mkdtempSync(join(tmpdir(), "automap-emulated-runner-"));
   let runner: CudaRunner | undefined;
   beforeAll(async () => {
-    const made = await createCudaRunner({ emulated: true });
-    if (made.status !== "ready") throw new Error(made.what);
-    runner = made.runner;
+    runner = await emulatedGpu();
   });
   afterAll(async () => {
     await runner?.close();

@@ -10,7 +10,7 @@ import { expect, it } from "vitest";
 import { NestFault } from "../../abstraction/blocks/fault.ts";
 import { ADVERSE_ORDERS as INTERPRETED_ORDERS } from "../../abstraction/blocks/run.ts";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
-import { type Computation, elementCount, inputsOf, outputOf, targetOf } from "../../abstraction/computation.ts";
+import { type Computation, outputOf, targetOf } from "../../abstraction/computation.ts";
 import type { Values } from "../../abstraction/evaluate.ts";
 import { type Inputs, interpret } from "../../abstraction/interpret.ts";
 import { interpretNest } from "../../abstraction/interpret-nest.ts";
@@ -18,11 +18,9 @@ import type { Intrinsic } from "../../abstraction/intrinsic.ts";
 import type { Kernel } from "../../abstraction/kernel.ts";
 import type { LoopNest, Statement } from "../../abstraction/loop-nest.ts";
 import { printMatching } from "../../abstraction/mapping.ts";
-import { type Random, randomInteger, seededRandom } from "../../abstraction/random.ts";
+import type { Random } from "../../abstraction/random.ts";
 import { generateCuda } from "../../codegen/cuda.ts";
-import { intrinsicsNamed } from "../../intrinsics/index.ts";
 import { lowerGrid } from "../../mapper/lower/grid.ts";
-import { mappings } from "../../mapper/match/enumerate.ts";
 import { GRID, gridProblem } from "../../mapper/schedule/grid.ts";
 import { type GridContext, gridContext, gridLimits } from "../../mapper/schedule/grid-context.ts";
 import { drawSchedule } from "../../mapper/schedule/schedules.ts";
@@ -33,15 +31,8 @@ import { toMemory } from "../../runtime/verify.ts";
 import { nvidiaTarget } from "../../targets/nvidia.ts";
 import { reordered } from "../../tuner/reordered.ts";
 import { keptProgram } from "./kept-compiler.ts";
-import { operation } from "./operation.ts";
 import { inFull } from "./slow.ts";
-
-/** Small integers: every sum is exact in f32, in whatever order. */
-export function smallIntegers(computation: Computation, random: Random = seededRandom(3)): Inputs {
-  const drawn = (count: number): Float64Array =>
-    Float64Array.from({ length: count }, () => randomInteger(random, -3, 3));
-  return Object.fromEntries(inputsOf(computation).map((t) => [t.name, drawn(elementCount(t))]));
-}
+import { inMemory, mappingsOnto, operation, rowNamed, smallIntegers } from "./subjects.ts";
 
 interface Example {
   readonly inputs: Inputs;
@@ -121,9 +112,8 @@ export function gridContextOf(
   matching: string,
   target = nvidiaTarget("h100"),
 ): GridContext {
-  const [intrinsic] = intrinsicsNamed(instruction);
-  if (!intrinsic) throw new Error(`no row ${instruction}`);
-  const valid = mappings(computation, intrinsic, { reasons: false }).valid;
+  const intrinsic = rowNamed(instruction);
+  const valid = mappingsOnto(computation, intrinsic);
   const named = valid
     .flatMap((m) => [m, ...reordered(m).map((other) => other.mapping())])
     .map((mapping) => [printMatching(mapping.matching).replaceAll(/ {2,}/g, "; "), mapping] as const);
@@ -144,7 +134,7 @@ export function withoutStatements(nest: LoopNest, leave: (s: Statement) => boole
 /** Every mapping of a computation onto instructions of these names that blocks can run. */
 export const gridContextsOf = (computation: Computation, intrinsics: readonly Intrinsic[]): GridContext[] =>
   intrinsics.flatMap((intrinsic) =>
-    mappings(computation, intrinsic, { reasons: false }).valid.flatMap((mapping) => {
+    mappingsOnto(computation, intrinsic).flatMap((mapping) => {
       const context = gridContext(mapping, gridLimits(nvidiaTarget("h100")));
       return typeof context === "string" ? [] : [context];
     }),
@@ -235,10 +225,9 @@ export async function expectRightEmulated(subjects: readonly GridSubject[]): Pro
     subjects.map((subject, i) => {
       const { computation } = subject.context.mapping;
       const { inputs } = exampleOf(computation);
-      const memory = inputsOf(computation).map((t) => [t.name, toMemory(t, inputs[t.name] ?? [], () => 0)] as const);
       const order = ADVERSE_ORDERS[i % ADVERSE_ORDERS.length];
       const kernel = kernels.get(subject) ?? gridKernelOf(subject);
-      return { kernel, inputs: Object.fromEntries(memory), ...(order && { order }) };
+      return { kernel, inputs: inMemory(computation, inputs), ...(order && { order }) };
     }),
   );
   for (const [i, { name, context }] of subjects.entries()) {

@@ -12,7 +12,7 @@ import { type Computation, defineComputation } from "../../abstraction/computati
 import type { Intrinsic } from "../../abstraction/intrinsic.ts";
 import { type LoopNest, loop, type Scratch, type Statement, type TileAccess } from "../../abstraction/loop-nest.ts";
 import { parseEquation, parseExpr } from "../../abstraction/parse.ts";
-import { intrinsicsNamed } from "../../intrinsics/index.ts";
+import { rowNamed } from "./subjects.ts";
 
 /** The synchronisation that can be left out. */
 export const GUARDS = ["fence memory", "fence registers", "commit", "wait", "barrier", "arrival"] as const;
@@ -48,8 +48,7 @@ export function groupMatmul(options: GroupMatmulOptions = {}): {
 } {
   const { stages = 3, without, inFlight = 1, turned = false, crooked = false } = options;
   const { ahead = stages - 1 - inFlight } = options;
-  const [wgmma] = intrinsicsNamed("wgmma.m64n32k16.f32.f16");
-  if (!wgmma) throw new Error("no such row");
+  const wgmma = rowNamed("wgmma.m64n32k16.f32.f16");
   const computation = defineComputation({
     name: "matmul",
     equation: `out[i,j] += f32(x[i,l]) * f32(${turned ? "y[j,l]" : "y[l,j]"})`,

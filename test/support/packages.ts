@@ -13,14 +13,13 @@ import type { Mapping } from "../../abstraction/mapping.ts";
 import type { Environment } from "../../db/index.ts";
 import { openDatabase, recordTrial } from "../../db/index.ts";
 import { intrinsicsNamed } from "../../intrinsics/index.ts";
-import { mappings } from "../../mapper/match/enumerate.ts";
 import { plainSchedule, unschedulable } from "../../mapper/schedule/mapped.ts";
 import { instantiate, operatorNamed, parseDataTypes } from "../../operators/index.ts";
 import { type EmitSubject, packageName } from "../../package/index.ts";
-import { type Compiler, findCompiler } from "../../runtime/compiler.ts";
 import { nativeIntrinsics } from "../../session/choose.ts";
 import { generate } from "../../session/kernel.ts";
 import { measured } from "./database.ts";
+import { mappingsOnto } from "./subjects.ts";
 
 export function computationOf(
   operator: string,
@@ -50,9 +49,7 @@ export function plainCandidate(
   threads = 1,
 ): Omit<Plain, "kernel"> | undefined {
   for (const intrinsic of intrinsics) {
-    const mapping = mappings(computation, intrinsic, { reasons: false }).valid.find(
-      (m) => unschedulable(m) === undefined,
-    );
+    const mapping = mappingsOnto(computation, intrinsic).find((m) => unschedulable(m) === undefined);
     if (!mapping) continue;
     const operands = Object.fromEntries(Object.entries(mapping.binding).map(([o, bound]) => [o, printExpr(bound)]));
     const { matching } = mapping;
@@ -79,13 +76,6 @@ export function subjectFor(computation: Computation, threads = 1): EmitSubject {
     provenance: [plain ? `candidate ${candidateKey(plain.candidate)}` : "nothing maps"],
     ...(plain && { tuned: plain.kernel }),
   };
-}
-
-/** The compiler these tests need: everything that compiles elsewhere needs it too. */
-export async function requireCompiler(): Promise<Compiler> {
-  const compiler = await findCompiler();
-  if (compiler.status === "environment") throw new Error(compiler.what);
-  return compiler;
 }
 
 /** A database that holds the plain kernel of a computation as a measured record. @returns its id */

@@ -22,7 +22,7 @@ import {
 } from "../../abstraction/loop-nest.ts";
 import { parseExpr } from "../../abstraction/parse.ts";
 import { pick, type Random, randomInteger } from "../../abstraction/random.ts";
-import { intrinsicsNamed } from "../../intrinsics/index.ts";
+import { rowNamed } from "./subjects.ts";
 
 export interface OperandForm {
   readonly transfer: "plain" | "async";
@@ -170,8 +170,7 @@ class PipelineBuilder {
   private readonly warp: Expr;
 
   constructor(form: PipelineForm, fault: PipelineFault | undefined) {
-    const [intrinsic] = intrinsicsNamed(form.instruction);
-    if (!intrinsic) throw new Error("no such row");
+    const intrinsic = rowNamed(form.instruction);
     this.intrinsic = intrinsic;
     this.fragment = { m: 16, n: form.instruction.startsWith("wmma") ? 16 : 8, k: 16 };
     this.form = form;

@@ -7,7 +7,7 @@
 import { type Computation, defineComputation } from "../../abstraction/computation.ts";
 import type { Intrinsic } from "../../abstraction/intrinsic.ts";
 import { pick, type Random, randomInteger } from "../../abstraction/random.ts";
-import { intrinsicsNamed } from "../../intrinsics/index.ts";
+import { rowNamed } from "./subjects.ts";
 
 /** Kept and summed loops by their largest extent. */
 interface Base {
@@ -45,8 +45,7 @@ const INTRINSICS = [
 
 export function randomTriangle(random: Random): { readonly computation: Computation; readonly intrinsic: Intrinsic } {
   const { target, factors, kept, summed } = pick(random, BASES);
-  const [intrinsic] = intrinsicsNamed(pick(random, INTRINSICS));
-  if (!intrinsic) throw new Error("no such row");
+  const intrinsic = rowNamed(pick(random, INTRINSICS));
   const [c, a, b] = intrinsic.operands.map((o) => o.dtype);
   if (c === undefined || a === undefined || b === undefined) throw new Error(`${intrinsic.name} is no product`);
   const value = factors.map((f) => (a === c ? f : `${c}(${f})`)).join(" * ");

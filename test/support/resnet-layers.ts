@@ -2,7 +2,7 @@
 
 import type { Computation } from "../../abstraction/computation.ts";
 import { layersNamed } from "../../bench/suite.ts";
-import { operator } from "./subgroup-kernels.ts";
+import { instantiate, operatorNamed, parseDataTypes } from "../../operators/index.ts";
 
 /** In turn, so that every kind of layer and every type occurs. */
 const TYPES = ["u8s8", "bf16", "f16", "s8"] as const;
@@ -18,6 +18,7 @@ export function reducedLayers(): readonly Computation[] {
   return layersNamed("c2d").map(({ id, params }, i) => {
     const h = rows.get(params["h"] ?? 0) ?? 7;
     const sizes = { ...params, c: fewer(params["c"]), k: fewer(params["k"]), h, w: h };
-    return { ...operator("conv2d", TYPES[i % TYPES.length] ?? "u8s8", sizes), name: id };
+    const types = parseDataTypes(TYPES[i % TYPES.length] ?? "u8s8");
+    return { ...instantiate(operatorNamed("conv2d"), { parameters: sizes, types }), name: id };
   });
 }

@@ -12,7 +12,7 @@ import { access, axis, binary, compare, type Expr, number } from "../../abstract
 import type { Dimension } from "../../abstraction/layout.ts";
 import { type LoopNest, loop, type Scratch, type Statement } from "../../abstraction/loop-nest.ts";
 import { parseExpr } from "../../abstraction/parse.ts";
-import { intrinsicsNamed } from "../../intrinsics/index.ts";
+import { rowNamed } from "./subjects.ts";
 
 export interface RingMatmulOptions {
   readonly stages?: number;
@@ -44,8 +44,7 @@ export function ringMatmul(options: RingMatmulOptions = {}): { computation: Comp
     extents: { i: M, j: N, l: TILE.k * steps },
     tensors: { x: "f16", y: "f16" },
   });
-  const [mma] = intrinsicsNamed("mma.m16n8k16.f32.f16");
-  if (!mma) throw new Error("no such row");
+  const mma = rowNamed("mma.m16n8k16.f32.f16");
 
   // Rows of 32 bytes: the pieces of 16 bytes swap by row, so that eight rows meet all banks.
   const ring = (name: string, dims: readonly Dimension[], formula: string): Scratch => ({

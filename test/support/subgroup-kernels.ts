@@ -4,25 +4,21 @@
  */
 
 import type { Candidate } from "../../abstraction/candidate.ts";
-import { type Computation, elementCount, inputsOf, outputOf } from "../../abstraction/computation.ts";
-import type { DType } from "../../abstraction/dtype.ts";
-import { type Inputs, interpret } from "../../abstraction/interpret.ts";
+import { type Computation, outputOf } from "../../abstraction/computation.ts";
+import { interpret } from "../../abstraction/interpret.ts";
 import type { Intrinsic } from "../../abstraction/intrinsic.ts";
 import type { Kernel } from "../../abstraction/kernel.ts";
-import { type Random, randomInteger, seededRandom } from "../../abstraction/random.ts";
+import { seededRandom } from "../../abstraction/random.ts";
 import { finished } from "../../abstraction/steps.ts";
 import { INTRINSICS } from "../../intrinsics/index.ts";
-import { instantiate, operatorNamed, parseDataTypes } from "../../operators/index.ts";
 import { type EmulatedJob, runEmulated } from "../../runtime/emulated-kernel.ts";
 import { toMemory } from "../../runtime/verify.ts";
 import { isRefusals, sessionSpace } from "../../session/space.ts";
+import { inMemory, smallIntegers } from "./subjects.ts";
 
 /** Rows of a language that ask for a feature. */
 export const rowsOf = (isa: string, language: Intrinsic["language"] = "opencl"): readonly Intrinsic[] =>
   INTRINSICS.filter((row) => row.language === language && row.isa === isa);
-
-export const operator = (name: string, types: string, parameters: Record<string, number>, epilogue?: string) =>
-  instantiate(operatorNamed(name), { parameters, types: parseDataTypes(types), ...(epilogue && { epilogue }) });
 
 export interface Made {
   readonly computation: Computation;
@@ -49,28 +45,13 @@ export function kernelsOf(
   return [...made.values()];
 }
 
-/** Small integers: every sum is exact in f32, in whatever order. */
-function inputsFor(computation: Computation, random: Random = seededRandom(3)): Inputs {
-  const least = (dtype: DType): number => (dtype.startsWith("u") ? 0 : -3);
-  return Object.fromEntries(
-    inputsOf(computation).map((t) => [
-      t.name,
-      Float64Array.from({ length: elementCount(t) }, () => randomInteger(random, least(t.dtype), 3)),
-    ]),
-  );
-}
-
 /** The errors of each kernel under emulation, with lanes forward and reversed in turn; empty where all equal the equation. */
 export async function disagreements(made: readonly Made[]): Promise<readonly string[]> {
-  const inputs = new Map(made.map(({ computation }) => [computation, inputsFor(computation)]));
-  const inMemory = (computation: Computation): Inputs =>
-    Object.fromEntries(
-      inputsOf(computation).map((t) => [t.name, toMemory(t, inputs.get(computation)?.[t.name] ?? [], () => 0)]),
-    );
+  const inputs = new Map(made.map(({ computation }) => [computation, smallIntegers(computation)]));
   const jobs = made.map(
     ({ computation, kernel }, i): EmulatedJob => ({
       kernel,
-      inputs: inMemory(computation),
+      inputs: inMemory(computation, inputs.get(computation) ?? {}),
       order: { threads: i % 2 === 0 ? "forward" : "reversed", copies: "early" },
     }),
   );
