@@ -101,7 +101,8 @@ export function code<const H extends readonly Hole[]>(texts: TemplateStringsArra
   const pieces: Piece[] = [];
   let own = "";
   const end = (): void => {
-    for (const [i, part] of own.split(ASKED).entries()) add(i % 2 === 0 ? part : new Asked(part), pieces);
+    if (!own.includes("@")) add(own, pieces);
+    else for (const [i, part] of own.split(ASKED).entries()) add(i % 2 === 0 ? part : new Asked(part), pieces);
     own = "";
   };
   for (const [i, text] of texts.entries()) {

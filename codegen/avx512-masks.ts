@@ -33,24 +33,16 @@ export function maskOf(c: CExpressions, e: Expr, context: LaneContext, lanes: nu
 
 /** `lane op bound` */
 function lanesWhere(c: CExpressions, op: CompareOp, bound: Expr, { extents }: LaneContext): Code {
-  const below = (e: Expr): Code => code`@lanes_below(${c.index(tidy(e), extents)})`;
-  const next = binary("+", bound, number(1));
-  switch (op) {
-    case "<":
-      return below(bound);
-    case "<=":
-      return below(next);
-    case ">=":
-      return code`~${below(bound)}`;
-    case ">":
-      return code`~${below(next)}`;
-    case "==":
-      return code`@only_lane(${c.index(tidy(bound), extents)})`;
-    case "!=":
-      return code`~@only_lane(${c.index(tidy(bound), extents)})`;
-    default:
-      return op satisfies never;
-  }
+  const only = (): Code => code`@only_lane(${c.index(tidy(bound), extents)})`;
+  if (op === "==") return only();
+  if (op === "!=") return code`~${only()}`;
+  return maskWhere(op, bound, (e) => code`@lanes_below(${c.index(tidy(e), extents)})`);
+}
+
+/** The mask of elements whose number compares with a bound. @param below the mask of those below a number */
+export function maskWhere(op: Exclude<CompareOp, "==" | "!=">, bound: Expr, below: (e: Expr) => Code): Code {
+  const mask = below(op === "<" || op === ">=" ? bound : binary("+", bound, number(1)));
+  return op === "<" || op === "<=" ? mask : code`~${mask}`;
 }
 
 /** The mask of a condition on the lane alone: bit l is set if it holds on lane l. */

@@ -15,7 +15,7 @@
 
 import type { Extents } from "../abstraction/affine.ts";
 import type { Computation } from "../abstraction/computation.ts";
-import { fillTemplate, type Intrinsic, printStorage } from "../abstraction/intrinsic.ts";
+import { fillTemplate, type Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Kernel, Launch } from "../abstraction/kernel.ts";
 import type { LoopNest, Statement } from "../abstraction/loop-nest.ts";
 import {
@@ -37,7 +37,7 @@ import { CM_HELPERS } from "./cm-helpers.ts";
 import { CM_LANES, CM_MEMORY } from "./cm-memory.ts";
 import { CmSurfaces, ONLY } from "./cm-surfaces.ts";
 import { lanesName, WORKSPACE } from "./cm-values.ts";
-import { argumentsOf, headOf, type SourceNotes, workspaceOf } from "./cpp-frame.ts";
+import { argumentsOf, headOf, intrinsicLine, type SourceNotes, workspaceOf } from "./cpp-frame.ts";
 import { calledIn, type Helpers, helpersOf, replacedBy } from "./cpp-helpers.ts";
 import { namedIn } from "./named.ts";
 import { dealtTo } from "./subgroup-tasks.ts";
@@ -57,7 +57,6 @@ export function generateCm(computation: Computation, intrinsic: Intrinsic, nest:
 class CmWriter extends CmSurfaces {
   kernel(intrinsic: Intrinsic, notes: SourceNotes): Kernel {
     const { computation } = this.c;
-    const storage = intrinsic.operands.map((o) => `${o.name} ${o.dtype} ${printStorage(o)}`).join(", ");
     const phases = phasesOf(this.nest.body);
     const kernels = [
       ...(this.nest.prepare.length > 0 ? [this.kernelFunction(code`automap_prepare`, this.nest.prepare, true)] : []),
@@ -67,7 +66,7 @@ class CmWriter extends CmSurfaces {
     const isGen9 = intrinsic.isa === "gen9";
     if (isGen9) checkGen9(computation, this.nest);
     const source = lines([
-      headOf(computation, [`${intrinsic.name}: ${storage}`, ...notes.lines]),
+      headOf(computation, [intrinsicLine(intrinsic), ...notes.lines]),
       code`#include <cm/cm.h>`,
       NOTHING,
       code`static const uint ${NUMBERS}[${CM_LANES}] = {${list(Array.from({ length: CM_LANES }, (_, i) => code`${i}`))}};`,

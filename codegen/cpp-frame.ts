@@ -11,6 +11,7 @@ import { type Computation, memoryElements, outputOf, type Tensor } from "../abst
 import { bytesOf, type DType } from "../abstraction/dtype.ts";
 import { type Equation, printEquation } from "../abstraction/equation.ts";
 import { printExpr } from "../abstraction/expression.ts";
+import { type Intrinsic, printStorage } from "../abstraction/intrinsic.ts";
 import { C_TYPES, type Kernel, type KernelArgument } from "../abstraction/kernel.ts";
 import type { LoopNest } from "../abstraction/loop-nest.ts";
 import {
@@ -33,6 +34,11 @@ import { type Loop, roundsOf } from "./walk.ts";
 export interface SourceNotes {
   /** One line each: mapping, schedule, the command that regenerates it. */
   readonly lines: readonly string[];
+}
+
+/** An instruction and where its operands are, for the head of a source. */
+export function intrinsicLine({ name, operands }: Intrinsic): string {
+  return `${name}: ${operands.map((o) => `${o.name} ${o.dtype} ${printStorage(o)}`).join(", ")}`;
 }
 
 /** The printed parts of a kernel. */

@@ -12,12 +12,12 @@
  */
 
 import { affineForm, type Extents } from "../abstraction/affine.ts";
-import { conjunctsOf } from "../abstraction/condition.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
-import { axesIn, binary, type CompareOp, type Expr, MIRRORED, number, substitute } from "../abstraction/expression.ts";
+import { axesIn, binary, type CompareOp, type Expr, MIRRORED, number } from "../abstraction/expression.ts";
 import { type Code, code, join } from "../abstraction/source-text.ts";
+import { maskWhere } from "./avx512-masks.ts";
 import type { CExpressions } from "./c-expressions.ts";
-import type { Loop } from "./walk.ts";
+import type { CopyLoops } from "./copy-loops.ts";
 
 /** Bytes of a register. */
 const ROW_BYTES = 64;
@@ -25,49 +25,36 @@ const ROW_BYTES = 64;
 /** With fewer elements a vector does not pay. */
 const FEWEST = 8;
 
-/**
- * The line that replaces a loop; undefined if the loop does more than copy a row of contiguous elements, or excludes
- * none.
- */
-export function maskedRow(
-  { axis, extent, body }: Loop,
-  c: CExpressions,
-  extents: Extents,
-): readonly Code[] | undefined {
-  const [statement] = body;
-  if (extent < FEWEST || body.length !== 1 || statement?.kind !== "scalar") return undefined;
-  const { target, op, value, where } = statement.equation;
-  if (op !== "=" || where !== undefined || value.kind !== "select") return undefined;
-  const { condition, whenTrue: source, whenFalse } = value;
-  if (source.kind !== "access" || whenFalse.kind !== "number" || whenFalse.value !== 0) return undefined;
-  const dtype = c.dtypes[target.tensor];
-  if (dtype === undefined || c.dtypes[source.tensor] !== dtype) return undefined;
+/** The line that replaces a loop; undefined if its elements are not contiguous, or if it excludes none. */
+export function maskedRow(copied: CopyLoops, c: CExpressions): readonly Code[] | undefined {
+  const { loops, extents, dtype, isMasked, to, from, tests, pointers } = copied;
+  const [{ axis, extent } = { axis: "", extent: 0 }] = loops;
   const bytes = bytesOf(dtype);
-  if (extent * bytes > ROW_BYTES || bytes > 4) return undefined;
-
-  const to = c.placeOf(target, extents);
-  const from = c.placeOf(source, extents);
+  if (!isMasked || loops.length > 1 || extent < FEWEST || extent * bytes > ROW_BYTES || bytes > 4) return undefined;
   const isRow = ({ at }: { at: Expr }): boolean => affineForm(movedBy(at, [axis]))?.terms.get(axis) === 1;
-  if (to.guards.length > 0 || !isRow(to) || !isRow(from)) return undefined;
-  const tests = [...conjunctsOf(condition), ...from.guards];
+  if (!isRow(to) || !isRow(from)) return undefined;
   // A row that is excluded as a whole needs no mask.
   if (!tests.some((test) => axesIn(test).includes(axis))) return undefined;
-  const masks: Code[] = [];
-  for (const test of tests) {
-    const mask = maskOf(test, axis, c, extents);
-    if (mask === undefined) return undefined;
-    masks.push(mask);
-  }
-  const pointer = (tensor: string, at: Expr): Code =>
-    code`${c.tensor(tensor)} + ${c.index(substitute(at, new Map([[axis, number(0)]]), "index"), extents)}`;
-  const destination = pointer(target.tensor, to.at);
-  const origin = pointer(source.tensor, from.at);
-  const row = code`_mm512_maskz_loadu_epi${8 * bytes}(${join(masks, code` & `)}, ${origin})`;
+  const mask = masksOf(tests, axis, c, extents);
+  if (mask === undefined) return undefined;
+  const [destination, origin] = pointers();
+  const row = code`_mm512_maskz_loadu_epi${8 * bytes}(${mask}, ${origin})`;
   const stored =
     extent * bytes === ROW_BYTES
       ? code`_mm512_storeu_si512(${destination}, ${row});`
       : code`_mm512_mask_storeu_epi${8 * bytes}(${destination}, @row_below(${extent}), ${row});`;
   return [stored];
+}
+
+/** The mask of the row's elements for which all comparisons hold; undefined where {@link maskOf} is. */
+export function masksOf(tests: readonly Expr[], lane: string, c: CExpressions, extents: Extents): Code | undefined {
+  const masks: Code[] = [];
+  for (const test of tests) {
+    const mask = maskOf(test, lane, c, extents);
+    if (mask === undefined) return undefined;
+    masks.push(mask);
+  }
+  return masks.length === 0 ? code`~0ull` : join(masks, code` & `);
 }
 
 /** The terms of a sum that depend on some axes. The other terms may divide. */
@@ -81,7 +68,7 @@ export function movedBy(e: Expr, axes: readonly string[]): Expr {
  * The mask of the row's elements for which a comparison holds; undefined if they are not the beginning or the end of
  * the row.
  */
-export function maskOf(test: Expr, lane: string, c: CExpressions, extents: Extents): Code | undefined {
+function maskOf(test: Expr, lane: string, c: CExpressions, extents: Extents): Code | undefined {
   if (test.kind !== "compare") return undefined;
   if (!axesIn(test).includes(lane)) return code`(${c.condition(test, extents)} ? ~0ull : 0)`;
   const difference = affineForm(binary("-", test.left, test.right));
@@ -94,20 +81,5 @@ export function maskOf(test: Expr, lane: string, c: CExpressions, extents: Exten
       name === lane ? sum : binary("+", sum, binary("*", { kind: "axis", name }, number(-factor * coefficient))),
     number(-factor * difference.constant),
   );
-  const below = (e: Expr): Code => code`@row_below(${c.index(e, extents)})`;
-  switch (op) {
-    case "<":
-      return below(bound);
-    case "<=":
-      return below(binary("+", bound, number(1)));
-    case ">=":
-      return code`~${below(bound)}`;
-    case ">":
-      return code`~${below(binary("+", bound, number(1)))}`;
-    case "==":
-    case "!=":
-      return undefined;
-    default:
-      return op satisfies never;
-  }
+  return op === "==" || op === "!=" ? undefined : maskWhere(op, bound, (e) => code`@row_below(${c.index(e, extents)})`);
 }

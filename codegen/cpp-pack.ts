@@ -11,50 +11,37 @@
  * element by element.
  */
 
-import type { Extents } from "../abstraction/affine.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { identityOf } from "../abstraction/equation.ts";
-import { axesIn, type Expr, number, substitute } from "../abstraction/expression.ts";
+import { axesIn, type Expr } from "../abstraction/expression.ts";
 import { type Code, code } from "../abstraction/source-text.ts";
 import { allOf, type CExpressions } from "./c-expressions.ts";
-import type { Loop, Of } from "./walk.ts";
+import type { CopyLoops } from "./copy-loops.ts";
 
-/** The copy that replaces a loop nest; undefined if the nest does more than copy contiguous elements. */
-export function packedRun(loop: Loop, c: CExpressions, around: Extents): readonly Code[] | undefined {
-  // 1. Perfectly nested loops around one assignment of an unchanged element.
-  const chain = chainOf(loop);
-  if (chain === undefined) return undefined;
-  const { loops, statement } = chain;
-  const { target, op, value, where } = statement.equation;
-  if (op !== "=" || where !== undefined || value.kind !== "access") return undefined;
-  const dtype = c.dtypes[target.tensor];
-  if (dtype === undefined || c.dtypes[value.tensor] !== dtype) return undefined;
+/** The copy that replaces a loop nest; undefined if its elements are not contiguous. */
+export function packedRun(copied: CopyLoops, c: CExpressions): readonly Code[] | undefined {
+  const { loops, extents, dtype, isMasked, to, from, tests, pointers } = copied;
+  if (isMasked || loops.some((l) => l.mode !== "serial")) return undefined;
 
-  // 2. The fused loops advance by one element on both sides.
-  const extents: Extents = { ...around, ...Object.fromEntries(loops.map((l) => [l.axis, l.extent])) };
-  const to = c.placeOf(target, extents);
-  const from = c.placeOf(value, extents);
+  // 1. The fused loops advance by one element on both sides.
   const moving = new Set(loops.map((l) => l.axis));
   const toSteps = stepsOf(to.at, moving);
   const fromSteps = stepsOf(from.at, moving);
-  if (to.guards.length > 0 || !toSteps || !fromSteps) return undefined;
+  if (!toSteps || !fromSteps) return undefined;
   let run = 1;
   for (const { axis, extent } of [...loops].reverse()) {
     if (extent > 1 && (toSteps.get(axis) !== run || fromSteps.get(axis) !== run)) return undefined;
     run *= extent;
   }
 
-  // 3. The bounds tests, if any, do not depend on these loops.
-  if (from.guards.some((g) => axesIn(g).some((name) => moving.has(name)))) return undefined;
-  const first = new Map(loops.map((l) => [l.axis, number(0)]));
-  const pointer = (tensor: string, at: Expr): Code =>
-    code`${c.tensor(tensor)} + ${c.index(substitute(at, first, "index"), extents)}`;
+  // 2. The bounds tests, if any, do not depend on these loops.
+  if (tests.some((g) => axesIn(g).some((name) => moving.has(name)))) return undefined;
   const bytes = run * bytesOf(dtype);
-  const destination = pointer(target.tensor, to.at);
-  const copy = code`memcpy(${destination}, ${pointer(value.tensor, from.at)}, ${bytes});`;
-  if (from.guards.length === 0) return [copy];
+  const [destination, origin] = pointers();
+  const copy = code`memcpy(${destination}, ${origin}, ${bytes});`;
+  if (tests.length === 0) return [copy];
   if (identityOf(c.computation.equation.op, dtype) !== 0) return undefined;
-  const inside = allOf(from.guards.map((g) => c.condition(g, extents)));
+  const inside = allOf(tests.map((g) => c.condition(g, extents)));
   return [code`if (${inside}) ${copy}`, code`else memset(${destination}, 0, ${bytes});`];
 }
 
@@ -76,14 +63,4 @@ function stepsOf(e: Expr, moving: ReadonlySet<string>): ReadonlyMap<string, numb
     return op === "+" ? l + r : op === "-" ? l - r : (l + r) * (factor ?? 0);
   };
   return new Map(own.map((name) => [name, step(name)]));
-}
-
-/** Perfectly nested loops, and the single statement in the innermost. */
-function chainOf(loop: Loop): { readonly loops: readonly Loop[]; readonly statement: Of<"scalar"> } | undefined {
-  if (loop.mode !== "serial" || loop.body.length !== 1) return undefined;
-  const [only] = loop.body;
-  if (only?.kind === "scalar") return { loops: [loop], statement: only };
-  if (only?.kind !== "loop") return undefined;
-  const inner = chainOf(only);
-  return inner && { loops: [loop, ...inner.loops], statement: inner.statement };
 }

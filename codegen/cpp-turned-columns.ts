@@ -13,14 +13,13 @@
  * For 4-byte elements there is no loop over the elements of a word.
  */
 
-import { affineForm, type Extents, evaluateIndex } from "../abstraction/affine.ts";
-import { conjunctsOf } from "../abstraction/condition.ts";
+import { affineForm, evaluateIndex } from "../abstraction/affine.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
-import { axesIn, type Expr, number, substitute } from "../abstraction/expression.ts";
-import { type Code, code, join } from "../abstraction/source-text.ts";
+import { axesIn, type Expr } from "../abstraction/expression.ts";
+import { type Code, code } from "../abstraction/source-text.ts";
 import type { CExpressions } from "./c-expressions.ts";
-import { maskOf, movedBy } from "./cpp-masked-rows.ts";
-import type { Loop, Of } from "./walk.ts";
+import type { CopyLoops } from "./copy-loops.ts";
+import { masksOf, movedBy } from "./cpp-masked-rows.ts";
 
 /** Words of a register, that is, columns. */
 const WORDS = 16;
@@ -29,70 +28,39 @@ const WORD_BYTES = 4;
 /** With fewer words in a row, transposing does not pay. */
 const FEWEST = 8;
 
-interface Chain {
-  readonly loops: readonly Loop[];
-  readonly statement: Of<"scalar">;
-}
-
-/** Perfectly nested serial loops around one assignment. */
-function chainOf(loop: Loop): Chain | undefined {
-  const [only, ...more] = loop.body;
-  if (loop.mode !== "serial" || loop.range || more.length > 0) return undefined;
-  if (only?.kind === "scalar") return { loops: [loop], statement: only };
-  const inner = only?.kind === "loop" ? chainOf(only) : undefined;
-  return inner && { ...inner, loops: [loop, ...inner.loops] };
-}
-
 /** The line that replaces such loops; undefined for any other loops. */
-export function turnedColumns(loop: Loop, c: CExpressions, around: Extents): readonly Code[] | undefined {
-  const chain = chainOf(loop);
-  const inner = chain?.loops.at(-1);
-  if (chain === undefined || inner?.extent !== WORDS || loop.extent < FEWEST) return undefined;
-  const { target, op, value, where } = chain.statement.equation;
-  const isMasked = value.kind === "select" && value.whenFalse.kind === "number" && value.whenFalse.value === 0;
-  const source = isMasked ? value.whenTrue : value;
-  if (op !== "=" || where !== undefined || source.kind !== "access") return undefined;
-  const dtype = c.dtypes[target.tensor];
-  if (dtype === undefined || c.dtypes[source.tensor] !== dtype || bytesOf(dtype) > WORD_BYTES) return undefined;
-  const perWord = WORD_BYTES / bytesOf(dtype);
-  const within = perWord === 1 ? undefined : chain.loops[1];
-  if (chain.loops.length !== (within ? 3 : 2) || (within && within.extent !== perWord)) return undefined;
+export function turnedColumns(copied: CopyLoops, c: CExpressions): readonly Code[] | undefined {
+  const { loops, extents, dtype, to, from, tests, pointers } = copied;
+  const [outer, middle] = loops;
+  const inner = loops.at(-1);
+  const bytes = bytesOf(dtype);
+  if (outer?.mode !== "serial" || outer.extent < FEWEST || inner?.extent !== WORDS || bytes > WORD_BYTES)
+    return undefined;
+  const perWord = WORD_BYTES / bytes;
+  const within = perWord === 1 ? undefined : middle;
+  if (loops.length !== (within ? 3 : 2) || (within && within.extent !== perWord)) return undefined;
 
   // 1. Element q of word k of row n comes from n*pitch + k*perWord + q, and goes to k*row + n*perWord + q.
-  const names = chain.loops.map((l) => l.axis);
-  const extents = { ...around, ...Object.fromEntries(chain.loops.map((l) => [l.axis, l.extent])) };
-  const to = c.placeOf(target, extents);
-  const from = c.placeOf(source, extents);
+  const names = loops.map((l) => l.axis);
   const form = affineForm(from.at);
   const pitch = form?.terms.get(inner.axis);
-  if (to.guards.length > 0 || pitch === undefined || form?.terms.get(loop.axis) !== perWord) return undefined;
+  if (pitch === undefined || form?.terms.get(outer.axis) !== perWord) return undefined;
   if (within && form.terms.get(within.axis) !== 1) return undefined;
   const moved = movedBy(to.at, names);
   if (axesIn(moved).some((name) => !names.includes(name))) return undefined;
   const place = (k: number, q: number, n: number): number =>
-    evaluateIndex(moved, { [loop.axis]: k, ...(within && { [within.axis]: q }), [inner.axis]: n });
+    evaluateIndex(moved, { [outer.axis]: k, ...(within && { [within.axis]: q }), [inner.axis]: n });
   const start = place(0, 0, 0);
   const row = place(1, 0, 0) - start;
   if (row < WORDS * perWord) return undefined;
-  for (let k = 0; k < loop.extent; k++)
+  for (let k = 0; k < outer.extent; k++)
     for (let q = 0; q < perWord; q++)
       for (let n = 0; n < WORDS; n++) if (place(k, q, n) !== start + k * row + n * perWord + q) return undefined;
 
   // 2. Only whole rows may be excluded.
-  const tests = [...(isMasked ? conjunctsOf(value.condition) : []), ...from.guards];
-  const masks: Code[] = [];
-  for (const test of tests) {
-    const isOfRows = axesIn(test).every((name) => name === inner.axis || !names.includes(name));
-    const mask = isOfRows ? maskOf(test, inner.axis, c, extents) : undefined;
-    if (mask === undefined) return undefined;
-    masks.push(mask);
-  }
-  const first = new Map(names.map((name) => [name, number(0)]));
-  const pointer = (tensor: string, at: Expr): Code =>
-    code`${c.tensor(tensor)} + (${c.index(substitute(at, first, "index"), extents)})`;
-  const bytes = bytesOf(dtype);
-  const mask = masks.length === 0 ? code`~0ull` : join(masks, code` & `);
-  return [
-    code`@turn_columns(${pointer(target.tensor, to.at)}, ${row * bytes}, ${pointer(source.tensor, from.at)}, ${pitch * bytes}, ${mask}, ${loop.extent});`,
-  ];
+  const isOfRows = (test: Expr): boolean => axesIn(test).every((name) => name === inner.axis || !names.includes(name));
+  const mask = tests.every(isOfRows) ? masksOf(tests, inner.axis, c, extents) : undefined;
+  if (mask === undefined) return undefined;
+  const [destination, origin] = pointers();
+  return [code`@turn_columns(${destination}, ${row * bytes}, ${origin}, ${pitch * bytes}, ${mask}, ${outer.extent});`];
 }

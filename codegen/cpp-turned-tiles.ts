@@ -11,14 +11,14 @@
  * From plain loops, g++ moves the elements one by one: 0.23 ns each, against 0.02 (Xeon with AMX, g++ 12, 2026-11-22).
  */
 
-import { affineForm, type Extents, evaluateIndex } from "../abstraction/affine.ts";
-import { conjunctsOf } from "../abstraction/condition.ts";
+import { affineForm, evaluateIndex } from "../abstraction/affine.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
-import { axesIn, type Expr, number, substitute } from "../abstraction/expression.ts";
-import { axisName, type Code, code, join } from "../abstraction/source-text.ts";
+import { axesIn, type Expr } from "../abstraction/expression.ts";
+import { axisName, type Code, code } from "../abstraction/source-text.ts";
 import type { CExpressions } from "./c-expressions.ts";
-import { maskOf, movedBy } from "./cpp-masked-rows.ts";
-import type { Loop, Of } from "./walk.ts";
+import type { CopyLoops } from "./copy-loops.ts";
+import { masksOf, movedBy } from "./cpp-masked-rows.ts";
+import type { Loop } from "./walk.ts";
 
 /** With fewer words in a row, transposing does not pay. */
 const FEWEST_WORDS = 8;
@@ -32,15 +32,6 @@ const FEWEST_ROWS = 2;
 const WORDS = 16;
 const WORD_BYTES = 4;
 
-/** Two perfectly nested loops around one assignment. */
-function pairOf(loop: Loop): { readonly inner: Loop; readonly statement: Of<"scalar"> } | undefined {
-  const [inner] = loop.body;
-  if (loop.body.length !== 1 || loop.mode === "unrolled" || loop.inTurn || loop.range) return undefined;
-  if (inner?.kind !== "loop" || inner.mode !== "serial" || inner.range) return undefined;
-  const [statement] = inner.body;
-  return inner.body.length === 1 && statement?.kind === "scalar" ? { inner, statement } : undefined;
-}
-
 /**
  * The line that replaces two loops that copy rows of words into columns:
  *
@@ -52,32 +43,30 @@ function pairOf(loop: Loop): { readonly inner: Loop; readonly statement: Of<"sca
  *
  * Undefined if the loops do anything else, or exclude elements.
  */
-export function turnedRows(loop: Loop, c: CExpressions, around: Extents): readonly Code[] | undefined {
-  const found = pairOf(loop);
-  if (found === undefined || loop.extent < FEWEST_WORDS || found.inner.extent < FEWEST_ROWS) return undefined;
-  const { inner, statement } = found;
-  const { target, op, value: source, where } = statement.equation;
-  if (op !== "=" || where !== undefined || source.kind !== "access") return undefined;
-  const dtype = c.dtypes[target.tensor];
-  if (dtype === undefined || c.dtypes[source.tensor] !== dtype || bytesOf(dtype) !== WORD_BYTES) return undefined;
-  const extents = { ...around, [loop.axis]: loop.extent, [inner.axis]: inner.extent };
-  const to = c.placeOf(target, extents);
-  const from = c.placeOf(source, extents);
-  if (to.guards.length + from.guards.length > 0) return undefined;
+export function turnedRows({
+  loops,
+  dtype,
+  isMasked,
+  to,
+  from,
+  tests,
+  pointers,
+}: CopyLoops): readonly Code[] | undefined {
+  const [loop, inner, ...more] = loops;
+  if (!loop || !inner || more.length > 0 || loop.inTurn || isMasked || tests.length > 0) return undefined;
+  if (loop.extent < FEWEST_WORDS || inner.extent < FEWEST_ROWS || bytesOf(dtype) !== WORD_BYTES) return undefined;
   const rows = pitchesOf(to.at, loop, inner);
   const columns = pitchesOf(from.at, loop, inner);
   if (rows?.inner !== 1 || columns?.outer !== 1) return undefined;
   // Each thread transposes its share of the words.
   const isDealt = loop.mode === "parallel";
-  const first = new Map([...(isDealt ? [] : [loop.axis]), inner.axis].map((name) => [name, number(0)]));
-  const pointer = (tensor: string, at: Expr): Code =>
-    code`${c.tensor(tensor)} + ${c.index(substitute(at, first, "index"), extents)}`;
+  const [destination, origin] = pointers([...(isDealt ? [] : [loop.axis]), inner.axis]);
   const pitch = (elements: number): number => elements * WORD_BYTES;
   const begin = code`${loop.extent}L * part / parts`;
   const end = code`${loop.extent}L * (part + 1) / parts`;
   const name = axisName(loop.axis);
   const words = isDealt ? code`${end} - ${name}` : code`${loop.extent}`;
-  const turned = code`@turn_rows(${pointer(target.tensor, to.at)}, ${pitch(rows.outer)}, ${pointer(source.tensor, from.at)}, ${pitch(columns.inner)}, ${inner.extent}, ${words});`;
+  const turned = code`@turn_rows(${destination}, ${pitch(rows.outer)}, ${origin}, ${pitch(columns.inner)}, ${inner.extent}, ${words});`;
   return isDealt ? [code`{ const long ${name} = ${begin}; ${turned} }`] : [turned];
 }
 
@@ -101,26 +90,17 @@ function pitchesOf(at: Expr, outer: Loop, inner: Loop): { readonly outer: number
 }
 
 /** The line that replaces the two loops over a tile; undefined if they do anything else. */
-export function turnedTile(loop: Loop, c: CExpressions, around: Extents): readonly Code[] | undefined {
-  const found = pairOf(loop);
-  if (found?.inner.extent !== WORDS || loop.mode === "parallel") return undefined;
-  const { inner, statement } = found;
-  const { target, op, value, where } = statement.equation;
-  const isMasked = value.kind === "select" && value.whenFalse.kind === "number" && value.whenFalse.value === 0;
-  const source = isMasked ? value.whenTrue : value;
-  if (op !== "=" || where !== undefined || source.kind !== "access") return undefined;
-  const dtype = c.dtypes[target.tensor];
-  if (dtype === undefined || c.dtypes[source.tensor] !== dtype) return undefined;
+export function turnedTile(copied: CopyLoops, c: CExpressions): readonly Code[] | undefined {
+  const { loops, extents, dtype, to, from, tests, pointers } = copied;
+  const [loop, inner, ...more] = loops;
+  if (!loop || inner?.extent !== WORDS || more.length > 0 || loop.mode === "parallel") return undefined;
   const bytes = bytesOf(dtype);
   if (bytes >= WORD_BYTES || loop.extent * bytes !== WORDS * WORD_BYTES) return undefined;
 
   // 1. Addresses: element k of row n goes to word k/w of the transposed rows.
-  const extents = { ...around, [loop.axis]: loop.extent, [inner.axis]: inner.extent };
-  const to = c.placeOf(target, extents);
-  const from = c.placeOf(source, extents);
   const form = affineForm(from.at);
   const pitch = form?.terms.get(inner.axis);
-  if (to.guards.length > 0 || form?.terms.get(loop.axis) !== 1 || pitch === undefined) return undefined;
+  if (form?.terms.get(loop.axis) !== 1 || pitch === undefined) return undefined;
   const moved = movedBy(to.at, [loop.axis, inner.axis]);
   if (axesIn(moved).some((name) => name !== loop.axis && name !== inner.axis)) return undefined;
   const perWord = WORD_BYTES / bytes;
@@ -132,18 +112,9 @@ export function turnedTile(loop: Loop, c: CExpressions, around: Extents): readon
     }
 
   // 2. The same elements must be excluded in every row.
-  const tests = [...(isMasked ? conjunctsOf(value.condition) : []), ...from.guards];
-  const masks: Code[] = [];
-  for (const test of tests) {
-    const mask = axesIn(test).includes(inner.axis) ? undefined : maskOf(test, loop.axis, c, extents);
-    if (mask === undefined) return undefined;
-    masks.push(mask);
-  }
-  const first = new Map([loop.axis, inner.axis].map((name) => [name, number(0)]));
-  const pointer = (tensor: string, at: Expr): Code =>
-    code`${c.tensor(tensor)} + ${c.index(substitute(at, first, "index"), extents)}`;
-  const mask = masks.length === 0 ? code`~0ull` : join(masks, code` & `);
-  return [
-    code`@turn_words<${bytes}>(${pointer(target.tensor, to.at)}, ${pointer(source.tensor, from.at)}, ${pitch * bytes}, ${mask});`,
-  ];
+  const isOfColumns = tests.every((test) => !axesIn(test).includes(inner.axis));
+  const mask = isOfColumns ? masksOf(tests, loop.axis, c, extents) : undefined;
+  if (mask === undefined) return undefined;
+  const [destination, origin] = pointers();
+  return [code`@turn_words<${bytes}>(${destination}, ${origin}, ${pitch * bytes}, ${mask});`];
 }

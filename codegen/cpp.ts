@@ -11,7 +11,7 @@
 
 import type { Extents } from "../abstraction/affine.ts";
 import type { Computation } from "../abstraction/computation.ts";
-import { fillTemplate, type Intrinsic, operandOf, printStorage } from "../abstraction/intrinsic.ts";
+import { fillTemplate, type Intrinsic, operandOf } from "../abstraction/intrinsic.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import type { LoopNest, RegisterAt, TileAt } from "../abstraction/loop-nest.ts";
 import { type Code, code, filled, indented, tensorName } from "../abstraction/source-text.ts";
@@ -19,8 +19,17 @@ import { compilerFeatures, isWritten, writesVectorRows } from "../targets/featur
 import { isNumbered, preludeOf, widenedLoad } from "../targets/registers.ts";
 import { AVX512_HELPERS } from "./avx512-helpers.ts";
 import type { CExpressions } from "./c-expressions.ts";
+import { copyLoops } from "./copy-loops.ts";
 import { CppExpressions } from "./cpp-expressions.ts";
-import { argumentsOf, cppSource, openLoop, packedConstants, type Several, type SourceNotes } from "./cpp-frame.ts";
+import {
+  argumentsOf,
+  cppSource,
+  intrinsicLine,
+  openLoop,
+  packedConstants,
+  type Several,
+  type SourceNotes,
+} from "./cpp-frame.ts";
 import { calledIn } from "./cpp-helpers.ts";
 import { maskedRow } from "./cpp-masked-rows.ts";
 import { packedRun } from "./cpp-pack.ts";
@@ -44,11 +53,10 @@ export function generateCpp(
   if (!isWritten(intrinsic.isa)) throw new Error(`${intrinsic.name}: no kernels are written for ${intrinsic.isa}`);
   const features = compilerFeatures(intrinsic.features);
   const writer = new CppWriter(new CppExpressions(computation, nest), nest, writesVectorRows(intrinsic.isa));
-  const storage = intrinsic.operands.map((o) => `${o.name} ${o.dtype} ${printStorage(o)}`).join(", ");
   return {
     language: "c++",
     ...writer.source({
-      comments: [`${intrinsic.name}: ${storage}`, ...notes.lines],
+      comments: [intrinsicLine(intrinsic), ...notes.lines],
       prelude: preludeOf(intrinsic),
       registers: (named) => writer.registersFor(named, intrinsic),
     }),
@@ -122,16 +130,15 @@ export class CppWriter extends ScheduledNest implements LanguagePrinter {
 
   /** Rows become vectors only for a compiler with AVX-512, which an emulated instruction may lack. */
   row(loop: Loop, extents: Extents): readonly Code[] | undefined {
-    const packed = packedRun(loop, this.c, extents);
+    const { c } = this;
+    const copied = copyLoops(loop, c, extents);
+    const packed = copied && packedRun(copied, c);
     if (packed) return packed;
-    const wide = wideRow(loop, this.c, extents);
+    const wide = wideRow(loop, c, extents);
     const vectors =
       this.rows &&
       (this.rows.row(loop, extents) ??
-        maskedRow(loop, this.c, extents) ??
-        turnedTile(loop, this.c, extents) ??
-        turnedRows(loop, this.c, extents) ??
-        turnedColumns(loop, this.c, extents));
+        (copied && (maskedRow(copied, c) ?? turnedTile(copied, c) ?? turnedRows(copied) ?? turnedColumns(copied, c))));
     if (!vectors) return wide;
     const inside = (): Code[] => indented(printStatements(loop.body, this, extents));
     return [IF_AVX512, ...vectors, ELSE, ...(wide ?? [this.openLoop(loop, extents), ...inside(), code`}`]), END_IF];

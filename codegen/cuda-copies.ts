@@ -27,7 +27,7 @@ import {
 import { C_TYPES } from "../abstraction/kernel.ts";
 import { type Copy, type Group, MOST_WRITTEN_OUT } from "../abstraction/loop-nest.ts";
 import { type Code, code, indented, keyOf, type Name, tensorName } from "../abstraction/source-text.ts";
-import { allOf } from "./c-expressions.ts";
+import { allOf, type CExpressions } from "./c-expressions.ts";
 import { type CudaExpressions, ownAxis } from "./cuda-expressions.ts";
 import { holdsTogether, insideTogether, requireTogether, sideBySide, stepped, steppedAccess } from "./cuda-pieces.ts";
 import { conjunction, guarded } from "./lane-statement.ts";
@@ -42,13 +42,15 @@ const UNROLLED = 4;
 const PIECE = ownAxis("piece");
 const ELEMENT = ownAxis("element");
 
+/** Called for every vector access to a tensor, which must be aligned to this many bytes. */
+export type Aligned = (tensor: string, bytes: number) => void;
+
 /** The parts of a kernel that its copies depend on. */
 export interface CopyContext {
   readonly c: CudaExpressions;
   /** The axis that counts the threads of a group, and their number. */
   readonly threadsOf: (group: Group) => { readonly axis: string; readonly count: number };
-  /** Called for every vector access to a tensor, which must be aligned to this many bytes. */
-  readonly aligned: (tensor: string, bytes: number) => void;
+  readonly aligned: Aligned;
 }
 
 /** A copy whose axes are expressed by the numbers of a piece and an element. */
@@ -363,7 +365,7 @@ function computedPiece(
 
 /** Contiguous elements of memory as one vector value. */
 export function vectorAt(
-  { c, aligned }: Pick<CopyContext, "c" | "aligned">,
+  { c, aligned }: Pick<CopyContext, "aligned"> & { readonly c: CExpressions },
   access: Access,
   dtype: DType,
   width: number,

@@ -29,7 +29,7 @@ import { Counters } from "./cuda-counters.ts";
 import { always } from "./lane-statement.ts";
 import { STRENGTH } from "./plain-expressions.ts";
 import { shortIndex, sumOf, termsOfShort } from "./short-index.ts";
-import { WarpExpressions } from "./warp-expressions.ts";
+import { type Role, WarpExpressions } from "./warp-expressions.ts";
 
 /** The prefix of axes that stand for the printer's own variables. Axes of a computation are identifiers. */
 const OWN = "$";
@@ -42,9 +42,6 @@ const MANY = 2 ** 31;
 
 /** Named values available to a drain or a copy: an element of a register, or of a loaded piece. */
 export type AtHand = (e: Access) => Code | undefined;
-
-/** The purpose of an address: a write, a read, or the matrix row that a lane supplies to `ldmatrix`. */
-export type Role = "at" | "to" | "from" | "row";
 
 export class CudaExpressions extends WarpExpressions {
   private readonly scratch: ReadonlyMap<string, Scratch>;
@@ -150,9 +147,14 @@ export class CudaExpressions extends WarpExpressions {
     return { at: this.index(at, extents), guards: guards.map((g) => this.condition(g, extents)) };
   }
 
-  /** The address of a write, with all its conditions. No condition appears twice. */
-  override placeWhere(target: Access, where: readonly Expr[], extents: Extents): { at: Code; guards: Code[] } {
-    const { at, guards } = this.place(target, extents, "to");
+  /** An address with all its conditions. No condition appears twice. */
+  override placeWhere(
+    target: Access,
+    where: readonly Expr[],
+    extents: Extents,
+    role: Role = "to",
+  ): { at: Code; guards: Code[] } {
+    const { at, guards } = this.place(target, extents, role);
     const more = this.untested(where, extents, this.guardsOf(target, extents));
     return { at, guards: [...more.map((e) => this.condition(e, extents)), ...guards] };
   }

@@ -17,7 +17,7 @@ import { C_TYPES } from "../abstraction/kernel.ts";
 import type { LoopNest, Statement } from "../abstraction/loop-nest.ts";
 import { axisName, code, Name, tensorName } from "../abstraction/source-text.ts";
 import type { SourceNotes } from "./cpp-frame.ts";
-import { type CudaKernel, type CudaProgram, cudaProgram, pointersOf } from "./cuda-program.ts";
+import { alignments, type CudaKernel, type CudaProgram, cudaProgram, pointersOf } from "./cuda-program.ts";
 import { dealtIndices, dealtLoops, equationsIn, laneLoops } from "./lane-statement.ts";
 import { type FoldSyntax, foldFunctions } from "./lane-threads.ts";
 import { CudaLanes } from "./lanes-cuda.ts";
@@ -53,14 +53,14 @@ export function cudaSource(
   const deal = { warps, group, groups: (warps * WARP) / group };
   checkLanes(nest, deal);
   const constants = constantTensors(nest, Object.values(computation.tensors));
-  const aligned = new Map<string, number>();
+  const { aligned, raise } = alignments();
   const kernel = (name: string, body: readonly Statement[], held: readonly Tensor[]): CudaKernel => {
     // The printer sees only this kernel's statements, since other kernels of the call run at other times.
     const own = { ...nest, prepare: [], body };
     const constant = new Set(held.map((t) => t.name));
     const printer = nest.vectors?.some((v) => v.dtype === "f16")
-      ? new HalfLanes(computation, own, constant, aligned)
-      : new CudaLanes(computation, own, constant, aligned, group);
+      ? new HalfLanes(computation, own, constant, raise)
+      : new CudaLanes(computation, own, constant, raise, group);
     const made = kernelOf(new Name("local", name), computation, nest, body, held, deal, printer);
     return resident === undefined ? made : { ...made, beside: Math.max(1, Math.floor((resident * QUARTERS) / warps)) };
   };

@@ -15,7 +15,7 @@ import {
   printExpr,
   substitute,
 } from "../abstraction/expression.ts";
-import type { CudaExpressions } from "./cuda-expressions.ts";
+import type { CExpressions } from "./c-expressions.ts";
 import { isRun, shortIndex } from "./short-index.ts";
 
 /** An expression at one step of an axis. */
@@ -31,8 +31,8 @@ export function steppedAccess(a: Access, axis: string, step: number): Access {
  * Whether the first `count` elements along an axis are contiguous and aligned to `count`.
  * @param axis counts the elements from 0
  */
-export function sideBySide(c: CudaExpressions, access: Access, axis: string, count: number, extents: Extents): boolean {
-  return count === 1 || isRun(c.offsetOf(access, extents), axis, count, extents);
+export function sideBySide(c: CExpressions, access: Access, axis: string, count: number, extents: Extents): boolean {
+  return count === 1 || isRun(c.placeOf(access, extents).at, axis, count, extents);
 }
 
 /**
@@ -61,25 +61,19 @@ export function holdsTogether(condition: Expr, axis: string, count: number, exte
 
 /** Whether the tensor's bounds include all of `count` elements or none. */
 export function insideTogether(
-  c: CudaExpressions,
+  c: CExpressions,
   access: Access,
   axis: string,
   count: number,
   extents: Extents,
 ): boolean {
-  return c.guardsOf(access, extents).every((g) => holdsTogether(g, axis, count, extents));
+  return c.placeOf(access, extents).guards.every((g) => holdsTogether(g, axis, count, extents));
 }
 
 /** @throws Error if a nest accesses elements together without proof that this is legal */
-export function requireTogether(
-  c: CudaExpressions,
-  access: Access,
-  axis: string,
-  count: number,
-  extents: Extents,
-): void {
+export function requireTogether(c: CExpressions, access: Access, axis: string, count: number, extents: Extents): void {
   if (sideBySide(c, access, axis, count, extents) && insideTogether(c, access, axis, count, extents)) return;
-  const place = printExpr(shortIndex(c.offsetOf(access, extents), extents), "formula");
+  const place = printExpr(shortIndex(c.placeOf(access, extents).at, extents), "formula");
   throw new Error(
     `internal: ${count} elements of ${printAccess(access)} are to move at once, which lie at ${place} for ${axis} in 0..${count}`,
   );

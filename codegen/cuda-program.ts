@@ -25,6 +25,7 @@ import { spell } from "../abstraction/spelling.ts";
 import { headOf, type Several, workspaceOf } from "./cpp-frame.ts";
 import { calledIn, type Helpers } from "./cpp-helpers.ts";
 import { type Box, describedBox } from "./cuda-boxes.ts";
+import type { Aligned } from "./cuda-copies.ts";
 import { deviceCode } from "./cuda-helpers.ts";
 import { guarded } from "./lane-statement.ts";
 import type { Named } from "./named.ts";
@@ -116,6 +117,15 @@ export function pointersOf(
   return [...tensors, ...buffers]
     .filter(({ name }) => memory.has(name))
     .map((pointer) => ({ ...pointer, name: tensorName(pointer.name) }));
+}
+
+/** Required alignment of tensors in bytes, and what raises it. */
+export function alignments(): { readonly aligned: ReadonlyMap<string, number>; readonly raise: Aligned } {
+  const aligned = new Map<string, number>();
+  const raise = (tensor: string, bytes: number): void => {
+    aligned.set(tensor, Math.max(bytes, aligned.get(tensor) ?? 1));
+  };
+  return { aligned, raise };
 }
 
 /** The text, and the facts that a caller needs. */

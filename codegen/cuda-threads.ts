@@ -11,6 +11,7 @@
 import type { Extents } from "../abstraction/affine.ts";
 import { type Access, axis } from "../abstraction/expression.ts";
 import { C_TYPES } from "../abstraction/kernel.ts";
+import type { Dimension } from "../abstraction/layout.ts";
 import type { LoopNest } from "../abstraction/loop-nest.ts";
 import { substituteAxis } from "../abstraction/rewrite-statement.ts";
 import { type Code, code, list } from "../abstraction/source-text.ts";
@@ -20,6 +21,7 @@ import { LANE } from "./fragment.ts";
 import { conjunction, registerName } from "./lane-statement.ts";
 import type { Named } from "./named.ts";
 import type { Loop, Of } from "./walk.ts";
+import type { WarpExpressions } from "./warp-expressions.ts";
 import { WarpLanes } from "./warp-lanes.ts";
 
 /** The lanes of the warps of a block. Loop-invariant parts of indices are named above the loops. */
@@ -50,39 +52,48 @@ export function laneRegisters(nest: LoopNest, { registers }: Named): Code[] {
   });
 }
 
+/** What moves neighbours into registers of a lane, or from them. */
+interface Neighbours extends Pick<CopyContext, "aligned"> {
+  readonly c: WarpExpressions;
+  /** Elements that a register holds: several are the bits of a word. */
+  readonly perRegister?: number;
+  /** Whether some value reads one of the elements of a register. */
+  readonly isRead?: (held: readonly Access[]) => boolean;
+}
+
 /**
  * Contiguous elements, accessed at once: loaded into separate registers, or stored from computed values.
  * @param beyond conditions that exclude threads beyond the lanes
  */
-function neighbours(
-  { equation }: Of<"scalar">,
-  { name, extent }: { readonly name: string; readonly extent: number },
-  context: CopyContext,
+export function neighbours(
+  { equation: { target, value, where } }: Of<"scalar">,
+  { name, extent }: Dimension,
+  { c, aligned, perRegister = 1, isRead = () => true }: Neighbours,
   extents: Extents,
   beyond: readonly Code[],
 ): Code[] {
-  const { c } = context;
-  const { target, value, where } = equation;
   const at = (a: Access, i: number): Access => steppedAccess(a, name, i);
   const first = c.ownRegister(at(target, 0));
   const memory = first === undefined ? target : value;
   if (memory.kind !== "access") throw new Error("internal: what is read at once is an access");
   requireTogether(c, memory, name, extent, { ...extents, [name]: extent });
   const dtype = c.dtypes[memory.tensor] ?? "f32";
-  const places = Array.from({ length: extent }, (_, i) => i);
+  const held = perRegister === 1 ? dtype : "u32";
+  const count = extent / perRegister;
+  const places = Array.from({ length: count }, (_, i) => i * perRegister);
+  const access = at(memory, 0);
+  const place = c.placeWhere(access, conjunction(where), extents, first === undefined ? "to" : "from");
+  const vector = vectorAt({ c, aligned }, access, held, count, place.at, extents, first === undefined);
+  const guards = [...beyond, ...place.guards];
   if (first === undefined) {
-    const to = c.placeWhere(at(target, 0), conjunction(where), extents);
     const values = places.map((i) => c.value(stepped(value, name, i), dtype, extents));
-    const written = vectorAt(context, at(target, 0), dtype, extent, to.at, extents, true);
-    return writtenPiece(written, values, [...beyond, ...to.guards]);
+    return writtenPiece(vector, values, guards);
   }
-  const read = at(memory, 0);
-  const from = c.place(read, extents, "from");
-  const loaded = {
-    from: vectorAt(context, read, dtype, extent, from.at, extents),
-    guards: [...beyond, ...from.guards],
-    outside: c.outside(memory.tensor, dtype),
-  };
-  const registers = places.map((i) => c.ownRegister(at(target, i)) ?? first);
-  return readPiece(memory.tensor, pieceType(dtype, extent), loaded, registers);
+  const outside = c.outside(memory.tensor, dtype);
+  const registers = places.map((i) => {
+    const elements = Array.from({ length: perRegister }, (_, n) => at(target, i + n));
+    return isRead(elements) ? (c.ownRegister(at(target, i)) ?? first) : undefined;
+  });
+  const loaded = { from: vector, guards, outside: perRegister === 1 ? outside : code`@spread_half(${outside})` };
+  return readPiece(memory.tensor, pieceType(held, count), loaded, registers);
 }

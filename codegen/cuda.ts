@@ -19,14 +19,7 @@ import type { Computation } from "../abstraction/computation.ts";
 import type { DType } from "../abstraction/dtype.ts";
 import { UsageError } from "../abstraction/error.ts";
 import { binary, type Expr, number } from "../abstraction/expression.ts";
-import {
-  type Asynchronous,
-  fillTemplate,
-  type Intrinsic,
-  operandOf,
-  printStorage,
-  WARP,
-} from "../abstraction/intrinsic.ts";
+import { type Asynchronous, fillTemplate, type Intrinsic, operandOf, WARP } from "../abstraction/intrinsic.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import {
   type ArrivalAt,
@@ -49,12 +42,12 @@ import {
   namesIn,
 } from "../abstraction/source-text.ts";
 import { allOf } from "./c-expressions.ts";
-import { argumentsOf, type Several, type SourceNotes } from "./cpp-frame.ts";
+import { argumentsOf, intrinsicLine, type Several, type SourceNotes } from "./cpp-frame.ts";
 import { type Box, printBoxes } from "./cuda-boxes.ts";
-import { type CopyContext, printCopy } from "./cuda-copies.ts";
+import { type Aligned, type CopyContext, printCopy } from "./cuda-copies.ts";
 import { CudaExpressions, Hoisted, ownAxis } from "./cuda-expressions.ts";
 import { gridOf, stepsOf, teamsOf } from "./cuda-grid.ts";
-import { type CudaKernel, cudaProgram, pointersOf } from "./cuda-program.ts";
+import { alignments, type CudaKernel, cudaProgram, pointersOf } from "./cuda-program.ts";
 import { arrivalsName, sharedMemory } from "./cuda-shared.ts";
 import { laneRegisters, ThreadLanes } from "./cuda-threads.ts";
 import { CudaTiles } from "./cuda-tiles.ts";
@@ -86,21 +79,17 @@ export function generateCuda(
 ): Kernel {
   if (intrinsic.language !== "cuda")
     throw new Error(`${intrinsic.name} is reached from ${intrinsic.language}, not from CUDA`);
+  const { aligned, raise } = alignments();
   const prepare = nest.prepare.map((s, i) =>
-    new KernelPrinter(computation, nest).kernel(new Name("local", `prepare_${i}`), s),
+    new KernelPrinter(computation, nest, raise).kernel(new Name("local", `prepare_${i}`), s),
   );
-  const run = runKernels(computation, nest, chained, several?.written);
-  const kernels = [...prepare, ...run];
-  const storage = intrinsic.operands.map((o) => `${o.name} ${o.dtype} ${printStorage(o)}`).join(", ");
-  const aligned = new Map<string, number>();
-  for (const k of kernels)
-    for (const [tensor, bytes] of k.aligned) aligned.set(tensor, Math.max(bytes, aligned.get(tensor) ?? 0));
+  const run = runKernels(computation, nest, raise, chained, several?.written);
   const program = cudaProgram(computation, nest, {
-    comments: [`${intrinsic.name}: ${storage}`, ...lines],
+    comments: [intrinsicLine(intrinsic), ...lines],
     several,
     prelude: preludeOf(intrinsic, nest),
-    prepare: prepare.map((k) => k.kernel),
-    run: run.map((k) => k.kernel),
+    prepare,
+    run,
     aligned,
   });
   return {
@@ -119,28 +108,23 @@ export function generateCuda(
 function runKernels(
   computation: Computation,
   nest: LoopNest,
+  aligned: Aligned,
   chained: boolean,
   written?: ReadonlySet<string>,
-): PrintedKernel[] {
+): CudaKernel[] {
   const meets = (s: Statement | undefined): boolean => chained || (s?.kind === "barrier" && s.early === true);
   return nest.body
     .flatMap((s, i) =>
       s.kind === "barrier" ? [] : [{ s, early: meets(nest.body[i - 1]), next: meets(nest.body[i + 1]) }],
     )
     .map(({ s, ...follows }, i) =>
-      new KernelPrinter(computation, nest, written).kernel(new Name("local", `phase_${i}`), s, follows),
+      new KernelPrinter(computation, nest, aligned, written).kernel(new Name("local", `phase_${i}`), s, follows),
     );
 }
 
 /** The text that an instruction requires. A nest without registers prints the equation of one thread and needs none. */
 function preludeOf({ prelude }: Intrinsic, { registers }: LoopNest): Code[] {
   return prelude === undefined || registers.length === 0 ? [] : [apart(fillTemplate(prelude))];
-}
-
-interface PrintedKernel {
-  readonly kernel: CudaKernel;
-  /** Required alignment of tensors in bytes. */
-  readonly aligned: ReadonlyMap<string, number>;
 }
 
 /** Prints one kernel: loops over blocks, loops over warps, and the body of each warp. */
@@ -151,7 +135,6 @@ class KernelPrinter implements LanguagePrinter {
   private readonly tiles: CudaTiles;
   private readonly context: CopyContext;
   private readonly threadLanes: ThreadLanes;
-  private readonly aligned = new Map<string, number>();
   /** The boxes that the host describes to the engine, by name. */
   private readonly boxes = new Map<string, Box>();
   private threads = WARP;
@@ -164,7 +147,7 @@ class KernelPrinter implements LanguagePrinter {
   /** Whether a single thread runs the code being printed. */
   private alone = false;
 
-  constructor(computation: Computation, nest: LoopNest, written?: ReadonlySet<string>) {
+  constructor(computation: Computation, nest: LoopNest, aligned: Aligned, written?: ReadonlySet<string>) {
     this.nest = nest;
     this.written = written;
     this.c = new CudaExpressions(computation, nest, elementTypes(nest));
@@ -172,7 +155,7 @@ class KernelPrinter implements LanguagePrinter {
       c: this.c,
       threadsOf: (group: Group) =>
         group === "block" ? { axis: THREAD, count: this.threads } : { axis: LANE, count: this.team },
-      aligned: (tensor, bytes) => this.aligned.set(tensor, Math.max(bytes, this.aligned.get(tensor) ?? 0)),
+      aligned,
     };
     this.tiles = new CudaTiles(this.context, nest);
     this.threadLanes = new ThreadLanes(this.context, nest);
@@ -182,7 +165,7 @@ class KernelPrinter implements LanguagePrinter {
    * @param follows whether it is launched while the preceding kernel runs, and whether the next one is launched while
    * it runs
    */
-  kernel(name: Name, statement: Statement, follows: { early?: boolean; next?: boolean } = {}): PrintedKernel {
+  kernel(name: Name, statement: Statement, follows: { early?: boolean; next?: boolean } = {}): CudaKernel {
     const { early = false, next = false } = follows;
     const { blocks, cluster, warps, alone, inner } = gridOf(statement);
     this.team = warps[0]?.mode === "warpgroup" ? 4 * WARP : WARP;
@@ -206,27 +189,24 @@ class KernelPrinter implements LanguagePrinter {
     const indices = mentionedIn(new Set([...names, ...namesIn(constants)]), this.indices(blocks, warps));
     const pointers = pointersOf(this.c.computation, this.nest, named, early, this.written);
     return {
-      aligned: this.aligned,
-      kernel: {
-        name,
-        pointers,
-        blocks: stepsOf(blocks),
-        cluster,
-        threads: this.threads,
-        early,
-        sharedBytes: shared.bytes,
-        boxes: [...this.boxes.values()],
-        body: [
-          ...(next ? [code`@begin_next_kernel();`] : []),
-          ...shared.lines,
-          ...indices,
-          ...this.tiles.declarations(named),
-          ...laneRegisters(this.nest, named),
-          ...constants,
-          ...(early ? [code`@await_kernel_ahead();`] : []),
-          ...lines,
-        ],
-      },
+      name,
+      pointers,
+      blocks: stepsOf(blocks),
+      cluster,
+      threads: this.threads,
+      early,
+      sharedBytes: shared.bytes,
+      boxes: [...this.boxes.values()],
+      body: [
+        ...(next ? [code`@begin_next_kernel();`] : []),
+        ...shared.lines,
+        ...indices,
+        ...this.tiles.declarations(named),
+        ...laneRegisters(this.nest, named),
+        ...constants,
+        ...(early ? [code`@await_kernel_ahead();`] : []),
+        ...lines,
+      ],
     };
   }
 

@@ -67,6 +67,8 @@ export interface Part {
 export abstract class LanePrinter {
   protected readonly c: CExpressions;
   protected readonly nest: LoopNest;
+  /** The type of loop counters. */
+  protected readonly indexType: "int" | "long" = "int";
 
   constructor(c: CExpressions, nest: LoopNest) {
     this.c = c;
@@ -106,6 +108,16 @@ export abstract class LanePrinter {
   }
 
   // ---- leaves of the walk ---------------------------------------------------------------------------------------------------------
+
+  openLoop({ axis: counter, extent }: Loop): Code {
+    const name = this.c.axis(counter);
+    return code`for (${this.indexType} ${name} = 0; ${name} < ${extent}; ${name}++) {`;
+  }
+
+  /** All lanes run the loops around a loop of lanes alike. */
+  openWhen({ condition }: Of<"when">, extents: Extents): Code {
+    return code`if (${this.c.condition(condition, extents)}) {`;
+  }
 
   /** A statement outside a loop of lanes. */
   scalar({ equation }: Of<"scalar">, extents: Extents): Code[] {

@@ -3,15 +3,14 @@
  * both write and read is fenced, and a fold exchanges values between partners.
  */
 
-import type { Extents } from "../abstraction/affine.ts";
 import { accessesIn } from "../abstraction/expression.ts";
 import { C_TYPES } from "../abstraction/kernel.ts";
 import type { LoopNest } from "../abstraction/loop-nest.ts";
-import { axisName, type Code, code, identifier } from "../abstraction/source-text.ts";
+import { type Code, code, identifier } from "../abstraction/source-text.ts";
 import type { Helpers } from "./cpp-helpers.ts";
 import { equationsIn, registerName } from "./lane-statement.ts";
 import type { Named } from "./named.ts";
-import type { LanguagePrinter, Loop, Of } from "./walk.ts";
+import type { LanguagePrinter } from "./walk.ts";
 import type { WarpExpressions } from "./warp-expressions.ts";
 import { WarpLanes } from "./warp-lanes.ts";
 
@@ -68,8 +67,6 @@ export abstract class LaneThreads extends WarpLanes implements LanguagePrinter {
 
   /** A fence after which lanes see each other's writes. */
   protected abstract readonly laneFence: Code;
-  /** The type of loop counters. */
-  protected readonly indexType: "int" | "long" = "int";
 
   /** Whether a register is never read, and so is omitted. */
   protected isUnread(_file: string, _register: number): boolean {
@@ -82,16 +79,6 @@ export abstract class LaneThreads extends WarpLanes implements LanguagePrinter {
         this.isUnread(name, i) ? [] : [code`${C_TYPES[dtype]} ${registerName(name, i)} = 0;`],
       ),
     );
-  }
-
-  openLoop({ axis, extent }: Loop): Code {
-    const name = axisName(axis);
-    return code`for (${this.indexType} ${name} = 0; ${name} < ${extent}; ${name}++) {`;
-  }
-
-  /** All lanes run the loops around a loop of lanes alike. */
-  openWhen({ condition }: Of<"when">, extents: Extents): Code {
-    return code`if (${this.c.condition(condition, extents)}) {`;
   }
 
   protected override synchronised(tensor: string, lines: Code[]): Code[] {

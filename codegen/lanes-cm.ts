@@ -54,7 +54,7 @@ import {
 } from "./lane-statement.ts";
 import { type Named, namedIn } from "./named.ts";
 import { type LaneOperation, type LanePlace, VectorExpressions } from "./vector-expressions.ts";
-import { type Loop, type Of, phasesOf, printStatements } from "./walk.ts";
+import { phasesOf, printStatements } from "./walk.ts";
 
 const TYPES: Partial<Record<DType, "float" | "double" | "int">> = { f32: "float", f64: "double", s32: "int" };
 
@@ -184,15 +184,6 @@ class CmLanes extends VectorExpressions {
 
   declarations(named: Named): Code[] {
     return this.registersIn(named).map(({ name, file }) => code`${vectorType(file.dtype, file.lanes)} ${name};`);
-  }
-
-  openLoop({ axis: loop, extent }: Loop): Code {
-    const name = axisName(loop);
-    return code`for (int ${name} = 0; ${name} < ${extent}; ${name}++) {`;
-  }
-
-  openWhen({ condition }: Of<"when">, extents: Extents): Code {
-    return code`if (${this.c.condition(condition, extents)}) {`;
   }
 
   protected width(_: DType, lanes: number): number {

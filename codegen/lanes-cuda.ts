@@ -11,17 +11,14 @@
 import { type Extents, evaluateIndex, strideIn } from "../abstraction/affine.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { bytesOf, type DType } from "../abstraction/dtype.ts";
-import type { Equation } from "../abstraction/equation.ts";
-import { type Access, accessesIn, axesIn, type Expr, printAccess, testsElements } from "../abstraction/expression.ts";
+import { type Access, accessesIn, axesIn, type Expr, testsElements } from "../abstraction/expression.ts";
 import { WARP } from "../abstraction/intrinsic.ts";
-import type { Dimension } from "../abstraction/layout.ts";
 import type { LoopNest } from "../abstraction/loop-nest.ts";
 import { type Code, code, tensorName } from "../abstraction/source-text.ts";
-import { pieceType, readPiece, writtenPiece } from "./cuda-copies.ts";
-import { holdsTogether, stepped, steppedAccess } from "./cuda-pieces.ts";
-import { conjunction, equationsIn, guarded } from "./lane-statement.ts";
+import type { Aligned } from "./cuda-copies.ts";
+import { neighbours } from "./cuda-threads.ts";
+import { equationsIn, guarded } from "./lane-statement.ts";
 import { LaneThreads } from "./lane-threads.ts";
-import { isRun } from "./short-index.ts";
 import type { Loop, Of } from "./walk.ts";
 import { WarpExpressions } from "./warp-expressions.ts";
 
@@ -60,7 +57,7 @@ function registerText({ tensor, index: [register] }: Access): string {
 }
 
 export class CudaLanes extends LaneThreads {
-  private readonly aligned: Map<string, number>;
+  private readonly aligned: Aligned;
   /** Registers that some value reads. */
   private readonly read: ReadonlySet<string>;
   /** Registers for elements of a vector load that no value reads. They are omitted. */
@@ -72,14 +69,13 @@ export class CudaLanes extends LaneThreads {
   protected override readonly thread: Code;
 
   /**
-   * @param aligned receives the alignment in bytes that vector accesses require of tensors
    * @param group lanes of an array: those of a warp, or of an equal part of it
    */
   constructor(
     computation: Computation,
     nest: LoopNest,
     constants: ReadonlySet<string>,
-    aligned: Map<string, number>,
+    aligned: Aligned,
     group: number = WARP,
     c = new ThreadExpressions(computation, nest, constants, group),
   ) {
@@ -96,43 +92,22 @@ export class CudaLanes extends LaneThreads {
   }
 
   protected override statement(statement: Of<"scalar">, loop: Loop, extents: Extents): Code[] {
-    const { together, equation } = statement;
+    const { together } = statement;
     if (!together) return super.statement(statement, loop, extents);
     this.c.begin({ lane: loop.axis });
-    return this.neighbours(equation, together, loop, { ...extents, [loop.axis]: loop.extent });
+    const within = { ...extents, [loop.axis]: loop.extent };
+    const { c, aligned, perRegister } = this;
+    const isRead = (held: readonly Access[]): boolean => this.isRead(held);
+    const beyond = this.beyond(loop.axis, loop.extent);
+    return neighbours(statement, together, { c, aligned, perRegister, isRead }, within, beyond);
   }
 
-  /** Contiguous elements that a lane loads or stores at once, into or from its own registers. */
-  private neighbours(equation: Equation, { name, extent: count }: Dimension, loop: Loop, extents: Extents): Code[] {
-    const { target, value, where } = equation;
-    const at = (a: Access, i: number): Access => steppedAccess(a, name, i);
-    const first = this.c.ownRegister(at(target, 0));
-    const memory = first ? value : target;
-    if (memory.kind !== "access") throw new Error("internal: what is read at once is an access");
-    this.requireTogether(memory, name, count, { ...extents, [name]: count });
-    const dtype = this.dtypeOf(memory.tensor);
-    this.aligned.set(memory.tensor, Math.max(this.aligned.get(memory.tensor) ?? 1, count * bytesOf(dtype)));
-    const type = this.pieceOf(dtype, count);
-    const places = Array.from({ length: count / this.perRegister }, (_, i) => i * this.perRegister);
-    const place = this.c.placeWhere(at(memory, 0), conjunction(where), extents);
-    const guards = [...this.beyond(loop.axis, loop.extent), ...place.guards];
-    const element = code`${this.c.tensor(memory.tensor)}[${place.at}]`;
-    if (!first) {
-      const values = places.map((i) => this.c.value(stepped(value, name, i), dtype, extents));
-      return writtenPiece(code`*(${type}*)&${element}`, values, guards);
-    }
-    const registers = places.map((i) => {
-      const held = Array.from({ length: this.perRegister }, (_, n) => registerText(at(target, i + n)));
-      if (held.some((to) => this.read.has(to))) return this.c.ownRegister(at(target, i)) ?? first;
-      for (const to of held) this.unread.add(to);
-      return undefined;
-    });
-    const loaded = {
-      from: code`*(const ${type}*)&${element}`,
-      guards,
-      outside: this.outsideOf(memory.tensor, dtype),
-    };
-    return readPiece(memory.tensor, type, loaded, registers);
+  /** Whether some value reads one of these elements. Registers of others are omitted. */
+  private isRead(held: readonly Access[]): boolean {
+    const registers = held.map(registerText);
+    if (registers.some((register) => this.read.has(register))) return true;
+    for (const register of registers) this.unread.add(register);
+    return false;
   }
 
   /** One lane fetches each line of a row into the last cache. */
@@ -145,22 +120,5 @@ export class CudaLanes extends LaneThreads {
     const { at, guards } = this.c.placeWhere(access, [], within);
     const first = perLine === 1 ? [] : [code`${this.threadOf(loop.axis)} % ${perLine} == 0`];
     return guarded([...first, ...guards], [code`@prefetch_line(&${this.c.tensor(access.tensor)}[${at}]);`]);
-  }
-
-  /** The type of `count` elements that move at once. */
-  protected pieceOf(dtype: DType, count: number): Code {
-    return pieceType(dtype, count);
-  }
-
-  /** What a register holds for elements outside of a tensor. */
-  protected outsideOf(tensor: string, dtype: DType): Code {
-    return this.c.outside(tensor, dtype);
-  }
-
-  /** @throws Error unless neighbours are contiguous, aligned, and all inside their tensor or all outside */
-  private requireTogether(memory: Access, name: string, count: number, extents: Extents): void {
-    const { at, guards } = this.c.placeOf(memory, extents);
-    if (isRun(at, name, count, extents) && guards.every((g) => holdsTogether(g, name, count, extents))) return;
-    throw new Error(`internal: ${count} elements of ${printAccess(memory)} cannot move at once`);
   }
 }

@@ -11,14 +11,13 @@
 
 import type { Extents } from "../abstraction/affine.ts";
 import type { Computation } from "../abstraction/computation.ts";
-import type { DType } from "../abstraction/dtype.ts";
 import { type Equation, printEquation } from "../abstraction/equation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import { type Access, axis, type Expr, isSame } from "../abstraction/expression.ts";
 import { WARP } from "../abstraction/intrinsic.ts";
 import type { LoopNest } from "../abstraction/loop-nest.ts";
 import { type Code, code, hexadecimal } from "../abstraction/source-text.ts";
-import { pieceType } from "./cuda-copies.ts";
+import type { Aligned } from "./cuda-copies.ts";
 import { type LaneAccess, registerIn, registerName } from "./lane-statement.ts";
 import { CudaLanes, ThreadExpressions } from "./lanes-cuda.ts";
 import type { Named } from "./named.ts";
@@ -46,7 +45,7 @@ class HalfExpressions extends ThreadExpressions {
 export class HalfLanes extends CudaLanes {
   protected override readonly perRegister = PAIR;
 
-  constructor(computation: Computation, nest: LoopNest, constants: ReadonlySet<string>, aligned: Map<string, number>) {
+  constructor(computation: Computation, nest: LoopNest, constants: ReadonlySet<string>, aligned: Aligned) {
     super(computation, nest, constants, aligned, WARP, new HalfExpressions(computation, nest, constants));
   }
 
@@ -75,14 +74,6 @@ export class HalfLanes extends CudaLanes {
     if (held) throw this.unpaired(held);
     this.c.begin(undefined);
     return lines;
-  }
-
-  protected override pieceOf(_: DType, count: number): Code {
-    return pieceType("u32", count / PAIR);
-  }
-
-  protected override outsideOf(tensor: string, dtype: DType): Code {
-    return code`@spread_half(${super.outsideOf(tensor, dtype)})`;
   }
 
   private unpaired(equation: Equation): UsageError {

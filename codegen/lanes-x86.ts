@@ -21,6 +21,7 @@ import type { LoopNest, Statement } from "../abstraction/loop-nest.ts";
 import { askedIn, type Code, code, hexadecimal, join, NOTHING, type SourceText } from "../abstraction/source-text.ts";
 import { maskOf, tableOf } from "./avx512-masks.ts";
 import { allOf, CExpressions } from "./c-expressions.ts";
+import { copyLoops } from "./copy-loops.ts";
 import { cppSource, openLoop, type SourceNotes } from "./cpp-frame.ts";
 import { calledIn } from "./cpp-helpers.ts";
 import { turnedRows } from "./cpp-turned-tiles.ts";
@@ -29,7 +30,7 @@ import type { LaneContext, Part } from "./lane-printer.ts";
 import { type LaneAccess, registerIn, registerName, tested } from "./lane-statement.ts";
 import { type Named, namedIn } from "./named.ts";
 import { type LaneOperation, type LanePlace, outsideIsZero, VectorExpressions } from "./vector-expressions.ts";
-import { type Loop, type Of, printStatements, roundsOf } from "./walk.ts";
+import { type Loop, printStatements, roundsOf } from "./walk.ts";
 import { AVX512, type VectorFunction, type X86Vectors } from "./x86-vectors.ts";
 
 export interface X86Options {
@@ -120,7 +121,7 @@ export class X86Lanes extends VectorExpressions {
     );
   }
 
-  openLoop(loop: Loop): Code {
+  override openLoop(loop: Loop): Code {
     return openLoop(loop);
   }
 
@@ -130,13 +131,10 @@ export class X86Lanes extends VectorExpressions {
     return this.nest.scratch.some((s) => s.name === tensor && s.holds === "result");
   }
 
-  openWhen({ condition }: Of<"when">, extents: Extents): Code {
-    return code`if (${this.c.condition(condition, extents)}) {`;
-  }
-
   /** Rows that become columns are transposed in registers. */
   row(loop: Loop, extents: Extents): readonly Code[] | undefined {
-    return turnedRows(loop, this.c, extents);
+    const copied = copyLoops(loop, this.c, extents);
+    return copied && turnedRows(copied);
   }
 
   protected override prefetched(access: Access, isDistant: boolean, _: Loop, extents: Extents): Code[] {

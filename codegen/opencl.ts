@@ -14,7 +14,7 @@
 import type { Extents } from "../abstraction/affine.ts";
 import { type Computation, outputOf } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
-import { fillTemplate, type Intrinsic, printStorage } from "../abstraction/intrinsic.ts";
+import { fillTemplate, type Intrinsic } from "../abstraction/intrinsic.ts";
 import { C_TYPES, type Kernel, type PrintedIssues } from "../abstraction/kernel.ts";
 import type { LoopNest, Statement } from "../abstraction/loop-nest.ts";
 import {
@@ -32,7 +32,7 @@ import {
 import { spell } from "../abstraction/spelling.ts";
 import { lanesAreGroups, subgroupOf } from "../targets/features.ts";
 import { CExpressions, type Generic, type GenericType, type LibraryFunction } from "./c-expressions.ts";
-import { argumentsOf, headOf, type SourceNotes, workspaceOf } from "./cpp-frame.ts";
+import { argumentsOf, headOf, intrinsicLine, type SourceNotes, workspaceOf } from "./cpp-frame.ts";
 import { type Named, namedIn } from "./named.ts";
 import { calledInC, type Generics, openClHelpers } from "./opencl-helpers.ts";
 import { divisorOf } from "./short-index.ts";
@@ -143,7 +143,6 @@ class OpenClWriter extends SubgroupWriter {
   kernel(intrinsic: Intrinsic, notes: SourceNotes): Kernel {
     const { computation } = this.c;
     if (this.width > 1) checkLocalMemory(this.nest, intrinsic.features);
-    const storage = intrinsic.operands.map((o) => `${o.name} ${o.dtype} ${printStorage(o)}`).join(", ");
     const phases = phasesOf(this.nest.body);
     const functions = [this.kernelFunction(code`automap_prepare`, this.nest.prepare)];
     const issues = phases.map((phase, i): PrintedIssues => {
@@ -151,7 +150,7 @@ class OpenClWriter extends SubgroupWriter {
       return this.issueCount.printed();
     });
     const text = lines([
-      headOf(computation, [`${intrinsic.name}: ${storage}`, ...notes.lines]),
+      headOf(computation, [intrinsicLine(intrinsic), ...notes.lines]),
       code`#pragma OPENCL FP_CONTRACT OFF`,
       ...openClHelpers(functions, [...this.c.generics.values()]),
       ...(intrinsic.prelude === undefined ? [] : [apart(fillTemplate(intrinsic.prelude))]),

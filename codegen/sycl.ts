@@ -14,13 +14,13 @@
 
 import type { Extents } from "../abstraction/affine.ts";
 import { type Computation, outputOf } from "../abstraction/computation.ts";
-import { fillTemplate, type Intrinsic, printStorage } from "../abstraction/intrinsic.ts";
+import { fillTemplate, type Intrinsic } from "../abstraction/intrinsic.ts";
 import { C_TYPES, type Kernel } from "../abstraction/kernel.ts";
 import type { LoopNest, Statement } from "../abstraction/loop-nest.ts";
 import { apart, type Code, code, indented, lines, Name, NOTHING, tensorName } from "../abstraction/source-text.ts";
 import { spell } from "../abstraction/spelling.ts";
 import { localBytesOf, subgroupOf } from "../targets/features.ts";
-import { argumentsOf, headOf, type SourceNotes, workspaceOf } from "./cpp-frame.ts";
+import { argumentsOf, headOf, intrinsicLine, type SourceNotes, workspaceOf } from "./cpp-frame.ts";
 import { calledIn } from "./cpp-helpers.ts";
 import { namedIn } from "./named.ts";
 import { checkLocalMemory, LANE, MEMBER, SubgroupWriter, TEAM, withoutDoubles } from "./subgroup.ts";
@@ -61,7 +61,6 @@ class SyclWriter extends SubgroupWriter {
   kernel(intrinsic: Intrinsic, notes: SourceNotes): Kernel {
     const { computation } = this.c;
     checkLocalMemory(this.nest, intrinsic.features);
-    const storage = intrinsic.operands.map((o) => `${o.name} ${o.dtype} ${printStorage(o)}`).join(", ");
     const phases = phasesOf(this.nest.body);
     const prepare = this.submission(code`prepare`, this.nest.prepare);
     const functions = [
@@ -70,7 +69,7 @@ class SyclWriter extends SubgroupWriter {
     ];
     const calls = phases.flatMap((p, i) => (p.length > 0 ? [syclCall(code`phase_${i}`)] : []));
     const text = lines([
-      headOf(computation, [`${intrinsic.name}: ${storage}`, ...notes.lines]),
+      headOf(computation, [intrinsicLine(intrinsic), ...notes.lines]),
       ...syclHead(functions),
       ...(intrinsic.prelude === undefined ? [] : [apart(fillTemplate(intrinsic.prelude))]),
       NOTHING,

@@ -20,6 +20,9 @@ import { PlainExpressions } from "./plain-expressions.ts";
 /** The mask of all lanes of a warp. */
 export const ALL_LANES = code`0xffffffffu`;
 
+/** The purpose of an address: a write, a read, or the matrix row that a lane supplies to `ldmatrix`. */
+export type Role = "at" | "to" | "from" | "row";
+
 export type Shuffle = "up" | "down" | "xor" | "from";
 
 interface PlaceText {
@@ -67,8 +70,8 @@ export class WarpExpressions extends PlainExpressions {
     return this.statement?.lane;
   }
 
-  /** The address of a write, and its conditions. @param where conditions of the statement */
-  placeWhere(target: Access, where: readonly Expr[], extents: Extents): PlaceText {
+  /** An address, and its conditions. @param where conditions of the statement */
+  placeWhere(target: Access, where: readonly Expr[], extents: Extents, _role?: Role): PlaceText {
     const { at, guards } = this.placeOf(target, extents);
     return { at: this.index(at, extents), guards: this.tests([...where, ...guards], extents) };
   }
