@@ -15,11 +15,10 @@
 
 import type { Extents } from "../abstraction/affine.ts";
 import type { Computation } from "../abstraction/computation.ts";
-import { fillTemplate, type Intrinsic } from "../abstraction/intrinsic.ts";
+import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Kernel, Launch } from "../abstraction/kernel.ts";
 import type { LoopNest, Statement } from "../abstraction/loop-nest.ts";
 import {
-  apart,
   axisName,
   type Code,
   code,
@@ -37,7 +36,7 @@ import { CM_HELPERS } from "./cm-helpers.ts";
 import { CM_LANES, CM_MEMORY } from "./cm-memory.ts";
 import { CmSurfaces, ONLY } from "./cm-surfaces.ts";
 import { lanesName, WORKSPACE } from "./cm-values.ts";
-import { argumentsOf, headOf, intrinsicLine, type SourceNotes, workspaceOf } from "./cpp-frame.ts";
+import { argumentsOf, headOf, intrinsicLine, ownPrelude, type SourceNotes, workspaceOf } from "./cpp-frame.ts";
 import { calledIn, type Helpers, helpersOf, replacedBy } from "./cpp-helpers.ts";
 import { namedIn } from "./named.ts";
 import { dealtTo } from "./subgroup-tasks.ts";
@@ -70,7 +69,7 @@ class CmWriter extends CmSurfaces {
       code`#include <cm/cm.h>`,
       NOTHING,
       code`static const uint ${NUMBERS}[${CM_LANES}] = {${list(Array.from({ length: CM_LANES }, (_, i) => code`${i}`))}};`,
-      ...(intrinsic.prelude === undefined ? [] : [apart(fillTemplate(intrinsic.prelude))]),
+      ...ownPrelude(intrinsic),
       ...calledIn(text, isGen9 ? GEN9_HELPERS : HELPERS),
       NOTHING,
       ...text,

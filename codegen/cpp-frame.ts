@@ -11,10 +11,11 @@ import { type Computation, memoryElements, outputOf, type Tensor } from "../abst
 import { bytesOf, type DType } from "../abstraction/dtype.ts";
 import { type Equation, printEquation } from "../abstraction/equation.ts";
 import { printExpr } from "../abstraction/expression.ts";
-import { type Intrinsic, printStorage } from "../abstraction/intrinsic.ts";
+import { fillTemplate, type Intrinsic, printStorage } from "../abstraction/intrinsic.ts";
 import { C_TYPES, type Kernel, type KernelArgument } from "../abstraction/kernel.ts";
 import type { LoopNest } from "../abstraction/loop-nest.ts";
 import {
+  apart,
   axisName,
   type Code,
   code,
@@ -39,6 +40,11 @@ export interface SourceNotes {
 /** An instruction and where its operands are, for the head of a source. */
 export function intrinsicLine({ name, operands }: Intrinsic): string {
   return `${name}: ${operands.map((o) => `${o.name} ${o.dtype} ${printStorage(o)}`).join(", ")}`;
+}
+
+/** The text that an instruction requires. */
+export function ownPrelude({ prelude }: Intrinsic): Code[] {
+  return prelude === undefined ? [] : [apart(fillTemplate(prelude))];
 }
 
 /** The printed parts of a kernel. */

@@ -30,19 +30,9 @@ import {
   type Statement,
 } from "../abstraction/loop-nest.ts";
 import { printHead, printStatement } from "../abstraction/print-nest.ts";
-import {
-  apart,
-  type Code,
-  code,
-  commentText,
-  indented,
-  list,
-  Name,
-  NOTHING,
-  namesIn,
-} from "../abstraction/source-text.ts";
+import { type Code, code, commentText, indented, list, Name, NOTHING, namesIn } from "../abstraction/source-text.ts";
 import { allOf } from "./c-expressions.ts";
-import { argumentsOf, intrinsicLine, type Several, type SourceNotes } from "./cpp-frame.ts";
+import { argumentsOf, intrinsicLine, ownPrelude, type Several, type SourceNotes } from "./cpp-frame.ts";
 import { type Box, printBoxes } from "./cuda-boxes.ts";
 import { type Aligned, type CopyContext, printCopy } from "./cuda-copies.ts";
 import { CudaExpressions, Hoisted, ownAxis } from "./cuda-expressions.ts";
@@ -87,7 +77,8 @@ export function generateCuda(
   const program = cudaProgram(computation, nest, {
     comments: [intrinsicLine(intrinsic), ...lines],
     several,
-    prelude: preludeOf(intrinsic, nest),
+    // A nest without registers prints the equation of one thread.
+    prelude: nest.registers.length === 0 ? [] : ownPrelude(intrinsic),
     prepare,
     run,
     aligned,
@@ -120,11 +111,6 @@ function runKernels(
     .map(({ s, ...follows }, i) =>
       new KernelPrinter(computation, nest, aligned, written).kernel(new Name("local", `phase_${i}`), s, follows),
     );
-}
-
-/** The text that an instruction requires. A nest without registers prints the equation of one thread and needs none. */
-function preludeOf({ prelude }: Intrinsic, { registers }: LoopNest): Code[] {
-  return prelude === undefined || registers.length === 0 ? [] : [apart(fillTemplate(prelude))];
 }
 
 /** Prints one kernel: loops over blocks, loops over warps, and the body of each warp. */

@@ -17,19 +17,18 @@ import { UsageError } from "../abstraction/error.ts";
 import type { Expr } from "../abstraction/expression.ts";
 import { C_TYPES, type Kernel } from "../abstraction/kernel.ts";
 import type { LoopNest, Statement } from "../abstraction/loop-nest.ts";
-import { axisName, type Code, code, indented, lines, list, type Name, NOTHING } from "../abstraction/source-text.ts";
-import { spell } from "../abstraction/spelling.ts";
+import { axisName, type Code, code, indented, list, type Name } from "../abstraction/source-text.ts";
 import type { Generic, GenericType, LibraryFunction } from "./c-expressions.ts";
-import { headOf, type SourceNotes, workspaceOf } from "./cpp-frame.ts";
-import { calledIn } from "./cpp-helpers.ts";
+import { type SourceNotes, workspaceOf } from "./cpp-frame.ts";
+import type { Helpers } from "./cpp-helpers.ts";
 import type { FoldName } from "./lane-printer.ts";
 import { dealtIndices, dealtLoops, laneLoops } from "./lane-statement.ts";
 import { foldFunctions, LaneThreads } from "./lane-threads.ts";
 import { type Named, namedIn } from "./named.ts";
-import { OPENCL_BARRIER, openClFunction } from "./opencl.ts";
-import { calledInC, type Generics, openClHelpers } from "./opencl-helpers.ts";
+import { OPENCL_BARRIER, openClFunction, openClProgram } from "./opencl.ts";
+import { calledInC, type Generics } from "./opencl-helpers.ts";
 import { checkLocalMemory, indexTypeOf, LANE, STEP } from "./subgroup.ts";
-import { localMemoryIn, pointersIn, SYCL_BARRIER, syclCall, syclHead, syclInterface, syclPhase } from "./sycl.ts";
+import { SYCL_BARRIER, syclPhase, syclProgram } from "./sycl.ts";
 import { printStatements, roundsOf } from "./walk.ts";
 import { type Shuffle, WarpExpressions } from "./warp-expressions.ts";
 
@@ -77,44 +76,18 @@ class SyclLaneExpressions extends WarpExpressions {
 
 /** @throws UsageError for more lanes than a sub-group has */
 export function syclLanes({ computation, nest, notes, comments }: Given): Source {
-  const threads = threadsFor(nest, "SYCL");
+  const width = threadsFor(nest, "SYCL");
   const indexType = indexTypeOf(computation, nest);
-  const made = (name: Code, body: readonly Statement[]): Code => {
+  const phase = (name: Code, body: readonly Statement[]): Code => {
     const c = new SyclLaneExpressions(computation, nest);
-    const printer = new SyclLanes(c, { ...nest, prepare: [], body }, { threads, fence: SYCL_BARRIER, indexType });
+    const own = { ...nest, prepare: [], body };
+    const printer = new SyclLanes(c, own, { threads: width, fence: SYCL_BARRIER, indexType });
     const { groups, named, text } = stepsOf(printer, nest, body);
-    const pointers = pointersIn(computation, nest, named.memory);
-    return syclPhase(name, pointers, localMemoryIn(nest, named.memory), { groups, width: threads }, [
-      code`const ${indexType} part = item.get_group(0), parts = item.get_group_range(0);`,
-      code`const ${indexType} ${LANE} = item.get_sub_group().get_local_linear_id();`,
-      ...text,
-    ]);
+    return syclPhase(name, computation, nest, named, { groups, width, indexType }, text);
   };
-  const prepare = nest.prepare.length > 0 ? [made(code`prepare`, nest.prepare)] : [];
-  let number = 0;
-  const phases: Code[] = [];
-  const calls = roundsOf(nest.body).flatMap((round) => {
-    const own = round.phases.map((phase) => {
-      const name = code`phase_${number++}`;
-      phases.push(made(name, phase));
-      return syclCall(name);
-    });
-    return round.times === 1
-      ? own
-      : [code`for (int round = 0; round < ${round.times}; round++) {`, ...indented(own), code`}`];
-  });
-  const functions = [...prepare, ...phases];
-  const exchange = code`sycl::permute_group_by_xor(lanes, v, distance)`;
-  const folds = foldsOf(functions, threads, exchange, [code`sycl::sub_group lanes`]);
-  const text = lines([
-    headOf(computation, [...comments, ...notes.lines]),
-    ...syclHead(functions),
-    ...folds,
-    NOTHING,
-    ...functions,
-    ...syclInterface(nest, calls, prepare.length > 0),
-  ]);
-  return { source: spell(text, "sycl"), sycl: { lanes: threads } };
+  const folds = foldsOf(width, code`sycl::permute_group_by_xor(lanes, v, distance)`, [code`sycl::sub_group lanes`]);
+  const source = syclProgram(computation, nest, [...comments, ...notes.lines], phase, { folds });
+  return { source, sycl: { lanes: width } };
 }
 
 // ---- OpenCL C ---------------------------------------------------------------------------------------------------------------------------
@@ -173,17 +146,10 @@ export function openClLanes({ computation, nest, notes, comments }: Given): Sour
   const prepare = made(code`automap_prepare`, nest.prepare);
   const phases = rounds.flatMap((round) => round.phases).map((phase, i) => made(code`automap_phase_${i}`, phase));
   const functions = [prepare.text, ...phases.map((p) => p.text)];
-  const folds = foldsOf(functions, threads, code`sub_group_shuffle_xor(v, distance)`);
-  const text = lines([
-    headOf(computation, [...comments, ...notes.lines]),
-    code`#pragma OPENCL FP_CONTRACT OFF`,
-    ...openClHelpers([...functions, ...folds], [...generics.values()]),
-    ...folds,
-    NOTHING,
-    ...functions,
-  ]);
+  const folds = foldsOf(threads, code`sub_group_shuffle_xor(v, distance)`);
+  const source = openClProgram(computation, [...comments, ...notes.lines], functions, { generics, folds });
   const opencl = { workspaceBytes: workspaceOf(nest).bytes, lanes: threads, steps: phases.map((p) => p.groups) };
-  return { source: spell(text, "opencl"), opencl };
+  return { source, opencl };
 }
 
 // ---- both -------------------------------------------------------------------------------------------------------------------------------
@@ -226,11 +192,11 @@ const FOLDED = (["f32", "f64", "s32"] as const).map((dtype) => ({
   overflows: dtype === "s32",
 }));
 
-/** The fold functions that texts call. @param among parameters before the value */
-function foldsOf(functions: readonly Code[], threads: number, exchange: Code, among: readonly Code[] = []): Code[] {
+/** The fold functions. @param among parameters before the value */
+function foldsOf(threads: number, exchange: Code, among: readonly Code[] = []): Helpers {
   const head = (name: Code, type: Code): Code =>
     code`static inline ${type} ${name}(${list([...among, code`${type} v`])})`;
-  return calledIn(functions, foldFunctions(threads, { types: FOLDED, head, exchange }));
+  return foldFunctions(threads, { types: FOLDED, head, exchange });
 }
 
 /** The work of each sub-group in a phase: its share of the parallel loops around everything. */

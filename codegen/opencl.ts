@@ -14,11 +14,10 @@
 import type { Extents } from "../abstraction/affine.ts";
 import { type Computation, outputOf } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
-import { fillTemplate, type Intrinsic } from "../abstraction/intrinsic.ts";
+import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import { C_TYPES, type Kernel, type PrintedIssues } from "../abstraction/kernel.ts";
 import type { LoopNest, Statement } from "../abstraction/loop-nest.ts";
 import {
-  apart,
   type Code,
   code,
   indented,
@@ -27,12 +26,14 @@ import {
   Name,
   NOTHING,
   namesIn,
+  type SourceText,
   tensorName,
 } from "../abstraction/source-text.ts";
 import { spell } from "../abstraction/spelling.ts";
 import { lanesAreGroups, subgroupOf } from "../targets/features.ts";
 import { CExpressions, type Generic, type GenericType, type LibraryFunction } from "./c-expressions.ts";
-import { argumentsOf, headOf, intrinsicLine, type SourceNotes, workspaceOf } from "./cpp-frame.ts";
+import { argumentsOf, headOf, intrinsicLine, ownPrelude, type SourceNotes, workspaceOf } from "./cpp-frame.ts";
+import { calledIn, type Helpers } from "./cpp-helpers.ts";
 import { type Named, namedIn } from "./named.ts";
 import { calledInC, type Generics, openClHelpers } from "./opencl-helpers.ts";
 import { divisorOf } from "./short-index.ts";
@@ -124,6 +125,33 @@ export function openClFunction(
   ]);
 }
 
+/**
+ * The text of a program: its kernels, behind the functions that they call.
+ * @param prelude the text that an instruction requires
+ */
+export function openClProgram(
+  computation: Computation,
+  comments: readonly string[],
+  kernels: readonly Code[],
+  {
+    generics,
+    folds = {},
+    prelude = [],
+  }: { readonly generics: Generics; readonly folds?: Helpers; readonly prelude?: readonly Code[] },
+): SourceText {
+  const called = calledIn(kernels, folds);
+  const text = lines([
+    headOf(computation, comments),
+    code`#pragma OPENCL FP_CONTRACT OFF`,
+    ...openClHelpers([...kernels, ...called], [...generics.values()]),
+    ...called,
+    ...prelude,
+    NOTHING,
+    ...kernels,
+  ]);
+  return spell(text, "opencl");
+}
+
 class OpenClWriter extends SubgroupWriter {
   protected override readonly c: OpenClExpressions;
   /** Whether lanes are the work-items of a work-group, rather than of a sub-group. */
@@ -149,17 +177,13 @@ class OpenClWriter extends SubgroupWriter {
       functions.push(this.kernelFunction(code`automap_phase_${i}`, phase));
       return this.issueCount.printed();
     });
-    const text = lines([
-      headOf(computation, [intrinsicLine(intrinsic), ...notes.lines]),
-      code`#pragma OPENCL FP_CONTRACT OFF`,
-      ...openClHelpers(functions, [...this.c.generics.values()]),
-      ...(intrinsic.prelude === undefined ? [] : [apart(fillTemplate(intrinsic.prelude))]),
-      NOTHING,
-      ...functions,
-    ]);
+    const source = openClProgram(computation, [intrinsicLine(intrinsic), ...notes.lines], functions, {
+      generics: this.c.generics,
+      prelude: ownPrelude(intrinsic),
+    });
     return {
       language: "opencl",
-      source: withoutDoubles(spell(text, "opencl"), intrinsic),
+      source: withoutDoubles(source, intrinsic),
       features: intrinsic.features,
       promises: intrinsic.mnemonic,
       arguments: argumentsOf(computation),

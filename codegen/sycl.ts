@@ -14,20 +14,29 @@
 
 import type { Extents } from "../abstraction/affine.ts";
 import { type Computation, outputOf } from "../abstraction/computation.ts";
-import { fillTemplate, type Intrinsic } from "../abstraction/intrinsic.ts";
+import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import { C_TYPES, type Kernel } from "../abstraction/kernel.ts";
 import type { LoopNest, Statement } from "../abstraction/loop-nest.ts";
-import { apart, type Code, code, indented, lines, Name, NOTHING, tensorName } from "../abstraction/source-text.ts";
+import {
+  type Code,
+  code,
+  indented,
+  lines,
+  Name,
+  NOTHING,
+  type SourceText,
+  tensorName,
+} from "../abstraction/source-text.ts";
 import { spell } from "../abstraction/spelling.ts";
 import { localBytesOf, subgroupOf } from "../targets/features.ts";
-import { argumentsOf, headOf, intrinsicLine, type SourceNotes, workspaceOf } from "./cpp-frame.ts";
-import { calledIn } from "./cpp-helpers.ts";
-import { namedIn } from "./named.ts";
+import { argumentsOf, headOf, intrinsicLine, ownPrelude, type SourceNotes, workspaceOf } from "./cpp-frame.ts";
+import { calledIn, type Helpers } from "./cpp-helpers.ts";
+import { type Named, namedIn } from "./named.ts";
 import { checkLocalMemory, LANE, MEMBER, SubgroupWriter, TEAM, withoutDoubles } from "./subgroup.ts";
 import { dealtTo } from "./subgroup-tasks.ts";
 import type { Teams } from "./subgroup-teams.ts";
 import { SYCL_HELPERS, SyclExpressions } from "./sycl-helpers.ts";
-import { type Of, phasesOf } from "./walk.ts";
+import { type Of, roundsOf } from "./walk.ts";
 
 /** The kernel of a scheduled nest. @throws Error if the instruction is not available in SYCL */
 export function generateSycl(
@@ -61,24 +70,12 @@ class SyclWriter extends SubgroupWriter {
   kernel(intrinsic: Intrinsic, notes: SourceNotes): Kernel {
     const { computation } = this.c;
     checkLocalMemory(this.nest, intrinsic.features);
-    const phases = phasesOf(this.nest.body);
-    const prepare = this.submission(code`prepare`, this.nest.prepare);
-    const functions = [
-      ...(prepare ? [prepare] : []),
-      ...phases.flatMap((p, i) => this.submission(code`phase_${i}`, p) ?? []),
-    ];
-    const calls = phases.flatMap((p, i) => (p.length > 0 ? [syclCall(code`phase_${i}`)] : []));
-    const text = lines([
-      headOf(computation, [intrinsicLine(intrinsic), ...notes.lines]),
-      ...syclHead(functions),
-      ...(intrinsic.prelude === undefined ? [] : [apart(fillTemplate(intrinsic.prelude))]),
-      NOTHING,
-      ...functions,
-      ...syclInterface(this.nest, calls, prepare !== undefined),
-    ]);
+    const comments = [intrinsicLine(intrinsic), ...notes.lines];
+    const phase = (name: Code, body: readonly Statement[]): Code => this.submission(name, body);
+    const source = syclProgram(computation, this.nest, comments, phase, { prelude: ownPrelude(intrinsic) });
     return {
       language: "sycl",
-      source: withoutDoubles(spell(text, "sycl"), intrinsic),
+      source: withoutDoubles(source, intrinsic),
       features: intrinsic.features,
       promises: intrinsic.mnemonic,
       arguments: argumentsOf(computation),
@@ -86,38 +83,15 @@ class SyclWriter extends SubgroupWriter {
     };
   }
 
-  /** A function that submits a phase; undefined for an empty phase. */
-  private submission(name: Code, body: readonly Statement[]): Code | undefined {
-    if (body.length === 0) return undefined;
-    const { indexType, width } = this;
+  private submission(name: Code, body: readonly Statement[]): Code {
     const named = namedIn(body, this.nest);
     const text = this.bodyOf(body);
     const groups = dealtTo(body, this.tasks);
-    const teams = this.teams?.count ?? 1;
-    return syclPhase(
-      name,
-      pointersIn(this.c.computation, this.nest, named.memory),
-      localMemoryIn(this.nest, named.memory, this.teams),
-      { groups, width, teams },
-      [
-        code`const ${indexType} part = item.get_group(0), parts = item.get_group_range(0);`,
-        code`const ${indexType} ${LANE} = item.get_sub_group().get_local_linear_id();`,
-        ...(teams > 1
-          ? [
-              code`const ${indexType} ${MEMBER} = item.get_local_id(0);`,
-              code`const ${indexType} ${TEAM} = item.get_sub_group().get_group_linear_id();`,
-            ]
-          : []),
-        ...this.nest.scratch
-          .filter(({ name }) => named.memory.has(name) && this.teams?.results.has(name))
-          .map(({ name, elements }) => {
-            const all = code`${ofTeams(name)}.get_multi_ptr<sycl::access::decorated::no>()`;
-            return code`const auto ${tensorName(name)} = ${all} + ${TEAM} * ${elements};`;
-          }),
-        ...this.registersOf(named),
-        ...text,
-      ],
-    );
+    const { width, indexType, teams } = this;
+    return syclPhase(name, this.c.computation, this.nest, named, { groups, width, indexType, teams }, [
+      ...this.registersOf(named),
+      ...text,
+    ]);
   }
 
   move({ kind, register, memory }: Of<"load" | "store">, extents: Extents): Code[] {
@@ -136,21 +110,54 @@ class SyclWriter extends SubgroupWriter {
   }
 }
 
-/** The includes, and the functions that a text calls. */
-export function syclHead(text: readonly Code[]): Code[] {
-  return [
+/**
+ * The text of a program: functions that submit the phases, behind the functions that they call, and the functions of
+ * abstraction/kernel.ts, which submit the phases one after another.
+ * @param phase the function of that name for a phase, as by {@link syclPhase}
+ * @param prelude the text that an instruction requires
+ */
+export function syclProgram(
+  computation: Computation,
+  nest: LoopNest,
+  comments: readonly string[],
+  phase: (name: Code, body: readonly Statement[]) => Code,
+  { folds = {}, prelude = [] }: { readonly folds?: Helpers; readonly prelude?: readonly Code[] },
+): SourceText {
+  const prepare = nest.prepare.length > 0 ? [phase(code`prepare`, nest.prepare)] : [];
+  const phases: Code[] = [];
+  let number = 0;
+  const calls = roundsOf(nest.body).flatMap((round) => {
+    const own = round.phases.flatMap((body) => {
+      const name = code`phase_${number++}`;
+      if (body.length === 0) return [];
+      phases.push(phase(name, body));
+      return [syclCall(name)];
+    });
+    return round.times === 1
+      ? own
+      : [code`for (int round = 0; round < ${round.times}; round++) {`, ...indented(own), code`}`];
+  });
+  const functions = [...prepare, ...phases];
+  const text = lines([
+    headOf(computation, comments),
     code`#include <sycl/sycl.hpp>`,
     code`#include <stdint.h>`,
     code`#include <limits>`,
     code`#if defined(__clang__)`,
     code`#pragma clang fp contract(off)`,
     code`#endif`,
-    ...calledIn(text, SYCL_HELPERS),
-  ];
+    ...calledIn(functions, SYCL_HELPERS),
+    ...calledIn(functions, folds),
+    ...prelude,
+    NOTHING,
+    ...functions,
+    ...syclInterface(nest, calls, prepare.length > 0),
+  ]);
+  return spell(text, "sycl");
 }
 
 /** The pointers of a phase to device memory. */
-export function pointersIn(computation: Computation, nest: LoopNest, memory: ReadonlySet<string>): Code[] {
+function pointersIn(computation: Computation, nest: LoopNest, memory: ReadonlySet<string>): Code[] {
   const output = outputOf(computation).name;
   return [
     ...workspaceOf(nest)
@@ -171,7 +178,7 @@ export function pointersIn(computation: Computation, nest: LoopNest, memory: Rea
 const ofTeams = (name: string): Name => tensorName(name).with("_of_teams");
 
 /** A thread's memory in the nest is local memory of its work-group; where sub-groups share the work, each has its own sums. */
-export function localMemoryIn(nest: LoopNest, memory: ReadonlySet<string>, teams?: Teams): Code[] {
+function localMemoryIn(nest: LoopNest, memory: ReadonlySet<string>, teams?: Teams): Code[] {
   return nest.scratch
     .filter((s) => s.scope === "local" && memory.has(s.name))
     .map(({ name, dtype, elements }) => {
@@ -182,21 +189,49 @@ export function localMemoryIn(nest: LoopNest, memory: ReadonlySet<string>, teams
     });
 }
 
+/** How a phase is dealt to work-groups. */
+interface Dealt {
+  readonly groups: number;
+  /** Lanes of a sub-group. */
+  readonly width: number;
+  readonly indexType: "int" | "long";
+  /** The sub-groups of a work-group, if there are several. */
+  readonly teams?: Teams | undefined;
+}
+
 /** A function that submits an ND-range to an in-order queue. */
 export function syclPhase(
   name: Code,
-  pointers: readonly Code[],
-  local: readonly Code[],
-  { groups, width, teams = 1 }: { readonly groups: number; readonly width: number; readonly teams?: number },
+  computation: Computation,
+  nest: LoopNest,
+  { memory }: Named,
+  { groups, width, indexType, teams }: Dealt,
   body: readonly Code[],
 ): Code {
+  const items = width * (teams?.count ?? 1);
+  const own = nest.scratch.filter((s) => memory.has(s.name) && teams?.results.has(s.name));
+  const within = [
+    code`const ${indexType} part = item.get_group(0), parts = item.get_group_range(0);`,
+    code`const ${indexType} ${LANE} = item.get_sub_group().get_local_linear_id();`,
+    ...(teams
+      ? [
+          code`const ${indexType} ${MEMBER} = item.get_local_id(0);`,
+          code`const ${indexType} ${TEAM} = item.get_sub_group().get_group_linear_id();`,
+        ]
+      : []),
+    ...own.map((s) => {
+      const all = code`${ofTeams(s.name)}.get_multi_ptr<sycl::access::decorated::no>()`;
+      return code`const auto ${tensorName(s.name)} = ${all} + ${TEAM} * ${s.elements};`;
+    }),
+    ...body,
+  ];
   return lines([
     code`static sycl::event ${name}(sycl::queue& queue, void* ${WORKSPACE}, const void* const* tensors) {`,
-    ...indented([code`(void)${WORKSPACE}, (void)tensors;`, ...pointers]),
+    ...indented([code`(void)${WORKSPACE}, (void)tensors;`, ...pointersIn(computation, nest, memory)]),
     code`  return queue.submit([&](sycl::handler& handler) {`,
-    ...indented(indented(local)),
-    code`    handler.parallel_for(sycl::nd_range<1>(${groups * width * teams}, ${width * teams}), [=](sycl::nd_item<1> item) [[sycl::reqd_sub_group_size(${width})]] {`,
-    ...indented(indented(indented(body))),
+    ...indented(indented(localMemoryIn(nest, memory, teams))),
+    code`    handler.parallel_for(sycl::nd_range<1>(${groups * items}, ${items}), [=](sycl::nd_item<1> item) [[sycl::reqd_sub_group_size(${width})]] {`,
+    ...indented(indented(indented(within))),
     code`    });`,
     code`  });`,
     code`}`,
@@ -205,7 +240,7 @@ export function syclPhase(
 }
 
 /** The call of a phase, after the previous submission. */
-export const syclCall = (name: Code): Code => code`last = ${name}(queue, ${WORKSPACE}, tensors);`;
+const syclCall = (name: Code): Code => code`last = ${name}(queue, ${WORKSPACE}, tensors);`;
 
 /** SYCL 2020, sections 4.6.5 (is_in_order) and 4.13.2 (errc). */
 const ORDERED = code`/* Phases, and calls that share a workspace, must run one after another, as they do in an in-order queue. */
@@ -215,7 +250,7 @@ static void require_order(const sycl::queue& queue) {
 }`;
 
 /** The functions of abstraction/kernel.ts, which submit the phases one after another. */
-export function syclInterface(nest: LoopNest, calls: readonly Code[], prepares: boolean): Code[] {
+function syclInterface(nest: LoopNest, calls: readonly Code[], prepares: boolean): Code[] {
   return [
     apart(ORDERED),
     NOTHING,
