@@ -21,7 +21,7 @@ import {
   substitute,
 } from "../abstraction/expression.ts";
 import { fillTemplate, type Intrinsic, type Operand, operandOf } from "../abstraction/intrinsic.ts";
-import type { LoopNest, RegisterAt, RegisterFile, TileAccess } from "../abstraction/loop-nest.ts";
+import type { RegisterAt, RegisterFile, TileAccess } from "../abstraction/loop-nest.ts";
 import { tileOffset } from "../abstraction/memory-tile.ts";
 import { type Code, code, list, Name } from "../abstraction/source-text.ts";
 import { declareRegister } from "../targets/registers.ts";
@@ -41,13 +41,8 @@ import type { Of } from "./walk.ts";
 /** Counts the elements of a row that `ldmatrix` loads. */
 const COLUMN = ownAxis("column");
 
-export class CudaTiles extends TileRegisters {
-  private readonly context: CopyContext;
-
-  constructor(context: CopyContext, nest: LoopNest) {
-    super(nest);
-    this.context = context;
-  }
+export abstract class CudaTiles extends TileRegisters {
+  protected abstract readonly context: CopyContext;
 
   declarations({ registers }: Named): Code[] {
     return this.nest.registers

@@ -114,12 +114,10 @@ function runKernels(
 }
 
 /** Prints one kernel: loops over blocks, loops over warps, and the body of each warp. */
-class KernelPrinter implements LanguagePrinter {
-  private readonly nest: LoopNest;
+class KernelPrinter extends CudaTiles implements LanguagePrinter {
   private readonly written: ReadonlySet<string> | undefined;
   private readonly c: CudaExpressions;
-  private readonly tiles: CudaTiles;
-  private readonly context: CopyContext;
+  protected override readonly context: CopyContext;
   private readonly threadLanes: ThreadLanes;
   /** The boxes that the host describes to the engine, by name. */
   private readonly boxes = new Map<string, Box>();
@@ -134,7 +132,7 @@ class KernelPrinter implements LanguagePrinter {
   private alone = false;
 
   constructor(computation: Computation, nest: LoopNest, aligned: Aligned, written?: ReadonlySet<string>) {
-    this.nest = nest;
+    super(nest);
     this.written = written;
     this.c = new CudaExpressions(computation, nest, elementTypes(nest));
     this.context = {
@@ -143,7 +141,6 @@ class KernelPrinter implements LanguagePrinter {
         group === "block" ? { axis: THREAD, count: this.threads } : { axis: LANE, count: this.team },
       aligned,
     };
-    this.tiles = new CudaTiles(this.context, nest);
     this.threadLanes = new ThreadLanes(this.context, nest);
   }
 
@@ -187,7 +184,7 @@ class KernelPrinter implements LanguagePrinter {
         ...(next ? [code`@begin_next_kernel();`] : []),
         ...shared.lines,
         ...indices,
-        ...this.tiles.declarations(named),
+        ...this.declarations(named),
         ...laneRegisters(this.nest, named),
         ...constants,
         ...(early ? [code`@await_kernel_ahead();`] : []),
@@ -268,26 +265,6 @@ class KernelPrinter implements LanguagePrinter {
     return this.threadLanes.lanes(loop, extents);
   }
 
-  move(statement: Of<"load" | "store">, extents: Extents): Code[] {
-    return this.tiles.move(statement, extents);
-  }
-
-  issue(statement: Of<"register-issue">, extents: Extents): Code[] {
-    return this.tiles.issue(statement, extents);
-  }
-
-  clear(statement: Of<"clear">): Code[] {
-    return this.tiles.clear(statement);
-  }
-
-  fetch(statement: Of<"fetch">, extents: Extents): Code[] {
-    return this.tiles.fetch(statement, extents);
-  }
-
-  drain(statement: Of<"drain">, extents: Extents): Code[] {
-    return this.tiles.drain(statement, extents);
-  }
-
   copy(statement: Copy, extents: Extents): Code[] {
     return [
       ...printStatement(statement).map((l) => code`// ${commentText(l)}`),
@@ -301,7 +278,7 @@ class KernelPrinter implements LanguagePrinter {
 
   wait({ pending, of }: Of<"wait">): Code[] {
     if (!of) return [code`@wait_for_copies<${pending}>();`];
-    return [around(of, "wait", pending), ...(pending === 0 ? this.tiles.arrived(of) : [])];
+    return [around(of, "wait", pending), ...(pending === 0 ? this.arrived(of) : [])];
   }
 
   /** Executed by the block's first thread, or by the thread with a separate role. */

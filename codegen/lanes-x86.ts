@@ -182,14 +182,28 @@ export class X86Lanes extends VectorExpressions {
   }
 
   /** An index for each lane, of 32 bits or of the lane's. */
-  private indices(e: Expr, { axis, dtype, extents }: LaneContext): Code {
-    const { lanes } = this.vectors.format(dtype);
+  private indices(e: Expr, context: LaneContext): Code {
+    const each = this.eachLane(context, (at) => this.c.index(at(e), context.extents));
+    return this.vectors.listed(each, this.vectors.format(context.dtype));
+  }
+
+  /** A text for each lane. Unused lanes repeat the last used one. */
+  protected eachLane({ axis, dtype, extents }: LaneContext, text: (at: (e: Expr) => Expr) => Code): Code[] {
+    const lanes = this.width(dtype);
     const used = extents[axis] ?? lanes;
-    const each = Array.from({ length: lanes }, (_, l) =>
-      // Unused lanes repeat the last used one.
-      this.c.index(substitute(e, new Map([[axis, number(Math.min(l, used - 1))]]), "index"), extents),
-    );
-    return this.vectors.listed(each, this.vectors.format(dtype));
+    return Array.from({ length: lanes }, (_, l) => {
+      const at = new Map([[axis, number(Math.min(l, used - 1))]]);
+      return text((e) => substitute(e, at, "index"));
+    });
+  }
+
+  /** The element that each lane reads. @param held the value of an element of memory */
+  protected eachElement(place: LanePlace, context: LaneContext, held: (from: Code) => Code, outside: Code): Code[] {
+    return this.eachLane(context, (at) => {
+      const guards = place.varying.map((g) => this.c.condition(at(g), context.extents));
+      const value = held(code`${this.c.tensor(place.tensor)}[${this.c.index(at(place.at), context.extents)}]`);
+      return guards.length === 0 ? value : code`(${allOf(guards)} ? ${value} : ${outside})`;
+    });
   }
 
   override lanes(loop: Loop, extents: Extents): Code[] {

@@ -8,11 +8,11 @@
 
 import { affineForm } from "../abstraction/affine.ts";
 import { bytesOf, type DType, isInteger } from "../abstraction/dtype.ts";
-import { type Access, binary, type Expr, number, substitute } from "../abstraction/expression.ts";
+import { type Access, binary, type Expr } from "../abstraction/expression.ts";
 import type { LoopNest } from "../abstraction/loop-nest.ts";
 import { type Code, code, list } from "../abstraction/source-text.ts";
 import { dotOfTypes } from "../targets/x86-dots.ts";
-import { allOf, type CExpressions } from "./c-expressions.ts";
+import type { CExpressions } from "./c-expressions.ts";
 import type { LaneContext } from "./lane-printer.ts";
 import { LaneExpressions } from "./lanes-x86.ts";
 import { Avx512Rows } from "./rows-avx512.ts";
@@ -77,19 +77,14 @@ export class NarrowLanes extends Avx512Rows {
 
   /** No gather loads elements of less than 32 bits, so elements that are not contiguous are loaded one by one. */
   protected override load(place: LanePlace, context: LaneContext): Code {
-    const { dtype, axis: lane, extents } = context;
+    const { dtype } = context;
     if (bytesOf(dtype) >= 4 || place.stride === 1) return super.load(place, context);
-    const lanes = this.width(dtype);
-    const used = extents[lane] ?? lanes;
-    const each = Array.from({ length: lanes }, (_, l) => {
-      const at = new Map([[lane, number(Math.min(l, used - 1))]]);
-      const guards = place.varying.map((g) => this.c.condition(substitute(g, at, "index"), extents));
-      const from = code`${this.c.tensor(place.tensor)}[${this.c.index(substitute(place.at, at, "index"), extents)}]`;
-      const value = isInteger(dtype) ? code`(int)${from}` : code`@from_${dtype}(${from})`;
-      const outside = isInteger(dtype) ? code`0` : code`0.0f`;
-      return guards.length === 0 ? value : code`(${allOf(guards)} ? ${value} : ${outside})`;
-    });
-    return isInteger(dtype) ? code`_mm512_setr_epi32(${list(each)})` : code`_mm512_setr_ps(${list(each)})`;
+    if (isInteger(dtype)) {
+      const each = this.eachElement(place, context, (from) => code`(int)${from}`, code`0`);
+      return code`_mm512_setr_epi32(${list(each)})`;
+    }
+    const each = this.eachElement(place, context, (from) => code`@from_${dtype}(${from})`, code`0.0f`);
+    return code`_mm512_setr_ps(${list(each)})`;
   }
 }
 

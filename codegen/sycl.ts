@@ -18,6 +18,7 @@ import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import { C_TYPES, type Kernel } from "../abstraction/kernel.ts";
 import type { LoopNest, Statement } from "../abstraction/loop-nest.ts";
 import {
+  apart,
   type Code,
   code,
   indented,

@@ -9,7 +9,7 @@
 
 import { type Extents, evaluateIndex } from "../abstraction/affine.ts";
 import { axesIn, number } from "../abstraction/expression.ts";
-import type { Copy, Loop, Statement, TileAt } from "../abstraction/loop-nest.ts";
+import type { Loop, Statement, TileAt } from "../abstraction/loop-nest.ts";
 import { printHead } from "../abstraction/print-nest.ts";
 import { substituteAxis } from "../abstraction/rewrite-statement.ts";
 import { type Code, code, indented } from "../abstraction/source-text.ts";
@@ -19,30 +19,24 @@ export type { Loop };
 /** The statements of a kind. */
 export type Of<K extends Statement["kind"]> = Extract<Statement, { kind: K }>;
 
+/** Statements whose lines a language prints under the name of their kind. */
+type Leaf =
+  | ("scalar" | "clear" | "fetch" | "drain" | "copy" | "commit" | "wait" | "fence")
+  | ("send" | "await" | "arrive" | "barrier");
+type Leaves = { readonly [K in Leaf]?: (statement: Of<K>, extents: Extents) => Code[] };
+
 /**
  * The syntax of one language for the statements of a nest. Each method returns lines without indentation. A method is
  * omitted if the language's nests contain no such statement.
  */
-export interface LanguagePrinter {
+export interface LanguagePrinter extends Leaves {
   openLoop(loop: Loop, extents: Extents): Code;
   /** The opening of a conditional's first body. */
   openWhen?(when: Of<"when">, extents: Extents): Code;
-  scalar(statement: Of<"scalar">, extents: Extents): Code[];
   /** The statements of a loop over lanes. */
   lanes?(loop: Loop, extents: Extents): Code[];
   move?(statement: Of<"load" | "store">, extents: Extents): Code[];
   issue?(statement: Of<"register-issue">, extents: Extents): Code[];
-  clear?(statement: Of<"clear">): Code[];
-  fetch?(statement: Of<"fetch">, extents: Extents): Code[];
-  drain?(statement: Of<"drain">, extents: Extents): Code[];
-  copy?(statement: Copy, extents: Extents): Code[];
-  commit?(statement: Of<"commit">): Code[];
-  wait?(statement: Of<"wait">): Code[];
-  fence?(statement: Of<"fence">): Code[];
-  send?(statement: Of<"send">, extents: Extents): Code[];
-  await?(statement: Of<"await">, extents: Extents): Code[];
-  arrive?(statement: Of<"arrive">, extents: Extents): Code[];
-  barrier?(statement: Of<"barrier">): Code[];
   /** A line of the cache fetched for later, where the language has a word for it. */
   ahead?(tile: TileAt, extents: Extents): Code[];
   /** Lines before an outermost unrolled loop. */
@@ -91,41 +85,25 @@ export function printStatements(
         const otherwise = s.otherwise.length > 0 ? [code`} else {`, ...bodyOf(s.otherwise)] : [];
         return [language.openWhen?.(s, extents) ?? strange(s), ...bodyOf(s.body), ...otherwise, code`}`];
       }
-      case "scalar":
-        return language.scalar(s, extents);
       case "load":
       case "store":
         return language.move?.(s, extents) ?? strange(s);
       case "register-issue":
         return language.issue?.(s, extents) ?? strange(s);
-      case "clear":
-        return language.clear?.(s) ?? strange(s);
-      case "fetch":
-        return language.fetch?.(s, extents) ?? strange(s);
-      case "drain":
-        return language.drain?.(s, extents) ?? strange(s);
-      case "copy":
-        return language.copy?.(s, extents) ?? strange(s);
-      case "commit":
-        return language.commit?.(s) ?? strange(s);
-      case "wait":
-        return language.wait?.(s) ?? strange(s);
-      case "fence":
-        return language.fence?.(s) ?? strange(s);
-      case "send":
-        return language.send?.(s, extents) ?? strange(s);
-      case "await":
-        return language.await?.(s, extents) ?? strange(s);
-      case "arrive":
-        return language.arrive?.(s, extents) ?? strange(s);
-      case "barrier":
-        return (s.group && language.barrier?.(s)) ?? strange(s);
       case "issue":
         return strange(s);
+      case "barrier":
+        return s.group === undefined ? strange(s) : leafOf(s, language, extents);
       default:
-        return s satisfies never;
+        return leafOf(s, language, extents);
     }
   });
+}
+
+function leafOf(statement: Of<Leaf>, language: LanguagePrinter, extents: Extents): Code[] {
+  // The method of a kind takes statements of that kind.
+  const print = language[statement.kind] as ((s: Statement, extents: Extents) => Code[]) | undefined;
+  return print?.call(language, statement, extents) ?? strange(statement);
 }
 
 /**

@@ -10,10 +10,10 @@
 
 import type { DType } from "../abstraction/dtype.ts";
 import { UsageError } from "../abstraction/error.ts";
-import { type Expr, number, substitute } from "../abstraction/expression.ts";
+import type { Expr } from "../abstraction/expression.ts";
 import type { LoopNest } from "../abstraction/loop-nest.ts";
 import { type Code, code, hexadecimal, list } from "../abstraction/source-text.ts";
-import { allOf, type CExpressions } from "./c-expressions.ts";
+import type { CExpressions } from "./c-expressions.ts";
 import type { LaneContext } from "./lane-printer.ts";
 import { LaneExpressions, X86Lanes } from "./lanes-x86.ts";
 import type { LaneOperation, LanePlace } from "./vector-expressions.ts";
@@ -109,14 +109,10 @@ export class WordLanes extends X86Lanes {
 
   /** No gather loads 16 bits, so elements that are not contiguous are loaded one by one. */
   protected override load(place: LanePlace, context: LaneContext): Code {
-    const { dtype, extents } = context;
+    const { dtype } = context;
     if (place.stride === 1 || (place.stride === 2 && this.mask(place.varying, context, true) === undefined))
       return super.load(place, context);
-    const each = this.eachLane(context, (at) => {
-      const guards = place.varying.map((g) => this.c.condition(at(g), extents));
-      const from = code`${this.c.tensor(place.tensor)}[${this.c.index(at(place.at), extents)}]`;
-      return guards.length === 0 ? from : code`(${allOf(guards)} ? ${from} : ${this.c.outside(place.tensor, dtype)})`;
-    });
+    const each = this.eachElement(place, context, (from) => from, this.c.outside(place.tensor, dtype));
     return this.vectors.listed(each, this.vectors.format(dtype));
   }
 
@@ -129,15 +125,5 @@ export class WordLanes extends X86Lanes {
     const at = this.eachLane(context, (on) => this.c.index(on(place.at), context.extents));
     const to = this.c.tensor(place.tensor);
     return code`${this.guard(place.uniform, context)}@scatter_${called}(${to}, ${mask}, ${value}, ${list(at)});`;
-  }
-
-  /** A text for each lane. Unused lanes repeat the last used one. */
-  private eachLane({ axis, dtype, extents }: LaneContext, text: (at: (e: Expr) => Expr) => Code): Code[] {
-    const lanes = this.width(dtype);
-    const used = extents[axis] ?? lanes;
-    return Array.from({ length: lanes }, (_, l) => {
-      const at = new Map([[axis, number(Math.min(l, used - 1))]]);
-      return text((e) => substitute(e, at, "index"));
-    });
   }
 }
