@@ -81,7 +81,6 @@ export abstract class CmSurfaces extends SubgroupWriter {
       rows: code`${rows}, ${dwords}`,
       stride: code`${stride}`,
     });
-    if (moved === undefined) throw new Error(`internal: ${operand.name} of ${register.file} has no ${kind} in CM`);
     return [moved];
   }
 }

@@ -11,7 +11,7 @@ import type { DType } from "../abstraction/dtype.ts";
 import { type Expr, number, substitute } from "../abstraction/expression.ts";
 import { type Code, code } from "../abstraction/source-text.ts";
 import type { CExpressions, Place } from "./c-expressions.ts";
-import type { Loop } from "./walk.ts";
+import { extentsIn, type Loop } from "./walk.ts";
 
 export interface CopyLoops {
   /** Perfectly nested, outermost first. */
@@ -45,7 +45,7 @@ export function copyLoops(loop: Loop, c: CExpressions, around: Extents): CopyLoo
     const dtype = c.dtypes[target.tensor];
     if (op !== "=" || where !== undefined || source.kind !== "access") return undefined;
     if (dtype === undefined || c.dtypes[source.tensor] !== dtype) return undefined;
-    const extents = { ...around, ...Object.fromEntries(loops.map((l) => [l.axis, l.extent])) };
+    const extents = { ...around, ...extentsIn(loops) };
     const to = c.placeOf(target, extents);
     const from = c.placeOf(source, extents);
     if (to.guards.length > 0) return undefined;

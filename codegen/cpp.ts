@@ -151,8 +151,7 @@ export class CppWriter extends ScheduledNest implements LanguagePrinter {
     const stored = this.c.dtypes[memory.buffer] ?? operand.dtype;
     const widened = kind === "load" ? widenedLoad(operand, stored) : undefined;
     if (widened !== undefined) return [filled(widened, { reg: text, ptr: pointer })];
-    const moved = this.moved(kind, register, pointer, memory.stride);
-    if (moved !== undefined) return [moved];
+    if (operand[kind] !== undefined) return [this.moved(kind, register, pointer, memory.stride)];
     return kind === "load"
       ? [code`memcpy(&${text}, ${pointer}, sizeof ${text});`]
       : [code`memcpy(${pointer}, &${text}, sizeof ${text});`];

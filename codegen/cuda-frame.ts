@@ -16,6 +16,7 @@ import { WARP } from "../abstraction/intrinsic.ts";
 import { C_TYPES } from "../abstraction/kernel.ts";
 import type { LoopNest, Statement } from "../abstraction/loop-nest.ts";
 import { axisName, code, Name, tensorName } from "../abstraction/source-text.ts";
+import { CONSTANT_BYTES, QUARTERS, STATIC_SHARED_BYTES } from "../targets/nvidia-gpu.ts";
 import type { SourceNotes } from "./cpp-frame.ts";
 import { alignments, type CudaKernel, type CudaProgram, cudaProgram, pointersOf } from "./cuda-program.ts";
 import { dealtIndices, dealtLoops, equationsIn, laneLoops } from "./lane-statement.ts";
@@ -23,7 +24,7 @@ import { type FoldSyntax, foldFunctions } from "./lane-threads.ts";
 import { CudaLanes } from "./lanes-cuda.ts";
 import { HalfLanes } from "./lanes-halves.ts";
 import { namedIn } from "./named.ts";
-import { printStatements, roundsOf } from "./walk.ts";
+import { printStatements, roundsOf, stepsOf } from "./walk.ts";
 import { ALL_LANES } from "./warp-expressions.ts";
 
 export interface CudaOptions {
@@ -34,13 +35,6 @@ export interface CudaOptions {
   /** Warps that should fit into a quarter of a multiprocessor; by default the compiler decides. */
   readonly resident?: number;
 }
-
-/** The most constant memory that a kernel may take, of 64 KiB. */
-const CONSTANT_BYTES = 48 * 1024;
-/** Quarters of a multiprocessor, each with its own warps and registers. */
-const QUARTERS = 4;
-/** Shared memory of a block without opting in to more. */
-const SHARED_BYTES = 48 * 1024;
 
 /** @throws UsageError if a vector has more lanes than a warp, or a block's scratch does not fit into shared memory */
 export function cudaSource(
@@ -121,7 +115,7 @@ function kernelOf(
         code`${C_TYPES[s.dtype]}* const ${own} = ${all}[threadIdx.x / ${group}];`,
       ];
     });
-  const total = dealt.reduce((product, d) => product * d.extent, 1);
+  const total = stepsOf(dealt);
   return {
     name,
     blocks: Math.ceil(total / groups),
@@ -154,8 +148,8 @@ function checkLanes(nest: LoopNest, { warps, group, groups }: Deal): void {
     });
   const ofWarp = nest.scratch.filter((s) => s.scope === "local");
   const bytes = groups * ofWarp.reduce((sum, s) => sum + s.elements * bytesOf(s.dtype), 0);
-  if (bytes > SHARED_BYTES)
-    throw new UsageError(`${warps} warps want ${bytes} bytes of shared memory, a block has ${SHARED_BYTES}`, {
+  if (bytes > STATIC_SHARED_BYTES)
+    throw new UsageError(`${warps} warps want ${bytes} bytes of shared memory, a block has ${STATIC_SHARED_BYTES}`, {
       hint: "take fewer warps a block, or smaller tiles",
     });
 }

@@ -10,7 +10,7 @@
  */
 
 import { isGridMode, isTeamMode, type LoopMode, type Statement } from "../abstraction/loop-nest.ts";
-import type { Loop } from "./walk.ts";
+import { type Loop, stepsOf } from "./walk.ts";
 
 /** Splits a statement into loops over blocks, loops over warps inside them, and the body of each warp. */
 export function gridOf(statement: Statement): {
@@ -47,5 +47,3 @@ function chainOf(
 
 /** Perfectly nested loops over the warps of a block, and the body of each warp. */
 export const teamsOf = (loop: Loop): ReturnType<typeof chainOf> => chainOf([loop], isTeamMode);
-
-export const stepsOf = (loops: readonly Loop[]): number => loops.reduce((product, l) => product * l.extent, 1);

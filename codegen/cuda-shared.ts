@@ -12,12 +12,11 @@ import { C_TYPES } from "../abstraction/kernel.ts";
 import type { LoopNest, Scratch } from "../abstraction/loop-nest.ts";
 import { VIEW_ALIGNMENT } from "../abstraction/matrix-view.ts";
 import { type Code, code, Name, tensorName } from "../abstraction/source-text.ts";
+import { STATIC_SHARED_BYTES } from "../targets/nvidia-gpu.ts";
 import type { Named } from "./named.ts";
 
 /** Alignment of buffers in shared memory, in bytes: eight rows of 16 bytes, which cover all banks once. */
 const SHARED_ALIGNMENT = 128;
-/** The most static shared memory. More must be requested at launch. CUDA C++ Programming Guide, Shared Memory. */
-const STATIC_SHARED_BYTES = 48 * 1024;
 /** Bytes of an mbarrier. PTX ISA: 64 bits. */
 const ARRIVAL_BYTES = 8;
 

@@ -83,7 +83,7 @@ export abstract class CudaTiles extends TileRegisters {
     const { c } = this.context;
     const at = c.hoist(shortIndex(memory.base, extents), `${memory.buffer}_at`);
     const pointer = code`&${c.tensor(memory.buffer)}[${c.index(at, extents)}]`;
-    return [this.byInstruction(kind, register, pointer, memory.stride)];
+    return [this.moved(kind, register, pointer, memory.stride)];
   }
 
   fetch({ register, tile }: Of<"fetch">, extents: Extents): Code[] {
@@ -103,7 +103,7 @@ export abstract class CudaTiles extends TileRegisters {
       case "instruction":
         return registers.map(({ register: r, from }) => {
           const { pointer, stride } = this.rowsOf(operand, operand.load, { ...tile, from }, extents);
-          return this.byInstruction("load", r, pointer, stride);
+          return this.moved("load", r, pointer, stride);
         });
       default:
         return by satisfies never;
@@ -120,7 +120,7 @@ export abstract class CudaTiles extends TileRegisters {
       throw new Error(`internal: ${intrinsic.name} stores its sums as they are, not ${printExpr(equation.value)}`);
     const tile = { axes, access: equation.target, from: operand.dims.map(() => 0) };
     const { pointer, stride } = this.rowsOf(operand, operand.store, tile, extents);
-    return [this.byInstruction("store", register, pointer, stride)];
+    return [this.moved("store", register, pointer, stride)];
   }
 
   // ---- fetches ----------------------------------------------------------------------------------------------------------------
@@ -205,13 +205,6 @@ export abstract class CudaTiles extends TileRegisters {
   }
 
   // ---- the instruction's own moves ---------------------------------------------------------------------------------------------
-
-  private byInstruction(kind: "load" | "store", register: RegisterAt, pointer: Code, stride: number): Code {
-    const moved = this.moved(kind, register, pointer, stride);
-    if (moved !== undefined) return moved;
-    const { intrinsic, operand } = this.heldAt(register);
-    throw new Error(`internal: ${intrinsic.name} does not move ${operand.name} by itself`);
-  }
 
   /**
    * The address of a tile, and its row pitch. @throws Error if the layout is not the one that the instruction requires

@@ -31,12 +31,13 @@ import {
 } from "../abstraction/loop-nest.ts";
 import { printHead, printStatement } from "../abstraction/print-nest.ts";
 import { type Code, code, commentText, indented, list, Name, NOTHING, namesIn } from "../abstraction/source-text.ts";
+import { MOST_THREADS } from "../targets/nvidia-gpu.ts";
 import { allOf } from "./c-expressions.ts";
 import { argumentsOf, intrinsicLine, ownPrelude, type Several, type SourceNotes } from "./cpp-frame.ts";
 import { type Box, printBoxes } from "./cuda-boxes.ts";
 import { type Aligned, type CopyContext, printCopy } from "./cuda-copies.ts";
 import { CudaExpressions, Hoisted, ownAxis } from "./cuda-expressions.ts";
-import { gridOf, stepsOf, teamsOf } from "./cuda-grid.ts";
+import { gridOf, teamsOf } from "./cuda-grid.ts";
 import { alignments, type CudaKernel, cudaProgram, pointersOf } from "./cuda-program.ts";
 import { arrivalsName, sharedMemory } from "./cuda-shared.ts";
 import { laneRegisters, ThreadLanes } from "./cuda-threads.ts";
@@ -45,13 +46,10 @@ import { LANE } from "./fragment.ts";
 import { conjunction, dealtIndices, guarded, joinScalars } from "./lane-statement.ts";
 import { namedIn } from "./named.ts";
 import { shortIndex } from "./short-index.ts";
-import { type LanguagePrinter, type Loop, type Of, printStatements } from "./walk.ts";
+import { extentsIn, type LanguagePrinter, type Loop, type Of, printStatements, stepsOf } from "./walk.ts";
 
 /** The number of a thread in its block. */
 const THREAD = ownAxis("thread");
-
-/** The most threads of a block. CUDA C++ Programming Guide, Technical Specifications. */
-const MOST_THREADS = 1024;
 
 /**
  * The kernel of a nest of blocks and warps.
@@ -159,7 +157,7 @@ class KernelPrinter extends CudaTiles implements LanguagePrinter {
         hint: "take fewer warps a block",
       });
     const fixed: Extents = {
-      ...Object.fromEntries([...blocks, ...warps].map((l) => [l.axis, l.extent])),
+      ...extentsIn([...blocks, ...warps]),
       [LANE]: this.team,
       [THREAD]: this.threads,
     };

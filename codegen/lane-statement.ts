@@ -28,7 +28,7 @@ import type { LoopNest, Statement, VectorFile } from "../abstraction/loop-nest.t
 import { axisName, type Code, code, indented, Name, NOTHING } from "../abstraction/source-text.ts";
 import type { DTypes } from "../abstraction/typing.ts";
 import { allOf, type CExpressions } from "./c-expressions.ts";
-import type { Loop } from "./walk.ts";
+import { extentsIn, type Loop, stepsOf } from "./walk.ts";
 
 /** Whether a comparison holds at every step of the loops. */
 export function always(e: Expr, extents: Extents): boolean {
@@ -113,7 +113,7 @@ export function dealtLoops(body: readonly Statement[]): {
     dealt.push(only);
     inner = only.body;
   }
-  return { dealt, inner, extents: Object.fromEntries(dealt.map((d) => [d.axis, d.extent])) };
+  return { dealt, inner, extents: extentsIn(dealt) };
 }
 
 /**
@@ -126,7 +126,7 @@ export function dealtIndices(
   nameOf: (axis: string) => Name = axisName,
 ): { readonly name: Name; readonly line: Code }[] {
   return loops.map(({ axis, extent }, i) => {
-    const below = loops.slice(i + 1).reduce((product, l) => product * l.extent, 1);
+    const below = stepsOf(loops.slice(i + 1));
     const whole = below === 1 ? from : code`${from} / ${below}`;
     const name = nameOf(axis);
     return { name, line: code`const ${type} ${name} = ${i === 0 ? whole : code`${whole} % ${extent}`};` };

@@ -54,7 +54,7 @@ import {
 } from "./lane-statement.ts";
 import { type Named, namedIn } from "./named.ts";
 import { type LaneOperation, type LanePlace, VectorExpressions } from "./vector-expressions.ts";
-import { phasesOf, printStatements } from "./walk.ts";
+import { phasesOf, printStatements, stepsOf } from "./walk.ts";
 
 const TYPES: Partial<Record<DType, "float" | "double" | "int">> = { f32: "float", f64: "double", s32: "int" };
 
@@ -105,7 +105,7 @@ function kernelOf(
   const { dealt, inner, extents } = dealtLoops(phase);
   const lines = printStatements(inner, writer, extents);
   const mentioned = namesIn(lines);
-  const groups = dealt.reduce((product, d) => product * d.extent, 1);
+  const groups = stepsOf(dealt);
   const named = namedIn(inner, nest);
   const surfaces = tensors.filter((name) => named.memory.has(name));
   const body = [

@@ -15,6 +15,7 @@ import { type Access, accessesIn, axesIn, type Expr, testsElements } from "../ab
 import { WARP } from "../abstraction/intrinsic.ts";
 import type { LoopNest } from "../abstraction/loop-nest.ts";
 import { type Code, code, tensorName } from "../abstraction/source-text.ts";
+import { LINE_BYTES } from "../targets/nvidia-gpu.ts";
 import type { Aligned } from "./cuda-copies.ts";
 import { neighbours } from "./cuda-threads.ts";
 import { equationsIn, guarded } from "./lane-statement.ts";
@@ -47,9 +48,6 @@ export class ThreadExpressions extends WarpExpressions {
     return this.multiplyAdd(e, dtype, extents) ?? super.value(e, dtype, extents);
   }
 }
-
-/** Bytes of a line of the last cache. */
-const LINE_BYTES = 128;
 
 /** `X 3`, if the register's number is a constant. */
 function registerText({ tensor, index: [register] }: Access): string {

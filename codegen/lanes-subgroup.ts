@@ -29,7 +29,7 @@ import { OPENCL_BARRIER, openClFunction, openClProgram } from "./opencl.ts";
 import { calledInC, type Generics } from "./opencl-helpers.ts";
 import { checkLocalMemory, indexTypeOf, LANE, STEP } from "./subgroup.ts";
 import { SYCL_BARRIER, syclPhase, syclProgram } from "./sycl.ts";
-import { printStatements, roundsOf } from "./walk.ts";
+import { printStatements, roundsOf, stepsOf } from "./walk.ts";
 import { type Shuffle, WarpExpressions } from "./warp-expressions.ts";
 
 /** Sub-group sizes that both of Intel's devices have. */
@@ -82,7 +82,7 @@ export function syclLanes({ computation, nest, notes, comments }: Given): Source
     const c = new SyclLaneExpressions(computation, nest);
     const own = { ...nest, prepare: [], body };
     const printer = new SyclLanes(c, own, { threads: width, fence: SYCL_BARRIER, indexType });
-    const { groups, named, text } = stepsOf(printer, nest, body);
+    const { groups, named, text } = workOf(printer, nest, body);
     return syclPhase(name, computation, nest, named, { groups, width, indexType }, text);
   };
   const folds = foldsOf(width, code`sycl::permute_group_by_xor(lanes, v, distance)`, [code`sycl::sub_group lanes`]);
@@ -139,7 +139,7 @@ export function openClLanes({ computation, nest, notes, comments }: Given): Sour
   const made = (name: Code, body: readonly Statement[]): { readonly groups: number; readonly text: Code } => {
     const c = new OpenClLaneExpressions(computation, nest);
     const printer = new SubgroupLanes(c, { ...nest, prepare: [], body }, { threads, fence: OPENCL_BARRIER, indexType });
-    const { groups, named, text } = stepsOf(printer, nest, body);
+    const { groups, named, text } = workOf(printer, nest, body);
     for (const [word, own] of c.generics) generics.set(word, own);
     return { groups, text: openClFunction(name, computation, nest, named, { width: threads, indexType }, text) };
   };
@@ -200,14 +200,14 @@ function foldsOf(threads: number, exchange: Code, among: readonly Code[] = []): 
 }
 
 /** The work of each sub-group in a phase: its share of the parallel loops around everything. */
-function stepsOf(
+function workOf(
   printer: SubgroupLanes,
   nest: LoopNest,
   body: readonly Statement[],
 ): { readonly groups: number; readonly named: Named; readonly text: readonly Code[] } {
   const { dealt, inner, extents } = dealtLoops(body);
   const named = namedIn(inner, nest);
-  const groups = dealt.reduce((product, d) => product * d.extent, 1);
+  const groups = stepsOf(dealt);
   const axes = [...new Set(laneLoops(body).map((l) => l.axis))];
   const text = printStatements(inner, printer, extents);
   const { indexType } = printer;

@@ -220,9 +220,6 @@ class OpenClWriter extends SubgroupWriter {
     const isAligned = (elements: number): boolean => (elements * bytes) % BLOCK_READ_BYTES === 0;
     const isBlock = space === "global" && isAligned(divisorOf(memory.base, extents)) && isAligned(memory.stride);
     const words = { space: code`${space}`, by: code`${isBlock ? "block" : space}` };
-    const moved = this.moved(kind, register, pointer, memory.stride, words);
-    if (moved === undefined)
-      throw new Error(`internal: ${operand.name} of ${register.file} has no ${kind} in OpenCL C`);
-    return [moved];
+    return [this.moved(kind, register, pointer, memory.stride, words)];
   }
 }

@@ -8,6 +8,7 @@
 
 import { accessesIn, axesIn } from "../abstraction/expression.ts";
 import type { Loop, LoopNest, Statement } from "../abstraction/loop-nest.ts";
+import { stepsOf } from "./walk.ts";
 
 /** Loops whose steps are dealt out together, outermost first, and their body. */
 export interface Tasks {
@@ -47,7 +48,7 @@ function dealtInside(loop: Loop, around: number): Tasks[] {
 export function dealtTo(phase: readonly Statement[], tasks: (loop: Loop) => readonly Tasks[]): number {
   const steps = phase.flatMap((s) =>
     s.kind === "loop" && s.mode === "parallel"
-      ? tasks(s).map((t) => t.loops.reduce((all, l) => all * l.extent, 1))
+      ? tasks(s).map((t) => stepsOf(t.loops))
       : s.kind === "loop" || s.kind === "when"
         ? [dealtTo(s.body, tasks)]
         : [],

@@ -25,7 +25,7 @@ import { dealtIndices } from "./lane-statement.ts";
 import { ScheduledNest } from "./scheduled-nest.ts";
 import { contains, isScalars, laneAxis, type Tasks, tasksOf, touchedIn } from "./subgroup-tasks.ts";
 import { type Teams, teamsIn } from "./subgroup-teams.ts";
-import { type LanguagePrinter, type Loop, type Of, printStatements } from "./walk.ts";
+import { extentsIn, type LanguagePrinter, type Loop, type Of, printStatements, stepsOf } from "./walk.ts";
 
 /** The number of elements from which `int` indices do not suffice. */
 const MANY = 2 ** 31;
@@ -181,8 +181,8 @@ export abstract class SubgroupWriter extends ScheduledNest implements LanguagePr
 
   private dealt({ loops, body }: Tasks, extents: Extents): Code[] {
     const { indexType } = this;
-    const total = loops.reduce((all, l) => all * l.extent, 1);
-    const within = { ...extents, ...Object.fromEntries(loops.map((l) => [l.axis, l.extent])) };
+    const total = stepsOf(loops);
+    const within = { ...extents, ...extentsIn(loops) };
     const [only] = loops;
     const text = (): Code[] => this.issueCount.inside(total, () => indented(this.shareOut(body, within)));
     if (this.width === 1 && only && !only.inTurn) {

@@ -51,9 +51,10 @@ export abstract class TileRegisters {
   }
 
   /**
-   * Moves a tile with the operand's own load or store; undefined if it has none.
+   * Moves a tile with the operand's own load or store.
    * @param stride elements between rows
    * @param more further template values of a language
+   * @throws Error if the operand has none
    */
   protected moved(
     kind: "load" | "store",
@@ -61,15 +62,17 @@ export abstract class TileRegisters {
     pointer: Code,
     stride: number,
     more: Readonly<Record<string, Code>> = {},
-  ): Code | undefined {
-    const { operand } = this.heldAt(register);
-    const template = kind === "load" ? operand.load : operand.store;
+  ): Code {
+    const { intrinsic, operand } = this.heldAt(register);
+    const template = operand[kind];
+    if (template === undefined)
+      throw new Error(`internal: ${intrinsic.name} does not ${kind} ${operand.name} by itself`);
     const words = {
       reg: this.register(register),
       ptr: pointer,
       stride: code`${stride * bytesOf(operand.dtype)}`,
       ...more,
     };
-    return template && fillTemplate(template, words);
+    return fillTemplate(template, words);
   }
 }

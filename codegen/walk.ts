@@ -114,6 +114,11 @@ function strange(s: Statement): never {
   throw new Error(`internal: no words of this language for ${printHead(s)}`);
 }
 
+/** All steps of loops in one another. */
+export const stepsOf = (loops: readonly Loop[]): number => loops.reduce((product, l) => product * l.extent, 1);
+
+export const extentsIn = (loops: readonly Loop[]): Extents => Object.fromEntries(loops.map((l) => [l.axis, l.extent]));
+
 /** The phases of a nest: statements between top-level barriers. */
 export function phasesOf(body: readonly Statement[]): Statement[][] {
   const phases: Statement[][] = [[]];

@@ -22,6 +22,7 @@ import { heldAs } from "../mapper/space-time/lower-computation.ts";
 import { operandAccesses } from "../mapper/space-time/problem.ts";
 import { inverseOf } from "../mapper/space-time/reverse.ts";
 import { laneCosts } from "../targets/lanes.ts";
+import { CONSTANT_BYTES, LINE_BYTES } from "../targets/nvidia-gpu.ts";
 import { type ArrayCosts, copiesOf, distinctLoads, leavingSteps, strideOf } from "./arrays.ts";
 import {
   FETCH_TURNS,
@@ -39,12 +40,8 @@ import {
   WORD_BYTES,
 } from "./warps.ts";
 
-/** Bytes that a request to the first cache brings. */
-const LINE_BYTES = 128;
 /** A factor in constant memory is an operand of its multiply-add. Where its place depends on a loop, it is loaded first. */
 const CONSTANT_TURNS = 0.8;
-/** Constants that fit; codegen/cuda-frame.ts has the same limit. */
-const CONSTANT_BYTES = 48 * 1024;
 /** Integer multiply-adds run at half the rate. Source: CUDA C++ Programming Guide, Throughput of Native Arithmetic Instructions. */
 const INTEGER_TURNS = 2;
 /** A conversion of f16, or of a narrow integer, at a quarter of the rate or faster. Source: the same. */

@@ -20,6 +20,17 @@ const KIB = 1024;
 
 export const GUIDE = "CUDA C++ Programming Guide, Technical Specifications per Compute Capability";
 
+/** The most threads of a block. */
+export const MOST_THREADS = 1024;
+/** Shared memory that a block has without asking for more at launch. */
+export const STATIC_SHARED_BYTES = 48 * KIB;
+/** The most constant memory that a kernel takes, of 64 KiB. */
+export const CONSTANT_BYTES = 48 * KIB;
+/** Parts of a multiprocessor, each with its own warps and registers. */
+export const QUARTERS = 4;
+/** A line of the caches. */
+export const LINE_BYTES = 128;
+
 const WARP_LANES: LaneVector = {
   name: "warp",
   summary: "a warp on a quarter of an H200's SM",
@@ -79,7 +90,7 @@ export function gpu({ name, summary, isa, capability, multiprocessors, shared, c
         barrier: { cycles: { value: 22, source: "audit of a B300" }, cyclesPerUnit: 2 },
       },
       ...(hopper ? [{ name: "warpgroup", units: 1, most: 8, synchronises: true, feature: "wgmma" } as const] : []),
-      { name: "warp", units: 4, most: hopper ? 4 : 32, resident: 64, synchronises: true },
+      { name: "warp", units: QUARTERS, most: hopper ? 4 : 32, resident: 64, synchronises: true },
       { name: "lane", units: 32, most: 32 },
     ],
     memories: [
@@ -99,7 +110,14 @@ export function gpu({ name, summary, isa, capability, multiprocessors, shared, c
         kind: "addressed",
         at: "block",
         bytes: { value: shared.bytes, source: GUIDE },
-        limits: [{ of: "block", bytes: shared.block, unasked: 48 * KIB, ...(capability >= 80 && { reserved: KIB }) }],
+        limits: [
+          {
+            of: "block",
+            bytes: shared.block,
+            unasked: STATIC_SHARED_BYTES,
+            ...(capability >= 80 && { reserved: KIB }),
+          },
+        ],
         banks: { count: 32, bytes: 4 },
         ...(shared.latencyCycles && { latencyCycles: shared.latencyCycles }),
         bandwidth: [
