@@ -63,18 +63,17 @@ interface Scheduled<S> {
   readonly schedule: S;
 }
 
-/** A mapping onto an instruction, and its schedule. */
+/** A mapping onto an instruction, and the loops around it on a processor's cores. */
 export interface MappedCandidate extends Scheduled<Schedule> {
-  /** Left out: records of mappings are older than the field. */
-  readonly kind?: undefined;
+  readonly kind: "mapping";
 }
 
 /** How data, weights and sums move over lanes; see mapper/space-time/window.ts. */
 export const LANE_DATAFLOWS = ["SBM", "FBS-shift", "FBS-load"] as const;
 export type LaneDataflow = (typeof LANE_DATAFLOWS)[number];
 
-/** Schedule of a window kernel on lanes. */
-export interface LaneSchedule {
+/** The block of a window on lanes: `rows` by `vectors` of outputs. */
+export interface WindowBlock {
   readonly dataflow: LaneDataflow;
   /** Elements of a vector: 16 f32 on AVX-512, 32 on a warp. */
   readonly lanes: number;
@@ -84,6 +83,13 @@ export interface LaneSchedule {
   readonly vectors: number;
   /** Summed axes that stay loops inside a block. */
   readonly rolled: readonly string[];
+}
+
+/**
+ * Schedule of a window on the vectors of a CPU. Interior blocks, whose neighbours are all inside, run without tests,
+ * and the border apart.
+ */
+export interface WindowSchedule extends WindowBlock {
   /**
    * `registers`: weights are broadcast once before the blocks and kept in vectors. `memory`: they are read at each use.
    */
@@ -92,15 +98,25 @@ export interface LaneSchedule {
   readonly streaming: boolean;
   /** Prefetch distance in bytes; 0 leaves prefetching to the hardware. */
   readonly prefetchBytes: number;
-  /**
-   * `peeled`, for a CPU: interior blocks, whose neighbours are all inside, run without tests, and the border apart.
-   * `guarded`, for thousands of warps: every block tests every access.
-   */
-  readonly borders: "peeled" | "guarded";
   /** Row blocks swept before the next step of the outer axes, so that planes stay in cache; 0 sweeps all rows. */
   readonly strip: number;
-  /** For a stencil in time, time steps per pass over memory; 1 when left out. */
-  readonly depth?: number | undefined;
+  /**
+   * How rows of data come into registers as whole lines, from which lanes take their columns by shifts. `loaded`: those
+   * of each block are loaded. `mixed`: so, but every second column is loaded by itself. `carried`: lines that the next
+   * block along the row reads again stay in registers. When left out, every column is loaded by itself.
+   */
+  readonly lines?: LineUse | undefined;
+  /** Planes of a block: outputs along the outermost axis that has neighbours, if it is not that of the rows; 1 when left out. */
+  readonly planes?: number | undefined;
+  readonly threads: number;
+}
+
+/** See {@link WindowSchedule.lines}. */
+export const LINE_USES = ["loaded", "mixed", "carried"] as const;
+export type LineUse = (typeof LINE_USES)[number];
+
+/** Schedule of a window on the lanes of warps. Every access is tested: thousands of warps hide the cost. */
+export interface WarpWindowSchedule extends WindowBlock {
   /**
    * Neighbouring outputs that one lane moves to and from memory at once. 1 when left out: neighbours lie on
    * neighbouring lanes.
@@ -114,26 +130,44 @@ export interface LaneSchedule {
   /** Steps of a sweep that are unrolled, with all their loads before the first arithmetic; 1 when left out. */
   readonly ahead?: number | undefined;
   /**
-   * How rows of data come into registers as whole lines, from which lanes take their columns by shifts. `loaded`: those
-   * of each block are loaded. `mixed`: so, but every second column is loaded by itself. `carried`: lines that the next
-   * block along the row reads again stay in registers. When left out, every column is loaded by itself.
-   */
-  readonly lines?: LineUse | undefined;
-  /**
    * Steps of a sweep by which the rows that it will read are fetched into the last cache ahead of their loads. When left
    * out, nothing is fetched ahead.
    */
   readonly prefetchSteps?: number | undefined;
-  /** Warps of a block on a GPU; 4 when left out. */
+  /** Warps of a block; 4 when left out. */
   readonly warps?: number | undefined;
-  /** Planes of a block: outputs along the outermost axis that has neighbours, if it is not that of the rows; 1 when left out. */
-  readonly planes?: number | undefined;
+}
+
+/** Schedule of a stencil's time steps on the vectors of a CPU. */
+export interface StepSchedule {
+  readonly lanes: number;
+  /** Planes of a grid of three dimensions that a turn computes together. */
+  readonly rows: number;
+  /** Vectors side by side along a row. */
+  readonly vectors: number;
+  /** Results are stored with non-temporal stores, past the caches. */
+  readonly streaming: boolean;
+  /** Rows of a plane of a grid of three dimensions that are computed together; 0 takes all. */
+  readonly strip: number;
+  /** Time steps per pass over memory. */
+  readonly depth: number;
   readonly threads: number;
 }
 
-/** See {@link LaneSchedule.lines}. */
-export const LINE_USES = ["loaded", "mixed", "carried"] as const;
-export type LineUse = (typeof LINE_USES)[number];
+/** Schedule of a stencil's time steps on the lanes of warps. */
+export interface WarpStepSchedule {
+  readonly lanes: number;
+  /** Outputs along the middle axis of a grid of three dimensions. */
+  readonly rows: number;
+  /** Time steps per pass over memory. */
+  readonly depth: number;
+  /** Neighbouring columns of a lane; 1 when left out. */
+  readonly each?: number | undefined;
+  /** Rows that a warp writes one after another; all when left out. */
+  readonly sweep?: number | undefined;
+  /** Rows that are loaded ahead; 1 when left out. */
+  readonly ahead?: number | undefined;
+}
 
 /** A space-time transform: the point z runs on lane `P z` at step `s z`. The first row of time is the slowest. */
 export interface LaneTransform {
@@ -148,8 +182,8 @@ export interface LaneTransform {
 /** How the inputs of a design on lanes reach them. */
 export const ARRAY_INPUTS = ["passed", "loaded", "dots"] as const;
 
-/** Schedule of a kernel on lanes whose design is given by its transform. */
-export interface ArraySchedule {
+/** The decisions that determine a design on lanes. */
+export interface ArrayPlan {
   readonly transform: LaneTransform;
   /** Elements of a vector, and so the largest number of PEs. On a GPU a warp, or an equal part of it that runs an array of its own. */
   readonly lanes: number;
@@ -162,32 +196,61 @@ export interface ArraySchedule {
    * loaded together for a dot product.
    */
   readonly inputs: (typeof ARRAY_INPUTS)[number];
+}
+
+/** Schedule of a design given by its transform on the vectors of a CPU. */
+export interface DesignSchedule extends ArrayPlan {
   readonly streaming: boolean;
-  /** Warps of a block on a GPU; 4 when left out. */
-  readonly warps?: number | undefined;
   readonly threads: number;
 }
 
-/** A window on the lanes of vectors under one of the named transforms, and its schedule. */
-export interface LaneCandidate {
-  readonly kind: "lanes";
-  /** Name of the multiply-add the lanes run. */
-  readonly intrinsic: string;
-  readonly schedule: LaneSchedule;
+/** Schedule of a design given by its transform on the lanes of warps. */
+export interface WarpDesignSchedule extends ArrayPlan {
+  /** Warps of a block; 4 when left out. */
+  readonly warps?: number | undefined;
 }
 
-/** A design on the lanes of vectors given by its transform, and its schedule. */
-export interface ArrayCandidate {
-  readonly kind: "lanes";
-  /** Name of the multiply-add the lanes run. */
-  readonly intrinsic: string;
-  readonly schedule: ArraySchedule;
+/** Schedule of a result that refers to itself on the vectors of a CPU. */
+export interface RecurrenceSchedule {
+  /** Which form the program has: a wavefront, planes one after another, or prefix sums. */
+  readonly transform: LaneTransform;
+  readonly lanes: number;
+  /** Vectors of a plane side by side. */
+  readonly beside: Readonly<Record<string, number>>;
+  readonly threads: number;
 }
 
-/** Whether a design on lanes is given by its transform. */
-export function isArray(candidate: Candidate): candidate is ArrayCandidate {
-  return candidate.kind === "lanes" && "transform" in candidate.schedule;
+/** A computation on lanes, which share its axes by a space-time transform. */
+interface OnLanes<K extends string, S> {
+  readonly kind: K;
+  /** Name of the multiply-add the lanes run. */
+  readonly intrinsic: string;
+  readonly schedule: S;
 }
+
+/** A window under one of the named transforms, on the vectors of a CPU. */
+export type WindowCandidate = OnLanes<"window", WindowSchedule>;
+/** A window under one of the named transforms, on the lanes of warps. */
+export type WarpWindowCandidate = OnLanes<"warp-window", WarpWindowSchedule>;
+/** A stencil's time steps on the vectors of a CPU. */
+export type StepCandidate = OnLanes<"steps", StepSchedule>;
+/** A stencil's time steps on the lanes of warps. */
+export type WarpStepCandidate = OnLanes<"warp-steps", WarpStepSchedule>;
+/** A design given by its transform, on the vectors of a CPU. */
+export type DesignCandidate = OnLanes<"design", DesignSchedule>;
+/** A design given by its transform, on the lanes of warps. */
+export type WarpDesignCandidate = OnLanes<"warp-design", WarpDesignSchedule>;
+/** A result that refers to itself, on the vectors of a CPU. */
+export type RecurrenceCandidate = OnLanes<"recurrence", RecurrenceSchedule>;
+/** A candidate on lanes. */
+export type LaneCandidate =
+  | WindowCandidate
+  | WarpWindowCandidate
+  | StepCandidate
+  | WarpStepCandidate
+  | DesignCandidate
+  | WarpDesignCandidate
+  | RecurrenceCandidate;
 
 /**
  * Schedule of a matrix product on the blocks and warps of a GPU. Each field is a decision with a file of its own in
@@ -281,13 +344,9 @@ export interface LoopCandidate {
 }
 
 /** What a search proposes: a mapping, a design on lanes or plain loops, with the schedule it runs under. */
-export type Candidate =
-  | MappedCandidate
-  | LaneCandidate
-  | ArrayCandidate
-  | GridCandidate
-  | ThreadCandidate
-  | LoopCandidate;
+export type Candidate = MappedCandidate | GridCandidate | ThreadCandidate | LaneCandidate | LoopCandidate;
+/** The kinds of candidates; mapper/schedule/kinds.ts says which decisions each has. */
+export type Kind = Candidate["kind"];
 
 /** Whether a candidate is made for a GPU. */
 export function isOnGpu(candidate: Candidate): candidate is GridCandidate | ThreadCandidate {
@@ -296,12 +355,19 @@ export function isOnGpu(candidate: Candidate): candidate is GridCandidate | Thre
 
 /** Whether a candidate maps loops onto an instruction; designs on lanes and plain loops do not. */
 export function isMapped(candidate: Candidate): candidate is MappedCandidate | GridCandidate | ThreadCandidate {
-  return candidate.kind !== "lanes" && candidate.kind !== "loops";
+  return "matching" in candidate;
+}
+
+/** Whether a candidate on lanes is given by its transform. */
+export function isDesign(
+  candidate: Candidate,
+): candidate is DesignCandidate | WarpDesignCandidate | RecurrenceCandidate {
+  return "transform" in candidate.schedule;
 }
 
 /** Host threads that call the kernel; a grid is launched by one. */
-export function callingThreads(candidate: Candidate): number {
-  return isOnGpu(candidate) ? 1 : candidate.schedule.threads;
+export function callingThreads({ schedule }: Candidate): number {
+  return "threads" in schedule ? schedule.threads : 1;
 }
 
 /** The canonical text of a candidate: its identity within a workload. Fields that hold their default are left out. */
@@ -313,18 +379,20 @@ export const candidateKey = memoised((candidate: Candidate): string =>
  * Fields whose default is 1, by kind of candidate: numbers, or numbers by loop. `warps` of a grid names every axis, so
  * it is not listed.
  */
-const ONE_WHEN_LEFT_OUT: Readonly<Record<NonNullable<Candidate["kind"]> | "mapped", readonly string[]>> = {
-  mapped: ["block"],
-  lanes: ["beside", "depth", "each", "ahead"],
-  grid: [],
+const ONE_WHEN_LEFT_OUT: Readonly<Partial<Record<Kind, readonly string[]>>> = {
+  mapping: ["block"],
   threads: ["lanes", "warps", "each"],
-  loops: [],
+  "warp-window": ["each", "ahead"],
+  "warp-steps": ["each", "ahead"],
+  design: ["beside"],
+  "warp-design": ["beside"],
+  recurrence: ["beside"],
 };
 const NONE_WHEN_LEFT_OUT: readonly string[] = ["spread", "within", "repack"];
 
 /** The schedule without fields that hold their default. */
 function scheduleSaid({ kind, schedule }: Candidate): object {
-  const counts = ONE_WHEN_LEFT_OUT[kind ?? "mapped"];
+  const counts = ONE_WHEN_LEFT_OUT[kind] ?? [];
   const isOne = (name: string, value: unknown): boolean => counts.includes(name) && value === 1;
   const said = Object.entries(schedule).flatMap(([name, value]: [string, unknown]) => {
     if (typeof value !== "object" || value === null) return isOne(name, value) ? [] : [[name, value]];

@@ -15,26 +15,26 @@ import { appendFileSync, mkdtempSync, readFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { z } from "zod";
-import { type Candidate, isArray, type LaneSchedule } from "../abstraction/candidate.ts";
+import { type Candidate, isDesign, type WarpWindowSchedule } from "../abstraction/candidate.ts";
 import { type Computation, elementCount, inputsOf, outputOf } from "../abstraction/computation.ts";
 import { bytesOf, type DType } from "../abstraction/dtype.ts";
 import { EnvironmentError, UsageError } from "../abstraction/error.ts";
 import { finished } from "../abstraction/steps.ts";
-import { laneScheduleProblem } from "../mapper/schedule/lanes.ts";
+import { warpWindowProblem } from "../mapper/schedule/lanes.ts";
 import { placeArray } from "../mapper/space-time/lane-array.ts";
 import { tapsOf } from "../mapper/space-time/taps.ts";
 import { parseDataTypes } from "../operators/data-types.ts";
 import { instantiate, operatorNamed } from "../operators/index.ts";
 import { placeText, scheduleText } from "../report/describe-candidate.ts";
 import { type CudaRunner, createCudaRunner } from "../runtime/run/cuda.ts";
-import { warpMultiplyAddOf } from "../session/array-space.ts";
 import { usableIntrinsics } from "../session/choose.ts";
+import { warpMultiplyAddOf } from "../session/design-kinds.ts";
 import { kernelFor } from "../session/kernel.ts";
-import { warpLanes } from "../session/lane-space.ts";
 import { tuneComputation } from "../session/tune.ts";
+import { warpLanes } from "../session/window-kinds.ts";
 import { nvidiaTarget } from "../targets/nvidia.ts";
+import { warpWindowSpace } from "../tuner/lane-candidates.ts";
 import { warpArraySpace } from "../tuner/warp-array-candidates.ts";
-import { warpSpace } from "../tuner/warp-candidates.ts";
 import { COPY, copies } from "./device-copies.ts";
 import { laneCase } from "./lane-cases.ts";
 import { readOptions } from "./options.ts";
@@ -87,8 +87,7 @@ function caseOf(name: string, dtype: string): Computation {
 }
 
 /** Decisions of GPU lanes that are alike in all candidates, or in the text of the design. */
-const NEUTRAL =
-  /^(?:loops kept none|weights in memory|stores through the caches|prefetch left|borders guarded|threads 1|transform|beside)/;
+const NEUTRAL = /^(?:loops kept none|transform|beside)/;
 
 const machine = nvidiaTarget(values.target);
 const intrinsics = usableIntrinsics(machine);
@@ -113,7 +112,7 @@ function transformsOf(computation: Computation): Tried[] {
   const best = space.bestOfEach().slice(0, DATAFLOWS);
   const near = space.ranked.filter((r) => r.design.dataflow === best[0]?.design.dataflow).slice(0, OF_BEST);
   return [...new Set([...near, ...best])].map(({ design, schedule, seconds }) => ({
-    candidate: { kind: "lanes", intrinsic: intrinsic.name, schedule },
+    candidate: { kind: "warp-design", intrinsic: intrinsic.name, schedule },
     dataflow: design.dataflow,
     expected: seconds,
   }));
@@ -121,7 +120,7 @@ function transformsOf(computation: Computation): Tried[] {
 
 function windowsOf(computation: Computation): Tried[] {
   const multiplyAdd = warpLanes(outputOf(computation).dtype, intrinsics);
-  const space = multiplyAdd && !computation.epilogue ? warpSpace(computation, machine) : undefined;
+  const space = multiplyAdd && !computation.epilogue ? warpWindowSpace(computation, machine) : undefined;
   if (!multiplyAdd || !space || "rule" in space) return [];
   const ranked = [...space.all()]
     .map((schedule) => ({ schedule, seconds: space.expectedSeconds(schedule) }))
@@ -135,7 +134,7 @@ function windowsOf(computation: Computation): Tried[] {
     })
     .slice(0, WINDOWS)
     .map(({ schedule, seconds }) => ({
-      candidate: { kind: "lanes", intrinsic: multiplyAdd.name, schedule },
+      candidate: { kind: "warp-window", intrinsic: multiplyAdd.name, schedule },
       dataflow: `window ${schedule.dataflow}`,
       expected: seconds,
     }));
@@ -145,7 +144,7 @@ function windowsOf(computation: Computation): Tried[] {
 function fetchedOf(computation: Computation, dtype: DType): Tried[] {
   const multiplyAdd = warpLanes(dtype, intrinsics);
   const verdict = tapsOf(computation);
-  const space = warpSpace(computation, machine);
+  const space = warpWindowSpace(computation, machine);
   if (!multiplyAdd || !verdict.ok || "rule" in space) return [];
   const wide = dtype === "f64" ? [1, 2] : [2, 4];
   const shapes = wide.flatMap((each) => [2, 4].flatMap((rows) => [16, 32].map((sweep) => ({ each, rows, sweep }))));
@@ -155,25 +154,19 @@ function fetchedOf(computation: Computation, dtype: DType): Tried[] {
   ];
   return shapes.flatMap(({ each, rows, sweep }) =>
     ways.flatMap(({ prefetchSteps, warps }): Tried[] => {
-      const schedule: LaneSchedule = {
+      const schedule: WarpWindowSchedule = {
         dataflow: "FBS-load",
         lanes: 32,
         rows,
         vectors: 1,
         rolled: [],
-        weights: "memory",
-        streaming: false,
-        prefetchBytes: 0,
-        strip: 0,
-        borders: "guarded",
-        threads: 1,
         sweep: small ? 8 : sweep,
         ...(each > 1 && { each }),
         ...(prefetchSteps && { prefetchSteps }),
         ...(warps && { warps }),
       };
-      if (laneScheduleProblem(verdict.sum, schedule)) return [];
-      const candidate: Candidate = { kind: "lanes", intrinsic: multiplyAdd.name, schedule };
+      if (warpWindowProblem(verdict.sum, schedule)) return [];
+      const candidate: Candidate = { kind: "warp-window", intrinsic: multiplyAdd.name, schedule };
       return [{ candidate, dataflow: "window FBS-load", expected: space.expectedSeconds(schedule) }];
     }),
   );
@@ -290,7 +283,7 @@ async function searched(name: string, dtype: string, computation: Computation): 
   const { best, trials, failed } = outcome;
   const least = (transforms: boolean): number | undefined => {
     const times = trials.flatMap(({ candidate, measurement: m }) =>
-      isArray(candidate) === transforms && m.status === "ok" ? [m.median] : [],
+      isDesign(candidate) === transforms && m.status === "ok" ? [m.median] : [],
     );
     return times.length === 0 ? undefined : Math.min(...times);
   };
@@ -299,7 +292,7 @@ async function searched(name: string, dtype: string, computation: Computation): 
     took,
     kernels: trials.length,
     failed,
-    transforms: trials.filter(({ candidate }) => isArray(candidate)).length,
+    transforms: trials.filter(({ candidate }) => isDesign(candidate)).length,
     ...(best && {
       seconds: best.measurement.median,
       dataflow: dataflowOf(computation, best.candidate),
@@ -310,7 +303,8 @@ async function searched(name: string, dtype: string, computation: Computation): 
 }
 
 function dataflowOf(computation: Computation, candidate: Candidate): string {
-  if (!isArray(candidate)) return candidate.kind === "lanes" ? `window ${candidate.schedule.dataflow}` : "mapping";
+  if (candidate.kind === "warp-window") return `window ${candidate.schedule.dataflow}`;
+  if (candidate.kind !== "warp-design") return "mapping";
   const placed = placeArray(computation, candidate.schedule);
   return placed.ok ? placed.array.design.dataflow : "design";
 }

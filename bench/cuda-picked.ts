@@ -13,7 +13,7 @@ import { join } from "node:path";
 import type { GridCandidate, GridSchedule } from "../abstraction/candidate.ts";
 import { printGridSchedule } from "../mapper/schedule/grid.ts";
 import { type CudaRunner, createCudaRunner } from "../runtime/run/cuda.ts";
-import { choiceOnGpu, generateOnGpu } from "../session/grid-space.ts";
+import { choiceOnGpu, generateOnGpu } from "../session/gpu-kinds.ts";
 import { nvidiaTarget } from "../targets/nvidia.ts";
 import { caseNamed } from "./cuda-cases.ts";
 import { cublas } from "./cuda-library.ts";

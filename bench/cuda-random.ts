@@ -24,7 +24,7 @@ import { operatorNamed } from "../operators/index.ts";
 import { constantValues } from "../operators/operator.ts";
 import { type CudaRunner, createCudaRunner } from "../runtime/run/cuda.ts";
 import { nativeIntrinsics } from "../session/choose.ts";
-import { choiceOnGpu, generateOnGpu } from "../session/grid-space.ts";
+import { choiceOnGpu, generateOnGpu } from "../session/gpu-kinds.ts";
 import { nvidiaTarget } from "../targets/nvidia.ts";
 import { gridSpace } from "../tuner/grid-candidates.ts";
 import { threadSpace } from "../tuner/thread-candidates.ts";

@@ -14,14 +14,14 @@
 import { copyFileSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { z } from "zod";
-import { LANE_DATAFLOWS, type LaneSchedule } from "../abstraction/candidate.ts";
+import { LANE_DATAFLOWS, type WarpWindowSchedule } from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { generateLanes } from "../codegen/lanes.ts";
-import { laneScheduleProblem, printLaneSchedule } from "../mapper/schedule/lanes.ts";
-import { lowerLanes } from "../mapper/space-time/lower-window.ts";
+import { warpWindowProblem } from "../mapper/schedule/lanes.ts";
+import { lowerWarpWindow } from "../mapper/space-time/lower-window.ts";
 import { rollable, shiftAt, tapsOf } from "../mapper/space-time/taps.ts";
 import { STENCILS } from "../operators/stencil.ts";
-import { filterOf, laneCase, PICKED } from "./lane-cases.ts";
+import { filterOf, laneCase, PICKED, printDesign } from "./lane-cases.ts";
 import { readOptions, wordOf } from "./options.ts";
 
 const { values, positionals } = readOptions({
@@ -107,18 +107,18 @@ function add(name: string, nppSize: number, computation: Computation): void {
         const dataflow = wordOf("dataflows", flow ?? "", LANE_DATAFLOWS);
         const rolled = rolling === undefined ? [] : rollable(computation).filter((axis) => axis === rolling);
         if (rolling !== undefined && rolled.length === 0) continue;
-        const schedule: LaneSchedule = { ...PICKED, dataflow, rows, vectors, rolled };
-        if (laneScheduleProblem(sum, schedule)) continue;
+        const schedule: WarpWindowSchedule = { ...PICKED, dataflow, rows, vectors, rolled };
+        if (warpWindowProblem(sum, schedule)) continue;
         const id = `k${kernels++}`;
         const label = `${asked} ${rows}x${vectors} ${warps} warps`;
         const notes = {
           lines: [
             name,
-            printLaneSchedule(schedule),
+            printDesign({ kind: "warp-window", intrinsic: "cuda.fma.f32", schedule }),
             `made by node dist/bench/cuda-ssam.js ${process.argv.slice(2).join(" ")}`,
           ],
         };
-        const { source } = generateLanes("cuda", computation, lowerLanes(computation, schedule), notes, { warps });
+        const { source } = generateLanes("cuda", computation, lowerWarpWindow(computation, schedule), notes, { warps });
         const own = ["automap_workspace_bytes", "automap_prepare", "automap_launch", "phase_0"].map(
           (word) => `#define ${word} ${id}_${word}`,
         );

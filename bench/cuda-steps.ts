@@ -14,18 +14,17 @@ import { appendFileSync, mkdtempSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { z } from "zod";
-import { isArray, type LaneSchedule } from "../abstraction/candidate.ts";
+import type { WarpStepSchedule } from "../abstraction/candidate.ts";
 import { type Computation, elementCount, outputOf } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { EnvironmentError } from "../abstraction/error.ts";
-import { depthOf } from "../mapper/space-time/steps.ts";
 import { type CudaRunner, createCudaRunner } from "../runtime/run/cuda.ts";
-import { generateDesign } from "../session/lane-space.ts";
+import { kernelFor } from "../session/kernel.ts";
 import { tuneComputation } from "../session/tune.ts";
 import { nvidiaTarget } from "../targets/nvidia.ts";
 import { evaluateTogether } from "../tuner/evaluate.ts";
-import type { LaneSpace } from "../tuner/lane-candidates.ts";
-import { warpStepSpace } from "../tuner/warp-step-candidates.ts";
+import { warpStepSpace } from "../tuner/lane-candidates.ts";
+import type { ListedSpace } from "../tuner/listed-space.ts";
 import { COPY, copies } from "./device-copies.ts";
 import { readOptions, wordOf } from "./options.ts";
 import { linesOf, STEP_CASES, STEP_TRIAL, stepCase } from "./step-cases.ts";
@@ -105,12 +104,12 @@ function bytesOfPlane(computation: Computation): number {
 }
 
 /** At each depth, the schedules that the model expects to be fastest, one of each lane shape. */
-function chosen(space: LaneSpace): LaneSchedule[] {
+function chosen(space: ListedSpace<WarpStepSchedule>): WarpStepSchedule[] {
   const ranked = [...space.all()].sort((a, b) => space.expectedSeconds(a) - space.expectedSeconds(b));
   const shapes = new Set<string>();
   const counts = new Map<number, number>();
   return ranked.filter((s) => {
-    const depth = depthOf(s);
+    const { depth } = s;
     const shape = [s.depth, s.each, s.rows, (s.sweep ?? 1024) > 128].join();
     const count = counts.get(depth) ?? 0;
     if (shapes.has(shape) || count >= Number(values.each)) return false;
@@ -130,7 +129,7 @@ async function measured(
   if ("because" in space) throw new Error(`${name}: ${space.because}`);
   const schedules = chosen(space);
   const intrinsic = `cuda.fma.${dtype}`;
-  const kernels = schedules.map((schedule) => generateDesign(computation, { kind: "lanes", intrinsic, schedule }));
+  const kernels = schedules.map((schedule) => kernelFor(computation, { kind: "warp-steps", intrinsic, schedule }));
   const all = await runner.measureTogether(kernels, runner.reference(computation, 1));
   const cells = elementCount(outputOf(computation)) * (computation.time?.steps ?? 1);
   for (const [i, m] of all.entries()) {
@@ -169,8 +168,7 @@ async function searched(name: string, dtype: string, computation: Computation): 
   const took = (Date.now() - begun) / 1000;
   if (!("trials" in outcome)) return { kind: "search", case: name, dtype, took, trials: 0, status: outcome.status };
   const { best, trials, failed } = outcome;
-  const found =
-    best && best.candidate.kind === "lanes" && !isArray(best.candidate) ? best.candidate.schedule : undefined;
+  const found = best && best.candidate.kind === "warp-steps" ? best.candidate.schedule : undefined;
   return {
     kind: "search",
     case: name,
@@ -190,9 +188,9 @@ function write(line: unknown): void {
 }
 
 /** `12 steps, 4 columns, sweeps of 128` */
-function told({ each, sweep, rows, ahead, ...s }: LaneSchedule): string {
+function told({ depth, each, sweep, rows, ahead }: WarpStepSchedule): string {
   return [
-    `${depthOf({ each, sweep, rows, ahead, ...s })} steps`,
+    `${depth} steps`,
     `${each ?? 1} columns a lane`,
     ...(rows > 1 ? [`${rows} rows`] : []),
     sweep === undefined ? "one sweep" : `sweeps of ${sweep}`,
@@ -220,7 +218,7 @@ function report(file: string): string {
   const rows = [...groups].map(([name, trials]) => {
     const right = trials.filter((t) => t.status === "ok").toSorted((a, b) => rate(b) - rate(a));
     const [best] = right;
-    const one = right.find((t) => depthOf(t.schedule) === 1);
+    const one = right.find((t) => t.schedule.depth === 1);
     if (!best || !one) return `| ${name} | none was right |`;
     const steps = best.cells / (best.bytes / bytesOf(best.dtype));
     const bound = best.cells / steps / secondsOfCopy(best.bytes) / 1e9;
@@ -241,7 +239,7 @@ function report(file: string): string {
   const depths = [...groups].map(([name, trials]) => {
     const by = groupedBy(
       trials.filter((t) => t.status === "ok"),
-      (t) => depthOf(t.schedule),
+      (t) => t.schedule.depth,
     );
     const cells = [...by]
       .sort(([a], [b]) => a - b)

@@ -63,6 +63,7 @@ function fill(db: Database): void {
           workload: String(workload["id"]),
           environment: String(environment?.["id"]),
           candidate: canonicalJson({
+            kind: "mapping",
             intrinsic,
             matching: { n: ["k"], k: ["c"] },
             operands: { a: "in", b: "w" },

@@ -13,7 +13,7 @@
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import type { LaneSchedule } from "../abstraction/candidate.ts";
+import type { WarpWindowSchedule } from "../abstraction/candidate.ts";
 import { type Computation, defineComputation, elementCount, inputsOf } from "../abstraction/computation.ts";
 import { interpret } from "../abstraction/interpret.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
@@ -23,7 +23,7 @@ import { generateLanes, type LaneLanguage } from "../codegen/lanes.ts";
 import { arrayPass, recurrenceOf } from "../mapper/space-time/derive.ts";
 import { enumerateDesigns } from "../mapper/space-time/enumerate.ts";
 import { lowerDesign } from "../mapper/space-time/lower.ts";
-import { lowerLanes } from "../mapper/space-time/lower-window.ts";
+import { lowerWarpWindow } from "../mapper/space-time/lower-window.ts";
 import { parseDataTypes } from "../operators/data-types.ts";
 import { operatorNamed } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";
@@ -41,24 +41,18 @@ interface Subject {
   readonly nest: LoopNest;
 }
 
-const SSAM: LaneSchedule = {
+const SSAM: WarpWindowSchedule = {
   dataflow: "SBM",
   lanes: 32,
   rows: 4,
   vectors: 1,
   rolled: [],
-  weights: "memory",
-  streaming: false,
-  prefetchBytes: 0,
-  borders: "guarded",
-  strip: 0,
-  threads: 1,
 };
 
 function ssam(operator: string, parameters: Readonly<Record<string, number>>, types: string, rows = 4): Subject {
   const computation = instantiate(operatorNamed(operator), { parameters, types: parseDataTypes(types) });
   const label = `ssam ${operator} ${Object.values(parameters).join("x")} ${types}`;
-  return { label, language: "cuda", computation, nest: lowerLanes(computation, { ...SSAM, rows }) };
+  return { label, language: "cuda", computation, nest: lowerWarpWindow(computation, { ...SSAM, rows }) };
 }
 
 function designs(): Subject[] {

@@ -17,7 +17,7 @@ import { defineComputation } from "../abstraction/computation.ts";
 import { runChild } from "../runtime/child.ts";
 import { usableIntrinsics } from "../session/choose.ts";
 import { kernelFor } from "../session/kernel.ts";
-import { loopsKernel } from "../session/plain-loops.ts";
+import { loopsKernel } from "../session/loop-kind.ts";
 import { rankByModel } from "../session/rank.ts";
 import { nativeTarget } from "../targets/index.ts";
 import { REFERENCE_CPU } from "../targets/x86.ts";

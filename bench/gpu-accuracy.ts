@@ -16,7 +16,7 @@
 import { UsageError } from "../abstraction/error.ts";
 import { type Random, seededRandom } from "../abstraction/random.ts";
 import { apply, type Correction, fit as fitCorrection, NO_CORRECTION, type Observation } from "../perfmodel/correct.ts";
-import { choiceOnGpu, costsOnGpu } from "../session/grid-space.ts";
+import { choiceOnGpu, costsOnGpu } from "../session/gpu-kinds.ts";
 import { nvidiaTarget } from "../targets/nvidia.ts";
 import { evaluateTogether, type Judged } from "../tuner/evaluate.ts";
 import { caseNamed } from "./cuda-cases.ts";

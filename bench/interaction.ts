@@ -27,7 +27,7 @@ import { instantiate, operatorNamed, parseDataTypes } from "../operators/index.t
 import { createRunner, type Runner } from "../runtime/measure.ts";
 import { summarise } from "../runtime/statistics.ts";
 import type { Reference } from "../runtime/verify.ts";
-import { generate } from "../session/kernel.ts";
+import { generate } from "../session/mapping-kind.ts";
 import { endingOf, readOptions, wordOf } from "./options.ts";
 
 export const VECTORS = 27;
@@ -118,7 +118,10 @@ async function fastestOf(
       const within = { ...once, within: { b: "b" } };
       const schedule = b === "tiled" && scheduleProblem(mapping, within) === undefined ? within : once;
       if (scheduleProblem(mapping, schedule) !== undefined) continue;
-      const kernel = generate({ intrinsic: name, matching: mapping.matching, operands: {}, schedule }, mapping);
+      const kernel = generate(
+        { kind: "mapping", intrinsic: name, matching: mapping.matching, operands: {}, schedule },
+        mapping,
+      );
       const measured = await runner.measure(kernel, reference, {
         budgetSeconds: 0.1,
         batches: [3, 10],

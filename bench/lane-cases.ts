@@ -8,14 +8,20 @@
 import { readFileSync } from "node:fs";
 import { gunzipSync } from "node:zlib";
 import { z } from "zod";
-import { LANE_DATAFLOWS, type LaneSchedule } from "../abstraction/candidate.ts";
+import {
+  LANE_DATAFLOWS,
+  type LaneCandidate,
+  type WarpWindowSchedule,
+  type WindowSchedule,
+} from "../abstraction/candidate.ts";
 import { type Computation, defineComputation } from "../abstraction/computation.ts";
-import { LANE_DECISIONS, type LaneContext } from "../mapper/schedule/lane-decisions.ts";
-import { scheduleSchema } from "../mapper/schedule/schedules.ts";
+import { type Decisions, scheduleSchema } from "../mapper/schedule/schedules.ts";
+import { WARP_WINDOW } from "../mapper/schedule/window-decisions.ts";
 import { rollable } from "../mapper/space-time/taps.ts";
 import { parseDataTypes } from "../operators/data-types.ts";
 import { operatorNamed } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";
+import { placeText, scheduleText } from "../report/describe-candidate.ts";
 
 /** The type of data, weights and sums; sums of tf32 are f32. */
 export const CASE_TYPES = ["f16", "f32", "f64", "tf32"] as const;
@@ -41,22 +47,31 @@ export function laneCase(name: string, side: number, cube: number, dtype: CaseTy
   return instantiate(operatorNamed(name), { parameters, types: parseDataTypes(`${dtype}->${dtype}`) });
 }
 
+/** A schedule that was recorded when all kinds on lanes had one: what this kind does not decide is left out. */
+export function recordedSchedule<S extends object, C>(decisions: Decisions<S, C>): z.ZodType<S> {
+  const known = scheduleSchema(decisions) as unknown as z.ZodType<S, Record<string, unknown>>; // it parses any object
+  return z
+    .looseObject({})
+    .transform((all) => Object.fromEntries(Object.entries(all).filter(([name]) => Object.hasOwn(decisions, name))))
+    .pipe(known);
+}
+
+/** A candidate on lanes on one line. */
+export const printDesign = (candidate: LaneCandidate): string => `${placeText(candidate)}; ${scheduleText(candidate)}`;
+
+export const printWindow = (schedule: WindowSchedule): string =>
+  printDesign({ kind: "window", intrinsic: "avx512.fma.f32", schedule });
+
 /** One vector of each row on 32 lanes, every access tested. */
-export const PICKED: Omit<LaneSchedule, "dataflow" | "rows" | "rolled"> = {
+export const PICKED: Omit<WarpWindowSchedule, "dataflow" | "rows" | "rolled"> = {
   lanes: 32,
   vectors: 1,
-  weights: "memory",
-  streaming: false,
-  prefetchBytes: 0,
-  borders: "guarded",
-  strip: 0,
-  threads: 1,
 };
 
 export interface RecordedLanes {
   readonly name: string;
   readonly computation: Computation;
-  readonly schedule: LaneSchedule;
+  readonly schedule: WarpWindowSchedule;
   readonly seconds: number;
 }
 
@@ -95,7 +110,7 @@ const TRIAL = z.object({
   dtype: z.enum(["f32", "f64"]),
   status: z.literal("ok"),
   median: z.number(),
-  schedule: scheduleSchema<LaneSchedule, LaneContext>(LANE_DECISIONS),
+  schedule: recordedSchedule(WARP_WINDOW.decisions),
 });
 
 /** The correct kernels found by searches of bench/cuda-lanes.ts, by case. */

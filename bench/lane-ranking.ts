@@ -16,15 +16,14 @@
 import { appendFileSync, readFileSync, writeFileSync } from "node:fs";
 import { cpus } from "node:os";
 import { z } from "zod";
-import { type ArraySchedule, canonicalJson } from "../abstraction/candidate.ts";
+import { canonicalJson, type DesignSchedule } from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { EnvironmentError, UsageError } from "../abstraction/error.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import { pick, type Random, seededRandom } from "../abstraction/random.ts";
 import { finished } from "../abstraction/steps.ts";
 import type { Measurement } from "../abstraction/trial.ts";
-import { ARRAY_DECISIONS } from "../mapper/schedule/array-decisions.ts";
-import { scheduleSchema } from "../mapper/schedule/schedules.ts";
+import { DESIGN_DECISIONS } from "../mapper/schedule/array-decisions.ts";
 import { placeArray } from "../mapper/space-time/lane-array.ts";
 import { inverseOf } from "../mapper/space-time/reverse.ts";
 import { parseDataTypes } from "../operators/data-types.ts";
@@ -34,12 +33,14 @@ import { arrayTerms, leavingSteps } from "../perfmodel/arrays.ts";
 import { apply, type Correction, type Costs, fit as fitCorrection, NO_CORRECTION } from "../perfmodel/correct.ts";
 import { modelTarget } from "../perfmodel/target.ts";
 import { createRunner, type Runner } from "../runtime/measure.ts";
-import { generateArray, multiplyAddOf } from "../session/array-space.ts";
 import { usableIntrinsics } from "../session/choose.ts";
-import { registersOf } from "../session/lane-space.ts";
+import { multiplyAddOf } from "../session/design-kinds.ts";
+import { kernelFor } from "../session/kernel.ts";
+import { registersOf } from "../session/window-kinds.ts";
 import { nativeTarget } from "../targets/native.ts";
 import { type ArraySpaceOfDesigns, arraySpaceOf, type PricedArray } from "../tuner/array-candidates.ts";
 import { evaluateTogether, type Judged } from "../tuner/evaluate.ts";
+import { recordedSchedule } from "./lane-cases.ts";
 import { readOptions } from "./options.ts";
 
 const { values } = readOptions({
@@ -111,7 +112,7 @@ interface Trial {
   readonly of: Case;
   readonly dataflow: string;
   readonly costs: Costs;
-  readonly schedule: ArraySchedule;
+  readonly schedule: DesignSchedule;
   /** Medians in the two processes, and the first's 95 % interval. */
   readonly seconds: number;
   readonly again: number;
@@ -121,7 +122,7 @@ interface Trial {
 const LINE = z.object({
   case: z.string(),
   dataflow: z.string(),
-  schedule: scheduleSchema<ArraySchedule, object>(ARRAY_DECISIONS),
+  schedule: recordedSchedule(DESIGN_DECISIONS),
   seconds: z.number(),
   again: z.number(),
   interval: z.tuple([z.number(), z.number()]),
@@ -162,8 +163,8 @@ async function trialsOf(of: Case, runner: Runner, random: Random): Promise<Trial
   if (!multiplyAdd) throw new Error(`${of.name}: no multiply-add of lanes on this machine`);
   const space = finished(arraySpaceOf(computation, { threads: 1, target, vectors: registersOf(multiplyAdd) }));
   if ("rule" in space) throw new Error(`${of.name}: ${space.because}`);
-  const generated = (schedule: ArraySchedule): Kernel =>
-    generateArray(computation, { kind: "lanes", intrinsic: multiplyAdd.name, schedule });
+  const generated = (schedule: DesignSchedule): Kernel =>
+    kernelFor(computation, { kind: "design", intrinsic: multiplyAdd.name, schedule });
   const { drawn, kernels, left } = draw(space, Number(values.designs), random, computation, generated);
   const reference = await runner.reference(computation, 1);
   const first = await runner.compareKernels(kernels, reference);
@@ -185,15 +186,19 @@ async function trialsOf(of: Case, runner: Runner, random: Random): Promise<Trial
 
 /** Draws schedules from the dataflows in turn, at random within each. Counts those skipped because of a long kernel. */
 function draw(
-  { ranked }: ArraySpaceOfDesigns,
+  { ranked }: ArraySpaceOfDesigns<DesignSchedule>,
   count: number,
   random: Random,
   sum: Computation,
-  generated: (schedule: ArraySchedule) => Kernel,
-): { readonly drawn: readonly PricedArray[]; readonly kernels: readonly Kernel[]; readonly left: number } {
+  generated: (schedule: DesignSchedule) => Kernel,
+): {
+  readonly drawn: readonly PricedArray<DesignSchedule>[];
+  readonly kernels: readonly Kernel[];
+  readonly left: number;
+} {
   const flows = [...new Set(ranked.map((r) => r.design.dataflow))];
   const lists = flows.map((flow) => ranked.filter((r) => r.design.dataflow === flow));
-  const drawn: PricedArray[] = [];
+  const drawn: PricedArray<DesignSchedule>[] = [];
   const kernels: Kernel[] = [];
   let left = 0;
   while (drawn.length < count && lists.some((list) => list.length > 0))
@@ -238,7 +243,7 @@ function recorded(file: string): Trial[] {
     });
 }
 
-function costsOf(computation: Computation, schedule: ArraySchedule): Costs {
+function costsOf(computation: Computation, schedule: DesignSchedule): Costs {
   const placed = placeArray(computation, schedule);
   const multiplyAdd = multiplyAddOf(computation, intrinsics);
   if (!placed.ok || !multiplyAdd) throw new Error(`${computation.name}: ${canonicalJson(schedule)} does not fit`);

@@ -19,8 +19,9 @@ import { parseDataTypes } from "../operators/data-types.ts";
 import { instantiate, operatorNamed } from "../operators/index.ts";
 import { modelTarget } from "../perfmodel/target.ts";
 import { createRunner } from "../runtime/measure.ts";
-import { generateArray, multiplyAddOf } from "../session/array-space.ts";
 import { usableIntrinsics } from "../session/choose.ts";
+import { multiplyAddOf } from "../session/design-kinds.ts";
+import { kernelFor } from "../session/kernel.ts";
 import { nativeTarget } from "../targets/index.ts";
 import { arraySpaceOf } from "../tuner/array-candidates.ts";
 import { readOptions } from "./options.ts";
@@ -63,7 +64,7 @@ async function measured(side: number, types: (typeof TYPES)[number]): Promise<st
     );
     const kernels = ways
       .flat()
-      .map(({ schedule }) => generateArray(computation, { kind: "lanes", intrinsic: intrinsic.name, schedule }));
+      .map(({ schedule }) => kernelFor(computation, { kind: "design", intrinsic: intrinsic.name, schedule }));
     const results = await runner.compareKernels(kernels, await runner.reference(computation, 1));
     for (const [i, { schedule, seconds, design }] of ways.flat().entries()) {
       const time = leastOf([results[i]]);

@@ -71,7 +71,7 @@ function readGroups(file: string): Group[] {
     const termsOf = new Map<string, ReturnType<typeof createTerms>>();
     for (const trial of queryTrials(db, { status: "ok", sort: "at" }).reverse()) {
       const { workload, environment, conditions, candidate, measurement, finals } = trial;
-      if (measurement.status !== "ok" || candidate.kind !== undefined || finals !== undefined) continue;
+      if (measurement.status !== "ok" || candidate.kind !== "mapping" || finals !== undefined) continue;
       const world = JSON.stringify([workload.id, environment.id, conditions.threads]);
       const key = `${world} ${mappingKey(candidate)}`;
       const terms = termsOf.get(key) ?? createTerms(mappingIn(trial), targetOf(db, trial));

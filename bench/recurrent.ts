@@ -18,7 +18,7 @@ import type { Measurement } from "../abstraction/trial.ts";
 import { modelTarget } from "../perfmodel/target.ts";
 import { createRunner } from "../runtime/measure.ts";
 import { summariseRatio } from "../runtime/statistics.ts";
-import { generateArray } from "../session/array-space.ts";
+import { kernelFor } from "../session/kernel.ts";
 import { nativeTarget } from "../targets/native.ts";
 import { recurrentSpace } from "../tuner/recurrent-candidates.ts";
 import { readOptions, wordOf } from "./options.ts";
@@ -90,20 +90,21 @@ async function compare(name: string): Promise<string> {
   try {
     const space = recurrentSpace(computation, { threads: 1, target: modelTarget(nativeTarget()) });
     if ("because" in space) throw new Error(`${name}: ${space.because}`);
-    const kernels = space.ranked.map(({ schedule }) =>
-      generateArray(computation, { kind: "lanes", intrinsic: "avx512.fma.f32", schedule }),
+    const schedules = [...space.all()];
+    const kernels = schedules.map((schedule) =>
+      kernelFor(computation, { kind: "recurrence", intrinsic: "avx512.fma.f32", schedule }),
     );
     const peer = await recurrentLoops(name, computation, { compiler: runner.compiler, workdir: runner.workdir });
     if (peer.status === "refused") throw new Error(`${name}: ${peer.reason}`);
     const expected = await runner.reference(computation, 1);
     const measured = await runner.compareKernels([peer.kernel, ...kernels], expected);
     const [loops, ...lanes] = measured;
-    for (const [i, { schedule, seconds }] of space.ranked.entries())
+    for (const [i, schedule] of schedules.entries())
       console.error(
-        `${name}: ${schedule.lanes} lanes, beside ${JSON.stringify(schedule.beside)}: ${(1e3 * leastOf(lanes[i])).toFixed(2)} ms, expected ${(1e3 * seconds).toFixed(2)}`,
+        `${name}: ${schedule.lanes} lanes, beside ${JSON.stringify(schedule.beside)}: ${(1e3 * leastOf(lanes[i])).toFixed(2)} ms, expected ${(1e3 * space.expectedSeconds(schedule)).toFixed(2)}`,
       );
     const best = lanes.reduce((a, b) => (leastOf(b) < leastOf(a) ? b : a));
-    const at = space.ranked[lanes.indexOf(best)]?.schedule;
+    const at = schedules[lanes.indexOf(best)];
     const over =
       best?.status === "ok" && loops?.status === "ok"
         ? summariseRatio(loops.samples, best.samples, 1).median.toFixed(2)

@@ -91,7 +91,13 @@ for (const { id, op, params } of suiteLayers().filter((layer) => values.ops.spli
       try {
         const schedule = before.randomSchedule(mapping as never, random) as MappedCandidate["schedule"];
         const operands = Object.fromEntries(Object.entries(mapping.binding).map(([o, bound]) => [o, printExpr(bound)]));
-        candidate = { intrinsic: mapping.intrinsic.name, matching: mapping.matching, operands, schedule };
+        candidate = {
+          kind: "mapping",
+          intrinsic: mapping.intrinsic.name,
+          matching: mapping.matching,
+          operands,
+          schedule,
+        };
         old = before.generate({ computation, candidate } as never) as Kernel;
       } catch {
         // Without a schedule or a printer for the instruction, a mapping never had a kernel.

@@ -146,6 +146,7 @@ function identityOf(candidate: Candidate): string {
   const { schedule, ...rest } = candidate;
   const { kind: _, ...mapping } = rest;
   const kept = Object.fromEntries(Object.entries(schedule).filter(([name]) => !IMPLIED.includes(name)));
+  if (candidate.kind === "recurrence") kept["inputs"] = "loaded";
   return hash(canonicalJson(said({ ...mapping, schedule: kept })));
 }
 
@@ -175,9 +176,10 @@ function contentsOf(space: SessionSpace, kernels: number): Contents {
 }
 
 /** Those of the implied values that differ within a space. */
-function impliedOf({ schedule }: Candidate): unknown {
+function impliedOf({ kind, schedule }: Candidate): unknown {
   const of = schedule as unknown as Readonly<Record<string, unknown>>; // read by name, whatever its kind
-  return { dataflow: of.dataflow ?? null, weights: of.weights === "registers" ? "registers" : null };
+  const dataflow = kind === "steps" || kind === "warp-steps" ? "FBS-load" : of.dataflow;
+  return { dataflow: dataflow ?? null, weights: of.weights === "registers" ? "registers" : null };
 }
 
 const nameOf = ({ machine, computation, kinds = "all" }: Case): string => {

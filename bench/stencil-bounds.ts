@@ -6,7 +6,7 @@
  *     await trafficBound(computation, best, others, copies, settings)      { ofCopy: 0.84, trafficOfCopy: 0.88, ... }
  */
 
-import { canonicalJson, type LaneSchedule } from "../abstraction/candidate.ts";
+import { canonicalJson, type WindowSchedule } from "../abstraction/candidate.ts";
 import { type Computation, defineComputation } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import type { Inputs } from "../abstraction/interpret.ts";
@@ -16,11 +16,11 @@ import { spell } from "../abstraction/spelling.ts";
 import type { Measurement } from "../abstraction/trial.ts";
 import { argumentsOf } from "../codegen/cpp-frame.ts";
 import { generateLanes } from "../codegen/lanes.ts";
-import { printLaneSchedule } from "../mapper/schedule/lanes.ts";
-import { lowerLanes } from "../mapper/space-time/lower-window.ts";
+import { lowerWindow } from "../mapper/space-time/lower-window.ts";
 import type { Runner } from "../runtime/measure.ts";
 import { summariseRatio } from "../runtime/statistics.ts";
 import type { Reference } from "../runtime/verify.ts";
+import { printWindow } from "./lane-cases.ts";
 import { copyingWeights, trafficKernel, trafficSchedules } from "./traffic.ts";
 
 export interface BoundSettings {
@@ -38,9 +38,11 @@ const COPIES_AGAIN = 3;
 /** Orders of accesses that are timed. */
 const MOST_TRAFFIC = 8;
 
-export function kernelOf(computation: Computation, schedule: LaneSchedule): Kernel {
-  const notes = { lines: [printLaneSchedule(schedule), "made by node dist/bench/stencils.js"] };
-  return generateLanes("c++", computation, lowerLanes(computation, schedule), notes, { streaming: schedule.streaming });
+export function kernelOf(computation: Computation, schedule: WindowSchedule): Kernel {
+  const notes = { lines: [printWindow(schedule), "made by node dist/bench/stencils.js"] };
+  return generateLanes("c++", computation, lowerWindow(computation, schedule), notes, {
+    streaming: schedule.streaming,
+  });
 }
 
 /** Small integers, whose sums are exact. The other sets of inputs are tested on small shapes. */
@@ -63,7 +65,7 @@ export async function measureCopies(elements: number, { runner, type, threads }:
     extents: { i: elements / COPIED_COLUMNS, j: COPIED_COLUMNS },
     tensors: { in: type },
   });
-  const plain: LaneSchedule = {
+  const plain: WindowSchedule = {
     dataflow: "FBS-load",
     lanes: 64 / bytesOf(type),
     rows: 1,
@@ -72,7 +74,6 @@ export async function measureCopies(elements: number, { runner, type, threads }:
     weights: "memory",
     streaming: false,
     prefetchBytes: 0,
-    borders: "peeled",
     strip: 0,
     threads,
   };
@@ -102,7 +103,7 @@ export interface TrafficBound {
   readonly ownOfCopy: number | undefined;
   readonly seconds: { readonly kernel: number; readonly copy: number; readonly traffic: number };
   /** The fastest order of accesses. */
-  readonly schedule: LaneSchedule;
+  readonly schedule: WindowSchedule;
   /** Orders that were timed. */
   readonly tried: number;
 }
@@ -114,8 +115,8 @@ export interface TrafficBound {
  */
 export async function trafficBound(
   computation: Computation,
-  best: LaneSchedule,
-  others: readonly LaneSchedule[],
+  best: WindowSchedule,
+  others: readonly WindowSchedule[],
   copies: Copies,
   { runner, budgetSeconds }: BoundSettings,
 ): Promise<TrafficBound | undefined> {
@@ -123,7 +124,7 @@ export async function trafficBound(
   const schedules = trafficSchedules(computation, best, others, MOST_TRAFFIC);
   if (!weights || schedules.length === 0) return undefined;
   const moving = schedules.map((schedule) => {
-    const notes = { lines: [`the traffic of ${printLaneSchedule(schedule)}`, "made by node dist/bench/stencils.js"] };
+    const notes = { lines: [`the traffic of ${printWindow(schedule)}`, "made by node dist/bench/stencils.js"] };
     return trafficKernel(computation, schedule, notes);
   });
   const reference = await exactReference(computation, runner, weights);

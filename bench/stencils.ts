@@ -21,12 +21,11 @@
 
 import { appendFileSync, writeFileSync } from "node:fs";
 import { cpus } from "node:os";
-import type { LaneSchedule } from "../abstraction/candidate.ts";
+import type { WindowSchedule } from "../abstraction/candidate.ts";
 import { type Computation, elementCount, inputsOf, outputOf } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { EnvironmentError, UsageError } from "../abstraction/error.ts";
 import type { Measurement } from "../abstraction/trial.ts";
-import { printLaneSchedule } from "../mapper/schedule/lanes.ts";
 import { tapsOf } from "../mapper/space-time/taps.ts";
 import { parseDataTypes } from "../operators/data-types.ts";
 import { operatorNamed } from "../operators/index.ts";
@@ -36,7 +35,9 @@ import { summariseRatio } from "../runtime/statistics.ts";
 import type { Reference } from "../runtime/verify.ts";
 import { calibrateMachine } from "../session/calibrate.ts";
 import { ZMM } from "../targets/x86.ts";
-import { type LaneSpace, laneSpace, rankLanes } from "../tuner/lane-candidates.ts";
+import { rankWindows, windowSpace } from "../tuner/lane-candidates.ts";
+import type { ListedSpace } from "../tuner/listed-space.ts";
+import { printWindow } from "./lane-cases.ts";
 import { readOptions } from "./options.ts";
 import { HALIDE_SCHEDULES, halideKernel } from "./peers/halide.ts";
 import { filter2dKernel, loopsKernel, type Peer } from "./peers/loops.ts";
@@ -99,7 +100,7 @@ interface Row {
   readonly id: string;
   readonly bytes: number;
   readonly operations: number;
-  readonly schedule: LaneSchedule;
+  readonly schedule: WindowSchedule;
   readonly ours: Measurement;
   readonly copy: number;
   /** Seconds of the products alone. */
@@ -145,7 +146,7 @@ async function compare(id: string, computation: Computation): Promise<Row | unde
   const { runner } = made;
   try {
     // 1. The best of the most promising schedules.
-    const space = laneSpace(computation, { threads, target });
+    const space = windowSpace(computation, { threads, target });
     if ("because" in space) throw new Error(`${id}: ${space.because}`);
     const reference = await exactReference(computation, runner);
     const [best, ...others] = await tried(id, space, computation, runner, reference);
@@ -192,7 +193,7 @@ async function compare(id: string, computation: Computation): Promise<Row | unde
       `${JSON.stringify({ id, type, threads, bytes, operations: row.operations, tried: others.length + 1, schedule: best, automap: brief(ours), copyMicroseconds: row.copy * 1e6, traffic, productMicroseconds: row.products * 1e6, peers: row.peers.map((p) => ({ name: p.name, ratio: p.ratio, ...brief(p.measured) })) })}\n`,
     );
     console.error(
-      `${id.padEnd(13)} ${text(ours)}  copy ${(row.copy * 1e6).toFixed(0)}  products ${(products * 1e6).toFixed(0)}  ${row.traffic ? `same traffic ${trafficText(row)} of the copy ${percent(ofCopy(row))}  ` : ""}${row.peers.map((p) => `${p.name} ${text(p.measured)} (${p.ratio?.toFixed(2) ?? "-"})`).join("  ")}  ${printLaneSchedule(best)}`,
+      `${id.padEnd(13)} ${text(ours)}  copy ${(row.copy * 1e6).toFixed(0)}  products ${(products * 1e6).toFixed(0)}  ${row.traffic ? `same traffic ${trafficText(row)} of the copy ${percent(ofCopy(row))}  ` : ""}${row.peers.map((p) => `${p.name} ${text(p.measured)} (${p.ratio?.toFixed(2) ?? "-"})`).join("  ")}  ${printWindow(best)}`,
     );
     return row;
   } finally {
@@ -203,12 +204,12 @@ async function compare(id: string, computation: Computation): Promise<Row | unde
 /** The most promising schedules, the fastest first. */
 async function tried(
   id: string,
-  space: LaneSpace,
+  space: ListedSpace<WindowSchedule>,
   computation: Computation,
   runner: Runner,
   reference: Reference,
-): Promise<readonly LaneSchedule[]> {
-  const schedules = rankLanes(space, Number(values.candidates));
+): Promise<readonly WindowSchedule[]> {
+  const schedules = rankWindows(space, Number(values.candidates));
   const measured = await runner.compareKernels(
     schedules.map((schedule) => kernelOf(computation, schedule)),
     reference,
@@ -216,10 +217,10 @@ async function tried(
   const timed = schedules.map((schedule, i) => ({ schedule, seconds: leastOf(measured[i]) }));
   for (const [i, { schedule, seconds }] of timed.entries()) {
     const m = measured[i];
-    if (m?.status !== "ok") console.error(`${id}: ${printLaneSchedule(schedule)}: ${m?.status} ${m?.log}`);
+    if (m?.status !== "ok") console.error(`${id}: ${printWindow(schedule)}: ${m?.status} ${m?.log}`);
     else if (process.env["AUTOMAP_DEBUG"])
       console.error(
-        `  ${(seconds * 1e3).toFixed(3)} ms at least (expected ${(space.expectedSeconds(schedule) * 1e3).toFixed(3)})  ${printLaneSchedule(schedule)}`,
+        `  ${(seconds * 1e3).toFixed(3)} ms at least (expected ${(space.expectedSeconds(schedule) * 1e3).toFixed(3)})  ${printWindow(schedule)}`,
       );
   }
   return timed
@@ -329,7 +330,7 @@ function trafficLines(): string[] {
     `Below 90 % of the copy: ${missed
       .map(({ id, ofCopy, ofTraffic, trafficOfCopy, ownOfCopy, tried, schedule }) => {
         const own = ownOfCopy === undefined ? "" : `, its own order of accesses ${percent(ownOfCopy)}`;
-        const bound = `the fastest same traffic of ${tried} (${printLaneSchedule(schedule)})`;
+        const bound = `the fastest same traffic of ${tried} (${printWindow(schedule)})`;
         const verdict = trafficOfCopy < GOAL ? "out of reach for each of these orders" : "not excluded";
         return `${id} at ${percent(ofCopy)}, where ${bound} reaches ${percent(trafficOfCopy)}${own}: ${verdict}, ${percent(ofTraffic)} of the traffic's rate`;
       })
@@ -364,7 +365,7 @@ function report(): string {
         return p ? `${text(p.measured)}${p.ratio === undefined ? "" : ` (${p.ratio.toFixed(2)})`}` : "";
       });
       const rate = (amount: number): string => (amount / seconds / 1e9).toFixed(1);
-      return `| ${r.id} | ${text(r.ours)} | ${(boundOf(r) * 1e6).toFixed(0)} (${r.products > r.copy ? "products" : "copy"}) | ${rate(r.operations)} | ${rate(r.bytes)} | ${percent(ofCopy(r))} | ${trafficText(r)} | ${[...cells, printLaneSchedule(r.schedule)].join(" | ")} |`;
+      return `| ${r.id} | ${text(r.ours)} | ${(boundOf(r) * 1e6).toFixed(0)} (${r.products > r.copy ? "products" : "copy"}) | ${rate(r.operations)} | ${rate(r.bytes)} | ${percent(ofCopy(r))} | ${trafficText(r)} | ${[...cells, printWindow(r.schedule)].join(" | ")} |`;
     }),
     "",
     `Against the faster form of the compiler's loops: ${geomean(loops)}x by geomean of ${loops.length} (${forms.join(", ")}); against OpenCV ${geomean(opencv)}x of ${opencv.length}; against Halide by the fastest of its schedules ${geomean(halide)}x of ${halide.length}.`,

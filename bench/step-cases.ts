@@ -6,10 +6,10 @@
 import { readFileSync } from "node:fs";
 import { gunzipSync } from "node:zlib";
 import { z } from "zod";
-import type { LaneSchedule } from "../abstraction/candidate.ts";
+import type { WarpStepSchedule } from "../abstraction/candidate.ts";
 import { type Computation, defineComputation } from "../abstraction/computation.ts";
-import { LANE_DECISIONS, type LaneContext } from "../mapper/schedule/lane-decisions.ts";
-import { scheduleSchema } from "../mapper/schedule/schedules.ts";
+import { WARP_STEPS } from "../mapper/schedule/step-decisions.ts";
+import { recordedSchedule } from "./lane-cases.ts";
 
 export const STEP_CASES: Readonly<Record<string, string>> = {
   "2d5pt": "u[t,i,j] = 0.5*u[t-1,i,j] + 0.125*(u[t-1,i-1,j] + u[t-1,i+1,j] + u[t-1,i,j-1] + u[t-1,i,j+1])",
@@ -40,7 +40,7 @@ export const STEP_TRIAL = z.object({
   dtype: z.enum(["f32", "f64"]),
   cells: z.number(),
   bytes: z.number(),
-  schedule: scheduleSchema<LaneSchedule, LaneContext>(LANE_DECISIONS),
+  schedule: recordedSchedule(WARP_STEPS.decisions),
   expected: z.number(),
   status: z.string(),
   median: z.number().optional(),
@@ -61,7 +61,7 @@ export function linesOf(file: string): unknown[] {
 export interface MeasuredSteps {
   readonly name: string;
   readonly computation: Computation;
-  readonly schedule: LaneSchedule;
+  readonly schedule: WarpStepSchedule;
   readonly seconds: number;
 }
 

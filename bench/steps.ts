@@ -12,16 +12,15 @@
 
 import { writeFileSync } from "node:fs";
 import { cpus } from "node:os";
-import type { LaneSchedule } from "../abstraction/candidate.ts";
+import type { StepSchedule } from "../abstraction/candidate.ts";
 import { type Computation, elementCount, outputOf } from "../abstraction/computation.ts";
 import { EnvironmentError } from "../abstraction/error.ts";
 import type { Measurement } from "../abstraction/trial.ts";
-import { depthOf } from "../mapper/space-time/steps.ts";
 import { createRunner } from "../runtime/measure.ts";
 import { summariseRatio } from "../runtime/statistics.ts";
 import { calibrateMachine } from "../session/calibrate.ts";
-import { generateDesign } from "../session/lane-space.ts";
-import { stepSpace } from "../tuner/step-candidates.ts";
+import { kernelFor } from "../session/kernel.ts";
+import { stepSpace } from "../tuner/lane-candidates.ts";
 import { readOptions, wordOf } from "./options.ts";
 import { randomSetOnly } from "./peers/reference.ts";
 import { sweepsKernel } from "./peers/steps.ts";
@@ -86,15 +85,15 @@ async function compare(name: string): Promise<string> {
     // One set of inputs, since planes are large.
     const expected = randomSetOnly(await runner.reference(computation, 1));
     const ranked = [...space.all()].sort((a, b) => space.expectedSeconds(a) - space.expectedSeconds(b));
-    const single = ranked.filter((s) => depthOf(s) === 1).slice(0, 6);
+    const single = ranked.filter((s) => s.depth === 1).slice(0, 6);
     // The best of each depth first: the model ranks similar schedules more reliably than different depths.
-    const depths = [...new Set(ranked.map(depthOf))].filter((d) => d > 1);
-    const several = [...depths.flatMap((d) => ranked.filter((s) => depthOf(s) === d).slice(0, 2))]
+    const depths = [...new Set(ranked.map((s) => s.depth))].filter((d) => d > 1);
+    const several = [...depths.flatMap((d) => ranked.filter((s) => s.depth === d).slice(0, 2))]
       .sort((a, b) => space.expectedSeconds(a) - space.expectedSeconds(b))
       .slice(0, Number(values.candidates));
-    const kernelOf = (schedule: LaneSchedule) =>
-      generateDesign(computation, { kind: "lanes", intrinsic: `avx512.fma.${outputOf(computation).dtype}`, schedule });
-    const best = async (schedules: readonly LaneSchedule[]) => {
+    const kernelOf = (schedule: StepSchedule) =>
+      kernelFor(computation, { kind: "steps", intrinsic: `avx512.fma.${outputOf(computation).dtype}`, schedule });
+    const best = async (schedules: readonly StepSchedule[]) => {
       const measured = await runner.compareKernels(schedules.map(kernelOf), expected, {
         budgetSeconds: 0.5,
         batches: [2, 3],
@@ -106,7 +105,7 @@ async function compare(name: string): Promise<string> {
       }));
       for (const { schedule, seconds, measured: m } of tried)
         console.error(
-          `${name}: depth ${depthOf(schedule)} strip ${schedule.strip} vectors ${schedule.vectors}${schedule.streaming ? " streaming" : ""}: ` +
+          `${name}: depth ${schedule.depth} strip ${schedule.strip} vectors ${schedule.vectors}${schedule.streaming ? " streaming" : ""}: ` +
             `${(1e3 * seconds).toFixed(1)} ms, expected ${(1e3 * space.expectedSeconds(schedule)).toFixed(1)}${m && m.status !== "ok" ? ` ${m.status} ${m.log}` : ""}`,
         );
       return tried.reduce((a, b) => (b.seconds < a.seconds ? b : a)).schedule;
@@ -125,7 +124,7 @@ async function compare(name: string): Promise<string> {
     const shape = outputOf(computation)
       .dims.map((d) => d.extent)
       .join(" x ");
-    return `| ${name} ${shape} | ${depthOf(deep)}${deep.strip > 0 ? `, strips of ${deep.strip}` : ""}: ${ms(ours)} | ${(cells / leastOf(ours) / 1e9).toFixed(2)} | ${ms(one)} | ${ms(loops)} | ${over(one)} | ${over(loops)} |`;
+    return `| ${name} ${shape} | ${deep.depth}${deep.strip > 0 ? `, strips of ${deep.strip}` : ""}: ${ms(ours)} | ${(cells / leastOf(ours) / 1e9).toFixed(2)} | ${ms(one)} | ${ms(loops)} | ${over(one)} | ${over(loops)} |`;
   } finally {
     await runner.close();
   }

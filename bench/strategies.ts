@@ -12,17 +12,19 @@
  */
 
 import { writeFileSync } from "node:fs";
-import { type Candidate, candidateKey, isMapped } from "../abstraction/candidate.ts";
+import { type Candidate, candidateKey, isMapped, type MappedCandidate } from "../abstraction/candidate.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
 import { pick } from "../abstraction/random.ts";
 import type { Measurement } from "../abstraction/trial.ts";
 import { computationOf, labelOf, openDatabase, queryTrials, type TrialRecord } from "../db/index.ts";
+import { learntParts } from "../session/learner.ts";
 import { predictorFor } from "../session/predict.ts";
 import { mappingOf, recordedMachine } from "../session/recorded.ts";
 import { search } from "../tuner/search.ts";
 import { leavesApart, type SearchSpace } from "../tuner/space.ts";
 import { STRATEGIES } from "../tuner/strategies.ts";
 import type { Strategy } from "../tuner/strategy.ts";
+import type { TrialOf } from "../tuner/trials.ts";
 import { inOrder, secondsOf } from "../tuner/trials.ts";
 import { readOptions } from "./options.ts";
 
@@ -103,6 +105,10 @@ async function compareOn(first: TrialRecord, trials: readonly TrialRecord[]): Pr
   async function trialsNeeded(strategy: Strategy, seed: number): Promise<number> {
     const { calibration, machine } = recordedMachine(db, first ?? fail("no trial"));
     const predictor = predictorFor(calibration, machine);
+    const model = learntParts<MappedCandidate>(
+      (c) => predictor.costs(mapping(c), c.schedule),
+      (c, correction) => predictor.predict(mapping(c), c.schedule, { correction }),
+    );
     const controller = new AbortController();
     let count = 0;
     await search<Candidate>({
@@ -113,8 +119,8 @@ async function compareOn(first: TrialRecord, trials: readonly TrialRecord[]): Pr
       earlyStop: false,
       now: () => 0,
       store: { known: () => undefined, record: () => undefined, recorded: () => [] },
-      predict: (c) => (c.kind !== undefined ? undefined : predictor.predict(mapping(c), c.schedule)),
-      learn: (so) => predictor.learn(so, mapping),
+      predict: (c) => (c.kind === "mapping" ? model.predict(c) : undefined),
+      learn: (so) => model.learn(so.filter((t): t is TrialOf<MappedCandidate> => t.candidate.kind === "mapping")),
       signal: controller.signal,
       async *measure(batch): AsyncGenerator<Measurement> {
         for (const c of batch) yield answers.get(candidateKey(c)) ?? fail("a candidate that was never recorded");

@@ -12,7 +12,7 @@
  * takes is a bound for kernels with this order of accesses, not for all.
  */
 
-import type { LaneSchedule } from "../abstraction/candidate.ts";
+import type { WindowSchedule } from "../abstraction/candidate.ts";
 import { type Computation, elementCount, inputsOf } from "../abstraction/computation.ts";
 import { type Access, printAccess, printExpr } from "../abstraction/expression.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
@@ -23,21 +23,21 @@ import type { LaneContext } from "../codegen/lane-printer.ts";
 import { LaneExpressions, X86Lanes, x86Source } from "../codegen/lanes-x86.ts";
 import type { LanePlace } from "../codegen/vector-expressions.ts";
 import { AVX512, type X86Vectors } from "../codegen/x86-vectors.ts";
-import { laneScheduleProblem } from "../mapper/schedule/lanes.ts";
-import { lowerLanes } from "../mapper/space-time/lower-window.ts";
+import { windowProblem } from "../mapper/schedule/lanes.ts";
+import { lowerWindow } from "../mapper/space-time/lower-window.ts";
 import { shiftAt, type Tap, type TapSum } from "../mapper/space-time/taps.ts";
 import { compilerFeatures } from "../targets/features.ts";
 import { sumOf, weightPlaces } from "./peers/loops.ts";
 
 /** The nest of a schedule without its arithmetic. @throws Error if no neighbour lies at the output's own place */
-export function trafficNest(computation: Computation, schedule: LaneSchedule): LoopNest {
+export function trafficNest(computation: Computation, schedule: WindowSchedule): LoopNest {
   const { factor } = ownTap(sumOf(computation)) ?? {};
   if (factor?.kind !== "access")
     throw new Error(`${computation.name}: no weighted neighbour at the output's own place`);
-  return withoutArithmetic(lowerLanes(computation, schedule), factor);
+  return withoutArithmetic(lowerWindow(computation, schedule), factor);
 }
 
-export function trafficKernel(computation: Computation, schedule: LaneSchedule, notes: SourceNotes): Kernel {
+export function trafficKernel(computation: Computation, schedule: WindowSchedule, notes: SourceNotes): Kernel {
   const nest = trafficNest(computation, schedule);
   const c = new LaneExpressions(computation, nest);
   const { streaming } = schedule;
@@ -54,22 +54,22 @@ export function trafficKernel(computation: Computation, schedule: LaneSchedule, 
  */
 export function trafficSchedules(
   computation: Computation,
-  schedule: LaneSchedule,
-  others: readonly LaneSchedule[],
+  schedule: WindowSchedule,
+  others: readonly WindowSchedule[],
   most: number,
-): readonly LaneSchedule[] {
-  const forms = ([undefined, "loaded", "carried"] as const).map((lines): LaneSchedule => {
+): readonly WindowSchedule[] {
+  const forms = ([undefined, "loaded", "carried"] as const).map((lines): WindowSchedule => {
     const { lines: _, ...plain } = schedule;
     return lines === undefined ? plain : { ...plain, lines };
   });
   const distances = [8192, 2048, 512].map((prefetchBytes) => ({ ...schedule, prefetchBytes }));
   const wanted = [schedule, ...others.slice(0, 2), ...forms, ...distances, ...others.slice(2)];
   // A loop over taps is unrolled: its loads are the same. Weights cost no traffic.
-  const unrolled = wanted.map((s): LaneSchedule => ({ ...s, rolled: [], weights: "memory" }));
+  const unrolled = wanted.map((s): WindowSchedule => ({ ...s, rolled: [], weights: "memory" }));
   const distinct = new Map(unrolled.map((s) => [JSON.stringify(s, Object.keys(s).sort()), s]));
   const sum = sumOf(computation);
   return [...distinct.values()]
-    .filter((s) => s.dataflow === "FBS-load" && s.borders === "peeled" && laneScheduleProblem(sum, s) === undefined)
+    .filter((s) => s.dataflow === "FBS-load" && windowProblem(sum, s) === undefined)
     .slice(0, most);
 }
 

@@ -11,7 +11,6 @@
 
 import { writeFileSync } from "node:fs";
 import { cpus } from "node:os";
-import { isArray } from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { EnvironmentError, UsageError } from "../abstraction/error.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
@@ -21,11 +20,11 @@ import { parseDataTypes } from "../operators/data-types.ts";
 import { instantiate, operatorNamed } from "../operators/index.ts";
 import { modelTarget } from "../perfmodel/target.ts";
 import { createRunner, type Runner } from "../runtime/measure.ts";
-import { generateArray } from "../session/array-space.ts";
 import { usableIntrinsics } from "../session/choose.ts";
-import { generateDesign, registersOf, windowLanes } from "../session/lane-space.ts";
+import { kernelFor } from "../session/kernel.ts";
+import { registersOf, windowLanes } from "../session/window-kinds.ts";
 import { nativeTarget } from "../targets/index.ts";
-import { laneSpace, rankLanes } from "../tuner/lane-candidates.ts";
+import { rankWindows, windowSpace } from "../tuner/lane-candidates.ts";
 import { drawWords, type WordType } from "./drawn/words.ts";
 import { readOptions } from "./options.ts";
 import { loopsKernel } from "./peers/loops.ts";
@@ -79,9 +78,7 @@ async function judged(dtype: WordType, lanes: 16 | 32, until: number, seed: numb
         continue;
       }
       const { computation, candidate } = drawn;
-      const kernel = isArray(candidate)
-        ? generateArray(computation, candidate)
-        : generateDesign(computation, candidate);
+      const kernel = kernelFor(computation, candidate);
       const measured = await runner.measure(kernel, await runner.reference(computation, 1));
       if (measured.status === "ok") tally.right++;
       else
@@ -143,7 +140,7 @@ async function timed(
   const computation = filter(name, TYPES[dtype]);
   const intrinsic = windowLanes(dtype, intrinsics);
   if (!intrinsic) return {};
-  const space = laneSpace(computation, {
+  const space = windowSpace(computation, {
     threads: 1,
     vectors: registersOf(intrinsic),
     target: modelTarget(nativeTarget()),
@@ -151,9 +148,9 @@ async function timed(
   if ("rule" in space) throw new Error(space.because);
   const runner = await runnerOf(0.1);
   try {
-    const schedules = rankLanes(space, Number(values.designs));
+    const schedules = rankWindows(space, Number(values.designs));
     const ours = schedules.map((schedule) =>
-      generateDesign(computation, { kind: "lanes", intrinsic: intrinsic.name, schedule }),
+      kernelFor(computation, { kind: "window", intrinsic: intrinsic.name, schedule }),
     );
     const options = { compiler: runner.compiler, workdir: runner.workdir };
     const peers: Kernel[] = [];

@@ -80,7 +80,7 @@ function bestRows(
     .prepare<unknown[], Row>(
       `WITH sorted AS (
            SELECT trials.*, computation, seal IS NULL OR trials.id IN (SELECT value FROM json_each(?)) AS imported,
-             CASE candidate ->> '$.kind' WHEN 'lanes' THEN 'lanes' ELSE 'mappings' END AS kind
+             iif(candidate ->> '$.matching' IS NULL AND candidate ->> '$.kind' <> 'loops', 'lanes', 'mappings') AS kind
            FROM trials JOIN workloads ON workloads.id = workload WHERE ${sql}
          ), matching AS (
            SELECT * FROM sorted WHERE ? IN ('all', kind) ${decided ? "AND place IS NOT NULL" : ""} ${imported ? "" : "AND NOT imported"}

@@ -9,17 +9,14 @@
  */
 
 import { z } from "zod";
-import type { ArraySchedule, Candidate, LaneSchedule } from "../abstraction/candidate.ts";
+import type { Candidate, Kind } from "../abstraction/candidate.ts";
 import { REWRITINGS } from "../abstraction/computation.ts";
 import { DTYPES } from "../abstraction/dtype.ts";
 import { identifier, named } from "../abstraction/schema.ts";
 import { type MeasurementStatus, type Prediction, THROTTLES } from "../abstraction/trial.ts";
-import { ARRAY_DECISIONS } from "../mapper/schedule/array-decisions.ts";
-import { GRID_DECISIONS } from "../mapper/schedule/grid-decisions.ts";
-import { LANE_DECISIONS, type LaneContext } from "../mapper/schedule/lane-decisions.ts";
+import { KINDS } from "../mapper/schedule/kinds.ts";
 import { MAPPED_DECISIONS } from "../mapper/schedule/mapped-decisions.ts";
-import { scheduleSchema } from "../mapper/schedule/schedules.ts";
-import { THREAD_DECISIONS } from "../mapper/schedule/thread/decisions.ts";
+import { type Decisions, scheduleSchema } from "../mapper/schedule/schedules.ts";
 import {
   expression,
   extent,
@@ -50,58 +47,28 @@ const mapping = {
   operands: named(identifier, expression("value")),
   rewriting: z.enum(REWRITINGS).optional(),
 };
-const mapped = z.strictObject({
-  ...mapping,
-  schedule: scheduleSchema(MAPPED_DECISIONS),
-});
+const MAPPED: readonly Kind[] = ["mapping", "grid", "threads"];
 
-const lanes = z.strictObject({
-  kind: z.literal("lanes"),
-  intrinsic: word,
-  schedule: scheduleSchema<LaneSchedule, LaneContext>(LANE_DECISIONS),
-});
-
-const arrays = z.strictObject({
-  kind: z.literal("lanes"),
-  intrinsic: word,
-  schedule: scheduleSchema<ArraySchedule, object>(ARRAY_DECISIONS),
-});
-
-const grid = z.strictObject({
-  kind: z.literal("grid"),
-  ...mapping,
-  schedule: scheduleSchema(GRID_DECISIONS),
-});
-
-const ofThreads = z.strictObject({
-  kind: z.literal("threads"),
-  ...mapping,
-  schedule: scheduleSchema(THREAD_DECISIONS),
-});
-
-const loops = z.strictObject({
-  kind: z.literal("loops"),
-  intrinsic: word,
-  schedule: z.strictObject({ threads }),
-});
-
-/** Schemas by `kind`. A candidate without a kind is a mapping with its schedule. */
-const KINDS: ReadonlyMap<unknown, z.ZodType<Candidate>> = new Map<Candidate["kind"], z.ZodType<Candidate>>([
-  [undefined, mapped],
-  ["lanes", lanes],
-  ["grid", grid],
-  ["threads", ofThreads],
-  ["loops", loops],
-]);
+/** Schemas by kind. */
+const SCHEMAS: ReadonlyMap<unknown, z.ZodType<Candidate>> = new Map(
+  Object.entries(KINDS).map(([kind, { decisions }]) => {
+    const isMapping = MAPPED.some((name) => name === kind);
+    const schema = z.strictObject({
+      kind: z.literal(kind),
+      ...(isMapping ? mapping : { intrinsic: word }),
+      schedule: scheduleSchema(decisions as Decisions<object, never>), // each kind has its own
+    });
+    return [kind, schema as unknown as z.ZodType<Candidate>]; // of the kind that it names
+  }),
+);
 
 const candidate: z.ZodType<Candidate> = z.unknown().transform((given, context): Candidate => {
-  const kind = z.looseObject({ kind: z.unknown().optional() }).safeParse(given).data?.kind;
-  const byTransform = z.looseObject({ schedule: z.looseObject({ transform: z.unknown() }) }).safeParse(given);
-  const known = kind === "lanes" && byTransform.data?.schedule.transform !== undefined ? arrays : KINDS.get(kind);
+  const kind = z.looseObject({ kind: z.unknown() }).safeParse(given).data?.kind;
+  const known = SCHEMAS.get(kind);
   if (!known) {
     context.addIssue({
       code: "custom",
-      message: `is of kind ${JSON.stringify(kind).slice(0, 40)}, which this automap does not know`,
+      message: `is of kind ${JSON.stringify(kind)?.slice(0, 40)}, which this automap does not know`,
       path: ["kind"],
     });
     return z.NEVER;

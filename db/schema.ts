@@ -168,7 +168,7 @@ const VIEWS = `
   CREATE VIEW best AS
   WITH timed AS (
     SELECT *, seal IS NULL AS imported,
-      CASE json_extract(candidate, '$.kind') WHEN 'lanes' THEN 'lanes' ELSE 'mappings' END AS kind
+      iif(json_extract(candidate, '$.matching') IS NULL AND json_extract(candidate, '$.kind') <> 'loops', 'lanes', 'mappings') AS kind
     FROM records WHERE status = 'ok'
   ), decided AS (
     SELECT computation, timed.environment, threads, cache, imported, offered.value AS instruction, kinds.value AS kind,

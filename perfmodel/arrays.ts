@@ -8,7 +8,7 @@
  */
 
 import { affineForm } from "../abstraction/affine.ts";
-import type { ArraySchedule } from "../abstraction/candidate.ts";
+import type { DesignSchedule } from "../abstraction/candidate.ts";
 import { elementCount, outputOf, tensorOf } from "../abstraction/computation.ts";
 import { bytesOf, type DType, isInteger } from "../abstraction/dtype.ts";
 import { type Access, axesIn } from "../abstraction/expression.ts";
@@ -85,14 +85,14 @@ export interface ArrayCosts {
 /** Seconds of a call. @param vectors registers that the lanes lie in */
 export function arraySeconds(
   array: LaneArray,
-  s: ArraySchedule,
+  s: DesignSchedule,
   target: ModelTarget,
   vectors: VectorRegisters = ZMM,
 ): number {
   return secondsOf(arrayCosts(array, s, target, vectors), array, s, target);
 }
 
-function secondsOf({ cycles, blocks }: ArrayCosts, array: LaneArray, s: ArraySchedule, target: ModelTarget): number {
+function secondsOf({ cycles, blocks }: ArrayCosts, array: LaneArray, s: DesignSchedule, target: ModelTarget): number {
   const compute = cycles * blocks;
   const memory = transferCycles(array, s, target);
   const all = Math.max(compute, memory) + NOT_OVERLAPPED * Math.min(compute, memory);
@@ -102,7 +102,7 @@ function secondsOf({ cycles, blocks }: ArrayCosts, array: LaneArray, s: ArraySch
 /** The prediction and its parts in the form a correction reads: the shares of the parts, and the seconds, which need no bounds. */
 export function arrayTerms(
   array: LaneArray,
-  s: ArraySchedule,
+  s: DesignSchedule,
   target: ModelTarget,
   vectors: VectorRegisters = ZMM,
 ): Costs {
@@ -127,7 +127,7 @@ interface Issued {
 
 export function arrayCosts(
   array: LaneArray,
-  s: ArraySchedule,
+  s: DesignSchedule,
   target: ModelTarget,
   vectors: VectorRegisters = ZMM,
 ): ArrayCosts {
@@ -206,7 +206,7 @@ export function arrayCosts(
 /** Cost of an input that is passed from lane to lane, or loaded where it is used. */
 function inputIssues(
   array: LaneArray,
-  s: ArraySchedule,
+  s: DesignSchedule,
   flow: OperandFlow,
   read: Access,
   inverse: Inverse | undefined,
@@ -364,7 +364,7 @@ export function leavingSteps({ sum, problem, design }: Pick<LaneArray, "sum" | "
   );
 }
 
-function transferCycles({ sum }: LaneArray, s: ArraySchedule, target: ModelTarget): number {
+function transferCycles({ sum }: LaneArray, s: DesignSchedule, target: ModelTarget): number {
   const output = outputOf(sum);
   const outBytes = elementCount(output) * bytesOf(output.dtype);
   const inBytes = Object.values(sum.tensors)

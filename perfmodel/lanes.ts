@@ -5,7 +5,7 @@
  *     all bytes     over the bandwidth of the level that holds them; around the caches when results stream
  */
 
-import type { LaneSchedule } from "../abstraction/candidate.ts";
+import type { WindowSchedule } from "../abstraction/candidate.ts";
 import { elementCount, extentsOf } from "../abstraction/computation.ts";
 import { bytesOf, isInteger } from "../abstraction/dtype.ts";
 import { type Expr, printExpr } from "../abstraction/expression.ts";
@@ -78,7 +78,7 @@ const FREE_STREAMS = 2;
 const USUAL_L2_BYTES = 2 ** 20;
 
 /** Seconds of a call. */
-export function laneSeconds(sum: TapSum, s: LaneSchedule, placement: WindowPlacement, target: ModelTarget): number {
+export function laneSeconds(sum: TapSum, s: WindowSchedule, placement: WindowPlacement, target: ModelTarget): number {
   const pitch = (sum.input.dims.at(-1)?.extent ?? 1) * bytesOf(sum.input.dtype);
   const reads = readsOf(sum, s);
   const inSet = reads.rows / (SET_BYTES / greatestDivisor(pitch, SET_BYTES));
@@ -95,7 +95,7 @@ export function laneSeconds(sum: TapSum, s: LaneSchedule, placement: WindowPlace
 
 function blockCycles(
   sum: TapSum,
-  s: LaneSchedule,
+  s: WindowSchedule,
   { data, sumHop, dataHop }: WindowPlacement,
   target: ModelTarget,
   { rows, places }: Reads,
@@ -133,7 +133,11 @@ function blockCycles(
  * What a block does where its rows come as lines: loads, of whole lines and of columns beside them, and shifts. Lines of
  * rows whose length is no whole number of lines lie across those of the cache.
  */
-function lineWork(sum: TapSum, s: LaneSchedule, crossing: number): { readonly loads: number; readonly shifts: number } {
+function lineWork(
+  sum: TapSum,
+  s: WindowSchedule,
+  crossing: number,
+): { readonly loads: number; readonly shifts: number } {
   const pitch = (sum.input.dims.at(-1)?.extent ?? 1) * bytesOf(sum.input.dtype);
   const across = pitch % ZMM.bytes === 0 || sum.input.dims.length === 1 ? 1 : 1 + CROSSED * crossing;
   let loads = 0;
@@ -148,7 +152,7 @@ function lineWork(sum: TapSum, s: LaneSchedule, crossing: number): { readonly lo
 }
 
 /** Cycles to move every row and plane once, or more often when the planes of a window do not stay in the cache. */
-function transferCycles(sum: TapSum, s: LaneSchedule, target: ModelTarget): number {
+function transferCycles(sum: TapSum, s: WindowSchedule, target: ModelTarget): number {
   const bytes = bytesOf(sum.output.dtype);
   const inBytes = elementCount(sum.input) * bytes;
   const outBytes = elementCount(sum.output) * bytes;
@@ -177,14 +181,14 @@ function transferCycles(sum: TapSum, s: LaneSchedule, target: ModelTarget): numb
 }
 
 /** The memory in which a call finds its data: the last call left there what it read, and what it did not stream. */
-function levelOf(sum: TapSum, { streaming }: LaneSchedule, target: ModelTarget): MemoryLevel | undefined {
+function levelOf(sum: TapSum, { streaming }: WindowSchedule, target: ModelTarget): MemoryLevel | undefined {
   const left = (elementCount(sum.input) + (streaming ? 0 : elementCount(sum.output))) * bytesOf(sum.output.dtype);
   const holds = ({ bytes }: MemoryLevel): boolean => bytes !== undefined && bytes * RESIDENT_SHARE > left;
   return target.memory.find(holds) ?? target.memory.at(-1);
 }
 
 /** Cycles to move rows from the second-level cache to the first again, where blocks before have read them. */
-function refillCycles(sum: TapSum, s: LaneSchedule, target: ModelTarget, reads: Reads): number {
+function refillCycles(sum: TapSum, s: WindowSchedule, target: ModelTarget, reads: Reads): number {
   const [l1, l2] = target.memory;
   if (!l1?.bytes || !l2?.bytes || sum.rowAxis === undefined) return 0;
   const pitch = (sum.input.dims.at(-1)?.extent ?? 1) * bytesOf(sum.input.dtype);
@@ -200,7 +204,7 @@ function greatestDivisor(a: number, b: number): number {
 }
 
 /** Rows of outputs of a block, in all its planes. */
-const outputRowsOf = ({ rows, planes = 1 }: LaneSchedule): number => rows * planes;
+const outputRowsOf = ({ rows, planes = 1 }: WindowSchedule): number => rows * planes;
 
 /** Distinct rows of the input that a block reads, and the positions in them at which a vector begins. */
 export interface Reads {
@@ -210,7 +214,7 @@ export interface Reads {
   readonly places: number;
 }
 
-export function readsOf(sum: TapSum, s: LaneSchedule): Reads {
+export function readsOf(sum: TapSum, s: Pick<WindowSchedule, "rows" | "planes">): Reads {
   const rows = new Set<string>();
   const places = new Set<string>();
   const across = planeAxis(sum)?.dimension;

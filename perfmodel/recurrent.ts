@@ -6,7 +6,7 @@
  *     prefix        shifts and joins of a vector, one for each doubling; nearly always the bytes
  */
 
-import type { ArraySchedule } from "../abstraction/candidate.ts";
+import type { RecurrenceSchedule } from "../abstraction/candidate.ts";
 import { elementCount, inputsOf, outputOf } from "../abstraction/computation.ts";
 import { bytesOf, isInteger } from "../abstraction/dtype.ts";
 import { accessesIn, type Expr, walk } from "../abstraction/expression.ts";
@@ -29,7 +29,7 @@ const TURNED_CYCLES = 6;
 const MASKED = 2.5;
 
 /** Seconds of a call. */
-export function recurrentSeconds(recurrent: Recurrent, s: ArraySchedule, target: ModelTarget): number {
+export function recurrentSeconds(recurrent: Recurrent, s: RecurrenceSchedule, target: ModelTarget): number {
   const { computation, outer, inner, between, summed, dtype } = recurrent;
   const register = ZMM.bytes / bytesOf(dtype);
   const outside = outer.reduce((n, a) => n * a.extent, 1);

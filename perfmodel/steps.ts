@@ -8,7 +8,7 @@
  *     loads of a vector    one for each row; two for a row that is read off the lines of the cache, less where lines are shifted in registers
  */
 
-import type { LaneSchedule } from "../abstraction/candidate.ts";
+import type { StepSchedule } from "../abstraction/candidate.ts";
 import { elementCount, outputOf } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { accessesIn } from "../abstraction/expression.ts";
@@ -25,7 +25,6 @@ import {
   shiftsOf,
 } from "../mapper/space-time/step-lines.ts";
 
-import { depthOf } from "../mapper/space-time/steps.ts";
 import { REFERENCE_CPU } from "../targets/x86.ts";
 import { NOT_OVERLAPPED, STREAMED_TO_READ } from "./lanes.ts";
 import type { ModelTarget } from "./target.ts";
@@ -46,12 +45,12 @@ const WHOLE_ROW_CYCLES = 7;
 const CROSSING_LOADS = 1.6;
 
 /** Seconds of all steps. */
-export function stepSeconds(steps: Steps, s: LaneSchedule, target: ModelTarget): number {
+export function stepSeconds(steps: Steps, s: StepSchedule, target: ModelTarget): number {
   const { axes, time, computation } = steps;
   const output = outputOf(computation);
   const bytes = bytesOf(output.dtype);
   const points = elementCount(output);
-  const depth = depthOf(s);
+  const { depth } = s;
   const passes = Math.ceil(time.steps / depth);
   const [swept, tiled] = axes.length > 2 ? axes : axes.length > 1 ? [axes[0]] : [];
   const lane = axes.at(-1)?.extent ?? 1;
@@ -99,7 +98,7 @@ export function stepSeconds(steps: Steps, s: LaneSchedule, target: ModelTarget):
 }
 
 /** Loads of a vector, in loads of a whole cache line. */
-function loadsOfVector(steps: Steps, s: LaneSchedule): number {
+function loadsOfVector(steps: Steps, s: StepSchedule): number {
   const lines = linesOf(steps, s, s.rows);
   const isLine = (shifts: readonly number[], row: number): boolean =>
     lines.some(({ rows }) => rows.join() === inBlock(shifts, row).join());

@@ -9,7 +9,7 @@
  */
 
 import { affineForm } from "../abstraction/affine.ts";
-import type { ArraySchedule } from "../abstraction/candidate.ts";
+import type { WarpDesignSchedule } from "../abstraction/candidate.ts";
 import { elementCount, inputsOf, outputOf, tensorOf } from "../abstraction/computation.ts";
 import { bytesOf, type DType, isInteger } from "../abstraction/dtype.ts";
 import type { Access } from "../abstraction/expression.ts";
@@ -56,7 +56,7 @@ export interface WarpArrayCosts extends ArrayCosts {
 }
 
 /** Seconds of a call. */
-export function warpArraySeconds(array: LaneArray, s: ArraySchedule, target: Target): number {
+export function warpArraySeconds(array: LaneArray, s: WarpDesignSchedule, target: Target): number {
   const costs = warpArrayCosts(array, s, target);
   const { sum, space, beside } = array;
   const clock = target.clockHz?.value ?? 1;
@@ -94,7 +94,7 @@ export function warpArraySeconds(array: LaneArray, s: ArraySchedule, target: Tar
 }
 
 /** The work of a warp, whose parts each run an array, for one pass of arrays side by side. */
-export function warpArrayCosts(array: LaneArray, s: ArraySchedule, target: Target): WarpArrayCosts {
+export function warpArrayCosts(array: LaneArray, s: WarpDesignSchedule, target: Target): WarpArrayCosts {
   const { sum, design, space, beside } = array;
   const { multiplyAdd, shift, load } = laneCosts(target);
   const inner = new Set(beside.map((l) => l.name));

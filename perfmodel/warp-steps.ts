@@ -8,14 +8,13 @@
  * columns are read from the second-level cache, since the warps of a block read them at the same time.
  */
 
-import type { LaneSchedule } from "../abstraction/candidate.ts";
+import type { WarpStepSchedule } from "../abstraction/candidate.ts";
 import { elementCount, outputOf } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { type Expr, walk } from "../abstraction/expression.ts";
 import { levelOf, memoryOf, readRate, type Target } from "../abstraction/machine.ts";
 import { operationsOfStep } from "../abstraction/time.ts";
 import type { Steps } from "../mapper/space-time/plane.ts";
-import { depthOf } from "../mapper/space-time/steps.ts";
 import { residentWarps, rowsOfStep, type WarpTile, warpTile } from "../mapper/space-time/warp-tile.ts";
 import { laneCosts } from "../targets/lanes.ts";
 import { LOADED, NOT_OVERLAPPED, SHUFFLE_TURNS, WIDE_LOAD_TURNS } from "./warps.ts";
@@ -37,16 +36,16 @@ const SWEPT_ROWS = 0.12;
 const TAIL = 0.2;
 
 /** Seconds of all steps. */
-export function warpStepSeconds(steps: Steps, s: LaneSchedule, target: Target): number {
+export function warpStepSeconds(steps: Steps, s: WarpStepSchedule, target: Target): number {
   const { time } = steps;
-  const depth = depthOf(s);
+  const { depth } = s;
   const rest = time.steps % depth;
   const passes = Math.floor(time.steps / depth);
   const whole = passes * passSeconds(steps, warpTile(steps, s, depth), s, target);
   return whole + (rest > 0 ? passSeconds(steps, warpTile(steps, s, rest), s, target) : 0);
 }
 
-function passSeconds(steps: Steps, tile: WarpTile, s: LaneSchedule, target: Target): number {
+function passSeconds(steps: Steps, tile: WarpTile, s: WarpStepSchedule, target: Target): number {
   const { multiplyAdd } = laneCosts(target);
   const output = outputOf(steps.computation);
   const size = bytesOf(output.dtype);

@@ -7,14 +7,15 @@
  * Warps of other blocks hide latencies, so a kernel is limited by what it issues or by what it reads and writes.
  */
 
-import type { LaneSchedule } from "../abstraction/candidate.ts";
+import type { WarpWindowSchedule } from "../abstraction/candidate.ts";
 import { elementCount, extentsOf } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { WARP } from "../abstraction/intrinsic.ts";
 import { levelOf, memoryOf, readRate, type Target } from "../abstraction/machine.ts";
+import { USUAL_WARPS } from "../mapper/schedule/lane-decisions.ts";
 import { shiftAt, type TapSum } from "../mapper/space-time/taps.ts";
 import type { WindowPlacement } from "../mapper/space-time/window.ts";
-import { dividedPairs, isTested, piecesOf, sweptAxis } from "../mapper/space-time/window-sweep.ts";
+import { dividedPairs, isTested, piecesOf, sweepRegisters, sweptAxis } from "../mapper/space-time/window-sweep.ts";
 import { laneCosts } from "../targets/lanes.ts";
 import { readsOf } from "./lanes.ts";
 
@@ -89,7 +90,7 @@ interface Work {
 }
 
 /** Seconds of a call. */
-export function warpSeconds(sum: TapSum, s: LaneSchedule, placement: WindowPlacement, target: Target): number {
+export function warpSeconds(sum: TapSum, s: WarpWindowSchedule, placement: WindowPlacement, target: Target): number {
   const { multiplyAdd, load } = laneCosts(target);
   const words = bytesOf(sum.output.dtype) / WORD_BYTES;
   const work = s.each === undefined && s.sweep === undefined ? blockWork(sum, s, placement) : sweepWork(sum, s);
@@ -130,9 +131,6 @@ export function warpSeconds(sum: TapSum, s: LaneSchedule, placement: WindowPlace
   return launch + Math.max(busy, moving) + NOT_OVERLAPPED * Math.min(busy, moving);
 }
 
-/** Warps of a block, where a schedule leaves them out. */
-export const USUAL_WARPS = 4;
-
 /** Warps of a quarter when only whole blocks are resident. @param fitting warps that the registers of a quarter hold */
 export function residentOf(fitting: number, warps = USUAL_WARPS): number {
   const each = warps / USUAL_WARPS;
@@ -153,7 +151,7 @@ function fetchedRows(steps: number, warps = USUAL_WARPS): number {
 }
 
 /** A block of rows and vectors, with its data loaded for every column or held in registers. */
-function blockWork(sum: TapSum, s: LaneSchedule, { data, sumHop, dataHop, outputs }: WindowPlacement): Work {
+function blockWork(sum: TapSum, s: WarpWindowSchedule, { data, sumHop, dataHop, outputs }: WindowPlacement): Work {
   const extents = extentsOf(sum.computation);
   const repeats = sum.rolled.reduce((n, name) => n * (extents[name] ?? 1), 1);
   const sums = s.rows * s.vectors;
@@ -180,7 +178,7 @@ function blockWork(sum: TapSum, s: LaneSchedule, { data, sumHop, dataHop, output
 }
 
 /** Outputs side by side in a lane, computed step by step along a sweep. */
-function sweepWork(sum: TapSum, s: LaneSchedule): Work {
+function sweepWork(sum: TapSum, s: WarpWindowSchedule): Work {
   const { each = 1, rows, sweep, ahead = 1 } = s;
   const swept = sweep === undefined ? undefined : sweptAxis(sum);
   const [length, reach] = swept ? [sweep ?? 1, swept.reach] : [1, 1];
@@ -218,12 +216,4 @@ function sweepWork(sum: TapSum, s: LaneSchedule): Work {
     warps,
     alone: ALONE,
   };
-}
-
-/** 32-bit registers that a lane's sums and data take. */
-export function sweepRegisters(sum: TapSum, s: LaneSchedule): number {
-  const { each = 1, rows, ahead = 1 } = s;
-  const reach = s.sweep === undefined ? 1 : (sweptAxis(sum)?.reach ?? 1);
-  const words = bytesOf(sum.output.dtype) / WORD_BYTES;
-  return (reach * rows * each + piecesOf(sum, s).size * each * ahead) * words;
 }

@@ -5,16 +5,12 @@
  *     avx512.fma.f32   FBS-load on 16 lanes, 4 rows x 4 vectors
  */
 
-import { type Candidate, isArray, isMapped } from "../abstraction/candidate.ts";
+import { type Candidate, isMapped } from "../abstraction/candidate.ts";
 import type { Rewriting } from "../abstraction/computation.ts";
 import { type Matching, printMatching } from "../abstraction/mapping.ts";
-import { ARRAY_DECISIONS, printTransform } from "../mapper/schedule/array-decisions.ts";
 import { printPairs } from "../mapper/schedule/decision.ts";
-import { GRID_DECISIONS } from "../mapper/schedule/grid-decisions.ts";
-import { LANE_DECISIONS } from "../mapper/schedule/lane-decisions.ts";
-import { MAPPED_DECISIONS } from "../mapper/schedule/mapped-decisions.ts";
+import { KINDS, kindOf } from "../mapper/schedule/kinds.ts";
 import * as schedules from "../mapper/schedule/schedules.ts";
-import { THREAD_DECISIONS } from "../mapper/schedule/thread/decisions.ts";
 
 /** How the mapped loops were rewritten from those of the equation. */
 export const REWRITTEN: Readonly<Record<Rewriting["kind"], string>> = {
@@ -32,24 +28,14 @@ export function candidateText(candidate: Candidate): string {
 
 /** How loops map to the instruction: the matching, or the dataflow on lanes. */
 export function placeText(candidate: Candidate): string {
-  if (isMapped(candidate)) return printMatching(candidate.matching, "  ");
-  if (isArray(candidate)) {
-    const { transform, lanes: width, beside } = candidate.schedule;
-    return `${printTransform(transform)} on ${width} lanes, beside ${printPairs(beside)}`;
-  }
-  if (candidate.kind === "loops") return "plain loops";
-  const { dataflow, lanes, rows, vectors } = candidate.schedule;
-  return `${dataflow} on ${lanes} lanes, ${rows} row${rows === 1 ? "" : "s"} x ${vectors} vector${vectors === 1 ? "" : "s"}`;
+  return isMapped(candidate)
+    ? printMatching(candidate.matching, "  ")
+    : (kindOf(candidate).place?.(candidate.schedule) ?? "");
 }
 
 /** All decisions, each as a name and a text. */
 export function scheduleRows(candidate: Candidate): [name: string, text: string][] {
-  if (candidate.kind === "grid") return schedules.scheduleRows(GRID_DECISIONS, candidate.schedule);
-  if (candidate.kind === "threads") return schedules.scheduleRows(THREAD_DECISIONS, candidate.schedule);
-  if (candidate.kind === undefined) return schedules.scheduleRows(MAPPED_DECISIONS, candidate.schedule);
-  if (candidate.kind === "loops") return [["threads", String(candidate.schedule.threads)]];
-  if (isArray(candidate)) return schedules.scheduleRows(ARRAY_DECISIONS, candidate.schedule);
-  return schedules.scheduleRows(LANE_DECISIONS, candidate.schedule);
+  return schedules.scheduleRows(kindOf(candidate).decisions, candidate.schedule);
 }
 
 /** `mapping  n <- k` or `design  SBM on 16 lanes`, then the schedule. */
@@ -93,7 +79,7 @@ const matchingText = ({ matching }: Candidate & { readonly matching: Matching })
 
 /** Labels of decisions whose key is not descriptive enough. */
 const LABELS = new Map(
-  [GRID_DECISIONS, THREAD_DECISIONS, MAPPED_DECISIONS, LANE_DECISIONS, ARRAY_DECISIONS].flatMap((decisions) =>
+  Object.values(KINDS).flatMap(({ decisions }) =>
     Object.values(decisions).map(({ name, label = name }) => [name, label] as const),
   ),
 );

@@ -4,7 +4,7 @@
  *     const page = await reportPage(reportData(db, { operator: "conv2d" }));
  */
 
-import type { GridSchedule, LaneDataflow, LaneTransform } from "../abstraction/candidate.ts";
+import type { GridSchedule, Kind, LaneDataflow, LaneTransform } from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
 import type { NoiseVerdict } from "../abstraction/noise.ts";
@@ -82,7 +82,7 @@ export interface TrialPoint {
   /** Clock of a GPU during timing. */
   readonly clock: DeviceClock | undefined;
   /** Kind of the candidate, because different kinds have different decisions. */
-  readonly kind: "mapping" | "lanes" | "grid" | "threads" | "loops";
+  readonly kind: Kind;
   /** Its decisions, each a name and a value. */
   readonly decisions: readonly (readonly [name: string, value: string])[];
 }

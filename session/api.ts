@@ -11,14 +11,7 @@
  */
 
 import { z } from "zod";
-import {
-  type ArrayCandidate,
-  CANDIDATE_KINDS,
-  type Candidate,
-  isArray,
-  isOnGpu,
-  type LaneCandidate,
-} from "../abstraction/candidate.ts";
+import { CANDIDATE_KINDS, type Candidate } from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
@@ -28,22 +21,13 @@ import type { Prediction } from "../abstraction/trial.ts";
 import { DEFAULT_DATABASE, openDatabase, showTrial } from "../db/index.ts";
 import { packageFiles } from "../package/index.ts";
 import type { Calibration } from "../perfmodel/calibrate.ts";
-import { type ModelTarget, modelTarget } from "../perfmodel/target.ts";
 import { isGpu, nativeTarget } from "../targets/index.ts";
-import type { VectorRegisters } from "../targets/x86.ts";
-import { arrayExpectation } from "./array-space.ts";
-import { declaredAs } from "./declared.ts";
 import { subjectOf } from "./emit.ts";
-import { choiceOnGpu, predictOnGpu } from "./grid-space.ts";
 import { kernelFor } from "./kernel.ts";
-import { registersOf, vectorSpace } from "./lane-space.ts";
+import { sessionKindOf } from "./kinds.ts";
 import { writePackage } from "./package-folder.ts";
-import { expectedOfLoops } from "./plain-loops.ts";
-import { predictorFor } from "./predict.ts";
-import { mappingOf } from "./recorded.ts";
 import { sealedPackage } from "./sealed-package.ts";
 import { type TuneComputationOptions, type TuneOutcome, type TuneSubject, tuneComputation } from "./tune.ts";
-import { warpExpectation } from "./warp-space.ts";
 
 /** A candidate and the computation it implements: the best of a search, a record, or one of your own. */
 export interface Choice {
@@ -126,35 +110,10 @@ export function generate({ computation, candidate, machine }: Choice): Kernel {
  */
 export function predict(
   { computation, candidate }: Choice,
-  target: Target = nativeTarget(),
+  machine: Target = nativeTarget(),
   calibration?: Calibration,
 ): Prediction | undefined {
-  if (isOnGpu(candidate)) {
-    const choice = choiceOnGpu(computation, candidate, target);
-    return predictOnGpu(choice, choice.machine);
-  }
-  if (candidate.kind === undefined)
-    return predictorFor(calibration, target).predict(mappingOf(computation, candidate), candidate.schedule);
-  if (candidate.kind === "loops") return expectedOfLoops(computation, candidate, modelTarget(target, calibration));
-  const intrinsic = declaredAs(candidate.intrinsic);
-  const seconds =
-    intrinsic.language === "cuda"
-      ? warpExpectation(computation, candidate, target)
-      : vectorExpectation(computation, candidate, modelTarget(target, calibration), registersOf(intrinsic));
-  return seconds !== undefined && Number.isFinite(seconds)
-    ? { seconds, uncorrectedSeconds: seconds, levels: [] }
-    : undefined;
-}
-
-function vectorExpectation(
-  computation: Computation,
-  candidate: LaneCandidate | ArrayCandidate,
-  target: ModelTarget,
-  vectors: VectorRegisters,
-): number | undefined {
-  if (isArray(candidate)) return arrayExpectation(computation, candidate.schedule, target, vectors);
-  const space = vectorSpace(computation, { threads: candidate.schedule.threads, target, vectors });
-  return "rule" in space ? undefined : space.expectedSeconds(candidate.schedule);
+  return sessionKindOf(candidate).predict(computation, candidate, { machine, calibration });
 }
 
 /** Options for writing a package. */

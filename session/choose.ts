@@ -17,8 +17,8 @@ import { isLoops, LOOPS } from "../intrinsics/loops.ts";
 import { searchedWgmma } from "../intrinsics/wgmma.ts";
 import { strideAlong } from "../mapper/schedule/dense-runs.ts";
 import { isGpu, isPredictedOnly, isWritten, nativeTarget, OPENCL_ISA, PORTABLE_ISA, runsOn } from "../targets/index.ts";
-import type { Reason, SessionSpace, SessionSpaceOptions } from "./session-space.ts";
-import { isRefusals, sessionSpace } from "./space.ts";
+import { isRefusals, type Reason, type SessionSpace, type SessionSpaceOptions } from "./session-space.ts";
+import { sessionSpace } from "./space.ts";
 
 /** The instructions, built in or registered, that a machine has and that kernels can be generated for. */
 export function nativeIntrinsics(machine: Target = nativeTarget()): Intrinsic[] {

@@ -15,10 +15,8 @@ import type { Computation } from "../abstraction/computation.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import type { Target } from "../abstraction/machine.ts";
 import type { Prediction } from "../abstraction/trial.ts";
-import { apply, type Costs, fit as fitCorrection, type Observation } from "../perfmodel/correct.ts";
+import { apply, fit as fitCorrection, type Observation } from "../perfmodel/correct.ts";
 import type { CountedCode } from "../perfmodel/counted-code.ts";
-import { createTerms } from "../perfmodel/model.ts";
-import { modelTarget } from "../perfmodel/target.ts";
 import { compileForIntel, findOcloc, type IntelBuild } from "../runtime/ocloc.ts";
 import { isPredictedOnly, oclocDevice } from "../targets/index.ts";
 import { countedCode, type Uncounted } from "./counted-code.ts";
@@ -75,8 +73,12 @@ export async function rankCounted(
   { compile, most = MOST_COMPILED, signal }: CountedRankingOptions,
 ): Promise<CountedRanking> {
   const predictor = predictorFor(undefined, machine);
-  const termsOf = termsFor(machine);
-  const waiting = candidates.map((expected) => ({ expected, costs: termsOf(expected) }));
+  const waiting = candidates.map((expected) => {
+    const { candidate, mapping } = expected;
+    // A design on lanes has no parts.
+    const costs = mapping && candidate.kind === "mapping" ? predictor.costs(mapping, candidate.schedule) : undefined;
+    return { expected, costs };
+  });
   const compiled: Ranked[] = [];
   const dropped: { expected: Expected; why: string }[] = [];
   const observations: Observation[] = [];
@@ -97,8 +99,8 @@ export async function rankCounted(
     if (built.status !== "compiled" || why !== undefined) return why ?? built.status;
     const code = countedCode(kernel, built.functions);
     const counted =
-      mapping && candidate.kind === undefined && !("uncounted" in code)
-        ? predictor.predict(mapping, candidate.schedule, code)
+      mapping && candidate.kind === "mapping" && !("uncounted" in code)
+        ? predictor.predict(mapping, candidate.schedule, { code })
         : undefined;
     return { ...expected, prediction: counted ?? prediction, compiled: { kernel, code, estimated: prediction } };
   };
@@ -128,16 +130,4 @@ export async function rankCounted(
 
 function isCounted({ compiled }: Ranked): boolean {
   return compiled !== undefined && !("uncounted" in compiled.code);
-}
-
-/** The parts of a candidate's estimated time; undefined for a design on lanes. */
-function termsFor(machine: Target): (expected: Expected) => Costs | undefined {
-  const target = modelTarget(machine);
-  const known = new Map<Expected["mapping"], ReturnType<typeof createTerms>>();
-  return ({ candidate, mapping }) => {
-    if (!mapping || candidate.kind !== undefined) return undefined;
-    const terms = known.get(mapping) ?? createTerms(mapping, target);
-    known.set(mapping, terms);
-    return terms(candidate.schedule);
-  };
 }

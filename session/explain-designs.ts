@@ -7,7 +7,13 @@
  *     SBM        78.5 us      60.4 us             47.6   shifts          beside p 4, inputs passed
  */
 
-import { type ArraySchedule, type Candidate, isArray } from "../abstraction/candidate.ts";
+import {
+  type ArrayPlan,
+  type Candidate,
+  callingThreads,
+  type DesignCandidate,
+  type WarpDesignCandidate,
+} from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { isRecurrent } from "../abstraction/dependence.ts";
 import type { Target } from "../abstraction/machine.ts";
@@ -15,14 +21,16 @@ import { finished } from "../abstraction/steps.ts";
 import { computationOf, type Database, queryTrials, type TrialRecord } from "../db/index.ts";
 import { printPairs } from "../mapper/schedule/decision.ts";
 import { placeArray } from "../mapper/space-time/lane-array.ts";
+import type { LaneRefusal } from "../mapper/space-time/taps.ts";
 import { type ArrayCosts, boundOf } from "../perfmodel/arrays.ts";
 import type { Calibration } from "../perfmodel/calibrate.ts";
 import { modelTarget } from "../perfmodel/target.ts";
 import { printTime, table } from "../report/text.ts";
-import { arraySpaceOf } from "../tuner/array-candidates.ts";
+import { type ArraySpaceOfDesigns, arraySpaceOf } from "../tuner/array-candidates.ts";
 import { warpArraySpace } from "../tuner/warp-array-candidates.ts";
 import { declaredAs } from "./declared.ts";
-import { registersOf } from "./lane-space.ts";
+import { sessionKindOf } from "./kinds.ts";
+import { registersOf } from "./window-kinds.ts";
 
 /** The cost of the best schedule of a dataflow. */
 export interface DesignCost {
@@ -34,7 +42,7 @@ export interface DesignCost {
   readonly measured: number | undefined;
   /** Costs of a block of passes side by side. */
   readonly costs: ArrayCosts;
-  readonly schedule: ArraySchedule;
+  readonly schedule: ArrayPlan;
 }
 
 export interface DesignsExplained {
@@ -59,14 +67,13 @@ export function explainDesigns(
   const computation = computationOf(workload);
   if (isRecurrent(computation.equation))
     return { status: "unknown", because: "a result that refers to itself is no sum, and has no dataflows to compare" };
-  const { threads } = candidate.kind === "lanes" ? candidate.schedule : { threads: 1 };
+  const threads = callingThreads(candidate);
   const multiplyAdd = declaredAs(candidate.intrinsic);
   const vectors = registersOf(multiplyAdd);
-  const space = finished(
+  const space: ArraySpaceOfDesigns<ArrayPlan> | LaneRefusal =
     multiplyAdd.language === "cuda"
-      ? warpArraySpace(computation, machine)
-      : arraySpaceOf(computation, { threads, vectors, target: modelTarget(machine, calibration) }),
-  );
+      ? finished(warpArraySpace(computation, machine))
+      : finished(arraySpaceOf(computation, { threads, vectors, target: modelTarget(machine, calibration) }));
   if ("rule" in space) return { status: "unknown", because: space.because };
   const least = new Map<string, number>();
   for (const trial of queryTrials(db, { computation, status: "ok", threads: conditions.threads })) {
@@ -89,16 +96,22 @@ export function explainDesigns(
   return {
     status: "designs",
     dataflow: dataflowOf(computation, candidate) ?? "a design",
-    predicted: isArray(candidate) ? space.expectedSeconds(candidate.schedule) : undefined,
+    predicted: isComparable(candidate)
+      ? sessionKindOf(candidate).predict(computation, candidate, { machine, calibration })?.seconds
+      : undefined,
     designs,
     refused: { count: space.designs.refused.length, first: first && `${first.name}: ${first.because}` },
   };
 }
 
+/** Whether its dataflow can be compared with those of other designs. */
+const isComparable = (candidate: Candidate): candidate is DesignCandidate | WarpDesignCandidate =>
+  candidate.kind === "design" || candidate.kind === "warp-design";
+
 /** The letters of a lane design; for a window, those in its name. */
 function dataflowOf(computation: Computation, candidate: Candidate): string | undefined {
-  if (candidate.kind !== "lanes") return undefined;
-  if (!isArray(candidate)) return candidate.schedule.dataflow.split("-")[0];
+  if (candidate.kind === "window" || candidate.kind === "warp-window") return candidate.schedule.dataflow.split("-")[0];
+  if (!isComparable(candidate)) return undefined;
   const placed = placeArray(computation, candidate.schedule);
   return placed.ok ? placed.array.design.dataflow : undefined;
 }

@@ -4,7 +4,13 @@
  *     const { prediction, costs } = explainTrial(db, showTrial(db, "3f9a1c77"));
  */
 
-import { type GridCandidate, isOnGpu, type MappedCandidate, type ThreadCandidate } from "../abstraction/candidate.ts";
+import {
+  type GridCandidate,
+  isMapped,
+  isOnGpu,
+  type MappedCandidate,
+  type ThreadCandidate,
+} from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import type { Target } from "../abstraction/machine.ts";
@@ -18,7 +24,7 @@ import { modelTarget } from "../perfmodel/target.ts";
 import { type Contradiction, contradictionIn } from "./contradiction.ts";
 import { declaredAs } from "./declared.ts";
 import { type DesignsExplained, explainDesigns } from "./explain-designs.ts";
-import { choiceOnGpu, costsOnGpu, predictOnGpu } from "./grid-space.ts";
+import { choiceOnGpu, costsOnGpu, predictOnGpu } from "./gpu-kinds.ts";
 import { mappingOf, recordedMachine } from "./recorded.ts";
 
 export type TrialExplanation =
@@ -43,9 +49,9 @@ export function explainTrial(db: Database, trial: TrialRecord): TrialExplanation
   try {
     declaredAs(candidate.intrinsic, trial.declaration);
     const { machine, calibration, calibratedAt } = recordedMachine(db, trial);
-    if (candidate.kind === "lanes") return explainDesigns(db, trial, machine, calibration);
     if (candidate.kind === "loops")
       return { status: "unknown", because: "plain loops have no schedule whose costs could be compared" };
+    if (!isMapped(candidate)) return explainDesigns(db, trial, machine, calibration);
     const { mapping, prediction, costs } = modelled(computationOf(workload), candidate, machine, calibration);
     if (!prediction || !costs)
       return { status: "unknown", because: "its schedule can no longer be lowered by this automap" };

@@ -15,7 +15,8 @@ import type { SpaceTime } from "../abstraction/recurrence.ts";
 import { INTRINSICS } from "../intrinsics/index.ts";
 import { type ArrayLoops, arrayOfComputation } from "./array-subject.ts";
 import { declaredAs } from "./declared.ts";
-import { isPrinted, kernelFor } from "./kernel.ts";
+import { kernelFor } from "./kernel.ts";
+import { isPrinted } from "./mapping-kind.ts";
 import { arrayKernel, judgeArray } from "./systolic.ts";
 
 /** Why a language has no such kernel. */

@@ -32,7 +32,7 @@ import { placeText } from "../report/describe-candidate.ts";
 import { capabilityOf, nativeTarget } from "../targets/index.ts";
 import { type FormCosts, formsIn, inBestForms, targetOfForms } from "./forms.ts";
 import { kernelFor, kernelOfRecord } from "./kernel.ts";
-import { chainKernel, loopsKernel } from "./plain-loops.ts";
+import { chainKernel, loopsKernel } from "./loop-kind.ts";
 import { chainThreadsKernel } from "./plain-threads.ts";
 import { rankOf } from "./rank.ts";
 import { storedCalibration } from "./recorded.ts";
@@ -128,7 +128,7 @@ function dividedRecord(computation: Computation, records: Records, threads: numb
   const counts = new Set(best(records.db, { computation, trusted }).map(({ conditions }) => conditions.threads));
   const found = [...counts].flatMap((count): readonly Divided[] => {
     const trial = bestRecord(computation, records, { threads: count, onGpu: false });
-    if (trial?.measurement.status !== "ok" || trial.candidate.kind !== undefined) return [];
+    if (trial?.measurement.status !== "ok" || trial.candidate.kind !== "mapping") return [];
     const candidate = { ...trial.candidate, schedule: { ...trial.candidate.schedule, threads } };
     return [{ trial, candidate, seconds: (trial.measurement.median * count) / threads }];
   });

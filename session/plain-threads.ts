@@ -25,7 +25,8 @@ import { plainContext, type ThreadContext } from "../mapper/schedule/thread/cont
 import { THREAD_KIND } from "../mapper/schedule/thread/schedule.ts";
 import { chainSeconds } from "../perfmodel/row-chains.ts";
 import { predictThreads } from "../perfmodel/threads.ts";
-import { type GpuChoice, generateOnGpu, type InStream } from "./grid-space.ts";
+import { type GpuChoice, generateOnGpu } from "./gpu-kinds.ts";
+import type { InStream } from "./session-space.ts";
 import { VERSION } from "./version.ts";
 
 /** Stands for a thread's own arithmetic when nothing is mapped. It is no instruction of the table, so searches are never offered it. */

@@ -6,14 +6,14 @@
  *     predictor.predict(mapping, schedule)?.seconds
  */
 
-import type { Candidate, MappedCandidate, Schedule } from "../abstraction/candidate.ts";
+import type { Schedule } from "../abstraction/candidate.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Target } from "../abstraction/machine.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
 import type { Prediction } from "../abstraction/trial.ts";
 import { calibrationOf, type Database, type Environment, recordCalibration } from "../db/index.ts";
 import { type Calibration, type CompileAndRun, calibrate } from "../perfmodel/calibrate.ts";
-import { type Correction, fit as fitCorrection, NO_CORRECTION, type Observation } from "../perfmodel/correct.ts";
+import { type Correction, type Costs, NO_CORRECTION } from "../perfmodel/correct.ts";
 import type { CountedCode } from "../perfmodel/counted-code.ts";
 import { createModel, createTerms } from "../perfmodel/model.ts";
 import { modelTarget } from "../perfmodel/target.ts";
@@ -22,54 +22,38 @@ import { codeFlags, compileSource } from "../runtime/compiler.ts";
 import { toolProblem } from "../runtime/environment.ts";
 import type { Runner } from "../runtime/measure.ts";
 import { compilerFeatures, nativeTarget } from "../targets/index.ts";
-import type { TrialOf } from "../tuner/trials.ts";
 import { readCalibrationData } from "./recorded.ts";
 import { sharedCalibration } from "./shared-calibration.ts";
 
 export interface Predictor {
   /** @param code the counted instructions of its compiled code */
-  readonly predict: (mapping: Mapping, schedule: Schedule, code?: CountedCode) => Prediction | undefined;
-  /** Sets the correction before any trial, none when left out, from which those of trials start. */
-  readonly startFrom: (prior?: Correction) => void;
-  /** Fits the correction to all trials so far. Trials without a mapping do not contribute. */
-  readonly learn: (
-    trials: readonly TrialOf<Candidate>[],
-    mappingOf: (c: MappedCandidate) => Mapping | undefined,
-  ) => void;
+  predict(
+    mapping: Mapping,
+    schedule: Schedule,
+    how?: { readonly code?: CountedCode; readonly correction?: Correction },
+  ): Prediction | undefined;
+  /** The parts of a prediction, from which a correction is fitted. */
+  costs(mapping: Mapping, schedule: Schedule): Costs | undefined;
 }
 
 /** A machine's model, by default this machine's. Without a calibration it uses the reference machine's rates. */
 export function predictorFor(calibration?: Calibration, machine: Target = nativeTarget()): Predictor {
   const target = modelTarget(machine, calibration);
-  let prior = NO_CORRECTION;
-  let correction = prior;
+  let correctedBy = NO_CORRECTION;
   let models = new Map<Mapping, ReturnType<typeof createModel>>();
   const terms = new Map<Mapping, ReturnType<typeof createTerms>>();
-  const termsFor = (mapping: Mapping): ReturnType<typeof createTerms> => {
-    const made = terms.get(mapping) ?? createTerms(mapping, target);
-    terms.set(mapping, made);
-    return made;
-  };
   return {
-    predict: (mapping, schedule, code) => {
+    predict: (mapping, schedule, { code, correction = NO_CORRECTION } = {}) => {
+      if (correction !== correctedBy) models = new Map();
+      correctedBy = correction;
       const model = models.get(mapping) ?? createModel(mapping, target, { correction });
       models.set(mapping, model);
       return model(schedule, code);
     },
-    startFrom: (given = NO_CORRECTION) => {
-      prior = given;
-      correction = given;
-      models = new Map();
-    },
-    learn: (trials, mappingOf) => {
-      const observations = trials.flatMap(({ candidate, measurement }): Observation[] => {
-        if (measurement.status !== "ok" || candidate.kind !== undefined) return [];
-        const mapping = mappingOf(candidate);
-        const costs = mapping && termsFor(mapping)(candidate.schedule);
-        return costs ? [{ costs, measuredSeconds: measurement.median }] : [];
-      });
-      correction = fitCorrection(observations, prior);
-      models = new Map();
+    costs: (mapping, schedule) => {
+      const made = terms.get(mapping) ?? createTerms(mapping, target);
+      terms.set(mapping, made);
+      return made(schedule);
     },
   };
 }

@@ -14,6 +14,7 @@ import type { Conditions, Database, Environment } from "../db/index.ts";
 import type { Calibration } from "../perfmodel/calibrate.ts";
 import type { Correction } from "../perfmodel/correct.ts";
 import { modelTarget } from "../perfmodel/target.ts";
+import { isGpu } from "../targets/index.ts";
 import type { SessionSpace } from "./session-space.ts";
 import { nearTrials, priorOf, seededBy, transferredOnGpu, transferredTo } from "./transfer.ts";
 import type { Bench } from "./workplace.ts";
@@ -84,7 +85,7 @@ export function taughtBy(
   { offered, machine, calibration, ...wanted }: Taught,
 ): { readonly space: SessionSpace; readonly learnt?: Learnt } {
   const sought = { ...wanted, intrinsics: offered };
-  if (!space.startFrom) {
+  if (isGpu(machine)) {
     const transferred = transferredOnGpu(db, sought, space);
     if (transferred.length === 0) return { space };
     const candidates = transferred.map(({ candidate }) => candidate);

@@ -38,9 +38,7 @@ import { calibratedMachine } from "./gpu-rates.ts";
  */
 export function mappingOf(stated: Computation, candidate: Candidate): Mapping {
   if (!isMapped(candidate))
-    throw new UsageError(
-      `${candidate.kind === "loops" ? "plain loops have" : "a design on lanes has"} no mapping: ${candidateText(candidate)}`,
-    );
+    throw new UsageError(`a candidate of the kind ${candidate.kind} has no mapping: ${candidateText(candidate)}`);
   const { intrinsic: name, matching, operands, rewriting } = candidate;
   const computation = rewriting === undefined ? stated : rewrittenAs(stated, rewriting);
   if (typeof computation === "string") throw new UsageError(`${stated.name} has no ${rewriting}: ${computation}`);

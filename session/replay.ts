@@ -35,8 +35,8 @@ import type { TrialOf } from "../tuner/trials.ts";
 import { declaredAs } from "./declared.ts";
 import { calibratedMachine } from "./gpu-rates.ts";
 import { recordedTarget, storedCalibration } from "./recorded.ts";
-import type { Reason, SessionSpace } from "./session-space.ts";
-import { isRefusals, sessionSpace } from "./space.ts";
+import { isRefusals, type Reason, type SessionSpace } from "./session-space.ts";
+import { sessionSpace } from "./space.ts";
 import { carriedFrom, seededBy } from "./transfer.ts";
 
 /** The first decision that differs from the record. */
@@ -155,7 +155,7 @@ export async function replayRun(
   });
   const found = finished(enumeration, enumerationCut);
   if (isRefusals(found)) return nothingMaps(run, own, assumed, found);
-  found.startFrom?.(prior);
+  found.startFrom(prior);
   const seeds = transferred.flatMap((id) => attempt(() => carriedFrom(showTrial(db, id), found)) ?? []);
   if (seeds.length < transferred.length)
     assumed.push("schedules of near computations: some of their records are not here");

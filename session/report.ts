@@ -4,7 +4,7 @@
  *     const data = gatherReport(db, { operator: "conv2d" }, Date.now());
  */
 
-import { type ArrayCandidate, isArray } from "../abstraction/candidate.ts";
+import { type ArrayPlan, isDesign } from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { usefulPoints } from "../abstraction/condition.ts";
 import { partsOf } from "../abstraction/epilogue.ts";
@@ -161,7 +161,7 @@ function pointFrom(trial: TrialRecord, started: ReadonlyMap<string, number>): Tr
     run,
     after: begun === undefined ? undefined : Math.max(0, (at - begun) / 1000),
     clock: conditions.clock,
-    kind: candidate.kind ?? "mapping",
+    kind: candidate.kind,
     decisions: decisionValues(candidate),
   };
 }
@@ -179,7 +179,7 @@ function bestOf(trial: TimedRecord, leastSeconds: number | undefined): Best {
     interval: measurement.interval,
     operationsPerSecond: rate,
     // The schedule's rows already describe a design given by its transform.
-    candidate: candidateRows(candidate).filter(([name]) => !(isArray(candidate) && name === "design")),
+    candidate: candidateRows(candidate).filter(([name]) => !(isDesign(candidate) && name === "design")),
     predicted: prediction?.seconds,
     levels: prediction?.levels ?? [],
     ofRoof: leastSeconds === undefined ? undefined : leastSeconds / measurement.median,
@@ -191,26 +191,42 @@ function bestOf(trial: TimedRecord, leastSeconds: number | undefined): Best {
 function drawingOf({ workload, candidate }: TrialRecord): Drawing {
   try {
     const computation = computationOf(workload);
-    if (candidate.kind !== "lanes") {
-      const grid = candidate.kind === "grid" ? candidate.schedule : undefined;
-      return { kind: "mapping", mapping: mappingOf(computation, candidate), grid };
+    switch (candidate.kind) {
+      case "window":
+      case "warp-window": {
+        const { dataflow, lanes, rolled } = candidate.schedule;
+        const taps = tapsOf(computation, rolled);
+        if (!taps.ok) return { kind: "none", because: taps.refusal.because };
+        return { kind: "lanes", design: { dataflow, lanes, columns: taps.sum.columns } };
+      }
+      case "steps":
+      case "warp-steps": {
+        const steps = stepsOf(computation);
+        if (!isSteps(steps)) return { kind: "none", because: steps.because };
+        // A time step sweeps a window that reaches equally far to both sides.
+        const columns = 2 * (steps.axes.at(-1)?.reach ?? 0) + 1;
+        return { kind: "lanes", design: { dataflow: "FBS-load", lanes: candidate.schedule.lanes, columns } };
+      }
+      case "design":
+      case "warp-design":
+        return arrayDrawing(computation, candidate.schedule);
+      case "recurrence":
+        return arrayDrawing(computation, { ...candidate.schedule, tile: {} });
+      default: {
+        const grid = candidate.kind === "grid" ? candidate.schedule : undefined;
+        return { kind: "mapping", mapping: mappingOf(computation, candidate), grid };
+      }
     }
-    if (isArray(candidate)) return arrayDrawing(computation, candidate);
-    const { dataflow, lanes, rolled } = candidate.schedule;
-    const steps = stepsOf(computation);
-    // A time step sweeps a window that reaches equally far to both sides.
-    if (isSteps(steps))
-      return { kind: "lanes", design: { dataflow, lanes, columns: 2 * (steps.axes.at(-1)?.reach ?? 0) + 1 } };
-    const taps = tapsOf(computation, rolled);
-    if (!taps.ok) return { kind: "none", because: taps.refusal.because };
-    return { kind: "lanes", design: { dataflow, lanes, columns: taps.sum.columns } };
   } catch (error) {
     if (error instanceof UsageError) return { kind: "none", because: error.message };
     throw error;
   }
 }
 
-function arrayDrawing(computation: Computation, { schedule: { transform, lanes, tile } }: ArrayCandidate): Drawing {
+function arrayDrawing(
+  computation: Computation,
+  { transform, lanes, tile }: Pick<ArrayPlan, "transform" | "lanes" | "tile">,
+): Drawing {
   const { sum } = partsOf(computation);
   const array = { sum, transform, lanes, tile };
   if (transform.schedule.every((row) => row.every((x) => x === 0)))

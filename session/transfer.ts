@@ -11,7 +11,7 @@
  * kernels are measured again before others. On a GPU the model is corrected by a search's own trials only.
  */
 
-import { candidateKey, canonicalJson, isOnGpu, type MappedCandidate } from "../abstraction/candidate.ts";
+import { candidateKey, canonicalJson, isMapped, isOnGpu, type MappedCandidate } from "../abstraction/candidate.ts";
 import { type Computation, computationKey, extentsOf, inputsOf } from "../abstraction/computation.ts";
 import { printEquation } from "../abstraction/equation.ts";
 import { attempt } from "../abstraction/error.ts";
@@ -139,7 +139,7 @@ function modelled(trials: readonly TrialRecord[], of: Computation, target: Model
   return trials.flatMap((trial): readonly NearTrial[] => {
     const { candidate, conditions } = trial;
     const seconds = secondsOf(trial);
-    if (candidate.kind !== undefined || seconds === undefined) return [];
+    if (candidate.kind !== "mapping" || seconds === undefined) return [];
     const found = model(candidate);
     return found
       ? [{ trial, conditions, candidate, ...found, seconds, of: `${key} ${conditions.threads}`, isOwn: false }]
@@ -216,14 +216,14 @@ export function transferredTo(
 ): readonly Transferred[] {
   const expected = new Map<string, Transferred & { readonly seconds: number }>();
   // Its own records count for nothing where this space lacks their mappings.
-  const own = near.filter((one) => one.isOwn && space.carried?.(one.candidate, one.mapping) !== undefined);
+  const own = near.filter((one) => one.isOwn && space.carried(one.candidate, one.mapping) !== undefined);
   for (const trials of groupBy(own.length > 0 ? own : near.filter(({ isOwn }) => !isOwn), ({ of }) => of)) {
     const least = Math.min(...trials.map(({ seconds }) => seconds));
     const ratioOf = ({ seconds, costs }: NearTrial): number => seconds / apply(prior, costs);
     const ratios = trials.map(ratioOf).sort((a, b) => a - b);
     const middle = ratios[ratios.length >> 1] ?? 1;
     for (const one of trials) {
-      const candidate = one.seconds <= SLOWER * least ? space.carried?.(one.candidate, one.mapping) : undefined;
+      const candidate = one.seconds <= SLOWER * least ? space.carried(one.candidate, one.mapping) : undefined;
       const predicted = candidate && space.predict(candidate)?.seconds;
       if (!candidate || predicted === undefined) continue;
       const key = candidateKey(candidate);
@@ -246,8 +246,8 @@ export function transferredTo(
  * @throws UsageError when the record's mapping is no longer valid
  */
 export function carriedFrom({ workload, candidate }: TrialRecord, space: SessionSpace): ScheduledCandidate | undefined {
-  if (candidate.kind !== undefined && candidate.kind !== "grid" && candidate.kind !== "threads") return undefined;
-  return space.carried?.(candidate, mappingOf(computationOf(workload), candidate));
+  if (!isMapped(candidate)) return undefined;
+  return space.carried(candidate, mappingOf(computationOf(workload), candidate));
 }
 
 /** The space with candidates that a guided strategy measures first, in turns with those that the model prefers. */

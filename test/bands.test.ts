@@ -14,7 +14,8 @@ import { boxOf } from "../mapper/schedule/gather.ts";
 import { usableIntrinsics } from "../session/choose.ts";
 import { rankByModel } from "../session/rank.ts";
 import { mappingOf } from "../session/recorded.ts";
-import { isRefusals, sessionSpace } from "../session/space.ts";
+import { isRefusals } from "../session/session-space.ts";
+import { sessionSpace } from "../session/space.ts";
 import { nvidiaTarget } from "../targets/nvidia.ts";
 import { gridContextOf, gridSubject, itEqualsTheEquation, mmaSchedule } from "./support/grid-kernels.ts";
 import { inFull } from "./support/slow.ts";
@@ -232,7 +233,7 @@ describe("a search for a filter of one channel", () => {
       if (isRefusals(space)) throw new Error(JSON.stringify(space));
       return (space.representatives ?? []).map(({ kind }) => kind);
     };
-    expect(kindsOf(filter({ h: 2048, w: 2048, r: 15, s: 15, pad: 7 }))).toEqual(["lanes", "grid"]);
+    expect(kindsOf(filter({ h: 2048, w: 2048, r: 15, s: 15, pad: 7 }))).toEqual(["warp-window", "grid"]);
     // The Tensor Cores take a twentieth of the time of a window of 64 channels.
     expect(kindsOf(operation("conv2d c=64 k=64 h=56 w=56", "f16"))).toEqual([]);
   });

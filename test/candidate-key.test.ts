@@ -6,8 +6,9 @@ import {
   type Candidate,
   candidateKey,
   canonicalJson,
-  type LaneCandidate,
   type MappedCandidate,
+  type WarpWindowCandidate,
+  type WindowCandidate,
 } from "../abstraction/candidate.ts";
 import { parseDataTypes } from "../operators/data-types.ts";
 import { instantiate, operatorNamed } from "../operators/index.ts";
@@ -18,13 +19,14 @@ const matmul = instantiate(operatorNamed("matmul"), { parameters: { m: 32, n: 32
 const line = instantiate(operatorNamed("conv1d-single"), { parameters: { l: 100, r: 3 }, types });
 
 const mapped: MappedCandidate = {
+  kind: "mapping",
   intrinsic: "avx512.fma.f32.broadcast",
   matching: { n: ["n"] },
   operands: { a: "a[m,k]", b: "b[k,n]", c: "out[m,n]" },
   schedule: { order: ["m", "n", "k"], block: { m: 2 }, placement: { a: "in-place", b: "in-place" }, threads: 1 },
 };
-const lanes: LaneCandidate = {
-  kind: "lanes",
+const lanes: WindowCandidate = {
+  kind: "window",
   intrinsic: "avx512.fma.f32",
   schedule: {
     dataflow: "FBS-load",
@@ -35,30 +37,33 @@ const lanes: LaneCandidate = {
     weights: "registers",
     streaming: false,
     prefetchBytes: 0,
-    borders: "peeled",
     strip: 0,
     threads: 1,
   },
 };
+const warps: WarpWindowCandidate = {
+  kind: "warp-window",
+  intrinsic: "cuda.fma.f32",
+  schedule: { dataflow: "FBS-load", lanes: 32, rows: 1, vectors: 1, rolled: [] },
+};
 const said: readonly (readonly [string, Candidate, Candidate])[] = [
   ["block k 1", mapped, { ...mapped, schedule: { ...mapped.schedule, block: { m: 2, k: 1 } } }],
   ["no gaps and no copies within", mapped, { ...mapped, schedule: { ...mapped.schedule, spread: [], within: {} } }],
-  ["each 1", lanes, { ...lanes, schedule: { ...lanes.schedule, each: 1 } }],
-  ["ahead 1", lanes, { ...lanes, schedule: { ...lanes.schedule, ahead: 1 } }],
+  ["each 1", warps, { ...warps, schedule: { ...warps.schedule, each: 1 } }],
+  ["ahead 1", warps, { ...warps, schedule: { ...warps.schedule, ahead: 1 } }],
 ];
 
 describe("a schedule that spells out a default", () => {
   it.each(said)("has the same key and the same code: %s", (_, brief, full) => {
     expect(candidateKey(full)).toBe(candidateKey(brief));
-    const computation = brief === lanes ? line : matmul;
+    const computation = brief === warps ? line : matmul;
     const code = (candidate: Candidate): string => kernelFor(computation, candidate).source.replace(/^ \*.*\n/gm, "");
     expect(code(full)).toBe(code(brief));
   });
 
-  it("has the same key for one step a pass, and for threads with one neighbour", () => {
+  it("has the same key for threads with one neighbour", () => {
     const threads = { lanes: { i: 32 }, warps: {}, each: {}, split: 1 };
     const named = { intrinsic: "thread.fma", matching: {}, operands: {} };
-    expect(candidateKey({ ...lanes, schedule: { ...lanes.schedule, depth: 1 } })).toBe(candidateKey(lanes));
     expect(candidateKey({ kind: "threads", ...named, schedule: { ...threads, each: { i: 1 }, warps: { i: 1 } } })).toBe(
       candidateKey({ kind: "threads", ...named, schedule: threads }),
     );
@@ -68,7 +73,7 @@ describe("a schedule that spells out a default", () => {
     expect(candidateKey(lanes)).toContain('"rows":1');
     expect(candidateKey(lanes)).toContain('"threads":1');
     expect(candidateKey(mapped)).toContain('"block":{"m":2}');
-    expect(candidateKey({ ...lanes, schedule: { ...lanes.schedule, each: 2 } })).not.toBe(candidateKey(lanes));
+    expect(candidateKey({ ...warps, schedule: { ...warps.schedule, each: 2 } })).not.toBe(candidateKey(warps));
   });
 });
 

@@ -4,7 +4,7 @@
  */
 
 import { describe, expect, it, vi } from "vitest";
-import type { LaneSchedule } from "../abstraction/candidate.ts";
+import type { WarpWindowSchedule } from "../abstraction/candidate.ts";
 import { type Computation, elementCount, inputsOf } from "../abstraction/computation.ts";
 import { type Inputs, interpret } from "../abstraction/interpret.ts";
 import type { LoopNest } from "../abstraction/loop-nest.ts";
@@ -13,7 +13,7 @@ import { type ArrayPass, arrayPass, recurrenceOf } from "../mapper/space-time/de
 import { type Design, designOf } from "../mapper/space-time/design.ts";
 import { enumerateDesigns } from "../mapper/space-time/enumerate.ts";
 import { type LowerOptions, lowerDesign } from "../mapper/space-time/lower.ts";
-import { lowerLanes } from "../mapper/space-time/lower-window.ts";
+import { lowerWarpWindow } from "../mapper/space-time/lower-window.ts";
 import { parseDataTypes } from "../operators/data-types.ts";
 import { operatorNamed } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";
@@ -85,19 +85,13 @@ describe("named designs", () => {
 });
 
 /** A block of one warp, as CUDA runs it. */
-function ssam(changes: Partial<LaneSchedule> = {}): LaneSchedule {
+function ssam(changes: Partial<WarpWindowSchedule> = {}): WarpWindowSchedule {
   return {
     dataflow: "SBM",
     lanes: 32,
     rows: 4,
     vectors: 1,
     rolled: [],
-    weights: "memory",
-    streaming: false,
-    prefetchBytes: 0,
-    borders: "guarded",
-    strip: 0,
-    threads: 1,
     ...changes,
   };
 }
@@ -109,7 +103,7 @@ describe("SSAM kernels", () => {
       return {
         label: `${operator} ${JSON.stringify(parameters)} ${types}`,
         computation,
-        nest: lowerLanes(computation, ssam(operator === "conv1d-single" ? { rows: 1 } : {})),
+        nest: lowerWarpWindow(computation, ssam(operator === "conv1d-single" ? { rows: 1 } : {})),
       };
     };
     const subjects = ["f32", "f64"].flatMap((types) => [

@@ -6,7 +6,7 @@ import type { Kernel } from "../abstraction/kernel.ts";
 import { printMatching } from "../abstraction/mapping.ts";
 import { seededRandom } from "../abstraction/random.ts";
 import { randomSchedule } from "../mapper/schedule/mapped.ts";
-import { generate } from "../session/kernel.ts";
+import { generate } from "../session/mapping-kind.ts";
 import { nativeTarget } from "../targets/index.ts";
 import { runnerHere } from "./support/here.ts";
 import { inFull } from "./support/slow.ts";
@@ -43,7 +43,10 @@ describe("the C++ of a convolution", () => {
       placement: { a: "padded", b: "tiled" } as const,
       threads: 1,
     };
-    const { source } = generate({ intrinsic: name, matching: mapping.matching, operands: {}, schedule }, mapping);
+    const { source } = generate(
+      { kind: "mapping", intrinsic: name, matching: mapping.matching, operands: {}, schedule },
+      mapping,
+    );
     await expect(source.replace(/automap \d+\.\d+\.\d+/, "automap")).toMatchFileSnapshot(`golden/conv2d.${name}.cpp`);
   });
 });
@@ -78,7 +81,10 @@ describe("kernels, compiled and run, equal their equations", () => {
       threads: 1,
       placement: { a: "padded", b: "tiled" } as const,
     };
-    const kernel = generate({ intrinsic: on.name, matching: mapping.matching, operands: {}, schedule }, mapping);
+    const kernel = generate(
+      { kind: "mapping", intrinsic: on.name, matching: mapping.matching, operands: {}, schedule },
+      mapping,
+    );
     expect(kernel.source).toMatch(new RegExp(`turn_rows\\(out .*, ${q}, 16\\);`));
     const measured = await runner.measure(
       nativeTarget().isa.includes(on.isa) ? kernel : emulated(kernel, on),
@@ -105,7 +111,10 @@ describe("kernels, compiled and run, equal their equations", () => {
         const mapping = valid[Math.floor(random() * valid.length)];
         if (!mapping) continue;
         const schedule = randomSchedule(mapping, random);
-        const kernel = generate({ intrinsic: name, matching: mapping.matching, operands: {}, schedule }, mapping);
+        const kernel = generate(
+          { kind: "mapping", intrinsic: name, matching: mapping.matching, operands: {}, schedule },
+          mapping,
+        );
         ran.push(
           runner.reference(computation, 3).then(async (reference) => {
             const measured = await runner.measure(here ? kernel : emulated(kernel, on), reference, QUICK);
@@ -130,7 +139,10 @@ describe("kernels, compiled and run, equal their equations", () => {
       placement: { a: "padded", b: "tiled" } as const,
       threads: 1,
     };
-    const made = generate({ intrinsic: on.name, matching: mapping.matching, operands: {}, schedule }, mapping);
+    const made = generate(
+      { kind: "mapping", intrinsic: on.name, matching: mapping.matching, operands: {}, schedule },
+      mapping,
+    );
     const right = nativeTarget().isa.includes(on.isa) ? made : emulated(made, on);
     const reference = await runner.reference(computation, 3);
     expect((await runner.measure(right, reference, QUICK)).status).toBe("ok");

@@ -9,7 +9,7 @@ import type { SourceText } from "../abstraction/source-text.ts";
 import { operatorNamed } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";
 import { type CompileOptions, codeFlags, compileKernel, compileSource, findCompiler } from "../runtime/compiler.ts";
-import { generate } from "../session/kernel.ts";
+import { generate } from "../session/mapping-kind.ts";
 import { scratchFolder } from "./support/scratch.ts";
 import { sourceOf } from "./support/source.ts";
 import { mappingsOnto, rowNamed } from "./support/subjects.ts";
@@ -37,7 +37,10 @@ function convolution(q: number): Kernel {
     threads: 1,
     placement: { a: "padded", b: "tiled" } as const,
   };
-  return generate({ intrinsic: intrinsic.name, matching: mapping.matching, operands: {}, schedule }, mapping);
+  return generate(
+    { kind: "mapping", intrinsic: intrinsic.name, matching: mapping.matching, operands: {}, schedule },
+    mapping,
+  );
 }
 
 describe.skipIf(process.arch !== "x64")("a kernel compiled apart", () => {

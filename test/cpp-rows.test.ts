@@ -24,7 +24,7 @@ import { parseDataTypes } from "../operators/data-types.ts";
 import { operatorNamed } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";
 import { runChild } from "../runtime/child.ts";
-import { generate } from "../session/kernel.ts";
+import { generate } from "../session/mapping-kind.ts";
 import { nativeTarget } from "../targets/index.ts";
 import { textOf } from "./support/source.ts";
 import { mappingsOnto } from "./support/subjects.ts";
@@ -40,7 +40,13 @@ function sourceOf(name: string, types: string, epilogue: string, { k = 32, layou
   const [on] = intrinsicsNamed(name);
   const mapping = on && mappingsOnto(computation, on).find((m) => printMatching(m.matching).includes("n <- k"));
   if (!on || !mapping) throw new Error(`${name} does not take n <- k`);
-  const candidate = { intrinsic: name, matching: mapping.matching, operands: {}, schedule: plainSchedule(mapping) };
+  const candidate = {
+    kind: "mapping" as const,
+    intrinsic: name,
+    matching: mapping.matching,
+    operands: {},
+    schedule: plainSchedule(mapping),
+  };
   return generate(candidate, mapping).source;
 }
 

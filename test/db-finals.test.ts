@@ -24,7 +24,7 @@ const AMX = "amx.tdpbusd";
 const names = [VNNI?.name ?? "", AMX];
 
 const DESIGN: Candidate = {
-  kind: "lanes",
+  kind: "window",
   intrinsic: names[0] ?? "",
   schedule: {
     dataflow: "FBS-load",
@@ -35,7 +35,6 @@ const DESIGN: Candidate = {
     weights: "registers",
     streaming: false,
     prefetchBytes: 0,
-    borders: "peeled",
     strip: 0,
     threads: 1,
   },

@@ -136,7 +136,7 @@ it(`a search killed ${KILLS} times loses nothing, and ends as if it had never be
       expect(db.sqlite.pragma("foreign_key_check")).toEqual([]);
       const held = new Set(
         queryTrials(db).map(({ candidate }) => {
-          if (candidate.kind !== undefined) throw new Error("only mappings of a CPU were tried");
+          if (candidate.kind !== "mapping") throw new Error("only mappings of a CPU were tried");
           const { schedule } = candidate;
           const { m = 0, n = 0, k = 0, unroll = 0, packed = 0 } = schedule.block;
           return grid.key({ m: m - 1, n: n - 1, k: k - 1, unroll: unroll - 1, packed: packed - 1 });

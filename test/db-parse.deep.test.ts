@@ -252,8 +252,8 @@ describe("a number of a record", () => {
     (line: Line): void =>
       plant(line, { path: path.split("."), isName: false }, value);
   it.each<[string, Line["kind"], (line: Line) => void, RegExp]>([
-    ["a block of two million steps", "mapped", at("candidate.schedule.block.q", 2_000_000), /block\.q: Too big.*1024/],
-    ["two million lanes", "lanes", at("candidate.schedule.lanes", 2_000_000), /lanes: Too big.*1024/],
+    ["a block of two million steps", "mapping", at("candidate.schedule.block.q", 2_000_000), /block\.q: Too big.*1024/],
+    ["two million lanes", "window", at("candidate.schedule.lanes", 2_000_000), /lanes: Too big.*1024/],
     ["a tile of a million rows", "grid", at("candidate.schedule.tile.m", 1e6), /tile\.m: Too big/],
     ["a tile that ends a comment", "grid", at("candidate.schedule.tile", { "*/": 16 }), /tile\.\*\/: Invalid key/],
     ["a ring of a thousand stages", "grid", at("candidate.schedule.stage", 1000), /stage: Too big/],
@@ -268,14 +268,14 @@ describe("a number of a record", () => {
     ["a million neighbours", "threads", at("candidate.schedule.each.k", 1e6), /each\.k: /],
     ["a sum shared by a million blocks", "threads", at("candidate.schedule.split", 1e6), /split: Too big/],
     ["two threads that launch a grid", "grid", at("threads", 2), /its candidate runs on 1 threads/],
-    ["a loop over no tiles", "mapped", at("candidate.schedule.order.0", "p/0"), /order\.0: is no loop/],
-    ["a million samples", "mapped", at("samples", Array(1e6).fill(6e-5)), /longer than|samples/],
-    ["twenty thousand samples", "mapped", at("samples", Array(20_000).fill(6e-5)), /samples: Too big/],
-    ["an entry nobody knows", "mapped", at("candidate.schedule.unroll", "4"), /Unrecognized key: "unroll"/],
-    ["a time of a million years", "mapped", at("at", 1e17), /its field at: Too big/],
+    ["a loop over no tiles", "mapping", at("candidate.schedule.order.0", "p/0"), /order\.0: is no loop/],
+    ["a million samples", "mapping", at("samples", Array(1e6).fill(6e-5)), /longer than|samples/],
+    ["twenty thousand samples", "mapping", at("samples", Array(20_000).fill(6e-5)), /samples: Too big/],
+    ["an entry nobody knows", "mapping", at("candidate.schedule.unroll", "4"), /Unrecognized key: "unroll"/],
+    ["a time of a million years", "mapping", at("at", 1e17), /its field at: Too big/],
     [
       "more threads than its candidate",
-      "mapped",
+      "mapping",
       at("threads", 2),
       /its candidate runs on 1 threads, its field threads says 2/,
     ],
@@ -296,7 +296,7 @@ describe("a number of a record", () => {
     ["a calibration nested without end", "calibration", at("data.memory", nested(20)), /nests deeper than 8 levels/],
     [
       "more threads than cores",
-      "mapped",
+      "mapping",
       (line) => void [at("threads", 3)(line), at("candidate.schedule.threads", 3)(line)],
       /it ran on 3 threads of 2 cores/,
     ],
@@ -310,7 +310,7 @@ describe("a number of a record", () => {
   });
 
   const nameOf = ({ kind, candidate: tried }: Line): string =>
-    kind !== "trial" ? kind : ((tried as { kind?: string }).kind ?? "mapped");
+    kind !== "trial" ? kind : (tried as { kind: string }).kind;
   /** The convolution of so many images, whole in all its parts. */
   const enlarge = (line: Line, images: number): void => {
     const { computation } = workloadNamed("conv2d", { n: images });

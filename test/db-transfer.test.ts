@@ -441,7 +441,7 @@ describe("verifying", () => {
 
 it("an import takes a design on lanes, and names the unknown kind of another candidate", () => {
   const lanes: LaneCandidate = {
-    kind: "lanes",
+    kind: "window",
     intrinsic: "avx512.lanes",
     schedule: {
       dataflow: "FBS-load",
@@ -452,7 +452,6 @@ it("an import takes a design on lanes, and names the unknown kind of another can
       weights: "registers",
       streaming: false,
       prefetchBytes: 0,
-      borders: "peeled",
       strip: 0,
       threads: 1,
     },
@@ -467,6 +466,6 @@ it("an import takes a design on lanes, and names the unknown kind of another can
       inMemory(() => undefined),
       lines.map((text) => text.replace(from, to)),
     ).rejected.map((r) => r.reason);
-  expect(refusals('"kind":"lanes"', '"kind":"waves"')).toEqual([expect.stringMatching(/"waves", which this automap/)]);
+  expect(refusals('"kind":"window"', '"kind":"waves"')).toEqual([expect.stringMatching(/"waves", which this automap/)]);
   expect(refusals('"lanes":16', '"lanes":"wide"')).toEqual([expect.stringMatching(/lanes.*number/)]);
 });

@@ -74,6 +74,7 @@ const measurement = fc.oneof(
 );
 const anyTrial: fc.Arbitrary<Trial> = fc.record({
   candidate: fc.record({
+    kind: fc.constant("mapping"),
     intrinsic: fc.constant("avx512.vpdpbusd"),
     matching: fc.dictionary(name, fc.array(name, { maxLength: 3 }), { noNullPrototype: true }),
     operands: fc.dictionary(name, fc.constantFrom("in[n,c,p+r-1,q]", "w", "f32(a[i])"), { noNullPrototype: true }),

@@ -5,18 +5,12 @@
 import { readFileSync } from "node:fs";
 import { afterAll, describe, expect, it, vi } from "vitest";
 import { z } from "zod";
-import type {
-  ArraySchedule,
-  Candidate,
-  GridCandidate,
-  LaneSchedule,
-  MappedCandidate,
-} from "../abstraction/candidate.ts";
+import type { Candidate, GridCandidate, MappedCandidate } from "../abstraction/candidate.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import { seededRandom } from "../abstraction/random.ts";
 import { finished } from "../abstraction/steps.ts";
 import type { Workload } from "../db/index.ts";
-import type { LaneContext } from "../mapper/schedule/lane-decisions.ts";
+import type { Decisions } from "../mapper/schedule/schedules.ts";
 import type { SearchSpace } from "../tuner/space.ts";
 import { rowNamed } from "./support/subjects.ts";
 
@@ -37,8 +31,8 @@ const INVENTED = {
   problem: (_: unknown, { invented = 0 }: Invented) => (invented === 7 ? "7 lines are too many" : undefined),
 };
 
-/** The lists, each with one more decision. Test files share what they import, so all is imported anew here, and for the next file. */
-const LISTS = ["mapped", "grid", "lane", "array"].map((kind) => `../mapper/schedule/${kind}-decisions.ts`);
+/** Two lists, each with one more decision. Test files share what they import, so all is imported anew here, and for the next file. */
+const LISTS = ["mapped", "grid"].map((kind) => `../mapper/schedule/${kind}-decisions.ts`);
 vi.resetModules();
 for (const file of LISTS)
   vi.doMock(file, async (original) => {
@@ -53,11 +47,8 @@ afterAll(() => {
 const { exportLines, importLines, openDatabase, queryTrials, recordTrial } = await import("../db/index.ts");
 const { GRID } = await import("../mapper/schedule/grid.ts");
 const { gridLimits } = await import("../mapper/schedule/grid-context.ts");
-const { GRID_DECISIONS } = await import("../mapper/schedule/grid-decisions.ts");
-const { ARRAY_DECISIONS } = await import("../mapper/schedule/array-decisions.ts");
-const { LANE_DECISIONS } = await import("../mapper/schedule/lane-decisions.ts");
+const { KINDS } = await import("../mapper/schedule/kinds.ts");
 const { scheduleProblem } = await import("../mapper/schedule/mapped.ts");
-const { MAPPED_DECISIONS } = await import("../mapper/schedule/mapped-decisions.ts");
 const { decisionTable, drawSchedule, problemIn } = await import("../mapper/schedule/schedules.ts");
 const { gridCosts } = await import("../perfmodel/grid.ts");
 const { createTerms } = await import("../perfmodel/model.ts");
@@ -101,7 +92,7 @@ function onCores(): Subject {
   const intrinsic = rowNamed("avx512.vpdpbusd");
   const space = finished(candidateSpace(workload.computation, [intrinsic], () => 1, 1, 1));
   if (!("random" in space)) throw new Error(space[0]?.because);
-  const isOwn = (c: Candidate): c is MappedCandidate => c.kind === undefined;
+  const isOwn = (c: Candidate): c is MappedCandidate => c.kind === "mapping";
   const only = (c: Candidate): MappedCandidate => (isOwn(c) ? c : fail());
   return {
     workload,
@@ -215,20 +206,12 @@ describe("a decision without a value", () => {
 describe("the tables of docs/schedule.md", () => {
   const documented = readFileSync(`${import.meta.dirname}/../docs/schedule.md`, "utf8");
 
-  it.each([
-    ["the cores of a processor", decisionTable(MAPPED_DECISIONS)],
-    ["blocks and warps", decisionTable(GRID_DECISIONS)],
-    ["lanes", decisionTable<LaneSchedule, LaneContext>(LANE_DECISIONS)],
-    ["lanes, of a design by its transform", decisionTable<ArraySchedule, object>(ARRAY_DECISIONS)],
-  ])("are made from the decisions: %s", (_, table) => {
-    const rows = table.split("\n");
-    expect(rows.filter((row) => !documented.includes(row))).toEqual([
-      "| `invented` | Lines asked for ahead. | `3 lines` |",
-    ]);
-  });
-
-  it("are keyed as the lists are", () => {
-    for (const list of [MAPPED_DECISIONS, GRID_DECISIONS, LANE_DECISIONS, ARRAY_DECISIONS])
-      for (const [key, { name }] of Object.entries(list)) expect(name).toBe(key);
+  it.each(Object.entries(KINDS))("are made from the decisions: %s", (kind, { summary, decisions }) => {
+    const invented = ["| `invented` | Lines asked for ahead. | `3 lines` |"];
+    const table = decisionTable(decisions as Decisions<object, never>); // each kind has its own
+    const rows = table.split("\n").filter((row) => !documented.includes(row));
+    expect(rows).toEqual(kind === "mapping" || kind === "grid" ? invented : []);
+    expect(documented).toContain(`\`${kind}\`: ${summary}`);
+    for (const [key, { name }] of Object.entries<{ readonly name: string }>(decisions)) expect(name).toBe(key);
   });
 });

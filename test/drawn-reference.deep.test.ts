@@ -15,7 +15,7 @@ import type { SetName } from "../runtime/draw-inputs.ts";
 import { drawnReference } from "../runtime/drawn-reference.ts";
 import { createRunner } from "../runtime/measure.ts";
 import { fromMemory, type Reference, type ReferenceSet, referenceFor } from "../runtime/verify.ts";
-import { generate } from "../session/kernel.ts";
+import { generate } from "../session/mapping-kind.ts";
 import { computationOf, plainCandidate } from "./support/packages.ts";
 
 const workdir = cacheFolder("runtime");

@@ -18,7 +18,7 @@ import { randomSchedule } from "../mapper/schedule/mapped.ts";
 import { intervalsOf } from "../runtime/interval.ts";
 import { interpretCompiled } from "../runtime/reference-program.ts";
 import { fromMemory } from "../runtime/verify.ts";
-import { generate } from "../session/kernel.ts";
+import { generate } from "../session/mapping-kind.ts";
 import { nativeTarget } from "../targets/index.ts";
 import { runnerHere } from "./support/here.ts";
 import { inFull } from "./support/slow.ts";
@@ -119,7 +119,10 @@ async function measured(computation: Computation, on: Intrinsic, random: Random)
   const mapping = valid[Math.floor(random() * valid.length)];
   if (!mapping) return "no mapping";
   const schedule = randomSchedule(mapping, random);
-  const kernel = generate({ intrinsic: on.name, matching: mapping.matching, operands: {}, schedule }, mapping);
+  const kernel = generate(
+    { kind: "mapping", intrinsic: on.name, matching: mapping.matching, operands: {}, schedule },
+    mapping,
+  );
   const here = nativeTarget().isa.includes(on.isa);
   const reference = await runner.reference(computation, 3);
   const result = await runner.measure(here ? kernel : emulated(kernel, on), reference, QUICK);
@@ -208,7 +211,10 @@ describe("kernels with an epilogue, compiled and run, equal their equations", ()
     const [mapping] = mappingsOnto(computation, on);
     if (!mapping) throw new Error("no mapping");
     const schedule = randomSchedule(mapping, seededRandom(1));
-    const right = generate({ intrinsic: on.name, matching: mapping.matching, operands: {}, schedule }, mapping);
+    const right = generate(
+      { kind: "mapping", intrinsic: on.name, matching: mapping.matching, operands: {}, schedule },
+      mapping,
+    );
     const reference = await runner.reference(computation, 3);
     const of = async (source: SourceText): Promise<string> =>
       (

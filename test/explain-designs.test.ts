@@ -4,7 +4,7 @@
  */
 
 import { afterAll, describe, expect, it } from "vitest";
-import { type ArrayCandidate, candidateKey, isArray } from "../abstraction/candidate.ts";
+import { candidateKey, type DesignCandidate } from "../abstraction/candidate.ts";
 import { finished } from "../abstraction/steps.ts";
 import { type Conditions, exportLines, importLines, openDatabase, recordTrial, showTrial } from "../db/index.ts";
 import { intrinsicNamed } from "../intrinsics/index.ts";
@@ -29,7 +29,7 @@ describe("explain of a record of a design on lanes", () => {
   const ids = named.map((dataflow, i) => {
     const best = bestOfEach(space).find((b) => b.design.dataflow === dataflow);
     if (!best) throw new Error(`no ${dataflow}`);
-    const tried: ArrayCandidate = { kind: "lanes", intrinsic: intrinsic.name, schedule: best.schedule };
+    const tried: DesignCandidate = { kind: "design", intrinsic: intrinsic.name, schedule: best.schedule };
     const time = measured(1 + i);
     const id = recordTrial(
       db,
@@ -58,7 +58,7 @@ describe("explain of a record of a design on lanes", () => {
 
   it("compares a record only with trials under its conditions and of its provenance", () => {
     const [{ candidate: tried, environment } = showTrial(db, "")] = ids.map((id) => showTrial(db, id));
-    if (!isArray(tried)) throw new Error("no design");
+    if (tried.kind !== "design") throw new Error("no design");
     const add = (microseconds: number, conditions: Conditions, to = db): string =>
       recordTrial(
         to,

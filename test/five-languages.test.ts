@@ -57,7 +57,7 @@ describe.each(CASES)("$name on $row", ({ name, row, computation, refused }) => {
   });
 
   it("is refused as a grid or a design, which have languages of their own", () => {
-    const lanes = { kind: "lanes", intrinsic: "avx512.fma.f32", schedule: {} } as unknown as Candidate; // nothing of it is looked at
+    const lanes = { kind: "window", intrinsic: "avx512.fma.f32", schedule: {} } as unknown as Candidate; // nothing of it is looked at
     expect(kernelInLanguage(computation, lanes, "sycl")).toEqual({
       refused: "sycl: only a mapping under the schedule of a CPU changes its language",
     });

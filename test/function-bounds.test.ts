@@ -6,7 +6,7 @@ import { interpret } from "../abstraction/interpret.ts";
 import { seededRandom } from "../abstraction/random.ts";
 import { cacheFolder } from "../runtime/cache.ts";
 import { expectedOn } from "../runtime/expected.ts";
-import { loopsKernel } from "../session/plain-loops.ts";
+import { loopsKernel } from "../session/loop-kind.ts";
 import { compilerHere, runnerHere } from "./support/here.ts";
 
 const compiler = await compilerHere();

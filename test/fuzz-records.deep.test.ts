@@ -6,7 +6,7 @@
  */
 
 import { afterAll, describe, expect, it, vi } from "vitest";
-import type { ArrayCandidate, LaneCandidate } from "../abstraction/candidate.ts";
+import type { DesignCandidate, LaneCandidate } from "../abstraction/candidate.ts";
 import { defineComputation } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import { pick, type Random, randomInteger, seededRandom } from "../abstraction/random.ts";
@@ -59,8 +59,8 @@ const MOST_SECONDS = 10;
 const MOST_BYTES_KEPT = 1.5 * 2 ** 30;
 
 /** A design on lanes by its transform: a filter by SBM, and passes side by side. */
-const ARRAY: ArrayCandidate = {
-  kind: "lanes",
+const ARRAY: DesignCandidate = {
+  kind: "design",
   intrinsic: "avx512.fma.f32",
   schedule: {
     transform: { loops: ["p", "r"], allocation: [1, 1], schedule: [[0, 1]] },
@@ -81,7 +81,7 @@ const HEAT = defineComputation({
   tensors: { u: "f32" },
 });
 const HEAT_STEPS: LaneCandidate = {
-  kind: "lanes",
+  kind: "steps",
   intrinsic: "avx512.fma.f32",
   schedule: { ...STEP_SCHEDULE, lanes: 16, vectors: 2, depth: 4 },
 };

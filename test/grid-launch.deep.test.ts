@@ -10,7 +10,7 @@ import { GRID } from "../mapper/schedule/grid.ts";
 import type { GridContext } from "../mapper/schedule/grid-context.ts";
 import { drawSchedule } from "../mapper/schedule/schedules.ts";
 import { predictGrid } from "../perfmodel/grid.ts";
-import { generateOnGpu } from "../session/grid-space.ts";
+import { generateOnGpu } from "../session/gpu-kinds.ts";
 import { nvidiaTarget } from "../targets/nvidia.ts";
 import {
   convolutionF16,

@@ -12,7 +12,7 @@ import { seededRandom } from "../abstraction/random.ts";
 import { finished } from "../abstraction/steps.ts";
 import { candidateText, scheduleText } from "../report/describe-candidate.ts";
 import { usableIntrinsics } from "../session/choose.ts";
-import { choiceOnGpu } from "../session/grid-space.ts";
+import { choiceOnGpu } from "../session/gpu-kinds.ts";
 import { sessionSpace } from "../session/space.ts";
 import { nvidiaTarget } from "../targets/index.ts";
 import { emulatedRunner } from "./support/emulated-runner.ts";

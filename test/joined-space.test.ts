@@ -3,55 +3,65 @@ import { seededRandom } from "../abstraction/random.ts";
 import { joinedSpace } from "../tuner/joined-space.ts";
 import type { SearchSpace } from "../tuner/space.ts";
 
+interface Word {
+  readonly kind: "a" | "b";
+  readonly n: number;
+}
+
 /** Words `a0 .. a4`: a neighbour is the next, a mixture the greater. */
-const words = (letter: string): SearchSpace<string> => ({
-  size: 5,
-  key: (c) => c,
-  random: (random) => `${letter}${Math.floor(random() * 5)}`,
-  mutate: (c) => `${letter}${(Number(c.slice(1)) + 1) % 5}`,
-  crossover: (a, b) => (a > b ? a : b),
-  all: () => [0, 1, 2, 3, 4].map((i) => `${letter}${i}`),
-  distance: (a, b) => Math.abs(Number(a.slice(1)) - Number(b.slice(1))),
+const words = (kind: Word["kind"], more: Partial<SearchSpace<Word>> = {}) => ({
+  kind,
+  space: {
+    size: 5,
+    key: ({ n }: Word) => `${kind}${n}`,
+    random: (random: () => number) => ({ kind, n: Math.floor(random() * 5) }),
+    mutate: ({ n }: Word) => ({ kind, n: (n + 1) % 5 }),
+    crossover: (a: Word, b: Word) => (a.n > b.n ? a : b),
+    all: () => [0, 1, 2, 3, 4].map((n) => ({ kind, n })),
+    distance: (a: Word, b: Word) => Math.abs(a.n - b.n),
+    ...more,
+  },
 });
-const isA = (c: string): c is string => c.startsWith("a");
+const a = (n: number): Word => ({ kind: "a", n });
+const b = (n: number): Word => ({ kind: "b", n });
 
 describe("two search spaces joined", () => {
-  const space = joinedSpace(words("a"), words("b"), isA);
+  const space = joinedSpace<Word>([words("a"), words("b")]);
 
   it("holds the candidates of both and counts them", () => {
-    expect([...space.all()]).toHaveLength(10);
+    expect([...space.all()].map((word) => space.key(word))).toHaveLength(10);
     expect(space.size).toBe(10);
-    expect(joinedSpace({ ...words("a"), size: undefined }, words("b"), isA).size).toBeUndefined();
+    expect(joinedSpace<Word>([words("a", { size: undefined }), words("b")]).size).toBeUndefined();
   });
 
   it("promises the candidates that either promises", () => {
-    const promising = { ...words("a"), promising: ["a3"] };
-    expect(joinedSpace(promising, { ...words("b"), promising: ["b1"] }, isA).promising).toEqual(["a3", "b1"]);
-    expect(joinedSpace(promising, words("b"), isA).promising).toEqual(["a3"]);
+    const promising = words("a", { promising: [a(3)] });
+    expect(joinedSpace<Word>([promising, words("b", { promising: [b(1)] })]).promising).toEqual([a(3), b(1)]);
+    expect(joinedSpace<Word>([promising, words("b")]).promising).toEqual([a(3)]);
   });
 
   it("draws from both", () => {
     const random = seededRandom(1);
-    const drawn = Array.from({ length: 40 }, () => space.random(random)[0]);
+    const drawn = Array.from({ length: 40 }, () => space.random(random).kind);
     expect(new Set(drawn)).toEqual(new Set(["a", "b"]));
   });
 
   it("mutates and crosses candidates within their own space", () => {
     const random = seededRandom(1);
-    expect(space.mutate("a4", random)).toBe("a0");
-    expect(space.mutate("b1", random)).toBe("b2");
-    expect(space.crossover("b1", "b3", random)).toBe("b3");
+    expect(space.mutate(a(4), random)).toEqual(a(0));
+    expect(space.mutate(b(1), random)).toEqual(b(2));
+    expect(space.crossover(b(1), b(3), random)).toEqual(b(3));
   });
 
   it("knows the length of code of either, none where a space does not", () => {
-    const joined = joinedSpace({ ...words("a"), codeSize: (c) => 10 * Number(c.slice(1)) }, words("b"), isA);
-    expect([joined.codeSize?.("a3"), joined.codeSize?.("b3")]).toEqual([30, 0]);
+    const joined = joinedSpace<Word>([words("a", { codeSize: ({ n }) => 10 * n }), words("b")]);
+    expect([joined.codeSize?.(a(3)), joined.codeSize?.(b(3))]).toEqual([30, 0]);
   });
 
   it("returns one parent when the parents are of different spaces, which lie far apart", () => {
     const random = seededRandom(1);
-    const children = Array.from({ length: 40 }, () => space.crossover("a1", "b1", random));
-    expect(new Set(children)).toEqual(new Set(["a1", "b1"]));
-    expect(space.distance?.("a1", "b1")).toBeGreaterThan(space.distance?.("a0", "a4") ?? 99);
+    const children = Array.from({ length: 40 }, () => space.crossover(a(1), b(1), random).kind);
+    expect(new Set(children)).toEqual(new Set(["a", "b"]));
+    expect(space.distance?.(a(1), b(1))).toBeGreaterThan(space.distance?.(a(0), a(4)) ?? 99);
   });
 });

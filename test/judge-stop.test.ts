@@ -14,7 +14,7 @@ import { usableIntrinsics } from "../session/choose.ts";
 import { emulatorFor } from "../session/emulators.ts";
 import { judgeByModel } from "../session/judge.ts";
 import { judgeKernel } from "../session/judge-kernel.ts";
-import { generate } from "../session/kernel.ts";
+import { generate } from "../session/mapping-kind.ts";
 import { writtenKernel } from "../session/offline.ts";
 import { rankByModel } from "../session/rank.ts";
 import { armTargetNamed } from "../targets/index.ts";

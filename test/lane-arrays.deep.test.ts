@@ -4,7 +4,7 @@
  */
 
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { type ArrayCandidate, type ArraySchedule, isArray } from "../abstraction/candidate.ts";
+import { type DesignCandidate, type DesignSchedule, isDesign } from "../abstraction/candidate.ts";
 import { type Computation, defineComputation } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import { seededRandom } from "../abstraction/random.ts";
@@ -21,11 +21,12 @@ import { instantiate, operatorNamed } from "../operators/index.ts";
 import { modelTarget } from "../perfmodel/target.ts";
 import { createRunner, type Runner } from "../runtime/measure.ts";
 import { readProcessor } from "../runtime/processor.ts";
-import { generateArray } from "../session/array-space.ts";
 import { usableIntrinsics } from "../session/choose.ts";
 import { declaredAs } from "../session/declared.ts";
-import { registersOf } from "../session/lane-space.ts";
-import { isRefusals, sessionSpace } from "../session/space.ts";
+import { kernelFor } from "../session/kernel.ts";
+import { isRefusals } from "../session/session-space.ts";
+import { sessionSpace } from "../session/space.ts";
+import { registersOf } from "../session/window-kinds.ts";
 import { nativeTarget } from "../targets/index.ts";
 import { type VectorRegisters, ZMM } from "../targets/x86.ts";
 import { type ArraySpaceOfDesigns, arraySpaceOf, bestOfEach } from "../tuner/array-candidates.ts";
@@ -36,7 +37,7 @@ const target = modelTarget(nativeTarget());
 const make = (operator: string, parameters: Readonly<Record<string, number>>, types = "f32"): Computation =>
   instantiate(operatorNamed(operator), { parameters, types: parseDataTypes(types) });
 
-function spaceOf(computation: Computation, vectors: VectorRegisters = ZMM): ArraySpaceOfDesigns {
+function spaceOf(computation: Computation, vectors: VectorRegisters = ZMM): ArraySpaceOfDesigns<DesignSchedule> {
   const space = finished(arraySpaceOf(computation, { threads: 1, target, vectors, hasDots: vectors === ZMM }));
   if ("rule" in space) throw new Error(space.because);
   return space;
@@ -78,16 +79,16 @@ describe("designs on lanes by their transforms", () => {
     expect(wide.ok ? "" : wide.refusal.because).toMatch(
       /^length: passes side by side would take \d+ unrolled multiply/,
     );
-    const candidate = (changes: Partial<ArraySchedule>): ArrayCandidate => ({
-      kind: "lanes",
+    const candidate = (changes: Partial<DesignSchedule>): DesignCandidate => ({
+      kind: "design",
       intrinsic: "avx512.fma.f32",
       schedule: { ...design.schedule, ...changes },
     });
-    expect(() => generateArray(image, candidate({ lanes: 1024 }))).toThrow(
+    expect(() => kernelFor(image, candidate({ lanes: 1024 }))).toThrow(
       "conv2d: 1024 lanes, but a register of AVX-512 has 16",
     );
     const half = make("conv2d", { n: 1, c: 2, k: 512, h: 40, w: 40, r: 3, s: 3 }, "f16");
-    expect(() => generateArray(half, candidate({ streaming: true }))).toThrow("nothing is stored around the caches");
+    expect(() => kernelFor(half, candidate({ streaming: true }))).toThrow("nothing is stored around the caches");
     const filter = make("conv1d-single", { l: 4000, r: 8 });
     const transform = { loops: ["p", "r"], allocation: [2, 1], schedule: [[16, 7]] };
     const turning = placeArray(filter, { transform, lanes: 16, tile: { p: 4 }, beside: {}, inputs: "passed" });
@@ -105,9 +106,9 @@ describe("designs on lanes by their transforms", () => {
       return loops.length > 2 && Math.abs(inverseOf([allocation, ...schedule])?.denominator ?? 1) === 3;
     });
     if (!long) throw new Error("no such design");
-    const candidate: ArrayCandidate = { kind: "lanes", intrinsic: "avx512.fma.f32", schedule: long.schedule };
+    const candidate: DesignCandidate = { kind: "design", intrinsic: "avx512.fma.f32", schedule: long.schedule };
     const seconds = processorWatch();
-    expect(() => generateArray(stencil, candidate)).toThrow(/it would be written as \d+ terms, more than 200000/);
+    expect(() => kernelFor(stencil, candidate)).toThrow(/it would be written as \d+ terms, more than 200000/);
     expect(seconds()).toBeLessThan(9);
     const random = seededRandom(3);
     const drawn = Array.from({ length: 12 }, () => space.random(random));
@@ -154,8 +155,8 @@ describe("the search space of designs on lanes", () => {
     for (const [types, lanes] of [["f32", 8] as const, ["f64", 4] as const]) {
       const space = spaceOn(make("conv1d-single", { l: 400, r: 5 }, types), "lanes", machine);
       if (isRefusals(space)) throw new Error(space.map((r) => r.because).join());
-      const all = [...space.all()].flatMap((c) => (c.kind === "lanes" ? [c] : []));
-      expect([all.some(isArray), all.some((c) => !isArray(c))]).toEqual([true, true]);
+      const all = [...space.all()].flatMap((c) => (isDesign(c) || c.kind === "window" ? [c] : []));
+      expect([all.some(isDesign), all.some((c) => !isDesign(c))]).toEqual([true, true]);
       expect(new Set(all.map((c) => `${c.intrinsic} ${c.schedule.lanes}`))).toEqual(
         new Set([`avx2.fma.${types} ${lanes}`]),
       );
@@ -171,16 +172,16 @@ describe("the search space of designs on lanes", () => {
     const space = spaceOn(make("conv1d-single", { l: 400, r: 5 }), "lanes");
     if (isRefusals(space)) throw new Error("refused");
     const transforms = (space.representatives ?? []).map((c) =>
-      isArray(c) ? JSON.stringify(c.schedule.transform) : "",
+      isDesign(c) ? JSON.stringify(c.schedule.transform) : "",
     );
     expect(new Set(transforms).size).toBeGreaterThanOrEqual(12);
-    const all = [...space.all()].filter(isArray);
+    const all = [...space.all()].filter(isDesign);
     expect(new Set(all.map((c) => JSON.stringify(c.schedule.transform))).size).toBe(56);
   });
 
   it.skipIf(!avx512)("has transforms where no window of stride 1 exists", () => {
     const space = spaceOn(make("conv1d-single", { l: 129, r: 3, stride: 2 }), "all");
-    expect(!isRefusals(space) && isArray(space.promising?.at(-1) ?? space.random(seededRandom(1)))).toBe(true);
+    expect(!isRefusals(space) && isDesign(space.promising?.at(-1) ?? space.random(seededRandom(1)))).toBe(true);
   });
 });
 
@@ -264,12 +265,12 @@ describe.skipIf(!features.includes("fma"))(
           [0, 1, -1],
           [1, 0, 0],
         ];
-        const schedules: ArraySchedule[] = [
+        const schedules: DesignSchedule[] = [
           { ...rest, transform: { loops, allocation: [1, 1, 1], schedule: rows }, tile: { q: 12 } },
           { ...rest, transform: { loops, allocation: [1, 0, 1], schedule: rows }, tile: { q: 12 }, inputs: "passed" },
         ];
         for (const schedule of schedules) {
-          const kernel = generateArray(computation, { kind: "lanes", intrinsic: "avx512.fma.f32", schedule });
+          const kernel = kernelFor(computation, { kind: "design", intrinsic: "avx512.fma.f32", schedule });
           // g++ takes ten seconds for the two.
           if (inFull(true, false)) expect((await runner.measure(kernel, reference)).status).toBe("ok");
           else expect(kernel.source.length).toBeGreaterThan(0);
@@ -284,8 +285,8 @@ describe.skipIf(!features.includes("fma"))(
         for (const { schedule } of spaceOf(computation, registersOf(declaredAs(intrinsic)))
           .bestOfEach()
           .slice(0, count)) {
-          const candidate: ArrayCandidate = { kind: "lanes", intrinsic, schedule };
-          const measured = await runner.measure(generateArray(computation, candidate), reference);
+          const candidate: DesignCandidate = { kind: "design", intrinsic, schedule };
+          const measured = await runner.measure(kernelFor(computation, candidate), reference);
           expect(measured.status, "log" in measured ? `${JSON.stringify(schedule)} ${measured.log}` : "").toBe("ok");
         }
       }

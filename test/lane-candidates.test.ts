@@ -1,12 +1,12 @@
 /** @file The space of lane kernels: its candidates, mutations that stay in it, and the model's preferences. */
 
 import { describe, expect, it } from "vitest";
-import type { LaneSchedule } from "../abstraction/candidate.ts";
+import type { WindowSchedule } from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import type { Statement } from "../abstraction/loop-nest.ts";
 import { seededRandom } from "../abstraction/random.ts";
-import { laneScheduleProblem, writtenInAll } from "../mapper/schedule/lanes.ts";
-import { lowerLanes } from "../mapper/space-time/lower-window.ts";
+import { windowProblem, writtenInAll } from "../mapper/schedule/lanes.ts";
+import { lowerWindow } from "../mapper/space-time/lower-window.ts";
 import { tapsOf } from "../mapper/space-time/taps.ts";
 import { parseDataTypes } from "../operators/data-types.ts";
 import { operatorNamed } from "../operators/index.ts";
@@ -14,13 +14,17 @@ import { instantiate } from "../operators/operator.ts";
 import { modelTarget } from "../perfmodel/target.ts";
 import { targetOf } from "../targets/index.ts";
 import { ZMM, ZMM_WORDS } from "../targets/x86.ts";
-import { type LaneSpace, laneSpace, rankLanes } from "../tuner/lane-candidates.ts";
+import { rankWindows, windowSpace } from "../tuner/lane-candidates.ts";
+import type { ListedSpace } from "../tuner/listed-space.ts";
 
 const target = modelTarget(targetOf({ name: "a test", isa: [], levels: [], source: "none" }));
 
-function spaceOf(operator: string, parameters: Readonly<Record<string, number>>): [Computation, LaneSpace] {
+function spaceOf(
+  operator: string,
+  parameters: Readonly<Record<string, number>>,
+): [Computation, ListedSpace<WindowSchedule>] {
   const computation = instantiate(operatorNamed(operator), { parameters, types: parseDataTypes("f32") });
-  const space = laneSpace(computation, { threads: 1, target });
+  const space = windowSpace(computation, { threads: 1, target });
   if ("because" in space) throw new Error(space.because);
   return [computation, space];
 }
@@ -34,9 +38,9 @@ describe("the space of lane kernels", () => {
     expect(new Set(all.map((s) => s.dataflow))).toEqual(new Set(["SBM", "FBS-shift", "FBS-load"]));
     for (const schedule of all) {
       const verdict = tapsOf(computation, schedule.rolled);
-      expect(verdict.ok && laneScheduleProblem(verdict.sum, schedule)).toBeUndefined();
+      expect(verdict.ok && windowProblem(verdict.sum, schedule)).toBeUndefined();
     }
-    expect(() => lowerLanes(computation, space.random(seededRandom(1)))).not.toThrow();
+    expect(() => lowerWindow(computation, space.random(seededRandom(1)))).not.toThrow();
   });
 
   it("contains every mutation and crossover, most of them new candidates", () => {
@@ -60,21 +64,21 @@ describe("the space of lane kernels", () => {
     const [, small] = spaceOf("2d5pt", { h: 512, w: 512 });
     // 16 MB in all, half of the third-level cache.
     const [, half] = spaceOf("3d7pt", { d: 128, h: 128, w: 128 });
-    expect(rankLanes(large, 1)[0]).toMatchObject({ streaming: true, prefetchBytes: 8192 });
-    expect(rankLanes(half, 1)[0]?.streaming).toBe(true);
-    expect(rankLanes(small, 1)[0]?.streaming).toBe(false);
+    expect(rankWindows(large, 1)[0]).toMatchObject({ streaming: true, prefetchBytes: 8192 });
+    expect(rankWindows(half, 1)[0]?.streaming).toBe(true);
+    expect(rankWindows(small, 1)[0]?.streaming).toBe(false);
   });
 
   it("expects a block of rows to beat single rows where arithmetic binds", () => {
     const [, space] = spaceOf("conv2d-single", { h: 512, w: 512, r: 9, s: 9, pad: 4 });
-    const [best] = rankLanes(space, 12);
+    const [best] = rankWindows(space, 12);
     expect(best?.dataflow).toBe("FBS-load");
     expect(best && best.rows * best.vectors).toBeGreaterThanOrEqual(8);
-    expect(rankLanes(space, 12)).toHaveLength(12);
+    expect(rankWindows(space, 12)).toHaveLength(12);
   });
 
   it("expects two operations of a multiply-add of s16, and three of s32, where arithmetic binds", () => {
-    const schedule: Omit<LaneSchedule, "lanes"> = {
+    const schedule: Omit<WindowSchedule, "lanes"> = {
       dataflow: "FBS-load",
       rows: 4,
       vectors: 2,
@@ -82,7 +86,6 @@ describe("the space of lane kernels", () => {
       weights: "registers",
       streaming: false,
       prefetchBytes: 0,
-      borders: "peeled",
       strip: 0,
       threads: 1,
     };
@@ -93,7 +96,7 @@ describe("the space of lane kernels", () => {
     ].map(([types, vectors, lanes]) => {
       const parameters = { h: 128, w: 128, r: 9, s: 9 };
       const computation = instantiate(operatorNamed("conv2d-single"), { parameters, types: parseDataTypes(types) });
-      const space = laneSpace(computation, { threads: 1, target, vectors });
+      const space = windowSpace(computation, { threads: 1, target, vectors });
       return "because" in space ? Number.NaN : space.expectedSeconds({ ...schedule, lanes });
     });
     // Of s16, half as many vectors. With one operation they would take half the time.
@@ -109,7 +112,7 @@ describe("the space of lane kernels", () => {
     // 255 blocks of two rows: strips of 30 and of 102 rows, 192 KB and 624 KB in three planes.
     const best = (bytes: number): number | undefined => {
       const memory = target.memory.map((m, i) => (i === 1 ? { ...m, bytes } : m));
-      const space = laneSpace(computation, { threads: 1, target: { ...target, memory } });
+      const space = windowSpace(computation, { threads: 1, target: { ...target, memory } });
       if ("because" in space) throw new Error(space.because);
       const two = [...space.all()].filter((s) => s.rows === 2 && s.dataflow === "FBS-load");
       return two.reduce((a, b) => (space.expectedSeconds(b) < space.expectedSeconds(a) ? b : a)).strip;
@@ -128,7 +131,7 @@ describe("the space of lane kernels", () => {
         return verdict.ok ? writtenInAll(verdict.sum, s) : Number.NaN;
       });
       expect(Math.max(...written)).toBeLessThanOrEqual(1024);
-      const [best] = rankLanes(space, 1);
+      const [best] = rankWindows(space, 1);
       expect(best && best.rows * best.vectors).toBeGreaterThan(1);
       // The nest has no more products than counted: one for each tap of each block.
       const productsIn = (body: readonly Statement[]): number =>
@@ -137,10 +140,10 @@ describe("the space of lane kernels", () => {
           const { value } = s.kind === "scalar" ? s.equation : {};
           return n + (value?.kind === "binary" && value.op === "*" ? 1 : 0);
         }, 0);
-      for (const s of rankLanes(space, 3)) {
+      for (const s of rankWindows(space, 3)) {
         const verdict = tapsOf(computation, s.rolled);
         const counted = verdict.ok ? writtenInAll(verdict.sum, s) : 0;
-        const products = productsIn(lowerLanes(computation, s).body);
+        const products = productsIn(lowerWindow(computation, s).body);
         expect(counted, JSON.stringify(s)).toBeGreaterThanOrEqual(products);
       }
     }
@@ -163,6 +166,6 @@ describe("the space of lane kernels", () => {
       parameters: { h: 32, w: 32, stride: 2 },
       types: parseDataTypes("f32"),
     });
-    expect(laneSpace(computation, { threads: 1, target })).toMatchObject({ rule: "step" });
+    expect(windowSpace(computation, { threads: 1, target })).toMatchObject({ rule: "step" });
   });
 });

@@ -4,7 +4,7 @@
  */
 
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import type { ArrayCandidate, ArraySchedule } from "../abstraction/candidate.ts";
+import type { DesignCandidate, DesignSchedule } from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { interpret } from "../abstraction/interpret.ts";
 import { interpretNest } from "../abstraction/interpret-nest.ts";
@@ -18,7 +18,7 @@ import { instantiate, operatorNamed } from "../operators/index.ts";
 import { modelTarget } from "../perfmodel/target.ts";
 import { createRunner, type Runner } from "../runtime/measure.ts";
 import { readProcessor } from "../runtime/processor.ts";
-import { generateArray } from "../session/array-space.ts";
+import { kernelFor } from "../session/kernel.ts";
 import { nativeTarget } from "../targets/index.ts";
 import { arraySpaceOf } from "../tuner/array-candidates.ts";
 import { inFull } from "./support/slow.ts";
@@ -29,7 +29,7 @@ const image = (types: string, sizes: Readonly<Record<string, number>> = {}): Com
     types: parseDataTypes(types),
   });
 
-const BY_COLUMNS: ArraySchedule = {
+const BY_COLUMNS: DesignSchedule = {
   transform: {
     loops: ["q", "r", "s"],
     allocation: [1, 0, 0],
@@ -46,7 +46,7 @@ const BY_COLUMNS: ArraySchedule = {
   threads: 1,
 };
 
-const because = (computation: Computation, schedule: ArraySchedule = BY_COLUMNS): string => {
+const because = (computation: Computation, schedule: DesignSchedule = BY_COLUMNS): string => {
   const placed = placeArray(computation, schedule);
   return placed.ok ? "" : placed.refusal.because;
 };
@@ -133,9 +133,9 @@ describe.skipIf(!features.includes("avx512_vnni"))("kernels of dot products (ski
   });
   afterAll(() => runner.close());
 
-  const kernelOf = (computation: Computation, schedule = BY_COLUMNS): ReturnType<typeof generateArray> => {
-    const candidate: ArrayCandidate = { kind: "lanes", intrinsic: "avx512.vpmulld", schedule };
-    return generateArray(computation, candidate);
+  const kernelOf = (computation: Computation, schedule = BY_COLUMNS): ReturnType<typeof kernelFor> => {
+    const candidate: DesignCandidate = { kind: "design", intrinsic: "avx512.vpmulld", schedule };
+    return kernelFor(computation, candidate);
   };
 
   it("promise the instruction, and their code holds it", () => {
@@ -145,8 +145,8 @@ describe.skipIf(!features.includes("avx512_vnni"))("kernels of dot products (ski
     expect(source).toMatch(/byte_dots\(\w+, byte_windows<16>\(/);
     expect(kernelOf(image("s16")).promises).toBe("vpdpwssd");
     expect(() =>
-      generateArray(image("s16"), {
-        kind: "lanes",
+      kernelFor(image("s16"), {
+        kind: "design",
         intrinsic: "avx2.vpmulld",
         schedule: { ...BY_COLUMNS, lanes: 8, tile: { q: 8 } },
       }),

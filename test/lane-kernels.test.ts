@@ -7,17 +7,19 @@
 
 import { createHash } from "node:crypto";
 import { describe, expect, it } from "vitest";
-import { LANE_DATAFLOWS, type LaneSchedule } from "../abstraction/candidate.ts";
+import { LANE_DATAFLOWS, type WindowSchedule } from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";
+import type { LoopNest } from "../abstraction/loop-nest.ts";
 import { printNest } from "../abstraction/print-nest.ts";
 import { generateLanes, type LaneLanguage } from "../codegen/lanes.ts";
-import { lowerLanes } from "../mapper/space-time/lower-window.ts";
+import { lowerWarpWindow, lowerWindow } from "../mapper/space-time/lower-window.ts";
 import { parseDataTypes } from "../operators/data-types.ts";
 import { operatorNamed } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";
 import { modelTarget } from "../perfmodel/target.ts";
 import { targetOf } from "../targets/index.ts";
-import { type LaneSpace, laneSpace } from "../tuner/lane-candidates.ts";
+import { windowSpace } from "../tuner/lane-candidates.ts";
+import type { ListedSpace } from "../tuner/listed-space.ts";
 
 const target = modelTarget(targetOf({ name: "a test", isa: [], levels: [], source: "none" }));
 
@@ -35,8 +37,8 @@ const KNOWN: Readonly<Record<Subject, Readonly<Record<string, string | number>>>
     cm: "81cca46f30dbc909",
     cpp: "73dd53a1de6949e2",
     cuda: "942d0d1811fb7bd9",
-    keys: "7878e63749b20d01",
-    lined: "6471c6f04764417c",
+    keys: "a00519e0f4ac8004",
+    lined: "9182b03c17402e2a",
     nests: "8bea82ab49ffc999",
     seconds: "c6d40f724cc38059",
   },
@@ -45,8 +47,8 @@ const KNOWN: Readonly<Record<Subject, Readonly<Record<string, string | number>>>
     cm: "91f9f3ee8814432f",
     cpp: "a4c784c3f7b3d0a6",
     cuda: "31f2a8bf2de47bcd",
-    keys: "14f51dcc45bcdbff",
-    lined: "f49a81702e333c25",
+    keys: "a8b681d389ce8b9a",
+    lined: "2b625e06ac35a802",
     nests: "fca31d750a546704",
     seconds: "d37299f5812f8bc5",
   },
@@ -55,8 +57,8 @@ const KNOWN: Readonly<Record<Subject, Readonly<Record<string, string | number>>>
     cm: "ca8d5382e47ee366",
     cpp: "6985dbf56ce44fda",
     cuda: "4d68a4928971dcf5",
-    keys: "d1967d84eebab3f1",
-    lined: "b4939501384df275",
+    keys: "d180b0f8864303d4",
+    lined: "8a2533f596bc2dbe",
     nests: "5a32ba831b8edc7c",
     seconds: "55c2152e2434ba90",
   },
@@ -65,17 +67,17 @@ const KNOWN: Readonly<Record<Subject, Readonly<Record<string, string | number>>>
     cm: "3e390cf59d509549",
     cpp: "cd46012d140bb75c",
     cuda: "e66bb1e73a5b53e8",
-    keys: "ca0800e196f9ab79",
-    lined: "34697b4fa1f40226",
+    keys: "b9f75ecc01a04429",
+    lined: "0b578fef9621271c",
     nests: "3fcf45c9934b99da",
     seconds: "fd2b465c711f6d3a",
   },
 };
 
-function spaceOf(subject: Subject): { computation: Computation; space: LaneSpace } {
+function spaceOf(subject: Subject): { computation: Computation; space: ListedSpace<WindowSchedule> } {
   const [parameters, types] = SUBJECTS[subject];
   const computation = instantiate(operatorNamed(subject), { parameters, types: parseDataTypes(types) });
-  const space = laneSpace(computation, { threads: 2, target });
+  const space = windowSpace(computation, { threads: 2, target });
   if ("because" in space) throw new Error(space.because);
   return { computation, space };
 }
@@ -96,32 +98,30 @@ function digestsOf(subject: Subject): Readonly<Record<string, string | number>> 
   const { computation, space } = spaceOf(subject);
   const [all, lined] = [false, true].map((isLined) =>
     [...space.all()].filter((s) => (s.lines !== undefined || s.planes !== undefined) === isLined),
-  ) as [LaneSchedule[], LaneSchedule[]]; // two
-  const of = (dataflow: LaneSchedule["dataflow"], count: number, fetching = false): LaneSchedule[] =>
+  ) as [WindowSchedule[], WindowSchedule[]]; // two
+  const of = (dataflow: WindowSchedule["dataflow"], count: number, fetching = false): WindowSchedule[] =>
     some(
       all.filter((s) => s.dataflow === dataflow && (!fetching || s.prefetchBytes > 0)),
       count,
     );
   const nests = LANE_DATAFLOWS.flatMap((dataflow) => [
-    ...of(dataflow, 40),
-    ...of(dataflow, 8).map((s): LaneSchedule => ({ ...s, borders: "guarded" })),
+    ...of(dataflow, 40).map((s) => lowerWindow(computation, s)),
+    ...of(dataflow, 8).map((s) => lowerWarpWindow(computation, s)),
   ]);
   const text = (language: LaneLanguage, lanes?: number): string => {
-    const chosen = LANE_DATAFLOWS.flatMap((dataflow) =>
-      of(dataflow, 2, true).map((s): LaneSchedule => (lanes ? { ...s, lanes, borders: "guarded" } : s)),
-    );
-    return digest(
-      chosen.map((s) => generateLanes(language, computation, lowerLanes(computation, s), { lines: ["a test"] }).source),
-    );
+    const chosen = LANE_DATAFLOWS.flatMap((dataflow) => of(dataflow, 2, true));
+    const lowered = (s: WindowSchedule): LoopNest =>
+      lanes ? lowerWarpWindow(computation, { ...s, lanes }) : lowerWindow(computation, s);
+    return digest(chosen.map((s) => generateLanes(language, computation, lowered(s), { lines: ["a test"] }).source));
   };
   return {
     candidates: all.length,
     keys: digest(all.map((s) => space.key(s))),
     seconds: digest(all.map((s) => space.expectedSeconds(s).toPrecision(9))),
-    nests: digest(nests.map((s) => printNest(lowerLanes(computation, s)))),
+    nests: digest(nests.map(printNest)),
     lined: digest([
       ...lined.map((s) => `${space.key(s)} ${space.expectedSeconds(s).toPrecision(9)}`),
-      ...some(lined, 40).map((s) => printNest(lowerLanes(computation, s))),
+      ...some(lined, 40).map((s) => printNest(lowerWindow(computation, s))),
     ]),
     cpp: text("c++"),
     cuda: text("cuda", 32),

@@ -4,11 +4,11 @@
  */
 
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import type { LaneSchedule } from "../abstraction/candidate.ts";
+import type { WindowSchedule } from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { smallInputs, wrongNest } from "../bench/drawn/drawn.ts";
-import { laneScheduleProblem } from "../mapper/schedule/lanes.ts";
-import { lowerLanes } from "../mapper/space-time/lower-window.ts";
+import { windowProblem } from "../mapper/schedule/lanes.ts";
+import { lowerWindow } from "../mapper/space-time/lower-window.ts";
 import { tapsOf } from "../mapper/space-time/taps.ts";
 import { parseDataTypes } from "../operators/data-types.ts";
 import { operatorNamed } from "../operators/index.ts";
@@ -16,14 +16,14 @@ import { instantiate } from "../operators/operator.ts";
 import { type ModelTarget, modelTarget } from "../perfmodel/target.ts";
 import { createRunner, type Runner } from "../runtime/measure.ts";
 import { readProcessor } from "../runtime/processor.ts";
-import { generateDesign } from "../session/lane-space.ts";
+import { kernelFor } from "../session/kernel.ts";
 import { targetOf } from "../targets/index.ts";
-import { laneSpace, rankLanes } from "../tuner/lane-candidates.ts";
+import { rankWindows, windowSpace } from "../tuner/lane-candidates.ts";
 
 const make = (operator: string, parameters: Readonly<Record<string, number>>, types = "f32"): Computation =>
   instantiate(operatorNamed(operator), { parameters, types: parseDataTypes(types) });
 
-const CARRIED: LaneSchedule = {
+const CARRIED: WindowSchedule = {
   dataflow: "FBS-load",
   lanes: 16,
   rows: 2,
@@ -33,15 +33,14 @@ const CARRIED: LaneSchedule = {
   lines: "carried",
   streaming: false,
   prefetchBytes: 0,
-  borders: "peeled",
   strip: 0,
   threads: 1,
 };
 
-const sourceOf = (computation: Computation, changes: Partial<LaneSchedule>): string => {
+const sourceOf = (computation: Computation, changes: Partial<WindowSchedule>): string => {
   const schedule = { ...CARRIED, ...changes };
   const type = Object.values(computation.tensors)[0]?.dtype;
-  return `${generateDesign(computation, { kind: "lanes", intrinsic: `avx512.fma.${type}`, schedule }).source}`;
+  return `${kernelFor(computation, { kind: "window", intrinsic: `avx512.fma.${type}`, schedule }).source}`;
 };
 
 /** The loops over blocks of columns, as text. */
@@ -68,7 +67,7 @@ describe("a window whose rows are lines in registers", () => {
 
   it.each(["carried", "loaded", undefined] as const)("writes the ends of rows as whole blocks (%s)", (lines) => {
     // Eight vectors in blocks of two; blocks of long windows are followed by single vectors.
-    const trips = (changes: Partial<LaneSchedule>): string[] =>
+    const trips = (changes: Partial<WindowSchedule>): string[] =>
       blocksOf(sourceOf(image, { lines, ...changes }))
         .map((text) => /< (\d+);/.exec(text)?.[1] ?? "")
         .slice(-3);
@@ -81,7 +80,7 @@ describe("a window whose rows are lines in registers", () => {
 
   it("reads the planes between them once for all planes of a block, and says how far ahead it prefetches", () => {
     const grid = make("3d7pt", { d: 6, h: 10, w: 64 });
-    const loads = (changes: Partial<LaneSchedule>): number => {
+    const loads = (changes: Partial<WindowSchedule>): number => {
       const source = sourceOf(grid, { vectors: 1, lines: undefined, ...changes });
       const bodies = source.split(/for \(long \w+ = 0;[^{]*\{/).map((text) => text.slice(0, text.indexOf("}")));
       return Math.max(...bodies.map((body) => body.match(/_mm512_loadu_ps/g)?.length ?? 0));
@@ -103,16 +102,15 @@ describe("a window whose rows are lines in registers", () => {
   });
 
   it("is refused with the reason where lines cannot hold it", () => {
-    const because = (computation: Computation, changes: Partial<LaneSchedule>): string | undefined => {
+    const because = (computation: Computation, changes: Partial<WindowSchedule>): string | undefined => {
       const schedule = { ...CARRIED, ...changes };
       const verdict = tapsOf(computation, schedule.rolled);
-      return verdict.ok ? laneScheduleProblem(verdict.sum, schedule)?.because : verdict.refusal.because;
+      return verdict.ok ? windowProblem(verdict.sum, schedule)?.because : verdict.refusal.because;
     };
     const line = make("conv1d-single", { l: 1000, r: 5 });
     expect([
       because(image, {}),
       because(image, { dataflow: "SBM" }),
-      because(image, { borders: "guarded" }),
       because(image, { rolled: ["s"] }),
       because(make("conv2d-single", { h: 12, w: 128, r: 3, s: 1 }), {}),
       because(line, { rows: 1 }),
@@ -120,12 +118,10 @@ describe("a window whose rows are lines in registers", () => {
       because(image, { planes: 2 }),
       because(make("3d7pt", { d: 6, h: 10, w: 64 }), { planes: 0 }),
       because(make("3d7pt", { d: 6, h: 10, w: 64 }), { planes: 2, dataflow: "SBM", lines: undefined }),
-      because(make("3d7pt", { d: 6, h: 10, w: 64 }), { planes: 2, borders: "guarded", lines: undefined }),
     ]).toMatchInlineSnapshot(`
       [
         undefined,
         "schedule: lines hold what lanes would load (FBS-load), not SBM",
-        "schedule: lines are of vectors of a CPU, whose borders are peeled",
         "schedule: lines are shifted by constants, and s stays a loop",
         "schedule: a window of one column reads no other line",
         "schedule: blocks of the only axis are dealt to threads, so that none carries lines to the next",
@@ -133,7 +129,6 @@ describe("a window whose rows are lines in registers", () => {
         "schedule: 2 planes, but nothing moves along an axis beside rows and columns",
         "schedule: planes must be a positive integer, got 0",
         "schedule: 2 planes share data that lanes load (FBS-load), not SBM",
-        "schedule: 2 planes belong to blocks without tests, and borders are guarded",
       ]
     `);
     expect(() => sourceOf(image, { lanes: 8 })).toThrow(
@@ -150,10 +145,10 @@ describe("a window whose rows are lines in registers", () => {
       timings: { "avx512.fma.f32": fma },
     };
     const gain = (target: ModelTarget): number => {
-      const space = laneSpace(make("conv2d-single", { h: 512, w: 512, r: 5, s: 5, pad: 2 }), { threads: 1, target });
+      const space = windowSpace(make("conv2d-single", { h: 512, w: 512, r: 5, s: 5, pad: 2 }), { threads: 1, target });
       if ("because" in space) throw new Error(space.because);
       // Both kinds are measured, whichever the model prefers.
-      const tried = rankLanes(space, 16).map((schedule) => schedule.lines !== undefined);
+      const tried = rankWindows(space, 16).map((schedule) => schedule.lines !== undefined);
       expect(new Set(tried)).toEqual(new Set([true, false]));
       const best = (isLines: boolean): number =>
         Math.min(
@@ -168,7 +163,7 @@ describe("a window whose rows are lines in registers", () => {
   });
 });
 
-const CASES: readonly (readonly [string, Computation, Partial<LaneSchedule>])[] = [
+const CASES: readonly (readonly [string, Computation, Partial<WindowSchedule>])[] = [
   ["an image of whole lines", make("conv2d-single", { h: 11, w: 128, r: 3, s: 3, pad: 1 }), { rows: 3 }],
   ["an image of no whole lines", make("conv2d-single", { h: 7, w: 101, r: 3, s: 5, pad: 2 }), { vectors: 3 }],
   ["an image narrower than a block", make("conv2d-single", { h: 5, w: 13, r: 3, s: 3, pad: 1 }), {}],
@@ -190,7 +185,7 @@ describe("windows in lines, interpreted", () => {
   it.each(CASES)("equal the equation: %s", (_, computation, changes) => {
     const schedule = { ...CARRIED, ...changes };
     const inputs = smallInputs(computation, 3, 4);
-    expect(wrongNest({ computation, inputs, nest: () => lowerLanes(computation, schedule) })).toBeUndefined();
+    expect(wrongNest({ computation, inputs, nest: () => lowerWindow(computation, schedule) })).toBeUndefined();
   });
 });
 
@@ -211,7 +206,7 @@ describe.skipIf(!features.includes("avx512dq"))("windows in lines on a processor
   it.each(CASES.filter((_, i) => i % 3 === 1))("compute %s", async (_, computation, changes) => {
     const schedule = { ...CARRIED, ...changes };
     const type = Object.values(computation.tensors)[0]?.dtype;
-    const kernel = generateDesign(computation, { kind: "lanes", intrinsic: `avx512.fma.${type}`, schedule });
+    const kernel = kernelFor(computation, { kind: "window", intrinsic: `avx512.fma.${type}`, schedule });
     for (const runner of runners) {
       const measured = await runner.measure(kernel, await runner.reference(computation, 1));
       expect(measured.status, "log" in measured ? measured.log : "").toBe("ok");

@@ -4,35 +4,29 @@
  */
 
 import { describe, expect, it } from "vitest";
-import type { LaneSchedule } from "../abstraction/candidate.ts";
+import type { WarpWindowSchedule } from "../abstraction/candidate.ts";
 import { type Computation, defineComputation } from "../abstraction/computation.ts";
 import { laneCase } from "../bench/lane-cases.ts";
 import { usableIntrinsics } from "../session/choose.ts";
-import { generateDesign } from "../session/lane-space.ts";
+import { kernelFor } from "../session/kernel.ts";
 import { rankByModel } from "../session/rank.ts";
 import { nvidiaTarget } from "../targets/index.ts";
-import { warpSpace } from "../tuner/warp-candidates.ts";
+import { warpWindowSpace } from "../tuner/lane-candidates.ts";
 import { emulatedRunner } from "./support/emulated-runner.ts";
 
 const H100 = nvidiaTarget("h100");
 const { runner } = emulatedRunner();
 
-const PAIRS: LaneSchedule = {
+const PAIRS: WarpWindowSchedule = {
   dataflow: "FBS-load",
   lanes: 32,
   rows: 1,
   vectors: 1,
   rolled: [],
-  weights: "memory",
-  streaming: false,
-  prefetchBytes: 0,
-  borders: "guarded",
-  strip: 0,
-  threads: 1,
   each: 2,
 };
-const kernelOf = (computation: Computation, changes: Partial<LaneSchedule>) =>
-  generateDesign(computation, { kind: "lanes", intrinsic: "cuda.fma.f16", schedule: { ...PAIRS, ...changes } });
+const kernelOf = (computation: Computation, changes: Partial<WarpWindowSchedule>) =>
+  kernelFor(computation, { kind: "warp-window", intrinsic: "cuda.fma.f16", schedule: { ...PAIRS, ...changes } });
 
 describe("windows of f16 on warps", () => {
   it("multiply and add pairs; those from odd columns are put together from two", () => {
@@ -76,7 +70,7 @@ describe("windows of f16 on warps", () => {
   });
 
   it("are searched in a GPU's space, with two outputs a lane or more", () => {
-    const space = warpSpace(laneCase("filter 5", 8192, 512, "f16"), H100);
+    const space = warpWindowSpace(laneCase("filter 5", 8192, 512, "f16"), H100);
     if ("rule" in space) throw new Error(space.because);
     expect(new Set([...space.all()].map((s) => s.each))).toEqual(new Set([2, 4, 8]));
     const ranked = rankByModel(laneCase("filter 5", 8192, 512, "f16"), { machine: H100, kinds: "lanes", count: 1 });

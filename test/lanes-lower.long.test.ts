@@ -4,16 +4,16 @@
  */
 
 import { describe, expect, it } from "vitest";
-import { LANE_DATAFLOWS, type LaneSchedule } from "../abstraction/candidate.ts";
+import { LANE_DATAFLOWS, type WindowSchedule } from "../abstraction/candidate.ts";
 import { type Computation, defineComputation } from "../abstraction/computation.ts";
 import { interpret } from "../abstraction/interpret.ts";
 import { interpretNest } from "../abstraction/interpret-nest.ts";
 import type { LoopNest, Statement } from "../abstraction/loop-nest.ts";
 import { printNest } from "../abstraction/print-nest.ts";
 import { seededRandom } from "../abstraction/random.ts";
-import { laneScheduleProblem } from "../mapper/schedule/lanes.ts";
+import { windowProblem as scheduleProblem } from "../mapper/schedule/lanes.ts";
 import { designOf } from "../mapper/space-time/design.ts";
-import { lowerLanes } from "../mapper/space-time/lower-window.ts";
+import { lowerWarpWindow, lowerWindow } from "../mapper/space-time/lower-window.ts";
 import { tapsOf } from "../mapper/space-time/taps.ts";
 import {
   type Placed,
@@ -32,7 +32,7 @@ function make(operator: string, parameters: Readonly<Record<string, number>>, ty
   return instantiate(operatorNamed(operator), { parameters, types: parseDataTypes(types) });
 }
 
-function schedule(changes: Partial<LaneSchedule> = {}): LaneSchedule {
+function schedule(changes: Partial<WindowSchedule> = {}): WindowSchedule {
   return {
     dataflow: "FBS-load",
     lanes: 16,
@@ -42,14 +42,13 @@ function schedule(changes: Partial<LaneSchedule> = {}): LaneSchedule {
     weights: "registers",
     streaming: false,
     prefetchBytes: 0,
-    borders: "peeled",
     strip: 0,
     threads: 1,
     ...changes,
   };
 }
 
-function agrees(computation: Computation, chosen: LaneSchedule, nest = lowerLanes(computation, chosen)): boolean {
+function agrees(computation: Computation, chosen: WindowSchedule, nest = lowerWindow(computation, chosen)): boolean {
   const inputs = smallIntegers(computation, seededRandom(1));
   const want = interpret(computation, inputs);
   const got = interpretNest(nest, computation, inputs);
@@ -66,7 +65,8 @@ describe("lowering to lanes", () => {
       const f64 = make(name, shape, "f64");
       for (const dataflow of LANE_DATAFLOWS) {
         expect(agrees(f32, schedule({ dataflow, rows: 3, vectors: 2 })), dataflow).toBe(true);
-        expect(agrees(f64, schedule({ dataflow, lanes: 32, rows: 2, borders: "guarded" })), dataflow).toBe(true);
+        const alike = schedule({ dataflow, lanes: 32, rows: 2 });
+        expect(agrees(f64, alike, lowerWarpWindow(f64, alike)), dataflow).toBe(true);
       }
     },
   );
@@ -91,7 +91,7 @@ describe("lowering to lanes", () => {
 
   it("sweeps strips of rows through the planes of a 3-D stencil", () => {
     const computation = make("3d27pt", { d: 6, h: 14, w: 20 });
-    const nest = lowerLanes(computation, schedule({ rows: 2, strip: 3 }));
+    const nest = lowerWindow(computation, schedule({ rows: 2, strip: 3 }));
     expect(printNest(nest)).toContain("for j_strip in 0..2\n  for parallel i in 0..4\n    for j_block in 0..3");
     expect(agrees(computation, schedule({ rows: 2, strip: 3 }), nest)).toBe(true);
   });
@@ -118,7 +118,7 @@ describe("lowering to lanes", () => {
     const computation = make("2d5pt", { h: 5, w: 40 });
     for (const dataflow of ["SBM", "FBS-shift"] as const) {
       const chosen = schedule({ dataflow, rows: 3 });
-      const nest = lowerLanes(computation, chosen);
+      const nest = lowerWindow(computation, chosen);
       expect(agrees(computation, chosen, nest)).toBe(true);
       const whole = dataflow === "SBM" ? / where lane >= 2$/ : / where lane < 14$/;
       const short = narrowStores(nest, dataflow === "SBM" ? 3 : 13);
@@ -170,9 +170,9 @@ describe("designs of a window", () => {
       if (!placed.ok) return [];
       const { allocation, schedule: time } = design.spaceTime;
       const label = `P (${String(allocation)}) s (${String(time)}) ${design.data}`;
-      for (const borders of ["peeled", "guarded"] as const) {
-        const chosen = schedule({ rows: 2, vectors: 2, borders });
-        expect(agrees(computation, chosen, lowerLanes(computation, chosen, design)), label).toBe(true);
+      for (const lower of [lowerWindow, lowerWarpWindow]) {
+        const chosen = schedule({ rows: 2, vectors: 2 });
+        expect(agrees(computation, chosen, lower(computation, chosen, design)), label).toBe(true);
       }
       return [`${designOf(windowProblem(16, 3), design.spaceTime).name} ${label}: ${placed.placement.outputs} of 16`];
     });
@@ -246,7 +246,7 @@ describe("taps", () => {
       "type: lanes compute f32, f64, s32, s16, f16",
     );
     const verdict = tapsOf(make("conv1d-single", { l: 64, r: 17 }));
-    expect(verdict.ok && laneScheduleProblem(verdict.sum, schedule({ dataflow: "SBM" }))?.because).toBe(
+    expect(verdict.ok && scheduleProblem(verdict.sum, schedule({ dataflow: "SBM" }))?.because).toBe(
       "schedule: a window of 17 columns leaves none of 16 lanes whole; load the data instead (FBS-load)",
     );
   });

@@ -4,11 +4,11 @@
  */
 
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import type { LaneSchedule } from "../abstraction/candidate.ts";
+import type { WindowSchedule } from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import { generateLanes } from "../codegen/lanes.ts";
-import { lowerLanes } from "../mapper/space-time/lower-window.ts";
+import { lowerWindow } from "../mapper/space-time/lower-window.ts";
 import { parseDataTypes } from "../operators/data-types.ts";
 import { operatorNamed } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";
@@ -35,7 +35,7 @@ afterAll(async () => {
 const make = (operator: string, parameters: Readonly<Record<string, number>>, types = "f32"): Computation =>
   instantiate(operatorNamed(operator), { parameters, types: parseDataTypes(types) });
 
-const plain: LaneSchedule = {
+const plain: WindowSchedule = {
   dataflow: "FBS-load",
   lanes: 16,
   rows: 1,
@@ -44,12 +44,11 @@ const plain: LaneSchedule = {
   weights: "registers",
   streaming: false,
   prefetchBytes: 0,
-  borders: "peeled",
   strip: 0,
   threads: 1,
 };
 
-const CASES: readonly (readonly [string, Computation, Partial<LaneSchedule>])[] = [
+const CASES: readonly (readonly [string, Computation, Partial<WindowSchedule>])[] = [
   [
     "a star, streamed and prefetched",
     make("2d9pt", { h: 37, w: 208 }),
@@ -61,7 +60,7 @@ const CASES: readonly (readonly [string, Computation, Partial<LaneSchedule>])[] 
     { rows: 4, vectors: 2, rolled: ["s"] },
   ],
   ["sums that move", make("conv2d-single", { h: 14, w: 77, r: 3, s: 9 }), { dataflow: "SBM", rows: 3, vectors: 2 }],
-  ["data that move", make("2d13pt", { h: 13, w: 65 }), { dataflow: "FBS-shift", rows: 2, borders: "guarded" }],
+  ["data that move", make("2d13pt", { h: 13, w: 65 }), { dataflow: "FBS-shift", rows: 2 }],
   ["a long filter", make("conv1d-single", { l: 777, r: 31 }), { vectors: 4, weights: "memory", prefetchBytes: 2048 }],
   [
     "a grid of doubles in strips",
@@ -76,7 +75,7 @@ describe.skipIf(!AVX512)("lane kernels on AVX-512 (skipped where the processor h
     const kernel = generateLanes(
       "c++",
       computation,
-      lowerLanes(computation, schedule),
+      lowerWindow(computation, schedule),
       { lines: [] },
       { streaming: schedule.streaming },
     );

@@ -13,7 +13,8 @@ import { readComputation } from "../cli/subject.ts";
 import { lowerLoops } from "../mapper/lower/loops.ts";
 import { vectorProblem } from "../mapper/space-time/lane-values.ts";
 import { chooseSpace, usableIntrinsics } from "../session/choose.ts";
-import { isRefusals, sessionSpace } from "../session/space.ts";
+import { isRefusals } from "../session/session-space.ts";
+import { sessionSpace } from "../session/space.ts";
 import { nativeTarget } from "../targets/index.ts";
 import { randomInputs } from "./support/random-computation.ts";
 
@@ -83,7 +84,7 @@ describe("whole vectors", () => {
 
 describe("plain loops", () => {
   it("join lanes where no instruction maps, and the rows that only add; they stand alone where nothing maps", () => {
-    expect(kindsOf(of("s[i] += x[i,j]", { x: "f32" }))).toMatch(/^lanes avx2.fma.f32, loops loops, loops loops.avx2$/);
+    expect(kindsOf(of("s[i] += x[i,j]", { x: "f32" }))).toMatch(/^design avx2.fma.f32, loops loops, loops loops.avx2$/);
     expect(kindsOf(of("s[i] += x[i,j]", { x: "f32" }, "r[i] = exp(s[i])"))).toMatch(/loops loops, .*mapping portable/);
     expect(kindsOf(of("s[] += square(x[i])", { x: "f32" }))).toBe("loops loops, loops loops.avx2");
     expect(kindsOf(of("s[i] = 0.75*s[i-1] + x[i]", { x: "f32", s: "f32" }))).toBe("loops loops, loops loops.avx2");

@@ -8,7 +8,7 @@ import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import ts from "typescript";
 import { describe, expect, it, vi } from "vitest";
-import type { LaneSchedule } from "../abstraction/candidate.ts";
+import type { WindowSchedule } from "../abstraction/candidate.ts";
 import { type Computation, defineComputation } from "../abstraction/computation.ts";
 import { partsOf } from "../abstraction/epilogue.ts";
 import { accessesIn, printExpr } from "../abstraction/expression.ts";
@@ -26,14 +26,14 @@ import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { lowerSchedule } from "../mapper/lower/scheduled.ts";
 import { plainSchedule, randomSchedule } from "../mapper/schedule/mapped.ts";
 import { lowerDesign } from "../mapper/space-time/lower.ts";
-import { lowerLanes } from "../mapper/space-time/lower-window.ts";
+import { lowerWarpWindow, lowerWindow } from "../mapper/space-time/lower-window.ts";
 import { packageFiles } from "../package/index.ts";
 import { runChild } from "../runtime/child.ts";
 import { type EmulatedJob, emulatedProgram, runEmulated } from "../runtime/emulated-kernel.ts";
 import { emulationFolder } from "../runtime/emulation.ts";
 import { referenceSource } from "../runtime/reference-source.ts";
 import { provePackage } from "../session/emit.ts";
-import { generate } from "../session/kernel.ts";
+import { generate } from "../session/mapping-kind.ts";
 import { writePackage } from "../session/package-folder.ts";
 import { mappingOf } from "../session/recorded.ts";
 import { nativeTarget } from "../targets/index.ts";
@@ -129,6 +129,7 @@ function mapped(tensors: readonly string[], axes: readonly string[], form: numbe
   const [c = "", a = "", b = ""] = [target, ...accessesIn(value)].map((access) => printExpr(access));
   const [n = "", i = ""] = axes;
   const candidate = {
+    kind: "mapping" as const,
     intrinsic: form % 2 === 0 ? "portable.mla.f32.broadcast" : "avx512.fma.f32.broadcast",
     matching: { n: form < 2 ? [n] : [n, i] },
     operands: { a, b, c },
@@ -410,7 +411,7 @@ describe("names that lowering makes", () => {
       tensors: { A: "f32", W: { dtype: "f32", constant: true } },
     });
     const inputs = smallIntegers(computation);
-    const plain: LaneSchedule = {
+    const plain: WindowSchedule = {
       dataflow: "FBS-load",
       lanes: 16,
       rows: 2,
@@ -419,12 +420,14 @@ describe("names that lowering makes", () => {
       weights: "registers",
       streaming: false,
       prefetchBytes: 0,
-      borders: "peeled",
       strip: 0,
       threads: 1,
     };
-    for (const change of [{}, { dataflow: "SBM", vectors: 1 }, { borders: "guarded" }] as const) {
-      const nest = lowerLanes(computation, { ...plain, ...change });
+    for (const nest of [
+      lowerWindow(computation, plain),
+      lowerWindow(computation, { ...plain, dataflow: "SBM", vectors: 1 }),
+      lowerWarpWindow(computation, plain),
+    ]) {
       expect([...interpretNest(nest, computation, inputs)]).toEqual([...interpret(computation, inputs)]);
     }
   });

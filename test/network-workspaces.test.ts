@@ -50,7 +50,7 @@ function choicesWith(b: "tiled" | "in-place", { program }: OpenNetwork): Readonl
     tunedTasks(program).map((task) => {
       const ranking = rankOf(task.computation, { count: 1, kinds: "mappings" }, 20);
       const candidate = "refused" in ranking ? undefined : ranking[0]?.candidate;
-      if (!candidate || candidate.kind !== undefined) throw new Error("nothing maps");
+      if (candidate?.kind !== "mapping") throw new Error("nothing maps");
       const { within: _, ...schedule } = candidate.schedule;
       const placed = { ...schedule, placement: { a: "padded", b } } as const;
       const kernel = kernelFor(task.computation, { ...candidate, schedule: placed });

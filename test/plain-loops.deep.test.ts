@@ -7,7 +7,7 @@ import { interpretNest } from "../abstraction/interpret-nest.ts";
 import { printNest } from "../abstraction/print-nest.ts";
 import { pick, seededRandom } from "../abstraction/random.ts";
 import { loopsRefused, lowerLoops } from "../mapper/lower/loops.ts";
-import { loopsKernel } from "../session/plain-loops.ts";
+import { loopsKernel } from "../session/loop-kind.ts";
 import { nativeTarget } from "../targets/index.ts";
 import { runnerHere } from "./support/here.ts";
 import { compileOnce } from "./support/kept-compiler.ts";

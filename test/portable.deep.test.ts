@@ -19,7 +19,7 @@ import { findFeatures } from "../runtime/doctor.ts";
 import { readProcessor } from "../runtime/processor.ts";
 import { tune } from "../session/api.ts";
 import { isPlain, nativeIntrinsics, usableIntrinsics } from "../session/choose.ts";
-import { generate } from "../session/kernel.ts";
+import { generate } from "../session/mapping-kind.ts";
 import { rankByModel } from "../session/rank.ts";
 import { machineFrom, parseCpuInfo, targetOf } from "../targets/native.ts";
 import { compilerHere, runnerHere } from "./support/here.ts";

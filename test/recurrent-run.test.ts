@@ -4,13 +4,14 @@
  */
 
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import type { RecurrenceSchedule } from "../abstraction/candidate.ts";
 import { type Computation, computationKey, defineComputation } from "../abstraction/computation.ts";
 import type { DType } from "../abstraction/dtype.ts";
 import { seededRandom } from "../abstraction/random.ts";
 import { formsOf, lettersAndNumbers, randomRecurrent, randomScheduleOf, scheduleOf } from "../bench/drawn/recurrent.ts";
 import { createRunner, type Runner } from "../runtime/measure.ts";
 import { readProcessor } from "../runtime/processor.ts";
-import { generateArray } from "../session/array-space.ts";
+import { kernelFor } from "../session/kernel.ts";
 import { expectInterpreted } from "./support/compiled-reference.ts";
 import { inFull } from "./support/slow.ts";
 
@@ -65,11 +66,8 @@ describe("the reference of a result that refers to itself", () => {
 });
 
 describe.skipIf(!AVX512)("results that refer to themselves, on AVX-512 (skipped where the processor has none)", () => {
-  const expectRight = async (
-    computation: Computation,
-    schedule: Parameters<typeof generateArray>[1]["schedule"],
-  ): Promise<void> => {
-    const kernel = generateArray(computation, { kind: "lanes", intrinsic: "avx512.fma.f32", schedule });
+  const expectRight = async (computation: Computation, schedule: RecurrenceSchedule): Promise<void> => {
+    const kernel = kernelFor(computation, { kind: "recurrence", intrinsic: "avx512.fma.f32", schedule });
     const measured = await runner.measure(kernel, await runner.reference(computation, 1));
     expect(measured.status, "log" in measured ? `${computationKey(computation)} ${measured.log}` : "").toBe("ok");
   };

@@ -4,7 +4,7 @@
  */
 
 import { describe, expect, it } from "vitest";
-import type { ArraySchedule } from "../abstraction/candidate.ts";
+import type { RecurrenceSchedule } from "../abstraction/candidate.ts";
 import { type Computation, defineComputation, equationText } from "../abstraction/computation.ts";
 import type { DType } from "../abstraction/dtype.ts";
 import { interpret } from "../abstraction/interpret.ts";
@@ -57,7 +57,7 @@ describe("a definition whose result refers to itself", () => {
     const seam = define("h[n,j] = x[n,j] + min(h[n-1,j-1], h[n-1,j+1])", "f32");
     const [form] = formsOf(seam);
     if (!form) throw new Error("no form");
-    const because = (changes: Partial<ArraySchedule>): string => {
+    const because = (changes: Partial<RecurrenceSchedule>): string => {
       const found = recurrentUnder(seam, { ...scheduleOf(form, 16), ...changes });
       return isForm(found) ? "" : found.because;
     };

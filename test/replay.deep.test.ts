@@ -163,7 +163,7 @@ describe("a replay", () => {
     const { run, keys } = await recordedSearch({ seed: 8, trials: 12, into: file });
     const [third] = queryTrials(file, {}).filter((t) => candidateKey(t.candidate) === keys[2]);
     const [intrinsic] = VNNI;
-    if (!third || !intrinsic || third.candidate.kind !== undefined) throw new Error("no third trial");
+    if (!third || !intrinsic || third.candidate.kind !== "mapping") throw new Error("no third trial");
     const { schedule } = third.candidate;
     const block = { ...schedule.block, ...(schedule.block["k"] === undefined ? { k: 1 } : { h: 1 }) };
     const trial = { ...third, candidate: { ...third.candidate, schedule: { ...schedule, block } }, at: third.at + 5 };

@@ -12,14 +12,13 @@ import { reportPage } from "../report/page.ts";
 import type { Subject } from "../report/report-data.ts";
 import { gatherReport } from "../session/report.ts";
 import { MACHINE, measured, trial, WARM, workloadNamed, workshop } from "./support/database.ts";
-import { LANES } from "./support/packages.ts";
 
 const shop = workshop();
 afterAll(() => shop.remove());
 
 function byTransform(transform: LaneTransform, tile: Readonly<Record<string, number>> = {}): Candidate {
   const schedule = { transform, tile, beside: {}, lanes: 16, inputs: "passed", streaming: false, threads: 1 } as const;
-  return { kind: "lanes", intrinsic: "avx512.fma.f32", schedule };
+  return { kind: "design", intrinsic: "avx512.fma.f32", schedule };
 }
 
 const computed = (equation: string, extents: Readonly<Record<string, number>>): Workload => ({
@@ -114,8 +113,9 @@ describe("a stencil in time", () => {
   it("is drawn as the window that one step sweeps over", () => {
     const workload = computed("u[t,i] = 0.25*u[t-1,i-1] + 0.5*u[t-1,i] + 0.25*u[t-1,i+1]", { t: 16, i: 1000 });
     const { subject } = reported("steps", workload, {
-      ...LANES,
-      schedule: { ...LANES.schedule, dataflow: "FBS-load" as const },
+      kind: "steps",
+      intrinsic: "avx512.fma.f32",
+      schedule: { lanes: 16, rows: 1, vectors: 2, streaming: false, strip: 0, depth: 1, threads: 1 },
     });
     expect(subject.best?.drawing).toEqual({ kind: "lanes", design: { dataflow: "FBS-load", lanes: 16, columns: 3 } });
   });

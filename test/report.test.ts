@@ -76,7 +76,13 @@ function tried(block: number): Candidate {
   const { intrinsic, matching, binding } = MAPPING ?? fail();
   const schedule = plainSchedule(MAPPING ?? fail());
   const operands = Object.fromEntries(Object.entries(binding).map(([o, bound]) => [o, printExpr(bound)]));
-  return { intrinsic: intrinsic.name, matching, operands, schedule: { ...schedule, block: { q: block } } };
+  return {
+    kind: "mapping",
+    intrinsic: intrinsic.name,
+    matching,
+    operands,
+    schedule: { ...schedule, block: { q: block } },
+  };
 }
 
 beforeAll(() => {

@@ -153,7 +153,13 @@ describe("a calibration that a kernel outran", () => {
     if (!mapping) expect.fail("the convolution does not map");
     const operands = Object.entries(mapping.binding).map(([o, bound]) => [o, printExpr(bound)]);
     const schedule = plainSchedule(mapping);
-    return { intrinsic: vnni().name, matching: mapping.matching, operands: Object.fromEntries(operands), schedule };
+    return {
+      kind: "mapping",
+      intrinsic: vnni().name,
+      matching: mapping.matching,
+      operands: Object.fromEntries(operands),
+      schedule,
+    };
   }
   /** A database of this very machine. */
   function database(name: string, slow: number, found: Compiler): string {

@@ -26,7 +26,7 @@ import { instantiate } from "../operators/operator.ts";
 import { createCounts } from "../perfmodel/counts.ts";
 import { createTerms } from "../perfmodel/model.ts";
 import { modelTarget } from "../perfmodel/target.ts";
-import { generate } from "../session/kernel.ts";
+import { generate } from "../session/mapping-kind.ts";
 import { REFERENCE_CPU } from "../targets/x86.ts";
 import { inFull } from "./support/slow.ts";
 
@@ -161,7 +161,13 @@ describe("a copy made inside a loop", () => {
           for unrolled k_block in 0..2
             c_register{k_block} <- identity"
     `);
-    const candidate = { intrinsic: mapping.intrinsic.name, matching: mapping.matching, operands: {}, schedule };
+    const candidate = {
+      kind: "mapping" as const,
+      intrinsic: mapping.intrinsic.name,
+      matching: mapping.matching,
+      operands: {},
+      schedule,
+    };
     expect(generate(candidate, mapping).source).toMatch(/memcpy\(in_padded \+ .*, in \+ .*, 64\);/);
   });
 
@@ -238,7 +244,13 @@ describe("a copy made inside a loop", () => {
         for (let at = 2 * elements; at < 3 * elements; at += 32)
           expect(lines.has(`${tensor} ${at}`), `${JSON.stringify(block)}: ${tensor} ${at}`).toBe(true);
       expect(lines.size, JSON.stringify(block)).toBeLessThan((2 * (26 + 1) * 128) / 32);
-      const candidate = { intrinsic: mapping.intrinsic.name, matching: mapping.matching, operands: {}, schedule };
+      const candidate = {
+        kind: "mapping" as const,
+        intrinsic: mapping.intrinsic.name,
+        matching: mapping.matching,
+        operands: {},
+        schedule,
+      };
       expect(generate(candidate, mapping).source).toMatch(
         /__builtin_prefetch\(.* sizeof \*e \* \(\(b_outer \+ 1\) \* 3328/,
       );

@@ -4,7 +4,7 @@
  */
 
 import { describe, expect, it } from "vitest";
-import type { LaneSchedule } from "../abstraction/candidate.ts";
+import type { StepSchedule } from "../abstraction/candidate.ts";
 import { type Computation, defineComputation } from "../abstraction/computation.ts";
 import { smallInputs, wrongNest } from "../bench/drawn/drawn.ts";
 import { STEP_SCHEDULE } from "../bench/drawn/steps.ts";
@@ -12,9 +12,9 @@ import { lowerSteps } from "../mapper/space-time/lower-steps.ts";
 import { registersOf as lineRegisters } from "../mapper/space-time/step-lines.ts";
 import { isSteps, stepProblem, stepsOf } from "../mapper/space-time/steps.ts";
 import { modelTarget } from "../perfmodel/target.ts";
-import { generateDesign } from "../session/lane-space.ts";
+import { kernelFor } from "../session/kernel.ts";
 import { targetOf } from "../targets/index.ts";
-import { stepSpace } from "../tuner/step-candidates.ts";
+import { stepSpace } from "../tuner/lane-candidates.ts";
 
 const SUM = "u[t-1,i-1,j,k] + u[t-1,i+1,j,k] + u[t-1,i,j-1,k] + u[t-1,i,j+1,k] + u[t-1,i,j,k-1] + u[t-1,i,j,k+1]";
 
@@ -25,7 +25,7 @@ const star = (extents: Record<string, number> = {}, sum = SUM): Computation =>
     tensors: { u: "f32" },
   });
 
-const TOGETHER: LaneSchedule = { ...STEP_SCHEDULE, rows: 2, depth: 3 };
+const TOGETHER: StepSchedule = { ...STEP_SCHEDULE, rows: 2, depth: 3 };
 
 it("a line of registers has one more on each side only where it is read beyond its own columns", () => {
   const line = { rows: [0], reads: 2 };
@@ -34,7 +34,7 @@ it("a line of registers has one more on each side only where it is read beyond i
 });
 
 describe("two planes of a star computed together", () => {
-  it.each<Partial<LaneSchedule>>([
+  it.each<Partial<StepSchedule>>([
     { depth: 2 },
     { strip: 2 },
     { strip: 1, vectors: 2, depth: 4 },
@@ -49,7 +49,7 @@ describe("two planes of a star computed together", () => {
 
   it("load once the rows that both read: two at three columns, two at one, and four for one plane", () => {
     const schedule = { ...TOGETHER, lanes: 16, vectors: 2, depth: 2 };
-    const text = `${generateDesign(star({ k: 160 }, SUM), { kind: "lanes", intrinsic: "avx512.fma.f32", schedule }).source}`;
+    const text = `${kernelFor(star({ k: 160 }, SUM), { kind: "steps", intrinsic: "avx512.fma.f32", schedule }).source}`;
     const blocks = text.split("k_block++").slice(1);
     const inner = blocks.map((block) => block.slice(0, block.indexOf("}"))).filter((block) => /line3_\d/.test(block));
     expect(inner.length).toBeGreaterThan(0);
@@ -75,7 +75,7 @@ describe("two planes of a star computed together", () => {
   });
 
   it("are refused with the reason where this is impossible", () => {
-    const reason = (computation: Computation, changes: Partial<LaneSchedule> = {}): string | undefined => {
+    const reason = (computation: Computation, changes: Partial<StepSchedule> = {}): string | undefined => {
       const steps = stepsOf(computation);
       return isSteps(steps) ? stepProblem(steps, { ...TOGETHER, ...changes })?.because : steps.because;
     };

@@ -4,32 +4,26 @@
  */
 
 import { describe, expect, it } from "vitest";
-import type { LaneSchedule } from "../abstraction/candidate.ts";
+import type { WarpWindowSchedule } from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { laneCase } from "../bench/lane-cases.ts";
-import { generateDesign } from "../session/lane-space.ts";
+import { kernelFor } from "../session/kernel.ts";
 import { nvidiaTarget } from "../targets/index.ts";
-import { warpSpace } from "../tuner/warp-candidates.ts";
+import { warpWindowSpace } from "../tuner/lane-candidates.ts";
 import { emulatedRunner } from "./support/emulated-runner.ts";
 
 const { runner } = emulatedRunner();
 
-const SWEEP: LaneSchedule = {
+const SWEEP: WarpWindowSchedule = {
   dataflow: "FBS-load",
   lanes: 32,
   rows: 2,
   vectors: 1,
   rolled: [],
-  weights: "memory",
-  streaming: false,
-  prefetchBytes: 0,
-  borders: "guarded",
-  strip: 0,
-  threads: 1,
   sweep: 4,
 };
-const kernelOf = (computation: Computation, changes: Partial<LaneSchedule>, intrinsic = "cuda.fma.f64") =>
-  generateDesign(computation, { kind: "lanes", intrinsic, schedule: { ...SWEEP, ...changes } });
+const kernelOf = (computation: Computation, changes: Partial<WarpWindowSchedule>, intrinsic = "cuda.fma.f64") =>
+  kernelFor(computation, { kind: "warp-window", intrinsic, schedule: { ...SWEEP, ...changes } });
 
 describe("rows fetched ahead of a sweep", () => {
   const star = laneCase("3d13pt", 16, 16, "f64");
@@ -59,16 +53,13 @@ describe("rows fetched ahead of a sweep", () => {
     expect(measured).toMatchObject({ status: "ok" });
   });
 
-  it("are refused where nothing is swept, and on CPUs", () => {
+  it("are refused where nothing is swept, and with an instruction of a CPU", () => {
     expect(() => kernelOf(star, { prefetchSteps: 2, sweep: undefined, each: 2 })).toThrow("but nothing is swept");
-    const lines = { prefetchSteps: undefined, sweep: undefined, lanes: 8, borders: "peeled", warps: 8 } as const;
-    expect(() => kernelOf(star, lines, "avx512.fma.f64")).toThrow(
-      "warps of a block and rows fetched ahead are of a GPU",
-    );
+    expect(() => kernelOf(star, {}, "avx512.fma.f64")).toThrow("the kind warp-window is of the warps of a GPU");
   });
 
   it("are expected to gain one step ahead, and to leave the cache again when far ahead", () => {
-    const space = warpSpace(laneCase("3d13pt", 8192, 512, "f64"), nvidiaTarget("h100"));
+    const space = warpWindowSpace(laneCase("3d13pt", 8192, 512, "f64"), nvidiaTarget("h100"));
     if ("rule" in space) throw new Error(space.because);
     const usual = [...space.all()].filter((s) => s.sweep !== undefined && !s.prefetchSteps && !s.warps);
     const gains = usual.map((s) => space.expectedSeconds(s) / space.expectedSeconds({ ...s, prefetchSteps: 1 }));

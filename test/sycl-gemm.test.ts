@@ -34,6 +34,7 @@ const FORMS: Readonly<Record<string, MappedCandidate["schedule"]>> = {
 
 const made = Object.entries(FORMS).map(([name, schedule]) => {
   const candidate: MappedCandidate = {
+    kind: "mapping",
     intrinsic: "sycl.fma.16.f32.broadcast",
     matching: { n: ["n"] },
     schedule,

@@ -147,6 +147,7 @@ describe("tables on a terminal of 80 columns", () => {
     const run = showRun(db, runs[0] ?? "");
     db.close();
     const mapped: Candidate = {
+      kind: "mapping",
       intrinsic: "avx512.vpdpbusd",
       matching: { n: ["output_column", "output_row"], k: ["inner", "another_axis_of_a_long_name"] },
       operands: { a: "left_hand_operand" },

@@ -4,14 +4,14 @@
  */
 
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import type { LaneSchedule } from "../abstraction/candidate.ts";
+import type { StepSchedule } from "../abstraction/candidate.ts";
 import { type Computation, defineComputation } from "../abstraction/computation.ts";
 import { seededRandom } from "../abstraction/random.ts";
 import { smallInputs } from "../bench/drawn/drawn.ts";
 import { randomSchedule, randomStencil, STEP_SCHEDULE } from "../bench/drawn/steps.ts";
 import { createRunner, type Runner } from "../runtime/measure.ts";
 import { readProcessor } from "../runtime/processor.ts";
-import { generateDesign } from "../session/lane-space.ts";
+import { kernelFor } from "../session/kernel.ts";
 import { expectInterpreted } from "./support/compiled-reference.ts";
 import { inFull } from "./support/slow.ts";
 
@@ -31,7 +31,7 @@ const define = (equation: string, extents: Record<string, number>, dtype: "f32" 
 const CUBE =
   "u[t,i,j,k] = 0.25*u[t-1,i,j,k] + 0.125*(u[t-1,clamp(i-1),j,k] + u[t-1,clamp(i+1),j,k] + u[t-1,i,reflect(j-1),k] + u[t-1,i,reflect(j+1),k] + u[t-1,i,j,wrap(k-1)] + u[t-1,i,j,wrap(k+1)])";
 
-const CASES: readonly (readonly [string, Computation, Partial<LaneSchedule>])[] = [
+const CASES: readonly (readonly [string, Computation, Partial<StepSchedule>])[] = [
   [
     "a star of one step a pass, streamed",
     define("u[t,i,j] = 0.5*u[t-1,i,j] + 0.125*(u[t-1,i-1,j] + u[t-1,i+1,j] + u[t-1,i,j-1] + u[t-1,i,j+1])", {
@@ -74,8 +74,8 @@ describe("the reference of a stencil in time", () => {
 });
 
 describe.skipIf(!AVX512)("stencils in time on AVX-512 (skipped where the processor has none)", () => {
-  const expectRight = async (computation: Computation, schedule: LaneSchedule): Promise<void> => {
-    const kernel = generateDesign(computation, { kind: "lanes", intrinsic: "avx512.fma.f32", schedule });
+  const expectRight = async (computation: Computation, schedule: StepSchedule): Promise<void> => {
+    const kernel = kernelFor(computation, { kind: "steps", intrinsic: "avx512.fma.f32", schedule });
     const measured = await runner.measure(kernel, await runner.reference(computation, 1));
     expect(measured.status, "log" in measured ? measured.log : "").toBe("ok");
   };
@@ -86,7 +86,7 @@ describe.skipIf(!AVX512)("stencils in time on AVX-512 (skipped where the process
     try {
       for (const [name, computation, changes] of CASES.slice(inFull(0, 2), 3)) {
         const schedule = { ...STEP_SCHEDULE, lanes: 16, ...changes, threads: 2 };
-        const kernel = generateDesign(computation, { kind: "lanes", intrinsic: "avx512.fma.f32", schedule });
+        const kernel = kernelFor(computation, { kind: "steps", intrinsic: "avx512.fma.f32", schedule });
         const measured = await made.runner.measure(kernel, await made.runner.reference(computation, 1));
         expect(measured.status, "log" in measured ? `${name}: ${measured.log}` : "").toBe("ok");
       }
@@ -108,7 +108,7 @@ describe.skipIf(!AVX512)("stencils in time on AVX-512 (skipped where the process
     await expectRight(heat, { ...STEP_SCHEDULE, lanes: 16 });
     const zeros = define("u[t,i,j] = 0*u[t-1,i,j]", extents);
     const schedule = { ...STEP_SCHEDULE, lanes: 16 };
-    const kernel = generateDesign(zeros, { kind: "lanes", intrinsic: "avx512.fma.f32", schedule });
+    const kernel = kernelFor(zeros, { kind: "steps", intrinsic: "avx512.fma.f32", schedule });
     expect((await runner.measure(kernel, await runner.reference(heat, 1))).status).toBe("wrong");
   });
 

@@ -4,14 +4,14 @@
  */
 
 import { describe, expect, it } from "vitest";
-import type { LaneSchedule } from "../abstraction/candidate.ts";
+import type { StepSchedule } from "../abstraction/candidate.ts";
 import { type Computation, computationKey, defineComputation, equationText } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import { interpret } from "../abstraction/interpret.ts";
 import { STEP_SCHEDULE } from "../bench/drawn/steps.ts";
 import { isSteps, stepProblem, stepsOf } from "../mapper/space-time/steps.ts";
 import { predict } from "../session/api.ts";
-import { generateDesign } from "../session/lane-space.ts";
+import { kernelFor } from "../session/kernel.ts";
 import { rankByModel } from "../session/rank.ts";
 import { nativeTarget } from "../targets/index.ts";
 import { nvidiaTarget } from "../targets/nvidia.ts";
@@ -168,26 +168,10 @@ describe("steps in time", () => {
   it("are refused with settings that they do not have, and in passes of too much code", () => {
     const steps = stepsOf(heat({ t: 100 }));
     if (!isSteps(steps)) throw new Error(steps.because);
-    const settings: Partial<LaneSchedule>[] = [
-      { rows: 2, depth: 2 },
-      { rolled: ["i"] },
-      { weights: "registers" },
-      { prefetchBytes: 64 },
-      { each: 2 },
-      { sweep: 2 },
-      { ahead: 2 },
-      { vectors: 0 },
-      { vectors: 1024, depth: 64 },
-    ];
+    const settings: Partial<StepSchedule>[] = [{ rows: 2, depth: 2 }, { vectors: 0 }, { vectors: 1024, depth: 64 }];
     expect(settings.map((s) => stepProblem(steps, { ...STEP_SCHEDULE, ...s })?.because)).toMatchInlineSnapshot(`
       [
         "schedule: 2 rows of a block are of planes that follow one another: only a grid of three dimensions has such",
-        "schedule: rolled is no choice of steps in time: it must be empty",
-        "schedule: weights is no choice of steps in time: it must be memory",
-        "schedule: prefetchBytes is no choice of steps in time: it must be 0",
-        "schedule: each is no choice of steps in time: it must be 1",
-        "schedule: sweep is no choice of steps in time: it must be left out",
-        "schedule: ahead is no choice of steps in time: it must be 1",
         "schedule: vectors must be a positive integer, got 0",
         "schedule: a pass would be written as 393216 operations, more than 16384",
       ]
@@ -196,7 +180,7 @@ describe("steps in time", () => {
 
   it("are predicted to take time, and more of it where borders are clamped", () => {
     const candidate = {
-      kind: "lanes",
+      kind: "steps",
       intrinsic: "avx512.fma.f32",
       schedule: { ...STEP_SCHEDULE, lanes: 16 },
     } as const;
@@ -214,7 +198,7 @@ describe("steps in time", () => {
     const deep = (of: Computation, depth: number): number => {
       const schedule = { ...STEP_SCHEDULE, lanes: 16, vectors: 4, streaming: true, depth };
       return (
-        predict({ computation: of, candidate: { kind: "lanes", intrinsic: "avx512.fma.f32", schedule } }, REFERENCE_CPU)
+        predict({ computation: of, candidate: { kind: "steps", intrinsic: "avx512.fma.f32", schedule } }, REFERENCE_CPU)
           ?.seconds ?? 0
       );
     };
@@ -252,10 +236,10 @@ describe("rows of steps on vectors", () => {
       extents: { t: 3, i: 6, j: 70 },
       tensors: { u: "f32" },
     });
-  const textOf = (computation: Computation, changes: Partial<LaneSchedule>): string =>
+  const textOf = (computation: Computation, changes: Partial<StepSchedule>): string =>
     `${
-      generateDesign(computation, {
-        kind: "lanes",
+      kernelFor(computation, {
+        kind: "steps",
         intrinsic: "avx512.fma.f32",
         schedule: { ...STEP_SCHEDULE, lanes: 16, ...changes },
       }).source
@@ -308,7 +292,7 @@ describe("rows of steps on vectors", () => {
 
   it("of the last step prefetch the row that the first step reads next, a line at a time", () => {
     const ask = /prefetch_from\(u_0, clamp_index\(row, 6\) \* 70.*?\)/g;
-    const asked = (changes: Partial<LaneSchedule>) => textOf(stencil(""), { vectors: 2, ...changes }).match(ask) ?? [];
+    const asked = (changes: Partial<StepSchedule>) => textOf(stencil(""), { vectors: 2, ...changes }).match(ask) ?? [];
     expect(asked({ depth: 1 })).toEqual([]);
     expect(asked({ depth: 3 })).toMatchInlineSnapshot(`
       [

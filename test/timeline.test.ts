@@ -6,7 +6,13 @@ import { timelineOf } from "../session/timeline.ts";
 import type { TuneEvent } from "../tuner/search.ts";
 
 const trial = (number: number): TuneEvent<Candidate> => {
-  const candidate = { intrinsic: "mma", matching: {}, operands: {}, schedule: {} } as unknown as Candidate; // no schedule is looked at
+  const candidate = {
+    kind: "mapping",
+    intrinsic: "mma",
+    matching: {},
+    operands: {},
+    schedule: {},
+  } as unknown as Candidate; // no schedule is looked at
   const measurement = { status: "wrong", log: "" } as const;
   const told = { key: `${number}`, candidate, prediction: undefined, measurement, at: 0 };
   return { kind: "trial", number, trial: told, known: false, secondsLeft: undefined };

@@ -4,7 +4,7 @@
  */
 
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import type { LaneSchedule } from "../abstraction/candidate.ts";
+import type { WindowSchedule } from "../abstraction/candidate.ts";
 import { type Computation, elementCount, outputOf } from "../abstraction/computation.ts";
 import { interpretNest } from "../abstraction/interpret-nest.ts";
 import { smallInputs } from "../bench/drawn/drawn.ts";
@@ -19,7 +19,7 @@ import { readProcessor } from "../runtime/processor.ts";
 const make = (operator: string, parameters: Readonly<Record<string, number>>, types = "f32"): Computation =>
   instantiate(operatorNamed(operator), { parameters, types: parseDataTypes(types) });
 
-const plain: LaneSchedule = {
+const plain: WindowSchedule = {
   dataflow: "FBS-load",
   lanes: 16,
   rows: 2,
@@ -28,14 +28,13 @@ const plain: LaneSchedule = {
   weights: "memory",
   streaming: true,
   prefetchBytes: 8192,
-  borders: "peeled",
   strip: 0,
   threads: 1,
 };
 const image = make("conv2d-single", { h: 12, w: 112, r: 3, s: 3, pad: 1 });
 const grid = make("3d7pt", { d: 7, h: 9, w: 80 });
 
-const CASES: readonly (readonly [string, Computation, Partial<LaneSchedule>])[] = [
+const CASES: readonly (readonly [string, Computation, Partial<WindowSchedule>])[] = [
   ["columns that are loaded", image, {}],
   ["weights in registers", image, { weights: "registers", streaming: false, prefetchBytes: 512 }],
   ["lines", image, { lines: "loaded", vectors: 3 }],

@@ -7,8 +7,8 @@ import { seededRandom } from "../abstraction/random.ts";
 import { finished } from "../abstraction/steps.ts";
 import { openDatabase, recordTrial, type Workload } from "../db/index.ts";
 import { intrinsicsNamed } from "../intrinsics/index.ts";
-import { gridSessionSpace } from "../session/grid-space.ts";
-import type { SessionSpace } from "../session/session-space.ts";
+import { isRefusals, type SessionSpace } from "../session/session-space.ts";
+import { sessionSpace } from "../session/space.ts";
 import { transferredOnGpu } from "../session/transfer.ts";
 import { nvidiaTarget } from "../targets/nvidia.ts";
 import { MACHINE, measured, newTrial, trial, WARM, workloadNamed, workshop } from "./support/database.ts";
@@ -19,8 +19,10 @@ const INTRINSICS = ["mma.m16n8k16.f32.f16", "wmma.m16n16k16.f32.f16"].flatMap((n
 
 const product = (m: number, k = 64): Workload => workloadNamed("matmul", { m, n: 64, k }, "f16");
 const spaceOf = ({ computation }: Workload, intrinsics: readonly Intrinsic[] = INTRINSICS): SessionSpace => {
-  const space = finished(gridSessionSpace(computation, { machine: H100, intrinsics, seed: 1 }));
-  if (!("predict" in space)) throw new Error("nothing maps");
+  const space = finished(
+    sessionSpace(computation, { machine: H100, intrinsics, seed: 1, threads: 1, kinds: "mappings" }),
+  );
+  if (isRefusals(space)) throw new Error("nothing maps");
   return space;
 };
 

@@ -83,6 +83,6 @@ it.skipIf(availableParallelism() < 2)(
 );
 
 function onTwo(candidate: Candidate): Candidate {
-  if (candidate.kind !== undefined) throw new Error(`${candidate.kind}: no mapping onto loops`);
+  if (candidate.kind !== "mapping") throw new Error(`${candidate.kind}: no mapping onto loops`);
   return { ...candidate, schedule: { ...candidate.schedule, threads: 2 } };
 }

@@ -4,15 +4,17 @@
  */
 
 import { describe, expect, it } from "vitest";
-import { type ArraySchedule, type Candidate, isArray } from "../abstraction/candidate.ts";
+import { type Candidate, isDesign, type WarpDesignSchedule } from "../abstraction/candidate.ts";
 import { type Computation, defineComputation } from "../abstraction/computation.ts";
 import { seededRandom } from "../abstraction/random.ts";
 import { finished } from "../abstraction/steps.ts";
 import { parseDataTypes } from "../operators/data-types.ts";
 import { instantiate, operatorNamed } from "../operators/index.ts";
-import { generateArray, warpMultiplyAddOf } from "../session/array-space.ts";
 import { usableIntrinsics } from "../session/choose.ts";
-import { isRefusals, sessionSpace } from "../session/space.ts";
+import { warpMultiplyAddOf } from "../session/design-kinds.ts";
+import { kernelFor } from "../session/kernel.ts";
+import { isRefusals } from "../session/session-space.ts";
+import { sessionSpace } from "../session/space.ts";
 import { nvidiaTarget } from "../targets/index.ts";
 import { type ArraySpaceOfDesigns, bestOfEach } from "../tuner/array-candidates.ts";
 import { lanesFor, warpArraySpace } from "../tuner/warp-array-candidates.ts";
@@ -25,21 +27,21 @@ const { runner } = emulatedRunner();
 const make = (operator: string, parameters: Readonly<Record<string, number>>, types = "f32"): Computation =>
   instantiate(operatorNamed(operator), { parameters, types: parseDataTypes(types) });
 
-function spaceOf(computation: Computation, mixed?: number): ArraySpaceOfDesigns {
+function spaceOf(computation: Computation, mixed?: number): ArraySpaceOfDesigns<WarpDesignSchedule> {
   const space = finished(warpArraySpace(computation, H100, mixed));
   if ("rule" in space) throw new Error(space.because);
   return space;
 }
 
-function bestOf(computation: Computation, dataflow: string): ArraySchedule {
+function bestOf(computation: Computation, dataflow: string): WarpDesignSchedule {
   const best = bestOfEach(spaceOf(computation, 2)).find((b) => b.design.dataflow === dataflow);
   if (!best) throw new Error(`no ${dataflow}`);
   return best.schedule;
 }
 
-const kernelOf = (computation: Computation, schedule: ArraySchedule) =>
-  generateArray(computation, {
-    kind: "lanes",
+const kernelOf = (computation: Computation, schedule: WarpDesignSchedule) =>
+  kernelFor(computation, {
+    kind: "warp-design",
     schedule,
     intrinsic: warpMultiplyAddOf(computation, intrinsics)?.name ?? "",
   });
@@ -61,17 +63,17 @@ describe("a search on a GPU", () => {
 
   it("has designs by transforms beside windows when lanes are asked for, and alone where no window runs", () => {
     const both = drawn(LINE, "lanes");
-    expect([both.some(isArray), both.some((c) => !isArray(c))]).toEqual([true, true]);
-    expect(drawn(LINE, "all").some(isArray)).toBe(false);
+    expect([both.some(isDesign), both.some((c) => !isDesign(c))]).toEqual([true, true]);
+    expect(drawn(LINE, "all").some(isDesign)).toBe(false);
     // The best window is measured first.
     expect(both[0]).toMatchObject({ schedule: { dataflow: expect.any(String) } });
     const channels = drawn(make("conv1d", { n: 16, c: 32, k: 64, l: 4096, r: 9 }), "lanes");
-    expect([channels.slice(0, 2).map(isArray), channels.some((c) => !isArray(c))]).toEqual([[false, true], true]);
+    expect([channels.slice(0, 2).map(isDesign), channels.some((c) => !isDesign(c))]).toEqual([[false, true], true]);
     const filter = drawn(make("conv2d-single", { h: 8192, w: 8192, r: 9, s: 9 }), "lanes");
-    expect(filter.some(isArray)).toBe(false);
+    expect(filter.some(isDesign)).toBe(false);
     const depthwise = make("depthwise-conv2d", { n: 1, c: 3, h: 9, w: 40, m: 1 });
-    expect(new Set(drawn(depthwise, "lanes").map(isArray))).toEqual(new Set([true]));
-    expect(drawn(depthwise, "all").some(isArray)).toBe(true);
+    expect(new Set(drawn(depthwise, "lanes").map(isDesign))).toEqual(new Set([true]));
+    expect(drawn(depthwise, "all").some(isDesign)).toBe(true);
   });
 
   it("expects data that are loaded to win over sums that migrate, and these over sums across lanes", () => {
@@ -126,17 +128,16 @@ describe("a design on warps", () => {
     expect(measured.map((m) => (m.status === "ok" ? "ok" : m.log))).toEqual(dataflows.map(() => "ok"));
   });
 
-  it("is refused with the reason: parts that do not divide a warp, stores around caches, dots, warps on a CPU", () => {
+  it("is refused with the reason: parts that do not divide a warp, dots, an instruction of a CPU", () => {
     const schedule = bestOf(LINE, "FBS");
-    const changed = (changes: Partial<ArraySchedule>) => () => kernelOf(LINE, { ...schedule, ...changes });
+    const changed = (changes: Partial<WarpDesignSchedule>) => () => kernelOf(LINE, { ...schedule, ...changes });
     expect(changed({ lanes: 12, tile: { p: 12 } })).toThrow("a warp of 32 lanes is not divided into parts of 12");
-    expect(changed({ streaming: true })).toThrow("warps have no stores around the caches");
     expect(changed({ inputs: "dots" })).toThrow("dot products of lanes are of AVX-512");
     const onCpu = {
-      kind: "lanes",
+      kind: "warp-design",
       intrinsic: "avx512.fma.f32",
       schedule: { ...schedule, lanes: 16, warps: 8 },
     } as const;
-    expect(() => generateArray(LINE, onCpu)).toThrow("warps of a block are of a GPU");
+    expect(() => kernelFor(LINE, onCpu)).toThrow("the kind warp-design is of the warps of a GPU");
   });
 });

@@ -1,23 +1,23 @@
 /** @file Stencils in time on the lanes of warps: right as CUDA; random ones are in drawn-lanes.deep.test.ts. */
 
 import { describe, expect, it } from "vitest";
-import type { LaneSchedule } from "../abstraction/candidate.ts";
+import type { Candidate, WarpStepSchedule } from "../abstraction/candidate.ts";
 import { type Computation, defineComputation } from "../abstraction/computation.ts";
 import { smallInputs, wrongKernels } from "../bench/drawn/drawn.ts";
 import { STEP_SCHEDULE } from "../bench/drawn/steps.ts";
 import { measuredSteps } from "../bench/step-cases.ts";
-import { isSteps, stepProblem, stepsOf } from "../mapper/space-time/steps.ts";
+import { isSteps, stepsOf, warpStepProblem } from "../mapper/space-time/steps.ts";
 import { warpStepSeconds } from "../perfmodel/warp-steps.ts";
 import { ADVERSE_ORDERS } from "../runtime/emulated-kernel.ts";
-import { generateDesign } from "../session/lane-space.ts";
+import { kernelFor } from "../session/kernel.ts";
 import { nvidiaTarget } from "../targets/nvidia.ts";
 import { evaluateTogether, type Judged } from "../tuner/evaluate.ts";
-import { warpStepSpace } from "../tuner/warp-step-candidates.ts";
+import { warpStepSpace } from "../tuner/lane-candidates.ts";
 import { emulatedRunner } from "./support/emulated-runner.ts";
 import { fakeCuda } from "./support/fake-cuda.ts";
 import { sourceOf } from "./support/source.ts";
 
-const ON_WARPS: LaneSchedule = { ...STEP_SCHEDULE, lanes: 32, borders: "guarded" };
+const ON_WARPS: WarpStepSchedule = { lanes: 32, rows: 1, depth: 1 };
 
 const define = (equation: string, extents: Record<string, number>, dtype: "f32" | "f64"): Computation =>
   defineComputation({ equation, extents, tensors: { u: dtype } });
@@ -26,7 +26,7 @@ const HEAT = "u[t,i,j] = 0.5*u[t-1,i,j] + 0.125*(u[t-1,i-1,j] + u[t-1,i+1,j] + u
 const GRID =
   "u[t,i,j,k] = 0.25*u[t-1,i,j,k] + 0.125*(u[t-1,clamp(i-1),j,k] + u[t-1,clamp(i+1),j,k] + u[t-1,i,reflect(j-1),k] + u[t-1,i,reflect(j+1),k] + u[t-1,i,j,wrap(k-1)] + u[t-1,i,j,wrap(k+1)])";
 
-const EMULATED: readonly (readonly [string, Computation, Partial<LaneSchedule>])[] = [
+const EMULATED: readonly (readonly [string, Computation, Partial<WarpStepSchedule>])[] = [
   ["a star, three steps a pass", define(HEAT, { t: 8, i: 37, j: 140 }, "f64"), { depth: 3, each: 2, sweep: 16 }],
   ["a star, one step a pass", define(HEAT, { t: 4, i: 9, j: 200 }, "f32"), { each: 4, sweep: 8, ahead: 2 }],
   [
@@ -44,25 +44,21 @@ const EMULATED: readonly (readonly [string, Computation, Partial<LaneSchedule>])
 const { folder, runner } = emulatedRunner();
 
 describe("schedules of steps on warps", () => {
-  const problemOf = (computation: Computation, changes: Partial<LaneSchedule>): string | undefined => {
+  const problemOf = (computation: Computation, changes: Partial<WarpStepSchedule>): string | undefined => {
     const steps = stepsOf(computation);
     if (!isSteps(steps)) throw new Error(steps.because);
-    return stepProblem(steps, { ...ON_WARPS, ...changes })?.because;
+    return warpStepProblem(steps, { ...ON_WARPS, ...changes })?.because;
   };
 
   it("are refused with the reason", () => {
     const image = define(HEAT, { t: 100, i: 40, j: 66 }, "f64");
     const line = define("u[t,i] = u[t-1,i-1]", { t: 100, i: 64 }, "f32");
-    const settings: readonly (readonly [Computation, Partial<LaneSchedule>])[] = [
+    const settings: readonly (readonly [Computation, Partial<WarpStepSchedule>])[] = [
       [image, { depth: 16 }],
       [image, { each: 3 }],
       [image, { each: 4 }],
       [image, { sweep: 0 }],
       [image, { rows: 2 }],
-      [image, { vectors: 2 }],
-      [image, { strip: 8 }],
-      [image, { streaming: true }],
-      [image, { prefetchBytes: 64 }],
       [image, { depth: 12, each: 2, ahead: 512 }],
       [line, { sweep: 4 }],
     ];
@@ -73,10 +69,6 @@ describe("schedules of steps on warps", () => {
         "schedule: 66 columns are not a multiple of the 4 that a lane computes at once",
         "schedule: sweep must be a positive integer, got 0",
         "schedule: 2 rows at once, but a two-dimensional plane has no axis between its rows and its columns",
-        "schedule: a lane of a warp computes adjacent columns: vectors must be 1, and each says how many",
-        "schedule: on warps, rows says how much of the middle axis is taken at once: strip must be 0",
-        "schedule: warps have no streaming stores: streaming must be false",
-        "schedule: prefetchBytes is no choice of steps in time: it must be 0",
         "schedule: a pass would be written as 221184 operations, more than 16384",
         "schedule: the plane has one axis, along which the lanes lie, so nothing is left to sweep",
       ]
@@ -93,10 +85,6 @@ describe("schedules of steps on warps", () => {
     );
     // One of each says what leaving it out says: such schedules have one key.
     expect(problemOf(line, { each: 1, ahead: 1 })).toBeUndefined();
-    expect(problemOf(line, { borders: "peeled", lanes: 16, each: 1, ahead: 1 })).toBeUndefined();
-    expect(problemOf(line, { borders: "peeled", lanes: 16, each: 2 })).toBe(
-      "schedule: each is no choice of steps in time: it must be 1",
-    );
   });
 
   it("are offered for every depth that fits the registers, several steps a pass first", () => {
@@ -113,21 +101,22 @@ describe("schedules of steps on warps", () => {
 
   it("are refused on the vectors of a CPU, as are schedules of a CPU on warps", () => {
     const computation = define(HEAT, { t: 4, i: 8, j: 64 }, "f32");
-    for (const [intrinsic, schedule] of [
-      ["avx512.fma.f32", { ...ON_WARPS, lanes: 16 }],
-      ["cuda.fma.f32", { ...STEP_SCHEDULE, lanes: 32 }],
-    ] as const)
-      expect(() => generateDesign(computation, { kind: "lanes", intrinsic, schedule })).toThrow(
-        "peeled on the vectors of a CPU and guarded on the warps of a GPU",
-      );
+    const warps: Candidate = { kind: "warp-steps", intrinsic: "avx512.fma.f32", schedule: { ...ON_WARPS, lanes: 16 } };
+    const vectors: Candidate = { kind: "steps", intrinsic: "cuda.fma.f32", schedule: { ...STEP_SCHEDULE, lanes: 32 } };
+    expect(() => kernelFor(computation, warps)).toThrow(
+      "the kind warp-steps is of the warps of a GPU, and avx512.fma.f32 an instruction of c++",
+    );
+    expect(() => kernelFor(computation, vectors)).toThrow(
+      "the kind steps is of the vectors of a CPU, and cuda.fma.f32 an instruction of cuda",
+    );
   });
 });
 
 describe("steps on warps", () => {
   it("are printed without branches around elements, with launch bounds from their registers", () => {
     const computation = define(HEAT, { t: 48, i: 8192, j: 8192 }, "f64");
-    const schedule: LaneSchedule = { ...ON_WARPS, depth: 10, each: 2, sweep: 256, ahead: 3 };
-    const { source } = generateDesign(computation, { kind: "lanes", intrinsic: "cuda.fma.f64", schedule });
+    const schedule: WarpStepSchedule = { ...ON_WARPS, depth: 10, each: 2, sweep: 256, ahead: 3 };
+    const { source } = kernelFor(computation, { kind: "warp-steps", intrinsic: "cuda.fma.f64", schedule });
     expect(source).toContain("__launch_bounds__(128, 3) phase_0(");
     expect(source).toContain("u1_4 = fma(0.125, u0_2 + u0_0 + side0 + u0_5, 0.5 * u0_4);");
     expect(source).toMatch(/ u1_4 = .* \? u1_4 : 0\.0\);/);
@@ -140,8 +129,8 @@ describe("steps on warps", () => {
     "compute %s on threads of an emulated GPU",
     { timeout: 120_000 },
     async (_, computation, changes) => {
-      const kernel = generateDesign(computation, {
-        kind: "lanes",
+      const kernel = kernelFor(computation, {
+        kind: "warp-steps",
         intrinsic: "cuda.fma.f32",
         schedule: { ...ON_WARPS, ...changes },
       });
@@ -153,8 +142,8 @@ describe("steps on warps", () => {
 
   it("are found wrong where a pass writes the plane that its other warps read", { timeout: 120_000 }, async () => {
     const computation = define(HEAT, { t: 6, i: 40, j: 40 }, "f32");
-    const schedule: LaneSchedule = { ...ON_WARPS, depth: 2, sweep: 3 };
-    const kernel = generateDesign(computation, { kind: "lanes", intrinsic: "cuda.fma.f32", schedule });
+    const schedule: WarpStepSchedule = { ...ON_WARPS, depth: 2, sweep: 3 };
+    const kernel = kernelFor(computation, { kind: "warp-steps", intrinsic: "cuda.fma.f32", schedule });
     const begins = /float\* (__restrict__ )?between\) \{/g;
     const inPlace = sourceOf(kernel.source.replace(begins, "$&\n  between = u;"));
     expect(inPlace).not.toBe(kernel.source);
@@ -171,7 +160,7 @@ describe("steps on warps", () => {
     const [, [, heat] = []] = EMULATED;
     if (!heat) throw new Error("no case");
     const zeros = define("u[t,i,j] = 0*u[t-1,i,j]", { t: 4, i: 9, j: 200 }, "f32");
-    const kernel = generateDesign(zeros, { kind: "lanes", intrinsic: "cuda.fma.f32", schedule: ON_WARPS });
+    const kernel = kernelFor(zeros, { kind: "warp-steps", intrinsic: "cuda.fma.f32", schedule: ON_WARPS });
     const measured = await runner().measureTogether([kernel], await runner().reference(heat, 1));
     expect(measured).toMatchObject([{ status: "wrong" }]);
   });
@@ -184,8 +173,8 @@ describe("steps on warps", () => {
     const decaying = define("u[t,i] = 0.5*u[t-1,i] + 0.25*(u[t-1,i-1] + u[t-1,i+1])", extents, "f32");
     const zeros = define("u[t,i] = 0*u[t-1,i]", extents, "f32");
     const schedule = { ...ON_WARPS, depth: 8 };
-    const candidate = { kind: "lanes", intrinsic: "cuda.fma.f32", schedule } as const;
-    for (const kernel of [generateDesign(zeros, candidate), generateDesign(decaying, candidate)])
+    const candidate = { kind: "warp-steps", intrinsic: "cuda.fma.f32", schedule } as const;
+    for (const kernel of [kernelFor(zeros, candidate), kernelFor(decaying, candidate)])
       await expect(runner().measureTogether([kernel], await runner().reference(decaying, 1))).rejects.toThrow(
         "kernels of 2000 steps cannot be verified: rounding may differ by as much as the answers do",
       );

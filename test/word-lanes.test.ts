@@ -4,21 +4,22 @@
  */
 
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import type { ArraySchedule, LaneSchedule } from "../abstraction/candidate.ts";
+import type { DesignSchedule, WindowSchedule } from "../abstraction/candidate.ts";
 import { type Computation, defineComputation, elementCount, tensorOf } from "../abstraction/computation.ts";
 import { interpret } from "../abstraction/interpret.ts";
 import { interpretNest } from "../abstraction/interpret-nest.ts";
 import { finished } from "../abstraction/steps.ts";
-import { lowerLanes } from "../mapper/space-time/lower-window.ts";
+import { lowerWindow } from "../mapper/space-time/lower-window.ts";
 import { modelTarget } from "../perfmodel/target.ts";
 import type { Runner } from "../runtime/measure.ts";
 import { readProcessor } from "../runtime/processor.ts";
-import { generateArray, multiplyAddOf } from "../session/array-space.ts";
 import { declaredAs } from "../session/declared.ts";
-import { generateDesign, registersOf, windowLanes } from "../session/lane-space.ts";
+import { multiplyAddOf } from "../session/design-kinds.ts";
+import { kernelFor } from "../session/kernel.ts";
+import { registersOf, windowLanes } from "../session/window-kinds.ts";
 import { nativeTarget } from "../targets/index.ts";
 import { arraySpaceOf } from "../tuner/array-candidates.ts";
-import { laneSpace } from "../tuner/lane-candidates.ts";
+import { windowSpace } from "../tuner/lane-candidates.ts";
 import { runnerHere } from "./support/here.ts";
 
 type Type = "s16" | "f16" | "f32" | "s32";
@@ -31,7 +32,7 @@ const image = (dtype: Type, extents: Readonly<Record<string, number>> = {}): Com
     tensors: { x: dtype, w: dtype, y: dtype },
   });
 
-const WINDOW: LaneSchedule = {
+const WINDOW: WindowSchedule = {
   dataflow: "FBS-load",
   lanes: 32,
   rows: 2,
@@ -40,13 +41,12 @@ const WINDOW: LaneSchedule = {
   weights: "memory",
   streaming: false,
   prefetchBytes: 0,
-  borders: "peeled",
   strip: 0,
   threads: 1,
 };
 
 /** Results lie on lanes, columns come one after another. */
-const BY_COLUMNS: ArraySchedule = {
+const BY_COLUMNS: DesignSchedule = {
   transform: {
     loops: ["j", "r", "s"],
     allocation: [1, 0, 0],
@@ -63,15 +63,15 @@ const BY_COLUMNS: ArraySchedule = {
   threads: 1,
 };
 
-const windowOf = (dtype: Type, intrinsic: string, changes: Partial<LaneSchedule> = {}) =>
-  generateDesign(image(dtype), { kind: "lanes", intrinsic, schedule: { ...WINDOW, ...changes } });
+const windowOf = (dtype: Type, intrinsic: string, changes: Partial<WindowSchedule> = {}) =>
+  kernelFor(image(dtype), { kind: "window", intrinsic, schedule: { ...WINDOW, ...changes } });
 
 describe("lanes of 16 bits", () => {
   it("read as words of AVX-512 and AVX2, and as halves of AVX512-FP16", () => {
     const operations = (text: string): string[] => [
       ...new Set(text.match(/_mm\d+_(mullo|add|fmadd)_\w+|(words|halves)_from<\d+>|_mm\d+_alignr_epi8/g)),
     ];
-    const of = (dtype: Type, intrinsic: string, changes: Partial<LaneSchedule>) =>
+    const of = (dtype: Type, intrinsic: string, changes: Partial<WindowSchedule>) =>
       operations(`${windowOf(dtype, intrinsic, changes).source}`);
     expect([
       of("s16", "avx512.vpmullw", { dataflow: "SBM" }),
@@ -110,7 +110,7 @@ describe("lanes of 16 bits", () => {
   it("promise no multiply-add for a window of one tap, which has nothing to add", () => {
     const schedule = { ...WINDOW, rows: 1 };
     const promised = (r: number): string | undefined =>
-      generateDesign(image("f16", { r, s: 1 }), { kind: "lanes", intrinsic: "avx512.fma.f16", schedule }).promises;
+      kernelFor(image("f16", { r, s: 1 }), { kind: "window", intrinsic: "avx512.fma.f16", schedule }).promises;
     expect([promised(1), promised(2)]).toEqual([undefined, "vfmadd132ph"]);
   });
 
@@ -121,7 +121,7 @@ describe("lanes of 16 bits", () => {
     const inputs = { x: alternating("x", 32767), w: alternating("w", 30000) };
     const expected = interpret(computation, inputs);
     expect(expected.some((sum) => Math.abs(sum) > 255)).toBe(true);
-    expect(interpretNest(lowerLanes(computation, WINDOW), computation, inputs)).toEqual(expected);
+    expect(interpretNest(lowerWindow(computation, WINDOW), computation, inputs)).toEqual(expected);
   });
 
   it("round after every product of f16, where the equation rounds its sum once", () => {
@@ -129,20 +129,20 @@ describe("lanes of 16 bits", () => {
     const x = new Float64Array(elementCount(tensorOf(computation, "x"))).fill(2048);
     const inputs = { x, w: Float64Array.of(1, 2 ** -11, 2 ** -11, 2 ** -11) };
     // Halves above 2048 are even: 2048 + 1 is 2048 again, and 2051 is 2052.
-    expect(interpretNest(lowerLanes(computation, { ...WINDOW, rows: 1 }), computation, inputs)[45]).toBe(2048);
+    expect(interpretNest(lowerWindow(computation, { ...WINDOW, rows: 1 }), computation, inputs)[45]).toBe(2048);
     expect(interpret(computation, inputs)[45]).toBe(2052);
   });
 
   it("are refused with the reason", () => {
     const array =
-      (dtype: Type, intrinsic: string, changes: Partial<ArraySchedule> = {}) =>
+      (dtype: Type, intrinsic: string, changes: Partial<DesignSchedule> = {}) =>
       () =>
-        generateArray(image(dtype), { kind: "lanes", intrinsic, schedule: { ...BY_COLUMNS, ...changes } });
+        kernelFor(image(dtype), { kind: "design", intrinsic, schedule: { ...BY_COLUMNS, ...changes } });
     expect(array("f32", "avx512.vpmullw", { lanes: 16, tile: { j: 16 } })).toThrow(
       "avx512.vpmullw adds 16 bits, and not all tensors are of one such type",
     );
-    const window = { kind: "lanes", intrinsic: "avx2.vpmullw", schedule: WINDOW } as const;
-    expect(() => generateDesign(image("s16"), window)).toThrow("32 lanes, but a register of AVX2 has 16");
+    const window = { kind: "window", intrinsic: "avx2.vpmullw", schedule: WINDOW } as const;
+    expect(() => kernelFor(image("s16"), window)).toThrow("32 lanes, but a register of AVX2 has 16");
     expect(array("s16", "avx512.vpmulld")).toThrow("32 lanes, but a register of AVX-512 has 16");
     expect(array("s16", "avx512.vpmullw", { lanes: 64, tile: { j: 64 } })).toThrow(
       "64 lanes, but a register of AVX-512 has 32",
@@ -178,7 +178,7 @@ describe("searches of 16-bit sums", () => {
       const vectors = registersOf(intrinsic);
       const computation = image(dtype, { i: 64, j: 256 });
       const arrays = finished(arraySpaceOf(computation, { threads: 1, target, vectors, mixed: 2 }));
-      const windows = laneSpace(computation, { threads: 1, target, vectors });
+      const windows = windowSpace(computation, { threads: 1, target, vectors });
       if ("rule" in arrays || "rule" in windows) throw new Error("no space");
       const [first] = arrays.ranked;
       expect([...windows.all()].every((s) => s.lanes === first?.schedule.lanes)).toBe(true);
@@ -209,8 +209,8 @@ describe.skipIf(!features.includes("avx512dq"))("kernels of words on a processor
     const computation = image("s16");
     const kernel =
       "transform" in schedule
-        ? generateArray(computation, { kind: "lanes", intrinsic, schedule })
-        : generateDesign(computation, { kind: "lanes", intrinsic, schedule });
+        ? kernelFor(computation, { kind: "design", intrinsic, schedule })
+        : kernelFor(computation, { kind: "window", intrinsic, schedule });
     const measured = await runner.measure(kernel, await runner.reference(computation, 1));
     expect(measured.status, "log" in measured ? measured.log : "").toBe("ok");
   });

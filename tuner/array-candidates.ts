@@ -5,7 +5,7 @@
  *     bestOfEach(space)                                                             the most promising of each dataflow, the best first
  */
 
-import { ARRAY_INPUTS, type ArraySchedule, canonicalJson } from "../abstraction/candidate.ts";
+import { ARRAY_INPUTS, type ArrayPlan, canonicalJson, type DesignSchedule } from "../abstraction/candidate.ts";
 import { type Computation, extentsOf, outputOf } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { partsOf } from "../abstraction/epilogue.ts";
@@ -37,13 +37,13 @@ export interface ArraySpaceOptions {
 }
 
 /** A schedule of a design with the model's prediction. */
-export interface PricedArray {
+export interface PricedArray<S extends ArrayPlan = ArrayPlan> {
   readonly design: ArrayDesign;
-  readonly schedule: ArraySchedule;
+  readonly schedule: S;
   readonly seconds: number;
 }
 
-export interface ArraySpaceOfDesigns extends SearchSpace<ArraySchedule> {
+export interface ArraySpaceOfDesigns<S extends ArrayPlan> extends SearchSpace<S> {
   /** Number of schedules, including those too long to be generated. */
   readonly size: number;
   readonly designs: ArrayDesigns;
@@ -51,11 +51,11 @@ export interface ArraySpaceOfDesigns extends SearchSpace<ArraySchedule> {
    * Schedules by predicted time, shortest first, without what only their nests tell ({@link scatteredSeconds}). Only this list contains
    * those too long to be generated.
    */
-  readonly ranked: readonly PricedArray[];
+  readonly ranked: readonly PricedArray<S>[];
   /** The best of each dataflow, the most promising first. */
-  bestOfEach(): readonly PricedArray[];
-  expectedSeconds(schedule: ArraySchedule): number;
-  costs(schedule: ArraySchedule): ArrayCosts | undefined;
+  bestOfEach(): readonly PricedArray<S>[];
+  expectedSeconds(schedule: S): number;
+  costs(schedule: S): ArrayCosts | undefined;
 }
 
 /** Numbers of passes side by side to try: rows above the lanes, tiles of the lane loop, and steps of a loop that the input does not depend on. */
@@ -72,26 +72,26 @@ const LONGEST_BLOCK = 600;
 const MOST_TRIED = 16;
 
 /** What a machine makes of designs: their schedules, costs and nests. */
-export interface DesignMachine {
+export interface DesignMachine<S extends ArrayPlan> {
   /** Lanes of the widest array. */
   readonly lanes: number;
-  readonly inputs: readonly ArraySchedule["inputs"][];
-  scheduleOf(design: ArrayDesign, beside: ArraySchedule["beside"], inputs: ArraySchedule["inputs"]): ArraySchedule;
+  readonly inputs: readonly ArrayPlan["inputs"][];
+  scheduleOf(design: ArrayDesign, beside: ArrayPlan["beside"], inputs: ArrayPlan["inputs"]): S;
   /** Other schedules of the same passes. */
-  variantsOf(schedule: ArraySchedule): readonly ArraySchedule[];
-  secondsOf(array: LaneArray, schedule: ArraySchedule): number;
-  costsOf(array: LaneArray, schedule: ArraySchedule): ArrayCosts;
+  variantsOf(schedule: S): readonly S[];
+  secondsOf(array: LaneArray, schedule: S): number;
+  costsOf(array: LaneArray, schedule: S): ArrayCosts;
   /** What is known of its text; undefined when the design does not fit. */
-  written(schedule: ArraySchedule): Written | undefined;
+  written(schedule: S): Written | undefined;
 }
 
 /** The space on the vectors of a CPU, or why lanes have no design for a computation; see {@link designSpaceOn}. */
 export function* arraySpaceOf(
   computation: Computation,
   { threads, target, vectors = ZMM, mixed, hasDots = false }: ArraySpaceOptions,
-): Steps<ArraySpaceOfDesigns | LaneRefusal> {
+): Steps<ArraySpaceOfDesigns<DesignSchedule> | LaneRefusal> {
   const { sum } = partsOf(computation);
-  return yield* designSpaceOn(
+  return yield* designSpaceOn<DesignSchedule>(
     computation,
     {
       lanes: vectors.bytes / Math.max(leastLaneBytes(vectors), bytesOf(outputOf(sum).dtype)),
@@ -120,15 +120,15 @@ export function* arraySpaceOf(
  * The space on a machine, or why it has no design for a computation. Each step examines one design. When told to stop, it returns the designs
  * priced by then.
  */
-export function* designSpaceOn(
+export function* designSpaceOn<S extends ArrayPlan>(
   computation: Computation,
-  machine: DesignMachine,
+  machine: DesignMachine<S>,
   mixed: number | undefined,
-): Steps<ArraySpaceOfDesigns | LaneRefusal> {
+): Steps<ArraySpaceOfDesigns<S> | LaneRefusal> {
   const { sum } = partsOf(computation);
   const designs = yield* arrayDesigns(computation, machine.lanes, mixed);
   if ("rule" in designs) return designs;
-  const priced = (design: ArrayDesign, beside: ArraySchedule["beside"]): PricedArray[] =>
+  const priced = (design: ArrayDesign, beside: ArrayPlan["beside"]): PricedArray<S>[] =>
     machine.inputs.flatMap((inputs) => {
       const schedule = machine.scheduleOf(design, beside, inputs);
       const placed = withBeside(computation, sum, design.judged, schedule);
@@ -140,7 +140,7 @@ export function* designSpaceOn(
       }));
     });
   // 1. Every design, one pass at a time.
-  const alone: PricedArray[] = [];
+  const alone: PricedArray<S>[] = [];
   let isEnough = false;
   for (const [at, design] of designs.fitting.entries()) {
     alone.push(...priced(design, {}));
@@ -152,7 +152,7 @@ export function* designSpaceOn(
   const best = new Set([...single.slice(0, MOST_WIDENED), ...bestOfEach({ ranked: single })].map((r) => r.design));
   // Results that leave one by one take as many statements as there are steps. With several passes no compiler finishes these within seconds.
   const short = [...best].filter(({ judged }) => leavingSteps({ ...judged, sum }) === 1);
-  const wide: PricedArray[] = [];
+  const wide: PricedArray<S>[] = [];
   for (const [at, design] of short.entries()) {
     if (isEnough) break;
     for (const beside of besides(computation, design))
@@ -162,7 +162,7 @@ export function* designSpaceOn(
   const ranked = byTime([...single, ...wide]);
   if (ranked.length === 0)
     return { rule: "design", because: `design: ${designs.refused[0]?.because ?? "no transform fits the lanes"}` };
-  const placedOf = (schedule: ArraySchedule): LaneArray | undefined => {
+  const placedOf = (schedule: S): LaneArray | undefined => {
     const placed = placeArray(computation, schedule);
     return placed.ok ? placed.array : undefined;
   };
@@ -216,10 +216,11 @@ function besides(computation: Computation, { plan }: ArrayDesign): Readonly<Reco
   return made;
 }
 
-const byTime = (all: readonly PricedArray[]): PricedArray[] => all.toSorted((a, b) => a.seconds - b.seconds);
+const byTime = <S extends ArrayPlan>(all: readonly PricedArray<S>[]): PricedArray<S>[] =>
+  all.toSorted((a, b) => a.seconds - b.seconds);
 
 /** The best of each dataflow, the most promising first, whatever its length. */
-export function bestOfEach({ ranked }: Pick<ArraySpaceOfDesigns, "ranked">): PricedArray[] {
+export function bestOfEach<S extends ArrayPlan>({ ranked }: Pick<ArraySpaceOfDesigns<S>, "ranked">): PricedArray<S>[] {
   const seen = new Set<string>();
   return ranked.filter(({ design }) => !seen.has(design.dataflow) && seen.add(design.dataflow));
 }
@@ -233,24 +234,24 @@ export interface Written {
   readonly scatteredSeconds: number;
 }
 
-class ArrayCandidates implements ArraySpaceOfDesigns {
+class ArrayCandidates<S extends ArrayPlan> implements ArraySpaceOfDesigns<S> {
   readonly size: number;
   readonly designs: ArrayDesigns;
-  readonly ranked: readonly PricedArray[];
-  readonly costs: (schedule: ArraySchedule) => ArrayCosts | undefined;
-  private readonly estimate: (schedule: ArraySchedule) => number | undefined;
+  readonly ranked: readonly PricedArray<S>[];
+  readonly costs: (schedule: S) => ArrayCosts | undefined;
+  private readonly estimate: (schedule: S) => number | undefined;
   private readonly known: ReadonlyMap<string, number>;
   /** Texts of what mutations compare, for each ranked schedule. */
   private readonly texts: readonly { readonly transform: string; readonly beside: string }[];
-  private readonly write: (schedule: ArraySchedule) => Written | undefined;
+  private readonly write: (schedule: S) => Written | undefined;
   private readonly written = new Map<string, Written | undefined>();
 
   constructor(
     designs: ArrayDesigns,
-    ranked: readonly PricedArray[],
-    costs: (schedule: ArraySchedule) => ArrayCosts | undefined,
-    estimate: (schedule: ArraySchedule) => number | undefined,
-    write: (schedule: ArraySchedule) => Written | undefined,
+    ranked: readonly PricedArray<S>[],
+    costs: (schedule: S) => ArrayCosts | undefined,
+    estimate: (schedule: S) => number | undefined,
+    write: (schedule: S) => Written | undefined,
   ) {
     this.write = write;
     this.size = ranked.length;
@@ -265,27 +266,27 @@ class ArrayCandidates implements ArraySpaceOfDesigns {
     this.known = new Map(ranked.map(({ schedule, seconds }) => [canonicalJson(schedule), seconds]));
   }
 
-  key(schedule: ArraySchedule): string {
+  key(schedule: S): string {
     return canonicalJson(schedule);
   }
 
-  expectedSeconds(schedule: ArraySchedule): number {
+  expectedSeconds(schedule: S): number {
     const seconds = this.known.get(this.key(schedule)) ?? this.estimate(schedule) ?? Number.POSITIVE_INFINITY;
     return seconds + (this.asWritten(schedule)?.scatteredSeconds ?? 0);
   }
 
-  codeSize(schedule: ArraySchedule): number {
+  codeSize(schedule: S): number {
     return this.asWritten(schedule)?.size ?? 0;
   }
 
-  random(random: Random): ArraySchedule {
+  random(random: Random): S {
     const drawn = this.drawn(random, this.ranked);
     if (drawn === undefined) throw new Error("internal: no design is short enough to be written");
     return drawn;
   }
 
   /** The same design with another number of passes side by side, or another design with the same number. */
-  mutate(schedule: ArraySchedule, random: Random): ArraySchedule {
+  mutate(schedule: S, random: Random): S {
     const own = canonicalJson(schedule.transform);
     const beside = canonicalJson(schedule.beside);
     const sameDesign = random() < 0.5;
@@ -296,16 +297,16 @@ class ArrayCandidates implements ArraySpaceOfDesigns {
     return this.drawn(random, near) ?? schedule;
   }
 
-  crossover(a: ArraySchedule, b: ArraySchedule, random: Random): ArraySchedule {
+  crossover(a: S, b: S, random: Random): S {
     const mixed = { ...a, beside: b.beside, inputs: b.inputs };
     return this.known.has(this.key(mixed)) && this.isWritten(mixed) ? mixed : random() < 0.5 ? a : b;
   }
 
-  *all(): Generator<ArraySchedule> {
+  *all(): Generator<S> {
     for (const { schedule } of this.ranked) if (this.isWritten(schedule)) yield schedule;
   }
 
-  bestOfEach(): readonly PricedArray[] {
+  bestOfEach(): readonly PricedArray<S>[] {
     const tried = new Map<string, number>();
     const found = new Set<string>();
     return this.ranked.filter(({ design: { dataflow }, schedule }) => {
@@ -316,17 +317,17 @@ class ArrayCandidates implements ArraySpaceOfDesigns {
     });
   }
 
-  private isWritten(schedule: ArraySchedule): boolean {
+  private isWritten(schedule: S): boolean {
     return this.asWritten(schedule)?.isTooLong === false;
   }
 
-  private asWritten(schedule: ArraySchedule): Written | undefined {
+  private asWritten(schedule: S): Written | undefined {
     const key = this.key(schedule);
     if (!this.written.has(key)) this.written.set(key, this.write(schedule));
     return this.written.get(key);
   }
 
-  private drawn(random: Random, from: readonly PricedArray[]): ArraySchedule | undefined {
+  private drawn(random: Random, from: readonly PricedArray<S>[]): S | undefined {
     const left = [...from];
     while (left.length > 0) {
       const { schedule } = pick(random, left);

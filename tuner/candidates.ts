@@ -27,7 +27,7 @@ const MAPPINGS_KEPT = 48;
 export type CandidateSpace = MappingSpace<MappedCandidate, MappedContext>;
 
 const ON_CORES: Scheduling<MappedCandidate, MappedContext> = {
-  label: undefined,
+  kind: "mapping",
   schedules: MAPPED,
   random: ({ mapping, threads, nearBytes }, random) => randomSchedule(mapping, random, threads, nearBytes),
   // The plainest schedule of every mapping: an exhaustive search of so large a space can still visit these.

@@ -33,7 +33,7 @@ export interface GpuKind<K extends ScheduledCandidate, C> extends Omit<Schedulin
   readonly most: number;
 }
 
-type FindSpace<K extends ScheduledCandidate, C extends { readonly mapping: Mapping }> = (
+export type FindSpace<K extends ScheduledCandidate, C extends { readonly mapping: Mapping }> = (
   computation: Computation,
   intrinsics: readonly Intrinsic[],
   limits: GridLimits,

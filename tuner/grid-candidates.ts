@@ -29,7 +29,7 @@ const WINDOW_WIDTHS_KEPT = 2;
 export type GridSpace = MappingSpace<GridCandidate, GridContext>;
 
 const BLOCKS: GpuKind<GridCandidate, GridContext> = {
-  label: "grid",
+  kind: "grid",
   schedules: GRID,
   all: (context) => allSchedules(GRID, context),
   variants: inRuns,

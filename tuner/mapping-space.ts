@@ -51,8 +51,7 @@ type ScheduleOf<K extends ScheduledCandidate> = K["schedule"];
 
 /** How mappings are scheduled on one kind of machine. */
 export interface Scheduling<K extends ScheduledCandidate, C> {
-  /** The kind of its candidates. */
-  readonly label: K["kind"];
+  readonly kind: K["kind"];
   readonly schedules: ScheduleKind<ScheduleOf<K>, C>;
   /** A legal schedule. */
   random(context: C, random: Random): ScheduleOf<K>;
@@ -270,9 +269,7 @@ export class MappingSpace<K extends ScheduledCandidate, C extends { readonly map
   }
 
   private candidate({ mapping }: C, schedule: ScheduleOf<K>): K {
-    const { label } = this.how;
-    const named = { ...namesOf(mapping), schedule };
-    return (label === undefined ? named : { kind: label, ...named }) as K; // the schedule is of the kind of the label
+    return { kind: this.how.kind, ...namesOf(mapping), schedule } as K; // the schedule is of the kind
   }
 }
 

@@ -4,10 +4,10 @@
  *     const space = recurrentSpace(computation, { threads: 1, target });      a space, or why lanes cannot make the result
  */
 
-import { type ArraySchedule, canonicalJson } from "../abstraction/candidate.ts";
+import type { RecurrenceSchedule } from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
-import { pick } from "../abstraction/random.ts";
+import { RECURRENCE_DECISIONS } from "../mapper/schedule/array-decisions.ts";
 import {
   isForm,
   isRecurrentForms,
@@ -22,14 +22,7 @@ import type { LaneRefusal } from "../mapper/space-time/taps.ts";
 import { recurrentSeconds } from "../perfmodel/recurrent.ts";
 import type { ModelTarget } from "../perfmodel/target.ts";
 import { ZMM } from "../targets/x86.ts";
-import type { SearchSpace } from "./space.ts";
-
-export interface RecurrentSpace extends SearchSpace<ArraySchedule> {
-  readonly size: number;
-  /** Schedules by predicted time, shortest first. */
-  readonly ranked: readonly { readonly schedule: ArraySchedule; readonly seconds: number }[];
-  expectedSeconds(schedule: ArraySchedule): number;
-}
+import { ListedSpace } from "./listed-space.ts";
 
 /** Vectors of a plane side by side: independent sums hide each other's latency. */
 const BESIDE = [1, 2, 4, 8] as const;
@@ -38,39 +31,34 @@ const BESIDE = [1, 2, 4, 8] as const;
 export function recurrentSpace(
   computation: Computation,
   { threads, target }: { readonly threads: number; readonly target: ModelTarget },
-): RecurrentSpace | LaneRefusal {
+): ListedSpace<RecurrenceSchedule> | LaneRefusal {
   const forms = recurrentForms(computation);
   if (!isRecurrentForms(forms)) return forms;
-  let refused: LaneRefusal | undefined;
-  const ranked = forms
-    .flatMap((form) => schedulesOf(form, threads))
-    .flatMap((schedule) => {
-      const form = recurrentUnder(computation, schedule);
-      if (isForm(form)) return [{ schedule, seconds: recurrentSeconds(form, schedule, target) }];
-      refused ??= form;
-      return [];
-    })
-    .toSorted((a, b) => a.seconds - b.seconds);
-  if (ranked.length === 0 && refused) return refused;
-  const schedules = ranked.map((r) => r.schedule);
-  const known = new Map(ranked.map(({ schedule, seconds }) => [canonicalJson(schedule), seconds]));
-  return {
-    ranked,
-    size: ranked.length,
-    key: canonicalJson,
-    expectedSeconds: (schedule) => known.get(canonicalJson(schedule)) ?? Number.POSITIVE_INFINITY,
-    random: (random) => pick(random, schedules),
-    mutate: (_, random) => pick(random, schedules),
-    crossover: (a, b, random) => (random() < 0.5 ? a : b),
-    *all() {
-      yield* schedules;
-    },
+  const all = forms.flatMap((form) => schedulesOf(form, threads));
+  const refused = all.flatMap((schedule) => {
+    const form = recurrentUnder(computation, schedule);
+    return isForm(form) ? [] : [form];
+  });
+  const [first] = refused;
+  if (first && refused.length === all.length) return first;
+  const secondsOf = (schedule: RecurrenceSchedule): number => {
+    const form = recurrentUnder(computation, schedule);
+    return isForm(form) ? recurrentSeconds(form, schedule, target) : Number.POSITIVE_INFINITY;
   };
+  const ranked = all
+    .map((schedule) => ({ schedule, seconds: secondsOf(schedule) }))
+    .filter(({ seconds }) => Number.isFinite(seconds))
+    .toSorted((a, b) => a.seconds - b.seconds);
+  return new ListedSpace(
+    RECURRENCE_DECISIONS,
+    ranked.map((r) => r.schedule),
+    secondsOf,
+  );
 }
 
-function schedulesOf(form: Recurrent, threads: number): ArraySchedule[] {
+function schedulesOf(form: Recurrent, threads: number): RecurrenceSchedule[] {
   const register = ZMM.bytes / bytesOf(form.dtype);
-  const base = { tile: {}, beside: {}, inputs: "loaded", streaming: false, threads } as const;
+  const base = { beside: {}, threads };
   switch (form.form) {
     case "wavefront":
       return Array.from({ length: MOST_REGISTERS }, (_, n) => n + 1)

@@ -14,7 +14,7 @@ import type { MappingSpace } from "./mapping-space.ts";
 export type ThreadSpace = MappingSpace<ThreadCandidate, ThreadContext>;
 
 const THREADS: GpuKind<ThreadCandidate, ThreadContext> = {
-  label: "threads",
+  kind: "threads",
   schedules: THREAD_KIND,
   all: () => [],
   contextOf: threadContext,

@@ -5,7 +5,7 @@
  *     const space = finished(warpArraySpace(computation, nvidiaTarget("h100")));      a space, or why warps have no design for it
  */
 
-import type { ArraySchedule } from "../abstraction/candidate.ts";
+import type { WarpDesignSchedule } from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { WARP } from "../abstraction/intrinsic.ts";
 import type { Target } from "../abstraction/machine.ts";
@@ -35,21 +35,19 @@ export function* warpArraySpace(
   computation: Computation,
   target: Target,
   mixed?: number,
-): Steps<ArraySpaceOfDesigns | LaneRefusal> {
+): Steps<ArraySpaceOfDesigns<WarpDesignSchedule> | LaneRefusal> {
   if (!target.lanes)
     return { rule: "form", because: `lanes: the table of machines has no figures of the lanes of ${target.name}` };
-  return yield* designSpaceOn(
+  return yield* designSpaceOn<WarpDesignSchedule>(
     computation,
     {
       lanes: WARP,
       inputs: ["passed", "loaded"],
-      scheduleOf: ({ plan, judged }, beside, inputs): ArraySchedule => ({
+      scheduleOf: ({ plan, judged }, beside, inputs): WarpDesignSchedule => ({
         ...plan,
         lanes: lanesFor(judged.design.pes),
         beside,
         inputs,
-        streaming: false,
-        threads: 1,
       }),
       variantsOf: (schedule) => OTHER_WARPS.map((warps) => ({ ...schedule, warps })),
       secondsOf: (array, schedule) => warpArraySeconds(array, schedule, target),

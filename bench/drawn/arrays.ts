@@ -3,7 +3,7 @@
  * channels, narrow types and epilogues. Also any enumerated design in the four forms of its registers.
  */
 
-import type { ArraySchedule } from "../../abstraction/candidate.ts";
+import type { ArrayPlan, DesignSchedule, WarpDesignSchedule } from "../../abstraction/candidate.ts";
 import { type Computation, computationKey, defineComputation, outputOf } from "../../abstraction/computation.ts";
 import type { DType } from "../../abstraction/dtype.ts";
 import { partsOf } from "../../abstraction/epilogue.ts";
@@ -14,13 +14,13 @@ import { finished } from "../../abstraction/steps.ts";
 import { arrayDesigns } from "../../mapper/space-time/array-designs.ts";
 import { arrayPass, derive } from "../../mapper/space-time/derive.ts";
 import { designSpace } from "../../mapper/space-time/enumerate.ts";
-import { type ArrayPlan, placeArray } from "../../mapper/space-time/lane-array.ts";
+import { placeArray } from "../../mapper/space-time/lane-array.ts";
 import { lowerDesign } from "../../mapper/space-time/lower.ts";
 import { lowerArray } from "../../mapper/space-time/lower-array.ts";
 import { parseDataTypes } from "../../operators/data-types.ts";
 import { instantiate, operatorNamed } from "../../operators/index.ts";
 import { ADVERSE_ORDERS } from "../../runtime/emulated-kernel.ts";
-import { generateArray } from "../../session/array-space.ts";
+import { kernelFor } from "../../session/kernel.ts";
 import { lanesFor } from "../../tuner/warp-array-candidates.ts";
 import { type Drawn, type DrawnKind, smallInputs } from "./drawn.ts";
 
@@ -89,7 +89,7 @@ const INPUTS = ["passed", "passed", "loaded", "loaded", "dots"] as const;
 /** Schedules drawn for one computation, since enumerating its designs is as expensive as judging some. */
 const OF_ONE = 8;
 
-function besideOf({ axes }: Computation, { transform, tile }: ArrayPlan, random: Random): ArraySchedule["beside"] {
+function besideOf({ axes }: Computation, { transform, tile }: ArrayPlan, random: Random): DesignSchedule["beside"] {
   const outside = axes.filter(
     (a) => a.kind === "spatial" && a.extent > 1 && (!transform.loops.includes(a.name) || tile[a.name]),
   );
@@ -106,7 +106,7 @@ export function drawArrays(random: Random, count = OF_ONE): readonly Drawn[] {
   return Array.from({ length: count }, (): Drawn => {
     const { plan, dataflow } = pick(random, designs.fitting);
     const beside = besideOf(computation, plan, random);
-    const schedule: ArraySchedule = {
+    const schedule: DesignSchedule = {
       ...plan,
       beside,
       inputs: pick(random, INPUTS),
@@ -188,18 +188,16 @@ export function drawArrayKernels(random: Random, count = KERNELS_OF_ONE): readon
   return Array.from({ length: count }, (): Drawn => {
     const { plan, dataflow, judged } = pick(random, designs.fitting);
     const narrow = lanesFor(judged.design.pes);
-    const schedule: ArraySchedule = {
+    const schedule: WarpDesignSchedule = {
       ...plan,
       lanes: pick(random, [narrow, narrow, 32]),
       beside: besideOf(computation, plan, random),
       inputs: pick(random, ["passed", "loaded"] as const),
-      streaming: false,
-      threads: 1,
       ...(random() < 0.5 && { warps: pick(random, [1, 2, 8]) }),
     };
     const said = `cuda ${dataflow} of ${computationKey(computation)} by ${JSON.stringify(schedule)}`;
     try {
-      const kernel = generateArray(computation, { kind: "lanes", intrinsic, schedule });
+      const kernel = kernelFor(computation, { kind: "warp-design", intrinsic, schedule });
       return { status: "kernel", said, computation, inputs, kernel, orders: ADVERSE_ORDERS };
     } catch (error) {
       if (error instanceof UsageError) return { status: "refused", because: error.message };

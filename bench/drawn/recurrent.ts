@@ -1,6 +1,6 @@
 /** @file Random recurrences and schedules for them, for the interpreter and for compiled kernels. */
 
-import type { ArraySchedule } from "../../abstraction/candidate.ts";
+import type { RecurrenceSchedule } from "../../abstraction/candidate.ts";
 import {
   type Computation,
   computationKey,
@@ -29,14 +29,11 @@ export function formsOf(computation: Computation): readonly Recurrent[] {
 }
 
 /** The plain schedule of a form. */
-export function scheduleOf(form: Recurrent, lanes: number, skew = leastSkew(form)): ArraySchedule {
+export function scheduleOf(form: Recurrent, lanes: number, skew = leastSkew(form)): RecurrenceSchedule {
   return {
     transform: transformOf(form, skew),
     lanes,
-    tile: {},
     beside: {},
-    inputs: "loaded",
-    streaming: false,
     threads: 1,
   };
 }
@@ -101,7 +98,7 @@ export function randomRecurrent(random: Random, most = 19): Computation {
   return defineComputation({ equation, extents, tensors: types });
 }
 
-export function randomScheduleOf(computation: Computation, random: Random, lanes = [2, 4]): ArraySchedule {
+export function randomScheduleOf(computation: Computation, random: Random, lanes = [2, 4]): RecurrenceSchedule {
   const form = pick(random, formsOf(computation));
   const last = form.inner.at(-1)?.name ?? "";
   const several = form.form === "planes" && random() < 0.5 ? { [last]: 2 } : {};

@@ -2,25 +2,23 @@
  * @file Random stencils in time and schedules for them, for the interpreter and for compiled kernels.
  */
 
-import type { LaneSchedule } from "../../abstraction/candidate.ts";
+import type { StepSchedule, WarpStepSchedule } from "../../abstraction/candidate.ts";
 import { type Computation, computationKey, defineComputation } from "../../abstraction/computation.ts";
+import type { LoopNest } from "../../abstraction/loop-nest.ts";
 import { pick, type Random, randomInteger } from "../../abstraction/random.ts";
-import { lowerSteps } from "../../mapper/space-time/lower-steps.ts";
-import { isSteps, stepProblem, stepsOf } from "../../mapper/space-time/steps.ts";
+import { lowerSteps, lowerWarpSteps } from "../../mapper/space-time/lower-steps.ts";
+import type { Steps } from "../../mapper/space-time/plane.ts";
+import { isSteps, stepProblem, stepsOf, warpStepProblem } from "../../mapper/space-time/steps.ts";
+import type { LaneRefusal } from "../../mapper/space-time/taps.ts";
 import { ADVERSE_ORDERS } from "../../runtime/emulated-kernel.ts";
-import { generateDesign } from "../../session/lane-space.ts";
+import { kernelFor } from "../../session/kernel.ts";
 import { type Drawn, type DrawnKind, smallInputs } from "./drawn.ts";
 
-export const STEP_SCHEDULE: LaneSchedule = {
-  dataflow: "FBS-load",
+export const STEP_SCHEDULE: StepSchedule = {
   lanes: 4,
   rows: 1,
   vectors: 1,
-  rolled: [],
-  weights: "memory",
   streaming: false,
-  prefetchBytes: 0,
-  borders: "peeled",
   strip: 0,
   depth: 1,
   threads: 1,
@@ -65,7 +63,7 @@ export function randomStencil(random: Random): Computation {
 }
 
 /** A schedule that some stencils can run, with few lanes, so that small planes have several blocks. */
-function anySchedule(random: Random): LaneSchedule {
+function anySchedule(random: Random): StepSchedule {
   return {
     ...STEP_SCHEDULE,
     lanes: pick(random, [2, 4]),
@@ -95,17 +93,15 @@ function drawPlanes(random: Random): readonly Drawn[] {
     extents: { t: randomInteger(random, 2, 7), ...extents },
     tensors: { u: "f32" },
   });
-  return drawOf(random, computation, { ...anySchedule(random), rows: 2, depth: randomInteger(random, 2, 5) });
+  return drawOf(random, computation, { ...anySchedule(random), rows: 2, depth: randomInteger(random, 2, 5) }, VECTORS);
 }
 
 /** A random schedule for warps, with several tiles and chunks. */
-function anyWarpSchedule(random: Random, lanes: readonly number[] = [4, 8, 32]): LaneSchedule {
+function anyWarpSchedule(random: Random, lanes: readonly number[] = [4, 8, 32]): WarpStepSchedule {
   const each = pick(random, [1, 1, 2, 4]);
   const sweep = randomInteger(random, 1, 5);
   const ahead = randomInteger(random, 1, 3);
   return {
-    ...STEP_SCHEDULE,
-    borders: "guarded",
     lanes: pick(random, lanes),
     rows: pick(random, [1, 2, 3]),
     ...(each > 1 && { each }),
@@ -115,41 +111,48 @@ function anyWarpSchedule(random: Random, lanes: readonly number[] = [4, 8, 32]):
   };
 }
 
+interface Way<S> {
+  readonly problem: (steps: Steps, schedule: S) => LaneRefusal | undefined;
+  readonly lower: (computation: Computation, schedule: S) => LoopNest;
+}
+const VECTORS: Way<StepSchedule> = { problem: stepProblem, lower: lowerSteps };
+const WARPS: Way<WarpStepSchedule> = { problem: warpStepProblem, lower: lowerWarpSteps };
+
 /** The reason a schedule cannot run a stencil, if any. */
-function problemOf(computation: Computation, schedule: LaneSchedule): string | undefined {
+function problemOf<S>(computation: Computation, schedule: S, { problem }: Way<S>): string | undefined {
   const steps = stepsOf(computation);
-  return isSteps(steps) ? stepProblem(steps, schedule)?.because : steps.because;
+  return isSteps(steps) ? problem(steps, schedule)?.because : steps.because;
 }
 
-function fitting(computation: Computation, draw: () => LaneSchedule): LaneSchedule {
+function fitting(computation: Computation, draw: () => StepSchedule): StepSchedule {
   for (let tries = 0; tries < 10_000; tries++) {
     const schedule = draw();
-    if (problemOf(computation, schedule) === undefined) return schedule;
+    if (problemOf(computation, schedule, VECTORS) === undefined) return schedule;
   }
   throw new Error(`no schedule of ${computationKey(computation)}`);
 }
 
-export const randomSchedule = (computation: Computation, random: Random): LaneSchedule =>
+export const randomSchedule = (computation: Computation, random: Random): StepSchedule =>
   fitting(computation, () => anySchedule(random));
 
-function draw(random: Random, schedule: LaneSchedule): readonly Drawn[] {
-  return drawOf(random, randomStencil(random), schedule);
+function draw<S>(random: Random, schedule: S, way: Way<S>): readonly Drawn[] {
+  return drawOf(random, randomStencil(random), schedule, way);
 }
 
-function drawOf(random: Random, computation: Computation, schedule: LaneSchedule): readonly Drawn[] {
-  const because = problemOf(computation, schedule);
+function drawOf<S>(random: Random, computation: Computation, schedule: S, way: Way<S>): readonly Drawn[] {
+  const because = problemOf(computation, schedule, way);
   if (because !== undefined) return [{ status: "refused", because }];
   const said = `${computationKey(computation)} by ${JSON.stringify(schedule)}`;
   const inputs = smallInputs(computation, randomInteger(random, 1, 1e9), 8);
-  return [{ status: "nest", said, computation, inputs, nest: () => lowerSteps(computation, schedule) }];
+  return [{ status: "nest", said, computation, inputs, nest: () => way.lower(computation, schedule) }];
 }
 
 function drawKernel(random: Random): readonly Drawn[] {
   const schedule = anyWarpSchedule(random, [32]);
-  return draw(random, schedule).map((drawn): Drawn => {
+  return draw(random, schedule, WARPS).map((drawn): Drawn => {
     if (drawn.status !== "nest") return drawn;
     const { computation, nest: _, ...rest } = drawn;
-    const kernel = generateDesign(computation, { kind: "lanes", intrinsic: "cuda.fma.f32", schedule });
+    const kernel = kernelFor(computation, { kind: "warp-steps", intrinsic: "cuda.fma.f32", schedule });
     return { ...rest, status: "kernel", computation, kernel, orders: ADVERSE_ORDERS };
   });
 }
@@ -157,7 +160,7 @@ function drawKernel(random: Random): readonly Drawn[] {
 export const STEPS: DrawnKind = {
   name: "stencils in time on vectors",
   share: 140,
-  draw: (r) => draw(r, anySchedule(r)),
+  draw: (r) => draw(r, anySchedule(r), VECTORS),
 };
 export const PLANE_STEPS: DrawnKind = {
   name: "stencils in time on vectors, two planes together",
@@ -167,7 +170,7 @@ export const PLANE_STEPS: DrawnKind = {
 export const WARP_STEPS: DrawnKind = {
   name: "stencils in time on warps",
   share: 110,
-  draw: (r) => draw(r, anyWarpSchedule(r)),
+  draw: (r) => draw(r, anyWarpSchedule(r), WARPS),
 };
 export const WARP_STEP_KERNELS: DrawnKind = {
   name: "stencils in time as CUDA, six orders of threads",

@@ -3,14 +3,21 @@
  * CPU's vectors and in blocks or sweeps on a GPU's warps.
  */
 
-import { LANE_DATAFLOWS, type LaneSchedule, LINE_USES } from "../../abstraction/candidate.ts";
+import {
+  LANE_DATAFLOWS,
+  LINE_USES,
+  type WarpWindowSchedule,
+  type WindowBlock,
+  type WindowSchedule,
+} from "../../abstraction/candidate.ts";
 import { type Computation, computationKey, defineComputation } from "../../abstraction/computation.ts";
 import { UsageError } from "../../abstraction/error.ts";
+import type { LoopNest } from "../../abstraction/loop-nest.ts";
 import { pick, type Random, randomInteger } from "../../abstraction/random.ts";
 import { generateLanes, type LaneLanguage } from "../../codegen/lanes.ts";
-import { laneScheduleProblem } from "../../mapper/schedule/lanes.ts";
-import { lowerLanes } from "../../mapper/space-time/lower-window.ts";
-import { rollable, tapsOf } from "../../mapper/space-time/taps.ts";
+import { warpWindowProblem, windowProblem } from "../../mapper/schedule/lanes.ts";
+import { lowerWarpWindow, lowerWindow } from "../../mapper/space-time/lower-window.ts";
+import { type LaneRefusal, rollable, type TapSum, tapsOf } from "../../mapper/space-time/taps.ts";
 import { ADVERSE_ORDERS, type ThreadOrder } from "../../runtime/emulated-kernel.ts";
 import { type Drawn, type DrawnKernel, type DrawnKind, type Refused, smallInputs } from "./drawn.ts";
 
@@ -41,32 +48,35 @@ export function randomWindow(random: Random, columns = randomInteger(random, 1, 
   });
 }
 
-const PLAIN = { streaming: false, prefetchBytes: 0, strip: 0, threads: 1 } as const;
+const anyBlock = (computation: Computation, random: Random): WindowBlock => ({
+  dataflow: pick(random, LANE_DATAFLOWS),
+  lanes: pick(random, [8, 16, 32]),
+  rows: randomInteger(random, 1, 5),
+  vectors: randomInteger(random, 1, 3),
+  rolled: rollable(computation).filter(() => random() < 0.3),
+});
 
-function onVectors(computation: Computation, random: Random): LaneSchedule {
-  const columns: Partial<LaneSchedule> =
-    random() < 0.4 ? { dataflow: "FBS-load", borders: "peeled", rolled: [], lines: pick(random, LINE_USES) } : {};
-  const deep: Partial<LaneSchedule> =
+function onVectors(computation: Computation, random: Random): WindowSchedule {
+  const columns: Partial<WindowSchedule> =
+    random() < 0.4 ? { dataflow: "FBS-load", rolled: [], lines: pick(random, LINE_USES) } : {};
+  const deep: Partial<WindowSchedule> =
     computation.equation.target.index.length === 3 && random() < 0.5
-      ? { dataflow: "FBS-load", borders: "peeled", planes: pick(random, [2, 2, 3]) }
+      ? { dataflow: "FBS-load", planes: pick(random, [2, 2, 3]) }
       : {};
   return {
-    ...PLAIN,
-    dataflow: pick(random, LANE_DATAFLOWS),
-    lanes: pick(random, [8, 16, 32]),
-    rows: randomInteger(random, 1, 5),
-    vectors: randomInteger(random, 1, 3),
-    rolled: rollable(computation).filter(() => random() < 0.3),
+    ...anyBlock(computation, random),
+    streaming: false,
+    strip: 0,
+    threads: 1,
     weights: pick(random, ["registers", "memory"]),
     prefetchBytes: pick(random, [0, 256, 8192]),
-    borders: pick(random, ["peeled", "guarded"]),
     ...columns,
     ...deep,
   };
 }
 
-function onWarps(random: Random, lanes: readonly number[]): LaneSchedule {
-  const plain = { ...PLAIN, borders: "guarded", weights: "memory", rolled: [], lanes: pick(random, lanes) } as const;
+function onWarps(random: Random, lanes: readonly number[]): WarpWindowSchedule {
+  const plain = { rolled: [], lanes: pick(random, lanes) };
   const rows = randomInteger(random, 1, 4);
   if (random() < 0.3) return { ...plain, dataflow: pick(random, LANE_DATAFLOWS), rows, vectors: pick(random, [1, 2]) };
   const each = pick(random, [undefined, 1, 2, 4]);
@@ -86,17 +96,29 @@ function onWarps(random: Random, lanes: readonly number[]): LaneSchedule {
 
 const refused = (because: string): Refused => ({ status: "refused", because });
 
-function problemOf(computation: Computation, schedule: LaneSchedule): string | undefined {
+interface Way<S> {
+  readonly problem: (sum: TapSum, schedule: S) => LaneRefusal | undefined;
+  readonly lower: (computation: Computation, schedule: S) => LoopNest;
+}
+const VECTORS: Way<WindowSchedule> = { problem: windowProblem, lower: lowerWindow };
+const WARPS: Way<WarpWindowSchedule> = { problem: warpWindowProblem, lower: lowerWarpWindow };
+
+function problemOf<S extends WindowBlock>(computation: Computation, schedule: S, way: Way<S>): string | undefined {
   const verdict = tapsOf(computation, schedule.rolled);
-  return verdict.ok ? laneScheduleProblem(verdict.sum, schedule)?.because : verdict.refusal.because;
+  return verdict.ok ? way.problem(verdict.sum, schedule)?.because : verdict.refusal.because;
 }
 
-function drawNest(random: Random, computation: Computation, schedule: LaneSchedule): readonly Drawn[] {
-  const because = problemOf(computation, schedule);
+function drawNest<S extends WindowBlock>(
+  random: Random,
+  computation: Computation,
+  schedule: S,
+  way: Way<S>,
+): readonly Drawn[] {
+  const because = problemOf(computation, schedule, way);
   if (because !== undefined) return [refused(because)];
   const said = `${computationKey(computation)} by ${JSON.stringify(schedule)}`;
   const inputs = smallInputs(computation, randomInteger(random, 1, 1e9));
-  return [{ status: "nest", said, computation, inputs, nest: () => lowerLanes(computation, schedule) }];
+  return [{ status: "nest", said, computation, inputs, nest: () => way.lower(computation, schedule) }];
 }
 
 /** A number of columns, often a multiple of 4, so that several neighbours at once divide it. */
@@ -104,10 +126,12 @@ const someColumns = (random: Random): number => (random() < 0.7 ? 4 : 1) * rando
 
 export const drawWindow = (random: Random): readonly Drawn[] => {
   const computation = randomWindow(random);
-  return drawNest(random, computation, onVectors(computation, random));
+  return random() < 0.5
+    ? drawNest(random, computation, onVectors(computation, random), VECTORS)
+    : drawNest(random, computation, anyBlock(computation, random), WARPS);
 };
 export const drawSweep = (random: Random): readonly Drawn[] =>
-  drawNest(random, randomWindow(random, someColumns(random)), onWarps(random, [2, 4, 8]));
+  drawNest(random, randomWindow(random, someColumns(random)), onWarps(random, [2, 4, 8]), WARPS);
 
 const BOTH_WAYS: readonly ThreadOrder[] = [
   { threads: "forward", copies: "early" },
@@ -124,13 +148,13 @@ export function drawWindowKernel(random: Random, language: LaneLanguage): readon
   );
   const plain = onWarps(random, language === "cuda" ? [32] : [16, 32]);
   const pairs = { dataflow: "FBS-load", vectors: 1, each: pick(random, [2, 4, 8]) } as const;
-  const schedule: LaneSchedule = inHalves && random() < 0.9 ? { ...plain, ...pairs } : plain;
-  const because = problemOf(computation, schedule);
+  const schedule: WarpWindowSchedule = inHalves && random() < 0.9 ? { ...plain, ...pairs } : plain;
+  const because = problemOf(computation, schedule, WARPS);
   if (because !== undefined) return [refused(because)];
   const said = `${language} ${computationKey(computation)} by ${JSON.stringify(schedule)}`;
   const ofBlock = schedule.warps === undefined ? {} : { warps: schedule.warps };
   try {
-    const kernel = generateLanes(language, computation, lowerLanes(computation, schedule), { lines: [] }, ofBlock);
+    const kernel = generateLanes(language, computation, lowerWarpWindow(computation, schedule), { lines: [] }, ofBlock);
     const inputs = smallInputs(computation, randomInteger(random, 1, 1e9));
     return [
       { status: "kernel", said, computation, inputs, kernel, orders: language === "cuda" ? ADVERSE_ORDERS : BOTH_WAYS },

@@ -3,16 +3,16 @@
  * AVX-512 and AVX2 and in f16 on AVX512-FP16.
  */
 
-import type { ArrayCandidate, LaneCandidate, LaneSchedule } from "../../abstraction/candidate.ts";
+import type { DesignCandidate, WindowCandidate, WindowSchedule } from "../../abstraction/candidate.ts";
 import { LANE_DATAFLOWS, LINE_USES } from "../../abstraction/candidate.ts";
 import { type Computation, computationKey, defineComputation } from "../../abstraction/computation.ts";
 import { pick, type Random, randomInteger } from "../../abstraction/random.ts";
 import { finished } from "../../abstraction/steps.ts";
-import { laneScheduleProblem } from "../../mapper/schedule/lanes.ts";
+import { windowProblem } from "../../mapper/schedule/lanes.ts";
 import { arrayDesigns } from "../../mapper/space-time/array-designs.ts";
 import { placeArray } from "../../mapper/space-time/lane-array.ts";
 import { lowerArray } from "../../mapper/space-time/lower-array.ts";
-import { lowerLanes } from "../../mapper/space-time/lower-window.ts";
+import { lowerWindow } from "../../mapper/space-time/lower-window.ts";
 import { rollable, tapsOf } from "../../mapper/space-time/taps.ts";
 import { tooLongToWrite } from "../../mapper/space-time/written-length.ts";
 import { type Drawn, type DrawnKind, smallInputs } from "./drawn.ts";
@@ -21,7 +21,7 @@ export type WordType = "s16" | "f16";
 
 /** A design of a computation, or why it has none. */
 export type DrawnWords =
-  | { readonly computation: Computation; readonly candidate: LaneCandidate | ArrayCandidate }
+  | { readonly computation: Computation; readonly candidate: WindowCandidate | DesignCandidate }
   | { readonly because: string };
 
 const INSTRUCTIONS = {
@@ -57,8 +57,8 @@ export function drawWords(random: Random, dtype: WordType, lanes: 16 | 32): Draw
   if (random() < 0.5) {
     const schedule = window(random, computation, lanes);
     const verdict = tapsOf(computation, schedule.rolled);
-    const problem = verdict.ok ? laneScheduleProblem(verdict.sum, schedule) : verdict.refusal;
-    return problem ?? { computation, candidate: { kind: "lanes", intrinsic, schedule } };
+    const problem = verdict.ok ? windowProblem(verdict.sum, schedule) : verdict.refusal;
+    return problem ?? { computation, candidate: { kind: "window", intrinsic, schedule } };
   }
   const designs = finished(arrayDesigns(computation, lanes, 2));
   if ("rule" in designs) return designs;
@@ -74,10 +74,10 @@ export function drawWords(random: Random, dtype: WordType, lanes: 16 | 32): Draw
   const placed = placeArray(computation, schedule);
   if (!placed.ok) return placed.refusal;
   const long = tooLongToWrite(lowerArray(computation, schedule, true));
-  return long === undefined ? { computation, candidate: { kind: "lanes", intrinsic, schedule } } : { because: long };
+  return long === undefined ? { computation, candidate: { kind: "design", intrinsic, schedule } } : { because: long };
 }
 
-function window(random: Random, computation: Computation, lanes: number): LaneSchedule {
+function window(random: Random, computation: Computation, lanes: number): WindowSchedule {
   const lined = random() < 0.4;
   return {
     strip: 0,
@@ -90,13 +90,12 @@ function window(random: Random, computation: Computation, lanes: number): LaneSc
     weights: pick(random, ["registers", "memory"]),
     prefetchBytes: pick(random, [0, 256]),
     streaming: random() < 0.3,
-    borders: "peeled",
     ...(lined && { lines: pick(random, LINE_USES) }),
   };
 }
 
 /** Whether a candidate is a transform's. */
-const isTransform = (c: LaneCandidate | ArrayCandidate): c is ArrayCandidate => "transform" in c.schedule;
+const isTransform = (c: WindowCandidate | DesignCandidate): c is DesignCandidate => c.kind === "design";
 
 /** Their nests, for the interpreter. */
 export const WORDS: DrawnKind = {
@@ -109,7 +108,7 @@ export const WORDS: DrawnKind = {
     const nest = () =>
       isTransform(candidate)
         ? lowerArray(computation, candidate.schedule, true)
-        : lowerLanes(computation, candidate.schedule);
+        : lowerWindow(computation, candidate.schedule);
     const said = `${computationKey(computation)} by ${JSON.stringify(candidate)}`;
     return [
       { status: "nest", said, computation, inputs: smallInputs(computation, randomInteger(random, 1, 1e9)), nest },

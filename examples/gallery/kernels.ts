@@ -37,8 +37,16 @@ export interface GalleryKernel {
 }
 
 type Mapped = Pick<MappedCandidate, "matching" | "operands" | "schedule">;
-const onVectors = (mapped: Mapped): MappedCandidate => ({ intrinsic: "opencl.fma.f32.broadcast", ...mapped });
-const onMatrices = (mapped: Mapped): MappedCandidate => ({ intrinsic: "opencl.dpas.8x16.f32.f16", ...mapped });
+const onVectors = (mapped: Mapped): MappedCandidate => ({
+  kind: "mapping",
+  intrinsic: "opencl.fma.f32.broadcast",
+  ...mapped,
+});
+const onMatrices = (mapped: Mapped): MappedCandidate => ({
+  kind: "mapping",
+  intrinsic: "opencl.dpas.8x16.f32.f16",
+  ...mapped,
+});
 const onThreads = ({ operands, schedule }: Pick<ThreadCandidate, "operands" | "schedule">): ThreadCandidate => ({
   kind: "threads",
   intrinsic: "thread.fma.f32",

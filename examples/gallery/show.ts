@@ -72,7 +72,7 @@ export function printedIn(
 
 /** The schedule of a CPU's loops with its loops dealt to so many threads; others say themselves how many there are. */
 const sharedBy = (candidate: Candidate, threads: number): Candidate =>
-  candidate.kind === undefined ? { ...candidate, schedule: { ...candidate.schedule, threads } } : candidate;
+  candidate.kind === "mapping" ? { ...candidate, schedule: { ...candidate.schedule, threads } } : candidate;
 
 /** Where a kernel would run: this CPU, an H100, an Intel GPU of its instruction's generation. */
 function placeOf({ row }: Printed): { readonly machine: Target; readonly units: number; readonly called: string } {

@@ -43,7 +43,10 @@ interface Described<V, C, S> {
   traits?(schedule: S): readonly string[];
   /** Why its value cannot be lowered together with the others, in one sentence; undefined when it can. */
   problem?(context: C, schedule: S): string | undefined;
-  /** Whether a legal value is worth a trial; always when left out. Recorded schedules are not restricted by it. */
+  /**
+   * Whether a legal value is worth a trial beside those of the decisions before it; always when left out. Recorded
+   * schedules are not restricted by it.
+   */
   worthTrying?(context: C, schedule: S): boolean;
   /**
    * The canonical form of its value, so that equal schedules are written alike; undefined when the value is omitted.

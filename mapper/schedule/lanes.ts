@@ -1,10 +1,10 @@
 /**
- * @file What a lane kernel leaves open besides its design, and which choices are possible for a sum of taps.
+ * @file What a window on lanes leaves open besides its design, and which choices are possible for a sum of taps.
  *
  *     FBS-load, 16 lanes, 4 rows x 4 vectors, weights in registers, streaming stores, prefetch 2048 B
  */
 
-import type { LaneSchedule } from "../../abstraction/candidate.ts";
+import type { WarpWindowSchedule, WindowBlock, WindowSchedule } from "../../abstraction/candidate.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { type LaneRefusal, rollable, type TapSum } from "../space-time/taps.ts";
 import { placeWindow, WINDOW_DESIGNS, type WindowDesign } from "../space-time/window.ts";
@@ -26,7 +26,7 @@ const MOST_WITH_WIDE_ENDS = 800;
  * Whether blocks at both ends of a row are as wide as the others. In caches 2-D stencils take 0.95 to 0.98 of the time, and
  * 3d7pt over rows of 128 as little as 0.8 (a busy Zen 4, 2026-11-23).
  */
-export function hasWideEnds(sum: TapSum, schedule: LaneSchedule): boolean {
+export function hasWideEnds(sum: TapSum, schedule: WindowBlock & Pick<WindowSchedule, "planes">): boolean {
   return schedule.vectors > 1 && writtenWith(sum, schedule, 3 * schedule.vectors + 2) <= MOST_WITH_WIDE_ENDS;
 }
 
@@ -34,16 +34,19 @@ export function hasWideEnds(sum: TapSum, schedule: LaneSchedule): boolean {
  * Largest number of multiply-adds written in a kernel of windows on vectors: whole blocks, those beside them, and one
  * row at each border.
  */
-export function writtenInAll(sum: TapSum, schedule: LaneSchedule): number {
+export function writtenInAll(sum: TapSum, schedule: WindowSchedule): number {
   const { vectors } = schedule;
   const single = vectors + (vectors > 1 ? 3 : 2);
   return writtenWith(sum, schedule, hasWideEnds(sum, schedule) ? 3 * vectors + 2 : single);
 }
 
 /** @param along vectors written for a row of blocks, its ends included */
-function writtenWith(sum: TapSum, { rows, vectors, borders, planes = 1 }: LaneSchedule, along: number): number {
+function writtenWith(
+  sum: TapSum,
+  { rows, planes = 1 }: WindowBlock & Pick<WindowSchedule, "planes">,
+  along: number,
+): number {
   const { taps, computation, laneAxis, rowAxis, rowDimension, follows, shifts, input } = sum;
-  if (borders === "guarded") return taps.length * rows * vectors;
   const extentOf = (name: string | undefined): number => computation.axes.find((a) => a.name === name)?.extent ?? 1;
   // 1. One row, tested, on each side of an axis where neighbours lie outside.
   const sides = follows.reduce((n, name, d) => {
@@ -62,24 +65,51 @@ function writtenWith(sum: TapSum, { rows, vectors, borders, planes = 1 }: LaneSc
 }
 
 /** Multiply-adds written in a block. */
-export function productsOf({ taps }: TapSum, { rows, planes = 1, vectors, each = 1, ahead = 1 }: LaneSchedule): number {
+export function productsOf(
+  { taps }: TapSum,
+  {
+    rows,
+    planes = 1,
+    vectors,
+    each = 1,
+    ahead = 1,
+  }: WindowBlock & Pick<WindowSchedule, "planes"> & Pick<WarpWindowSchedule, "each" | "ahead">,
+): number {
   return taps.length * rows * planes * vectors * each * ahead;
 }
 
-/** Why a schedule does not fit, or undefined. */
-export function laneScheduleProblem(
+const refuse = (because: string): LaneRefusal => ({ rule: "form", because: `schedule: ${because}` });
+
+/** Why a schedule does not fit the vectors of a CPU, or undefined. */
+export function windowProblem(
   sum: TapSum,
-  schedule: LaneSchedule,
+  schedule: WindowSchedule,
   design: WindowDesign = WINDOW_DESIGNS[schedule.dataflow],
 ): LaneRefusal | undefined {
+  const refused = blockProblem(sum, schedule, design);
+  if (refused) return refused;
+  const because = linesProblem(sum, schedule) ?? planesProblem(sum, schedule);
+  return because === undefined ? undefined : refuse(because);
+}
+
+/** Why a schedule does not fit the lanes of warps, or undefined. */
+export function warpWindowProblem(
+  sum: TapSum,
+  schedule: WarpWindowSchedule,
+  design: WindowDesign = WINDOW_DESIGNS[schedule.dataflow],
+): LaneRefusal | undefined {
+  return blockProblem(sum, schedule, design) ?? sweepProblem(sum, schedule, design);
+}
+
+function blockProblem(
+  sum: TapSum,
+  schedule: WindowBlock & Partial<WindowSchedule & WarpWindowSchedule>,
+  design: WindowDesign,
+): LaneRefusal | undefined {
   const { columns, rowDimension } = sum;
-  const refuse = (because: string): LaneRefusal => ({ rule: "form", because: `schedule: ${because}` });
-  for (const [name, value] of [
-    ["lanes", schedule.lanes],
-    ["rows", schedule.rows],
-    ["vectors", schedule.vectors],
-  ] as const)
-    if (!Number.isSafeInteger(value) || value < 1) return refuse(`${name} must be a positive integer, got ${value}`);
+  for (const name of ["lanes", "rows", "vectors"] as const)
+    if (!Number.isSafeInteger(schedule[name]) || schedule[name] < 1)
+      return refuse(`${name} must be a positive integer, got ${schedule[name]}`);
   const written = productsOf(sum, schedule);
   if (written > MOST_WRITTEN)
     return refuse(`a block would be written as ${written} multiply-adds, more than ${MOST_WRITTEN}`);
@@ -97,18 +127,16 @@ export function laneScheduleProblem(
     return refuse(
       `${sum.rolled.join(", ")} stays a loop, but ${schedule.dataflow} moves lanes from tap to tap; unroll it`,
     );
-  if ((schedule.depth ?? 1) !== 1) return refuse(`${schedule.depth} steps a pass, but nothing steps through time`);
-  const because = linesProblem(sum, schedule) ?? planesProblem(sum, schedule);
-  if (because !== undefined) return refuse(because);
-  return sweepProblem(sum, schedule, design, refuse);
+  return undefined;
 }
 
 /** Why data cannot come as lines in the way that a schedule says, or undefined. */
-export function linesProblem(sum: TapSum, schedule: LaneSchedule): string | undefined {
-  const { lines, dataflow, borders, rolled } = schedule;
+export function linesProblem(
+  sum: TapSum,
+  { lines, dataflow, rolled }: Pick<WindowSchedule, "lines" | "dataflow" | "rolled">,
+): string | undefined {
   if (lines === undefined) return undefined;
   if (dataflow !== "FBS-load") return `lines hold what lanes would load (FBS-load), not ${dataflow}`;
-  if (borders !== "peeled") return "lines are of vectors of a CPU, whose borders are peeled";
   if (rolled.length > 0) return `lines are shifted by constants, and ${rolled.join(", ")} stays a loop`;
   if (sum.columns === 1) return "a window of one column reads no other line";
   if (lines === "carried" && sum.output.dims.length === 1)
@@ -117,11 +145,13 @@ export function linesProblem(sum: TapSum, schedule: LaneSchedule): string | unde
 }
 
 /** Why blocks cannot have several planes, or undefined. */
-export function planesProblem(sum: TapSum, { planes = 1, borders, dataflow }: LaneSchedule): string | undefined {
+export function planesProblem(
+  sum: TapSum,
+  { planes = 1, dataflow }: Pick<WindowSchedule, "planes" | "dataflow">,
+): string | undefined {
   if (!Number.isSafeInteger(planes) || planes < 1) return `planes must be a positive integer, got ${planes}`;
   if (planes === 1) return undefined;
   if (planeAxis(sum) === undefined) return `${planes} planes, but nothing moves along an axis beside rows and columns`;
-  if (borders !== "peeled") return `${planes} planes belong to blocks without tests, and borders are ${borders}`;
   if (WINDOW_DESIGNS[dataflow].data !== "loaded")
     return `${planes} planes share data that lanes load (FBS-load), not ${dataflow}`;
   return undefined;
@@ -142,11 +172,9 @@ export function movedAtOnce({ output }: Pick<TapSum, "output">): readonly number
 /** Why lanes cannot have several outputs each, or cannot sweep along an axis. */
 function sweepProblem(
   { input, output, rowAxis, ...sum }: TapSum,
-  schedule: LaneSchedule,
+  { each, sweep, ahead, prefetchSteps, rows, vectors, rolled }: WarpWindowSchedule,
   { data }: WindowDesign,
-  refuse: (because: string) => LaneRefusal,
 ): LaneRefusal | undefined {
-  const { each, sweep, ahead, prefetchSteps, rows, vectors, rolled, borders } = schedule;
   if (sweep === undefined && (ahead ?? 1) !== 1) return refuse(`${ahead} steps are written out, but nothing is swept`);
   if (prefetchSteps !== undefined && sweep === undefined)
     return refuse(`rows are fetched ${prefetchSteps} steps ahead, but nothing is swept`);
@@ -154,16 +182,9 @@ function sweepProblem(
   for (const [name, value] of Object.entries({ each, sweep, ahead, prefetchSteps }))
     if (value !== undefined && (!Number.isSafeInteger(value) || value < 1))
       return refuse(`${name} must be a positive integer, got ${value}`);
-  if (schedule.lines !== undefined) return refuse("lanes of several outputs, and lanes that sweep, keep no lines");
   if (data !== "loaded") return refuse("lanes of several outputs, and lanes that sweep, load their data (FBS-load)");
-  if (vectors > 1 || rolled.length > 0 || borders !== "guarded")
-    return refuse(
-      "lanes of several outputs, and lanes that sweep, take one vector, keep no loop and test every access",
-    );
-  if (schedule.weights !== "memory" || schedule.streaming || schedule.prefetchBytes > 0 || schedule.strip > 0)
-    return refuse(
-      "lanes of several outputs, and lanes that sweep, read weights from memory, and neither stream, prefetch nor go in strips",
-    );
+  if (vectors > 1 || rolled.length > 0)
+    return refuse("lanes of several outputs, and lanes that sweep, take one vector and keep no loop");
   const moved = movedAtOnce({ output });
   if (each !== undefined && !moved.includes(each))
     return refuse(
@@ -183,26 +204,6 @@ function sweepProblem(
   if (begun > MOST_WRITTEN)
     return refuse(`${begun} sums would be begun and not yet whole along ${swept.name}, more than ${MOST_WRITTEN}`);
   return undefined;
-}
-
-/** `FBS-load 16 lanes 4x4 registers streaming +2048`: a schedule on one line. */
-export function printLaneSchedule(s: LaneSchedule): string {
-  return [
-    s.dataflow,
-    `${s.lanes} lanes`,
-    `${s.planes === undefined ? "" : `${s.planes} planes x `}${s.rows} rows x ${s.vectors} vectors`,
-    ...(s.rolled.length > 0 ? [`loop over ${s.rolled.join(",")}`] : []),
-    `weights in ${s.weights}`,
-    ...(s.streaming ? ["streaming stores"] : []),
-    ...(s.prefetchBytes > 0 ? [`prefetch ${s.prefetchBytes} B`] : []),
-    ...(s.strip > 0 ? [`strips of ${s.strip}`] : []),
-    ...(s.depth === undefined ? [] : [`${s.depth} steps a pass`]),
-    ...(s.each === undefined ? [] : [`${s.each} outputs a lane`]),
-    ...(s.sweep === undefined ? [] : [`sweeps of ${s.sweep}, ${s.ahead ?? 1} steps ahead`]),
-    ...(s.prefetchSteps === undefined ? [] : [`rows fetched ${s.prefetchSteps} steps ahead`]),
-    ...(s.warps === undefined ? [] : [`${s.warps} warps a block`]),
-    ...(s.lines === undefined ? [] : [`lines ${s.lines}`]),
-  ].join(", ");
 }
 
 /** Output rows of a strip to aim for: those whose planes fit a second-level cache, and three times as many. */

@@ -252,20 +252,33 @@ export function carriedSchedule<S extends object, C>(kind: ScheduleKind<S, C>, c
   return isCandidate(kind, context, carried) ? carried : undefined;
 }
 
-/** Every legal schedule, for kinds whose decisions can all be listed. */
+/**
+ * Every legal schedule worth trying, for kinds whose decisions can all be listed: those of the first value of the first
+ * decision come first.
+ */
 export function* allSchedules<S extends object, C>(kind: ScheduleKind<S, C>, context: C): Generator<S> {
   const decisions = listOf(kind.decisions);
   function* from(at: number, chosen: S): Generator<S> {
     const d = decisions[at];
     if (d === undefined) {
-      if (isCandidate(kind, context, chosen)) yield chosen;
+      if (problemIn(kind, context, chosen) === undefined) yield chosen;
       return;
     }
     if (!("values" in d)) throw new Error(`internal: the values of ${d.name} cannot be listed`);
-    for (const value of valuesOf(seenBy(kind, context, chosen), d))
-      yield* from(at + 1, withValue(chosen, d.name, value));
+    for (const value of valuesOf(seenBy(kind, context, chosen), d)) {
+      const next = withValue(chosen, d.name, value);
+      if (d.worthTrying?.(seenBy(kind, context, next), next) ?? true) yield* from(at + 1, next);
+    }
   }
   yield* from(0, {} as S); // complete where every decision is made
+}
+
+/** The schedule of the first value of each decision, which need not be legal. */
+export function firstSchedule<S extends object, C>({ decisions }: ScheduleKind<S, C>, context: C): S {
+  return listOf(decisions).reduce(
+    (chosen, d) => ("values" in d ? withValue(chosen, d.name, valuesOf(context, d)[0]) : chosen),
+    {} as S, // complete where every decision is made
+  );
 }
 
 function isCandidate<S extends object, C>(kind: ScheduleKind<S, C>, context: C, schedule: S): boolean {

@@ -6,7 +6,7 @@
  */
 
 import { affineForm } from "../../abstraction/affine.ts";
-import type { LaneTransform } from "../../abstraction/candidate.ts";
+import type { ArrayPlan, LaneTransform } from "../../abstraction/candidate.ts";
 import type { Axis, Computation } from "../../abstraction/computation.ts";
 import { partsOf } from "../../abstraction/epilogue.ts";
 import { UsageError } from "../../abstraction/error.ts";
@@ -14,7 +14,7 @@ import { accessesIn } from "../../abstraction/expression.ts";
 import type { Steps } from "../../abstraction/steps.ts";
 import type { Design } from "./design.ts";
 import { enumerateDesigns } from "./enumerate.ts";
-import { type ArrayPlan, type Judged, judgeTransform, TIME_REFUSED, withBeside } from "./lane-array.ts";
+import { type Judged, judgeTransform, TIME_REFUSED, withBeside } from "./lane-array.ts";
 import { type ArraySpace, windowsOf } from "./loops.ts";
 import { arrayProblem } from "./problem.ts";
 import { type LaneRefusal, refusal } from "./taps.ts";

@@ -7,7 +7,7 @@
  * combines passes in memory.
  */
 
-import type { ArraySchedule, LaneTransform } from "../../abstraction/candidate.ts";
+import type { ArrayPlan, LaneTransform } from "../../abstraction/candidate.ts";
 import { type Computation, extentsOf, outputOf } from "../../abstraction/computation.ts";
 import { partsOf, placedProblem } from "../../abstraction/epilogue.ts";
 import { UsageError } from "../../abstraction/error.ts";
@@ -23,9 +23,6 @@ import { type ArrayProblem, arrayProblem } from "./problem.ts";
 import { type LaneRefusal, refusal } from "./taps.ts";
 import { refusalOf } from "./validity.ts";
 import { isZero } from "./vector.ts";
-
-/** The parts of a schedule that determine a design. */
-export type ArrayPlan = Pick<ArraySchedule, "transform" | "lanes" | "tile" | "beside" | "inputs">;
 
 export interface LaneArray {
   /** The computation without its epilogue. */

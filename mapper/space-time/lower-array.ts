@@ -13,7 +13,7 @@
  */
 
 import { affineForm, boundsOf, type Extents } from "../../abstraction/affine.ts";
-import type { ArraySchedule } from "../../abstraction/candidate.ts";
+import type { ArrayPlan } from "../../abstraction/candidate.ts";
 import type { Computation } from "../../abstraction/computation.ts";
 import { epilogueAt } from "../../abstraction/epilogue.ts";
 import type { Equation } from "../../abstraction/equation.ts";
@@ -32,7 +32,7 @@ type Loop = Extract<Statement, { kind: "loop" }>;
  * @param words whether lanes hold 16 bits; see {@link wordTypeOf}
  * @throws Error if {@link placeArray} refuses the schedule
  */
-export function lowerArray(computation: Computation, schedule: ArraySchedule, words = false): LoopNest {
+export function lowerArray(computation: Computation, schedule: ArrayPlan, words = false): LoopNest {
   const placed = placeArray(computation, schedule);
   if (!placed.ok) throw new Error(`internal: ${placed.refusal.because}`);
   return lowerPlaced(computation, placed.array, schedule.inputs, words);
@@ -46,7 +46,7 @@ export function lowerArray(computation: Computation, schedule: ArraySchedule, wo
 export function lowerPlaced(
   computation: Computation,
   array: LaneArray,
-  inputs: ArraySchedule["inputs"],
+  inputs: ArrayPlan["inputs"],
   words = false,
   borders: "peeled" | "guarded" = "peeled",
 ): LoopNest {

@@ -15,7 +15,7 @@
  *       carry[0,lane] = carry[0,lane] + sums[0,15]
  */
 
-import type { ArraySchedule } from "../../abstraction/candidate.ts";
+import type { RecurrenceSchedule } from "../../abstraction/candidate.ts";
 import { identityOf } from "../../abstraction/equation.ts";
 import { access, axis, binary, compare, type Expr, number, substitute } from "../../abstraction/expression.ts";
 import { type LoopNest, loop, type Statement } from "../../abstraction/loop-nest.ts";
@@ -26,7 +26,7 @@ import { Wavefront } from "./lower-wavefront.ts";
 import { joinedIn, type Recurrent } from "./recurrent.ts";
 
 /** Lowers a recurrence. @param recurrent as judged by `recurrentUnder` for this schedule */
-export function lowerRecurrent(recurrent: Recurrent, schedule: ArraySchedule): LoopNest {
+export function lowerRecurrent(recurrent: Recurrent, schedule: RecurrenceSchedule): LoopNest {
   switch (recurrent.form) {
     case "wavefront":
       return lowerWavefront(recurrent, schedule);
@@ -40,7 +40,11 @@ export function lowerRecurrent(recurrent: Recurrent, schedule: ArraySchedule): L
 }
 
 /** Loops over the independent axes. Threads share the outermost. */
-function around({ outer }: Recurrent, { threads }: ArraySchedule, body: readonly Statement[]): readonly Statement[] {
+function around(
+  { outer }: Recurrent,
+  { threads }: RecurrenceSchedule,
+  body: readonly Statement[],
+): readonly Statement[] {
   return outer.reduceRight<readonly Statement[]>(
     (inner, { name, extent }, d) => [loop(name, extent, inner, d === 0 && threads > 1 ? "parallel" : "serial")],
     body,
@@ -66,12 +70,12 @@ function vectorsAlong(
   return made;
 }
 
-function lowerWavefront(recurrent: Recurrent, schedule: ArraySchedule): LoopNest {
+function lowerWavefront(recurrent: Recurrent, schedule: RecurrenceSchedule): LoopNest {
   const nest = new Wavefront(recurrent, schedule).nest();
   return { ...nest, body: around(recurrent, schedule, nest.body) };
 }
 
-function lowerPlanes(recurrent: Recurrent, schedule: ArraySchedule): LoopNest {
+function lowerPlanes(recurrent: Recurrent, schedule: RecurrenceSchedule): LoopNest {
   const { computation, inner, between, summed, dtype } = recurrent;
   const [time, last] = inner;
   if (!time || !last) throw new Error("internal: planes without time");
@@ -139,7 +143,7 @@ function lowerPlanes(recurrent: Recurrent, schedule: ArraySchedule): LoopNest {
   };
 }
 
-function lowerPrefix(recurrent: Recurrent, schedule: ArraySchedule): LoopNest {
+function lowerPrefix(recurrent: Recurrent, schedule: RecurrenceSchedule): LoopNest {
   const { computation, inner, dtype } = recurrent;
   const [along] = inner;
   const joined = joinedIn(computation);

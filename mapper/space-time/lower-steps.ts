@@ -23,28 +23,45 @@
  * is extended.
  */
 
-import type { LaneSchedule } from "../../abstraction/candidate.ts";
+import type { StepSchedule, WarpStepSchedule } from "../../abstraction/candidate.ts";
 import type { Computation } from "../../abstraction/computation.ts";
 import { and, axis, binary, compare, type Expr, number } from "../../abstraction/expression.ts";
 import { type LoopNest, loop, type Statement } from "../../abstraction/loop-nest.ts";
 import { plus, times } from "../lower/arithmetic.ts";
-import type { PlaneAxis } from "./plane.ts";
+import type { PlaneAxis, Steps } from "./plane.ts";
 import type { Level, Source } from "./step-memory.ts";
 import { between, StepRows } from "./step-rows.ts";
-import { depthOf, isSteps, stepProblem, stepsOf } from "./steps.ts";
+import { isSteps, stepProblem, stepsOf, warpStepProblem } from "./steps.ts";
+import type { LaneRefusal } from "./taps.ts";
 import { WarpSteps } from "./warp-steps.ts";
 
 /**
- * Lowers the steps. @throws Error if the computation does not step through time or the schedule does not fit; see
- * {@link stepsOf}, {@link stepProblem}
+ * Lowers the steps to the vectors of a CPU, whose threads rely on caches.
+ * @throws Error if the computation does not step through time or the schedule does not fit; see {@link stepsOf}, {@link
+ * stepProblem}
  */
-export function lowerSteps(computation: Computation, schedule: LaneSchedule): LoopNest {
+export function lowerSteps(computation: Computation, schedule: StepSchedule): LoopNest {
+  return new StepLoops(judged(computation, schedule, stepProblem), schedule).nest();
+}
+
+/**
+ * Lowers the steps to the lanes of warps, which stream rows through registers.
+ * @throws Error as {@link lowerSteps}; see {@link warpStepProblem}
+ */
+export function lowerWarpSteps(computation: Computation, schedule: WarpStepSchedule): LoopNest {
+  return new WarpSteps(judged(computation, schedule, warpStepProblem), schedule).nest();
+}
+
+function judged<S>(
+  computation: Computation,
+  schedule: S,
+  problemOf: (steps: Steps, schedule: S) => LaneRefusal | undefined,
+): Steps {
   const steps = stepsOf(computation);
   if (!isSteps(steps)) throw new Error(`internal: lowered without steps: ${steps.because}`);
-  const problem = stepProblem(steps, schedule);
+  const problem = problemOf(steps, schedule);
   if (problem) throw new Error(`internal: ${problem.because}`);
-  // Warps stream rows through registers; a few CPU threads rely on caches.
-  return new (schedule.borders === "guarded" ? WarpSteps : StepLoops)(steps, schedule).nest();
+  return steps;
 }
 
 class StepLoops extends StepRows {
@@ -53,7 +70,7 @@ class StepLoops extends StepRows {
 
   protected held(): Pick<LoopNest, "scratch" | "vectors"> {
     const vectors = this.lineRegisters();
-    if (depthOf(this.schedule) === 1 || this.rows.length === 0) return { scratch: [], vectors };
+    if (this.schedule.depth === 1 || this.rows.length === 0) return { scratch: [], vectors };
     const elements = this.schedule.threads * this.ringElements();
     return { scratch: [{ name: this.names.fresh("rows"), elements, dtype: this.dtype, scope: "workspace" }], vectors };
   }

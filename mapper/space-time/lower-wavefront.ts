@@ -18,7 +18,7 @@
  * separate blocks, with those lanes zero; all other blocks test nothing.
  */
 
-import type { ArraySchedule } from "../../abstraction/candidate.ts";
+import type { RecurrenceSchedule } from "../../abstraction/candidate.ts";
 import { outputOf } from "../../abstraction/computation.ts";
 import { type Access, access, axis, type Expr, number } from "../../abstraction/expression.ts";
 import { type LoopNest, loop, type Scratch, type Statement, type VectorFile } from "../../abstraction/loop-nest.ts";
@@ -53,7 +53,7 @@ export class Wavefront {
   private readonly edge: WavefrontEdge;
   private readonly ahead: WavefrontAhead;
 
-  constructor(recurrent: Recurrent, schedule: ArraySchedule) {
+  constructor(recurrent: Recurrent, schedule: RecurrenceSchedule) {
     this.shape = wavefrontShape(recurrent, schedule);
     this.edge = new WavefrontEdge(this.shape);
     this.ahead = new WavefrontAhead(this.shape);

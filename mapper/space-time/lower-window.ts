@@ -14,37 +14,56 @@
  * outermost rows and columns, and the remainder at the right.
  */
 
-import type { LaneSchedule } from "../../abstraction/candidate.ts";
+import type { WarpWindowSchedule, WindowBlock, WindowSchedule } from "../../abstraction/candidate.ts";
 import { type Computation, extentsOf } from "../../abstraction/computation.ts";
 import { axis, binary, type Expr, number } from "../../abstraction/expression.ts";
 import { type LoopNest, loop, type Statement } from "../../abstraction/loop-nest.ts";
-import { hasWideEnds, laneScheduleProblem } from "../schedule/lanes.ts";
-import { type TapSum, tapsOf } from "./taps.ts";
+import { hasWideEnds, warpWindowProblem, windowProblem } from "../schedule/lanes.ts";
+import { type LaneRefusal, type TapSum, tapsOf } from "./taps.ts";
 import { placeWindow, WINDOW_DESIGNS, type WindowDesign, type WindowPlacement } from "./window.ts";
-import { BlockWriter, type Origin, stretchesOf, type Tall } from "./window-block.ts";
+import { BlockWriter, type Origin, stretchesOf, type Tall, type WrittenWindow } from "./window-block.ts";
 import { LineWriter } from "./window-lines.ts";
 import { lowerSweep, planeAxis } from "./window-sweep.ts";
 
 /**
- * Lowers a sum of taps.
+ * Lowers a sum of taps to the vectors of a CPU.
  * @param design any transform that broadcasts weights; by default the one that the schedule names
- * @throws Error if the computation has no taps or the schedule does not fit; see {@link tapsOf}, {@link
- * laneScheduleProblem}
+ * @throws Error if the computation has no taps or the schedule does not fit; see {@link tapsOf}, {@link windowProblem}
  */
-export function lowerLanes(
+export function lowerWindow(
   computation: Computation,
-  schedule: LaneSchedule,
+  schedule: WindowSchedule,
   design: WindowDesign = WINDOW_DESIGNS[schedule.dataflow],
 ): LoopNest {
+  const { sum, placement } = placed(computation, schedule, design, windowProblem);
+  return new WindowLoops(sum, schedule, placement).nest();
+}
+
+/** Lowers a sum of taps to the lanes of warps. @throws Error as {@link lowerWindow}; see {@link warpWindowProblem} */
+export function lowerWarpWindow(
+  computation: Computation,
+  schedule: WarpWindowSchedule,
+  design: WindowDesign = WINDOW_DESIGNS[schedule.dataflow],
+): LoopNest {
+  const { sum, placement } = placed(computation, schedule, design, warpWindowProblem);
+  if ((schedule.each ?? 1) > 1 || schedule.sweep !== undefined) return lowerSweep(sum, schedule);
+  return new WindowLoops(sum, schedule, placement).alike();
+}
+
+function placed<S extends WindowBlock>(
+  computation: Computation,
+  schedule: S,
+  design: WindowDesign,
+  problemOf: (sum: TapSum, schedule: S, design: WindowDesign) => LaneRefusal | undefined,
+): { readonly sum: TapSum; readonly placement: WindowPlacement } {
   const verdict = tapsOf(computation, schedule.rolled);
   if (!verdict.ok) throw new Error(`internal: lowered without taps: ${verdict.refusal.because}`);
   const { sum } = verdict;
-  const problem = laneScheduleProblem(sum, schedule, design);
+  const problem = problemOf(sum, schedule, design);
   if (problem) throw new Error(`internal: ${problem.because}`);
-  const placed = placeWindow(design, schedule.lanes, sum.columns);
-  if (!placed.ok) throw new Error(`internal: ${placed.refusal.because}`);
-  if ((schedule.each ?? 1) > 1 || schedule.sweep !== undefined) return lowerSweep(sum, schedule);
-  return new WindowLoops(sum, schedule, placed.placement).nest();
+  const found = placeWindow(design, schedule.lanes, sum.columns);
+  if (!found.ok) throw new Error(`internal: ${found.refusal.because}`);
+  return { sum, placement: found.placement };
 }
 
 /** Outputs `from .. to-1` of an axis. */
@@ -56,13 +75,13 @@ interface Span {
 /** The loops around blocks: whole blocks in the interior, and separate code at borders. */
 class WindowLoops {
   private readonly sum: TapSum;
-  private readonly schedule: LaneSchedule;
+  private readonly schedule: WrittenWindow;
   private readonly placement: WindowPlacement;
   private readonly extents: Readonly<Record<string, number>>;
   private readonly write: BlockWriter;
   private readonly lines: LineWriter | undefined;
 
-  constructor(sum: TapSum, schedule: LaneSchedule, placement: WindowPlacement) {
+  constructor(sum: TapSum, schedule: WrittenWindow, placement: WindowPlacement) {
     this.sum = sum;
     this.schedule = schedule;
     this.placement = placement;
@@ -72,10 +91,8 @@ class WindowLoops {
   }
 
   nest(): LoopNest {
-    const { laneAxis } = this.sum;
-    const rowAxis = this.sum.rowAxis;
-    const outer = this.spatial().filter((name) => name !== laneAxis && name !== rowAxis);
-    if (this.schedule.borders === "guarded") return this.wrapped(this.everywhere(outer));
+    const { rowAxis } = this.sum;
+    const outer = this.outer();
     const body: Statement[] = [];
 
     // 1. Borders of the outer axes. Every access below them is guarded.
@@ -126,7 +143,7 @@ class WindowLoops {
   private rowBlocks(planes: readonly Around[], deep: number, rows: Span | undefined): readonly Statement[] {
     const { rowAxis } = this.sum;
     if (rowAxis === undefined || !rows) return this.interior(planes, [], { rows: 1, planes: deep });
-    const { rows: tall, strip } = this.schedule;
+    const { rows: tall, strip = 0 } = this.schedule;
     const count = Math.floor((rows.to - rows.from) / tall);
     const left = (rows.to - rows.from) % tall;
     const strips = strip > 0 && count % strip === 0 ? count / strip : 1;
@@ -150,24 +167,25 @@ class WindowLoops {
     return body;
   }
 
-  /** A single kind of block for all outputs. */
-  private everywhere(outer: readonly string[]): readonly Statement[] {
-    const { laneAxis } = this.sum;
+  /** A single kind of block for all outputs, which tests every access. */
+  alike(): LoopNest {
+    const { laneAxis, rowAxis } = this.sum;
     const { rows, vectors } = this.schedule;
-    const { rowAxis } = this.sum;
     const blocks = (name: string, width: number): Around => {
       const dealt = axisLoop(this.write.names.fresh(`${name}_block`), Math.ceil(this.extent(name) / width));
       return { ...dealt, axis: name, at: scaled(axis(dealt.name), width, 0) };
     };
     const around = [
-      ...outer.map((a) => this.over(a, { from: 0, to: this.extent(a) })),
+      ...this.outer().map((a) => this.over(a, { from: 0, to: this.extent(a) })),
       ...(rowAxis === undefined ? [] : [blocks(rowAxis, rows)]),
       blocks(laneAxis, vectors * this.placement.outputs),
     ];
     const places: Origin = new Map(around.map((a) => [a.axis, a.at]));
-    return around.reduceRight<readonly Statement[]>(
-      (inner, { name, extent }) => [loop(name, extent, inner, "parallel")],
-      this.write.block(places, { rows, planes: 1, vectors, interior: false }),
+    return this.wrapped(
+      around.reduceRight<readonly Statement[]>(
+        (inner, { name, extent }) => [loop(name, extent, inner, "parallel")],
+        this.write.block(places, { rows, planes: 1, vectors, interior: false }),
+      ),
     );
   }
 
@@ -177,8 +195,11 @@ class WindowLoops {
 
   // ---- loops --------------------------------------------------------------------------------------------------------------------
 
-  private spatial(): string[] {
-    return this.sum.computation.axes.filter((a) => a.kind === "spatial").map((a) => a.name);
+  /** The kept axes besides those of the lanes and rows. */
+  private outer(): string[] {
+    const { laneAxis, rowAxis, computation } = this.sum;
+    const kept = computation.axes.filter((a) => a.kind === "spatial").map((a) => a.name);
+    return kept.filter((name) => name !== laneAxis && name !== rowAxis);
   }
 
   private extent(name: string): number {

@@ -10,7 +10,7 @@
  * and Stone, 1973.
  */
 
-import type { ArraySchedule, LaneTransform } from "../../abstraction/candidate.ts";
+import type { LaneTransform, RecurrenceSchedule } from "../../abstraction/candidate.ts";
 import { type Axis, type Computation, outputOf } from "../../abstraction/computation.ts";
 import { type Dependence, dependencesOf, isRecurrent, printDependence } from "../../abstraction/dependence.ts";
 import { bytesOf, type DType } from "../../abstraction/dtype.ts";
@@ -253,7 +253,7 @@ const same = (a: readonly unknown[], b: readonly unknown[]): boolean =>
   a.length === b.length && a.every((x, i) => x === b[i]);
 
 /** The form that a schedule selects, or why none does. */
-export function recurrentUnder(computation: Computation, schedule: ArraySchedule): Recurrent | LaneRefusal {
+export function recurrentUnder(computation: Computation, schedule: RecurrenceSchedule): Recurrent | LaneRefusal {
   const forms = recurrentForms(computation);
   if (!isRecurrentForms(forms)) return forms;
   const { transform } = schedule;
@@ -269,13 +269,11 @@ export function recurrentUnder(computation: Computation, schedule: ArraySchedule
 export const isForm = (found: Recurrent | LaneRefusal): found is Recurrent => "form" in found;
 
 /** Why a schedule cannot make the result. */
-function problemOf(recurrent: Recurrent, s: ArraySchedule): LaneRefusal | undefined {
+function problemOf(recurrent: Recurrent, s: RecurrenceSchedule): LaneRefusal | undefined {
   const refuse = (because: string): LaneRefusal => refusal("design", because);
   const [row = []] = s.transform.schedule;
   if (s.transform.schedule.length !== 1) return refuse("the schedule of a result that refers to itself has one row");
-  const wrong = [s.lanes, s.threads, ...Object.values(s.tile), ...Object.values(s.beside)].find(
-    (n) => !Number.isSafeInteger(n) || n < 1,
-  );
+  const wrong = [s.lanes, s.threads, ...Object.values(s.beside)].find((n) => !Number.isSafeInteger(n) || n < 1);
   if (wrong !== undefined) return refuse(`${wrong} is not a positive number of lanes, threads or steps`);
   // 1. Dependences: nothing may be read before it is computed.
   if (recurrent.form === "prefix") {
@@ -310,10 +308,8 @@ function problemOf(recurrent: Recurrent, s: ArraySchedule): LaneRefusal | undefi
   // 3. Decisions that do not apply.
   const [last] = recurrent.inner.slice(-1);
   const allowed = recurrent.form === "planes" ? [last?.name] : [];
-  const idle = [...Object.keys(s.tile), ...Object.keys(s.beside).filter((name) => !allowed.includes(name))];
-  if (idle[0] !== undefined) return refuse(`${idle[0]} has no tiles and no simultaneous steps here`);
-  if (s.inputs !== "loaded") return refuse("lanes load their inputs here: inputs must be loaded");
-  if (s.streaming) return refuse("streaming stores bypass the caches, and this result is read again soon");
+  const idle = Object.keys(s.beside).find((name) => !allowed.includes(name));
+  if (idle !== undefined) return refuse(`${idle} has no simultaneous steps here`);
   const blocks = Object.values(s.beside).reduce((n, count) => n * count, 1);
   if (blocks * [...walk(recurrent.computation.equation.value)].length > MOST_WRITTEN)
     return refuse(`${blocks} vectors side by side would be a program of more than ${MOST_WRITTEN} operations`);

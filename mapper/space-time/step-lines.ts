@@ -7,7 +7,7 @@
  */
 
 import { affineForm } from "../../abstraction/affine.ts";
-import type { LaneSchedule } from "../../abstraction/candidate.ts";
+import type { StepSchedule } from "../../abstraction/candidate.ts";
 import { type Access, accessesIn } from "../../abstraction/expression.ts";
 import type { Steps } from "./plane.ts";
 
@@ -28,7 +28,7 @@ interface Line {
  * The lines of a block of `rows` rows: rows that are read more than once. Empty if rows do not end in zeros, or if
  * there are more lines than registers.
  */
-export function linesOf(steps: Steps, { lanes, vectors }: LaneSchedule, rows: number): readonly Line[] {
+export function linesOf(steps: Steps, { lanes, vectors }: StepSchedule, rows: number): readonly Line[] {
   const lane = steps.axes.at(-1);
   if (lane?.border !== "zero" || lane.reach > lanes) return [];
   const lines = new Map<string, Line>();

@@ -6,7 +6,7 @@
  *     rows[(row - 2 * step + 18) % 9 * pitch + column]      of another stencil
  */
 
-import type { LaneSchedule } from "../../abstraction/candidate.ts";
+import type { StepSchedule } from "../../abstraction/candidate.ts";
 import { outputOf } from "../../abstraction/computation.ts";
 import { bytesOf, type DType } from "../../abstraction/dtype.ts";
 import { type Access, access, axis, binary, border, type Expr, number } from "../../abstraction/expression.ts";
@@ -14,7 +14,6 @@ import { loop, type Statement } from "../../abstraction/loop-nest.ts";
 import { FreshNames } from "../lower/names.ts";
 import type { PlaneAxis, Steps } from "./plane.ts";
 import { keptRows, overwrites } from "./step-lines.ts";
-import { depthOf } from "./steps.ts";
 
 /** The memory that holds the values of a step. */
 export type Source =
@@ -40,9 +39,12 @@ export interface Level {
 /** Bytes of a cache line. Row pitches are odd multiples of it, since rows at a power of two would share cache sets. */
 const LINE_BYTES = 64;
 
-export abstract class StepMemory {
+/** The part of a schedule that says where rows are held. */
+export type Held = Pick<StepSchedule, "lanes" | "rows" | "depth"> & Partial<StepSchedule>;
+
+export abstract class StepMemory<S extends Held> {
   protected readonly steps: Steps;
-  protected readonly schedule: LaneSchedule;
+  protected readonly schedule: S;
   protected readonly dtype: DType;
   protected readonly names: FreshNames;
   protected readonly lane: PlaneAxis;
@@ -51,7 +53,7 @@ export abstract class StepMemory {
   /** The share of the rows that a thread sweeps. */
   protected readonly chunk: Expr;
 
-  constructor(steps: Steps, schedule: LaneSchedule) {
+  constructor(steps: Steps, schedule: S) {
     this.steps = steps;
     this.schedule = schedule;
     this.dtype = outputOf(steps.computation).dtype;
@@ -60,14 +62,15 @@ export abstract class StepMemory {
     if (!lane) throw new Error("internal: a plane without axes");
     this.lane = lane;
     this.rows = steps.axes.slice(0, -1);
-    this.chunk = schedule.threads > 1 ? axis(this.names.fresh("chunk")) : number(0);
+    this.chunk = (schedule.threads ?? 1) > 1 ? axis(this.names.fresh("chunk")) : number(0);
   }
 
   /** Rows of a tile. */
   protected tileOf(): number {
     const [, tiled] = this.rows;
     if (!tiled) return 1;
-    return this.schedule.strip > 0 ? Math.min(this.schedule.strip, tiled.extent) : tiled.extent;
+    const { strip = 0 } = this.schedule;
+    return strip > 0 ? Math.min(strip, tiled.extent) : tiled.extent;
   }
 
   protected element(of: Source, level: Level, at: readonly Expr[]): Access {
@@ -112,7 +115,7 @@ export abstract class StepMemory {
   /** The elements of the rings of all steps but the last, for passes of any depth. */
   protected ringElements(): number {
     const [, tiled] = this.rows;
-    const high = tiled ? this.tileOf() + 2 * (depthOf(this.schedule) - 1) * tiled.reach : 1;
+    const high = tiled ? this.tileOf() + 2 * (this.schedule.depth - 1) * tiled.reach : 1;
     return this.slots() * high * this.pitch();
   }
 
@@ -120,7 +123,7 @@ export abstract class StepMemory {
     const kept = keptRows(this.steps);
     // A turn writes the newest planes of a step before the next step has read the oldest.
     const newest = this.schedule.rows - (overwrites(this.steps) ? 0 : 1);
-    return kept * (depthOf(this.schedule) - 1) + newest;
+    return kept * (this.schedule.depth - 1) + newest;
   }
 
   /** Elements from one row to the next: an odd number of whole cache lines. */

@@ -9,10 +9,9 @@
 
 import { memoryElements, outputOf } from "../../abstraction/computation.ts";
 import { type LoopNest, loop, type Scratch, type Statement } from "../../abstraction/loop-nest.ts";
-import { type Source, StepMemory } from "./step-memory.ts";
-import { depthOf } from "./steps.ts";
+import { type Held, type Source, StepMemory } from "./step-memory.ts";
 
-export abstract class StepPasses extends StepMemory {
+export abstract class StepPasses<S extends Held> extends StepMemory<S> {
   /** A pass of `depth` steps from one plane to another. */
   protected abstract pass(from: Source, to: Source, depth: number): readonly Statement[];
 
@@ -25,7 +24,7 @@ export abstract class StepPasses extends StepMemory {
   nest(): LoopNest {
     const { time, computation } = this.steps;
     const output = outputOf(computation);
-    const depth = depthOf(this.schedule);
+    const { depth } = this.schedule;
     const plane = (name: string): Source => ({ kind: "plane", name });
     const [first, last, between] = [time.first, output.name, this.names.fresh("between")].map(plane);
     if (!first || !last || !between) throw new Error("internal: planes have names");

@@ -6,6 +6,7 @@
  *     next[1,lane]          on its way from memory
  */
 
+import type { WarpStepSchedule } from "../../abstraction/candidate.ts";
 import { outputOf } from "../../abstraction/computation.ts";
 import { type Access, access, axis, binary, border, type Expr, number } from "../../abstraction/expression.ts";
 import { type LoopNest, loop, type Scratch, type Statement } from "../../abstraction/loop-nest.ts";
@@ -25,7 +26,7 @@ export interface Own {
   readonly column: number;
 }
 
-export abstract class StepRegisters extends StepPasses {
+export abstract class StepRegisters extends StepPasses<WarpStepSchedule> {
   protected override readonly shaped: Pick<Scratch, "dims" | "outside"> = {
     dims: outputOf(this.steps.computation).dims,
     outside: "identity",

@@ -8,6 +8,7 @@
  * costs as much as two.
  */
 
+import type { StepSchedule } from "../../abstraction/candidate.ts";
 import {
   access,
   and,
@@ -42,7 +43,7 @@ interface InBlock {
   readonly lane: Expr;
 }
 
-export abstract class StepRows extends StepPasses {
+export abstract class StepRows extends StepPasses<StepSchedule> {
   private readonly lineFile = this.names.fresh("line");
 
   protected lineRegisters(): readonly VectorFile[] {

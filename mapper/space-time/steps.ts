@@ -5,7 +5,7 @@
  *                                                 of f16: refused, lanes step in f32 and f64
  */
 
-import type { LaneSchedule } from "../../abstraction/candidate.ts";
+import type { StepSchedule, WarpStepSchedule } from "../../abstraction/candidate.ts";
 import type { Computation } from "../../abstraction/computation.ts";
 import { isInteger } from "../../abstraction/dtype.ts";
 import { printExpr, walk } from "../../abstraction/expression.ts";
@@ -57,74 +57,25 @@ export function isSteps(found: Steps | LaneRefusal): found is Steps {
   return "time" in found;
 }
 
-/** Steps of a pass over the plane. */
-export const depthOf = ({ depth }: LaneSchedule): number => depth ?? 1;
-
 /** More steps of a pass make programs of thousands of lines. */
 const MOST_DEPTH = 64;
 
-/**
- * What windows leave open and steps do not: other settings would be other names of the same kernel. Vectors of a CPU
- * leave less open than warps.
- */
-const NEUTRAL_OF_WARPS = {
-  rolled: [],
-  weights: "memory",
-  prefetchBytes: 0,
-  lines: undefined,
-  planes: undefined,
-  prefetchSteps: undefined,
-  warps: undefined,
-} as const satisfies Partial<LaneSchedule>;
-const NEUTRAL = {
-  ...NEUTRAL_OF_WARPS,
-  each: 1,
-  sweep: undefined,
-  ahead: 1,
-} as const satisfies Partial<LaneSchedule>;
+const refuse = (because: string): LaneRefusal => ({ rule: "form", because: `schedule: ${because}` });
 
-const said = (value: (typeof NEUTRAL)[keyof typeof NEUTRAL]): string =>
-  value === undefined ? "left out" : Array.isArray(value) ? "empty" : `${value}`;
-
-/**
- * Why a schedule cannot run the steps, on vectors of a CPU (borders apart) or on warps (every access tested); undefined
- * when it can.
- */
-export function stepProblem(steps: Steps, schedule: LaneSchedule): LaneRefusal | undefined {
+/** Why a schedule cannot run the steps on the vectors of a CPU; undefined when it can. */
+export function stepProblem(steps: Steps, schedule: StepSchedule): LaneRefusal | undefined {
   const { axes, time } = steps;
-  const onWarps = schedule.borders === "guarded";
-  const refuse = (because: string): LaneRefusal => ({ rule: "form", because: `schedule: ${because}` });
-  const depth = depthOf(schedule);
+  const { depth, lanes, vectors, rows, strip, threads } = schedule;
+  const deep = depthProblem(steps, depth);
+  if (deep) return deep;
   const forbids = time.dependences.find((v) => v.slice(1).some((d) => d !== 0)) ?? [];
-  if (!Number.isSafeInteger(depth) || depth < 1 || depth > MOST_DEPTH)
-    return refuse(`a pass takes 1 to ${MOST_DEPTH} steps, got ${depth}`);
-  if (depth > time.steps) return refuse(`${depth} steps a pass, but there are ${time.steps}`);
-  if (depth > 1 && axes.length === 1 && !onWarps)
+  if (depth > 1 && axes.length === 1)
     return refuse(
       `${depth} steps a pass need rows to follow one another: along the one axis of the plane lie the lanes, which the dependence (${forbids.join(",")}) ties together`,
     );
-  if (schedule.dataflow !== "FBS-load")
-    return refuse(`a step loads its neighbours: FBS-load, not ${schedule.dataflow}`);
-  const { lanes, vectors, rows } = schedule;
-  for (const [name, value] of Object.entries({ lanes, vectors, rows }))
-    if (!Number.isSafeInteger(value) || value < 1) return refuse(`${name} must be a positive integer, got ${value}`);
-  const written = vectors * (onWarps ? 1 : rows) * depth * Math.max(1, operationsOfStep(time));
-  if (written > MOST_WRITTEN)
-    return refuse(`a pass would be written as ${written} operations, more than ${MOST_WRITTEN}`);
-  const idle = Object.entries(onWarps ? NEUTRAL_OF_WARPS : NEUTRAL).find(
-    ([name, value]) => `${schedule[name as keyof typeof NEUTRAL] ?? value}` !== `${value}`,
-  ); // a key of it
-  if (idle) return refuse(`${idle[0]} is no choice of steps in time: it must be ${said(idle[1])}`);
-  const { threads } = schedule;
-  if (!Number.isSafeInteger(threads) || threads < 1)
-    return refuse(`threads must be a positive integer, got ${threads}`);
-  if (onWarps) {
-    if (threads !== 1) return refuse(`a grid is launched by one thread, got ${threads}`);
-    const because = warpProblem(steps, schedule);
-    return because === undefined ? undefined : refuse(because);
-  }
-  if (!Number.isSafeInteger(schedule.strip) || schedule.strip < 0)
-    return refuse(`strip must be a number of rows or 0, got ${schedule.strip}`);
+  const wrong = countProblem({ lanes, vectors, rows, threads }) ?? lengthProblem(vectors * rows * depth, steps);
+  if (wrong) return wrong;
+  if (!Number.isSafeInteger(strip) || strip < 0) return refuse(`strip must be a number of rows or 0, got ${strip}`);
   const [swept] = axes.length > 1 ? axes : [];
   if (threads > 1 && !swept)
     return refuse(`${threads} threads share rows, and the plane has one axis, along which the lanes lie`);
@@ -132,16 +83,43 @@ export function stepProblem(steps: Steps, schedule: LaneSchedule): LaneRefusal |
     return refuse(`${threads} threads share the ${swept.extent} rows along ${swept.name}, and each needs one`);
   const apart = rows === 1 ? undefined : togetherProblem(steps, schedule);
   if (apart) return refuse(`${rows} rows of a block are of planes that follow one another: ${apart}`);
-  if (schedule.strip !== 0 && axes.length < 3) return refuse("strips are of the rows of a grid of three dimensions");
+  if (strip !== 0 && axes.length < 3) return refuse("strips are of the rows of a grid of three dimensions");
   return undefined;
 }
 
+/** Why a schedule cannot run the steps on the lanes of warps; undefined when it can. */
+export function warpStepProblem(steps: Steps, schedule: WarpStepSchedule): LaneRefusal | undefined {
+  const { depth, lanes, rows } = schedule;
+  const wrong = depthProblem(steps, depth) ?? countProblem({ lanes, rows }) ?? lengthProblem(depth, steps);
+  if (wrong) return wrong;
+  const because = warpProblem(steps, schedule);
+  return because === undefined ? undefined : refuse(because);
+}
+
+function depthProblem({ time }: Steps, depth: number): LaneRefusal | undefined {
+  if (!Number.isSafeInteger(depth) || depth < 1 || depth > MOST_DEPTH)
+    return refuse(`a pass takes 1 to ${MOST_DEPTH} steps, got ${depth}`);
+  return depth > time.steps ? refuse(`${depth} steps a pass, but there are ${time.steps}`) : undefined;
+}
+
+function countProblem(counts: Readonly<Record<string, number>>): LaneRefusal | undefined {
+  const wrong = Object.entries(counts).find(([, value]) => !Number.isSafeInteger(value) || value < 1);
+  return wrong && refuse(`${wrong[0]} must be a positive integer, got ${wrong[1]}`);
+}
+
+/** @param count steps of vectors that are written out */
+function lengthProblem(count: number, { time }: Steps): LaneRefusal | undefined {
+  const written = count * Math.max(1, operationsOfStep(time));
+  if (written <= MOST_WRITTEN) return undefined;
+  return refuse(`a pass would be written as ${written} operations, more than ${MOST_WRITTEN}`);
+}
+
 /** Why rows of two planes cannot be done together, the second a row behind the first. */
-function togetherProblem(steps: Steps, schedule: LaneSchedule): string | undefined {
+function togetherProblem(steps: Steps, schedule: StepSchedule): string | undefined {
   const [swept, tiled] = steps.axes;
   if (!swept || !tiled || steps.axes.length < 3) return "only a grid of three dimensions has such";
   if (schedule.rows !== 2) return `two can be done together, not ${schedule.rows}`;
-  if (depthOf(schedule) === 1) return "one step a pass reads and writes memory, which gains nothing from it";
+  if (schedule.depth === 1) return "one step a pass reads and writes memory, which gains nothing from it";
   // The block before has overwritten what a diagonal within the plane would read beside it.
   const isStar = steps.time.dependences.every(([, ...shifts]) => shifts.filter((d) => d !== 0).length <= 1);
   if (!isStar || !overwrites(steps))

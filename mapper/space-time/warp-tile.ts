@@ -10,7 +10,7 @@
  * a halo on either side for the following steps.
  */
 
-import type { LaneSchedule } from "../../abstraction/candidate.ts";
+import type { WarpStepSchedule } from "../../abstraction/candidate.ts";
 import { outputOf } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { operationsOfStep } from "../../abstraction/time.ts";
@@ -43,7 +43,7 @@ export interface WarpTile {
   readonly unrolled: number;
 }
 
-export function warpTile({ axes, computation }: Steps, s: LaneSchedule, depth = s.depth ?? 1): WarpTile {
+export function warpTile({ axes, computation }: Steps, s: WarpStepSchedule, depth = s.depth): WarpTile {
   const lane = axes.at(-1);
   if (!lane) throw new Error("internal: a plane without axes");
   const [swept, tiled] = axes.slice(0, -1);
@@ -100,17 +100,13 @@ export function residentWarps(tile: WarpTile, bytes: number): number {
 }
 
 /** Why warps cannot run the steps under a schedule; undefined when they can. */
-export function warpProblem(steps: Steps, schedule: LaneSchedule): string | undefined {
+export function warpProblem(steps: Steps, schedule: WarpStepSchedule): string | undefined {
   const { each, sweep, ahead, rows } = schedule;
   for (const [name, value] of Object.entries({ each, sweep, ahead, rows }))
     if (value !== undefined && (!Number.isSafeInteger(value) || value < 1))
       return `${name} must be a positive integer, got ${value}`;
   if (each !== undefined && !AT_ONCE.some((n) => n === each))
     return `a lane computes ${AT_ONCE.join(", ")} adjacent columns, got ${each}`;
-  if (schedule.vectors !== 1)
-    return "a lane of a warp computes adjacent columns: vectors must be 1, and each says how many";
-  if (schedule.streaming) return "warps have no streaming stores: streaming must be false";
-  if (schedule.strip !== 0) return "on warps, rows says how much of the middle axis is taken at once: strip must be 0";
   const tile = warpTile(steps, schedule);
   const { swept, tiled, lane, width, halo } = tile;
   if (!swept && (sweep !== undefined || (ahead ?? 1) !== 1))

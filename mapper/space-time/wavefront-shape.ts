@@ -5,7 +5,7 @@
  *     h[i-1,j-1], h[i-1,j], h[i,j-1] on 16 lanes, s (1,1)        reach: 1 row above, 2 values of it        registers of a lane: 1
  */
 
-import type { ArraySchedule } from "../../abstraction/candidate.ts";
+import type { RecurrenceSchedule } from "../../abstraction/candidate.ts";
 import type { Axis } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { axis, binary, type Expr, number } from "../../abstraction/expression.ts";
@@ -43,7 +43,7 @@ export interface WavefrontShape {
 }
 
 /** @param recurrent of the form wavefront */
-export function wavefrontShape(recurrent: Recurrent, { lanes, transform }: ArraySchedule): WavefrontShape {
+export function wavefrontShape(recurrent: Recurrent, { lanes, transform }: RecurrenceSchedule): WavefrontShape {
   const [row, column] = recurrent.inner;
   if (!row || !column) throw new Error("internal: a wavefront without rows and columns");
   const side = Math.min(lanes, ZMM.bytes / bytesOf(recurrent.dtype));

@@ -9,7 +9,7 @@
  *       ...                                       ...
  */
 
-import type { LaneSchedule } from "../../abstraction/candidate.ts";
+import type { WindowBlock, WindowSchedule } from "../../abstraction/candidate.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import type { CombineOp } from "../../abstraction/equation.ts";
 import {
@@ -102,11 +102,14 @@ export function outputRows({ rows, planes }: Tall): readonly OutputRow[] {
 
 type File = "A" | "W" | "X";
 
+/** The part of a schedule that says how blocks are written. */
+export type WrittenWindow = WindowBlock & Partial<WindowSchedule>;
+
 /** Writes blocks, and counts the vectors they use: data X, sums A, weights W. */
 export class BlockWriter {
   readonly names: FreshNames;
   protected readonly sum: TapSum;
-  protected readonly schedule: LaneSchedule;
+  protected readonly schedule: WrittenWindow;
   private readonly placement: WindowPlacement;
   protected readonly lane: string;
   /** Distinct factors that are kept in vectors, by their text. */
@@ -114,7 +117,7 @@ export class BlockWriter {
   private readonly used = new Map<string, number>();
   private readonly planes: SweptAxis | undefined;
 
-  constructor(sum: TapSum, schedule: LaneSchedule, placement: WindowPlacement) {
+  constructor(sum: TapSum, schedule: WrittenWindow, placement: WindowPlacement) {
     this.sum = sum;
     this.schedule = schedule;
     this.placement = placement;
@@ -283,7 +286,7 @@ export class BlockWriter {
 
   protected store(sum: number, at: Origin, row: OutputRow, v: number, block: Block): Statement {
     const { laneAxis, output, computation, input, rowAxis, shifts } = this.sum;
-    const { lanes, prefetchBytes } = this.schedule;
+    const { lanes, prefetchBytes = 0 } = this.schedule;
     const { outputs, lastLane } = this.placement;
     const place = computation.equation.target.index.map((e) => {
       const name = e.kind === "axis" ? e.name : "";

@@ -13,7 +13,7 @@
  * stores: a load waits if its address equals that of a recent store modulo 4096.
  */
 
-import type { LaneSchedule } from "../../abstraction/candidate.ts";
+import type { WindowSchedule } from "../../abstraction/candidate.ts";
 import { extentsOf } from "../../abstraction/computation.ts";
 import { type Access, access, axis, binary, number, printExpr } from "../../abstraction/expression.ts";
 import { loop, type Statement, type VectorFile } from "../../abstraction/loop-nest.ts";
@@ -47,7 +47,10 @@ function lineRow(columns: ReadonlySet<number>, lanes: number): LineRow {
 }
 
 /** The rows of data that a block of `rows` rows reads. */
-export function lineRows(sum: TapSum, { rows, planes = 1, lanes }: LaneSchedule): readonly LineRow[] {
+export function lineRows(
+  sum: TapSum,
+  { rows, planes = 1, lanes }: Pick<WindowSchedule, "rows" | "planes" | "lanes">,
+): readonly LineRow[] {
   const columns = new Map<string, Set<number>>();
   const across = planeAxis(sum)?.dimension;
   for (const tap of sum.taps) {
@@ -67,13 +70,16 @@ export function lineRows(sum: TapSum, { rows, planes = 1, lanes }: LaneSchedule)
 }
 
 /** Registers for lines: those of all rows if they are carried, or those of one row. */
-export function lineRegisters(rows: readonly LineRow[], { vectors, lines }: LaneSchedule): number {
+export function lineRegisters(
+  rows: readonly LineRow[],
+  { vectors, lines }: Pick<WindowSchedule, "vectors" | "lines">,
+): number {
   const kept = rows.map((row) => row.kept);
   return vectors + (lines === "carried" ? kept.reduce((sum, n) => sum + n, 0) : Math.max(...kept));
 }
 
 /** Whether a column is loaded by itself although lines hold it: every second one, so that loads and shifts balance. */
-export function isLoadedBeside(column: number, { lanes, lines }: LaneSchedule): boolean {
+export function isLoadedBeside(column: number, { lanes, lines }: Pick<WindowSchedule, "lanes" | "lines">): boolean {
   return lines === "mixed" && column % 2 === 0 && column % lanes !== 0;
 }
 

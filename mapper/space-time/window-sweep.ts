@@ -17,7 +17,8 @@
  * position a step, while data are used once and dropped: rotating rows of a filter, rotating planes of a 3-D stencil.
  */
 
-import type { LaneSchedule } from "../../abstraction/candidate.ts";
+import type { WarpWindowSchedule } from "../../abstraction/candidate.ts";
+import { bytesOf } from "../../abstraction/dtype.ts";
 import type { Equation } from "../../abstraction/equation.ts";
 import {
   type Access,
@@ -74,7 +75,7 @@ export interface Piece {
 const knownPieces = new WeakMap<TapSum, Map<string, ReadonlyMap<string, Piece>>>();
 
 /** The distinct pieces that a step of a block loads, in order of first use. */
-export function piecesOf(sum: TapSum, schedule: LaneSchedule): ReadonlyMap<string, Piece> {
+export function piecesOf(sum: TapSum, schedule: WarpWindowSchedule): ReadonlyMap<string, Piece> {
   const { rows, each, sweep } = schedule;
   const known = knownPieces.get(sum) ?? new Map<string, ReadonlyMap<string, Piece>>();
   knownPieces.set(sum, known);
@@ -84,7 +85,7 @@ export function piecesOf(sum: TapSum, schedule: LaneSchedule): ReadonlyMap<strin
   return pieces;
 }
 
-function piecesIn(sum: TapSum, { rows, each = 1, sweep }: LaneSchedule): ReadonlyMap<string, Piece> {
+function piecesIn(sum: TapSum, { rows, each = 1, sweep }: WarpWindowSchedule): ReadonlyMap<string, Piece> {
   const swept = sweep === undefined ? undefined : sweptAxis(sum)?.dimension;
   const pieces = new Map<string, Piece>();
   for (const tap of sum.taps)
@@ -101,7 +102,7 @@ function piecesIn(sum: TapSum, { rows, each = 1, sweep }: LaneSchedule): Readonl
  * Pairs of neighbouring elements that begin at an odd column, and so lie in two registers of two elements each, in a
  * step of a block.
  */
-export function dividedPairs(sum: TapSum, { rows, each = 1, sweep }: LaneSchedule): number {
+export function dividedPairs(sum: TapSum, { rows, each = 1, sweep }: WarpWindowSchedule): number {
   const swept = sweep === undefined ? undefined : sweptAxis(sum)?.dimension;
   const divided = new Set<string>();
   for (const tap of sum.taps)
@@ -131,12 +132,20 @@ const WORTH_TESTING = 32;
 /**
  * Whether the products of `taps` taps are skipped at the beginning and end of a sweep, where their sum is outside it.
  */
-export function isTested(taps: number, { rows, each = 1, ahead = 1 }: LaneSchedule): boolean {
+export function isTested(taps: number, { rows, each = 1, ahead = 1 }: WarpWindowSchedule): boolean {
   return taps * rows * each * ahead >= WORTH_TESTING;
 }
 
-/** Lowers a sweep. @throws Error if the schedule does not fit; see laneScheduleProblem */
-export function lowerSweep(sum: TapSum, schedule: LaneSchedule): LoopNest {
+/** 32-bit registers that a lane's sums and data take. */
+export function sweepRegisters(sum: TapSum, s: WarpWindowSchedule): number {
+  const { each = 1, rows, ahead = 1 } = s;
+  const reach = s.sweep === undefined ? 1 : (sweptAxis(sum)?.reach ?? 1);
+  const words = bytesOf(sum.output.dtype) / bytesOf("s32");
+  return (reach * rows * each + piecesOf(sum, s).size * each * ahead) * words;
+}
+
+/** Lowers a sweep. @throws Error if the schedule does not fit; see warpWindowProblem */
+export function lowerSweep(sum: TapSum, schedule: WarpWindowSchedule): LoopNest {
   return new SweepWriter(sum, schedule).nest();
 }
 
@@ -145,7 +154,7 @@ type File = "A" | "X";
 
 class SweepWriter {
   private readonly sum: TapSum;
-  private readonly schedule: LaneSchedule;
+  private readonly schedule: WarpWindowSchedule;
   private readonly each: number;
   /** Unrolled steps, outputs of a sweep, and positions that taps span; 1 each if nothing is swept. */
   private readonly ahead: number;
@@ -161,7 +170,7 @@ class SweepWriter {
   private readonly step: string;
   private readonly used = new Map<string, number>();
 
-  constructor(sum: TapSum, schedule: LaneSchedule) {
+  constructor(sum: TapSum, schedule: WarpWindowSchedule) {
     const { each = 1, sweep, ahead = 1 } = schedule;
     this.sum = sum;
     this.schedule = schedule;

@@ -53,6 +53,7 @@ export const [VNNI] = intrinsicsNamed("avx512.vpdpbusd");
 
 export function candidate(block = 1, intrinsic = VNNI?.name ?? "", threads = 1): Candidate {
   return {
+    kind: "mapping",
     intrinsic,
     matching: { n: ["k"], k: ["c"] },
     operands: { a: "in", b: "w", c: "out" },

@@ -1,11 +1,12 @@
 /** @file A database in which every column holds something in some record, and in another nothing where it may be empty. Frozen in test/fixtures. */
 
-import type { LaneCandidate, MappedCandidate } from "../../abstraction/candidate.ts";
+import type { MappedCandidate, WindowCandidate } from "../../abstraction/candidate.ts";
 import { beginRun, type Database, endRun, recordCalibration, recordTrial } from "../../db/index.ts";
 import { CONV, MACHINE, measured, newTrial, trial, workloadNamed } from "./database.ts";
 
 /** A mapping. */
 export const MAPPED: MappedCandidate = {
+  kind: "mapping",
   intrinsic: "avx512.vpdpbusd",
   matching: { n: ["k"], k: ["c"] },
   operands: { a: "in", b: "w", c: "out" },
@@ -13,8 +14,8 @@ export const MAPPED: MappedCandidate = {
 };
 
 /** A window on lanes. */
-export const LANES: LaneCandidate = {
-  kind: "lanes",
+export const LANES: WindowCandidate = {
+  kind: "window",
   intrinsic: "avx512.fma.f32",
   schedule: {
     dataflow: "SBM",
@@ -25,7 +26,6 @@ export const LANES: LaneCandidate = {
     weights: "registers",
     streaming: false,
     prefetchBytes: 0,
-    borders: "peeled",
     strip: 0,
     threads: 1,
   },

@@ -3,7 +3,7 @@
  * can run.
  */
 
-import type { LaneCandidate, MappedCandidate } from "../../abstraction/candidate.ts";
+import type { MappedCandidate, WindowCandidate } from "../../abstraction/candidate.ts";
 import { candidateKey } from "../../abstraction/candidate.ts";
 import type { Computation } from "../../abstraction/computation.ts";
 import { printExpr } from "../../abstraction/expression.ts";
@@ -17,7 +17,7 @@ import { plainSchedule, unschedulable } from "../../mapper/schedule/mapped.ts";
 import { instantiate, operatorNamed, parseDataTypes } from "../../operators/index.ts";
 import { type EmitSubject, packageName } from "../../package/index.ts";
 import { nativeIntrinsics } from "../../session/choose.ts";
-import { generate } from "../../session/kernel.ts";
+import { generate } from "../../session/mapping-kind.ts";
 import { measured } from "./database.ts";
 import { mappingsOnto } from "./subjects.ts";
 
@@ -54,7 +54,13 @@ export function plainCandidate(
     const operands = Object.fromEntries(Object.entries(mapping.binding).map(([o, bound]) => [o, printExpr(bound)]));
     const { matching } = mapping;
     return {
-      candidate: { intrinsic: intrinsic.name, matching, operands, schedule: plainSchedule(mapping, threads) },
+      candidate: {
+        kind: "mapping",
+        intrinsic: intrinsic.name,
+        matching,
+        operands,
+        schedule: plainSchedule(mapping, threads),
+      },
       mapping,
     };
   }
@@ -107,8 +113,8 @@ export function recordPlain(
 }
 
 /** A design on lanes, of signals filtered by up to 16 taps. */
-export const LANES: LaneCandidate = {
-  kind: "lanes",
+export const LANES: WindowCandidate = {
+  kind: "window",
   intrinsic: "avx512.fma.f32",
   schedule: {
     dataflow: "SBM",
@@ -119,7 +125,6 @@ export const LANES: LaneCandidate = {
     weights: "registers",
     streaming: false,
     prefetchBytes: 0,
-    borders: "peeled",
     strip: 0,
     threads: 1,
   },

@@ -118,6 +118,7 @@ function convolution(block: number, which: number): Candidate {
   const { intrinsic, matching, binding } = mapping;
   const operands = Object.fromEntries(Object.entries(binding).map(([o, bound]) => [o, printExpr(bound)]));
   return {
+    kind: "mapping",
     intrinsic: intrinsic.name,
     matching,
     operands,
