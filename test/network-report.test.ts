@@ -4,7 +4,6 @@
  */
 
 import { beforeAll, describe, expect, it } from "vitest";
-import { GraphBuilder } from "../network/builder.ts";
 import { mappedShare } from "../network/mapped-share.ts";
 import { MODELS } from "../network/models/index.ts";
 import { networkPage } from "../report/network-page.ts";
@@ -13,6 +12,7 @@ import { openGraph } from "../session/network.ts";
 import { commandLine } from "./support/command-line.ts";
 import { type Line, plant, textsIn } from "./support/forge.ts";
 import { NETWORK_REPORT } from "./support/network-report.ts";
+import { onnx } from "./support/networks.ts";
 import { inFull } from "./support/slow.ts";
 
 describe("the mapped share", () => {
@@ -32,13 +32,8 @@ describe("the mapped share", () => {
   });
 
   it("counts an addition of two values and a softmax, but neither a bias nor a rectifier", () => {
-    const net = new GraphBuilder("small");
-    const x = net.input("x", [4, 16]);
-    const w = net.constant("w", [16, 16], new Float32Array(256).fill(0.5));
-    const bias = net.constant("bias", [16], new Float32Array(16).fill(1));
-    const hidden = net.node("Relu", [net.node("Add", [net.node("MatMul", [x, w]), bias])]);
-    net.output(net.node("Softmax", [net.node("Add", [hidden, x])]));
-    const { graph, plain, program } = openGraph(net.graph);
+    const small = onnx("hidden = Relu(Add(MatMul(x[4,16], [16,16]{0.5}), [16]{1})); Softmax(Add(hidden, x))");
+    const { graph, plain, program } = openGraph(small);
     expect(mappedShare(graph, { plain, program }, () => "fma")).toMatchObject({ mapped: 1, counted: 3 });
   });
 });

@@ -3,7 +3,6 @@
 import { mkdtempSync } from "node:fs";
 import { join } from "node:path";
 import { expect, it } from "vitest";
-import { GraphBuilder } from "../network/builder.ts";
 import type { Task } from "../network/tasks.ts";
 import { networkFiles, partsOfNetwork } from "../package/network/index.ts";
 import { kernelFor } from "../session/kernel.ts";
@@ -12,24 +11,20 @@ import { writePackage } from "../session/package-folder.ts";
 import { proveNetwork } from "../session/prove-network.ts";
 import { rankOf } from "../session/rank.ts";
 import { compilerHere } from "./support/here.ts";
+import { onnx } from "./support/networks.ts";
 import { scratchFolder } from "./support/scratch.ts";
 
 const folder = scratchFolder();
 
 /** Three products, of which the first and the last read the same matrix. */
-function repeated(): OpenNetwork {
-  const net = new GraphBuilder("repeated");
-  const matrix = (name: string, by: number): string =>
-    net.constant(
-      name,
-      [32, 32],
-      Float32Array.from({ length: 1024 }, (_, i) => (((i * by) % 13) - 6) / 32),
-    );
-  const [u, v] = [matrix("u", 5), matrix("v", 7)];
-  const times = (x: string, w: string): string => net.node("Relu", [net.node("MatMul", [x, w])]);
-  net.output(times(times(times(net.input("x", [4, 32]), u), v), u));
-  return openGraph(net.graph);
-}
+const repeated = (): OpenNetwork =>
+  openGraph(
+    onnx(`
+      u = [32,32]{drawn}
+      v = [32,32]{drawn}
+      Relu(MatMul(Relu(MatMul(Relu(MatMul(x[4,32], u)), v)), u))
+    `),
+  );
 
 /** The workspace of each step, once the library has computed what the model says. */
 async function provedWorkspaces(opened: OpenNetwork, choices: ReadonlyMap<Task, Choice>): Promise<readonly number[]> {

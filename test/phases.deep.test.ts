@@ -3,14 +3,7 @@
  * every machine.
  */
 import { describe, expect, it } from "vitest";
-import {
-  type Computation,
-  defineComputation,
-  equationText,
-  extentsOf,
-  inputsOf,
-  outputOf,
-} from "../abstraction/computation.ts";
+import { type Computation, defineComputation, equationText, extentsOf, outputOf } from "../abstraction/computation.ts";
 import { usefulPoints } from "../abstraction/condition.ts";
 import { writesAll } from "../abstraction/elements.ts";
 import { interpret } from "../abstraction/interpret.ts";
@@ -44,7 +37,7 @@ import {
   wgmmaSchedule,
 } from "./support/grid-kernels.ts";
 import { inFull } from "./support/slow.ts";
-import { mappingsOnto, parametersIn, smallIntegers } from "./support/subjects.ts";
+import { inMemory, mappingsOnto, parametersIn, smallIntegers } from "./support/subjects.ts";
 
 const TARGET = nvidiaTarget("h100");
 
@@ -323,10 +316,7 @@ describe("a kernel of threads in phases", () => {
       expect([...interpretNest(nest, stated, inputs)], JSON.stringify(drawn)).toEqual([...right]);
       return generateCuda(mapping.computation, mapping.intrinsic, nest, { lines: [] });
     });
-    const memory = Object.fromEntries(
-      inputsOf(stated).map((t) => [t.name, toMemory(t, inputs[t.name] ?? [], () => 0)]),
-    );
-    const runs = await runEmulated(kernels.map((kernel) => ({ kernel, inputs: memory })));
+    const runs = await runEmulated(kernels.map((kernel) => ({ kernel, inputs: inMemory(stated, inputs) })));
     const wanted = [...toMemory(outputOf(stated), right, () => 0)];
     for (const run of runs) expect(run.status === "ok" ? [...run.output] : run.log).toEqual(wanted);
   });

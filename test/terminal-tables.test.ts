@@ -6,13 +6,13 @@ import type { Candidate } from "../abstraction/candidate.ts";
 import { defineComputation } from "../abstraction/computation.ts";
 import { describeReplay } from "../cli/replay.ts";
 import { beginRun, openDatabase, recordTrial, showRun, type Workload } from "../db/index.ts";
-import { GraphBuilder } from "../network/builder.ts";
 import { onnxBytes } from "../network/onnx/write.ts";
 import { MARKED, tableWithin } from "../report/text.ts";
 import type { Replay } from "../session/replay.ts";
 import { widest } from "./support/cli.ts";
 import { commandLine } from "./support/command-line.ts";
 import { CONV, candidate, MACHINE, measured, newTrial, trial, workshop } from "./support/database.ts";
+import { onnx } from "./support/networks.ts";
 
 const shop = workshop();
 const FILE = shop.path("automap.db");
@@ -63,14 +63,9 @@ beforeAll(() => {
     recordTrial(db, newTrial(1, { environment, trial: trial({ status: "compile-failed", log }, 5, candidate(5)) }));
     db.close();
   }
-  const net = new GraphBuilder(`a network with ${"a long name and ".repeat(6)}no end`);
-  const w = net.constant(
-    "w",
-    [16, 32],
-    new Float32Array(512).map((_, i) => Math.sin(i)),
-  );
-  net.output(net.node("Relu", [net.node("Gemm", [net.input("x", [4, 32]), w], { transB: 1 })]));
-  writeFileSync(MODEL, onnxBytes(net.graph));
+  const network = onnx("Relu(Gemm<transB=1>(x[4,32], [16,32]{drawn}))");
+  const name = `a network with ${"a long name and ".repeat(6)}no end`;
+  writeFileSync(MODEL, onnxBytes({ ...network, name }));
 });
 afterAll(() => shop.remove());
 

@@ -2,25 +2,19 @@
 
 import { describe, expect, it } from "vitest";
 import { type Computation, computationKey } from "../abstraction/computation.ts";
-import { GraphBuilder } from "../network/builder.ts";
 import type { Program } from "../network/program.ts";
 import { leastSecondsOnGpu } from "../perfmodel/grid.ts";
 import { openGraph, tunedTasks } from "../session/network.ts";
 import { type Share, type TuneNetworkOptions, tuneNetwork } from "../session/tune-network.ts";
 import { nvidiaTarget } from "../targets/nvidia.ts";
+import { onnx } from "./support/networks.ts";
 
 type Search = NonNullable<TuneNetworkOptions["search"]>;
 
 /** Products of these widths, one behind the other. */
 function products(widths: readonly number[]): Program {
-  const net = new GraphBuilder("products");
-  let x = net.input("x", [4, widths[0] ?? 1]);
-  for (const [i, n] of widths.slice(1).entries()) {
-    const k = widths[i] ?? 1;
-    x = net.node("Gemm", [x, net.constant(`w${i}`, [n, k], new Float32Array(n * k).fill(i))], { transB: 1 });
-  }
-  net.output(x);
-  return openGraph(net.graph).program;
+  const lines = widths.slice(1).map((n, i) => `x${i + 1} = Gemm<transB=1>(x${i}, [${n},${widths[i]}]{${i}})`);
+  return openGraph(onnx([`x0[4,${widths[0]}]`, ...lines, `return x${lines.length}`].join("\n"))).program;
 }
 
 /** A search that ends at once without a kernel. */
@@ -157,13 +151,9 @@ describe("the network's time", () => {
   });
 
   it("on a GPU goes by what the bytes of a task allow, from the first share on", async () => {
-    const net = new GraphBuilder("pair");
-    const x = net.input("x", [1, 64, 56, 56]);
-    const weights = (name: string, shape: readonly number[]): string =>
-      net.constant(name, shape, new Float32Array(shape.reduce((a, b) => a * b)).fill(1));
-    const deep = net.node("Conv", [x, weights("d", [64, 1, 3, 3])], { group: 64, pads: [1, 1, 1, 1] });
-    net.output(net.node("Conv", [deep, weights("p", [64, 64, 1, 1])]));
-    const { program } = openGraph(net.graph);
+    const { program } = openGraph(
+      onnx("Conv(Conv<group=64, pads=[1,1,1,1]>(x[1,64,56,56], [64,1,3,3]{1}), [64,64,1,1]{1})"),
+    );
     const machine = nvidiaTarget("h100");
     const places = [] as number[];
     const seconds = [] as number[];

@@ -2,13 +2,13 @@
 
 import { afterAll, expect, it } from "vitest";
 import { openDatabase, recordCalibration } from "../db/index.ts";
-import { GraphBuilder } from "../network/builder.ts";
 import { tasksOf } from "../network/tasks.ts";
 import { findCompiler } from "../runtime/compiler.ts";
 import { environmentOf } from "../session/environment.ts";
 import { chooseKernel, openGraph } from "../session/network.ts";
 import { nativeTarget } from "../targets/index.ts";
 import { workshop } from "./support/database.ts";
+import { onnx } from "./support/networks.ts";
 
 const shop = workshop();
 afterAll(() => shop.remove());
@@ -47,14 +47,7 @@ it.for([
     scalar: { strided: figure(1.5), indexed: figure(1), scattered: figure(2) },
   };
   recordCalibration(db, { environment, data, at: 1 });
-  const net = new GraphBuilder("product");
-  const w = net.constant(
-    "w",
-    [64, 64],
-    Float32Array.from({ length: 4096 }, (_, i) => i % 7),
-  );
-  net.output(net.node("MatMul", [net.input("x", [32, 64]), w]));
-  const [task] = tasksOf(openGraph(net.graph).program);
+  const [task] = tasksOf(openGraph(onnx("MatMul(x[32,64], [64,64]{drawn})")).program);
   if (!task) throw new Error("a product is no task");
   const choice = chooseKernel(task, { db, environment });
   db.close();

@@ -2,24 +2,19 @@
  * @file The runner of an emulated GPU, for all the tests of a file. What it compiles is kept where all tests keep it.
  */
 
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
 import { afterAll, beforeAll } from "vitest";
 import type { CudaRunner } from "../../runtime/run/cuda.ts";
 import { emulatedGpu } from "./here.ts";
+import { scratchFolder } from "./scratch.ts";
 
 /** @returns a folder for the tests of the file, and the runner once they run */
 export function emulatedRunner(): { readonly folder: string; readonly runner: () => CudaRunner } {
-  const folder = mkdtempSync(join(tmpdir(), "automap-emulated-runner-"));
+  const folder = scratchFolder();
   let runner: CudaRunner | undefined;
   beforeAll(async () => {
     runner = await emulatedGpu();
   });
-  afterAll(async () => {
-    await runner?.close();
-    rmSync(folder, { recursive: true });
-  });
+  afterAll(() => runner?.close());
   return {
     folder,
     runner: () => {

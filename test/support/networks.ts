@@ -14,7 +14,7 @@
 
 import { randomInteger, seededRandom } from "../../abstraction/random.ts";
 import { fuse } from "../../network/fuse.ts";
-import type { Attribute, Constant, Dimension, Graph, Input, Node } from "../../network/graph.ts";
+import type { Attribute, Body, Constant, Dimension, Graph, Input, Node } from "../../network/graph.ts";
 import { channelsLast } from "../../network/layout.ts";
 import { lowerGraph } from "../../network/lower.ts";
 import { ELEMENT_TYPES, type ElementType, numbersFor } from "../../network/numbers.ts";
@@ -33,8 +33,13 @@ class Reader {
   readonly inputs: Input[] = [];
   readonly constants = new Map<string, Constant>();
   readonly nodes: Node[] = [];
+  private readonly bodies: Readonly<Record<string, Body>>;
   private words: readonly string[] = [];
   private at = 0;
+
+  constructor(bodies: Readonly<Record<string, Body>>) {
+    this.bodies = bodies;
+  }
 
   /** @returns the values of a line */
   line(text: string): readonly string[] {
@@ -91,6 +96,8 @@ class Reader {
 
   private attribute(): Attribute {
     const word = this.take();
+    const body = this.bodies[word];
+    if (body) return body;
     if (word === "[") return this.list("]").map(numberOf);
     if (isType(word)) return /[[{]/.test(this.words[this.at] ?? "") ? this.constant(word) : numberOfType(word);
     return NUMBER.test(word) ? numberOf(word) : word.replaceAll('"', "");
@@ -163,14 +170,33 @@ class Reader {
 
 const sizeOf = (word: string): Dimension => (NUMBER.test(word) ? Number(word) : word);
 
-/** @param opset by default the first with Gelu, as of built graphs */
-export function onnx(text: string, opset = 20): Graph {
-  const reader = new Reader();
+function read(text: string, bodies: Readonly<Record<string, Body>>) {
+  const reader = new Reader(bodies);
   const lines = text.split(/[\n;]/).filter((line) => line.trim() !== "");
-  const read = lines.map((line) => reader.line(line));
+  const values = lines.map((line) => reader.line(line));
   const { inputs, constants, nodes } = reader;
-  return { name: "text", opset, inputs, outputs: read.at(-1) ?? [], constants, nodes };
+  return { inputs, outputs: values.at(-1) ?? [], constants, nodes };
 }
+
+/**
+ * @param opset by default the first with Gelu, as of built graphs
+ * @param bodies graphs that attributes name: `If<then_branch=twice, else_branch=less>(c)`
+ */
+export const onnx = (text: string, opset = 20, bodies: Readonly<Record<string, Body>> = {}): Graph => ({
+  name: "text",
+  opset,
+  ...read(text, bodies),
+});
+
+/** A graph inside a node. @param inputs names of what the node hands in */
+export const bodyOf = (
+  text: string,
+  inputs: readonly string[] = [],
+  bodies: Readonly<Record<string, Body>> = {},
+): Body => ({
+  ...read(text, bodies),
+  inputs,
+});
 
 /** The elements of an output, by default the first. @param inputs of all, or of the only one */
 export async function made(
