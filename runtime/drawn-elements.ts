@@ -6,29 +6,53 @@
  */
 
 import { memoryElements, type Tensor } from "../abstraction/computation.ts";
+import type { DType } from "../abstraction/dtype.ts";
 import { C_TYPES } from "../abstraction/kernel.ts";
+import { rowMajor } from "../abstraction/layout.ts";
 import { type Code, code, list, Name, NOTHING } from "../abstraction/source-text.ts";
 import { printIndex } from "./reference-expressions.ts";
-import { dataName, type Holding, heldAsNumbers, placeName } from "./reference-source.ts";
+import { dataName, elementType, type Holding, heldAsNumbers, type NumberType, placeName } from "./reference-source.ts";
 import { liesRowMajor } from "./verify.ts";
 
 /** A variable of the program whose tensors are meant: the sums, or what finishes them. */
 export type Struct = "it" | "finish";
 
-/** Elements in their own type, row-major; their values are those of the interpreter. */
-export function heldPlain(tensor: Tensor): Holding {
-  return { ...heldAsNumbers(tensor), type: code`Plain<${heldType(tensor)}>` };
+/** How files hold tensors, and on which numbers a program computes. */
+export interface Form {
+  readonly inFile: (tensor: Tensor) => Tensor;
+  readonly element: (tensor: Tensor) => (typeof C_TYPES)[DType] | NumberType;
+}
+
+/** Elements in their own type and order. */
+export const OWN: Form = { inFile: (tensor) => tensor, element: heldType };
+/** Doubles, row-major: the numbers of the interpreter, whatever the type. */
+export const DOUBLES: Form = { inFile: asDoubles, element: elementType };
+/** The same for planes in time: those of f32 are held as f32, in half the memory. */
+export const PLANES: Form = { ...DOUBLES, element: (t) => (t.dtype === "f32" ? "float" : elementType(t)) };
+
+function asDoubles(tensor: Tensor): Tensor {
+  return { ...tensor, dtype: "f64", storage: rowMajor(tensor.dims) };
+}
+
+/** Row-major elements; their values are those of the interpreter. */
+export function heldPlain(tensor: Tensor, { element }: Form = OWN): Holding {
+  return { ...heldAsNumbers(tensor), type: code`Plain<${element(tensor)}>` };
 }
 
 export const isShort = ({ dtype }: Tensor): boolean => dtype === "bf16" || dtype === "f16";
 /** Floats of 16 bits are converted when they are copied. */
-export const heldType = (tensor: Tensor) => (isShort(tensor) ? "float" : C_TYPES[tensor.dtype]);
+export function heldType(tensor: Tensor): (typeof C_TYPES)[DType] {
+  return isShort(tensor) ? "float" : C_TYPES[tensor.dtype];
+}
 
 /**
- * Whether a tensor is computed on a row-major copy, along whose rows the compiler vectorises: it is stored in another
- * order, such as NHWC, or as floats of 16 bits.
+ * Whether a tensor is computed on a row-major copy, along whose rows the compiler vectorises: its file has another order, such as NHWC, or another
+ * type, such as floats of 16 bits.
  */
-export const isTurned = (tensor: Tensor): boolean => isShort(tensor) || !liesRowMajor(tensor);
+export function isTurned(tensor: Tensor, { inFile, element }: Form = OWN): boolean {
+  const stored = inFile(tensor);
+  return element(tensor) !== C_TYPES[stored.dtype] || !liesRowMajor(stored);
+}
 
 /** The offset of a copy without a border: 0 along each dimension. */
 export const withoutBorder = ({ dims }: Tensor): readonly number[] => dims.map(() => 0);

@@ -1,6 +1,6 @@
 /**
- * @file Generates the program that draws the inputs of a large computation and computes the results. All threads write
- * them to files in the tensors' types and storage order.
+ * @file Generates programs that compute expected results with all threads: on inputs that they draw themselves, written
+ * to files in the tensors' types and storage order; or on given inputs.
  *
  *     ./drawn 2  0 1 3 0 exact.input0 exact.expected  1 1 1 1e-6 random.input0 random.expected      threads; of each set kind, seed, largest, files
  *
@@ -17,27 +17,35 @@ import {
   targetOf,
 } from "../abstraction/computation.ts";
 import { partsOf } from "../abstraction/epilogue.ts";
+import { identityOf } from "../abstraction/equation.ts";
 import { C_TYPES } from "../abstraction/kernel.ts";
 import { apart, type Code, code, lines, NOTHING, type SourceText } from "../abstraction/source-text.ts";
 import { spell } from "../abstraction/spelling.ts";
 import type { Time } from "../abstraction/time.ts";
 import {
   copied,
+  DOUBLES,
+  type Form,
   heldPlain,
-  heldType,
   isShort,
   isTurned,
   mappedInput,
+  OWN,
+  PLANES,
   placedInput,
   withoutBorder,
 } from "./drawn-elements.ts";
 import { finished, finishStruct } from "./drawn-epilogue.ts";
+import { literal } from "./reference-expressions.ts";
 import { padded } from "./reference-padding.ts";
-import { dataName, harnessText, referenceStruct, sharedAxis } from "./reference-source.ts";
+import { dataName, harnessText, isApart, referenceStruct, sharedAxis, stepsOfParts } from "./reference-source.ts";
 import { bordered, borderFunction, reachOf } from "./reference-time.ts";
 
-/** Outputs summed together: whole cache lines, in rows long enough for the hardware prefetcher. */
-const LANES = 256;
+/**
+ * Outputs summed together. In their own type: whole cache lines, in rows long enough for the hardware prefetcher. As doubles: enough to hide the
+ * latency of an addition with the widest vectors.
+ */
+const LANES = { own: 256, doubles: 32 } as const;
 /** Arguments of a set before its files: kind, seed, largest value, the most that a sum may be off. */
 const WORDS = 4;
 
@@ -47,51 +55,82 @@ const WORDS = 4;
  * @param fixed inputs whose files already exist
  */
 export function drawnSource(computation: Computation, fixed: ReadonlySet<string>): SourceText {
+  return programOf(computation, OWN, LANES.own, fixed, WORDS);
+}
+
+/**
+ * The program for a computation without epilogue on inputs that exist. All its files hold doubles, row-major; its arguments are the number of threads,
+ * a file for every input, and the output file.
+ */
+export function valuesSource(computation: Computation): SourceText {
+  const all = new Set(inputsOf(computation).map(({ name }) => name));
+  return programOf(computation, computation.time ? PLANES : DOUBLES, LANES.doubles, all, 0);
+}
+
+function programOf(
+  computation: Computation,
+  form: Form,
+  most: number,
+  fixed: ReadonlySet<string>,
+  words: number,
+): SourceText {
   const { time } = computation;
   const { sum, epilogue } = partsOf(computation);
   const { computation: laid, low: borders } = time
     ? { computation: bordered(time), low: lowInTime(time) }
     : padded(sum);
-  const shared = sharedAxis(laid);
-  if (!shared) throw new Error(`internal: the points of ${computation.name} cannot be shared`);
+  const lanes = isApart(time?.step ?? laid) ? most : 1;
   const target = targetOf(computation);
-  const output = outputOf(computation);
-  const turned = [...inputsOf(sum), target].filter(isTurned).map((t) => [t.name, withoutBorder(t)] as const);
+  const output = form.inFile(outputOf(computation));
+  const turned = [...inputsOf(sum), target]
+    .filter((t) => isTurned(t, form))
+    .map((t) => [t.name, withoutBorder(t)] as const);
   const low = new Map([...turned, ...borders]);
   // With an epilogue, sums are not stored.
   const isHeld = (t: Tensor): boolean => low.has(t.name) || (epilogue !== undefined && t.name === target.name);
-  const inputs = inputsOf(computation).map((tensor, i) => ({ tensor, i }));
+  const inputs = inputsOf(computation).map((tensor, i) => ({ tensor: form.inFile(tensor), i }));
   const read = new Set(inputsOf(sum).map(({ name }) => name));
-  const compute = code`in_parts(threads, ${shared.extent}, [](Int first, Int last) { it.compute_part(first, last); });`;
+  const shared = sharedAxis(laid);
+  const compute = shared
+    ? code`in_parts(threads, ${shared.extent}, [](Int first, Int last) { it.compute_part(first, last); });`
+    : code`it.compute_part(0, ${stepsOfParts(laid)});`;
+  const identity = literal(identityOf(sum.equation.op, target.dtype), target.dtype);
+  const isZero = identityOf(sum.equation.op, target.dtype) === 0;
   const text = lines([
     apart(harnessText("arithmetic.h")),
     apart(harnessText("drawn.h")),
-    referenceStruct(code`Reference`, laid, heldPlain, LANES),
+    referenceStruct(code`Reference`, laid, (t) => heldPlain(t, form), lanes),
     code`static Reference it;`,
-    ...(epilogue ? [finishStruct(epilogue, target, LANES)] : []),
+    ...(epilogue ? [finishStruct(epilogue, target, lanes)] : []),
     ...(time ? borderFunction(laid, time) : []),
     code`int main(int, char** files) {`,
     code`  const int threads = atoi(files[1]);`,
     ...Object.values(laid.tensors)
       .filter(isHeld)
-      .map((t) => code`  it.${dataName(t.name)}.data = zeros<${heldType(t)}>(${elementCount(t)});`),
-    code`  for (files += 2; *files; files += ${inputs.length + WORDS + 1}) {`,
-    code`    const Set set = Set(atoi(files[0]));`,
-    code`    const uint32_t seed = uint32_t(atoi(files[1])) * 64;`,
-    code`    const double large = atof(files[2]), within = atof(files[3]);`,
-    ...inputs.map(({ tensor, i }) => mappedInput(tensor, i, i + WORDS, fixed.has(tensor.name))),
-    code`    auto* answer = mapped<${C_TYPES[output.dtype]}>(files[${inputs.length + WORDS}], ${memoryElements(output)});`,
+      .map((t) => code`  it.${dataName(t.name)}.data = zeros<${form.element(t)}>(${elementCount(t)});`),
+    ...Object.values(laid.tensors)
+      .filter((t) => !time && !isZero && borders.has(t.name))
+      .map((t) => filled(t, identity)),
+    code`  for (files += 2; *files; files += ${inputs.length + words + 1}) {`,
+    ...(words === 0
+      ? []
+      : [
+          code`    const Set set = Set(atoi(files[0]));`,
+          code`    const uint32_t seed = uint32_t(atoi(files[1])) * 64;`,
+          code`    const double large = atof(files[2]), within = atof(files[3]);`,
+        ]),
+    ...inputs.map(({ tensor, i }) => mappedInput(tensor, i, i + words, fixed.has(tensor.name))),
+    code`    auto* answer = mapped<${C_TYPES[output.dtype]}>(files[${inputs.length + words}], ${memoryElements(output)});`,
     ...inputs
       .filter(({ tensor }) => read.has(tensor.name))
       .flatMap(({ tensor, i }) => [
         ...(fixed.has(tensor.name) ? [] : [drawn(tensor, i)]),
         ...placedInput("it", tensor, i, low.get(tensor.name)),
       ]),
+    ...(time || isHeld(target) ? [] : [code`    it.${dataName(target.name)}.data = answer;`]),
     ...(time
       ? [...stepped(time, compute), ...copied("it", output, time.first, low.get(time.first) ?? [])]
-      : isHeld(target)
-        ? [cleared(target), code`    ${compute}`]
-        : [code`    it.${dataName(target.name)}.data = answer;`, code`    ${compute}`]),
+      : [...(isHeld(target) || !isZero ? [code`  ${filled(target, identity)}`] : []), code`    ${compute}`]),
     ...(epilogue
       ? finished(
           computation,
@@ -101,7 +140,7 @@ export function drawnSource(computation: Computation, fixed: ReadonlySet<string>
         )
       : [
           ...(time || !isHeld(target) ? [] : copied("it", output, output.name, low.get(output.name) ?? [])),
-          code`    report(answer, ${memoryElements(output)}, within);`,
+          ...(words === 0 ? [] : [code`    report(answer, ${memoryElements(output)}, within);`]),
         ]),
     ...inputs.map(({ tensor, i }) => code`    munmap(drawn_${i}, ${memoryElements(tensor)} * sizeof *drawn_${i});`),
     code`    munmap(answer, ${memoryElements(output)} * sizeof *answer);`,
@@ -142,5 +181,5 @@ function stepped(time: Time, compute: Code): Code[] {
 }
 
 /** A copy is used by every set, and sums are added to what it holds. */
-const cleared = (output: Tensor): Code =>
-  code`    in_parts(threads, ${elementCount(output)}, [](Int first, Int last) { for (Int i = first; i < last; i++) it.${dataName(output.name)}.set(i, 0); });`;
+const filled = (tensor: Tensor, value: Code): Code =>
+  code`  in_parts(threads, ${elementCount(tensor)}, [](Int first, Int last) { for (Int i = first; i < last; i++) it.${dataName(tensor.name)}.set(i, ${value}); });`;

@@ -1,7 +1,7 @@
 /**
  * @file Generates the program that computes the interval of every result of an epilogue from those of the sums.
  *
- *     ./ends sums.f64 bias.f64 answer.f64 2      pairs of a low and a high end; NaN where nothing is stored
+ *     ./ends 2 sums.f64 bias.f64 answer.f64      pairs of a low and a high end; NaN where nothing is stored
  */
 
 import { type Computation, elementCount, inputsOf, type Tensor, targetOf } from "../abstraction/computation.ts";
@@ -22,7 +22,7 @@ export function endsSource(epilogue: Computation, sum: Tensor): SourceText {
     tensors: Object.fromEntries(Object.entries(epilogue.tensors).map(([name, t]) => [name, rowMajorly(t)])),
   };
   const inputs = inputsOf(epilogue);
-  const place = (name: string): number => inputs.findIndex((t) => t.name === name) + 1;
+  const place = (name: string): number => inputs.findIndex((t) => t.name === name) + 2;
   const text = lines([
     apart(harnessText("arithmetic.h")),
     apart(harnessText("drawn.h")),
@@ -37,9 +37,9 @@ export function endsSource(epilogue: Computation, sum: Tensor): SourceText {
         (t) => code`  result.${dataName(t.name)}.data = given<double>(files[${place(t.name)}], ${elementCount(t)});`,
       ),
     code`  const Ends* const sums = given<Ends>(files[${place(sum.name)}], ${elementCount(sum)});`,
-    code`  Ends* const answer = mapped<Ends>(files[${inputs.length + 1}], ${elementCount(output)});`,
+    code`  Ends* const answer = mapped<Ends>(files[${inputs.length + 2}], ${elementCount(output)});`,
     code`  for (Int i = 0; i < ${elementCount(output)}; i++) answer[i] = {not_a_number, not_a_number};`,
-    code`  in_parts(atoi(files[${inputs.length + 2}]), ${pointsOf(axes)}, [=](Int first, Int last) {`,
+    code`  in_parts(atoi(files[1]), ${pointsOf(axes)}, [=](Int first, Int last) {`,
     code`    Result own = result;`,
     code`    for (Int point = first; point < last; point++) {`,
     ...counters(axes).map((line) => code`      ${line}`),

@@ -11,7 +11,6 @@ import { type Computation, elementCount, inputsOf, type Tensor, targetOf } from 
 import { rangeOf } from "../abstraction/dtype.ts";
 import { identityOf } from "../abstraction/equation.ts";
 import { accessesIn, type Expr, number, rewrite } from "../abstraction/expression.ts";
-import type { Inputs } from "../abstraction/interpret.ts";
 import { rowMajor } from "../abstraction/layout.ts";
 
 export interface Padded {
@@ -20,8 +19,6 @@ export interface Padded {
    * For each input with a border, the smallest index read along each dimension, 0 or negative. Its memory begins there.
    */
   readonly low: ReadonlyMap<string, readonly number[]>;
-  /** The inputs in the form that the padded computation takes, row-major. */
-  readonly inputs: (given: Inputs) => Inputs;
 }
 
 /**
@@ -44,7 +41,7 @@ export function padded(computation: Computation): Padded {
       return border && fits ? [[tensor.name, border] as const] : [];
     }),
   );
-  if (borders.size === 0) return { computation, low: new Map(), inputs: (given) => given };
+  if (borders.size === 0) return { computation, low: new Map() };
   const shifted = (e: Expr): Expr =>
     rewrite(e, (node) => {
       const low = node.kind === "access" ? borders.get(node.tensor)?.low : undefined;
@@ -66,15 +63,6 @@ export function padded(computation: Computation): Padded {
   return {
     computation: { ...computation, tensors, equation: { ...equation, value: shifted(equation.value) } },
     low: new Map([...borders].map(([name, { low }]) => [name, low])),
-    inputs: (given) =>
-      Object.fromEntries(
-        Object.entries(given).map(([name, values]) => {
-          const before = computation.tensors[name];
-          const after = tensors[name];
-          const border = borders.get(name);
-          return [name, before && after && border ? laid(values, before, after, border.low, identity) : values];
-        }),
-      ),
   };
 }
 
@@ -106,32 +94,4 @@ function borderOf({ name, dims }: Tensor, { equation, axes }: Computation): Bord
   }
   const isOutside = low.some((least) => least < 0) || high.some((most, d) => most >= (dims[d]?.extent ?? 0));
   return isOutside ? { low, high } : undefined;
-}
-
-function laid(
-  values: ArrayLike<number>,
-  before: Tensor,
-  after: Tensor,
-  low: readonly number[],
-  identity: number,
-): Float64Array {
-  const result = new Float64Array(elementCount(after)).fill(identity);
-  const rows = values instanceof Float64Array ? values : undefined;
-  let next = 0;
-  const descend = (depth: number, place: number): void => {
-    const extent = before.dims[depth]?.extent;
-    if (extent === undefined) {
-      result[place] = values[next++] ?? 0;
-      return;
-    }
-    const from = place * (after.dims[depth]?.extent ?? 1) - (low[depth] ?? 0);
-    if (rows && depth === before.dims.length - 1) {
-      result.set(rows.subarray(next, next + extent), from);
-      next += extent;
-      return;
-    }
-    for (let i = 0; i < extent; i++) descend(depth + 1, from + i);
-  };
-  descend(0, 0);
-  return result;
 }

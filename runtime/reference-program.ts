@@ -20,10 +20,8 @@ import type { SourceText } from "../abstraction/source-text.ts";
 import { compilerFlags, nativeTarget } from "../targets/index.ts";
 import { explainRun, runChild } from "./child.ts";
 import { type CompileOptions, compileSource } from "./compiler.ts";
+import { valuesSource } from "./drawn-source.ts";
 import { onThisMachine, toolProblem } from "./environment.ts";
-import { padded } from "./reference-padding.ts";
-import { referenceSource } from "./reference-source.ts";
-import { timeSource } from "./reference-time.ts";
 
 /**
  * Without contraction of a*b + c or reordering: every operation rounds as written. Where g++ 12 makes a vector of two neighbours, it leaves out that
@@ -55,13 +53,8 @@ async function compileAndInterpret(given: Computation, values: Inputs, options: 
     const finished = await interpretCompiled(epilogue, { ...values, [targetOf(sum).name]: sums }, options);
     return together(finished, await Promise.all(beside.map((other) => interpretCompiled(other, values, options))));
   }
-  const { computation, inputs: lay } = given.time
-    ? { computation: given, inputs: (same: Inputs) => same }
-    : padded(given);
-  const inputs = lay(values);
-  const source = computation.time ? timeSource(computation, computation.time) : referenceSource(computation);
-  const read = inputsOf(computation).map(({ name }) => [name, inputs[name]] as const);
-  return valuesOfProgram(computation, source, read, options);
+  const read = inputsOf(given).map(({ name }) => [name, values[name]] as const);
+  return valuesOfProgram(given, valuesSource(given), read, options);
 }
 
 /**
@@ -87,7 +80,7 @@ export async function valuesOfProgram(
     );
     const answer = join(folder, "answer.f64");
     const doing = "computing what kernels must answer";
-    await runReference(computation, doing, options, (threads) => [program, ...files, answer, `${threads}`]);
+    await runReference(computation, doing, options, (threads) => [program, `${threads}`, ...files, answer]);
     const { buffer, byteOffset, byteLength } = await readFile(answer);
     return new Float64Array(buffer.slice(byteOffset, byteOffset + byteLength));
   } finally {

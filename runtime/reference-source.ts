@@ -1,6 +1,6 @@
 /**
- * @file Generates the source of a program that computes an equation point by point with the functions of
- * `harness/arithmetic.h`. Its parts are also used for packages and for references on a GPU.
+ * @file Prints structs that compute an equation point by point with the functions of `harness/arithmetic.h`, for
+ * programs, packages and references on a GPU.
  *
  *     c[i,j] += f32(a[i,k]) * f32(b[k,j])      ->      for (Int i = 0; i < 64; i++) for (Int j ...) {
  *                                                        ... v = multiply<f32>(f32::wrap(read_a(i, k)), f32::wrap(read_b(k, j)));
@@ -13,7 +13,6 @@ import { fileURLToPath } from "node:url";
 import {
   type Axis,
   type Computation,
-  elementCount,
   inputsOf,
   memoryElements,
   type Tensor,
@@ -25,7 +24,6 @@ import { identityOf } from "../abstraction/equation.ts";
 import { accessesIn, type Expr } from "../abstraction/expression.ts";
 import { rowMajor } from "../abstraction/layout.ts";
 import {
-  apart,
   axisName,
   type Code,
   code,
@@ -35,38 +33,11 @@ import {
   list,
   Name,
   NOTHING,
-  type SourceText,
   trustedCode,
 } from "../abstraction/source-text.ts";
-import { spell } from "../abstraction/spelling.ts";
 import type { Time } from "../abstraction/time.ts";
 import { fold, join_, literal, printIndex, printValue, readName } from "./reference-expressions.ts";
 import { isReachedOutside } from "./reference-padding.ts";
-
-/**
- * The program for a computation without epilogue. Its arguments are a file of doubles for every input, the output file,
- * and the number of threads.
- */
-export function referenceSource(computation: Computation): SourceText {
-  const target = targetOf(computation);
-  const inputs = inputsOf(computation);
-  const shared = sharedAxis(computation);
-  const text = lines([
-    apart(harnessText("arithmetic.h")),
-    apart(harnessText("elements.h")),
-    referenceStruct(code`Reference`, computation, heldAsNumbers, isApart(computation) ? LANES : 1),
-    code`static Reference it;`,
-    ...(shared ? workers(shared.extent) : []),
-    code`int main(int, char** files) {`,
-    ...inputs.map((t, i) => code`  it.${dataName(t.name)}.read(files[${i + 1}], ${elementCount(t)});`),
-    code`  it.${dataName(target.name)}.fill(${elementCount(target)}, 0);`,
-    shared ? code`  share(atoi(files[${inputs.length + 2}]));` : code`  it.compute();`,
-    code`  it.${dataName(target.name)}.write(files[${inputs.length + 1}]);`,
-    code`}`,
-    NOTHING,
-  ]);
-  return spell(text, "c++");
-}
 
 /** The outermost loop, if its points neither write nor read what others write, so that threads can share it. */
 export function sharedAxis(computation: Computation): Axis | undefined {
@@ -84,38 +55,9 @@ function outermostOf({ axes }: Computation): Axis | undefined {
 export const stepsOfParts = (computation: Computation): number => outermostOf(computation)?.extent ?? 1;
 
 /** Whether no output is written twice or read, so that outputs can be computed in any order. */
-function isApart(computation: Computation): boolean {
+export function isApart(computation: Computation): boolean {
   const { target, value } = computation.equation;
   return !accessesIn(value).some((a) => a.tensor === target.tensor) && writesApart(computation);
-}
-
-/** Outputs summed together: enough to hide the latency of an addition with the widest vectors. */
-export const LANES = 32;
-
-/**
- * `share(count)`: computes the struct's points with `count` threads. If all outputs are assigned, they need not be
- * cleared.
- */
-export function workers(extent: number, clears = true): Code[] {
-  return [
-    code`#include <pthread.h>`,
-    code`struct Part { Int first, last; };`,
-    code`static void* work(void* part) {`,
-    code`  it.compute_part(static_cast<Part*>(part)->first, static_cast<Part*>(part)->last);`,
-    code`  return nullptr;`,
-    code`}`,
-    code`static void share(Int count) {`,
-    ...(clears ? [code`  it.clear();`] : []),
-    code`  count = count < 1 ? 1 : count > ${extent} ? ${extent} : count;`,
-    code`  auto* threads = static_cast<pthread_t*>(calloc(count, sizeof(pthread_t)));`,
-    code`  auto* parts = static_cast<Part*>(calloc(count, sizeof(Part)));`,
-    code`  for (Int i = 0; i < count; i++) {`,
-    code`    parts[i] = {i * ${extent} / count, (i + 1) * ${extent} / count};`,
-    code`    if (pthread_create(&threads[i], nullptr, work, &parts[i])) exit(1);`,
-    code`  }`,
-    code`  for (Int i = 0; i < count; i++) pthread_join(threads[i], nullptr);`,
-    code`}`,
-  ];
 }
 
 /** How a {@link referenceStruct} holds a tensor. */
@@ -377,11 +319,13 @@ export function harnessText(
 /** The member of a {@link referenceStruct} that holds a tensor. */
 export const dataName = (tensor: string): Name => new Name("tensor", `data_${tensor}`, `data of ${tensor}`);
 export const placeName = (tensor: string): Name => new Name("tensor", `place_${tensor}`, `place in ${tensor}`);
+export type NumberType = "Int" | "double" | "int32_t";
+
 /**
  * The narrowest type that holds every value and makes the widest vectors. Products and sums modulo 2^32 need no wider
  * type.
  */
-const elementType = ({ dtype }: Tensor): "Int" | "double" | "int32_t" =>
+export const elementType = ({ dtype }: Tensor): NumberType =>
   dtype === "u32" ? "Int" : isInteger(dtype) ? "int32_t" : "double";
 
 /** The flat index of an element, -1 outside; untested, an index must be inside. */

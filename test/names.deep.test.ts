@@ -29,9 +29,9 @@ import { lowerDesign } from "../mapper/space-time/lower.ts";
 import { lowerWarpWindow, lowerWindow } from "../mapper/space-time/lower-window.ts";
 import { packageFiles } from "../package/index.ts";
 import { runChild } from "../runtime/child.ts";
+import { valuesSource } from "../runtime/drawn-source.ts";
 import { type EmulatedJob, emulatedProgram, runEmulated } from "../runtime/emulated-kernel.ts";
 import { emulationFolder } from "../runtime/emulation.ts";
-import { referenceSource } from "../runtime/reference-source.ts";
 import { provePackage } from "../session/emit.ts";
 import { generate } from "../session/mapping-kind.ts";
 import { writePackage } from "../session/package-folder.ts";
@@ -82,7 +82,7 @@ function ownWords(): string[] {
     ...FORMS.map((form) => mapped(tensors, axes, form).source),
     ...(["c++", "cuda", "cm"] as const).map((language) => laneJob(language, tensors, axes).kernel.source),
     ...packageOf("neutral", tensors, axes, mapped(tensors, axes, 0)).values(),
-    referenceSource(sumOf(tensors, axes)),
+    valuesSource(sumOf(tensors, axes)),
   ];
   return texts.flatMap(wordsIn).filter((word) => !word.includes("zz"));
 }
@@ -287,8 +287,19 @@ describe(`each of ${WORDS.length} words names tensors and axes`, () => {
   });
 
   it("in reference programs", async () => {
-    const texts = SETS.map(({ tensors, axes }) => referenceSource(partsOf(sumOf(tensors, axes)).sum));
-    const headers = ["stdint.h", "stdlib.h", "string.h", "math.h", "stdio.h", "pthread.h"];
+    const texts = SETS.map(({ tensors, axes }) => valuesSource(partsOf(sumOf(tensors, axes)).sum));
+    const headers = [
+      "stdint.h",
+      "stdlib.h",
+      "string.h",
+      "math.h",
+      "stdio.h",
+      "pthread.h",
+      "errno.h",
+      "fcntl.h",
+      "sys/mman.h",
+      "unistd.h",
+    ];
     expect(await complaints(together(texts, headers), ["-std=c++17"])).toBe("");
   });
 });
