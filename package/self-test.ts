@@ -39,6 +39,7 @@ import {
 import { spell } from "../abstraction/spelling.ts";
 import { boundRule } from "../runtime/error-bound.ts";
 import { largestInput } from "../runtime/largest-input.ts";
+import { boundText } from "../runtime/reference-bounds.ts";
 import { printIndex } from "../runtime/reference-expressions.ts";
 import { dataName, harnessText, referenceStruct } from "../runtime/reference-source.ts";
 import { tensorsBeside } from "../runtime/verify.ts";
@@ -117,6 +118,7 @@ export function selfTestSource(subject: EmitSubject): SourceText {
     code`#include "${name}.h"`,
     NOTHING,
     apart(harnessText("arithmetic.h")),
+    apart(harnessText("bounds.h")),
     apart(assetText("memory.h")),
     apart(harnessText("elements.h")),
     apart(assetText("self-test.h")),
@@ -197,15 +199,13 @@ function drawing(facts: Facts): Code[] {
 
 /** Whether the data would reveal wrong results: `tells` of verify.ts. */
 function telling({ target, count }: Facts): Code[] {
-  const answer = dataName(target.name);
   return [
-    code`  double least = INFINITY, greatest = -INFINITY, widest = 0;`,
+    code`  Spread all;`,
     code`  for (Int i = 0; i < ${count}; i++) {`,
-    code`    double value = double(sum.${answer}[i]);`,
-    code`    least = value < least ? value : least, greatest = value > greatest ? value : greatest;`,
-    code`    if (!(tolerance[i] <= widest)) widest = tolerance[i];`,
+    code`    const double value = double(sum.${dataName(target.name)}[i]);`,
+    code`    all.add({value, value, tolerance[i]});`,
     code`  }`,
-    code`  return widest == 0 || 2 * widest < ${count === 1 ? "fabs(greatest)" : "greatest - least"};`,
+    code`  return all.tells(${count});`,
   ];
 }
 
@@ -248,9 +248,7 @@ function tolerances({ rule, inputs, target, count, sum }: Facts): Code[] {
     code`    for (Int i = 0; i < ${count}; i++) {`,
     code`      double most = ${growth ? code`size` : code`size.${answer}[i]`}, value = double(sum.${answer}[i]);`,
     code`      fits = fits && most < ${rule.roof};`,
-    code`      bool exact = data == EXACT && ${truth(rule.integral)} && most <= ${rule.exactBelow} && value == __builtin_rint(value);`,
-    code`      double chain = ${chain};`,
-    code`      tolerance.set(i, exact ? 0 : (chain + ${rule.operations + 1}) * (${rule.epsilon} * most + ${rule.smallest}));`,
+    code`      tolerance.set(i, ${boundText(rule)}.tolerance(${chain}, most, value, data == EXACT));`,
     code`    }`,
     code`    if (data == EXTREME && large > 2 && !fits) continue; /* such sums may overflow their type */`,
   ];

@@ -5,8 +5,7 @@
  *
  *     await drawnReference(conv2d, 1, { compiler, workdir, folder })      undefined if verify.ts has to draw them
  *
- * Integers are compared bit by bit. For floats one bound applies to all elements of a set:
- * `(terms + operations + 1) * (eps * size + smallest)`, as in verify.ts, where `size` is that of a sum of inputs that
+ * Integers are compared bit by bit. For floats one bound applies to all elements of a set: that of error-bound.ts, where `size` is that of a sum of inputs that
  * are all as large as the largest. The files of a set are its inputs and its results, each in the type and the order of
  * its tensor.
  */
@@ -32,11 +31,12 @@ import { decodeElements, encodeElements } from "./bytes.ts";
 import type { SetName } from "./draw-inputs.ts";
 import { isFinishedByProgram } from "./drawn-epilogue.ts";
 import { drawnSource } from "./drawn-source.ts";
-import { type BoundRule, boundRule } from "./error-bound.ts";
+import { type BoundRule, boundRule, toleranceOf } from "./error-bound.ts";
 import type { SetFiles } from "./harness/run.ts";
 import { largestInput } from "./largest-input.ts";
 import { compiledReference, type ProgramOptions, runReference } from "./reference-program.ts";
 import { sharedAxis } from "./reference-source.ts";
+import { sizeAt } from "./step-growth.ts";
 import {
   checkedIn,
   liesRowMajor,
@@ -112,8 +112,7 @@ export async function drawnReference(
     const largest =
       name === "extreme" ? largestThatFits(computation, rule, fixed) : name === "exact" ? WHOLE[0] : FRACTIONS;
     const size = sizeOfAll(sum, rule, name, sizesOf(sum, name, largest, fixed));
-    const within = (rule.chain + rule.operations + 1) * (rule.epsilon * size + rule.smallest);
-    return [{ name, largest, within }];
+    return [{ name, largest, within: toleranceOf(rule, rule.chain, size, 0) }];
   });
   return referenceOf(computation, names, await storedSets(computation, seed, wanted, options), rule.integral);
 }
@@ -164,27 +163,28 @@ function ruleOfDrawn(
   if ([...walk(equation.value)].some((e) => e.kind === "compare" && comparesElements(e))) return undefined;
   const isExact = !time && tensors.every(({ dtype }) => isInteger(dtype));
   if (!isFinishedByProgram(computation, isExact)) return undefined;
-  if (isExact) return isOfIntegers(equation.value) ? "exact" : undefined;
+  if (!consistsOfProducts(equation.value, isExact) && !time) return undefined;
+  if (isExact) return "exact";
   if (time && !tensors.every(({ dtype }) => dtype === "f32" || dtype === "f64")) return undefined;
   const rule = boundRule(sum);
   if (!rule || typeof rule.chain !== "number") return undefined;
-  if (time ? !rule.growth : largestValue(equation.value, () => 1) === undefined) return undefined;
+  if (time && !rule.growth) return undefined;
   return { ...rule, chain: rule.chain };
 }
 
-/** Whether a value consists of sums, differences and products of integers. */
-function isOfIntegers(e: Expr): boolean {
+/** Whether a value consists of sums, differences and products, of integers or of floats. */
+function consistsOfProducts(e: Expr, ofIntegers: boolean): boolean {
   switch (e.kind) {
     case "number":
-      return Number.isInteger(e.value);
+      return !ofIntegers || Number.isInteger(e.value);
     case "access":
       return true;
     case "negate":
-      return isOfIntegers(e.value);
+      return consistsOfProducts(e.value, ofIntegers);
     case "cast":
-      return isInteger(e.dtype) && isOfIntegers(e.value);
+      return isInteger(e.dtype) === ofIntegers && consistsOfProducts(e.value, ofIntegers);
     case "binary":
-      return (e.op === "*" || e.op === "+" || e.op === "-") && isOfIntegers(e.left) && isOfIntegers(e.right);
+      return ["*", "+", "-"].includes(e.op) && [e.left, e.right].every((part) => consistsOfProducts(part, ofIntegers));
     default:
       return false;
   }
@@ -270,9 +270,7 @@ function sizeOfAll(computation: Computation, rule: Rule, name: ReferenceSet["nam
     const { factor, offset } = name === "exact" ? rule.growth.whole : rule.growth.drawn;
     return factor * sizes(computation.time?.first ?? "") + offset;
   }
-  const value = largestValue(computation.equation.value, sizes);
-  if (value === undefined) throw new Error("internal: a value without a largest one");
-  return rule.chain * value;
+  return rule.chain * sizeAt(computation.equation.value, sizes);
 }
 
 /** The largest inputs for which every sum fits into its type, and what an epilogue makes of it into its own. */
@@ -284,29 +282,6 @@ function largestThatFits(computation: Computation, rule: Rule, fixed: ReadonlyMa
   while (large > 2 && !(sizeOfAll(sum, rule, "extreme", sizesOf(sum, "extreme", large, fixed)) < roof))
     large = Math.sqrt(large);
   return large;
-}
-
-/** The largest magnitude of a value; undefined unless it consists of sums and products. */
-function largestValue(e: Expr, sizes: Sizes): number | undefined {
-  switch (e.kind) {
-    case "number":
-      return Math.abs(e.value);
-    case "access":
-      return sizes(e.tensor);
-    case "negate":
-      return largestValue(e.value, sizes);
-    case "cast":
-      return isInteger(e.dtype) ? undefined : largestValue(e.value, sizes);
-    case "binary": {
-      const left = largestValue(e.left, sizes);
-      const right = largestValue(e.right, sizes);
-      if (left === undefined || right === undefined) return undefined;
-      if (e.op === "*") return left * right;
-      return e.op === "+" || e.op === "-" ? left + right : undefined;
-    }
-    default:
-      return undefined;
-  }
 }
 
 interface Wanted {

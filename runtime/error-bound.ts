@@ -17,8 +17,8 @@ import { type Expr, isFloatFunction, number } from "../abstraction/expression.ts
 import type { Inputs } from "../abstraction/interpret.ts";
 import type { Time } from "../abstraction/time.ts";
 import { typeOf } from "../abstraction/typing.ts";
-import { callsLibrary, isOfLibrary, sizeOf } from "./size.ts";
-import { type Growth, growthOf, magnitudeOf, valueNodes } from "./step-growth.ts";
+import { callsLibrary, isOfLibrary, magnitudeOf, sizeOf, valueNodes } from "./size.ts";
+import { type Growth, growthOf } from "./step-growth.ts";
 
 /** Evaluates a computation on inputs. */
 export type Evaluate = (computation: Computation, inputs: Inputs) => Promise<Values> | Values;
@@ -159,6 +159,21 @@ function inDoubles(computation: Computation, value: Expr): Computation {
     equation: { ...equation, op, value },
     tensors: Object.fromEntries(Object.entries(tensors).map(([name, t]) => [name, { ...t, dtype: "f64" }])),
   };
+}
+
+/**
+ * The tolerance of a sum of terms whose sizes add up to `size`; 0 if the sum is not finite.
+ * @param isExact whether all inputs are small integers
+ */
+export function toleranceOf(
+  { operations, epsilon, smallest, integral, exactBelow }: BoundRule,
+  terms: number,
+  size: number,
+  sum: number,
+  isExact = false,
+): number {
+  if (!Number.isFinite(sum) || (isExact && integral && size <= exactBelow && Number.isInteger(sum))) return 0;
+  return (terms + operations + 1) * (epsilon * size + smallest);
 }
 
 function zeroInputs(computation: Computation): Record<string, Float64Array> {

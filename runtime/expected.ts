@@ -8,9 +8,9 @@
 import { type Computation, targetOf } from "../abstraction/computation.ts";
 import { partsOf } from "../abstraction/epilogue.ts";
 import type { Values } from "../abstraction/evaluate.ts";
-import { boundOf } from "./error-bound.ts";
+import { boundOf, toleranceOf } from "./error-bound.ts";
 import type { ProgramOptions } from "./reference-program.ts";
-import { evaluatorWith, finish, inputsOfSizes, slackOf } from "./verify.ts";
+import { evaluatorWith, finish, inputsOfSizes } from "./verify.ts";
 
 /** Row-major. */
 export interface Expected {
@@ -34,9 +34,8 @@ export async function expectedOn(
   const expected = await evaluate(sum, inputs);
   const sizes = bound && (await evaluate(bound.magnitude, inputsOfSizes(bound, inputs)));
   const tolerance = new Float64Array(expected.length);
-  if (bound && sizes)
-    for (let i = 0; i < sizes.length; i++) tolerance[i] = slackOf(bound, i, expected[i] ?? 0, sizes[i] ?? 0);
-  for (let i = 0; i < tolerance.length; i++) tolerance[i] = (tolerance[i] ?? 0) + more(i);
+  for (const [i, value] of expected.entries())
+    tolerance[i] = more(i) + (bound && sizes ? toleranceOf(bound, bound.terms[i] ?? 1, sizes[i] ?? 0, value) : 0);
   return epilogue
     ? finish({ epilogue, beside }, inputs, targetOf(sum).name, { expected, tolerance }, options)
     : { expected, tolerance };

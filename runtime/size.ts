@@ -11,8 +11,15 @@
  */
 
 import { isInteger } from "../abstraction/dtype.ts";
-import { type BinaryOp, type Expr, type FunctionName, isFloatFunction, number } from "../abstraction/expression.ts";
-import { valueNodes } from "./step-growth.ts";
+import {
+  type Access,
+  type BinaryOp,
+  type Expr,
+  type FloatFunction,
+  type FunctionName,
+  isFloatFunction,
+  number,
+} from "../abstraction/expression.ts";
 
 /** The error bound of a library function in units in the last place; glibc documents 1 or 2 for most. */
 export const LIBRARY_UNITS = 4;
@@ -24,24 +31,30 @@ export const isOfLibrary = (e: Expr): boolean =>
 /** Whether its value is known only to a few units in the last place, however exact its inputs are. */
 export const callsLibrary = (e: Expr): boolean => [...valueNodes(e)].some(isOfLibrary);
 
-/** @param slack the relative error by which the size is multiplied in the end */
-export function sizeOf(e: Expr, slack: number): Expr {
-  const size = (part: Expr): Expr => sizeOf(part, slack);
+/** What the size of an element, a cast, a quotient and a function is. */
+interface Rules {
+  readonly element: (e: Access) => Expr;
+  readonly cast: (e: Cast, size: Expr) => Expr;
+  readonly quotient: (left: Expr, right: Expr) => Expr;
+  readonly call: (fn: FloatFunction | "round", first: Expr, second: Expr | undefined) => Expr;
+}
+type Cast = Extract<Expr, { readonly kind: "cast" }>;
+
+function sizeBy(rules: Rules, e: Expr): Expr {
+  const size = (part: Expr): Expr => sizeBy(rules, part);
   switch (e.kind) {
     case "number":
       return { ...e, value: Math.abs(e.value) };
     case "axis":
       return e;
     case "access":
-      return call("abs", e);
+      return rules.element(e);
     case "cast":
-      return isInteger(e.dtype) && callsLibrary(e.value)
-        ? sizeOfInteger(e, slack)
-        : { ...e, dtype: "f64", saturate: false, value: size(e.value) };
+      return rules.cast(e, size(e.value));
     case "negate":
       return size(e.value);
     case "binary":
-      if (e.op === "/") return sizeOfQuotient(e.left, e.right, slack);
+      if (e.op === "/") return rules.quotient(e.left, e.right);
       if (e.op === "%") return size(e.left);
       return { ...e, op: e.op === "-" ? "+" : e.op, left: size(e.left), right: size(e.right) };
     case "call": {
@@ -49,7 +62,7 @@ export function sizeOf(e: Expr, slack: number): Expr {
       if (!first) throw new Error(`internal: ${e.fn} without arguments`);
       if (e.fn === "min" || e.fn === "max") return second ? call("max", size(first), size(second)) : size(first);
       if (e.fn === "abs") return size(first);
-      if (e.fn === "round" || isFloatFunction(e.fn)) return sizeOfFunction(e.fn, first, second, slack);
+      if (e.fn === "round" || isFloatFunction(e.fn)) return rules.call(e.fn, first, second);
       return { ...e, args: [size(first)] };
     }
     case "select":
@@ -62,6 +75,36 @@ export function sizeOf(e: Expr, slack: number): Expr {
       return e satisfies never;
   }
 }
+
+/** @param slack the relative error by which the size is multiplied in the end */
+export function sizeOf(e: Expr, slack: number): Expr {
+  const rules: Rules = {
+    element: (read) => call("abs", read),
+    cast: (cast, size) =>
+      isInteger(cast.dtype) && callsLibrary(cast.value) ? sizeOfInteger(cast, slack) : inF64(cast, size),
+    quotient: (left, right) => sizeOfQuotient(left, right, slack),
+    call: (fn, first, second) => sizeOfFunction(fn, first, second, slack),
+  };
+  return sizeBy(rules, e);
+}
+
+/**
+ * An upper bound of the size of a value and of all its intermediate values. Inputs are given as absolute values.
+ *
+ *     square(in[c,l] - mean[c])      ->      square(in[c,l] + mean[c])
+ */
+export function magnitudeOf(e: Expr): Expr {
+  return sizeBy(MAGNITUDES, e);
+}
+
+const MAGNITUDES: Rules = {
+  element: (read) => read,
+  cast: (cast, size) => inF64(cast, size),
+  quotient: (left, right) => binary("/", magnitudeOf(left), right),
+  call: (fn, first, second) => magnitudeOfFunction(fn, magnitudeOf(first), second && magnitudeOf(second)),
+};
+
+const inF64 = (cast: Cast, value: Expr): Expr => ({ ...cast, dtype: "f64", saturate: false, value });
 
 /** A computed divisor has an error of its own. */
 function sizeOfQuotient(left: Expr, right: Expr, slack: number): Expr {
@@ -103,10 +146,48 @@ function sizeOfFunction(fn: FunctionName, first: Expr, second: Expr | undefined,
 }
 
 /**
+ * The size of a function, including how far an error of its argument moves it: the error of `f(x + d)` is at most `d`
+ * times the slope.
+ * @param x the size of the argument
+ */
+function magnitudeOfFunction(fn: FloatFunction | "round", x: Expr, y: Expr | undefined): Expr {
+  switch (fn) {
+    case "exp":
+      return binary("*", call("exp", x), binary("+", number(1), x));
+    case "tanh":
+    case "sin":
+    case "cos":
+      return binary("+", number(1), x);
+    // Neither they nor their slopes are larger than the argument and 1.
+    case "atan":
+    case "asinh":
+      return binary("*", number(2), x);
+    // Its slope is at most 2/sqrt(pi).
+    case "erf":
+      return binary("+", number(1), binary("*", number(2 / Math.sqrt(Math.PI)), x));
+    // As for a divisor, provided that the argument is not a difference of larger numbers: a relative error stays
+    // relative.
+    case "sqrt":
+      return call("sqrt", x);
+    case "log":
+      return binary("+", number(1), call("abs", call("log", x)));
+    case "pow":
+      return binary("*", call("pow", x, y ?? number(1)), binary("+", number(1), y ?? number(1)));
+    // A value next to an integer, or to a half, may fall on either side.
+    case "round":
+    case "floor":
+    case "ceil":
+      return binary("+", x, number(1));
+    default:
+      return fn satisfies never;
+  }
+}
+
+/**
  * The size of a cast to an integer, whose argument may have an error. The cast truncates fractions, and a saturating
  * one clamps.
  */
-function sizeOfInteger(e: Extract<Expr, { readonly kind: "cast" }>, slack: number): Expr {
+function sizeOfInteger(e: Cast, slack: number): Expr {
   const cast = (value: Expr): Expr => ({ kind: "cast", dtype: "f64", saturate: false, value: { ...e, value } });
   const at = inDoubles(e.value);
   const off = binary("*", number(slack), sizeOf(e.value, slack));
@@ -188,3 +269,34 @@ function isExact(e: Expr): boolean {
 
 const binary = (op: BinaryOp, left: Expr, right: Expr): Expr => ({ kind: "binary", op, left, right });
 const call = (fn: FunctionName, ...args: readonly Expr[]): Expr => ({ kind: "call", fn, args });
+
+/** The nodes that compute elements, without those of indices and conditions. */
+export function* valueNodes(e: Expr): Generator<Expr> {
+  yield e;
+  switch (e.kind) {
+    case "cast":
+    case "negate":
+      yield* valueNodes(e.value);
+      break;
+    case "binary":
+      yield* valueNodes(e.left);
+      yield* valueNodes(e.right);
+      break;
+    case "call":
+      for (const arg of e.args) yield* valueNodes(arg);
+      break;
+    case "select":
+      yield* valueNodes(e.whenTrue);
+      yield* valueNodes(e.whenFalse);
+      break;
+    case "number":
+    case "axis":
+    case "access":
+    case "border":
+    case "compare":
+    case "logic":
+      break;
+    default:
+      e satisfies never;
+  }
+}

@@ -10,16 +10,9 @@
  */
 
 import { compileValue, Scope } from "../abstraction/evaluate.ts";
-import {
-  accessesIn,
-  type Expr,
-  type FloatFunction,
-  isFloatFunction,
-  number,
-  printAccess,
-  rewrite,
-} from "../abstraction/expression.ts";
+import { accessesIn, type Expr, number, printAccess, rewrite } from "../abstraction/expression.ts";
 import type { Time } from "../abstraction/time.ts";
+import { magnitudeOf, valueNodes } from "./size.ts";
 
 /** The magnitude of all steps is at most `factor * V + offset`, where V is the largest element of the first plane. */
 interface Line {
@@ -53,8 +46,8 @@ export function growthOf({ step, first, steps }: Time, rounding: number): Growth
   const { value } = step.equation;
   const line = (others: number): (Line & { readonly amplified: number }) | undefined => {
     const gain = gainOf(value, first, others);
-    const ones = sizeAt(value, first, 1, others);
-    const zeros = sizeAt(value, first, 0, others);
+    const ones = sizeAt(value, (tensor) => (tensor === first ? 1 : others));
+    const zeros = sizeAt(value, (tensor) => (tensor === first ? 0 : others));
     if (gain === undefined || !Number.isFinite(ones + zeros)) return undefined;
     const own = gain + rounding * ones;
     const amplified = (zeros > 0 ? Math.max(1, own) : own) ** (steps - 1);
@@ -76,14 +69,14 @@ export function growthOf({ step, first, steps }: Time, rounding: number): Growth
 }
 
 /**
- * The size of a step on a plane of one value, with other tensors of another value; NaN if the value depends on the
- * position.
+ * The size of a value whose elements have sizes by tensor, as of a step on a plane of one value with other tensors of another; NaN if the value depends
+ * on the position.
  */
-function sizeAt(value: Expr, first: string, plane: number, others: number): number {
+export function sizeAt(value: Expr, sizes: (tensor: string) => number): number {
   const put = rewrite(
     magnitudeOf(value),
     (e) => {
-      if (e.kind === "access") return number(e.tensor === first ? plane : others);
+      if (e.kind === "access") return number(sizes(e.tensor));
       return e.kind === "select" ? { kind: "call", fn: "max", args: [e.whenTrue, e.whenFalse] } : e;
     },
     "value",
@@ -124,7 +117,7 @@ function gainOf(value: Expr, first: string, others: number): number | undefined 
     if (!carried) return undefined;
     const known = constantOf(by);
     if (known !== undefined) return scaled(carried, known);
-    return { net: new Map(), more: total(carried) * sizeAt(by, first, 0, others) };
+    return { net: new Map(), more: total(carried) * sizeAt(by, () => others) };
   };
   const carry = (e: Expr): Carried | undefined => {
     if (isFree(e)) return { net: new Map(), more: 0 };
@@ -156,115 +149,4 @@ function constantOf(e: Expr): number | undefined {
   if (accessesIn(e).length > 0 || [...valueNodes(e)].some((n) => n.kind === "axis" || n.kind === "select"))
     return undefined;
   return compileValue(e, new Scope(new Map(), 0), "f64")(new Int32Array(0));
-}
-
-/**
- * An upper bound of the size of a value and of all its intermediate values. Inputs are given as absolute values.
- *
- *     square(in[c,l] - mean[c])      ->      square(in[c,l] + mean[c])
- */
-export function magnitudeOf(e: Expr): Expr {
-  switch (e.kind) {
-    case "number":
-      return { ...e, value: Math.abs(e.value) };
-    case "axis":
-    case "access":
-      return e;
-    case "cast":
-      return { ...e, dtype: "f64", saturate: false, value: magnitudeOf(e.value) };
-    case "negate":
-      return magnitudeOf(e.value);
-    case "binary":
-      if (e.op === "/") return { ...e, left: magnitudeOf(e.left) };
-      if (e.op === "%") return magnitudeOf(e.left);
-      return { ...e, op: e.op === "-" ? "+" : e.op, left: magnitudeOf(e.left), right: magnitudeOf(e.right) };
-    case "call": {
-      const [first, second] = e.args.map(magnitudeOf);
-      if (!first) throw new Error(`internal: ${e.fn} without arguments`);
-      if (e.fn === "min" || e.fn === "max") return second ? { kind: "call", fn: "max", args: [first, second] } : first;
-      if (e.fn === "abs") return first;
-      // A value next to a half may round either way.
-      if (e.fn === "round") return { kind: "binary", op: "+", left: first, right: number(1) };
-      return isFloatFunction(e.fn) ? magnitudeOfFunction(e.fn, first, second) : { ...e, args: [first] };
-    }
-    case "select":
-      return { ...e, whenTrue: magnitudeOf(e.whenTrue), whenFalse: magnitudeOf(e.whenFalse) };
-    case "border":
-    case "compare":
-    case "logic":
-      throw new Error("internal: a condition is not a value");
-    default:
-      return e satisfies never;
-  }
-}
-
-/**
- * The size of a function, including how far an error of its argument moves it: the error of `f(x + d)` is at most `d`
- * times the slope.
- * @param x the size of the argument
- */
-function magnitudeOfFunction(fn: FloatFunction, x: Expr, y: Expr | undefined): Expr {
-  const call = (name: FloatFunction, ...args: readonly Expr[]): Expr => ({ kind: "call", fn: name, args });
-  const sum = (left: Expr, right: Expr): Expr => ({ kind: "binary", op: "+", left, right });
-  const product = (left: Expr, right: Expr): Expr => ({ kind: "binary", op: "*", left, right });
-  switch (fn) {
-    case "exp":
-      return product(call("exp", x), sum(number(1), x));
-    case "tanh":
-    case "sin":
-    case "cos":
-      return sum(number(1), x);
-    // Neither they nor their slopes are larger than the argument and 1.
-    case "atan":
-    case "asinh":
-      return product(number(2), x);
-    // Its slope is at most 2/sqrt(pi).
-    case "erf":
-      return sum(number(1), product(number(2 / Math.sqrt(Math.PI)), x));
-    // As for a divisor, provided that the argument is not a difference of larger numbers: a relative error stays
-    // relative.
-    case "sqrt":
-      return call("sqrt", x);
-    case "log":
-      return sum(number(1), { kind: "call", fn: "abs", args: [call("log", x)] });
-    case "pow":
-      return product(call("pow", x, y ?? number(1)), sum(number(1), y ?? number(1)));
-    // A value next to an integer may fall on either side.
-    case "floor":
-    case "ceil":
-      return sum(x, number(1));
-    default:
-      return fn satisfies never;
-  }
-}
-
-/** The nodes that compute elements, without those of indices and conditions. */
-export function* valueNodes(e: Expr): Generator<Expr> {
-  yield e;
-  switch (e.kind) {
-    case "cast":
-    case "negate":
-      yield* valueNodes(e.value);
-      break;
-    case "binary":
-      yield* valueNodes(e.left);
-      yield* valueNodes(e.right);
-      break;
-    case "call":
-      for (const arg of e.args) yield* valueNodes(arg);
-      break;
-    case "select":
-      yield* valueNodes(e.whenTrue);
-      yield* valueNodes(e.whenFalse);
-      break;
-    case "number":
-    case "axis":
-    case "access":
-    case "border":
-    case "compare":
-    case "logic":
-      break;
-    default:
-      e satisfies never;
-  }
 }

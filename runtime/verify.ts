@@ -44,13 +44,12 @@ import { type Inputs, interpret } from "../abstraction/interpret.ts";
 import { randomInteger, seededRandom } from "../abstraction/random.ts";
 import { encodeElements } from "./bytes.ts";
 import { drawElements, drawInputs, type SetName } from "./draw-inputs.ts";
-import { type Bound, boundOf, type Evaluate } from "./error-bound.ts";
+import { type Bound, boundOf, type Evaluate, toleranceOf } from "./error-bound.ts";
 import type { SetFiles } from "./harness/run.ts";
 import { endsByDirection, intervalsOf } from "./interval.ts";
 import { largestInput } from "./largest-input.ts";
 import { interpretCompiled, type ProgramOptions } from "./reference-program.ts";
-import { callsLibrary } from "./size.ts";
-import { valueNodes } from "./step-growth.ts";
+import { callsLibrary, valueNodes } from "./size.ts";
 
 export interface ReferenceSet {
   readonly name: SetName;
@@ -275,13 +274,10 @@ async function drawSet(
     const tolerance = new Float64Array(expected.length);
     if (bound && sizes) {
       // Values that the operator fixes may be fractions, whose sum may be an integer by chance.
-      const whole = bound.integral && Object.values(inputs).every((values) => values.every(Number.isInteger));
+      const isWhole = name === "exact" && Object.values(inputs).every((values) => values.every(Number.isInteger));
       if (smaller && sizes.some((size) => !(size < bound.roof))) continue;
-      for (let i = 0; i < sizes.length; i++) {
-        const size = sizes[i] ?? 0;
-        if (name === "exact" && whole && size <= bound.exactBelow && Number.isInteger(expected[i])) continue;
-        tolerance[i] = slackOf(bound, i, expected[i] ?? 0, size);
-      }
+      for (let i = 0; i < sizes.length; i++)
+        tolerance[i] = toleranceOf(bound, bound.terms[i] ?? 1, sizes[i] ?? 0, expected[i] ?? 0, isWhole);
     }
     if (!epilogue) return { inputs, expected, tolerance };
     const all = { ...inputs };
@@ -296,11 +292,6 @@ async function drawSet(
       continue;
     return { inputs: all, ...finished };
   }
-}
-
-/** The error bound of element `i` of a sum; 0 if the sum is not finite. @param size the sum of the terms' sizes */
-export function slackOf({ terms, operations, epsilon, smallest }: Bound, i: number, sum: number, size: number): number {
-  return Number.isFinite(sum) ? ((terms[i] ?? 1) + operations + 1) * (epsilon * size + smallest) : 0;
 }
 
 /** The epilogue's results for sums, and for all values within their tolerance. */

@@ -1,5 +1,27 @@
 /* Kernels that compute bounds, one thread for each point. Needs arithmetic.h. */
 
+/* Elements as they lie in memory, read as the numbers that the interpreter sees. */
+template <class T, class Number> struct Stored {
+  const T* data;
+  AUTOMAP_FUNCTION Number operator[](Int at) const { return Number(data[at]); }
+};
+struct Half {
+  uint16_t bits;
+  AUTOMAP_FUNCTION explicit operator double() const {
+    const int exponent = bits >> 10 & 31, fraction = bits & 0x3ff;
+    const double size = exponent == 31 ? (fraction ? not_a_number : infinity)
+        : exponent == 0 ? __builtin_ldexp(double(fraction), -24) : __builtin_ldexp(double(fraction + 1024), exponent - 25);
+    return bits & 0x8000 ? -size : size;
+  }
+};
+struct Brain {
+  uint16_t bits;
+  AUTOMAP_FUNCTION explicit operator double() const {
+    union { uint32_t word; float value; } both = {(uint32_t)bits << 16};
+    return double(both.value);
+  }
+};
+
 template <class... P> static int launch(void (*kernel)(P...), Int threads, cudaStream_t stream, P... given) {
   void* arguments[] = {(void*)&given...};
   const int block = threads < 256 ? int(threads) : 256;
