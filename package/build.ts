@@ -21,7 +21,7 @@ import { type Spelling, spell } from "../abstraction/spelling.ts";
 import { codeFlags } from "../runtime/compiler.ts";
 import { architectureOf } from "../targets/features.ts";
 import { architectureFor } from "./library.ts";
-import { type EmitSubject, type Parameter, parametersOf } from "./subject.ts";
+import { type EmitSubject, namesOf, type Parameter, parametersOf } from "./subject.ts";
 
 /** One compiler call, run in the package's folder. */
 export interface BuildStep {
@@ -52,17 +52,19 @@ export function tunedFlags(features: readonly string[]): string[] {
   return codeFlags({ features }).filter((flag) => flag !== "-fPIC");
 }
 
+/** The compile step of a source in C++. */
+export const compiled = (source: string, flags: readonly string[]): BuildStep => ({
+  flags: [...flags, "-fPIC", "-c"],
+  sources: [`${source}.cpp`],
+  output: `build/${source}.o`,
+});
+
 export function buildOf({ name, features, threads }: BuildSubject): Build {
-  const compile = (source: string, flags: readonly string[]): BuildStep => ({
-    flags: [...flags, "-fPIC", "-c"],
-    sources: [`${source}.cpp`],
-    output: `build/${source}.o`,
-  });
   const parallel = threads > 1 ? ["-pthread"] : [];
   const objects = [
-    ...(features ? [compile(`${name}_tuned`, tunedFlags(features))] : []),
-    compile(`${name}_portable`, PLAIN),
-    compile(name, [...PLAIN, ...parallel]),
+    ...(features ? [compiled(`${name}_tuned`, tunedFlags(features))] : []),
+    compiled(`${name}_portable`, PLAIN),
+    compiled(name, [...PLAIN, ...parallel]),
   ];
   const made = objects.map((o) => o.output);
   return {
@@ -77,10 +79,29 @@ export function libraryFile(name: string): string {
   return `build/lib${name}.so`;
 }
 
-const wordsOf = (words: readonly string[]): Code => join(words.map(plainWord), code` `);
+/** @param between a space for a shell, a semicolon for CMake */
+export const wordsOf = (words: readonly string[], between = code` `): Code => join(words.map(plainWord), between);
 
-const commandOf = ({ flags, sources, output }: BuildStep): Code =>
-  code`$CXX ${wordsOf([...flags, ...sources, "-o", output])}`;
+/** A call of a compiler. */
+export const commandOf = (compiler: Code, { flags, sources, output }: BuildStep): Code =>
+  code`${compiler} ${wordsOf([...flags, ...sources, "-o", output])}`;
+
+/** The compiler of scripts for C++, and what names it unless it is given. */
+export const CXX = code`$CXX`;
+export const CXX_FOUND = code`: "\${CXX:=$(command -v g++ || command -v clang++ || echo c++)}"`;
+
+/** A script for a shell. @param builds what it builds, and how to change that */
+export const scriptOf = (builds: Code, settings: readonly Code[], commands: readonly Code[]): Code =>
+  linesOf([
+    code`#!/bin/sh`,
+    code`# Builds ${builds}`,
+    code`set -eu`,
+    code`cd "$(dirname "$0")"`,
+    ...settings,
+    code`mkdir -p build`,
+    ...commands,
+    NOTHING,
+  ]);
 
 function buildSubjectOf({ name, threads, tuned }: EmitSubject): BuildSubject {
   return { name, threads, features: tuned?.features };
@@ -98,26 +119,17 @@ const CROSS = [
 
 export function buildScript(subject: EmitSubject): SourceText {
   const { objects, library, test } = buildOf(buildSubjectOf(subject));
-  const text = linesOf([
-    code`#!/bin/sh`,
-    code`# Builds ${commentText(`${library.output} and ${test.output}`)}. Another compiler: CXX=clang++ sh build.sh`,
-    code`set -eu`,
-    code`cd "$(dirname "$0")"`,
-    ...(isForArm(subject)
-      ? [code`case "$(uname -m)" in aarch64 | arm64) ;; *) : "\${CXX:=aarch64-linux-gnu-g++}" ;; esac`]
-      : []),
-    code`: "\${CXX:=$(command -v g++ || command -v clang++ || echo c++)}"`,
-    code`mkdir -p build`,
-    ...[...objects, library, test].map(commandOf),
-    NOTHING,
-  ]);
-  return spell(text, "c++");
+  const cross = isForArm(subject)
+    ? [code`case "$(uname -m)" in aarch64 | arm64) ;; *) : "\${CXX:=aarch64-linux-gnu-g++}" ;; esac`]
+    : [];
+  const builds = code`${commentText(`${library.output} and ${test.output}`)}. Another compiler: CXX=clang++ sh build.sh`;
+  const commands = [...objects, library, test].map((step) => commandOf(CXX, step));
+  return spell(scriptOf(builds, [...cross, CXX_FOUND], commands), "c++");
 }
 
 export function cmakeText(subject: EmitSubject): SourceText {
   const { tuned, threads } = subject;
-  const name = identifier(subject.name);
-  const upper = identifier(subject.name.toUpperCase());
+  const { name, upper } = namesOf(subject);
   const plain = wordsOf(PLAIN);
   const processors = join(
     architectureFor(tuned?.features ?? [])
@@ -146,7 +158,7 @@ ${
 # Only this file may use the CPU's extensions: ${name}.cpp asks the CPU before it calls it.
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(${processors})$")
   target_sources(${name} PRIVATE ${name}_tuned.cpp)
-  set_source_files_properties(${name}_tuned.cpp PROPERTIES COMPILE_OPTIONS "${join(tunedFlags(tuned.features).map(plainWord), code`;`)}")
+  set_source_files_properties(${name}_tuned.cpp PROPERTIES COMPILE_OPTIONS "${wordsOf(tunedFlags(tuned.features), code`;`)}")
 else()
   target_compile_definitions(${name} PRIVATE ${upper}_NO_TUNED)
 endif()
@@ -171,8 +183,7 @@ install(EXPORT ${name} FILE ${name}-config.cmake DESTINATION \${CMAKE_INSTALL_LI
 /** @param words spelling of the package's parameters (public.ts) */
 export function readmeText(subject: EmitSubject, words: Spelling): SourceText {
   const { tuned, provenance, computation } = subject;
-  const name = identifier(subject.name);
-  const upper = identifier(subject.name.toUpperCase());
+  const { name, upper } = namesOf(subject);
   const parameters = parametersOf(computation);
   const constants = parameters.filter((p) => p.role === "constant");
   const named = (roles: readonly Parameter["role"][]): Code =>

@@ -6,8 +6,8 @@
  */
 
 import { equationText } from "../abstraction/computation.ts";
-import { type Code, code, comment, identifier, join, list, NOTHING } from "../abstraction/source-text.ts";
-import { aboutParameter, type EmitSubject, type Parameter, parametersOf, pointerTo } from "./subject.ts";
+import { type Code, code, comment, join, list, NOTHING } from "../abstraction/source-text.ts";
+import { aboutParameter, type EmitSubject, namesOf, type Parameter, parametersOf, pointerTo } from "./subject.ts";
 
 /** Messages for the return codes, in the order of the codes. */
 export const MESSAGES = [
@@ -26,11 +26,6 @@ export function signatures(parameters: readonly Parameter[]): { prepare: Code; r
     prepare: behind(parameters.filter((p) => p.role === "constant")),
     run: behind(parameters.filter((p) => p.role !== "constant")),
   };
-}
-
-/** The package's name, as a prefix for functions and for macros. */
-export function namesOf({ name }: EmitSubject): { name: Code; upper: Code } {
-  return { name: identifier(name), upper: identifier(name.toUpperCase()) };
 }
 
 /** The header. Parameter names are spelled as in the package's other public files (public.ts). */

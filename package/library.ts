@@ -27,9 +27,9 @@ import { spell } from "../abstraction/spelling.ts";
 import { armExtensionNamed } from "../targets/arm.ts";
 import { architectureOf } from "../targets/features.ts";
 import { extensionNamed } from "../targets/x86.ts";
-import { MESSAGES, namesOf, signatures } from "./header.ts";
+import { MESSAGES, signatures } from "./header.ts";
 import { POOL } from "./pool.ts";
-import { type EmitSubject, type Parameter, parametersOf } from "./subject.ts";
+import { type EmitSubject, namesOf, type Parameter, parametersOf } from "./subject.ts";
 
 /** The tuned kernel with its functions renamed, so that two packages can be linked into one program. */
 export function tunedSource(

@@ -27,7 +27,6 @@ import {
   code,
   comment,
   formatText,
-  identifier,
   indented,
   join,
   lines,
@@ -44,7 +43,7 @@ import { printIndex } from "../runtime/reference-expressions.ts";
 import { dataName, harnessText, referenceStruct } from "../runtime/reference-source.ts";
 import { tensorsBeside } from "../runtime/verify.ts";
 import { assetText } from "./portable.ts";
-import { type EmitSubject, parametersOf } from "./subject.ts";
+import { type EmitSubject, namesOf, parametersOf } from "./subject.ts";
 
 /** Points of a sum's interval at which the epilogue is evaluated, as fractions of the way from its low end to its high end. */
 const SHARES = [0, 0.25, 0.5, 0.75, 1] as const;
@@ -57,10 +56,9 @@ function factsOf(subject: EmitSubject) {
   const inputs = inputsOf(sum);
   const beside = epilogue ? inputsOf(epilogue).filter((t) => t.name !== target.name) : [];
   return {
-    name: identifier(name),
-    /** The same, escaped for a printf format. */
+    ...namesOf(subject),
+    /** The name, escaped for a printf format. */
     said: formatText(name),
-    upper: identifier(name.toUpperCase()),
     tuned: tuned !== undefined,
     parameters: parametersOf(computation),
     sum,

@@ -11,7 +11,7 @@ import { attempt, UsageError } from "../abstraction/error.ts";
 import { printExpr } from "../abstraction/expression.ts";
 import { C_TYPES, type Kernel } from "../abstraction/kernel.ts";
 import { isReserved } from "../abstraction/keywords.ts";
-import { type Code, code, Name, NOTHING } from "../abstraction/source-text.ts";
+import { type Code, code, identifier, Name, NOTHING } from "../abstraction/source-text.ts";
 
 export interface EmitSubject {
   /** Name of the files and functions: a C identifier. */
@@ -51,6 +51,12 @@ export const ARRAYS = {
   f32: "Float32Array",
   f64: "Float64Array",
 } as const satisfies Record<DType, string>;
+
+/** A package's name as the prefix of functions and of macros. */
+export const namesOf = ({ name }: { readonly name: string }): { readonly name: Code; readonly upper: Code } => ({
+  name: identifier(name),
+  upper: identifier(name.toUpperCase()),
+});
 
 export interface Parameter {
   readonly tensor: Tensor;

@@ -18,12 +18,12 @@ import {
 } from "../../abstraction/source-text.ts";
 import { type Spelling, spell } from "../../abstraction/spelling.ts";
 import { NVCC_CODE } from "../../runtime/run/cuda-build.ts";
-import { type Build, type BuildStep, libraryFile } from "../build.ts";
+import { type Build, type BuildStep, commandOf, libraryFile, scriptOf, wordsOf } from "../build.ts";
 import type { Parameter } from "../subject.ts";
 import { type CudaSubject, constantsOf } from "./subject.ts";
 
-const LANGUAGE = "-std=c++17";
-const HOST = ["-O2"];
+export const LANGUAGE = "-std=c++17";
+export const HOST = ["-O2"];
 /** Sources of the library and of its test, each with the nvcc flag that compiles it. */
 const LIBRARY = [
   ["", HOST],
@@ -34,13 +34,19 @@ const TEST = [
   ["_reference", NVCC_CODE.reference],
 ] as const;
 
+/** The compile step of a source. @param architecture GPU architecture flag used when the script is given no other */
+export const compiledFor =
+  (architecture: readonly string[]) =>
+  (source: string, flags: readonly string[]): BuildStep => ({
+    flags: [...architecture, LANGUAGE, ...flags, "-Xcompiler", "-fPIC", "-c"],
+    sources: [source],
+    output: `build/${source.replace(/\.\w+$/, "")}.o`,
+  });
+
 /** The nvcc calls, run in the package's folder. @param architecture GPU architecture flag used when the script is given no other */
 export function buildFor(name: string, architecture: readonly string[]): Build {
-  const compile = ([part, flags]: (typeof LIBRARY)[number] | (typeof TEST)[number]): BuildStep => ({
-    flags: [...architecture, LANGUAGE, ...flags, "-Xcompiler", "-fPIC", "-c"],
-    sources: [`${name}${part}.cu`],
-    output: `build/${name}${part}.o`,
-  });
+  const compile = ([part, flags]: (typeof LIBRARY)[number] | (typeof TEST)[number]): BuildStep =>
+    compiledFor(architecture)(`${name}${part}.cu`, flags);
   const library = LIBRARY.map(compile);
   const test = TEST.map(compile);
   const made = library.map((o) => o.output);
@@ -55,32 +61,29 @@ export function buildFor(name: string, architecture: readonly string[]): Build {
   };
 }
 
-const wordsOf = (words: readonly string[]): Code => join(words.map(plainWord), code` `);
+/** nvcc and the architecture of a script, unless they are given. */
+export const nvccFound = (architecture: string): Code[] => [
+  code`: "\${NVCC:=$(command -v nvcc || echo "\${CUDA_HOME:-/usr/local/cuda}/bin/nvcc")}"`,
+  code`: "\${ARCH:=${plainWord(architecture)}}"`,
+];
+
+export const nvccCommand = (step: BuildStep): Code =>
+  commandOf(code`"$NVCC" "-gencode=arch=compute_$ARCH,code=sm_$ARCH"`, step);
 
 export function buildScript({ subject, architecture }: CudaSubject): SourceText {
   const { objects, library, test } = buildFor(subject.name, []);
-  const command = ({ flags, sources, output }: BuildStep): Code =>
-    code`"$NVCC" "-gencode=arch=compute_$ARCH,code=sm_$ARCH" ${wordsOf([...flags, ...sources, "-o", output])}`;
-  const text = linesOf([
-    code`#!/bin/sh`,
-    code`# Builds ${commentText(`${library.output} and ${test.output}`)}. For another GPU: ARCH=80 sh build.sh; another compiler: NVCC=/usr/local/cuda/bin/nvcc`,
-    code`set -eu`,
-    code`cd "$(dirname "$0")"`,
-    code`: "\${NVCC:=$(command -v nvcc || echo "\${CUDA_HOME:-/usr/local/cuda}/bin/nvcc")}"`,
-    code`: "\${ARCH:=${plainWord(architecture)}}"`,
-    code`mkdir -p build`,
+  const builds = code`${commentText(`${library.output} and ${test.output}`)}. For another GPU: ARCH=80 sh build.sh; another compiler: NVCC=/usr/local/cuda/bin/nvcc`;
+  const commands = [
     // Sources side by side.
     code`building=`,
-    ...objects.map((step) => code`${command(step)} & building="$building $!"`),
+    ...objects.map((step) => code`${nvccCommand(step)} & building="$building $!"`),
     code`for one in $building; do wait "$one"; done`,
-    ...[library, test].map(command),
-    NOTHING,
-  ]);
-  return spell(text, "cuda");
+    ...[library, test].map(nvccCommand),
+  ];
+  return spell(scriptOf(builds, nvccFound(architecture), commands), "cuda");
 }
 
 export function cmakeText({ name, architecture }: CudaSubject): SourceText {
-  const options = (flags: readonly string[]): Code => join(flags.map(plainWord), code`;`);
   const text = code`# cmake -B build && cmake --build build && ctest --test-dir build        another GPU: -DCMAKE_CUDA_ARCHITECTURES=80
 cmake_minimum_required(VERSION 3.18)
 if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
@@ -99,7 +102,7 @@ target_include_directories(${name} PUBLIC $<BUILD_INTERFACE:\${CMAKE_CURRENT_SOU
 target_compile_features(${name} PRIVATE cuda_std_17)
 target_link_libraries(${name} PUBLIC CUDA::cudart)
 # The flags that the kernel was measured with.
-set_source_files_properties(${name}_tuned.cu PROPERTIES COMPILE_OPTIONS "${options(NVCC_CODE.kernel)}")
+set_source_files_properties(${name}_tuned.cu PROPERTIES COMPILE_OPTIONS "${wordsOf(NVCC_CODE.kernel, code`;`)}")
 set_target_properties(${name} PROPERTIES PUBLIC_HEADER ${name}.h LIBRARY_OUTPUT_DIRECTORY \${CMAKE_BINARY_DIR})
 
 if(BUILD_TESTING)
@@ -108,7 +111,7 @@ if(BUILD_TESTING)
     code` `,
   )})
   target_compile_features(${name}_test PRIVATE cuda_std_17)
-  set_source_files_properties(${name}_reference.cu PROPERTIES COMPILE_OPTIONS "${options(NVCC_CODE.reference)}")
+  set_source_files_properties(${name}_reference.cu PROPERTIES COMPILE_OPTIONS "${wordsOf(NVCC_CODE.reference, code`;`)}")
   target_link_libraries(${name}_test PRIVATE ${name})
   add_test(NAME ${name} COMMAND ${name}_test)
 endif()

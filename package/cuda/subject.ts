@@ -5,10 +5,10 @@
  */
 
 import type { CudaCall, Kernel } from "../../abstraction/kernel.ts";
-import { type Code, code, identifier } from "../../abstraction/source-text.ts";
+import { type Code, code } from "../../abstraction/source-text.ts";
 import { capabilityFor } from "../../targets/gpu.ts";
 import { architectureName } from "../../targets/nvidia-gpu.ts";
-import { type EmitSubject, type GpuFacts, type Parameter, parametersOf } from "../subject.ts";
+import { type EmitSubject, type GpuFacts, namesOf, type Parameter, parametersOf } from "../subject.ts";
 
 export interface CudaSubject {
   readonly subject: EmitSubject;
@@ -39,8 +39,7 @@ export function cudaSubject(subject: EmitSubject): CudaSubject {
     architecture: architectureName(gpu.capability),
     needs: capabilityFor(tuned.features),
     parameters: parametersOf(computation),
-    name: identifier(subject.name),
-    upper: identifier(subject.name.toUpperCase()),
+    ...namesOf(subject),
   };
 }
 

@@ -25,14 +25,10 @@ import { describeValue, heldAs } from "../../network/value.ts";
 import { capabilityFor } from "../../targets/gpu.ts";
 import { capabilityText } from "../cuda/subject.ts";
 import { assetText } from "../portable.ts";
+import { namesOf } from "../subject.ts";
 import { type NetworkParameter, parametersOf } from "./border.ts";
 import { placeText } from "./library.ts";
 import { bytesOfValue, type NetworkParts } from "./subject.ts";
-
-const wordsOf = ({ subject }: NetworkParts): { readonly name: Code; readonly upper: Code } => ({
-  name: identifier(subject.name),
-  upper: identifier(subject.name.toUpperCase()),
-});
 
 const pointer = ({ name, value, isOutput }: NetworkParameter): Code =>
   code`${isOutput ? "" : "const "}${C_TYPES[heldAs(value.type)]}* ${name}`;
@@ -44,7 +40,7 @@ export function neededBy({ kernels }: NetworkParts): { readonly least: number; r
 
 export function cudaNetworkHeader(parts: NetworkParts): SourceText {
   const { subject, memory, weights, steps } = parts;
-  const { name, upper } = wordsOf(parts);
+  const { name, upper } = namesOf(parts.subject);
   const parameters = parametersOf(parts);
   const { least, only } = neededBy(parts);
   const text = code`${comment([
@@ -110,7 +106,7 @@ export function cudaNetworkSource(parts: NetworkParts): SourceText {
 /** The kernels' functions, the steps, and the code that all networks share. */
 function tablesText(parts: NetworkParts): Code {
   const { subject, kernels, memory, kept, weights, steps, copies } = parts;
-  const { name } = wordsOf(parts);
+  const { name } = namesOf(parts.subject);
   const parameters = parametersOf(parts);
   const { least, only } = neededBy(parts);
   const most = Math.max(1, ...steps.map((s) => s.places.length));
@@ -162,7 +158,7 @@ const Tables<MOST> network_tables = {codes, steps, moves, ${steps.length}, ${cop
 
 /** The public functions. */
 function functionsText(parts: NetworkParts): Code {
-  const { name, upper } = wordsOf(parts);
+  const { name, upper } = namesOf(parts.subject);
   const parameters = parametersOf(parts);
   const pointers = list(parameters.map((p) => code`(void*)${p.name}`));
   return code`struct ${name}_net : Network<MOST> {
@@ -209,7 +205,7 @@ extern "C" int ${name}_step_seconds(${name}_net* net, int step, double* seconds)
 
 /** The weights as an object file, embedded by the assembler. */
 export function cudaWeightsSource(parts: NetworkParts): SourceText {
-  const { name } = wordsOf(parts);
+  const { name } = namesOf(parts.subject);
   const text = code`__asm__(".section .rodata\\n.balign 64\\n.globl ${name}_weights\\n.hidden ${name}_weights\\n${name}_weights:\\n.incbin \\"${name}.weights\\"\\n.previous\\n");
 `;
   return spell(text, "c++");
@@ -230,7 +226,7 @@ const given = (parts: NetworkParts, from: Code): Code =>
 
 function mainHead(parts: NetworkParts): Code {
   const { subject, steps } = parts;
-  const { name } = wordsOf(parts);
+  const { name } = namesOf(parts.subject);
   const parameters = parametersOf(parts);
   return code`${comment([
     `Runs ${subject.name} on files: its inputs, then its outputs. --keep FOLDER writes the output of each step there.`,
@@ -260,7 +256,7 @@ static int failed(const char* what, int code) { return fprintf(stderr, "%s: %s\\
 }
 
 function mainBody(parts: NetworkParts): Code {
-  const { name, upper } = wordsOf(parts);
+  const { name, upper } = namesOf(parts.subject);
   return code`int main(int count, char** words) {
   const char* folder = nullptr;
   long times = 0, profiled = 0;

@@ -21,7 +21,8 @@ import { spell } from "../../abstraction/spelling.ts";
 import { heldAs, type Value } from "../../network/value.ts";
 import { NVCC_CODE } from "../../runtime/run/cuda-build.ts";
 import { architectureFlag, architectureName } from "../../targets/nvidia-gpu.ts";
-import type { BuildStep } from "../build.ts";
+import { scriptOf, wordsOf } from "../build.ts";
+import { compiledFor, HOST, LANGUAGE, nvccCommand, nvccFound } from "../cuda/build.ts";
 import { TORCH_TYPES } from "../cuda/torch.ts";
 import { tunedSource } from "../library.ts";
 import { assetText } from "../portable.ts";
@@ -29,16 +30,9 @@ import { cudaNetworkHeader, cudaNetworkMain, cudaNetworkSource, cudaWeightsSourc
 import { describeNetwork, NETWORK_VERSION } from "./node.ts";
 import type { NetworkBuild, NetworkParts } from "./subject.ts";
 
-const LANGUAGE = "-std=c++17";
-const HOST = ["-O2"];
-
 /** @param architecture GPU architecture flag used when the script is given no other */
 function buildFor({ subject: { name }, kernels }: NetworkParts, architecture: readonly string[]): NetworkBuild {
-  const compile = (source: string, flags: readonly string[]): BuildStep => ({
-    flags: [...architecture, LANGUAGE, ...flags, "-Xcompiler", "-fPIC", "-c"],
-    sources: [source],
-    output: `build/${source.replace(/\.\w+$/, "")}.o`,
-  });
+  const compile = compiledFor(architecture);
   const objects = [
     ...kernels.map((kernel) => compile(`${kernel.name}.cu`, NVCC_CODE.kernel)),
     compile(`${name}.cu`, HOST),
@@ -110,31 +104,24 @@ function torchModule({ subject: { name, program, provenance } }: NetworkParts): 
 
 function buildScript(parts: NetworkParts): SourceText {
   const { objects, library, main } = buildFor(parts, []);
-  const command = ({ flags, sources, output }: BuildStep) =>
-    code`"$NVCC" "-gencode=arch=compute_$ARCH,code=sm_$ARCH" ${join([...flags, ...sources, "-o", output].map(plainWord), code` `)}`;
-  const text = lines([
-    code`#!/bin/sh`,
-    code`# Builds ${commentText(`${library.output} and ${main.output}`)}, a source for each core at a time. Another compiler: NVCC=/usr/local/cuda/bin/nvcc`,
-    code`set -eu`,
-    code`cd "$(dirname "$0")"`,
-    code`: "\${NVCC:=$(command -v nvcc || echo "\${CUDA_HOME:-/usr/local/cuda}/bin/nvcc")}"`,
-    code`: "\${ARCH:=${plainWord(architectureName(capabilityIn(parts)))}}"`,
+  const builds = code`${commentText(`${library.output} and ${main.output}`)}, a source for each core at a time. Another compiler: NVCC=/usr/local/cuda/bin/nvcc`;
+  const settings = [
+    ...nvccFound(architectureName(capabilityIn(parts))),
     code`: "\${JOBS:=$(nproc 2>/dev/null || echo 1)}"`,
     code`export NVCC ARCH`,
-    code`mkdir -p build`,
+  ];
+  const commands = [
     code`xargs -d '\\n' -P "$JOBS" -I{} sh -c '{}' <<'END'`,
-    ...objects.map(command),
+    ...objects.map(nvccCommand),
     code`END`,
-    ...[library, main].map(command),
-    NOTHING,
-  ]);
-  return spell(text, "cuda");
+    ...[library, main].map(nvccCommand),
+  ];
+  return spell(scriptOf(builds, settings, commands), "cuda");
 }
 
 function cmakeText(parts: NetworkParts): SourceText {
   const { subject, kernels } = parts;
   const name = identifier(subject.name);
-  const options = (flags: readonly string[]) => join(flags.map(plainWord), code`;`);
   const sources = join(
     kernels.map((kernel) => code`${identifier(kernel.name)}.cu`),
     code` `,
@@ -154,7 +141,7 @@ target_compile_features(${name} PRIVATE cuda_std_17)
 target_link_libraries(${name} PUBLIC CUDA::cudart)
 set_target_properties(${name} PROPERTIES PUBLIC_HEADER ${name}.h LIBRARY_OUTPUT_DIRECTORY \${CMAKE_BINARY_DIR})
 # The flags that the kernels were measured with.
-set_source_files_properties(${sources} PROPERTIES COMPILE_OPTIONS "${options(NVCC_CODE.kernel)}")
+set_source_files_properties(${sources} PROPERTIES COMPILE_OPTIONS "${wordsOf(NVCC_CODE.kernel, code`;`)}")
 # The weights are put into the library by the assembler.
 set_source_files_properties(${name}_weights.cpp PROPERTIES COMPILE_OPTIONS "-Wa,-I\${CMAKE_CURRENT_SOURCE_DIR}" OBJECT_DEPENDS "\${CMAKE_CURRENT_SOURCE_DIR}/${name}.weights")
 add_executable(${name}_main ${name}_main.cu)

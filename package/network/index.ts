@@ -5,18 +5,9 @@
  *                                 network.json, package.json, index.js, index.d.ts and what they import; on a GPU those of cuda.ts
  */
 
-import {
-  code,
-  commentText,
-  identifier,
-  join,
-  lines,
-  NOTHING,
-  plainWord,
-  type SourceText,
-} from "../../abstraction/source-text.ts";
+import { code, commentText, identifier, join, lines, NOTHING, type SourceText } from "../../abstraction/source-text.ts";
 import { spell } from "../../abstraction/spelling.ts";
-import { type BuildStep, libraryFile, PLAIN, tunedFlags } from "../build.ts";
+import { CXX, CXX_FOUND, commandOf, compiled, libraryFile, PLAIN, scriptOf, tunedFlags, wordsOf } from "../build.ts";
 import type { NetworkDescription } from "../files/network-binding.js";
 import { tunedSource } from "../library.ts";
 import { portableSource } from "../portable.ts";
@@ -66,14 +57,9 @@ export function networkLibraryOf({
   kernels,
 }: Pick<NetworkDescription, "name" | "threads" | "kernels">): Pick<NetworkBuild, "objects" | "library"> {
   const parallel = threads > 1 ? ["-pthread"] : [];
-  const compile = (source: string, flags: readonly string[]): BuildStep => ({
-    flags: [...flags, "-fPIC", "-c"],
-    sources: [`${source}.cpp`],
-    output: `build/${source}.o`,
-  });
   const objects = [
-    ...kernels.map((features, number) => compile(kernelName(name, number), features ? tunedFlags(features) : PLAIN)),
-    compile(name, [...PLAIN, ...parallel]),
+    ...kernels.map((features, number) => compiled(kernelName(name, number), features ? tunedFlags(features) : PLAIN)),
+    compiled(name, [...PLAIN, ...parallel]),
   ];
   return {
     objects,
@@ -113,24 +99,14 @@ export function networkFiles(given: NetworkSubject): ReadonlyMap<string, SourceT
 
 function buildScript(parts: NetworkParts): SourceText {
   const { objects, library, main } = networkBuildOf(parts);
-  const command = ({ flags, sources, output }: BuildStep) =>
-    code`$CXX ${join([...flags, ...sources, "-o", output].map(plainWord), code` `)}`;
-  const text = lines([
-    code`#!/bin/sh`,
-    code`# Builds ${commentText(`${library.output} and ${main.output}`)}. Another compiler: CXX=clang++ sh build.sh`,
-    code`set -eu`,
-    code`cd "$(dirname "$0")"`,
-    code`: "\${CXX:=$(command -v g++ || command -v clang++ || echo c++)}"`,
-    code`mkdir -p build`,
-    ...[...objects, library, main].map(command),
-    NOTHING,
-  ]);
-  return spell(text, "c++");
+  const builds = code`${commentText(`${library.output} and ${main.output}`)}. Another compiler: CXX=clang++ sh build.sh`;
+  const commands = [...objects, library, main].map((step) => commandOf(CXX, step));
+  return spell(scriptOf(builds, [CXX_FOUND], commands), "c++");
 }
 
 function cmakeText({ subject, kernels }: NetworkParts): SourceText {
   const name = identifier(subject.name);
-  const words = (flags: readonly string[]) => join(flags.map(plainWord), code`;`);
+  const words = (flags: readonly string[]) => wordsOf(flags, code`;`);
   const text = code`# cmake -B build && cmake --build build
 cmake_minimum_required(VERSION 3.16)
 project(${name} LANGUAGES CXX)

@@ -25,6 +25,7 @@ import { spell } from "../../abstraction/spelling.ts";
 import { describeValue } from "../../network/value.ts";
 import { featureTests } from "../library.ts";
 import { POOL } from "../pool.ts";
+import { namesOf } from "../subject.ts";
 import { borderTypeInC, countOf, isWide, NARROWED, parametersOf, WIDENED } from "./border.ts";
 import { bytesOfValue, type NetworkParts, type Place } from "./subject.ts";
 
@@ -41,8 +42,7 @@ const signatureOf = (parts: NetworkParts): Code =>
 export function networkHeader(parts: NetworkParts): SourceText {
   const { subject, memory, weights, steps } = parts;
   const { threads } = subject;
-  const name = identifier(subject.name);
-  const upper = identifier(subject.name.toUpperCase());
+  const { name, upper } = namesOf(subject);
   const text = code`${comment([
     `${subject.name}: a network of ${steps.length} steps.`,
     "",
@@ -111,15 +111,10 @@ export function networkSource(parts: NetworkParts): SourceText {
   return spell(join(make.map((part) => part(parts))), "c++");
 }
 
-const wordsOf = ({ subject }: NetworkParts): { readonly name: Code; readonly upper: Code } => ({
-  name: identifier(subject.name),
-  upper: identifier(subject.name.toUpperCase()),
-});
-
 /** The head of the file, the weights, and the kernels' names. */
 function kernelsText(parts: NetworkParts): Code {
   const { subject, kernels } = parts;
-  const { name } = wordsOf(parts);
+  const { name } = namesOf(parts.subject);
   const declared = kernels.map((kernel) => {
     const word = codeOf(kernel);
     return code`extern "C" unsigned long ${word}_workspace_bytes(void);
@@ -210,7 +205,7 @@ unsigned long aligned(unsigned long bytes) { return (bytes + ALIGNMENT - 1) / AL
 /** The fields of a network object, and the tensor pointers of a step. */
 function stateText(parts: NetworkParts): Code {
   const { subject, widened } = parts;
-  const { name } = wordsOf(parts);
+  const { name } = namesOf(parts.subject);
   const wide = parametersOf(parts).filter(isWide);
   return code`struct ${name}_net {
   bool keep, times;
@@ -250,7 +245,7 @@ ${widened.halves.length > 0 ? halvesText(parts) : NOTHING}${widened.integers.len
 /** Brings the weights of f16 to f32. */
 function halvesText(parts: NetworkParts): Code {
   const { halves } = parts.widened;
-  const { name } = wordsOf(parts);
+  const { name } = namesOf(parts.subject);
   return code`static const struct {
   unsigned long from, to, count;
 } halves[] = {
@@ -280,7 +275,7 @@ static void widen_halves(unsigned char* widened) {
 /** Brings the weights of 8 bits to f32, by the scale and the zero of each channel. */
 function integersText(parts: NetworkParts): Code {
   const { integers } = parts.widened;
-  const { name } = wordsOf(parts);
+  const { name } = namesOf(parts.subject);
   return code`static const struct {
   unsigned long from, to, count, by, channels, run;
   bool has_sign;
@@ -318,7 +313,7 @@ static void widen_integers(unsigned char* widened) {
 /** The create function: allocates memory and packs constants. */
 function createText(parts: NetworkParts): Code {
   const { memory, kept, widened } = parts;
-  const { name, upper } = wordsOf(parts);
+  const { name, upper } = namesOf(parts.subject);
   const wide = parametersOf(parts).filter(isWide);
   return code`extern "C" int ${name}_create(${name}_net** made, int flags) {
   if (!made) return ${upper}_NULL;
@@ -370,7 +365,7 @@ ${join(wide.map((p, i) => code`  net->wide[${i}] = (double*)next, next += aligne
 /** The run function. */
 function runText(parts: NetworkParts): Code {
   const { copies } = parts;
-  const { name, upper } = wordsOf(parts);
+  const { name, upper } = namesOf(parts.subject);
   const parameters = parametersOf(parts);
   const wide = parameters.filter(isWide);
   return code`extern "C" int ${name}_run(${name}_net* net, ${signatureOf(parts)}) {
@@ -410,7 +405,7 @@ ${join(wide.flatMap((p, i) => (p.isOutput ? [code`  narrowed(${p.name}, net->wid
 
 /** The destroy function, and the functions for inspecting a network. */
 function endText(parts: NetworkParts): Code {
-  const { name } = wordsOf(parts);
+  const { name } = namesOf(parts.subject);
   return code`extern "C" void ${name}_destroy(${name}_net* net) {
   if (!net) return;
 ${isPooled(parts) ? code`  Pool::destroy(net->pool);\n` : NOTHING}  free(net->arena);
@@ -436,8 +431,7 @@ extern "C" double ${name}_step_seconds(const ${name}_net* net, int step) {
  */
 export function networkMain(parts: NetworkParts): SourceText {
   const { subject } = parts;
-  const name = identifier(subject.name);
-  const upper = identifier(subject.name.toUpperCase());
+  const { name, upper } = namesOf(subject);
   const parameters = parametersOf(parts);
   const given = parameters.map(
     (p, i) => code`(${p.isOutput ? "" : "const "}${borderTypeInC(p.value.type)}*)data[${i}]`,
