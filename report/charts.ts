@@ -16,6 +16,7 @@ import {
   type Scale,
   seriesClass,
   spread,
+  stairs,
   text,
   timeUnit,
   WIDTH,
@@ -31,10 +32,7 @@ export type Pace = "trials" | "seconds";
 
 /** Times of a workload's trials: each with its interval, the best so far as a line, and failures at the top. */
 export function convergenceChart({ trials, label }: Subject, series: number, pace: Pace): Markup {
-  const placed = trials.flatMap((trial, i) => {
-    const x = pace === "trials" ? i + 1 : trial.after;
-    return x === undefined ? [] : [{ trial, x }];
-  });
+  const placed = placedBy(pace, trials);
   const timed = placed.flatMap(({ trial: { seconds, interval, id }, x }) =>
     seconds === undefined ? [] : [{ id, x, seconds, interval: interval ?? ([seconds, seconds] as const) }],
   );
@@ -66,12 +64,7 @@ const DASHES = ["", "6 3", "2 3", "8 3 2 3", "1 2", "10 4"] as const;
 
 /** The best time so far in each run of a workload. Each line carries the number of its run. */
 export function runsChart({ label, runs }: Comparison, series: number, pace: Pace): Markup {
-  const curves = runs.map((run) =>
-    run.trials.flatMap((trial, i) => {
-      const x = pace === "trials" ? i + 1 : trial.after;
-      return x === undefined ? [] : [{ trial, x }];
-    }),
-  );
+  const curves = runs.map((run) => placedBy(pace, run.trials));
   const seconds = curves.flatMap((c) => bestSoFar(c).map((p) => p.best));
   const { y, unit } = timeScale(seconds, 210);
   const right = RIGHT - 18;
@@ -130,6 +123,12 @@ interface Placed {
   readonly x: number;
 }
 
+const placedBy = (pace: Pace, trials: readonly TrialPoint[]): Placed[] =>
+  trials.flatMap((trial, i) => {
+    const x = pace === "trials" ? i + 1 : trial.after;
+    return x === undefined ? [] : [{ trial, x }];
+  });
+
 const paceTitle = (pace: Pace): string => (pace === "trials" ? "trial" : "seconds since the run began");
 
 function paceScale(values: readonly number[], pace: Pace, right: number): Scale {
@@ -172,5 +171,5 @@ function gainsOf(placed: readonly Placed[]): { readonly x: number; readonly best
 
 function stepsOf(placed: readonly Placed[], x: Scale, y: Scale, size: number): string {
   const points = bestSoFar(placed).map((p) => [n(x.at(p.x)), n(y.at(p.best / size))] as const);
-  return points.map(([px, py], i) => (i === 0 ? `M${px} ${py}` : `H${px}V${py}`)).join("");
+  return stairs(points);
 }

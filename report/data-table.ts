@@ -21,6 +21,23 @@ export interface Column<R> {
   readonly seldom?: (row: R) => boolean;
 }
 
+/** A column of numbers, empty for a row without one. */
+export const numbers = <R>(
+  title: string,
+  value: (row: R) => number | undefined,
+  textOf: (number: number) => Part,
+  seldom?: Column<R>["seldom"],
+): Column<R> => ({
+  title,
+  number: true,
+  value,
+  cell: (row) => {
+    const number = value(row);
+    return number === undefined ? undefined : textOf(number);
+  },
+  ...(seldom && { seldom }),
+});
+
 /** @param kind `cards`: on a narrow screen a row becomes a card of lines. Other tables scroll when they are too wide */
 export function dataTable<R>(
   caption: Part,

@@ -6,7 +6,7 @@
 import { flowWords } from "../mapper/space-time/classify.ts";
 import type { Design } from "../mapper/space-time/design.ts";
 import type { Trace } from "../mapper/space-time/trace.ts";
-import { figure } from "./draw-array.ts";
+import { figure, widthOf } from "./draw-array.ts";
 import { escapeMarkup, scopedStyle } from "./html.ts";
 import { percent } from "./text.ts";
 
@@ -33,7 +33,7 @@ export function drawArraySvg(
 ): string {
   const parts: string[] = [];
   const hues = design.flows.map(() => new Map<string, number>());
-  const cellWidth = Math.max(CELL, Math.ceil(CHARACTER * labelWidth(trace)) + 6);
+  const cellWidth = Math.max(CELL, Math.ceil(CHARACTER * widthOf(trace)) + 6);
   const cell = (x: number, y: number, v: number, label: string | undefined): void => {
     if (label === undefined) {
       parts.push(`<rect class="idle" x="${x}" y="${y}" width="${cellWidth - 2}" height="${CELL - 2}" rx="3"/>`);
@@ -111,17 +111,6 @@ export const ARRAY_STYLE = [
 
 const costText = (design: Design): string =>
   `${design.pes} PEs, ${design.steps} steps, outturn ${figure(design.outturn)}, utilisation ${percent(design.utilisation)}, registers ${design.registers.plain} (coalesced ${design.registers.coalesced})`;
-
-function labelWidth(trace: Trace): number {
-  let widest = 1;
-  const [rows = 1, columns = 1] = trace.shape;
-  for (let step = 0; step < trace.steps; step++)
-    for (let r = 0; r < rows; r++)
-      for (let c = 0; c < columns; c++)
-        for (const label of trace.at(trace.shape.length === 1 ? [r] : [r, c], step) ?? [])
-          widest = Math.max(widest, label.length);
-  return widest;
-}
 
 function text(x: number, y: number, content: string, kind: string): string {
   return `<text x="${x}" y="${y}" class="${kind}" xml:space="preserve">${escapeMarkup(content)}</text>`;

@@ -158,7 +158,7 @@ function drawPlane(trace: Trace, design: Design): string {
 const heading = (flow: Design["flows"][number]): string => `${flow.name} ${flowWords(flow.role, flow.code)}`;
 
 /** Width of the longest element of an operand, or of all operands. */
-function widthOf(trace: Trace, operand?: number): number {
+export function widthOf(trace: Trace, operand?: number): number {
   let widest = 1;
   const [rows = 1, columns = 1] = trace.shape;
   for (let step = 0; step < trace.steps; step++)

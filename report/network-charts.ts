@@ -2,7 +2,7 @@
 
 import { html, type Markup } from "./html.ts";
 import type { NetworkReportData, NetworkTask, TimeSource } from "./network-data.ts";
-import { axes, chart, fitted, linear, mark, n, seriesClass, text, timeUnit, WIDTH } from "./plot.ts";
+import { axes, chart, fitted, linear, mark, n, seriesClass, stairs, text, timeUnit, WIDTH } from "./plot.ts";
 import { count, percent, printTime } from "./text.ts";
 
 /** Most steps with a bar of their own; the remaining, shorter ones share one. */
@@ -78,7 +78,7 @@ export function progressChart({ name, progress }: NetworkReportData): Markup | u
     `Time of the tuned steps of ${name} over ${count(progress.length, "trial")}: ${printTime(first)} at first, ${printTime(last)} at last`,
     250,
     html`${axes({ scale: { ...x, ticks: x.ticks.filter(Number.isInteger) }, title: "trials that worked, of all tasks" }, { scale: y, title: `${unit.name}, all tuned steps` })}
-<path class="best" fill="none" d="${points.map(([px, py], i) => (i === 0 ? `M${px} ${py}` : `H${px}V${py}`)).join("")}"/>
+<path class="best" fill="none" d="${stairs(points)}"/>
 ${[points[0], points.at(-1)].map((p) => p && mark(0, p[0], p[1], 3.4))}`,
   );
 }

@@ -5,7 +5,7 @@
  *     writeFileSync("resnet18.html", networkPage(gatherNetworkReport(opened, chosen, world)))
  */
 
-import { type Column, dataTable } from "./data-table.ts";
+import { type Column, dataTable, numbers } from "./data-table.ts";
 import { html, type Markup } from "./html.ts";
 import { gainOf, progressChart, SOURCES, stepsChart } from "./network-charts.ts";
 import type { NetworkReportData, NetworkTask } from "./network-data.ts";
@@ -80,27 +80,13 @@ function timePart(data: NetworkReportData): Markup {
       value: (r) => r.multiplyAdds,
       cell: (r) => (r.multiplyAdds === 0 ? "" : `${threeDigits(r.multiplyAdds / 1e6)} M`),
     },
-    {
-      title: "time",
-      number: true,
-      value: (r) => r.seconds,
-      cell: (r) => (r.seconds === undefined ? "" : printTime(r.seconds)),
-    },
-    {
-      title: "share",
-      number: true,
-      value: (r) => r.seconds,
-      cell: (r) => (r.seconds === undefined ? "" : percent(r.seconds / total)),
-    },
-    {
-      title: "G op/s",
-      number: true,
-      value: rateOf,
-      cell: (r) => {
-        const rate = rateOf(r);
-        return rate === undefined ? "" : threeDigits(rate / 1e9);
-      },
-    },
+    numbers("time", (r) => r.seconds, printTime),
+    numbers(
+      "share",
+      (r) => r.seconds,
+      (seconds) => percent(seconds / total),
+    ),
+    numbers("G op/s", rateOf, (rate) => threeDigits(rate / 1e9)),
     { title: "known by", cell: (r) => r.time },
     {
       title: "computed by",
@@ -130,22 +116,13 @@ function tuningPart(data: NetworkReportData): Markup {
   const first = together((t) => t.first);
   const best = together((t) => t.best);
   const saved = (t: NetworkTask): number => ((t.first ?? 0) - (t.best ?? 0)) * t.times;
-  const time = (title: string, of: (t: NetworkTask) => number | undefined): Column<NetworkTask> => ({
-    title,
-    number: true,
-    value: of,
-    cell: (t) => {
-      const seconds = of(t);
-      return seconds === undefined ? "" : printTime(seconds);
-    },
-  });
   const columns: readonly Column<NetworkTask>[] = [
     { title: "task", head: true, cell: (t) => html`<span>${t.ops.join(" ")}<small>${t.label}</small></span>` },
     { title: "times", number: true, cell: (t) => t.times },
-    time("first", (t) => t.first),
-    time("fastest", (t) => t.best),
-    { title: "first / fastest", number: true, value: gainOf, cell: (t) => gainOf(t)?.toFixed(2) ?? "" },
-    time("saved", saved),
+    numbers("first", (t) => t.first, printTime),
+    numbers("fastest", (t) => t.best, printTime),
+    numbers("first / fastest", gainOf, (gain) => gain.toFixed(2)),
+    numbers("saved", saved, printTime),
     { title: "trials", number: true, cell: (t) => t.trials },
     { title: "record", whole: true, cell: (t) => html`<code>${t.record}</code>` },
   ];
@@ -182,12 +159,11 @@ function fallbackPart(tasks: readonly NetworkTask[]): Markup {
   const columns: readonly Column<NetworkTask>[] = [
     { title: "nodes", head: true, cell: (t) => html`<span>${t.ops.join(" ")}<small>${namesOf(t)}</small></span>` },
     { title: "times", number: true, cell: (t) => t.times },
-    {
-      title: "time",
-      number: true,
-      value: (t) => t.seconds,
-      cell: (t) => (t.seconds === undefined ? "" : `${printTime(t.seconds)}, estimated`),
-    },
+    numbers(
+      "time",
+      (t) => t.seconds,
+      (seconds) => `${printTime(seconds)}, estimated`,
+    ),
     { title: "why no instruction", cell: (t) => t.because },
   ];
   return html`${dataTable("Generated loops compute these steps.", columns, fallen, "cards")}`;

@@ -4,7 +4,7 @@
  */
 
 import { convergenceChart, runsChart } from "./charts.ts";
-import { type Column, dataTable } from "./data-table.ts";
+import { type Column, dataTable, numbers } from "./data-table.ts";
 import { haveShares, importanceChart, parallelChart } from "./decision-charts.ts";
 import { gridChart } from "./draw-grid.ts";
 import { drawLanesSvg, drawTransformSvg } from "./draw-lanes.ts";
@@ -115,16 +115,11 @@ function decisionTable(decisions: readonly DecisionShare[]): Markup {
   const rows = decisions.flatMap((d) => d.values.map((v) => ({ ...v, name: d.name, share: d.share })));
   const columns: readonly Column<(typeof rows)[number]>[] = [
     { title: "decision", head: true, cell: (r) => r.name },
-    {
-      title: "explains",
-      number: true,
-      value: (r) => r.share,
-      cell: (r) => (r.share === undefined ? "" : percent(r.share)),
-    },
+    numbers("explains", (r) => r.share, percent),
     { title: "value", cell: (r) => r.value },
     { title: "trials", number: true, cell: (r) => r.trials },
-    { title: "fastest", number: true, value: (r) => r.best, cell: (r) => printTime(r.best) },
-    { title: "median", number: true, value: (r) => r.median, cell: (r) => printTime(r.median) },
+    numbers("fastest", (r) => r.best, printTime),
+    numbers("median", (r) => r.median, printTime),
   ];
   const caption =
     "Decisions that took more than one value, value by value; without a share where there are fewer than two trials a value.";
@@ -153,13 +148,12 @@ function trialTable({ trials }: Subject): Markup {
       cell: (t) => (t.run === undefined ? "" : html`<code>${t.run.slice(0, 12)}</code>`),
       seldom: (t) => t.run !== trials[0]?.run,
     },
-    {
-      title: "after",
-      number: true,
-      value: (t) => t.after,
-      cell: (t) => (t.after === undefined ? "" : `${t.after.toFixed(1)} s`),
-      seldom: (t) => t.after !== undefined,
-    },
+    numbers(
+      "after",
+      (t) => t.after,
+      (seconds) => `${seconds.toFixed(1)} s`,
+      (t) => t.after !== undefined,
+    ),
     { title: "instruction", cell: (t) => t.intrinsic },
     {
       title: "time",
@@ -173,12 +167,7 @@ function trialTable({ trials }: Subject): Markup {
       value: (t) => t.interval?.[0],
       cell: (t) => t.interval && printInterval(...t.interval),
     },
-    {
-      title: "predicted",
-      number: true,
-      value: (t) => t.predicted,
-      cell: (t) => (t.predicted === undefined ? "" : printTime(t.predicted)),
-    },
+    numbers("predicted", (t) => t.predicted, printTime),
     {
       title: "clock",
       number: true,

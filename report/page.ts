@@ -5,7 +5,7 @@
  */
 
 import { predictionChart } from "./charts.ts";
-import { type Column, dataTable } from "./data-table.ts";
+import { type Column, dataTable, numbers } from "./data-table.ts";
 import { downloadLinks } from "./downloads.ts";
 import { html, type Markup } from "./html.ts";
 import { wholePage } from "./page-shell.ts";
@@ -112,19 +112,17 @@ function bestTable({ subjects, environments }: ReportData, series: Series): Mark
     { title: "threads", number: true, cell: (s) => s.threads, seldom: (s) => s.threads !== 1 },
     { title: "environment", number: true, cell: (s) => s.environment + 1, seldom: () => several },
     { title: "time", number: true, value: (s) => s.best?.seconds, cell: (s) => bestTime(s) },
-    {
-      title: "G op/s",
-      number: true,
-      value: (s) => s.best?.operationsPerSecond,
-      cell: ({ best }) => best && threeDigits(best.operationsPerSecond / 1e9),
-    },
-    {
-      title: "of roof",
-      number: true,
-      value: (s) => s.best?.ofRoof,
-      cell: ({ best }) => (best?.ofRoof === undefined ? "" : percent(best.ofRoof)),
-      seldom: ({ best }) => best?.ofRoof !== undefined,
-    },
+    numbers(
+      "G op/s",
+      (s) => s.best?.operationsPerSecond,
+      (rate) => threeDigits(rate / 1e9),
+    ),
+    numbers(
+      "of roof",
+      (s) => s.best?.ofRoof,
+      percent,
+      ({ best }) => best?.ofRoof !== undefined,
+    ),
     {
       title: "instruction",
       value: ({ best }) => best?.candidate[0]?.[1],
@@ -204,19 +202,13 @@ ${legend(seriesOfTypes(predicted.map((s) => s.dtype)))}
 }
 
 function accuracyTable(rows: readonly Accuracy[]): Markup {
-  const rate = (of: "corrected" | "uncorrected", which: "pairwise" | "recall", title: string): Column<Accuracy> => ({
-    title,
-    number: true,
-    value: (a) => a[of][which],
-    cell: (a) => (a[of][which] === undefined ? "" : percent(a[of][which])),
-  });
   const columns: readonly Column<Accuracy>[] = [
     { title: "types", head: true, cell: (a) => a.name },
     { title: "trials", number: true, cell: (a) => a.trials },
-    rate("corrected", "pairwise", "pairwise"),
-    rate("corrected", "recall", "recall"),
-    rate("uncorrected", "pairwise", "pairwise before"),
-    rate("uncorrected", "recall", "recall before"),
+    numbers("pairwise", (a) => a.corrected.pairwise, percent),
+    numbers("recall", (a) => a.corrected.recall, percent),
+    numbers("pairwise before", (a) => a.uncorrected.pairwise, percent),
+    numbers("recall before", (a) => a.uncorrected.recall, percent),
   ];
   const caption =
     "Pairwise accuracy: share of the pairs of trials of one workload that the model puts in the right order, no trial paired with itself. Recall: share of the fastest 40 % that are among the 40 % predicted fastest. Before: of the model that had not learnt from the trials.";

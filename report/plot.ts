@@ -144,6 +144,10 @@ export function text(x: number, y: number, content: string, { anchor, kind, turn
   return html`<text x="${n(x)}" y="${n(y)}"${anchor === undefined || anchor === "start" ? "" : html` text-anchor="${anchor}"`}${kind === undefined ? "" : html` class="${kind}"`}${turned === undefined ? "" : html` transform="rotate(${n(turned)} ${n(x)} ${n(y)})"`}>${content}</text>`;
 }
 
+/** The path of a value that stays until the next point. */
+export const stairs = (points: readonly (readonly [x: string | number, y: string | number])[]): string =>
+  points.map(([x, y], i) => (i === 0 ? `M${x} ${y}` : `H${x}V${y}`)).join("");
+
 const SHAPES: readonly ((x: number, y: number, r: number) => string)[] = [
   (x, y, r) => `M${n(x - r)} ${n(y)}a${n(r)} ${n(r)} 0 1 0 ${n(2 * r)} 0a${n(r)} ${n(r)} 0 1 0 ${n(-2 * r)} 0z`,
   (x, y, r) => `M${n(x - 0.9 * r)} ${n(y - 0.9 * r)}h${n(1.8 * r)}v${n(1.8 * r)}h${n(-1.8 * r)}z`,
