@@ -7,10 +7,8 @@
 
 import type { Bandwidth, Figure, FixedCost, Memory, Rate, ScalarCycles, Target, Unit } from "../abstraction/machine.ts";
 import { compilerFlags } from "./features.ts";
+import { assumed, cited, KIB, MIB } from "./figures.ts";
 import { REFERENCE_CPU } from "./x86.ts";
-
-const KIB = 1024;
-const MIB = 1024 ** 2;
 
 /** The figures of one core, and the chip from which they were taken. */
 interface Core {
@@ -43,9 +41,6 @@ interface Core {
   /** Bytes per second of one core. */
   readonly dram: Figure;
 }
-
-const assumed = (value: number, because: string): Figure => ({ value, source: `assumed: ${because}` });
-const cited = (value: number, source: string): Figure => ({ value, source });
 
 const N1_GUIDE = "Arm Neoverse N1 Software Optimization Guide; LLVM, AArch64SchedNeoverseN1.td";
 const N1_MANUAL = "Arm Neoverse N1 Core Technical Reference Manual";
@@ -192,7 +187,7 @@ function memoriesOf({ caches, dram }: Core): Memory[] {
       kind: "addressed",
       at: "socket",
       bandwidth: both,
-      pageBytes: { value: 4096, source: "the small pages of AArch64, as most systems have them" },
+      pageBytes: cited(4096, "the small pages of AArch64, as most systems have them"),
     },
     ...caches.map(
       ({ name, value, source, read, write }): Memory => ({
@@ -247,7 +242,7 @@ const chain = (
 
 function ratesOf({ forward, pipes }: Core): Rate[] {
   const { dot, fma, bfdot, bfmmla, source } = forward;
-  const all: Figure = { value: 1, source: pipes.source };
+  const all: Figure = cited(1, pipes.source);
   return [
     {
       family: "dot",

@@ -7,10 +7,7 @@
 
 import type { DType } from "../abstraction/dtype.ts";
 import type { Figure, Memory, Target } from "../abstraction/machine.ts";
-
-export const KIB = 1024;
-export const MIB = 1024 ** 2;
-export const assumed = (value: number, because: string): Figure => ({ value, source: `assumed: ${because}` });
+import { assumed, cited } from "./figures.ts";
 
 export interface EngineFacts {
   readonly name: string;
@@ -43,10 +40,7 @@ export interface EngineFacts {
 
 export function gpuOfEngines(f: EngineFacts): Target {
   const hertz = f.clockHz.value;
-  const each = ({ value, source }: Figure, by: number): Figure => ({
-    value: value / by,
-    source: `${source}; of ${by} engines`,
-  });
+  const each = ({ value, source }: Figure, by: number): Figure => cited(value / by, `${source}; of ${by} engines`);
   const memory = (name: string, bytes: Figure | undefined, { value, source }: Figure): Memory => ({
     name,
     kind: bytes === undefined ? "addressed" : "cache",

@@ -4,6 +4,7 @@
  */
 
 import type { Family, RegisterClass, Target } from "../abstraction/machine.ts";
+import { cited } from "./figures.ts";
 
 const SOURCE = "CM language specification";
 const LOCAL = `${SOURCE}; local memory: CL_DEVICE_LOCAL_MEM_SIZE as Intel's compute runtime gives it for DG2 and PVC`;
@@ -160,7 +161,7 @@ export const GEN9: Target = {
   summary: "an Intel GPU of Gen9.5 with 24 EUs",
   isa: ["gen9"],
   compilerFlags: [],
-  clockHz: { value: 1.1e9, source: "HD Graphics 620, as the paper on systolic designs states it" },
+  clockHz: cited(1.1e9, "HD Graphics 620, as the paper on systolic designs states it"),
   levels: [
     { name: "grid", units: 1 },
     { name: "core", units: 24 },

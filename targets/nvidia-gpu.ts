@@ -15,8 +15,7 @@ import type {
   Target,
   Unit,
 } from "../abstraction/machine.ts";
-
-const KIB = 1024;
+import { cited, KIB } from "./figures.ts";
 
 export const GUIDE = "CUDA C++ Programming Guide, Technical Specifications per Compute Capability";
 
@@ -87,7 +86,7 @@ export function gpu({ name, summary, isa, capability, multiprocessors, shared, c
         most: cluster ? 8 : 2 ** 31 - 1,
         resident: 32,
         synchronises: true,
-        barrier: { cycles: { value: 22, source: "audit of a B300" }, cyclesPerUnit: 2 },
+        barrier: { cycles: cited(22, "audit of a B300"), cyclesPerUnit: 2 },
       },
       ...(hopper ? [{ name: "warpgroup", units: 1, most: 8, synchronises: true, feature: "wgmma" } as const] : []),
       { name: "warp", units: QUARTERS, most: hopper ? 4 : 32, resident: 64, synchronises: true },
@@ -109,7 +108,7 @@ export function gpu({ name, summary, isa, capability, multiprocessors, shared, c
         name: "shared",
         kind: "addressed",
         at: "block",
-        bytes: { value: shared.bytes, source: GUIDE },
+        bytes: cited(shared.bytes, GUIDE),
         limits: [
           {
             of: "block",
@@ -129,7 +128,7 @@ export function gpu({ name, summary, isa, capability, multiprocessors, shared, c
         name: "registers",
         kind: "addressed",
         at: "block",
-        bytes: { value: 256 * KIB, source: `${GUIDE}: 65,536 of 32 bits a multiprocessor` },
+        bytes: cited(256 * KIB, `${GUIDE}: 65,536 of 32 bits a multiprocessor`),
         limits: [
           { of: "lane", bytes: 255 * 4 },
           { of: "warp", bytes: 255 * 4 * 32, granule: KIB },

@@ -10,12 +10,9 @@
 
 import { suggestion, UsageError } from "../abstraction/error.ts";
 import type { Bandwidth, CopyForm, Figure, Rate, Target, Unit } from "../abstraction/machine.ts";
+import { assumed, cited, GIB, KIB, MIB } from "./figures.ts";
 import { featuresOfCapability } from "./nvidia-features.ts";
 import { type Gpu, GUIDE, gpu } from "./nvidia-gpu.ts";
-
-const KIB = 1024;
-const MIB = 1024 ** 2;
-const GIB = 1024 ** 3;
 
 /** Probes of each figure, with every result verified; CUDA 13.0, driver 580.159. */
 const H100_PROBES = "own probes on an H100 80GB HBM3 SXM (132 multiprocessors, 700 W, CUDA 13.0)";
@@ -60,19 +57,19 @@ const shuffleUnit: Unit = {
 };
 
 /** Share of the Tensor Cores' peak for families that were not measured. */
-const AT_PEAK: Figure = { value: 1, source: "assumed: the peak of the data sheet; not measured" };
+const AT_PEAK: Figure = assumed(1, "the peak of the data sheet; not measured");
 
 const V100 = machine({
   name: "v100",
   summary: "NVIDIA V100 SXM2 16 GB",
   capability: 70,
   multiprocessors: 80,
-  clockHz: { value: 1.53e9, source: "NVIDIA V100 whitepaper: boost clock" },
+  clockHz: cited(1.53e9, "NVIDIA V100 whitepaper: boost clock"),
   dram: {
-    bytes: { value: 16 * GIB, source: "NVIDIA V100 whitepaper" },
+    bytes: cited(16 * GIB, "NVIDIA V100 whitepaper"),
     bandwidth: [perSecond(900e9, "both", "grid", "NVIDIA V100 whitepaper")],
   },
-  l2: { bytes: { value: 6 * MIB, source: "NVIDIA V100 whitepaper" }, bandwidth: [] },
+  l2: { bytes: cited(6 * MIB, "NVIDIA V100 whitepaper"), bandwidth: [] },
   shared: { bytes: 96 * KIB, block: 96 * KIB },
   copies: PLAIN,
   units: [
@@ -100,12 +97,12 @@ const A100 = machine({
   summary: "NVIDIA A100 SXM4 40 GB",
   capability: 80,
   multiprocessors: 108,
-  clockHz: { value: 1.41e9, source: "NVIDIA A100 whitepaper: boost clock" },
+  clockHz: cited(1.41e9, "NVIDIA A100 whitepaper: boost clock"),
   dram: {
-    bytes: { value: 40 * GIB, source: "NVIDIA A100 whitepaper" },
+    bytes: cited(40 * GIB, "NVIDIA A100 whitepaper"),
     bandwidth: [perSecond(1555e9, "both", "grid", "NVIDIA A100 whitepaper")],
   },
-  l2: { bytes: { value: 40 * MIB, source: "NVIDIA A100 whitepaper" }, bandwidth: [] },
+  l2: { bytes: cited(40 * MIB, "NVIDIA A100 whitepaper"), bandwidth: [] },
   shared: { bytes: 164 * KIB, block: 163 * KIB },
   copies: [...PLAIN, cpAsync()],
   units: [
@@ -128,7 +125,7 @@ const A100 = machine({
       family: "mma",
       unit: "tensor",
       share: AT_PEAK,
-      latencyCycles: { value: 24.6, source: `${LUO}: m16n8k16 f16 on an A100` },
+      latencyCycles: cited(24.6, `${LUO}: m16n8k16 f16 on an A100`),
       feature: "mma",
     },
     { family: "wmma", unit: "tensor", share: AT_PEAK, feature: "wmma" },
@@ -156,10 +153,10 @@ const HOPPER_L1 = `${LUO}, H100: an L1 hit 40.2 cycles, about 128 bytes a clock 
 const HOPPER_LOAD: Unit = { name: "load", at: "block", issueCycles: 1, latencyCycles: 40.2, source: HOPPER_L1 };
 const HOPPER_STORE: Unit = { name: "store", at: "block", issueCycles: 1, source: HOPPER_L1 };
 
-const MMA_SHARE: Figure = {
-  value: 0.63,
-  source: `${LUO}, H800: mma.sync m16n8k16 f16 494 TFLOP/s, m16n8k32 s8 978 TOP/s, 63 % of peak on average`,
-};
+const MMA_SHARE: Figure = cited(
+  0.63,
+  `${LUO}, H800: mma.sync m16n8k16 f16 494 TFLOP/s, m16n8k32 s8 978 TOP/s, 63 % of peak on average`,
+);
 
 /** TFLOP/s of wgmma m64nNk16 in f16, both factors in shared memory, two warpgroups a multiprocessor, random data. */
 const WGMMA_BY_N = [
@@ -183,7 +180,7 @@ const HOPPER_RATES: readonly Rate[] = [
     family: "mma",
     unit: "tensor",
     share: MMA_SHARE,
-    latencyCycles: { value: 25, source: `${H200_PROBES}: m16n8k16 f16` },
+    latencyCycles: cited(25, `${H200_PROBES}: m16n8k16 f16`),
     feature: "mma",
   },
   {
@@ -216,7 +213,7 @@ const HOPPER_RATES: readonly Rate[] = [
 
 const HOPPER_COPIES: readonly CopyForm[] = [
   ...PLAIN,
-  cpAsync({ value: 345, source: `${H100_PROBES}: 16 bytes from L2, 300 to 390` }),
+  cpAsync(cited(345, `${H100_PROBES}: 16 bytes from L2, 300 to 390`)),
   {
     into: "shared",
     name: "tma",
@@ -224,7 +221,7 @@ const HOPPER_COPIES: readonly CopyForm[] = [
     alignment: 128,
     completes: "barrier",
     feature: "tma",
-    latencyCycles: { value: 590, source: `${H100_PROBES}: a box of 16 KB from L2 to the barrier's release` },
+    latencyCycles: cited(590, `${H100_PROBES}: a box of 16 KB from L2 to the barrier's release`),
   },
 ];
 
@@ -246,7 +243,7 @@ const HOPPER_CLUSTER: Gpu["cluster"] = {
     feature: "cluster",
     synchronises: true,
     barrier: {
-      cycles: { value: 784, source: `${H100_PROBES}: 755 to 812 with release and acquire, 79 to 92 relaxed` },
+      cycles: cited(784, `${H100_PROBES}: 755 to 812 with release and acquire, 79 to 92 relaxed`),
     },
   },
   atOnce: (
@@ -261,17 +258,15 @@ const HOPPER_CLUSTER: Gpu["cluster"] = {
 const HOPPER_SHARED = {
   bytes: 228 * KIB,
   block: 227 * KIB,
-  latencyCycles: { value: 28.6, source: "study of an H100 SXM; 29.3 with loop overhead on an H200" },
+  latencyCycles: cited(28.6, "study of an H100 SXM; 29.3 with loop overhead on an H200"),
 };
-const HOPPER_L2_LATENCY = {
-  value: 260,
-  source: "study of an H100 SXM; near partition 258, far 414 (Luo et al., H800)",
-};
-const HOPPER_CLOCK = { value: 1.98e9, source: "the highest an H100 SXM or H200 runs at" };
-const LOADED = (teraflops: number, where: string): Figure => ({
-  value: (teraflops * 1e12) / (132 * 4096 * MMA_SHARE.value),
-  source: `${where}: ${teraflops} TFLOP/s of mma.sync m16n8k16 f16 at 63 % of the Tensor Cores`,
-});
+const HOPPER_L2_LATENCY = cited(260, "study of an H100 SXM; near partition 258, far 414 (Luo et al., H800)");
+const HOPPER_CLOCK = cited(1.98e9, "the highest an H100 SXM or H200 runs at");
+const LOADED = (teraflops: number, where: string): Figure =>
+  cited(
+    (teraflops * 1e12) / (132 * 4096 * MMA_SHARE.value),
+    `${where}: ${teraflops} TFLOP/s of mma.sync m16n8k16 f16 at 63 % of the Tensor Cores`,
+  );
 
 const H100 = machine({
   name: "h100",
@@ -281,12 +276,12 @@ const H100 = machine({
   clockHz: HOPPER_CLOCK,
   loadedClockHz: LOADED(547, `${H100_PROBES}, random data`),
   dram: {
-    bytes: { value: 80 * GIB, source: "NVIDIA H100 data sheet" },
-    latencyCycles: { value: 570, source: "study of an H100 SXM" },
+    bytes: cited(80 * GIB, "NVIDIA H100 data sheet"),
+    latencyCycles: cited(570, "study of an H100 SXM"),
     bandwidth: [perSecond(3.15e12, "both", "grid", H100_PROBES)],
   },
   l2: {
-    bytes: { value: 50 * MIB, source: H100_PROBES },
+    bytes: cited(50 * MIB, H100_PROBES),
     latencyCycles: HOPPER_L2_LATENCY,
     bandwidth: HOPPER_L2_TO_SHARED,
   },
@@ -311,12 +306,12 @@ const H200 = machine({
   clockHz: HOPPER_CLOCK,
   loadedClockHz: LOADED(627, H200_PROBES),
   dram: {
-    bytes: { value: 141 * GIB, source: "NVIDIA H200 data sheet" },
-    latencyCycles: { value: 570, source: "study of an H100 SXM" },
+    bytes: cited(141 * GIB, "NVIDIA H200 data sheet"),
+    latencyCycles: cited(570, "study of an H100 SXM"),
     bandwidth: [perSecond(4.3e12, "both", "grid", `${H200_PROBES}: a device copy, read and written`)],
   },
   l2: {
-    bytes: { value: 60 * MIB, source: H200_PROBES },
+    bytes: cited(60 * MIB, H200_PROBES),
     latencyCycles: HOPPER_L2_LATENCY,
     bandwidth: HOPPER_L2_TO_SHARED,
   },

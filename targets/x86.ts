@@ -7,7 +7,8 @@
  * one reference machine, until `automap calibrate` measures them.
  */
 
-import type { Bandwidth, Family, Feature, Figure, Memory, RegisterClass, Target } from "../abstraction/machine.ts";
+import type { Bandwidth, Family, Feature, Memory, RegisterClass, Target } from "../abstraction/machine.ts";
+import { assumed, cited, KIB, MIB } from "./figures.ts";
 
 /** An extension that compilers enable separately. */
 export interface Extension {
@@ -164,11 +165,7 @@ export const X86: Family = {
 
 // ---- rates of the reference machine -----------------------------------------------------------------------------------------------
 
-const KIB = 1024;
-const MIB = 1024 ** 2;
-
 const MEASURED = "measured 2026-11-21 on one of two virtual cores of a Xeon with AVX-512 and AMX at 3.7 GHz";
-const assumed = (value: number, because: string): Figure => ({ value, source: `assumed: ${because}` });
 
 /** @param read and write: billions of bytes per second that one core gets, including lines that a write fetches first */
 function memory(
@@ -188,7 +185,7 @@ function memory(
     name,
     kind: bytes === undefined ? "addressed" : "cache",
     at,
-    ...(bytes !== undefined && { bytes: { value: bytes, source: MEASURED } }),
+    ...(bytes !== undefined && { bytes: cited(bytes, MEASURED) }),
     bandwidth: [rate(read, "read"), rate(write, "write")],
   };
 }
@@ -199,7 +196,7 @@ export const REFERENCE_CPU = {
   summary: "a Xeon with AVX-512 and AMX, two virtual cores at 3.7 GHz",
   isa: X86.features.map((f) => f.name),
   compilerFlags: [...new Set(X86.features.flatMap((f) => f.flags ?? []))],
-  clockHz: { value: 3.7e9, source: MEASURED },
+  clockHz: cited(3.7e9, MEASURED),
   levels: [
     {
       name: "socket",
@@ -213,12 +210,12 @@ export const REFERENCE_CPU = {
   memories: [
     {
       ...memory("dram", "socket", undefined, [16.3, 10.3]),
-      pageBytes: { value: 4096, source: "the small pages of x86-64" },
+      pageBytes: cited(4096, "the small pages of x86-64"),
     },
     memory("l3", "socket", 32 * MIB, [29.5, 29.6]),
     {
       ...memory("l2", "core", 2 * MIB, [186, 56]),
-      streams: { value: 32, source: "Intel Optimization Reference Manual, streamer of the second-level cache" },
+      streams: cited(32, "Intel Optimization Reference Manual, streamer of the second-level cache"),
     },
     {
       ...memory("l1", "core", 48 * KIB, [403, 258]),
@@ -265,7 +262,7 @@ export const REFERENCE_CPU = {
   pipeline: {
     instructionsPerCycle: assumed(6, "the rename width of Golden Cove, below the eight of Zen 5"),
     loopInstructions: assumed(4, "a counter, a fused comparison and branch, two addresses"),
-    window: { value: 448, source: "AMD Zen 5 Optimization Guide: retire queue of 448; Golden Cove has 512" },
+    window: cited(448, "AMD Zen 5 Optimization Guide: retire queue of 448; Golden Cove has 512"),
   },
   scalar: {
     copyByte: assumed(0.03, "32 bytes a cycle"),
