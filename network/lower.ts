@@ -109,7 +109,7 @@ function lowerNode(
     });
   const lowering = new Lowering(node, opset, values, shared, lowerBodyWithin(node.name, opset, values, shared));
   if (opset < 7) broughtToOpset7(lowering);
-  const made = operator.lower(lowering);
+  const made = [operator.lower(lowering)].flat();
   lowering.checkAllAsked(operator.harmless ?? []);
   for (const [place, name] of node.outputs.entries()) {
     if (name === "") continue;

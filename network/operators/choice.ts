@@ -15,7 +15,7 @@ import { indicesIn, pairOf, placesIn } from "./compare.ts";
 import { elementwise, NUMBERED_TYPES, truncated } from "./elementwise.ts";
 import type { OperatorTable } from "./table.ts";
 
-function trilu(node: Lowering): Value[] {
+function trilu(node: Lowering): Value {
   const x = node.input(0);
   const above = node.known(1, "the diagonal")?.[0] ?? 0;
   const upper = node.int("upper", 1) !== 0;
@@ -27,11 +27,11 @@ function trilu(node: Lowering): Value[] {
   const diagonal = Math.max(-most, Math.min(most, above));
   const kept = `${column} - ${row} ${upper ? ">=" : "<="} ${diagonal < 0 ? `(${diagonal})` : diagonal}`;
   const at = `[${axes.join(",")}]`;
-  return [node.equation(`y${at} = select(${kept}, x${at}, 0)`, { reads: { x }, shape: x.shape, type: x.type })];
+  return node.equation(`y${at} = select(${kept}, x${at}, 0)`, { reads: { x }, shape: x.shape, type: x.type });
 }
 
 /** https://onnx.ai/onnx/operators/onnx__OneHot.html: an index outside the depth selects nothing. */
-function oneHot(node: Lowering): Value[] {
+function oneHot(node: Lowering): Value {
   const picked = node.input(0);
   const [depth, values] = [node.known(1, "the depth"), node.input(2)];
   const size = depth?.[0] ?? 0;
@@ -45,13 +45,11 @@ function oneHot(node: Lowering): Value[] {
   const places = picked.type === "s32" || picked.type === "s64" ? picked : whole(node, picked, size);
   const read = `ids[${axes.filter((_, d) => d !== axis).join(",")}]`;
   const ids = node.opset >= 11 ? placesIn(node, places, size) : uncounted(node, places, size);
-  return [
-    node.equation(`y[${axes.join(",")}] = select(${read} == ${axes[axis]}, values[1], values[0])`, {
-      reads: { ids, values },
-      shape,
-      type: values.type,
-    }),
-  ];
+  return node.equation(`y[${axes.join(",")}] = select(${read} == ${axes[axis]}, values[1], values[0])`, {
+    reads: { ids, values },
+    shape,
+    type: values.type,
+  });
 }
 
 /** Indices as s32 where negative ones select nothing, as before opset 11. */
@@ -64,7 +62,7 @@ function whole(node: Lowering, x: Value, size: number): Value {
   return elementwise(node, `s32(max(min(select(x == x, f64(x), ${size}), ${size}), ${-size - 1}))`, { x }, "s32");
 }
 
-function gatherElements(node: Lowering): Value[] {
+function gatherElements(node: Lowering): Value {
   const x = node.input(0);
   const picked = node.input(1);
   const rank = x.shape.length;
@@ -74,16 +72,14 @@ function gatherElements(node: Lowering): Value[] {
   const size = x.shape[axis] ?? 1;
   const axes = axesOfRank(rank);
   const from = axes.map((name, d) => (d === axis ? `wrap(ids[${axes.join(",")}])` : name));
-  return [
-    node.equation(`y[${axes.join(",")}] = x[${from.join(",")}]`, {
-      reads: { ids: indicesIn(node, picked, size), x },
-      shape: picked.shape,
-      type: x.type,
-    }),
-  ];
+  return node.equation(`y[${axes.join(",")}] = x[${from.join(",")}]`, {
+    reads: { ids: indicesIn(node, picked, size), x },
+    shape: picked.shape,
+    type: x.type,
+  });
 }
 
-function cumSum(node: Lowering): Value[] {
+function cumSum(node: Lowering): Value {
   const x = node.input(0);
   if (x.type === "bool") node.refuse("bool is not supported");
   const given = node.known(1, "the axis")?.[0] ?? node.refuse("the axis is missing");
@@ -92,17 +88,15 @@ function cumSum(node: Lowering): Value[] {
   const axes = axesOfRank(x.shape.length);
   const op = `${reverse ? ">" : "<"}${exclusive ? "" : "="}`;
   const from = axes.map((name, d) => (d === axis ? "v" : name)).join(",");
-  return [
-    node.equation(`y[${axes.join(",")}] += x[${from}] where v ${op} ${axes[axis]}`, {
-      reads: { x },
-      shape: x.shape,
-      type: x.type,
-      extents: { v: x.shape[axis] ?? 1 },
-    }),
-  ];
+  return node.equation(`y[${axes.join(",")}] += x[${from}] where v ${op} ${axes[axis]}`, {
+    reads: { x },
+    shape: x.shape,
+    type: x.type,
+    extents: { v: x.shape[axis] ?? 1 },
+  });
 }
 
-function eyeLike(node: Lowering): Value[] {
+function eyeLike(node: Lowering): Value {
   const x = node.input(0);
   const number = node.int("dtype");
   const type = number === undefined ? x.type : NUMBERED_TYPES[number];
@@ -112,25 +106,25 @@ function eyeLike(node: Lowering): Value[] {
   const above = node.int("k", 0);
   const values = node.numbers(type, rows * columns);
   for (let i = 0; i < rows; i++) if (i + above >= 0 && i + above < columns) values[i * columns + i + above] = 1;
-  return [node.constant({ type, shape: x.shape, values })];
+  return node.constant({ type, shape: x.shape, values });
 }
 
 /**
  * The integer remainder has the sign of the divisor, or with `fmod` that of the dividend. In f64 a fractional quotient
  * of 32-bit integers never rounds to a whole number. A divisor of 0, of which ONNX says nothing, gives 0.
  */
-function modulo(node: Lowering): Value[] {
+function modulo(node: Lowering): Value {
   const [a, b] = pairOf(node);
   if (a.type === "bool") node.refuse("bool is not supported");
   const truncates = node.int("fmod", 0) !== 0;
   const isWhole = a.type === "s64" || isInteger(heldAs(a.type));
   if (!isWhole && !truncates) node.refuse("floats are supported with fmod=1 only");
-  if (!isWhole) return [elementwise(node, "a % b", { a, b })];
+  if (!isWhole) return elementwise(node, "a % b", { a, b });
   const exact = "f64(a) / f64(b)";
   const quotient = truncates ? `(${truncated(exact)})` : `floor(${exact})`;
   const range = a.type === "s64" ? remainderRange(node, a, b) : undefined;
   const formula = `${heldAs(a.type)}(select(b == 0, 0, f64(a) - f64(b) * ${quotient}))`;
-  return [elementwise(node, formula, { a, b }, a.type, range)];
+  return elementwise(node, formula, { a, b }, a.type, range);
 }
 
 /** Remainders of s64, which f64 holds exactly where the numbers have 32 bits. */
@@ -144,7 +138,7 @@ function remainderRange(node: Lowering, a: Value, b: Value): Range {
 }
 
 /** Shifts of unsigned integers are products with powers of 2, exact in f64. All bits are shifted out by their number and more. */
-function bitShift(node: Lowering): Value[] {
+function bitShift(node: Lowering): Value {
   const [x, by] = pairOf(node);
   if (x.type !== "u8" && x.type !== "u16" && x.type !== "u32")
     node.refuse(`${x.type} is not supported; u8, u16, u32 are`);
@@ -152,7 +146,7 @@ function bitShift(node: Lowering): Value[] {
   const bits = 8 * bytesOf(held);
   const isLeft = node.text("direction", "", ["LEFT", "RIGHT"]) === "LEFT";
   const shifted = isLeft ? "f64(x) * pow(2, f64(by))" : "floor(f64(x) * pow(0.5, f64(by)))";
-  return [elementwise(node, `${held}(select(by < ${bits}, ${shifted}, 0))`, { x, by })];
+  return elementwise(node, `${held}(select(by < ${bits}, ${shifted}, 0))`, { x, by });
 }
 
 export const CHOICES: OperatorTable = {

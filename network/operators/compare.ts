@@ -22,42 +22,42 @@ export function pairOf(node: Lowering, first = 0): readonly [Value, Value] {
 }
 
 function comparison(op: CompareOp) {
-  return (node: Lowering): Value[] => {
+  return (node: Lowering): Value => {
     const [a, b] = pairOf(node);
     // Two true bools may have different bytes.
     const same = "select(a != 0, select(b != 0, 1, 0), select(b == 0, 1, 0))";
-    if (a.type === "bool" && op === "==") return [elementwise(node, same, { a, b }, "bool")];
+    if (a.type === "bool" && op === "==") return elementwise(node, same, { a, b }, "bool");
     if (a.type === "bool") node.refuse(`${a.name} holds bool, which has no order`);
-    return [elementwise(node, `select(a ${op} b, 1, 0)`, { a, b }, "bool")];
+    return elementwise(node, `select(a ${op} b, 1, 0)`, { a, b }, "bool");
   };
 }
 
 /** Logic on bools: every byte but 0 is true; the result is 0 or 1. */
 function logic(formula: string) {
-  return (node: Lowering): Value[] => {
+  return (node: Lowering): Value => {
     const [a, b] = pairOf(node);
     if (a.type !== "bool") node.refuse(`${a.name} holds ${a.type}; it takes bool`);
-    return [elementwise(node, formula, { a, b }, "bool")];
+    return elementwise(node, formula, { a, b }, "bool");
   };
 }
 
-function negation(node: Lowering): Value[] {
+function negation(node: Lowering): Value {
   const x = node.input(0);
   if (x.type !== "bool") node.refuse(`${x.name} holds ${x.type}; it takes bool`);
-  return [elementwise(node, "select(x == 0, 1, 0)", { x }, "bool")];
+  return elementwise(node, "select(x == 0, 1, 0)", { x }, "bool");
 }
 
-function where(node: Lowering): Value[] {
+function where(node: Lowering): Value {
   const condition = node.input(0);
   if (condition.type !== "bool") node.refuse(`its condition holds ${condition.type}; it takes bool`);
   const [a, b] = pairOf(node, 1);
-  return [elementwise(node, "select(condition != 0, a, b)", { condition, a, b }, a.type)];
+  return elementwise(node, "select(condition != 0, a, b)", { condition, a, b }, a.type);
 }
 
-function isNaNumber(node: Lowering): Value[] {
+function isNaNumber(node: Lowering): Value {
   const x = node.input(0);
   checkFloats(node, x);
-  return [elementwise(node, "select(x == x, 0, 1)", { x }, "bool")];
+  return elementwise(node, "select(x == x, 0, 1)", { x }, "bool");
 }
 
 /** The largest finite value of each type. */
@@ -68,35 +68,35 @@ const LARGEST: Readonly<Partial<Record<ElementType, number>>> = {
   f64: Number.MAX_VALUE,
 };
 
-function isInfinite(node: Lowering): Value[] {
+function isInfinite(node: Lowering): Value {
   const x = node.input(0);
   const most = LARGEST[x.type];
   if (most === undefined) return node.refuse(`${x.type} is not supported; floats are`);
   const [above, below] = [node.int("detect_positive", 1), node.int("detect_negative", 1)].map((x) => (x === 0 ? 0 : 1));
   const formula = `select(x > ${most}, ${above}, select(x < (-${most}), ${below}, 0))`;
-  return [elementwise(node, formula, { x }, "bool")];
+  return elementwise(node, formula, { x }, "bool");
 }
 
-function thresholdedRelu(node: Lowering): Value[] {
+function thresholdedRelu(node: Lowering): Value {
   const x = node.input(0);
   checkWide(node, x);
   const alpha = `(${numberText(node.float("alpha", 1))})`;
-  return [elementwise(node, `select(x > ${alpha}, x, 0)`, { x })];
+  return elementwise(node, `select(x > ${alpha}, x, 0)`, { x });
 }
 
-function sign(node: Lowering): Value[] {
+function sign(node: Lowering): Value {
   const x = node.input(0);
   if (x.type === "bool" || x.type.startsWith("u")) node.refuse(`${x.type} is not supported`);
-  return [elementwise(node, "select(x > 0, 1, select(x < 0, -1, 0))", { x })];
+  return elementwise(node, "select(x > 0, 1, select(x < 0, -1, 0))", { x });
 }
 
 /** Values beyond lambda on either side, moved towards 0 by the bias; 0 in between. */
-function shrink(node: Lowering): Value[] {
+function shrink(node: Lowering): Value {
   const x = node.input(0);
   checkWide(node, x);
   const given = node.float("lambd", 0.5);
   const [bias, lambda, below] = [node.float("bias", 0), given, -given].map((value) => `(${numberText(value)})`);
-  return [elementwise(node, `select(x < ${below}, x + ${bias}, select(x > ${lambda}, x - ${bias}, 0))`, { x })];
+  return elementwise(node, `select(x < ${below}, x + ${bias}, select(x > ${lambda}, x - ${bias}, 0))`, { x });
 }
 
 /** Indices of s64 as s32, brought to just outside the axis where they lie further out. */

@@ -221,7 +221,7 @@ export function rowOf({
   return { operator: operatorNamed(groups > 1 ? "grouped-conv2d" : "conv2d"), parameters: { ...shared, k, groups } };
 }
 
-function conv(node: Lowering): Value[] {
+function conv(node: Lowering): Value {
   const x = node.input(0);
   const w = node.input(1);
   if (x.type !== w.type || (x.type !== "f32" && x.type !== "f64"))
@@ -231,7 +231,7 @@ function conv(node: Lowering): Value[] {
   positionsOf(node, layer.spatial, layer.window);
   const row = x.type === "f32" && w.constant ? rowOf(layer) : undefined;
   const sum = row ? layerOfTable(node, layer, row) : convolved(node, layer, (a, b) => `${a} * ${b}`, x.type);
-  return [biased(node, sum, node.optional(2))];
+  return biased(node, sum, node.optional(2));
 }
 
 export function layerOfTable(
@@ -256,7 +256,7 @@ export function biased(node: Lowering, sum: Value, bias: Value | undefined): Val
   return elementwise(node, "sum + spread", { sum, spread });
 }
 
-function transposed(node: Lowering): Value[] {
+function transposed(node: Lowering): Value {
   const x = node.input(0);
   const w = node.input(1);
   if (x.type !== "f32" || w.type !== "f32")
@@ -294,7 +294,7 @@ function transposed(node: Lowering): Value[] {
       },
     },
   );
-  return [biased(node, sum, node.optional(2))];
+  return biased(node, sum, node.optional(2));
 }
 
 /** https://onnx.ai/onnx/operators/onnx__ConvTranspose.html: size of the output, and elements cropped at the front. */

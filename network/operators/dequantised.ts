@@ -52,7 +52,7 @@ function scaled(node: Lowering, sum: Value, scale: Value, bias: Value | undefine
 
 const times = (node: Lowering, a: Value, b: Value): Value => elementwise(node, "a * b", { a, b });
 
-function conv(node: Lowering): Value[] | undefined {
+function conv(node: Lowering): Value | undefined {
   const factors = factorsOf(node);
   if (!factors || (factors[1].axis ?? 0) !== 0) return undefined;
   const [x, w] = factors;
@@ -61,21 +61,21 @@ function conv(node: Lowering): Value[] | undefined {
   const bias = wholeBias(node, given, scale);
   const sum = convolvedIntegers(node, layerOf(node, x.stored, w.stored), { x: x.zero, w: w.zero }, bias);
   const spread = given && !bias ? along(node, given, sum, 1) : undefined;
-  return [scaled(node, sum, along(node, scale, sum, 1), spread)];
+  return scaled(node, sum, along(node, scale, sum, 1), spread);
 }
 
-function matMul(node: Lowering): Value[] | undefined {
+function matMul(node: Lowering): Value | undefined {
   const factors = factorsOf(node);
   if (!factors) return undefined;
   const [a, b] = factors;
   const columns = b.stored.shape.length - 1;
   if (a.stored.shape.length < 2 || columns < 1 || (b.axis ?? columns) !== columns) return undefined;
   const sum = multipliedIntegers(node, [a.stored, b.stored], { a: a.zero, b: b.zero });
-  return [scaled(node, sum, times(node, a.scale, b.scale), undefined)];
+  return scaled(node, sum, times(node, a.scale, b.scale), undefined);
 }
 
 /** Gemm with both factors 1, as in fully connected layers. */
-function gemm(node: Lowering): Value[] | undefined {
+function gemm(node: Lowering): Value | undefined {
   const factors = factorsOf(node);
   const isTurned = node.int("transB", 0) !== 0;
   if (!factors || node.int("transA", 0) !== 0 || node.float("alpha", 1) !== 1 || node.float("beta", 1) !== 1)
@@ -90,7 +90,7 @@ function gemm(node: Lowering): Value[] | undefined {
   if (given && (given.shape.length !== 1 || given.shape[0] !== right.shape[1])) return undefined;
   const bias = wholeBias(node, given, scale);
   const sum = multipliedIntegers(node, [a.stored, right], { a: a.zero, b: b.zero }, bias);
-  return [scaled(node, sum, scale, bias ? undefined : given)];
+  return scaled(node, sum, scale, bias ? undefined : given);
 }
 
 /** The transpose of a known matrix. */
@@ -103,7 +103,7 @@ function turned(node: Lowering, x: Value): Value {
 }
 
 /** The mean of each channel, from sums in s32. */
-function globalAverage(node: Lowering): Value[] | undefined {
+function globalAverage(node: Lowering): Value | undefined {
   const x = node.quantised(node.optional(0));
   if (!x || x.axis !== undefined || (x.stored.type !== "u8" && x.stored.type !== "s8")) return undefined;
   const { shape } = x.stored;
@@ -114,7 +114,7 @@ function globalAverage(node: Lowering): Value[] | undefined {
   const { scale } = x;
   const shift = shiftOf(x.zero);
   const moved = shift ? `sum - ${count} * s32(shift)` : "sum";
-  return [elementwise(node, `f32(${moved}) * scale / ${count}`, { sum, scale, ...(shift && { shift }) }, "f32")];
+  return elementwise(node, `f32(${moved}) * scale / ${count}`, { sum, scale, ...(shift && { shift }) }, "f32");
 }
 
 /** Moves integers with a single scale. `ordered` requires a scale above 0, where larger integers are larger numbers. */
@@ -127,12 +127,12 @@ function moved(lower: Lower) {
     if (!inputs.every((x) => x && x.stored.type === first.stored.type && isSameScale(x, first))) return undefined;
     for (const [place, x] of inputs.entries()) if (x) node.replace(place, x.stored);
     const { scale, zero } = first;
-    return lower(node).map((stored) => stored && dequantised(node, { stored, scale, zero }));
+    return [lower(node)].flat().map((stored) => stored && dequantised(node, { stored, scale, zero }));
   };
 }
 
 const MOVED = ["Concat", "MaxPool", "Slice", "Split", "Transpose"];
-const COMPUTED: Readonly<Record<string, (node: Lowering) => readonly (Value | undefined)[] | undefined>> = {
+const COMPUTED: Readonly<Record<string, (node: Lowering) => Value | undefined>> = {
   Conv: conv,
   Gemm: gemm,
   GlobalAveragePool: globalAverage,

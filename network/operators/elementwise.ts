@@ -139,7 +139,7 @@ export function checkWide(node: Lowering, { type }: Value): void {
 }
 
 function unary({ formula, attributes = {}, integers = false }: Unary) {
-  return (node: Lowering): Value[] => {
+  return (node: Lowering): Value => {
     const x = node.input(0);
     checkNumbers(node, x, integers);
     const texts = Object.fromEntries(
@@ -148,12 +148,12 @@ function unary({ formula, attributes = {}, integers = false }: Unary) {
         return [name, value < 0 ? `(${numberText(value)})` : numberText(value)];
       }),
     );
-    return [elementwise(node, written(formula, texts), { x })];
+    return elementwise(node, written(formula, texts), { x });
   };
 }
 
 function binary({ formula, inputs }: Binary) {
-  return (node: Lowering): Value[] => {
+  return (node: Lowering): Value => {
     const operands = node.inputs();
     if (inputs !== "any" && operands.length !== inputs)
       node.refuse(`it takes ${inputs} inputs, got ${operands.length}`);
@@ -167,7 +167,7 @@ function binary({ formula, inputs }: Binary) {
     const isTruncated = operands[0]?.type === "s64" && op === "Div";
     if (isTruncated && operands[1]?.constant?.includes(0)) node.refuse("it divides by 0");
     const result = isTruncated ? truncated(all) : op === "Mean" ? `(${all}) / ${operands.length}` : all;
-    return [elementwise(node, result, named)];
+    return elementwise(node, result, named);
   };
 }
 
@@ -175,7 +175,7 @@ function binary({ formula, inputs }: Binary) {
 export const truncated = (x: string): string => `max(floor(${x}), 0) + min(ceil(${x}), 0)`;
 
 /** Powers with a small known exponent become products. */
-function power(node: Lowering): Value[] {
+function power(node: Lowering): Value {
   const base = node.input(0);
   const exponent = node.input(1);
   checkNumbers(node, base, true);
@@ -183,11 +183,11 @@ function power(node: Lowering): Value[] {
   const isWhole = base.type === "s64" || isInteger(heldAs(base.type));
   const [only] = exponent.constant ?? [];
   if (!isWhole && exponent.constant?.length === 1 && only === 2 && exponent.shape.length <= base.shape.length)
-    return [elementwise(node, "base * base", { base })];
-  if (!isWhole) return [elementwise(node, `pow(base, ${heldAs(base.type)}(exponent))`, { base, exponent })];
+    return elementwise(node, "base * base", { base });
+  if (!isWhole) return elementwise(node, `pow(base, ${heldAs(base.type)}(exponent))`, { base, exponent });
   // Fractions are truncated towards 0.
   const whole = `${heldAs(base.type)}(${truncated("pow(f64(base), f64(exponent))")})`;
-  return [elementwise(node, whole, { base, exponent })];
+  return elementwise(node, whole, { base, exponent });
 }
 
 /** A bound that is an attribute, as before opset 11. */
@@ -196,7 +196,7 @@ function boundOf(node: Lowering, name: string, x: Value): Value | undefined {
   return node.constant({ type: x.type, shape: [], values: node.numbersFrom(x.type, [node.float(name, 0)]) });
 }
 
-function clip(node: Lowering): Value[] {
+function clip(node: Lowering): Value {
   const x = node.input(0);
   checkNumbers(node, x, true);
   const isInput = node.opset >= 11;
@@ -211,14 +211,14 @@ function clip(node: Lowering): Value[] {
       node.refuse(`a bound must be one element of ${x.type}`);
     clipped = elementwise(node, `${bound}(clipped, value)`, { clipped, value });
   }
-  return [clipped];
+  return clipped;
 }
 
-function gelu(node: Lowering): Value[] {
+function gelu(node: Lowering): Value {
   const x = node.input(0);
   checkNumbers(node, x, false);
   const approximate = node.text("approximate", "none", ["none", "tanh"]);
-  return [elementwise(node, approximate === "tanh" ? GELU_TANH : GELU_ERF, { x })];
+  return elementwise(node, approximate === "tanh" ? GELU_TANH : GELU_ERF, { x });
 }
 
 /** TensorProto.DataType numbers of the types that an attribute may name. */
@@ -238,23 +238,23 @@ export const NUMBERED_TYPES: Readonly<Record<number, ElementType>> = {
 };
 
 /** @param to the target type */
-function cast(node: Lowering, to: ElementType): Value[] {
+function cast(node: Lowering, to: ElementType): Value {
   const x = node.input(0);
-  if (x.type === to) return [x];
+  if (x.type === to) return x;
   if (x.constant) {
-    return [node.constant({ type: to, shape: x.shape, values: node.numbersFrom(to, x.constant) })];
+    return node.constant({ type: to, shape: x.shape, values: node.numbersFrom(to, x.constant) });
   }
-  if (to === "bool") return [elementwise(node, "select(x != 0, 1, 0)", { x }, to)];
+  if (to === "bool") return elementwise(node, "select(x != 0, 1, 0)", { x }, to);
   // Any byte but 0 is true.
-  if (x.type === "bool") return [elementwise(node, `${heldAs(to)}(select(x != 0, 1, 0))`, { x }, to)];
-  if (x.type === "s64" && isInteger(heldAs(to))) return [lowBits(node, x, to)];
+  if (x.type === "bool") return elementwise(node, `${heldAs(to)}(select(x != 0, 1, 0))`, { x }, to);
+  if (x.type === "s64" && isInteger(heldAs(to))) return lowBits(node, x, to);
   const isFloat = x.type !== "s64" && !isInteger(heldAs(x.type));
   // f64 holds a truncated float exactly, however large it is.
   if (to === "s64" && isFloat)
-    return [elementwise(node, truncated("f64(x)"), { x }, to, [Number.NEGATIVE_INFINITY, Number.POSITIVE_INFINITY])];
+    return elementwise(node, truncated("f64(x)"), { x }, to, [Number.NEGATIVE_INFINITY, Number.POSITIVE_INFINITY]);
   // A product of integers in f64 may be -0.
-  if (x.type === "s64") return [elementwise(node, `${heldAs(to)}(x + 0)`, { x }, to)];
-  return [elementwise(node, `${heldAs(to)}(x)`, { x }, to)];
+  if (x.type === "s64") return elementwise(node, `${heldAs(to)}(x + 0)`, { x }, to);
+  return elementwise(node, `${heldAs(to)}(x)`, { x }, to);
 }
 
 /** The low 32 bits of an s64, or fewer. C leaves open what a cast makes of an f64 beyond 32 bits. */
@@ -268,7 +268,7 @@ function lowBits(node: Lowering, x: Value, to: ElementType): Value {
   return elementwise(node, `${held}(s32(${low} - 4294967296 * floor(${low} / 2147483648)))`, { x }, to);
 }
 
-function castTo(node: Lowering): Value[] {
+function castTo(node: Lowering): Value {
   const number = node.int("to", 0);
   const to = NUMBERED_TYPES[number];
   if (!to) return node.refuse(`a cast to type ${number} is not supported`);
@@ -277,7 +277,7 @@ function castTo(node: Lowering): Value[] {
 
 const entriesOf = <T>(
   table: Readonly<Record<string, T>>,
-  make: (row: T) => (node: Lowering) => Value[],
+  make: (row: T) => (node: Lowering) => Value,
 ): OperatorTable => mapValues(table, (row) => ({ lower: make(row) }));
 
 export const ELEMENTWISE: OperatorTable = {

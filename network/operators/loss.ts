@@ -64,10 +64,10 @@ function loss(node: Lowering, x: Value, { target, weight }: Expected): Value {
   return elementwise(node, "sum / counts", { sum: total(losses), counts });
 }
 
-function negativeLogLikelihood(node: Lowering): Value[] {
+function negativeLogLikelihood(node: Lowering): Value {
   const x = node.input(0);
   checkFloats(node, x);
-  return [loss(node, x, expectedOf(node, x))];
+  return loss(node, x, expectedOf(node, x));
 }
 
 function crossEntropy(node: Lowering): Value[] {

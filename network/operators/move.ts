@@ -20,21 +20,19 @@ function moved(node: Lowering, x: Value, shape: readonly number[], index: readon
   return node.equation(text, { reads: { x }, shape, type: x.type });
 }
 
-function transpose(node: Lowering): Value[] {
+function transpose(node: Lowering): Value {
   const x = node.input(0);
   const rank = x.shape.length;
   const order = node.ints("perm") ?? x.shape.map((_, d) => rank - 1 - d);
   if (order.length !== rank || new Set(node.axes(order, rank)).size !== rank)
     node.refuse(`perm [${order.join(",")}] is no order of ${rank} dimensions`);
   const index = x.shape.map((_, d) => `i${order.indexOf(d)}`);
-  return [
-    moved(
-      node,
-      x,
-      order.map((d) => x.shape[d] ?? 1),
-      index,
-    ),
-  ];
+  return moved(
+    node,
+    x,
+    order.map((d) => x.shape[d] ?? 1),
+    index,
+  );
 }
 
 /** `i0*2+1`, or `7-i0` for a step backwards. */
@@ -59,7 +57,7 @@ function sliced(
 }
 
 /** https://onnx.ai/onnx/operators/onnx__Slice.html: ends are clamped; stepping back, -1 precedes the first element. */
-function slice(node: Lowering): Value[] {
+function slice(node: Lowering): Value {
   const x = node.input(0);
   const rank = x.shape.length;
   const starts = node.numbersSince(10, "starts", 1, "the starts");
@@ -69,23 +67,21 @@ function slice(node: Lowering): Value[] {
   const steps = (node.opset >= 10 ? node.known(4, "the steps") : undefined) ?? Array.from(starts, () => 1);
   if (starts.length !== ends.length || axes.length !== starts.length || steps.length !== starts.length)
     node.refuse("starts, ends, axes and steps are lists of different lengths");
-  return [
-    sliced(
-      node,
-      x,
-      axes.map((axis, i) => {
-        const [size = 1, step = 1] = [x.shape[axis], steps[i]];
-        if (step === 0) node.refuse("a step of 0 does not end");
-        const place = (given: number, least: number, most: number): number =>
-          Math.min(Math.max(given < 0 ? given + size : given, least), most);
-        const [start, end] =
-          step > 0
-            ? [place(starts[i] ?? 0, 0, size), place(ends[i] ?? 0, 0, size)]
-            : [place(starts[i] ?? 0, 0, size - 1), place(ends[i] ?? 0, -1, size - 1)];
-        return { axis, start, step, count: Math.max(0, Math.ceil((end - start) / step)) };
-      }),
-    ),
-  ];
+  return sliced(
+    node,
+    x,
+    axes.map((axis, i) => {
+      const [size = 1, step = 1] = [x.shape[axis], steps[i]];
+      if (step === 0) node.refuse("a step of 0 does not end");
+      const place = (given: number, least: number, most: number): number =>
+        Math.min(Math.max(given < 0 ? given + size : given, least), most);
+      const [start, end] =
+        step > 0
+          ? [place(starts[i] ?? 0, 0, size), place(ends[i] ?? 0, 0, size)]
+          : [place(starts[i] ?? 0, 0, size - 1), place(ends[i] ?? 0, -1, size - 1)];
+      return { axis, start, step, count: Math.max(0, Math.ceil((end - start) / step)) };
+    }),
+  );
 }
 
 function split(node: Lowering): Value[] {
@@ -146,7 +142,7 @@ export function joined(node: Lowering, values: readonly Value[], axis: number): 
   return node.equation(`y[${axes.join(",")}] = ${text}`, { reads, shape, type: first.type });
 }
 
-function concat(node: Lowering): Value[] {
+function concat(node: Lowering): Value {
   const values = node.inputs();
   const [first] = values;
   const axis = node.axis(node.int("axis", 0), first?.shape.length ?? 0);
@@ -158,12 +154,12 @@ function concat(node: Lowering): Value[] {
   if (other) node.refuse(`${other.name} has another type or shape than ${first?.name}`);
   const filled = values.filter((value) => value.shape[axis] !== 0);
   // All inputs are empty, and so is the result.
-  return [joined(node, filled.length === 0 ? values.slice(0, 1) : filled, axis)];
+  return joined(node, filled.length === 0 ? values.slice(0, 1) : filled, axis);
 }
 
 const BORDERS: Readonly<Record<string, string>> = { edge: "clamp", reflect: "reflect", wrap: "wrap" };
 
-function pad(node: Lowering): Value[] {
+function pad(node: Lowering): Value {
   const x = node.input(0);
   const mode = node.text("mode", "constant", ["constant", ...Object.keys(BORDERS)]);
   const given = node.numbersSince(11, "pads", 1, "the padding");
@@ -187,60 +183,54 @@ function pad(node: Lowering): Value[] {
       )
     )
       node.refuse("its padding mirrors more than the input has");
-    return [
-      moved(
-        node,
-        x,
-        sizesOf(node, shape),
-        places.map((place, d) => (isPadded(d) ? `${border}(${place})` : place)),
-      ),
-    ];
+    return moved(
+      node,
+      x,
+      sizesOf(node, shape),
+      places.map((place, d) => (isPadded(d) ? `${border}(${place})` : place)),
+    );
   }
-  if (filling === 0) return [moved(node, x, sizesOf(node, shape), places)];
+  if (filling === 0) return moved(node, x, sizesOf(node, shape), places);
   const inside = places.flatMap((place, d) => (isPadded(d) ? [`${place} >= 0 and ${place} < ${x.shape[d]}`] : []));
-  if (inside.length === 0) return [moved(node, x, sizesOf(node, shape), places)];
+  if (inside.length === 0) return moved(node, x, sizesOf(node, shape), places);
   const text = `y[${axesOfRank(rank).join(",")}] = select(${inside.join(" and ")}, x[${places.join(",")}], ${numberText(filling)})`;
   if (!Number.isFinite(filling)) node.refuse(`padding by ${filling} is not supported`);
-  return [node.equation(text, { reads: { x }, shape: sizesOf(node, shape), type: x.type })];
+  return node.equation(text, { reads: { x }, shape: sizesOf(node, shape), type: x.type });
 }
 
-function expand(node: Lowering): Value[] {
+function expand(node: Lowering): Value {
   const x = node.input(0);
   const given = node.known(1, "the shape") ?? node.refuse("the shape is missing");
   const shape = broadcastShape(node, [x.shape, sizesOf(node, given)]);
   const offset = shape.length - x.shape.length;
-  return [
-    moved(
-      node,
-      x,
-      shape,
-      x.shape.map((size, d) => (size === 1 ? "0" : `i${d + offset}`)),
-    ),
-  ];
+  return moved(
+    node,
+    x,
+    shape,
+    x.shape.map((size, d) => (size === 1 ? "0" : `i${d + offset}`)),
+  );
 }
 
-function tile(node: Lowering): Value[] {
+function tile(node: Lowering): Value {
   const x = node.input(0);
   const given = node.known(1, "the list of repeats");
   if (given?.length !== x.shape.length) return node.refuse(`repeats must hold ${x.shape.length} numbers`);
   const shape = x.shape.map((size, d) => size * (given[d] ?? 1));
-  return [
-    moved(
-      node,
-      x,
-      sizesOf(node, shape),
-      x.shape.map((size, d) => `i${d}%${size}`),
-    ),
-  ];
+  return moved(
+    node,
+    x,
+    sizesOf(node, shape),
+    x.shape.map((size, d) => `i${d}%${size}`),
+  );
 }
 
 /** A gather with known indices: from a known tensor, or at evenly spaced places. Others are chosen at run time. */
-function gather(node: Lowering): Value[] {
+function gather(node: Lowering): Value {
   const x = node.input(0);
   const picked = node.input(1);
   const axis = node.axisGiven(x, 0);
   const size = x.shape[axis] ?? 1;
-  if (!picked.constant) return [gatheredWhenRun(node, x, picked, axis)];
+  if (!picked.constant) return gatheredWhenRun(node, x, picked, axis);
   const given = picked.constant;
   const indices = Array.from(given, (i) => (i < 0 ? i + size : i));
   if (indices.some((i) => i < 0 || i >= size)) node.refuse(`an index lies outside ${size} elements`);
@@ -253,19 +243,19 @@ function gather(node: Lowering): Value[] {
     let to = 0;
     for (let o = 0; o < product(outer); o++)
       for (const i of indices) for (let e = 0; e < run; e++) values[to++] = x.constant[(o * size + i) * run + e] ?? 0;
-    return [node.constant({ type: x.type, shape, values })];
+    return node.constant({ type: x.type, shape, values });
   }
   const [start = 0, second = start + 1] = indices;
   const step = second - start;
   if (step === 0 || indices.some((i, place) => i !== start + place * step)) {
     const places = node.constant({ type: "s32", shape: picked.shape, values: node.numbersFrom("s32", indices) });
-    return [gatheredWhenRun(node, x, places, axis)];
+    return gatheredWhenRun(node, x, places, axis);
   }
-  return [node.reshaped(sliced(node, x, [{ axis, start, step, count: indices.length }]), shape)];
+  return node.reshaped(sliced(node, x, [{ axis, start, step, count: indices.length }]), shape);
 }
 
 /** Moves blocks of channels to blocks of pixels, or back. */
-function depthToSpace(node: Lowering): Value[] {
+function depthToSpace(node: Lowering): Value {
   const x = node.input(0);
   const [n = 1, c = 1, h = 1, w = 1] = x.shape;
   const block = node.int("blocksize", 0);
@@ -275,17 +265,17 @@ function depthToSpace(node: Lowering): Value[] {
   const place = `(i2%${block})*${block}+i3%${block}`;
   const channel =
     node.text("mode", "DCR", ["DCR", "CRD"]) === "DCR" ? `(${place})*${channels}+i1` : `i1*${block * block}+${place}`;
-  return [moved(node, x, [n, channels, h * block, w * block], ["i0", channel, `i2/${block}`, `i3/${block}`])];
+  return moved(node, x, [n, channels, h * block, w * block], ["i0", channel, `i2/${block}`, `i3/${block}`]);
 }
 
-function spaceToDepth(node: Lowering): Value[] {
+function spaceToDepth(node: Lowering): Value {
   const x = node.input(0);
   const [n = 1, c = 1, h = 1, w = 1] = x.shape;
   const block = node.int("blocksize", 0);
   if (x.shape.length !== 4 || block < 1 || h % block !== 0 || w % block !== 0)
     node.refuse(`${h} by ${w} pixels do not fall into blocks of ${block}`);
   const index = ["i0", `i1%${c}`, `i2*${block}+i1/${c * block}`, `i3*${block}+i1/${c}%${block}`];
-  return [moved(node, x, [n, c * block * block, h / block, w / block], index)];
+  return moved(node, x, [n, c * block * block, h / block, w / block], index);
 }
 
 export const MOVES: OperatorTable = {

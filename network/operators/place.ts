@@ -30,12 +30,12 @@ function multiplied(node: Lowering, x: Value, axis: number): Value {
   return multiplied(node, half, axis);
 }
 
-function reduceProd(node: Lowering): Value[] {
+function reduceProd(node: Lowering): Value {
   const x = node.input(0);
   if (x.type === "bool" || x.type === "s64") node.refuse(`${x.type} is not supported`);
   const axes = axesOf(node, x, 18);
   const all = axes.reduce((value, axis) => multiplied(node, value, axis), x);
-  return [asKept(node, all, axes)];
+  return asKept(node, all, axes);
 }
 
 /** The index of an extreme along an axis, which is kept with one element. @param last picks the last of equal ones */
@@ -71,17 +71,17 @@ function checkOrdered(node: Lowering, { name, type, shape }: Value): void {
 
 /** Lowers ArgMax and ArgMin, whose results are s64 in ONNX. */
 function place(op: "max=" | "min=") {
-  return (node: Lowering): Value[] => {
+  return (node: Lowering): Value => {
     const x = node.input(0);
     checkOrdered(node, x);
     const axis = node.axisGiven(x, 0);
     const found = placeOf(node, x, axis, { op, last: node.int("select_last_index", 0) !== 0 });
-    return [asKept(node, elementwise(node, "f64(found)", { found }, "s64"), [axis])];
+    return asKept(node, elementwise(node, "f64(found)", { found }, "s64"), [axis]);
   };
 }
 
 /** 1 at the first maximum, 0 elsewhere. Before opset 13 the input is a matrix whose columns start at the axis. */
-function hardmax(node: Lowering): Value[] {
+function hardmax(node: Lowering): Value {
   const given = node.input(0);
   checkFloats(node, given);
   const first = node.axisGiven(given, node.opset >= 13 ? -1 : 1);
@@ -99,18 +99,18 @@ function hardmax(node: Lowering): Value[] {
     shape: x.shape,
     type: x.type,
   });
-  return [node.reshaped(y, given.shape)];
+  return node.reshaped(y, given.shape);
 }
 
 /** The epsilon of ONNX's deviation: https://onnx.ai/onnx/operators/onnx__MeanVarianceNormalization.html. */
 const LEAST_DEVIATION = 1e-9;
 
-function meanVariance(node: Lowering): Value[] {
+function meanVariance(node: Lowering): Value {
   const x = node.input(0);
   checkFloats(node, x);
   const axes = node.axes(node.ints("axes") ?? [0, 2, 3], x.shape.length);
   const { count, centred, squares } = centredOver(node, x, axes);
-  return [elementwise(node, `centred / (sqrt(squares / ${count}) + ${LEAST_DEVIATION})`, { centred, squares })];
+  return elementwise(node, `centred / (sqrt(squares / ${count}) + ${LEAST_DEVIATION})`, { centred, squares });
 }
 
 export const PLACES: OperatorTable = {

@@ -107,14 +107,14 @@ function columnwise(i: string, spatial: readonly number[]): string {
   return `(${terms.join(" + ")})`;
 }
 
-function averagePool(node: Lowering): Value[] {
+function averagePool(node: Lowering): Value {
   const pool = poolOf(node);
   checkWide(node, pool.x);
   const sum = pooled(node, pool, "+=");
   const counts = countsOf(pool, node.int("count_include_pad", 0) !== 0);
   const all = product(counts.map((list) => list[0] ?? 1));
   if (counts.every((list) => list.every((count) => count === list[0])))
-    return [elementwise(node, `sum / ${all}`, { sum })];
+    return elementwise(node, `sum / ${all}`, { sum });
   const shape = counts.map((list) => list.length);
   const values = node.numbers(pool.x.type, product(shape));
   for (let i = 0; i < values.length; i++) {
@@ -127,7 +127,7 @@ function averagePool(node: Lowering): Value[] {
     values[i] = count;
   }
   const count = node.constant({ type: pool.x.type, shape, values });
-  return [elementwise(node, "sum / count", { sum, count })];
+  return elementwise(node, "sum / count", { sum, count });
 }
 
 /** Elements covered by a window, for each dimension and position. */
@@ -152,7 +152,7 @@ function countAt({ spatial, window }: Pool, d: number, p: number, withPadding: b
 }
 
 function globalPool(op: "+=" | "max=") {
-  return (node: Lowering): Value[] => {
+  return (node: Lowering): Value => {
     const x = node.input(0);
     checkWide(node, x);
     const kernel = x.shape.slice(2);
@@ -161,7 +161,7 @@ function globalPool(op: "+=" | "max=") {
     const one = (value: number): number[] => kernel.map(() => value);
     const window = { kernel, strides: one(1), dilations: one(1), begins: one(0), ends: one(0) };
     const all = pooled(node, { x, spatial: kernel, window, positions: one(1) }, op);
-    return [op === "max=" ? all : elementwise(node, `all / ${product(kernel)}`, { all })];
+    return op === "max=" ? all : elementwise(node, `all / ${product(kernel)}`, { all });
   };
 }
 

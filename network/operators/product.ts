@@ -81,7 +81,7 @@ function plainProduct(
   return node.equation(`out[m,n] += ${factor("a[m,k]", "b[k,n]")}`, { reads, shape: [m, n], type, extents: { k } });
 }
 
-function gemm(node: Lowering): Value[] {
+function gemm(node: Lowering): Value {
   const a = node.input(0);
   const b = node.input(1);
   const c = node.optional(2);
@@ -104,10 +104,10 @@ function gemm(node: Lowering): Value[] {
   });
   const [alpha, beta] = [node.float("alpha", 1), node.float("beta", 1)];
   const times = (by: number, x: string): string => (by === 1 ? x : `(${numberText(by)}) * ${x}`);
-  if (!c || beta === 0) return [alpha === 1 ? sum : elementwise(node, times(alpha, "sum"), { sum })];
+  if (!c || beta === 0) return alpha === 1 ? sum : elementwise(node, times(alpha, "sum"), { sum });
   if (broadcastShape(node, [sum.shape, c.shape]).some((size, d) => size !== sum.shape[d]) || c.shape.length > 2)
     node.refuse(`C of [${c.shape.join(",")}] cannot be spread over [${sum.shape.join(",")}]`);
-  return [elementwise(node, `${times(alpha, "sum")} + ${times(beta, "c")}`, { sum, c })];
+  return elementwise(node, `${times(alpha, "sum")} + ${times(beta, "c")}`, { sum, c });
 }
 
 /** Letters of a formula, in the order of the axes they become. */
@@ -140,7 +140,7 @@ function einsumTerms(
 }
 
 /** https://onnx.ai/onnx/operators/onnx__Einsum.html: our notation without the tensors' names. */
-function einsum(node: Lowering): Value[] {
+function einsum(node: Lowering): Value {
   const operands = node.inputs();
   const [first] = operands;
   const type = first?.type ?? "f32";
@@ -171,7 +171,7 @@ function einsum(node: Lowering): Value[] {
       [...sizes].flatMap(([letter, size]) => (result.includes(letter) ? [] : [[`i_${letter}`, size]])),
     ),
   });
-  return [y];
+  return y;
 }
 
 export const PRODUCTS: OperatorTable = {

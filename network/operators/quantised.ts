@@ -22,7 +22,7 @@ function axisOf(node: Lowering, x: Value): number {
   return rank === 0 ? 0 : node.axis(given, rank);
 }
 
-function quantizeLinear(node: Lowering): Value[] {
+function quantizeLinear(node: Lowering): Value {
   const x = node.input(0);
   const scale = node.input(1);
   const zero = node.optional(2);
@@ -32,8 +32,8 @@ function quantizeLinear(node: Lowering): Value[] {
   const type = quantisedType(node, zero);
   const shown = node.quantised(x);
   // Dequantised and quantised again by the same scale: the integers return, since rounding removes the products' error.
-  if (shown && shown.stored.type === type && isSameScale(shown, { scale, zero })) return [shown.stored];
-  return [quantised(node, x, along(node, scale, x, axis), zero && along(node, zero, x, axis))];
+  if (shown && shown.stored.type === type && isSameScale(shown, { scale, zero })) return shown.stored;
+  return quantised(node, x, along(node, scale, x, axis), zero && along(node, zero, x, axis));
 }
 
 /** Whether both scales are the same known positive number, and the zero points are equal. */
@@ -85,7 +85,7 @@ function dynamicQuantizeLinear(node: Lowering): Value[] {
   return [quantised(node, x, scale, zero), scale, zero];
 }
 
-function dequantizeLinear(node: Lowering): Value[] {
+function dequantizeLinear(node: Lowering): Value {
   const x = node.input(0);
   const scale = node.input(1);
   if (!["u8", "s8", "s32"].includes(x.type) || scale.type !== "f32")
@@ -95,7 +95,7 @@ function dequantizeLinear(node: Lowering): Value[] {
   const axis = axisOf(node, x);
   const isOne = along(node, scale, x, axis).shape.length === 0;
   const flat = (value: Value): Value => (isOne ? node.reshaped(value, []) : value);
-  return [dequantised(node, { stored: x, scale: flat(scale), zero: zero && flat(zero), ...(isOne ? {} : { axis }) })];
+  return dequantised(node, { stored: x, scale: flat(scale), zero: zero && flat(zero), ...(isOne ? {} : { axis }) });
 }
 
 /** The numbers behind the integers. Their readers may use the integers instead. */
@@ -133,19 +133,19 @@ function zeroAt(node: Lowering, place: number, x: Value): Value | undefined {
   return zero;
 }
 
-function convInteger(node: Lowering): Value[] {
+function convInteger(node: Lowering): Value {
   const layer = layerOf(node, node.input(0), node.input(1));
-  return [convolvedIntegers(node, layer, { x: zeroAt(node, 2, layer.x), w: zeroAt(node, 3, layer.w) })];
+  return convolvedIntegers(node, layer, { x: zeroAt(node, 2, layer.x), w: zeroAt(node, 3, layer.w) });
 }
 
 /** Inputs: x, scale, zero; w, scale, zero; the output's scale and zero; a bias in units of x scale * w scale. */
-function qLinearConv(node: Lowering): Value[] {
+function qLinearConv(node: Lowering): Value {
   const layer = layerOf(node, node.input(0), node.input(3));
   const zeros = { x: zeroAt(node, 2, layer.x), w: zeroAt(node, 5, layer.w) };
   const sum = convolvedIntegers(node, layer, zeros, node.optional(8));
   const weightScale = along(node, node.input(4), sum, 1);
   const one = (place: number): Value => laid(node, node.input(place), sum);
-  return [rescaled(node, sum, [one(1), weightScale, one(6)], one(7))];
+  return rescaled(node, sum, [one(1), weightScale, one(6)], one(7));
 }
 
 /** A factor for `x`: one number; with an axis also a list along it, or a tensor of `x`'s rank with 1 across it. */
@@ -174,13 +174,13 @@ function rescaled(node: Lowering, sum: Value, scales: readonly [Value, Value, Va
   return elementwise(node, `sat_${zero.type}(round(scaled)${shift})`, { scaled, ...(isList && { zero }) }, zero.type);
 }
 
-function matMulInteger(node: Lowering): Value[] {
+function matMulInteger(node: Lowering): Value {
   const a = node.input(0);
   const b = node.input(1);
-  return [multipliedIntegers(node, [a, b], { a: zeroAt(node, 2, a), b: zeroAt(node, 3, b) })];
+  return multipliedIntegers(node, [a, b], { a: zeroAt(node, 2, a), b: zeroAt(node, 3, b) });
 }
 
-function qLinearMatMul(node: Lowering): Value[] {
+function qLinearMatMul(node: Lowering): Value {
   const a = node.input(0);
   const b = node.input(3);
   const sum = multipliedIntegers(node, [a, b], { a: zeroAt(node, 2, a), b: zeroAt(node, 5, b) });
@@ -188,7 +188,7 @@ function qLinearMatMul(node: Lowering): Value[] {
   const columns = b.shape.length > 1 ? rank - 1 : undefined;
   const rows = a.shape.length > 1 ? (columns ?? rank) - 1 : undefined;
   const at = (place: number, axis: number | undefined): Value => laid(node, node.input(place), sum, axis);
-  return [rescaled(node, sum, [at(1, rows), at(4, columns), at(6, rows)], at(7, rows))];
+  return rescaled(node, sum, [at(1, rows), at(4, columns), at(6, rows)], at(7, rows));
 }
 
 export const QUANTISED: OperatorTable = {

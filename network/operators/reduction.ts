@@ -85,23 +85,23 @@ export function axesOf(node: Lowering, x: Value, since: number): number[] {
 }
 
 function reduction({ op, term, finish, axesAsInput, integers }: Reduction) {
-  return (node: Lowering): Value[] => {
+  return (node: Lowering): Value => {
     const x = node.input(0);
     if (x.type === "bool" || (!integers && isInteger(heldAs(x.type)))) node.refuse(`${x.type} is not supported`);
     const axes = axesOf(node, x, axesAsInput);
     const keepsAxes = node.int("keepdims", 1) !== 0;
     const sum = reduced(node, x, axes, { op, keepsAxes, ...defined({ term }) });
-    if (finish === undefined) return [sum];
-    return [elementwise(node, written(finish, { count: String(countOf(x, axes)) }), { sum })];
+    if (finish === undefined) return sum;
+    return elementwise(node, written(finish, { count: String(countOf(x, axes)) }), { sum });
   };
 }
 
-function logSumExp(node: Lowering): Value[] {
+function logSumExp(node: Lowering): Value {
   const x = node.input(0);
   checkFloats(node, x);
   const axes = axesOf(node, x, 18);
   const { most, sum } = softened(node, x, axes);
-  return [asKept(node, elementwise(node, "log(sum) + most", { sum, most }), axes)];
+  return asKept(node, elementwise(node, "log(sum) + most", { sum, most }), axes);
 }
 
 /** The parts of a softmax over axes: the maximum, exp(x - maximum), and the sum of these. */
@@ -116,13 +116,13 @@ export function softened(
 }
 
 /** Before opset 13 the input is seen as a matrix whose columns start at the axis. */
-function softmax(node: Lowering): Value[] {
+function softmax(node: Lowering): Value {
   const x = node.input(0);
   checkFloats(node, x);
   const first = node.axisGiven(x, node.opset >= 13 ? -1 : 1);
   const { most, raised, sum } = softened(node, x, node.opset >= 13 ? [first] : from(first, x));
-  if (node.node.op === "Softmax") return [elementwise(node, "raised / sum", { raised, sum })];
-  return [elementwise(node, "x - most - log(sum)", { x, most, sum })];
+  if (node.node.op === "Softmax") return elementwise(node, "raised / sum", { raised, sum });
+  return elementwise(node, "x - most - log(sum)", { x, most, sum });
 }
 
 /** The axes from a given one on. */
@@ -163,7 +163,7 @@ function layerNormalization(node: Lowering): (Value | undefined)[] {
 }
 
 /** Normalises each channel of each image by itself. */
-function instanceNormalization(node: Lowering): Value[] {
+function instanceNormalization(node: Lowering): Value {
   const x = node.input(0);
   const scale = node.input(1);
   const bias = node.input(2);
@@ -171,7 +171,7 @@ function instanceNormalization(node: Lowering): Value[] {
   const axes = from(2, x);
   if (axes.length === 0) node.refuse("its input has no spatial dimensions");
   const { value } = normalised(node, x, axes, node.float("epsilon", 1e-5));
-  return [scaledByChannel(node, value, scale, bias)];
+  return scaledByChannel(node, value, scale, bias);
 }
 
 function scaledByChannel(node: Lowering, x: Value, scale: Value, bias: Value): Value {
@@ -213,7 +213,7 @@ function batchNormalization(node: Lowering): Value[] {
 }
 
 /** Local response normalisation over neighbouring channels: https://onnx.ai/onnx/operators/onnx__LRN.html. */
-function localResponse(node: Lowering): Value[] {
+function localResponse(node: Lowering): Value {
   const x = node.input(0);
   checkFloats(node, x);
   const size = node.int("size", 0);
@@ -230,7 +230,7 @@ function localResponse(node: Lowering): Value[] {
   });
   const [alpha, beta, bias] = [node.float("alpha", 1e-4), node.float("beta", 0.75), node.float("bias", 1)];
   const scale = numberText(alpha / size);
-  return [elementwise(node, `x / pow(${numberText(bias)} + ${scale} * sum, ${numberText(beta)})`, { x, sum })];
+  return elementwise(node, `x / pow(${numberText(bias)} + ${scale} * sum, ${numberText(beta)})`, { x, sum });
 }
 
 export const REDUCTIONS_AND_NORMS: OperatorTable = {

@@ -246,22 +246,19 @@ function imageOf(node: Lowering): Value {
  * Upsample, and Resize in opset 10: coordinates are divided by the scale. The texts leave the rounding open; this one is ONNX Runtime's, and of
  * ONNX's test cases.
  */
-function scaled(node: Lowering, scales: ArrayLike<number> | undefined): Value[] {
+function scaled(node: Lowering, scales: ArrayLike<number> | undefined): Value {
   const x = imageOf(node);
   const mode = node.text("mode", "nearest", ["nearest", "linear"]);
   const sampling = { transform: "asymmetric", mode, a: 0, excludesOutside: false };
-  return [
-    axesOf(node, x, sampling.transform, { scales }).reduce(
-      (value, [d, axis]) =>
-        alongAxis(node, value, d, axis, { ...sampling, rounding: axis.scale < 1 ? "ceil" : "floor" }),
-      x,
-    ),
-  ];
+  return axesOf(node, x, sampling.transform, { scales }).reduce(
+    (value, [d, axis]) => alongAxis(node, value, d, axis, { ...sampling, rounding: axis.scale < 1 ? "ceil" : "floor" }),
+    x,
+  );
 }
 
-const upsample = (node: Lowering): Value[] => scaled(node, node.numbersSince(9, "scales", 1, "the list of scales"));
+const upsample = (node: Lowering): Value => scaled(node, node.numbersSince(9, "scales", 1, "the list of scales"));
 
-function resize(node: Lowering): Value[] {
+function resize(node: Lowering): Value {
   if (node.opset < 11) return scaled(node, node.known(1, "the list of scales"));
   const x = imageOf(node);
   const transform = node.text("coordinate_transformation_mode", "half_pixel", TRANSFORMS);
@@ -283,7 +280,7 @@ function resize(node: Lowering): Value[] {
     told: node.known(3, "the list of sizes"),
   });
   const y = axes.reduce((value, [d, axis]) => alongAxis(node, value, d, axis, sampling), x);
-  return [transform === "tf_crop_and_resize" ? filledOutside(node, y, axes, outside) : y];
+  return transform === "tf_crop_and_resize" ? filledOutside(node, y, axes, outside) : y;
 }
 
 /** Gives all places outside the image one value. */

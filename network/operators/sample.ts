@@ -25,7 +25,7 @@ function brought(c: string, padding: string, size: number, aligned: boolean): st
   return clipped(`${span} - abs(abs(${c} - (${least})) % ${2 * span} - ${span}) + (${least})`);
 }
 
-function gridSample(node: Lowering): Value[] {
+function gridSample(node: Lowering): Value {
   const x = node.input(0);
   const grid = node.input(1);
   checkFloats(node, x);
@@ -95,7 +95,7 @@ function gridSample(node: Lowering): Value[] {
     held === x.type
       ? y
       : node.equation(`y[n,c,p] = ${x.type}(x[n,c,p])`, { reads: { x: y }, shape: y.shape, type: x.type });
-  return [node.reshaped(out, [batch, channels, ...results])];
+  return node.reshaped(out, [batch, channels, ...results]);
 }
 
 export const SAMPLES: OperatorTable = {

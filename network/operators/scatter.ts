@@ -14,7 +14,7 @@ import { elementwise } from "./elementwise.ts";
 import type { OperatorTable } from "./table.ts";
 
 /** https://onnx.ai/onnx/operators/onnx__GatherND.html. An index outside its dimension, which ONNX forbids, reads the nearest element. */
-function gatherND(node: Lowering): Value[] {
+function gatherND(node: Lowering): Value {
   const x = node.input(0);
   const picked = node.input(1);
   const shared = node.int("batch_dims", 0);
@@ -43,7 +43,7 @@ function gatherND(node: Lowering): Value[] {
     shape: [...rows, product(rest)],
     type: x.type,
   });
-  return [node.reshaped(y, [...places, ...rest])];
+  return node.reshaped(y, [...places, ...rest]);
 }
 
 /** Elements of `x` replaced by rows of `updates`. @param from for each row of x the row that replaces it, or -1 */
@@ -78,7 +78,7 @@ function scatterInputs(node: Lowering): { x: Value; indices: Value; known: Array
   return { x, indices, known: known ?? node.refuse("the indices are missing"), updates };
 }
 
-function scatterND(node: Lowering): Value[] {
+function scatterND(node: Lowering): Value {
   const { x, indices, known, updates } = scatterInputs(node);
   const depth = indices.shape.at(-1) ?? 0;
   const within = x.shape.slice(0, depth);
@@ -91,10 +91,10 @@ function scatterND(node: Lowering): Value[] {
     const row = within.reduce((sum, size, d) => sum * size + placeIn(node, known[u * depth + d] ?? 0, size), 0);
     from[row] = u;
   }
-  return [replaced(node, x, updates, from)];
+  return replaced(node, x, updates, from);
 }
 
-function scatterElements(node: Lowering): Value[] {
+function scatterElements(node: Lowering): Value {
   const { x, indices, known, updates } = scatterInputs(node);
   const { shape } = indices;
   const axis = node.axisGiven(x, 0);
@@ -113,7 +113,7 @@ function scatterElements(node: Lowering): Value[] {
     }
     from[row] = u;
   }
-  return [replaced(node, x, updates, from)];
+  return replaced(node, x, updates, from);
 }
 
 /** The k largest, in order: an element's rank is the number of those before it. Of equal ones the first comes first. */

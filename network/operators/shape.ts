@@ -19,7 +19,7 @@ export function sizesOf(node: Lowering, given: ArrayLike<number>): number[] {
 }
 
 /** 0 keeps the input's size, -1 stands for the rest: https://onnx.ai/onnx/operators/onnx__Reshape.html. */
-function reshape(node: Lowering): Value[] {
+function reshape(node: Lowering): Value {
   const x = node.input(0);
   const given = node.known(1, "the shape") ?? node.refuse("the shape is missing");
   const keepsZero = node.int("allowzero", 0) !== 0;
@@ -41,15 +41,15 @@ function reshape(node: Lowering): Value[] {
     if (others === 0 || all % others !== 0) node.refuse(`${all} elements do not fill [${sizes.join(",")}]`);
     sizes[place] = all / others;
   }
-  return [node.reshaped(x, sizesOf(node, sizes))];
+  return node.reshaped(x, sizesOf(node, sizes));
 }
 
-function flatten(node: Lowering): Value[] {
+function flatten(node: Lowering): Value {
   const x = node.input(0);
   const rank = x.shape.length;
   const given = node.int("axis", 1);
   const axis = given === rank ? rank : node.axis(given, rank);
-  return [flattened(node, x, axis)];
+  return flattened(node, x, axis);
 }
 
 /** A matrix whose columns start at an axis. */
@@ -58,32 +58,28 @@ export const flattened = (node: Lowering, x: Value, axis: number): Value =>
 
 const listOf = (node: Lowering): ArrayLike<number> | undefined => node.numbersSince(13, "axes", 1, "the list of axes");
 
-function squeeze(node: Lowering): Value[] {
+function squeeze(node: Lowering): Value {
   const x = node.input(0);
   const given = listOf(node);
   const axes = given ? node.axes(given, x.shape.length) : x.shape.flatMap((size, d) => (size === 1 ? [d] : []));
   const wide = axes.find((d) => x.shape[d] !== 1);
   if (wide !== undefined) node.refuse(`axis ${wide} has ${x.shape[wide]} elements and cannot be left out`);
-  return [
-    node.reshaped(
-      x,
-      x.shape.filter((_, d) => !axes.includes(d)),
-    ),
-  ];
+  return node.reshaped(
+    x,
+    x.shape.filter((_, d) => !axes.includes(d)),
+  );
 }
 
-function unsqueeze(node: Lowering): Value[] {
+function unsqueeze(node: Lowering): Value {
   const x = node.input(0);
   const given = listOf(node) ?? node.refuse("the list of axes is missing");
   const rank = x.shape.length + given.length;
   const axes = node.axes(given, rank);
   const rest = [...x.shape];
-  return [
-    node.reshaped(
-      x,
-      Array.from({ length: rank }, (_, d) => (axes.includes(d) ? 1 : (rest.shift() ?? 1))),
-    ),
-  ];
+  return node.reshaped(
+    x,
+    Array.from({ length: rank }, (_, d) => (axes.includes(d) ? 1 : (rest.shift() ?? 1))),
+  );
 }
 
 function dropout(node: Lowering): (Value | undefined)[] {
@@ -97,27 +93,25 @@ function dropout(node: Lowering): (Value | undefined)[] {
   return [x, node.constant({ type: "bool", shape: x.shape, values: kept })];
 }
 
-function constant(node: Lowering): Value[] {
+function constant(node: Lowering): Value {
   const value = node.attribute("value");
   const [value_int, value_ints] = [node.attribute("value_int"), node.attribute("value_ints")];
   const [value_float, value_floats] = [node.attribute("value_float"), node.attribute("value_floats")];
-  if (isConstant(value)) return [node.constant(value)];
+  if (isConstant(value)) return node.constant(value);
   const whole = value_int ?? value_ints;
   const given = whole ?? value_float ?? value_floats;
   const list = typeof given === "number" ? [given] : Array.isArray(given) ? given : undefined;
   if (!list?.every((x) => typeof x === "number"))
     return node.refuse("it holds neither a tensor of numbers nor numbers");
   const type = whole === undefined ? "f32" : "s64";
-  return [
-    node.constant({
-      type,
-      shape: typeof given === "number" ? [] : [list.length],
-      values: node.numbersFrom(type, list),
-    }),
-  ];
+  return node.constant({
+    type,
+    shape: typeof given === "number" ? [] : [list.length],
+    values: node.numbersFrom(type, list),
+  });
 }
 
-function constantOfShape(node: Lowering): Value[] {
+function constantOfShape(node: Lowering): Value {
   const given = node.known(0, "the shape") ?? node.refuse("the shape is missing");
   const value = node.attribute("value");
   const filling = isConstant(value) ? value : undefined;
@@ -125,23 +119,23 @@ function constantOfShape(node: Lowering): Value[] {
   const type = filling?.type ?? "f32";
   const shape = sizesOf(node, given);
   const values = node.numbers(type, elementsOf(shape, node.subject)).fill(filling?.values[0] ?? 0);
-  return [node.constant({ type, shape, values })];
+  return node.constant({ type, shape, values });
 }
 
-function shapeOf(node: Lowering): Value[] {
+function shapeOf(node: Lowering): Value {
   const { shape } = node.input(0);
   const clamp = (place: number): number =>
     Math.min(Math.max(place < 0 ? place + shape.length : place, 0), shape.length);
   const sizes = shape.slice(clamp(node.int("start", 0)), clamp(node.int("end", shape.length)));
-  return [node.constant({ type: "s64", shape: [sizes.length], values: node.numbersFrom("s64", sizes) })];
+  return node.constant({ type: "s64", shape: [sizes.length], values: node.numbersFrom("s64", sizes) });
 }
 
-function size(node: Lowering): Value[] {
+function size(node: Lowering): Value {
   const all = elementsOf(node.input(0).shape, node.subject);
-  return [node.constant({ type: "s64", shape: [], values: node.numbersFrom("s64", [all]) })];
+  return node.constant({ type: "s64", shape: [], values: node.numbersFrom("s64", [all]) });
 }
 
-function range(node: Lowering): Value[] {
+function range(node: Lowering): Value {
   const [from, to, step] = [0, 1, 2].map((place) => node.known(place, "a bound")?.[0]);
   const { type } = node.input(0);
   if (from === undefined || to === undefined || step === undefined || step === 0)
@@ -150,11 +144,11 @@ function range(node: Lowering): Value[] {
   if (!Number.isSafeInteger(count)) node.refuse(`from ${from} to ${to} by ${step} is no range`);
   const values = node.numbers(type, elementsOf([count], node.subject));
   for (let i = 0; i < count; i++) values[i] = from + i * step;
-  return [node.constant({ type, shape: [count], values })];
+  return node.constant({ type, shape: [count], values });
 }
 
 /** The places of what is not 0, one column each. How many there are must be known. */
-function nonZero(node: Lowering): Value[] {
+function nonZero(node: Lowering): Value {
   const { shape } = node.input(0);
   const elements = node.known(0, "its input") ?? node.refuse("its input is missing");
   let count = 0;
@@ -170,7 +164,7 @@ function nonZero(node: Lowering): Value[] {
     }
     found++;
   }
-  return [node.constant({ type: "s64", shape: [shape.length, count], values })];
+  return node.constant({ type: "s64", shape: [shape.length, count], values });
 }
 
 export const SHAPES: OperatorTable = {
