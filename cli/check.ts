@@ -23,6 +23,7 @@ import { junit } from "../report/junit.ts";
 import { indent, printTime } from "../report/text.ts";
 import { type Checked, compareBest, type Finding, verdictFails } from "../session/check.ts";
 import { readOperator } from "./db/filters.ts";
+import { intervalSchema } from "./db/records.ts";
 import { checkWritable, writeOutput } from "./files.ts";
 import { databaseFile, flag, optionalFlag, optionalText, optionalWord, parseOptions } from "./options.ts";
 import {
@@ -62,7 +63,7 @@ const sideSchema = z
       status: z.literal("ok"),
       intrinsic: z.string(),
       microseconds: z.number(),
-      interval: z.tuple([z.number(), z.number()]).describe("95 % within, microseconds"),
+      interval: intervalSchema,
     }),
   ])
   .nullable()

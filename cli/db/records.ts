@@ -9,7 +9,7 @@ import { partOf, say } from "../output.ts";
 import { printFitted } from "../terminal.ts";
 
 const id = z.string().describe("hash of its facts: 32 hexadecimal digits");
-const interval = z.tuple([z.number(), z.number()]).describe("95 % within, microseconds");
+export const intervalSchema = z.tuple([z.number(), z.number()]).describe("95 % within, microseconds");
 
 /** A trial as it appears in documents and tables. */
 export const summarySchema = z.strictObject({
@@ -30,7 +30,7 @@ export const summarySchema = z.strictObject({
   intrinsic: z.string(),
   status: z.string().describe("ok, or how it failed"),
   microseconds: z.number().nullable().describe("median of a call; null when it failed"),
-  interval: interval.nullable(),
+  interval: intervalSchema.nullable(),
   predictedMicroseconds: z.number().nullable().describe("null where the model could not say"),
   at: z.string().describe("when it was measured, ISO 8601"),
 });

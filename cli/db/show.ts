@@ -36,6 +36,7 @@ import {
   detailsShape,
   differenceSchema,
   intervalOf,
+  intervalSchema,
   microseconds,
   printShape,
   summarise,
@@ -48,7 +49,7 @@ export const pairSchema = z.strictObject({
   verdict: z.enum(["a", "b", "tie"]).describe("which is faster; tie where the intervals overlap"),
   difference: z.strictObject({
     microseconds: z.number().describe("b - a"),
-    interval: z.tuple([z.number(), z.number()]).describe("95 % within, microseconds"),
+    interval: intervalSchema,
     ratio: z.number().describe("b / a"),
   }),
 });

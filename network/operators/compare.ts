@@ -10,7 +10,7 @@ import type { CompareOp } from "../../abstraction/expression.ts";
 import { axesOfRank, type Lowering } from "../lowering.ts";
 import type { ElementType, Value } from "../value.ts";
 import { numberText } from "./broadcast.ts";
-import { checkFloats, checkWide, elementwise } from "./elementwise.ts";
+import { checkWide, elementwise, floatsAt } from "./elementwise.ts";
 import type { OperatorTable } from "./table.ts";
 
 /** Two inputs, one behind the other. @throws UsageError when they are not of one type */
@@ -55,8 +55,7 @@ function where(node: Lowering): Value {
 }
 
 function isNaNumber(node: Lowering): Value {
-  const x = node.input(0);
-  checkFloats(node, x);
+  const x = floatsAt(node, 0);
   return elementwise(node, "select(x == x, 0, 1)", { x }, "bool");
 }
 

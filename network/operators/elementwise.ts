@@ -128,9 +128,12 @@ function checkNumbers(node: Lowering, { name, type }: Value, integers: boolean):
     node.refuse(`${name} holds ${type}, and it is supported for ${integers ? "numbers" : "floats"} only`);
 }
 
-export function checkFloats(node: Lowering, x: Value): void {
+/** An input of floats. @throws UsageError for another type */
+export function floatsAt(node: Lowering, place: number): Value {
+  const x = node.input(place);
   if (x.type === "bool" || x.type === "s64" || isInteger(heldAs(x.type)))
     node.refuse(`${x.type} is not supported; floats are`);
+  return x;
 }
 
 /** @throws UsageError for other types than the two that windows and samples are computed in */
@@ -275,10 +278,8 @@ function castTo(node: Lowering): Value {
   return cast(node, to);
 }
 
-const entriesOf = <T>(
-  table: Readonly<Record<string, T>>,
-  make: (row: T) => (node: Lowering) => Value,
-): OperatorTable => mapValues(table, (row) => ({ lower: make(row) }));
+const entriesOf = <T>(table: Readonly<Record<string, T>>, make: (row: T) => (node: Lowering) => Value): OperatorTable =>
+  mapValues(table, (row) => ({ lower: make(row) }));
 
 export const ELEMENTWISE: OperatorTable = {
   ...entriesOf(UNARY, unary),

@@ -9,7 +9,7 @@
 
 import { axesOfRank, type Lowering } from "../lowering.ts";
 import type { Value } from "../value.ts";
-import { checkFloats, elementwise } from "./elementwise.ts";
+import { elementwise, floatsAt } from "./elementwise.ts";
 import { reduced, softened } from "./reduction.ts";
 import type { OperatorTable } from "./table.ts";
 
@@ -65,14 +65,12 @@ function loss(node: Lowering, x: Value, { target, weight }: Expected): Value {
 }
 
 function negativeLogLikelihood(node: Lowering): Value {
-  const x = node.input(0);
-  checkFloats(node, x);
+  const x = floatsAt(node, 0);
   return loss(node, x, expectedOf(node, x));
 }
 
 function crossEntropy(node: Lowering): Value[] {
-  const x = node.input(0);
-  checkFloats(node, x);
+  const x = floatsAt(node, 0);
   const expected = expectedOf(node, x);
   const { most, sum } = softened(node, x, [1]);
   const logarithms = elementwise(node, "x - most - log(sum)", { x, most, sum });

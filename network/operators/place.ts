@@ -9,7 +9,7 @@
 import { isInteger } from "../../abstraction/dtype.ts";
 import { axesOfRank, type Lowering, placesOf } from "../lowering.ts";
 import { heldAs, type Value } from "../value.ts";
-import { checkFloats, elementwise } from "./elementwise.ts";
+import { elementwise, floatsAt } from "./elementwise.ts";
 import { asKept, axesOf, centredOver, reduced } from "./reduction.ts";
 import { flattened } from "./shape.ts";
 import type { OperatorTable } from "./table.ts";
@@ -82,8 +82,7 @@ function place(op: "max=" | "min=") {
 
 /** 1 at the first maximum, 0 elsewhere. Before opset 13 the input is a matrix whose columns start at the axis. */
 function hardmax(node: Lowering): Value {
-  const given = node.input(0);
-  checkFloats(node, given);
+  const given = floatsAt(node, 0);
   const first = node.axisGiven(given, node.opset >= 13 ? -1 : 1);
   const x = node.opset >= 13 ? given : flattened(node, given, first);
   const axis = node.opset >= 13 ? first : 1;
@@ -106,8 +105,7 @@ function hardmax(node: Lowering): Value {
 const LEAST_DEVIATION = 1e-9;
 
 function meanVariance(node: Lowering): Value {
-  const x = node.input(0);
-  checkFloats(node, x);
+  const x = floatsAt(node, 0);
   const axes = node.axes(node.ints("axes") ?? [0, 2, 3], x.shape.length);
   const { count, centred, squares } = centredOver(node, x, axes);
   return elementwise(node, `centred / (sqrt(squares / ${count}) + ${LEAST_DEVIATION})`, { centred, squares });

@@ -10,7 +10,7 @@ import { isInteger } from "../../abstraction/dtype.ts";
 import { axesOfRank, type Lowering } from "../lowering.ts";
 import { type ElementType, heldAs, type Value } from "../value.ts";
 import { numberText } from "./broadcast.ts";
-import { checkFloats, elementwise, written } from "./elementwise.ts";
+import { elementwise, floatsAt, written } from "./elementwise.ts";
 import type { OperatorTable } from "./table.ts";
 
 type Combine = "+=" | "max=" | "min=";
@@ -97,8 +97,7 @@ function reduction({ op, term, finish, axesAsInput, integers }: Reduction) {
 }
 
 function logSumExp(node: Lowering): Value {
-  const x = node.input(0);
-  checkFloats(node, x);
+  const x = floatsAt(node, 0);
   const axes = axesOf(node, x, 18);
   const { most, sum } = softened(node, x, axes);
   return asKept(node, elementwise(node, "log(sum) + most", { sum, most }), axes);
@@ -117,8 +116,7 @@ export function softened(
 
 /** Before opset 13 the input is seen as a matrix whose columns start at the axis. */
 function softmax(node: Lowering): Value {
-  const x = node.input(0);
-  checkFloats(node, x);
+  const x = floatsAt(node, 0);
   const first = node.axisGiven(x, node.opset >= 13 ? -1 : 1);
   const { most, raised, sum } = softened(node, x, node.opset >= 13 ? [first] : from(first, x));
   if (node.node.op === "Softmax") return elementwise(node, "raised / sum", { raised, sum });
@@ -150,10 +148,9 @@ function normalised(
 }
 
 function layerNormalization(node: Lowering): (Value | undefined)[] {
-  const x = node.input(0);
+  const x = floatsAt(node, 0);
   const scale = node.input(1);
   const bias = node.optional(2);
-  checkFloats(node, x);
   if (node.int("stash_type", 1) !== 1) node.refuse("stash_type other than 1 is not supported");
   const axes = from(node.axisGiven(x, -1), x);
   const { value, mean, inverse } = normalised(node, x, axes, node.float("epsilon", 1e-5));
@@ -164,10 +161,9 @@ function layerNormalization(node: Lowering): (Value | undefined)[] {
 
 /** Normalises each channel of each image by itself. */
 function instanceNormalization(node: Lowering): Value {
-  const x = node.input(0);
+  const x = floatsAt(node, 0);
   const scale = node.input(1);
   const bias = node.input(2);
-  checkFloats(node, x);
   const axes = from(2, x);
   if (axes.length === 0) node.refuse("its input has no spatial dimensions");
   const { value } = normalised(node, x, axes, node.float("epsilon", 1e-5));
@@ -188,7 +184,7 @@ function scaledByChannel(node: Lowering, x: Value, scale: Value, bias: Value): V
 function batchNormalization(node: Lowering): Value[] {
   const [x, scale, bias, mean, variance] = [0, 1, 2, 3, 4].map((place) => node.input(place));
   if (!x || !scale || !bias || !mean || !variance) return node.refuse("an input is missing");
-  checkFloats(node, x);
+  floatsAt(node, 0);
   const isTraining = node.opset >= 14 && node.int("training_mode", 0) !== 0;
   if (node.opset < 9 && node.int("spatial", 1) === 0) node.refuse("statistics of each pixel are not supported");
   if (!isTraining && node.node.outputs.slice(1).some((name) => name !== "")) node.refuse("training is not supported");
@@ -214,8 +210,7 @@ function batchNormalization(node: Lowering): Value[] {
 
 /** Local response normalisation over neighbouring channels: https://onnx.ai/onnx/operators/onnx__LRN.html. */
 function localResponse(node: Lowering): Value {
-  const x = node.input(0);
-  checkFloats(node, x);
+  const x = floatsAt(node, 0);
   const size = node.int("size", 0);
   const rank = x.shape.length;
   if (size < 1 || rank < 2) node.refuse(`a window of ${size} channels over ${rank} dimensions`);

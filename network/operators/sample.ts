@@ -10,7 +10,7 @@
 
 import type { Lowering } from "../lowering.ts";
 import { elementsOf, type Value } from "../value.ts";
-import { checkFloats } from "./elementwise.ts";
+import { floatsAt } from "./elementwise.ts";
 import type { OperatorTable } from "./table.ts";
 
 const MODES = { nearest: "nearest", bilinear: "linear", linear: "linear" } as const;
@@ -26,10 +26,8 @@ function brought(c: string, padding: string, size: number, aligned: boolean): st
 }
 
 function gridSample(node: Lowering): Value {
-  const x = node.input(0);
-  const grid = node.input(1);
-  checkFloats(node, x);
-  checkFloats(node, grid);
+  const x = floatsAt(node, 0);
+  const grid = floatsAt(node, 1);
   const spatial = x.shape.slice(2);
   const [batch = 1, channels = 1] = x.shape;
   const rank = spatial.length;
