@@ -51,12 +51,12 @@ template <typename T> _GENX_ inline void write_lanes_slm(uint at, vector<T, 16> 
 const ROW = { dtype: "f32", storage: "grf[n]", load: "{reg} = read_lanes{by}<float>({ptr});" } as const;
 const SUMS = { ...ROW, store: "write_lanes{by}<float>({ptr}, {reg});" } as const;
 
-export const cmFmaF32 = tableRow({
+const GEN9_SUBGROUP = { isa: "gen9", language: "cm", scope: "subgroup" } as const;
+
+const cmFmaF32 = tableRow({
+  ...GEN9_SUBGROUP,
   name: "cm.fma.f32",
   family: "fma",
-  isa: "gen9",
-  language: "cm",
-  scope: "subgroup",
   summary: "Sixteen f32 multiply-adds, lane by lane.",
   compute: "c[n] += a[n] * b[n]",
   extents: { n: 16 },
@@ -67,12 +67,10 @@ export const cmFmaF32 = tableRow({
   source: "CM language specification, vector operators",
 });
 
-export const cmFmaF32Broadcast = tableRow({
+const cmFmaF32Broadcast = tableRow({
+  ...GEN9_SUBGROUP,
   name: "cm.fma.f32.broadcast",
   family: "fma",
-  isa: "gen9",
-  language: "cm",
-  scope: "subgroup",
   summary: "Sixteen f32 multiply-adds with one factor common to all lanes.",
   compute: "c[n] += a[] * b[n]",
   extents: { n: 16 },
@@ -87,31 +85,25 @@ export const cmFmaF32Broadcast = tableRow({
   source: "CM language specification, vector operators; a scalar assigned to a vector fills it",
 });
 
-export const cmFmaF16 = tableRow({
+const F16 = { dtype: "f16", storage: "grf[i]" } as const;
+
+const cmFmaF16 = tableRow({
+  ...GEN9_SUBGROUP,
   name: "cm.fma.f16",
   family: "fma",
-  isa: "gen9",
-  language: "cm",
-  scope: "subgroup",
   summary: "Sixteen f16 multiply-adds, lane by lane.",
   compute: "c[i] += a[i] * b[i]",
   extents: { i: 16 },
-  operands: {
-    a: { dtype: "f16", storage: "grf[i]" },
-    b: { dtype: "f16", storage: "grf[i]" },
-    c: { dtype: "f16", storage: "grf[i]" },
-  },
+  operands: { a: F16, b: F16, c: F16 },
   emit: "{c} += {a} * {b};",
   source: "CM language specification, vector operators",
 });
 
 /** `r` counts the four copies of a group's sum; a mapping that does not use them pads it. */
-export const cmDp4 = tableRow({
+const cmDp4 = tableRow({
+  ...GEN9_SUBGROUP,
   name: "cm.dp4",
   family: "dot",
-  isa: "gen9",
-  language: "cm",
-  scope: "subgroup",
   summary: "Four dot products of four f32, each sum in all four elements of its group.",
   compute: "c[g,r] += a[g,j] * b[g,j]",
   extents: { g: 4, r: 4, j: 4 },

@@ -10,7 +10,7 @@
 
 import type { DType } from "../abstraction/dtype.ts";
 import { type Intrinsic, type OperandSpec, tableRow } from "../abstraction/intrinsic.ts";
-import { DPAS_PAIRS, dpasCost, type Precision, TF32 } from "./dpas.ts";
+import { dpasFacts, dpasRows, type Precision } from "./dpas.ts";
 
 /** Type names in the extension. */
 const WORD: Readonly<Partial<Record<DType, string>>> = { s8: "i8", u8: "u8", f16: "f16", bf16: "bf16", tf32: "tf32" };
@@ -126,10 +126,8 @@ const loaded = ({ file, type }: Fragment, dtype: DType, formula: string): Operan
 });
 
 function dpas(lanes: 8 | 16, a: Precision, b: Precision): Intrinsic {
-  const sum = a.perDword === 4 ? "s32" : "f32";
+  const { sum, k, types, facts } = dpasFacts(lanes, a, b);
   const sums = sum === "s32" ? "int8" : "float8";
-  const k = 8 * a.perDword;
-  const factors = a === b ? a.dtype : `${a.dtype}${b.dtype}`;
   const ofA = fragmentOfA(lanes, a);
   const ofB = fragmentOfB(b);
   const builtin = `intel_sub_group_${WORD[a.dtype]}_${WORD[b.dtype]}_matrix_mad_k${k}`;
@@ -143,14 +141,11 @@ function dpas(lanes: 8 | 16, a: Precision, b: Precision): Intrinsic {
   );
   const isOneByte = b.perDword === 1;
   return tableRow({
-    name: `opencl.dpas.8x${lanes}.${sum}.${factors}`,
+    ...facts,
+    name: `opencl.dpas.8x${lanes}.${types}`,
     family: "dpas",
-    isa: lanes === 8 ? "xe_hpg" : "xe_hpc",
     language: "opencl",
-    scope: "subgroup",
     summary: `An 8x${lanes}x${k} matrix product: ${a.dtype} by ${b.dtype}, ${sum} sums.`,
-    compute: `c[m,n] += ${sum}(a[m,k]) * ${sum}(b[k,n])`,
-    extents: { m: 8, n: lanes, k },
     operands: {
       a: loaded(ofA, a.dtype, `${k}*m + k`),
       b: loaded(
@@ -173,15 +168,10 @@ function dpas(lanes: 8 | 16, a: Precision, b: Precision): Intrinsic {
       .join("\n")
       .trimStart(),
     emit: `{c} = ${builtin}(${as(typeA, ofA.type, "{a}")}, ${as(typeB, ofB.type, "{b}")}, {c});`,
-    cost: dpasCost(lanes),
     mnemonic: "dpas",
     source:
       "DPAS by the OpenCL extensions cl_intel_subgroup_matrix_multiply_accumulate and its tf32 form, cl_intel_subgroups, cl_intel_subgroups_short",
   });
 }
 
-export const DPAS_OPENCL: readonly Intrinsic[] = [
-  ...DPAS_PAIRS.map(([a, b]) => dpas(8, a, b)),
-  ...DPAS_PAIRS.map(([a, b]) => dpas(16, a, b)),
-  dpas(16, TF32, TF32),
-];
+export const DPAS_OPENCL: readonly Intrinsic[] = dpasRows(dpas);

@@ -35,21 +35,34 @@ export const dpasCost = (lanes: 8 | 16): Cost => ({
       : "Intel Graphics Compiler, scheduler tables, PVC: latency 20 + repeat count; 512 bf16 operations a cycle; not measured",
 });
 
-/** @param lanes 8 or 16: the execution size, which is n */
-function dpas(lanes: 8 | 16, a: Precision, b: Precision): Intrinsic {
+/** What rows of a product say in every language. @param lanes 8 or 16: the execution size, which is n */
+export function dpasFacts(lanes: 8 | 16, a: Precision, b: Precision) {
   const sum = a.perDword === 4 ? "s32" : "f32";
-  const sums = sum === "s32" ? "int" : "float";
   const k = 8 * a.perDword;
-  const factors = a === b ? a.dtype : `${a.dtype}${b.dtype}`;
+  const compute: string = `c[m,n] += ${sum}(a[m,k]) * ${sum}(b[k,n])`;
+  return {
+    sum,
+    k,
+    types: `${sum}.${a === b ? a.dtype : `${a.dtype}${b.dtype}`}`,
+    facts: {
+      isa: lanes === 8 ? "xe_hpg" : "xe_hpc",
+      scope: "subgroup",
+      compute,
+      extents: { m: 8, n: lanes, k },
+      cost: dpasCost(lanes),
+    },
+  } as const;
+}
+
+function dpas(lanes: 8 | 16, a: Precision, b: Precision): Intrinsic {
+  const { sum, k, types, facts } = dpasFacts(lanes, a, b);
+  const sums = sum === "s32" ? "int" : "float";
   return tableRow({
-    name: `dpas.8x${lanes}.${sum}.${factors}`,
+    ...facts,
+    name: `dpas.8x${lanes}.${types}`,
     family: "dpas",
-    isa: lanes === 8 ? "xe_hpg" : "xe_hpc",
     language: "cm",
-    scope: "subgroup",
     summary: `An 8x${lanes}x${k} matrix product: ${a.dtype} by ${b.dtype}, ${sum} sums.`,
-    compute: `c[m,n] += ${sum}(a[m,k]) * ${sum}(b[k,n])`,
-    extents: { m: 8, n: lanes, k },
     operands: {
       a: { dtype: a.dtype, storage: `${lanes === 8 ? "grf8" : "grf4"}[${k}*m + k]`, load: loadRows("int") },
       b: {
@@ -69,7 +82,6 @@ function dpas(lanes: 8 | 16, a: Precision, b: Precision): Intrinsic {
     },
     prelude: CM_TILES,
     emit: `{c} = cm_dpas<${b.cm}, ${a.cm}, 8, 8>({c}, {b}, {a});`,
-    cost: dpasCost(lanes),
     source: "CM language specification, cm_dpas; Intel Graphics Compiler, dpas semantics",
   });
 }
@@ -83,8 +95,10 @@ export const DPAS_PAIRS: readonly (readonly [Precision, Precision])[] = [
   [BF16, BF16],
 ];
 
-export const DPAS: readonly Intrinsic[] = [
-  ...DPAS_PAIRS.map(([a, b]) => dpas(8, a, b)),
-  ...DPAS_PAIRS.map(([a, b]) => dpas(16, a, b)),
-  dpas(16, TF32, TF32),
+/** The rows of a language: eight lanes have no tf32. */
+export const dpasRows = (row: (lanes: 8 | 16, a: Precision, b: Precision) => Intrinsic): readonly Intrinsic[] => [
+  ...([8, 16] as const).flatMap((lanes) => DPAS_PAIRS.map(([a, b]) => row(lanes, a, b))),
+  row(16, TF32, TF32),
 ];
+
+export const DPAS: readonly Intrinsic[] = dpasRows(dpas);

@@ -169,14 +169,16 @@ function beginning(dtype: DType, op: "max" | "min"): string {
   return `${least ? "-" : ""}__builtin_inf()`;
 }
 
+/** What rows say whose operands all have one type. */
+const ofType = (dtype: DType) => ({ ...COMMON, prelude: preludeOf(dtype) });
+
 /** Products and sums of a type, as vectors and as single elements. */
 function productsOf(dtype: DType): Intrinsic[] {
   const count = lanesOf(dtype);
   const some = WORDS[count] ?? String(count);
   return [
     tableRow({
-      ...COMMON,
-      prelude: preludeOf(dtype),
+      ...ofType(dtype),
       name: `portable.mla.${dtype}.broadcast`,
       summary: `${some} ${dtype} products and sums with one factor common to all lanes.`,
       compute: "c[n] += a[] * b[n]",
@@ -186,8 +188,7 @@ function productsOf(dtype: DType): Intrinsic[] {
       cost: costOf(dtype, "product"),
     }),
     tableRow({
-      ...COMMON,
-      prelude: preludeOf(dtype),
+      ...ofType(dtype),
       name: `portable.mla.${dtype}`,
       summary: `${some} ${dtype} products and sums, lane by lane.`,
       compute: "c[n] += a[n] * b[n]",
@@ -197,8 +198,7 @@ function productsOf(dtype: DType): Intrinsic[] {
       cost: costOf(dtype, "product"),
     }),
     tableRow({
-      ...COMMON,
-      prelude: preludeOf(dtype),
+      ...ofType(dtype),
       name: `portable.scalar.${dtype}`,
       summary: `One ${dtype} product and sum.`,
       compute: "c[n] += a[n] * b[n]",
@@ -208,8 +208,7 @@ function productsOf(dtype: DType): Intrinsic[] {
       cost: costOf(dtype, "scalar"),
     }),
     tableRow({
-      ...COMMON,
-      prelude: preludeOf(dtype),
+      ...ofType(dtype),
       name: `portable.inner.${dtype}`,
       summary: `One ${dtype} product and sum, of a loop that is summed.`,
       compute: "c[] += a[k] * b[k]",
@@ -234,8 +233,7 @@ function unaryOf(dtype: DType): Intrinsic[] {
   const copied = COPIED_BYTES / bytesOf(dtype);
   return [
     tableRow({
-      ...COMMON,
-      prelude: preludeOf(dtype),
+      ...ofType(dtype),
       name: `portable.add.${dtype}`,
       summary: `${some} ${dtype} sums.`,
       compute: "c[n] += a[n]",
@@ -263,8 +261,7 @@ function unaryOf(dtype: DType): Intrinsic[] {
     ),
     // What is made of elements while they are packed becomes vectors where a row of lanes is packed at once.
     tableRow({
-      ...COMMON,
-      prelude: preludeOf(dtype),
+      ...ofType(dtype),
       name: `portable.copy.${dtype}.lanes`,
       summary: `A row of ${dtype}, as it is.`,
       compute: "c[n] = a[n]",
@@ -275,8 +272,7 @@ function unaryOf(dtype: DType): Intrinsic[] {
     }),
     // An assignment cannot be padded, but one lane always fits.
     tableRow({
-      ...COMMON,
-      prelude: preludeOf(dtype),
+      ...ofType(dtype),
       name: `portable.copy.${dtype}`,
       summary: `One ${dtype}, as it is.`,
       compute: "c[n] = a[n]",

@@ -11,7 +11,7 @@ import { bytesOf, type DType } from "../abstraction/dtype.ts";
 import { type Cost, type Intrinsic, type OperandSpec, tableRow } from "../abstraction/intrinsic.ts";
 import { unitCost } from "../abstraction/machine.ts";
 import { GEN9 } from "../targets/intel.ts";
-import { DPAS_PAIRS, dpasCost, type Precision, TF32 } from "./dpas.ts";
+import { DPAS_PAIRS, dpasFacts, type Precision, TF32 } from "./dpas.ts";
 
 type Lanes = 8 | 16;
 const ISA = { 8: "xe_hpg", 16: "xe_hpc" } as const satisfies Record<Lanes, string>;
@@ -112,19 +112,14 @@ function factor(use: "a" | "b", dtype: DType): OperandSpec {
 }
 
 function joint(lanes: Lanes, a: Precision, b: Precision): Intrinsic {
-  const sum = a.perDword === 4 ? "s32" : "f32";
-  const k = 8 * a.perDword;
-  const factors = a === b ? a.dtype : `${a.dtype}${b.dtype}`;
+  const { sum, k, types, facts } = dpasFacts(lanes, a, b);
   const type = MEMORY[sum];
   return tableRow({
-    name: `sycl.joint.8x${lanes}x${k}.${sum}.${factors}`,
+    ...facts,
+    name: `sycl.joint.8x${lanes}x${k}.${types}`,
     family: "joint_matrix",
-    isa: ISA[lanes],
     language: "sycl",
-    scope: "subgroup",
     summary: `An 8x${lanes}x${k} matrix product of a sub-group: ${a.dtype} by ${b.dtype}, ${sum} sums.`,
-    compute: `c[m,n] += ${sum}(a[m,k]) * ${sum}(b[k,n])`,
-    extents: { m: 8, n: lanes, k },
     operands: {
       a: factor("a", a.dtype),
       b: factor("b", b.dtype),
@@ -137,7 +132,6 @@ function joint(lanes: Lanes, a: Precision, b: Precision): Intrinsic {
     },
     prelude: "namespace matrix = sycl::ext::oneapi::experimental::matrix;",
     emit: `matrix::joint_matrix_mad(${GROUP}, {c}, {a}, {b}, {c});`,
-    cost: dpasCost(lanes),
     source: "sycl_ext_oneapi_matrix, joint_matrix: supported combinations, Intel XMX",
   });
 }
