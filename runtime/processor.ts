@@ -56,7 +56,7 @@ export function coresHere(
   const first = (cpu: number): number => Math.min(cpu, ...siblings(cpu));
   return [...new Set(allowed.map(first))].map((core) => {
     const cpus = allowed.filter((cpu) => first(cpu) === core);
-    return { name: `core ${core}`, cpus, isFastest: cpus.some((cpu) => capacity(cpu) >= AS_FAST * most) };
+    return { name: `core ${core}`, cpus, isFastest: capacity(core) >= AS_FAST * most };
   });
 }
 

@@ -12,13 +12,15 @@ import { epilogueAt } from "../abstraction/epilogue.ts";
 import { access, axis } from "../abstraction/expression.ts";
 import { C_TYPES } from "../abstraction/kernel.ts";
 import { type LoopNest, loop, type Statement } from "../abstraction/loop-nest.ts";
-import { printMatching } from "../abstraction/mapping.ts";
+import { type Mapping, printMatching } from "../abstraction/mapping.ts";
+import { printNest } from "../abstraction/print-nest.ts";
 import { type Code, lines } from "../abstraction/source-text.ts";
 import { AVX512_HELPERS } from "../codegen/avx512-helpers.ts";
 import { CExpressions, joinedDigits } from "../codegen/c-expressions.ts";
 import { CPP_HELPERS, calledIn } from "../codegen/cpp-helpers.ts";
 import { Avx512Rows } from "../codegen/rows-avx512.ts";
 import { intrinsicsNamed } from "../intrinsics/index.ts";
+import { lowerSchedule } from "../mapper/lower/scheduled.ts";
 import { plainSchedule } from "../mapper/schedule/mapped.ts";
 import { parseDataTypes } from "../operators/data-types.ts";
 import { operatorNamed } from "../operators/index.ts";
@@ -26,8 +28,11 @@ import { instantiate } from "../operators/operator.ts";
 import { runChild } from "../runtime/child.ts";
 import { generate } from "../session/mapping-kind.ts";
 import { nativeTarget } from "../targets/index.ts";
+import { computationOf } from "./support/packages.ts";
 import { textOf } from "./support/source.ts";
 import { mappingsOnto } from "./support/subjects.ts";
+
+const alongK = ({ matching }: Mapping): boolean => printMatching(matching).includes("n <- k");
 
 function sourceOf(name: string, types: string, epilogue: string, { k = 32, layouts = "NHWC" } = {}): string {
   const parameters = { c: 8, k, h: 6, w: 6, r: 1, s: 1, pad: 0 };
@@ -38,7 +43,7 @@ function sourceOf(name: string, types: string, epilogue: string, { k = 32, layou
     epilogue,
   });
   const [on] = intrinsicsNamed(name);
-  const mapping = on && mappingsOnto(computation, on).find((m) => printMatching(m.matching).includes("n <- k"));
+  const mapping = on && mappingsOnto(computation, on).find(alongK);
   if (!on || !mapping) throw new Error(`${name} does not take n <- k`);
   const candidate = {
     kind: "mapping" as const,
@@ -81,10 +86,45 @@ describe("a row of results in a kernel", () => {
     expect(apart).toMatch(/ res\[.*\] = res_row\[n_inner\];/);
   });
 
+  it("is stored along the instruction's lanes where outputs beside one another are fewer than eight, and the lanes are eight or more", () => {
+    const inner = (on: string, types: string, epilogue?: string): readonly unknown[] => {
+      const parameters = { c: 8, k: 32, h: 6, w: 6, r: 1, s: 1, pad: 0 };
+      const computation = computationOf("conv2d", types, parameters, {
+        layouts: "NCHW",
+        ...(epilogue && { epilogue }),
+      });
+      const [row] = intrinsicsNamed(on);
+      const mapping = row && mappingsOnto(computation, row).find(alongK);
+      if (!mapping) throw new Error(`${on} does not take n <- k`);
+      const nest = printNest(lowerSchedule(mapping, { ...plainSchedule(mapping), block: { q: 4 } }));
+      return [...(/for (\w+) in 0\.\.(\d+)\n +(?:res|out)\[/.exec(nest) ?? [])].slice(1);
+    };
+    expect(inner("avx512.fma.f64.broadcast", "f64", "relu")).toEqual(["n_inner", "8"]);
+    expect(inner("arm.fmla.f32.lane", "f32", "relu")).toEqual(["q_block", "4"]);
+  });
+
   it("is a loop where the instruction has no AVX-512 beside it", () => {
     const source = sourceOf("avx2.fma.f32.broadcast", "f32", "relu");
     expect(source).not.toContain("_mm512");
   });
+});
+
+it("a tile of words is transposed in registers, from its first element to its first", () => {
+  const [on] = intrinsicsNamed("amx.tdpbusd");
+  const computation = defineComputation({
+    equation: "c[i,j] += s32(x[i,k]) * s32(y[j,k])",
+    extents: { i: 32, j: 48, k: 128 },
+    tensors: { x: "u8", y: "s8", c: "s32" },
+  });
+  const mapping = on && mappingsOnto(computation, on).find((m) => printMatching(m.matching).includes("m <- i"));
+  if (!on || !mapping) throw new Error("nothing maps");
+  const schedule = { ...plainSchedule(mapping), placement: { a: "tiled", b: "tiled" } as const };
+  const { source } = generate({ intrinsic: on.name, matching: mapping.matching, operands: {}, schedule }, mapping);
+  expect([...source.matchAll(/turn_words<1>\(.*\);/g)].map(([line]) => line)).toMatchInlineSnapshot(`
+    [
+      "turn_words<1>(b_tiles + j_step * 2048 + (k_step * 1024), y + (j_step * 16) * 128 + (k_step * 64), 128, ~0ull);",
+    ]
+  `);
 });
 
 it("the digits of a number, each behind the other, are joined to the number again", () => {

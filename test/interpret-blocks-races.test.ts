@@ -193,6 +193,50 @@ describe("a race", () => {
     `);
   });
 
+  it("is a write to another block of the cluster that may not have begun, whichever block it is", () => {
+    const parts: Scratch = { ...shared("s", "f32", { block: 2, i: 32 }), scope: "cluster" };
+    const nest = (own: number, ...first: readonly Statement[]): LoopNest => ({
+      scratch: [parts],
+      registers: [],
+      prepare: [],
+      body: [
+        loop(
+          "b",
+          1,
+          [
+            loop(
+              "q",
+              2,
+              [
+                loop(
+                  "w",
+                  1,
+                  [
+                    ...first,
+                    copy(`s[${own},i] = x[i]`, { i: 32 }, { when: `q-${own}` }),
+                    barrier("cluster"),
+                    lanes(`y[32*q+lane] = s[${own},lane]`),
+                    barrier("cluster"),
+                  ],
+                  "warp",
+                ),
+              ],
+              "cluster",
+            ),
+          ],
+          "block",
+        ),
+      ],
+    });
+    const begun: Statement = { kind: "barrier", group: "cluster", of: "beginnings" };
+    for (const own of [0, 1]) {
+      expect(faultOf(nest(own, begun))).toBe("nothing wrong");
+      expect(faultOf(nest(own)).split("\n").at(-1)).toBe(
+        "  missing: a barrier of the cluster, of beginnings: the block may not have begun",
+      );
+    }
+  });
+
   it("is a statement of one thread beside blocks", () => {
     const blocks = onWarps(1, [lanes("y[32*b+lane] = x[63-32*b-lane]")], [], { blocks: 2 });
     const ahead = loop("i", 2, []);

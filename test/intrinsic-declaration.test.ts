@@ -16,7 +16,7 @@ import {
 import { tileElements, tileOffset, tilePlaces, tileRowElements } from "../abstraction/memory-tile.ts";
 import { code } from "../abstraction/source-text.ts";
 import { INTRINSICS } from "../intrinsics/index.ts";
-import { searchedWgmma, wgmmaNamed } from "../intrinsics/wgmma.ts";
+import { searchedWgmma, wgmmaNamed, wgmmaWidths } from "../intrinsics/wgmma.ts";
 import { textOf } from "./support/source.ts";
 
 const EQUATION = "c[m,n] += s32(a[m,k]) * s32(b[k,n])";
@@ -223,5 +223,37 @@ describe("the table of instructions", () => {
     for (const { operands } of [...INTRINSICS, ...searchedWgmma()]) expect(operands.length).toBeGreaterThan(1);
     // Only widths that the hardware has are found by name.
     for (const row of searchedWgmma()) expect(wgmmaNamed(row.name)).toBe(row);
+  });
+
+  it("has the widths of wgmma that the manual lists", () => {
+    const floats = wgmmaWidths({ sums: "f32", factors: "f16" });
+    expect([floats.length, floats[0], floats.at(-1)]).toEqual([32, 8, 256]);
+    expect(wgmmaWidths({ sums: "s32", factors: "s8" })).toEqual([
+      ...[8, 16, 24, 32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192, 208, 224, 240, 256],
+    ]);
+  });
+
+  it("gives mma the registers that hold its operands: 32 lanes of 4 bytes each", () => {
+    for (const row of INTRINSICS.filter(({ family }) => family === "mma")) {
+      const registers = row.operands.map((o) => (registerElements(row, o) * bytesOf(o.dtype)) / 128);
+      const declared = ["c", "a", "b"].map((name) =>
+        Number(new RegExp(`&${name}\\)\\[(\\d)\\]`).exec(row.prelude ?? "")?.[1]),
+      );
+      expect(declared, row.name).toEqual(registers);
+    }
+  });
+
+  it("has rows of lanes whose factor is common to all lanes where their name says so", () => {
+    const rows = INTRINSICS.filter(({ family, language }) => family === "lanes" && language === "opencl");
+    expect(rows.length).toBeGreaterThan(4);
+    for (const { name, summary, operands } of rows) {
+      const isShared = name.endsWith(".broadcast");
+      const factor = operands.find((o) => o.name === "a");
+      expect(summary.endsWith(", one factor common to all lanes."), name).toBe(isShared);
+      expect(
+        factor?.dims.some((d) => d.name === "n"),
+        name,
+      ).toBe(!isShared);
+    }
   });
 });

@@ -32,6 +32,13 @@ describe("what later became an input is an attribute", () => {
     expect(refused(onnx(clip, 11))).toBe("clip0 (Clip): the attribute min is not supported in opset 11");
   });
 
+  it("of Pow, whose exponent is one number for all or one for each", async () => {
+    const power = { op: "Pow", opset: 13, x: [4] };
+    expect(await made({ ...power, more: [floats(2)] }, [-3, 0, 0.5, 2])).toEqual([9, 0, 0.25, 4]);
+    expect(await made({ ...power, more: [floats(3)] }, [-3, 0, 0.5, 2])).toEqual([-27, 0, 0.125, 8]);
+    expect(await made({ ...power, more: [floats(2, 0, 1, -1)] }, [-3, 7, 0.5, 2])).toEqual([9, 1, 0.5, 0.5]);
+  });
+
   it("of TopK, before opset 10", async () => {
     const top = "y, place = TopK<k=2>(x[4])";
     expect(await made(onnx(top, 9), [3, 9, 4, 1])).toEqual([9, 4]);

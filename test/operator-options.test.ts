@@ -94,7 +94,7 @@ describe("mistakes", () => {
     ["conv2d", { c: 1.5 }, "conv2d: c must be an integer, got 1.5"],
     ["conv2d", { groups: 3 }, "conv2d: groups 3 does not divide c = 64"],
     ["conv2d", { strid: 2 }, 'conv2d: no parameter "strid"\n  did you mean "stride"?'],
-    ["conv2d", { h: 5, r: 9 }, "conv2d: kernel r = 9 does not fit h = 5 with pad 1 on both sides"],
+    ["conv2d", { h: 5, r: 8 }, "conv2d: kernel r = 8 does not fit h = 5 with pad 1 on both sides"],
     ["dil", { w: 2, pad: 0 }, "dilated-conv2d: kernel s = 3 with dilation 2 does not fit w = 2"],
     ["t2d", { h: 1, pad: 2 }, "transposed-conv2d: pad 2 on both sides cuts away the whole output of 4 along h"],
     ["2d5pt", { radius: 2 }, '2d5pt: no parameter "radius"\n  known: h, w'],
@@ -102,6 +102,11 @@ describe("mistakes", () => {
     expect(
       explanationOf(() => instantiate(operatorNamed(name), { parameters: parameters as Record<string, number> })),
     ).toBe(expected);
+  });
+
+  it("a kernel as large as the padded input gives one row", () => {
+    const computation = instantiate(operatorNamed("conv2d"), { parameters: { h: 5, r: 7 } });
+    expect(computation.axes.find(({ name }) => name === "p")?.extent).toBe(1);
   });
 
   it("an unknown operator gets the nearest name", () => {

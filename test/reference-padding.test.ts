@@ -5,9 +5,11 @@ import { defineComputation, inputsOf } from "../abstraction/computation.ts";
 import { printEquation } from "../abstraction/equation.ts";
 import { interpret } from "../abstraction/interpret.ts";
 import { parseExpr } from "../abstraction/parse.ts";
-import { keyOf } from "../abstraction/source-text.ts";
+import { code, keyOf } from "../abstraction/source-text.ts";
 import { printValue } from "../runtime/reference-expressions.ts";
 import { padded } from "../runtime/reference-padding.ts";
+import { heldAsNumbers, referenceStruct } from "../runtime/reference-source.ts";
+import { textOf } from "./support/source.ts";
 
 const shape = [5, 4];
 
@@ -39,6 +41,13 @@ it("padding with the identity of max= keeps the results of bytes, and leaves flo
   expect(padded(floats).computation).toBe(floats);
   const wide = Float64Array.of(-128, ...negative, -128);
   expect(interpret(padded(of("s8")).computation, { x: wide })).toEqual(interpret(of("s8"), { x: negative }));
+});
+
+it("a reference of one output at a time does not promise a compiler that outputs are apart", () => {
+  const transposed = defineComputation({ equation: "y[i,j] = x[j,i]", extents: { i: 4, j: 4 }, tensors: { x: "f32" } });
+  const text = (lanes: number): string => textOf(referenceStruct(code`Reference`, transposed, heldAsNumbers, lanes));
+  expect(text(1)).not.toContain("ivdep");
+  expect(text(8)).toContain("ivdep");
 });
 
 it("padding leaves alone tensors read inside only, and borders larger than the tensor", () => {

@@ -3,7 +3,7 @@
  */
 
 import { describe, expect, it } from "vitest";
-import { seededRandom } from "../abstraction/random.ts";
+import { randomInteger, seededRandom } from "../abstraction/random.ts";
 import { countMnemonic } from "../runtime/disassembly.ts";
 import { allowedCpus, coresHere, processorsOf, readProcessor } from "../runtime/processor.ts";
 import { compareTimes, isTie, median, summarise, summariseRatio } from "../runtime/statistics.ts";
@@ -55,6 +55,24 @@ describe("the interval of a median", () => {
     }
     expect(held / 200).toBeGreaterThan(0.9);
     expect(held / 200).toBeLessThan(0.99);
+  });
+
+  it("is that of the medians of resamples, drawn and sorted one by one", () => {
+    for (const count of [1, 2, 5, 8]) {
+      const xs = Array.from({ length: count }, (_, i) => 2 ** i);
+      const random = seededRandom(9);
+      const medians = Array.from({ length: 1000 }, () =>
+        median(xs.map(() => xs[randomInteger(random, 0, count - 1)] ?? 0)),
+      ).sort((a, b) => a - b);
+      const at = (fraction: number): number => {
+        const rank = fraction * 999;
+        const low = medians[Math.floor(rank)] ?? 0;
+        return low + ((medians[Math.ceil(rank)] ?? 0) - low) * (rank - Math.floor(rank));
+      };
+      const { interval } = summarise(xs, 9);
+      expect(interval[0]).toBeCloseTo(at(0.025), 9);
+      expect(interval[1]).toBeCloseTo(at(0.975), 9);
+    }
   });
 
   it("scales with its samples", () => {

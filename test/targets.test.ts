@@ -56,6 +56,10 @@ describe.each([...NVIDIA_TARGETS, REFERENCE_CPU, GEN9, ...PREDICTED_GPUS, ...ARM
     expect(all.filter(({ source }) => typeof source !== "string" || source === "")).toEqual([]);
   });
 
+  it("is one processor", () => {
+    expect(target.levels[0].units).toBe(1);
+  });
+
   it("is plain data", () => {
     expect(JSON.parse(JSON.stringify(target))).toEqual(target);
   });

@@ -2,6 +2,7 @@
 
 import { describe, expect, it } from "vitest";
 import { defineComputation, inputsOf, type Tensor } from "../abstraction/computation.ts";
+import { drawElements } from "../runtime/draw-inputs.ts";
 import { checkedIn, fromMemory, tellsApart, toMemory } from "../runtime/verify.ts";
 
 describe("results of time steps", () => {
@@ -32,4 +33,11 @@ describe("a tensor whose layout has holes", () => {
     expect([...fromMemory(x, [1, 2, 3, 103, 4, 5, 6])]).toEqual([1, 2, 3, 4, 5, 6]);
     expect([...(checkedIn(x) ?? [])]).toEqual([1, 1, 1, 0, 1, 1, 1]);
   });
+});
+
+it("drawing elements yields to the event loop every 524288 elements, where it may be stopped, and not before", async () => {
+  const stopped = AbortSignal.abort(new Error("enough"));
+  expect([...(await drawElements(3, stopped, () => 7))]).toEqual([7, 7, 7]);
+  expect(await drawElements(2 ** 19, stopped, () => 7)).toHaveLength(2 ** 19);
+  await expect(drawElements(2 ** 19 + 1, stopped, () => 7)).rejects.toThrow("enough");
 });

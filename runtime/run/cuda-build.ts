@@ -236,8 +236,7 @@ export class Builder {
 
   /** @throws Error if aborted */
   build(source: string, kind: SourceKind, abandoned?: AbortSignal): Promise<Built> {
-    const signals = [this.signal, abandoned].filter((one) => one !== undefined);
-    const signal = signals.length === 0 ? undefined : AbortSignal.any(signals);
+    const signal = AbortSignal.any([this.signal, abandoned].filter((one) => one !== undefined));
     return this.limit(async () => {
       const { identity, adapted, command } = this.toolchain;
       const key = JSON.stringify([identity, command("", "", kind), source]);
