@@ -200,6 +200,22 @@ describe("a schedule of blocks and warps", () => {
     `);
   });
 
+  it("copies an input ahead 16 bytes at a time where it takes all of its elements, else one by one", () => {
+    const schedule = mmaSchedule(32, 16, 16, { repack: ["a"], warps: { m: 2, n: 1 } });
+    const reads = (size: string): string | undefined => {
+      const context = gridContextOf(
+        operation(`conv2d n=1 c=64 k=16 ${size}`, "f16"),
+        MMA,
+        "m <- n,p,q; n <- k; k <- c",
+      );
+      return /copy (.*), by block where .* a_turned|copy (.*), by block {3}a_turned/
+        .exec(printNest(lowerGrid(context, schedule)))
+        ?.find((part, i) => i > 0 && part !== undefined);
+    };
+    expect(reads("h=7 w=7")).toMatch(/ by 8$/);
+    expect(reads("h=8 w=8 r=1 s=1 pad=0 stride=2")).toBe("row 64, column 16");
+  });
+
   it("can be printed where the ring has more stages than the sum has steps", () => {
     const pointwise = operation("conv2d n=1 c=16 k=16 h=8 w=8 r=1 s=1 pad=0", "f16");
     const context = gridContextOf(pointwise, MMA, "m <- n,p,q; n <- k; k <- c");

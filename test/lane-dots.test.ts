@@ -5,7 +5,7 @@
 
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import type { DesignCandidate, DesignSchedule } from "../abstraction/candidate.ts";
-import type { Computation } from "../abstraction/computation.ts";
+import { type Computation, defineComputation } from "../abstraction/computation.ts";
 import { interpret } from "../abstraction/interpret.ts";
 import { interpretNest } from "../abstraction/interpret-nest.ts";
 import { printNest } from "../abstraction/print-nest.ts";
@@ -170,4 +170,16 @@ describe.skipIf(!features.includes("avx512_vnni"))("kernels of dot products (ski
       expect(measured.status, "log" in measured ? measured.log : "").toBe("ok");
     },
   );
+});
+
+it("rows side by side are of an axis that has several", () => {
+  const computation = defineComputation({
+    equation: "y[n,p,q] += x[n,p,q+s] * w[s]",
+    extents: { n: 2, p: 1, q: 16, s: 2 },
+    tensors: { x: "f32", w: "f32" },
+  });
+  const space = finished(arraySpaceOf(computation, { threads: 1, target: modelTarget(nativeTarget()) }));
+  if (!("all" in space)) throw new Error("no design");
+  const beside = new Set([...space.all()].flatMap((schedule) => Object.keys(schedule.beside)));
+  expect([...beside].sort()).toEqual(["n", "q"]);
 });

@@ -6,6 +6,7 @@
 import { describe, expect, it } from "vitest";
 import type { StepSchedule } from "../abstraction/candidate.ts";
 import { type Computation, defineComputation } from "../abstraction/computation.ts";
+import { printNest } from "../abstraction/print-nest.ts";
 import { smallInputs, wrongNest } from "../bench/drawn/drawn.ts";
 import { STEP_SCHEDULE } from "../bench/drawn/steps.ts";
 import { lowerSteps } from "../mapper/space-time/lower-steps.ts";
@@ -31,6 +32,14 @@ it("a line of registers has one more on each side only where it is read beyond i
   const line = { rows: [0], reads: 2 };
   expect(lineRegisters({ ...line, columns: [0] }, 4)).toBe(4);
   expect(lineRegisters({ ...line, columns: [-1, 0] }, 4)).toBe(6);
+});
+
+it("a thread sweeps its share of the rows, and a row each side for every step between", () => {
+  const rows = ({ threads, depth }: { threads: number; depth: number }): string | undefined =>
+    /for row in 0\.\.(\d+)/.exec(printNest(lowerSteps(star({ i: 14, t: 4 }), { ...STEP_SCHEDULE, threads, depth })))?.[1];
+  expect(rows({ threads: 1, depth: 1 })).toBe("14");
+  expect(rows({ threads: 3, depth: 1 })).toBe("5");
+  expect(rows({ threads: 3, depth: 2 })).toBe("7");
 });
 
 describe("two planes of a star computed together", () => {
