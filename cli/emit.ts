@@ -259,7 +259,8 @@ function writeText(trial: TrialRecord, asked: KernelLanguage, given: Options): C
   if (json) printJson(textSchema, { file: to, record: trial.id });
   else {
     const { status } = trial.measurement;
-    const where = status === "ok" ? `measured on ${trial.environment.cpu}` : status;
+    const origin = trial.provenance === "here" ? "" : "imported, ";
+    const where = `${origin}${status === "ok" ? `measured on ${trial.environment.cpu}` : status}`;
     print(`${written}: ${labelOf(trial.workload)}, record ${id}, ${where}`);
     if (kernel.call)
       print("automap_launch(workspace, tensors, stream) at its end calls it: the output first, then the inputs");

@@ -44,6 +44,7 @@ const runSchema = z.strictObject({
   seed: z.int(),
   options: z.looseObject({}).describe("all that decides what the search does"),
   budget: z.looseObject({}),
+  provenance: z.enum(["here", "imported"]),
   started: z.number().describe("milliseconds since 1970"),
   ended: z.number().optional(),
   status: z.string().describe("running without a living process: it was killed"),
@@ -113,7 +114,7 @@ function list(db: Database, given: Options): ExitCode {
       String(run.options["strategy"] ?? ""),
       String(run.seed),
       String(trials),
-      run.status === "running" ? "not ended" : run.status,
+      `${run.status === "running" ? "not ended" : run.status}${run.provenance === "here" ? "" : ", imported"}`,
       new Date(run.started).toISOString().slice(0, 16),
     ]);
     const head = ["run", ...WORKLOAD_COLUMNS, "strategy", "seed", "trials", "status", "at (UTC)"];
@@ -143,7 +144,7 @@ export function describeReplay(replayed: Replay, file: string): string {
   const own = trials.length - known;
   return [
     wrapped(
-      `${style("bold", `run ${run.id}`)}   ${labelOf(run.workload)}   seed ${run.seed}   strategy ${String(run.options["strategy"])}`,
+      `${style("bold", `run ${run.id}`)}${run.provenance === "here" ? "" : ", imported"}   ${labelOf(run.workload)}   seed ${run.seed}   strategy ${String(run.options["strategy"])}`,
     ),
     "",
     indent(fitted(rows, 2)),
@@ -172,7 +173,7 @@ function ending(status: Replay["status"]): string {
 }
 
 function runDocument(run: RunRecord) {
-  const { id, workload, seed, options: given, budget, started, ended, status } = run;
+  const { id, workload, seed, options: given, budget, provenance, started, ended, status } = run;
   const { operator, parameters, extents, dtype } = workload;
   return {
     id,
@@ -183,6 +184,7 @@ function runDocument(run: RunRecord) {
     seed,
     options: given,
     budget,
+    provenance,
     started,
     ended,
     status,

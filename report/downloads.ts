@@ -34,6 +34,7 @@ const COLUMNS: readonly Column[] = [
   ["epilogue", (_, s) => s.epilogue],
   ["threads", (_, s) => s.threads],
   ["environment", (_, s) => s.environment + 1],
+  ["provenance", (t) => (t.isImported ? "imported" : "here")],
   ["status", (t) => t.status],
   ["seconds", (t) => t.seconds ?? null],
   ["low", (t) => t.interval?.[0] ?? null],

@@ -142,7 +142,7 @@ function reasonTable(caption: string, what: string, rows: readonly Reason[]): Ma
 function trialTable({ trials }: Subject): Markup {
   const columns: readonly Column<TrialPoint>[] = [
     { title: "trial", number: true, head: true, cell: (_, i) => i + 1 },
-    { title: "record", cell: (t) => html`<code>${t.id.slice(0, 12)}</code>` },
+    { title: "record", cell: (t) => html`<code>${t.id.slice(0, 12)}</code>${t.isImported ? " imported" : ""}` },
     {
       title: "run",
       cell: (t) => (t.run === undefined ? "" : html`<code>${t.run.slice(0, 12)}</code>`),
@@ -197,7 +197,7 @@ export function comparisonPart(comparison: Comparison, series: number, severalEn
       title: "run",
       head: true,
       value: (_, i) => i + 1,
-      cell: (r, i) => html`${i + 1} <code>${r.id.slice(0, 12)}</code>`,
+      cell: (r, i) => html`${i + 1} <code>${r.id.slice(0, 12)}</code>${r.isImported ? " imported" : ""}`,
     },
     { title: "began", cell: (r) => instant(r.started) },
     { title: "environment", number: true, cell: (r) => r.environment + 1, seldom: () => severalEnvironments },

@@ -69,6 +69,8 @@ export interface Subject {
 export interface TrialPoint {
   readonly id: string;
   readonly at: number;
+  /** Whether it was made elsewhere, or so whoever wrote the record says. */
+  readonly isImported: boolean;
   readonly intrinsic: string;
   readonly status: string;
   /** Median and 95 % interval; undefined for a failure. */
@@ -206,6 +208,7 @@ export interface RunSummary {
   /** Index in {@link ReportData.environments}. */
   readonly environment: number;
   readonly started: number;
+  readonly isImported: boolean;
   readonly status: string;
   readonly seed: number;
   readonly strategy: string;

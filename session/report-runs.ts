@@ -59,6 +59,7 @@ function summaryOf(
     id: run.id,
     environment: indexOf(first.environment),
     started: run.started,
+    isImported: run.provenance === "imported",
     status: run.status,
     seed: run.seed,
     strategy: typeof strategy === "string" ? strategy : "",

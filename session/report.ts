@@ -60,16 +60,15 @@ export interface ReportFilter extends Filter {
 export function gatherReport(db: Database, filter: ReportFilter, now: number): ReportData {
   const { runs, ...every } = filter;
   const asked = runs?.map((run) => ({ ...every, run })) ?? [every];
-  const trials = asked.flatMap((f) => queryTrials(db, { ...f, sort: "at" })).sort((a, b) => a.at - b.at);
+  const found = asked.flatMap((f) => queryTrials(db, { ...f, sort: "at" })).sort((a, b) => a.at - b.at);
+  const trials = runs === undefined ? withoutClaims(found) : found;
   const winners = new Set(asked.flatMap((f) => best(db, f, { imported: true })).map((t) => t.id));
   const environments = [...new Map(trials.map((t) => [t.environment.id, t.environment])).values()];
   const indexOf = (e: EnvironmentRecord): number => environments.findIndex((other) => other.id === e.id);
   const ceilings = environments.map((e) => ceilingsOf(db, e));
   const started = startsOf(db, trials);
   const pointOf = (trial: TrialRecord): TrialPoint => pointFrom(trial, started);
-  const groups = groupBy(trials, ({ workload, environment, conditions }) =>
-    JSON.stringify([workload.computation, environment.id, conditions.threads, conditions.cache]),
-  );
+  const groups = groupBy(trials, subjectKey);
   const subjects = groups.map((group) => {
     const [first] = group;
     if (!first) throw new Error("internal: a group of no trials");
@@ -97,6 +96,15 @@ export function gatherReport(db: Database, filter: ReportFilter, now: number): R
     noise: { ...noise, facts: [...noise.facts, ...clockFacts(trials)] },
     comparisons: comparisonsOf(db, trials, { runs, indexOf, pointOf }),
   };
+}
+
+const subjectKey = ({ workload, environment, conditions }: TrialRecord): string =>
+  JSON.stringify([workload.computation, environment.id, conditions.threads, conditions.cache]);
+
+/** Without the imported trials of subjects of which something was measured here: times of both in one chart would pass for measured ones. */
+function withoutClaims(trials: readonly TrialRecord[]): readonly TrialRecord[] {
+  const measured = new Set(trials.filter((t) => isTimed(t) && !isImported(t)).map(subjectKey));
+  return trials.filter((t) => !isImported(t) || !measured.has(subjectKey(t)));
 }
 
 /** Start times of the trials' runs, milliseconds since 1970. */
@@ -152,6 +160,7 @@ function pointFrom(trial: TrialRecord, started: ReadonlyMap<string, number>): Tr
   return {
     id,
     at,
+    isImported: isImported(trial),
     intrinsic: candidate.intrinsic,
     status: measurement.status,
     seconds: timed?.median,

@@ -1,5 +1,5 @@
 /**
- * @file What was imported decides nothing: every lookup of a record, in a database that holds one kernel measured here and an imported claim of a tenth of its time.
+ * @file What was imported decides nothing: seals, calibrations, `automap check`, runs and clocks. Every lookup of a record stands in imported-claims.test.ts.
  */
 
 import { readFileSync } from "node:fs";
@@ -22,9 +22,6 @@ import {
   runsIn,
   showRun,
 } from "../db/index.ts";
-import { intrinsicNamed } from "../intrinsics/index.ts";
-import { recordedKernel, recordedSeconds } from "../session/network.ts";
-import { gatherReport } from "../session/report.ts";
 import { commandLine } from "./support/command-line.ts";
 import { CONV, MACHINE, measured, newTrial, toldIn, trial, workshop } from "./support/database.ts";
 import { forgedLines, recordsIn } from "./support/forge.ts";
@@ -36,8 +33,6 @@ afterAll(() => shop.remove());
 /** Microseconds. */
 const HERE = 100;
 const CLAIMED = 10;
-const world = { environment: MACHINE, intrinsics: intrinsicNamed };
-const trusted = { ...world, policy: "exact" } as const;
 
 /** Lines of a stranger's database, whose trials are another candidate and claim 10 us. */
 function claims(): string[] {
@@ -72,26 +67,6 @@ describe("a lookup in a database with an imported claim of a tenth of its time",
     mixed.close();
     claimed.close();
   });
-  const of = { threads: 1, onGpu: false };
-  const LOOKUPS: Readonly<Record<string, (db: Database) => (number | undefined)[]>> = {
-    "the best of all": (db) => timesOf(best(db)),
-    "the best of a computation": (db) => timesOf(best(db, { computation: CONV.computation, trusted })),
-    "the best of an instruction": (db) => timesOf(best(db, { intrinsic: "avx512.vpdpbusd" })),
-    "the best mapping": (db) => timesOf(best(db, {}, { kinds: "mappings" })),
-    "the fastest trials": (db) => timesOf(queryTrials(db, { status: "ok", provenance: "here" })),
-    "the fastest of each computation": (db) => timesOf(queryTrials(db, { top: 1, provenance: "here" })),
-    "a network's time": (db) =>
-      [recordedSeconds(CONV.computation, { db, environment: MACHINE }, of) ?? []].flat().map(microseconds),
-  };
-
-  it.each(Object.entries(LOOKUPS))("finds only what was measured here: %s", (_, found) => {
-    expect(found(mixed)).toEqual([HERE]);
-    expect(found(claimed)).toEqual([]);
-  });
-
-  it("builds no imported kernel into a network", () => {
-    expect(recordedKernel(CONV.computation, { db: claimed, environment: MACHINE }, of)).toBeUndefined();
-  });
 
   it("finds an imported record when asked for one, and after any measured here", () => {
     const found = (db: Database): unknown[] =>
@@ -101,33 +76,6 @@ describe("a lookup in a database with an imported claim of a tenth of its time",
       ]);
     expect(found(mixed)).toEqual([["here", HERE]]);
     expect(found(claimed)).toEqual([["imported", CLAIMED]]);
-  });
-
-  it("shows the claim as imported wherever it is shown", async () => {
-    for (const words of [
-      ["db", "best"],
-      ["db", "query"],
-      ["db", "query", "--csv"],
-      ["db", "best", "--json"],
-    ]) {
-      const { out } = await commandLine(
-        [...words, "--trust", "any", "--db", claimed.path].filter((w, i, all) =>
-          words[1] === "query" ? w !== "--trust" && all[i - 1] !== "--trust" : true,
-        ),
-      );
-      expect(out).toContain("imported");
-    }
-    const [subject] = gatherReport(claimed, {}, 1).subjects;
-    expect(subject?.best).toMatchObject({ isImported: true });
-    const measuredHere = gatherReport(mixed, {}, 1).subjects[0]?.best;
-    expect([measuredHere?.isImported, microseconds(measuredHere?.seconds)]).toEqual([false, HERE]);
-  });
-
-  it("lets no prune delete what was measured here in its place", () => {
-    const db = database();
-    pruneTrials(db, {}, { reason: "a test" });
-    expect(timesOf(best(db))).toEqual([HERE]);
-    db.close();
   });
 
   it("takes a made-up seal for none, even where such records fill a list", () => {

@@ -216,6 +216,7 @@ describe("the page", () => {
       id: EVIL,
       environment: 0,
       started: NOW,
+      isImported: true,
       status: "done",
       seed: 1,
       strategy: EVIL,

@@ -85,13 +85,19 @@ describe.each(Object.entries(KINDS).filter(([kind]) => LOADED.includes(kind)))("
   const hidden = join(root, "hidden");
 
   it.each([...files.keys()])("is refused with another %s", async (file) => {
-    const longer = changed((at) => {
-      const before = readFileSync(join(at, file), "latin1");
-      // Spaces mean nothing in a description.
-      const after = file === name ? before.replace("{", '{"more": 1,') : `${before}\n`;
-      writeFileSync(join(at, file), after, "latin1");
+    const other = changed((at) => {
+      const content = readFileSync(join(at, file));
+      // A fact more in a description, where spaces mean nothing; else another byte in the middle.
+      if (file === name) writeFileSync(join(at, file), `${content}`.replace("{", '{"more": 1,'));
+      else {
+        const middle = content.length >> 1;
+        content[middle] = (content[middle] ?? 0) ^ 1;
+        writeFileSync(join(at, file), content);
+      }
     });
-    await expect(loadIt(longer)).rejects.toThrow(/was changed since|was not written here|lacks/);
+    const named =
+      file === name ? `or its ${file} was changed since` : `was written here, but ${file} was changed since`;
+    await expect(loadIt(other)).rejects.toThrow(named);
     await expect(loadIt(changed((at) => rmSync(join(at, file))))).rejects.toThrow(
       /lacks|is no package|does not describe/,
     );

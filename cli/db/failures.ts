@@ -20,6 +20,7 @@ export const failuresDocument = documentOf({
       status: z.string().describe("how they ended"),
       reason: z.string().describe("what their logs begin with; # is a number"),
       count: z.number().int(),
+      imported: z.number().int().describe("how many of them were imported"),
       intrinsics: z.array(z.string()),
       workloads: z.number().int().describe("of so many computations"),
       latest: z.string().describe("id of the latest"),
@@ -41,6 +42,7 @@ export function printFailures(db: Database, filter: TrialFilter, json: boolean):
         status,
         reason,
         count: trials.length,
+        imported: importedOf(trials),
         intrinsics: intrinsicsOf(trials),
         workloads: new Set(trials.map(({ workload }) => workload.computation)).size,
         latest: trials[0]?.id ?? "",
@@ -55,11 +57,16 @@ export function printFailures(db: Database, filter: TrialFilter, json: boolean):
   const rows = reasons.map(({ status, reason, trials }) => {
     const [first = "", ...others] = intrinsicsOf(trials);
     const instructions = others.length === 0 ? first : `${first} and ${others.length} more`;
-    return [String(trials.length), status, shortId(trials[0]?.id ?? ""), instructions, reason];
+    const imported = importedOf(trials);
+    const count = imported === 0 ? String(trials.length) : `${trials.length}, ${imported} imported`;
+    return [count, status, shortId(trials[0]?.id ?? ""), instructions, reason];
   });
   const head = ["count", "status", "latest", "instructions", "reason"];
   print(tableWithin([head, ...rows], sentenceRoom()));
 }
+
+const importedOf = (trials: readonly TrialRecord[]): number =>
+  trials.filter(({ provenance }) => provenance === "imported").length;
 
 /** Reasons with the most failures first; within each, the latest trial first. */
 function reasonsOf(trials: readonly TrialRecord[]): Reason[] {

@@ -223,12 +223,12 @@ export function compareRecords(db: Database, ids: readonly [string, string], jso
     return;
   }
   const { difference, verdict } = timesOf([a, b]);
-  const row = (name: string, { id, intrinsic, measurement: { median, interval } }: Timed): string[] => [
+  const row = (name: string, { id, intrinsic, provenance, measurement }: Timed): string[] => [
     name,
-    shortId(id),
+    `${shortId(id)}${provenance === "here" ? "" : ", imported"}`,
     intrinsic,
-    printTime(median),
-    `95 % within ${printTime(interval[0])} to ${printTime(interval[1])}`,
+    printTime(measurement.median),
+    `95 % within ${printTime(measurement.interval[0])} to ${printTime(measurement.interval[1])}`,
   ];
   const size = (seconds: number): string => `${seconds < 0 ? "-" : ""}${printTime(Math.abs(seconds))}`;
   const [low, high] = difference.interval;

@@ -130,7 +130,8 @@ function describe(
   candidates: Shared | undefined,
 ): string {
   const size = (us: number): string => `${us < 0 ? "-" : ""}${printTime(Math.abs(us) * 1e-6)}`;
-  const timeText = ({ measurement, intrinsic }: Timed): string => `${printTime(measurement.median)} ${intrinsic}`;
+  const timeText = ({ measurement, intrinsic, provenance }: Timed): string =>
+    `${printTime(measurement.median)} ${intrinsic}${provenance === "here" ? "" : ", imported"}`;
   const rows = both.map((pair) => {
     const { verdict, difference } = pairOf(pair);
     const share = `${(100 * Math.abs(difference.ratio - 1)).toFixed(1)} %`;
