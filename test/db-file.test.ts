@@ -48,8 +48,11 @@ describe("a file", () => {
   it("has settings that keep committed records", () => {
     const pragma = (what: string): unknown => db.sqlite.pragma(what, { simple: true });
     expect(
-      ["journal_mode", "synchronous", "foreign_keys", "trusted_schema", "application_id", "user_version"].map(pragma),
-    ).toEqual(["wal", 2, 1, 0, 0x616d6462, RELEASED]);
+      ["journal_mode", "synchronous", "foreign_keys", "trusted_schema", "cell_size_check", "application_id"].map(
+        pragma,
+      ),
+    ).toEqual(["wal", 2, 1, 0, 1, 0x616d6462]);
+    expect(pragma("user_version")).toBe(RELEASED);
     const tables = db.sqlite.pragma("table_list") as { schema: string; name: string; type: string; strict: number }[];
     const ours = tables.filter((t) => t.type === "table" && !t.name.startsWith("sqlite_"));
     expect(ours.filter((t) => t.strict !== 1)).toEqual([]);

@@ -8,6 +8,7 @@ import { access, axis, number } from "../abstraction/expression.ts";
 import { interpret } from "../abstraction/interpret.ts";
 import { interpretNest } from "../abstraction/interpret-nest.ts";
 import { type LoopNest, loop, type Scratch, type Statement } from "../abstraction/loop-nest.ts";
+import type { TensorView } from "../abstraction/tensor-view.ts";
 import { ringMatmul } from "./support/ring-matmul.ts";
 import { rowNamed, smallIntegers } from "./support/subjects.ts";
 import { barrier, commit, copy, lanes, onWarps, shared, wait } from "./support/warp-nest.ts";
@@ -283,6 +284,37 @@ describe("a race", () => {
     expect(seen({ without: "wait" })).toEqual([true, false, true, false, true, false]);
     // Overrunning the ring, a copy that comes late spares what is still read.
     expect(seen({ ahead: 3 })).toEqual([false, true, false, true, false, true]);
+  });
+});
+
+describe("a copy by the engine", () => {
+  const view: TensorView = {
+    dims: [{ name: "i", own: [{ position: 0, extent: 64 }], extent: 64, pitch: 1 }],
+    at: [number(0)],
+    rows: { kind: "box", extents: [64] },
+  };
+  const arrival = { name: "there", stage: number(0) };
+  const sent: Statement = {
+    kind: "send",
+    copies: [copy("s[i] = x[i]", { i: 64 }, { transfer: "engine", view })],
+    arrival,
+  };
+  const awaited = (use: number): Statement => ({ kind: "await", arrival, use: number(use) });
+  const nest = (...statements: readonly Statement[]): LoopNest => ({
+    ...onWarps(1, [...statements, lanes("y[lane] = s[63-lane]", "y[32+lane] = s[31-lane]")], [S]),
+    arrivals: [{ name: "there", stages: 1 }],
+  });
+
+  it("brings every element of its box, from the first on, by the time it is awaited", () => {
+    const x = Array.from({ length: 64 }, (_, i) => i + 1);
+    for (const order of ADVERSE_ORDERS)
+      expect(interpretNest(nest(sent, awaited(0)), REVERSED, { x }, 1, order)).toEqual(interpret(REVERSED, { x }));
+    expect(faultOf(nest(sent))).toContain("missing: a wait for the stage");
+  });
+
+  it("is awaited use by use", () => {
+    expect(faultOf(nest(sent, awaited(3)))).toMatch(/^use 3 is awaited and \d have been/);
+    expect(faultOf(nest(sent, awaited(0), awaited(0)))).toBe("nothing wrong");
   });
 });
 

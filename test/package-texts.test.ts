@@ -9,6 +9,7 @@ import { cudaPackageFiles } from "../package/cuda/index.ts";
 import { librarySources } from "../package/index.ts";
 import { networkFiles } from "../package/network/index.ts";
 import { generate } from "../session/kernel.ts";
+import { networkSubject } from "../session/network.ts";
 import { engineMatmul } from "./support/cuda-packages.ts";
 import { computationOf, plainCandidate } from "./support/packages.ts";
 
@@ -44,23 +45,30 @@ describe("a package in CUDA", () => {
 });
 
 describe("the header of a network", () => {
-  const headerOf = (type: "f32" | "s64", isOutputWide = false): string => {
+  const filesOf = (type: "f32" | "s64", { threads = 1, isOutputWide = false } = {}) => {
     const net = new GraphBuilder("one");
     const x = net.input("x", [4], type);
     net.output(isOutputWide ? net.node("Cast", [x], { to: 7 }) : net.node("Add", [x, x]));
-    const files = networkFiles({
-      name: "one",
-      program: lowerGraph(net.graph),
-      kernels: new Map(),
-      threads: 1,
+    return networkFiles({
+      ...networkSubject(lowerGraph(net.graph), new Map(), { name: "one", threads }),
       provenance: [],
     });
-    return `${files.get("one.h")}`;
   };
+  const headerOf = (...given: Parameters<typeof filesOf>): string => `${filesOf(...given).get("one.h")}`;
+
+  it("says how many threads a call runs on, where there are several", () => {
+    expect(headerOf("f32", { threads: 2 })).toMatch(/runs on 2 threads: the caller's, and 1 of the network's/);
+    expect(headerOf("f32")).not.toMatch(/A call runs on/);
+    expect(networkSubject(lowerGraph(new GraphBuilder("none").graph), new Map()).threads).toBe(1);
+  });
+
+  it("has code that widens halves only where there are such weights", () => {
+    expect(`${filesOf("f32").get("one.cpp")}`).not.toContain("widen_halves");
+  });
 
   it("says what numbers an input of int64_t may hold, where there is one", () => {
     expect(headerOf("s64")).toContain("Inputs of int64_t hold numbers of 32 bits");
     expect(headerOf("f32")).not.toContain("Inputs of int64_t");
-    expect(headerOf("f32", true)).not.toContain("Inputs of int64_t");
+    expect(headerOf("f32", { isOutputWide: true })).not.toContain("Inputs of int64_t");
   });
 });

@@ -166,7 +166,7 @@ describe("`automap check`", () => {
 
   it("says in its row that a baseline was imported", async () => {
     const { out } = await commandLine(["check", "--baseline", file("claim"), "--db", file("here")]);
-    expect(out.replace(/\s+/g, " ")).toMatch(/REGRESSION .*10 us .*, imported 100 us/);
+    expect(out.replace(/\s+/g, " ")).toMatch(/REGRESSION .*10 us .*, imported 100 us .*\+900\.0 %/);
   });
 });
 

@@ -36,7 +36,9 @@ it("a line of registers has one more on each side only where it is read beyond i
 
 it("a thread sweeps its share of the rows, and a row each side for every step between", () => {
   const rows = ({ threads, depth }: { threads: number; depth: number }): string | undefined =>
-    /for row in 0\.\.(\d+)/.exec(printNest(lowerSteps(star({ i: 14, t: 4 }), { ...STEP_SCHEDULE, threads, depth })))?.[1];
+    /for row in 0\.\.(\d+)/.exec(
+      printNest(lowerSteps(star({ i: 14, t: 4 }), { ...STEP_SCHEDULE, threads, depth })),
+    )?.[1];
   expect(rows({ threads: 1, depth: 1 })).toBe("14");
   expect(rows({ threads: 3, depth: 1 })).toBe("5");
   expect(rows({ threads: 3, depth: 2 })).toBe("7");
