@@ -5,10 +5,12 @@ import { z } from "zod";
 import { openDatabase, recordCalibration } from "../db/index.ts";
 import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { type Compiler, findCompiler } from "../runtime/compiler.ts";
+import { examineCalibration } from "../session/calibrate.ts";
 import { environmentOf } from "../session/environment.ts";
 import { readCalibrationData, storedCalibration } from "../session/recorded.ts";
 import { commandLine } from "./support/command-line.ts";
 import { MACHINE, workshop } from "./support/database.ts";
+import { compilerHere } from "./support/here.ts";
 
 const shop = workshop();
 afterAll(() => shop.remove());
@@ -105,4 +107,14 @@ describe("a stored calibration", () => {
     expect(readCalibrationData("nonsense")).toBeUndefined();
     db.close();
   });
+});
+
+it("the doctor says of which day the calibration of this machine is", async () => {
+  const file = shop.path("dated.db");
+  const db = openDatabase(file);
+  const environment = environmentOf({ compiler: await compilerHere() });
+  recordCalibration(db, { environment, data: {}, at: Date.UTC(2026, 0, 2) });
+  db.close();
+  const detail = "of 2026-01-02, no kernel contradicts it";
+  expect(await examineCalibration(file)).toMatchObject([{ status: "ok", detail }]);
 });

@@ -1,6 +1,7 @@
 /** @file The instructions that a search is offered. */
 
 import { expect, it } from "vitest";
+import { defineComputation } from "../abstraction/computation.ts";
 import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { parseDataTypes } from "../operators/data-types.ts";
 import { instantiate, operatorNamed } from "../operators/index.ts";
@@ -33,6 +34,15 @@ it.each([
   ["conv2d", { in: "NHWC", w: "KRSC", out: "NPQK" }],
 ] as const)("and not where a factor lies as a vector of kept elements, or is packed ahead: %s", (name, layouts) => {
   expect(offered(name, layouts)).toEqual(["avx512.fma.f32.broadcast"]);
+});
+
+it("rows that add up lanes are offered where one of several summed axes lies innermost", () => {
+  const computation = defineComputation({
+    equation: "y[i,j] += x[i,r,k] * z[j,r,k]",
+    extents: { i: 32, j: 32, r: 4, k: 64 },
+    tensors: { x: "f32", z: "f32", y: "f32" },
+  });
+  expect(tiersOf(computation, ROWS).flat()).toEqual(ROWS);
 });
 
 it("a row is offered where it is the only one asked for", () => {

@@ -14,6 +14,7 @@ import {
   trialId,
   verifyDatabase,
 } from "../db/index.ts";
+import { read } from "../db/open.ts";
 import { MIGRATIONS } from "../db/schema.ts";
 import { newTrial, tamper, toldIn, trial, workloadNamed, workshop } from "./support/database.ts";
 
@@ -56,6 +57,19 @@ describe("a file", () => {
     const tables = db.sqlite.pragma("table_list") as { schema: string; name: string; type: string; strict: number }[];
     const ours = tables.filter((t) => t.type === "table" && !t.name.startsWith("sqlite_"));
     expect(ours.filter((t) => t.strict !== 1)).toEqual([]);
+  });
+
+  it("is read in one snapshot, whatever another process writes between two reads", () => {
+    const count = (): unknown => db.sqlite.prepare("SELECT count(*) FROM trials").pluck().get();
+    const other = openDatabase(shop.path("automap.db"));
+    const seen = read(db, () => {
+      const before = count();
+      recordTrial(other, newTrial(77));
+      return [before, count()];
+    });
+    expect(seen[1]).toBe(seen[0]);
+    expect(count()).toBe(Number(seen[0]) + 1);
+    other.close();
   });
 
   it("that is no database of automap is refused and left unchanged", () => {

@@ -192,6 +192,31 @@ describe("an import", () => {
     for (const [i, [, reason]] of bad.entries()) expect(report.rejected[i]?.reason).toMatch(reason);
   });
 
+  it("takes a time that is the mean of two samples, and none that no call can take", () => {
+    fill(db);
+    const [header = "", ...lines] = [...exportLines(db)];
+    const ok = lines.find((line) => line.includes('"status":"ok"')) ?? "";
+    const timed = (median: number, samples: readonly number[]): string =>
+      forged(ok, (d) => Object.assign(d, { median, samples, low: 0.9 * median, high: 1.1 * median }));
+    const two = timed(2e-4, [1e-4, 3e-4]);
+    expect(
+      importLines(
+        inMemory(() => undefined),
+        [header, ...lines, two],
+      ),
+    ).toMatchObject({
+      rejected: [],
+      added: { trials: 4 },
+    });
+    const { rejected } = importLines(
+      inMemory(() => undefined),
+      [header, ...lines, timed(1e-12, [1e-12])],
+    );
+    expect(rejected.map(({ reason }) => reason)).toEqual([
+      "its median of 1.00e-12 s is shorter than any call: 5 cycles at 10 GHz are 5.00e-10 s",
+    ]);
+  });
+
   it("that is strict takes nothing when one line is wrong", () => {
     fill(db);
     const other = openDatabase(shop.path("other.db"));

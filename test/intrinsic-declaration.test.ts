@@ -225,6 +225,11 @@ describe("the table of instructions", () => {
     for (const row of searchedWgmma()) expect(wgmmaNamed(row.name)).toBe(row);
   });
 
+  it("counts the cycles of an accumulator in words", () => {
+    const told = INTRINSICS.flatMap(({ cost }) => /after (\d+ cycles?);/.exec(cost?.source ?? "")?.[1] ?? []);
+    expect([...new Set(told)].sort()).toEqual(["1 cycle", "2 cycles", "3 cycles"]);
+  });
+
   it("has the widths of wgmma that the manual lists", () => {
     const floats = wgmmaWidths({ sums: "f32", factors: "f16" });
     expect([floats.length, floats[0], floats.at(-1)]).toEqual([32, 8, 256]);

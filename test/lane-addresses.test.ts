@@ -4,10 +4,11 @@ import { describe, expect, it } from "vitest";
 import { defineComputation } from "../abstraction/computation.ts";
 import { type Access, accessesIn, axis, binary, number } from "../abstraction/expression.ts";
 import { type LoopNest, loop, type Statement } from "../abstraction/loop-nest.ts";
-import { parseEquation } from "../abstraction/parse.ts";
+import { parseEquation, parseExpr } from "../abstraction/parse.ts";
 import { type Code, code } from "../abstraction/source-text.ts";
 import { spell } from "../abstraction/spelling.ts";
 import { CExpressions } from "../codegen/c-expressions.ts";
+import { maskOf } from "../codegen/cpp-masked-rows.ts";
 import { LaneAddresses } from "../codegen/lane-addresses.ts";
 import type { Loop } from "../codegen/walk.ts";
 
@@ -125,4 +126,18 @@ describe("addresses of a block on lanes", () => {
     `);
     expect(textOf(counting.parts("in", axis("b"), extents).base)).toBe("in");
   });
+});
+
+it("lanes before a bound are a mask, on whichever side of the comparison they stand", () => {
+  const mask = (test: string): string | undefined => {
+    const text = maskOf(parseExpr(test), "lane", c, extents);
+    return text && textOf(text);
+  };
+  expect([mask("lane < 5"), mask("5 > lane"), mask("lane <= 4"), mask("4 >= lane")]).toEqual(
+    Array.from({ length: 4 }, () => "row_below(5)"),
+  );
+  expect([mask("lane >= 3"), mask("3 <= lane"), mask("lane > 2")]).toEqual(
+    Array.from({ length: 3 }, () => "~row_below(3)"),
+  );
+  expect([mask("2*lane < 5"), mask("lane == 5")]).toEqual([undefined, undefined]);
 });

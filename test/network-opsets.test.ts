@@ -33,10 +33,10 @@ describe("what later became an input is an attribute", () => {
   });
 
   it("of Pow, whose exponent is one number for all or one for each", async () => {
-    const power = { op: "Pow", opset: 13, x: [4] };
-    expect(await made({ ...power, more: [floats(2)] }, [-3, 0, 0.5, 2])).toEqual([9, 0, 0.25, 4]);
-    expect(await made({ ...power, more: [floats(3)] }, [-3, 0, 0.5, 2])).toEqual([-27, 0, 0.125, 8]);
-    expect(await made({ ...power, more: [floats(2, 0, 1, -1)] }, [-3, 7, 0.5, 2])).toEqual([9, 1, 0.5, 0.5]);
+    const power = (exponents: string) => onnx(`Pow(x[4], {${exponents}})`, 13);
+    expect(await made(power("2"), [-3, 0, 0.5, 2])).toEqual([9, 0, 0.25, 4]);
+    expect(await made(power("3"), [-3, 0, 0.5, 2])).toEqual([-27, 0, 0.125, 8]);
+    expect(await made(power("2,0,1,-1"), [-3, 7, 0.5, 2])).toEqual([9, 1, 0.5, 0.5]);
   });
 
   it("of TopK, before opset 10", async () => {

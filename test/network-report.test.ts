@@ -51,6 +51,13 @@ describe("the page of a network", () => {
     expect(page.match(/\d+ other steps/g)).toEqual(["4 other steps", "4 other steps", "4 other steps"]);
   });
 
+  it("draws bars as long as their times", () => {
+    const bars = [...page.matchAll(/<rect class="bar [^>]*width="([\d.]+)"[^>]*\/><text [^>]*>([\d.]+) (ms|us), /g)];
+    const perSecond = bars.map(([, width, time, unit]) => Number(width) / (Number(time) * (unit === "ms" ? 1e3 : 1)));
+    expect(bars.length).toBeGreaterThan(20);
+    for (const scale of perSecond) expect(scale / (perSecond[0] ?? 0)).toBeCloseTo(1, 1);
+  });
+
   it("says how many steps have no known time, also where that is one or all", () => {
     const step = (task: number) => ({ node: "one", ops: ["Conv"], task });
     // Task 0 is measured, and of task 3 nothing is known.

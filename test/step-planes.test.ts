@@ -44,6 +44,17 @@ it("a thread sweeps its share of the rows, and a row each side for every step be
   expect(rows({ threads: 3, depth: 2 })).toBe("7");
 });
 
+it("steps along one axis alone equal the equation", () => {
+  const computation = defineComputation({
+    equation: "u[t,i] = 2*u[t-1,i] + u[t-1,i-1] + 3*u[t-1,i+1]",
+    extents: { t: 5, i: 21 },
+    tensors: { u: "f32" },
+  });
+  const inputs = smallInputs(computation, 7, 8);
+  const nest = () => lowerSteps(computation, { ...STEP_SCHEDULE, depth: 1 });
+  expect(wrongNest({ computation, inputs, nest })).toBeUndefined();
+});
+
 describe("two planes of a star computed together", () => {
   it.each<Partial<StepSchedule>>([
     { depth: 2 },

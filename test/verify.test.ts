@@ -3,6 +3,7 @@
 import { describe, expect, it } from "vitest";
 import { defineComputation, inputsOf, type Tensor } from "../abstraction/computation.ts";
 import { drawElements } from "../runtime/draw-inputs.ts";
+import { isDrawnByProgram } from "../runtime/drawn-reference.ts";
 import { checkedIn, fromMemory, tellsApart, toMemory } from "../runtime/verify.ts";
 
 describe("results of time steps", () => {
@@ -40,4 +41,15 @@ it("drawing elements yields to the event loop every 524288 elements, where it ma
   expect([...(await drawElements(3, stopped, () => 7))]).toEqual([7, 7, 7]);
   expect(await drawElements(2 ** 19, stopped, () => 7)).toHaveLength(2 ** 19);
   await expect(drawElements(2 ** 19 + 1, stopped, () => 7)).rejects.toThrow("enough");
+});
+
+it("a device computes what must be exact only from sums, differences and products of integers", () => {
+  const product = (value: string) =>
+    defineComputation({
+      equation: `c[i,j] += ${value}`,
+      extents: { i: 1024, j: 1024, k: 256 },
+      tensors: { a: "s8", b: "s8", c: "s32" },
+    });
+  expect(isDrawnByProgram(product("s32(a[i,k]) * s32(b[k,j])"))).toBe(true);
+  expect(isDrawnByProgram(product("s32(f32(a[i,k]) * f32(b[k,j]))"))).toBe(false);
 });
