@@ -119,7 +119,8 @@ it("a tile of words is transposed in registers, from its first element to its fi
   const mapping = on && mappingsOnto(computation, on).find((m) => printMatching(m.matching).includes("m <- i"));
   if (!on || !mapping) throw new Error("nothing maps");
   const schedule = { ...plainSchedule(mapping), placement: { a: "tiled", b: "tiled" } as const };
-  const { source } = generate({ intrinsic: on.name, matching: mapping.matching, operands: {}, schedule }, mapping);
+  const { matching } = mapping;
+  const { source } = generate({ kind: "mapping", intrinsic: on.name, matching, operands: {}, schedule }, mapping);
   expect([...source.matchAll(/turn_words<1>\(.*\);/g)].map(([line]) => line)).toMatchInlineSnapshot(`
     [
       "turn_words<1>(b_tiles + j_step * 2048 + (k_step * 1024), y + (j_step * 16) * 128 + (k_step * 64), 128, ~0ull);",

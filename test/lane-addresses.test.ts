@@ -8,7 +8,7 @@ import { parseEquation, parseExpr } from "../abstraction/parse.ts";
 import { type Code, code } from "../abstraction/source-text.ts";
 import { spell } from "../abstraction/spelling.ts";
 import { CExpressions } from "../codegen/c-expressions.ts";
-import { maskOf } from "../codegen/cpp-masked-rows.ts";
+import { masksOf } from "../codegen/cpp-masked-rows.ts";
 import { LaneAddresses } from "../codegen/lane-addresses.ts";
 import type { Loop } from "../codegen/walk.ts";
 
@@ -130,7 +130,7 @@ describe("addresses of a block on lanes", () => {
 
 it("lanes before a bound are a mask, on whichever side of the comparison they stand", () => {
   const mask = (test: string): string | undefined => {
-    const text = maskOf(parseExpr(test), "lane", c, extents);
+    const text = masksOf([parseExpr(test)], "lane", c, extents);
     return text && textOf(text);
   };
   expect([mask("lane < 5"), mask("5 > lane"), mask("lane <= 4"), mask("4 >= lane")]).toEqual(

@@ -8,7 +8,7 @@ import { lowerGraph } from "../network/lower.ts";
 import { cudaPackageFiles } from "../package/cuda/index.ts";
 import { librarySources } from "../package/index.ts";
 import { networkFiles } from "../package/network/index.ts";
-import { generate } from "../session/kernel.ts";
+import { generate } from "../session/mapping-kind.ts";
 import { networkSubject } from "../session/network.ts";
 import { engineMatmul } from "./support/cuda-packages.ts";
 import { computationOf, plainCandidate } from "./support/packages.ts";

@@ -240,6 +240,9 @@ describe("automap systolic --show", () => {
       const svg = readFileSync(file, "utf8");
       expect(svg).toMatch(/^<svg [\s\S]*<\/svg>\n$/);
       expect(svg.match(/rx="3"/g)).toHaveLength(rects);
+      // No two cells of a drawing lie over one another.
+      const places = [...svg.matchAll(/<rect[^>]* x="(\S+)" y="(\S+)"[^>]* rx="3"/g)].map(([, x, y]) => `${x} ${y}`);
+      expect(new Set(places).size).toBe(rects);
       expect(svg).not.toMatch(/<script|href=|NaN|undefined/);
     }
   });
@@ -374,6 +377,9 @@ describe("a polyphase form", () => {
 
   it("does not exist for a design without idle PEs", async () => {
     expect(await complaint("conv1d --show SBM.polyphase")).toContain("SBM has no polyphase form");
+    const isSplit = async (name: string): Promise<boolean> =>
+      /"split": \{\s+"loop": "r"/.test(await printed(`conv1d --stride 2 --bound 2 --show ${name} --json`));
+    expect([await isSplit("SBM"), await isSplit("SBM.polyphase")]).toEqual([false, true]);
   });
 });
 
