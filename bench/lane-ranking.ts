@@ -10,7 +10,7 @@
  * characters are skipped. Wrong or failed kernels are reported, and the exit code is then 1. One process measures all
  * designs of a computation in alternating batches; a second process measures them again. The first times' ranking of
  * the second is the best any model can reach. `corrected` is the ridge fit of perfmodel/correct.ts on all other
- * operators. Constants of perfmodel/arrays.ts were adjusted on operators marked fitted only.
+ * operators. Constants of perfmodel/vectors.ts were adjusted on operators marked fitted only.
  */
 
 import { appendFileSync, readFileSync, writeFileSync } from "node:fs";
@@ -25,19 +25,22 @@ import { finished } from "../abstraction/steps.ts";
 import type { Measurement } from "../abstraction/trial.ts";
 import { DESIGN_DECISIONS } from "../mapper/schedule/array-decisions.ts";
 import { placeArray } from "../mapper/space-time/lane-array.ts";
+import { lowerPlaced } from "../mapper/space-time/lower-array.ts";
 import { inverseOf } from "../mapper/space-time/reverse.ts";
 import { parseDataTypes } from "../operators/data-types.ts";
 import { operatorNamed } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";
-import { arrayTerms, leavingSteps } from "../perfmodel/arrays.ts";
+import { leavingSteps } from "../perfmodel/arrays.ts";
 import { apply, type Correction, type Costs, fit as fitCorrection, NO_CORRECTION } from "../perfmodel/correct.ts";
 import { modelTarget } from "../perfmodel/target.ts";
+import { vectorCosts } from "../perfmodel/vectors.ts";
 import { createRunner, type Runner } from "../runtime/measure.ts";
 import { usableIntrinsics } from "../session/choose.ts";
 import { multiplyAddOf } from "../session/design-kinds.ts";
 import { kernelFor } from "../session/kernel.ts";
 import { registersOf } from "../session/window-kinds.ts";
 import { nativeTarget } from "../targets/native.ts";
+import { leastLaneBytes } from "../targets/x86.ts";
 import { type ArraySpaceOfDesigns, arraySpaceOf, type PricedArray } from "../tuner/array-candidates.ts";
 import { evaluateTogether, type Judged } from "../tuner/evaluate.ts";
 import { recordedSchedule } from "./lane-cases.ts";
@@ -247,7 +250,9 @@ function costsOf(computation: Computation, schedule: DesignSchedule): Costs {
   const placed = placeArray(computation, schedule);
   const multiplyAdd = multiplyAddOf(computation, intrinsics);
   if (!placed.ok || !multiplyAdd) throw new Error(`${computation.name}: ${canonicalJson(schedule)} does not fit`);
-  return arrayTerms(placed.array, schedule, target, registersOf(multiplyAdd));
+  const vectors = registersOf(multiplyAdd);
+  const nest = lowerPlaced(computation, placed.array, schedule.inputs, leastLaneBytes(vectors) === 2);
+  return vectorCosts(nest, computation, { ...schedule, target, vectors });
 }
 
 // ---- judging

@@ -23,7 +23,8 @@ import { operandAccesses } from "../mapper/space-time/problem.ts";
 import { inverseOf } from "../mapper/space-time/reverse.ts";
 import { laneCosts } from "../targets/lanes.ts";
 import { CONSTANT_BYTES, LINE_BYTES } from "../targets/nvidia-gpu.ts";
-import { type ArrayCosts, copiesOf, distinctLoads, leavingSteps, strideOf } from "./arrays.ts";
+import { copiesOf, distinctLoads, leavingSteps, strideOf } from "./arrays.ts";
+import type { CostTerm } from "./correct.ts";
 import {
   FETCH_TURNS,
   LOAD_INSTRUCTIONS,
@@ -50,9 +51,20 @@ const CONVERSION_TURNS = 2;
 const HELD_LOADS = 2;
 
 /** What the passes side by side of one array issue, in issue cycles of a quarter. */
-export interface WarpArrayCosts extends ArrayCosts {
-  /** Requests to the first cache, in lines. */
-  readonly lines: number;
+export interface WarpArrayCosts {
+  readonly multiplyAdds: number;
+  readonly shuffles: number;
+  /** Conversions of narrow elements to 32-bit lanes, and back. */
+  readonly conversions: number;
+  /** Loads and stores, by what they issue and by the lines of the first cache that they request. */
+  readonly accesses: number;
+  /** Cycles of the longest chain of sums. */
+  readonly waiting: number;
+  /** 32-bit registers of a lane. */
+  readonly registers: number;
+  /** Cycles of one block, and the number of blocks. */
+  readonly cycles: number;
+  readonly blocks: number;
 }
 
 /** Seconds of a call. */
@@ -163,12 +175,25 @@ export function warpArrayCosts(array: LaneArray, s: WarpDesignSchedule, target: 
     waiting,
     registers,
     blocks,
-    lines,
-    shifts: shuffles * SHUFFLE_TURNS,
-    loads: Math.max(loads * LOAD_TURNS, requests),
-    stores: 0,
+    shuffles: shuffles * SHUFFLE_TURNS,
+    accesses: Math.max(loads * LOAD_TURNS, requests),
     cycles: Math.max(issued, requests),
   };
+}
+
+/** Seconds of each part of a call, as if it ran alone on all quarters. */
+export function warpArrayParts(array: LaneArray, s: WarpDesignSchedule, target: Target): readonly CostTerm[] {
+  const { multiplyAdds, shuffles, conversions, accesses, waiting, blocks } = warpArrayCosts(array, s, target);
+  const quarters = levelOf(target, "block").units * levelOf(target, "warp").units;
+  const each = (blocks * s.lanes) / WARP / quarters / (target.clockHz?.value ?? 1);
+  const cycles = {
+    "multiply-adds": multiplyAdds,
+    shifts: shuffles,
+    conversions,
+    loads: accesses,
+    "chains of sums": waiting,
+  };
+  return Object.entries(cycles).map(([name, count]) => ({ name, seconds: count * each }));
 }
 
 /** Transfers between lanes that a value takes at each step. */

@@ -30,10 +30,8 @@ import { wordTypeOf } from "../mapper/space-time/lower-computation.ts";
 import { lowerRecurrent } from "../mapper/space-time/lower-recurrent.ts";
 import { isForm, recurrentUnder } from "../mapper/space-time/recurrent.ts";
 import { tooLongToWrite } from "../mapper/space-time/written-length.ts";
-import { arraySeconds } from "../perfmodel/arrays.ts";
-import { recurrentSeconds } from "../perfmodel/recurrent.ts";
-import { scatteredSeconds } from "../perfmodel/scattered.ts";
 import { modelTarget } from "../perfmodel/target.ts";
+import { vectorSeconds } from "../perfmodel/vectors.ts";
 import { warpArraySeconds } from "../perfmodel/warp-arrays.ts";
 import { isGpu } from "../targets/index.ts";
 import { leastLaneBytes, YMM, ZMM } from "../targets/x86.ts";
@@ -88,10 +86,7 @@ export const DESIGN_KIND: SessionKind<DesignCandidate> = {
     const vectors = registersOf(declaredAs(intrinsic));
     const target = modelTarget(machine, calibration);
     const nest = lowerPlaced(computation, placed.array, schedule.inputs, leastLaneBytes(vectors) === 2);
-    return predictionOf(
-      arraySeconds(placed.array, schedule, target, vectors) +
-        scatteredSeconds(nest, computation, schedule.threads, target),
-    );
+    return predictionOf(vectorSeconds(nest, computation, { ...schedule, target, vectors }));
   },
 };
 
@@ -145,7 +140,10 @@ export const RECURRENCE_KIND: SessionKind<RecurrenceCandidate> = {
   kernelOf: generateRecurrence,
   predict: (computation, { schedule }, { machine, calibration }) => {
     const form = recurrentUnder(computation, schedule);
-    return isForm(form) ? predictionOf(recurrentSeconds(form, schedule, modelTarget(machine, calibration))) : undefined;
+    if (!isForm(form)) return undefined;
+    const { threads } = schedule;
+    const on = { threads, target: modelTarget(machine, calibration) };
+    return predictionOf(vectorSeconds(lowerRecurrent(form, schedule), computation, on));
   },
 };
 

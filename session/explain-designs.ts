@@ -2,7 +2,7 @@
  * @file Explains why a lane design wins: what the best schedule of each dataflow would cost by the model, and its measured time where there is
  * one.
  *
- *     design   predicted     measured   cycles a block   bound by        schedule
+ *     design   predicted     measured   bound by        schedule
  *     FBS        74.9 us      57.2 us             36.0   multiply-adds   beside p 4, q 4, inputs loaded
  *     SBM        78.5 us      60.4 us             47.6   shifts          beside p 4, inputs passed
  */
@@ -22,8 +22,8 @@ import { computationOf, type Database, queryTrials, type TrialRecord } from "../
 import { printPairs } from "../mapper/schedule/decision.ts";
 import { placeArray } from "../mapper/space-time/lane-array.ts";
 import type { LaneRefusal } from "../mapper/space-time/taps.ts";
-import { type ArrayCosts, boundOf } from "../perfmodel/arrays.ts";
 import type { Calibration } from "../perfmodel/calibrate.ts";
+import type { CostTerm } from "../perfmodel/correct.ts";
 import { modelTarget } from "../perfmodel/target.ts";
 import { printTime, table } from "../report/text.ts";
 import { type ArraySpaceOfDesigns, arraySpaceOf } from "../tuner/array-candidates.ts";
@@ -40,8 +40,8 @@ export interface DesignCost {
   readonly predicted: number;
   /** The smallest median of any schedule of this dataflow under the record's conditions, in seconds; undefined when none was measured. */
   readonly measured: number | undefined;
-  /** Costs of a block of passes side by side. */
-  readonly costs: ArrayCosts;
+  /** Seconds of each part of a call, as if it ran alone: multiply-adds, shifts, conversions, loads, stores, chains of sums, memory. */
+  readonly parts: readonly CostTerm[];
   readonly schedule: ArrayPlan;
 }
 
@@ -88,9 +88,9 @@ export function explainDesigns(
       least.set(own, Math.min(least.get(own) ?? Number.POSITIVE_INFINITY, trial.measurement.median));
   }
   const designs = space.bestOfEach().flatMap(({ design, schedule, seconds }): DesignCost[] => {
-    const costs = space.costs(schedule);
+    const parts = space.written(schedule)?.parts;
     const { dataflow } = design;
-    return costs ? [{ dataflow, predicted: seconds, measured: least.get(dataflow), costs, schedule }] : [];
+    return parts ? [{ dataflow, predicted: seconds, measured: least.get(dataflow), parts, schedule }] : [];
   });
   const [first] = space.designs.refused;
   return {
@@ -118,26 +118,34 @@ function dataflowOf(computation: Computation, candidate: Candidate): string | un
 
 /** The comparison as a table, and the cost that separates the winner from the next design. */
 export function describeDesigns({ dataflow, predicted, designs, refused }: DesignsExplained): string {
-  const rows = designs.map(({ dataflow: name, predicted: seconds, measured, costs, schedule }) => [
+  const rows = designs.map(({ dataflow: name, predicted: seconds, measured, parts, schedule }) => [
     name,
     printTime(seconds),
     measured === undefined ? "-" : printTime(measured),
-    costs.cycles.toFixed(1),
-    boundOf(costs),
+    boundOf(parts),
     `beside ${printPairs(schedule.beside)}, inputs ${schedule.inputs}`,
   ]);
   const own = designs.find((d) => d.dataflow === dataflow);
   const next = designs.find((d) => d.dataflow !== dataflow);
   return [
     `what the best schedule of each dataflow would have cost${predicted === undefined ? "" : `; this one is expected to take ${printTime(predicted)}`}`,
-    table([["design", "predicted", "measured", "cycles a block", "bound by", "schedule"], ...rows]),
+    table([["design", "predicted", "measured", "bound by", "schedule"], ...rows]),
     ...(own && next ? [reason(own, next)] : []),
     ...(refused.count > 0 ? [`${refused.count} transforms do not fit the lanes; ${refused.first}`] : []),
   ].join("\n");
 }
 
-/** The cost in which the cycles of one output differ between two designs. */
+/** The parts in which two designs differ most. */
 function reason(own: DesignCost, next: DesignCost): string {
   const ratio = (next.predicted / own.predicted).toFixed(2);
-  return `${own.dataflow} is bound by ${boundOf(own.costs)}; ${next.dataflow} would take ${ratio} times its time, bound by ${boundOf(next.costs)}: a block of it has ${next.costs.shifts.toFixed(1)} cycles of shifts, ${next.costs.loads.toFixed(1)} of loads and ${next.costs.multiplyAdds.toFixed(1)} of multiply-adds, a block of ${own.dataflow} ${own.costs.shifts.toFixed(1)}, ${own.costs.loads.toFixed(1)} and ${own.costs.multiplyAdds.toFixed(1)}`;
+  const said = ({ parts }: DesignCost): string =>
+    parts
+      .filter(({ seconds }) => seconds > 0)
+      .map(({ name, seconds }) => `${printTime(seconds)} of ${name}`)
+      .join(", ");
+  return `${own.dataflow} is bound by ${boundOf(own.parts)}; ${next.dataflow} would take ${ratio} times its time, bound by ${boundOf(next.parts)}. Alone, the parts of ${own.dataflow} would take ${said(own)}; those of ${next.dataflow} ${said(next)}`;
 }
+
+/** The part that would take longest alone. */
+const boundOf = (parts: readonly CostTerm[]): string =>
+  parts.reduce((a, b) => (b.seconds > a.seconds ? b : a), { name: "nothing", seconds: 0 }).name;

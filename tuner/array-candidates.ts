@@ -19,9 +19,10 @@ import { lowerPlaced } from "../mapper/space-time/lower-array.ts";
 import { operandAccesses } from "../mapper/space-time/problem.ts";
 import type { LaneRefusal } from "../mapper/space-time/taps.ts";
 import { tooLongToWrite, vectorsWritten } from "../mapper/space-time/written-length.ts";
-import { type ArrayCosts, arrayCosts, arraySeconds, leavingSteps } from "../perfmodel/arrays.ts";
-import { scatteredSeconds } from "../perfmodel/scattered.ts";
+import { arraySeconds, leavingSteps } from "../perfmodel/arrays.ts";
+import type { CostTerm } from "../perfmodel/correct.ts";
 import type { ModelTarget } from "../perfmodel/target.ts";
+import { vectorCosts } from "../perfmodel/vectors.ts";
 import { leastLaneBytes, type VectorRegisters, ZMM } from "../targets/x86.ts";
 import type { SearchSpace } from "./space.ts";
 
@@ -47,15 +48,13 @@ export interface ArraySpaceOfDesigns<S extends ArrayPlan> extends SearchSpace<S>
   /** Number of schedules, including those too long to be generated. */
   readonly size: number;
   readonly designs: ArrayDesigns;
-  /**
-   * Schedules by predicted time, shortest first, without what only their nests tell ({@link scatteredSeconds}). Only this list contains
-   * those too long to be generated.
-   */
+  /** Schedules by estimated time, shortest first. Only this list contains those too long to be generated. */
   readonly ranked: readonly PricedArray<S>[];
-  /** The best of each dataflow, the most promising first. */
+  /** The best of each dataflow by what their nests tell, the most promising first. */
   bestOfEach(): readonly PricedArray<S>[];
   expectedSeconds(schedule: S): number;
-  costs(schedule: S): ArrayCosts | undefined;
+  /** What the nest of a schedule tells; undefined when the design does not fit. */
+  written(schedule: S): Written | undefined;
 }
 
 /** Numbers of passes side by side to try: rows above the lanes, tiles of the lane loop, and steps of a loop that the input does not depend on. */
@@ -68,8 +67,9 @@ const MOST_BESIDE = 24;
 const MOST_WIDENED = 24;
 /** Most multiply-adds written in a block, as for windows (lane-candidates.ts). */
 const LONGEST_BLOCK = 600;
-/** Number of a dataflow's designs that are checked for one short enough to be generated. */
+/** Number of a dataflow's designs whose nests are compared, and of all designs. */
 const MOST_TRIED = 16;
+const MOST_COMPARED = 32;
 
 /** What a machine makes of designs: their schedules, costs and nests. */
 export interface DesignMachine<S extends ArrayPlan> {
@@ -79,9 +79,9 @@ export interface DesignMachine<S extends ArrayPlan> {
   scheduleOf(design: ArrayDesign, beside: ArrayPlan["beside"], inputs: ArrayPlan["inputs"]): S;
   /** Other schedules of the same passes. */
   variantsOf(schedule: S): readonly S[];
+  /** A quick estimate. */
   secondsOf(array: LaneArray, schedule: S): number;
-  costsOf(array: LaneArray, schedule: S): ArrayCosts;
-  /** What is known of its text; undefined when the design does not fit. */
+  /** Undefined when the design does not fit. */
   written(schedule: S): Written | undefined;
 }
 
@@ -99,16 +99,18 @@ export function* arraySpaceOf(
       scheduleOf: ({ plan }, beside, inputs) => ({ ...plan, beside, inputs, streaming: false, threads }),
       variantsOf: () => [],
       secondsOf: (array, schedule) => arraySeconds(array, schedule, target, vectors),
-      costsOf: (array, schedule) => arrayCosts(array, schedule, target, vectors),
       // Lowering a design takes milliseconds, so only drawn schedules are examined.
       written: (schedule) => {
         const placed = placeArray(computation, schedule);
         if (!placed.ok) return undefined;
         const nest = lowerPlaced(computation, placed.array, schedule.inputs, leastLaneBytes(vectors) === 2);
+        const { streaming } = schedule;
+        const { terms, bounds } = vectorCosts(nest, computation, { target, threads, vectors, streaming });
         return {
           isTooLong: tooLongToWrite(nest) !== undefined,
           size: vectorsWritten(nest.body),
-          scatteredSeconds: scatteredSeconds(nest, computation, schedule.threads, target),
+          seconds: bounds[0],
+          parts: terms,
         };
       },
     },
@@ -162,23 +164,7 @@ export function* designSpaceOn<S extends ArrayPlan>(
   const ranked = byTime([...single, ...wide]);
   if (ranked.length === 0)
     return { rule: "design", because: `design: ${designs.refused[0]?.because ?? "no transform fits the lanes"}` };
-  const placedOf = (schedule: S): LaneArray | undefined => {
-    const placed = placeArray(computation, schedule);
-    return placed.ok ? placed.array : undefined;
-  };
-  return new ArrayCandidates(
-    designs,
-    ranked,
-    (schedule) => {
-      const array = placedOf(schedule);
-      return array && machine.costsOf(array, schedule);
-    },
-    (schedule) => {
-      const array = placedOf(schedule);
-      return array && machine.secondsOf(array, schedule);
-    },
-    machine.written,
-  );
+  return new ArrayCandidates(designs, ranked, machine.written);
 }
 
 /** What may run side by side: rows, tiles of the lane loop, and channels that share what they read. */
@@ -230,40 +216,32 @@ export interface Written {
   /** Whether it is too long to be generated. */
   readonly isTooLong: boolean;
   readonly size: number;
-  /** Seconds that only the nest tells. */
-  readonly scatteredSeconds: number;
+  /** Predicted seconds of a call. */
+  readonly seconds: number;
+  /** Seconds of each part of it, as if it ran alone. */
+  readonly parts: readonly CostTerm[];
 }
 
 class ArrayCandidates<S extends ArrayPlan> implements ArraySpaceOfDesigns<S> {
   readonly size: number;
   readonly designs: ArrayDesigns;
   readonly ranked: readonly PricedArray<S>[];
-  readonly costs: (schedule: S) => ArrayCosts | undefined;
-  private readonly estimate: (schedule: S) => number | undefined;
-  private readonly known: ReadonlyMap<string, number>;
+  private readonly known: ReadonlySet<string>;
   /** Texts of what mutations compare, for each ranked schedule. */
   private readonly texts: readonly { readonly transform: string; readonly beside: string }[];
   private readonly write: (schedule: S) => Written | undefined;
-  private readonly written = new Map<string, Written | undefined>();
+  private readonly nests = new Map<string, Written | undefined>();
 
-  constructor(
-    designs: ArrayDesigns,
-    ranked: readonly PricedArray<S>[],
-    costs: (schedule: S) => ArrayCosts | undefined,
-    estimate: (schedule: S) => number | undefined,
-    write: (schedule: S) => Written | undefined,
-  ) {
+  constructor(designs: ArrayDesigns, ranked: readonly PricedArray<S>[], write: (schedule: S) => Written | undefined) {
     this.write = write;
     this.size = ranked.length;
     this.designs = designs;
     this.ranked = ranked;
-    this.costs = costs;
-    this.estimate = estimate;
     this.texts = ranked.map(({ schedule: { transform, beside } }) => ({
       transform: canonicalJson(transform),
       beside: canonicalJson(beside),
     }));
-    this.known = new Map(ranked.map(({ schedule, seconds }) => [canonicalJson(schedule), seconds]));
+    this.known = new Set(ranked.map(({ schedule }) => canonicalJson(schedule)));
   }
 
   key(schedule: S): string {
@@ -271,12 +249,11 @@ class ArrayCandidates<S extends ArrayPlan> implements ArraySpaceOfDesigns<S> {
   }
 
   expectedSeconds(schedule: S): number {
-    const seconds = this.known.get(this.key(schedule)) ?? this.estimate(schedule) ?? Number.POSITIVE_INFINITY;
-    return seconds + (this.asWritten(schedule)?.scatteredSeconds ?? 0);
+    return this.written(schedule)?.seconds ?? Number.POSITIVE_INFINITY;
   }
 
   codeSize(schedule: S): number {
-    return this.asWritten(schedule)?.size ?? 0;
+    return this.written(schedule)?.size ?? 0;
   }
 
   random(random: Random): S {
@@ -302,29 +279,38 @@ class ArrayCandidates<S extends ArrayPlan> implements ArraySpaceOfDesigns<S> {
     return this.known.has(this.key(mixed)) && this.isWritten(mixed) ? mixed : random() < 0.5 ? a : b;
   }
 
+  /** The most promising first: the first by the estimate, in the order of what their nests tell, and the others after them. */
   *all(): Generator<S> {
-    for (const { schedule } of this.ranked) if (this.isWritten(schedule)) yield schedule;
+    const first: S[] = [];
+    let at = 0;
+    for (; at < this.ranked.length && first.length < MOST_COMPARED; at++) {
+      const schedule = this.ranked[at]?.schedule;
+      if (schedule && this.isWritten(schedule)) first.push(schedule);
+    }
+    yield* first.sort((a, b) => this.expectedSeconds(a) - this.expectedSeconds(b));
+    for (const { schedule } of this.ranked.slice(at)) if (this.isWritten(schedule)) yield schedule;
   }
 
   bestOfEach(): readonly PricedArray<S>[] {
-    const tried = new Map<string, number>();
-    const found = new Set<string>();
-    return this.ranked.filter(({ design: { dataflow }, schedule }) => {
-      const before = tried.get(dataflow) ?? 0;
-      if (found.has(dataflow) || before >= MOST_TRIED) return false;
-      tried.set(dataflow, before + 1);
-      return this.isWritten(schedule) && found.add(dataflow);
-    });
+    const ofFlow = new Map<string, PricedArray<S>[]>();
+    for (const { design, schedule } of this.ranked) {
+      const tried = ofFlow.get(design.dataflow) ?? [];
+      if (tried.length === MOST_TRIED) continue;
+      const seconds = this.isWritten(schedule) ? this.expectedSeconds(schedule) : Number.POSITIVE_INFINITY;
+      ofFlow.set(design.dataflow, [...tried, { design, schedule, seconds }]);
+    }
+    const best = [...ofFlow.values()].flatMap((tried) => byTime(tried).slice(0, 1));
+    return byTime(best.filter(({ seconds }) => Number.isFinite(seconds)));
   }
 
   private isWritten(schedule: S): boolean {
-    return this.asWritten(schedule)?.isTooLong === false;
+    return this.written(schedule)?.isTooLong === false;
   }
 
-  private asWritten(schedule: S): Written | undefined {
+  written(schedule: S): Written | undefined {
     const key = this.key(schedule);
-    if (!this.written.has(key)) this.written.set(key, this.write(schedule));
-    return this.written.get(key);
+    if (!this.nests.has(key)) this.nests.set(key, this.write(schedule));
+    return this.nests.get(key);
   }
 
   private drawn(random: Random, from: readonly PricedArray<S>[]): S | undefined {

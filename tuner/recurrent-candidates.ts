@@ -8,6 +8,7 @@ import type { RecurrenceSchedule } from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { RECURRENCE_DECISIONS } from "../mapper/schedule/array-decisions.ts";
+import { lowerRecurrent } from "../mapper/space-time/lower-recurrent.ts";
 import {
   isForm,
   isRecurrentForms,
@@ -19,8 +20,8 @@ import {
   transformOf,
 } from "../mapper/space-time/recurrent.ts";
 import type { LaneRefusal } from "../mapper/space-time/taps.ts";
-import { recurrentSeconds } from "../perfmodel/recurrent.ts";
 import type { ModelTarget } from "../perfmodel/target.ts";
+import { vectorSeconds } from "../perfmodel/vectors.ts";
 import { ZMM } from "../targets/x86.ts";
 import { ListedSpace } from "./listed-space.ts";
 
@@ -43,7 +44,8 @@ export function recurrentSpace(
   if (first && refused.length === all.length) return first;
   const secondsOf = (schedule: RecurrenceSchedule): number => {
     const form = recurrentUnder(computation, schedule);
-    return isForm(form) ? recurrentSeconds(form, schedule, target) : Number.POSITIVE_INFINITY;
+    if (!isForm(form)) return Number.POSITIVE_INFINITY;
+    return vectorSeconds(lowerRecurrent(form, schedule), computation, { target, threads });
   };
   const ranked = all
     .map((schedule) => ({ schedule, seconds: secondsOf(schedule) }))

@@ -10,9 +10,10 @@ import type { Computation } from "../abstraction/computation.ts";
 import { WARP } from "../abstraction/intrinsic.ts";
 import type { Target } from "../abstraction/machine.ts";
 import type { Steps } from "../abstraction/steps.ts";
+import { placeArray } from "../mapper/space-time/lane-array.ts";
 import { MOST_UNROLLED_STEPS } from "../mapper/space-time/lower.ts";
 import type { LaneRefusal } from "../mapper/space-time/taps.ts";
-import { warpArrayCosts, warpArraySeconds } from "../perfmodel/warp-arrays.ts";
+import { warpArrayParts, warpArraySeconds } from "../perfmodel/warp-arrays.ts";
 import { type ArraySpaceOfDesigns, designSpaceOn } from "./array-candidates.ts";
 
 /** Fewest lanes of a part of a warp. Narrower arrays leave some of these idle. */
@@ -51,13 +52,17 @@ export function* warpArraySpace(
       }),
       variantsOf: (schedule) => OTHER_WARPS.map((warps) => ({ ...schedule, warps })),
       secondsOf: (array, schedule) => warpArraySeconds(array, schedule, target),
-      costsOf: (array, schedule) => warpArrayCosts(array, schedule, target),
       // Every thread tests its own conditions, so no design is longer than its steps.
-      written: ({ beside }) => ({
-        size: Object.values(beside).reduce((n, count) => n * count, MOST_UNROLLED_STEPS),
-        isTooLong: false,
-        scatteredSeconds: 0,
-      }),
+      written: (schedule) => {
+        const placed = placeArray(computation, schedule);
+        if (!placed.ok) return undefined;
+        return {
+          size: Object.values(schedule.beside).reduce((n, count) => n * count, MOST_UNROLLED_STEPS),
+          isTooLong: false,
+          seconds: warpArraySeconds(placed.array, schedule, target),
+          parts: warpArrayParts(placed.array, schedule, target),
+        };
+      },
     },
     mixed,
   );

@@ -1,0 +1,638 @@
+/**
+ * @file The census of a nest on the vectors of a CPU: what each straight run of statements issues, as a compiler leaves it.
+ *
+ *     for p in 0..256                                     256 runs of
+ *       for unrolled t in 0..3                              3 loads, each of two lines      3 broadcasts
+ *         for lanes lane in 0..16                           3 multiply-adds, in a chain of 3
+ *           IN[0,lane] = in[p+t, lane+1] ...                1 store
+ *
+ * Statements become a graph of values, in which equal values are one and those that nothing uses do not count. So loads
+ * that several statements share count once, and products whose condition never holds not at all. Counts are of
+ * instructions, whatever they cost.
+ */
+
+import { type AffineForm, affineForm, type Extents } from "../abstraction/affine.ts";
+import type { Tensor } from "../abstraction/computation.ts";
+import { bytesOf, type DType } from "../abstraction/dtype.ts";
+import type { Equation } from "../abstraction/equation.ts";
+import {
+  type Access,
+  type CompareOp,
+  childrenOf,
+  compareOp,
+  type Expr,
+  integerOp,
+  printExpr,
+} from "../abstraction/expression.ts";
+import type { LoopNest, Statement } from "../abstraction/loop-nest.ts";
+import { memoised } from "../abstraction/memoised.ts";
+
+/** Instructions of one run, by what they are. Elements are counted where lanes do not lie side by side in memory. */
+export interface VectorCounts {
+  multiplyAdds: number;
+  /** Additions, products and other arithmetic that no multiply-add takes in. */
+  arithmetic: number;
+  /** Values moved to other lanes. */
+  shifts: number;
+  /** Values taken from one of two vectors, by lanes. */
+  blends: number;
+  /** Lanes of masks that depend on the loops around, and are made lane by lane. */
+  maskedLanes: number;
+  /** Loads of lanes that lie side by side, and of every second element (two loads and a shuffle each). */
+  loads: number;
+  pairedLoads: number;
+  /** Loads of one element for all lanes. */
+  broadcasts: number;
+  /** Elements of vectors whose lanes lie apart. */
+  gatheredLanes: number;
+  /** Conversions of narrow elements: of vectors that are loaded, of elements for all lanes, of vectors that are stored. */
+  widened: number;
+  widenedElements: number;
+  narrowed: number;
+  stores: number;
+  /** Elements that are stored one by one. */
+  scatteredLanes: number;
+  /** Sums across lanes. */
+  reductions: number;
+  /** Results added to what is in memory. */
+  added: number;
+  prefetches: number;
+}
+
+/** A straight run of statements. */
+export interface VectorRun extends Readonly<VectorCounts> {
+  /** How often it runs in a call, on all threads together. */
+  readonly times: number;
+  /** Operations from the first to the last of its longest chain: arithmetic, and moves across lanes. */
+  readonly chain: Chain;
+  /** The same from a value that the run before left to the one that it leaves. */
+  readonly carried: Chain;
+  /** Vectors that live at once at most, if none is loaded twice. */
+  readonly registers: number;
+}
+
+/** A path of dependent operations. */
+export interface Chain {
+  readonly operations: number;
+  readonly shifts: number;
+}
+
+type Tensors = Readonly<Record<string, Pick<Tensor, "dims" | "dtype">>>;
+
+/** The straight runs of a nest's body. */
+export function vectorRuns(nest: LoopNest, tensors: Tensors): readonly VectorRun[] {
+  const scratch = nest.scratch.map((s) => [
+    s.name,
+    { dtype: s.dtype, dims: s.dims ?? [{ name: "element", extent: s.elements }] },
+  ]);
+  const known: Tensors = { ...tensors, ...Object.fromEntries(scratch) };
+  const files = new Map((nest.vectors ?? []).map((v) => [v.name, v.count]));
+  const runs: VectorRun[] = [];
+  const visit = (body: readonly Statement[], times: number, extents: Extents): void => {
+    let straight: Statement[] = [];
+    const end = (): void => {
+      if (straight.length > 0) runs.push(new Run(files, known, extents).of(straight, times));
+      straight = [];
+    };
+    for (const s of body) {
+      if (isStraight(s)) {
+        straight.push(s);
+        continue;
+      }
+      end();
+      if (s.kind === "loop") {
+        const steps = stepsOf(s, extents);
+        if (steps > 0) visit(s.body, times * steps, { ...extents, [s.axis]: s.extent });
+      } else if (s.kind === "when") {
+        const chosen = isLikely(s.condition, extents) ? s.body : s.otherwise;
+        visit(chosen, times, extents);
+      }
+    }
+    end();
+  };
+  visit(nest.body, 1, {});
+  return runs;
+}
+
+/** Whether a statement is written out without a jump. */
+function isStraight(s: Statement): boolean {
+  if (s.kind === "scalar") return true;
+  return s.kind === "loop" && (s.mode === "unrolled" || s.mode === "lanes") && s.body.every(isStraight);
+}
+
+/** Steps of a loop, on average over the loops around it. */
+function stepsOf({ extent, range }: Extract<Statement, { kind: "loop" }>, extents: Extents): number {
+  if (range === undefined) return extent;
+  const middle = (e: Expr): number => valueIn(formOf(e), halves(extents)) ?? Number.NaN;
+  const from = Math.max(0, ...range.from.map(middle).filter(Number.isFinite));
+  const to = Math.min(extent, ...range.to.map(middle).filter(Number.isFinite));
+  return Math.max(0, to - from);
+}
+
+const halves = (extents: Extents): Extents =>
+  Object.fromEntries(Object.entries(extents).map(([name, extent]) => [name, (extent - 1) / 2]));
+
+/** Whether a condition on the loops around holds more often than not: an equation seldom, an inequality often. */
+function isLikely(e: Expr, extents: Extents): boolean {
+  if (e.kind === "logic")
+    return e.op === "and"
+      ? isLikely(e.left, extents) && isLikely(e.right, extents)
+      : isLikely(e.left, extents) || isLikely(e.right, extents);
+  if (e.kind !== "compare") return true;
+  const left = valueIn(formOf(e.left), halves(extents));
+  const right = valueIn(formOf(e.right), halves(extents));
+  if (left === undefined || right === undefined) return e.op !== "==";
+  if (e.op === "==" || e.op === "!=") return (e.op === "!=") === Object.keys(extents).length > 0;
+  return compareOp(e.op, left, right);
+}
+
+const formOf = memoised((e: Expr): AffineForm | "other" => affineForm(e) ?? "other");
+
+/** The value at a point that gives every axis; undefined where it does not. */
+function valueIn(form: AffineForm | "other", point: Extents): number | undefined {
+  if (form === "other") return undefined;
+  let value = form.constant;
+  for (const [name, by] of form.terms) {
+    const at = point[name];
+    if (at === undefined) return undefined;
+    value += by * at;
+  }
+  return value;
+}
+
+/** A value that a run computes, or an effect of it. */
+interface Node {
+  readonly counts: Partial<VectorCounts>;
+  readonly args: readonly Node[];
+  /** What the value waits for, besides its arguments. */
+  readonly step: "operation" | "shift" | "none";
+  /** A register as the run before left it. */
+  readonly entry?: string;
+  /** Whether it is a product, which an addition takes in. */
+  readonly isProduct?: boolean;
+  /** Whether it is of vectors: a number and an element's address are not. */
+  readonly isVector: boolean;
+  isCounted?: boolean;
+  /** Longest chains: to here from anywhere, and from a register of the run before. */
+  longest?: Chain;
+  carried?: Chain | "none";
+}
+
+const NUMBER: Node = { counts: {}, args: [], step: "none", isVector: false };
+/** What sums begin with: adding it is no instruction. */
+const ZERO: Node = { counts: {}, args: [], step: "none", isVector: false };
+const EMPTY: Chain = { operations: 0, shifts: 0 };
+const lengthOf = ({ operations, shifts }: Chain): number => operations + shifts;
+
+interface Lanes {
+  readonly axis: string;
+  readonly extent: number;
+}
+
+type Truth = "always" | "never" | "lanes" | "loops";
+
+class Run {
+  private readonly files: ReadonlyMap<string, number>;
+  private readonly tensors: Tensors;
+  private readonly around: Extents;
+  private readonly registers = new Map<string, Node>();
+  private readonly values = new Map<string, Node>();
+  private readonly numbers = new Map<Node, number>();
+  private readonly effects: Node[] = [];
+  private readonly at: Record<string, number> = {};
+  private lanes: Lanes | undefined;
+
+  constructor(files: ReadonlyMap<string, number>, tensors: Tensors, around: Extents) {
+    this.files = files;
+    this.tensors = tensors;
+    this.around = around;
+  }
+
+  of(statements: readonly Statement[], times: number): VectorRun {
+    for (const s of statements) this.run(s);
+    const counts: VectorCounts = {
+      multiplyAdds: 0,
+      arithmetic: 0,
+      shifts: 0,
+      blends: 0,
+      maskedLanes: 0,
+      loads: 0,
+      pairedLoads: 0,
+      broadcasts: 0,
+      gatheredLanes: 0,
+      widened: 0,
+      widenedElements: 0,
+      narrowed: 0,
+      stores: 0,
+      scatteredLanes: 0,
+      reductions: 0,
+      added: 0,
+      prefetches: 0,
+    };
+    // Registers that no run reads before it writes them end with this run.
+    const left = [...this.registers].filter(([name]) => this.values.has(`entry ${name}`)).map(([, node]) => node);
+    const roots = [...this.effects, ...(this.effects.length === 0 ? this.registers.values() : left)];
+    for (const root of roots) count(root, counts);
+    const longest = (chains: readonly Chain[]): Chain =>
+      chains.reduce((a, b) => (lengthOf(b) > lengthOf(a) ? b : a), EMPTY);
+    return {
+      ...counts,
+      times,
+      chain: longest(roots.map(longestTo)),
+      carried: longest(left.map((node) => carriedTo(node)).filter((c) => c !== "none")),
+      registers: [...this.files.values()].reduce((a, b) => a + b, 0),
+    };
+  }
+
+  private run(s: Statement): void {
+    if (s.kind === "loop") {
+      if (s.mode === "lanes") {
+        this.lanes = { axis: s.axis, extent: s.extent };
+        for (const inner of s.body) this.run(inner);
+        this.lanes = undefined;
+        return;
+      }
+      for (let i = 0; i < s.extent; i++) {
+        this.at[s.axis] = i;
+        for (const inner of s.body) this.run(inner);
+      }
+      delete this.at[s.axis];
+      return;
+    }
+    if (s.kind !== "scalar") return;
+    if (s.prefetch) this.effects.push({ counts: { prefetches: 1 }, args: [], step: "none", isVector: false });
+    else this.assign(s.equation);
+  }
+
+  private assign({ target, op, value, where }: Equation): void {
+    const truth = where === undefined ? "always" : this.truthOf(where);
+    if (truth === "never") return;
+    let node = this.valueOf(value);
+    const isRegister = this.files.has(target.tensor);
+    const lane = this.lanes;
+    const isAcross = lane !== undefined && node.isVector && !target.index.some((e) => this.mentions(e, lane.axis));
+    if (isAcross && op !== "=") node = this.make([node], { reductions: 1 }, "shift");
+    if (isRegister) {
+      const name = this.registerOf(target);
+      const before = op === "=" && truth !== "lanes" ? undefined : this.register(name);
+      if (before && op !== "=") node = this.sum(before, node);
+      if (before && truth === "lanes") node = this.make([before, node], { blends: 1 }, "operation");
+      this.registers.set(name, node);
+      return;
+    }
+    this.store(target, node, op !== "=", truth === "lanes", isAcross);
+  }
+
+  private store(target: Access, value: Node, isAdded: boolean, isMasked: boolean, isAcross: boolean): void {
+    const lane = this.lanes;
+    const stride = isAcross || lane === undefined ? 0 : this.strideOf(target, lane);
+    const dtype = this.tensors[target.tensor]?.dtype ?? "f32";
+    const counts: Partial<VectorCounts> = {
+      ...(stride === 0 || stride === 1 ? { stores: 1 } : { scatteredLanes: lane?.extent ?? 1 }),
+      ...(isAdded && { added: 1 }),
+      ...(isNarrow(dtype) && { narrowed: 1 }),
+      ...(isMasked && { blends: 1 }),
+    };
+    this.effects.push({ counts, args: [value], step: "none", isVector: false });
+  }
+
+  private sum(left: Node, right: Node): Node {
+    if (left === ZERO) return right;
+    if (right === ZERO) return left;
+    for (const [product, other] of [
+      [right, left],
+      [left, right],
+    ] as const)
+      if (product.isProduct) return this.make([...product.args, other], { multiplyAdds: 1 }, "operation");
+    return this.make([left, right], { arithmetic: 1 }, "operation");
+  }
+
+  private valueOf(e: Expr): Node {
+    switch (e.kind) {
+      case "number":
+        return e.value === 0 ? ZERO : NUMBER;
+      case "access":
+        return this.read(e);
+      case "cast":
+      case "negate":
+        return this.valueOf(e.value);
+      case "binary": {
+        const left = this.valueOf(e.left);
+        const right = this.valueOf(e.right);
+        if (!left.isVector && !right.isVector) return left === ZERO && right === ZERO ? ZERO : NUMBER;
+        if (e.op === "+" || e.op === "-") return this.sum(left, right);
+        if (e.op !== "*") return this.make([left, right], { arithmetic: 1 }, "operation", e.op);
+        return this.make([left, right], { arithmetic: 1 }, "operation", "*");
+      }
+      case "call":
+        return this.make(
+          e.args.map((a) => this.valueOf(a)),
+          { arithmetic: 1 },
+          "operation",
+          e.fn,
+        );
+      case "select": {
+        const truth = this.truthOf(e.condition);
+        if (truth === "always") return this.valueOf(e.whenTrue);
+        if (truth === "never") return this.valueOf(e.whenFalse);
+        if (truth === "loops") return this.valueOf(isLikely(e.condition, this.around) ? e.whenTrue : e.whenFalse);
+        const isOne = this.isOneLane(e.condition);
+        const chosen = isOne ? this.element(e.whenTrue) : this.valueOf(e.whenTrue);
+        const other = this.valueOf(e.whenFalse);
+        const mask = this.maskOf(e.condition);
+        return this.make([chosen, other, mask], { blends: 1 }, "operation");
+      }
+      default:
+        return NUMBER;
+    }
+  }
+
+  /** A value that one lane takes: an element where it is read from memory. */
+  private element(e: Expr): Node {
+    if (e.kind !== "access" || this.files.has(e.tensor)) return this.valueOf(e);
+    const dtype = this.tensors[e.tensor]?.dtype ?? "f32";
+    const counts = { broadcasts: 1, ...(isNarrow(dtype) && { widenedElements: 1 }) };
+    return this.known(`element ${this.addressOf(e)}`, () => ({ counts, args: [], step: "none", isVector: true }));
+  }
+
+  private read(e: Access): Node {
+    if (this.files.has(e.tensor)) {
+      const node = this.register(this.registerOf(e));
+      const lane = e.index[1];
+      const form = lane && this.formAt(lane);
+      const stays =
+        lane === undefined ||
+        (this.lanes &&
+          form !== "other" &&
+          form !== undefined &&
+          form.terms.get(this.lanes.axis) === 1 &&
+          this.offset(form) === 0);
+      return stays
+        ? node
+        : this.make([node], { shifts: 1 }, "shift", `by ${lane === undefined ? "" : this.textOf(lane)}`);
+    }
+    return this.known(this.addressOf(e), () => ({ counts: this.loadOf(e), args: [], step: "none", isVector: true }));
+  }
+
+  private loadOf(e: Access): Partial<VectorCounts> {
+    const dtype = this.tensors[e.tensor]?.dtype ?? "f32";
+    const narrow = isNarrow(dtype);
+    const stride = this.lanes ? this.strideOf(e, this.lanes) : 0;
+    if (stride === 0) return { broadcasts: 1, ...(narrow && { widenedElements: 1 }) };
+    if (stride === 1) return { loads: 1, ...(narrow && { widened: 1 }) };
+    const leaves = this.leaves(e);
+    if (stride === 2 && !narrow && !leaves) return { pairedLoads: 1 };
+    const extent = this.lanes?.extent ?? 1;
+    return {
+      gatheredLanes: extent,
+      ...(leaves && { maskedLanes: extent }),
+      ...(narrow && { widenedElements: extent }),
+    };
+  }
+
+  /** Whether lanes may read outside the tensor, so that a mask leaves them out. */
+  private leaves({ tensor, index }: Access): boolean {
+    const dims = this.tensors[tensor]?.dims ?? [];
+    return index.some((e, d) => {
+      const form = this.formAt(e);
+      if (form === "other") return true;
+      const [least, most] = this.rangeOf(form);
+      return least < 0 || most >= (dims[d]?.extent ?? 1);
+    });
+  }
+
+  /** The least and the greatest value of an index at the unrolled steps that the run has come to. */
+  private rangeOf(form: AffineForm): readonly [number, number] {
+    let least = this.offset(form);
+    let most = least;
+    for (const [name, by] of form.terms) {
+      if (this.at[name] !== undefined) continue;
+      const extent = name === this.lanes?.axis ? this.lanes.extent : (this.around[name] ?? 1);
+      if (by < 0) least += by * (extent - 1);
+      else most += by * (extent - 1);
+    }
+    return [least, most];
+  }
+
+  private make(args: readonly Node[], counts: Partial<VectorCounts>, step: Node["step"], said = ""): Node {
+    const key = `${Object.keys(counts).join()} ${said} ${args.map((a) => this.numberOf(a)).join()}`;
+    return this.known(key, () => ({
+      counts,
+      args,
+      step,
+      isVector: args.some((a) => a.isVector),
+      ...(said === "*" && { isProduct: true }),
+    }));
+  }
+
+  private known(key: string, make: () => Node): Node {
+    const found = this.values.get(key);
+    if (found) return found;
+    const node = make();
+    this.values.set(key, node);
+    return node;
+  }
+
+  private numberOf(node: Node): number {
+    const found = this.numbers.get(node);
+    if (found !== undefined) return found;
+    this.numbers.set(node, this.numbers.size);
+    return this.numbers.size - 1;
+  }
+
+  private register(name: string): Node {
+    const found = this.registers.get(name);
+    if (found) return found;
+    const node = this.known(`entry ${name}`, () => ({
+      counts: {},
+      args: [],
+      step: "none",
+      entry: name,
+      isVector: true,
+    }));
+    this.registers.set(name, node);
+    return node;
+  }
+
+  private registerOf({ tensor, index }: Access): string {
+    return `${tensor} ${index[0] === undefined ? "" : this.textOf(index[0])}`;
+  }
+
+  private addressOf({ tensor, index }: Access): string {
+    return `${tensor}[${index.map((e) => this.textOf(e)).join()}]`;
+  }
+
+  /** An index at the unrolled steps that the run has come to: affine, where its quotients and remainders are numbers there. */
+  private formAt(e: Expr): AffineForm | "other" {
+    const form = formOf(e);
+    if (form !== "other" || e.kind !== "binary") return form;
+    const left = this.formAt(e.left);
+    const right = this.formAt(e.right);
+    if (left === "other" || right === "other") return "other";
+    if (this.isNumber(left) && this.isNumber(right))
+      return { constant: integerOp(e.op, this.offset(left), this.offset(right)), terms: new Map() };
+    if (e.op === "-") return differenceOf(left, right);
+    return e.op === "+" ? differenceOf(left, differenceOf(NOTHING, right)) : "other";
+  }
+
+  /** Whether an index is a number at the unrolled steps that the run has come to. */
+  private isNumber({ terms }: AffineForm): boolean {
+    for (const name of terms.keys()) if (this.at[name] === undefined) return false;
+    return true;
+  }
+
+  /** The constant of an index at those steps. */
+  private offset({ constant, terms }: AffineForm): number {
+    let sum = constant;
+    for (const [name, by] of terms) sum += by * (this.at[name] ?? 0);
+    return sum;
+  }
+
+  private textOf(e: Expr): string {
+    const form = this.formAt(e);
+    if (form === "other") return `${printExpr(e)} at ${Object.values(this.at).join()}`;
+    let text = "";
+    for (const [name, by] of form.terms) if (this.at[name] === undefined) text += `${by}${name} `;
+    return text + this.offset(form);
+  }
+
+  private mentions(e: Expr, axis: string): boolean {
+    const form = this.formAt(e);
+    return form === "other" ? childrenOf(e).some((child) => this.mentions(child, axis)) : form.terms.has(axis);
+  }
+
+  /** Distance in elements between neighbouring lanes; undefined where it varies. */
+  private strideOf({ tensor, index }: Access, lane: Lanes): number | undefined {
+    const dims = this.tensors[tensor]?.dims ?? [];
+    let stride = 0;
+    let pitch = 1;
+    for (let d = dims.length - 1; d >= 0; d--) {
+      const e = index[d];
+      const form = e && this.formAt(e);
+      if (e && form === "other" && this.mentions(e, lane.axis)) return undefined;
+      if (form !== undefined && form !== "other") stride += pitch * (form.terms.get(lane.axis) ?? 0);
+      pitch *= dims[d]?.extent ?? 1;
+    }
+    return stride;
+  }
+
+  private isOneLane(e: Expr): boolean {
+    const lane = this.lanes;
+    if (e.kind === "logic" && e.op === "and") return this.isOneLane(e.left) || this.isOneLane(e.right);
+    if (e.kind !== "compare" || e.op !== "==" || lane === undefined) return false;
+    const sides = [this.formAt(e.left), this.formAt(e.right)];
+    return sides.some((f) => f !== "other" && Math.abs(f.terms.get(lane.axis) ?? 0) === 1);
+  }
+
+  /** A mask of lanes: a constant, or lanes compared one by one where it depends on the loops around. */
+  private maskOf(e: Expr): Node {
+    const lane = this.lanes;
+    const isLane = this.leavesOf(e).every(({ left, right }) =>
+      [this.formAt(left), this.formAt(right)].every(
+        (f) => f !== "other" && [...f.terms.keys()].every((name) => name === lane?.axis || this.at[name] !== undefined),
+      ),
+    );
+    if (isLane || this.isOneLane(e)) return NUMBER;
+    const counts = { maskedLanes: lane?.extent ?? 1 };
+    return this.known(`mask ${printExpr(e)} ${Object.values(this.at).join()}`, () => ({
+      counts,
+      args: [],
+      step: "none",
+      isVector: false,
+    }));
+  }
+
+  private leavesOf(e: Expr): readonly Extract<Expr, { kind: "compare" }>[] {
+    if (e.kind === "logic") return [...this.leavesOf(e.left), ...this.leavesOf(e.right)];
+    return e.kind === "compare" ? [e] : [];
+  }
+
+  private truthOf(e: Expr): Truth {
+    if (e.kind === "logic") {
+      const left = this.truthOf(e.left);
+      const right = this.truthOf(e.right);
+      const [deciding, neutral] = e.op === "and" ? (["never", "always"] as const) : (["always", "never"] as const);
+      if (left === deciding || right === deciding) return deciding;
+      if (left === neutral) return right;
+      if (right === neutral) return left;
+      return left === "lanes" || right === "lanes" ? "lanes" : "loops";
+    }
+    if (e.kind !== "compare") return "lanes";
+    return this.truthOfCompare(e.op, this.formAt(e.left), this.formAt(e.right));
+  }
+
+  private truthOfCompare(op: CompareOp, left: AffineForm | "other", right: AffineForm | "other"): Truth {
+    if (left === "other" || right === "other") return "lanes";
+    const difference = differenceOf(left, right);
+    const lane = this.lanes?.axis;
+    const varies: Truth = lane !== undefined && difference.terms.has(lane) ? "lanes" : "loops";
+    const [least, most] = this.rangeOf(difference);
+    if (least === most) return compareOp(op, least, 0) ? "always" : "never";
+    switch (op) {
+      case "<":
+        return most < 0 ? "always" : least >= 0 ? "never" : varies;
+      case "<=":
+        return most <= 0 ? "always" : least > 0 ? "never" : varies;
+      case ">":
+        return least > 0 ? "always" : most <= 0 ? "never" : varies;
+      case ">=":
+        return least >= 0 ? "always" : most < 0 ? "never" : varies;
+      case "==":
+        return least > 0 || most < 0 ? "never" : varies;
+      case "!=":
+        return least > 0 || most < 0 ? "always" : varies;
+      default:
+        return op satisfies never;
+    }
+  }
+}
+
+const NOTHING: AffineForm = { constant: 0, terms: new Map() };
+
+function differenceOf(left: AffineForm, right: AffineForm): AffineForm {
+  if (right.terms.size === 0) return { constant: left.constant - right.constant, terms: left.terms };
+  const terms = new Map(left.terms);
+  for (const [name, by] of right.terms) {
+    const sum = (terms.get(name) ?? 0) - by;
+    if (sum === 0) terms.delete(name);
+    else terms.set(name, sum);
+  }
+  return { constant: left.constant - right.constant, terms };
+}
+
+const isNarrow = (dtype: DType): boolean => bytesOf(dtype) < 4;
+
+function count(node: Node, counts: VectorCounts): void {
+  if (node.isCounted) return;
+  node.isCounted = true;
+  for (const [name, n] of Object.entries(node.counts)) counts[name as keyof VectorCounts] += n; // its own keys
+  for (const arg of node.args) count(arg, counts);
+}
+
+function further(chain: Chain, step: Node["step"]): Chain {
+  if (step === "none") return chain;
+  return step === "shift" ? { ...chain, shifts: chain.shifts + 1 } : { ...chain, operations: chain.operations + 1 };
+}
+
+function longestTo(node: Node): Chain {
+  if (node.longest) return node.longest;
+  let best = EMPTY;
+  for (const arg of node.args) {
+    const found = longestTo(arg);
+    if (lengthOf(found) > lengthOf(best)) best = found;
+  }
+  node.longest = further(best, node.step);
+  return node.longest;
+}
+
+function carriedTo(node: Node): Chain | "none" {
+  if (node.entry !== undefined) return EMPTY;
+  if (node.carried) return node.carried;
+  let best: Chain | "none" = "none";
+  for (const arg of node.args) {
+    const found = carriedTo(arg);
+    if (found !== "none" && (best === "none" || lengthOf(found) > lengthOf(best))) best = found;
+  }
+  node.carried = best === "none" ? "none" : further(best, node.step);
+  return node.carried;
+}

@@ -1,0 +1,179 @@
+/**
+ * @file Predicts the time of a nest on the vectors of a CPU from its census: what the ports of a core are busy with in each
+ * straight run of statements, the chains that it waits for, and the bytes that move.
+ *
+ *     one run       the busiest of arithmetic, shuffles, loads, stores and the longest chain; of loads a part shows beside it
+ *     all bytes     over the bandwidth of the level that holds them
+ */
+
+import { type Computation, elementCount, inputsOf, outputOf } from "../abstraction/computation.ts";
+import { bytesOf, type DType, isInteger } from "../abstraction/dtype.ts";
+import type { LoopNest } from "../abstraction/loop-nest.ts";
+import { laneCosts } from "../targets/lanes.ts";
+import { leastLaneBytes, REFERENCE_CPU, type VectorRegisters, ZMM } from "../targets/x86.ts";
+import type { Costs } from "./correct.ts";
+import { ADDITION_LATENCY, multiplyAddCycles, WORD_SHIFT } from "./lane-operations.ts";
+import { LOADS_SHOWING, NOT_OVERLAPPED, STREAMED_TO_READ } from "./lanes.ts";
+import type { ModelTarget } from "./target.ts";
+import { type Chain, type VectorRun, vectorRuns } from "./vector-census.ts";
+
+const { multiplyAdd: FMA, shift: SHIFT } = laneCosts(REFERENCE_CPU);
+/** An operation that either of two vector ports does: additions, blends under masks. */
+const EITHER_PORT = 0.5;
+/** A shift on 256 bits: VPERM2I128 of port 5, and VPALIGNR of two ports. Source: LLVM's scheduling model of Sapphire Rapids. */
+const YMM_SHIFT = { issueCycles: 1.5, latencyCycles: 4 };
+const LINE_BYTES = 64;
+/** Reads of the cache for an unaligned load as long as a line; shorter ones cross a line less often. */
+const CROSSING_READS = 2;
+
+// Fitted to four computations of bench/trials/lane-ranking-xeon: designs of 16 lanes on one core of a Xeon, 2026-11-22.
+
+/** Reads for each lane of a vector whose elements lie apart. */
+const GATHERED_READS = 1;
+/** Cycles for each lane of a mask that depends on the loops around. */
+const MASKED_LANE_CYCLES = 0.3;
+/** Cycles for each element that leaves a register alone, through memory. */
+const SCATTERED_CYCLES = 1;
+/** Cycles until a result that is added to is in memory again, where it may be read: a store is forwarded to the load after it. */
+const ADDED_CYCLES = 5;
+/** Multiply-adds of later runs that a core can start while a chain waits: half of Golden Cove's reorder buffer of 512 entries. */
+export const LOOKAHEAD = 256;
+
+/**
+ * Cycles on port 5 and on either vector port to widen a vector of narrow elements into 32-bit lanes, to widen one element for
+ * all lanes, and to narrow a vector: VPMOVZX and VPMOVSX; for bf16 a shift in addition; VCVTPH2PS; VPBROADCASTD. Source: LLVM's
+ * scheduling model of Sapphire Rapids.
+ */
+const CONVERSIONS = {
+  integer: { vector: [1, 0], element: [1, 0], store: [2, 0] },
+  bf16: { vector: [1, 1], element: [1, 0], store: [2, 3] },
+  f16: { vector: [1, 1], element: [3, 1], store: [1, 1] },
+} as const;
+
+/** What a run keeps busy, in cycles. */
+interface Busy {
+  readonly "multiply-adds": number;
+  readonly shifts: number;
+  readonly conversions: number;
+  readonly loads: number;
+  readonly stores: number;
+  readonly "chains of sums": number;
+}
+
+/** How the lanes of a nest are held. */
+export interface VectorMachine {
+  readonly target: ModelTarget;
+  readonly threads: number;
+  /** Registers that the lanes lie in; those of AVX-512 when left out. */
+  readonly vectors?: VectorRegisters;
+  /** Whether results bypass the caches. */
+  readonly streaming?: boolean;
+}
+
+/** Seconds of a call. */
+export function vectorSeconds(nest: LoopNest, computation: Computation, machine: VectorMachine): number {
+  return vectorCosts(nest, computation, machine).bounds[0];
+}
+
+/** The prediction in the form that a correction reads: seconds of each part as if it ran alone, and of the call. */
+export function vectorCosts(nest: LoopNest, computation: Computation, machine: VectorMachine): Costs {
+  const { target, threads, vectors = ZMM, streaming = false } = machine;
+  const parts = { "multiply-adds": 0, shifts: 0, conversions: 0, loads: 0, stores: 0, "chains of sums": 0 };
+  let compute = 0;
+  for (const run of vectorRuns(nest, computation.tensors)) {
+    const { busy, cycles } = cyclesOf(run, computation, vectors, target);
+    compute += run.times * cycles;
+    for (const name of Object.keys(parts) as (keyof Busy)[]) parts[name] += run.times * busy[name]; // its own keys
+  }
+  const memory = transferCycles(computation, streaming, target);
+  const cycles = Math.max(compute, memory) + NOT_OVERLAPPED * Math.min(compute, memory);
+  const perSecond = target.clockHz.value * threads;
+  const terms = Object.entries({ ...parts, memory }).map(([name, n]) => ({ name, seconds: n / perSecond }));
+  return { terms, bounds: [cycles / perSecond, cycles / perSecond], traits: [] };
+}
+
+function cyclesOf(
+  run: VectorRun,
+  computation: Computation,
+  vectors: VectorRegisters,
+  target: ModelTarget,
+): { readonly busy: Busy; readonly cycles: number } {
+  const { dtype } = outputOf(computation);
+  const words = leastLaneBytes(vectors) === 2;
+  const integer = isInteger(dtype);
+  const multiplyAdd = (integer ? multiplyAddCycles(words ? "s16" : "s32") : undefined) ?? FMA.issueCycles;
+  const latency = integer ? ADDITION_LATENCY : FMA.latencyCycles;
+  const shift = vectors.bytes < ZMM.bytes ? YMM_SHIFT : words ? WORD_SHIFT : SHIFT;
+  const narrow = words ? undefined : narrowOf(computation);
+  const laneBytes = Math.max(words ? 2 : 4, bytesOf(dtype));
+  const lanes = vectors.bytes / laneBytes;
+
+  // 1. Ports that shuffle and ports that add.
+  const reduced = run.reductions * Math.log2(lanes);
+  const [widens, narrows] = conversionsOf(run, narrow);
+  const shuffles = (run.shifts + reduced) * shift.issueCycles + run.pairedLoads;
+  const others = (run.arithmetic + run.blends + reduced) * EITHER_PORT;
+  const masks = run.maskedLanes * MASKED_LANE_CYCLES;
+  const products = run.multiplyAdds * multiplyAdd;
+  const port5 = shuffles + widens;
+  // A 512-bit shuffle takes one of the two ports that multiply; a 256-bit shuffle a third of them.
+  const shared = vectors.bytes < ZMM.bytes ? 0 : port5 / 2;
+  const arithmetic = products + others + narrows / 2 + masks + shared;
+
+  // 2. Loads and stores. Values that exceed the registers are spilled and reloaded.
+  const loadBytes = narrow === undefined ? vectors.bytes : vectors.bytes / 2;
+  const crossing = 1 + (CROSSING_READS - 1) * Math.min(1, loadBytes / LINE_BYTES);
+  const over = Math.max(0, run.registers - vectors.count) / Math.max(1, run.registers);
+  const spilled = 2 * run.multiplyAdds * over;
+  const reads = (run.loads + 2 * run.pairedLoads) * crossing + run.broadcasts + run.gatheredLanes * GATHERED_READS;
+  const loads = (reads + run.added + spilled) / target.loadsPerCycle.value;
+  const stored = run.stores / target.storesPerCycle.value;
+  const stores = stored + run.scatteredLanes * SCATTERED_CYCLES + run.added * ADDED_CYCLES;
+
+  // 3. Chains. A core starts later runs while one waits, as far as it looks ahead.
+  const lengthOf = (chain: Chain): number => chain.operations * latency + chain.shifts * shift.latencyCycles;
+  const beside = Math.max(1, LOOKAHEAD / Math.max(1, run.multiplyAdds + run.arithmetic));
+  const waiting = Math.max(lengthOf(run.carried), lengthOf(run.chain) / beside);
+
+  const slowest = Math.max(arithmetic, port5, loads, stores, waiting);
+  const busy: Busy = {
+    "multiply-adds": products + others,
+    shifts: shuffles + masks,
+    conversions: widens + narrows / 2,
+    loads,
+    stores,
+    "chains of sums": waiting,
+  };
+  return { busy, cycles: slowest + LOADS_SHOWING * Math.min(loads, slowest) };
+}
+
+/** Cycles on port 5, and on either port. */
+function conversionsOf(run: VectorRun, narrow: keyof typeof CONVERSIONS | undefined): readonly [number, number] {
+  if (narrow === undefined) return [0, 0];
+  const { vector, element, store } = CONVERSIONS[narrow];
+  const sum = (i: 0 | 1): number =>
+    run.widened * vector[i] + run.widenedElements * element[i] + run.narrowed * store[i];
+  return [sum(0), sum(1)];
+}
+
+/** The narrow type that lanes widen, if any. */
+function narrowOf({ tensors }: Computation): keyof typeof CONVERSIONS | undefined {
+  const found = Object.values(tensors).find(({ dtype }) => bytesOf(dtype) < 4);
+  return found && kindOf(found.dtype);
+}
+
+const kindOf = (dtype: DType): keyof typeof CONVERSIONS => (dtype === "bf16" || dtype === "f16" ? dtype : "integer");
+
+/** Cycles of one core to read every input and write the output once, in the level that holds them all. */
+export function transferCycles(computation: Computation, streaming: boolean, target: ModelTarget): number {
+  const output = outputOf(computation);
+  const outBytes = elementCount(output) * bytesOf(output.dtype);
+  const inBytes = inputsOf(computation).reduce((bytes, t) => bytes + elementCount(t) * bytesOf(t.dtype), 0);
+  const last = target.memory.at(-1);
+  const level = target.memory.find((m) => m.bytes !== undefined && m.bytes >= inBytes + outBytes) ?? last;
+  const read = level?.readBytesPerCycle.value ?? 1;
+  const write = streaming
+    ? STREAMED_TO_READ * (last?.readBytesPerCycle.value ?? read)
+    : (level?.writeBytesPerCycle.value ?? 1);
+  return inBytes / read + outBytes / write;
+}

@@ -1,0 +1,189 @@
+/** @file The census of straight runs on vectors: what a compiler leaves of them, counted by hand. */
+
+import { describe, expect, it } from "vitest";
+import type { DesignSchedule } from "../abstraction/candidate.ts";
+import { type Computation, defineComputation } from "../abstraction/computation.ts";
+import { type LoopNest, loop, type Statement } from "../abstraction/loop-nest.ts";
+import { parseEquation } from "../abstraction/parse.ts";
+import { finished } from "../abstraction/steps.ts";
+import { tooLongToWrite, vectorsWritten } from "../mapper/space-time/written-length.ts";
+import { instantiate, operatorNamed, parseDataTypes } from "../operators/index.ts";
+import { modelTarget } from "../perfmodel/target.ts";
+import { type VectorCounts, type VectorRun, vectorRuns } from "../perfmodel/vector-census.ts";
+import { nativeTarget } from "../targets/index.ts";
+import { arraySpaceOf } from "../tuner/array-candidates.ts";
+
+const LANES = 16;
+const computation: Computation = defineComputation({
+  equation: "y[q] += x[q+s-1] * w[s]",
+  extents: { q: 160, s: 4 },
+  tensors: { x: { dtype: "f32", shape: [400] }, w: "f32", y: "f32" },
+});
+
+const set = (text: string): Statement => ({ kind: "scalar", equation: parseEquation(text) });
+const lanes = (...texts: string[]): Statement => loop("lane", LANES, texts.map(set), "lanes");
+
+/** Five steps of `tile` around statements on lanes. */
+function nestOf(body: readonly Statement[]): LoopNest {
+  const file = (name: string, count: number) => ({ name, dtype: "f32" as const, lanes: LANES, count });
+  return {
+    scratch: [],
+    registers: [],
+    prepare: [],
+    vectors: [file("X", 2), file("W", 1), file("S", 4)],
+    body: [loop("tile", 5, body)],
+  };
+}
+
+function runOf(...body: Statement[]): VectorRun {
+  const [run, ...others] = vectorRuns(nestOf(body), computation.tensors);
+  if (!run || others.length > 0) throw new Error("not one run");
+  return run;
+}
+
+/** Counts that are not 0. */
+const countsOf = ({ times, chain, carried, registers, ...counts }: VectorRun): Partial<VectorCounts> =>
+  Object.fromEntries(Object.entries(counts).filter(([, n]) => n !== 0));
+
+const START = "S[0,lane] = 0";
+const STORE = "y[32*tile+lane] = S[0,lane]";
+
+describe("a run of statements on vectors", () => {
+  it("of a filter has a load, a broadcast and a multiply-add for each tap, and one store", () => {
+    const taps = loop(
+      "s",
+      4,
+      [lanes("X[0,lane] = x[16*tile+lane+s]", "W[0,lane] = w[s]", "S[0,lane] = S[0,lane] + X[0,lane] * W[0,lane]")],
+      "unrolled",
+    );
+    const run = runOf(lanes(START), taps, lanes(STORE));
+    expect(countsOf(run)).toEqual({ loads: 4, broadcasts: 4, multiplyAdds: 3, arithmetic: 1, stores: 1 });
+    expect(run).toMatchObject({
+      times: 5,
+      chain: { operations: 4, shifts: 0 },
+      carried: { operations: 0 },
+      registers: 7,
+    });
+  });
+
+  it("loads an element once, and computes an equal value once", () => {
+    const twice = ["S[0,lane] = x[16*tile+lane] * w[0]", "S[1,lane] = x[16*tile+lane] * w[0]"];
+    const run = runOf(lanes(...twice, "y[32*tile+lane] = S[0,lane] + S[1,lane]"));
+    expect(countsOf(run)).toEqual({ loads: 1, broadcasts: 1, arithmetic: 1, multiplyAdds: 1, stores: 1 });
+  });
+
+  it("does not count what nothing uses: loads of a product whose condition never holds, a register overwritten", () => {
+    const dead = loop(
+      "s",
+      4,
+      [lanes("X[0,lane] = x[16*tile+lane+s]", "S[0,lane] = S[0,lane] + select(s == 1, X[0,lane] * w[s], 0)")],
+      "unrolled",
+    );
+    expect(countsOf(runOf(lanes(START), dead, lanes(STORE)))).toEqual({
+      loads: 1,
+      broadcasts: 1,
+      arithmetic: 1,
+      stores: 1,
+    });
+  });
+
+  it("knows quotients and remainders of steps that are written out", () => {
+    const skewed = loop(
+      "s",
+      4,
+      [lanes("S[s/2,lane] = x[16*tile+lane+2*(s/2)]", "y[32*tile+16*(s/2)+lane] = S[s/2,lane]")],
+      "unrolled",
+    );
+    expect(countsOf(runOf(skewed))).toEqual({ loads: 2, stores: 4 });
+  });
+
+  it("moves values across lanes, and waits for them in a chain", () => {
+    const run = runOf(
+      lanes(
+        "S[0,lane] = S[0,lane-1] + x[16*tile+lane] * w[0]",
+        "S[0,lane] = S[0,lane-1] + x[16*tile+lane+1] * w[1]",
+        STORE,
+      ),
+    );
+    expect(countsOf(run)).toEqual({ shifts: 2, multiplyAdds: 2, loads: 2, broadcasts: 2, stores: 1 });
+    expect(run.carried).toEqual({ operations: 2, shifts: 2 });
+  });
+
+  it.each([
+    ["S[0,lane] = x[16*tile+lane]", { loads: 1 }],
+    ["S[0,lane] = x[2*lane]", { pairedLoads: 1 }],
+    ["S[0,lane] = x[3*lane]", { gatheredLanes: LANES }],
+    ["S[0,lane] = x[tile]", { broadcasts: 1 }],
+    // Lanes that may leave the tensor are tested.
+    ["S[0,lane] = x[2*lane-1]", { gatheredLanes: LANES, maskedLanes: LANES }],
+    ["S[0,lane] = select(lane == 15, x[tile], S[0,lane+1])", { shifts: 1, broadcasts: 1, blends: 1 }],
+    ["S[0,lane] = select(tile-lane == 0, x[lane], S[0,lane])", { broadcasts: 1, blends: 1 }],
+    ["S[0,lane] = select(tile-2*lane < 0, x[lane], S[0,lane])", { loads: 1, blends: 1, maskedLanes: LANES }],
+  ])("reads %s as %j", (text, counts) => {
+    expect(countsOf(runOf(lanes(text, STORE)))).toEqual({ ...counts, stores: 1 });
+  });
+
+  it.each([
+    ["y[32*tile+2*lane] = S[0,lane]", { scatteredLanes: LANES }],
+    ["y[32*tile+lane] += S[0,lane]", { stores: 1, added: 1 }],
+    ["y[tile] += S[0,lane]", { stores: 1, added: 1, reductions: 1 }],
+    ["y[32*tile+lane] = S[0,lane] where lane < 12", { stores: 1, blends: 1 }],
+    ["y[32*tile+lane] = S[0,lane] where tile < 5", { stores: 1 }],
+  ])("writes %s as %j", (text, counts) => {
+    expect(countsOf(runOf(lanes(text)))).toEqual(counts);
+  });
+
+  it("widens narrow elements when it loads them, and narrows what it stores", () => {
+    const bytes = defineComputation({ equation: "y[q] = x[q]", extents: { q: 160 }, tensors: { x: "s8", y: "s8" } });
+    const [run] = vectorRuns(nestOf([lanes("S[0,lane] = x[16*tile+lane]", STORE)]), bytes.tensors);
+    expect(run && countsOf(run)).toEqual({ loads: 1, widened: 1, stores: 1, narrowed: 1 });
+  });
+
+  it("runs as often as the loops around it say", () => {
+    const part: Statement = {
+      kind: "loop",
+      axis: "i",
+      extent: 10,
+      mode: "serial",
+      range: { from: [{ kind: "number", value: 2 }], to: [{ kind: "axis", name: "tile" }] },
+      body: [lanes(STORE)],
+    };
+    // `tile` is 2 on average, so that the range from 2 up to it is empty; without an end it has 8 steps.
+    expect(vectorRuns(nestOf([part]), computation.tensors)).toEqual([]);
+    const open = { ...part, range: { from: part.range?.from ?? [], to: [] } };
+    expect(vectorRuns(nestOf([open]), computation.tensors).map((r) => r.times)).toEqual([40]);
+  });
+});
+
+describe("designs of a convolution at stride 2", () => {
+  const parameters = { c: 3, h: 56, w: 56, k: 64, r: 7, s: 7, stride: 2, pad: 3 };
+  const strided = instantiate(operatorNamed("conv2d"), { parameters, types: parseDataTypes("f32") });
+  const space = finished(arraySpaceOf(strided, { threads: 1, target: modelTarget(nativeTarget()) }));
+  if ("rule" in space) throw new Error(space.because);
+  const found = (inputs: string): DesignSchedule => {
+    const one = space.ranked.find(({ schedule }) => schedule.inputs === inputs && schedule.beside.k === 4);
+    if (!one) throw new Error("no such design");
+    return one.schedule;
+  };
+
+  it("are listed in the order of what their nests tell, where the estimate promises most", () => {
+    const first: number[] = [];
+    for (const schedule of space.all()) if (first.push(space.expectedSeconds(schedule)) === 32) break;
+    expect(first).toEqual(first.toSorted((a, b) => a - b));
+    expect(first[0]).toBeLessThan(space.expectedSeconds(found("passed")));
+  });
+
+  it("know that steps which stay a loop are shorter than those written out", () => {
+    const sizeOf = (inputs: string): number => space.codeSize?.(found(inputs)) ?? 0;
+    expect(sizeOf("passed")).toBeGreaterThan(0);
+    expect(sizeOf("loaded")).toBeGreaterThan(10 * sizeOf("passed"));
+  });
+});
+
+describe("the length of a nest", () => {
+  it("counts the statements on vectors of unrolled loops in each step", () => {
+    const reading = (mode: "serial" | "unrolled"): LoopNest => nestOf([loop("t", 3, [lanes(START)], mode)]);
+    expect([vectorsWritten(reading("serial").body), vectorsWritten(reading("unrolled").body)]).toEqual([1, 3]);
+    expect(tooLongToWrite(reading("serial"))).toBeUndefined();
+  });
+});
