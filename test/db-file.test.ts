@@ -174,7 +174,7 @@ describe("a file", () => {
 
   it("with a damaged record names the record", () => {
     const id = recordTrial(db, newTrial(60));
-    tamper(db.sqlite, "UPDATE trials SET candidate = '{\"intrinsic\":3}'");
+    tamper(db.sqlite, 'UPDATE trials SET candidate = \'{"kind":"mapping","intrinsic":3}\'');
     expect(told(() => queryTrials(db)).replace(id.slice(0, 12), "ID")).toMatchInlineSnapshot(`
       "/automap.db: trial ID is damaged: candidate.intrinsic: Invalid input: expected string, received number
         something other than this automap wrote it; automap db verify --db /automap.db names every such row, and db merge into a new file takes the others"
