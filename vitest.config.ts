@@ -5,7 +5,7 @@ import { defineConfig } from "vitest/config";
 import { sampled } from "./test/support/sample.ts";
 
 /** Tests that replace modules or register instructions, which would reach other files of their process. */
-const ALONE = "test/{natives,own-intrinsics,examples,session}";
+const ALONE = "test/{db-column,natives,own-intrinsics,examples,session}";
 const QUICK = "test/**/*.test.ts";
 const LONG = "test/**/*.long.test.ts";
 const DEEP = "test/**/*.deep.test.ts";

@@ -44,3 +44,9 @@ export function isFreeName(name: string): boolean {
 export function shellWord(word: string): string {
   return /^[\w.,:=+/-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;
 }
+
+/** `6.3 %`; a share that is not 0 is never shown as 0. */
+export function percent(share: number): string {
+  if (share > 0 && share < 0.0005) return "<0.1 %";
+  return `${(100 * share).toFixed(1)} %`;
+}

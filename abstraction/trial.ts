@@ -40,6 +40,12 @@ export interface DeviceClock {
   readonly throttled: readonly Throttle[];
 }
 
+/** `1755 MHz while it was timed, throttled: power-limit` */
+export function printClock({ hertz, throttled }: DeviceClock): string {
+  const why = throttled.length === 0 ? "not throttled" : `throttled: ${throttled.join(", ")}`;
+  return `${(hertz / 1e6).toFixed(0)} MHz while it was timed, ${why}`;
+}
+
 /** Reasons for which a GPU throttles its clock. Source: NVML API Reference, nvmlClocksEventReasons. */
 export const THROTTLES = ["power-limit", "slowdown", "temperature", "hot-slowdown", "power-brake"] as const;
 export type Throttle = (typeof THROTTLES)[number];

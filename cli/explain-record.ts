@@ -10,7 +10,7 @@ import type { Candidate } from "../abstraction/candidate.ts";
 import { automapCommand } from "../abstraction/command-line.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
-import type { Prediction } from "../abstraction/trial.ts";
+import { type Prediction, printClock } from "../abstraction/trial.ts";
 import {
   best,
   type Database,
@@ -24,7 +24,7 @@ import {
 import type { Costs } from "../perfmodel/correct.ts";
 import { explainPrediction } from "../perfmodel/explain.ts";
 import { candidateRows } from "../report/describe-candidate.ts";
-import { indent, printClock, printTime } from "../report/text.ts";
+import { indent, printTime } from "../report/text.ts";
 import { contradictionText } from "../session/contradiction.ts";
 import { explainTrial, type TrialExplanation } from "../session/explain.ts";
 import { type DesignCost, describeDesigns } from "../session/explain-designs.ts";

@@ -3,38 +3,56 @@
  * removed or changes its meaning; a changed fact gets a new name.
  */
 
+import { COLUMNS, type Column, type Table } from "./columns.ts";
 import { idOf } from "./identity.ts";
+
+export type { Table } from "./columns.ts";
 
 /** A row of a table. */
 export type Row = Readonly<Record<string, string | number | null>>;
 
-/** Facts by table, in order of reference. */
-const FACTS = {
-  environments: "target cpu cores isa compiler compiler_version flags kernel driver node automap",
-  workloads: "operator computation equation extents parameters tensors dtype sum points name",
-  runs: "workload environment seed options budget process started",
-  trials: `run workload environment candidate intrinsic declaration status log median low high samples instructions
-    predicted uncorrected levels threads cache affinity at comparison place load clock lost_to`,
-  calibrations: "environment data at",
-} as const;
-export type Table = keyof typeof FACTS;
-export const TABLE_NAMES = Object.keys(FACTS) as readonly Table[]; // its own keys
+export const TABLE_NAMES = Object.keys(COLUMNS) as readonly Table[]; // its own keys
 
 /** A column that is valid on one machine only and is not exported. */
 export const LOCAL = "seal";
 
-/** Columns that are not facts and may change: how a run ended. */
-const BESIDE: Readonly<Partial<Record<Table, readonly string[]>>> = { runs: ["ended", "status"] };
-
-const factsOf = (table: Table): readonly string[] => FACTS[table].split(/\s+/);
-
-/** The exported columns of a table: the id, the facts, and the columns beside them. */
-export function columnsOf(table: Table): readonly string[] {
-  return ["id", ...factsOf(table), ...(BESIDE[table] ?? [])];
+export interface NamedColumn extends Column {
+  readonly name: string;
 }
+
+/** Something of each table. */
+export function byTable<T>(make: (table: Table) => T): Record<Table, T> {
+  return {
+    environments: make("environments"),
+    workloads: make("workloads"),
+    runs: make("runs"),
+    trials: make("trials"),
+    calibrations: make("calibrations"),
+  };
+}
+
+/** The columns of each table, without its id and its seal. */
+export const COLUMNS_OF = byTable((table): readonly NamedColumn[] =>
+  Object.entries<Column>(COLUMNS[table]).map(([name, column]) => ({ name, ...column })),
+);
+
+/** What one row of a table is called. */
+export function kindOf(table: Table): string {
+  return table.slice(0, -1);
+}
+
+/** Numbers of rows by table, none yet. */
+export const noRows = (): Record<Table, number> => byTable(() => 0);
 
 /** The id of a row's facts. */
 export function idOfFacts(table: Table, row: Row): string {
-  const held = factsOf(table).filter((column) => row[column] !== undefined && row[column] !== null);
-  return idOf(Object.fromEntries(held.map((column) => [column, row[column]])));
+  const held = COLUMNS_OF[table].filter(({ name, changes }) => !changes && (row[name] ?? null) !== null);
+  return idOf(Object.fromEntries(held.map(({ name }) => [name, row[name]])));
+}
+
+/** Tables whose rows are sealed. */
+export type SealedTable = "runs" | "trials" | "calibrations";
+
+export function isSealedTable(table: Table): table is SealedTable {
+  return table === "runs" || table === "trials" || table === "calibrations";
 }

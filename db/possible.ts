@@ -6,8 +6,7 @@
 import { callingThreads } from "../abstraction/candidate.ts";
 import { type Computation, memoryElements } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
-import type { TrialRow } from "./parse.ts";
-import type { Environment, WorkloadRecord } from "./record.ts";
+import type { Environment, TrialRecord, WorkloadRecord } from "./record.ts";
 
 /** A clock in hertz above that of every CPU; the record is 9.2 GHz under liquid helium (Core i9-14900KS, 2024). */
 const CLOCK_HZ = 10e9;
@@ -28,13 +27,16 @@ export function impossibleComputation({ tensors }: Computation): string | undefi
     : `its tensors take ${figure(bytes)} bytes, more than ${figure(MEMORY_BYTES)}`;
 }
 
+type Claim = Pick<TrialRecord, "candidate" | "intrinsic" | "conditions" | "measurement">;
+
 /** Why a trial cannot have been measured; undefined when it can. */
 export function impossibleTrial(
-  trial: TrialRow,
+  trial: Claim,
   workload: Pick<WorkloadRecord, "points" | "equation">,
   environment: Pick<Environment, "cores" | "driver">,
 ): string | undefined {
-  const { candidate, intrinsic, threads } = trial;
+  const { candidate, intrinsic } = trial;
+  const { threads } = trial.conditions;
   if (candidate.intrinsic !== intrinsic)
     return `its candidate uses ${candidate.intrinsic}, its field intrinsic says ${intrinsic}`;
   const calling = callingThreads(candidate);
@@ -44,13 +46,15 @@ export function impossibleTrial(
 }
 
 function impossibleTimes(
-  trial: TrialRow,
+  { measurement, conditions }: Claim,
   { points, equation }: Pick<WorkloadRecord, "points" | "equation">,
   environment: Pick<Environment, "cores" | "driver">,
 ): string | undefined {
-  if (trial.status !== "ok") return undefined;
-  const { median, low, high, threads } = trial;
-  const samples = [...trial.samples].sort((a, b) => a - b);
+  if (measurement.status !== "ok") return undefined;
+  const { median } = measurement;
+  const { threads } = conditions;
+  const [low, high] = measurement.interval;
+  const samples = [...measurement.samples].sort((a, b) => a - b);
   const [least = 0, most = 0] = [samples[0], samples.at(-1)];
   if (median < least || median > most) return "its median lies outside its samples";
   if (low > median || high < median) return "its median lies outside its interval";

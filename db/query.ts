@@ -8,7 +8,6 @@ import { automapCommand } from "../abstraction/command-line.ts";
 import { type Computation, computationKey } from "../abstraction/computation.ts";
 import { checkNames, UsageError } from "../abstraction/error.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
-import type { Provenance } from "../abstraction/seal.ts";
 import { visible } from "../abstraction/text.ts";
 import type { MeasurementStatus } from "../abstraction/trial.ts";
 import { databaseWords } from "./default.ts";
@@ -16,9 +15,8 @@ import type { Row } from "./facts.ts";
 import { strings } from "./held.ts";
 import { shortId } from "./identity.ts";
 import { type Database, read, statement } from "./open.ts";
-import { calibrationRow } from "./parse.ts";
-import type { Environment, RunRecord, TrialRecord, Workload } from "./record.ts";
-import { environmentRowOf, runOf } from "./rows.ts";
+import type { CalibrationRecord, Environment, RunRecord, TrialRecord, Workload } from "./record.ts";
+import { environmentRowOf, factsOf, problemOf, runOf } from "./rows.ts";
 import {
   type Condition,
   DECLARED,
@@ -355,14 +353,6 @@ export function runsIn(db: Database): { readonly run: RunRecord; readonly trials
   );
 }
 
-export interface CalibrationRecord {
-  readonly id: string;
-  /** Milliseconds since 1970. */
-  readonly at: number;
-  readonly provenance: Provenance;
-  readonly data: unknown;
-}
-
 /** Which calibrations to consider. */
 export interface CalibrationFilter {
   /** Made no later than this, milliseconds since 1970. */
@@ -378,7 +368,7 @@ export function calibrationOf(
   db: Database,
   environment: Environment,
   { until = Number.MAX_SAFE_INTEGER, match = ENVIRONMENT_FIELDS, imported = false }: CalibrationFilter = {},
-): CalibrationRecord | undefined {
+): Omit<CalibrationRecord, "environment"> | undefined {
   const world = environmentRowOf(environment);
   const where = ["at <= ?", ...match.map((field) => `${field} IS ?`)];
   const rows = read(db, () =>
@@ -389,10 +379,12 @@ export function calibrationOf(
       )
       .all(until, ...match.map((field) => world[field] ?? null), NEWEST),
   );
-  const found = rows.flatMap((row): CalibrationRecord[] => {
-    const known = calibrationRow.safeParse(row);
-    return known.success ? [{ ...known.data, provenance: provenanceOf(db, "calibrations", row) }] : [];
-  });
+  const found = rows
+    .filter((row) => problemOf("calibrations", row) === undefined)
+    .map((row) => ({
+      ...factsOf("calibrations", row, db.path),
+      provenance: provenanceOf(db, "calibrations", row),
+    }));
   return found.find((c) => c.provenance === "here") ?? (imported ? found[0] : undefined);
 }
 

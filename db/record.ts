@@ -140,6 +140,15 @@ export interface RunRecord {
   readonly status: RunStatus;
 }
 
+export interface CalibrationRecord {
+  readonly id: string;
+  /** Milliseconds since 1970. */
+  readonly at: number;
+  readonly provenance: Provenance;
+  readonly environment: EnvironmentRecord;
+  readonly data: unknown;
+}
+
 /** Rebuilds the computation of a workload. @throws UsageError when the record is inconsistent */
 export function computationOf(workload: WorkloadRecord): Computation {
   const { operator, equation, extents, tensors } = workload;

@@ -4,26 +4,24 @@
  */
 
 import { z } from "zod";
-import { type Candidate, canonicalJson } from "../abstraction/candidate.ts";
+import { canonicalJson } from "../abstraction/candidate.ts";
 import { automapCommand } from "../abstraction/command-line.ts";
 import { computationKey, equationText, extentsOf, pointCount, targetOf } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import { printExpr } from "../abstraction/expression.ts";
 import type { Provenance } from "../abstraction/seal.ts";
 import { visible } from "../abstraction/text.ts";
-import type { Measurement, Trial } from "../abstraction/trial.ts";
 import { databaseWords } from "./default.ts";
-import { idOfFacts, type Row, type Table } from "./facts.ts";
+import { byTable, COLUMNS_OF, idOfFacts, kindOf, type Row, type Table } from "./facts.ts";
 import { shortId } from "./identity.ts";
-import { calibrationRow, environmentRow, runRow, trialRow, workloadRow } from "./parse.ts";
-import { shortened } from "./parse-text.ts";
+import { failure } from "./parse.ts";
+import { hash, json, shortened } from "./parse-text.ts";
 import { impossibleComputation, impossibleTrial } from "./possible.ts";
 import {
-  type Conditions,
+  type CalibrationRecord,
   computationOf,
   type Environment,
   type EnvironmentRecord,
-  type Finals,
   inputTypes,
   type RunRecord,
   type TensorRecord,
@@ -32,14 +30,53 @@ import {
   type WorkloadRecord,
 } from "./record.ts";
 
-/** The schema of each table's rows, and the columns that hold JSON text. */
-export const TABLES = {
-  environments: { schema: environmentRow, json: ["isa", "flags"] },
-  workloads: { schema: workloadRow, json: ["extents", "parameters", "tensors"] },
-  runs: { schema: runRow, json: ["options", "budget"] },
-  trials: { schema: trialRow, json: ["candidate", "samples", "levels", "affinity"] },
-  calibrations: { schema: calibrationRow, json: ["data"] },
-} as const satisfies Readonly<Record<Table, { schema: z.ZodType; json: readonly string[] }>>;
+/** A record that names others by their ids. */
+type Referring<R> = Omit<R, "workload" | "environment" | "provenance"> & {
+  readonly [K in keyof R & ("workload" | "environment")]: string;
+};
+
+/** What a row of each table says by itself. */
+export interface Facts {
+  readonly environments: EnvironmentRecord;
+  readonly workloads: WorkloadRecord;
+  readonly runs: Referring<RunRecord>;
+  readonly trials: Referring<TrialRecord>;
+  readonly calibrations: Referring<CalibrationRecord>;
+}
+
+// ---- What a row may hold
+
+type Cells = Readonly<Record<string, unknown>>;
+
+/** The schemas of rows. Rows that are read, lines that are imported and rows about to be written all pass through them. */
+const SCHEMAS = byTable((table): z.ZodType<Cells> => {
+  if (table === "runs") return cellsOf(table).superRefine(checkEnd);
+  if (table !== "trials") return cellsOf(table);
+  const ok = cellsOf(table, "ok").extend({ status: z.literal("ok") });
+  const failed = cellsOf(table, "failed").extend({ status: failure });
+  return z.discriminatedUnion("status", [ok, failed]).superRefine(checkNeeds);
+});
+
+function checkEnd({ status, started, ended }: Cells, { addIssue }: z.RefinementCtx): void {
+  const refuse = (message: string): void => addIssue({ code: "custom", message, path: ["ended"] });
+  if ((status === "running") !== (ended === null)) refuse("disagrees with its status");
+  if (ended !== null && Number(ended) < Number(started)) refuse("lies before its start");
+}
+
+function checkNeeds(row: Cells, { addIssue }: z.RefinementCtx): void {
+  for (const { name, needs } of COLUMNS_OF.trials)
+    if (needs !== undefined && (row[name] ?? null) !== null && (row[needs] ?? null) === null)
+      addIssue({ code: "custom", message: `is nothing without ${needs}`, path: [name] });
+}
+
+function cellsOf(table: Table, of?: "ok" | "failed") {
+  const columns = COLUMNS_OF[table].filter((column) => column.of === undefined || column.of === of);
+  const cells = columns.map(({ name, type, holds, optional }): [string, z.ZodType] => {
+    const cell = type === "JSON" ? json(holds) : holds;
+    return [name, optional ? cell.nullable().default(null) : cell];
+  });
+  return z.object({ id: hash, ...Object.fromEntries(cells) });
+}
 
 /** Most characters of a cell; texts of records are shorter. */
 const CELL = 2 ** 22;
@@ -57,24 +94,41 @@ export function rowHeld(held: object): Row {
   return Object.fromEntries(Object.entries(held).map(([name, value]) => [name, cell(value)]));
 }
 
-// ---- From what is given to rows
+// ---- From records to rows
+
+/** The row of a record. @throws UsageError naming a field that could not be read back */
+export function rowFrom<T extends Table>(table: T, record: Omit<Facts[T], "id">): Row {
+  const facts = Object.fromEntries(
+    COLUMNS_OF[table].map(({ name, type, at = name }) => {
+      const value = valueAt(record, at);
+      if (value === undefined || value === null) return [name, null];
+      return [name, type === "JSON" ? canonicalJson(value) : (value as string | number)]; // the schema checks it below
+    }),
+  );
+  const row = { id: idOfFacts(table, facts), ...facts };
+  const wrong = wrongField(table, row);
+  if (wrong !== undefined) throw new UsageError(`a ${kindOf(table)} that cannot be recorded: ${wrong}`);
+  return row;
+}
+
+/** What stands at a place of a record, `conditions.load`. */
+export function valueAt(record: object, place: string): unknown {
+  let value: unknown = record;
+  for (const key of place.split(".")) value = (value as Readonly<Record<string, unknown>> | undefined)?.[key];
+  return value;
+}
 
 export function environmentRowOf(environment: Environment): Row {
-  const { target, cpu, cores, compiler, kernel, node, automap } = environment;
-  const facts = {
+  const { target, cpu, isa, compiler, kernel, driver } = environment;
+  return rowFrom("environments", {
+    ...environment,
     target: visible(target),
     cpu: visible(cpu),
-    cores,
-    isa: canonicalJson([...new Set(environment.isa)].sort()),
-    compiler: compiler.path,
-    compiler_version: visible(compiler.version),
-    flags: canonicalJson(compiler.flags),
+    isa: [...new Set(isa)].sort(),
+    compiler: { ...compiler, version: visible(compiler.version) },
     kernel: visible(kernel),
-    driver: environment.driver === undefined ? null : visible(environment.driver),
-    node,
-    automap,
-  };
-  return checked(environmentRow, { id: idOfFacts("environments", facts), ...facts }, "environment");
+    ...(driver !== undefined && { driver: visible(driver) }),
+  });
 }
 
 export function workloadRowOf({ computation, parameters = {}, name }: Workload): Row {
@@ -90,109 +144,50 @@ export function workloadRowOf({ computation, parameters = {}, name }: Workload):
       constant: t.constant,
     },
   ]);
-  const facts = {
+  return rowFrom("workloads", {
     operator: computation.name,
     computation: computationKey(computation),
     equation: equationText(computation),
-    extents: canonicalJson(extentsOf(computation)),
-    parameters: canonicalJson(parameters),
-    tensors: canonicalJson(Object.fromEntries(tensors)),
+    extents: extentsOf(computation),
+    parameters,
+    tensors: Object.fromEntries(tensors),
     dtype: inputTypes(computation),
     sum: targetOf(computation).dtype,
     points: pointCount(computation),
-    name: name ?? null,
-  };
-  return checked(workloadRow, { id: idOfFacts("workloads", facts), ...facts }, "workload");
+    name,
+  });
 }
 
-export interface TrialFacts {
-  readonly workload: string;
-  readonly environment: string;
-  readonly run: string | undefined;
-  readonly declaration: string | undefined;
-  readonly trial: Trial;
-  readonly conditions: Conditions;
-  readonly finals: Finals | undefined;
+export function trialRowOf(trial: Omit<Facts["trials"], "id">): Row {
+  const { measurement, conditions } = trial;
+  const { ran, clock } = measurement;
+  return rowFrom("trials", {
+    ...trial,
+    measurement:
+      measurement.status === "ok" ? measurement : { ...measurement, log: shortened(visible(measurement.log)) },
+    // Facts in the measurement fill conditions that were not given.
+    conditions: {
+      ...(ran && { affinity: ran.cpus }),
+      ...(ran?.load !== undefined && { load: ran.load }),
+      ...(clock && { clock }),
+      ...conditions,
+    },
+  });
 }
 
-export function trialRowOf({ workload, environment, run, declaration, trial, conditions, finals }: TrialFacts): Row {
-  const { candidate: tried, prediction, measurement, at } = trial;
-  // Facts in the measurement fill conditions that were not given.
-  const { affinity = measurement.ran?.cpus, load = measurement.ran?.load, clock = measurement.clock } = conditions;
-  const facts = {
-    run: run ?? null,
-    workload,
-    environment,
-    candidate: canonicalJson(tried),
-    intrinsic: instructionOf(tried),
-    declaration: declaration ?? null,
-    ...measuredColumns(measurement),
-    predicted: prediction?.seconds ?? null,
-    uncorrected: prediction?.uncorrectedSeconds ?? null,
-    levels: prediction === undefined ? null : canonicalJson(prediction.levels),
-    threads: conditions.threads,
-    cache: conditions.cache,
-    affinity: affinity === undefined ? null : canonicalJson(affinity),
-    at,
-    comparison: finals?.comparison ?? null,
-    place: finals?.place ?? null,
-    load: load ?? null,
-    clock: clock === undefined ? null : canonicalJson(clock),
-  };
-  return checked(trialRow, { id: idOfFacts("trials", facts), ...facts }, "trial");
-}
-
-/** The value of the column `intrinsic`, by which a trial is found. */
-export function instructionOf(tried: Candidate): string {
-  return tried.intrinsic;
-}
-
-export function runRowOf(facts: Row): Row {
-  return checked(runRow, { id: idOfFacts("runs", facts), ...facts, ended: null, status: "running" }, "run");
-}
-
-function measuredColumns(measurement: Measurement) {
-  if (measurement.status !== "ok") {
-    const { status, log } = measurement;
-    return {
-      status,
-      log: shortened(visible(log)),
-      median: null,
-      low: null,
-      high: null,
-      samples: null,
-      instructions: null,
-      lost_to: null,
-    };
-  }
-  const { status, median, interval, samples, instructions, lostTo = null } = measurement;
-  const [low, high] = interval;
-  return { status, log: null, median, low, high, samples: canonicalJson(samples), instructions, lost_to: lostTo };
+/** The first field of a row that may not hold what it does, and why. */
+export function wrongField(table: Table, row: unknown): string | undefined {
+  const [issue] = SCHEMAS[table].safeParse(row).error?.issues ?? [];
+  return issue && `its field ${issue.path.join(".")}: ${issue.message}`;
 }
 
 /** Why a row is not a record: its fields, or parts that do not reproduce it. Undefined when it is one. */
 export function problemOf(table: Table, row: Row): string | undefined {
-  const [issue] = TABLES[table].schema.safeParse(row).error?.issues ?? [];
-  if (issue) return `its field ${issue.path.join(".")}: ${issue.message}`;
   try {
-    switch (table) {
-      case "environments":
-        environmentOf(row, "");
-        return undefined;
-      case "workloads":
-        workloadOf(row, "");
-        return undefined;
-      case "runs":
-        if ((row["status"] === "running") !== (row["ended"] === null)) return "its status and its end disagree";
-        return row["ended"] !== null && Number(row["ended"]) < Number(row["started"])
-          ? "it ended before it started"
-          : undefined;
-      case "trials":
-      case "calibrations":
-        return undefined;
-      default:
-        return table satisfies never;
-    }
+    if (table === "environments") environmentOf(row, "");
+    else if (table === "workloads") workloadOf(row, "");
+    else return wrongField(table, row);
+    return undefined;
   } catch (error) {
     if (error instanceof Damaged) return error.because;
     throw error;
@@ -201,16 +196,8 @@ export function problemOf(table: Table, row: Row): string | undefined {
 
 /** The same for a trial in its world, including results that cannot have been measured. */
 export function problemOfTrial(row: Row, world: Pick<Referred, "workload" | "environment">): string | undefined {
-  const facts = trialRow.parse(row);
+  const facts = factsOf("trials", row, "");
   return impossibleTrial(facts, world.workload(facts.workload), world.environment(facts.environment));
-}
-
-/** Refuses to write a row that could not be read back. @throws UsageError naming the field */
-function checked(schema: z.ZodType, row: Row, what: string): Row {
-  const result = schema.safeParse(row);
-  if (result.success) return row;
-  const [issue] = result.error.issues;
-  throw new UsageError(`a ${what} that cannot be recorded: ${issue?.message} at ${issue?.path.join(".")}`);
 }
 
 // ---- From rows to records
@@ -228,15 +215,34 @@ class Damaged extends UsageError {
   }
 }
 
+/** What a row says. @throws UsageError when it is not valid */
+export function factsOf<T extends Table>(table: T, row: unknown, path: string): Facts[T] {
+  const { data } = SCHEMAS[table].safeParse(row);
+  if (!data) throw new Damaged(path, kindOf(table), row, wrongField(table, row) ?? "");
+  const record = { id: data["id"] };
+  for (const { name, at = name } of COLUMNS_OF[table]) {
+    const value = data[name] ?? null;
+    if (value !== null) put(record, at, value);
+  }
+  return record as unknown as Facts[T]; // each column says where its value stands
+}
+
+/** Puts a value at a place of a record, `conditions.load`; the parts of a pair are numbered. */
+function put(record: object, place: string, value: unknown): void {
+  const keys = place.split(".");
+  let holder = record as Record<string, unknown>;
+  keys.forEach((key, i) => {
+    const next = keys[i + 1];
+    if (next === undefined) holder[key] = value;
+    else {
+      holder[key] ??= next === "0" ? [] : {};
+      holder = holder[key] as Record<string, unknown>; // a part, made above
+    }
+  });
+}
+
 export function environmentOf(row: unknown, path: string): EnvironmentRecord {
-  const {
-    compiler,
-    compiler_version: version,
-    flags,
-    driver,
-    ...rest
-  } = readRow(environmentRow, row, "environment", path);
-  const record = { ...rest, compiler: { path: compiler, version, flags }, ...(driver === null ? {} : { driver }) };
+  const record = factsOf("environments", row, path);
   if (!isSame(environmentRowOf(record), row))
     throw new Damaged(path, "environment", row, "its parts do not make the environment it claims to be");
   return record;
@@ -244,8 +250,7 @@ export function environmentOf(row: unknown, path: string): EnvironmentRecord {
 
 /** Rebuilds a workload from its parts, to check that it computes what it claims. */
 export function workloadOf(row: unknown, path: string): WorkloadRecord {
-  const { name, ...rest } = readRow(workloadRow, row, "workload", path);
-  const record = { ...rest, name: name ?? undefined };
+  const record = factsOf("workloads", row, path);
   try {
     if (!isSame(workloadRowOf({ ...record, computation: computationOf(record) }), row))
       throw new Damaged(path, "workload", row, "its parts do not make the workload it claims to be");
@@ -272,63 +277,28 @@ export interface Referred {
 }
 
 export function trialOf(row: unknown, world: Referred, path: string): TrialRecord {
-  const facts = readRow(trialRow, row, "trial", path);
+  const facts = factsOf("trials", row, path);
   const workload = world.workload(facts.workload);
   const environment = world.environment(facts.environment);
   const because = impossibleTrial(facts, workload, environment);
   if (because !== undefined) throw new Damaged(path, "trial", row, because);
-  const { predicted, uncorrected, levels: byLevel, affinity, load, clock, comparison, place } = facts;
-  const prediction =
-    predicted === null || uncorrected === null || byLevel === null
-      ? undefined
-      : { seconds: predicted, uncorrectedSeconds: uncorrected, levels: byLevel };
-  return {
-    id: facts.id,
-    run: facts.run ?? undefined,
-    provenance: world.provenance("trials", row),
-    workload,
-    environment,
-    candidate: facts.candidate,
-    intrinsic: facts.intrinsic,
-    declaration: facts.declaration ?? undefined,
-    prediction,
-    measurement:
-      facts.status === "ok"
-        ? {
-            status: facts.status,
-            samples: facts.samples,
-            median: facts.median,
-            interval: [facts.low, facts.high],
-            instructions: facts.instructions,
-            ...(facts.lost_to === null ? {} : { lostTo: facts.lost_to }),
-          }
-        : { status: facts.status, log: facts.log },
-    conditions: {
-      threads: facts.threads,
-      cache: facts.cache,
-      ...(affinity === null ? {} : { affinity }),
-      ...(load === null ? {} : { load }),
-      ...(clock === null ? {} : { clock }),
-    },
-    finals: comparison === null ? undefined : { comparison, place: place ?? undefined },
-    at: facts.at,
-  };
+  return { ...facts, provenance: world.provenance("trials", row), workload, environment };
+}
+
+/** What a record's columns say to people, those that say something. */
+export function shownOf(trial: TrialRecord): [label: string, text: string][] {
+  return COLUMNS_OF.trials.flatMap(({ name, at = name, shown }) => {
+    const value = valueAt(trial, at);
+    return shown === undefined || value === undefined ? [] : [[shown.label, shown.text(value as never)]];
+  });
 }
 
 export function runOf(row: unknown, world: Referred, path: string): RunRecord {
-  const { workload, environment, ended, ...facts } = readRow(runRow, row, "run", path);
+  const facts = factsOf("runs", row, path);
   return {
     ...facts,
     provenance: world.provenance("runs", row),
-    workload: world.workload(workload),
-    environment: world.environment(environment),
-    ended: ended ?? undefined,
+    workload: world.workload(facts.workload),
+    environment: world.environment(facts.environment),
   };
-}
-
-function readRow<T>(schema: z.ZodType<T>, row: unknown, what: string, path: string): T {
-  const result = schema.safeParse(row);
-  if (result.success) return result.data;
-  const [issue] = result.error.issues;
-  throw new Damaged(path, what, row, `${issue?.path.join(".")}: ${issue?.message}`);
 }

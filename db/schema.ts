@@ -1,5 +1,5 @@
 /**
- * @file The tables of the database.
+ * @file The tables of the database, made of their columns (columns.ts), with indexes, triggers and views.
  *
  *     environments   the machine and the tools: every number holds for one of these
  *     workloads      the computation that was tuned
@@ -12,105 +12,55 @@
  * `sqlite3 automap.db "select * from best"`.
  */
 
+import { COLUMNS_OF, isSealedTable, type NamedColumn, TABLE_NAMES, type Table } from "./facts.ts";
+
 /** `amdb` in ASCII: marks a file as automap's, also for `file automap.db`. */
 export const APPLICATION_ID = 0x616d6462;
 
 /** `amap`: files of automap 0.1, whose schemas were never released. */
 export const UNRELEASED_ID = 0x616d6170;
 
-const TABLES = `
-  CREATE TABLE environments (
-    id       TEXT NOT NULL PRIMARY KEY,
-    target   TEXT NOT NULL,               -- name of the target description
-    cpu      TEXT NOT NULL,               -- model as the machine reports it
-    cores    INTEGER NOT NULL CHECK (cores > 0),
-    isa      TEXT NOT NULL CHECK (json_valid(isa)),              -- sorted feature names
-    compiler TEXT NOT NULL,               -- path
-    compiler_version TEXT NOT NULL,
-    flags    TEXT NOT NULL CHECK (json_valid(flags)),            -- in the order given
-    kernel   TEXT NOT NULL,               -- of the operating system
-    driver   TEXT,                        -- of the accelerator, when there is one
-    node     TEXT NOT NULL,
-    automap  TEXT NOT NULL
-  ) STRICT;
+/** A table of the first schema. In SQLite 3.40 json_valid(NULL) is false, so each check lets NULL pass in words. */
+function tableOf(table: Table): string {
+  const columns = [
+    "id TEXT NOT NULL PRIMARY KEY",
+    ...addedTo(table, 1).map(
+      (column) => `${declarationOf(column)}${column.about === undefined ? "" : ` /* ${column.about} */`}`,
+    ),
+    ...(isSealedTable(table)
+      ? [
+          "seal TEXT /* made of the facts, of a run's end too, with a key of this machine; none on what came from elsewhere */",
+        ]
+      : []),
+  ];
+  return `CREATE TABLE ${table} (\n  ${columns.join(",\n  ")}\n) STRICT;\n`;
+}
 
-  CREATE TABLE workloads (
-    id          TEXT NOT NULL PRIMARY KEY,
-    operator    TEXT NOT NULL,            -- 'equation' for a bare equation
-    computation TEXT NOT NULL,            -- computationKey: equal for equal computations, whatever they are called
-    equation    TEXT NOT NULL,
-    extents     TEXT NOT NULL CHECK (json_valid(extents)),       -- of the axes
-    parameters  TEXT NOT NULL CHECK (json_valid(parameters)),    -- of the operator, {} for a bare equation
-    tensors     TEXT NOT NULL CHECK (json_valid(tensors)),       -- types, shapes, layouts: enough to define it again
-    dtype       TEXT NOT NULL,            -- of the inputs: f16, u8s8
-    sum         TEXT NOT NULL,            -- type of the output
-    points      REAL NOT NULL,            -- multiply-adds
-    name        TEXT                      -- the user's own, as --name gave it
-  ) STRICT;
+function addedTo(table: Table, version: number): readonly NamedColumn[] {
+  return COLUMNS_OF[table].filter(({ since = 1 }) => since === version);
+}
 
-  CREATE TABLE runs (
-    id          TEXT NOT NULL PRIMARY KEY,
-    workload    TEXT NOT NULL REFERENCES workloads (id),
-    environment TEXT NOT NULL REFERENCES environments (id),
-    seed        INTEGER NOT NULL,
-    options     TEXT NOT NULL CHECK (json_valid(options)),
-    budget      TEXT NOT NULL CHECK (json_valid(budget)),
-    process     INTEGER NOT NULL,
-    started     INTEGER NOT NULL,         -- milliseconds since 1970, as every time here
-    ended       INTEGER,
-    status      TEXT NOT NULL DEFAULT 'running',                 -- 'running' without a living process: it was killed
-    seal        TEXT,                     -- made of the facts and of how it ended with a key of this machine; none on what came from elsewhere
-    CHECK ((status = 'running') = (ended IS NULL))
-  ) STRICT;
+/** `load REAL CHECK (load IS NULL OR load BETWEEN 0 AND 1)` */
+function declarationOf({ name, type, check, optional, of, needs, refers }: NamedColumn): string {
+  const isJson = type === "JSON";
+  const conditions = [isJson && `json_valid(${name})`, check, needs && `${needs} IS NOT NULL`]
+    .filter(Boolean)
+    .join(" AND ");
+  const isRequired = !optional && of === undefined;
+  return [
+    `${name} ${type === undefined || isJson ? "TEXT" : type}`,
+    isRequired && "NOT NULL",
+    refers && `REFERENCES ${refers} (id)`,
+    conditions && `CHECK (${isRequired ? "" : `${name} IS NULL OR `}${conditions})`,
+    // A failed run is a status with its log, never a number.
+    of && !optional && `CHECK ((status = 'ok') = (${name} IS ${of === "ok" ? "NOT NULL" : "NULL"}))`,
+  ]
+    .filter(Boolean)
+    .join(" ");
+}
 
-  -- In SQLite 3.40 json_valid(NULL) is false, so each check lets NULL pass in words.
-  CREATE TABLE trials (
-    id          TEXT NOT NULL PRIMARY KEY,
-    run         TEXT REFERENCES runs (id),
-    workload    TEXT NOT NULL REFERENCES workloads (id),
-    environment TEXT NOT NULL REFERENCES environments (id),
-    candidate   TEXT NOT NULL CHECK (json_valid(candidate)),
-    intrinsic   TEXT NOT NULL,
-    declaration TEXT,                     -- hash of the intrinsic's declaration then
-    status      TEXT NOT NULL,
-    log         TEXT,                     -- of a failure
-    median      REAL,                     -- seconds of one call
-    low         REAL,                     -- 95 % interval of the median
-    high        REAL,
-    samples     TEXT CHECK (samples IS NULL OR json_valid(samples)),     -- every raw one, seconds
-    instructions INTEGER,                 -- times the promised instruction stands in the disassembly
-    predicted   REAL,                     -- seconds
-    uncorrected REAL,                     -- before the correction learnt from trials
-    levels      TEXT CHECK (levels IS NULL OR json_valid(levels)),       -- the prediction level by level
-    threads     INTEGER NOT NULL CHECK (threads > 0),
-    cache       TEXT NOT NULL CHECK (cache IN ('warm', 'flushed')),
-    affinity    TEXT CHECK (affinity IS NULL OR json_valid(affinity)),   -- the cores it was bound to
-    at          INTEGER NOT NULL,
-    comparison  TEXT,                     -- the finals it was measured in; NULL: measured alone
-    place       INTEGER CHECK (place IS NULL OR place > 0 AND comparison IS NOT NULL),  -- 1 the winner; NULL: it failed
-    load        REAL CHECK (load IS NULL OR load BETWEEN 0 AND 1),       -- share of its cores' time that others took
-    clock       TEXT CHECK (clock IS NULL OR json_valid(clock)),         -- of a GPU while it was timed, and what held it down
-    lost_to     REAL CHECK (lost_to IS NULL OR lost_to > 0 AND median > lost_to),       -- seconds; every sample is longer by a margin
-    seal        TEXT,                     -- made of the facts
-    -- A failed run is a status with its log, never a number.
-    CHECK ((status = 'ok') = (median IS NOT NULL)),
-    CHECK ((status = 'ok') = (log IS NULL)),
-    CHECK ((median IS NULL) = (samples IS NULL) AND (median IS NULL) = (instructions IS NULL)),
-    CHECK ((median IS NULL) = (low IS NULL) AND (median IS NULL) = (high IS NULL)),
-    CHECK ((predicted IS NULL) = (uncorrected IS NULL) AND (predicted IS NULL) = (levels IS NULL))
-  ) STRICT;
-
-  CREATE TABLE calibrations (
-    id          TEXT NOT NULL PRIMARY KEY,
-    environment TEXT NOT NULL REFERENCES environments (id),
-    data        TEXT NOT NULL CHECK (json_valid(data)),
-    at          INTEGER NOT NULL,
-    seal        TEXT
-  ) STRICT;
-
-  -- Holds a row only inside the transaction of a prune.
-  CREATE TABLE pruning (reason TEXT NOT NULL) STRICT;
-`;
+/** Holds a row only inside the transaction of a prune. */
+const PRUNING = "CREATE TABLE pruning (reason TEXT NOT NULL) STRICT;\n";
 
 const INDEXES = `
   CREATE INDEX workloads_by_computation ON workloads (computation);
@@ -154,13 +104,19 @@ function appendOnly(table: string): string {
   BEGIN SELECT RAISE(ABORT, '${table} are facts: only automap db prune deletes them'); END;`;
 }
 
-const VIEWS = `
-  -- A trial with its world. The shape is what people filter by: the extents of the axes and the operator's parameters over them.
+/** A trial with its world. The shape is what people filter by: the extents of the axes and the operator's parameters over them. */
+function recordsOf(version: number): string {
+  const known = (table: Table): NamedColumn[] => COLUMNS_OF[table].filter(({ since = 1 }) => since <= version);
+  const workload = known("workloads").filter(({ type }) => type !== "JSON");
+  const names = [...workload, ...known("environments")].map(({ name }) => name).join(", ");
+  return `
   CREATE VIEW records AS
-  SELECT trials.*, operator, name, computation, equation, json_patch(extents, parameters) AS shape, dtype, sum, points,
-         target, cpu, cores, isa, compiler, compiler_version, flags, kernel, driver, node, automap
+  SELECT trials.*, json_patch(extents, parameters) AS shape, ${names}
   FROM trials JOIN workloads ON workloads.id = workload JOIN environments ON environments.id = environment;
+`;
+}
 
+const VIEWS = `
   -- For each computation, environment, thread count and cache state one trial that worked: the winner of the newest finals. Finals decide
   -- over all that was measured before them with an instruction the search was offered. Where there are none, or where several searches were
   -- offered different instructions, the smallest median of what is left; of equal ones the earliest. What was measured here counts before
@@ -211,8 +167,21 @@ const VIEWS = `
   FROM records GROUP BY intrinsic, target, cpu, threads;
 `;
 
+/** The columns of a later schema, and the view that shows them. */
+function added(version: number): string {
+  const columns = TABLE_NAMES.flatMap((table) =>
+    addedTo(table, version).map((column) => `ALTER TABLE ${table} ADD COLUMN ${declarationOf(column)};`),
+  );
+  return [...columns, "DROP VIEW IF EXISTS records;", recordsOf(version)].join("\n");
+}
+
+const LATEST = Math.max(...TABLE_NAMES.flatMap((table) => COLUMNS_OF[table].map(({ since = 1 }) => since)));
+
 /**
  * Each brings a file from one version, its `user_version`, to the next. They only go forward; one that was released is never edited, because files
  * have run it.
  */
-export const MIGRATIONS: readonly string[] = [TABLES + INDEXES + TRIGGERS + VIEWS];
+export const MIGRATIONS: readonly string[] = [
+  TABLE_NAMES.map(tableOf).join("") + PRUNING + INDEXES + TRIGGERS + recordsOf(1) + VIEWS,
+  ...Array.from({ length: LATEST - 1 }, (_, i) => added(i + 2)),
+];

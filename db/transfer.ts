@@ -15,35 +15,27 @@ import Sqlite from "better-sqlite3";
 import { canonicalJson } from "../abstraction/candidate.ts";
 import { checkNames, reasonOf, UsageError } from "../abstraction/error.ts";
 import { visible } from "../abstraction/text.ts";
-import { columnsOf, idOfFacts, LOCAL, type Row, TABLE_NAMES, type Table } from "./facts.ts";
+import {
+  COLUMNS_OF,
+  idOfFacts,
+  isSealedTable,
+  kindOf,
+  LOCAL,
+  noRows,
+  type Row,
+  TABLE_NAMES,
+  type Table,
+} from "./facts.ts";
 import { shortId } from "./identity.ts";
 import { type Database, openDatabase, statement, write } from "./open.ts";
 import { idsWhere, type TrialFilter } from "./query.ts";
-import { problemOf, problemOfTrial, type Referred, rowHeld, TABLES } from "./rows.ts";
-import { isSealedTable, provenanceOf, worldIn } from "./world.ts";
+import { problemOf, problemOfTrial, type Referred, rowHeld, wrongField } from "./rows.ts";
+import { provenanceOf, worldIn } from "./world.ts";
 import { insert, insertSealed, replace, rowOf } from "./write.ts";
 
 /** Version of the format; raised when older versions of automap could not read the lines. */
 export const EXPORT_VERSION = 1;
 const FORMAT = "automap-records";
-
-/** The kind of a line is the table's name in the singular. */
-const KINDS: Readonly<Record<Table, string>> = {
-  environments: "environment",
-  workloads: "workload",
-  runs: "run",
-  trials: "trial",
-  calibrations: "calibration",
-};
-
-/** The tables to which columns of each table refer. */
-const REFERENCES: Readonly<Record<Table, Readonly<Record<string, Table>>>> = {
-  environments: {},
-  workloads: {},
-  runs: { workload: "workloads", environment: "environments" },
-  trials: { run: "runs", workload: "workloads", environment: "environments" },
-  calibrations: { environment: "environments" },
-};
 
 // ---- Out
 
@@ -76,10 +68,10 @@ function* linesWith(db: Database, filter: TrialFilter | undefined, sealed: boole
 function lineOf(table: Table, row: Row, seal: Row[string] | undefined): string {
   const mark = seal === null || seal === undefined ? {} : { [LOCAL]: seal };
   try {
-    return JSON.stringify({ kind: KINDS[table], ...unpacked(table, row), ...mark });
+    return JSON.stringify({ kind: kindOf(table), ...unpacked(table, row), ...mark });
   } catch (error) {
     // Nested lists too deep to serialise: as text they are refused on import.
-    if (error instanceof RangeError) return JSON.stringify({ kind: KINDS[table], ...row, ...mark });
+    if (error instanceof RangeError) return JSON.stringify({ kind: kindOf(table), ...row, ...mark });
     throw error;
   }
 }
@@ -93,20 +85,18 @@ function chosenRows(table: Table): string {
     case "calibrations":
       return "";
     default:
-      return `WHERE id IN (SELECT ${KINDS[table]} FROM trials WHERE id IN (${ids}))`;
+      return `WHERE id IN (SELECT ${kindOf(table)} FROM trials WHERE id IN (${ids}))`;
   }
 }
 
 /** The filled fields of a row, with JSON columns as data. Invalid JSON stays text, which the import refuses. */
 function unpacked(table: Table, row: Row): Record<string, unknown> {
-  const texts: readonly string[] = TABLES[table].json;
-  return Object.fromEntries(
-    columnsOf(table).flatMap((name) => {
-      const value = row[name];
-      if (value === undefined || value === null) return [];
-      return [[name, texts.includes(name) && typeof value === "string" ? (parsed(value) ?? value) : value]];
-    }),
-  );
+  const filled = COLUMNS_OF[table].filter(({ name }) => (row[name] ?? null) !== null);
+  const fields = filled.map(({ name, type }): [string, unknown] => {
+    const value = row[name];
+    return [name, type === "JSON" && typeof value === "string" ? (parsed(value) ?? value) : value];
+  });
+  return { id: row["id"], ...Object.fromEntries(fields) };
 }
 
 // ---- In
@@ -140,7 +130,7 @@ export interface ImportOptions {
 export function importLines(db: Database, lines: Iterable<string>, options: ImportOptions = {}): ImportReport {
   checkNames(options, { strict: true }, "importLines");
   const { strict = false } = options;
-  const added = { environments: 0, workloads: 0, runs: 0, trials: 0, calibrations: 0 };
+  const added = noRows();
   const rejected: Rejection[] = [];
   let known = 0;
   try {
@@ -167,7 +157,7 @@ export function importLines(db: Database, lines: Iterable<string>, options: Impo
     });
   } catch (error) {
     if (!(error instanceof Rejected)) throw error;
-    return { added: { environments: 0, workloads: 0, runs: 0, trials: 0, calibrations: 0 }, known: 0, rejected };
+    return { added: noRows(), known: 0, rejected };
   }
   return { added, known, rejected };
 }
@@ -197,11 +187,11 @@ function takeLine(db: Database, line: string, world: Referred): Taken {
   const claim = readClaim(line);
   if ("reason" in claim) return claim;
   const { table, row } = claim;
-  for (const [column, to] of Object.entries(REFERENCES[table])) {
-    const id = row[column];
-    if (id !== null && id !== undefined && statement(db, `SELECT 1 FROM ${to} WHERE id = ?`).get(id) === undefined)
+  for (const { name, refers } of COLUMNS_OF[table]) {
+    const id = row[name] ?? null;
+    if (refers && id !== null && statement(db, `SELECT 1 FROM ${refers} WHERE id = ?`).get(id) === undefined)
       return {
-        reason: `it refers to ${KINDS[to]} ${shortId(String(id))}, which is neither in the lines before nor in the database`,
+        reason: `it refers to ${kindOf(refers)} ${shortId(String(id))}, which is neither in the lines before nor in the database`,
       };
   }
   const impossible = table === "trials" ? problemOfTrial(row, world) : undefined;
@@ -233,12 +223,12 @@ function readClaim(line: string): Claim | { readonly reason: string } {
     if (!isObject(data))
       return { reason: line.length > LONGEST ? `it is longer than ${LONGEST} characters` : "it is not a JSON object" };
     const { kind, [LOCAL]: seal, ...columns } = data;
-    const table = TABLE_NAMES.find((name) => KINDS[name] === kind);
+    const table = TABLE_NAMES.find((name) => kindOf(name) === kind);
     if (table === undefined)
-      return { reason: `its kind is ${excerpt(kind)}, not one of ${Object.values(KINDS).join(", ")}` };
+      return { reason: `its kind is ${excerpt(kind)}, not one of ${TABLE_NAMES.map(kindOf).join(", ")}` };
     const row = packed(table, columns);
-    const [issue] = TABLES[table].schema.safeParse(row).error?.issues ?? [];
-    if (issue) return { reason: toldOf(`its field ${issue.path.join(".")}: ${issue.message}`) };
+    const wrong = wrongField(table, row);
+    if (wrong !== undefined) return { reason: toldOf(wrong) };
     const id = idOfFacts(table, row);
     if (row["id"] !== id) return { reason: `its facts make the id ${shortId(id)}, it claims ${excerpt(row["id"])}` };
     const problem = problemOf(table, row);
@@ -258,20 +248,25 @@ function toldOf(reason: string): string {
   return visible(first.length > LONGEST_REASON ? `${first.slice(0, LONGEST_REASON)}...` : first);
 }
 
-/** Data as a row with exactly the table's columns, and JSON text where it holds data. @throws Error naming a surplus field */
-function packed(table: Table, data: Readonly<Record<string, unknown>>): Row {
-  const names = columnsOf(table);
-  const surplus = Object.keys(data).find((name) => !names.includes(name));
-  if (surplus !== undefined) throw new Error(`a ${KINDS[table]} has no field ${excerpt(surplus)}`);
-  const texts: readonly string[] = TABLES[table].json;
-  return Object.fromEntries(
-    names.map((name) => {
-      const value = data[name] ?? null;
-      if (value === null) return [name, null];
-      if (texts.includes(name)) return [name, canonicalJson(value)];
-      if (typeof value === "string" || typeof value === "number") return [name, value];
-      throw new Error(`its field ${name} is ${excerpt(value)}, not a text or a number`);
-    }),
+/** Data as a row with exactly the table's columns, and JSON text where it holds data. @throws Error naming a surplus or missing field */
+function packed(table: Table, { id, ...data }: Readonly<Record<string, unknown>>): Row {
+  const columns = COLUMNS_OF[table];
+  const named = { id: cellOf("id", id) };
+  const surplus = Object.keys(data).find((field) => !columns.some(({ name }) => name === field));
+  if (surplus !== undefined) throw new Error(`a ${kindOf(table)} has no field ${excerpt(surplus)}`);
+  const cells = columns.map(({ name, type, optional, of }): [string, Row[string]] => {
+    const value = data[name];
+    if (value === undefined && !optional && of === undefined) throw new Error(`its field ${name} is missing`);
+    if (value === undefined || value === null) return [name, null];
+    return [name, type === "JSON" ? canonicalJson(value) : cellOf(name, value)];
+  });
+  return { ...named, ...Object.fromEntries(cells) };
+}
+
+function cellOf(name: string, value: unknown): string | number {
+  if (typeof value === "string" || typeof value === "number") return value;
+  throw new Error(
+    `its field ${name} is ${value === undefined ? "missing" : `${excerpt(value)}, not a text or a number`}`,
   );
 }
 

@@ -9,26 +9,16 @@
  */
 
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
+import { COLUMNS } from "./columns.ts";
 import { declarationHash } from "./identity.ts";
 import type { Database } from "./open.ts";
 import type { Environment, TrialRecord } from "./record.ts";
 import { environmentOf, environmentRowOf } from "./rows.ts";
 
+/** A field of an environment: its columns in the database. */
+export type EnvironmentField = keyof typeof COLUMNS.environments;
 /** Fields of an environment that can be required to agree. */
-export const ENVIRONMENT_FIELDS = [
-  "target",
-  "cpu",
-  "cores",
-  "isa",
-  "compiler",
-  "compiler_version",
-  "flags",
-  "kernel",
-  "driver",
-  "node",
-  "automap",
-] as const;
-export type EnvironmentField = (typeof ENVIRONMENT_FIELDS)[number];
+export const ENVIRONMENT_FIELDS = Object.keys(COLUMNS.environments) as readonly EnvironmentField[]; // its own keys
 
 /** Whose records are trusted: those of this exact environment, of any CPU with the same features, or all. */
 export const POLICIES = ["exact", "isa", "any"] as const;

@@ -9,7 +9,7 @@ import type { Random } from "../abstraction/random.ts";
 import { randomInteger } from "../abstraction/random.ts";
 import { visible } from "../abstraction/text.ts";
 import type { Measurement } from "../abstraction/trial.ts";
-import { idOfFacts, type Row, TABLE_NAMES, type Table } from "./facts.ts";
+import { idOfFacts, kindOf, noRows, type Row, TABLE_NAMES, type Table } from "./facts.ts";
 import { shortId } from "./identity.ts";
 import { type Database, read } from "./open.ts";
 import { type Filter, idsWhere, showTrial } from "./query.ts";
@@ -32,7 +32,7 @@ export interface VerifyReport {
 
 /** Checks every page and every record without changing anything. */
 export function verifyDatabase(db: Database): VerifyReport {
-  const checked = { environments: 0, workloads: 0, runs: 0, trials: 0, calibrations: 0 };
+  const checked = noRows();
   const problems: Problem[] = [];
   read(db, () => {
     // 1. The file as SQLite sees it.
@@ -51,8 +51,7 @@ export function verifyDatabase(db: Database): VerifyReport {
         const row = rowHeld(held);
         checked[table]++;
         const why = whatIsWrong(table, row, world);
-        if (why !== undefined)
-          problems.push({ what: `${table.slice(0, -1)} ${visible(shortId(String(row["id"])))}`, why });
+        if (why !== undefined) problems.push({ what: `${kindOf(table)} ${visible(shortId(String(row["id"])))}`, why });
       }
   });
   return { checked, problems };

@@ -7,7 +7,7 @@ import { automapCommand } from "../abstraction/command-line.ts";
 import { UsageError } from "../abstraction/error.ts";
 import type { Provenance } from "../abstraction/seal.ts";
 import { databaseWords } from "./default.ts";
-import { idOfFacts, type Row, type Table } from "./facts.ts";
+import { idOfFacts, type Row, type SealedTable, type Table } from "./facts.ts";
 import type { Database } from "./open.ts";
 import type { TrialRecord, WorkloadRecord } from "./record.ts";
 import { environmentOf, type Referred, trialOf, workloadOf } from "./rows.ts";
@@ -48,13 +48,6 @@ function rowOf(db: Database, table: Table, id: string): unknown {
 export function trialsOfRows(db: Database, rows: readonly unknown[]): TrialRecord[] {
   const world = worldIn(db);
   return rows.map((row) => trialOf(row, world, db.path));
-}
-
-/** Tables whose rows are sealed. */
-export type SealedTable = "runs" | "trials" | "calibrations";
-
-export function isSealedTable(table: Table): table is SealedTable {
-  return table === "runs" || table === "trials" || table === "calibrations";
 }
 
 /** The text that is sealed: the content of a row, so that a seal copied from another row does not match; of a run also how it ended. */

@@ -1,20 +1,18 @@
 /** @file Writes facts. Each call is one transaction, which is on disk when the call returns. Recording the same fact again changes nothing. */
 
-import { canonicalJson } from "../abstraction/candidate.ts";
 import { automapCommand } from "../abstraction/command-line.ts";
 import { equationText, pointCount } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Trial } from "../abstraction/trial.ts";
 import { databaseWords } from "./default.ts";
-import { idOfFacts, type Row, type Table } from "./facts.ts";
+import type { Row, SealedTable, Table } from "./facts.ts";
 import { declarationHash, shortId } from "./identity.ts";
 import { type Database, statement, write } from "./open.ts";
-import { trialRow } from "./parse.ts";
 import { impossibleTrial } from "./possible.ts";
 import type { Conditions, Environment, Finals, RunStatus, Workload } from "./record.ts";
-import { environmentRowOf, instructionOf, problemOf, runRowOf, trialRowOf, workloadRowOf } from "./rows.ts";
-import { provenanceOf, type SealedTable, sealed } from "./world.ts";
+import { environmentRowOf, rowFrom, trialRowOf, workloadRowOf } from "./rows.ts";
+import { provenanceOf, sealed } from "./world.ts";
 
 /** How far a clock may be set back between two searches, milliseconds; beyond that one of the two times is wrong. */
 const SET_BACK = 24 * 60 * 60 * 1000;
@@ -68,10 +66,10 @@ export function trialId(given: NewTrial): string {
 /** @returns the trial's id, the same for the same facts */
 export function recordTrial(db: Database, given: NewTrial): string {
   const { run } = given;
-  const { workload, environment, row } = rowsOf(given);
+  const { workload, environment, facts, row } = rowsOf(given);
   const { computation } = given.workload;
   const work = { points: pointCount(computation), equation: equationText(computation) };
-  const problem = impossibleTrial(trialRow.parse(row), work, given.environment);
+  const problem = impossibleTrial(facts, work, given.environment);
   if (problem !== undefined) throw new UsageError(`a trial that cannot be recorded: ${problem}`);
   write(db, "recording a trial", () => {
     if (run !== undefined) checkRun(db, run);
@@ -82,23 +80,24 @@ export function recordTrial(db: Database, given: NewTrial): string {
   return idOfRow(row);
 }
 
-function rowsOf(given: NewTrial): { readonly workload: Row; readonly environment: Row; readonly row: Row } {
+function rowsOf(given: NewTrial) {
   const workload = workloadRowOf(given.workload);
   const environment = environmentRowOf(given.environment);
   const { run, trial, conditions, finals, intrinsic } = given;
-  const instruction = instructionOf(trial.candidate);
+  const instruction = trial.candidate.intrinsic;
   if (intrinsic !== undefined && intrinsic.name !== instruction)
     throw new Error(`recordTrial: the candidate uses ${instruction}, given ${intrinsic.name}`);
-  const row = trialRowOf({
+  const facts = {
+    ...trial,
     workload: idOfRow(workload),
     environment: idOfRow(environment),
     run,
+    intrinsic: instruction,
     declaration: intrinsic && declarationHash(intrinsic),
-    trial,
     conditions,
     finals,
-  });
-  return { workload, environment, row };
+  };
+  return { workload, environment, facts, row: trialRowOf(facts) };
 }
 
 export interface NewRun {
@@ -118,14 +117,17 @@ export interface NewRun {
 export function beginRun(db: Database, given: NewRun): string {
   const workload = workloadRowOf(given.workload);
   const environment = environmentRowOf(given.environment);
-  const row = runRowOf({
+  const { seed, options, budget, started } = given;
+  const row = rowFrom("runs", {
     workload: idOfRow(workload),
     environment: idOfRow(environment),
-    seed: given.seed,
-    options: canonicalJson(given.options),
-    budget: canonicalJson(given.budget),
+    seed,
+    options,
+    budget,
     process: given.process ?? process.pid,
-    started: given.started,
+    started,
+    ended: undefined,
+    status: "running",
   });
   write(db, "beginning a run", () => {
     insert(db, "workloads", workload);
@@ -163,15 +165,13 @@ export function recordCalibration(
   given: { readonly environment: Environment; readonly data: unknown; readonly at: number },
 ): string {
   const environment = environmentRowOf(given.environment);
-  const facts = { environment: idOfRow(environment), data: canonicalJson(given.data), at: given.at };
-  const row = { id: idOfFacts("calibrations", facts), ...facts };
-  const problem = problemOf("calibrations", row);
-  if (problem !== undefined) throw new UsageError(`a calibration that cannot be recorded: ${problem}`);
+  const { data, at } = given;
+  const row = rowFrom("calibrations", { environment: idOfRow(environment), data, at });
   write(db, "recording a calibration", () => {
     insert(db, "environments", environment);
     insertSealed(db, "calibrations", sealed(db, "calibrations", row));
   });
-  return row.id;
+  return idOfRow(row);
 }
 
 /**

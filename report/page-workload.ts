@@ -3,6 +3,7 @@
  * as numbers, and a comparison of its runs.
  */
 
+import { printClock } from "../abstraction/trial.ts";
 import { convergenceChart, runsChart } from "./charts.ts";
 import { type Column, dataTable, numbers } from "./data-table.ts";
 import { haveShares, importanceChart, parallelChart } from "./decision-charts.ts";
@@ -13,7 +14,7 @@ import { html, type Markup, trusted } from "./html.ts";
 import type { DecisionShare } from "./importance.ts";
 import type { Best, Comparison, Drawing, Reason, RunBest, RunSummary, Subject, TrialPoint } from "./report-data.ts";
 import { type Series, swatch } from "./series.ts";
-import { count, instant, percent, printClock, printInterval, printTime } from "./text.ts";
+import { count, instant, percent, printInterval, printTime } from "./text.ts";
 
 export function subjectSection(subject: Subject, index: number, series: Series): Markup {
   const { name, subject: what, shape, types, layout, besides, epilogue, threads, equation, dtype } = subject;

@@ -5,7 +5,7 @@
  *                                                          bias  =  w
  */
 
-import type { DeviceClock } from "../abstraction/trial.ts";
+export { percent } from "../abstraction/text.ts";
 
 /** Width at which sentences are wrapped: enough for a table, and narrow enough for a README. */
 export const WIDTH = 100;
@@ -161,12 +161,6 @@ export function indent(text: string, by = "  "): string {
     .join("\n");
 }
 
-/** `6.3 %`; a share that is not 0 is never shown as 0. */
-export function percent(share: number): string {
-  if (share > 0 && share < 0.0005) return "<0.1 %";
-  return `${(100 * share).toFixed(1)} %`;
-}
-
 /** `1 kernel`, `3 kernels`. */
 export function counted(count: number, noun: string, plural = `${noun}s`): string {
   return `${count} ${count === 1 ? noun : plural}`;
@@ -200,12 +194,6 @@ export function count(n: number, what: string): string {
 /** `2026-11-21 12:00`, in UTC. */
 export function instant(at: number): string {
   return new Date(at).toISOString().slice(0, 16).replace("T", " ");
-}
-
-/** `1755 MHz while it was timed, throttled: power-limit` */
-export function printClock({ hertz, throttled }: DeviceClock): string {
-  const why = throttled.length === 0 ? "not throttled" : `throttled: ${throttled.join(", ")}`;
-  return `${(hertz / 1e6).toFixed(0)} MHz while it was timed, ${why}`;
 }
 
 /** A rate in units of 10^9 per second, `15.2 G`, `8000 G`; from ten thousand on in units of 10^12. */

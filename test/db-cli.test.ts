@@ -497,7 +497,7 @@ describe("automap db export, import, merge, verify and prune", () => {
     expect(await automap(`db import ${lines}`, shop.path("none.db"))).toMatchInlineSnapshot(`
       {
         "code": 1,
-        "err": "automap: /bad.jsonl:2: its field status: Invalid discriminator value. Expected 'ok' | 'wrong' | 'compile-failed' | 'missing-instruction' | 'illegal-instruction' | 'crashed' | 'timed-out' | 'out-of-memory' | 'out-of-bounds' | 'output-flood' | 'out-of-resources' | 'spilled' | 'serialised' | 'emulated'
+        "err": "automap: /bad.jsonl:2: its field id is missing
       automap: /bad.jsonl:3: it is not a JSON object
       ",
         "out": "/none.db: nothing new; 0 known already; 2 lines rejected

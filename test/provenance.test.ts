@@ -183,7 +183,7 @@ describe("a run that was begun here", () => {
     const db = openDatabase(shop.path("runs.db"));
     const run = begin(db);
     expect(importLines(db, told(db, "done", 2000)).rejected).toEqual([]);
-    expect(showRun(db, run)).toMatchObject({ status: "running", ended: undefined, provenance: "here" });
+    expect(showRun(db, run)).toMatchObject({ status: "running", provenance: "here" });
     endRun(db, run, { status: "interrupted", ended: 3000 });
     importLines(db, told(db, "done", 2000));
     expect(showRun(db, run)).toMatchObject({ status: "interrupted", ended: 3000, provenance: "here" });
@@ -195,7 +195,7 @@ describe("a run that was begun here", () => {
     begin(db);
     const other = openDatabase(shop.path("early other.db"));
     const { rejected } = importLines(other, told(db, "done", 999));
-    expect(rejected.map(({ reason }) => reason)).toEqual(["it ended before it started"]);
+    expect(rejected.map(({ reason }) => reason)).toEqual(["its field ended: lies before its start"]);
     expect(runsIn(other)).toEqual([]);
     const run = begin(db, 5000);
     endRun(db, run, { status: "done", ended: 10 });

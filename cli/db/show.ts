@@ -18,6 +18,7 @@ import {
   labelOf,
   recordProblem,
   shortId,
+  shownOf,
   showTrial,
   type TrialRecord,
   type World,
@@ -25,7 +26,7 @@ import {
 } from "../../db/index.ts";
 import { candidateRows } from "../../report/describe-candidate.ts";
 import { drawMapping } from "../../report/draw-mapping.ts";
-import { indent, percent, printClock, printTime } from "../../report/text.ts";
+import { indent, printTime } from "../../report/text.ts";
 import { compareTimes, summariseDifference } from "../../runtime/statistics.ts";
 import { mappingOf } from "../../session/recorded.ts";
 import { documentOf, print, printJson, say, style } from "../output.ts";
@@ -71,7 +72,7 @@ export function showRecord(db: Database, id: string, world: World, json: boolean
 
 function describe(db: Database, trial: TrialRecord, world: World): string {
   const problem = recordProblem(db, trial.id);
-  const { id, run, workload, environment, measurement, prediction, conditions, at } = trial;
+  const { id, run, workload, environment, measurement, prediction, at } = trial;
   const { compiler } = environment;
   const words = wordsOf(workload);
   return [
@@ -101,14 +102,7 @@ function describe(db: Database, trial: TrialRecord, world: World): string {
       ["node", environment.node],
       ["automap", environment.automap],
     ]),
-    section("conditions", [
-      ["threads", String(conditions.threads)],
-      ["cache", conditions.cache],
-      ["cores", conditions.affinity?.join(",") ?? ""],
-      ["others", conditions.load === undefined ? "" : `had ${percent(conditions.load)} of these cores' time`],
-      ["clock", conditions.clock ? printClock(conditions.clock) : ""],
-      ["finals", finalsText(trial)],
-    ]),
+    section("conditions", [...shownOf(trial), ["finals", finalsText(trial)]]),
     section("measured", measuredRows(measurement)),
     ...(prediction === undefined ? [] : [section("predicted", predictedRows(prediction, measurement))]),
     section("proof", proofRows(trial, world, problem)),

@@ -6,19 +6,10 @@
  */
 
 import { canonicalJson } from "../../abstraction/candidate.ts";
-import { idOfFacts, type Row, type Table } from "../../db/facts.ts";
-import { TABLES } from "../../db/rows.ts";
+import { COLUMNS_OF, idOfFacts, kindOf, type Row, TABLE_NAMES } from "../../db/facts.ts";
 
 /** The data of one line. */
 export type Line = Record<string, unknown> & { readonly kind: string };
-
-const TABLE_OF: Readonly<Record<string, Table>> = {
-  environment: "environments",
-  workload: "workloads",
-  run: "runs",
-  trial: "trials",
-  calibration: "calibrations",
-};
 
 export function recordsIn(lines: Iterable<string>): Line[] {
   return [...lines].map((line) => JSON.parse(line) as Line);
@@ -30,26 +21,26 @@ export function forgedLines(records: readonly Line[], change: (record: Line) => 
   return records.map((given) => {
     const record = structuredClone(given);
     change(record);
-    const table = TABLE_OF[record.kind];
-    if (!table) return JSON.stringify(record);
+    if (idOf(record) === undefined) return JSON.stringify(record);
     for (const column of ["workload", "environment", "run"])
       if (renamed.has(record[column])) record[column] = renamed.get(record[column]);
     const line = JSON.stringify(record);
     if (line === JSON.stringify(given)) return line;
-    const id = idOf(table, record);
+    const id = idOf(record) ?? "";
     renamed.set(given["id"], id);
     record["id"] = id;
     return JSON.stringify(record);
   });
 }
 
-/** The id that an importer computes for a line. */
-function idOf(table: Table, { kind: _, ...data }: Line): string {
-  const texts: readonly string[] = TABLES[table].json;
-  const cells = Object.entries(data).map(([name, value]) => [
-    name,
-    value !== null && texts.includes(name) ? canonicalJson(value) : value,
-  ]);
+/** The id that an importer computes for a line; undefined for one that is no record. */
+export function idOf({ kind, ...data }: Line): string | undefined {
+  const table = TABLE_NAMES.find((name) => kindOf(name) === kind);
+  if (!table) return undefined;
+  const cells = COLUMNS_OF[table].map(({ name, type }) => {
+    const value = data[name] ?? null;
+    return [name, type === "JSON" && value !== null ? canonicalJson(value) : value];
+  });
   return idOfFacts(table, Object.fromEntries(cells) as Row);
 }
 
