@@ -207,7 +207,12 @@ export class CExpressions {
   private number(e: Expr, dtype: DType, extents: Extents): Code {
     const own = typeOf(e, this.dtypes) ?? dtype;
     const text = this.value(e, own, extents);
-    return own === "bf16" || own === "f16" ? code`@from_${own}(${text})` : code`(${text})`;
+    return own === "bf16" || own === "f16" ? this.plain(text, own) : code`(${text})`;
+  }
+
+  /** What memory holds of a type, as a number in which C can compute. */
+  private plain(text: Code, dtype: DType): Code {
+    return dtype === "bf16" || dtype === "f16" ? code`@from_${dtype}(${text})` : text;
   }
 
   private arithmetic({ op, left, right }: Extract<Expr, { kind: "binary" }>, dtype: DType, extents: Extents): Code {
@@ -230,7 +235,7 @@ export class CExpressions {
 
   private convert(text: Code, from: DType, to: DType, saturate: boolean): Code {
     if (from === to) return text;
-    const plain = from === "bf16" || from === "f16" ? code`@from_${from}(${text})` : text;
+    const plain = this.plain(text, from);
     if (ROUNDED.has(to)) {
       // Through float, rounded to odd, because float does not hold every double or 32-bit integer.
       const wide = from === "f64" || (isInteger(from) && bytesOf(from) === 4);
@@ -249,7 +254,7 @@ export class CExpressions {
       const between = from === "u32" || to === "u32" ? "int64_t" : "int32_t";
       return code`(${C_TYPES[held]})${this.called("clamp", [between], [text, code`${min}`, code`${max}`])}`;
     }
-    const plain = from === "bf16" || from === "f16" ? code`@from_${from}(${text})` : text;
+    const plain = this.plain(text, from);
     // Float cannot represent the ends of the 32-bit range.
     const wide = bytesOf(to) === 4 || from === "f64" ? "f64" : "f32";
     const types = [C_TYPES[held], to === "u32" ? "int64_t" : "int32_t", C_TYPES[wide]] as const;

@@ -258,8 +258,7 @@ class CmLanes extends VectorExpressions {
     const { dtype, extents } = context;
     const bytes = bytesOf(dtype) * lanes;
     const mask = this.mask([...where, ...place.varying], context);
-    const tests = place.uniform.map((g) => this.c.condition(g, extents));
-    const guard = tests.length === 0 ? NOTHING : code`if (${allOf(tests)}) `;
+    const guard = this.guard(place.uniform, context);
     const offset = binary("*", place.first, number(bytesOf(dtype)));
     const aligned = place.stride === 1 && multipleOf(offset, 16) && [16, 32, 64, 128].includes(bytes);
     if (aligned && mask === undefined)

@@ -210,11 +210,6 @@ export class X86Lanes extends VectorExpressions {
     return this.addresses.around(loop, extents, () => super.lanes(loop, extents));
   }
 
-  /** The test before a statement that applies to all lanes. */
-  protected guard(uniform: readonly Expr[], { extents }: LaneContext): Code {
-    return uniform.length === 0 ? NOTHING : code`if (${allOf(uniform.map((g) => this.c.condition(g, extents)))}) `;
-  }
-
   protected load(place: LanePlace, context: LaneContext): Code {
     const { dtype } = context;
     const mask = this.mask(place.varying, context, true);

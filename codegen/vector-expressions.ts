@@ -21,7 +21,7 @@ import {
   walk,
 } from "../abstraction/expression.ts";
 import type { VectorFile } from "../abstraction/loop-nest.ts";
-import { bare, type Code, code, type Name, skeleton } from "../abstraction/source-text.ts";
+import { bare, type Code, code, type Name, NOTHING, skeleton } from "../abstraction/source-text.ts";
 import { typeOf } from "../abstraction/typing.ts";
 import { allOf } from "./c-expressions.ts";
 import { type LaneContext, LanePrinter, type Part } from "./lane-printer.ts";
@@ -149,8 +149,7 @@ export abstract class VectorExpressions extends LanePrinter {
         const isBlended = loaded === undefined && varying.length > 0;
         const blended = isBlended ? this.blend(varying, whenTrue, whenFalse, context) : whenTrue;
         if (alike.length === 0) return blended;
-        const tests = allOf(alike.map((x) => this.c.condition(x, extents)));
-        return this.chosen(tests, blended, whenFalse, { ...context, dtype: own });
+        return this.chosen(this.all(alike, context), blended, whenFalse, { ...context, dtype: own });
       }
       case "border":
       case "compare":
@@ -206,13 +205,22 @@ export abstract class VectorExpressions extends LanePrinter {
       const place = this.placeOf(e, context);
       const loaded = this.load(place, context);
       if (place.uniform.length === 0) return loaded;
-      const tests = allOf(place.uniform.map((g) => this.c.condition(g, context.extents)));
       const outside = this.splat(this.c.outside(e.tensor, context.dtype), context.dtype);
-      return this.chosen(tests, loaded, outside, context);
+      return this.chosen(this.all(place.uniform, context), loaded, outside, context);
     }
     if (!axesIn(register.lane).includes(context.axis)) return this.broadcast(register, context);
     const by = this.shiftOf(register.lane, context);
     return by === undefined ? this.permuted(register, context) : this.shifted(register, by, context);
+  }
+
+  /** Conditions that are the same on all lanes, as one. */
+  private all(conditions: readonly Expr[], { extents }: LaneContext): Code {
+    return allOf(conditions.map((e) => this.c.condition(e, extents)));
+  }
+
+  /** The test before a statement that applies to all lanes. */
+  protected guard(uniform: readonly Expr[], context: LaneContext): Code {
+    return uniform.length === 0 ? NOTHING : code`if (${this.all(uniform, context)}) `;
   }
 
   // ---- analysis -----------------------------------------------------------------------------------------------------------------

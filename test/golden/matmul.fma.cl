@@ -6,7 +6,7 @@
  * opencl.fma.f32.broadcast: c f32 wide[n], a f32 wide[n], b f32 wide[n]
  * mapping   n <- m   waste 68.8 %
  * schedule  order m n k; block n 19; placement a in-place, b tiled; threads 3
- * made by   automap 0.1.0
+ * made by   automap
  */
 #pragma OPENCL FP_CONTRACT OFF
 typedef uchar uint8_t;

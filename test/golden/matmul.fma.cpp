@@ -6,7 +6,7 @@
  * avx512.fma.f32.broadcast: c f32 zmm[n], a f32 zmm[n], b f32 zmm[n]
  * mapping   n <- m   waste 68.8 %
  * schedule  order m n k; block n 19; placement a in-place, b tiled; threads 3
- * made by   automap 0.1.0
+ * made by   automap
  */
 #include <stdint.h>
 #include <string.h>

@@ -6,7 +6,7 @@
  * sycl.fma.16.f32.broadcast: c f32 item[n], a f32 item[n], b f32 item[n]
  * mapping   n <- m   waste 68.8 %
  * schedule  order m n k; block n 19; placement a in-place, b tiled; threads 3
- * made by   automap 0.1.0
+ * made by   automap
  */
 #include <sycl/sycl.hpp>
 #include <stdint.h>

@@ -6,7 +6,7 @@
  * opencl.dpas.8x16.f32.f16: c f32 dwords[16*m + n], a f16 words[16*m + k], b f16 dwords[32*(k/2) + 2*n + k%2]
  * mapping   m <- n   n <- m   k <- k   waste 60.0 %
  * schedule  order m n k; block n 2; placement a padded, b tiled; threads 3
- * made by   automap 0.1.0
+ * made by   automap
  */
 #pragma OPENCL FP_CONTRACT OFF
 typedef uchar uint8_t;

@@ -6,7 +6,7 @@
  * sycl.joint.8x16x16.f32.f16: c f32 joint_c, a f16 joint_a, b f16 joint_b
  * mapping   m <- n   n <- m   k <- k   waste 60.0 %
  * schedule  order m n k; block n 2; placement a padded, b tiled; threads 3
- * made by   automap 0.1.0
+ * made by   automap
  */
 #include <sycl/sycl.hpp>
 #include <stdint.h>
