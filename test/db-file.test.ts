@@ -176,7 +176,7 @@ describe("a file", () => {
     const id = recordTrial(db, newTrial(60));
     tamper(db.sqlite, 'UPDATE trials SET candidate = \'{"kind":"mapping","intrinsic":3}\'');
     expect(told(() => queryTrials(db)).replace(id.slice(0, 12), "ID")).toMatchInlineSnapshot(`
-      "/automap.db: trial ID is damaged: its field candidate.kind: is of kind undefined, which this automap does not know
+      "/automap.db: trial ID is damaged: its field candidate.intrinsic: Invalid input: expected string, received number
         something other than this automap wrote it; automap db verify --db /automap.db names every such row, and db merge into a new file takes the others"
     `);
   });
