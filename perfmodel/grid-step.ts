@@ -73,7 +73,7 @@ const FIRST_CACHE_BYTES = 256 * 1024;
 /** Latency of `ldmatrix` in cycles, which is exposed with a single set of fragments. */
 const FETCH_LATENCY = 30;
 
-// Rounded from a fit to seven of the operators of bench/results/cuda-random-h100.jsonl.gz and judged on the other eight (bench/results/gpu-model-accuracy-h100.md):
+// Rounded from a fit to seven of the operators of bench/trials/cuda-random-h100.jsonl.gz and judged on the other eight (bench/results/gpu-model-accuracy-h100.md):
 // instructions, WARP_CYCLES, STEP_CYCLES, LOADS_IN_FLIGHT, both latencies, LINES_PER_CYCLE, and in perfmodel/grid.ts those of stores.
 
 /** Cycles of one step of a block on each part of a multiprocessor. */

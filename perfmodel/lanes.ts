@@ -30,7 +30,7 @@ const FMA = unitCost(REFERENCE_CPU, "fma");
 const PORTS = 3;
 const SHUFFLE_CYCLES = 1;
 
-// Fitted to kernels of bench/stencils.ts, one core of a Xeon at 3.7 GHz, 2026-11-21 (bench/results/stencils-xeon.md).
+// Fitted to kernels of bench/lanes/stencils.ts, one core of a Xeon at 3.7 GHz, 2026-11-21 (bench/results/stencils-xeon.md).
 
 /** Fraction of load cycles that adds to the slowest resource: among blocks of a 9x9 filter, those with fewer loads were faster. */
 export const LOADS_SHOWING = 0.3;

@@ -36,7 +36,7 @@ import { LINE_BYTES, SECTOR_BYTES } from "./tile-copies.ts";
 
 /** Sectors that the first cache delivers per cycle: 128 bytes (Luo et al., H100). */
 const SECTORS_PER_CYCLE = 4;
-// Rounded from what fits seven of the fifteen operators of bench/results/cuda-random-h100.jsonl.gz, and judged on the other eight
+// Rounded from what fits seven of the fifteen operators of bench/trials/cuda-random-h100.jsonl.gz, and judged on the other eight
 // (bench/results/gpu-model-accuracy-h100.md): instructions, latencies under load, AROUND, LOADS_IN_FLIGHT and BARRIER.
 /** Instructions of a load with its address, and for each side on which it may leave the tensor. */
 const PER_MOVE = 2;

@@ -22,7 +22,7 @@ import { readsOf } from "./lanes.ts";
 /** A 64-bit value passes a unit in two halves. */
 export const WORD_BYTES = 4;
 
-// Fitted to 240 kernels picked by hand (bench/results/cuda-ssam-h200.jsonl) and 251 that searches measured (cuda-filters-h100.jsonl.gz), 2026-11-22.
+// Fitted to 240 kernels picked by hand (bench/trials/cuda-picked-lanes-h200.jsonl.gz) and 251 that searches measured (cuda-filters-h100.jsonl.gz), 2026-11-22.
 
 /**
  * Issue cycles of a load: the instruction, its address and bounds, and the lines it shares with its neighbours; and those of a load of several

@@ -60,7 +60,8 @@ const MAY_SEE: Readonly<Record<string, readonly string[]>> = {
   cli: LIBRARY,
   "automap.ts": LIBRARY,
   examples: ["automap.ts"],
-  bench: [...LIBRARY, "automap.ts"],
+  // Of the tests the cases, recorded trials and random subjects that both need.
+  bench: [...LIBRARY, "automap.ts", "test"],
   "vitest.config.ts": ["test"],
 };
 

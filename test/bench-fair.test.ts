@@ -5,8 +5,8 @@ import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync 
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, afterEach, expect, it, vi } from "vitest";
-import { withOwnCache } from "../bench/own-cache.ts";
-import { differenceOf } from "../bench/same-outputs.ts";
+import { withOwnCache } from "../bench/support/own-cache.ts";
+import { differenceOf } from "../bench/support/same-outputs.ts";
 import { cacheFolder } from "../runtime/cache.ts";
 import { readSource } from "./support/imports.ts";
 import { compileProgram } from "./support/program.ts";
@@ -35,7 +35,7 @@ it("searches with an empty cache that holds the calibrations only, and deletes i
 });
 
 it("is so in the comparison of searches of a stated length", () => {
-  const searches = readSource("bench/network-transfer.ts").match(/.*\btuneNetwork\(.*/g) ?? [];
+  const searches = readSource("bench/networks/network-transfer.ts").match(/.*\btuneNetwork\(.*/g) ?? [];
   expect(searches).toHaveLength(1);
   expect(searches[0]).toContain("withOwnCache(() => tuneNetwork(");
 });
@@ -51,10 +51,10 @@ it.each([
   expect(() => differenceOf(ours, theirs, 1e-4)).toThrow(says);
 });
 
-it.each(["network", "network-transfer"])("bench/%s asks for the first place before it searches", (name) => {
+it.each(["network", "network-transfer"])("bench/networks/%s asks for the first place before it searches", (name) => {
   const program = join(folder, name);
-  compileProgram(program, [`bench/${name}.ts`]);
-  const run = spawnSync(process.execPath, [join(program, `bench/${name}.js`), "--first"], {
+  compileProgram(program, [`bench/networks/${name}.ts`]);
+  const run = spawnSync(process.execPath, [join(program, `bench/networks/${name}.js`), "--first"], {
     cwd: folder,
     // So there is no chrt.
     env: { PATH: "" },

@@ -1,7 +1,7 @@
 /** The memory of a network beside ONNX Runtime, estimated before it is built. */
 
 import { expect, it } from "vitest";
-import { memoryNeeded, memoryProblem } from "../bench/network-memory.ts";
+import { memoryNeeded, memoryProblem } from "../bench/networks/network-memory.ts";
 import { MODELS } from "../network/models/index.ts";
 import { openGraph } from "../session/network.ts";
 

@@ -1,13 +1,13 @@
 /**
- * @file Random designs and schedules on lanes equal the equation: some of every kind that bench/lane-judged.ts judges 20,000 of. And that what is
+ * @file Random designs and schedules on lanes equal the equation: some of every kind that bench/judges/lane-judged.ts judges 20,000 of. And that what is
  * wrong would show: a loop that is not parallel, a kernel whose threads write what others read.
  */
 
 import { describe, expect, it } from "vitest";
 import { defineComputation } from "../abstraction/computation.ts";
 import { loop } from "../abstraction/loop-nest.ts";
-import { type DrawnKernel, type DrawnKind, wrongKernels, wrongNest } from "../bench/drawn/drawn.ts";
-import { DRAWN_KINDS, randomAt } from "../bench/drawn/kinds.ts";
+import { type DrawnKernel, type DrawnKind, wrongKernels, wrongNest } from "./support/drawn/drawn.ts";
+import { DRAWN_KINDS, randomAt } from "./support/drawn/kinds.ts";
 import { scalar } from "./support/lane-forms.ts";
 import { inFull } from "./support/slow.ts";
 

@@ -11,7 +11,6 @@ import { defineComputation } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import { pick, type Random, randomInteger, seededRandom } from "../abstraction/random.ts";
 import { isVisible } from "../abstraction/text.ts";
-import { STEP_SCHEDULE } from "../bench/drawn/steps.ts";
 import { csvOf, summarise } from "../cli/db/records.ts";
 import {
   beginRun,
@@ -39,6 +38,7 @@ import { checkFenced } from "../session/imported.ts";
 import { kernelFor } from "../session/kernel.ts";
 import { gatherReport } from "../session/report.ts";
 import { measured, trial, workshop } from "./support/database.ts";
+import { STEP_SCHEDULE } from "./support/drawn/steps.ts";
 import { forgedLines, type Line, type Path, plant, recordsIn } from "./support/forge.ts";
 import { compilerHere } from "./support/here.ts";
 import { computationOf, LANES, recordPlain } from "./support/packages.ts";

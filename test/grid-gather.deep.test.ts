@@ -11,7 +11,6 @@ import { interpret } from "../abstraction/interpret.ts";
 import { interpretNest } from "../abstraction/interpret-nest.ts";
 import type { Statement } from "../abstraction/loop-nest.ts";
 import { printNest } from "../abstraction/print-nest.ts";
-import { suiteComputation } from "../bench/cuda-suite-cases.ts";
 import { lowerGrid } from "../mapper/lower/grid.ts";
 import { boxOf } from "../mapper/schedule/gather.ts";
 import {
@@ -27,6 +26,7 @@ import {
   withoutStatements,
 } from "./support/grid-kernels.ts";
 import { parametersIn, smallIntegers } from "./support/subjects.ts";
+import { suiteComputation } from "./support/suite.ts";
 
 const gathering = (m: number, n: number, k: number, more: Partial<GridSchedule> = {}): GridSchedule =>
   mmaSchedule(m, n, k, { swizzle: "padded", gather: "a", ...more });

@@ -10,8 +10,6 @@ import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import { printMatching } from "../abstraction/mapping.ts";
 import { pick, type Random, seededRandom } from "../abstraction/random.ts";
 import { finished } from "../abstraction/steps.ts";
-import { type Configuration, suiteCases, suiteComputation } from "../bench/cuda-suite-cases.ts";
-import { suiteLayers } from "../bench/suite.ts";
 import { generateCuda } from "../codegen/cuda.ts";
 import { knownIntrinsics } from "../intrinsics/index.ts";
 import { lowerGrid } from "../mapper/lower/grid.ts";
@@ -27,6 +25,7 @@ import { nvidiaTarget } from "../targets/nvidia.ts";
 import { reordered } from "../tuner/reordered.ts";
 import { convolutionF16, expectRightEmulated, type GridSubject } from "./support/grid-kernels.ts";
 import { inFull } from "./support/slow.ts";
+import { type Configuration, suiteCases, suiteComputation, suiteLayers } from "./support/suite.ts";
 
 const LIMITS = gridLimits(nvidiaTarget("h100"));
 const F16 = knownIntrinsics().filter((i) => /^(wgmma|mma|wmma|thread)\..*f32\.f16$/.test(i.name));

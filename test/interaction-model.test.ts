@@ -4,7 +4,7 @@
  */
 
 import { describe, expect, it } from "vitest";
-import { boundsOf, EFFICIENCY, PRODUCTS, SEQUENCES, type Variant } from "../bench/interaction-model.ts";
+import { boundsOf, EFFICIENCY, PRODUCTS, SEQUENCES, type Variant } from "../bench/layers/interaction-model.ts";
 import { ATS } from "../targets/index.ts";
 
 const named = (name: string): Variant => {

@@ -7,7 +7,7 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { afterAll, expect, it } from "vitest";
 import type { GridSchedule } from "../abstraction/candidate.ts";
-import { interaction, products } from "../bench/interaction.ts";
+import { interaction, products } from "../bench/layers/interaction.ts";
 import { generateCuda } from "../codegen/cuda.ts";
 import { lowerGrid } from "../mapper/lower/grid.ts";
 import { createCudaRunner, type Prebuilt } from "../runtime/run/cuda.ts";

@@ -9,7 +9,6 @@ import { type Computation, defineComputation } from "../abstraction/computation.
 import { UsageError } from "../abstraction/error.ts";
 import { seededRandom } from "../abstraction/random.ts";
 import { finished } from "../abstraction/steps.ts";
-import { EPILOGUE } from "../bench/drawn/arrays.ts";
 import { arrayDesigns } from "../mapper/space-time/array-designs.ts";
 import { placeArray } from "../mapper/space-time/lane-array.ts";
 import { latticePointIn } from "../mapper/space-time/lattice.ts";
@@ -30,6 +29,7 @@ import { registersOf } from "../session/window-kinds.ts";
 import { nativeTarget } from "../targets/index.ts";
 import { type VectorRegisters, ZMM } from "../targets/x86.ts";
 import { type ArraySpaceOfDesigns, arraySpaceOf, bestOfEach } from "../tuner/array-candidates.ts";
+import { EPILOGUE } from "./support/drawn/arrays.ts";
 import { processorWatch } from "./support/processor-time.ts";
 import { inFull } from "./support/slow.ts";
 

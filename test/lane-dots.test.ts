@@ -10,7 +10,6 @@ import { interpret } from "../abstraction/interpret.ts";
 import { interpretNest } from "../abstraction/interpret-nest.ts";
 import { printNest } from "../abstraction/print-nest.ts";
 import { finished } from "../abstraction/steps.ts";
-import { smallInputs } from "../bench/drawn/drawn.ts";
 import { placeArray } from "../mapper/space-time/lane-array.ts";
 import { lowerArray } from "../mapper/space-time/lower-array.ts";
 import { parseDataTypes } from "../operators/data-types.ts";
@@ -21,6 +20,7 @@ import { readProcessor } from "../runtime/processor.ts";
 import { kernelFor } from "../session/kernel.ts";
 import { nativeTarget } from "../targets/index.ts";
 import { arraySpaceOf } from "../tuner/array-candidates.ts";
+import { smallInputs } from "./support/drawn/drawn.ts";
 import { inFull } from "./support/slow.ts";
 
 const image = (types: string, sizes: Readonly<Record<string, number>> = {}): Computation =>

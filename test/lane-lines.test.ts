@@ -6,7 +6,6 @@
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import type { WindowSchedule } from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";
-import { smallInputs, wrongNest } from "../bench/drawn/drawn.ts";
 import { windowProblem } from "../mapper/schedule/lanes.ts";
 import { lowerWindow } from "../mapper/space-time/lower-window.ts";
 import { tapsOf } from "../mapper/space-time/taps.ts";
@@ -19,6 +18,7 @@ import { readProcessor } from "../runtime/processor.ts";
 import { kernelFor } from "../session/kernel.ts";
 import { targetOf } from "../targets/index.ts";
 import { rankWindows, windowSpace } from "../tuner/lane-candidates.ts";
+import { smallInputs, wrongNest } from "./support/drawn/drawn.ts";
 
 const make = (operator: string, parameters: Readonly<Record<string, number>>, types = "f32"): Computation =>
   instantiate(operatorNamed(operator), { parameters, types: parseDataTypes(types) });

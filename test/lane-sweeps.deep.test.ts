@@ -6,7 +6,6 @@ import { type Computation, defineComputation } from "../abstraction/computation.
 import { interpret } from "../abstraction/interpret.ts";
 import { interpretNest } from "../abstraction/interpret-nest.ts";
 import { seededRandom } from "../abstraction/random.ts";
-import { laneCase, PICKED, type RecordedLanes, recordedLanes, searchedLanes } from "../bench/lane-cases.ts";
 import { generateLanes } from "../codegen/lanes.ts";
 import { warpWindowProblem } from "../mapper/schedule/lanes.ts";
 import { lowerWarpWindow } from "../mapper/space-time/lower-window.ts";
@@ -19,7 +18,8 @@ import { nvidiaTarget } from "../targets/index.ts";
 import { evaluateTogether, type Judged } from "../tuner/evaluate.ts";
 import { warpWindowSpace } from "../tuner/lane-candidates.ts";
 import { emulatedRunner } from "./support/emulated-runner.ts";
-
+import { laneCase, PICKED } from "./support/lane-cases.ts";
+import { recordedKernels } from "./support/recorded-trials.ts";
 import { inFull } from "./support/slow.ts";
 import { smallIntegers } from "./support/subjects.ts";
 
@@ -146,7 +146,10 @@ describe("lanes that sweep over several outputs", () => {
 });
 
 /** What the model expects of recorded kernels, by case. */
-function expectedOf(recorded: readonly RecordedLanes[], gpu: string): ReadonlyMap<string, readonly Judged[]> {
+function expectedOf(
+  recorded: ReturnType<typeof recordedKernels<"warp-window">>,
+  gpu: string,
+): ReadonlyMap<string, readonly Judged[]> {
   const groups = new Map<string, Judged[]>();
   for (const { name, computation, schedule, seconds } of recorded) {
     const verdict = tapsOf(computation, schedule.rolled);
@@ -162,7 +165,7 @@ function expectedOf(recorded: readonly RecordedLanes[], gpu: string): ReadonlyMa
 
 describe("the model of lanes on a GPU", () => {
   it("ranks the 240 kernels that were picked by hand and measured on an H200", () => {
-    const groups = expectedOf(recordedLanes("bench/results/cuda-ssam-h200.jsonl"), "h200");
+    const groups = expectedOf(recordedKernels("bench/trials/cuda-picked-lanes-h200.jsonl.gz", "warp-window"), "h200");
     const { count, pairwise = 0, recall = 0 } = evaluateTogether([...groups.values()]);
     // 57 % and 47 % before its parts were fitted to them.
     expect(count).toBe(240);
@@ -178,7 +181,7 @@ describe("the model of lanes on a GPU", () => {
   });
 
   it("ranks the 251 kernels of filters that searches measured on an H100, most of which it had expected to be good", () => {
-    const groups = expectedOf(searchedLanes("bench/results/cuda-filters-h100.jsonl.gz"), "h100");
+    const groups = expectedOf(recordedKernels("bench/trials/cuda-filters-h100.jsonl.gz", "warp-window"), "h100");
     const { count, pairwise = 0, recall = 0 } = evaluateTogether([...groups.values()]);
     expect(count).toBe(251);
     expect(pairwise).toBeGreaterThan(0.75);

@@ -6,13 +6,13 @@
 import { describe, expect, it } from "vitest";
 import type { WarpWindowSchedule } from "../abstraction/candidate.ts";
 import { type Computation, defineComputation } from "../abstraction/computation.ts";
-import { laneCase } from "../bench/lane-cases.ts";
 import { usableIntrinsics } from "../session/choose.ts";
 import { kernelFor } from "../session/kernel.ts";
 import { rankByModel } from "../session/rank.ts";
 import { nvidiaTarget } from "../targets/index.ts";
 import { warpWindowSpace } from "../tuner/lane-candidates.ts";
 import { emulatedRunner } from "./support/emulated-runner.ts";
+import { laneCase } from "./support/lane-cases.ts";
 
 const H100 = nvidiaTarget("h100");
 const { runner } = emulatedRunner();

@@ -1,5 +1,5 @@
 /**
- * @file A sample of bench/mutated-models.ts: models with random damage are refused in a sentence, or read and computed.
+ * @file A sample of bench/judges/mutated-models.ts: models with random damage are refused in a sentence, or read and computed.
  */
 
 import { mkdtempSync, rmSync } from "node:fs";
@@ -7,9 +7,9 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, describe, expect, it } from "vitest";
 import { pickWeighted, seededRandom } from "../abstraction/random.ts";
-import { judgedModel, outputCompared } from "../bench/drawn/judged-model.ts";
-import { MUTATIONS, mutatedModel } from "../bench/drawn/model-mutations.ts";
-import { baseModels } from "../bench/drawn/models.ts";
+import { judgedModel, outputCompared } from "./support/drawn/judged-model.ts";
+import { MUTATIONS, mutatedModel } from "./support/drawn/model-mutations.ts";
+import { baseModels } from "./support/drawn/models.ts";
 import { inFull } from "./support/slow.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "automap-mutated-"));

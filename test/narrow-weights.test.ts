@@ -7,11 +7,11 @@ import type { DType } from "../abstraction/dtype.ts";
 import { interpret } from "../abstraction/interpret.ts";
 import { interpretNest } from "../abstraction/interpret-nest.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
-import { smallInputs } from "../bench/drawn/drawn.ts";
 import { generateCpp } from "../codegen/cpp.ts";
 import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { lowerSchedule } from "../mapper/lower/scheduled.ts";
 import { mappings } from "../mapper/match/enumerate.ts";
+import { smallInputs } from "./support/drawn/drawn.ts";
 
 function product(dtype: DType, equation = "y[m,n] += x[m,k] * f32(w[k,n])"): Computation {
   return defineComputation({

@@ -6,7 +6,6 @@ import { printEquation } from "../abstraction/equation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import { parseEquation } from "../abstraction/parse.ts";
 import { randomInteger, seededRandom } from "../abstraction/random.ts";
-import { differenceOf, onnxCases, programOf } from "../bench/onnx-cases.ts";
 import { inBrainFloats } from "../network/brain-float.ts";
 import { GraphBuilder } from "../network/builder.ts";
 import { fuse } from "../network/fuse.ts";
@@ -18,6 +17,7 @@ import { SeededLayers } from "../network/models/layers.ts";
 import { resnet18 } from "../network/models/resnet.ts";
 import { runNetwork } from "../network/run.ts";
 import { tasksOf } from "../network/tasks.ts";
+import { differenceOf, onnxCases, programOf } from "./support/onnx-cases.ts";
 import { inFull } from "./support/slow.ts";
 
 /** A residual block with a branch that changes the shape, a depthwise layer, and a softmax. */

@@ -2,6 +2,8 @@
 
 import { readFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";
+import { conformancePage } from "../bench/networks/onnx-report.ts";
+import { networkOperatorNamed } from "../network/operators/index.ts";
 import {
   ONNX_GROUPS,
   type OnnxGroup,
@@ -9,9 +11,7 @@ import {
   onnxCases,
   outcomeOf,
   TESTDATA_MISSING,
-} from "../bench/onnx-cases.ts";
-import { conformancePage } from "../bench/onnx-report.ts";
-import { networkOperatorNamed } from "../network/operators/index.ts";
+} from "./support/onnx-cases.ts";
 
 describe.skipIf(TESTDATA_MISSING !== undefined)(
   `ONNX's test cases${TESTDATA_MISSING ? ` (${TESTDATA_MISSING})` : ""}`,

@@ -4,7 +4,6 @@
  */
 
 import { describe, expect, it } from "vitest";
-import { layersNamed } from "../bench/suite.ts";
 import { instantiate, operatorNamed, parseDataTypes } from "../operators/index.ts";
 import { findProgram } from "../runtime/child.ts";
 import { compileForIntel, findOcloc, functionIn, lastAttempts, promisedDpas } from "../runtime/ocloc.ts";
@@ -17,6 +16,7 @@ import { reducedLayers } from "./support/resnet-layers.ts";
 import { inFull } from "./support/slow.ts";
 import { disagreements, kernelsOf, rowsOf } from "./support/subgroup-kernels.ts";
 import { operation } from "./support/subjects.ts";
+import { layersNamed } from "./support/suite.ts";
 
 const DEVICES = [
   ["dg2", "xe_hpg"],

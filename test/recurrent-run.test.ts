@@ -8,11 +8,17 @@ import type { RecurrenceSchedule } from "../abstraction/candidate.ts";
 import { type Computation, computationKey, defineComputation } from "../abstraction/computation.ts";
 import type { DType } from "../abstraction/dtype.ts";
 import { seededRandom } from "../abstraction/random.ts";
-import { formsOf, lettersAndNumbers, randomRecurrent, randomScheduleOf, scheduleOf } from "../bench/drawn/recurrent.ts";
 import { createRunner, type Runner } from "../runtime/measure.ts";
 import { readProcessor } from "../runtime/processor.ts";
 import { kernelFor } from "../session/kernel.ts";
 import { expectInterpreted } from "./support/compiled-reference.ts";
+import {
+  formsOf,
+  lettersAndNumbers,
+  randomRecurrent,
+  randomScheduleOf,
+  scheduleOf,
+} from "./support/drawn/recurrent.ts";
 import { inFull } from "./support/slow.ts";
 
 const AVX512 = readProcessor().features.includes("avx512dq");

@@ -8,8 +8,8 @@ import type { RecurrenceSchedule } from "../abstraction/candidate.ts";
 import { type Computation, defineComputation, equationText } from "../abstraction/computation.ts";
 import type { DType } from "../abstraction/dtype.ts";
 import { interpret } from "../abstraction/interpret.ts";
-import { formsOf, scheduleOf } from "../bench/drawn/recurrent.ts";
 import { isForm, recurrentForms, recurrentUnder } from "../mapper/space-time/recurrent.ts";
+import { formsOf, scheduleOf } from "./support/drawn/recurrent.ts";
 
 const define = (equation: string, dtype: DType = "s32"): Computation =>
   defineComputation({

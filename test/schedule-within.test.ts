@@ -13,7 +13,7 @@ import type { Statement } from "../abstraction/loop-nest.ts";
 import { type Mapping, printMatching } from "../abstraction/mapping.ts";
 import { printNest } from "../abstraction/print-nest.ts";
 import { pick, type Random, randomInteger, seededRandom } from "../abstraction/random.ts";
-import { interaction } from "../bench/interaction.ts";
+import { interaction } from "../bench/layers/interaction.ts";
 import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { lowerSchedule } from "../mapper/lower/scheduled.ts";
 import { mappings } from "../mapper/match/enumerate.ts";

@@ -2,7 +2,7 @@
 
 import ts from "typescript";
 import { describe, expect, it } from "vitest";
-import { mutantsOf, mutated, switched } from "../bench/drawn/source-mutations.ts";
+import { mutantsOf, mutated, switched } from "./support/drawn/source-mutations.ts";
 
 const SOURCE = `
 export function smallest(numbers: readonly number[], above: number): number {

@@ -7,8 +7,6 @@ import { describe, expect, it } from "vitest";
 import type { StepSchedule } from "../abstraction/candidate.ts";
 import { type Computation, defineComputation } from "../abstraction/computation.ts";
 import { printNest } from "../abstraction/print-nest.ts";
-import { smallInputs, wrongNest } from "../bench/drawn/drawn.ts";
-import { STEP_SCHEDULE } from "../bench/drawn/steps.ts";
 import { lowerSteps } from "../mapper/space-time/lower-steps.ts";
 import { registersOf as lineRegisters } from "../mapper/space-time/step-lines.ts";
 import { isSteps, stepProblem, stepsOf } from "../mapper/space-time/steps.ts";
@@ -16,6 +14,8 @@ import { modelTarget } from "../perfmodel/target.ts";
 import { kernelFor } from "../session/kernel.ts";
 import { targetOf } from "../targets/index.ts";
 import { stepSpace } from "../tuner/lane-candidates.ts";
+import { smallInputs, wrongNest } from "./support/drawn/drawn.ts";
+import { STEP_SCHEDULE } from "./support/drawn/steps.ts";
 
 const SUM = "u[t-1,i-1,j,k] + u[t-1,i+1,j,k] + u[t-1,i,j-1,k] + u[t-1,i,j+1,k] + u[t-1,i,j,k-1] + u[t-1,i,j,k+1]";
 

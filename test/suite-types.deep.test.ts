@@ -1,14 +1,14 @@
 /**
- * @file The element types of bench/cuda-suite.ts: its kernels map, fill their ring by the copy engine or by threads,
+ * @file The element types of bench/gpu/gpu-search.ts: its kernels map, fill their ring by the copy engine or by threads,
  * and are right.
  */
 
 import { describe, expect, it } from "vitest";
 import type { GridSchedule } from "../abstraction/candidate.ts";
 import { inputsOf, outputOf } from "../abstraction/computation.ts";
-import { type Configuration, suiteComputation } from "../bench/cuda-suite-cases.ts";
 import { expectCompiled, expectRightEmulated, type GridSubject, gridContextOf, NVCC } from "./support/grid-kernels.ts";
 import { inFull } from "./support/slow.ts";
+import { type Configuration, suiteComputation } from "./support/suite.ts";
 
 const LAYER = { n: 1, c: 64, h: 4, w: 5, k: 16, r: 3, s: 3, stride: 1, pad: 1, dilation: 1, groups: 1 };
 const PRODUCT = { m: 40, n: 24, k: 128 };

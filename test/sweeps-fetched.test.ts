@@ -6,11 +6,11 @@
 import { describe, expect, it } from "vitest";
 import type { WarpWindowSchedule } from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";
-import { laneCase } from "../bench/lane-cases.ts";
 import { kernelFor } from "../session/kernel.ts";
 import { nvidiaTarget } from "../targets/index.ts";
 import { warpWindowSpace } from "../tuner/lane-candidates.ts";
 import { emulatedRunner } from "./support/emulated-runner.ts";
+import { laneCase } from "./support/lane-cases.ts";
 
 const { runner } = emulatedRunner();
 

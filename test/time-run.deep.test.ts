@@ -7,12 +7,12 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import type { StepSchedule } from "../abstraction/candidate.ts";
 import { type Computation, defineComputation } from "../abstraction/computation.ts";
 import { seededRandom } from "../abstraction/random.ts";
-import { smallInputs } from "../bench/drawn/drawn.ts";
-import { randomSchedule, randomStencil, STEP_SCHEDULE } from "../bench/drawn/steps.ts";
 import { createRunner, type Runner } from "../runtime/measure.ts";
 import { readProcessor } from "../runtime/processor.ts";
 import { kernelFor } from "../session/kernel.ts";
 import { expectInterpreted } from "./support/compiled-reference.ts";
+import { smallInputs } from "./support/drawn/drawn.ts";
+import { randomSchedule, randomStencil, STEP_SCHEDULE } from "./support/drawn/steps.ts";
 import { inFull } from "./support/slow.ts";
 
 const AVX512 = readProcessor().features.includes("avx512dq");

@@ -8,7 +8,6 @@ import type { StepSchedule } from "../abstraction/candidate.ts";
 import { type Computation, computationKey, defineComputation, equationText } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import { interpret } from "../abstraction/interpret.ts";
-import { STEP_SCHEDULE } from "../bench/drawn/steps.ts";
 import { isSteps, stepProblem, stepsOf } from "../mapper/space-time/steps.ts";
 import { predict } from "../session/api.ts";
 import { kernelFor } from "../session/kernel.ts";
@@ -16,6 +15,7 @@ import { rankByModel } from "../session/rank.ts";
 import { nativeTarget } from "../targets/index.ts";
 import { nvidiaTarget } from "../targets/nvidia.ts";
 import { REFERENCE_CPU } from "../targets/x86.ts";
+import { STEP_SCHEDULE } from "./support/drawn/steps.ts";
 
 const HEAT = "u[t,i,j] = a*u[t-1,i,j] + b*(u[t-1,i-1,j] + u[t-1,i+1,j] + u[t-1,i,j-1] + u[t-1,i,j+1])";
 

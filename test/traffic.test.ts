@@ -1,5 +1,5 @@
 /**
- * @file The traffic of lane kernels, which bench/stencils.ts times beside them: it moves what the kernel moves, computes
+ * @file The traffic of lane kernels, which bench/lanes/stencils.ts times beside them: it moves what the kernel moves, computes
  * nothing, and is a copy.
  */
 
@@ -7,14 +7,14 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import type { WindowSchedule } from "../abstraction/candidate.ts";
 import { type Computation, elementCount, outputOf } from "../abstraction/computation.ts";
 import { interpretNest } from "../abstraction/interpret-nest.ts";
-import { smallInputs } from "../bench/drawn/drawn.ts";
-import { exactReference, kernelOf } from "../bench/stencil-bounds.ts";
-import { copyingWeights, trafficKernel, trafficNest, trafficSchedules } from "../bench/traffic.ts";
+import { exactReference, kernelOf } from "../bench/lanes/stencil-bounds.ts";
+import { copyingWeights, trafficKernel, trafficNest, trafficSchedules } from "../bench/lanes/traffic.ts";
 import { parseDataTypes } from "../operators/data-types.ts";
 import { operatorNamed } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";
 import { createRunner, type Runner } from "../runtime/measure.ts";
 import { readProcessor } from "../runtime/processor.ts";
+import { smallInputs } from "./support/drawn/drawn.ts";
 
 const make = (operator: string, parameters: Readonly<Record<string, number>>, types = "f32"): Computation =>
   instantiate(operatorNamed(operator), { parameters, types: parseDataTypes(types) });

@@ -52,7 +52,7 @@ describe("lanes of warps", () => {
       if ("refused" in ranked) throw new Error("refused");
       return ranked[0]?.prediction.seconds ?? 0;
     };
-    // A copy of the image takes 0.17 ms on an H100; on an H200 2d5pt was measured at 0.14 ms and 2d121pt at 0.40 ms (bench/results/cuda-ssam-h200.md).
+    // A copy of the image takes 0.17 ms on an H100; on an H200 2d5pt was measured at 0.14 ms and 2d121pt at 0.40 ms (bench/trials/cuda-picked-lanes-h200.jsonl.gz).
     expect(fastest("2d5pt")).toBeGreaterThan(0.1e-3);
     expect(fastest("2d5pt")).toBeLessThan(0.25e-3);
     expect(fastest("2d121pt")).toBeGreaterThan(0.25e-3);

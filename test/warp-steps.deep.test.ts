@@ -3,9 +3,6 @@
 import { describe, expect, it } from "vitest";
 import type { Candidate, WarpStepSchedule } from "../abstraction/candidate.ts";
 import { type Computation, defineComputation } from "../abstraction/computation.ts";
-import { smallInputs, wrongKernels } from "../bench/drawn/drawn.ts";
-import { STEP_SCHEDULE } from "../bench/drawn/steps.ts";
-import { measuredSteps } from "../bench/step-cases.ts";
 import { isSteps, stepsOf, warpStepProblem } from "../mapper/space-time/steps.ts";
 import { warpStepSeconds } from "../perfmodel/warp-steps.ts";
 import { ADVERSE_ORDERS } from "../runtime/emulated-kernel.ts";
@@ -13,8 +10,11 @@ import { kernelFor } from "../session/kernel.ts";
 import { nvidiaTarget } from "../targets/nvidia.ts";
 import { evaluateTogether, type Judged } from "../tuner/evaluate.ts";
 import { warpStepSpace } from "../tuner/lane-candidates.ts";
+import { smallInputs, wrongKernels } from "./support/drawn/drawn.ts";
+import { STEP_SCHEDULE } from "./support/drawn/steps.ts";
 import { emulatedRunner } from "./support/emulated-runner.ts";
 import { fakeCuda } from "./support/fake-cuda.ts";
+import { recordedKernels } from "./support/recorded-trials.ts";
 import { sourceOf } from "./support/source.ts";
 
 const ON_WARPS: WarpStepSchedule = { lanes: 32, rows: 1, depth: 1 };
@@ -214,7 +214,8 @@ describe("steps on warps", () => {
 describe("the model of steps on warps", () => {
   it("ranks 72 kernels measured on an H100, to which none of its constants was fitted", () => {
     const groups = new Map<string, Judged[]>();
-    for (const { name, computation, schedule, seconds } of measuredSteps("bench/results/cuda-steps-h100.jsonl.gz")) {
+    const recorded = recordedKernels("bench/trials/cuda-steps-h100.jsonl.gz", "warp-steps");
+    for (const { name, computation, schedule, seconds } of recorded) {
       const steps = stepsOf(computation);
       if (!isSteps(steps)) throw new Error(steps.because);
       const predicted = warpStepSeconds(steps, schedule, nvidiaTarget("h100"));

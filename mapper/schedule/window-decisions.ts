@@ -230,7 +230,7 @@ const OTHER_WARPS = [2, 8] as const;
 const PREFETCHED = [1, 2] as const;
 /**
  * Most multiply-adds written in a kernel. nvcc 13.0 took 34 s for 6400 of one vector a row, 6 s for 3200, and 3 s for 3200 of a sweep (filters
- * of 20, 2026-11-22). Of kernels with one vector a row, none of more than 1296 was the fastest of its case (bench/results/cuda-ssam-h200.jsonl).
+ * of 20, 2026-11-22). Of kernels with one vector a row, none of more than 1296 was the fastest of its case (bench/trials/cuda-picked-lanes-h200.jsonl.gz).
  */
 const LONGEST_WARP_BLOCK = 1600;
 const LONGEST_SWEEP = 3300;

@@ -1,7 +1,7 @@
 /**
  * @file Value ranges of the built-in networks on 2 seeded images, for their quantised forms.
  *
- *     node dist/bench/calibrate.js --networks resnet18,resnet50,mobilenet-v1,shufflenet
+ *     node dist/bench/networks/calibrate.js --networks resnet18,resnet50,mobilenet-v1,shufflenet
  */
 
 import type { Ranges } from "../quantise.ts";

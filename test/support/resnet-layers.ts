@@ -1,8 +1,8 @@
 /** @file The twelve convolutions of ResNet-18 by name, with fewer channels and rows, since emulation is slow. */
 
 import type { Computation } from "../../abstraction/computation.ts";
-import { layersNamed } from "../../bench/suite.ts";
 import { instantiate, operatorNamed, parseDataTypes } from "../../operators/index.ts";
+import { layersNamed } from "./suite.ts";
 
 /** In turn, so that every kind of layer and every type occurs. */
 const TYPES = ["u8s8", "bf16", "f16", "s8"] as const;

@@ -1,0 +1,189 @@
+/**
+ * @file The computations of the GPU's bench, by name.
+ *
+ *     gpuCases("gemm-4096,conv-16-64x56-nhwc,resnet18-1-nhwc")      products, convolutions and the layers of ResNet-18, f16
+ *     gpuCases("filters,stencils:f64,filter 9:f16")                 windows; the two words are all filters of 2 to 20 and all stencils
+ *     gpuCases("steps 2d5pt:f64,design conv1d:f32,fetched 3d13pt:f64")
+ *
+ * Steps are stencils in time. A design is a sum whose transforms are measured beside windows, a fetched stencil one whose sweeps fetch rows ahead.
+ */
+
+import type { CandidateKinds } from "../../abstraction/candidate.ts";
+import { type Computation, elementCount, inputsOf, outputOf } from "../../abstraction/computation.ts";
+import { bytesOf } from "../../abstraction/dtype.ts";
+import { UsageError } from "../../abstraction/error.ts";
+import { tapsOf } from "../../mapper/space-time/taps.ts";
+import { constantValues, instantiate, operatorNamed, parseDataTypes } from "../../operators/index.ts";
+import { STENCILS } from "../../operators/stencil.ts";
+import { CASE_TYPES, laneCase } from "../../test/support/lane-cases.ts";
+import { type SuiteCase, suiteComputation } from "../../test/support/suite.ts";
+import { STEP_CASES, stepCase } from "../lanes/step-cases.ts";
+import { wordOf } from "../support/options.ts";
+
+export interface GpuCase {
+  readonly name: string;
+  /** Cases of a group have one mean. */
+  readonly group: string;
+  readonly computation: Computation;
+  /** Tensors of given values. */
+  readonly fixed?: ReturnType<typeof constantValues>;
+  /** What a search of it looks at, where the command does not say. */
+  readonly kinds: CandidateKinds;
+  /** Has a counterpart in PyTorch. */
+  readonly suite?: SuiteCase;
+  /** Side of a product of squares, which cuBLAS computes. */
+  readonly square?: number;
+  /** Side of a square window that NPP has. */
+  readonly filter?: number;
+  /** Whose best kernels by the model are measured beside one another. */
+  readonly ranked?: "designs" | "steps" | "fetched";
+}
+
+export interface CaseSizes {
+  /** Of images and planes, and of cubes. */
+  readonly side: number;
+  readonly cube: number;
+  /** Steps of planes and of cubes. */
+  readonly steps: number;
+  readonly cubeSteps: number;
+  /** Small designs, for emulation. */
+  readonly small: boolean;
+}
+
+/** The layers of ResNet-18, as cases without their batch and layout. Source: AMOS (ISCA 2022), table 5. */
+const RESNET18 = [
+  "3x224-k64-r7-s2",
+  "64x56",
+  "64x56-r1",
+  "64x56-k128-s2",
+  "64x56-k128-r1-s2",
+  "128x28",
+  "128x28-k256-s2",
+  "128x28-k256-r1-s2",
+  "256x14",
+  "256x14-k512-s2",
+  "256x14-k512-r1-s2",
+  "512x7",
+] as const;
+
+/** Sums of several channels or factors: operator, sizes, and sizes to be emulated. */
+const DESIGNS: Readonly<Record<string, readonly [string, Sizes, Sizes]>> = {
+  conv1d: ["conv1d", { n: 16, c: 32, k: 64, l: 4096, r: 9 }, { n: 1, c: 3, k: 4, l: 90, r: 9 }],
+  conv2d: [
+    "conv2d",
+    { n: 4, c: 64, k: 64, h: 112, w: 112, r: 3, s: 3, pad: 1 },
+    { n: 1, c: 2, k: 4, h: 6, w: 40, r: 3, s: 3, pad: 1 },
+  ],
+  depthwise: ["depthwise-conv2d", { n: 8, c: 64, h: 256, w: 256, m: 1 }, { n: 1, c: 2, h: 8, w: 40, m: 1 }],
+  fir: ["conv1d", { n: 1, c: 1, k: 16, l: 2 ** 20, r: 32 }, { n: 1, c: 1, k: 4, l: 120, r: 16 }],
+  matmul: ["matmul", { m: 2048, n: 2048, k: 2048 }, { m: 5, n: 40, k: 9 }],
+  matvec: ["matvec", { m: 8192, k: 8192 }, { m: 40, k: 20 }],
+};
+type Sizes = Readonly<Record<string, number>>;
+
+/** @throws UsageError for a name that is none */
+export function gpuCases(words: string, sizes: CaseSizes): readonly GpuCase[] {
+  const expanded = words.split(",").flatMap((word): string[] => {
+    const [name = "", dtype = "f32"] = word.split(":");
+    const network = /^resnet18-(\d+)-(nhwc|nchw)$/.exec(name);
+    if (network) return RESNET18.map((layer) => `conv-${network[1]}-${layer}-${network[2]}`);
+    if (name === "filters") return Array.from({ length: 19 }, (_, i) => `filter ${i + 2}:${dtype}`);
+    return name === "stencils" ? STENCILS.map((s) => `${s.name}:${dtype}`) : word === "" ? [] : [word];
+  });
+  return expanded.map((word) => caseNamed(word, sizes));
+}
+
+function caseNamed(word: string, sizes: CaseSizes): GpuCase {
+  const [name = "", dtype = "f32"] = word.split(":");
+  const layer = layerNamed(name);
+  if (layer) return { ...caseOfSuite(layer), ...(layer.op === "gmm" && { square: layer.params["n"] ?? 0 }) };
+  const [kind, ...rest] = name.split(" ");
+  const of = rest.join(" ");
+  const lanes = (window: string): Computation =>
+    laneCase(window, sizes.side, sizes.cube, wordOf("cases", dtype, CASE_TYPES));
+  const common = { name: `${name} ${dtype}`, kinds: "lanes" } as const;
+  if (kind === "steps")
+    return { ...common, group: "steps", computation: stepsNamed(of, dtype, sizes), ranked: "steps" };
+  if (kind === "fetched") return { ...common, group: "fetched", computation: lanes(of), ranked: "fetched" };
+  if (kind === "design") {
+    const [operator, large, small] = DESIGNS[of] ?? [];
+    if (operator === undefined) return { ...common, group: "designs", computation: lanes(of), ranked: "designs" };
+    const computation = instantiate(operatorNamed(operator), {
+      parameters: (sizes.small ? small : large) ?? {},
+      types: parseDataTypes(dtype),
+    });
+    return { ...common, group: "designs", computation, ranked: "designs" };
+  }
+  const filter = /^filter (\d+)$/.exec(name)?.[1];
+  if (filter === undefined && !STENCILS.some((s) => s.name === name))
+    throw new UsageError(
+      `no case "${word}": gemm-SIZE, conv-BATCH-CHANNELSxSIDE[-kFILTERS][-rKERNEL][-sSTRIDE][-dDILATION]-nhwc|nchw, resnet18-BATCH-nhwc|nchw, filters, stencils, filter SIDE:TYPE, STENCIL:TYPE, steps STENCIL:TYPE, design NAME:TYPE, fetched STENCIL:TYPE`,
+    );
+  return {
+    ...common,
+    group: filter === undefined ? "stencils" : "filters",
+    computation: lanes(name),
+    ...(filter !== undefined && { filter: Number(filter) }),
+  };
+}
+
+/** A configuration of the suite as a case. */
+export function caseOfSuite(suite: SuiteCase): GpuCase {
+  const computation = suiteComputation(suite);
+  const { id, op, layout, dtype } = suite;
+  return {
+    name: [id, layout, ...(dtype === "f16" ? [] : [dtype])].join(" "),
+    group: op,
+    computation,
+    fixed: constantValues(operatorNamed(op), computation),
+    kinds: "all",
+    suite,
+  };
+}
+
+/** `gemm-4096`; `conv-16-64x56-k128-r3-s2-nhwc`: batch, channels x side, k filters, r kernel, s stride, d dilation. */
+function layerNamed(name: string): SuiteCase | undefined {
+  const gemm = /^gemm-(\d+)$/.exec(name);
+  if (gemm) {
+    const n = Number(gemm[1]);
+    return { id: name, op: "gmm", params: { m: n, n, k: n }, layout: "first", dtype: "f16" };
+  }
+  const conv = /^conv-(\d+)-(\d+)x(\d+)(?:-k(\d+))?(?:-r(\d+))?(?:-s(\d+))?(?:-d(\d+))?-(nhwc|nchw)$/.exec(name);
+  if (!conv) return undefined;
+  const [n = 1, c = 1, h = 1] = conv.slice(1, 4).map(Number);
+  const [k = c, r = 3, stride = 1, dilation = 1] = conv
+    .slice(4, 8)
+    .map((t) => (t === undefined ? undefined : Number(t)));
+  const pad = (dilation * (r - 1)) / 2;
+  const params = { n, c, k, h, w: h, r, s: r, stride, dilation, pad, groups: 1 };
+  return { id: name, op: "c2d", params, layout: conv[8] === "nhwc" ? "last" : "first", dtype: "f16" };
+}
+
+function stepsNamed(name: string, type: string, { side, cube, steps, cubeSteps }: CaseSizes): Computation {
+  const dtype = wordOf("cases", type, ["f32", "f64"]);
+  const is3d = wordOf("cases", name, Object.keys(STEP_CASES)).startsWith("3d");
+  const plane: Record<string, number> = is3d ? { i: cube, j: cube, k: cube } : { i: side, j: side };
+  return stepCase(name, is3d ? cubeSteps : steps, plane, dtype);
+}
+
+/** Elements of the result, of every step of it. */
+export function cellsOf(computation: Computation): number {
+  return elementCount(outputOf(computation)) * (computation.time?.steps ?? 1);
+}
+
+/** A multiply and an add for each tap of a window; undefined for other computations. */
+export function windowOperations(computation: Computation): number | undefined {
+  const taps = computation.time ? undefined : tapsOf(computation);
+  return taps?.ok ? 2 * taps.sum.taps.length * cellsOf(computation) : undefined;
+}
+
+/** Of a copy that moves as much as a call must: inputs read and results written once, or a plane each step. */
+export function copyBytesOf(computation: Computation): number {
+  const output = elementCount(outputOf(computation)) * bytesOf(outputOf(computation).dtype);
+  if (computation.time) return output;
+  const inputs = inputsOf(computation).reduce((sum, t) => sum + elementCount(t) * bytesOf(t.dtype), 0);
+  return COPIED * Math.round((inputs + output) / 2 / COPIED);
+}
+
+/** Copies are of multiples of so many bytes. */
+const COPIED = 2 ** 16;

@@ -1,0 +1,74 @@
+/**
+ * @file Ranges of a network's values on seeded inputs, for building quantised networks (network/models/ranges.ts).
+ *
+ *     npm run build && node dist/bench/networks/calibrate.js --networks resnet18,mobilenet-v1 > network/models/ranges.ts
+ *
+ * Compiled references compute the values, so the machine affects them only by the order of sums. Takes minutes.
+ */
+
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { EnvironmentError } from "../../abstraction/error.ts";
+import { seededRandom } from "../../abstraction/random.ts";
+import { lowerGraph } from "../../network/lower.ts";
+import { MODELS } from "../../network/models/index.ts";
+import { valuesToObserve } from "../../network/quantise.ts";
+import { runNetwork } from "../../network/run.ts";
+import { elementsOf } from "../../network/value.ts";
+import { findCompiler } from "../../runtime/compiler.ts";
+import { evaluatorWith } from "../../runtime/verify.ts";
+import { readOptions, wordOf } from "../support/options.ts";
+
+const { values } = readOptions({ options: { networks: { type: "string", default: "resnet18" } } });
+/** Images over which ranges are taken. */
+const IMAGES = 2;
+/** Significant digits of a range. */
+const FIGURES = 6;
+
+const compiler = await findCompiler();
+if (compiler.status === "environment") throw new EnvironmentError(compiler);
+const workdir = mkdtempSync(join(tmpdir(), "automap-calibrate-"));
+const evaluate = evaluatorWith({ compiler, workdir });
+console.log(`/**
+ * @file Ranges that values of the networks built here have on ${IMAGES} seeded images, for their quantised forms.
+ *
+ *     node dist/bench/networks/calibrate.js ${process.argv.slice(2).join(" ")}
+ */
+
+import type { Ranges } from "../quantise.ts";
+
+export const RANGES: Readonly<Record<string, Ranges>> = {`);
+for (const name of values.networks.split(",")) {
+  const graph = MODELS[wordOf("networks", name, Object.keys(MODELS))]?.();
+  if (!graph) continue;
+  const wanted = valuesToObserve(graph);
+  // Only outputs are returned, so the observed values become outputs.
+  const program = lowerGraph({ ...graph, outputs: wanted });
+  const ranges = new Map<string, [number, number]>();
+  for (let image = 0; image < IMAGES; image++) {
+    const random = seededRandom(100 + image);
+    const inputs = Object.fromEntries(
+      program.inputs.map((value) => {
+        const drawn = Float64Array.from({ length: elementsOf(value.shape, value.name) }, () =>
+          Math.fround(4 * random() - 2),
+        );
+        return [value.name, drawn];
+      }),
+    );
+    for (const [value, elements] of await runNetwork(program, inputs, { evaluate })) {
+      let [low, high] = ranges.get(value) ?? [0, 0];
+      for (const element of Float64Array.from(elements)) {
+        low = Math.min(low, element);
+        high = Math.max(high, element);
+      }
+      ranges.set(value, [low, high]);
+    }
+  }
+  console.log(`  "${name}": {`);
+  for (const [value, range] of ranges)
+    console.log(`    "${value}": [${range.map((x) => Number(x.toPrecision(FIGURES))).join(", ")}],`);
+  console.log("  },");
+}
+console.log("};");
+rmSync(workdir, { recursive: true, force: true });

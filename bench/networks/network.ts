@@ -1,0 +1,228 @@
+/**
+ * @file Whole networks against ONNX Runtime, both called from this process in alternating batches. Outputs are compared
+ * first. Also times our network by step.
+ *
+ *     npm run build && npm install --no-save onnxruntime-node
+ *     node dist/cli/main.js tune-network resnet18 --time 360 --db networks.db
+ *     node dist/bench/networks/network.js --networks resnet18 --db networks.db
+ *     node dist/bench/networks/network.js --threads 2 --onnxruntime /opt/ort/node_modules/onnxruntime-node --out networks
+ *     node dist/bench/networks/network.js --networks model.onnx --db networks.db          a file, all of whose sizes are known
+ *     node dist/bench/networks/network.js --networks all --tune 60 --db networks.db      all, each tuned for a minute first
+ *     node dist/bench/networks/network.js --networks all --threads 2 --first --db networks.db     times it before all other processes, as root
+ *     node dist/bench/networks/network.js --networks all --batch 16 --batches 8 --tune 120 --db networks.db
+ *
+ * Kernels come from the database, untuned steps from `automap network emit`'s defaults. Weights are seeded. Above 1,
+ * automap is faster. A network that fails, or needs more memory than is free, is reported, and the others go on. A step's time is its median
+ * in place in the network, in calls that time every step; `record` is its kernel's time alone, as its record says: with warm caches, or where
+ * a star follows with its data in no cache.
+ */
+
+import { appendFileSync, rmSync, writeFileSync } from "node:fs";
+import { cpus } from "node:os";
+import { EnvironmentError, reasonOf, UsageError } from "../../abstraction/error.ts";
+import { MODELS } from "../../network/models/index.ts";
+import { bytesOfFile, readOnnx } from "../../network/onnx/read.ts";
+import { onnxBytes } from "../../network/onnx/write.ts";
+import type { Program } from "../../network/program.ts";
+import type { Task } from "../../network/tasks.ts";
+import { findCompiler } from "../../runtime/compiler.ts";
+import { summarise, summariseRatio } from "../../runtime/statistics.ts";
+import { loadNetwork } from "../../session/load-network.ts";
+import { type Choice, inBrainFloatsOnCpu, openGraph } from "../../session/network.ts";
+import { tuneNetwork } from "../../session/tune-network.ts";
+import { loadOnnxRuntime, type OnnxArray, onnxNetwork, onnxTensors } from "../peers/onnxruntime.ts";
+import { beforeOthers } from "../support/first.ts";
+import { readOptions, wordOf } from "../support/options.ts";
+import { differenceOf, toleranceOf } from "../support/same-outputs.ts";
+import { builtNetwork, drawnInputs, inTurns } from "./built-network.ts";
+import { memoryProblem } from "./network-memory.ts";
+
+const { values } = readOptions({
+  options: {
+    networks: { type: "string", default: "resnet18" },
+    threads: { type: "string", default: "1" },
+    /** Images, or sequences of tokens, of a call; in a file they are known. */
+    batch: { type: "string", default: "1" },
+    /** Turns of each side. */
+    batches: { type: "string", default: "40" },
+    /** Of the factors of products: f32 or bf16. ONNX Runtime computes in f32. */
+    dtype: { type: "string", default: "f32" },
+    db: { type: "string", default: "networks.db" },
+    exact: { type: "boolean", default: false },
+    /** Times before all other processes of the machine, which wait. Needs root. */
+    first: { type: "boolean", default: false },
+    /** Seconds of tuning for each network before it is timed; 0 uses the existing records. */
+    tune: { type: "string", default: "0" },
+    onnxruntime: { type: "string" },
+    out: { type: "string", default: "networks" },
+  },
+});
+// Before the searches, which would be lost where the system does not allow it.
+if (values.first) await beforeOthers(() => Promise.resolve());
+const dtype = wordOf("dtype", values.dtype, ["f32", "bf16"]);
+const threads = Number(values.threads);
+const batch = Number(values.batch);
+const batches = Number(values.batches);
+if (!Number.isSafeInteger(batch) || batch < 1) throw new UsageError(`--batch ${values.batch}: a batch is 1 or more`);
+/** After so many seconds no further turns begin. Three are always made. */
+const TURNS_SECONDS = 120;
+/** Calls that time every step: as many of these as take no longer than so many seconds, three at least. */
+const PROFILED = { calls: 50, seconds: 10, least: 3 } as const;
+
+/** A model of a file, all of whose sizes are known. */
+const isFile = (name: string): boolean => name.endsWith(".onnx");
+
+const found = await findCompiler();
+if (found.status === "environment") throw new EnvironmentError(found);
+const compiler = found;
+const ort = await loadOnnxRuntime(values.onnxruntime);
+const networks =
+  values.networks === "all"
+    ? Object.keys(MODELS)
+    : values.networks.split(",").map((name) => (isFile(name) ? name : wordOf("networks", name, Object.keys(MODELS))));
+const ratios: number[] = [];
+const sections: string[] = [];
+writeFileSync(`${values.out}.jsonl`, "");
+for (const name of networks) {
+  const row = await compared(name).catch((error: unknown) => {
+    if (networks.length === 1) throw error;
+    process.exitCode = 1;
+    return `failed: ${reasonOf(error)}`;
+  });
+  if (typeof row !== "string") {
+    ratios.push(row.ratio);
+    appendFileSync(`${values.out}.jsonl`, `${JSON.stringify(row)}\n`);
+  }
+  sections.push(typeof row === "string" ? `## ${name}\n\n${row}\n` : sectionOf(row));
+  console.error(sections.at(-1));
+  writeFileSync(`${values.out}.md`, pageOf());
+}
+
+/** The page of what is compared so far: an interrupted run leaves it. */
+function pageOf(): string {
+  const geomean = Math.exp(ratios.reduce((sum, ratio) => sum + Math.log(ratio), 0) / ratios.length);
+  return `# Networks beside ONNX Runtime
+
+${cpus()[0]?.model.trim()}, batch ${batch}, ${threads} thread${threads === 1 ? "" : "s"}, onnxruntime-node ${ort.version}; one Node process, at most ${batches} batches in turns, each after a rest${values.first ? ", before all other processes (SCHED_FIFO)" : ""}; medians.
+
+    node dist/bench/networks/network.js ${process.argv.slice(2).join(" ")}
+
+${sections.join("\n")}
+ONNX Runtime's time over ours, geomean of ${ratios.length} of ${networks.length} networks: ${geomean.toFixed(2)}
+`;
+}
+
+/** The kernel of a step and its time. */
+interface StepRow {
+  readonly name: string;
+  readonly seconds: number;
+  readonly multiplyAdds: number;
+  /** Seconds of its kernel alone; undefined where none was tuned. */
+  readonly record: number | undefined;
+  /** Whether that was with its data in no cache. */
+  readonly flushed: boolean;
+}
+
+type Row = Exclude<Awaited<ReturnType<typeof compared>>, string>;
+
+/** The times of a network, or why it is left out. */
+async function compared(network: string) {
+  if (isFile(network) && batch !== 1) throw new UsageError(`--batch ${batch}: the sizes of ${network} are known`);
+  const graph = isFile(network) ? readOnnx(network) : MODELS[network]?.({ batch });
+  if (!graph) throw new Error(`internal: ${network} was checked`);
+  const opened = openGraph(graph);
+  const problem = memoryProblem(opened.program);
+  if (problem !== undefined) return `left out: ${problem}`;
+  const { program: direct } = dtype === "bf16" ? inBrainFloatsOnCpu(opened) : opened;
+  const tuning = Number(values.tune);
+  const { exact, db: database } = values;
+  const tasks = tuning > 0 ? await tuneNetwork(direct, { seconds: tuning, threads, database, exact }) : [];
+  const without = tasks.filter(({ searched, beaten }) => !searched && !beaten).length;
+  const built = await builtNetwork(direct, { database, threads, exact, compiler });
+  try {
+    const model = isFile(network) ? bytesOfFile(network) : onnxBytes(graph);
+    const times = await (values.first ? beforeOthers(() => timesOf(built, model)) : timesOf(built, model));
+    return { network, threads, batch, ...times, ...(tuning > 0 && { tasks: tasks.length, without }) };
+  } finally {
+    rmSync(built.folder, { recursive: true, force: true });
+  }
+}
+
+/** Times of a built network and of ONNX Runtime, whose outputs are compared first. */
+async function timesOf({ folder, program, choices }: Awaited<ReturnType<typeof builtNetwork>>, model: Uint8Array) {
+  const inputs = drawnInputs(program);
+  const ours = await loadNetwork(folder, { trustImported: true });
+  const peer = await onnxNetwork(ort, model, { inputs, tensors: onnxTensors(program), threads });
+  const outputs = ours.run(inputs);
+  await peer.run();
+  const difference = differenceOf(outputs, peer.outputs, toleranceOf(program, dtype));
+  const [a = [], b = []] = await inTurns([() => ours.run(inputs, outputs), peer.run], {
+    batches,
+    seconds: TURNS_SECONDS,
+  });
+  ours.close();
+  await peer.close();
+  const medians = { automap: summarise(a, 1).median, onnxruntime: summarise(b, 1).median };
+  return {
+    turns: a.length,
+    ...medians,
+    ratio: summariseRatio(b, a, 1).median,
+    difference,
+    least: [Math.min(...a), Math.min(...b)],
+    steps: await stepsOf(folder, inputs, { program, choices }),
+  };
+}
+
+async function stepsOf(
+  folder: string,
+  inputs: Readonly<Record<string, OnnxArray>>,
+  { program, choices }: { readonly program: Program; readonly choices: ReadonlyMap<Task, Choice> },
+): Promise<readonly StepRow[]> {
+  const net = await loadNetwork(folder, { times: true, trustImported: true });
+  net.run(inputs);
+  const samples = net.steps().map((): number[] => []);
+  const begun = performance.now();
+  const isOver = (calls: number): boolean =>
+    calls === PROFILED.calls || (calls >= PROFILED.least && performance.now() - begun > 1000 * PROFILED.seconds);
+  for (let call = 0; !isOver(call); call++) {
+    const before = net.steps();
+    net.run(inputs);
+    for (const [i, { seconds }] of net.steps().entries()) samples[i]?.push(seconds - (before[i]?.seconds ?? 0));
+  }
+  const tasks = new Map(
+    [...choices].flatMap(([task, choice]) => task.steps.map((step) => [step, { task, choice }] as const)),
+  );
+  if (net.steps().length !== program.steps.length) throw new Error("internal: times of other steps");
+  const rows = net.steps().map(({ name }, i): StepRow => {
+    const step = program.steps[i];
+    const known = step && tasks.get(step);
+    const record = known?.choice.kind === "record" ? known.choice : undefined;
+    const seconds = summarise(samples[i] ?? [], 1).median;
+    const alone = { record: record?.seconds, flushed: record?.cache === "flushed" };
+    return { name, seconds, multiplyAdds: known?.task.multiplyAdds ?? 0, ...alone };
+  });
+  net.close();
+  return rows;
+}
+
+function sectionOf(row: Row): string {
+  const ms = (seconds: number): string => (seconds * 1e3).toFixed(2);
+  const us = (seconds: number | undefined): string => (seconds === undefined ? "" : (seconds * 1e6).toFixed(1));
+  const rate = ({ multiplyAdds, seconds }: StepRow): string =>
+    multiplyAdds === 0 ? "" : ((2 * multiplyAdds) / seconds / 1e9).toFixed(0);
+  // A step that is computed with a later one takes no time of its own.
+  const timed = row.steps.filter(({ seconds }) => seconds > 0);
+  const fewer = row.turns < batches ? ` ${row.turns} turns.` : "";
+  const left = row.without ? ` ${row.without} of ${row.tasks} tasks got no search time.` : "";
+  return `## ${row.network}
+
+automap ${ms(row.automap)} ms, ONNX Runtime ${ms(row.onnxruntime)} ms: ${row.ratio.toFixed(2)}. Least: ${row.least.map(ms).join(" and ")} ms. Outputs differ by ${row.difference.toExponential(1)} of the largest.${fewer}${left}
+
+A record with a star was measured with its data in no cache, the others with warm caches.
+
+| step | us | record, us | GFLOP/s |
+|---|---|---|---|
+${timed.map((step) => `| ${step.name} | ${us(step.seconds)} | ${us(step.record)}${step.flushed ? "*" : ""} | ${rate(step)} |`).join("\n")}
+| all | ${us(row.steps.reduce((sum, { seconds }) => sum + seconds, 0))} | ${us(row.steps.reduce((sum, { record = 0 }) => sum + record, 0))} | |
+`;
+}

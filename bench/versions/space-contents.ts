@@ -1,0 +1,215 @@
+/**
+ * @file What the search spaces hold, kind by kind: to see that a change to the code leaves the same candidates and kernels.
+ *
+ *     npm run build
+ *     node dist/bench/versions/space-contents.js --out before.json             in the tree as it was
+ *     node dist/bench/versions/space-contents.js --against before.json         in the changed tree
+ *
+ * For each computation and machine: the number of candidates that the space lists, a hash of their schedules without what
+ * holds its default, and a hash of the kernels of those with the least hash, without their comments. Exit code 1: something differs.
+ */
+
+import { createHash } from "node:crypto";
+import { readFileSync, writeFileSync } from "node:fs";
+import { type Candidate, canonicalJson } from "../../abstraction/candidate.ts";
+import { type Computation, type ComputationSpec, defineComputation } from "../../abstraction/computation.ts";
+import { seededRandom } from "../../abstraction/random.ts";
+import { finished } from "../../abstraction/steps.ts";
+import { parseDataTypes } from "../../operators/data-types.ts";
+import { instantiate, operatorNamed } from "../../operators/index.ts";
+import { chooseSpace, usableIntrinsics } from "../../session/choose.ts";
+import type { SessionSpace } from "../../session/session-space.ts";
+import { armTargetNamed, nvidiaTarget, OPENCL_ISA, targetOf } from "../../targets/index.ts";
+import { readOptions } from "../support/options.ts";
+
+const { values } = readOptions({
+  options: {
+    out: { type: "string" },
+    against: { type: "string" },
+    kernels: { type: "string", default: "12" },
+    only: { type: "string", default: "" },
+  },
+});
+
+const levels = [
+  { name: "dram", units: 1 },
+  { name: "l2", units: 2, bytes: 1 << 20 },
+  { name: "l1", units: 1, bytes: 32 << 10 },
+  { name: "registers", units: 1 },
+];
+const source = "made up";
+const amx = ["avx2", "fma", "avx512f", "avx512bw", "avx512_vnni", "avx512_bf16", "amx_tile", "amx_int8", "amx_bf16"];
+const arm = armTargetNamed("neoverse-v1");
+if (!arm) throw new Error("internal: no Neoverse V1");
+const MACHINES = {
+  amx: targetOf({ name: "a CPU with AMX", isa: amx, levels, source }),
+  avx2: targetOf({ name: "a CPU with AVX2", isa: ["avx2", "fma"], levels, source }),
+  arm,
+  opencl: targetOf({ name: "an OpenCL device", isa: [OPENCL_ISA], levels, source }),
+  h100: nvidiaTarget("h100"),
+};
+
+interface Case {
+  readonly machine: keyof typeof MACHINES;
+  readonly computation: Computation;
+  readonly kinds?: "all" | "mappings" | "lanes";
+}
+
+const operator = (name: string, parameters: Readonly<Record<string, number>>, types = "f32"): Computation =>
+  instantiate(operatorNamed(name), { parameters, types: parseDataTypes(types) });
+
+const FILTER = { h: 64, w: 96, r: 3, s: 3, pad: 1 };
+const CONV = { n: 1, c: 32, k: 32, h: 14, w: 14, r: 3, s: 3, pad: 1 };
+const equation = (
+  text: string,
+  extents: Readonly<Record<string, number>>,
+  tensors: ComputationSpec["tensors"],
+): Computation => defineComputation({ equation: text, extents, tensors });
+const SQUARE = { t: 8, i: 64, j: 96 };
+const star = "0.5*u[t-1,i,j] + 0.125*(u[t-1,i-1,j] + u[t-1,i+1,j] + u[t-1,i,j-1] + u[t-1,i,j+1])";
+const star3d =
+  "0.4*u[t-1,i,j,k] + 0.1*(u[t-1,i-1,j,k] + u[t-1,i+1,j,k] + u[t-1,i,j-1,k] + u[t-1,i,j+1,k] + u[t-1,i,j,k-1] + u[t-1,i,j,k+1])";
+const steps = equation(`u[t,i,j] = ${star}`, SQUARE, { u: "f32" });
+const wideSteps = equation(`u[t,i,j] = ${star}`, SQUARE, { u: "f64" });
+const cubeSteps = equation(`u[t,i,j,k] = ${star3d}`, { t: 4, i: 16, j: 24, k: 64 }, { u: "f32" });
+const recurrence = equation("y[b,i] = 0.75 * y[b,i-1] + x[b,i]", { b: 64, i: 96 }, { x: "f32", y: "f32" });
+const wavefront = equation("d[i,j] = min(d[i-1,j], d[i,j-1]) + x[i,j]", { i: 64, j: 96 }, { x: "f32", d: "f32" });
+const product = equation("c[i,j] max= x[i,k] + y[k,j]", { i: 64, j: 96, k: 32 }, { x: "s32", y: "s32", c: "s32" });
+
+const CASES: readonly Case[] = [
+  { machine: "amx", computation: operator("conv2d", CONV, "u8s8") },
+  { machine: "amx", computation: operator("matmul", { m: 64, n: 96, k: 128 }, "bf16") },
+  { machine: "amx", computation: operator("matmul", { m: 64, n: 96, k: 128 }) },
+  { machine: "amx", computation: operator("conv2d", CONV), kinds: "mappings" },
+  { machine: "amx", computation: operator("conv2d", CONV), kinds: "lanes" },
+  { machine: "amx", computation: operator("depthwise-conv2d", { c: 32, h: 14, w: 14, m: 1, r: 3, s: 3 }) },
+  { machine: "amx", computation: operator("conv1d-single", { l: 500, r: 5 }) },
+  { machine: "amx", computation: operator("conv2d-single", FILTER) },
+  { machine: "amx", computation: operator("conv2d-single", FILTER, "s16"), kinds: "lanes" },
+  { machine: "amx", computation: operator("conv2d-single", FILTER, "f64"), kinds: "lanes" },
+  { machine: "amx", computation: operator("2d5pt", { h: 64, w: 96 }) },
+  { machine: "amx", computation: operator("3d7pt", { d: 16, h: 24, w: 64 }) },
+  { machine: "amx", computation: steps },
+  { machine: "amx", computation: wideSteps },
+  { machine: "amx", computation: cubeSteps },
+  { machine: "amx", computation: product },
+  { machine: "amx", computation: recurrence },
+  { machine: "amx", computation: wavefront },
+  { machine: "amx", computation: operator("mean", { n: 4, c: 32, h: 14, w: 14 }) },
+  { machine: "amx", computation: operator("mttkrp", { i: 32, j: 32, k: 16, l: 16 }) },
+  { machine: "avx2", computation: operator("conv2d", CONV) },
+  { machine: "avx2", computation: operator("conv2d-single", FILTER) },
+  { machine: "avx2", computation: steps },
+  { machine: "arm", computation: operator("conv2d", CONV) },
+  { machine: "arm", computation: operator("matmul", { m: 64, n: 96, k: 128 }, "s8") },
+  { machine: "opencl", computation: operator("matmul", { m: 64, n: 96, k: 128 }) },
+  { machine: "h100", computation: operator("matmul", { m: 512, n: 512, k: 512 }, "f16") },
+  { machine: "h100", computation: operator("conv2d", CONV, "f16") },
+  { machine: "h100", computation: operator("conv2d", CONV) },
+  { machine: "h100", computation: operator("matvec", { m: 512, k: 4096 }) },
+  { machine: "h100", computation: operator("conv2d-single", FILTER) },
+  { machine: "h100", computation: operator("conv2d-single", FILTER, "f64"), kinds: "lanes" },
+  { machine: "h100", computation: operator("3d7pt", { d: 16, h: 24, w: 64 }) },
+  { machine: "h100", computation: steps },
+  { machine: "h100", computation: cubeSteps },
+  { machine: "h100", computation: operator("conv2d", CONV), kinds: "lanes" },
+];
+
+/** What is compared of one space. */
+interface Contents {
+  readonly listed: number;
+  readonly schedules: string;
+  readonly kernels: string;
+}
+
+const hash = (text: string): string => createHash("sha256").update(text).digest("hex").slice(0, 16);
+
+/** Values that say nothing: what a schedule holds where it decides nothing. */
+function saysNothing(value: unknown): boolean {
+  if (value === undefined || value === false || value === 0 || value === 1) return true;
+  return typeof value === "object" && value !== null && Object.keys(value).length === 0;
+}
+
+function said(value: unknown): unknown {
+  if (typeof value !== "object" || value === null || Array.isArray(value)) return value;
+  return Object.fromEntries(
+    Object.entries(value)
+      .map(([name, v]): [string, unknown] => [name, said(v)])
+      .filter(([, v]) => !saysNothing(v)),
+  );
+}
+
+/** Words for what only one value fits in some kinds, so that it makes no difference whether a schedule says it. */
+const IMPLIED = ["borders", "weights", "dataflow", "threads"];
+
+function identityOf(candidate: Candidate): string {
+  const { schedule, ...rest } = candidate;
+  const { kind: _, ...mapping } = rest;
+  const kept = Object.fromEntries(Object.entries(schedule).filter(([name]) => !IMPLIED.includes(name)));
+  if (candidate.kind === "recurrence") kept["inputs"] = "loaded";
+  return hash(canonicalJson(said({ ...mapping, schedule: kept })));
+}
+
+/** The text of a kernel without comments, which name the version and may be reworded. */
+const withoutComments = (text: string): string =>
+  text.replaceAll(/\/\*[\s\S]*?\*\/|\/\/[^\n]*/g, "").replaceAll(/\s+/g, " ");
+
+const MOST_LISTED = 10_000;
+
+function contentsOf(space: SessionSpace, kernels: number): Contents {
+  const known = new Map<string, Candidate>();
+  let listed = 0;
+  for (const candidate of space.all()) {
+    if (listed++ === MOST_LISTED) break;
+    known.set(`${identityOf(candidate)}${candidate.schedule && JSON.stringify(impliedOf(candidate))}`, candidate);
+  }
+  const schedules = [...known.keys()].sort();
+  const least = schedules.slice(0, kernels).flatMap((key) => known.get(key) ?? []);
+  const random = seededRandom(5);
+  // Lists of mappings hold the plainest schedule alone: some are drawn besides, which compares how they are drawn.
+  const drawn =
+    least.length === 0 || least.some((c) => "matching" in c)
+      ? Array.from({ length: kernels }, () => space.random(random))
+      : [];
+  const texts = [...least, ...drawn].map((c) => withoutComments(space.kernelOf(c).source));
+  return { listed, schedules: hash(schedules.join("\n")), kernels: hash(texts.join("\n")) };
+}
+
+/** Those of the implied values that differ within a space. */
+function impliedOf({ kind, schedule }: Candidate): unknown {
+  const of = schedule as unknown as Readonly<Record<string, unknown>>; // read by name, whatever its kind
+  const dataflow = kind === "steps" || kind === "warp-steps" ? "FBS-load" : of.dataflow;
+  return { dataflow: dataflow ?? null, weights: of.weights === "registers" ? "registers" : null };
+}
+
+const nameOf = ({ machine, computation, kinds = "all" }: Case): string => {
+  const extents = computation.axes.map(({ name, extent }) => `${name}${extent}`).join(" ");
+  const dtypes = [...new Set(Object.values(computation.tensors).map((t) => t.dtype))].join(" ");
+  return [machine, computation.name, dtypes, extents, kinds].join(", ");
+};
+
+const found: Record<string, Contents> = {};
+for (const one of CASES.filter((c) => nameOf(c).includes(values.only))) {
+  const { machine, computation, kinds = "all" } = one;
+  const target = MACHINES[machine];
+  const chosen = finished(
+    chooseSpace(computation, usableIntrinsics(target), { machine: target, threads: 2, seed: 1, kinds }),
+  );
+  if (!("space" in chosen)) throw new Error(`${nameOf(one)}: ${chosen.refused[0]?.because}`);
+  const contents = contentsOf(chosen.space, Number(values.kernels));
+  found[nameOf(one)] = contents;
+  process.stdout.write(
+    `${nameOf(one)}: ${contents.listed} listed, schedules ${contents.schedules}, kernels ${contents.kernels}\n`,
+  );
+}
+if (values.out !== undefined) writeFileSync(values.out, `${JSON.stringify(found, null, 2)}\n`);
+if (values.against !== undefined) {
+  const before = JSON.parse(readFileSync(values.against, "utf8")) as Readonly<Record<string, Contents>>;
+  const differing = Object.keys(found).filter((name) => canonicalJson(found[name]) !== canonicalJson(before[name]));
+  for (const name of differing)
+    process.stdout.write(
+      `differs: ${name}\n  before ${canonicalJson(before[name])}\n  now    ${canonicalJson(found[name])}\n`,
+    );
+  process.stdout.write(`${Object.keys(found).length - differing.length} equal, ${differing.length} differ\n`);
+  process.exitCode = differing.length > 0 ? 1 : 0;
+}
