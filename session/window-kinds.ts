@@ -6,6 +6,7 @@ import {
   type StepCandidate,
   type WarpStepCandidate,
   type WarpWindowCandidate,
+  type WindowBlock,
   type WindowCandidate,
 } from "../abstraction/candidate.ts";
 import { type Computation, extentsOf, outputOf } from "../abstraction/computation.ts";
@@ -14,6 +15,7 @@ import { partsOf } from "../abstraction/epilogue.ts";
 import { UsageError } from "../abstraction/error.ts";
 import { type Intrinsic, WARP } from "../abstraction/intrinsic.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
+import type { LoopNest } from "../abstraction/loop-nest.ts";
 import type { SourceNotes } from "../codegen/cpp-frame.ts";
 import { generateLanes, type LaneOptions } from "../codegen/lanes.ts";
 import { x86Vectors } from "../codegen/x86-vectors.ts";
@@ -24,6 +26,7 @@ import { warpWindowProblem, windowProblem } from "../mapper/schedule/lanes.ts";
 import { vectorProblem } from "../mapper/space-time/lane-values.ts";
 import { lowerSteps, lowerWarpSteps } from "../mapper/space-time/lower-steps.ts";
 import { lowerWarpWindow, lowerWindow } from "../mapper/space-time/lower-window.ts";
+import type { Steps } from "../mapper/space-time/plane.ts";
 import { isSteps, stepProblem, stepsOf, warpStepProblem } from "../mapper/space-time/steps.ts";
 import { type LaneRefusal, type TapSum, tapsOf } from "../mapper/space-time/taps.ts";
 import { residentWarps, warpTile } from "../mapper/space-time/warp-tile.ts";
@@ -74,13 +77,32 @@ export const WINDOW_KIND = laneKind<WindowCandidate>("window", {
       target: modelTarget(machine, calibration),
       vectors: registersOf(intrinsic),
     }),
-  kernelOf: generateWindow,
+  problem: (computation, schedule, intrinsic) => {
+    const width = registersOf(intrinsic).bytes / bytesOf(outputOf(computation).dtype);
+    if (schedule.lines !== undefined && schedule.lanes !== width)
+      return {
+        rule: "form",
+        because: `lines are whole registers, of ${width} lanes, and the schedule has ${schedule.lanes}`,
+      };
+    return tapProblem(computation, schedule, windowProblem) ?? vectorProblem(computation);
+  },
+  lower: lowerWindow,
+  options: (computation, { streaming, rolled }, intrinsic) => ({
+    streaming,
+    vectors: x86Vectors(registersOf(intrinsic)),
+    ...promised(computation, rolled, intrinsic),
+  }),
 });
 
 /** Windows on the lanes of warps. */
 export const WARP_WINDOW_KIND = laneKind<WarpWindowCandidate>("warp-window", {
   schedules: (computation, { machine }) => warpWindowSpace(computation, machine),
-  kernelOf: generateWarpWindow,
+  problem: (computation, schedule) => tapProblem(computation, schedule, warpWindowProblem),
+  lower: lowerWarpWindow,
+  options: (computation, { warps, rolled }, intrinsic) => ({
+    ...(warps !== undefined && { warps }),
+    ...promised(computation, rolled, intrinsic),
+  }),
   // With the usual blocks.
   isUsual: (s) => s.warps === undefined && s.prefetchSteps === undefined,
 });
@@ -94,13 +116,23 @@ export const STEP_KIND = laneKind<StepCandidate>("steps", {
       target: modelTarget(machine, calibration),
       vectors: registersOf(intrinsic),
     }),
-  kernelOf: generateSteps,
+  problem: (computation, schedule) => timeProblem(computation, schedule, stepProblem) ?? vectorProblem(computation),
+  lower: lowerSteps,
+  options: (_, { streaming }, intrinsic) => ({ streaming, vectors: x86Vectors(registersOf(intrinsic)) }),
 });
 
 /** Time steps on the lanes of warps. */
 export const WARP_STEP_KIND = laneKind<WarpStepCandidate>("warp-steps", {
   schedules: (computation, { machine }) => warpStepSpace(computation, machine),
-  kernelOf: generateWarpSteps,
+  problem: (computation, schedule) => timeProblem(computation, schedule, warpStepProblem),
+  lower: lowerWarpSteps,
+  // Resident warps for which the registers leave room. Without this limit, ptxas 13.0 held some kernels to 80 or 128 registers to fit more warps, and
+  // spilled a few bytes.
+  options: (computation, schedule) => {
+    const steps = stepsOf(computation);
+    if (!isSteps(steps)) return {};
+    return { resident: residentWarps(warpTile(steps, schedule), bytesOf(outputOf(computation).dtype)) };
+  },
   isUsual: () => true,
 });
 
@@ -113,7 +145,11 @@ interface LaneKind<K extends WindowKinds> {
     computation: Computation,
     on: Measured & { readonly intrinsic: Intrinsic; readonly threads: number },
   ): ListedSpace<K["schedule"]> | LaneRefusal;
-  kernelOf(computation: Computation, candidate: K): Kernel;
+  /** Why a schedule does not fit the computation. */
+  problem(computation: Computation, schedule: K["schedule"], intrinsic: Intrinsic): LaneRefusal | undefined;
+  lower(computation: Computation, schedule: K["schedule"]): LoopNest;
+  /** How its nest is printed. */
+  options(computation: Computation, schedule: K["schedule"], intrinsic: Intrinsic): LaneOptions;
   /** On a GPU, whether a schedule may stand for its kind when kinds are compared. */
   isUsual?(schedule: K["schedule"]): boolean;
 }
@@ -124,8 +160,19 @@ function isOnWarps(kind: LaneCandidate["kind"]): boolean {
 
 function laneKind<K extends WindowKinds>(
   kind: K["kind"],
-  { schedules, kernelOf, isUsual }: LaneKind<K>,
+  { schedules, problem, lower, options, isUsual }: LaneKind<K>,
 ): SessionKind<K> {
+  /** @throws UsageError when the schedule does not fit the computation */
+  const kernelOf = (computation: Computation, candidate: K): Kernel => {
+    const schedule: K["schedule"] = candidate.schedule;
+    const intrinsic = multiplyAddIn(computation, candidate);
+    const refusal = problem(computation, schedule, intrinsic);
+    if (refusal) throw refusedOnLanes(computation, refusal.because);
+    checkLanes(computation, schedule.lanes, intrinsic);
+    const language = isOnWarps(kind) ? "cuda" : "c++";
+    const nest = lower(computation, schedule);
+    return generateLanes(language, computation, nest, laneNotes(candidate), options(computation, schedule, intrinsic));
+  };
   const steps = kind === "steps" || kind === "warp-steps";
   const find = isOnWarps(kind) ? warpLanes : windowLanes;
   return {
@@ -237,80 +284,28 @@ export const laneNotes = (candidate: LaneCandidate, design = ""): SourceNotes =>
   ],
 });
 
-/** @throws UsageError when the window does not fit the computation */
-function generateWindow(computation: Computation, candidate: WindowCandidate): Kernel {
-  const { schedule } = candidate;
-  const intrinsic = multiplyAddIn(computation, candidate);
-  const sum = sumOf(computation, schedule.rolled);
-  const refusal = windowProblem(sum, schedule) ?? vectorProblem(computation);
-  if (refusal) throw refusedOnLanes(computation, refusal.because);
-  checkLanes(computation, schedule.lanes, intrinsic);
-  const width = registersOf(intrinsic).bytes / bytesOf(outputOf(computation).dtype);
-  if (schedule.lines !== undefined && schedule.lanes !== width)
-    throw new UsageError(
-      `${computation.name}: lines are whole registers, of ${width} lanes, and the schedule has ${schedule.lanes}`,
-    );
-  return generateLanes("c++", computation, lowerWindow(computation, schedule), laneNotes(candidate), {
-    streaming: schedule.streaming,
-    vectors: x86Vectors(registersOf(intrinsic)),
-    ...promised(computation, sum, intrinsic),
-  });
+function tapProblem<S extends WindowBlock>(
+  computation: Computation,
+  schedule: S,
+  problemOf: (sum: TapSum, schedule: S) => LaneRefusal | undefined,
+): LaneRefusal | undefined {
+  const verdict = tapsOf(computation, schedule.rolled);
+  return verdict.ok ? problemOf(verdict.sum, schedule) : verdict.refusal;
 }
 
-/** @throws UsageError when the window does not fit the computation */
-function generateWarpWindow(computation: Computation, candidate: WarpWindowCandidate): Kernel {
-  const { schedule } = candidate;
-  const intrinsic = multiplyAddIn(computation, candidate);
-  const sum = sumOf(computation, schedule.rolled);
-  const refusal = warpWindowProblem(sum, schedule);
-  if (refusal) throw refusedOnLanes(computation, refusal.because);
-  checkLanes(computation, schedule.lanes, intrinsic);
-  return generateLanes("cuda", computation, lowerWarpWindow(computation, schedule), laneNotes(candidate), {
-    ...(schedule.warps !== undefined && { warps: schedule.warps }),
-    ...promised(computation, sum, intrinsic),
-  });
-}
-
-/** @throws UsageError when the steps do not fit the computation */
-function generateSteps(computation: Computation, candidate: StepCandidate): Kernel {
-  const { schedule } = candidate;
-  const intrinsic = multiplyAddIn(computation, candidate);
+function timeProblem<S>(
+  computation: Computation,
+  schedule: S,
+  problemOf: (steps: Steps, schedule: S) => LaneRefusal | undefined,
+): LaneRefusal | undefined {
   const steps = stepsOf(computation);
-  const refusal = isSteps(steps) ? (stepProblem(steps, schedule) ?? vectorProblem(computation)) : steps;
-  if (refusal) throw refusedOnLanes(computation, refusal.because);
-  checkLanes(computation, schedule.lanes, intrinsic);
-  return generateLanes("c++", computation, lowerSteps(computation, schedule), laneNotes(candidate), {
-    streaming: schedule.streaming,
-    vectors: x86Vectors(registersOf(intrinsic)),
-  });
-}
-
-/** @throws UsageError when the steps do not fit the computation */
-function generateWarpSteps(computation: Computation, candidate: WarpStepCandidate): Kernel {
-  const { schedule } = candidate;
-  const intrinsic = multiplyAddIn(computation, candidate);
-  const steps = stepsOf(computation);
-  if (!isSteps(steps)) throw refusedOnLanes(computation, steps.because);
-  const refusal = warpStepProblem(steps, schedule);
-  if (refusal) throw refusedOnLanes(computation, refusal.because);
-  checkLanes(computation, schedule.lanes, intrinsic);
-  return generateLanes("cuda", computation, lowerWarpSteps(computation, schedule), laneNotes(candidate), {
-    // Resident warps for which the registers leave room. Without this limit, ptxas 13.0 held some kernels to 80 or 128 registers to fit more
-    // warps, and spilled a few bytes.
-    resident: residentWarps(warpTile(steps, schedule), bytesOf(outputOf(computation).dtype)),
-  });
-}
-
-/** @throws UsageError for no sum of taps */
-function sumOf(computation: Computation, rolled: readonly string[]): TapSum {
-  const verdict = tapsOf(computation, rolled);
-  if (verdict.ok) return verdict.sum;
-  throw refusedOnLanes(computation, verdict.refusal.because);
+  return isSteps(steps) ? problemOf(steps, schedule) : steps;
 }
 
 /** A window of one tap may contain no product and sum that a multiply-add computes. */
-function promised(computation: Computation, { taps, rolled }: TapSum, { mnemonic }: Intrinsic): LaneOptions {
+function promised(computation: Computation, rolled: readonly string[], { mnemonic }: Intrinsic): LaneOptions {
+  const verdict = tapsOf(computation, rolled);
   const extents = extentsOf(computation);
-  const count = rolled.reduce((n, name) => n * (extents[name] ?? 1), taps.length);
-  return count > 1 ? { multiplyAdd: mnemonic } : {};
+  const inside = rolled.reduce((n, name) => n * (extents[name] ?? 1), 1);
+  return verdict.ok && inside * verdict.sum.taps.length > 1 ? { multiplyAdd: mnemonic } : {};
 }
