@@ -3,8 +3,8 @@
  * kernel, the sequence of kernels it replaces, and PyTorch.
  *
  *     npm run build
- *     node dist/bench/layers/interaction-cuda.js --dtypes bf16,f16 --seconds 40 --out bench/results/interaction-h100
- *     node dist/bench/layers/interaction-cuda.js --report bench/results/interaction-h100.jsonl
+ *     node dist/bench/layers/interaction-cuda.js --dtypes bf16,f16 --seconds 40 --out interaction-h100
+ *     node dist/bench/layers/interaction-cuda.js --report interaction-h100.jsonl
  *
  * One search of `--seconds` finds the fused kernel, one the sequence's product. The sequence (cat, product, index, cat)
  * has the interface of one kernel (bench/peers/interaction.cu): both are checked alike and run in turns. PyTorch has
