@@ -11,7 +11,7 @@
  * An epilogue, behind a semicolon or by itself, makes the output of the target, element by element (epilogue.ts).
  */
 
-import { boundsOf, type Extents } from "./affine.ts";
+import { affineForm, boundsOf, type Extents } from "./affine.ts";
 import { reachOf, withExtents } from "./borders.ts";
 import { checkConditions, checkIndexReads, checkIndices, placeOfAxis } from "./check-equation.ts";
 import { checkDependences, isRecurrent } from "./dependence.ts";
@@ -414,6 +414,18 @@ export const memoryElements = memoised(({ dims, storage }: Tensor): number => {
   const extents = Object.fromEntries(dims.map((d) => [d.name, d.extent]));
   return boundsOf(storage, extents)[1] + 1;
 });
+
+/** Whether elements lie in the order of their dimensions without gaps. Decided from the storage formula, without visiting the elements. */
+export function liesRowMajor({ dims, storage }: Tensor): boolean {
+  const affine = affineForm(storage);
+  if (affine === undefined || affine.constant !== 0) return false;
+  let step = 1;
+  for (const { name, extent } of [...dims].reverse()) {
+    if (extent > 1 && affine.terms.get(name) !== step) return false;
+    step *= extent;
+  }
+  return true;
+}
 
 /** Equal for equal computations: covers equation, epilogue, extents, types, shapes and layouts. */
 export function computationKey(computation: Computation): string {

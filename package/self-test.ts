@@ -41,7 +41,7 @@ import { largestInput } from "../runtime/largest-input.ts";
 import { boundText } from "../runtime/reference-bounds.ts";
 import { printIndex } from "../runtime/reference-expressions.ts";
 import { dataName, harnessText, referenceStruct } from "../runtime/reference-source.ts";
-import { tensorsBeside } from "../runtime/verify.ts";
+import { tensorsBeside } from "../runtime/value-facts.ts";
 import { assetText } from "./portable.ts";
 import { type EmitSubject, namesOf, parametersOf } from "./subject.ts";
 

@@ -5,14 +5,13 @@
  *     it.data_in.data[it.place_in(e0 + 1, e1 + 1)] = drawn_0[56*e0 + e1];      an input with a border of one element
  */
 
-import { memoryElements, type Tensor } from "../abstraction/computation.ts";
+import { liesRowMajor, memoryElements, type Tensor } from "../abstraction/computation.ts";
 import type { DType } from "../abstraction/dtype.ts";
 import { C_TYPES } from "../abstraction/kernel.ts";
 import { rowMajor } from "../abstraction/layout.ts";
 import { type Code, code, list, Name, NOTHING } from "../abstraction/source-text.ts";
 import { printIndex } from "./reference-expressions.ts";
 import { dataName, elementType, type Holding, heldAsNumbers, type NumberType, placeName } from "./reference-source.ts";
-import { liesRowMajor } from "./verify.ts";
 
 /** A variable of the program whose tensors are meant: the sums, or what finishes them. */
 export type Struct = "it" | "finish";

@@ -18,10 +18,9 @@ import { isInteger, rangeOf } from "../abstraction/dtype.ts";
 import { isElementwise, partsOf } from "../abstraction/epilogue.ts";
 import { type Code, code, lines } from "../abstraction/source-text.ts";
 import { copied, heldPlain, heldType, isTurned, placedInput, withoutBorder } from "./drawn-elements.ts";
-import { neverTurns } from "./interval.ts";
 import { dataName, referenceStruct, sharedAxis } from "./reference-source.ts";
 import { callsLibrary } from "./size.ts";
-import { tensorsBeside } from "./verify.ts";
+import { neverTurns, tensorsBeside } from "./value-facts.ts";
 
 /**
  * Whether the program can apply the epilogue of a computation: it stores each element at its own place, calls no library,

@@ -17,6 +17,7 @@ import {
   type Computation,
   elementCount,
   inputsOf,
+  liesRowMajor,
   memoryElements,
   outputOf,
   pointCount,
@@ -39,7 +40,6 @@ import { sharedAxis } from "./reference-source.ts";
 import { sizeAt } from "./step-growth.ts";
 import {
   checkedIn,
-  liesRowMajor,
   type Reference,
   type ReferenceSet,
   tellsApart,

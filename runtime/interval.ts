@@ -8,14 +8,12 @@
  */
 
 import { type Computation, inputsOf, tensorOf } from "../abstraction/computation.ts";
-import { isInteger } from "../abstraction/dtype.ts";
 import type { Values } from "../abstraction/evaluate.ts";
-import { accessesIn, type Expr } from "../abstraction/expression.ts";
 import type { Inputs } from "../abstraction/interpret.ts";
-import { type DTypes, typeOf } from "../abstraction/typing.ts";
 import { endsSource } from "./reference-ends.ts";
 import { type ProgramOptions, valuesOfProgram } from "./reference-program.ts";
 import { callsLibrary } from "./size.ts";
+import { neverTurns } from "./value-facts.ts";
 
 export interface Ends {
   readonly low: Values;
@@ -70,36 +68,4 @@ export async function endsByDirection(
     low: first.map((x, i) => Math.min(x, second[i] ?? x)),
     high: first.map((x, i) => Math.max(x, second[i] ?? x)),
   };
-}
-
-/**
- * Whether a value never falls, or never rises, while the element of a tensor rises that it reads once, whatever its other
- * parts are. Then its values for both ends of an interval enclose all between them.
- */
-export function neverTurns(e: Expr, tensor: string, types: DTypes): boolean {
-  const reads = (part: Expr): boolean => accessesIn(part).some((a) => a.tensor === tensor);
-  if (!reads(e)) return true;
-  const isOfFloats = (): boolean => !isInteger(typeOf(e, types) ?? "s32");
-  switch (e.kind) {
-    case "access":
-      return true;
-    case "negate":
-      return isOfFloats() && neverTurns(e.value, tensor, types);
-    case "cast":
-      // A cast that wraps falls where it wraps.
-      return (e.saturate || !isInteger(e.dtype)) && neverTurns(e.value, tensor, types);
-    case "binary": {
-      const { op, left, right } = e;
-      if (reads(left) && reads(right)) return false;
-      const isKept = op === "+" || op === "-" || op === "*" || (op === "/" && reads(left));
-      return isKept && isOfFloats() && neverTurns(reads(left) ? left : right, tensor, types);
-    }
-    case "call": {
-      const isKept = ["min", "max", "round", "floor", "ceil"].includes(e.fn);
-      const [moved, ...more] = e.args.filter(reads);
-      return isKept && moved !== undefined && more.length === 0 && neverTurns(moved, tensor, types);
-    }
-    default:
-      return false;
-  }
 }

@@ -29,6 +29,7 @@ import {
   type Computation,
   elementCount,
   inputsOf,
+  liesRowMajor,
   memoryElements,
   outputOf,
   pointCount,
@@ -39,7 +40,6 @@ import { isInteger, rangeOf, wrap } from "../abstraction/dtype.ts";
 import { partsOf, together } from "../abstraction/epilogue.ts";
 import { UsageError } from "../abstraction/error.ts";
 import type { Values } from "../abstraction/evaluate.ts";
-import { accessesIn } from "../abstraction/expression.ts";
 import { type Inputs, interpret } from "../abstraction/interpret.ts";
 import { randomInteger, seededRandom } from "../abstraction/random.ts";
 import { encodeElements } from "./bytes.ts";
@@ -49,7 +49,8 @@ import type { SetFiles } from "./harness/run.ts";
 import { endsByDirection, intervalsOf } from "./interval.ts";
 import { largestInput } from "./largest-input.ts";
 import { interpretCompiled, type ProgramOptions } from "./reference-program.ts";
-import { callsLibrary, valueNodes } from "./size.ts";
+import { callsLibrary } from "./size.ts";
+import { tensorsBeside } from "./value-facts.ts";
 
 export interface ReferenceSet {
   readonly name: SetName;
@@ -231,18 +232,6 @@ function placesOf(tensor: Tensor): Int32Array | undefined {
   return same ? undefined : places;
 }
 
-/** Decided from the storage formula, without visiting the elements. */
-export function liesRowMajor({ dims, storage }: Tensor): boolean {
-  const affine = affineForm(storage);
-  if (affine === undefined || affine.constant !== 0) return false;
-  let step = 1;
-  for (const { name, extent } of [...dims].reverse()) {
-    if (extent > 1 && affine.terms.get(name) !== step) return false;
-    step *= extent;
-  }
-  return true;
-}
-
 // ------------------------------------------------------------------------------------------------- one set
 
 interface DrawnSet {
@@ -363,16 +352,6 @@ async function drawEpilogueInputs(
     drawn[t.name] = given ? Float64Array.from(given) : await drawElements(elementCount(t), signal, () => value(t));
   }
   return drawn;
-}
-
-/** Tensors that a value multiplies or divides by. */
-export function tensorsBeside(op: "*" | "/", { equation }: Computation): Set<string> {
-  return new Set(
-    [...valueNodes(equation.value)]
-      .filter((e) => e.kind === "binary" && e.op === op)
-      .flatMap((e) => (e.kind === "binary" ? (op === "/" ? [e.right] : [e.left, e.right]) : []))
-      .flatMap((side) => accessesIn(side).map((a) => a.tensor)),
-  );
 }
 
 /** The sizes of results that follow from the largest element of the first plane. */

@@ -13,7 +13,7 @@ import { decodeElements } from "../runtime/bytes.ts";
 import { cacheFolder } from "../runtime/cache.ts";
 import { type Compiler, findCompiler } from "../runtime/compiler.ts";
 import { drawnReference } from "../runtime/drawn-reference.ts";
-import { neverTurns } from "../runtime/interval.ts";
+import { neverTurns } from "../runtime/value-facts.ts";
 import { fromMemory, type Reference, type ReferenceSet } from "../runtime/verify.ts";
 import { computationOf } from "./support/packages.ts";
 

@@ -5,7 +5,14 @@
  *     parts.steps[0]      { kernel: 0, places: [{ kind: "arena", offset: 0 }, { kind: "input", number: 0 }, { kind: "weights", offset: 0 }] }
  */
 
-import { type Computation, computationKey, inputsOf, outputOf, type Tensor } from "../../abstraction/computation.ts";
+import {
+  type Computation,
+  computationKey,
+  inputsOf,
+  liesRowMajor,
+  outputOf,
+  type Tensor,
+} from "../../abstraction/computation.ts";
 import { bytesOf, wrapperOf } from "../../abstraction/dtype.ts";
 import { UsageError } from "../../abstraction/error.ts";
 import type { Kernel } from "../../abstraction/kernel.ts";
@@ -16,7 +23,7 @@ import { type MemoryPlan, planMemory } from "../../network/memory.ts";
 import { beginOf, type Program, rootOf } from "../../network/program.ts";
 import { describeValue, elementsOf, heldAs, type Quantised, type Value } from "../../network/value.ts";
 import { encodeElements } from "../../runtime/bytes.ts";
-import { liesRowMajor, toMemory } from "../../runtime/verify.ts";
+import { toMemory } from "../../runtime/verify.ts";
 import type { BuildStep } from "../build.ts";
 import type { EmitSubject } from "../subject.ts";
 
