@@ -23,9 +23,6 @@ import { type Random, seededRandom } from "../../abstraction/random.ts";
 import { computationOf, type Database, labelOf, openDatabase, queryTrials, type TrialRecord } from "../../db/index.ts";
 import { placeArray } from "../../mapper/space-time/lane-array.ts";
 import { lowerPlaced } from "../../mapper/space-time/lower-array.ts";
-import { isSteps, stepsOf } from "../../mapper/space-time/steps.ts";
-import { tapsOf } from "../../mapper/space-time/taps.ts";
-import { placeWindow, WINDOW_DESIGNS } from "../../mapper/space-time/window.ts";
 import {
   apply,
   type Correction,
@@ -37,11 +34,10 @@ import {
 import { createTerms } from "../../perfmodel/model.ts";
 import { modelTarget } from "../../perfmodel/target.ts";
 import { vectorCosts } from "../../perfmodel/vectors.ts";
-import { warpStepSeconds } from "../../perfmodel/warp-steps.ts";
-import { warpSeconds } from "../../perfmodel/warps.ts";
 import { usableIntrinsics } from "../../session/choose.ts";
 import { multiplyAddOf } from "../../session/design-kinds.ts";
 import { choiceOnGpu, costsOnGpu } from "../../session/gpu-kinds.ts";
+import { sessionKindOf } from "../../session/kinds.ts";
 import { mappingOf, recordedMachine } from "../../session/recorded.ts";
 import { registersOf } from "../../session/window-kinds.ts";
 import { nativeTarget } from "../../targets/native.ts";
@@ -136,20 +132,11 @@ function costsOf(
         const nest = lowerPlaced(computation, placed.array, schedule.inputs, leastLaneBytes(vectors) === 2);
         return vectorCosts(nest, computation, { ...schedule, target: modelTarget(nativeTarget()), vectors });
       }
-      case "warp-steps": {
-        const steps = stepsOf(computation);
-        return isSteps(steps) ? whole(warpStepSeconds(steps, candidate.schedule, nvidiaTarget(target))) : undefined;
+      default: {
+        const machine = target === "native" ? nativeTarget() : nvidiaTarget(target);
+        const predicted = sessionKindOf(candidate).predict(computation, candidate, { machine });
+        return predicted && whole(predicted.seconds);
       }
-      case "warp-window": {
-        const { schedule } = candidate;
-        const taps = tapsOf(computation, schedule.rolled);
-        if (!taps.ok) return undefined;
-        const window = placeWindow(WINDOW_DESIGNS[schedule.dataflow], schedule.lanes, taps.sum.columns);
-        if (!window.ok) return undefined;
-        return whole(warpSeconds(taps.sum, schedule, window.placement, nvidiaTarget(target)));
-      }
-      default:
-        throw new Error(`internal: a recorded kernel of ${candidate.kind}`);
     }
   } catch (error) {
     if (error instanceof UsageError) return undefined;
