@@ -188,8 +188,10 @@ describe("a replay", () => {
     // Two searches recorded as one run: the second half of it is another seed's.
     const file = openDatabase(shop.path("mixed.db"));
     const honest = await recordedSearch({ seed: 9, trials: 6, into: file });
-    file.sqlite.exec("DROP TRIGGER runs_end_once");
+    file.sqlite.exec("DROP TRIGGER runs_end_once; DROP TRIGGER trials_unchanged");
+    // Without seals both count as imported: an altered run whose seal no longer holds has no trials of its own.
     file.sqlite.prepare("UPDATE runs SET seed = 10, seal = NULL WHERE id = ?").run(honest.run);
+    file.sqlite.prepare("UPDATE trials SET seal = NULL WHERE run = ?").run(honest.run);
     const { divergence, status } = await replayRun(file, honest.run);
     file.close();
     expect(status).toBe("interrupted");
