@@ -147,7 +147,7 @@ describe("comma-separated values", () => {
     const { out } = await printed("db query --op matmul --csv");
     expect(out).toMatchInlineSnapshot(`
       "id,run,name,workload,operator,k,m,n,dtype,types,layout,epilogue,threads,cache,target,provenance,intrinsic,status,microseconds,low,high,predictedMicroseconds,at
-      IDIDd01e7fef,,net/head,"net/head: matmul m 128 n 64 k 256, u8s8->s32",matmul,256,128,64,u8s8,u8s8->s32,,,1,warm,native,here,amx.tdpbusd,ok,8,7.6,8.4,,1970-01-01T00:00:00.009Z
+      IDIDbf0b6f62,,net/head,"net/head: matmul m 128 n 64 k 256, u8s8->s32",matmul,256,128,64,u8s8,u8s8->s32,,,1,warm,native,here,amx.tdpbusd,ok,8,7.6,8.4,,1970-01-01T00:00:00.009Z
       "
     `);
   });

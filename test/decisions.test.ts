@@ -182,7 +182,7 @@ describe.each([
     const [first = space.random(random)] = drawn;
     const beyond = { ...first, schedule: { ...first.schedule, invented: 65 } };
     expect(() => record(beyond as unknown as Candidate)).toThrow(
-      "expected number to be <=64 at candidate.schedule.invented",
+      "its field candidate.schedule.invented: Too big: expected number to be <=64",
     );
     db.close();
     other.close();
