@@ -6,13 +6,14 @@
  * The prediction ranks plain loops beside other kernels of the same computation, of which the search measures both.
  */
 
-import { type Computation, elementCount, inputsOf, outputOf, pointCount } from "../abstraction/computation.ts";
+import { type Computation, elementCount, outputOf, pointCount } from "../abstraction/computation.ts";
 import { isRecurrent } from "../abstraction/dependence.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { accessesIn, type Expr, isFloatFunction, readsIndices, walk } from "../abstraction/expression.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import { NOT_OVERLAPPED } from "./lanes.ts";
 import type { ModelTarget } from "./target.ts";
+import { transferCycles } from "./vectors.ts";
 
 /** Bytes of the vectors that a compiler uses, by the feature that allows them; those of every x86-64 and AArch64 otherwise. */
 const VECTOR_BYTES: Readonly<Record<string, number>> = { fma: 32, avx512f: 64 };
@@ -37,12 +38,7 @@ export function loopSeconds(computation: Computation, row: Intrinsic, threads: n
   const each = isInOrder ? LATENCY * operations : Math.max(operations / PER_CYCLE, loads);
   const ending = epilogue ? (operationsOf(epilogue.equation.value) * elementCount(output)) / PER_CYCLE : 0;
   const compute = (points * each) / lanes + ending / lanes;
-  const bytes = (t: { readonly dtype: typeof output.dtype } & Parameters<typeof elementCount>[0]): number =>
-    elementCount(t) * bytesOf(t.dtype);
-  const read = inputsOf(computation).reduce((n, t) => n + bytes(t), 0);
-  const written = bytes(output);
-  const level = target.memory.find((m) => m.bytes !== undefined && m.bytes >= written + read) ?? target.memory.at(-1);
-  const memory = read / (level?.readBytesPerCycle.value ?? 1) + written / (level?.writeBytesPerCycle.value ?? 1);
+  const memory = transferCycles(computation, false, target);
   const shared = isInOrder ? 1 : threads;
   return (Math.max(compute, memory) + NOT_OVERLAPPED * Math.min(compute, memory)) / target.clockHz.value / shared;
 }

@@ -129,6 +129,7 @@ describe("a run of statements on vectors", () => {
     ["y[tile] += S[0,lane]", { stores: 1, added: 1, reductions: 1 }],
     ["y[32*tile+lane] = S[0,lane] where lane < 12", { stores: 1, blends: 1 }],
     ["y[32*tile+lane] = S[0,lane] where tile < 5", { stores: 1 }],
+    ["y[32*tile+lane] = S[0,lane] where lane < 12 and tile > 4", {}],
   ])("writes %s as %j", (text, counts) => {
     expect(countsOf(runOf(lanes(text)))).toEqual(counts);
   });
