@@ -26,7 +26,7 @@ const LINE_BYTES = 64;
 /** Reads of the cache for an unaligned load as long as a line; shorter ones cross a line less often. */
 const CROSSING_READS = 2;
 
-// Fitted to four computations of bench/trials/lane-ranking-xeon: designs of 16 lanes on one core of a Xeon, 2026-11-22.
+// Fitted to four computations of bench/trials/lane-designs-xeon: designs of 16 lanes on one core of a Xeon, 2026-11-22.
 
 /** Reads for each lane of a vector whose elements lie apart. */
 const GATHERED_READS = 1;

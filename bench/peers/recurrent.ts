@@ -51,7 +51,7 @@ const LOOPS: Readonly<Record<string, string>> = {
   for (long i = 0; i < N; i++) y[i] = sum += x[i];`,
 };
 
-/** The loops of a case of bench/lanes/recurrent.ts. */
+/** The loops of a case of bench/lanes/recurrences.ts. */
 export function recurrentLoops(
   name: string,
   computation: Computation,
