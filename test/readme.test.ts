@@ -107,7 +107,8 @@ describe("README.md and docs/", () => {
   it("tell readers to run nothing else but scripts that the package has", () => {
     const { scripts } = JSON.parse(read("package.json")) as { scripts: Record<string, string> };
     const others = [...shown, ...PAGES.flatMap(toldOn)].map((s) => s.command).filter((c) => !isOurs(c));
-    expect([...new Set(others)]).toEqual(["npm ci"]);
+    const compiler = "cc main.c -Imatmul -Lmatmul/build -lmatmul -Wl,-rpath,matmul/build -o main";
+    expect([...new Set(others)]).toEqual(["npm ci", compiler, "./main"]);
     const mentioned = PAGES.flatMap((page) =>
       [...read(page).matchAll(/`npm run ([\w:]+)`/g)].map(([, name = ""]) => name),
     );
@@ -156,20 +157,79 @@ function fits(pattern: readonly string[], lines: readonly string[]): boolean {
   return first.trimEnd() === lines[0] && fits(rest, lines.slice(1));
 }
 
+/** The rows of tables of results: the page of bench/results that a row or one above it links, and its figures, versions of programs left out. */
+function figuresOf(page: string): { readonly file: string; readonly figures: readonly string[] }[] {
+  let file: string | undefined;
+  return [...read(page).matchAll(/<!-- figures -->([\s\S]*?)<!-- \/figures -->/g)].flatMap(([, part = ""]) =>
+    part.split("\n").flatMap((line) => {
+      const cells = line.split("|").slice(1, -1);
+      const last = cells.at(-1) ?? "";
+      const [, linked] = /\]\([./]*(bench\/results\/[\w-]+\.md)\)/.exec(last) ?? [];
+      file = linked ?? (cells.length > 0 ? file : undefined);
+      if (file === undefined) return [];
+      const versions = /\d+\.\d+\.\d+|(?:PyTorch|Runtime|g\+\+|CUDA) \d+\.\d+/g;
+      const said = cells.slice(0, -1).join("|").replaceAll(versions, "");
+      return [{ file, figures: [...said.matchAll(/\d+\.\d+/g)].map(([figure]) => figure) }];
+    }),
+  );
+}
+
+describe("the tables of results", () => {
+  it.each(["README.md", "docs/results.md"])("%s: every figure is in the page that its row links", (page) => {
+    const rows = figuresOf(page);
+    expect(rows.length).toBeGreaterThan(8);
+    for (const { file, figures } of rows) {
+      // Rows of single layers have so many figures that any would be found among them.
+      const text = read(file).replaceAll(/^\| (?:conv|[a-z]\w\w)-\d.*$/gm, "");
+      expect({ file, missing: figures.filter((figure) => !text.includes(figure)) }).toEqual({ file, missing: [] });
+    }
+  });
+
+  it("docs/results.md repeats what the tables of layers say against oneDNN", () => {
+    const page = read("docs/results.md");
+    const said = page.slice(page.indexOf("## Convolutions on CPUs"), page.indexOf("## Operators on an H100"));
+    const rows = [...said.matchAll(/^\| (?:Xeon with AMX|the same|EPYC, Zen 5).*\|$/gm)].flatMap(([row]) =>
+      [...row.matchAll(/(?<=\| )\d\.\d\d(?= \|)/g)].map(([figure]) => figure),
+    );
+    const table = said.slice(said.indexOf("| operator | u8s8"), said.indexOf("On a Zen 5, depthwise"));
+    const others = [...table.matchAll(/\d\.\d\d/g)].map(([figure]) => figure);
+    const pages = ["layers-xeon-amx", "layers-xeon-amx-32", "layers-zen5"].map((n) => read(`bench/results/${n}.md`));
+    const measured = new Set(
+      pages.flatMap((text) => [...text.matchAll(/: (\d\.\d\d)x by geomean/g)].map(([, f]) => f)),
+    );
+    expect(rows.length + others.length).toBeGreaterThan(40);
+    expect([...rows, ...others].filter((figure) => !measured.has(figure))).toEqual([]);
+  });
+});
+
 describe("README.md", () => {
-  it("shows the program of examples/mappings.ts", () => {
+  it("ends within 150 lines", () => {
+    expect(README.split("\n").length).toBeLessThanOrEqual(151);
+  });
+
+  it("has limits that the command confirms", async () => {
+    const limits = README.slice(README.indexOf("## Limits"), README.indexOf("## More"));
+    const cases = [...limits.matchAll(/`automap ([^`]*)`[^`]*?\(exit code (\d)\)/g)];
+    expect(cases).toHaveLength(4);
+    for (const [, line = "", code] of cases) {
+      const ran = await commandLine(line);
+      expect({ line, code: `${ran.code}` }).toEqual({ line, code });
+    }
+  });
+
+  it("has a page that shows the program of examples/mappings.ts", () => {
     const example = read("examples/mappings.ts")
       .replace(/^\/\*\*.*\*\/\n\n/, "")
       .replace('"../automap.ts"', '"automap"');
-    const program = fences(README, "ts").find((text) => text.includes("drawRefusal")) ?? "";
+    const program = fences(read("docs/library.md"), "ts").find((text) => text.includes("drawRefusal")) ?? "";
     const joined = (text: string): string => text.replaceAll(/\s+/g, " ").replaceAll(/,? \}/g, " }");
     expect(joined(program)).toBe(joined(example));
   });
 
-  it("gives the counts that the mapper gives", () => {
+  it("has a page with the counts that the mapper gives", () => {
     const [wmma] = intrinsicsNamed("wmma.m16n16k16.f32.f16");
     if (!wmma) throw new Error("no such row");
-    const rows = [...README.matchAll(/^\| ([a-z0-9-]+) \| (\d+) \| (\d+) \| (\d+) \| (\d+) \|$/gm)];
+    const rows = [...read("docs/mapping.md").matchAll(/^\| ([a-z0-9-]+) \| (\d+) \| (\d+) \| (\d+) \| (\d+) \|$/gm)];
     expect(rows).toHaveLength(15);
     for (const [, name = "", ...counts] of rows) {
       const computation = instantiate(operatorNamed(name), { types: parseDataTypes("f16") });
@@ -180,10 +240,9 @@ describe("README.md", () => {
     }
   });
 
-  it("states the notation in equations that parse", async () => {
+  it("has a page that states the notation in equations that parse", async () => {
     const { parseEquation, parseExpr } = await import("../abstraction/parse.ts");
-    const notation = README.slice(README.indexOf("## The notation"));
-    const [block = ""] = fences(notation, "");
+    const [, block = ""] = fences(read("docs/notation.md"), "");
     const texts = block
       .trimEnd()
       .split("\n")
@@ -196,13 +255,16 @@ describe("README.md", () => {
     }
   });
 
-  it("lists the exit codes of the command", () => {
-    const listed = [...README.matchAll(/^\| (\d+) \|/gm)].map(([, code]) => Number(code));
+  it("has a page that lists the exit codes of the command", () => {
+    const listed = [...read("docs/cli.md").matchAll(/^\| (\d+) \|/gm)].map(([, code]) => Number(code));
     expect(listed).toEqual(Object.values(EXIT));
   });
 
-  it("links every page of docs/", () => {
-    for (const page of PAGES.slice(1)) expect(README).toContain(`](${page})`);
+  it("links the index, which links every page of docs/", () => {
+    expect(README).toContain("](docs/README.md)");
+    const index = read("docs/README.md");
+    const pages = PAGES.slice(1).map((page) => page.replace("docs/", ""));
+    expect(pages.filter((page) => page !== "README.md" && !index.includes(`](${page})`))).toEqual([]);
   });
 
   it("names Node as the package does", () => {
