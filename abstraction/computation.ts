@@ -34,10 +34,11 @@ import {
   tensorsOf,
 } from "./equation.ts";
 import { checkNames, suggestion, UsageError } from "./error.ts";
-import { type Access, accessesIn, type Expr, number, printAccess, printExpr } from "./expression.ts";
+import { type Access, accessesIn, type Expr, number, printAccess, printExpr, rewrite } from "./expression.ts";
 import { type Dimension, layoutStorage, rowMajor, storageFormula } from "./layout.ts";
 import { memoised } from "./memoised.ts";
 import { parseEpilogue, parseEquation, problemOfSize, spanOf } from "./parse.ts";
+import type { Part, Program } from "./program.ts";
 import { constantsOf, constantValue, inTime, type Time, timeOf } from "./time.ts";
 import { checkLiterals, dropIdleCasts, typeOf } from "./typing.ts";
 import { checkInside, checkWritten, writtenShape } from "./written.ts";
@@ -75,6 +76,8 @@ export interface Computation {
   readonly epilogue?: Epilogue;
   /** For an equation that steps through time; its tensors are then planes. */
   readonly time?: Time;
+  /** Where one kernel computes several: all of them. The equation is then the last, the tensors are those of all, and there are no axes. */
+  readonly program?: Program;
   /** How its loops were rewritten from those of the user's equation; the tensors stay the same. Left out when they were not. */
   readonly rewriting?: Rewriting;
 }
@@ -364,9 +367,30 @@ function typeTarget(subject: string, equation: Equation, dtypes: Record<string, 
   return { ...equation, value: dropIdleCasts(equation.value, dtypes) };
 }
 
-/** The canonical text of the equation, parameters bound and idle casts dropped; an epilogue follows behind a semicolon. */
-export function equationText({ equation, epilogue }: Computation): string {
-  return [equation, ...(epilogue ? [epilogue.equation] : [])].map(printEquation).join("; ");
+/** The equations in order, each with its epilogue behind it; those of a program under its names of tensors. */
+export function equationsOf({ equation, epilogue, program }: Computation): Equation[] {
+  return program ? program.parts.flatMap(namedEquations) : [equation, ...(epilogue ? [epilogue.equation] : [])];
+}
+
+function namedEquations({ computation, names }: Part): Equation[] {
+  const { equation, epilogue } = computation;
+  const sum = equation.target.tensor;
+  const held = epilogue ? `${names[outputOf(computation).name]}_sum` : names[sum];
+  const named = (e: Expr): Expr =>
+    e.kind === "access" ? { ...e, tensor: (e.tensor === sum ? held : names[e.tensor]) ?? e.tensor } : e;
+  return [equation, ...(epilogue ? [epilogue.equation] : [])].map((one): Equation => {
+    const target = named(one.target);
+    return {
+      ...one,
+      target: target.kind === "access" ? target : one.target,
+      value: rewrite(one.value, named, "value"),
+    };
+  });
+}
+
+/** The canonical text of the equations, parameters bound and idle casts dropped, with semicolons between them. */
+export function equationText(computation: Computation): string {
+  return equationsOf(computation).map(printEquation).join("; ");
 }
 
 /** The tensor that the equation assigns. With an epilogue it is held in registers and not stored. */
@@ -377,6 +401,13 @@ export function targetOf(computation: Computation): Tensor {
 /** What is stored: the target of the epilogue, or of the equation where there is none. */
 export function outputOf(computation: Computation): Tensor {
   return tensorOf(computation, (computation.epilogue?.equation ?? computation.equation).target.tensor);
+}
+
+/** Names of the tensors that a kernel may write: the output, and what each computation of a program makes. */
+export function writtenBy(computation: Computation): ReadonlySet<string> {
+  const { parts } = computation.program ?? {};
+  const written = parts?.map((part) => part.names[outputOf(part.computation).name] ?? "");
+  return new Set(written ?? [outputOf(computation).name]);
 }
 
 /** Input tensors in the order the equations read them. */
@@ -401,6 +432,8 @@ export const extentsOf = ({ axes }: Computation): Extents => extentsOfAxes(axes)
 
 /** Points of the iteration domain, ignoring conditions; in a contraction each point is one multiply-add. */
 export function pointCount(computation: Computation): number {
+  if (computation.program)
+    return computation.program.parts.reduce((sum, part) => sum + pointCount(part.computation), 0);
   return computation.axes.reduce((product, a) => product * a.extent, 1);
 }
 
@@ -429,6 +462,14 @@ export function liesRowMajor({ dims, storage }: Tensor): boolean {
 
 /** Equal for equal computations: covers equation, epilogue, extents, types, shapes and layouts. */
 export function computationKey(computation: Computation): string {
+  const { program } = computation;
+  if (program) {
+    const parts = program.parts.map(({ computation: one, names }) => {
+      const tensors = Object.keys(one.tensors).map((tensor) => `${tensor}=${names[tensor]}`);
+      return `${computationKey(one)}; ${tensors.join(",")}`;
+    });
+    return [...parts, `stored ${program.stored.join(",")}`].join("; ");
+  }
   const axes = computation.axes.map((a) => `${a.name}=${a.extent}`).join(",");
   const tensors = Object.values(computation.tensors).map(
     (t) =>

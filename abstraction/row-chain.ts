@@ -13,7 +13,15 @@
  */
 
 import { affineForm, boundsOf } from "./affine.ts";
-import { type Computation, elementCount, extentsOf, outputOf, type Tensor, tensorOf } from "./computation.ts";
+import {
+  type Computation,
+  elementCount,
+  extentsOf,
+  outputOf,
+  type Tensor,
+  tensorOf,
+  writtenBy,
+} from "./computation.ts";
 import { isRecurrent } from "./dependence.ts";
 import { epilogueAt, isElementwise } from "./epilogue.ts";
 import type { Equation } from "./equation.ts";
@@ -30,6 +38,7 @@ import {
   testsElements,
 } from "./expression.ts";
 import { rowMajor } from "./layout.ts";
+import type { Part } from "./program.ts";
 
 /** The rows that the equations of a chain share. */
 export interface Rows {
@@ -53,24 +62,31 @@ export interface PlacedEquation {
 }
 
 /** An equation of a chain. */
-export interface ChainPart extends PlacedEquation {
-  readonly computation: Computation;
-  /** The chain's name for each of its tensors. */
-  readonly names: Readonly<Record<string, string>>;
-}
+export interface ChainPart extends PlacedEquation, Part {}
 
+/** A program whose equations share their rows. */
 export interface RowChain extends Rows {
-  readonly name: string;
-  /** In the order in which a row is computed. */
+  readonly computation: Computation;
   readonly parts: readonly ChainPart[];
-  /** What is stored for others: the last value among them. Other values are stored only in a call that is asked to keep them. */
-  readonly stored: readonly string[];
-  /** Tensors by the chain's names, in the order of the kernel's arguments: the last value first. */
-  readonly tensors: Readonly<Record<string, Tensor>>;
 }
 
-/** A tensor of one s32: whether a call keeps every value of the chain. */
-export const KEPT = "kept";
+/** A program as a chain, or the reason why it is none. */
+export function rowChainOf(computation: Computation): RowChain | { readonly because: string } {
+  const { parts = [] } = computation.program ?? {};
+  const [first] = parts;
+  if (!first) return { because: "it is a single equation" };
+  const [summed] = parts.flatMap((part) => rowsOf(part.computation) ?? []);
+  const rows = summed ?? { rows: elementCount(outputOf(first.computation)), columns: 1 };
+  const made = writtenBy(computation);
+  const placed: ChainPart[] = [];
+  for (const part of parts) {
+    const own = new Set(Object.keys(part.names).filter((name) => made.has(part.names[name] ?? name)));
+    const place = placedInRows(part.computation, rows, own);
+    if ("because" in place) return place;
+    placed.push({ ...part, ...place });
+  }
+  return { ...rows, computation, parts: placed };
+}
 
 /** The rows that a sum works on; undefined for an equation that sums nothing. */
 export function rowsOf({ axes, equation }: Computation): Rows | undefined {
@@ -232,23 +248,4 @@ function flatOf({ index }: Access, { dims }: Tensor): ReadonlyMap<string, number
   const places = new Map(dims.map((d, i) => [d.name, index[i] ?? number(0)]));
   const form = affineForm(substitute(rowMajor(dims), places, "index"));
   return form?.constant === 0 ? form.terms : undefined;
-}
-
-/** The equations of a chain under its own names of tensors, as they would be written down. */
-export function equationsOf({ parts }: Pick<RowChain, "parts">): Equation[] {
-  return parts.flatMap(({ computation, names }) => {
-    const { equation, epilogue } = computation;
-    const sum = equation.target.tensor;
-    const held = epilogue ? `${names[outputOf(computation).name]}_sum` : names[sum];
-    const named = (e: Expr): Expr =>
-      e.kind === "access" ? { ...e, tensor: (e.tensor === sum ? held : names[e.tensor]) ?? e.tensor } : e;
-    return [equation, ...(epilogue ? [epilogue.equation] : [])].map((one): Equation => {
-      const target = named(one.target);
-      return {
-        ...one,
-        target: target.kind === "access" ? target : one.target,
-        value: rewrite(one.value, named, "value"),
-      };
-    });
-  });
 }

@@ -2,15 +2,12 @@
 
 import type { z } from "zod";
 import { automapCommand } from "../abstraction/command-line.ts";
-import { printEquation } from "../abstraction/equation.ts";
-import { equationsOf } from "../abstraction/row-chain.ts";
-import type { StepChain } from "../network/chains.ts";
+import { equationText } from "../abstraction/computation.ts";
 import { OPSETS } from "../network/onnx/read.ts";
 import { NETWORK_OPERATOR_GROUPS } from "../network/operators/index.ts";
 import type { Program, Step } from "../network/program.ts";
 import { totalsOf } from "../network/tasks.ts";
-import type { NetworkKernel } from "../package/network/index.ts";
-import { type Choice, chainsIn } from "../session/network.ts";
+import { type Choice, type ChosenChain, chainsIn } from "../session/network.ts";
 import { type ChosenNetwork, labelOfTask, shareOf } from "../session/network-report.ts";
 import { chosenFor } from "./network-choices.ts";
 import { type commonOptions, operatorsSchema, showSchema } from "./network-documents.ts";
@@ -76,11 +73,17 @@ export async function show({ model, gpu, opened }: OpenedFor, given: z.infer<typ
   return EXIT.ok;
 }
 
+const rowOf = (choice: Choice) => ({
+  kind: choice.kind,
+  kernel: kernelText(choice),
+  ...(choice.kind === "record" && { record: choice.id, seconds: choice.seconds }),
+});
+
 /** What computes a network's steps, in the order of the first of each. */
 function computedIn(
   program: Program,
   choices: ChosenNetwork["choices"],
-  chains: readonly (StepChain & NetworkKernel)[],
+  chains: readonly ChosenChain[],
 ): z.infer<typeof showSchema>["tasks"] {
   const inChains = new Set(chains.flatMap(({ steps }) => steps));
   const first = new Map(program.steps.map((step, place) => [step, place] as const));
@@ -91,26 +94,22 @@ function computedIn(
       nodes: steps.map(({ nodes }) => nodes[0] ?? ""),
       ops: [...(steps[0]?.ops ?? [])],
       multiplyAdds: task.multiplyAdds,
-      kind: choice.kind,
-      kernel: kernelText(choice),
-      ...(choice.kind === "record" && { record: choice.id, seconds: choice.seconds }),
+      ...rowOf(choice),
     };
     return steps.length > 0 ? [{ steps, row }] : [];
   });
-  const together = [...new Set(chains.map(({ kernel }) => kernel))].map((kernel) => {
-    const same = chains.filter((one) => one.kernel === kernel);
-    const steps = same[0]?.steps ?? [];
+  const together = [...new Set(chains.map(({ choice }) => choice))].flatMap((choice) => {
+    const same = chains.filter((one) => one.choice === choice);
+    const [one] = same;
+    if (!one) return [];
     const row = {
-      task: equationsOf(same[0]?.chain ?? { parts: [] })
-        .map(printEquation)
-        .join("; "),
-      nodes: same.map((one) => one.steps[0]?.nodes[0] ?? ""),
-      ops: [...new Set(steps.flatMap(({ ops }) => ops))],
+      task: equationText(one.computation),
+      nodes: same.map(({ steps }) => steps[0]?.nodes[0] ?? ""),
+      ops: [...new Set(one.steps.flatMap(({ ops }) => ops))],
       multiplyAdds: 0,
-      kind: "loops" as const,
-      kernel: `${kernel.language === "cuda" ? "threads" : "plain loops"}: ${steps.length} steps row by row`,
+      ...rowOf(choice),
     };
-    return { steps, row };
+    return [{ steps: one.steps, row }];
   });
   const placeOf = ([step]: readonly Step[]): number => (step && first.get(step)) ?? 0;
   return [...alone, ...together].sort((a, b) => placeOf(a.steps) - placeOf(b.steps)).map(({ row }) => row);

@@ -7,9 +7,9 @@
  *       ...
  */
 
-import { type Computation, memoryElements, outputOf, type Tensor } from "../abstraction/computation.ts";
+import { type Computation, equationsOf, memoryElements, type Tensor, writtenBy } from "../abstraction/computation.ts";
 import { bytesOf, type DType } from "../abstraction/dtype.ts";
-import { type Equation, printEquation } from "../abstraction/equation.ts";
+import { printEquation } from "../abstraction/equation.ts";
 import { printExpr } from "../abstraction/expression.ts";
 import { fillTemplate, type Intrinsic, printStorage } from "../abstraction/intrinsic.ts";
 import { C_TYPES, type Kernel, type KernelArgument } from "../abstraction/kernel.ts";
@@ -51,8 +51,6 @@ export function ownPrelude({ prelude }: Intrinsic): Code[] {
 export interface CppParts {
   /** Lines of the head, below the equations and tensors. */
   readonly comments: readonly string[];
-  /** Of a kernel that computes several equations. */
-  readonly several?: Several;
   /** Includes and functions that this source needs. */
   readonly prelude: readonly Code[];
   readonly prepare: readonly Code[];
@@ -61,13 +59,6 @@ export interface CppParts {
   readonly registers: (named: Named) => readonly Code[];
   /** The prelude of a phase without registers, in a text of its own; such phases stay with the others when left out. */
   readonly preludeOf?: (phase: readonly Code[]) => readonly Code[];
-}
-
-/** Several equations that one kernel computes. */
-export interface Several {
-  readonly equations: readonly Equation[];
-  /** Tensors that they assign; the output is one of them. */
-  readonly written: ReadonlySet<string>;
 }
 
 /** The vector load of a buffer's last tile may read this many bytes beyond it. */
@@ -80,10 +71,10 @@ interface Declared {
 }
 
 export function cppSource(computation: Computation, nest: LoopNest, parts: CppParts): Pick<Kernel, "source" | "apart"> {
-  const { prepare, phases, several } = parts;
+  const { prepare, phases } = parts;
   const workspace = workspaceOf(nest);
   const tensors = Object.values(computation.tensors);
-  const written = several?.written ?? new Set([outputOf(computation).name]);
+  const written = writtenBy(computation);
   const pointers = (constant: boolean): Declared[] => [
     ...workspace.buffers.map(({ name, dtype, offset }) => {
       const type = C_TYPES[dtype];
@@ -125,7 +116,7 @@ export function cppSource(computation: Computation, nest: LoopNest, parts: CppPa
   });
   const text = (phases: readonly Code[]): Code =>
     lines([
-      headOf(computation, parts.comments, several?.equations),
+      headOf(computation, parts.comments),
       ...HEADERS,
       ...parts.prelude,
       ...calledIn([...prepare, ...phases], CPP_HELPERS),
@@ -204,16 +195,9 @@ function declared({ memory }: Named, all: readonly Declared[]): Code[] {
 }
 
 /** The comment at the head of a source, in every language. */
-export function headOf(
-  computation: Computation,
-  comments: readonly string[],
-  equations: readonly Equation[] = [
-    computation.equation,
-    ...(computation.epilogue ? [computation.epilogue.equation] : []),
-  ],
-): Code {
+export function headOf(computation: Computation, comments: readonly string[]): Code {
   return comment([
-    ...equations.map(printEquation),
+    ...equationsOf(computation).map(printEquation),
     ...Object.values(computation.tensors).map(describeTensor),
     ...comments,
   ]);
@@ -235,11 +219,9 @@ export function workspaceOf(nest: LoopNest): {
   return { bytes: Math.max(64, bytes), buffers };
 }
 
-/** The tensors of the kernel in argument order. @param written those that it assigns: the output when left out */
-export function argumentsOf(
-  computation: Computation,
-  written: ReadonlySet<string> = new Set([outputOf(computation).name]),
-): KernelArgument[] {
+/** The tensors of the kernel in argument order. */
+export function argumentsOf(computation: Computation): KernelArgument[] {
+  const written = writtenBy(computation);
   return Object.values(computation.tensors).map((t) => ({
     tensor: t.name,
     dtype: t.dtype,

@@ -19,7 +19,7 @@ import { type Code, code, NOTHING } from "../abstraction/source-text.ts";
 import { allOf, type Place } from "./c-expressions.ts";
 import { CppWriter } from "./cpp.ts";
 import { CppExpressions } from "./cpp-expressions.ts";
-import { argumentsOf, packedConstants, type Several, type SourceNotes } from "./cpp-frame.ts";
+import { argumentsOf, packedConstants, type SourceNotes } from "./cpp-frame.ts";
 
 /** Loops without instructions. */
 interface Loops {
@@ -28,23 +28,20 @@ interface Loops {
   readonly inside: ReadonlySet<Access>;
 }
 
-/**
- * @param features ISA features that the compiler may use, by flag name; none gives a kernel for any machine
- * @param notes with the equations, where the loops compute several
- */
+/** @param features ISA features that the compiler may use, by flag name; none gives a kernel for any machine */
 export function generateLoops(
   computation: Computation,
   loops: Loops,
   features: readonly string[],
-  { lines: comments, several }: SourceNotes & { readonly several?: Several },
+  { lines: comments }: SourceNotes,
 ): Kernel {
   const writer = new CppWriter(new LoopExpressions(computation, loops), loops.nest, false);
   return {
     language: "c++",
-    ...writer.source({ comments, ...(several && { several }), prelude: NOTHING, registers: () => [] }),
+    ...writer.source({ comments, prelude: NOTHING, registers: () => [] }),
     features,
     promises: undefined,
-    arguments: argumentsOf(computation, several?.written),
+    arguments: argumentsOf(computation),
     packs: packedConstants(computation, loops.nest),
   };
 }

@@ -21,15 +21,7 @@ import { AVX512_HELPERS } from "./avx512-helpers.ts";
 import type { CExpressions } from "./c-expressions.ts";
 import { copyLoops } from "./copy-loops.ts";
 import { CppExpressions } from "./cpp-expressions.ts";
-import {
-  argumentsOf,
-  cppSource,
-  intrinsicLine,
-  openLoop,
-  packedConstants,
-  type Several,
-  type SourceNotes,
-} from "./cpp-frame.ts";
+import { argumentsOf, cppSource, intrinsicLine, openLoop, packedConstants, type SourceNotes } from "./cpp-frame.ts";
 import { calledIn } from "./cpp-helpers.ts";
 import { maskedRow } from "./cpp-masked-rows.ts";
 import { packedRun } from "./cpp-pack.ts";
@@ -75,7 +67,6 @@ const END_IF = code`#endif`;
 /** The parts of a source that depend on its instruction. */
 interface Head {
   readonly comments: readonly string[];
-  readonly several?: Several;
   readonly prelude: Code;
   readonly registers: (named: Named) => readonly Code[];
 }
@@ -90,7 +81,7 @@ export class CppWriter extends ScheduledNest implements LanguagePrinter {
     this.rows = avx512 ? new Avx512Rows(this.c, nest) : undefined;
   }
 
-  source({ comments, several, prelude, registers }: Head): Pick<Kernel, "source" | "apart"> {
+  source({ comments, prelude, registers }: Head): Pick<Kernel, "source" | "apart"> {
     const prepare = printStatements(this.nest.prepare, this);
     const phases = phasesOf(this.nest.body).map((p) => printStatements(p, this));
     const preludeOf = (text: readonly Code[]): readonly Code[] => {
@@ -99,7 +90,6 @@ export class CppWriter extends ScheduledNest implements LanguagePrinter {
     };
     return cppSource(this.c.computation, this.nest, {
       comments,
-      ...(several && { several }),
       prelude: preludeOf([...prepare, ...phases.flat()]),
       preludeOf,
       prepare,

@@ -5,7 +5,7 @@
  *     extern "C" int automap_launch(void* workspace, void* const* tensors, cudaStream_t stream) { ... }
  */
 
-import { type Computation, memoryElements, outputOf, type Tensor } from "../abstraction/computation.ts";
+import { type Computation, memoryElements, type Tensor, writtenBy } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { C_TYPES, type CudaCall } from "../abstraction/kernel.ts";
 import type { LoopNest } from "../abstraction/loop-nest.ts";
@@ -22,7 +22,7 @@ import {
   tensorName,
 } from "../abstraction/source-text.ts";
 import { spell } from "../abstraction/spelling.ts";
-import { headOf, type Several, workspaceOf } from "./cpp-frame.ts";
+import { headOf, workspaceOf } from "./cpp-frame.ts";
 import { calledIn, type Helpers } from "./cpp-helpers.ts";
 import { type Box, describedBox } from "./cuda-boxes.ts";
 import type { Aligned } from "./cuda-copies.ts";
@@ -71,8 +71,6 @@ export interface CudaRound {
 export interface CudaParts {
   /** Lines of the head, below the equations and tensors. */
   readonly comments: readonly string[];
-  /** Of kernels that compute several equations. */
-  readonly several?: Several | undefined;
   /** The text that an instruction requires. */
   readonly prelude?: readonly Code[];
   /** Functions among the threads of a warp. */
@@ -91,15 +89,14 @@ export interface CudaParts {
  * Pointers to the tensors and workspace buffers that a kernel names.
  * @param waits whether the kernel waits for the preceding one. Tensors are then not `__restrict__`, unless constant, so
  * that no read of what that kernel may write moves before the wait
- * @param written names of the tensors that are assigned
  */
 export function pointersOf(
   computation: Computation,
   nest: LoopNest,
   { memory }: Pick<Named, "memory">,
   waits = false,
-  written: ReadonlySet<string> = new Set([outputOf(computation).name]),
 ): Pointer[] {
+  const written = writtenBy(computation);
   const tensors = Object.values(computation.tensors).map(({ name, dtype, constant }, i) => {
     const type = code`${written.has(name) ? "" : "const "}${C_TYPES[dtype]}*`;
     return {
@@ -151,7 +148,7 @@ export function cudaProgram(computation: Computation, nest: LoopNest, parts: Cud
   });
   const device = deviceCode([...kernels, ...prepared, ...launched], prelude);
   const text = linesOf([
-    headOf(computation, parts.comments, parts.several?.equations),
+    headOf(computation, parts.comments),
     code`#include <stdint.h>`,
     code`#include <string.h>`,
     ...calledIn(kernels, folds),

@@ -33,7 +33,7 @@ import { printHead, printStatement } from "../abstraction/print-nest.ts";
 import { type Code, code, commentText, indented, list, Name, NOTHING, namesIn } from "../abstraction/source-text.ts";
 import { MOST_THREADS } from "../targets/nvidia-gpu.ts";
 import { allOf } from "./c-expressions.ts";
-import { argumentsOf, intrinsicLine, ownPrelude, type Several, type SourceNotes } from "./cpp-frame.ts";
+import { argumentsOf, intrinsicLine, ownPrelude, type SourceNotes } from "./cpp-frame.ts";
 import { type Box, printBoxes } from "./cuda-boxes.ts";
 import { type Aligned, type CopyContext, printCopy } from "./cuda-copies.ts";
 import { CudaExpressions, Hoisted, ownAxis } from "./cuda-expressions.ts";
@@ -55,7 +55,6 @@ const THREAD = ownAxis("thread");
  * The kernel of a nest of blocks and warps.
  * @param chained whether it is one of several kernels in a stream, each of which starts while the preceding one runs
  * and then waits for its end (sm_90)
- * @param several the equations, if the nest computes several
  * @throws Error if the instruction is not available in CUDA
  * @throws UsageError if a block has too many threads
  */
@@ -63,7 +62,7 @@ export function generateCuda(
   computation: Computation,
   intrinsic: Intrinsic,
   nest: LoopNest,
-  { lines, chained = false, several }: SourceNotes & { readonly chained?: boolean; readonly several?: Several },
+  { lines, chained = false }: SourceNotes & { readonly chained?: boolean },
 ): Kernel {
   if (intrinsic.language !== "cuda")
     throw new Error(`${intrinsic.name} is reached from ${intrinsic.language}, not from CUDA`);
@@ -71,10 +70,9 @@ export function generateCuda(
   const prepare = nest.prepare.map((s, i) =>
     new KernelPrinter(computation, nest, raise).kernel(new Name("local", `prepare_${i}`), s),
   );
-  const run = runKernels(computation, nest, raise, chained, several?.written);
+  const run = runKernels(computation, nest, raise, chained);
   const program = cudaProgram(computation, nest, {
     comments: [intrinsicLine(intrinsic), ...lines],
-    several,
     // A nest without registers prints the equation of one thread.
     prelude: nest.registers.length === 0 ? [] : ownPrelude(intrinsic),
     prepare,
@@ -86,7 +84,7 @@ export function generateCuda(
     language: "cuda",
     features: [...new Set([...intrinsic.features, ...program.features])],
     promises: intrinsic.mnemonic,
-    arguments: argumentsOf(computation, several?.written),
+    arguments: argumentsOf(computation),
   };
 }
 
@@ -94,26 +92,19 @@ export function generateCuda(
  * A kernel for each loop over blocks. Kernels on either side of an early barrier overlap until the second waits for the
  * first.
  */
-function runKernels(
-  computation: Computation,
-  nest: LoopNest,
-  aligned: Aligned,
-  chained: boolean,
-  written?: ReadonlySet<string>,
-): CudaKernel[] {
+function runKernels(computation: Computation, nest: LoopNest, aligned: Aligned, chained: boolean): CudaKernel[] {
   const meets = (s: Statement | undefined): boolean => chained || (s?.kind === "barrier" && s.early === true);
   return nest.body
     .flatMap((s, i) =>
       s.kind === "barrier" ? [] : [{ s, early: meets(nest.body[i - 1]), next: meets(nest.body[i + 1]) }],
     )
     .map(({ s, ...follows }, i) =>
-      new KernelPrinter(computation, nest, aligned, written).kernel(new Name("local", `phase_${i}`), s, follows),
+      new KernelPrinter(computation, nest, aligned).kernel(new Name("local", `phase_${i}`), s, follows),
     );
 }
 
 /** Prints one kernel: loops over blocks, loops over warps, and the body of each warp. */
 class KernelPrinter extends CudaTiles implements LanguagePrinter {
-  private readonly written: ReadonlySet<string> | undefined;
   private readonly c: CudaExpressions;
   protected override readonly context: CopyContext;
   private readonly threadLanes: ThreadLanes;
@@ -129,9 +120,8 @@ class KernelPrinter extends CudaTiles implements LanguagePrinter {
   /** Whether a single thread runs the code being printed. */
   private alone = false;
 
-  constructor(computation: Computation, nest: LoopNest, aligned: Aligned, written?: ReadonlySet<string>) {
+  constructor(computation: Computation, nest: LoopNest, aligned: Aligned) {
     super(nest);
-    this.written = written;
     this.c = new CudaExpressions(computation, nest, elementTypes(nest));
     this.context = {
       c: this.c,
@@ -168,7 +158,7 @@ class KernelPrinter extends CudaTiles implements LanguagePrinter {
     const named = namedIn(inner, this.nest);
     const shared = sharedMemory(this.nest, named, cluster, this.inTeams / WARP);
     const indices = mentionedIn(new Set([...names, ...namesIn(constants)]), this.indices(blocks, warps));
-    const pointers = pointersOf(this.c.computation, this.nest, named, early, this.written);
+    const pointers = pointersOf(this.c.computation, this.nest, named, early);
     return {
       name,
       pointers,

@@ -10,19 +10,23 @@
  */
 
 import { type Computation, elementCount, outputOf, type Tensor } from "../abstraction/computation.ts";
-import { rowMajor, storageText } from "../abstraction/layout.ts";
-import { type ChainPart, KEPT, placedInRows, type RowChain, type Rows, rowsOf } from "../abstraction/row-chain.ts";
+import { storageText } from "../abstraction/layout.ts";
+import { joined } from "../abstraction/program.ts";
+import { placedInRows, type Rows, rowsOf } from "../abstraction/row-chain.ts";
 import { beginOf, type Program, returnedBy, rootOf, type Step } from "./program.ts";
 import { multiplyAddsOf } from "./tasks.ts";
 import type { Value } from "./value.ts";
 
-/** Steps that one kernel computes, and the value behind each tensor of the chain. */
+/** Steps that one kernel computes, and the value behind each of its tensors. */
 export interface StepChain {
   /** In the program's order. They are computed where the last of them stands. */
   readonly steps: readonly Step[];
-  readonly chain: RowChain;
-  /** By the chain's names; the flag {@link KEPT} is not among them. */
+  /** All of them as a program. */
+  readonly computation: Computation;
+  /** By the program's names, but for the flag that keeps them. */
   readonly values: Readonly<Record<string, Value>>;
+  /** Those that are stored for others. */
+  readonly stored: ReadonlySet<Value>;
 }
 
 export interface ChainOptions {
@@ -91,7 +95,7 @@ class Chains {
       const members = this.around(place, rows);
       if (members.length < 2) return [];
       for (const one of members) this.taken.add(one.step);
-      return [this.chainOf(members, rows)];
+      return [this.chainOf(members)];
     });
   }
 
@@ -147,29 +151,19 @@ class Chains {
     return members;
   }
 
-  private chainOf(members: readonly Member[], rows: Rows): StepChain {
+  private chainOf(members: readonly Member[]): StepChain {
     const inside = new Set(members.map(({ place }) => place));
     const isReadOutside = (value: Value): boolean =>
       (this.readers.get(value) ?? []).some((place) => !inside.has(place));
-    const names = new Names(members.map(({ step }) => step));
-    const parts = members.map(({ step }): ChainPart => {
-      const own = Object.entries(step.reads).flatMap(([name, value]) => (names.isMade(value) ? [name] : []));
-      const placed = placedInRows(step.computation, rows, new Set(own));
-      if ("because" in placed) throw new Error(`internal: ${step.nodes[0]} left its chain: ${placed.because}`);
-      return { ...placed, computation: step.computation, names: names.of(step) };
-    });
-    const stored = members.flatMap(({ step: { output } }) =>
-      isReadOutside(output) || this.given.has(output) ? [names.madeAs(output)] : [],
-    );
-    const last = members.at(-1)?.step;
-    if (!last || !stored.includes(names.madeAs(last.output)))
+    const steps = members.map(({ step }) => step);
+    const names = new Names(steps);
+    const parts = steps.map((step) => ({ computation: step.computation, names: names.of(step) }));
+    const outputs = steps.map(({ output }) => output);
+    const stored = outputs.filter((output) => isReadOutside(output) || this.given.has(output));
+    if (!stored.some((value) => value === outputs.at(-1)))
       throw new Error("internal: nothing reads the last value of a chain");
-    const { tensors, values } = names.inOrder([names.madeAs(last.output), ...stored]);
-    return {
-      steps: members.map(({ step }) => step),
-      chain: { name: last.computation.name, ...rows, parts, stored, tensors },
-      values,
-    };
+    const computation = joined({ parts, stored: stored.map((value) => names.madeAs(value)) });
+    return { steps, computation, values: names.values(), stored: new Set(stored) };
   }
 }
 
@@ -178,12 +172,10 @@ class Names {
   private readonly made: ReadonlyMap<Value, string>;
   private readonly inputs = new Map<string, string>();
   private readonly numbers = new Map<unknown, number>();
-  private readonly tensors = new Map<string, Tensor>();
-  private readonly values = new Map<string, Value>();
+  private readonly read = new Map<string, Value>();
 
   constructor(steps: readonly Step[]) {
     this.made = new Map(steps.map(({ output }, i) => [output, `y${i}`]));
-    for (const { output, computation } of steps) this.add(this.madeAs(output), output, outputOf(computation));
   }
 
   isMade(value: Value): boolean {
@@ -216,28 +208,12 @@ class Names {
     if (known !== undefined) return known;
     const name = `x${this.inputs.size}`;
     this.inputs.set(key, name);
-    this.add(name, value, tensor);
+    this.read.set(name, value);
     return name;
   }
 
-  private add(name: string, value: Value, tensor: Tensor): void {
-    this.tensors.set(name, { ...tensor, name });
-    this.values.set(name, value);
-  }
-
-  /** Tensors with the given ones first, then what is read, then the values of the chain that stay in it, then the flag. */
-  inOrder(first: readonly string[]): Pick<RowChain, "tensors"> & Pick<StepChain, "values"> {
-    const order = [...new Set([...first, ...this.inputs.values(), ...this.made.values()])];
-    const dims = [{ name: "d0", extent: 1 }];
-    const flag: Tensor = { name: KEPT, dtype: "s32", dims, storage: rowMajor(dims), constant: true };
-    const pick = <T>(from: ReadonlyMap<string, T>): [string, T][] =>
-      order.flatMap((name) => {
-        const found = from.get(name);
-        return found === undefined ? [] : [[name, found]];
-      });
-    return {
-      tensors: Object.fromEntries([...pick(this.tensors), [KEPT, flag]]),
-      values: Object.fromEntries(pick(this.values)),
-    };
+  /** The value behind each name. */
+  values(): Readonly<Record<string, Value>> {
+    return Object.fromEntries([...this.read, ...[...this.made].map(([value, name]) => [name, value] as const)]);
   }
 }

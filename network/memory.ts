@@ -51,7 +51,7 @@ export function planMemory(program: Program, shared = true, chains: readonly Ste
   const blocks = program.steps.flatMap((step): Block[] => {
     const { output, computation } = step;
     const from = timeOf(step);
-    if (given.has(output) || (shared && !isStoredIn(chainOf.get(step), output))) return [];
+    if (given.has(output) || (shared && chainOf.get(step)?.stored.has(output) === false)) return [];
     const tensor = outputOf(computation);
     const bytes = Math.ceil((memoryElements(tensor) * bytesOf(tensor.dtype)) / ALIGNMENT) * ALIGNMENT;
     return [{ value: output, bytes, from, to: last.get(output) ?? from }];
@@ -74,8 +74,4 @@ export function planMemory(program: Program, shared = true, chains: readonly Ste
     bytes: Math.max(0, ...placed.map(({ offset, bytes }) => offset + bytes)),
     apart: blocks.reduce((sum, { bytes }) => sum + bytes, 0),
   };
-}
-
-function isStoredIn(chain: StepChain | undefined, value: Value): boolean {
-  return chain === undefined || chain.chain.stored.some((name) => chain.values[name] === value);
 }

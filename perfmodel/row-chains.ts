@@ -41,7 +41,7 @@ export function chainSeconds(chain: RowChain, shape: ChainShape, target: Target)
   const instructions = pieces * (together * each + moves * PER_MOVE) + sums * perSum;
   const met = Math.log2(lanes) * SHUFFLE_LATENCY + (columnWarps > 1 ? NEAR_LATENCY + warps * BARRIER : 0);
   const waits = AROUND + READ_LATENCY + instructions * WARP_CYCLES + sums * met;
-  const bytes = bytesOf(chain.tensors[chain.stored[0] ?? ""]?.dtype ?? "f32");
+  const bytes = bytesOf(chain.computation.tensors[chain.computation.program?.stored[0] ?? ""]?.dtype ?? "f32");
   const lines = (width / lanes) * Math.ceil((lanes * together * bytes) / LINE_BYTES);
   const clock = (target.clockHz ?? target.loadedClockHz)?.value ?? 1;
   const cycles = Math.max(

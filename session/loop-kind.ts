@@ -81,6 +81,6 @@ export const LOOP_KIND: SessionKind<LoopCandidate> = {
 
 /** The kernel of equations that share their rows. @param isa as above */
 export function chainKernel(chain: RowChain, isa: readonly string[]): Kernel {
-  const { computation, loops, ...several } = lowerRowChain(chain);
-  return generateLoops(computation, loops, compilerFeatures(isa), { lines: ["plain loops, row by row"], several });
+  const lines = ["plain loops, row by row"];
+  return generateLoops(chain.computation, lowerRowChain(chain), compilerFeatures(isa), { lines });
 }

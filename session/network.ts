@@ -10,8 +10,8 @@ import type { Candidate } from "../abstraction/candidate.ts";
 import { isOnGpu } from "../abstraction/candidate.ts";
 import { type Computation, computationKey } from "../abstraction/computation.ts";
 import { attempt } from "../abstraction/error.ts";
-import type { Kernel } from "../abstraction/kernel.ts";
 import type { Target } from "../abstraction/machine.ts";
+import { rowChainOf } from "../abstraction/row-chain.ts";
 import { best, type Conditions, type Database, type Environment, shortId, type TrialRecord } from "../db/index.ts";
 import { intrinsicNamed } from "../intrinsics/index.ts";
 import { inBrainFloats } from "../network/brain-float.ts";
@@ -235,8 +235,10 @@ export function networkSubject(
     readonly provenance?: readonly string[];
   } = {},
 ): NetworkSubject {
+  const chains = chainsIn(program, choices, threads, gpu);
+  const chosen = [...choices].map(([{ computation }, choice]) => ({ computation, choice }));
   const kernels = new Map(
-    [...choices].flatMap(([{ computation }, choice]) =>
+    [...chosen, ...chains].flatMap(({ computation, choice }) =>
       choice.kernel ? [[computationKey(computation), choice.kernel] as const] : [],
     ),
   );
@@ -244,15 +246,18 @@ export function networkSubject(
     name: packageName(program.name, name),
     program,
     kernels,
-    chains: chainsIn(program, choices, threads, gpu),
+    chains,
     threads,
     ...(gpu && { gpu: { capability: capabilityOf(gpu) } }),
     provenance: [...provenance, `made by   automap ${VERSION}`],
   };
 }
 
+/** Steps that one kernel computes, and how. */
+export type ChosenChain = StepChain & { readonly choice: Choice };
+
 /**
- * Steps that one kernel computes row by row, with that kernel: of those that no instruction computes.
+ * Steps that one kernel computes row by row: of those that no instruction computes.
  * @param gpu the machine when it is a GPU; a chain whose rows fit into no block stays apart
  */
 export function chainsIn(
@@ -260,22 +265,31 @@ export function chainsIn(
   choices: ReadonlyMap<Task, Choice>,
   threads: number,
   gpu?: Target,
-): (StepChain & NetworkKernel)[] {
+): ChosenChain[] {
   const free = new Set(
     [...choices].flatMap(([{ steps }, choice]) => (choice.kind === "loops" && choice.kernel ? steps : [])),
   );
-  const kernels = new Map<string, Kernel | undefined>();
+  const known = new Map<string, Choice | undefined>();
   const options = { threads, isFree: (step: Step) => free.has(step), withoutSums: gpu !== undefined };
   return chainsOf(program, options).flatMap((one) => {
-    const key = JSON.stringify(one.chain);
-    if (!kernels.has(key))
-      kernels.set(
-        key,
-        gpu ? chainThreadsKernel(one.chain, gpu, { chained: true }) : chainKernel(one.chain, nativeTarget().isa),
-      );
-    const kernel = kernels.get(key);
-    return kernel ? [{ ...one, kernel, provenance: [`made by   automap ${VERSION}`] }] : [];
+    const key = computationKey(one.computation);
+    if (!known.has(key)) known.set(key, chosenChain(one, gpu));
+    const choice = known.get(key);
+    return choice ? [{ ...one, choice }] : [];
   });
+}
+
+function chosenChain({ computation, steps }: StepChain, gpu: Target | undefined): Choice | undefined {
+  const chain = rowChainOf(computation);
+  if ("because" in chain) throw new Error(`internal: no chain: ${chain.because}`);
+  const kernel = gpu ? chainThreadsKernel(chain, gpu, { chained: true }) : chainKernel(chain, nativeTarget().isa);
+  return (
+    kernel && {
+      kind: "loops",
+      because: `${steps.length} steps row by row`,
+      kernel: { kernel, provenance: [`made by   automap ${VERSION}`] },
+    }
+  );
 }
 
 /** Each task with its kernel. */

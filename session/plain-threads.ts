@@ -106,14 +106,12 @@ export function chainThreadsKernel(
 
 /** The kernel in a given shape. */
 export function chainInShape(chain: RowChain, shape: ChainShape, { chained = false }: InStream = {}): Kernel {
-  const { computation, nest, ...several } = lowerChainThreads(chain, shape);
   const { together, lanes, columnWarps, rowWarps, pieces } = shape;
-  return generateCuda(computation, ANYTHING, nest, {
+  return generateCuda(chain.computation, ANYTHING, lowerChainThreads(chain, shape), {
     lines: [
       `schedule  ${pieces} times ${together} columns each   lanes ${lanes}   warps of a row ${columnWarps}, of rows ${rowWarps}`,
       `made by   automap ${VERSION}`,
     ],
     chained,
-    several,
   });
 }

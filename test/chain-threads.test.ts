@@ -21,7 +21,7 @@ import type { Value } from "../network/value.ts";
 import { chainSeconds } from "../perfmodel/row-chains.ts";
 import { chainInShape } from "../session/plain-threads.ts";
 import { nvidiaTarget } from "../targets/nvidia.ts";
-import { CHAIN_GRAPHS, masked } from "./support/chain-graphs.ts";
+import { CHAIN_GRAPHS, masked, rowsIn } from "./support/chain-graphs.ts";
 import { onnx } from "./support/networks.ts";
 import { inFull } from "./support/slow.ts";
 
@@ -74,7 +74,7 @@ describe("a chain of equations on a GPU", () => {
   )("is free of races and gives what its steps give: %s", async (_, program, share) => {
     const [one, another] = chainsOf(program, { withoutSums: true });
     if (!one || another || one.steps.length !== program.steps.length) throw new Error("one chain is expected");
-    const { chain } = one;
+    const chain = rowsIn(one);
     const held = drawnFor(program);
     const inputs = Object.fromEntries([...held].map(([value, elements]) => [value.name, elements]));
     const wanted = [...(await runNetwork(program, inputs)).values()].at(-1) ?? [];
@@ -86,9 +86,15 @@ describe("a chain of equations on a GPU", () => {
     const shapes = shapesOf(chain);
     expect(shapes.length).toBeGreaterThan(0);
     for (const [i, shape] of shapes.entries()) {
-      const { nest, computation } = lowerChainThreads(chain, shape);
+      const nest = lowerChainThreads(chain, shape);
       const order = ADVERSE_ORDERS[i % ADVERSE_ORDERS.length] ?? {};
-      const got = interpretNest(nest, computation, { ...Object.fromEntries(read), kept: Int32Array.of(0) }, 1, order);
+      const got = interpretNest(
+        nest,
+        one.computation,
+        { ...Object.fromEntries(read), kept: Int32Array.of(0) },
+        1,
+        order,
+      );
       expect(got.length).toBe(wanted.length);
       const about = `${JSON.stringify(shape)}\n${printNest(nest)}`;
       for (const [e, element] of got.entries())
@@ -104,7 +110,7 @@ describe("a chain of equations on a GPU", () => {
   it("is predicted to take longer with an exponential than with a square", () => {
     const [first] = chainsOf(inFloats(masked));
     if (!first) throw new Error("no chain");
-    const { chain } = first;
+    const chain = rowsIn(first);
     const squared: RowChain = JSON.parse(JSON.stringify(chain).replaceAll('"exp"', '"square"'));
     const secondsOf = (one: RowChain): number =>
       shapesOf(chain).reduce((sum, shape) => sum + chainSeconds(one, shape, TARGET), 0);
@@ -116,8 +122,8 @@ describe("a chain of equations on a GPU", () => {
       for (const program of [inFloats(graph), inHalves(graph)]) {
         const [one] = chainsOf(program, { withoutSums: true });
         if (!one) throw new Error("a chain is expected");
-        for (const shape of shapesOf(one.chain)) {
-          const kernel = chainInShape(one.chain, shape, { chained: true });
+        for (const shape of shapesOf(rowsIn(one))) {
+          const kernel = chainInShape(rowsIn(one), shape, { chained: true });
           expect(kernel.arguments.filter(({ role }) => role === "output").length).toBe(one.steps.length);
         }
       }

@@ -2,11 +2,11 @@
 
 import { describe, expect, it } from "vitest";
 import type { Extents } from "../abstraction/affine.ts";
-import { defineComputation } from "../abstraction/computation.ts";
+import { defineComputation, equationsOf } from "../abstraction/computation.ts";
 import { printEquation } from "../abstraction/equation.ts";
 import { interpretNest } from "../abstraction/interpret-nest.ts";
 import { seededRandom } from "../abstraction/random.ts";
-import { equationsOf, placedInRows } from "../abstraction/row-chain.ts";
+import { placedInRows } from "../abstraction/row-chain.ts";
 import { lowerRowChain } from "../mapper/lower/row-chain.ts";
 import { chainsOf, type StepChain } from "../network/chains.ts";
 import { fuse } from "../network/fuse.ts";
@@ -18,13 +18,13 @@ import { bertBase } from "../network/models/bert.ts";
 import { rootOf } from "../network/program.ts";
 import { runNetwork } from "../network/run.ts";
 import type { Value } from "../network/value.ts";
-import { CHAIN_GRAPHS, masked, residual } from "./support/chain-graphs.ts";
+import { CHAIN_GRAPHS, masked, residual, rowsIn } from "./support/chain-graphs.ts";
 import { onnx } from "./support/networks.ts";
 
 const programOf = (graph: Graph) => channelsLast(fuse(lowerGraph(graph)));
-const text = ({ chain }: StepChain): string[] => [
-  `${chain.rows} rows of ${chain.columns}, stored ${chain.stored.join(" ")}`,
-  ...equationsOf(chain).map(printEquation),
+const text = (chain: StepChain): string[] => [
+  `${rowsIn(chain).rows} rows of ${rowsIn(chain).columns}, stored ${chain.computation.program?.stored.join(" ")}`,
+  ...equationsOf(chain.computation).map(printEquation),
 ];
 
 describe("steps that share their rows", () => {
@@ -139,12 +139,12 @@ describe("steps that share their rows", () => {
     }
     const inputs = Object.fromEntries([...held].map(([value, elements]) => [value.name, elements]));
     const wanted = [...(await runNetwork(program, inputs)).values()];
-    const { loops, computation } = lowerRowChain(chain.chain);
+    const { nest } = lowerRowChain(rowsIn(chain));
     const read = Object.entries(chain.values).map(([name, value]): [string, Float64Array] => {
       const zeros = new Float64Array(value.shape.reduce((product, extent) => product * extent, 1));
       return [name, value.constant ? Float64Array.from(value.constant) : (held.get(rootOf(value)) ?? zeros)];
     });
-    const got = interpretNest(loops.nest, computation, { ...Object.fromEntries(read), kept: Int32Array.of(0) });
+    const got = interpretNest(nest, chain.computation, { ...Object.fromEntries(read), kept: Int32Array.of(0) });
     expect(got.length).toBe(wanted[0]?.length);
     for (let i = 0; i < got.length; i++) expect(got[i]).toBeCloseTo(wanted[0]?.[i] ?? Number.NaN, 5);
   });

@@ -6,7 +6,8 @@
  *     node dist/bench/versions/space-contents.js --against before.json         in the changed tree
  *
  * For each computation and machine: the number of candidates that the space lists, a hash of their schedules without what
- * holds its default, and a hash of the kernels of those with the least hash, without their comments. Exit code 1: something differs.
+ * holds its default, and a hash of the kernels of those with the least hash, without their comments. For each network, without the kernels of its
+ * products: its calls, a hash of the places of their tensors, and one of its kernels to the last letter. Exit code 1: something differs.
  */
 
 import { createHash } from "node:crypto";
@@ -15,9 +16,18 @@ import { type Candidate, canonicalJson } from "../../abstraction/candidate.ts";
 import { type Computation, type ComputationSpec, defineComputation } from "../../abstraction/computation.ts";
 import { seededRandom } from "../../abstraction/random.ts";
 import { finished } from "../../abstraction/steps.ts";
+import type { Graph } from "../../network/graph.ts";
+import { bertBase } from "../../network/models/bert.ts";
+import { miLstm } from "../../network/models/milstm.ts";
+import { shufflenet } from "../../network/models/shufflenet.ts";
+import { multiplyAddsOf } from "../../network/tasks.ts";
 import { parseDataTypes } from "../../operators/data-types.ts";
 import { instantiate, operatorNamed } from "../../operators/index.ts";
+import { tunedSource } from "../../package/library.ts";
+import { partsOfNetwork } from "../../package/network/index.ts";
 import { chooseSpace, usableIntrinsics } from "../../session/choose.ts";
+import { gpuChoicesOf } from "../../session/gpu-network.ts";
+import { choicesOf, inHalfOnGpu, networkSubject, openGraph } from "../../session/network.ts";
 import type { SessionSpace } from "../../session/session-space.ts";
 import { armTargetNamed, nvidiaTarget, OPENCL_ISA, targetOf } from "../../targets/index.ts";
 import { readOptions } from "../support/options.ts";
@@ -202,6 +212,35 @@ for (const one of CASES.filter((c) => nameOf(c).includes(values.only))) {
     `${nameOf(one)}: ${contents.listed} listed, schedules ${contents.schedules}, kernels ${contents.kernels}\n`,
   );
 }
+
+const NETWORKS: Readonly<Record<string, Graph>> = {
+  bert: bertBase({ tokens: 6, layers: 1, hidden: 24, heads: 2, vocabulary: 40 }),
+  "mi-lstm": miLstm(),
+  shufflenet: shufflenet(),
+};
+
+/** What a network without its products is made of, on this CPU or a GPU. */
+function contentsOfNetwork(graph: Graph, machine: "cpu" | "h100"): Contents {
+  const gpu = machine === "cpu" ? undefined : MACHINES[machine];
+  const { program } = gpu ? inHalfOnGpu(openGraph(graph)) : openGraph(graph);
+  const others = { ...program, steps: program.steps.filter(({ computation }) => multiplyAddsOf(computation) === 0) };
+  const choices = gpu ? gpuChoicesOf(others, gpu) : choicesOf(others);
+  const { steps, kernels } = partsOfNetwork(networkSubject(program, choices, { gpu }));
+  return {
+    listed: steps.filter(({ kernel }) => kernel !== undefined).length,
+    schedules: hash(JSON.stringify(steps)),
+    kernels: hash(JSON.stringify(kernels.map((one) => (one.tuned ? tunedSource(one, one.tuned) : one.name)))),
+  };
+}
+
+for (const [name, graph] of Object.entries(NETWORKS))
+  for (const machine of ["cpu", "h100"] as const) {
+    const called = `network ${name}, ${machine}`;
+    if (!called.includes(values.only)) continue;
+    const contents = contentsOfNetwork(graph, machine);
+    found[called] = contents;
+    process.stdout.write(`${called}: ${contents.listed} calls, ${contents.schedules}, kernels ${contents.kernels}\n`);
+  }
 if (values.out !== undefined) writeFileSync(values.out, `${JSON.stringify(found, null, 2)}\n`);
 if (values.against !== undefined) {
   const before = JSON.parse(readFileSync(values.against, "utf8")) as Readonly<Record<string, Contents>>;

@@ -5,10 +5,11 @@
  *     y2[i,j] = exp(x0[i,j] - y1[i])         y2[row,column] = exp(x0[row,column] - (the element of y1 at hand)), in the pass after that of y1
  */
 
-import { type Computation, outputOf, targetOf } from "../../abstraction/computation.ts";
-import { accessesOf, type Equation, identityOf } from "../../abstraction/equation.ts";
+import { targetOf } from "../../abstraction/computation.ts";
+import { accessesOf, identityOf } from "../../abstraction/equation.ts";
 import { type Access, access, binary, type Expr, number, rewrite } from "../../abstraction/expression.ts";
-import { type ChainPart, equationsOf, type RowChain, storingEquation } from "../../abstraction/row-chain.ts";
+import { madeBy } from "../../abstraction/program.ts";
+import { type ChainPart, type RowChain, storingEquation } from "../../abstraction/row-chain.ts";
 
 /** A part, what it makes, and when. */
 export interface Timed {
@@ -79,20 +80,7 @@ export class ChainParts {
   }
 
   isStored({ made }: Timed): boolean {
-    return this.chain.stored.includes(made);
-  }
-
-  /** The last equation with all tensors of the chain, all its equations, and the names of the tensors that it writes. */
-  described(): { computation: Computation; equations: readonly Equation[]; written: ReadonlySet<string> } {
-    const { chain } = this;
-    const equations = equationsOf(chain);
-    const last = equations.at(-1);
-    if (!last) throw new Error("internal: a chain without equations");
-    return {
-      computation: { name: chain.name, equation: last, axes: [], tensors: chain.tensors },
-      equations,
-      written: new Set(this.all.map(({ made }) => made)),
-    };
+    return this.chain.computation.program?.stored.includes(made) === true;
   }
 
   /** The value of a loop of an equation. */
@@ -124,7 +112,7 @@ function readsOf({ computation, names }: ChainPart): string[] {
 function timed(parts: readonly ChainPart[]): Timed[] {
   const found = new Map<string, Timed>();
   for (const part of parts) {
-    const made = part.names[outputOf(part.computation).name] ?? "";
+    const made = madeBy(part);
     const read = readsOf(part).flatMap((name) => {
       const maker = found.get(name);
       return maker ? [maker] : [];

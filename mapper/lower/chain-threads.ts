@@ -14,7 +14,7 @@
  * left out of sums and not stored. A call that keeps the values of the chain stores the others too.
  */
 
-import { outputOf, targetOf } from "../../abstraction/computation.ts";
+import { outputOf, targetOf, tensorOf } from "../../abstraction/computation.ts";
 import type { DType } from "../../abstraction/dtype.ts";
 import { epilogueAt } from "../../abstraction/epilogue.ts";
 import {
@@ -32,7 +32,8 @@ import {
 } from "../../abstraction/expression.ts";
 import type { LoopNest, Scratch, Statement, VectorFile } from "../../abstraction/loop-nest.ts";
 import { loop } from "../../abstraction/loop-nest.ts";
-import { KEPT, type RowChain } from "../../abstraction/row-chain.ts";
+import { KEPT } from "../../abstraction/program.ts";
+import type { RowChain } from "../../abstraction/row-chain.ts";
 import type { ChainShape } from "../schedule/chain-shape.ts";
 import { ChainParts, type ChainPlaces, identityOfSum, type Timed } from "./chain-parts.ts";
 import { plus, times } from "./grid-places.ts";
@@ -45,10 +46,8 @@ const TOGETHER = "neighbour";
 /** Lanes of a warp. */
 const WARP = 32;
 
-export type ChainNest = ReturnType<ChainParts["described"]> & { readonly nest: LoopNest };
-
 /** The nest of a chain under a legal shape. */
-export function lowerChainThreads(chain: RowChain, shape: ChainShape): ChainNest {
+export function lowerChainThreads(chain: RowChain, shape: ChainShape): LoopNest {
   return new ChainThreads(chain, shape).lower();
 }
 
@@ -73,7 +72,7 @@ class ChainThreads implements ChainPlaces {
     this.parts = new ChainParts(chain, this);
   }
 
-  lower(): ChainNest {
+  lower(): LoopNest {
     const { parts, shape } = this;
     const computed = parts.all.flatMap((one) => this.computed(one));
     const rowsOfBlock = (WARP / shape.lanes) * shape.rowWarps;
@@ -88,14 +87,11 @@ class ChainThreads implements ChainPlaces {
     );
     const blocks = Math.ceil(parts.chain.rows / rowsOfBlock);
     return {
-      ...parts.described(),
-      nest: {
-        scratch: this.scratch,
-        registers: [],
-        vectors: [...this.files.values()],
-        prepare: [],
-        body: loopsAt("block", [["row_block", blocks]], inside),
-      },
+      scratch: this.scratch,
+      registers: [],
+      vectors: [...this.files.values()],
+      prepare: [],
+      body: loopsAt("block", [["row_block", blocks]], inside),
     };
   }
 
@@ -283,8 +279,7 @@ class ChainThreads implements ChainPlaces {
         const key = printAccess(e);
         const known = this.reads.get(key);
         if (known) return this.register(known.file);
-        const tensor = this.parts.chain.tensors[e.tensor];
-        if (!tensor) throw new Error(`internal: no tensor ${e.tensor} in ${this.parts.chain.name}`);
+        const tensor = tensorOf(this.parts.chain.computation, e.tensor);
         const isEach = axesIn(e).includes(COLUMN);
         const before = [...this.reads.values()].filter(({ element }) => element.tensor === e.tensor).length;
         const name = before === 0 ? `${e.tensor}_held` : `${e.tensor}_held${before}_`;

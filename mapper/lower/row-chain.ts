@@ -14,13 +14,13 @@
  * A call that keeps the values of the chain stores y0, y1 and y2 too, from where the next equation reads them.
  */
 
-import { type Computation, outputOf, targetOf } from "../../abstraction/computation.ts";
+import { outputOf, targetOf } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { epilogueAt } from "../../abstraction/epilogue.ts";
-import type { Equation } from "../../abstraction/equation.ts";
 import { type Access, access, axis, binary, compare, type Expr, number } from "../../abstraction/expression.ts";
 import { loop, type Scratch, type Statement } from "../../abstraction/loop-nest.ts";
-import { KEPT, type RowChain } from "../../abstraction/row-chain.ts";
+import { KEPT } from "../../abstraction/program.ts";
+import type { RowChain } from "../../abstraction/row-chain.ts";
 import { ChainParts, type ChainPlaces, identityOfSum, type Timed } from "./chain-parts.ts";
 import type { PlainLoops } from "./loops.ts";
 import { combine, halvings, PARTIAL_BYTES } from "./partial-sums.ts";
@@ -30,16 +30,7 @@ const ROW = "row";
 const BLOCK = "block";
 const LANE = "lane";
 
-export interface LoweredChain {
-  /** The last equation, with all tensors of the chain. */
-  readonly computation: Computation;
-  readonly loops: PlainLoops;
-  readonly equations: readonly Equation[];
-  /** Tensors that the nest writes. */
-  readonly written: ReadonlySet<string>;
-}
-
-export function lowerRowChain(chain: RowChain): LoweredChain {
+export function lowerRowChain(chain: RowChain): PlainLoops {
   return new Lowering(chain).lower();
 }
 
@@ -61,7 +52,7 @@ class Lowering implements ChainPlaces {
     this.parts = new ChainParts(chain, this);
   }
 
-  lower(): LoweredChain {
+  lower(): PlainLoops {
     const { chain } = this;
     const passes = Math.max(...this.parts.all.map(({ pass }) => pass)) + 1;
     const body = [
@@ -69,16 +60,13 @@ class Lowering implements ChainPlaces {
       ...Array.from({ length: passes }, (_, pass) => [...this.passOver(pass), ...this.elementsOfRow(pass)]).flat(),
     ];
     return {
-      ...this.parts.described(),
-      loops: {
-        nest: {
-          scratch: [...this.scratch.values()],
-          registers: [],
-          prepare: [],
-          body: [loop(ROW, chain.rows, body, "parallel")],
-        },
-        inside: this.inside,
+      nest: {
+        scratch: [...this.scratch.values()],
+        registers: [],
+        prepare: [],
+        body: [loop(ROW, chain.rows, body, "parallel")],
       },
+      inside: this.inside,
     };
   }
 

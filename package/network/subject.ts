@@ -8,7 +8,6 @@
 import {
   type Computation,
   computationKey,
-  inputsOf,
   liesRowMajor,
   outputOf,
   type Tensor,
@@ -17,7 +16,7 @@ import { bytesOf, wrapperOf } from "../../abstraction/dtype.ts";
 import { UsageError } from "../../abstraction/error.ts";
 import type { Kernel } from "../../abstraction/kernel.ts";
 import { storageText } from "../../abstraction/layout.ts";
-import { KEPT } from "../../abstraction/row-chain.ts";
+import { KEPT } from "../../abstraction/program.ts";
 import type { StepChain } from "../../network/chains.ts";
 import { type MemoryPlan, planMemory } from "../../network/memory.ts";
 import { beginOf, type Program, rootOf } from "../../network/program.ts";
@@ -34,7 +33,7 @@ export interface NetworkSubject {
   /** Kernels by the key of their computation. A computation without a kernel runs as plain loops. */
   readonly kernels: ReadonlyMap<string, NetworkKernel>;
   /** Steps that one kernel computes together; none when left out. */
-  readonly chains?: readonly (StepChain & NetworkKernel)[];
+  readonly chains?: readonly StepChain[];
   /** Threads that share each kernel. */
   readonly threads: number;
   /** Set when all kernels are CUDA kernels: the compute capability they are compiled for, 90 for 9.0. */
@@ -158,21 +157,17 @@ export function partsOfNetwork(subject: NetworkSubject): NetworkParts {
     const chain = chainOf.get(step);
     if (chain && chain.steps.at(-1) !== step)
       return { ...about, kernel: undefined, places: [], kept: [placeIn(kept, output)] };
-    const values = chain
-      ? chainValues(chain)
-      : [
-          [output, outputOf(computation)] as const,
-          ...inputsOf(computation).map((tensor) => [readAs(reads, tensor.name), tensor] as const),
-        ];
-    const kernel = chain
-      ? numberOf(JSON.stringify(chain.chain), (number) => chainSubject(subject, chain, number))
-      : numberOf(computationKey(computation), (number) => kernelSubject(subject, computation, number));
+    const computed = chain ?? { computation, values: { ...reads, [outputOf(computation).name]: output } };
+    const kernel = numberOf(computationKey(computed.computation), (number) =>
+      kernelSubject(subject, computed.computation, number),
+    );
     const flagged = (plan: MemoryPlan, flag: Value): readonly Place[] => {
       const isPlaced = (value: Value): boolean => plan === kept || !chain || isStored(chain, value);
-      return values.map(([value, tensor]) =>
+      return Object.values(computed.computation.tensors).map((tensor) => {
+        const value = tensor.name === KEPT && chain ? undefined : readAs(computed.values, tensor.name);
         // No call without the flag touches a value that stays in its chain.
-        value === FLAGS.off || !isPlaced(value) ? placeIn(plan, flag) : placeIn(plan, value, tensor),
-      );
+        return value && isPlaced(value) ? placeIn(plan, value, tensor) : placeIn(plan, flag);
+      });
     };
     return { ...about, kernel, places: flagged(memory, FLAGS.off), kept: flagged(kept, FLAGS.on) };
   });
@@ -235,32 +230,13 @@ const FLAGS = {
   on: { name: KEPT, type: "s32", shape: [1], constant: Int32Array.of(1) },
 } as const satisfies Record<string, Value>;
 
-/** The value of each tensor of a chain, in the kernel's order. */
-function chainValues({ chain, values }: StepChain): (readonly [Value, Tensor])[] {
-  return Object.entries(chain.tensors).map(([name, tensor]) => [
-    name === KEPT ? FLAGS.off : readAs(values, name),
-    tensor,
-  ]);
-}
-
 /** Whether a value is read by the chain, or stored for others. */
-function isStored({ chain, steps, values }: StepChain, value: Value): boolean {
-  return !steps.some(({ output }) => output === value) || chain.stored.some((name) => values[name] === value);
+function isStored({ stored, steps }: StepChain, value: Value): boolean {
+  return !steps.some(({ output }) => output === value) || stored.has(value);
 }
 
 /** Prefix of a kernel's functions, and the name of its file. */
 export const kernelName = (network: string, number: number): string => `${network}_k${number}`;
-
-function chainSubject(
-  { name, threads, gpu, provenance: all }: NetworkSubject,
-  { steps, kernel, provenance }: StepChain & NetworkKernel,
-  number: number,
-): EmitSubject {
-  const computation = steps.at(-1)?.computation;
-  if (!computation) throw new Error("internal: a chain without steps");
-  const about = { threads, ...(gpu && { gpu }), provenance: [...provenance, ...all] };
-  return { name: kernelName(name, number), computation, tuned: kernel, ...about };
-}
 
 function kernelSubject(
   { name, kernels, threads, gpu, provenance }: NetworkSubject,

@@ -1,5 +1,7 @@
 /** @file Networks whose steps share their rows. */
 
+import { type RowChain, rowChainOf } from "../../abstraction/row-chain.ts";
+import type { StepChain } from "../../network/chains.ts";
 import type { Graph } from "../../network/graph.ts";
 import { onnx } from "./networks.ts";
 
@@ -26,3 +28,9 @@ export const CHAIN_GRAPHS: readonly (readonly [name: string, graph: Graph])[] = 
     `),
   ],
 ];
+
+export function rowsIn({ computation }: Pick<StepChain, "computation">): RowChain {
+  const chain = rowChainOf(computation);
+  if ("because" in chain) throw new Error(chain.because);
+  return chain;
+}
