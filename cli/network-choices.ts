@@ -3,7 +3,7 @@
 import { existsSync } from "node:fs";
 import type { Target } from "../abstraction/machine.ts";
 import { openDatabase } from "../db/index.ts";
-import type { Program } from "../network/program.ts";
+import type { Network } from "../network/network.ts";
 import { findCompiler } from "../runtime/compiler.ts";
 import { environmentOf } from "../session/environment.ts";
 import { gpuChoicesOf, gpuEnvironmentHere } from "../session/gpu-network.ts";
@@ -19,7 +19,7 @@ export interface ChoiceOptions {
 
 /** The forms of the steps and the kernel of each task. Without a database, or when nothing can be measured here, the model alone decides. */
 export async function chosenFor(
-  program: Program,
+  program: Network,
   { db: file, threads, exact }: ChoiceOptions,
   gpu: Target | undefined,
 ): Promise<ChosenNetwork & { readonly environment: Records["environment"] | undefined }> {

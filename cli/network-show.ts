@@ -3,9 +3,9 @@
 import type { z } from "zod";
 import { automapCommand } from "../abstraction/command-line.ts";
 import { equationText } from "../abstraction/computation.ts";
+import type { Network, Step } from "../network/network.ts";
 import { OPSETS } from "../network/onnx/read.ts";
 import { NETWORK_OPERATOR_GROUPS } from "../network/operators/index.ts";
-import type { Program, Step } from "../network/program.ts";
 import { totalsOf } from "../network/tasks.ts";
 import { type Choice, type ChosenChain, chainsIn } from "../session/network.ts";
 import { type ChosenNetwork, labelOfTask, shareOf } from "../session/network-report.ts";
@@ -81,7 +81,7 @@ const rowOf = (choice: Choice) => ({
 
 /** What computes a network's steps, in the order of the first of each. */
 function computedIn(
-  program: Program,
+  program: Network,
   choices: ChosenNetwork["choices"],
   chains: readonly ChosenChain[],
 ): z.infer<typeof showSchema>["tasks"] {

@@ -13,12 +13,12 @@ import { defineComputation } from "../abstraction/computation.ts";
 import { accessesIn } from "../abstraction/expression.ts";
 import { halved, type NarrowTypes, rounded } from "./half.ts";
 import { axesOfRank } from "./lowering.ts";
-import { type Program, returnedBy, rootOf, type Step } from "./program.ts";
+import { type Network, returnedBy, rootOf, type Step } from "./network.ts";
 import { multiplyAddsOf } from "./tasks.ts";
 import type { Value } from "./value.ts";
 
 /** The program with factors of products in bf16. */
-export function inBrainFloats(program: Program): Program {
+export function inBrainFloats(program: Network): Network {
   const factors = new Factors(program);
   return {
     ...program,
@@ -38,13 +38,13 @@ const isMove = ({ computation: { equation, epilogue } }: Step): boolean =>
   epilogue === undefined && equation.op === "=" && equation.value.kind === "access";
 
 /** Roots of the values whose elements products multiply, in f32 and made when the network runs. */
-function multipliedIn({ steps }: Program): Set<Value> {
+function multipliedIn({ steps }: Network): Set<Value> {
   const read = steps.flatMap((step) => [...factorsIn(step)].flatMap((tensor) => step.reads[tensor] ?? []));
   return new Set(read.filter((value) => value.type === "f32" && !value.constant).map(rootOf));
 }
 
 /** Adds the values that are only moved to where products read them. @param border values that stay as they are */
-function withMoves(narrow: Set<Value>, border: ReadonlySet<Value>, { steps }: Program): ReadonlySet<Value> {
+function withMoves(narrow: Set<Value>, border: ReadonlySet<Value>, { steps }: Network): ReadonlySet<Value> {
   const readers = new Map<Value, Step[]>();
   for (const step of steps)
     for (const value of new Set(Object.values(step.reads).map(rootOf)))
@@ -66,7 +66,7 @@ class Factors implements NarrowTypes {
   private readonly copies: ReadonlyMap<Value, Value>;
   private readonly made = new Map<Value, Value>();
 
-  constructor(program: Program) {
+  constructor(program: Network) {
     const border = new Set([...program.inputs, ...returnedBy(program)]);
     const multiplied = multipliedIn(program);
     const given = [...multiplied].filter((value) => border.has(value));

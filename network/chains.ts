@@ -13,7 +13,7 @@ import { type Computation, elementCount, outputOf, type Tensor } from "../abstra
 import { storageText } from "../abstraction/layout.ts";
 import { joined } from "../abstraction/program.ts";
 import { placedInRows, type Rows, rowsOf } from "../abstraction/row-chain.ts";
-import { beginOf, type Program, returnedBy, rootOf, type Step } from "./program.ts";
+import { beginOf, type Network, returnedBy, rootOf, type Step } from "./network.ts";
 import { multiplyAddsOf } from "./tasks.ts";
 import type { Value } from "./value.ts";
 
@@ -43,7 +43,7 @@ const MOST_IN_CACHE = 16_384;
 
 /** The chains of a program. No step is part of two. */
 export function chainsOf(
-  program: Program,
+  program: Network,
   { threads = 1, isFree = () => true, withoutSums = false }: ChainOptions = {},
 ): StepChain[] {
   const chains = new Chains(program, threads, isFree);
@@ -73,7 +73,7 @@ class Chains {
   private readonly given: ReadonlySet<Value>;
   private readonly taken = new Set<Step>();
 
-  constructor({ steps, outputs }: Program, threads: number, isFree: (step: Step) => boolean) {
+  constructor({ steps, outputs }: Network, threads: number, isFree: (step: Step) => boolean) {
     this.steps = steps;
     this.threads = threads;
     this.isFree = isFree;

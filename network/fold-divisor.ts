@@ -6,8 +6,8 @@
 
 import { mapValues } from "../abstraction/collections.ts";
 import { accessesIn, type Expr, rewrite } from "../abstraction/expression.ts";
+import type { Step } from "./network.ts";
 import { numbersFor } from "./numbers.ts";
-import type { Step } from "./program.ts";
 import { computationWith, specOf } from "./rebuild.ts";
 import type { Value } from "./value.ts";
 

@@ -8,8 +8,8 @@
 import { product } from "../abstraction/collections.ts";
 import { isInteger } from "../abstraction/dtype.ts";
 import { type Access, accessesIn, type Expr, isSame, rewrite, walk } from "../abstraction/expression.ts";
+import type { Step } from "./network.ts";
 import { numbersFor } from "./numbers.ts";
-import type { Step } from "./program.ts";
 import { computationWith, specOf } from "./rebuild.ts";
 
 /** The step with the factor folded into its weights; unchanged when it has none or the weights are not known. */

@@ -6,7 +6,7 @@
  * Measured times decide which form is fastest (session/forms.ts).
  */
 
-import type { Program, Step } from "./program.ts";
+import type { Network, Step } from "./network.ts";
 import { TRANSFORM_NAMES, winogradSteps } from "./winograd.ts";
 
 /** Steps that together compute one output, which the last of them writes. */
@@ -22,6 +22,6 @@ export function formsOf(step: Step): readonly Form[] {
 }
 
 /** The program with each step in its chosen form. */
-export function inForms(program: Program, chosen: (step: Step) => Form): Program {
+export function inForms(program: Network, chosen: (step: Step) => Form): Network {
   return { ...program, steps: program.steps.flatMap((step) => chosen(step)) };
 }

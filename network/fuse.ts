@@ -36,7 +36,7 @@ import { withoutDivision } from "./fold-divisor.ts";
 import { scaledWeights } from "./fold-scale.ts";
 import { liftedNumbers } from "./lift-numbers.ts";
 import { withoutMoves } from "./moves.ts";
-import { type Program, returnedBy, rootOf, type Step } from "./program.ts";
+import { type Network, returnedBy, rootOf, type Step } from "./network.ts";
 import { computationWith, specOf } from "./rebuild.ts";
 import { shapeOf, underShape } from "./reshape.ts";
 import { isSameShape, type Value } from "./value.ts";
@@ -48,7 +48,7 @@ const CHEAP_FUNCTIONS: ReadonlySet<string> = new Set(["max", "min", "abs"]);
 /** Share of the notation's limits that a fused equation may take. The rest is for the casts and constants that later passes add. */
 const FUSED_SHARE = 0.5;
 
-export function fuse(program: Program): Program {
+export function fuse(program: Network): Network {
   const surroundings: Surroundings = {
     readers: readersOf(program.steps),
     makers: new Map(),

@@ -22,14 +22,14 @@ import { rangeOf, wrapperOf } from "../abstraction/dtype.ts";
 import type { Equation } from "../abstraction/equation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import { access, accessesIn, axis, type Expr, plainAxes, readsInIndex, rewrite } from "../abstraction/expression.ts";
+import { type Network, returnedBy, rootOf, type Step } from "./network.ts";
 import { numbersFor } from "./numbers.ts";
-import { type Program, returnedBy, rootOf, type Step } from "./program.ts";
 import { specOf } from "./rebuild.ts";
 import { multiplyAddsOf } from "./tasks.ts";
 import type { Value } from "./value.ts";
 
 /** The program with f16 in place of f32, including inputs and outputs. @throws UsageError when a constant exceeds the range of f16 */
-export function inHalf(program: Program): Program {
+export function inHalf(program: Network): Network {
   const types = new Types(program);
   return {
     ...program,
@@ -56,7 +56,7 @@ class Types implements NarrowTypes {
   private readonly known = new Map<Value, Value>();
   private readonly wide: ReadonlySet<Value>;
 
-  constructor({ steps, outputs }: Program) {
+  constructor({ steps, outputs }: Network) {
     const multiplied = new Set<Value>();
     for (const { computation, reads } of steps)
       if (multiplyAddsOf(computation) > 0) for (const value of Object.values(reads)) multiplied.add(rootOf(value));

@@ -11,7 +11,7 @@ import { mapValues } from "../abstraction/collections.ts";
 import { type Computation, outputOf, type Tensor } from "../abstraction/computation.ts";
 import { accessesIn, axis } from "../abstraction/expression.ts";
 import { fuseRowMajor } from "../abstraction/layout.ts";
-import { type Program, returnedBy, rootOf, type Step } from "./program.ts";
+import { type Network, returnedBy, rootOf, type Step } from "./network.ts";
 import { multiplyAddsOf } from "./tasks.ts";
 import type { Value } from "./value.ts";
 
@@ -19,7 +19,7 @@ import type { Value } from "./value.ts";
  * The program with the images between its steps in NHWC.
  * @param filters whether constant filters get their channels innermost too, KRSC, for kernels that pack nothing ahead of the run
  */
-export function channelsLast(program: Program, filters = false): Program {
+export function channelsLast(program: Network, filters = false): Network {
   const fixed = new Set<Value>([...program.inputs, ...returnedBy(program)]);
   for (const step of program.steps)
     for (const value of Object.values(step.reads)) if (value.of) fixed.add(rootOf(value));
@@ -41,7 +41,7 @@ export function channelsLast(program: Program, filters = false): Program {
  * Images: values that convolutions and pooling read or write, and values computed from these without products. Attention heads have four dimensions
  * too but are no images.
  */
-function imagesIn({ steps }: Program): ReadonlySet<Value> {
+function imagesIn({ steps }: Network): ReadonlySet<Value> {
   const beside = new Map<Value, Value[]>();
   const images = new Set<Value>();
   for (const { ops, computation, reads, output } of steps) {

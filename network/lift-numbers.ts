@@ -11,8 +11,8 @@
 import { type DType, isInteger } from "../abstraction/dtype.ts";
 import { type Access, access, binary, type Expr, rewrite } from "../abstraction/expression.ts";
 import { typeOf } from "../abstraction/typing.ts";
+import type { Step } from "./network.ts";
 import { numbersFor } from "./numbers.ts";
-import type { Step } from "./program.ts";
 import { computationWith, specOf } from "./rebuild.ts";
 import type { Value } from "./value.ts";
 

@@ -1,17 +1,17 @@
 /**
  * @file Lowers a graph to equations: nodes in dependence order, every shape known, constants folded.
  *
- *     lowerGraph(graph, { dims: { batch: 1 } })      Program
+ *     lowerGraph(graph, { dims: { batch: 1 } })      Network
  */
 
 import { quotedWords } from "../abstraction/command-line.ts";
 import { suggestion, UsageError } from "../abstraction/error.ts";
 import { type Body, type Constant, type Dimension, type Graph, type Input, type Node, readsOf } from "./graph.ts";
 import { type LowerBody, Lowering, type Scope, SharedLowering } from "./lowering.ts";
+import { type Network, rootOf, type Step } from "./network.ts";
 import type { NumberArray } from "./numbers.ts";
 import { broughtToOpset7 } from "./operators/early.ts";
 import { NETWORK_OPERATORS, networkOperatorNamed, refusalOf } from "./operators/index.ts";
-import { type Program, rootOf, type Step } from "./program.ts";
 import { describeValue, elementsOf, type Quantised, type Value } from "./value.ts";
 import { INPUT_RANGE, rangeIn } from "./whole.ts";
 
@@ -24,7 +24,7 @@ export interface LowerOptions {
 }
 
 /** @throws UsageError, naming the node or input, when the network is not supported */
-export function lowerGraph(graph: Graph, { dims = {}, constants = new Map() }: LowerOptions = {}): Program {
+export function lowerGraph(graph: Graph, { dims = {}, constants = new Map() }: LowerOptions = {}): Network {
   const unknown = [...constants.keys()].find((name) => !graph.inputs.some((input) => input.name === name));
   if (unknown !== undefined)
     throw new UsageError(`the network has no input "${unknown}"`, {

@@ -12,8 +12,8 @@ import { type Computation, defineComputation, type TensorSpec } from "../abstrac
 import { UsageError } from "../abstraction/error.ts";
 import { interpret } from "../abstraction/interpret.ts";
 import { type Attribute, type Body, type Constant, isBody, type Node } from "./graph.ts";
+import type { Step } from "./network.ts";
 import { type NumberArray, numbersFor } from "./numbers.ts";
-import type { Step } from "./program.ts";
 import {
   describeValue,
   type ElementType,

@@ -10,7 +10,7 @@
 
 import { computationKey } from "../abstraction/computation.ts";
 import type { Graph } from "./graph.ts";
-import type { Program, Step } from "./program.ts";
+import type { Network, Step } from "./network.ts";
 import { multiplyAddsOf } from "./tasks.ts";
 
 /** Operators that are counted besides those that sum products. */
@@ -39,7 +39,7 @@ export interface MappedShare {
  */
 export function mappedShare(
   graph: Graph,
-  { plain, program }: { readonly plain: Program; readonly program: Program },
+  { plain, program }: { readonly plain: Network; readonly program: Network },
   instructionOf: (step: Step) => string | undefined,
 ): MappedShare {
   const products = new Set(plain.steps.filter(sumsProducts).flatMap(({ nodes }) => nodes));

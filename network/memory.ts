@@ -10,7 +10,7 @@
 import { memoryElements, outputOf } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import type { StepChain } from "./chains.ts";
-import { type Program, returnedBy, rootOf, type Step } from "./program.ts";
+import { type Network, returnedBy, rootOf, type Step } from "./network.ts";
 import type { Value } from "./value.ts";
 
 /** Bytes of a cache line, and of the widest vector. */
@@ -36,7 +36,7 @@ interface Block {
  * @param shared whether values may share bytes; otherwise all of them can be inspected after a run
  * @param chains steps that are computed together, of whose values only the stored ones have a place when memory is shared
  */
-export function planMemory(program: Program, shared = true, chains: readonly StepChain[] = []): MemoryPlan {
+export function planMemory(program: Network, shared = true, chains: readonly StepChain[] = []): MemoryPlan {
   const given = returnedBy(program);
   const chainOf = new Map(chains.flatMap((one) => one.steps.map((step) => [step, one] as const)));
   const places = new Map(program.steps.map((step, i) => [step, i] as const));

@@ -39,7 +39,7 @@ import {
   rewrite,
   substitute,
 } from "../abstraction/expression.ts";
-import { type Program, returnedBy, rootOf, type Step } from "./program.ts";
+import { type Network, returnedBy, rootOf, type Step } from "./network.ts";
 import { specOf } from "./rebuild.ts";
 import { shapeOf, shownAs } from "./reshape.ts";
 import { multiplyAddsOf } from "./tasks.ts";
@@ -49,7 +49,7 @@ import { isSameShape, type Value } from "./value.ts";
 const COPIED_FROM = 16;
 
 /** The program without the moves that the products beside them can do. */
-export function withoutMoves(program: Program): Program {
+export function withoutMoves(program: Network): Network {
   const around = new Surroundings(program);
   for (let place = 0; place < program.steps.length; place++) {
     const step = around.at(place);
@@ -70,7 +70,7 @@ class Surroundings {
   private readonly makers = new Map<Value, Step>();
   private readonly readers = new Map<Value, Set<Step>>();
 
-  constructor({ steps, outputs }: Program) {
+  constructor({ steps, outputs }: Network) {
     this.given = returnedBy({ outputs });
     this.byPlace = [...steps];
     for (const [place, step] of steps.entries()) this.add(step, place);

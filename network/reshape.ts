@@ -16,7 +16,7 @@ import {
   rewrite,
   walk,
 } from "../abstraction/expression.ts";
-import { rootOf, type Step } from "./program.ts";
+import { rootOf, type Step } from "./network.ts";
 import { specOf } from "./rebuild.ts";
 import { isSameShape, type Value } from "./value.ts";
 

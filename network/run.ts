@@ -7,7 +7,7 @@
 import type { Computation } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import { type Inputs, interpret } from "../abstraction/interpret.ts";
-import { type Program, returnedBy, rootOf, type Step, shownOf } from "./program.ts";
+import { type Network, returnedBy, rootOf, type Step, shownOf } from "./network.ts";
 import { describeValue, elementsOf, type Value } from "./value.ts";
 
 /** Computes one step: the interpreter, or a program compiled for it. */
@@ -25,7 +25,7 @@ export interface RunOptions {
  * @throws UsageError when an input is missing or has the wrong number of elements
  */
 export async function runNetwork(
-  program: Program,
+  program: Network,
   inputs: Readonly<Record<string, ArrayLike<number>>>,
   { evaluate = interpret, onStep }: RunOptions = {},
 ): Promise<Map<string, ArrayLike<number>>> {

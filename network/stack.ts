@@ -21,8 +21,8 @@ import {
 import type { Equation } from "../abstraction/equation.ts";
 import { access, axis, type Expr, rewrite } from "../abstraction/expression.ts";
 import { rowMajor, storageText } from "../abstraction/layout.ts";
+import { beginOf, type Network, returnedBy, rootOf, type Step } from "./network.ts";
 import { numbersFor } from "./numbers.ts";
-import { beginOf, type Program, returnedBy, rootOf, type Step } from "./program.ts";
 import { specOf } from "./rebuild.ts";
 import { multiplyAddsOf } from "./tasks.ts";
 import { elementsOf, type Value } from "./value.ts";
@@ -31,7 +31,7 @@ import { elementsOf, type Value } from "./value.ts";
 const ALIGNED_ELEMENTS = 64;
 
 /** The program with such products stacked. */
-export function stacked(program: Program): Program {
+export function stacked(program: Network): Network {
   const given = returnedBy(program);
   const groups = new Map<string, Step[]>();
   const numbers = new Map<Value, number>();

@@ -7,7 +7,7 @@
 import { type Computation, computationKey, elementCount, outputOf, pointCount } from "../abstraction/computation.ts";
 import { accessesIn, type Expr } from "../abstraction/expression.ts";
 import type { Graph } from "./graph.ts";
-import type { Program, Step } from "./program.ts";
+import type { Network, Step } from "./network.ts";
 
 /** Steps with the same computation. */
 export interface Task {
@@ -19,7 +19,7 @@ export interface Task {
   readonly multiplyAdds: number;
 }
 
-export function tasksOf({ steps }: Program): Task[] {
+export function tasksOf({ steps }: Network): Task[] {
   const byKey = new Map<string, Step[]>();
   for (const step of steps) {
     const key = computationKey(step.computation);
@@ -58,7 +58,7 @@ export interface Totals {
   readonly activations: number;
 }
 
-export function totalsOf(graph: Graph, program: Program): Totals {
+export function totalsOf(graph: Graph, program: Network): Totals {
   const statistics = new Set(
     graph.nodes.flatMap(({ op, inputs }) => (op === "BatchNormalization" ? inputs.slice(3) : [])),
   );

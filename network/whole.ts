@@ -11,7 +11,7 @@ import { extentsOf } from "../abstraction/computation.ts";
 import { isInteger, rangeOf } from "../abstraction/dtype.ts";
 import { spatialAxesOf } from "../abstraction/equation.ts";
 import type { Access, Expr } from "../abstraction/expression.ts";
-import { rootOf } from "./program.ts";
+import { rootOf } from "./network.ts";
 import { heldAs, type Range, type Value } from "./value.ts";
 
 /** The numbers of an s64 input. */

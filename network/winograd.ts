@@ -23,7 +23,7 @@ import {
 } from "../abstraction/computation.ts";
 import { attempt } from "../abstraction/error.ts";
 import { type Access, printAccess } from "../abstraction/expression.ts";
-import type { Step } from "./program.ts";
+import type { Step } from "./network.ts";
 import { specOf } from "./rebuild.ts";
 import { elementsOf, type Value } from "./value.ts";
 

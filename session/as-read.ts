@@ -10,7 +10,7 @@
  */
 
 import { setImmediate } from "node:timers/promises";
-import { type Program, rootOf } from "../network/program.ts";
+import { type Network, rootOf } from "../network/network.ts";
 import { runNetwork } from "../network/run.ts";
 import type { Value } from "../network/value.ts";
 import type { ProgramOptions } from "../runtime/reference-program.ts";
@@ -24,7 +24,7 @@ const TOLERANCE = 0.03;
 
 /** The outputs of the nodes by name, row-major. Other work of the process goes on between nodes. */
 export function outputsAsRead(
-  plain: Program,
+  plain: Network,
   inputs: Readonly<Record<string, Float64Array>>,
   options: ProgramOptions,
 ): Promise<ReadonlyMap<string, ArrayLike<number>>> {
@@ -47,7 +47,7 @@ export function outputsAsRead(
  * @returns the first element that differs; undefined when none does
  */
 export function differenceAsRead(
-  plain: Program,
+  plain: Network,
   wanted: ReadonlyMap<string, ArrayLike<number>>,
   outputs: readonly ArrayLike<number>[],
 ): { readonly output: string; readonly said: string } | undefined {

@@ -12,7 +12,7 @@
 import { type Computation, targetOf } from "../abstraction/computation.ts";
 import { partsOf } from "../abstraction/epilogue.ts";
 import { type Expr, number, rewrite } from "../abstraction/expression.ts";
-import { rootOf, type Step } from "../network/program.ts";
+import { rootOf, type Step } from "../network/network.ts";
 import type { Value } from "../network/value.ts";
 import { boundOf } from "../runtime/error-bound.ts";
 import { type Expected, expectedOn } from "../runtime/expected.ts";

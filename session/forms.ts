@@ -19,7 +19,7 @@ import {
 import { bytesOf } from "../abstraction/dtype.ts";
 import type { Conditions, Database, Environment } from "../db/index.ts";
 import { type Form, formsOf, inForms } from "../network/forms.ts";
-import type { Program, Step } from "../network/program.ts";
+import type { Network, Step } from "../network/network.ts";
 import { multiplyAddsOf, type Task } from "../network/tasks.ts";
 import { type MemoryLevel, type ModelTarget, modelTarget } from "../perfmodel/target.ts";
 import { nativeTarget } from "../targets/index.ts";
@@ -50,7 +50,7 @@ export const targetOfForms = ({
 export type Forms = ReadonlyMap<Step, readonly Form[]>;
 
 /** @param exact whether each step must be computed as its equation says */
-export function formsIn(program: Program, exact = false): Forms {
+export function formsIn(program: Network, exact = false): Forms {
   if (exact) return new Map();
   return new Map(
     program.steps.flatMap((step) => {
@@ -103,7 +103,7 @@ export function expectedSeconds(computation: Computation, threads = 1): number |
 }
 
 /** The program with each step in its fastest form, or in its own when no other has known times. */
-export function inBestForms(program: Program, forms: Forms, costs: FormCosts): Program {
+export function inBestForms(program: Network, forms: Forms, costs: FormCosts): Network {
   const weightsLevel = levelOfWeights(program, costs.target);
   return inForms(program, (step) => {
     const timed = (forms.get(step) ?? []).flatMap((form) => {
@@ -182,7 +182,7 @@ export function cacheOfTask({ computation, steps }: Task, { memory }: ModelTarge
 }
 
 /** The memory level that holds the weights of all steps together. */
-export function levelOfWeights({ steps }: Program, target: ModelTarget): MemoryLevel {
+export function levelOfWeights({ steps }: Network, target: ModelTarget): MemoryLevel {
   const bytes = steps
     .flatMap(({ computation }) => inputsOf(computation))
     .reduce((sum, tensor) => sum + (tensor.constant ? bytesIn(tensor) : 0), 0);

@@ -8,7 +8,7 @@
 
 import { EnvironmentError, UsageError } from "../abstraction/error.ts";
 import type { Target } from "../abstraction/machine.ts";
-import type { Program } from "../network/program.ts";
+import type { Network } from "../network/network.ts";
 import { type Task, tasksOf } from "../network/tasks.ts";
 import { findCudaDevice } from "../runtime/run/cuda-device.ts";
 import { gpuTargetNamed, gpuTargetOf, isGpu } from "../targets/index.ts";
@@ -45,7 +45,7 @@ export async function gpuEnvironmentHere(machine: Target): Promise<Records["envi
 const UNTUNED_DRAWS = 400;
 
 /** Each task with its kernel. @throws UsageError naming the node when a step has no CUDA kernel */
-export function gpuChoicesOf(program: Program, machine: Target, records?: Records): Map<Task, Choice> {
+export function gpuChoicesOf(program: Network, machine: Target, records?: Records): Map<Task, Choice> {
   return new Map(tasksOf(program).map((task) => [task, chosen(task, machine, records)] as const));
 }
 

@@ -8,7 +8,7 @@
 import { type Computation, computationKey } from "../abstraction/computation.ts";
 import type { Conditions } from "../db/index.ts";
 import type { Form } from "../network/forms.ts";
-import type { Program } from "../network/program.ts";
+import type { Network } from "../network/network.ts";
 import { multiplyAddsOf, type Task } from "../network/tasks.ts";
 import { expectedSeconds, type FormCosts, type Forms, inBestForms, levelOfWeights, secondsOfForm } from "./forms.ts";
 
@@ -36,7 +36,7 @@ export interface State {
 
 /** The state of the tasks of all forms, and the tasks that the network would use now. */
 export class Field {
-  private readonly program: Program;
+  private readonly program: Network;
   private readonly forms: Forms;
   private readonly states: ReadonlyMap<string, State>;
   private readonly costs: FormCosts;
@@ -44,7 +44,7 @@ export class Field {
 
   /** @param floorOf seconds that no kernel of a computation goes below, whatever its rate of multiply-adds; 0 when left out */
   constructor(
-    program: Program,
+    program: Network,
     forms: Forms,
     states: readonly State[],
     rates: Pick<FormCosts, "target" | "threads">,

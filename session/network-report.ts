@@ -10,7 +10,7 @@ import { type Computation, computationKey } from "../abstraction/computation.ts"
 import { type Database, type Environment, queryTrials, shortId } from "../db/index.ts";
 import { intrinsicNamed } from "../intrinsics/index.ts";
 import { keyOfStep, type MappedShare, mappedShare } from "../network/mapped-share.ts";
-import type { Program } from "../network/program.ts";
+import type { Network } from "../network/network.ts";
 import { type Task, totalsOf } from "../network/tasks.ts";
 import { describeWorkload, workloadLabel } from "../operators/describe.ts";
 import { type ModelTarget, modelTarget } from "../perfmodel/target.ts";
@@ -26,7 +26,7 @@ import { VERSION } from "./version.ts";
 
 /** A network with its forms chosen, and the kernel of each task. */
 export interface ChosenNetwork {
-  readonly program: Program;
+  readonly program: Network;
   readonly choices: ReadonlyMap<Task, Choice>;
 }
 

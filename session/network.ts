@@ -21,8 +21,8 @@ import type { Graph } from "../network/graph.ts";
 import { inHalf } from "../network/half.ts";
 import { channelsLast } from "../network/layout.ts";
 import { type LowerOptions, lowerGraph } from "../network/lower.ts";
+import type { Network, Step } from "../network/network.ts";
 import { readOnnx } from "../network/onnx/read.ts";
-import type { Program, Step } from "../network/program.ts";
 import { stacked } from "../network/stack.ts";
 import { isTuned, type Task, tasksOf } from "../network/tasks.ts";
 import { type Widened, widened } from "../network/widen.ts";
@@ -41,9 +41,9 @@ import { VERSION } from "./version.ts";
 export interface OpenNetwork {
   readonly graph: Graph;
   /** Every node as its equations. */
-  readonly plain: Program;
+  readonly plain: Network;
   /** The same after operator fusion and layout selection. */
-  readonly program: Program;
+  readonly program: Network;
   /** The f16 of the graph that is computed in f32, if it has any. */
   readonly widened?: Widened;
 }
@@ -136,7 +136,7 @@ function dividedRecord(computation: Computation, records: Records, threads: numb
 }
 
 /** The program with each step in the form that is fastest by the records. @param exact whether each step must be computed as its equation says */
-export function inRecordedForms(program: Program, records: Records, threads = 1, exact = false): Program {
+export function inRecordedForms(program: Network, records: Records, threads = 1, exact = false): Network {
   const recordOf = (computation: Computation): Pick<Divided, "trial" | "seconds"> | undefined => {
     const trial = bestRecord(computation, records, { threads, onGpu: false });
     return trial?.measurement.status === "ok"
@@ -220,7 +220,7 @@ export const placeOf = (candidate: Candidate): string => `${candidate.intrinsic}
 
 /** The contents of the network's package, with the chosen kernels. */
 export function networkSubject(
-  program: Program,
+  program: Network,
   choices: ReadonlyMap<Task, Choice>,
   {
     name,
@@ -261,7 +261,7 @@ export type ChosenChain = StepChain & { readonly choice: Choice };
  * @param gpu the machine when it is a GPU; a chain whose rows fit into no block stays apart
  */
 export function chainsIn(
-  program: Program,
+  program: Network,
   choices: ReadonlyMap<Task, Choice>,
   threads: number,
   gpu?: Target,
@@ -293,8 +293,8 @@ function chosenChain({ computation, steps }: StepChain, gpu: Target | undefined)
 }
 
 /** Each task with its kernel. */
-export function choicesOf(program: Program, records?: Records, threads = 1): Map<Task, Choice> {
+export function choicesOf(program: Network, records?: Records, threads = 1): Map<Task, Choice> {
   return new Map(tasksOf(program).map((task) => [task, chooseKernel(task, records, threads)] as const));
 }
 
-export const tunedTasks = (program: Program): Task[] => tasksOf(program).filter(isTuned);
+export const tunedTasks = (program: Network): Task[] => tasksOf(program).filter(isTuned);

@@ -17,7 +17,7 @@ import { elementCount, outputOf, type Tensor } from "../abstraction/computation.
 import { bytesOf as bytesOfType, isInteger, rangeOf } from "../abstraction/dtype.ts";
 import { accessesIn, type Expr, extentOfBorder } from "../abstraction/expression.ts";
 import { randomInteger, seededRandom } from "../abstraction/random.ts";
-import { type Program, rootOf, type Step, shownOf } from "../network/program.ts";
+import { type Network, rootOf, type Step, shownOf } from "../network/network.ts";
 import { elementsOf, heldAs, type Value } from "../network/value.ts";
 import { borderBytes, borderElements, type NetworkParts, networkBuildOf } from "../package/network/index.ts";
 import { decodeElement } from "../runtime/bytes.ts";
@@ -47,7 +47,7 @@ export interface ProofOptions extends CoreOptions {
   /** Compares steps on a GPU; the CPU compares them all when it is left out. */
   readonly judge?: OutputJudge;
   /** The network as it was read, to check the fused steps against. */
-  readonly asRead?: Program;
+  readonly asRead?: Network;
   /** Called for each object that is compiled. */
   readonly onBuilt?: (done: number, of: number) => void;
   /** Called for each step that is right. */
@@ -145,7 +145,7 @@ async function runOn(
  * towards 0.
  */
 export function drawInputs(
-  { inputs, steps }: Program,
+  { inputs, steps }: Network,
   seed: number,
 ): { values: Map<Value, Float64Array>; bytes: Uint8Array[] } {
   const random = seededRandom(seed);
@@ -202,7 +202,7 @@ function decoded(bytes: Uint8Array, elements: number, dtype: Tensor["dtype"]): F
 }
 
 async function firstWrong(
-  program: Program,
+  program: Network,
   values: Map<Value, Float64Array>,
   options: Parameters<typeof expectedOn>[2],
   { judge, onStep }: Pick<ProofOptions, "judge" | "onStep">,
@@ -259,7 +259,7 @@ function firstOutside(got: Float64Array, { expected, tolerance }: Expected, equa
 
 /** The first output whose file does not hold the elements of its value, row-major. */
 function wrongOutput(
-  { outputs }: Program,
+  { outputs }: Network,
   values: ReadonlyMap<Value, Float64Array>,
   work: string,
 ): NetworkProof | undefined {
@@ -284,7 +284,7 @@ const namedElements = (values: ReadonlyMap<Value, Float64Array>): Readonly<Recor
   Object.fromEntries([...values].map(([value, elements]) => [value.name, elements] as const));
 
 function wrongAsRead(
-  plain: Program,
+  plain: Network,
   wanted: ReadonlyMap<string, ArrayLike<number>>,
   work: string,
 ): NetworkProof | undefined {

@@ -11,14 +11,14 @@ import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { inputsOf, outputOf, type Tensor } from "../abstraction/computation.ts";
 import { axis, printExpr, substitute } from "../abstraction/expression.ts";
-import type { Program, Step } from "../network/program.ts";
+import type { Network, Step } from "../network/network.ts";
 import type { Value } from "../network/value.ts";
 import { encodeElements } from "../runtime/bytes.ts";
 import type { Left } from "../runtime/run/cuda-judge.ts";
 import { toMemory } from "../runtime/verify.ts";
 
 /** @param elementsOf the elements of a value, row-major @param folder of the files `step_0.bin` and so on, and for those written here */
-export function leftBy(program: Program, elementsOf: (value: Value) => Float64Array, folder: string): readonly Left[] {
+export function leftBy(program: Network, elementsOf: (value: Value) => Float64Array, folder: string): readonly Left[] {
   const madeBy = new Map(program.steps.map((step, i) => [step.output, { step, file: join(folder, `step_${i}.bin`) }]));
   const written = new Map<Value, Map<string, string>>();
   let files = 0;

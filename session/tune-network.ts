@@ -23,7 +23,7 @@ import { EnvironmentError, reasonOf, UsageError } from "../abstraction/error.ts"
 import type { Target } from "../abstraction/machine.ts";
 import { checkPlace, type Database, DatabaseError, DEFAULT_DATABASE, openDatabase } from "../db/index.ts";
 import { INTRINSICS } from "../intrinsics/index.ts";
-import type { Program } from "../network/program.ts";
+import type { Network } from "../network/network.ts";
 import { isTuned, type Task, tasksOf } from "../network/tasks.ts";
 import { leastSecondsOnGpu } from "../perfmodel/grid.ts";
 import { type ModelTarget, modelTarget } from "../perfmodel/target.ts";
@@ -124,7 +124,7 @@ const LEAST_GAIN = 0.001;
  * @throws UsageError when no step of the network is a sum of products; EnvironmentError when kernels cannot be compiled or measured here;
  * DatabaseError when the database cannot be written any more, such as on a full disk
  */
-export async function tuneNetwork(program: Program, options: TuneNetworkOptions): Promise<readonly TunedTask[]> {
+export async function tuneNetwork(program: Network, options: TuneNetworkOptions): Promise<readonly TunedTask[]> {
   if (!tasksOf(program).some(isTuned))
     throw new UsageError(`${program.name} has nothing to tune: none of its steps sums products`);
   const runner = options.search ? undefined : await runnerFor(options);
@@ -144,7 +144,7 @@ export async function tuneNetwork(program: Program, options: TuneNetworkOptions)
 async function tuneOn(
   runner: Runner | CudaRunner | undefined,
   db: Database,
-  program: Program,
+  program: Network,
   options: TuneNetworkOptions,
 ): Promise<readonly TunedTask[]> {
   const { seconds, threads = 1, equal = false, exact = false, machine, signal } = options;

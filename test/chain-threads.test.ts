@@ -15,7 +15,7 @@ import type { Graph } from "../network/graph.ts";
 import { inHalf } from "../network/half.ts";
 import { channelsLast } from "../network/layout.ts";
 import { lowerGraph } from "../network/lower.ts";
-import { type Program, rootOf } from "../network/program.ts";
+import { type Network, rootOf } from "../network/network.ts";
 import { runNetwork } from "../network/run.ts";
 import type { Value } from "../network/value.ts";
 import { chainSeconds } from "../perfmodel/row-chains.ts";
@@ -30,8 +30,8 @@ const LIMITS = gridLimits(TARGET);
 /** Shapes of each chain that are interpreted. */
 const DRAWN = inFull(60, 6);
 
-const inFloats = (graph: Graph): Program => channelsLast(fuse(lowerGraph(graph)));
-const inHalves = (graph: Graph): Program => channelsLast(inHalf(fuse(lowerGraph(graph))), true);
+const inFloats = (graph: Graph): Network => channelsLast(fuse(lowerGraph(graph)));
+const inHalves = (graph: Graph): Network => channelsLast(inHalf(fuse(lowerGraph(graph))), true);
 
 /** A row of a classifier, for which several warps meet. */
 const classes = onnx("Softmax<axis=1>(x[1,1000])");
@@ -43,7 +43,7 @@ const cell = onnx(`
 `);
 const GRAPHS = [...CHAIN_GRAPHS, ["a softmax of a row for several warps", classes], ["a cell", cell]] as const;
 
-function drawnFor(program: Program): ReadonlyMap<Value, Float64Array> {
+function drawnFor(program: Network): ReadonlyMap<Value, Float64Array> {
   const random = seededRandom(1);
   return new Map(
     program.inputs.map((value) => {

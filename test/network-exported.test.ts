@@ -3,15 +3,15 @@
 import { describe, expect, it } from "vitest";
 import { seededRandom } from "../abstraction/random.ts";
 import type { Graph } from "../network/graph.ts";
+import type { Network } from "../network/network.ts";
 import { parseOnnx } from "../network/onnx/read.ts";
 import { onnxBytes } from "../network/onnx/write.ts";
-import type { Program } from "../network/program.ts";
 import { runNetwork } from "../network/run.ts";
 import { openGraph } from "../session/network.ts";
 import { exportedKeras, exportedQdq, exportedTransformer } from "./support/exported.ts";
 
 /** Ids of tokens and of padding, masks of 0 and 1, images. */
-function inputsOf({ inputs }: Program): Record<string, Float64Array> {
+function inputsOf({ inputs }: Network): Record<string, Float64Array> {
   const random = seededRandom(1);
   return Object.fromEntries(
     inputs.map(({ name, type, shape }) => {

@@ -15,7 +15,7 @@ import { bertBase } from "../network/models/bert.ts";
 import { SeededLayers } from "../network/models/layers.ts";
 import { miLstm } from "../network/models/milstm.ts";
 import { shufflenet } from "../network/models/shufflenet.ts";
-import type { Program } from "../network/program.ts";
+import type { Network } from "../network/network.ts";
 import { runNetwork } from "../network/run.ts";
 import { drawInputs } from "../session/prove-network.ts";
 import { onnx } from "./support/networks.ts";
@@ -43,12 +43,12 @@ const moved = (): Graph =>
 const multiplied = (by: number): Graph =>
   onnx(`weights = [4,2]{${by === Number.POSITIVE_INFINITY ? "inf" : by}}; MatMul(x[1,4], weights)`);
 
-const halfOf = (graph: Graph): { plain: Program; half: Program } => {
+const halfOf = (graph: Graph): { plain: Network; half: Network } => {
   const plain = lowerGraph(graph);
   return { plain, half: channelsLast(inHalf(fuse(plain)), true) };
 };
 
-const typesOf = ({ steps }: Program): string[] =>
+const typesOf = ({ steps }: Network): string[] =>
   steps.map(
     ({ computation }) =>
       `${equationText(computation)}   ${Object.values(computation.tensors)

@@ -8,16 +8,16 @@ import { fuse } from "../network/fuse.ts";
 import { lowerGraph } from "../network/lower.ts";
 import { bertBase } from "../network/models/bert.ts";
 import { shufflenet } from "../network/models/shufflenet.ts";
-import type { Program } from "../network/program.ts";
+import type { Network } from "../network/network.ts";
 import { tasksOf } from "../network/tasks.ts";
 import { onnx, plainAndFused } from "./support/networks.ts";
 import { inFull } from "./support/slow.ts";
 
-const fusedOf = (text: string): Program => fuse(lowerGraph(onnx(text)));
+const fusedOf = (text: string): Network => fuse(lowerGraph(onnx(text)));
 
-const opsOf = ({ steps }: Program): string[] => steps.map(({ ops }) => ops.join(" "));
+const opsOf = ({ steps }: Network): string[] => steps.map(({ ops }) => ops.join(" "));
 
-const textsOf = ({ steps }: Program): string[] =>
+const textsOf = ({ steps }: Network): string[] =>
   steps.map(
     ({ computation }) =>
       `${equationText(computation)}   [${outputOf(computation)

@@ -2,7 +2,7 @@
 
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
-import type { Program } from "../network/program.ts";
+import type { Network } from "../network/network.ts";
 import type { ElementType } from "../network/value.ts";
 import { networkFiles, partsOfNetwork } from "../package/network/index.ts";
 import { differenceAsRead, outputsAsRead } from "../session/as-read.ts";
@@ -63,7 +63,7 @@ describe("a step whose weights fusion changed", () => {
   const { plain, program } = openGraph(onnx("Relu(MatMul(x[4,6], [6,3]{drawn}))"));
 
   /** The same program with every constant doubled: each step still equals its own equation. */
-  const doubled: Program = {
+  const doubled: Network = {
     ...program,
     steps: program.steps.map((step) => ({
       ...step,
@@ -78,7 +78,7 @@ describe("a step whose weights fusion changed", () => {
 
   it("is found by comparison with the unfused network, and by nothing else", async () => {
     const compiler = await compilerHere();
-    const proof = async (made: Program, name: string, asRead?: Program) => {
+    const proof = async (made: Network, name: string, asRead?: Network) => {
       const subject = networkSubject(made, new Map(), { name });
       writePackage(join(folder, name), networkFiles(subject), true);
       return proveNetwork(join(folder, name), partsOfNetwork(subject), compiler, { ...(asRead && { asRead }) });

@@ -7,15 +7,15 @@ import type { Graph } from "../network/graph.ts";
 import { inHalf } from "../network/half.ts";
 import { planMemory } from "../network/memory.ts";
 import { bertBase } from "../network/models/bert.ts";
-import { beginOf, type Program, rootOf } from "../network/program.ts";
+import { beginOf, type Network, rootOf } from "../network/network.ts";
 import { runNetwork } from "../network/run.ts";
 import { stacked } from "../network/stack.ts";
 import { openGraph } from "../session/network.ts";
 import { onnx } from "./support/networks.ts";
 
-const halfOf = (graph: Graph): Program => inHalf(openGraph(graph).program);
+const halfOf = (graph: Graph): Network => inHalf(openGraph(graph).program);
 
-const textsOf = ({ steps }: Program): string[] =>
+const textsOf = ({ steps }: Network): string[] =>
   steps.map(({ nodes, computation }) => `${nodes.join(" ")}: ${equationText(computation)}`);
 
 describe("products of one value", () => {

@@ -15,7 +15,7 @@ import { channelsLast } from "../network/layout.ts";
 import { lowerGraph } from "../network/lower.ts";
 import { planMemory } from "../network/memory.ts";
 import { bertBase } from "../network/models/bert.ts";
-import { rootOf } from "../network/program.ts";
+import { rootOf } from "../network/network.ts";
 import { runNetwork } from "../network/run.ts";
 import type { Value } from "../network/value.ts";
 import { CHAIN_GRAPHS, masked, residual, rowsIn } from "./support/chain-graphs.ts";

@@ -2,7 +2,7 @@
 
 import { describe, expect, it } from "vitest";
 import { type Computation, computationKey } from "../abstraction/computation.ts";
-import type { Program } from "../network/program.ts";
+import type { Network } from "../network/network.ts";
 import { leastSecondsOnGpu } from "../perfmodel/grid.ts";
 import { openGraph, tunedTasks } from "../session/network.ts";
 import { type Share, type TuneNetworkOptions, tuneNetwork } from "../session/tune-network.ts";
@@ -12,7 +12,7 @@ import { onnx } from "./support/networks.ts";
 type Search = NonNullable<TuneNetworkOptions["search"]>;
 
 /** Products of these widths, one behind the other. */
-function products(widths: readonly number[]): Program {
+function products(widths: readonly number[]): Network {
   const lines = widths.slice(1).map((n, i) => `x${i + 1} = Gemm<transB=1>(x${i}, [${n},${widths[i]}]{${i}})`);
   return openGraph(onnx([`x0[4,${widths[0]}]`, ...lines, `return x${lines.length}`].join("\n"))).program;
 }

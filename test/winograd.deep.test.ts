@@ -14,7 +14,7 @@ import { randomInteger, seededRandom } from "../abstraction/random.ts";
 import { lowerModeProducts, modeProductsOf } from "../mapper/lower/mode-products.ts";
 import { GraphBuilder } from "../network/builder.ts";
 import { type Form, formsOf, inForms } from "../network/forms.ts";
-import { type Program, rootOf, type Step } from "../network/program.ts";
+import { type Network, rootOf, type Step } from "../network/network.ts";
 import { multiplyAddsOf } from "../network/tasks.ts";
 import type { Value } from "../network/value.ts";
 import { TRANSFORM_NAMES, winogradSteps } from "../network/winograd.ts";
@@ -76,7 +76,7 @@ function layer({ images = 1, from = 16, to = 16, height = 7, width = 9, pad = 1,
   return openGraph(net.graph).program;
 }
 
-function convolutionIn({ steps }: Program): Step {
+function convolutionIn({ steps }: Network): Step {
   const found = steps.find(({ ops }) => ops[0] === "Conv");
   if (!found) throw new Error("no convolution");
   return found;
@@ -229,9 +229,9 @@ describe("a convolution in a Winograd form", () => {
 });
 
 describe("a network with convolutions in other forms", () => {
-  const inForm = (program: Program, number: number): Program =>
+  const inForm = (program: Network, number: number): Network =>
     inForms(program, (step) => formsOf(step)[number] ?? [step]);
-  const emitted = (program: Program, name: string) => {
+  const emitted = (program: Network, name: string) => {
     const subject = networkSubject(program, new Map(), { name });
     const at = join(folder, name);
     writePackage(at, networkFiles(subject));

@@ -4,7 +4,7 @@ import { describe, expect, it } from "vitest";
 import type { Computation } from "../abstraction/computation.ts";
 import type { Expr } from "../abstraction/expression.ts";
 import { GraphBuilder } from "../network/builder.ts";
-import type { Step } from "../network/program.ts";
+import type { Step } from "../network/network.ts";
 import { TRANSFORM_NAMES, TRANSFORMS, winogradSteps } from "../network/winograd.ts";
 import { openGraph } from "../session/network.ts";
 

@@ -12,7 +12,7 @@ import { join } from "node:path";
 import { UsageError } from "../../abstraction/error.ts";
 import { seededRandom } from "../../abstraction/random.ts";
 import { openDatabase } from "../../db/index.ts";
-import type { Program } from "../../network/program.ts";
+import type { Network } from "../../network/network.ts";
 import type { Task } from "../../network/tasks.ts";
 import type { Value } from "../../network/value.ts";
 import { networkFiles, partsOfNetwork } from "../../package/network/index.ts";
@@ -37,9 +37,9 @@ interface BuiltOptions {
 
 /** The caller deletes the folder. @throws UsageError when the network does not compile */
 export async function builtNetwork(
-  direct: Program,
+  direct: Network,
   { database, threads, exact = false, compiler }: BuiltOptions,
-): Promise<{ readonly folder: string; readonly program: Program; readonly choices: ReadonlyMap<Task, Choice> }> {
+): Promise<{ readonly folder: string; readonly program: Network; readonly choices: ReadonlyMap<Task, Choice> }> {
   const db = openDatabase(database, { readonly: true });
   const records = { db, environment: environmentOf({ compiler }) };
   const program = inRecordedForms(direct, records, threads, exact);
@@ -54,7 +54,7 @@ export async function builtNetwork(
   throw new UsageError(`${direct.name} does not compile\n${problem}`);
 }
 
-export function drawnInputs({ inputs }: Program): Record<string, OnnxArray> {
+export function drawnInputs({ inputs }: Network): Record<string, OnnxArray> {
   const random = seededRandom(1);
   return Object.fromEntries(inputs.map((value) => [value.name, drawn(value, random)] as const));
 }

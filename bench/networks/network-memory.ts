@@ -7,7 +7,7 @@
 import { freemem } from "node:os";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { planMemory } from "../../network/memory.ts";
-import { type Program, rootOf } from "../../network/program.ts";
+import { type Network, rootOf } from "../../network/network.ts";
 import { heldAs, type Value } from "../../network/value.ts";
 import { sizeText } from "../../session/memory.ts";
 
@@ -20,7 +20,7 @@ const COPIES = { weights: 8, values: 3 } as const;
 const BASE_BYTES = 1e9;
 
 /** Bytes of all processes together at their most. */
-export function memoryNeeded(program: Program): number {
+export function memoryNeeded(program: Network): number {
   const constants = new Set(
     program.steps
       .flatMap(({ reads }) => Object.values(reads))
@@ -35,7 +35,7 @@ const bytesIn = ({ type, shape }: Value): number =>
   shape.reduce((product, size) => product * size, bytesOf(heldAs(type)));
 
 /** Why a network cannot be compared here; undefined when it can. @param free bytes of memory that programs may still take */
-export function memoryProblem(program: Program, free = freemem()): string | undefined {
+export function memoryProblem(program: Network, free = freemem()): string | undefined {
   const needed = memoryNeeded(program);
   if (needed <= free) return undefined;
   return `it needs about ${sizeText(needed)} beside ONNX Runtime, and ${sizeText(free)} are free`;

@@ -17,8 +17,8 @@ import { EnvironmentError, UsageError } from "../../abstraction/error.ts";
 import { countTrials, openDatabase, pruneTrials } from "../../db/index.ts";
 import { formsOf } from "../../network/forms.ts";
 import { MODELS } from "../../network/models/index.ts";
+import type { Network } from "../../network/network.ts";
 import { onnxBytes } from "../../network/onnx/write.ts";
-import type { Program } from "../../network/program.ts";
 import { isTuned, tasksOf } from "../../network/tasks.ts";
 import { findCompiler } from "../../runtime/compiler.ts";
 import { summarise, summariseRatio } from "../../runtime/statistics.ts";
@@ -115,7 +115,7 @@ async function compared(network: string): Promise<Row> {
 }
 
 /** Times of built networks and of ONNX Runtime. */
-async function timesOf(program: Program, model: Uint8Array, folders: readonly string[]) {
+async function timesOf(program: Network, model: Uint8Array, folders: readonly string[]) {
   const nets: Awaited<ReturnType<typeof loadNetwork>>[] = [];
   for (const folder of folders) nets.push(await loadNetwork(folder, { trustImported: true }));
   const inputs = drawnInputs(program);
@@ -133,7 +133,7 @@ async function timesOf(program: Program, model: Uint8Array, folders: readonly st
 }
 
 /** Copies the database without what a network's own tasks have in it. */
-async function withoutRecordsOf(program: Program, file: string): Promise<Pick<Row, "tasks" | "known" | "records">> {
+async function withoutRecordsOf(program: Network, file: string): Promise<Pick<Row, "tasks" | "known" | "records">> {
   const source = openDatabase(values.from, { readonly: true });
   await source.sqlite.backup(file);
   source.close();

@@ -21,9 +21,9 @@ import { appendFileSync, rmSync, writeFileSync } from "node:fs";
 import { cpus } from "node:os";
 import { EnvironmentError, reasonOf, UsageError } from "../../abstraction/error.ts";
 import { MODELS } from "../../network/models/index.ts";
+import type { Network } from "../../network/network.ts";
 import { bytesOfFile, readOnnx } from "../../network/onnx/read.ts";
 import { onnxBytes } from "../../network/onnx/write.ts";
-import type { Program } from "../../network/program.ts";
 import type { Task } from "../../network/tasks.ts";
 import { findCompiler } from "../../runtime/compiler.ts";
 import { summarise, summariseRatio } from "../../runtime/statistics.ts";
@@ -176,7 +176,7 @@ async function timesOf({ folder, program, choices }: Awaited<ReturnType<typeof b
 async function stepsOf(
   folder: string,
   inputs: Readonly<Record<string, OnnxArray>>,
-  { program, choices }: { readonly program: Program; readonly choices: ReadonlyMap<Task, Choice> },
+  { program, choices }: { readonly program: Network; readonly choices: ReadonlyMap<Task, Choice> },
 ): Promise<readonly StepRow[]> {
   const net = await loadNetwork(folder, { times: true, trustImported: true });
   net.run(inputs);

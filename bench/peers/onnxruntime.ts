@@ -12,7 +12,7 @@ import { resolve } from "node:path";
 import { type Computation, extentsOf, inputsOf, outputOf } from "../../abstraction/computation.ts";
 import type { DType } from "../../abstraction/dtype.ts";
 import { UsageError } from "../../abstraction/error.ts";
-import type { Program } from "../../network/program.ts";
+import type { Network } from "../../network/network.ts";
 import { type ElementType, heldAs } from "../../network/value.ts";
 import type { ReferenceSet } from "../../runtime/verify.ts";
 import { type OnnxConstant, type OnnxNode, type OnnxType, onnxModel } from "./onnx-model.ts";
@@ -78,7 +78,7 @@ export interface OnnxTensor {
 }
 
 /** The inputs and outputs of a program by name. */
-export function onnxTensors({ inputs, outputs }: Program): Readonly<Record<string, OnnxTensor>> {
+export function onnxTensors({ inputs, outputs }: Network): Readonly<Record<string, OnnxTensor>> {
   const all = [...inputs.map((value) => ({ name: value.name, value })), ...outputs];
   return Object.fromEntries(
     all.map(({ name, value }) => [name, { type: onnxBorderType(value.type), shape: value.shape }]),

@@ -4,7 +4,7 @@
  *     differenceOf(net.run(inputs), peer.outputs, toleranceOf(program))      3.1e-7, of the largest element
  */
 
-import type { Program } from "../../network/program.ts";
+import type { Network } from "../../network/network.ts";
 import type { NetworkArray } from "../../package/network/index.ts";
 
 /** Relative to the largest output: sums of thousands of products in another order. */
@@ -15,7 +15,7 @@ const ROUNDED_TOLERANCE = 0.1;
 const BRAIN_FLOAT_TOLERANCE = 0.05;
 
 /** The largest difference from a peer in f32 that rounding explains, relative to the largest element. @param dtype of the factors of products */
-export function toleranceOf({ steps }: Program, dtype: "f32" | "bf16" = "f32"): number {
+export function toleranceOf({ steps }: Network, dtype: "f32" | "bf16" = "f32"): number {
   const isRounded = steps.some(({ output }) => output.type === "u8");
   return isRounded ? ROUNDED_TOLERANCE : dtype === "bf16" ? BRAIN_FLOAT_TOLERANCE : TOLERANCE;
 }

@@ -19,7 +19,7 @@ import { storageText } from "../../abstraction/layout.ts";
 import { KEPT } from "../../abstraction/program.ts";
 import type { StepChain } from "../../network/chains.ts";
 import { type MemoryPlan, planMemory } from "../../network/memory.ts";
-import { beginOf, type Program, rootOf } from "../../network/program.ts";
+import { beginOf, type Network, rootOf } from "../../network/network.ts";
 import { describeValue, elementsOf, heldAs, type Quantised, type Value } from "../../network/value.ts";
 import { encodeElements } from "../../runtime/bytes.ts";
 import { toMemory } from "../../runtime/verify.ts";
@@ -29,7 +29,7 @@ import type { EmitSubject } from "../subject.ts";
 export interface NetworkSubject {
   /** Name of the files and functions: a C identifier. */
   readonly name: string;
-  readonly program: Program;
+  readonly program: Network;
   /** Kernels by the key of their computation. A computation without a kernel runs as plain loops. */
   readonly kernels: ReadonlyMap<string, NetworkKernel>;
   /** Steps that one kernel computes together; none when left out. */
@@ -266,12 +266,12 @@ class WeightsFile {
   private readonly numbers = new Map<unknown, number>();
   private readonly halves: WidenedPart[] = [];
   private readonly integers: IntegerPart[] = [];
-  private readonly narrows: Pick<Program, "halves" | "integers">;
+  private readonly narrows: Pick<Network, "halves" | "integers">;
   private size = 0;
   private widenedSize = 0;
 
   /** @param narrows whether constants of f32 that are exact in f16 are stored so, and those that are stored as integers */
-  constructor(narrows: Pick<Program, "halves" | "integers">) {
+  constructor(narrows: Pick<Network, "halves" | "integers">) {
     this.narrows = narrows;
   }
 

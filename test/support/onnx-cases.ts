@@ -11,9 +11,9 @@ import { ModelProtoSchema, TensorProtoSchema } from "onnx-buf";
 import { UsageError } from "../../abstraction/error.ts";
 import type { Constant, Graph } from "../../network/graph.ts";
 import { lowerGraph } from "../../network/lower.ts";
+import type { Network } from "../../network/network.ts";
 import { parseOnnx } from "../../network/onnx/read.ts";
 import { constantOf, ofHalf } from "../../network/onnx/tensor.ts";
-import type { Program } from "../../network/program.ts";
 import { runNetwork } from "../../network/run.ts";
 import type { ElementType } from "../../network/value.ts";
 
@@ -64,7 +64,7 @@ const repeated = ({ values }: Constant, sizes: readonly number[]): Constant["val
 
 /** A case as a network. */
 export interface ReadCase {
-  readonly program: Program;
+  readonly program: Network;
   readonly inputs: Readonly<Record<string, Constant>>;
   /** Inputs that were made constants, because they say how to compute rather than what with. */
   readonly bound: readonly string[];

@@ -10,8 +10,8 @@ import { fuse } from "../../../network/fuse.ts";
 import { inHalf } from "../../../network/half.ts";
 import { channelsLast } from "../../../network/layout.ts";
 import { lowerGraph } from "../../../network/lower.ts";
+import type { Network } from "../../../network/network.ts";
 import { parseOnnx } from "../../../network/onnx/read.ts";
-import type { Program } from "../../../network/program.ts";
 import { runNetwork } from "../../../network/run.ts";
 import { type ElementType, heldAs } from "../../../network/value.ts";
 import { drawInputs } from "../../../session/prove-network.ts";
@@ -49,7 +49,7 @@ export async function judgedModel(bytes: Uint8Array, folder: string): Promise<Ju
 }
 
 /** Converts the network as for a GPU, where numbers beyond f16 are refused. */
-function inHalfIfItFits(plain: Program): void {
+function inHalfIfItFits(plain: Network): void {
   try {
     channelsLast(inHalf(fuse(plain)), true);
   } catch (error) {
@@ -57,7 +57,7 @@ function inHalfIfItFits(plain: Program): void {
   }
 }
 
-const pointsOf = ({ steps, inputs }: Program): number =>
+const pointsOf = ({ steps, inputs }: Network): number =>
   steps.reduce((sum, { computation }) => sum + computation.axes.reduce((all, a) => all * a.extent, 1), 0) +
   inputs.reduce((sum, { shape }) => sum + shape.reduce((all, size) => all * size, 1), 0);
 
@@ -89,7 +89,7 @@ export function outputCompared(
 }
 
 /** The first output that the fused network computes differently, and the number of elements compared. */
-async function differenceOf(plain: Program, program: Program): Promise<ReturnType<typeof outputCompared>> {
+async function differenceOf(plain: Network, program: Network): Promise<ReturnType<typeof outputCompared>> {
   const { values } = drawInputs(plain, 1);
   const inputs = Object.fromEntries(plain.inputs.map((input) => [input.name, values.get(input) ?? []]));
   const expected = await runNetwork(plain, inputs);

@@ -29,7 +29,7 @@ export interface Step {
   readonly insteadOf?: { readonly step: Step; readonly steps: readonly Step[] };
 }
 
-export interface Program {
+export interface Network {
   readonly name: string;
   readonly inputs: readonly Value[];
   /** Outputs by their names in the graph. */
@@ -51,7 +51,7 @@ export function rootOf(value: Value): Value {
 }
 
 /** The values that a network returns. */
-export const returnedBy = ({ outputs }: Pick<Program, "outputs">): Set<Value> =>
+export const returnedBy = ({ outputs }: Pick<Network, "outputs">): Set<Value> =>
   new Set(outputs.map(({ value }) => rootOf(value)));
 
 /** The first of its root's elements that a value shows. */
