@@ -347,6 +347,11 @@ export function readRate(target: Target, memory: string, of: LevelName): Bandwid
   return memoryOf(target, memory).bandwidth.find((b) => b.of === of && b.direction !== "write");
 }
 
+/** The same, of what one unit of a level writes. */
+export function writeRate(target: Target, memory: string, of: LevelName): Bandwidth | undefined {
+  return memoryOf(target, memory).bandwidth.find((b) => b.of === of && b.direction !== "read");
+}
+
 /** Cycles until a dependent issue may start: measured on this machine, else as declared. */
 export function latencyCyclesOn({ issued }: Target, { name, cost }: Intrinsic): number | undefined {
   return (issued?.[name] ?? cost)?.latencyCycles;

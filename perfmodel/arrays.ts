@@ -1,10 +1,7 @@
-/**
- * @file A quick estimate of the time of a lane design given by its transform, which orders a thousand of them; the counts that it shares with
- * the estimate for warps.
- */
+/** @file A quick estimate of the time of a lane design given by its transform, by which thousands of them are ordered, on vectors and on warps. */
 
 import { affineForm } from "../abstraction/affine.ts";
-import type { DesignSchedule } from "../abstraction/candidate.ts";
+import type { ArrayPlan } from "../abstraction/candidate.ts";
 import { tensorOf } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { type Access, axesIn } from "../abstraction/expression.ts";
@@ -13,13 +10,10 @@ import type { LaneArray } from "../mapper/space-time/lane-array.ts";
 import { operandAccesses } from "../mapper/space-time/problem.ts";
 import { type Inverse, inverseOf } from "../mapper/space-time/reverse.ts";
 import { dot, extentOfRow } from "../mapper/space-time/vector.ts";
-import { laneCosts } from "../targets/lanes.ts";
-import { REFERENCE_CPU, type VectorRegisters, ZMM } from "../targets/x86.ts";
-import { LOADS_SHOWING, NOT_OVERLAPPED } from "./lanes.ts";
-import type { ModelTarget } from "./target.ts";
-import { LOOKAHEAD, transferCycles } from "./vectors.ts";
+import type { LaneCosts } from "../targets/lanes.ts";
+import { LOADS_SHOWING } from "./lanes.ts";
+import { LOOKAHEAD } from "./vectors.ts";
 
-const { multiplyAdd: FMA, shift: SHIFT } = laneCosts(REFERENCE_CPU);
 /** Fraction of unaligned loads as long as a cache line that need two line reads; shorter ones do so less often. */
 const STRADDLING = 0.9;
 const LINE_BYTES = 64;
@@ -28,17 +22,21 @@ const TAKEN_OUT_CYCLES = 16;
 /** Points enumerated one by one to count the loads that a compiler merges. */
 const MOST_COUNTED = 1024;
 
+/** What lanes are held in. */
+export interface RoughMachine {
+  readonly costs: LaneCosts;
+  /** Vectors that are held at once. */
+  readonly registers: number;
+  /** On warps one unit loads, stores and shifts, unaligned vectors cost no more, and other warps hide what one waits for. */
+  readonly onWarps: boolean;
+}
+
 /**
- * Seconds of a call, roughly: the multiply-adds, shifts, loads and stores of passes side by side, the busiest of them. It
- * orders a thousand designs, which takes too long with their nests; the first of them are compared by theirs (vectors.ts).
- * @param vectors registers that the lanes lie in
+ * Cycles of a core or of a quarter of a multiprocessor, roughly: the multiply-adds, shifts, loads and stores of passes side
+ * by side, the busiest of them. Nests take too long for thousands of designs; the first ones are compared by theirs.
  */
-export function arraySeconds(
-  array: LaneArray,
-  s: DesignSchedule,
-  target: ModelTarget,
-  vectors: VectorRegisters = ZMM,
-): number {
+export function roughCycles(array: LaneArray, s: ArrayPlan, { costs, registers: held, onWarps }: RoughMachine): number {
+  const { multiplyAdd, shift, load, store } = costs;
   const { sum, design, space, beside } = array;
   const inner = new Set(beside.map((l) => l.name));
   const copies = beside.reduce((n, l) => n * l.extent, 1);
@@ -47,7 +45,7 @@ export function arraySeconds(
   const { inputs } = operandAccesses(sum);
   const inverse = inverseOf([...array.spaceTime.allocation, ...array.spaceTime.schedule]);
   const joined = array.dot ? stepsJoined(sum, s.transform, steps, array.dot.terms) : steps;
-  let multiplyAdds = joined * copies * FMA.issueCycles;
+  let multiplyAdds = joined * copies * multiplyAdd.issueCycles;
   let shifts = 0;
   let loads = 0;
   let stores = 0;
@@ -57,38 +55,38 @@ export function arraySeconds(
     const dependences = flow.variables.flatMap((v) => v.dependences);
     const timed = dependences.filter((d) => d.steps > 0);
     const moves = timed.filter((d) => d.hop.some((x) => x !== 0)).length;
-    const held = Math.max(1, ...timed.map((d) => d.steps));
+    const depth = Math.max(1, ...timed.map((d) => d.steps));
     const read = inputs[i];
     if (flow.role === "input" && read) {
       const own = copiesOf(array, read, copies);
       const isPassed = s.inputs === "passed" && moves > 0;
       const count = isPassed ? steps * own : distinctLoads(array, read, inverse, steps * own);
-      shifts += isPassed ? count * moves * SHIFT.issueCycles : 0;
-      registers += isPassed ? own * held : 1;
+      shifts += isPassed ? count * moves * shift.issueCycles : 0;
+      registers += isPassed ? own * depth : 1;
       const bytes = bytesOf(tensorOf(sum, read.tensor).dtype);
-      loads += count * (isPassed ? 1 : loadCost(strideOf(array, read, inverse), s.lanes, bytes)) * (joined / steps);
+      const lines = isPassed ? 1 : linesOf(strideOf(array, read, inverse), s.lanes, bytes, onWarps ? 0 : STRADDLING);
+      loads += count * lines * (joined / steps);
       continue;
     }
     const isAcross = dependences.some((d) => d.steps === 0) || flow.letter === "A";
     const across = isAcross ? Math.ceil(Math.log2(design.pes)) : 0;
-    multiplyAdds += steps * copies * across * FMA.issueCycles;
-    shifts += steps * copies * (Math.min(1, moves) + across) * SHIFT.issueCycles;
-    registers += copies * held;
+    multiplyAdds += steps * copies * across * multiplyAdd.issueCycles;
+    shifts += steps * copies * (Math.min(1, moves) + across) * shift.issueCycles;
+    registers += copies * depth;
     const apart = Math.min(...timed.map((d) => d.steps), Number.POSITIVE_INFINITY);
-    const latency = FMA.latencyCycles + Math.min(1, moves) * SHIFT.latencyCycles;
+    const latency = multiplyAdd.latencyCycles + Math.min(1, moves) * shift.latencyCycles;
     chain = Number.isFinite(apart) ? (joined * latency) / apart : 0;
     const leaving = leavingSteps(array);
-    stores += leaving === 1 ? copies : leaving * copies * TAKEN_OUT_CYCLES;
+    stores += leaving === 1 ? copies : leaving * copies * (onWarps ? 1 : TAKEN_OUT_CYCLES);
   }
   // Values that exceed the registers are spilled and reloaded at every step.
-  const spilled = (2 * steps * copies * Math.max(0, registers - vectors.count)) / registers;
-  const loading = (loads + spilled) / target.loadsPerCycle.value;
+  const spilled = (2 * steps * copies * Math.max(0, registers - held)) / registers;
+  const loading = (loads + spilled) * load.issueCycles;
+  const storing = stores * store.issueCycles;
+  if (onWarps) return blocks * Math.max(multiplyAdds + loads + shifts / shift.issueCycles, loading + storing + shifts);
   const waiting = chain / Math.max(1, LOOKAHEAD / (steps * copies));
-  const slowest = Math.max(multiplyAdds + shifts / 2, shifts, loading, stores / target.storesPerCycle.value, waiting);
-  const compute = blocks * (slowest + LOADS_SHOWING * Math.min(loading, slowest));
-  const memory = transferCycles(sum, s.streaming, target);
-  const all = Math.max(compute, memory) + NOT_OVERLAPPED * Math.min(compute, memory);
-  return all / target.clockHz.value / s.threads;
+  const slowest = Math.max(multiplyAdds + shifts / 2, shifts, loading, storing, waiting);
+  return blocks * (slowest + LOADS_SHOWING * Math.min(loading, slowest));
 }
 
 /** The loop of the computation whose tiles an outside loop counts. */
@@ -98,22 +96,21 @@ function rootOf(space: LaneArray["space"], name: string): string {
 }
 
 /** The number of copies of an operand among the passes side by side. */
-export function copiesOf({ beside, space }: LaneArray, read: Access, all: number): number {
+function copiesOf({ beside, space }: LaneArray, read: Access, all: number): number {
   const axes = new Set(axesIn(read));
   const shared = beside.filter((l) => !axes.has(rootOf(space, l.name))).reduce((n, l) => n * l.extent, 1);
   return all / shared;
 }
 
-/** Reads of the cache for a vector of an operand, by the distance in memory between neighbouring lanes. */
-function loadCost(stride: number | undefined, lanes: number, bytes: number): number {
+/** Lines read for a vector of an operand, by the distance in memory between neighbouring lanes. */
+function linesOf(stride: number | undefined, lanes: number, bytes: number, straddling: number): number {
   if (stride === undefined || stride < 0) return lanes;
   if (stride === 0) return 1;
-  const unaligned = 1 + STRADDLING * Math.min(1, (lanes * bytes) / LINE_BYTES);
-  return stride === 1 ? unaligned : Math.min(lanes, stride * unaligned);
+  return Math.min(lanes, stride * (1 + straddling * Math.min(1, (lanes * bytes) / LINE_BYTES)));
 }
 
 /** Distance between neighbouring lanes in elements; undefined when the lanes do not read at equal distances. */
-export function strideOf({ sum, space }: LaneArray, read: Access, inverse: Inverse | undefined): number | undefined {
+function strideOf({ sum, space }: LaneArray, read: Access, inverse: Inverse | undefined): number | undefined {
   if (!inverse) return undefined;
   const { dims } = tensorOf(sum, read.tensor);
   const index = new Map(read.index.map((e, d) => [dims[d]?.name ?? "", affineForm(e)]));
@@ -133,7 +130,7 @@ export function strideOf({ sum, space }: LaneArray, read: Access, inverse: Inver
 }
 
 /** Number of distinct vectors of an operand that a block reads. A compiler merges repeated loads. */
-export function distinctLoads(array: LaneArray, read: Access, inverse: Inverse | undefined, all: number): number {
+function distinctLoads(array: LaneArray, read: Access, inverse: Inverse | undefined, all: number): number {
   const { space, beside, spaceTime } = array;
   if (!inverse) return all;
   const extents = space.inside.map((l) => l.extent);

@@ -57,12 +57,33 @@ export interface VectorCounts {
   /** Results added to what is in memory. */
   added: number;
   prefetches: number;
+  /** These are counted where lanes are threads. Reads of constant memory at places that differ between warps. */
+  constants: number;
+  /** Loads under a test, and tests. */
+  guardedLoads: number;
+  tests: number;
+  /** Lines of the cache that accesses touch, and bytes of their parts that stores send on. */
+  lines: number;
+  sentBytes: number;
+}
+
+/** Lanes that are threads of a warp. Each tests its own conditions, and a load under a test is not merged with others. */
+export interface ThreadLanes {
+  /** Bytes of a line of the cache, and of the parts in which stores leave it. */
+  readonly lineBytes: number;
+  readonly sectorBytes: number;
+  /** Tensors in constant memory. */
+  readonly constants: ReadonlySet<string>;
+  /** Arrays of lanes that run side by side in a warp. They are neighbouring steps of the innermost parallel loop. */
+  readonly arrays: number;
 }
 
 /** A straight run of statements. */
 export interface VectorRun extends Readonly<VectorCounts> {
   /** How often it runs in a call, on all threads together. */
   readonly times: number;
+  /** Of these, steps of parallel loops. */
+  readonly parallel: number;
   /** Operations from the first to the last of its longest chain: arithmetic, and moves across lanes. */
   readonly chain: Chain;
   /** The same from a value that the run before left to the one that it leaves. */
@@ -79,8 +100,11 @@ export interface Chain {
 
 type Tensors = Readonly<Record<string, Pick<Tensor, "dims" | "dtype">>>;
 
-/** The straight runs of a nest's body. */
-export function vectorRuns(nest: LoopNest, tensors: Tensors): readonly VectorRun[] {
+/**
+ * The straight runs of a nest's body.
+ * @param threads whether lanes are threads, and not vectors
+ */
+export function vectorRuns(nest: LoopNest, tensors: Tensors, threads?: ThreadLanes): readonly VectorRun[] {
   const scratch = nest.scratch.map((s) => [
     s.name,
     { dtype: s.dtype, dims: s.dims ?? [{ name: "element", extent: s.elements }] },
@@ -88,10 +112,11 @@ export function vectorRuns(nest: LoopNest, tensors: Tensors): readonly VectorRun
   const known: Tensors = { ...tensors, ...Object.fromEntries(scratch) };
   const files = new Map((nest.vectors ?? []).map((v) => [v.name, v.count]));
   const runs: VectorRun[] = [];
-  const visit = (body: readonly Statement[], times: number, extents: Extents): void => {
+  const visit = (body: readonly Statement[], times: number, around: Around): void => {
+    const { extents } = around;
     let straight: Statement[] = [];
     const end = (): void => {
-      if (straight.length > 0) runs.push(new Run(files, known, extents).of(straight, times));
+      if (straight.length > 0) runs.push(new Run(files, known, around, threads).of(straight, times));
       straight = [];
     };
     for (const s of body) {
@@ -102,16 +127,27 @@ export function vectorRuns(nest: LoopNest, tensors: Tensors): readonly VectorRun
       end();
       if (s.kind === "loop") {
         const steps = stepsOf(s, extents);
-        if (steps > 0) visit(s.body, times * steps, { ...extents, [s.axis]: s.extent });
+        const inner = { ...around, extents: { ...extents, [s.axis]: s.extent } };
+        const { shared, parallel } = around;
+        const dealt = s.mode === "parallel" ? { shared: [...shared, s.axis], parallel: parallel * steps } : {};
+        if (steps > 0) visit(s.body, times * steps, { ...inner, ...dealt });
       } else if (s.kind === "when") {
         const chosen = isLikely(s.condition, extents) ? s.body : s.otherwise;
-        visit(chosen, times, extents);
+        visit(chosen, times, around);
       }
     }
     end();
   };
-  visit(nest.body, 1, {});
+  visit(nest.body, 1, { extents: {}, shared: [], parallel: 1 });
   return runs;
+}
+
+/** The loops around a run. */
+interface Around {
+  readonly extents: Extents;
+  /** The parallel ones, and their steps. */
+  readonly shared: readonly string[];
+  readonly parallel: number;
 }
 
 /** Whether a statement is written out without a jump. */
@@ -194,6 +230,7 @@ type Truth = "always" | "never" | "lanes" | "loops";
 class Run {
   private readonly files: ReadonlyMap<string, number>;
   private readonly tensors: Tensors;
+  private readonly loops: Around;
   private readonly around: Extents;
   private readonly registers = new Map<string, Node>();
   private readonly values = new Map<string, Node>();
@@ -201,11 +238,16 @@ class Run {
   private readonly effects: Node[] = [];
   private readonly at: Record<string, number> = {};
   private lanes: Lanes | undefined;
+  private readonly threads: ThreadLanes | undefined;
+  /** Statements so far. */
+  private statements = 0;
 
-  constructor(files: ReadonlyMap<string, number>, tensors: Tensors, around: Extents) {
+  constructor(files: ReadonlyMap<string, number>, tensors: Tensors, around: Around, threads: ThreadLanes | undefined) {
     this.files = files;
     this.tensors = tensors;
-    this.around = around;
+    this.loops = around;
+    this.around = around.extents;
+    this.threads = threads;
   }
 
   of(statements: readonly Statement[], times: number): VectorRun {
@@ -228,6 +270,11 @@ class Run {
       reductions: 0,
       added: 0,
       prefetches: 0,
+      constants: 0,
+      guardedLoads: 0,
+      tests: 0,
+      lines: 0,
+      sentBytes: 0,
     };
     // Registers that no run reads before it writes them end with this run.
     const left = [...this.registers].filter(([name]) => this.values.has(`entry ${name}`)).map(([, node]) => node);
@@ -238,6 +285,7 @@ class Run {
     return {
       ...counts,
       times,
+      parallel: this.loops.parallel,
       chain: longest(roots.map(longestTo)),
       carried: longest(left.map((node) => carriedTo(node)).filter((c) => c !== "none")),
       registers: [...this.files.values()].reduce((a, b) => a + b, 0),
@@ -260,6 +308,7 @@ class Run {
       return;
     }
     if (s.kind !== "scalar") return;
+    this.statements++;
     if (s.prefetch) this.effects.push({ counts: { prefetches: 1 }, args: [], step: "none", isVector: false });
     else this.assign(s.equation);
   }
@@ -280,20 +329,74 @@ class Run {
       this.registers.set(name, node);
       return;
     }
-    this.store(target, node, op !== "=", truth === "lanes", isAcross);
+    const counts = this.threads
+      ? this.storedByThreads(target, op !== "=", where, isAcross, this.threads)
+      : this.stored(target, op !== "=", truth === "lanes", isAcross);
+    this.effects.push({ counts, args: [node], step: "none", isVector: false });
   }
 
-  private store(target: Access, value: Node, isAdded: boolean, isMasked: boolean, isAcross: boolean): void {
+  private storedByThreads(
+    target: Access,
+    isAdded: boolean,
+    where: Expr | undefined,
+    isAcross: boolean,
+    { lineBytes, sectorBytes }: ThreadLanes,
+  ): Partial<VectorCounts> {
+    const isOne = isAcross || (where !== undefined && this.isOneLane(where));
+    const share = where === undefined ? 1 : this.shareOf(where);
+    const { dtype } = this.tensorOf(target);
+    const lines = isOne ? 1 : this.linesOf(target, lineBytes);
+    const sectors = isOne ? 1 : this.linesOf(target, sectorBytes);
+    return {
+      stores: share,
+      tests: where === undefined ? 0 : 1,
+      lines: share * lines * (isAdded ? 2 : 1),
+      sentBytes: share * sectors * sectorBytes,
+      ...(isAdded && { added: share }),
+      ...(isNarrow(dtype) && { narrowed: share }),
+    };
+  }
+
+  /** How often a condition on the loops around holds: an equation at one step of a loop. */
+  private shareOf(e: Expr): number {
+    if (e.kind === "logic") {
+      const left = this.shareOf(e.left);
+      const right = this.shareOf(e.right);
+      return e.op === "and" ? left * right : Math.min(1, left + right);
+    }
+    if (e.kind !== "compare" || e.op !== "==") return 1;
+    const left = this.formAt(e.left);
+    const right = this.formAt(e.right);
+    if (left === "other" || right === "other") return 1;
+    const difference = differenceOf(left, right);
+    if (this.lanes !== undefined && difference.terms.has(this.lanes.axis)) return 1;
+    const [least, most] = this.rangeOf(difference);
+    return 1 / (most - least + 1);
+  }
+
+  /** Lines of a size that the lanes of an access touch. Arrays of a warp may read the same ones. */
+  private linesOf(access: Access, bytes: number): number {
+    const innermost = this.loops.shared.at(-1);
+    const differs = innermost !== undefined && access.index.some((e) => this.mentions(e, innermost));
+    const alike = differs ? 1 : (this.threads?.arrays ?? 1);
+    const each = bytesOf(this.tensorOf(access).dtype);
+    const halves = Math.max(1, each / WORD_BYTES);
+    if (this.lanes === undefined) return halves / alike;
+    const { extent } = this.lanes;
+    const stride = this.strideOf(access, this.lanes);
+    if (stride === undefined) return extent / alike;
+    return Math.min(extent, Math.max(halves, Math.ceil((Math.abs(stride) * extent * each) / bytes))) / alike;
+  }
+
+  private stored(target: Access, isAdded: boolean, isMasked: boolean, isAcross: boolean): Partial<VectorCounts> {
     const lane = this.lanes;
     const stride = isAcross || lane === undefined ? 0 : this.strideOf(target, lane);
-    const dtype = this.tensors[target.tensor]?.dtype ?? "f32";
-    const counts: Partial<VectorCounts> = {
+    return {
       ...(stride === 0 || stride === 1 ? { stores: 1 } : { scatteredLanes: lane?.extent ?? 1 }),
       ...(isAdded && { added: 1 }),
-      ...(isNarrow(dtype) && { narrowed: 1 }),
+      ...(isNarrow(this.tensorOf(target).dtype) && { narrowed: 1 }),
       ...(isMasked && { blends: 1 }),
     };
-    this.effects.push({ counts, args: [value], step: "none", isVector: false });
   }
 
   private sum(left: Node, right: Node): Node {
@@ -350,8 +453,10 @@ class Run {
   /** A value that one lane takes: an element where it is read from memory. */
   private element(e: Expr): Node {
     if (e.kind !== "access" || this.files.has(e.tensor)) return this.valueOf(e);
-    const dtype = this.tensors[e.tensor]?.dtype ?? "f32";
-    const counts = { broadcasts: 1, ...(isNarrow(dtype) && { widenedElements: 1 }) };
+    const narrow = isNarrow(this.tensorOf(e).dtype);
+    const counts = this.threads
+      ? { loads: 1, lines: 1, guardedLoads: 1, ...(narrow && { widened: 1 }) }
+      : { broadcasts: 1, ...(narrow && { widenedElements: 1 }) };
     return this.known(`element ${this.addressOf(e)}`, () => ({ counts, args: [], step: "none", isVector: true }));
   }
 
@@ -371,13 +476,50 @@ class Run {
         ? node
         : this.make([node], { shifts: 1 }, "shift", `by ${lane === undefined ? "" : this.textOf(lane)}`);
     }
-    return this.known(this.addressOf(e), () => ({ counts: this.loadOf(e), args: [], step: "none", isVector: true }));
+    const guard = this.threads && this.guardOf(e);
+    const apart = guard ? ` ${this.statements}` : "";
+    return this.known(`${this.addressOf(e)}${apart}`, () => ({
+      counts: this.loadOf(e),
+      args: guard ? [guard] : [],
+      step: "none",
+      isVector: true,
+    }));
+  }
+
+  private tensorOf({ tensor }: Access): Pick<Tensor, "dims" | "dtype"> {
+    return this.tensors[tensor] ?? { dims: [], dtype: "f32" };
+  }
+
+  /** Whether all warps access the same element. */
+  private isFixed({ index }: Access): boolean {
+    return !index.some((e) => this.loops.shared.some((name) => this.mentions(e, name)));
+  }
+
+  /** The tests that keep an access inside its tensor. */
+  private guardOf({ tensor, index }: Access): Node | undefined {
+    const dims = this.tensors[tensor]?.dims ?? [];
+    let text = "";
+    index.forEach((e, d) => {
+      const form = this.formAt(e);
+      const extent = dims[d]?.extent ?? 1;
+      const [least, most] = form === "other" ? [-1, extent] : this.rangeOf(form);
+      if (least < 0) text += `${this.textOf(e)}>=0 `;
+      if (most >= extent) text += `${this.textOf(e)}<${extent} `;
+    });
+    if (text === "") return undefined;
+    return this.known(`test ${text}`, () => ({ counts: { tests: 1 }, args: [], step: "none", isVector: false }));
   }
 
   private loadOf(e: Access): Partial<VectorCounts> {
-    const dtype = this.tensors[e.tensor]?.dtype ?? "f32";
-    const narrow = isNarrow(dtype);
+    const narrow = isNarrow(this.tensorOf(e).dtype);
     const stride = this.lanes ? this.strideOf(e, this.lanes) : 0;
+    if (this.threads) {
+      const widened = narrow ? { widened: 1 } : {};
+      if (stride === 0 && this.threads.constants.has(e.tensor))
+        return { constants: this.isFixed(e) ? 0 : 1, ...widened };
+      const lines = this.linesOf(e, this.threads.lineBytes);
+      return { loads: 1, lines, ...(this.leaves(e) && { guardedLoads: 1 }), ...widened };
+    }
     if (stride === 0) return { broadcasts: 1, ...(narrow && { widenedElements: 1 }) };
     if (stride === 1) return { loads: 1, ...(narrow && { widened: 1 }) };
     const leaves = this.leaves(e);
@@ -469,10 +611,27 @@ class Run {
     const left = this.formAt(e.left);
     const right = this.formAt(e.right);
     if (left === "other" || right === "other") return "other";
-    if (this.isNumber(left) && this.isNumber(right))
-      return { constant: integerOp(e.op, this.offset(left), this.offset(right)), terms: new Map() };
+    if (this.isNumber(right)) {
+      const by = this.offset(right);
+      if (this.isNumber(left)) return { constant: integerOp(e.op, this.offset(left), by), terms: new Map() };
+      if (e.op === "/" || e.op === "%") return this.quotientOf(left, e.op, by);
+      if (e.op === "*") return timesOf(left, by);
+    }
+    if (e.op === "*" && this.isNumber(left)) return timesOf(right, this.offset(left));
     if (e.op === "-") return differenceOf(left, right);
     return e.op === "+" ? differenceOf(left, differenceOf(NOTHING, right)) : "other";
+  }
+
+  /** A quotient or a remainder by a number that divides what the loops around and the lanes add. */
+  private quotientOf(form: AffineForm, op: "/" | "%", by: number): AffineForm | "other" {
+    const terms = new Map<string, number>();
+    for (const [name, factor] of form.terms) {
+      if (this.at[name] !== undefined) continue;
+      if (factor % by !== 0) return "other";
+      terms.set(name, factor / by);
+    }
+    const constant = integerOp(op, this.offset(form), by);
+    return { constant, terms: op === "/" ? terms : new Map() };
   }
 
   /** Whether an index is a number at the unrolled steps that the run has come to. */
@@ -518,7 +677,11 @@ class Run {
 
   private isOneLane(e: Expr): boolean {
     const lane = this.lanes;
-    if (e.kind === "logic" && e.op === "and") return this.isOneLane(e.left) || this.isOneLane(e.right);
+    if (e.kind === "logic") {
+      const left = this.isOneLane(e.left);
+      const right = this.isOneLane(e.right);
+      return e.op === "and" ? left || right : left && right;
+    }
     if (e.kind !== "compare" || e.op !== "==" || lane === undefined) return false;
     const sides = [this.formAt(e.left), this.formAt(e.right)];
     return sides.some((f) => f !== "other" && Math.abs(f.terms.get(lane.axis) ?? 0) === 1);
@@ -533,7 +696,7 @@ class Run {
       ),
     );
     if (isLane || this.isOneLane(e)) return NUMBER;
-    const counts = { maskedLanes: lane?.extent ?? 1 };
+    const counts = this.threads ? { tests: 1 } : { maskedLanes: lane?.extent ?? 1 };
     return this.known(`mask ${printExpr(e)} ${Object.values(this.at).join()}`, () => ({
       counts,
       args: [],
@@ -587,6 +750,10 @@ class Run {
   }
 }
 
+function timesOf({ constant, terms }: AffineForm, by: number): AffineForm {
+  return { constant: constant * by, terms: new Map([...terms].map(([name, factor]) => [name, factor * by])) };
+}
+
 const NOTHING: AffineForm = { constant: 0, terms: new Map() };
 
 function differenceOf(left: AffineForm, right: AffineForm): AffineForm {
@@ -599,6 +766,9 @@ function differenceOf(left: AffineForm, right: AffineForm): AffineForm {
   }
   return { constant: left.constant - right.constant, terms };
 }
+
+/** A 64-bit value passes a unit of threads in two halves. */
+const WORD_BYTES = 4;
 
 const isNarrow = (dtype: DType): boolean => bytesOf(dtype) < 4;
 

@@ -30,9 +30,9 @@ import { wordTypeOf } from "../mapper/space-time/lower-computation.ts";
 import { lowerRecurrent } from "../mapper/space-time/lower-recurrent.ts";
 import { isForm, recurrentUnder } from "../mapper/space-time/recurrent.ts";
 import { tooLongToWrite } from "../mapper/space-time/written-length.ts";
+import { secondsOnWarps } from "../perfmodel/nests-on-warps.ts";
 import { modelTarget } from "../perfmodel/target.ts";
 import { vectorSeconds } from "../perfmodel/vectors.ts";
-import { warpArraySeconds } from "../perfmodel/warp-arrays.ts";
 import { isGpu } from "../targets/index.ts";
 import { leastLaneBytes, YMM, ZMM } from "../targets/x86.ts";
 import { DOT_FEATURE } from "../targets/x86-dots.ts";
@@ -106,8 +106,8 @@ export const WARP_DESIGN_KIND: SessionKind<WarpDesignCandidate> = {
     // Beside a window, transforms that mix three loops were never the best, and enumerating them takes a second.
     const arrays = yield* warpArraySpace(computation, machine, every && window === undefined ? undefined : 2);
     if ("rule" in arrays) return refused(arrays.because);
-    const [best] = arrays.ranked;
-    if (best && window !== undefined && best.seconds > SLOWEST_BESIDE_WINDOWS * window)
+    const [best] = arrays.all();
+    if (best && window !== undefined && arrays.expectedSeconds(best) > SLOWEST_BESIDE_WINDOWS * window)
       return refused("design: a window is expected to be faster");
     const found = laneCandidates<WarpDesignCandidate>("warp-design", intrinsic, arrays, (c) =>
       generateWarpDesign(computation, c),
@@ -117,7 +117,9 @@ export const WARP_DESIGN_KIND: SessionKind<WarpDesignCandidate> = {
   kernelOf: generateWarpDesign,
   predict: (computation, { schedule }, { machine }) => {
     const placed = placeArray(computation, schedule);
-    return placed.ok ? predictionOf(warpArraySeconds(placed.array, schedule, machine)) : undefined;
+    if (!placed.ok) return undefined;
+    const nest = lowerPlaced(computation, placed.array, schedule.inputs, false, "guarded");
+    return predictionOf(secondsOnWarps(nest, computation, schedule, machine));
   },
 };
 

@@ -27,8 +27,9 @@ export const STATIC_SHARED_BYTES = 48 * KIB;
 export const CONSTANT_BYTES = 48 * KIB;
 /** Parts of a multiprocessor, each with its own warps and registers. */
 export const QUARTERS = 4;
-/** A line of the caches. */
+/** A line of the caches, and a part of it that is read or written by itself. */
 export const LINE_BYTES = 128;
+export const SECTOR_BYTES = 32;
 
 const WARP_LANES: LaneVector = {
   name: "warp",

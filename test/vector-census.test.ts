@@ -42,7 +42,7 @@ function runOf(...body: Statement[]): VectorRun {
 }
 
 /** Counts that are not 0. */
-const countsOf = ({ times, chain, carried, registers, ...counts }: VectorRun): Partial<VectorCounts> =>
+const countsOf = ({ times, parallel, chain, carried, registers, ...counts }: VectorRun): Partial<VectorCounts> =>
   Object.fromEntries(Object.entries(counts).filter(([, n]) => n !== 0));
 
 const START = "S[0,lane] = 0";
@@ -95,6 +95,13 @@ describe("a run of statements on vectors", () => {
       "unrolled",
     );
     expect(countsOf(runOf(skewed))).toEqual({ loads: 2, stores: 4 });
+  });
+
+  it("knows those of loops around whose steps are whole multiples", () => {
+    const skewed = loop("s", 4, [lanes("S[0,lane] = x[16*((4*tile+s)/2)+(4*tile+s)%2+lane]", STORE)], "unrolled");
+    expect(countsOf(runOf(skewed))).toEqual({ loads: 4, stores: 4 });
+    const other = [lanes("S[0,lane] = x[16*((3*tile+1)/2)+lane]", STORE)];
+    expect(countsOf(runOf(...other))).toEqual({ gatheredLanes: LANES, maskedLanes: LANES, stores: 1 });
   });
 
   it("moves values across lanes, and waits for them in a chain", () => {
@@ -153,6 +160,51 @@ describe("a run of statements on vectors", () => {
     expect(vectorRuns(nestOf([part]), computation.tensors)).toEqual([]);
     const open = { ...part, range: { from: part.range?.from ?? [], to: [] } };
     expect(vectorRuns(nestOf([open]), computation.tensors).map((r) => r.times)).toEqual([40]);
+  });
+});
+
+describe("a run of statements on the threads of a warp", () => {
+  const THREADS = { lineBytes: 128, sectorBytes: 32, constants: new Set(["w"]), arrays: 2 };
+  const onThreads = (...body: Statement[]): VectorRun => {
+    const shared = [loop("block", 3, nestOf(body).body, "parallel")];
+    const [run, ...others] = vectorRuns({ ...nestOf([]), body: shared }, computation.tensors, THREADS);
+    if (!run || others.length > 0) throw new Error("not one run");
+    return run;
+  };
+  const STORED = "y[16*block+lane] = S[0,lane]";
+  const stored = { stores: 1, sentBytes: 64 };
+
+  it.each([
+    ["S[0,lane] = x[16*block+lane]", { loads: 1, lines: 2, ...stored }],
+    // Both arrays of the warp read the same line.
+    ["S[0,lane] = x[16*tile+lane]", { loads: 1, lines: 1.5, ...stored }],
+    ["S[0,lane] = x[64*block+4*lane]", { loads: 1, lines: 3, ...stored }],
+    // Lanes that may leave the tensor are tested.
+    ["S[0,lane] = x[16*block+lane-1]", { loads: 1, lines: 2, guardedLoads: 1, tests: 1, ...stored }],
+    ["S[0,lane] = select(tile-2*lane < 0, x[lane], 0)", { loads: 1, lines: 1.5, blends: 1, tests: 1, ...stored }],
+    // An operand of its instruction, unless its place differs between warps.
+    ["S[0,lane] = w[1]", { lines: 1, ...stored }],
+    ["S[0,lane] = w[block]", { constants: 1, lines: 1, ...stored }],
+  ])("reads %s as %j", (text, counts) => {
+    expect(countsOf(onThreads(lanes(text, STORED)))).toEqual(counts);
+  });
+
+  it("loads an element under a test as often as it is used, since it may be jumped over", () => {
+    const uses = (index: string) =>
+      lanes(`S[0,lane] = x[${index}]`, `S[1,lane] = x[${index}]`, "S[0,lane] += S[1,lane]", STORED);
+    expect(countsOf(onThreads(uses("16*block+lane-1")))).toMatchObject({ loads: 2, guardedLoads: 2, tests: 1 });
+    expect(countsOf(onThreads(uses("16*block+lane")))).toMatchObject({ loads: 1 });
+  });
+
+  it.each([
+    ["y[16*block+lane] += S[0,lane]", { stores: 1, added: 1, lines: 2, sentBytes: 64 }],
+    ["y[block] += S[0,lane]", { stores: 1, added: 1, reductions: 1, lines: 2, sentBytes: 32 }],
+    ["y[16*block+lane] = S[0,lane] where lane < 12-block", { stores: 1, tests: 1, lines: 1, sentBytes: 64 }],
+    // The last of five steps.
+    ["y[16*block+lane] = S[0,lane] where tile == 4", { stores: 0.2, tests: 1, lines: 0.2, sentBytes: 12.8 }],
+  ])("writes %s as %j", (text, counts) => {
+    expect(countsOf(onThreads(lanes(text)))).toEqual(counts);
+    expect(onThreads(lanes(text))).toMatchObject({ times: 15, parallel: 3 });
   });
 });
 

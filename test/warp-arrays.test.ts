@@ -13,12 +13,15 @@ import { instantiate, operatorNamed } from "../operators/index.ts";
 import { usableIntrinsics } from "../session/choose.ts";
 import { warpMultiplyAddOf } from "../session/design-kinds.ts";
 import { kernelFor } from "../session/kernel.ts";
+import { sessionKindOf } from "../session/kinds.ts";
 import { isRefusals } from "../session/session-space.ts";
 import { sessionSpace } from "../session/space.ts";
 import { nvidiaTarget } from "../targets/index.ts";
 import { type ArraySpaceOfDesigns, bestOfEach } from "../tuner/array-candidates.ts";
+import { evaluateTogether, type Judged } from "../tuner/evaluate.ts";
 import { lanesFor, warpArraySpace } from "../tuner/warp-array-candidates.ts";
 import { emulatedRunner } from "./support/emulated-runner.ts";
+import { recordedCases } from "./support/recorded-trials.ts";
 
 const H100 = nvidiaTarget("h100");
 const intrinsics = usableIntrinsics(H100);
@@ -78,12 +81,32 @@ describe("a search on a GPU", () => {
 
   it("expects data that are loaded to win over sums that migrate, and these over sums across lanes", () => {
     const space = spaceOf(make("conv2d-single", { h: 2048, w: 2048, r: 5, s: 5 }), 2);
+    const best = space.bestOfEach();
     const seconds = ["FBS", "SBM", "FSA"].map(
-      (dataflow) => bestOfEach(space).find((b) => b.design.dataflow === dataflow)?.seconds ?? 0,
+      (dataflow) => best.find((b) => b.design.dataflow === dataflow)?.seconds ?? 0,
     );
     expect(seconds).toEqual(seconds.toSorted((a, b) => a - b));
     expect(new Set(seconds).size).toBe(3);
   });
+
+  it.each(["h100", "h200"])(
+    "expects what was measured on an %s, within a factor of 1.3 for half of the designs",
+    (name) => {
+      const cases = recordedCases(`bench/trials/cuda-designs-${name}.jsonl.gz`);
+      const groups = cases.map(({ computation, trials }) =>
+        trials.flatMap(({ candidate, median }): Judged[] => {
+          if (candidate.kind !== "warp-design") return [];
+          const predicted = sessionKindOf(candidate).predict(computation, candidate, { machine: nvidiaTarget(name) });
+          return [{ predicted: predicted?.seconds ?? 0, measured: median }];
+        }),
+      );
+      const { pairwise = 0, recall = 0 } = evaluateTogether(groups);
+      expect(pairwise).toBeGreaterThan(0.88);
+      expect(recall).toBeGreaterThan(0.83);
+      const errors = groups.flat().map(({ predicted, measured }) => Math.abs(Math.log(measured / predicted)));
+      expect(errors.toSorted((a, b) => a - b)[errors.length >> 1]).toBeLessThan(Math.log(1.3));
+    },
+  );
 
   it("runs an array of few PEs on the smallest part of a warp that holds it", () => {
     expect([1, 4, 5, 16, 17, 32].map(lanesFor)).toEqual([4, 4, 8, 16, 32, 32]);

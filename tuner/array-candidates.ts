@@ -10,6 +10,7 @@ import { type Computation, extentsOf, outputOf } from "../abstraction/computatio
 import { bytesOf } from "../abstraction/dtype.ts";
 import { partsOf } from "../abstraction/epilogue.ts";
 import { axesIn } from "../abstraction/expression.ts";
+import type { LoopNest } from "../abstraction/loop-nest.ts";
 import { pick, type Random } from "../abstraction/random.ts";
 import type { Steps } from "../abstraction/steps.ts";
 import { type ArrayDesign, type ArrayDesigns, arrayDesigns } from "../mapper/space-time/array-designs.ts";
@@ -19,11 +20,12 @@ import { lowerPlaced } from "../mapper/space-time/lower-array.ts";
 import { operandAccesses } from "../mapper/space-time/problem.ts";
 import type { LaneRefusal } from "../mapper/space-time/taps.ts";
 import { tooLongToWrite, vectorsWritten } from "../mapper/space-time/written-length.ts";
-import { arraySeconds, leavingSteps } from "../perfmodel/arrays.ts";
-import type { CostTerm } from "../perfmodel/correct.ts";
+import { leavingSteps, type RoughMachine, roughCycles } from "../perfmodel/arrays.ts";
+import type { Costs, CostTerm } from "../perfmodel/correct.ts";
 import type { ModelTarget } from "../perfmodel/target.ts";
 import { vectorCosts } from "../perfmodel/vectors.ts";
-import { leastLaneBytes, type VectorRegisters, ZMM } from "../targets/x86.ts";
+import { laneCosts } from "../targets/lanes.ts";
+import { leastLaneBytes, REFERENCE_CPU, type VectorRegisters, ZMM } from "../targets/x86.ts";
 import type { SearchSpace } from "./space.ts";
 
 export interface ArraySpaceOptions {
@@ -37,10 +39,15 @@ export interface ArraySpaceOptions {
   readonly mixed?: number;
 }
 
-/** A schedule of a design with the model's prediction. */
-export interface PricedArray<S extends ArrayPlan = ArrayPlan> {
+/** A schedule of a design with a quick estimate of its time, which is good for an order. */
+export interface RankedArray<S extends ArrayPlan = ArrayPlan> {
   readonly design: ArrayDesign;
   readonly schedule: S;
+  readonly roughCycles: number;
+}
+
+/** The same with the model's prediction. */
+export interface PricedArray<S extends ArrayPlan = ArrayPlan> extends RankedArray<S> {
   readonly seconds: number;
 }
 
@@ -49,7 +56,7 @@ export interface ArraySpaceOfDesigns<S extends ArrayPlan> extends SearchSpace<S>
   readonly size: number;
   readonly designs: ArrayDesigns;
   /** Schedules by estimated time, shortest first. Only this list contains those too long to be generated. */
-  readonly ranked: readonly PricedArray<S>[];
+  readonly ranked: readonly RankedArray<S>[];
   /** The best of each dataflow by what their nests tell, the most promising first. */
   bestOfEach(): readonly PricedArray<S>[];
   expectedSeconds(schedule: S): number;
@@ -79,10 +86,12 @@ export interface DesignMachine<S extends ArrayPlan> {
   scheduleOf(design: ArrayDesign, beside: ArrayPlan["beside"], inputs: ArrayPlan["inputs"]): S;
   /** Other schedules of the same passes. */
   variantsOf(schedule: S): readonly S[];
-  /** A quick estimate. */
-  secondsOf(array: LaneArray, schedule: S): number;
-  /** Undefined when the design does not fit. */
-  written(schedule: S): Written | undefined;
+  readonly rough: RoughMachine;
+  /** The nest of a design, and what it costs. */
+  nestOf(array: LaneArray, schedule: S): LoopNest;
+  costsOf(nest: LoopNest, schedule: S): Costs;
+  /** Whether a nest is too long to be generated. */
+  isTooLong(nest: LoopNest): boolean;
 }
 
 /** The space on the vectors of a CPU, or why lanes have no design for a computation; see {@link designSpaceOn}. */
@@ -98,21 +107,10 @@ export function* arraySpaceOf(
       inputs: ARRAY_INPUTS.filter((inputs) => inputs !== "dots" || hasDots),
       scheduleOf: ({ plan }, beside, inputs) => ({ ...plan, beside, inputs, streaming: false, threads }),
       variantsOf: () => [],
-      secondsOf: (array, schedule) => arraySeconds(array, schedule, target, vectors),
-      // Lowering a design takes milliseconds, so only drawn schedules are examined.
-      written: (schedule) => {
-        const placed = placeArray(computation, schedule);
-        if (!placed.ok) return undefined;
-        const nest = lowerPlaced(computation, placed.array, schedule.inputs, leastLaneBytes(vectors) === 2);
-        const { streaming } = schedule;
-        const { terms, bounds } = vectorCosts(nest, computation, { target, threads, vectors, streaming });
-        return {
-          isTooLong: tooLongToWrite(nest) !== undefined,
-          size: vectorsWritten(nest.body),
-          seconds: bounds[0],
-          parts: terms,
-        };
-      },
+      rough: { costs: laneCosts(REFERENCE_CPU), registers: vectors.count, onWarps: false },
+      nestOf: (array, { inputs }) => lowerPlaced(computation, array, inputs, leastLaneBytes(vectors) === 2),
+      costsOf: (nest, { streaming }) => vectorCosts(nest, computation, { target, threads, vectors, streaming }),
+      isTooLong: (nest) => tooLongToWrite(nest) !== undefined,
     },
     mixed,
   );
@@ -130,7 +128,7 @@ export function* designSpaceOn<S extends ArrayPlan>(
   const { sum } = partsOf(computation);
   const designs = yield* arrayDesigns(computation, machine.lanes, mixed);
   if ("rule" in designs) return designs;
-  const priced = (design: ArrayDesign, beside: ArrayPlan["beside"]): PricedArray<S>[] =>
+  const priced = (design: ArrayDesign, beside: ArrayPlan["beside"]): RankedArray<S>[] =>
     machine.inputs.flatMap((inputs) => {
       const schedule = machine.scheduleOf(design, beside, inputs);
       const placed = withBeside(computation, sum, design.judged, schedule);
@@ -138,33 +136,40 @@ export function* designSpaceOn<S extends ArrayPlan>(
       return [schedule, ...machine.variantsOf(schedule)].map((one) => ({
         design,
         schedule: one,
-        seconds: machine.secondsOf(placed.array, one),
+        roughCycles: roughCycles(placed.array, one, machine.rough),
       }));
     });
   // 1. Every design, one pass at a time.
-  const alone: PricedArray<S>[] = [];
+  const alone: RankedArray<S>[] = [];
   let isEnough = false;
   for (const [at, design] of designs.fitting.entries()) {
     alone.push(...priced(design, {}));
     isEnough = yield { what: "designs", done: at + 1, of: designs.fitting.length };
     if (isEnough && alone.length > 0) break;
   }
-  const single = byTime(alone);
+  const single = byEstimate(alone);
   // 2. Of the most promising, and of the best of each dataflow, several passes side by side.
   const best = new Set([...single.slice(0, MOST_WIDENED), ...bestOfEach({ ranked: single })].map((r) => r.design));
   // Results that leave one by one take as many statements as there are steps. With several passes no compiler finishes these within seconds.
   const short = [...best].filter(({ judged }) => leavingSteps({ ...judged, sum }) === 1);
-  const wide: PricedArray<S>[] = [];
+  const wide: RankedArray<S>[] = [];
   for (const [at, design] of short.entries()) {
     if (isEnough) break;
     for (const beside of besides(computation, design))
       if (Object.keys(beside).length > 0) wide.push(...priced(design, beside));
     isEnough = yield { what: "designs side by side", done: at + 1, of: short.length };
   }
-  const ranked = byTime([...single, ...wide]);
+  const ranked = byEstimate([...single, ...wide]);
   if (ranked.length === 0)
     return { rule: "design", because: `design: ${designs.refused[0]?.because ?? "no transform fits the lanes"}` };
-  return new ArrayCandidates(designs, ranked, machine.written);
+  return new ArrayCandidates(designs, ranked, (schedule) => {
+    const placed = placeArray(computation, schedule);
+    if (!placed.ok) return undefined;
+    const nest = machine.nestOf(placed.array, schedule);
+    const { terms, bounds } = machine.costsOf(nest, schedule);
+    const isTooLong = machine.isTooLong(nest);
+    return { isTooLong, size: vectorsWritten(nest.body), seconds: bounds[0], parts: terms };
+  });
 }
 
 /** What may run side by side: rows, tiles of the lane loop, and channels that share what they read. */
@@ -202,11 +207,14 @@ function besides(computation: Computation, { plan }: ArrayDesign): Readonly<Reco
   return made;
 }
 
+const byEstimate = <S extends ArrayPlan>(all: readonly RankedArray<S>[]): RankedArray<S>[] =>
+  all.toSorted((a, b) => a.roughCycles - b.roughCycles);
+
 const byTime = <S extends ArrayPlan>(all: readonly PricedArray<S>[]): PricedArray<S>[] =>
   all.toSorted((a, b) => a.seconds - b.seconds);
 
-/** The best of each dataflow, the most promising first, whatever its length. */
-export function bestOfEach<S extends ArrayPlan>({ ranked }: Pick<ArraySpaceOfDesigns<S>, "ranked">): PricedArray<S>[] {
+/** The best of each dataflow by the estimate, the most promising first, whatever its length. */
+export function bestOfEach<S extends ArrayPlan>({ ranked }: Pick<ArraySpaceOfDesigns<S>, "ranked">): RankedArray<S>[] {
   const seen = new Set<string>();
   return ranked.filter(({ design }) => !seen.has(design.dataflow) && seen.add(design.dataflow));
 }
@@ -225,14 +233,14 @@ export interface Written {
 class ArrayCandidates<S extends ArrayPlan> implements ArraySpaceOfDesigns<S> {
   readonly size: number;
   readonly designs: ArrayDesigns;
-  readonly ranked: readonly PricedArray<S>[];
+  readonly ranked: readonly RankedArray<S>[];
   private readonly known: ReadonlySet<string>;
   /** Texts of what mutations compare, for each ranked schedule. */
   private readonly texts: readonly { readonly transform: string; readonly beside: string }[];
   private readonly write: (schedule: S) => Written | undefined;
   private readonly nests = new Map<string, Written | undefined>();
 
-  constructor(designs: ArrayDesigns, ranked: readonly PricedArray<S>[], write: (schedule: S) => Written | undefined) {
+  constructor(designs: ArrayDesigns, ranked: readonly RankedArray<S>[], write: (schedule: S) => Written | undefined) {
     this.write = write;
     this.size = ranked.length;
     this.designs = designs;
@@ -293,11 +301,12 @@ class ArrayCandidates<S extends ArrayPlan> implements ArraySpaceOfDesigns<S> {
 
   bestOfEach(): readonly PricedArray<S>[] {
     const ofFlow = new Map<string, PricedArray<S>[]>();
-    for (const { design, schedule } of this.ranked) {
+    for (const one of this.ranked) {
+      const { design, schedule } = one;
       const tried = ofFlow.get(design.dataflow) ?? [];
       if (tried.length === MOST_TRIED) continue;
       const seconds = this.isWritten(schedule) ? this.expectedSeconds(schedule) : Number.POSITIVE_INFINITY;
-      ofFlow.set(design.dataflow, [...tried, { design, schedule, seconds }]);
+      ofFlow.set(design.dataflow, [...tried, { ...one, seconds }]);
     }
     const best = [...ofFlow.values()].flatMap((tried) => byTime(tried).slice(0, 1));
     return byTime(best.filter(({ seconds }) => Number.isFinite(seconds)));
@@ -313,7 +322,7 @@ class ArrayCandidates<S extends ArrayPlan> implements ArraySpaceOfDesigns<S> {
     return this.nests.get(key);
   }
 
-  private drawn(random: Random, from: readonly PricedArray<S>[]): S | undefined {
+  private drawn(random: Random, from: readonly RankedArray<S>[]): S | undefined {
     const left = [...from];
     while (left.length > 0) {
       const { schedule } = pick(random, left);

@@ -10,14 +10,16 @@ import type { Computation } from "../abstraction/computation.ts";
 import { WARP } from "../abstraction/intrinsic.ts";
 import type { Target } from "../abstraction/machine.ts";
 import type { Steps } from "../abstraction/steps.ts";
-import { placeArray } from "../mapper/space-time/lane-array.ts";
-import { MOST_UNROLLED_STEPS } from "../mapper/space-time/lower.ts";
+import { lowerPlaced } from "../mapper/space-time/lower-array.ts";
 import type { LaneRefusal } from "../mapper/space-time/taps.ts";
-import { warpArrayParts, warpArraySeconds } from "../perfmodel/warp-arrays.ts";
+import { costsOnWarps } from "../perfmodel/nests-on-warps.ts";
+import { laneCosts } from "../targets/lanes.ts";
 import { type ArraySpaceOfDesigns, designSpaceOn } from "./array-candidates.ts";
 
 /** Fewest lanes of a part of a warp. Narrower arrays leave some of these idle. */
 const FEWEST_LANES = 4;
+/** Registers of a thread. */
+const MOST_REGISTERS = 255;
 /** Warps of a block besides the usual four. */
 const OTHER_WARPS = [8] as const;
 
@@ -51,18 +53,11 @@ export function* warpArraySpace(
         inputs,
       }),
       variantsOf: (schedule) => OTHER_WARPS.map((warps) => ({ ...schedule, warps })),
-      secondsOf: (array, schedule) => warpArraySeconds(array, schedule, target),
+      rough: { costs: laneCosts(target), registers: MOST_REGISTERS, onWarps: true },
+      nestOf: (array, { inputs }) => lowerPlaced(computation, array, inputs, false, "guarded"),
+      costsOf: (nest, schedule) => costsOnWarps(nest, computation, schedule, target),
       // Every thread tests its own conditions, so no design is longer than its steps.
-      written: (schedule) => {
-        const placed = placeArray(computation, schedule);
-        if (!placed.ok) return undefined;
-        return {
-          size: Object.values(schedule.beside).reduce((n, count) => n * count, MOST_UNROLLED_STEPS),
-          isTooLong: false,
-          seconds: warpArraySeconds(placed.array, schedule, target),
-          parts: warpArrayParts(placed.array, schedule, target),
-        };
-      },
+      isTooLong: () => false,
     },
     mixed,
   );

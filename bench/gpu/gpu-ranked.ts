@@ -63,10 +63,10 @@ function transformsOf(computation: Computation, machine: Target): RankedKernel[]
   if (!intrinsic || "rule" in space) return [];
   const best = space.bestOfEach().slice(0, DATAFLOWS);
   const near = space.ranked.filter((r) => r.design.dataflow === best[0]?.design.dataflow).slice(0, OF_BEST);
-  return [...new Set([...near, ...best])].map(({ design, schedule, seconds }) => ({
+  return [...new Set([...near, ...best])].map(({ design, schedule }) => ({
     candidate: { kind: "warp-design", intrinsic: intrinsic.name, schedule },
     group: design.dataflow,
-    expected: seconds,
+    expected: space.expectedSeconds(schedule),
   }));
 }
 

@@ -29,7 +29,7 @@ import { kernelFor } from "../../session/kernel.ts";
 import { registersOf } from "../../session/window-kinds.ts";
 import { nativeTarget } from "../../targets/native.ts";
 import { caseLines, type RecordedTrial } from "../../test/support/recorded-trials.ts";
-import { type ArraySpaceOfDesigns, arraySpaceOf, type PricedArray } from "../../tuner/array-candidates.ts";
+import { type ArraySpaceOfDesigns, arraySpaceOf, type RankedArray } from "../../tuner/array-candidates.ts";
 import { cpuRunner } from "../support/frame.ts";
 import { readOptions } from "../support/options.ts";
 
@@ -143,14 +143,14 @@ function draw(
   sum: Computation,
   generated: (schedule: DesignSchedule) => Kernel,
 ): {
-  readonly drawn: readonly PricedArray<DesignSchedule>[];
+  readonly drawn: readonly RankedArray<DesignSchedule>[];
   readonly kernels: readonly Kernel[];
   readonly left: number;
 } {
   const count = Number(values.designs);
   const flows = [...new Set(ranked.map((r) => r.design.dataflow))];
   const lists = flows.map((flow) => ranked.filter((r) => r.design.dataflow === flow));
-  const drawn: PricedArray<DesignSchedule>[] = [];
+  const drawn: RankedArray<DesignSchedule>[] = [];
   const kernels: Kernel[] = [];
   let left = 0;
   while (drawn.length < count && lists.some((list) => list.length > 0))
@@ -170,7 +170,7 @@ function draw(
 }
 
 /** Whether a kernel is short enough to print. A sparse transform of three loops writes each mask lane by lane. */
-function isShort({ design: { judged, plan } }: PricedArray<DesignSchedule>, sum: Computation): boolean {
+function isShort({ design: { judged, plan } }: RankedArray<DesignSchedule>, sum: Computation): boolean {
   const { allocation, schedule } = judged.spaceTime;
   const dense = Math.abs(inverseOf([...allocation, ...schedule])?.denominator ?? 2) === 1;
   return leavingSteps({ ...judged, sum }) <= MOST_LEAVING && (dense || plan.transform.loops.length === 2);
