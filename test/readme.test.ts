@@ -13,6 +13,7 @@ import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { mappings } from "../mapper/match/enumerate.ts";
 import { instantiate, OPERATORS, operatorNamed, parseDataTypes } from "../operators/index.ts";
 import { commandLine, shellWords } from "./support/command-line.ts";
+import { type Command, commandsOf, fences, fits } from "./support/pages.ts";
 import { scratchFolder } from "./support/scratch.ts";
 
 /** Those that are written by hand: docs/api is made by TypeDoc. */
@@ -26,39 +27,28 @@ const README = read("README.md");
 
 const scratch = scratchFolder();
 
-interface Shown {
+interface Shown extends Command {
   readonly page: string;
-  readonly command: string;
-  /** Empty when the page shows no output. */
-  readonly output: readonly string[];
 }
 
 /** The blocks fenced with a language. */
-function fences(text: string, language: string): string[] {
-  return [...text.matchAll(/^```(\w*)\n([\s\S]*?)^```$/gm)].flatMap(([, of, body]) =>
-    of === language && body ? [body] : [],
-  );
-}
+const fencedIn = (page: string, language: string): string[] =>
+  fences(read(page)).flatMap((fence) => (fence.language === language ? [fence.body] : []));
 
-/** Commands with what is shown beneath them. */
-function shownOn(page: string): Shown[] {
-  return fences(read(page), "console").flatMap((body) =>
-    body.split(/^\$ /m).flatMap((part) => {
-      const [command = "", ...output] = part.trimEnd().split("\n");
-      return command === "" ? [] : [{ page, command, output }];
-    }),
-  );
-}
+/** Those that are run one after another, in a folder of their own, by test/tutorials.long.test.ts. */
+const isTutorial = (page: string): boolean => page.startsWith("docs/tutorial-");
 
-const shown = PAGES.flatMap(shownOn);
+const commandsIn = (page: string, language: string): Shown[] =>
+  fencedIn(page, language).flatMap((body) => commandsOf(body).map((command) => ({ page, ...command })));
+
+const shown = PAGES.filter((page) => !isTutorial(page)).flatMap((page) => commandsIn(page, "console"));
 const ours = shown.filter((s) => s.command.startsWith("automap "));
 
-/** Commands a page tells without being run here: they take long, or need what a reader has made before. */
-function toldOn(page: string): { readonly page: string; readonly command: string }[] {
-  return fences(read(page), "sh").flatMap((body) =>
-    [...body.matchAll(/^\$ (.*?)(?: {2,}#.*)?$/gm)].map(([, command = ""]) => ({ page, command })),
-  );
-}
+/** Commands that a page tells without being run here: they take long, or need what a reader has made before. */
+const told = PAGES.flatMap((page) => [
+  ...commandsIn(page, "sh"),
+  ...(isTutorial(page) ? commandsIn(page, "console") : []),
+]);
 
 const isOurs = (command: string): boolean => /^(npx )?automap /.test(command);
 
@@ -106,7 +96,9 @@ describe("README.md and docs/", () => {
 
   it("tell readers to run nothing else but scripts that the package has", () => {
     const { scripts } = JSON.parse(read("package.json")) as { scripts: Record<string, string> };
-    const others = [...shown, ...PAGES.flatMap(toldOn)].map((s) => s.command).filter((c) => !isOurs(c));
+    const others = [...shown, ...told.filter((s) => !isTutorial(s.page))]
+      .map((s) => s.command)
+      .filter((c) => !isOurs(c));
     const compiler = "cc main.c -Imatmul -Lmatmul/build -lmatmul -Wl,-rpath,matmul/build -o main";
     expect([...new Set(others)]).toEqual(["npm ci", compiler, "./main"]);
     const mentioned = PAGES.flatMap((page) =>
@@ -116,7 +108,7 @@ describe("README.md and docs/", () => {
     expect(mentioned).toContain("check");
   });
 
-  it.each(PAGES.flatMap(toldOn).filter((s) => isOurs(s.command)))("$page could run: $command", async ({ command }) => {
+  it.each(told.filter((s) => isOurs(s.command)))("$page could run: $command", async ({ command }) => {
     const words = shellWords(command).slice(command.startsWith("npx ") ? 2 : 1);
     expect(await unknownIn(words)).toEqual([]);
   });
@@ -130,7 +122,7 @@ describe("README.md and docs/", () => {
 
   it("import from the package only names that it exports", async () => {
     const api = Object.keys(await import("../automap.ts"));
-    const programs = PAGES.flatMap((page) => fences(read(page), "ts"));
+    const programs = PAGES.flatMap((page) => fencedIn(page, "ts"));
     const imported = programs.flatMap((text) =>
       [...text.matchAll(/import \{([^}]*)\} from "automap"/g)].flatMap(([, names = ""]) =>
         names.split(",").map((name) => name.trim()),
@@ -148,14 +140,6 @@ describe("README.md and docs/", () => {
     }
   });
 });
-
-/** Whether lines are as shown, with `...` for any number of them. */
-function fits(pattern: readonly string[], lines: readonly string[]): boolean {
-  const [first, ...rest] = pattern;
-  if (first === undefined) return lines.length === 0;
-  if (first === "...") return lines.some((_, i) => fits(rest, lines.slice(i))) || rest.length === 0;
-  return first.trimEnd() === lines[0] && fits(rest, lines.slice(1));
-}
 
 /** The rows of tables of results: the page of bench/results that a row or one above it links, and its figures, versions of programs left out. */
 function figuresOf(page: string): { readonly file: string; readonly figures: readonly string[] }[] {
@@ -221,7 +205,7 @@ describe("README.md", () => {
     const example = read("examples/mappings.ts")
       .replace(/^\/\*\*.*\*\/\n\n/, "")
       .replace('"../automap.ts"', '"automap"');
-    const program = fences(read("docs/library.md"), "ts").find((text) => text.includes("drawRefusal")) ?? "";
+    const program = fencedIn("docs/library.md", "ts").find((text) => text.includes("drawRefusal")) ?? "";
     const joined = (text: string): string => text.replaceAll(/\s+/g, " ").replaceAll(/,? \}/g, " }");
     expect(joined(program)).toBe(joined(example));
   });
@@ -242,7 +226,7 @@ describe("README.md", () => {
 
   it("has a page that states the notation in equations that parse", async () => {
     const { parseEquation, parseExpr } = await import("../abstraction/parse.ts");
-    const [, block = ""] = fences(read("docs/notation.md"), "");
+    const [, block = ""] = fencedIn("docs/notation.md", "");
     const texts = block
       .trimEnd()
       .split("\n")

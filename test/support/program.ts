@@ -68,6 +68,6 @@ function erased(file: string): string {
 
 function copyData(room: string, folder: string): void {
   for (const entry of readdirSync(join(ROOT, room), { withFileTypes: true }))
-    if (entry.isFile() && extname(entry.name) !== ".ts")
+    if (entry.isFile() && (extname(entry.name) !== ".ts" || entry.name.endsWith(".d.ts")))
       copyFileSync(join(ROOT, room, entry.name), join(folder, room, entry.name));
 }
