@@ -11,8 +11,8 @@ import { type LowerBody, Lowering, type Scope, SharedLowering } from "./lowering
 import { type Network, rootOf, type Step } from "./network.ts";
 import type { NumberArray } from "./numbers.ts";
 import { broughtToOpset7 } from "./operators/early.ts";
-import { NETWORK_OPERATORS, networkOperatorNamed, refusalOf } from "./operators/index.ts";
-import { describeValue, elementsOf, type Quantised, type Value } from "./value.ts";
+import { HARMLESS, NETWORK_OPERATORS, networkOperatorNamed, refusalOf } from "./operators/index.ts";
+import { bracketed, describeValue, elementsOf, type Quantised, type Value } from "./value.ts";
 import { INPUT_RANGE, rangeIn } from "./whole.ts";
 
 /** Facts that a graph leaves open. */
@@ -97,27 +97,27 @@ function lowerNode(
   values: Scope & { set(name: string, value: Value): unknown },
   shared: SharedLowering,
 ): readonly Step[] {
-  const operator = networkOperatorNamed(node.op);
+  const lower = networkOperatorNamed(node.op);
   const because = refusalOf(node.op);
   if (because !== undefined)
     throw new UsageError(`${node.name} (${node.op}): ${because}`, {
       hint: "let the network end before this node, and compute it from the outputs",
     });
-  if (!operator)
+  if (!lower)
     throw new UsageError(`${node.name}: the operator ${node.op} is not supported`, {
       hint: `automap network operators lists those that are; ${suggestion(node.op, NETWORK_OPERATORS)}`,
     });
   const lowering = new Lowering(node, opset, values, shared, lowerBodyWithin(node.name, opset, values, shared));
   if (opset < 7) broughtToOpset7(lowering);
-  const made = [operator.lower(lowering)].flat();
-  lowering.checkAllAsked(operator.harmless ?? []);
+  const made = [lower(lowering)].flat();
+  lowering.checkAllAsked(HARMLESS.get(node.op) ?? []);
   for (const [place, name] of node.outputs.entries()) {
     if (name === "") continue;
     const value = made[place];
     if (!value) return lowering.refuse(`its output ${place}, ${name}, is not supported`);
     const shape = declared?.get(name);
     if (shape && !fits(value.shape, shape))
-      lowering.refuse(`its output ${name} is ${describeValue(value)}, and the model says [${shape.join(",")}]`);
+      lowering.refuse(`its output ${name} is ${describeValue(value)}, and the model says ${bracketed(shape)}`);
     values.set(name, value);
   }
   return lowering.steps;
@@ -177,9 +177,9 @@ const fits = (
 /** @throws UsageError when a constant does not fit the input it replaces */
 function checkBound({ name, type, shape }: Input, bound: Constant, dims: Readonly<Record<string, number>>): void {
   if (bound.type === type && fits(bound.shape, shape, dims)) return;
-  const sizes = shape.map((size) => (Object.hasOwn(dims, size) ? dims[size] : size));
+  const sizes = shape.map((size) => (Object.hasOwn(dims, size) ? (dims[size] ?? size) : size));
   throw new UsageError(
-    `--constant ${name}: input ${name} is ${type}[${sizes.join(",")}], and the constant is ${describeValue(bound)}`,
+    `--constant ${name}: input ${name} is ${type}${bracketed(sizes)}, and the constant is ${describeValue(bound)}`,
   );
 }
 

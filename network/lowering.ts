@@ -15,6 +15,7 @@ import { type Attribute, type Body, type Constant, isBody, type Node } from "./g
 import type { Step } from "./network.ts";
 import { type NumberArray, numbersFor } from "./numbers.ts";
 import {
+  bracketed,
   describeValue,
   type ElementType,
   elementsOf,
@@ -285,7 +286,7 @@ export class Lowering {
   reshaped(value: Value, shape: readonly number[]): Value {
     const from = elementsOf(value.shape, this.subject);
     const to = elementsOf(shape, this.subject);
-    if (from !== to) this.refuse(`${describeValue(value)} has ${from} elements, [${shape.join(",")}] ${to}`);
+    if (from !== to) this.refuse(`${describeValue(value)} has ${from} elements, ${bracketed(shape)} ${to}`);
     if (isSameShape(value.shape, shape)) return value;
     const { type, constant } = value;
     if (constant) return { name: this.nameOf(0), type, shape, constant };
@@ -305,7 +306,7 @@ export class Lowering {
     // Empty lists occur in shapes that a model computes.
     if (elements === 0 && Object.values(reads).every(({ constant }) => constant))
       return this.constant({ type, shape, values: this.numbers(type, 0) });
-    if (elements === 0) this.refuse(`its output [${shape.join(",")}] has no elements, which is not supported`);
+    if (elements === 0) this.refuse(`its output ${bracketed(shape)} has no elements, which is not supported`);
     const target = text.slice(0, text.indexOf("["));
     const spec = (tensor: string, value: Pick<Value, "type" | "shape" | "constant">): TensorSpec => ({
       dtype: heldAs(value.type),

@@ -6,7 +6,7 @@
  *     s64[2]               held as f64: integers up to 2^53, a range that is known for each value (whole.ts)
  */
 
-import { type DType, wrap } from "../abstraction/dtype.ts";
+import { type DType, isInteger, wrap } from "../abstraction/dtype.ts";
 import { UsageError } from "../abstraction/error.ts";
 import type { ElementType, NumberArray } from "./numbers.ts";
 
@@ -49,6 +49,12 @@ export function heldAs(type: ElementType): DType {
   return type === "bool" ? "u8" : type === "s64" ? "f64" : type;
 }
 
+/** Whether elements are integers, and not bool. */
+export const holdsIntegers = (type: ElementType): boolean => type === "s64" || isInteger(heldAs(type));
+
+/** Whether elements are floats of 32 bits at least. */
+export const isWide = (type: ElementType): boolean => type === "f32" || type === "f64";
+
 /** Brings a number to an element type, as a cast does. */
 export function toElement(type: ElementType, x: number): number {
   if (type === "bool") return x === 0 ? 0 : 1;
@@ -73,5 +79,8 @@ export function elementsOf(shape: readonly number[], subject: string): number {
 export const isSameShape = (a: readonly number[], b: readonly number[]): boolean =>
   a.length === b.length && a.every((size, d) => size === b[d]);
 
+/** `[1,64,56,56]`, and the text of an index: `[n,c,h,w]` */
+export const bracketed = (list: readonly (number | string)[]): string => `[${list.join(",")}]`;
+
 /** `f32[1,64,56,56]` */
-export const describeValue = ({ type, shape }: Pick<Value, "type" | "shape">): string => `${type}[${shape.join(",")}]`;
+export const describeValue = ({ type, shape }: Pick<Value, "type" | "shape">): string => type + bracketed(shape);

@@ -12,7 +12,7 @@ import { isInteger, rangeOf } from "../abstraction/dtype.ts";
 import { spatialAxesOf } from "../abstraction/equation.ts";
 import type { Access, Expr } from "../abstraction/expression.ts";
 import { rootOf } from "./network.ts";
-import { heldAs, type Range, type Value } from "./value.ts";
+import { heldAs, holdsIntegers, type Range, type Value } from "./value.ts";
 
 /** The numbers of an s64 input. */
 export const INPUT_RANGE: Range = rangeOf("s32");
@@ -31,7 +31,7 @@ const ANY: Numbers = { range: [Number.NEGATIVE_INFINITY, Number.POSITIVE_INFINIT
 /** The integers that a value may hold; undefined for floats. */
 export function rangeIn(value: Value): Range | undefined {
   const { type, constant, range } = rootOf(value);
-  if (constant) return isInteger(heldAs(type)) || type === "s64" ? extremesOf(constant) : undefined;
+  if (constant) return holdsIntegers(type) ? extremesOf(constant) : undefined;
   if (range) return range;
   return isInteger(heldAs(type)) ? rangeOf(heldAs(type)) : undefined;
 }

@@ -7,7 +7,7 @@
  */
 
 import { axesOfRank, type Lowering } from "../lowering.ts";
-import { isSameShape, type Quantised, type Value } from "../value.ts";
+import { bracketed, isSameShape, type Quantised, type Value } from "../value.ts";
 
 /** @throws UsageError when the shapes cannot be broadcast */
 export function broadcastShape(node: Lowering, shapes: readonly (readonly number[])[]): number[] {
@@ -16,7 +16,7 @@ export function broadcastShape(node: Lowering, shapes: readonly (readonly number
     const sizes = shapes.map((s) => s[d - rank + s.length] ?? 1);
     const size = sizes.find((x) => x !== 1) ?? 1;
     if (sizes.some((x) => x !== 1 && x !== size))
-      node.refuse(`shapes ${shapes.map((s) => `[${s.join(",")}]`).join(" and ")} cannot be brought together`);
+      node.refuse(`shapes ${shapes.map((s) => `${bracketed(s)}`).join(" and ")} cannot be brought together`);
     return size;
   });
 }

@@ -7,9 +7,9 @@
  *     CumSum            y[i0,i1] += x[i0,v] where v <= i1
  */
 
-import { bytesOf, isInteger } from "../../abstraction/dtype.ts";
+import { bytesOf } from "../../abstraction/dtype.ts";
 import { axesOfRank, type Lowering } from "../lowering.ts";
-import { heldAs, type Range, type Value } from "../value.ts";
+import { bracketed, heldAs, holdsIntegers, type Range, type Value } from "../value.ts";
 import { rangeIn } from "../whole.ts";
 import { indicesIn, pairOf, placesIn } from "./compare.ts";
 import { elementwise, NUMBERED_TYPES, truncated } from "./elementwise.ts";
@@ -26,7 +26,7 @@ function trilu(node: Lowering): Value {
   const most = Math.max(...x.shape);
   const diagonal = Math.max(-most, Math.min(most, above));
   const kept = `${column} - ${row} ${upper ? ">=" : "<="} ${diagonal < 0 ? `(${diagonal})` : diagonal}`;
-  const at = `[${axes.join(",")}]`;
+  const at = `${bracketed(axes)}`;
   return node.equation(`y${at} = select(${kept}, x${at}, 0)`, { reads: { x }, shape: x.shape, type: x.type });
 }
 
@@ -41,11 +41,11 @@ function oneHot(node: Lowering): Value {
   const rank = picked.shape.length + 1;
   const axis = node.axis(node.int("axis", -1), rank);
   const axes = axesOfRank(rank);
-  const shape = [...picked.shape.slice(0, axis), size, ...picked.shape.slice(axis)];
+  const shape = picked.shape.toSpliced(axis, 0, size);
   const places = picked.type === "s32" || picked.type === "s64" ? picked : whole(node, picked, size);
-  const read = `ids[${axes.filter((_, d) => d !== axis).join(",")}]`;
+  const read = `ids[${axes.toSpliced(axis, 1).join(",")}]`;
   const ids = node.opset >= 11 ? placesIn(node, places, size) : uncounted(node, places, size);
-  return node.equation(`y[${axes.join(",")}] = select(${read} == ${axes[axis]}, values[1], values[0])`, {
+  return node.equation(`y${bracketed(axes)} = select(${read} == ${axes[axis]}, values[1], values[0])`, {
     reads: { ids, values },
     shape,
     type: values.type,
@@ -68,11 +68,11 @@ function gatherElements(node: Lowering): Value {
   const rank = x.shape.length;
   const axis = node.axis(node.int("axis", 0), rank);
   if (picked.shape.length !== rank || picked.shape.some((n, d) => d !== axis && n > (x.shape[d] ?? 1)))
-    node.refuse(`indices of [${picked.shape.join(",")}] for [${x.shape.join(",")}]`);
+    node.refuse(`indices of ${bracketed(picked.shape)} for ${bracketed(x.shape)}`);
   const size = x.shape[axis] ?? 1;
   const axes = axesOfRank(rank);
-  const from = axes.map((name, d) => (d === axis ? `wrap(ids[${axes.join(",")}])` : name));
-  return node.equation(`y[${axes.join(",")}] = x[${from.join(",")}]`, {
+  const from = axes.with(axis, `wrap(ids${bracketed(axes)})`);
+  return node.equation(`y${bracketed(axes)} = x${bracketed(from)}`, {
     reads: { ids: indicesIn(node, picked, size), x },
     shape: picked.shape,
     type: x.type,
@@ -87,8 +87,8 @@ function cumSum(node: Lowering): Value {
   const [exclusive, reverse] = [node.int("exclusive", 0) !== 0, node.int("reverse", 0) !== 0];
   const axes = axesOfRank(x.shape.length);
   const op = `${reverse ? ">" : "<"}${exclusive ? "" : "="}`;
-  const from = axes.map((name, d) => (d === axis ? "v" : name)).join(",");
-  return node.equation(`y[${axes.join(",")}] += x[${from}] where v ${op} ${axes[axis]}`, {
+  const from = axes.with(axis, "v").join(",");
+  return node.equation(`y${bracketed(axes)} += x[${from}] where v ${op} ${axes[axis]}`, {
     reads: { x },
     shape: x.shape,
     type: x.type,
@@ -117,7 +117,7 @@ function modulo(node: Lowering): Value {
   const [a, b] = pairOf(node);
   if (a.type === "bool") node.refuse("bool is not supported");
   const truncates = node.int("fmod", 0) !== 0;
-  const isWhole = a.type === "s64" || isInteger(heldAs(a.type));
+  const isWhole = holdsIntegers(a.type);
   if (!isWhole && !truncates) node.refuse("floats are supported with fmod=1 only");
   if (!isWhole) return elementwise(node, "a % b", { a, b });
   const exact = "f64(a) / f64(b)";
@@ -150,11 +150,11 @@ function bitShift(node: Lowering): Value {
 }
 
 export const CHOICES: OperatorTable = {
-  BitShift: { lower: bitShift },
-  CumSum: { lower: cumSum },
-  EyeLike: { lower: eyeLike },
-  GatherElements: { lower: gatherElements },
-  Mod: { lower: modulo },
-  OneHot: { lower: oneHot },
-  Trilu: { lower: trilu },
+  BitShift: bitShift,
+  CumSum: cumSum,
+  EyeLike: eyeLike,
+  GatherElements: gatherElements,
+  Mod: modulo,
+  OneHot: oneHot,
+  Trilu: trilu,
 };

@@ -8,7 +8,7 @@
 
 import type { CompareOp } from "../../abstraction/expression.ts";
 import { axesOfRank, type Lowering } from "../lowering.ts";
-import type { ElementType, Value } from "../value.ts";
+import { bracketed, type ElementType, type Value } from "../value.ts";
 import { numberText } from "./broadcast.ts";
 import { checkWide, elementwise, floatsAt } from "./elementwise.ts";
 import type { OperatorTable } from "./table.ts";
@@ -122,10 +122,10 @@ export function gatheredWhenRun(node: Lowering, table: Value, picked: Value, axi
   const ids = indicesIn(node, picked, table.shape[axis] ?? 1);
   const inner = axesOfRank(table.shape.length).map((name) => `t${name}`);
   const rows = axesOfRank(picked.shape.length);
-  const kept = [...inner.slice(0, axis), ...rows, ...inner.slice(axis + 1)];
-  const from = inner.map((name, d) => (d === axis ? `wrap(ids[${rows.join(",")}])` : name));
-  const shape = [...table.shape.slice(0, axis), ...picked.shape, ...table.shape.slice(axis + 1)];
-  return node.equation(`y[${kept.join(",")}] = table[${from.join(",")}]`, {
+  const kept = inner.toSpliced(axis, 1, ...rows);
+  const from = inner.with(axis, `wrap(ids${bracketed(rows)})`);
+  const shape = table.shape.toSpliced(axis, 1, ...picked.shape);
+  return node.equation(`y${bracketed(kept)} = table${bracketed(from)}`, {
     reads: { ids, table },
     shape,
     type: table.type,
@@ -133,19 +133,19 @@ export function gatheredWhenRun(node: Lowering, table: Value, picked: Value, axi
 }
 
 export const COMPARISONS: OperatorTable = {
-  And: { lower: logic("select(a != 0, select(b != 0, 1, 0), 0)") },
-  Equal: { lower: comparison("==") },
-  Greater: { lower: comparison(">") },
-  GreaterOrEqual: { lower: comparison(">=") },
-  IsInf: { lower: isInfinite },
-  IsNaN: { lower: isNaNumber },
-  Less: { lower: comparison("<") },
-  LessOrEqual: { lower: comparison("<=") },
-  Not: { lower: negation },
-  Or: { lower: logic("select(a != 0, 1, select(b != 0, 1, 0))") },
-  Shrink: { lower: shrink },
-  Sign: { lower: sign },
-  ThresholdedRelu: { lower: thresholdedRelu },
-  Where: { lower: where },
-  Xor: { lower: logic("select(a != 0, select(b == 0, 1, 0), select(b != 0, 1, 0))") },
+  And: logic("select(a != 0, select(b != 0, 1, 0), 0)"),
+  Equal: comparison("=="),
+  Greater: comparison(">"),
+  GreaterOrEqual: comparison(">="),
+  IsInf: isInfinite,
+  IsNaN: isNaNumber,
+  Less: comparison("<"),
+  LessOrEqual: comparison("<="),
+  Not: negation,
+  Or: logic("select(a != 0, 1, select(b != 0, 1, 0))"),
+  Shrink: shrink,
+  Sign: sign,
+  ThresholdedRelu: thresholdedRelu,
+  Where: where,
+  Xor: logic("select(a != 0, select(b == 0, 1, 0), select(b != 0, 1, 0))"),
 };

@@ -81,4 +81,4 @@ function stacked(node: Lowering, values: readonly Value[]): Value {
   );
 }
 
-export const CONTROL: OperatorTable = { If: { lower: branch }, Loop: { lower: loop } };
+export const CONTROL: OperatorTable = { If: branch, Loop: loop };

@@ -11,7 +11,7 @@ import type { OperandTypes } from "../../operators/data-types.ts";
 import { operatorNamed } from "../../operators/index.ts";
 import { instantiate, type Operator } from "../../operators/operator.ts";
 import type { Lowering } from "../lowering.ts";
-import type { Value } from "../value.ts";
+import { bracketed, isWide, type Value } from "../value.ts";
 import { elementwise } from "./elementwise.ts";
 import type { OperatorTable } from "./table.ts";
 
@@ -48,7 +48,7 @@ const MOST_STEP = 2 ** 24;
 function kernelOf(node: Lowering, filter: readonly number[]): readonly number[] {
   const kernel = node.ints("kernel_shape") ?? filter;
   if (kernel.length !== filter.length || kernel.some((size, d) => size !== filter[d]))
-    node.refuse(`kernel_shape [${kernel.join(",")}] contradicts filters of [${filter.join(",")}]`);
+    node.refuse(`kernel_shape ${bracketed(kernel)} contradicts filters of ${bracketed(filter)}`);
   return kernel;
 }
 
@@ -59,11 +59,11 @@ export function windowOf(node: Lowering, spatial: readonly number[], kernel: rea
   const list = (name: string, length: number, otherwise: number, least: number): readonly number[] => {
     const given = node.ints(name) ?? Array.from({ length }, () => otherwise);
     if (given.length !== length || given.some((x) => x < least || x > MOST_STEP))
-      node.refuse(`${name} must hold ${length} numbers from ${least} to ${MOST_STEP}, got [${given.join(",")}]`);
+      node.refuse(`${name} must hold ${length} numbers from ${least} to ${MOST_STEP}, got ${bracketed(given)}`);
     return given;
   };
   if (kernel.length !== rank || kernel.some((x) => x < 1 || x > MOST_STEP))
-    node.refuse(`its kernel [${kernel.join(",")}] must hold ${rank} numbers from 1 to ${MOST_STEP}`);
+    node.refuse(`its kernel ${bracketed(kernel)} must hold ${rank} numbers from 1 to ${MOST_STEP}`);
   const strides = list("strides", rank, 1, 1);
   const dilations = list("dilations", rank, 1, 1);
   const pads = list("pads", 2 * rank, 0, 0);
@@ -125,7 +125,7 @@ export function layerOf(node: Lowering, x: Value, w: Value): Layer {
       `${x.name} has ${x.shape.length} dimensions and ${w.name} ${w.shape.length}; both need the same number, 3 at least`,
     );
   if (groups < 1 || channels !== within * groups || filters % groups !== 0)
-    node.refuse(`${channels} channels and filters of [${w.shape.join(",")}] do not fall into ${groups} groups`);
+    node.refuse(`${channels} channels and filters of ${bracketed(w.shape)} do not fall into ${groups} groups`);
   const kernel = kernelOf(node, w.shape.slice(2));
   return { x, w, groups, window: windowOf(node, spatial, kernel), spatial };
 }
@@ -224,7 +224,7 @@ export function rowOf({
 function conv(node: Lowering): Value {
   const x = node.input(0);
   const w = node.input(1);
-  if (x.type !== w.type || (x.type !== "f32" && x.type !== "f64"))
+  if (x.type !== w.type || !isWide(x.type))
     node.refuse(`images of ${x.type} and filters of ${w.type} are not supported; f32 and f64 are`);
   const layer = layerOf(node, x, w);
   // Checked here, because messages of the table do not name the node.
@@ -251,7 +251,7 @@ export function biased(node: Lowering, sum: Value, bias: Value | undefined): Val
   if (!bias) return sum;
   const [, channels = 1, ...spatial] = sum.shape;
   if (bias.shape.length !== 1 || bias.shape[0] !== channels)
-    node.refuse(`a bias of [${bias.shape.join(",")}] for ${channels} channels`);
+    node.refuse(`a bias of ${bracketed(bias.shape)} for ${channels} channels`);
   const spread = node.reshaped(bias, [channels, ...spatial.map(() => 1)]);
   return elementwise(node, "sum + spread", { sum, spread });
 }
@@ -269,7 +269,7 @@ function transposed(node: Lowering): Value {
   if (w.shape.length !== x.shape.length || rank < 1 || rank > 3)
     node.refuse(`images of ${x.shape.length} dimensions and filters of ${w.shape.length} are not supported`);
   if (channels !== inputs || groups < 1 || channels % groups !== 0)
-    node.refuse(`${channels} channels and filters of [${w.shape.join(",")}] do not fall into ${groups} groups`);
+    node.refuse(`${channels} channels and filters of ${bracketed(w.shape)} do not fall into ${groups} groups`);
   const { begins, positions, strides, dilations, kernel } = upsampling(node, spatial, w.shape.slice(2));
   const outputs = lettersOf("output", rank);
   const kernels = lettersOf("kernel", rank);
@@ -308,7 +308,7 @@ function upsampling(node: Lowering, spatial: readonly number[], filter: readonly
   const list = (name: string, otherwise: number): readonly number[] => {
     const given = node.ints(name) ?? spatial.map(() => otherwise);
     if (given.length !== spatial.length || given.some((value) => value < 0 || value > MOST_STEP))
-      node.refuse(`${name} [${given.join(",")}] does not fit`);
+      node.refuse(`${name} ${bracketed(given)} does not fit`);
     return given;
   };
   const [strides, dilations, more] = [list("strides", 1), list("dilations", 1), list("output_padding", 0)];
@@ -318,7 +318,7 @@ function upsampling(node: Lowering, spatial: readonly number[], filter: readonly
   );
   const told = node.ints("output_shape");
   if (told && told.length !== spatial.length && told.length !== spatial.length + 2)
-    node.refuse(`output_shape [${told.join(",")}] does not fit ${spatial.length} spatial dimensions`);
+    node.refuse(`output_shape ${bracketed(told)} does not fit ${spatial.length} spatial dimensions`);
   const wanted =
     told?.slice(-spatial.length) ??
     (auto.startsWith("SAME") ? spatial.map((size, d) => size * (strides[d] ?? 1)) : undefined);
@@ -335,11 +335,11 @@ function upsampling(node: Lowering, spatial: readonly number[], filter: readonly
   );
   const positions = full.map((size, d) => size - (totals[d] ?? 0));
   if (positions.some((p) => p < 1) || begins.some((b) => b < 0))
-    node.refuse(`its output would have sizes [${positions.join(",")}]`);
+    node.refuse(`its output would have sizes ${bracketed(positions)}`);
   return { begins, positions, strides, dilations, kernel };
 }
 
 export const CONVOLUTIONS: OperatorTable = {
-  Conv: { lower: conv },
-  ConvTranspose: { lower: transposed },
+  Conv: conv,
+  ConvTranspose: transposed,
 };

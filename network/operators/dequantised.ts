@@ -8,6 +8,7 @@
  * sum, so that a quantised layer is one step. All other operators compute with the dequantised numbers.
  */
 
+import { mapValues } from "../../abstraction/collections.ts";
 import type { Lowering } from "../lowering.ts";
 import type { Quantised, Value } from "../value.ts";
 import { layerOf } from "./convolution.ts";
@@ -15,9 +16,7 @@ import { elementwise } from "./elementwise.ts";
 import { along, convolvedIntegers, multipliedIntegers } from "./integer-sums.ts";
 import { dequantised, isSameScale, shiftOf } from "./quantised.ts";
 import { countOf, from, reduced } from "./reduction.ts";
-import type { NetworkOperator, OperatorTable } from "./table.ts";
-
-type Lower = NetworkOperator["lower"];
+import type { LowerNode, OperatorTable } from "./table.ts";
 
 /** Both factors of a product as 8-bit integers: the left one with a single scale, the right one known. */
 function factorsOf(node: Lowering): readonly [Quantised, Quantised] | undefined {
@@ -118,7 +117,7 @@ function globalAverage(node: Lowering): Value | undefined {
 }
 
 /** Moves integers with a single scale. `ordered` requires a scale above 0, where larger integers are larger numbers. */
-function moved(lower: Lower) {
+function moved(lower: LowerNode) {
   return (node: Lowering): readonly (Value | undefined)[] | undefined => {
     const count = node.node.op === "Concat" ? node.node.inputs.length : 1;
     const inputs = Array.from({ length: count }, (_, place) => node.quantised(node.optional(place)));
@@ -141,10 +140,8 @@ const COMPUTED: Readonly<Record<string, (node: Lowering) => Value | undefined>> 
 
 /** The table of operators, each computed on integers when its inputs are dequantised integers. */
 export function overIntegers(table: OperatorTable): OperatorTable {
-  return Object.fromEntries(
-    Object.entries(table).map(([name, row]) => {
-      const first = MOVED.includes(name) ? moved(row.lower) : COMPUTED[name];
-      return [name, first ? { ...row, lower: (node: Lowering) => first(node) ?? row.lower(node) } : row];
-    }),
-  );
+  return mapValues(table, (lower, name): LowerNode => {
+    const first = MOVED.includes(name) ? moved(lower) : COMPUTED[name];
+    return first ? (node) => first(node) ?? lower(node) : lower;
+  });
 }

@@ -9,6 +9,7 @@
  */
 
 import type { Lowering } from "../lowering.ts";
+import { bracketed } from "../value.ts";
 
 /** The first opset whose operator means what opset 7 says, where the same node meant something else before. */
 const SINCE: Readonly<Record<string, number>> = { Concat: 4, GRU: 7, LSTM: 7, RNN: 7 };
@@ -58,6 +59,6 @@ function standAt(node: Lowering, given: number): void {
   if (second.shape.every((size) => size === 1)) return;
   const axis = node.axis(given, first.length);
   const behind = first.length - axis - second.shape.length;
-  if (behind < 0) node.refuse(`[${second.shape.join(",")}] does not fit into [${first.join(",")}] at axis ${axis}`);
+  if (behind < 0) node.refuse(`${bracketed(second.shape)} does not fit into ${bracketed(first)} at axis ${axis}`);
   node.replace(1, node.reshaped(second, [...second.shape, ...Array.from({ length: behind }, () => 1)]));
 }

@@ -9,7 +9,7 @@
 import { mapValues } from "../../abstraction/collections.ts";
 import { isInteger, rangeOf } from "../../abstraction/dtype.ts";
 import { axesOfRank, type Lowering } from "../lowering.ts";
-import { type ElementType, heldAs, type Range, type Value } from "../value.ts";
+import { type ElementType, heldAs, holdsIntegers, isWide, type Range, type Value } from "../value.ts";
 import { rangeIn } from "../whole.ts";
 import { broadcastShape, numberText, operand } from "./broadcast.ts";
 import type { OperatorTable } from "./table.ts";
@@ -124,21 +124,20 @@ export function elementwise(
 
 /** @throws UsageError when the operator is not defined for the element type */
 function checkNumbers(node: Lowering, { name, type }: Value, integers: boolean): void {
-  if (type === "bool" || (!integers && (type === "s64" || isInteger(heldAs(type)))))
+  if (type === "bool" || (!integers && holdsIntegers(type)))
     node.refuse(`${name} holds ${type}, and it is supported for ${integers ? "numbers" : "floats"} only`);
 }
 
 /** An input of floats. @throws UsageError for another type */
 export function floatsAt(node: Lowering, place: number): Value {
   const x = node.input(place);
-  if (x.type === "bool" || x.type === "s64" || isInteger(heldAs(x.type)))
-    node.refuse(`${x.type} is not supported; floats are`);
+  if (x.type === "bool" || holdsIntegers(x.type)) node.refuse(`${x.type} is not supported; floats are`);
   return x;
 }
 
 /** @throws UsageError for other types than the two that windows and samples are computed in */
 export function checkWide(node: Lowering, { type }: Value): void {
-  if (type !== "f32" && type !== "f64") node.refuse(`${type} is not supported; f32 and f64 are`);
+  if (!isWide(type)) node.refuse(`${type} is not supported; f32 and f64 are`);
 }
 
 function unary({ formula, attributes = {}, integers = false }: Unary) {
@@ -183,7 +182,7 @@ function power(node: Lowering): Value {
   const exponent = node.input(1);
   checkNumbers(node, base, true);
   if (exponent.type === "bool") node.refuse(`its exponent holds ${exponent.type}`);
-  const isWhole = base.type === "s64" || isInteger(heldAs(base.type));
+  const isWhole = holdsIntegers(base.type);
   const [only] = exponent.constant ?? [];
   if (!isWhole && exponent.constant?.length === 1 && only === 2 && exponent.shape.length <= base.shape.length)
     return elementwise(node, "base * base", { base });
@@ -251,7 +250,7 @@ function cast(node: Lowering, to: ElementType): Value {
   // Any byte but 0 is true.
   if (x.type === "bool") return elementwise(node, `${heldAs(to)}(select(x != 0, 1, 0))`, { x }, to);
   if (x.type === "s64" && isInteger(heldAs(to))) return lowBits(node, x, to);
-  const isFloat = x.type !== "s64" && !isInteger(heldAs(x.type));
+  const isFloat = !holdsIntegers(x.type);
   // f64 holds a truncated float exactly, however large it is.
   if (to === "s64" && isFloat)
     return elementwise(node, truncated("f64(x)"), { x }, to, [Number.NEGATIVE_INFINITY, Number.POSITIVE_INFINITY]);
@@ -278,16 +277,12 @@ function castTo(node: Lowering): Value {
   return cast(node, to);
 }
 
-const entriesOf = <T>(table: Readonly<Record<string, T>>, make: (row: T) => (node: Lowering) => Value): OperatorTable =>
-  mapValues(table, (row) => ({ lower: make(row) }));
-
 export const ELEMENTWISE: OperatorTable = {
-  ...entriesOf(UNARY, unary),
-  ...entriesOf(BINARY, binary),
-  // Saturation affects only 8-bit floats, which are not supported.
-  Cast: { lower: castTo, harmless: ["saturate"] },
-  CastLike: { lower: (node) => cast(node, node.input(1).type), harmless: ["saturate"] },
-  Clip: { lower: clip },
-  Gelu: { lower: gelu },
-  Pow: { lower: power },
+  ...mapValues(UNARY, unary),
+  ...mapValues(BINARY, binary),
+  Cast: castTo,
+  CastLike: (node) => cast(node, node.input(1).type),
+  Clip: clip,
+  Gelu: gelu,
+  Pow: power,
 };

@@ -18,7 +18,7 @@ import { RESIZING } from "./resize.ts";
 import { SAMPLES } from "./sample.ts";
 import { SCATTERS } from "./scatter.ts";
 import { SHAPES } from "./shape.ts";
-import type { NetworkOperator, OperatorTable } from "./table.ts";
+import type { LowerNode, OperatorTable } from "./table.ts";
 
 const GROUPS: readonly (readonly [summary: string, table: OperatorTable])[] = [
   ["convolutions", CONVOLUTIONS],
@@ -36,9 +36,7 @@ const GROUPS: readonly (readonly [summary: string, table: OperatorTable])[] = [
   ["quantised", QUANTISED],
 ];
 
-const ALL: ReadonlyMap<string, NetworkOperator> = new Map(
-  GROUPS.flatMap(([, table]) => Object.entries(overIntegers(table))),
-);
+const ALL: ReadonlyMap<string, LowerNode> = new Map(GROUPS.flatMap(([, table]) => Object.entries(overIntegers(table))));
 
 /** What operators select whose outputs have as many elements as the run decides. */
 const SELECTED: Readonly<Record<string, string>> = {
@@ -56,7 +54,17 @@ export function refusalOf(name: string): string | undefined {
   );
 }
 
-export const networkOperatorNamed = (name: string): NetworkOperator | undefined => ALL.get(name);
+export const networkOperatorNamed = (name: string): LowerNode | undefined => ALL.get(name);
+
+/** Attributes without effect on the result. Any other attribute that an operator does not read is refused. */
+export const HARMLESS: ReadonlyMap<string, readonly string[]> = new Map([
+  ["BatchNormalization", ["momentum"]],
+  // Saturation affects only 8-bit floats, which are not supported.
+  ["Cast", ["saturate"]],
+  ["CastLike", ["saturate"]],
+  ["Dropout", ["ratio", "seed"]],
+  ["QuantizeLinear", ["saturate"]],
+]);
 
 /** Names of all operators, sorted. */
 export const NETWORK_OPERATORS: readonly string[] = [...ALL.keys()].sort();

@@ -10,7 +10,7 @@
 
 import { parseDataTypes } from "../../operators/data-types.ts";
 import { axesOfRank, type Lowering } from "../lowering.ts";
-import type { Value } from "../value.ts";
+import { bracketed, type Value } from "../value.ts";
 import { convolved, type Layer, layerOfTable, rowOf } from "./convolution.ts";
 import { elementwise } from "./elementwise.ts";
 import { matmul } from "./product.ts";
@@ -24,7 +24,7 @@ export function along(node: Lowering, list: Value, x: Value, axis: number): Valu
   if (list.shape.length === 0 || (list.shape.length === 1 && list.shape[0] === 1)) return node.reshaped(list, []);
   const size = x.shape[axis];
   if (list.shape.length !== 1 || list.shape[0] !== size)
-    node.refuse(`${list.name} of [${list.shape.join(",")}] for ${size} elements of axis ${axis}`);
+    node.refuse(`${list.name} of ${bracketed(list.shape)} for ${size} elements of axis ${axis}`);
   return node.reshaped(
     list,
     x.shape.slice(axis).map((n, d) => (d === 0 ? n : 1)),
@@ -125,7 +125,7 @@ function padded(node: Lowering, layer: Layer, zero: Value): Layer {
   const at = axes.map((name, d) => (d >= 2 && (begins[d - 2] ?? 0) > 0 ? `${name}-${begins[d - 2]}` : name));
   const [known] = zero.constant ?? [];
   const image = node.equation(
-    `y[${axes.join(",")}] = select(${inside.join(" and ")}, x[${at.join(",")}], ${known ?? "z[]"})`,
+    `y${bracketed(axes)} = select(${inside.join(" and ")}, x${bracketed(at)}, ${known ?? "z[]"})`,
     {
       reads: { x, ...(known === undefined && { z: zero }) },
       shape: [...x.shape.slice(0, 2), ...sizes],

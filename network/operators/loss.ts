@@ -8,7 +8,7 @@
  */
 
 import { axesOfRank, type Lowering } from "../lowering.ts";
-import type { Value } from "../value.ts";
+import { bracketed, type Value } from "../value.ts";
 import { elementwise, floatsAt } from "./elementwise.ts";
 import { reduced, softened } from "./reduction.ts";
 import type { OperatorTable } from "./table.ts";
@@ -26,9 +26,9 @@ function expectedOf(node: Lowering, { shape, name }: Value): Expected {
   if (shape.length < 2) node.refuse(`${name} of ${shape.length} dimensions has no classes`);
   if (given.type !== "s32" && given.type !== "s64") node.refuse(`targets of ${given.type} are not supported`);
   if (given.shape.join() !== [rows, ...rest].join())
-    node.refuse(`targets of [${given.shape.join(",")}] for scores of [${shape.join(",")}]`);
+    node.refuse(`targets of ${bracketed(given.shape)} for scores of ${bracketed(shape)}`);
   if (weight && weight.shape.join() !== String(classes))
-    node.refuse(`weights of [${weight.shape.join(",")}] for ${classes} classes`);
+    node.refuse(`weights of ${bracketed(weight.shape)} for ${classes} classes`);
   // Clamped, so that a target beyond s32 still matches no class.
   const within = `s32(max(min(given, ${2 ** 31 - 1}), -${2 ** 31 - 1}))`;
   const target = given.type === "s32" ? given : elementwise(node, within, { given }, "s32");
@@ -39,8 +39,8 @@ function loss(node: Lowering, x: Value, { target, weight }: Expected): Value {
   const ignored = node.int("ignore_index");
   const reduction = node.text("reduction", "mean", ["none", "sum", "mean"]);
   const axes = axesOfRank(x.shape.length);
-  const kept = axes.filter((_, d) => d !== 1).join(",");
-  const shape = x.shape.filter((_, d) => d !== 1);
+  const kept = axes.toSpliced(1, 1).join(",");
+  const shape = x.shape.toSpliced(1, 1);
   const [own = "", size = 1] = [axes[1], x.shape[1]];
   /** Selects the element at each row's target. */
   const picked = (text: string, reads: Readonly<Record<string, Value>>): Value => {
@@ -53,7 +53,7 @@ function loss(node: Lowering, x: Value, { target, weight }: Expected): Value {
       extents: { [own]: size },
     });
   };
-  const score = `x[${axes.join(",")}]`;
+  const score = `x${bracketed(axes)}`;
   const all = weight ? picked(`${score} * weight[${own}]`, { x, weight }) : picked(score, { x });
   const losses = elementwise(node, "-all", { all });
   if (reduction === "none") return losses;
@@ -78,6 +78,6 @@ function crossEntropy(node: Lowering): Value[] {
 }
 
 export const LOSSES: OperatorTable = {
-  NegativeLogLikelihoodLoss: { lower: negativeLogLikelihood },
-  SoftmaxCrossEntropyLoss: { lower: crossEntropy },
+  NegativeLogLikelihoodLoss: negativeLogLikelihood,
+  SoftmaxCrossEntropyLoss: crossEntropy,
 };

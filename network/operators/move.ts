@@ -8,7 +8,7 @@
 
 import { product } from "../../abstraction/collections.ts";
 import { axesOfRank, type Lowering } from "../lowering.ts";
-import type { Value } from "../value.ts";
+import { bracketed, type Value } from "../value.ts";
 import { broadcastShape, numberText } from "./broadcast.ts";
 import { gatheredWhenRun } from "./compare.ts";
 import { sizesOf } from "./shape.ts";
@@ -16,7 +16,7 @@ import type { OperatorTable } from "./table.ts";
 
 /** An output whose element at `i0, i1 ...` is the input's element at `index`. */
 function moved(node: Lowering, x: Value, shape: readonly number[], index: readonly string[]): Value {
-  const text = `y[${axesOfRank(shape.length).join(",")}] = x[${index.join(",")}]`;
+  const text = `y[${axesOfRank(shape.length).join(",")}] = x${bracketed(index)}`;
   return node.equation(text, { reads: { x }, shape, type: x.type });
 }
 
@@ -25,7 +25,7 @@ function transpose(node: Lowering): Value {
   const rank = x.shape.length;
   const order = node.ints("perm") ?? x.shape.map((_, d) => rank - 1 - d);
   if (order.length !== rank || new Set(node.axes(order, rank)).size !== rank)
-    node.refuse(`perm [${order.join(",")}] is no order of ${rank} dimensions`);
+    node.refuse(`perm ${bracketed(order)} is no order of ${rank} dimensions`);
   const index = x.shape.map((_, d) => `i${order.indexOf(d)}`);
   return moved(
     node,
@@ -100,7 +100,7 @@ function split(node: Lowering): Value[] {
     ? sizesOf(node, given)
     : Array.from({ length: parts }, (_, i) => Math.min(equal, size - i * equal));
   if (counts.length !== parts || counts.reduce((sum, count) => sum + count, 0) !== size)
-    node.refuse(`parts of [${counts.join(",")}] do not make up ${size} elements in ${parts} outputs`);
+    node.refuse(`parts of ${bracketed(counts)} do not make up ${size} elements in ${parts} outputs`);
   let start = 0;
   return counts.map((count) => {
     const part = sliced(node, x, [{ axis, start, step: 1, count }]);
@@ -137,9 +137,9 @@ export function joined(node: Lowering, values: readonly Value[], axis: number): 
   const text = parts
     .slice(0, -1)
     .reduceRight((rest, part) => `select(${own} < ${part.end}, ${part.text}, ${rest})`, last);
-  const shape = first.shape.map((size, d) => (d === axis ? total : size));
+  const shape = first.shape.with(axis, total);
   const reads = Object.fromEntries(values.map((value, i) => [`x${i}`, value]));
-  return node.equation(`y[${axes.join(",")}] = ${text}`, { reads, shape, type: first.type });
+  return node.equation(`y${bracketed(axes)} = ${text}`, { reads, shape, type: first.type });
 }
 
 function concat(node: Lowering): Value {
@@ -193,7 +193,7 @@ function pad(node: Lowering): Value {
   if (filling === 0) return moved(node, x, sizesOf(node, shape), places);
   const inside = places.flatMap((place, d) => (isPadded(d) ? [`${place} >= 0 and ${place} < ${x.shape[d]}`] : []));
   if (inside.length === 0) return moved(node, x, sizesOf(node, shape), places);
-  const text = `y[${axesOfRank(rank).join(",")}] = select(${inside.join(" and ")}, x[${places.join(",")}], ${numberText(filling)})`;
+  const text = `y[${axesOfRank(rank).join(",")}] = select(${inside.join(" and ")}, x${bracketed(places)}, ${numberText(filling)})`;
   if (!Number.isFinite(filling)) node.refuse(`padding by ${filling} is not supported`);
   return node.equation(text, { reads: { x }, shape: sizesOf(node, shape), type: x.type });
 }
@@ -279,14 +279,14 @@ function spaceToDepth(node: Lowering): Value {
 }
 
 export const MOVES: OperatorTable = {
-  Concat: { lower: concat },
-  DepthToSpace: { lower: depthToSpace },
-  Expand: { lower: expand },
-  Gather: { lower: gather },
-  Pad: { lower: pad },
-  Slice: { lower: slice },
-  SpaceToDepth: { lower: spaceToDepth },
-  Split: { lower: split },
-  Tile: { lower: tile },
-  Transpose: { lower: transpose },
+  Concat: concat,
+  DepthToSpace: depthToSpace,
+  Expand: expand,
+  Gather: gather,
+  Pad: pad,
+  Slice: slice,
+  SpaceToDepth: spaceToDepth,
+  Split: split,
+  Tile: tile,
+  Transpose: transpose,
 };

@@ -8,7 +8,7 @@
 
 import { isInteger } from "../../abstraction/dtype.ts";
 import { axesOfRank, type Lowering, placesOf } from "../lowering.ts";
-import { heldAs, type Value } from "../value.ts";
+import { bracketed, heldAs, type Value } from "../value.ts";
 import { elementwise, floatsAt } from "./elementwise.ts";
 import { asKept, axesOf, centredOver, reduced } from "./reduction.ts";
 import { flattened } from "./shape.ts";
@@ -20,11 +20,11 @@ function multiplied(node: Lowering, x: Value, axis: number): Value {
   if (size === 1) return x;
   const axes = axesOfRank(x.shape.length);
   const own = axes[axis] ?? "";
-  const at = (index: string): string => `x[${axes.map((name, d) => (d === axis ? index : name)).join(",")}]`;
+  const at = (index: string): string => `x[${axes.with(axis, index).join(",")}]`;
   const second = size % 2 === 0 ? at(`2*${own}+1`) : `select(2*${own}+1 < ${size}, ${at(`2*${own}+1`)}, 1)`;
-  const half = node.equation(`y[${axes.join(",")}] = ${at(`2*${own}`)} * ${second}`, {
+  const half = node.equation(`y${bracketed(axes)} = ${at(`2*${own}`)} * ${second}`, {
     reads: { x },
-    shape: x.shape.map((n, d) => (d === axis ? Math.ceil(size / 2) : n)),
+    shape: x.shape.with(axis, Math.ceil(size / 2)),
     type: x.type,
   });
   return multiplied(node, half, axis);
@@ -43,25 +43,22 @@ function placeOf(node: Lowering, x: Value, axis: number, { op, last }: { op: "ma
   const size = x.shape[axis] ?? 1;
   const extreme = reduced(node, x, [axis], { op, keepsAxes: false });
   const axes = axesOfRank(x.shape.length);
-  const kept = axes.filter((_, d) => d !== axis);
+  const kept = axes.toSpliced(axis, 1);
   const own = axes[axis] ?? "";
   const places = node.constant({ type: "s32", shape: [size], values: placesOf(node, size) }, "places");
-  const at = `x[${axes.join(",")}]`;
+  const at = `x${bracketed(axes)}`;
   const [combine, none] = last ? (["max=", "(-1)"] as const) : (["min=", String(size)] as const);
   // In ONNX a NaN is the extreme of its row. It equals nothing, not even itself, so it is recognised by that.
-  const equal = `select(${at} == m[${kept.join(",")}], places[${own}], ${none})`;
+  const equal = `select(${at} == m${bracketed(kept)}, places[${own}], ${none})`;
   const isFloat = !isInteger(heldAs(x.type));
   const chosen = isFloat ? `select(${at} == ${at}, ${equal}, places[${own}])` : equal;
-  const found = node.equation(`y[${kept.join(",")}] ${combine} ${chosen}`, {
+  const found = node.equation(`y${bracketed(kept)} ${combine} ${chosen}`, {
     reads: { x, m: extreme, places },
-    shape: x.shape.filter((_, d) => d !== axis),
+    shape: x.shape.toSpliced(axis, 1),
     type: "s32",
     extents: { [own]: size },
   });
-  return node.reshaped(
-    found,
-    x.shape.map((n, d) => (d === axis ? 1 : n)),
-  );
+  return node.reshaped(found, x.shape.with(axis, 1));
 }
 
 function checkOrdered(node: Lowering, { name, type, shape }: Value): void {
@@ -88,12 +85,9 @@ function hardmax(node: Lowering): Value {
   const axis = node.opset >= 13 ? first : 1;
   const found = placeOf(node, x, axis, { op: "max=", last: false });
   const axes = axesOfRank(x.shape.length);
-  const kept = node.reshaped(
-    found,
-    x.shape.filter((_, d) => d !== axis),
-  );
-  const index = axes.filter((_, d) => d !== axis).join(",");
-  const y = node.equation(`y[${axes.join(",")}] = select(place[${index}] == ${axes[axis]}, 1, 0)`, {
+  const kept = node.reshaped(found, x.shape.toSpliced(axis, 1));
+  const index = axes.toSpliced(axis, 1).join(",");
+  const y = node.equation(`y${bracketed(axes)} = select(place[${index}] == ${axes[axis]}, 1, 0)`, {
     reads: { place: kept },
     shape: x.shape,
     type: x.type,
@@ -112,9 +106,9 @@ function meanVariance(node: Lowering): Value {
 }
 
 export const PLACES: OperatorTable = {
-  ArgMax: { lower: place("max=") },
-  ArgMin: { lower: place("min=") },
-  Hardmax: { lower: hardmax },
-  MeanVarianceNormalization: { lower: meanVariance },
-  ReduceProd: { lower: reduceProd },
+  ArgMax: place("max="),
+  ArgMin: place("min="),
+  Hardmax: hardmax,
+  MeanVarianceNormalization: meanVariance,
+  ReduceProd: reduceProd,
 };

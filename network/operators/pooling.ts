@@ -7,7 +7,7 @@
 
 import { product } from "../../abstraction/collections.ts";
 import type { Lowering } from "../lowering.ts";
-import type { Value } from "../value.ts";
+import { bracketed, isWide, type Value } from "../value.ts";
 import { lettersOf, positionsOf, slid, type Window, windowOf } from "./convolution.ts";
 import { checkWide, elementwise } from "./elementwise.ts";
 import type { OperatorTable } from "./table.ts";
@@ -66,17 +66,16 @@ function maxPool(node: Lowering): Value[] {
 
 /** The index of each maximum in the whole input; of equal ones the first by rows. @param byColumns counts by columns */
 function placesOf(node: Lowering, { x, spatial, window, positions }: Pool, most: Value, byColumns: boolean): Value {
-  if (x.type !== "f32" && x.type !== "f64")
-    node.refuse(`places of ${x.type} are not supported; of f32 and f64 they are`);
+  if (!isWide(x.type)) node.refuse(`places of ${x.type} are not supported; of f32 and f64 they are`);
   const all = product(spatial);
   const within = node.numbers("s32", all).map((_, i) => i);
   const places = node.constant({ type: "s32", shape: spatial, values: within }, `${x.name}.places`);
   const { outputs, at, extents } = slid(window);
   const read = `x[n,c,${at.join(",")}]`;
   const target = `n,c,${outputs.join(",")}`;
-  const chosen = `select(${read} == most[${target}], places[${at.join(",")}], ${all})`;
+  const chosen = `select(${read} == most[${target}], places${bracketed(at)}, ${all})`;
   // The maximum of a window with a NaN is NaN; its index is that of the first NaN, which differs from itself.
-  const found = node.equation(`y[${target}] min= select(${read} == ${read}, ${chosen}, places[${at.join(",")}])`, {
+  const found = node.equation(`y[${target}] min= select(${read} == ${read}, ${chosen}, places${bracketed(at)})`, {
     reads: { x, most, places },
     shape: [x.shape[0] ?? 1, x.shape[1] ?? 1, ...positions],
     type: "s32",
@@ -166,8 +165,8 @@ function globalPool(op: "+=" | "max=") {
 }
 
 export const POOLING: OperatorTable = {
-  AveragePool: { lower: averagePool },
-  GlobalAveragePool: { lower: globalPool("+=") },
-  GlobalMaxPool: { lower: globalPool("max=") },
-  MaxPool: { lower: maxPool },
+  AveragePool: averagePool,
+  GlobalAveragePool: globalPool("+="),
+  GlobalMaxPool: globalPool("max="),
+  MaxPool: maxPool,
 };

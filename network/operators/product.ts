@@ -9,7 +9,7 @@ import { product } from "../../abstraction/collections.ts";
 import { operatorNamed } from "../../operators/index.ts";
 import { instantiate } from "../../operators/operator.ts";
 import type { Lowering } from "../lowering.ts";
-import type { ElementType, Value } from "../value.ts";
+import { bracketed, type ElementType, isWide, type Value } from "../value.ts";
 import { broadcastShape, numberText } from "./broadcast.ts";
 import { elementwise } from "./elementwise.ts";
 import type { OperatorTable } from "./table.ts";
@@ -21,7 +21,7 @@ interface Product {
 }
 
 function floats(node: Lowering, a: Value, b: Value): Product {
-  if (a.type !== b.type || (a.type !== "f32" && a.type !== "f64"))
+  if (a.type !== b.type || !isWide(a.type))
     node.refuse(`factors of ${a.type} and ${b.type} are not supported; f32 and f64 are`);
   return { factor: (x, y) => `${x} * ${y}`, type: a.type };
 }
@@ -106,7 +106,7 @@ function gemm(node: Lowering): Value {
   const times = (by: number, x: string): string => (by === 1 ? x : `(${numberText(by)}) * ${x}`);
   if (!c || beta === 0) return alpha === 1 ? sum : elementwise(node, times(alpha, "sum"), { sum });
   if (broadcastShape(node, [sum.shape, c.shape]).some((size, d) => size !== sum.shape[d]) || c.shape.length > 2)
-    node.refuse(`C of [${c.shape.join(",")}] cannot be spread over [${sum.shape.join(",")}]`);
+    node.refuse(`C of ${bracketed(c.shape)} cannot be spread over ${bracketed(sum.shape)}`);
   return elementwise(node, `${times(alpha, "sum")} + ${times(beta, "c")}`, { sum, c });
 }
 
@@ -144,8 +144,7 @@ function einsum(node: Lowering): Value {
   const operands = node.inputs();
   const [first] = operands;
   const type = first?.type ?? "f32";
-  if ((type !== "f32" && type !== "f64") || operands.some((x) => x.type !== type))
-    node.refuse("its inputs must all be f32 or f64");
+  if (!isWide(type) || operands.some((x) => x.type !== type)) node.refuse("its inputs must all be f32 or f64");
   const { terms, result } = einsumTerms(node, operands);
   const sizes = new Map<string, number>();
   for (const [i, x] of operands.entries()) {
@@ -175,9 +174,7 @@ function einsum(node: Lowering): Value {
 }
 
 export const PRODUCTS: OperatorTable = {
-  Einsum: { lower: einsum },
-  MatMul: {
-    lower: (node) => [matmul(node, node.input(0), node.input(1), floats(node, node.input(0), node.input(1)))],
-  },
-  Gemm: { lower: gemm },
+  Einsum: einsum,
+  MatMul: (node) => [matmul(node, node.input(0), node.input(1), floats(node, node.input(0), node.input(1)))],
+  Gemm: gemm,
 };

@@ -8,7 +8,7 @@
 
 import { product } from "../../abstraction/collections.ts";
 import type { Lowering } from "../lowering.ts";
-import type { Quantised, Value } from "../value.ts";
+import { bracketed, type Quantised, type Value } from "../value.ts";
 import { numberText } from "./broadcast.ts";
 import { layerOf } from "./convolution.ts";
 import { elementwise, NUMBERED_TYPES } from "./elementwise.ts";
@@ -151,13 +151,13 @@ function qLinearConv(node: Lowering): Value {
 /** A factor for `x`: one number; with an axis also a list along it, or a tensor of `x`'s rank with 1 across it. */
 function laid(node: Lowering, list: Value, x: Value, axis?: number): Value {
   if (list.shape.every((size) => size === 1)) return node.reshaped(list, []);
-  const of = `${list.name} of [${list.shape.join(",")}]`;
+  const of = `${list.name} of ${bracketed(list.shape)}`;
   if (axis === undefined) return node.refuse(`${of} is not supported; one number is`);
   if (list.shape.length === 1) return along(node, list, x, axis);
   const rank = x.shape.length;
   const fits = list.shape.every((size, d) => size === x.shape[d] || (size === 1 && d !== axis));
   if (list.shape.length !== rank || !fits || list.shape.some((size, d) => d >= rank - 2 && d !== axis && size !== 1))
-    node.refuse(`${of} is not laid along axis ${axis} of [${x.shape.join(",")}]`);
+    node.refuse(`${of} is not laid along axis ${axis} of ${bracketed(x.shape)}`);
   return list;
 }
 
@@ -192,12 +192,11 @@ function qLinearMatMul(node: Lowering): Value {
 }
 
 export const QUANTISED: OperatorTable = {
-  ConvInteger: { lower: convInteger },
-  DequantizeLinear: { lower: dequantizeLinear },
-  DynamicQuantizeLinear: { lower: dynamicQuantizeLinear },
-  MatMulInteger: { lower: matMulInteger },
-  QLinearConv: { lower: qLinearConv },
-  QLinearMatMul: { lower: qLinearMatMul },
-  // `saturate` concerns 8-bit floats, which are not supported.
-  QuantizeLinear: { lower: quantizeLinear, harmless: ["saturate"] },
+  ConvInteger: convInteger,
+  DequantizeLinear: dequantizeLinear,
+  DynamicQuantizeLinear: dynamicQuantizeLinear,
+  MatMulInteger: matMulInteger,
+  QLinearConv: qLinearConv,
+  QLinearMatMul: qLinearMatMul,
+  QuantizeLinear: quantizeLinear,
 };

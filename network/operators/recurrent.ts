@@ -7,7 +7,7 @@
  */
 
 import type { Lowering } from "../lowering.ts";
-import { elementsOf, type Value } from "../value.ts";
+import { bracketed, elementsOf, type Value } from "../value.ts";
 import { elementwise } from "./elementwise.ts";
 import { joined } from "./move.ts";
 import type { OperatorTable } from "./table.ts";
@@ -104,7 +104,7 @@ const directionsOf = (count: number, words: readonly string[]): string[] =>
   Array.from({ length: count }, () => words).flat();
 
 function checkShape(node: Lowering, { name, shape }: Value, wanted: readonly number[]): void {
-  if (shape.join() !== wanted.join()) node.refuse(`${name} is [${shape.join(",")}] and not [${wanted.join(",")}]`);
+  if (shape.join() !== wanted.join()) node.refuse(`${name} is ${bracketed(shape)} and not ${bracketed(wanted)}`);
 }
 
 /** The first two dimensions exchanged. */
@@ -310,7 +310,7 @@ function lstm(node: Lowering): Value[] {
 
 /** The size is known from the weights, so `hidden_size` is only compared. */
 export const RECURRENT: OperatorTable = {
-  GRU: { lower: gru },
-  LSTM: { lower: lstm },
-  RNN: { lower: rnn },
+  GRU: gru,
+  LSTM: lstm,
+  RNN: rnn,
 };

@@ -8,7 +8,7 @@
 import { defined, mapValues, product } from "../../abstraction/collections.ts";
 import { isInteger } from "../../abstraction/dtype.ts";
 import { axesOfRank, type Lowering } from "../lowering.ts";
-import { type ElementType, heldAs, type Value } from "../value.ts";
+import { bracketed, type ElementType, heldAs, type Value } from "../value.ts";
 import { numberText } from "./broadcast.ts";
 import { elementwise, floatsAt, written } from "./elementwise.ts";
 import type { OperatorTable } from "./table.ts";
@@ -35,7 +35,7 @@ export function reduced(
   const kept = names.filter((_, d) => !axes.includes(d));
   const shape = x.shape.flatMap((size, d) => (axes.includes(d) ? (keepsAxes ? [1] : []) : [size]));
   if (axes.length === 0) return elementwise(node, term, { x });
-  const value = node.equation(`y[${kept.join(",")}] ${op} ${written(term, { x: `x[${names.join(",")}]` })}`, {
+  const value = node.equation(`y${bracketed(kept)} ${op} ${written(term, { x: `x${bracketed(names)}` })}`, {
     reads: { x },
     shape: x.shape.filter((_, d) => !axes.includes(d)),
     type,
@@ -174,7 +174,7 @@ function scaledByChannel(node: Lowering, x: Value, scale: Value, bias: Value): V
   const [, channels = 1, ...spatial] = x.shape;
   const spread = (value: Value): Value => {
     if (value.shape.length !== 1 || value.shape[0] !== channels)
-      node.refuse(`${value.name} of [${value.shape.join(",")}] for ${channels} channels`);
+      node.refuse(`${value.name} of ${bracketed(value.shape)} for ${channels} channels`);
     return node.reshaped(value, [channels, ...spatial.map(() => 1)]);
   };
   return elementwise(node, "x * s + b", { x, s: spread(scale), b: spread(bias) });
@@ -229,12 +229,12 @@ function localResponse(node: Lowering): Value {
 }
 
 export const REDUCTIONS_AND_NORMS: OperatorTable = {
-  ...mapValues(REDUCTIONS, (row) => ({ lower: reduction(row) })),
-  BatchNormalization: { lower: batchNormalization, harmless: ["momentum"] },
-  InstanceNormalization: { lower: instanceNormalization },
-  LayerNormalization: { lower: layerNormalization },
-  LogSoftmax: { lower: softmax },
-  LRN: { lower: localResponse },
-  ReduceLogSumExp: { lower: logSumExp },
-  Softmax: { lower: softmax },
+  ...mapValues(REDUCTIONS, reduction),
+  BatchNormalization: batchNormalization,
+  InstanceNormalization: instanceNormalization,
+  LayerNormalization: layerNormalization,
+  LogSoftmax: softmax,
+  LRN: localResponse,
+  ReduceLogSumExp: logSumExp,
+  Softmax: softmax,
 };

@@ -10,7 +10,7 @@
 
 import { axesOfRank, type Lowering } from "../lowering.ts";
 import type { NumberArray } from "../numbers.ts";
-import { elementsOf, type Value } from "../value.ts";
+import { bracketed, elementsOf, type Value } from "../value.ts";
 import { numberText } from "./broadcast.ts";
 import { checkWide, elementwise } from "./elementwise.ts";
 import { sizesOf } from "./shape.ts";
@@ -162,7 +162,7 @@ function windowsOf(taps: Taps, { from, to }: Resized) {
 }
 
 function alongAxis(node: Lowering, x: Value, d: number, axis: Resized, sampling: Sampling): Value {
-  const shape = x.shape.map((size, i) => (i === d ? axis.to : size));
+  const shape = x.shape.with(d, axis.to);
   elementsOf(shape, node.subject);
   const taps = tapsOf(node, axis, sampling);
   const { rise, run, start, count } = windowsOf(taps, axis);
@@ -170,8 +170,8 @@ function alongAxis(node: Lowering, x: Value, d: number, axis: Resized, sampling:
   const own = axes[d] ?? "";
   const scaled = `${own}*${rise}${start < 0 ? start : `+${start}`}`;
   const first = run === 1 ? scaled : `(${scaled})/${run}`;
-  const at = (place: string): string => `x[${axes.map((name, i) => (i === d ? place : name)).join(",")}]`;
-  const target = `y[${axes.join(",")}]`;
+  const at = (place: string): string => `x[${axes.with(d, place).join(",")}]`;
+  const target = `y${bracketed(axes)}`;
   const values = node.numbers(x.type, axis.to * count);
   forEachTap(taps, (p, place, weight) => {
     values[p * count + place - Math.floor((p * rise + start) / run)] = weight;
@@ -306,4 +306,4 @@ function filledOutside(
   return elementwise(node, formula, { y, ...named });
 }
 
-export const RESIZING: OperatorTable = { Resize: { lower: resize }, Upsample: { lower: upsample } };
+export const RESIZING: OperatorTable = { Resize: resize, Upsample: upsample };

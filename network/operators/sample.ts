@@ -9,7 +9,7 @@
  */
 
 import type { Lowering } from "../lowering.ts";
-import { elementsOf, type Value } from "../value.ts";
+import { bracketed, elementsOf, type Value } from "../value.ts";
 import { floatsAt } from "./elementwise.ts";
 import type { OperatorTable } from "./table.ts";
 
@@ -33,7 +33,7 @@ function gridSample(node: Lowering): Value {
   const rank = spatial.length;
   const results = grid.shape.slice(1, -1);
   if (rank < 1 || grid.shape.length !== rank + 2 || grid.shape[0] !== batch || grid.shape.at(-1) !== rank)
-    node.refuse(`a grid of [${grid.shape.join(",")}] for [${x.shape.join(",")}]`);
+    node.refuse(`a grid of ${bracketed(grid.shape)} for ${bracketed(x.shape)}`);
   const aligned = node.int("align_corners", 0) !== 0;
   const padding = node.text("padding_mode", "zeros", ["zeros", "border", "reflection"]);
   const mode =
@@ -97,5 +97,5 @@ function gridSample(node: Lowering): Value {
 }
 
 export const SAMPLES: OperatorTable = {
-  GridSample: { lower: gridSample },
+  GridSample: gridSample,
 };

@@ -9,7 +9,7 @@
 import { product } from "../../abstraction/collections.ts";
 import { isInteger } from "../../abstraction/dtype.ts";
 import { type Lowering, placesOf } from "../lowering.ts";
-import { elementsOf, heldAs, type Value } from "../value.ts";
+import { bracketed, elementsOf, heldAs, type Value } from "../value.ts";
 import { elementwise } from "./elementwise.ts";
 import type { OperatorTable } from "./table.ts";
 
@@ -24,7 +24,7 @@ function gatherND(node: Lowering): Value {
     node.refuse(`indices of ${picked.type} are not supported; s32 and s64 are`);
   const isWrong = shared < 0 || shared > places.length || depth < 1 || shared + depth > x.shape.length;
   if (isWrong || x.shape.slice(0, shared).join() !== places.slice(0, shared).join())
-    node.refuse(`indices of [${picked.shape.join(",")}] for [${x.shape.join(",")}] with batch_dims ${shared}`);
+    node.refuse(`indices of ${bracketed(picked.shape)} for ${bracketed(x.shape)} with batch_dims ${shared}`);
   const batch = x.shape.slice(0, shared);
   const within = x.shape.slice(shared, shared + depth);
   const rest = x.shape.slice(shared + depth);
@@ -85,7 +85,7 @@ function scatterND(node: Lowering): Value {
   const rest = x.shape.slice(depth);
   const places = indices.shape.slice(0, -1);
   if (depth < 1 || depth > x.shape.length || updates.shape.join() !== [...places, ...rest].join())
-    node.refuse(`updates of [${updates.shape.join(",")}] at [${indices.shape.join(",")}] of [${x.shape.join(",")}]`);
+    node.refuse(`updates of ${bracketed(updates.shape)} at ${bracketed(indices.shape)} of ${bracketed(x.shape)}`);
   const from = node.numbers("s32", product(within)).fill(-1);
   for (let u = 0; u < product(places); u++) {
     const row = within.reduce((sum, size, d) => sum * size + placeIn(node, known[u * depth + d] ?? 0, size), 0);
@@ -103,7 +103,7 @@ function scatterElements(node: Lowering): Value {
     shape.join() !== updates.shape.join() ||
     shape.some((n, d) => d !== axis && n > (x.shape[d] ?? 1))
   )
-    node.refuse(`updates of [${updates.shape.join(",")}] at [${shape.join(",")}] of [${x.shape.join(",")}]`);
+    node.refuse(`updates of ${bracketed(updates.shape)} at ${bracketed(shape)} of ${bracketed(x.shape)}`);
   const from = node.numbers("s32", elementsOf(x.shape, node.subject)).fill(-1);
   for (let u = 0; u < known.length; u++) {
     let row = 0;
@@ -158,16 +158,16 @@ function topK(node: Lowering): Value[] {
     shape: kept,
     type: x.type,
   });
-  const result = x.shape.map((n, d) => (d === axis ? k : n));
+  const result = x.shape.with(axis, k);
   const wide = elementwise(node, "f64(place)", { place }, "s64");
   return [node.reshaped(y, result), node.reshaped(wide, result)];
 }
 
 export const SCATTERS: OperatorTable = {
-  GatherND: { lower: gatherND },
+  GatherND: gatherND,
   // The name before opset 11.
-  Scatter: { lower: scatterElements },
-  ScatterElements: { lower: scatterElements },
-  ScatterND: { lower: scatterND },
-  TopK: { lower: topK },
+  Scatter: scatterElements,
+  ScatterElements: scatterElements,
+  ScatterND: scatterND,
+  TopK: topK,
 };

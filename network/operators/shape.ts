@@ -7,7 +7,7 @@
 import { product } from "../../abstraction/collections.ts";
 import { isConstant } from "../graph.ts";
 import type { Lowering } from "../lowering.ts";
-import { elementsOf, type Value } from "../value.ts";
+import { bracketed, elementsOf, type Value } from "../value.ts";
 import type { OperatorTable } from "./table.ts";
 
 /** The given list as sizes. Refuses what is not a size. */
@@ -27,18 +27,12 @@ function reshape(node: Lowering): Value {
     size === 0 && !keepsZero ? (x.shape[d] ?? node.refuse(`size ${d} is kept, and ${x.name} has none`)) : size,
   );
   const open = sizes.flatMap((size, d) => (size === -1 ? [d] : []));
-  if (open.length > 1) node.refuse(`[${sizes.join(",")}] leaves more than one size open`);
+  if (open.length > 1) node.refuse(`${bracketed(sizes)} leaves more than one size open`);
   const [place] = open;
   if (place !== undefined) {
-    const others = elementsOf(
-      sizesOf(
-        node,
-        sizes.filter((_, d) => d !== place),
-      ),
-      node.subject,
-    );
+    const others = elementsOf(sizesOf(node, sizes.toSpliced(place, 1)), node.subject);
     const all = elementsOf(x.shape, node.subject);
-    if (others === 0 || all % others !== 0) node.refuse(`${all} elements do not fill [${sizes.join(",")}]`);
+    if (others === 0 || all % others !== 0) node.refuse(`${all} elements do not fill ${bracketed(sizes)}`);
     sizes[place] = all / others;
   }
   return node.reshaped(x, sizesOf(node, sizes));
@@ -168,16 +162,16 @@ function nonZero(node: Lowering): Value {
 }
 
 export const SHAPES: OperatorTable = {
-  Constant: { lower: constant },
-  ConstantOfShape: { lower: constantOfShape },
-  Dropout: { lower: dropout, harmless: ["ratio", "seed"] },
-  Flatten: { lower: flatten },
-  Identity: { lower: (node) => [node.input(0)] },
-  NonZero: { lower: nonZero },
-  Range: { lower: range },
-  Reshape: { lower: reshape },
-  Shape: { lower: shapeOf },
-  Size: { lower: size },
-  Squeeze: { lower: squeeze },
-  Unsqueeze: { lower: unsqueeze },
+  Constant: constant,
+  ConstantOfShape: constantOfShape,
+  Dropout: dropout,
+  Flatten: flatten,
+  Identity: (node) => [node.input(0)],
+  NonZero: nonZero,
+  Range: range,
+  Reshape: reshape,
+  Shape: shapeOf,
+  Size: size,
+  Squeeze: squeeze,
+  Unsqueeze: unsqueeze,
 };
