@@ -5,15 +5,16 @@
  *     automap cache clear
  */
 
-import type { Command } from "commander";
 import { z } from "zod";
 import { counted } from "../report/text.ts";
 import { CACHES, type CacheEntry, cacheFolder, cacheLimits, examineCache, trimCache } from "../runtime/cache.ts";
-import { optionalFlag, parseOptions } from "./options.ts";
-import { addJson, documentOf, EXIT, type ExitCode, type Finish, print, printJson } from "./output.ts";
+import type { Cli } from "./command.ts";
+import { flag } from "./options.ts";
+import { documentOf, EXIT, type ExitCode, print, printJson } from "./output.ts";
 import { printFitted } from "./terminal.ts";
 
-const options = z.object({ json: optionalFlag });
+const options = z.object({ json: flag });
+type Options = z.infer<typeof options>;
 
 const total = {
   count: z.int(),
@@ -27,8 +28,10 @@ const showSchema = documentOf({
 });
 const clearSchema = documentOf({ deleted: z.strictObject(total), kept: z.strictObject(total) });
 
-export function register(cache: Command, finish: Finish): void {
-  addJson(cache.command("show"), showSchema)
+export function register(cache: Cli): void {
+  cache
+    .command("show")
+    .json(showSchema)
     .summary("what is kept, where, and how much there may be")
     .addHelpText(
       "after",
@@ -40,13 +43,15 @@ export function register(cache: Command, finish: Finish): void {
         "XDG_CACHE_HOME names another place.",
       ].join("\n"),
     )
-    .action(async (raw: unknown) => finish(await show(parseOptions(options, raw).json ?? false)));
-  addJson(cache.command("clear"), clearSchema)
+    .runs(options, show);
+  cache
+    .command("clear")
+    .json(clearSchema)
     .summary("delete what is kept; what is in use stays, and databases are not touched")
-    .action(async (raw: unknown) => finish(await clear(parseOptions(options, raw).json ?? false)));
+    .runs(options, clear);
 }
 
-async function show(json: boolean): Promise<ExitCode> {
+async function show({ json }: Options): Promise<ExitCode> {
   const limits = cacheLimits();
   const held = await Promise.all(
     CACHES.map(async (what) => ({ what, folder: cacheFolder(what), entries: await examineCache(cacheFolder(what)) })),
@@ -68,7 +73,7 @@ async function show(json: boolean): Promise<ExitCode> {
   return EXIT.ok;
 }
 
-async function clear(json: boolean): Promise<ExitCode> {
+async function clear({ json }: Options): Promise<ExitCode> {
   const gone = (await Promise.all(CACHES.map((what) => trimCache(cacheFolder(what), { bytes: 0, days: 0 })))).flat();
   const left = (await Promise.all(CACHES.map((what) => examineCache(cacheFolder(what))))).flat();
   const deleted = totalOf(gone);

@@ -5,7 +5,6 @@
  *     automap calibrate --force --json
  */
 
-import type { Command } from "commander";
 import { z } from "zod";
 import { EnvironmentError, UsageError } from "../abstraction/error.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
@@ -18,16 +17,17 @@ import { type CalibrateOutcome, calibrateMachine } from "../session/calibrate.ts
 import { contradictionText } from "../session/contradiction.ts";
 import { isElsewhere, isGpu, isPredictedOnly } from "../targets/index.ts";
 import { calibratedParts, calibrateGpu, ending, gpuSchema, section } from "./calibrate-gpu.ts";
+import type { Cli } from "./command.ts";
 import { contradictionDocument, contradictionSchema } from "./contradiction.ts";
-import { databaseFile, flag, optionalFlag, optionalText, parseOptions } from "./options.ts";
-import { addJson, documentOf, EXIT, type ExitCode, type Finish, partOf, print, printJson, say } from "./output.ts";
+import { databaseFile, flag, optionalText } from "./options.ts";
+import { documentOf, EXIT, type ExitCode, partOf, print, printJson, say } from "./output.ts";
 import { GPU_NAMES, readTarget } from "./target.ts";
 
 const options = z.object({
   target: optionalText,
   db: databaseFile,
   force: flag,
-  json: optionalFlag,
+  json: flag,
 });
 type Options = z.infer<typeof options>;
 
@@ -43,27 +43,20 @@ const cpuSchema = documentOf({
 
 type Calibrated = Extract<CalibrateOutcome, { status: "calibrated" }>;
 
-export function register(command: Command, finish: Finish): void {
-  addJson(command, z.union([cpuSchema, gpuSchema]))
+export function register(command: Cli): void {
+  command
+    .json(z.union([cpuSchema, gpuSchema]))
     .option(
       "--target <machine>",
       `cpu (default), cuda for this machine's GPU, or that GPU by name: ${GPU_NAMES.join(", ")}, sm_89`,
     )
     .option("--db <file>", "the database that stores it for tune (default: automap.db in this directory)")
     .option("--force", "measure again even if the database has a calibration of this machine")
-    .addHelpText(
-      "after",
-      [
-        "",
-        "Examples:",
-        "  automap calibrate",
-        "  automap calibrate --force --db automap.db",
-        "  automap calibrate --target cuda",
-        "",
-        "Every figure is a median of several samples of a generated program; the spread is the middle half of them.",
-      ].join("\n"),
+    .examples(
+      ["automap calibrate", "automap calibrate --force --db automap.db", "automap calibrate --target cuda"],
+      "Every figure is a median of several samples of a generated program; the spread is the middle half of them.",
     )
-    .action(async (raw: unknown) => finish(await calibrate(parseOptions(options, raw))));
+    .runs(options, calibrate);
 }
 
 async function calibrate(given: Options): Promise<ExitCode> {

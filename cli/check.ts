@@ -6,7 +6,6 @@
  *     automap check --baseline old.db --junit check.xml
  */
 
-import type { Command } from "commander";
 import { z } from "zod";
 import { automapCommand } from "../abstraction/command-line.ts";
 import {
@@ -22,22 +21,12 @@ import {
 import { junit } from "../report/junit.ts";
 import { indent, printTime } from "../report/text.ts";
 import { type Checked, compareBest, type Finding, verdictFails } from "../session/check.ts";
+import type { Cli } from "./command.ts";
 import { readOperator } from "./db/filters.ts";
 import { intervalSchema } from "./db/records.ts";
 import { checkWritable, writeOutput } from "./files.ts";
-import { databaseFile, flag, optionalFlag, optionalText, optionalWord, parseOptions } from "./options.ts";
-import {
-  addJson,
-  documentOf,
-  EXIT,
-  type ExitCode,
-  type Finish,
-  type PartsOf,
-  print,
-  printJson,
-  say,
-  style,
-} from "./output.ts";
+import { databaseFile, flag, optionalText, optionalWord } from "./options.ts";
+import { documentOf, EXIT, type ExitCode, type PartsOf, print, printJson, say, style } from "./output.ts";
 import { fitted, wrapped } from "./terminal.ts";
 import { withDatabase } from "./with-database.ts";
 
@@ -49,7 +38,7 @@ const options = z.object({
   requireAll: flag,
   trustImported: flag,
   junit: optionalWord,
-  json: optionalFlag,
+  json: flag,
 });
 type Options = z.infer<typeof options>;
 
@@ -93,8 +82,9 @@ const checkSchema = documentOf({
   ),
 });
 
-export function register(command: Command, finish: Finish): void {
-  addJson(command, checkSchema)
+export function register(command: Cli): void {
+  command
+    .json(checkSchema)
     .option("--baseline <file>", "the database to compare with")
     .option("--db <file>", "the database to check (default: automap.db in this directory)")
     .option("--max-regression <share>", "the largest slowdown that is accepted (default: 3%)")
@@ -102,21 +92,17 @@ export function register(command: Command, finish: Finish): void {
     .option("--require-all", "fail also when a workload of the baseline has no result")
     .option("--trust-imported", "judge by imported records of --db too, where nothing was measured here")
     .option("--junit <file>", "write the result as JUnit XML")
-    .addHelpText(
-      "after",
+    .examples(
       [
-        "",
-        "Examples:",
-        "  automap check --baseline main.db --db branch.db --max-regression 3%",
-        "  automap check --baseline main.db --junit check.xml",
-        "",
-        "Workloads are matched by computation, threads, cache state and CPU. A slowdown is a regression if the 95 % intervals",
-        "show it: the new interval begins above the end of the old one by more than the allowed share.",
-        "Records measured here come before imported ones. Times of the baseline may be imported, and say so.",
-        "Exit codes: 0 accepted, 5 regression, 1 nothing to compare.",
-      ].join("\n"),
+        "automap check --baseline main.db --db branch.db --max-regression 3%",
+        "automap check --baseline main.db --junit check.xml",
+      ],
+      "Workloads are matched by computation, threads, cache state and CPU. A slowdown is a regression if the 95 % intervals",
+      "show it: the new interval begins above the end of the old one by more than the allowed share.",
+      "Records measured here come before imported ones. Times of the baseline may be imported, and say so.",
+      "Exit codes: 0 accepted, 5 regression, 1 nothing to compare.",
     )
-    .action((raw: unknown) => finish(check(parseOptions(options, raw))));
+    .runs(options, check);
 }
 
 /** `3%`, `3 %` or `0.03`. */

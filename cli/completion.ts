@@ -7,6 +7,7 @@
 
 import { existsSync } from "node:fs";
 import type { Command } from "commander";
+import { z } from "zod";
 import { CANDIDATE_KINDS } from "../abstraction/candidate.ts";
 import { suggestion, UsageError } from "../abstraction/error.ts";
 import { DEFAULT_DATABASE, namesIn, openDatabase, queryTrials, runsIn, shortId } from "../db/index.ts";
@@ -14,8 +15,9 @@ import { INTRINSICS } from "../intrinsics/index.ts";
 import { EPILOGUE_NAMES } from "../operators/epilogue.ts";
 import { OPERATORS } from "../operators/index.ts";
 import { STRATEGIES } from "../tuner/strategies.ts";
+import type { Cli } from "./command.ts";
 import { optionsOf } from "./options.ts";
-import { EXIT, type Finish, print } from "./output.ts";
+import { EXIT, print } from "./output.ts";
 import { TARGET_NAMES } from "./target.ts";
 
 /** Completion scripts by shell. Each asks automap itself, and leaves the word to file completion when automap has nothing to offer. */
@@ -37,25 +39,20 @@ end
 complete -c automap -a '(__automap)'`,
 };
 
-export function register(command: Command, finish: Finish): void {
+export function register(command: Cli): void {
   command
     .argument("<shell>", Object.keys(SCRIPTS).join(", "))
-    .addHelpText(
-      "after",
-      [
-        "",
-        "Examples:",
-        '  eval "$(automap completion bash)"',
-        '  eval "$(automap completion zsh)"',
-        "  automap completion fish | source",
-      ].join("\n"),
-    )
-    .action((shell: string) => {
+    .examples([
+      'eval "$(automap completion bash)"',
+      'eval "$(automap completion zsh)"',
+      "automap completion fish | source",
+    ])
+    .runs(z.object({}), (_given, _command, shell: string) => {
       const script = Object.hasOwn(SCRIPTS, shell) ? SCRIPTS[shell] : undefined;
       if (script === undefined)
         throw new UsageError(`no completion for a shell "${shell}"`, { hint: suggestion(shell, Object.keys(SCRIPTS)) });
       print(script);
-      finish(EXIT.ok);
+      return EXIT.ok;
     });
 }
 

@@ -20,6 +20,7 @@ import {
   queryTrials,
   SORTS,
 } from "../db/index.ts";
+import type { Cli } from "./command.ts";
 import { failuresDocument, printFailures } from "./db/failures.ts";
 import { registerFiles } from "./db/files.ts";
 import {
@@ -38,8 +39,8 @@ import { bestOfLayers, layersAsked, layersSchema } from "./db/layers.ts";
 import { csvOf, differenceSchema, printTrials, summarise, summarySchema } from "./db/records.ts";
 import { compareRecords, showDocument, showRecord } from "./db/show.ts";
 import { compareDocument, compareSides, sidesOfRuns } from "./db/sides.ts";
-import { optionalFlag, optionalWord, parseOptions, unexpected } from "./options.ts";
-import { documentOf, EXIT, type ExitCode, type Finish, print, printJson, say } from "./output.ts";
+import { optionalFlag, optionalWord, unexpected } from "./options.ts";
+import { documentOf, EXIT, type ExitCode, print, printJson, say } from "./output.ts";
 import { withDatabase } from "./with-database.ts";
 
 const bestOptions = filterOptions.extend({
@@ -71,64 +72,51 @@ const bestDocument = documentOf({
 });
 
 /** @param here the world that records are compared with */
-export function register(db: Command, finish: Finish, here: Here = thisMachine): void {
+export function register(db: Cli, here: Here = thisMachine): void {
   addFilters(db.command("best"), bestDocument)
     .summary("the fastest trial of each computation, environment and thread count")
     .option("--trust <policy>", `whose records count: ${POLICIES.join(", ")} (default: exact, this very machine)`)
     .option("--layers <file>", "the best for each line of a file: a name, or conv2d --c 64 --dtype u8s8")
     .option("--csv", "print comma-separated values")
-    .addHelpText(
-      "after",
+    .examples(
       [
-        "",
-        "Examples:",
-        "  automap db best --name model/layer1,model/layer2",
-        "  automap db best --layers layers.txt --csv",
-        "  automap db best --op conv2d --c 64 --dtype u8s8",
-        "  automap db best --trust isa",
-        "",
-        "exact: every field of the environment is this machine's, and the instruction is declared as it was.",
-        "isa: the features agree and the declaration; compiler, kernel and the rest may differ. any: everything.",
-      ].join("\n"),
+        "automap db best --name model/layer1,model/layer2",
+        "automap db best --layers layers.txt --csv",
+        "automap db best --op conv2d --c 64 --dtype u8s8",
+        "automap db best --trust isa",
+      ],
+      "exact: every field of the environment is this machine's, and the instruction is declared as it was.",
+      "isa: the features agree and the declaration; compiler, kernel and the rest may differ. any: everything.",
     )
-    .action(async (raw: unknown, command: Command) =>
-      finish(await runBest(parseOptions(bestOptions, raw), command, here)),
-    );
+    .runs(bestOptions, (given, command) => runBest(given, command, here));
   addStatus(addFilters(db.command("query").alias("list"), queryDocument))
     .summary("the trials that match, failures too")
     .option("--sort <key>", `${SORTS.join(", ")} (default: time, fastest first)`)
     .option("--top <k>", "at most k records of each computation")
     .option("--csv", "print comma-separated values")
-    .addHelpText(
-      "after",
-      [
-        "",
-        "Examples:",
-        "  automap db query --op conv2d --c 64..256 --status ok --top 3",
-        "  automap db query --intrinsic amx --since 7d --sort at --csv",
-      ].join("\n"),
-    )
-    .action((raw: unknown, command: Command) => finish(runQuery(parseOptions(queryOptions, raw), command)));
+    .examples([
+      "automap db query --op conv2d --c 64..256 --status ok --top 3",
+      "automap db query --intrinsic amx --since 7d --sort at --csv",
+    ])
+    .runs(queryOptions, runQuery);
   addFile(db.command("show"), showDocument)
     .summary("one record: what ran, where, how its mapping looks, why it can be believed")
     .argument("<id>", "its first digits, as automap db query prints them")
-    .addHelpText("after", "\nExample:\n  automap db show 3f9a1c77d0e2")
-    .action(async (id: string, raw: unknown) => finish(await runShow(id, parseOptions(fileOptions, raw), here)));
-  registerCompare(db, finish);
+    .examples(["automap db show 3f9a1c77d0e2"])
+    .runs(fileOptions, (given, _command, id: string) => runShow(id, given, here));
+  registerCompare(db);
   addStatus(addFilters(db.command("failures"), failuresDocument))
     .summary("what failed, by reason, the most frequent first")
-    .addHelpText("after", "\nExample:\n  automap db failures --op conv2d --since 7d")
-    .action((raw: unknown, command: Command) => finish(runFailures(parseOptions(queryOptions, raw), command)));
+    .examples(["automap db failures --op conv2d --since 7d"])
+    .runs(queryOptions, runFailures);
   addStatus(addFilters(db.command("stale"), staleDocument))
     .summary("records that this machine may not trust, and which field differs")
-    .addHelpText("after", "\nExample:\n  automap db stale --op conv2d")
-    .action(async (raw: unknown, command: Command) =>
-      finish(await runStale(parseOptions(queryOptions, raw), command, here)),
-    );
-  registerFiles(db, finish, here);
+    .examples(["automap db stale --op conv2d"])
+    .runs(queryOptions, (given, command) => runStale(given, command, here));
+  registerFiles(db, here);
 }
 
-function registerCompare(db: Command, finish: Finish): void {
+function registerCompare(db: Cli): void {
   const compare = addFilters(db.command("compare"), compareDocument);
   for (const option of compare.options) {
     const pair = PAIRS[option.long ?? ""];
@@ -142,19 +130,12 @@ function registerCompare(db: Command, finish: Finish): void {
     )
     .argument("[a]", "the first digits of an id")
     .argument("[b]", "the first digits of an id")
-    .addHelpText(
-      "after",
-      [
-        "",
-        "Examples:",
-        "  automap db compare 3f9a1c77d0e2 77d0e2a803b1",
-        "  automap db compare --run 3f9a1c77 --run 77d0e2a8",
-        "  automap db compare --intrinsic vnni --intrinsic amx --op conv2d",
-      ].join("\n"),
-    )
-    .action((_a: unknown, _b: unknown, raw: unknown, command: Command) =>
-      finish(runCompare(parseOptions(compareOptions, raw), command)),
-    );
+    .examples([
+      "automap db compare 3f9a1c77d0e2 77d0e2a803b1",
+      "automap db compare --run 3f9a1c77 --run 77d0e2a8",
+      "automap db compare --intrinsic vnni --intrinsic amx --op conv2d",
+    ])
+    .runs(compareOptions, runCompare);
 }
 
 async function runBest(given: z.infer<typeof bestOptions>, command: Command, here: Here): Promise<ExitCode> {
@@ -215,7 +196,7 @@ function runQuery(given: z.infer<typeof queryOptions>, command: Command): ExitCo
 
 async function runShow(id: string, given: z.infer<typeof fileOptions>, here: Here): Promise<ExitCode> {
   const world = await here();
-  withDatabase(given.db, (db) => showRecord(db, id, world, given.json ?? false));
+  withDatabase(given.db, (db) => showRecord(db, id, world, given.json));
   return EXIT.ok;
 }
 
@@ -228,7 +209,7 @@ function runCompare({ run, intrinsic, ...given }: z.infer<typeof compareOptions>
     throw new UsageError("compare needs two of one kind: two records, two --run or two --intrinsic", {
       hint: "for example automap db compare --run 3f9a1c77 --run 77d0e2a8",
     });
-  const json = given.json ?? false;
+  const json = given.json;
   return withDatabase(given.db, (db) => {
     if (pair === ids) compareRecords(db, [a, b], json);
     else if (pair === run) {
@@ -247,7 +228,7 @@ function runCompare({ run, intrinsic, ...given }: z.infer<typeof compareOptions>
 
 function runFailures(given: z.infer<typeof queryOptions>, command: Command): ExitCode {
   return withDatabase(given.db, (db) => {
-    printFailures(db, readTrialFilter(db, given, command), given.json ?? false);
+    printFailures(db, readTrialFilter(db, given, command), given.json);
     return EXIT.ok;
   });
 }

@@ -2,18 +2,18 @@
  * @file `automap doctor`: what this machine can do, what is missing, and what to install.
  */
 
-import type { Command } from "commander";
 import { z } from "zod";
 import { examineMachine } from "../runtime/doctor.ts";
 import { examineGpu } from "../runtime/doctor-gpu.ts";
 import { examineCalibration } from "../session/calibrate.ts";
 import { examineGpuCalibration } from "../session/calibrate-gpu.ts";
 import { examineNatives } from "../session/natives.ts";
-import { databaseFile, optionalFlag, parseOptions } from "./options.ts";
-import { addJson, documentOf, EXIT, type ExitCode, type Finish, print, printJson, style } from "./output.ts";
+import type { Cli } from "./command.ts";
+import { databaseFile, flag } from "./options.ts";
+import { documentOf, EXIT, type ExitCode, print, printJson, style } from "./output.ts";
 import { worded } from "./terminal.ts";
 
-const options = z.object({ db: databaseFile, json: optionalFlag });
+const options = z.object({ db: databaseFile, json: flag });
 
 const doctorSchema = documentOf({
   findings: z.array(
@@ -27,10 +27,11 @@ const doctorSchema = documentOf({
   ),
 });
 
-export function register(command: Command, finish: Finish): void {
-  addJson(command, doctorSchema)
+export function register(command: Cli): void {
+  command
+    .json(doctorSchema)
     .option("--db <file>", "database whose calibration is examined (default: automap.db in this directory)")
-    .action(async (raw: unknown) => finish(await examine(parseOptions(options, raw))));
+    .runs(options, examine);
 }
 
 async function examine({ db, json }: z.infer<typeof options>): Promise<ExitCode> {

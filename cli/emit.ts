@@ -40,10 +40,11 @@ import { checkConsent, checkFenced } from "../session/imported.ts";
 import { kernelOfRecord } from "../session/kernel.ts";
 import { writePackage } from "../session/package-folder.ts";
 import { sealedPackage } from "../session/sealed-package.ts";
+import type { Cli } from "./command.ts";
 import { declareWords } from "./declare.ts";
 import { kernelFiles, writeKernel } from "./files.ts";
-import { databaseFile, flag, optionalText, parseOptions, positiveInteger, readParameters } from "./options.ts";
-import { addJson, documentOf, EXIT, type ExitCode, type Finish, print, printJson, say } from "./output.ts";
+import { databaseFile, flag, optionalText, positiveInteger, readParameters } from "./options.ts";
+import { documentOf, EXIT, type ExitCode, print, printJson, say } from "./output.ts";
 import { addSubjectOptions, givenOptions, namesOf, readComputation, subjectOptions } from "./subject.ts";
 import { withDatabase } from "./with-database.ts";
 
@@ -80,8 +81,9 @@ const OF_AN_OPERATOR = ["dtype", "sum", "layout", "epilogue", "constant", "intri
 /** Languages that can be written as a single text. C++ is written as a package, whose folder may be named like a file. */
 const TEXTS: readonly KernelLanguage[] = KERNEL_LANGUAGES.filter((language) => language !== "c++");
 
-export function register(command: Command, finish: Finish): void {
-  addJson(addSubjectOptions(command, "<record, operator or equation>"), z.union([packageSchema, textSchema]))
+export function register(command: Cli): void {
+  addSubjectOptions(command, "<record, operator or equation>")
+    .json(z.union([packageSchema, textSchema]))
     .option(
       "--to <folder>",
       `the folder to write, made when it is missing; a name that ends in ${TEXTS.map((l) => LANGUAGES[l].ending).join(", ")} is a file for the text of a record's kernel alone`,
@@ -97,28 +99,22 @@ export function register(command: Command, finish: Finish): void {
     .option("--prove", "build it and run its own test: exit code 4 when it is wrong")
     .option("--trust-imported", "with --prove: also the kernel of a record that was not measured here")
     .option("--force", "write into a folder that is not empty")
-    .addHelpText(
-      "after",
+    .examples(
       [
-        "",
-        "Examples:",
-        "  automap emit 3f9a1c77 --to conv2d",
-        "  automap emit 9b01d244 --to conv2d.cu",
-        "  automap emit conv2d --c 64 --k 64 --h 56 --w 56 --dtype u8s8 --layout NHWC --to conv2d --prove",
-        '  automap emit "c[i,j] += f32(a[i,k]) * f32(b[k,j])" --i 4 --j 4 --k 4 --portable --to product',
-        "",
-        "A record is named by the first digits of its id (automap db best lists them). Of an operator, the best record of exactly",
-        "that workload is taken. The package holds sources, a C header, a build script, CMakeLists.txt and a test; that of a C++",
-        "kernel also a wrapper for Node, that of a CUDA kernel also a PyTorch operator. It needs a C++ compiler, or nvcc for CUDA,",
-        "and no part of automap.",
-      ].join("\n"),
+        "automap emit 3f9a1c77 --to conv2d",
+        "automap emit 9b01d244 --to conv2d.cu",
+        "automap emit conv2d --c 64 --k 64 --h 56 --w 56 --dtype u8s8 --layout NHWC --to conv2d --prove",
+        'automap emit "c[i,j] += f32(a[i,k]) * f32(b[k,j])" --i 4 --j 4 --k 4 --portable --to product',
+      ],
+      "A record is named by the first digits of its id (automap db best lists them). Of an operator, the best record of exactly",
+      "that workload is taken. The package holds sources, a C header, a build script, CMakeLists.txt and a test; that of a C++",
+      "kernel also a wrapper for Node, that of a CUDA kernel also a PyTorch operator. It needs a C++ compiler, or nvcc for CUDA,",
+      "and no part of automap.",
     )
-    .action(async (subject: string, raw: unknown, command: Command) => {
-      finish(await emit(subject, command, parseOptions(options, raw)));
-    });
+    .runs(options, emit);
 }
 
-async function emit(word: string, command: Command, given: Options): Promise<ExitCode> {
+async function emit(given: Options, command: Command, word: string): Promise<ExitCode> {
   // 1. The kernel to emit.
   const chosen = /^[0-9a-f]{4,32}$/.test(word)
     ? fromRecord(word, command, given)

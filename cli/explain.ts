@@ -25,6 +25,7 @@ import { defineProblem } from "../mapper/match/problem.ts";
 import { validate } from "../mapper/match/validate.ts";
 import { drawMapping, drawRefusal } from "../report/draw-mapping.ts";
 import { drawMappingSvg } from "../report/draw-svg.ts";
+import type { Cli } from "./command.ts";
 import { explainBest, explainRecord, isRecordId, recordSchema } from "./explain-record.ts";
 import { checkWritable, writeOutput } from "./files.ts";
 import {
@@ -36,8 +37,8 @@ import {
   refusalDocument,
   refusalSchema,
 } from "./map.ts";
-import { optionalFlag, optionalText, optionalWord, parseOptions, readParameters } from "./options.ts";
-import { addJson, documentOf, EXIT, type ExitCode, type Finish, print, printJson, say } from "./output.ts";
+import { optionalFlag, optionalText, optionalWord, readParameters } from "./options.ts";
+import { documentOf, EXIT, type ExitCode, print, printJson, say } from "./output.ts";
 import { readComputation, readIntrinsics } from "./subject.ts";
 import { sentenceRoom } from "./terminal.ts";
 
@@ -92,29 +93,23 @@ const refusedSchema = documentOf({
   refusal: refusalSchema.partial({ intrinsic: true }).describe("of every instruction where none is named"),
 });
 
-export function register(command: Command, finish: Finish): void {
-  addJson(addMappingOptions(command), z.union([mappedSchema, refusedSchema, recordSchema]))
+export function register(command: Cli): void {
+  addMappingOptions(command)
+    .json(z.union([mappedSchema, refusedSchema, recordSchema]))
     .option("--id <id>", "the mapping with this id, or the beginning of one (default: the best)")
     .option("--matching <text>", 'a match of your own: "m=n,p,q n=k k=c,r,s"')
     .option("--svg <file>", "also write a drawing of the mapping as SVG")
     .option("--nest", "print the lowered loop nest")
     .option("--candidate <which>", "break down the time of a recorded kernel: best, or the id of a record")
     .option("--db <file>", "database that holds the record (default: automap.db in this directory)")
-    .addHelpText(
-      "after",
-      [
-        "",
-        "Examples:",
-        "  automap explain conv2d --intrinsic amx.tdpbusd",
-        '  automap explain conv2d --intrinsic amx.tdpbusd --matching "m=n,k n= k=c"',
-        "  automap explain conv2d --intrinsic wmma.m16n16k16.f32.f16 --svg mapping.svg",
-        "  automap explain conv2d --dtype u8s8 --layout NHWC --candidate best --db automap.db",
-        "  automap explain 3f9a1c77d0e2 --db automap.db",
-      ].join("\n"),
-    )
-    .action((subject: string, raw: unknown, command: Command) => {
-      finish(runExplain(subject, command, parseOptions(options, raw)));
-    });
+    .examples([
+      "automap explain conv2d --intrinsic amx.tdpbusd",
+      'automap explain conv2d --intrinsic amx.tdpbusd --matching "m=n,k n= k=c"',
+      "automap explain conv2d --intrinsic wmma.m16n16k16.f32.f16 --svg mapping.svg",
+      "automap explain conv2d --dtype u8s8 --layout NHWC --candidate best --db automap.db",
+      "automap explain 3f9a1c77d0e2 --db automap.db",
+    ])
+    .runs(options, runExplain);
 }
 
 /** A match with the matrices it was validated against. */
@@ -127,7 +122,7 @@ type Explained =
   | { readonly kind: "mapping"; readonly mapping: Mapping }
   | { readonly kind: "refusal"; readonly refusal: Refusal; readonly judged: Judged | undefined };
 
-function runExplain(subject: string, command: Command, given: Options): ExitCode {
+function runExplain(given: Options, command: Command, subject: string): ExitCode {
   const { candidate, db } = given;
   if (candidate !== undefined) {
     if (candidate !== "best") return explainRecord(candidate, given);

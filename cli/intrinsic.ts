@@ -1,32 +1,22 @@
 /** @file `automap intrinsic list|show|check`: the instructions, their declarations, and the check that each computes what it declares. */
 
-import type { Command } from "commander";
 import { z } from "zod";
 import { printEquation } from "../abstraction/equation.ts";
 import { type Intrinsic, type IntrinsicSpec, printStorage, registerElements } from "../abstraction/intrinsic.ts";
 import { indent } from "../report/text.ts";
 import { type CheckResult, checkIntrinsics } from "../runtime/conformance.ts";
 import { nativeTarget, runsOn } from "../targets/index.ts";
-import { optionalFlag, parseOptions, wholeNumber } from "./options.ts";
-import {
-  addJson,
-  documentOf,
-  EXIT,
-  type ExitCode,
-  type Finish,
-  partOf,
-  print,
-  printJson,
-  say,
-  style,
-} from "./output.ts";
+import type { Cli } from "./command.ts";
+import { flag, wholeNumber } from "./options.ts";
+import { documentOf, EXIT, type ExitCode, partOf, print, printJson, say, style } from "./output.ts";
 import { readIntrinsics } from "./subject.ts";
 import { fitted, printFitted, worded } from "./terminal.ts";
 
 const options = z.object({
-  json: optionalFlag,
-  seed: wholeNumber("--seed").optional(),
+  json: flag,
+  seed: wholeNumber("--seed").default(1),
 });
+type Options = z.infer<typeof options>;
 
 const summarised = {
   name: z.string(),
@@ -60,30 +50,31 @@ const checkSchema = documentOf({
   ),
 });
 
-export function register(intrinsic: Command, finish: Finish): void {
-  addJson(intrinsic.command("list"), listSchema)
+export function register(intrinsic: Cli): void {
+  intrinsic
+    .command("list")
+    .json(listSchema)
     .summary("every instruction: family, feature it needs, equation")
     .argument("[name or family]", "only these")
-    .action((name: string | undefined, raw: unknown) =>
-      finish(list(readIntrinsics(name), parseOptions(options, raw).json ?? false)),
-    );
-  addJson(intrinsic.command("show"), showSchema)
+    .runs(options, list);
+  intrinsic
+    .command("show")
+    .json(showSchema)
     .summary("one declaration, whole")
     .argument("<name or family>")
-    .action((name: string, raw: unknown) =>
-      finish(show(readIntrinsics(name), parseOptions(options, raw).json ?? false)),
-    );
-  addJson(intrinsic.command("check"), checkSchema)
+    .runs(options, show);
+  intrinsic
+    .command("check")
+    .json(checkSchema)
     .summary("run declarations against their own equations, on this CPU or under emulation")
     .argument("[name or family]", "only these")
     .option("--seed <n>", "seed of the operands (default 1)")
     .addHelpText("after", "\nExit code 4 means that an instruction does not do what its declaration says.")
-    .action(async (name: string | undefined, raw: unknown) =>
-      finish(await check(readIntrinsics(name), parseOptions(options, raw))),
-    );
+    .runs(options, check);
 }
 
-function list(intrinsics: readonly Intrinsic[], json: boolean): ExitCode {
+function list({ json }: Options, _command: Cli, name?: string): ExitCode {
+  const intrinsics = readIntrinsics(name);
   const machine = nativeTarget();
   if (json) {
     printJson(listSchema, { intrinsics: intrinsics.map((i) => ({ ...summary(i), here: runsOn(machine, i) })) });
@@ -101,7 +92,8 @@ function list(intrinsics: readonly Intrinsic[], json: boolean): ExitCode {
   return EXIT.ok;
 }
 
-function show(intrinsics: readonly Intrinsic[], json: boolean): ExitCode {
+function show({ json }: Options, _command: Cli, name: string): ExitCode {
+  const intrinsics = readIntrinsics(name);
   if (json)
     printJson(showSchema, { intrinsics: intrinsics.map((i) => ({ ...summary(i), declaration: i.declaration })) });
   else print(intrinsics.map(describe).join("\n\n"));
@@ -135,10 +127,11 @@ function describe(i: Intrinsic): string {
   ].join("\n");
 }
 
-async function check(intrinsics: readonly Intrinsic[], given: z.infer<typeof options>): Promise<ExitCode> {
+async function check(given: Options, _command: Cli, name?: string): Promise<ExitCode> {
+  const intrinsics = readIntrinsics(name);
   say(`checking ${intrinsics.length} instructions ...`);
   const results = await checkIntrinsics(intrinsics, {
-    seed: given.seed ?? 1,
+    seed: given.seed,
     isa: nativeTarget().isa,
     onWait: say,
   });

@@ -20,9 +20,10 @@ import { physicalMapping } from "../mapper/match/physical.ts";
 import { REWRITTEN } from "../report/describe-candidate.ts";
 import { drawSubjects } from "../report/draw-mapping.ts";
 import { indent, percent } from "../report/text.ts";
+import type { Cli } from "./command.ts";
 import { declareWords } from "./declare.ts";
-import { optionalFlag, parseOptions, readParameters } from "./options.ts";
-import { addJson, documentOf, EXIT, type ExitCode, type Finish, partOf, print, printJson, style } from "./output.ts";
+import { flag, optionalFlag, readParameters } from "./options.ts";
+import { documentOf, EXIT, type ExitCode, partOf, print, printJson, style } from "./output.ts";
 import {
   addSubjectOptions,
   givenOptions,
@@ -49,7 +50,7 @@ export const mappingOptions = subjectOptions.extend({
   rewrite: z
     .enum(REWRITINGS, { error: `unknown --rewrite; it is ${REWRITINGS.map((r) => `"${r}"`).join(" or ")}` })
     .optional(),
-  json: optionalFlag,
+  json: flag,
 });
 
 const matching = z.record(z.string(), z.array(z.string())).describe("the loops that feed each axis of the instruction");
@@ -85,7 +86,7 @@ const mapSchema = documentOf({
 const options = mappingOptions.extend({ why: optionalFlag, all: optionalFlag });
 type Options = z.infer<typeof options>;
 
-export function addMappingOptions(command: Command): Command {
+export function addMappingOptions(command: Cli): Cli {
   return addSubjectOptions(command)
     .option("--rule <rule>", "gather: every valid set of loops (default); amos: unions of match points")
     .option(
@@ -96,29 +97,24 @@ export function addMappingOptions(command: Command): Command {
     .option("--strict", "refuse extents smaller than the instruction's instead of padding them");
 }
 
-export function register(command: Command, finish: Finish): void {
-  addJson(addMappingOptions(command), mapSchema)
+export function register(command: Cli): void {
+  addMappingOptions(command)
+    .json(mapSchema)
     .option("--why", "list the refused matches with their reasons")
     .option("--all", "list every mapping")
-    .addHelpText(
-      "after",
+    .examples(
       [
-        "",
-        "Examples:",
-        "  automap map conv2d --intrinsic wmma.m16n16k16.f32.f16",
-        "  automap map conv2d --c 64 --k 64 --h 56 --w 56 --intrinsic vnni --why",
-        "  automap map depthwise-conv2d --intrinsic avx512 --layout NHWC",
-        '  automap map "c[i,j] += f32(a[i,k]) * f32(b[k,j])" --i 64 --j 64 --k 64 --intrinsic amx --json',
-        "",
-        "Exit code 3 means that nothing maps; the reasons are printed, the easiest to mend first.",
-      ].join("\n"),
+        "automap map conv2d --intrinsic wmma.m16n16k16.f32.f16",
+        "automap map conv2d --c 64 --k 64 --h 56 --w 56 --intrinsic vnni --why",
+        "automap map depthwise-conv2d --intrinsic avx512 --layout NHWC",
+        'automap map "c[i,j] += f32(a[i,k]) * f32(b[k,j])" --i 64 --j 64 --k 64 --intrinsic amx --json',
+      ],
+      "Exit code 3 means that nothing maps; the reasons are printed, the easiest to mend first.",
     )
-    .action((subject: string, raw: unknown, command: Command) => {
-      finish(runMap(subject, command, parseOptions(options, raw)));
-    });
+    .runs(options, runMap);
 }
 
-function runMap(subject: string, command: Command, given: Options): ExitCode {
+function runMap(given: Options, command: Command, subject: string): ExitCode {
   const parameters = readParameters(command);
   const intrinsics = readIntrinsics(given.intrinsic);
   const sets = mapOntoAll(subject, parameters, given, intrinsics);

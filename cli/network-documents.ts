@@ -2,14 +2,14 @@
 
 import { z } from "zod";
 import { modelOptions } from "./network-model.ts";
-import { databaseFile, flag, optionalFlag, optionalText, positiveInteger, wholeNumber } from "./options.ts";
+import { databaseFile, flag, optionalText, positiveInteger, wholeNumber } from "./options.ts";
 import { documentOf } from "./output.ts";
 
 export const commonOptions = modelOptions.extend({
   threads: positiveInteger("--threads").default(1),
   exact: flag,
   db: databaseFile,
-  json: optionalFlag,
+  json: flag,
 });
 export const emitOptions = commonOptions.extend({
   to: z.string({ error: "network emit needs --to: the folder to write" }).min(1, "--to must name a folder"),
@@ -77,7 +77,7 @@ export const tuneNetworkOptions = modelOptions.extend({
   exact: flag,
   equalShares: flag,
   db: databaseFile,
-  json: optionalFlag,
+  json: flag,
 });
 
 export const tuneNetworkSchema = documentOf({

@@ -7,7 +7,6 @@
 
 import { existsSync } from "node:fs";
 import { parse } from "node:path";
-import type { Command } from "commander";
 import { z } from "zod";
 import { suggestion, UsageError } from "../abstraction/error.ts";
 import type { Target } from "../abstraction/machine.ts";
@@ -23,6 +22,7 @@ import { counted } from "../report/text.ts";
 import type { OpenNetwork } from "../session/network.ts";
 import { checkThreads } from "../session/threads.ts";
 import { nativeTarget } from "../targets/index.ts";
+import type { Cli } from "./command.ts";
 import { collect } from "./options.ts";
 import { say } from "./output.ts";
 
@@ -39,7 +39,7 @@ export const EXACT = [
   "sum the products of each convolution as the network says: none by fewer multiplications (Winograd), which round otherwise",
 ] as const;
 
-export function addModel(command: Command): Command {
+export function addModel(command: Cli): Cli {
   return command
     .argument("<model>", `a file, model.onnx, or a network built here: ${Object.keys(MODELS).join(", ")}`)
     .option("--dim <name=size>", "size of a dimension that the model leaves open; may be given several times", collect)

@@ -10,14 +10,15 @@ import { printExpr } from "../abstraction/expression.ts";
 import { OPERATORS, operatorNamed } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";
 import { indent } from "../report/text.ts";
-import { optionalFlag, optionalText, parseOptions, readParameters } from "./options.ts";
-import { addJson, documentOf, EXIT, type ExitCode, type Finish, print, printJson, style } from "./output.ts";
+import type { Cli } from "./command.ts";
+import { flag, optionalText, readParameters } from "./options.ts";
+import { documentOf, EXIT, type ExitCode, print, printJson, style } from "./output.ts";
 import { readComputation } from "./subject.ts";
 import { fitted, worded } from "./terminal.ts";
 
-const listOptions = z.object({ json: optionalFlag });
+const listOptions = z.object({ json: flag });
 const showOptions = z.object({
-  json: optionalFlag,
+  json: flag,
   dtype: optionalText,
   sum: optionalText,
   layout: optionalText,
@@ -46,11 +47,15 @@ const showSchema = documentOf({
   points: z.number().describe("multiply-adds"),
 });
 
-export function register(operator: Command, finish: Finish): void {
-  addJson(operator.command("list"), listSchema)
+export function register(operator: Cli): void {
+  operator
+    .command("list")
+    .json(listSchema)
     .summary("every operator: name, alias, what it computes")
-    .action((raw: unknown) => finish(list(parseOptions(listOptions, raw).json ?? false)));
-  addJson(operator.command("show"), showSchema)
+    .runs(listOptions, list);
+  operator
+    .command("show")
+    .json(showSchema)
     .summary("one operator: parameters, equation, tensors")
     .argument("<operator>", "name or alias")
     .option("--<parameter> <n>", "value of a parameter, for example --c 64")
@@ -59,13 +64,11 @@ export function register(operator: Command, finish: Finish): void {
     .option("--layout <layout>", "NHWC ..., or by tensor: in=NHWC,w=KCRS")
     .allowUnknownOption()
     .allowExcessArguments()
-    .addHelpText("after", "\nExample:\n  automap operator show conv2d --c 64 --h 56 --w 56 --layout NHWC")
-    .action((name: string, raw: unknown, command: Command) =>
-      finish(show(name, command, parseOptions(showOptions, raw))),
-    );
+    .examples(["automap operator show conv2d --c 64 --h 56 --w 56 --layout NHWC"])
+    .runs(showOptions, show);
 }
 
-function list(json: boolean): ExitCode {
+function list({ json }: z.infer<typeof listOptions>): ExitCode {
   if (json) {
     printJson(listSchema, {
       operators: OPERATORS.map((o) => ({
@@ -83,7 +86,7 @@ function list(json: boolean): ExitCode {
   return EXIT.ok;
 }
 
-function show(name: string, command: Command, given: z.infer<typeof showOptions>): ExitCode {
+function show(given: z.infer<typeof showOptions>, command: Command, name: string): ExitCode {
   const operator = operatorNamed(name);
   const computation = readComputation(operator.name, readParameters(command), given);
   const axes = computation.axes.map(({ name: axis, extent, kind }) => ({ axis, extent, kind }));

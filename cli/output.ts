@@ -5,7 +5,7 @@
  */
 
 import { randomBytes } from "node:crypto";
-import { type Command, CommanderError } from "commander";
+import { CommanderError } from "commander";
 import { z } from "zod";
 import { MachineFault, UsageError } from "../abstraction/error.ts";
 import { visible } from "../abstraction/text.ts";
@@ -24,7 +24,6 @@ export const EXIT = {
 } as const;
 export type ExitCode = (typeof EXIT)[keyof typeof EXIT];
 /** Says with what code the program ends. */
-export type Finish = (code: ExitCode) => void;
 
 /** Version of every `--json` document. */
 export const SCHEMA_VERSION = 1;
@@ -53,17 +52,6 @@ export function documentOf<T extends z.ZodRawShape>(parts: T) {
 export function partOf<T extends object>(description: string): z.ZodType<T, T> {
   const open: z.ZodType = z.looseObject({}).meta({ description });
   return open as z.ZodType<T, T>; // it lets every object through
-}
-
-/** Adds `--json`, and `--json-schema`, which needs no other arguments. */
-export function addJson(command: Command, document: z.ZodType): Command {
-  return command
-    .option("--json", "print a JSON document")
-    .option("--json-schema", "print the JSON schema of that document, and do nothing else")
-    .on("option:json-schema", () => {
-      print(JSON.stringify(z.toJSONSchema(document), undefined, 2));
-      throw new CommanderError(EXIT.ok, "automap.schema", "");
-    });
 }
 
 /** Progress and remarks, never data. */

@@ -6,18 +6,19 @@
  * Only the requested command is loaded: help and completion need none of the rest.
  */
 
-import { Command } from "commander";
+import type { Command } from "commander";
 import { suggestion, UsageError } from "../abstraction/error.ts";
 import { visible } from "../abstraction/text.ts";
 import { table } from "../report/text.ts";
 import { VERSION } from "../session/version.ts";
-import { columnsOf, EXIT, type ExitCode, type Finish, print, reportError } from "./output.ts";
+import { Cli } from "./command.ts";
+import { columnsOf, EXIT, type ExitCode, print, reportError } from "./output.ts";
 
 interface CommandFile {
   readonly name: string;
   readonly summary: string;
   /** Loads the file whose function adds the command's options, help and action. */
-  readonly load: () => Promise<{ readonly register: (command: Command, finish: Finish) => void }>;
+  readonly load: () => Promise<{ readonly register: (command: Cli) => void }>;
   /** Set when the command has commands of its own. */
   readonly isGroup?: boolean;
   /** Set when the command reads no instructions and therefore takes no user declarations. */
@@ -129,16 +130,12 @@ const helpWidth = (): number => Math.min(HELP_WIDTH, columnsOf(process.stdout) ?
 
 /** Runs one command line. The words are those after `automap`. */
 export async function run(words: readonly string[]): Promise<ExitCode> {
-  let code: ExitCode = EXIT.ok;
-  const finish = (result: ExitCode): void => {
-    code = result;
-  };
   try {
     if (words[0] === "completion" && words[1] === "--of") return await offer(words.slice(2));
-    const program = await programFor(words, finish);
+    const program = await programFor(words);
     await checkFirst(words, namesOfCommands());
     await program.parseAsync(words, { from: "user" });
-    return code;
+    return program.code;
   } catch (error) {
     return reportError(error);
   }
@@ -147,14 +144,14 @@ export async function run(words: readonly string[]): Promise<ExitCode> {
 /** Prints the completions of the last word of a line, for the shell. Nothing on the line is executed. */
 async function offer(line: readonly string[]): Promise<ExitCode> {
   const { completionsOf } = await import("./completion.ts");
-  const found = completionsOf(await programFor(line, () => undefined), line);
+  const found = completionsOf(await programFor(line), line);
   if (found.length > 0) print(found.join("\n"));
   return EXIT.ok;
 }
 
-async function programFor(words: readonly string[], finish: Finish): Promise<Command> {
+async function programFor(words: readonly string[]): Promise<Cli> {
   // Settings made before the commands are added apply to them too.
-  const program = new Command("automap")
+  const program = new Cli("automap")
     .description(
       "Maps tensor operators onto hardware instructions, proves and explains every mapping, and tunes the kernels on this machine.",
     )
@@ -165,21 +162,17 @@ async function programFor(words: readonly string[], finish: Finish): Promise<Com
       writeOut: (text) => process.stdout.write(brokenTo(helpWidth(), text)),
       outputError: (text, write) => write(visible(sayAsWeDo(text))),
     })
-    .addHelpText(
-      "after",
+    .examples(
       [
-        "",
-        "Examples:",
-        "  automap tune conv2d --layout NHWC",
-        "  automap map conv2d --intrinsic wmma.m16n16k16.f32.f16",
-        "  automap explain conv2d --intrinsic amx.tdpbusd",
-        "  automap intrinsic check",
-        "",
-        "automap COMMAND --help tells the options of a command, with examples.",
-        "",
-        "Exit codes: 0 ok, 1 failed, 2 usage, 3 nothing maps, 4 verification failed, 5 regression,",
-        "6 environment, 130 interrupted.",
-      ].join("\n"),
+        "automap tune conv2d --layout NHWC",
+        "automap map conv2d --intrinsic wmma.m16n16k16.f32.f16",
+        "automap explain conv2d --intrinsic amx.tdpbusd",
+        "automap intrinsic check",
+      ],
+      "automap COMMAND --help tells the options of a command, with examples.",
+      "",
+      "Exit codes: 0 ok, 1 failed, 2 usage, 3 nothing maps, 4 verification failed, 5 regression,",
+      "6 environment, 130 interrupted.",
     );
   const [asked] = words.filter((word) => !word.startsWith("-") && word !== "help");
   const names = namesOfCommands();
@@ -188,7 +181,7 @@ async function programFor(words: readonly string[], finish: Finish): Promise<Com
   for (const { name, summary, load, needsNone = false } of COMMANDS) {
     const command = program.command(name).summary(summary);
     if (name !== asked) continue;
-    (await load()).register(command, finish);
+    (await load()).register(command);
     if (!needsNone) (await import("./declare.ts")).addDeclarations(command);
   }
   pointToHelp(program, "automap");
@@ -219,8 +212,8 @@ async function checkFirst([first, ...rest]: readonly string[], names: readonly s
 
 /** A command that has commands of its own. */
 async function groupOf({ name, load }: CommandFile): Promise<Command> {
-  const group = new Command(name);
-  (await load()).register(group, () => undefined);
+  const group = new Cli(name);
+  (await load()).register(group);
   return group;
 }
 

@@ -14,25 +14,14 @@ import { candidateText } from "../report/describe-candidate.ts";
 import { counted, indent, printTime } from "../report/text.ts";
 import { type Replay, replayRun } from "../session/replay.ts";
 import { secondsOf } from "../tuner/trials.ts";
+import type { Cli } from "./command.ts";
 import { WORKLOAD_COLUMNS, withoutEmptyColumns, workloadCells } from "./db/records.ts";
-import { databaseFile, optionalFlag, parseOptions } from "./options.ts";
-import {
-  addJson,
-  documentOf,
-  EXIT,
-  type ExitCode,
-  type Finish,
-  type PartsOf,
-  partOf,
-  print,
-  printJson,
-  say,
-  style,
-} from "./output.ts";
+import { databaseFile, flag } from "./options.ts";
+import { documentOf, EXIT, type ExitCode, type PartsOf, partOf, print, printJson, say, style } from "./output.ts";
 import { fitted, printFitted, wrapped } from "./terminal.ts";
 import { withDatabase } from "./with-database.ts";
 
-const options = z.object({ db: databaseFile, json: optionalFlag });
+const options = z.object({ db: databaseFile, json: flag });
 type Options = z.infer<typeof options>;
 
 const runSchema = z.strictObject({
@@ -68,26 +57,20 @@ const replayedSchema = documentOf({
   ),
 });
 
-export function register(command: Command, finish: Finish): void {
-  addJson(command, z.union([runsSchema, replayedSchema]))
+export function register(command: Cli): void {
+  command
+    .json(z.union([runsSchema, replayedSchema]))
     .argument("[run]", "the first digits of a run's id; without one, the runs are listed")
     .option("--db <file>", "the database (default: automap.db in this directory)")
-    .addHelpText(
-      "after",
-      [
-        "",
-        "Examples:",
-        "  automap replay --db automap.db",
-        "  automap replay 3f9a1c77",
-        "",
-        "The same seed, strategy and answers give the same candidates with bit-identical predictions;",
-        "exit code 1 when they do not, with the first trial that differs.",
-      ].join("\n"),
+    .examples(
+      ["automap replay --db automap.db", "automap replay 3f9a1c77"],
+      "The same seed, strategy and answers give the same candidates with bit-identical predictions;",
+      "exit code 1 when they do not, with the first trial that differs.",
     )
-    .action(async (run: string | undefined, raw: unknown) => finish(await replay(run, parseOptions(options, raw))));
+    .runs(options, replay);
 }
 
-async function replay(run: string | undefined, given: Options): Promise<ExitCode> {
+async function replay(given: Options, _command: Command, run?: string): Promise<ExitCode> {
   return withDatabase(given.db, async (db) => {
     if (run === undefined) return list(db, given);
     const replayed = await replayRun(db, run);

@@ -6,24 +6,16 @@
  *     automap report --network resnet18 --db networks.db -o resnet18.html
  */
 
-import type { Command } from "commander";
 import { z } from "zod";
 import { UsageError } from "../abstraction/error.ts";
 import { operatorsIn, showRun } from "../db/index.ts";
 import { reportPage } from "../report/page.ts";
 import { gatherReport } from "../session/report.ts";
+import type { Cli } from "./command.ts";
 import { readOperator, readTypes } from "./db/filters.ts";
 import { checkWritable, writeOutput } from "./files.ts";
-import {
-  collect,
-  databaseFile,
-  optionalFlag,
-  optionalText,
-  parseOptions,
-  positiveInteger,
-  unexpected,
-} from "./options.ts";
-import { EXIT, type ExitCode, type Finish, print, say } from "./output.ts";
+import { collect, databaseFile, optionalFlag, optionalText, positiveInteger, unexpected } from "./options.ts";
+import { EXIT, type ExitCode, print, say } from "./output.ts";
 import { withDatabase } from "./with-database.ts";
 
 const options = z.object({
@@ -41,7 +33,7 @@ const options = z.object({
 });
 type Options = z.infer<typeof options>;
 
-export function register(command: Command, finish: Finish): void {
+export function register(command: Cli): void {
   command
     .option("--db <file>", "the database (default: automap.db in this directory)")
     .option("-o, --output <file>", "file to write; - for stdout (default: report.html)")
@@ -60,22 +52,18 @@ export function register(command: Command, finish: Finish): void {
     )
     .option("--threads <n>", "with --network: threads of each kernel (default 1)")
     .option("--exact", "with --network: no convolution by fewer multiplications (Winograd)")
-    .addHelpText(
-      "after",
+    .examples(
       [
-        "",
-        "Examples:",
-        "  automap report -o report.html",
-        "  automap report --op conv2d --dtype u8s8 --db automap.db -o conv2d.html",
-        "  automap report --run d731c22881a0 --run 3ba774d9c87a -o compared.html",
-        "  automap report --network resnet18 --db networks.db -o resnet18.html",
-        "",
-        "The page is one file that fetches nothing: it can be mailed, archived and printed.",
-        "Its tables sort, and its trials can be saved from it as CSV and JSON.",
-      ].join("\n"),
+        "automap report -o report.html",
+        "automap report --op conv2d --dtype u8s8 --db automap.db -o conv2d.html",
+        "automap report --run d731c22881a0 --run 3ba774d9c87a -o compared.html",
+        "automap report --network resnet18 --db networks.db -o resnet18.html",
+      ],
+      "The page is one file that fetches nothing: it can be mailed, archived and printed.",
+      "Its tables sort, and its trials can be saved from it as CSV and JSON.",
     )
     .allowExcessArguments()
-    .action(async (raw: unknown, command: Command) => {
+    .runs(options, (given, command) => {
       const [stray] = command.args;
       if (stray !== undefined)
         throw unexpected(
@@ -83,7 +71,7 @@ export function register(command: Command, finish: Finish): void {
           command,
           "-o names the page, and --db the database: automap report --db automap.db -o report.html",
         );
-      finish(await report(parseOptions(options, raw)));
+      return report(given);
     });
 }
 

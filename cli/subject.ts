@@ -5,7 +5,6 @@
  *     "c[i,j] += f32(a[i,k]) * f32(b[k,j])" --i 64 --j 64 --k 64 --dtype f16
  */
 
-import type { Command } from "commander";
 import { z } from "zod";
 import { defined } from "../abstraction/collections.ts";
 import { automapCommand } from "../abstraction/command-line.ts";
@@ -22,6 +21,7 @@ import { type OperandTypes, parseDataTypes, typeSuggestion } from "../operators/
 import { EPILOGUE_NAMES, epilogueFor } from "../operators/epilogue.ts";
 import { operatorNamed } from "../operators/index.ts";
 import { instantiate, type Operator } from "../operators/operator.ts";
+import type { Cli } from "./command.ts";
 import { collect, optionalText } from "./options.ts";
 
 /** Options of every command that takes an operator. */
@@ -37,7 +37,7 @@ export const subjectOptions = z.object({
 });
 export type SubjectOptions = z.infer<typeof subjectOptions>;
 
-export function addSubjectOptions(command: Command, argument = "<operator or equation>"): Command {
+export function addSubjectOptions(command: Cli, argument = "<operator or equation>"): Cli {
   return command
     .argument(argument, "an operator's name (`automap operator list`), or an equation in quotes")
     .option(

@@ -47,9 +47,10 @@ import {
   shownSchema,
 } from "./array-listing.ts";
 import { readArraySubject } from "./array-words.ts";
+import type { Cli } from "./command.ts";
 import { checkWritable, writeKernel, writeOutput } from "./files.ts";
-import { optionalFlag, optionalText, optionalWord, parseOptions, readParameters } from "./options.ts";
-import { addJson, EXIT, type ExitCode, type Finish, print, printJson, style } from "./output.ts";
+import { flag, optionalFlag, optionalText, optionalWord, readParameters } from "./options.ts";
+import { EXIT, type ExitCode, print, printJson, style } from "./output.ts";
 
 const positive = (option: string) =>
   z
@@ -83,12 +84,13 @@ const options = z.object({
   coalesced: optionalFlag,
   checkTime: optionalFlag,
   machine: optionalText,
-  json: optionalFlag,
+  json: flag,
 });
 type Options = z.infer<typeof options>;
 
-export function register(command: Command, finish: Finish): void {
-  addJson(command, z.union([listingSchema, shownSchema, kernelSchema, refusedSchema]))
+export function register(command: Cli): void {
+  command
+    .json(z.union([listingSchema, shownSchema, kernelSchema, refusedSchema]))
     .argument("<operator, equation or file>", "an operator's name, an equation in quotes, or a file")
     .option("--<axis or parameter> <n>", "extent of an axis or value of a parameter, for example --r 3 --stride 2")
     .option("--lanes <n>", "outputs of a tile: loops that are longer are tiled (default: 16)")
@@ -114,29 +116,23 @@ export function register(command: Command, finish: Finish): void {
     .option("--why", "list the refused transforms with the points that collide")
     .allowUnknownOption()
     .allowExcessArguments()
-    .addHelpText(
-      "after",
+    .examples(
       [
-        "",
-        "Examples:",
-        "  automap systolic conv1d",
-        "  automap systolic conv1d --stride 2 --bound 2 --json",
-        '  automap systolic "z[c] += x[c+q]*w[q]" --c 16 --q 5 --show SBM --svg sbm.svg',
-        "  automap systolic matmul --m 3 --n 3 --k 3 --show FFS",
-        '  automap systolic conv2d --r 5 --s 5 --allocation "1,0,1" --schedule "0,1,5"',
-        "  automap systolic conv1d --stride 2 --show SBM.polyphase",
-        "  automap systolic conv1d --show SBM --coalesced --emit cuda --to sbm.cu",
-        "  automap systolic examples/sbm.ure --emit cm",
-        "",
-        "Exit code 3 means that the transform is invalid; the sentence names the points or the dependence.",
-      ].join("\n"),
+        "automap systolic conv1d",
+        "automap systolic conv1d --stride 2 --bound 2 --json",
+        'automap systolic "z[c] += x[c+q]*w[q]" --c 16 --q 5 --show SBM --svg sbm.svg',
+        "automap systolic matmul --m 3 --n 3 --k 3 --show FFS",
+        'automap systolic conv2d --r 5 --s 5 --allocation "1,0,1" --schedule "0,1,5"',
+        "automap systolic conv1d --stride 2 --show SBM.polyphase",
+        "automap systolic conv1d --show SBM --coalesced --emit cuda --to sbm.cu",
+        "automap systolic examples/sbm.ure --emit cm",
+      ],
+      "Exit code 3 means that the transform is invalid; the sentence names the points or the dependence.",
     )
-    .action((subject: string, raw: unknown, command: Command) => {
-      finish(runSystolic(subject, command, parseOptions(options, raw)));
-    });
+    .runs(options, runSystolic);
 }
 
-function runSystolic(word: string, commander: Command, given: Options): ExitCode {
+function runSystolic(given: Options, commander: Command, word: string): ExitCode {
   const subject = readArraySubject(word, readParameters(commander), given);
   if (given.to !== undefined && given.emit === undefined)
     throw new UsageError("--to names a file for a kernel, so it needs --emit", { hint: `--emit ${EMITTED_TEXT}` });
@@ -147,7 +143,7 @@ function runSystolic(word: string, commander: Command, given: Options): ExitCode
   const { set, fitting, timed } = arraysOf(subject, { ...given, rows, machine: machineOf(given) });
   if (fitting.length === 0) {
     const refused = set.count.candidates - set.count.valid + set.designs.length;
-    return reportRefusal(noneFits(subject, set, given.registers), given.json ?? false, refused);
+    return reportRefusal(noneFits(subject, set, given.registers), given.json, refused);
   }
 
   if (given.show !== undefined || given.svg !== undefined || given.emit !== undefined) {
@@ -189,7 +185,7 @@ function runFixed(
       hint: "take the transform out of the file to have its designs listed",
     });
   const judged = judgeArray(subject, spaceTime, given.registers);
-  if ("refusal" in judged) return reportRefusal(judged.refusal, given.json ?? false, 1);
+  if ("refusal" in judged) return reportRefusal(judged.refusal, given.json, 1);
   const { design } = judged;
   if (given.show !== undefined && given.show.toLowerCase() !== design.name.toLowerCase())
     throw new UsageError(`no design "${given.show}"`, { hint: `${word} is ${design.name}` });
@@ -245,7 +241,7 @@ function runOwn(subject: ArraySubject, given: Options, command: readonly string[
     throw new UsageError(refusal.because, {
       hint: `a row has an entry for each of ${problem.loops.map((l) => l.name).join(", ")}`,
     });
-  return reportRefusal(refusal, given.json ?? false, 1);
+  return reportRefusal(refusal, given.json, 1);
 }
 
 /** Shows one design: a drawing, or a program. */

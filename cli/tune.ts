@@ -34,6 +34,7 @@ import { measuringProblem } from "../session/workplace.ts";
 import { isElsewhere, isGpu } from "../targets/index.ts";
 import { STRATEGIES } from "../tuner/strategies.ts";
 import type { Strategy } from "../tuner/strategy.ts";
+import type { Cli } from "./command.ts";
 import { checkKernelFiles, checkWritable, writeOutput } from "./files.ts";
 import { heardInterrupts } from "./interrupts.ts";
 import {
@@ -41,12 +42,11 @@ import {
   optionalFlag,
   optionalText,
   optionalWord,
-  parseOptions,
   positiveInteger,
   readParameters,
   wholeNumber,
 } from "./options.ts";
-import { addJson, type ExitCode, type Finish, say, style } from "./output.ts";
+import { type ExitCode, say, style } from "./output.ts";
 import { addSubjectOptions, readComputation, subjectOptions } from "./subject.ts";
 import { readTarget, TARGET_OPTION } from "./target.ts";
 import { judge } from "./tune-judged.ts";
@@ -83,12 +83,13 @@ const options = subjectOptions.extend({
   trace: optionalWord,
   quiet: flag,
   verbose: flag,
-  json: optionalFlag,
+  json: flag,
 });
 export type TuneWords = z.infer<typeof options>;
 
-export function register(command: Command, finish: Finish): void {
-  addJson(addSubjectOptions(command), tuneSchema)
+export function register(command: Cli): void {
+  addSubjectOptions(command)
+    .json(tuneSchema)
     .option(...TARGET_OPTION)
     .option(
       "--language <name>",
@@ -120,25 +121,19 @@ export function register(command: Command, finish: Finish): void {
     .option("--trace <file>", "write a timeline of the search as a trace for Perfetto or chrome://tracing")
     .option("-q, --quiet", "no progress output: only the result and errors")
     .option("-v, --verbose", "report the outcome of every kernel, with the logs of failures")
-    .addHelpText(
-      "after",
+    .examples(
       [
-        "",
-        "Examples:",
-        "  automap tune conv2d",
-        "  automap tune conv2d --c 64 --k 64 --h 56 --w 56 --r 3 --s 3 --pad 1 --dtype u8s8 --layout NHWC",
-        "  automap tune matmul --m 512 --n 512 --k 512 --dtype f32 --trials 200 --to matmul.cpp",
-        "",
-        "Ctrl-C ends the search within about a second: finals decide among its fastest kernels where they fit into it. A second Ctrl-C stops at once.",
-        "A search that was stopped goes on where it was when the same command is given again.",
-      ].join("\n"),
+        "automap tune conv2d",
+        "automap tune conv2d --c 64 --k 64 --h 56 --w 56 --r 3 --s 3 --pad 1 --dtype u8s8 --layout NHWC",
+        "automap tune matmul --m 512 --n 512 --k 512 --dtype f32 --trials 200 --to matmul.cpp",
+      ],
+      "Ctrl-C ends the search within about a second: finals decide among its fastest kernels where they fit into it. A second Ctrl-C stops at once.",
+      "A search that was stopped goes on where it was when the same command is given again.",
     )
-    .action(async (subject: string, raw: unknown, command: Command) => {
-      finish(await runTune(subject, command, parseOptions(options, raw)));
-    });
+    .runs(options, runTune);
 }
 
-async function runTune(subject: string, command: Command, given: TuneWords): Promise<ExitCode> {
+async function runTune(given: TuneWords, command: Command, subject: string): Promise<ExitCode> {
   if (given.quiet && given.verbose) throw new UsageError("--quiet and --verbose exclude each other");
   const remark = given.quiet ? (): void => undefined : say;
   // 1. The computation, the machine and the instructions.

@@ -1,9 +1,9 @@
 /** @file `automap db`: what it prints, what it refuses, and with which exit code. */
 
 import { writeFileSync } from "node:fs";
-import { Command } from "commander";
 import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
 import type { Measurement } from "../abstraction/trial.ts";
+import { Cli } from "../cli/command.ts";
 import { register } from "../cli/db.ts";
 import { reportError } from "../cli/output.ts";
 import { openDatabase, recordTrial, type World } from "../db/index.ts";
@@ -59,15 +59,10 @@ async function automap(
     vi.spyOn(process.stderr, "write").mockImplementation(keep("err")),
   ];
   try {
-    const program = new Command("automap").exitOverride();
-    register(
-      program.command("db"),
-      (code) => {
-        said.code = code;
-      },
-      async () => world,
-    );
+    const program = new Cli("automap").exitOverride();
+    register(program.command("db"), async () => world);
     await program.parseAsync([...line.split(" "), "--db", file], { from: "user" });
+    said.code = program.code;
   } catch (error) {
     said.code = reportError(error);
   } finally {

@@ -29,9 +29,10 @@ import {
 } from "../../db/index.ts";
 import { counted, printTime } from "../../report/text.ts";
 import { compareTimes } from "../../runtime/statistics.ts";
+import type { Cli } from "../command.ts";
 import { checkWritable, writeLines } from "../files.ts";
-import { flag, optionalFlag, optionalWord, parseOptions, wholeNumber } from "../options.ts";
-import { documentOf, EXIT, type ExitCode, type Finish, partOf, print, printJson, say, style } from "../output.ts";
+import { flag, optionalFlag, optionalWord, wholeNumber } from "../options.ts";
+import { documentOf, EXIT, type ExitCode, partOf, print, printJson, say, style } from "../output.ts";
 import { fitted } from "../terminal.ts";
 import { withDatabase } from "../with-database.ts";
 import { addFile, addFilters, addStatus, fileOptions, queryOptions, readTrialFilter } from "./filters.ts";
@@ -76,45 +77,37 @@ const pruneSchema = documentOf({
   dry: z.boolean().describe("true without --yes: nothing was deleted"),
 });
 
-export function registerFiles(db: Command, finish: Finish, here: Here): void {
+export function registerFiles(db: Cli, here: Here): void {
   addStatus(addFilters(db.command("export")))
     .summary("write records as JSON lines")
     .option("-o, --output <file>", "file to write (default: stdout)")
-    .addHelpText("after", "\nExample:\n  automap db export --op conv2d -o conv2d.jsonl")
-    .action((raw: unknown, command: Command) => finish(runExport(parseOptions(exportOptions, raw), command)));
+    .examples(["automap db export --op conv2d -o conv2d.jsonl"])
+    .runs(exportOptions, runExport);
   addFile(db.command("import"), takenSchema)
     .summary("take records from JSON lines, each checked; what is wrong is named and left out")
     .argument("<file>", "what automap db export wrote; - is stdin")
     .option("--strict", "import nothing if any line is bad")
-    .addHelpText(
-      "after",
-      "\nExample:\n  automap db import conv2d.jsonl --db automap.db\n\nExit code 1 when a line was rejected.",
-    )
-    .action((file: string, raw: unknown) => finish(runImport(file, parseOptions(importOptions, raw))));
+    .examples(["automap db import conv2d.jsonl --db automap.db"], "Exit code 1 when a line was rejected.")
+    .runs(importOptions, runImport);
   addFile(db.command("merge"), takenSchema)
     .summary("add every record of another database; doing it twice changes nothing")
     .argument("<other>", "a database of automap's; it is only read")
-    .addHelpText("after", "\nExample:\n  automap db merge laptop.db --db automap.db")
-    .action((other: string, raw: unknown) => finish(runMerge(other, parseOptions(fileOptions, raw))));
+    .examples(["automap db merge laptop.db --db automap.db"])
+    .runs(fileOptions, runMerge);
   addFile(db.command("verify"), verifySchema)
     .summary("whether the file is whole and every record what its id says")
     .option("--remeasure <n>", "also measure n trials of this machine again")
     .option("--trust-imported", "with --remeasure: also build and run kernels of records that were not measured here")
     .option("--seed <n>", "seed that selects those trials (default 1)")
-    .addHelpText("after", "\nExample:\n  automap db verify --remeasure 5\n\nExit code 4 when something is wrong.")
-    .action(async (raw: unknown) => finish(await runVerify(parseOptions(verifyOptions, raw), here)));
+    .examples(["automap db verify --remeasure 5"], "Exit code 4 when something is wrong.")
+    .runs(verifyOptions, (given) => runVerify(given, here));
   addStatus(addFilters(db.command("prune"), pruneSchema))
     .summary("delete trials for good; the best of each computation stays")
     .option("--stale", "only trials that this machine may not trust")
     .option("--best", "also delete the best trial of a computation")
     .option("--yes", "really delete: without it the trials are only counted")
-    .addHelpText(
-      "after",
-      "\nExamples:\n  automap db prune --until 2026-01-01\n  automap db prune --status crashed --yes",
-    )
-    .action(async (raw: unknown, command: Command) =>
-      finish(await runPrune(parseOptions(pruneOptions, raw), command, here)),
-    );
+    .examples(["automap db prune --until 2026-01-01", "automap db prune --status crashed --yes"])
+    .runs(pruneOptions, (given, command) => runPrune(given, command, here));
 }
 
 function runExport(given: z.infer<typeof exportOptions>, command: Command): ExitCode {
@@ -142,14 +135,14 @@ function* ended(lines: Iterable<string>): Iterable<string> {
   for (const line of lines) yield `${line}\n`;
 }
 
-function runImport(file: string, given: z.infer<typeof importOptions>): ExitCode {
+function runImport(given: z.infer<typeof importOptions>, _command: Command, file: string): ExitCode {
   // A missing file is reported before a database is created for it.
   const lines = linesOf(file === "-" ? "/dev/stdin" : file);
   const take = (db: Database): ImportReport => importLines(db, lines, { strict: given.strict ?? false });
   return withDatabase(given.db, (db) => conclude(take(db), file, given), {});
 }
 
-function runMerge(other: string, given: z.infer<typeof fileOptions>): ExitCode {
+function runMerge(given: z.infer<typeof fileOptions>, _command: Command, other: string): ExitCode {
   // An unreadable file is reported before a database is created for it.
   openDatabase(other, { readonly: true }).close();
   return withDatabase(given.db, (db) => conclude(mergeDatabase(db, other), other, given), {});

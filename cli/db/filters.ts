@@ -29,10 +29,11 @@ import { intrinsicsNamed } from "../../intrinsics/index.ts";
 import { parseDataTypes } from "../../operators/data-types.ts";
 import { EPILOGUE_NAMES } from "../../operators/epilogue.ts";
 import { OPERATORS } from "../../operators/index.ts";
-import { databaseFile, optionalFlag, optionalText, optionsOf, positiveInteger, valuesIn } from "../options.ts";
-import { addJson, say } from "../output.ts";
+import type { Cli } from "../command.ts";
+import { databaseFile, flag, optionalFlag, optionalText, optionsOf, positiveInteger, valuesIn } from "../options.ts";
+import { say } from "../output.ts";
 
-export const fileOptions = z.object({ db: databaseFile, json: optionalFlag });
+export const fileOptions = z.object({ db: databaseFile, json: flag });
 
 export const filterOptions = fileOptions.extend({
   op: optionalText,
@@ -57,12 +58,12 @@ export const queryOptions = filterOptions.extend({
 });
 
 /** @param document the `--json` document; an export has none, since it is lines of JSON already */
-export function addFile(command: Command, document?: z.ZodType): Command {
+export function addFile(command: Cli, document?: z.ZodType): Cli {
   const given = command.option("--db <file>", `the database (default: ${DEFAULT_DATABASE} in this directory)`);
-  return document ? addJson(given, document) : given.addOption(new Option("--json").hideHelp());
+  return document ? given.json(document) : given.addOption(new Option("--json").hideHelp());
 }
 
-export function addFilters(command: Command, document?: z.ZodType): Command {
+export function addFilters(command: Cli, document?: z.ZodType): Cli {
   return addFile(command, document)
     .option("--op <operator>", "an operator's name or alias")
     .option("--name <name>", "trials tuned under this --name, and all others of the same computation")
@@ -81,7 +82,7 @@ export function addFilters(command: Command, document?: z.ZodType): Command {
     .allowExcessArguments();
 }
 
-export function addStatus(command: Command): Command {
+export function addStatus(command: Cli): Cli {
   return command.option("--status <status>", `only trials that ended so: ${STATUSES.join(", ")}`);
 }
 

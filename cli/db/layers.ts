@@ -10,10 +10,10 @@
  */
 
 import { readFileSync } from "node:fs";
-import { Command } from "commander";
 import { z } from "zod";
 import { reasonOf, UsageError } from "../../abstraction/error.ts";
 import { best, type Database, type Filter, namesIn, type TrialRecord, type Trust } from "../../db/index.ts";
+import { Cli } from "../command.ts";
 import { parseOptions } from "../options.ts";
 import { addFilters, filterOptions, readFilter } from "./filters.ts";
 import { summarySchema } from "./records.ts";
@@ -78,7 +78,7 @@ function filterOf(db: Database, layer: string): Filter {
   if (namesIn(db).includes(layer)) return { name: layer };
   const words = layer.split(/\s+/);
   const [first = ""] = words;
-  const command = addFilters(new Command("best"))
+  const command = addFilters(new Cli("best"))
     .exitOverride()
     .configureOutput({ writeErr: () => undefined });
   try {

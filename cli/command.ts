@@ -1,0 +1,51 @@
+/**
+ * @file Commands: what they print for programs, examples of them, and what they end with.
+ *
+ *     command.json(checkSchema).examples(["automap check --baseline main.db"]).runs(options, check)
+ */
+
+import { Command, CommanderError } from "commander";
+import { z } from "zod";
+import { parseOptions } from "./options.ts";
+import { EXIT, type ExitCode, print } from "./output.ts";
+
+/** A command of automap's, or a group of them. */
+export class Cli extends Command {
+  /** What the line ended with; of the outermost command. */
+  code: ExitCode = EXIT.ok;
+
+  override createCommand(name?: string): Cli {
+    return new Cli(name);
+  }
+
+  /** Adds `--json`, and `--json-schema`, which prints the document's JSON Schema and runs nothing. */
+  json(document: z.ZodType): this {
+    return this.option("--json", "print a JSON document")
+      .option("--json-schema", "print the JSON schema of that document, and do nothing else")
+      .on("option:json-schema", () => {
+        print(JSON.stringify(z.toJSONSchema(document), undefined, 2));
+        throw new CommanderError(EXIT.ok, "automap.schema", "");
+      });
+  }
+
+  /** Lines that are examples, and what help says behind them. */
+  examples(lines: readonly string[], ...behind: readonly string[]): this {
+    const head = lines.length === 1 ? "Example:" : "Examples:";
+    const text = ["", head, ...lines.map((line) => `  ${line}`), ...(behind.length > 0 ? ["", ...behind] : [])];
+    return this.addHelpText("after", text.join("\n"));
+  }
+
+  /** What the command does, with its options as the schema reads them and its arguments in order. */
+  runs<T>(
+    options: z.ZodType<T>,
+    run: (given: T, command: Cli, ...words: never[]) => ExitCode | Promise<ExitCode>,
+  ): this {
+    return this.action(async (...all: unknown[]) => {
+      const words = all.slice(0, -2) as never[]; // as the command declares its arguments
+      const code = await run(parseOptions(options, all.at(-2)), this, ...words);
+      let outermost: Command = this;
+      while (outermost.parent) outermost = outermost.parent;
+      if (outermost instanceof Cli) outermost.code = code;
+    });
+  }
+}
