@@ -6,7 +6,7 @@
 
 import { Command, CommanderError } from "commander";
 import { z } from "zod";
-import { parseOptions } from "./options.ts";
+import { UsageError } from "../abstraction/error.ts";
 import { EXIT, type ExitCode, print } from "./output.ts";
 
 /** A command of automap's, or a group of them. */
@@ -48,4 +48,18 @@ export class Cli extends Command {
       if (outermost instanceof Cli) outermost.code = code;
     });
   }
+}
+
+/** Options validated by a schema. A wrong value is a usage error. */
+export function parseOptions<T>(schema: z.ZodType<T>, raw: unknown): T {
+  const result = schema.safeParse(raw, {
+    error: (issue) =>
+      issue.code === "too_small" && issue.input === "" ? `--${kebab(issue.path)} needs a value, got ""` : undefined,
+  });
+  if (!result.success) throw new UsageError(result.error.issues.map((i) => i.message).join("; "));
+  return result.data;
+}
+
+function kebab(path: readonly PropertyKey[] = []): string {
+  return path.join(".").replaceAll(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`);
 }

@@ -1,7 +1,7 @@
 /**
  * @file Command-line options, validated by a schema; and extents and parameters, whose names depend on the operator.
  *
- *     parseOptions(z.object({ top: positiveInteger("--top").optional() }), raw)
+ *     z.object({ top: positiveInteger("--top").optional() })
  */
 
 import type { Command } from "commander";
@@ -21,22 +21,8 @@ export const optionalFlag = z.boolean().optional();
 export const flag = z.boolean().default(false);
 export const databaseFile = z.string().min(1).default(DEFAULT_DATABASE);
 
-/** Options validated by a schema. A wrong value is a usage error. */
-export function parseOptions<T>(schema: z.ZodType<T>, raw: unknown): T {
-  const result = schema.safeParse(raw, {
-    error: (issue) =>
-      issue.code === "too_small" && issue.input === "" ? `--${kebab(issue.path)} needs a value, got ""` : undefined,
-  });
-  if (!result.success) throw new UsageError(result.error.issues.map((i) => i.message).join("; "));
-  return result.data;
-}
-
 /** Gathers the words of an option that may be given again. */
 export const collect = (word: string, before: readonly string[] = []): string[] => [...before, word];
-
-function kebab(path: readonly PropertyKey[] = []): string {
-  return path.join(".").replaceAll(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`);
-}
 
 /** An integer of at least 1, written in digits. */
 export function positiveInteger(option: string): z.ZodPipe<z.ZodString, z.ZodTransform<number, string>> {

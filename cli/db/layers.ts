@@ -13,8 +13,7 @@ import { readFileSync } from "node:fs";
 import { z } from "zod";
 import { reasonOf, UsageError } from "../../abstraction/error.ts";
 import { best, type Database, type Filter, namesIn, type TrialRecord, type Trust } from "../../db/index.ts";
-import { Cli } from "../command.ts";
-import { parseOptions } from "../options.ts";
+import { Cli, parseOptions } from "../command.ts";
 import { addFilters, filterOptions, readFilter } from "./filters.ts";
 import { summarySchema } from "./records.ts";
 
