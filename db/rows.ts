@@ -5,6 +5,7 @@
 
 import { z } from "zod";
 import { canonicalJson } from "../abstraction/candidate.ts";
+import { mapValues } from "../abstraction/collections.ts";
 import { automapCommand } from "../abstraction/command-line.ts";
 import { computationKey, equationText, extentsOf, pointCount, targetOf } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
@@ -91,7 +92,7 @@ export function rowHeld(held: object): Row {
     if (typeof value === "string") return value.slice(0, CELL);
     return typeof value === "number" ? value : null;
   };
-  return Object.fromEntries(Object.entries(held).map(([name, value]) => [name, cell(value)]));
+  return mapValues(held as Record<string, unknown>, cell);
 }
 
 // ---- From records to rows

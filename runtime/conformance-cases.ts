@@ -9,6 +9,7 @@
  * exact, so results must be equal.
  */
 
+import { mapValues } from "../abstraction/collections.ts";
 import { elementCount, targetOf } from "../abstraction/computation.ts";
 import { type DType, epsilonOf, isInteger, rangeOf, wrap } from "../abstraction/dtype.ts";
 import type { Values } from "../abstraction/evaluate.ts";
@@ -66,7 +67,7 @@ function runEquation(
   operands: Readonly<Record<string, Values>>,
   change: (x: number) => number,
 ): Values {
-  const values = Object.fromEntries(Object.entries(operands).map(([name, v]) => [name, v.map(change)]));
+  const values = mapValues(operands, (v) => v.map(change));
   interpretInPlace(intrinsic.computation, values);
   const result = values[targetOf(intrinsic.computation).name];
   if (!result) throw new Error(`internal: ${intrinsic.name} has no result`);

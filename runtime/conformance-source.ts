@@ -49,7 +49,7 @@ import {
   stringLiteral,
 } from "../abstraction/source-text.ts";
 import { declareRegister, isNumbered, registerClass, subgroupOf } from "../targets/index.ts";
-import { encodeElement } from "./bytes.ts";
+import { encodeElements } from "./bytes.ts";
 import { type ConformanceCase, casesOf } from "./conformance-cases.ts";
 
 /** Bytes of a register image in a frame: `IMAGE_HEADER + IMAGE_BYTES` of conformance.h. */
@@ -93,19 +93,19 @@ export function rowFunction(intrinsic: Intrinsic, functionName: Code): Code {
   const register = (operand: Operand): Code =>
     isNumbered(operand.file) ? code`${intrinsic.operands.indexOf(operand)}` : variable(operand);
   const declarations = places.map(({ operand }) => declareRegister(intrinsic, operand, variable(operand)));
-  const loads = places.flatMap(({ operand, tileAt, imageAt }) => {
-    const tile = tileAddress(intrinsic, operand, tileAt);
-    const words = {
-      reg: register(operand),
-      ptr: tile,
-      stride: strideOf(operand),
-      ...OPENCL_WORDS,
-      ...(intrinsic.language === "cm" && cmWords(operand, tileAt)),
-    };
+  const wordsOf = ({ operand, tileAt }: Place): Readonly<Record<string, Code>> => ({
+    reg: register(operand),
+    ptr: tileAddress(intrinsic, operand, tileAt),
+    stride: strideOf(operand),
+    ...OPENCL_WORDS,
+    ...(intrinsic.language === "cm" && cmWords(operand, tileAt)),
+  });
+  const loads = places.flatMap((place) => {
+    const { operand, tileAt, imageAt } = place;
     const load =
       operand.load === undefined
-        ? code`memcpy((void*)&${variable(operand)}, ${tile}, sizeof ${variable(operand)});`
-        : fillTemplate(operand.load, words);
+        ? code`memcpy((void*)&${variable(operand)}, ${tileAddress(intrinsic, operand, tileAt)}, sizeof ${variable(operand)});`
+        : fillTemplate(operand.load, wordsOf(place));
     return [load, recordOf(intrinsic, operand, register(operand), code`frame + ${imageAt}`)];
   });
   const emit = issueOf(
@@ -120,18 +120,11 @@ export function rowFunction(intrinsic: Intrinsic, functionName: Code): Code {
   const [target] = places;
   if (!target) throw new Error(`internal: ${intrinsic.name} has no operands`);
   const result = tileAddress(intrinsic, target.operand, target.tileAt);
-  const words = {
-    reg: register(target.operand),
-    ptr: result,
-    stride: strideOf(target.operand),
-    ...OPENCL_WORDS,
-    ...(intrinsic.language === "cm" && cmWords(target.operand, target.tileAt)),
-  };
   const stored = variable(target.operand);
   const store =
     target.operand.store === undefined
       ? code`memcpy(${result}, (const void*)&${stored}, sizeof ${stored});`
-      : fillTemplate(target.operand.store, words);
+      : fillTemplate(target.operand.store, wordsOf(target));
   const setup = intrinsic.setup === undefined ? [] : [fillTemplate(intrinsic.setup)];
   const ofItem = intrinsic.language === "sycl" ? [code`const sycl::nd_item<1> item;`] : [];
   const body = [...ofItem, ...declarations, ...setup, ...loads, ...emit, store].filter((line) => skeleton(line) !== "");
@@ -157,14 +150,11 @@ function issueOf({ emit, asynchronous }: Intrinsic, words: Readonly<Record<strin
 
 /** The preludes of rows without duplicates. Compilers report their errors under `preludeLabel`. */
 export function preludesOf(rows: readonly Intrinsic[]): Code {
-  return lines(
-    rows.flatMap((row) =>
-      row.prelude === undefined || preludeLabel(rows, row) !== labelOf(row)
-        ? []
-        : [code`#line 1 ${stringLiteral(labelOf(row))}`, apart(fillTemplate(row.prelude))],
-    ),
-  );
+  return lines(rows.flatMap((row) => (preludeLabel(rows, row) === labelOf(row) ? preludeOf(row) : [])));
 }
+
+const preludeOf = (row: Intrinsic): Code[] =>
+  row.prelude === undefined ? [] : [code`#line 1 ${stringLiteral(labelOf(row))}`, apart(fillTemplate(row.prelude))];
 
 /** The name of the first row with the same prelude. */
 export function preludeLabel(rows: readonly Intrinsic[], row: Intrinsic): string {
@@ -182,9 +172,7 @@ function labelOf(row: Intrinsic): string {
 export function openClRows(rows: readonly Intrinsic[]): Code[] {
   return rows.flatMap((row, i) => [
     code`namespace of_row_${i} {`,
-    ...(row.prelude === undefined
-      ? []
-      : [code`#line 1 ${stringLiteral(labelOf(row))}`, apart(fillTemplate(row.prelude))]),
+    ...preludeOf(row),
     rowFunction(row, code`row_${i}`),
     code`}`,
     code`using of_row_${i}::row_${i};`,
@@ -242,14 +230,13 @@ function writeRow(out: ByteWriter, intrinsic: Intrinsic, cases: readonly Conform
   // 2. The cases.
   for (const { label, operands, expected, bound } of cases) {
     out.text(label, 32);
-    for (const { operand, tileBytes } of places) {
-      const tile = new Uint8Array(tileBytes);
-      const view = new DataView(tile.buffer);
+    for (const { operand } of places) {
+      const tile = new Float64Array(tileElements(operand));
       const at = tilePlaces(intrinsic, operand.name);
       operands[operand.name]?.forEach((value, i) => {
-        encodeElement(operand.dtype, view, (at[i] ?? 0) * bytesOf(operand.dtype), value);
+        tile[at[i] ?? 0] = value;
       });
-      out.bytes(tile);
+      out.bytes(encodeElements(operand.dtype, tile));
     }
     out.doubles(expected);
     out.int(bound === undefined ? 1 : 0);
@@ -309,7 +296,7 @@ function hashOf(text: string): number {
   return hash;
 }
 
-/** A growing buffer of little-endian bytes. */
+/** A growing buffer of bytes. */
 class ByteWriter {
   private readonly parts: Uint8Array[] = [];
 
@@ -318,18 +305,11 @@ class ByteWriter {
   }
 
   int(value: number): void {
-    const part = new Uint8Array(4);
-    new DataView(part.buffer).setInt32(0, value, true);
-    this.parts.push(part);
+    this.parts.push(encodeElements("s32", [value]));
   }
 
   doubles(values: Float64Array): void {
-    const part = new Uint8Array(8 * values.length);
-    const view = new DataView(part.buffer);
-    values.forEach((value, i) => {
-      view.setFloat64(8 * i, value, true);
-    });
-    this.parts.push(part);
+    this.parts.push(encodeElements("f64", values));
   }
 
   /** Writes text to a field of fixed size, terminated by a zero. */

@@ -20,7 +20,7 @@ import { z } from "zod";
 import { access, axis } from "../abstraction/expression.ts";
 import { interpret } from "../abstraction/interpret.ts";
 import { interpretNest } from "../abstraction/interpret-nest.ts";
-import type { Intrinsic } from "../abstraction/intrinsic.ts";
+import type { Intrinsic, Language } from "../abstraction/intrinsic.ts";
 import { type LoopNest, loops } from "../abstraction/loop-nest.ts";
 import type { Family } from "../abstraction/machine.ts";
 import { tileElements, tileOffset } from "../abstraction/memory-tile.ts";
@@ -137,54 +137,44 @@ function howToRun(row: Intrinsic, { isa, emulate, plainOnArm }: CheckOptions): E
   return qemu ? "qemu" : "emulation";
 }
 
-function environmentOf(rows: readonly Intrinsic[], options: CheckOptions): Environment {
+function environmentOf(rows: readonly Intrinsic[], asked: CheckOptions): Environment {
   const [first] = rows;
   if (!first) throw new Error("internal: an empty group");
   const family = familyOf(first);
-  const how = howToRun(first, options);
-  const flags = compilerFlags(rows.flatMap((row) => row.features));
+  const { language } = first;
+  const how = howToRun(first, asked);
+  const features = compilerFlags(rows.flatMap((row) => row.features));
   const own = family.header === undefined ? NOTHING : trustedCode(family.header);
-  const compiler = options.compiler ?? "g++";
+  const compiler = asked.compiler ?? "g++";
   // With -ffp-contract=off, emulated arithmetic rounds exactly where it says so.
-  const overflow = overflowFlags(first.language);
+  const overflow = overflowFlags(language);
   // sycl.hpp distinguishes call sites, which optimisation would merge.
-  const level = first.language === "sycl" ? "-O0" : "-O1";
-  const common = ["-std=c++17", level, "-w", "-ffp-contract=off", ...overflow, `-I${emulationFolder()}`];
+  const level = language === "sycl" ? "-O0" : "-O1";
+  const options = ["-std=c++17", level, "-w", "-ffp-contract=off", ...overflow, `-I${emulationFolder()}`];
+  const common = { how, family, preludes: true, run: [] };
   switch (how) {
     case "this CPU":
-      return { how, family, head: own, preludes: true, compile: [compiler, ...common, ...flags], run: [] };
+      return { ...common, head: own, compile: [compiler, ...options, ...features] };
     case "qemu":
       return {
-        how,
-        family,
+        ...common,
         head: own,
-        preludes: true,
-        compile: [ARM_COMPILER, ...common, ...flags, "-static"],
+        compile: [ARM_COMPILER, ...options, ...features, "-static"],
         run: [ARM_EMULATOR, ...ARM_CPU],
       };
-    case "emulation":
-      if (first.language === "opencl" || first.language === "sycl")
-        return {
-          how,
-          family,
-          head: first.language === "sycl" ? code`#include <sycl/sycl.hpp>` : code`#include "opencl.h"`,
-          preludes: true,
-          compile: [compiler, ...common],
-          run: [],
-        };
-      if (family.emulation === undefined) throw new Error(`internal: nothing emulates ${family.name}`);
-      return {
-        how,
-        family,
-        head: code`#include "${plainWord(family.emulation)}"`,
-        preludes: rows[0]?.language === "cm",
-        compile: [compiler, ...common],
-        run: [],
-      };
+    case "emulation": {
+      const header = EMULATION[language] ?? family.emulation;
+      if (header === undefined) throw new Error(`internal: nothing emulates ${family.name}`);
+      const preludes = EMULATION[language] !== undefined || language === "cm";
+      return { ...common, head: code`#include "${plainWord(header)}"`, preludes, compile: [compiler, ...options] };
+    }
     default:
       return how satisfies never;
   }
 }
+
+/** Headers by which languages are emulated, whatever the family. */
+const EMULATION: Readonly<Partial<Record<Language, string>>> = { opencl: "opencl.h", sycl: "sycl/sycl.hpp" };
 
 async function checkGroup(
   rows: readonly Intrinsic[],

@@ -5,6 +5,7 @@
  *     res[k,p] = max(out[k,p] + bias[k], 0)      out may be off by 1e-6      res is computed for out, out - 1e-6 and out + 1e-6
  */
 
+import { mapValues } from "../abstraction/collections.ts";
 import {
   type Computation,
   elementCount,
@@ -34,7 +35,7 @@ export function isFinishedByProgram(computation: Computation, isExact: boolean):
     return false;
   const read = new Set(inputsOf(sum).map(({ name }) => name));
   if (inputsOf(epilogue).some(({ name }) => read.has(name))) return false;
-  const types = Object.fromEntries(Object.values(epilogue.tensors).map((t) => [t.name, t.dtype]));
+  const types = mapValues(epilogue.tensors, ({ dtype }) => dtype);
   return isExact || neverTurns(value, targetOf(sum).name, types);
 }
 

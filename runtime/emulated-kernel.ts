@@ -30,7 +30,7 @@ import {
 } from "../abstraction/source-text.ts";
 import { spell } from "../abstraction/spelling.ts";
 import { architectureOf, extensionFlags } from "../targets/features.ts";
-import { decodeElement, encodeElements } from "./bytes.ts";
+import { decodeElements, encodeElements } from "./bytes.ts";
 import { cacheFolder } from "./cache.ts";
 import { explainRun, runChild } from "./child.ts";
 import { type Compiler, compileSource, findCompiler } from "./compiler.ts";
@@ -183,13 +183,9 @@ async function runBatch(
     for (const job of jobs.slice(first, first + finished)) {
       const output = job.kernel.arguments.find((a) => a.role === "output");
       if (!output) throw new Error("internal: a kernel without an output");
-      const size = bytesOf(output.dtype);
-      const view = new DataView(bytes.buffer, bytes.byteOffset + at, output.elements * size);
-      results.push({
-        status: "ok",
-        output: Float64Array.from({ length: output.elements }, (_, i) => decodeElement(output.dtype, view, i * size)),
-      });
-      at += output.elements * size;
+      const end = at + output.elements * bytesOf(output.dtype);
+      results.push({ status: "ok", output: decodeElements(output.dtype, bytes.subarray(at, end)) });
+      at = end;
     }
     if (results.length < jobs.length) {
       const status = run.status === "timed out" ? "timed-out" : "failed";

@@ -6,7 +6,7 @@
  *     const problem = toolProblem(run, "compiling")                              what a compiler's last words say of the machine
  */
 
-import { EnvironmentError, reasonOf } from "../abstraction/error.ts";
+import { EnvironmentError, type EnvironmentProblem, reasonOf } from "../abstraction/error.ts";
 import { type ChildRun, explainRun } from "./child.ts";
 
 type Fault = "disk" | "memory" | "limit" | "permission" | "device" | "missing" | "gone";
@@ -71,6 +71,16 @@ const SORTS: readonly Sort[] = [
 ];
 
 const WHY = "this is a fault of the machine and says nothing about a kernel, so nothing is recorded of it";
+
+/** What is made with files and processes, or what of this machine refused it. */
+export async function orProblem<T>(doing: string, make: () => Promise<T>): Promise<T | EnvironmentProblem> {
+  try {
+    return await onThisMachine(doing, make);
+  } catch (error) {
+    if (error instanceof EnvironmentError) return error.problem;
+    throw error;
+  }
+}
 
 /**
  * Does something with files or processes, and reports the system's refusals as faults of the environment. @param doing

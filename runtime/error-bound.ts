@@ -7,6 +7,7 @@
  * section 4.2.
  */
 
+import { mapValues } from "../abstraction/collections.ts";
 import { type Axis, type Computation, elementCount, inputsOf, targetOf } from "../abstraction/computation.ts";
 import { dependencesOf, isRecurrent } from "../abstraction/dependence.ts";
 import { epsilonOf, isInteger, rangeOf } from "../abstraction/dtype.ts";
@@ -83,7 +84,7 @@ function ruleOf(computation: Computation, again: boolean): BoundRule | undefined
   const { equation } = computation;
   const target = targetOf(computation);
   if (isInteger(target.dtype) && !callsLibrary(equation.value)) return undefined;
-  const dtypes = Object.fromEntries(Object.values(computation.tensors).map((t) => [t.name, t.dtype]));
+  const dtypes = mapValues(computation.tensors, ({ dtype }) => dtype);
   const arithmetic = [...valueNodes(equation.value)].filter(
     (e) =>
       e.kind === "binary" || (e.kind === "call" && (e.fn === "square" || e.fn === "round" || isFloatFunction(e.fn))),
@@ -157,7 +158,7 @@ function inDoubles(computation: Computation, value: Expr): Computation {
     ...computation,
     name: `${computation.name} (bound)`,
     equation: { ...equation, op, value },
-    tensors: Object.fromEntries(Object.entries(tensors).map(([name, t]) => [name, { ...t, dtype: "f64" }])),
+    tensors: mapValues(tensors, (tensor) => ({ ...tensor, dtype: "f64" })),
   };
 }
 

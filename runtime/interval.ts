@@ -7,6 +7,7 @@
  * (harness/intervals.h).
  */
 
+import { mapValues } from "../abstraction/collections.ts";
 import { type Computation, inputsOf, tensorOf } from "../abstraction/computation.ts";
 import type { Values } from "../abstraction/evaluate.ts";
 import type { Inputs } from "../abstraction/interpret.ts";
@@ -59,7 +60,7 @@ export async function endsByDirection(
   evaluate: (computation: Computation, inputs: Inputs) => Promise<Values> | Values,
 ): Promise<Ends | undefined> {
   const { value, where } = epilogue.equation;
-  const types = Object.fromEntries(Object.values(epilogue.tensors).map((t) => [t.name, t.dtype]));
+  const types = mapValues(epilogue.tensors, ({ dtype }) => dtype);
   if (where !== undefined || callsLibrary(value) || !neverTurns(value, uncertain, types)) return undefined;
   const first = await evaluate(epilogue, { ...inputs, [uncertain]: ends.low });
   const second = await evaluate(epilogue, { ...inputs, [uncertain]: ends.high });

@@ -14,8 +14,9 @@
 import { mkdir, mkdtemp } from "node:fs/promises";
 import { basename, join } from "node:path";
 import pLimit from "p-limit";
-import { type Computation, inputsOf, memoryElements, outputOf } from "../abstraction/computation.ts";
-import { EnvironmentError, type EnvironmentProblem } from "../abstraction/error.ts";
+import { defined } from "../abstraction/collections.ts";
+import type { Computation } from "../abstraction/computation.ts";
+import type { EnvironmentProblem } from "../abstraction/error.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import type { Measurement, Surroundings } from "../abstraction/trial.ts";
 import { cacheFolder, cacheLimits, trimCache } from "./cache.ts";
@@ -23,7 +24,7 @@ import { type Compiled, type CompilePool, type Compiler, compilePool, findCompil
 import { type CoreOptions, type Cores, checkProcessors, coresOf } from "./cores.ts";
 import type { ArmTools } from "./cross.ts";
 import { drawnReference } from "./drawn-reference.ts";
-import { onThisMachine } from "./environment.ts";
+import { onThisMachine, orProblem } from "./environment.ts";
 import {
   type HarnessReply,
   type HarnessRequest,
@@ -35,6 +36,7 @@ import {
 import { OwnFolder } from "./own-folder.ts";
 import { inOrder, raced } from "./race.ts";
 import { referenceFiles } from "./reference-files.ts";
+import { checkArguments, type Ready } from "./runner.ts";
 import { type Summary, summarise } from "./statistics.ts";
 import { type Reference, type ReferenceOptions, referenceFor } from "./verify.ts";
 
@@ -151,20 +153,11 @@ const DEFAULTS = {
  * Makes a runner, or says what this machine lacks. The first measurement waits for the measuring program to compile.
  * @throws UsageError if there are fewer processors than threads
  */
-export async function createRunner(
-  options: RunnerOptions = {},
-): Promise<{ readonly status: "ready"; readonly runner: Runner } | EnvironmentProblem> {
-  try {
-    return await onThisMachine("preparing to measure", () => makeRunner(options));
-  } catch (error) {
-    if (error instanceof EnvironmentError) return error.problem;
-    throw error;
-  }
+export function createRunner(options: RunnerOptions = {}): Promise<Ready<Runner> | EnvironmentProblem> {
+  return orProblem("preparing to measure", () => makeRunner(options));
 }
 
-async function makeRunner(
-  options: RunnerOptions,
-): Promise<{ readonly status: "ready"; readonly runner: Runner } | EnvironmentProblem> {
+async function makeRunner(options: RunnerOptions): Promise<Ready<Runner> | EnvironmentProblem> {
   const threads = options.threads ?? 1;
   const stopping = new AbortController();
   const cores = coresOf(options, stopping.signal);
@@ -218,19 +211,12 @@ class LocalRunner implements Runner {
     this.place = place;
     this.filesOf = referenceFiles(place.scratch);
     this.emulated = options.emulated;
-    this.settings = { ...DEFAULTS, ...definedOnly(options) };
+    this.settings = { ...DEFAULTS, ...defined(options) };
     this.seed = options.seed ?? 1;
     const { signal } = place.stopping;
+    const { jobs, flags } = options;
     const disassembler = options.emulated?.disassembler;
-    this.pool = compilePool({
-      compiler: target,
-      disassembler,
-      workdir,
-      cores,
-      signal,
-      ...pick(options, "jobs"),
-      ...pick(options, "flags"),
-    });
+    this.pool = compilePool({ compiler: target, disassembler, workdir, cores, signal, ...defined({ jobs, flags }) });
     this.compiler = compiler;
     this.workdir = workdir;
     this.cores = cores;
@@ -269,7 +255,7 @@ class LocalRunner implements Runner {
     reference: Reference,
     options: MeasureOptions = {},
   ): Promise<readonly Measurement[]> {
-    for (const kernel of kernels) checkArguments(kernel, reference);
+    for (const kernel of kernels) checkArguments(kernel, reference.computation);
     const examined = await Promise.all(kernels.map((kernel) => this.examine(kernel)));
     const results = new Map<number, Measurement>();
     let left: { readonly at: number; readonly fit: Examined }[] = [];
@@ -302,7 +288,7 @@ class LocalRunner implements Runner {
     const over = signal ? AbortSignal.any([ended.signal, signal]) : ended.signal;
     try {
       yield* inOrder<Measurement>(kernels.length, async (give) => {
-        for (const kernel of kernels) checkArguments(kernel, reference);
+        for (const kernel of kernels) checkArguments(kernel, reference.computation);
         const examined = await Promise.all(kernels.map((kernel) => this.examine(kernel)));
         for (const [at, one] of examined.entries()) if (one.status !== "fit") give(at, one);
         const fit = examined.flatMap((one, at) => (one.status === "fit" ? [{ ...one, at }] : []));
@@ -348,7 +334,7 @@ class LocalRunner implements Runner {
     { onVerdict, onStart, signal = new AbortController().signal }: Listening = {},
   ): Promise<ReadonlyMap<number, Heard>> {
     const { threads, stopping } = this.place;
-    const { stepSeconds, outputBytes, variables, ...timing } = { ...this.settings, ...definedOnly(options) };
+    const { stepSeconds, outputBytes, variables, ...timing } = { ...this.settings, ...defined(options) };
     const limits = { stepSeconds, outputBytes, variables, signal: AbortSignal.any([signal, stopping.signal]) };
     const once = async (
       harness: string,
@@ -431,24 +417,6 @@ interface Examined {
 }
 
 type Failed = Exclude<Measurement, { readonly status: "ok" }>;
-
-function checkArguments(kernel: Kernel, { computation }: Reference): void {
-  const tensors = [outputOf(computation), ...inputsOf(computation)];
-  const wanted = tensors.map((t) => `${t.name}: ${t.dtype}[${memoryElements(t)}]`).join(", ");
-  const given = kernel.arguments.map((a) => `${a.tensor}: ${a.dtype}[${a.elements}]`).join(", ");
-  if (given !== wanted) throw new Error(`internal: the kernel takes ${given} but ${computation.name} has ${wanted}`);
-}
-
-/** Drops options that are undefined, so that they do not override defaults. */
-function definedOnly(options: MeasureOptions): Partial<Settings> {
-  return Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined));
-}
-
-function pick<T, K extends keyof T>(from: T, key: K): Partial<Pick<T, K>> {
-  const one: Partial<Pick<T, K>> = {};
-  if (from[key] !== undefined) one[key] = from[key];
-  return one;
-}
 
 function lost(): never {
   throw new Error("internal: a kernel was lost");

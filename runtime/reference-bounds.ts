@@ -5,6 +5,7 @@
  *     struct Part_0 { struct Sum { at(m, n) } sum; struct Size { at(m, n) } size; bound(point, low, high, exact) }
  */
 
+import { mapValues } from "../abstraction/collections.ts";
 import type { Axis, Computation, Tensor } from "../abstraction/computation.ts";
 import { inputsOf, targetOf } from "../abstraction/computation.ts";
 import { type DType, isInteger } from "../abstraction/dtype.ts";
@@ -79,7 +80,7 @@ function foldStruct(
 ): Code {
   const { op } = equation;
   const type = numberOf(dtype);
-  const dtypes = Object.fromEntries(Object.values(tensors).map((t) => [t.name, t.dtype]));
+  const dtypes = mapValues(tensors, ({ dtype }) => dtype);
   return lines([
     code`struct ${name} {`,
     ...held,
@@ -96,7 +97,7 @@ function foldStruct(
 export function resultStruct(epilogue: Computation, sum: Tensor, hold: (tensor: Tensor) => Holding): Code {
   const { target, value, where } = epilogue.equation;
   const output = targetOf(epilogue);
-  const dtypes = Object.fromEntries(Object.values(epilogue.tensors).map((t) => [t.name, t.dtype]));
+  const dtypes = mapValues(epilogue.tensors, ({ dtype }) => dtype);
   const others = inputsOf(epilogue).filter((t) => t.name !== sum.name);
   const axes = parametersOf(epilogue.axes);
   const anywhere = list(sum.dims.map((_, d) => code`Int i${d}`));

@@ -4,6 +4,7 @@
  *     ./ends 2 sums.f64 bias.f64 answer.f64      pairs of a low and a high end; NaN where nothing is stored
  */
 
+import { mapValues } from "../abstraction/collections.ts";
 import { type Computation, elementCount, inputsOf, type Tensor, targetOf } from "../abstraction/computation.ts";
 import { rowMajor } from "../abstraction/layout.ts";
 import { apart, code, lines, NOTHING, type SourceText } from "../abstraction/source-text.ts";
@@ -16,10 +17,9 @@ import { LIBRARY_UNITS } from "./size.ts";
 export function endsSource(epilogue: Computation, sum: Tensor): SourceText {
   const { axes } = epilogue;
   const output = targetOf(epilogue);
-  const rowMajorly = (tensor: Tensor): Tensor => ({ ...tensor, storage: rowMajor(tensor.dims) });
   const laid = {
     ...epilogue,
-    tensors: Object.fromEntries(Object.entries(epilogue.tensors).map(([name, t]) => [name, rowMajorly(t)])),
+    tensors: mapValues(epilogue.tensors, (tensor) => ({ ...tensor, storage: rowMajor(tensor.dims) })),
   };
   const inputs = inputsOf(epilogue);
   const place = (name: string): number => inputs.findIndex((t) => t.name === name) + 2;

@@ -7,6 +7,7 @@
  */
 
 import { boundsOf } from "../abstraction/affine.ts";
+import { mapValues } from "../abstraction/collections.ts";
 import { type Computation, elementCount, inputsOf, type Tensor, targetOf } from "../abstraction/computation.ts";
 import { rangeOf } from "../abstraction/dtype.ts";
 import { identityOf } from "../abstraction/equation.ts";
@@ -52,14 +53,12 @@ export function padded(computation: Computation): Padded {
       });
       return { ...node, index };
     });
-  const tensors = Object.fromEntries(
-    Object.values(computation.tensors).map((tensor) => {
-      const border = borders.get(tensor.name);
-      if (!border) return [tensor.name, tensor];
-      const dims = tensor.dims.map((dim, d) => ({ ...dim, extent: (border.high[d] ?? 0) - (border.low[d] ?? 0) + 1 }));
-      return [tensor.name, { ...tensor, dims, storage: rowMajor(dims) }];
-    }),
-  );
+  const tensors = mapValues(computation.tensors, (tensor) => {
+    const border = borders.get(tensor.name);
+    if (!border) return tensor;
+    const dims = tensor.dims.map((dim, d) => ({ ...dim, extent: (border.high[d] ?? 0) - (border.low[d] ?? 0) + 1 }));
+    return { ...tensor, dims, storage: rowMajor(dims) };
+  });
   return {
     computation: { ...computation, tensors, equation: { ...equation, value: shifted(equation.value) } },
     low: new Map([...borders].map(([name, { low }]) => [name, low])),

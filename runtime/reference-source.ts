@@ -10,6 +10,7 @@
 
 import { readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
+import { mapValues } from "../abstraction/collections.ts";
 import {
   type Axis,
   type Computation,
@@ -192,7 +193,7 @@ function partsOfOutput(computation: Computation): {
 } {
   const { equation } = computation;
   const { name, dtype } = targetOf(computation);
-  const dtypes = Object.fromEntries(Object.values(computation.tensors).map((t) => [t.name, t.dtype]));
+  const dtypes = mapValues(computation.tensors, ({ dtype }) => dtype);
   return {
     type: isInteger(dtype) ? code`Int` : code`double`,
     place: code`${placeName(name)}(${list(equation.target.index.map((e) => printIndex(e)))})`,

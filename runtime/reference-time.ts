@@ -6,6 +6,7 @@
  * The plane is padded with its border, which is filled before every step, so that no read is tested.
  */
 
+import { mapValues } from "../abstraction/collections.ts";
 import { type Computation, type Tensor, targetOf } from "../abstraction/computation.ts";
 import { type Expr, number, rewrite } from "../abstraction/expression.ts";
 import { rowMajor } from "../abstraction/layout.ts";
@@ -42,9 +43,7 @@ export function bordered({ step, first, ...time }: Time): Computation {
       target: { ...target, index: target.index.map((i, d) => plus(i, reach[d] ?? 0)) },
       value: moved,
     },
-    tensors: Object.fromEntries(
-      Object.values(step.tensors).map((t) => [t.name, planes.includes(t.name) ? wide(t) : t]),
-    ),
+    tensors: mapValues(step.tensors, (t) => (planes.includes(t.name) ? wide(t) : t)),
   };
 }
 

@@ -14,11 +14,13 @@ import { isInteger } from "../abstraction/dtype.ts";
 import {
   type Access,
   type BinaryOp,
+  childrenOf,
   type Expr,
   type FloatFunction,
   type FunctionName,
   isFloatFunction,
   number,
+  walk,
 } from "../abstraction/expression.ts";
 
 /** The error bound of a library function in units in the last place; glibc documents 1 or 2 for most. */
@@ -271,32 +273,9 @@ const binary = (op: BinaryOp, left: Expr, right: Expr): Expr => ({ kind: "binary
 const call = (fn: FunctionName, ...args: readonly Expr[]): Expr => ({ kind: "call", fn, args });
 
 /** The nodes that compute elements, without those of indices and conditions. */
-export function* valueNodes(e: Expr): Generator<Expr> {
-  yield e;
-  switch (e.kind) {
-    case "cast":
-    case "negate":
-      yield* valueNodes(e.value);
-      break;
-    case "binary":
-      yield* valueNodes(e.left);
-      yield* valueNodes(e.right);
-      break;
-    case "call":
-      for (const arg of e.args) yield* valueNodes(arg);
-      break;
-    case "select":
-      yield* valueNodes(e.whenTrue);
-      yield* valueNodes(e.whenFalse);
-      break;
-    case "number":
-    case "axis":
-    case "access":
-    case "border":
-    case "compare":
-    case "logic":
-      break;
-    default:
-      e satisfies never;
-  }
+export const valueNodes = (e: Expr): Generator<Expr> => walk(e, valuesIn);
+
+function valuesIn(e: Expr): readonly Expr[] {
+  if (e.kind === "select") return [e.whenTrue, e.whenFalse];
+  return ["access", "border", "compare", "logic"].includes(e.kind) ? [] : childrenOf(e);
 }

@@ -25,6 +25,7 @@
  */
 
 import { affineForm, evaluateIndex } from "../abstraction/affine.ts";
+import { mapValues } from "../abstraction/collections.ts";
 import {
   type Computation,
   elementCount,
@@ -376,5 +377,5 @@ export function inputsOfSizes(
   inputs: Readonly<Record<string, Float64Array>>,
 ): Readonly<Record<string, Float64Array>> {
   if (!absolute) return inputs;
-  return Object.fromEntries(Object.entries(inputs).map(([name, values]) => [name, values.map(Math.abs)]));
+  return mapValues(inputs, (values) => values.map(Math.abs));
 }

@@ -10,6 +10,7 @@
  */
 
 import { setImmediate } from "node:timers/promises";
+import { mapValues } from "../abstraction/collections.ts";
 import { type Network, rootOf } from "../network/network.ts";
 import { runNetwork } from "../network/run.ts";
 import type { Value } from "../network/value.ts";
@@ -34,7 +35,7 @@ export function outputsAsRead(
       await setImmediate();
       return evaluate(
         computation,
-        Object.fromEntries(Object.entries(reads).map(([name, values]) => [name, Float64Array.from(values)])),
+        mapValues(reads, (values) => Float64Array.from(values)),
       );
     },
   });

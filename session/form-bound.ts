@@ -9,6 +9,7 @@
  * for windows of 6 x 6.
  */
 
+import { mapValues } from "../abstraction/collections.ts";
 import { type Computation, targetOf } from "../abstraction/computation.ts";
 import { partsOf } from "../abstraction/epilogue.ts";
 import { type Expr, number, rewrite } from "../abstraction/expression.ts";
@@ -54,7 +55,7 @@ export async function expectedOfForm(
     last = await evaluate(withoutSigns(sum), inputs);
     sizes.set(part.output, last);
   }
-  const inputs = Object.fromEntries(Object.entries(own.reads).map(([tensor, value]) => [tensor, elementsOf(value)]));
+  const inputs = mapValues(own.reads, elementsOf);
   return expectedOn(own.computation, inputs, options, (i) => roundings * (epsilon * (last[i] ?? 0) + smallest));
 }
 
@@ -66,6 +67,6 @@ function withoutSigns(computation: Computation): Computation {
     ...computation,
     name: `${targetOf(computation).name} (sizes)`,
     equation: { ...equation, value: rewrite(equation.value, absolute, "value") },
-    tensors: Object.fromEntries(Object.entries(tensors).map(([name, t]) => [name, { ...t, dtype: "f64" } as const])),
+    tensors: mapValues(tensors, (tensor) => ({ ...tensor, dtype: "f64" as const })),
   };
 }

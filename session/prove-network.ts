@@ -13,14 +13,15 @@ import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "nod
 import { availableParallelism } from "node:os";
 import { join, resolve } from "node:path";
 import pLimit from "p-limit";
-import { elementCount, outputOf, type Tensor } from "../abstraction/computation.ts";
+import { mapValues } from "../abstraction/collections.ts";
+import { outputOf, type Tensor } from "../abstraction/computation.ts";
 import { bytesOf as bytesOfType, isInteger, rangeOf } from "../abstraction/dtype.ts";
 import { accessesIn, type Expr, extentOfBorder } from "../abstraction/expression.ts";
 import { randomInteger, seededRandom } from "../abstraction/random.ts";
 import { type Network, rootOf, type Step, shownOf } from "../network/network.ts";
 import { elementsOf, heldAs, type Value } from "../network/value.ts";
 import { borderBytes, borderElements, type NetworkParts, networkBuildOf } from "../package/network/index.ts";
-import { decodeElement } from "../runtime/bytes.ts";
+import { decodeElements } from "../runtime/bytes.ts";
 import { explainRun, runChild } from "../runtime/child.ts";
 import type { Compiler } from "../runtime/compiler.ts";
 import { type CoreOptions, type Cores, coresOf } from "../runtime/cores.ts";
@@ -196,11 +197,6 @@ function smallestTable(
   return smallest;
 }
 
-function decoded(bytes: Uint8Array, elements: number, dtype: Tensor["dtype"]): Float64Array {
-  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
-  return Float64Array.from({ length: elements }, (_, i) => decodeElement(dtype, view, i * bytesOfType(dtype)));
-}
-
 async function firstWrong(
   program: Network,
   values: Map<Value, Float64Array>,
@@ -236,9 +232,7 @@ async function wrongElement(
   values: ReadonlyMap<Value, Float64Array>,
   options: Parameters<typeof expectedOn>[2],
 ): Promise<NetworkProof | undefined> {
-  const inputs = Object.fromEntries(
-    Object.entries(step.reads).map(([tensor, value]) => [tensor, elementsAt(value, values)] as const),
-  );
+  const inputs = mapValues(step.reads, (value) => elementsAt(value, values));
   const { expected, tolerance } = await expectedOn(step.computation, inputs, options);
   const got = elementsAt(step.output, values);
   const said = firstOutside(got, { expected, tolerance }, "its equation");
@@ -306,5 +300,5 @@ function elementsAt(value: Value, values: ReadonlyMap<Value, Float64Array>): Flo
 
 /** The logical elements of a step's output, read from memory in its storage order. */
 function outputIn(file: string, tensor: Tensor): Float64Array {
-  return fromMemory(tensor, decoded(readFileSync(file), elementCount(tensor), tensor.dtype));
+  return fromMemory(tensor, decodeElements(tensor.dtype, readFileSync(file)));
 }

@@ -8,7 +8,7 @@ import { afterEach, beforeAll, describe, expect, it, vi } from "vitest";
 import { type Computation, inputsOf } from "../abstraction/computation.ts";
 import { interpret } from "../abstraction/interpret.ts";
 import { packageFiles } from "../package/index.ts";
-import { decodeElement, encodeElements } from "../runtime/bytes.ts";
+import { decodeElements, encodeElements } from "../runtime/bytes.ts";
 import { findCompiler } from "../runtime/compiler.ts";
 import { shareCores } from "../runtime/cores.ts";
 import { allowedCpus } from "../runtime/processor.ts";
@@ -70,9 +70,7 @@ function outputOf(kernel: BoundKernel, computation: Computation, arrays: readonl
   const output = arrays.at(-1);
   const tensor = Object.values(computation.tensors)[0];
   if (!output || !tensor) throw new Error(`${kernel.name} has no output`);
-  const view = new DataView(output.buffer);
-  const memory = Array.from(output, (_, i) => decodeElement(tensor.dtype, view, i * output.BYTES_PER_ELEMENT));
-  return [...fromMemory(tensor, memory)];
+  return [...fromMemory(tensor, decodeElements(tensor.dtype, new Uint8Array(output.buffer)))];
 }
 
 const conv = operation("conv2d c=16 k=16 h=5 w=5 NHWC", "u8s8");

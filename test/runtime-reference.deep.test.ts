@@ -10,10 +10,10 @@ import { type DType, isInteger, rangeOf, wrap } from "../abstraction/dtype.ts";
 import { interpret } from "../abstraction/interpret.ts";
 import { pick, type Random, randomInteger, seededRandom } from "../abstraction/random.ts";
 import { instantiate, OPERATORS, parseDataTypes } from "../operators/index.ts";
-import { decodeElement } from "../runtime/bytes.ts";
+import { decodeElements } from "../runtime/bytes.ts";
 import { cacheFolder } from "../runtime/cache.ts";
 import { interpretCompiled } from "../runtime/reference-program.ts";
-import { fromMemory, type Reference, type ReferenceSet, referenceFor, toMemory } from "../runtime/verify.ts";
+import { fromMemory, type Reference, type ReferenceSet, referenceFor } from "../runtime/verify.ts";
 import { compilerHere } from "./support/here.ts";
 import { operation } from "./support/subjects.ts";
 
@@ -190,12 +190,7 @@ function inputValues(reference: Reference, set: ReferenceSet, name: string): Flo
   const tensor = reference.computation.tensors[name];
   const bytes = set.inputs[name];
   if (!tensor || !bytes) throw new Error(`no input ${name}`);
-  const size = bytes.length / toMemory(tensor, [], () => 0).length;
-  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
-  const memory = Float64Array.from({ length: bytes.length / size }, (_, i) =>
-    decodeElement(tensor.dtype, view, i * size),
-  );
-  return fromMemory(tensor, memory);
+  return fromMemory(tensor, decodeElements(tensor.dtype, bytes));
 }
 
 /** Sums in f32 from the last term to the first: another honest order. */

@@ -10,6 +10,7 @@ import { readSync, realpathSync } from "node:fs";
 import { isAbsolute, join, relative, sep } from "node:path";
 import { TensorProto_DataType as DataType, TensorProto_DataLocation as Location, type TensorProto } from "onnx-buf";
 import { reasonOf, UsageError } from "../../abstraction/error.ts";
+import { isShort, shortValue } from "../../abstraction/short-floats.ts";
 import type { Constant } from "../graph.ts";
 import { bytesHeld, checkBytes, type NumberArray, numbersFor } from "../numbers.ts";
 import { type ElementType, elementsOf } from "../value.ts";
@@ -99,13 +100,10 @@ export function constantOf(tensor: TensorProto, subject: string, place: Folder):
 /** Elements from raw bytes, least significant byte first. */
 function fromRaw(type: ElementType, raw: Uint8Array, elements: number, subject: string): NumberArray {
   const values = numbersFor(type, elements, subject);
-  if (type === "f16" || type === "bf16") {
-    const view = new DataView(raw.buffer, raw.byteOffset, raw.byteLength);
-    for (let i = 0; i < elements; i++) values[i] = ofHalf(type, view.getUint16(2 * i, true));
-  } else if (type === "s64") {
-    const view = new DataView(raw.buffer, raw.byteOffset, raw.byteLength);
-    for (let i = 0; i < elements; i++) values[i] = ofLong(view.getBigInt64(8 * i, true), subject);
-  } else new Uint8Array(values.buffer).set(raw);
+  const { buffer } = new Uint8Array(raw);
+  if (isShort(type)) for (const [i, bits] of new Uint16Array(buffer).entries()) values[i] = shortValue(type, bits);
+  else if (type === "s64") for (const [i, x] of new BigInt64Array(buffer).entries()) values[i] = ofLong(x, subject);
+  else new Uint8Array(values.buffer).set(raw);
   if (type === "bool") for (let i = 0; i < elements; i++) values[i] = values[i] === 0 ? 0 : 1;
   return values;
 }
@@ -129,7 +127,7 @@ function fromFields(type: ElementType, tensor: TensorProto, elements: number, su
     );
   const values = numbersFor(type, elements, subject);
   for (const [i, x] of given.entries())
-    values[i] = typeof x === "bigint" ? ofLong(x, subject) : type === "f16" || type === "bf16" ? ofHalf(type, x) : x;
+    values[i] = typeof x === "bigint" ? ofLong(x, subject) : isShort(type) ? shortValue(type, x) : x;
   return values;
 }
 
@@ -149,20 +147,6 @@ export function numberOfLong(value: bigint): number | undefined {
   if (value >= NEAR_THE_ENDS) return Number.MAX_SAFE_INTEGER;
   return value <= -NEAR_THE_ENDS ? Number.MIN_SAFE_INTEGER : undefined;
 }
-
-/** The value of a 16-bit float from its bits. */
-export function ofHalf(type: "f16" | "bf16", bits: number): number {
-  if (type === "bf16") {
-    WORD.setUint32(0, (bits & 0xffff) << 16);
-    return WORD.getFloat32(0);
-  }
-  const sign = bits & 0x8000 ? -1 : 1;
-  const exponent = (bits >> 10) & 31;
-  const fraction = bits & 1023;
-  if (exponent === 31) return fraction === 0 ? sign * Number.POSITIVE_INFINITY : Number.NaN;
-  return sign * (exponent === 0 ? fraction * 2 ** -24 : (1 + fraction / 1024) * 2 ** (exponent - 15));
-}
-const WORD = new DataView(new ArrayBuffer(4));
 
 /** The part of a file beside the model that holds a tensor. https://onnx.ai/onnx/repo-docs/ExternalData.html */
 function externalBytes(tensor: TensorProto, bytes: number, subject: string, { folder }: Folder): Uint8Array {

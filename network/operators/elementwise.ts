@@ -144,12 +144,10 @@ function unary({ formula, attributes = {}, integers = false }: Unary) {
   return (node: Lowering): Value => {
     const x = node.input(0);
     checkNumbers(node, x, integers);
-    const texts = Object.fromEntries(
-      Object.entries(attributes).map(([name, otherwise]) => {
-        const value = node.float(name, otherwise);
-        return [name, value < 0 ? `(${numberText(value)})` : numberText(value)];
-      }),
-    );
+    const texts = mapValues(attributes, (otherwise, name) => {
+      const value = node.float(name, otherwise);
+      return value < 0 ? `(${numberText(value)})` : numberText(value);
+    });
     return elementwise(node, written(formula, texts), { x });
   };
 }

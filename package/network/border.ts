@@ -81,15 +81,11 @@ export const borderArray = (type: ElementType): string => (type === "s64" ? "Big
 /** Elements as a caller gives them, little-endian. @param elements integers below 2^53 for s64 */
 export function borderBytes(type: ElementType, elements: ArrayLike<number>): Uint8Array {
   if (type !== "s64") return encodeElements(heldAs(type), elements);
-  const bytes = new Uint8Array(8 * elements.length);
-  const view = new DataView(bytes.buffer);
-  for (let i = 0; i < elements.length; i++) view.setBigInt64(8 * i, BigInt(elements[i] ?? 0), true);
-  return bytes;
+  return new Uint8Array(BigInt64Array.from(Array.from(elements, BigInt)).buffer);
 }
 
 /** Elements as a caller takes them. */
 export function borderElements(type: ElementType, bytes: Uint8Array): Float64Array {
   if (type !== "s64") return decodeElements(heldAs(type), bytes);
-  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
-  return Float64Array.from({ length: bytes.byteLength / 8 }, (_, i) => Number(view.getBigInt64(8 * i, true)));
+  return Float64Array.from(Array.from(new BigInt64Array(new Uint8Array(bytes).buffer), Number));
 }

@@ -15,7 +15,8 @@ import { mkdir, mkdtemp, writeFile } from "node:fs/promises";
 import { availableParallelism } from "node:os";
 import { join } from "node:path";
 import pLimit from "p-limit";
-import { type Computation, inputsOf, memoryElements, outputOf, tensorOf } from "../../abstraction/computation.ts";
+import { defined } from "../../abstraction/collections.ts";
+import { type Computation, inputsOf, tensorOf } from "../../abstraction/computation.ts";
 import { EnvironmentError, type EnvironmentProblem } from "../../abstraction/error.ts";
 import type { Inputs } from "../../abstraction/interpret.ts";
 import type { Kernel } from "../../abstraction/kernel.ts";
@@ -24,10 +25,11 @@ import type { Measurement } from "../../abstraction/trial.ts";
 import { encodeElements } from "../bytes.ts";
 import { cacheFolder, cacheLimits, trimCache } from "../cache.ts";
 import { type Cores, shareCores } from "../cores.ts";
-import { onThisMachine } from "../environment.ts";
+import { onThisMachine, orProblem } from "../environment.ts";
 import { type HarnessLimits, type HarnessReply, runHarness, type Verdict } from "../harness/run.ts";
 import { OwnFolder } from "../own-folder.ts";
 import { cudaReferenceSource, INEXACT_SETS, setsOf } from "../reference-cuda.ts";
+import { checkArguments, type Ready } from "../runner.ts";
 import { summarise } from "../statistics.ts";
 import { isDoneBefore, type Until } from "../until.ts";
 import { toMemory, unverifiable } from "../verify.ts";
@@ -130,20 +132,11 @@ const TIMING = {
 } as const satisfies Settings;
 
 /** Makes a runner for the first GPU, or says what this machine lacks. */
-export async function createCudaRunner(
-  options: CudaRunnerOptions = {},
-): Promise<{ readonly status: "ready"; readonly runner: CudaRunner } | EnvironmentProblem> {
-  try {
-    return await onThisMachine("preparing to measure", () => makeRunner(options));
-  } catch (error) {
-    if (error instanceof EnvironmentError) return error.problem;
-    throw error;
-  }
+export function createCudaRunner(options: CudaRunnerOptions = {}): Promise<Ready<CudaRunner> | EnvironmentProblem> {
+  return orProblem("preparing to measure", () => makeRunner(options));
 }
 
-async function makeRunner(
-  options: CudaRunnerOptions,
-): Promise<{ readonly status: "ready"; readonly runner: CudaRunner } | EnvironmentProblem> {
+async function makeRunner(options: CudaRunnerOptions): Promise<Ready<CudaRunner> | EnvironmentProblem> {
   const device = options.emulated ? await emulatedDevice() : await findCudaDevice();
   if ("status" in device) return device;
   const workdir = options.workdir ?? cacheFolder("runtime");
@@ -216,7 +209,7 @@ class LocalCudaRunner implements CudaRunner {
     this.device = place.device;
     this.emulated = options.emulated === true;
     this.harness = place.harness;
-    this.settings = { ...TIMING, ...definedOnly(options) };
+    this.settings = { ...TIMING, ...defined(options) };
     this.seed = options.seed ?? 1;
   }
 
@@ -267,7 +260,7 @@ class LocalCudaRunner implements CudaRunner {
     for (const kernel of kernels.slice(begun.length)) if ("source" in kernel) this.place.builder.abandon(kernel);
     if (begun.length === 0) return [];
     const [reference, ...compiled] = await Promise.all([pending, ...begun.map(({ loadable }) => loadable)]);
-    for (const kernel of kernels) checkArguments(kernel, reference);
+    for (const kernel of kernels) checkArguments(kernel, reference.computation);
     const results = new Map<number, Measurement>();
     const keep = (at: number, measurement: Measurement): void => {
       results.set(at, measurement);
@@ -327,7 +320,7 @@ class LocalCudaRunner implements CudaRunner {
     reference: CudaReference,
     timing: CudaTiming = {},
   ): string {
-    const { cache, batchSeconds, budgetSeconds, batches } = { ...this.settings, ...definedOnly(timing) };
+    const { cache, batchSeconds, budgetSeconds, batches } = { ...this.settings, ...defined(timing) };
     const lines = [
       ...kernel.arguments.map(({ dtype, elements, tensor }) => `argument ${dtype} ${elements} ${tensor}`),
       ...Object.entries(reference.fixed).map(([tensor, file]) => `fixed ${tensor} ${file}`),
@@ -377,7 +370,7 @@ class LocalCudaRunner implements CudaRunner {
     told: Pick<HarnessLimits, "onVerdict" | "unverifiable" | "onLeftOut"> = {},
   ): Promise<HarnessReply["verdicts"]> {
     const { gpu, stopping } = this.place;
-    const { stepSeconds } = { ...this.settings, ...definedOnly(timing) };
+    const { stepSeconds } = { ...this.settings, ...defined(timing) };
     // The device that records name, independent of CUDA's numbering.
     const variables = { CUDA_VISIBLE_DEVICES: this.device.id };
     const limits = {
@@ -431,15 +424,4 @@ function toMeasurement(verdict: Verdict, instructions: number, seed: number): Me
   if (verdict.status !== "timed") return verdict;
   const { samples, clock } = verdict;
   return { status: "ok", samples, ...summarise(samples, seed), instructions, ...(clock && { clock }) };
-}
-
-function checkArguments(kernel: Pick<Kernel, "arguments">, { computation }: CudaReference): void {
-  const tensors = [outputOf(computation), ...inputsOf(computation)];
-  const wanted = tensors.map((t) => `${t.name}: ${t.dtype}[${memoryElements(t)}]`).join(", ");
-  const given = kernel.arguments.map((a) => `${a.tensor}: ${a.dtype}[${a.elements}]`).join(", ");
-  if (given !== wanted) throw new Error(`internal: the kernel takes ${given} but ${computation.name} has ${wanted}`);
-}
-
-function definedOnly(options: CudaTiming): Partial<Settings> {
-  return Object.fromEntries(Object.entries(options).filter(([, value]) => value !== undefined));
 }

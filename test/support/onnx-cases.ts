@@ -9,11 +9,12 @@ import { join } from "node:path";
 import { fromBinary } from "@bufbuild/protobuf";
 import { ModelProtoSchema, TensorProtoSchema } from "onnx-buf";
 import { UsageError } from "../../abstraction/error.ts";
+import { shortValue } from "../../abstraction/short-floats.ts";
 import type { Constant, Graph } from "../../network/graph.ts";
 import { lowerGraph } from "../../network/lower.ts";
 import type { Network } from "../../network/network.ts";
 import { parseOnnx } from "../../network/onnx/read.ts";
-import { constantOf, ofHalf } from "../../network/onnx/tensor.ts";
+import { constantOf } from "../../network/onnx/tensor.ts";
 import { runNetwork } from "../../network/run.ts";
 import type { ElementType } from "../../network/value.ts";
 
@@ -56,7 +57,7 @@ export function dataOf({ folder }: OnnxCase, kind: "input" | "output"): Constant
 /** NumPy knows no bf16: such data were saved as u16. */
 function asDeclared(data: Constant, type: ElementType): Constant {
   if (type !== "bf16" || data.type !== "u16") return data;
-  return { ...data, type, values: Float32Array.from(data.values, (bits) => ofHalf("bf16", bits)) };
+  return { ...data, type, values: Float32Array.from(data.values, (bits) => shortValue("bf16", bits)) };
 }
 
 const repeated = ({ values }: Constant, sizes: readonly number[]): Constant["values"] =>
