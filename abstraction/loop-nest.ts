@@ -29,7 +29,7 @@
 import type { DType } from "./dtype.ts";
 import type { Equation } from "./equation.ts";
 import type { Access, Expr } from "./expression.ts";
-import type { Intrinsic } from "./intrinsic.ts";
+import { type Intrinsic, WARP } from "./intrinsic.ts";
 import { type Dimension, rowMajor } from "./layout.ts";
 import type { TensorView } from "./tensor-view.ts";
 
@@ -291,6 +291,24 @@ export interface TileAccess {
   readonly several?: { readonly count: number; readonly along: number };
 }
 
+/**
+ * The levels of a GPU at which the outermost parallel loops run. Their steps, counted as one number, go to the warps of a grid in order, or to equal
+ * parts of warps.
+ */
+export interface Deal {
+  /** Warps of a block; 4 when left out. */
+  readonly warps?: number | undefined;
+  /** Lanes that run a step; those of a warp when left out. */
+  readonly lanes?: number;
+  /** Warps that should fit into a quarter of a multiprocessor; the compiler decides when left out. */
+  readonly resident?: number | undefined;
+}
+
+export function dealOf({ deal = {} }: LoopNest): { warps: number; lanes: number; resident: number | undefined } {
+  const { warps = 4, lanes = WARP, resident } = deal;
+  return { warps, lanes, resident };
+}
+
 /** A lowered program: what is interpreted, printed as source, and counted by the model. */
 export interface LoopNest {
   /** Buffers besides the user's tensors. */
@@ -301,6 +319,8 @@ export interface LoopNest {
   readonly arrivals?: readonly { readonly name: string; readonly stages: number; readonly by?: "teams" }[];
   /** Vectors of lanes; none when left out. */
   readonly vectors?: readonly VectorFile[];
+  /** How a GPU deals the parallel loops around loops of lanes to blocks and warps. */
+  readonly deal?: Deal;
   /** Run once before the first call: packs constants. */
   readonly prepare: readonly Statement[];
   /** Run at every call. */

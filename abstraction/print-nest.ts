@@ -10,6 +10,7 @@ import { type Expr, printAccess, printExpr } from "./expression.ts";
 import {
   type ArrivalAt,
   type Copy,
+  dealOf,
   isGridMode,
   isRoleMode,
   type Loop,
@@ -27,6 +28,11 @@ export function printNest(nest: LoopNest): string {
   for (const r of nest.registers) lines.push(`registers ${r.name}: ${r.count} x ${r.intrinsic.name}.${r.operand}`);
   for (const a of nest.arrivals ?? []) lines.push(`arrivals ${a.name}: ${a.stages}${a.by ? `, by ${a.by}` : ""}`);
   for (const v of nest.vectors ?? []) lines.push(`vectors ${v.name}: ${v.count} x ${v.dtype}[${v.lanes}]`);
+  if (nest.deal) {
+    const { warps, lanes, resident } = dealOf(nest);
+    const bound = resident === undefined ? "" : `, ${resident} warps resident`;
+    lines.push(`parallel at block and warp: ${warps} warps a block, ${lanes} lanes a step${bound}`);
+  }
   const deeper = nest.prepare.length > 0;
   if (deeper) lines.push("prepare", ...indented(nest.prepare), "run");
   lines.push(...(deeper ? indented(nest.body) : nest.body.flatMap(printStatement)));

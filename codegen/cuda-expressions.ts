@@ -22,6 +22,7 @@ import {
   printExpr,
   substitute,
 } from "../abstraction/expression.ts";
+import { WARP } from "../abstraction/intrinsic.ts";
 import { dimsOf, type LoopNest, type Scratch, type Statement, storageOf } from "../abstraction/loop-nest.ts";
 import { axisName, type Code, code, Name } from "../abstraction/source-text.ts";
 import { joinedDigits, type Place } from "./c-expressions.ts";
@@ -47,8 +48,7 @@ export class CudaExpressions extends WarpExpressions {
   private readonly scratch: ReadonlyMap<string, Scratch>;
   /** Loops over the blocks of a cluster, which give the number of a thread's own block. */
   private readonly ownBlock: ReadonlySet<string>;
-  /** The type of indices. */
-  readonly indexType: "int" | "long";
+  override readonly indexType: "int" | "long";
   /** Consulted before memory. */
   atHand: AtHand = () => undefined;
   /** Consulted before that: elements of inputs that were loaded ahead. */
@@ -61,7 +61,7 @@ export class CudaExpressions extends WarpExpressions {
   private readonly hasFlights: boolean;
 
   constructor(computation: Computation, nest: LoopNest, elements: Readonly<Record<string, DType>> = {}) {
-    super(computation, nest, elements);
+    super(computation, nest, WARP, elements);
     this.scratch = new Map(nest.scratch.map((s) => [s.name, s]));
     this.hasFlights = nest.registers.some((r) => r.intrinsic.asynchronous !== undefined);
     const clusters = (s: Statement): string[] =>

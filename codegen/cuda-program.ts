@@ -40,21 +40,25 @@ export interface Pointer {
   readonly inWorkspace: boolean;
 }
 
-export interface CudaKernel {
-  readonly name: Name;
-  readonly pointers: readonly Pointer[];
+/** The blocks that run a kernel. */
+export interface LaunchShape {
   readonly blocks: number;
   /** Blocks in a cluster; 1 without clusters. */
   readonly cluster: number;
   /** Threads in a block. */
   readonly threads: number;
-  /** Dynamic shared memory requested at launch, in bytes. */
-  readonly sharedBytes: number;
   /**
    * Blocks that should fit into a multiprocessor at once, which bounds the registers of a thread; by default the
    * compiler decides.
    */
-  readonly beside?: number;
+  readonly beside?: number | undefined;
+}
+
+export interface CudaKernel extends LaunchShape {
+  readonly name: Name;
+  readonly pointers: readonly Pointer[];
+  /** Dynamic shared memory requested at launch, in bytes. */
+  readonly sharedBytes: number;
   /** Whether it is launched while the preceding kernel still runs. */
   readonly early?: boolean;
   /** The boxes that its launch describes to the copy engine. */

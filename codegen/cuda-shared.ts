@@ -8,11 +8,14 @@
  */
 
 import { bytesOf } from "../abstraction/dtype.ts";
+import { UsageError } from "../abstraction/error.ts";
+import { WARP } from "../abstraction/intrinsic.ts";
 import { C_TYPES } from "../abstraction/kernel.ts";
-import type { LoopNest, Scratch } from "../abstraction/loop-nest.ts";
+import { isShared, type LoopNest, type Scratch } from "../abstraction/loop-nest.ts";
 import { VIEW_ALIGNMENT } from "../abstraction/matrix-view.ts";
 import { type Code, code, Name, tensorName } from "../abstraction/source-text.ts";
 import { STATIC_SHARED_BYTES } from "../targets/nvidia-gpu.ts";
+import type { Levels } from "./cuda-grid.ts";
 import type { Named } from "./named.ts";
 
 /** Alignment of buffers in shared memory, in bytes: eight rows of 16 bytes, which cover all banks once. */
@@ -20,16 +23,24 @@ const SHARED_ALIGNMENT = 128;
 /** Bytes of an mbarrier. PTX ISA: 64 bits. */
 const ARRIVAL_BYTES = 8;
 
-/** Declares buffers statically if they fit, otherwise as parts of dynamic shared memory. */
+/**
+ * Declares buffers statically if they fit, otherwise as parts of dynamic shared memory.
+ * @throws UsageError if the buffers of teams do not fit
+ */
 export function sharedMemory(
   nest: LoopNest,
   { memory }: Named,
-  cluster: number,
-  warps: number,
+  { cluster, team, inTeams, threads }: Pick<Levels, "cluster" | "team" | "inTeams" | "threads">,
 ): { readonly lines: readonly Code[]; readonly bytes: number } {
-  const buffers = nest.scratch.filter((s) => s.scope !== "workspace" && memory.has(s.name));
-  const local = buffers.find((s) => s.scope === "local");
-  if (local) throw new Error(`internal: ${local.name} is a thread's own memory, which warps do not share`);
+  const named = nest.scratch.filter((s) => s.scope !== "workspace" && memory.has(s.name));
+  const buffers = named.filter(isShared);
+  const ofTeams = named.filter((s) => !isShared(s));
+  const wanted = (threads / team) * ofTeams.reduce((sum, s) => sum + s.elements * bytesOf(s.dtype), 0);
+  if (wanted > STATIC_SHARED_BYTES)
+    throw new UsageError(
+      `${threads / WARP} warps want ${wanted} bytes of shared memory, a block has ${STATIC_SHARED_BYTES}`,
+      { hint: "take fewer warps a block, or smaller tiles" },
+    );
   // Instructions that read shared memory themselves swizzle by absolute address.
   const viewed = nest.registers.some((r) => r.intrinsic.asynchronous !== undefined);
   const alignment = viewed ? VIEW_ALIGNMENT : SHARED_ALIGNMENT;
@@ -46,15 +57,25 @@ export function sharedMemory(
       ({ scratch: { name, dtype, elements } }) =>
         code`__shared__ __align__(${SHARED_ALIGNMENT}) ${C_TYPES[dtype]} ${tensorName(name)}[${elements}];`,
     );
-    return { lines: declared, bytes: 0 };
+    return { lines: [...declared, ...ofTeams.flatMap((s) => ofTeam(s, team, threads))], bytes: 0 };
   }
   const parts = placed.map(({ scratch: { name, dtype }, offset }) => {
     const type = C_TYPES[dtype];
     return code`${type}* const ${tensorName(name)} = (${type}*)(@dynamic_shared() + ${offset});`;
   });
   const arrivals = (nest.arrivals ?? []).filter((a) => memory.has(a.name));
-  const begun = arrivalLines(arrivals, bytes, warps);
+  const begun = arrivalLines(arrivals, bytes, inTeams / WARP);
   return { lines: [...parts, ...begun.lines], bytes: begun.end };
+}
+
+/** A buffer for each team of a block. */
+function ofTeam({ name, dtype, elements }: Scratch, team: number, threads: number): Code[] {
+  const own = tensorName(name);
+  const all = own.with("_of_warp");
+  return [
+    code`__shared__ ${C_TYPES[dtype]} ${all}[${threads / team}][${elements}];`,
+    code`${C_TYPES[dtype]}* const ${own} = ${all}[threadIdx.x / ${team}];`,
+  ];
 }
 
 export const arrivalsName = (name: string): Name => new Name("local", name);

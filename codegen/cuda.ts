@@ -15,41 +15,53 @@
  */
 
 import { boundsOf, type Extents } from "../abstraction/affine.ts";
-import type { Computation } from "../abstraction/computation.ts";
-import type { DType } from "../abstraction/dtype.ts";
+import { type Computation, memoryElements, type Tensor } from "../abstraction/computation.ts";
+import { bytesOf, type DType } from "../abstraction/dtype.ts";
 import { UsageError } from "../abstraction/error.ts";
-import { binary, type Expr, number } from "../abstraction/expression.ts";
+import { accessesIn, axesIn, binary, type Expr, number } from "../abstraction/expression.ts";
 import { type Asynchronous, fillTemplate, type Intrinsic, operandOf, WARP } from "../abstraction/intrinsic.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import {
   type ArrivalAt,
   type Copy,
+  dealOf,
   type Group,
   isRoleMode,
   type LoopNest,
   type Statement,
 } from "../abstraction/loop-nest.ts";
 import { printHead, printStatement } from "../abstraction/print-nest.ts";
-import { type Code, code, commentText, indented, list, Name, NOTHING, namesIn } from "../abstraction/source-text.ts";
-import { MOST_THREADS } from "../targets/nvidia-gpu.ts";
+import { type Code, code, commentText, indented, list, Name, NOTHING } from "../abstraction/source-text.ts";
+import { CONSTANT_BYTES } from "../targets/nvidia-gpu.ts";
 import { allOf } from "./c-expressions.ts";
 import { argumentsOf, intrinsicLine, ownPrelude, type SourceNotes } from "./cpp-frame.ts";
 import { type Box, printBoxes } from "./cuda-boxes.ts";
 import { type Aligned, type CopyContext, printCopy } from "./cuda-copies.ts";
-import { CudaExpressions, Hoisted, ownAxis } from "./cuda-expressions.ts";
-import { gridOf, teamsOf } from "./cuda-grid.ts";
-import { alignments, type CudaKernel, cudaProgram, pointersOf } from "./cuda-program.ts";
-import { arrivalsName, sharedMemory } from "./cuda-shared.ts";
-import { laneRegisters, ThreadLanes } from "./cuda-threads.ts";
+import { CudaExpressions, Hoisted } from "./cuda-expressions.ts";
+import {
+  type Declared,
+  dealtGrid,
+  fixedIn,
+  gridOf,
+  type KernelWriter,
+  kernelOf,
+  type Levels,
+  type Surroundings,
+  THREAD,
+  teamsOf,
+} from "./cuda-grid.ts";
+import { alignments, type CudaKernel, type CudaProgram, cudaProgram } from "./cuda-program.ts";
+import { arrivalsName } from "./cuda-shared.ts";
 import { CudaTiles } from "./cuda-tiles.ts";
 import { LANE } from "./fragment.ts";
-import { conjunction, dealtIndices, guarded, joinScalars } from "./lane-statement.ts";
-import { namedIn } from "./named.ts";
+import { conjunction, equationsIn, guarded, joinScalars, laneLoops } from "./lane-statement.ts";
+import { CudaLanes, ThreadExpressions, ThreadLanes } from "./lanes-cuda.ts";
+import { HalfLanes } from "./lanes-halves.ts";
+import type { Named } from "./named.ts";
 import { shortIndex } from "./short-index.ts";
-import { extentsIn, type LanguagePrinter, type Loop, type Of, printStatements, stepsOf } from "./walk.ts";
-
-/** The number of a thread in its block. */
-const THREAD = ownAxis("thread");
+import { type Loop, type Of, printStatements, roundsOf } from "./walk.ts";
+import { ALL_LANES } from "./warp-expressions.ts";
+import { type FoldSyntax, foldFunctions } from "./warp-lanes.ts";
 
 /**
  * The kernel of a nest of blocks and warps.
@@ -68,7 +80,7 @@ export function generateCuda(
     throw new Error(`${intrinsic.name} is reached from ${intrinsic.language}, not from CUDA`);
   const { aligned, raise } = alignments();
   const prepare = nest.prepare.map((s, i) =>
-    new KernelPrinter(computation, nest, raise).kernel(new Name("local", `prepare_${i}`), s),
+    new KernelPrinter(computation, nest, s, raise).kernel(new Name("local", `prepare_${i}`)),
   );
   const run = runKernels(computation, nest, raise, chained);
   const program = cudaProgram(computation, nest, {
@@ -99,102 +111,134 @@ function runKernels(computation: Computation, nest: LoopNest, aligned: Aligned, 
       s.kind === "barrier" ? [] : [{ s, early: meets(nest.body[i - 1]), next: meets(nest.body[i + 1]) }],
     )
     .map(({ s, ...follows }, i) =>
-      new KernelPrinter(computation, nest, aligned).kernel(new Name("local", `phase_${i}`), s, follows),
+      new KernelPrinter(computation, nest, s, aligned).kernel(new Name("local", `phase_${i}`), follows),
     );
 }
 
+// ---- lanes ------------------------------------------------------------------------------------------------------------------------
+
+/** @throws UsageError if a vector has more lanes than a warp, or a block's scratch does not fit into shared memory */
+export function cudaSource(
+  computation: Computation,
+  nest: LoopNest,
+  notes: SourceNotes,
+  comments: readonly string[],
+): CudaProgram {
+  const { lanes } = dealOf(nest);
+  checkLanes(nest, lanes);
+  const constants = constantTensors(nest, Object.values(computation.tensors));
+  const { aligned, raise } = alignments();
+  const kernel = (name: string, phase: readonly Statement[], held: readonly Tensor[]): CudaKernel => {
+    // The printer sees only this kernel's statements, since other kernels of the call run at other times.
+    const own = { ...nest, prepare: [], body: phase };
+    const names = new Set(held.map((t) => t.name));
+    const printer = nest.vectors?.some((v) => v.dtype === "f16")
+      ? new HalfLanes(computation, own, names, raise)
+      : new CudaLanes(new ThreadExpressions(computation, own, names, lanes), own, raise);
+    return kernelOf(new Name("local", name), dealtGrid(phase, nest), printer, { nest, constants: names });
+  };
+  // The preparation kernel takes constants as pointers.
+  const prepare = nest.prepare.length > 0 ? [kernel("prepare_kernel", nest.prepare, [])] : [];
+  // Equal phases share one kernel.
+  const known = new Map<string, CudaKernel>();
+  const rounds = roundsOf(nest.body).map(({ phases, times }) => ({
+    times,
+    kernels: phases.map((phase) => {
+      const text = JSON.stringify(phase);
+      const found = known.get(text) ?? kernel(`phase_${known.size}`, phase, constants);
+      known.set(text, found);
+      return found;
+    }),
+  }));
+  return cudaProgram(computation, nest, {
+    comments: [...comments, ...notes.lines],
+    folds: foldFunctions(lanes, FOLDS),
+    aligned,
+    constants,
+    prepare,
+    run: [...known.values()],
+    rounds,
+  });
+}
+
+/** @throws UsageError if a step has more lanes than run it */
+function checkLanes(nest: LoopNest, lanes: number): void {
+  if (lanes < 1 || WARP % lanes !== 0)
+    throw new UsageError(`a warp of ${WARP} lanes is not divided into groups of ${lanes}`);
+  const wide = lanesIn(nest).find((of) => of.lanes > lanes);
+  if (wide)
+    throw new UsageError(`${wide.name} has ${wide.lanes} lanes: a warp of CUDA has ${WARP}`, {
+      hint: `give the design at most ${WARP} lanes, for example --lanes ${WARP}`,
+    });
+}
+
+/** Constants that fit into constant memory and that all lanes read at the same address. */
+function constantTensors(nest: LoopNest, tensors: readonly Tensor[]): readonly Tensor[] {
+  let left = CONSTANT_BYTES;
+  return tensors.filter((t) => {
+    const size = memoryElements(t) * bytesOf(t.dtype);
+    if (!t.constant || size > left || readByLane(nest, t.name)) return false;
+    left -= size;
+    return true;
+  });
+}
+
+const FOLDS: FoldSyntax = {
+  types: [{ suffix: "", type: code`T` }],
+  head: (name) => code`template <class T> static __device__ inline T ${name}(T v)`,
+  exchange: code`__shfl_xor_sync(${ALL_LANES}, v, distance)`,
+};
+
+function lanesIn(nest: LoopNest): { readonly name: string; readonly lanes: number }[] {
+  const all = laneLoops([...nest.prepare, ...nest.body]);
+  return [...(nest.vectors ?? []), ...all.map((l) => ({ name: `the loop ${l.axis}`, lanes: l.extent }))];
+}
+
+/** Whether lanes read different elements of a tensor at once, which constant memory serialises. */
+function readByLane(nest: LoopNest, tensor: string): boolean {
+  return laneLoops(nest.body).some((l) =>
+    equationsIn(l.body).some(({ value }) =>
+      accessesIn(value).some((a) => a.tensor === tensor && a.index.some((e) => axesIn(e).includes(l.axis))),
+    ),
+  );
+}
+
+// ---- blocks and warps --------------------------------------------------------------------------------------------------------------
+
 /** Prints one kernel: loops over blocks, loops over warps, and the body of each warp. */
-class KernelPrinter extends CudaTiles implements LanguagePrinter {
-  private readonly c: CudaExpressions;
+class KernelPrinter extends CudaTiles implements KernelWriter {
+  readonly c: CudaExpressions;
   protected override readonly context: CopyContext;
   private readonly threadLanes: ThreadLanes;
+  private readonly levels: Levels;
   /** The boxes that the host describes to the engine, by name. */
   private readonly boxes = new Map<string, Box>();
-  private threads = WARP;
-  /**
-   * Threads in a warp or warpgroup, among which the loops inside a block are divided, and threads of all of these in a
-   * block.
-   */
-  private team = WARP;
-  private inTeams = WARP;
   /** Whether a single thread runs the code being printed. */
   private alone = false;
 
-  constructor(computation: Computation, nest: LoopNest, aligned: Aligned) {
+  constructor(computation: Computation, nest: LoopNest, statement: Statement, aligned: Aligned) {
     super(nest);
+    const levels = gridOf(statement);
+    this.levels = levels;
     this.c = new CudaExpressions(computation, nest, elementTypes(nest));
+    this.c.hoisted = new Hoisted(this.c, fixedIn(levels));
     this.context = {
       c: this.c,
       threadsOf: (group: Group) =>
-        group === "block" ? { axis: THREAD, count: this.threads } : { axis: LANE, count: this.team },
+        group === "block" ? { axis: THREAD, count: levels.threads } : { axis: LANE, count: levels.team },
       aligned,
     };
-    this.threadLanes = new ThreadLanes(this.context, nest);
+    this.threadLanes = new ThreadLanes(this.c, nest, aligned);
   }
 
-  /**
-   * @param follows whether it is launched while the preceding kernel runs, and whether the next one is launched while
-   * it runs
-   */
-  kernel(name: Name, statement: Statement, follows: { early?: boolean; next?: boolean } = {}): CudaKernel {
-    const { early = false, next = false } = follows;
-    const { blocks, cluster, warps, alone, inner } = gridOf(statement);
-    this.team = warps[0]?.mode === "warpgroup" ? 4 * WARP : WARP;
-    this.inTeams = this.team * stepsOf(warps);
-    this.threads = this.inTeams + WARP * alone;
-    if (this.threads > MOST_THREADS)
-      throw new UsageError(`a block of ${this.threads} threads: CUDA has at most ${MOST_THREADS}`, {
-        hint: "take fewer warps a block",
-      });
-    const fixed: Extents = {
-      ...extentsIn([...blocks, ...warps]),
-      [LANE]: this.team,
-      [THREAD]: this.threads,
-    };
-    this.c.hoisted = new Hoisted(this.c, fixed);
-    const lines = printStatements(inner, this, fixed);
-    const names = namesIn(lines);
-    const constants = mentionedIn(names, this.c.hoisted.declarations);
-    const named = namedIn(inner, this.nest);
-    const shared = sharedMemory(this.nest, named, cluster, this.inTeams / WARP);
-    const indices = mentionedIn(new Set([...names, ...namesIn(constants)]), this.indices(blocks, warps));
-    const pointers = pointersOf(this.c.computation, this.nest, named, early);
-    return {
-      name,
-      pointers,
-      blocks: stepsOf(blocks),
-      cluster,
-      threads: this.threads,
-      early,
-      sharedBytes: shared.bytes,
-      boxes: [...this.boxes.values()],
-      body: [
-        ...(next ? [code`@begin_next_kernel();`] : []),
-        ...shared.lines,
-        ...indices,
-        ...this.declarations(named),
-        ...laneRegisters(this.nest, named),
-        ...constants,
-        ...(early ? [code`@await_kernel_ahead();`] : []),
-        ...lines,
-      ],
-    };
+  kernel(name: Name, around: Omit<Surroundings, "nest"> = {}): CudaKernel {
+    const hoisted = (): readonly Declared[] => this.c.hoisted?.declarations ?? [];
+    const made = kernelOf(name, this.levels, this, { ...around, nest: this.nest }, hoisted);
+    return { ...made, boxes: [...this.boxes.values()] };
   }
 
-  /** Constants that give a thread's position. */
-  private indices(blocks: readonly Loop[], warps: readonly Loop[]): Declared[] {
-    const { c, threads } = this;
-    const type = c.indexType;
-    // The remainder tells the compiler that the number is not negative.
-    const thread = code`const ${type} ${c.axis(THREAD)} = threadIdx.x % ${2 ** Math.ceil(Math.log2(threads))};`;
-    const dealt = (loops: readonly Loop[], from: Code): Declared[] =>
-      dealtIndices(loops, from, type, (axis) => c.axis(axis));
-    return [
-      ...dealt(blocks, code`blockIdx.x`),
-      ...dealt(warps, code`threadIdx.x / ${this.team}`),
-      { name: c.axis(THREAD), line: thread },
-      { name: c.axis(LANE), line: code`const ${type} ${c.axis(LANE)} = threadIdx.x % ${this.team};` },
-    ];
+  override declarations(named: Named): Code[] {
+    return [...super.declarations(named), ...this.threadLanes.declarations(named)];
   }
 
   // ---- leaves of the walk -----------------------------------------------------------------------------------------------------
@@ -216,12 +260,15 @@ class KernelPrinter extends CudaTiles implements LanguagePrinter {
   private role(loop: Loop, extents: Extents): readonly Code[] {
     if (loop.mode !== "thread") {
       const lines = printStatements(teamsOf(loop).body, this, extents);
-      return [headOf(loop), ...guarded([code`threadIdx.x < ${this.inTeams}`], lines, true)];
+      return [headOf(loop), ...guarded([code`threadIdx.x < ${this.levels.inTeams}`], lines, true)];
     }
     this.alone = true;
     const lines = guarded([code`threadIdx.x % ${WARP} == 0`], printStatements(loop.body, this, extents), true);
     this.alone = false;
-    return [headOf(loop), ...guarded([code`threadIdx.x >= ${this.inTeams}`], [...lines, code`__syncwarp();`], true)];
+    return [
+      headOf(loop),
+      ...guarded([code`threadIdx.x >= ${this.levels.inTeams}`], [...lines, code`__syncwarp();`], true),
+    ];
   }
 
   openWhen({ condition }: Of<"when">, extents: Extents): Code {
@@ -330,16 +377,6 @@ function around({ name, asynchronous }: Intrinsic, what: keyof Asynchronous, pen
 }
 
 const headOf = (loop: Loop): Code => code`// ${commentText(printHead(loop))}`;
-
-interface Declared {
-  readonly name: Name;
-  readonly line: Code;
-}
-
-/** The declarations of names that are used, by id. */
-function mentionedIn(names: ReadonlySet<string>, all: readonly Declared[]): Code[] {
-  return all.filter(({ name }) => names.has(name.id)).map(({ line }) => line);
-}
 
 /** The types of register elements, by their names in drains. */
 function elementTypes(nest: LoopNest): Record<string, DType> {

@@ -65,7 +65,7 @@ export interface Part {
 }
 
 export abstract class LanePrinter {
-  protected readonly c: CExpressions;
+  readonly c: CExpressions;
   protected readonly nest: LoopNest;
   /** The type of loop counters. */
   protected readonly indexType: "int" | "long" = "int";

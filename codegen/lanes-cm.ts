@@ -175,7 +175,7 @@ class CmExpressions extends CExpressions {
 }
 
 class CmLanes extends VectorExpressions {
-  protected override readonly c: CmExpressions;
+  override readonly c: CmExpressions;
 
   constructor(c: CmExpressions, nest: LoopNest) {
     super(c, nest);

@@ -11,17 +11,21 @@
 import { type Extents, evaluateIndex, strideIn } from "../abstraction/affine.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { bytesOf, type DType } from "../abstraction/dtype.ts";
-import { type Access, accessesIn, axesIn, type Expr, testsElements } from "../abstraction/expression.ts";
-import { WARP } from "../abstraction/intrinsic.ts";
+import { type Access, accessesIn, axesIn, axis, type Expr, testsElements } from "../abstraction/expression.ts";
+import { C_TYPES } from "../abstraction/kernel.ts";
+import type { Dimension } from "../abstraction/layout.ts";
 import type { LoopNest } from "../abstraction/loop-nest.ts";
-import { type Code, code, tensorName } from "../abstraction/source-text.ts";
+import { substituteAxis } from "../abstraction/rewrite-statement.ts";
+import { type Code, code, list, tensorName } from "../abstraction/source-text.ts";
 import { LINE_BYTES } from "../targets/nvidia-gpu.ts";
-import type { Aligned } from "./cuda-copies.ts";
-import { neighbours } from "./cuda-threads.ts";
-import { equationsIn, guarded } from "./lane-statement.ts";
-import { LaneThreads } from "./lane-threads.ts";
+import { type Aligned, pieceType, readPiece, vectorAt, writtenPiece } from "./cuda-copies.ts";
+import { requireTogether, stepped, steppedAccess } from "./cuda-pieces.ts";
+import { LANE } from "./fragment.ts";
+import { conjunction, equationsIn, guarded, registerName } from "./lane-statement.ts";
+import type { Named } from "./named.ts";
 import type { Loop, Of } from "./walk.ts";
 import { WarpExpressions } from "./warp-expressions.ts";
+import { WarpLanes } from "./warp-lanes.ts";
 
 /**
  * Scalar expressions of one thread. A product that is added becomes one instruction, and constants may be in constant
@@ -29,12 +33,10 @@ import { WarpExpressions } from "./warp-expressions.ts";
  */
 export class ThreadExpressions extends WarpExpressions {
   private readonly constants: ReadonlySet<string>;
-  protected override readonly group: number;
 
-  constructor(computation: Computation, nest: LoopNest, constants: ReadonlySet<string>, group: number = WARP) {
-    super(computation, nest);
+  constructor(computation: Computation, nest: LoopNest, constants: ReadonlySet<string>, group?: number) {
+    super(computation, nest, group);
     this.constants = constants;
-    this.group = group;
   }
 
   override tensor(name: string): Code {
@@ -54,33 +56,19 @@ function registerText({ tensor, index: [register] }: Access): string {
   return `${tensor} ${register?.kind === "number" ? register.value : ""}`;
 }
 
-export class CudaLanes extends LaneThreads {
+export class CudaLanes extends WarpLanes {
   private readonly aligned: Aligned;
   /** Registers that some value reads. */
   private readonly read: ReadonlySet<string>;
   /** Registers for elements of a vector load that no value reads. They are omitted. */
   private readonly unread = new Set<string>();
-  protected override readonly laneFence = code`__syncwarp();`;
+  protected override readonly laneFence: Code | undefined = code`__syncwarp();`;
   /** Neighbouring elements that a register holds. */
   protected readonly perRegister: number = 1;
-  protected override readonly threads: number;
-  protected override readonly thread: Code;
 
-  /**
-   * @param group lanes of an array: those of a warp, or of an equal part of it
-   */
-  constructor(
-    computation: Computation,
-    nest: LoopNest,
-    constants: ReadonlySet<string>,
-    aligned: Aligned,
-    group: number = WARP,
-    c = new ThreadExpressions(computation, nest, constants, group),
-  ) {
+  constructor(c: WarpExpressions, nest: LoopNest, aligned: Aligned) {
     super(c, nest);
     this.aligned = aligned;
-    this.threads = group;
-    this.thread = code`threadIdx.x % ${group}`;
     const all = equationsIn([...nest.prepare, ...nest.body]);
     this.read = new Set(all.flatMap(({ value }) => accessesIn(value)).map(registerText));
   }
@@ -93,15 +81,45 @@ export class CudaLanes extends LaneThreads {
     const { together } = statement;
     if (!together) return super.statement(statement, loop, extents);
     this.c.begin({ lane: loop.axis });
-    const within = { ...extents, [loop.axis]: loop.extent };
+    return this.neighbours(statement, together, loop, { ...extents, [loop.axis]: loop.extent });
+  }
+
+  /** Contiguous elements, accessed at once: loaded into separate registers, or stored from computed values. */
+  private neighbours(
+    { equation: { target, value, where } }: Of<"scalar">,
+    { name, extent }: Dimension,
+    loop: Loop,
+    extents: Extents,
+  ): Code[] {
     const { c, aligned, perRegister } = this;
-    const isRead = (held: readonly Access[]): boolean => this.isRead(held);
-    const beyond = this.beyond(loop.axis, loop.extent);
-    return neighbours(statement, together, { c, aligned, perRegister, isRead }, within, beyond);
+    const at = (a: Access, i: number): Access => steppedAccess(a, name, i);
+    const first = c.ownRegister(at(target, 0));
+    const memory = first === undefined ? target : value;
+    if (memory.kind !== "access") throw new Error("internal: what is read at once is an access");
+    requireTogether(c, memory, name, extent, { ...extents, [name]: extent });
+    const dtype = this.dtypeOf(memory.tensor);
+    const held = perRegister === 1 ? dtype : "u32";
+    const count = extent / perRegister;
+    const places = Array.from({ length: count }, (_, i) => i * perRegister);
+    const access = at(memory, 0);
+    const place = c.placeWhere(access, conjunction(where), extents, first === undefined ? "to" : "from");
+    const vector = vectorAt({ c, aligned }, access, held, count, place.at, extents, first === undefined);
+    const guards = [...this.beyond(loop.axis, loop.extent), ...place.guards];
+    if (first === undefined) {
+      const values = places.map((i) => c.value(stepped(value, name, i), dtype, extents));
+      return writtenPiece(vector, values, guards);
+    }
+    const outside = c.outside(memory.tensor, dtype);
+    const registers = places.map((i) => {
+      const elements = Array.from({ length: perRegister }, (_, n) => at(target, i + n));
+      return this.isRead(elements) ? (c.ownRegister(at(target, i)) ?? first) : undefined;
+    });
+    const loaded = { from: vector, guards, outside: perRegister === 1 ? outside : code`@spread_half(${outside})` };
+    return readPiece(memory.tensor, pieceType(held, count), loaded, registers);
   }
 
   /** Whether some value reads one of these elements. Registers of others are omitted. */
-  private isRead(held: readonly Access[]): boolean {
+  protected isRead(held: readonly Access[]): boolean {
     const registers = held.map(registerText);
     if (registers.some((register) => this.read.has(register))) return true;
     for (const register of registers) this.unread.add(register);
@@ -118,5 +136,30 @@ export class CudaLanes extends LaneThreads {
     const { at, guards } = this.c.placeWhere(access, [], within);
     const first = perLine === 1 ? [] : [code`${this.threadOf(loop.axis)} % ${perLine} == 0`];
     return guarded([...first, ...guards], [code`@prefetch_line(&${this.c.tensor(access.tensor)}[${at}]);`]);
+  }
+}
+
+/** The lanes of the warps of a block. Loop-invariant parts of indices are named above the loops. */
+export class ThreadLanes extends CudaLanes {
+  protected override readonly laneFence = undefined;
+
+  override declarations({ registers }: Named): Code[] {
+    return (this.nest.vectors ?? []).flatMap(({ name, dtype }) => {
+      const numbers = registers.get(name);
+      return numbers ? [code`${C_TYPES[dtype]} ${list(numbers.map((i) => registerName(name, i)))};`] : [];
+    });
+  }
+
+  protected override isRead(): boolean {
+    return true;
+  }
+
+  protected override threadOf(): Code {
+    return code`${this.c.axis(LANE)}`;
+  }
+
+  protected override statement(statement: Of<"scalar">, loop: Loop, extents: Extents): Code[] {
+    const own = substituteAxis(statement, loop.axis, axis(LANE)) as Of<"scalar">; // a scalar statement stays one
+    return super.statement(own, { ...loop, axis: LANE }, extents);
   }
 }

@@ -14,7 +14,6 @@ import type { Computation } from "../abstraction/computation.ts";
 import { type Equation, printEquation } from "../abstraction/equation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import { type Access, axis, type Expr, isSame } from "../abstraction/expression.ts";
-import { WARP } from "../abstraction/intrinsic.ts";
 import type { LoopNest } from "../abstraction/loop-nest.ts";
 import { type Code, code, hexadecimal } from "../abstraction/source-text.ts";
 import type { Aligned } from "./cuda-copies.ts";
@@ -46,7 +45,7 @@ export class HalfLanes extends CudaLanes {
   protected override readonly perRegister = PAIR;
 
   constructor(computation: Computation, nest: LoopNest, constants: ReadonlySet<string>, aligned: Aligned) {
-    super(computation, nest, constants, aligned, WARP, new HalfExpressions(computation, nest, constants));
+    super(new HalfExpressions(computation, nest, constants), nest, aligned);
   }
 
   override declarations({ registers }: Named): Code[] {

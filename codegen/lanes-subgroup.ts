@@ -23,7 +23,6 @@ import { type SourceNotes, workspaceOf } from "./cpp-frame.ts";
 import type { Helpers } from "./cpp-helpers.ts";
 import type { FoldName } from "./lane-printer.ts";
 import { dealtIndices, dealtLoops, laneLoops } from "./lane-statement.ts";
-import { foldFunctions, LaneThreads } from "./lane-threads.ts";
 import { type Named, namedIn } from "./named.ts";
 import { OPENCL_BARRIER, openClFunction, openClProgram } from "./opencl.ts";
 import { calledInC, type Generics } from "./opencl-helpers.ts";
@@ -31,6 +30,7 @@ import { checkLocalMemory, indexTypeOf, LANE, STEP } from "./subgroup.ts";
 import { SYCL_BARRIER, syclPhase, syclProgram } from "./sycl.ts";
 import { printStatements, roundsOf, stepsOf } from "./walk.ts";
 import { type Shuffle, WarpExpressions } from "./warp-expressions.ts";
+import { foldFunctions, WarpLanes } from "./warp-lanes.ts";
 
 /** Sub-group sizes that both of Intel's devices have. */
 const SIZES = [16, 32] as const;
@@ -79,9 +79,8 @@ export function syclLanes({ computation, nest, notes, comments }: Given): Source
   const width = threadsFor(nest, "SYCL");
   const indexType = indexTypeOf(computation, nest);
   const phase = (name: Code, body: readonly Statement[]): Code => {
-    const c = new SyclLaneExpressions(computation, nest);
-    const own = { ...nest, prepare: [], body };
-    const printer = new SyclLanes(c, own, { threads: width, fence: SYCL_BARRIER, indexType });
+    const c = new SyclLaneExpressions(computation, nest, width);
+    const printer = new SyclLanes(c, { ...nest, prepare: [], body }, { fence: SYCL_BARRIER, indexType });
     const { groups, named, text } = workOf(printer, nest, body);
     return syclPhase(name, computation, nest, named, { groups, width, indexType }, text);
   };
@@ -137,8 +136,8 @@ export function openClLanes({ computation, nest, notes, comments }: Given): Sour
     );
   const generics: Generics = new Map();
   const made = (name: Code, body: readonly Statement[]): { readonly groups: number; readonly text: Code } => {
-    const c = new OpenClLaneExpressions(computation, nest);
-    const printer = new SubgroupLanes(c, { ...nest, prepare: [], body }, { threads, fence: OPENCL_BARRIER, indexType });
+    const c = new OpenClLaneExpressions(computation, nest, threads);
+    const printer = new SubgroupLanes(c, { ...nest, prepare: [], body }, { fence: OPENCL_BARRIER, indexType });
     const { groups, named, text } = workOf(printer, nest, body);
     for (const [word, own] of c.generics) generics.set(word, own);
     return { groups, text: openClFunction(name, computation, nest, named, { width: threads, indexType }, text) };
@@ -155,20 +154,17 @@ export function openClLanes({ computation, nest, notes, comments }: Given): Sour
 // ---- both -------------------------------------------------------------------------------------------------------------------------------
 
 interface Subgroup {
-  readonly threads: number;
   readonly fence: Code;
   readonly indexType: "int" | "long";
 }
 
-class SubgroupLanes extends LaneThreads {
-  protected override readonly threads: number;
+class SubgroupLanes extends WarpLanes {
   protected override readonly thread = code`${LANE}`;
   protected override readonly laneFence: Code;
   override readonly indexType: "int" | "long";
 
-  constructor(c: WarpExpressions, nest: LoopNest, { threads, fence, indexType }: Subgroup) {
+  constructor(c: WarpExpressions, nest: LoopNest, { fence, indexType }: Subgroup) {
     super(c, nest);
-    this.threads = threads;
     this.laneFence = fence;
     this.indexType = indexType;
   }

@@ -13,16 +13,15 @@ import { bytesOf, type DType } from "../abstraction/dtype.ts";
 import { accessesOf, type Equation, identityOf } from "../abstraction/equation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import { access, axis, binary, compare, number } from "../abstraction/expression.ts";
-import { WARP } from "../abstraction/intrinsic.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
-import { type LoopNest, loop, type Statement } from "../abstraction/loop-nest.ts";
+import { dealOf, type LoopNest, loop, type Statement } from "../abstraction/loop-nest.ts";
 import { printNest } from "../abstraction/print-nest.ts";
 import type { SourceText } from "../abstraction/source-text.ts";
 import { compilerFeatures } from "../targets/features.ts";
 import { DOT_FEATURE } from "../targets/x86-dots.ts";
 import { CExpressions } from "./c-expressions.ts";
 import { argumentsOf, type SourceNotes } from "./cpp-frame.ts";
-import { type CudaOptions, cudaSource } from "./cuda-frame.ts";
+import { cudaSource } from "./cuda.ts";
 import { multiplies } from "./lane-statement.ts";
 import { cmSource } from "./lanes-cm.ts";
 import { openClLanes, syclLanes } from "./lanes-subgroup.ts";
@@ -33,11 +32,10 @@ import { AVX512 } from "./x86-vectors.ts";
 
 export type LaneLanguage = Kernel["language"];
 
-export type LaneOptions = X86Options &
-  CudaOptions & {
-    /** The multiply-add of the lanes, by its mnemonic: promised where the nest holds a product for it. */
-    readonly multiplyAdd?: string | undefined;
-  };
+export interface LaneOptions extends X86Options {
+  /** The multiply-add of the lanes, by its mnemonic: promised where the nest holds a product for it. */
+  readonly multiplyAdd?: string | undefined;
+}
 
 /**
  * The kernel of a lowered nest of lanes.
@@ -61,7 +59,7 @@ export function generateLanes(
       `${computation.name}: lanes of ${language === "c++" ? "x86 compute in f32, f64, s32, s16 and f16" : `${language} compute in f32, f64${language === "cuda" ? ", s32 and f16" : " and s32"}`}; ${strange.name} is ${strange.dtype}`,
       { hint: "for example --dtype f32" },
     );
-  const lanes = language === "cuda" ? (options.group ?? WARP) : undefined;
+  const lanes = language === "cuda" ? dealOf(nest).lanes : undefined;
   const whole = { ...nest, body: [...clearing(computation, nest, lanes), ...nest.body] };
   const comments = printNest(nest).split("\n");
   const c = new CExpressions(computation, whole);
@@ -79,7 +77,7 @@ export function generateLanes(
         ]),
       };
     case "cuda":
-      return { ...common, ...cudaSource(computation, whole, notes, comments, options), features: [] };
+      return { ...common, ...cudaSource(computation, whole, notes, comments), features: [] };
     case "cm":
       return { ...common, ...cmSource(computation, whole, notes, comments), features: [] };
     case "opencl":

@@ -7,6 +7,7 @@
  */
 
 import { affineForm, type Extents, evaluateIndex } from "../abstraction/affine.ts";
+import type { Computation } from "../abstraction/computation.ts";
 import type { DType } from "../abstraction/dtype.ts";
 import { type Access, type Expr, isSame, number, printAccess } from "../abstraction/expression.ts";
 import { WARP } from "../abstraction/intrinsic.ts";
@@ -50,14 +51,17 @@ interface Printed {
 export class WarpExpressions extends PlainExpressions {
   private readonly nest: LoopNest;
   private statement: Printed | undefined;
-  /** Lanes among which values are exchanged: a warp, or an equal part of it. */
-  protected readonly group: number = WARP;
+  /** The type of indices. */
+  readonly indexType: "int" | "long" = "int";
+  /** Threads among which values are exchanged, one for each lane: a warp, an equal part of it, or a sub-group. */
+  readonly group: number;
   /** Names of shuffles, by the text of the call. */
   private readonly shuffles = new Map<string, Name>();
 
-  constructor(computation: PlainExpressions["computation"], nest: LoopNest, others: DTypes = {}) {
+  constructor(computation: Computation, nest: LoopNest, group: number = WARP, others: DTypes = {}) {
     super(computation, nest, others);
     this.nest = nest;
+    this.group = group;
   }
 
   /** Sets the current statement on lanes; undefined outside of one. */

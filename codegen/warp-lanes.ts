@@ -1,5 +1,6 @@
 /**
- * @file Lanes as the threads of a warp, in CUDA: each thread computes its own lane, whose registers are variables.
+ * @file Lanes as threads that run together, in any language: each thread computes its own lane, whose registers are
+ * variables. Memory that lanes both write and read is fenced, and a fold exchanges values between partners.
  *
  *     Z[0,lane] += x[28*b+lane] * w[q]        Z0 = fmaf(x[28 * b + lane], w[q], Z0);
  *     out[b] = Z[0,lane] where lane == 31     if (lane == 31) out[b] = Z0;
@@ -10,31 +11,92 @@ import type { Extents } from "../abstraction/affine.ts";
 import type { DType } from "../abstraction/dtype.ts";
 import { type Equation, identityOf } from "../abstraction/equation.ts";
 import { type Access, accessesIn, axesIn, type Expr, walk } from "../abstraction/expression.ts";
-import { WARP } from "../abstraction/intrinsic.ts";
 import { C_TYPES } from "../abstraction/kernel.ts";
 import type { LoopNest } from "../abstraction/loop-nest.ts";
-import { type Code, code, NOTHING } from "../abstraction/source-text.ts";
+import { type Code, code, identifier, NOTHING } from "../abstraction/source-text.ts";
 import { allOf } from "./c-expressions.ts";
+import type { Helpers } from "./cpp-helpers.ts";
 import { type FoldName, foldOf, type LaneContext, LanePrinter, type Part } from "./lane-printer.ts";
-import { guarded, joinedValue, type LaneAccess, registerName } from "./lane-statement.ts";
-import type { Loop, Of } from "./walk.ts";
+import { equationsIn, guarded, joinedValue, type LaneAccess, registerName } from "./lane-statement.ts";
+import type { Named } from "./named.ts";
+import type { LanguagePrinter, Loop, Of } from "./walk.ts";
 import type { WarpExpressions } from "./warp-expressions.ts";
 
-export class WarpLanes extends LanePrinter {
-  protected override readonly c: WarpExpressions;
-  /** The number of threads that run together. */
-  protected readonly threads: number = WARP;
-  /** The number of this thread among them. */
-  protected readonly thread: Code = code`threadIdx.x % ${WARP}`;
+/**
+ * Combines a value `v` with the partner's, `other`; `signed` is the form for languages in which signed overflow is
+ * undefined.
+ */
+const FOLDS = [
+  { name: "sum", step: code`v += other;`, signed: code`v = (int32_t)((uint32_t)v + (uint32_t)other);` },
+  { name: "most", step: code`v = other > v || other != other ? other : v;` },
+  { name: "least", step: code`v = other < v || other != other ? other : v;` },
+] as const;
+
+/** How a language declares a fold of lanes. */
+export interface FoldSyntax {
+  /** The types for which it has functions of their own; a template is one for all. */
+  readonly types: readonly { readonly suffix: string; readonly type: Code; readonly overflows?: boolean }[];
+  readonly head: (name: Code, type: Code) => Code;
+  /** The value of the partner at `distance`. */
+  readonly exchange: Code;
+}
+
+/** The fold functions among so many threads. */
+export function foldFunctions(threads: number, { types, head, exchange }: FoldSyntax): Helpers {
+  const all = FOLDS.flatMap((fold) =>
+    types.map(({ suffix, type, overflows }) => {
+      const name = `${fold.name}_of_lanes${suffix}`;
+      const text = code`${head(identifier(name), type)} {
+  for (int distance = ${threads / 2}; distance > 0; distance /= 2) {
+    const ${type} other = ${exchange};
+    ${overflows && "signed" in fold ? fold.signed : fold.step}
+  }
+  return v;
+}`;
+      return [name, text] as const;
+    }),
+  );
+  return Object.fromEntries(all);
+}
+
+export abstract class WarpLanes extends LanePrinter implements LanguagePrinter {
+  override readonly c: WarpExpressions;
+  /** The number of this thread among those that run together. */
+  protected readonly thread: Code;
+  /** A fence after which lanes see each other's writes; undefined where the nest has barriers for that. */
+  protected abstract readonly laneFence: Code | undefined;
+  /** Memory that is both read and written. */
+  private readonly exchanged: ReadonlySet<string>;
 
   constructor(c: WarpExpressions, nest: LoopNest) {
     super(c, nest);
     this.c = c;
+    this.thread = code`threadIdx.x % ${c.group}`;
+    const all = equationsIn([...nest.prepare, ...nest.body]);
+    const read = new Set(all.flatMap(({ value }) => accessesIn(value)).map((a) => a.tensor));
+    const vectors = new Set((nest.vectors ?? []).map((v) => v.name));
+    this.exchanged = new Set(
+      all.map(({ target }) => target.tensor).filter((name) => read.has(name) && !vectors.has(name)),
+    );
   }
 
-  /** Lines that write to memory, with synchronisation if other lanes read it. */
-  protected synchronised(_tensor: string, lines: Code[]): Code[] {
-    return lines;
+  declarations({ registers }: Named): Code[] {
+    return (this.nest.vectors ?? []).flatMap(({ name, dtype }) =>
+      (registers.get(name) ?? []).flatMap((i) =>
+        this.isUnread(name, i) ? [] : [code`${C_TYPES[dtype]} ${registerName(name, i)} = 0;`],
+      ),
+    );
+  }
+
+  /** Whether a register is never read, and so is omitted. */
+  protected isUnread(_file: string, _register: number): boolean {
+    return false;
+  }
+
+  /** Lines that write to memory, with fences if other lanes read it. */
+  private synchronised(tensor: string, lines: Code[]): Code[] {
+    const { laneFence } = this;
+    return laneFence && this.exchanged.has(tensor) ? [laneFence, ...lines, laneFence] : lines;
   }
 
   /** The fold of all lanes' values, available on every lane. */
@@ -65,7 +127,7 @@ export class WarpLanes extends LanePrinter {
   }
 
   protected width(): number {
-    return this.threads;
+    return this.c.group;
   }
 
   protected stored(part: Part): Code {
@@ -101,8 +163,8 @@ export class WarpLanes extends LanePrinter {
   }
 
   /** The condition that excludes threads beyond the last lane, if a warp has more threads than there are lanes. */
-  protected beyond(lane: string, lanes = this.threads): Code[] {
-    return lanes < this.threads ? [code`${this.threadOf(lane)} < ${lanes}`] : [];
+  protected beyond(lane: string, lanes = this.c.group): Code[] {
+    return lanes < this.c.group ? [code`${this.threadOf(lane)} < ${lanes}`] : [];
   }
 
   /** Each thread tests whether its lane is the selected one. */

@@ -118,7 +118,7 @@ export const WARP_DESIGN_KIND: SessionKind<WarpDesignCandidate> = {
   predict: (computation, { schedule }, { machine }) => {
     const placed = placeArray(computation, schedule);
     if (!placed.ok) return undefined;
-    const nest = lowerPlaced(computation, placed.array, schedule.inputs, false, "guarded");
+    const nest = lowerPlaced(computation, placed.array, schedule.inputs, false, schedule);
     return predictionOf(secondsOnWarps(nest, computation, schedule, machine));
   },
 };
@@ -245,7 +245,7 @@ function generateDesign(computation: Computation, candidate: DesignCandidate): K
 
 /** The kernel on the lanes of warps, or of equal parts of them. @throws UsageError when the design does not fit the computation */
 function generateWarpDesign(computation: Computation, candidate: WarpDesignCandidate): Kernel {
-  const { lanes, warps, inputs } = candidate.schedule;
+  const { lanes, inputs } = candidate.schedule;
   const intrinsic = multiplyAddIn(computation, candidate);
   const refuse = (because: string): UsageError => refusedOnLanes(computation, because);
   if (isRecurrent(computation.equation)) throw refuse(ON_AVX512);
@@ -257,10 +257,8 @@ function generateWarpDesign(computation: Computation, candidate: WarpDesignCandi
   const placed = placeArray(computation, candidate.schedule);
   if (!placed.ok) throw refuse(placed.refusal.because);
   const { dataflow, flows } = placed.array.design;
-  const nest = lowerPlaced(computation, placed.array, inputs, false, "guarded");
+  const nest = lowerPlaced(computation, placed.array, inputs, false, candidate.schedule);
   return generateLanes("cuda", computation, nest, laneNotes(candidate, `${dataflow}: `), {
-    group: lanes,
-    ...(warps !== undefined && { warps }),
     ...(!isSummedAcross(flows) && { multiplyAdd: intrinsic.mnemonic }),
   });
 }

@@ -29,7 +29,6 @@ import { lowerWarpWindow, lowerWindow } from "../mapper/space-time/lower-window.
 import type { Steps } from "../mapper/space-time/plane.ts";
 import { isSteps, stepProblem, stepsOf, warpStepProblem } from "../mapper/space-time/steps.ts";
 import { type LaneRefusal, type TapSum, tapsOf } from "../mapper/space-time/taps.ts";
-import { residentWarps, warpTile } from "../mapper/space-time/warp-tile.ts";
 import { modelTarget } from "../perfmodel/target.ts";
 import { placeText, scheduleText } from "../report/describe-candidate.ts";
 import { isGpu } from "../targets/index.ts";
@@ -99,10 +98,7 @@ export const WARP_WINDOW_KIND = laneKind<WarpWindowCandidate>("warp-window", {
   schedules: (computation, { machine }) => warpWindowSpace(computation, machine),
   problem: (computation, schedule) => tapProblem(computation, schedule, warpWindowProblem),
   lower: lowerWarpWindow,
-  options: (computation, { warps, rolled }, intrinsic) => ({
-    ...(warps !== undefined && { warps }),
-    ...promised(computation, rolled, intrinsic),
-  }),
+  options: (computation, { rolled }, intrinsic) => promised(computation, rolled, intrinsic),
   // With the usual blocks.
   isUsual: (s) => s.warps === undefined && s.prefetchSteps === undefined,
 });
@@ -126,13 +122,7 @@ export const WARP_STEP_KIND = laneKind<WarpStepCandidate>("warp-steps", {
   schedules: (computation, { machine }) => warpStepSpace(computation, machine),
   problem: (computation, schedule) => timeProblem(computation, schedule, warpStepProblem),
   lower: lowerWarpSteps,
-  // Resident warps for which the registers leave room. Without this limit, ptxas 13.0 held some kernels to 80 or 128 registers to fit more warps, and
-  // spilled a few bytes.
-  options: (computation, schedule) => {
-    const steps = stepsOf(computation);
-    if (!isSteps(steps)) return {};
-    return { resident: residentWarps(warpTile(steps, schedule), bytesOf(outputOf(computation).dtype)) };
-  },
+  options: () => ({}),
   isUsual: () => true,
 });
 

@@ -54,7 +54,7 @@ export function* warpArraySpace(
       }),
       variantsOf: (schedule) => OTHER_WARPS.map((warps) => ({ ...schedule, warps })),
       rough: { costs: laneCosts(target), registers: MOST_REGISTERS, onWarps: true },
-      nestOf: (array, { inputs }) => lowerPlaced(computation, array, inputs, false, "guarded"),
+      nestOf: (array, schedule) => lowerPlaced(computation, array, schedule.inputs, false, schedule),
       costsOf: (nest, schedule) => costsOnWarps(nest, computation, schedule, target),
       // Every thread tests its own conditions, so no design is longer than its steps.
       isTooLong: () => false,

@@ -40,15 +40,15 @@ export function lowerArray(computation: Computation, schedule: ArrayPlan, words 
 
 /**
  * Lowers a placed design.
- * @param borders `peeled`: passes at borders are apart, one at a time. `guarded`, for thousands of warps: all passes are
- * alike, and every access is tested
+ * @param deal given for thousands of warps: all passes are alike, and every access is tested. When left out, passes at
+ * borders are apart, one at a time
  */
 export function lowerPlaced(
   computation: Computation,
   array: LaneArray,
   inputs: ArrayPlan["inputs"],
   words = false,
-  borders: "peeled" | "guarded" = "peeled",
+  deal?: LoopNest["deal"],
 ): LoopNest {
   const { sum, space, spaceTime, beside } = array;
   const kept = keptOutside(array);
@@ -66,9 +66,8 @@ export function lowerPlaced(
   const plain: OnLanes = { body: inner, vectors: nest.vectors ?? [] };
   const wide = sideBySide(plain, beside);
   const dotted = array.dot ? withDots(wide, array.dot.terms) : wide;
-  const body =
-    borders === "guarded" ? nested(spine, dotted.body) : new Borders(computation, plain, dotted).around(spine);
-  return { ...nest, vectors: wide.vectors, body };
+  const body = deal ? nested(spine, dotted.body) : new Borders(computation, plain, dotted).around(spine);
+  return { ...nest, vectors: wide.vectors, body, ...(deal && { deal }) };
 }
 
 /** Removes loops of one step, and separates the loops that threads share from the loops inside them. */

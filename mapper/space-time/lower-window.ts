@@ -46,8 +46,9 @@ export function lowerWarpWindow(
   design: WindowDesign = WINDOW_DESIGNS[schedule.dataflow],
 ): LoopNest {
   const { sum, placement } = placed(computation, schedule, design, warpWindowProblem);
-  if ((schedule.each ?? 1) > 1 || schedule.sweep !== undefined) return lowerSweep(sum, schedule);
-  return new WindowLoops(sum, schedule, placement).alike();
+  const isSweep = (schedule.each ?? 1) > 1 || schedule.sweep !== undefined;
+  const nest = isSweep ? lowerSweep(sum, schedule) : new WindowLoops(sum, schedule, placement).alike();
+  return { ...nest, deal: { warps: schedule.warps } };
 }
 
 function placed<S extends WindowBlock>(

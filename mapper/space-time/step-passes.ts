@@ -19,7 +19,7 @@ export abstract class StepPasses<S extends Held> extends StepMemory<S> {
   protected readonly between: readonly Statement[] = [];
 
   /** Memory and registers in addition to the planes. */
-  protected abstract held(): Pick<LoopNest, "scratch" | "vectors">;
+  protected abstract held(): Pick<LoopNest, "scratch" | "vectors" | "deal">;
 
   nest(): LoopNest {
     const { time, computation } = this.steps;
@@ -42,7 +42,7 @@ export abstract class StepPasses<S extends Held> extends StepMemory<S> {
       passes.push([loop(this.names.fresh("pair"), pairs, pair)]);
     }
     const body = follow(...passes);
-    const { scratch, vectors } = this.held();
+    const { scratch, ...held } = this.held();
     const spare: Scratch = {
       name: between.name,
       elements: memoryElements(output),
@@ -56,7 +56,7 @@ export abstract class StepPasses<S extends Held> extends StepMemory<S> {
       registers: [],
       prepare: [],
       body,
-      ...(vectors && { vectors }),
+      ...held,
     };
   }
 

@@ -8,11 +8,12 @@
 
 import type { WarpStepSchedule } from "../../abstraction/candidate.ts";
 import { outputOf } from "../../abstraction/computation.ts";
+import { bytesOf } from "../../abstraction/dtype.ts";
 import { type Access, access, axis, binary, border, type Expr, number } from "../../abstraction/expression.ts";
 import { type LoopNest, loop, type Scratch, type Statement } from "../../abstraction/loop-nest.ts";
 import type { PlaneAxis } from "./plane.ts";
 import { StepPasses } from "./step-passes.ts";
-import { rowsOfStep, type WarpTile } from "./warp-tile.ts";
+import { residentWarps, rowsOfStep, type WarpTile, warpTile } from "./warp-tile.ts";
 
 /**
  * An element that a lane holds: its step, its row in the stream, its position along the middle axis, and its column.
@@ -36,10 +37,12 @@ export abstract class StepRegisters extends StepPasses<WarpStepSchedule> {
   protected readonly neighbour = this.names.fresh("neighbour");
   protected readonly block = this.names.fresh("row_block");
 
-  protected held(): Pick<LoopNest, "scratch" | "vectors"> {
-    const { lanes } = this.schedule;
-    const vectors = [...this.used].map(([name, count]) => ({ name, dtype: this.dtype, lanes, count }));
-    return { scratch: [], vectors };
+  /** Resident warps for which the registers leave room: without the limit, ptxas 13.0 held some kernels to fewer registers, and spilled a few bytes. */
+  protected held(): Pick<LoopNest, "scratch" | "vectors" | "deal"> {
+    const { steps, schedule, dtype } = this;
+    const { lanes } = schedule;
+    const vectors = [...this.used].map(([name, count]) => ({ name, dtype, lanes, count }));
+    return { scratch: [], vectors, deal: { resident: residentWarps(warpTile(steps, schedule), bytesOf(dtype)) } };
   }
 
   // ---- places and registers ----------------------------------------------------------------------------------------------------------

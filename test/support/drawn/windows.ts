@@ -152,9 +152,8 @@ export function drawWindowKernel(random: Random, language: LaneLanguage): readon
   const because = problemOf(computation, schedule, WARPS);
   if (because !== undefined) return [refused(because)];
   const said = `${language} ${computationKey(computation)} by ${JSON.stringify(schedule)}`;
-  const ofBlock = schedule.warps === undefined ? {} : { warps: schedule.warps };
   try {
-    const kernel = generateLanes(language, computation, lowerWarpWindow(computation, schedule), { lines: [] }, ofBlock);
+    const kernel = generateLanes(language, computation, lowerWarpWindow(computation, schedule), { lines: [] });
     const inputs = smallInputs(computation, randomInteger(random, 1, 1e9));
     return [
       { status: "kernel", said, computation, inputs, kernel, orders: language === "cuda" ? ADVERSE_ORDERS : BOTH_WAYS },
