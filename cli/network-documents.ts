@@ -38,7 +38,7 @@ export const showSchema = documentOf({
   parameters: z.number(),
   widened: widenedSchema,
   operators: z.strictObject({
-    counted: z.int().describe("as AMOS's Table 2 counts them; docs/networks.md has the rule"),
+    counted: z.int().describe("as AMOS's Table 2 counts them; docs/network-internals.md has the rule"),
     mapped: z.int().describe("of these computed by an instruction"),
   }),
   tasks: z.array(

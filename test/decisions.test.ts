@@ -214,4 +214,11 @@ describe("the tables of docs/schedule.md", () => {
     expect(documented).toContain(`\`${kind}\`: ${summary}`);
     for (const [key, { name }] of Object.entries<{ readonly name: string }>(decisions)) expect(name).toBe(key);
   });
+
+  it("are in the glossary beside the field's words, every one", () => {
+    const glossary = readFileSync(`${import.meta.dirname}/../docs/glossary.md`, "utf8");
+    const names = Object.values(KINDS).flatMap(({ decisions }) => Object.keys(decisions));
+    const missing = [...new Set(names)].filter((name) => name !== "invented" && !glossary.includes(`\`${name}\``));
+    expect(missing).toEqual([]);
+  });
 });
