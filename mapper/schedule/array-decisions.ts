@@ -74,7 +74,7 @@ const tile = {
 const beside = {
   name: "beside",
   summary:
-    "Passes that run together, each in its own registers: steps of loops around the array, or tiles of a loop in it. They share inputs that they have in common.",
+    "Unrolls loops around the array, or tiles of a loop in it, so that several passes run interleaved, each with its own sums. They share the inputs that they have in common.",
   example: "p 4, q 2",
   schema: byAxis(steps),
   print: printPairs,

@@ -22,7 +22,7 @@ type Spread = Schedule["spread"];
 export const spread: Decision<Spread, MappedContext, Schedule> = {
   name: "spread",
   summary:
-    "Fused kept loops that also run over the gaps between the rows of a padded copy: 61 steps in one loop instead of 7 times 7. Results in a gap are not stored.",
+    "Fuses kept loops across the padding between rows: one loop of 61 steps instead of 7 times 7. Steps that fall on padding are computed and discarded.",
   example: "p_q",
   schema: z.array(identifier).max(MOST).optional(),
   print: (value) => (value && value.length > 0 ? value.join(" ") : undefined),
