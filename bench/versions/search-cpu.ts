@@ -4,6 +4,7 @@
  *
  *     node dist/bench/versions/search-cpu.js                             one configuration of every operator, both layouts
  *     node dist/bench/versions/search-cpu.js --builds ../before/dist,dist --rounds 5     two builds in turns, median of five
+ *     node dist/bench/versions/search-cpu.js --builds ../before/dist,dist --seeds 8     do searches propose the same?
  *     node dist/bench/versions/search-cpu.js --cases c2d-1,gmm-4 --target native         searches for this machine's cores
  *
  * CPU time is less sensitive to other load than wall-clock time. Each configuration has its own process, like a search
@@ -38,10 +39,13 @@ const { values } = readOptions({
     builds: { type: "string" },
     rounds: { type: "string", default: "1" },
     trials: { type: "string", default: "64" },
+    /** How many seeds each configuration is searched with. */
+    seeds: { type: "string", default: "1" },
     /** A GPU of the table, or `native`. */
     target: { type: "string", default: "h100" },
     /** A single configuration for this process: an id and a layout. */
     one: { type: "string" },
+    seed: { type: "string", default: "1" },
   },
 });
 /** Batch size of a machine with 16 cores. */
@@ -79,9 +83,11 @@ async function timed(one: string): Promise<Told> {
   const computation = suiteComputation({ ...layer, layout });
   const digests = { candidates: createHash("sha256"), expectations: createHash("sha256"), texts: createHash("sha256") };
 
+  const seed = Number(values.seed);
+
   // 1. The space.
   const begun = spentMs();
-  const found = finished(chooseSpace(computation, usableIntrinsics(machine), { machine, threads: 1, seed: 1 }));
+  const found = finished(chooseSpace(computation, usableIntrinsics(machine), { machine, threads: 1, seed }));
   const enumerateMs = spentMs() - begun;
   if ("refused" in found) throw new Error(`${one}: ${found.refused[0]?.because}`);
   const { space } = found;
@@ -96,7 +102,7 @@ async function timed(one: string): Promise<Told> {
     space,
     strategy,
     batch: BATCH,
-    seed: 1,
+    seed,
     now: () => 0,
     earlyStop: false,
     budget: { trials: Number(values.trials) },
@@ -118,7 +124,7 @@ async function timed(one: string): Promise<Told> {
 
   // 4. The texts of the proposed kernels.
   const writing = spentMs();
-  for (const { candidate } of trials) digests.texts.update(space.kernelOf(candidate).source);
+  for (const { candidate } of trials) digests.texts.update(withoutComments(space.kernelOf(candidate).source));
   const kernelMs = (spentMs() - writing) / Math.max(1, trials.length);
   for (const { key } of trials) digests.candidates.update(`${key}\n`);
   const candidates = digests.candidates.digest("hex").slice(0, 12);
@@ -134,6 +140,11 @@ async function timed(one: string): Promise<Told> {
   }
 }
 
+/** A kernel's text without comments, which name the version and may be reworded. */
+function withoutComments(text: string): string {
+  return text.replaceAll(/\/\*[\s\S]*?\*\/|\/\/[^\n]*/g, "");
+}
+
 function compareBuilds(): void {
   const own = fileURLToPath(new URL("../..", import.meta.url));
   const builds = values.builds?.split(",") ?? [own];
@@ -144,15 +155,20 @@ function compareBuilds(): void {
   const print = (cells: readonly string[]): void => console.log(`| ${cells.join(" | ")} |`);
   print(["configuration", "build", "space, ms", "search, ms", "predictions", "predictions/s", "kernel, ms", "digests"]);
   print(Array.from({ length: 8 }, () => "---"));
+  let searches = 0;
+  let alike = 0;
   for (const one of configurations) {
     const runs = builds.map((): Told[] => []);
-    for (let round = 0; round < Number(values.rounds); round++)
-      for (const [i, build] of builds.entries()) {
-        const file = resolve(build, "bench/versions/search-cpu.js");
-        const given = ["--one", one, "--trials", values.trials, "--target", values.target];
-        const said = execFileSync(process.execPath, [file, ...given], { encoding: "utf8" });
-        runs[i]?.push(told.parse(JSON.parse(said)));
-      }
+    for (let seed = 1; seed <= Number(values.seeds); seed++)
+      for (let round = 0; round < Number(values.rounds); round++)
+        for (const [i, build] of builds.entries()) {
+          const file = resolve(build, "bench/versions/search-cpu.js");
+          const given = ["--one", one, "--trials", values.trials, "--target", values.target, "--seed", `${seed}`];
+          const said = execFileSync(process.execPath, [file, ...given], { encoding: "utf8" });
+          runs[i]?.push(told.parse(JSON.parse(said)));
+        }
+    searches += runs[0]?.length ?? 0;
+    alike += runs[0]?.filter(({ texts }, n) => runs.every((run) => run[n]?.texts === texts)).length ?? 0;
     for (const [i, all] of runs.entries()) {
       const median = (of: (t: Told) => number, digits: number): string =>
         (all.map(of).sort((a, b) => a - b)[all.length >> 1] ?? 0).toFixed(digits);
@@ -169,4 +185,5 @@ function compareBuilds(): void {
       ]);
     }
   }
+  console.log(`\nSearches whose kernels are the same, in the same order, in all builds: ${alike} of ${searches}.`);
 }

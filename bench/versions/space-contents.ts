@@ -11,7 +11,8 @@
  */
 
 import { createHash } from "node:crypto";
-import { readFileSync, writeFileSync } from "node:fs";
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
 import { type Candidate, canonicalJson } from "../../abstraction/candidate.ts";
 import { type Computation, type ComputationSpec, defineComputation } from "../../abstraction/computation.ts";
 import { seededRandom } from "../../abstraction/random.ts";
@@ -38,6 +39,7 @@ const { values } = readOptions({
     against: { type: "string" },
     kernels: { type: "string", default: "12" },
     only: { type: "string", default: "" },
+    texts: { type: "string" },
   },
 });
 
@@ -166,7 +168,12 @@ const withoutComments = (text: string): string =>
 
 const MOST_LISTED = 10_000;
 
-function contentsOf(space: SessionSpace, kernels: number): Contents {
+function writeTexts(folder: string, kernels: readonly { readonly identity: string; readonly text: string }[]): void {
+  mkdirSync(folder, { recursive: true });
+  for (const { identity, text } of kernels) writeFileSync(join(folder, identity), text);
+}
+
+function contentsOf(space: SessionSpace, kernels: number, folder: string | undefined): Contents {
   const known = new Map<string, Candidate>();
   let listed = 0;
   for (const candidate of space.all()) {
@@ -181,7 +188,9 @@ function contentsOf(space: SessionSpace, kernels: number): Contents {
     least.length === 0 || least.some((c) => "matching" in c)
       ? Array.from({ length: kernels }, () => space.random(random))
       : [];
-  const texts = [...least, ...drawn].map((c) => withoutComments(space.kernelOf(c).source));
+  const compared = [...least, ...drawn].map((c) => ({ identity: identityOf(c), text: space.kernelOf(c).source }));
+  if (folder !== undefined) writeTexts(folder, compared);
+  const texts = compared.map(({ text }) => withoutComments(text));
   return { listed, schedules: hash(schedules.join("\n")), kernels: hash(texts.join("\n")) };
 }
 
@@ -206,7 +215,11 @@ for (const one of CASES.filter((c) => nameOf(c).includes(values.only))) {
     chooseSpace(computation, usableIntrinsics(target), { machine: target, threads: 2, seed: 1, kinds }),
   );
   if (!("space" in chosen)) throw new Error(`${nameOf(one)}: ${chosen.refused[0]?.because}`);
-  const contents = contentsOf(chosen.space, Number(values.kernels));
+  const contents = contentsOf(
+    chosen.space,
+    Number(values.kernels),
+    values.texts === undefined ? undefined : join(values.texts, nameOf(one).replaceAll(/[ ,]+/g, "-")),
+  );
   found[nameOf(one)] = contents;
   process.stdout.write(
     `${nameOf(one)}: ${contents.listed} listed, schedules ${contents.schedules}, kernels ${contents.kernels}\n`,
