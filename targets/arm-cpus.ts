@@ -47,6 +47,9 @@ const N1_MANUAL = "Arm Neoverse N1 Core Technical Reference Manual";
 const N1_PLATFORM = "Pellegrini et al., The Arm Neoverse N1 Platform, IEEE Micro 40(2), 2020";
 const V1_GUIDE = "Arm Neoverse V1 Software Optimization Guide; LLVM, AArch64SchedNeoverseV1.td";
 const V1_MANUAL = "Arm Neoverse V1 Core Technical Reference Manual";
+const V2_GUIDE = "Arm Neoverse V2 Software Optimization Guide; LLVM, AArch64SchedNeoverseV2.td";
+const V2_MANUAL = "Arm Neoverse V2 Core Technical Reference Manual";
+const GRAVITON4 = "Chips and Cheese, Arm's Neoverse V2, in AWS's Graviton 4, 2024";
 const M1_RESEARCH = "Dougall Johnson, Apple Microarchitecture Research: Firestorm";
 
 const NEOVERSE_N1_CORE: Core = {
@@ -131,6 +134,48 @@ const NEOVERSE_V1_CORE: Core = {
     },
   ],
   dram: assumed(15e9, "what one core of a server with eight channels gets; the chip has 307.2e9"),
+};
+
+const NEOVERSE_V2_CORE: Core = {
+  name: "neoverse-v2",
+  summary: "Arm Neoverse V2 as in AWS Graviton4 and NVIDIA Grace, scalable vectors of 128 bits",
+  isa: ["asimd", "asimdhp", "asimddp", "i8mm", "bf16", "sve128"],
+  clockHz: cited(2.8e9, `${GRAVITON4}: 2.8 GHz`),
+  cores: cited(96, "AWS, Graviton4"),
+  pipes: cited(4, `${V2_GUIDE}: pipes V0 to V3`),
+  loads: cited(3, `${V2_GUIDE}: pipes L0, L1 and L2`),
+  stores: cited(2, `${V2_GUIDE}: pipes L0 and L1 with store data`),
+  loadLatency: cited(6, `${V2_GUIDE}: LD1 of one register`),
+  forward: {
+    dot: 1,
+    fma: 2,
+    bfdot: 3,
+    bfmmla: 4,
+    source: `${V2_GUIDE}: SDOT and SMMLA 3 cycles, 1 to an accumulator; FMLA 4 and 2; BFDOT 5 and 3; BFMMLA 6 and 4`,
+  },
+  width: cited(6, "LLVM, AArch64SchedNeoverseV2.td: IssueWidth"),
+  window: cited(320, "LLVM, AArch64SchedNeoverseV2.td: MicroOpBufferSize"),
+  caches: [
+    {
+      name: "l3",
+      ...cited(36 * MIB, `${GRAVITON4}: 36 MB of system level cache`),
+      read: assumed(8, "a quarter of the second level"),
+      write: assumed(8, "a quarter of the second level"),
+    },
+    {
+      name: "l2",
+      ...cited(2 * MIB, `${V2_MANUAL}: 1 MB or 2 MB; Graviton4 has 2 MB`),
+      read: assumed(32, "as Neoverse N1"),
+      write: assumed(32, "as Neoverse N1"),
+    },
+    {
+      name: "l1",
+      ...cited(64 * KIB, `${V2_MANUAL}: 64 KB of data cache`),
+      read: cited(48, `${V2_GUIDE}: three loads of 16 bytes`),
+      write: cited(32, `${V2_GUIDE}: two stores of 16 bytes`),
+    },
+  ],
+  dram: assumed(20e9, "what one core of a server with twelve channels gets; the chip has 537.6e9"),
 };
 
 const APPLE_M1_CORE: Core = {
@@ -354,7 +399,9 @@ function targetOfCore(core: Core): Target {
 }
 
 /** In the order they are listed. */
-export const ARM_TARGETS: readonly Target[] = [NEOVERSE_N1_CORE, NEOVERSE_V1_CORE, APPLE_M1_CORE].map(targetOfCore);
+export const ARM_TARGETS: readonly Target[] = [NEOVERSE_N1_CORE, NEOVERSE_V1_CORE, NEOVERSE_V2_CORE, APPLE_M1_CORE].map(
+  targetOfCore,
+);
 
 export function armTargetNamed(name: string): Target | undefined {
   return ARM_TARGETS.find((t) => t.name === name);
@@ -371,7 +418,7 @@ const PARTS: Readonly<Record<string, readonly [words: string, target?: string]>>
   "0x41 0xd0c": ["Arm Neoverse N1", "neoverse-n1"],
   "0x41 0xd40": ["Arm Neoverse V1", "neoverse-v1"],
   "0x41 0xd49": ["Arm Neoverse N2"],
-  "0x41 0xd4f": ["Arm Neoverse V2"],
+  "0x41 0xd4f": ["Arm Neoverse V2", "neoverse-v2"],
   "0x61 0x022": ["Apple Icestorm M1"],
   "0x61 0x023": ["Apple Firestorm M1", "apple-m1"],
 };
