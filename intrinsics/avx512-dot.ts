@@ -4,6 +4,7 @@
  *     avx512.vpdpbusd           c[n] += s32(a[k]) * s32(b[k,n])      four `a` bytes to every lane, zmm[4*n + k]
  *     avx512.vpdpbusd.lanes     c[n] += s32(a[n,k]) * s32(b[n,k])    lane by lane
  *     avx512.vpdpbusds          c[n] sat+= ...                       the sum clamps once, at the end
+ *     avx512.vpdpwssd           c[n] += s32(a[k]) * s32(b[k,n])      two `a` words to every lane
  */
 
 import { type Intrinsic, type OperandSpec, tableRow } from "../abstraction/intrinsic.ts";
@@ -101,6 +102,29 @@ const VPDPBUSD_256: DotForm = {
   source: "Intel SDM vol. 2, VPDPBUSD (EVEX.256.66.0F38.W0 50)",
 };
 
+/** The products of two words fit in 32 bits, and so does the sum of any two but of (-32768)^2 and itself, which wraps as the notation's sums do. */
+const VPDPWSSD: DotForm = {
+  name: "avx512.vpdpwssd",
+  family: "vnni",
+  isa: "avx512_vnni",
+  summary: "Sixteen dot products of two words",
+  shared: "the left pair",
+  a: "s16",
+  b: "s16",
+  sum: "s32",
+  lanes: 16,
+  products: 2,
+  file: "zmm",
+  loadShared: "{reg} = _mm512_broadcastd_epi32(_mm_loadu_si32({ptr}));",
+  loadOwn: INTEGERS_512.load,
+  moves: INTEGERS_512,
+  prelude: WORDS_PRELUDE,
+  emit: "{c} = dot_words({c}, {a}, {b});",
+  cost: VNNI_COST,
+  mnemonic: "vpdpwssd",
+  source: "Intel SDM vol. 2, VPDPWSSD (EVEX.512.66.0F38.W0 52)",
+};
+
 /** Two bf16 products per lane, added to f32: the odd k first, each by a fused multiply-add, round to nearest even, MXCSR ignored. */
 const VDPBF16PS: DotForm = {
   name: "avx512.vdpbf16ps",
@@ -147,4 +171,4 @@ export const avx512Vpdpwssd = tableRow({
   source: "Intel SDM vol. 2, VPMOVZXBD, VPMOVSXBD, VPDPWSSD (EVEX.512.66.0F38.W0 52)",
 });
 
-export const AVX512_DOT: readonly Intrinsic[] = [VPDPBUSD, VPDPBUSDS, VPDPBUSD_256, VDPBF16PS].flatMap(dots);
+export const AVX512_DOT: readonly Intrinsic[] = [VPDPBUSD, VPDPBUSDS, VPDPBUSD_256, VPDPWSSD, VDPBF16PS].flatMap(dots);
