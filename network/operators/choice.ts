@@ -4,6 +4,7 @@
  *     Trilu             y[i0,i1] = select(i1 - i0 >= 1, x[i0,i1], 0)
  *     OneHot            y[i0,i1] = select(ids[i0] == i1, values[1], values[0])
  *     GatherElements    y[i0,i1] = x[wrap(ids[i0,i1]),i1]
+ *     ReverseSequence   y[i0,i1] = x[ids[i0,i1],i1], ids[i0,i1] = select(i0 < lengths[i1], lengths[i1] - 1 - i0, i0)
  *     CumSum            y[i0,i1] += x[i0,v] where v <= i1
  */
 
@@ -75,6 +76,33 @@ function gatherElements(node: Lowering): Value {
   return node.equation(`y${bracketed(axes)} = x${bracketed(from)}`, {
     reads: { ids: indicesIn(node, picked, size), x },
     shape: picked.shape,
+    type: x.type,
+  });
+}
+
+/** The first elements of each sequence in reverse, as many as its length says, which lies within the time axis. */
+function reverseSequence(node: Lowering): Value {
+  const x = node.input(0);
+  const given = node.input(1);
+  const rank = x.shape.length;
+  const time = node.int("time_axis", 0);
+  const batch = node.int("batch_axis", 1);
+  const [steps, sequences] = [x.shape[time], x.shape[batch]];
+  if (steps === undefined || sequences === undefined || time === batch || given.shape.join() !== `${sequences}`)
+    return node.refuse(
+      `[${given.shape.join(",")}] lengths of sequences along axis ${batch}, in time along axis ${time}`,
+    );
+  const lengths = indicesIn(node, given, steps);
+  const ids = node.equation("y[t,b] = select(t < lengths[b], lengths[b] - 1 - t, t)", {
+    reads: { lengths },
+    shape: [steps, sequences],
+    type: "s32",
+  });
+  const axes = axesOfRank(rank);
+  const from = axes.map((name, d) => (d === time ? `wrap(ids[${axes[time]},${axes[batch]}])` : name));
+  return node.equation(`y[${axes.join(",")}] = x[${from.join(",")}]`, {
+    reads: { ids, x },
+    shape: x.shape,
     type: x.type,
   });
 }
@@ -156,5 +184,6 @@ export const CHOICES: OperatorTable = {
   GatherElements: gatherElements,
   Mod: modulo,
   OneHot: oneHot,
+  ReverseSequence: reverseSequence,
   Trilu: trilu,
 };
