@@ -8,7 +8,8 @@ import { product } from "../../abstraction/collections.ts";
 import { isConstant } from "../graph.ts";
 import type { Lowering } from "../lowering.ts";
 import { bracketed, elementsOf, type Value } from "../value.ts";
-import type { OperatorTable } from "./table.ts";
+import { NUMBERED_TYPES } from "./elementwise.ts";
+import type { LowerNode, OperatorTable } from "./table.ts";
 
 /** The given list as sizes. Refuses what is not a size. */
 export function sizesOf(node: Lowering, given: ArrayLike<number>): number[] {
@@ -141,6 +142,25 @@ function range(node: Lowering): Value {
   return node.constant({ type, shape: [count], values });
 }
 
+/**
+ * A window of samples as a sum of cosines, of which the factor of each is given: 0.5 and -0.5 for Hann's.
+ * https://onnx.ai/onnx/operators/onnx__HannWindow.html
+ */
+const windowOf =
+  (factors: readonly number[]): LowerNode =>
+  (node) => {
+    const size = node.known(0, "the size")?.[0] ?? node.refuse("the size is missing");
+    const number = node.int("output_datatype", 1);
+    const type = NUMBERED_TYPES[number] ?? node.refuse(`elements of type ${number} are not supported`);
+    const values = node.numbers(type, elementsOf(sizesOf(node, [size]), node.subject));
+    const period = node.int("periodic", 1) === 0 ? size - 1 : size;
+    for (let i = 0; i < size; i++) {
+      const angle = (2 * Math.PI * i) / Math.max(period, 1);
+      values[i] = factors.reduce((sum, factor, times) => sum + factor * Math.cos(times * angle), 0);
+    }
+    return node.constant({ type, shape: [size], values });
+  };
+
 /** The places of what is not 0, one column each. How many there are must be known. */
 function nonZero(node: Lowering): Value {
   const { shape } = node.input(0);
@@ -162,10 +182,13 @@ function nonZero(node: Lowering): Value {
 }
 
 export const SHAPES: OperatorTable = {
+  BlackmanWindow: windowOf([0.42, -0.5, 0.08]),
   Constant: constant,
   ConstantOfShape: constantOfShape,
   Dropout: dropout,
   Flatten: flatten,
+  HammingWindow: windowOf([25 / 46, -21 / 46]),
+  HannWindow: windowOf([0.5, -0.5]),
   Identity: (node) => [node.input(0)],
   NonZero: nonZero,
   Range: range,
