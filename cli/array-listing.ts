@@ -88,8 +88,8 @@ export const refusedSchema = documentOf({
 export interface ListingOptions {
   readonly bound: number;
   readonly registers?: number | undefined;
-  readonly why?: boolean | undefined;
-  readonly all?: boolean | undefined;
+  readonly why: boolean;
+  readonly all: boolean;
 }
 
 /** The table: the mapped computation, the number of designs, and those selected. */

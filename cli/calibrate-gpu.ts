@@ -27,7 +27,7 @@ type Calibrated = Extract<GpuCalibrateOutcome, { status: "calibrated" }>;
 
 export async function calibrateGpu(
   target: Target,
-  given: { readonly db: string; readonly force: boolean; readonly json?: boolean | undefined },
+  given: { readonly db: string; readonly force: boolean; readonly json: boolean },
 ): Promise<ExitCode> {
   const outcome = await calibrateGpuHere(target, given.db, { anew: given.force }, say);
   if (outcome.status === "environment") throw new EnvironmentError(outcome.problem);

@@ -26,7 +26,18 @@ import { readOperator } from "./db/filters.ts";
 import { intervalSchema } from "./db/records.ts";
 import { checkWritable, writeOutput } from "./files.ts";
 import { databaseFile, flag, optionalText, optionalWord } from "./options.ts";
-import { documentOf, EXIT, type ExitCode, type PartsOf, print, printJson, say, style } from "./output.ts";
+import {
+  counts,
+  documentOf,
+  EXIT,
+  type ExitCode,
+  type PartsOf,
+  print,
+  printJson,
+  say,
+  style,
+  texts,
+} from "./output.ts";
 import { fitted, wrapped } from "./terminal.ts";
 import { withDatabase } from "./with-database.ts";
 
@@ -68,7 +79,7 @@ const checkSchema = documentOf({
       fails: z.boolean(),
       workload: z.string(),
       operator: z.string(),
-      shape: z.record(z.string(), z.int()),
+      shape: counts,
       dtype: z.string(),
       threads: z.int(),
       cache: z.string(),
@@ -77,7 +88,7 @@ const checkSchema = documentOf({
       now: sideSchema,
       ratio: z.number().nullable().describe("time now over that of the baseline"),
       interval: interval.nullable().describe("of the ratio, 95 % within"),
-      environmentDiffersIn: z.array(z.string()),
+      environmentDiffersIn: texts,
     }),
   ),
 });

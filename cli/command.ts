@@ -60,6 +60,7 @@ export function parseOptions<T>(schema: z.ZodType<T>, raw: unknown): T {
   return result.data;
 }
 
-function kebab(path: readonly PropertyKey[] = []): string {
+/** The option that a field of a schema is given as. */
+export function kebab(path: readonly PropertyKey[] = []): string {
   return path.join(".").replaceAll(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`);
 }

@@ -10,7 +10,7 @@ import type { Command } from "commander";
 import { z } from "zod";
 import { CANDIDATE_KINDS } from "../abstraction/candidate.ts";
 import { suggestion, UsageError } from "../abstraction/error.ts";
-import { DEFAULT_DATABASE, namesIn, openDatabase, queryTrials, runsIn, shortId } from "../db/index.ts";
+import { type Database, DEFAULT_DATABASE, namesIn, queryTrials, runsIn, shortId, withDatabase } from "../db/index.ts";
 import { INTRINSICS } from "../intrinsics/index.ts";
 import { EPILOGUE_NAMES } from "../operators/epilogue.ts";
 import { OPERATORS } from "../operators/index.ts";
@@ -133,15 +133,10 @@ function runIds(file: string): string[] {
 }
 
 /** Reads from a database; empty when the database cannot be read. */
-function held(file: string, read: (db: ReturnType<typeof openDatabase>) => readonly string[]): string[] {
+function held(file: string, read: (db: Database) => readonly string[]): string[] {
   if (!existsSync(file)) return [];
   try {
-    const db = openDatabase(file, { readonly: true });
-    try {
-      return [...read(db)];
-    } finally {
-      db.close();
-    }
+    return [...withDatabase(file, read)];
   } catch {
     // Completion has nowhere to show an error about a file.
     return [];

@@ -39,14 +39,14 @@ import { bestOfLayers, layersAsked, layersSchema } from "./db/layers.ts";
 import { csvOf, differenceSchema, printTrials, summarise, summarySchema } from "./db/records.ts";
 import { compareRecords, showDocument, showRecord } from "./db/show.ts";
 import { compareDocument, compareSides, sidesOfRuns } from "./db/sides.ts";
-import { optionalFlag, optionalWord, unexpected } from "./options.ts";
-import { documentOf, EXIT, type ExitCode, print, printJson, say } from "./output.ts";
+import { flag, optionalWord, unexpected } from "./options.ts";
+import { documentOf, EXIT, type ExitCode, print, printJson, say, texts } from "./output.ts";
 import { withDatabase } from "./with-database.ts";
 
 const bestOptions = filterOptions.extend({
   trust: z.string().default("exact").transform(readPolicy),
   layers: optionalWord,
-  csv: optionalFlag,
+  csv: flag,
 });
 
 const twice = (word: string, before: readonly string[] | undefined = []): readonly string[] => [...before, word];
@@ -55,7 +55,7 @@ const PAIRS: Readonly<Record<string, string>> = {
   "--run": "given twice: two runs of one computation",
   "--intrinsic": "given twice: the best with each, of every computation that has both",
 };
-const pairOption = z.array(z.string()).optional();
+const pairOption = texts.optional();
 const compareOptions = filterOptions.extend({ run: pairOption, intrinsic: pairOption });
 
 const differs = z.array(differenceSchema);

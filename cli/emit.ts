@@ -44,7 +44,7 @@ import type { Cli } from "./command.ts";
 import { declareWords } from "./declare.ts";
 import { kernelFiles, writeKernel } from "./files.ts";
 import { databaseFile, flag, optionalText, positiveInteger, readParameters } from "./options.ts";
-import { documentOf, EXIT, type ExitCode, print, printJson, say } from "./output.ts";
+import { documentOf, EXIT, type ExitCode, print, printJson, say, texts } from "./output.ts";
 import { addSubjectOptions, givenOptions, namesOf, readComputation, subjectOptions } from "./subject.ts";
 import { withDatabase } from "./with-database.ts";
 
@@ -53,7 +53,7 @@ const options = subjectOptions.extend({
   db: databaseFile,
   name: optionalText,
   trust: z.enum(POLICIES, { error: `--trust is one of ${POLICIES.join(", ")}` }).default("exact"),
-  threads: positiveInteger("--threads").default(1),
+  threads: positiveInteger.default(1),
   portable: flag,
   prove: flag,
   trustImported: flag,
@@ -66,8 +66,8 @@ const packageSchema = documentOf({
   folder: z.string(),
   name: z.string().describe("of files and C functions"),
   record: z.string().optional().describe("id of its record; missing of portable code"),
-  files: z.array(z.string()),
-  features: z.array(z.string()).describe("what a CPU needs for the tuned kernel"),
+  files: texts,
+  features: texts.describe("what a CPU needs for the tuned kernel"),
   proof: z
     .strictObject({ status: z.enum(["right", "wrong", "not built", "not tried"]), said: z.string() })
     .optional()

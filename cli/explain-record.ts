@@ -29,7 +29,7 @@ import { contradictionText } from "../session/contradiction.ts";
 import { explainTrial, type TrialExplanation } from "../session/explain.ts";
 import { type DesignCost, describeDesigns } from "../session/explain-designs.ts";
 import { contradictionDocument, contradictionSchema } from "./contradiction.ts";
-import { documentOf, EXIT, type ExitCode, partOf, print, printJson, say, style } from "./output.ts";
+import { counts, documentOf, EXIT, type ExitCode, partOf, print, printJson, say, style } from "./output.ts";
 import { namesOf } from "./subject.ts";
 import { fitted, wrapped } from "./terminal.ts";
 import { withDatabase } from "./with-database.ts";
@@ -38,7 +38,7 @@ export const recordSchema = documentOf({
   id: z.string(),
   workload: z.string(),
   operator: z.string(),
-  shape: z.record(z.string(), z.int()),
+  shape: counts,
   candidate: partOf<Candidate>("instruction, matching and schedule: docs/schedule.md"),
   provenance: z.enum(["here", "imported"]),
   status: z.string(),
@@ -56,7 +56,7 @@ export const recordSchema = documentOf({
 interface Given {
   readonly db?: string | undefined;
   readonly intrinsic?: string | undefined;
-  readonly json?: boolean | undefined;
+  readonly json: boolean;
 }
 
 /** Whether a word is a record id: eight hex digits or more, which no operator name is. */

@@ -37,8 +37,8 @@ import {
   refusalDocument,
   refusalSchema,
 } from "./map.ts";
-import { optionalFlag, optionalText, optionalWord, readParameters } from "./options.ts";
-import { documentOf, EXIT, type ExitCode, print, printJson, say } from "./output.ts";
+import { flag, optionalText, optionalWord, readParameters } from "./options.ts";
+import { documentOf, EXIT, type ExitCode, print, printJson, say, texts } from "./output.ts";
 import { readComputation, readIntrinsics } from "./subject.ts";
 import { sentenceRoom } from "./terminal.ts";
 
@@ -46,15 +46,15 @@ const options = mappingOptions.extend({
   id: optionalText,
   matching: optionalText,
   svg: optionalText,
-  nest: optionalFlag,
+  nest: flag,
   candidate: optionalText,
   db: optionalWord,
 });
 type Options = z.infer<typeof options>;
 
 const matrix = z.strictObject({
-  rows: z.array(z.string()),
-  columns: z.array(z.string()),
+  rows: texts,
+  columns: texts,
   bits: z.array(z.array(z.int())),
 });
 const kind = z.enum(["spatial", "reduce"]);
@@ -202,7 +202,6 @@ function explainOn(
   family: boolean,
 ): Explained | undefined {
   const rule = given.rule ?? "gather";
-  const strict = given.strict ?? false;
   if (given.matching !== undefined) {
     const { bindings, refusals } = bindOperands(
       computation,
@@ -214,7 +213,7 @@ function explainOn(
     const matching = readMatching(given.matching);
     const judged = bindings.map((binding) => ({
       binding,
-      verdict: validate(defineProblem(computation, intrinsic, binding), matching, { rule, strict }),
+      verdict: validate(defineProblem(computation, intrinsic, binding), matching, { rule, strict: given.strict }),
     }));
     const best = judged.find((j) => j.verdict.ok) ?? judged[0];
     if (!best) return undefined;
@@ -230,7 +229,7 @@ function explainOn(
   }
   const set = mappings(computation, intrinsic, {
     rule,
-    strict,
+    strict: given.strict,
     ...defined({ binding: given.binding }),
   });
   const { id } = given;

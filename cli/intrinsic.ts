@@ -8,13 +8,13 @@ import { type CheckResult, checkIntrinsics } from "../runtime/conformance.ts";
 import { nativeTarget, runsOn } from "../targets/index.ts";
 import type { Cli } from "./command.ts";
 import { flag, wholeNumber } from "./options.ts";
-import { documentOf, EXIT, type ExitCode, partOf, print, printJson, say, style } from "./output.ts";
+import { counts, documentOf, EXIT, type ExitCode, partOf, print, printJson, say, style } from "./output.ts";
 import { readIntrinsics } from "./subject.ts";
 import { fitted, printFitted, worded } from "./terminal.ts";
 
 const options = z.object({
   json: flag,
-  seed: wholeNumber("--seed").default(1),
+  seed: wholeNumber.default(1),
 });
 type Options = z.infer<typeof options>;
 
@@ -25,7 +25,7 @@ const summarised = {
   language: z.string(),
   scope: z.string().describe("which threads issue it together"),
   equation: z.string(),
-  extents: z.record(z.string(), z.int()),
+  extents: counts,
   operands: z.record(z.string(), z.strictObject({ dtype: z.string(), storage: z.string() })),
   source: z.string().describe("where its manual describes it"),
 };

@@ -22,8 +22,8 @@ import { drawSubjects } from "../report/draw-mapping.ts";
 import { indent, percent } from "../report/text.ts";
 import type { Cli } from "./command.ts";
 import { declareWords } from "./declare.ts";
-import { flag, optionalFlag, readParameters } from "./options.ts";
-import { documentOf, EXIT, type ExitCode, partOf, print, printJson, style } from "./output.ts";
+import { flag, readParameters } from "./options.ts";
+import { documentOf, EXIT, type ExitCode, partOf, print, printJson, style, textsByName } from "./output.ts";
 import {
   addSubjectOptions,
   givenOptions,
@@ -46,14 +46,14 @@ export const mappingOptions = subjectOptions.extend({
   binding: z
     .enum(["fixed", "any"], { error: 'unknown --binding; it is "fixed" (operands in the order of the text) or "any"' })
     .optional(),
-  strict: optionalFlag,
+  strict: flag,
   rewrite: z
     .enum(REWRITINGS, { error: `unknown --rewrite; it is ${REWRITINGS.map((r) => `"${r}"`).join(" or ")}` })
     .optional(),
   json: flag,
 });
 
-const matching = z.record(z.string(), z.array(z.string())).describe("the loops that feed each axis of the instruction");
+const matching = textsByName.describe("the loops that feed each axis of the instruction");
 export const mappingSchema = z.strictObject({
   id: z.string(),
   intrinsic: z.string(),
@@ -83,7 +83,7 @@ const mapSchema = documentOf({
   refusals: z.array(refusalSchema),
 });
 
-const options = mappingOptions.extend({ why: optionalFlag, all: optionalFlag });
+const options = mappingOptions.extend({ why: flag, all: flag });
 type Options = z.infer<typeof options>;
 
 export function addMappingOptions(command: Cli): Cli {
@@ -169,7 +169,7 @@ export function mapOntoAll(
     computations.set(key, computation);
     return mappings(computation, intrinsic, {
       ...defined({ rule: given.rule, binding: given.binding }),
-      strict: given.strict ?? false,
+      strict: given.strict,
     });
   });
 }

@@ -2,7 +2,7 @@
 
 import { existsSync } from "node:fs";
 import type { Target } from "../abstraction/machine.ts";
-import { openDatabase } from "../db/index.ts";
+import { withDatabase } from "../db/index.ts";
 import type { Network } from "../network/network.ts";
 import { findCompiler } from "../runtime/compiler.ts";
 import { environmentOf } from "../session/environment.ts";
@@ -26,15 +26,12 @@ export async function chosenFor(
   const environment = !existsSync(file) ? undefined : gpu ? await gpuEnvironmentHere(gpu) : await environmentHere();
   if (!environment)
     return { program, environment, choices: gpu ? gpuChoicesOf(program, gpu) : choicesOf(program, undefined, threads) };
-  const db = openDatabase(file, { readonly: true });
-  try {
+  return withDatabase(file, (db) => {
     const records = { db, environment };
     if (gpu) return { program, environment, choices: gpuChoicesOf(program, gpu, records) };
     const formed = inRecordedForms(program, records, threads, exact);
     return { program: formed, environment, choices: choicesOf(formed, records, threads) };
-  } finally {
-    db.close();
-  }
+  });
 }
 
 async function environmentHere(): Promise<Records["environment"] | undefined> {

@@ -3,10 +3,10 @@
 import { z } from "zod";
 import { modelOptions } from "./network-model.ts";
 import { databaseFile, flag, optionalText, positiveInteger, wholeNumber } from "./options.ts";
-import { documentOf } from "./output.ts";
+import { documentOf, texts } from "./output.ts";
 
 export const commonOptions = modelOptions.extend({
-  threads: positiveInteger("--threads").default(1),
+  threads: positiveInteger.default(1),
   exact: flag,
   db: databaseFile,
   json: flag,
@@ -21,13 +21,13 @@ export const emitOptions = commonOptions.extend({
 
 /** What of a network's f16 is computed in f32. */
 const widenedSchema = z
-  .strictObject({ constants: z.int(), inputs: z.array(z.string()), outputs: z.array(z.string()) })
+  .strictObject({ constants: z.int(), inputs: texts, outputs: texts })
   .optional()
   .describe("what of the model is f16 and computed in f32: inputs and outputs are converted");
 
 export const operatorsSchema = documentOf({
   opsets: z.strictObject({ least: z.int(), most: z.int() }),
-  operators: z.array(z.strictObject({ summary: z.string(), names: z.array(z.string()) })),
+  operators: z.array(z.strictObject({ summary: z.string(), names: texts })),
 });
 export const showSchema = documentOf({
   network: z.string(),
@@ -44,8 +44,8 @@ export const showSchema = documentOf({
   tasks: z.array(
     z.strictObject({
       task: z.string(),
-      nodes: z.array(z.string()).describe("the first node of each step, or of each call for several steps"),
-      ops: z.array(z.string()),
+      nodes: texts.describe("the first node of each step, or of each call for several steps"),
+      ops: texts,
       multiplyAdds: z.number().describe("of one step; 0 where no products are summed"),
       kind: z.enum(["record", "model", "loops"]).describe("where its kernel comes from"),
       kernel: z.string().describe("instruction and mapping, or why there is none"),
@@ -57,7 +57,7 @@ export const showSchema = documentOf({
 export const emitSchema = documentOf({
   folder: z.string(),
   name: z.string(),
-  files: z.array(z.string()),
+  files: texts,
   steps: z.int(),
   arenaBytes: z.int(),
   weightBytes: z.int(),
@@ -69,9 +69,9 @@ export const emitSchema = documentOf({
 export const DEFAULT_NETWORK_SECONDS = 300;
 
 export const tuneNetworkOptions = modelOptions.extend({
-  time: positiveInteger("--time").default(DEFAULT_NETWORK_SECONDS),
-  seed: wholeNumber("--seed").optional(),
-  threads: positiveInteger("--threads").default(1),
+  time: positiveInteger.default(DEFAULT_NETWORK_SECONDS),
+  seed: wholeNumber.optional(),
+  threads: positiveInteger.default(1),
   transfer: z.boolean().default(true),
   trustImported: flag,
   exact: flag,
@@ -86,7 +86,7 @@ export const tuneNetworkSchema = documentOf({
   tasks: z.array(
     z.strictObject({
       task: z.string(),
-      nodes: z.array(z.string()).describe("the first node of each step"),
+      nodes: texts.describe("the first node of each step"),
       times: z.int(),
       searched: z.boolean().describe("false where the time ended before its turn, or it needed none"),
       used: z.boolean().describe("whether it belongs to the fastest form of its steps"),

@@ -24,13 +24,13 @@ import { checkThreads } from "../session/threads.ts";
 import { nativeTarget } from "../targets/index.ts";
 import type { Cli } from "./command.ts";
 import { collect } from "./options.ts";
-import { say } from "./output.ts";
+import { say, texts } from "./output.ts";
 
 export const modelOptions = z.object({
   target: z.string().min(1, "--target must name a machine").default("native"),
   dtype: z.enum(["f32", "f16", "bf16"], { error: "--dtype is f32 or bf16 on a CPU, f16 on a GPU" }).optional(),
-  dim: z.array(z.string()).default([]),
-  constant: z.array(z.string()).default([]),
+  dim: texts.default([]),
+  constant: texts.default([]),
 });
 
 /** The option that excludes forms whose floats round differently. */

@@ -12,7 +12,7 @@ import { instantiate } from "../operators/operator.ts";
 import { indent } from "../report/text.ts";
 import type { Cli } from "./command.ts";
 import { flag, optionalText, readParameters } from "./options.ts";
-import { documentOf, EXIT, type ExitCode, print, printJson, style } from "./output.ts";
+import { documentOf, EXIT, type ExitCode, print, printJson, style, texts } from "./output.ts";
 import { readComputation } from "./subject.ts";
 import { fitted, worded } from "./terminal.ts";
 
@@ -24,7 +24,7 @@ const showOptions = z.object({
   layout: optionalText,
 });
 
-const named = { aliases: z.array(z.string()), summary: z.string(), equation: z.string() };
+const named = { aliases: texts, summary: z.string(), equation: z.string() };
 const listSchema = documentOf({ operators: z.array(z.strictObject({ name: z.string(), ...named })) });
 const showSchema = documentOf({
   operator: z.string(),
@@ -37,7 +37,7 @@ const showSchema = documentOf({
         tensor: z.string(),
         dtype: z.string(),
         shape: z.array(z.int()),
-        dims: z.array(z.string()),
+        dims: texts,
         storage: z.string().describe("which place an element has, in elements"),
         elements: z.int(),
         constant: z.boolean().describe("whether it is the same in every call, as weights are"),

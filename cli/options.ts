@@ -1,7 +1,7 @@
 /**
  * @file Command-line options, validated by a schema; and extents and parameters, whose names depend on the operator.
  *
- *     z.object({ top: positiveInteger("--top").optional() })
+ *     z.object({ top: positiveInteger.optional() })
  */
 
 import type { Command } from "commander";
@@ -12,6 +12,7 @@ import { parseEquation } from "../abstraction/parse.ts";
 import { constantsOf } from "../abstraction/time.ts";
 import { DEFAULT_DATABASE } from "../db/default.ts";
 import { OPERATORS } from "../operators/index.ts";
+import { kebab } from "./command.ts";
 
 // Options as most commands take them.
 export const optionalText = z.string().optional();
@@ -25,22 +26,21 @@ export const databaseFile = z.string().min(1).default(DEFAULT_DATABASE);
 export const collect = (word: string, before: readonly string[] = []): string[] => [...before, word];
 
 /** An integer of at least 1, written in digits. */
-export function positiveInteger(option: string): z.ZodPipe<z.ZodString, z.ZodTransform<number, string>> {
-  return z
-    .string()
-    .regex(/^[1-9]\d{0,14}$/, {
-      error: ({ input }) => `${option} must be a positive integer, got "${String(input)}"; for example ${option} 10`,
-    })
-    .transform(Number);
-}
+export const positiveInteger = z
+  .string()
+  .regex(/^[1-9]\d{0,14}$/, {
+    error: ({ input, path }) =>
+      `--${kebab(path)} must be a positive integer, got "${String(input)}"; for example --${kebab(path)} 10`,
+  })
+  .transform(Number);
 
 /** An integer of at least 0, written in digits, such as a seed. */
-export function wholeNumber(option: string): z.ZodPipe<z.ZodString, z.ZodTransform<number, string>> {
-  return z
-    .string()
-    .regex(/^\d{1,15}$/, { error: ({ input }) => `${option} must be a whole number, got "${String(input)}"` })
-    .transform(Number);
-}
+export const wholeNumber = z
+  .string()
+  .regex(/^\d{1,15}$/, {
+    error: ({ input, path }) => `--${kebab(path)} must be a whole number, got "${String(input)}"`,
+  })
+  .transform(Number);
 
 /**
  * Parses `--c 64 --stride=2`: options that commander does not know are extents and parameters of the subject, which is the command's first

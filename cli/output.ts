@@ -48,6 +48,10 @@ export function documentOf<T extends z.ZodRawShape>(parts: T) {
   return z.strictObject({ schemaVersion: z.literal(SCHEMA_VERSION), ...parts });
 }
 
+export const texts = z.array(z.string());
+export const textsByName = z.record(z.string(), texts);
+export const counts = z.record(z.string(), z.int());
+
 /** A part whose form is documented elsewhere: any object in the printed schema, exactly this type for the compiler. */
 export function partOf<T extends object>(description: string): z.ZodType<T, T> {
   const open: z.ZodType = z.looseObject({}).meta({ description });

@@ -17,7 +17,19 @@ import { secondsOf } from "../tuner/trials.ts";
 import type { Cli } from "./command.ts";
 import { WORKLOAD_COLUMNS, withoutEmptyColumns, workloadCells } from "./db/records.ts";
 import { databaseFile, flag } from "./options.ts";
-import { documentOf, EXIT, type ExitCode, type PartsOf, partOf, print, printJson, say, style } from "./output.ts";
+import {
+  counts,
+  documentOf,
+  EXIT,
+  type ExitCode,
+  type PartsOf,
+  partOf,
+  print,
+  printJson,
+  say,
+  style,
+  texts,
+} from "./output.ts";
 import { fitted, printFitted, wrapped } from "./terminal.ts";
 import { withDatabase } from "./with-database.ts";
 
@@ -28,7 +40,7 @@ const runSchema = z.strictObject({
   id: z.string(),
   workload: z.string(),
   operator: z.string(),
-  shape: z.record(z.string(), z.int()),
+  shape: counts,
   dtype: z.string(),
   seed: z.int(),
   options: z.looseObject({}).describe("all that decides what the search does"),
@@ -45,7 +57,7 @@ const replayedSchema = documentOf({
   divergence: z.strictObject({ trial: z.int(), because: z.string() }).nullable(),
   status: z.string(),
   known: z.int().describe("trials that it knew from earlier runs"),
-  assumed: z.array(z.string()).describe("what is not recorded"),
+  assumed: texts.describe("what is not recorded"),
   best: z.string().nullable().describe("key of the candidate"),
   trials: z.array(
     z.strictObject({

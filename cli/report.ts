@@ -15,7 +15,7 @@ import type { Cli } from "./command.ts";
 import { readOperator, readTypes } from "./db/filters.ts";
 import { checkWritable, writeOutput } from "./files.ts";
 import { collect, databaseFile, optionalFlag, optionalText, positiveInteger, unexpected } from "./options.ts";
-import { EXIT, type ExitCode, print, say } from "./output.ts";
+import { EXIT, type ExitCode, print, say, texts } from "./output.ts";
 import { withDatabase } from "./with-database.ts";
 
 const options = z.object({
@@ -26,9 +26,9 @@ const options = z.object({
   run: z.array(z.string().min(1)).optional(),
   network: z.string().min(1, "--network must name a model").optional(),
   target: z.string().min(1, "--target must name a machine").optional(),
-  dim: z.array(z.string()).optional(),
-  constant: z.array(z.string()).optional(),
-  threads: positiveInteger("--threads").optional(),
+  dim: texts.optional(),
+  constant: texts.optional(),
+  threads: positiveInteger.optional(),
   exact: optionalFlag,
 });
 type Options = z.infer<typeof options>;

@@ -23,6 +23,7 @@ import { operatorNamed } from "../operators/index.ts";
 import { instantiate, type Operator } from "../operators/operator.ts";
 import type { Cli } from "./command.ts";
 import { collect, optionalText } from "./options.ts";
+import { texts } from "./output.ts";
 
 /** Options of every command that takes an operator. */
 export const subjectOptions = z.object({
@@ -31,9 +32,9 @@ export const subjectOptions = z.object({
   layout: optionalText,
   shape: optionalText,
   epilogue: optionalText,
-  constant: z.array(z.string()).optional(),
+  constant: texts.optional(),
   intrinsic: optionalText,
-  declare: z.array(z.string()).optional(),
+  declare: texts.optional(),
 });
 export type SubjectOptions = z.infer<typeof subjectOptions>;
 

@@ -49,40 +49,34 @@ import {
 import { readArraySubject } from "./array-words.ts";
 import type { Cli } from "./command.ts";
 import { checkWritable, writeKernel, writeOutput } from "./files.ts";
-import { flag, optionalFlag, optionalText, optionalWord, readParameters } from "./options.ts";
+import { flag, optionalText, optionalWord, positiveInteger, readParameters } from "./options.ts";
 import { EXIT, type ExitCode, print, printJson, style } from "./output.ts";
-
-const positive = (option: string) =>
-  z
-    .string()
-    .regex(/^[1-9]\d{0,14}$/, `${option} must be a positive integer of no more than 15 digits`)
-    .transform(Number);
 
 /** Languages a design can be emitted in, by the words of --emit. */
 const EMITTED = ["cm", "cuda", "cpp", "opencl", "sycl"] as const;
 const EMITTED_TEXT = EMITTED.join(", ");
 
 const options = z.object({
-  lanes: positive("--lanes").default(16),
-  bound: positive("--bound").default(1),
+  lanes: positiveInteger.default(16),
+  bound: positiveInteger.default(1),
   array: z.enum(["1", "2"], { error: "--array is 1 (a row of PEs) or 2 (a plane)" }).optional(),
   loops: optionalText,
   dtype: optionalText,
   sum: optionalText,
-  top: positive("--top").optional(),
-  all: optionalFlag,
-  pareto: optionalFlag,
-  why: optionalFlag,
+  top: positiveInteger.optional(),
+  all: flag,
+  pareto: flag,
+  why: flag,
   show: optionalText,
   svg: optionalWord,
   allocation: optionalText,
   schedule: optionalText,
-  keepOrder: optionalFlag,
-  registers: positive("--registers").optional(),
+  keepOrder: flag,
+  registers: positiveInteger.optional(),
   emit: z.enum(EMITTED, { error: `--emit is ${EMITTED_TEXT}` }).optional(),
   to: optionalWord,
-  coalesced: optionalFlag,
-  checkTime: optionalFlag,
+  coalesced: flag,
+  checkTime: flag,
   machine: optionalText,
   json: flag,
 });
@@ -298,7 +292,7 @@ function emit(subject: ArraySubject, design: Design, given: Options, command: re
     subject,
     design,
     language,
-    { coalesced: given.coalesced ?? false, checkTime: given.checkTime ?? false },
+    { coalesced: given.coalesced, checkTime: given.checkTime },
     automapCommand(words, "--emit", given.emit),
   );
   const { source } = kernel;

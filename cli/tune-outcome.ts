@@ -24,7 +24,19 @@ import { isElsewhere, isGpu, isPredictedOnly } from "../targets/index.ts";
 import { TUNE_STATUSES } from "../tuner/search.ts";
 import { declareWords } from "./declare.ts";
 import { writeKernel, writeOutput } from "./files.ts";
-import { documentOf, EXIT, type ExitCode, type PartsOf, partOf, print, printJson, say, style } from "./output.ts";
+import {
+  counts,
+  documentOf,
+  EXIT,
+  type ExitCode,
+  type PartsOf,
+  partOf,
+  print,
+  printJson,
+  say,
+  style,
+  textsByName,
+} from "./output.ts";
 import { fitted } from "./terminal.ts";
 import type { TuneWords } from "./tune.ts";
 
@@ -44,7 +56,7 @@ const searchSchema = documentOf({
       gops: z.number().describe("operations a second, in units of 10^9"),
       intrinsic: z.string(),
       mapping: z
-        .union([z.record(z.string(), z.array(z.string())), z.strictObject({ design: z.string() })])
+        .union([textsByName, z.strictObject({ design: z.string() })])
         .describe("the loops that feed each axis, or the design on lanes"),
       schedule,
       predictedMicroseconds: microseconds.nullable(),
@@ -52,7 +64,7 @@ const searchSchema = documentOf({
     .nullable()
     .describe("null where no kernel worked"),
   trials: z.int(),
-  failed: z.record(z.string(), z.int()).describe("how many trials ended in each status but ok"),
+  failed: counts.describe("how many trials ended in each status but ok"),
   seconds: z.number(),
   enumerationCut: z
     .strictObject({ what: z.string(), done: z.int(), of: z.int() })
@@ -94,7 +106,7 @@ export const judgedSchema = documentOf({
       id: z.string().describe("of its record"),
       status: z.string().describe("emulated: every element was right; else how it ended"),
       intrinsic: z.string(),
-      mapping: z.record(z.string(), z.array(z.string())).or(z.strictObject({ design: z.string() })),
+      mapping: textsByName.or(z.strictObject({ design: z.string() })),
       schedule,
       predictedMicroseconds: microseconds,
     }),

@@ -37,15 +37,7 @@ import type { Strategy } from "../tuner/strategy.ts";
 import type { Cli } from "./command.ts";
 import { checkKernelFiles, checkWritable, writeOutput } from "./files.ts";
 import { heardInterrupts } from "./interrupts.ts";
-import {
-  flag,
-  optionalFlag,
-  optionalText,
-  optionalWord,
-  positiveInteger,
-  readParameters,
-  wholeNumber,
-} from "./options.ts";
+import { flag, optionalText, optionalWord, positiveInteger, readParameters, wholeNumber } from "./options.ts";
 import { type ExitCode, say, style } from "./output.ts";
 import { addSubjectOptions, readComputation, subjectOptions } from "./subject.ts";
 import { readTarget, TARGET_OPTION } from "./target.ts";
@@ -54,10 +46,10 @@ import { commandToGoOn, conclude, rank, tuneSchema } from "./tune-outcome.ts";
 import { progressOf } from "./tune-progress.ts";
 
 const options = subjectOptions.extend({
-  trials: positiveInteger("--trials").optional(),
-  time: positiveInteger("--time").optional(),
-  seed: wholeNumber("--seed").optional(),
-  threads: positiveInteger("--threads").optional(),
+  trials: positiveInteger.optional(),
+  time: positiveInteger.optional(),
+  seed: wholeNumber.optional(),
+  threads: positiveInteger.optional(),
   strategy: optionalText,
   target: optionalWord,
   language: z
@@ -78,8 +70,8 @@ const options = subjectOptions.extend({
     })
     .optional(),
   to: optionalWord,
-  modelOnly: optionalFlag,
-  emulate: optionalFlag,
+  modelOnly: flag,
+  emulate: flag,
   trace: optionalWord,
   quiet: flag,
   verbose: flag,
@@ -144,7 +136,7 @@ async function runTune(given: TuneWords, command: Command, subject: string): Pro
   });
   const intrinsics = chooseIntrinsics(given.intrinsic, machine, given.language);
   const chosen = chooseTypes(subject, parameters, given, intrinsics, machine);
-  const isJudged = given.emulate === true || isElsewhere(machine);
+  const isJudged = given.emulate || isElsewhere(machine);
   checkSearched(given, machine, isJudged);
   const strategy = given.strategy === undefined ? undefined : strategyNamed(given.strategy);
   if (given.to !== undefined)

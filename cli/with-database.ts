@@ -1,19 +1,13 @@
-/** @file Opens a database while a command uses it: for reading, unless it says otherwise. */
+/** @file Opens a database while a command uses it, and says what was done to the file. */
 
-import { type Database, type OpenOptions, openDatabase } from "../db/index.ts";
+import { type Database, type OpenOptions, withDatabase as withOpened } from "../db/index.ts";
 import { say } from "./output.ts";
 
-/** Returns the result of `work`. The database is closed afterwards, or when the promise that `work` returned settles. */
-export function withDatabase<T>(path: string, work: (db: Database) => T, how: OpenOptions = { readonly: true }): T {
-  const db = openDatabase(path, how);
-  let promised = false;
-  try {
+/** As `withDatabase` of db, for commands. */
+export function withDatabase<T>(path: string, work: (db: Database) => T, how?: OpenOptions): T {
+  const told = (db: Database): T => {
     if (db.notice !== undefined) say(`automap: ${db.notice}`);
-    const given = work(db);
-    if (!(given instanceof Promise)) return given;
-    promised = true;
-    return given.finally(() => db.close()) as T; // the same promise
-  } finally {
-    if (!promised) db.close();
-  }
+    return work(db);
+  };
+  return withOpened(path, told, how);
 }

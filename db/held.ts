@@ -46,7 +46,7 @@ const is =
     schema.safeParse(text).success;
 
 /** The first column of every row. */
-export function strings(db: Database, sql: string, values: readonly (string | number)[] = []): string[] {
+export function strings(db: Database, sql: string, values: readonly (string | number | null)[] = []): string[] {
   return db.sqlite
     .prepare(sql)
     .pluck()

@@ -83,6 +83,7 @@ export {
   type VerifyReport,
   verifyDatabase,
 } from "./verify.ts";
+export { withDatabase } from "./with-database.ts";
 export { labelOf, type WordFilter, wordsOf } from "./words.ts";
 export {
   beginRun,

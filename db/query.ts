@@ -149,10 +149,10 @@ export function idleRunsWhere(db: Database, filter: TrialFilter): string[] {
   const workloads = onWorkloads(db, filter);
   const { sql, values } = allOf([
     workloads && within(workloads),
-    run === undefined ? undefined : { sql: "id = ?", values: [run] },
-    since === undefined ? undefined : { sql: "started >= ?", values: [since] },
-    until === undefined ? undefined : { sql: "started < ?", values: [until] },
-    target === undefined ? undefined : onTarget(target),
+    when("id = ?", run),
+    when("started >= ?", since),
+    when("started < ?", until),
+    onTarget(target),
   ]);
   const idle = "ended IS NOT NULL AND NOT EXISTS (SELECT 1 FROM trials WHERE run = runs.id)";
   return strings(db, `SELECT id FROM runs WHERE ${idle} AND ${sql}`, values);
@@ -274,7 +274,7 @@ function sparseIndex(db: Database, { since, until, target, trusted }: Filter): s
     const range = { sql: "at >= ? AND at < ?", values: [since ?? 0, until ?? Number.MAX_SAFE_INTEGER] };
     if (isFew(range)) return "trials_by_time";
   }
-  const worlds = allOf([target === undefined ? undefined : onTarget(target), trusted && trustedBy(db, trusted)?.world]);
+  const worlds = allOf([onTarget(target), trusted && trustedBy(db, trusted)?.world]);
   if (worlds.values.length > 0 && isFew(worlds)) return "trials_by_environment";
   return undefined;
 }
@@ -298,29 +298,19 @@ export function trialsOf(
   environment: Environment,
   { intrinsics, run, match = ENVIRONMENT_FIELDS }: ResumeOptions = {},
 ): TrialRecord[] {
-  const world = environmentRowOf(environment);
-  const where = ["computation = ?", ...match.map((field) => `${field} IS ?`)];
-  const values: (string | number | null)[] = [
-    computationKey(workload.computation),
-    ...match.map((field) => world[field] ?? null),
-  ];
-  if (run !== undefined) {
-    where.push("run = ?");
-    values.push(run);
-  }
-  if (intrinsics !== undefined) {
-    where.push(DECLARED);
-    values.push(declarationsOf(intrinsics));
-  }
+  const { sql, values } = allOf([
+    { sql: "computation = ?", values: [computationKey(workload.computation)] },
+    ...agreeing(environment, match),
+    when("run = ?", run),
+    intrinsics && { sql: DECLARED, values: [declarationsOf(intrinsics)] },
+  ]);
   // The view `records` is not used, because in a file written by others it may be anything.
   const records =
     "trials JOIN workloads ON workloads.id = trials.workload JOIN environments ON environments.id = trials.environment";
   return read(db, () =>
     trialsOfRows(
       db,
-      db.sqlite
-        .prepare(`SELECT trials.* FROM ${records} WHERE ${where.join(" AND ")} ORDER BY at, trials.id`)
-        .all(...values),
+      db.sqlite.prepare(`SELECT trials.* FROM ${records} WHERE ${sql} ORDER BY at, trials.id`).all(...values),
     ).filter(({ finals }) => finals === undefined),
   );
 }
@@ -369,15 +359,14 @@ export function calibrationOf(
   environment: Environment,
   { until = Number.MAX_SAFE_INTEGER, match = ENVIRONMENT_FIELDS, imported = false }: CalibrationFilter = {},
 ): Omit<CalibrationRecord, "environment"> | undefined {
-  const world = environmentRowOf(environment);
-  const where = ["at <= ?", ...match.map((field) => `${field} IS ?`)];
+  const { sql, values } = allOf([{ sql: "at <= ?", values: [until] }, ...agreeing(environment, match)]);
   const rows = read(db, () =>
     db.sqlite
       .prepare<unknown[], Row>(
         `SELECT calibrations.* FROM calibrations JOIN environments ON environments.id = environment
-         WHERE ${where.join(" AND ")} ORDER BY seal IS NULL, at DESC, calibrations.id LIMIT ?`,
+         WHERE ${sql} ORDER BY seal IS NULL, at DESC, calibrations.id LIMIT ?`,
       )
-      .all(until, ...match.map((field) => world[field] ?? null), NEWEST),
+      .all(...values, NEWEST),
   );
   const found = rows
     .filter((row) => problemOf("calibrations", row) === undefined)
@@ -407,24 +396,35 @@ function onTrials(db: Database, filter: TrialFilter & Among): Condition {
   const untrusted = stale ? Object.values(trustedBy(db, stale) ?? {}) : [];
   return allOf([
     // A literal, so that SQLite can use the partial indexes of successful trials.
-    status === "ok" ? { sql: "status = 'ok'", values: [] } : status && { sql: "status = ?", values: [status] },
+    status === "ok" ? { sql: "status = 'ok'", values: [] } : when("status = ?", status),
     intrinsic === undefined
       ? undefined
       : { sql: "intrinsic IN (SELECT value FROM json_each(?))", values: [JSON.stringify([intrinsic].flat())] },
-    run === undefined ? undefined : { sql: "run = ?", values: [run] },
-    threads === undefined ? undefined : { sql: "threads = ?", values: [threads] },
+    when("run = ?", run),
+    when("threads = ?", threads),
     provenance && { sql: "seal IS NOT NULL", values: [] },
     among && { sql: "trials.id IN (SELECT value FROM json_each(?))", values: [JSON.stringify([...among])] },
-    since === undefined ? undefined : { sql: "at >= ?", values: [since] },
-    until === undefined ? undefined : { sql: "at < ?", values: [until] },
-    target === undefined ? undefined : onTarget(target),
+    when("at >= ?", since),
+    when("at < ?", until),
+    onTarget(target),
     ...(trusted ? Object.values(trustedBy(db, trusted) ?? {}) : []),
     stale && (untrusted.length > 0 ? not(allOf(untrusted)) : { sql: "0", values: [] }),
   ]);
 }
 
-function onTarget(target: string): Condition {
-  return { sql: "environment IN (SELECT id FROM environments WHERE target = ?)", values: [target] };
+/** A condition on a value, if there is one. */
+function when(sql: string, value: string | number | undefined, ...before: string[]): Condition | undefined {
+  return value === undefined ? undefined : { sql, values: [...before, value] };
+}
+
+/** That fields of a row's environment are those of this one. */
+function agreeing(environment: Environment, fields: readonly EnvironmentField[]): Condition[] {
+  const world = environmentRowOf(environment);
+  return fields.map((field) => ({ sql: `${field} IS ?`, values: [world[field] ?? null] }));
+}
+
+function onTarget(target: string | undefined): Condition | undefined {
+  return when("environment IN (SELECT id FROM environments WHERE target = ?)", target);
 }
 
 function not({ sql, values }: Condition): Condition {
@@ -436,15 +436,15 @@ function onWorkloads(db: Database, filter: Filter): Condition | undefined {
   const { computation, operator, extents = {} } = filter;
   const found = [
     computation && { sql: "computation = ?", values: [computationKey(computation)] },
-    operator === undefined ? undefined : { sql: "operator = ?", values: [operator] },
+    when("operator = ?", operator),
     workloadsWhere(db, filter),
     ...Object.entries(extents).map(([name, { min, max }]): Condition => {
       const path = `$.${JSON.stringify(name)}`;
       const shape = "json_extract(json_patch(extents, parameters), ?)";
       return allOf([
         { sql: `${shape} IS NOT NULL`, values: [path] },
-        min === undefined ? undefined : { sql: `${shape} >= ?`, values: [path, min] },
-        max === undefined ? undefined : { sql: `${shape} <= ?`, values: [path, max] },
+        when(`${shape} >= ?`, min, path),
+        when(`${shape} <= ?`, max, path),
       ]);
     }),
   ].filter((condition) => condition !== undefined);

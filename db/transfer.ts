@@ -27,9 +27,10 @@ import {
   type Table,
 } from "./facts.ts";
 import { shortId } from "./identity.ts";
-import { type Database, openDatabase, statement, write } from "./open.ts";
+import { type Database, statement, write } from "./open.ts";
 import { idsWhere, type TrialFilter } from "./query.ts";
 import { problemOf, problemOfTrial, type Referred, rowHeld, wrongField } from "./rows.ts";
+import { withDatabase } from "./with-database.ts";
 import { provenanceOf, worldIn } from "./world.ts";
 import { insert, insertSealed, replace, rowOf } from "./write.ts";
 
@@ -295,12 +296,7 @@ function isSettledBy(one: Row, held: Row): boolean {
  * imported.
  */
 export function mergeDatabase(db: Database, other: string): ImportReport {
-  const source = openDatabase(other, { readonly: true });
-  try {
-    return importLines(db, linesWith(source, undefined, true));
-  } finally {
-    source.close();
-  }
+  return withDatabase(other, (source) => importLines(db, linesWith(source, undefined, true)));
 }
 
 // ---- Lines

@@ -98,7 +98,7 @@ export function environmentDifferences(there: Environment, here: Environment): D
 /** A condition in SQL and the values of its placeholders. */
 export interface Condition {
   readonly sql: string;
-  readonly values: readonly (string | number)[];
+  readonly values: readonly (string | number | null)[];
 }
 
 /** Conditions on a row of `trials` for what the policy trusts, to be combined with "and"; undefined when it trusts everything. */

@@ -18,7 +18,7 @@ import type { Kernel } from "../abstraction/kernel.ts";
 import type { Target } from "../abstraction/machine.ts";
 import { checkOptions } from "../abstraction/schema.ts";
 import type { Prediction } from "../abstraction/trial.ts";
-import { DEFAULT_DATABASE, openDatabase, showTrial } from "../db/index.ts";
+import { DEFAULT_DATABASE, showTrial, withDatabase } from "../db/index.ts";
 import { packageFiles } from "../package/index.ts";
 import type { Calibration } from "../perfmodel/calibrate.ts";
 import { isGpu, nativeTarget } from "../targets/index.ts";
@@ -143,15 +143,12 @@ const emitOptions = z.strictObject({
 export function emit(record: string, folder: string, options: EmitOptions = {}): readonly string[] {
   checkOptions(emitOptions, options, "emit");
   const { name, database = DEFAULT_DATABASE } = options;
-  const db = openDatabase(database, { readonly: true });
-  try {
+  return withDatabase(database, (db) => {
     const trial = showTrial(db, record);
     const subject = subjectOf(trial, { name, database });
     const files = packageFiles(subject);
     // This machine's seal does not vouch for measurements made elsewhere.
     writePackage(folder, trial.provenance === "here" ? sealedPackage(files) : files, options.force);
     return [...files.keys()];
-  } finally {
-    db.close();
-  }
+  });
 }

@@ -9,7 +9,7 @@ import { existsSync } from "node:fs";
 import { automapCommand } from "../abstraction/command-line.ts";
 import { EnvironmentError, type EnvironmentProblem, MachineFault, UsageError } from "../abstraction/error.ts";
 import type { Target } from "../abstraction/machine.ts";
-import { databaseWords, type Environment, openDatabase, recordCalibration } from "../db/index.ts";
+import { type Database, databaseWords, type Environment, recordCalibration, withDatabase } from "../db/index.ts";
 import { INTRINSICS } from "../intrinsics/index.ts";
 import { searchedWgmma } from "../intrinsics/wgmma.ts";
 import { calibratedGpu, calibrateGpu, type GpuCalibration } from "../perfmodel/calibrate-gpu.ts";
@@ -68,21 +68,15 @@ export async function calibrateGpuHere(
           remedy: "run it where a GPU is, or leave it: the table of machines has figures of each GPU",
         },
       };
-    const db = openDatabase(database);
-    try {
+    const calibrated = async (db: Database): Promise<GpuCalibrateOutcome> => {
       if (db.notice !== undefined) announce(db.notice);
       const environment = gpuEnvironment(runner.device, target);
+      const outcome = (calibration: GpuCalibration, measured: boolean): GpuCalibrateOutcome => {
+        const machine = calibratedGpu(target, calibration);
+        return { status: "calibrated", measured, environment, calibration, machine };
+      };
       const known = anew ? undefined : storedGpuCalibration(db, environment);
-      if (known) {
-        const { calibration } = known;
-        return {
-          status: "calibrated",
-          measured: false,
-          environment,
-          calibration,
-          machine: calibratedGpu(target, calibration),
-        };
-      }
+      if (known) return outcome(known.calibration, false);
       let measured = false;
       const measure = (): Promise<GpuCalibration> => {
         measured = true;
@@ -92,18 +86,10 @@ export async function calibrateGpuHere(
         );
       };
       const shared = await sharedCalibration(environment, { read: readGpuCalibration, measure, anew, announce });
-      const { data: calibration, at } = shared;
-      recordCalibration(db, { environment, data: calibration, at });
-      return {
-        status: "calibrated",
-        measured,
-        environment,
-        calibration,
-        machine: calibratedGpu(target, calibration),
-      };
-    } finally {
-      db.close();
-    }
+      recordCalibration(db, { environment, ...shared });
+      return outcome(shared.data, measured);
+    };
+    return await withDatabase(database, calibrated, {});
   } catch (error) {
     if (error instanceof EnvironmentError) return { status: "environment", problem: error.problem };
     throw error;
@@ -119,16 +105,11 @@ export async function examineGpuCalibration(database: string): Promise<readonly 
   if ("status" in device) return [];
   const common = { subject: "GPU rates", why: "the model ranks kernels for the GPU with them" };
   try {
-    const db = openDatabase(database, { readonly: true });
-    try {
-      const known = storedGpuCalibration(db, gpuEnvironment(device, gpuTargetOf(device)));
-      const detail = known
-        ? `calibrated on ${new Date(known.at).toISOString().slice(0, 10)}: ${(known.calibration.loadedClockHz.median / 1e9).toFixed(2)} GHz under load, ${(known.calibration.dram.copyBytesPerSecond.median / 1e12).toFixed(2)} TB/s`
-        : `those of ${gpuTargetOf(device).name} in the table of machines; ${automapCommand("calibrate", "--target", "cuda", databaseWords(database))} measures this one's`;
-      return [{ ...common, status: "ok", detail }];
-    } finally {
-      db.close();
-    }
+    const known = withDatabase(database, (db) => storedGpuCalibration(db, gpuEnvironment(device, gpuTargetOf(device))));
+    const detail = known
+      ? `calibrated on ${new Date(known.at).toISOString().slice(0, 10)}: ${(known.calibration.loadedClockHz.median / 1e9).toFixed(2)} GHz under load, ${(known.calibration.dram.copyBytesPerSecond.median / 1e12).toFixed(2)} TB/s`
+      : `those of ${gpuTargetOf(device).name} in the table of machines; ${automapCommand("calibrate", "--target", "cuda", databaseWords(database))} measures this one's`;
+    return [{ ...common, status: "ok", detail }];
   } catch (error) {
     if (!(error instanceof UsageError || error instanceof MachineFault)) throw error;
     return [];

@@ -7,7 +7,7 @@
 import { existsSync } from "node:fs";
 import { automapCommand } from "../abstraction/command-line.ts";
 import { type EnvironmentProblem, MachineFault, UsageError } from "../abstraction/error.ts";
-import { calibrationOf, databaseWords, type Environment, openDatabase } from "../db/index.ts";
+import { calibrationOf, type Database, databaseWords, type Environment, withDatabase } from "../db/index.ts";
 import { INTRINSICS } from "../intrinsics/index.ts";
 import type { Calibration } from "../perfmodel/calibrate.ts";
 import { type ModelTarget, modelTarget } from "../perfmodel/target.ts";
@@ -47,8 +47,7 @@ export async function calibrateMachine(
   if (made.status === "environment") return { status: "environment", problem: made };
   const { runner } = made;
   try {
-    const db = openDatabase(database);
-    try {
+    const calibrated = async (db: Database): Promise<CalibrateOutcome> => {
       if (db.notice !== undefined) announce(db.notice);
       const environment = environmentOf(runner);
       let measured = false;
@@ -59,9 +58,8 @@ export async function calibrateMachine(
       const target = modelTarget(nativeTarget(), calibration);
       const contradiction = contradictionIn(db, environment, nativeTarget());
       return { status: "calibrated", measured, environment, calibration, target, contradiction };
-    } finally {
-      db.close();
-    }
+    };
+    return await withDatabase(database, calibrated, {});
   } finally {
     await runner.close();
   }
@@ -76,8 +74,7 @@ export async function examineCalibration(database: string): Promise<readonly Fin
     why: "the model starts from its rates, and a report holds kernels against them",
   };
   try {
-    const db = openDatabase(database, { readonly: true });
-    try {
+    return withDatabase(database, (db) => {
       const environment = environmentOf({ compiler });
       const known = calibrationOf(db, environment);
       if (!known) return [{ ...common, status: "ok", detail: `none in ${database}: the first tune takes it` }];
@@ -87,9 +84,7 @@ export async function examineCalibration(database: string): Promise<readonly Fin
         : `of ${new Date(known.at).toISOString().slice(0, 10)}, no kernel contradicts it`;
       const remedy = `${automapCommand("calibrate", "--force", databaseWords(database))}`;
       return [contradiction ? { ...common, status: "doubtful", detail, remedy } : { ...common, status: "ok", detail }];
-    } finally {
-      db.close();
-    }
+    });
   } catch (error) {
     if (!(error instanceof UsageError || error instanceof MachineFault)) throw error;
     return [{ ...common, status: "doubtful", detail: error.message, remedy: "name another database with --db" }];

@@ -32,7 +32,7 @@ import { compiledBehindHeaders, type HeaderOptions } from "../runtime/headers.ts
 import { architectureOf } from "../targets/features.ts";
 import { capabilityOf, gpuTargetNamed } from "../targets/gpu.ts";
 import { kernelOfRecord } from "./kernel.ts";
-import { VERSION } from "./version.ts";
+import { MADE_BY } from "./version.ts";
 
 /**
  * The contents of a record's package.
@@ -80,7 +80,7 @@ export function subjectOf(
         ? `          ${us(measurement.median)} a call (95 % within ${us(measurement.interval[0])} to ${us(measurement.interval[1])}), threads ${conditions.threads}, cache ${conditions.cache}`
         : `          not timed, threads ${conditions.threads}${trial.prediction ? `; the model expects ${us(trial.prediction.seconds)} a call` : ""}`,
       `remake    ${automapCommand("emit", id, "--to", "DIR", name === undefined ? undefined : ["--name", name], databaseWords(database), declared)}`,
-      `made by   automap ${VERSION}`,
+      MADE_BY,
     ],
   };
 }
@@ -105,7 +105,7 @@ export function portableSubject(computation: Computation, name?: string): EmitSu
     name: packageName(computation.name, name),
     computation,
     threads: 1,
-    provenance: ["portable code only: no tuned kernel", `made by   automap ${VERSION}`],
+    provenance: ["portable code only: no tuned kernel", MADE_BY],
   };
 }
 

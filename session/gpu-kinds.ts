@@ -34,7 +34,7 @@ import { threadSpace } from "../tuner/thread-candidates.ts";
 import { learntParts } from "./learner.ts";
 import { mappingOf, rewritingNotes } from "./recorded.ts";
 import { type InStream, isRefusals, type SessionKind } from "./session-space.ts";
-import { VERSION } from "./version.ts";
+import { MADE_BY } from "./version.ts";
 
 /** What is known of a kind once a mapping has its context. */
 interface OnGpu<C, S> {
@@ -182,7 +182,7 @@ export function generateOnGpu(choice: GpuChoice, { chained = false }: InStream =
       ? [`mapping   ${printMatching(mapping.matching)}   waste ${(100 * mapping.waste).toFixed(1)} %`]
       : []),
     `schedule  ${ON_GPU[kind].print(schedule)}`,
-    `made by   automap ${VERSION}`,
+    MADE_BY,
   ];
   return generateCuda(mapping.computation, mapping.intrinsic, ON_GPU[kind].lower(context, schedule), {
     lines: notes,

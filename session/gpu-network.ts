@@ -14,10 +14,8 @@ import { findCudaDevice } from "../runtime/run/cuda-device.ts";
 import { gpuTargetNamed, gpuTargetOf, isGpu } from "../targets/index.ts";
 import { gpuEnvironment } from "./environment.ts";
 import { kernelFor } from "./kernel.ts";
-import { type Choice, placeOf, type Records, recordedKernel } from "./network.ts";
+import { type Choice, choiceOfModel, networkKernel, type Records, recordedKernel } from "./network.ts";
 import { threadsKernel } from "./plain-threads.ts";
-import { rankOf } from "./rank.ts";
-import { VERSION } from "./version.ts";
 import { localGpu } from "./workplace.ts";
 
 /**
@@ -50,28 +48,16 @@ export function gpuChoicesOf(program: Network, machine: Target, records?: Record
 }
 
 function chosen(task: Task, machine: Target, records: Records | undefined): Choice {
-  const { computation, multiplyAdds, steps } = task;
+  const { computation, steps } = task;
   const recorded = records && recordedKernel(computation, records, { threads: 1, onGpu: true });
   if (recorded) return recorded;
-  const ranked =
-    multiplyAdds > 0 ? rankOf(computation, { count: 1, kinds: "mappings", machine }, UNTUNED_DRAWS) : undefined;
-  const best = ranked && !("refused" in ranked) ? ranked[0] : undefined;
-  if (best) {
-    const provenance = ["not tuned: chosen by the model", `made by   automap ${VERSION}`];
-    const kernel = { kernel: kernelFor(computation, best.candidate, machine, { chained: true }), provenance };
-    return { kind: "model", kernel, place: placeOf(best.candidate), expected: best.prediction.seconds };
-  }
-  const because =
-    ranked && "refused" in ranked ? (ranked.refused[0]?.because ?? "nothing maps") : "it sums no products";
+  const chained = { chained: true };
+  const expected = choiceOfModel(task, { machine }, UNTUNED_DRAWS, (candidate) =>
+    kernelFor(computation, candidate, machine, chained),
+  );
+  if (expected.kind === "model") return expected;
   try {
-    return {
-      kind: "loops",
-      because,
-      kernel: {
-        kernel: threadsKernel(computation, machine, { chained: true }),
-        provenance: [`made by   automap ${VERSION}`],
-      },
-    };
+    return { ...expected, kernel: networkKernel(threadsKernel(computation, machine, chained)) };
   } catch (error) {
     if (!(error instanceof UsageError)) throw error;
     throw new UsageError(`${steps[0]?.nodes[0] ?? computation.name}: ${error.message}`);

@@ -14,7 +14,15 @@ import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Kernel, KernelLanguage } from "../abstraction/kernel.ts";
 import { levelOf, type Target } from "../abstraction/machine.ts";
 import type { Measurement } from "../abstraction/trial.ts";
-import { beginRun, DEFAULT_DATABASE, endRun, openDatabase, recordClock, recordTrial } from "../db/index.ts";
+import {
+  beginRun,
+  type Database,
+  DEFAULT_DATABASE,
+  endRun,
+  recordClock,
+  recordTrial,
+  withDatabase,
+} from "../db/index.ts";
 import { intrinsicNamed } from "../intrinsics/index.ts";
 import { isElsewhere } from "../targets/index.ts";
 import { needsLonger, type Unanswered } from "./answers-in-time.ts";
@@ -96,8 +104,7 @@ export async function judgeByModel(subject: TuneSubject, options: JudgeOptions):
     const counted = compile && (await rankCounted(computation, found.ranking, machine, { compile, ...compiling }));
     for (const { why } of counted?.dropped ?? []) onDropped?.(why);
     const ranked = (counted?.ranking ?? found.ranking).slice(0, DRAWN * count);
-    const db = openDatabase(database);
-    try {
+    const judgedIn = async (db: Database): Promise<JudgeOutcome> => {
       const workload = { computation, parameters, name };
       const now = recordClock(db);
       const run = beginRun(db, {
@@ -146,9 +153,8 @@ export async function judgeByModel(subject: TuneSubject, options: JudgeOptions):
         emulator: emulator.name,
         ...(isLate && (judged.length > 0 ? { late: true } : { unanswered: { limit: deadline.answers.limit } })),
       };
-    } finally {
-      db.close();
-    }
+    };
+    return await withDatabase(database, judgedIn, {});
   } catch (error) {
     if (error instanceof EnvironmentError) return { problem: error.problem };
     throw error;

@@ -14,7 +14,7 @@ import { z } from "zod";
 import { callingThreads } from "../abstraction/candidate.ts";
 import { automapCommand } from "../abstraction/command-line.ts";
 import { checkNames, EnvironmentError, UsageError } from "../abstraction/error.ts";
-import { DEFAULT_DATABASE, openDatabase, shortId, showTrial, type TrialRecord } from "../db/index.ts";
+import { DEFAULT_DATABASE, shortId, showTrial, type TrialRecord, withDatabase } from "../db/index.ts";
 import {
   type BindOptions,
   type BoundKernel,
@@ -105,12 +105,10 @@ function readSource(source: string | TrialRecord | TunedKernel, options: LoadOpt
     throw new UsageError(`${source} is no package: it has no kernel.json`, {
       hint: "automap emit RECORD --to DIR writes one",
     });
-  const db = openDatabase(options.database ?? DEFAULT_DATABASE, { readonly: true });
-  try {
-    return loadableRecord(showTrial(db, source), options);
-  } finally {
-    db.close();
-  }
+  return loadableRecord(
+    withDatabase(options.database ?? DEFAULT_DATABASE, (db) => showTrial(db, source)),
+    options,
+  );
 }
 
 function loadableRecord(trial: TrialRecord, options: LoadOptions): Loadable {

@@ -22,7 +22,7 @@ import { isGpu } from "../targets/index.ts";
 import { declaredAs } from "./declared.ts";
 import { learntFactor, predictionOf } from "./learner.ts";
 import type { SessionKind } from "./session-space.ts";
-import { VERSION } from "./version.ts";
+import { MADE_BY } from "./version.ts";
 
 /**
  * @param isa the machine's features, by their names in targets; the compiler may use all of them @throws UsageError for computations that have
@@ -42,10 +42,7 @@ export function loopsKernel(
 /** The kernel of a candidate. @throws UsageError for computations that have no loops */
 function loopCandidateKernel(computation: Computation, { intrinsic, schedule }: LoopCandidate): Kernel {
   const { features } = declaredAs(intrinsic);
-  return loopsKernel(computation, features, [
-    `schedule  plain loops, threads ${schedule.threads}`,
-    `made by   automap ${VERSION}`,
-  ]);
+  return loopsKernel(computation, features, [`schedule  plain loops, threads ${schedule.threads}`, MADE_BY]);
 }
 
 /** The equation in plain loops: a candidate for each set of vectors that the compiler may use. */

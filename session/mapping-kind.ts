@@ -24,7 +24,7 @@ import { learntParts } from "./learner.ts";
 import { predictorFor } from "./predict.ts";
 import { mappingOf, rewritingNotes } from "./recorded.ts";
 import { isRefusals, type SessionKind } from "./session-space.ts";
-import { VERSION } from "./version.ts";
+import { MADE_BY } from "./version.ts";
 
 /** Printers, by language, for the nest of a mapping under a {@link Schedule}. */
 const PRINTERS: Readonly<Partial<Record<Language, typeof generateCpp>>> = {
@@ -92,7 +92,7 @@ export function generate(candidate: MappedCandidate, mapping: Mapping): Kernel {
     ...rewritingNotes(mapping),
     `mapping   ${printMatching(mapping.matching)}   waste ${(100 * mapping.waste).toFixed(1)} %`,
     `schedule  ${scheduleText(candidate)}`,
-    `made by   automap ${VERSION}`,
+    MADE_BY,
   ];
   const print = PRINTERS[mapping.intrinsic.language];
   if (!print) throw new Error(`internal: no nest is printed in ${mapping.intrinsic.language}`);

@@ -8,7 +8,6 @@
 import { isOnGpu } from "../abstraction/candidate.ts";
 import { type Computation, computationKey } from "../abstraction/computation.ts";
 import { type Database, type Environment, queryTrials, shortId } from "../db/index.ts";
-import { intrinsicNamed } from "../intrinsics/index.ts";
 import { keyOfStep, type MappedShare, mappedShare } from "../network/mapped-share.ts";
 import type { Network } from "../network/network.ts";
 import { type Task, totalsOf } from "../network/tasks.ts";
@@ -18,7 +17,7 @@ import type { NetworkReportData, NetworkTask, TimeSource } from "../report/netwo
 import { count } from "../report/text.ts";
 import { nativeTarget } from "../targets/index.ts";
 import { movedSeconds } from "./forms.ts";
-import type { Choice, OpenNetwork } from "./network.ts";
+import { type Choice, type OpenNetwork, trustedIn } from "./network.ts";
 import { storedCalibration } from "./recorded.ts";
 import { ceilingsOf, rooflineOf } from "./report-roofline.ts";
 import { isTimed, type TimedRecord } from "./report-trials.ts";
@@ -120,8 +119,6 @@ const brief = (label: string): string =>
 
 const estimatesOf = (db: Database, environment: Environment): ModelTarget =>
   modelTarget(nativeTarget(), storedCalibration(db, environment)?.calibration);
-
-const trustedIn = (environment: Environment) => ({ environment, intrinsics: intrinsicNamed, policy: "exact" }) as const;
 
 /** By what plain loops are estimated. */
 interface Estimating {

@@ -10,6 +10,7 @@ import type { Candidate } from "../abstraction/candidate.ts";
 import { isOnGpu } from "../abstraction/candidate.ts";
 import { type Computation, computationKey } from "../abstraction/computation.ts";
 import { attempt } from "../abstraction/error.ts";
+import type { Kernel } from "../abstraction/kernel.ts";
 import type { Target } from "../abstraction/machine.ts";
 import { rowChainOf } from "../abstraction/row-chain.ts";
 import { best, type Conditions, type Database, type Environment, shortId, type TrialRecord } from "../db/index.ts";
@@ -36,7 +37,7 @@ import { chainKernel, loopsKernel } from "./loop-kind.ts";
 import { chainThreadsKernel } from "./plain-threads.ts";
 import { rankOf } from "./rank.ts";
 import { storedCalibration } from "./recorded.ts";
-import { VERSION } from "./version.ts";
+import { MADE_BY } from "./version.ts";
 
 export interface OpenNetwork {
   readonly graph: Graph;
@@ -97,6 +98,16 @@ export interface Records {
 /** Candidates that the model ranks for a step that was never tuned. */
 const UNTUNED_DRAWS = 100;
 
+/** A world that trusts what was measured in exactly this environment. */
+export const trustedIn = (environment: Environment) =>
+  ({ environment, intrinsics: intrinsicNamed, policy: "exact" }) as const;
+
+/** A kernel of a network, with the lines that say where it comes from. */
+export const networkKernel = (kernel: Kernel, ...from: readonly string[]): NetworkKernel => ({
+  kernel,
+  provenance: [...from, MADE_BY],
+});
+
 /**
  * The fastest kernel of a computation that was measured here: with flushed caches if it was, because that comes nearer to its time in the network,
  * unless the other one alone was decided in finals. Imported records have no part in a network: `tune-network --trust-imported` measures them here.
@@ -107,8 +118,9 @@ function bestRecord(
   { db, environment }: Records,
   { threads, onGpu }: { readonly threads: number; readonly onGpu: boolean },
 ): TrialRecord | undefined {
-  const trusted = { environment, intrinsics: intrinsicNamed, policy: "exact" } as const;
-  const found = best(db, { computation, trusted, threads }).filter((t) => isOnGpu(t.candidate) === onGpu);
+  const found = best(db, { computation, trusted: trustedIn(environment), threads }).filter(
+    (t) => isOnGpu(t.candidate) === onGpu,
+  );
   const [warm, flushed] = (["warm", "flushed"] as const).map((cache) =>
     found.find(({ conditions }) => conditions.cache === cache),
   );
@@ -124,7 +136,7 @@ interface Divided {
 
 /** Of the fastest kernels with other numbers of threads, the one with the shortest time expected; undefined when there is none. */
 function dividedRecord(computation: Computation, records: Records, threads: number): Divided | undefined {
-  const trusted = { environment: records.environment, intrinsics: intrinsicNamed, policy: "exact" } as const;
+  const trusted = trustedIn(records.environment);
   const counts = new Set(best(records.db, { computation, trusted }).map(({ conditions }) => conditions.threads));
   const found = [...counts].flatMap((count): readonly Divided[] => {
     const trial = bestRecord(computation, records, { threads: count, onGpu: false });
@@ -173,10 +185,7 @@ export function recordedKernel(
   const id = shortId(trial.id);
   return {
     kind: "record",
-    kernel: {
-      kernel: kernelOfRecord(trial, { chained: true }),
-      provenance: [`record    ${id}`, `made by   automap ${VERSION}`],
-    },
+    kernel: networkKernel(kernelOfRecord(trial, { chained: true }), `record    ${id}`),
     id,
     seconds: trial.measurement.median,
     cache: trial.conditions.cache,
@@ -184,34 +193,43 @@ export function recordedKernel(
   };
 }
 
-export function chooseKernel({ computation, multiplyAdds }: Task, records?: Records, threads = 1): Choice {
+export function chooseKernel(task: Task, records?: Records, threads = 1): Choice {
+  const { computation, multiplyAdds } = task;
   const recorded = records && recordedKernel(computation, records, { threads, onGpu: false });
   if (recorded) return recorded;
   const divided = records && multiplyAdds > 0 ? dividedRecord(computation, records, threads) : undefined;
   const shared = divided && attempt(() => kernelFor(computation, divided.candidate));
   if (divided && shared) {
     const { trial, candidate, seconds } = divided;
-    const provenance = [
-      `not tuned for ${threads === 1 ? "1 thread" : `${threads} threads`}: the schedule of record ${shortId(trial.id)}, tuned for ${trial.conditions.threads}`,
-      `made by   automap ${VERSION}`,
-    ];
-    return { kind: "model", kernel: { kernel: shared, provenance }, place: placeOf(candidate), expected: seconds };
+    const from = `not tuned for ${threads === 1 ? "1 thread" : `${threads} threads`}: the schedule of record ${shortId(trial.id)}, tuned for ${trial.conditions.threads}`;
+    return { kind: "model", kernel: networkKernel(shared, from), place: placeOf(candidate), expected: seconds };
   }
   const calibration = records && storedCalibration(records.db, records.environment)?.calibration;
-  const wanted = { count: 1, kinds: "mappings", threads, calibration } as const;
-  const ranked = multiplyAdds > 0 ? rankOf(computation, wanted, UNTUNED_DRAWS) : undefined;
-  const first = ranked && !("refused" in ranked) ? ranked[0] : undefined;
-  const kernel = first && attempt(() => kernelFor(computation, first.candidate));
-  if (first && kernel) {
-    const provenance = ["not tuned: chosen by the model", `made by   automap ${VERSION}`];
-    const { candidate, prediction } = first;
-    return { kind: "model", kernel: { kernel, provenance }, place: placeOf(candidate), expected: prediction.seconds };
-  }
+  const expected = choiceOfModel(task, { threads, calibration }, UNTUNED_DRAWS, (candidate) =>
+    attempt(() => kernelFor(computation, candidate)),
+  );
+  if (expected.kind === "model") return expected;
   const loops = attempt(() => loopsKernel(computation, nativeTarget().isa));
+  return { ...expected, ...(loops && { kernel: networkKernel(loops) }) };
+}
+
+/** The kernel that the model expects to be the fastest, or loops and why it knows none. */
+export function choiceOfModel(
+  { computation, multiplyAdds }: Task,
+  where: Parameters<typeof rankOf>[1],
+  draws: number,
+  kernelOf: (candidate: Candidate) => Kernel | undefined,
+): Exclude<Choice, { readonly kind: "record" }> {
+  const ranked = multiplyAdds > 0 ? rankOf(computation, { ...where, count: 1, kinds: "mappings" }, draws) : [];
+  if ("refused" in ranked) return { kind: "loops", because: ranked.refused[0]?.because ?? "nothing maps" };
+  const [first] = ranked;
+  const kernel = first && kernelOf(first.candidate);
+  if (!kernel) return { kind: "loops", because: "it sums no products" };
   return {
-    kind: "loops",
-    because: ranked && "refused" in ranked ? (ranked.refused[0]?.because ?? "nothing maps") : "it sums no products",
-    ...(loops && { kernel: { kernel: loops, provenance: [`made by   automap ${VERSION}`] } }),
+    kind: "model",
+    kernel: networkKernel(kernel, "not tuned: chosen by the model"),
+    place: placeOf(first.candidate),
+    expected: first.prediction.seconds,
   };
 }
 
@@ -249,7 +267,7 @@ export function networkSubject(
     chains,
     threads,
     ...(gpu && { gpu: { capability: capabilityOf(gpu) } }),
-    provenance: [...provenance, `made by   automap ${VERSION}`],
+    provenance: [...provenance, MADE_BY],
   };
 }
 
@@ -287,7 +305,7 @@ function chosenChain({ computation, steps }: StepChain, gpu: Target | undefined)
     kernel && {
       kind: "loops",
       because: `${steps.length} steps row by row`,
-      kernel: { kernel, provenance: [`made by   automap ${VERSION}`] },
+      kernel: networkKernel(kernel),
     }
   );
 }

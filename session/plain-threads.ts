@@ -27,7 +27,7 @@ import { chainSeconds } from "../perfmodel/row-chains.ts";
 import { predictThreads } from "../perfmodel/threads.ts";
 import { type GpuChoice, generateOnGpu } from "./gpu-kinds.ts";
 import type { InStream } from "./session-space.ts";
-import { VERSION } from "./version.ts";
+import { MADE_BY } from "./version.ts";
 
 /** Stands for a thread's own arithmetic when nothing is mapped. It is no instruction of the table, so searches are never offered it. */
 const ANYTHING = defineIntrinsic({
@@ -110,7 +110,7 @@ export function chainInShape(chain: RowChain, shape: ChainShape, { chained = fal
   return generateCuda(chain.computation, ANYTHING, lowerChainThreads(chain, shape), {
     lines: [
       `schedule  ${pieces} times ${together} columns each   lanes ${lanes}   warps of a row ${columnWarps}, of rows ${rowWarps}`,
-      `made by   automap ${VERSION}`,
+      MADE_BY,
     ],
     chained,
   });

@@ -37,6 +37,7 @@ import { calibratedMachine } from "./gpu-rates.ts";
 import { recordedTarget, storedCalibration } from "./recorded.ts";
 import { isRefusals, type Reason, type SessionSpace } from "./session-space.ts";
 import { sessionSpace } from "./space.ts";
+import { storeOf } from "./store.ts";
 import { carriedFrom, seededBy } from "./transfer.ts";
 
 /** The first decision that differs from the record. */
@@ -315,15 +316,6 @@ class Witness {
 function short(candidate: Candidate): string {
   const rows = scheduleRows(candidate).map(([name, text]) => `${name} ${text}`);
   return `${candidateText(candidate)} ${rows.join("; ")}`;
-}
-
-function storeOf(earlier: readonly TrialRecord[]): TrialStore<Candidate> {
-  const known = new Map(earlier.map((t) => [candidateKey(t.candidate), t]));
-  return {
-    known: (key) => known.get(key),
-    recorded: () => earlier.map((t) => t.candidate),
-    record: () => undefined,
-  };
 }
 
 /** The instructions the search could choose from, with the declarations that its trials recorded. */

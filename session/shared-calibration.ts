@@ -8,7 +8,7 @@
 import { existsSync, mkdirSync, renameSync, rmSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { MachineFault, UsageError } from "../abstraction/error.ts";
-import { calibrationOf, type Environment, idOf, openDatabase, recordCalibration } from "../db/index.ts";
+import { calibrationOf, type Environment, idOf, recordCalibration, withDatabase } from "../db/index.ts";
 import { cacheFolder, cacheLimits, touch, trimCache } from "../runtime/cache.ts";
 import { type Lock, LockError, tryLock, untilFree } from "../runtime/lock.ts";
 
@@ -60,16 +60,11 @@ export function keptCalibration<T>(
   const file = fileOf(environment);
   if (!existsSync(file)) return undefined;
   try {
-    const db = openDatabase(file, { readonly: true });
-    try {
-      const stored = calibrationOf(db, environment);
-      const data = stored && read(stored.data);
-      if (!stored || data === undefined) return undefined;
-      void touch(file);
-      return { data, at: stored.at };
-    } finally {
-      db.close();
-    }
+    const stored = withDatabase(file, (db) => calibrationOf(db, environment));
+    const data = stored && read(stored.data);
+    if (!stored || data === undefined) return undefined;
+    void touch(file);
+    return { data, at: stored.at };
   } catch (error) {
     if (error instanceof UsageError || error instanceof MachineFault) return undefined;
     throw error;
@@ -83,12 +78,7 @@ export async function keepCalibration(environment: Environment, { data, at }: Sh
   try {
     mkdirSync(dirname(file), { recursive: true });
     rmSync(draft, { force: true });
-    const db = openDatabase(draft);
-    try {
-      recordCalibration(db, { environment, data, at });
-    } finally {
-      db.close();
-    }
+    withDatabase(draft, (db) => recordCalibration(db, { environment, data, at }), {});
     renameSync(draft, file);
     await trimCache(dirname(file), cacheLimits());
   } catch (error) {

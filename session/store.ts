@@ -5,7 +5,15 @@
  */
 
 import { type Candidate, candidateKey } from "../abstraction/candidate.ts";
-import { type Conditions, type Database, type Environment, recordTrial, trialsOf, type Workload } from "../db/index.ts";
+import {
+  type Conditions,
+  type Database,
+  type Environment,
+  recordTrial,
+  type TrialRecord,
+  trialsOf,
+  type Workload,
+} from "../db/index.ts";
 import type { TrialStore } from "../tuner/search.ts";
 import type { SessionSpace } from "./session-space.ts";
 
@@ -28,10 +36,8 @@ export function storeIn(
   const earlier = trialsOf(db, workload, environment, { intrinsics: space.intrinsics }).filter(
     (t) => t.conditions.threads === threads && t.conditions.cache === cache && t.provenance === "here",
   );
-  const known = new Map(earlier.map((t) => [candidateKey(t.candidate), t]));
   return {
-    known: (key) => known.get(key),
-    recorded: () => earlier.map((t) => t.candidate),
+    ...storeOf(earlier),
     record: (trial) => {
       const intrinsic = space.intrinsicOf(trial.candidate);
       const { candidate, prediction, measurement, at } = trial;
@@ -39,5 +45,15 @@ export function storeIn(
       const made = { candidate, prediction, measurement, at };
       recordTrial(db, { workload, environment, run, intrinsic, trial: made, conditions });
     },
+  };
+}
+
+/** A store that knows earlier trials and records nothing. */
+export function storeOf(earlier: readonly TrialRecord[]): TrialStore<Candidate> {
+  const known = new Map(earlier.map((t) => [candidateKey(t.candidate), t]));
+  return {
+    known: (key) => known.get(key),
+    recorded: () => earlier.map((t) => t.candidate),
+    record: () => undefined,
   };
 }

@@ -21,7 +21,7 @@ import { availableParallelism } from "node:os";
 import type { Computation } from "../abstraction/computation.ts";
 import { EnvironmentError, reasonOf, UsageError } from "../abstraction/error.ts";
 import type { Target } from "../abstraction/machine.ts";
-import { checkPlace, type Database, DatabaseError, DEFAULT_DATABASE, openDatabase } from "../db/index.ts";
+import { checkPlace, type Database, DatabaseError, DEFAULT_DATABASE, withDatabase } from "../db/index.ts";
 import { INTRINSICS } from "../intrinsics/index.ts";
 import type { Network } from "../network/network.ts";
 import { isTuned, type Task, tasksOf } from "../network/tasks.ts";
@@ -130,12 +130,7 @@ export async function tuneNetwork(program: Network, options: TuneNetworkOptions)
   const runner = options.search ? undefined : await runnerFor(options);
   try {
     // Open from the first share to the last, so that a file which is deleted between two of them is noticed, and saved.
-    const db = openDatabase(options.database ?? DEFAULT_DATABASE);
-    try {
-      return await tuneOn(runner, db, program, options);
-    } finally {
-      db.close();
-    }
+    return await withDatabase(options.database ?? DEFAULT_DATABASE, (db) => tuneOn(runner, db, program, options), {});
   } finally {
     await runner?.close();
   }

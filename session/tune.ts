@@ -30,11 +30,11 @@ import {
   type Environment,
   endRun,
   type NewRun,
-  openDatabase,
   queryTrials,
   recordClock,
   WORKLOAD_NAME,
   type Workload,
+  withDatabase,
 } from "../db/index.ts";
 import type { Noise } from "../report/report-data.ts";
 import type { Runner } from "../runtime/measure.ts";
@@ -206,8 +206,7 @@ async function tuneAt(
   options: TuneComputationOptions,
   kept?: Preparations,
 ): Promise<TuneOutcome> {
-  const db = openDatabase(options.database ?? DEFAULT_DATABASE);
-  try {
+  const tuneIn = async (db: Database): Promise<TuneOutcome> => {
     const started = Date.now();
     const untried = (status: "interrupted" | "time-spent") => ({
       status,
@@ -224,10 +223,9 @@ async function tuneAt(
     const prepared = await preparing;
     if ("refused" in prepared) return { status: "nothing-maps", ...prepared };
     if ("unanswered" in prepared) return { ...untried("time-spent"), ...prepared };
-    return await searchPrepared(db, prepared, options);
-  } finally {
-    db.close();
-  }
+    return searchPrepared(db, prepared, options);
+  };
+  return withDatabase(options.database ?? DEFAULT_DATABASE, tuneIn, {});
 }
 
 /** A search before its first trial. */

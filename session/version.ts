@@ -18,3 +18,6 @@ function readVersion(): string {
 }
 
 export const VERSION = readVersion();
+
+/** The line that says who made a file. */
+export const MADE_BY = `made by   automap ${VERSION}`;

@@ -39,7 +39,7 @@ import type { SearchSpace } from "../tuner/space.ts";
 import { declaredAs } from "./declared.ts";
 import { learntFactor, predictionOf } from "./learner.ts";
 import type { KindSpace, Measured, Reason, Search, SessionKind } from "./session-space.ts";
-import { VERSION } from "./version.ts";
+import { MADE_BY } from "./version.ts";
 
 /** Candidates of a kind on lanes whose schedules are those of a space. */
 export function laneCandidates<K extends LaneCandidate>(
@@ -267,11 +267,7 @@ export function multiplyAddIn(computation: Computation, { kind, intrinsic: name 
 
 /** Lines for the head of a kernel. */
 export const laneNotes = (candidate: LaneCandidate, design = ""): SourceNotes => ({
-  lines: [
-    `design    ${design}${placeText(candidate)}`,
-    `schedule  ${scheduleText(candidate)}`,
-    `made by   automap ${VERSION}`,
-  ],
+  lines: [`design    ${design}${placeText(candidate)}`, `schedule  ${scheduleText(candidate)}`, MADE_BY],
 });
 
 function tapProblem<S extends WindowBlock>(

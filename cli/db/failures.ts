@@ -11,7 +11,7 @@
 import { z } from "zod";
 import { type Database, queryTrials, shortId, type TrialFilter, type TrialRecord } from "../../db/index.ts";
 import { tableWithin } from "../../report/text.ts";
-import { documentOf, print, printJson, say } from "../output.ts";
+import { documentOf, print, printJson, say, texts } from "../output.ts";
 import { sentenceRoom } from "../terminal.ts";
 
 export const failuresDocument = documentOf({
@@ -21,7 +21,7 @@ export const failuresDocument = documentOf({
       reason: z.string().describe("what their logs begin with; # is a number"),
       count: z.number().int(),
       imported: z.number().int().describe("how many of them were imported"),
-      intrinsics: z.array(z.string()),
+      intrinsics: texts,
       workloads: z.number().int().describe("of so many computations"),
       latest: z.string().describe("id of the latest"),
     }),

@@ -31,15 +31,15 @@ import { counted, printTime } from "../../report/text.ts";
 import { compareTimes } from "../../runtime/statistics.ts";
 import type { Cli } from "../command.ts";
 import { checkWritable, writeLines } from "../files.ts";
-import { flag, optionalFlag, optionalWord, wholeNumber } from "../options.ts";
-import { documentOf, EXIT, type ExitCode, partOf, print, printJson, say, style } from "../output.ts";
+import { flag, optionalWord, wholeNumber } from "../options.ts";
+import { counts, documentOf, EXIT, type ExitCode, partOf, print, printJson, say, style } from "../output.ts";
 import { fitted } from "../terminal.ts";
 import { withDatabase } from "../with-database.ts";
 import { addFile, addFilters, addStatus, fileOptions, queryOptions, readTrialFilter } from "./filters.ts";
 import type { Here } from "./here.ts";
 
 const exportOptions = queryOptions.extend({ output: optionalWord });
-const importOptions = fileOptions.extend({ strict: optionalFlag });
+const importOptions = fileOptions.extend({ strict: flag });
 const verifyOptions = fileOptions.extend({
   remeasure: z
     .string()
@@ -47,15 +47,15 @@ const verifyOptions = fileOptions.extend({
     .transform(Number)
     .optional(),
   trustImported: flag,
-  seed: wholeNumber("--seed").optional(),
+  seed: wholeNumber.optional(),
 });
 const pruneOptions = queryOptions.extend({
-  yes: optionalFlag,
-  best: optionalFlag,
-  stale: optionalFlag,
+  yes: flag,
+  best: flag,
+  stale: flag,
 });
 
-const rows = z.record(z.string(), z.int()).describe("by table");
+const rows = counts.describe("by table");
 const takenSchema = documentOf({
   added: rows,
   known: z.int().describe("lines whose record was there already"),
@@ -138,7 +138,7 @@ function* ended(lines: Iterable<string>): Iterable<string> {
 function runImport(given: z.infer<typeof importOptions>, _command: Command, file: string): ExitCode {
   // A missing file is reported before a database is created for it.
   const lines = linesOf(file === "-" ? "/dev/stdin" : file);
-  const take = (db: Database): ImportReport => importLines(db, lines, { strict: given.strict ?? false });
+  const take = (db: Database): ImportReport => importLines(db, lines, { strict: given.strict });
   return withDatabase(given.db, (db) => conclude(take(db), file, given), {});
 }
 
@@ -253,9 +253,9 @@ async function runPrune(given: z.infer<typeof pruneOptions>, command: Command, h
     const deleted = pruneTrials(
       db,
       { ...chosen, ...(stale ? { stale } : {}) },
-      { reason: "automap db prune", best: given.best ?? false, dry: given.yes !== true },
+      { reason: "automap db prune", best: given.best, dry: !given.yes },
     );
-    if (given.json) printJson(pruneSchema, { deleted, dry: given.yes !== true });
+    if (given.json) printJson(pruneSchema, { deleted, dry: !given.yes });
     else {
       const counts = Object.entries(deleted).map(([name, count]) => countOf(name, count));
       print(`${given.db}: ${counts.join(", ")} ${given.yes ? "deleted" : "would go; --yes deletes them"}`);

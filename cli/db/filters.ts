@@ -30,7 +30,7 @@ import { parseDataTypes } from "../../operators/data-types.ts";
 import { EPILOGUE_NAMES } from "../../operators/epilogue.ts";
 import { OPERATORS } from "../../operators/index.ts";
 import type { Cli } from "../command.ts";
-import { databaseFile, flag, optionalFlag, optionalText, optionsOf, positiveInteger, valuesIn } from "../options.ts";
+import { databaseFile, flag, optionalText, optionsOf, positiveInteger, valuesIn } from "../options.ts";
 import { say } from "../output.ts";
 
 export const fileOptions = z.object({ db: databaseFile, json: flag });
@@ -41,20 +41,20 @@ export const filterOptions = fileOptions.extend({
   dtype: optionalText,
   layout: optionalText,
   epilogue: optionalText,
-  threads: positiveInteger("--threads").optional(),
+  threads: positiveInteger.optional(),
   run: optionalText,
   intrinsic: optionalText,
   target: optionalText,
   since: optionalText,
   until: optionalText,
-  limit: positiveInteger("--limit").optional(),
+  limit: positiveInteger.optional(),
 });
 
 export const queryOptions = filterOptions.extend({
   status: z.enum(STATUSES, { error: `unknown --status\n  known: ${STATUSES.join(", ")}` }).optional(),
   sort: z.enum(SORTS, { error: `unknown --sort; it is one of ${SORTS.join(", ")}` }).optional(),
-  top: positiveInteger("--top").optional(),
-  csv: optionalFlag,
+  top: positiveInteger.optional(),
+  csv: flag,
 });
 
 /** @param document the `--json` document; an export has none, since it is lines of JSON already */

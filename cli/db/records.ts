@@ -5,7 +5,7 @@ import { labelOf, shapeOf, shortId, type TrialRecord, type WorkloadRecord, words
 import { parseDataTypes, printDataTypes } from "../../operators/data-types.ts";
 import { csvCell } from "../../report/csv.ts";
 import { printTime } from "../../report/text.ts";
-import { partOf, say } from "../output.ts";
+import { counts, partOf, say } from "../output.ts";
 import { printFitted } from "../terminal.ts";
 
 const id = z.string().describe("hash of its facts: 32 hexadecimal digits");
@@ -18,7 +18,7 @@ export const summarySchema = z.strictObject({
   workload: z.string().describe("all that makes the workload another than any other, in one line"),
   name: z.string().nullable().describe("the user's own for it"),
   operator: z.string(),
-  shape: z.record(z.string(), z.number().int()).describe("extents of axes and values of parameters"),
+  shape: counts.describe("extents of axes and values of parameters"),
   dtype: z.string().describe("as --dtype reads it"),
   types: z.string().describe("of the inputs and of what is stored"),
   layout: z.string().nullable(),
