@@ -4,7 +4,7 @@ import { affineForm } from "../abstraction/affine.ts";
 import type { ArrayPlan } from "../abstraction/candidate.ts";
 import { tensorOf } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
-import { type Access, axesIn } from "../abstraction/expression.ts";
+import { type Access, axesIn, number, substitute } from "../abstraction/expression.ts";
 import { stepsJoined } from "../mapper/space-time/dots.ts";
 import type { LaneArray } from "../mapper/space-time/lane-array.ts";
 import { operandAccesses } from "../mapper/space-time/problem.ts";
@@ -112,21 +112,15 @@ function linesOf(stride: number | undefined, lanes: number, bytes: number, strad
 /** Distance between neighbouring lanes in elements; undefined when the lanes do not read at equal distances. */
 function strideOf({ sum, space }: LaneArray, read: Access, inverse: Inverse | undefined): number | undefined {
   if (!inverse) return undefined;
-  const { dims } = tensorOf(sum, read.tensor);
-  const index = new Map(read.index.map((e, d) => [dims[d]?.name ?? "", affineForm(e)]));
-  let stride = 0;
-  let pitch = 1;
-  for (const { name, extent } of dims.toReversed()) {
-    const form = index.get(name);
-    if (!form) return undefined;
-    const moved = dot(
-      space.inside.map((l) => form.terms.get(l.name) ?? 0),
-      inverse.numerators.map((row) => row[0] ?? 0),
-    );
-    stride += (pitch * moved) / inverse.denominator;
-    pitch *= extent;
-  }
-  return stride;
+  const { dims, storage } = tensorOf(sum, read.tensor);
+  const names = new Map(dims.map(({ name }, d) => [name, read.index[d] ?? number(0)]));
+  const place = affineForm(substitute(storage, names, "index"));
+  if (!place) return undefined;
+  const moved = dot(
+    space.inside.map((l) => place.terms.get(l.name) ?? 0),
+    inverse.numerators.map((row) => row[0] ?? 0),
+  );
+  return moved / inverse.denominator;
 }
 
 /** Number of distinct vectors of an operand that a block reads. A compiler merges repeated loads. */

@@ -22,9 +22,11 @@ import {
   compareOp,
   type Expr,
   integerOp,
+  number,
   printExpr,
+  substitute,
 } from "../abstraction/expression.ts";
-import type { LoopNest, Statement } from "../abstraction/loop-nest.ts";
+import { dimsOf, type LoopNest, type Statement, storageOf } from "../abstraction/loop-nest.ts";
 import { memoised } from "../abstraction/memoised.ts";
 
 /** Instructions of one run, by what they are. Elements are counted where lanes do not lie side by side in memory. */
@@ -98,17 +100,15 @@ export interface Chain {
   readonly shifts: number;
 }
 
-type Tensors = Readonly<Record<string, Pick<Tensor, "dims" | "dtype">>>;
+type Stored = Pick<Tensor, "dims" | "dtype" | "storage">;
+type Tensors = Readonly<Record<string, Stored>>;
 
 /**
  * The straight runs of a nest's body.
  * @param threads whether lanes are threads, and not vectors
  */
 export function vectorRuns(nest: LoopNest, tensors: Tensors, threads?: ThreadLanes): readonly VectorRun[] {
-  const scratch = nest.scratch.map((s) => [
-    s.name,
-    { dtype: s.dtype, dims: s.dims ?? [{ name: "element", extent: s.elements }] },
-  ]);
+  const scratch = nest.scratch.map((s) => [s.name, { dtype: s.dtype, dims: dimsOf(s), storage: storageOf(s) }]);
   const known: Tensors = { ...tensors, ...Object.fromEntries(scratch) };
   const files = new Map((nest.vectors ?? []).map((v) => [v.name, v.count]));
   const runs: VectorRun[] = [];
@@ -486,8 +486,8 @@ class Run {
     }));
   }
 
-  private tensorOf({ tensor }: Access): Pick<Tensor, "dims" | "dtype"> {
-    return this.tensors[tensor] ?? { dims: [], dtype: "f32" };
+  private tensorOf({ tensor }: Access): Stored {
+    return this.tensors[tensor] ?? { dims: [], dtype: "f32", storage: number(0) };
   }
 
   /** Whether all warps access the same element. */
@@ -661,16 +661,23 @@ class Run {
   }
 
   /** Distance in elements between neighbouring lanes; undefined where it varies. */
-  private strideOf({ tensor, index }: Access, lane: Lanes): number | undefined {
-    const dims = this.tensors[tensor]?.dims ?? [];
+  private strideOf(access: Access, lane: Lanes): number | undefined {
+    const { dims, storage } = this.tensorOf(access);
+    const pitches = formOf(storage);
+    if (pitches === "other") {
+      // In blocks: the place of an element is no sum of its indices.
+      const names = new Map(dims.map(({ name }, d) => [name, access.index[d] ?? number(0)]));
+      const place = substitute(storage, names, "index");
+      if (!this.mentions(place, lane.axis)) return 0;
+      const form = this.formAt(place);
+      return form === "other" ? undefined : form.terms.get(lane.axis);
+    }
     let stride = 0;
-    let pitch = 1;
-    for (let d = dims.length - 1; d >= 0; d--) {
-      const e = index[d];
-      const form = e && this.formAt(e);
-      if (e && form === "other" && this.mentions(e, lane.axis)) return undefined;
-      if (form !== undefined && form !== "other") stride += pitch * (form.terms.get(lane.axis) ?? 0);
-      pitch *= dims[d]?.extent ?? 1;
+    for (const [d, e] of access.index.entries()) {
+      const form = this.formAt(e);
+      if (form === "other" && this.mentions(e, lane.axis)) return undefined;
+      const pitch = pitches.terms.get(dims[d]?.name ?? "") ?? 0;
+      if (form !== "other") stride += pitch * (form.terms.get(lane.axis) ?? 0);
     }
     return stride;
   }

@@ -6,14 +6,23 @@ import { type Computation, defineComputation } from "../abstraction/computation.
 import { type LoopNest, loop, type Statement } from "../abstraction/loop-nest.ts";
 import { parseEquation } from "../abstraction/parse.ts";
 import { finished } from "../abstraction/steps.ts";
+import { placeArray } from "../mapper/space-time/lane-array.ts";
+import { lowerPlaced } from "../mapper/space-time/lower-array.ts";
 import { tooLongToWrite, vectorsWritten } from "../mapper/space-time/written-length.ts";
 import { instantiate, operatorNamed, parseDataTypes } from "../operators/index.ts";
 import { modelTarget } from "../perfmodel/target.ts";
 import { type VectorCounts, type VectorRun, vectorRuns } from "../perfmodel/vector-census.ts";
+import { vectorSeconds } from "../perfmodel/vectors.ts";
 import { nativeTarget } from "../targets/index.ts";
 import { arraySpaceOf } from "../tuner/array-candidates.ts";
 
 const LANES = 16;
+/** Steps over channels, then columns, then rows of a window of (q,s,c,r). */
+const STEPS = [
+  [0, 0, 1, 0],
+  [0, 0, 0, 1],
+  [0, 1, 0, 0],
+] as const;
 const computation: Computation = defineComputation({
   equation: "y[q] += x[q+s-1] * w[s]",
   extents: { q: 160, s: 4 },
@@ -131,6 +140,21 @@ describe("a run of statements on vectors", () => {
   });
 
   it.each([
+    ["NHWC", { gatheredLanes: LANES, broadcasts: 1 }],
+    ["NCHW", { loads: 1, broadcasts: 1 }],
+    // Blocks of four channels, which lie side by side, and of two columns.
+    ["NCHW4c", { gatheredLanes: LANES, broadcasts: 1 }],
+    ["NWCH2w", { gatheredLanes: LANES, broadcasts: 1 }],
+  ])("reads columns of an image in %s as %j", (layout, counts) => {
+    const extents = { n: 1, c: 8, h: 1, w: 80 };
+    const x = { dtype: "f32", layout } as const;
+    const image = defineComputation({ equation: "y[n,c,h,w] = x[n,c,h,w]", extents, tensors: { x } });
+    const read = lanes("S[0,lane] = x[0,1,0,16*tile+lane]", "S[1,lane] = x[0,1,0,tile]", "S[0,lane] += S[1,lane]");
+    const [run] = vectorRuns(nestOf([read, lanes("y[0,0,0,16*tile+lane] = S[0,lane]")]), image.tensors);
+    expect(run && countsOf(run)).toEqual({ ...counts, arithmetic: 1, stores: 1 });
+  });
+
+  it.each([
     ["y[32*tile+2*lane] = S[0,lane]", { scatteredLanes: LANES }],
     ["y[32*tile+lane] += S[0,lane]", { stores: 1, added: 1 }],
     ["y[tile] += S[0,lane]", { stores: 1, added: 1, reductions: 1 }],
@@ -230,6 +254,23 @@ describe("designs of a convolution at stride 2", () => {
     const sizeOf = (inputs: string): number => space.codeSize?.(found(inputs)) ?? 0;
     expect(sizeOf("passed")).toBeGreaterThan(0);
     expect(sizeOf("loaded")).toBeGreaterThan(10 * sizeOf("passed"));
+  });
+});
+
+describe("a design of a convolution", () => {
+  it("is expected to take twice as long with channels last, where neighbouring columns lie apart", () => {
+    const target = modelTarget(nativeTarget());
+    const parameters = { c: 32, h: 28, w: 28, k: 32, r: 3, s: 3, pad: 1 };
+    const [first = 0, last = 0] = ["NCHW", "NHWC"].map((layouts) => {
+      const image = instantiate(operatorNamed("conv2d"), { parameters, layouts, types: parseDataTypes("f32") });
+      const transform = { loops: ["q", "s", "c", "r"], allocation: [1, 0, 0, 0], schedule: STEPS } as const;
+      const schedule = { lanes: 16, transform, tile: { q: 16 }, beside: { k: 4, p: 2 }, inputs: "loaded" } as const;
+      const placed = placeArray(image, schedule);
+      if (!placed.ok) throw new Error(placed.refusal.because);
+      const nest = lowerPlaced(image, placed.array, schedule.inputs);
+      return vectorSeconds(nest, image, { target, threads: 1 });
+    });
+    expect(last).toBeGreaterThan(2 * first);
   });
 });
 
