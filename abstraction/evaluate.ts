@@ -73,7 +73,7 @@ export class Scope {
   readonly registers = new Map<string, Registers>();
   private readonly slots: Map<string, number>;
 
-  /** Places of accesses as tables indexed by the only loop counter, in place of computing each index. */
+  /** Precomputed address tables, indexed by the loop counter, for accesses that depend on one loop counter. */
   readonly tables: ReadonlyMap<Access, Int32Array> | undefined;
 
   constructor(

@@ -20,7 +20,7 @@ export interface Part {
 export interface Program {
   /** In the order in which they are computed. */
   readonly parts: readonly Part[];
-  /** What is stored for others: the last value among them. Other values are stored only in a call that is asked to keep them. */
+  /** Values written to memory, always with the last one. The others are stored only in a call with the flag KEEP. */
   readonly stored: readonly string[];
 }
 

@@ -55,7 +55,7 @@ export interface Digit {
 
 /** How an equation lies in rows. */
 export interface PlacedEquation {
-  /** What it makes: an element for each element of a row, or one for each row, either summed over the row or of other such elements. */
+  /** Its result: one element for each column (`each`), a reduction over the row (`sum`), or a function of such values of the row (`row`). */
   readonly makes: "each" | "sum" | "row";
   /** Each of its loops of more than one step. */
   readonly digits: Readonly<Record<string, Digit>>;
@@ -158,7 +158,7 @@ function placedLoops(
   if (summed.length === 0) return { makes: "row", digits };
   if (summed.reduce((product, a) => product * a.extent, 1) !== columns)
     return { because: `it does not sum over rows of ${columns} columns` };
-  // The row that it reads orders the columns; best one that the chain makes.
+  // The order of columns is that of the row it reads, preferably one computed inside the chain.
   const reads = accessesIn(equation.value).toSorted((a, b) => Number(made.has(b.tensor)) - Number(made.has(a.tensor)));
   for (const read of reads) {
     const own = flatOf(read, tensorOf(computation, read.tensor));

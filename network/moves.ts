@@ -1,5 +1,5 @@
 /**
- * @file Puts steps that only move elements into the products beside them, which then read or write the elements where they lie.
+ * @file Folds steps that only move elements into the products next to them, which then read or write the elements where they lie.
  *
  *     q[b,h,i,d] = x[b,i,h,d]                          s[b0,b1,m,n] += x[m,b1,k] * y[n,b1,k]
  *     k[b,h,d,j] = y[b,j,h,d]                    ->
@@ -7,11 +7,11 @@
  *
  *     o[b0,b1,m,n] += ..,   t[b,i,h,d] = o[b,h,i,d]    ->   o[b0,m,b1,n] += ..
  *
- * A move has one read at affine indices inside its input: Transpose, Slice, Split, Expand, with reshapes that keep the indices affine. It goes only when
- * all its readers can take it, and stays where it would cost a product more than it costs itself. Kernels copy what they read often into the
- * order of their instruction, so another order of a matrix costs them no more than the move. A product that reads each element fewer than
- * {@link COPIED_FROM} times reads it in place, and a result is stored as it is computed: what lies side by side must then stay so. Nor may
- * elements of different matrices of a batch come to lie side by side.
+ * A move has one read at affine indices inside its input: Transpose, Slice, Split, Expand, with reshapes that keep the indices affine. It is folded only
+ * if all its consumers can read the move's input, and if that does not slow a product down by more than the move takes. Kernels pack what they read
+ * often, so another order of a matrix costs them no more than the move. A product that reads each element fewer than {@link COPIED_FROM} times reads
+ * it in place, and a result is stored as it is computed: neighbours must then stay neighbours. Nor may elements of different matrices of a batch
+ * become neighbours.
  */
 
 import { type AffineForm, affineForm, boundsOf, type Extents, exprOf } from "../abstraction/affine.ts";
@@ -178,7 +178,7 @@ function isInside({ index }: Access, shape: readonly number[], extents: Extents)
 /** Steps that change when a move goes. */
 type Changed = ReadonlyMap<Step, Step>;
 
-/** The move's readers, each of which reads what the move reads; undefined when one of them cannot. */
+/** The move's consumers, rewritten to read the move's input; undefined if one cannot be rewritten. */
 function inReaders(move: Move, around: Surroundings): Changed | undefined {
   const changed = new Map<Step, Step>();
   for (const reader of around.readersOf(move.step.output)) {
@@ -193,7 +193,7 @@ function inReaders(move: Move, around: Surroundings): Changed | undefined {
   return changed.size === 0 ? undefined : changed;
 }
 
-/** A step that does a move too. It is no longer the row of the table of operators that it was. */
+/** A step with a move folded in. It no longer corresponds to one row of the table of operators. */
 function withNodesOf({ step: { nodes, ops } }: Move, step: Step): Step {
   const { operator: _, ...rest } = step;
   return { ...rest, nodes: [...step.nodes, ...nodes], ops: [...step.ops, ...ops] };
@@ -239,7 +239,7 @@ function readThrough(move: Move, reader: Step, tensor: string): Step | undefined
   return made && { ...reader, computation: made, reads: { ...reader.reads, [tensor]: shownAs(move.from, shape) } };
 }
 
-/** Where a move reads the element that its reader reads under some shape; undefined when that is not affine. */
+/** Composes the consumer's index with the move's; undefined if the result is not affine. */
 function elementRead(
   { made, read, target }: Move,
   access: Access,

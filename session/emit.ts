@@ -85,7 +85,7 @@ export function subjectOf(
   };
 }
 
-/** @throws UsageError when compilers have no name for the GPU that the record was measured on */
+/** @throws UsageError if compilers have no architecture name for the record's GPU */
 function gpuFactsOf({ id, workload, environment }: TrialRecord): GpuFacts {
   const { operator: name, parameters } = workload;
   const target = gpuTargetNamed(environment.target);

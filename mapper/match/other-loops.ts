@@ -9,10 +9,10 @@ import { type Axis, type Computation, targetOf } from "../../abstraction/computa
 import { conjunctsOf } from "../../abstraction/condition.ts";
 import { and, axesIn, type Expr, number, rewrite, substitute } from "../../abstraction/expression.ts";
 
-/** The remainder from 0 on, also of a negative number. */
+/** The Euclidean remainder, never negative. */
 export const modulo = (a: number, by: number): number => ((a % by) + by) % by;
 
-/** Why positions beyond the ends of a kept loop might be elements of the output; undefined when none is. */
+/** Why padding a kept loop could write real elements of the output; undefined if it cannot. */
 export function endsProblem({ equation, ...computation }: Computation, kept: Axis): string | undefined {
   const { index } = equation.target;
   const at = index.findIndex((e) => e.kind === "axis" && e.name === kept.name);

@@ -228,7 +228,7 @@ function shapeOf(
   };
 }
 
-/** Whether an outside loop, or the loop whose tiles it counts, indexes the result. */
+/** Whether an outer loop, or the loop that it tiles, indexes the result. */
 function isKept(sum: Computation, tiled: readonly Tiled[], name: string): boolean {
   const of = tiled.find((t) => t.outer === name)?.name;
   if (of !== undefined) return isKept(sum, tiled, of);

@@ -201,7 +201,7 @@ class StepLoops extends StepRows {
     const j = binary("-", binary("+", origin, axis(inner)), halo);
     const isFirst = compare("<", axis(inner), high);
     const isSecond = and(compare(">=", axis(inner), number(1)), compare("<=", axis(inner), high));
-    // Rows beyond a plane are not there to be read; a ring has them, of zeros.
+    // A plane has no rows beyond its ends; a ring buffer stores rows of zeros for them.
     const beside = level.from.kind === "plane" ? 1 : 0;
     const inside = [
       isSecond,

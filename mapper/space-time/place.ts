@@ -60,7 +60,7 @@ export class Places extends Coordinates {
   }
 
   /**
-   * The number of different values that a lane sees of an expression: one if it is the same at every step, or the
+   * The number of distinct values that the expression takes on one lane: one if it is the same at every step, or the
    * extent of the fastest row of time if it repeats with each round of that row. Undefined otherwise.
    */
   valuesOfLane(e: Expr): number | undefined {

@@ -5,9 +5,8 @@
  *     s.d > 0     passed on:  V[z] = select(z-d outside, load, V[z-d])
  *     s.d = 0     an input is broadcast: every PE loads it; a sum is formed across the PEs of one step
  *
- * A sum over several loops runs as one chain, from the fastest loop to the slowest, as long as the step from the last
- * point of a loop to the first point of the next takes time. Where it does not, another variable takes the result of
- * the first.
+ * Reductions over several loops are chained, innermost first. A chain breaks where moving to the next loop would take no
+ * step; a second variable then continues from its result.
  */
 
 import { affineForm, evaluateIndex, pointsOf } from "../../abstraction/affine.ts";
@@ -46,8 +45,8 @@ export interface PlannedVariable {
   readonly name: string;
   readonly dtype: DType;
   /**
-   * Registers that hold all values a lane ever needs of it, loaded once; 0 if it changes. If several, the fastest row
-   * of time numbers them.
+   * Number of registers that hold a lane's whole working set, loaded once; 0 if values are streamed. Several are indexed
+   * by the fastest row of the schedule.
    */
   readonly resident: number;
   /** Whether it is loaded when the fastest row of time begins, and kept during that round. */
@@ -127,7 +126,7 @@ class Wiring implements Plan {
     const timed = directions.filter((d) => steps(d) > 0).toSorted((a, b) => steps(a) - steps(b));
     const still = directions.filter((d) => steps(d) === 0);
 
-    // 1. Chains through time, extended as long as going on to the next loop takes time.
+    // 1. Build chains, extending each while the next loop advances time.
     const levels: { distance: Vector; along: Vector }[][] = [];
     let back: Vector = this.flows.loops.map(() => 0);
     for (const along of timed) {

@@ -102,7 +102,7 @@ function shrink(node: Lowering): Value {
 const near = (node: Lowering, picked: Value, size: number): Value =>
   picked.type === "s32" ? picked : elementwise(node, `s32(max(min(i, ${size}), -${size} - 1))`, { i: picked }, "s32");
 
-/** Indices into an axis; negative ones count from its end. Indices outside stay outside. @param picked s32 or s64 */
+/** Normalises negative indices into an axis. Indices out of range stay out of range. @param picked s32 or s64 */
 export const placesIn = (node: Lowering, picked: Value, size: number): Value =>
   elementwise(node, `select(i < 0, i + ${size}, i)`, { i: near(node, picked, size) });
 

@@ -161,7 +161,7 @@ const windowOf =
     return node.constant({ type, shape: [size], values });
   };
 
-/** The places of what is not 0, one column each. How many there are must be known. */
+/** Coordinates of the nonzero elements, one column each (ONNX NonZero). Their number must be known. */
 function nonZero(node: Lowering): Value {
   const { shape } = node.input(0);
   const elements = node.known(0, "its input") ?? node.refuse("its input is missing");
