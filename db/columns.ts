@@ -94,6 +94,12 @@ const tensor = z.strictObject({
   constant: z.boolean(),
 });
 
+const extents = named(identifier, extent, LOOPS);
+const tensors = named(identifier, tensor);
+
+/** Most computations of a program. */
+const PARTS = 256;
+
 const workloads = {
   operator: { holds: title, about: "'equation' for a bare equation" },
   computation: {
@@ -101,7 +107,7 @@ const workloads = {
     about: "computationKey: equal for equal computations, whatever they are called",
   },
   equation: { holds: notation },
-  extents: { type: "JSON", holds: named(identifier, extent, LOOPS), about: "of the axes" },
+  extents: { type: "JSON", holds: extents, about: "of the axes" },
   parameters: {
     type: "JSON",
     holds: named(identifier, z.number().int()),
@@ -109,7 +115,7 @@ const workloads = {
   },
   tensors: {
     type: "JSON",
-    holds: named(identifier, tensor),
+    holds: tensors,
     about: "types, shapes, layouts: enough to define it again",
   },
   dtype: { holds: word, about: "of the inputs: f16, u8s8" },
@@ -119,6 +125,19 @@ const workloads = {
     holds: z.string().regex(WORKLOAD_NAME),
     optional: true,
     about: "the user's own, as --name gave it",
+  },
+  program: {
+    type: "JSON",
+    holds: z.strictObject({
+      parts: z
+        .array(z.strictObject({ equation: notation, extents, tensors, names: named(identifier, identifier) }))
+        .min(1)
+        .max(PARTS),
+      stored: z.array(identifier).min(1).max(PARTS),
+    }),
+    optional: true,
+    about: "of several computations in one kernel: each as above, its names of tensors, and what is stored",
+    since: 2,
   },
 } as const satisfies Columns<WorkloadRecord>;
 

@@ -7,6 +7,7 @@
 import { type Computation, computationKey, defineComputation, inputsOf, targetOf } from "../abstraction/computation.ts";
 import type { DType } from "../abstraction/dtype.ts";
 import { UsageError } from "../abstraction/error.ts";
+import { joined, type Part } from "../abstraction/program.ts";
 import type { Provenance } from "../abstraction/seal.ts";
 import type { DeviceClock, Trial } from "../abstraction/trial.ts";
 import { shortId } from "./identity.ts";
@@ -57,18 +58,22 @@ export interface TensorRecord {
   readonly constant: boolean;
 }
 
+/** A computation as it is written down. */
+export interface ComputationRecord {
+  readonly equation: string;
+  /** Extents of the axes. */
+  readonly extents: Readonly<Record<string, number>>;
+  readonly tensors: Readonly<Record<string, TensorRecord>>;
+}
+
 /** A computation in the database. */
-export interface WorkloadRecord {
+export interface WorkloadRecord extends ComputationRecord {
   readonly id: string;
   /** `equation` for a bare equation. */
   readonly operator: string;
   readonly parameters: Readonly<Record<string, number>>;
   /** `computationKey`: equal for equal computations under any name. */
   readonly computation: string;
-  readonly equation: string;
-  /** Extents of the axes. */
-  readonly extents: Readonly<Record<string, number>>;
-  readonly tensors: Readonly<Record<string, TensorRecord>>;
   /** Types of the inputs as one word: `f16`, `u8s8`. */
   readonly dtype: string;
   /** Type of the output. */
@@ -76,6 +81,13 @@ export interface WorkloadRecord {
   readonly points: number;
   /** The user's own name, given to this record or to another of the same computation. */
   readonly name?: string | undefined;
+  /** Where one kernel computes several: all of them. */
+  readonly program?:
+    | {
+        readonly parts: readonly (ComputationRecord & Pick<Part, "names">)[];
+        readonly stored: readonly string[];
+      }
+    | undefined;
 }
 
 /** How a candidate was run. */
@@ -151,15 +163,20 @@ export interface CalibrationRecord {
 
 /** Rebuilds the computation of a workload. @throws UsageError when the record is inconsistent */
 export function computationOf(workload: WorkloadRecord): Computation {
-  const { operator, equation, extents, tensors } = workload;
-  const computation = defineComputation({ name: operator, equation, extents, tensors });
+  const { operator: name, equation, extents, tensors, program } = workload;
+  const computation = program
+    ? joined({
+        parts: program.parts.map(({ names, ...part }) => ({
+          names,
+          computation: defineComputation({ name, ...part }),
+        })),
+        stored: program.stored,
+      })
+    : defineComputation({ name, equation, extents, tensors });
   if (computationKey(computation) !== workload.computation)
-    throw new UsageError(
-      `workload ${shortId(workload.id)} (${operator}): its parts do not make the computation it names`,
-      {
-        hint: `${computationKey(computation)}, not ${workload.computation}`,
-      },
-    );
+    throw new UsageError(`workload ${shortId(workload.id)} (${name}): its parts do not make the computation it names`, {
+      hint: `${computationKey(computation)}, not ${workload.computation}`,
+    });
   return computation;
 }
 

@@ -7,7 +7,14 @@ import { z } from "zod";
 import { canonicalJson } from "../abstraction/candidate.ts";
 import { mapValues } from "../abstraction/collections.ts";
 import { automapCommand } from "../abstraction/command-line.ts";
-import { computationKey, equationText, extentsOf, pointCount, targetOf } from "../abstraction/computation.ts";
+import {
+  type Computation,
+  computationKey,
+  equationText,
+  extentsOf,
+  pointCount,
+  targetOf,
+} from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import { printExpr } from "../abstraction/expression.ts";
 import type { Provenance } from "../abstraction/seal.ts";
@@ -20,6 +27,7 @@ import { hash, json, shortened } from "./parse-text.ts";
 import { impossibleComputation, impossibleTrial } from "./possible.ts";
 import {
   type CalibrationRecord,
+  type ComputationRecord,
   computationOf,
   type Environment,
   type EnvironmentRecord,
@@ -135,6 +143,24 @@ export function environmentRowOf(environment: Environment): Row {
 export function workloadRowOf({ computation, parameters = {}, name }: Workload): Row {
   const impossible = impossibleComputation(computation);
   if (impossible !== undefined) throw new UsageError(`a workload that cannot be recorded: ${impossible}`);
+  const { program } = computation;
+  return rowFrom("workloads", {
+    ...recordOf(computation),
+    operator: computation.name,
+    computation: computationKey(computation),
+    parameters,
+    dtype: inputTypes(computation),
+    sum: targetOf(computation).dtype,
+    points: pointCount(computation),
+    name,
+    program: program && {
+      parts: program.parts.map((part) => ({ ...recordOf(part.computation), names: part.names })),
+      stored: program.stored,
+    },
+  });
+}
+
+function recordOf(computation: Computation): ComputationRecord {
   const tensors = Object.values(computation.tensors).map((t): [string, TensorRecord] => [
     t.name,
     {
@@ -145,18 +171,11 @@ export function workloadRowOf({ computation, parameters = {}, name }: Workload):
       constant: t.constant,
     },
   ]);
-  return rowFrom("workloads", {
-    operator: computation.name,
-    computation: computationKey(computation),
+  return {
     equation: equationText(computation),
     extents: extentsOf(computation),
-    parameters,
     tensors: Object.fromEntries(tensors),
-    dtype: inputTypes(computation),
-    sum: targetOf(computation).dtype,
-    points: pointCount(computation),
-    name,
-  });
+  };
 }
 
 export function trialRowOf(trial: Omit<Facts["trials"], "id">): Row {

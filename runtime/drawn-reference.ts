@@ -147,7 +147,8 @@ function ruleOfDrawn(
   least: number,
   fixed: ReadonlyMap<string, Fixed>,
 ): Rule | "exact" | undefined {
-  const { time } = computation;
+  const { time, program } = computation;
+  if (program) return undefined;
   const { sum } = partsOf(computation);
   const { equation } = sum;
   const tensors = Object.values(sum.tensors);

@@ -36,6 +36,7 @@ import {
 import { OwnFolder } from "./own-folder.ts";
 import { inOrder, raced } from "./race.ts";
 import { referenceFiles } from "./reference-files.ts";
+import { referenceOfParts } from "./reference-of-parts.ts";
 import { checkArguments, type Ready } from "./runner.ts";
 import { type Summary, summarise } from "./statistics.ts";
 import { type Reference, type ReferenceOptions, referenceFor } from "./verify.ts";
@@ -237,11 +238,11 @@ class LocalRunner implements Runner {
     const { scratch, stopping } = this.place;
     const options = stoppedBy({ compiler, workdir, cores, signal: stopping.signal, ...more }, signal);
     const folder = join(scratch.path, "drawn");
-    return onThisMachine(
-      "drawing inputs",
-      async () =>
-        (await scratch.writing(() => drawnReference(computation, seed, { ...options, folder }))) ??
-        referenceFor(computation, seed, options),
+    return onThisMachine("drawing inputs", async () =>
+      computation.program
+        ? referenceOfParts(computation, seed, options)
+        : ((await scratch.writing(() => drawnReference(computation, seed, { ...options, folder }))) ??
+          referenceFor(computation, seed, options)),
     );
   }
 

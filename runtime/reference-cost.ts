@@ -28,7 +28,7 @@ const FLOAT_SETS = 3;
 
 /**
  * The least time in seconds for a computation's expected results, without drawing and compilation; undefined for steps
- * in time.
+ * in time and programs.
  * @param processors that compute them
  */
 export function secondsOfReference(
@@ -36,7 +36,7 @@ export function secondsOfReference(
   processors: number,
   fixed: Inputs = {},
 ): number | undefined {
-  if (computation.time) return undefined;
+  if (computation.time || computation.program) return undefined;
   const { sum } = partsOf(computation);
   if (!boundRule(sum)) return (INTEGER_SETS * pointCount(sum)) / (INTEGER_POINTS * processors);
   if (isDrawnByProgram(computation, fixed)) return (FLOAT_SETS * pointCount(sum)) / (DRAWN_FLOAT_POINTS * processors);

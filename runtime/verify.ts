@@ -167,7 +167,7 @@ export function unverifiable(name: string, steps: number): UsageError {
 /**
  * Whether wrong results would show, as {@link tellsApart} says of the largest tolerance of any element.
  */
-function tells(expected: Values, tolerance: Float64Array): boolean {
+export function tells(expected: Values, tolerance: Float64Array): boolean {
   let least = Number.POSITIVE_INFINITY;
   let most = Number.NEGATIVE_INFINITY;
   let widest = 0;

@@ -25,6 +25,7 @@ import { type Contradiction, contradictionIn } from "./contradiction.ts";
 import { declaredAs } from "./declared.ts";
 import { type DesignsExplained, explainDesigns } from "./explain-designs.ts";
 import { choiceOnGpu, costsOnGpu, predictOnGpu } from "./gpu-kinds.ts";
+import { sessionKindOf } from "./kinds.ts";
 import { mappingOf, recordedMachine } from "./recorded.ts";
 
 export type TrialExplanation =
@@ -49,7 +50,7 @@ export function explainTrial(db: Database, trial: TrialRecord): TrialExplanation
   try {
     declaredAs(candidate.intrinsic, trial.declaration);
     const { machine, calibration, calibratedAt } = recordedMachine(db, trial);
-    if (candidate.kind === "loops")
+    if (sessionKindOf(candidate).family === "loops")
       return { status: "unknown", because: "plain loops have no schedule whose costs could be compared" };
     if (!isMapped(candidate)) return explainDesigns(db, trial, machine, calibration);
     const { mapping, prediction, costs } = modelled(computationOf(workload), candidate, machine, calibration);

@@ -86,6 +86,8 @@ export interface SessionKind<K extends Candidate = Candidate> {
   readonly kind: Kind;
   /** Kinds that compute alike; the family decides whether a search looks for candidates beside those found before. */
   readonly family: "mapping" | "window" | "design" | "loops";
+  /** Whether its candidates compute programs of several equations; a single one when left out. */
+  readonly ofPrograms?: true;
   /** Whether candidates of the kind may compute it on a machine. */
   isFor(computation: Computation, machine: Target): boolean;
   /**

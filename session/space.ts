@@ -51,7 +51,8 @@ export function* sessionSpace(
   const found: KindSpace[] = [];
   const refused = new Map<Family, readonly Reason[]>();
   for (const kind of Object.values<SessionKind>(SESSION_KINDS)) {
-    const { family } = kind;
+    const { family, ofPrograms = false } = kind;
+    if (ofPrograms !== (computation.program !== undefined)) continue;
     if (!kind.isFor(computation, machine) || !isWanted(family, search, found)) continue;
     const space = yield* kind.spaceOf(search, found);
     if (isRefusals(space)) refused.set(family, [...(refused.get(family) ?? []), ...space]);

@@ -294,7 +294,7 @@ async function prepare(
   const { space, learnt } =
     transfer || trustImported ? taughtBy(db, found.space, { ...taught, similar: transfer }) : { space: found.space };
   const isAllPlain = chosen.every(isPlain);
-  if (isAllPlain && !offered.every(isPlain))
+  if (isAllPlain && !offered.every(isPlain) && !computation.program)
     announce("no instruction computes this: kernels are plain C++ (automap intrinsic list portable)");
   if (!isAllPlain) place.checkPromises();
   phase("drawing");
