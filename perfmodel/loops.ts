@@ -27,6 +27,14 @@ const LATENCY = 4;
 
 /** Seconds of a call. */
 export function loopSeconds(computation: Computation, row: Intrinsic, threads: number, target: ModelTarget): number {
+  const compute = computeCycles(computation, row, target);
+  const memory = transferCycles(computation, false, target);
+  const shared = isRecurrent(computation.equation) ? 1 : threads;
+  return (Math.max(compute, memory) + NOT_OVERLAPPED * Math.min(compute, memory)) / target.clockHz.value / shared;
+}
+
+/** Cycles of one core for the arithmetic of all points. */
+export function computeCycles(computation: Computation, row: Intrinsic, target: ModelTarget): number {
   const { equation, epilogue } = computation;
   const output = outputOf(computation);
   const points = pointCount(computation);
@@ -37,10 +45,7 @@ export function loopSeconds(computation: Computation, row: Intrinsic, threads: n
   const lanes = isScalar ? 1 : (VECTOR_BYTES[row.isa] ?? LEAST_VECTOR_BYTES) / Math.max(4, bytesOf(output.dtype));
   const each = isInOrder ? LATENCY * operations : Math.max(operations / PER_CYCLE, loads);
   const ending = epilogue ? (operationsOf(epilogue.equation.value) * elementCount(output)) / PER_CYCLE : 0;
-  const compute = (points * each) / lanes + ending / lanes;
-  const memory = transferCycles(computation, false, target);
-  const shared = isInOrder ? 1 : threads;
-  return (Math.max(compute, memory) + NOT_OVERLAPPED * Math.min(compute, memory)) / target.clockHz.value / shared;
+  return (points * each) / lanes + ending / lanes;
 }
 
 function operationsOf(value: Expr): number {

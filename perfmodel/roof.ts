@@ -145,8 +145,9 @@ function valuesOf(e: Expr, extent: number, extents: Extents): number {
 /** Combinations of axes beyond which points are not counted. */
 const MOST_STEPS = 200_000;
 
-/** Points whose condition holds and whose reads all lie inside; 0 when they are too many to count. */
+/** Points whose condition holds and whose reads all lie inside; 0 when they are too many to count, and for programs of several equations. */
 export function neededPoints(computation: Computation): number {
+  if (computation.program) return 0;
   const extents = extentsOf(computation);
   const constraints = constraintsOf(computation, extents);
   return componentsOf(Object.keys(extents), constraints).reduce((product, axes) => {

@@ -5,20 +5,19 @@
  *     loopsKernel(computation, isa).source
  */
 
-import { candidateKey, type LoopCandidate } from "../abstraction/candidate.ts";
+import { type Candidate, candidateKey, type LoopCandidate } from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import { pick } from "../abstraction/random.ts";
-import type { RowChain } from "../abstraction/row-chain.ts";
 import { generateLoops } from "../codegen/cpp-loops.ts";
 import { loopsRefused, lowerLoops } from "../mapper/lower/loops.ts";
 import { lowerModeProducts, modeProductsOf } from "../mapper/lower/mode-products.ts";
-import { lowerRowChain } from "../mapper/lower/row-chain.ts";
 import { loopSeconds } from "../perfmodel/loops.ts";
 import { modelTarget } from "../perfmodel/target.ts";
 import { compilerFeatures } from "../targets/features.ts";
 import { isGpu } from "../targets/index.ts";
+import type { SearchSpace } from "../tuner/space.ts";
 import { declaredAs } from "./declared.ts";
 import { learntFactor, predictionOf } from "./learner.ts";
 import type { SessionKind } from "./session-space.ts";
@@ -45,6 +44,18 @@ function loopCandidateKernel(computation: Computation, { intrinsic, schedule }: 
   return loopsKernel(computation, features, [`schedule  plain loops, threads ${schedule.threads}`, MADE_BY]);
 }
 
+/** A few candidates. */
+export function listedSpaceOf<K extends Candidate>(all: readonly K[]): SearchSpace<K> {
+  return {
+    size: all.length,
+    key: candidateKey,
+    random: (random) => pick(random, all),
+    mutate: (_, random) => pick(random, all),
+    crossover: (a, b, random) => (random() < 0.5 ? a : b),
+    all: () => all,
+  };
+}
+
 /** The equation in plain loops: a candidate for each set of vectors that the compiler may use. */
 export const LOOP_KIND: SessionKind<LoopCandidate> = {
   kind: "loops",
@@ -57,15 +68,7 @@ export const LOOP_KIND: SessionKind<LoopCandidate> = {
     const all = loops.map(({ name }): LoopCandidate => ({ kind: "loops", intrinsic: name, schedule: { threads } }));
     return {
       kind: "loops",
-      space: {
-        size: all.length,
-        representatives: all,
-        key: candidateKey,
-        random: (random) => pick(random, all),
-        mutate: (_, random) => pick(random, all),
-        crossover: (a, b, random) => (random() < 0.5 ? a : b),
-        all: () => all,
-      },
+      space: { ...listedSpaceOf(all), representatives: all },
       intrinsics: loops,
       model: learntFactor((c) => loopSeconds(computation, declaredAs(c.intrinsic), c.schedule.threads, target)),
       kernelOf: (c) => loopCandidateKernel(computation, c),
@@ -75,9 +78,3 @@ export const LOOP_KIND: SessionKind<LoopCandidate> = {
   predict: (computation, { intrinsic, schedule }, { machine, calibration }) =>
     predictionOf(loopSeconds(computation, declaredAs(intrinsic), schedule.threads, modelTarget(machine, calibration))),
 };
-
-/** The kernel of equations that share their rows. @param isa as above */
-export function chainKernel(chain: RowChain, isa: readonly string[]): Kernel {
-  const lines = ["plain loops, row by row"];
-  return generateLoops(chain.computation, lowerRowChain(chain), compilerFeatures(isa), { lines });
-}
