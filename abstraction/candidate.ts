@@ -335,16 +335,34 @@ export interface LoopSchedule {
   readonly threads: number;
 }
 
-/** The equation in plain loops, without an instruction. */
-export interface LoopCandidate {
-  readonly kind: "loops";
-  /** Name of the row that says which vectors the compiler may use. */
-  readonly intrinsic: string;
-  readonly schedule: LoopSchedule;
+/** Schedule of a program whose equations share their rows, on the cores of a processor. */
+export interface ChainSchedule {
+  /** Columns of a row that all equations of a pass compute before the next columns. */
+  readonly columns: number;
+  /** Threads that share the rows. */
+  readonly threads: number;
 }
 
+/** Plain loops, without an instruction: the intrinsic is the row that says which vectors the compiler may use. */
+interface InLoops<K extends string, S> {
+  readonly kind: K;
+  readonly intrinsic: string;
+  readonly schedule: S;
+}
+
+/** The equation in plain loops. */
+export type LoopCandidate = InLoops<"loops", LoopSchedule>;
+/** A program of equations that share their rows, row by row in plain loops. */
+export type ChainCandidate = InLoops<"chain", ChainSchedule>;
+
 /** What a search proposes: a mapping, a design on lanes or plain loops, with the schedule it runs under. */
-export type Candidate = MappedCandidate | GridCandidate | ThreadCandidate | LaneCandidate | LoopCandidate;
+export type Candidate =
+  | MappedCandidate
+  | GridCandidate
+  | ThreadCandidate
+  | LaneCandidate
+  | LoopCandidate
+  | ChainCandidate;
 /** The kinds of candidates; mapper/schedule/kinds.ts says which decisions each has. */
 export type Kind = Candidate["kind"];
 

@@ -1,19 +1,26 @@
 /**
- * @file What a chain of equations costs on a GPU under a shape: with every value in registers, what its warps issue, and what each of them waits
- * for.
+ * @file What a chain of equations costs: on a processor what its plain loops do; on a GPU under a shape, with every value in registers, what its
+ * warps issue, and what each of them waits for.
  *
  *     cycles = max(instructions of a multiprocessor / 4 a cycle, lines of its accesses, waves * (reads + instructions + shuffles and barriers))
  */
 
+import type { ChainSchedule } from "../abstraction/candidate.ts";
+import { writtenBy } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { walk } from "../abstraction/expression.ts";
+import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import { levelOf, type Target } from "../abstraction/machine.ts";
 import type { RowChain } from "../abstraction/row-chain.ts";
 import { type ChainShape, chainRegisters, movingReads } from "../mapper/schedule/chain-shape.ts";
 import { gridLimits } from "../mapper/schedule/grid-context.ts";
 import { ISSUED_PER_CYCLE, LINES_PER_CYCLE } from "./grid-step.ts";
+import { NOT_OVERLAPPED } from "./lanes.ts";
+import { computeCycles } from "./loops.ts";
+import type { ModelTarget } from "./target.ts";
 import { AROUND, BARRIER, NEAR_LATENCY, PER_SHUFFLE, READ_LATENCY, SHUFFLE_LATENCY, WARP_CYCLES } from "./threads.ts";
 import { LINE_BYTES } from "./tile-copies.ts";
+import { transferCycles } from "./vectors.ts";
 
 /** Instructions of a float function, and of a quotient. Counted in what nvcc 13 makes of them, roughly. */
 const PER_CALL = 15;
@@ -23,6 +30,34 @@ const PER_MOVE = 4;
 
 /** Cycles in which a multiprocessor begins a block. A guess that prefers blocks of several warps where nothing else does. */
 const PER_BLOCK = 8;
+
+/** Cycles of a loop over columns besides its work: its branch, and the first load until the first store. A guess. */
+const PER_LOOP = 12;
+
+/** Seconds of a chain on the cores of a processor: the loops of its equations, and the bytes that come from and go to memory. */
+export function rowSeconds(
+  chain: RowChain,
+  row: Intrinsic,
+  { columns, threads }: ChainSchedule,
+  target: ModelTarget,
+): number {
+  const { computation, parts } = chain;
+  const stored = new Set(computation.program?.stored);
+  const made = writtenBy(computation);
+  const outside = Object.entries(computation.tensors).filter(([name]) => !made.has(name) || stored.has(name));
+  const sums = parts.filter(({ makes }) => makes === "sum").length;
+  const loops = Math.ceil(chain.columns / columns) * parts.length + sums * Math.log2(2 * columns);
+  // Partial sums are cleared, and added up in halves.
+  const ends = parts.reduce((cycles, { makes, computation: part }) => {
+    if (makes !== "sum") return cycles;
+    const sum = { ...part, axes: [{ name: "column", extent: 2 * columns, kind: "reduce" as const }] };
+    return cycles + computeCycles(sum, row, target);
+  }, 0);
+  const arithmetic = parts.reduce((cycles, part) => cycles + computeCycles(part.computation, row, target), 0);
+  const compute = arithmetic + chain.rows * (loops * PER_LOOP + ends);
+  const memory = transferCycles({ ...computation, tensors: Object.fromEntries(outside) }, false, target);
+  return (Math.max(compute, memory) + NOT_OVERLAPPED * Math.min(compute, memory)) / target.clockHz.value / threads;
+}
 
 /** Seconds of a chain on a GPU, without its launch, which no shape changes. */
 export function chainSeconds(chain: RowChain, shape: ChainShape, target: Target): number {

@@ -6,6 +6,7 @@
  */
 
 import type { Candidate, Kind } from "../abstraction/candidate.ts";
+import { CHAIN_KIND } from "./chain-kind.ts";
 import { DESIGN_KIND, RECURRENCE_KIND, WARP_DESIGN_KIND } from "./design-kinds.ts";
 import { GRID_KIND, THREADS_KIND } from "./gpu-kinds.ts";
 import { LOOP_KIND } from "./loop-kind.ts";
@@ -25,6 +26,7 @@ export const SESSION_KINDS: { readonly [K in Kind]: SessionKind<Extract<Candidat
   "warp-design": WARP_DESIGN_KIND,
   recurrence: RECURRENCE_KIND,
   loops: LOOP_KIND,
+  chain: CHAIN_KIND,
 };
 
 /** What a session does with a candidate. */

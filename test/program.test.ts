@@ -6,27 +6,16 @@ import { interpretNest } from "../abstraction/interpret-nest.ts";
 import { joined } from "../abstraction/program.ts";
 import { beginRun, computationOf, openDatabase, showRun } from "../db/index.ts";
 import { lowerRowChain } from "../mapper/lower/row-chain.ts";
-import { chainsOf } from "../network/chains.ts";
-import { fuse } from "../network/fuse.ts";
-import type { Graph } from "../network/graph.ts";
-import { channelsLast } from "../network/layout.ts";
-import { lowerGraph } from "../network/lower.ts";
 import { decodeElements } from "../runtime/bytes.ts";
 import { referenceOfParts, unboundedIn } from "../runtime/reference-of-parts.ts";
 import { fromMemory, type Reference } from "../runtime/verify.ts";
-import { CHAIN_GRAPHS, masked, rowsIn } from "./support/chain-graphs.ts";
+import { CHAIN_GRAPHS, masked, programIn, rowsIn } from "./support/chain-graphs.ts";
 import { MACHINE } from "./support/database.ts";
 import { onnx } from "./support/networks.ts";
 
 const compiler = { status: "found", path: "none", version: "none", command: ["none"] } as const;
 const referenceOf = (computation: Computation): Promise<Reference> =>
   referenceOfParts(computation, 1, { compiler, workdir: "/none" } as unknown as Parameters<typeof referenceOfParts>[2]); // nothing is compiled
-
-function programIn(graph: Graph): Computation {
-  const [one, another] = chainsOf(channelsLast(fuse(lowerGraph(graph))));
-  if (!one || another) throw new Error("one chain is expected");
-  return one.computation;
-}
 
 /** What the rows of a program give, in the order in which a kernel adds them up, for each set of inputs. */
 async function comparedWith(computation: Computation, run = computation): Promise<readonly (readonly boolean[])[]> {

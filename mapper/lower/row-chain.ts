@@ -15,23 +15,24 @@
  */
 
 import { outputOf, targetOf } from "../../abstraction/computation.ts";
-import { bytesOf } from "../../abstraction/dtype.ts";
 import { epilogueAt } from "../../abstraction/epilogue.ts";
 import { type Access, access, axis, binary, compare, type Expr, number } from "../../abstraction/expression.ts";
 import { loop, type Scratch, type Statement } from "../../abstraction/loop-nest.ts";
 import { KEPT } from "../../abstraction/program.ts";
 import type { RowChain } from "../../abstraction/row-chain.ts";
+import { usualColumns } from "../schedule/chain-decisions.ts";
 import { ChainParts, type ChainPlaces, identityOfSum, type Timed } from "./chain-parts.ts";
 import type { PlainLoops } from "./loops.ts";
-import { combine, halvings, PARTIAL_BYTES } from "./partial-sums.ts";
+import { combine, halvings } from "./partial-sums.ts";
 
 /** Counters of the nest. */
 const ROW = "row";
 const BLOCK = "block";
 const LANE = "lane";
 
-export function lowerRowChain(chain: RowChain): PlainLoops {
-  return new Lowering(chain).lower();
+/** @param columns that are computed together */
+export function lowerRowChain(chain: RowChain, columns = usualColumns(chain)): PlainLoops {
+  return new Lowering(chain, columns).lower();
 }
 
 class Lowering implements ChainPlaces {
@@ -45,10 +46,9 @@ class Lowering implements ChainPlaces {
   /** The first column of the block that is being written down. */
   private begin: Expr = number(0);
 
-  constructor(chain: RowChain) {
+  constructor(chain: RowChain, columns: number) {
     this.chain = chain;
-    const widest = Math.max(...chain.parts.map(({ computation }) => bytesOf(targetOf(computation).dtype)));
-    this.steps = Math.min(chain.columns, PARTIAL_BYTES / widest);
+    this.steps = columns;
     this.parts = new ChainParts(chain, this);
   }
 

@@ -7,6 +7,7 @@
 
 import type { ArrayPlan, Candidate, Kind, LoopSchedule, WindowBlock } from "../../abstraction/candidate.ts";
 import { DESIGN_DECISIONS, printTransform, RECURRENCE_DECISIONS, WARP_DESIGN_DECISIONS } from "./array-decisions.ts";
+import { CHAIN } from "./chain-decisions.ts";
 import { printPairs } from "./decision.ts";
 import { GRID_DECISIONS } from "./grid-decisions.ts";
 import { threads } from "./lane-decisions.ts";
@@ -75,6 +76,11 @@ export const KINDS: { readonly [K in Kind]: KindOf<Extract<Candidate, { kind: K 
     place: placeArray,
   },
   loops: { summary: "the equation in plain loops", decisions: LOOP_DECISIONS, place: () => "plain loops" },
+  chain: {
+    summary: "equations that share their rows, row by row in plain loops",
+    decisions: CHAIN.decisions,
+    place: () => "row by row",
+  },
 };
 
 /** What is known of a candidate's kind. */

@@ -1,8 +1,12 @@
 /** @file Networks whose steps share their rows. */
 
+import type { Computation } from "../../abstraction/computation.ts";
 import { type RowChain, rowChainOf } from "../../abstraction/row-chain.ts";
-import type { StepChain } from "../../network/chains.ts";
+import { chainsOf, type StepChain } from "../../network/chains.ts";
+import { fuse } from "../../network/fuse.ts";
 import type { Graph } from "../../network/graph.ts";
+import { channelsLast } from "../../network/layout.ts";
+import { lowerGraph } from "../../network/lower.ts";
 import { onnx } from "./networks.ts";
 
 /** Scores of 2 sentences with 3 heads, scaled and masked. */
@@ -33,4 +37,11 @@ export function rowsIn({ computation }: Pick<StepChain, "computation">): RowChai
   const chain = rowChainOf(computation);
   if ("because" in chain) throw new Error(chain.because);
   return chain;
+}
+
+/** The one chain of a graph, as a program. */
+export function programIn(graph: Graph): Computation {
+  const [one, another] = chainsOf(channelsLast(fuse(lowerGraph(graph))));
+  if (!one || another) throw new Error("one chain is expected");
+  return one.computation;
 }

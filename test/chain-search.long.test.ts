@@ -1,0 +1,50 @@
+/** @file A program whose equations share their rows is searched as a single equation is: verified, measured, recorded, and replayed. */
+
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { openDatabase, queryTrials } from "../db/index.ts";
+import { kernelOfRecord } from "../session/kernel.ts";
+import { replayRun } from "../session/replay.ts";
+import { tuneComputation } from "../session/tune.ts";
+import { CHAIN_GRAPHS, programIn } from "./support/chain-graphs.ts";
+import { withCalibration } from "./support/fake-runner.ts";
+import { compilerHere } from "./support/here.ts";
+
+let folder: string;
+let database: string;
+beforeAll(async () => {
+  folder = mkdtempSync(join(tmpdir(), "automap chains "));
+  database = withCalibration(join(folder, "chains.db"), await compilerHere());
+});
+afterAll(() => rmSync(folder, { recursive: true, force: true }));
+
+describe("a program of rows", () => {
+  it.each(CHAIN_GRAPHS)("is searched, and every kernel of it is right: %s", async (_, graph) => {
+    const outcome = await tuneComputation(
+      { computation: programIn(graph) },
+      { trials: 12, database, earlyStop: false },
+    );
+    if (!("trials" in outcome)) throw new Error(JSON.stringify(outcome));
+    expect(outcome.failed).toEqual({});
+    expect(outcome.trials.length).toBeGreaterThan(3);
+    for (const { candidate, prediction } of outcome.trials) {
+      expect(candidate.kind).toBe("chain");
+      expect(prediction?.seconds).toBeGreaterThan(0);
+    }
+    expect(outcome.best?.measurement.median).toBeGreaterThan(0);
+  });
+
+  it("is read back from its records, whose search repeats", async () => {
+    const db = openDatabase(database, { readonly: true });
+    try {
+      const [trial] = queryTrials(db, { limit: 1 });
+      if (trial?.run === undefined) throw new Error("no trial");
+      expect(kernelOfRecord(trial).source).toContain("plain loops, row by row");
+      expect((await replayRun(db, trial.run)).divergence).toBeUndefined();
+    } finally {
+      db.close();
+    }
+  });
+});
