@@ -7,7 +7,7 @@ import type { Network } from "../network/network.ts";
 import { findCompiler } from "../runtime/compiler.ts";
 import { environmentOf } from "../session/environment.ts";
 import { gpuChoicesOf, gpuEnvironmentHere } from "../session/gpu-network.ts";
-import { choicesOf, inRecordedForms, type Records } from "../session/network.ts";
+import { type ChosenChain, chainsIn, choicesOf, inRecordedForms, type Records } from "../session/network.ts";
 import type { ChosenNetwork } from "../session/network-report.ts";
 
 export interface ChoiceOptions {
@@ -22,15 +22,21 @@ export async function chosenFor(
   program: Network,
   { db: file, threads, exact }: ChoiceOptions,
   gpu: Target | undefined,
-): Promise<ChosenNetwork & { readonly environment: Records["environment"] | undefined }> {
+): Promise<
+  ChosenNetwork & {
+    readonly environment: Records["environment"] | undefined;
+    readonly chains: readonly ChosenChain[];
+  }
+> {
   const environment = !existsSync(file) ? undefined : gpu ? await gpuEnvironmentHere(gpu) : await environmentHere();
-  if (!environment)
-    return { program, environment, choices: gpu ? gpuChoicesOf(program, gpu) : choicesOf(program, undefined, threads) };
+  const chosen = (formed: Network, records?: Records) => {
+    const choices = gpu ? gpuChoicesOf(formed, gpu, records) : choicesOf(formed, records, threads);
+    return { program: formed, environment, choices, chains: chainsIn(formed, choices, { threads, gpu, records }) };
+  };
+  if (!environment) return chosen(program);
   return withDatabase(file, (db) => {
     const records = { db, environment };
-    if (gpu) return { program, environment, choices: gpuChoicesOf(program, gpu, records) };
-    const formed = inRecordedForms(program, records, threads, exact);
-    return { program: formed, environment, choices: choicesOf(formed, records, threads) };
+    return chosen(gpu ? program : inRecordedForms(program, records, threads, exact), records);
   });
 }
 

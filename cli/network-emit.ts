@@ -18,8 +18,9 @@ import type { OpenedFor } from "./network-model.ts";
 import { EXIT, type ExitCode, print, printJson, say, showStatus } from "./output.ts";
 
 export async function emit({ name, gpu, opened }: OpenedFor, given: z.infer<typeof emitOptions>): Promise<ExitCode> {
-  const { program, choices } = await chosenFor(opened.program, given, gpu);
+  const { program, choices, chains } = await chosenFor(opened.program, given, gpu);
   const subject = networkSubject(program, choices, {
+    chains,
     name: given.name ?? name,
     threads: given.threads,
     gpu,

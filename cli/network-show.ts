@@ -7,7 +7,7 @@ import type { Network, Step } from "../network/network.ts";
 import { OPSETS } from "../network/onnx/read.ts";
 import { NETWORK_OPERATOR_GROUPS } from "../network/operators/index.ts";
 import { totalsOf } from "../network/tasks.ts";
-import { type Choice, type ChosenChain, chainsIn } from "../session/network.ts";
+import type { Choice, ChosenChain } from "../session/network.ts";
 import { type ChosenNetwork, labelOfTask, shareOf } from "../session/network-report.ts";
 import { chosenFor } from "./network-choices.ts";
 import { type commonOptions, operatorsSchema, showSchema } from "./network-documents.ts";
@@ -28,10 +28,10 @@ const kernelText = (choice: Choice): string =>
     : choice.place;
 
 export async function show({ model, gpu, opened }: OpenedFor, given: z.infer<typeof commonOptions>): Promise<ExitCode> {
-  const { program, choices } = await chosenFor(opened.program, given, gpu);
+  const { program, choices, chains } = await chosenFor(opened.program, given, gpu);
   const { multiplyAdds, parameters } = totalsOf(opened.graph, opened.program);
   const { counted, mapped, instructions } = shareOf(opened, { program, choices });
-  const computed = computedIn(program, choices, chainsIn(program, choices, given.threads, gpu));
+  const computed = computedIn(program, choices, chains);
   const calls = computed.reduce((sum, { nodes }) => sum + nodes.length, 0);
   if (given.json) {
     printJson(showSchema, {

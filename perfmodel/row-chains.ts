@@ -6,7 +6,7 @@
  */
 
 import type { ChainSchedule } from "../abstraction/candidate.ts";
-import { writtenBy } from "../abstraction/computation.ts";
+import { type Computation, writtenBy } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { walk } from "../abstraction/expression.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
@@ -42,9 +42,6 @@ export function rowSeconds(
   target: ModelTarget,
 ): number {
   const { computation, parts } = chain;
-  const stored = new Set(computation.program?.stored);
-  const made = writtenBy(computation);
-  const outside = Object.entries(computation.tensors).filter(([name]) => !made.has(name) || stored.has(name));
   const sums = parts.filter(({ makes }) => makes === "sum").length;
   const loops = Math.ceil(chain.columns / columns) * parts.length + sums * Math.log2(2 * columns);
   // Partial sums are cleared, and added up in halves.
@@ -55,8 +52,20 @@ export function rowSeconds(
   }, 0);
   const arithmetic = parts.reduce((cycles, part) => cycles + computeCycles(part.computation, row, target), 0);
   const compute = arithmetic + chain.rows * (loops * PER_LOOP + ends);
-  const memory = transferCycles({ ...computation, tensors: Object.fromEntries(outside) }, false, target);
+  const memory = programCycles(computation, target);
   return (Math.max(compute, memory) + NOT_OVERLAPPED * Math.min(compute, memory)) / target.clockHz.value / threads;
+}
+
+/** Seconds that a core needs at least to read what a program reads and to store what it stores. */
+export function leastProgramSeconds(computation: Computation, target: ModelTarget): number {
+  return programCycles(computation, target) / target.clockHz.value;
+}
+
+function programCycles(computation: Computation, target: ModelTarget): number {
+  const stored = new Set(computation.program?.stored);
+  const made = writtenBy(computation);
+  const outside = Object.entries(computation.tensors).filter(([name]) => !made.has(name) || stored.has(name));
+  return transferCycles({ ...computation, tensors: Object.fromEntries(outside) }, false, target);
 }
 
 /** Seconds of a chain on a GPU, without its launch, which no shape changes. */

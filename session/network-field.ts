@@ -68,7 +68,8 @@ export class Field {
 
   inUse(): ReadonlySet<State> {
     const { steps } = inBestForms(this.program, this.forms, this.costs);
-    return new Set(steps.flatMap(({ computation }) => this.stateOf(computation) ?? []));
+    const chains = [...this.states.values()].filter(({ task }) => task.computation.program);
+    return new Set([...steps.flatMap(({ computation }) => this.stateOf(computation) ?? []), ...chains]);
   }
 
   /**

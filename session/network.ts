@@ -25,11 +25,12 @@ import { type LowerOptions, lowerGraph } from "../network/lower.ts";
 import type { Network, Step } from "../network/network.ts";
 import { readOnnx } from "../network/onnx/read.ts";
 import { stacked } from "../network/stack.ts";
-import { isTuned, type Task, tasksOf } from "../network/tasks.ts";
+import { isTuned, multiplyAddsOf, type Task, tasksOf } from "../network/tasks.ts";
 import { type Widened, widened } from "../network/widen.ts";
 import { packageName } from "../package/index.ts";
 import type { NetworkKernel, NetworkSubject } from "../package/network/index.ts";
 import { placeText } from "../report/describe-candidate.ts";
+import { unboundedIn } from "../runtime/reference-of-parts.ts";
 import { capabilityOf, nativeTarget } from "../targets/index.ts";
 import { chainKernel } from "./chain-kind.ts";
 import { type FormCosts, formsIn, inBestForms, targetOfForms } from "./forms.ts";
@@ -246,15 +247,17 @@ export function networkSubject(
     threads = 1,
     gpu,
     provenance = [],
+    chains = chainsIn(program, choices, { threads, gpu }),
   }: {
     readonly name?: string | undefined;
     readonly threads?: number;
     /** The machine when all kernels are CUDA kernels. */
     readonly gpu?: Target | undefined;
     readonly provenance?: readonly string[];
+    /** Steps that one kernel computes; without records when left out. */
+    readonly chains?: readonly ChosenChain[];
   } = {},
 ): NetworkSubject {
-  const chains = chainsIn(program, choices, threads, gpu);
   const chosen = [...choices].map(([{ computation }, choice]) => ({ computation, choice }));
   const kernels = new Map(
     [...chosen, ...chains].flatMap(({ computation, choice }) =>
@@ -275,15 +278,18 @@ export function networkSubject(
 /** Steps that one kernel computes, and how. */
 export type ChosenChain = StepChain & { readonly choice: Choice };
 
-/**
- * Steps that one kernel computes row by row: of those that no instruction computes.
- * @param gpu the machine when it is a GPU; a chain whose rows fit into no block stays apart
- */
+export interface ChainsOn {
+  readonly threads: number;
+  /** The machine when it is a GPU; a chain whose rows fit into no block stays apart. */
+  readonly gpu?: Target | undefined;
+  readonly records?: Records | undefined;
+}
+
+/** Steps that one kernel computes row by row: of those that no instruction computes. */
 export function chainsIn(
   program: Network,
   choices: ReadonlyMap<Task, Choice>,
-  threads: number,
-  gpu?: Target,
+  { threads, gpu, records }: ChainsOn,
 ): ChosenChain[] {
   const free = new Set(
     [...choices].flatMap(([{ steps }, choice]) => (choice.kind === "loops" && choice.kernel ? steps : [])),
@@ -292,13 +298,15 @@ export function chainsIn(
   const options = { threads, isFree: (step: Step) => free.has(step), withoutSums: gpu !== undefined };
   return chainsOf(program, options).flatMap((one) => {
     const key = computationKey(one.computation);
-    if (!known.has(key)) known.set(key, chosenChain(one, gpu));
+    if (!known.has(key)) known.set(key, chosenChain(one, { threads, gpu, records }));
     const choice = known.get(key);
     return choice ? [{ ...one, choice }] : [];
   });
 }
 
-function chosenChain({ computation, steps }: StepChain, gpu: Target | undefined): Choice | undefined {
+function chosenChain({ computation, steps }: StepChain, { threads, gpu, records }: ChainsOn): Choice | undefined {
+  const recorded = records && recordedKernel(computation, records, { threads, onGpu: gpu !== undefined });
+  if (recorded) return recorded;
   const chain = rowChainOf(computation);
   if ("because" in chain) throw new Error(`internal: no chain: ${chain.because}`);
   const kernel = gpu ? chainThreadsKernel(chain, gpu, { chained: true }) : chainKernel(chain, nativeTarget().isa);
@@ -314,6 +322,20 @@ function chosenChain({ computation, steps }: StepChain, gpu: Target | undefined)
 /** Each task with its kernel. */
 export function choicesOf(program: Network, records?: Records, threads = 1): Map<Task, Choice> {
   return new Map(tasksOf(program).map((task) => [task, chooseKernel(task, records, threads)] as const));
+}
+
+/** Chains that a search may find a faster kernel for, each with the last step of every place where it stands. */
+export function chainTasksOf(program: Network, records?: Records, threads = 1): Task[] {
+  const others = program.steps.filter(({ computation }) => multiplyAddsOf(computation) === 0);
+  const chains = chainsIn(program, choicesOf({ ...program, steps: others }, records, threads), { threads });
+  const tasks = new Map<string, Task>();
+  for (const { computation, steps } of chains) {
+    if (unboundedIn(computation) !== undefined) continue;
+    const key = computationKey(computation);
+    const known = tasks.get(key)?.steps ?? [];
+    tasks.set(key, { computation, steps: [...known, ...steps.slice(-1)], multiplyAdds: 0 });
+  }
+  return [...tasks.values()];
 }
 
 export const tunedTasks = (program: Network): Task[] => tasksOf(program).filter(isTuned);

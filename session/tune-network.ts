@@ -12,6 +12,8 @@
  * them. So layers of few products and many bytes, such as depthwise ones, get their turn. Several searches run concurrently: one enumerates and
  * another compiles while a third measures on the device, which serves one search at a time.
  *
+ * Chains of steps that one kernel computes row by row (network/chains.ts) are tasks on a CPU, after the products.
+ *
  * A step with several forms (network/forms.ts) contributes tasks for every form that can still win. The products of the most promising other
  * form come first. The step's own equation is tuned only if a kernel could compute it faster than that form. The gain of a form that is not in use
  * is how much faster than the form in use it may become.
@@ -26,13 +28,14 @@ import { INTRINSICS } from "../intrinsics/index.ts";
 import type { Network } from "../network/network.ts";
 import { isTuned, type Task, tasksOf } from "../network/tasks.ts";
 import { leastSecondsOnGpu } from "../perfmodel/grid.ts";
+import { leastProgramSeconds } from "../perfmodel/row-chains.ts";
 import { type ModelTarget, modelTarget } from "../perfmodel/target.ts";
 import { createRunner, type Runner } from "../runtime/measure.ts";
 import { type CudaRunner, createCudaRunner } from "../runtime/run/cuda.ts";
 import { isGpu, nativeTarget } from "../targets/index.ts";
 import { environmentOf, gpuEnvironment } from "./environment.ts";
 import { cacheOfTask, formsIn, levelOfWeights, likelyForms, targetOfForms } from "./forms.ts";
-import { recordedSeconds } from "./network.ts";
+import { chainTasksOf, recordedSeconds } from "./network.ts";
 import { Field, type State } from "./network-field.ts";
 import { calibrationFor } from "./predict.ts";
 import { Preparations } from "./prepared-space.ts";
@@ -153,15 +156,21 @@ async function tuneOn(
     levelOfWeights(program, target),
   );
   const every = program.steps.flatMap((step) => (forms.get(step) ?? [[step]]).flat());
-  const tasks = tasksOf({ ...program, steps: every }).filter(isTuned);
+  const products = tasksOf({ ...program, steps: every }).filter(isTuned);
+  const records = runner && !("device" in runner) ? { db, environment: environmentOf(runner) } : undefined;
+  const chains = gpu ? [] : chainTasksOf(program, records, threads);
+  const tasks = [...products, ...chains];
   options.onTasks?.(tasks.length);
   const left = (): number => seconds - (Date.now() - started) / 1000;
   const known = gpu ? knownOnGpu(runner, db, tasks, gpu) : [];
   const states = tasks.map((task, i): State => {
-    const cache = gpu ? "warm" : cacheOfTask(task, target);
+    const cache = gpu || task.computation.program ? "warm" : cacheOfTask(task, target);
     return { task, place: i + 1, cache, searched: false, beaten: false, best: known[i], fruitless: 0, over: false };
   });
-  const floorOf = gpu && ((computation: Computation) => leastSecondsOnGpu(computation, gpu));
+  const floorOf = (computation: Computation): number => {
+    if (gpu) return leastSecondsOnGpu(computation, gpu);
+    return computation.program ? leastProgramSeconds(computation, target) / threads : 0;
+  };
   const field = new Field(program, forms, states, { target, threads }, floorOf);
   const later: Spend = { seconds: laterShare(seconds, gpu ? GPU_SHARE : LATER_SHARE) };
   const first: Spend = equal
@@ -326,7 +335,7 @@ async function share(
       ...(trustImported && { trustImported }),
       // On a GPU lane designs keep constants in variables that all kernels of a program share. On a CPU they read along images, whose channels are
       // innermost between steps: none was faster than a mapping in any of six networks, and the model expected it of some (Zen 4, 2026-11-23).
-      kinds: "mappings",
+      kinds: computation.program ? "all" : "mappings",
       ...(machine && { machine }),
       ...(database !== undefined && { database }),
       ...(seed !== undefined && { seed }),

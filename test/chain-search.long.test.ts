@@ -5,12 +5,19 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { openDatabase, queryTrials } from "../db/index.ts";
+import { networkFiles, partsOfNetwork } from "../package/network/index.ts";
+import { environmentOf } from "../session/environment.ts";
 import { kernelOfRecord } from "../session/kernel.ts";
+import { chainsIn, choicesOf, networkSubject, openGraph } from "../session/network.ts";
+import { writePackage } from "../session/package-folder.ts";
+import { proveNetwork } from "../session/prove-network.ts";
 import { replayRun } from "../session/replay.ts";
 import { tuneComputation } from "../session/tune.ts";
+import { tuneNetwork } from "../session/tune-network.ts";
 import { CHAIN_GRAPHS, programIn } from "./support/chain-graphs.ts";
 import { withCalibration } from "./support/fake-runner.ts";
 import { compilerHere } from "./support/here.ts";
+import { onnx } from "./support/networks.ts";
 
 let folder: string;
 let database: string;
@@ -34,6 +41,29 @@ describe("a program of rows", () => {
       expect(prediction?.seconds).toBeGreaterThan(0);
     }
     expect(outcome.best?.measurement.median).toBeGreaterThan(0);
+  });
+
+  it("takes the place of the fixed rule in a network, whose library is then right", async () => {
+    const graph = onnx("MatMul(Softmax<axis=1>(MatMul(x[64,96], [96,200]{1})), [200,16]{2})");
+    const { program, plain } = openGraph(graph);
+    const tuned = await tuneNetwork(program, { seconds: 12, database });
+    const chain = tuned.find(({ task }) => task.computation.program);
+    expect(chain).toMatchObject({ searched: true, used: true, seconds: expect.any(Number) });
+    const compiler = await compilerHere();
+    const db = openDatabase(database, { readonly: true });
+    try {
+      const records = { db, environment: environmentOf({ compiler }) };
+      const choices = choicesOf(program, records);
+      const chains = chainsIn(program, choices, { threads: 1, records });
+      expect(chains.map(({ choice }) => choice.kind)).toEqual(["record"]);
+      const subject = networkSubject(program, choices, { chains });
+      const at = join(folder, "attention");
+      writePackage(at, networkFiles(subject));
+      const proof = await proveNetwork(at, partsOfNetwork(subject), compiler, { asRead: plain });
+      expect(proof).toEqual({ status: "right", steps: program.steps.length });
+    } finally {
+      db.close();
+    }
   });
 
   it("is read back from its records, whose search repeats", async () => {

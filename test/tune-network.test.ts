@@ -52,6 +52,24 @@ describe("the network's time", () => {
     expect(most).toBe(beside);
   });
 
+  it("is spent on chains too, once each, after the products", async () => {
+    const layers = "a = Softmax<axis=1>(MatMul(x[6,8], [8,9]{1}))\nSoftmax<axis=1>(MatMul(a, [9,9]{2}))";
+    const { program } = openGraph(onnx(layers));
+    const begun: Computation[] = [];
+    const search: Search = async ({ computation }, options = {}) => {
+      begun.push(computation);
+      expect(options.kinds).toBe(computation.program ? "all" : "mappings");
+      return Promise.resolve(nothing(computation));
+    };
+    const tasks = await tuneNetwork(program, { seconds: 9, database: ":memory:", search });
+    expect(begun.map(({ program: one }) => one?.parts.length ?? 1)).toEqual([1, 1, 4]);
+    expect(tasks.map(({ task, used }) => [task.steps.length, used])).toEqual([
+      [1, true],
+      [1, true],
+      [2, true],
+    ]);
+  });
+
   it("continues with the other tasks when the search for one fails, and names that task", async () => {
     const program = products([8, 16, 32]);
     const [, wide] = tunedTasks(program);
