@@ -36,7 +36,7 @@ export function namesOfNumbers(equation: Equation): string[] {
 /** `(1,0)` */
 export const printDependence = (d: Dependence): string => `(${d.join(",")})`;
 
-/** The reads of its own target, each with its dependence. */
+/** The reads of the target itself, each with its dependence. */
 export function dependencesOf({ target, value }: Equation): { readonly read: Access; readonly distance: Dependence }[] {
   const own = accessesIn(value).filter((a) => a.tensor === target.tensor);
   return own.map((read) => ({ read, distance: target.index.map((at, d) => distanceOf(at, read.index[d])) }));

@@ -52,7 +52,7 @@ export interface Buffer {
   readonly unknown?: number;
   /** For memory that several threads access. */
   readonly watch?: Watch;
-  /** Computes elements when they are read, in place of `values`. */
+  /** Computes elements when they are read, instead of `values`. */
   readonly element?: (place: number) => number;
 }
 

@@ -248,7 +248,7 @@ export function askedIn(texts: readonly Code[]): ReadonlySet<string> {
   return new Set(texts.flatMap(flatPieces).flatMap((piece) => (piece instanceof Asked ? [piece.word] : [])));
 }
 
-/** The text with a mark in place of every name, to search for our own words. */
+/** The text with a mark instead of every name, to search for our own words. */
 export function skeleton(text: Code | readonly Code[]): string {
   const parts: string[] = [];
   for (const part of text instanceof Code ? [text] : text) {

@@ -70,7 +70,7 @@ const ERASED = "\r\u001b[2K";
 let status = "";
 
 /**
- * Shows a line at the bottom of the terminal in place of the previous one; an empty text removes it. Shows nothing when stderr is not a
+ * Shows a line at the bottom of the terminal instead of the previous one; an empty text removes it. Shows nothing when stderr is not a
  * terminal.
  */
 export function showStatus(text: string): void {

@@ -34,7 +34,7 @@ export function isFull(error: unknown): boolean {
 }
 
 /**
- * The error to show in place of SQLite's; other errors pass unchanged.
+ * The error to show instead of SQLite's; other errors pass unchanged.
  * @param doing the operation, `recording a trial`
  */
 export function explained(error: unknown, path: string, doing: string): unknown {

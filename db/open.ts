@@ -276,7 +276,7 @@ function recognise(sqlite: Sqlite.Database, path: string): number {
 }
 
 /**
- * Checks that our tables and triggers are exactly those of our schema and that there are no other triggers. A view in place of a table could run
+ * Checks that our tables and triggers are exactly those of our schema and that there are no other triggers. A view instead of a table could run
  * for ever, a trigger could write what nobody recorded, and without one of ours facts could be changed. Indexes and views that somebody added are
  * ignored, because no query uses them. @throws UsageError naming the object that differs
  */

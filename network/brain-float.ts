@@ -5,7 +5,7 @@
  *     res[m,n] = max(out[m,n] + b[n], 0)   ->   res[m,n] = bf16(max(out[m,n] + b[n], 0))     where a product reads res
  *
  * A value is stored in bf16 if a product reads it, or if it is only moved to where products do. Sums, biases, norms, softmax, and the network's
- * inputs and outputs stay f32; a step of its own rounds those of them that products read.
+ * inputs and outputs stay f32; a separate step rounds those that products read.
  */
 
 import { mapValues } from "../abstraction/collections.ts";

@@ -5,7 +5,7 @@
  *     y = out * f[k] + b[k]                                        ->     res[..] = max(out[..] * f[k] + b[k] + e1[..], 0)
  *     z = y + x,   r = max(z, 0)
  *
- * Factors of each channel are then folded into the weights, and moves of elements go into the products beside them (moves.ts). All rewrite
+ * Factors of each channel are then folded into the weights, and moves of elements are folded into the products next to them (moves.ts). All rewrite
  * equations, whatever nodes these came from.
  */
 

@@ -28,7 +28,7 @@ import { specOf } from "./rebuild.ts";
 import { multiplyAddsOf } from "./tasks.ts";
 import type { Value } from "./value.ts";
 
-/** The program with f16 in place of f32, including inputs and outputs. @throws UsageError when a constant exceeds the range of f16 */
+/** The program with f16 instead of f32, including inputs and outputs. @throws UsageError when a constant exceeds the range of f16 */
 export function inHalf(program: Network): Network {
   const types = new Types(program);
   return {

@@ -48,7 +48,7 @@ import { isSameShape, type Value } from "./value.ts";
 /** How often a product reads each element of an operand that kernels copy: as often as a vector of AVX-512 has lanes of f32. */
 const COPIED_FROM = 16;
 
-/** The program without the moves that the products beside them can do. */
+/** The program with moves folded into the products next to them. */
 export function withoutMoves(program: Network): Network {
   const around = new Surroundings(program);
   for (let place = 0; place < program.steps.length; place++) {

@@ -192,7 +192,7 @@ export function readmeText(subject: EmitSubject, words: Spelling): SourceText {
     ? code`Nothing maps here: the package holds the portable code alone.`
     : tuned.features.length === 0
       ? code`The tuned kernel is plain C++ and runs on every CPU.`
-      : code`The tuned kernel needs ${list(tuned.features.map(plainWord))}; on a CPU without them the portable code runs, slowly and rightly.`;
+      : code`The tuned kernel needs ${list(tuned.features.map(plainWord))}; on a CPU without them the portable code runs: correct, but slow.`;
   const text = code`# ${name}
 
 ${linesOf(provenance.map((l) => code`    ${markdownVerbatim(l)}`))}

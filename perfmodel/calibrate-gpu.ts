@@ -1,5 +1,5 @@
 /**
- * @file The measured figures of a GPU, and the target that the model uses with them in place of the table's figures.
+ * @file The measured figures of a GPU, and the target that the model uses with them instead of the table's figures.
  *
  *     const calibration = await calibrateGpu(nvidiaTarget("h100"), rows, runner.probe)
  *     calibratedGpu(nvidiaTarget("h100"), calibration)      the same machine, each figure with the source "calibrated on NVIDIA H100 ..."
@@ -127,7 +127,7 @@ function summary(samples: readonly number[]): Measured {
   return { median: at(0.5), spread: (at(0.75) - at(0.25)) / at(0.5) };
 }
 
-/** A target with measured figures in place of the table's. Figures that no probe measures stay as they are. */
+/** A target with measured figures instead of the table's. Figures that no probe measures stay as they are. */
 export function calibratedGpu(target: Target, calibration: GpuCalibration): Target {
   const source = `calibrated on ${calibration.machine}`;
   const figure = ({ median }: Measured): Figure => ({ value: median, source });

@@ -1,5 +1,5 @@
 /**
- * @file The innermost level of the latency model from counted instructions: what a compiler made of the loops that issue products, in place of
+ * @file The innermost level of the latency model from counted instructions: what a compiler made of the loops that issue products, instead of
  * the model's estimate.
  *
  *     code.loops[1]                             { executions 448, instructions 117, sends 26, products 3, ... }

@@ -275,7 +275,7 @@ class LayeredModel {
     this.load += steps * load;
   }
 
-  /** Counted instructions in place of estimated ones. What moves bytes or stands in loops without products takes no less than estimated. */
+  /** Counted instructions instead of estimated ones. What moves bytes or stands in loops without products takes no less than estimated. */
   private count(code: CountedCode): void {
     const { target, plan } = this;
     const counted = countedCycles(code, {

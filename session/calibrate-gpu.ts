@@ -1,5 +1,5 @@
 /**
- * @file Measures the rates of this machine's GPU on demand and stores them in the database. The model uses them in place of the table's.
+ * @file Measures the rates of this machine's GPU on demand and stores them in the database. The model uses them instead of the table's.
  *
  *     const outcome = await calibrateGpuHere(nvidiaTarget("h100"), "automap.db", { anew: true }, say);
  *     if (outcome.status === "calibrated") outcome.calibration.loadedClockHz        { median: 1.61e9, spread: 0.002 }

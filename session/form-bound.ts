@@ -5,7 +5,7 @@
  *     sums of |G w G^T| * |B d B^T|, brought back by |A|      times the roundings on the longest way, times 2^-24
  *
  * The bound of Barabasz, Anderson, Soodhalter and Gregg, Error Analysis and Improving the Accuracy of Winograd Convolution for Deep Neural Networks
- * (ACM TOMS 2020), theorem 3, with each magnitude computed from the elements at hand. It is wider than that of the equation itself: by 4 to 100 times
+ * (ACM TOMS 2020), theorem 3, with each magnitude computed from the actual elements. It is wider than that of the equation itself: by 4 to 100 times
  * for windows of 6 x 6.
  */
 

@@ -58,7 +58,7 @@ export function rankByModel(computation: Computation, options: RankOptions = {})
   return rankOf(computation, options, MODEL_DRAWS);
 }
 
-/** Rates measured on the machine in place of the reference machine's. */
+/** Rates measured on the machine instead of the reference machine's. */
 interface Calibrated {
   readonly calibration?: Calibration | undefined;
 }

@@ -190,7 +190,7 @@ interface Again {
   readonly onEvent: ((event: TuneEvent<Candidate>) => void) | undefined;
 }
 
-/** Runs the search with the record in place of the machine. It diverges, and stops, at a candidate that the run never measured. */
+/** Runs the search with the record instead of the machine. It diverges, and stops, at a candidate that the run never measured. */
 function searchAgain({
   space,
   run,

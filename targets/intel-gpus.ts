@@ -1,5 +1,5 @@
 /**
- * @file Intel GPUs as the model sees them. None is at hand: kernels for them are predicted and run under emulation, never measured. Those in
+ * @file Intel GPUs as the model sees them. None is available here: kernels for them are predicted and run under emulation, never measured. Those in
  * OpenCL C are compiled by Intel's offline compiler where it knows the machine, which is all of them but Arctic Sound.
  *
  *     predictedGpuNamed("dg2")?.summary      "Arc A770: 512 vector engines at 2.1 GHz"

@@ -1,5 +1,5 @@
 /**
- * @file Arm's Mali GPUs as the model sees them. None is at hand: kernels for them are predicted and run under emulation, and no compiler of theirs is
+ * @file Arm's Mali GPUs as the model sees them. None is available here: kernels for them are predicted and run under emulation, and no compiler of theirs is
  * asked.
  *
  *     MALI_G76.summary      "Mali-G76 MP10: 30 execution engines at 720 MHz"

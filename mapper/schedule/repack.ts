@@ -6,7 +6,7 @@
  *
  * In the original layout a filter tap shifts a row of pixels by 2 bytes; with channels innermost it shifts by whole
  * pixels. Tiles of the copy therefore move 16 bytes at once, as boxes, walks and windows. The other decisions see the
- * mapping of the same computation with the copies in place of the user's tensors.
+ * mapping of the same computation with the copies instead of the user's tensors.
  */
 
 import { z } from "zod";
@@ -212,7 +212,7 @@ export function widthAlong(tensor: Tensor, dims: readonly Dimension[]): number {
   );
 }
 
-/** The context of the same mapping with copies in place of the tensors. */
+/** The context of the same mapping with copies instead of the tensors. */
 function derive(plain: GridContext, inputs: readonly RepackedInput[]): GridContext | string {
   const { computation, binding } = plain.mapping;
   const key = inputs.map(({ copy }) => `${copy.name} ${printExpr(copy.storage)}`).join();
@@ -278,7 +278,7 @@ const copying = memoisedPair((plain: GridContext, names: string): GridContext | 
 });
 
 /**
- * The context of a schedule, with copies in place of the tensors that it repacks; unchanged when they cannot be
+ * The context of a schedule, with copies instead of the tensors that it repacks; unchanged when they cannot be
  * repacked.
  */
 export function repackedContext(context: GridContext, schedule: Pick<GridSchedule, "repack">): GridContext {

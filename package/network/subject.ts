@@ -59,7 +59,7 @@ export interface PlacedStep {
   readonly kernel: number | undefined;
   /** Places of its tensors in the kernel's order: the output first. */
   readonly places: readonly Place[];
-  /** The same for a run that keeps every value in a place of its own. Of a step that is computed with a later one, its output's place. */
+  /** The same for a run that keeps every value in its own place. Of a step that is computed with a later one, its output's place. */
   readonly kept: readonly Place[];
   /** The first step whose memory for packed weights and copies it uses: its own number, or that of a step with its kernel and its weights. */
   readonly workspace: number;
