@@ -59,7 +59,7 @@ export function describeWorkload({ computation, parameters = {} }: Described): W
 export function workloadLabel(words: WorkloadWords, name?: string): string {
   const { subject, shape, types, layout, epilogue, besides } = words;
   const sizes = shape.replaceAll("  ", " ");
-  const what = subject.includes("[") ? `${subject}, ${sizes}` : `${subject} ${sizes}`;
+  const what = subject.includes("[") && sizes !== "" ? `${subject}, ${sizes}` : `${subject} ${sizes}`;
   const label = [what.trim(), types, layout, epilogue, besides].filter((part) => part !== "").join(", ");
   return name === undefined ? label : `${name}: ${label}`;
 }
@@ -151,8 +151,8 @@ export function layoutName({ dims, storage }: Tensor): string | undefined {
 // ---- As an equation
 
 function asEquation(computation: Computation): WorkloadWords {
-  const { name, axes, equation, epilogue } = computation;
-  const text = printEquation(equation);
+  const { name, axes, equation, epilogue, program } = computation;
+  const text = program ? equationText(computation) : printEquation(equation);
   const types = typesText(computation, inputTypes(computation));
   const ending = epilogue ? equationEnding(computation) : "";
   const others = Object.values(computation.tensors).flatMap((t): string[] => {

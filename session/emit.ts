@@ -63,6 +63,10 @@ export function subjectOf(
         hint: `its text alone: ${automapCommand("emit", id, "--to", `kernel${LANGUAGES[tuned.language].ending}`, databaseWords(database), declared)}`,
       },
     );
+  if (computation.program)
+    throw new UsageError(`trial ${id} computes ${computation.program.parts.length} steps of a network in one kernel`, {
+      hint: `${automapCommand("network", "emit", "MODEL", "--to", "DIR", databaseWords(database))} writes the network with it`,
+    });
   const chosen = packageName(workload.operator, name);
   const us = (seconds: number): string => `${(seconds * 1e6).toFixed(2)} us`;
   const date = new Date(trial.at).toISOString().slice(0, 10);

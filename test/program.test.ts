@@ -4,13 +4,16 @@ import { describe, expect, it } from "vitest";
 import { type Computation, computationKey, equationText, inputsOf, pointCount } from "../abstraction/computation.ts";
 import { interpretNest } from "../abstraction/interpret-nest.ts";
 import { joined } from "../abstraction/program.ts";
-import { beginRun, computationOf, openDatabase, showRun } from "../db/index.ts";
+import { beginRun, computationOf, openDatabase, recordTrial, showRun, showTrial } from "../db/index.ts";
+import { LOOPS } from "../intrinsics/loops.ts";
 import { lowerRowChain } from "../mapper/lower/row-chain.ts";
+import { describeWorkload, workloadLabel } from "../operators/describe.ts";
 import { decodeElements } from "../runtime/bytes.ts";
 import { referenceOfParts, unboundedIn } from "../runtime/reference-of-parts.ts";
 import { fromMemory, type Reference } from "../runtime/verify.ts";
+import { subjectOf } from "../session/emit.ts";
 import { CHAIN_GRAPHS, masked, programIn, rowsIn } from "./support/chain-graphs.ts";
-import { MACHINE } from "./support/database.ts";
+import { MACHINE, measured, trial, WARM } from "./support/database.ts";
 import { onnx } from "./support/networks.ts";
 
 const compiler = { status: "found", path: "none", version: "none", command: ["none"] } as const;
@@ -62,6 +65,26 @@ describe("a program", () => {
       expect(lowerRowChain(rowsIn({ computation: computationOf(read) }))).toEqual(
         lowerRowChain(rowsIn({ computation })),
       );
+    } finally {
+      db.close();
+    }
+  });
+
+  it("is labelled by all its equations, and its records make no package of their own", () => {
+    const computation = programIn(masked);
+    expect(workloadLabel(describeWorkload({ computation }))).toContain("y1[i0,i1,i2] max= y0[i0,i1,i2,i3]; y2");
+    const db = openDatabase(":memory:");
+    try {
+      const candidate = { kind: "chain", intrinsic: "loops", schedule: { columns: 4, threads: 1 } } as const;
+      const [intrinsic] = LOOPS;
+      const about = {
+        workload: { computation },
+        environment: MACHINE,
+        conditions: WARM,
+        ...(intrinsic && { intrinsic }),
+      };
+      const id = recordTrial(db, { ...about, trial: trial(measured(50), 5, candidate) });
+      expect(() => subjectOf(showTrial(db, id))).toThrow(/computes 5 steps of a network in one kernel/);
     } finally {
       db.close();
     }
