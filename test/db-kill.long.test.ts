@@ -1,6 +1,6 @@
 /**
- * @file A search killed at random instants: its database is whole, holds all that was committed, and the search taken up again ends
- * as the one that was never killed.
+ * @file A search killed at random instants: its database holds all that was committed, and the search taken up again ends as the one that was
+ * never killed. Whether a record is written whole is the subject of db-crash and db-torn.
  */
 
 import { type ChildProcess, spawn } from "node:child_process";
@@ -132,8 +132,6 @@ it(`a search killed ${KILLS} times loses nothing, and ends as if it had never be
       }
 
       const db = openDatabase(path);
-      expect(db.sqlite.pragma("integrity_check", { simple: true })).toBe("ok");
-      expect(db.sqlite.pragma("foreign_key_check")).toEqual([]);
       const held = new Set(
         queryTrials(db).map(({ candidate }) => {
           if (candidate.kind !== "mapping") throw new Error("only mappings of a CPU were tried");
