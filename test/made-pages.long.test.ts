@@ -67,12 +67,27 @@ function inScheme(drawing: string, scheme: "light" | "dark"): string {
   return drawing.replace(dark, scheme === "dark" ? "$1" : "");
 }
 
-it.each(["light", "dark"] as const)("docs/pictures has the mapping of README, %s", async (scheme) => {
-  const command = "explain conv2d --intrinsic amx.tdpbusd --svg mapping.svg";
-  expect(readFileSync("README.md", "utf8")).toContain(`automap ${command}`);
-  const file = join(scratch, "mapping.svg");
-  const { code } = await commandLine(command.replace("mapping.svg", file));
+/** The pictures, each by the command that its page says to draw it with. */
+const PICTURES = [
+  { name: "mapping", page: "README.md", command: "explain conv2d --intrinsic amx.tdpbusd --svg mapping.svg" },
+  {
+    name: "first-kernel",
+    page: "docs/tutorial-first-kernel.md",
+    command: "explain matmul --m 512 --n 512 --k 512 --dtype f32 --intrinsic avx512.fma.f32.broadcast --svg matmul.svg",
+  },
+  {
+    name: "design",
+    page: "docs/systolic.md",
+    command: 'systolic "z[c] += x[c+q]*w[q]" --c 4 --q 3 --show SBM --svg sbm.svg',
+  },
+];
+
+it.each(PICTURES)("docs/pictures has that of $page, light and dark", async ({ name, page, command }) => {
+  expect(readFileSync(page, "utf8")).toContain(`automap ${command}`);
+  const file = join(scratch, `${name}.svg`);
+  const { code } = await commandLine(command.replace(/[\w-]+\.svg$/, file));
   expect(code).toBe(0);
-  const drawing = inScheme(readFileSync(file, "utf8"), scheme);
-  await expect(drawing).toMatchFileSnapshot(`../docs/pictures/mapping-${scheme}.svg`);
+  const drawing = readFileSync(file, "utf8");
+  for (const scheme of ["light", "dark"] as const)
+    await expect(inScheme(drawing, scheme)).toMatchFileSnapshot(`../docs/pictures/${name}-${scheme}.svg`);
 });

@@ -134,8 +134,10 @@ describe("README.md and docs/", () => {
 
   it("link to files that exist, and to no local path outside the package", () => {
     for (const page of PAGES) {
-      for (const [, target = ""] of read(page).matchAll(/\]\((?!https?:)([^)#]+)\)/g))
+      for (const [, link, picture] of read(page).matchAll(/\]\((?!https?:)([^)#]+)\)|src(?:set)?="([^"]+)"/g)) {
+        const target = link ?? picture ?? "";
         expect(existsSync(join(dirname(page), target)), `${page}: ${target}`).toBe(true);
+      }
       expect(read(page)).not.toMatch(/\/work\/|\bfacts\/|shared\//);
     }
   });
