@@ -22,3 +22,17 @@ export function mapValues<K extends string, A, B>(
   const entries = Object.entries<A>(record).map(([key, value]) => [key, of(value, key as K)] as const); // a key of the record
   return Object.fromEntries(entries) as Record<K, B>; // all of its keys
 }
+
+/** Adds to the list of a key. */
+export function addTo<K, V>(lists: Map<K, V[]>, key: K, ...values: readonly V[]): void {
+  const known = lists.get(key);
+  if (known) known.push(...values);
+  else lists.set(key, [...values]);
+}
+
+/** The items of each key; keys in the order of their first items. */
+export function groupsOf<K, V>(items: Iterable<V>, key: (item: V) => K): Map<K, V[]> {
+  const groups = new Map<K, V[]>();
+  for (const item of items) addTo(groups, key(item), item);
+  return groups;
+}

@@ -42,3 +42,16 @@ export function memoisedPair<Key extends object, By, Value>(
   const known = memoisedBy<Key, Value, By>();
   return (of, by) => known(of, by, () => find(of, by));
 }
+
+/** What a map holds for a key, made when first asked for. */
+export function remembered<Key, Value>(
+  known: { readonly get: (key: Key) => Value | undefined; readonly set: (key: Key, value: Value) => unknown },
+  key: Key,
+  make: () => Value,
+): Value {
+  const found = known.get(key);
+  if (found !== undefined) return found;
+  const made = make();
+  known.set(key, made);
+  return made;
+}

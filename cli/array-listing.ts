@@ -12,7 +12,7 @@ import { REFUSALS, refusalOf } from "../mapper/space-time/validity.ts";
 import { printMatrix } from "../mapper/space-time/vector.ts";
 import { round } from "../perfmodel/design.ts";
 import { figure } from "../report/draw-array.ts";
-import { indent, percent } from "../report/text.ts";
+import { counted, indent, percent } from "../report/text.ts";
 import type { ArraySubject } from "../session/array-subject.ts";
 import { SHOWN, type Timing } from "../session/systolic.ts";
 import { documentOf, type PartsOf, partOf, style, type Told } from "./output.ts";
@@ -108,7 +108,7 @@ export function describe(
     ...head(subject),
     "",
     wrapped(
-      `${style("bold", `${designs.length} designs`)} in ${classes} ${classes === 1 ? "class" : "classes"} of dataflow, of ${count.candidates} transforms with entries up to ${bound} (${count.valid} of full rank, ${count.unimodular} unimodular)`,
+      `${style("bold", `${designs.length} designs`)} in ${counted(classes, "class", "classes")} of dataflow, of ${count.candidates} transforms with entries up to ${bound} (${count.valid} of full rank, ${count.unimodular} unimodular)`,
     ),
   ];
   if (fitting.length < designs.length)

@@ -19,7 +19,7 @@ import {
   type TrialRecord,
 } from "../db/index.ts";
 import { junit } from "../report/junit.ts";
-import { indent, printTime } from "../report/text.ts";
+import { counted, indent, printTime } from "../report/text.ts";
 import { type Checked, compareBest, type Finding, verdictFails } from "../session/check.ts";
 import type { Cli } from "./command.ts";
 import { readOperator } from "./db/filters.ts";
@@ -204,7 +204,7 @@ function describe({ findings, compared }: Checked, given: Options, failed: (f: F
 
 /** A text that is unique to each finding. */
 function workloadText({ workload, threads, cache, cpu }: Finding): string {
-  return `${labelOf(workload)}, ${threads} thread${threads === 1 ? "" : "s"}${cache === "warm" ? "" : `, ${cache}`}, ${cpu}`;
+  return `${labelOf(workload)}, ${counted(threads, "thread")}${cache === "warm" ? "" : `, ${cache}`}, ${cpu}`;
 }
 
 function timeText(trial: TrialRecord | undefined): string {

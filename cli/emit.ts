@@ -32,6 +32,7 @@ import {
 import { intrinsicNamed } from "../intrinsics/index.ts";
 import { type EmitSubject, packageFiles } from "../package/index.ts";
 import { placeText } from "../report/describe-candidate.ts";
+import { counted } from "../report/text.ts";
 import { findCompiler } from "../runtime/compiler.ts";
 import { findCudaDevice } from "../runtime/run/cuda-device.ts";
 import { type Proof, portableSubject, proveCudaPackage, provePackage, subjectOf } from "../session/emit.ts";
@@ -338,7 +339,7 @@ function noRecord(
   const differ = world ? [...new Set(differencesOf(near, world).map((d) => d.field))] : [];
   const why = differ.length > 0 ? `: ${differ.join(", ")} differ` : "";
   return new UsageError(
-    `${db.path} holds ${held} kernel${held === 1 ? "" : "s"} of this ${word}, none measured ${worldText(given.trust, given.threads)}${why}`,
+    `${db.path} holds ${counted(held, "kernel")} of this ${word}, none measured ${worldText(given.trust, given.threads)}${why}`,
     {
       hint: `measure here: ${tune}; or take ${shortId(near.id)}: ${emitText(near, given)}`,
     },

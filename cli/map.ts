@@ -19,7 +19,7 @@ import { loopForms, rewrittenAs } from "../mapper/match/phases.ts";
 import { physicalMapping } from "../mapper/match/physical.ts";
 import { REWRITTEN } from "../report/describe-candidate.ts";
 import { drawSubjects } from "../report/draw-mapping.ts";
-import { indent, percent } from "../report/text.ts";
+import { counted, indent, percent } from "../report/text.ts";
 import type { Cli } from "./command.ts";
 import { declareWords } from "./declare.ts";
 import { flag, readParameters } from "./options.ts";
@@ -211,10 +211,10 @@ function describeSet(set: MappingSet, { why, all }: Options, explain: (intrinsic
   const lines = [drawSubjects(set.computation, set.intrinsic), ""];
   if (valid.length === 0) return [...lines, style("red", "nothing maps"), "", ...describeRefusals(refused)].join("\n");
   const shown = all ? valid : valid.slice(0, SHOWN);
-  const count = `${valid.length} mapping${valid.length === 1 ? "" : "s"}`;
+  const count = counted(valid.length, "mapping");
   const looked = set.sampled
     ? `in a sample of ${set.total} matches`
-    : `of ${set.total} candidate match${set.total === 1 ? "" : "es"}`;
+    : `of ${counted(set.total, "candidate match", "candidate matches")}`;
   lines.push(
     `${style("bold", count)} ${looked} (rule ${set.rule}${set.strict ? ", strict" : ""}), least waste first`,
     "",
@@ -223,7 +223,7 @@ function describeSet(set: MappingSet, { why, all }: Options, explain: (intrinsic
   if (shown.length < valid.length) lines.push(indent(style("dim", `... ${valid.length - shown.length} more (--all)`)));
   if (why) lines.push("", ...describeRefusals(refused));
   else if (refused.length > 0)
-    lines.push("", style("dim", `${refused.length} other match${refused.length === 1 ? "" : "es"} refused (--why)`));
+    lines.push("", style("dim", `${counted(refused.length, "other match", "other matches")} refused (--why)`));
   const [form] = loopForms(set.computation);
   if (form?.rewriting && !set.computation.rewriting)
     lines.push(

@@ -54,7 +54,7 @@ export {
   type Workload,
   type WorkloadRecord,
 } from "./record.ts";
-export { shownOf } from "./rows.ts";
+export { environmentRows, shownOf } from "./rows.ts";
 export {
   exportLines,
   type ImportOptions,

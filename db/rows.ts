@@ -313,6 +313,22 @@ export function shownOf(trial: TrialRecord): [label: string, text: string][] {
   });
 }
 
+/** What an environment says to people. */
+export function environmentRows({ compiler, ...e }: EnvironmentRecord): [label: string, text: string][] {
+  const rows: [string, string][] = [
+    ["target", e.target],
+    ["CPU", `${e.cpu}, ${e.cores} cores`],
+    ["instruction sets", e.isa.toSorted().join(" ")],
+    ["compiler", `${compiler.path} ${compiler.version}`],
+    ["flags", compiler.flags.join(" ")],
+    ["kernel", e.kernel],
+    ["driver", e.driver ?? ""],
+    ["Node", e.node],
+    ["automap", e.automap],
+  ];
+  return rows.filter(([, text]) => text !== "");
+}
+
 export function runOf(row: unknown, world: Referred, path: string): RunRecord {
   const facts = factsOf("runs", row, path);
   return {

@@ -5,6 +5,7 @@
 
 import { automapCommand } from "../abstraction/command-line.ts";
 import { UsageError } from "../abstraction/error.ts";
+import { remembered } from "../abstraction/memoised.ts";
 import type { Provenance } from "../abstraction/seal.ts";
 import { databaseWords } from "./default.ts";
 import { idOfFacts, type Row, type SealedTable, type Table } from "./facts.ts";
@@ -13,13 +14,9 @@ import type { TrialRecord, WorkloadRecord } from "./record.ts";
 import { environmentOf, type Referred, trialOf, workloadOf } from "./rows.ts";
 
 export function worldIn(db: Database): Referred {
-  const remembered = <T>(table: "workloads" | "environments", make: (row: unknown, path: string) => T) => {
+  const kept = <T>(table: "workloads" | "environments", make: (row: unknown, path: string) => T) => {
     const known = new Map<string, T>();
-    return (id: string): T => {
-      const found = known.get(id) ?? make(rowOf(db, table, id), db.path);
-      known.set(id, found);
-      return found;
-    };
+    return (id: string): T => remembered(known, id, () => make(rowOf(db, table, id), db.path));
   };
   /** A name given to one record of a computation applies to all records of it in this file. */
   const named = (row: unknown, path: string): WorkloadRecord => {
@@ -30,8 +27,8 @@ export function worldIn(db: Database): Referred {
     return same === undefined ? workload : { ...workload, name: workloadOf(same, path).name };
   };
   return {
-    workload: remembered("workloads", named),
-    environment: remembered("environments", environmentOf),
+    workload: kept("workloads", named),
+    environment: kept("environments", environmentOf),
     provenance: (table, row) => provenanceOf(db, table, row as Row),
   };
 }

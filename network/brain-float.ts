@@ -8,9 +8,10 @@
  * inputs and outputs stay f32; a separate step rounds those that products read.
  */
 
-import { mapValues } from "../abstraction/collections.ts";
+import { addTo, mapValues } from "../abstraction/collections.ts";
 import { defineComputation } from "../abstraction/computation.ts";
 import { accessesIn } from "../abstraction/expression.ts";
+import { remembered } from "../abstraction/memoised.ts";
 import { halved, type NarrowTypes, rounded } from "./half.ts";
 import { axesOfRank } from "./lowering.ts";
 import { type Network, returnedBy, rootOf, type Step } from "./network.ts";
@@ -47,8 +48,7 @@ function multipliedIn({ steps }: Network): Set<Value> {
 function withMoves(narrow: Set<Value>, border: ReadonlySet<Value>, { steps }: Network): ReadonlySet<Value> {
   const readers = new Map<Value, Step[]>();
   for (const step of steps)
-    for (const value of new Set(Object.values(step.reads).map(rootOf)))
-      readers.set(value, [...(readers.get(value) ?? []), step]);
+    for (const value of new Set(Object.values(step.reads).map(rootOf))) addTo(readers, value, step);
   // Later steps first, so that a chain of moves is found in one pass.
   for (const { output } of steps.toReversed()) {
     const all = readers.get(output) ?? [];
@@ -111,17 +111,13 @@ class Factors implements NarrowTypes {
   /** A value in bf16, and the value whose memory it shows. @param copy stands for its root */
   private inNarrow(value: Value, copy: Value | undefined): Value {
     if (copy && !value.of) return copy;
-    const known = this.made.get(value);
-    if (known) return known;
     const { name, shape, constant, of } = value;
-    const made: Value = {
+    return remembered(this.made, value, () => ({
       name,
       type: "bf16",
       shape,
       ...(constant && { constant: rounded("bf16", name, constant) }),
       ...(of && { of: this.inNarrow(of, copy) }),
-    };
-    this.made.set(value, made);
-    return made;
+    }));
   }
 }

@@ -9,6 +9,7 @@
  * it is computed where its last step stands.
  */
 
+import { addTo } from "../abstraction/collections.ts";
 import { type Computation, elementCount, outputOf, type Tensor } from "../abstraction/computation.ts";
 import { storageText } from "../abstraction/layout.ts";
 import { joined } from "../abstraction/program.ts";
@@ -79,11 +80,7 @@ class Chains {
     this.isFree = isFree;
     this.makers = new Map(steps.map(({ output }, i) => [output, i]));
     for (const [place, { reads }] of steps.entries())
-      for (const value of new Set(Object.values(reads).map(rootOf))) {
-        const known = this.readers.get(value);
-        if (known) known.push(place);
-        else this.readers.set(value, [place]);
-      }
+      for (const value of new Set(Object.values(reads).map(rootOf))) addTo(this.readers, value, place);
     this.given = returnedBy({ outputs });
   }
 

@@ -22,6 +22,7 @@ import { rangeOf, wrapperOf } from "../abstraction/dtype.ts";
 import type { Equation } from "../abstraction/equation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import { access, accessesIn, axis, type Expr, plainAxes, readsInIndex, rewrite } from "../abstraction/expression.ts";
+import { remembered } from "../abstraction/memoised.ts";
 import { type Network, returnedBy, rootOf, type Step } from "./network.ts";
 import { numbersFor } from "./numbers.ts";
 import { specOf } from "./rebuild.ts";
@@ -86,17 +87,13 @@ class Types implements NarrowTypes {
   of(value: Value, multiplied = true): Value {
     const isWide = value.constant ? !multiplied : this.wide.has(rootOf(value));
     if (value.type !== "f32" || isWide) return value;
-    const known = this.known.get(value);
-    if (known) return known;
     const { constant, of } = value;
-    const made: Value = {
+    return remembered(this.known, value, () => ({
       ...value,
       type: "f16",
       ...(constant && { constant: rounded("f16", value.name, constant) }),
       ...(of && { of: this.of(of) }),
-    };
-    this.known.set(value, made);
-    return made;
+    }));
   }
 }
 

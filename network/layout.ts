@@ -7,7 +7,7 @@
  * layout is a storage formula.
  */
 
-import { mapValues } from "../abstraction/collections.ts";
+import { addTo, mapValues } from "../abstraction/collections.ts";
 import { type Computation, outputOf, type Tensor } from "../abstraction/computation.ts";
 import { accessesIn, axis } from "../abstraction/expression.ts";
 import { fuseRowMajor } from "../abstraction/layout.ts";
@@ -47,8 +47,7 @@ function imagesIn({ steps }: Network): ReadonlySet<Value> {
   for (const { ops, computation, reads, output } of steps) {
     const four = [output, ...Object.values(reads)].filter(({ shape, constant }) => shape.length === 4 && !constant);
     if (ops.some((op) => /Conv|Pool/.test(op))) for (const value of four) images.add(value);
-    else if (multiplyAddsOf(computation) === 0)
-      for (const value of four) beside.set(value, [...(beside.get(value) ?? []), ...four]);
+    else if (multiplyAddsOf(computation) === 0) for (const value of four) addTo(beside, value, ...four);
   }
   // A set is walked in the order in which it grows.
   for (const image of images) for (const value of beside.get(image) ?? []) images.add(value);

@@ -4,6 +4,7 @@
  *     lowerGraph(graph, { dims: { batch: 1 } })      Network
  */
 
+import { addTo } from "../abstraction/collections.ts";
 import { quotedWords } from "../abstraction/command-line.ts";
 import { suggestion, UsageError } from "../abstraction/error.ts";
 import { type Body, type Constant, type Dimension, type Graph, type Input, type Node, readsOf } from "./graph.ts";
@@ -209,11 +210,7 @@ function inOrder({ nodes }: Pick<Body, "nodes">, graphName: string, isKnown: (na
       from.add(maker);
     }
     waiting.set(node, from.size);
-    for (const maker of from) {
-      const others = readers.get(maker);
-      if (others) others.push(node);
-      else readers.set(maker, [node]);
-    }
+    for (const maker of from) addTo(readers, maker, node);
   }
   // The list grows while it is traversed.
   const order = nodes.filter((node) => waiting.get(node) === 0);

@@ -9,6 +9,7 @@
  * folded in. Biases are s32 in units of both scales. Values without a range stay f32.
  */
 
+import { addTo } from "../abstraction/collections.ts";
 import { UsageError } from "../abstraction/error.ts";
 import type { Attribute, Constant, Graph, Node } from "./graph.ts";
 
@@ -40,7 +41,7 @@ export function valuesToObserve({ nodes, inputs, outputs }: Graph): string[] {
 
 function readersOf(nodes: readonly Node[]): Map<string, Node[]> {
   const readers = new Map<string, Node[]>();
-  for (const node of nodes) for (const name of node.inputs) readers.set(name, [...(readers.get(name) ?? []), node]);
+  for (const node of nodes) for (const name of node.inputs) addTo(readers, name, node);
   return readers;
 }
 

@@ -9,7 +9,7 @@
  * parts do not apply to the whole. What reads the parts does not change: each is contiguous, at an offset.
  */
 
-import { mapValues } from "../abstraction/collections.ts";
+import { groupsOf, mapValues } from "../abstraction/collections.ts";
 import {
   type Computation,
   computationKey,
@@ -33,13 +33,11 @@ const ALIGNED_ELEMENTS = 64;
 /** The program with such products stacked. */
 export function stacked(program: Network): Network {
   const given = returnedBy(program);
-  const groups = new Map<string, Step[]>();
   const numbers = new Map<Value, number>();
-  for (const step of program.steps) {
-    if (!mayStack(step, given)) continue;
-    const key = JSON.stringify([computationKey(step.computation), readsOf(step, numbers)]);
-    groups.set(key, [...(groups.get(key) ?? []), step]);
-  }
+  const groups = groupsOf(
+    program.steps.filter((step) => mayStack(step, given)),
+    (step) => JSON.stringify([computationKey(step.computation), readsOf(step, numbers)]),
+  );
   const merged = new Map<Step, Step>();
   const parts = new Map<Value, Value>();
   for (const steps of groups.values()) {
@@ -56,7 +54,7 @@ export function stacked(program: Network): Network {
   const moved = (value: Value): Value => parts.get(value) ?? (value.of ? { ...value, of: moved(value.of) } : value);
   const reading = (step: Step): Step => ({
     ...step,
-    reads: mapValues(step.reads, (value) => moved(value)),
+    reads: mapValues(step.reads, moved),
   });
   // A group stands where its first step stood: what all of its steps read is known there.
   const waiting = new Set(merged.values());

@@ -4,6 +4,7 @@
  *     tasksOf(program)      conv2d c 64 h 56 w 56 k 64 r 3 s 3 pad 1   4 times   115.6 M multiply-adds each
  */
 
+import { groupsOf } from "../abstraction/collections.ts";
 import { type Computation, computationKey, elementCount, outputOf, pointCount } from "../abstraction/computation.ts";
 import { accessesIn, type Expr } from "../abstraction/expression.ts";
 import type { Graph } from "./graph.ts";
@@ -20,14 +21,7 @@ export interface Task {
 }
 
 export function tasksOf({ steps }: Network): Task[] {
-  const byKey = new Map<string, Step[]>();
-  for (const step of steps) {
-    const key = computationKey(step.computation);
-    const others = byKey.get(key);
-    if (others) others.push(step);
-    else byKey.set(key, [step]);
-  }
-  return [...byKey.values()].flatMap((same) => {
+  return [...groupsOf(steps, ({ computation }) => computationKey(computation)).values()].flatMap((same) => {
     const [first] = same;
     if (!first) return [];
     const { computation, operator } = first;

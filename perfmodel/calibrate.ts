@@ -7,6 +7,7 @@
  * A cycle is the time of one dependent addition. Every figure is the median of several samples, with their spread.
  */
 
+import { addTo } from "../abstraction/collections.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Target } from "../abstraction/machine.ts";
 import type { SourceText } from "../abstraction/source-text.ts";
@@ -82,7 +83,7 @@ export function readCalibration(target: Target, rows: readonly Intrinsic[], prin
     if (label === undefined || numbers === undefined) continue;
     const values = numbers.trim().split(/\s+/).map(Number);
     if (values.some((v) => !(v > 0))) throw new Error(`calibration: ${label} printed "${numbers.trim()}"`);
-    samples.set(label, [...(samples.get(label) ?? []), ...values]);
+    addTo(samples, label, ...values);
   }
   const nanoseconds = (label: string): number[] => {
     const found = samples.get(label);

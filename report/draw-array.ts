@@ -11,7 +11,7 @@ import type { Design } from "../mapper/space-time/design.ts";
 import { type ArrayProblem, pointsOfProblem } from "../mapper/space-time/problem.ts";
 import type { Trace } from "../mapper/space-time/trace.ts";
 import { printVector, type Vector } from "../mapper/space-time/vector.ts";
-import { indent, percent, table, WIDTH } from "./text.ts";
+import { counted, indent, percent, table, WIDTH } from "./text.ts";
 
 /** Most steps drawn; the drawing says how many are left out. */
 const MOST_STEPS = 64;
@@ -41,7 +41,7 @@ export function drawDesign(problem: ArrayProblem, design: Design): string {
     const path = dependences.map((d) =>
       d.steps === 0
         ? `${printVector(d.distance)} across PEs within a step`
-        : `${printVector(d.distance)} takes ${count(d.steps, "step")}, ${hop(d.hop)}`,
+        : `${printVector(d.distance)} takes ${counted(d.steps, "step")}, ${hop(d.hop)}`,
     );
     return [
       f.name,
@@ -75,15 +75,9 @@ function formula(row: Vector, loops: readonly string[]): string {
     .join("");
 }
 
-function count(n: number, what: string): string {
-  return `${n} ${what}${Math.abs(n) === 1 ? "" : "s"}`;
-}
-
 function hop(vector: Vector): string {
   if (vector.every((x) => x === 0)) return "stays";
-  return vector.length === 1
-    ? `${vector[0] ?? 0} PE${Math.abs(vector[0] ?? 0) === 1 ? "" : "s"} on`
-    : `${printVector(vector)} on`;
+  return vector.length === 1 ? `${counted(vector[0] ?? 0, "PE")} on` : `${printVector(vector)} on`;
 }
 
 /** At most three decimals: `3.2`, `0.457`. Three significant digits for small numbers, four above 2^53: `1.845e+19`. */

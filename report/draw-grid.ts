@@ -9,7 +9,7 @@ import { type FusedAxis, physicalMapping } from "../mapper/match/physical.ts";
 import { html, type Markup } from "./html.ts";
 import { chart, fitted, LINE, n, seriesClass, text, WIDTH } from "./plot.ts";
 import type { Drawing } from "./report-data.ts";
-import { count } from "./text.ts";
+import { counted } from "./text.ts";
 
 type GridShape = NonNullable<Extract<Drawing, { kind: "mapping" }>["grid"]>;
 
@@ -71,7 +71,7 @@ function panelsOf(rows: FusedAxis, columns: FusedAxis, { tile, warps }: GridShap
 
 function sumText({ axis, fused, extent }: FusedAxis, { tile, stage }: GridShape): string {
   const step = tile[axis] ?? extent;
-  return `${axis} ${fused}: ${count(Math.ceil(fused / step), "step")} of ${step}, ${count(stage, "stage")} in shared memory`;
+  return `${axis} ${fused}: ${counted(Math.ceil(fused / step), "step")} of ${step}, ${counted(stage, "stage")} in shared memory`;
 }
 
 /** True to shape within a square, but never thinner than a sixth of it. */

@@ -22,7 +22,7 @@ import {
 import { type AccessMatrices, accessMatrices } from "../mapper/match/access.ts";
 import { physicalMapping } from "../mapper/match/physical.ts";
 import { REWRITTEN } from "./describe-candidate.ts";
-import { indent, percent, table, WIDTH } from "./text.ts";
+import { counted, indent, percent, table, WIDTH } from "./text.ts";
 
 /** The full description of a mapping. */
 export function drawMapping(mapping: Mapping): string {
@@ -37,7 +37,7 @@ export function drawMapping(mapping: Mapping): string {
       "--->",
       `${a.axis} ${a.extent}`,
       a.kind === "spatial" ? "kept" : "summed",
-      `${a.tiles} tile${a.tiles === 1 ? "" : "s"}${padded}`,
+      `${counted(a.tiles, "tile")}${padded}`,
     ];
   });
   const outer = physical.outer.map((a) => `${a.name} ${a.extent}`).join("  ");

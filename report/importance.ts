@@ -9,6 +9,8 @@
  * add up to one, and do not show causes.
  */
 
+import { groupsOf } from "../abstraction/collections.ts";
+
 /** A successful trial. */
 export interface Decided {
   /** Kind of the candidate. A decision is judged over the kinds that have it. */
@@ -51,19 +53,19 @@ export function decisionShares(trials: readonly Decided[]): DecisionShare[] {
     .flatMap((name): DecisionShare[] => {
       const kinds = new Set(usable.flatMap(({ kind, chosen }) => (chosen.has(name) ? [kind] : [])));
       const own = usable.filter(({ kind }) => kinds.has(kind));
-      const groups = new Map<string, number[]>();
-      for (const { seconds, chosen } of own) {
-        const value = chosen.get(name) ?? UNDECIDED;
-        groups.set(value, [...(groups.get(value) ?? []), seconds]);
-      }
-      if (groups.size < 2) return [];
-      const values = [...groups].map(([value, seconds]) => ({
+      const groups = [...groupsOf(own, ({ chosen }) => chosen.get(name) ?? UNDECIDED)].map(
+        ([value, group]) => [value, group.map(({ seconds }) => seconds)] as const,
+      );
+      if (groups.length < 2) return [];
+      const values = groups.map(([value, seconds]) => ({
         value,
         trials: seconds.length,
         best: Math.min(...seconds),
         median: middle(seconds),
       }));
-      return [{ name, share: shareOf([...groups.values()]), trials: own.length, values: inOrder(values) }];
+      return [
+        { name, share: shareOf(groups.map(([, seconds]) => seconds)), trials: own.length, values: inOrder(values) },
+      ];
     })
     .sort((a, b) => (b.share ?? -1) - (a.share ?? -1) || (a.name < b.name ? -1 : 1));
 }

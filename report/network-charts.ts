@@ -3,7 +3,7 @@
 import { html, type Markup } from "./html.ts";
 import type { NetworkReportData, NetworkTask, TimeSource } from "./network-data.ts";
 import { axes, chart, fitted, linear, mark, n, seriesClass, stairs, text, timeUnit, WIDTH } from "./plot.ts";
-import { count, percent, printTime } from "./text.ts";
+import { counted, percent, printTime } from "./text.ts";
 
 /** Most steps with a bar of their own; the remaining, shorter ones share one. */
 const MOST_BARS = 48;
@@ -31,7 +31,7 @@ function restBySource(rest: readonly Bar[]): Bar[] {
   return SOURCES.flatMap(([time]) => {
     const bars = rest.filter((bar) => bar.time === time);
     const seconds = bars.reduce((total, bar) => total + bar.seconds, 0);
-    return bars.length === 0 ? [] : [{ name: count(bars.length, "other step"), seconds, time }];
+    return bars.length === 0 ? [] : [{ name: counted(bars.length, "other step"), seconds, time }];
   });
 }
 
@@ -50,7 +50,7 @@ export function stepsChart({ name, steps, tasks }: NetworkReportData): Markup | 
   const total = sum(timed);
   const longest = Math.max(...bars.map((bar) => bar.seconds));
   return chart(
-    `Time of each step of ${name}: ${count(timed.length, "step")}, ${printTime(total)} together`,
+    `Time of each step of ${name}: ${counted(timed.length, "step")}, ${printTime(total)} together`,
     bars.length * BAR + 14,
     html`<path class="frame" d="M${NAMES} 4V${bars.length * BAR + 8}"/>
 ${bars.map((bar, i) => {
@@ -75,7 +75,7 @@ export function progressChart({ name, progress }: NetworkReportData): Markup | u
   const y = linear([0, (first * 1.05) / unit.size], [bottom, top]);
   const points = progress.map((seconds, i) => [n(x.at(i + 1)), n(y.at(seconds / unit.size))] as const);
   return chart(
-    `Time of the tuned steps of ${name} over ${count(progress.length, "trial")}: ${printTime(first)} at first, ${printTime(last)} at last`,
+    `Time of the tuned steps of ${name} over ${counted(progress.length, "trial")}: ${printTime(first)} at first, ${printTime(last)} at last`,
     250,
     html`${axes({ scale: { ...x, ticks: x.ticks.filter(Number.isInteger) }, title: "trials that worked, of all tasks" }, { scale: y, title: `${unit.name}, all tuned steps` })}
 <path class="best" fill="none" d="${stairs(points)}"/>

@@ -13,7 +13,7 @@ import { isDrawable, rooflinePart } from "./page.ts";
 import { wholePage } from "./page-shell.ts";
 import { mark } from "./plot.ts";
 import { seriesOfTypes } from "./series.ts";
-import { count, instant, percent, printTime, threeDigits } from "./text.ts";
+import { counted, instant, percent, printTime, threeDigits } from "./text.ts";
 
 /** A self-contained HTML page of a network. @returns its text */
 export function networkPage(data: NetworkReportData): string {
@@ -21,7 +21,7 @@ export function networkPage(data: NetworkReportData): string {
   const title = `automap report: ${name}`;
   const header = html`<h1>${title}</h1>
 <p>${source}, made ${instant(madeAt)} UTC by automap ${version}, for ${machine}.</p>
-<p>${count(nodes, "node")} in ${count(steps.length, "step")}, ${tasks.length} of them different; ${threeDigits(multiplyAdds / 1e9)} G multiply-adds, ${threeDigits(parameters / 1e6)} M parameters.</p>
+<p>${counted(nodes, "node")} in ${counted(steps.length, "step")}, ${tasks.length} of them different; ${threeDigits(multiplyAdds / 1e9)} G multiply-adds, ${threeDigits(parameters / 1e6)} M parameters.</p>
 <nav aria-label="Contents"><ul>${[
     ["time", "Time"],
     ["tuning", "Tuning"],
@@ -95,7 +95,7 @@ function timePart(data: NetworkReportData): Markup {
     },
   ];
   const bars = stepsChart(data);
-  return html`<p>The steps take ${printTime(total)} together; ${total === 0 ? "0 %" : percent(measured / total)} of it is measured${unknown === 0 ? "" : `, and of ${count(unknown, "step")} nothing is known`}. Each kernel was measured alone with warm caches: a whole run also moves values between steps.</p>
+  return html`<p>The steps take ${printTime(total)} together; ${total === 0 ? "0 %" : percent(measured / total)} of it is measured${unknown === 0 ? "" : `, and of ${counted(unknown, "step")} nothing is known`}. Each kernel was measured alone with warm caches: a whole run also moves values between steps.</p>
 ${
   bars &&
   html`<figure>${bars}
@@ -127,7 +127,7 @@ function tuningPart(data: NetworkReportData): Markup {
     { title: "record", whole: true, cell: (t) => html`<code>${t.record}</code>` },
   ];
   const chart = progressChart(data);
-  const steps = count(
+  const steps = counted(
     tuned.reduce((sum, t) => sum + t.times, 0),
     "tuned step",
   );

@@ -14,11 +14,11 @@ import { html, type Markup, trusted } from "./html.ts";
 import type { DecisionShare } from "./importance.ts";
 import type { Best, Comparison, Drawing, Reason, RunBest, RunSummary, Subject, TrialPoint } from "./report-data.ts";
 import { type Series, swatch } from "./series.ts";
-import { count, instant, percent, printInterval, printTime } from "./text.ts";
+import { counted, instant, percent, printInterval, printTime } from "./text.ts";
 
 export function subjectSection(subject: Subject, index: number, series: Series): Markup {
   const { name, subject: what, shape, types, layout, besides, epilogue, threads, equation, dtype } = subject;
-  const words = [shape, types, layout, epilogue, count(threads, "thread")].filter((word) => word !== "");
+  const words = [shape, types, layout, epilogue, counted(threads, "thread")].filter((word) => word !== "");
   const { best, failures, refusals } = subject;
   return html`<article id="w${index}">
 <h3>${swatch(series, dtype)}${name === undefined ? "" : `${name}: `}${what} <small>${words.join(", ")}</small></h3>
@@ -104,9 +104,9 @@ function decisionsPart(subject: Subject, series: number): Markup | undefined {
     ? html`<figure><div class="pair">
 ${importanceChart(subject, series)}
 ${lines}</div>
-<figcaption>Bars: how much of the variance of log time between the ${count(trials, "trial")} that worked a decision accounts for by itself, less what as many values would by chance (epsilon squared); a decision that only some kinds of candidates have is judged over those. A search moves decisions together and does not draw evenly: shares overlap, do not add up, and are no causes.${lines && " Lines: the decisions with the largest shares, a line a trial of the winner's kind, coloured for the fastest quarter and dark for the best."}</figcaption>
+<figcaption>Bars: how much of the variance of log time between the ${counted(trials, "trial")} that worked a decision accounts for by itself, less what as many values would by chance (epsilon squared); a decision that only some kinds of candidates have is judged over those. A search moves decisions together and does not draw evenly: shares overlap, do not add up, and are no causes.${lines && " Lines: the decisions with the largest shares, a line a trial of the winner's kind, coloured for the fastest quarter and dark for the best."}</figcaption>
 </figure>`
-    : html`<p>${count(trials, "trial")} that worked ${trials === 1 ? "is" : "are"} too few to say which decisions mattered.</p>`;
+    : html`<p>${counted(trials, "trial")} that worked ${trials === 1 ? "is" : "are"} too few to say which decisions mattered.</p>`;
   return html`<h4>Which decisions mattered</h4>
 ${charts}
 ${decisionTable(decisions)}`;
@@ -221,7 +221,7 @@ export function comparisonPart(comparison: Comparison, series: number, severalEn
     {
       title: "same kernels",
       value: (r) => r.shared?.ratio,
-      cell: ({ shared }) => shared && `${count(shared.count, "kernel")}, ${shared.ratio.toFixed(3)} times the time`,
+      cell: ({ shared }) => shared && `${counted(shared.count, "kernel")}, ${shared.ratio.toFixed(3)} times the time`,
       seldom: (r) => r.shared !== undefined,
     },
   ];

@@ -13,7 +13,7 @@ import { comparisonPart, subjectSection } from "./page-workload.ts";
 import type { Accuracy, ReportData, Roofline, Subject } from "./report-data.ts";
 import { rooflineChart } from "./roofline-chart.ts";
 import { legend, type Series, seriesOfTypes, swatch } from "./series.ts";
-import { count, instant, percent, printInterval, printTime, rateText, threeDigits } from "./text.ts";
+import { counted, instant, percent, printInterval, printTime, rateText, threeDigits } from "./text.ts";
 
 /** A self-contained HTML page of what a database holds. @returns its text */
 export function reportPage(data: ReportData): string {
@@ -22,7 +22,7 @@ export function reportPage(data: ReportData): string {
   const series = seriesOfTypes(subjects.map((s) => s.dtype));
   const trials = subjects.reduce((sum, s) => sum + s.trials.length, 0);
   const header = html`<h1>${title}</h1>
-<p>${source}, made ${instant(madeAt)} UTC by automap ${version}: ${count(subjects.length, "workload")}, ${count(trials, "trial")}.</p>
+<p>${source}, made ${instant(madeAt)} UTC by automap ${version}: ${counted(subjects.length, "workload")}, ${counted(trials, "trial")}.</p>
 ${contents(data)}
 ${subjects.length === 0 ? undefined : downloadLinks(data)}`;
   const main = html`<section id="best">

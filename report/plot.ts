@@ -31,23 +31,28 @@ export function fitted(text: string, width: number): string {
   return text.length <= most ? text : `${text.slice(0, Math.max(1, most - 1))}…`;
 }
 
+/** Places in a range by the share of the domain below them. */
+const scaleOf = (
+  domain: Scale["domain"],
+  range: Scale["range"],
+  share: (value: number) => number,
+  ticks: readonly number[],
+): Scale => ({ domain, range, at: (value) => range[0] + share(value) * (range[1] - range[0]), ticks });
+
 /** @param domain its ends; equal ends are moved apart */
 export function linear(domain: Scale["domain"], range: Scale["range"], most = 6): Scale {
   const [low, high] = apart(domain);
-  const [from, to] = range;
-  const at = (value: number): number => from + ((value - low) / (high - low)) * (to - from);
-  return { domain: [low, high], range, at, ticks: roundSteps(low, high, most) };
+  return scaleOf([low, high], range, (value) => (value - low) / (high - low), roundSteps(low, high, most));
 }
 
 /** @param domain positive ends */
 export function log(domain: Scale["domain"], range: Scale["range"], most = 6): Scale {
   const [low, high] = apart(domain);
-  const [from, to] = range;
-  const at = (value: number): number => from + (Math.log(value / low) / Math.log(high / low)) * (to - from);
   const decades = [[1, 2, 5], [1, 3], [1]].map((steps) => powers(low, high, steps));
   const found = decades.find((t) => t.length <= most) ?? thinned(decades.at(-1) ?? [], most);
   // Within a factor of about three, round steps are more informative.
-  return { domain: [low, high], range, at, ticks: found.length < 3 ? roundSteps(low, high, most) : found };
+  const ticks = found.length < 3 ? roundSteps(low, high, most) : found;
+  return scaleOf([low, high], range, (value) => Math.log(value / low) / Math.log(high / low), ticks);
 }
 
 /** Moves equal or nearly equal ends apart. */

@@ -163,7 +163,7 @@ export function indent(text: string, by = "  "): string {
 
 /** `1 kernel`, `3 kernels`. */
 export function counted(count: number, noun: string, plural = `${noun}s`): string {
-  return `${count} ${count === 1 ? noun : plural}`;
+  return `${count} ${Math.abs(count) === 1 ? noun : plural}`;
 }
 
 /** Four digits and a unit: `61.23 us`. */
@@ -184,11 +184,6 @@ export function printInterval(low: number, high: number): string {
   const to = printTime(high);
   const unit = to.slice(to.indexOf(" "));
   return `${from.endsWith(unit) ? from.slice(0, -unit.length) : from} to ${to}`;
-}
-
-/** `1 trial`, `3 trials`. */
-export function count(n: number, what: string): string {
-  return `${n} ${what}${n === 1 ? "" : "s"}`;
 }
 
 /** `2026-11-21 12:00`, in UTC. */

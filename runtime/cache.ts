@@ -13,6 +13,7 @@ import type { Dirent } from "node:fs";
 import { readdir, rm, stat, utimes } from "node:fs/promises";
 import { homedir } from "node:os";
 import { join } from "node:path";
+import { groupsOf } from "../abstraction/collections.ts";
 import { UsageError } from "../abstraction/error.ts";
 
 /** Libraries compiled for measuring, libraries compiled for calls, and the rates of this machine. */
@@ -74,11 +75,7 @@ export async function examineCache(folder: string): Promise<readonly CacheEntry[
   const sized = await Promise.all(ours.map(async (entry) => ({ entry, ...(await sizeOf(folder, entry)) })));
   const living = sized.filter(({ entry }) => isAlive(ownerOf(entry.name)));
   const since = Math.min(Date.now() - GRACE_MS, ...living.map(({ madeAt }) => madeAt));
-  const groups = new Map<string, typeof sized>();
-  for (const file of sized) {
-    const key = COMPILED.exec(file.entry.name)?.[1] ?? file.entry.name;
-    groups.set(key, [...(groups.get(key) ?? []), file]);
-  }
+  const groups = groupsOf(sized, ({ entry: { name } }) => COMPILED.exec(name)?.[1] ?? name);
   const entries = [...groups.values()].map((files): CacheEntry => {
     const owner = ownerOf(files[0]?.entry.name ?? "");
     const usedAt = Math.max(...files.map((file) => file.usedAt));

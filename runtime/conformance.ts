@@ -17,6 +17,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import pLimit from "p-limit";
 import { z } from "zod";
+import { groupsOf } from "../abstraction/collections.ts";
 import { access, axis } from "../abstraction/expression.ts";
 import { interpret } from "../abstraction/interpret.ts";
 import { interpretNest } from "../abstraction/interpret-nest.ts";
@@ -107,12 +108,10 @@ export async function checkIntrinsics(rows: readonly Intrinsic[], options: Check
   for (const row of onPaper) report(row, interpretRow(row, options.seed));
 
   // 2. The other rows by program, two programs at a time.
-  const groups = new Map<string, Intrinsic[]>();
-  for (const row of rows) {
-    if (onPaper.includes(row)) continue;
-    const key = `${familyOf(row).name} ${row.language} ${howToRun(row, options)}`;
-    groups.set(key, [...(groups.get(key) ?? []), row]);
-  }
+  const groups = groupsOf(
+    rows.filter((row) => !onPaper.includes(row)),
+    (row) => `${familyOf(row).name} ${row.language} ${howToRun(row, options)}`,
+  );
   const folder = options.workdir ?? (await mkdtemp(join(tmpdir(), "automap-check-")));
   await mkdir(folder, { recursive: true });
   const limit = pLimit(2);

@@ -8,6 +8,7 @@
 import { mkdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { inputsOf } from "../abstraction/computation.ts";
+import { memoised } from "../abstraction/memoised.ts";
 import { onThisMachine } from "./environment.ts";
 import type { SetFiles } from "./harness/run.ts";
 import type { OwnFolder } from "./own-folder.ts";
@@ -19,16 +20,11 @@ import type { Reference } from "./verify.ts";
  */
 export function referenceFiles(folder: OwnFolder): (reference: Reference) => Promise<readonly SetFiles[]> {
   // Weak, since a runner may outlive many searches, and a reference's memory should be freed with its search.
-  const written = new WeakMap<Reference, Promise<readonly SetFiles[]>>();
   let folders = 0;
-  return (reference) => {
-    const known = written.get(reference);
-    if (known) return known;
+  return memoised((reference) => {
     const own = String(folders++);
-    const files = onThisMachine("writing inputs", () => writeReference(reference, folder, own));
-    written.set(reference, files);
-    return files;
-  };
+    return onThisMachine("writing inputs", () => writeReference(reference, folder, own));
+  });
 }
 
 async function writeReference(reference: Reference, folder: OwnFolder, own: string): Promise<readonly SetFiles[]> {

@@ -9,6 +9,8 @@
  * compile, and the source is then compiled with the whole header.
  */
 
+import { addTo } from "../abstraction/collections.ts";
+
 /** A function, and the instruction sets that its header asks for around it. */
 interface DeclaredFunction {
   readonly at: number;
@@ -78,7 +80,7 @@ export function readIntrinsics(preprocessed: string): Intrinsics | undefined {
     } else {
       const declared = /(\w+)\s*\(/.exec(text.replaceAll(ATTRIBUTES, ""))?.[1];
       if (declared === undefined) return undefined;
-      functions.set(declared, [...(functions.get(declared) ?? []), { at: at++, text, target: targets.at(-1) }]);
+      addTo(functions, declared, { at: at++, text, target: targets.at(-1) });
     }
     chunk = [];
   }

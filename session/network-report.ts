@@ -14,7 +14,7 @@ import { type Task, totalsOf } from "../network/tasks.ts";
 import { describeWorkload, workloadLabel } from "../operators/describe.ts";
 import { type ModelTarget, modelTarget } from "../perfmodel/target.ts";
 import type { NetworkReportData, NetworkTask, TimeSource } from "../report/network-data.ts";
-import { count } from "../report/text.ts";
+import { counted } from "../report/text.ts";
 import { nativeTarget } from "../targets/index.ts";
 import { movedSeconds } from "./forms.ts";
 import { type Choice, type OpenNetwork, trustedIn } from "./network.ts";
@@ -69,7 +69,7 @@ export function gatherNetworkReport(
     source: db.path,
     madeAt: now,
     version: VERSION,
-    machine: `${environment?.cpu ?? "a machine that is not here"}, ${count(threads, "thread")}`,
+    machine: `${environment?.cpu ?? "a machine that is not here"}, ${counted(threads, "thread")}`,
     nodes: program.nodes,
     multiplyAdds,
     parameters,

@@ -30,6 +30,7 @@ import { type Widened, widened } from "../network/widen.ts";
 import { packageName } from "../package/index.ts";
 import type { NetworkKernel, NetworkSubject } from "../package/network/index.ts";
 import { placeText } from "../report/describe-candidate.ts";
+import { counted } from "../report/text.ts";
 import { unboundedIn } from "../runtime/reference-of-parts.ts";
 import { capabilityOf, nativeTarget } from "../targets/index.ts";
 import { chainKernel } from "./chain-kind.ts";
@@ -203,7 +204,7 @@ export function chooseKernel(task: Task, records?: Records, threads = 1): Choice
   const shared = divided && attempt(() => kernelFor(computation, divided.candidate));
   if (divided && shared) {
     const { trial, candidate, seconds } = divided;
-    const from = `not tuned for ${threads === 1 ? "1 thread" : `${threads} threads`}: the schedule of record ${shortId(trial.id)}, tuned for ${trial.conditions.threads}`;
+    const from = `not tuned for ${counted(threads, "thread")}: the schedule of record ${shortId(trial.id)}, tuned for ${trial.conditions.threads}`;
     return { kind: "model", kernel: networkKernel(shared, from), place: placeOf(candidate), expected: seconds };
   }
   const calibration = records && storedCalibration(records.db, records.environment)?.calibration;

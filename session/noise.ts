@@ -12,7 +12,7 @@ import { noiseVerdict, quantile } from "../abstraction/noise.ts";
 import type { TrialRecord } from "../db/index.ts";
 import type { Noise } from "../report/report-data.ts";
 import { counted, percent } from "../report/text.ts";
-import { isTimed, type TimedRecord } from "./report-trials.ts";
+import { groupBy, isTimed, type TimedRecord } from "./report-trials.ts";
 
 export function noiseOf(trials: readonly TrialRecord[]): Noise {
   const timed = trials.filter(isTimed);
@@ -91,11 +91,11 @@ function driftOf(samples: readonly number[]): number {
 }
 
 function repeatsOf(trials: readonly TimedRecord[]): number[] {
-  const medians = new Map<string, number[]>();
-  for (const { workload, environment, conditions, candidate, measurement: m } of trials) {
-    const { threads, cache } = conditions;
-    const key = JSON.stringify([workload.computation, environment.id, threads, cache, candidateKey(candidate)]);
-    medians.set(key, [...(medians.get(key) ?? []), m.median]);
-  }
-  return [...medians.values()].flatMap((all) => (all.length < 2 ? [] : [Math.max(...all) / Math.min(...all) - 1]));
+  const same = groupBy(trials, ({ workload, environment, conditions: { threads, cache }, candidate }) =>
+    JSON.stringify([workload.computation, environment.id, threads, cache, candidateKey(candidate)]),
+  );
+  return same.flatMap((trials) => {
+    const all = trials.map(({ measurement }) => measurement.median);
+    return all.length < 2 ? [] : [Math.max(...all) / Math.min(...all) - 1];
+  });
 }

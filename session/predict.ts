@@ -10,6 +10,7 @@ import type { Schedule } from "../abstraction/candidate.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Target } from "../abstraction/machine.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
+import { remembered } from "../abstraction/memoised.ts";
 import type { Prediction } from "../abstraction/trial.ts";
 import { calibrationOf, type Database, type Environment, recordCalibration } from "../db/index.ts";
 import { type Calibration, type CompileAndRun, calibrate } from "../perfmodel/calibrate.ts";
@@ -46,15 +47,9 @@ export function predictorFor(calibration?: Calibration, machine: Target = native
     predict: (mapping, schedule, { code, correction = NO_CORRECTION } = {}) => {
       if (correction !== correctedBy) models = new Map();
       correctedBy = correction;
-      const model = models.get(mapping) ?? createModel(mapping, target, { correction });
-      models.set(mapping, model);
-      return model(schedule, code);
+      return remembered(models, mapping, () => createModel(mapping, target, { correction }))(schedule, code);
     },
-    costs: (mapping, schedule) => {
-      const made = terms.get(mapping) ?? createTerms(mapping, target);
-      terms.set(mapping, made);
-      return made(schedule);
-    },
+    costs: (mapping, schedule) => remembered(terms, mapping, () => createTerms(mapping, target))(schedule),
   };
 }
 

@@ -1,5 +1,6 @@
 /** @file How the parts of a report filter and group trials. */
 
+import { groupsOf } from "../abstraction/collections.ts";
 import type { TrialRecord } from "../db/index.ts";
 
 type Timed = Extract<TrialRecord["measurement"], { status: "ok" }>;
@@ -16,14 +17,7 @@ export function isSearched({ finals }: TrialRecord): boolean {
 
 /** Groups in the order of their first items. */
 export function groupBy<T>(items: readonly T[], key: (item: T) => string): T[][] {
-  const groups = new Map<string, T[]>();
-  for (const item of items) {
-    const k = key(item);
-    const group = groups.get(k);
-    if (group) group.push(item);
-    else groups.set(k, [item]);
-  }
-  return [...groups.values()];
+  return [...groupsOf(items, key).values()];
 }
 
 export function inOrder(a: string, b: string): number {

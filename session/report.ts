@@ -14,6 +14,7 @@ import {
   computationOf,
   type Database,
   type EnvironmentRecord,
+  environmentRows,
   type Filter,
   labelOf,
   queryTrials,
@@ -296,19 +297,7 @@ function firstLine(text: string): string {
 // ---- The world
 
 function environmentFacts(e: EnvironmentRecord): EnvironmentFacts {
-  const { compiler } = e;
-  const fields: readonly (readonly [string, string])[] = [
-    ["CPU", `${e.cpu}, ${e.cores} cores`],
-    ["target", e.target],
-    ["instruction sets", [...e.isa].sort().join(" ")],
-    ["compiler", `${compiler.path} ${compiler.version}`],
-    ["flags", compiler.flags.join(" ")],
-    ["kernel", e.kernel],
-    ["driver", e.driver ?? ""],
-    ["Node", e.node],
-    ["automap", e.automap],
-  ];
-  return { name: `${e.cpu}, automap ${e.automap}`, fields: fields.filter(([, value]) => value !== "") };
+  return { name: `${e.cpu}, automap ${e.automap}`, fields: environmentRows(e) };
 }
 
 function filterText(filter: ReportFilter): string | undefined {

@@ -8,6 +8,7 @@
  */
 
 import type { Candidate } from "../abstraction/candidate.ts";
+import { addTo } from "../abstraction/collections.ts";
 import { type Computation, outputOf } from "../abstraction/computation.ts";
 import { isRecurrent } from "../abstraction/dependence.ts";
 import { bytesOf, isInteger } from "../abstraction/dtype.ts";
@@ -49,13 +50,13 @@ export function* sessionSpace(
     loops: options.intrinsics.filter(isLoops),
   };
   const found: KindSpace[] = [];
-  const refused = new Map<Family, readonly Reason[]>();
+  const refused = new Map<Family, Reason[]>();
   for (const kind of Object.values<SessionKind>(SESSION_KINDS)) {
     const { family, ofPrograms = false } = kind;
     if (ofPrograms !== (computation.program !== undefined)) continue;
     if (!kind.isFor(computation, machine) || !isWanted(family, search, found)) continue;
     const space = yield* kind.spaceOf(search, found);
-    if (isRefusals(space)) refused.set(family, [...(refused.get(family) ?? []), ...space]);
+    if (isRefusals(space)) addTo(refused, family, ...space);
     else found.push(space);
   }
   const least = Math.min(...ofFamily(found, "mapping").flatMap(({ best }) => best?.seconds ?? []));

@@ -20,6 +20,7 @@ import { type Trace, trace } from "../mapper/space-time/trace.ts";
 import { refusalOf, type SpaceTimeRefusal } from "../mapper/space-time/validity.ts";
 import { printMatrix } from "../mapper/space-time/vector.ts";
 import { type DesignPrediction, predictDesign } from "../perfmodel/design.ts";
+import { counted } from "../report/text.ts";
 import { type ArraySubject, type ProgramOptions, viewOf } from "./array-subject.ts";
 
 /** Points traced one by one for a drawing: this many take a second. */
@@ -177,7 +178,7 @@ function registerRefusal({ name, registers, flows }: Design, most: number): Spac
   const depths = flows.map((f) => {
     const deepest = f.variables.flatMap((v) => v.dependences).toSorted((a, b) => b.steps - a.steps)[0];
     return deepest
-      ? `${f.name} travels (${deepest.distance.join(",")}) in ${deepest.steps} step${deepest.steps === 1 ? "" : "s"}`
+      ? `${f.name} travels (${deepest.distance.join(",")}) in ${counted(deepest.steps, "step")}`
       : `${f.name} takes one a PE`;
   });
   return {

@@ -270,14 +270,14 @@ describe("automap db show", () => {
         threads      1
 
       environment
-        target    native
-        cpu       Testium 9000, 2 cores
-        isa       amx_int8 avx512_vnni avx512f
-        compiler  /usr/bin/g++ 12.2.0
-        flags     -O3 -march=native
-        kernel    Linux 6.1.0 x64
-        node      v20.20.2
-        automap   0.1.0
+        target            native
+        CPU               Testium 9000, 2 cores
+        instruction sets  amx_int8 avx512_vnni avx512f
+        compiler          /usr/bin/g++ 12.2.0
+        flags             -O3 -march=native
+        kernel            Linux 6.1.0 x64
+        Node              v20.20.2
+        automap           0.1.0
 
       conditions
         threads  1

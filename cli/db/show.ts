@@ -15,6 +15,7 @@ import {
   databaseWords,
   differencesOf,
   environmentDifferences,
+  environmentRows,
   labelOf,
   recordProblem,
   shortId,
@@ -73,7 +74,6 @@ export function showRecord(db: Database, id: string, world: World, json: boolean
 function describe(db: Database, trial: TrialRecord, world: World): string {
   const problem = recordProblem(db, trial.id);
   const { id, run, workload, environment, measurement, prediction, at } = trial;
-  const { compiler } = environment;
   const words = wordsOf(workload);
   return [
     wrapped(
@@ -91,17 +91,7 @@ function describe(db: Database, trial: TrialRecord, world: World): string {
       ["epilogue", words.epilogue],
     ]),
     section("candidate", rowsOf(trial)),
-    section("environment", [
-      ["target", environment.target],
-      ["cpu", `${environment.cpu}, ${environment.cores} cores`],
-      ["isa", environment.isa.join(" ")],
-      ["compiler", `${compiler.path} ${compiler.version}`],
-      ["flags", compiler.flags.join(" ")],
-      ["kernel", environment.kernel],
-      ["driver", environment.driver ?? ""],
-      ["node", environment.node],
-      ["automap", environment.automap],
-    ]),
+    section("environment", environmentRows(environment)),
     section("conditions", [...shownOf(trial), ["finals", finalsText(trial)]]),
     section("measured", measuredRows(measurement)),
     ...(prediction === undefined ? [] : [section("predicted", predictedRows(prediction, measurement))]),

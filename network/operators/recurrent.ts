@@ -6,6 +6,7 @@
  * Gates and biases as in https://onnx.ai/onnx/operators/onnx__LSTM.html, onnx__GRU.html and onnx__RNN.html.
  */
 
+import { memoised } from "../../abstraction/memoised.ts";
 import type { Lowering } from "../lowering.ts";
 import { bracketed, elementsOf, type Value } from "../value.ts";
 import { elementwise } from "./elementwise.ts";
@@ -253,16 +254,11 @@ function gru(node: Lowering): Value[] {
   const layer = layerOf(node, 3, ["Sigmoid", "Tanh"]);
   const { hidden } = layer;
   const isLate = node.int("linear_before_reset", 0) !== 0;
-  const halves = new Map<Direction, readonly [Value, Value]>();
   /** R of the first two gates, and of the last. */
-  const halvesOf = (direction: Direction): readonly [Value, Value] => {
-    const known = halves.get(direction);
-    if (known) return known;
+  const halvesOf = memoised((direction: Direction) => {
     const whole = node.reshaped(direction.weights, [1, 3 * hidden, hidden]);
-    const made = [part(node, whole, 0, 0, 2 * hidden), part(node, whole, 0, 2 * hidden, hidden)] as const;
-    halves.set(direction, made);
-    return made;
-  };
+    return [part(node, whole, 0, 0, 2 * hidden), part(node, whole, 0, 2 * hidden, hidden)] as const;
+  });
   return unrolled(layer, [5], isLate ? [2] : [], (direction, [h], step) => {
     const [f, g] = direction.activations;
     if (!h || !f || !g) throw new Error("internal: a step without a state");

@@ -7,13 +7,14 @@
  * Inputs, bounds and comparison are those of the measuring program (runtime/harness/cuda-elements.h).
  */
 
-import { bytesOf, type DType } from "../../abstraction/dtype.ts";
+import { bytesOf } from "../../abstraction/dtype.ts";
 import { C_TYPES } from "../../abstraction/kernel.ts";
 import {
   apart,
   type Code,
   code,
   comment,
+  identifier,
   join,
   lines,
   list,
@@ -29,21 +30,6 @@ import { assetText } from "../portable.ts";
 import type { Parameter } from "../subject.ts";
 import { alignmentOf, type CudaSubject, codeOf, constantsOf } from "./subject.ts";
 
-const TYPES = {
-  u8: "U8",
-  s8: "S8",
-  u16: "U16",
-  s16: "S16",
-  u32: "U32",
-  s32: "S32",
-  f16: "F16",
-  bf16: "BF16",
-  tf32: "F32",
-  f32: "F32",
-  f64: "F64",
-} as const satisfies Record<DType, string>;
-const SETS = { exact: "EXACT", random: "RANDOM", extreme: "EXTREME" } as const;
-
 /** The equation as a plain kernel, in its own file. */
 export function referenceSource({ subject }: CudaSubject): SourceText {
   const source = cudaReferenceSource(subject.computation);
@@ -57,7 +43,7 @@ export function selfTestSource(cuda: CudaSubject): SourceText {
     const { dtype, name: said } = p.tensor;
     const tf32 = dtype === "tf32" ? "true" : "false";
     const aligned = alignmentOf(cuda, p) ?? bytesOf(dtype);
-    return code`  {${list([stringLiteral(said), code`${TYPES[dtype]}`, code`${tf32}`, code`${p.elements}`, code`${p.bytes}`, code`${aligned}`])}},`;
+    return code`  {${list([stringLiteral(said), identifier((dtype === "tf32" ? "f32" : dtype).toUpperCase()), code`${tf32}`, code`${p.elements}`, code`${p.bytes}`, code`${aligned}`])}},`;
   };
   const wrapper = (word: "prepare" | "run", given: readonly Parameter[]): Code => {
     const pointers = given.map(
@@ -92,7 +78,7 @@ export function selfTestSource(cuda: CudaSubject): SourceText {
     code`  const Package package = {${stringLiteral(subject.name)}, {`,
     ...places.map(tensor),
     code`  }, {${join(
-      setsOf(subject.computation).map((set) => code`${SETS[set]}`),
+      setsOf(subject.computation).map((set) => identifier(set.toUpperCase())),
       code`, `,
     )}}, ${name}_workspace_bytes(), ${name}_supported, ${call.prepares ? "prepare_it" : "nullptr"}, run_it, ${name}_message, ${name}_tuned_reference,`,
     code`    ${list(codes)}};`,
