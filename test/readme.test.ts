@@ -8,6 +8,7 @@
 import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { describe, expect, it } from "vitest";
+import { RULES } from "../abstraction/mapping.ts";
 import { EXIT } from "../cli/output.ts";
 import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { mappings } from "../mapper/match/enumerate.ts";
@@ -171,6 +172,18 @@ describe("the tables of results", () => {
     }
   });
 
+  it("docs/results.md: every figure of a paragraph is in a page that the paragraph links", () => {
+    const paragraphs = read("docs/results.md").split(/\n\n/);
+    const told = paragraphs.flatMap((text) => {
+      const linked = [...text.matchAll(/\]\(\.\.\/(bench\/results\/[\w-]+\.md)\)/g)].map(([, page = ""]) => read(page));
+      const figures = [...text.matchAll(/(?<![\d.])\d+\.\d\d?(?![\d.])/g)].map(([figure]) => figure);
+      return text.startsWith("|") || linked.length === 0 ? [] : figures.map((figure) => ({ figure, linked }));
+    });
+    expect(told.length).toBeGreaterThan(10);
+    const missing = told.filter(({ figure, linked }) => !linked.some((page) => page.includes(figure)));
+    expect(missing.map(({ figure }) => figure)).toEqual([]);
+  });
+
   it("docs/results.md repeats what the tables of layers say against oneDNN", () => {
     const page = read("docs/results.md");
     const said = page.slice(page.indexOf("## Convolutions on CPUs"), page.indexOf("## Operators on an H100"));
@@ -203,13 +216,19 @@ describe("README.md", () => {
     }
   });
 
-  it("has a page that shows the program of examples/mappings.ts", () => {
-    const example = read("examples/mappings.ts")
-      .replace(/^\/\*\*.*\*\/\n\n/, "")
-      .replace('"../automap.ts"', '"automap"');
-    const program = fencedIn("docs/library.md", "ts").find((text) => text.includes("drawRefusal")) ?? "";
+  it("has a page that shows programs of examples/", () => {
     const joined = (text: string): string => text.replaceAll(/\s+/g, " ").replaceAll(/,? \}/g, " }");
-    expect(joined(program)).toBe(joined(example));
+    const examples = ["mappings", "tune-and-load"].map((name) =>
+      read(`examples/${name}.ts`)
+        .replace(/^\/\*\*.*\*\/\n\n/, "")
+        .replace('"../automap.ts"', '"automap"'),
+    );
+    expect(fencedIn("docs/library.md", "ts").map(joined)).toEqual(examples.map(joined));
+  });
+
+  it("has a page with every rule of a refusal, in the order in which they are shown", () => {
+    const rows = [...read("docs/mapping.md").matchAll(/^\| `([a-z-]+)` \| /gm)].map(([, rule]) => rule);
+    expect(rows).toEqual(RULES);
   });
 
   it("has a page with the counts that the mapper gives", () => {
