@@ -26,6 +26,7 @@ import {
   printExpr,
   substitute,
 } from "../abstraction/expression.ts";
+import { WARP } from "../abstraction/intrinsic.ts";
 import { C_TYPES } from "../abstraction/kernel.ts";
 import { dimsOf, type LoopNest, type Scratch, storageOf } from "../abstraction/loop-nest.ts";
 import { axisName, type Code, code, join, list, type Name, NOTHING, tensorName } from "../abstraction/source-text.ts";
@@ -37,17 +38,50 @@ export interface Place {
   readonly guards: readonly Expr[];
 }
 
+/** The mask of all lanes of a warp. */
+export const ALL_LANES = code`0xffffffffu`;
+
+/** What a language writes in words of its own. */
+export interface Words {
+  /** Whether signed overflow is undefined whatever the compiler flags; sums that may overflow are then unsigned. */
+  readonly overflowIsUndefined: boolean;
+  readonly infinity: Code;
+  /** A function of the library. */
+  readonly library: (name: LibraryFunction, dtype: DType) => Code;
+  /** A call of a function template: `clamp<int32_t>(x, 0, 255)`. */
+  readonly called: (name: Generic, types: readonly GenericType[], values: readonly Code[]) => Code;
+  /** The fused multiply-add function. */
+  readonly fused: (dtype: DType) => Code;
+  /** A shuffle of another lane's register: some lanes below or above, the butterfly partner, or a lane by number. */
+  readonly shuffled: (how: Shuffle, name: Name, by: Code, group: number) => Code;
+}
+
+export type Shuffle = "up" | "down" | "xor" | "from";
+
+/** The words of C++ and CUDA. */
+export const C_WORDS: Words = {
+  overflowIsUndefined: false,
+  infinity: code`__builtin_inff()`,
+  library: (name, dtype) => code`__builtin_${name}${dtype === "f64" ? "" : "f"}`,
+  called: (name, types, values) => code`@${name}<${list(types.map((type) => code`${type}`))}>(${list(values)})`,
+  fused: (dtype) => code`${dtype === "f64" ? "fma" : "fmaf"}`,
+  shuffled: (how, name, by, group) => {
+    const within = group < WARP ? code`, ${group}` : NOTHING;
+    return code`__shfl_${how === "from" ? "" : (`${how}_` as const)}sync(${ALL_LANES}, ${name}, ${by}${within})`;
+  },
+};
+
 /** Prints the expressions of one nest. */
 export class CExpressions {
   readonly computation: Computation;
   readonly dtypes: DTypes;
   private readonly buffers: ReadonlyMap<string, Scratch>;
-  /** Whether signed overflow is undefined whatever the compiler flags; sums that may overflow are then unsigned. */
-  readonly overflowIsUndefined: boolean = false;
+  readonly words: Words;
 
   /** @param others types of names that are neither tensors nor scratch nor vectors */
-  constructor(computation: Computation, nest: LoopNest, others: DTypes = {}) {
+  constructor(computation: Computation, nest: LoopNest, words: Words = C_WORDS, others: DTypes = {}) {
     this.computation = computation;
+    this.words = words;
     this.buffers = new Map(nest.scratch.map((s) => [s.name, s]));
     this.dtypes = Object.fromEntries([
       ...Object.values(computation.tensors).map((t) => [t.name, t.dtype] as const),
@@ -167,18 +201,20 @@ export class CExpressions {
           case "max": {
             const [bound, either] = e.fn === "max" ? (["at_least", "most"] as const) : (["at_most", "least"] as const);
             // With a constant bound, one comparison suffices, which compiles to one instruction.
-            if (e.args[1]?.kind === "number") return this.computed(this.called(bound, [type], [first, second]), dtype);
-            if (e.args[0]?.kind === "number") return this.computed(this.called(bound, [type], [second, first]), dtype);
-            return this.computed(this.called(either, [type], [first, second]), dtype);
+            if (e.args[1]?.kind === "number")
+              return this.computed(this.words.called(bound, [type], [first, second]), dtype);
+            if (e.args[0]?.kind === "number")
+              return this.computed(this.words.called(bound, [type], [second, first]), dtype);
+            return this.computed(this.words.called(either, [type], [first, second]), dtype);
           }
           case "abs":
-            if (!isInteger(dtype)) return this.computed(code`${this.library("fabs", dtype)}(${first})`, dtype);
+            if (!isInteger(dtype)) return this.computed(code`${this.words.library("fabs", dtype)}(${first})`, dtype);
             return this.computed(code`${first} < 0 ? -${own} : ${own}`, dtype);
           case "round":
             if (isInteger(dtype)) return this.computed(first, dtype);
-            return this.computed(code`${this.library("rint", dtype)}(${first})`, dtype);
+            return this.computed(code`${this.words.library("rint", dtype)}(${first})`, dtype);
           default:
-            return this.computed(code`${this.library(e.fn, dtype)}(${list(args)})`, dtype);
+            return this.computed(code`${this.words.library(e.fn, dtype)}(${list(args)})`, dtype);
         }
       }
       default:
@@ -220,13 +256,14 @@ export class CExpressions {
     const b = this.number(right, dtype, extents);
     if (isInteger(dtype) && (op === "/" || op === "%")) {
       if (right.kind === "number" && right.value > 0) return this.computed(code`${a} ${op} ${b}`, dtype);
-      return this.called(op === "/" ? "quotient" : "remainder", [C_TYPES[dtype]], [a, b]);
+      return this.words.called(op === "/" ? "quotient" : "remainder", [C_TYPES[dtype]], [a, b]);
     }
-    if (op === "%") return this.computed(code`${this.library("fmod", dtype)}(${a}, ${b})`, dtype);
+    if (op === "%") return this.computed(code`${this.words.library("fmod", dtype)}(${a}, ${b})`, dtype);
     return this.computed(code`${this.unsigned(a, dtype)} ${op} ${this.unsigned(b, dtype)}`, dtype);
   }
 
-  private readonly unsigned = (text: Code, dtype: DType) => (this.overflowIsUndefined ? unsigned(text, dtype) : text);
+  private readonly unsigned = (text: Code, dtype: DType) =>
+    this.words.overflowIsUndefined ? unsigned(text, dtype) : text;
 
   /** Converts a computed number back to its type. */
   private computed(text: Code, dtype: DType): Code {
@@ -252,34 +289,20 @@ export class CExpressions {
     const [min, max] = rangeOf(to);
     if (isInteger(from)) {
       const between = from === "u32" || to === "u32" ? "int64_t" : "int32_t";
-      return code`(${C_TYPES[held]})${this.called("clamp", [between], [text, code`${min}`, code`${max}`])}`;
+      return code`(${C_TYPES[held]})${this.words.called("clamp", [between], [text, code`${min}`, code`${max}`])}`;
     }
     const plain = this.plain(text, from);
     // Float cannot represent the ends of the 32-bit range.
     const wide = bytesOf(to) === 4 || from === "f64" ? "f64" : "f32";
     const types = [C_TYPES[held], to === "u32" ? "int64_t" : "int32_t", C_TYPES[wide]] as const;
-    return this.called("saturate", types, [plain, this.literal(min, wide), this.literal(max, wide)]);
-  }
-
-  /** A call of a function template: `clamp<int32_t>(x, 0, 255)`. */
-  called(name: Generic, types: readonly GenericType[], values: readonly Code[]): Code {
-    return code`@${name}<${list(types.map((type) => code`${type}`))}>(${list(values)})`;
-  }
-
-  /** A function of the C library. */
-  protected library(name: LibraryFunction, dtype: DType): Code {
-    return code`__builtin_${name}${dtype === "f64" ? "" : "f"}`;
-  }
-
-  protected infinity(): Code {
-    return code`__builtin_inff()`;
+    return this.words.called("saturate", types, [plain, this.literal(min, wide), this.literal(max, wide)]);
   }
 
   literal(value: number, dtype: DType): Code {
     const half = dtype === "bf16" || dtype === "f16";
     if (half && value === 0) return code`(uint16_t)0`;
     if (half) return code`@to_${dtype}(${this.literal(value, "f32")})`;
-    if (!Number.isFinite(value)) return value > 0 ? this.infinity() : code`-${this.infinity()}`;
+    if (!Number.isFinite(value)) return value > 0 ? this.words.infinity : code`-${this.words.infinity}`;
     if (isInteger(dtype)) return code`${value}`;
     // From 1e21 on, a number prints with an exponent and is a floating-point literal without `.0`.
     const text = Number.isInteger(value) && Math.abs(value) < 1e21 ? code`${value}.0` : code`${value}`;

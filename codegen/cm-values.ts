@@ -16,7 +16,7 @@ import { type Access, axesIn, comparesElements, type Expr, printExpr } from "../
 import type { LoopNest, Scratch } from "../abstraction/loop-nest.ts";
 import { axisName, type Code, code, join, list, Name, NOTHING, tensorName } from "../abstraction/source-text.ts";
 import { typeOf } from "../abstraction/typing.ts";
-import { CExpressions, type Generic, type LibraryFunction } from "./c-expressions.ts";
+import { C_WORDS, CExpressions, type Words } from "./c-expressions.ts";
 
 /** The type of an element in memory. CM language specification, Data Types. */
 export const CM_TYPES = {
@@ -55,12 +55,24 @@ export interface Lanes {
 
 export const lanesName = (axis: string): Name => axisName(axis).with("_lanes");
 
+const CM_WORDS: Words = {
+  ...C_WORDS,
+  called: (name) => {
+    throw new Error(`internal: ${name} is no function of lanes`);
+  },
+  library: (name) => {
+    throw new UsageError(`CM: no documented function computes ${name} as exactly as the equation says`, {
+      hint: "--language opencl has it, or leave it to another kernel",
+    });
+  },
+};
+
 export class CmValues extends CExpressions {
   private readonly scratch: ReadonlyMap<string, Scratch>;
   private lanes: Lanes = { axis: undefined, active: undefined };
 
   constructor(computation: Computation, nest: LoopNest) {
-    super(computation, nest);
+    super(computation, nest, CM_WORDS);
     this.scratch = new Map(nest.scratch.map((s) => [s.name, s]));
   }
 
@@ -94,16 +106,6 @@ export class CmValues extends CExpressions {
 
   override axis(name: string): Name {
     return name === this.lanes.axis ? lanesName(name) : super.axis(name);
-  }
-
-  override called(name: Generic, types: readonly ("int64_t" | string)[], values: readonly Code[]): Code {
-    throw new Error(`internal: ${name}<${types.join()}> of ${values.length} is no function of lanes`);
-  }
-
-  protected override library(name: LibraryFunction): Code {
-    throw new UsageError(`CM: no documented function computes ${name} as exactly as the equation says`, {
-      hint: "--language opencl has it, or leave it to another kernel",
-    });
   }
 
   override index(e: Expr, extents: Extents): Code {
@@ -212,7 +214,7 @@ export class CmValues extends CExpressions {
     const isDivision = e.op === "/" || e.op === "%";
     if (isDivision && isInteger(dtype) && !(e.right.kind === "number" && e.right.value > 0))
       throw new UsageError(`CM: ${printExpr(e)} divides integers by what is no positive constant`);
-    if (e.op === "%" && !isInteger(dtype)) this.library("fmod");
+    if (e.op === "%" && !isInteger(dtype)) CM_WORDS.library("fmod", dtype);
     return this.rounded({ text: code`(${a.text} ${e.op} ${b.text})`, isScalar: a.isScalar && b.isScalar }, dtype);
   }
 
@@ -240,7 +242,7 @@ export class CmValues extends CExpressions {
         return lane(code`${name}<float>(${first})`);
       }
       default:
-        return lane(this.library(e.fn));
+        return lane(CM_WORDS.library(e.fn, dtype));
     }
   }
 

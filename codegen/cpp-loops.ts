@@ -16,9 +16,9 @@ import type { Access } from "../abstraction/expression.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import type { LoopNest } from "../abstraction/loop-nest.ts";
 import { type Code, code, NOTHING } from "../abstraction/source-text.ts";
-import { allOf, type Place } from "./c-expressions.ts";
+import { allOf, CExpressions, type Place } from "./c-expressions.ts";
 import { CppWriter } from "./cpp.ts";
-import { CppExpressions } from "./cpp-expressions.ts";
+import { CPP_WORDS } from "./cpp-expressions.ts";
 import { argumentsOf, packedConstants, type SourceNotes } from "./cpp-frame.ts";
 
 /** Loops without instructions. */
@@ -46,11 +46,11 @@ export function generateLoops(
   };
 }
 
-class LoopExpressions extends CppExpressions {
+class LoopExpressions extends CExpressions {
   private readonly inside: ReadonlySet<Access>;
 
   constructor(computation: Computation, { nest, inside }: Loops) {
-    super(computation, nest);
+    super(computation, nest, CPP_WORDS);
     this.inside = inside;
   }
 

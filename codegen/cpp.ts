@@ -18,9 +18,9 @@ import { type Code, code, filled, indented, tensorName } from "../abstraction/so
 import { compilerFeatures, isWritten, writesVectorRows } from "../targets/features.ts";
 import { isNumbered, preludeOf, widenedLoad } from "../targets/registers.ts";
 import { AVX512_HELPERS } from "./avx512-helpers.ts";
-import type { CExpressions } from "./c-expressions.ts";
+import { CExpressions } from "./c-expressions.ts";
 import { copyLoops } from "./copy-loops.ts";
-import { CppExpressions } from "./cpp-expressions.ts";
+import { CPP_WORDS } from "./cpp-expressions.ts";
 import { argumentsOf, cppSource, intrinsicLine, openLoop, packedConstants, type SourceNotes } from "./cpp-frame.ts";
 import { calledIn } from "./cpp-helpers.ts";
 import { maskedRow } from "./cpp-masked-rows.ts";
@@ -44,7 +44,7 @@ export function generateCpp(
     throw new Error(`${intrinsic.name} is reached from ${intrinsic.language}, not from C++`);
   if (!isWritten(intrinsic.isa)) throw new Error(`${intrinsic.name}: no kernels are written for ${intrinsic.isa}`);
   const features = compilerFeatures(intrinsic.features);
-  const writer = new CppWriter(new CppExpressions(computation, nest), nest, writesVectorRows(intrinsic.isa));
+  const writer = new CppWriter(new CExpressions(computation, nest, CPP_WORDS), nest, writesVectorRows(intrinsic.isa));
   return {
     language: "c++",
     ...writer.source({

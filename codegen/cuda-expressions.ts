@@ -25,7 +25,7 @@ import {
 import { WARP } from "../abstraction/intrinsic.ts";
 import { dimsOf, type LoopNest, type Scratch, type Statement, storageOf } from "../abstraction/loop-nest.ts";
 import { axisName, type Code, code, Name } from "../abstraction/source-text.ts";
-import { joinedDigits, type Place } from "./c-expressions.ts";
+import { C_WORDS, joinedDigits, type Place } from "./c-expressions.ts";
 import { Counters } from "./cuda-counters.ts";
 import { always } from "./lane-statement.ts";
 import { STRENGTH } from "./plain-expressions.ts";
@@ -61,7 +61,7 @@ export class CudaExpressions extends WarpExpressions {
   private readonly hasFlights: boolean;
 
   constructor(computation: Computation, nest: LoopNest, elements: Readonly<Record<string, DType>> = {}) {
-    super(computation, nest, WARP, elements);
+    super(computation, nest, WARP, C_WORDS, elements);
     this.scratch = new Map(nest.scratch.map((s) => [s.name, s]));
     this.hasFlights = nest.registers.some((r) => r.intrinsic.asynchronous !== undefined);
     const clusters = (s: Statement): string[] =>

@@ -33,7 +33,7 @@ import {
 import { printHead, printStatement } from "../abstraction/print-nest.ts";
 import { type Code, code, commentText, indented, list, Name, NOTHING } from "../abstraction/source-text.ts";
 import { CONSTANT_BYTES } from "../targets/nvidia-gpu.ts";
-import { allOf } from "./c-expressions.ts";
+import { ALL_LANES, allOf } from "./c-expressions.ts";
 import { argumentsOf, intrinsicLine, ownPrelude, type SourceNotes } from "./cpp-frame.ts";
 import { type Box, printBoxes } from "./cuda-boxes.ts";
 import { type Aligned, type CopyContext, printCopy } from "./cuda-copies.ts";
@@ -55,12 +55,12 @@ import { arrivalsName } from "./cuda-shared.ts";
 import { CudaTiles } from "./cuda-tiles.ts";
 import { LANE } from "./fragment.ts";
 import { conjunction, equationsIn, guarded, joinScalars, laneLoops } from "./lane-statement.ts";
-import { CudaLanes, ThreadExpressions, ThreadLanes } from "./lanes-cuda.ts";
+import { CudaLanes, ThreadLanes } from "./lanes-cuda.ts";
 import { HalfLanes } from "./lanes-halves.ts";
 import type { Named } from "./named.ts";
 import { shortIndex } from "./short-index.ts";
 import { type Loop, type Of, printStatements, roundsOf } from "./walk.ts";
-import { ALL_LANES } from "./warp-expressions.ts";
+import { ThreadExpressions } from "./warp-expressions.ts";
 import { type FoldSyntax, foldFunctions } from "./warp-lanes.ts";
 
 /**
@@ -134,7 +134,7 @@ export function cudaSource(
     const names = new Set(held.map((t) => t.name));
     const printer = nest.vectors?.some((v) => v.dtype === "f16")
       ? new HalfLanes(computation, own, names, raise)
-      : new CudaLanes(new ThreadExpressions(computation, own, names, lanes), own, raise);
+      : new CudaLanes(new ThreadExpressions(computation, own, lanes, names), own, raise);
     return kernelOf(new Name("local", name), dealtGrid(phase, nest), printer, { nest, constants: names });
   };
   // The preparation kernel takes constants as pointers.

@@ -207,13 +207,13 @@ export function joinScalars(c: CExpressions, op: Equation["op"], held: Code, sca
     case "+=":
       if (dtype === "f16" || dtype === "bf16")
         return code`@to_${dtype}(@from_${dtype}(${held}) + @from_${dtype}(${scalar}))`;
-      return c.overflowIsUndefined && dtype === "s32"
+      return c.words.overflowIsUndefined && dtype === "s32"
         ? code`(int32_t)((uint32_t)(${held}) + (uint32_t)(${scalar}))`
         : code`${held} + ${scalar}`;
     case "max=":
-      return c.called("most", [C_TYPES[dtype]], [held, scalar]);
+      return c.words.called("most", [C_TYPES[dtype]], [held, scalar]);
     case "min=":
-      return c.called("least", [C_TYPES[dtype]], [held, scalar]);
+      return c.words.called("least", [C_TYPES[dtype]], [held, scalar]);
     case "sat+=":
       throw new Error("internal: lanes do not saturate");
     default:

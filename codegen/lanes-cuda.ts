@@ -8,15 +8,14 @@
  * Constants that all lanes read at the same address are in constant memory. Emulation: runtime/emulation/cuda.h.
  */
 
-import { type Extents, evaluateIndex, strideIn } from "../abstraction/affine.ts";
-import type { Computation } from "../abstraction/computation.ts";
-import { bytesOf, type DType } from "../abstraction/dtype.ts";
-import { type Access, accessesIn, axesIn, axis, type Expr, testsElements } from "../abstraction/expression.ts";
+import { type Extents, strideIn } from "../abstraction/affine.ts";
+import { bytesOf } from "../abstraction/dtype.ts";
+import { type Access, accessesIn, axis } from "../abstraction/expression.ts";
 import { C_TYPES } from "../abstraction/kernel.ts";
 import type { Dimension } from "../abstraction/layout.ts";
 import type { LoopNest } from "../abstraction/loop-nest.ts";
 import { substituteAxis } from "../abstraction/rewrite-statement.ts";
-import { type Code, code, list, tensorName } from "../abstraction/source-text.ts";
+import { type Code, code, list } from "../abstraction/source-text.ts";
 import { LINE_BYTES } from "../targets/nvidia-gpu.ts";
 import { type Aligned, pieceType, readPiece, vectorAt, writtenPiece } from "./cuda-copies.ts";
 import { requireTogether, stepped, steppedAccess } from "./cuda-pieces.ts";
@@ -24,32 +23,8 @@ import { LANE } from "./fragment.ts";
 import { conjunction, equationsIn, guarded, registerName } from "./lane-statement.ts";
 import type { Named } from "./named.ts";
 import type { Loop, Of } from "./walk.ts";
-import { WarpExpressions } from "./warp-expressions.ts";
+import type { WarpExpressions } from "./warp-expressions.ts";
 import { WarpLanes } from "./warp-lanes.ts";
-
-/**
- * Scalar expressions of one thread. A product that is added becomes one instruction, and constants may be in constant
- * memory.
- */
-export class ThreadExpressions extends WarpExpressions {
-  private readonly constants: ReadonlySet<string>;
-
-  constructor(computation: Computation, nest: LoopNest, constants: ReadonlySet<string>, group?: number) {
-    super(computation, nest, group);
-    this.constants = constants;
-  }
-
-  override tensor(name: string): Code {
-    return this.constants.has(name) ? code`constants::${tensorName(name)}` : super.tensor(name);
-  }
-
-  override value(e: Expr, dtype: DType, extents: Extents): Code {
-    // Steps that are written out make conditions of constants.
-    if (e.kind === "select" && axesIn(e.condition).length === 0 && !testsElements(e.condition))
-      return this.value(evaluateIndex(e.condition, {}) === 0 ? e.whenFalse : e.whenTrue, dtype, extents);
-    return this.multiplyAdd(e, dtype, extents) ?? super.value(e, dtype, extents);
-  }
-}
 
 /** `X 3`, if the register's number is a constant. */
 function registerText({ tensor, index: [register] }: Access): string {

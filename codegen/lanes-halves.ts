@@ -18,10 +18,10 @@ import type { LoopNest } from "../abstraction/loop-nest.ts";
 import { type Code, code, hexadecimal } from "../abstraction/source-text.ts";
 import type { Aligned } from "./cuda-copies.ts";
 import { type LaneAccess, registerIn, registerName } from "./lane-statement.ts";
-import { CudaLanes, ThreadExpressions } from "./lanes-cuda.ts";
+import { CudaLanes } from "./lanes-cuda.ts";
 import type { Named } from "./named.ts";
 import type { Loop } from "./walk.ts";
-import type { LaneRegister } from "./warp-expressions.ts";
+import { type LaneRegister, ThreadExpressions } from "./warp-expressions.ts";
 
 /** Elements of a register. */
 const PAIR = 2;
@@ -45,7 +45,7 @@ export class HalfLanes extends CudaLanes {
   protected override readonly perRegister = PAIR;
 
   constructor(computation: Computation, nest: LoopNest, constants: ReadonlySet<string>, aligned: Aligned) {
-    super(new HalfExpressions(computation, nest, constants), nest, aligned);
+    super(new HalfExpressions(computation, nest, undefined, constants), nest, aligned);
   }
 
   override declarations({ registers }: Named): Code[] {

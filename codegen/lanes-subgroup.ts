@@ -5,31 +5,26 @@
  *
  *     Z0 = sycl::fma(x[28 * b + lane], w[q], sycl::shift_group_right(item.get_sub_group(), Z0, 1));          SYCL
  *     Z0 = fma(x[28 * b + lane], w[q], sub_group_shuffle_up(Z0, 1));                                         OpenCL C
- *
- * OpenCL extensions cl_khr_subgroup_shuffle and cl_khr_subgroup_shuffle_relative; SYCL 2020, section 4.17.4, group
- * algorithms.
  */
 
-import type { Extents } from "../abstraction/affine.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import type { DType } from "../abstraction/dtype.ts";
 import { UsageError } from "../abstraction/error.ts";
-import type { Expr } from "../abstraction/expression.ts";
 import { C_TYPES, type Kernel } from "../abstraction/kernel.ts";
 import type { LoopNest, Statement } from "../abstraction/loop-nest.ts";
-import { axisName, type Code, code, indented, list, type Name } from "../abstraction/source-text.ts";
-import type { Generic, GenericType, LibraryFunction } from "./c-expressions.ts";
+import { axisName, type Code, code, indented, list } from "../abstraction/source-text.ts";
 import { type SourceNotes, workspaceOf } from "./cpp-frame.ts";
 import type { Helpers } from "./cpp-helpers.ts";
 import type { FoldName } from "./lane-printer.ts";
 import { dealtIndices, dealtLoops, laneLoops } from "./lane-statement.ts";
 import { type Named, namedIn } from "./named.ts";
 import { OPENCL_BARRIER, openClFunction, openClProgram } from "./opencl.ts";
-import { calledInC, type Generics } from "./opencl-helpers.ts";
+import { type Generics, openClWords } from "./opencl-helpers.ts";
 import { checkLocalMemory, indexTypeOf, LANE, STEP } from "./subgroup.ts";
 import { SYCL_BARRIER, syclPhase, syclProgram } from "./sycl.ts";
+import { SYCL_WORDS } from "./sycl-helpers.ts";
 import { printStatements, roundsOf, stepsOf } from "./walk.ts";
-import { type Shuffle, WarpExpressions } from "./warp-expressions.ts";
+import { ThreadExpressions, type WarpExpressions } from "./warp-expressions.ts";
 import { foldFunctions, WarpLanes } from "./warp-lanes.ts";
 
 /** Sub-group sizes that both of Intel's devices have. */
@@ -48,38 +43,12 @@ interface Given {
 
 // ---- SYCL -------------------------------------------------------------------------------------------------------------------------------
 
-const SYCL_SHUFFLES = {
-  up: "shift_group_right",
-  down: "shift_group_left",
-  xor: "permute_group_by_xor",
-  from: "select_from_group",
-} as const satisfies Record<Shuffle, string>;
-
-class SyclLaneExpressions extends WarpExpressions {
-  override readonly overflowIsUndefined = true;
-  override value(e: Expr, dtype: DType, extents: Extents): Code {
-    return this.multiplyAdd(e, dtype, extents) ?? super.value(e, dtype, extents);
-  }
-  protected override shuffled(how: Shuffle, name: Name, by: Code): Code {
-    return code`sycl::${SYCL_SHUFFLES[how]}(item.get_sub_group(), ${name}, ${by})`;
-  }
-  protected override fused(): Code {
-    return code`sycl::fma`;
-  }
-  protected override library(name: LibraryFunction): Code {
-    return code`sycl::${name}`;
-  }
-  protected override infinity(): Code {
-    return code`std::numeric_limits<float>::infinity()`;
-  }
-}
-
 /** @throws UsageError for more lanes than a sub-group has */
 export function syclLanes({ computation, nest, notes, comments }: Given): Source {
   const width = threadsFor(nest, "SYCL");
   const indexType = indexTypeOf(computation, nest);
   const phase = (name: Code, body: readonly Statement[]): Code => {
-    const c = new SyclLaneExpressions(computation, nest, width);
+    const c = new ThreadExpressions(computation, nest, width, undefined, SYCL_WORDS);
     const printer = new SyclLanes(c, { ...nest, prepare: [], body }, { fence: SYCL_BARRIER, indexType });
     const { groups, named, text } = workOf(printer, nest, body);
     return syclPhase(name, computation, nest, named, { groups, width, indexType }, text);
@@ -90,37 +59,6 @@ export function syclLanes({ computation, nest, notes, comments }: Given): Source
 }
 
 // ---- OpenCL C ---------------------------------------------------------------------------------------------------------------------------
-
-const OPENCL_SHUFFLES = {
-  up: "sub_group_shuffle_up",
-  down: "sub_group_shuffle_down",
-  xor: "sub_group_shuffle_xor",
-  from: "sub_group_shuffle",
-} as const satisfies Record<Shuffle, string>;
-
-class OpenClLaneExpressions extends WarpExpressions {
-  override readonly overflowIsUndefined = true;
-  readonly generics: Generics = new Map();
-
-  override value(e: Expr, dtype: DType, extents: Extents): Code {
-    return this.multiplyAdd(e, dtype, extents) ?? super.value(e, dtype, extents);
-  }
-  override called(name: Generic, types: readonly GenericType[], values: readonly Code[]): Code {
-    return calledInC(this.generics, name, types, values);
-  }
-  protected override shuffled(how: Shuffle, name: Name, by: Code): Code {
-    return code`${OPENCL_SHUFFLES[how]}(${name}, ${by})`;
-  }
-  protected override fused(): Code {
-    return code`fma`;
-  }
-  protected override library(name: LibraryFunction): Code {
-    return code`${name}`;
-  }
-  protected override infinity(): Code {
-    return code`INFINITY`;
-  }
-}
 
 /**
  * @throws UsageError for more lanes than a sub-group has, and for repeated phases, which the host program of an OpenCL
@@ -136,10 +74,9 @@ export function openClLanes({ computation, nest, notes, comments }: Given): Sour
     );
   const generics: Generics = new Map();
   const made = (name: Code, body: readonly Statement[]): { readonly groups: number; readonly text: Code } => {
-    const c = new OpenClLaneExpressions(computation, nest, threads);
+    const c = new ThreadExpressions(computation, nest, threads, undefined, openClWords(generics));
     const printer = new SubgroupLanes(c, { ...nest, prepare: [], body }, { fence: OPENCL_BARRIER, indexType });
     const { groups, named, text } = workOf(printer, nest, body);
-    for (const [word, own] of c.generics) generics.set(word, own);
     return { groups, text: openClFunction(name, computation, nest, named, { width: threads, indexType }, text) };
   };
   const prepare = made(code`automap_prepare`, nest.prepare);

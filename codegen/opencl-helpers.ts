@@ -7,7 +7,7 @@
  */
 
 import { type Code, code, identifier, list, skeleton, trustedCode } from "../abstraction/source-text.ts";
-import type { Generic, GenericType } from "./c-expressions.ts";
+import type { Generic, GenericType, Shuffle, Words } from "./c-expressions.ts";
 import { CPP_HELPERS, calledIn, type Helpers, templateOf } from "./cpp-helpers.ts";
 
 /** OpenCL C's names for the types of generated sources. OpenCL C specification, section 6.3.1. */
@@ -48,17 +48,29 @@ const HELPERS: Helpers = { ...CPP_HELPERS, ...FORMATS };
 /** Functions that a text calls, by the name of each instantiation. */
 export type Generics = Map<string, Code>;
 
-/** A call of a function for the given types. Its definition is recorded. */
-export function calledInC(
-  generics: Generics,
-  name: Generic,
-  types: readonly GenericType[],
-  values: readonly Code[],
-): Code {
-  const word = genericName(name, types);
-  generics.set(word, genericText(name, types));
-  return code`${identifier(word)}(${list(values)})`;
-}
+/**
+ * The words of OpenCL C. Extensions cl_khr_subgroup_shuffle and cl_khr_subgroup_shuffle_relative.
+ * @param generics records the definitions of the functions that are called
+ */
+export const openClWords = (generics: Generics): Words => ({
+  overflowIsUndefined: true,
+  infinity: code`INFINITY`,
+  library: (name) => code`${name}`,
+  called: (name, types, values) => {
+    const word = genericName(name, types);
+    generics.set(word, genericText(name, types));
+    return code`${identifier(word)}(${list(values)})`;
+  },
+  fused: () => code`fma`,
+  shuffled: (how, name, by) => code`${SHUFFLES[how]}(${name}, ${by})`,
+});
+
+const SHUFFLES = {
+  up: "sub_group_shuffle_up",
+  down: "sub_group_shuffle_down",
+  xor: "sub_group_shuffle_xor",
+  from: "sub_group_shuffle",
+} as const satisfies Record<Shuffle, string>;
 
 /** The name of a function of C for these types. */
 const genericName = (name: Generic, types: readonly GenericType[]): string => [name, ...types].join("_");

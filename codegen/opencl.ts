@@ -31,11 +31,11 @@ import {
 } from "../abstraction/source-text.ts";
 import { spell } from "../abstraction/spelling.ts";
 import { lanesAreGroups, subgroupOf } from "../targets/features.ts";
-import { CExpressions, type Generic, type GenericType, type LibraryFunction } from "./c-expressions.ts";
+import { CExpressions } from "./c-expressions.ts";
 import { argumentsOf, headOf, intrinsicLine, ownPrelude, type SourceNotes, workspaceOf } from "./cpp-frame.ts";
 import { calledIn, type Helpers } from "./cpp-helpers.ts";
 import { type Named, namedIn } from "./named.ts";
-import { calledInC, type Generics, openClHelpers } from "./opencl-helpers.ts";
+import { type Generics, openClHelpers, openClWords } from "./opencl-helpers.ts";
 import { divisorOf } from "./short-index.ts";
 import { checkLocalMemory, LANE, SubgroupWriter, withoutDoubles } from "./subgroup.ts";
 import { dealtTo } from "./subgroup-tasks.ts";
@@ -55,24 +55,6 @@ export function generateOpenCl(
     throw new Error(`${intrinsic.name} is reached from ${intrinsic.language}, not from OpenCL C`);
   const lanes = intrinsic.scope === "subgroup" ? subgroupOf(intrinsic) : 1;
   return new OpenClWriter(computation, nest, lanes, lanesAreGroups(intrinsic)).kernel(intrinsic, notes);
-}
-
-/** Expressions in OpenCL C, which has plain functions where C++ has templates. */
-class OpenClExpressions extends CExpressions {
-  override readonly overflowIsUndefined = true;
-  readonly generics: Generics = new Map();
-
-  override called(name: Generic, types: readonly GenericType[], values: readonly Code[]): Code {
-    return calledInC(this.generics, name, types, values);
-  }
-
-  protected override library(name: LibraryFunction): Code {
-    return code`${name}`;
-  }
-
-  protected override infinity(): Code {
-    return code`INFINITY`;
-  }
 }
 
 const WORKSPACE = new Name("local", "workspace");
@@ -153,14 +135,14 @@ export function openClProgram(
 }
 
 class OpenClWriter extends SubgroupWriter {
-  protected override readonly c: OpenClExpressions;
+  private readonly generics: Generics;
   /** Whether lanes are the work-items of a work-group, rather than of a sub-group. */
   readonly isGroup: boolean;
 
   constructor(computation: Computation, nest: LoopNest, lanes: number, isGroup: boolean) {
-    const c = new OpenClExpressions(computation, nest);
-    super(computation, nest, lanes, c);
-    this.c = c;
+    const generics: Generics = new Map();
+    super(computation, nest, lanes, new CExpressions(computation, nest, openClWords(generics)));
+    this.generics = generics;
     this.isGroup = isGroup;
   }
 
@@ -178,7 +160,7 @@ class OpenClWriter extends SubgroupWriter {
       return this.issueCount.printed();
     });
     const source = openClProgram(computation, [intrinsicLine(intrinsic), ...notes.lines], functions, {
-      generics: this.c.generics,
+      generics: this.generics,
       prelude: ownPrelude(intrinsic),
     });
     return {

@@ -35,7 +35,7 @@ export class PlainExpressions extends CExpressions {
   override value(e: Expr, dtype: DType, extents: Extents): Code {
     if (e.kind === "axis") return code`(int32_t)${this.axis(e.name)}`;
     const own = typeOf(e, this.dtypes) ?? dtype;
-    const isPlain = own === "f32" || own === "f64" || (own === "s32" && !this.overflowIsUndefined);
+    const isPlain = own === "f32" || own === "f64" || (own === "s32" && !this.words.overflowIsUndefined);
     if (!isPlain) return super.value(e, dtype, extents);
     const part = (inner: Expr, floor: number): Code => {
       const text = this.value(inner, own, extents);

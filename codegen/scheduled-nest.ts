@@ -31,7 +31,7 @@ export abstract class ScheduledNest extends TileRegisters {
 
   /** The larger or the smaller of two bounds of a loop. */
   protected bounded(helper: "at_least" | "at_most", bound: Code, other: Code): Code {
-    return this.c.called(helper, ["int64_t"], [bound, other]);
+    return this.c.words.called(helper, ["int64_t"], [bound, other]);
   }
 
   openLoop({ axis, extent, range, mode, inTurn }: Loop, extents: Extents): Code {

@@ -1,12 +1,5 @@
-/**
- * @file Helper functions of a generated SYCL source, and the spelling of library functions.
- *
- *     to_f16(x)        sycl::bit_cast<uint16_t>(sycl::half(x))
- */
-
-import type { DType } from "../abstraction/dtype.ts";
-import { type Code, code } from "../abstraction/source-text.ts";
-import { CExpressions, type LibraryFunction } from "./c-expressions.ts";
+import { code } from "../abstraction/source-text.ts";
+import { C_WORDS, type Shuffle, type Words } from "./c-expressions.ts";
 import { CPP_HELPERS, type Helpers, replacedBy } from "./cpp-helpers.ts";
 
 /** Device code has no memcpy and no _Float16: SYCL 2020, sections 4.17.2 (bit_cast) and 4.14 (half). */
@@ -33,15 +26,19 @@ const FORMATS: Helpers = {
 };
 export const SYCL_HELPERS: Helpers = replacedBy(FORMATS, CPP_HELPERS);
 
-/** Functions of SYCL's library: section 4.17.5, math functions. */
-export class SyclExpressions extends CExpressions {
-  override readonly overflowIsUndefined = true;
+/** SYCL 2020, sections 4.17.5, math functions, and 4.17.4, group algorithms. */
+export const SYCL_WORDS: Words = {
+  ...C_WORDS,
+  overflowIsUndefined: true,
+  infinity: code`std::numeric_limits<float>::infinity()`,
+  library: (name) => code`sycl::${name}`,
+  fused: () => code`sycl::fma`,
+  shuffled: (how, name, by) => code`sycl::${SHUFFLES[how]}(item.get_sub_group(), ${name}, ${by})`,
+};
 
-  protected override library(name: LibraryFunction, _: DType): Code {
-    return code`sycl::${name}`;
-  }
-
-  protected override infinity(): Code {
-    return code`std::numeric_limits<float>::infinity()`;
-  }
-}
+const SHUFFLES = {
+  up: "shift_group_right",
+  down: "shift_group_left",
+  xor: "permute_group_by_xor",
+  from: "select_from_group",
+} as const satisfies Record<Shuffle, string>;

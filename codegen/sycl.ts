@@ -30,13 +30,14 @@ import {
 } from "../abstraction/source-text.ts";
 import { spell } from "../abstraction/spelling.ts";
 import { localBytesOf, subgroupOf } from "../targets/features.ts";
+import { CExpressions } from "./c-expressions.ts";
 import { argumentsOf, headOf, intrinsicLine, ownPrelude, type SourceNotes, workspaceOf } from "./cpp-frame.ts";
 import { calledIn, type Helpers } from "./cpp-helpers.ts";
 import { type Named, namedIn } from "./named.ts";
 import { checkLocalMemory, LANE, MEMBER, SubgroupWriter, TEAM, withoutDoubles } from "./subgroup.ts";
 import { dealtTo } from "./subgroup-tasks.ts";
 import type { Teams } from "./subgroup-teams.ts";
-import { SYCL_HELPERS, SyclExpressions } from "./sycl-helpers.ts";
+import { SYCL_HELPERS, SYCL_WORDS } from "./sycl-helpers.ts";
 import { type Of, roundsOf } from "./walk.ts";
 
 /** The kernel of a scheduled nest. @throws Error if the instruction is not available in SYCL */
@@ -60,7 +61,7 @@ class SyclWriter extends SubgroupWriter {
   protected override readonly localBytes: number;
 
   constructor(computation: Computation, nest: LoopNest, intrinsic: Intrinsic) {
-    super(computation, nest, subgroupOf(intrinsic), new SyclExpressions(computation, nest));
+    super(computation, nest, subgroupOf(intrinsic), new CExpressions(computation, nest, SYCL_WORDS));
     this.localBytes = localBytesOf(intrinsic.features) ?? Number.POSITIVE_INFINITY;
   }
 

@@ -9,22 +9,26 @@
 import { affineForm, type Extents, evaluateIndex } from "../abstraction/affine.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import type { DType } from "../abstraction/dtype.ts";
-import { type Access, type Expr, isSame, number, printAccess } from "../abstraction/expression.ts";
+import {
+  type Access,
+  axesIn,
+  type Expr,
+  isSame,
+  number,
+  printAccess,
+  testsElements,
+} from "../abstraction/expression.ts";
 import { WARP } from "../abstraction/intrinsic.ts";
 import { C_TYPES } from "../abstraction/kernel.ts";
 import type { LoopNest } from "../abstraction/loop-nest.ts";
-import { type Code, code, keyOf, list, type Name, NOTHING } from "../abstraction/source-text.ts";
+import { type Code, code, keyOf, list, type Name, tensorName } from "../abstraction/source-text.ts";
 import { type DTypes, typeOf } from "../abstraction/typing.ts";
+import type { Shuffle, Words } from "./c-expressions.ts";
 import { type LaneAccess, registerIn, registerName, tested } from "./lane-statement.ts";
 import { PlainExpressions } from "./plain-expressions.ts";
 
-/** The mask of all lanes of a warp. */
-export const ALL_LANES = code`0xffffffffu`;
-
 /** The purpose of an address: a write, a read, or the matrix row that a lane supplies to `ldmatrix`. */
 export type Role = "at" | "to" | "from" | "row";
-
-export type Shuffle = "up" | "down" | "xor" | "from";
 
 interface PlaceText {
   readonly at: Code;
@@ -58,8 +62,8 @@ export class WarpExpressions extends PlainExpressions {
   /** Names of shuffles, by the text of the call. */
   private readonly shuffles = new Map<string, Name>();
 
-  constructor(computation: Computation, nest: LoopNest, group: number = WARP, others: DTypes = {}) {
-    super(computation, nest, others);
+  constructor(computation: Computation, nest: LoopNest, group: number = WARP, words?: Words, others?: DTypes) {
+    super(computation, nest, words, others);
     this.nest = nest;
     this.group = group;
   }
@@ -115,17 +119,6 @@ export class WarpExpressions extends PlainExpressions {
     return this.shiftOf(lane.left) === 0 ? lane.right.value : undefined;
   }
 
-  /** A shuffle of another lane's register: some lanes below or above, the butterfly partner, or a lane by number. */
-  protected shuffled(how: Shuffle, name: Name, by: Code): Code {
-    const within = this.group < WARP ? code`, ${this.group}` : NOTHING;
-    return code`__shfl_${how === "from" ? "" : (`${how}_` as const)}sync(${ALL_LANES}, ${name}, ${by}${within})`;
-  }
-
-  /** The fused multiply-add function. */
-  protected fused(dtype: "f32" | "f64"): Code {
-    return code`${dtype === "f32" ? "fmaf" : "fma"}`;
-  }
-
   protected override element(e: Access, dtype: DType, extents: Extents): Code {
     const register = this.registerOf(e);
     if (!register) return super.element(e, dtype, extents);
@@ -135,11 +128,12 @@ export class WarpExpressions extends PlainExpressions {
     const by = this.shiftOf(lane);
     const flip = this.flipOf(lane);
     if (by === 0) return code`${name}`;
-    if (flip !== undefined) return this.shuffled("xor", name, code`${flip}`);
+    const shuffled = (how: Shuffle, from: Code): Code => this.words.shuffled(how, name, from, this.group);
+    if (flip !== undefined) return shuffled("xor", code`${flip}`);
     const call =
       by === undefined
-        ? this.shuffled("from", name, this.index(lane, extents))
-        : this.shuffled(by < 0 ? "up" : "down", name, code`${Math.abs(by)}`);
+        ? shuffled("from", this.index(lane, extents))
+        : shuffled(by < 0 ? "up" : "down", code`${Math.abs(by)}`);
     if (!before) return call;
     const known = this.shuffles.get(keyOf(call));
     if (known !== undefined) return code`${known}`;
@@ -159,7 +153,37 @@ export class WarpExpressions extends PlainExpressions {
     const [product, held] = isProduct(e.right) ? [e.right, e.left] : [e.left, e.right];
     if (!isProduct(product)) return undefined;
     const parts = [product.left, product.right, held].map((part) => this.value(part, own, extents));
-    return code`${this.fused(own)}(${list(parts)})`;
+    return code`${this.words.fused(own)}(${list(parts)})`;
+  }
+}
+
+/**
+ * Scalar expressions of one thread. A product that is added becomes one instruction, and constants may be in constant
+ * memory.
+ */
+export class ThreadExpressions extends WarpExpressions {
+  private readonly constants: ReadonlySet<string>;
+
+  constructor(
+    computation: Computation,
+    nest: LoopNest,
+    group?: number,
+    constants: ReadonlySet<string> = new Set(),
+    words?: Words,
+  ) {
+    super(computation, nest, group, words);
+    this.constants = constants;
+  }
+
+  override tensor(name: string): Code {
+    return this.constants.has(name) ? code`constants::${tensorName(name)}` : super.tensor(name);
+  }
+
+  override value(e: Expr, dtype: DType, extents: Extents): Code {
+    // Steps that are written out make conditions of constants.
+    if (e.kind === "select" && axesIn(e.condition).length === 0 && !testsElements(e.condition))
+      return this.value(evaluateIndex(e.condition, {}) === 0 ? e.whenFalse : e.whenTrue, dtype, extents);
+    return this.multiplyAdd(e, dtype, extents) ?? super.value(e, dtype, extents);
   }
 }
 
