@@ -15,13 +15,11 @@ import { storesElsewhere } from "../abstraction/epilogue.ts";
 import { identityOf } from "../abstraction/equation.ts";
 import {
   type Access,
-  binary,
   compare,
   comparesElements,
   type Expr,
   extentOfBorder,
   type FloatFunction,
-  isSame,
   number,
   printExpr,
   substitute,
@@ -31,6 +29,7 @@ import { C_TYPES } from "../abstraction/kernel.ts";
 import { dimsOf, type LoopNest, type Scratch, storageOf } from "../abstraction/loop-nest.ts";
 import { axisName, type Code, code, join, list, type Name, NOTHING, tensorName } from "../abstraction/source-text.ts";
 import { type DTypes, typeOf } from "../abstraction/typing.ts";
+import { joinedDigits } from "./short-index.ts";
 
 /** The flat address of an element, and the conditions for it to be inside its tensor (empty if the bounds prove it). */
 export interface Place {
@@ -317,100 +316,6 @@ const inParentheses = (text: Code, part: Expr): Code =>
 /** Conditions that must all hold. */
 export function allOf(conditions: readonly Code[]): Code {
   return join(conditions, code` && `);
-}
-
-/** A term of a sum: a constant factor times an axis, a quotient or a remainder. */
-interface Term {
-  readonly factor: number;
-  readonly of: Expr;
-}
-
-/**
- * Recombines the digits of one number, as in fused loops that are contiguous in memory.
- *
- *     ((i / 56) * 56 + i % 56) * 64 + k      ->    i * 64 + k
- *     (i / 58) % 56                          ->    i / 58               if i is below 56*58
- *     (i / 56) * 3136 + i % 56               ->    i                    if i is below 56
- */
-export function joinedDigits(index: Expr, extents: Extents): Expr {
-  const terms = termsOf(index, 1);
-  if (!terms?.some((t) => isDivision(t.of, "%") || isDivision(t.of, "/"))) return index;
-  let joined = terms.flatMap(({ of, factor }) => {
-    const short = shortened(of, extents);
-    return termsOf(short, factor) ?? [{ factor, of: short }];
-  });
-  for (let again = true; again; ) {
-    again = false;
-    for (const low of joined) {
-      if (!isDivision(low.of, "%")) continue;
-      const found = joinWith(low, joined);
-      if (!found) continue;
-      const { high, whole } = found;
-      joined = joined.flatMap((t) => (t === low ? (termsOf(whole, low.factor) ?? []) : t === high ? [] : [t]));
-      again = true;
-      break;
-    }
-  }
-  return joined.reduce<Expr>((sum, t) => binary("+", sum, binary("*", t.of, number(t.factor))), number(0));
-}
-
-/** Replaces a quotient or remainder by a constant or by its dividend, where the bounds prove it. */
-function shortened(e: Expr, extents: Extents): Expr {
-  if (!isDivision(e, "/") && !isDivision(e, "%")) return e;
-  const left = shortened(e.left, extents);
-  const [min, max] = boundsOf(left, extents);
-  const divisor = e.right.value;
-  if (min < 0 || max >= divisor) return binary(e.op, left, e.right);
-  return e.op === "/" ? number(0) : left;
-}
-
-/**
- * Finds the digit above `x % w` among the terms: `x/w` or `x/w % v` with w times its factor. Also returns what the two
- * together are.
- */
-function joinWith(low: Term, terms: readonly Term[]): { readonly high: Term; readonly whole: Expr } | undefined {
-  if (!isDivision(low.of, "%")) return undefined;
-  const { left: x, right } = low.of;
-  const w = right.value;
-  const isAbove = (e: Expr): boolean => isDivision(e, "/") && e.right.value === w && isSame(e.left, x);
-  for (const high of terms) {
-    if (high.factor !== low.factor * w) continue;
-    if (isAbove(high.of)) return { high, whole: x };
-    if (isDivision(high.of, "%") && isAbove(high.of.left))
-      return { high, whole: binary("%", x, number(w * high.of.right.value)) };
-  }
-  return undefined;
-}
-
-type Division = Extract<Expr, { kind: "binary" }> & { readonly right: Extract<Expr, { kind: "number" }> };
-
-function isDivision(e: Expr, op: "/" | "%"): e is Division {
-  return e.kind === "binary" && e.op === op && e.right.kind === "number";
-}
-
-/** An index as a sum; undefined if it contains more than axes, quotients and remainders with constant factors. */
-function termsOf(e: Expr, factor: number): Term[] | undefined {
-  switch (e.kind) {
-    case "number":
-      return e.value === 0 ? [] : [{ factor: factor * e.value, of: number(1) }];
-    case "axis":
-      return [{ factor, of: e }];
-    case "negate":
-      return termsOf(e.value, -factor);
-    case "binary": {
-      if (e.op === "/" || e.op === "%" || e.op === "^") return [{ factor, of: e }];
-      if (e.op === "*") {
-        if (e.left.kind === "number") return termsOf(e.right, factor * e.left.value);
-        if (e.right.kind === "number") return termsOf(e.left, factor * e.right.value);
-        return undefined;
-      }
-      const left = termsOf(e.left, factor);
-      const right = termsOf(e.right, e.op === "-" ? -factor : factor);
-      return left && right && [...left, ...right];
-    }
-    default:
-      return undefined;
-  }
 }
 
 /**

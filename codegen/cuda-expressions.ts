@@ -25,11 +25,11 @@ import {
 import { WARP } from "../abstraction/intrinsic.ts";
 import { dimsOf, type LoopNest, type Scratch, type Statement, storageOf } from "../abstraction/loop-nest.ts";
 import { axisName, type Code, code, Name } from "../abstraction/source-text.ts";
-import { C_WORDS, joinedDigits, type Place } from "./c-expressions.ts";
+import { C_WORDS, type Place } from "./c-expressions.ts";
 import { Counters } from "./cuda-counters.ts";
 import { always } from "./lane-statement.ts";
 import { STRENGTH } from "./plain-expressions.ts";
-import { shortIndex, sumOf, termsOfShort } from "./short-index.ts";
+import { joinedDigits, shortIndex, sumOf, termsOfShort } from "./short-index.ts";
 import { type Role, WarpExpressions } from "./warp-expressions.ts";
 
 /** The prefix of axes that stand for the printer's own variables. Axes of a computation are identifiers. */

@@ -32,13 +32,13 @@ export function shortTerms(e: Expr, extents: Extents): readonly Term[] {
   const all = known(extents);
   let terms = all.get(e);
   if (!terms) {
-    terms = joinedDigits(collected(termsIn(e, 1, extents)), extents);
+    terms = rejoined(collected(termsIn(e, 1, extents)), extents);
     all.set(e, terms);
   }
   return terms;
 }
 
-/** The terms of an index that is already simplified. */
+/** The terms of an index as it is written. */
 export function termsOfShort(e: Expr, factor = 1): Term[] {
   if (e.kind === "number") return e.value === 0 ? [] : [{ factor: factor * e.value, of: number(1) }];
   if (e.kind === "negate") return termsOfShort(e.value, -factor);
@@ -46,7 +46,9 @@ export function termsOfShort(e: Expr, factor = 1): Term[] {
   const { op, left, right } = e;
   if (op === "+" || op === "-")
     return [...termsOfShort(left, factor), ...termsOfShort(right, op === "-" ? -factor : factor)];
-  return op === "*" && left.kind === "number" ? [{ factor: factor * left.value, of: right }] : [{ factor, of: e }];
+  if (op === "*" && left.kind === "number") return termsOfShort(right, factor * left.value);
+  if (op === "*" && right.kind === "number") return termsOfShort(left, factor * right.value);
+  return [{ factor, of: e }];
 }
 
 /** The distance between two addresses, if it is constant. */
@@ -267,7 +269,7 @@ function isDivision(e: Expr, op?: "/" | "%"): e is Division {
 }
 
 /** `x % n` beside n times `x / n`, or n times `x / n % m`, is x, or `x % (n*m)`. */
-function joinedDigits(terms: readonly Term[], extents: Extents): readonly Term[] {
+function rejoined(terms: readonly Term[], extents: Extents): readonly Term[] {
   for (const low of terms) {
     if (!isDivision(low.of, "%")) continue;
     const { left, right } = low.of;
@@ -279,8 +281,54 @@ function joinedDigits(terms: readonly Term[], extents: Extents): readonly Term[]
       if (!isSame(high.of, above) && more === undefined) continue;
       const whole = more === undefined ? left : binary("%", left, number(right.value * more));
       const others = terms.filter((t) => t !== low && t !== high);
-      return joinedDigits(collected([...termsIn(whole, low.factor, extents), ...others]), extents);
+      return rejoined(collected([...termsIn(whole, low.factor, extents), ...others]), extents);
     }
   }
   return terms;
+}
+
+/**
+ * Recombines the digits of one number, as in fused loops that are contiguous in memory.
+ *
+ *     ((i / 56) * 56 + i % 56) * 64 + k      ->    i * 64 + k
+ *     (i / 58) % 56                          ->    i / 58               if i is below 56*58
+ *     (i / 56) * 3136 + i % 56               ->    i                    if i is below 56
+ */
+export function joinedDigits(index: Expr, extents: Extents): Expr {
+  const terms = termsOfShort(index);
+  if (!terms.some((t) => isDivision(t.of))) return index;
+  const short = terms.flatMap(({ of, factor }) => termsOfShort(shortened(of, extents), factor));
+  return withDigitsJoined(short).reduce<Expr>(
+    (sum, t) => binary("+", sum, binary("*", t.of, number(t.factor))),
+    number(0),
+  );
+}
+
+/** The same of terms as they are written, each in its place. */
+function withDigitsJoined(terms: readonly Term[]): readonly Term[] {
+  for (const low of terms) {
+    if (!isDivision(low.of, "%")) continue;
+    const { left, right } = low.of;
+    const isAbove = (e: Expr): boolean => isDivision(e, "/") && e.right.value === right.value && isSame(e.left, left);
+    for (const high of terms) {
+      if (high.factor !== low.factor * right.value) continue;
+      const more = isDivision(high.of, "%") && isAbove(high.of.left) ? high.of.right.value : undefined;
+      if (!isAbove(high.of) && more === undefined) continue;
+      const whole = more === undefined ? left : binary("%", left, number(right.value * more));
+      return withDigitsJoined(
+        terms.flatMap((t) => (t === low ? termsOfShort(whole, low.factor) : t === high ? [] : [t])),
+      );
+    }
+  }
+  return terms;
+}
+
+/** Replaces a quotient or remainder by a constant or by its dividend, where the bounds prove it. */
+function shortened(e: Expr, extents: Extents): Expr {
+  if (!isDivision(e)) return e;
+  const left = shortened(e.left, extents);
+  const [min, max] = boundsOf(left, extents);
+  const divisor = e.right.value;
+  if (min < 0 || max >= divisor) return binary(e.op, left, e.right);
+  return e.op === "/" ? number(0) : left;
 }
