@@ -9,7 +9,7 @@
  */
 
 import { boundsOf, type Extents } from "../abstraction/affine.ts";
-import { type Computation, tensorOf } from "../abstraction/computation.ts";
+import { type Computation, type Tensor, tensorOf } from "../abstraction/computation.ts";
 import { bytesOf, type DType, isInteger, rangeOf } from "../abstraction/dtype.ts";
 import { storesElsewhere } from "../abstraction/epilogue.ts";
 import { identityOf } from "../abstraction/equation.ts";
@@ -74,14 +74,16 @@ export const C_WORDS: Words = {
 export class CExpressions {
   readonly computation: Computation;
   readonly dtypes: DTypes;
-  private readonly buffers: ReadonlyMap<string, Scratch>;
+  readonly nest: LoopNest;
   readonly words: Words;
+  protected readonly scratch: ReadonlyMap<string, Scratch>;
 
   /** @param others types of names that are neither tensors nor scratch nor vectors */
   constructor(computation: Computation, nest: LoopNest, words: Words = C_WORDS, others: DTypes = {}) {
     this.computation = computation;
+    this.nest = nest;
     this.words = words;
-    this.buffers = new Map(nest.scratch.map((s) => [s.name, s]));
+    this.scratch = new Map(nest.scratch.map((s) => [s.name, s]));
     this.dtypes = Object.fromEntries([
       ...Object.values(computation.tensors).map((t) => [t.name, t.dtype] as const),
       ...[...nest.scratch, ...(nest.vectors ?? [])].map((s) => [s.name, s.dtype] as const),
@@ -139,22 +141,27 @@ export class CExpressions {
   }
 
   placeOf({ tensor, index }: Access, extents: Extents): Place {
-    const buffer = this.buffers.get(tensor);
+    const buffer = this.scratch.get(tensor);
     // A buffer that defines reads outside is indexed like a tensor; any other buffer has a single flat index.
     if (buffer && !buffer.outside) return { at: index[0] ?? number(0), guards: [] };
-    const described = buffer
-      ? { dims: dimsOf(buffer), storage: storageOf(buffer) }
-      : tensorOf(this.computation, tensor);
-    const guards = (storesElsewhere(this.computation, tensor) ? [] : index).flatMap((e, d) => {
-      const [min, max] = boundsOf(e, extents);
-      const extent = described.dims[d]?.extent ?? 0;
-      const tests: Expr[] = [];
-      if (min < 0) tests.push(compare(">=", e, number(0)));
-      if (max >= extent) tests.push(compare("<", e, number(extent)));
-      return tests;
-    });
-    const replacements = new Map(described.dims.map((d, i) => [d.name, index[i] ?? number(0)]));
-    return { at: joinedDigits(substitute(described.storage, replacements, "index"), extents), guards };
+    const { dims } = this.described(tensor);
+    const guards = (storesElsewhere(this.computation, tensor) ? [] : index).flatMap((e, d) =>
+      inside(e, dims[d]?.extent ?? 0, extents),
+    );
+    return { at: this.flatOffset({ tensor, index }, extents), guards };
+  }
+
+  /** The dimensions of a tensor or a buffer, and where its elements lie. */
+  protected described(name: string): Pick<Tensor, "dims" | "storage"> {
+    const buffer = this.scratch.get(name);
+    return buffer ? { dims: dimsOf(buffer), storage: storageOf(buffer) } : tensorOf(this.computation, name);
+  }
+
+  /** The offset of an element by the storage formula. */
+  protected flatOffset({ tensor, index }: Pick<Access, "tensor" | "index">, extents: Extents): Expr {
+    const { dims, storage } = this.described(tensor);
+    const places = new Map(dims.map((d, i) => [d.name, index[i] ?? number(0)]));
+    return joinedDigits(substitute(storage, places, "index"), extents);
   }
 
   /** The address and its conditions as text. */
@@ -307,6 +314,15 @@ export class CExpressions {
     const text = Number.isInteger(value) && Math.abs(value) < 1e21 ? code`${value}.0` : code`${value}`;
     return dtype === "f64" ? text : code`${text}f`;
   }
+}
+
+/** Conditions for an index to be inside its dimension; empty if bounds prove it. */
+export function inside(e: Expr, extent: number, extents: Extents): Expr[] {
+  const [least, most] = boundsOf(e, extents);
+  return [
+    ...(least < 0 ? [compare(">=", e, number(0))] : []),
+    ...(most >= extent ? [compare("<", e, number(extent))] : []),
+  ];
 }
 
 /** The text of an index that may be a factor. */

@@ -15,7 +15,7 @@ import type { LoopNest, Scratch } from "../abstraction/loop-nest.ts";
 import { dwordRows } from "../abstraction/memory-tile.ts";
 import { type Code, code, Name, tensorName } from "../abstraction/source-text.ts";
 import { CM_LANES } from "./cm-memory.ts";
-import { CmValues, WORKSPACE } from "./cm-values.ts";
+import { CM_WORDS, CmValues, WORKSPACE } from "./cm-values.ts";
 import { argumentsOf, workspaceOf } from "./cpp-frame.ts";
 import type { Named } from "./named.ts";
 import { divisorOf } from "./short-index.ts";
@@ -36,7 +36,7 @@ export abstract class CmSurfaces extends SubgroupWriter {
 
   /** @throws UsageError for more than a surface or shared local memory holds */
   constructor(computation: Computation, nest: LoopNest) {
-    const c = new CmValues(computation, nest);
+    const c = new CmValues(computation, nest, CM_WORDS);
     super(computation, nest, CM_LANES, c);
     this.c = c;
     checkSizes(computation, nest);

@@ -8,12 +8,10 @@
  */
 
 import type { Extents } from "../abstraction/affine.ts";
-import type { Computation } from "../abstraction/computation.ts";
 import { type DType, isInteger, rangeOf } from "../abstraction/dtype.ts";
 import { identityOf } from "../abstraction/equation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import { type Access, axesIn, comparesElements, type Expr, printExpr } from "../abstraction/expression.ts";
-import type { LoopNest, Scratch } from "../abstraction/loop-nest.ts";
 import { axisName, type Code, code, join, list, Name, NOTHING, tensorName } from "../abstraction/source-text.ts";
 import { typeOf } from "../abstraction/typing.ts";
 import { C_WORDS, CExpressions, type Words } from "./c-expressions.ts";
@@ -55,7 +53,7 @@ export interface Lanes {
 
 export const lanesName = (axis: string): Name => axisName(axis).with("_lanes");
 
-const CM_WORDS: Words = {
+export const CM_WORDS: Words = {
   ...C_WORDS,
   called: (name) => {
     throw new Error(`internal: ${name} is no function of lanes`);
@@ -68,13 +66,7 @@ const CM_WORDS: Words = {
 };
 
 export class CmValues extends CExpressions {
-  private readonly scratch: ReadonlyMap<string, Scratch>;
   private lanes: Lanes = { axis: undefined, active: undefined };
-
-  constructor(computation: Computation, nest: LoopNest) {
-    super(computation, nest, CM_WORDS);
-    this.scratch = new Map(nest.scratch.map((s) => [s.name, s]));
-  }
 
   /** Whether a buffer is a thread's own memory. */
   isOwn(buffer: string): boolean {

@@ -7,7 +7,7 @@
  */
 
 import { boundsOf, type Extents } from "../abstraction/affine.ts";
-import { type Computation, inputsOf, memoryElements, type Tensor, tensorOf } from "../abstraction/computation.ts";
+import { type Computation, inputsOf, memoryElements, type Tensor } from "../abstraction/computation.ts";
 import type { DType } from "../abstraction/dtype.ts";
 import { storesElsewhere } from "../abstraction/epilogue.ts";
 import {
@@ -15,21 +15,19 @@ import {
   accessesIn,
   axesIn,
   axis,
-  compare,
   comparesElements,
   type Expr,
   number,
   printExpr,
-  substitute,
 } from "../abstraction/expression.ts";
 import { WARP } from "../abstraction/intrinsic.ts";
-import { dimsOf, type LoopNest, type Scratch, type Statement, storageOf } from "../abstraction/loop-nest.ts";
+import type { LoopNest, Statement } from "../abstraction/loop-nest.ts";
 import { axisName, type Code, code, Name } from "../abstraction/source-text.ts";
-import { C_WORDS, type Place } from "./c-expressions.ts";
+import { C_WORDS, inside, type Place } from "./c-expressions.ts";
 import { Counters } from "./cuda-counters.ts";
 import { always } from "./lane-statement.ts";
 import { STRENGTH } from "./plain-expressions.ts";
-import { joinedDigits, shortIndex, sumOf, termsOfShort } from "./short-index.ts";
+import { shortIndex, sumOf, termsOfShort } from "./short-index.ts";
 import { type Role, WarpExpressions } from "./warp-expressions.ts";
 
 /** The prefix of axes that stand for the printer's own variables. Axes of a computation are identifiers. */
@@ -45,7 +43,6 @@ const MANY = 2 ** 31;
 export type AtHand = (e: Access) => Code | undefined;
 
 export class CudaExpressions extends WarpExpressions {
-  private readonly scratch: ReadonlyMap<string, Scratch>;
   /** Loops over the blocks of a cluster, which give the number of a thread's own block. */
   private readonly ownBlock: ReadonlySet<string>;
   override readonly indexType: "int" | "long";
@@ -62,7 +59,6 @@ export class CudaExpressions extends WarpExpressions {
 
   constructor(computation: Computation, nest: LoopNest, elements: Readonly<Record<string, DType>> = {}) {
     super(computation, nest, WARP, C_WORDS, elements);
-    this.scratch = new Map(nest.scratch.map((s) => [s.name, s]));
     this.hasFlights = nest.registers.some((r) => r.intrinsic.asynchronous !== undefined);
     const clusters = (s: Statement): string[] =>
       s.kind !== "loop" ? [] : [...(s.mode === "cluster" ? [s.axis] : []), ...s.body.flatMap(clusters)];
@@ -86,15 +82,12 @@ export class CudaExpressions extends WarpExpressions {
     return this.scratch.has(name) ? undefined : this.computation.tensors[name];
   }
 
-  /** The offset of an element. */
-  offsetOf({ tensor, index }: Access, extents: Extents): Expr {
-    const scratch = this.scratch.get(tensor);
-    const dims = scratch ? dimsOf(scratch) : tensorOf(this.computation, tensor).dims;
-    const storage = scratch ? storageOf(scratch) : tensorOf(this.computation, tensor).storage;
-    const places = new Map(dims.map((d, i) => [d.name, index[i] ?? number(0)]));
-    // Digits are combined before they are simplified. Simplified one by one, they may no longer look like digits of one
-    // number.
-    return shortIndex(joinedDigits(substitute(storage, places, "index"), extents), extents);
+  /**
+   * The offset of an element. Digits are combined before they are simplified. Simplified one by one, they may no longer
+   * look like digits of one number.
+   */
+  offsetOf(access: Access, extents: Extents): Expr {
+    return shortIndex(this.flatOffset(access, extents), extents);
   }
 
   /** Conditions for an element to be inside its tensor. */
@@ -123,8 +116,7 @@ export class CudaExpressions extends WarpExpressions {
   private tested(tensor: string, index: readonly Expr[], extents: Extents): Tested[] {
     const scratch = this.scratch.get(tensor);
     if (scratch ? !scratch.outside : storesElsewhere(this.computation, tensor)) return [];
-    const dims = scratch ? dimsOf(scratch) : tensorOf(this.computation, tensor).dims;
-    return dims.flatMap(({ name, extent: own }, i): Tested[] => {
+    return this.described(tensor).dims.flatMap(({ name, extent: own }, i): Tested[] => {
       // x/9 < 64 is x < 576.
       let e = index[i] ?? number(0);
       let extent = own;
@@ -235,15 +227,6 @@ function shortCondition(e: Expr, extents: Extents): Expr {
   if (e.kind !== "compare") throw new Error(`internal: "${e.kind}" is no condition`);
   if (comparesElements(e)) return e;
   return { ...e, left: shortIndex(e.left, extents), right: shortIndex(e.right, extents) };
-}
-
-/** Conditions for an index to be inside its dimension; empty if bounds prove it. */
-export function inside(e: Expr, extent: number, extents: Extents): Expr[] {
-  const [least, most] = boundsOf(e, extents);
-  return [
-    ...(least < 0 ? [compare(">=", e, number(0))] : []),
-    ...(most >= extent ? [compare("<", e, number(extent))] : []),
-  ];
 }
 
 /** Loop-invariant parts of indices, each a constant above the loops. */

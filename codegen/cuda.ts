@@ -134,7 +134,7 @@ export function cudaSource(
     const names = new Set(held.map((t) => t.name));
     const printer = nest.vectors?.some((v) => v.dtype === "f16")
       ? new HalfLanes(computation, own, names, raise)
-      : new CudaLanes(new ThreadExpressions(computation, own, lanes, names), own, raise);
+      : new CudaLanes(new ThreadExpressions(computation, own, lanes, names), raise);
     return kernelOf(new Name("local", name), dealtGrid(phase, nest), printer, { nest, constants: names });
   };
   // The preparation kernel takes constants as pointers.
@@ -228,7 +228,7 @@ class KernelPrinter extends CudaTiles implements KernelWriter {
         group === "block" ? { axis: THREAD, count: levels.threads } : { axis: LANE, count: levels.team },
       aligned,
     };
-    this.threadLanes = new ThreadLanes(this.c, nest, aligned);
+    this.threadLanes = new ThreadLanes(this.c, aligned);
   }
 
   kernel(name: Name, around: Omit<Surroundings, "nest"> = {}): CudaKernel {

@@ -70,9 +70,9 @@ export abstract class LanePrinter {
   /** The type of loop counters. */
   protected readonly indexType: "int" | "long" = "int";
 
-  constructor(c: CExpressions, nest: LoopNest) {
+  constructor(c: CExpressions) {
     this.c = c;
-    this.nest = nest;
+    this.nest = c.nest;
   }
 
   // ---- what a language says -----------------------------------------------------------------------------------------------------

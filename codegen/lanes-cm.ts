@@ -71,7 +71,7 @@ export function cmSource(
       hint: "choose a design that keeps its values in vectors, or emit another language",
     });
   checkSizes(computation, nest);
-  const writer = new CmLanes(new CmExpressions(computation, nest), nest);
+  const writer = new CmLanes(new CmExpressions(computation, nest));
   const tensors = Object.keys(computation.tensors);
   const kernels = phasesOf(nest.body).map((phase, i) => kernelOf(nest, phase, i, writer, tensors));
   const text = kernels.map((k) => k.text);
@@ -151,17 +151,11 @@ function initial(numbers: Name): Name {
 
 /** Scalars: elements of buffers, and lanes of registers. */
 class CmExpressions extends CExpressions {
-  private readonly nest: LoopNest;
   /** While an index of lanes is printed: the lane axis, and the vector that stands for it. */
   numbered: { readonly axis: string; readonly vector: Name } | undefined;
 
   override axis(name: string): Name {
     return name === this.numbered?.axis ? this.numbered.vector : super.axis(name);
-  }
-
-  constructor(computation: Computation, nest: LoopNest) {
-    super(computation, nest);
-    this.nest = nest;
   }
 
   protected override element(e: Access, dtype: DType, extents: Extents): Code {
@@ -177,8 +171,8 @@ class CmExpressions extends CExpressions {
 class CmLanes extends VectorExpressions {
   override readonly c: CmExpressions;
 
-  constructor(c: CmExpressions, nest: LoopNest) {
-    super(c, nest);
+  constructor(c: CmExpressions) {
+    super(c);
     this.c = c;
   }
 

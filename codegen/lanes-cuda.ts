@@ -13,7 +13,6 @@ import { bytesOf } from "../abstraction/dtype.ts";
 import { type Access, accessesIn, axis } from "../abstraction/expression.ts";
 import { C_TYPES } from "../abstraction/kernel.ts";
 import type { Dimension } from "../abstraction/layout.ts";
-import type { LoopNest } from "../abstraction/loop-nest.ts";
 import { substituteAxis } from "../abstraction/rewrite-statement.ts";
 import { type Code, code, list } from "../abstraction/source-text.ts";
 import { LINE_BYTES } from "../targets/nvidia-gpu.ts";
@@ -41,10 +40,10 @@ export class CudaLanes extends WarpLanes {
   /** Neighbouring elements that a register holds. */
   protected readonly perRegister: number = 1;
 
-  constructor(c: WarpExpressions, nest: LoopNest, aligned: Aligned) {
-    super(c, nest);
+  constructor(c: WarpExpressions, aligned: Aligned) {
+    super(c);
     this.aligned = aligned;
-    const all = equationsIn([...nest.prepare, ...nest.body]);
+    const all = equationsIn([...c.nest.prepare, ...c.nest.body]);
     this.read = new Set(all.flatMap(({ value }) => accessesIn(value)).map(registerText));
   }
 

@@ -45,7 +45,7 @@ export class HalfLanes extends CudaLanes {
   protected override readonly perRegister = PAIR;
 
   constructor(computation: Computation, nest: LoopNest, constants: ReadonlySet<string>, aligned: Aligned) {
-    super(new HalfExpressions(computation, nest, undefined, constants), nest, aligned);
+    super(new HalfExpressions(computation, nest, undefined, constants), aligned);
   }
 
   override declarations({ registers }: Named): Code[] {

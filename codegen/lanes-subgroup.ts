@@ -48,8 +48,9 @@ export function syclLanes({ computation, nest, notes, comments }: Given): Source
   const width = threadsFor(nest, "SYCL");
   const indexType = indexTypeOf(computation, nest);
   const phase = (name: Code, body: readonly Statement[]): Code => {
-    const c = new ThreadExpressions(computation, nest, width, undefined, SYCL_WORDS);
-    const printer = new SyclLanes(c, { ...nest, prepare: [], body }, { fence: SYCL_BARRIER, indexType });
+    const own = { ...nest, prepare: [], body };
+    const c = new ThreadExpressions(computation, own, width, undefined, SYCL_WORDS);
+    const printer = new SyclLanes(c, { fence: SYCL_BARRIER, indexType });
     const { groups, named, text } = workOf(printer, nest, body);
     return syclPhase(name, computation, nest, named, { groups, width, indexType }, text);
   };
@@ -74,8 +75,9 @@ export function openClLanes({ computation, nest, notes, comments }: Given): Sour
     );
   const generics: Generics = new Map();
   const made = (name: Code, body: readonly Statement[]): { readonly groups: number; readonly text: Code } => {
-    const c = new ThreadExpressions(computation, nest, threads, undefined, openClWords(generics));
-    const printer = new SubgroupLanes(c, { ...nest, prepare: [], body }, { fence: OPENCL_BARRIER, indexType });
+    const own = { ...nest, prepare: [], body };
+    const c = new ThreadExpressions(computation, own, threads, undefined, openClWords(generics));
+    const printer = new SubgroupLanes(c, { fence: OPENCL_BARRIER, indexType });
     const { groups, named, text } = workOf(printer, nest, body);
     return { groups, text: openClFunction(name, computation, nest, named, { width: threads, indexType }, text) };
   };
@@ -100,8 +102,8 @@ class SubgroupLanes extends WarpLanes {
   protected override readonly laneFence: Code;
   override readonly indexType: "int" | "long";
 
-  constructor(c: WarpExpressions, nest: LoopNest, { fence, indexType }: Subgroup) {
-    super(c, nest);
+  constructor(c: WarpExpressions, { fence, indexType }: Subgroup) {
+    super(c);
     this.laneFence = fence;
     this.indexType = indexType;
   }

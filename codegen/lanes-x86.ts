@@ -48,7 +48,7 @@ export function x86Source(
   notes: SourceNotes,
   comments: readonly string[],
   { streaming = false, vectors = AVX512 }: X86Options,
-  writer = new X86Lanes(new LaneExpressions(c.computation, nest, vectors), nest, streaming, vectors),
+  writer = new X86Lanes(new LaneExpressions(c.computation, nest, vectors), streaming, vectors),
 ): SourceText {
   const phases = roundsOf(nest.body).flatMap((round) =>
     round.phases.map((phase) => {
@@ -76,12 +76,10 @@ function isDealt(s: Statement): boolean {
 
 /** Scalar expressions that may read a lane of a register. */
 export class LaneExpressions extends CExpressions {
-  private readonly nest: LoopNest;
   private readonly vectors: X86Vectors;
 
   constructor(computation: CExpressions["computation"], nest: LoopNest, vectors: X86Vectors = AVX512) {
     super(computation, nest);
-    this.nest = nest;
     this.vectors = vectors;
   }
 
@@ -109,8 +107,8 @@ export class X86Lanes extends VectorExpressions {
   protected override readonly masksLoads = true;
   protected readonly addresses = new LaneAddresses(this.c, (access) => registerIn(this.nest, access) !== undefined);
 
-  constructor(c: CExpressions, nest: LoopNest, streaming: boolean, vectors: X86Vectors = AVX512) {
-    super(c, nest);
+  constructor(c: CExpressions, streaming: boolean, vectors: X86Vectors = AVX512) {
+    super(c);
     this.streaming = streaming;
     this.vectors = vectors;
   }

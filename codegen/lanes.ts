@@ -25,7 +25,7 @@ import { cudaSource } from "./cuda.ts";
 import { multiplies } from "./lane-statement.ts";
 import { cmSource } from "./lanes-cm.ts";
 import { openClLanes, syclLanes } from "./lanes-subgroup.ts";
-import { type X86Options, x86Source } from "./lanes-x86.ts";
+import { LaneExpressions, type X86Options, x86Source } from "./lanes-x86.ts";
 import { NarrowLanes } from "./narrow-lanes-avx512.ts";
 import { HALVES_512, WordLanes, type WordType, wordVectors } from "./word-lanes.ts";
 import { AVX512 } from "./x86-vectors.ts";
@@ -111,7 +111,11 @@ function x86Of(
   const words = wordTypeOf(nest);
   if (words !== undefined) {
     const vectors = wordVectors(words, options.vectors ?? AVX512, c.computation.name);
-    const writer = new WordLanes(c, nest, options.streaming ?? false, vectors);
+    const writer = new WordLanes(
+      new LaneExpressions(c.computation, nest, vectors),
+      options.streaming ?? false,
+      vectors,
+    );
     return x86Source(c, nest, notes, comments, { ...options, vectors }, writer);
   }
   const narrow = nest.body.some((s) => readsNarrow(s, c));

@@ -55,7 +55,7 @@ export class Avx512Rows extends X86Lanes {
     let row = `${name}_row`;
     while (Object.hasOwn(c.dtypes, row)) row += "_";
     const waiting = { name: row, dtype, elements: MOST_LANES, scope: "local" } as const;
-    super(expressions({ ...nest, scratch: [...nest.scratch, waiting] }), nest, false);
+    super(expressions({ ...nest, scratch: [...nest.scratch, waiting] }), false);
     this.local = new Set(nest.scratch.filter((s) => s.scope === "local").map((s) => s.name));
     this.waiting = waiting.name;
   }

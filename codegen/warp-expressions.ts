@@ -53,7 +53,6 @@ interface Printed {
 }
 
 export class WarpExpressions extends PlainExpressions {
-  private readonly nest: LoopNest;
   private statement: Printed | undefined;
   /** The type of indices. */
   readonly indexType: "int" | "long" = "int";
@@ -64,7 +63,6 @@ export class WarpExpressions extends PlainExpressions {
 
   constructor(computation: Computation, nest: LoopNest, group: number = WARP, words?: Words, others?: DTypes) {
     super(computation, nest, words, others);
-    this.nest = nest;
     this.group = group;
   }
 

@@ -12,7 +12,6 @@ import type { DType } from "../abstraction/dtype.ts";
 import { type Equation, identityOf } from "../abstraction/equation.ts";
 import { type Access, accessesIn, axesIn, type Expr, walk } from "../abstraction/expression.ts";
 import { C_TYPES } from "../abstraction/kernel.ts";
-import type { LoopNest } from "../abstraction/loop-nest.ts";
 import { type Code, code, identifier, NOTHING } from "../abstraction/source-text.ts";
 import { allOf } from "./c-expressions.ts";
 import type { Helpers } from "./cpp-helpers.ts";
@@ -68,13 +67,13 @@ export abstract class WarpLanes extends LanePrinter implements LanguagePrinter {
   /** Memory that is both read and written. */
   private readonly exchanged: ReadonlySet<string>;
 
-  constructor(c: WarpExpressions, nest: LoopNest) {
-    super(c, nest);
+  constructor(c: WarpExpressions) {
+    super(c);
     this.c = c;
     this.thread = code`threadIdx.x % ${c.group}`;
-    const all = equationsIn([...nest.prepare, ...nest.body]);
+    const all = equationsIn([...c.nest.prepare, ...c.nest.body]);
     const read = new Set(all.flatMap(({ value }) => accessesIn(value)).map((a) => a.tensor));
-    const vectors = new Set((nest.vectors ?? []).map((v) => v.name));
+    const vectors = new Set((c.nest.vectors ?? []).map((v) => v.name));
     this.exchanged = new Set(
       all.map(({ target }) => target.tensor).filter((name) => read.has(name) && !vectors.has(name)),
     );

@@ -11,11 +11,9 @@
 import type { DType } from "../abstraction/dtype.ts";
 import { UsageError } from "../abstraction/error.ts";
 import type { Expr } from "../abstraction/expression.ts";
-import type { LoopNest } from "../abstraction/loop-nest.ts";
 import { type Code, code, hexadecimal, list } from "../abstraction/source-text.ts";
-import type { CExpressions } from "./c-expressions.ts";
 import type { LaneContext } from "./lane-printer.ts";
-import { LaneExpressions, X86Lanes } from "./lanes-x86.ts";
+import { X86Lanes } from "./lanes-x86.ts";
 import type { LaneOperation, LanePlace } from "./vector-expressions.ts";
 import { WORD_HELPERS } from "./word-helpers.ts";
 import {
@@ -96,10 +94,6 @@ export function wordVectors(dtype: WordType, vectors: X86Vectors, name: string):
 
 /** Statements on lanes of 16 bits. */
 export class WordLanes extends X86Lanes {
-  constructor(c: CExpressions, nest: LoopNest, streaming: boolean, vectors: X86Vectors) {
-    super(new LaneExpressions(c.computation, nest, vectors), nest, streaming, vectors);
-  }
-
   protected override operation(op: LaneOperation, args: readonly Code[], dtype: DType): Code {
     const [a] = args;
     // The sign of a zero changes too: -0 - 0 is -0, and -0 - -0 is 0.

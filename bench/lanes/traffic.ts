@@ -42,7 +42,7 @@ export function trafficKernel(computation: Computation, schedule: WindowSchedule
   const c = new LaneExpressions(computation, nest);
   const { streaming } = schedule;
   const options = { streaming, vectors: KEEPING };
-  const source = x86Source(c, nest, notes, [], options, new TrafficLanes(c, nest, streaming, KEEPING));
+  const source = x86Source(c, nest, notes, [], options, new TrafficLanes(c, streaming, KEEPING));
   const features = compilerFeatures([KEEPING.feature]);
   return { language: "c++", source, features, promises: undefined, arguments: argumentsOf(computation) };
 }
