@@ -9,6 +9,7 @@
  * equations, whatever nodes these came from.
  */
 
+import { mapValues } from "../abstraction/collections.ts";
 import {
   type Computation,
   defineComputation,
@@ -195,22 +196,16 @@ function joined(producer: Step, consumer: Step, tensor: string, times: number): 
     "value",
   );
   // 2. Descriptions of the tensors of both.
-  const own = Object.entries(first.tensors).filter(([name]) => name !== outputOf(first).name);
-  const added = Object.entries(second.tensors).flatMap(([name, described]) => {
-    const short = names.get(name);
-    return short === undefined ? [] : [[short, specOf(described, false)] as const];
-  });
-  const specs = Object.fromEntries([
-    ...own.map(([name, described]) => [name, specOf(described, false)] as const),
-    ...added,
-  ]);
-  const reads = Object.fromEntries([
-    ...Object.entries(producer.reads),
-    ...Object.entries(consumer.reads).flatMap(([name, read]) => {
+  const added = <T>(of: Readonly<Record<string, T>>): (readonly [string, T])[] =>
+    Object.entries(of).flatMap(([name, one]) => {
       const short = names.get(name);
-      return short === undefined ? [] : [[short, read] as const];
-    }),
-  ]);
+      return short === undefined ? [] : [[short, one] as const];
+    });
+  const own = Object.entries(first.tensors).filter(([name]) => name !== outputOf(first).name);
+  const specs = mapValues(Object.fromEntries([...own, ...added(second.tensors)]), (described) =>
+    specOf(described, false),
+  );
+  const reads = { ...producer.reads, ...Object.fromEntries(added(consumer.reads)) };
   const output = specOf(outputOf(second), false);
   const computation = assembled(first, value, { index, specs, output });
   if (problemOfSize(computation.epilogue?.equation ?? computation.equation, FUSED_SHARE) !== undefined)

@@ -5,7 +5,7 @@
  */
 
 import { groupsOf } from "../abstraction/collections.ts";
-import { type Computation, computationKey, elementCount, outputOf, pointCount } from "../abstraction/computation.ts";
+import { type Computation, computationKey, pointCount } from "../abstraction/computation.ts";
 import { accessesIn, type Expr } from "../abstraction/expression.ts";
 import type { Graph } from "./graph.ts";
 import type { Network, Step } from "./network.ts";
@@ -48,8 +48,6 @@ export interface Totals {
   readonly multiplyAdds: number;
   /** Weights, biases and scales; not the running statistics of batch norms. */
   readonly parameters: number;
-  /** Elements that all steps write. */
-  readonly activations: number;
 }
 
 export function totalsOf(graph: Graph, program: Network): Totals {
@@ -65,6 +63,5 @@ export function totalsOf(graph: Graph, program: Network): Totals {
         type === "s64" || statistics.has(name) || !read.has(name) ? 0 : values.length,
       ),
     ),
-    activations: sum(program.steps.map(({ computation }) => elementCount(outputOf(computation)))),
   };
 }

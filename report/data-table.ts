@@ -25,7 +25,7 @@ export interface Column<R> {
 export const numbers = <R>(
   title: string,
   value: (row: R) => number | undefined,
-  textOf: (number: number) => Part,
+  textOf: (number: number) => Part = (number) => number,
   seldom?: Column<R>["seldom"],
 ): Column<R> => ({
   title,

@@ -118,12 +118,12 @@ function tuningPart(data: NetworkReportData): Markup {
   const saved = (t: NetworkTask): number => ((t.first ?? 0) - (t.best ?? 0)) * t.times;
   const columns: readonly Column<NetworkTask>[] = [
     { title: "task", head: true, cell: (t) => html`<span>${t.ops.join(" ")}<small>${t.label}</small></span>` },
-    { title: "times", number: true, cell: (t) => t.times },
+    numbers("times", (t) => t.times),
     numbers("first", (t) => t.first, printTime),
     numbers("fastest", (t) => t.best, printTime),
     numbers("first / fastest", gainOf, (gain) => gain.toFixed(2)),
     numbers("saved", saved, printTime),
-    { title: "trials", number: true, cell: (t) => t.trials },
+    numbers("trials", (t) => t.trials),
     { title: "record", whole: true, cell: (t) => html`<code>${t.record}</code>` },
   ];
   const chart = progressChart(data);
@@ -158,7 +158,7 @@ function fallbackPart(tasks: readonly NetworkTask[]): Markup {
   if (fallen.length === 0) return html`<p>Nothing: every step is computed by an instruction.</p>`;
   const columns: readonly Column<NetworkTask>[] = [
     { title: "nodes", head: true, cell: (t) => html`<span>${t.ops.join(" ")}<small>${namesOf(t)}</small></span>` },
-    { title: "times", number: true, cell: (t) => t.times },
+    numbers("times", (t) => t.times),
     numbers(
       "time",
       (t) => t.seconds,

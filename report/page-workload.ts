@@ -83,10 +83,10 @@ function levelsPart({ levels }: Best): Markup | undefined {
   if (levels.length === 0) return undefined;
   const columns: readonly Column<Best["levels"][number]>[] = [
     { title: "level", head: true, cell: (l) => l.level },
-    { title: "trips", number: true, cell: (l) => cycles(l.trips) },
-    { title: "inside", number: true, cell: (l) => cycles(l.inner) },
-    { title: "read", number: true, cell: (l) => cycles(l.read) },
-    { title: "write", number: true, cell: (l) => cycles(l.write) },
+    numbers("trips", (l) => l.trips, cycles),
+    numbers("inside", (l) => l.inner, cycles),
+    numbers("read", (l) => l.read, cycles),
+    numbers("write", (l) => l.write, cycles),
     { title: "bound by", cell: (l) => l.bound },
   ];
   const caption = "Cycles of one trip: a level takes trips times the largest of what lies inside, reading and writing.";
@@ -118,7 +118,7 @@ function decisionTable(decisions: readonly DecisionShare[]): Markup {
     { title: "decision", head: true, cell: (r) => r.name },
     numbers("explains", (r) => r.share, percent),
     { title: "value", cell: (r) => r.value },
-    { title: "trials", number: true, cell: (r) => r.trials },
+    numbers("trials", (r) => r.trials),
     numbers("fastest", (r) => r.best, printTime),
     numbers("median", (r) => r.median, printTime),
   ];
@@ -133,7 +133,7 @@ function reasonTable(caption: string, what: string, rows: readonly Reason[]): Ma
   if (rows.length === 0) return undefined;
   const columns: readonly Column<Reason>[] = [
     { title: what, head: true, cell: (r) => r.name },
-    { title: "count", number: true, cell: (r) => r.count },
+    numbers("count", (r) => r.count),
     { title: "for example", cell: (r) => r.example },
   ];
   return html`<details><summary>${caption}: ${rows.reduce((sum, r) => sum + r.count, 0)}</summary>${dataTable(`${caption}, by ${what}.`, columns, rows, "cards")}</details>`;

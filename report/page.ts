@@ -130,7 +130,7 @@ function bestTable({ subjects, environments }: ReportData, series: Series): Mark
         best &&
         html`<span>${best.candidate[0]?.[1]}<small><code>${best.id.slice(0, 12)}</code>${best.isImported ? " imported" : ""}</small></span>`,
     },
-    { title: "trials", number: true, cell: (s) => s.trials.length },
+    numbers("trials", (s) => s.trials.length),
   ];
   return dataTable(caption, columns, subjects, "cards");
 }
@@ -204,7 +204,7 @@ ${legend(seriesOfTypes(predicted.map((s) => s.dtype)))}
 function accuracyTable(rows: readonly Accuracy[]): Markup {
   const columns: readonly Column<Accuracy>[] = [
     { title: "types", head: true, cell: (a) => a.name },
-    { title: "trials", number: true, cell: (a) => a.trials },
+    numbers("trials", (a) => a.trials),
     numbers("pairwise", (a) => a.corrected.pairwise, percent),
     numbers("recall", (a) => a.corrected.recall, percent),
     numbers("pairwise before", (a) => a.uncorrected.pairwise, percent),

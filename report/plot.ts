@@ -15,9 +15,13 @@ export const WIDTH = 440;
 export const LINE = 13;
 const CHARACTER = 6.9;
 
+/** Two ends. */
+type Ends = readonly [from: number, to: number];
+/** Most ticks. */
+const MOST_TICKS = 6;
+
 export interface Scale {
-  readonly domain: readonly [low: number, high: number];
-  readonly range: readonly [from: number, to: number];
+  readonly range: Ends;
   readonly at: (value: number) => number;
   readonly ticks: readonly number[];
 }
@@ -32,37 +36,36 @@ export function fitted(text: string, width: number): string {
 }
 
 /** Places in a range by the share of the domain below them. */
-const scaleOf = (
-  domain: Scale["domain"],
-  range: Scale["range"],
-  share: (value: number) => number,
-  ticks: readonly number[],
-): Scale => ({ domain, range, at: (value) => range[0] + share(value) * (range[1] - range[0]), ticks });
+const scaleOf = (range: Ends, share: (value: number) => number, ticks: readonly number[]): Scale => ({
+  range,
+  at: (value) => range[0] + share(value) * (range[1] - range[0]),
+  ticks,
+});
 
 /** @param domain its ends; equal ends are moved apart */
-export function linear(domain: Scale["domain"], range: Scale["range"], most = 6): Scale {
+export function linear(domain: Ends, range: Ends): Scale {
   const [low, high] = apart(domain);
-  return scaleOf([low, high], range, (value) => (value - low) / (high - low), roundSteps(low, high, most));
+  return scaleOf(range, (value) => (value - low) / (high - low), roundSteps(low, high));
 }
 
 /** @param domain positive ends */
-export function log(domain: Scale["domain"], range: Scale["range"], most = 6): Scale {
+export function log(domain: Ends, range: Ends): Scale {
   const [low, high] = apart(domain);
   const decades = [[1, 2, 5], [1, 3], [1]].map((steps) => powers(low, high, steps));
-  const found = decades.find((t) => t.length <= most) ?? thinned(decades.at(-1) ?? [], most);
+  const found = decades.find((t) => t.length <= MOST_TICKS) ?? thinned(decades.at(-1) ?? [], MOST_TICKS);
   // Within a factor of about three, round steps are more informative.
-  const ticks = found.length < 3 ? roundSteps(low, high, most) : found;
-  return scaleOf([low, high], range, (value) => Math.log(value / low) / Math.log(high / low), ticks);
+  const ticks = found.length < 3 ? roundSteps(low, high) : found;
+  return scaleOf(range, (value) => Math.log(value / low) / Math.log(high / low), ticks);
 }
 
 /** Moves equal or nearly equal ends apart. */
-function apart([low, high]: Scale["domain"]): [number, number] {
+function apart([low, high]: Ends): [number, number] {
   if (high - low > 1e-6 * Math.max(Math.abs(low), Math.abs(high))) return [low, high];
   return low === 0 ? [-1, 1] : [low - 0.05 * Math.abs(low), low + 0.05 * Math.abs(low)];
 }
 
-function roundSteps(low: number, high: number, most: number): number[] {
-  const least = (high - low) / most;
+function roundSteps(low: number, high: number): number[] {
+  const least = (high - low) / MOST_TICKS;
   const power = 10 ** Math.floor(Math.log10(least));
   const step = [1, 2, 5].map((s) => s * power).find((s) => s >= least) ?? 10 * power;
   const first = Math.ceil(low / step);
@@ -172,8 +175,7 @@ export function mark(series: number, x: number, y: number, radius: number, kind 
 export const COLOURS = 8;
 export const seriesClass = (series: number): string => `s${series % COLOURS}`;
 
-export const cross = (x: number, y: number, r = 3.5): string =>
-  `M${n(x - r)} ${n(y - r)}L${n(x + r)} ${n(y + r)}M${n(x - r)} ${n(y + r)}L${n(x + r)} ${n(y - r)}`;
+export const cross = (x: number, y: number): string => `M${n(x - 3.5)} ${n(y - 3.5)}l7 7m-7 0l7-7`;
 
 /** One drawing. @param label text read out in its place */
 export function chart(label: string, height: number, parts: Markup): Markup {

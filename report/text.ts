@@ -154,10 +154,10 @@ function pad(text: string, width: number): string {
   return text + " ".repeat(Math.max(0, width - shown(text)));
 }
 
-export function indent(text: string, by = "  "): string {
+export function indent(text: string): string {
   return text
     .split("\n")
-    .map((line) => (line === "" ? line : by + line))
+    .map((line) => (line === "" ? line : `  ${line}`))
     .join("\n");
 }
 

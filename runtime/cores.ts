@@ -16,6 +16,7 @@ import { UsageError } from "../abstraction/error.ts";
 import { DISTURBING_LOAD } from "../abstraction/noise.ts";
 import { type Lock, LockError, tryLock, untilFree } from "./lock.ts";
 import { type Core, coresHere, processorsOf } from "./processor.ts";
+import { heard } from "./until.ts";
 
 export interface Cores {
   /** The number of processors of all cores. */
@@ -200,8 +201,7 @@ class Sharing implements Cores {
     const enough = new AbortController();
     // Many waits may listen at once, one listener per core, so Node's leak warning is off.
     setMaxListeners(0, enough.signal, ...(signal ? [signal] : []));
-    const stop = (): void => enough.abort();
-    signal?.addEventListener("abort", stop);
+    const release = heard(signal, () => enough.abort());
     // Waiting for this process's own compilers is not reported.
     const holders = new Set<string>();
     const onHolder = (who: string): void => void (who.startsWith(`${OWN} `) || holders.add(who));
@@ -214,7 +214,7 @@ class Sharing implements Cores {
       if (work === "measures" && holders.size > 0) this.seconds += (performance.now() - since) / 1000;
       clearInterval(speak);
       enough.abort();
-      signal?.removeEventListener("abort", stop);
+      release();
     }
     if (signal?.aborted) throw new Error("waiting for a core was stopped");
   }

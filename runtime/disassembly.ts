@@ -16,8 +16,8 @@ export function findDisassembler(path?: string): string | undefined {
 }
 
 /** The path of a disassembler. @throws EnvironmentError if none is installed */
-export function requireDisassembler(path?: string): string {
-  const found = findDisassembler(path);
+export function requireDisassembler(): string {
+  const found = findDisassembler();
   if (found !== undefined) return found;
   throw new EnvironmentError({
     what: `neither ${DISASSEMBLERS.join(" nor ")} is on the PATH`,

@@ -12,6 +12,7 @@
 
 import { connect, createServer, type Server, type Socket } from "node:net";
 import { visible } from "../abstraction/text.ts";
+import { heard } from "./until.ts";
 
 export interface Lock {
   readonly name: string;
@@ -99,11 +100,10 @@ export function untilFree(name: string, { onHolder, signal }: WaitOptions = {}):
     });
     // Nobody listens, so the lock is free.
     socket.on("error", stop);
+    const release = heard(signal, stop);
     socket.on("close", () => {
-      signal?.removeEventListener("abort", stop);
+      release();
       resolve();
     });
-    if (signal?.aborted) stop();
-    else signal?.addEventListener("abort", stop);
   });
 }

@@ -14,6 +14,13 @@ export interface Until {
   readonly goal?: number | undefined;
 }
 
+/** Calls what listens when a signal is aborted, at once if it is. @returns ends the listening */
+export function heard(signal: AbortSignal | undefined, listen: () => void): () => void {
+  if (signal?.aborted) listen();
+  else signal?.addEventListener("abort", listen);
+  return () => signal?.removeEventListener("abort", listen);
+}
+
 /** A signal that follows another after some milliseconds, until it is released. */
 export function following(
   signal: AbortSignal,
@@ -21,14 +28,12 @@ export function following(
 ): { readonly signal: AbortSignal; readonly letGo: () => void } {
   const controller = new AbortController();
   let timer: NodeJS.Timeout | undefined;
-  const begin = (): void => {
+  const release = heard(signal, () => {
     timer = setTimeout(() => controller.abort(), ms);
-  };
-  if (signal.aborted) begin();
-  else signal.addEventListener("abort", begin);
+  });
   const letGo = (): void => {
     clearTimeout(timer);
-    signal.removeEventListener("abort", begin);
+    release();
   };
   return { signal: controller.signal, letGo };
 }
@@ -39,10 +44,7 @@ export function following(
  * @returns ends the listening
  */
 export function closedBy(signal: AbortSignal | undefined, runner: { readonly close: () => Promise<void> }): () => void {
-  const stop = (): void => void runner.close().catch(() => undefined);
-  signal?.addEventListener("abort", stop);
-  if (signal?.aborted) stop();
-  return () => signal?.removeEventListener("abort", stop);
+  return heard(signal, () => void runner.close().catch(() => undefined));
 }
 
 /** @returns false if the signal came first. The work then continues, and its outcome is ignored */
@@ -54,10 +56,9 @@ export async function isDoneBefore(
   if (!signal) return done;
   done.catch(() => undefined);
   if (signal.aborted) return false;
-  let stop = (): void => undefined;
+  let release = (): void => undefined;
   const ended = new Promise<false>((resolve) => {
-    stop = () => resolve(false);
-    signal.addEventListener("abort", stop);
+    release = heard(signal, () => resolve(false));
   });
-  return Promise.race([done, ended]).finally(() => signal.removeEventListener("abort", stop));
+  return Promise.race([done, ended]).finally(release);
 }

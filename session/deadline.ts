@@ -7,6 +7,7 @@
  *     deadline.next("first kernel");
  */
 
+import { heard } from "../runtime/until.ts";
 import { type AnswersInTime, answersIn } from "./answers-in-time.ts";
 
 export interface Deadline {
@@ -33,9 +34,7 @@ export function deadlineOf(user: AbortSignal | undefined, seconds: number | unde
     isLate = !user?.aborted;
     controller.abort();
   };
-  const heard = [user, answers.late, time];
-  for (const signal of heard) signal?.addEventListener("abort", look);
-  look();
+  const releases = [user, answers.late, time].map((signal) => heard(signal, look));
   return {
     signal: controller.signal,
     answers,
@@ -45,7 +44,7 @@ export function deadlineOf(user: AbortSignal | undefined, seconds: number | unde
     },
     isLate: () => isLate,
     letGo: () => {
-      for (const signal of heard) signal?.removeEventListener("abort", look);
+      for (const release of releases) release();
     },
   };
 }

@@ -61,7 +61,6 @@ export function rewritingNotes({ computation: { rewriting } }: Mapping): string[
 
 /** A calibration with its record. */
 export interface StoredCalibration {
-  readonly id: string;
   /** Milliseconds since 1970. */
   readonly at: number;
   readonly calibration: Calibration;
@@ -75,7 +74,7 @@ export function storedCalibration(
 ): StoredCalibration | undefined {
   const stored = calibrationOf(db, environment, filter);
   const calibration = stored && readCalibrationData(stored.data);
-  return stored && calibration && { id: stored.id, at: stored.at, calibration };
+  return stored && calibration && { at: stored.at, calibration };
 }
 
 const machineSchema: z.ZodType<MachineRecord> = z.object({

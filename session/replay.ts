@@ -37,7 +37,7 @@ import { calibratedMachine } from "./gpu-rates.ts";
 import { recordedTarget, storedCalibration } from "./recorded.ts";
 import { isRefusals, type Reason, type SessionSpace } from "./session-space.ts";
 import { sessionSpace } from "./space.ts";
-import { storeOf } from "./store.ts";
+import { byCandidate, storeOf } from "./store.ts";
 import { carriedFrom, seededBy } from "./transfer.ts";
 
 /** The first decision that differs from the record. */
@@ -247,11 +247,7 @@ class Witness {
 
   constructor(own: readonly TrialRecord[]) {
     // Older runs treated two spellings of one kernel, with a default written out or omitted, as two kernels. Searches now request it once.
-    const byKey = new Map<string, TrialRecord>();
-    for (const trial of own) {
-      const key = candidateKey(trial.candidate);
-      if (!byKey.has(key)) byKey.set(key, trial);
-    }
+    const byKey = byCandidate(own);
     this.own = [...byKey.values()];
     this.byKey = byKey;
     this.left = new Map(this.byKey);

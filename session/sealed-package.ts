@@ -25,13 +25,13 @@ const sealedFacts = z.looseObject({
 });
 
 /** The package with this user's seal in its description. The seal says that it was written here and has not changed since. */
-export function sealedPackage(files: PackageFiles, seals = sealsOf()): PackageFiles {
+export function sealedPackage(files: PackageFiles): PackageFiles {
   const name = DESCRIPTIONS.find((one) => files.has(one));
   if (name === undefined) return files;
   const others = [...files].filter(([file]) => file !== name);
   const hashes = Object.fromEntries(others.map(([file, content]) => [file, hashOf(content)]));
   const facts = { ...sealedFacts.parse(JSON.parse(textOf(files.get(name)))), files: hashes };
-  const seal = seals.make(sealedText(facts));
+  const seal = sealsOf().make(sealedText(facts));
   return new Map([...files, [name, `${JSON.stringify({ ...facts, seal }, undefined, 2)}\n`]]);
 }
 

@@ -5,6 +5,7 @@
  */
 
 import { type Candidate, candidateKey } from "../abstraction/candidate.ts";
+import { remembered } from "../abstraction/memoised.ts";
 import {
   type Conditions,
   type Database,
@@ -46,6 +47,13 @@ export function storeIn(
       recordTrial(db, { workload, environment, run, intrinsic, trial: made, conditions });
     },
   };
+}
+
+/** The first record of each candidate, by its key. */
+export function byCandidate(trials: readonly TrialRecord[]): Map<string, TrialRecord> {
+  const found = new Map<string, TrialRecord>();
+  for (const trial of trials) remembered(found, candidateKey(trial.candidate), () => trial);
+  return found;
 }
 
 /** A store that knows earlier trials and records nothing. */

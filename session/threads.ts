@@ -6,7 +6,7 @@ import { checkProcessors, coresOf } from "../runtime/cores.ts";
 import { isGpu, isPredictedOnly } from "../targets/index.ts";
 
 /** @throws UsageError when more threads are requested than the machine has, or more than one for a GPU */
-export function checkThreads(machine: Target, threads: number, processors = coresOf({}).processors): void {
+export function checkThreads(machine: Target, threads: number): void {
   if (isGpu(machine) || isPredictedOnly(machine)) {
     if (threads !== 1)
       throw new UsageError(`threads ${threads}: a kernel for ${machine.name} is launched by one thread`, {
@@ -14,5 +14,5 @@ export function checkThreads(machine: Target, threads: number, processors = core
       });
     return;
   }
-  checkProcessors(threads, processors);
+  checkProcessors(threads, coresOf({}).processors);
 }

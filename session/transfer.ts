@@ -34,6 +34,7 @@ import { secondsOf } from "../tuner/trials.ts";
 import { mappingOf } from "./recorded.ts";
 import { groupBy } from "./report-trials.ts";
 import type { SessionSpace } from "./session-space.ts";
+import { byCandidate } from "./store.ts";
 
 /** Transferred schedules to try. A choice rather than a tuned value: half of a round of eight. */
 const MOST_TRANSFERRED = 4;
@@ -152,7 +153,10 @@ export function transferredOnGpu(db: Database, sought: Sought, space: SessionSpa
   const { computation } = sought;
   const own = trustedRecords(db, sought, { computation, top: TOP }).filter((t) => t.provenance === "imported");
   const near = nearestOf(db, sought).map((other) => trustedRecords(db, sought, { computation: other, top: TOP }));
-  const [first, ...others] = [own, ...near].map((trials) => distinct(trials.filter((t) => isOnGpu(t.candidate))));
+  // The fastest record of each candidate: one that was measured several times counts once.
+  const [first, ...others] = [own, ...near].map((trials) => [
+    ...byCandidate(trials.filter((t) => isOnGpu(t.candidate))).values(),
+  ]);
   const places = Array.from({ length: TOP }, (_, place) => others.flatMap((trials) => trials[place] ?? []));
   const chosen = new Map<string, Transferred>();
   for (const trial of [...(first ?? []).slice(0, OWN_IMPORTED), ...places.flat()]) {
@@ -162,16 +166,6 @@ export function transferredOnGpu(db: Database, sought: Sought, space: SessionSpa
       chosen.set(candidateKey(candidate), { id: trial.id, candidate });
   }
   return [...chosen.values()];
-}
-
-/** The fastest record of each candidate: one that was measured several times counts once. */
-function distinct(trials: readonly TrialRecord[]): readonly TrialRecord[] {
-  const found = new Map<string, TrialRecord>();
-  for (const trial of trials) {
-    const key = candidateKey(trial.candidate);
-    if (!found.has(key)) found.set(key, trial);
-  }
-  return [...found.values()];
 }
 
 /** The mapping of each candidate of a computation with the model's parts of its time; undefined where either is no longer valid. */
