@@ -99,10 +99,7 @@ function ruleOf(computation: Computation, again: boolean): BoundRule | undefined
   const chain = writesApart(computation) ? chainLength(computation, arithmetic.length) : undefined;
   const slack = ((chain ?? 1) + arithmetic.length + 1) * epsilon;
   return {
-    magnitude: inDoubles(
-      computation,
-      again ? magnitudeOf(equation.value) : sizeOf(equation.value, { relative: slack, inexact: new Map() }),
-    ),
+    magnitude: inDoubles(computation, again ? magnitudeOf(equation.value) : sizeOf(equation.value, slack)),
     absolute: again,
     chain: chain ?? inDoubles(computation, number(1)),
     operations: arithmetic.length,

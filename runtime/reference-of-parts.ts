@@ -1,27 +1,34 @@
 /**
  * @file The reference of a program of several computations: what it stores last, and how far a kernel may lie from it.
  *
- *     y0 = x0 - x1      off by 2 roundings of |x0| + |x1|
- *     y1 = exp(y0)      off by 4 roundings of exp(y0) and of how far exp moves where y0 is off by as much (size.ts)
+ *     y0 = x0 - x1      off by its own rounding
+ *     y1 = exp(y0)      off by its own rounding, and by as much as exp moves where y0 is off
  *
- * A value is off by a share of its size. An equation adds its own roundings (error-bound.ts) to the shares of what it reads, and its size follows
- * from theirs.
+ * An equation rounds as if what it reads were exact (error-bound.ts); what it reads moves it (deviation.ts).
  */
 
-import { type Computation, elementCount, inputsOf, outputOf, tensorOf } from "../abstraction/computation.ts";
+import {
+  type Computation,
+  elementCount,
+  inputsOf,
+  outputOf,
+  type Tensor,
+  tensorOf,
+} from "../abstraction/computation.ts";
 import { partsOf } from "../abstraction/epilogue.ts";
 import { UsageError } from "../abstraction/error.ts";
 import type { Values } from "../abstraction/evaluate.ts";
-import { accessesIn, type Expr, walk } from "../abstraction/expression.ts";
+import { accessesIn, walk } from "../abstraction/expression.ts";
 import { KEPT, madeBy } from "../abstraction/program.ts";
 import { encodeElements } from "./bytes.ts";
+import { deviationOf } from "./deviation.ts";
 import { drawInputs } from "./draw-inputs.ts";
-import { boundRule, type Evaluate } from "./error-bound.ts";
-import { sizeOf } from "./size.ts";
+import { boundOf, type Evaluate, toleranceOf } from "./error-bound.ts";
 import {
   checkedIn,
   evaluatorWith,
   fromMemory,
+  inputsOfSizes,
   type Reference,
   type ReferenceOptions,
   tells,
@@ -39,7 +46,8 @@ export function unboundedIn({ name, program }: Computation): string | undefined 
   const tested = parts.find(({ computation, names }) =>
     [computation.equation, computation.epilogue?.equation]
       .flatMap((equation) => (equation ? [...walk(equation.value)] : []))
-      .some((e) => e.kind === "compare" && accessesIn(e).some((read) => made.has(names[read.tensor] ?? ""))),
+      .filter((e) => e.kind === "compare" || (e.kind === "binary" && e.op === "%"))
+      .some((e) => accessesIn(e).some((read) => made.has(names[read.tensor] ?? ""))),
   );
   return tested && `${name} tests what it has rounded before`;
 }
@@ -63,8 +71,8 @@ export async function referenceOfParts(
   for (const name of SETS) {
     const { signal } = options;
     const inputs = await drawInputs(computation, name, { large: 1, seed, fixed, scale: undefined, signal });
-    const { values, tolerance } = await valuesOf(computation, inputs, options);
-    if (!tells(values, tolerance)) continue;
+    const { values, off = values.map(() => 0) } = await valuesOf(computation, inputs, options);
+    if (!tells(values, off)) continue;
     sets.push({
       name,
       inputs: Object.fromEntries(
@@ -74,7 +82,7 @@ export async function referenceOfParts(
         }),
       ),
       expected: toMemory(output, values, () => 0),
-      tolerance: toMemory(output, tolerance, () => 0),
+      tolerance: toMemory(output, off, () => 0),
     });
   }
   if (sets.length === 0)
@@ -85,25 +93,25 @@ export async function referenceOfParts(
 /** What is known of a tensor, row-major. */
 interface Known {
   readonly values: Values;
-  /** Where it was rounded: a size for each element, and the share of it by which the element may be off. */
-  readonly off?: { readonly sizes: Values; readonly share: number } | undefined;
+  /** How far each element may be off; left out where all are exact. */
+  readonly off?: Values;
 }
 
 /** What a program stores last, by its inputs, row-major. */
-export async function valuesOf(
+async function valuesOf(
   computation: Computation,
   inputs: Readonly<Record<string, Float64Array>>,
   options: ReferenceOptions,
-): Promise<{ readonly values: Values; readonly tolerance: Float64Array }> {
+): Promise<Known> {
   const evaluate = evaluatorWith(options);
   const known = new Map<string, Known>();
   let last: Known = { values: new Float64Array() };
   for (const part of computation.program?.parts ?? []) {
     const { sum, epilogue } = partsOf(part.computation);
-    const made = madeBy(part);
+    const nameOf = (tensor: string): string => part.names[tensor] ?? `${madeBy(part)}_sum`;
     for (const one of epilogue ? [sum, epilogue] : [sum]) {
       const read = inputsOf(one).map((tensor): [string, Known] => {
-        const name = part.names[tensor.name] ?? `${made}_sum`;
+        const name = nameOf(tensor.name);
         // Of what the program reads, parts may have other views of the same memory.
         const given = (): Values =>
           fromMemory(
@@ -113,14 +121,10 @@ export async function valuesOf(
         return [tensor.name, known.get(name) ?? { values: given() }];
       });
       last = await computed(one, new Map(read), evaluate);
-      known.set(part.names[outputOf(one).name] ?? `${made}_sum`, last);
+      known.set(nameOf(outputOf(one).name), last);
     }
   }
-  const { values, off } = last;
-  const tolerance = Float64Array.from(values, (value, i) =>
-    off && Number.isFinite(value) ? off.share * (off.sizes[i] ?? 0) : 0,
-  );
-  return { values, tolerance };
+  return last;
 }
 
 /** What an equation makes of what it reads. */
@@ -128,40 +132,31 @@ async function computed(one: Computation, read: ReadonlyMap<string, Known>, eval
   const { equation, tensors } = one;
   const inputs = Object.fromEntries([...read].map(([name, { values }]) => [name, values]));
   const values = await evaluate(one, inputs);
-  const inexact = new Map([...read].flatMap(([name, { off }]) => (off ? [[name, `${name}_sizes`] as const] : [])));
-  const rule = boundRule(one);
-  if (rule && typeof rule.chain !== "number") throw new Error(`internal: points of ${one.name} meet in one element`);
-  const own = rule ? (Number(rule.chain) + rule.operations + 1) * rule.epsilon : 0;
-  const share = readsOf(equation.value).reduce((sum, tensor) => sum + (read.get(tensor)?.off?.share ?? 0), own);
-  if (share === 0) return { values };
-  const sizes = await evaluate(
-    {
-      ...one,
-      name: `${one.name} (sizes)`,
-      equation: {
-        ...equation,
-        op: equation.op === "=" ? "=" : equation.op === "+=" ? "+=" : "max=",
-        value: sizeOf(equation.value, { relative: share, inexact }),
+  const bound = await boundOf(one, evaluate);
+  const sizes = bound && (await evaluate(bound.magnitude, inputsOfSizes(bound, inputs)));
+  const offs = [...read].flatMap(([name, { off }]) => (off ? [{ name, off, called: `${name}_off` }] : []));
+  const moved = deviationOf(equation.value, new Map(offs.map(({ name, called }) => [name, called])));
+  if (!bound && !moved) return { values };
+  const wide = Object.values(tensors).map((tensor): Tensor => ({ ...tensor, dtype: "f64" }));
+  const all = [
+    ...wide,
+    ...offs.flatMap(({ name, called }) => wide.filter((t) => t.name === name).map((t) => ({ ...t, name: called }))),
+  ];
+  const op = equation.op === "max=" || equation.op === "min=" ? "max=" : equation.op;
+  const handed =
+    moved &&
+    (await evaluate(
+      {
+        ...one,
+        name: `${one.name} (moved)`,
+        equation: { ...equation, op, value: moved },
+        tensors: Object.fromEntries(all.map((tensor) => [tensor.name, tensor])),
       },
-      tensors: Object.fromEntries(
-        Object.values(tensors).flatMap((tensor) => {
-          const wide = { ...tensor, dtype: "f64" } as const;
-          const sizesOfIt = inexact.get(tensor.name);
-          return [[tensor.name, wide], ...(sizesOfIt === undefined ? [] : [[sizesOfIt, { ...wide, name: sizesOfIt }]])];
-        }),
-      ),
-    },
-    {
-      ...inputs,
-      ...Object.fromEntries([...read].flatMap(([name, { off }]) => (off ? [[`${name}_sizes`, off.sizes]] : []))),
-    },
-  );
-  const least = rule ? rule.smallest / rule.epsilon : 0;
-  return { values, off: { share, sizes: sizes.map((size) => size + least) } };
-}
-
-/** Tensors that a value reads, once for each time that an error of theirs counts: a square's counts twice. */
-function readsOf(value: Expr): string[] {
-  const twice = [...walk(value)].flatMap((e) => (e.kind === "call" && e.fn === "square" ? accessesIn(e) : []));
-  return [...accessesIn(value), ...twice].map(({ tensor }) => tensor);
+      { ...inputs, ...Object.fromEntries(offs.map(({ called, off }) => [called, off])) },
+    ));
+  const off = values.map((value, i) => {
+    const own = bound && sizes ? toleranceOf(bound, bound.terms[i] ?? 1, sizes[i] ?? 0, value) : 0;
+    return Number.isFinite(value) ? own + (handed?.[i] ?? 0) : 0;
+  });
+  return { values, off };
 }

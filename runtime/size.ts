@@ -13,7 +13,6 @@
 import { isInteger } from "../abstraction/dtype.ts";
 import {
   type Access,
-  accessesIn,
   type BinaryOp,
   childrenOf,
   type Expr,
@@ -79,32 +78,17 @@ function sizeBy(rules: Rules, e: Expr): Expr {
   }
 }
 
-/**
- * The relative error by which the size of a value is multiplied in the end, and the tensors whose elements have an error already: by its name each
- * has a tensor of their sizes.
- */
-export interface Slack {
-  readonly relative: number;
-  readonly inexact: ReadonlyMap<string, string>;
-}
-
-export function sizeOf(e: Expr, slack: Slack): Expr {
+/** @param slack the relative error by which the size is multiplied in the end */
+export function sizeOf(e: Expr, slack: number): Expr {
   const rules: Rules = {
-    element: (read) => {
-      const sizes = slack.inexact.get(read.tensor);
-      return sizes === undefined ? call("abs", read) : { ...read, tensor: sizes };
-    },
+    element: (read) => call("abs", read),
     cast: (cast, size) =>
-      isInteger(cast.dtype) && (callsLibrary(cast.value) || readsInexact(cast.value, slack))
-        ? sizeOfInteger(cast, slack)
-        : inF64(cast, size),
+      isInteger(cast.dtype) && callsLibrary(cast.value) ? sizeOfInteger(cast, slack) : inF64(cast, size),
     quotient: (left, right) => sizeOfQuotient(left, right, slack),
     call: (fn, first, second) => sizeOfFunction(fn, first, second, slack),
   };
   return sizeBy(rules, e);
 }
-
-const readsInexact = (e: Expr, { inexact }: Slack): boolean => accessesIn(e).some(({ tensor }) => inexact.has(tensor));
 
 /**
  * An upper bound of the size of a value and of all its intermediate values. Inputs are given as absolute values.
@@ -125,28 +109,28 @@ const MAGNITUDES: Rules = {
 const inF64 = (cast: Cast, value: Expr): Expr => ({ ...cast, dtype: "f64", saturate: false, value });
 
 /** A computed divisor has an error of its own. */
-function sizeOfQuotient(left: Expr, right: Expr, slack: Slack): Expr {
+function sizeOfQuotient(left: Expr, right: Expr, slack: number): Expr {
   const above = sizeOf(left, slack);
   const below = call("abs", inDoubles(right));
-  if (isExact(right, slack)) return binary("/", above, below);
+  if (isExact(right)) return binary("/", above, below);
   const size = sizeOf(right, slack);
-  const least = call("max", binary("-", below, binary("*", number(slack.relative), size)), number(0));
+  const least = call("max", binary("-", below, binary("*", number(slack), size)), number(0));
   return binary("/", binary("+", above, binary("/", binary("*", above, size), below)), least);
 }
 
-function sizeOfFunction(fn: FunctionName, first: Expr, second: Expr | undefined, slack: Slack): Expr {
+function sizeOfFunction(fn: FunctionName, first: Expr, second: Expr | undefined, slack: number): Expr {
   const args = second ? [first, second] : [first];
   const there = call(fn, ...args.map(inDoubles));
   const value = call("abs", there);
   const own = isOfLibrary(there) ? binary("*", number(LIBRARY_UNITS), value) : value;
   // Where an argument lies off by d, a function of slope 1 at most lies off by d at most.
-  if (fn === "sin" || fn === "cos") return isExact(first, slack) ? own : binary("+", own, sizeOf(first, slack));
+  if (fn === "sin" || fn === "cos") return isExact(first) ? own : binary("+", own, sizeOf(first, slack));
   // Every other function is monotone in each argument, so its extremes are at the corners.
   const corners = args.reduce<Expr[][]>(
     (all, arg) => {
       const at = inDoubles(arg);
-      if (isExact(arg, slack)) return all.map((before) => [...before, at]);
-      const off = binary("*", number(slack.relative), sizeOf(arg, slack));
+      if (isExact(arg)) return all.map((before) => [...before, at]);
+      const off = binary("*", number(slack), sizeOf(arg, slack));
       const low = binary("-", at, off);
       // Rounding does not make arguments of log and sqrt negative.
       const least = fn === "log" || fn === "sqrt" ? call("max", low, number(0)) : low;
@@ -160,7 +144,7 @@ function sizeOfFunction(fn: FunctionName, first: Expr, second: Expr | undefined,
   if (corners.length === 1) return own;
   const ends = corners.map((corner) => call(fn, ...corner));
   const end = (choose: "min" | "max"): Expr => ends.reduce((a, b) => call(choose, a, b));
-  return binary("+", own, binary("/", binary("-", end("max"), end("min")), number(slack.relative)));
+  return binary("+", own, binary("/", binary("-", end("max"), end("min")), number(slack)));
 }
 
 /**
@@ -205,17 +189,17 @@ function magnitudeOfFunction(fn: FloatFunction | "round", x: Expr, y: Expr | und
  * The size of a cast to an integer, whose argument may have an error. The cast truncates fractions, and a saturating
  * one clamps.
  */
-function sizeOfInteger(e: Cast, slack: Slack): Expr {
+function sizeOfInteger(e: Cast, slack: number): Expr {
   const cast = (value: Expr): Expr => ({ kind: "cast", dtype: "f64", saturate: false, value: { ...e, value } });
   const at = inDoubles(e.value);
-  const off = binary("*", number(slack.relative), sizeOf(e.value, slack));
+  const off = binary("*", number(slack), sizeOf(e.value, slack));
   const end = (op: "+" | "-"): Expr => {
     const moved = binary(op, at, off);
     return cast(isWhole(e.value) ? call("round", moved) : moved);
   };
   const there = cast(at);
   const farthest = call("max", binary("-", end("+"), there), binary("-", there, end("-")));
-  return binary("+", call("abs", there), binary("/", farthest, number(slack.relative)));
+  return binary("+", call("abs", there), binary("/", farthest, number(slack)));
 }
 
 /** Whether a value is an integer by its form. */
@@ -239,7 +223,7 @@ function isWhole(e: Expr): boolean {
 }
 
 /** The value computed in f64. Casts to integers still truncate. */
-function inDoubles(e: Expr): Expr {
+export function inDoubles(e: Expr): Expr {
   switch (e.kind) {
     case "number":
     case "axis":
@@ -268,19 +252,18 @@ function inDoubles(e: Expr): Expr {
   }
 }
 
-/** Whether a value is not rounded: an element in memory without an error, or a constant that f32 represents. */
-function isExact(e: Expr, slack: Slack): boolean {
+/** Whether a value is not rounded: an element in memory, or a constant that f32 represents. */
+function isExact(e: Expr): boolean {
   switch (e.kind) {
     case "number":
       return Math.fround(e.value) === e.value;
     case "axis":
-      return true;
     case "access":
-      return !slack.inexact.has(e.tensor);
+      return true;
     case "negate":
-      return isExact(e.value, slack);
+      return isExact(e.value);
     case "call":
-      return (e.fn === "abs" || e.fn === "min" || e.fn === "max") && e.args.every((arg) => isExact(arg, slack));
+      return (e.fn === "abs" || e.fn === "min" || e.fn === "max") && e.args.every(isExact);
     default:
       return false;
   }

@@ -91,20 +91,22 @@ describe("a program", () => {
   });
 
   it.each(CHAIN_GRAPHS)("has a reference that a kernel row by row agrees with: %s", async (_, graph) => {
-    const sets = await comparedWith(programIn(graph));
-    expect(sets.length).toBe(2);
-    for (const right of sets) expect(right.every(Boolean)).toBe(true);
+    for (const isHalf of [false, true]) {
+      const sets = await comparedWith(programIn(graph, isHalf));
+      expect(sets.length).toBeGreaterThan(0);
+      for (const right of sets) expect(right.every(Boolean)).toBe(true);
+    }
   });
 
   it("has a reference that finds wrong kernels", async () => {
     const softmax = programIn(masked);
     for (const [from, to] of [
-      ["0.125", "0.14"],
+      ["0.125", "0.1251"],
       ['"op":"+="', '"op":"max="'],
       ['"fn":"exp"', '"fn":"tanh"'],
     ] as const)
       for (const right of await comparedWith(softmax, changed(softmax, from, to)))
-        expect(right.filter(Boolean).length, `${from} as ${to}`).toBeLessThan(right.length / 3);
+        expect(right.filter(Boolean).length, `${from} as ${to}`).toBeLessThan(right.length / 4);
   });
 
   it("has no reference where it stores several values, or tests what it has rounded", () => {

@@ -5,6 +5,7 @@ import { type RowChain, rowChainOf } from "../../abstraction/row-chain.ts";
 import { chainsOf, type StepChain } from "../../network/chains.ts";
 import { fuse } from "../../network/fuse.ts";
 import type { Graph } from "../../network/graph.ts";
+import { inHalf } from "../../network/half.ts";
 import { channelsLast } from "../../network/layout.ts";
 import { lowerGraph } from "../../network/lower.ts";
 import { onnx } from "./networks.ts";
@@ -40,8 +41,9 @@ export function rowsIn({ computation }: Pick<StepChain, "computation">): RowChai
 }
 
 /** The one chain of a graph, as a program. */
-export function programIn(graph: Graph): Computation {
-  const [one, another] = chainsOf(channelsLast(fuse(lowerGraph(graph))));
+export function programIn(graph: Graph, isHalf = false): Computation {
+  const fused = fuse(lowerGraph(graph));
+  const [one, another] = chainsOf(channelsLast(isHalf ? inHalf(fused) : fused));
   if (!one || another) throw new Error("one chain is expected");
   return one.computation;
 }
