@@ -343,7 +343,19 @@ export interface ChainSchedule {
   readonly threads: number;
 }
 
-/** Plain loops, without an instruction: the intrinsic is the row that says which vectors the compiler may use. */
+/** Schedule of a program whose equations share their rows, on the threads of a GPU. */
+export interface WarpChainSchedule {
+  /** Neighbouring columns that a thread moves at once. */
+  readonly together: number;
+  /** Lanes that share a row. */
+  readonly lanes: number;
+  /** Warps that share a row. */
+  readonly columnWarps: number;
+  /** Rows of warps in a block. */
+  readonly rowWarps: number;
+}
+
+/** Plain loops, without an instruction: the intrinsic is the row that says which vectors the compiler may use, or that threads compute it. */
 interface InLoops<K extends string, S> {
   readonly kind: K;
   readonly intrinsic: string;
@@ -354,6 +366,8 @@ interface InLoops<K extends string, S> {
 export type LoopCandidate = InLoops<"loops", LoopSchedule>;
 /** A program of equations that share their rows, row by row in plain loops. */
 export type ChainCandidate = InLoops<"chain", ChainSchedule>;
+/** A program of equations that share their rows, of which each thread of a GPU holds some columns. */
+export type WarpChainCandidate = InLoops<"warp-chain", WarpChainSchedule>;
 
 /** What a search proposes: a mapping, a design on lanes or plain loops, with the schedule it runs under. */
 export type Candidate =
@@ -362,7 +376,8 @@ export type Candidate =
   | ThreadCandidate
   | LaneCandidate
   | LoopCandidate
-  | ChainCandidate;
+  | ChainCandidate
+  | WarpChainCandidate;
 /** The kinds of candidates; mapper/schedule/kinds.ts says which decisions each has. */
 export type Kind = Candidate["kind"];
 

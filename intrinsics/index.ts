@@ -33,6 +33,7 @@ import { PORTABLE } from "./portable.ts";
 import { AVX2_SIGNED, AVX512_SIGNED } from "./signed-bytes.ts";
 import { SVE } from "./sve.ts";
 import { SYCL_ROWS } from "./sycl.ts";
+import { THREAD } from "./thread.ts";
 import { VIRTUAL } from "./virtual.ts";
 import { WGMMA, wgmmaNamed } from "./wgmma.ts";
 import { WMMA } from "./wmma.ts";
@@ -70,7 +71,7 @@ const LANES_ONLY: readonly Intrinsic[] = [
   cudaMadS32,
 ];
 
-const BY_NAME = new Map([...INTRINSICS, ...LANES_ONLY, ...LOOPS].map((row) => [row.name, row]));
+const BY_NAME = new Map([...INTRINSICS, ...LANES_ONLY, ...LOOPS, THREAD].map((row) => [row.name, row]));
 
 /** The rows to choose from: the table, then the instructions that the user registered. */
 export function knownIntrinsics(): readonly Intrinsic[] {

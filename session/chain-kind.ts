@@ -24,7 +24,7 @@ import { declaredAs } from "./declared.ts";
 import { learntFactor, predictionOf } from "./learner.ts";
 import { listedSpaceOf } from "./loop-kind.ts";
 import type { SessionKind } from "./session-space.ts";
-import { VERSION } from "./version.ts";
+import { MADE_BY } from "./version.ts";
 
 /** @param isa the machine's features, by their names in targets; the compiler may use all of them */
 export function chainKernel(chain: RowChain, isa: readonly string[]): Kernel {
@@ -44,7 +44,7 @@ function candidateKernel(computation: Computation, candidate: ChainCandidate): K
   const chain = rowChainOf(computation);
   const because = "because" in chain ? chain.because : problemIn(CHAIN, { chain, threads: schedule.threads }, schedule);
   if ("because" in chain || because !== undefined) throw new UsageError(`${computation.name} has no rows: ${because}`);
-  const lines = [`schedule  ${scheduleText(candidate)}`, `made by   automap ${VERSION}`];
+  const lines = [`schedule  ${scheduleText(candidate)}`, MADE_BY];
   return kernelInColumns(chain, declaredAs(intrinsic).features, lines, schedule.columns);
 }
 
@@ -65,7 +65,8 @@ export const CHAIN_KIND: SessionKind<ChainCandidate> = {
     );
     return {
       kind: "chain",
-      space: listedSpaceOf(all),
+      // What a network takes without a search is always measured.
+      space: { ...listedSpaceOf(all), representatives: all.slice(0, 1) },
       intrinsics: loops,
       model: learntFactor((c) => rowSeconds(chain, declaredAs(c.intrinsic), c.schedule, target)),
       kernelOf: (c) => candidateKernel(computation, c),

@@ -12,6 +12,7 @@ import { GRID_KIND, THREADS_KIND } from "./gpu-kinds.ts";
 import { LOOP_KIND } from "./loop-kind.ts";
 import { MAPPING } from "./mapping-kind.ts";
 import type { SessionKind } from "./session-space.ts";
+import { WARP_CHAIN_KIND } from "./warp-chain-kind.ts";
 import { STEP_KIND, WARP_STEP_KIND, WARP_WINDOW_KIND, WINDOW_KIND } from "./window-kinds.ts";
 
 export const SESSION_KINDS: { readonly [K in Kind]: SessionKind<Extract<Candidate, { kind: K }>> } = {
@@ -27,6 +28,7 @@ export const SESSION_KINDS: { readonly [K in Kind]: SessionKind<Extract<Candidat
   recurrence: RECURRENCE_KIND,
   loops: LOOP_KIND,
   chain: CHAIN_KIND,
+  "warp-chain": WARP_CHAIN_KIND,
 };
 
 /** What a session does with a candidate. */

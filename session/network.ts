@@ -37,10 +37,10 @@ import { chainKernel } from "./chain-kind.ts";
 import { type FormCosts, formsIn, inBestForms, targetOfForms } from "./forms.ts";
 import { kernelFor, kernelOfRecord } from "./kernel.ts";
 import { loopsKernel } from "./loop-kind.ts";
-import { chainThreadsKernel } from "./plain-threads.ts";
 import { rankOf } from "./rank.ts";
 import { storedCalibration } from "./recorded.ts";
 import { MADE_BY } from "./version.ts";
+import { chainThreadsKernel } from "./warp-chain-kind.ts";
 
 export interface OpenNetwork {
   readonly graph: Graph;

@@ -54,7 +54,7 @@ export function* sessionSpace(
   for (const kind of Object.values<SessionKind>(SESSION_KINDS)) {
     const { family, ofPrograms = false } = kind;
     if (ofPrograms !== (computation.program !== undefined)) continue;
-    if (!kind.isFor(computation, machine) || !isWanted(family, search, found)) continue;
+    if (!kind.isFor(computation, machine) || !(ofPrograms || isWanted(family, search, found))) continue;
     const space = yield* kind.spaceOf(search, found);
     if (isRefusals(space)) addTo(refused, family, ...space);
     else found.push(space);

@@ -7,27 +7,30 @@
  * A thread has `together` neighbouring columns of each of its pieces. Lanes come next, then the warps of a row, then pieces.
  */
 
+import type { WarpChainSchedule } from "../../abstraction/candidate.ts";
 import { type Computation, extentsOf, outputOf, tensorOf } from "../../abstraction/computation.ts";
 import { accessesOf } from "../../abstraction/equation.ts";
 import { type Access, axesIn } from "../../abstraction/expression.ts";
 import { type ChainPart, type RowChain, storingEquation } from "../../abstraction/row-chain.ts";
+import type { Decision } from "./decision.ts";
 import { type GridLimits, runAlong } from "./grid-context.ts";
+import { positive } from "./lane-decisions.ts";
+import { allSchedules, type ScheduleKind } from "./schedules.ts";
 
-export interface ChainShape {
-  /** Neighbouring columns that a thread moves at once: a power of two. */
-  readonly together: number;
-  /** Lanes that share a row: a power of two. */
-  readonly lanes: number;
-  /** Warps that share a row, and rows of warps in a block. */
-  readonly columnWarps: number;
-  readonly rowWarps: number;
+/** A schedule with what follows from it. */
+export interface ChainShape extends WarpChainSchedule {
   /** Runs of neighbouring columns of each thread. */
   readonly pieces: number;
 }
 
+export interface WarpChainContext {
+  readonly chain: RowChain;
+  readonly limits: GridLimits;
+}
+
 /** The most elements that a thread moves at once: 16 bytes of f16. */
 const MOST_TOGETHER = 8;
-const ROW_WARPS = [1, 2, 4, 8] as const;
+const ROW_WARPS = [1, 2, 4, 8];
 /** Registers of a thread other than elements of a row: addresses and sums. */
 const OTHER_REGISTERS = 40;
 /** Of a thread; with more the compiler would keep some in memory. */
@@ -35,29 +38,85 @@ const MOST_REGISTERS = 168;
 /** Threads of a row beyond those that it has columns for. */
 const MOST_WASTE = 2;
 
-/** All legal shapes; none if no block holds a row. */
-export function chainShapes(chain: RowChain, limits: GridLimits): ChainShape[] {
-  const { columns } = chain;
-  const most = mostTogether(chain);
-  const shapes: ChainShape[] = [];
-  for (let together = most; together >= 1; together /= 2)
-    for (let lanes = limits.lanes; lanes >= 1; lanes /= 2)
-      for (let columnWarps = 1; columnWarps <= limits.threads / limits.lanes; columnWarps++) {
-        if (columnWarps > 1 && lanes < limits.lanes) continue;
-        const pieces = Math.ceil(columns / (together * lanes * columnWarps));
-        if (together * lanes * columnWarps * pieces >= MOST_WASTE * columns) continue;
-        for (const rowWarps of ROW_WARPS) {
-          const shape = { together, lanes, columnWarps, rowWarps, pieces };
-          if (fits(chain, shape, limits)) shapes.push(shape);
-        }
-      }
-  return shapes;
+export function shapeOf({ columns }: RowChain, schedule: WarpChainSchedule): ChainShape {
+  const { together, lanes, columnWarps } = schedule;
+  return { ...schedule, pieces: Math.ceil(columns / (together * lanes * columnWarps)) };
 }
 
-function fits(chain: RowChain, shape: ChainShape, limits: GridLimits): boolean {
-  const threads = limits.lanes * shape.columnWarps * shape.rowWarps;
-  const registers = chainRegisters(chain, shape);
-  return registers <= MOST_REGISTERS && threads <= limits.threads && threads * registers <= limits.blockRegisters;
+/** Halves down to 1. */
+const halvesOf = (most: number): number[] => Array.from({ length: Math.log2(most) + 1 }, (_, i) => most / 2 ** i);
+
+const together: Decision<number, WarpChainContext, WarpChainSchedule> = {
+  name: "together",
+  summary: "Neighbouring columns that a thread moves at once, in each of its pieces of a row.",
+  example: "8",
+  schema: positive,
+  values: ({ chain }) => halvesOf(mostTogether(chain)),
+  problem: ({ chain }, schedule) =>
+    halvesOf(mostTogether(chain)).includes(schedule.together)
+      ? undefined
+      : `together: ${schedule.together} columns of ${chain.computation.name} do not lie together`,
+  print: String,
+};
+
+const lanes: Decision<number, WarpChainContext, WarpChainSchedule> = {
+  name: "lanes",
+  summary: "Lanes of a warp that share a row; the others have other rows.",
+  example: "16",
+  schema: positive,
+  values: ({ limits }) => halvesOf(limits.lanes),
+  problem: ({ limits }, schedule) =>
+    halvesOf(limits.lanes).includes(schedule.lanes) ? undefined : `lanes: ${schedule.lanes} are no part of a warp`,
+  print: String,
+};
+
+const columnWarps: Decision<number, WarpChainContext, WarpChainSchedule> = {
+  name: "columnWarps",
+  label: "warps of a row",
+  summary: "Warps that share a row. Their sums meet in shared memory.",
+  example: "3",
+  schema: positive,
+  values: ({ limits }) => Array.from({ length: limits.threads / limits.lanes }, (_, i) => i + 1),
+  problem: ({ limits }, schedule) =>
+    schedule.columnWarps > 1 && schedule.lanes < limits.lanes
+      ? "columnWarps: a part of a warp has no others"
+      : undefined,
+  worthTrying: (context, schedule) =>
+    (schedule.columnWarps === 1 || schedule.lanes === context.limits.lanes) && coversFew(context.chain, schedule),
+  print: String,
+};
+
+function coversFew(chain: RowChain, schedule: WarpChainSchedule): boolean {
+  const { together: moved, lanes: shared, columnWarps: warps, pieces } = shapeOf(chain, schedule);
+  return moved * shared * warps * pieces < MOST_WASTE * chain.columns;
+}
+
+const rowWarps: Decision<number, WarpChainContext, WarpChainSchedule> = {
+  name: "rowWarps",
+  label: "warps of rows",
+  summary: "Rows of warps in a block.",
+  example: "4",
+  schema: positive,
+  values: () => ROW_WARPS,
+  print: String,
+};
+
+/** In the order in which a fixed rule prefers them where the model sees no difference. */
+export const WARP_CHAIN: ScheduleKind<WarpChainSchedule, WarpChainContext> = {
+  decisions: { together, lanes, columnWarps, rowWarps },
+  problem: ({ chain, limits }, schedule) => {
+    const threads = limits.lanes * schedule.columnWarps * schedule.rowWarps;
+    const registers = chainRegisters(chain, shapeOf(chain, schedule));
+    const fits =
+      registers <= MOST_REGISTERS && threads <= limits.threads && threads * registers <= limits.blockRegisters;
+    return fits ? undefined : `a block of ${threads} threads with ${registers} registers each does not fit`;
+  },
+  tries: 200,
+};
+
+/** All legal shapes; none if no block holds a row. */
+export function chainShapes(chain: RowChain, limits: GridLimits): ChainShape[] {
+  return [...allSchedules(WARP_CHAIN, { chain, limits })].map((schedule) => shapeOf(chain, schedule));
 }
 
 /** Registers of a thread, as if all its elements were held from first to last. */

@@ -8,6 +8,7 @@
 import type { ArrayPlan, Candidate, Kind, LoopSchedule, WindowBlock } from "../../abstraction/candidate.ts";
 import { DESIGN_DECISIONS, printTransform, RECURRENCE_DECISIONS, WARP_DESIGN_DECISIONS } from "./array-decisions.ts";
 import { CHAIN } from "./chain-decisions.ts";
+import { WARP_CHAIN } from "./chain-shape.ts";
 import { printPairs } from "./decision.ts";
 import { GRID_DECISIONS } from "./grid-decisions.ts";
 import { threads } from "./lane-decisions.ts";
@@ -79,6 +80,11 @@ export const KINDS: { readonly [K in Kind]: KindOf<Extract<Candidate, { kind: K 
   chain: {
     summary: "equations that share their rows, row by row in plain loops",
     decisions: CHAIN.decisions,
+    place: () => "row by row",
+  },
+  "warp-chain": {
+    summary: "equations that share their rows, which the threads of a GPU hold",
+    decisions: WARP_CHAIN.decisions,
     place: () => "row by row",
   },
 };

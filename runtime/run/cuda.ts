@@ -24,11 +24,13 @@ import type { SourceText } from "../../abstraction/source-text.ts";
 import type { Measurement } from "../../abstraction/trial.ts";
 import { encodeElements } from "../bytes.ts";
 import { cacheFolder, cacheLimits, trimCache } from "../cache.ts";
+import { findCompiler } from "../compiler.ts";
 import { type Cores, shareCores } from "../cores.ts";
 import { onThisMachine, orProblem } from "../environment.ts";
 import { type HarnessLimits, type HarnessReply, runHarness, type Verdict } from "../harness/run.ts";
 import { OwnFolder } from "../own-folder.ts";
 import { cudaReferenceSource, INEXACT_SETS, setsOf } from "../reference-cuda.ts";
+import { referenceOfParts } from "../reference-of-parts.ts";
 import { checkArguments, type Ready } from "../runner.ts";
 import { summarise } from "../statistics.ts";
 import { isDoneBefore, type Until } from "../until.ts";
@@ -46,8 +48,8 @@ import { cudaProblem, mayPass } from "./cuda-errors.ts";
 
 export interface CudaReference {
   readonly computation: Computation;
-  /** The shared object of the reference kernel. */
-  readonly file: string;
+  /** The shared object of the reference kernel; undefined where all bounds are in files. */
+  readonly file: string | undefined;
   readonly sets: readonly string[];
   readonly seed: number;
   /** Files of inputs that the operator fixes, by tensor. */
@@ -222,6 +224,7 @@ class LocalCudaRunner implements CudaRunner {
     seed: number,
     { fixed = {} }: { readonly fixed?: Inputs } = {},
   ): Promise<CudaReference> {
+    if (computation.program) return this.referenceInFiles(computation, seed);
     const { builder, scratch } = this.place;
     const built = await builder.build(cudaReferenceSource(computation), "reference");
     if (built.status !== "built")
@@ -245,6 +248,42 @@ class LocalCudaRunner implements CudaRunner {
           ? INEXACT_SETS
           : setsOf(computation),
         fixed: Object.fromEntries(await Promise.all(files)),
+      };
+    });
+  }
+
+  /** Of a program: its inputs, and the bounds of what it stores. */
+  private async referenceInFiles(computation: Computation, seed: number): Promise<CudaReference> {
+    const { scratch, stopping } = this.place;
+    const compiler = await findCompiler();
+    if (compiler.status === "environment") throw new EnvironmentError(compiler);
+    const options = { compiler, workdir: scratch.path, signal: stopping.signal };
+    const { sets, checked } = await referenceOfParts(computation, seed, options);
+    // Inputs are the same for every set: fractions, which tell more than integers.
+    const [set] = sets.slice(-1);
+    if (!set) throw new Error(`internal: no inputs for ${computation.name}`);
+    return onThisMachine("writing inputs", async () => {
+      const folder = await scratch.writing(() => mkdtemp(join(scratch.path, "reference-")));
+      const write = async (name: string, bytes: Uint8Array): Promise<string> => {
+        const file = join(folder, name);
+        await scratch.writing(() => writeFile(file, bytes));
+        return file;
+      };
+      const bounds = Float64Array.from([
+        ...set.expected.map((value, i) => (checked?.[i] === 0 ? Number.NaN : value - (set.tolerance[i] ?? 0))),
+        ...set.expected.map((value, i) => (checked?.[i] === 0 ? Number.NaN : value + (set.tolerance[i] ?? 0))),
+      ]);
+      await write(`bounds.${set.name}`, new Uint8Array(bounds.buffer));
+      const inputs = Object.entries(set.inputs).map(
+        async ([name, bytes], i): Promise<[string, string]> => [name, await write(`input-${i}`, bytes)],
+      );
+      return {
+        computation,
+        seed,
+        file: undefined,
+        bounds: join(folder, "bounds"),
+        sets: [set.name],
+        fixed: Object.fromEntries(await Promise.all(inputs)),
       };
     });
   }
@@ -326,7 +365,7 @@ class LocalCudaRunner implements CudaRunner {
       ...Object.entries(reference.fixed).map(([tensor, file]) => `fixed ${tensor} ${file}`),
       `seed ${reference.seed}`,
       ...reference.sets.map((set) => `set ${set}`),
-      `reference ${reference.file}`,
+      ...(reference.file === undefined ? [] : [`reference ${reference.file}`]),
       `bounds ${reference.bounds}`,
       `cache ${cache}`,
       `batch ${batchSeconds}`,
