@@ -96,10 +96,11 @@ export function laneSeconds(sum: TapSum, s: WindowSchedule, placement: WindowPla
 function blockCycles(
   sum: TapSum,
   s: WindowSchedule,
-  { data, sumHop, dataHop }: WindowPlacement,
+  placement: WindowPlacement,
   target: ModelTarget,
-  { rows, places }: Reads,
+  reads: Reads,
 ): number {
+  const { rows, places } = reads;
   const { dtype } = sum.output;
   const { issueCycles, latencyCycles } = target.timings[`avx512.fma.${dtype}`] ?? FMA;
   // Operations of a multiply-add and of a shift, in those of one instruction.
@@ -113,10 +114,10 @@ function blockCycles(
   const crossing = Math.min(1, (s.lanes * bytesOf(dtype)) / ZMM.bytes);
   const straddling = crossing * (1 - 1 / sum.columns);
   const lined = s.lines === undefined ? undefined : lineWork(sum, s, crossing);
-  const plainLoads = data === "loaded" ? repeats * places * s.vectors * (1 + straddling) : rows * s.vectors * 2;
+  const plainLoads =
+    placement.data === "loaded" ? repeats * places * s.vectors * (1 + straddling) : rows * s.vectors * 2;
   const weightLoads = s.weights === "registers" ? (repeats > 1 ? fmas / vectors : 0) : fmas / s.vectors;
-  const moving = (sumHop === 0 ? 0 : outputRowsOf(s)) + (data === "loaded" || dataHop === 0 ? 0 : rows);
-  const shuffles = ofShift * (lined?.shifts ?? (sum.columns - 1) * s.vectors * moving);
+  const shuffles = ofShift * (lined?.shifts ?? s.vectors * movesOf(sum, outputRowsOf(s), placement, reads));
   const loads = ((lined?.loads ?? plainLoads) + weightLoads) / target.loadsPerCycle.value;
   const slowest = Math.max(
     fmas * operations * issueCycles,
@@ -206,9 +207,21 @@ function greatestDivisor(a: number, b: number): number {
 /** Rows of outputs of a block, in all its planes. */
 const outputRowsOf = ({ rows, planes = 1 }: WindowSchedule): number => rows * planes;
 
+/** Shifts of a column of vectors: sums move from column to column of a window, data to each that uses their row. */
+export function movesOf(
+  { columns }: TapSum,
+  outputs: number,
+  { data, sumHop, dataHop }: WindowPlacement,
+  { moves }: Reads,
+): number {
+  return (sumHop === 0 ? 0 : outputs * (columns - 1)) + (data === "loaded" || dataHop === 0 ? 0 : moves);
+}
+
 /** Distinct rows of the input that a block reads, and the positions in them at which a vector begins. */
 export interface Reads {
   readonly rows: number;
+  /** Places beside those in the first column. */
+  readonly moves: number;
   /** Rows that the block of rows before has not read. */
   readonly fresh: number;
   readonly places: number;
@@ -216,6 +229,8 @@ export interface Reads {
 
 export function readsOf(sum: TapSum, s: Pick<WindowSchedule, "rows" | "planes">): Reads {
   const rows = new Set<string>();
+  const firsts = new Set<string>();
+  const [first] = sum.shifts.at(-1) ?? [0];
   const places = new Set<string>();
   const across = planeAxis(sum)?.dimension;
   const moved = (shift: readonly Expr[], row: number, plane: number): string =>
@@ -234,8 +249,11 @@ export function readsOf(sum: TapSum, s: Pick<WindowSchedule, "rows" | "planes">)
     for (const { row, plane } of outputRows({ rows: s.rows, planes: s.planes ?? 1 })) {
       rows.add(moved(above, row, plane));
       before.add(moved(above, row - s.rows, plane));
-      places.add(`${moved(above, row, plane)} ${column}`);
+      const place = `${moved(above, row, plane)} ${column}`;
+      places.add(place);
+      if (last?.kind === "number" && last.value === first) firsts.add(place);
     }
   }
-  return { rows: rows.size, fresh: [...rows].filter((row) => !before.has(row)).length, places: places.size };
+  const fresh = [...rows].filter((row) => !before.has(row)).length;
+  return { rows: rows.size, moves: places.size - firsts.size, fresh, places: places.size };
 }

@@ -14,20 +14,11 @@ import { accessesIn } from "../abstraction/expression.ts";
 import { WARP } from "../abstraction/intrinsic.ts";
 import type { Loop, LoopNest, Statement } from "../abstraction/loop-nest.ts";
 import { levelOf, memoryOf, readRate, type Target, unitCost, writeRate } from "../abstraction/machine.ts";
-import { heldAs } from "../mapper/space-time/lower-computation.ts";
 import { laneCosts } from "../targets/lanes.ts";
 import { CONSTANT_BYTES, LINE_BYTES, SECTOR_BYTES } from "../targets/nvidia-gpu.ts";
 import type { Costs } from "./correct.ts";
 import { type VectorRun, vectorRuns } from "./vector-census.ts";
-import {
-  LOADED,
-  NOT_OVERLAPPED,
-  OTHER_REGISTERS,
-  QUARTER_REGISTERS,
-  QUARTER_WARPS,
-  TAIL,
-  WORD_BYTES,
-} from "./warps.ts";
+import { LOADED, NOT_OVERLAPPED, OTHER_REGISTERS, QUARTER_REGISTERS, QUARTER_WARPS, WORD_BYTES } from "./warps.ts";
 
 /** Integer multiply-adds run at half the rate. Source: CUDA C++ Programming Guide, Throughput of Native Arithmetic Instructions. */
 const INTEGER_TURNS = 2;
@@ -47,6 +38,8 @@ const UNROLLED_TURNS = 64;
 const MOST_UNROLLED = 8;
 /** Fraction of the second busiest unit of a quarter that does not overlap with the busiest; adjusted on the same designs. */
 const UNITS_SHOWING = 0.25;
+/** How much longer the last blocks of a quarter take, in blocks. */
+const TAIL = 0.45;
 
 /** How the warps of a nest are grouped. */
 export interface OnWarps {
@@ -78,7 +71,7 @@ export function costsOnWarps(
     constants: constantsOf(computation),
     arrays: 1 / part,
   });
-  const machine = costsOf(computation, part, target);
+  const machine = costsOf(nest, part, target);
 
   // 1. What all warps keep busy, and what one of them takes by itself.
   const parts = { "multiply-adds": 0, shifts: 0, conversions: 0, loads: 0, "chains of sums": 0 };
@@ -149,14 +142,14 @@ interface WarpCosts {
   readonly loadLatency: number;
 }
 
-function costsOf(computation: Computation, part: number, target: Target): WarpCosts {
+function costsOf({ vectors = [] }: LoopNest, part: number, target: Target): WarpCosts {
   const { multiplyAdd, shift, load, level } = laneCosts(target);
-  const held = heldAs(outputOf(computation).dtype);
-  const words = Math.max(1, bytesOf(held) / WORD_BYTES);
+  const held = vectors.map((v) => v.dtype);
+  const words = Math.max(...held.map(bytesOf)) / WORD_BYTES;
   return {
     part,
     words,
-    multiplyAdd: multiplyAdd.issueCycles * (isInteger(held) ? INTEGER_TURNS : words),
+    multiplyAdd: multiplyAdd.issueCycles * (held.some(isInteger) ? INTEGER_TURNS : words),
     latency: multiplyAdd.latencyCycles * words,
     shiftLatency: shift.latencyCycles * words,
     load: load.issueCycles,
@@ -216,11 +209,12 @@ function blockBytes(nest: LoopNest, { tensors }: Computation, arrays: number): n
       if (s.kind === "loop") visit(s.body, { ...extents, [s.axis]: together[s.axis] ?? s.extent });
       else if (s.kind === "when") visit([...s.body, ...s.otherwise], extents);
       if (s.kind !== "scalar") continue;
+      const within = s.together ? { ...extents, [s.together.name]: s.together.extent } : extents;
       for (const { tensor, index } of accessesIn(s.equation.value)) {
         if (!tensors[tensor]) continue;
         const box = boxes.get(tensor);
         const bounds = index.map((e, d) => {
-          const [least, most] = boundsOf(e, extents);
+          const [least, most] = boundsOf(e, within);
           const [low, high] = box?.[d] ?? [least, most];
           return [Math.min(least, low), Math.max(most, high)] as const;
         });

@@ -26,6 +26,7 @@ import {
   printExpr,
   substitute,
 } from "../abstraction/expression.ts";
+import type { Dimension } from "../abstraction/layout.ts";
 import { dimsOf, type LoopNest, type Statement, storageOf } from "../abstraction/loop-nest.ts";
 import { memoised } from "../abstraction/memoised.ts";
 
@@ -132,8 +133,9 @@ export function vectorRuns(nest: LoopNest, tensors: Tensors, threads?: ThreadLan
         const dealt = s.mode === "parallel" ? { shared: [...shared, s.axis], parallel: parallel * steps } : {};
         if (steps > 0) visit(s.body, times * steps, { ...inner, ...dealt });
       } else if (s.kind === "when") {
-        const chosen = isLikely(s.condition, extents) ? s.body : s.otherwise;
-        visit(chosen, times, around);
+        const share = shareOf(s.condition, formOf, extents);
+        if (share > 0) visit(s.body, times * share, around);
+        if (share < 1) visit(s.otherwise, times * (1 - share), around);
       }
     }
     end();
@@ -168,18 +170,49 @@ function stepsOf({ extent, range }: Extract<Statement, { kind: "loop" }>, extent
 const halves = (extents: Extents): Extents =>
   Object.fromEntries(Object.entries(extents).map(([name, extent]) => [name, (extent - 1) / 2]));
 
-/** Whether a condition on the loops around holds more often than not: an equation seldom, an inequality often. */
-function isLikely(e: Expr, extents: Extents): boolean {
-  if (e.kind === "logic")
-    return e.op === "and"
-      ? isLikely(e.left, extents) && isLikely(e.right, extents)
-      : isLikely(e.left, extents) || isLikely(e.right, extents);
-  if (e.kind !== "compare") return true;
-  const left = valueIn(formOf(e.left), halves(extents));
-  const right = valueIn(formOf(e.right), halves(extents));
-  if (left === undefined || right === undefined) return e.op !== "==";
-  if (e.op === "==" || e.op === "!=") return (e.op === "!=") === Object.keys(extents).length > 0;
-  return compareOp(e.op, left, right);
+/** Fraction of the steps of the loops around at which a condition holds, as if parts of it held independently; 1 of one on lanes. */
+function shareOf(e: Expr, form: (e: Expr) => AffineForm | "other", extents: Extents): number {
+  if (e.kind === "logic") {
+    const left = shareOf(e.left, form, extents);
+    const right = shareOf(e.right, form, extents);
+    return e.op === "and" ? left * right : Math.min(1, left + right);
+  }
+  if (e.kind !== "compare") return 1;
+  const left = form(e.left);
+  const right = form(e.right);
+  if (left === "other" || right === "other") return e.op === "==" ? 1 / 2 : 1;
+  const difference = differenceOf(left, right);
+  // Values of the difference, so far apart; of several loops, all between the least and the most.
+  const [[, apart = 1] = [], ...others] = difference.terms;
+  const step = others.length > 0 ? 1 : Math.abs(apart);
+  let least = difference.constant;
+  let most = least;
+  for (const [name, by] of difference.terms) {
+    const extent = extents[name];
+    if (extent === undefined) return 1;
+    if (by < 0) least += by * (extent - 1);
+    else most += by * (extent - 1);
+  }
+  const count = (most - least) / step + 1;
+  const from = (value: number): number =>
+    Math.min(count, Math.max(0, count - Math.ceil((value - least) / step))) / count;
+  const { op } = e;
+  switch (op) {
+    case ">=":
+      return from(0);
+    case ">":
+      return from(1);
+    case "<":
+      return 1 - from(0);
+    case "<=":
+      return 1 - from(1);
+    case "==":
+      return least <= 0 && most >= 0 ? 1 / count : 0;
+    case "!=":
+      return least <= 0 && most >= 0 ? 1 - 1 / count : 1;
+    default:
+      return op satisfies never;
+  }
 }
 
 const formOf = memoised((e: Expr): AffineForm | "other" => affineForm(e) ?? "other");
@@ -310,7 +343,24 @@ class Run {
     if (s.kind !== "scalar") return;
     this.statements++;
     if (s.prefetch) this.effects.push({ counts: { prefetches: 1 }, args: [], step: "none", isVector: false });
+    else if (s.together) this.assignTogether(s.equation, s.together);
     else this.assign(s.equation);
+  }
+
+  /** One access of a lane to several elements, each of which has its own register. */
+  private assignTogether({ target, op, value, where }: Equation, { name, extent }: Dimension): void {
+    const isLoad = this.files.has(target.tensor);
+    this.at[name] = 0;
+    const counts = isLoad ? {} : this.storeOf(target, op !== "=", where, "always", false);
+    const loaded = isLoad ? [this.valueOf(value)] : [];
+    const stored: Node[] = [];
+    for (let i = 0; i < extent; i++) {
+      this.at[name] = i;
+      if (!isLoad) stored.push(this.valueOf(value));
+      else this.registers.set(this.registerOf(target), { counts: {}, args: loaded, step: "none", isVector: true });
+    }
+    if (!isLoad) this.effects.push({ counts, args: stored, step: "none", isVector: false });
+    delete this.at[name];
   }
 
   private assign({ target, op, value, where }: Equation): void {
@@ -329,10 +379,19 @@ class Run {
       this.registers.set(name, node);
       return;
     }
-    const counts = this.threads
-      ? this.storedByThreads(target, op !== "=", where, isAcross, this.threads)
-      : this.stored(target, op !== "=", truth === "lanes", isAcross);
+    const counts = this.storeOf(target, op !== "=", where, truth, isAcross);
     this.effects.push({ counts, args: [node], step: "none", isVector: false });
+  }
+
+  private storeOf(
+    target: Access,
+    isAdded: boolean,
+    where: Expr | undefined,
+    truth: Truth,
+    isAcross: boolean,
+  ): Partial<VectorCounts> {
+    if (this.threads) return this.storedByThreads(target, isAdded, where, isAcross, this.threads);
+    return this.stored(target, isAdded, truth === "lanes", isAcross);
   }
 
   private storedByThreads(
@@ -357,21 +416,15 @@ class Run {
     };
   }
 
-  /** How often a condition on the loops around holds: an equation at one step of a loop. */
+  /** Fraction of the steps of the loops around at which a condition holds. */
   private shareOf(e: Expr): number {
-    if (e.kind === "logic") {
-      const left = this.shareOf(e.left);
-      const right = this.shareOf(e.right);
-      return e.op === "and" ? left * right : Math.min(1, left + right);
-    }
-    if (e.kind !== "compare" || e.op !== "==") return 1;
-    const left = this.formAt(e.left);
-    const right = this.formAt(e.right);
-    if (left === "other" || right === "other") return 1;
-    const difference = differenceOf(left, right);
-    if (this.lanes !== undefined && difference.terms.has(this.lanes.axis)) return 1;
-    const [least, most] = this.rangeOf(difference);
-    return 1 / (most - least + 1);
+    const written = (index: Expr): AffineForm | "other" => {
+      const form = this.formAt(index);
+      if (form === "other") return form;
+      const terms = [...form.terms].filter(([name]) => this.at[name] === undefined);
+      return { constant: this.offset(form), terms: new Map(terms) };
+    };
+    return shareOf(e, written, this.around);
   }
 
   /** Lines of a size that the lanes of an access touch. Arrays of a warp may read the same ones. */
@@ -438,7 +491,7 @@ class Run {
         const truth = this.truthOf(e.condition);
         if (truth === "always") return this.valueOf(e.whenTrue);
         if (truth === "never") return this.valueOf(e.whenFalse);
-        if (truth === "loops") return this.valueOf(isLikely(e.condition, this.around) ? e.whenTrue : e.whenFalse);
+        if (truth === "loops") return this.valueOf(this.shareOf(e.condition) > 1 / 2 ? e.whenTrue : e.whenFalse);
         const isOne = this.isOneLane(e.condition);
         const chosen = isOne ? this.element(e.whenTrue) : this.valueOf(e.whenTrue);
         const other = this.valueOf(e.whenFalse);

@@ -17,22 +17,22 @@ import { shiftAt, type TapSum } from "../mapper/space-time/taps.ts";
 import type { WindowPlacement } from "../mapper/space-time/window.ts";
 import { dividedPairs, isTested, piecesOf, sweepRegisters, sweptAxis } from "../mapper/space-time/window-sweep.ts";
 import { laneCosts } from "../targets/lanes.ts";
-import { readsOf } from "./lanes.ts";
+import { movesOf, readsOf } from "./lanes.ts";
 
 /** A 64-bit value passes a unit in two halves. */
 export const WORD_BYTES = 4;
 
-// Fitted to 240 kernels picked by hand (bench/trials/cuda-picked-lanes-h200.jsonl.gz) and 251 that searches measured (cuda-filters-h100.jsonl.gz), 2026-11-22.
+// Fitted to cuda-picked-lanes-h200, cuda-filters-h100 and cuda-stencils-h100 of bench/trials, 2026-11-29; cuda-filters-h200 was not seen.
 
 /**
  * Issue cycles of a load: the instruction, its address and bounds, and the lines it shares with its neighbours; and those of a load of several
  * elements.
  */
-export const LOAD_TURNS = 4.4;
-export const WIDE_LOAD_TURNS = 10;
+const LOAD_TURNS = 5;
+export const WIDE_LOAD_TURNS = 9;
 export const SHUFFLE_TURNS = 3;
 /** Instructions that a load is compiled to; counted in SASS of filters of 9 and 20. */
-export const LOAD_INSTRUCTIONS = 3;
+const LOAD_INSTRUCTIONS = 3;
 /** Weights that fit in uniform registers. Beyond this, weights that rows use one after another are loaded for each product. */
 const HELD_WEIGHTS = 60;
 const WEIGHT_TURNS = 0.8;
@@ -40,21 +40,19 @@ const WEIGHT_TURNS = 0.8;
  * Instructions, of 16 bytes each, that warps share near a quarter. Each one beyond costs its fetch; beyond the last cache's capacity all of them
  * do.
  */
-export const NEAR_INSTRUCTIONS = 2048;
-export const FETCH_TURNS = 0.7;
+const NEAR_INSTRUCTIONS = 2048;
+const FETCH_TURNS = 0.7;
 const CACHED_INSTRUCTIONS = 7500;
 const MISSED_TURNS = 2;
 /** Fraction of the shorter of arithmetic and transfers that does not overlap with the longer. */
 export const NOT_OVERLAPPED = 0.34;
 /** How much longer the last blocks of a quarter take, in blocks. */
-export const TAIL = 0.45;
+const TAIL = 1.2;
 /** How much slower memory is for rows far apart, which the blocks of sweeps read at the same time. */
-const SWEPT_ROWS = 0.08;
+const SWEPT_ROWS = 0.1;
 /** How much slower memory is for each row beyond four of overlapping vectors, whose stores straddle lines. */
 const STRADDLING_ROW = 0.06 / 16;
 const FREE_ROWS = 4;
-/** How much longer a pass takes when a quarter has only one warp; divided by the number of warps when it has more. */
-const ALONE = 0.1;
 /** Registers of a thread other than sums and data, and registers of all lanes of a quarter. CUDA C++ Programming Guide, Technical Specifications. */
 export const OTHER_REGISTERS = 24;
 export const QUARTER_REGISTERS = 512;
@@ -63,7 +61,7 @@ export const QUARTER_WARPS = 16;
 export const LOADED = 1.3;
 
 /** The work of a warp for one block of outputs. */
-interface Work {
+export interface Work {
   readonly outputs: number;
   /** Instructions. */
   readonly multiplyAdds: number;
@@ -85,15 +83,18 @@ interface Work {
   readonly apart: number;
   /** Warps that a quarter's registers can hold. */
   readonly warps: number;
-  /** How much longer a pass takes for lack of other warps. */
-  readonly alone: number;
+}
+
+/** The work of a block, as a closed form: the census of its nest takes 500 times as long. */
+export function warpWork(sum: TapSum, s: WarpWindowSchedule, placement: WindowPlacement): Work {
+  return s.each === undefined && s.sweep === undefined ? blockWork(sum, s, placement) : sweepWork(sum, s);
 }
 
 /** Seconds of a call. */
 export function warpSeconds(sum: TapSum, s: WarpWindowSchedule, placement: WindowPlacement, target: Target): number {
   const { multiplyAdd, load } = laneCosts(target);
   const words = bytesOf(sum.output.dtype) / WORD_BYTES;
-  const work = s.each === undefined && s.sweep === undefined ? blockWork(sum, s, placement) : sweepWork(sum, s);
+  const work = warpWork(sum, s, placement);
 
   // 1. The issue cycles of a block on a quarter; the first cache belongs to the whole multiprocessor.
   const far =
@@ -113,7 +114,7 @@ export function warpSeconds(sum: TapSum, s: WarpWindowSchedule, placement: Windo
   const warps = Math.min(residentOf(work.warps, s.warps), Math.ceil(blocks / quarters));
   const from = s.prefetchSteps === undefined ? "dram" : "l2";
   const latency = LOADED * (memoryOf(target, from).latencyCycles?.value ?? 0);
-  const pass = Math.max(warps * turns, turns + latency) * (1 + work.alone / warps);
+  const pass = Math.max(warps * turns, turns + latency);
   const waves = Math.max(1, blocks / quarters / warps) * (1 + (tailOf(s.warps) * quarters) / blocks);
   const busy = (waves * work.passes * pass) / (target.clockHz?.value ?? 1);
 
@@ -132,13 +133,13 @@ export function warpSeconds(sum: TapSum, s: WarpWindowSchedule, placement: Windo
 }
 
 /** Warps of a quarter when only whole blocks are resident. @param fitting warps that the registers of a quarter hold */
-export function residentOf(fitting: number, warps = USUAL_WARPS): number {
+function residentOf(fitting: number, warps = USUAL_WARPS): number {
   const each = warps / USUAL_WARPS;
   return Math.max(each, Math.floor(fitting / each) * each);
 }
 
 /** How much longer the last blocks take, in warps of a quarter: larger blocks end together. */
-export const tailOf = (warps = USUAL_WARPS): number => (TAIL * Math.max(warps, USUAL_WARPS)) / USUAL_WARPS;
+const tailOf = (warps = USUAL_WARPS): number => (TAIL * Math.max(warps, USUAL_WARPS)) / USUAL_WARPS;
 
 /**
  * The same, when rows are fetched ahead: 0.91 to 0.95 of the time one step ahead, 0.95 to 1.2 two steps ahead, 0.93 to 0.99 in blocks of eight warps,
@@ -151,20 +152,21 @@ function fetchedRows(steps: number, warps = USUAL_WARPS): number {
 }
 
 /** A block of rows and vectors, with its data loaded for every column or held in registers. */
-function blockWork(sum: TapSum, s: WarpWindowSchedule, { data, sumHop, dataHop, outputs }: WindowPlacement): Work {
+function blockWork(sum: TapSum, s: WarpWindowSchedule, placement: WindowPlacement): Work {
+  const { data, outputs } = placement;
   const extents = extentsOf(sum.computation);
   const repeats = sum.rolled.reduce((n, name) => n * (extents[name] ?? 1), 1);
   const sums = s.rows * s.vectors;
-  const { rows, places } = readsOf(sum, s);
+  const reads = readsOf(sum, s);
+  const { rows, places } = reads;
   const multiplyAdds = sum.taps.length * sums;
   const loads = data === "loaded" ? places * s.vectors : rows * s.vectors;
-  const moving = (sumHop === 0 ? 0 : s.rows) + (data === "loaded" || dataHop === 0 ? 0 : rows);
   return {
     outputs: sums * Math.max(1, outputs),
     multiplyAdds: repeats * multiplyAdds,
     loads: repeats * loads,
     fetches: 0,
-    shuffles: (sum.columns - 1) * s.vectors * moving,
+    shuffles: s.vectors * movesOf(sum, s.rows, placement, reads),
     others: data === "held" && sum.taps.length > HELD_WEIGHTS ? WEIGHT_TURNS * multiplyAdds : 0,
     lines: repeats * loads + sums,
     written: multiplyAdds + loads * LOAD_INSTRUCTIONS,
@@ -173,7 +175,6 @@ function blockWork(sum: TapSum, s: WarpWindowSchedule, { data, sumHop, dataHop, 
     again: rows / s.rows,
     apart: data === "held" ? 1 + STRADDLING_ROW * Math.max(0, sums - FREE_ROWS) : 1,
     warps: QUARTER_WARPS,
-    alone: 0,
   };
 }
 
@@ -188,8 +189,12 @@ function sweepWork(sum: TapSum, s: WarpWindowSchedule): Work {
     const place = swept ? shiftAt(tap, swept.dimension) : 0;
     byPlace.set(place, (byPlace.get(place) ?? 0) + 1);
   }
-  const tested = [...byPlace.values()].filter((taps) => swept && isTested(taps, s));
-  const left = tested.reduce((sum, taps) => sum + taps, 0) * (steps - length);
+  const tested = [...byPlace].filter(([, taps]) => swept && isTested(taps, s));
+  // Products of a place are left out in rounds of which no step is inside.
+  const rounds = steps / ahead;
+  const skipped = (place: number): number =>
+    Math.floor(place / ahead) + Math.max(0, rounds - Math.ceil((length + place) / ahead));
+  const left = tested.reduce((n, [place, taps]) => n + taps * ahead * skipped(place - (swept?.least ?? 0)), 0);
   const keys = [...piecesOf(sum, s).keys()];
   const pieces = keys.length;
   const read = new Set(keys.map((key) => key.slice(0, key.lastIndexOf(",")))).size;
@@ -214,6 +219,5 @@ function sweepWork(sum: TapSum, s: WarpWindowSchedule): Work {
     again: (read * steps) / (rows * length),
     apart: swept ? 1 + (s.prefetchSteps === undefined ? SWEPT_ROWS : fetchedRows(s.prefetchSteps, s.warps)) : 1,
     warps,
-    alone: ALONE,
   };
 }

@@ -60,7 +60,7 @@ const KNOWN: Readonly<Record<Subject, Readonly<Record<string, string | number>>>
     keys: "d180b0f8864303d4",
     lined: "8a2533f596bc2dbe",
     nests: "5bd961aa128aaebb",
-    seconds: "55c2152e2434ba90",
+    seconds: "fb7e57349cf7cc89",
   },
   "3d7pt": {
     candidates: 1760,
@@ -70,7 +70,7 @@ const KNOWN: Readonly<Record<Subject, Readonly<Record<string, string | number>>>
     keys: "b9f75ecc01a04429",
     lined: "0b578fef9621271c",
     nests: "b7fb0d525bed6553",
-    seconds: "fd2b465c711f6d3a",
+    seconds: "2c8d535e9f15bbd3",
   },
 };
 

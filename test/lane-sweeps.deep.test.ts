@@ -137,9 +137,11 @@ describe("lanes that sweep over several outputs", () => {
       const best = usual.toSorted((a, b) => space.expectedSeconds(a) - space.expectedSeconds(b));
       return best.slice(0, 16).map((s) => `${s.rows} ${s.each} ${s.sweep !== undefined}`);
     };
-    // Small windows are bound by memory, which takes blocks side by side best; large ones and planes pass through registers.
+    // Small windows are bound by memory, which takes blocks side by side best; large ones and planes pass through registers. Of a
+    // filter of 9, an H200 takes 215 us in blocks of 4 x 4 and 242 in the fastest sweep.
     expect(designs("filter 3", "f32").slice(0, 2)).toEqual(["8 4 false", "4 4 false"]);
-    expect(designs("filter 9", "f32")[0]).toBe("1 4 true");
+    expect(designs("filter 9", "f32")[0]).toBe("4 4 false");
+    expect(designs("filter 12", "f32")[0]).toBe("1 4 true");
     expect(designs("3d125pt", "f32").every((text) => text.endsWith("true"))).toBe(true);
     expect(designs("3d13pt", "f64").filter((text) => text.endsWith("true")).length).toBeGreaterThan(4);
   });
@@ -169,8 +171,8 @@ describe("the model of lanes on a GPU", () => {
     const { count, pairwise = 0, recall = 0 } = evaluateTogether([...groups.values()]);
     // 57 % and 47 % before its parts were fitted to them.
     expect(count).toBe(240);
-    expect(pairwise).toBeGreaterThan(0.82);
-    expect(recall).toBeGreaterThan(0.75);
+    expect(pairwise).toBeGreaterThan(0.84);
+    expect(recall).toBeGreaterThan(0.79);
     // Where arithmetic binds, the predicted best kernel was the fastest or close to it.
     for (const [name, all] of groups) {
       const k = Number(/^filter (\d+)$/.exec(name)?.[1] ?? 0);
@@ -184,7 +186,7 @@ describe("the model of lanes on a GPU", () => {
     const groups = expectedOf(recordedKernels("bench/trials/cuda-filters-h100.jsonl.gz", "warp-window"), "h100");
     const { count, pairwise = 0, recall = 0 } = evaluateTogether([...groups.values()]);
     expect(count).toBe(251);
-    expect(pairwise).toBeGreaterThan(0.75);
-    expect(recall).toBeGreaterThan(0.68);
+    expect(pairwise).toBeGreaterThan(0.76);
+    expect(recall).toBeGreaterThan(0.71);
   });
 });

@@ -2,19 +2,24 @@
 
 import { describe, expect, it } from "vitest";
 import type { DesignSchedule } from "../abstraction/candidate.ts";
-import { type Computation, defineComputation } from "../abstraction/computation.ts";
+import { type Computation, defineComputation, elementCount, outputOf } from "../abstraction/computation.ts";
 import { type LoopNest, loop, type Statement } from "../abstraction/loop-nest.ts";
 import { parseEquation } from "../abstraction/parse.ts";
 import { finished } from "../abstraction/steps.ts";
+import { sumUnder, tapSums } from "../mapper/schedule/window-decisions.ts";
 import { placeArray } from "../mapper/space-time/lane-array.ts";
 import { lowerPlaced } from "../mapper/space-time/lower-array.ts";
+import { lowerWarpWindow } from "../mapper/space-time/lower-window.ts";
+import { placeWindow, WINDOW_DESIGNS } from "../mapper/space-time/window.ts";
 import { tooLongToWrite, vectorsWritten } from "../mapper/space-time/written-length.ts";
 import { instantiate, operatorNamed, parseDataTypes } from "../operators/index.ts";
 import { modelTarget } from "../perfmodel/target.ts";
 import { type VectorCounts, type VectorRun, vectorRuns } from "../perfmodel/vector-census.ts";
 import { vectorSeconds } from "../perfmodel/vectors.ts";
+import { warpWork } from "../perfmodel/warps.ts";
 import { nativeTarget } from "../targets/index.ts";
 import { arraySpaceOf } from "../tuner/array-candidates.ts";
+import { recordedKernels } from "./support/recorded-trials.ts";
 
 const LANES = 16;
 /** Steps over channels, then columns, then rows of a window of (q,s,c,r). */
@@ -187,6 +192,26 @@ describe("a run of statements on vectors", () => {
   });
 });
 
+describe("a part under a condition", () => {
+  it.each([
+    ["tile >= 3", [2, 3]],
+    ["2*tile > 3", [3, 2]],
+    ["3-tile <= 1", [3, 2]],
+    ["tile == 4", [1, 4]],
+    ["tile != 0", [4, 1]],
+    ["tile < 9", [5]],
+    ["tile < 0", [5]],
+    ["tile >= 1 and tile < 4", [3.2, 1.8]],
+    ["tile < 1 or tile >= 3", [3, 2]],
+  ])("runs as often as %s", (text, times) => {
+    const { where } = parseEquation(`y[0] = 0 where ${text}`);
+    if (!where) throw new Error("no condition");
+    const either: Statement = { kind: "when", condition: where, body: [lanes(STORE)], otherwise: [lanes(STORE)] };
+    const runs = vectorRuns(nestOf([either]), computation.tensors);
+    expect(runs.map((r) => Number(r.times.toFixed(6)))).toEqual(times);
+  });
+});
+
 describe("a run of statements on the threads of a warp", () => {
   const THREADS = { lineBytes: 128, sectorBytes: 32, constants: new Set(["w"]), arrays: 2 };
   const onThreads = (...body: Statement[]): VectorRun => {
@@ -213,6 +238,18 @@ describe("a run of statements on the threads of a warp", () => {
     expect(countsOf(onThreads(lanes(text, STORED)))).toEqual(counts);
   });
 
+  it("moves several elements of a lane at once, each from or to its own register", () => {
+    const four = { name: "n", extent: 4 };
+    const together = (text: string): Statement => ({ kind: "scalar", equation: parseEquation(text), together: four });
+    const body = [
+      together("S[n,lane] = x[64*block+4*lane+n]"),
+      ...[0, 1, 2, 3].map((n) => set(`S[${n},lane] = S[${n},lane] + S[${n},lane]`)),
+      together("y[4*lane+n] = S[n,lane]"),
+    ];
+    const counts = { loads: 1, lines: 3, arithmetic: 4, stores: 1, sentBytes: 128 };
+    expect(countsOf(onThreads(loop("lane", LANES, body, "lanes")))).toEqual(counts);
+  });
+
   it("loads an element under a test as often as it is used, since it may be jumped over", () => {
     const uses = (index: string) =>
       lanes(`S[0,lane] = x[${index}]`, `S[1,lane] = x[${index}]`, "S[0,lane] += S[1,lane]", STORED);
@@ -229,6 +266,43 @@ describe("a run of statements on the threads of a warp", () => {
   ])("writes %s as %j", (text, counts) => {
     expect(countsOf(onThreads(lanes(text)))).toEqual(counts);
     expect(onThreads(lanes(text))).toMatchObject({ times: 15, parallel: 3 });
+  });
+});
+
+describe("the work of windows on warps", () => {
+  const KERNELS = [
+    ...recordedKernels("bench/trials/cuda-picked-lanes-h200.jsonl.gz", "warp-window").filter((_, i) => i % 40 === 0),
+    ...recordedKernels("bench/trials/cuda-stencils-h100.jsonl.gz", "warp-window").filter(
+      ({ schedule: s }, i) => s.dataflow === "FBS-shift" || (s.sweep === 16 && s.ahead === 4) || i % 96 === 0,
+    ),
+  ];
+
+  it("is in a closed form what the census of their nests counts", () => {
+    const ratios = KERNELS.flatMap(({ computation, schedule }) => {
+      const context = tapSums(computation);
+      if ("rule" in context) return [];
+      const sum = sumUnder(context, schedule);
+      const placed = placeWindow(WINDOW_DESIGNS[schedule.dataflow], schedule.lanes, sum.columns);
+      if (!placed.ok) return [];
+      const work = warpWork(sum, schedule, placed.placement);
+      const blocks = Math.ceil(elementCount(outputOf(computation)) / work.outputs);
+      const constant = Object.values(computation.tensors).filter((t) => t.constant);
+      const constants = new Set(constant.map((t) => t.name));
+      const threads = { lineBytes: 128, sectorBytes: 32, constants, arrays: 1 };
+      const runs = vectorRuns(lowerWarpWindow(computation, schedule), computation.tensors, threads);
+      const counted = (...names: readonly (keyof VectorCounts)[]): number =>
+        runs.reduce((n, run) => names.reduce((m, name) => m + run.times * run[name], n), 0);
+      return [
+        (work.multiplyAdds * blocks) / counted("multiplyAdds", "arithmetic"),
+        (work.loads * blocks) / counted("loads"),
+        ...(work.shuffles > 0 ? [(work.shuffles * blocks) / counted("shifts")] : []),
+      ];
+    });
+    expect(ratios.length).toBeGreaterThan(40);
+    // Blocks at borders are whole ones in the nest.
+    expect(Math.min(...ratios)).toBeGreaterThan(0.9);
+    expect(Math.max(...ratios)).toBeLessThan(1.15);
+    expect(ratios.toSorted((a, b) => a - b)[ratios.length >> 1]).toBeCloseTo(1, 2);
   });
 });
 
