@@ -52,20 +52,22 @@ export function rowSeconds(
   }, 0);
   const arithmetic = parts.reduce((cycles, part) => cycles + computeCycles(part.computation, row, target), 0);
   const compute = arithmetic + chain.rows * (loops * PER_LOOP + ends);
-  const memory = programCycles(computation, target);
+  const memory = transferCycles(withoutInner(computation), false, target);
   return (Math.max(compute, memory) + NOT_OVERLAPPED * Math.min(compute, memory)) / target.clockHz.value / threads;
 }
 
 /** Seconds that a core needs at least to read what a program reads and to store what it stores. */
 export function leastProgramSeconds(computation: Computation, target: ModelTarget): number {
-  return programCycles(computation, target) / target.clockHz.value;
+  return transferCycles(withoutInner(computation), false, target) / target.clockHz.value;
 }
 
-function programCycles(computation: Computation, target: ModelTarget): number {
-  const stored = new Set(computation.program?.stored);
+/** A program with the tensors alone that it reads and stores; a single equation as it is. */
+export function withoutInner(computation: Computation): Computation {
+  if (!computation.program) return computation;
+  const stored = new Set(computation.program.stored);
   const made = writtenBy(computation);
   const outside = Object.entries(computation.tensors).filter(([name]) => !made.has(name) || stored.has(name));
-  return transferCycles({ ...computation, tensors: Object.fromEntries(outside) }, false, target);
+  return { ...computation, tensors: Object.fromEntries(outside) };
 }
 
 /** Seconds of a chain on a GPU, without its launch, which no shape changes. */

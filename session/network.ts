@@ -122,7 +122,7 @@ function bestRecord(
   { threads, onGpu }: { readonly threads: number; readonly onGpu: boolean },
 ): TrialRecord | undefined {
   const found = best(db, { computation, trusted: trustedIn(environment), threads }).filter(
-    (t) => isOnGpu(t.candidate) === onGpu,
+    (t) => (isOnGpu(t.candidate) || t.candidate.kind === "warp-chain") === onGpu,
   );
   const [warm, flushed] = (["warm", "flushed"] as const).map((cache) =>
     found.find(({ conditions }) => conditions.cache === cache),
@@ -325,12 +325,15 @@ export function choicesOf(program: Network, records?: Records, threads = 1): Map
   return new Map(tasksOf(program).map((task) => [task, chooseKernel(task, records, threads)] as const));
 }
 
+/** The network with the steps alone that are no products. */
+export function withoutProducts(program: Network): Network {
+  return { ...program, steps: program.steps.filter(({ computation }) => multiplyAddsOf(computation) === 0) };
+}
+
 /** Chains that a search may find a faster kernel for, each with the last step of every place where it stands. */
-export function chainTasksOf(program: Network, records?: Records, threads = 1): Task[] {
-  const others = program.steps.filter(({ computation }) => multiplyAddsOf(computation) === 0);
-  const chains = chainsIn(program, choicesOf({ ...program, steps: others }, records, threads), { threads });
+export function chainTasksOf(program: Network, choices: ReadonlyMap<Task, Choice>, on: ChainsOn): Task[] {
   const tasks = new Map<string, Task>();
-  for (const { computation, steps } of chains) {
+  for (const { computation, steps } of chainsIn(program, choices, on)) {
     if (unboundedIn(computation) !== undefined) continue;
     const key = computationKey(computation);
     const known = tasks.get(key)?.steps ?? [];

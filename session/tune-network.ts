@@ -12,7 +12,7 @@
  * them. So layers of few products and many bytes, such as depthwise ones, get their turn. Several searches run concurrently: one enumerates and
  * another compiles while a third measures on the device, which serves one search at a time.
  *
- * Chains of steps that one kernel computes row by row (network/chains.ts) are tasks on a CPU, after the products.
+ * Chains of steps that one kernel computes row by row (network/chains.ts) are tasks after the products.
  *
  * A step with several forms (network/forms.ts) contributes tasks for every form that can still win. The products of the most promising other
  * form come first. The step's own equation is tuned only if a kernel could compute it faster than that form. The gain of a form that is not in use
@@ -28,14 +28,15 @@ import { INTRINSICS } from "../intrinsics/index.ts";
 import type { Network } from "../network/network.ts";
 import { isTuned, type Task, tasksOf } from "../network/tasks.ts";
 import { leastSecondsOnGpu } from "../perfmodel/grid.ts";
-import { leastProgramSeconds } from "../perfmodel/row-chains.ts";
+import { leastProgramSeconds, withoutInner } from "../perfmodel/row-chains.ts";
 import { type ModelTarget, modelTarget } from "../perfmodel/target.ts";
 import { createRunner, type Runner } from "../runtime/measure.ts";
 import { type CudaRunner, createCudaRunner } from "../runtime/run/cuda.ts";
 import { isGpu, nativeTarget } from "../targets/index.ts";
 import { environmentOf, gpuEnvironment } from "./environment.ts";
 import { cacheOfTask, formsIn, levelOfWeights, likelyForms, targetOfForms } from "./forms.ts";
-import { chainTasksOf, recordedSeconds } from "./network.ts";
+import { gpuChoicesOf } from "./gpu-network.ts";
+import { chainTasksOf, choicesOf, type Records, recordedSeconds, withoutProducts } from "./network.ts";
 import { Field, type State } from "./network-field.ts";
 import { calibrationFor } from "./predict.ts";
 import { Preparations } from "./prepared-space.ts";
@@ -157,18 +158,20 @@ async function tuneOn(
   );
   const every = program.steps.flatMap((step) => (forms.get(step) ?? [[step]]).flat());
   const products = tasksOf({ ...program, steps: every }).filter(isTuned);
-  const records = runner && !("device" in runner) ? { db, environment: environmentOf(runner) } : undefined;
-  const chains = gpu ? [] : chainTasksOf(program, records, threads);
+  const records = recordsOf(runner, db, gpu);
+  const others = withoutProducts(program);
+  const choices = gpu ? gpuChoicesOf(others, gpu, records) : choicesOf(others, records, threads);
+  const chains = chainTasksOf(program, choices, { threads, gpu, records });
   const tasks = [...products, ...chains];
   options.onTasks?.(tasks.length);
   const left = (): number => seconds - (Date.now() - started) / 1000;
-  const known = gpu ? knownOnGpu(runner, db, tasks, gpu) : [];
+  const known = gpu && records ? tasks.map(({ computation }) => recordedSeconds(computation, records, ON_GPU)) : [];
   const states = tasks.map((task, i): State => {
     const cache = gpu || task.computation.program ? "warm" : cacheOfTask(task, target);
     return { task, place: i + 1, cache, searched: false, beaten: false, best: known[i], fruitless: 0, over: false };
   });
   const floorOf = (computation: Computation): number => {
-    if (gpu) return leastSecondsOnGpu(computation, gpu);
+    if (gpu) return leastSecondsOnGpu(withoutInner(computation), gpu);
     return computation.program ? leastProgramSeconds(computation, target) / threads : 0;
   };
   const field = new Field(program, forms, states, { target, threads }, floorOf);
@@ -244,16 +247,18 @@ async function sideBySide(count: number, work: (goesOn: () => boolean) => Promis
   for (const end of ends) if (end.status === "rejected") throw end.reason;
 }
 
-/** Seconds of the best kernel of each task that was measured here. What imported records claim counts for nothing until it is measured. */
-function knownOnGpu(
+/** What imported records claim counts for nothing until it is measured. */
+const ON_GPU = { threads: 1, onGpu: true } as const;
+
+/** The records that are valid for a runner. */
+function recordsOf(
   runner: Runner | CudaRunner | undefined,
   db: Database,
-  tasks: readonly Task[],
-  gpu: Target,
-): readonly (number | undefined)[] {
-  if (!runner || !("device" in runner)) return [];
-  const records = { db, environment: gpuEnvironment(runner.device, gpu) };
-  return tasks.map(({ computation }) => recordedSeconds(computation, records, { threads: 1, onGpu: true }));
+  gpu: Target | undefined,
+): Records | undefined {
+  if (!runner) return undefined;
+  if (!("device" in runner)) return { db, environment: environmentOf(runner) };
+  return gpu && { db, environment: gpuEnvironment(runner.device, gpu) };
 }
 
 /** @throws EnvironmentError when there is no compiler or GPU */
