@@ -5,7 +5,7 @@
  *     automap network show model.onnx --dim batch=1 --constant sr=16000 --constant shape=shape.pb
  */
 
-import { existsSync } from "node:fs";
+import { existsSync, statSync } from "node:fs";
 import { parse } from "node:path";
 import { z } from "zod";
 import { suggestion, UsageError } from "../abstraction/error.ts";
@@ -77,7 +77,9 @@ function readModel(word: string, { dim, constant }: z.infer<typeof modelOptions>
   const bound = pairs(constant, "--constant");
   const constantsFor = ({ inputs }: Graph): ReadonlyMap<string, Constant> =>
     new Map(bound.map(([name, value]) => [name, constantFrom(name, value, inputs)]));
-  const build = Object.hasOwn(MODELS, word) && !existsSync(word) ? MODELS[word] : undefined;
+  // A folder of that name is mostly the package that `network emit` wrote.
+  const isFile = statSync(word, { throwIfNoEntry: false })?.isDirectory() === false;
+  const build = Object.hasOwn(MODELS, word) && !isFile ? MODELS[word] : undefined;
   if (!build && !existsSync(word) && !word.includes("."))
     throw new UsageError(`there is no network "${word}"`, {
       hint: `${suggestion(word, Object.keys(MODELS))}; or a file, model.onnx`,

@@ -1,6 +1,6 @@
 /** @file `automap network` and `automap tune-network`: lists, tasks, libraries, and what is refused. */
 
-import { readdirSync, writeFileSync } from "node:fs";
+import { mkdirSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 import { openDatabase, runsIn } from "../db/index.ts";
@@ -151,6 +151,20 @@ describe("automap network", () => {
       ]
     `);
   });
+});
+
+it("takes the name of a network built here where a folder is called the same, as its package is", async () => {
+  const before = process.cwd();
+  mkdirSync(at("mi-lstm"));
+  process.chdir(folder);
+  try {
+    expect(await printed("network show mi-lstm")).toMatch(/^mi_lstm: \d+ nodes/);
+    rmSync("mi-lstm", { recursive: true });
+    writeFileSync("mi-lstm", "no protobuf");
+    expect(await complaint("network show mi-lstm")).toMatch(/^automap: mi-lstm is no ONNX model/);
+  } finally {
+    process.chdir(before);
+  }
 });
 
 describe("a network of f16 on a CPU", () => {
