@@ -9,7 +9,7 @@
  */
 
 import { boundsOf, type Extents } from "../abstraction/affine.ts";
-import { type Computation, type Tensor, tensorOf } from "../abstraction/computation.ts";
+import { type Computation, memoryElements, type Tensor, tensorOf } from "../abstraction/computation.ts";
 import { bytesOf, type DType, isInteger, rangeOf } from "../abstraction/dtype.ts";
 import { storesElsewhere } from "../abstraction/epilogue.ts";
 import { identityOf } from "../abstraction/equation.ts";
@@ -70,19 +70,26 @@ export const C_WORDS: Words = {
   },
 };
 
+/** The number of elements from which `int` indices do not suffice. */
+const MANY = 2 ** 31;
+
 /** Prints the expressions of one nest. */
 export class CExpressions {
   readonly computation: Computation;
   readonly dtypes: DTypes;
   readonly nest: LoopNest;
   readonly words: Words;
-  protected readonly scratch: ReadonlyMap<string, Scratch>;
+  /** The type of indices, which can count every element. */
+  readonly indexType: "int" | "long";
+  readonly scratch: ReadonlyMap<string, Scratch>;
 
   /** @param others types of names that are neither tensors nor scratch nor vectors */
   constructor(computation: Computation, nest: LoopNest, words: Words = C_WORDS, others: DTypes = {}) {
     this.computation = computation;
     this.nest = nest;
     this.words = words;
+    const sizes = [...Object.values(computation.tensors).map(memoryElements), ...nest.scratch.map((s) => s.elements)];
+    this.indexType = sizes.some((n) => n >= MANY) ? "long" : "int";
     this.scratch = new Map(nest.scratch.map((s) => [s.name, s]));
     this.dtypes = Object.fromEntries([
       ...Object.values(computation.tensors).map((t) => [t.name, t.dtype] as const),

@@ -37,7 +37,7 @@ export abstract class CmSurfaces extends SubgroupWriter {
   /** @throws UsageError for more than a surface or shared local memory holds */
   constructor(computation: Computation, nest: LoopNest) {
     const c = new CmValues(computation, nest, CM_WORDS);
-    super(computation, nest, CM_LANES, c);
+    super(CM_LANES, c);
     this.c = c;
     checkSizes(computation, nest);
   }

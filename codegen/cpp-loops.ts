@@ -35,7 +35,7 @@ export function generateLoops(
   features: readonly string[],
   { lines: comments }: SourceNotes,
 ): Kernel {
-  const writer = new CppWriter(new LoopExpressions(computation, loops), loops.nest, false);
+  const writer = new CppWriter(new LoopExpressions(computation, loops), false);
   return {
     language: "c++",
     ...writer.source({ comments, prelude: NOTHING, registers: () => [] }),

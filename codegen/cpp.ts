@@ -44,7 +44,7 @@ export function generateCpp(
     throw new Error(`${intrinsic.name} is reached from ${intrinsic.language}, not from C++`);
   if (!isWritten(intrinsic.isa)) throw new Error(`${intrinsic.name}: no kernels are written for ${intrinsic.isa}`);
   const features = compilerFeatures(intrinsic.features);
-  const writer = new CppWriter(new CExpressions(computation, nest, CPP_WORDS), nest, writesVectorRows(intrinsic.isa));
+  const writer = new CppWriter(new CExpressions(computation, nest, CPP_WORDS), writesVectorRows(intrinsic.isa));
   return {
     language: "c++",
     ...writer.source({
@@ -76,9 +76,9 @@ export class CppWriter extends ScheduledNest implements LanguagePrinter {
   /** Defined if the CPU has AVX-512. */
   private readonly rows: Avx512Rows | undefined;
 
-  constructor(expressions: CExpressions, nest: LoopNest, avx512: boolean) {
-    super(nest, expressions, "long");
-    this.rows = avx512 ? new Avx512Rows(this.c, nest) : undefined;
+  constructor(expressions: CExpressions, avx512: boolean) {
+    super(expressions, "long");
+    this.rows = avx512 ? new Avx512Rows(this.c) : undefined;
   }
 
   source({ comments, prelude, registers }: Head): Pick<Kernel, "source" | "apart"> {

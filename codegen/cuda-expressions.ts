@@ -7,7 +7,7 @@
  */
 
 import { boundsOf, type Extents } from "../abstraction/affine.ts";
-import { type Computation, inputsOf, memoryElements, type Tensor } from "../abstraction/computation.ts";
+import { type Computation, inputsOf, type Tensor } from "../abstraction/computation.ts";
 import type { DType } from "../abstraction/dtype.ts";
 import { storesElsewhere } from "../abstraction/epilogue.ts";
 import {
@@ -26,9 +26,8 @@ import { axisName, type Code, code, Name } from "../abstraction/source-text.ts";
 import { C_WORDS, inside, type Place } from "./c-expressions.ts";
 import { Counters } from "./cuda-counters.ts";
 import { always } from "./lane-statement.ts";
-import { STRENGTH } from "./plain-expressions.ts";
 import { shortIndex, sumOf, termsOfShort } from "./short-index.ts";
-import { type Role, WarpExpressions } from "./warp-expressions.ts";
+import { type Role, STRENGTH, WarpExpressions } from "./warp-expressions.ts";
 
 /** The prefix of axes that stand for the printer's own variables. Axes of a computation are identifiers. */
 const OWN = "$";
@@ -36,16 +35,12 @@ const OWN = "$";
 /** An axis for a variable of the printer. */
 export const ownAxis = (word: string): string => OWN + word;
 
-/** The number of elements from which `int` indices do not suffice. */
-const MANY = 2 ** 31;
-
 /** Named values available to a drain or a copy: an element of a register, or of a loaded piece. */
 export type AtHand = (e: Access) => Code | undefined;
 
 export class CudaExpressions extends WarpExpressions {
   /** Loops over the blocks of a cluster, which give the number of a thread's own block. */
   private readonly ownBlock: ReadonlySet<string>;
-  override readonly indexType: "int" | "long";
   /** Consulted before memory. */
   atHand: AtHand = () => undefined;
   /** Consulted before that: elements of inputs that were loaded ahead. */
@@ -63,8 +58,6 @@ export class CudaExpressions extends WarpExpressions {
     const clusters = (s: Statement): string[] =>
       s.kind !== "loop" ? [] : [...(s.mode === "cluster" ? [s.axis] : []), ...s.body.flatMap(clusters)];
     this.ownBlock = new Set(nest.body.flatMap(clusters));
-    const sizes = [...Object.values(computation.tensors).map(memoryElements), ...nest.scratch.map((s) => s.elements)];
-    this.indexType = sizes.some((n) => n >= MANY) ? "long" : "int";
   }
 
   /** The name of a loop counter, or of a variable of the printer. */

@@ -67,8 +67,6 @@ export interface Part {
 export abstract class LanePrinter {
   readonly c: CExpressions;
   protected readonly nest: LoopNest;
-  /** The type of loop counters. */
-  protected readonly indexType: "int" | "long" = "int";
 
   constructor(c: CExpressions) {
     this.c = c;
@@ -111,7 +109,7 @@ export abstract class LanePrinter {
 
   openLoop({ axis: counter, extent }: Loop): Code {
     const name = this.c.axis(counter);
-    return code`for (${this.indexType} ${name} = 0; ${name} < ${extent}; ${name}++) {`;
+    return code`for (${this.c.indexType} ${name} = 0; ${name} < ${extent}; ${name}++) {`;
   }
 
   /** All lanes run the loops around a loop of lanes alike. */

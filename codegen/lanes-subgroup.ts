@@ -20,7 +20,7 @@ import { dealtIndices, dealtLoops, laneLoops } from "./lane-statement.ts";
 import { type Named, namedIn } from "./named.ts";
 import { OPENCL_BARRIER, openClFunction, openClProgram } from "./opencl.ts";
 import { type Generics, openClWords } from "./opencl-helpers.ts";
-import { checkLocalMemory, indexTypeOf, LANE, STEP } from "./subgroup.ts";
+import { checkLocalMemory, LANE, STEP } from "./subgroup.ts";
 import { SYCL_BARRIER, syclPhase, syclProgram } from "./sycl.ts";
 import { SYCL_WORDS } from "./sycl-helpers.ts";
 import { printStatements, roundsOf, stepsOf } from "./walk.ts";
@@ -46,13 +46,12 @@ interface Given {
 /** @throws UsageError for more lanes than a sub-group has */
 export function syclLanes({ computation, nest, notes, comments }: Given): Source {
   const width = threadsFor(nest, "SYCL");
-  const indexType = indexTypeOf(computation, nest);
   const phase = (name: Code, body: readonly Statement[]): Code => {
     const own = { ...nest, prepare: [], body };
     const c = new ThreadExpressions(computation, own, width, undefined, SYCL_WORDS);
-    const printer = new SyclLanes(c, { fence: SYCL_BARRIER, indexType });
+    const printer = new SyclLanes(c, SYCL_BARRIER);
     const { groups, named, text } = workOf(printer, nest, body);
-    return syclPhase(name, computation, nest, named, { groups, width, indexType }, text);
+    return syclPhase(name, computation, nest, named, { groups, width, indexType: c.indexType }, text);
   };
   const folds = foldsOf(width, code`sycl::permute_group_by_xor(lanes, v, distance)`, [code`sycl::sub_group lanes`]);
   const source = syclProgram(computation, nest, [...comments, ...notes.lines], phase, { folds });
@@ -67,7 +66,6 @@ export function syclLanes({ computation, nest, notes, comments }: Given): Source
  */
 export function openClLanes({ computation, nest, notes, comments }: Given): Source {
   const threads = threadsFor(nest, "OpenCL C");
-  const indexType = indexTypeOf(computation, nest);
   const rounds = roundsOf(nest.body);
   if (rounds.some(({ times }) => times > 1))
     throw new UsageError(
@@ -77,9 +75,12 @@ export function openClLanes({ computation, nest, notes, comments }: Given): Sour
   const made = (name: Code, body: readonly Statement[]): { readonly groups: number; readonly text: Code } => {
     const own = { ...nest, prepare: [], body };
     const c = new ThreadExpressions(computation, own, threads, undefined, openClWords(generics));
-    const printer = new SubgroupLanes(c, { fence: OPENCL_BARRIER, indexType });
+    const printer = new SubgroupLanes(c, OPENCL_BARRIER);
     const { groups, named, text } = workOf(printer, nest, body);
-    return { groups, text: openClFunction(name, computation, nest, named, { width: threads, indexType }, text) };
+    return {
+      groups,
+      text: openClFunction(name, computation, nest, named, { width: threads, indexType: c.indexType }, text),
+    };
   };
   const prepare = made(code`automap_prepare`, nest.prepare);
   const phases = rounds.flatMap((round) => round.phases).map((phase, i) => made(code`automap_phase_${i}`, phase));
@@ -92,20 +93,13 @@ export function openClLanes({ computation, nest, notes, comments }: Given): Sour
 
 // ---- both -------------------------------------------------------------------------------------------------------------------------------
 
-interface Subgroup {
-  readonly fence: Code;
-  readonly indexType: "int" | "long";
-}
-
 class SubgroupLanes extends WarpLanes {
   protected override readonly thread = code`${LANE}`;
   protected override readonly laneFence: Code;
-  override readonly indexType: "int" | "long";
 
-  constructor(c: WarpExpressions, { fence, indexType }: Subgroup) {
+  constructor(c: WarpExpressions, fence: Code) {
     super(c);
     this.laneFence = fence;
-    this.indexType = indexType;
   }
 
   protected override foldOfLanes(fold: FoldName, dtype: DType, own: Code): Code {
@@ -145,7 +139,7 @@ function workOf(
   const groups = stepsOf(dealt);
   const axes = [...new Set(laneLoops(body).map((l) => l.axis))];
   const text = printStatements(inner, printer, extents);
-  const { indexType } = printer;
+  const { indexType } = printer.c;
   return {
     groups,
     named,

@@ -18,7 +18,16 @@ import {
   testsElements,
 } from "../abstraction/expression.ts";
 import type { LoopNest, Statement } from "../abstraction/loop-nest.ts";
-import { askedIn, type Code, code, hexadecimal, join, NOTHING, type SourceText } from "../abstraction/source-text.ts";
+import {
+  askedIn,
+  type Code,
+  code,
+  hexadecimal,
+  join,
+  list,
+  NOTHING,
+  type SourceText,
+} from "../abstraction/source-text.ts";
 import { maskOf, tableOf } from "./avx512-masks.ts";
 import { allOf, CExpressions } from "./c-expressions.ts";
 import { copyLoops } from "./copy-loops.ts";
@@ -100,6 +109,17 @@ export class LaneExpressions extends CExpressions {
     return laneOf(code`${join(choices)}${part(last)}`, code`(${at}) % ${width}`);
   }
 }
+
+/** Operations that are one function of their arguments. */
+const OPERATIONS = {
+  "+": "add",
+  "-": "sub",
+  "/": "div",
+  "a*b+c": "fmadd",
+  "c-a*b": "fnmadd",
+  "a*b-c": "fmsub",
+  abs: "abs",
+} as const;
 
 export class X86Lanes extends VectorExpressions {
   private readonly streaming: boolean;
@@ -283,38 +303,24 @@ export class X86Lanes extends VectorExpressions {
 
   protected operation(op: LaneOperation, args: readonly Code[], dtype: DType): Code {
     const call = (name: VectorFunction, ...given: readonly Code[]): Code => this.call(name, dtype, ...given);
-    const [a = NOTHING, b = NOTHING, c = NOTHING] = args;
+    const [a = NOTHING] = args;
     const integer = isInteger(dtype);
     switch (op) {
-      case "+":
-        return call("add", a, b);
-      case "-":
-        return call("sub", a, b);
       case "*":
-        return call(integer ? "mullo" : "mul", a, b);
-      case "/":
-        return call("div", a, b);
-      case "a*b+c":
-        return call("fmadd", a, b, c);
-      case "c-a*b":
-        return call("fnmadd", a, b, c);
-      case "a*b-c":
-        return call("fmsub", a, b, c);
+        return call(integer ? "mullo" : "mul", ...args);
       case "negate":
         return integer
           ? call("sub", this.vectors.zero, a)
           : call("xor", a, this.splat(dtype === "f64" ? code`-0.0` : code`-0.0f`, dtype));
       case "max":
       case "min":
-        return code`@${op === "max" ? "most" : "least"}_${this.vectors.format(dtype).called}(${a}, ${b})`;
+        return code`@${op === "max" ? "most" : "least"}_${this.vectors.format(dtype).called}(${list(args)})`;
       case "square":
         return call(integer ? "mullo" : "mul", a, a);
-      case "abs":
-        return call("abs", a);
       case "round":
         return integer ? a : call("roundscale", a, code`_MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC`);
       default:
-        return op satisfies never;
+        return call(OPERATIONS[op], ...args);
     }
   }
 

@@ -122,7 +122,7 @@ function x86Of(
   if (narrow && options.vectors?.feature === "avx2")
     throw new UsageError(`${c.computation.name}: lanes of AVX2 hold f32, f64 and s32, and nothing narrower`);
   return narrow
-    ? x86Source(c, nest, notes, comments, options, new NarrowLanes(c, nest, options.dots))
+    ? x86Source(c, nest, notes, comments, options, new NarrowLanes(c, options.dots))
     : x86Source(c, nest, notes, comments, options);
 }
 

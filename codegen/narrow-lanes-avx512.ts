@@ -9,7 +9,6 @@
 import { affineForm } from "../abstraction/affine.ts";
 import { bytesOf, type DType, isInteger } from "../abstraction/dtype.ts";
 import { type Access, binary, type Expr } from "../abstraction/expression.ts";
-import type { LoopNest } from "../abstraction/loop-nest.ts";
 import { type Code, code, list } from "../abstraction/source-text.ts";
 import { dotOfTypes } from "../targets/x86-dots.ts";
 import type { CExpressions } from "./c-expressions.ts";
@@ -22,8 +21,8 @@ export class NarrowLanes extends Avx512Rows {
   private readonly dots: boolean;
 
   /** @param dots whether neighbouring products of integers become dot products */
-  constructor(c: CExpressions, nest: LoopNest, dots = false) {
-    super(c, nest, (within) => new LaneExpressions(c.computation, within));
+  constructor(c: CExpressions, dots = false) {
+    super(c, (within) => new LaneExpressions(c.computation, within));
     this.dots = dots;
   }
 

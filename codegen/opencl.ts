@@ -141,7 +141,7 @@ class OpenClWriter extends SubgroupWriter {
 
   constructor(computation: Computation, nest: LoopNest, lanes: number, isGroup: boolean) {
     const generics: Generics = new Map();
-    super(computation, nest, lanes, new CExpressions(computation, nest, openClWords(generics)));
+    super(lanes, new CExpressions(computation, nest, openClWords(generics)));
     this.generics = generics;
     this.isGroup = isGroup;
   }
@@ -198,7 +198,7 @@ class OpenClWriter extends SubgroupWriter {
     const bytes = bytesOf(operand.dtype);
     const pointer = code`(${tensorName(memory.buffer)} + ${this.c.index(memory.base, extents)})`;
     const own = this.width > 1 ? "local" : "__private";
-    const space = this.scratch.get(memory.buffer)?.scope === "local" ? own : "global";
+    const space = this.c.scratch.get(memory.buffer)?.scope === "local" ? own : "global";
     const isAligned = (elements: number): boolean => (elements * bytes) % BLOCK_READ_BYTES === 0;
     const isBlock = space === "global" && isAligned(divisorOf(memory.base, extents)) && isAligned(memory.stride);
     const words = { space: code`${space}`, by: code`${isBlock ? "block" : space}` };

@@ -48,9 +48,9 @@ export class Avx512Rows extends X86Lanes {
   /** @param expressions prints the scalars in rows */
   constructor(
     c: CExpressions,
-    nest: LoopNest,
     expressions = (within: LoopNest): CExpressions => new CExpressions(c.computation, within),
   ) {
+    const { nest } = c;
     const { name, dtype } = outputOf(c.computation);
     let row = `${name}_row`;
     while (Object.hasOwn(c.dtypes, row)) row += "_";

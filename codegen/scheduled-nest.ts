@@ -9,7 +9,7 @@
 import type { Extents } from "../abstraction/affine.ts";
 import { type Expr, number, printExpr } from "../abstraction/expression.ts";
 import { operandOf } from "../abstraction/intrinsic.ts";
-import type { LoopNest, RegisterAt } from "../abstraction/loop-nest.ts";
+import type { RegisterAt } from "../abstraction/loop-nest.ts";
 import { axisName, type Code, code, Name, tensorName } from "../abstraction/source-text.ts";
 import { declareRegister, isNumbered } from "../targets/registers.ts";
 import type { CExpressions } from "./c-expressions.ts";
@@ -23,8 +23,8 @@ export abstract class ScheduledNest extends TileRegisters {
   /** The type of loop counters. */
   readonly indexType: "int" | "long";
 
-  constructor(nest: LoopNest, c: CExpressions, indexType: "int" | "long") {
-    super(nest);
+  constructor(c: CExpressions, indexType = c.indexType) {
+    super(c.nest);
     this.c = c;
     this.indexType = indexType;
   }

@@ -11,29 +11,19 @@
  */
 
 import type { Extents } from "../abstraction/affine.ts";
-import type { Computation } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { UsageError } from "../abstraction/error.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
-import type { LoopNest, Scratch, Statement } from "../abstraction/loop-nest.ts";
+import type { LoopNest, Statement } from "../abstraction/loop-nest.ts";
 import { axisName, type Code, code, indented, Name, type SourceText } from "../abstraction/source-text.ts";
 import { localBytesOf } from "../targets/features.ts";
 import type { CExpressions } from "./c-expressions.ts";
-import { argumentsOf } from "./cpp-frame.ts";
 import { IssueCount } from "./issue-count.ts";
 import { dealtIndices } from "./lane-statement.ts";
 import { ScheduledNest } from "./scheduled-nest.ts";
 import { contains, isScalars, laneAxis, type Tasks, tasksOf, touchedIn } from "./subgroup-tasks.ts";
 import { type Teams, teamsIn } from "./subgroup-teams.ts";
 import { extentsIn, type LanguagePrinter, type Loop, type Of, printStatements, stepsOf } from "./walk.ts";
-
-/** The number of elements from which `int` indices do not suffice. */
-const MANY = 2 ** 31;
-
-/** The type that can index every tensor and buffer. */
-export function indexTypeOf(computation: Computation, { scratch }: LoopNest): "int" | "long" {
-  return [...argumentsOf(computation), ...scratch].some((a) => a.elements >= MANY) ? "long" : "int";
-}
 
 export const LANE = new Name("local", "lane");
 export const STEP = new Name("local", "step");
@@ -71,7 +61,6 @@ export function withoutDoubles(source: SourceText, { isa }: Intrinsic): SourceTe
 export abstract class SubgroupWriter extends ScheduledNest implements LanguagePrinter {
   /** Lanes of a sub-group; 1 if each work-item works alone. */
   readonly width: number;
-  protected readonly scratch: ReadonlyMap<string, Scratch>;
   /** Memory that the current phase both writes and reads. */
   private shared: ReadonlySet<string> = new Set();
   /** Whether the code is inside a loop of scalars that has barriers around it. */
@@ -85,10 +74,9 @@ export abstract class SubgroupWriter extends ScheduledNest implements LanguagePr
   /** Issues of the phase printed last. */
   protected issueCount = new IssueCount();
 
-  constructor(computation: Computation, nest: LoopNest, lanes: number, c: CExpressions) {
-    super(nest, c, indexTypeOf(computation, nest));
+  constructor(lanes: number, c: CExpressions) {
+    super(c);
     this.width = lanes;
-    this.scratch = new Map(nest.scratch.map((s) => [s.name, s]));
   }
 
   // ---- what a language says ---------------------------------------------------------------------------------------------------

@@ -61,7 +61,7 @@ class SyclWriter extends SubgroupWriter {
   protected override readonly localBytes: number;
 
   constructor(computation: Computation, nest: LoopNest, intrinsic: Intrinsic) {
-    super(computation, nest, subgroupOf(intrinsic), new CExpressions(computation, nest, SYCL_WORDS));
+    super(subgroupOf(intrinsic), new CExpressions(computation, nest, SYCL_WORDS));
     this.localBytes = localBytesOf(intrinsic.features) ?? Number.POSITIVE_INFINITY;
   }
 
@@ -97,7 +97,7 @@ class SyclWriter extends SubgroupWriter {
   }
 
   move({ kind, register, memory }: Of<"load" | "store">, extents: Extents): Code[] {
-    const isLocal = this.scratch.get(memory.buffer)?.scope === "local";
+    const isLocal = this.c.scratch.get(memory.buffer)?.scope === "local";
     const buffer = tensorName(memory.buffer);
     const base = this.c.index(memory.base, extents);
     const pointer =

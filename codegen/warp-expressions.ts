@@ -8,7 +8,7 @@
 
 import { affineForm, type Extents, evaluateIndex } from "../abstraction/affine.ts";
 import type { Computation } from "../abstraction/computation.ts";
-import type { DType } from "../abstraction/dtype.ts";
+import { type DType, isInteger } from "../abstraction/dtype.ts";
 import {
   type Access,
   axesIn,
@@ -23,9 +23,8 @@ import { C_TYPES } from "../abstraction/kernel.ts";
 import type { LoopNest } from "../abstraction/loop-nest.ts";
 import { type Code, code, keyOf, list, type Name, tensorName } from "../abstraction/source-text.ts";
 import { type DTypes, typeOf } from "../abstraction/typing.ts";
-import type { Shuffle, Words } from "./c-expressions.ts";
+import { CExpressions, type Shuffle, type Words } from "./c-expressions.ts";
 import { type LaneAccess, registerIn, registerName, tested } from "./lane-statement.ts";
-import { PlainExpressions } from "./plain-expressions.ts";
 
 /** The purpose of an address: a write, a read, or the matrix row that a lane supplies to `ldmatrix`. */
 export type Role = "at" | "to" | "from" | "row";
@@ -52,10 +51,27 @@ interface Printed {
   readonly before?: Code[];
 }
 
-export class WarpExpressions extends PlainExpressions {
+/** Operator precedence in C. A weaker operator inside a stronger one is parenthesised. */
+export const STRENGTH = {
+  "^": 0,
+  "+": 1,
+  "-": 1,
+  sum: 1,
+  "*": 2,
+  "/": 2,
+  "%": 2,
+  factor: 2,
+  negate: 3,
+  atom: 4,
+} as const;
+
+function strengthOf(e: Expr): number {
+  if (e.kind === "binary") return STRENGTH[e.op];
+  return e.kind === "negate" || (e.kind === "number" && e.value < 0) ? STRENGTH.negate : STRENGTH.atom;
+}
+
+export class WarpExpressions extends CExpressions {
   private statement: Printed | undefined;
-  /** The type of indices. */
-  readonly indexType: "int" | "long" = "int";
   /** Threads among which values are exchanged, one for each lane: a warp, an equal part of it, or a sub-group. */
   readonly group: number;
   /** Names of shuffles, by the text of the call. */
@@ -117,6 +133,28 @@ export class WarpExpressions extends PlainExpressions {
     return this.shiftOf(lane.left) === 0 ? lane.right.value : undefined;
   }
 
+  /** Values of floats and 32-bit integers without redundant parentheses and casts: `a * b + c * -2.0f`. */
+  override value(e: Expr, dtype: DType, extents: Extents): Code {
+    if (e.kind === "axis") return code`(int32_t)${this.axis(e.name)}`;
+    const own = typeOf(e, this.dtypes) ?? dtype;
+    const isPlain = own === "f32" || own === "f64" || (own === "s32" && !this.words.overflowIsUndefined);
+    if (!isPlain) return super.value(e, dtype, extents);
+    const part = (inner: Expr, floor: number): Code => {
+      const text = this.value(inner, own, extents);
+      return strengthOf(inner) < floor ? code`(${text})` : text;
+    };
+    switch (e.kind) {
+      case "binary": {
+        if (e.op === "%" || (isInteger(own) && e.op === "/")) return super.value(e, dtype, extents);
+        const strength = e.op === "+" || e.op === "-" ? STRENGTH.sum : STRENGTH.factor;
+        return code`${part(e.left, strength)} ${e.op} ${part(e.right, strength + 1)}`;
+      }
+      case "negate":
+        return code`-${part(e.value, STRENGTH.atom)}`;
+      default:
+        return super.value(e, dtype, extents);
+    }
+  }
   protected override element(e: Access, dtype: DType, extents: Extents): Code {
     const register = this.registerOf(e);
     if (!register) return super.element(e, dtype, extents);

@@ -205,7 +205,7 @@ function rowsOf([sum, epilogue]: (typeof FORMS)[number], extent: number, name: s
   const scratch = [{ name: "sums", dtype: sum, elements: 16, scope: "local" }] as const;
   const nest: LoopNest = { scratch, registers: [], prepare: [], body: [row] };
   const c = new CExpressions(computation, nest);
-  const vectors = new Avx512Rows(c, nest).row(row, { i: extent });
+  const vectors = new Avx512Rows(c).row(row, { i: extent });
   if (!vectors) throw new Error(`no row of ${epilogue}`);
   const type = C_TYPES[outputOf(computation).dtype];
   const head = `static void ${name}`;
