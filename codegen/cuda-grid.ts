@@ -150,14 +150,10 @@ export interface KernelWriter extends LanguagePrinter {
   declarations(named: Named): Code[];
 }
 
-/** What surrounds a kernel. */
-export interface Surroundings {
-  readonly nest: LoopNest;
-  /** Whether it is launched while the preceding kernel runs, and whether the next one is launched while it runs. */
+/** Whether a kernel is launched while the preceding one runs, and whether the next one is launched while it runs. */
+export interface Overlap {
   readonly early?: boolean;
   readonly next?: boolean;
-  /** Names of tensors in constant memory. */
-  readonly constants?: ReadonlySet<string>;
 }
 
 /** The extents of axes that are the same throughout a kernel. */
@@ -176,10 +172,11 @@ export function kernelOf(
   name: Name,
   levels: Levels,
   writer: KernelWriter,
-  { nest, early = false, next = false, constants = new Set() }: Surroundings,
+  { early = false, next = false }: Overlap = {},
   hoisted: () => readonly Declared[] = () => [],
 ): CudaKernel {
   const { blocks, cluster, threads, beside, begun, inner } = levels;
+  const { computation, constants, nest } = writer.c;
   if (threads > MOST_THREADS)
     throw new UsageError(`a block of ${threads} threads: CUDA has at most ${MOST_THREADS}`, {
       hint: "take fewer warps a block",
@@ -193,7 +190,7 @@ export function kernelOf(
   const memory = new Set([...named.memory].filter((tensor) => !constants.has(tensor)));
   return {
     name,
-    pointers: pointersOf(writer.c.computation, nest, { memory }, early),
+    pointers: pointersOf(computation, nest, { memory }, early),
     blocks,
     cluster,
     threads,

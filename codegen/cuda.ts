@@ -39,14 +39,13 @@ import { type Box, printBoxes } from "./cuda-boxes.ts";
 import { type Aligned, type CopyContext, printCopy } from "./cuda-copies.ts";
 import { CudaExpressions, Hoisted } from "./cuda-expressions.ts";
 import {
-  type Declared,
   dealtGrid,
   fixedIn,
   gridOf,
   type KernelWriter,
   kernelOf,
   type Levels,
-  type Surroundings,
+  type Overlap,
   THREAD,
   teamsOf,
 } from "./cuda-grid.ts";
@@ -135,7 +134,7 @@ export function cudaSource(
     const printer = nest.vectors?.some((v) => v.dtype === "f16")
       ? new HalfLanes(computation, own, names, raise)
       : new CudaLanes(new ThreadExpressions(computation, own, lanes, names), raise);
-    return kernelOf(new Name("local", name), dealtGrid(phase, nest), printer, { nest, constants: names });
+    return kernelOf(new Name("local", name), dealtGrid(phase, nest), printer);
   };
   // The preparation kernel takes constants as pointers.
   const prepare = nest.prepare.length > 0 ? [kernel("prepare_kernel", nest.prepare, [])] : [];
@@ -231,9 +230,8 @@ class KernelPrinter extends CudaTiles implements KernelWriter {
     this.threadLanes = new ThreadLanes(this.c, aligned);
   }
 
-  kernel(name: Name, around: Omit<Surroundings, "nest"> = {}): CudaKernel {
-    const hoisted = (): readonly Declared[] => this.c.hoisted?.declarations ?? [];
-    const made = kernelOf(name, this.levels, this, { ...around, nest: this.nest }, hoisted);
+  kernel(name: Name, overlap: Overlap = {}): CudaKernel {
+    const made = kernelOf(name, this.levels, this, overlap, () => this.c.hoisted?.declarations ?? []);
     return { ...made, boxes: [...this.boxes.values()] };
   }
 

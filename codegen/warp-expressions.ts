@@ -74,6 +74,8 @@ export class WarpExpressions extends CExpressions {
   private statement: Printed | undefined;
   /** Threads among which values are exchanged, one for each lane: a warp, an equal part of it, or a sub-group. */
   readonly group: number;
+  /** Names of tensors in constant memory. */
+  readonly constants: ReadonlySet<string> = new Set();
   /** Names of shuffles, by the text of the call. */
   private readonly shuffles = new Map<string, Name>();
 
@@ -198,7 +200,7 @@ export class WarpExpressions extends CExpressions {
  * memory.
  */
 export class ThreadExpressions extends WarpExpressions {
-  private readonly constants: ReadonlySet<string>;
+  override readonly constants: ReadonlySet<string>;
 
   constructor(
     computation: Computation,

@@ -55,6 +55,15 @@ describe("a design on lanes", () => {
     },
   );
 
+  it("of 2^31 elements has counters of 64 bits in cuda", () => {
+    const text = (blocks: number): string => {
+      const { computation, nest } = copied(blocks);
+      return generateLanes("cuda", computation, nest, { lines: [] }).source;
+    };
+    expect(text(2 ** 27 - 1)).toContain("const int block = ");
+    expect(text(2 ** 27)).toContain("const long block = ");
+  });
+
   it("is refused in CM where a surface would have 2^31 bytes", () => {
     const { computation, nest } = copied(2 ** 25);
     expect(() => generateLanes("cm", computation, nest, { lines: [] })).toThrow(
