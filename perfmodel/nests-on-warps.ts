@@ -17,8 +17,8 @@ import { levelOf, memoryOf, readRate, type Target, unitCost, writeRate } from ".
 import { laneCosts } from "../targets/lanes.ts";
 import { CONSTANT_BYTES, LINE_BYTES, SECTOR_BYTES } from "../targets/nvidia-gpu.ts";
 import type { Costs } from "./correct.ts";
-import { type VectorRun, vectorRuns } from "./vector-census.ts";
-import { LOADED, NOT_OVERLAPPED, OTHER_REGISTERS, QUARTER_REGISTERS, QUARTER_WARPS, WORD_BYTES } from "./warps.ts";
+import { type VectorRun, vectorRuns, WORD_BYTES } from "./vector-census.ts";
+import { LOADED, NOT_OVERLAPPED, OTHER_REGISTERS, QUARTER_REGISTERS, QUARTER_WARPS } from "./warps.ts";
 
 /** Integer multiply-adds run at half the rate. Source: CUDA C++ Programming Guide, Throughput of Native Arithmetic Instructions. */
 const INTEGER_TURNS = 2;

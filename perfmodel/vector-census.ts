@@ -343,7 +343,7 @@ class Run {
     if (s.kind !== "scalar") return;
     this.statements++;
     if (s.prefetch) this.effects.push({ counts: { prefetches: 1 }, args: [], step: "none", isVector: false });
-    else if (s.together) this.assignTogether(s.equation, s.together);
+    if (s.together) this.assignTogether(s.equation, s.together);
     else this.assign(s.equation);
   }
 
@@ -828,7 +828,7 @@ function differenceOf(left: AffineForm, right: AffineForm): AffineForm {
 }
 
 /** A 64-bit value passes a unit of threads in two halves. */
-const WORD_BYTES = 4;
+export const WORD_BYTES = 4;
 
 const isNarrow = (dtype: DType): boolean => bytesOf(dtype) < 4;
 

@@ -17,10 +17,9 @@ import { operationsOfStep } from "../abstraction/time.ts";
 import type { Steps } from "../mapper/space-time/plane.ts";
 import { residentWarps, rowsOfStep, type WarpTile, warpTile } from "../mapper/space-time/warp-tile.ts";
 import { laneCosts } from "../targets/lanes.ts";
+import { WORD_BYTES } from "./vector-census.ts";
 import { LOADED, NOT_OVERLAPPED, SHUFFLE_TURNS, WIDE_LOAD_TURNS } from "./warps.ts";
 
-/** A 64-bit value passes a unit in two halves. */
-const WORD_BYTES = 4;
 /** Bytes that a lane loads at once. */
 const LOAD_BYTES = 16;
 /** Instructions of a row other than those of its elements: addresses, the test of what is stored, the loop. */

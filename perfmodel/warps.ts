@@ -18,9 +18,7 @@ import type { WindowPlacement } from "../mapper/space-time/window.ts";
 import { dividedPairs, isTested, piecesOf, sweepRegisters, sweptAxis } from "../mapper/space-time/window-sweep.ts";
 import { laneCosts } from "../targets/lanes.ts";
 import { movesOf, readsOf } from "./lanes.ts";
-
-/** A 64-bit value passes a unit in two halves. */
-export const WORD_BYTES = 4;
+import { WORD_BYTES } from "./vector-census.ts";
 
 // Fitted to cuda-picked-lanes-h200, cuda-filters-h100 and cuda-stencils-h100 of bench/trials, 2026-11-29; cuda-filters-h200 was not seen.
 

@@ -170,6 +170,16 @@ describe("a run of statements on vectors", () => {
     expect(countsOf(runOf(lanes(text)))).toEqual(counts);
   });
 
+  it("counts a statement that fetches a line ahead, and the fetch besides", () => {
+    const ahead: Statement = {
+      kind: "scalar",
+      equation: parseEquation(STORE),
+      prefetch: { kind: "access", tensor: "x", index: [{ kind: "number", value: 64 }] },
+    };
+    const stored = loop("lane", LANES, [set("S[0,lane] = x[16*tile+lane]"), ahead], "lanes");
+    expect(countsOf(runOf(stored))).toEqual({ loads: 1, stores: 1, prefetches: 1 });
+  });
+
   it("widens narrow elements when it loads them, and narrows what it stores", () => {
     const bytes = defineComputation({ equation: "y[q] = x[q]", extents: { q: 160 }, tensors: { x: "s8", y: "s8" } });
     const [run] = vectorRuns(nestOf([lanes("S[0,lane] = x[16*tile+lane]", STORE)]), bytes.tensors);
