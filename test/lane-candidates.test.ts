@@ -69,6 +69,27 @@ describe("the space of lane kernels", () => {
     expect(rankWindows(small, 1)[0]?.streaming).toBe(false);
   });
 
+  it("tries the best of each height first, then other forms and shapes, then their variants", () => {
+    const [, space] = spaceOf("conv2d-single", { h: 32, w: 64, r: 3, s: 3, pad: 1 });
+    const told = rankWindows(space, 9).map(
+      ({ dataflow, rows, vectors, lines, prefetchBytes, streaming }) =>
+        `${dataflow} ${rows}x${vectors} ${lines ?? "no lines"} ${prefetchBytes ?? 0} ${streaming}`,
+    );
+    expect(told).toMatchInlineSnapshot(`
+      [
+        "FBS-load 6x4 no lines 512 false",
+        "FBS-load 8x3 no lines 512 false",
+        "FBS-load 4x4 no lines 512 false",
+        "FBS-load 6x3 loaded 512 false",
+        "FBS-load 4x4 loaded 512 false",
+        "FBS-load 6x3 no lines 512 false",
+        "FBS-load 6x4 no lines 2048 false",
+        "FBS-load 6x4 no lines 8192 false",
+        "FBS-load 6x4 no lines 0 false",
+      ]
+    `);
+  });
+
   it("expects a block of rows to beat single rows where arithmetic binds", () => {
     const [, space] = spaceOf("conv2d-single", { h: 512, w: 512, r: 9, s: 9, pad: 4 });
     const [best] = rankWindows(space, 12);

@@ -2,8 +2,10 @@
 
 import { join } from "node:path";
 import { beforeAll, describe, expect, it } from "vitest";
+import { defineComputation } from "../abstraction/computation.ts";
 import type { Graph } from "../network/graph.ts";
 import type { ElementType } from "../network/value.ts";
+import { wholeResult } from "../network/whole.ts";
 import { networkFiles, partsOfNetwork } from "../package/network/index.ts";
 import { loadNetwork } from "../session/load-network.ts";
 import { networkSubject, openGraph } from "../session/network.ts";
@@ -156,5 +158,20 @@ describe("the library of a network that divides s64", () => {
       positive: by(divisors.positive),
     });
     library.close();
+  });
+});
+
+describe("the range of what is read", () => {
+  const x = { name: "x", type: "s64", shape: [4, 4], range: [5, 9] } as const;
+  it.each([
+    ["x[i,j]", [5, 9]],
+    ["x[clamp(i-1),j]", [5, 9]],
+    ["x[i-1,j]", [0, 9]],
+    ["x[3-i,j]", [0, 9]],
+    ["2*x[i,j]-x[j,i]", [1, 13]],
+  ] as const)("holds the 0 beyond a tensor's end where one may be read: %s", (value, range) => {
+    const tensors = { x: { dtype: "f64", shape: [4, 4] } } as const;
+    const computation = defineComputation({ equation: `y[i,j] = ${value}`, extents: { i: 4, j: 4 }, tensors });
+    expect(wholeResult(computation, { x })).toEqual(range);
   });
 });

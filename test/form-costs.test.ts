@@ -1,0 +1,61 @@
+/** @file What a step of a network is expected to take in one of its forms: its kernels, what is moved, weights that other weights displaced. */
+
+import { expect, it } from "vitest";
+import { defineComputation } from "../abstraction/computation.ts";
+import { bytesOf } from "../abstraction/dtype.ts";
+import { modelTarget } from "../perfmodel/target.ts";
+import { movedSeconds, secondsOfForm } from "../session/forms.ts";
+import { targetOf } from "../targets/index.ts";
+import { operation } from "./support/subjects.ts";
+
+const TARGET = modelTarget(
+  targetOf({
+    name: "Testium",
+    isa: [],
+    levels: [
+      { name: "dram", units: 1 },
+      { name: "l3", units: 1, bytes: 32 << 20 },
+      { name: "l2", units: 1, bytes: 1 << 20 },
+      { name: "l1", units: 1, bytes: 32 << 10 },
+    ],
+    source: "made up",
+  }),
+);
+
+function levelNamed(name: string) {
+  const level = TARGET.memory.find((one) => one.name === name);
+  if (!level) throw new Error(`no ${name}`);
+  return level;
+}
+
+const rateOf = (name: string): number => levelNamed(name).readBytesPerCycle.value;
+const BYTES = 100 * 90 * bytesOf("f32");
+const product = operation("matmul m=4 n=90 k=100", "f32", { constants: ["b"] });
+const seconds = (from: string, computation = product, isFlushed = false): number | undefined =>
+  secondsOfForm(
+    [{ computation }],
+    { secondsOf: () => 1e-3, isFlushed: () => isFlushed, target: TARGET },
+    levelNamed(from),
+  );
+
+it("weights that fit the second level take longer from where they lie in a network, by their bytes at both rates", () => {
+  const extra = (from: string): number => (BYTES * (1 / rateOf(from) - 1 / rateOf("l2"))) / TARGET.clockHz.value;
+  expect(rateOf("dram")).toBeLessThan(rateOf("l2"));
+  for (const from of ["l3", "dram"]) expect(seconds(from)).toBeCloseTo(1e-3 + extra(from), 12);
+});
+
+it("weights take no longer from where they lie in a kernel called again, nor after caches were flushed, nor what is no constant", () => {
+  expect(seconds("l2")).toBe(1e-3);
+  expect(seconds("l1")).toBe(1e-3);
+  expect(seconds("dram", product, true)).toBe(1e-3);
+  expect(seconds("dram", operation("matmul m=4 n=90 k=100"))).toBe(1e-3);
+});
+
+it("a step without products moves each tensor at the rate of the memory that holds it", () => {
+  const extents = { i: 64, j: 1024 };
+  const sums = defineComputation({ equation: "y[i] += x[i,j]", extents, tensors: { x: "f32", y: "f32" } });
+  const bytes = 64 * 1024 * bytesOf("f32");
+  const read = bytes / rateOf("l2") / TARGET.clockHz.value;
+  const written = (64 * bytesOf("f32")) / levelNamed("l1").writeBytesPerCycle.value / TARGET.clockHz.value;
+  expect(movedSeconds(sums, TARGET)).toBeCloseTo(read + written, 15);
+});
