@@ -87,7 +87,16 @@ describe("kernels launched while the kernel ahead runs", () => {
     const waits = (at: GridContext, schedule: GridSchedule): boolean =>
       generateOnGpu({ kind: "grid", context: at, schedule }, { chained: true }).source.includes("await_kernel_ahead");
     expect(waits(context, COPIES)).toBe(false);
-    expect(waits(contextOf(`${LAYER} r=1 s=1 pad=0`), { ...COPIES, repack: ["b"] })).toBe(true);
+    const plain: GridSchedule = { ...COPIES, repack: ["b"] };
+    expect(waits(contextOf(`${LAYER} r=1 s=1 pad=0`), plain)).toBe(true);
+    const adding = (other: string): GridContext =>
+      gridContextOf(
+        convolutionF16(`conv2d ${LAYER} r=1 s=1 pad=0`, false, `f16(sum + f32(${other}))`),
+        "wgmma.m64n16k16.f32.f16",
+        "m <- k; n <- n,p,q; k <- c",
+      );
+    // Another value of the network may be what the kernel ahead writes.
+    expect(waits(adding("x[n,k,p,q]"), plain)).toBe(false);
   });
 
   it("are predicted to end earlier", () => {

@@ -19,6 +19,7 @@ import { isRefusals } from "../session/session-space.ts";
 import { sessionSpace } from "../session/space.ts";
 import { type TuneComputationOptions, tuneComputation } from "../session/tune.ts";
 import { candidateSpace } from "../tuner/candidates.ts";
+import { rankMappings } from "../tuner/mapping-space.ts";
 import { CONV, workloadNamed } from "./support/database.ts";
 import { fakeRunner, shareOf, took, withCalibration } from "./support/fake-runner.ts";
 
@@ -132,6 +133,21 @@ describe("enumeration", () => {
     expect(stepsOf(judged)).toEqual(steps);
     for (const most of [1, 5, steps.length - 1, undefined]) expect(texts(judged, most)).toEqual(texts(narrow(), most));
     expect(texts(judged, 1).length).toBeLessThan(texts(judged).length);
+    // A search that has time ranks all of them.
+    const rows = [row, ...intrinsicsNamed("avx512.vdpbf16ps")];
+    const counts = rows.map((one) => finished(validMappings(judged, one)).length);
+    const ranked = finished(
+      rankMappings(
+        judged,
+        rows,
+        (mapping) => [mapping],
+        (mapping) => ({ mapping }),
+        () => 1,
+        Number.POSITIVE_INFINITY,
+      ),
+    );
+    expect(ranked.length).toBe(counts.reduce((sum, count) => sum + count));
+    expect(Math.min(...counts)).toBeGreaterThan(64);
   });
 
   it("of designs on lanes hears a signal between steps, and gives as many when it is cut at a step again", async () => {

@@ -4,7 +4,7 @@
  */
 
 import { describe, expect, it } from "vitest";
-import { type Candidate, isDesign, type WarpDesignSchedule } from "../abstraction/candidate.ts";
+import { type Candidate, canonicalJson, isDesign, type WarpDesignSchedule } from "../abstraction/candidate.ts";
 import { type Computation, defineComputation } from "../abstraction/computation.ts";
 import { seededRandom } from "../abstraction/random.ts";
 import { finished } from "../abstraction/steps.ts";
@@ -107,6 +107,22 @@ describe("a search on a GPU", () => {
       expect(errors.toSorted((a, b) => a - b)[errors.length >> 1]).toBeLessThan(Math.log(1.3));
     },
   );
+
+  it("changes what runs beside a design, or its transform with the same beside it and its inputs alike", () => {
+    const space = spaceOf(LINE, 2);
+    const random = seededRandom(4);
+    const shared = { transform: 0, beside: 0 };
+    for (let i = 0; i < 200; i++) {
+      const own = space.random(random);
+      const next = space.mutate(own, random);
+      const same = (of: (s: WarpDesignSchedule) => unknown): boolean =>
+        canonicalJson(of(own)) === canonicalJson(of(next));
+      if (same((s) => s.transform)) shared.transform++;
+      else if (same((s) => [s.beside, s.inputs])) shared.beside++;
+    }
+    expect(shared.transform + shared.beside).toBe(200);
+    expect(Math.min(shared.transform, shared.beside)).toBeGreaterThan(50);
+  });
 
   it("runs an array of few PEs on the smallest part of a warp that holds it", () => {
     expect([1, 4, 5, 16, 17, 32].map(lanesFor)).toEqual([4, 4, 8, 16, 32, 32]);
