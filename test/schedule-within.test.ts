@@ -29,6 +29,7 @@ import { modelTarget } from "../perfmodel/target.ts";
 import { generate } from "../session/mapping-kind.ts";
 import { REFERENCE_CPU } from "../targets/x86.ts";
 import { inFull } from "./support/slow.ts";
+import { operation } from "./support/subjects.ts";
 
 const CASES = [
   {
@@ -259,23 +260,20 @@ describe("a copy made inside a loop", () => {
 
   it("is counted beside the products where its lines are fetched ahead, and before them elsewhere", () => {
     const [intrinsic] = intrinsicsNamed("avx512.vdpbf16ps");
-    const mapping =
-      intrinsic &&
-      mappings(interaction(4096, "bf16"), intrinsic, { reasons: false }).valid.find(
-        (m) => m.matching.n?.join() === "j",
-      );
-    if (!mapping) throw new Error("n <- j does not map");
     const plain: Schedule = {
       order: ["b", "i", "j", "k"],
       block: { i: 13 },
       placement: { a: "in-place", b: "tiled" },
       threads: 1,
     };
-    const costs = createTerms(mapping, modelTarget(REFERENCE_CPU), { cache: "flushed" });
-    const cyclesOf = (schedule: Schedule): readonly [ahead: number, before: number] => {
-      const terms = costs(schedule)?.terms ?? [];
+    const cyclesOf = (schedule: Schedule, computation = interaction(4096, "bf16")) => {
+      const mapping =
+        intrinsic &&
+        mappings(computation, intrinsic, { reasons: false }).valid.find((m) => m.matching.n?.join() === "j");
+      if (!mapping) throw new Error("n <- j does not map");
+      const terms = createTerms(mapping, modelTarget(REFERENCE_CPU), { cache: "flushed" })(schedule)?.terms ?? [];
       const of = (name: string): number => terms.find((t) => t.name === name)?.seconds ?? Number.NaN;
-      return [of("ahead"), of("pack memory")];
+      return [of("ahead"), of("pack memory")] as const;
     };
     const once = cyclesOf(plain);
     expect(once[0]).toBe(0);
@@ -283,6 +281,13 @@ describe("a copy made inside a loop", () => {
     const within = cyclesOf({ ...plain, within: { b: "b" } });
     expect(within[0]).toBeGreaterThan(0);
     expect(within[1]).toBe(0);
+    // A loop of two steps fetches the lines of short vectors.
+    const few = cyclesOf(
+      { ...plain, block: { i: 13, k: 4 }, within: { b: "b" } },
+      operation("interaction b=4096 k=16", "bf16"),
+    );
+    expect(few[0]).toBeGreaterThan(0);
+    expect(few[1]).toBe(0);
     // A sum without a loop has no steps to fetch lines in.
     const short = cyclesOf({ ...plain, block: { i: 13, k: 64 }, within: { b: "b" } });
     expect(short[0]).toBe(0);
