@@ -70,6 +70,7 @@ const SUBJECTS: readonly Subject[] = [
     options: { dtype: "s32" },
     on: ["xeon"],
   },
+  { of: "s[i,j] = 0.75*s[i,j-1] + x[i,j]", sizes: { i: 20, j: 40 }, options: { dtype: "f32" }, on: ["xeon"] },
   { of: "s[i] = 0.75*s[i-1] + x[i]", sizes: { i: 40 }, options: { dtype: "f32" }, on: ["xeon"] },
   {
     of: "u[t,i,j] = 0.5*u[t-1,i,j] + 0.25*u[t-1,i-1,j] + 0.25*u[t-1,i,j+1]",

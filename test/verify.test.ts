@@ -2,9 +2,11 @@
 
 import { describe, expect, it } from "vitest";
 import { defineComputation, inputsOf, type Tensor } from "../abstraction/computation.ts";
+import { rangeOf } from "../abstraction/dtype.ts";
 import { drawElements } from "../runtime/draw-inputs.ts";
 import { isDrawnByProgram } from "../runtime/drawn-reference.ts";
-import { checkedIn, fromMemory, tellsApart, toMemory } from "../runtime/verify.ts";
+import { checkedIn, fromMemory, referenceFor, tellsApart, toMemory } from "../runtime/verify.ts";
+import { compilerHere } from "./support/here.ts";
 
 describe("results of time steps", () => {
   it.each([
@@ -34,6 +36,24 @@ describe("a tensor whose layout has holes", () => {
     expect([...fromMemory(x, [1, 2, 3, 103, 4, 5, 6])]).toEqual([1, 2, 3, 4, 5, 6]);
     expect([...(checkedIn(x) ?? [])]).toEqual([1, 1, 1, 0, 1, 1, 1]);
   });
+});
+
+it.each(["u8", "s8"] as const)("results of type %s cover its range when sums are scaled and shifted", async (type) => {
+  const computation = defineComputation({
+    equation: "sum[i,j] += s32(a[i,k]) * s32(b[k,j])",
+    epilogue: `y[i,j] = sat_${type}(round(f32(sum[i,j]) * scale[j] + bias[j]))`,
+    extents: { i: 16, j: 32, k: 8 },
+    tensors: { a: "u8", b: "s8", y: type, scale: "f32", bias: "f32" },
+  });
+  const reference = await referenceFor(computation, 1, { compiler: await compilerHere(), workdir: "unused" });
+  const [least, most] = rangeOf(type);
+  const near = (most - least) / 8;
+  for (const { name, expected } of reference.sets) {
+    const found = [Math.min(...expected), Math.max(...expected)];
+    expect(Math.abs((found[0] ?? 0) - least), name).toBeLessThan(near);
+    expect(Math.abs((found[1] ?? 0) - most), name).toBeLessThan(near);
+    expect(new Set(expected).size, name).toBeGreaterThan(60);
+  }
 });
 
 it("drawing elements yields to the event loop every 524288 elements, where it may be stopped, and not before", async () => {
