@@ -71,6 +71,9 @@ describe("a kernel's text beside its code", () => {
       [3, 1],
     ]);
     expect(mainLoop(code)).toMatchObject({ instructions: 74, sends: 18, products: 2 });
+    const { registers } = functionIn(RECORDED);
+    expect(registers).toBeGreaterThan(0);
+    expect(code.registers).toBe(registers);
   });
 
   it("is not counted where the compiler has changed its loops", () => {

@@ -55,6 +55,7 @@ describe("explain of a record of a design on lanes", () => {
     const text = describeDesigns(explained);
     expect(text).toMatch(/^FBS +\S+ ns +1 us/m);
     expect(text).toMatch(/^FBS is bound by \S+; SBM would take 1\.\d\d times its time, bound by /m);
+    expect(text).toMatch(/Alone, the parts of FBS would take [\d.]+ \S+ of \w+.*; those of SBM [\d.]+ \S+ of \w+/);
   });
 
   it("compares a record only with trials under its conditions and of its provenance", () => {

@@ -1,10 +1,11 @@
 /** @file What a step of a network is expected to take in one of its forms: its kernels, what is moved, weights that other weights displaced. */
 
 import { expect, it } from "vitest";
-import { defineComputation } from "../abstraction/computation.ts";
+import { type Computation, defineComputation } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
+import type { Network } from "../network/network.ts";
 import { modelTarget } from "../perfmodel/target.ts";
-import { movedSeconds, secondsOfForm } from "../session/forms.ts";
+import { levelOfWeights, movedSeconds, secondsOfForm } from "../session/forms.ts";
 import { targetOf } from "../targets/index.ts";
 import { operation } from "./support/subjects.ts";
 
@@ -49,6 +50,16 @@ it("weights take no longer from where they lie in a kernel called again, nor aft
   expect(seconds("l1")).toBe(1e-3);
   expect(seconds("dram", product, true)).toBe(1e-3);
   expect(seconds("dram", operation("matmul m=4 n=90 k=100"))).toBe(1e-3);
+});
+
+it("the weights of all steps lie together in the smallest memory that holds them", () => {
+  const levelOf = (...of: readonly Computation[]): string =>
+    levelOfWeights({ steps: of.map((computation) => ({ computation })) } as unknown as Network, TARGET).name;
+  const large = operation("matmul m=1000 n=100 k=100", "f32", { constants: ["b"] });
+  expect(levelOf(product)).toBe("l2");
+  expect(levelOf(large)).toBe("l2");
+  expect(levelOf(...Array.from({ length: 30 }, () => large))).toBe("l3");
+  expect(levelOf(operation("matmul m=4 n=90 k=100"))).toBe("l1");
 });
 
 it("a step without products moves each tensor at the rate of the memory that holds it", () => {

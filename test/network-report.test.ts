@@ -6,6 +6,7 @@
 import { beforeAll, describe, expect, it } from "vitest";
 import { mappedShare } from "../network/mapped-share.ts";
 import { MODELS } from "../network/models/index.ts";
+import { stepsChart } from "../report/network-charts.ts";
 import { networkPage } from "../report/network-page.ts";
 import { PAGE_SCRIPT } from "../report/page-script.ts";
 import { openGraph } from "../session/network.ts";
@@ -14,6 +15,12 @@ import { type Line, plant, textsIn } from "./support/forge.ts";
 import { NETWORK_REPORT } from "./support/network-report.ts";
 import { onnx } from "./support/networks.ts";
 import { inFull } from "./support/slow.ts";
+
+it("has no chart of steps where no time is known", () => {
+  const tasks = NETWORK_REPORT.tasks.map(({ seconds: _, ...task }) => task);
+  expect(stepsChart(NETWORK_REPORT)).toBeDefined();
+  expect(stepsChart({ ...NETWORK_REPORT, tasks })).toBeUndefined();
+});
 
 describe("the mapped share", () => {
   // AMOS, Table 2: 50 of 70 and 54 of 71.

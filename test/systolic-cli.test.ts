@@ -240,6 +240,8 @@ describe("automap systolic --show", () => {
       const svg = readFileSync(file, "utf8");
       expect(svg).toMatch(/^<svg [\s\S]*<\/svg>\n$/);
       expect(svg.match(/rx="3"/g)).toHaveLength(rects);
+      // Idle cells are as large as the others.
+      expect(new Set([...svg.matchAll(/ (width="\S+" height="\S+") rx="3"/g)].map(([, size]) => size)).size).toBe(1);
       // No two cells of a drawing lie over one another.
       const places = [...svg.matchAll(/<rect[^>]* x="(\S+)" y="(\S+)"[^>]* rx="3"/g)].map(([, x, y]) => `${x} ${y}`);
       expect(new Set(places).size).toBe(rects);
