@@ -3,10 +3,12 @@
 import { expect, it } from "vitest";
 import { type Computation, defineComputation } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
+import { memoryOf, readRate } from "../abstraction/machine.ts";
 import type { Network } from "../network/network.ts";
+import { leastSecondsOnGpu } from "../perfmodel/grid.ts";
 import { modelTarget } from "../perfmodel/target.ts";
 import { levelOfWeights, movedSeconds, secondsOfForm } from "../session/forms.ts";
-import { targetOf } from "../targets/index.ts";
+import { nvidiaTarget, targetOf } from "../targets/index.ts";
 import { operation } from "./support/subjects.ts";
 
 const TARGET = modelTarget(
@@ -69,4 +71,17 @@ it("a step without products moves each tensor at the rate of the memory that hol
   const read = bytes / rateOf("l2") / TARGET.clockHz.value;
   const written = (64 * bytesOf("f32")) / levelNamed("l1").writeBytesPerCycle.value / TARGET.clockHz.value;
   expect(movedSeconds(sums, TARGET)).toBeCloseTo(read + written, 15);
+});
+
+it("a GPU reads what its last cache just holds at that cache's rate, and more at that of its memory", () => {
+  const target = nvidiaTarget("h100");
+  const bytes = memoryOf(target, "l2").bytes?.value ?? 0;
+  const seconds = (n: number): number => {
+    const copy = defineComputation({ equation: "y[i] = x[i]", extents: { i: n }, tensors: { x: "f32", y: "f32" } });
+    return leastSecondsOnGpu(copy, target) - (target.fixed["launch"]?.value ?? 0);
+  };
+  const elements = bytes / (2 * bytesOf("f32"));
+  expect(Number.isInteger(elements)).toBe(true);
+  expect(seconds(elements)).toBeCloseTo(bytes / (readRate(target, "l2", "grid")?.value ?? 0), 12);
+  expect(seconds(elements + 1)).toBeCloseTo((bytes + 8) / (readRate(target, "dram", "grid")?.value ?? 0), 12);
 });

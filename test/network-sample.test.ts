@@ -18,6 +18,21 @@ it("GridSample weighs the pixels around a place, and those beside the image coun
   expect(await sampled([-1, 0, 1], "align_corners=1")).toEqual([1, 2.5, 4]);
 });
 
+it("GridSample gives an image of the grid's rows and columns for each image and channel", async () => {
+  const x = [1, 2, 3, 4, 10, 20, 30, 40, 5, 6, 7, 8, 50, 60, 70, 80];
+  const swapped = [-0.5, -0.5, -0.5, 0.5, 0.5, -0.5, 0.5, 0.5, 0, 0, 0.5, 0];
+  const kept = [-0.5, -0.5, 0.5, -0.5, -0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0, 0];
+  const results = await made(onnx("GridSample(x[2,2,2,2], grid[2,3,2,2])", 16), { x, grid: [...swapped, ...kept] });
+  expect(results).toEqual(
+    [
+      [1, 3, 2, 4, 2.5, 3],
+      [10, 30, 20, 40, 25, 30],
+      [5, 6, 7, 8, 8, 6.5],
+      [50, 60, 70, 80, 80, 65],
+    ].flat(),
+  );
+});
+
 it("GridSample takes the nearest pixel, of two the even one", async () => {
   expect(await sampled([-0.5, 0, 0.5, 0.3, -1.3], "mode=nearest")).toEqual([1, 3, 3, 3, 0]);
 });
