@@ -10,6 +10,7 @@ import { interpret } from "../abstraction/interpret.ts";
 import { interpretNest } from "../abstraction/interpret-nest.ts";
 import { printNest } from "../abstraction/print-nest.ts";
 import { finished } from "../abstraction/steps.ts";
+import { dotOf } from "../mapper/space-time/dots.ts";
 import { placeArray } from "../mapper/space-time/lane-array.ts";
 import { lowerArray } from "../mapper/space-time/lower-array.ts";
 import { parseDataTypes } from "../operators/data-types.ts";
@@ -182,4 +183,32 @@ it("rows side by side are of an axis that has several", () => {
   if (!("all" in space)) throw new Error("no design");
   const beside = new Set([...space.all()].flatMap((schedule) => Object.keys(schedule.beside)));
   expect([...beside].sort()).toEqual(["n", "q"]);
+});
+
+describe("neighbouring taps of a transform", () => {
+  const sum = defineComputation({
+    equation: "y[i] += s32(x[q,i+r]) * s32(w[q,r])",
+    extents: { i: 16, q: 3, r: 4 },
+    tensors: { x: "u8", w: "s8", y: "s32" },
+  });
+  const said = (allocation: readonly number[], ...schedule: (readonly number[])[]): string => {
+    const dot = dotOf(sum, { loops: ["i", "q", "r"], allocation, schedule }, 12);
+    return typeof dot === "string" ? dot : `${dot.terms} terms`;
+  };
+  const ELSEWHERE =
+    "neighbouring taps meet on a lane where lanes go along one loop and the innermost steps along another";
+
+  it.each([
+    [[1, 0, 0], [0, 1, 0], [0, 0, 1], "4 terms"],
+    // The taps of the second row begin when those of the first have gone half way.
+    [[1, 0, 0], [0, 1, 1], [0, 0, 1], ELSEWHERE],
+    [[0, 0, 1], [0, 1, 0], [0, 0, 1], ELSEWHERE],
+    [[1, 0, 1], [0, 1, 0], [0, 0, 1], ELSEWHERE],
+    [[2, 0, 0], [0, 1, 0], [0, 0, 1], ELSEWHERE],
+    [[1, 0, 0], [0, 1, 0], [0, 1, 1], ELSEWHERE],
+    [[1, 0, 0], [0, 0, 1], [0, 1, 0], "neighbouring taps of x along q do not lie side by side in memory"],
+    [[0, 0, 1], [0, 1, 0], [1, 0, 0], "the innermost steps go along i, which is not summed"],
+  ] as const)("on lanes %j in steps %j, %j", (lanes, slow, fast, expected) => {
+    expect(said(lanes, slow, fast)).toBe(expected);
+  });
 });
