@@ -4,7 +4,7 @@ import { expect, it } from "vitest";
 import { type Computation, defineComputation } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { memoryOf, readRate } from "../abstraction/machine.ts";
-import type { Network } from "../network/network.ts";
+import type { Network, Step } from "../network/network.ts";
 import { leastSecondsOnGpu } from "../perfmodel/grid.ts";
 import { modelTarget } from "../perfmodel/target.ts";
 import { levelOfWeights, movedSeconds, secondsOfForm } from "../session/forms.ts";
@@ -36,7 +36,7 @@ const BYTES = 100 * 90 * bytesOf("f32");
 const product = operation("matmul m=4 n=90 k=100", "f32", { constants: ["b"] });
 const seconds = (from: string, computation = product, isFlushed = false): number | undefined =>
   secondsOfForm(
-    [{ computation }],
+    [{ computation } as Step],
     { secondsOf: () => 1e-3, isFlushed: () => isFlushed, target: TARGET },
     levelNamed(from),
   );

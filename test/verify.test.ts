@@ -38,6 +38,17 @@ describe("a tensor whose layout has holes", () => {
   });
 });
 
+it("a device computes steps in time of planes that lie row-major alone", () => {
+  const heat = (u: string, first: string) =>
+    defineComputation({
+      equation: "u[t,i,j] = 0.5*u[t-1,i,j] + 0.25*u[t-1,i-1,j] + 0.25*u[t-1,i,j+1]",
+      extents: { t: 4, i: 4096, j: 4096 },
+      tensors: { u: { dtype: "f32", layout: u }, u_0: { dtype: "f32", layout: first } },
+    });
+  const all = ["IJ", "JI"].flatMap((u) => ["IJ", "JI"].map((first) => [u, first] as const));
+  expect(all.filter(([u, first]) => isDrawnByProgram(heat(u, first)))).toEqual([["IJ", "IJ"]]);
+});
+
 it.each(["u8", "s8"] as const)("results of type %s cover its range when sums are scaled and shifted", async (type) => {
   const computation = defineComputation({
     equation: "sum[i,j] += s32(a[i,k]) * s32(b[k,j])",

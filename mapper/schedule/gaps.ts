@@ -10,7 +10,7 @@
 
 import { affineForm } from "../../abstraction/affine.ts";
 import type { Schedule } from "../../abstraction/candidate.ts";
-import { axesIn, number } from "../../abstraction/expression.ts";
+import { axesIn } from "../../abstraction/expression.ts";
 import { operandOf } from "../../abstraction/intrinsic.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
 import { memoised, memoisedBy } from "../../abstraction/memoised.ts";
@@ -55,10 +55,7 @@ function spreadOf(mapping: Mapping, d: LoopDimension): { dimension: LoopDimensio
   const operand = operandOf(intrinsic, name);
   const copy = copyOf(computation, operand, bound, dimensionsOf(mapping));
   const perStep = (loop: string): number =>
-    bound.index.reduce(
-      (sum, e, i) => sum + (affineForm(e ?? number(0))?.terms.get(loop) ?? 0) * (copy.strides[i] ?? 0),
-      0,
-    );
+    bound.index.reduce((sum, e, i) => sum + (affineForm(e)?.terms.get(loop) ?? 0) * (copy.strides[i] ?? 0), 0);
   // From the inside out: distance in the fused index between two values of a loop.
   const unit = perStep(moving.at(-1)?.name ?? "");
   const weights: number[] = [];
