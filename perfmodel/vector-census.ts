@@ -30,45 +30,48 @@ import type { Dimension } from "../abstraction/layout.ts";
 import { dimsOf, type LoopNest, type Statement, storageOf } from "../abstraction/loop-nest.ts";
 import { memoised } from "../abstraction/memoised.ts";
 
-/** Instructions of one run, by what they are. Elements are counted where lanes do not lie side by side in memory. */
-export interface VectorCounts {
-  multiplyAdds: number;
+/** Nothing of what is counted. Elements are counted where lanes do not lie side by side in memory. */
+const NONE = {
+  multiplyAdds: 0,
   /** Additions, products and other arithmetic that no multiply-add takes in. */
-  arithmetic: number;
+  arithmetic: 0,
   /** Values moved to other lanes. */
-  shifts: number;
+  shifts: 0,
   /** Values taken from one of two vectors, by lanes. */
-  blends: number;
+  blends: 0,
   /** Lanes of masks that depend on the loops around, and are made lane by lane. */
-  maskedLanes: number;
+  maskedLanes: 0,
   /** Loads of lanes that lie side by side, and of every second element (two loads and a shuffle each). */
-  loads: number;
-  pairedLoads: number;
+  loads: 0,
+  pairedLoads: 0,
   /** Loads of one element for all lanes. */
-  broadcasts: number;
+  broadcasts: 0,
   /** Elements of vectors whose lanes lie apart. */
-  gatheredLanes: number;
+  gatheredLanes: 0,
   /** Conversions of narrow elements: of vectors that are loaded, of elements for all lanes, of vectors that are stored. */
-  widened: number;
-  widenedElements: number;
-  narrowed: number;
-  stores: number;
+  widened: 0,
+  widenedElements: 0,
+  narrowed: 0,
+  stores: 0,
   /** Elements that are stored one by one. */
-  scatteredLanes: number;
+  scatteredLanes: 0,
   /** Sums across lanes. */
-  reductions: number;
+  reductions: 0,
   /** Results added to what is in memory. */
-  added: number;
-  prefetches: number;
+  added: 0,
+  prefetches: 0,
   /** These are counted where lanes are threads. Reads of constant memory at places that differ between warps. */
-  constants: number;
+  constants: 0,
   /** Loads under a test, and tests. */
-  guardedLoads: number;
-  tests: number;
+  guardedLoads: 0,
+  tests: 0,
   /** Lines of the cache that accesses touch, and bytes of their parts that stores send on. */
-  lines: number;
-  sentBytes: number;
-}
+  lines: 0,
+  sentBytes: 0,
+};
+
+/** Instructions of one run, by what they are. */
+export type VectorCounts = Record<keyof typeof NONE, number>;
 
 /** Lanes that are threads of a warp. Each tests its own conditions, and a load under a test is not merged with others. */
 export interface ThreadLanes {
@@ -285,30 +288,7 @@ class Run {
 
   of(statements: readonly Statement[], times: number): VectorRun {
     for (const s of statements) this.run(s);
-    const counts: VectorCounts = {
-      multiplyAdds: 0,
-      arithmetic: 0,
-      shifts: 0,
-      blends: 0,
-      maskedLanes: 0,
-      loads: 0,
-      pairedLoads: 0,
-      broadcasts: 0,
-      gatheredLanes: 0,
-      widened: 0,
-      widenedElements: 0,
-      narrowed: 0,
-      stores: 0,
-      scatteredLanes: 0,
-      reductions: 0,
-      added: 0,
-      prefetches: 0,
-      constants: 0,
-      guardedLoads: 0,
-      tests: 0,
-      lines: 0,
-      sentBytes: 0,
-    };
+    const counts: VectorCounts = { ...NONE };
     // Registers that no run reads before it writes them end with this run.
     const left = [...this.registers].filter(([name]) => this.values.has(`entry ${name}`)).map(([, node]) => node);
     const roots = [...this.effects, ...(this.effects.length === 0 ? this.registers.values() : left)];
