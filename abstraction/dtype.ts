@@ -15,14 +15,14 @@ export type DType = (typeof DTYPES)[number];
 
 interface IntegerFormat {
   readonly kind: "integer";
-  readonly bytes: number;
+  readonly bits: number;
   readonly min: number;
   readonly max: number;
 }
 
 interface FloatFormat {
   readonly kind: "float";
-  readonly bytes: number;
+  readonly bits: number;
   /** Fraction bits stored; the significand has one more. */
   readonly fractionBits: number;
   /** Exponent of the smallest normal number. */
@@ -35,21 +35,21 @@ type FloatType = "f16" | "bf16" | "tf32" | "f32" | "f64";
 type IntegerType = Exclude<DType, FloatType>;
 
 const INTEGERS: Readonly<Record<IntegerType, IntegerFormat>> = {
-  u8: { kind: "integer", bytes: 1, min: 0, max: 0xff },
-  s8: { kind: "integer", bytes: 1, min: -0x80, max: 0x7f },
-  u16: { kind: "integer", bytes: 2, min: 0, max: 0xffff },
-  s16: { kind: "integer", bytes: 2, min: -0x8000, max: 0x7fff },
-  u32: { kind: "integer", bytes: 4, min: 0, max: 0xffffffff },
-  s32: { kind: "integer", bytes: 4, min: -0x80000000, max: 0x7fffffff },
+  u8: { kind: "integer", bits: 8, min: 0, max: 0xff },
+  s8: { kind: "integer", bits: 8, min: -0x80, max: 0x7f },
+  u16: { kind: "integer", bits: 16, min: 0, max: 0xffff },
+  s16: { kind: "integer", bits: 16, min: -0x8000, max: 0x7fff },
+  u32: { kind: "integer", bits: 32, min: 0, max: 0xffffffff },
+  s32: { kind: "integer", bits: 32, min: -0x80000000, max: 0x7fffffff },
 };
 
 /** Sources: IEEE 754-2019 for f16, f32, f64; Intel's BFLOAT16 numerics definition for bf16; NVIDIA's PTX ISA for tf32. */
 const FLOATS: Readonly<Record<FloatType, FloatFormat>> = {
-  f16: { kind: "float", bytes: 2, fractionBits: 10, minExponent: -14, max: 65504 },
-  bf16: { kind: "float", bytes: 2, fractionBits: 7, minExponent: -126, max: 3.3895313892515355e38 },
-  tf32: { kind: "float", bytes: 4, fractionBits: 10, minExponent: -126, max: 3.4011621342146535e38 },
-  f32: { kind: "float", bytes: 4, fractionBits: 23, minExponent: -126, max: 3.4028234663852886e38 },
-  f64: { kind: "float", bytes: 8, fractionBits: 52, minExponent: -1022, max: Number.MAX_VALUE },
+  f16: { kind: "float", bits: 16, fractionBits: 10, minExponent: -14, max: 65504 },
+  bf16: { kind: "float", bits: 16, fractionBits: 7, minExponent: -126, max: 3.3895313892515355e38 },
+  tf32: { kind: "float", bits: 32, fractionBits: 10, minExponent: -126, max: 3.4011621342146535e38 },
+  f32: { kind: "float", bits: 32, fractionBits: 23, minExponent: -126, max: 3.4028234663852886e38 },
+  f64: { kind: "float", bits: 64, fractionBits: 52, minExponent: -1022, max: Number.MAX_VALUE },
 };
 
 const FORMATS: Readonly<Record<DType, IntegerFormat | FloatFormat>> = { ...INTEGERS, ...FLOATS };
@@ -64,7 +64,12 @@ export function isInteger(dtype: DType): boolean {
 
 /** Bytes one element takes in memory. */
 export function bytesOf(dtype: DType): number {
-  return FORMATS[dtype].bytes;
+  return bitsOf(dtype) / 8;
+}
+
+/** Bits of an element in memory. */
+export function bitsOf(dtype: DType): number {
+  return FORMATS[dtype].bits;
 }
 
 /** Smallest and largest finite value. */

@@ -7,7 +7,7 @@
 
 import type { Extents } from "../abstraction/affine.ts";
 import type { Tensor } from "../abstraction/computation.ts";
-import { bytesOf, type DType } from "../abstraction/dtype.ts";
+import { bitsOf, bytesOf, type DType } from "../abstraction/dtype.ts";
 import {
   type Access,
   accessesIn,
@@ -280,7 +280,7 @@ function elementOf({ text, operand }: Drained, e: number): Code {
   };
   const held = type[operand.dtype];
   if (held === undefined) throw new Error(`internal: no way to an element of ${operand.dtype} in registers`);
-  const shift = 8 * bytesOf(operand.dtype) * (e % inWord);
+  const shift = bitsOf(operand.dtype) * (e % inWord);
   const word = code`${text}[${Math.floor(e / inWord)}]`;
   return code`(${held})${shift === 0 ? word : code`(${word} >> ${shift})`}`;
 }

@@ -14,7 +14,7 @@
 
 import type { Extents } from "../abstraction/affine.ts";
 import { outputOf } from "../abstraction/computation.ts";
-import { bytesOf, type DType, isInteger, rangeOf } from "../abstraction/dtype.ts";
+import { bitsOf, bytesOf, type DType, isInteger, rangeOf } from "../abstraction/dtype.ts";
 import type { Equation } from "../abstraction/equation.ts";
 import { access, accessesIn, axesIn, axis, type Expr, isFloatFunction } from "../abstraction/expression.ts";
 import { C_TYPES } from "../abstraction/kernel.ts";
@@ -211,7 +211,7 @@ export class Avx512Rows extends X86Lanes {
         : code`_mm256_maskz_loadu_epi16(${mask}, ${from})`;
     if (dtype === "bf16") return code`@bf16_lanes(${loaded})`;
     if (dtype === "f16") return code`_mm512_cvtph_ps(${loaded})`;
-    return code`_mm512_cvtep${dtype.startsWith("u") ? "u" : "i"}${8 * bytesOf(dtype)}_epi32(${loaded})`;
+    return code`_mm512_cvtep${dtype.startsWith("u") ? "u" : "i"}${bitsOf(dtype)}_epi32(${loaded})`;
   }
 
   /** For a narrow type, the half or quarter of a register that is stored. */
@@ -219,7 +219,7 @@ export class Avx512Rows extends X86Lanes {
     const { equation, context } = part;
     const [e, { dtype }] = [equation.value, context];
     if (bytesOf(dtype) === 4) return super.stored(part);
-    const bits = 8 * bytesOf(dtype);
+    const bits = bitsOf(dtype);
     const from = e.kind === "cast" ? (typeOf(e.value, this.c.dtypes) ?? dtype) : dtype;
     const inner = { ...context, dtype: from };
     if (e.kind === "cast" && varies(e, context.axis)) {
@@ -283,7 +283,7 @@ function withoutFloor(e: Expr): Expr {
 
 /** A 32-bit number wrapped to its integer type. */
 function wrapped(text: Code, dtype: DType): Code {
-  const shift = 32 - 8 * bytesOf(dtype);
+  const shift = 32 - bitsOf(dtype);
   if (shift === 0) return text;
   if (dtype.startsWith("u")) return code`_mm512_and_si512(${text}, _mm512_set1_epi32(${rangeOf(dtype)[1]}))`;
   return code`_mm512_srai_epi32(_mm512_slli_epi32(${text}, ${shift}), ${shift})`;

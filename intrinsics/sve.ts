@@ -7,7 +7,7 @@
  * them are never stored. On shorter vectors the predicate is empty, so the feature (targets/arm.ts) requires the length.
  */
 
-import { bytesOf } from "../abstraction/dtype.ts";
+import { bitsOf, bytesOf } from "../abstraction/dtype.ts";
 import { type Cost, type Intrinsic, type OperandSpec, tableRow } from "../abstraction/intrinsic.ts";
 import { SVE_BITS, type SveBits } from "../targets/arm.ts";
 import {
@@ -33,7 +33,7 @@ const cost = (instructions: number, forward: number): Cost => ({
 /** Lanes of a type in vectors of a given length. */
 const lanesIn = (bits: SveBits, dtype: Element): number => bits / 8 / bytesOf(dtype);
 const predicate = (bits: SveBits, dtype: Element): string =>
-  `svptrue_pat_b${8 * bytesOf(dtype)}(SV_VL${lanesIn(bits, dtype)})`;
+  `svptrue_pat_b${bitsOf(dtype)}(SV_VL${lanesIn(bits, dtype)})`;
 
 /** Contiguous vectors in memory. */
 function vectors(bits: SveBits, dtype: Element, storage: string, registers: 1 | 2 | 4 = 1): OperandSpec {
@@ -46,7 +46,7 @@ function vectors(bits: SveBits, dtype: Element, storage: string, registers: 1 | 
 
 /** The same 16 bytes in each 128 bits. */
 function repeated(bits: SveBits, dtype: Element, storage: string): OperandSpec {
-  const all = `svptrue_b${8 * bytesOf(dtype)}()`;
+  const all = `svptrue_b${bitsOf(dtype)}()`;
   return {
     dtype,
     storage: `z${bits}[${storage}]`,

@@ -8,7 +8,7 @@
  *     CumSum            y[i0,i1] += x[i0,v] where v <= i1
  */
 
-import { bytesOf } from "../../abstraction/dtype.ts";
+import { bitsOf } from "../../abstraction/dtype.ts";
 import { axesOfRank, type Lowering } from "../lowering.ts";
 import { bracketed, heldAs, holdsIntegers, type Range, type Value } from "../value.ts";
 import { rangeIn } from "../whole.ts";
@@ -171,7 +171,7 @@ function bitShift(node: Lowering): Value {
   if (x.type !== "u8" && x.type !== "u16" && x.type !== "u32")
     node.refuse(`${x.type} is not supported; u8, u16, u32 are`);
   const held = heldAs(x.type);
-  const bits = 8 * bytesOf(held);
+  const bits = bitsOf(held);
   const isLeft = node.text("direction", "", ["LEFT", "RIGHT"]) === "LEFT";
   const shifted = isLeft ? "f64(x) * pow(2, f64(by))" : "floor(f64(x) * pow(0.5, f64(by)))";
   return elementwise(node, `${held}(select(by < ${bits}, ${shifted}, 0))`, { x, by });
