@@ -238,8 +238,13 @@ export class CExpressions {
   /** A read of an element. Outside its tensor the result is the identity of the combine. */
   protected element(e: Access, dtype: DType, extents: Extents): Code {
     const { at, guards } = this.place(e, extents);
-    const element = code`${this.memory(e, extents)}[${at}]`;
+    const element = this.elementAt(e, at, extents, guards.length > 0);
     return guards.length === 0 ? element : code`(${allOf(guards)} ? ${element} : ${this.outside(e.tensor, dtype)})`;
+  }
+
+  /** The element at an address. @param _isTested whether conditions are tested around it */
+  protected elementAt(e: Access, at: Code, extents: Extents, _isTested: boolean): Code {
+    return code`${this.memory(e, extents)}[${at}]`;
   }
 
   /** The pointer that an access is relative to. */

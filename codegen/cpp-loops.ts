@@ -11,12 +11,11 @@
 
 import type { Extents } from "../abstraction/affine.ts";
 import type { Computation } from "../abstraction/computation.ts";
-import type { DType } from "../abstraction/dtype.ts";
 import type { Access } from "../abstraction/expression.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import type { LoopNest } from "../abstraction/loop-nest.ts";
 import { type Code, code, NOTHING } from "../abstraction/source-text.ts";
-import { allOf, CExpressions, type Place } from "./c-expressions.ts";
+import { CExpressions, type Place } from "./c-expressions.ts";
 import { CppWriter } from "./cpp.ts";
 import { CPP_WORDS } from "./cpp-expressions.ts";
 import { argumentsOf, packedConstants, type SourceNotes } from "./cpp-frame.ts";
@@ -63,9 +62,7 @@ class LoopExpressions extends CExpressions {
    * A tested read stays scalar. g++ 12 turns a vector of them into a masked load, and for some masks into a load of the
    * whole vector, which reads outside.
    */
-  protected override element(e: Access, dtype: DType, extents: Extents): Code {
-    const { at, guards } = this.place(e, extents);
-    if (guards.length === 0) return super.element(e, dtype, extents);
-    return code`(${allOf(guards)} ? ${this.memory(e, extents)}[@one_by_one(${at})] : ${this.outside(e.tensor, dtype)})`;
+  protected override elementAt(e: Access, at: Code, extents: Extents, isTested: boolean): Code {
+    return super.elementAt(e, isTested ? code`@one_by_one(${at})` : at, extents, isTested);
   }
 }

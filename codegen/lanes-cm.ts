@@ -37,7 +37,7 @@ import {
   tensorName,
 } from "../abstraction/source-text.ts";
 import { spell } from "../abstraction/spelling.ts";
-import { allOf, CExpressions } from "./c-expressions.ts";
+import { CExpressions } from "./c-expressions.ts";
 import { CM_HELPERS } from "./cm-helpers.ts";
 import { checkSizes } from "./cm-surfaces.ts";
 import { headOf, type SourceNotes } from "./cpp-frame.ts";
@@ -162,9 +162,11 @@ class CmExpressions extends CExpressions {
     const register = registerIn(this.nest, e);
     if (register)
       return code`${registerName(register.file.name, register.register)}(${this.index(register.lane, extents)})`;
-    const { at, guards } = this.place(e, extents);
-    const element = code`@element<${typeName(this.dtypes[e.tensor] ?? dtype)}>(${this.tensor(e.tensor)}, ${at})`;
-    return guards.length === 0 ? element : code`(${allOf(guards)} ? ${element} : ${this.outside(e.tensor, dtype)})`;
+    return super.element(e, dtype, extents);
+  }
+
+  protected override elementAt({ tensor }: Access, at: Code): Code {
+    return code`@element<${typeName(this.dtypes[tensor] ?? "f32")}>(${this.tensor(tensor)}, ${at})`;
   }
 }
 
