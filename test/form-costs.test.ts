@@ -70,7 +70,11 @@ it("a step without products moves each tensor at the rate of the memory that hol
   const bytes = 64 * 1024 * bytesOf("f32");
   const read = bytes / rateOf("l2") / TARGET.clockHz.value;
   const written = (64 * bytesOf("f32")) / levelNamed("l1").writeBytesPerCycle.value / TARGET.clockHz.value;
-  expect(movedSeconds(sums, TARGET)).toBeCloseTo(read + written, 15);
+  const moved = movedSeconds(sums, TARGET);
+  expect(moved).toBeCloseTo(read + written, 15);
+  // Threads share it.
+  const form = [{ computation: sums } as Step];
+  expect(secondsOfForm(form, { secondsOf: () => 0, target: TARGET, threads: 2 }, levelNamed("l1"))).toBe(moved / 2);
 });
 
 it("a GPU reads what its last cache just holds at that cache's rate, and more at that of its memory", () => {

@@ -21,7 +21,7 @@ import { TRANSFORM_NAMES, winogradSteps } from "../network/winograd.ts";
 import { networkFiles, partsOfNetwork } from "../package/network/index.ts";
 import { modelTarget } from "../perfmodel/target.ts";
 import type { Compiler } from "../runtime/compiler.ts";
-import { formsIn, inBestForms, levelOfWeights, movedSeconds, secondsOfForm } from "../session/forms.ts";
+import { formsIn, inBestForms } from "../session/forms.ts";
 import { loopsKernel } from "../session/loop-kind.ts";
 import { networkSubject, openGraph } from "../session/network.ts";
 import { writePackage } from "../session/package-folder.ts";
@@ -275,19 +275,6 @@ describe("the form chosen for a step", () => {
     expect(chosen((computation) => (isProducts(computation) ? 1e-4 : 1))).toBe(2);
     expect(chosen((computation) => (isProducts(computation) ? 1e-4 : undefined))).toBe(2);
     expect(formsIn(program, true).size).toBe(0);
-  });
-
-  it("divides the data movement among the threads", () => {
-    const [[, [, form = []] = []] = []] = forms;
-    const level = levelOfWeights(program, target);
-    const [one = 0, two = 0] = [1, 2].map((threads) =>
-      secondsOfForm(form, { secondsOf: () => 0, target, threads }, level),
-    );
-    const moved = form
-      .filter(({ computation }) => !isProducts(computation))
-      .reduce((sum, { computation }) => sum + movedSeconds(computation, target), 0);
-    expect(moved).toBeGreaterThan(0);
-    expect(one - two).toBeCloseTo(moved / 2, 12);
   });
 
   it("is searched first, and the equation itself only where that could be faster", async () => {
