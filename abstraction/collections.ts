@@ -3,6 +3,13 @@
 /** The product of some numbers, 1 for none: the elements of a shape. */
 export const product = (numbers: readonly number[]): number => numbers.reduce((all, one) => all * one, 1);
 
+/** The sum of numbers, or of a number of each item. */
+export function sumOf<T>(items: Iterable<T>, of: (item: T) => number = Number): number {
+  let sum = 0;
+  for (const item of items) sum += of(item);
+  return sum;
+}
+
 /** The keys of a record whose values may be undefined. */
 type Open<T> = { [K in keyof T]: undefined extends T[K] ? K : never }[keyof T];
 

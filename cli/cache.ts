@@ -6,6 +6,7 @@
  */
 
 import { z } from "zod";
+import { sumOf } from "../abstraction/collections.ts";
 import { counted } from "../report/text.ts";
 import { CACHES, type CacheEntry, cacheFolder, cacheLimits, examineCache, trimCache } from "../runtime/cache.ts";
 import type { Cli } from "./command.ts";
@@ -90,7 +91,7 @@ function totalOf(entries: readonly CacheEntry[]) {
   const [last] = entries.map(({ usedAt }) => usedAt).sort((a, b) => b - a);
   return {
     count: entries.length,
-    bytes: entries.reduce((sum, entry) => sum + entry.bytes, 0),
+    bytes: sumOf(entries, (entry) => entry.bytes),
     inUse: entries.filter((entry) => entry.inUse).length,
     lastUsed: last === undefined ? null : new Date(last).toISOString(),
   };

@@ -11,6 +11,7 @@ import { join } from "node:path";
 import type { Command } from "commander";
 import { z } from "zod";
 import { isOnGpu } from "../abstraction/candidate.ts";
+import { sumOf } from "../abstraction/collections.ts";
 import { automapCommand, type CommandLine, quotedWords } from "../abstraction/command-line.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { type EnvironmentProblem, UsageError } from "../abstraction/error.ts";
@@ -326,7 +327,7 @@ function noRecord(
   world: Parameters<typeof differencesOf>[1] | undefined,
 ): UsageError {
   const tune = automapCommand("tune", word, words, sameOptions(given), declareWords(given));
-  const held = computations.reduce((sum, computation) => sum + countTrials(db, { computation, status: "ok" }), 0);
+  const held = sumOf(computations, (computation) => countTrials(db, { computation, status: "ok" }));
   const others = computations.flatMap((computation) => best(db, { computation }, { imported: true }));
   const [near] = others;
   const which = `${word}${given.threads > 1 ? ` with ${given.threads} threads` : ""}`;

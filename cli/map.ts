@@ -8,7 +8,7 @@
 
 import type { Command } from "commander";
 import { z } from "zod";
-import { defined, mapValues } from "../abstraction/collections.ts";
+import { defined, mapValues, sumOf } from "../abstraction/collections.ts";
 import { automapCommand, type CommandLine } from "../abstraction/command-line.ts";
 import { type Computation, computationKey, equationText, REWRITINGS } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
@@ -183,8 +183,8 @@ function mapDocument(name: string | undefined, sets: readonly MappingSet[]) {
     intrinsic: sets.length === 1 ? first.intrinsic.name : (name ?? "all"),
     rule: first.rule,
     strict: first.strict,
-    count: sets.reduce((sum, s) => sum + s.valid.length, 0),
-    total: sets.reduce((sum, s) => sum + s.total, 0),
+    count: sumOf(sets, (s) => s.valid.length),
+    total: sumOf(sets, (s) => s.total),
     sampled: sets.some((s) => s.sampled),
     mappings: sets.flatMap((s) => s.valid.map(mappingDocument)),
     refusals: sets

@@ -8,6 +8,7 @@
 import { existsSync, statSync } from "node:fs";
 import { parse } from "node:path";
 import { z } from "zod";
+import { product } from "../abstraction/collections.ts";
 import { suggestion, UsageError } from "../abstraction/error.ts";
 import type { Target } from "../abstraction/machine.ts";
 import type { Constant, Graph, Input } from "../network/graph.ts";
@@ -117,7 +118,7 @@ function constantFrom(name: string, text: string, inputs: readonly Input[]): Con
       throw new UsageError(`--constant ${name}=${text}: ${word} is no number of ${type}`);
   }
   const known = shape.every((size) => typeof size === "number") ? shape : undefined;
-  const elements = known?.reduce((product, size) => product * size, 1);
+  const elements = known && product(known);
   return { type, shape: elements === words.length && known ? known : [words.length], values };
 }
 

@@ -1,6 +1,7 @@
 /** @file `automap network show|operators`: a network's tasks with what computes them, and the operators that networks may contain. */
 
 import type { z } from "zod";
+import { sumOf } from "../abstraction/collections.ts";
 import { automapCommand } from "../abstraction/command-line.ts";
 import { equationText } from "../abstraction/computation.ts";
 import type { Network, Step } from "../network/network.ts";
@@ -32,7 +33,7 @@ export async function show({ model, gpu, opened }: OpenedFor, given: z.infer<typ
   const { multiplyAdds, parameters } = totalsOf(opened.graph, opened.program);
   const { counted, mapped, instructions } = shareOf(opened, { program, choices });
   const computed = computedIn(program, choices, chains);
-  const calls = computed.reduce((sum, { nodes }) => sum + nodes.length, 0);
+  const calls = sumOf(computed, ({ nodes }) => nodes.length);
   if (given.json) {
     printJson(showSchema, {
       network: program.name,

@@ -1,7 +1,7 @@
 /** @file The searches of `automap tune-network`: told as they end, stopped by Ctrl-C, summed up. */
 
 import type { z } from "zod";
-import { defined } from "../abstraction/collections.ts";
+import { defined, sumOf } from "../abstraction/collections.ts";
 import { automapCommand } from "../abstraction/command-line.ts";
 import { EnvironmentError } from "../abstraction/error.ts";
 import { counted } from "../report/text.ts";
@@ -41,9 +41,10 @@ export async function tuneOpened(
       },
     });
     if (problem?.status === "environment") throw new EnvironmentError(problem.problem);
-    const seconds = tasks
-      .filter(({ used }) => used)
-      .reduce((sum, each) => sum + (each.seconds ?? 0) * each.task.steps.length, 0);
+    const seconds = sumOf(
+      tasks.filter(({ used }) => used),
+      (each) => (each.seconds ?? 0) * each.task.steps.length,
+    );
     const isTuned = tasks.some(({ seconds: each }) => each !== undefined);
     sayLeftOut(tasks, signal.aborted);
     if (given.json)

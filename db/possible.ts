@@ -4,6 +4,7 @@
  */
 
 import { callingThreads } from "../abstraction/candidate.ts";
+import { sumOf } from "../abstraction/collections.ts";
 import { type Computation, memoryElements } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import type { Environment, TrialRecord, WorkloadRecord } from "./record.ts";
@@ -21,7 +22,7 @@ const MEMORY_BYTES = 2 ** 40;
 
 /** Why a computation cannot have been run; undefined when it can. */
 export function impossibleComputation({ tensors }: Computation): string | undefined {
-  const bytes = Object.values(tensors).reduce((sum, t) => sum + bytesOf(t.dtype) * memoryElements(t), 0);
+  const bytes = sumOf(Object.values(tensors), (t) => bytesOf(t.dtype) * memoryElements(t));
   return bytes <= MEMORY_BYTES
     ? undefined
     : `its tensors take ${figure(bytes)} bytes, more than ${figure(MEMORY_BYTES)}`;

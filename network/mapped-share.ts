@@ -8,6 +8,7 @@
  * elements, are not counted. AMOS does not state its rule; this one gives its totals for ShuffleNet (50 of 70) and ResNet-50 (54 of 71).
  */
 
+import { sumOf } from "../abstraction/collections.ts";
 import { computationKey } from "../abstraction/computation.ts";
 import type { Graph } from "./graph.ts";
 import type { Network, Step } from "./network.ts";
@@ -64,7 +65,7 @@ export function mappedShare(
     if (found !== undefined) instructions.set(found, (instructions.get(found) ?? 0) + 1);
   }
   const sorted = [...instructions].sort(([a, m], [b, n]) => n - m || a.localeCompare(b, "en"));
-  return { counted: counted.length, mapped: sorted.reduce((sum, [, n]) => sum + n, 0), instructions: sorted };
+  return { counted: counted.length, mapped: sumOf(sorted, ([, n]) => n), instructions: sorted };
 }
 
 const sumsProducts = ({ computation }: Step): boolean => multiplyAddsOf(computation) > 0;

@@ -7,6 +7,7 @@
  * Lee, Efficient Memory Management for Deep Neural Net Inference (2020).
  */
 
+import { sumOf } from "../abstraction/collections.ts";
 import { memoryElements, outputOf } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import type { StepChain } from "./chains.ts";
@@ -72,6 +73,6 @@ export function planMemory(program: Network, shared = true, chains: readonly Ste
   return {
     offsets: new Map(placed.map(({ value, offset }) => [value, offset])),
     bytes: Math.max(0, ...placed.map(({ offset, bytes }) => offset + bytes)),
-    apart: blocks.reduce((sum, { bytes }) => sum + bytes, 0),
+    apart: sumOf(blocks, ({ bytes }) => bytes),
   };
 }

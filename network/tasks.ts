@@ -4,7 +4,7 @@
  *     tasksOf(program)      conv2d c 64 h 56 w 56 k 64 r 3 s 3 pad 1   4 times   115.6 M multiply-adds each
  */
 
-import { groupsOf } from "../abstraction/collections.ts";
+import { groupsOf, sumOf } from "../abstraction/collections.ts";
 import { type Computation, computationKey, pointCount } from "../abstraction/computation.ts";
 import { accessesIn, type Expr } from "../abstraction/expression.ts";
 import type { Graph } from "./graph.ts";
@@ -55,10 +55,9 @@ export function totalsOf(graph: Graph, program: Network): Totals {
     graph.nodes.flatMap(({ op, inputs }) => (op === "BatchNormalization" ? inputs.slice(3) : [])),
   );
   const read = new Set(graph.nodes.flatMap(({ inputs }) => inputs));
-  const sum = (numbers: readonly number[]): number => numbers.reduce((a, b) => a + b, 0);
   return {
-    multiplyAdds: sum(program.steps.map(({ computation }) => multiplyAddsOf(computation))),
-    parameters: sum(
+    multiplyAdds: sumOf(program.steps, ({ computation }) => multiplyAddsOf(computation)),
+    parameters: sumOf(
       [...graph.constants].map(([name, { type, values }]) =>
         type === "s64" || statistics.has(name) || !read.has(name) ? 0 : values.length,
       ),

@@ -1,5 +1,6 @@
 /** @file Decisions that correlate with time, as bars and parallel coordinates: an axis a decision, a line a trial. */
 
+import { sumOf } from "../abstraction/collections.ts";
 import { html, type Markup } from "./html.ts";
 import { type DecisionShare, UNDECIDED } from "./importance.ts";
 import { chart, fitted, LINE, log, n, seriesClass, text, timeUnit, WIDTH, widthOf } from "./plot.ts";
@@ -62,7 +63,7 @@ export function parallelChart({ label, trials, decisions }: Subject, series: num
   const unit = timeUnit(fastest.seconds);
   const time = log([fastest.seconds / unit.size, slowest.seconds / unit.size], [BOTTOM, TOP]);
   const rooms = roomsOf(axes);
-  const places = axes.map((axis, i) => placesOf(axis, FIRST + sum(rooms.slice(0, i)), rooms[i] ?? 0));
+  const places = axes.map((axis, i) => placesOf(axis, FIRST + sumOf(rooms.slice(0, i)), rooms[i] ?? 0));
   const lines = timed.map((trial, rank) => {
     // Within the band of a value faster trials lie higher, so the width of a band shows the number of its trials.
     const lift = 0.5 - rank / Math.max(1, timed.length - 1);
@@ -96,12 +97,11 @@ ${time.ticks.map((t) => text(TIME + 6, time.at(t) + 4, String(t)))}`,
 function roomsOf(axes: readonly DecisionShare[]): number[] {
   const wanted = axes.map((a) => Math.min(MOST_ROOM, 26 + Math.max(...a.values.map((v) => widthOf(v.value)))));
   const all = TIME - FIRST;
-  const needed = sum(wanted);
+  const needed = sumOf(wanted);
   return wanted.map((w) => (needed > all ? (w * all) / needed : w + (all - needed) / wanted.length));
 }
 
 const MOST_ROOM = 150;
-const sum = (values: readonly number[]): number => values.reduce((total, v) => total + v, 0);
 
 function placesOf({ name, values }: DecisionShare, x: number, room: number) {
   const step = (BOTTOM - TOP) / Math.max(1, values.length - 1);

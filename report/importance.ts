@@ -9,7 +9,7 @@
  * add up to one, and do not show causes.
  */
 
-import { groupsOf } from "../abstraction/collections.ts";
+import { groupsOf, sumOf } from "../abstraction/collections.ts";
 
 /** A successful trial. */
 export interface Decided {
@@ -72,19 +72,18 @@ export function decisionShares(trials: readonly Decided[]): DecisionShare[] {
 
 /** Epsilon squared of log time, at least 0. */
 function shareOf(groups: readonly (readonly number[])[]): number | undefined {
-  const n = groups.reduce((sum, group) => sum + group.length, 0);
+  const n = sumOf(groups, (group) => group.length);
   if (n < FEWEST_TRIALS || n < FEWEST_A_VALUE * groups.length) return undefined;
   const logs = groups.map((group) => group.map(Math.log));
   const mean = meanOf(logs.flat());
   const total = squares(logs.flat(), mean);
   if (total === 0) return undefined;
-  const within = logs.reduce((sum, group) => sum + squares(group, meanOf(group)), 0);
+  const within = sumOf(logs, (group) => squares(group, meanOf(group)));
   return Math.max(0, 1 - ((within / total) * (n - 1)) / (n - groups.length));
 }
 
-const meanOf = (values: readonly number[]): number => values.reduce((sum, v) => sum + v, 0) / values.length;
-const squares = (values: readonly number[], mean: number): number =>
-  values.reduce((sum, v) => sum + (v - mean) ** 2, 0);
+const meanOf = (values: readonly number[]): number => sumOf(values) / values.length;
+const squares = (values: readonly number[], mean: number): number => sumOf(values, (v) => (v - mean) ** 2);
 
 function middle(values: readonly number[]): number {
   const sorted = [...values].sort((a, b) => a - b);

@@ -1,5 +1,6 @@
 /** @file The charts of a network's report: the time of each step, and its reduction by tuning. */
 
+import { sumOf } from "../abstraction/collections.ts";
 import { html, type Markup } from "./html.ts";
 import type { NetworkReportData, NetworkTask, TimeSource } from "./network-data.ts";
 import { axes, chart, fitted, linear, mark, n, seriesClass, stairs, text, timeUnit, WIDTH } from "./plot.ts";
@@ -30,7 +31,7 @@ interface Bar {
 function restBySource(rest: readonly Bar[]): Bar[] {
   return SOURCES.flatMap(([time]) => {
     const bars = rest.filter((bar) => bar.time === time);
-    const seconds = bars.reduce((total, bar) => total + bar.seconds, 0);
+    const seconds = sumOf(bars, (bar) => bar.seconds);
     return bars.length === 0 ? [] : [{ name: counted(bars.length, "other step"), seconds, time }];
   });
 }
@@ -45,7 +46,7 @@ export function stepsChart({ name, steps, tasks }: NetworkReportData): Markup | 
   const least = timed.map((bar) => bar.seconds).sort((a, b) => b - a)[MOST_BARS - 1] ?? 0;
   const shown = timed.filter((bar) => bar.seconds >= least).slice(0, MOST_BARS);
   const rest = timed.filter((bar) => !shown.includes(bar));
-  const sum = (bars: readonly Bar[]): number => bars.reduce((total, bar) => total + bar.seconds, 0);
+  const sum = (bars: readonly Bar[]): number => sumOf(bars, (bar) => bar.seconds);
   const bars = rest.length === 0 ? shown : [...shown, ...restBySource(rest)];
   const total = sum(timed);
   const longest = Math.max(...bars.map((bar) => bar.seconds));

@@ -5,6 +5,7 @@
  *     writeFileSync("resnet18.html", networkPage(gatherNetworkReport(opened, chosen, world)))
  */
 
+import { sumOf } from "../abstraction/collections.ts";
 import { type Column, dataTable, numbers } from "./data-table.ts";
 import { html, type Markup } from "./html.ts";
 import { gainOf, progressChart, SOURCES, stepsChart } from "./network-charts.ts";
@@ -69,8 +70,8 @@ function timePart(data: NetworkReportData): Markup {
     return found ? [{ ...found, node, ops }] : [];
   });
   const known = rows.flatMap((r) => (r.seconds === undefined ? [] : [{ ...r, seconds: r.seconds }]));
-  const total = known.reduce((sum, r) => sum + r.seconds, 0);
-  const measured = known.reduce((sum, r) => sum + (r.time === "measured" ? r.seconds : 0), 0);
+  const total = sumOf(known, (r) => r.seconds);
+  const measured = sumOf(known, (r) => (r.time === "measured" ? r.seconds : 0));
   const unknown = rows.length - known.length;
   const columns: readonly Column<(typeof rows)[number]>[] = [
     { title: "step", head: true, cell: (r) => html`<span>${r.node}<small>${r.ops.join(" ")}</small></span>` },
@@ -111,8 +112,7 @@ const rateOf = ({ multiplyAdds, seconds }: NetworkTask): number | undefined =>
 function tuningPart(data: NetworkReportData): Markup {
   const tuned = data.tasks.filter((t) => t.time === "measured");
   if (tuned.length === 0) return html`<p>No task has a record here: <code>automap tune-network</code> makes them.</p>`;
-  const together = (of: (t: NetworkTask) => number | undefined): number =>
-    tuned.reduce((sum, t) => sum + (of(t) ?? 0) * t.times, 0);
+  const together = (of: (t: NetworkTask) => number | undefined): number => sumOf(tuned, (t) => (of(t) ?? 0) * t.times);
   const first = together((t) => t.first);
   const best = together((t) => t.best);
   const saved = (t: NetworkTask): number => ((t.first ?? 0) - (t.best ?? 0)) * t.times;
@@ -128,7 +128,7 @@ function tuningPart(data: NetworkReportData): Markup {
   ];
   const chart = progressChart(data);
   const steps = counted(
-    tuned.reduce((sum, t) => sum + t.times, 0),
+    sumOf(tuned, (t) => t.times),
     "tuned step",
   );
   return html`<p>The ${steps} took ${printTime(first)} with the first kernel of each search that worked, and ${printTime(best)} with the fastest: ${(first / best).toFixed(2)} times as fast. Both are single measurements made during the search. The times above are those of the records in use; those of a search with finals were measured again there.</p>

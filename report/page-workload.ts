@@ -3,6 +3,7 @@
  * as numbers, and a comparison of its runs.
  */
 
+import { sumOf } from "../abstraction/collections.ts";
 import { printClock } from "../abstraction/trial.ts";
 import { convergenceChart, runsChart } from "./charts.ts";
 import { type Column, dataTable, numbers } from "./data-table.ts";
@@ -136,7 +137,7 @@ function reasonTable(caption: string, what: string, rows: readonly Reason[]): Ma
     numbers("count", (r) => r.count),
     { title: "for example", cell: (r) => r.example },
   ];
-  return html`<details><summary>${caption}: ${rows.reduce((sum, r) => sum + r.count, 0)}</summary>${dataTable(`${caption}, by ${what}.`, columns, rows, "cards")}</details>`;
+  return html`<details><summary>${caption}: ${sumOf(rows, (r) => r.count)}</summary>${dataTable(`${caption}, by ${what}.`, columns, rows, "cards")}</details>`;
 }
 
 /** The trials as numbers, for readers who cannot see the charts. */

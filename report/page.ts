@@ -4,6 +4,7 @@
  *     writeFileSync("report.html", reportPage(data))
  */
 
+import { sumOf } from "../abstraction/collections.ts";
 import { predictionChart } from "./charts.ts";
 import { type Column, dataTable, numbers } from "./data-table.ts";
 import { downloadLinks } from "./downloads.ts";
@@ -20,7 +21,7 @@ export function reportPage(data: ReportData): string {
   const { subjects, rooflines, environments, comparisons, source, filter, madeAt, version } = data;
   const title = filter === undefined ? "automap report" : `automap report: ${filter}`;
   const series = seriesOfTypes(subjects.map((s) => s.dtype));
-  const trials = subjects.reduce((sum, s) => sum + s.trials.length, 0);
+  const trials = sumOf(subjects, (s) => s.trials.length);
   const header = html`<h1>${title}</h1>
 <p>${source}, made ${instant(madeAt)} UTC by automap ${version}: ${counted(subjects.length, "workload")}, ${counted(trials, "trial")}.</p>
 ${contents(data)}

@@ -13,7 +13,7 @@ import type { Dirent } from "node:fs";
 import { readdir, rm, stat, utimes } from "node:fs/promises";
 import { homedir } from "node:os";
 import { join } from "node:path";
-import { groupsOf } from "../abstraction/collections.ts";
+import { groupsOf, sumOf } from "../abstraction/collections.ts";
 import { UsageError } from "../abstraction/error.ts";
 
 /** Libraries compiled for measuring, libraries compiled for calls, and the rates of this machine. */
@@ -81,7 +81,7 @@ export async function examineCache(folder: string): Promise<readonly CacheEntry[
     const usedAt = Math.max(...files.map((file) => file.usedAt));
     return {
       names: files.map(({ entry }) => entry.name),
-      bytes: files.reduce((sum, file) => sum + file.bytes, 0),
+      bytes: sumOf(files, (file) => file.bytes),
       usedAt,
       inUse: owner === undefined ? usedAt >= since : isAlive(owner),
       isLeft: owner !== undefined && !isAlive(owner),

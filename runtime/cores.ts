@@ -12,6 +12,7 @@
 
 import { setMaxListeners } from "node:events";
 import { setTimeout } from "node:timers/promises";
+import { sumOf } from "../abstraction/collections.ts";
 import { UsageError } from "../abstraction/error.ts";
 import { DISTURBING_LOAD } from "../abstraction/noise.ts";
 import { type Lock, LockError, tryLock, untilFree } from "./lock.ts";
@@ -100,7 +101,7 @@ class Sharing implements Cores {
     this.options = options;
     this.realm = options.realm ?? "";
     this.order = options.cores ?? coresHere();
-    this.processors = this.order.reduce((sum, core) => sum + core.cpus.length, 0);
+    this.processors = sumOf(this.order, (core) => core.cpus.length);
   }
 
   async measuring<T>(threads: number, work: (cpus: readonly number[]) => Promise<Disturbed & T>): Promise<T> {

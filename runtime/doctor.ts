@@ -5,6 +5,7 @@
  */
 
 import { freemem, totalmem } from "node:os";
+import { sumOf } from "../abstraction/collections.ts";
 import { EnvironmentError } from "../abstraction/error.ts";
 import { noiseVerdict } from "../abstraction/noise.ts";
 import { wordsAskedFor } from "../targets/features.ts";
@@ -188,7 +189,7 @@ async function findNoise(options: Parameters<typeof createRunner>[0]): Promise<F
 
 /** The verdict on the machine now, by its baseline. */
 export function noiseFinding({ samples, median, interval: [low, high], load }: Baseline): Finding {
-  const spread = samples.reduce((sum, sample) => sum + Math.abs(sample - median), 0) / samples.length / median;
+  const spread = sumOf(samples, (sample) => Math.abs(sample - median)) / samples.length / median;
   const { verdict } = noiseVerdict({
     widths: [Math.max(spread, (high - low) / median)],
     loads: load === undefined ? [] : [load],

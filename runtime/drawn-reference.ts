@@ -13,6 +13,7 @@
 import { readFileSync } from "node:fs";
 import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
+import { sumOf } from "../abstraction/collections.ts";
 import {
   type Computation,
   elementCount,
@@ -152,7 +153,7 @@ function ruleOfDrawn(
   const { sum } = partsOf(computation);
   const { equation } = sum;
   const tensors = Object.values(sum.tensors);
-  const elements = Object.values(computation.tensors).reduce((all, t) => all + elementCount(t), 0);
+  const elements = sumOf(Object.values(computation.tensors), elementCount);
   const large = LARGE_POINTS[isInteger(targetOf(computation).dtype) ? "integers" : "floats"];
   if (elements < least && pointCount(computation) < large) return undefined;
   if (equation.op !== "+=" && equation.op !== "=") return undefined;

@@ -8,6 +8,7 @@
  * another and stop at the first failure, which is the verdict. Only one run's tensors are in memory at a time.
  */
 
+import { sumOf } from "../abstraction/collections.ts";
 import { inputsOf } from "../abstraction/computation.ts";
 import type { Inputs } from "../abstraction/interpret.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
@@ -58,7 +59,7 @@ export async function emulatedVerdict(
   const ends = now() + timeLimitMs;
   const orders = ordersOf(kernel.language);
   const cases = reference.sets.map((set, i) => ({ set, orders: i === 0 ? orders : [FORWARD] }));
-  const all = cases.reduce((sum, one) => sum + one.orders.length, 0);
+  const all = sumOf(cases, (one) => one.orders.length);
   let done = 0;
   for (const one of cases) {
     const inputs = inputsIn(reference, one.set);

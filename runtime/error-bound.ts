@@ -7,7 +7,7 @@
  * section 4.2.
  */
 
-import { mapValues } from "../abstraction/collections.ts";
+import { mapValues, product, sumOf } from "../abstraction/collections.ts";
 import { type Axis, type Computation, elementCount, inputsOf, targetOf } from "../abstraction/computation.ts";
 import { dependencesOf, isRecurrent } from "../abstraction/dependence.ts";
 import { epsilonOf, isInteger, rangeOf } from "../abstraction/dtype.ts";
@@ -132,7 +132,6 @@ function boundInTime(computation: Computation, time: Time): BoundRule | undefine
 /** Terms of a sum, or, for a recurrence, operations on the longest path to a result. */
 function chainLength({ equation, axes }: Computation, operations: number): number {
   const extentsIn = (kind: Axis["kind"]): number[] => axes.filter((a) => a.kind === kind).map((a) => a.extent);
-  const product = (all: readonly number[]): number => all.reduce((n, extent) => n * extent, 1);
   const reduced = product(extentsIn("reduce"));
   if (!isRecurrent(equation)) return reduced;
   const along = extentsIn("spatial");
@@ -142,7 +141,7 @@ function chainLength({ equation, axes }: Computation, operations: number): numbe
   const left = along.filter((_, d) => distances.every((v) => typeof v[d] === "number" && v[d] >= 1));
   const backwards = distances.every((v) => v.every((d) => d !== "*" && d >= 0));
   const moved = along.filter((_, d) => distances.some((v) => v[d] !== 0));
-  const longest = Math.min(product(moved), ...left, ...(backwards ? [moved.reduce((n, x) => n + x, 0)] : []));
+  const longest = Math.min(product(moved), ...left, ...(backwards ? [sumOf(moved)] : []));
   return longest * ((joinsBySize(equation) ? 1 : reduced) + operations);
 }
 

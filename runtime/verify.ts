@@ -25,7 +25,7 @@
  */
 
 import { affineForm, evaluateIndex } from "../abstraction/affine.ts";
-import { mapValues } from "../abstraction/collections.ts";
+import { mapValues, sumOf } from "../abstraction/collections.ts";
 import {
   type Computation,
   elementCount,
@@ -210,7 +210,7 @@ export function fromMemory(tensor: Tensor, memory: ArrayLike<number>): Float64Ar
 function placesOf(tensor: Tensor): Int32Array | undefined {
   if (liesRowMajor(tensor)) return undefined;
   const { dims, storage } = tensor;
-  const places = new Int32Array(dims.reduce((product, d) => product * d.extent, 1));
+  const places = new Int32Array(elementCount(tensor));
   const affine = affineForm(storage);
   const point: Record<string, number> = {};
   let next = 0;
@@ -328,7 +328,7 @@ async function drawEpilogueInputs(
   signal: AbortSignal | undefined,
 ): Promise<Record<string, Float64Array>> {
   const random = seededRandom(seed * 3 + { exact: 0, random: 1, extreme: 2 }[name] + 1000);
-  const spread = Math.sqrt(sums.reduce((total, x) => total + (x / sums.length) * x, 0)) || 1;
+  const spread = Math.sqrt(sumOf(sums, (x) => (x / sums.length) * x)) || 1;
   const output = outputOf(epilogue).dtype;
   const aim = isInteger(output) ? (rangeOf(output)[1] - rangeOf(output)[0]) / 2 : spread;
   const factors = tensorsBeside("*", epilogue);

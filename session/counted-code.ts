@@ -8,6 +8,7 @@
  * They are matched by their products. What the compiler changed further is not counted, and the reason is given.
  */
 
+import { sumOf } from "../abstraction/collections.ts";
 import type { Kernel, PrintedIssues } from "../abstraction/kernel.ts";
 import type { CountedCode, CountedLoop } from "../perfmodel/counted-code.ts";
 import type { IsaLoop } from "../runtime/isa-loops.ts";
@@ -47,7 +48,7 @@ function matched(printed: PrintedIssues, code: IsaLoop, executions: number): Cou
   const others = code.loops.filter((l) => !hasProducts(l));
   if (code.products !== printed.issues || inside.length !== printed.loops.length) return undefined;
   const own = [code, ...others.flatMap(allIn)];
-  const total = (of: (loop: IsaLoop) => number): number => own.reduce((sum, loop) => sum + of(loop), 0);
+  const total = (of: (loop: IsaLoop) => number): number => sumOf(own, of);
   const found: CountedLoop[] = [
     {
       executions,

@@ -8,6 +8,7 @@
  * at the rates of the memories that hold them.
  */
 
+import { sumOf } from "../abstraction/collections.ts";
 import {
   type Computation,
   computationKey,
@@ -147,7 +148,7 @@ export function movedSeconds(computation: Computation, target: ModelTarget): num
  * repeatedly.
  */
 function coldSeconds(computation: Computation, target: ModelTarget, from: MemoryLevel): number {
-  const bytes = inputsOf(computation).reduce((sum, tensor) => sum + (tensor.constant ? bytesIn(tensor) : 0), 0);
+  const bytes = sumOf(inputsOf(computation), (tensor) => (tensor.constant ? bytesIn(tensor) : 0));
   const [far, near] = [from, levelHolding(bytes, target)].map((level) => level.readBytesPerCycle.value) as [
     number,
     number,
@@ -174,7 +175,7 @@ const FURTHER_AWAY = 2;
 export function cacheOfTask({ computation, steps }: Task, { memory }: ModelTarget): Conditions["cache"] {
   const own = memory[1]?.bytes ?? Number.POSITIVE_INFINITY;
   const inputs = inputsOf(computation);
-  const bytes = [outputOf(computation), ...inputs].reduce((sum, tensor) => sum + bytesIn(tensor), 0);
+  const bytes = sumOf([outputOf(computation), ...inputs], bytesIn);
   const weights = inputs.filter((tensor) => tensor.constant);
   const read = new Set(steps.map(({ reads }) => weights.map(({ name }) => reads[name]?.name).join()));
   const isReadAgain = steps.length > 1 && read.size === 1;
@@ -183,8 +184,9 @@ export function cacheOfTask({ computation, steps }: Task, { memory }: ModelTarge
 
 /** The memory level that holds the weights of all steps together. */
 export function levelOfWeights({ steps }: Network, target: ModelTarget): MemoryLevel {
-  const bytes = steps
-    .flatMap(({ computation }) => inputsOf(computation))
-    .reduce((sum, tensor) => sum + (tensor.constant ? bytesIn(tensor) : 0), 0);
+  const bytes = sumOf(
+    steps.flatMap(({ computation }) => inputsOf(computation)),
+    (tensor) => (tensor.constant ? bytesIn(tensor) : 0),
+  );
   return levelHolding(bytes, target);
 }

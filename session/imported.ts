@@ -6,6 +6,7 @@
  *     await checkFenced(trial, compiler)                   { status: "wrong", because: "... its kernel ended as crashed in a process of its own" }
  */
 
+import { sumOf } from "../abstraction/collections.ts";
 import { elementCount, pointCount } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { type EnvironmentProblem, UsageError } from "../abstraction/error.ts";
@@ -97,7 +98,7 @@ export async function checkFenced(
   const record = `record ${shortId(trial.id)} was imported`;
   const computation = computationOf(trial.workload);
   const points = pointCount(computation);
-  const bytes = Object.values(computation.tensors).reduce((sum, t) => sum + bytesOf(t.dtype) * elementCount(t), 0);
+  const bytes = sumOf(Object.values(computation.tensors), (t) => bytesOf(t.dtype) * elementCount(t));
   if (points > MOST_POINTS || bytes > MOST_BYTES)
     return {
       status: "wrong",

@@ -5,6 +5,7 @@
  */
 
 import { totalmem } from "node:os";
+import { sumOf } from "../abstraction/collections.ts";
 import { type Computation, inputsOf, memoryElements, outputOf, targetOf } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { UsageError } from "../abstraction/error.ts";
@@ -19,9 +20,9 @@ const LONGEST = 2 ** 32 - 1;
 
 /** Peak bytes of the inputs, the expected results and their tolerances together. */
 export function memoryNeeded(computation: Computation): number {
-  const inputs = inputsOf(computation).reduce(
-    (sum, tensor) => sum + memoryElements(tensor) * (2 * DOUBLE + SETS * bytesOf(tensor.dtype)),
-    0,
+  const inputs = sumOf(
+    inputsOf(computation),
+    (tensor) => memoryElements(tensor) * (2 * DOUBLE + SETS * bytesOf(tensor.dtype)),
   );
   return inputs + memoryElements(outputOf(computation)) * (SETS + 1) * 2 * DOUBLE;
 }
@@ -51,9 +52,9 @@ const PROGRAM_COPIES = 3;
 /** Bytes that sets of inputs and answers take together with the program that emulates a kernel on one of them. */
 export function memoryEmulating(computation: Computation): number {
   const output = outputOf(computation);
-  const inputs = inputsOf(computation).reduce(
-    (sum, tensor) => sum + memoryElements(tensor) * (DOUBLE + (SETS + PROGRAM_COPIES) * bytesOf(tensor.dtype)),
-    0,
+  const inputs = sumOf(
+    inputsOf(computation),
+    (tensor) => memoryElements(tensor) * (DOUBLE + (SETS + PROGRAM_COPIES) * bytesOf(tensor.dtype)),
   );
   return inputs + memoryElements(output) * ((2 * SETS + 1) * DOUBLE + PROGRAM_COPIES * bytesOf(output.dtype));
 }

@@ -6,6 +6,7 @@
  */
 
 import { isOnGpu } from "../abstraction/candidate.ts";
+import { sumOf } from "../abstraction/collections.ts";
 import { type Computation, computationKey } from "../abstraction/computation.ts";
 import { type Database, type Environment, queryTrials, shortId } from "../db/index.ts";
 import { keyOfStep, type MappedShare, mappedShare } from "../network/mapped-share.ts";
@@ -188,7 +189,7 @@ function progressOf(gathered: readonly Gathered[]): number[] {
   const best = new Map(
     gathered.flatMap(({ task, trials: [first] }) => (first ? [[task, first.measurement.median] as const] : [])),
   );
-  let sum = [...best].reduce((total, [{ steps }, seconds]) => total + seconds * steps.length, 0);
+  let sum = sumOf(best, ([{ steps }, seconds]) => seconds * steps.length);
   return tried.map(({ task, seconds }) => {
     const before = best.get(task) ?? seconds;
     if (seconds < before) {

@@ -5,6 +5,7 @@
  *     ceilings.roofs(trial)                              seconds it takes at least
  */
 
+import { product, sumOf } from "../abstraction/collections.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { attempt } from "../abstraction/error.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
@@ -83,10 +84,7 @@ function operationsThatCount({ workload }: TrialRecord): number {
 
 /** Bytes moved when each element of each tensor is moved once. */
 function bytesMoved({ workload }: TrialRecord): number {
-  return Object.values(workload.tensors).reduce(
-    (sum, { dtype, shape }) => sum + bytesOf(dtype) * shape.reduce((n, extent) => n * extent, 1),
-    0,
-  );
+  return sumOf(Object.values(workload.tensors), ({ dtype, shape }) => bytesOf(dtype) * product(shape));
 }
 
 const day = (at: number): string => new Date(at).toISOString().slice(0, 10);

@@ -5,6 +5,7 @@
  */
 
 import { type ArrayPlan, isDesign } from "../abstraction/candidate.ts";
+import { sumOf } from "../abstraction/collections.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { usefulPoints } from "../abstraction/condition.ts";
 import { partsOf } from "../abstraction/epilogue.ts";
@@ -261,7 +262,7 @@ function accuracyOf(name: string, groups: readonly (readonly TrialRecord[])[]): 
     const { pairwise, recall } = evaluateTogether(groups.map((trials) => judged(trials, which)));
     return { pairwise, recall };
   };
-  const trials = groups.reduce((sum, group) => sum + judged(group).length, 0);
+  const trials = sumOf(groups, (group) => judged(group).length);
   return { name, trials, corrected: rates("seconds"), uncorrected: rates("uncorrectedSeconds") };
 }
 

@@ -12,6 +12,7 @@
  */
 
 import { candidateKey, canonicalJson, isMapped, isOnGpu, type MappedCandidate } from "../abstraction/candidate.ts";
+import { sumOf } from "../abstraction/collections.ts";
 import { type Computation, computationKey, extentsOf, inputsOf } from "../abstraction/computation.ts";
 import { printEquation } from "../abstraction/equation.ts";
 import { attempt } from "../abstraction/error.ts";
@@ -259,6 +260,6 @@ function distanceBetween(a: Computation, b: Computation): number | undefined {
   const typesOf = (of: Computation): Map<string, string> => new Map(inputsOf(of).map((t) => [t.name, t.dtype]));
   const types = typesOf(b);
   if ([...typesOf(a)].some(([name, dtype]) => (types.get(name) ?? dtype) !== dtype)) return undefined;
-  const doublings = names.reduce((sum, name) => sum + Math.abs(Math.log2((own[name] ?? 1) / (other[name] ?? 1))), 0);
+  const doublings = sumOf(names, (name) => Math.abs(Math.log2((own[name] ?? 1) / (other[name] ?? 1))));
   return doublings + (printEquation(a.equation) === printEquation(b.equation) ? 0 : EQUATION_APART);
 }

@@ -20,6 +20,7 @@
  */
 
 import { availableParallelism } from "node:os";
+import { sumOf } from "../abstraction/collections.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { EnvironmentError, reasonOf, UsageError } from "../abstraction/error.ts";
 import type { Target } from "../abstraction/machine.ts";
@@ -199,10 +200,7 @@ async function tuneOn(
   const isFirst = (): boolean => byGainOnly && searching.size === 0 && states.every(({ searched }) => !searched);
   await sideBySide(beside, async (goesOn) => {
     while (!equal && goesOn() && !signal?.aborted && (left() > LEAST_SHARE_SECONDS || isFirst())) {
-      const total = [...field.inUse()].reduce(
-        (sum, state) => sum + field.secondsOf(state) * state.task.steps.length,
-        0,
-      );
+      const total = sumOf(field.inUse(), (state) => field.secondsOf(state) * state.task.steps.length);
       const [next] = states
         .filter((state) => (state.searched || byGainOnly) && !state.over && !searching.has(state))
         .map((state) => ({ state, gain: field.gainOf(state) }))

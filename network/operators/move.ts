@@ -6,7 +6,7 @@
  *     Concat       y[i0] = select(i0 < 4, x0[i0], x1[i0-4])
  */
 
-import { product } from "../../abstraction/collections.ts";
+import { product, sumOf } from "../../abstraction/collections.ts";
 import { axesOfRank, type Lowering } from "../lowering.ts";
 import { bracketed, type Value } from "../value.ts";
 import { broadcastShape, numberText } from "./broadcast.ts";
@@ -99,7 +99,7 @@ function split(node: Lowering): Value[] {
   const counts = given
     ? sizesOf(node, given)
     : Array.from({ length: parts }, (_, i) => Math.min(equal, size - i * equal));
-  if (counts.length !== parts || counts.reduce((sum, count) => sum + count, 0) !== size)
+  if (counts.length !== parts || sumOf(counts) !== size)
     node.refuse(`parts of ${bracketed(counts)} do not make up ${size} elements in ${parts} outputs`);
   let start = 0;
   return counts.map((count) => {

@@ -8,6 +8,7 @@
  * of an element beyond the border is added to the border's, or dropped.
  */
 
+import { sumOf } from "../../abstraction/collections.ts";
 import { axesOfRank, type Lowering } from "../lowering.ts";
 import type { NumberArray } from "../numbers.ts";
 import { bracketed, elementsOf, type Value } from "../value.ts";
@@ -123,7 +124,7 @@ function tapsOf(node: Lowering, axis: Resized, sampling: Sampling): Taps {
   for (let p = 0; p < axis.to; p++) {
     const given = neighboursOf(p, axis, sampling);
     const kept = sampling.excludesOutside ? given.filter(([place]) => place >= 0 && place < axis.from) : given;
-    const sum = sampling.excludesOutside ? kept.reduce((all, [, weight]) => all + weight, 0) : 1;
+    const sum = sampling.excludesOutside ? sumOf(kept, ([, weight]) => weight) : 1;
     let at = p * each;
     for (const [place, weight] of kept) {
       if (weight === 0) continue;

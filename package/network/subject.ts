@@ -5,6 +5,7 @@
  *     parts.steps[0]      { kernel: 0, places: [{ kind: "arena", offset: 0 }, { kind: "input", number: 0 }, { kind: "weights", offset: 0 }] }
  */
 
+import { product } from "../../abstraction/collections.ts";
 import {
   type Computation,
   computationKey,
@@ -366,7 +367,7 @@ function integersOf(
     i < channels ? (scales[i] ?? 0) : (zeros[i % zeros.length] ?? 0),
   );
   if (elements.length + factors.byteLength >= elements.length * bytesOf("f32")) return undefined;
-  const inner = shape.slice(axis + 1).reduce((product, size) => product * size, 1);
+  const inner = product(shape.slice(axis + 1));
   const places = ordered(Int32Array.from(constant, (_, i) => Math.floor(i / inner) % channels));
   const change = Array.prototype.findIndex.call(places, (place: number) => place !== 0);
   const run = change > 0 ? change : elements.length;
