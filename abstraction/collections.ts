@@ -10,6 +10,11 @@ export function sumOf<T>(items: Iterable<T>, of: (item: T) => number = Number): 
   return sum;
 }
 
+/** Each item once, in the order of their first places. */
+export const unique = <T>(items: Iterable<T>): T[] => [...new Set(items)];
+
+export const isDefined = <T>(item: T | undefined): item is T => item !== undefined;
+
 /** The keys of a record whose values may be undefined. */
 type Open<T> = { [K in keyof T]: undefined extends T[K] ? K : never }[keyof T];
 

@@ -50,6 +50,11 @@ export class UsageError extends Error {
   }
 }
 
+/** What cannot be: a bug of automap's. */
+export function internal(what: string): never {
+  throw new Error(`internal: ${what}`);
+}
+
 /** Something this machine lacks: not a bug, and not a mistake in the computation. */
 export interface EnvironmentProblem {
   /** Tells it apart from a result. */

@@ -9,6 +9,7 @@ import { existsSync } from "node:fs";
 import type { Command } from "commander";
 import { z } from "zod";
 import { CANDIDATE_KINDS } from "../abstraction/candidate.ts";
+import { unique } from "../abstraction/collections.ts";
 import { suggestion, UsageError } from "../abstraction/error.ts";
 import { type Database, DEFAULT_DATABASE, namesIn, queryTrials, runsIn, shortId, withDatabase } from "../db/index.ts";
 import { INTRINSICS } from "../intrinsics/index.ts";
@@ -69,7 +70,7 @@ export function completionsOf(program: Command, line: readonly string[]): string
   }
   const rest = before.slice(at);
   const offered = offers(command, rest, last);
-  return [...new Set(offered)].filter((word) => word.startsWith(last));
+  return unique(offered).filter((word) => word.startsWith(last));
 }
 
 function offers(command: Command, rest: readonly string[], last: string): readonly string[] {
@@ -90,7 +91,7 @@ function takesValue(command: Command, word: string): boolean {
   return command.options.some(({ long, required }) => long === word && required);
 }
 
-const intrinsics = (): string[] => [...new Set(INTRINSICS.flatMap(({ name, family }) => [family, name]))];
+const intrinsics = (): string[] => unique(INTRINSICS.flatMap(({ name, family }) => [family, name]));
 const operators = (): string[] => OPERATORS.map(({ name }) => name);
 
 /** Values by option. */

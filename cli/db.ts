@@ -8,6 +8,7 @@
 
 import type { Command } from "commander";
 import { z } from "zod";
+import { isDefined } from "../abstraction/collections.ts";
 import { automapCommand } from "../abstraction/command-line.ts";
 import { UsageError } from "../abstraction/error.ts";
 import {
@@ -202,7 +203,7 @@ async function runShow(id: string, given: z.infer<typeof fileOptions>, here: Her
 
 function runCompare({ run, intrinsic, ...given }: z.infer<typeof compareOptions>, command: Command): ExitCode {
   const ids = run || intrinsic ? undefined : command.args;
-  const pairs = [run, intrinsic, ids].filter((pair) => pair !== undefined);
+  const pairs = [run, intrinsic, ids].filter(isDefined);
   const [pair] = pairs;
   const [a, b, more] = pair ?? [];
   if (pairs.length !== 1 || a === undefined || b === undefined || more !== undefined)

@@ -11,7 +11,7 @@ import { join } from "node:path";
 import type { Command } from "commander";
 import { z } from "zod";
 import { isOnGpu } from "../abstraction/candidate.ts";
-import { sumOf } from "../abstraction/collections.ts";
+import { sumOf, unique } from "../abstraction/collections.ts";
 import { automapCommand, type CommandLine, quotedWords } from "../abstraction/command-line.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { type EnvironmentProblem, UsageError } from "../abstraction/error.ts";
@@ -337,7 +337,7 @@ function noRecord(
       `${db.path} holds no kernel of this ${which} that was measured here: record ${shortId(near.id)} was imported`,
       { hint: `measure here: ${tune}; or take the imported one: ${emitText(near, given)}` },
     );
-  const differ = world ? [...new Set(differencesOf(near, world).map((d) => d.field))] : [];
+  const differ = world ? unique(differencesOf(near, world).map((d) => d.field)) : [];
   const why = differ.length > 0 ? `: ${differ.join(", ")} differ` : "";
   return new UsageError(
     `${db.path} holds ${counted(held, "kernel")} of this ${word}, none measured ${worldText(given.trust, given.threads)}${why}`,

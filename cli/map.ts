@@ -11,7 +11,7 @@ import { z } from "zod";
 import { defined, mapValues, sumOf } from "../abstraction/collections.ts";
 import { automapCommand, type CommandLine } from "../abstraction/command-line.ts";
 import { type Computation, computationKey, equationText, REWRITINGS } from "../abstraction/computation.ts";
-import { UsageError } from "../abstraction/error.ts";
+import { internal, UsageError } from "../abstraction/error.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import { boundName, type Mapping, printMatching, type Refusal, RULES, type Witness } from "../abstraction/mapping.ts";
 import { type MappingSet, mappings } from "../mapper/match/enumerate.ts";
@@ -176,7 +176,7 @@ export function mapOntoAll(
 
 function mapDocument(name: string | undefined, sets: readonly MappingSet[]) {
   const [first] = sets;
-  if (!first) throw new Error("internal: no instruction to map onto");
+  if (!first) internal("no instruction to map onto");
   return {
     operator: first.computation.name,
     equation: equationText(first.computation),

@@ -1,7 +1,7 @@
 /** @file `automap network show|operators`: a network's tasks with what computes them, and the operators that networks may contain. */
 
 import type { z } from "zod";
-import { sumOf } from "../abstraction/collections.ts";
+import { sumOf, unique } from "../abstraction/collections.ts";
 import { automapCommand } from "../abstraction/command-line.ts";
 import { equationText } from "../abstraction/computation.ts";
 import type { Network, Step } from "../network/network.ts";
@@ -99,14 +99,14 @@ function computedIn(
     };
     return steps.length > 0 ? [{ steps, row }] : [];
   });
-  const together = [...new Set(chains.map(({ choice }) => choice))].flatMap((choice) => {
+  const together = unique(chains.map(({ choice }) => choice)).flatMap((choice) => {
     const same = chains.filter((one) => one.choice === choice);
     const [one] = same;
     if (!one) return [];
     const row = {
       task: equationText(one.computation),
       nodes: same.map(({ steps }) => steps[0]?.nodes[0] ?? ""),
-      ops: [...new Set(one.steps.flatMap(({ ops }) => ops))],
+      ops: unique(one.steps.flatMap(({ ops }) => ops)),
       multiplyAdds: 0,
       ...rowOf(choice),
     };

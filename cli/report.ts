@@ -7,6 +7,7 @@
  */
 
 import { z } from "zod";
+import { unique } from "../abstraction/collections.ts";
 import { UsageError } from "../abstraction/error.ts";
 import { operatorsIn, showRun } from "../db/index.ts";
 import { reportPage } from "../report/page.ts";
@@ -98,7 +99,7 @@ async function report({ db: file, output, op, dtype, run, network, ...ofNetwork 
     const filter = {
       ...(op === undefined ? {} : { operator: readOperator(op, operatorsIn(db)) }),
       ...(dtype === undefined ? {} : { dtype: readTypes(dtype) }),
-      ...(run === undefined ? {} : { runs: [...new Set(run.map((id) => showRun(db, id).id))] }),
+      ...(run === undefined ? {} : { runs: unique(run.map((id) => showRun(db, id).id)) }),
     };
     const data = gatherReport(db, filter, Date.now());
     if (data.subjects.length === 0) say("automap: no trial matches; the page says so");

@@ -6,7 +6,7 @@
  */
 
 import { z } from "zod";
-import { defined } from "../abstraction/collections.ts";
+import { defined, unique } from "../abstraction/collections.ts";
 import { automapCommand } from "../abstraction/command-line.ts";
 import { type Computation, defineComputation, type TensorSpec, withConstants } from "../abstraction/computation.ts";
 import { type DType, isDType } from "../abstraction/dtype.ts";
@@ -206,7 +206,7 @@ function readEquation(
     [shapes, "--shape"],
   ] as const) {
     for (const name of Object.keys(given)) {
-      const known = [...new Set([target, ...inputs, ...(ending ? tensorsOf(ending.equation) : [])])];
+      const known = unique([target, ...inputs, ...(ending ? tensorsOf(ending.equation) : [])]);
       if (!known.includes(name))
         throw new UsageError(`${what}: the equation has no tensor "${name}"`, { hint: suggestion(name, known) });
     }

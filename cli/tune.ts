@@ -9,9 +9,9 @@
 import type { Command } from "commander";
 import { z } from "zod";
 import { CANDIDATE_KINDS } from "../abstraction/candidate.ts";
-import { defined, mapValues } from "../abstraction/collections.ts";
+import { defined, mapValues, unique } from "../abstraction/collections.ts";
 import { type Computation, targetOf } from "../abstraction/computation.ts";
-import { EnvironmentError, suggestion, UsageError } from "../abstraction/error.ts";
+import { EnvironmentError, internal, suggestion, UsageError } from "../abstraction/error.ts";
 import type { Inputs } from "../abstraction/interpret.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import { KERNEL_LANGUAGES, type KernelLanguage } from "../abstraction/kernel.ts";
@@ -265,7 +265,7 @@ function chooseIntrinsics(
   const usable = named.filter((i) => here.includes(i));
   if (usable.length === 0) {
     throw new UsageError(
-      `${machine.name} cannot run ${name}: it needs ${[...new Set(named.map((i) => i.isa))].join(" or ")}`,
+      `${machine.name} cannot run ${name}: it needs ${unique(named.map((i) => i.isa)).join(" or ")}`,
       {
         hint: "`automap intrinsic list` marks what is here; `automap map` works without the instruction; --target names another machine",
       },
@@ -309,8 +309,7 @@ function chooseTypes(
     return intrinsics.some((i) => !isPlain(i) && i.operands.every((o) => types.has(o.dtype)));
   };
   const made = wanted.map((dtype) => readComputation(subject, parameters, { ...given, ...defined({ dtype }) }));
-  const computation = made.find(takes) ?? made.at(-1);
-  if (!computation) throw new Error("internal: no types to try");
+  const computation = made.find(takes) ?? made.at(-1) ?? internal("no types to try");
   if (isEquation) return { computation, fixed: {}, parameters: {}, assumed: [] };
   const operator = operatorNamed(subject);
   const complete = mapValues(operator.parameters, (p, name) => parameters[name] ?? p.default);

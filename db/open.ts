@@ -12,7 +12,7 @@ import { accessSync, constants, existsSync, rmSync, statSync } from "node:fs";
 import { dirname } from "node:path";
 import Sqlite from "better-sqlite3";
 import { automapCommand, quotedWords } from "../abstraction/command-line.ts";
-import { checkNames, reasonOf, UsageError } from "../abstraction/error.ts";
+import { checkNames, internal, reasonOf, UsageError } from "../abstraction/error.ts";
 import { memoisedPair } from "../abstraction/memoised.ts";
 import { type Seals, sealsOf } from "../abstraction/seal.ts";
 import { visible } from "../abstraction/text.ts";
@@ -251,13 +251,13 @@ function holdsNothing(sqlite: Sqlite.Database, path: string): boolean {
 /** The version of the schema; 0 for a file without content. @throws UsageError when this automap does not read the file */
 function recognise(sqlite: Sqlite.Database, path: string): number {
   // A single statement reads one snapshot, because another process may be creating the file.
-  const found = sqlite
-    .prepare<[], { application: number; version: number; tables: number }>(
-      `SELECT application_id AS application, user_version AS version, (SELECT count(*) FROM sqlite_schema) AS tables
+  const found =
+    sqlite
+      .prepare<[], { application: number; version: number; tables: number }>(
+        `SELECT application_id AS application, user_version AS version, (SELECT count(*) FROM sqlite_schema) AS tables
        FROM pragma_application_id, pragma_user_version`,
-    )
-    .get();
-  if (!found) throw new Error("internal: a pragma has no value");
+      )
+      .get() ?? internal("a pragma has no value");
   const { application, version, tables } = found;
   if (application === UNRELEASED_ID)
     throw new UsageError(`${path} was written by automap 0.1, whose records this automap cannot read`, {

@@ -4,9 +4,10 @@
  *     queryTrials(db, { operator: "conv2d", extents: { c: { min: 64, max: 256 } }, status: "ok", limit: 10 })
  */
 
+import { isDefined } from "../abstraction/collections.ts";
 import { automapCommand } from "../abstraction/command-line.ts";
 import { type Computation, computationKey } from "../abstraction/computation.ts";
-import { checkNames, UsageError } from "../abstraction/error.ts";
+import { checkNames, internal, UsageError } from "../abstraction/error.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import { visible } from "../abstraction/text.ts";
 import type { MeasurementStatus } from "../abstraction/trial.ts";
@@ -319,7 +320,7 @@ export function trialsOf(
 export function showTrial(db: Database, prefix: string): TrialRecord {
   return read(db, () => {
     const [trial] = trialsOfRows(db, [rowNamed(db, "trials", prefix)]);
-    if (!trial) throw new Error("internal: a row became no trial");
+    if (!trial) internal("a row became no trial");
     return trial;
   });
 }
@@ -447,12 +448,12 @@ function onWorkloads(db: Database, filter: Filter): Condition | undefined {
         when(`${shape} <= ?`, max, path),
       ]);
     }),
-  ].filter((condition) => condition !== undefined);
+  ].filter(isDefined);
   return found.length === 0 ? undefined : allOf(found);
 }
 
 function allOf(conditions: readonly (Condition | undefined)[]): Condition {
-  const given = conditions.filter((condition) => condition !== undefined);
+  const given = conditions.filter(isDefined);
   return {
     sql: ["1", ...given.map((c) => c.sql)].join(" AND "),
     values: given.flatMap((c) => c.values),

@@ -5,7 +5,7 @@
 
 import { z } from "zod";
 import { canonicalJson } from "../abstraction/candidate.ts";
-import { mapValues } from "../abstraction/collections.ts";
+import { mapValues, unique } from "../abstraction/collections.ts";
 import { automapCommand } from "../abstraction/command-line.ts";
 import {
   type Computation,
@@ -133,7 +133,7 @@ export function environmentRowOf(environment: Environment): Row {
     ...environment,
     target: visible(target),
     cpu: visible(cpu),
-    isa: [...new Set(isa)].sort(),
+    isa: unique(isa).sort(),
     compiler: { ...compiler, version: visible(compiler.version) },
     kernel: visible(kernel),
     ...(driver !== undefined && { driver: visible(driver) }),

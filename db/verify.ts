@@ -5,8 +5,7 @@
  */
 
 import { UsageError } from "../abstraction/error.ts";
-import type { Random } from "../abstraction/random.ts";
-import { randomInteger } from "../abstraction/random.ts";
+import { type Random, randomInteger } from "../abstraction/random.ts";
 import { visible } from "../abstraction/text.ts";
 import type { Measurement } from "../abstraction/trial.ts";
 import { idOfFacts, kindOf, noRows, type Row, TABLE_NAMES, type Table } from "./facts.ts";

@@ -11,6 +11,7 @@
 
 import { addTo } from "../abstraction/collections.ts";
 import { type Computation, elementCount, outputOf, type Tensor } from "../abstraction/computation.ts";
+import { internal } from "../abstraction/error.ts";
 import { storageText } from "../abstraction/layout.ts";
 import { joined } from "../abstraction/program.ts";
 import { placedInRows, type Rows, rowsOf } from "../abstraction/row-chain.ts";
@@ -157,8 +158,7 @@ class Chains {
     const parts = steps.map((step) => ({ computation: step.computation, names: names.of(step) }));
     const outputs = steps.map(({ output }) => output);
     const stored = outputs.filter((output) => isReadOutside(output) || this.given.has(output));
-    if (!stored.some((value) => value === outputs.at(-1)))
-      throw new Error("internal: nothing reads the last value of a chain");
+    if (!stored.some((value) => value === outputs.at(-1))) internal("nothing reads the last value of a chain");
     const computation = joined({ parts, stored: stored.map((value) => names.madeAs(value)) });
     return { steps, computation, values: names.values(), stored: new Set(stored) };
   }
@@ -180,16 +180,14 @@ class Names {
   }
 
   madeAs(value: Value): string {
-    const name = this.made.get(rootOf(value));
-    if (name === undefined) throw new Error(`internal: ${value.name} is not made by the chain`);
+    const name = this.made.get(rootOf(value)) ?? internal(`${value.name} is not made by the chain`);
     return name;
   }
 
   /** The chain's names for the tensors of a step. */
   of({ computation, reads, output }: Step): Readonly<Record<string, string>> {
     const read = Object.entries(reads).map(([name, value]): [string, string] => {
-      const tensor = computation.tensors[name];
-      if (!tensor) throw new Error(`internal: no tensor ${name}`);
+      const tensor = computation.tensors[name] ?? internal(`no tensor ${name}`);
       return [name, this.isMade(value) ? this.madeAs(value) : this.inputAs(value, tensor)];
     });
     return Object.fromEntries([...read, [outputOf(computation).name, this.madeAs(output)]]);

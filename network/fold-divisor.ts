@@ -4,7 +4,7 @@
  *     round(max(f32(out[..]) * f[k] + b[k], 0) / 0.05)      ->      round(max(f32(out[..]) * f'[k] + b'[k], 0))        f' = f / 0.05
  */
 
-import { mapValues } from "../abstraction/collections.ts";
+import { isDefined, mapValues } from "../abstraction/collections.ts";
 import { accessesIn, type Expr, rewrite } from "../abstraction/expression.ts";
 import type { Step } from "./network.ts";
 import { numbersFor } from "./numbers.ts";
@@ -70,7 +70,7 @@ function divided(e: Expr, by: number, step: Step): Divided | undefined {
     }
     case "call": {
       if (e.fn !== "max" && e.fn !== "min") return undefined;
-      const args = e.args.map(inner).filter((part) => part !== undefined);
+      const args = e.args.map(inner).filter(isDefined);
       if (args.length !== e.args.length) return undefined;
       return { expr: { ...e, args: args.map(({ expr }) => expr) }, scaled: together(args) };
     }

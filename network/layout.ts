@@ -9,6 +9,7 @@
 
 import { addTo, mapValues } from "../abstraction/collections.ts";
 import { type Computation, outputOf, type Tensor } from "../abstraction/computation.ts";
+import { internal } from "../abstraction/error.ts";
 import { accessesIn, axis } from "../abstraction/expression.ts";
 import { fuseRowMajor } from "../abstraction/layout.ts";
 import { type Network, returnedBy, rootOf, type Step } from "./network.ts";
@@ -79,6 +80,6 @@ function filterFormula(tensor: Tensor, { operator }: Step): Tensor["storage"] {
 
 function channelsLastFormula({ dims }: Tensor) {
   const [n, c, ...pixels] = dims;
-  if (!n || !c) throw new Error("internal: an image has four dimensions");
+  if (!n || !c) internal("an image has four dimensions");
   return fuseRowMajor([n, ...pixels, c].map(({ name, extent }) => ({ index: axis(name), extent })));
 }

@@ -4,7 +4,7 @@
  *     lowerGraph(graph, { dims: { batch: 1 } })      Network
  */
 
-import { addTo } from "../abstraction/collections.ts";
+import { addTo, unique } from "../abstraction/collections.ts";
 import { quotedWords } from "../abstraction/command-line.ts";
 import { suggestion, UsageError } from "../abstraction/error.ts";
 import { type Body, type Constant, type Dimension, type Graph, type Input, type Node, readsOf } from "./graph.ts";
@@ -235,7 +235,7 @@ function shapeOf({ name, shape, type }: Input, dims: Readonly<Record<string, num
 /** Checks that every given size is one that the graph asks for, and that none is missing, except in inputs that are bound. */
 function checkDims({ inputs, constants }: Graph, { dims = {}, constants: bound }: LowerOptions): void {
   const openIn = ({ shape }: Input): string[] => shape.filter((size) => typeof size === "string");
-  const asked = [...new Set(inputs.flatMap(openIn))];
+  const asked = unique(inputs.flatMap(openIn));
   for (const [name, size] of Object.entries(dims)) {
     if (!Number.isSafeInteger(size) || size < 1)
       throw new UsageError(`--dim ${name}=${size}: a size is a whole number, 1 at least`);
@@ -248,10 +248,10 @@ function checkDims({ inputs, constants }: Graph, { dims = {}, constants: bound }
   const missing = inputs
     .filter(({ name }) => !bound?.has(name) && !constants.has(name))
     .flatMap((input) => openIn(input).flatMap((size) => (isGiven(size) ? [] : [{ size, input: input.name }])));
-  const names = [...new Set(missing.map(({ size }) => size))];
+  const names = unique(missing.map(({ size }) => size));
   if (names.length === 0) return;
   const of = names.map((size) => {
-    const readers = [...new Set(missing.filter((each) => each.size === size).map(({ input }) => input))];
+    const readers = unique(missing.filter((each) => each.size === size).map(({ input }) => input));
     return `"${size}" of input ${readers.join(" and ")}`;
   });
   throw new UsageError(

@@ -9,7 +9,7 @@
 
 import { mapValues } from "../abstraction/collections.ts";
 import { type Computation, defineComputation, type TensorSpec } from "../abstraction/computation.ts";
-import { UsageError } from "../abstraction/error.ts";
+import { internal, UsageError } from "../abstraction/error.ts";
 import { interpret } from "../abstraction/interpret.ts";
 import { type Attribute, type Body, type Constant, isBody, type Node } from "./graph.ts";
 import type { Step } from "./network.ts";
@@ -146,7 +146,7 @@ export class Lowering {
 
   /** Adds the equations of a graph inside the node. @param given the values of its inputs. @returns those of its outputs */
   inside(body: Body, given: readonly Value[] = []): Value[] {
-    if (!this.lowerBody) throw new Error(`internal: ${this.subject} holds no graphs`);
+    if (!this.lowerBody) internal(`${this.subject} holds no graphs`);
     if (given.length !== body.inputs.length)
       this.refuse(`the graph inside it takes ${body.inputs.length} values, and ${given.length} are given`);
     const { steps, made } = this.lowerBody(body, new Map(given.map((value, i) => [body.inputs[i] ?? "", value])));
@@ -172,8 +172,8 @@ export class Lowering {
     this.asked.inputs.add(place);
     const name = this.node.inputs[place] ?? "";
     if (name === "") return undefined;
-    const value = this.stand.get(place) ?? this.values.get(name);
-    if (!value) throw new Error(`internal: ${this.subject} reads ${name} before it is made`);
+    const value =
+      this.stand.get(place) ?? this.values.get(name) ?? internal(`${this.subject} reads ${name} before it is made`);
     return value;
   }
 
@@ -335,8 +335,7 @@ export class Lowering {
     type: ElementType,
     { operator, range }: Pick<Step, "operator"> & Pick<EquationOptions, "range"> = {},
   ): Value {
-    const output = Object.values(computation.tensors)[0];
-    if (!output) throw new Error(`internal: ${this.subject} assigns nothing`);
+    const output = Object.values(computation.tensors)[0] ?? internal(`${this.subject} assigns nothing`);
     const shape = output.dims.map((d) => d.extent);
     const name = this.nameOf(0, this.steps.length);
     const folded = foldedBy(this, this.shared, computation, { reads, type });

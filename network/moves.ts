@@ -15,7 +15,7 @@
  */
 
 import { type AffineForm, affineForm, boundsOf, type Extents, exprOf } from "../abstraction/affine.ts";
-import { product } from "../abstraction/collections.ts";
+import { isDefined, product, unique } from "../abstraction/collections.ts";
 import {
   type Computation,
   defineComputation,
@@ -28,7 +28,7 @@ import {
   tensorOf,
 } from "../abstraction/computation.ts";
 import type { Equation } from "../abstraction/equation.ts";
-import { attempt } from "../abstraction/error.ts";
+import { attempt, internal } from "../abstraction/error.ts";
 import {
   type Access,
   access,
@@ -77,7 +77,7 @@ class Surroundings {
   }
 
   get steps(): Step[] {
-    return this.byPlace.filter((step) => step !== undefined);
+    return this.byPlace.filter(isDefined);
   }
 
   at(place: number): Step | undefined {
@@ -115,8 +115,7 @@ class Surroundings {
   }
 
   private placeOf(step: Step): number {
-    const place = this.places.get(step);
-    if (place === undefined) throw new Error(`internal: ${step.nodes[0]} is no step of the program`);
+    const place = this.places.get(step) ?? internal(`${step.nodes[0]} is no step of the program`);
     return place;
   }
 
@@ -164,7 +163,7 @@ function moveOf(step: Step): Move | undefined {
 }
 
 /** The distinct plain axes of an access. */
-const axesIn = (read: Access): string[] => [...new Set(plainAxes(read))];
+const axesIn = (read: Access): string[] => unique(plainAxes(read));
 
 /** Whether all elements that an access reads, at affine indices, are elements of the tensor. */
 function isInside({ index }: Access, shape: readonly number[], extents: Extents): boolean {

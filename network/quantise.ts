@@ -9,7 +9,7 @@
  * folded in. Biases are s32 in units of both scales. Values without a range stay f32.
  */
 
-import { addTo } from "../abstraction/collections.ts";
+import { addTo, unique } from "../abstraction/collections.ts";
 import { UsageError } from "../abstraction/error.ts";
 import type { Attribute, Constant, Graph, Node } from "./graph.ts";
 
@@ -36,7 +36,7 @@ export function valuesToObserve({ nodes, inputs, outputs }: Graph): string[] {
   };
   const makers = nodes.filter(({ op }) => ["Conv", "Add", "Concat", "GlobalAveragePool"].includes(op));
   const all = [...inputs.map(({ name }) => name), ...makers.map(({ outputs: [name = ""] }) => last(name))];
-  return [...new Set(all)].filter((name) => !outputs.includes(name));
+  return unique(all).filter((name) => !outputs.includes(name));
 }
 
 function readersOf(nodes: readonly Node[]): Map<string, Node[]> {

@@ -5,7 +5,7 @@
  */
 
 import type { Computation } from "../abstraction/computation.ts";
-import { UsageError } from "../abstraction/error.ts";
+import { internal, UsageError } from "../abstraction/error.ts";
 import { type Inputs, interpret } from "../abstraction/interpret.ts";
 import { type Network, returnedBy, rootOf, type Step, shownOf } from "./network.ts";
 import { describeValue, elementsOf, type Value } from "./value.ts";
@@ -41,8 +41,7 @@ export async function runNetwork(
   }
   const elementsAt = (value: Value): ArrayLike<number> => {
     if (value.constant) return value.constant;
-    const elements = held.get(rootOf(value));
-    if (!elements) throw new Error(`internal: ${value.name} is read before it is computed`);
+    const elements = held.get(rootOf(value)) ?? internal(`${value.name} is read before it is computed`);
     return shownOf(elements, value);
   };
   const lastReader = new Map<Value, Step>();

@@ -6,8 +6,7 @@
  * Inputs of s64 hold numbers of 32 bits, which a library checks in each call.
  */
 
-import type { Computation } from "../abstraction/computation.ts";
-import { extentsOf } from "../abstraction/computation.ts";
+import { type Computation, extentsOf } from "../abstraction/computation.ts";
 import { isInteger, rangeOf } from "../abstraction/dtype.ts";
 import { spatialAxesOf } from "../abstraction/equation.ts";
 import type { Access, Expr } from "../abstraction/expression.ts";

@@ -21,7 +21,7 @@ import {
   type TensorSpec,
   targetOf,
 } from "../abstraction/computation.ts";
-import { attempt } from "../abstraction/error.ts";
+import { attempt, internal } from "../abstraction/error.ts";
 import { type Access, printAccess } from "../abstraction/expression.ts";
 import type { Step } from "./network.ts";
 import { specOf } from "./rebuild.ts";
@@ -200,8 +200,7 @@ function windowsOf(
   { outputs, input }: Transform,
   { size, images, high, wide, channels }: Sizes,
 ): Step {
-  const read = step.reads[image.tensor];
-  if (!read) throw new Error(`internal: ${step.output.name} reads no ${image.tensor}`);
+  const read = step.reads[image.tensor] ?? internal(`${step.output.name} reads no ${image.tensor}`);
   const [row, column] = begins.map((begin, d) => `${d === 0 ? `th*${outputs}+wi` : `tw*${outputs}+wj`}-${begin}`);
   const computation = defineComputation({
     name: "windows",
@@ -283,7 +282,7 @@ function broughtBack(
       sums: { dtype: "f32", shape },
     },
   });
-  if (outputOf(back).name !== outputOf(computation).name) throw new Error("internal: a form has another output");
+  if (outputOf(back).name !== outputOf(computation).name) internal("a form has another output");
   const { operator: _, ...whole } = step;
   return {
     ...whole,
@@ -297,8 +296,7 @@ function broughtBack(
 }
 
 const specIn = ({ tensors }: Computation, name: string): TensorSpec => {
-  const tensor = tensors[name];
-  if (!tensor) throw new Error(`internal: no tensor ${name}`);
+  const tensor = tensors[name] ?? internal(`no tensor ${name}`);
   return specOf(tensor);
 };
 

@@ -8,6 +8,7 @@
  *     conv2d_destroy(plan);
  */
 
+import { internal } from "../abstraction/error.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import {
   apart,
@@ -67,7 +68,7 @@ function testOf(name: string): Code {
 /** The same for Arm: tests the hardware capabilities that Linux reports to programs, and the vector length it allows. */
 function armTestOf(name: string): Code {
   const { hwcap, vectorBytes } = armExtensionNamed(name) ?? {};
-  if (hwcap === undefined) throw new Error(`internal: ${name} is no extension of Arm`);
+  if (hwcap === undefined) internal(`${name} is no extension of Arm`);
   const test = code`getauxval(${hwcap.word === 1 ? "AT_HWCAP" : "AT_HWCAP2"}) >> ${hwcap.bit} & 1`;
   return vectorBytes === undefined ? test : code`(${test}) && vector_bytes() >= ${vectorBytes}`;
 }

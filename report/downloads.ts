@@ -6,6 +6,7 @@
  *     report.json     all that the page shows, in seconds
  */
 
+import { unique } from "../abstraction/collections.ts";
 import { csvCell } from "./csv.ts";
 import { html, type Markup } from "./html.ts";
 import type { ReportData, Subject, TrialPoint } from "./report-data.ts";
@@ -52,7 +53,7 @@ export function trialsCsv({ subjects }: ReportData): string {
   const rows = subjects.flatMap((subject) =>
     subject.trials.map((trial) => ({ subject, trial, decided: new Map(trial.decisions) })),
   );
-  const names = [...new Set(rows.flatMap(({ decided }) => [...decided.keys()]))];
+  const names = unique(rows.flatMap(({ decided }) => [...decided.keys()]));
   return [
     [...COLUMNS.map(([title]) => title), ...names].map(csvCell),
     ...rows.map(({ subject, trial, decided }) => [

@@ -6,6 +6,7 @@
  */
 
 import { extentsOf } from "../abstraction/computation.ts";
+import { internal } from "../abstraction/error.ts";
 import { type Access, axesIn, axis, binary, number, substitute } from "../abstraction/expression.ts";
 import { printTransform } from "../mapper/schedule/array-decisions.ts";
 import { type Design, designOf } from "../mapper/space-time/design.ts";
@@ -27,7 +28,7 @@ export function drawLanesSvg({ dataflow, lanes, columns }: LaneDrawing): string 
   const shown = Math.min(lanes, MOST_LANES);
   const drawn = Math.min(columns, MOST_COLUMNS, Math.max(1, shown - 1));
   const placed = placeWindow(design, shown, drawn);
-  if (!placed.ok) throw new Error(`internal: ${dataflow} on ${lanes} lanes: ${placed.refusal.because}`);
+  if (!placed.ok) internal(`${dataflow} on ${lanes} lanes: ${placed.refusal.because}`);
   const { outputs } = placed.placement;
   const problem = windowProblem(outputs, drawn);
   const array = designOf(problem, design.spaceTime, dataflow);

@@ -9,7 +9,7 @@
  * add up to one, and do not show causes.
  */
 
-import { groupsOf, sumOf } from "../abstraction/collections.ts";
+import { groupsOf, sumOf, unique } from "../abstraction/collections.ts";
 
 /** A successful trial. */
 export interface Decided {
@@ -48,7 +48,7 @@ export function decisionShares(trials: readonly Decided[]): DecisionShare[] {
   const usable = trials
     .filter(({ seconds }) => seconds > 0 && Number.isFinite(seconds))
     .map(({ kind, seconds, decisions }) => ({ kind, seconds, chosen: new Map([["kind", kind], ...decisions]) }));
-  const names = [...new Set(usable.flatMap(({ chosen }) => [...chosen.keys()]))];
+  const names = unique(usable.flatMap(({ chosen }) => [...chosen.keys()]));
   return names
     .flatMap((name): DecisionShare[] => {
       const kinds = new Set(usable.flatMap(({ kind, chosen }) => (chosen.has(name) ? [kind] : [])));

@@ -4,6 +4,7 @@
  *     junit("automap check", [{ suite: "conv2d", name: "c 64 u8s8", seconds: 6e-5, outcome: { kind: "passed" } }])
  */
 
+import { unique } from "../abstraction/collections.ts";
 import { escapeMarkup } from "./html.ts";
 
 export interface TestCase {
@@ -18,7 +19,7 @@ export interface TestCase {
 }
 
 export function junit(title: string, cases: readonly TestCase[]): string {
-  const suites = [...new Set(cases.map((c) => c.suite))];
+  const suites = unique(cases.map((c) => c.suite));
   const counts = (of: readonly TestCase[]): string => {
     const count = (kind: TestCase["outcome"]["kind"]): number => of.filter((c) => c.outcome.kind === kind).length;
     return `tests="${of.length}" failures="${count("failed")}" errors="0" skipped="${count("skipped")}"`;

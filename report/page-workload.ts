@@ -3,7 +3,7 @@
  * as numbers, and a comparison of its runs.
  */
 
-import { sumOf } from "../abstraction/collections.ts";
+import { sumOf, unique } from "../abstraction/collections.ts";
 import { printClock } from "../abstraction/trial.ts";
 import { convergenceChart, runsChart } from "./charts.ts";
 import { type Column, dataTable, numbers } from "./data-table.ts";
@@ -265,7 +265,7 @@ interface Differing {
 
 function differencesOf(runs: readonly RunSummary[]): Differing[] {
   const decided = runs.map((r) => new Map(r.best?.decisions));
-  const names = [...new Set(decided.flatMap((d) => [...d.keys()]))];
+  const names = unique(decided.flatMap((d) => [...d.keys()]));
   return names
     .map((name) => ({ name, values: decided.map((d) => d.get(name) ?? "") }))
     .filter(({ values }) => new Set(values).size > 1);

@@ -4,6 +4,7 @@
  *     const series = seriesOfTypes(["u8s8", "f32"]);      series.of("f32") = 0      series.of("u8s8") = 1
  */
 
+import { unique } from "../abstraction/collections.ts";
 import { html, type Markup } from "./html.ts";
 import { mark } from "./plot.ts";
 
@@ -17,7 +18,7 @@ export interface Series {
 const USUAL = ["f32", "u8s8", "f16", "bf16", "s8", "f64", "tf32", "u8"];
 
 export function seriesOfTypes(types: readonly string[]): Series {
-  const present = [...new Set(types)].sort();
+  const present = unique(types).sort();
   const known = [...USUAL, ...present.filter((t) => !USUAL.includes(t))];
   return { of: (dtype) => Math.max(0, known.indexOf(dtype)), types: known.filter((t) => present.includes(t)) };
 }

@@ -14,6 +14,7 @@
 import { createHash } from "node:crypto";
 import { mkdir, rm, writeFile } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
+import { isDefined } from "../abstraction/collections.ts";
 import { EnvironmentError, type EnvironmentProblem } from "../abstraction/error.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import type { SourceText } from "../abstraction/source-text.ts";
@@ -339,7 +340,7 @@ export function compilePool(
 
 /** The options with one signal more. */
 export function stoppedBy<O extends Pick<CompileOptions, "signal">>(options: O, signal: AbortSignal | undefined): O {
-  const signals = [options.signal, signal].filter((s) => s !== undefined);
+  const signals = [options.signal, signal].filter(isDefined);
   return { ...options, signal: signals.length === 0 ? undefined : AbortSignal.any(signals) };
 }
 

@@ -12,6 +12,7 @@
 import { mapValues } from "../abstraction/collections.ts";
 import { elementCount, targetOf } from "../abstraction/computation.ts";
 import { type DType, epsilonOf, isInteger, rangeOf, wrap } from "../abstraction/dtype.ts";
+import { internal } from "../abstraction/error.ts";
 import type { Values } from "../abstraction/evaluate.ts";
 import { interpretInPlace } from "../abstraction/interpret.ts";
 import { type Intrinsic, operandTensor } from "../abstraction/intrinsic.ts";
@@ -69,8 +70,7 @@ function runEquation(
 ): Values {
   const values = mapValues(operands, (v) => v.map(change));
   interpretInPlace(intrinsic.computation, values);
-  const result = values[targetOf(intrinsic.computation).name];
-  if (!result) throw new Error(`internal: ${intrinsic.name} has no result`);
+  const result = values[targetOf(intrinsic.computation).name] ?? internal(`${intrinsic.name} has no result`);
   return result;
 }
 

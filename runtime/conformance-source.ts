@@ -21,6 +21,7 @@ import { evaluateIndex, pointsOf } from "../abstraction/affine.ts";
 import { elementCount, extentsOf } from "../abstraction/computation.ts";
 import { bytesOf, DTYPES } from "../abstraction/dtype.ts";
 import { printEquation } from "../abstraction/equation.ts";
+import { internal } from "../abstraction/error.ts";
 import {
   fillTemplate,
   type Intrinsic,
@@ -118,7 +119,7 @@ export function rowFunction(intrinsic: Intrinsic, functionName: Code): Code {
     ),
   );
   const [target] = places;
-  if (!target) throw new Error(`internal: ${intrinsic.name} has no operands`);
+  if (!target) internal(`${intrinsic.name} has no operands`);
   const result = tileAddress(intrinsic, target.operand, target.tileAt);
   const stored = variable(target.operand);
   const store =
@@ -204,7 +205,7 @@ function writeRow(out: ByteWriter, intrinsic: Intrinsic, cases: readonly Conform
   const places = placesOf(intrinsic);
   const last = places.at(-1);
   const target = intrinsic.operands[0];
-  if (!last || !target) throw new Error(`internal: ${intrinsic.name} has no operands`);
+  if (!last || !target) internal(`${intrinsic.name} has no operands`);
 
   // 1. The layout of the row.
   const results = elementCount(operandTensor(intrinsic, target));

@@ -18,6 +18,7 @@ import { join } from "node:path";
 import pLimit from "p-limit";
 import { z } from "zod";
 import { groupsOf } from "../abstraction/collections.ts";
+import { internal } from "../abstraction/error.ts";
 import { access, axis } from "../abstraction/expression.ts";
 import { interpret } from "../abstraction/interpret.ts";
 import { interpretNest } from "../abstraction/interpret-nest.ts";
@@ -121,8 +122,7 @@ export async function checkIntrinsics(rows: readonly Intrinsic[], options: Check
     if (options.workdir === undefined) await rm(folder, { recursive: true, force: true });
   }
   return rows.map((row) => {
-    const result = results.get(row);
-    if (!result) throw new Error(`internal: ${row.name} was not checked`);
+    const result = results.get(row) ?? internal(`${row.name} was not checked`);
     return result;
   });
 }
@@ -138,7 +138,7 @@ function howToRun(row: Intrinsic, { isa, emulate, plainOnArm }: CheckOptions): E
 
 function environmentOf(rows: readonly Intrinsic[], asked: CheckOptions): Environment {
   const [first] = rows;
-  if (!first) throw new Error("internal: an empty group");
+  if (!first) internal("an empty group");
   const family = familyOf(first);
   const { language } = first;
   const how = howToRun(first, asked);
@@ -162,8 +162,7 @@ function environmentOf(rows: readonly Intrinsic[], asked: CheckOptions): Environ
         run: [ARM_EMULATOR, ...ARM_CPU],
       };
     case "emulation": {
-      const header = EMULATION[language] ?? family.emulation;
-      if (header === undefined) throw new Error(`internal: nothing emulates ${family.name}`);
+      const header = EMULATION[language] ?? family.emulation ?? internal(`nothing emulates ${family.name}`);
       const preludes = EMULATION[language] !== undefined || language === "cm";
       return { ...common, head: code`#include "${plainWord(header)}"`, preludes, compile: [compiler, ...options] };
     }
@@ -222,7 +221,7 @@ async function checkGroup(
     const run = await elsewhere(command);
     for (const line of readLines(run.stdout)) {
       const row = left[first];
-      if (row?.name !== line.intrinsic) throw new Error(`internal: ${line.intrinsic} reported out of turn`);
+      if (row?.name !== line.intrinsic) internal(`${line.intrinsic} reported out of turn`);
       report(row, { ...line, how });
       first++;
     }
@@ -339,7 +338,7 @@ function packIssueUnpack(row: Intrinsic): LoopNest {
     return loops(operand.dims, [{ kind: "scalar", equation: { target: to, op: "=", value: from } }]);
   };
   const [target, ...inputs] = row.operands;
-  if (!target) throw new Error(`internal: ${row.name} has no operands`);
+  if (!target) internal(`${row.name} has no operands`);
   const tiles = Object.fromEntries(
     row.operands.map((o) => [o.name, { buffer: tile(o.name), base: { kind: "number", value: 0 } as const }]),
   );

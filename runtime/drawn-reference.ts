@@ -27,6 +27,7 @@ import {
 import { isRecurrent } from "../abstraction/dependence.ts";
 import { isInteger, rangeOf } from "../abstraction/dtype.ts";
 import { partsOf } from "../abstraction/epilogue.ts";
+import { internal } from "../abstraction/error.ts";
 import { comparesElements, type Expr, readsIndices, walk } from "../abstraction/expression.ts";
 import type { Inputs } from "../abstraction/interpret.ts";
 import { decodeElements, encodeElements } from "./bytes.ts";
@@ -98,7 +99,7 @@ export async function drawnReference(
   const names = SETS.filter((name) => options.sets?.includes(name) ?? true);
   if (rule === "exact") {
     const wanted = names.filter((name) => name !== "exact").map((name) => ({ name, largest: 0, within: 0 }));
-    if (wanted.length === 0) throw new Error("internal: no set of inputs is left to check with");
+    if (wanted.length === 0) internal("no set of inputs is left to check with");
     return referenceOf(computation, names, await storedSets(computation, seed, wanted, options));
   }
   const { time } = computation;

@@ -12,8 +12,9 @@
 import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { unique } from "../abstraction/collections.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
-import { EnvironmentError } from "../abstraction/error.ts";
+import { EnvironmentError, internal } from "../abstraction/error.ts";
 import type { Values } from "../abstraction/evaluate.ts";
 import type { Inputs } from "../abstraction/interpret.ts";
 import type { Kernel, Launch } from "../abstraction/kernel.ts";
@@ -147,7 +148,7 @@ async function runBatch(
   // 1. Compile all kernels together. If that fails, compile halves, so that only the faulty kernels are reported. The
   //    features of a GPU kernel do not apply to this CPU.
   const needed = language === "c++" ? jobs.flatMap((job) => job.kernel.features) : [];
-  const features = extensionFlags([...new Set(needed)]);
+  const features = extensionFlags(unique(needed));
   // cm.h, opencl.h and sycl.hpp use many small templates, which take longer to optimise than to run.
   const level = language === "c++" || language === "cuda" ? "-O1" : "-O0";
   const flags = [
@@ -181,8 +182,7 @@ async function runBatch(
     const bytes = await readFile(outputs);
     let at = 0;
     for (const job of jobs.slice(first, first + finished)) {
-      const output = job.kernel.arguments.find((a) => a.role === "output");
-      if (!output) throw new Error("internal: a kernel without an output");
+      const output = job.kernel.arguments.find((a) => a.role === "output") ?? internal("a kernel without an output");
       const end = at + output.elements * bytesOf(output.dtype);
       results.push({ status: "ok", output: decodeElements(output.dtype, bytes.subarray(at, end)) });
       at = end;
@@ -238,7 +238,7 @@ export function emulatedProgram(
   jobs: readonly Pick<EmulatedJob, "kernel">[],
   language: Kernel["language"],
 ): SourceText {
-  const kernels = [...new Set(jobs.map((job) => job.kernel))];
+  const kernels = unique(jobs.map((job) => job.kernel));
   const parts = kernels.flatMap((kernel, i) => {
     const functions = [...kernel.source.matchAll(/^extern "C".*?\b(\w+)\(/gm)].map(([, name = ""]) => identifier(name));
     const macros = [...kernel.source.matchAll(/^#define (\w+)/gm)].map(([, name = ""]) => identifier(name));
@@ -330,7 +330,7 @@ function runFunction(kernel: Kernel): Code {
 
 /** Every phase with three work-groups, lanes forward or reversed. */
 function openClRun({ arguments: tensors, opencl }: Kernel): Code {
-  if (!opencl) throw new Error("internal: a kernel in OpenCL C that nobody can call");
+  if (!opencl) internal("a kernel in OpenCL C that nobody can call");
   const { lanes, steps, workspaceBytes } = opencl;
   const given = list([
     code`emulation::Argument{workspace}`,
@@ -350,7 +350,7 @@ function openClRun({ arguments: tensors, opencl }: Kernel): Code {
 
 /** Work-items forward or reversed. */
 function syclRun({ sycl }: Kernel): Code {
-  if (!sycl) throw new Error("internal: a kernel in SYCL that nobody can call");
+  if (!sycl) internal("a kernel in SYCL that nobody can call");
   return code`static void run(void* workspace, void** tensors, const uint32_t*, const uint32_t* turns) {
   emulation::required_lanes = ${sycl.lanes};
   emulation::reversed = turns[0] % 2;

@@ -10,6 +10,7 @@
 
 import { sumOf } from "../abstraction/collections.ts";
 import { inputsOf } from "../abstraction/computation.ts";
+import { internal } from "../abstraction/error.ts";
 import type { Inputs } from "../abstraction/interpret.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import type { Measurement } from "../abstraction/trial.ts";
@@ -67,7 +68,7 @@ export async function emulatedVerdict(
       const left = ends - now();
       // Only the first run compiles; the others find the program in the cache.
       const [run] = left > 0 ? await runEmulated([{ kernel, order, inputs }], { timeLimitMs: left, signal }) : [LATE];
-      if (!run) throw new Error("internal: a run without a result");
+      if (!run) internal("a run without a result");
       if (run.status === "timed-out") {
         const limit = `${timeLimitMs / 1000} s under ${emulatorOf(kernel.language)}`;
         return { status: "timed-out", log: `${done} of ${all} runs ended within ${limit}` };

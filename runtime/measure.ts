@@ -16,7 +16,7 @@ import { basename, join } from "node:path";
 import pLimit from "p-limit";
 import { defined } from "../abstraction/collections.ts";
 import type { Computation } from "../abstraction/computation.ts";
-import type { EnvironmentProblem } from "../abstraction/error.ts";
+import { type EnvironmentProblem, internal } from "../abstraction/error.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import type { Measurement, Surroundings } from "../abstraction/trial.ts";
 import { cacheFolder, cacheLimits, trimCache } from "./cache.ts";
@@ -317,8 +317,7 @@ class LocalRunner implements Runner {
   async baseline(): Promise<Baseline> {
     const verdicts = await this.run({ arguments: [], sets: [], kernels: [] }, { budgetSeconds: 0.05 });
     const verdict = verdicts.get(0);
-    if (verdict?.status !== "timed")
-      throw new Error(`internal: the baseline ended as ${verdict?.status}: ${verdict?.log}`);
+    if (verdict?.status !== "timed") internal(`the baseline ended as ${verdict?.status}: ${verdict?.log}`);
     return { samples: verdict.samples, ...summarise(verdict.samples, this.seed), load: verdict.ran.load };
   }
 
@@ -420,5 +419,5 @@ interface Examined {
 type Failed = Exclude<Measurement, { readonly status: "ok" }>;
 
 function lost(): never {
-  throw new Error("internal: a kernel was lost");
+  internal("a kernel was lost");
 }

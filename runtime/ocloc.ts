@@ -11,6 +11,7 @@
 import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { internal } from "../abstraction/error.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import { explainRun, findProgram, runChild } from "./child.ts";
 import { type IsaLoop, loopsIn } from "./isa-loops.ts";
@@ -97,9 +98,8 @@ export function lastAttempts(names: readonly string[]): string[] {
 /** The facts in the head of a function's assembly, and the number of matrix products in its code. */
 export function functionIn(text: string): IsaFunction {
   const word = (pattern: RegExp): string => {
-    const found = pattern.exec(text)?.[1];
-    if (found === undefined)
-      throw new Error(`internal: ocloc writes its assembly otherwise than expected: no ${pattern}`);
+    const found =
+      pattern.exec(text)?.[1] ?? internal(`ocloc writes its assembly otherwise than expected: no ${pattern}`);
     return found;
   };
   return {

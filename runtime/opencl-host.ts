@@ -10,6 +10,7 @@
  */
 
 import { bytesOf } from "../abstraction/dtype.ts";
+import { internal } from "../abstraction/error.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import { code, lines, list, type SourceText, stringLiteral } from "../abstraction/source-text.ts";
 import { spell } from "../abstraction/spelling.ts";
@@ -107,7 +108,7 @@ extern "C" void automap_run(void* workspace, void* const* tensors, int, int part
 
 /** The program for a kernel of independent work-items. @throws Error for a kernel with sub-groups */
 export function openClHost({ source, arguments: tensors, opencl }: Kernel): SourceText {
-  if (opencl?.lanes !== 1) throw new Error("internal: no device here runs this kernel in OpenCL C");
+  if (opencl?.lanes !== 1) internal("no device here runs this kernel in OpenCL C");
   const text = lines([
     code`#define CL_TARGET_OPENCL_VERSION 120`,
     code`#include <CL/cl.h>`,

@@ -6,6 +6,7 @@
  */
 
 import { readdirSync, readFileSync } from "node:fs";
+import { isDefined, unique } from "../abstraction/collections.ts";
 import { readCpuInfo, sveBytes } from "../targets/native.ts";
 
 export interface Processor {
@@ -54,7 +55,7 @@ export function coresHere(
 ): Core[] {
   const most = Math.max(...allowed.map(capacity));
   const first = (cpu: number): number => Math.min(cpu, ...siblings(cpu));
-  return [...new Set(allowed.map(first))].map((core) => {
+  return unique(allowed.map(first)).map((core) => {
     const cpus = allowed.filter((cpu) => first(cpu) === core);
     return { name: `core ${core}`, cpus, isFastest: capacity(core) >= AS_FAST * most };
   });
@@ -77,7 +78,7 @@ export function frequencyGovernors(): string[] {
   const root = "/sys/devices/system/cpu";
   const cpus = namesIn(root).filter((name) => /^cpu\d+$/.test(name));
   const found = cpus.map((cpu) => textOf(`${root}/${cpu}/cpufreq/scaling_governor`)?.trim());
-  return [...new Set(found.filter((governor) => governor !== undefined))];
+  return unique(found.filter(isDefined));
 }
 
 /** The speed relative to the fastest processor's 1024. Linux reports it on Arm, and on Intel hybrids. */

@@ -7,6 +7,7 @@
  *     process 3    d timed, until all of five batches were longer than a's median by a margin
  */
 
+import { internal } from "../abstraction/error.ts";
 import type { Verdict } from "./harness/run.ts";
 import { median } from "./statistics.ts";
 
@@ -48,7 +49,7 @@ export async function raced<T extends Verdict>(
       },
     );
     const first = verdicts.get(0);
-    if (!first) throw new Error("internal: a race ended without an answer");
+    if (!first) internal("a race ended without an answer");
     settle(0, first);
     left = racers.filter(({ at }) => !settled.has(at));
   }

@@ -6,10 +6,10 @@
  */
 
 import { mapValues } from "../abstraction/collections.ts";
-import type { Axis, Computation, Tensor } from "../abstraction/computation.ts";
-import { inputsOf, targetOf } from "../abstraction/computation.ts";
+import { type Axis, type Computation, inputsOf, type Tensor, targetOf } from "../abstraction/computation.ts";
 import { type DType, isInteger } from "../abstraction/dtype.ts";
 import { identityOf } from "../abstraction/equation.ts";
+import { internal } from "../abstraction/error.ts";
 import type { Expr } from "../abstraction/expression.ts";
 import { C_TYPES } from "../abstraction/kernel.ts";
 import { axisName, type Code, code, lines, list } from "../abstraction/source-text.ts";
@@ -131,7 +131,7 @@ export function partStruct(name: Code, { sum, rule, epilogue, isBeside }: Part):
   const element = list(sum.equation.target.index.map((e) => printIndex(e)));
   const type = numberOf(target.dtype);
   const { where } = sum.equation;
-  if (rule && typeof rule.chain !== "number") throw new Error("internal: several points meet in one element");
+  if (rule && typeof rule.chain !== "number") internal("several points meet in one element");
   return lines([
     code`struct ${name} {`,
     code`  static constexpr Int points = ${pointsOf(kept)};`,

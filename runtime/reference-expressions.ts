@@ -6,6 +6,7 @@
 
 import { type DType, isInteger, wrap } from "../abstraction/dtype.ts";
 import type { CombineOp } from "../abstraction/equation.ts";
+import { internal } from "../abstraction/error.ts";
 import { type Access, comparesElements, type Expr, extentOfBorder } from "../abstraction/expression.ts";
 import { axisName, type Code, code, list, Name } from "../abstraction/source-text.ts";
 import { type DTypes, typeOf } from "../abstraction/typing.ts";
@@ -38,7 +39,7 @@ export function printIndex(e: Expr, named: (axis: string) => Code | Name = axisN
     case "logic":
       return code`(${print(e.left)} ${e.op === "and" ? "&&" : "||"} ${print(e.right)})`;
     default:
-      throw new Error(`internal: "${e.kind}" cannot stand in an index`);
+      internal(`"${e.kind}" cannot stand in an index`);
   }
 }
 
@@ -64,7 +65,7 @@ export function printValue(e: Expr, dtypes: DTypes, expected: DType, uncertain?:
     case "negate":
       return code`negate<${dtype}>(${print(e.value)})`;
     case "binary":
-      if (e.op === "^") throw new Error(`internal: "^" stands in storage formulas only`);
+      if (e.op === "^") internal(`"^" stands in storage formulas only`);
       return code`${BINARY[e.op]}<${dtype}>(${print(e.left)}, ${print(e.right)})`;
     case "call": {
       const args = list(e.args.map(print));
@@ -88,7 +89,7 @@ export function printValue(e: Expr, dtypes: DTypes, expected: DType, uncertain?:
     case "border":
     case "compare":
     case "logic":
-      throw new Error("internal: a condition is not a value");
+      return internal("a condition is not a value");
     default:
       return e satisfies never;
   }

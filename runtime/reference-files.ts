@@ -8,6 +8,7 @@
 import { mkdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { inputsOf } from "../abstraction/computation.ts";
+import { internal } from "../abstraction/error.ts";
 import { memoised } from "../abstraction/memoised.ts";
 import { onThisMachine } from "./environment.ts";
 import type { SetFiles } from "./harness/run.ts";
@@ -45,8 +46,7 @@ async function writeReference(reference: Reference, folder: OwnFolder, own: stri
       tolerance: await write(`${set.name}.tolerance`, bytesOfNumbers(set.tolerance)),
       inputs: await Promise.all(
         inputsOf(reference.computation).map(({ name }, i) => {
-          const bytes = set.inputs[name];
-          if (!bytes) throw new Error(`internal: the reference of ${reference.computation.name} lacks ${name}`);
+          const bytes = set.inputs[name] ?? internal(`the reference of ${reference.computation.name} lacks ${name}`);
           return write(`${set.name}.input${i}`, bytes);
         }),
       ),

@@ -13,7 +13,7 @@ import { availableParallelism } from "node:os";
 import { join } from "node:path";
 import { type Computation, inputsOf, targetOf } from "../abstraction/computation.ts";
 import { partsOf, together } from "../abstraction/epilogue.ts";
-import { UsageError } from "../abstraction/error.ts";
+import { internal, UsageError } from "../abstraction/error.ts";
 import type { Values } from "../abstraction/evaluate.ts";
 import type { Inputs } from "../abstraction/interpret.ts";
 import type { SourceText } from "../abstraction/source-text.ts";
@@ -96,7 +96,7 @@ export async function compiledReference(
 ): Promise<string> {
   const program = await compileSource(source, programFlags(), ".out", options);
   if (program.status === "compiled") return program.file;
-  throw new Error(`internal: the reference of ${name} does not compile\n${program.log}`);
+  internal(`the reference of ${name} does not compile\n${program.log}`);
 }
 
 /** Runs it on all free cores, and returns what it prints. */

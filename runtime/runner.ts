@@ -1,6 +1,7 @@
 /** @file What the runners of CPUs and of GPUs have in common. */
 
 import { type Computation, inputsOf, memoryElements, outputOf } from "../abstraction/computation.ts";
+import { internal } from "../abstraction/error.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 
 /** A runner that can be used. */
@@ -14,5 +15,5 @@ export function checkArguments(kernel: Pick<Kernel, "arguments">, computation: C
   const tensors = [outputOf(computation), ...inputsOf(computation)];
   const wanted = tensors.map((t) => `${t.name}: ${t.dtype}[${memoryElements(t)}]`).join(", ");
   const given = kernel.arguments.map((a) => `${a.tensor}: ${a.dtype}[${a.elements}]`).join(", ");
-  if (given !== wanted) throw new Error(`internal: the kernel takes ${given} but ${computation.name} has ${wanted}`);
+  if (given !== wanted) internal(`the kernel takes ${given} but ${computation.name} has ${wanted}`);
 }

@@ -11,6 +11,7 @@
  */
 
 import { isInteger } from "../abstraction/dtype.ts";
+import { internal } from "../abstraction/error.ts";
 import {
   type Access,
   type BinaryOp,
@@ -61,7 +62,7 @@ function sizeBy(rules: Rules, e: Expr): Expr {
       return { ...e, op: e.op === "-" ? "+" : e.op, left: size(e.left), right: size(e.right) };
     case "call": {
       const [first, second] = e.args;
-      if (!first) throw new Error(`internal: ${e.fn} without arguments`);
+      if (!first) internal(`${e.fn} without arguments`);
       if (e.fn === "min" || e.fn === "max") return second ? call("max", size(first), size(second)) : size(first);
       if (e.fn === "abs") return size(first);
       if (e.fn === "round" || isFloatFunction(e.fn)) return rules.call(e.fn, first, second);
@@ -72,7 +73,7 @@ function sizeBy(rules: Rules, e: Expr): Expr {
     case "border":
     case "compare":
     case "logic":
-      throw new Error("internal: a condition is not a value");
+      return internal("a condition is not a value");
     default:
       return e satisfies never;
   }

@@ -7,6 +7,7 @@
  * their intervals overlap; one is faster than the other only when its whole interval lies below.
  */
 
+import { internal } from "../abstraction/error.ts";
 import { type Random, randomInteger, seededRandom } from "../abstraction/random.ts";
 
 export type Interval = readonly [low: number, high: number];
@@ -94,7 +95,7 @@ function resampledMedian(order: Float64Array, random: Random): number {
     if (low === undefined && seen > lower) low = order[place];
     if (low !== undefined && seen > upper) return (low + (order[place] ?? low)) / 2;
   }
-  throw new Error("internal: a resample without a middle");
+  internal("a resample without a middle");
 }
 
 function sorted(samples: readonly number[]): Float64Array {

@@ -9,7 +9,7 @@
  * compile, and the source is then compiled with the whole header.
  */
 
-import { addTo } from "../abstraction/collections.ts";
+import { addTo, unique } from "../abstraction/collections.ts";
 
 /** A function, and the instruction sets that its header asks for around it. */
 interface DeclaredFunction {
@@ -89,7 +89,7 @@ export function readIntrinsics(preprocessed: string): Intrinsics | undefined {
 
 /** The words of a source that may name intrinsics. Sources with the same words need the same header. */
 export function wordsOf(source: string): readonly string[] {
-  return [...new Set(source.match(WORDS))].sort();
+  return unique(source.match(WORDS) ?? []).sort();
 }
 
 /** A header with these words, and what they are made of in turn. */

@@ -39,7 +39,7 @@ import {
 } from "../abstraction/computation.ts";
 import { isInteger, rangeOf, wrap } from "../abstraction/dtype.ts";
 import { partsOf, together } from "../abstraction/epilogue.ts";
-import { UsageError } from "../abstraction/error.ts";
+import { internal, UsageError } from "../abstraction/error.ts";
 import type { Values } from "../abstraction/evaluate.ts";
 import { type Inputs, interpret } from "../abstraction/interpret.ts";
 import { randomInteger, seededRandom } from "../abstraction/random.ts";
@@ -107,7 +107,7 @@ export async function referenceFor(
     ? ["random", "extreme"]
     : ["exact", "random", "extreme"];
   const wanted = names.filter((name) => options.sets?.includes(name) ?? true);
-  if (wanted.length === 0) throw new Error("internal: no set of inputs is left to check with");
+  if (wanted.length === 0) internal("no set of inputs is left to check with");
   const { time } = computation;
   const evaluate = evaluatorWith(options);
   const bound = await boundOf(partsOf(computation).sum, evaluate);

@@ -6,6 +6,7 @@
  */
 
 import { existsSync } from "node:fs";
+import { unique } from "../abstraction/collections.ts";
 import { automapCommand } from "../abstraction/command-line.ts";
 import { EnvironmentError, type EnvironmentProblem, MachineFault, UsageError } from "../abstraction/error.ts";
 import type { Target } from "../abstraction/machine.ts";
@@ -40,7 +41,7 @@ export type GpuCalibrateOutcome =
  */
 function rows(): typeof INTRINSICS {
   const widths = searchedWgmma().filter((row) => row.name.endsWith(".f32.f16"));
-  return [...new Set([...INTRINSICS, ...widths])];
+  return unique([...INTRINSICS, ...widths]);
 }
 
 /**

@@ -12,6 +12,7 @@
  * is checked, a workload that has imported records alone is missing, unless imported records are trusted in this call.
  */
 
+import { unique } from "../abstraction/collections.ts";
 import { ENVIRONMENT_FIELDS, type EnvironmentRecord, type TrialRecord, type WorkloadRecord } from "../db/index.ts";
 
 export interface CheckOptions {
@@ -63,7 +64,7 @@ export function compareBest(
 ): Checked {
   const old = bestOf(before);
   const now = bestOf(trustImported ? after : after.filter(({ provenance }) => provenance === "here"));
-  const keys = [...new Set([...old.keys(), ...now.keys()])];
+  const keys = unique([...old.keys(), ...now.keys()]);
   const findings = keys.flatMap((key): Finding[] => {
     const a = old.get(key);
     const b = now.get(key);

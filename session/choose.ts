@@ -5,6 +5,7 @@
  *     finished(chooseSpace(conv2d, usableIntrinsics(), options))        instructions first; plain C++ where none maps
  */
 
+import { unique } from "../abstraction/collections.ts";
 import { type Computation, tensorOf } from "../abstraction/computation.ts";
 import { isRecurrent } from "../abstraction/dependence.ts";
 import { accessesIn } from "../abstraction/expression.ts";
@@ -32,7 +33,7 @@ export function nativeIntrinsics(machine: Target = nativeTarget()): Intrinsic[] 
  */
 export function usableIntrinsics(machine: Target = nativeTarget(), asked?: Language): Intrinsic[] {
   if (isGpu(machine) && (asked ?? "cuda") === "cuda")
-    return [...new Set([...knownIntrinsics(), ...searchedWgmma()])].filter(
+    return unique([...knownIntrinsics(), ...searchedWgmma()]).filter(
       (i) => i.language === "cuda" && i.scope !== "subgroup" && runsOn(machine, i),
     );
   const languages = languagesFor(machine);

@@ -11,7 +11,7 @@
 
 import { type Candidate, type CandidateKinds, candidateKey, isMapped } from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";
-import { faultOf, type MachineFault, UsageError } from "../abstraction/error.ts";
+import { faultOf, internal, type MachineFault, UsageError } from "../abstraction/error.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import type { Target } from "../abstraction/machine.ts";
@@ -111,8 +111,7 @@ export async function decide(
   const measurements = await measuring;
   const at = Math.max(now(), ...entrants.map(({ trial }) => trial.at + 1));
   const judged = entrants.map(({ trial, kernel, mapping }, i) => {
-    const measurement = measurements[i];
-    if (!measurement) throw new Error("internal: a kernel of the finals has no answer");
+    const measurement = measurements[i] ?? internal("a kernel of the finals has no answer");
     return { ...trial, at, measurement, kernel, mapping };
   });
 

@@ -12,6 +12,7 @@
 import { mapValues } from "../abstraction/collections.ts";
 import { type Computation, targetOf } from "../abstraction/computation.ts";
 import { partsOf } from "../abstraction/epilogue.ts";
+import { internal } from "../abstraction/error.ts";
 import { type Expr, number, rewrite } from "../abstraction/expression.ts";
 import { rootOf, type Step } from "../network/network.ts";
 import type { Value } from "../network/value.ts";
@@ -40,8 +41,7 @@ export async function expectedOfForm(
   let last: Float64Array = new Float64Array();
   for (const part of [...steps, step]) {
     const { sum } = partsOf(part.computation);
-    const bound = await boundOf(sum, evaluate);
-    if (!bound) throw new Error(`internal: ${sum.name} does not round`);
+    const bound = (await boundOf(sum, evaluate)) ?? internal(`${sum.name} does not round`);
     roundings += (bound.terms[0] ?? 1) + bound.operations + 1;
     epsilon = Math.max(epsilon, bound.epsilon);
     smallest = Math.max(smallest, bound.smallest);

@@ -18,6 +18,7 @@ import {
   type Tensor,
 } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
+import { internal } from "../abstraction/error.ts";
 import type { Conditions, Database, Environment } from "../db/index.ts";
 import { type Form, formsOf, inForms } from "../network/forms.ts";
 import type { Network, Step } from "../network/network.ts";
@@ -157,8 +158,10 @@ function coldSeconds(computation: Computation, target: ModelTarget, from: Memory
 }
 
 function levelHolding(bytes: number, { memory }: ModelTarget): MemoryLevel {
-  const level = memory.find((m) => m.bytes === undefined || m.bytes >= bytes) ?? memory.at(-1);
-  if (!level) throw new Error("internal: a machine without memory");
+  const level =
+    memory.find((m) => m.bytes === undefined || m.bytes >= bytes) ??
+    memory.at(-1) ??
+    internal("a machine without memory");
   return level;
 }
 

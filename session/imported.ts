@@ -9,7 +9,7 @@
 import { sumOf } from "../abstraction/collections.ts";
 import { elementCount, pointCount } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
-import { type EnvironmentProblem, UsageError } from "../abstraction/error.ts";
+import { type EnvironmentProblem, internal, UsageError } from "../abstraction/error.ts";
 import type { Inputs } from "../abstraction/interpret.ts";
 import type { Measurement } from "../abstraction/trial.ts";
 import { computationOf, shortId, type TrialRecord } from "../db/index.ts";
@@ -60,7 +60,7 @@ export async function measureRecordedOnGpu(
 ): Promise<Measurement> {
   const reference = await runner.reference(computationOf(trial.workload), INPUT_SEED, fixedOf(trial));
   const [only] = await runner.measureTogether([kernelOfRecord(trial)], reference, timing);
-  if (!only) throw new Error("internal: a kernel has no answer");
+  if (!only) internal("a kernel has no answer");
   return only;
 }
 

@@ -7,6 +7,7 @@
  * An Arm CPU is emulated by qemu, an Intel or NVIDIA GPU by headers of ours (emulators.ts).
  */
 
+import { isDefined, unique } from "../abstraction/collections.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { EnvironmentError, type EnvironmentProblem, faultOf, UsageError } from "../abstraction/error.ts";
 import type { Inputs } from "../abstraction/interpret.ts";
@@ -167,7 +168,7 @@ export async function judgeByModel(subject: TuneSubject, options: JudgeOptions):
 /** Ends the compilations that a ranking asks for: at the user's signal, or after a quarter of the time. */
 function timeToCompile(signal: AbortSignal | undefined, seconds: number | undefined): AbortSignal | undefined {
   const late = seconds === undefined ? undefined : AbortSignal.timeout(Math.ceil(250 * seconds));
-  const heard = [signal, late].filter((one) => one !== undefined);
+  const heard = [signal, late].filter(isDefined);
   return heard.length === 0 ? undefined : AbortSignal.any(heard);
 }
 
@@ -215,7 +216,7 @@ async function untilStopped<T>(work: Promise<T>, signal: AbortSignal | undefined
 
 /** @throws UsageError for several: the emulator, and what records call it, is that of one language */
 function languageOf(offered: readonly Intrinsic[], machine: Target): KernelLanguage {
-  const languages = [...new Set(offered.map(({ language }) => language))];
+  const languages = unique(offered.map(({ language }) => language));
   if (languages.length > 1)
     throw new UsageError(`instructions of ${languages.join(" and ")}: kernels are judged in one language at a time`, {
       hint: "call it once for each language, with the instructions of that language",

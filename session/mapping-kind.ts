@@ -5,7 +5,7 @@
  */
 
 import type { MappedCandidate } from "../abstraction/candidate.ts";
-import { UsageError } from "../abstraction/error.ts";
+import { internal, UsageError } from "../abstraction/error.ts";
 import type { Language } from "../abstraction/intrinsic.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import { type Mapping, printMatching } from "../abstraction/mapping.ts";
@@ -94,7 +94,6 @@ export function generate(candidate: MappedCandidate, mapping: Mapping): Kernel {
     `schedule  ${scheduleText(candidate)}`,
     MADE_BY,
   ];
-  const print = PRINTERS[mapping.intrinsic.language];
-  if (!print) throw new Error(`internal: no nest is printed in ${mapping.intrinsic.language}`);
+  const print = PRINTERS[mapping.intrinsic.language] ?? internal(`no nest is printed in ${mapping.intrinsic.language}`);
   return print(mapping.computation, mapping.intrinsic, nest, { lines: notes });
 }

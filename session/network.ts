@@ -6,10 +6,9 @@
  *     const subject = networkSubject("resnet18", program, kernelsFor(program, records));
  */
 
-import type { Candidate } from "../abstraction/candidate.ts";
-import { isOnGpu } from "../abstraction/candidate.ts";
+import { type Candidate, isOnGpu } from "../abstraction/candidate.ts";
 import { type Computation, computationKey } from "../abstraction/computation.ts";
-import { attempt } from "../abstraction/error.ts";
+import { attempt, internal } from "../abstraction/error.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import type { Target } from "../abstraction/machine.ts";
 import { rowChainOf } from "../abstraction/row-chain.ts";
@@ -309,7 +308,7 @@ function chosenChain({ computation, steps }: StepChain, { threads, gpu, records 
   const recorded = records && recordedKernel(computation, records, { threads, onGpu: gpu !== undefined });
   if (recorded) return recorded;
   const chain = rowChainOf(computation);
-  if ("because" in chain) throw new Error(`internal: no chain: ${chain.because}`);
+  if ("because" in chain) internal(`no chain: ${chain.because}`);
   const kernel = gpu ? chainThreadsKernel(chain, gpu, { chained: true }) : chainKernel(chain, nativeTarget().isa);
   return (
     kernel && {

@@ -8,6 +8,7 @@
  */
 
 import { candidateKey } from "../abstraction/candidate.ts";
+import { unique } from "../abstraction/collections.ts";
 import { noiseVerdict, quantile } from "../abstraction/noise.ts";
 import type { TrialRecord } from "../db/index.ts";
 import type { Noise } from "../report/report-data.ts";
@@ -74,7 +75,7 @@ export function clockFacts(trials: readonly TrialRecord[]): Noise["facts"] {
   const hertz = clocks.map((c) => c.hertz);
   const megahertz = (share: number): string => `${(quantile(hertz, share) / 1e6).toFixed(0)} MHz`;
   const throttled = clocks.filter((c) => c.throttled.length > 0);
-  const why = [...new Set(throttled.flatMap((c) => c.throttled))].join(", ");
+  const why = unique(throttled.flatMap((c) => c.throttled)).join(", ");
   return [
     ["clock of the GPU", `${megahertz(0.5)}, from ${megahertz(0)} to ${megahertz(1)}`, `trials (${clocks.length})`],
     [

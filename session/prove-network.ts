@@ -16,6 +16,7 @@ import pLimit from "p-limit";
 import { mapValues } from "../abstraction/collections.ts";
 import { outputOf, type Tensor } from "../abstraction/computation.ts";
 import { bytesOf as bytesOfType, isInteger, rangeOf } from "../abstraction/dtype.ts";
+import { internal } from "../abstraction/error.ts";
 import { accessesIn, type Expr, extentOfBorder } from "../abstraction/expression.ts";
 import { randomInteger, seededRandom } from "../abstraction/random.ts";
 import { type Network, rootOf, type Step, shownOf } from "../network/network.ts";
@@ -293,8 +294,7 @@ const nameOf = ({ nodes, ops }: Step): string => `${nodes[0]} (${ops.join(" ")})
 
 function elementsAt(value: Value, values: ReadonlyMap<Value, Float64Array>): Float64Array {
   if (value.constant) return Float64Array.from(value.constant);
-  const elements = values.get(rootOf(value));
-  if (!elements) throw new Error(`internal: ${value.name} was not computed`);
+  const elements = values.get(rootOf(value)) ?? internal(`${value.name} was not computed`);
   return shownOf(elements, value);
 }
 

@@ -10,6 +10,7 @@
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { inputsOf, outputOf, type Tensor } from "../abstraction/computation.ts";
+import { internal } from "../abstraction/error.ts";
 import { axis, printExpr, substitute } from "../abstraction/expression.ts";
 import type { Network, Step } from "../network/network.ts";
 import type { Value } from "../network/value.ts";
@@ -43,8 +44,7 @@ export function leftBy(program: Network, elementsOf: (value: Value) => Float64Ar
   };
   const inputsRead = ({ computation, reads }: Step): string[] =>
     inputsOf(computation).map((tensor) => {
-      const value = reads[tensor.name];
-      if (!value) throw new Error(`internal: a step reads ${tensor.name}, which is no value`);
+      const value = reads[tensor.name] ?? internal(`a step reads ${tensor.name}, which is no value`);
       return fileOf(value, tensor);
     });
   return program.steps.map((step, i) => ({

@@ -9,7 +9,7 @@ import { sumOf } from "../abstraction/collections.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { usefulPoints } from "../abstraction/condition.ts";
 import { partsOf } from "../abstraction/epilogue.ts";
-import { attempt, UsageError } from "../abstraction/error.ts";
+import { attempt, internal, UsageError } from "../abstraction/error.ts";
 import {
   best,
   computationOf,
@@ -73,7 +73,7 @@ export function gatherReport(db: Database, filter: ReportFilter, now: number): R
   const groups = groupBy(trials, subjectKey);
   const subjects = groups.map((group) => {
     const [first] = group;
-    if (!first) throw new Error("internal: a group of no trials");
+    if (!first) internal("a group of no trials");
     const at = indexOf(first.environment);
     const won = group.filter(isTimed).filter((t) => winners.has(t.id));
     const [winner] = won.sort(

@@ -8,11 +8,12 @@
  */
 
 import type { Candidate } from "../abstraction/candidate.ts";
-import { addTo } from "../abstraction/collections.ts";
+import { addTo, unique } from "../abstraction/collections.ts";
 import { type Computation, outputOf } from "../abstraction/computation.ts";
 import { isRecurrent } from "../abstraction/dependence.ts";
 import { bytesOf, isInteger } from "../abstraction/dtype.ts";
 import { partsOf } from "../abstraction/epilogue.ts";
+import { internal } from "../abstraction/error.ts";
 import { accessesIn, axesIn, type Expr } from "../abstraction/expression.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Steps } from "../abstraction/steps.ts";
@@ -100,19 +101,22 @@ function isWanted(family: Family, search: Search, found: readonly KindSpace[]): 
 function joined(spaces: readonly KindSpace[]): SessionSpace {
   const { representatives = [], ...space } = joinedSpace(spaces);
   const of = (c: Candidate): KindSpace => {
-    const own = spaces.find(({ kind }) => kind === c.kind);
-    if (!own) throw new Error(`internal: a candidate of the kind ${c.kind}, which this space has not`);
+    const own =
+      spaces.find(({ kind }) => kind === c.kind) ??
+      internal(`a candidate of the kind ${c.kind}, which this space has not`);
     return own;
   };
   return {
     ...space,
     representatives: [...rivals(spaces), ...representatives],
-    intrinsics: [...new Set(spaces.flatMap(({ intrinsics }) => intrinsics))],
+    intrinsics: unique(spaces.flatMap(({ intrinsics }) => intrinsics)),
     intrinsicOf: (c) => {
       const { mappingOf, intrinsics } = of(c);
       // A mapping that was taken in later may be of another instruction.
-      const used = mappingOf?.(c).intrinsic ?? intrinsics.find((i) => i.name === c.intrinsic);
-      if (!used) throw new Error(`internal: ${c.intrinsic} is not of this space`);
+      const used =
+        mappingOf?.(c).intrinsic ??
+        intrinsics.find((i) => i.name === c.intrinsic) ??
+        internal(`${c.intrinsic} is not of this space`);
       return used;
     },
     mappingOf: (c) => of(c).mappingOf?.(c),

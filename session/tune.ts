@@ -14,6 +14,7 @@ import {
   EnvironmentError,
   type EnvironmentProblem,
   faultOf,
+  internal,
   type MachineFault,
   UsageError,
 } from "../abstraction/error.ts";
@@ -346,7 +347,7 @@ async function searchPrepared(
   const { started, now, threads, kinds, place, doubted, workload, offered, space, bench, cut } = prepared;
   const { environment, batch } = place;
   const { seed = 1, machine = nativeTarget(), strategy = STRATEGIES[0], onNotice } = options;
-  if (!strategy) throw new Error("internal: no strategies");
+  if (!strategy) internal("no strategies");
   const budget = { trials: options.trials ?? DEFAULT_TRIALS, seconds: options.seconds ?? DEFAULT_SECONDS };
   const recorded = replayOptions(prepared, {
     strategy,

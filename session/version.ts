@@ -2,6 +2,7 @@
 
 import { readFileSync } from "node:fs";
 import { z } from "zod";
+import { internal } from "../abstraction/error.ts";
 
 /** Sources are one folder below the package, compiled files two. */
 function readVersion(): string {
@@ -14,7 +15,7 @@ function readVersion(): string {
       // Try the other place.
     }
   }
-  throw new Error("internal: automap's package.json is not beside its files");
+  internal("automap's package.json is not beside its files");
 }
 
 export const VERSION = readVersion();

@@ -10,7 +10,7 @@
 import { availableParallelism } from "node:os";
 import { setTimeout } from "node:timers/promises";
 import { type Computation, pointCount } from "../abstraction/computation.ts";
-import { EnvironmentError, type EnvironmentProblem } from "../abstraction/error.ts";
+import { EnvironmentError, type EnvironmentProblem, internal } from "../abstraction/error.ts";
 import type { Inputs } from "../abstraction/interpret.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import type { Target } from "../abstraction/machine.ts";
@@ -132,7 +132,7 @@ export async function openWorkplace(
     const made = runner && "device" in runner ? runner : await runnerOnGpu(machine, onWait);
     return "status" in made ? made : gpuWorkplace(made, machine);
   }
-  if (runner && "device" in runner) throw new Error(`internal: a GPU's runner for ${machine.name}`);
+  if (runner && "device" in runner) internal(`a GPU's runner for ${machine.name}`);
   const made = runner
     ? { status: "ready" as const, runner }
     : await createRunner({

@@ -9,6 +9,7 @@
  */
 
 import { z } from "zod";
+import { unique } from "../../abstraction/collections.ts";
 import { type Database, queryTrials, shortId, type TrialFilter, type TrialRecord } from "../../db/index.ts";
 import { tableWithin } from "../../report/text.ts";
 import { documentOf, print, printJson, say, texts } from "../output.ts";
@@ -97,5 +98,5 @@ function reasonIn(log: string): string {
 }
 
 function intrinsicsOf(trials: readonly TrialRecord[]): string[] {
-  return [...new Set(trials.map(({ intrinsic }) => intrinsic))];
+  return unique(trials.map(({ intrinsic }) => intrinsic));
 }

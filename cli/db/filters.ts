@@ -6,7 +6,7 @@
 
 import { type Command, Option } from "commander";
 import { z } from "zod";
-import { defined } from "../../abstraction/collections.ts";
+import { defined, unique } from "../../abstraction/collections.ts";
 import { printEquation } from "../../abstraction/equation.ts";
 import { suggestion, UsageError } from "../../abstraction/error.ts";
 import { parseEquation } from "../../abstraction/parse.ts";
@@ -169,7 +169,7 @@ export function readOperator(word: string, recorded: readonly string[]): string 
   if (operator) return operator.name;
   if (!recorded.includes(word))
     throw new UsageError(`unknown operator "${word}"`, {
-      hint: suggestion(word, [...new Set([...recorded, ...OPERATORS.map((o) => o.name)])]),
+      hint: suggestion(word, unique([...recorded, ...OPERATORS.map((o) => o.name)])),
     });
   return word;
 }
@@ -187,7 +187,7 @@ export function readTypes(word: string): string {
  * @throws UsageError on anything else, a name included that neither an operator nor a record has
  */
 function readExtents(command: Command, recorded: readonly string[]): Record<string, Range> {
-  const names = [...new Set([...recorded, ...OPERATORS.flatMap((o) => Object.keys(o.parameters))])];
+  const names = unique([...recorded, ...OPERATORS.flatMap((o) => Object.keys(o.parameters))]);
   const ranges: Record<string, Range> = {};
   const hint = "extents are given as --c 64 or --c 64..256";
   for (const { name, text } of valuesIn(command.args, command, { pattern: /^--([A-Za-z_]\w*)(?:=(.*))?$/, hint })) {

@@ -1,6 +1,7 @@
 /** @file Formats records as table rows, as a JSON document, or as comma-separated values. */
 
 import { z } from "zod";
+import { unique } from "../../abstraction/collections.ts";
 import { labelOf, shapeOf, shortId, type TrialRecord, type WorkloadRecord, wordsOf } from "../../db/index.ts";
 import { parseDataTypes, printDataTypes } from "../../operators/data-types.ts";
 import { csvCell } from "../../report/csv.ts";
@@ -119,7 +120,7 @@ const CSV = [
 
 /** One line a trial. Every axis and parameter that any trial has gets a column, and so does each end of the interval. */
 export function csvOf(trials: readonly Summary[]): string {
-  const shape = [...new Set(trials.flatMap((trial) => Object.keys(trial.shape)))];
+  const shape = unique(trials.flatMap((trial) => Object.keys(trial.shape)));
   const [before, after] = CSV;
   const head = [...before, ...shape, ...after, "microseconds", "low", "high", "predictedMicroseconds", "at"];
   const rows = trials.map((trial) => [

@@ -10,6 +10,7 @@
  * The paper gives the equations, the caller the sizes. Wx of all steps is one product, since no step waits for it.
  */
 
+import { internal } from "../../abstraction/error.ts";
 import type { Graph } from "../graph.ts";
 import { SeededLayers } from "./layers.ts";
 
@@ -36,7 +37,7 @@ export function miLstm({ batch = 1, seed = 1, steps = 8, inputs = 1024, units = 
   const [alpha, beta1, beta2] = (["alpha", "beta1", "beta2"] as const).map((name) => net.drawn(name, [wide], 0.2, 1));
   const first = net.whole("first", [0]);
   const bias = net.drawn("bias", [wide], 0.1);
-  if (!alpha || !beta1 || !beta2) throw new Error("internal: three vectors were drawn");
+  if (!alpha || !beta1 || !beta2) internal("three vectors were drawn");
   const wx = net.split(net.node("MatMul", [x, w], {}, "wx"), 0, steps, "wx.step");
   let [h, c] = (["h0", "c0"] as const).map((name) => net.input(name, [batch, units]));
   for (let step = 0; step < steps; step++) {

@@ -9,7 +9,7 @@
 import { readSync, realpathSync } from "node:fs";
 import { isAbsolute, join, relative, sep } from "node:path";
 import { TensorProto_DataType as DataType, TensorProto_DataLocation as Location, type TensorProto } from "onnx-buf";
-import { reasonOf, UsageError } from "../../abstraction/error.ts";
+import { internal, reasonOf, UsageError } from "../../abstraction/error.ts";
 import { isShort, shortValue } from "../../abstraction/short-floats.ts";
 import type { Constant } from "../graph.ts";
 import { bytesHeld, checkBytes, type NumberArray, numbersFor } from "../numbers.ts";
@@ -50,7 +50,7 @@ export const elementTypeOf = (number: number, subject: string): ElementType => f
 /** ONNX's number of an element type. */
 export function numberOfType(type: ElementType): number {
   for (const [number, [known]] of TYPES) if (known === type) return number;
-  throw new Error(`internal: ONNX has no ${type}`);
+  internal(`ONNX has no ${type}`);
 }
 
 /** The declared type and shape of a tensor, without looking at its elements. */

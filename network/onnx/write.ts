@@ -18,6 +18,7 @@ import {
   TypeProtoSchema,
   ValueInfoProtoSchema,
 } from "onnx-buf";
+import { internal } from "../../abstraction/error.ts";
 import {
   type Attribute,
   type Body,
@@ -107,7 +108,7 @@ const FLOAT_ATTRIBUTES: ReadonlySet<string> = new Set(["alpha", "beta", "gamma",
 function tensorProto(name: string, { type, shape, values }: Constant) {
   const tensor = { name, dataType: numberOfType(type), dims: shape.map(BigInt) };
   if (type === "s64") return create(TensorProtoSchema, { ...tensor, int64Data: Array.from(values, BigInt) });
-  if (type === "f16" || type === "bf16") throw new Error(`internal: constants of ${type} are not written yet`);
+  if (type === "f16" || type === "bf16") internal(`constants of ${type} are not written yet`);
   const bytes = new Uint8Array(values.byteLength);
   bytes.set(new Uint8Array(values.buffer, values.byteOffset, values.byteLength));
   return create(TensorProtoSchema, { ...tensor, rawData: bytes });

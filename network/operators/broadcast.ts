@@ -6,6 +6,7 @@
  * Broadcast dimensions of one element are left out, so that the operand is indexed by plain axes and can be fused.
  */
 
+import { internal } from "../../abstraction/error.ts";
 import { axesOfRank, type Lowering } from "../lowering.ts";
 import { bracketed, isSameShape, type Quantised, type Value } from "../value.ts";
 
@@ -44,8 +45,7 @@ export function operand(
   const text = `${name}[${kept.map((d) => axes[d + offset]).join(",")}]`;
   const quantised = value.constant ? undefined : node.quantised(value);
   const numbers = quantised && numbersText(text, quantised);
-  const read = numbers === undefined ? value : quantised?.stored;
-  if (!read) throw new Error("internal: numbers of nothing");
+  const read = (numbers === undefined ? value : quantised?.stored) ?? internal("numbers of nothing");
   return {
     text: numbers ?? text,
     reads: { [name]: isSameShape(shown, read.shape) ? read : node.reshaped(read, shown) },

@@ -7,6 +7,7 @@
  */
 
 import { product, sumOf } from "../../abstraction/collections.ts";
+import { internal } from "../../abstraction/error.ts";
 import { axesOfRank, type Lowering } from "../lowering.ts";
 import { bracketed, type Value } from "../value.ts";
 import { broadcastShape, numberText } from "./broadcast.ts";
@@ -114,7 +115,7 @@ const JOINED_AT_ONCE = 8;
 
 export function joined(node: Lowering, values: readonly Value[], axis: number): Value {
   const [first, ...others] = values;
-  if (!first) throw new Error("internal: nothing to join");
+  if (!first) internal("nothing to join");
   if (others.length === 0) return first;
   if (values.length > JOINED_AT_ONCE) {
     const groups = Array.from({ length: Math.ceil(values.length / JOINED_AT_ONCE) }, (_, i) =>

@@ -7,6 +7,7 @@
  */
 
 import { product } from "../../abstraction/collections.ts";
+import { internal } from "../../abstraction/error.ts";
 import type { Lowering } from "../lowering.ts";
 import { bracketed, type Quantised, type Value } from "../value.ts";
 import { numberText } from "./broadcast.ts";
@@ -79,7 +80,7 @@ function dynamicQuantizeLinear(node: Lowering): Value[] {
   const [most, least] = (["max=", "min="] as const).map((op) =>
     node.reshaped(reduced(node, x, all, { op, keepsAxes: false }), []),
   );
-  if (!most || !least) throw new Error("internal: two reductions were asked for");
+  if (!most || !least) internal("two reductions were asked for");
   const scale = elementwise(node, "(max(most, 0) - min(least, 0)) / 255", { most, least });
   const zero = elementwise(node, "sat_u8(round(0 - min(least, 0) / scale))", { least, scale }, "u8");
   return [quantised(node, x, scale, zero), scale, zero];

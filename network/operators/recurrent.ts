@@ -6,6 +6,7 @@
  * Gates and biases as in https://onnx.ai/onnx/operators/onnx__LSTM.html, onnx__GRU.html and onnx__RNN.html.
  */
 
+import { internal } from "../../abstraction/error.ts";
 import { memoised } from "../../abstraction/memoised.ts";
 import type { Lowering } from "../lowering.ts";
 import { bracketed, elementsOf, type Value } from "../value.ts";
@@ -242,7 +243,7 @@ function rnn(node: Lowering): Value[] {
   const { hidden } = layer;
   return unrolled(layer, [5], [], (direction, [h], step) => {
     const [f = ACTIVATIONS.tanh] = direction.activations;
-    if (!h || !f) throw new Error("internal: a step without a state");
+    if (!h || !f) internal("a step without a state");
     const rest = recurred(direction, h, direction.weights);
     const value = f(`${fromInputs(hidden, 0)} + ${fromState(hidden, 0)}`);
     return [unitwise(direction, value, { x: direction.inputs, step, rest })];
@@ -261,7 +262,7 @@ function gru(node: Lowering): Value[] {
   });
   return unrolled(layer, [5], isLate ? [2] : [], (direction, [h], step) => {
     const [f, g] = direction.activations;
-    if (!h || !f || !g) throw new Error("internal: a step without a state");
+    if (!h || !f || !g) internal("a step without a state");
     const { inputs: x, biases, weights } = direction;
     const gate = (at: number): string => `(${f(`${fromInputs(hidden, at)} + ${fromState(hidden, at)}`)})`;
     const mixed = (fresh: string): string => `(1 - ${gate(0)}) * ${g(fresh)} + ${gate(0)} * h[n,j]`;
@@ -289,7 +290,7 @@ function lstm(node: Lowering): Value[] {
   const seen = new Map<Direction, Value>();
   return unrolled(layer, [5, 6], [], (direction, [h, c], step) => {
     const [f, g, out] = direction.activations;
-    if (!h || !c || !f || !g || !out) throw new Error("internal: a step without a state");
+    if (!h || !c || !f || !g || !out) internal("a step without a state");
     if (peepholes && !seen.has(direction)) seen.set(direction, part(node, peepholes, seen.size));
     const p = seen.get(direction);
     const beside = (at: number, state: string): string => (p ? ` + p[${unit(hidden, at)}] * ${state}[n,j]` : "");

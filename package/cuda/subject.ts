@@ -4,6 +4,7 @@
  *     cudaSubject({ ..., tuned, gpu: { capability: 90 } }).architecture      "90a"
  */
 
+import { internal } from "../../abstraction/error.ts";
 import type { CudaCall, Kernel } from "../../abstraction/kernel.ts";
 import { type Code, code } from "../../abstraction/source-text.ts";
 import { capabilityFor } from "../../targets/gpu.ts";
@@ -29,7 +30,7 @@ export interface CudaSubject {
 /** @throws Error when the tuned kernel is not a CUDA kernel */
 export function cudaSubject(subject: EmitSubject): CudaSubject {
   const { tuned, gpu, computation } = subject;
-  if (tuned?.call === undefined || gpu === undefined) throw new Error(`internal: ${subject.name} is no kernel in CUDA`);
+  if (tuned?.call === undefined || gpu === undefined) internal(`${subject.name} is no kernel in CUDA`);
   return {
     subject,
     kernel: tuned,

@@ -9,6 +9,7 @@ import { affineForm } from "../../abstraction/affine.ts";
 import { equationText } from "../../abstraction/computation.ts";
 import type { DType } from "../../abstraction/dtype.ts";
 import { partsOf } from "../../abstraction/epilogue.ts";
+import { internal } from "../../abstraction/error.ts";
 import { C_TYPES } from "../../abstraction/kernel.ts";
 import {
   apart,
@@ -67,8 +68,7 @@ function stridedOf({ tensor, elements }: Parameter): Strided {
 const inputsIn = ({ parameters }: CudaSubject): Parameter[] => parameters.filter((p) => p.role !== "output");
 
 function outputIn({ parameters }: CudaSubject): Parameter {
-  const output = parameters.find((p) => p.role === "output");
-  if (!output) throw new Error("internal: a package without an output");
+  const output = parameters.find((p) => p.role === "output") ?? internal("a package without an output");
   return output;
 }
 

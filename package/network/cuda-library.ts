@@ -7,6 +7,7 @@
  *     resnet18_destroy(net);
  */
 
+import { unique } from "../../abstraction/collections.ts";
 import { C_TYPES } from "../../abstraction/kernel.ts";
 import {
   apart,
@@ -35,7 +36,7 @@ const pointer = ({ name, value, isOutput }: NetworkParameter): Code =>
 
 /** The compute capability that all kernels of the network need. */
 export function neededBy({ kernels }: NetworkParts): { readonly least: number; readonly only: boolean } {
-  return capabilityFor([...new Set(kernels.flatMap(({ tuned }) => tuned?.features ?? []))]);
+  return capabilityFor(unique(kernels.flatMap(({ tuned }) => tuned?.features ?? [])));
 }
 
 export function cudaNetworkHeader(parts: NetworkParts): SourceText {

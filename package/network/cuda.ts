@@ -5,6 +5,7 @@
  *                                  resnet18_torch.py, build.sh, CMakeLists.txt, network.json
  */
 
+import { internal } from "../../abstraction/error.ts";
 import {
   apart,
   code,
@@ -55,7 +56,7 @@ export const cudaNetworkBuild = (parts: NetworkParts): NetworkBuild =>
   buildFor(parts, [architectureFlag(capabilityIn(parts))]);
 
 function capabilityIn({ subject }: NetworkParts): number {
-  if (!subject.gpu) throw new Error(`internal: ${subject.name} is no network for a GPU`);
+  if (!subject.gpu) internal(`${subject.name} is no network for a GPU`);
   return subject.gpu.capability;
 }
 
@@ -64,7 +65,7 @@ export function cudaNetworkFiles(parts: NetworkParts): ReadonlyMap<string, Sourc
   const { subject, kernels, weights } = parts;
   const { name, provenance } = subject;
   const sources = kernels.map((kernel) => {
-    if (kernel.tuned?.language !== "cuda") throw new Error(`internal: ${kernel.name} has no kernel in CUDA`);
+    if (kernel.tuned?.language !== "cuda") internal(`${kernel.name} has no kernel in CUDA`);
     return [`${kernel.name}.cu`, tunedSource(kernel, kernel.tuned)] as const;
   });
   const facts = { schemaVersion: NETWORK_VERSION, ...describeNetwork(parts), provenance };

@@ -7,6 +7,7 @@
  *     resnet18_destroy(net);
  */
 
+import { unique } from "../../abstraction/collections.ts";
 import {
   apart,
   type Code,
@@ -122,7 +123,7 @@ extern "C" void ${word}_prepare(void*, const void* const*);
 extern "C" int ${word}_phases(void);
 extern "C" void ${word}_run(void*, void* const*, int, int, int);`;
   });
-  const features = [...new Set(kernels.flatMap(({ tuned }) => tuned?.features ?? []))];
+  const features = unique(kernels.flatMap(({ tuned }) => tuned?.features ?? []));
   return code`${comment([`${subject.name}: runs the steps one after another. The kernels are in ${subject.name}_k*.cpp.`])}
 #include "${name}.h"
 

@@ -14,7 +14,7 @@ import {
   type Tensor,
 } from "../../abstraction/computation.ts";
 import { bytesOf, wrapperOf } from "../../abstraction/dtype.ts";
-import { UsageError } from "../../abstraction/error.ts";
+import { internal, UsageError } from "../../abstraction/error.ts";
 import type { Kernel } from "../../abstraction/kernel.ts";
 import { storageText } from "../../abstraction/layout.ts";
 import { KEPT } from "../../abstraction/program.ts";
@@ -139,8 +139,7 @@ export function partsOfNetwork(subject: NetworkSubject): NetworkParts {
     if (input >= 0) return { kind: "input", number: input };
     const output = made.get(root);
     if (output !== undefined) return { kind: "output", number: output };
-    const offset = plan.offsets.get(root);
-    if (offset === undefined) throw new Error(`internal: ${value.name} has no place`);
+    const offset = plan.offsets.get(root) ?? internal(`${value.name} has no place`);
     return { kind: "arena", offset: offset + beginOf(value) * bytesOf(heldAs(value.type)) };
   };
   const kernels = new Map<string, EmitSubject>();
@@ -220,8 +219,7 @@ function bytesOfTensor(computation: Computation): number {
 }
 
 function readAs(reads: Readonly<Record<string, Value>>, tensor: string): Value {
-  const value = reads[tensor];
-  if (!value) throw new Error(`internal: no value for tensor ${tensor}`);
+  const value = reads[tensor] ?? internal(`no value for tensor ${tensor}`);
   return value;
 }
 

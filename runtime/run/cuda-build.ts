@@ -11,6 +11,7 @@ import { readFile, rm, writeFile } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import pLimit from "p-limit";
+import { isDefined } from "../../abstraction/collections.ts";
 import type { Kernel } from "../../abstraction/kernel.ts";
 import { architectureFlag } from "../../targets/nvidia-gpu.ts";
 import { isWritten } from "../cache.ts";
@@ -236,7 +237,7 @@ export class Builder {
 
   /** @throws Error if aborted */
   build(source: string, kind: SourceKind, abandoned?: AbortSignal): Promise<Built> {
-    const signal = AbortSignal.any([this.signal, abandoned].filter((one) => one !== undefined));
+    const signal = AbortSignal.any([this.signal, abandoned].filter(isDefined));
     return this.limit(async () => {
       const { identity, adapted, command } = this.toolchain;
       const key = JSON.stringify([identity, command("", "", kind), source]);

@@ -19,7 +19,7 @@ import {
   memoryElements,
   outputOf,
 } from "../../abstraction/computation.ts";
-import { EnvironmentError, type EnvironmentProblem, UsageError } from "../../abstraction/error.ts";
+import { EnvironmentError, type EnvironmentProblem, internal, UsageError } from "../../abstraction/error.ts";
 import { cacheFolder } from "../cache.ts";
 import { explainRun, runChild } from "../child.ts";
 import { shareCores } from "../cores.ts";
@@ -58,7 +58,7 @@ export async function cudaJudge({
   const builder = new Builder(toolchain, workdir, availableParallelism(), shareCores());
   return async (outputs) => {
     const program = await builder.build(await programText("cuda-proof.cu"), "program");
-    if (program.status !== "built") throw new Error(`internal: the judging program does not compile\n${program.log}`);
+    if (program.status !== "built") internal(`the judging program does not compile\n${program.log}`);
     const references = new Map<string, ReturnType<typeof referenceFor>>();
     const asked = await Promise.all(
       outputs.map(async (left) => {
@@ -83,7 +83,7 @@ async function referenceFor(
   try {
     const built = await builder.build(cudaReferenceSource(computation), "reference");
     if (built.status === "built") return { file: built.file };
-    throw new Error(`internal: the reference of ${computation.name} does not compile\n${built.log}`);
+    internal(`the reference of ${computation.name} does not compile\n${built.log}`);
   } catch (error) {
     if (error instanceof UsageError) return { because: error.message };
     throw error;
@@ -125,7 +125,7 @@ function judgedBy(answer = ""): Judged {
       status: "unjudged",
       because: `${count} elements have no bounds on a device: infinities and NaN among them`,
     };
-  if (word !== "wrong") throw new Error(`internal: the judging program said ${answer}`);
+  if (word !== "wrong") internal(`the judging program said ${answer}`);
   return {
     status: "wrong",
     said: `${count} elements differ: the one at ${first} in memory is ${value}, and its equation gives ${least} to ${most}`,

@@ -17,7 +17,7 @@ import { join } from "node:path";
 import pLimit from "p-limit";
 import { defined } from "../../abstraction/collections.ts";
 import { type Computation, inputsOf, tensorOf } from "../../abstraction/computation.ts";
-import { EnvironmentError, type EnvironmentProblem } from "../../abstraction/error.ts";
+import { EnvironmentError, type EnvironmentProblem, internal } from "../../abstraction/error.ts";
 import type { Inputs } from "../../abstraction/interpret.ts";
 import type { Kernel } from "../../abstraction/kernel.ts";
 import type { SourceText } from "../../abstraction/source-text.ts";
@@ -227,8 +227,7 @@ class LocalCudaRunner implements CudaRunner {
     if (computation.program) return this.referenceInFiles(computation, seed);
     const { builder, scratch } = this.place;
     const built = await builder.build(cudaReferenceSource(computation), "reference");
-    if (built.status !== "built")
-      throw new Error(`internal: the reference of ${computation.name} does not compile\n${built.log}`);
+    if (built.status !== "built") internal(`the reference of ${computation.name} does not compile\n${built.log}`);
     return onThisMachine("writing inputs", async () => {
       const folder = await scratch.writing(() => mkdtemp(join(scratch.path, "reference-")));
       const files = Object.entries(fixed).map(async ([name, values]): Promise<[string, string]> => {
@@ -343,12 +342,11 @@ class LocalCudaRunner implements CudaRunner {
       await this.run(request, timing, told).finally(() =>
         Promise.all(heard.map(([at, verdict]) => judge(at, verdict))),
       );
-      if (results.size === before) throw new Error("internal: the measuring program ended without an answer");
+      if (results.size === before) internal("the measuring program ended without an answer");
       left = left.filter(({ at }) => !results.has(at));
     }
     return begun.map((_, at) => {
-      const found = results.get(at);
-      if (!found) throw new Error("internal: a kernel was lost");
+      const found = results.get(at) ?? internal("a kernel was lost");
       return found;
     });
   }
@@ -381,7 +379,7 @@ class LocalCudaRunner implements CudaRunner {
     const built = await Promise.all(sources.map((source) => this.place.builder.build(source, "probe")));
     const files = built.map((one) => {
       if (one.status === "built") return one.file;
-      throw new Error(`internal: a library of probes does not compile\n${one.log}`);
+      return internal(`a library of probes does not compile\n${one.log}`);
     });
     const verdicts = await this.run(`${files.map((file) => `probe ${file}`).join("\n")}\ngo\n`, {});
     return [...verdicts.entries()]
