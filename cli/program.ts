@@ -25,7 +25,7 @@ interface CommandFile {
   readonly needsNone?: boolean;
 }
 
-const COMMANDS: readonly CommandFile[] = [
+export const COMMANDS: readonly CommandFile[] = [
   {
     name: "tune",
     summary: "search mappings and schedules on this machine, and keep the fastest kernel",
