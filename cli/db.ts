@@ -22,6 +22,7 @@ import {
   SORTS,
 } from "../db/index.ts";
 import type { Cli } from "./command.ts";
+import { registerColumns } from "./db/columns.ts";
 import { failuresDocument, printFailures } from "./db/failures.ts";
 import { registerFiles } from "./db/files.ts";
 import {
@@ -114,6 +115,7 @@ export function register(db: Cli, here: Here = thisMachine): void {
     .summary("records that this machine may not trust, and which field differs")
     .examples(["automap db stale --op conv2d"])
     .runs(queryOptions, (given, command) => runStale(given, command, here));
+  registerColumns(db);
   registerFiles(db, here);
 }
 

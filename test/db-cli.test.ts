@@ -8,6 +8,7 @@ import { register } from "../cli/db.ts";
 import { reportError } from "../cli/output.ts";
 import { openDatabase, recordTrial, type World } from "../db/index.ts";
 import { INTRINSICS } from "../intrinsics/index.ts";
+import { commandLine } from "./support/command-line.ts";
 import { candidate, MACHINE, measured, newTrial, tamper, trial, workloadNamed, workshop } from "./support/database.ts";
 
 const shop = workshop();
@@ -522,5 +523,25 @@ describe("automap db export, import, merge, verify and prune", () => {
     expect(JSON.parse((await automap("db query --json", path)).out)).toMatchObject({
       trials: [{ id: "ID3" }, { id: "ID0" }, { id: "ID2" }],
     });
+  });
+});
+
+it("lists the columns that SQL finds, each with its type", async () => {
+  const all = await commandLine("db columns --json");
+  const { columns } = JSON.parse(all.out) as { columns: { table: string; column: string; type: string }[] };
+  const db = openDatabase(shop.path("columns.db"));
+  for (const { table, column, type } of columns) {
+    const declared = db.sqlite.prepare(`SELECT type FROM pragma_table_info('${table}') WHERE name = ?`).get(column);
+    expect({ table, column, ...(declared as object) }).toEqual({
+      table,
+      column,
+      type: type === "JSON" ? "TEXT" : type,
+    });
+  }
+  db.close();
+  expect((await commandLine("db columns runs")).out).toContain("runs   seed");
+  expect(await commandLine("db columns run")).toMatchObject({
+    code: 2,
+    err: expect.stringContaining('did you mean "runs"'),
   });
 });
