@@ -26,7 +26,7 @@ import { type Code, code, Name, namesIn } from "../abstraction/source-text.ts";
 import { MOST_THREADS, QUARTERS } from "../targets/nvidia-gpu.ts";
 import { ownAxis } from "./cuda-expressions.ts";
 import { type CudaKernel, type LaunchShape, pointersOf } from "./cuda-program.ts";
-import { sharedMemory } from "./cuda-shared.ts";
+import { sharedMemory, type Teams } from "./cuda-shared.ts";
 import { LANE } from "./fragment.ts";
 import { dealtIndices, dealtLoops, laneLoops } from "./lane-statement.ts";
 import { type Named, namedIn } from "./named.ts";
@@ -37,11 +37,7 @@ import type { WarpExpressions } from "./warp-expressions.ts";
 export const THREAD = ownAxis("thread");
 const INDEX = new Name("local", "warp_index");
 
-export interface Levels extends LaunchShape {
-  /** Threads of a team, among which the loops inside it are divided: a warpgroup, a warp, or an equal part of a warp. */
-  readonly team: number;
-  /** Threads of all teams of a block. */
-  readonly inTeams: number;
+export interface Levels extends LaunchShape, Teams {
   /** Loops whose counters follow from the number of the block or the thread. */
   readonly counted: readonly { readonly loops: readonly Loop[]; readonly from: Code }[];
   /** Axes of lanes and threads, and their values. */

@@ -15,13 +15,20 @@ import { isShared, type LoopNest, type Scratch } from "../abstraction/loop-nest.
 import { VIEW_ALIGNMENT } from "../abstraction/matrix-view.ts";
 import { type Code, code, Name, tensorName } from "../abstraction/source-text.ts";
 import { STATIC_SHARED_BYTES } from "../targets/nvidia-gpu.ts";
-import type { Levels } from "./cuda-grid.ts";
+import type { LaunchShape } from "./cuda-program.ts";
 import type { Named } from "./named.ts";
 
 /** Alignment of buffers in shared memory, in bytes: eight rows of 16 bytes, which cover all banks once. */
 const SHARED_ALIGNMENT = 128;
 /** Bytes of an mbarrier. PTX ISA: 64 bits. */
 const ARRIVAL_BYTES = 8;
+
+export interface Teams {
+  /** Threads of a team, among which the loops inside it are divided: a warpgroup, a warp, or an equal part of a warp. */
+  readonly team: number;
+  /** Threads of all teams of a block. */
+  readonly inTeams: number;
+}
 
 /**
  * Declares buffers statically if they fit, otherwise as parts of dynamic shared memory.
@@ -30,7 +37,7 @@ const ARRIVAL_BYTES = 8;
 export function sharedMemory(
   nest: LoopNest,
   { memory }: Named,
-  { cluster, team, inTeams, threads }: Pick<Levels, "cluster" | "team" | "inTeams" | "threads">,
+  { cluster, team, inTeams, threads }: Teams & LaunchShape,
 ): { readonly lines: readonly Code[]; readonly bytes: number } {
   const named = nest.scratch.filter((s) => s.scope !== "workspace" && memory.has(s.name));
   const buffers = named.filter(isShared);

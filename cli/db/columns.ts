@@ -26,7 +26,7 @@ export function registerColumns(db: Cli): void {
     .json(document)
     .summary("the columns of each table, for queries with SQLite")
     .argument("[table]", "one of them only")
-    .examples(["automap db columns trials", "sqlite3 automap.db 'SELECT id, median FROM best ORDER BY median LIMIT 5'"])
+    .examples(["automap db columns trials"])
     .runs(options, printColumns);
 }
 
