@@ -68,3 +68,21 @@ describe("the plain copies of a step", () => {
     expect(longer(0)).toBeLessThan(longer(1));
   });
 });
+
+it("a step costs, to the last digit, what the model says of copies of each kind", () => {
+  const layer = convolutionF16("conv2d n=2 c=16 k=16 h=4 w=4");
+  const context = gridContextOf(layer, "mma.m16n8k16.f32.f16", "m <- n,p,q; n <- k; k <- c");
+  const told = (["plain", "copied", "gathered"] as const).map((kind) => {
+    const more = { plain: { transfer: "plain" }, copied: {}, gathered: { swizzle: "padded", gather: "a" } } as const;
+    const costs = stepCycles(context, mmaSchedule(16, 16, 16, more[kind]), nvidiaTarget("h100"), 2);
+    const figures = Object.entries(costs).filter(([, x]) => typeof x === "number");
+    return `${kind}: ${figures.map(([name, x]) => `${name} ${Number(x).toPrecision(6)}`).join(", ")}`;
+  });
+  expect(told).toMatchInlineSnapshot(`
+    [
+      "plain: tensor 6.34921, shared 33.7778, copies 13.4838, threads 6.22222, latency 536.222",
+      "copied: tensor 6.34921, shared 33.7778, copies 17.7259, threads 5.68056, latency 475.806",
+      "gathered: tensor 6.34921, shared 34.5278, copies 15.5954, threads 4.26563, latency 461.656",
+    ]
+  `);
+});
