@@ -137,7 +137,6 @@ const workloads = {
     }),
     optional: true,
     about: "of several computations in one kernel: each as above, its names of tensors, and what is stored",
-    since: 2,
   },
 } as const satisfies Columns<WorkloadRecord>;
 

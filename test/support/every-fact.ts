@@ -2,6 +2,7 @@
 
 import type { MappedCandidate, WindowCandidate } from "../../abstraction/candidate.ts";
 import { beginRun, type Database, endRun, recordCalibration, recordTrial } from "../../db/index.ts";
+import { masked, programIn } from "./chain-graphs.ts";
 import { CONV, MACHINE, measured, newTrial, trial, workloadNamed } from "./database.ts";
 
 /** A mapping. */
@@ -54,5 +55,7 @@ export function recordEveryFact(db: Database): void {
     trial: trial(measured(62), 301, LANES),
     conditions: { threads: 1, cache: "warm", clock: { hertz: 1.7e9, throttled: ["power-limit"] } },
   });
+  const program = { ...search, workload: { computation: programIn(masked) }, environment: MACHINE, started: 303 };
+  beginRun(db, program);
   recordCalibration(db, { environment: gpu, data: { clockHz: 1e9 }, at: 302 });
 }
