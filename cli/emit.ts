@@ -3,7 +3,7 @@
  *
  *     automap emit 3f9a1c77 --to conv2d
  *     automap emit 9b01d244 --to conv2d.cu                a kernel in CUDA, its text alone
- *     automap emit conv2d --c 64 --k 64 --h 56 --w 56 --dtype u8s8 --layout NHWC --to conv2d --prove
+ *     automap emit conv2d --c 64 --k 64 --h 56 --w 56 --dtype u8s8 --layout NHWC --to conv2d --verify
  */
 
 import { existsSync } from "node:fs";
@@ -11,7 +11,7 @@ import { join } from "node:path";
 import type { Command } from "commander";
 import { z } from "zod";
 import { isOnGpu } from "../abstraction/candidate.ts";
-import { sumOf, unique } from "../abstraction/collections.ts";
+import { unique } from "../abstraction/collections.ts";
 import { automapCommand, type CommandLine, quotedWords } from "../abstraction/command-line.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { type EnvironmentProblem, UsageError } from "../abstraction/error.ts";
@@ -43,6 +43,7 @@ import { kernelOfRecord } from "../session/kernel.ts";
 import { writePackage } from "../session/package-folder.ts";
 import { sealedPackage } from "../session/sealed-package.ts";
 import type { Cli } from "./command.ts";
+import { otherTypes } from "./db/records.ts";
 import { declareWords } from "./declare.ts";
 import { kernelFiles, writeKernel } from "./files.ts";
 import { databaseFile, flag, optionalText, positiveInteger, readParameters } from "./options.ts";
@@ -57,7 +58,7 @@ const options = subjectOptions.extend({
   trust: z.enum(POLICIES, { error: `--trust is one of ${POLICIES.join(", ")}` }).default("exact"),
   threads: positiveInteger.default(1),
   portable: flag,
-  prove: flag,
+  verify: flag,
   trustImported: flag,
   force: flag,
   json: flag,
@@ -73,7 +74,7 @@ const packageSchema = documentOf({
   proof: z
     .strictObject({ status: z.enum(["right", "wrong", "not built", "not tried"]), said: z.string() })
     .optional()
-    .describe("of --prove"),
+    .describe("of --verify"),
 });
 const textSchema = documentOf({ file: z.string(), record: z.string() });
 
@@ -98,14 +99,14 @@ export function register(command: Cli): void {
     )
     .option("--threads <n>", "threads of the kernel, for an operator (default 1)")
     .option("--portable", "no tuned kernel: only the portable code of an operator or equation")
-    .option("--prove", "build it and run its own test: exit code 4 when it is wrong")
-    .option("--trust-imported", "with --prove: also the kernel of a record that was not measured here")
+    .option("--prove, --verify", "build it and run its own test: exit code 4 when it is wrong")
+    .option("--trust-imported", "with --verify: also the kernel of a record that was not measured here")
     .option("--force", "write into a folder that is not empty")
     .examples(
       [
         "automap emit 3f9a1c77 --to conv2d",
         "automap emit 9b01d244 --to conv2d.cu",
-        "automap emit conv2d --c 64 --k 64 --h 56 --w 56 --dtype u8s8 --layout NHWC --to conv2d --prove",
+        "automap emit conv2d --c 64 --k 64 --h 56 --w 56 --dtype u8s8 --layout NHWC --to conv2d --verify",
         'automap emit "c[i,j] += f32(a[i,k]) * f32(b[k,j])" --i 4 --j 4 --k 4 --portable --to product',
       ],
       "A record is named by the first digits of its id (automap db best lists them). Of an operator, the best record of exactly",
@@ -123,21 +124,21 @@ async function emit(given: Options, command: Command, word: string): Promise<Exi
     : await fromOperator(word, command, given);
   if ("code" in chosen) return chosen.code;
   const { subject, imported } = chosen;
-  if (given.trustImported && !given.prove)
-    throw new UsageError("--trust-imported is for --prove, which builds and runs the kernel", {
-      hint: "add --prove, or leave it out",
+  if (given.trustImported && !given.verify)
+    throw new UsageError("--trust-imported is for --verify, which builds and runs the kernel", {
+      hint: "add --verify, or leave it out",
     });
-  if (imported && given.prove) checkConsent(imported, given);
-  if (imported && !given.prove)
+  if (imported && given.verify) checkConsent(imported, given);
+  if (imported && !given.verify)
     say(
-      `automap: record ${shortId(imported.id)} was imported: nothing of it was built or run here, --prove --trust-imported does`,
+      `automap: record ${shortId(imported.id)} was imported: nothing of it was built or run here, --verify --trust-imported does`,
     );
 
   // 2. The files and their test.
   const files = packageFiles(subject);
   const sealed = sealedPackage(files);
   writePackage(given.to, imported ? files : sealed, given.force);
-  const proof = given.prove ? await prove(chosen, given) : undefined;
+  const proof = given.verify ? await prove(chosen, given) : undefined;
   // An imported kernel that was trusted and passed its test is as good as one made here.
   if (imported && proof !== "no compiler" && proof?.status === "right") writePackage(given.to, sealed, true);
   if (proof === "no compiler") return EXIT.environment;
@@ -226,7 +227,7 @@ function fromRecord(id: string, command: Command, given: Options): Chosen {
     const trial = showTrial(db, id);
     const asked = TEXTS.find((language) => given.to.endsWith(LANGUAGES[language].ending));
     if (asked === undefined) return emitted(trial, given);
-    const unused = given.prove ? "prove" : given.name === undefined ? undefined : "name";
+    const unused = given.verify ? "verify" : given.name === undefined ? undefined : "name";
     if (unused !== undefined)
       throw new UsageError(`--${unused} is for a package, and ${given.to} is the text of a kernel alone`, {
         hint: `name a folder with --to, or leave --${unused} out`,
@@ -274,7 +275,7 @@ async function fromOperator(word: string, command: Command, given: Options): Pro
       hint: "leave one of them out; portable code runs in one thread",
     });
   if (given.portable) return { subject: portableSubject(readComputation(word, parameters, given), given.name) };
-  const computations = computationsOf(word, parameters, given);
+  const computation = readComputation(word, parameters, given);
   const compiler = given.trust === "any" ? undefined : await findCompiler();
   if (compiler?.status === "environment") {
     say(
@@ -283,18 +284,17 @@ async function fromOperator(word: string, command: Command, given: Options): Pro
     return { code: EXIT.environment };
   }
   return withDatabase(given.db, (db): Chosen => {
-    for (const computation of computations) {
-      const trusted = compiler && {
-        environment: environmentOf({ compiler }),
-        intrinsics: intrinsicNamed,
-        policy: given.trust,
-      };
-      const intrinsic = namesOf(given.intrinsic);
-      const filter = { computation, ...(trusted && { trusted }), ...(intrinsic && { intrinsic }) };
-      const trial = best(db, filter, { imported: given.trustImported }).find(
-        (t) => t.conditions.threads === given.threads && !isOnGpu(t.candidate),
-      );
-      if (!trial) continue;
+    const trusted = compiler && {
+      environment: environmentOf({ compiler }),
+      intrinsics: intrinsicNamed,
+      policy: given.trust,
+    };
+    const intrinsic = namesOf(given.intrinsic);
+    const filter = { computation, ...(trusted && { trusted }), ...(intrinsic && { intrinsic }) };
+    const trial = best(db, filter, { imported: given.trustImported }).find(
+      (t) => t.conditions.threads === given.threads && !isOnGpu(t.candidate),
+    );
+    if (trial) {
       say(`record ${shortId(trial.id)}: ${trial.intrinsic}${matchingText(trial)}`);
       return emitted(trial, given);
     }
@@ -302,19 +302,11 @@ async function fromOperator(word: string, command: Command, given: Options): Pro
       db,
       word,
       command.args.slice(1),
-      computations,
+      computation,
       given,
       compiler && { environment: environmentOf({ compiler }) },
     );
   });
-}
-
-/** Types to look for when none are given: those `tune` may have chosen, in its order of preference. */
-const TYPES = ["u8s8", "bf16", "f32"];
-
-function computationsOf(word: string, parameters: Readonly<Record<string, number>>, given: Options): Computation[] {
-  if (given.dtype !== undefined || word.includes("[")) return [readComputation(word, parameters, given)];
-  return TYPES.map((dtype) => readComputation(word, parameters, { ...given, dtype }));
 }
 
 /** Reports which record is missing, which records there are, and the command that makes it. */
@@ -322,16 +314,21 @@ function noRecord(
   db: Database,
   word: string,
   words: readonly string[],
-  computations: readonly Computation[],
+  computation: Computation,
   given: Options,
   world: Parameters<typeof differencesOf>[1] | undefined,
 ): UsageError {
   const tune = automapCommand("tune", word, words, sameOptions(given), declareWords(given));
-  const held = sumOf(computations, (computation) => countTrials(db, { computation, status: "ok" }));
-  const others = computations.flatMap((computation) => best(db, { computation }, { imported: true }));
+  const held = countTrials(db, { computation, status: "ok" });
+  const others = best(db, { computation }, { imported: true });
   const [near] = others;
   const which = `${word}${given.threads > 1 ? ` with ${given.threads} threads` : ""}`;
-  if (!near) return new UsageError(`${db.path} holds no kernel of this ${which}`, { hint: `find one: ${tune}` });
+  if (!near) {
+    const types = otherTypes(db, computation);
+    return new UsageError(`${db.path} holds no kernel of this ${which}`, {
+      hint: `${types === undefined ? "" : `${types}\n  `}find one: ${tune}`,
+    });
+  }
   if (others.every(({ provenance }) => provenance === "imported"))
     return new UsageError(
       `${db.path} holds no kernel of this ${which} that was measured here: record ${shortId(near.id)} was imported`,

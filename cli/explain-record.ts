@@ -29,6 +29,7 @@ import { contradictionText } from "../session/contradiction.ts";
 import { explainTrial, type TrialExplanation } from "../session/explain.ts";
 import { type DesignCost, describeDesigns } from "../session/explain-designs.ts";
 import { contradictionDocument, contradictionSchema } from "./contradiction.ts";
+import { otherTypes } from "./db/records.ts";
 import { counts, documentOf, EXIT, type ExitCode, partOf, print, printJson, say, style } from "./output.ts";
 import { namesOf } from "./subject.ts";
 import { fitted, wrapped } from "./terminal.ts";
@@ -76,8 +77,9 @@ export function explainBest(computation: Computation, given: Given): ExitCode {
     if (trial?.provenance === "imported")
       say(`automap: nothing of this ${computation.name} was measured here: record ${shortId(trial.id)} was imported`);
     if (trial) return explain(db, trial, given);
+    const others = otherTypes(db, computation);
     throw new UsageError(`${db.path} holds no kernel of this ${computation.name} that worked`, {
-      hint: `types, layout and extents must be those it was tuned with; ${automapCommand("db", "best", databaseWords(db.path))} lists what there is`,
+      hint: `${others === undefined ? "" : `${others}; `}types, layout and extents must be those it was tuned with; ${automapCommand("db", "best", databaseWords(db.path))} lists what there is`,
     });
   });
 }

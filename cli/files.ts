@@ -22,6 +22,7 @@ import { dirname, extname } from "node:path";
 import { attempt, EnvironmentError, reasonOf, remedyOf, UsageError } from "../abstraction/error.ts";
 import type { Kernel, KernelLanguage } from "../abstraction/kernel.ts";
 import { CM_HOST_HEAD, cmHost } from "../codegen/cm-host.ts";
+import { print } from "./output.ts";
 
 /**
  * Checks a file before the work for it starts.
@@ -68,6 +69,9 @@ export function writeOutput(option: string, file: string, text: string): void {
   writeLines(option, file, [text]);
 }
 
+/** The file name that stands for standard output. */
+export const STDOUT = "-";
+
 /** The files of a kernel: its source and, for CM, the host program that runs it: `k.cm`, `k.host.cpp`. A pipe or a device gets the source alone. */
 export function kernelFiles(file: string, language: KernelLanguage): readonly string[] {
   const beside = language === "cm" && statSync(file, { throwIfNoEntry: false })?.isFile() !== false;
@@ -76,6 +80,7 @@ export function kernelFiles(file: string, language: KernelLanguage): readonly st
 
 /** @throws EnvironmentError as {@link checkWritable} does; UsageError when a host program would replace a file that is not one */
 export function checkKernelFiles(option: string, file: string, language: KernelLanguage, force = false): void {
+  if (file === STDOUT) return;
   checkWritable(option, file);
   const [, host] = kernelFiles(file, language);
   if (host === undefined) return;
@@ -90,11 +95,15 @@ export function checkKernelFiles(option: string, file: string, language: KernelL
 }
 
 /**
- * Writes the files of a kernel.
+ * Writes the files of a kernel, or its source alone to standard output.
  * @param force whether existing files are replaced
  * @returns their names, joined for a sentence
  */
 export function writeKernel(option: string, file: string, kernel: Kernel, force = false): string {
+  if (file === STDOUT) {
+    print(kernel.source.trimEnd());
+    return "standard output";
+  }
   checkKernelFiles(option, file, kernel.language, force);
   const [, host] = kernelFiles(file, kernel.language);
   if (host !== undefined) writeOutput(option, host, cmHost(kernel));

@@ -14,7 +14,6 @@ export const commonOptions = modelOptions.extend({
 export const emitOptions = commonOptions.extend({
   to: z.string({ error: "network emit needs --to: the folder to write" }).min(1, "--to must name a folder"),
   name: optionalText,
-  prove: flag,
   verify: flag,
   force: flag,
 });

@@ -30,7 +30,7 @@ export async function emit({ name, gpu, opened }: OpenedFor, given: z.infer<type
   writePackage(given.to, sealedPackage(files), given.force);
   let proof: string | undefined;
   let code: ExitCode = EXIT.ok;
-  if (given.prove || given.verify) {
+  if (given.verify) {
     const compiler = await findCompiler();
     if (compiler.status === "environment") {
       say(`automap: ${compiler.what}\n  the library is written but not proved\n  ${compiler.remedy}`);

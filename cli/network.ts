@@ -2,7 +2,7 @@
  * @file `automap network show|emit|operators`: a network's tasks, its library, and the operators that networks may contain.
  *
  *     automap network show resnet18 --db automap.db
- *     automap network emit model.onnx --dim batch=1 --to model --prove
+ *     automap network emit model.onnx --dim batch=1 --to model --verify
  *
  * What computes networks is loaded once the model has been read.
  */
@@ -17,10 +17,12 @@ import { addModel, EXACT, openFor } from "./network-model.ts";
 import { flag } from "./options.ts";
 
 export function register(network: Cli): void {
+  network.examples(["automap network show resnet18", "automap network emit resnet18 --to resnet18 --verify"]);
   network
     .command("operators")
     .json(operatorsSchema)
     .summary("the operators of ONNX that networks may have; any other is refused")
+    .examples(["automap network operators", "automap network operators --json"])
     .runs(z.object({ json: flag }), async ({ json }) => (await import("./network-show.ts")).operators(json));
   addModel(network.command("show"))
     .json(showSchema)
@@ -41,11 +43,10 @@ export function register(network: Cli): void {
     .option("--threads <n>", "threads of each kernel (default 1)")
     .option(...EXACT)
     .option("--db <file>", `database of tuned kernels (default ${DEFAULT_DATABASE})`)
-    .option("--prove", "build it, run it, and compare the output of every step with its equation")
-    .option("--verify", "the same as --prove")
+    .option("--prove, --verify", "build it, run it, and compare the output of every step with its equation")
     .option("--force", "write into a folder that is not empty")
     .examples([
-      "automap network emit resnet18 --to resnet18 --prove",
+      "automap network emit resnet18 --to resnet18 --verify",
       "automap network emit resnet18 --target cuda --dtype f16 --to resnet18",
     ])
     .runs(emitOptions, async (given, _command, model: string) => {

@@ -17,7 +17,7 @@ import { parseEquation } from "../abstraction/parse.ts";
 import { constantsOf } from "../abstraction/time.ts";
 import { typeOf } from "../abstraction/typing.ts";
 import { intrinsicsNamed, knownIntrinsics } from "../intrinsics/index.ts";
-import { type OperandTypes, parseDataTypes, typeSuggestion } from "../operators/data-types.ts";
+import { type OperandTypes, parseDataTypes, printDataTypes, typeSuggestion } from "../operators/data-types.ts";
 import { EPILOGUE_NAMES, epilogueFor } from "../operators/epilogue.ts";
 import { operatorNamed } from "../operators/index.ts";
 import { instantiate, type Operator } from "../operators/operator.ts";
@@ -47,7 +47,7 @@ export function addSubjectOptions(command: Cli, argument = "<operator or equatio
     )
     .option(
       "--dtype <types>",
-      "element types: f16, bf16, u8s8 ..., or by tensor: a=u8,b=s8 (default: what the instruction takes)",
+      "element types: f16, bf16, u8s8 ..., or by tensor: a=u8,b=s8 (default: those of the instruction that is named or mapped onto, else f32)",
     )
     .option("--sum <type>", "type of the accumulator (default: s32 for integers, f32 for f16, bf16, tf32)")
     .option("--layout <layout>", "NHWC, NCHW4c ..., or by tensor: in=NHWC,w=KCRS (default: row-major)")
@@ -98,15 +98,28 @@ export function typesTakenBy(intrinsic: Intrinsic): OperandTypes {
   return { inputs: [a, second?.dtype ?? a], sum };
 }
 
+/** The instruction whose types apply where `--dtype` is absent: the named one, unless it or another of its family takes f32. Otherwise it is f32. */
+function typingOf(name: string | undefined): Intrinsic | undefined {
+  if (name === undefined || name === "all") return undefined;
+  const named = intrinsicsNamed(name);
+  return named.some((intrinsic) => printDataTypes(typesTakenBy(intrinsic)) === "f32") ? undefined : named[0];
+}
+
+/** The types of an operator where `--dtype` is absent, in every command: `f32`, or those of the named instruction. */
+export function defaultTypes(name: string | undefined): string {
+  const like = typingOf(name);
+  return like ? printDataTypes(typesTakenBy(like)) : "f32";
+}
+
 /**
  * The computation that the words describe.
- * @param like the instruction whose types apply when none are given
+ * @param like the instruction whose types apply when none are given, of several that the computation is mapped onto in turn
  */
 export function readComputation(
   subject: string,
   parameters: Readonly<Record<string, number>>,
   options: SubjectOptions,
-  like?: Intrinsic,
+  like = typingOf(options.intrinsic),
 ): Computation {
   if (subject.includes("[") || subject.includes("=")) {
     if (options.dtype !== undefined || like === undefined) return readEquation(subject, parameters, options);

@@ -16,10 +16,10 @@ import { placeText, scheduleText } from "../report/describe-candidate.ts";
 import { counted, indent, printTime } from "../report/text.ts";
 import { type JudgedKernel, judgeByModel } from "../session/judge.ts";
 import { writeKernel } from "./files.ts";
-import { EXIT, type ExitCode, print, printJson, say, style } from "./output.ts";
+import { EXIT, type ExitCode, printJson, say, style } from "./output.ts";
 import { fitted } from "./terminal.ts";
 import type { TuneWords } from "./tune.ts";
-import { conclude, judgedSchema, whyUnanswered } from "./tune-outcome.ts";
+import { conclude, judgedSchema, tellerOf, whyUnanswered } from "./tune-outcome.ts";
 
 /** Ranks candidates by the model, runs the best under an emulator, and records each without a time. */
 export async function judge(
@@ -75,7 +75,7 @@ export async function judge(
         predictedMicroseconds: prediction.seconds * 1e6,
       })),
     });
-  else if (judged.length > 0) print(judgedText(judged, machine, emulator));
+  else if (judged.length > 0) tellerOf(given)(judgedText(judged, machine, emulator));
   if (!right) {
     for (const { id, measurement } of judged)
       if (measurement.status !== "ok") say(`${shortId(id)} ${measurement.status}: ${measurement.log}`);

@@ -66,7 +66,7 @@ export async function tuneOpened(
       print(`${program.name}: tuned steps take ${(seconds * 1e3).toFixed(2)} ms together`);
       const threads = given.threads === 1 ? [] : ["--threads", String(given.threads)];
       const exact = given.exact ? "--exact" : undefined;
-      const written = ["network", "emit", model, "--to", "DIR", "--prove"];
+      const written = ["network", "emit", model, "--to", "DIR", "--verify"];
       print(`write it   ${automapCommand(written, targetWords(given), threads, exact, ["--db", given.db])}`);
     }
     if (signal.aborted) return EXIT.interrupted;

@@ -21,9 +21,10 @@ import { firstThatCompiles } from "../session/offline.ts";
 import { type Expected, rankByModelInTime } from "../session/rank.ts";
 import type { TuneOutcome } from "../session/tune.ts";
 import { isElsewhere, isGpu, isPredictedOnly } from "../targets/index.ts";
+import { replay } from "../tuner/replay.ts";
 import { TUNE_STATUSES } from "../tuner/search.ts";
 import { declareWords } from "./declare.ts";
-import { writeKernel, writeOutput } from "./files.ts";
+import { STDOUT, writeKernel } from "./files.ts";
 import {
   counts,
   documentOf,
@@ -164,7 +165,7 @@ export async function rank(
         ...countedPart(r),
       })),
     });
-  } else print(rankedText(shown, choice.machine));
+  } else tellerOf(given)(rankedText(shown, choice.machine));
   for (const { expected, why } of counting?.dropped ?? [])
     say(`dropped: ${scheduleText(expected.candidate)}\n  ${why}`);
   const code = signal.aborted ? EXIT.interrupted : EXIT.ok;
@@ -180,6 +181,9 @@ export async function rank(
   say(`written: ${written}, predicted to take ${printTime(kept.expected.prediction.seconds)}; nothing was measured`);
   return code;
 }
+
+/** Where a result for readers goes: to stderr where the kernel goes to stdout. */
+export const tellerOf = ({ to }: Partial<TuneWords>): typeof print => (to === STDOUT ? say : print);
 
 /** Candidates that a ranking shows. */
 const SHOWN = 10;
@@ -256,11 +260,10 @@ export function conclude(outcome: TuneOutcome, given: Partial<TuneWords>, measur
       const { best, unrecorded } = outcome;
       if (!given.quiet) for (const line of surroundings(outcome)) say(line);
       if (given.json) printJson(searchSchema, tuneDocument(outcome));
-      else if (best) print(describeBest(best, outcome, given));
-      if (!best) say(whyNone(outcome));
+      else if (best) tellerOf(given)(describeBest(best, outcome, given));
+      if (!best) say(whyNone(outcome, given.strategy));
       if (best && given.to !== undefined) {
-        writeOutput("--to", given.to, best.kernel.source);
-        say(`written: ${given.to}`);
+        say(`written: ${writeKernel("--to", given.to, best.kernel)}`);
       }
       if (unrecorded) {
         say(`automap: what this search ended with is in no record: ${unrecorded.message}`);
@@ -281,8 +284,10 @@ export function commandToGoOn(): string {
 }
 
 /** What to do when no kernel was found. */
-function whyNone({ status, failed, trials, database, unanswered }: Found): string {
+function whyNone({ status, failed, trials, database, unanswered }: Found, strategy: string | undefined): string {
   if (unanswered) return whyUnanswered(unanswered);
+  if (trials.length === 0 && status === "exhausted" && strategy === replay.name)
+    return `no kernel was tried: ${database} holds no trial of this computation to replay; another --strategy searches`;
   if (trials.length === 0)
     return status === "interrupted"
       ? "no kernel was tried: it was stopped before the first was measured"

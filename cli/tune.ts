@@ -3,15 +3,15 @@
  *
  *     automap tune conv2d --c 64 --k 64 --h 56 --w 56 --r 3 --s 3 --pad 1 --dtype u8s8
  *     automap tune matmul --m 512 --n 512 --k 512 --dtype f32 --trials 200 --threads 2
- *     automap tune matmul --m 4096 --n 4096 --k 4096 --target cuda
+ *     automap tune matmul --m 4096 --n 4096 --k 4096 --dtype f16 --target cuda
  */
 
 import type { Command } from "commander";
 import { z } from "zod";
 import { CANDIDATE_KINDS } from "../abstraction/candidate.ts";
 import { defined, mapValues, unique } from "../abstraction/collections.ts";
-import { type Computation, targetOf } from "../abstraction/computation.ts";
-import { EnvironmentError, internal, suggestion, UsageError } from "../abstraction/error.ts";
+import type { Computation } from "../abstraction/computation.ts";
+import { EnvironmentError, suggestion, UsageError } from "../abstraction/error.ts";
 import type { Inputs } from "../abstraction/interpret.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import { KERNEL_LANGUAGES, type KernelLanguage } from "../abstraction/kernel.ts";
@@ -21,7 +21,7 @@ import { checkDatabase, DEFAULT_DATABASE, WORKLOAD_NAME } from "../db/index.ts";
 import { INTRINSICS, intrinsicsNamed } from "../intrinsics/index.ts";
 import { describeWorkload, workloadLabel } from "../operators/describe.ts";
 import { operatorNamed } from "../operators/index.ts";
-import { constantValues, instantiate } from "../operators/operator.ts";
+import { constantValues } from "../operators/operator.ts";
 import { counted } from "../report/text.ts";
 import { isPlain, languagesFor, tiersOf, usableIntrinsics } from "../session/choose.ts";
 import { checkEmulated } from "../session/emulators.ts";
@@ -35,11 +35,11 @@ import { isElsewhere, isGpu } from "../targets/index.ts";
 import { STRATEGIES } from "../tuner/strategies.ts";
 import type { Strategy } from "../tuner/strategy.ts";
 import type { Cli } from "./command.ts";
-import { checkKernelFiles, checkWritable, writeOutput } from "./files.ts";
+import { checkKernelFiles, checkWritable, STDOUT, writeOutput } from "./files.ts";
 import { heardInterrupts } from "./interrupts.ts";
 import { flag, optionalText, optionalWord, positiveInteger, readParameters, wholeNumber } from "./options.ts";
 import { type ExitCode, say, style } from "./output.ts";
-import { addSubjectOptions, readComputation, subjectOptions } from "./subject.ts";
+import { addSubjectOptions, defaultTypes, readComputation, subjectOptions } from "./subject.ts";
 import { readTarget, TARGET_OPTION } from "./target.ts";
 import { judge } from "./tune-judged.ts";
 import { commandToGoOn, conclude, rank, tuneSchema } from "./tune-outcome.ts";
@@ -104,7 +104,10 @@ export function register(command: Cli): void {
       "--name <name>",
       "what to call it in tables, reports and `automap db --name`: letters, digits and . _ - + / :",
     )
-    .option("--to <file>", "write the source of the fastest kernel there")
+    .option(
+      "--to <file>",
+      "write the source of the fastest kernel there; - is standard output, and all else goes to stderr",
+    )
     .option("--model-only", "rank candidates by the model and measure nothing: needs no compiler and no device")
     .option(
       "--emulate",
@@ -127,6 +130,8 @@ export function register(command: Cli): void {
 
 async function runTune(given: TuneWords, command: Command, subject: string): Promise<ExitCode> {
   if (given.quiet && given.verbose) throw new UsageError("--quiet and --verbose exclude each other");
+  if (given.json && given.to === STDOUT)
+    throw new UsageError("--json and --to - both write to standard output", { hint: "name a file with --to" });
   const remark = given.quiet ? (): void => undefined : say;
   // 1. The computation, the machine and the instructions.
   const parameters = readParameters(command);
@@ -135,7 +140,7 @@ async function runTune(given: TuneWords, command: Command, subject: string): Pro
     ...defined({ threads: given.threads }),
   });
   const intrinsics = chooseIntrinsics(given.intrinsic, machine, given.language);
-  const chosen = chooseTypes(subject, parameters, given, intrinsics, machine);
+  const chosen = readChosen(subject, parameters, given);
   const isJudged = given.emulate || isElsewhere(machine);
   checkSearched(given, machine, isJudged);
   const strategy = given.strategy === undefined ? undefined : strategyNamed(given.strategy);
@@ -285,48 +290,18 @@ interface Chosen {
   /** Values of tensors that the operator fixes. */
   readonly fixed: Inputs;
   readonly parameters: Readonly<Record<string, number>>;
-  /** Options that the user left out, with the values taken: `--dtype u8s8`, `--c 64`. */
+  /** Options that the user left out, with the values taken: `--dtype f32`, `--c 64`. */
   readonly assumed: readonly string[];
 }
 
-/** The types as given; else the fastest the machine multiplies: bytes, then 16-bit floats, then f32, where plain C++ does best. */
-const PREFERRED_TYPES = { cpu: ["u8s8", "bf16", "f32"], gpu: ["f16"] };
-
-function chooseTypes(
-  subject: string,
-  parameters: Readonly<Record<string, number>>,
-  given: TuneWords,
-  intrinsics: readonly Intrinsic[],
-  machine: Target,
-): Chosen {
-  const isEquation = subject.includes("[");
-  const wanted =
-    given.dtype !== undefined || isEquation || fixesTypes(subject)
-      ? [given.dtype]
-      : PREFERRED_TYPES[isGpu(machine) ? "gpu" : "cpu"];
-  const takes = (computation: Computation): boolean => {
-    const types = new Set([targetOf(computation), ...Object.values(computation.tensors)].map((t) => t.dtype));
-    return intrinsics.some((i) => !isPlain(i) && i.operands.every((o) => types.has(o.dtype)));
-  };
-  const made = wanted.map((dtype) => readComputation(subject, parameters, { ...given, ...defined({ dtype }) }));
-  const computation = made.find(takes) ?? made.at(-1) ?? internal("no types to try");
-  if (isEquation) return { computation, fixed: {}, parameters: {}, assumed: [] };
+function readChosen(subject: string, parameters: Readonly<Record<string, number>>, given: TuneWords): Chosen {
+  const computation = readComputation(subject, parameters, given);
+  if (subject.includes("[")) return { computation, fixed: {}, parameters: {}, assumed: [] };
   const operator = operatorNamed(subject);
   const complete = mapValues(operator.parameters, (p, name) => parameters[name] ?? p.default);
-  const types = wanted[made.indexOf(computation)];
   const assumed = [
-    ...(given.dtype === undefined && types !== undefined ? [`--dtype ${types}`] : []),
+    ...(given.dtype === undefined ? [`--dtype ${defaultTypes(given.intrinsic)}`] : []),
     ...Object.keys(complete).flatMap((name) => (parameters[name] === undefined ? [`--${name} ${complete[name]}`] : [])),
   ];
   return { computation, fixed: constantValues(operator, computation), parameters: complete, assumed };
-}
-
-/**
- * Whether an operator is tuned in its own types: it fixes weights, which are fractions, or stores sums beside inputs, which small integers do not
- * hold.
- */
-function fixesTypes(subject: string): boolean {
-  const operator = operatorNamed(subject);
-  if (operator.stores !== undefined) return true;
-  return Object.keys(constantValues(operator, instantiate(operator))).length > 0;
 }

@@ -46,6 +46,7 @@ export {
   type Environment,
   type EnvironmentRecord,
   type Finals,
+  inputTypes,
   type RunRecord,
   type RunStatus,
   shapeOf,

@@ -5,7 +5,7 @@
  *     const { fc } = net.run({ image });
  *     net.close();
  *
- * The library is compiled from the package's sources and kept in the cache, as that of a kernel is; `--prove` keeps the one that it built.
+ * The library is compiled from the package's sources and kept in the cache, as that of a kernel is; `--verify` keeps the one that it built.
  */
 
 import { existsSync } from "node:fs";
@@ -76,7 +76,7 @@ export async function loadNetwork(folder: string, options: LoadNetworkOptions = 
   const { trustImported = false, times = false, cache = cacheFolder("kernels") } = options;
   if (!existsSync(join(folder, "network.json")))
     throw new UsageError(`${folder} is no package of a network: it has no network.json`, {
-      hint: "automap network emit MODEL --to DIR --prove writes and builds one",
+      hint: "automap network emit MODEL --to DIR --verify writes and builds one",
     });
   const { text, facts } = readDescription(folder, "network.json", described, {
     describes: "a network",

@@ -33,12 +33,13 @@ describe("automap emit", () => {
     db.close();
     recordPlain(at("elsewhere.db"), small, MACHINE);
   });
-  const shape = "conv2d --c 16 --k 16 --h 6 --w 5 --layout NHWC";
+  const untyped = "conv2d --c 16 --k 16 --h 6 --w 5 --layout NHWC";
+  const shape = `${untyped} --dtype u8s8`;
   const emit = (words: string, file = "t.db"): ReturnType<typeof commandLine> =>
     commandLine(["emit", ...words.split(" ").map((w) => (w.startsWith("@") ? at(w.slice(1)) : w)), "--db", at(file)]);
 
   it("writes the package of a record and proves it", async () => {
-    const { code, out } = await emit(`${id.slice(0, 12)} --to @one --prove`);
+    const { code, out } = await emit(`${id.slice(0, 12)} --to @one --verify`);
     expect({ code, out }).toEqual({
       code: 0,
       out: expect.stringContaining("conv2d tuned: right on random and extreme data"),
@@ -65,6 +66,12 @@ describe("automap emit", () => {
     ["a keyword for a name", "RECORD --to @x --name while", 2, '"while" cannot name a C function'],
     ["a shape behind a record", "RECORD --c 64 --to @x", 2, 'unexpected "--c" behind a record'],
     ["an operator that does not exist", "conv9d --to @x", 2, 'unknown operator "conv9d"'],
+    [
+      "the default types, which were never tuned",
+      `${untyped} --to @x`,
+      2,
+      "there are records of it with --dtype u8s8\n",
+    ],
     ["a workload that was never tuned", "matmul --m 4 --to @x", 2, "find one: automap tune matmul --m 4"],
     [
       "threads that were never tuned",
@@ -198,5 +205,38 @@ describe("a package that cannot be written completely", () => {
     writePackage(at("there"), files("conv.cpp"), true);
     expect(readdirSync(at("there")).sort()).toEqual(["cmake", "conv.cpp", "conv.h"]);
     expect(readFileSync(at("there/conv.h"), "utf8")).toBe("new");
+  });
+});
+
+describe("an operator without --dtype", () => {
+  const words = ["matmul", "--m", "8", "--n", "8", "--k", "8", "--db", at("default.db")];
+
+  it("is not there to be replayed before it is tuned", async () => {
+    const { code, out, err } = await commandLine(["tune", ...words, "--strategy", "replay", "--quiet"]);
+    expect({ code, out }).toEqual({ code: 1, out: "" });
+    expect(err).toMatch(/default\.db holds no trial of this computation to replay/);
+    expect(err).not.toContain("the time was up");
+  });
+
+  it("is of f32 in every command, and --to - writes nothing but the kernel to standard output", async () => {
+    const tuned = await commandLine(["tune", ...words, "--trials", "2", "--to", "-"]);
+    expect(tuned).toMatchObject({
+      code: 0,
+      err: expect.stringMatching(/by default: --dtype f32\n[\s\S]*a call \(95 %/),
+    });
+    const explained = await commandLine(["explain", ...words, "--candidate", "best"]);
+    expect(explained).toMatchObject({ code: 0, out: expect.stringMatching(/matmul m 8 n 8 k 8, f32/) });
+    const [, id = ""] = /record {3}automap db show (\w+)/.exec(explained.out) ?? [];
+    expect(await commandLine(["emit", ...words, "--to", at("default")])).toMatchObject({ code: 0 });
+    expect(readFileSync(at("default/kernel.json"), "utf8")).toContain(id);
+    expect(existsSync("-")).toBe(false);
+    const file = await commandLine(["tune", ...words, "--trials", "2", "--quiet", "--to", at("k.cpp")]);
+    expect(file.code).toBe(0);
+    expect(tuned.out).toBe(`${readFileSync(at("k.cpp"), "utf8").trimEnd()}\n`);
+    const other = await commandLine(["explain", ...words, "--dtype", "f16", "--candidate", "best"]);
+    expect(other).toMatchObject({
+      code: 2,
+      err: expect.stringContaining("there are records of it with --dtype f32; "),
+    });
   });
 });

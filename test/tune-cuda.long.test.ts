@@ -249,7 +249,7 @@ describe("an instruction that the table does not list", () => {
 describe("automap tune for a GPU that is not here", () => {
   it("ranks by the model, writes the source and says that its time is predicted", async () => {
     const file = join(folder, "k.cu");
-    const words = `tune matmul --target h100 --model-only --to ${file}`;
+    const words = `tune matmul --dtype f16 --target h100 --model-only --to ${file}`;
     const { code, out, err } = await commandLine(words);
     expect(code).toBe(0);
     expect(out).toContain("predicted by the model with the rates of h100, nothing measured");

@@ -2,7 +2,18 @@
 
 import { z } from "zod";
 import { unique } from "../../abstraction/collections.ts";
-import { labelOf, shapeOf, shortId, type TrialRecord, type WorkloadRecord, wordsOf } from "../../db/index.ts";
+import type { Computation } from "../../abstraction/computation.ts";
+import {
+  best,
+  type Database,
+  inputTypes,
+  labelOf,
+  shapeOf,
+  shortId,
+  type TrialRecord,
+  type WorkloadRecord,
+  wordsOf,
+} from "../../db/index.ts";
 import { parseDataTypes, printDataTypes } from "../../operators/data-types.ts";
 import { csvCell } from "../../report/csv.ts";
 import { printTime } from "../../report/text.ts";
@@ -74,6 +85,15 @@ export function summarise(trial: TrialRecord): Summary {
 /** Types in the form that `--dtype` reads. The output's type is written only when it is not the default. */
 export function typesOf({ workload }: TrialRecord): string {
   return printDataTypes(parseDataTypes(workload.dtype, workload.sum));
+}
+
+/** Hint where there is no record of a computation: the other types of inputs that there are records of it in, of the same extents. */
+export function otherTypes(db: Database, computation: Computation): string | undefined {
+  const extents = Object.fromEntries(computation.axes.map(({ name, extent }) => [name, { min: extent, max: extent }]));
+  const held = best(db, { operator: computation.name, extents }, { imported: true });
+  const others = held.filter(({ workload }) => workload.dtype !== inputTypes(computation));
+  const words = unique(others.map(typesOf)).sort().map((types) => `--dtype ${types}`);
+  return words.length === 0 ? undefined : `there are records of it with ${words.join(", ")}`;
 }
 
 /** Microseconds to the picosecond; lower digits are conversion noise. */
