@@ -30,25 +30,24 @@ const showSchema = documentOf({
 const clearSchema = documentOf({ deleted: z.strictObject(total), kept: z.strictObject(total) });
 
 export function register(cache: Cli): void {
+  cache.examples(["automap cache show", "automap cache clear"]);
   cache
     .command("show")
     .json(showSchema)
     .summary("what is kept, where, and how much there may be")
-    .addHelpText(
-      "after",
-      [
-        "",
-        "Kernels, expected outputs and headers that were compiled are kept under their hash and found again, and so are the rates",
-        "of this machine, which every new database takes over. Each folder holds 4 GiB at most, or what AUTOMAP_CACHE_LIMIT",
-        "says, for example 500M: the oldest goes first, what is in use stays.",
-        "XDG_CACHE_HOME names another place.",
-      ].join("\n"),
+    .examples(
+      ["automap cache show"],
+      "Kernels, expected outputs and headers that were compiled are kept under their hash and found again, and so are the rates",
+      "of this machine, which every new database takes over. Each folder holds 4 GiB at most, or what AUTOMAP_CACHE_LIMIT",
+      "says, for example 500M: the oldest goes first, what is in use stays.",
+      "XDG_CACHE_HOME names another place.",
     )
     .runs(options, show);
   cache
     .command("clear")
     .json(clearSchema)
     .summary("delete what is kept; what is in use stays, and databases are not touched")
+    .examples(["automap cache clear"])
     .runs(options, clear);
 }
 

@@ -4,7 +4,7 @@
  *     command.json(checkSchema).examples(["automap check --baseline main.db"]).runs(options, check)
  */
 
-import { Command, CommanderError } from "commander";
+import { Command, CommanderError, type Option } from "commander";
 import { z } from "zod";
 import { UsageError } from "../abstraction/error.ts";
 import { EXIT, type ExitCode, print } from "./output.ts";
@@ -16,6 +16,17 @@ export class Cli extends Command {
 
   override createCommand(name?: string): Cli {
     return new Cli(name);
+  }
+
+  /** An option with a value is refused when it is given twice, unless it says how its values are gathered. */
+  override addOption(option: Option): this {
+    const takesValue = option.required || option.optional;
+    if (takesValue && option.parseArg === undefined)
+      option.argParser((value: string, before: unknown) => {
+        if (before !== undefined) throw new UsageError(`${option.long ?? option.flags} is given twice`);
+        return value;
+      });
+    return super.addOption(option);
   }
 
   /** Adds `--json`, and `--json-schema`, which prints the document's JSON Schema and runs nothing. */

@@ -75,6 +75,7 @@ const bestDocument = documentOf({
 
 /** @param here the world that records are compared with */
 export function register(db: Cli, here: Here = thisMachine): void {
+  db.examples(["automap db best --op conv2d", "automap db show 3f9a1c77d0e2"]);
   addFilters(db.command("best"), bestDocument)
     .summary("the fastest trial of each computation, environment and thread count")
     .option("--trust <policy>", `whose records count: ${POLICIES.join(", ")} (default: exact, this very machine)`)

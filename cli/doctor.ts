@@ -31,6 +31,7 @@ export function register(command: Cli): void {
   command
     .json(doctorSchema)
     .option("--db <file>", "database whose calibration is examined (default: automap.db in this directory)")
+    .examples(["automap doctor", "automap doctor --json --db networks.db"])
     .runs(options, examine);
 }
 

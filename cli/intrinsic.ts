@@ -51,17 +51,20 @@ const checkSchema = documentOf({
 });
 
 export function register(intrinsic: Cli): void {
+  intrinsic.examples(["automap intrinsic list amx", "automap intrinsic check"]);
   intrinsic
     .command("list")
     .json(listSchema)
     .summary("every instruction: family, feature it needs, equation")
     .argument("[name or family]", "only these")
+    .examples(["automap intrinsic list", "automap intrinsic list amx"])
     .runs(options, list);
   intrinsic
     .command("show")
     .json(showSchema)
     .summary("one declaration, whole")
     .argument("<name or family>")
+    .examples(["automap intrinsic show amx.tdpbusd"])
     .runs(options, show);
   intrinsic
     .command("check")
@@ -69,7 +72,10 @@ export function register(intrinsic: Cli): void {
     .summary("run declarations against their own equations, on this CPU or under emulation")
     .argument("[name or family]", "only these")
     .option("--seed <n>", "seed of the operands (default 1)")
-    .addHelpText("after", "\nExit code 4 means that an instruction does not do what its declaration says.")
+    .examples(
+      ["automap intrinsic check", "automap intrinsic check vnni --seed 2"],
+      "Exit code 4 means that an instruction does not do what its declaration says.",
+    )
     .runs(options, check);
 }
 
@@ -83,11 +89,12 @@ function list({ json }: Options, _command: Cli, name?: string): ExitCode {
   const rows = intrinsics.map((i) => [
     i.name,
     i.computation.axes.map((a) => a.extent).join("x"),
+    i.operands.map((o) => o.dtype).join(" "),
     printEquation(i.computation.equation),
     i.family,
     `${i.isa}${runsOn(machine, i) ? "*" : ""}`,
   ]);
-  printFitted([["instruction", "extents", "equation", "family", "needs"], ...rows], ["family"]);
+  printFitted([["instruction", "extents", "types", "equation", "family", "needs"], ...rows], ["family"]);
   print(style("dim", "\n* this machine has it; one declaration, whole: automap intrinsic show amx.tdpbusd"));
   return EXIT.ok;
 }

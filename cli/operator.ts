@@ -48,10 +48,12 @@ const showSchema = documentOf({
 });
 
 export function register(operator: Cli): void {
+  operator.examples(["automap operator list", "automap operator show conv2d --c 64 --layout NHWC"]);
   operator
     .command("list")
     .json(listSchema)
     .summary("every operator: name, alias, what it computes")
+    .examples(["automap operator list"])
     .runs(listOptions, list);
   operator
     .command("show")

@@ -8,8 +8,9 @@
 
 import { z } from "zod";
 import { unique } from "../abstraction/collections.ts";
+import { automapCommand } from "../abstraction/command-line.ts";
 import { UsageError } from "../abstraction/error.ts";
-import { operatorsIn, showRun } from "../db/index.ts";
+import { databaseWords, operatorsIn, showRun } from "../db/index.ts";
 import { reportPage } from "../report/page.ts";
 import { gatherReport } from "../session/report.ts";
 import type { Cli } from "./command.ts";
@@ -102,7 +103,11 @@ async function report({ db: file, output, op, dtype, run, network, ...ofNetwork 
       ...(run === undefined ? {} : { runs: unique(run.map((id) => showRun(db, id).id)) }),
     };
     const data = gatherReport(db, filter, Date.now());
-    if (data.subjects.length === 0) say("automap: no trial matches; the page says so");
+    if (data.subjects.length === 0 && (op ?? dtype) !== undefined)
+      throw new UsageError(`${file} holds no trial that matches: nothing was written`, {
+        hint: `leave out --${op === undefined ? "dtype" : "op"}; ${automapCommand("db", "query", databaseWords(file))} lists what there is`,
+      });
+    if (data.subjects.length === 0) say("automap: the database holds no trials; the page says so");
     return deliver(output, reportPage(data));
   });
 }

@@ -9,7 +9,7 @@
 import type { TensorSpec } from "../abstraction/computation.ts";
 import type { DType } from "../abstraction/dtype.ts";
 import { type Equation, tensorsOf } from "../abstraction/equation.ts";
-import { suggestion, UsageError } from "../abstraction/error.ts";
+import { nearest, suggestion, UsageError } from "../abstraction/error.ts";
 import { accessesIn, childrenOf, type Expr, walk } from "../abstraction/expression.ts";
 import { parseEpilogue } from "../abstraction/parse.ts";
 import { typeOf } from "../abstraction/typing.ts";
@@ -68,16 +68,22 @@ function presetText(name: string, { name: subject, target, axes, channel }: Epil
   const preset = Object.hasOwn(EPILOGUES, name) ? EPILOGUES[name] : undefined;
   if (preset === undefined)
     throw new UsageError(`unknown epilogue "${name}"`, {
-      hint: `${suggestion(name, EPILOGUE_NAMES)}; or an equation such as "res[${axes.join(",")}] = max(${target}[${axes.join(",")}], 0)"`,
+      hint: [
+        ...(nearest(name, EPILOGUE_NAMES) === undefined ? [] : [suggestion(name, EPILOGUE_NAMES)]),
+        `known: ${EPILOGUE_NAMES.join(", ")}`,
+        `or an equation, for example "res[${axes.join(",")}] = max(${target}[${axes.join(",")}], 0)"`,
+      ].join("\n  "),
     });
+  const textFor = (counted: string): string =>
+    preset
+      .replaceAll("out[*]", `${target}[${axes.join(",")}]`)
+      .replaceAll("[*]", `[${axes.join(",")}]`)
+      .replaceAll("[channel]", `[${counted}]`);
   if (preset.includes("[channel]") && channel === undefined)
     throw new UsageError(`${subject}: epilogue ${name} has a value for each channel, and ${target} has no channels`, {
-      hint: 'write the equation, for example --epilogue "res[i,j] = out[i,j] + bias[j]"',
+      hint: `write the equation, for example --epilogue "${textFor(axes.at(-1) ?? "0")}"`,
     });
-  return preset
-    .replaceAll("out[*]", `${target}[${axes.join(",")}]`)
-    .replaceAll("[*]", `[${axes.join(",")}]`)
-    .replaceAll("[channel]", `[${channel}]`);
+  return textFor(channel ?? "");
 }
 
 /** Gives a tensor the type of the value it is combined with: `bias` in `out[i,j] + bias[j]`. */

@@ -128,14 +128,19 @@ function piecesOf(word: string, width: number): string[] {
   return pieces;
 }
 
-/** Breaks a sentence at `width` characters, never within parentheses. A longer word gets its own line. */
+/** Breaks a sentence at `width` characters, never within parentheses. A longer word gets its own line. Within a line the gaps between words stay. */
 function breakWords(text: string, width: number): string[] {
-  const pieces = (text.match(/\([^()]*\)\S*|\S+/g) ?? []).flatMap((p) => (shown(p) > width ? p.split(" ") : [p]));
+  const words =
+    text
+      .replaceAll(/\s*\n\s*/g, " ")
+      .trim()
+      .match(/ *(?:\([^()]*\)\S*|\S+)/g) ?? [];
+  const pieces = words.flatMap((word) => (shown(word.trimStart()) > width ? (word.match(/ *\S+/g) ?? []) : [word]));
   const lines: string[] = [];
   for (const word of pieces) {
     const line = lines.at(-1);
-    if (line !== undefined && shown(line) + 1 + shown(word) <= width) lines[lines.length - 1] = `${line} ${word}`;
-    else lines.push(word);
+    if (line !== undefined && shown(line) + shown(word) <= width) lines[lines.length - 1] = line + word;
+    else lines.push(word.trimStart());
   }
   return lines.length === 0 ? [""] : lines;
 }

@@ -92,8 +92,8 @@ describe("automap map", () => {
       "conv2d onto 5 instructions: 2 can compute it
 
         instruction  mappings  waste  id            best matching
-        amx.tdpbsud  49        0.0 %  62f9dfe9a9bf  m <- k n <- n,p,q k <- c,r,s
-        amx.tdpbusd  49        0.0 %  3248b0e269d0  m <- n,p,q n <- k k <- c,r,s
+        amx.tdpbsud  49        0.0 %  62f9dfe9a9bf  m <- k   n <- n,p,q   k <- c,r,s
+        amx.tdpbusd  49        0.0 %  3248b0e269d0  m <- n,p,q   n <- k   k <- c,r,s
 
       refused, most hopeful first
         amx.tdpbssd    operand-types  a of amx.tdpbssd is s8, in[n,c,p+r-1,q+s-1] is u8 (give s8 data)

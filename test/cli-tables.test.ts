@@ -10,6 +10,7 @@ describe("automap intrinsic and operator", () => {
   it("lists every instruction, or those of a name", async () => {
     const lines = (await printed("intrinsic list")).split("\n");
     for (const { name } of INTRINSICS) expect(lines.some((l) => l.startsWith(`${name} `))).toBe(true);
+    expect(lines).toContainEqual(expect.stringMatching(/^amx\.tdpbusd +16x16x64 +s32 u8 s8 +c\[m,n\] \+= /));
     const { intrinsics } = JSON.parse(await printed("intrinsic list vnni --json")) as { intrinsics: object[] };
     expect(intrinsics[0]).toMatchObject({ family: "vnni", isa: "avx_vnni", extents: { n: 8, k: 4 } });
   });

@@ -57,6 +57,7 @@ command that prints data has \`--json\`, and \`--json-schema\` prints the schema
 it("docs/cli.md has every help", async () => {
   const all = await sections([]);
   expect(all.length).toBeGreaterThan(30);
+  expect(all.filter((section) => !/\nExamples?:\n {2}\S/.test(section))).toEqual([]);
   await expect([HEAD, ...all].join("\n")).toMatchFileSnapshot("../docs/cli.md");
 });
 

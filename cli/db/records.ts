@@ -92,7 +92,9 @@ export function otherTypes(db: Database, computation: Computation): string | und
   const extents = Object.fromEntries(computation.axes.map(({ name, extent }) => [name, { min: extent, max: extent }]));
   const held = best(db, { operator: computation.name, extents }, { imported: true });
   const others = held.filter(({ workload }) => workload.dtype !== inputTypes(computation));
-  const words = unique(others.map(typesOf)).sort().map((types) => `--dtype ${types}`);
+  const words = unique(others.map(typesOf))
+    .sort()
+    .map((types) => `--dtype ${types}`);
   return words.length === 0 ? undefined : `there are records of it with ${words.join(", ")}`;
 }
 
