@@ -107,7 +107,7 @@ async function report({ db: file, output, op, dtype, run, network, ...ofNetwork 
       throw new UsageError(`${file} holds no trial that matches: nothing was written`, {
         hint: `leave out --${op === undefined ? "dtype" : "op"}; ${automapCommand("db", "query", databaseWords(file))} lists what there is`,
       });
-    if (data.subjects.length === 0) say("automap: the database holds no trials; the page says so");
+    if (data.subjects.length === 0) say("automap: no trial matches; the page says so");
     return deliver(output, reportPage(data));
   });
 }
