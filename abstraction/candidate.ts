@@ -381,10 +381,14 @@ export type Candidate =
 /** The kinds of candidates; mapper/schedule/kinds.ts says which decisions each has. */
 export type Kind = Candidate["kind"];
 
-/** Whether a candidate is made for a GPU. */
-export function isOnGpu(candidate: Candidate): candidate is GridCandidate | ThreadCandidate {
+/** Whether a candidate maps loops onto an instruction of a GPU. */
+export function isMappedOnGpu(candidate: Candidate): candidate is GridCandidate | ThreadCandidate {
   return candidate.kind === "grid" || candidate.kind === "threads";
 }
+
+/** Whether a candidate is made for a GPU. */
+export const isOnGpu = (candidate: Candidate): boolean =>
+  isMappedOnGpu(candidate) || candidate.kind.startsWith("warp-");
 
 /** Whether a candidate maps loops onto an instruction; designs on lanes and plain loops do not. */
 export function isMapped(candidate: Candidate): candidate is MappedCandidate | GridCandidate | ThreadCandidate {

@@ -7,7 +7,7 @@
 import {
   type GridCandidate,
   isMapped,
-  isOnGpu,
+  isMappedOnGpu,
   type MappedCandidate,
   type ThreadCandidate,
 } from "../abstraction/candidate.ts";
@@ -56,7 +56,7 @@ export function explainTrial(db: Database, trial: TrialRecord): TrialExplanation
     const { mapping, prediction, costs } = modelled(computationOf(workload), candidate, machine, calibration);
     if (!prediction || !costs)
       return { status: "unknown", because: "its schedule can no longer be lowered by this automap" };
-    const ratesOf = isOnGpu(candidate) ? machine.name : undefined;
+    const ratesOf = isMappedOnGpu(candidate) ? machine.name : undefined;
     const contradiction = contradictionIn(db, trial.environment, machine);
     return { status: "explained", mapping, prediction, costs, calibratedAt, ratesOf, contradiction };
   } catch (error) {
@@ -71,7 +71,7 @@ function modelled(
   machine: Target,
   calibration: Calibration | undefined,
 ): { readonly mapping: Mapping; readonly prediction: Prediction | undefined; readonly costs: Costs | undefined } {
-  if (isOnGpu(candidate)) {
+  if (isMappedOnGpu(candidate)) {
     const choice = choiceOnGpu(computation, candidate, machine);
     const prediction = predictOnGpu(choice, choice.machine);
     const costs = costsOnGpu(choice, choice.machine);

@@ -5,7 +5,7 @@
  *     kernelInLanguage(matmul, candidate, "cuda")        { refused: "cuda: no instruction computes c[m,n] += ... with m 8, n 16, k 16" }
  */
 
-import { type Candidate, isMapped, isOnGpu } from "../abstraction/candidate.ts";
+import { type Candidate, isMapped, isMappedOnGpu } from "../abstraction/candidate.ts";
 import { type Computation, extentsOf } from "../abstraction/computation.ts";
 import { printEquation } from "../abstraction/equation.ts";
 import { UsageError } from "../abstraction/error.ts";
@@ -54,7 +54,7 @@ export function candidateInLanguage(
   const refused = (because: string): NotInLanguage => ({ refused: `${language}: ${because}` });
   if (!isMapped(candidate)) return refused("only a mapping under the schedule of a CPU changes its language");
   const own = declaredAs(candidate.intrinsic);
-  const isGrid = isOnGpu(candidate);
+  const isGrid = isMappedOnGpu(candidate);
   if (isGrid && own.language !== language)
     return refused("the schedule deals work to blocks and warps, which only CUDA kernels have");
   const rows =

@@ -6,7 +6,7 @@
  *     const subject = networkSubject("resnet18", program, kernelsFor(program, records));
  */
 
-import { type Candidate, isOnGpu } from "../abstraction/candidate.ts";
+import { type Candidate, isMappedOnGpu, isOnGpu } from "../abstraction/candidate.ts";
 import { type Computation, computationKey } from "../abstraction/computation.ts";
 import { attempt, internal } from "../abstraction/error.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
@@ -120,8 +120,8 @@ function bestRecord(
   { db, environment }: Records,
   { threads, onGpu }: { readonly threads: number; readonly onGpu: boolean },
 ): TrialRecord | undefined {
-  const found = best(db, { computation, trusted: trustedIn(environment), threads }).filter(
-    (t) => (isOnGpu(t.candidate) || t.candidate.kind === "warp-chain") === onGpu,
+  const found = best(db, { computation, trusted: trustedIn(environment), threads }).filter(({ candidate }) =>
+    onGpu ? isMappedOnGpu(candidate) || candidate.kind === "warp-chain" : !isOnGpu(candidate),
   );
   const [warm, flushed] = (["warm", "flushed"] as const).map((cache) =>
     found.find(({ conditions }) => conditions.cache === cache),

@@ -11,7 +11,13 @@
  * kernels are measured again before others. On a GPU the model is corrected by a search's own trials only.
  */
 
-import { candidateKey, canonicalJson, isMapped, isOnGpu, type MappedCandidate } from "../abstraction/candidate.ts";
+import {
+  candidateKey,
+  canonicalJson,
+  isMapped,
+  isMappedOnGpu,
+  type MappedCandidate,
+} from "../abstraction/candidate.ts";
 import { sumOf } from "../abstraction/collections.ts";
 import { type Computation, computationKey, extentsOf, inputsOf } from "../abstraction/computation.ts";
 import { printEquation } from "../abstraction/equation.ts";
@@ -156,7 +162,7 @@ export function transferredOnGpu(db: Database, sought: Sought, space: SessionSpa
   const near = nearestOf(db, sought).map((other) => trustedRecords(db, sought, { computation: other, top: TOP }));
   // The fastest record of each candidate: one that was measured several times counts once.
   const [first, ...others] = [own, ...near].map((trials) => [
-    ...byCandidate(trials.filter((t) => isOnGpu(t.candidate))).values(),
+    ...byCandidate(trials.filter((t) => isMappedOnGpu(t.candidate))).values(),
   ]);
   const places = Array.from({ length: TOP }, (_, place) => others.flatMap((trials) => trials[place] ?? []));
   const chosen = new Map<string, Transferred>();

@@ -6,13 +6,19 @@ import {
   type Candidate,
   candidateKey,
   canonicalJson,
+  isOnGpu,
   type MappedCandidate,
   type WarpWindowCandidate,
   type WindowCandidate,
 } from "../abstraction/candidate.ts";
+import { type Computation, defineComputation } from "../abstraction/computation.ts";
+import type { Target } from "../abstraction/machine.ts";
 import { parseDataTypes } from "../operators/data-types.ts";
 import { instantiate, operatorNamed } from "../operators/index.ts";
 import { kernelFor } from "../session/kernel.ts";
+import { SESSION_KINDS } from "../session/kinds.ts";
+import type { SessionKind } from "../session/session-space.ts";
+import { nativeTarget, nvidiaTarget } from "../targets/index.ts";
 
 const types = parseDataTypes("f32");
 const matmul = instantiate(operatorNamed("matmul"), { parameters: { m: 32, n: 32, k: 32 }, types });
@@ -94,5 +100,21 @@ describe("canonical JSON", () => {
       }),
     );
     expect(canonicalJson({ b: [1, undefined], a: { d: undefined, c: 2 } })).toBe('{"a":{"c":2},"b":[1,null]}');
+  });
+});
+
+describe("a kind", () => {
+  const equation = (text: string, extents: Readonly<Record<string, number>>, names: readonly string[]): Computation =>
+    defineComputation({ equation: text, extents, tensors: Object.fromEntries(names.map((name) => [name, "f32"])) });
+  const subjects = [
+    line,
+    equation("u[t,i] = u[t-1,i-1] + u[t-1,i+1]", { t: 4, i: 64 }, ["u"]),
+    equation("y[i] = y[i-1] + x[i]", { i: 64 }, ["x", "y"]),
+  ];
+
+  it.each(Object.values<SessionKind>(SESSION_KINDS))("$kind is on a GPU where searches of a GPU look for it", (own) => {
+    const isSought = (machine: Target): boolean => subjects.some((subject) => own.isFor(subject, machine));
+    const onGpu = isOnGpu({ ...mapped, kind: own.kind } as Candidate); // only the kind decides
+    expect([isSought(nvidiaTarget("h100")), isSought(nativeTarget())]).toEqual([onGpu, !onGpu]);
   });
 });
