@@ -72,6 +72,12 @@ export function writeOutput(option: string, file: string, text: string): void {
 /** The file name that stands for standard output. */
 export const STDOUT = "-";
 
+/** @throws UsageError when a kernel and a document would both go to standard output */
+export function checkOneOutput({ json, to }: { readonly json: boolean; readonly to?: string | undefined }): void {
+  if (json && to === STDOUT)
+    throw new UsageError("--json and --to - both write to standard output", { hint: "name a file with --to" });
+}
+
 /** The files of a kernel: its source and, for CM, the host program that runs it: `k.cm`, `k.host.cpp`. A pipe or a device gets the source alone. */
 export function kernelFiles(file: string, language: KernelLanguage): readonly string[] {
   const beside = language === "cm" && statSync(file, { throwIfNoEntry: false })?.isFile() !== false;

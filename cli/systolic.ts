@@ -48,7 +48,7 @@ import {
 } from "./array-listing.ts";
 import { readArraySubject } from "./array-words.ts";
 import type { Cli } from "./command.ts";
-import { checkWritable, writeKernel, writeOutput } from "./files.ts";
+import { checkOneOutput, checkWritable, writeKernel, writeOutput } from "./files.ts";
 import { flag, optionalText, optionalWord, positiveInteger, readParameters } from "./options.ts";
 import { EXIT, type ExitCode, print, printJson, style } from "./output.ts";
 
@@ -127,6 +127,7 @@ export function register(command: Cli): void {
 }
 
 function runSystolic(given: Options, commander: Command, word: string): ExitCode {
+  checkOneOutput(given);
   const subject = readArraySubject(word, readParameters(commander), given);
   if (given.to !== undefined && given.emit === undefined)
     throw new UsageError("--to names a file for a kernel, so it needs --emit", { hint: `--emit ${EMITTED_TEXT}` });

@@ -35,7 +35,7 @@ import { isElsewhere, isGpu } from "../targets/index.ts";
 import { STRATEGIES } from "../tuner/strategies.ts";
 import type { Strategy } from "../tuner/strategy.ts";
 import type { Cli } from "./command.ts";
-import { checkKernelFiles, checkWritable, STDOUT, writeOutput } from "./files.ts";
+import { checkKernelFiles, checkOneOutput, checkWritable, writeOutput } from "./files.ts";
 import { heardInterrupts } from "./interrupts.ts";
 import { flag, optionalText, optionalWord, positiveInteger, readParameters, wholeNumber } from "./options.ts";
 import { type ExitCode, say, style } from "./output.ts";
@@ -130,8 +130,7 @@ export function register(command: Cli): void {
 
 async function runTune(given: TuneWords, command: Command, subject: string): Promise<ExitCode> {
   if (given.quiet && given.verbose) throw new UsageError("--quiet and --verbose exclude each other");
-  if (given.json && given.to === STDOUT)
-    throw new UsageError("--json and --to - both write to standard output", { hint: "name a file with --to" });
+  checkOneOutput(given);
   const remark = given.quiet ? (): void => undefined : say;
   // 1. The computation, the machine and the instructions.
   const parameters = readParameters(command);

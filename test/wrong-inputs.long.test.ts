@@ -168,6 +168,7 @@ const LINES: Readonly<Record<number, readonly (readonly [line: string, says: str
     ["tune conv2d --trials 5 --trials=5", "--trials is given twice"],
     [`report --db ${EMPTY} -o ${ABSENT} --output ${ABSENT}`, "--output is given twice"],
     ["tune conv2d --json --to -", "both write to standard output"],
+    ["systolic conv1d --emit cm --json --to -", "both write to standard output"],
     ["map conv2d --c 99999999999999999999", "too large"],
     ["map conv2d --pad -1", "pad must not be negative"],
     ["map conv2d --stride 0", "stride must be positive"],
