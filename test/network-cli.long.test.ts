@@ -47,11 +47,12 @@ describe("automap network", () => {
                                     ReduceProd ReduceSum ReduceSumSquare Softmax
       losses                        NegativeLogLikelihoodLoss SoftmaxCrossEntropyLoss
       moves of elements             BitShift Concat CumSum DepthToSpace Expand EyeLike Gather
-                                    GatherElements GatherND Mod OneHot Pad Scatter ScatterElements
-                                    ScatterND Slice SpaceToDepth Split Tile TopK Transpose Trilu
+                                    GatherElements GatherND Mod OneHot Pad ReverseSequence Scatter
+                                    ScatterElements ScatterND Slice SpaceToDepth Split Tile TopK Transpose
+                                    Trilu
       resizing                      GridSample Resize Upsample
-      shapes and constants          Constant ConstantOfShape Dropout Flatten Identity NonZero Range
-                                    Reshape Shape Size Squeeze Unsqueeze
+      shapes and constants          BlackmanWindow Constant ConstantOfShape Dropout Flatten HammingWindow
+                                    HannWindow Identity NonZero Range Reshape Shape Size Squeeze Unsqueeze
       branches and loops            If Loop
       quantised                     ConvInteger DequantizeLinear DynamicQuantizeLinear MatMulInteger
                                     QLinearConv QLinearMatMul QuantizeLinear
