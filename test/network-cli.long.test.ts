@@ -50,7 +50,7 @@ describe("automap network", () => {
                                     GatherElements GatherND Mod OneHot Pad ReverseSequence Scatter
                                     ScatterElements ScatterND Slice SpaceToDepth Split Tile TopK Transpose
                                     Trilu
-      resizing                      GridSample Resize Upsample
+      resizing                      GridSample Resize RoiAlign Upsample
       shapes and constants          BlackmanWindow Constant ConstantOfShape Dropout Flatten HammingWindow
                                     HannWindow Identity NonZero Range Reshape Shape Size Squeeze Unsqueeze
       branches and loops            If Loop

@@ -1,6 +1,6 @@
-/** @file GridSample between, beside and far from the pixels; operators whose output has a size that only the run knows. */
+/** @file GridSample and RoiAlign between, beside and far from the pixels; operators whose output has a size that only the run knows. */
 
-import { expect, it } from "vitest";
+import { describe, expect, it } from "vitest";
 import { made, onnx, refused } from "./support/networks.ts";
 
 /** A row of 4 pixels 1, 2, 3, 4 (as an image of one row) at places from -1 to 1. */
@@ -53,4 +53,42 @@ it.each([
   expect(refused(onnx(`${op}(x[1,4,4])`))).toContain(
     `(${op}): the number of ${what} that it selects is known only when the network runs, and sizes are fixed before`,
   );
+});
+
+describe("RoiAlign", () => {
+  const ramp = Array.from({ length: 32 }, (_, i) => (i < 16 ? i : 100 + i - 16));
+  const aligned = (boxes: readonly number[], of: readonly number[], attributes: string): Promise<number[]> =>
+    made(
+      onnx(
+        `RoiAlign<output_height=2, output_width=2, ${attributes}>(x[2,1,4,4], boxes[${of.length},4], of:s64[${of.length}])`,
+        16,
+      ),
+      {
+        x: ramp,
+        boxes,
+        of,
+      },
+    );
+
+  it("means samples between the pixels of the image that each box is of", async () => {
+    const results = await aligned([0, 0, 4, 4, 0, 0, 2, 4], [0, 1], "sampling_ratio=2");
+    expect(results).toEqual([2.5, 4.5, 10.5, 12.5, 102.125, 103, 110.125, 111]);
+  });
+
+  it("takes the nearest pixels beside the image, and nothing further off", async () => {
+    const results = await aligned([-1, 3, 1, 5, 10, 10, 12, 12], [0, 0], "sampling_ratio=1");
+    expect(results).toEqual([12, 12, 12, 12, 0, 0, 0, 0]);
+  });
+
+  it("has boxes of a pixel at least, from their corner, where half a pixel is not taken off", async () => {
+    const attributes = 'sampling_ratio=1, coordinate_transformation_mode="output_half_pixel", spatial_scale=0.5';
+    expect(await aligned([2, 2, 2, 2], [0], attributes)).toEqual([6.25, 6.75, 8.25, 8.75]);
+  });
+
+  it("is refused where the run decides how many samples are taken, and for the greatest sample", async () => {
+    await expect(aligned([0, 0, 1, 1], [0], "sampling_ratio=0")).rejects.toThrow("decide how many samples are taken");
+    await expect(aligned([0, 0, 1, 1], [0], 'sampling_ratio=1, mode="max"')).rejects.toThrow(
+      'mode "max" is not supported',
+    );
+  });
 });

@@ -51,8 +51,8 @@ ${counts.join("\n")}
 Only those inputs are bound for whose sake the case as it stands was refused. They are listed below.
 
 Floats may differ by 1e-6 and 1e-5 of the value, 16-bit floats by 1e-2 of it, integers not at all. ONNX's own tests take 1e-7 and 1e-3. Cases of
-windows may differ by 1e-3: their graphs hold pi with six digits, and their outputs were made with all. For the second input of CastLike, which lends
-only its type, the cases have one element instead of the declared shape; it is repeated.
+windows may differ by 1e-3: their graphs hold pi with six digits, and their outputs were made with all; so may RoiAlign's, whose outputs have four digits.
+For the second input of CastLike, which lends only its type, the cases have one element instead of the declared shape; it is repeated.
 
 ## Refused
 

@@ -5,11 +5,15 @@
  *                   from[n,p,t] = floor(y[n,p] + dy[t]) * 64 + floor(x[n,p] + dx[t])      a corner t of the pixels around it
  *                   out[n,c,p] += image[n,c,wrap(from[n,p,t])] * weight[n,p,t]
  *
- * https://onnx.ai/onnx/operators/onnx__GridSample.html
+ *     RoiAlign      y[r,a] = box[r,1] * scale - 0.5 + (a + 0.5) * (box[r,3] - box[r,1]) * scale / rows      each sample of each bin
+ *                   out[r,c,p,q] += image[wrap(of[r]),c,wrap(from[r,2*p+i,2*q+j,t])] * weight[r,2*p+i,2*q+j,t]
+ *
+ * https://onnx.ai/onnx/operators/onnx__GridSample.html, https://onnx.ai/onnx/operators/onnx__RoiAlign.html
  */
 
 import type { Lowering } from "../lowering.ts";
 import { bracketed, elementsOf, type Value } from "../value.ts";
+import { indicesIn } from "./compare.ts";
 import { floatsAt } from "./elementwise.ts";
 import type { OperatorTable } from "./table.ts";
 
@@ -96,6 +100,82 @@ function gridSample(node: Lowering): Value {
   return node.reshaped(out, [batch, channels, ...results]);
 }
 
+/** The mean of samples within each bin of each box. A sample further than a pixel outside the image is 0; others beside it read the nearest pixels. */
+function roiAlign(node: Lowering): Value {
+  const x = floatsAt(node, 0);
+  const boxes = floatsAt(node, 1);
+  const images = node.input(2);
+  const [batch = 1, channels = 1, height = 1, width = 1] = x.shape;
+  const [count = 1] = images.shape;
+  if (x.shape.length !== 4 || boxes.shape.join() !== `${count},4` || images.shape.length !== 1)
+    node.refuse(`boxes of ${bracketed(boxes.shape)} in ${bracketed(images.shape)} images of ${bracketed(x.shape)}`);
+  node.text("mode", "avg", ["avg"]);
+  const samples = node.int("sampling_ratio", 0);
+  if (samples < 1)
+    node.refuse("without a sampling_ratio the boxes, which only the run knows, decide how many samples are taken");
+  const isHalf = node.opset >= 16 && node.text("coordinate_transformation_mode", "half_pixel", HALVES) === "half_pixel";
+  const scale = node.float("spatial_scale", 1);
+  const held = x.type === "f64" ? "f64" : "f32";
+  const sides = [
+    { bins: node.int("output_height", 1), size: height, first: 1 },
+    { bins: node.int("output_width", 1), size: width, first: 0 },
+  ].map(({ bins, size, first }, d) => {
+    const start = `${held}(box[r,${first}]) * ${scale}`;
+    const length = `(${held}(box[r,${first + 2}]) * ${scale} - ${start})`;
+    const span = isHalf ? length : `max(${length}, 1)`;
+    const at = node.equation(`y[r,a] = ${start}${isHalf ? " - 0.5" : ""} + (${held}(a) + 0.5) * ${span} / ${bins * samples}`, {
+      reads: { box: boxes },
+      shape: [count, bins * samples],
+      type: held,
+    });
+    return { bins, size, name: `at${d}`, at };
+  });
+  const [rows, columns] = sides;
+  if (!rows || !columns) throw new Error("internal: an image has two sides");
+  const corner = [0, 1].map((d) => {
+    const values = node.numbers(held, 4);
+    for (let t = 0; t < 4; t++) values[t] = (t >> d) & 1;
+    return node.constant({ type: held, shape: [4], values }, `corner${d}`);
+  });
+  const reads = { at0: rows.at, at1: columns.at, corner0: corner[0] ?? x, corner1: corner[1] ?? x };
+  const shape = [count, rows.bins * samples, columns.bins * samples, 4];
+  const place = (d: number): string => (d === 0 ? "at0[r,a]" : "at1[r,b]");
+  const within = (d: number, size: number): string => `max(0, min(${size - 1}, ${place(d)}))`;
+  const pixel = (d: number, size: number): string => `min(${size - 1}, floor(${within(d, size)}) + corner${d}[t])`;
+  const from = node.equation(`y[r,a,b,t] = s32(${pixel(0, height)}) * ${width} + s32(${pixel(1, width)})`, {
+    reads,
+    shape,
+    type: "s32",
+  });
+  const share = [height, width].map((size, d) => {
+    const past = `(${within(d, size)} - floor(${within(d, size)}))`;
+    const part = `(corner${d}[t] * ${past} + (1 - corner${d}[t]) * (1 - ${past}))`;
+    return `select(${place(d)} >= -1, select(${place(d)} <= ${size}, ${part}, 0), 0)`;
+  });
+  const weight = node.equation(`y[r,a,b,t] = ${share.join(" * ")}`, { reads, shape, type: held });
+  const image = node.reshaped(x, [batch, channels, height * width]);
+  const read = node.equation("y[r,c,a,b,t] = image[wrap(of[r]),c,wrap(from[r,a,b,t])]", {
+    reads: { of: indicesIn(node, images, batch), from, image },
+    shape: [count, channels, ...shape.slice(1)],
+    type: x.type,
+  });
+  const sample = `${samples}*p+i,${samples}*q+j,t`;
+  const sum = node.equation(`y[r,c,p,q] += ${held}(read[r,c,${sample}]) * weight[r,${sample}]`, {
+    reads: { read, weight },
+    shape: [count, channels, rows.bins, columns.bins],
+    type: held,
+    extents: { i: samples, j: samples, t: 4 },
+  });
+  return node.equation(`y[r,c,p,q] = ${x.type}(x[r,c,p,q] / ${samples * samples})`, {
+    reads: { x: sum },
+    shape: sum.shape,
+    type: x.type,
+  });
+}
+
+const HALVES = ["half_pixel", "output_half_pixel"];
+
 export const SAMPLES: OperatorTable = {
   GridSample: gridSample,
+  RoiAlign: roiAlign,
 };

@@ -135,8 +135,8 @@ export async function conform(onnxCase: OnnxCase, { program, inputs }: ReadCase)
       outputs.get(output.name) ?? [],
       asDeclared(expected, output.value.type),
       output.value,
-      // Their nodes hold two pi with six digits, and the expected outputs were made with all.
-      onnxCase.name.includes("window") ? 1e-3 : RELATIVE,
+      // Nodes of windows hold two pi with six digits, and outputs were made with all; outputs of roialign have four digits.
+      /window|roialign/.test(onnxCase.name) ? 1e-3 : RELATIVE,
     );
     if (difference !== undefined) return `${output.name}: ${difference}`;
   }
