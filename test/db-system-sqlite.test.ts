@@ -74,7 +74,7 @@ describe.skipIf(reason !== undefined)(
       // The ids were made up, and that is all that is wrong.
       const { problems } = verifyDatabase(db);
       db.close();
-      expect(problems).toHaveLength(12);
+      expect(problems).toHaveLength(14);
       expect(problems.every(({ why }) => why.includes("its facts make the id"))).toBe(true);
     });
 

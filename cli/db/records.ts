@@ -90,7 +90,7 @@ export function typesOf({ workload }: TrialRecord): string {
 /** Hint where there is no record of a computation: the other types of inputs that there are records of it in, of the same extents. */
 export function otherTypes(db: Database, computation: Computation): string | undefined {
   const extents = Object.fromEntries(computation.axes.map(({ name, extent }) => [name, { min: extent, max: extent }]));
-  const held = best(db, { operator: computation.name, extents }, { imported: true });
+  const held = best(db, { operator: computation.name, extents });
   const others = held.filter(({ workload }) => workload.dtype !== inputTypes(computation));
   const words = unique(others.map(typesOf))
     .sort()

@@ -123,11 +123,14 @@ function roiAlign(node: Lowering): Value {
     const start = `${held}(box[r,${first}]) * ${scale}`;
     const length = `(${held}(box[r,${first + 2}]) * ${scale} - ${start})`;
     const span = isHalf ? length : `max(${length}, 1)`;
-    const at = node.equation(`y[r,a] = ${start}${isHalf ? " - 0.5" : ""} + (${held}(a) + 0.5) * ${span} / ${bins * samples}`, {
-      reads: { box: boxes },
-      shape: [count, bins * samples],
-      type: held,
-    });
+    const at = node.equation(
+      `y[r,a] = ${start}${isHalf ? " - 0.5" : ""} + (${held}(a) + 0.5) * ${span} / ${bins * samples}`,
+      {
+        reads: { box: boxes },
+        shape: [count, bins * samples],
+        type: held,
+      },
+    );
     return { bins, size, name: `at${d}`, at };
   });
   const [rows, columns] = sides;
