@@ -1,8 +1,7 @@
 /**
  * @file The tutorials and README's quick win, walked as a reader does: each block of a page is run in order, in a folder of its own. A block below a
- * line that ends with "`NAME`:" is written as that file. Searches and
- * matrices are cut short. What blocks fenced `console` show must be what is printed; what
- * blocks fenced `sh` tell must succeed.
+ * line that ends with "`NAME`:" is written as that file. Searches and matrices are cut short. What blocks fenced `console` show must be what is
+ * printed; what blocks fenced `sh` tell must succeed.
  */
 
 import { spawnSync } from "node:child_process";
@@ -22,7 +21,7 @@ beforeAll(() => {
   for (const folder of ["emulation", "harness"])
     cpSync(`runtime/${folder}`, `${home}/runtime/${folder}`, { recursive: true });
   mkdirSync(bin);
-  writeFileSync(join(bin, "automap"), `#!/bin/sh\nexec ${process.execPath} ${resolve(home)}/cli/main.js "$@"\n`);
+  writeFileSync(join(bin, "automap"), `#!/bin/sh\nexec "${process.execPath}" "${resolve(home)}/cli/main.js" "$@"\n`);
   chmodSync(join(bin, "automap"), 0o755);
 });
 afterAll(() => rmSync(home, { recursive: true, force: true }));
