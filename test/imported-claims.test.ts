@@ -1,8 +1,8 @@
 /**
  * @file Every lookup of a record meets an imported one that claims a tenth of the time: it does not win, and what shows it says that it was imported.
  *
- * Its siblings: every file of a package (sealed-package.test.ts), every command to paste (command-lines.test.ts), what imports may not alter
- * (provenance.test.ts), and a compiled file that was replaced (kept.test.ts).
+ * Its siblings: every file of a package (sealed-package.test.ts), every command to paste (command-lines.long.test.ts), what imports may not alter
+ * (provenance.test.ts), and a compiled file that was replaced (kept.long.test.ts).
  */
 
 import { mkdtempSync, readFileSync, writeFileSync } from "node:fs";
