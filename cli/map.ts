@@ -8,7 +8,7 @@
 
 import type { Command } from "commander";
 import { z } from "zod";
-import { defined, mapValues, sumOf } from "../abstraction/collections.ts";
+import { defined, groupsOf, mapValues, sumOf } from "../abstraction/collections.ts";
 import { automapCommand, type CommandLine } from "../abstraction/command-line.ts";
 import { type Computation, computationKey, equationText, REWRITINGS } from "../abstraction/computation.ts";
 import { internal, UsageError } from "../abstraction/error.ts";
@@ -284,7 +284,14 @@ function describeSurvey(
   }
   if (able.length === 0 || all) {
     const byHope = unable.toSorted((a, b) => RULES.indexOf(a.hope.rule) - RULES.indexOf(b.hope.rule));
-    const rows = byHope.map(({ set, hope }) => [set.intrinsic.name, hope.rule, sentence(hope)]);
+    // Hundreds of instructions may be refused for the same reason.
+    const alike = groupsOf(byHope, ({ set, hope }) => (all ? set.intrinsic.name : `${hope.rule} ${sentence(hope)}`));
+    const rows = [...alike.values()].flatMap(([first, ...others]) => {
+      if (!first) return [];
+      const { set, hope } = first;
+      const name = others.length > 0 ? `${set.intrinsic.name} and ${others.length} more` : set.intrinsic.name;
+      return [[name, hope.rule, sentence(hope)]];
+    });
     if (rows.length > 0) lines.push("", "refused, most hopeful first", indent(worded(rows, 2)));
   } else if (unable.length > 0) lines.push(indent(style("dim", `... ${unable.length} cannot (--all)`)));
   if (why)

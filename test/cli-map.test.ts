@@ -182,6 +182,15 @@ describe("automap map", () => {
     `);
   });
 
+  it("says a reason that many instructions share once, and lists them with --all", async () => {
+    const words = 'map "y[i] = 0.5*y[i-1] + x[i]" --i 64';
+    const { code, out } = await commandLine(words);
+    expect(code).toBe(3);
+    expect(out).toContain(`\n  avx2.fma.f32 and ${INTRINSICS.length - 1} more  recurrence  y reads itself: `);
+    const lines = (await commandLine(`${words} --all`)).out.split("\n");
+    expect(lines.filter((line) => line.includes("  recurrence  y reads itself")).length).toBe(INTRINSICS.length);
+  });
+
   it("puts the reason easiest to act on first in a survey", async () => {
     const { code, out } = await commandLine("map matmul --m 4 --dtype f16 --intrinsic all --strict --json");
     expect(code).toBe(0);
@@ -193,7 +202,7 @@ describe("automap map", () => {
   });
 });
 
-/** As issue 2 words it; more fields may stand beside these. */
+/** The fields that programs read; more may stand beside these. */
 const mapDocument = z.object({
   schemaVersion: z.literal(1),
   operator: z.string(),
