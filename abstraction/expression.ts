@@ -104,8 +104,12 @@ export const number = (value: number): Expr => ({ kind: "number", value: value =
 export const axis = (name: string): Expr => ({ kind: "axis", name });
 export const access = (tensor: string, index: readonly Expr[]): Access => ({ kind: "access", tensor, index });
 
-/** `left op right`, with the identities of integer arithmetic applied: `x*1`, `x+0`, `x/1`, `x%1` and constants fold. */
-export function binary(op: BinaryOp, left: Expr, right: Expr): Expr {
+const termOf = (e: Expr | number): Expr => (typeof e === "number" ? number(e) : e);
+
+/** `first op second`, with the identities of integer arithmetic applied: `x*1`, `x+0`, `x/1`, `x%1` and constants fold. */
+export function binary(op: BinaryOp, first: Expr | number, second: Expr | number): Expr {
+  const left = termOf(first);
+  const right = termOf(second);
   const a = left.kind === "number" ? left.value : undefined;
   const b = right.kind === "number" ? right.value : undefined;
   if (
@@ -124,10 +128,16 @@ export function binary(op: BinaryOp, left: Expr, right: Expr): Expr {
   if (b === 1 && op === "%") return number(0);
   if (a === 0 && (op === "/" || op === "%")) return number(0);
   // x + -3  ->  x - 3
-  if (b !== undefined && b < 0 && op === "+") return binary("-", left, number(-b));
-  if (b !== undefined && b < 0 && op === "-") return binary("+", left, number(-b));
+  if (b !== undefined && b < 0 && op === "+") return minus(left, -b);
+  if (b !== undefined && b < 0 && op === "-") return plus(left, -b);
   return { kind: "binary", op, left, right };
 }
+
+export const plus = (left: Expr | number, right: Expr | number): Expr => binary("+", left, right);
+export const minus = (left: Expr | number, right: Expr | number): Expr => binary("-", left, right);
+export const times = (left: Expr | number, right: Expr | number): Expr => binary("*", left, right);
+export const over = (left: Expr | number, right: Expr | number): Expr => binary("/", left, right);
+export const remainder = (left: Expr | number, right: Expr | number): Expr => binary("%", left, right);
 
 /** `left op right` on elements, which round, wrap and have NaN and -0. So fewer identities apply than for integers. */
 function binaryOfValues(op: BinaryOp, left: Expr, right: Expr): Expr {
@@ -171,7 +181,12 @@ export function borderOp(border: BorderIndex, index: number): number {
 }
 
 export const and = (left: Expr, right: Expr): Expr => ({ kind: "logic", op: "and", left, right });
-export const compare = (op: CompareOp, left: Expr, right: Expr): Expr => ({ kind: "compare", op, left, right });
+export const compare = (op: CompareOp, left: Expr | number, right: Expr | number): Expr => ({
+  kind: "compare",
+  op,
+  left: termOf(left),
+  right: termOf(right),
+});
 
 /** Index arithmetic: `/` rounds towards minus infinity and `%` takes the sign of the divisor. */
 export function integerOp(op: BinaryOp, a: number, b: number): number {

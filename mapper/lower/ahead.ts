@@ -14,7 +14,7 @@
 import { affineForm, boundsOf } from "../../abstraction/affine.ts";
 import { extentsOf, tensorOf } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
-import { accessesIn, binary, type Expr, number, substitute } from "../../abstraction/expression.ts";
+import { accessesIn, type Expr, number, over, plus, substitute, times } from "../../abstraction/expression.ts";
 import type { Loop, Statement, TileAt } from "../../abstraction/loop-nest.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
 import type { LoopDimension } from "../schedule/dimensions.ts";
@@ -83,12 +83,12 @@ export function fetchingAhead(
       if (each === undefined) return [];
       // Where a line takes several steps, they name the same one: lines beyond belong to later steps of the outer loop.
       const perFetch = Math.max(1, Math.floor(steps / lines));
-      const next = binary("*", binary("+", outer(dimension), number(1)), number(elements));
-      const counted = binary("+", binary("*", among.at, number(loop.extent)), { kind: "axis", name: loop.axis });
-      const step = perFetch === 1 ? counted : binary("/", counted, number(perFetch));
+      const next = times(plus(outer(dimension), 1), elements);
+      const counted = plus(times(among.at, loop.extent), { kind: "axis", name: loop.axis });
+      const step = perFetch === 1 ? counted : over(counted, perFetch);
       return Array.from({ length: each }, (_, n) => ({
         buffer: tensor,
-        base: binary("+", next, binary("*", binary("+", binary("*", step, number(each)), number(n)), number(perLine))),
+        base: plus(next, times(plus(times(step, each), n), perLine)),
       }));
     });
   return statements.map((s) => {

@@ -7,7 +7,7 @@
 
 import { targetOf } from "../../abstraction/computation.ts";
 import { accessesOf, identityOf } from "../../abstraction/equation.ts";
-import { type Access, access, binary, type Expr, number, rewrite } from "../../abstraction/expression.ts";
+import { type Access, access, type Expr, number, over, remainder, rewrite } from "../../abstraction/expression.ts";
 import { madeBy } from "../../abstraction/program.ts";
 import { type ChainPart, type RowChain, storingEquation } from "../../abstraction/row-chain.ts";
 
@@ -90,8 +90,8 @@ export class ChainParts {
     const { rows, columns } = this.chain;
     const extent = computation.axes.find((a) => a.name === name)?.extent ?? 1;
     const [counter, all] = digit.of === "row" ? [this.places.row, rows] : [this.places.column(), columns];
-    const high = binary("/", counter, number(digit.stride));
-    return digit.stride * extent === all ? high : binary("%", high, number(extent));
+    const high = over(counter, digit.stride);
+    return digit.stride * extent === all ? high : remainder(high, extent);
   }
 }
 

@@ -26,18 +26,22 @@ import {
   compare,
   type Expr,
   number,
+  over,
+  plus,
   printAccess,
+  remainder,
   rewrite,
   substitute,
+  times,
 } from "../../abstraction/expression.ts";
 import type { LoopNest, Scratch, Statement, VectorFile } from "../../abstraction/loop-nest.ts";
 import { loop } from "../../abstraction/loop-nest.ts";
 import { KEPT } from "../../abstraction/program.ts";
 import type { RowChain } from "../../abstraction/row-chain.ts";
 import type { ChainShape } from "../schedule/chain-shape.ts";
+import { assign, type Scalar } from "./assign.ts";
 import { ChainParts, type ChainPlaces, identityOfSum, type Timed } from "./chain-parts.ts";
-import { plus, times } from "./grid-places.ts";
-import { assign, loopsAt, type Scalar } from "./thread-places.ts";
+import { loopsAt } from "./thread-places.ts";
 
 const ROW = "row";
 const COLUMN = "column";
@@ -128,15 +132,15 @@ class ChainThreads implements ChainPlaces {
     const { together, lanes, columnWarps, rowWarps } = this.shape;
     const piece = Math.floor(register / together);
     const within = register % together;
-    const lane = lanes === WARP ? axis(LANE) : binary("%", axis(LANE), number(lanes));
+    const lane = lanes === WARP ? axis(LANE) : remainder(axis(LANE), lanes);
     const warp = columnWarps === 1 ? number(0) : axis("column_warp");
-    const column = plus(lane, times(lanes, plus(warp, number(columnWarps * piece))));
+    const column = plus(lane, times(lanes, plus(warp, columnWarps * piece)));
     const rowWarp = rowWarps === 1 ? number(0) : axis("row_warp");
-    const inWarp = lanes === WARP ? number(0) : binary("/", axis(LANE), number(lanes));
+    const inWarp = lanes === WARP ? number(0) : over(axis(LANE), lanes);
     const row = plus(inWarp, times(WARP / lanes, plus(rowWarp, times(rowWarps, axis("row_block")))));
     return new Map([
       [ROW, row],
-      [COLUMN, plus(plus(times(together, column), number(within)), further)],
+      [COLUMN, plus(plus(times(together, column), within), further)],
     ]);
   }
 
@@ -146,7 +150,7 @@ class ChainThreads implements ChainPlaces {
     const { columns } = this.parts.chain;
     const covered = together * lanes * columnWarps * pieces;
     const column = this.counters(register).get(COLUMN) ?? number(0);
-    return covered > columns ? [compare("<", column, number(columns))] : [];
+    return covered > columns ? [compare("<", column, columns)] : [];
   }
 
   /** Conditions for a thread's row to be one. */
@@ -154,7 +158,7 @@ class ChainThreads implements ChainPlaces {
     const { lanes, rowWarps } = this.shape;
     const { rows } = this.parts.chain;
     const row = this.counters(0).get(ROW) ?? number(0);
-    return rows % ((WARP / lanes) * rowWarps) === 0 ? [] : [compare("<", row, number(rows))];
+    return rows % ((WARP / lanes) * rowWarps) === 0 ? [] : [compare("<", row, rows)];
   }
 
   // ---- statements -----------------------------------------------------------------------------------------------------------------
@@ -167,7 +171,7 @@ class ChainThreads implements ChainPlaces {
     if (!isEach) return [assign(this.register(file), at(element, this.counters(0)))];
     return this.pieces().map((register) => {
       const { together, step } = this.together();
-      const to = access(file, [plus(number(register), step), axis(LANE)]);
+      const to = access(file, [plus(register, step), axis(LANE)]);
       return { ...assign(to, at(element, this.counters(register, step))), ...together };
     });
   }
@@ -214,7 +218,7 @@ class ChainThreads implements ChainPlaces {
   private acrossLanes({ part }: Timed, sum: Access): Scalar[] {
     const added: Scalar[] = [];
     for (let flip = this.shape.lanes / 2; flip >= 1; flip /= 2) {
-      const partner = access(sum.tensor, [number(0), binary("^", axis(LANE), number(flip))]);
+      const partner = access(sum.tensor, [number(0), binary("^", axis(LANE), flip)]);
       added.push(assign(sum, partner, [], part.computation.equation.op));
     }
     return added;
@@ -248,21 +252,19 @@ class ChainThreads implements ChainPlaces {
   private stored(one: Timed, kept = false): Scalar[] {
     const { tensor } = this.elementOf(one);
     const place = this.parts.inMemory(one);
-    const asked = kept ? [compare("!=", access(KEPT, [number(0)]), number(0))] : [];
+    const asked = kept ? [compare("!=", access(KEPT, [number(0)]), 0)] : [];
     const where = [...this.inRows, ...asked];
     if (one.part.makes !== "each") {
       const { lanes, columnWarps } = this.shape;
       const first = [
-        ...(lanes > 1
-          ? [compare("==", lanes === WARP ? axis(LANE) : binary("%", axis(LANE), number(lanes)), number(0))]
-          : []),
-        ...(columnWarps > 1 ? [compare("==", axis("column_warp"), number(0))] : []),
+        ...(lanes > 1 ? [compare("==", lanes === WARP ? axis(LANE) : remainder(axis(LANE), lanes), 0)] : []),
+        ...(columnWarps > 1 ? [compare("==", axis("column_warp"), 0)] : []),
       ];
       return [assign(at(place, this.counters(0)), this.register(tensor), [...first, ...where])];
     }
     return this.pieces().map((register) => {
       const { together, step } = this.together();
-      const from = access(tensor, [plus(number(register), step), axis(LANE)]);
+      const from = access(tensor, [plus(register, step), axis(LANE)]);
       const to = at(place, this.counters(register, step));
       return { ...assign(to, from, [...this.inRow(register), ...where]), ...together };
     });

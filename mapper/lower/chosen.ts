@@ -6,7 +6,7 @@
  *     select(j == 0, d[b,k], e[b,j-1,k])      ->      e[b,j-1,k] at every j, of which j = 0 lies outside;  then d[b,k] at j = 0
  */
 
-import { axis, binary, type Expr, number } from "../../abstraction/expression.ts";
+import { axis, type Expr, number, plus } from "../../abstraction/expression.ts";
 import type { Operand } from "../../abstraction/intrinsic.ts";
 import type { Dimension } from "../../abstraction/layout.ts";
 import type { LoopDimension } from "../schedule/dimensions.ts";
@@ -67,9 +67,7 @@ export function tileWalk(
   const { inTile, inner } = tileAxes(operand, names);
   const stepName = (d: LoopDimension): string => names.fresh(`${d.name}_step`);
   const step = (d: LoopDimension): Expr =>
-    d === only?.dimension
-      ? number(Math.floor(only.at / d.step))
-      : binary("+", stepsOf(d)?.from ?? number(0), axis(stepName(d)));
+    d === only?.dimension ? number(Math.floor(only.at / d.step)) : plus(stepsOf(d)?.from ?? 0, axis(stepName(d)));
   const fixed = only?.dimension.axis;
   const within = new Map(inTile);
   if (only && fixed !== undefined) within.set(fixed, number(only.at % only.dimension.step));

@@ -14,7 +14,7 @@
  * touched.
  */
 
-import { axis, binary, type Expr, number } from "../../abstraction/expression.ts";
+import { axis, type Expr, minus, number, plus, times } from "../../abstraction/expression.ts";
 import type { Operand } from "../../abstraction/intrinsic.ts";
 import { loop, loops, type Statement } from "../../abstraction/loop-nest.ts";
 import { type Conditions, type Stretch, wholeStretch } from "../match/conditions.ts";
@@ -49,8 +49,8 @@ export function edgeLoops(
     extent === 1 ? number(0) : axis(names.fresh(`${d.name}_${kind}`));
   const outer = (d: LoopDimension): Expr => counter(d, "edge", count(d));
   const within = (d: LoopDimension): Expr => counter(d, "step", blockOf(d));
-  const first = (d: LoopDimension): Expr => binary("*", outer(d), number(blockOf(d)));
-  const stepOf = (d: LoopDimension): Expr => binary("+", first(d), within(d));
+  const first = (d: LoopDimension): Expr => times(outer(d), blockOf(d));
+  const stepOf = (d: LoopDimension): Expr => plus(first(d), within(d));
 
   // 1. One block: its steps (fewer in the last block), then the elements of a tile.
   const moving = own.filter((d) => blockOf(d) > 1);
@@ -58,7 +58,7 @@ export function edgeLoops(
     (body, d) => {
       const all = loop(names.fresh(`${d.name}_step`), blockOf(d), body);
       const isEven = d.steps % blockOf(d) === 0;
-      return [isEven ? all : { ...all, range: { from: [], to: [binary("-", number(d.steps), first(d))] } }];
+      return [isEven ? all : { ...all, range: { from: [], to: [minus(d.steps, first(d))] } }];
     },
     loops(
       inner.filter((l) => l.extent > 1),
@@ -72,7 +72,7 @@ export function edgeLoops(
     (d: LoopDimension): Stretch => {
       const elements = blockOf(d) * d.step;
       if (own.indexOf(d) >= known || !own.includes(d)) return wholeStretch(d);
-      return { low: binary("*", outer(d), number(elements)), elements, grain: elements };
+      return { low: times(outer(d), elements), elements, grain: elements };
     };
   const outermost = own.findIndex((d) => count(d) > 1);
   const blocks = own.reduceRight<readonly Statement[]>(

@@ -9,7 +9,7 @@
 
 import { partsOf } from "../../abstraction/epilogue.ts";
 import { substituteAxes } from "../../abstraction/equation.ts";
-import { and, axis, compare, type Expr, number } from "../../abstraction/expression.ts";
+import { and, axis, compare, type Expr } from "../../abstraction/expression.ts";
 import type { Statement } from "../../abstraction/loop-nest.ts";
 import { partsOfSum } from "../schedule/split.ts";
 import { keptTiles } from "../schedule/taps.ts";
@@ -20,7 +20,7 @@ export function besideResults(places: GridPlaces): readonly Statement[] {
   const { context, schedule, computation } = places;
   const { rows, columns, team } = context;
   const outer = places.outerCounters();
-  const isFirst = (e: Expr): Expr => compare("==", e, number(0));
+  const isFirst = (e: Expr): Expr => compare("==", e, 0);
   const tiles = [
     { at: places.rowTile, count: keptTiles(context, rows, schedule) },
     { at: places.columnTile, count: keptTiles(context, columns, schedule) },

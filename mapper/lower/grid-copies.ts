@@ -7,7 +7,7 @@
 
 import { extentOf } from "../../abstraction/affine.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
-import { access, and, axis, binary, compare, type Expr, number, substitute } from "../../abstraction/expression.ts";
+import { access, and, axis, compare, type Expr, over, remainder, substitute } from "../../abstraction/expression.ts";
 import type { Dimension } from "../../abstraction/layout.ts";
 import type { ArrivalAt, Copy, Scratch, Statement } from "../../abstraction/loop-nest.ts";
 import { fillOf, type GridInput } from "../schedule/grid-context.ts";
@@ -63,13 +63,13 @@ export function sendOf(places: GridPlaces, step: Expr): Statement {
     kind: "send",
     copies: boxes,
     arrival: arrivalOf(places, step),
-    ...(beyondEnd && { when: compare("<", step, number(places.steps * places.turns)) }),
+    ...(beyondEnd && { when: compare("<", step, places.steps * places.turns) }),
   };
 }
 
 /** Waits until a step's stage has been filled for it. */
 export function awaitOf(places: GridPlaces, step: Expr): Statement {
-  return { kind: "await", arrival: arrivalOf(places, step), use: binary("/", step, number(places.schedule.stage)) };
+  return { kind: "await", arrival: arrivalOf(places, step), use: over(step, places.schedule.stage) };
 }
 
 export function arrivalName(places: GridPlaces): string {
@@ -77,7 +77,7 @@ export function arrivalName(places: GridPlaces): string {
 }
 
 function arrivalOf(places: GridPlaces, step: Expr): ArrivalAt {
-  return { name: arrivalName(places), stage: binary("%", step, number(places.schedule.stage)) };
+  return { name: arrivalName(places), stage: remainder(step, places.schedule.stage) };
 }
 
 /** The copy of one input's tile for a step, into that step's stage. */
@@ -104,7 +104,7 @@ export function copyOf(places: GridPlaces, input: GridInput, step: Expr): Copy {
     axes: inRows(input, [keptName, sumName]).map((name, i) => ({ name, extent: shape[i] ?? 1 })),
     equation: {
       target: access(ringName(places, input), [
-        binary("%", step, number(stage)),
+        remainder(step, stage),
         ...inRows(input, [axis(keptName), axis(sumName)]),
       ]),
       op: "=",
@@ -113,7 +113,7 @@ export function copyOf(places: GridPlaces, input: GridInput, step: Expr): Copy {
     width: isAsync ? (input.asyncWidth ?? 1) : input.width,
     transfer: isAsync ? "async" : "plain",
     group: "block",
-    ...(beyondEnd && { when: compare("<", step, number(places.steps * places.turns)) }),
+    ...(beyondEnd && { when: compare("<", step, places.steps * places.turns) }),
   };
 }
 

@@ -12,7 +12,7 @@ import { extentOf } from "../../abstraction/affine.ts";
 import { conditionOf, type Span, somewhere } from "../../abstraction/condition.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { kept } from "../../abstraction/epilogue.ts";
-import { access, and, axis, binary, type Expr, number } from "../../abstraction/expression.ts";
+import { access, and, axis, type Expr, number, plus, remainder, times } from "../../abstraction/expression.ts";
 import type { Statement, TileAccess } from "../../abstraction/loop-nest.ts";
 import { spanOf, when } from "../match/conditions.ts";
 import { partsOf, setsOf } from "../schedule/fragments.ts";
@@ -21,7 +21,7 @@ import { rolledOf } from "../schedule/rolled.ts";
 import { fragmentsAlong } from "../schedule/tile.ts";
 import { inRows, ringName } from "./grid-copies.ts";
 import { boxAccess } from "./grid-gather.ts";
-import { type GridPlaces, plus, times, unrolled } from "./grid-places.ts";
+import { type GridPlaces, unrolled } from "./grid-places.ts";
 import { tapAccess } from "./grid-window.ts";
 
 /** The products of a step by an instruction that reads shared memory itself (wgmma), committed as one group. */
@@ -39,7 +39,7 @@ export function sendOff(places: GridPlaces, step: Expr): readonly Statement[] {
           places.window && input === places.window.input
             ? tapAccess(places, places.window, step, inKept, inSum)
             : access(ringName(places, input), [
-                binary("%", step, number(places.schedule.stage)),
+                remainder(step, places.schedule.stage),
                 ...inRows(input, [inKept, inSum]),
               ]),
         by: "instruction",
@@ -74,7 +74,7 @@ export function multiply(places: GridPlaces, step: Expr): readonly Statement[] {
     return unrolled(name, parts, [...fetches(part), ...issues(part)]);
   return [
     ...fetches(number(0)),
-    ...unrolled(name, parts - 1, [...fetches(plus(part, number(1))), ...issues(part)]),
+    ...unrolled(name, parts - 1, [...fetches(plus(part, 1)), ...issues(part)]),
     ...issues(number(parts - 1)),
   ];
 }
@@ -94,15 +94,12 @@ export function multiplyAcross(
   const parts = partsOf(places.context, places.size);
   const name = places.name(places.context.sum, "part");
   const part = axis(name);
-  const ahead = (at: Expr): readonly Statement[] => [
-    ...fetchesOf(places, step, plus(at, number(1))),
-    ...issuesOf(places, at),
-  ];
+  const ahead = (at: Expr): readonly Statement[] => [...fetchesOf(places, step, plus(at, 1)), ...issuesOf(places, at)];
   return [
     ...fetchesOf(places, step, number(1)),
     ...freed,
     ...issuesOf(places, number(0)),
-    ...(parts > 2 ? unrolled(name, parts - 2, ahead(plus(part, number(1)))) : []),
+    ...(parts > 2 ? unrolled(name, parts - 2, ahead(plus(part, 1))) : []),
     ...next,
     ...issuesOf(places, number(parts - 1)),
   ];
@@ -122,15 +119,14 @@ function multiplyRolled(places: GridPlaces, step: Expr, name: string): readonly 
   const others = places.context.inputs.filter((i) => i !== input);
   const held = axis(name);
   const fragment = axis(places.name(input.kept, "fragment"));
-  const turned = (first: Expr, row: Expr): Expr =>
-    plus(times(count, held), binary("%", plus(first, row), number(count)));
+  const turned = (first: Expr, row: Expr): Expr => plus(times(count, held), remainder(plus(first, row), count));
   const issues = (row: Expr): readonly Statement[] => {
     const part = plus(times(parts, row), held);
     const fetched = others.flatMap((other) => fetchesOfInput(places, other, step, part));
     return [...fetched, ...issuesOf(places, part, (i) => (i === input ? turned(fragment, row) : undefined))];
   };
   const ahead = fetchesOfInput(places, input, step, held, { register: (first) => plus(times(count, held), first) });
-  const row = plus(axis(places.fresh("tap_row")), number(1));
+  const row = plus(axis(places.fresh("tap_row")), 1);
   const below = fetchesOfInput(places, input, step, plus(times(parts, row), held), {
     register: (first) => turned(first, row),
     only: count - 1,
@@ -176,7 +172,7 @@ function fetchesOfInput(
         ? boxAccess(places, box, step, place, inSum)
         : {
             access: access(ringName(places, input), [
-              binary("%", step, number(places.schedule.stage)),
+              remainder(step, places.schedule.stage),
               ...inRows(input, [place, inSum]),
             ]),
           }),
@@ -227,7 +223,7 @@ function whereStored(places: GridPlaces, work: readonly Statement[]): readonly S
 
 /** The first register of the fragment set that a part of the sum uses. */
 function setOf({ schedule }: GridPlaces, input: GridInput, part: Expr): Expr {
-  return times(fragmentsAlong(input.kept, schedule), binary("%", part, number(setsOf(schedule))));
+  return times(fragmentsAlong(input.kept, schedule), remainder(part, setsOf(schedule)));
 }
 
 /** Element size in bytes that `ldmatrix.trans` can transpose. */

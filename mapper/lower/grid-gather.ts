@@ -8,11 +8,23 @@
  */
 
 import { extentOf } from "../../abstraction/affine.ts";
-import { access, and, axis, binary, type Expr, number, substitute } from "../../abstraction/expression.ts";
+import {
+  access,
+  and,
+  axis,
+  type Expr,
+  minus,
+  number,
+  over,
+  plus,
+  remainder,
+  substitute,
+  times,
+} from "../../abstraction/expression.ts";
 import type { Copy, Scratch, TileAccess } from "../../abstraction/loop-nest.ts";
 import { digitsOf } from "../schedule/dimensions.ts";
 import { type BoxDim, boxIsAsync, type GatherBox } from "../schedule/gather.ts";
-import { type GridPlaces, plus, times } from "./grid-places.ts";
+import type { GridPlaces } from "./grid-places.ts";
 
 const boxName = (places: GridPlaces, { input }: GatherBox): string => places.fresh(`${input.operand.name}_box`);
 
@@ -46,16 +58,16 @@ export function boxCopy(places: GridPlaces, box: GatherBox): Copy {
   const placed = box.dims.filter((d, i) => d.staged > 1 || i === box.dims.length - 1);
   const nameOf = (d: BoxDim): string => places.fresh(`${d.name}_place`);
   for (const d of placed) {
-    const steps = binary("-", axis(nameOf(d)), number(d.ahead));
+    const steps = minus(axis(nameOf(d)), d.ahead);
     const weights = d.own.map((_, i) => d.own.slice(i + 1).reduce((n, o) => n * o.extent, 1));
     const flat = d.own.reduce<Expr>(
-      (sum, { position }, i) => plus(sum, times(weights[i] ?? 1, begin[position] ?? number(0))),
+      (sum, { position }, i) => plus(sum, times(weights[i] ?? 1, begin[position] ?? 0)),
       number(0),
     );
     const at = plus(flat, steps);
     for (const [i, { position, extent }] of d.own.entries()) {
-      const quotient = binary("/", at, number(weights[i] ?? 1));
-      index[position] = i === 0 ? quotient : binary("%", quotient, number(extent));
+      const quotient = over(at, weights[i] ?? 1);
+      index[position] = i === 0 ? quotient : remainder(quotient, extent);
     }
   }
   return {
@@ -88,8 +100,8 @@ export function boxAccess(
 ): Pick<TileAccess, "access" | "where"> {
   const { counters, fusedSum } = places.countersOf(step, inSum);
   for (const [i, { name, count, weight }] of box.kept.entries()) {
-    const quotient = binary("/", inKept, number(weight));
-    counters.set(name, count === 1 ? number(0) : i === 0 ? quotient : binary("%", quotient, number(count)));
+    const quotient = over(inKept, weight);
+    counters.set(name, count === 1 ? number(0) : i === 0 ? quotient : remainder(quotient, count));
   }
   const reached = new Set([
     ...box.kept.map((k) => k.name),
@@ -97,7 +109,7 @@ export function boxAccess(
   ]);
   const index = box.dims.map(({ form, ahead }) =>
     [...form.terms].reduce<Expr>(
-      (sum, [l, by]) => (reached.has(l) ? plus(sum, times(by, counters.get(l) ?? number(0))) : sum),
+      (sum, [l, by]) => (reached.has(l) ? plus(sum, times(by, counters.get(l) ?? 0)) : sum),
       number(ahead),
     ),
   );

@@ -17,12 +17,12 @@
  *       copy line 4, n 64, by block    y[..] = f16(parts[0,m,n] + parts[1,m,n] + ..)
  */
 
-import { access, axis, binary, type Expr, number } from "../../abstraction/expression.ts";
+import { access, axis, type Expr, number, over, plus, remainder, times } from "../../abstraction/expression.ts";
 import type { Dimension } from "../../abstraction/layout.ts";
 import { type Copy, loop, type Scratch, type Statement } from "../../abstraction/loop-nest.ts";
 import { type PartialTile, partialTile, partsOfSum, pitchOf } from "../schedule/split.ts";
 import { keptTiles } from "../schedule/taps.ts";
-import { callBarrier, type GridPlaces, plus, times } from "./grid-places.ts";
+import { callBarrier, type GridPlaces } from "./grid-places.ts";
 import { resultOf, widthOf } from "./grid-results.ts";
 
 /** Threads in a block of the second kernel. */
@@ -104,7 +104,7 @@ function drainPart(places: GridPlaces, tile: PartialTile): readonly Statement[] 
   const index =
     through(places) === "memory"
       ? [places.part, ...tileOf(places, tile), line, at]
-      : [binary("/", line, lines), places.part, binary("%", line, lines), at];
+      : [over(line, lines), places.part, remainder(line, lines), at];
   return places.eachSum([
     {
       kind: "drain",

@@ -8,7 +8,7 @@
 import { type Extents, extentOf } from "../../abstraction/affine.ts";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
 import type { Computation } from "../../abstraction/computation.ts";
-import { axis, binary, compare, type Expr, number } from "../../abstraction/expression.ts";
+import { axis, compare, type Expr, number, over, plus, remainder, times } from "../../abstraction/expression.ts";
 import { loop, type Statement } from "../../abstraction/loop-nest.ts";
 import { digitsOf } from "../schedule/dimensions.ts";
 import { boxOf, type GatherBox } from "../schedule/gather.ts";
@@ -19,9 +19,6 @@ import { keptTiles, type TapWindow, windowOf } from "../schedule/taps.ts";
 import { fragmentsAlong, tilesAlong } from "../schedule/tile.ts";
 import { FreshNames } from "./names.ts";
 import { windowPlace } from "./window-places.ts";
-
-export const plus = (left: Expr, right: Expr): Expr => binary("+", left, right);
-export const times = (factor: number, e: Expr): Expr => binary("*", number(factor), e);
 
 export const unrolled = (name: string, extent: number, body: readonly Statement[]): readonly Statement[] => [
   loop(name, extent, body, "unrolled"),
@@ -78,9 +75,9 @@ export class GridPlaces {
       // the last row.
       const tile = plus(times(persistent, turn), axis(this.fresh("block")));
       const across = keptTiles(context, columns, schedule);
-      const column = binary("%", binary("/", tile, number(order)), number(across));
-      const group = binary("/", tile, number(order * across));
-      this.rowTile = order === 1 ? group : plus(times(order, group), binary("%", tile, number(order)));
+      const column = remainder(over(tile, order), across);
+      const group = over(tile, order * across);
+      this.rowTile = order === 1 ? group : plus(times(order, group), remainder(tile, order));
       this.columnTile = column;
     }
   }
@@ -94,7 +91,7 @@ export class GridPlaces {
   ofStep(step: Expr): { readonly there: GridPlaces; readonly inTile: Expr } {
     if (this.turns === 1) return { there: this, inTile: step };
     const { steps } = this;
-    return { there: this.inTurn(binary("/", step, number(steps))), inTile: binary("%", step, number(steps)) };
+    return { there: this.inTurn(over(step, steps)), inTile: remainder(step, steps) };
   }
 
   /** Counts a step of the current tile through all turns of the block. */
@@ -128,16 +125,16 @@ export class GridPlaces {
     const { window } = this;
     const whole = parts === 1 ? step : plus(times(this.steps, this.part), step);
     // With a window, the taps are the innermost steps; otherwise the tiles of the sum are.
-    const outside = window ? binary("%", step, number(window.taps)) : whole;
+    const outside = window ? remainder(step, window.taps) : whole;
     let weight = window ? window.taps : this.steps * parts;
     for (const d of outerSums) {
       weight /= d.extent;
-      const quotient = binary("/", outside, number(weight));
-      const at = d === outerSums[0] ? quotient : binary("%", quotient, number(d.extent));
+      const quotient = over(outside, weight);
+      const at = d === outerSums[0] ? quotient : remainder(quotient, d.extent);
       for (const [name, digit] of digitsOf(d, at)) counters.set(name, digit);
     }
-    const inner = outerSums.length === 0 ? whole : binary("%", whole, number(tilesAlong(sum, this.size)));
-    const tile = window ? this.sliceAt(window, binary("/", step, number(window.taps))) : inner;
+    const inner = outerSums.length === 0 ? whole : remainder(whole, tilesAlong(sum, this.size));
+    const tile = window ? this.sliceAt(window, over(step, window.taps)) : inner;
     return { counters, fusedSum: this.fuse(sum, tile, inside, counters) };
   }
 
@@ -168,7 +165,7 @@ export class GridPlaces {
     const { context, schedule } = this;
     const behind = a === context.rows && tilesOf(context, schedule) % (schedule.persistent ?? 1) !== 0;
     const whole = a.elements % extentOf(a.axis, this.size) === 0 && !behind;
-    return whole ? [] : [compare("<", fused, number(a.elements))];
+    return whole ? [] : [compare("<", fused, a.elements)];
   }
 
   /** The first element of a warp's fragment within the block's tile. */

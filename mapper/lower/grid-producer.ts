@@ -12,13 +12,13 @@
  * Work that all threads of the block do together comes before or after both roles: rows of zeros, cluster barriers.
  */
 
-import { and, axis, binary, compare, type Expr, number } from "../../abstraction/expression.ts";
+import { and, axis, compare, type Expr, minus, number, over, plus, remainder } from "../../abstraction/expression.ts";
 import { type LoopNest, loop, type Statement } from "../../abstraction/loop-nest.ts";
 import { stepsInFlight } from "../schedule/fragments.ts";
 import type { TapWindow } from "../schedule/taps.ts";
 import { arrivalName, awaitOf, sendOf } from "./grid-copies.ts";
 import { sendOff } from "./grid-fragments.ts";
-import { type GridPlaces, plus } from "./grid-places.ts";
+import type { GridPlaces } from "./grid-places.ts";
 import { nextSlice, sendWindow, windowArrivals, windowAwait } from "./grid-window.ts";
 
 const emptyName = (places: GridPlaces): string => places.fresh("empty");
@@ -56,7 +56,7 @@ export function consumed(places: GridPlaces): readonly Statement[] {
   const left = (at: Expr, before: number): Statement => ({
     kind: "arrive",
     arrival: { name: emptyName(places), stage: turnOf(at, before, schedule.stage) },
-    ...(before > 0 && { when: compare(">=", axis(name), number(before)) }),
+    ...(before > 0 && { when: compare(">=", axis(name), before) }),
   });
   const inside = [
     awaitOf(places, step),
@@ -74,18 +74,18 @@ export function consumed(places: GridPlaces): readonly Statement[] {
 
 /** The stage of the step `before` steps ago: `(step + 3) % 4` for 1 of 4. */
 const turnOf = (at: Expr, before: number, stages: number): Expr =>
-  binary("%", before === 0 ? at : plus(at, number(stages - before)), number(stages));
+  remainder(before === 0 ? at : plus(at, stages - before), stages);
 
 /**
  * Signals that a slice's window is free once the products of its last tap have ended. If products are in flight, that
  * is in the next step, which belongs to the next slice.
  */
 function windowLeft(places: GridPlaces, { taps, stages }: TapWindow, step: Expr, inFlight: number): Statement {
-  const last = compare("==", binary("%", step, number(taps)), number((taps - 1 + inFlight) % taps));
+  const last = compare("==", remainder(step, taps), (taps - 1 + inFlight) % taps);
   return {
     kind: "arrive",
-    arrival: { name: windowEmptyName(places), stage: turnOf(binary("/", step, number(taps)), inFlight, stages) },
-    when: inFlight > 0 ? and(last, compare(">=", step, number(inFlight))) : last,
+    arrival: { name: windowEmptyName(places), stage: turnOf(over(step, taps), inFlight, stages) },
+    when: inFlight > 0 ? and(last, compare(">=", step, inFlight)) : last,
   };
 }
 
@@ -98,8 +98,8 @@ export function produced(places: GridPlaces): readonly Statement[] {
   /** Waits until the target stage of a copy has been released as often as it was filled. */
   const free = (ring: string, at: Expr, stages: number, when?: Expr): Statement => ({
     kind: "await",
-    arrival: { name: ring, stage: binary("%", at, number(stages)) },
-    use: binary("-", binary("/", at, number(stages)), number(1)),
+    arrival: { name: ring, stage: remainder(at, stages) },
+    use: minus(over(at, stages), 1),
     ...(when && { when }),
   });
   const inside: Statement[] = [free(emptyName(places), step, stage), sendOf(places, step)];

@@ -14,13 +14,25 @@
 
 import { memoryElements } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
-import { access, and, axis, binary, compare, type Expr, number } from "../../abstraction/expression.ts";
+import {
+  access,
+  and,
+  axis,
+  binary,
+  compare,
+  type Expr,
+  number,
+  over,
+  plus,
+  remainder,
+  times,
+} from "../../abstraction/expression.ts";
 import type { Dimension } from "../../abstraction/layout.ts";
 import { type Copy, loop, type Scratch, type Statement } from "../../abstraction/loop-nest.ts";
 import type { RepackedInput } from "../schedule/grid-context.ts";
 import { widthAlong } from "../schedule/repack.ts";
 import { PIECE_BYTES } from "../schedule/swizzle.ts";
-import { callBarrier, type GridPlaces, plus, times } from "./grid-places.ts";
+import { callBarrier, type GridPlaces } from "./grid-places.ts";
 
 /** Threads in a block that copies, and the most elements of its tile. */
 const THREADS = 256;
@@ -92,12 +104,8 @@ function tileOf(places: GridPlaces, { input, summed, along, isRun }: Turned): Sc
   const [row, column] = [axis("row"), axis("column")];
   const piece = PIECE_BYTES / bytesOf(dtype);
   const pitch = isRun ? along.tile : SIDE;
-  const swizzled = binary(
-    "^",
-    binary("/", column, number(piece)),
-    binary("%", binary("/", row, number(piece)), number(SIDE / piece)),
-  );
-  const inRow = isRun ? column : plus(times(piece, swizzled), binary("%", column, number(piece)));
+  const swizzled = binary("^", over(column, piece), remainder(over(row, piece), SIDE / piece));
+  const inRow = isRun ? column : plus(times(piece, swizzled), remainder(column, piece));
   return {
     name: tileName(places, input),
     dtype,
@@ -123,10 +131,10 @@ export function copyInputs(places: GridPlaces): readonly Statement[] {
   const copies = all.map((turned, i) => {
     const { chunks } = turned;
     // Chunks of this input count from 0. The chunks of other inputs wrap around and copy nothing.
-    const own = binary("%", plus(axis(chunk), number(Math.ceil(before / chunks) * chunks - before)), number(chunks));
+    const own = remainder(plus(axis(chunk), Math.ceil(before / chunks) * chunks - before), chunks);
     const conditions = [
-      ...(i > 0 ? [compare(">=", axis(chunk), number(before))] : []),
-      ...(i < all.length - 1 ? [compare("<", axis(chunk), number(before + chunks))] : []),
+      ...(i > 0 ? [compare(">=", axis(chunk), before)] : []),
+      ...(i < all.length - 1 ? [compare("<", axis(chunk), before + chunks)] : []),
     ];
     before += chunks;
     const when = conditions.length > 0 ? { when: conditions.reduce(and) } : {};
@@ -151,9 +159,9 @@ function turn(places: GridPlaces, turned: Turned, chunk: Expr): readonly [into: 
   // 1. The position of the tile: tiles along the source vary fastest, then tiles along the sum, then the outer loops.
   const acrossTiles = Math.ceil(along.all / along.tile);
   const sumTiles = Math.ceil(summed.all / summed.tile);
-  const columnAt = times(along.tile, binary("%", chunk, number(acrossTiles)));
-  const rowAt = times(summed.tile, binary("%", binary("/", chunk, number(acrossTiles)), number(sumTiles)));
-  const outside = digitsAlong(outer, binary("/", chunk, number(acrossTiles * sumTiles)));
+  const columnAt = times(along.tile, remainder(chunk, acrossTiles));
+  const rowAt = times(summed.tile, remainder(over(chunk, acrossTiles), sumTiles));
+  const outside = digitsAlong(outer, over(chunk, acrossTiles * sumTiles));
   const inCopy = (inSum: Expr, inRow: Expr): Expr[] => {
     const digits = new Map([...outside, ...digitsAlong(input.summed, inSum), ...digitsAlong(input.along, inRow)]);
     return copy.dims.map((d) => digits.get(d.name) ?? number(0));
@@ -161,10 +169,9 @@ function turn(places: GridPlaces, turned: Turned, chunk: Expr): readonly [into: 
   const inSource = (inSum: Expr, inRow: Expr): Expr[] =>
     inCopy(inSum, inRow).map((e, i) => {
       const { first = 0, step = 1 } = input.picked[copy.dims[i]?.name ?? ""] ?? {};
-      return plus(times(step, e), number(first));
+      return plus(times(step, e), first);
     });
-  const below = (e: Expr, all: number, tile: number): Expr[] =>
-    all % tile === 0 ? [] : [compare("<", e, number(all))];
+  const below = (e: Expr, all: number, tile: number): Expr[] => (all % tile === 0 ? [] : [compare("<", e, all)]);
   const where = (inside: readonly Expr[]): { where?: Expr } => (inside.length > 0 ? { where: inside.reduce(and) } : {});
   const whole = { kind: "copy", transfer: "plain", group: "block" } as const;
 
@@ -173,7 +180,7 @@ function turn(places: GridPlaces, turned: Turned, chunk: Expr): readonly [into: 
   const run = plus(times(along.tile, rowAt), axis(column));
   const inSum = plus(rowAt, axis(row));
   const inRow = plus(columnAt, axis(column));
-  const held = (of: Expr): [Expr, Expr] => [binary("/", of, number(along.tile)), binary("%", of, number(along.tile))];
+  const held = (of: Expr): [Expr, Expr] => [over(of, along.tile), remainder(of, along.tile)];
   const into: Copy = {
     ...whole,
     width: read,
@@ -225,9 +232,9 @@ function turn(places: GridPlaces, turned: Turned, chunk: Expr): readonly [into: 
 function digitsAlong(dims: readonly Dimension[], fused: Expr): (readonly [string, Expr])[] {
   let below = 1;
   return dims.toReversed().map((d, i) => {
-    const quotient = binary("/", fused, number(below));
+    const quotient = over(fused, below);
     below *= d.extent;
     const isFirst = i === dims.length - 1;
-    return [d.name, isFirst ? quotient : binary("%", quotient, number(d.extent))] as const;
+    return [d.name, isFirst ? quotient : remainder(quotient, d.extent)] as const;
   });
 }

@@ -14,7 +14,7 @@ import { extentOf } from "../../abstraction/affine.ts";
 import { insideTarget } from "../../abstraction/elements.ts";
 import { epilogueAt, guarded } from "../../abstraction/epilogue.ts";
 import type { Equation } from "../../abstraction/equation.ts";
-import { type Access, access, axis, type Expr, number, substitute } from "../../abstraction/expression.ts";
+import { type Access, access, axis, type Expr, number, plus, substitute, times } from "../../abstraction/expression.ts";
 import type { Dimension } from "../../abstraction/layout.ts";
 import type { Scratch, Statement } from "../../abstraction/loop-nest.ts";
 import { storedSum } from "../match/conditions.ts";
@@ -22,7 +22,7 @@ import { stagedElements, stagedLines } from "../schedule/grid.ts";
 import type { PartialTile } from "../schedule/split.ts";
 import { resultsAlong, runsAlongRows } from "../schedule/store.ts";
 import { fragmentsAlong } from "../schedule/tile.ts";
-import { type GridPlaces, plus, times, unrolled } from "./grid-places.ts";
+import { type GridPlaces, unrolled } from "./grid-places.ts";
 
 export function storeResults(places: GridPlaces): readonly Statement[] {
   return places.schedule.store === "staged" ? drainStaged(places) : drain(places);

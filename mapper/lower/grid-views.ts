@@ -6,12 +6,12 @@
  */
 
 import { extentOf } from "../../abstraction/affine.ts";
-import { axis, binary, type Expr, number, substitute } from "../../abstraction/expression.ts";
+import { axis, type Expr, number, plus, substitute, times } from "../../abstraction/expression.ts";
 import type { TensorView } from "../../abstraction/tensor-view.ts";
 import type { GridInput } from "../schedule/grid-context.ts";
 import { rowElements } from "../schedule/swizzle.ts";
 import { viewForm } from "../schedule/views.ts";
-import { type GridPlaces, plus } from "./grid-places.ts";
+import type { GridPlaces } from "./grid-places.ts";
 
 /** The view that a copy engine fetches for one input's tile. @throws Error if an engine cannot fetch this input */
 export function viewOf(places: GridPlaces, input: GridInput, step: Expr): TensorView {
@@ -31,7 +31,7 @@ export function viewOf(places: GridPlaces, input: GridInput, step: Expr): Tensor
   /** The part of an index that depends on some of the loops. */
   const partOf = (d: (typeof form.dims)[number], constant: number, has: (loop: string) => boolean): Expr => {
     const terms = [...d.form.terms].filter(([name]) => has(name));
-    const sum = terms.reduce<Expr>((e, [name, c]) => plus(e, binary("*", number(c), axis(name))), number(constant));
+    const sum = terms.reduce<Expr>((e, [name, c]) => plus(e, times(c, axis(name))), number(constant));
     return substitute(sum, counters, "index");
   };
   const { rows } = form;

@@ -14,11 +14,14 @@ import {
   access,
   and,
   axis,
-  binary,
   compare,
   type Expr,
   number,
+  over,
+  plus,
+  remainder,
   substitute,
+  times,
 } from "../../abstraction/expression.ts";
 import type { Dimension } from "../../abstraction/layout.ts";
 import type { ArrivalAt, Copy, Scratch, Statement } from "../../abstraction/loop-nest.ts";
@@ -26,7 +29,7 @@ import type { ViewedDimension } from "../../abstraction/tensor-view.ts";
 import { stepsInFlight } from "../schedule/fragments.ts";
 import { sharedStorage } from "../schedule/swizzle.ts";
 import type { TapWindow, WindowDim } from "../schedule/taps.ts";
-import { type GridPlaces, plus, times } from "./grid-places.ts";
+import type { GridPlaces } from "./grid-places.ts";
 import { tilesOf } from "./window-places.ts";
 
 const windowName = (places: GridPlaces, { input }: TapWindow): string => places.fresh(`${input.operand.name}_window`);
@@ -51,13 +54,13 @@ export function tapAccess(places: GridPlaces, window: TapWindow, step: Expr, inK
   const { counters } = places.countersOf(step, number(0));
   const shifted = window.dims.reduce<Expr>((row, d) => {
     const taps = [...d.form.terms].filter(([name]) => places.isSummed(name));
-    return taps.reduce((e, [name, by]) => plus(e, times(by * d.weight, counters.get(name) ?? number(0))), row);
+    return taps.reduce((e, [name, by]) => plus(e, times(by * d.weight, counters.get(name) ?? 0)), row);
   }, inKept);
   return access(windowName(places, window), [slotOf(window, sliceOf(window, step)), shifted, inSum]);
 }
 
-const sliceOf = ({ taps }: TapWindow, step: Expr): Expr => binary("/", step, number(taps));
-const slotOf = ({ stages }: TapWindow, slice: Expr): Expr => binary("%", slice, number(stages));
+const sliceOf = ({ taps }: TapWindow, step: Expr): Expr => over(step, taps);
+const slotOf = ({ stages }: TapWindow, slice: Expr): Expr => remainder(slice, stages);
 
 /** The copy of one slice of the sum into the window. */
 function windowCopy(places: GridPlaces, window: TapWindow, slice: Expr): Copy {
@@ -134,7 +137,7 @@ export function windowZeros(places: GridPlaces, window: TapWindow): readonly Sta
       { name: column, extent: columns },
     ],
     equation: {
-      target: access(windowName(places, window), [axis(slot), plus(number(window.staged), axis(row)), axis(column)]),
+      target: access(windowName(places, window), [axis(slot), plus(window.staged, axis(row)), axis(column)]),
       op: "=",
       value: number(0),
     },
@@ -155,13 +158,13 @@ export function windowNext(places: GridPlaces, window: TapWindow, step: Expr): r
 
 /** The slice after that of a step, and the condition that it exists and the step is at tap `tap`. */
 export function nextSlice(window: TapWindow, step: Expr, tap: number): { readonly slice: Expr; readonly when: Expr } {
-  const slice = plus(sliceOf(window, step), number(1));
-  const atTap = compare("==", binary("%", step, number(window.taps)), number(tap));
-  return { slice, when: and(atTap, compare("<", slice, number(window.slices))) };
+  const slice = plus(sliceOf(window, step), 1);
+  const atTap = compare("==", remainder(step, window.taps), tap);
+  return { slice, when: and(atTap, compare("<", slice, window.slices)) };
 }
 
 /** Waits until the window of a step has arrived. */
 export function windowAwait(places: GridPlaces, window: TapWindow, step: Expr): Statement {
   const slice = sliceOf(window, step);
-  return { kind: "await", arrival: arrivalOf(places, window, slice), use: binary("/", slice, number(window.stages)) };
+  return { kind: "await", arrival: arrivalOf(places, window, slice), use: over(slice, window.stages) };
 }

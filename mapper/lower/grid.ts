@@ -24,7 +24,7 @@
 
 import { extentOf } from "../../abstraction/affine.ts";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
-import { axis, type Expr, number } from "../../abstraction/expression.ts";
+import { axis, type Expr, number, plus } from "../../abstraction/expression.ts";
 import { readsShared } from "../../abstraction/intrinsic.ts";
 import { type LoopMode, type LoopNest, loop, type Scratch, type Statement } from "../../abstraction/loop-nest.ts";
 import { heldFragments, stepsInFlight } from "../schedule/fragments.ts";
@@ -39,7 +39,7 @@ import { awaitOf, copiesAsync, copyOf, ringOf, sendOf, stepInputs } from "./grid
 import { fetchesOf, multiply, multiplyAcross, sendOff } from "./grid-fragments.ts";
 import { boxCopy, boxScratch } from "./grid-gather.ts";
 import { addMet, addParts, meeting, partialSums, storeParts } from "./grid-parts.ts";
-import { GridPlaces, plus } from "./grid-places.ts";
+import { GridPlaces } from "./grid-places.ts";
 import { arrivalsOf, consumed, produced } from "./grid-producer.ts";
 import { copiesOfInputs, copyInputs } from "./grid-repack.ts";
 import { stagedResults, storeResults } from "./grid-results.ts";
@@ -237,7 +237,7 @@ function pipelineSentOff(places: GridPlaces): {
   const ofWindow = window ? [...windowZeros(places, window), sendWindow(places, window, number(0))] : [];
   const before = [...ofWindow, ...first];
   const nextWindow = window ? windowNext(places, window, step) : [];
-  const freed = [...nextWindow, ...(ahead < all ? copies(plus(step, number(ahead))) : commit)];
+  const freed = [...nextWindow, ...(ahead < all ? copies(plus(step, ahead)) : commit)];
   const inside =
     stage === 1
       ? [barrier, ...copies(step), ...arrived(0), ...sendOff(places, step), products(0)]
@@ -265,12 +265,12 @@ function pipeline(places: GridPlaces): readonly Statement[] {
   const first = Array.from({ length: ahead }, (_, s) => (s < places.steps ? copies(number(s)) : commit)).flat();
   // The box arrives with the first stage.
   const before = [...(box ? [boxCopy(places, box)] : []), ...first];
-  const freed = ahead < places.steps ? copies(plus(step, number(ahead))) : commit;
+  const freed = ahead < places.steps ? copies(plus(step, ahead)) : commit;
   if (places.schedule.fragments === "across") {
     // The last step has no successor, so it is peeled.
     const last = number(places.steps - 1);
     const arrived = [...wait(stage - 2), barrier];
-    const next = [...arrived, ...fetchesOf(places, plus(step, number(1)), number(0))];
+    const next = [...arrived, ...fetchesOf(places, plus(step, 1), number(0))];
     return [
       ...before,
       ...meeting(places),

@@ -12,11 +12,15 @@ import {
   type Access,
   axesIn,
   axis,
-  binary,
   compare,
   type Expr,
+  minus,
   number,
+  over,
+  plus,
+  remainder,
   substitute,
+  times,
 } from "../../abstraction/expression.ts";
 import { loop, loops, type Statement } from "../../abstraction/loop-nest.ts";
 import { type Run, rowAmong, runsOf } from "./loop-runs.ts";
@@ -91,8 +95,8 @@ export class RowLoops {
     const over = loop(row.counter, row.steps, body);
     // The last block of a kept row may be shorter than the others.
     const isCut = row.run.kind === "spatial" && row.blocks * row.steps !== row.run.extent;
-    const before = binary("*", this.places.get(row.block) ?? number(0), number(row.steps));
-    const ends = isCut ? [binary("-", number(row.run.extent), before), ...to] : to;
+    const before = times(this.places.get(row.block) ?? 0, row.steps);
+    const ends = isCut ? [minus(row.run.extent, before), ...to] : to;
     return [from.length + ends.length > 0 ? { ...over, range: { from, to: ends } } : over];
   }
 
@@ -105,7 +109,7 @@ export class RowLoops {
   /** The first step of the row at which an index reaches a limit; undefined if that cannot be expressed. */
   stepReaching(e: Expr, limit: number): Expr | undefined {
     const form = this.alongRow(e);
-    return form && form.factor > 0 ? upwards(binary("-", number(limit), form.others), form.factor) : undefined;
+    return form && form.factor > 0 ? upwards(minus(limit, form.others), form.factor) : undefined;
   }
 
   /** Where a read is inside its tensor; undefined if that cannot be expressed by the ends of a row. */
@@ -120,10 +124,10 @@ export class RowLoops {
       const form = this.alongRow(e);
       if (!form) return undefined;
       const { factor, others } = form;
-      if (min < 0 && factor === 0) cut.conditions.push(compare(">=", others, number(0)));
-      if (min < 0 && factor > 0) cut.from.push(upwards(binary("-", number(0), others), factor));
-      if (max >= extent && factor === 0) cut.conditions.push(compare("<", others, number(extent)));
-      if (max >= extent && factor > 0) cut.to.push(upwards(binary("-", number(extent), others), factor));
+      if (min < 0 && factor === 0) cut.conditions.push(compare(">=", others, 0));
+      if (min < 0 && factor > 0) cut.from.push(upwards(minus(0, others), factor));
+      if (max >= extent && factor === 0) cut.conditions.push(compare("<", others, extent));
+      if (max >= extent && factor > 0) cut.to.push(upwards(minus(extent, others), factor));
     }
     return cut;
   }
@@ -136,7 +140,7 @@ export class RowLoops {
     const factor = (only && form?.terms.get(only.name)) ?? 0;
     if (!this.row || !only || more || !form || factor <= 0) return undefined;
     const { block, steps } = this.row;
-    const begin = binary("*", this.places.get(block) ?? number(0), number(steps));
+    const begin = times(this.places.get(block) ?? 0, steps);
     return { factor, others: substitute(e, new Map([...this.places, [only.name, begin]]), "index") };
   }
 
@@ -168,8 +172,8 @@ export class RowLoops {
     const blocks = row?.run.kind === "spatial" ? row.blocks : 1;
     const all = this.kept.reduce((points, run) => points * run.extent, blocks);
     const digit = (below: number, extent: number): Expr => {
-      const high = binary("/", axis(rest), number(below));
-      return below * extent === all ? high : binary("%", high, number(extent));
+      const high = over(axis(rest), below);
+      return below * extent === all ? high : remainder(high, extent);
     };
     let below = blocks;
     for (const run of this.kept.toReversed()) {
@@ -182,22 +186,22 @@ export class RowLoops {
 
   private placeRow({ run, counter, block, steps, blocks }: Row): void {
     const from = blocks === 1 ? number(0) : (this.places.get(block) ?? axis(block));
-    this.place(run, binary("+", binary("*", from, number(steps)), axis(counter)));
+    this.place(run, plus(times(from, steps), axis(counter)));
   }
 
   /** Places the loops of a run as the digits of its counter. */
   private place(run: Run, at: Expr): void {
     let below = 1;
     for (const a of run.axes.toReversed()) {
-      const high = binary("/", at, number(below));
+      const high = over(at, below);
       below *= a.extent;
-      this.places.set(a.name, below === run.extent ? high : binary("%", high, number(a.extent)));
+      this.places.set(a.name, below === run.extent ? high : remainder(high, a.extent));
     }
   }
 }
 
 /** `e / by`, rounded up. */
-const upwards = (e: Expr, by: number): Expr => binary("/", binary("+", e, number(by - 1)), number(by));
+const upwards = (e: Expr, by: number): Expr => over(plus(e, by - 1), by);
 
 /** The largest divisor of at most `most` and at least a quarter of it. */
 function divisor(extent: number, most: number): number | undefined {

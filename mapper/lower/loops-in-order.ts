@@ -11,7 +11,7 @@
 import { type Computation, targetOf } from "../../abstraction/computation.ts";
 import { dependencesOf } from "../../abstraction/dependence.ts";
 import { type Equation, identityOf, substituteAxes } from "../../abstraction/equation.ts";
-import { access, axesIn, axis, binary, type Expr, number } from "../../abstraction/expression.ts";
+import { access, axesIn, axis, type Expr, number, over, remainder } from "../../abstraction/expression.ts";
 import { type LoopNest, loop, loops, type Scratch, type Statement } from "../../abstraction/loop-nest.ts";
 import { clearOutput } from "../match/elements.ts";
 import { FreshNames } from "./names.ts";
@@ -44,9 +44,9 @@ export function lowerInOrder(computation: Computation): LoopNest {
   const places = new Map<string, Expr>();
   let below = 1;
   for (const { name, extent } of free.toReversed()) {
-    const high = binary("/", axis(rest), number(below));
+    const high = over(axis(rest), below);
     below *= extent;
-    places.set(name, below === dealt ? high : binary("%", high, number(extent)));
+    places.set(name, below === dealt ? high : remainder(high, extent));
   }
 
   // 2. One element.

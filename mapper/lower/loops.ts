@@ -26,9 +26,9 @@ import {
   accessesIn,
   and,
   axis,
-  binary,
   type Expr,
   isSame,
+  minus,
   number,
   rewrite,
   substitute,
@@ -36,6 +36,7 @@ import {
 } from "../../abstraction/expression.ts";
 import { type LoopNest, loop, type Scratch, type Statement } from "../../abstraction/loop-nest.ts";
 import { clearOutput } from "../match/elements.ts";
+import { assign } from "./assign.ts";
 import { storedBeside } from "./beside.ts";
 import { type Cut, type Row, RowLoops } from "./loop-rows.ts";
 import { lowerInOrder } from "./loops-in-order.ts";
@@ -205,7 +206,7 @@ class Lowering {
   }
 
   private cleared(sum: Access): Statement {
-    return { kind: "scalar", equation: { target: sum, op: "=", value: number(this.identity) } };
+    return assign(sum, number(this.identity));
   }
 
   private get identity(): number {
@@ -333,7 +334,7 @@ function limitOf(condition: Expr): { readonly index: Expr; readonly limit: numbe
 
 /** What must be added to the second of two indices to give the first; undefined unless that is one number. */
 function distanceBetween(a: Expr, b: Expr): number | undefined {
-  const form = affineForm(binary("-", a, b));
+  const form = affineForm(minus(a, b));
   return form && [...form.terms.values()].every((c) => c === 0) ? form.constant : undefined;
 }
 

@@ -26,12 +26,16 @@ import {
   and,
   axesIn,
   axis,
-  binary,
   childrenOf,
   compare,
   type Expr,
+  minus,
   number,
+  over,
+  plus,
+  remainder,
   rewrite,
+  times,
 } from "../../abstraction/expression.ts";
 import { loop, type Scratch, type Statement } from "../../abstraction/loop-nest.ts";
 import type { PlainLoops } from "./loops.ts";
@@ -185,14 +189,14 @@ class Lowering {
     this.dealt = digits.reduce((product, d) => product * d.extent, 1);
     let below = 1;
     for (const { name, extent: own } of digits.toReversed()) {
-      const high = binary("/", axis(this.rest), number(below));
+      const high = over(axis(this.rest), below);
       below *= own;
-      this.places.set(name, below === this.dealt ? high : binary("%", high, number(own)));
+      this.places.set(name, below === this.dealt ? high : remainder(high, own));
     }
-    const begin = binary("*", this.places.get(row ?? "") ?? number(0), number(steps));
+    const begin = times(this.places.get(row ?? "") ?? 0, steps);
     const isCut = blocks * steps !== extent;
-    this.row = { counter, steps, ends: isCut ? [binary("-", number(extent), begin)] : [] };
-    if (row !== undefined) this.places.set(row, binary("+", begin, axis(counter)));
+    this.row = { counter, steps, ends: isCut ? [minus(extent, begin)] : [] };
+    if (row !== undefined) this.places.set(row, plus(begin, axis(counter)));
   }
 
   lower(): PlainLoops {
@@ -249,7 +253,7 @@ class Lowering {
   /** An element of a window's buffer, at the row's counter. */
   private held({ name }: Scratch, shape: readonly number[], at: readonly number[]): Access {
     const flat = at.reduce((sum, index, d) => sum * (shape[d] ?? 1) + index, 0);
-    return access(name, [binary("+", number(flat * this.row.steps), axis(this.row.counter))]);
+    return access(name, [plus(flat * this.row.steps, axis(this.row.counter))]);
   }
 
   /** The tensor's element at a position in the window. */
@@ -289,7 +293,7 @@ class Lowering {
     const { dims } = tensorOf(this.computation, this.source.tensor);
     const conditions = this.outside().flatMap((d) => {
       const e = read.index[d] ?? number(0);
-      return [compare(">=", e, number(0)), compare("<", e, number(dims[d]?.extent ?? 0))];
+      return [compare(">=", e, 0), compare("<", e, dims[d]?.extent ?? 0)];
     });
     const [first, ...others] = conditions;
     const body = [this.overRow({ target, op: "=", value: read })];
@@ -311,7 +315,7 @@ class Lowering {
       this.modes.map(({ kept: name, rows, isDigit }, d) => {
         const digit = number(at[d] ?? 0);
         const block = this.places.get(name);
-        return [name, isDigit && block ? binary("+", binary("*", block, number(rows)), digit) : digit] as const;
+        return [name, isDigit && block ? plus(times(block, rows), digit) : digit] as const;
       }),
     );
     const places = new Map([...this.places, ...kept]);
@@ -323,7 +327,7 @@ class Lowering {
     const edges = this.modes.flatMap(({ kept: name, rows, isDigit }) => {
       const extent = extentsOf(this.computation)[name] ?? 0;
       const index = places.get(name);
-      return isDigit && extent % rows !== 0 && index ? [compare("<", index, number(extent))] : [];
+      return isDigit && extent % rows !== 0 && index ? [compare("<", index, extent)] : [];
     });
     const [first, ...others] = edges;
     const body = [this.overRow(whole)];

@@ -6,7 +6,17 @@
  */
 
 import type { Schedule } from "../../abstraction/candidate.ts";
-import { and, binary, compare, type Expr, number, substitute } from "../../abstraction/expression.ts";
+import {
+  and,
+  compare,
+  type Expr,
+  number,
+  over,
+  plus,
+  remainder,
+  substitute,
+  times,
+} from "../../abstraction/expression.ts";
 import type { Operand } from "../../abstraction/intrinsic.ts";
 import { partsPackedIn, scheduledParts } from "../match/conditions.ts";
 import type { Problem } from "../match/problem.ts";
@@ -70,7 +80,7 @@ export class OperandTiles {
           parts
             .filter((p) => p.d === d)
             .reverse()
-            .reduce((all, p) => binary("+", all, binary("*", at(d)[p.at], number(p.stride))), sum),
+            .reduce((all, p) => plus(all, times(at(d)[p.at], p.stride)), sum),
         number(0),
       );
     return { elements, base };
@@ -91,14 +101,13 @@ export class OperandTiles {
     const guards: Expr[] = [];
     for (const d of own) {
       const inner = inTile.get(d.axis ?? "") ?? number(0);
-      const element = binary("+", binary("*", stepOf(d), number(d.step)), inner);
+      const element = plus(times(stepOf(d), d.step), inner);
       const isInside = element.kind === "number" && element.value < d.extent;
-      if (d.steps !== d.wholeSteps && !isInside) guards.push(compare("<", element, number(d.extent)));
+      if (d.steps !== d.wholeSteps && !isInside) guards.push(compare("<", element, d.extent));
       for (const [name, digit] of digitsOf(d, element)) counters.set(name, digit);
     }
     for (const o of operand.dims)
-      if (!own.some((d) => d.axis === o.name) && o.extent > 1)
-        guards.push(compare("<", inTile.get(o.name) ?? number(0), number(1)));
+      if (!own.some((d) => d.axis === o.name) && o.extent > 1) guards.push(compare("<", inTile.get(o.name) ?? 0, 1));
     for (const part of partsPackedIn(scheduledParts(this.problem), operand.name))
       guards.push(substitute(part, counters, "index"));
     const value = substitute(bound, counters);
@@ -114,8 +123,8 @@ export class OperandTiles {
   /** The position of a block and a step within it, including the block's tile. */
   placeIn(d: LoopDimension, outer: Expr, inner: Expr): ReturnType<Position> {
     const tile = number(this.tileOf(d) ?? 1);
-    const inTile = this.tileOf(d) === undefined ? outer : binary("%", outer, tile);
-    return { outer, inner, tile: binary("/", outer, tile), inTile };
+    const inTile = this.tileOf(d) === undefined ? outer : remainder(outer, tile);
+    return { outer, inner, tile: over(outer, tile), inTile };
   }
 
   /** Blocks in a tile of a dimension; undefined if the dimension has no loop over tiles. */

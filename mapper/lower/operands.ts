@@ -11,7 +11,7 @@
 
 import type { Placement } from "../../abstraction/candidate.ts";
 import { type Tensor, tensorOf } from "../../abstraction/computation.ts";
-import { type Access, access, axis, binary, type Expr, number, substitute } from "../../abstraction/expression.ts";
+import { type Access, access, axis, type Expr, number, plus, substitute, times } from "../../abstraction/expression.ts";
 import type { Operand } from "../../abstraction/intrinsic.ts";
 import { loop, type Statement } from "../../abstraction/loop-nest.ts";
 import { tileElements, tileRowElements } from "../../abstraction/memory-tile.ts";
@@ -21,9 +21,9 @@ import { partialReach } from "../schedule/cache-tiles.ts";
 import type { LoopDimension } from "../schedule/dimensions.ts";
 import { type PaddedCopy, type Reach, reachExpr, reachInPlace, reachPadded, reachWindowed } from "../schedule/reach.ts";
 import { type Around, copyWithin, type Moved, movedBy, STILL } from "../schedule/within.ts";
+import { assign } from "./assign.ts";
 import { copyParts } from "./copies.ts";
 import type { Position } from "./operand-tiles.ts";
-
 import { PackedTiles, type Part, type Placed, type Tiles } from "./packed-tiles.ts";
 
 export class OperandPlacement extends PackedTiles {
@@ -68,16 +68,12 @@ export class OperandPlacement extends PackedTiles {
     const buffer = this.names.fresh(this.copyName(tensor, operand));
     this.scratch.push({ name: buffer, dtype: operand.dtype, elements: copy.elements, scope: "local" });
     const every = this.names.fresh(`${buffer}_zero`);
-    const zero: Statement = {
-      kind: "scalar",
-      equation: { target: access(buffer, [axis(every)]), op: "=", value: number(0) },
-    };
-    this.zeros.push(loop(every, copy.elements, [zero]));
+    this.zeros.push(loop(every, copy.elements, [assign(access(buffer, [axis(every)]), number(0))]));
     const name = this.schedule.within?.[operand.name] ?? "";
     const make = (parts: ReadonlyMap<string, Part>, tiles: Tiles): readonly Statement[] => {
       const first = ({ dimension: d, of }: Around): Expr => {
         const block = of === "block" ? parts.get(d.name)?.outer : tiles.ranges.get(d.name)?.first;
-        return binary("*", block ?? number(0), number(blockOf(this.schedule, d)));
+        return times(block ?? 0, blockOf(this.schedule, d));
       };
       const written = this.copyPadded(tensor, bound, copy, buffer, movedBy(around, first));
       return written.flatMap(({ walk, body }) => this.alone(walk, body));
@@ -97,7 +93,7 @@ export class OperandPlacement extends PackedTiles {
         const { outer, inner, inTile } = at(d);
         const of = around.find((a) => a.dimension === d)?.of;
         if (of === "block") return inner;
-        return binary("+", binary("*", of === "tile" ? inTile : outer, number(blockOf(this.schedule, d))), inner);
+        return plus(times(of === "tile" ? inTile : outer, blockOf(this.schedule, d)), inner);
       });
     return { operand, buffer, stride: reach.stride, base };
   }
@@ -114,13 +110,13 @@ export class OperandPlacement extends PackedTiles {
     moved: Moved = STILL,
   ): readonly { readonly walk: readonly { name: string; extent: number }[]; readonly body: readonly Statement[] }[] {
     const counter = (name: string): string => this.names.fresh(`${name}_copy`);
-    const at = ({ name, from }: { name: string; from: number }): Expr => binary("+", axis(counter(name)), number(from));
+    const at = ({ name, from }: { name: string; from: number }): Expr => plus(axis(counter(name)), from);
     return copyParts(tensor, bound, copy, moved).map(({ held, apart }) => {
       const values = new Map(apart.map((l) => [l.name, at(l)]));
       const place = [
         ...held.map((h) => ({ at: at({ name: h.name, from: h.from - h.low }), stride: h.stride })),
         ...apart.map((l) => ({ at: at(l), stride: l.stride })),
-      ].reduce<Expr>((sum, { at, stride }) => binary("+", sum, binary("*", at, number(stride))), number(0));
+      ].reduce<Expr>((sum, { at, stride }) => plus(sum, times(at, stride)), number(0));
       const index = tensor.dims.map((d, i) => {
         const h = held.find((x) => x.name === d.name);
         const e = bound.index[i] ?? number(0);
@@ -129,9 +125,7 @@ export class OperandPlacement extends PackedTiles {
       const walk = [...held, ...apart].sort((a, b) => b.stride - a.stride);
       return {
         walk: walk.map(({ name, extent }) => ({ name: counter(name), extent })),
-        body: [
-          { kind: "scalar", equation: { target: access(buffer, [place]), op: "=", value: access(tensor.name, index) } },
-        ],
+        body: [assign(access(buffer, [place]), access(tensor.name, index))],
       };
     });
   }

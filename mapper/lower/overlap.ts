@@ -14,7 +14,7 @@
  * threads stays whole.
  */
 
-import { accessesIn, axis, binary, type Expr, number } from "../../abstraction/expression.ts";
+import { accessesIn, axis, type Expr, number, plus } from "../../abstraction/expression.ts";
 import { loop, type Statement } from "../../abstraction/loop-nest.ts";
 import { substituteAxis } from "../../abstraction/rewrite-statement.ts";
 
@@ -94,7 +94,7 @@ function overlapLoop(s: Statement, before: readonly Statement[], spilled: Readon
     return { statements: [...before, { ...s, body: overlapAll(s.body, spilled) }], pending: [] };
   const { pending } = overlap(s.body, [], spilled);
   const first = overlap(at(number(0), s.body), before, spilled);
-  const steady = overlap(at(binary("+", axis(s.axis), number(1)), s.body), pending, spilled);
+  const steady = overlap(at(plus(axis(s.axis), 1), s.body), pending, spilled);
   return {
     statements: [...first.statements, loop(s.axis, s.extent - 1, steady.statements)],
     pending: at(number(s.extent - 1), pending),

@@ -9,7 +9,18 @@ import type { Schedule } from "../../abstraction/candidate.ts";
 import { type Computation, inputsOf } from "../../abstraction/computation.ts";
 import type { Truth } from "../../abstraction/condition.ts";
 import type { DType } from "../../abstraction/dtype.ts";
-import { access, axis, binary, type Expr, number, printExpr, substitute } from "../../abstraction/expression.ts";
+import {
+  access,
+  axis,
+  type Expr,
+  number,
+  over,
+  plus,
+  printExpr,
+  remainder,
+  substitute,
+  times,
+} from "../../abstraction/expression.ts";
 import type { Operand } from "../../abstraction/intrinsic.ts";
 import { loop, loops, type Scratch, type Statement } from "../../abstraction/loop-nest.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
@@ -23,6 +34,7 @@ import type { LoopDimension } from "../schedule/dimensions.ts";
 import { dependsOn, packedForm } from "../schedule/operands.ts";
 import { tilesWithin } from "../schedule/within.ts";
 import { fetchingAhead, isFew, type Region, regionsOf } from "./ahead.ts";
+import { assign } from "./assign.ts";
 import { type Chosen, chosenIn, type Steps, tileAxes, tileWalk } from "./chosen.ts";
 import { edgeLoops } from "./edges.ts";
 import type { FreshNames } from "./names.ts";
@@ -138,9 +150,9 @@ export abstract class PackedTiles {
     /** Assigns the element at a position in a tile, or the padding value. */
     const packed = (stepOf: (d: LoopDimension) => Expr, at: Position, value = bound, within = inTile): Statement => {
       const offset = substitute(tileOffset(operand), within, "index");
-      const target = access(buffer, [binary("+", base(at), offset)]);
+      const target = access(buffer, [plus(base(at), offset)]);
       const filled = this.tiles.element(operand, value, own, stepOf, within);
-      return { kind: "scalar", equation: { target, op: "=", value: filled } };
+      return assign(target, filled);
     };
     const constant = inputsOf(this.computation).every((t) => t.constant || !printExpr(bound).includes(`${t.name}[`));
     if (edges && this.conditions) {
@@ -167,7 +179,7 @@ export abstract class PackedTiles {
           const block = number(blockOf(this.schedule, d));
           const local = stepsOf?.(d) === undefined ? step(d) : axis(this.names.fresh(`${d.name}_step`));
           if (held.get(d) === "block") return this.tiles.placeIn(d, number(0), local);
-          return this.tiles.placeIn(d, binary("/", local, block), binary("%", local, block));
+          return this.tiles.placeIn(d, over(local, block), remainder(local, block));
         };
         return dealt(walk, [packed(step, at, value, within)]);
       };
@@ -203,9 +215,8 @@ export abstract class PackedTiles {
     const block = blockOf(this.schedule, d);
     const part = parts.get(d.name);
     const range = tiles.ranges.get(d.name);
-    if (of === "block" && part) return { from: binary("*", part.outer, number(block)), count: part.count };
-    if (of === "tile" && range)
-      return { from: binary("*", range.first, number(block)), count: range.whole * block + range.left };
+    if (of === "block" && part) return { from: times(part.outer, block), count: part.count };
+    if (of === "tile" && range) return { from: times(range.first, block), count: range.whole * block + range.left };
     if (of !== undefined) throw new Error(`internal: tiles of ${d.name} are packed outside of its loop`);
     return undefined;
   }

@@ -6,7 +6,7 @@
  */
 
 import type { Equation } from "../../abstraction/equation.ts";
-import { type Access, access, axis, binary, type Expr, number } from "../../abstraction/expression.ts";
+import { type Access, access, axis, type Expr, plus } from "../../abstraction/expression.ts";
 import { loop, type Statement } from "../../abstraction/loop-nest.ts";
 
 /** Bytes of partial sums: four vectors of 64 bytes hide the latency of an addition. */
@@ -30,7 +30,7 @@ export function halvings(
   const halves: Statement[] = [];
   for (let left = steps; left > 1; left = Math.ceil(left / 2)) {
     const half = Math.ceil(left / 2);
-    const equation = combine(op, at(axis(counter)), at(binary("+", axis(counter), number(half))));
+    const equation = combine(op, at(axis(counter)), at(plus(axis(counter), half)));
     halves.push(loop(counter, left - half, [{ kind: "scalar", equation }]));
   }
   return halves;

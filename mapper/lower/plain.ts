@@ -14,7 +14,19 @@
 
 import { epilogueAt, guarded } from "../../abstraction/epilogue.ts";
 import { type Equation, identityOf } from "../../abstraction/equation.ts";
-import { access, and, axis, binary, compare, type Expr, number, substitute } from "../../abstraction/expression.ts";
+import {
+  access,
+  and,
+  axis,
+  compare,
+  type Expr,
+  number,
+  over,
+  plus,
+  remainder,
+  substitute,
+  times,
+} from "../../abstraction/expression.ts";
 import { type Operand, operandOf } from "../../abstraction/intrinsic.ts";
 import { type LoopNest, loops, type Scratch, type Statement, type TileAt } from "../../abstraction/loop-nest.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
@@ -23,6 +35,7 @@ import { conditionParts, partsPackedIn, storedCondition, storedSum } from "../ma
 import { clearOutput } from "../match/elements.ts";
 import { type FusedAxis, operandAxes, physicalMapping, tileBase } from "../match/physical.ts";
 import { defineProblem } from "../match/problem.ts";
+import { assign } from "./assign.ts";
 import { storedBeside } from "./beside.ts";
 import { FreshNames } from "./names.ts";
 
@@ -53,12 +66,7 @@ export function lowerMapping(mapping: Mapping): LoopNest {
   const size = physical.operands.find((o) => o.operand === target)?.elements ?? 0;
   const clear = loops(
     [{ name: place, extent: size }],
-    [
-      {
-        kind: "scalar",
-        equation: { target: access(bufferOf(target), [axis(place)]), op: "=", value: number(identity) },
-      },
-    ],
+    [assign(access(bufferOf(target), [axis(place)]), number(identity))],
   );
 
   // 3. Inputs are packed. Elements beyond the end, and points that a condition excludes, get the padding value.
@@ -73,9 +81,7 @@ export function lowerMapping(mapping: Mapping): LoopNest {
       guards.length === 0
         ? value
         : { kind: "select", condition: guards.reduce(and), whenTrue: value, whenFalse: problem.padding ?? number(0) };
-    return loops(walk.loops, [
-      { kind: "scalar", equation: { target: access(bufferOf(operand), [walk.place]), op: "=", value: padded } },
-    ]);
+    return loops(walk.loops, [assign(access(bufferOf(operand), [walk.place]), padded)]);
   });
 
   // 4. One issue for each combination of tiles.
@@ -127,16 +133,16 @@ function tileWalk(operand: Operand, own: readonly FusedAxis[], names: FreshNames
     const innerName = names.fresh(`${a.axis}_inner`);
     walk.push({ name: outerName, extent: a.tiles }, { name: innerName, extent: a.extent });
     inner.set(a.axis, axis(innerName));
-    const fused = binary("+", binary("*", axis(outerName), number(a.extent)), axis(innerName));
-    if (a.padded !== a.fused) guards.push(compare("<", fused, number(a.fused)));
+    const fused = plus(times(axis(outerName), a.extent), axis(innerName));
+    if (a.padded !== a.fused) guards.push(compare("<", fused, a.fused));
     // Splits the fused index:  i = 6*x + y  ->  x = i/6, y = i%6
     let stride = a.fused;
     for (const [position, l] of a.loops.entries()) {
       stride /= l.extent;
-      const quotient = binary("/", fused, number(stride));
-      counters.set(l.name, position === 0 ? quotient : binary("%", quotient, number(l.extent)));
+      const quotient = over(fused, stride);
+      counters.set(l.name, position === 0 ? quotient : remainder(quotient, l.extent));
     }
   }
   const base = tileBase(operand, own, (a) => axis(names.fresh(`${a.axis}_outer`)));
-  return { loops: walk, place: binary("+", base, substitute(tileOffset(operand), inner)), counters, guards };
+  return { loops: walk, place: plus(base, substitute(tileOffset(operand), inner)), counters, guards };
 }

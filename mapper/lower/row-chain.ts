@@ -16,11 +16,12 @@
 
 import { outputOf, targetOf } from "../../abstraction/computation.ts";
 import { epilogueAt } from "../../abstraction/epilogue.ts";
-import { type Access, access, axis, binary, compare, type Expr, number } from "../../abstraction/expression.ts";
+import { type Access, access, axis, compare, type Expr, number, plus, times } from "../../abstraction/expression.ts";
 import { loop, type Scratch, type Statement } from "../../abstraction/loop-nest.ts";
 import { KEPT } from "../../abstraction/program.ts";
 import type { RowChain } from "../../abstraction/row-chain.ts";
 import { usualColumns } from "../schedule/chain-decisions.ts";
+import { assign } from "./assign.ts";
 import { ChainParts, type ChainPlaces, identityOfSum, type Timed } from "./chain-parts.ts";
 import type { PlainLoops } from "./loops.ts";
 import { combine, halvings } from "./partial-sums.ts";
@@ -83,10 +84,7 @@ class Lowering implements ChainPlaces {
       this.begin = begin;
       return inPass.flatMap((one) => this.overBlock(one, count));
     };
-    const all =
-      whole === 1
-        ? block(number(0), steps)
-        : [loop(BLOCK, whole, block(binary("*", axis(BLOCK), number(steps)), steps))];
+    const all = whole === 1 ? block(number(0), steps) : [loop(BLOCK, whole, block(times(axis(BLOCK), steps), steps))];
     return [
       ...sums.map((one) => loop(LANE, steps, [assign(this.partial(one), number(identityOfSum(one)))])),
       ...all,
@@ -158,7 +156,7 @@ class Lowering implements ChainPlaces {
   }
 
   column(): Expr {
-    return binary("+", this.begin, axis(LANE));
+    return plus(this.begin, axis(LANE));
   }
 
   private buffer(name: string, dtype: Scratch["dtype"], elements: number): string {
@@ -167,11 +165,9 @@ class Lowering implements ChainPlaces {
   }
 }
 
-const assign = (target: Access, value: Expr): Statement => ({ kind: "scalar", equation: { target, op: "=", value } });
-
 const onlyKept = (statement: Statement): Statement => ({
   kind: "when",
-  condition: compare("!=", access(KEPT, [number(0)]), number(0)),
+  condition: compare("!=", access(KEPT, [number(0)]), 0),
   body: [statement],
   otherwise: [],
 });

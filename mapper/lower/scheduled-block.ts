@@ -11,7 +11,17 @@
  *     out[...] <- c{...}
  */
 
-import { binary, compare, type Expr, number, substitute } from "../../abstraction/expression.ts";
+import {
+  compare,
+  type Expr,
+  minus,
+  number,
+  over,
+  plus,
+  remainder,
+  substitute,
+  times,
+} from "../../abstraction/expression.ts";
 import type { RegisterAt, Statement } from "../../abstraction/loop-nest.ts";
 import { registerClass } from "../../targets/index.ts";
 import { when } from "../match/conditions.ts";
@@ -135,12 +145,11 @@ export abstract class ScheduledBlock extends ScheduledStores {
     const { kept } = this;
     const blocks = (d: LoopDimension): number => counts[tied.indexOf(d)] ?? 1;
     if (kept.kind === "opposite") {
-      const opposite = moved((d, at) => binary("-", number(blocks(d) - 1), at));
+      const opposite = moved((d, at) => minus(blocks(d) - 1, at));
       return [{ to: opposite, from: opposite }];
     }
     const along = tied[kept.dimension];
-    const shifted = (by: number): Parts =>
-      moved((d, at) => (d === along ? binary("%", binary("+", at, number(by)), number(blocks(d))) : at));
+    const shifted = (by: number): Parts => moved((d, at) => (d === along ? remainder(plus(at, by), blocks(d)) : at));
     return Array.from({ length: kept.times }, (_, t) => {
       const by = (t + 1) * kept.distance;
       return { to: shifted(by), from: shifted((along ? blocks(along) : 1) - by) };
@@ -181,14 +190,14 @@ export abstract class ScheduledBlock extends ScheduledStores {
     const steps = this.blocksIn(zeros.loop);
     const each = Math.ceil(zeros.tiles / steps);
     const stores = Array.from({ length: each }, (_, n): readonly Statement[] => {
-      const tile = binary("+", binary("*", step, number(each)), number(n));
+      const tile = plus(times(step, each), n);
       // The position in the block, last dimension first.
       const within = new Map<string, Expr>();
       let weight = 1;
       for (const { name, count } of zeros.counts.toReversed()) {
-        const above = binary("/", tile, number(weight));
+        const above = over(tile, weight);
         weight *= count;
-        within.set(name, weight < zeros.tiles ? binary("%", above, number(count)) : above);
+        within.set(name, weight < zeros.tiles ? remainder(above, count) : above);
       }
       const store = {
         kind: "store",
@@ -197,7 +206,7 @@ export abstract class ScheduledBlock extends ScheduledStores {
       } as const;
       if (each * steps === zeros.tiles) return [store];
       if (step.kind === "number") return step.value * each + n < zeros.tiles ? [store] : [];
-      return [{ kind: "when", condition: compare("<", tile, number(zeros.tiles)), body: [store], otherwise: [] }];
+      return [{ kind: "when", condition: compare("<", tile, zeros.tiles), body: [store], otherwise: [] }];
     }).flat();
     return this.conditions?.idle(this.stretchIn(of), stores) ?? [];
   }

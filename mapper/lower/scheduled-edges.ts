@@ -11,7 +11,7 @@
  */
 
 import { joined, type Truth } from "../../abstraction/condition.ts";
-import { compare, number } from "../../abstraction/expression.ts";
+import { compare } from "../../abstraction/expression.ts";
 import type { Statement } from "../../abstraction/loop-nest.ts";
 import { when } from "../match/conditions.ts";
 import { blockOf } from "../schedule/block.ts";
@@ -64,8 +64,8 @@ export abstract class ScheduledEdges extends ScheduledParts {
       const { from, to } = this.interiorOf(d);
       const outer = parts.get(d.name)?.outer;
       if (outer === undefined || outer.kind === "number" || from === to) return edges(parts);
-      if (from > 0) inside = joined("and", inside, compare(">=", outer, number(from)));
-      if (to < this.wholeBlocks(d)) inside = joined("and", inside, compare("<", outer, number(to)));
+      if (from > 0) inside = joined("and", inside, compare(">=", outer, from));
+      if (to < this.wholeBlocks(d)) inside = joined("and", inside, compare("<", outer, to));
     }
     const without = new Map([...parts].map(([name, part]) => [name, { ...part, edge: false }]));
     return when(inside, plain(without), edges(parts));
@@ -102,7 +102,7 @@ export abstract class ScheduledEdges extends ScheduledParts {
     const from = (at: number): readonly Statement[] => {
       const written = this.byStretch(new Map(parts).set(d.name, { ...part, like: begins[at] ?? 0 }), inside);
       const next = begins[at + 1];
-      return next === undefined ? written : when(compare("<", part.outer, number(next)), written, from(at + 1));
+      return next === undefined ? written : when(compare("<", part.outer, next), written, from(at + 1));
     };
     return from(0);
   }

@@ -6,7 +6,7 @@
 
 import type { Schedule } from "../../abstraction/candidate.ts";
 import type { Computation } from "../../abstraction/computation.ts";
-import { axis, binary, type Expr, number } from "../../abstraction/expression.ts";
+import { axis, type Expr, number, plus, times } from "../../abstraction/expression.ts";
 import type { Operand } from "../../abstraction/intrinsic.ts";
 import { loop, type RegisterFile, type Statement } from "../../abstraction/loop-nest.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
@@ -76,7 +76,7 @@ export abstract class ScheduledParts {
   /** The index of an accumulator: row-major over full blocks, so that smaller blocks use the same registers. */
   protected accumulatorIndex(dimensions: readonly LoopDimension[]): Expr {
     return dimensions.reduce<Expr>(
-      (sum, d) => binary("+", binary("*", sum, number(blockOf(this.schedule, d))), axis(this.blockName(d))),
+      (sum, d) => plus(times(sum, blockOf(this.schedule, d)), axis(this.blockName(d))),
       number(0),
     );
   }
@@ -86,9 +86,9 @@ export abstract class ScheduledParts {
       const part = parts.get(d.name);
       if (part === undefined) return wholeStretch(d);
       const block = blockOf(this.schedule, d);
-      const first = binary("+", binary("*", part.outer, number(block)), number(part.inner ?? 0));
+      const first = plus(times(part.outer, block), part.inner ?? 0);
       const grain = part.inner === undefined ? block * d.step : d.step;
-      return { low: binary("*", first, number(d.step)), elements: part.count * d.step, grain };
+      return { low: times(first, d.step), elements: part.count * d.step, grain };
     };
   }
 

@@ -5,7 +5,7 @@
  *     out[12*q_outer + q_block, ..] <- c{q_block}
  */
 
-import { access, binary, type Expr, number } from "../../abstraction/expression.ts";
+import { access, type Expr, times } from "../../abstraction/expression.ts";
 import type { MemoryTile, Statement } from "../../abstraction/loop-nest.ts";
 import { tileElements, tileRowElements } from "../../abstraction/memory-tile.ts";
 import { blockOf, registersOf } from "../schedule/block.ts";
@@ -80,7 +80,7 @@ export abstract class ScheduledStores extends ScheduledEdges {
         scope: "local",
       });
     }
-    const spilled = { buffer, base: binary("*", counter, number(size)), stride: tileRowElements(this.target) };
+    const spilled = { buffer, base: times(counter, size), stride: tileRowElements(this.target) };
     const spill = this.storeTiles(parts, blocked, counter, spilled);
     const spatial = this.dimensions.filter((d) => d.kind === "spatial");
     const results: ResultBlock = {
@@ -91,7 +91,7 @@ export abstract class ScheduledStores extends ScheduledEdges {
       tile: counter,
       dimensions: spatial.map((d) => ({
         dimension: d,
-        first: binary("*", parts.get(d.name)?.outer ?? number(0), number(blockOf(this.schedule, d))),
+        first: times(parts.get(d.name)?.outer ?? 0, blockOf(this.schedule, d)),
         count: countOf(parts, d),
         step: this.blockName(d),
         partial: parts.get(d.name)?.partial ?? false,

@@ -20,7 +20,7 @@
 
 import type { Schedule } from "../../abstraction/candidate.ts";
 import { joined, type Truth } from "../../abstraction/condition.ts";
-import { axis, binary, compare, type Expr, number } from "../../abstraction/expression.ts";
+import { axis, compare, type Expr, number, plus, times } from "../../abstraction/expression.ts";
 import {
   type Loop,
   type LoopNest,
@@ -115,7 +115,7 @@ class Lowering extends ScheduledBlock {
     const range = tiles.ranges.get(d.name);
     const { first, whole, left } = range ?? this.allBlocks(d);
     const outerAt = (local: Expr): Pick<Part, "outer" | "tile"> => ({
-      outer: binary("+", first, local),
+      outer: plus(first, local),
       ...(range && { tile: { number: range.tile, block: local } }),
     });
     const main = (local: Expr): Part => {
@@ -175,12 +175,12 @@ class Lowering extends ScheduledBlock {
     const tile = (index: Expr, isLast: boolean): readonly Statement[] => {
       const range: BlockRange = {
         tile: index,
-        first: binary("*", index, number(blocks)),
+        first: times(index, blocks),
         whole: isLast ? whole - (count - 1) * blocks : blocks,
         left: isLast ? left : 0,
       };
       const isAt = (at: number): Truth =>
-        !pass || (index.kind === "number" ? index.value === at : at < end && compare("==", index, number(at)));
+        !pass || (index.kind === "number" ? index.value === at : at < end && compare("==", index, at));
       const first = joined("and", tiles.first, isAt(0));
       const last = joined("and", tiles.last, isAt(count - 1));
       return inside({ ranges: new Map(tiles.ranges).set(d.name, range), first, last }, parallel && !dealt);

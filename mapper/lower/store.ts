@@ -16,7 +16,17 @@ import { evaluateIndex } from "../../abstraction/affine.ts";
 import { type Computation, outputOf } from "../../abstraction/computation.ts";
 import { epilogueAt, guarded } from "../../abstraction/epilogue.ts";
 import type { Equation } from "../../abstraction/equation.ts";
-import { access, axesIn, axis, binary, compare, type Expr, number, substitute } from "../../abstraction/expression.ts";
+import {
+  access,
+  axesIn,
+  axis,
+  compare,
+  type Expr,
+  number,
+  plus,
+  substitute,
+  times,
+} from "../../abstraction/expression.ts";
 import type { Operand } from "../../abstraction/intrinsic.ts";
 import { loops, type Statement } from "../../abstraction/loop-nest.ts";
 import { tileElements, tileOffset } from "../../abstraction/memory-tile.ts";
@@ -98,15 +108,14 @@ function storeRuns(block: ResultBlock, runs: readonly Run[]): readonly Statement
     steps.set(step, at);
     const element = d.axis === undefined ? number(0) : counter(innerName(d.axis), run.elements);
     if (d.axis !== undefined) inner.set(d.axis, element);
-    const fused = binary("+", binary("*", binary("+", first, at), number(d.step)), element);
+    const fused = plus(times(plus(first, at), d.step), element);
     for (const [name, digit] of digitsOf(d, fused)) counters.set(name, digit);
-    for (const l of gapsOf(d)) guards.push(compare("<", counters.get(l.name) ?? number(0), number(l.extent)));
+    for (const l of gapsOf(d)) guards.push(compare("<", counters.get(l.name) ?? 0, l.extent));
   }
 
   // 2. The assignment of one element.
-  const place = binary(
-    "+",
-    binary("*", substitute(block.tile, steps, "index"), number(tileElements(target))),
+  const place = plus(
+    times(substitute(block.tile, steps, "index"), tileElements(target)),
     substitute(tileOffset(target), inner, "index"),
   );
   const held = storedSum(computation, block.condition, counters, access(buffer, [place]));

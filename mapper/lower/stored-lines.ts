@@ -17,10 +17,13 @@ import {
   accessesIn,
   axesIn,
   axis,
-  binary,
   type Expr,
   number,
+  over,
+  plus,
+  remainder,
   substitute,
+  times,
 } from "../../abstraction/expression.ts";
 import type { Loop, Statement, TileAt } from "../../abstraction/loop-nest.ts";
 
@@ -74,10 +77,7 @@ function inInnermost(loop: Loop, around: readonly Loop[], lines: readonly Lines[
   const path = [...around, loop];
   const inner = loop.body.find(isSum);
   if (inner) return { ...loop, body: loop.body.map((s) => (s === inner ? inInnermost(inner, path, lines) : s)) };
-  const step = path.reduce<Expr>(
-    (sum, { axis: name, extent }) => binary("+", binary("*", sum, number(extent)), axis(name)),
-    number(0),
-  );
+  const step = path.reduce<Expr>((sum, { axis: name, extent }) => plus(times(sum, extent), axis(name)), number(0));
   const steps = path.reduce((count, { extent }) => count * extent, 1);
   const ahead = lines.flatMap((one) => fetchesOf(one, step, steps));
   return ahead.length === 0 ? loop : { ...loop, ahead: [...(loop.ahead ?? []), ...ahead] };
@@ -90,11 +90,11 @@ function fetchesOf({ tensor, place, loops }: Lines, step: Expr, steps: number): 
   if (each > MOST_AT_ONCE) return [];
   const stepsPerLine = Math.max(1, Math.floor(steps / count));
   return Array.from({ length: each }, (_, n): TileAt => {
-    let rest = binary("+", binary("*", binary("/", step, number(stepsPerLine)), number(each)), number(n));
+    let rest = plus(times(over(step, stepsPerLine), each), n);
     const counters = new Map<string, Expr>();
     for (const { axis: name, lines, perLine } of loops.toReversed()) {
-      counters.set(name, binary("*", binary("%", rest, number(lines)), number(perLine)));
-      rest = binary("/", rest, number(lines));
+      counters.set(name, times(remainder(rest, lines), perLine));
+      rest = over(rest, lines);
     }
     return { buffer: tensor, base: substitute(place, counters, "index") };
   });

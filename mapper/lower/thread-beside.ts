@@ -12,10 +12,10 @@
 import type { Axis, Computation } from "../../abstraction/computation.ts";
 import { partsOf } from "../../abstraction/epilogue.ts";
 import { substituteAxes } from "../../abstraction/equation.ts";
-import { axis, compare, type Expr, number } from "../../abstraction/expression.ts";
+import { axis, compare, type Expr, number, plus, times } from "../../abstraction/expression.ts";
 import type { Statement } from "../../abstraction/loop-nest.ts";
-import { plus, times } from "./grid-places.ts";
-import { assign, loopsAt, type ThreadPlaces } from "./thread-places.ts";
+import { assign } from "./assign.ts";
+import { loopsAt, type ThreadPlaces } from "./thread-places.ts";
 
 /** Each kernel with the barrier before it; empty if there are no such assignments. */
 export function besideThreads(computation: Computation, places: ThreadPlaces): readonly Statement[] {
@@ -26,13 +26,13 @@ export function besideThreads(computation: Computation, places: ThreadPlaces): r
     const outer = axes.slice(0, -1).filter((a) => a.extent > 1);
     const counters = new Map(axes.map((a) => [a.name, outer.includes(a) ? axis(name(a)) : number(0)]));
     const blocks = outer.map((a): [string, number] => [name(a), a.extent]);
-    const where: Expr[] = innermost ? [] : [compare("==", axis(lane), number(0))];
+    const where: Expr[] = innermost ? [] : [compare("==", axis(lane), 0)];
     if (innermost) {
       const chunks = Math.ceil(innermost.extent / width);
       if (chunks > 1) blocks.push([name(innermost), chunks]);
-      const at = plus(times(width, chunks > 1 ? axis(name(innermost)) : number(0)), axis(lane));
+      const at = plus(times(width, chunks > 1 ? axis(name(innermost)) : 0), axis(lane));
       counters.set(innermost.name, at);
-      if (chunks * width > innermost.extent) where.push(compare("<", at, number(innermost.extent)));
+      if (chunks * width > innermost.extent) where.push(compare("<", at, innermost.extent));
     }
     const placed = substituteAxes(equation, counters);
     if (placed.where !== undefined) where.push(placed.where);

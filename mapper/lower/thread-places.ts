@@ -7,12 +7,10 @@
 
 import { type Extents, pointsOf } from "../../abstraction/affine.ts";
 import type { ThreadSchedule } from "../../abstraction/candidate.ts";
-import type { Equation } from "../../abstraction/equation.ts";
-import { type Access, and, axis, binary, compare, type Expr, number } from "../../abstraction/expression.ts";
+import { axis, compare, type Expr, number, over, plus, remainder, times } from "../../abstraction/expression.ts";
 import { type LoopMode, loop, type Statement } from "../../abstraction/loop-nest.ts";
 import type { ThreadContext } from "../schedule/thread/context.ts";
 import { type DealtLoop, dealtLoops, isKept, productOf } from "../schedule/thread/schedule.ts";
-import { plus, times } from "./grid-places.ts";
 import { FreshNames } from "./names.ts";
 
 export class ThreadPlaces {
@@ -65,8 +63,8 @@ export class ThreadPlaces {
   laneOf(l: DealtLoop): Expr {
     if (l.lanes === 1) return number(0);
     const below = this.laneWeight(l);
-    const quotient = below === 1 ? axis(this.lane) : binary("/", axis(this.lane), number(below));
-    return below * l.lanes === this.width ? quotient : binary("%", quotient, number(l.lanes));
+    const quotient = below === 1 ? axis(this.lane) : over(axis(this.lane), below);
+    return below * l.lanes === this.width ? quotient : remainder(quotient, l.lanes);
   }
 
   laneWeight(l: DealtLoop): number {
@@ -87,13 +85,13 @@ export class ThreadPlaces {
 
   /** The counter of every loop at one of a thread's neighbours. */
   counters(point: Extents): ReadonlyMap<string, Expr> {
-    return new Map(this.dealt.map((l) => [l.name, plus(this.firstOf(l), number(point[l.name] ?? 0))]));
+    return new Map(this.dealt.map((l) => [l.name, plus(this.firstOf(l), point[l.name] ?? 0)]));
   }
 
   beyond(kind: "spatial" | "reduce", counters: ReadonlyMap<string, Expr>): Expr[] {
     return this.dealt
       .filter((l) => l.kind === kind && l.beyond)
-      .map((l) => compare("<", counters.get(l.name) ?? number(0), number(l.extent)));
+      .map((l) => compare("<", counters.get(l.name) ?? 0, l.extent));
   }
 
   /** The lane masks of a butterfly reduction along summed loops, farthest partner first. */
@@ -104,13 +102,6 @@ export class ThreadPlaces {
       return flips;
     });
   }
-}
-
-export type Scalar = Extract<Statement, { kind: "scalar" }>;
-
-export function assign(target: Access, value: Expr, where: readonly Expr[] = [], op: Equation["op"] = "="): Scalar {
-  const condition = where.length === 0 ? {} : { where: where.reduce(and) };
-  return { kind: "scalar", equation: { target, op, value, ...condition } };
 }
 
 /** Loops around a body, outermost first. */

@@ -14,14 +14,15 @@ import {
   axis,
   type Expr,
   number,
+  plus,
   printAccess,
   substitute,
 } from "../../abstraction/expression.ts";
 import type { VectorFile } from "../../abstraction/loop-nest.ts";
 import type { ThreadAccess, ThreadContext } from "../schedule/thread/context.ts";
 import { runOf } from "../schedule/thread/schedule.ts";
-import { plus } from "./grid-places.ts";
-import { assign, type Scalar, type ThreadPlaces } from "./thread-places.ts";
+import { assign, type Scalar } from "./assign.ts";
+import type { ThreadPlaces } from "./thread-places.ts";
 
 /** The elements of one access that are held in registers. */
 interface Held {
@@ -75,7 +76,7 @@ export class ThreadReads {
       for (let i = 0; i < run; i++) registers.set(elementAt(read, neighbour(i)), from + i);
       const together = { name: this.places.names.fresh("neighbour"), extent: run };
       const step = axis(together.name);
-      const target = access(name, [plus(number(from), step), axis(this.places.lane)]);
+      const target = access(name, [plus(from, step), axis(this.places.lane)]);
       loads.push({ ...assign(target, this.accessAt(read, neighbour(0), { [along.name]: step })), together });
     } else {
       registers.set(elementAt(read, point), from);
@@ -90,7 +91,7 @@ export class ThreadReads {
     point: Extents,
     further: Readonly<Record<string, Expr>> = {},
   ): Access {
-    const counters = [...this.places.counters(point)].map(([n, c]) => [n, plus(c, further[n] ?? number(0))] as const);
+    const counters = [...this.places.counters(point)].map(([n, c]) => [n, plus(c, further[n] ?? 0)] as const);
     return { ...read, index: read.index.map((i) => substitute(i, new Map(counters), "index")) };
   }
 }

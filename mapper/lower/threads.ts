@@ -30,17 +30,19 @@ import {
   compare,
   type Expr,
   number,
+  plus,
   rewrite,
   substitute,
+  times,
 } from "../../abstraction/expression.ts";
 import { type LoopNest, loop, type Scratch, type Statement, type VectorFile } from "../../abstraction/loop-nest.ts";
 import { problemIn } from "../schedule/schedules.ts";
 import type { ThreadContext } from "../schedule/thread/context.ts";
 import { isKept, productOf, runOf, THREAD_KIND } from "../schedule/thread/schedule.ts";
-import { plus, times } from "./grid-places.ts";
+import { assign, type Scalar } from "./assign.ts";
 import type { FreshNames } from "./names.ts";
 import { besideThreads } from "./thread-beside.ts";
-import { assign, loopsAt, type Scalar, ThreadPlaces } from "./thread-places.ts";
+import { loopsAt, ThreadPlaces } from "./thread-places.ts";
 import { ThreadReads } from "./thread-reads.ts";
 
 /** The nest of a computation under a schedule of threads. @throws Error if the schedule has a problem */
@@ -152,7 +154,7 @@ class Threads {
       Array.from({ length: sums }, (_, i) =>
         assign(
           this.sumAt(i),
-          this.sumAt(i, binary("^", axis(this.places.lane), number(flip))),
+          this.sumAt(i, binary("^", axis(this.places.lane), flip)),
           [],
           this.computation.equation.op,
         ),
@@ -212,8 +214,8 @@ class Threads {
     const first = this.places.dealt
       .filter((l) => !isKept(l))
       .flatMap((l) => [
-        ...(l.lanes > 1 ? [compare("==", this.places.laneOf(l), number(0))] : []),
-        ...(l.warps > 1 ? [compare("==", this.places.warpOf(l), number(0))] : []),
+        ...(l.lanes > 1 ? [compare("==", this.places.laneOf(l), 0)] : []),
+        ...(l.warps > 1 ? [compare("==", this.places.warpOf(l), 0)] : []),
       ]);
     const { widths } = this.context.result;
     const along =
@@ -232,8 +234,8 @@ class Threads {
         this.places.dealt.slice(this.places.dealt.indexOf(along) + 1).filter(isKept),
         (l) => l.each,
       );
-      counters.set(along.name, plus(counters.get(along.name) ?? number(0), axis(together.name)));
-      const sum = access(this.sum, [plus(number(i), times(apart, axis(together.name))), axis(this.places.lane)]);
+      counters.set(along.name, plus(counters.get(along.name) ?? 0, axis(together.name)));
+      const sum = access(this.sum, [plus(i, times(apart, axis(together.name))), axis(this.places.lane)]);
       return [{ ...this.output(counters, sum, where), together }];
     });
     return [this.places.lanes(written)];
@@ -285,8 +287,8 @@ class Threads {
     );
     const rounds = Math.ceil(this.places.split / this.places.width);
     const added = Array.from({ length: rounds }, (_, i) => {
-      const part = plus(number(i * this.places.width), axis(this.places.lane));
-      const where = this.places.split % this.places.width !== 0 ? [compare("<", part, number(this.places.split))] : [];
+      const part = plus(i * this.places.width, axis(this.places.lane));
+      const where = this.places.split % this.places.width !== 0 ? [compare("<", part, this.places.split)] : [];
       return assign(this.sumAt(0), this.partAt(counters, part), where, this.computation.equation.op);
     });
     const flips: number[] = [];
@@ -294,7 +296,7 @@ class Threads {
     return loopsAt("block", blocks.length > 0 ? blocks : [[this.names.fresh("only_element"), 1]], [
       this.places.lanes([assign(this.sumAt(0), number(this.identity)), ...added]),
       ...this.acrossLanes(flips, 1),
-      this.places.lanes([this.output(counters, this.sumAt(0), [compare("==", axis(this.places.lane), number(0))])]),
+      this.places.lanes([this.output(counters, this.sumAt(0), [compare("==", axis(this.places.lane), 0)])]),
     ]);
   }
 }

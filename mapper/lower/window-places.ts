@@ -5,7 +5,7 @@
  *     7 rows of 28 pixels, 29 places apart       place i: q = i % 29, a result if below 28; p = 7*tile + i/29, a result if i/29 is below 7
  */
 
-import { binary, compare, type Expr, number } from "../../abstraction/expression.ts";
+import { compare, type Expr, number, over, plus, remainder, times } from "../../abstraction/expression.ts";
 import type { TapWindow, WindowDim } from "../schedule/taps.ts";
 
 /**
@@ -24,13 +24,13 @@ export function windowPlace(
   const top = dims.findLastIndex((d) => kept > d.weight);
   for (const [i, d] of dims.entries()) {
     const most = Math.floor((kept - 1) / d.weight) + 1;
-    const above = binary("/", inside, number(d.weight));
-    const digit = most === 1 ? number(0) : i >= top ? above : binary("%", above, number(d.staged));
-    if (d.tile < (i >= top ? most : d.staged) && most > 1) guards.push(compare("<", digit, number(d.tile)));
+    const above = over(inside, d.weight);
+    const digit = most === 1 ? number(0) : i >= top ? above : remainder(above, d.staged);
+    if (d.tile < (i >= top ? most : d.staged) && most > 1) guards.push(compare("<", digit, d.tile));
     if (d.loop === undefined) continue;
-    const value = binary("+", offsets[i] ?? number(0), digit);
+    const value = plus(offsets[i] ?? 0, digit);
     counters.set(d.loop, value);
-    if (d.count % d.tile !== 0) guards.push(compare("<", value, number(d.count)));
+    if (d.count % d.tile !== 0) guards.push(compare("<", value, d.count));
   }
   return guards;
 }
@@ -39,10 +39,10 @@ export function windowPlace(
 export function tilesOf(dims: readonly WindowDim[], tile: Expr): Expr[] {
   let below = 1;
   return dims.map((d, i) => {
-    const quotient = binary("/", tile, number(below));
+    const quotient = over(tile, below);
     below *= d.tiles;
     const isLast = dims.slice(i + 1).every((above) => above.tiles === 1);
-    const at = d.tiles === 1 ? number(0) : isLast ? quotient : binary("%", quotient, number(d.tiles));
-    return binary("*", number(d.tile), at);
+    const at = d.tiles === 1 ? number(0) : isLast ? quotient : remainder(quotient, d.tiles);
+    return times(d.tile, at);
   });
 }

@@ -20,7 +20,7 @@
 import { affineForm } from "../../abstraction/affine.ts";
 import { type Axis, type Computation, targetOf } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
-import { type Access, accessesIn, axesIn, axis, binary, type Expr, number } from "../../abstraction/expression.ts";
+import { type Access, accessesIn, axesIn, axis, type Expr, minus, plus, times } from "../../abstraction/expression.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
 import { endsProblem, modulo, replaced } from "./other-loops.ts";
 
@@ -76,17 +76,12 @@ export function inBands(
   const before = modulo(along.constant, ROW_BYTES / bytes);
   const grain = SUM_BYTES / bytes;
   const taps = Math.ceil((before + wide - 1 + along.summed.extent) / grain) * grain;
-  const places = new Map([
-    [along.summed.name, binary("-", binary("-", axis(along.summed.name), axis(column.name)), number(before))],
-  ]);
+  const places = new Map([[along.summed.name, minus(minus(axis(along.summed.name), axis(column.name)), before)]]);
   const extents = new Map([[along.summed.name, taps]]);
 
   // 2. Runs of one row of the image fill a fragment, and rows below one another follow it.
   const split = (loop: Axis, into: readonly Axis[]): void => {
-    const place = into.reduce<Expr>(
-      (e, a) => binary("+", binary("*", e, number(a.extent)), axis(a.name)),
-      axis(loop.name),
-    );
+    const place = into.reduce<Expr>((e, a) => plus(times(e, a.extent), axis(a.name)), axis(loop.name));
     places.set(loop.name, place);
     extents.set(loop.name, Math.ceil(loop.extent / into.reduce((n, a) => n * a.extent, 1)));
   };

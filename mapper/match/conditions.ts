@@ -41,11 +41,13 @@ import {
   and,
   axesIn,
   axis,
-  binary,
   compare,
   type Expr,
+  minus,
   number,
+  over,
   printExpr,
+  remainder,
   substitute,
 } from "../../abstraction/expression.ts";
 import type { Statement, StepRange } from "../../abstraction/loop-nest.ts";
@@ -115,7 +117,7 @@ export function beyondReads(problem: Problem, parts: readonly Expr[]): readonly 
     const dims = bound?.kind === "access" ? tensorOf(computation, bound.tensor).dims : [];
     return dims.flatMap(({ extent }, i) => {
       const e = (bound?.kind === "access" && bound.index[i]) || number(0);
-      return [compare(">=", e, number(0)), compare("<", e, number(extent))];
+      return [compare(">=", e, 0), compare("<", e, extent)];
     });
   });
   const known = new Set(inside.map(conditionText));
@@ -208,7 +210,7 @@ export function spanOf(d: LoopDimension, loop: string, { low, elements, grain }:
   const above = d.weights[position - 1];
   // The digit turns over within the stretch.
   if (above !== undefined && (above % grain !== 0 || elements > grain)) return { low: number(0), span: extent };
-  const first = binary("/", above === undefined ? low : binary("%", low, number(above)), number(weight));
+  const first = over(above === undefined ? low : remainder(low, above), weight);
   if (weight % grain === 0 && elements <= grain) return { low: first, span: 1 };
   const carried = grain % weight === 0 ? Math.floor((elements - 1) / weight) : Math.ceil((elements - 1) / weight);
   return { low: first, span: Math.min(1 + carried, extent) };
@@ -357,7 +359,7 @@ export class Conditions {
       });
       // c*x + most >= 0 for some x of the block: from block (c-1-most)/(c*elements) on, or up to most/(-c*elements),
       // rounded down.
-      const block = (e: Expr): Expr => binary("-", binary("/", e, number(size)), from);
+      const block = (e: Expr): Expr => minus(over(e, size), from);
       if (coefficient > 0) range.from.push(block(extreme(others(-1, coefficient - 1), spans, "least")));
       else range.to.push(block(extreme(others(1, size), spans, "most")));
     }

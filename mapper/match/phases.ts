@@ -19,16 +19,7 @@
 import { type AffineForm, affineForm, exprOf } from "../../abstraction/affine.ts";
 import { type Axis, type Computation, outputOf, pointCount, type Rewriting } from "../../abstraction/computation.ts";
 import { conjunctsOf } from "../../abstraction/condition.ts";
-import {
-  accessesIn,
-  axis,
-  binary,
-  compare,
-  type Expr,
-  number,
-  printExpr,
-  substitute,
-} from "../../abstraction/expression.ts";
+import { accessesIn, axis, compare, type Expr, minus, printExpr, substitute } from "../../abstraction/expression.ts";
 import { type Intrinsic, readsShared } from "../../abstraction/intrinsic.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
 import { memoised } from "../../abstraction/memoised.ts";
@@ -146,9 +137,7 @@ function inPhases(computation: Computation): Rewritten | string {
   }
   const places = new Map(splits.flatMap(({ kept, summed }) => [kept, summed].map((l) => [l.name, exprOf(l.index)])));
   const extents = new Map(splits.flatMap(({ kept, summed }) => [kept, summed].map((l) => [l.name, l.extent])));
-  const ends = splits.flatMap((s) =>
-    s.below === undefined ? [] : compare("<", exprOf(s.summed.index), number(s.below)),
-  );
+  const ends = splits.flatMap((s) => (s.below === undefined ? [] : compare("<", exprOf(s.summed.index), s.below)));
   const axes = computation.axes.map((a): Axis => ({ ...a, extent: extents.get(a.name) ?? a.extent }));
   const plain = replaced({ ...computation, axes }, places, ends);
   const left = plain.equation.where && conjunctsOf(plain.equation.where).find((part) => divisibilityOf(part));
@@ -196,7 +185,7 @@ function divisibilityOf(part: Expr): Divisibility | undefined {
   if (part.kind !== "compare" || part.op !== "==") return undefined;
   const { left, right } = part;
   if (left.kind !== "binary" || left.op !== "%" || left.right.kind !== "number") return undefined;
-  const form = affineForm(binary("-", left.left, right));
+  const form = affineForm(minus(left.left, right));
   return form && left.right.value > 1 && right.kind === "number" ? { form, by: left.right.value } : undefined;
 }
 
@@ -269,9 +258,7 @@ function withTapsAhead(computation: Computation, phases: ReadonlySet<string>): R
     computation.axes.flatMap((a): [string, Expr][] => {
       if (a.kind === "spatial" || a.extent === 1) return [];
       const all = signs(a.name);
-      return all.length > 0 && all.every((s) => s < 0)
-        ? [[a.name, binary("-", number(a.extent - 1), axis(a.name))]]
-        : [];
+      return all.length > 0 && all.every((s) => s < 0) ? [[a.name, minus(a.extent - 1, axis(a.name))]] : [];
     }),
   );
   return { computation: places.size === 0 ? computation : replaced(computation, places), places };

@@ -10,7 +10,7 @@
  * tile elements.
  */
 
-import { axis, binary, type Expr, number, printExpr } from "../../abstraction/expression.ts";
+import { axis, type Expr, number, over, plus, printExpr, times } from "../../abstraction/expression.ts";
 import type { Operand } from "../../abstraction/intrinsic.ts";
 import { fuseRowMajor, rowMajor } from "../../abstraction/layout.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
@@ -67,7 +67,7 @@ export function physicalMapping(mapping: Mapping): PhysicalMapping {
     const tile = tileElements(operand);
     return {
       operand,
-      base: tileBase(operand, own, (a) => binary("/", a.index, number(a.extent))),
+      base: tileBase(operand, own, (a) => over(a.index, a.extent)),
       stride: rowStride(operand),
       tile,
       elements: own.reduce((product, a) => product * a.tiles, tile),
@@ -103,7 +103,7 @@ export function tileBase(operand: Operand, own: readonly FusedAxis[], tileNumber
   let between = size;
   let base: Expr = number(0);
   for (const a of [...own].reverse()) {
-    base = binary("+", binary("*", tileNumber(a), number(between)), base);
+    base = plus(times(tileNumber(a), between), base);
     between *= a.tiles;
   }
   return base;
@@ -123,8 +123,8 @@ function fusedIndex(loops: readonly { name: string; extent: number }[]): Expr {
   let stride = 1;
   let index: Expr = number(0);
   for (const { name, extent } of [...loops].reverse()) {
-    const term = stride === 1 ? axis(name) : binary("*", number(stride), axis(name));
-    index = binary("+", term, index);
+    const term = stride === 1 ? axis(name) : times(stride, axis(name));
+    index = plus(term, index);
     stride *= extent;
   }
   return leftAssociated(index);
@@ -134,7 +134,7 @@ function fusedIndex(loops: readonly { name: string; extent: number }[]): Expr {
 function leftAssociated(e: Expr): Expr {
   const terms = (x: Expr): Expr[] =>
     x.kind === "binary" && x.op === "+" ? [...terms(x.left), ...terms(x.right)] : [x];
-  return terms(e).reduce((left, right) => binary("+", left, right));
+  return terms(e).reduce((left, right) => plus(left, right));
 }
 
 /** Elements between rows when the tile is row-major over its dimensions. */

@@ -6,7 +6,7 @@
  */
 
 import type { Axis } from "../../abstraction/computation.ts";
-import { binary, type Expr, number } from "../../abstraction/expression.ts";
+import { type Expr, over, remainder } from "../../abstraction/expression.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
 import { memoised } from "../../abstraction/memoised.ts";
 
@@ -103,8 +103,8 @@ export function gapsOf(d: LoopDimension): readonly Axis[] {
 export function digitsOf(d: LoopDimension, fused: Expr): [string, Expr][] {
   return d.loops.map((l, position) => {
     const weight = d.weights[position] ?? 1;
-    const quotient = binary("/", fused, number(weight));
+    const quotient = over(fused, weight);
     const above = d.weights[position - 1];
-    return [l.name, above === undefined ? quotient : binary("%", quotient, number(above / weight))];
+    return [l.name, above === undefined ? quotient : remainder(quotient, above / weight)];
   });
 }

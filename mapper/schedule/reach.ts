@@ -8,7 +8,7 @@
 import { type AffineForm, affineForm, boundsOf, pointsOf } from "../../abstraction/affine.ts";
 import { type Computation, tensorOf } from "../../abstraction/computation.ts";
 import { isInteger } from "../../abstraction/dtype.ts";
-import { type Access, axis, binary, type Expr, number } from "../../abstraction/expression.ts";
+import { type Access, axis, type Expr, minus, number, plus, times } from "../../abstraction/expression.ts";
 import { type Intrinsic, type Operand, sizesOf } from "../../abstraction/intrinsic.ts";
 import { memoisedBy, memoisedPair } from "../../abstraction/memoised.ts";
 import { tilePlaces, tileRowElements } from "../../abstraction/memory-tile.ts";
@@ -211,8 +211,8 @@ export function reachWindowed(
     const extent = high - low + 1;
     if (loop === undefined) dims.unshift({ name: tensor.dims[index]?.name ?? "", low, extent, stride: elements });
     else apart.unshift({ name: loop, extent, stride: elements });
-    const counted = loop === undefined ? binary("-", e, number(low)) : axis(loop);
-    flat = binary("+", flat, binary("*", counted, number(elements)));
+    const counted = loop === undefined ? minus(e, low) : axis(loop);
+    flat = plus(flat, times(counted, elements));
     elements *= extent;
     const d = loop === undefined ? undefined : axisOf(loop);
     if (d && d.loops[0]?.name === loop) elements = axisStart * d.steps * d.step;
@@ -224,12 +224,7 @@ export function reachWindowed(
 }
 
 function flatForm(access: Access, strides: readonly number[], constant: number): AffineForm | undefined {
-  return affineForm(
-    access.index.reduce<Expr>(
-      (sum, e, d) => binary("+", sum, binary("*", e, number(strides[d] ?? 0))),
-      number(constant),
-    ),
-  );
+  return affineForm(access.index.reduce<Expr>((sum, e, d) => plus(sum, times(e, strides[d] ?? 0)), number(constant)));
 }
 
 /** Coefficients of every dimension, provided that fused loops nest and the tile is one load. */
@@ -315,7 +310,6 @@ function strideOf({ points, places }: TilePoints, row: number, units: readonly n
 /** `base + perStep * step` as an expression; steps are given per dimension. */
 export function reachExpr(reach: Reach, stepOf: (dimension: string) => Expr): Expr {
   let sum: Expr = number(reach.base);
-  for (const [name, perStep] of reach.perStep)
-    if (perStep !== 0) sum = binary("+", sum, binary("*", stepOf(name), number(perStep)));
+  for (const [name, perStep] of reach.perStep) if (perStep !== 0) sum = plus(sum, times(stepOf(name), perStep));
   return sum;
 }

@@ -22,7 +22,7 @@ import {
 } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { accessesOf } from "../../abstraction/equation.ts";
-import { type Access, axis, binary, type Expr, number, printExpr, rewrite } from "../../abstraction/expression.ts";
+import { type Access, axis, type Expr, number, plus, printExpr, rewrite, times } from "../../abstraction/expression.ts";
 import { type Dimension, fuseRowMajor } from "../../abstraction/layout.ts";
 import type { Binding, Mapping } from "../../abstraction/mapping.ts";
 import { memoisedBy, memoisedPair } from "../../abstraction/memoised.ts";
@@ -171,7 +171,7 @@ function reached(e: Expr, extent: number, loops: Extents): Picked & { readonly i
   if (!form || step < 2) return { index: e, extent, first: 0, step: 1 };
   const first = ((form.constant % step) + step) % step;
   const index = terms.reduce<Expr>(
-    (sum, [name, by]) => binary("+", binary("*", number(by / step), axis(name)), sum),
+    (sum, [name, by]) => plus(times(by / step, axis(name)), sum),
     number((form.constant - first) / step),
   );
   return { index, extent: Math.max(1, Math.ceil((extent - first) / step)), first, step };

@@ -12,7 +12,7 @@ import { z } from "zod";
 import { extentOf } from "../../abstraction/affine.ts";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
-import { axis, binary, type Expr, number } from "../../abstraction/expression.ts";
+import { axis, binary, type Expr, over, plus, remainder, times } from "../../abstraction/expression.ts";
 import { readsShared } from "../../abstraction/intrinsic.ts";
 import { type Dimension, rowMajor } from "../../abstraction/layout.ts";
 import type { GridContext, GridDecision, GridInput } from "./grid-context.ts";
@@ -131,35 +131,34 @@ function formulaOf(
 ): Expr {
   const [stage, row, column] = dims;
   const piece = PIECE_BYTES / elementBytes;
-  const whole = (pitch: number, place: Expr): Expr =>
-    binary("+", binary("*", axis(stage.name), number(pitch * row.extent)), place);
+  const whole = (pitch: number, place: Expr): Expr => plus(times(axis(stage.name), pitch * row.extent), place);
   switch (how) {
     case "plain":
       return rowMajor(dims);
     case "padded": {
       const pitch = column.extent + piece;
-      return whole(pitch, binary("+", binary("*", axis(row.name), number(pitch)), axis(column.name)));
+      return whole(pitch, plus(times(axis(row.name), pitch), axis(column.name)));
     }
     case "spans": {
       const span = spanOf(column.extent, elementBytes);
-      const inSpan = column.extent === span ? axis(column.name) : binary("%", axis(column.name), number(span));
+      const inSpan = column.extent === span ? axis(column.name) : remainder(axis(column.name), span);
       const group = span / piece;
-      const turned = binary("%", binary("/", axis(row.name), number(ROWS_AT_ONCE / group)), number(group));
-      const moved = binary("^", binary("/", inSpan, number(piece)), turned);
-      const inRow = binary("+", binary("*", number(piece), moved), binary("%", axis(column.name), number(piece)));
-      const place = binary("+", binary("*", axis(row.name), number(span)), inRow);
-      const block = binary("*", number(span * row.extent), binary("/", axis(column.name), number(span)));
-      return whole(column.extent, column.extent === span ? place : binary("+", block, place));
+      const turned = remainder(over(axis(row.name), ROWS_AT_ONCE / group), group);
+      const moved = binary("^", over(inSpan, piece), turned);
+      const inRow = plus(times(piece, moved), remainder(axis(column.name), piece));
+      const place = plus(times(axis(row.name), span), inRow);
+      const block = times(span * row.extent, over(axis(column.name), span));
+      return whole(column.extent, column.extent === span ? place : plus(block, place));
     }
     case "swizzled": {
       const pieces = column.extent / piece;
       // As many pieces are permuted as a row has, in groups of a power of two. Rows that share banks differ in the row
       // bits used.
       const group = [8, 4, 2, 1].find((g) => pieces % g === 0) ?? 1;
-      const turned = binary("%", binary("/", axis(row.name), number(ROWS_AT_ONCE / group)), number(group));
-      const moved = binary("^", binary("/", axis(column.name), number(piece)), turned);
-      const inRow = binary("+", binary("*", number(piece), moved), binary("%", axis(column.name), number(piece)));
-      return whole(column.extent, binary("+", binary("*", axis(row.name), number(column.extent)), inRow));
+      const turned = remainder(over(axis(row.name), ROWS_AT_ONCE / group), group);
+      const moved = binary("^", over(axis(column.name), piece), turned);
+      const inRow = plus(times(piece, moved), remainder(axis(column.name), piece));
+      return whole(column.extent, plus(times(axis(row.name), column.extent), inRow));
     }
     default:
       return how satisfies never;

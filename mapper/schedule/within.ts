@@ -17,7 +17,7 @@ import { affineForm } from "../../abstraction/affine.ts";
 import type { Schedule } from "../../abstraction/candidate.ts";
 import { tensorOf } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
-import { accessesIn, axesIn, binary, type Expr, number } from "../../abstraction/expression.ts";
+import { accessesIn, axesIn, type Expr, plus, times } from "../../abstraction/expression.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
 import { memoisedBy, memoisedPair } from "../../abstraction/memoised.ts";
 import { tileElements } from "../../abstraction/memory-tile.ts";
@@ -239,7 +239,7 @@ export function movedBy(around: readonly Around[], first: (around: Around) => Ex
     from: (index, value) =>
       around.reduce((sum, a) => {
         const coefficient = (affineForm(index)?.terms.get(a.loop) ?? 0) * a.dimension.step;
-        return coefficient === 0 ? sum : binary("+", sum, binary("*", first(a), number(coefficient)));
+        return coefficient === 0 ? sum : plus(sum, times(first(a), coefficient));
       }, value),
   };
 }

@@ -17,9 +17,18 @@
 
 import type { RecurrenceSchedule } from "../../abstraction/candidate.ts";
 import { identityOf } from "../../abstraction/equation.ts";
-import { access, axis, binary, compare, type Expr, number, substitute } from "../../abstraction/expression.ts";
+import {
+  access,
+  axis,
+  binary,
+  compare,
+  type Expr,
+  number,
+  plus,
+  substitute,
+  times,
+} from "../../abstraction/expression.ts";
 import { type LoopNest, loop, type Statement } from "../../abstraction/loop-nest.ts";
-import { plus, times } from "../lower/arithmetic.ts";
 import { FreshNames } from "../lower/names.ts";
 import { decided, undecided } from "./decided.ts";
 import { Wavefront } from "./lower-wavefront.ts";

@@ -25,9 +25,8 @@
 
 import type { StepSchedule, WarpStepSchedule } from "../../abstraction/candidate.ts";
 import type { Computation } from "../../abstraction/computation.ts";
-import { and, axis, binary, compare, type Expr, number } from "../../abstraction/expression.ts";
+import { and, axis, binary, compare, type Expr, number, plus, times } from "../../abstraction/expression.ts";
 import { type LoopNest, loop, type Statement } from "../../abstraction/loop-nest.ts";
-import { plus, times } from "../lower/arithmetic.ts";
 import type { PlaneAxis, Steps } from "./plane.ts";
 import type { Level, Source } from "./step-memory.ts";
 import { between, StepRows } from "./step-rows.ts";

@@ -20,9 +20,9 @@
 
 import type { RecurrenceSchedule } from "../../abstraction/candidate.ts";
 import { outputOf } from "../../abstraction/computation.ts";
-import { type Access, access, axis, type Expr, number } from "../../abstraction/expression.ts";
+import { type Access, access, axis, type Expr, minus, number, plus, times } from "../../abstraction/expression.ts";
 import { type LoopNest, loop, type Scratch, type Statement, type VectorFile } from "../../abstraction/loop-nest.ts";
-import { assign, minus, plus, times } from "../lower/arithmetic.ts";
+import { assign } from "../lower/assign.ts";
 import { decided, type Ranges, undecided } from "./decided.ts";
 import type { Recurrent } from "./recurrent.ts";
 import { WavefrontAhead } from "./wavefront-ahead.ts";

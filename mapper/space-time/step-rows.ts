@@ -18,11 +18,11 @@ import {
   compare,
   type Expr,
   number,
+  plus,
   rewrite,
   substitute,
 } from "../../abstraction/expression.ts";
 import { loop, type Statement, type VectorFile } from "../../abstraction/loop-nest.ts";
-import { plus } from "../lower/arithmetic.ts";
 import { inBlock, linesOf, shiftsOf } from "./step-lines.ts";
 import type { Level } from "./step-memory.ts";
 import { StepPasses } from "./step-passes.ts";

@@ -7,9 +7,20 @@
  *       column_1[last-j] = square(q[j])        backwards: lane l at step t needs column t - k*l, and lanes load neighbours
  */
 
-import { type Access, access, axis, binary, type Expr, number, substitute } from "../../abstraction/expression.ts";
+import {
+  type Access,
+  access,
+  axis,
+  binary,
+  type Expr,
+  minus,
+  number,
+  plus,
+  substitute,
+  times,
+} from "../../abstraction/expression.ts";
 import { loop, type Scratch, type Statement, type VectorFile } from "../../abstraction/loop-nest.ts";
-import { assign, minus, plus, times } from "../lower/arithmetic.ts";
+import { assign } from "../lower/assign.ts";
 import { placeInOwn, type WavefrontShape, workspaceOf } from "./wavefront-shape.ts";
 
 /** A part of the value, and the memory it is stored in. */

@@ -7,9 +7,9 @@
  */
 
 import { outputOf } from "../../abstraction/computation.ts";
-import { type Access, access, axis, type Expr, number } from "../../abstraction/expression.ts";
+import { type Access, access, axis, type Expr, number, plus, times } from "../../abstraction/expression.ts";
 import { loop, type Scratch, type Statement } from "../../abstraction/loop-nest.ts";
-import { assign, plus, times } from "../lower/arithmetic.ts";
+import { assign } from "../lower/assign.ts";
 import { placeInOwn, type WavefrontShape, workspaceOf } from "./wavefront-shape.ts";
 
 export class WavefrontEdge {

@@ -8,10 +8,9 @@
 import type { RecurrenceSchedule } from "../../abstraction/candidate.ts";
 import type { Axis } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
-import { axis, binary, type Expr, number } from "../../abstraction/expression.ts";
+import { axis, binary, type Expr, number, plus } from "../../abstraction/expression.ts";
 import type { Scratch } from "../../abstraction/loop-nest.ts";
 import { ZMM } from "../../targets/x86.ts";
-import { plus } from "../lower/arithmetic.ts";
 import { FreshNames } from "../lower/names.ts";
 import { arrayDependences, type Recurrent } from "./recurrent.ts";
 

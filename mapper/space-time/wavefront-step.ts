@@ -20,12 +20,15 @@ import {
   compare,
   comparesElements,
   type Expr,
+  minus,
   number,
+  plus,
   substitute,
+  times,
 } from "../../abstraction/expression.ts";
 import { loop, type Statement } from "../../abstraction/loop-nest.ts";
 import { typeOf } from "../../abstraction/typing.ts";
-import { assign, minus, plus, times } from "../lower/arithmetic.ts";
+import { assign } from "../lower/assign.ts";
 import type { WavefrontAhead } from "./wavefront-ahead.ts";
 import type { WavefrontEdge } from "./wavefront-edge.ts";
 import { aboveFile, type Reach, type WavefrontShape } from "./wavefront-shape.ts";
