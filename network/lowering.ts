@@ -2,7 +2,7 @@
  * @file The interface by which an operator states what a node computes: the node's inputs and attributes, and functions that add equations.
  *
  *     const x = node.input(0);
- *     return [node.equation("y[i] = max(x[i], 0)", { reads: { x }, shape: x.shape, type: x.type })];
+ *     return node.equation("y[i] = max(x[i], 0)", { x });
  *
  * An equation whose inputs are all known before the run is evaluated at once, which folds constants.
  */
@@ -10,7 +10,9 @@
 import { mapValues } from "../abstraction/collections.ts";
 import { type Computation, defineComputation, type TensorSpec } from "../abstraction/computation.ts";
 import { internal, UsageError } from "../abstraction/error.ts";
+import { type Access, accessesIn, plainAxes } from "../abstraction/expression.ts";
 import { interpret } from "../abstraction/interpret.ts";
+import { parseEquation } from "../abstraction/parse.ts";
 import { type Attribute, type Body, type Constant, isBody, type Node } from "./graph.ts";
 import type { Step } from "./network.ts";
 import { type NumberArray, numbersFor } from "./numbers.ts";
@@ -28,13 +30,13 @@ import {
 } from "./value.ts";
 import { wholeResult } from "./whole.ts";
 
-/** Inputs and output of an equation. */
+/** What an equation and its inputs leave open. */
 export interface EquationOptions {
-  readonly reads: Readonly<Record<string, Value>>;
-  /** Shape of the output. */
-  readonly shape: readonly number[];
-  readonly type: ElementType;
-  /** Extents of summed axes; other axes have the output's sizes. */
+  /** Shape of the output; by default the sizes of what its axes index by themselves. */
+  readonly shape?: readonly number[];
+  /** That of the first input by default. */
+  readonly type?: ElementType;
+  /** Extents of axes that index nothing by themselves. */
   readonly extents?: Readonly<Record<string, number>>;
   /** Names of dimensions by tensor, for layouts; the axes by default. */
   readonly dims?: Readonly<Record<string, readonly string[]>>;
@@ -298,30 +300,36 @@ export class Lowering {
   }
 
   /**
-   * Adds an equation, or evaluates it at once when everything it reads is known. Its target is the output, indexed by the axes of the shape.
+   * Adds an equation, or evaluates it at once when everything it reads is known.
    * @throws UsageError for an element type in which networks are not computed
    */
-  equation(text: string, { reads, shape, type, extents = {}, dims = {}, range }: EquationOptions): Value {
+  equation(text: string, reads: Readonly<Record<string, Value>>, options: EquationOptions = {}): Value {
+    const { type = Object.values(reads)[0]?.type ?? "f32", dims = {}, range } = options;
+    const equation = parseEquation(text);
+    const { target } = equation;
+    const extents = {
+      ...Object.assign({}, ...accessesIn(equation.value).map((read) => sizesAt(read, reads[read.tensor]?.shape ?? []))),
+      ...(options.shape && sizesAt(target, options.shape)),
+      ...options.extents,
+    };
+    const shape = options.shape ?? plainAxes(target).map((name) => extents[name] ?? 1);
     const elements = elementsOf(shape, this.subject);
     // Empty lists occur in shapes that a model computes.
     if (elements === 0 && Object.values(reads).every(({ constant }) => constant))
       return this.constant({ type, shape, values: this.numbers(type, 0) });
     if (elements === 0) this.refuse(`its output ${bracketed(shape)} has no elements, which is not supported`);
-    const target = text.slice(0, text.indexOf("["));
     const spec = (tensor: string, value: Pick<Value, "type" | "shape" | "constant">): TensorSpec => ({
       dtype: heldAs(value.type),
       shape: value.shape,
       ...(dims[tensor] && { dims: dims[tensor] }),
       ...(value.constant && { constant: true }),
     });
-    const indices = text.slice(text.indexOf("[") + 1, text.indexOf("]")).split(",");
-    const own = indices.flatMap((name, d) => (/^[A-Za-z_]\w*$/.test(name) ? [[name, shape[d] ?? 1] as const] : []));
     const computation = defineComputation({
       name: this.node.op,
-      equation: text,
-      extents: { ...Object.fromEntries(own), ...extents },
+      equation,
+      extents,
       tensors: {
-        [target]: spec(target, { type, shape }),
+        [target.tensor]: spec(target.tensor, { type, shape }),
         ...mapValues(reads, (value, tensor) => spec(tensor, value)),
       },
     });
@@ -366,6 +374,10 @@ export class Lowering {
     return before === 0 ? name : `${name}.${before}`;
   }
 }
+
+/** The sizes of the axes that index a tensor by themselves. */
+const sizesAt = ({ index }: Access, shape: readonly number[]): Record<string, number> =>
+  Object.fromEntries(index.flatMap((e, d) => (e.kind === "axis" ? [[e.name, shape[d] ?? 1]] : [])));
 
 /** The result of a computation whose inputs are all known, if it has few enough points. */
 function foldedBy(

@@ -63,7 +63,7 @@ vi.doMock(FILES.operators, async (original) => {
   const actual = await original<typeof import("../network/operators/choice.ts")>();
   const next: (typeof actual.CHOICES)[string] = (node) => {
     const x = node.input(0);
-    return node.equation("y[i] = x[i] + 1", { reads: { x }, shape: x.shape, type: x.type });
+    return node.equation("y[i] = x[i] + 1", { x });
   };
   return { ...actual, CHOICES: { ...actual.CHOICES, MadeUp: next } };
 });

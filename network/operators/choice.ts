@@ -28,7 +28,7 @@ function trilu(node: Lowering): Value {
   const diagonal = Math.max(-most, Math.min(most, above));
   const kept = `${column} - ${row} ${upper ? ">=" : "<="} ${diagonal < 0 ? `(${diagonal})` : diagonal}`;
   const at = `${bracketed(axes)}`;
-  return node.equation(`y${at} = select(${kept}, x${at}, 0)`, { reads: { x }, shape: x.shape, type: x.type });
+  return node.equation(`y${at} = select(${kept}, x${at}, 0)`, { x });
 }
 
 /** https://onnx.ai/onnx/operators/onnx__OneHot.html: an index outside the depth selects nothing. */
@@ -46,11 +46,11 @@ function oneHot(node: Lowering): Value {
   const places = picked.type === "s32" || picked.type === "s64" ? picked : whole(node, picked, size);
   const read = `ids[${axes.toSpliced(axis, 1).join(",")}]`;
   const ids = node.opset >= 11 ? placesIn(node, places, size) : uncounted(node, places, size);
-  return node.equation(`y${bracketed(axes)} = select(${read} == ${axes[axis]}, values[1], values[0])`, {
-    reads: { ids, values },
-    shape,
-    type: values.type,
-  });
+  return node.equation(
+    `y${bracketed(axes)} = select(${read} == ${axes[axis]}, values[1], values[0])`,
+    { ids, values },
+    { shape, type: values.type },
+  );
 }
 
 /** Indices as s32 where negative ones select nothing, as before opset 11. */
@@ -73,11 +73,14 @@ function gatherElements(node: Lowering): Value {
   const size = x.shape[axis] ?? 1;
   const axes = axesOfRank(rank);
   const from = axes.with(axis, `wrap(ids${bracketed(axes)})`);
-  return node.equation(`y${bracketed(axes)} = x${bracketed(from)}`, {
-    reads: { ids: indicesIn(node, picked, size), x },
-    shape: picked.shape,
-    type: x.type,
-  });
+  return node.equation(
+    `y${bracketed(axes)} = x${bracketed(from)}`,
+    { ids: indicesIn(node, picked, size), x },
+    {
+      shape: picked.shape,
+      type: x.type,
+    },
+  );
 }
 
 /** The first elements of each sequence in reverse, as many as its length says, which lies within the time axis. */
@@ -93,18 +96,14 @@ function reverseSequence(node: Lowering): Value {
       `[${given.shape.join(",")}] lengths of sequences along axis ${batch}, in time along axis ${time}`,
     );
   const lengths = indicesIn(node, given, steps);
-  const ids = node.equation("y[t,b] = select(t < lengths[b], lengths[b] - 1 - t, t)", {
-    reads: { lengths },
-    shape: [steps, sequences],
-    type: "s32",
-  });
+  const ids = node.equation(
+    "y[t,b] = select(t < lengths[b], lengths[b] - 1 - t, t)",
+    { lengths },
+    { shape: [steps, sequences] },
+  );
   const axes = axesOfRank(rank);
   const from = axes.map((name, d) => (d === time ? `wrap(ids[${axes[time]},${axes[batch]}])` : name));
-  return node.equation(`y[${axes.join(",")}] = x[${from.join(",")}]`, {
-    reads: { ids, x },
-    shape: x.shape,
-    type: x.type,
-  });
+  return node.equation(`y[${axes.join(",")}] = x[${from.join(",")}]`, { ids, x }, { type: x.type });
 }
 
 function cumSum(node: Lowering): Value {
@@ -116,12 +115,7 @@ function cumSum(node: Lowering): Value {
   const axes = axesOfRank(x.shape.length);
   const op = `${reverse ? ">" : "<"}${exclusive ? "" : "="}`;
   const from = axes.with(axis, "v").join(",");
-  return node.equation(`y${bracketed(axes)} += x[${from}] where v ${op} ${axes[axis]}`, {
-    reads: { x },
-    shape: x.shape,
-    type: x.type,
-    extents: { v: x.shape[axis] ?? 1 },
-  });
+  return node.equation(`y${bracketed(axes)} += x[${from}] where v ${op} ${axes[axis]}`, { x }, { shape: x.shape });
 }
 
 function eyeLike(node: Lowering): Value {

@@ -125,11 +125,7 @@ export function gatheredWhenRun(node: Lowering, table: Value, picked: Value, axi
   const kept = inner.toSpliced(axis, 1, ...rows);
   const from = inner.with(axis, `wrap(ids${bracketed(rows)})`);
   const shape = table.shape.toSpliced(axis, 1, ...picked.shape);
-  return node.equation(`y${bracketed(kept)} = table${bracketed(from)}`, {
-    reads: { ids, table },
-    shape,
-    type: table.type,
-  });
+  return node.equation(`y${bracketed(kept)} = table${bracketed(from)}`, { ids, table }, { shape, type: table.type });
 }
 
 export const COMPARISONS: OperatorTable = {

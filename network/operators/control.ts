@@ -34,11 +34,7 @@ function branch(node: Lowering): Value[] {
 function chosen(node: Lowering, condition: Value, [a, b]: readonly [Value, Value]): Value {
   const at = `[${axesOfRank(a.shape.length).join(",")}]`;
   const flag = node.reshaped(condition, []);
-  return node.equation(`y${at} = select(c[] != 0, a${at}, b${at})`, {
-    reads: { c: flag, a, b },
-    shape: a.shape,
-    type: a.type,
-  });
+  return node.equation(`y${at} = select(c[] != 0, a${at}, b${at})`, { c: flag, a, b }, { type: a.type });
 }
 
 /** A number that the node itself makes. */

@@ -38,7 +38,8 @@ export function slid({ kernel, strides, dilations, begins }: Window) {
     const [begin = 0, own = ""] = [begins[d], kernels[d]];
     return `${times(output, strides[d])}+${times(own, dilations[d])}${begin === 0 ? "" : `-${begin}`}`;
   });
-  return { outputs, kernels, at, extents: sizes(kernels, kernel) };
+  const extents = Object.fromEntries(kernels.map((name, d) => [name, kernel[d] ?? 1]));
+  return { outputs, kernels, at, extents };
 }
 
 /** Limit on kernels, strides, dilations and padding: products of two are exact, and far below an offset's range. */
@@ -150,7 +151,7 @@ export function convolved(
   type: Value["type"],
 ): Value {
   const rank = spatial.length;
-  const { outputs, kernels, at, extents } = slid(window);
+  const { outputs, kernels, at } = slid(window);
   const positions = positionsOf(node, spatial, window);
   const [images = 1, channels = 1] = x.shape;
   const [filters = 1] = w.shape;
@@ -162,35 +163,31 @@ export function convolved(
   if (groups === channels && perGroup === 1 && groups > 1) {
     const flat = node.reshaped(w, [filters, ...window.kernel]);
     const product = factor(`in[n,k,${index(at)}]`, `w[k,${index(kernels)}]`);
-    return node.equation(`out[n,k,${index(outputs)}] += ${product}`, {
-      reads: { in: x, w: flat },
-      shape: [images, filters, ...positions],
-      type,
-      extents,
-      dims: { ...dims, w: ["k", ...kernels] },
-    });
+    return node.equation(
+      `out[n,k,${index(outputs)}] += ${product}`,
+      { in: x, w: flat },
+      {
+        shape: [images, filters, ...positions],
+        type,
+        dims: { ...dims, w: ["k", ...kernels] },
+      },
+    );
   }
   const grouped = groups > 1;
   const filter = grouped ? `g*${perGroup}+k` : "k";
   const channel = grouped ? `g*${inGroup}+c` : "c";
   const product = factor(`in[n,${channel},${index(at)}]`, `w[${filter},c,${index(kernels)}]`);
-  return node.equation(`out[n,${filter},${index(outputs)}] += ${product}`, {
-    reads: { in: x, w },
-    shape: [images, filters, ...positions],
-    type,
-    extents: {
-      ...extents,
-      c: inGroup,
-      ...(grouped && { g: groups, k: perGroup }),
-      n: images,
-      ...sizes(outputs, positions),
+  return node.equation(
+    `out[n,${filter},${index(outputs)}] += ${product}`,
+    { in: x, w },
+    {
+      shape: [images, filters, ...positions],
+      type,
+      ...(grouped && { extents: { g: groups, k: perGroup } }),
+      dims,
     },
-    dims,
-  });
+  );
 }
-
-const sizes = (names: readonly string[], of: readonly number[]): Record<string, number> =>
-  Object.fromEntries(names.map((name, d) => [name, of[d] ?? 1]));
 
 /** The row of the table of operators that matches a layer, with its parameters; undefined when there is none. */
 export function rowOf({
@@ -270,7 +267,7 @@ function transposed(node: Lowering): Value {
     node.refuse(`images of ${x.shape.length} dimensions and filters of ${w.shape.length} are not supported`);
   if (channels !== inputs || groups < 1 || channels % groups !== 0)
     node.refuse(`${channels} channels and filters of ${bracketed(w.shape)} do not fall into ${groups} groups`);
-  const { begins, positions, strides, dilations, kernel } = upsampling(node, spatial, w.shape.slice(2));
+  const { begins, positions, strides, dilations } = upsampling(node, spatial, w.shape.slice(2));
   const outputs = lettersOf("output", rank);
   const kernels = lettersOf("kernel", rank);
   const shifted = outputs.map((o, d) => `${o}+${begins[d] ?? 0}-${kernels[d]}*${dilations[d] ?? 1}`);
@@ -280,18 +277,10 @@ function transposed(node: Lowering): Value {
   const [filter, channel] = grouped ? [`g*${perGroup}+k`, `g*${channels / groups}+c`] : ["k", "c"];
   const sum = node.equation(
     `out[n,${filter},${outputs.join(",")}] += in[n,${channel},${at.join(",")}] * w[${channel},k,${kernels.join(",")}]${where.length > 0 ? ` where ${where.join(" and ")}` : ""}`,
+    { in: x, w },
     {
-      reads: { in: x, w },
       shape: [images, perGroup * groups, ...positions],
-      type: "f32",
-      extents: {
-        n: images,
-        c: channels / groups,
-        k: perGroup,
-        ...(grouped && { g: groups }),
-        ...sizes(outputs, positions),
-        ...sizes(kernels, kernel),
-      },
+      extents: { c: channels / groups, ...(grouped && { g: groups }) },
     },
   );
   return biased(node, sum, node.optional(2));
@@ -336,7 +325,7 @@ function upsampling(node: Lowering, spatial: readonly number[], filter: readonly
   const positions = full.map((size, d) => size - (totals[d] ?? 0));
   if (positions.some((p) => p < 1) || begins.some((b) => b < 0))
     node.refuse(`its output would have sizes ${bracketed(positions)}`);
-  return { begins, positions, strides, dilations, kernel };
+  return { begins, positions, strides, dilations };
 }
 
 export const CONVOLUTIONS: OperatorTable = {

@@ -9,7 +9,7 @@
 import { mapValues } from "../../abstraction/collections.ts";
 import { isInteger, rangeOf } from "../../abstraction/dtype.ts";
 import { axesOfRank, type Lowering } from "../lowering.ts";
-import { type ElementType, heldAs, holdsIntegers, isWide, type Range, type Value } from "../value.ts";
+import { bracketed, type ElementType, heldAs, holdsIntegers, isWide, type Range, type Value } from "../value.ts";
 import { rangeIn } from "../whole.ts";
 import { broadcastShape, numberText, operand } from "./broadcast.ts";
 import type { OperatorTable } from "./table.ts";
@@ -118,8 +118,8 @@ export function elementwise(
   }));
   const texts = Object.fromEntries(parts.map(({ name, text }) => [name, text]));
   const reads = Object.assign({}, ...parts.map((p) => p.reads));
-  const text = `y[${axesOfRank(shape.length).join(",")}] = ${written(formula, texts)}`;
-  return node.equation(text, { reads, shape, type, ...(range && { range }) });
+  const text = `y${bracketed(axesOfRank(shape.length))} = ${written(formula, texts)}`;
+  return node.equation(text, reads, { shape, type, ...(range && { range }) });
 }
 
 /** @throws UsageError when the operator is not defined for the element type */

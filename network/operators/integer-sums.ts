@@ -126,11 +126,8 @@ function padded(node: Lowering, layer: Layer, zero: Value): Layer {
   const [known] = zero.constant ?? [];
   const image = node.equation(
     `y${bracketed(axes)} = select(${inside.join(" and ")}, x${bracketed(at)}, ${known ?? "z[]"})`,
-    {
-      reads: { x, ...(known === undefined && { z: zero }) },
-      shape: [...x.shape.slice(0, 2), ...sizes],
-      type: x.type,
-    },
+    { x, ...(known === undefined && { z: zero }) },
+    { shape: [...x.shape.slice(0, 2), ...sizes] },
   );
   const none = begins.map(() => 0);
   return { ...layer, x: image, spatial: sizes, window: { ...window, begins: none, ends: none } };

@@ -46,12 +46,7 @@ function loss(node: Lowering, x: Value, { target, weight }: Expected): Value {
   const picked = (text: string, reads: Readonly<Record<string, Value>>): Value => {
     const here = `select(target[${kept}] == ${own}, ${text}, 0)`;
     const counted = ignored === undefined ? here : `select(target[${kept}] == ${ignored}, 0, ${here})`;
-    return node.equation(`y[${kept}] += ${counted}`, {
-      reads: { target, ...reads },
-      shape,
-      type: x.type,
-      extents: { [own]: size },
-    });
+    return node.equation(`y[${kept}] += ${counted}`, { target, ...reads }, { type: x.type, extents: { [own]: size } });
   };
   const score = `x${bracketed(axes)}`;
   const all = weight ? picked(`${score} * weight[${own}]`, { x, weight }) : picked(score, { x });

@@ -17,8 +17,7 @@ import type { OperatorTable } from "./table.ts";
 
 /** An output whose element at `i0, i1 ...` is the input's element at `index`. */
 function moved(node: Lowering, x: Value, shape: readonly number[], index: readonly string[]): Value {
-  const text = `y[${axesOfRank(shape.length).join(",")}] = x${bracketed(index)}`;
-  return node.equation(text, { reads: { x }, shape, type: x.type });
+  return node.equation(`y${bracketed(axesOfRank(shape.length))} = x${bracketed(index)}`, { x }, { shape });
 }
 
 function transpose(node: Lowering): Value {
@@ -140,7 +139,7 @@ export function joined(node: Lowering, values: readonly Value[], axis: number): 
     .reduceRight((rest, part) => `select(${own} < ${part.end}, ${part.text}, ${rest})`, last);
   const shape = first.shape.with(axis, total);
   const reads = Object.fromEntries(values.map((value, i) => [`x${i}`, value]));
-  return node.equation(`y${bracketed(axes)} = ${text}`, { reads, shape, type: first.type });
+  return node.equation(`y${bracketed(axes)} = ${text}`, reads, { shape });
 }
 
 function concat(node: Lowering): Value {
@@ -194,9 +193,12 @@ function pad(node: Lowering): Value {
   if (filling === 0) return moved(node, x, sizesOf(node, shape), places);
   const inside = places.flatMap((place, d) => (isPadded(d) ? [`${place} >= 0 and ${place} < ${x.shape[d]}`] : []));
   if (inside.length === 0) return moved(node, x, sizesOf(node, shape), places);
-  const text = `y[${axesOfRank(rank).join(",")}] = select(${inside.join(" and ")}, x${bracketed(places)}, ${numberText(filling)})`;
   if (!Number.isFinite(filling)) node.refuse(`padding by ${filling} is not supported`);
-  return node.equation(text, { reads: { x }, shape: sizesOf(node, shape), type: x.type });
+  return node.equation(
+    `y${bracketed(axesOfRank(rank))} = select(${inside.join(" and ")}, x${bracketed(places)}, ${numberText(filling)})`,
+    { x },
+    { shape: sizesOf(node, shape) },
+  );
 }
 
 function expand(node: Lowering): Value {

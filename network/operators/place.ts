@@ -22,11 +22,11 @@ function multiplied(node: Lowering, x: Value, axis: number): Value {
   const own = axes[axis] ?? "";
   const at = (index: string): string => `x[${axes.with(axis, index).join(",")}]`;
   const second = size % 2 === 0 ? at(`2*${own}+1`) : `select(2*${own}+1 < ${size}, ${at(`2*${own}+1`)}, 1)`;
-  const half = node.equation(`y${bracketed(axes)} = ${at(`2*${own}`)} * ${second}`, {
-    reads: { x },
-    shape: x.shape.with(axis, Math.ceil(size / 2)),
-    type: x.type,
-  });
+  const half = node.equation(
+    `y${bracketed(axes)} = ${at(`2*${own}`)} * ${second}`,
+    { x },
+    { shape: x.shape.with(axis, Math.ceil(size / 2)) },
+  );
   return multiplied(node, half, axis);
 }
 
@@ -52,12 +52,7 @@ function placeOf(node: Lowering, x: Value, axis: number, { op, last }: { op: "ma
   const equal = `select(${at} == m${bracketed(kept)}, places[${own}], ${none})`;
   const isFloat = !isInteger(heldAs(x.type));
   const chosen = isFloat ? `select(${at} == ${at}, ${equal}, places[${own}])` : equal;
-  const found = node.equation(`y${bracketed(kept)} ${combine} ${chosen}`, {
-    reads: { x, m: extreme, places },
-    shape: x.shape.toSpliced(axis, 1),
-    type: "s32",
-    extents: { [own]: size },
-  });
+  const found = node.equation(`y${bracketed(kept)} ${combine} ${chosen}`, { x, m: extreme, places }, { type: "s32" });
   return node.reshaped(found, x.shape.with(axis, 1));
 }
 
@@ -87,11 +82,11 @@ function hardmax(node: Lowering): Value {
   const axes = axesOfRank(x.shape.length);
   const kept = node.reshaped(found, x.shape.toSpliced(axis, 1));
   const index = axes.toSpliced(axis, 1).join(",");
-  const y = node.equation(`y${bracketed(axes)} = select(place[${index}] == ${axes[axis]}, 1, 0)`, {
-    reads: { place: kept },
-    shape: x.shape,
-    type: x.type,
-  });
+  const y = node.equation(
+    `y${bracketed(axes)} = select(place[${index}] == ${axes[axis]}, 1, 0)`,
+    { place: kept },
+    { shape: x.shape, type: x.type },
+  );
   return node.reshaped(y, given.shape);
 }
 

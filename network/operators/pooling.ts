@@ -47,13 +47,15 @@ function checkTouches(node: Lowering, pool: Pool): void {
 function pooled(node: Lowering, { x, spatial, window, positions }: Pool, op: "+=" | "max="): Value {
   const { outputs, at, extents } = slid(window);
   const inputs = lettersOf("input", spatial.length);
-  return node.equation(`y[n,c,${outputs.join(",")}] ${op} x[n,c,${at.join(",")}]`, {
-    reads: { x },
-    shape: [x.shape[0] ?? 1, x.shape[1] ?? 1, ...positions],
-    type: x.type,
-    extents,
-    dims: { y: ["n", "c", ...outputs], x: ["n", "c", ...inputs] },
-  });
+  return node.equation(
+    `y[n,c,${outputs.join(",")}] ${op} x[n,c,${at.join(",")}]`,
+    { x },
+    {
+      shape: [...x.shape.slice(0, 2), ...positions],
+      extents,
+      dims: { y: ["n", "c", ...outputs], x: ["n", "c", ...inputs] },
+    },
+  );
 }
 
 function maxPool(node: Lowering): Value[] {
@@ -65,7 +67,7 @@ function maxPool(node: Lowering): Value[] {
 }
 
 /** The index of each maximum in the whole input; of equal ones the first by rows. @param byColumns counts by columns */
-function placesOf(node: Lowering, { x, spatial, window, positions }: Pool, most: Value, byColumns: boolean): Value {
+function placesOf(node: Lowering, { x, spatial, window }: Pool, most: Value, byColumns: boolean): Value {
   if (!isWide(x.type)) node.refuse(`places of ${x.type} are not supported; of f32 and f64 they are`);
   const all = product(spatial);
   const within = node.numbers("s32", all).map((_, i) => i);
@@ -75,12 +77,11 @@ function placesOf(node: Lowering, { x, spatial, window, positions }: Pool, most:
   const target = `n,c,${outputs.join(",")}`;
   const chosen = `select(${read} == most[${target}], places${bracketed(at)}, ${all})`;
   // The maximum of a window with a NaN is NaN; its index is that of the first NaN, which differs from itself.
-  const found = node.equation(`y[${target}] min= select(${read} == ${read}, ${chosen}, places${bracketed(at)})`, {
-    reads: { x, most, places },
-    shape: [x.shape[0] ?? 1, x.shape[1] ?? 1, ...positions],
-    type: "s32",
-    extents,
-  });
+  const found = node.equation(
+    `y[${target}] min= select(${read} == ${read}, ${chosen}, places${bracketed(at)})`,
+    { x, most, places },
+    { type: "s32", extents },
+  );
   const images = (x.shape[0] ?? 1) * (x.shape[1] ?? 1);
   const starts = node.numbers("s64", images).map((_, i) => i * all);
   const start = node.constant(

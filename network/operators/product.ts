@@ -58,11 +58,10 @@ export function matmul(node: Lowering, a: Value, b: Value, { factor, type }: Pro
   const x = indexOf(outer);
   const y = indexOf(inner);
   const term = factor(`a[${[...x.names, "m", "k"].join(",")}]`, `b[${[...y.names, "k", "n"].join(",")}]`);
-  const out = node.equation(`out[${[...axes, "m", "n"].join(",")}] += ${term}`, {
-    reads: { a: node.reshaped(left, [...x.kept, m, k]), b: node.reshaped(right, [...y.kept, k, n]) },
+  const reads = { a: node.reshaped(left, [...x.kept, m, k]), b: node.reshaped(right, [...y.kept, k, n]) };
+  const out = node.equation(`out[${[...axes, "m", "n"].join(",")}] += ${term}`, reads, {
     shape: [...batch, m, n],
     type,
-    extents: { k },
   });
   return node.reshaped(out, shape);
 }
@@ -73,34 +72,27 @@ function plainProduct(
   parameters: Record<"m" | "n" | "k", number>,
   { factor, type }: Product,
 ): Value {
-  const { m, n, k } = parameters;
   if (type === "f32" && !reads.b.constant)
     return node.computed(instantiate(operatorNamed("matmul"), { parameters }), reads, type, {
       operator: { name: "matmul", parameters },
     });
-  return node.equation(`out[m,n] += ${factor("a[m,k]", "b[k,n]")}`, { reads, shape: [m, n], type, extents: { k } });
+  return node.equation(`out[m,n] += ${factor("a[m,k]", "b[k,n]")}`, reads, { type });
 }
 
 function gemm(node: Lowering): Value {
   const a = node.input(0);
   const b = node.input(1);
   const c = node.optional(2);
-  const { type } = floats(node, a, b);
+  floats(node, a, b);
   if (a.shape.length !== 2 || b.shape.length !== 2) node.refuse("its factors must be matrices");
   const isTurnedA = node.int("transA", 0) !== 0;
   const isTurnedB = node.int("transB", 0) !== 0;
-  const sides = (shape: readonly number[], isTurned: boolean): [number, number] => {
-    const [first = 1, second = 1] = shape;
-    return isTurned ? [second, first] : [first, second];
-  };
-  const [m, k] = sides(a.shape, isTurnedA);
-  const [rows, n] = sides(b.shape, isTurnedB);
+  const k = a.shape[isTurnedA ? 0 : 1];
+  const rows = b.shape[isTurnedB ? 1 : 0];
   if (k !== rows) node.refuse(`rows of ${k} and columns of ${rows} cannot be multiplied`);
   const sum = node.equation(`out[m,n] += ${isTurnedA ? "a[k,m]" : "a[m,k]"} * ${isTurnedB ? "b[n,k]" : "b[k,n]"}`, {
-    reads: { a, b },
-    shape: [m, n],
-    type,
-    extents: { k },
+    a,
+    b,
   });
   const [alpha, beta] = [node.float("alpha", 1), node.float("beta", 1)];
   const times = (by: number, x: string): string => (by === 1 ? x : `(${numberText(by)}) * ${x}`);
@@ -162,15 +154,10 @@ function einsum(node: Lowering): Value {
   const named = (letters: readonly string[]): string => letters.map((letter) => `i_${letter}`).join(",");
   const product = terms.map((term, i) => `x${i}[${named(term)}]`).join(" * ");
   const isMove = terms.length === 1 && [...sizes.keys()].every((letter) => result.includes(letter));
-  const y = node.equation(`y[${named(result)}] ${isMove ? "=" : "+="} ${product}`, {
-    reads: Object.fromEntries(operands.map((x, i) => [`x${i}`, x])),
-    shape: result.map((letter) => sizes.get(letter) ?? 1),
-    type,
-    extents: Object.fromEntries(
-      [...sizes].flatMap(([letter, size]) => (result.includes(letter) ? [] : [[`i_${letter}`, size]])),
-    ),
-  });
-  return y;
+  return node.equation(
+    `y[${named(result)}] ${isMove ? "=" : "+="} ${product}`,
+    Object.fromEntries(operands.map((x, i) => [`x${i}`, x])),
+  );
 }
 
 export const PRODUCTS: OperatorTable = {

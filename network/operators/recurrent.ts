@@ -8,7 +8,7 @@
 
 import { internal } from "../../abstraction/error.ts";
 import { memoised } from "../../abstraction/memoised.ts";
-import type { Lowering } from "../lowering.ts";
+import { axesOfRank, type Lowering } from "../lowering.ts";
 import { bracketed, elementsOf, type Value } from "../value.ts";
 import { elementwise } from "./elementwise.ts";
 import { joined } from "./move.ts";
@@ -111,10 +111,11 @@ function checkShape(node: Lowering, { name, shape }: Value, wanted: readonly num
 
 /** The first two dimensions exchanged. */
 function swapped(node: Lowering, x: Value): Value {
-  const [a = 1, b = 1, ...rest] = x.shape;
-  const names = rest.map((_, d) => `i${d + 2}`);
-  const tail = names.map((name) => `,${name}`).join("");
-  return node.equation(`y[i0,i1${tail}] = x[i1,i0${tail}]`, { reads: { x }, shape: [b, a, ...rest], type: x.type });
+  const tail = axesOfRank(x.shape.length)
+    .slice(2)
+    .map((name) => `,${name}`)
+    .join("");
+  return node.equation(`y[i0,i1${tail}] = x[i1,i0${tail}]`, { x });
 }
 
 /** One matrix or list of those that stand along dimension 0, or a part of it. */
@@ -122,11 +123,7 @@ function part(node: Lowering, all: Value, at: number, from = 0, count = all.shap
   const [, , ...rest] = all.shape;
   const tail = rest.map((_, d) => `,i${d + 1}`).join("");
   const row = from === 0 ? "i0" : `i0+${from}`;
-  return node.equation(`y[i0${tail}] = x[${at},${row}${tail}]`, {
-    reads: { x: all },
-    shape: [count, ...rest],
-    type: all.type,
-  });
+  return node.equation(`y[i0${tail}] = x[${at},${row}${tail}]`, { x: all }, { shape: [count, ...rest] });
 }
 
 /** @param apart gates whose biases of `R` are added later */
@@ -136,12 +133,7 @@ function directionOf(layer: Layer, d: number, apart: readonly number[] = []): Di
   const w = part(node, node.input(1), d);
   const bias = node.optional(3);
   const features = x.shape[2] ?? 1;
-  const flat = node.equation("out[m,n] += a[m,k] * b[n,k]", {
-    reads: { a: node.reshaped(x, [steps * batch, features]), b: w },
-    shape: [steps * batch, rows],
-    type: "f32",
-    extents: { k: features },
-  });
+  const flat = timesTurned(node, node.reshaped(x, [steps * batch, features]), w);
   let inputs = flat;
   if (bias) {
     checkShape(node, bias, [layer.directions.length, 2 * rows]);
@@ -149,9 +141,8 @@ function directionOf(layer: Layer, d: number, apart: readonly number[] = []): Di
     const other = part(node, bias, d, rows, rows);
     const late = apart.map((gate) => `(j >= ${gate * hidden} and j < ${(gate + 1) * hidden})`).join(" or ");
     const both = node.equation(`y[j] = x[j] + ${late === "" ? "z[j]" : `select(${late}, 0, z[j])`}`, {
-      reads: { x: own, z: other },
-      shape: [rows],
-      type: "f32",
+      x: own,
+      z: other,
     });
     inputs = elementwise(node, "flat + both", { flat, both });
   }
@@ -165,19 +156,13 @@ function directionOf(layer: Layer, d: number, apart: readonly number[] = []): Di
   };
 }
 
-/** `h * R'` for some of the gates: [batch, gates * hidden]. */
-function recurred({ layer: { node, batch, hidden } }: Direction, h: Value, weights: Value): Value {
-  return node.equation("out[m,n] += a[m,k] * b[n,k]", {
-    reads: { a: h, b: weights },
-    shape: [batch, weights.shape[0] ?? 1],
-    type: "f32",
-    extents: { k: hidden },
-  });
-}
+/** `a * b'`: products with the weights of some of the gates. */
+const timesTurned = (node: Lowering, a: Value, b: Value): Value =>
+  node.equation("out[m,n] += a[m,k] * b[n,k]", { a, b });
 
 /** An equation over batch and units. */
 function unitwise({ layer: { node, batch, hidden } }: Direction, value: string, reads: Record<string, Value>): Value {
-  return node.equation(`y[n,j] = ${value}`, { reads, shape: [batch, hidden], type: "f32" });
+  return node.equation(`y[n,j] = ${value}`, reads, { shape: [batch, hidden], type: "f32" });
 }
 
 /** What reaches a gate from the inputs of a step, and from the state before. */
@@ -220,11 +205,7 @@ function unrolled(layer: Layer, states: readonly number[], apart: readonly numbe
   );
   if (!isBatchFirst) return [y, ...ends];
   // [steps, directions, batch, hidden] -> [batch, steps, directions, hidden]
-  const turned = node.equation("y[i0,i1,i2,i3] = x[i1,i2,i0,i3]", {
-    reads: { x: y },
-    shape: [batch, steps, directions.length, hidden],
-    type: "f32",
-  });
+  const turned = node.equation("y[i0,i1,i2,i3] = x[i1,i2,i0,i3]", { x: y });
   return [turned, ...ends.map((end) => swapped(node, end))];
 }
 
@@ -244,7 +225,7 @@ function rnn(node: Lowering): Value[] {
   return unrolled(layer, [5], [], (direction, [h], step) => {
     const [f = ACTIVATIONS.tanh] = direction.activations;
     if (!h || !f) internal("a step without a state");
-    const rest = recurred(direction, h, direction.weights);
+    const rest = timesTurned(node, h, direction.weights);
     const value = f(`${fromInputs(hidden, 0)} + ${fromState(hidden, 0)}`);
     return [unitwise(direction, value, { x: direction.inputs, step, rest })];
   });
@@ -267,15 +248,15 @@ function gru(node: Lowering): Value[] {
     const gate = (at: number): string => `(${f(`${fromInputs(hidden, at)} + ${fromState(hidden, at)}`)})`;
     const mixed = (fresh: string): string => `(1 - ${gate(0)}) * ${g(fresh)} + ${gate(0)} * h[n,j]`;
     if (isLate) {
-      const rest = recurred(direction, h, weights);
+      const rest = timesTurned(node, h, weights);
       const late = biases ? `(${fromState(hidden, 2)} + late[j+${2 * hidden}])` : fromState(hidden, 2);
       const value = mixed(`${fromInputs(hidden, 2)} + ${gate(1)} * ${late}`);
       return [unitwise(direction, value, { x, step, rest, h, ...(biases && { late: biases }) })];
     }
     const [first, second] = halvesOf(direction);
-    const rest = recurred(direction, h, first);
+    const rest = timesTurned(node, h, first);
     const reset = unitwise(direction, `${gate(1)} * h[n,j]`, { x, step, rest, h });
-    const fresh = recurred(direction, reset, second);
+    const fresh = timesTurned(node, reset, second);
     return [unitwise(direction, mixed(`${fromInputs(hidden, 2)} + fresh[n,j]`), { x, step, rest, h, fresh })];
   });
 }
@@ -295,7 +276,7 @@ function lstm(node: Lowering): Value[] {
     const p = seen.get(direction);
     const beside = (at: number, state: string): string => (p ? ` + p[${unit(hidden, at)}] * ${state}[n,j]` : "");
     const gate = (at: number, more: string): string => `${fromInputs(hidden, at)} + ${fromState(hidden, at)}${more}`;
-    const shared = { x: direction.inputs, step, rest: recurred(direction, h, direction.weights), ...(p && { p }) };
+    const shared = { x: direction.inputs, step, rest: timesTurned(node, h, direction.weights), ...(p && { p }) };
     const input = f(gate(0, beside(0, "c")));
     const forget = f(gate(2, beside(2, "c")));
     const cell = unitwise(direction, `(${forget}) * c[n,j] + (${input}) * ${g(gate(3, ""))}`, { ...shared, c });

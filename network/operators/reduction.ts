@@ -35,12 +35,11 @@ export function reduced(
   const kept = names.filter((_, d) => !axes.includes(d));
   const shape = x.shape.flatMap((size, d) => (axes.includes(d) ? (keepsAxes ? [1] : []) : [size]));
   if (axes.length === 0) return elementwise(node, term, { x });
-  const value = node.equation(`y${bracketed(kept)} ${op} ${written(term, { x: `x${bracketed(names)}` })}`, {
-    reads: { x },
-    shape: x.shape.filter((_, d) => !axes.includes(d)),
-    type,
-    extents: Object.fromEntries(axes.map((d) => [`i${d}`, x.shape[d] ?? 1])),
-  });
+  const value = node.equation(
+    `y${bracketed(kept)} ${op} ${written(term, { x: `x${bracketed(names)}` })}`,
+    { x },
+    { type },
+  );
   return node.reshaped(value, shape);
 }
 
@@ -217,12 +216,14 @@ function localResponse(node: Lowering): Value {
   const rest = axesOfRank(rank).slice(2).join(",");
   const tail = rest === "" ? "" : `,${rest}`;
   const before = Math.floor((size - 1) / 2);
-  const sum = node.equation(`y[i0,i1${tail}] += square(x[i0,i1+r${before === 0 ? "" : `-${before}`}${tail}])`, {
-    reads: { x },
-    shape: x.shape,
-    type: x.type,
-    extents: { r: size },
-  });
+  const sum = node.equation(
+    `y[i0,i1${tail}] += square(x[i0,i1+r${before === 0 ? "" : `-${before}`}${tail}])`,
+    { x },
+    {
+      shape: x.shape,
+      extents: { r: size },
+    },
+  );
   const [alpha, beta, bias] = [node.float("alpha", 1e-4), node.float("beta", 0.75), node.float("bias", 1)];
   const scale = numberText(alpha / size);
   return elementwise(node, `x / pow(${numberText(bias)} + ${scale} * sum, ${numberText(beta)})`, { x, sum });

@@ -178,18 +178,13 @@ function alongAxis(node: Lowering, x: Value, d: number, axis: Resized, sampling:
     values[p * count + place - Math.floor((p * rise + start) / run)] = weight;
   });
   if (count === 1 && values.every((weight) => weight === 1))
-    return node.equation(`${target} = ${at(first)}`, { reads: { x }, shape, type: x.type });
+    return node.equation(`${target} = ${at(first)}`, { x }, { shape });
   const weights = node.constant({ type: x.type, shape: [axis.to, count], values }, `${x.name}.weights${d}`);
   const weight = `weights[${own},t]`;
   const read = at(`${first}+t`);
   // An output also reads places of weight 0, where an infinity or NaN must not reach it.
   const term = count > taps.each ? `select(${weight} == 0, 0, ${weight} * ${read})` : `${weight} * ${read}`;
-  return node.equation(`${target} += ${term}`, {
-    reads: { weights, x },
-    shape,
-    type: x.type,
-    extents: { t: count },
-  });
+  return node.equation(`${target} += ${term}`, { weights, x }, { shape });
 }
 
 /** What says how large the result is: either scales or sizes. */

@@ -50,11 +50,7 @@ function gridSample(node: Lowering): Value {
     const g = `${held}(grid[n,p,${rank - 1 - d}])`;
     const c = aligned ? `(${g} + 1) / 2 * ${size - 1}` : `((${g} + 1) * ${size} - 1) / 2`;
     const within = brought(`(${c})`, padding, size, aligned);
-    return node.equation(`y[n,p] = ${within}`, {
-      reads: { grid: shown },
-      shape: [batch, places],
-      type: held,
-    });
+    return node.equation(`y[n,p] = ${within}`, { grid: shown }, { type: held });
   });
   const corners = mode === "linear" ? 2 ** rank : 1;
   const steps = spatial.map((_, d) => {
@@ -68,35 +64,22 @@ function gridSample(node: Lowering): Value {
   ]);
   const below = (d: number): string => (mode === "linear" ? `floor(at${d}[n,p])` : `round(at${d}[n,p])`);
   const pixel = (d: number): string => `(${below(d)} + step${d}[t])`;
-  const shape = [batch, places, corners];
   const flat = spatial.map((size, d) => {
     const stride = elementsOf(spatial.slice(d + 1), node.subject);
     return `s32(max(0, min(${size - 1}, ${pixel(d)}))) * ${stride}`;
   });
-  const from = node.equation(`y[n,p,t] = ${flat.join(" + ")}`, { reads, shape, type: "s32" });
+  const from = node.equation(`y[n,p,t] = ${flat.join(" + ")}`, reads, { type: "s32" });
   const share = spatial.map((size, d) => {
     const near = mode === "linear" ? `max(0, 1 - abs(at${d}[n,p] - ${pixel(d)}))` : "1";
     // 1 for a pixel of the image and 0 beside it.
     const isInside = `max(0, min(1, ${pixel(d)} + 1)) * max(0, min(1, ${size} - ${pixel(d)}))`;
     return `${near} * ${isInside}`;
   });
-  const weight = node.equation(`y[n,p,t] = ${share.join(" * ")}`, { reads, shape, type: held });
+  const weight = node.equation(`y[n,p,t] = ${share.join(" * ")}`, reads);
   const image = node.reshaped(x, [batch, channels, elementsOf(spatial, node.subject)]);
-  const read = node.equation("y[n,c,p,t] = image[n,c,wrap(from[n,p,t])]", {
-    reads: { from, image },
-    shape: [batch, channels, places, corners],
-    type: x.type,
-  });
-  const y = node.equation(`y[n,c,p] += ${held}(read[n,c,p,t]) * weight[n,p,t]`, {
-    reads: { read, weight },
-    shape: [batch, channels, places],
-    type: held,
-    extents: { t: corners },
-  });
-  const out =
-    held === x.type
-      ? y
-      : node.equation(`y[n,c,p] = ${x.type}(x[n,c,p])`, { reads: { x: y }, shape: y.shape, type: x.type });
+  const read = node.equation("y[n,c,p,t] = image[n,c,wrap(from[n,p,t])]", { from, image }, { type: x.type });
+  const y = node.equation(`y[n,c,p] += ${held}(read[n,c,p,t]) * weight[n,p,t]`, { read, weight }, { type: held });
+  const out = held === x.type ? y : node.equation(`y[n,c,p] = ${x.type}(x[n,c,p])`, { x: y }, { type: x.type });
   return node.reshaped(out, [batch, channels, ...results]);
 }
 
@@ -125,11 +108,8 @@ function roiAlign(node: Lowering): Value {
     const span = isHalf ? length : `max(${length}, 1)`;
     const at = node.equation(
       `y[r,a] = ${start}${isHalf ? " - 0.5" : ""} + (${held}(a) + 0.5) * ${span} / ${bins * samples}`,
-      {
-        reads: { box: boxes },
-        shape: [count, bins * samples],
-        type: held,
-      },
+      { box: boxes },
+      { extents: { a: bins * samples }, type: held },
     );
     return { bins, size, name: `at${d}`, at };
   });
@@ -141,13 +121,10 @@ function roiAlign(node: Lowering): Value {
     return node.constant({ type: held, shape: [4], values }, `corner${d}`);
   });
   const reads = { at0: rows.at, at1: columns.at, corner0: corner[0] ?? x, corner1: corner[1] ?? x };
-  const shape = [count, rows.bins * samples, columns.bins * samples, 4];
   const place = (d: number): string => (d === 0 ? "at0[r,a]" : "at1[r,b]");
   const within = (d: number, size: number): string => `max(0, min(${size - 1}, ${place(d)}))`;
   const pixel = (d: number, size: number): string => `min(${size - 1}, floor(${within(d, size)}) + corner${d}[t])`;
-  const from = node.equation(`y[r,a,b,t] = s32(${pixel(0, height)}) * ${width} + s32(${pixel(1, width)})`, {
-    reads,
-    shape,
+  const from = node.equation(`y[r,a,b,t] = s32(${pixel(0, height)}) * ${width} + s32(${pixel(1, width)})`, reads, {
     type: "s32",
   });
   const share = [height, width].map((size, d) => {
@@ -155,25 +132,23 @@ function roiAlign(node: Lowering): Value {
     const part = `(corner${d}[t] * ${past} + (1 - corner${d}[t]) * (1 - ${past}))`;
     return `select(${place(d)} >= -1, select(${place(d)} <= ${size}, ${part}, 0), 0)`;
   });
-  const weight = node.equation(`y[r,a,b,t] = ${share.join(" * ")}`, { reads, shape, type: held });
+  const weight = node.equation(`y[r,a,b,t] = ${share.join(" * ")}`, reads);
   const image = node.reshaped(x, [batch, channels, height * width]);
-  const read = node.equation("y[r,c,a,b,t] = image[wrap(of[r]),c,wrap(from[r,a,b,t])]", {
-    reads: { of: indicesIn(node, images, batch), from, image },
-    shape: [count, channels, ...shape.slice(1)],
-    type: x.type,
-  });
+  const read = node.equation(
+    "y[r,c,a,b,t] = image[wrap(of[r]),c,wrap(from[r,a,b,t])]",
+    { of: indicesIn(node, images, batch), from, image },
+    { type: x.type },
+  );
   const sample = `${samples}*p+i,${samples}*q+j,t`;
-  const sum = node.equation(`y[r,c,p,q] += ${held}(read[r,c,${sample}]) * weight[r,${sample}]`, {
-    reads: { read, weight },
-    shape: [count, channels, rows.bins, columns.bins],
-    type: held,
-    extents: { i: samples, j: samples, t: 4 },
-  });
-  return node.equation(`y[r,c,p,q] = ${x.type}(x[r,c,p,q] / ${samples * samples})`, {
-    reads: { x: sum },
-    shape: sum.shape,
-    type: x.type,
-  });
+  const sum = node.equation(
+    `y[r,c,p,q] += ${held}(read[r,c,${sample}]) * weight[r,${sample}]`,
+    { read, weight },
+    {
+      type: held,
+      extents: { p: rows.bins, q: columns.bins, i: samples, j: samples },
+    },
+  );
+  return node.equation(`y[r,c,p,q] = ${x.type}(x[r,c,p,q] / ${samples * samples})`, { x: sum }, { type: x.type });
 }
 
 const HALVES = ["half_pixel", "output_half_pixel"];

@@ -33,16 +33,10 @@ function gatherND(node: Lowering): Value {
     const id = `ids[b,m,${d}]`;
     return `max(min(select(${id} < 0, ${id} + ${size}, ${id}), ${size - 1}), 0) * ${product(within.slice(d + 1))}`;
   });
-  const flat = node.equation(`y[b,m] = s32(${terms.join(" + ")})`, {
-    reads: { ids: node.reshaped(picked, [...rows, depth]) },
-    shape: rows,
-    type: "s32",
-  });
-  const y = node.equation("y[b,m,r] = x[b,wrap(flat[b,m]),r]", {
-    reads: { flat, x: node.reshaped(x, [rows[0], product(within), product(rest)]) },
-    shape: [...rows, product(rest)],
-    type: x.type,
-  });
+  const ids = node.reshaped(picked, [...rows, depth]);
+  const flat = node.equation(`y[b,m] = s32(${terms.join(" + ")})`, { ids }, { type: "s32" });
+  const elements = node.reshaped(x, [rows[0], product(within), product(rest)]);
+  const y = node.equation("y[b,m,r] = x[b,wrap(flat[b,m]),r]", { flat, x: elements }, { type: x.type });
   return node.reshaped(y, [...places, ...rest]);
 }
 
@@ -52,11 +46,11 @@ function replaced(node: Lowering, x: Value, updates: Value, from: ArrayLike<numb
   const width = elementsOf(x.shape, node.subject) / rows;
   const count = elementsOf(updates.shape, node.subject) / width;
   const places = node.constant({ type: "s32", shape: [rows], values: node.numbersFrom("s32", from) }, `${x.name}.from`);
-  const y = node.equation("y[p,r] = select(from[p] < 0, x[p,r], u[wrap(from[p]),r])", {
-    reads: { from: places, x: node.reshaped(x, [rows, width]), u: node.reshaped(updates, [count, width]) },
-    shape: [rows, width],
-    type: x.type,
-  });
+  const y = node.equation(
+    "y[p,r] = select(from[p] < 0, x[p,r], u[wrap(from[p]),r])",
+    { from: places, x: node.reshaped(x, [rows, width]), u: node.reshaped(updates, [count, width]) },
+    { type: x.type },
+  );
   return node.reshaped(y, x.shape);
 }
 
@@ -139,25 +133,14 @@ function topK(node: Lowering): Value[] {
   const isBefore = isInteger(heldAs(x.type))
     ? ofNumbers
     : `select(${isOtherNumber}, select(${isNumber}, ${ofNumbers}, ${isLargest ? 0 : 1}), select(${isNumber}, ${isLargest ? 1 : 0}, ${earlier}))`;
-  const rank = node.equation(`y[a,i,b] += ${isBefore}`, {
-    reads: { x: rows },
-    shape,
-    type: "s32",
-    extents: { j: size },
-  });
+  const rank = node.equation(`y[a,i,b] += ${isBefore}`, { x: rows }, { type: "s32" });
   const numbered = node.constant({ type: "s32", shape: [size], values: placesOf(node, size) }, "places");
-  const kept = [shape[0], k, shape[2]];
-  const place = node.equation("y[a,k,b] += select(rank[a,i,b] == k, places[i], 0)", {
-    reads: { rank, places: numbered },
-    shape: kept,
-    type: "s32",
-    extents: { i: size },
-  });
-  const y = node.equation("y[a,k,b] = x[a,wrap(place[a,k,b]),b]", {
-    reads: { place, x: rows },
-    shape: kept,
-    type: x.type,
-  });
+  const place = node.equation(
+    "y[a,k,b] += select(rank[a,i,b] == k, places[i], 0)",
+    { rank, places: numbered },
+    { extents: { k } },
+  );
+  const y = node.equation("y[a,k,b] = x[a,wrap(place[a,k,b]),b]", { place, x: rows }, { type: x.type });
   const result = x.shape.with(axis, k);
   const wide = elementwise(node, "f64(place)", { place }, "s64");
   return [node.reshaped(y, result), node.reshaped(wide, result)];
