@@ -75,13 +75,6 @@ export class SharedLowering {
 /** Names of an output's axes, by position. */
 export const axesOfRank = (rank: number): string[] => Array.from({ length: rank }, (_, d) => `i${d}`);
 
-/** The numbers of the places along an axis, from 0. */
-export function placesOf(node: Lowering, count: number): NumberArray {
-  const made = node.numbers("s32", count);
-  for (let i = 0; i < count; i++) made[i] = i;
-  return made;
-}
-
 /** A node while its equations are written. */
 export class Lowering {
   readonly node: Node;
@@ -200,6 +193,11 @@ export class Lowering {
     return value?.constant;
   }
 
+  /** The same of an input that may not be left out. */
+  required(place: number, what: string): NumberArray {
+    return this.known(place, what) ?? this.refuse(`${what} is missing`);
+  }
+
   /** Numbers that are input `place` from opset `since` on, and were an attribute before. */
   numbersSince(since: number, name: string, place: number, what: string): ArrayLike<number> | undefined {
     if (this.opset >= since) return this.known(place, what);
@@ -217,6 +215,11 @@ export class Lowering {
     if (given === undefined) return otherwise;
     if (typeof given !== "number" || !Number.isSafeInteger(given)) this.refuse(`${name} must be a whole number`);
     return given;
+  }
+
+  /** A whole number that stands for no (0) or yes. */
+  flag(name: string, otherwise = false): boolean {
+    return this.int(name, Number(otherwise)) !== 0;
   }
 
   float(name: string, otherwise: number): number {
@@ -270,6 +273,28 @@ export class Lowering {
     return numbersFor(type, elements, this.subject);
   }
 
+  /** A constant with elements of some numbers: a list, unless a shape is given. */
+  constantFrom(
+    type: ElementType,
+    given: ArrayLike<number>,
+    shape: readonly number[] = [given.length],
+    name?: string,
+  ): Value {
+    return this.constant({ type, shape, values: this.numbersFrom(type, given) }, name);
+  }
+
+  /** A constant of which a function gives the element at each place, row-major. */
+  filled(type: ElementType, shape: readonly number[], elementAt: (place: number) => number, name?: string): Value {
+    const values = this.numbers(type, this.elements(shape));
+    for (let i = 0; i < values.length; i++) values[i] = toElement(type, elementAt(i));
+    return this.constant({ type, shape, values }, name);
+  }
+
+  /** @throws UsageError when a shape has too many elements */
+  elements(shape: readonly number[]): number {
+    return elementsOf(shape, this.subject);
+  }
+
   numbersFrom(type: ElementType, given: ArrayLike<number>): NumberArray {
     const made = this.numbers(type, given.length);
     for (let i = 0; i < given.length; i++) made[i] = toElement(type, given[i] ?? 0);
@@ -278,7 +303,7 @@ export class Lowering {
 
   /** A tensor with known elements. */
   constant({ type, shape, values }: Constant, name = this.nameOf(0)): Value {
-    const elements = elementsOf(shape, this.subject);
+    const elements = this.elements(shape);
     if (elements !== values.length)
       this.refuse(`a constant of ${describeValue({ type, shape })} has ${values.length} elements`);
     return { name, type, shape, constant: values };
@@ -286,8 +311,8 @@ export class Lowering {
 
   /** The same elements in the same order with another shape. */
   reshaped(value: Value, shape: readonly number[]): Value {
-    const from = elementsOf(value.shape, this.subject);
-    const to = elementsOf(shape, this.subject);
+    const from = this.elements(value.shape);
+    const to = this.elements(shape);
     if (from !== to) this.refuse(`${describeValue(value)} has ${from} elements, ${bracketed(shape)} ${to}`);
     if (isSameShape(value.shape, shape)) return value;
     const { type, constant } = value;
@@ -313,7 +338,7 @@ export class Lowering {
       ...options.extents,
     };
     const shape = options.shape ?? plainAxes(target).map((name) => extents[name] ?? 1);
-    const elements = elementsOf(shape, this.subject);
+    const elements = this.elements(shape);
     // Empty lists occur in shapes that a model computes.
     if (elements === 0 && Object.values(reads).every(({ constant }) => constant))
       return this.constant({ type, shape, values: this.numbers(type, 0) });

@@ -41,24 +41,6 @@ function logic(formula: string) {
   };
 }
 
-function negation(node: Lowering): Value {
-  const x = node.input(0);
-  if (x.type !== "bool") node.refuse(`${x.name} holds ${x.type}; it takes bool`);
-  return elementwise(node, "select(x == 0, 1, 0)", { x }, "bool");
-}
-
-function where(node: Lowering): Value {
-  const condition = node.input(0);
-  if (condition.type !== "bool") node.refuse(`its condition holds ${condition.type}; it takes bool`);
-  const [a, b] = pairOf(node, 1);
-  return elementwise(node, "select(condition != 0, a, b)", { condition, a, b }, a.type);
-}
-
-function isNaNumber(node: Lowering): Value {
-  const x = floatsAt(node, 0);
-  return elementwise(node, "select(x == x, 0, 1)", { x }, "bool");
-}
-
 /** The largest finite value of each type. */
 const LARGEST: Readonly<Partial<Record<ElementType, number>>> = {
   f16: 65_504,
@@ -66,37 +48,6 @@ const LARGEST: Readonly<Partial<Record<ElementType, number>>> = {
   f32: (2 - 2 ** -23) * 2 ** 127,
   f64: Number.MAX_VALUE,
 };
-
-function isInfinite(node: Lowering): Value {
-  const x = node.input(0);
-  const most = LARGEST[x.type];
-  if (most === undefined) return node.refuse(`${x.type} is not supported; floats are`);
-  const [above, below] = [node.int("detect_positive", 1), node.int("detect_negative", 1)].map((x) => (x === 0 ? 0 : 1));
-  const formula = `select(x > ${most}, ${above}, select(x < (-${most}), ${below}, 0))`;
-  return elementwise(node, formula, { x }, "bool");
-}
-
-function thresholdedRelu(node: Lowering): Value {
-  const x = node.input(0);
-  checkWide(node, x);
-  const alpha = `(${numberText(node.float("alpha", 1))})`;
-  return elementwise(node, `select(x > ${alpha}, x, 0)`, { x });
-}
-
-function sign(node: Lowering): Value {
-  const x = node.input(0);
-  if (x.type === "bool" || x.type.startsWith("u")) node.refuse(`${x.type} is not supported`);
-  return elementwise(node, "select(x > 0, 1, select(x < 0, -1, 0))", { x });
-}
-
-/** Values beyond lambda on either side, moved towards 0 by the bias; 0 in between. */
-function shrink(node: Lowering): Value {
-  const x = node.input(0);
-  checkWide(node, x);
-  const given = node.float("lambd", 0.5);
-  const [bias, lambda, below] = [node.float("bias", 0), given, -given].map((value) => `(${numberText(value)})`);
-  return elementwise(node, `select(x < ${below}, x + ${bias}, select(x > ${lambda}, x - ${bias}, 0))`, { x });
-}
 
 /** Indices of s64 as s32, brought to just outside the axis where they lie further out. */
 const near = (node: Lowering, picked: Value, size: number): Value =>
@@ -133,15 +84,52 @@ export const COMPARISONS: OperatorTable = {
   Equal: comparison("=="),
   Greater: comparison(">"),
   GreaterOrEqual: comparison(">="),
-  IsInf: isInfinite,
-  IsNaN: isNaNumber,
+  IsInf(node: Lowering) {
+    const x = node.input(0);
+    const most = LARGEST[x.type];
+    if (most === undefined) return node.refuse(`${x.type} is not supported; floats are`);
+    const [above, below] = [node.int("detect_positive", 1), node.int("detect_negative", 1)].map((x) =>
+      x === 0 ? 0 : 1,
+    );
+    const formula = `select(x > ${most}, ${above}, select(x < (-${most}), ${below}, 0))`;
+    return elementwise(node, formula, { x }, "bool");
+  },
+  IsNaN(node: Lowering) {
+    const x = floatsAt(node, 0);
+    return elementwise(node, "select(x == x, 0, 1)", { x }, "bool");
+  },
   Less: comparison("<"),
   LessOrEqual: comparison("<="),
-  Not: negation,
+  Not(node: Lowering) {
+    const x = node.input(0);
+    if (x.type !== "bool") node.refuse(`${x.name} holds ${x.type}; it takes bool`);
+    return elementwise(node, "select(x == 0, 1, 0)", { x }, "bool");
+  },
   Or: logic("select(a != 0, 1, select(b != 0, 1, 0))"),
-  Shrink: shrink,
-  Sign: sign,
-  ThresholdedRelu: thresholdedRelu,
-  Where: where,
+  /** Values beyond lambda on either side, moved towards 0 by the bias; 0 in between. */
+  Shrink(node: Lowering) {
+    const x = node.input(0);
+    checkWide(node, x);
+    const given = node.float("lambd", 0.5);
+    const [bias, lambda, below] = [node.float("bias", 0), given, -given].map((value) => `(${numberText(value)})`);
+    return elementwise(node, `select(x < ${below}, x + ${bias}, select(x > ${lambda}, x - ${bias}, 0))`, { x });
+  },
+  Sign(node: Lowering) {
+    const x = node.input(0);
+    if (x.type === "bool" || x.type.startsWith("u")) node.refuse(`${x.type} is not supported`);
+    return elementwise(node, "select(x > 0, 1, select(x < 0, -1, 0))", { x });
+  },
+  ThresholdedRelu(node: Lowering) {
+    const x = node.input(0);
+    checkWide(node, x);
+    const alpha = `(${numberText(node.float("alpha", 1))})`;
+    return elementwise(node, `select(x > ${alpha}, x, 0)`, { x });
+  },
+  Where(node: Lowering) {
+    const condition = node.input(0);
+    if (condition.type !== "bool") node.refuse(`its condition holds ${condition.type}; it takes bool`);
+    const [a, b] = pairOf(node, 1);
+    return elementwise(node, "select(condition != 0, a, b)", { condition, a, b }, a.type);
+  },
   Xor: logic("select(a != 0, select(b == 0, 1, 0), select(b != 0, 1, 0))"),
 };

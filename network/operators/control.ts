@@ -10,58 +10,10 @@ import { describeValue, isSameShape, type Value } from "../value.ts";
 import { joined } from "./move.ts";
 import type { OperatorTable } from "./table.ts";
 
-/** https://onnx.ai/onnx/operators/onnx__If.html. Nodes have no effects, so a branch that is not taken may be computed. */
-function branch(node: Lowering): Value[] {
-  const condition = node.input(0);
-  const taken = node.body("then_branch");
-  const other = node.body("else_branch");
-  if (taken.outputs.length !== other.outputs.length) node.refuse("its branches give different numbers of values");
-  if (condition.type !== "bool" || condition.shape.some((size) => size !== 1))
-    node.refuse(`its condition is ${describeValue(condition)}, and it is one bool`);
-  if (condition.constant) return node.inside(condition.constant[0] !== 0 ? taken : other);
-  const otherwise = node.inside(other);
-  return node.inside(taken).map((value, i) => {
-    const second = otherwise[i];
-    if (!second || second.type !== value.type || !isSameShape(second.shape, value.shape))
-      return node.refuse(
-        `its condition ${condition.name} is known only when the network runs, and its branches give ${describeValue(value)} and ${second && describeValue(second)}`,
-        "bind the inputs that the condition is made of: --constant NAME=VALUE",
-      );
-    return chosen(node, condition, [value, second]);
-  });
-}
-
 function chosen(node: Lowering, condition: Value, [a, b]: readonly [Value, Value]): Value {
   const at = `[${axesOfRank(a.shape.length).join(",")}]`;
   const flag = node.reshaped(condition, []);
   return node.equation(`y${at} = select(c[] != 0, a${at}, b${at})`, { c: flag, a, b }, { type: a.type });
-}
-
-/** A number that the node itself makes. */
-const scalar = (node: Lowering, type: "s64" | "bool", x: number): Value =>
-  node.constant({ type, shape: [], values: node.numbersFrom(type, [x]) });
-
-/** https://onnx.ai/onnx/operators/onnx__Loop.html: values carried from pass to pass, then one row of each pass for the others. */
-function loop(node: Lowering): Value[] {
-  const body = node.body("body");
-  const most = node.known(0, "the number of passes")?.[0] ?? Number.POSITIVE_INFINITY;
-  const begins = (node.known(1, "the condition of the first pass")?.[0] ?? 1) !== 0;
-  const count = Math.max(0, body.inputs.length - 2);
-  let carried = Array.from({ length: count }, (_, i) => node.input(i + 2));
-  const rows: Value[][] = body.outputs.slice(1 + count).map(() => []);
-  for (let pass = 0, goes = begins; goes && pass < most; pass++) {
-    node.countPass();
-    const [condition, ...made] = node.inside(body, [scalar(node, "s64", pass), scalar(node, "bool", 1), ...carried]);
-    if (!condition?.constant)
-      return node.refuse(
-        `whether pass ${pass + 1} follows is known only when the network runs`,
-        "bind the inputs that its condition is made of: --constant NAME=VALUE",
-      );
-    goes = condition.constant[0] !== 0;
-    carried = made.slice(0, count);
-    for (const [i, value] of made.slice(count).entries()) rows[i]?.push(value);
-  }
-  return [...carried, ...rows.map((values) => stacked(node, values))];
 }
 
 /** The values of all passes under a new first dimension. */
@@ -77,4 +29,51 @@ function stacked(node: Lowering, values: readonly Value[]): Value {
   );
 }
 
-export const CONTROL: OperatorTable = { If: branch, Loop: loop };
+export const CONTROL: OperatorTable = {
+  /** https://onnx.ai/onnx/operators/onnx__If.html. Nodes have no effects, so a branch that is not taken may be computed. */
+  If(node: Lowering) {
+    const condition = node.input(0);
+    const taken = node.body("then_branch");
+    const other = node.body("else_branch");
+    if (taken.outputs.length !== other.outputs.length) node.refuse("its branches give different numbers of values");
+    if (condition.type !== "bool" || condition.shape.some((size) => size !== 1))
+      node.refuse(`its condition is ${describeValue(condition)}, and it is one bool`);
+    if (condition.constant) return node.inside(condition.constant[0] !== 0 ? taken : other);
+    const otherwise = node.inside(other);
+    return node.inside(taken).map((value, i) => {
+      const second = otherwise[i];
+      if (!second || second.type !== value.type || !isSameShape(second.shape, value.shape))
+        return node.refuse(
+          `its condition ${condition.name} is known only when the network runs, and its branches give ${describeValue(value)} and ${second && describeValue(second)}`,
+          "bind the inputs that the condition is made of: --constant NAME=VALUE",
+        );
+      return chosen(node, condition, [value, second]);
+    });
+  },
+  /** https://onnx.ai/onnx/operators/onnx__Loop.html: values carried from pass to pass, then one row of each pass for the others. */
+  Loop(node: Lowering) {
+    const body = node.body("body");
+    const most = node.known(0, "the number of passes")?.[0] ?? Number.POSITIVE_INFINITY;
+    const begins = (node.known(1, "the condition of the first pass")?.[0] ?? 1) !== 0;
+    const count = Math.max(0, body.inputs.length - 2);
+    let carried = Array.from({ length: count }, (_, i) => node.input(i + 2));
+    const rows: Value[][] = body.outputs.slice(1 + count).map(() => []);
+    for (let pass = 0, goes = begins; goes && pass < most; pass++) {
+      node.countPass();
+      const [condition, ...made] = node.inside(body, [
+        node.constantFrom("s64", [pass], []),
+        node.constantFrom("bool", [1], []),
+        ...carried,
+      ]);
+      if (!condition?.constant)
+        return node.refuse(
+          `whether pass ${pass + 1} follows is known only when the network runs`,
+          "bind the inputs that its condition is made of: --constant NAME=VALUE",
+        );
+      goes = condition.constant[0] !== 0;
+      carried = made.slice(0, count);
+      for (const [i, value] of made.slice(count).entries()) rows[i]?.push(value);
+    }
+    return [...carried, ...rows.map((values) => stacked(node, values))];
+  },
+};

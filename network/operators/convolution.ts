@@ -218,19 +218,6 @@ export function rowOf({
   return { operator: operatorNamed(groups > 1 ? "grouped-conv2d" : "conv2d"), parameters: { ...shared, k, groups } };
 }
 
-function conv(node: Lowering): Value {
-  const x = node.input(0);
-  const w = node.input(1);
-  if (x.type !== w.type || !isWide(x.type))
-    node.refuse(`images of ${x.type} and filters of ${w.type} are not supported; f32 and f64 are`);
-  const layer = layerOf(node, x, w);
-  // Checked here, because messages of the table do not name the node.
-  positionsOf(node, layer.spatial, layer.window);
-  const row = x.type === "f32" && w.constant ? rowOf(layer) : undefined;
-  const sum = row ? layerOfTable(node, layer, row) : convolved(node, layer, (a, b) => `${a} * ${b}`, x.type);
-  return biased(node, sum, node.optional(2));
-}
-
 export function layerOfTable(
   node: Lowering,
   { x, w }: Layer,
@@ -251,39 +238,6 @@ export function biased(node: Lowering, sum: Value, bias: Value | undefined): Val
     node.refuse(`a bias of ${bracketed(bias.shape)} for ${channels} channels`);
   const spread = node.reshaped(bias, [channels, ...spatial.map(() => 1)]);
   return elementwise(node, "sum + spread", { sum, spread });
-}
-
-function transposed(node: Lowering): Value {
-  const x = node.input(0);
-  const w = node.input(1);
-  if (x.type !== "f32" || w.type !== "f32")
-    node.refuse(`images of ${x.type} and filters of ${w.type} are not supported; f32 is`);
-  const spatial = x.shape.slice(2);
-  const rank = spatial.length;
-  const groups = node.int("group", 1);
-  const [images = 1, channels = 1] = x.shape;
-  const [inputs = 1, perGroup = 1] = w.shape;
-  if (w.shape.length !== x.shape.length || rank < 1 || rank > 3)
-    node.refuse(`images of ${x.shape.length} dimensions and filters of ${w.shape.length} are not supported`);
-  if (channels !== inputs || groups < 1 || channels % groups !== 0)
-    node.refuse(`${channels} channels and filters of ${bracketed(w.shape)} do not fall into ${groups} groups`);
-  const { begins, positions, strides, dilations } = upsampling(node, spatial, w.shape.slice(2));
-  const outputs = lettersOf("output", rank);
-  const kernels = lettersOf("kernel", rank);
-  const shifted = outputs.map((o, d) => `${o}+${begins[d] ?? 0}-${kernels[d]}*${dilations[d] ?? 1}`);
-  const at = shifted.map((e, d) => `(${e})/${strides[d] ?? 1}`);
-  const where = shifted.flatMap((e, d) => ((strides[d] ?? 1) === 1 ? [] : [`(${e})%${strides[d]} == 0`]));
-  const grouped = groups > 1;
-  const [filter, channel] = grouped ? [`g*${perGroup}+k`, `g*${channels / groups}+c`] : ["k", "c"];
-  const sum = node.equation(
-    `out[n,${filter},${outputs.join(",")}] += in[n,${channel},${at.join(",")}] * w[${channel},k,${kernels.join(",")}]${where.length > 0 ? ` where ${where.join(" and ")}` : ""}`,
-    { in: x, w },
-    {
-      shape: [images, perGroup * groups, ...positions],
-      extents: { c: channels / groups, ...(grouped && { g: groups }) },
-    },
-  );
-  return biased(node, sum, node.optional(2));
 }
 
 /** https://onnx.ai/onnx/operators/onnx__ConvTranspose.html: size of the output, and elements cropped at the front. */
@@ -329,6 +283,48 @@ function upsampling(node: Lowering, spatial: readonly number[], filter: readonly
 }
 
 export const CONVOLUTIONS: OperatorTable = {
-  Conv: conv,
-  ConvTranspose: transposed,
+  Conv(node: Lowering) {
+    const x = node.input(0);
+    const w = node.input(1);
+    if (x.type !== w.type || !isWide(x.type))
+      node.refuse(`images of ${x.type} and filters of ${w.type} are not supported; f32 and f64 are`);
+    const layer = layerOf(node, x, w);
+    // Checked here, because messages of the table do not name the node.
+    positionsOf(node, layer.spatial, layer.window);
+    const row = x.type === "f32" && w.constant ? rowOf(layer) : undefined;
+    const sum = row ? layerOfTable(node, layer, row) : convolved(node, layer, (a, b) => `${a} * ${b}`, x.type);
+    return biased(node, sum, node.optional(2));
+  },
+  ConvTranspose(node: Lowering) {
+    const x = node.input(0);
+    const w = node.input(1);
+    if (x.type !== "f32" || w.type !== "f32")
+      node.refuse(`images of ${x.type} and filters of ${w.type} are not supported; f32 is`);
+    const spatial = x.shape.slice(2);
+    const rank = spatial.length;
+    const groups = node.int("group", 1);
+    const [images = 1, channels = 1] = x.shape;
+    const [inputs = 1, perGroup = 1] = w.shape;
+    if (w.shape.length !== x.shape.length || rank < 1 || rank > 3)
+      node.refuse(`images of ${x.shape.length} dimensions and filters of ${w.shape.length} are not supported`);
+    if (channels !== inputs || groups < 1 || channels % groups !== 0)
+      node.refuse(`${channels} channels and filters of ${bracketed(w.shape)} do not fall into ${groups} groups`);
+    const { begins, positions, strides, dilations } = upsampling(node, spatial, w.shape.slice(2));
+    const outputs = lettersOf("output", rank);
+    const kernels = lettersOf("kernel", rank);
+    const shifted = outputs.map((o, d) => `${o}+${begins[d] ?? 0}-${kernels[d]}*${dilations[d] ?? 1}`);
+    const at = shifted.map((e, d) => `(${e})/${strides[d] ?? 1}`);
+    const where = shifted.flatMap((e, d) => ((strides[d] ?? 1) === 1 ? [] : [`(${e})%${strides[d]} == 0`]));
+    const grouped = groups > 1;
+    const [filter, channel] = grouped ? [`g*${perGroup}+k`, `g*${channels / groups}+c`] : ["k", "c"];
+    const sum = node.equation(
+      `out[n,${filter},${outputs.join(",")}] += in[n,${channel},${at.join(",")}] * w[${channel},k,${kernels.join(",")}]${where.length > 0 ? ` where ${where.join(" and ")}` : ""}`,
+      { in: x, w },
+      {
+        shape: [images, perGroup * groups, ...positions],
+        extents: { c: channels / groups, ...(grouped && { g: groups }) },
+      },
+    );
+    return biased(node, sum, node.optional(2));
+  },
 };

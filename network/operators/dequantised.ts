@@ -76,9 +76,8 @@ function matMul(node: Lowering): Value | undefined {
 /** Gemm with both factors 1, as in fully connected layers. */
 function gemm(node: Lowering): Value | undefined {
   const factors = factorsOf(node);
-  const isTurned = node.int("transB", 0) !== 0;
-  if (!factors || node.int("transA", 0) !== 0 || node.float("alpha", 1) !== 1 || node.float("beta", 1) !== 1)
-    return undefined;
+  const isTurned = node.flag("transB");
+  if (!factors || node.flag("transA") || node.float("alpha", 1) !== 1 || node.float("beta", 1) !== 1) return undefined;
   const [a, b] = factors;
   const { shape } = b.stored;
   if (a.stored.shape.length !== 2 || shape.length !== 2 || (b.axis ?? (isTurned ? 0 : 1)) !== (isTurned ? 0 : 1))
@@ -95,10 +94,8 @@ function gemm(node: Lowering): Value | undefined {
 /** The transpose of a known matrix. */
 function turned(node: Lowering, x: Value): Value {
   const [rows = 1, columns = 1] = x.shape;
-  const values = node.numbers(x.type, rows * columns);
-  for (let i = 0; i < rows; i++)
-    for (let j = 0; j < columns; j++) values[j * rows + i] = x.constant?.[i * columns + j] ?? 0;
-  return node.constant({ type: x.type, shape: [columns, rows], values }, `${x.name}.turned`);
+  const elementAt = (place: number): number => x.constant?.[(place % rows) * columns + Math.floor(place / rows)] ?? 0;
+  return node.filled(x.type, [columns, rows], elementAt, `${x.name}.turned`);
 }
 
 /** The mean of each channel, from sums in s32. */

@@ -43,7 +43,7 @@ export function broughtToOpset7(node: Lowering): void {
     );
   // It names the inputs whose memory an output may take.
   node.attribute("consumed_inputs");
-  if (TRAINED.has(op) && node.int("is_test", 0) === 0) node.refuse("training is not supported");
+  if (TRAINED.has(op) && !node.flag("is_test")) node.refuse("training is not supported");
   if (op === "Gemm") node.attribute("broadcast");
   if (op === "PRelu" && node.input(1).shape.length === 1) standAt(node, 1);
   if (!BROADCAST.has(op)) return;

@@ -174,51 +174,10 @@ function binary({ formula, inputs }: Binary) {
 /** Rounded towards 0. */
 export const truncated = (x: string): string => `max(floor(${x}), 0) + min(ceil(${x}), 0)`;
 
-/** Powers with a small known exponent become products. */
-function power(node: Lowering): Value {
-  const base = node.input(0);
-  const exponent = node.input(1);
-  checkNumbers(node, base, true);
-  if (exponent.type === "bool") node.refuse(`its exponent holds ${exponent.type}`);
-  const isWhole = holdsIntegers(base.type);
-  const [only] = exponent.constant ?? [];
-  if (!isWhole && exponent.constant?.length === 1 && only === 2 && exponent.shape.length <= base.shape.length)
-    return elementwise(node, "base * base", { base });
-  if (!isWhole) return elementwise(node, `pow(base, ${heldAs(base.type)}(exponent))`, { base, exponent });
-  // Fractions are truncated towards 0.
-  const whole = `${heldAs(base.type)}(${truncated("pow(f64(base), f64(exponent))")})`;
-  return elementwise(node, whole, { base, exponent });
-}
-
 /** A bound that is an attribute, as before opset 11. */
 function boundOf(node: Lowering, name: string, x: Value): Value | undefined {
   if (node.attribute(name) === undefined) return undefined;
-  return node.constant({ type: x.type, shape: [], values: node.numbersFrom(x.type, [node.float(name, 0)]) });
-}
-
-function clip(node: Lowering): Value {
-  const x = node.input(0);
-  checkNumbers(node, x, true);
-  const isInput = node.opset >= 11;
-  const bounds = [
-    ["max", isInput ? node.optional(1) : boundOf(node, "min", x)],
-    ["min", isInput ? node.optional(2) : boundOf(node, "max", x)],
-  ] as const;
-  let clipped = x;
-  for (const [bound, value] of bounds) {
-    if (!value) continue;
-    if (value.type !== x.type || value.shape.length > 1 || value.shape.some((size) => size !== 1))
-      node.refuse(`a bound must be one element of ${x.type}`);
-    clipped = elementwise(node, `${bound}(clipped, value)`, { clipped, value });
-  }
-  return clipped;
-}
-
-function gelu(node: Lowering): Value {
-  const x = node.input(0);
-  checkNumbers(node, x, false);
-  const approximate = node.text("approximate", "none", ["none", "tanh"]);
-  return elementwise(node, approximate === "tanh" ? GELU_TANH : GELU_ERF, { x });
+  return node.constantFrom(x.type, [node.float(name, 0)], []);
 }
 
 /** TensorProto.DataType numbers of the types that an attribute may name. */
@@ -241,9 +200,7 @@ export const NUMBERED_TYPES: Readonly<Record<number, ElementType>> = {
 function cast(node: Lowering, to: ElementType): Value {
   const x = node.input(0);
   if (x.type === to) return x;
-  if (x.constant) {
-    return node.constant({ type: to, shape: x.shape, values: node.numbersFrom(to, x.constant) });
-  }
+  if (x.constant) return node.constantFrom(to, x.constant, x.shape);
   if (to === "bool") return elementwise(node, "select(x != 0, 1, 0)", { x }, to);
   // Any byte but 0 is true.
   if (x.type === "bool") return elementwise(node, `${heldAs(to)}(select(x != 0, 1, 0))`, { x }, to);
@@ -268,19 +225,52 @@ function lowBits(node: Lowering, x: Value, to: ElementType): Value {
   return elementwise(node, `${held}(s32(${low} - 4294967296 * floor(${low} / 2147483648)))`, { x }, to);
 }
 
-function castTo(node: Lowering): Value {
-  const number = node.int("to", 0);
-  const to = NUMBERED_TYPES[number];
-  if (!to) return node.refuse(`a cast to type ${number} is not supported`);
-  return cast(node, to);
-}
-
 export const ELEMENTWISE: OperatorTable = {
   ...mapValues(UNARY, unary),
   ...mapValues(BINARY, binary),
-  Cast: castTo,
+  Cast(node: Lowering) {
+    const number = node.int("to", 0);
+    const to = NUMBERED_TYPES[number];
+    if (!to) return node.refuse(`a cast to type ${number} is not supported`);
+    return cast(node, to);
+  },
   CastLike: (node) => cast(node, node.input(1).type),
-  Clip: clip,
-  Gelu: gelu,
-  Pow: power,
+  Clip(node: Lowering) {
+    const x = node.input(0);
+    checkNumbers(node, x, true);
+    const isInput = node.opset >= 11;
+    const bounds = [
+      ["max", isInput ? node.optional(1) : boundOf(node, "min", x)],
+      ["min", isInput ? node.optional(2) : boundOf(node, "max", x)],
+    ] as const;
+    let clipped = x;
+    for (const [bound, value] of bounds) {
+      if (!value) continue;
+      if (value.type !== x.type || value.shape.length > 1 || value.shape.some((size) => size !== 1))
+        node.refuse(`a bound must be one element of ${x.type}`);
+      clipped = elementwise(node, `${bound}(clipped, value)`, { clipped, value });
+    }
+    return clipped;
+  },
+  Gelu(node: Lowering) {
+    const x = node.input(0);
+    checkNumbers(node, x, false);
+    const approximate = node.text("approximate", "none", ["none", "tanh"]);
+    return elementwise(node, approximate === "tanh" ? GELU_TANH : GELU_ERF, { x });
+  },
+  /** Powers with a small known exponent become products. */
+  Pow(node: Lowering) {
+    const base = node.input(0);
+    const exponent = node.input(1);
+    checkNumbers(node, base, true);
+    if (exponent.type === "bool") node.refuse(`its exponent holds ${exponent.type}`);
+    const isWhole = holdsIntegers(base.type);
+    const [only] = exponent.constant ?? [];
+    if (!isWhole && exponent.constant?.length === 1 && only === 2 && exponent.shape.length <= base.shape.length)
+      return elementwise(node, "base * base", { base });
+    if (!isWhole) return elementwise(node, `pow(base, ${heldAs(base.type)}(exponent))`, { base, exponent });
+    // Fractions are truncated towards 0.
+    const whole = `${heldAs(base.type)}(${truncated("pow(f64(base), f64(exponent))")})`;
+    return elementwise(node, whole, { base, exponent });
+  },
 };

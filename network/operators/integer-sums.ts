@@ -46,7 +46,7 @@ function lessZero(node: Lowering, x: Value, zero: Value | undefined, axis: numbe
   const less = elementwise(node, "s32(x) - s32(z)", { x, z: along(node, zero, x, axis) }, "s32");
   const { constant, shape } = less;
   if (!constant?.every((value) => value >= -SHIFT && value < SHIFT)) return less;
-  return node.constant({ type: "s8", shape, values: node.numbersFrom("s8", constant) }, `${x.name}.less`);
+  return node.constantFrom("s8", constant, shape, `${x.name}.less`);
 }
 
 interface Factor {
@@ -58,11 +58,8 @@ interface Factor {
 function unsigned(node: Lowering, { x, zero }: Factor, other: Value): Factor {
   if (x.type !== "s8" || other.type !== "s8" || x.constant || (zero && !zero.constant)) return { x, zero };
   const shifted = elementwise(node, `u8(s32(x) + ${SHIFT})`, { x }, "u8");
-  const values = node.numbersFrom(
-    "s32",
-    Array.from(zero?.constant ?? [0], (z) => z + SHIFT),
-  );
-  return { x: shifted, zero: node.constant({ type: "s32", shape: [], values }, `${x.name}.zero`) };
+  const zeros = Array.from(zero?.constant ?? [0], (z) => z + SHIFT);
+  return { x: shifted, zero: node.constantFrom("s32", zeros, [], `${x.name}.zero`) };
 }
 
 /** The sum without the zero point's share. @param sums of the other factor, broadcast over the product */

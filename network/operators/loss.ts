@@ -59,20 +59,16 @@ function loss(node: Lowering, x: Value, { target, weight }: Expected): Value {
   return elementwise(node, "sum / counts", { sum: total(losses), counts });
 }
 
-function negativeLogLikelihood(node: Lowering): Value {
-  const x = floatsAt(node, 0);
-  return loss(node, x, expectedOf(node, x));
-}
-
-function crossEntropy(node: Lowering): Value[] {
-  const x = floatsAt(node, 0);
-  const expected = expectedOf(node, x);
-  const { most, sum } = softened(node, x, [1]);
-  const logarithms = elementwise(node, "x - most - log(sum)", { x, most, sum });
-  return [loss(node, logarithms, expected), logarithms];
-}
-
 export const LOSSES: OperatorTable = {
-  NegativeLogLikelihoodLoss: negativeLogLikelihood,
-  SoftmaxCrossEntropyLoss: crossEntropy,
+  NegativeLogLikelihoodLoss(node: Lowering) {
+    const x = floatsAt(node, 0);
+    return loss(node, x, expectedOf(node, x));
+  },
+  SoftmaxCrossEntropyLoss(node: Lowering) {
+    const x = floatsAt(node, 0);
+    const expected = expectedOf(node, x);
+    const { most, sum } = softened(node, x, [1]);
+    const logarithms = elementwise(node, "x - most - log(sum)", { x, most, sum });
+    return [loss(node, logarithms, expected), logarithms];
+  },
 };

@@ -7,7 +7,7 @@
  */
 
 import { isInteger } from "../../abstraction/dtype.ts";
-import { axesOfRank, type Lowering, placesOf } from "../lowering.ts";
+import { axesOfRank, type Lowering } from "../lowering.ts";
 import { bracketed, heldAs, type Value } from "../value.ts";
 import { elementwise, floatsAt } from "./elementwise.ts";
 import { asKept, axesOf, centredOver, reduced } from "./reduction.ts";
@@ -30,14 +30,6 @@ function multiplied(node: Lowering, x: Value, axis: number): Value {
   return multiplied(node, half, axis);
 }
 
-function reduceProd(node: Lowering): Value {
-  const x = node.input(0);
-  if (x.type === "bool" || x.type === "s64") node.refuse(`${x.type} is not supported`);
-  const axes = axesOf(node, x, 18);
-  const all = axes.reduce((value, axis) => multiplied(node, value, axis), x);
-  return asKept(node, all, axes);
-}
-
 /** The index of an extreme along an axis, which is kept with one element. @param last picks the last of equal ones */
 function placeOf(node: Lowering, x: Value, axis: number, { op, last }: { op: "max=" | "min="; last: boolean }): Value {
   const size = x.shape[axis] ?? 1;
@@ -45,7 +37,7 @@ function placeOf(node: Lowering, x: Value, axis: number, { op, last }: { op: "ma
   const axes = axesOfRank(x.shape.length);
   const kept = axes.toSpliced(axis, 1);
   const own = axes[axis] ?? "";
-  const places = node.constant({ type: "s32", shape: [size], values: placesOf(node, size) }, "places");
+  const places = node.filled("s32", [size], (i) => i, "places");
   const at = `x${bracketed(axes)}`;
   const [combine, none] = last ? (["max=", "(-1)"] as const) : (["min=", String(size)] as const);
   // In ONNX a NaN is the extreme of its row. It equals nothing, not even itself, so it is recognised by that.
@@ -67,43 +59,45 @@ function place(op: "max=" | "min=") {
     const x = node.input(0);
     checkOrdered(node, x);
     const axis = node.axisGiven(x, 0);
-    const found = placeOf(node, x, axis, { op, last: node.int("select_last_index", 0) !== 0 });
+    const found = placeOf(node, x, axis, { op, last: node.flag("select_last_index") });
     return asKept(node, elementwise(node, "f64(found)", { found }, "s64"), [axis]);
   };
-}
-
-/** 1 at the first maximum, 0 elsewhere. Before opset 13 the input is a matrix whose columns start at the axis. */
-function hardmax(node: Lowering): Value {
-  const given = floatsAt(node, 0);
-  const first = node.axisGiven(given, node.opset >= 13 ? -1 : 1);
-  const x = node.opset >= 13 ? given : flattened(node, given, first);
-  const axis = node.opset >= 13 ? first : 1;
-  const found = placeOf(node, x, axis, { op: "max=", last: false });
-  const axes = axesOfRank(x.shape.length);
-  const kept = node.reshaped(found, x.shape.toSpliced(axis, 1));
-  const index = axes.toSpliced(axis, 1).join(",");
-  const y = node.equation(
-    `y${bracketed(axes)} = select(place[${index}] == ${axes[axis]}, 1, 0)`,
-    { place: kept },
-    { shape: x.shape, type: x.type },
-  );
-  return node.reshaped(y, given.shape);
 }
 
 /** The epsilon of ONNX's deviation: https://onnx.ai/onnx/operators/onnx__MeanVarianceNormalization.html. */
 const LEAST_DEVIATION = 1e-9;
 
-function meanVariance(node: Lowering): Value {
-  const x = floatsAt(node, 0);
-  const axes = node.axes(node.ints("axes") ?? [0, 2, 3], x.shape.length);
-  const { count, centred, squares } = centredOver(node, x, axes);
-  return elementwise(node, `centred / (sqrt(squares / ${count}) + ${LEAST_DEVIATION})`, { centred, squares });
-}
-
 export const PLACES: OperatorTable = {
   ArgMax: place("max="),
   ArgMin: place("min="),
-  Hardmax: hardmax,
-  MeanVarianceNormalization: meanVariance,
-  ReduceProd: reduceProd,
+  /** 1 at the first maximum, 0 elsewhere. Before opset 13 the input is a matrix whose columns start at the axis. */
+  Hardmax(node: Lowering) {
+    const given = floatsAt(node, 0);
+    const first = node.axisGiven(given, node.opset >= 13 ? -1 : 1);
+    const x = node.opset >= 13 ? given : flattened(node, given, first);
+    const axis = node.opset >= 13 ? first : 1;
+    const found = placeOf(node, x, axis, { op: "max=", last: false });
+    const axes = axesOfRank(x.shape.length);
+    const kept = node.reshaped(found, x.shape.toSpliced(axis, 1));
+    const index = axes.toSpliced(axis, 1).join(",");
+    const y = node.equation(
+      `y${bracketed(axes)} = select(place[${index}] == ${axes[axis]}, 1, 0)`,
+      { place: kept },
+      { shape: x.shape, type: x.type },
+    );
+    return node.reshaped(y, given.shape);
+  },
+  MeanVarianceNormalization(node: Lowering) {
+    const x = floatsAt(node, 0);
+    const axes = node.axes(node.ints("axes") ?? [0, 2, 3], x.shape.length);
+    const { count, centred, squares } = centredOver(node, x, axes);
+    return elementwise(node, `centred / (sqrt(squares / ${count}) + ${LEAST_DEVIATION})`, { centred, squares });
+  },
+  ReduceProd(node: Lowering) {
+    const x = node.input(0);
+    if (x.type === "bool" || x.type === "s64") node.refuse(`${x.type} is not supported`);
+    const axes = axesOf(node, x, 18);
+    const all = axes.reduce((value, axis) => multiplied(node, value, axis), x);
+    return asKept(node, all, axes);
+  },
 };

@@ -23,7 +23,7 @@ function poolOf(node: Lowering): Pool {
   const x = node.input(0);
   const spatial = x.shape.slice(2);
   const kernel = node.ints("kernel_shape") ?? node.refuse("kernel_shape is missing");
-  const ceil = node.int("ceil_mode", 0) !== 0;
+  const ceil = node.flag("ceil_mode");
   const window = windowOf(node, spatial, kernel, ceil);
   const dilated = kernel.map((width, d) => (width - 1) * (window.dilations[d] ?? 1) + 1);
   // Otherwise a window could lie entirely in the padding.
@@ -58,20 +58,11 @@ function pooled(node: Lowering, { x, spatial, window, positions }: Pool, op: "+=
   );
 }
 
-function maxPool(node: Lowering): Value[] {
-  const pool = poolOf(node);
-  const byColumns = node.int("storage_order", 0) !== 0;
-  const most = pooled(node, pool, "max=");
-  if (!node.node.outputs[1]) return [most];
-  return [most, placesOf(node, pool, most, byColumns)];
-}
-
 /** The index of each maximum in the whole input; of equal ones the first by rows. @param byColumns counts by columns */
 function placesOf(node: Lowering, { x, spatial, window }: Pool, most: Value, byColumns: boolean): Value {
   if (!isWide(x.type)) node.refuse(`places of ${x.type} are not supported; of f32 and f64 they are`);
   const all = product(spatial);
-  const within = node.numbers("s32", all).map((_, i) => i);
-  const places = node.constant({ type: "s32", shape: spatial, values: within }, `${x.name}.places`);
+  const places = node.filled("s32", spatial, (i) => i, `${x.name}.places`);
   const { outputs, at, extents } = slid(window);
   const read = `x[n,c,${at.join(",")}]`;
   const target = `n,c,${outputs.join(",")}`;
@@ -82,12 +73,8 @@ function placesOf(node: Lowering, { x, spatial, window }: Pool, most: Value, byC
     { x, most, places },
     { type: "s32", extents },
   );
-  const images = (x.shape[0] ?? 1) * (x.shape[1] ?? 1);
-  const starts = node.numbers("s64", images).map((_, i) => i * all);
-  const start = node.constant(
-    { type: "s64", shape: [x.shape[0] ?? 1, x.shape[1] ?? 1, ...spatial.map(() => 1)], values: starts },
-    `${x.name}.starts`,
-  );
+  const images = [...x.shape.slice(0, 2), ...spatial.map(() => 1)];
+  const start = node.filled("s64", images, (i) => i * all, `${x.name}.starts`);
   const numbered = (i: string): string => (byColumns ? columnwise(i, spatial) : i);
   return elementwise(node, `${numbered("f64(found)")} + start`, { found, start }, "s64");
 }
@@ -105,29 +92,6 @@ function columnwise(i: string, spatial: readonly number[]): string {
     return `${coordinate} * ${product(spatial.slice(0, d))}`;
   });
   return `(${terms.join(" + ")})`;
-}
-
-function averagePool(node: Lowering): Value {
-  const pool = poolOf(node);
-  checkWide(node, pool.x);
-  const sum = pooled(node, pool, "+=");
-  const counts = countsOf(pool, node.int("count_include_pad", 0) !== 0);
-  const all = product(counts.map((list) => list[0] ?? 1));
-  if (counts.every((list) => list.every((count) => count === list[0])))
-    return elementwise(node, `sum / ${all}`, { sum });
-  const shape = counts.map((list) => list.length);
-  const values = node.numbers(pool.x.type, product(shape));
-  for (let i = 0; i < values.length; i++) {
-    let rest = i;
-    let count = 1;
-    for (const list of counts.toReversed()) {
-      count *= list[rest % list.length] ?? 1;
-      rest = Math.floor(rest / list.length);
-    }
-    values[i] = count;
-  }
-  const count = node.constant({ type: pool.x.type, shape, values });
-  return elementwise(node, "sum / count", { sum, count });
 }
 
 /** Elements covered by a window, for each dimension and position. */
@@ -166,8 +130,34 @@ function globalPool(op: "+=" | "max=") {
 }
 
 export const POOLING: OperatorTable = {
-  AveragePool: averagePool,
+  AveragePool(node: Lowering) {
+    const pool = poolOf(node);
+    checkWide(node, pool.x);
+    const sum = pooled(node, pool, "+=");
+    const counts = countsOf(pool, node.flag("count_include_pad"));
+    const all = product(counts.map((list) => list[0] ?? 1));
+    if (counts.every((list) => list.every((count) => count === list[0])))
+      return elementwise(node, `sum / ${all}`, { sum });
+    const shape = counts.map((list) => list.length);
+    const count = node.filled(pool.x.type, shape, (place) => {
+      let rest = place;
+      return product(
+        counts.toReversed().map((list) => {
+          const digit = rest % list.length;
+          rest = Math.floor(rest / list.length);
+          return list[digit] ?? 1;
+        }),
+      );
+    });
+    return elementwise(node, "sum / count", { sum, count });
+  },
   GlobalAveragePool: globalPool("+="),
   GlobalMaxPool: globalPool("max="),
-  MaxPool: maxPool,
+  MaxPool(node: Lowering) {
+    const pool = poolOf(node);
+    const byColumns = node.flag("storage_order");
+    const most = pooled(node, pool, "max=");
+    if (!node.node.outputs[1]) return [most];
+    return [most, placesOf(node, pool, most, byColumns)];
+  },
 };

@@ -79,29 +79,6 @@ function plainProduct(
   return node.equation(`out[m,n] += ${factor("a[m,k]", "b[k,n]")}`, reads, { type });
 }
 
-function gemm(node: Lowering): Value {
-  const a = node.input(0);
-  const b = node.input(1);
-  const c = node.optional(2);
-  floats(node, a, b);
-  if (a.shape.length !== 2 || b.shape.length !== 2) node.refuse("its factors must be matrices");
-  const isTurnedA = node.int("transA", 0) !== 0;
-  const isTurnedB = node.int("transB", 0) !== 0;
-  const k = a.shape[isTurnedA ? 0 : 1];
-  const rows = b.shape[isTurnedB ? 1 : 0];
-  if (k !== rows) node.refuse(`rows of ${k} and columns of ${rows} cannot be multiplied`);
-  const sum = node.equation(`out[m,n] += ${isTurnedA ? "a[k,m]" : "a[m,k]"} * ${isTurnedB ? "b[n,k]" : "b[k,n]"}`, {
-    a,
-    b,
-  });
-  const [alpha, beta] = [node.float("alpha", 1), node.float("beta", 1)];
-  const times = (by: number, x: string): string => (by === 1 ? x : `(${numberText(by)}) * ${x}`);
-  if (!c || beta === 0) return alpha === 1 ? sum : elementwise(node, times(alpha, "sum"), { sum });
-  if (broadcastShape(node, [sum.shape, c.shape]).some((size, d) => size !== sum.shape[d]) || c.shape.length > 2)
-    node.refuse(`C of ${bracketed(c.shape)} cannot be spread over ${bracketed(sum.shape)}`);
-  return elementwise(node, `${times(alpha, "sum")} + ${times(beta, "c")}`, { sum, c });
-}
-
 /** Letters of a formula, in the order of the axes they become. */
 const LETTERS = [..."ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"];
 
@@ -131,37 +108,56 @@ function einsumTerms(
   return { terms, result: right === undefined ? [...dots, ...once] : lettersOf(right, most) };
 }
 
-/** https://onnx.ai/onnx/operators/onnx__Einsum.html: our notation without the tensors' names. */
-function einsum(node: Lowering): Value {
-  const operands = node.inputs();
-  const [first] = operands;
-  const type = first?.type ?? "f32";
-  if (!isWide(type) || operands.some((x) => x.type !== type)) node.refuse("its inputs must all be f32 or f64");
-  const { terms, result } = einsumTerms(node, operands);
-  const sizes = new Map<string, number>();
-  for (const [i, x] of operands.entries()) {
-    const term = terms[i] ?? [];
-    if (term.length !== x.shape.length) node.refuse(`${term.join("")} for ${x.shape.length} dimensions`);
-    for (const [d, letter] of term.entries()) {
-      const [known, size = 1] = [sizes.get(letter), x.shape[d]];
-      if (known !== undefined && known !== size) node.refuse(`${letter} has ${known} elements and ${size}`);
-      sizes.set(letter, size);
-    }
-  }
-  if (new Set(result).size !== result.length || result.some((letter) => !sizes.has(letter)))
-    node.refuse(`its result ${result.join("")} names what no input has, or one axis twice`);
-  // Prefixed, so that no letter is mistaken for a tensor's name.
-  const named = (letters: readonly string[]): string => letters.map((letter) => `i_${letter}`).join(",");
-  const product = terms.map((term, i) => `x${i}[${named(term)}]`).join(" * ");
-  const isMove = terms.length === 1 && [...sizes.keys()].every((letter) => result.includes(letter));
-  return node.equation(
-    `y[${named(result)}] ${isMove ? "=" : "+="} ${product}`,
-    Object.fromEntries(operands.map((x, i) => [`x${i}`, x])),
-  );
-}
-
 export const PRODUCTS: OperatorTable = {
-  Einsum: einsum,
+  /** https://onnx.ai/onnx/operators/onnx__Einsum.html: our notation without the tensors' names. */
+  Einsum(node: Lowering) {
+    const operands = node.inputs();
+    const [first] = operands;
+    const type = first?.type ?? "f32";
+    if (!isWide(type) || operands.some((x) => x.type !== type)) node.refuse("its inputs must all be f32 or f64");
+    const { terms, result } = einsumTerms(node, operands);
+    const sizes = new Map<string, number>();
+    for (const [i, x] of operands.entries()) {
+      const term = terms[i] ?? [];
+      if (term.length !== x.shape.length) node.refuse(`${term.join("")} for ${x.shape.length} dimensions`);
+      for (const [d, letter] of term.entries()) {
+        const [known, size = 1] = [sizes.get(letter), x.shape[d]];
+        if (known !== undefined && known !== size) node.refuse(`${letter} has ${known} elements and ${size}`);
+        sizes.set(letter, size);
+      }
+    }
+    if (new Set(result).size !== result.length || result.some((letter) => !sizes.has(letter)))
+      node.refuse(`its result ${result.join("")} names what no input has, or one axis twice`);
+    // Prefixed, so that no letter is mistaken for a tensor's name.
+    const named = (letters: readonly string[]): string => letters.map((letter) => `i_${letter}`).join(",");
+    const product = terms.map((term, i) => `x${i}[${named(term)}]`).join(" * ");
+    const isMove = terms.length === 1 && [...sizes.keys()].every((letter) => result.includes(letter));
+    return node.equation(
+      `y[${named(result)}] ${isMove ? "=" : "+="} ${product}`,
+      Object.fromEntries(operands.map((x, i) => [`x${i}`, x])),
+    );
+  },
   MatMul: (node) => [matmul(node, node.input(0), node.input(1), floats(node, node.input(0), node.input(1)))],
-  Gemm: gemm,
+  Gemm(node: Lowering) {
+    const a = node.input(0);
+    const b = node.input(1);
+    const c = node.optional(2);
+    floats(node, a, b);
+    if (a.shape.length !== 2 || b.shape.length !== 2) node.refuse("its factors must be matrices");
+    const isTurnedA = node.flag("transA");
+    const isTurnedB = node.flag("transB");
+    const k = a.shape[isTurnedA ? 0 : 1];
+    const rows = b.shape[isTurnedB ? 1 : 0];
+    if (k !== rows) node.refuse(`rows of ${k} and columns of ${rows} cannot be multiplied`);
+    const sum = node.equation(`out[m,n] += ${isTurnedA ? "a[k,m]" : "a[m,k]"} * ${isTurnedB ? "b[n,k]" : "b[k,n]"}`, {
+      a,
+      b,
+    });
+    const [alpha, beta] = [node.float("alpha", 1), node.float("beta", 1)];
+    const times = (by: number, x: string): string => (by === 1 ? x : `(${numberText(by)}) * ${x}`);
+    if (!c || beta === 0) return alpha === 1 ? sum : elementwise(node, times(alpha, "sum"), { sum });
+    if (broadcastShape(node, [sum.shape, c.shape]).some((size, d) => size !== sum.shape[d]) || c.shape.length > 2)
+      node.refuse(`C of ${bracketed(c.shape)} cannot be spread over ${bracketed(sum.shape)}`);
+    return elementwise(node, `${times(alpha, "sum")} + ${times(beta, "c")}`, { sum, c });
+  },
 };

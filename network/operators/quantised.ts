@@ -23,20 +23,6 @@ function axisOf(node: Lowering, x: Value): number {
   return rank === 0 ? 0 : node.axis(given, rank);
 }
 
-function quantizeLinear(node: Lowering): Value {
-  const x = node.input(0);
-  const scale = node.input(1);
-  const zero = node.optional(2);
-  if (x.type !== "f32" || scale.type !== "f32") node.refuse(`${x.type} over ${scale.type} is not supported; f32 is`);
-  if (node.int("block_size", 0) !== 0) node.refuse("block_size is not supported");
-  const axis = axisOf(node, x);
-  const type = quantisedType(node, zero);
-  const shown = node.quantised(x);
-  // Dequantised and quantised again by the same scale: the integers return, since rounding removes the products' error.
-  if (shown && shown.stored.type === type && isSameScale(shown, { scale, zero })) return shown.stored;
-  return quantised(node, x, along(node, scale, x, axis), zero && along(node, zero, x, axis));
-}
-
 /** Whether both scales are the same known positive number, and the zero points are equal. */
 export function isSameScale(a: Pick<Quantised, "scale" | "zero">, b: Pick<Quantised, "scale" | "zero">): boolean {
   const first = a.scale.constant;
@@ -70,33 +56,6 @@ function quantised(node: Lowering, x: Value, scale: Value, zero: Value | undefin
   const shift = shiftOf(zero);
   const shifted = shift ? " + f32(shift)" : "";
   return elementwise(node, `sat_${type}(round(x / scale)${shifted})`, { x, scale, ...(shift && { shift }) }, type);
-}
-
-/** Derives scale and zero point from the input's whole range, 0 included. Outputs y, scale, zero. */
-function dynamicQuantizeLinear(node: Lowering): Value[] {
-  const x = node.input(0);
-  if (x.type !== "f32") node.refuse(`${x.type} is not supported; f32 is`);
-  const all = x.shape.map((_, d) => d);
-  const [most, least] = (["max=", "min="] as const).map((op) =>
-    node.reshaped(reduced(node, x, all, { op, keepsAxes: false }), []),
-  );
-  if (!most || !least) internal("two reductions were asked for");
-  const scale = elementwise(node, "(max(most, 0) - min(least, 0)) / 255", { most, least });
-  const zero = elementwise(node, "sat_u8(round(0 - min(least, 0) / scale))", { least, scale }, "u8");
-  return [quantised(node, x, scale, zero), scale, zero];
-}
-
-function dequantizeLinear(node: Lowering): Value {
-  const x = node.input(0);
-  const scale = node.input(1);
-  if (!["u8", "s8", "s32"].includes(x.type) || scale.type !== "f32")
-    node.refuse(`${x.type} by ${scale.type} is not supported`);
-  const zero = zeroAt(node, 2, x);
-  if (node.int("block_size", 0) !== 0) node.refuse("block_size is not supported");
-  const axis = axisOf(node, x);
-  const isOne = along(node, scale, x, axis).shape.length === 0;
-  const flat = (value: Value): Value => (isOne ? node.reshaped(value, []) : value);
-  return dequantised(node, { stored: x, scale: flat(scale), zero: zero && flat(zero), ...(isOne ? {} : { axis }) });
 }
 
 /** The numbers behind the integers. Their readers may use the integers instead. */
@@ -134,21 +93,6 @@ function zeroAt(node: Lowering, place: number, x: Value): Value | undefined {
   return zero;
 }
 
-function convInteger(node: Lowering): Value {
-  const layer = layerOf(node, node.input(0), node.input(1));
-  return convolvedIntegers(node, layer, { x: zeroAt(node, 2, layer.x), w: zeroAt(node, 3, layer.w) });
-}
-
-/** Inputs: x, scale, zero; w, scale, zero; the output's scale and zero; a bias in units of x scale * w scale. */
-function qLinearConv(node: Lowering): Value {
-  const layer = layerOf(node, node.input(0), node.input(3));
-  const zeros = { x: zeroAt(node, 2, layer.x), w: zeroAt(node, 5, layer.w) };
-  const sum = convolvedIntegers(node, layer, zeros, node.optional(8));
-  const weightScale = along(node, node.input(4), sum, 1);
-  const one = (place: number): Value => laid(node, node.input(place), sum);
-  return rescaled(node, sum, [one(1), weightScale, one(6)], one(7));
-}
-
 /** A factor for `x`: one number; with an axis also a list along it, or a tensor of `x`'s rank with 1 across it. */
 function laid(node: Lowering, list: Value, x: Value, axis?: number): Value {
   if (list.shape.every((size) => size === 1)) return node.reshaped(list, []);
@@ -175,29 +119,71 @@ function rescaled(node: Lowering, sum: Value, scales: readonly [Value, Value, Va
   return elementwise(node, `sat_${zero.type}(round(scaled)${shift})`, { scaled, ...(isList && { zero }) }, zero.type);
 }
 
-function matMulInteger(node: Lowering): Value {
-  const a = node.input(0);
-  const b = node.input(1);
-  return multipliedIntegers(node, [a, b], { a: zeroAt(node, 2, a), b: zeroAt(node, 3, b) });
-}
-
-function qLinearMatMul(node: Lowering): Value {
-  const a = node.input(0);
-  const b = node.input(3);
-  const sum = multipliedIntegers(node, [a, b], { a: zeroAt(node, 2, a), b: zeroAt(node, 5, b) });
-  const rank = sum.shape.length;
-  const columns = b.shape.length > 1 ? rank - 1 : undefined;
-  const rows = a.shape.length > 1 ? (columns ?? rank) - 1 : undefined;
-  const at = (place: number, axis: number | undefined): Value => laid(node, node.input(place), sum, axis);
-  return rescaled(node, sum, [at(1, rows), at(4, columns), at(6, rows)], at(7, rows));
-}
-
 export const QUANTISED: OperatorTable = {
-  ConvInteger: convInteger,
-  DequantizeLinear: dequantizeLinear,
-  DynamicQuantizeLinear: dynamicQuantizeLinear,
-  MatMulInteger: matMulInteger,
-  QLinearConv: qLinearConv,
-  QLinearMatMul: qLinearMatMul,
-  QuantizeLinear: quantizeLinear,
+  ConvInteger(node: Lowering) {
+    const layer = layerOf(node, node.input(0), node.input(1));
+    return convolvedIntegers(node, layer, { x: zeroAt(node, 2, layer.x), w: zeroAt(node, 3, layer.w) });
+  },
+  DequantizeLinear(node: Lowering) {
+    const x = node.input(0);
+    const scale = node.input(1);
+    if (!["u8", "s8", "s32"].includes(x.type) || scale.type !== "f32")
+      node.refuse(`${x.type} by ${scale.type} is not supported`);
+    const zero = zeroAt(node, 2, x);
+    if (node.flag("block_size")) node.refuse("block_size is not supported");
+    const axis = axisOf(node, x);
+    const isOne = along(node, scale, x, axis).shape.length === 0;
+    const flat = (value: Value): Value => (isOne ? node.reshaped(value, []) : value);
+    return dequantised(node, { stored: x, scale: flat(scale), zero: zero && flat(zero), ...(isOne ? {} : { axis }) });
+  },
+  /** Derives scale and zero point from the input's whole range, 0 included. Outputs y, scale, zero. */
+  DynamicQuantizeLinear(node: Lowering) {
+    const x = node.input(0);
+    if (x.type !== "f32") node.refuse(`${x.type} is not supported; f32 is`);
+    const all = x.shape.map((_, d) => d);
+    const [most, least] = (["max=", "min="] as const).map((op) =>
+      node.reshaped(reduced(node, x, all, { op, keepsAxes: false }), []),
+    );
+    if (!most || !least) internal("two reductions were asked for");
+    const scale = elementwise(node, "(max(most, 0) - min(least, 0)) / 255", { most, least });
+    const zero = elementwise(node, "sat_u8(round(0 - min(least, 0) / scale))", { least, scale }, "u8");
+    return [quantised(node, x, scale, zero), scale, zero];
+  },
+  MatMulInteger(node: Lowering) {
+    const a = node.input(0);
+    const b = node.input(1);
+    return multipliedIntegers(node, [a, b], { a: zeroAt(node, 2, a), b: zeroAt(node, 3, b) });
+  },
+  /** Inputs: x, scale, zero; w, scale, zero; the output's scale and zero; a bias in units of x scale * w scale. */
+  QLinearConv(node: Lowering) {
+    const layer = layerOf(node, node.input(0), node.input(3));
+    const zeros = { x: zeroAt(node, 2, layer.x), w: zeroAt(node, 5, layer.w) };
+    const sum = convolvedIntegers(node, layer, zeros, node.optional(8));
+    const weightScale = along(node, node.input(4), sum, 1);
+    const one = (place: number): Value => laid(node, node.input(place), sum);
+    return rescaled(node, sum, [one(1), weightScale, one(6)], one(7));
+  },
+  QLinearMatMul(node: Lowering) {
+    const a = node.input(0);
+    const b = node.input(3);
+    const sum = multipliedIntegers(node, [a, b], { a: zeroAt(node, 2, a), b: zeroAt(node, 5, b) });
+    const rank = sum.shape.length;
+    const columns = b.shape.length > 1 ? rank - 1 : undefined;
+    const rows = a.shape.length > 1 ? (columns ?? rank) - 1 : undefined;
+    const at = (place: number, axis: number | undefined): Value => laid(node, node.input(place), sum, axis);
+    return rescaled(node, sum, [at(1, rows), at(4, columns), at(6, rows)], at(7, rows));
+  },
+  QuantizeLinear(node: Lowering) {
+    const x = node.input(0);
+    const scale = node.input(1);
+    const zero = node.optional(2);
+    if (x.type !== "f32" || scale.type !== "f32") node.refuse(`${x.type} over ${scale.type} is not supported; f32 is`);
+    if (node.flag("block_size")) node.refuse("block_size is not supported");
+    const axis = axisOf(node, x);
+    const type = quantisedType(node, zero);
+    const shown = node.quantised(x);
+    // Dequantised and quantised again by the same scale: the integers return, since rounding removes the products' error.
+    if (shown && shown.stored.type === type && isSameScale(shown, { scale, zero })) return shown.stored;
+    return quantised(node, x, along(node, scale, x, axis), zero && along(node, zero, x, axis));
+  },
 };

@@ -9,7 +9,7 @@
 import { internal } from "../../abstraction/error.ts";
 import { memoised } from "../../abstraction/memoised.ts";
 import { axesOfRank, type Lowering } from "../lowering.ts";
-import { bracketed, elementsOf, type Value } from "../value.ts";
+import { bracketed, type Value } from "../value.ts";
 import { elementwise } from "./elementwise.ts";
 import { joined } from "./move.ts";
 import type { OperatorTable } from "./table.ts";
@@ -56,7 +56,7 @@ function layerOf(node: Lowering, gates: number, defaults: readonly string[]): La
   const given = node.input(0);
   const w = node.input(1);
   const r = node.input(2);
-  const isBatchFirst = node.int("layout", 0) !== 0;
+  const isBatchFirst = node.flag("layout");
   if (given.type !== "f32" || w.type !== "f32" || r.type !== "f32")
     node.refuse("types other than f32 are not supported");
   if (given.shape.length !== 3) node.refuse(`${given.name} has ${given.shape.length} dimensions and not 3`);
@@ -177,7 +177,7 @@ type Advance = (direction: Direction, states: readonly Value[], step: Value) => 
 function unrolled(layer: Layer, states: readonly number[], apart: readonly number[], advance: Advance): Value[] {
   const { node, steps, batch, hidden, directions, isBatchFirst } = layer;
   const numbers = Array.from({ length: steps }, (_, t) =>
-    node.constant({ type: "s32", shape: [1], values: node.numbersFrom("s32", [t]) }, `${node.node.name}.step${t}`),
+    node.constantFrom("s32", [t], [1], `${node.node.name}.step${t}`),
   );
   const outputs: Value[] = [];
   const last = directions.map((isBackwards, d): readonly Value[] => {
@@ -212,83 +212,76 @@ function unrolled(layer: Layer, states: readonly number[], apart: readonly numbe
 /** The state before the first step: 0 where it is not given. */
 function firstState({ node, batch, hidden, directions, isBatchFirst }: Layer, place: number, d: number): Value {
   const given = node.optional(place);
-  const elements = elementsOf([batch, hidden], node.subject);
-  if (!given) return node.constant({ type: "f32", shape: [batch, hidden], values: node.numbers("f32", elements) });
+  if (!given) return node.filled("f32", [batch, hidden], () => 0);
   const first = isBatchFirst ? swapped(node, given) : given;
   checkShape(node, first, [directions.length, batch, hidden]);
   return directions.length === 1 ? node.reshaped(first, [batch, hidden]) : part(node, first, d);
 }
 
-function rnn(node: Lowering): Value[] {
-  const layer = layerOf(node, 1, ["Tanh"]);
-  const { hidden } = layer;
-  return unrolled(layer, [5], [], (direction, [h], step) => {
-    const [f = ACTIVATIONS.tanh] = direction.activations;
-    if (!h || !f) internal("a step without a state");
-    const rest = timesTurned(node, h, direction.weights);
-    const value = f(`${fromInputs(hidden, 0)} + ${fromState(hidden, 0)}`);
-    return [unitwise(direction, value, { x: direction.inputs, step, rest })];
-  });
-}
-
-/** Gates update, reset, new: z, r, h. */
-function gru(node: Lowering): Value[] {
-  const layer = layerOf(node, 3, ["Sigmoid", "Tanh"]);
-  const { hidden } = layer;
-  const isLate = node.int("linear_before_reset", 0) !== 0;
-  /** R of the first two gates, and of the last. */
-  const halvesOf = memoised((direction: Direction) => {
-    const whole = node.reshaped(direction.weights, [1, 3 * hidden, hidden]);
-    return [part(node, whole, 0, 0, 2 * hidden), part(node, whole, 0, 2 * hidden, hidden)] as const;
-  });
-  return unrolled(layer, [5], isLate ? [2] : [], (direction, [h], step) => {
-    const [f, g] = direction.activations;
-    if (!h || !f || !g) internal("a step without a state");
-    const { inputs: x, biases, weights } = direction;
-    const gate = (at: number): string => `(${f(`${fromInputs(hidden, at)} + ${fromState(hidden, at)}`)})`;
-    const mixed = (fresh: string): string => `(1 - ${gate(0)}) * ${g(fresh)} + ${gate(0)} * h[n,j]`;
-    if (isLate) {
-      const rest = timesTurned(node, h, weights);
-      const late = biases ? `(${fromState(hidden, 2)} + late[j+${2 * hidden}])` : fromState(hidden, 2);
-      const value = mixed(`${fromInputs(hidden, 2)} + ${gate(1)} * ${late}`);
-      return [unitwise(direction, value, { x, step, rest, h, ...(biases && { late: biases }) })];
-    }
-    const [first, second] = halvesOf(direction);
-    const rest = timesTurned(node, h, first);
-    const reset = unitwise(direction, `${gate(1)} * h[n,j]`, { x, step, rest, h });
-    const fresh = timesTurned(node, reset, second);
-    return [unitwise(direction, mixed(`${fromInputs(hidden, 2)} + fresh[n,j]`), { x, step, rest, h, fresh })];
-  });
-}
-
-/** Gates input, output, forget, cell: i, o, f, c. */
-function lstm(node: Lowering): Value[] {
-  const layer = layerOf(node, 4, ["Sigmoid", "Tanh", "Tanh"]);
-  const { hidden, directions } = layer;
-  if (node.int("input_forget", 0) !== 0) node.refuse("input_forget is not supported");
-  const peepholes = node.optional(7);
-  if (peepholes) checkShape(node, peepholes, [directions.length, 3 * hidden]);
-  const seen = new Map<Direction, Value>();
-  return unrolled(layer, [5, 6], [], (direction, [h, c], step) => {
-    const [f, g, out] = direction.activations;
-    if (!h || !c || !f || !g || !out) internal("a step without a state");
-    if (peepholes && !seen.has(direction)) seen.set(direction, part(node, peepholes, seen.size));
-    const p = seen.get(direction);
-    const beside = (at: number, state: string): string => (p ? ` + p[${unit(hidden, at)}] * ${state}[n,j]` : "");
-    const gate = (at: number, more: string): string => `${fromInputs(hidden, at)} + ${fromState(hidden, at)}${more}`;
-    const shared = { x: direction.inputs, step, rest: timesTurned(node, h, direction.weights), ...(p && { p }) };
-    const input = f(gate(0, beside(0, "c")));
-    const forget = f(gate(2, beside(2, "c")));
-    const cell = unitwise(direction, `(${forget}) * c[n,j] + (${input}) * ${g(gate(3, ""))}`, { ...shared, c });
-    const output = f(gate(1, beside(1, "c")));
-    const reads = { ...shared, c: cell };
-    return [unitwise(direction, `(${output}) * ${out("c[n,j]")}`, reads), cell];
-  });
-}
-
 /** The size is known from the weights, so `hidden_size` is only compared. */
 export const RECURRENT: OperatorTable = {
-  GRU: gru,
-  LSTM: lstm,
-  RNN: rnn,
+  /** Gates update, reset, new: z, r, h. */
+  GRU(node: Lowering) {
+    const layer = layerOf(node, 3, ["Sigmoid", "Tanh"]);
+    const { hidden } = layer;
+    const isLate = node.flag("linear_before_reset");
+    /** R of the first two gates, and of the last. */
+    const halvesOf = memoised((direction: Direction) => {
+      const whole = node.reshaped(direction.weights, [1, 3 * hidden, hidden]);
+      return [part(node, whole, 0, 0, 2 * hidden), part(node, whole, 0, 2 * hidden, hidden)] as const;
+    });
+    return unrolled(layer, [5], isLate ? [2] : [], (direction, [h], step) => {
+      const [f, g] = direction.activations;
+      if (!h || !f || !g) internal("a step without a state");
+      const { inputs: x, biases, weights } = direction;
+      const gate = (at: number): string => `(${f(`${fromInputs(hidden, at)} + ${fromState(hidden, at)}`)})`;
+      const mixed = (fresh: string): string => `(1 - ${gate(0)}) * ${g(fresh)} + ${gate(0)} * h[n,j]`;
+      if (isLate) {
+        const rest = timesTurned(node, h, weights);
+        const late = biases ? `(${fromState(hidden, 2)} + late[j+${2 * hidden}])` : fromState(hidden, 2);
+        const value = mixed(`${fromInputs(hidden, 2)} + ${gate(1)} * ${late}`);
+        return [unitwise(direction, value, { x, step, rest, h, ...(biases && { late: biases }) })];
+      }
+      const [first, second] = halvesOf(direction);
+      const rest = timesTurned(node, h, first);
+      const reset = unitwise(direction, `${gate(1)} * h[n,j]`, { x, step, rest, h });
+      const fresh = timesTurned(node, reset, second);
+      return [unitwise(direction, mixed(`${fromInputs(hidden, 2)} + fresh[n,j]`), { x, step, rest, h, fresh })];
+    });
+  },
+  /** Gates input, output, forget, cell: i, o, f, c. */
+  LSTM(node: Lowering) {
+    const layer = layerOf(node, 4, ["Sigmoid", "Tanh", "Tanh"]);
+    const { hidden, directions } = layer;
+    if (node.flag("input_forget")) node.refuse("input_forget is not supported");
+    const peepholes = node.optional(7);
+    if (peepholes) checkShape(node, peepholes, [directions.length, 3 * hidden]);
+    const seen = new Map<Direction, Value>();
+    return unrolled(layer, [5, 6], [], (direction, [h, c], step) => {
+      const [f, g, out] = direction.activations;
+      if (!h || !c || !f || !g || !out) internal("a step without a state");
+      if (peepholes && !seen.has(direction)) seen.set(direction, part(node, peepholes, seen.size));
+      const p = seen.get(direction);
+      const beside = (at: number, state: string): string => (p ? ` + p[${unit(hidden, at)}] * ${state}[n,j]` : "");
+      const gate = (at: number, more: string): string => `${fromInputs(hidden, at)} + ${fromState(hidden, at)}${more}`;
+      const shared = { x: direction.inputs, step, rest: timesTurned(node, h, direction.weights), ...(p && { p }) };
+      const input = f(gate(0, beside(0, "c")));
+      const forget = f(gate(2, beside(2, "c")));
+      const cell = unitwise(direction, `(${forget}) * c[n,j] + (${input}) * ${g(gate(3, ""))}`, { ...shared, c });
+      const output = f(gate(1, beside(1, "c")));
+      const reads = { ...shared, c: cell };
+      return [unitwise(direction, `(${output}) * ${out("c[n,j]")}`, reads), cell];
+    });
+  },
+  RNN(node: Lowering) {
+    const layer = layerOf(node, 1, ["Tanh"]);
+    const { hidden } = layer;
+    return unrolled(layer, [5], [], (direction, [h], step) => {
+      const [f = ACTIVATIONS.tanh] = direction.activations;
+      if (!h || !f) internal("a step without a state");
+      const rest = timesTurned(node, h, direction.weights);
+      const value = f(`${fromInputs(hidden, 0)} + ${fromState(hidden, 0)}`);
+      return [unitwise(direction, value, { x: direction.inputs, step, rest })];
+    });
+  },
 };

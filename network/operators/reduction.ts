@@ -47,7 +47,7 @@ export const countOf = (x: Value, axes: readonly number[]): number => product(ax
 
 /** A result whose reduced axes have one element each: without these axes, unless `keepdims` asks for them. */
 export function asKept(node: Lowering, x: Value, axes: readonly number[]): Value {
-  if (node.int("keepdims", 1) !== 0) return x;
+  if (node.flag("keepdims", true)) return x;
   return node.reshaped(
     x,
     x.shape.filter((_, d) => !axes.includes(d)),
@@ -78,7 +78,7 @@ const REDUCTIONS: Readonly<Record<string, Reduction>> = {
 /** The axes of a reduction. @param since opset in which they became an input. An empty list means all, or none with `noop_with_empty_axes`. */
 export function axesOf(node: Lowering, x: Value, since: number): number[] {
   const given = node.numbersSince(since, "axes", 1, "the list of axes");
-  const isIdle = node.opset >= since && node.int("noop_with_empty_axes", 0) !== 0;
+  const isIdle = node.opset >= since && node.flag("noop_with_empty_axes");
   if (given && given.length > 0) return node.axes(given, x.shape.length);
   return !isIdle ? x.shape.map((_, d) => d) : [];
 }
@@ -88,18 +88,11 @@ function reduction({ op, term, finish, axesAsInput, integers }: Reduction) {
     const x = node.input(0);
     if (x.type === "bool" || (!integers && isInteger(heldAs(x.type)))) node.refuse(`${x.type} is not supported`);
     const axes = axesOf(node, x, axesAsInput);
-    const keepsAxes = node.int("keepdims", 1) !== 0;
+    const keepsAxes = node.flag("keepdims", true);
     const sum = reduced(node, x, axes, { op, keepsAxes, ...defined({ term }) });
     if (finish === undefined) return sum;
     return elementwise(node, written(finish, { count: String(countOf(x, axes)) }), { sum });
   };
-}
-
-function logSumExp(node: Lowering): Value {
-  const x = floatsAt(node, 0);
-  const axes = axesOf(node, x, 18);
-  const { most, sum } = softened(node, x, axes);
-  return asKept(node, elementwise(node, "log(sum) + most", { sum, most }), axes);
 }
 
 /** The parts of a softmax over axes: the maximum, exp(x - maximum), and the sum of these. */
@@ -146,29 +139,6 @@ function normalised(
   return { value, mean, inverse };
 }
 
-function layerNormalization(node: Lowering): (Value | undefined)[] {
-  const x = floatsAt(node, 0);
-  const scale = node.input(1);
-  const bias = node.optional(2);
-  if (node.int("stash_type", 1) !== 1) node.refuse("stash_type other than 1 is not supported");
-  const axes = from(node.axisGiven(x, -1), x);
-  const { value, mean, inverse } = normalised(node, x, axes, node.float("epsilon", 1e-5));
-  const scaled = elementwise(node, "value * scale", { value, scale });
-  const y = bias ? elementwise(node, "scaled + bias", { scaled, bias }) : scaled;
-  return [y, mean, inverse];
-}
-
-/** Normalises each channel of each image by itself. */
-function instanceNormalization(node: Lowering): Value {
-  const x = floatsAt(node, 0);
-  const scale = node.input(1);
-  const bias = node.input(2);
-  const axes = from(2, x);
-  if (axes.length === 0) node.refuse("its input has no spatial dimensions");
-  const { value } = normalised(node, x, axes, node.float("epsilon", 1e-5));
-  return scaledByChannel(node, value, scale, bias);
-}
-
 function scaledByChannel(node: Lowering, x: Value, scale: Value, bias: Value): Value {
   const [, channels = 1, ...spatial] = x.shape;
   const spread = (value: Value): Value => {
@@ -179,63 +149,83 @@ function scaledByChannel(node: Lowering, x: Value, scale: Value, bias: Value): V
   return elementwise(node, "x * s + b", { x, s: spread(scale), b: spread(bias) });
 }
 
-/** A scale and an offset for each channel, by given statistics, or in training by those of the batch. */
-function batchNormalization(node: Lowering): Value[] {
-  const [x, scale, bias, mean, variance] = [0, 1, 2, 3, 4].map((place) => node.input(place));
-  if (!x || !scale || !bias || !mean || !variance) return node.refuse("an input is missing");
-  floatsAt(node, 0);
-  const isTraining = node.opset >= 14 && node.int("training_mode", 0) !== 0;
-  if (node.opset < 9 && node.int("spatial", 1) === 0) node.refuse("statistics of each pixel are not supported");
-  if (!isTraining && node.node.outputs.slice(1).some((name) => name !== "")) node.refuse("training is not supported");
-  if (x.shape.length < 2) node.refuse(`an input of ${x.shape.length} dimensions has no channels`);
-  const epsilon = numberText(node.float("epsilon", 1e-5));
-  if (isTraining) {
-    const axes = x.shape.flatMap((_, d) => (d === 1 ? [] : [d]));
-    const { count, mean: now, centred, squares } = centredOver(node, x, axes);
-    const spread = elementwise(node, `squares / ${count}`, { squares });
-    const inverse = elementwise(node, `1 / sqrt(spread + ${epsilon})`, { spread });
-    const value = elementwise(node, "centred * inverse", { centred, inverse });
-    const momentum = node.float("momentum", 0.9);
-    const old = numberText(momentum);
-    const fresh = numberText(1 - momentum);
-    const averaged = (before: Value, after: Value): Value =>
-      elementwise(node, `before * ${old} + b * ${fresh}`, { before, b: node.reshaped(after, before.shape) });
-    return [scaledByChannel(node, value, scale, bias), averaged(mean, now), averaged(variance, spread)];
-  }
-  const factor = elementwise(node, `scale / sqrt(variance + ${epsilon})`, { scale, variance });
-  const offset = elementwise(node, "bias - mean * factor", { bias, mean, factor });
-  return [scaledByChannel(node, x, factor, offset)];
-}
-
-/** Local response normalisation over neighbouring channels: https://onnx.ai/onnx/operators/onnx__LRN.html. */
-function localResponse(node: Lowering): Value {
-  const x = floatsAt(node, 0);
-  const size = node.int("size", 0);
-  const rank = x.shape.length;
-  if (size < 1 || rank < 2) node.refuse(`a window of ${size} channels over ${rank} dimensions`);
-  const rest = axesOfRank(rank).slice(2).join(",");
-  const tail = rest === "" ? "" : `,${rest}`;
-  const before = Math.floor((size - 1) / 2);
-  const sum = node.equation(
-    `y[i0,i1${tail}] += square(x[i0,i1+r${before === 0 ? "" : `-${before}`}${tail}])`,
-    { x },
-    {
-      shape: x.shape,
-      extents: { r: size },
-    },
-  );
-  const [alpha, beta, bias] = [node.float("alpha", 1e-4), node.float("beta", 0.75), node.float("bias", 1)];
-  const scale = numberText(alpha / size);
-  return elementwise(node, `x / pow(${numberText(bias)} + ${scale} * sum, ${numberText(beta)})`, { x, sum });
-}
-
 export const REDUCTIONS_AND_NORMS: OperatorTable = {
   ...mapValues(REDUCTIONS, reduction),
-  BatchNormalization: batchNormalization,
-  InstanceNormalization: instanceNormalization,
-  LayerNormalization: layerNormalization,
+  /** A scale and an offset for each channel, by given statistics, or in training by those of the batch. */
+  BatchNormalization(node: Lowering) {
+    const [x, scale, bias, mean, variance] = [0, 1, 2, 3, 4].map((place) => node.input(place));
+    if (!x || !scale || !bias || !mean || !variance) return node.refuse("an input is missing");
+    floatsAt(node, 0);
+    const isTraining = node.opset >= 14 && node.flag("training_mode");
+    if (node.opset < 9 && !node.flag("spatial", true)) node.refuse("statistics of each pixel are not supported");
+    if (!isTraining && node.node.outputs.slice(1).some((name) => name !== "")) node.refuse("training is not supported");
+    if (x.shape.length < 2) node.refuse(`an input of ${x.shape.length} dimensions has no channels`);
+    const epsilon = numberText(node.float("epsilon", 1e-5));
+    if (isTraining) {
+      const axes = x.shape.flatMap((_, d) => (d === 1 ? [] : [d]));
+      const { count, mean: now, centred, squares } = centredOver(node, x, axes);
+      const spread = elementwise(node, `squares / ${count}`, { squares });
+      const inverse = elementwise(node, `1 / sqrt(spread + ${epsilon})`, { spread });
+      const value = elementwise(node, "centred * inverse", { centred, inverse });
+      const momentum = node.float("momentum", 0.9);
+      const old = numberText(momentum);
+      const fresh = numberText(1 - momentum);
+      const averaged = (before: Value, after: Value): Value =>
+        elementwise(node, `before * ${old} + b * ${fresh}`, { before, b: node.reshaped(after, before.shape) });
+      return [scaledByChannel(node, value, scale, bias), averaged(mean, now), averaged(variance, spread)];
+    }
+    const factor = elementwise(node, `scale / sqrt(variance + ${epsilon})`, { scale, variance });
+    const offset = elementwise(node, "bias - mean * factor", { bias, mean, factor });
+    return [scaledByChannel(node, x, factor, offset)];
+  },
+  /** Normalises each channel of each image by itself. */
+  InstanceNormalization(node: Lowering) {
+    const x = floatsAt(node, 0);
+    const scale = node.input(1);
+    const bias = node.input(2);
+    const axes = from(2, x);
+    if (axes.length === 0) node.refuse("its input has no spatial dimensions");
+    const { value } = normalised(node, x, axes, node.float("epsilon", 1e-5));
+    return scaledByChannel(node, value, scale, bias);
+  },
+  LayerNormalization(node: Lowering) {
+    const x = floatsAt(node, 0);
+    const scale = node.input(1);
+    const bias = node.optional(2);
+    if (node.int("stash_type", 1) !== 1) node.refuse("stash_type other than 1 is not supported");
+    const axes = from(node.axisGiven(x, -1), x);
+    const { value, mean, inverse } = normalised(node, x, axes, node.float("epsilon", 1e-5));
+    const scaled = elementwise(node, "value * scale", { value, scale });
+    const y = bias ? elementwise(node, "scaled + bias", { scaled, bias }) : scaled;
+    return [y, mean, inverse];
+  },
   LogSoftmax: softmax,
-  LRN: localResponse,
-  ReduceLogSumExp: logSumExp,
+  /** Local response normalisation over neighbouring channels: https://onnx.ai/onnx/operators/onnx__LRN.html. */
+  LRN(node: Lowering) {
+    const x = floatsAt(node, 0);
+    const size = node.int("size", 0);
+    const rank = x.shape.length;
+    if (size < 1 || rank < 2) node.refuse(`a window of ${size} channels over ${rank} dimensions`);
+    const rest = axesOfRank(rank).slice(2).join(",");
+    const tail = rest === "" ? "" : `,${rest}`;
+    const before = Math.floor((size - 1) / 2);
+    const sum = node.equation(
+      `y[i0,i1${tail}] += square(x[i0,i1+r${before === 0 ? "" : `-${before}`}${tail}])`,
+      { x },
+      {
+        shape: x.shape,
+        extents: { r: size },
+      },
+    );
+    const [alpha, beta, bias] = [node.float("alpha", 1e-4), node.float("beta", 0.75), node.float("bias", 1)];
+    const scale = numberText(alpha / size);
+    return elementwise(node, `x / pow(${numberText(bias)} + ${scale} * sum, ${numberText(beta)})`, { x, sum });
+  },
+  ReduceLogSumExp(node: Lowering) {
+    const x = floatsAt(node, 0);
+    const axes = axesOf(node, x, 18);
+    const { most, sum } = softened(node, x, axes);
+    return asKept(node, elementwise(node, "log(sum) + most", { sum, most }), axes);
+  },
   Softmax: softmax,
 };

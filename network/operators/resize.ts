@@ -11,7 +11,7 @@
 import { sumOf } from "../../abstraction/collections.ts";
 import { axesOfRank, type Lowering } from "../lowering.ts";
 import type { NumberArray } from "../numbers.ts";
-import { bracketed, elementsOf, type Value } from "../value.ts";
+import { bracketed, type Value } from "../value.ts";
 import { numberText } from "./broadcast.ts";
 import { checkWide, elementwise } from "./elementwise.ts";
 import { sizesOf } from "./shape.ts";
@@ -164,7 +164,7 @@ function windowsOf(taps: Taps, { from, to }: Resized) {
 
 function alongAxis(node: Lowering, x: Value, d: number, axis: Resized, sampling: Sampling): Value {
   const shape = x.shape.with(d, axis.to);
-  elementsOf(shape, node.subject);
+  node.elements(shape);
   const taps = tapsOf(node, axis, sampling);
   const { rise, run, start, count } = windowsOf(taps, axis);
   const axes = axesOfRank(x.shape.length);
@@ -254,31 +254,6 @@ function scaled(node: Lowering, scales: ArrayLike<number> | undefined): Value {
 
 const upsample = (node: Lowering): Value => scaled(node, node.numbersSince(9, "scales", 1, "the list of scales"));
 
-function resize(node: Lowering): Value {
-  if (node.opset < 11) return scaled(node, node.known(1, "the list of scales"));
-  const x = imageOf(node);
-  const transform = node.text("coordinate_transformation_mode", "half_pixel", TRANSFORMS);
-  const sampling = {
-    transform,
-    mode: node.text("mode", "nearest", MODES),
-    rounding: node.text("nearest_mode", "round_prefer_floor", ROUNDINGS),
-    a: node.float("cubic_coeff_a", -0.75),
-    excludesOutside: node.int("exclude_outside", 0) !== 0,
-  };
-  if (sampling.excludesOutside && sampling.mode !== "cubic")
-    node.refuse(`exclude_outside is supported with cubic only, and its mode is ${sampling.mode}`);
-  if (node.int("antialias", 0) !== 0) node.refuse("antialias is not supported");
-  node.text("keep_aspect_ratio_policy", "stretch", ["stretch"]);
-  const outside = node.float("extrapolation_value", 0);
-  const axes = axesOf(node, x, transform, {
-    part: node.known(1, "the part that is kept"),
-    scales: node.known(2, "the list of scales"),
-    told: node.known(3, "the list of sizes"),
-  });
-  const y = axes.reduce((value, [d, axis]) => alongAxis(node, value, d, axis, sampling), x);
-  return transform === "tf_crop_and_resize" ? filledOutside(node, y, axes, outside) : y;
-}
-
 /** Gives all places outside the image one value. */
 function filledOutside(
   node: Lowering,
@@ -287,13 +262,13 @@ function filledOutside(
   outside: number,
 ): Value {
   const masks = axes.flatMap(([d, axis]) => {
-    const inside = node.numbers("bool", axis.to).map((_, p) => {
+    const shape = y.shape.map((size, i) => (i === d ? size : 1));
+    const isInside = (p: number): number => {
       const x = coordinateOf(p, axis, "tf_crop_and_resize");
       return x >= 0 && x <= axis.from - 1 ? 1 : 0;
-    });
-    if (inside.every((flag) => flag === 1)) return [];
-    const shape = y.shape.map((size, i) => (i === d ? size : 1));
-    return [node.constant({ type: "bool", shape, values: inside }, `${y.name}.inside${d}`)];
+    };
+    const mask = node.filled("bool", shape, isInside, `${y.name}.inside${d}`);
+    return mask.constant?.every((flag) => flag === 1) ? [] : [mask];
   });
   if (masks.length === 0) return y;
   const given = outside < 0 ? `(${numberText(outside)})` : numberText(outside);
@@ -302,4 +277,30 @@ function filledOutside(
   return elementwise(node, formula, { y, ...named });
 }
 
-export const RESIZING: OperatorTable = { Resize: resize, Upsample: upsample };
+export const RESIZING: OperatorTable = {
+  Resize(node: Lowering) {
+    if (node.opset < 11) return scaled(node, node.known(1, "the list of scales"));
+    const x = imageOf(node);
+    const transform = node.text("coordinate_transformation_mode", "half_pixel", TRANSFORMS);
+    const sampling = {
+      transform,
+      mode: node.text("mode", "nearest", MODES),
+      rounding: node.text("nearest_mode", "round_prefer_floor", ROUNDINGS),
+      a: node.float("cubic_coeff_a", -0.75),
+      excludesOutside: node.flag("exclude_outside"),
+    };
+    if (sampling.excludesOutside && sampling.mode !== "cubic")
+      node.refuse(`exclude_outside is supported with cubic only, and its mode is ${sampling.mode}`);
+    if (node.flag("antialias")) node.refuse("antialias is not supported");
+    node.text("keep_aspect_ratio_policy", "stretch", ["stretch"]);
+    const outside = node.float("extrapolation_value", 0);
+    const axes = axesOf(node, x, transform, {
+      part: node.known(1, "the part that is kept"),
+      scales: node.known(2, "the list of scales"),
+      told: node.known(3, "the list of sizes"),
+    });
+    const y = axes.reduce((value, [d, axis]) => alongAxis(node, value, d, axis, sampling), x);
+    return transform === "tf_crop_and_resize" ? filledOutside(node, y, axes, outside) : y;
+  },
+  Upsample: upsample,
+};
