@@ -294,6 +294,9 @@ export function accessesIn(e: Expr): Access[] {
   return [...walk(e)].filter((node) => node.kind === "access");
 }
 
+/** The elements of one tensor among them. */
+export const readsOf = (e: Expr, tensor: string): Access[] => accessesIn(e).filter((read) => read.tensor === tensor);
+
 /** Whether a comparison compares elements, `a[i] == b[j]`, rather than indices. */
 export const comparesElements = (e: Compare): boolean => accessesIn(e).length > 0;
 
@@ -376,6 +379,11 @@ export function rewrite(
     default:
       return e satisfies never;
   }
+}
+
+/** Replaces the elements that a value reads. */
+export function rewriteReads(value: Expr, change: (read: Access) => Expr): Expr {
+  return rewrite(value, (node) => (node.kind === "access" ? change(node) : node), "value");
 }
 
 /** Replaces axes (or parameters) by expressions. */

@@ -4,11 +4,10 @@
  *     round(max(f32(out[..]) * f[k] + b[k], 0) / 0.05)      ->      round(max(f32(out[..]) * f'[k] + b'[k], 0))        f' = f / 0.05
  */
 
-import { isDefined, mapValues } from "../abstraction/collections.ts";
-import { accessesIn, type Expr, rewrite } from "../abstraction/expression.ts";
+import { isDefined } from "../abstraction/collections.ts";
+import { type Expr, readsOf, rewrite } from "../abstraction/expression.ts";
 import type { Step } from "./network.ts";
-import { numbersFor } from "./numbers.ts";
-import { computationWith, specOf } from "./rebuild.ts";
+import { rebuilt } from "./rebuild.ts";
 import type { Value } from "./value.ts";
 
 /** The step without the division; unchanged when it has none, or when a term has no known factor. */
@@ -32,13 +31,9 @@ export function withoutDivision(step: Step): Step {
     "value",
   );
   if (!found) return step;
-  const tensors = mapValues(computation.tensors, (tensor) => specOf(tensor));
   return {
     ...step,
-    computation: computationWith(computation, {
-      epilogue: { ...epilogue.equation, value },
-      tensors: { ...tensors, [epilogue.sum.name]: specOf(epilogue.sum, false) },
-    }),
+    computation: rebuilt(computation, { epilogue: { ...epilogue.equation, value } }),
     reads: { ...reads, ...Object.fromEntries(scaled) },
   };
 }
@@ -95,11 +90,9 @@ const together = (parts: readonly Divided[]): ReadonlyMap<string, Value> =>
 function scaledTensor(name: string, by: number, { computation, reads }: Step): Value | undefined {
   const { equation, epilogue } = computation;
   const value = reads[name];
-  const times = [equation.value, ...(epilogue ? [epilogue.equation.value] : [])]
-    .flatMap((part) => accessesIn(part))
-    .filter(({ tensor }) => tensor === name).length;
+  const times = [equation, ...(epilogue ? [epilogue.equation] : [])].flatMap((part) =>
+    readsOf(part.value, name),
+  ).length;
   if (!value?.constant || value.type !== "f32" || times !== 1) return undefined;
-  const constant = numbersFor(value.type, value.constant.length, value.name);
-  for (let i = 0; i < constant.length; i++) constant[i] = (value.constant[i] ?? 0) / by;
-  return { ...value, name: `${value.name}.scaled`, constant };
+  return { ...value, name: `${value.name}.scaled`, constant: value.constant.map((x) => x / by) };
 }

@@ -7,10 +7,9 @@
 
 import { product } from "../abstraction/collections.ts";
 import { isInteger } from "../abstraction/dtype.ts";
-import { type Access, accessesIn, type Expr, isSame, rewrite, walk } from "../abstraction/expression.ts";
+import { type Access, accessesIn, type Expr, isSame, readsOf, rewrite, walk } from "../abstraction/expression.ts";
 import type { Step } from "./network.ts";
-import { numbersFor } from "./numbers.ts";
-import { computationWith, specOf } from "./rebuild.ts";
+import { rebuilt } from "./rebuild.ts";
 
 /** The step with the factor folded into its weights; unchanged when it has none or the weights are not known. */
 export function scaledWeights(step: Step): Step {
@@ -24,22 +23,19 @@ export function scaledWeights(step: Step): Step {
   const place = sum.index.findIndex((e) => along && isSame(e, along));
   const target = equation.target.index[place];
   const scale = reads[factor.tensor];
-  const isReadAgain =
-    accessesIn(epilogue.equation.value).filter((a) => a.tensor === factor.tensor).length > found.occurrences;
+  const isReadAgain = readsOf(epilogue.equation.value, factor.tensor).length > found.occurrences;
   if (!target || !scale?.constant || factor.index.length !== 1 || isReadAgain) return step;
   const weights = accessesIn(equation.value).find((a) => {
     const value = reads[a.tensor];
     return value?.constant !== undefined && value.type === scale.type && a.index.some((e) => isSame(e, target));
   });
   const value = weights && reads[weights.tensor];
-  if (!weights || !value?.constant || accessesIn(equation.value).filter((a) => a.tensor === weights.tensor).length > 1)
-    return step;
+  if (!weights || !value?.constant || readsOf(equation.value, weights.tensor).length > 1) return step;
   const dimension = weights.index.findIndex((e) => isSame(e, target));
-  const scaled = numbersFor(value.type, value.constant.length, value.name);
   const inner = product(value.shape.slice(dimension + 1));
   const size = value.shape[dimension] ?? 1;
-  for (let i = 0; i < scaled.length; i++)
-    scaled[i] = (value.constant[i] ?? 0) * (scale.constant[Math.floor(i / inner) % size] ?? 0);
+  const factors = scale.constant;
+  const scaled = value.constant.map((x, i) => x * (factors[Math.floor(i / inner) % size] ?? 0));
   const finish = {
     ...epilogue.equation,
     value: rewrite(
@@ -48,18 +44,10 @@ export function scaledWeights(step: Step): Step {
       "value",
     ),
   };
-  const tensors = Object.fromEntries(
-    Object.entries(computation.tensors).flatMap(([name, tensor]) =>
-      name === factor.tensor ? [] : [[name, specOf(tensor)] as const],
-    ),
-  );
   const { [factor.tensor]: _, ...others } = reads;
   return {
     ...step,
-    computation: computationWith(computation, {
-      epilogue: finish,
-      tensors: { ...tensors, [epilogue.sum.name]: specOf(epilogue.sum, false) },
-    }),
+    computation: rebuilt(computation, { epilogue: finish }),
     reads: { ...others, [weights.tensor]: { ...value, name: `${value.name}.scaled`, constant: scaled } },
   };
 }
@@ -88,6 +76,6 @@ function factorOf(value: Expr, sum: string): Factored | undefined {
   if (!found) return undefined;
   const { product } = found;
   const occurrences = [...walk(value)].filter((e) => isSame(e, product)).length;
-  const isEverywhere = accessesIn(value).filter((a) => a.tensor === sum).length === occurrences;
+  const isEverywhere = readsOf(value, sum).length === occurrences;
   return isEverywhere ? { ...found, occurrences } : undefined;
 }

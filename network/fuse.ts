@@ -10,25 +10,18 @@
  */
 
 import { mapValues } from "../abstraction/collections.ts";
-import {
-  type Computation,
-  defineComputation,
-  extentsOf,
-  outputOf,
-  type TensorSpec,
-  targetOf,
-} from "../abstraction/computation.ts";
+import { type Computation, outputOf, type TensorSpec, targetOf } from "../abstraction/computation.ts";
 import { axesOf, type Equation } from "../abstraction/equation.ts";
 import { attempt } from "../abstraction/error.ts";
 import {
   type Access,
   access,
-  accessesIn,
   axis,
   childrenOf,
   type Expr,
   plainAxes,
-  rewrite,
+  readsOf,
+  rewriteReads,
   substitute,
   walk,
 } from "../abstraction/expression.ts";
@@ -38,7 +31,7 @@ import { scaledWeights } from "./fold-scale.ts";
 import { liftedNumbers } from "./lift-numbers.ts";
 import { withoutMoves } from "./moves.ts";
 import { type Network, returnedBy, rootOf, type Step } from "./network.ts";
-import { computationWith, specOf } from "./rebuild.ts";
+import { rebuilt, specOf } from "./rebuild.ts";
 import { shapeOf, underShape } from "./reshape.ts";
 import { isSameShape, type Value } from "./value.ts";
 
@@ -109,7 +102,7 @@ function joinedWithProducer(
     if (!isSameShape(value.shape, shapeOf(outputOf(consumer.computation)))) continue;
     if (!producer || readers.get(root) !== 1 || outputs.has(root)) continue;
     if (Object.values(consumer.reads).filter((other) => rootOf(other) === root).length > 1) continue;
-    const reads = accessesIn(equation.value).filter((a) => a.tensor === tensor);
+    const reads = readsOf(equation.value, tensor);
     if (!reads.every((read) => isSameElement(read, equation.target))) continue;
     const shaped = inShapeOf(producer, consumer);
     const step = shaped && attempt(() => joined(producer, shaped, tensor, reads.length));
@@ -189,11 +182,8 @@ function joined(producer: Step, consumer: Step, tensor: string, times: number): 
     second.equation.target.index.flatMap((e, d) => (e.kind === "axis" ? [[e.name, index[d] ?? e] as const] : [])),
   );
   const element = made ? made.value : access(first.equation.target.tensor, index);
-  const value = rewrite(
-    substitute(second.equation.value, axes, "value"),
-    (e: Expr): Expr =>
-      e.kind !== "access" ? e : e.tensor === tensor ? element : { ...e, tensor: names.get(e.tensor) ?? e.tensor },
-    "value",
+  const value = rewriteReads(substitute(second.equation.value, axes, "value"), (read) =>
+    read.tensor === tensor ? element : { ...read, tensor: names.get(read.tensor) ?? read.tensor },
   );
   // 2. Descriptions of the tensors of both.
   const added = <T>(of: Readonly<Record<string, T>>): (readonly [string, T])[] =>
@@ -201,10 +191,7 @@ function joined(producer: Step, consumer: Step, tensor: string, times: number): 
       const short = names.get(name);
       return short === undefined ? [] : [[short, one] as const];
     });
-  const own = Object.entries(first.tensors).filter(([name]) => name !== outputOf(first).name);
-  const specs = mapValues(Object.fromEntries([...own, ...added(second.tensors)]), (described) =>
-    specOf(described, false),
-  );
+  const specs = mapValues(Object.fromEntries(added(second.tensors)), (described) => specOf(described, false));
   const reads = { ...producer.reads, ...Object.fromEntries(added(consumer.reads)) };
   const output = specOf(outputOf(second), false);
   const computation = assembled(first, value, { index, specs, output });
@@ -237,22 +224,10 @@ function assembled(
   const { dims: _, ...spec } = output;
   if (!first.epilogue && first.equation.op === "=" && isPlainTarget(first.equation.target)) {
     const equation: Equation = { target: access(first.equation.target.tensor, index), op: "=", value };
-    return defineComputation({
-      name: first.name,
-      equation,
-      extents: extentsOf(first),
-      tensors: { [equation.target.tensor]: spec, ...specs },
-    });
+    return rebuilt(first, { equation, tensors: { [equation.target.tensor]: spec, ...specs } });
   }
   const sum = targetOf(first);
   const epilogue: Equation = { target: access("res", index), op: "=", value };
   const dims = sum.dims.map((d) => d.name);
-  return computationWith(first, {
-    epilogue,
-    tensors: {
-      [sum.name]: { dtype: sum.dtype, dims, shape: sum.dims.map((d) => d.extent) },
-      res: { ...spec, dims },
-      ...specs,
-    },
-  });
+  return rebuilt(first, { epilogue, tensors: { res: { ...spec, dims }, ...specs } });
 }

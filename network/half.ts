@@ -11,21 +11,28 @@
 import { mapValues } from "../abstraction/collections.ts";
 import {
   type Computation,
-  defineComputation,
-  extentsOf,
   outputOf,
   type Tensor,
   type TensorSpec,
   targetOf,
+  tensorOf,
 } from "../abstraction/computation.ts";
 import { rangeOf, wrapperOf } from "../abstraction/dtype.ts";
 import type { Equation } from "../abstraction/equation.ts";
 import { UsageError } from "../abstraction/error.ts";
-import { access, accessesIn, axis, type Expr, plainAxes, readsInIndex, rewrite } from "../abstraction/expression.ts";
+import {
+  access,
+  accessesIn,
+  axis,
+  type Expr,
+  plainAxes,
+  readsInIndex,
+  rewrite,
+  rewriteReads,
+} from "../abstraction/expression.ts";
 import { remembered } from "../abstraction/memoised.ts";
 import { type Network, returnedBy, rootOf, type Step } from "./network.ts";
-import { numbersFor } from "./numbers.ts";
-import { specOf } from "./rebuild.ts";
+import { rebuilt, specOf } from "./rebuild.ts";
 import { multiplyAddsOf } from "./tasks.ts";
 import type { Value } from "./value.ts";
 
@@ -75,7 +82,7 @@ class Types implements NarrowTypes {
     const { value } = computation.equation;
     // Rows of a table are moved as they are.
     const picked = accessesIn(value).flatMap((a) => (readsInIndex(a).length > 0 ? [a.tensor] : []));
-    const summed = new Set(isSum(computation) ? tensorsRead(value) : picked);
+    const summed = new Set(isSum(computation) ? accessesIn(value).map((a) => a.tensor) : picked);
     return mapValues(reads, (read, tensor) => this.of(read, summed.has(tensor)));
   }
 
@@ -101,18 +108,15 @@ type Elements = NonNullable<Value["constant"]>;
 
 /** Constants rounded to a narrow type. @throws UsageError when one exceeds its range */
 export function rounded(type: NarrowTypes["type"], name: string, elements: Elements): Elements {
-  const made = numbersFor(type, elements.length, "a constant in half precision");
   const narrow = wrapperOf(type);
-  for (let i = 0; i < made.length; i++) {
-    const element = elements[i] ?? 0;
+  return elements.map((element) => {
     const half = narrow(element);
     if (Number.isFinite(element) && !Number.isFinite(half))
       throw new UsageError(`${name}: ${element} is beyond what ${type} holds, which ends at ${rangeOf(type)[1]}`, {
         hint: "divide these constants, and multiply what is made of them by the same number",
       });
-    made[i] = half;
-  }
-  return made;
+    return half;
+  });
 }
 
 /** A step on values in 16 bits: what it reads is widened to f32, and what it writes is rounded. */
@@ -125,34 +129,22 @@ export function halved(step: Step, types: NarrowTypes): Step {
   const halves = new Set(Object.keys(reads).filter((tensor) => reads[tensor]?.type !== step.reads[tensor]?.type));
   if (halves.size === 0 && made === output) return step;
   const widened = (value: Expr): Expr =>
-    rewrite(
-      value,
-      (e) =>
-        e.kind === "access" && halves.has(e.tensor) ? { kind: "cast", dtype: "f32", saturate: false, value: e } : e,
-      "value",
+    rewriteReads(value, (read) =>
+      halves.has(read.tensor) ? { kind: "cast", dtype: "f32", saturate: false, value: read } : read,
     );
   const narrowed = (value: Expr): Expr => (made === output ? value : { kind: "cast", dtype, saturate: false, value });
   const parts = partsIn(computation, epilogue?.equation, { widened, narrowed, halves, isHalf: made !== output });
-  const tensors: Record<string, TensorSpec> = {};
-  for (const [name, tensor] of Object.entries(computation.tensors)) {
-    const isOutput = name === outputOf(computation).name;
-    if (!isOutput) tensors[name] = { ...specOf(tensor), ...(halves.has(name) && { dtype }) };
-    else if (parts.result === name) tensors[name] = { ...specOf(tensor), ...(made !== output && { dtype }) };
-    else {
-      // The former output is now an accumulator in registers.
-      tensors[name] = specOf(tensor, false);
-      tensors[parts.result] = { ...specOf(renamed(tensor, parts.axes)), dtype };
-    }
-  }
-  const held = epilogue && { [epilogue.sum.name]: specOf(epilogue.sum, false) };
+  const narrow = [...halves].map((name): [string, TensorSpec] => [
+    name,
+    { ...specOf(tensorOf(computation, name)), dtype },
+  ]);
+  const result = { ...specOf(renamed(outputOf(computation), parts.axes)), ...(made !== output && { dtype }) };
   return {
     ...step,
-    computation: defineComputation({
-      name: computation.name,
+    computation: rebuilt(computation, {
       equation: parts.equation,
       ...(parts.epilogue && { epilogue: parts.epilogue }),
-      extents: extentsOf(computation),
-      tensors: { ...tensors, ...held },
+      tensors: { ...Object.fromEntries(narrow), [parts.result]: result },
     }),
     reads,
     output: made,
@@ -226,17 +218,4 @@ function renamed(tensor: Tensor, axes: readonly string[]): Tensor {
     dims: tensor.dims.map((d, i) => ({ ...d, name: axes[i] ?? d.name })),
     storage: rewrite(tensor.storage, (e) => (e.kind === "axis" ? axis(names.get(e.name) ?? e.name) : e), "index"),
   };
-}
-
-function tensorsRead(value: Expr): string[] {
-  const read: string[] = [];
-  rewrite(
-    value,
-    (e) => {
-      if (e.kind === "access") read.push(e.tensor);
-      return e;
-    },
-    "value",
-  );
-  return read;
 }

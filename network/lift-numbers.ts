@@ -13,7 +13,7 @@ import { type Access, access, binary, type Expr, rewrite } from "../abstraction/
 import { typeOf } from "../abstraction/typing.ts";
 import type { Step } from "./network.ts";
 import { numbersFor } from "./numbers.ts";
-import { computationWith, specOf } from "./rebuild.ts";
+import { rebuilt } from "./rebuild.ts";
 import type { Value } from "./value.ts";
 
 /** The step with the numbers of its epilogue as constants; unchanged when its sums are not integers. */
@@ -26,12 +26,11 @@ export function liftedNumbers(step: Step): Step {
   const value = rewrite(epilogue.equation.value, (e) => lifted.changed(e), "value");
   if (lifted.values.size === 0) return step;
   const scalars = [...lifted.values].map(([name, { type }]) => [name, { dtype: type, shape: [], constant: true }]);
-  const tensors = held.map((tensor) => [tensor.name, specOf(tensor, tensor.name !== epilogue.sum.name)]);
   return {
     ...step,
-    computation: computationWith(computation, {
+    computation: rebuilt(computation, {
       epilogue: { ...epilogue.equation, value },
-      tensors: Object.fromEntries([...tensors, ...scalars]),
+      tensors: Object.fromEntries(scalars),
     }),
     reads: { ...reads, ...Object.fromEntries(lifted.values) },
   };

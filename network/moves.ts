@@ -18,7 +18,6 @@ import { type AffineForm, affineForm, boundsOf, type Extents, exprOf } from "../
 import { isDefined, product, unique } from "../abstraction/collections.ts";
 import {
   type Computation,
-  defineComputation,
   elementCount,
   extentsOf,
   outputOf,
@@ -27,7 +26,6 @@ import {
   targetOf,
   tensorOf,
 } from "../abstraction/computation.ts";
-import type { Equation } from "../abstraction/equation.ts";
 import { attempt, internal } from "../abstraction/error.ts";
 import {
   type Access,
@@ -36,11 +34,11 @@ import {
   type Expr,
   number,
   plainAxes,
-  rewrite,
+  rewriteReads,
   substitute,
 } from "../abstraction/expression.ts";
 import { type Network, returnedBy, rootOf, type Step } from "./network.ts";
-import { specOf } from "./rebuild.ts";
+import { rebuilt } from "./rebuild.ts";
 import { shapeOf, shownAs } from "./reshape.ts";
 import { multiplyAddsOf } from "./tasks.ts";
 import { isSameShape, type Value } from "./value.ts";
@@ -213,27 +211,23 @@ function readThrough(move: Move, reader: Step, tensor: string): Step | undefined
   const isWhole = isSameShape(shapeOf(own), move.made);
   const kept = move.shape.flatMap((size, d) => (isWhole || size > 1 ? [d] : []));
   let fits = true;
-  const value = rewrite(
-    equation.value,
-    (e) => {
-      if (e.kind !== "access" || e.tensor !== tensor) return e;
-      const index = elementRead(move, e, shapeOf(own), extents);
-      const after = index && flatOf(index, move.shape);
-      const before = flatOf(e.index, shapeOf(own));
-      if (!before || !after) fits = false;
-      else if (isProduct && !keepsNeighbours(before, after, extents))
-        fits &&= isCopied && liesInMatrices(after, computation);
-      return access(
-        tensor,
-        kept.map((d) => index?.[d] ?? number(0)),
-      );
-    },
-    "value",
-  );
+  const value = rewriteReads(equation.value, (read) => {
+    if (read.tensor !== tensor) return read;
+    const index = elementRead(move, read, shapeOf(own), extents);
+    const after = index && flatOf(index, move.shape);
+    const before = flatOf(read.index, shapeOf(own));
+    if (!before || !after) fits = false;
+    else if (isProduct && !keepsNeighbours(before, after, extents))
+      fits &&= isCopied && liesInMatrices(after, computation);
+    return access(
+      tensor,
+      kept.map((d) => index?.[d] ?? number(0)),
+    );
+  });
   if (!fits) return undefined;
   const shape = kept.map((d) => move.shape[d] ?? 1);
   const made = attempt(() =>
-    rebuilt(computation, { ...equation, value }, epilogue?.equation, { [tensor]: { dtype: own.dtype, shape } }),
+    rebuilt(computation, { equation: { ...equation, value }, tensors: { [tensor]: { dtype: own.dtype, shape } } }),
   );
   return made && { ...reader, computation: made, reads: { ...reader.reads, [tensor]: shownAs(move.from, shape) } };
 }
@@ -361,32 +355,15 @@ function inOrder(computation: Computation, order: readonly number[]): Computatio
   const ending = epilogue && {
     ...epilogue.equation,
     target: turned(epilogue.equation.target),
-    value: rewrite(
-      epilogue.equation.value,
-      (e) => (e.kind === "access" && e.tensor === sum.name ? turned(e) : e),
-      "value",
-    ),
+    value: rewriteReads(epilogue.equation.value, (read) => (read.tensor === sum.name ? turned(read) : read)),
   };
   const specs = [sum, outputOf(computation)].map(({ name, dtype, dims }): [string, TensorSpec] => [
     name,
     { dtype, dims: inNew(dims).map((d) => d.name), shape: inNew(dims).map((d) => d.extent) },
   ]);
-  return rebuilt(computation, { ...equation, target: turned(equation.target) }, ending, Object.fromEntries(specs));
-}
-
-/** A computation with other equations over the same axes, and with some tensors described anew. */
-function rebuilt(
-  computation: Computation,
-  equation: Equation,
-  epilogue: Equation | undefined,
-  specs: Readonly<Record<string, TensorSpec>>,
-): Computation {
-  const all = [...Object.values(computation.tensors), ...(computation.epilogue ? [computation.epilogue.sum] : [])];
-  return defineComputation({
-    name: computation.name,
-    equation,
-    ...(epilogue && { epilogue }),
-    extents: extentsOf(computation),
-    tensors: { ...Object.fromEntries(all.map((tensor) => [tensor.name, specOf(tensor, false)])), ...specs },
+  return rebuilt(computation, {
+    equation: { ...equation, target: turned(equation.target) },
+    epilogue: ending,
+    tensors: Object.fromEntries(specs),
   });
 }

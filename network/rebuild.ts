@@ -1,18 +1,18 @@
 /**
- * @file Rebuilds computations from parts of others: the declaration of a tensor when a step is fused or gets another layout.
+ * @file Rebuilds computations from parts of others: other equations, or the declaration of a tensor when a step is fused or gets another layout.
  *
- *     computationWith(conv, { epilogue, tensors: { bias } })      the same sums, and what is made of them
+ *     rebuilt(conv, { epilogue, tensors: { bias } })      the same sums, and what is made of them
  */
 
+import type { Extents } from "../abstraction/affine.ts";
 import {
   type Computation,
-  type ComputationSpec,
   defineComputation,
   extentsOf,
   type Tensor,
   type TensorSpec,
 } from "../abstraction/computation.ts";
-import type { Equation } from "../abstraction/equation.ts";
+import { type Equation, tensorsOf } from "../abstraction/equation.ts";
 import { printExpr } from "../abstraction/expression.ts";
 
 /** The specification of an existing tensor, for `defineComputation`. */
@@ -26,20 +26,36 @@ export function specOf({ dtype, dims, storage, constant }: Tensor, layout = true
   };
 }
 
-/** A computation over the same axes. @throws UsageError when the parts do not fit together */
-export function computationWith(
-  given: Computation,
-  {
-    epilogue,
-    tensors,
-  }: { readonly epilogue: Equation | undefined; readonly tensors: Readonly<Record<string, TensorSpec>> },
-): Computation {
-  const spec: ComputationSpec = {
-    name: given.name,
+/** What changes of a computation; everything else stays. */
+export interface Rebuilding {
+  readonly equation?: Equation;
+  readonly epilogue?: Equation | undefined;
+  readonly extents?: Extents;
+  /** Tensors that are new, or described anew. */
+  readonly tensors?: Readonly<Record<string, TensorSpec>>;
+}
+
+/** @throws UsageError when the parts do not fit together */
+export function rebuilt(given: Computation, change: Rebuilding): Computation {
+  const { equation, epilogue, extents, tensors } = {
     equation: given.equation,
-    ...(epilogue && { epilogue }),
+    epilogue: given.epilogue?.equation,
     extents: extentsOf(given),
-    tensors,
+    ...change,
   };
-  return defineComputation(spec);
+  const read = [equation, ...(epilogue ? [epilogue] : [])].flatMap(tensorsOf);
+  const held = [...Object.values(given.tensors), ...(given.epilogue ? [given.epilogue.sum] : [])];
+  // Sums before an epilogue are not stored.
+  const kept = held.flatMap((tensor) =>
+    read.includes(tensor.name)
+      ? [[tensor.name, specOf(tensor, !epilogue || tensor.name !== equation.target.tensor)] as const]
+      : [],
+  );
+  return defineComputation({
+    name: given.name,
+    equation,
+    ...(epilogue && { epilogue }),
+    extents,
+    tensors: { ...Object.fromEntries(kept), ...tensors },
+  });
 }

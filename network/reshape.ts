@@ -5,7 +5,7 @@
  */
 
 import { mapValues } from "../abstraction/collections.ts";
-import { defineComputation, outputOf, type Tensor, type TensorSpec } from "../abstraction/computation.ts";
+import { outputOf, type Tensor, type TensorSpec, tensorOf } from "../abstraction/computation.ts";
 import {
   type Access,
   access,
@@ -13,11 +13,11 @@ import {
   axis,
   type Expr,
   plainAxes,
-  rewrite,
+  rewriteReads,
   walk,
 } from "../abstraction/expression.ts";
 import { rootOf, type Step } from "./network.ts";
-import { specOf } from "./rebuild.ts";
+import { rebuilt } from "./rebuild.ts";
 import { isSameShape, type Value } from "./value.ts";
 
 export const shapeOf = ({ dims }: Pick<Tensor, "dims">): number[] => dims.map((d) => d.extent);
@@ -83,31 +83,22 @@ export function underShape(step: Step, shape: readonly number[]): Step | undefin
     if (e.kind !== "number" && !found) fits = false;
     return found ?? e;
   };
-  const value = rewrite(
-    equation.value,
-    (e: Expr): Expr => {
-      if (e.kind !== "access") return e;
-      if (whole.has(e.tensor) !== isWhole(e)) fits = false;
-      return { ...e, index: isWhole(e) ? axes : e.index.map(moved) };
-    },
-    "value",
-  );
+  const value = rewriteReads(equation.value, (read) => {
+    if (whole.has(read.tensor) !== isWhole(read)) fits = false;
+    return { ...read, index: isWhole(read) ? axes : read.index.map(moved) };
+  });
   const isLeft = (e: Expr): boolean => e.kind === "axis" && own.includes(e.name);
   if (!fits || [...walk(value)].some(isLeft)) return undefined;
-  const tensors: Record<string, TensorSpec> = { [output.name]: { dtype: output.dtype, shape } };
-  for (const name of Object.keys(reads)) {
-    const tensor = computation.tensors[name];
-    if (!tensor) return undefined;
-    const { dtype, constant } = tensor;
-    tensors[name] = whole.has(name) ? { dtype, shape, ...(constant && { constant }) } : specOf(tensor, false);
-  }
+  const shaped = [output.name, ...whole].map((name): [string, TensorSpec] => {
+    const { dtype, constant } = tensorOf(computation, name);
+    return [name, { dtype, shape, ...(constant && { constant }) }];
+  });
   return {
     ...step,
-    computation: defineComputation({
-      name: computation.name,
+    computation: rebuilt(computation, {
       equation: { target: access(output.name, axes), op: equation.op, value },
       extents: Object.fromEntries(shape.map((size, d) => [`${letter}${d}`, size])),
-      tensors,
+      tensors: Object.fromEntries(shaped),
     }),
     reads: mapValues(reads, (read, name) => (whole.has(name) ? shownAs(read, shape) : read)),
   };

@@ -10,20 +10,13 @@
  */
 
 import { groupsOf, mapValues } from "../abstraction/collections.ts";
-import {
-  type Computation,
-  computationKey,
-  defineComputation,
-  extentsOf,
-  outputOf,
-  type Tensor,
-} from "../abstraction/computation.ts";
+import { computationKey, extentsOf, outputOf, type Tensor, tensorOf } from "../abstraction/computation.ts";
 import type { Equation } from "../abstraction/equation.ts";
-import { access, axis, type Expr, rewrite } from "../abstraction/expression.ts";
+import { type Access, access, axis, rewriteReads } from "../abstraction/expression.ts";
 import { rowMajor, storageText } from "../abstraction/layout.ts";
 import { beginOf, type Network, returnedBy, rootOf, type Step } from "./network.ts";
 import { numbersFor } from "./numbers.ts";
-import { specOf } from "./rebuild.ts";
+import { rebuilt, specOf } from "./rebuild.ts";
 import { multiplyAddsOf } from "./tasks.ts";
 import { elementsOf, type Value } from "./value.ts";
 
@@ -52,10 +45,7 @@ export function stacked(program: Network): Network {
   }
   if (merged.size === 0) return program;
   const moved = (value: Value): Value => parts.get(value) ?? (value.of ? { ...value, of: moved(value.of) } : value);
-  const reading = (step: Step): Step => ({
-    ...step,
-    reads: mapValues(step.reads, moved),
-  });
+  const reading = (step: Step): Step => ({ ...step, reads: mapValues(step.reads, moved) });
   // A group stands where its first step stood: what all of its steps read is known there.
   const waiting = new Set(merged.values());
   return {
@@ -107,20 +97,17 @@ function stackOf(first: Step, steps: readonly Step[]): Step {
   const result = outputOf(computation).name;
   const constants = Object.keys(first.reads).filter((tensor) => first.reads[tensor]?.constant);
   const grown = new Set([sum, result, ...constants]);
-  const inFront = (e: Expr): Expr =>
-    e.kind === "access" && grown.has(e.tensor) ? access(e.tensor, [axis(name), ...e.index]) : e;
+  const inFront = (e: Access): Access => (grown.has(e.tensor) ? access(e.tensor, [axis(name), ...e.index]) : e);
   const over = (of: Equation): Equation => ({
     ...of,
-    target: access(of.target.tensor, [axis(name), ...of.target.index]),
-    value: rewrite(of.value, inFront, "value"),
+    target: inFront(of.target),
+    value: rewriteReads(of.value, inFront),
   });
-  const specs = [...Object.values(computation.tensors), ...(epilogue ? [epilogue.sum] : [])].map((tensor) => {
-    if (!grown.has(tensor.name)) return [tensor.name, specOf(tensor)] as const;
-    const { dims = [], shape = [], ...spec } = specOf(tensor, false);
-    return [tensor.name, { ...spec, dims: [name, ...dims], shape: [count, ...shape] }] as const;
+  const specs = [...grown].map((tensor) => {
+    const { dims = [], shape = [], ...spec } = specOf(tensorOf(computation, tensor), false);
+    return [tensor, { ...spec, dims: [name, ...dims], shape: [count, ...shape] }] as const;
   });
-  const whole: Computation = defineComputation({
-    name: computation.name,
+  const whole = rebuilt(computation, {
     equation: over(equation),
     ...(epilogue && { epilogue: over(epilogue.equation) }),
     extents: { [name]: count, ...extentsOf(computation) },

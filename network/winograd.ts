@@ -14,17 +14,12 @@
  */
 
 import { affineForm } from "../abstraction/affine.ts";
-import {
-  type Computation,
-  defineComputation,
-  outputOf,
-  type TensorSpec,
-  targetOf,
-} from "../abstraction/computation.ts";
+import { defineComputation, outputOf, targetOf, tensorOf } from "../abstraction/computation.ts";
 import { attempt, internal } from "../abstraction/error.ts";
 import { type Access, printAccess } from "../abstraction/expression.ts";
+import { parseEquation } from "../abstraction/parse.ts";
 import type { Step } from "./network.ts";
-import { specOf } from "./rebuild.ts";
+import { rebuilt, specOf } from "./rebuild.ts";
 import { elementsOf, type Value } from "./value.ts";
 
 type Matrix = readonly (readonly number[])[];
@@ -206,7 +201,7 @@ function windowsOf(
     name: "windows",
     equation: `tiles[wx,wy,${n},th,tw,${c}] += ${matrixText(input, "wx", "wi")} * ${matrixText(input, "wy", "wj")} * ${image.tensor}[${n},${c},${row},${column}]`,
     extents: { wx: size, wy: size, [n]: images, th: high, tw: wide, [c]: channels, wi: size, wj: size },
-    tensors: { tiles: { dtype: "f32" }, [image.tensor]: specIn(step.computation, image.tensor) },
+    tensors: { tiles: "f32", [image.tensor]: specOf(tensorOf(step.computation, image.tensor)) },
   });
   return {
     nodes: [`${step.nodes[0]}.windows`],
@@ -230,7 +225,7 @@ function productsOf(
     name: "products",
     equation: "sums[z,t,k] += tiles[z,t,c] * filters[z,c,k]",
     extents: { z, t, k: made, c: channels },
-    tensors: { sums: { dtype: "f32" }, tiles: { dtype: "f32" }, filters: { dtype: "f32", constant: true } },
+    tensors: { sums: "f32", tiles: "f32", filters: { dtype: "f32", constant: true } },
   });
   let kept: Float32Array | undefined;
   const filters: Value = {
@@ -261,26 +256,20 @@ function broughtBack(
   steps: readonly [Step, Step],
 ): Step {
   const { computation, reads } = step;
-  const { epilogue, equation } = computation;
-  const target = targetOf(computation);
+  const { equation } = computation;
   const isBeside = (name: string): boolean => name !== image.tensor && name !== filters.tensor;
-  const beside = Object.keys(computation.tensors).filter(isBeside);
   const shape = [size, size, images, high, wide, made];
   const matrices = `${matrixText(output, `${p}%${outputs}`, "wx")} * ${matrixText(output, `${q}%${outputs}`, "wy")}`;
-  const back = defineComputation({
-    name: computation.name,
-    equation: `${printAccess(equation.target)} += ${matrices} * sums[wx,wy,${n},${p}/${outputs},${q}/${outputs},${k}]`,
-    ...(epilogue && { epilogue: epilogue.equation }),
+  const back = rebuilt(computation, {
+    equation: parseEquation(
+      `${printAccess(equation.target)} += ${matrices} * sums[wx,wy,${n},${p}/${outputs},${q}/${outputs},${k}]`,
+    ),
     extents: {
       ...Object.fromEntries(computation.axes.filter((a) => a.kind === "spatial").map((a) => [a.name, a.extent])),
       wx: size,
       wy: size,
     },
-    tensors: {
-      ...Object.fromEntries(beside.map((name) => [name, specIn(computation, name)] as const)),
-      ...(epilogue && { [target.name]: specOf(target, false) }),
-      sums: { dtype: "f32", shape },
-    },
+    tensors: { sums: { dtype: "f32", shape } },
   });
   if (outputOf(back).name !== outputOf(computation).name) internal("a form has another output");
   const { operator: _, ...whole } = step;
@@ -294,11 +283,6 @@ function broughtBack(
     insteadOf: { step, steps },
   };
 }
-
-const specIn = ({ tensors }: Computation, name: string): TensorSpec => {
-  const tensor = tensors[name] ?? internal(`no tensor ${name}`);
-  return specOf(tensor);
-};
 
 /** `select(x == 0, select(i == 0, 4, select(i == 2, -5, 0)), ...)`: the numbers of a matrix at a row and a column. */
 function matrixText(matrix: Matrix, row: string, column: string): string {

@@ -16,7 +16,7 @@ import type { NumberArray } from "../network/numbers.ts";
 import { parseOnnx } from "../network/onnx/read.ts";
 import { onnxBytes } from "../network/onnx/write.ts";
 import { quantise } from "../network/quantise.ts";
-import { computationWith, specOf } from "../network/rebuild.ts";
+import { rebuilt } from "../network/rebuild.ts";
 import { runNetwork } from "../network/run.ts";
 import { openGraph } from "../session/network.ts";
 import { made, onnx, refused } from "./support/networks.ts";
@@ -187,16 +187,12 @@ describe("scales and zero points of layers", () => {
 
 /** Constants of no dimension put in as numbers. */
 function withNumbers(computation: Computation, given: Readonly<Record<string, ArrayLike<number>>>): Computation {
-  const { epilogue, tensors } = computation;
+  const { epilogue } = computation;
   if (!epilogue) throw new Error("no epilogue");
   const value = rewrite(epilogue.equation.value, (e) =>
     e.kind === "access" && e.index.length === 0 ? number(given[e.tensor]?.[0] ?? Number.NaN) : e,
   );
-  const held = [...Object.values(tensors).filter(({ dims }) => dims.length > 0), epilogue.sum];
-  return computationWith(computation, {
-    epilogue: { ...epilogue.equation, value },
-    tensors: Object.fromEntries(held.map((tensor) => [tensor.name, specOf(tensor, false)])),
-  });
+  return rebuilt(computation, { epilogue: { ...epilogue.equation, value } });
 }
 
 interface Integers {
