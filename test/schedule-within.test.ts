@@ -13,7 +13,6 @@ import type { Statement } from "../abstraction/loop-nest.ts";
 import { type Mapping, printMatching } from "../abstraction/mapping.ts";
 import { printNest } from "../abstraction/print-nest.ts";
 import { pick, type Random, randomInteger, seededRandom } from "../abstraction/random.ts";
-import { interaction } from "../bench/layers/interaction.ts";
 import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { lowerSchedule } from "../mapper/lower/scheduled.ts";
 import { mappings } from "../mapper/match/enumerate.ts";
@@ -30,6 +29,9 @@ import { generate } from "../session/mapping-kind.ts";
 import { REFERENCE_CPU } from "../targets/x86.ts";
 import { inFull } from "./support/slow.ts";
 import { operation } from "./support/subjects.ts";
+
+/** The pairwise products of a sample's 27 vectors of 128. */
+const interaction = (samples: number): Computation => operation(`interaction b=${samples}`, "bf16");
 
 const CASES = [
   {
@@ -173,7 +175,7 @@ describe("a copy made inside a loop", () => {
   });
 
   it("holds the tiles of one sample of the batch, one vector of which is a separate input", () => {
-    const computation = interaction(4, "bf16");
+    const computation = interaction(4);
     const [intrinsic] = intrinsicsNamed("avx512.vdpbf16ps");
     const mapping =
       intrinsic &&
@@ -205,7 +207,7 @@ describe("a copy made inside a loop", () => {
         for i_outer in 0..2"
     `);
     const random = seededRandom(8);
-    const small = interaction(3, "bf16");
+    const small = interaction(3);
     let judged = 0;
     for (const order of [
       ["b", "i", "j", "k"],
@@ -227,7 +229,7 @@ describe("a copy made inside a loop", () => {
   });
 
   it("prefetches every line that the next step packs while this one is computed", () => {
-    const computation = interaction(4, "bf16");
+    const computation = interaction(4);
     const [intrinsic] = intrinsicsNamed("avx512.vdpbf16ps");
     const mapping =
       intrinsic && mappings(computation, intrinsic, { reasons: false }).valid.find((m) => m.matching.n?.join() === "j");
@@ -266,7 +268,7 @@ describe("a copy made inside a loop", () => {
       placement: { a: "in-place", b: "tiled" },
       threads: 1,
     };
-    const cyclesOf = (schedule: Schedule, computation = interaction(4096, "bf16")) => {
+    const cyclesOf = (schedule: Schedule, computation = interaction(4096)) => {
       const mapping =
         intrinsic &&
         mappings(computation, intrinsic, { reasons: false }).valid.find((m) => m.matching.n?.join() === "j");
