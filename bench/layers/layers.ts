@@ -9,17 +9,16 @@
  *     node dist/bench/layers/layers.js --types u8s8 --intrinsic vnni --isa avx512_core_vnni
  *     node dist/bench/layers/layers.js --types u8s8 --output u8       scaled per channel, rectified, rounded and clamped to u8
  *     node dist/bench/layers/layers.js --types bf16 --output bf16     rounded to bf16
+ *     node dist/bench/layers/layers.js --report 1.jsonl,2.jsonl       the tables of several runs
  *
  * oneDNN chooses its implementation. In "own layouts" it also chooses the activations' layouts, and reorders are not
  * timed; "NHWC" and "NCHW" use automap's layout. Both sides pack weights ahead of time. Ratios above 1 mean that
  * automap is faster; they are medians of ratios of neighbouring batches.
  */
 
-import { appendFileSync, writeFileSync } from "node:fs";
-import { cpus } from "node:os";
+import { writeFileSync } from "node:fs";
 import { type Computation, outputOf, targetOf } from "../../abstraction/computation.ts";
-import { EnvironmentError, UsageError } from "../../abstraction/error.ts";
-import type { Intrinsic } from "../../abstraction/intrinsic.ts";
+import { UsageError } from "../../abstraction/error.ts";
 import type { Kernel } from "../../abstraction/kernel.ts";
 import { operationsOf } from "../../abstraction/time.ts";
 import type { Measurement } from "../../abstraction/trial.ts";
@@ -28,16 +27,26 @@ import { parseDataTypes } from "../../operators/data-types.ts";
 import { operatorNamed } from "../../operators/index.ts";
 import { instantiate } from "../../operators/operator.ts";
 import { candidateText } from "../../report/describe-candidate.ts";
-import { createRunner, type Runner } from "../../runtime/measure.ts";
-import { summariseRatio } from "../../runtime/statistics.ts";
-import { calibrateMachine } from "../../session/calibrate.ts";
 import { nativeIntrinsics } from "../../session/choose.ts";
 import { tuneComputation } from "../../session/tune.ts";
 import { layersNamed } from "../../test/support/suite.ts";
 import { ONEDNN_FLAGS, type OnednnEpilogue, type OnednnOptions, onednnKernel } from "../peers/onednn.ts";
 import { randomSetOnly, withConstant } from "../peers/reference.ts";
+import {
+  calibratedTarget,
+  cpuName,
+  cpuRunner,
+  linesIn,
+  linesOf,
+  page,
+  ratioOf,
+  type Time,
+  timeOf,
+  timeText,
+  writerTo,
+} from "../support/frame.ts";
 import { readOptions } from "../support/options.ts";
-import { type LayerRow, type LayerTime, layerTables, timeText } from "./layers-report.ts";
+import { LAYER, type LayerRow, layerTables } from "./layers-report.ts";
 import { rooflineOf } from "./roofline.ts";
 
 const { values } = readOptions({
@@ -53,6 +62,7 @@ const { values } = readOptions({
     isa: { type: "string" },
     db: { type: "string", default: "bench.db" },
     out: { type: "string", default: "layers" },
+    report: { type: "string" },
   },
 });
 
@@ -60,17 +70,23 @@ const configs = layersNamed(values.ops);
 const threads = Number(values.threads);
 const layout = values.layout.toUpperCase();
 if (layout !== "NHWC" && layout !== "NCHW") throw new UsageError(`--layout is nhwc or nchw, got "${values.layout}"`);
-const jsonl = `${values.out}.jsonl`;
-writeFileSync(jsonl, "");
+if (values.report === undefined) await run();
+else process.stdout.write(layerTables(linesOf(LAYER, linesIn(values.report))));
 
-const rows: LayerRow[] = [];
-for (const types of values.types.split(",")) {
-  for (const { id, op, params } of configs) {
-    const row = await compare(id, types, subjectOf(op, params, types));
-    if (row) rows.push(row);
-  }
+async function run(): Promise<void> {
+  writeFileSync(`${values.out}.jsonl`, "");
+  const write = writerTo(`${values.out}.jsonl`);
+  const rows: LayerRow[] = [];
+  for (const types of values.types.split(","))
+    for (const { id, op, params } of configs) {
+      const row = await compare(id, types, subjectOf(op, params, types));
+      if (!row) continue;
+      rows.push(row);
+      write(row);
+    }
+  const about = `${cpuName()}; one process, batches in turns, warm caches; microseconds a call, median and half the 95 % interval; in parentheses the ratio oneDNN / automap.`;
+  writeFileSync(`${values.out}.md`, page("automap beside oneDNN", about, layerTables(rows)));
 }
-writeFileSync(`${values.out}.md`, report());
 
 interface Subject {
   /** The computation automap tunes. */
@@ -136,28 +152,22 @@ async function compare(
     console.error(`${id} ${types}: ${tuned.status}`);
     return undefined;
   }
-  const made = await createRunner({ threads, flags: ONEDNN_FLAGS });
-  if (made.status === "environment") throw new EnvironmentError(made);
-  const { runner } = made;
+  const runner = await cpuRunner({ threads, flags: ONEDNN_FLAGS });
   try {
-    const kernels: { name: string; kernel: Kernel; exact: boolean }[] = [
-      { name: "automap", kernel: tuned.best.kernel, exact: true },
-    ];
-    for (const [name, options] of variants(types, computation)) {
-      const peer = onednnKernel(sum, {
-        ...options,
-        ...(epilogue ? { epilogue } : {}),
-        threads,
-        ...(values.isa === undefined ? {} : { maxIsa: values.isa }),
-      });
-      if (peer.status === "ready")
-        kernels.push({
-          name,
-          kernel: renameOutput(peer.kernel, outputOf(computation).name),
-          exact: options.algorithm !== "winograd",
-        });
-    }
-    const measured = await measureTogether(runner, computation, kernels);
+    const peers = variants(types, computation).flatMap(([name, options]) => {
+      const { isa: maxIsa } = values;
+      const peer = onednnKernel(sum, { ...options, ...(epilogue && { epilogue }), threads, ...(maxIsa && { maxIsa }) });
+      if (peer.status === "refused") return [];
+      return [{ name, kernel: renameOutput(peer.kernel, outputOf(computation).name), algorithm: options.algorithm }];
+    });
+    const reference = await runner.reference(computation, 1);
+    // Winograd cannot match the exact sets, so with it among the kernels all are compared on random data.
+    const isExact = peers.every(({ algorithm }) => algorithm !== "winograd");
+    const measured = await runner.compareKernels(
+      [tuned.best.kernel, ...peers.map(({ kernel }) => kernel)],
+      isExact ? reference : randomSetOnly(reference),
+      { budgetSeconds: 1 },
+    );
     const [ours, ...others] = measured;
     if (!ours) return undefined;
     const row: LayerRow = {
@@ -166,19 +176,15 @@ async function compare(
       output: values.output,
       threads,
       layout,
-      ...(values.intrinsic === undefined ? {} : { intrinsic: values.intrinsic }),
-      ...(values.isa === undefined ? {} : { isa: values.isa }),
+      intrinsic: values.intrinsic,
+      isa: values.isa,
       operations: operationsOf(computation),
-      ...(await roofOf(computation, intrinsics)),
+      roofline: rooflineOf(computation, intrinsics, await calibratedTarget(values.db), threads),
       trials: tuned.trials.length,
       candidate: candidateText(tuned.best.candidate),
       automap: timeOf(ours),
-      peers: others.map((m, i) => {
-        const ratio = ratioOf(m, ours);
-        return { name: kernels[i + 1]?.name ?? "?", ...(ratio === undefined ? {} : { ratio }), time: timeOf(m) };
-      }),
+      peers: others.map((m, i) => ({ name: peers[i]?.name ?? "?", ratio: ratioOf(m, ours), time: peerTime(m) })),
     };
-    appendFileSync(jsonl, `${JSON.stringify(row)}\n`);
     const beside = row.peers.map((p) => `${p.name} ${timeText(p.time)} (${p.ratio?.toFixed(2) ?? "-"})`).join("  ");
     console.error(`${id.padEnd(7)} ${types.padEnd(5)} ${timeText(row.automap)}  ${beside}  ${row.candidate}`);
     return row;
@@ -190,21 +196,6 @@ async function compare(
 /** Renames a peer's output, which it calls by the sum's name, to the epilogue's result, as the reference does. */
 function renameOutput(kernel: Kernel, name: string): Kernel {
   return { ...kernel, arguments: kernel.arguments.map((a) => (a.role === "output" ? { ...a, tensor: name } : a)) };
-}
-
-/** Winograd cannot match the exact sets, so with it among the kernels all are compared on random data. */
-function measureTogether(
-  runner: Runner,
-  computation: Computation,
-  kernels: readonly { kernel: Kernel; exact: boolean }[],
-): Promise<readonly Measurement[]> {
-  return runner.reference(computation, 1).then((reference) =>
-    runner.compareKernels(
-      kernels.map((k) => k.kernel),
-      kernels.every((k) => k.exact) ? reference : randomSetOnly(reference),
-      { budgetSeconds: 1 },
-    ),
-  );
 }
 
 function variants(types: string, computation: Computation): (readonly [string, OnednnOptions])[] {
@@ -223,32 +214,7 @@ function variants(types: string, computation: Computation): (readonly [string, O
     : direct;
 }
 
-function ratioOf(peer: Measurement, ours: Measurement): number | undefined {
-  if (peer.status !== "ok" || ours.status !== "ok") return undefined;
-  return summariseRatio(peer.samples, ours.samples, 1).median;
-}
-
-async function roofOf(computation: Computation, intrinsics: readonly Intrinsic[]): Promise<Pick<LayerRow, "roofline">> {
-  const calibrated = await calibrateMachine(values.db);
-  if (calibrated.status !== "calibrated") return {};
-  const roofline = rooflineOf(computation, intrinsics, calibrated.target, threads);
-  return roofline ? { roofline } : {};
-}
-
-function timeOf(m: Measurement): LayerTime {
-  if (m.status === "ok")
-    return { status: "ok", microseconds: m.median * 1e6, interval: [m.interval[0] * 1e6, m.interval[1] * 1e6] };
-  return /^onednn: /m.test(m.log) ? { status: "none" } : { status: "failed", as: m.status, log: m.log.slice(0, 200) };
-}
-
-function report(): string {
-  return [
-    "# automap beside oneDNN",
-    "",
-    `${cpus()[0]?.model.trim()}; one process, batches in turns, warm caches; microseconds a call, median and half the 95 % interval; in parentheses the ratio oneDNN / automap.`,
-    "",
-    `    node dist/bench/layers/layers.js ${process.argv.slice(2).join(" ")}`,
-    "",
-    layerTables(rows),
-  ].join("\n");
+/** A primitive that oneDNN does not have is no failure. */
+function peerTime(m: Measurement): Time {
+  return m.status !== "ok" && /^onednn: /m.test(m.log) ? { status: "none", log: "" } : timeOf(m);
 }

@@ -12,16 +12,16 @@
  * A command that was cut short resumes and skips finished layers.
  */
 
-import { appendFileSync, existsSync, readFileSync, writeFileSync } from "node:fs";
-import { cpus } from "node:os";
+import { writeFileSync } from "node:fs";
 import { z } from "zod";
 import { computationKey } from "../../abstraction/computation.ts";
 import { EnvironmentError, UsageError } from "../../abstraction/error.ts";
-import { MODELS } from "../../network/models/index.ts";
 import type { Task } from "../../network/tasks.ts";
 import { openGraph, tunedTasks } from "../../session/network.ts";
 import { tuneComputation } from "../../session/tune.ts";
-import { readOptions, wordOf } from "../support/options.ts";
+import { graphNamed, networksNamed } from "../networks/built-network.ts";
+import { cpuName, geomean, page, rowsIn, table, us, writerTo } from "../support/frame.ts";
+import { readOptions } from "../support/options.ts";
 
 const { values } = readOptions({
   options: {
@@ -51,49 +51,40 @@ const ROW = z.object({ layer: z.string(), key: z.string(), with: SEARCH, without
 type Row = z.infer<typeof ROW>;
 
 const file = `${values.out}.jsonl`;
-const known = new Map(
-  (existsSync(file) ? readFileSync(file, "utf8").split("\n") : []).flatMap((line) => {
-    if (line === "") return [];
-    const row = ROW.parse(JSON.parse(line));
-    return [[row.key, row] as const];
-  }),
-);
+const write = writerTo(file);
+const known = new Map(rowsIn(ROW, file).map((row) => [row.key, row]));
 const rows: Row[] = [];
-for (const layer of layersOf(values.networks.split(","))) {
+for (const layer of layersOf(networksNamed(values.networks))) {
   const row = known.get(keyOf(layer)) ?? (await compared(layer));
   rows.push(row);
-  console.error(lineOf(row));
+  console.error(cellsOf(row).join("  "));
 }
 const judged = rows.slice(1);
 const total = (of: "with" | "without"): number => judged.reduce((sum, row) => sum + countOf(row[of]), 0);
-const ratios = judged.map((row) => Math.log(countOf(row.with) / countOf(row.without)));
-const geomean = Math.exp(ratios.reduce((sum, ratio) => sum + ratio, 0) / ratios.length);
+const mean = geomean(judged.map((row) => countOf(row.with) / countOf(row.without)));
 const reached = (of: "with" | "without"): number => judged.filter((row) => row[of].needed !== undefined).length;
+const head = ["needed", "of trials", "best, us"];
 writeFileSync(
   `${values.out}.md`,
-  `# Trials to come within ${values.percent} % of the best, with the records of near layers and without
-
-${cpus()[0]?.model.trim()}, one thread, ${budget} trials for each search; a kernel that both propose is measured once.
-
-    node dist/bench/model/transfer.js ${process.argv.slice(2).join(" ")}
-
-| layer | with: needed | of trials | best, us | without: needed | of trials | best, us |
-|---|---|---|---|---|---|---|
-${rows.map(lineOf).join("\n")}
-
-Behind the first layer: ${total("with")} trials with transfer, ${total("without")} without, ${(total("with") / total("without")).toFixed(2)} times as many; geomean of layers ${geomean.toFixed(2)}.
-Near the best came ${reached("with")} of ${judged.length} searches with it, ${reached("without")} without. The goal is a third.
-`,
+  page(
+    `Trials to come within ${values.percent} % of the best, with the records of near layers and without`,
+    `${cpuName()}, one thread, ${budget} trials for each search; a kernel that both propose is measured once.`,
+    ...table(
+      ["layer", ...["with", "without"].flatMap((way) => [`${way}: ${head[0]}`, ...head.slice(1)])],
+      rows.map(cellsOf),
+    ),
+    "",
+    `Behind the first layer: ${total("with")} trials with transfer, ${total("without")} without, ${(total("with") / total("without")).toFixed(2)} times as many; geomean of layers ${mean.toFixed(2)}.`,
+    `Near the best came ${reached("with")} of ${judged.length} searches with it, ${reached("without")} without. The goal is a third.`,
+  ),
 );
 
 /** The different tasks of all requested networks. */
-function layersOf(words: readonly string[]): readonly Task[] {
+function layersOf(networks: readonly string[]): readonly Task[] {
   const layers = new Map<string, Task>();
-  for (const word of words) {
-    const name = wordOf("networks", word, Object.keys(MODELS));
-    const { program } = openGraph((MODELS[name] as () => ReturnType<(typeof MODELS)[string]>)()); // checked above
-    for (const task of tunedTasks(program)) layers.set(computationKey(task.computation), task);
-  }
+  for (const name of networks)
+    for (const task of tunedTasks(openGraph(graphNamed(name)).program))
+      layers.set(computationKey(task.computation), task);
   const asked = Number(values.layers);
   if (asked < 2) throw new UsageError("--layers must be 2 at least: the first has no others to learn from");
   return [...layers.values()].slice(0, asked);
@@ -119,7 +110,7 @@ async function compared(task: Task): Promise<Row> {
     with: told(true),
     without: told(false),
   };
-  appendFileSync(file, `${JSON.stringify(row)}\n`);
+  write(row);
   return row;
 }
 
@@ -149,11 +140,7 @@ function countOf({ needed, trials }: Row["with"]): number {
   return needed ?? trials + 1;
 }
 
-function lineOf({ layer, with: mine, without }: Row): string {
-  const cells = (search: Row["with"]): string[] => [
-    search.needed === undefined ? "never" : String(search.needed),
-    String(search.trials),
-    (search.best * 1e6).toFixed(1),
-  ];
-  return `| ${[layer, ...cells(mine), ...cells(without)].join(" | ")} |`;
+function cellsOf({ layer, with: mine, without }: Row) {
+  const of = ({ needed, trials, best }: Row["with"]) => [needed ?? "never", trials, us(best)];
+  return [layer, ...of(mine), ...of(without)];
 }

@@ -1,17 +1,19 @@
 /**
- * @file Networks built as libraries from their fastest recorded kernels, each in its own folder, and called in turns.
+ * @file The networks of this repository by name, and their libraries, built from the fastest recorded kernels, each in its own folder.
  *
+ *     for (const name of networksNamed("resnet18,bert-base")) openGraph(graphNamed(name, 16))
  *     const { folder } = await builtNetwork(program, { database: "networks.db", threads: 1, compiler });
  *     const net = await loadNetwork(folder, { trustImported: true });
- *     const [a, b] = await inTurns([() => net.run(inputs), () => other.run(inputs)], { batches: 40 });
  */
 
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { UsageError } from "../../abstraction/error.ts";
+import { internal, UsageError } from "../../abstraction/error.ts";
 import { seededRandom } from "../../abstraction/random.ts";
 import { openDatabase } from "../../db/index.ts";
+import type { Graph } from "../../network/graph.ts";
+import { MODELS } from "../../network/models/index.ts";
 import type { Network } from "../../network/network.ts";
 import type { Task } from "../../network/tasks.ts";
 import type { Value } from "../../network/value.ts";
@@ -23,10 +25,18 @@ import { type Choice, choicesOf, inRecordedForms, networkSubject } from "../../s
 import { writePackage } from "../../session/package-folder.ts";
 import { buildNetwork } from "../../session/prove-network.ts";
 import type { OnnxArray } from "../peers/onnxruntime.ts";
-import { atRest } from "../support/rest.ts";
+import { wordOf } from "../support/options.ts";
 
-/** Length of a batch: it makes as many calls as fit. In the first 20 ms after a rest networks of 3 ms took a tenth longer (two threads, Zen 4, 2026-11-23). */
-const BATCH_SECONDS = 0.1;
+/** @param words names separated by commas, or `all`. @throws UsageError for a name that is none */
+export function networksNamed(words: string): readonly string[] {
+  const known = Object.keys(MODELS);
+  return words === "all" ? known : words.split(",").map((word) => wordOf("networks", word, known));
+}
+
+/** The graph of a network that `networksNamed` gave. */
+export function graphNamed(name: string, batch = 1): Graph {
+  return MODELS[name]?.({ batch }) ?? internal(`no network ${name}`);
+}
 
 interface BuiltOptions {
   readonly database: string;
@@ -68,35 +78,4 @@ function drawn({ type, shape, name }: Value, random: () => number): OnnxArray {
   if (type === "s64") return BigInt64Array.from({ length }, () => BigInt(id()));
   if (type === "bool") return Uint8Array.from({ length }, id);
   throw new UsageError(`the input ${name} holds ${type}; inputs are drawn in f32, s32, s64 and bool`);
-}
-
-/** Batches of each side that are timed, however long they take. */
-const LEAST_BATCHES = 3;
-
-/**
- * Seconds a call, by side and batch. The sides alternate, and so does the one that begins. Before a batch the other sides' threads come to rest, and
- * one call, which is not timed, wakes those of this side.
- * @param seconds after which no further batches begin; unlimited when left out
- */
-export async function inTurns(
-  sides: readonly (() => unknown)[],
-  { batches, seconds = Number.POSITIVE_INFINITY }: { readonly batches: number; readonly seconds?: number },
-): Promise<number[][]> {
-  const started = performance.now();
-  const timed = async (side: () => unknown, calls: number): Promise<number> => {
-    await atRest();
-    await side();
-    const begun = performance.now();
-    for (let call = 0; call < calls; call++) await side();
-    return (performance.now() - begun) / 1000 / calls;
-  };
-  const all = sides.map((run) => ({ run, calls: 1, samples: [] as number[] }));
-  for (const side of all) side.calls = Math.max(1, Math.round(BATCH_SECONDS / (await timed(side.run, 1))));
-  for (let batch = 0; batch < batches; batch++) {
-    if (batch >= LEAST_BATCHES && performance.now() - started > 1000 * seconds) break;
-    const first = batch % all.length;
-    for (const { run, calls, samples } of [...all.slice(first), ...all.slice(0, first)])
-      samples.push(await timed(run, calls));
-  }
-  return all.map(({ samples }) => samples);
 }

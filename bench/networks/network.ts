@@ -17,24 +17,23 @@
  * a star follows with its data in no cache.
  */
 
-import { appendFileSync, rmSync, writeFileSync } from "node:fs";
-import { cpus } from "node:os";
-import { EnvironmentError, reasonOf, UsageError } from "../../abstraction/error.ts";
-import { MODELS } from "../../network/models/index.ts";
+import { rmSync, writeFileSync } from "node:fs";
+import { reasonOf, UsageError } from "../../abstraction/error.ts";
 import type { Network } from "../../network/network.ts";
 import { bytesOfFile, readOnnx } from "../../network/onnx/read.ts";
 import { onnxBytes } from "../../network/onnx/write.ts";
 import type { Task } from "../../network/tasks.ts";
-import { findCompiler } from "../../runtime/compiler.ts";
-import { summarise, summariseRatio } from "../../runtime/statistics.ts";
+import { median, summariseRatio } from "../../runtime/statistics.ts";
 import { loadNetwork } from "../../session/load-network.ts";
 import { type Choice, inBrainFloatsOnCpu, openGraph } from "../../session/network.ts";
 import { tuneNetwork } from "../../session/tune-network.ts";
 import { loadOnnxRuntime, type OnnxArray, onnxNetwork, onnxTensors } from "../peers/onnxruntime.ts";
 import { beforeOthers } from "../support/first.ts";
+import { cpuCompiler, cpuName, geomean, ms, page, table, threadsText, us, writerTo } from "../support/frame.ts";
 import { readOptions, wordOf } from "../support/options.ts";
 import { differenceOf, toleranceOf } from "../support/same-outputs.ts";
-import { builtNetwork, drawnInputs, inTurns } from "./built-network.ts";
+import { inTurns } from "../support/turns.ts";
+import { builtNetwork, drawnInputs, graphNamed, networksNamed } from "./built-network.ts";
 import { memoryProblem } from "./network-memory.ts";
 
 const { values } = readOptions({
@@ -72,17 +71,16 @@ const PROFILED = { calls: 50, seconds: 10, least: 3 } as const;
 /** A model of a file, all of whose sizes are known. */
 const isFile = (name: string): boolean => name.endsWith(".onnx");
 
-const found = await findCompiler();
-if (found.status === "environment") throw new EnvironmentError(found);
-const compiler = found;
+const compiler = await cpuCompiler();
 const ort = await loadOnnxRuntime(values.onnxruntime);
 const networks =
   values.networks === "all"
-    ? Object.keys(MODELS)
-    : values.networks.split(",").map((name) => (isFile(name) ? name : wordOf("networks", name, Object.keys(MODELS))));
+    ? networksNamed("all")
+    : values.networks.split(",").flatMap((name) => (isFile(name) ? [name] : networksNamed(name)));
 const ratios: number[] = [];
 const sections: string[] = [];
 writeFileSync(`${values.out}.jsonl`, "");
+const write = writerTo(`${values.out}.jsonl`);
 for (const name of networks) {
   const row = await compared(name).catch((error: unknown) => {
     if (networks.length === 1) throw error;
@@ -91,7 +89,7 @@ for (const name of networks) {
   });
   if (typeof row !== "string") {
     ratios.push(row.ratio);
-    appendFileSync(`${values.out}.jsonl`, `${JSON.stringify(row)}\n`);
+    write(row);
   }
   sections.push(typeof row === "string" ? `## ${name}\n\n${row}\n` : sectionOf(row));
   console.error(sections.at(-1));
@@ -100,16 +98,9 @@ for (const name of networks) {
 
 /** The page of what is compared so far: an interrupted run leaves it. */
 function pageOf(): string {
-  const geomean = Math.exp(ratios.reduce((sum, ratio) => sum + Math.log(ratio), 0) / ratios.length);
-  return `# Networks beside ONNX Runtime
-
-${cpus()[0]?.model.trim()}, batch ${batch}, ${threads} thread${threads === 1 ? "" : "s"}, onnxruntime-node ${ort.version}; one Node process, at most ${batches} batches in turns, each after a rest${values.first ? ", before all other processes (SCHED_FIFO)" : ""}; medians.
-
-    node dist/bench/networks/network.js ${process.argv.slice(2).join(" ")}
-
-${sections.join("\n")}
-ONNX Runtime's time over ours, geomean of ${ratios.length} of ${networks.length} networks: ${geomean.toFixed(2)}
-`;
+  const about = `${cpuName()}, batch ${batch}, ${threadsText(threads)}, onnxruntime-node ${ort.version}; one Node process, at most ${batches} batches in turns, each after a rest${values.first ? ", before all other processes (SCHED_FIFO)" : ""}; medians.`;
+  const mean = `ONNX Runtime's time over ours, geomean of ${ratios.length} of ${networks.length} networks: ${geomean(ratios).toFixed(2)}`;
+  return page("Networks beside ONNX Runtime", about, ...sections, mean);
 }
 
 /** The kernel of a step and its time. */
@@ -128,8 +119,7 @@ type Row = Exclude<Awaited<ReturnType<typeof compared>>, string>;
 /** The times of a network, or why it is left out. */
 async function compared(network: string) {
   if (isFile(network) && batch !== 1) throw new UsageError(`--batch ${batch}: the sizes of ${network} are known`);
-  const graph = isFile(network) ? readOnnx(network) : MODELS[network]?.({ batch });
-  if (!graph) throw new Error(`internal: ${network} was checked`);
+  const graph = isFile(network) ? readOnnx(network) : graphNamed(network, batch);
   const opened = openGraph(graph);
   const problem = memoryProblem(opened.program);
   if (problem !== undefined) return `left out: ${problem}`;
@@ -162,10 +152,10 @@ async function timesOf({ folder, program, choices }: Awaited<ReturnType<typeof b
   });
   ours.close();
   await peer.close();
-  const medians = { automap: summarise(a, 1).median, onnxruntime: summarise(b, 1).median };
   return {
     turns: a.length,
-    ...medians,
+    automap: median(a),
+    onnxruntime: median(b),
     ratio: summariseRatio(b, a, 1).median,
     difference,
     least: [Math.min(...a), Math.min(...b)],
@@ -197,7 +187,7 @@ async function stepsOf(
     const step = program.steps[i];
     const known = step && tasks.get(step);
     const record = known?.choice.kind === "record" ? known.choice : undefined;
-    const seconds = summarise(samples[i] ?? [], 1).median;
+    const seconds = median(samples[i] ?? []);
     const alone = { record: record?.seconds, flushed: record?.cache === "flushed" };
     return { name, seconds, multiplyAdds: known?.task.multiplyAdds ?? 0, ...alone };
   });
@@ -206,23 +196,30 @@ async function stepsOf(
 }
 
 function sectionOf(row: Row): string {
-  const ms = (seconds: number): string => (seconds * 1e3).toFixed(2);
-  const us = (seconds: number | undefined): string => (seconds === undefined ? "" : (seconds * 1e6).toFixed(1));
+  const sum = (numbers: readonly number[]): number => numbers.reduce((all, x) => all + x, 0);
   const rate = ({ multiplyAdds, seconds }: StepRow): string =>
     multiplyAdds === 0 ? "" : ((2 * multiplyAdds) / seconds / 1e9).toFixed(0);
   // A step that is computed with a later one takes no time of its own.
   const timed = row.steps.filter(({ seconds }) => seconds > 0);
   const fewer = row.turns < batches ? ` ${row.turns} turns.` : "";
   const left = row.without ? ` ${row.without} of ${row.tasks} tasks got no search time.` : "";
-  return `## ${row.network}
-
-automap ${ms(row.automap)} ms, ONNX Runtime ${ms(row.onnxruntime)} ms: ${row.ratio.toFixed(2)}. Least: ${row.least.map(ms).join(" and ")} ms. Outputs differ by ${row.difference.toExponential(1)} of the largest.${fewer}${left}
-
-A record with a star was measured with its data in no cache, the others with warm caches.
-
-| step | us | record, us | GFLOP/s |
-|---|---|---|---|
-${timed.map((step) => `| ${step.name} | ${us(step.seconds)} | ${us(step.record)}${step.flushed ? "*" : ""} | ${rate(step)} |`).join("\n")}
-| all | ${us(row.steps.reduce((sum, { seconds }) => sum + seconds, 0))} | ${us(row.steps.reduce((sum, { record = 0 }) => sum + record, 0))} | |
-`;
+  const all = [row.steps.map(({ seconds }) => seconds), row.steps.map(({ record = 0 }) => record)].map((s) =>
+    us(sum(s)),
+  );
+  return [
+    `## ${row.network}`,
+    "",
+    `automap ${ms(row.automap)} ms, ONNX Runtime ${ms(row.onnxruntime)} ms: ${row.ratio.toFixed(2)}. Least: ${row.least.map(ms).join(" and ")} ms. Outputs differ by ${row.difference.toExponential(1)} of the largest.${fewer}${left}`,
+    "",
+    "A record with a star was measured with its data in no cache, the others with warm caches.",
+    "",
+    ...table(
+      ["step", "us", "record, us", "GFLOP/s"],
+      [
+        ...timed.map((s) => [s.name, us(s.seconds), `${us(s.record)}${s.flushed ? "*" : ""}`, rate(s)]),
+        ["all", ...all, ""],
+      ],
+    ),
+    "",
+  ].join("\n");
 }

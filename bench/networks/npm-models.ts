@@ -28,8 +28,8 @@ import {
   type OnnxArray,
   type OnnxTensor,
   onnxArray,
-  onnxBorderType,
   onnxNetwork,
+  onnxType,
 } from "../peers/onnxruntime.ts";
 import { readOptions } from "../support/options.ts";
 import { NPM_MODELS, type NpmModel, ONNX_RUNTIME } from "./npm-model-table.ts";
@@ -171,7 +171,7 @@ async function compared(model: NpmModel, file: string, folder: string, row: Row)
   const nudged = new Map<string, Uint8Array>();
   const tensors: Record<string, OnnxTensor> = {};
   for (const tensor of [...inputs, ...outputs])
-    tensors[tensor.name] = { type: onnxBorderType(tensor.dtype as ElementType), shape: tensor.shape };
+    tensors[tensor.name] = { type: onnxType(tensor.dtype as ElementType), shape: tensor.shape };
   for (const input of inputs) {
     const [least, most] = model.draw?.[input.name] ?? [-1, 1];
     const isFloat = /^b?f\d/.test(input.dtype);
@@ -195,7 +195,7 @@ async function compared(model: NpmModel, file: string, folder: string, row: Row)
   const graph = readOnnx(file);
   for (const [bound, value] of Object.entries(model.constants ?? {})) {
     const { type, shape } = boundInput(graph, bound);
-    tensors[bound] = { type: onnxBorderType(type), shape };
+    tensors[bound] = { type: onnxType(type), shape };
     given.set(bound, borderBytes(type, [value]));
   }
   const feedsOf = (drawn: ReadonlyMap<string, Uint8Array>) =>

@@ -10,18 +10,16 @@
  * finished networks. `times` is equal shares / by gain: above 1 means that gain was the better guide.
  */
 
-import { appendFileSync, existsSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { cpus } from "node:os";
+import { rmSync, writeFileSync } from "node:fs";
 import { z } from "zod";
-import { EnvironmentError } from "../../abstraction/error.ts";
-import { MODELS } from "../../network/models/index.ts";
-import { findCompiler } from "../../runtime/compiler.ts";
-import { summarise, summariseRatio } from "../../runtime/statistics.ts";
+import { median, summariseRatio } from "../../runtime/statistics.ts";
 import { loadNetwork } from "../../session/load-network.ts";
 import { openGraph } from "../../session/network.ts";
 import { tuneNetwork } from "../../session/tune-network.ts";
-import { readOptions, wordOf } from "../support/options.ts";
-import { builtNetwork, drawnInputs, inTurns } from "./built-network.ts";
+import { cpuCompiler, cpuName, geomean, ms, page, rowsIn, table, writerTo } from "../support/frame.ts";
+import { readOptions } from "../support/options.ts";
+import { inTurns } from "../support/turns.ts";
+import { builtNetwork, drawnInputs, graphNamed, networksNamed } from "./built-network.ts";
 
 const { values } = readOptions({
   options: {
@@ -36,9 +34,7 @@ const { values } = readOptions({
 const seconds = Number(values.seconds);
 const threads = Number(values.threads);
 const batches = Number(values.batches);
-const found = await findCompiler();
-if (found.status === "environment") throw new EnvironmentError(found);
-const compiler = found;
+const compiler = await cpuCompiler();
 
 const ROW = z.object({
   network: z.string(),
@@ -52,41 +48,25 @@ const ROW = z.object({
 type Row = z.infer<typeof ROW>;
 
 const file = `${values.out}.jsonl`;
-const rows: Row[] = existsSync(file)
-  ? readFileSync(file, "utf8")
-      .split("\n")
-      .filter((line) => line !== "")
-      .map((line) => ROW.parse(JSON.parse(line)))
-  : [];
+const write = writerTo(file);
+const rows = rowsIn(ROW, file);
 const isDone = (network: string): boolean =>
   rows.some((row) => row.network === network && row.seconds === seconds && row.threads === threads);
-for (const word of values.networks.split(",")) {
-  const network = wordOf("networks", word, Object.keys(MODELS));
+for (const network of networksNamed(values.networks)) {
   if (isDone(network)) continue;
   const row = await compared(network);
   rows.push(row);
-  appendFileSync(file, `${JSON.stringify(row)}\n`);
-  console.error(lineOf(row));
+  write(row);
+  console.error(cellsOf(row).join("  "));
 }
-const geomean = Math.exp(rows.reduce((sum, { times }) => sum + Math.log(times), 0) / rows.length);
-writeFileSync(
-  `${values.out}.md`,
-  `# Time dealt by gain, beside equal shares
-
-${cpus()[0]?.model.trim()}, batch 1; both from an empty database, then ${batches} batches in turns; medians.
-
-    node dist/bench/networks/scheduling.js ${process.argv.slice(2).join(" ")}
-
-| network | seconds of search | threads | by gain, ms | equal shares, ms | times | tasks without time: by gain | equal |
-|---|---|---|---|---|---|---|---|
-${rows.map(lineOf).join("\n")}
-
-Equal shares' time over that by gain, geomean: ${geomean.toFixed(3)}
-`,
-);
+const head = ["network", "seconds of search", "threads", "by gain, ms", "equal shares, ms", "times"];
+const about = `${cpuName()}, batch 1; both from an empty database, then ${batches} batches in turns; medians.`;
+const mean = `Equal shares' time over that by gain, geomean: ${geomean(rows.map(({ times }) => times)).toFixed(3)}`;
+const lines = table([...head, "tasks without time: by gain", "equal"], rows.map(cellsOf));
+writeFileSync(`${values.out}.md`, page("Time dealt by gain, beside equal shares", about, ...lines, "", mean));
 
 async function compared(network: string): Promise<Row> {
-  const { program } = openGraph((MODELS[network] as () => ReturnType<(typeof MODELS)[string]>)()); // checked above
+  const { program } = openGraph(graphNamed(network));
   const built: Awaited<ReturnType<typeof builtNetwork>>[] = [];
   const unsearched: number[] = [];
   try {
@@ -103,16 +83,14 @@ async function compared(network: string): Promise<Row> {
     const inputs = drawnInputs(program);
     const [a = [], b = []] = await inTurns([() => gain.run(inputs), () => same.run(inputs)], { batches });
     for (const net of nets) net.close();
-    const byGain = summarise(a, 1).median;
-    const equal = summarise(b, 1).median;
-    return { network, seconds, threads, byGain, equal, unsearched, times: summariseRatio(b, a, 1).median };
+    const times = summariseRatio(b, a, 1).median;
+    return { network, seconds, threads, byGain: median(a), equal: median(b), unsearched, times };
   } finally {
     for (const { folder } of built) rmSync(folder, { recursive: true, force: true });
   }
 }
 
-function lineOf({ network, seconds: dealt, threads: of, byGain, equal, times, unsearched }: Row): string {
+function cellsOf({ network, seconds: dealt, threads: of, byGain, equal, times, unsearched }: Row) {
   const [mine = 0, others = 0] = unsearched;
-  const ms = (time: number): string => (time * 1e3).toFixed(2);
-  return `| ${[network, dealt, of, ms(byGain), ms(equal), times.toFixed(3), mine, others].join(" | ")} |`;
+  return [network, dealt, of, ms(byGain), ms(equal), times.toFixed(3), mine, others];
 }

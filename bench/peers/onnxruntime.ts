@@ -9,13 +9,13 @@
 
 import { createRequire } from "node:module";
 import { resolve } from "node:path";
-import { type Computation, extentsOf, inputsOf, outputOf } from "../../abstraction/computation.ts";
-import type { DType } from "../../abstraction/dtype.ts";
+import { type Computation, extentsOf, inputsOf, outputOf, type Tensor } from "../../abstraction/computation.ts";
 import { UsageError } from "../../abstraction/error.ts";
+import type { Constant } from "../../network/graph.ts";
 import type { Network } from "../../network/network.ts";
-import { type ElementType, heldAs } from "../../network/value.ts";
+import { onnxBytes } from "../../network/onnx/write.ts";
+import type { ElementType } from "../../network/value.ts";
 import type { ReferenceSet } from "../../runtime/verify.ts";
-import { type OnnxConstant, type OnnxNode, type OnnxType, onnxModel } from "./onnx-model.ts";
 
 /** The part of onnxruntime-node that is used here. */
 interface Ort {
@@ -36,19 +36,26 @@ interface OnnxValue {
 }
 export type OnnxArray = Float32Array | Uint16Array | Int32Array | Uint8Array | Int8Array | BigInt64Array;
 
-const ARRAYS = { f32: Float32Array, s32: Int32Array, u8: Uint8Array, s8: Int8Array } as const;
-const WORDS = { f32: "float32", s32: "int32", u8: "uint8", s8: "int8" } as const;
-/** Types of the inputs and outputs of whole models; those of f16 are bits. */
-const BORDER_ARRAYS = { ...ARRAYS, f16: Uint16Array, s64: BigInt64Array, bool: Uint8Array } as const;
-const BORDER_WORDS = { ...WORDS, f16: "float16", s64: "int64", bool: "bool" } as const;
-export type OnnxBorderType = keyof typeof BORDER_WORDS;
-
-export interface OnnxPeer {
-  /** Runs once; the output is in `output`. */
-  run(): Promise<void>;
-  readonly output: ArrayLike<number>;
-  close(): Promise<void>;
-}
+/** Types of the inputs and outputs of models; those of f16 are bits. */
+const ARRAYS = {
+  f32: Float32Array,
+  s32: Int32Array,
+  u8: Uint8Array,
+  s8: Int8Array,
+  f16: Uint16Array,
+  s64: BigInt64Array,
+  bool: Uint8Array,
+} as const;
+const WORDS = {
+  f32: "float32",
+  s32: "int32",
+  u8: "uint8",
+  s8: "int8",
+  f16: "float16",
+  s64: "int64",
+  bool: "bool",
+} as const;
+export type OnnxType = keyof typeof WORDS;
 
 /** @param folder of the package, if installed elsewhere. @throws UsageError when onnxruntime-node is not installed */
 export async function loadOnnxRuntime(folder?: string): Promise<Ort & { readonly version: string }> {
@@ -73,16 +80,14 @@ export interface OnnxNetwork {
 
 /** A tensor of a model. */
 export interface OnnxTensor {
-  readonly type: OnnxBorderType;
+  readonly type: OnnxType;
   readonly shape: readonly number[];
 }
 
 /** The inputs and outputs of a program by name. */
 export function onnxTensors({ inputs, outputs }: Network): Readonly<Record<string, OnnxTensor>> {
   const all = [...inputs.map((value) => ({ name: value.name, value })), ...outputs];
-  return Object.fromEntries(
-    all.map(({ name, value }) => [name, { type: onnxBorderType(value.type), shape: value.shape }]),
-  );
+  return Object.fromEntries(all.map(({ name, value }) => [name, { type: onnxType(value.type), shape: value.shape }]));
 }
 
 /**
@@ -108,16 +113,13 @@ export async function onnxNetwork(
   const session = await ort.InferenceSession.create(model, options);
   const tensor = (name: string, data: OnnxArray): OnnxValue => {
     const { type = "f32", shape = [] } = tensors[name] ?? {};
-    return new ort.Tensor(BORDER_WORDS[type], data, shape);
+    return new ort.Tensor(WORDS[type], data, shape);
   };
   const feeds = Object.fromEntries(Object.entries(inputs).map(([name, data]) => [name, tensor(name, data)]));
   const outputs = Object.fromEntries(
     Object.entries(tensors)
       .filter(([name]) => !Object.hasOwn(inputs, name))
-      .map(([name, { type, shape }]) => [
-        name,
-        new BORDER_ARRAYS[type](shape.reduce((product, size) => product * size, 1)),
-      ]),
+      .map(([name, { type, shape }]) => [name, new ARRAYS[type](shape.reduce((product, size) => product * size, 1))]),
   );
   const fetches = Object.fromEntries(Object.entries(outputs).map(([name, data]) => [name, tensor(name, data)]));
   return {
@@ -133,81 +135,72 @@ export async function onnxNetwork(
  * A convolution or product in its operator's default layout, with one input set of its reference.
  * @throws UsageError for a type that ONNX Runtime's CPU kernels lack (bf16), or an operator without a counterpart
  */
-export async function onnxPeer(
+export function onnxPeer(
   ort: Ort,
   computation: Computation,
   parameters: Readonly<Record<string, number>>,
   set: ReferenceSet,
   threads: number,
-): Promise<OnnxPeer> {
+): Promise<OnnxNetwork> {
   const output = outputOf(computation);
-  const tensors = inputsOf(computation).map((t) => {
-    const type = onnxType(t.dtype);
-    const dims = t.dims.map((d) => d.extent);
-    return { name: t.name, type, dims, bytes: set.inputs[t.name] ?? new Uint8Array(), constant: t.constant };
-  });
-  const type = onnxType(output.dtype);
-  const dims = output.dims.map((d) => d.extent);
-  const names = tensors.map((t) => t.name);
-  const requantised = computation.epilogue !== undefined && type === "u8";
-  const node: OnnxNode = {
-    op: requantised ? "QLinearConv" : operatorOf(computation, type),
-    arguments: requantised ? quantisedArguments(names) : names,
-    inputs: tensors.filter((t) => !t.constant),
-    constants: [...tensors.filter((t) => t.constant), ...(requantised ? UNITS : [])],
-    output: { name: output.name, type, dims },
+  const read = inputsOf(computation);
+  const given = read.filter((t) => !t.constant);
+  const names = read.map((t) => t.name);
+  const typed = ({ dtype, dims }: Tensor): OnnxTensor => ({ type: onnxType(dtype), shape: dims.map((d) => d.extent) });
+  const arrayOf = ({ name, dtype }: Tensor): OnnxArray =>
+    onnxArray(onnxType(dtype), set.inputs[name] ?? new Uint8Array());
+  const isRequantised = computation.epilogue !== undefined && output.dtype === "u8";
+  const constants = read
+    .filter((t) => t.constant)
+    .map((t) => [t.name, { ...typed(t), values: arrayOf(t) } as Constant] as const); // none is of 64 bits
+  const node = {
+    name: computation.name,
+    op: isRequantised ? "QLinearConv" : operatorOf(computation, output),
+    inputs: isRequantised ? quantisedInputs(names) : names,
+    outputs: [output.name],
     attributes: computation.name.includes("conv") ? windowOf(computation, parameters) : {},
   };
-  const session = await ort.InferenceSession.create(onnxModel(node), sessionOptions(threads));
-  const value = (of: OnnxType, bytes: Uint8Array, shape: readonly number[]): OnnxValue =>
-    new ort.Tensor(WORDS[of], new ARRAYS[of](bytes.slice().buffer), shape);
-  const feeds = Object.fromEntries(
-    tensors.filter((t) => !t.constant).map((t) => [t.name, value(t.type, t.bytes, t.dims)]),
-  );
-  const result = new ARRAYS[type](dims.reduce((n, d) => n * d, 1));
-  const fetches = { [output.name]: new ort.Tensor(WORDS[type], result, dims) };
-  return {
-    run: async () => {
-      await session.run(feeds, fetches);
-    },
-    output: result,
-    close: () => session.release(),
+  const graph = {
+    name: computation.name,
+    opset: OPSET,
+    inputs: given.map((t) => ({ name: t.name, ...typed(t) })),
+    outputs: [output.name],
+    constants: new Map([...constants, ...(isRequantised ? UNITS : [])]),
+    nodes: [node],
   };
+  return onnxNetwork(ort, onnxBytes(graph), {
+    inputs: Object.fromEntries(given.map((t) => [t.name, arrayOf(t)])),
+    tensors: Object.fromEntries([...given, output].map((t) => [t.name, typed(t)])),
+    threads,
+  });
 }
 
+const OPSET = 17;
+
 /** A session that copies one number, to measure the overhead of a call. */
-export async function onnxOverhead(ort: Ort): Promise<OnnxPeer> {
-  const one = { name: "x", type: "f32", dims: [1] } as const;
-  const node: OnnxNode = {
-    op: "Identity",
-    arguments: ["x"],
-    inputs: [one],
-    constants: [],
-    output: { ...one, name: "y" },
+export function onnxOverhead(ort: Ort): Promise<OnnxNetwork> {
+  const one = { type: "f32", shape: [1] } as const;
+  const graph = {
+    name: "one",
+    opset: OPSET,
+    inputs: [{ name: "x", ...one }],
+    outputs: ["y"],
+    constants: new Map(),
+    nodes: [{ name: "copy", op: "Identity", inputs: ["x"], outputs: ["y"], attributes: {} }],
   };
-  const session = await ort.InferenceSession.create(onnxModel(node), sessionOptions(1));
-  const x = new Float32Array(1);
-  const y = new Float32Array(1);
-  const feeds = { x: new ort.Tensor("float32", x, [1]) };
-  const fetches = { y: new ort.Tensor("float32", y, [1]) };
-  return {
-    run: async () => {
-      await session.run(feeds, fetches);
-    },
-    output: y,
-    close: () => session.release(),
-  };
+  const tensors = { x: one, y: one };
+  return onnxNetwork(ort, onnxBytes(graph), { inputs: { x: new Float32Array(1) }, tensors, threads: 1 });
 }
 
 /** QLinearConv's input and output scales (1), and its zero points. */
-const UNITS: readonly OnnxConstant[] = [
-  { name: "one", type: "f32", dims: [], bytes: new Uint8Array(Float32Array.of(1).buffer) },
-  { name: "zero_u8", type: "u8", dims: [], bytes: new Uint8Array(1) },
-  { name: "zero_s8", type: "s8", dims: [], bytes: new Uint8Array(1) },
+const UNITS: readonly (readonly [name: string, constant: Constant])[] = [
+  ["one", { type: "f32", shape: [], values: Float32Array.of(1) }],
+  ["zero_u8", { type: "u8", shape: [], values: Uint8Array.of(0) }],
+  ["zero_s8", { type: "s8", shape: [], values: Int8Array.of(0) }],
 ];
 
 /** `output(relu(sum * scale[channel]))`: input, weights and scale in the equation's order. */
-function quantisedArguments([input = "", weights = "", scale = ""]: readonly string[]): string[] {
+function quantisedInputs([input = "", weights = "", scale = ""]: readonly string[]): string[] {
   return [input, "one", "zero_u8", weights, scale, "zero_s8", "one", "zero_u8"];
 }
 
@@ -221,24 +214,19 @@ const sessionOptions = (threads: number): Readonly<Record<string, unknown>> => (
 });
 
 /** The type of an input or output of a model. @throws UsageError for a type that is not passed to ONNX Runtime here */
-export function onnxBorderType(type: ElementType): OnnxBorderType {
-  return type === "s64" || type === "bool" || type === "f16" ? type : onnxType(heldAs(type));
+export function onnxType(type: ElementType): OnnxType {
+  if (type in WORDS) return type as OnnxType; // one of its keys
+  throw new UsageError(`ONNX Runtime's CPU kernels have no ${type} here`);
 }
 
 /** The elements of an input, little-endian, as ONNX Runtime takes them. */
-export function onnxArray(type: OnnxBorderType, bytes: Uint8Array): OnnxArray {
-  return new BORDER_ARRAYS[type](bytes.slice().buffer);
+export function onnxArray(type: OnnxType, bytes: Uint8Array): OnnxArray {
+  return new ARRAYS[type](bytes.slice().buffer);
 }
 
-/** @throws UsageError for a type that ONNX Runtime does not support here */
-export function onnxType(dtype: DType): OnnxType {
-  if (dtype === "f32" || dtype === "s32" || dtype === "u8" || dtype === "s8") return dtype;
-  throw new UsageError(`ONNX Runtime's CPU kernels have no ${dtype} convolution`);
-}
-
-function operatorOf({ name }: Computation, sum: OnnxType): string {
-  if (/conv2d$/.test(name)) return sum === "s32" ? "ConvInteger" : "Conv";
-  if (name === "matmul" || name === "matvec") return sum === "s32" ? "MatMulInteger" : "MatMul";
+function operatorOf({ name }: Computation, { dtype }: Tensor): string {
+  if (/conv2d$/.test(name)) return dtype === "s32" ? "ConvInteger" : "Conv";
+  if (name === "matmul" || name === "matvec") return dtype === "s32" ? "MatMulInteger" : "MatMul";
   throw new UsageError(`no ONNX operator is known for ${name}`);
 }
 

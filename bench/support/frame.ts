@@ -5,15 +5,18 @@
  *     table(["case", "us"], [["conv", us(2e-6)]])      the lines of a table in Markdown
  */
 
-import { appendFileSync, readFileSync } from "node:fs";
+import { appendFileSync, existsSync, readFileSync } from "node:fs";
 import { cpus } from "node:os";
 import { gunzipSync } from "node:zlib";
-import type { z } from "zod";
+import { z } from "zod";
 import { EnvironmentError } from "../../abstraction/error.ts";
 import type { Measurement } from "../../abstraction/trial.ts";
+import type { ModelTarget } from "../../perfmodel/target.ts";
+import { type Compiler, findCompiler } from "../../runtime/compiler.ts";
 import { createRunner, type Runner, type RunnerOptions } from "../../runtime/measure.ts";
 import { type CudaRunner, type CudaRunnerOptions, createCudaRunner } from "../../runtime/run/cuda.ts";
 import { summariseRatio } from "../../runtime/statistics.ts";
+import { calibrateMachine } from "../../session/calibrate.ts";
 
 // ---- lines
 
@@ -41,6 +44,11 @@ export function linesOf<T>(schema: z.ZodType<T>, lines: readonly unknown[]): T[]
   return lines.flatMap((line) => schema.safeParse(line).data ?? []);
 }
 
+/** The rows of a file that a schema describes, from this run or an earlier one; none where there is no such file. */
+export function rowsIn<T>(schema: z.ZodType<T>, file: string): T[] {
+  return existsSync(file) ? linesOf(schema, linesIn(file)) : [];
+}
+
 /** @param shard `2/4` takes every fourth, starting with the second */
 export function inShard<T>(all: readonly T[], shard: string): readonly T[] {
   const [which = 1, shards = 1] = shard.split("/").map(Number);
@@ -53,6 +61,11 @@ export function inShard<T>(all: readonly T[], shard: string): readonly T[] {
 export function givenCommand(): string {
   const script = /dist\/bench\/.*/.exec(process.argv[1] ?? "")?.[0] ?? "";
   return ["    node", script, ...process.argv.slice(2)].join(" ");
+}
+
+/** A page of results: its title, what was measured and where, the command, and the rest. */
+export function page(title: string, about: string, ...rest: readonly string[]): string {
+  return `${[`# ${title}`, "", about, "", givenCommand(), "", ...rest].join("\n")}\n`;
 }
 
 export function cpuName(): string {
@@ -83,6 +96,20 @@ export const threadsText = (threads: number): string => `${threads} thread${thre
 
 // ---- kernels
 
+/** @throws EnvironmentError without a C++ compiler */
+export async function cpuCompiler(): Promise<Compiler> {
+  const found = await findCompiler();
+  if (found.status === "environment") throw new EnvironmentError(found);
+  return found;
+}
+
+/** The model of a core with its calibration, which is made first where the database has none. @throws EnvironmentError when it cannot be made */
+export async function calibratedTarget(database = ":memory:"): Promise<ModelTarget> {
+  const calibrated = await calibrateMachine(database, {}, (text) => console.error(text));
+  if (calibrated.status === "environment") throw new EnvironmentError(calibrated.problem);
+  return calibrated.target;
+}
+
 /** @throws EnvironmentError where kernels cannot be compiled and run */
 export async function cpuRunner(options: RunnerOptions = {}): Promise<Runner> {
   const made = await createRunner(options);
@@ -109,9 +136,22 @@ export function ratioOf(peer: Measurement | undefined, ours: Measurement | undef
     : undefined;
 }
 
+/** What a line keeps of a measurement. */
+export const TIME = z.union([
+  z.object({ status: z.literal("ok"), median: z.number(), interval: z.tuple([z.number(), z.number()]).readonly() }),
+  z.object({ status: z.string(), log: z.string() }),
+]);
+export type Time = z.infer<typeof TIME>;
+
+export function timeOf(m: Measurement): Time {
+  return m.status === "ok"
+    ? { status: "ok", median: m.median, interval: m.interval }
+    : { status: m.status, log: m.log.slice(0, 200) };
+}
+
 /** Microseconds and half the 95 % interval, or how a kernel failed. */
-export function timeText(m: Measurement | undefined): string {
-  if (m?.status !== "ok") return m?.status ?? "";
-  const half = (100 * (m.interval[1] - m.interval[0])) / 2 / m.median;
-  return `${us(m.median)} ±${half.toFixed(1)}%`;
+export function timeText(time: Time | undefined): string {
+  if (time === undefined || !("median" in time)) return time?.status ?? "";
+  const half = (100 * (time.interval[1] - time.interval[0])) / 2 / time.median;
+  return `${us(time.median)} ±${half.toFixed(1)}%`;
 }

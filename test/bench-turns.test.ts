@@ -1,7 +1,7 @@
 /** The rest between batches that are timed in turns. */
 
 import { expect, it } from "vitest";
-import { atRest } from "../bench/support/rest.ts";
+import { atRest } from "../bench/support/turns.ts";
 
 /** A process whose threads use the given milliseconds of processors in each window, and how long it was waited for. */
 function processThatUses(windows: readonly number[]) {
