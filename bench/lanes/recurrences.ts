@@ -22,11 +22,8 @@ import {
   pointCount,
 } from "../../abstraction/computation.ts";
 import type { DType } from "../../abstraction/dtype.ts";
-import { EnvironmentError } from "../../abstraction/error.ts";
 import type { Kernel } from "../../abstraction/kernel.ts";
-import type { ModelTarget } from "../../perfmodel/target.ts";
 import type { Runner } from "../../runtime/measure.ts";
-import { calibrateMachine } from "../../session/calibrate.ts";
 import { kernelFor } from "../../session/kernel.ts";
 import { stepSpace } from "../../tuner/lane-candidates.ts";
 import { recurrentSpace } from "../../tuner/recurrent-candidates.ts";
@@ -34,7 +31,17 @@ import type { Peer } from "../peers/loops.ts";
 import { recurrentLoops } from "../peers/recurrent.ts";
 import { randomSetOnly } from "../peers/reference.ts";
 import { sweepsKernel } from "../peers/steps.ts";
-import { cpuName, cpuRunner, givenCommand, leastOf, ms, ratioOf, table, threadsText } from "../support/frame.ts";
+import {
+  calibratedTarget,
+  cpuName,
+  cpuRunner,
+  leastOf,
+  ms,
+  page,
+  ratioOf,
+  table,
+  threadsText,
+} from "../support/frame.ts";
 import { readOptions, wordOf } from "../support/options.ts";
 import { STEP_CASES, stepCase } from "./step-cases.ts";
 
@@ -87,8 +94,7 @@ const dtype = wordOf("type", values.type, ["f32", "f64"]);
 const threads = Number(values.threads);
 const side = Number(values.side);
 // The calibration decides which schedules are tried.
-const calibrated = await calibrateMachine(":memory:", {}, (text) => console.error(text));
-if (calibrated.status === "environment") throw new EnvironmentError(calibrated.problem);
+const target = await calibratedTarget();
 
 /** A kernel with what the model expects of it. */
 interface Design {
@@ -104,18 +110,15 @@ interface Subject {
 }
 
 const rows: string[][] = [];
-for (const name of cases)
-  rows.push(
-    await compare(name, name in STEP_CASES ? stepsOf(name, calibrated.target) : designsOf(name, calibrated.target)),
-  );
+for (const name of cases) rows.push(await compare(name, name in STEP_CASES ? stepsOf(name) : designsOf(name)));
 const head = ["case", "lanes, best, ms", "Gcells/s", "one step a pass, ms", "g++, ms", "over one a pass", "over g++"];
 const about = `${cpuName()}, ${threadsText(threads)}. Times are the least of all batches.`;
-const page = ["# Recurrences on lanes", "", about, "", givenCommand(), "", ...table(head, rows)].join("\n");
-writeFileSync(`${values.out}.md`, `${page}\n`);
-console.log(page);
+const text = page("Recurrences on lanes", about, ...table(head, rows));
+writeFileSync(`${values.out}.md`, text);
+console.log(text);
 
 /** As many points as a square of this side. */
-function stepsOf(name: string, target: ModelTarget): Subject {
+function stepsOf(name: string): Subject {
   const edge = 2 ** Math.ceil(Math.log2(side * side) / 3);
   const cube = { i: Math.round((side * side) / edge / edge), j: edge, k: edge };
   const computation = stepCase(name, Number(values.steps), name.startsWith("3d") ? cube : { i: side, j: side }, dtype);
@@ -141,7 +144,7 @@ function stepsOf(name: string, target: ModelTarget): Subject {
   };
 }
 
-function designsOf(name: string, target: ModelTarget): Subject {
+function designsOf(name: string): Subject {
   const { equation, extents, tensors } = RECURRENCES[name] as Recurrence; // its name was checked
   const computation = defineComputation({ name, equation, extents: extents(side), tensors });
   const space = recurrentSpace(computation, { threads: 1, target });

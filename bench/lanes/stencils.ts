@@ -19,11 +19,11 @@
  * same loads, stores and prefetches without arithmetic, its own and those of other schedules (stencil-bounds.ts).
  */
 
-import { appendFileSync, writeFileSync } from "node:fs";
+import { writeFileSync } from "node:fs";
 import type { WindowSchedule } from "../../abstraction/candidate.ts";
 import { type Computation, elementCount, inputsOf, outputOf } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
-import { EnvironmentError, UsageError } from "../../abstraction/error.ts";
+import { UsageError } from "../../abstraction/error.ts";
 import type { Measurement } from "../../abstraction/trial.ts";
 import { tapsOf } from "../../mapper/space-time/taps.ts";
 import { parseDataTypes } from "../../operators/data-types.ts";
@@ -31,7 +31,6 @@ import { operatorNamed } from "../../operators/index.ts";
 import { instantiate } from "../../operators/operator.ts";
 import type { Runner } from "../../runtime/measure.ts";
 import type { Reference } from "../../runtime/verify.ts";
-import { calibrateMachine } from "../../session/calibrate.ts";
 import { usableIntrinsics } from "../../session/choose.ts";
 import { registersOf, windowLanes } from "../../session/window-kinds.ts";
 import { nativeTarget } from "../../targets/native.ts";
@@ -41,15 +40,19 @@ import type { ListedSpace } from "../../tuner/listed-space.ts";
 import { HALIDE_SCHEDULES, halideKernel } from "../peers/halide.ts";
 import { filter2dKernel, loopsKernel, type Peer } from "../peers/loops.ts";
 import {
+  calibratedTarget,
   cpuName,
   cpuRunner,
-  givenCommand,
   leastOf,
   geomean as meanOf,
+  page,
   ratioOf,
   table,
   threadsText,
+  timeOf,
   timeText,
+  us,
+  writerTo,
 } from "../support/frame.ts";
 import { readOptions, wordOf } from "../support/options.ts";
 import {
@@ -85,11 +88,10 @@ const multiplyAdd = found;
 const copied: "f32" | "f64" = type === "f64" ? "f64" : "f32";
 
 // The calibration decides which schedules are tried.
-const calibrated = await calibrateMachine(":memory:", {}, (text) => console.error(text));
-if (calibrated.status === "environment") throw new EnvironmentError(calibrated.problem);
-const { target } = calibrated;
+const target = await calibratedTarget();
 const jsonl = `${values.out}.jsonl`;
 writeFileSync(jsonl, "");
+const write = writerTo(jsonl);
 
 /** `side` is the side of an image. Signals and grids have about as many points in all. */
 function subject(name: string, side: number): Computation {
@@ -202,13 +204,12 @@ async function compare(id: string, computation: Computation): Promise<Row | unde
       traffic,
       peers: theirs.map((m, i) => ({ name: ready[i]?.name ?? "?", measured: m, ratio: ratioOf(m, ours) })),
     };
-    appendFileSync(
-      jsonl,
-      `${JSON.stringify({ id, type, threads, bytes, operations: row.operations, tried: others.length + 1, schedule: best, automap: brief(ours), copyMicroseconds: row.copy * 1e6, traffic, productMicroseconds: row.products * 1e6, peers: row.peers.map((p) => ({ name: p.name, ratio: p.ratio, ...brief(p.measured) })) })}\n`,
-    );
-    console.error(
-      `${id.padEnd(13)} ${timeText(ours)}  copy ${(row.copy * 1e6).toFixed(0)}  products ${(products * 1e6).toFixed(0)}  ${row.traffic ? `same traffic ${trafficText(row)} of the copy ${percent(ofCopy(row))}  ` : ""}${row.peers.map((p) => `${p.name} ${timeText(p.measured)} (${p.ratio?.toFixed(2) ?? "-"})`).join("  ")}  ${printWindow(best)}`,
-    );
+    const timed = row.peers.map(({ measured, ...peer }) => ({ ...peer, ...timeOf(measured) }));
+    write({ ...row, type, threads, tried: others.length + 1, ours: timeOf(ours), peers: timed });
+    const beside = row.peers.map((p) => `${p.name} ${timeText(p.measured)} (${p.ratio?.toFixed(2) ?? "-"})`);
+    const shared = traffic ? `same traffic ${trafficText(row)} of the copy ${percent(ofCopy(row))}` : "";
+    const bounds = `copy ${us(row.copy)}  products ${us(products)}`;
+    console.error([id.padEnd(13), timeText(ours), bounds, shared, ...beside, printWindow(best)].join("  "));
     return row;
   } finally {
     await runner.close();
@@ -284,12 +285,6 @@ function boundOf({ copy, products }: Row): number {
   return Math.max(copy, products);
 }
 
-function brief(m: Measurement): Record<string, unknown> {
-  return m.status === "ok"
-    ? { status: "ok", microseconds: m.median * 1e6, interval: m.interval.map((s) => s * 1e6) }
-    : { status: m.status, log: m.log.slice(0, 200) };
-}
-
 /** The smallest ratio over the forms of a peer. */
 function against(peer: string, row: Row): number | undefined {
   const ratios = row.peers.filter((p) => p.name.startsWith(peer)).flatMap((p) => p.ratio ?? []);
@@ -349,13 +344,9 @@ function report(): string {
   const bound = rows.filter(atCopy);
   const free = rows.filter((r) => !atCopy(r));
   const copies = rows.filter((r) => r.copy >= r.products);
-  return [
-    "# Lane kernels beside the compiler's loops",
-    "",
+  return page(
+    "Lane kernels beside the compiler's loops",
     `${cpuName()}, ${type}, ${threadsText(threads)}; one process, batches in turns, the call before has just used the data; microseconds a call, median and half the 95 % interval; in parentheses the ratio peer / automap. gcc is \`g++ -O3 -march=native\`. GB/s counts every input and output once; copy is the fastest copy of as many output elements, measured before the first case that has so many, or in turns with the kernel where there is a same traffic. bound is the greater of the copy's time and that of a multiply-add for each tap of each output, on whole vectors, at the calibrated rate. same traffic is the fastest of several programs with the loads, stores and prefetches of a schedule and no arithmetic, the kernel's own among them, timed in turns with the kernel and copies; in parentheses its rate in percent of the copy's, and the kernel's in percent of its.`,
-    "",
-    givenCommand(),
-    "",
     ...table(
       ["case", "automap", "bound", "GFLOP/s", "GB/s", "of the copy's", "same traffic", ...names, "schedule"],
       rows.map((r) => {
@@ -376,6 +367,5 @@ function report(): string {
     ...trafficLines(),
     "",
     `${bound.length} of ${rows.length} cases run at 90 % of the copy's rate or more. There automap is ${geomean(bound.flatMap((r) => against("gcc", r) ?? []))}x as fast as the faster form of the compiler's loops, and the copy that was measured would be ${geomean(bound.flatMap((r) => loopsAgainst(r, r.copy)))}x. In the other ${free.length} it is ${geomean(free.flatMap((r) => against("gcc", r) ?? []))}x.`,
-    "",
-  ].join("\n");
+  );
 }

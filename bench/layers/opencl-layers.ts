@@ -8,7 +8,6 @@
  * with 1 if a layer has no verified kernel.
  */
 
-import { cpus } from "node:os";
 import { EnvironmentError } from "../../abstraction/error.ts";
 import type { Target } from "../../abstraction/machine.ts";
 import { instantiate, operatorNamed, parseDataTypes } from "../../operators/index.ts";
@@ -18,6 +17,7 @@ import { tuneComputation } from "../../session/tune.ts";
 import { localOpenCl } from "../../session/workplace.ts";
 import { nativeTarget } from "../../targets/index.ts";
 import { layersNamed } from "../../test/support/suite.ts";
+import { cpuName, geomean, page, table, threadsText } from "../support/frame.ts";
 import { readOptions } from "../support/options.ts";
 
 const { values } = readOptions({
@@ -67,28 +67,23 @@ function timeOf(kernel: TunedKernel | undefined): string {
   return kernel === undefined ? "none verified" : printTime(kernel.measurement.median);
 }
 
-const cells = ({ name, types, inCpp, inOpenCl }: Row): string => {
-  const ratio = inCpp && inOpenCl ? (inOpenCl.measurement.median / inCpp.measurement.median).toFixed(2) : "";
-  const how = (k: TunedKernel | undefined): string => k?.candidate.intrinsic ?? "";
-  return `| ${[name, types, timeOf(inCpp), how(inCpp), timeOf(inOpenCl), how(inOpenCl), ratio].join(" | ")} |`;
+/** Time in OpenCL C over time in C++. */
+function ratioOf({ inCpp, inOpenCl }: Row): number | undefined {
+  return inCpp && inOpenCl && inOpenCl.measurement.median / inCpp.measurement.median;
+}
+
+const cells = (row: Row): (string | undefined)[] => {
+  const { name, types, inCpp, inOpenCl } = row;
+  const of = (kernel: TunedKernel | undefined) => [timeOf(kernel), kernel?.candidate.intrinsic];
+  return [name, types, ...of(inCpp), ...of(inOpenCl), ratioOf(row)?.toFixed(2)];
 };
 const means = values.types.split(",").map((types) => {
-  const ratios = rows.flatMap(({ types: own, inCpp, inOpenCl }) =>
-    own === types && inCpp && inOpenCl ? [inOpenCl.measurement.median / inCpp.measurement.median] : [],
-  );
-  const mean = Math.exp(ratios.reduce((sum, ratio) => sum + Math.log(ratio), 0) / ratios.length);
-  return `${types} ${mean.toFixed(2)} (of ${ratios.length})`;
+  const ratios = rows.flatMap((row) => (row.types === types ? (ratioOf(row) ?? []) : []));
+  return `${types} ${geomean(ratios).toFixed(2)} (of ${ratios.length})`;
 });
-
-console.log(`# OpenCL C beside C++ on one processor
-
-${cpus()[0]?.model.trim()}, ${threads} thread${threads === 1 ? "" : "s"}, ${openCl.name} as OpenCL's device, ${new Date().toISOString().slice(0, 10)}.
+const about = `${cpuName()}, ${threadsText(threads)}, ${openCl.name} as OpenCL's device, ${new Date().toISOString().slice(0, 10)}.
 Each layer tuned for ${values.seconds} s in each language, NHWC, seed ${values.seed}; every kernel verified in every element before it was timed.
-A call of OpenCL C includes the launch of its kernels. Time in OpenCL C over time in C++, geometric mean: ${means.join(", ")}.
-
-    node dist/bench/layers/opencl-layers.js ${process.argv.slice(2).join(" ")}
-
-| layer | types | C++ | instruction | OpenCL C | instruction | OpenCL C / C++ |
-|---|---|---|---|---|---|---|
-${rows.map(cells).join("\n")}`);
+A call of OpenCL C includes the launch of its kernels. Time in OpenCL C over time in C++, geometric mean: ${means.join(", ")}.`;
+const head = ["layer", "types", "C++", "instruction", "OpenCL C", "instruction", "OpenCL C / C++"];
+console.log(page("OpenCL C beside C++ on one processor", about, ...table(head, rows.map(cells))));
 if (rows.some(({ inCpp, inOpenCl }) => !inCpp || !inOpenCl)) process.exitCode = 1;

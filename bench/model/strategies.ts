@@ -13,6 +13,7 @@
 
 import { writeFileSync } from "node:fs";
 import { type Candidate, candidateKey, isMapped, type MappedCandidate } from "../../abstraction/candidate.ts";
+import { internal } from "../../abstraction/error.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
 import { pick } from "../../abstraction/random.ts";
 import type { Measurement } from "../../abstraction/trial.ts";
@@ -26,6 +27,7 @@ import { STRATEGIES } from "../../tuner/strategies.ts";
 import type { Strategy } from "../../tuner/strategy.ts";
 import type { TrialOf } from "../../tuner/trials.ts";
 import { inOrder, secondsOf } from "../../tuner/trials.ts";
+import { page, percent, table } from "../support/frame.ts";
 import { readOptions } from "../support/options.ts";
 
 const { values } = readOptions({
@@ -43,24 +45,20 @@ const WITHIN = Number(values.within);
 const NEIGHBOURS = 6;
 const COMPARED = STRATEGIES.filter((s) => s.name !== "replay");
 
-const lines = [
-  `# Trials needed to come within ${(100 * WITHIN).toFixed(0)} % of the best recorded`,
-  "",
-  `Median over ${SEEDS.length} seeds, the middle half in parentheses. "share" is the share of the recorded trials that are within ${(100 * WITHIN).toFixed(0)} %.`,
-  "",
-  `    node dist/bench/model/strategies.js ${process.argv.slice(2).join(" ")}`,
-  "",
-  `| workload | recorded | share | ${COMPARED.map((s) => s.name).join(" | ")} |`,
-  `|---|---|---|${COMPARED.map(() => "---|").join("")}`,
-];
+const rows: (string | number)[][] = [];
 const db = openDatabase(values.db, { readonly: true });
 for (const trials of recordedWorkloads()) {
   const [first] = trials;
   const row = first && (await compareOn(first, trials));
-  if (row !== undefined) lines.push(row);
+  if (row !== undefined) rows.push(row);
 }
 db.close();
-const text = `${lines.join("\n")}\n`;
+const near = `within ${(100 * WITHIN).toFixed(0)} %`;
+const text = page(
+  `Trials needed to come ${near} of the best recorded`,
+  `Median over ${SEEDS.length} seeds, the middle half in parentheses. "share" is the share of the recorded trials that are ${near}.`,
+  ...table(["workload", "recorded", "share", ...COMPARED.map((s) => s.name)], rows),
+);
 process.stdout.write(text);
 if (values.out !== undefined) writeFileSync(values.out, text);
 
@@ -78,7 +76,7 @@ function recordedWorkloads(): TrialRecord[][] {
   return [...groups.values()].map((g) => [...g.values()]).filter((g) => g.length >= Number(values.least));
 }
 
-async function compareOn(first: TrialRecord, trials: readonly TrialRecord[]): Promise<string | undefined> {
+async function compareOn(first: TrialRecord, trials: readonly TrialRecord[]): Promise<(string | number)[] | undefined> {
   const { workload } = first;
   const seconds = trials.flatMap((t) => secondsOf(t) ?? []);
   if (seconds.length === 0) return undefined;
@@ -100,10 +98,10 @@ async function compareOn(first: TrialRecord, trials: readonly TrialRecord[]): Pr
     cells.push(summary(needed));
   }
   const share = seconds.filter((s) => s <= goal).length / trials.length;
-  return `| ${labelOf(workload)} | ${trials.length} | ${(100 * share).toFixed(1)} % | ${cells.join(" | ")} |`;
+  return [labelOf(workload), trials.length, `${percent(share)} %`, ...cells];
 
   async function trialsNeeded(strategy: Strategy, seed: number): Promise<number> {
-    const { calibration, machine } = recordedMachine(db, first ?? fail("no trial"));
+    const { calibration, machine } = recordedMachine(db, first ?? internal("no trial"));
     const predictor = predictorFor(calibration, machine);
     const model = learntParts<MappedCandidate>(
       (c) => predictor.costs(mapping(c), c.schedule),
@@ -123,7 +121,7 @@ async function compareOn(first: TrialRecord, trials: readonly TrialRecord[]): Pr
       learn: (so) => model.learn(so.filter((t): t is TrialOf<MappedCandidate> => t.candidate.kind === "mapping")),
       signal: controller.signal,
       async *measure(batch): AsyncGenerator<Measurement> {
-        for (const c of batch) yield answers.get(candidateKey(c)) ?? fail("a candidate that was never recorded");
+        for (const c of batch) yield answers.get(candidateKey(c)) ?? internal("a candidate that was never recorded");
       },
       onEvent: (event) => {
         if (event.kind !== "trial" || controller.signal.aborted) return;
@@ -142,7 +140,7 @@ function recordedSpace(recorded: readonly Candidate[]): SearchSpace<Candidate> {
   const place = new Map(all.map((c, i) => [candidateKey(c), i]));
   const apart = all.map((a) => all.map((b) => leavesApart(a, b)));
   const between = (a: Candidate, b: Candidate): number =>
-    apart[place.get(candidateKey(a)) ?? -1]?.[place.get(candidateKey(b)) ?? -1] ?? fail("a stranger");
+    apart[place.get(candidateKey(a)) ?? -1]?.[place.get(candidateKey(b)) ?? -1] ?? internal("a stranger");
   const nearest = (distance: (c: Candidate) => number, count: number): Candidate[] =>
     all
       .map((c) => ({ c, far: distance(c) }))
@@ -172,8 +170,4 @@ function summary(needed: readonly number[]): string {
   const sorted = [...needed].sort((a, b) => a - b);
   const at = (share: number): number => sorted[Math.min(sorted.length - 1, Math.floor(share * sorted.length))] ?? 0;
   return `${at(0.5)} (${at(0.25)} to ${at(0.75)})`;
-}
-
-function fail(what: string): never {
-  throw new Error(`internal: ${what}`);
 }

@@ -9,16 +9,15 @@
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { EnvironmentError } from "../../abstraction/error.ts";
 import { seededRandom } from "../../abstraction/random.ts";
 import { lowerGraph } from "../../network/lower.ts";
-import { MODELS } from "../../network/models/index.ts";
 import { valuesToObserve } from "../../network/quantise.ts";
 import { runNetwork } from "../../network/run.ts";
 import { elementsOf } from "../../network/value.ts";
-import { findCompiler } from "../../runtime/compiler.ts";
 import { evaluatorWith } from "../../runtime/verify.ts";
-import { readOptions, wordOf } from "../support/options.ts";
+import { cpuCompiler } from "../support/frame.ts";
+import { readOptions } from "../support/options.ts";
+import { graphNamed, networksNamed } from "./built-network.ts";
 
 const { values } = readOptions({ options: { networks: { type: "string", default: "resnet18" } } });
 /** Images over which ranges are taken. */
@@ -26,8 +25,7 @@ const IMAGES = 2;
 /** Significant digits of a range. */
 const FIGURES = 6;
 
-const compiler = await findCompiler();
-if (compiler.status === "environment") throw new EnvironmentError(compiler);
+const compiler = await cpuCompiler();
 const workdir = mkdtempSync(join(tmpdir(), "automap-calibrate-"));
 const evaluate = evaluatorWith({ compiler, workdir });
 console.log(`/**
@@ -39,9 +37,8 @@ console.log(`/**
 import type { Ranges } from "../quantise.ts";
 
 export const RANGES: Readonly<Record<string, Ranges>> = {`);
-for (const name of values.networks.split(",")) {
-  const graph = MODELS[wordOf("networks", name, Object.keys(MODELS))]?.();
-  if (!graph) continue;
+for (const name of networksNamed(values.networks)) {
+  const graph = graphNamed(name);
   const wanted = valuesToObserve(graph);
   // Only outputs are returned, so the observed values become outputs.
   const program = lowerGraph({ ...graph, outputs: wanted });

@@ -1,6 +1,7 @@
 /** @file The rows of bench/networks/network-cuda.ts, and their report. */
 
 import { z } from "zod";
+import { geomean, table, us } from "../support/frame.ts";
 
 const quantiles = z.array(z.number());
 
@@ -43,7 +44,6 @@ type Timed = Extract<NetworkRow["forms"][number], { ours: number[] }>;
 
 const timedIn = ({ forms }: NetworkRow): Timed[] => forms.flatMap((f) => ("ours" in f ? [f] : []));
 const median = (samples: readonly number[]): number => samples[1] ?? Number.NaN;
-const us = (seconds: number): string => (seconds * 1e6).toFixed(1);
 
 /** Null stands for an output that is not a number. */
 const offText = (off: number | null): string => (off === null ? "no number" : off.toExponential(1));
@@ -52,70 +52,55 @@ const offText = (off: number | null): string => (off === null ? "no number" : of
 const bestOf = (row: NetworkRow): Timed | undefined =>
   timedIn(row).sort((a, b) => median(a.theirs) - median(b.theirs))[0];
 
+/** PyTorch's time over ours. */
+const ratioOf = ({ ours, theirs }: Timed): number => median(theirs) / median(ours);
+
 export function report(rows: readonly NetworkRow[]): string {
   const [first] = rows;
   if (!first) return "no rows\n";
   const library = rows.find((r) => r.library)?.library;
-  const head = `${first.device}, driver ${first.driver}, nvcc ${first.nvcc}, PyTorch ${library?.torch ?? "?"}, cuDNN ${library?.cudnn ?? "?"}. f16 with sums in f32.`;
+  const about = `${first.device}, driver ${first.driver}, nvcc ${first.nvcc}, PyTorch ${library?.torch ?? "?"}, cuDNN ${library?.cudnn ?? "?"}. f16 with sums in f32.`;
   const summary = rows.map((row) => {
     const best = bestOf(row);
-    const ours = best ? median(best.ours) : (row.ours?.seconds ?? Number.NaN);
-    const cells = [
-      row.network,
-      String(row.batch),
-      us(ours),
-      best ? us(median(best.theirs)) : "",
-      best?.form ?? "",
-      best ? (median(best.theirs) / median(best.ours)).toFixed(2) : "",
-      row.proof ?? "",
-      row.seconds.toFixed(0),
-    ];
-    return `| ${cells.join(" | ")} |`;
+    const ours = best ? median(best.ours) : row.ours?.seconds;
+    const beside = best ? [us(median(best.theirs)), best.form, ratioOf(best).toFixed(2)] : ["", "", ""];
+    return [row.network, row.batch, us(ours), ...beside, row.proof, row.seconds.toFixed(0)];
   });
-  const batches = [...new Set(rows.map((r) => r.batch))];
-  const means = batches.flatMap((batch) => {
-    const ratios = rows.flatMap((row) => {
-      const best = row.batch === batch ? bestOf(row) : undefined;
-      return best ? [median(best.theirs) / median(best.ours)] : [];
-    });
-    if (ratios.length === 0) return [];
-    const mean = Math.exp(ratios.reduce((sum, r) => sum + Math.log(r), 0) / ratios.length);
-    return [`PyTorch's best form over automap, geomean at batch ${batch}: ${mean.toFixed(2)}`];
+  const means = [...new Set(rows.map((r) => r.batch))].flatMap((batch) => {
+    const best = rows.filter((row) => row.batch === batch).flatMap((row) => bestOf(row) ?? []);
+    if (best.length === 0) return [];
+    return [`PyTorch's best form over automap, geomean at batch ${batch}: ${geomean(best.map(ratioOf)).toFixed(2)}`];
   });
-  const table = [
-    "| network | batch | automap, us | PyTorch, us | its form | ratio | steps | search, s |",
-    "|---|---|---|---|---|---|---|---|",
-  ];
-  return `${[head, "", ...table, ...summary, "", ...means, "", ...rows.flatMap(sectionOf)].join("\n")}\n`;
+  const head = ["network", "batch", "automap, us", "PyTorch, us", "its form", "ratio", "steps", "search, s"];
+  return `${[about, "", ...table(head, summary), "", ...means, "", ...rows.flatMap(sectionOf)].join("\n")}\n`;
 }
 
 function sectionOf(row: NetworkRow): string[] {
   const { ours } = row;
+  const forms = row.forms.map((f) =>
+    "failed" in f
+      ? [f.form, `failed: ${f.failed.slice(0, 200)}`, "", "", "", ""]
+      : [
+          f.form,
+          us(median(f.theirs)),
+          us(median(f.ours)),
+          ratioOf(f).toFixed(2),
+          offText(f.off),
+          f.prepared.toFixed(0),
+        ],
+  );
+  const steps = row.steps.map((s) => [s.name, us(s.seconds), us(s.record), s.kernel]);
   const all = row.steps.reduce((sum, { seconds }) => sum + seconds, 0);
+  const off =
+    ours &&
+    `Off by ${offText(ours.off)} of the network in f32. A call of the module, one after another: ${us(ours.module)} us.`;
   return [
     `## ${row.network}, batch ${row.batch}`,
     "",
-    ...(ours
-      ? [
-          `Off by ${offText(ours.off)} of the network in f32. A call of the module, one after another: ${us(ours.module)} us.`,
-          "",
-        ]
-      : []),
-    "| PyTorch | us | automap in turns, us | ratio | off | prepared, s |",
-    "|---|---|---|---|---|---|",
-    ...row.forms.map((f) =>
-      "failed" in f
-        ? `| ${f.form} | failed: ${f.failed.replaceAll("|", "/").replaceAll("\n", " ").slice(0, 200)} | | | | |`
-        : `| ${f.form} | ${us(median(f.theirs))} | ${us(median(f.ours))} | ${(median(f.theirs) / median(f.ours)).toFixed(2)} | ${offText(f.off)} | ${f.prepared.toFixed(0)} |`,
-    ),
+    ...(off === undefined ? [] : [off, ""]),
+    ...table(["PyTorch", "us", "automap in turns, us", "ratio", "off", "prepared, s"], forms),
     "",
-    "| step | us | record, us | kernel |",
-    "|---|---|---|---|",
-    ...row.steps.map(
-      (s) =>
-        `| ${s.name} | ${us(s.seconds)} | ${s.record === undefined ? "" : us(s.record)} | ${s.kernel.replaceAll("|", "/")} |`,
-    ),
-    `| all | ${us(all)} | | |`,
+    ...table(["step", "us", "record, us", "kernel"], [...steps, ["all", us(all), "", ""]]),
     "",
   ];
 }

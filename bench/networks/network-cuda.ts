@@ -14,7 +14,7 @@
  */
 
 import { spawn } from "node:child_process";
-import { appendFileSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
@@ -22,12 +22,11 @@ import { fileURLToPath } from "node:url";
 import { z } from "zod";
 import { EnvironmentError, reasonOf, UsageError } from "../../abstraction/error.ts";
 import { openDatabase } from "../../db/index.ts";
-import { MODELS } from "../../network/models/index.ts";
 import { onnxBytes } from "../../network/onnx/write.ts";
 import type { Task } from "../../network/tasks.ts";
 import { type NetworkParts, networkBuildOf, networkFiles, partsOfNetwork } from "../../package/network/index.ts";
 import { runChild } from "../../runtime/child.ts";
-import { type Compiler, findCompiler } from "../../runtime/compiler.ts";
+import type { Compiler } from "../../runtime/compiler.ts";
 import { shareCores } from "../../runtime/cores.ts";
 import { type CudaDevice, findCudaDevice } from "../../runtime/run/cuda-device.ts";
 import { cudaJudge, type OutputJudge } from "../../runtime/run/cuda-judge.ts";
@@ -38,7 +37,9 @@ import { writePackage } from "../../session/package-folder.ts";
 import { buildNetwork, drawInputs, proveNetwork } from "../../session/prove-network.ts";
 import { tuneNetwork } from "../../session/tune-network.ts";
 import { gpuTargetOf } from "../../targets/index.ts";
+import { cpuCompiler, linesIn, linesOf, rowsIn, writerTo } from "../support/frame.ts";
 import { readOptions, wordOf } from "../support/options.ts";
+import { graphNamed, networksNamed } from "./built-network.ts";
 import { type NetworkRow, networkRow, report } from "./network-cuda-report.ts";
 
 const FORMS = "eager;eager, folded;compile default;compile reduce-overhead;compile max-autotune";
@@ -107,13 +108,8 @@ const facts = z.object({
 });
 type Facts = z.infer<typeof facts>;
 
-if (values.report !== undefined) console.log(report(rowsIn(values.report)));
+if (values.report !== undefined) console.log(report(linesOf(networkRow, linesIn(values.report))));
 else await run();
-
-function rowsIn(path: string): NetworkRow[] {
-  const lines = readFileSync(path, "utf8").split("\n");
-  return lines.filter((text) => text !== "").map((text) => networkRow.parse(JSON.parse(text)));
-}
 
 /** A network at one batch, and the folder of its package. */
 interface Job {
@@ -128,13 +124,12 @@ interface Job {
 async function run(): Promise<void> {
   const device = await findCudaDevice();
   if ("status" in device) throw new EnvironmentError(device);
-  const compiler = await findCompiler();
-  if (compiler.status === "environment") throw new EnvironmentError(compiler);
+  const compiler = await cpuCompiler();
   const when = wordOf("prove", values.prove, ["first", "all", "none"]);
   const stage = wordOf("stage", values.stage, ["all", "search", "build", "time"]);
   if (stage !== "all" && values.work === undefined)
     throw new UsageError(`--stage ${stage} needs --work`, { hint: "the folder that the next stage reads" });
-  const names = values.networks.split(",").map((name) => wordOf("networks", name, Object.keys(MODELS)));
+  const names = networksNamed(values.networks);
   const work = values.work ?? mkdtempSync(join(tmpdir(), "automap-networks-gpu-"));
   try {
     for (const name of names)
@@ -153,7 +148,8 @@ async function run(): Promise<void> {
   } finally {
     if (values.work === undefined) rmSync(work, { recursive: true, force: true });
   }
-  if (stage === "all" || stage === "time") writeFileSync(`${values.out}.md`, report(rowsIn(`${values.out}.jsonl`)));
+  if (stage === "all" || stage === "time")
+    writeFileSync(`${values.out}.md`, report(rowsIn(networkRow, `${values.out}.jsonl`)));
 }
 
 async function passThrough(job: Job, stage: "all" | "search" | "build" | "time"): Promise<void> {
@@ -161,14 +157,12 @@ async function passThrough(job: Job, stage: "all" | "search" | "build" | "time")
   if (stage === "all" || stage === "build") await build(job);
   if (stage === "search" || stage === "build") return;
   const row = await timed(job);
-  appendFileSync(`${values.out}.jsonl`, `${JSON.stringify(row)}\n`);
+  writerTo(`${values.out}.jsonl`)(row);
   console.error(report([row]));
 }
 
 function openedFor({ name, batch }: Job): OpenNetwork {
-  const model = MODELS[name];
-  if (!model) throw new Error(`internal: no network ${name}`);
-  return inHalfOnGpu(openGraph(model({ batch })));
+  return inHalfOnGpu(openGraph(graphNamed(name, batch)));
 }
 
 function searchedFile({ folder }: Job): string {
@@ -331,14 +325,14 @@ async function besidePyTorch(folder: string, name: string): Promise<Pick<Network
     // The process group includes its compilers.
     if (python.pid !== undefined && python.exitCode === null) process.kill(-python.pid, "SIGKILL");
   }, 1000 * Number(values.patience));
-  const told: Pick<NetworkRow, "library" | "ours" | "forms"> = { forms: [] };
-  const found = { ...told, forms: [...told.forms] };
+  const forms: NetworkRow["forms"] = [];
+  const found: Pick<NetworkRow, "library" | "ours" | "forms"> = { forms };
   for await (const text of createInterface({ input: python.stdout })) {
     const line = answer.safeParse(JSON.parse(text.startsWith("{") ? text : "{}"));
     if (!line.success) continue;
     if (line.data.kind === "library") Object.assign(found, { library: line.data });
     else if (line.data.kind === "ours") Object.assign(found, { ours: line.data });
-    else found.forms.push(line.data);
+    else forms.push(line.data);
   }
   clearTimeout(late);
   return found;

@@ -11,8 +11,8 @@
  * of the same output, which must lie within a bound. Exit code 4: an output differs.
  */
 
-import { appendFileSync, existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { cpus, tmpdir } from "node:os";
+import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
 import { dirname, join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { z } from "zod";
@@ -31,6 +31,7 @@ import {
   onnxNetwork,
   onnxType,
 } from "../peers/onnxruntime.ts";
+import { cpuName, rowsIn, table, writerTo } from "../support/frame.ts";
 import { readOptions } from "../support/options.ts";
 import { NPM_MODELS, type NpmModel, ONNX_RUNTIME } from "./npm-model-table.ts";
 
@@ -83,7 +84,9 @@ const cache = resolve(values.cache);
 mkdirSync(cache, { recursive: true });
 const cli = fileURLToPath(new URL("../../cli/main.js", import.meta.url));
 const rowsFile = `${values.out}.jsonl`;
-const rows = readRows();
+const write = writerTo(rowsFile);
+// The last row of a model counts, and one of an earlier form counts as none.
+const rows = new Map(rowsIn(rowSchema, rowsFile).map((row) => [row.model, row]));
 const nameOf = ({ from, file }: NpmModel): string => `${from} ${file}`;
 const wanted = NPM_MODELS.filter((model) => nameOf(model).includes(values.only));
 if (wanted.length === 0) throw new UsageError(`no model's package or file has "${values.only}"`);
@@ -93,8 +96,8 @@ for (const model of wanted) {
   if (rows.has(name) && !values.again) continue;
   const row = await tried(model);
   rows.set(name, row);
-  appendFileSync(rowsFile, `${JSON.stringify(row)}\n`);
-  console.error(rowText(model, row));
+  write(row);
+  console.error(cellsOf(model, row).join("  "));
 }
 const ended = NPM_MODELS.flatMap((model) => {
   const row = rows.get(nameOf(model));
@@ -103,19 +106,6 @@ const ended = NPM_MODELS.flatMap((model) => {
 const runtimeVersion = (await runtime()).version;
 writeFileSync(`${values.out}.md`, report());
 process.exitCode = ended.some(({ row }) => row.status === "wrong") ? 4 : 0;
-
-function readRows(): Map<string, Row> {
-  const lines = existsSync(rowsFile) ? readFileSync(rowsFile, "utf8").split("\n") : [];
-  // The last row of a model counts.
-  return new Map(
-    lines.flatMap((line) => {
-      if (line === "") return [];
-      // A row of an earlier form counts as none.
-      const row = rowSchema.safeParse(JSON.parse(line));
-      return row.success ? [[row.data.model, row.data] as const] : [];
-    }),
-  );
-}
 
 async function tried(model: NpmModel): Promise<Row> {
   const row: Row = {
@@ -320,36 +310,40 @@ function optionsOf({ dims = {}, constants = {} }: NpmModel): string[] {
   ];
 }
 
-function rowText(model: NpmModel, { status, said, steps, difference, bound, own, ...row }: Row): string {
+function cellsOf(model: NpmModel, { status, said, steps, difference, bound, own, ...row }: Row) {
   const outcome =
     status === "right" || status === "wrong"
       ? `${difference.toExponential(1)} of ${bound.toExponential(1)} (${own.toExponential(1)})`
       : said;
-  const cells = [
-    model.from,
-    model.file,
-    optionsOf(model).join(" "),
-    String(steps),
-    status,
-    outcome,
-    ...[row.emitSeconds, row.buildSeconds, row.runSeconds].map((seconds) => seconds.toFixed(1)),
-  ];
-  return `| ${cells.map((cell) => cell.replaceAll("|", "\\|")).join(" | ")} |`;
+  const seconds = [row.emitSeconds, row.buildSeconds, row.runSeconds].map((s) => s.toFixed(1));
+  return [model.from, model.file, optionsOf(model).join(" "), steps, status, outcome, ...seconds];
 }
 
 function report(): string {
   const right = ended.filter(({ row }) => row.status === "right").length;
+  const head = [
+    "package",
+    "file",
+    "options",
+    "steps",
+    "outcome",
+    "difference, or why not",
+    "emit s",
+    "build s",
+    "run s",
+  ];
   return `${[
     "# Models of npm's packages",
     "",
-    `${ended.length} models, ${right} of them as ONNX Runtime ${runtimeVersion} computes them. ${cpus()[0]?.model.trim()}, one thread, no kernel tuned.`,
+    `${ended.length} models, ${right} of them as ONNX Runtime ${runtimeVersion} computes them. ${cpuName()}, one thread, no kernel tuned.`,
     "",
     "    node dist/bench/networks/npm-models.js",
     "",
     `A difference is the largest one relative to the largest magnitude of the same output, ${LEAST_MAGNITUDE} at least, from ONNX Runtime without its optimisations; in brackets how far ONNX Runtime is from itself, in its optimised form or on f32 inputs that are changed by one unit in their last place, whichever is more. The bound is ${BOUNDS.f32}, ${BOUNDS.f16} for models of f16, or ${OWN_TIMES} times the number in brackets: some networks amplify rounding, most of all the one whose every layer is quantised by its least and largest element. Inputs are drawn, between -1 and 1 where bench/networks/npm-model-table.ts names no other range. Seconds: of emitting, of compiling, and of the program, which reads files and runs once.`,
     "",
-    "| package | file | options | steps | outcome | difference, or why not | emit s | build s | run s |",
-    "|---|---|---|---|---|---|---|---|---|",
-    ...ended.map(({ model, row }) => rowText(model, row)),
+    ...table(
+      head,
+      ended.map(({ model, row }) => cellsOf(model, row)),
+    ),
   ].join("\n")}\n`;
 }
