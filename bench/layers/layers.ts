@@ -17,9 +17,8 @@
  */
 
 import { writeFileSync } from "node:fs";
-import { type Computation, outputOf, targetOf } from "../../abstraction/computation.ts";
+import { type Computation, targetOf } from "../../abstraction/computation.ts";
 import { UsageError } from "../../abstraction/error.ts";
-import type { Kernel } from "../../abstraction/kernel.ts";
 import { operationsOf } from "../../abstraction/time.ts";
 import type { Measurement } from "../../abstraction/trial.ts";
 import { intrinsicsNamed } from "../../intrinsics/index.ts";
@@ -30,7 +29,7 @@ import { candidateText } from "../../report/describe-candidate.ts";
 import { nativeIntrinsics } from "../../session/choose.ts";
 import { tuneComputation } from "../../session/tune.ts";
 import { layersNamed } from "../../test/support/suite.ts";
-import { ONEDNN_FLAGS, type OnednnEpilogue, type OnednnOptions, onednnKernel } from "../peers/onednn.ts";
+import { ONEDNN_FLAGS, type OnednnOptions, onednnKernel } from "../peers/onednn.ts";
 import { randomSetOnly, withConstant } from "../peers/reference.ts";
 import {
   calibratedTarget,
@@ -88,53 +87,36 @@ async function run(): Promise<void> {
   writeFileSync(`${values.out}.md`, page("automap beside oneDNN", about, layerTables(rows)));
 }
 
-interface Subject {
-  /** The computation automap tunes. */
-  readonly computation: Computation;
-  /** The computation without its epilogue, and the epilogue in oneDNN's terms. */
-  readonly sum: Computation;
-  readonly epilogue?: OnednnEpilogue;
-}
-
-/** The subject with constant weights on both sides, and the requested layout if it has activations. */
-function subjectOf(op: string, params: Readonly<Record<string, number>>, types: string): Subject {
+/** The layer with constant weights on both sides, the requested layout if it has activations, and its epilogue. */
+function subjectOf(op: string, params: Readonly<Record<string, number>>, types: string): Computation {
   const isProduct = op === "gmm" || op === "gmv";
   const make = (epilogue?: string): Computation => {
     const computation = instantiate(operatorNamed(op), {
       parameters: params,
       types: parseDataTypes(types),
-      ...(isProduct ? {} : { layouts: layout }),
-      ...(epilogue === undefined ? {} : { epilogue }),
+      ...(!isProduct && { layouts: layout }),
+      ...(epilogue !== undefined && { epilogue }),
     });
     return isProduct ? withConstant(computation, op === "gmm" ? "b" : "a") : computation;
   };
-  const sum = make();
   switch (values.output) {
     case "sum":
-      return { computation: sum, sum };
+      return make();
     case "bf16":
-      return { computation: make("bf16"), sum, epilogue: { output: "bf16" } };
+      return make("bf16");
     case "u8": {
       if (isProduct) throw new UsageError("--output u8 is for convolutions");
-      const element = targetOf(sum).dims.map((d) => d.name);
-      const factor = `scale[${element[1]}]`;
-      const out = `${targetOf(sum).name}[${element.join(",")}]`;
-      return {
-        computation: make(`res[${element.join(",")}] = sat_u8(round(max(f32(${out}) * ${factor}, 0)))`),
-        sum,
-        epilogue: { output: "u8", scale: true, relu: true },
-      };
+      const sum = targetOf(make());
+      const element = sum.dims.map((d) => d.name);
+      const axes = element.join(",");
+      return make(`res[${axes}] = sat_u8(round(max(f32(${sum.name}[${axes}]) * scale[${element[1]}], 0)))`);
     }
     default:
       throw new UsageError(`--output is sum, bf16 or u8, got "${values.output}"`);
   }
 }
 
-async function compare(
-  id: string,
-  types: string,
-  { computation, sum, epilogue }: Subject,
-): Promise<LayerRow | undefined> {
+async function compare(id: string, types: string, computation: Computation): Promise<LayerRow | undefined> {
   const here = nativeIntrinsics();
   const intrinsics =
     values.intrinsic === undefined ? here : intrinsicsNamed(values.intrinsic).filter((i) => here.includes(i));
@@ -156,9 +138,8 @@ async function compare(
   try {
     const peers = variants(types, computation).flatMap(([name, options]) => {
       const { isa: maxIsa } = values;
-      const peer = onednnKernel(sum, { ...options, ...(epilogue && { epilogue }), threads, ...(maxIsa && { maxIsa }) });
-      if (peer.status === "refused") return [];
-      return [{ name, kernel: renameOutput(peer.kernel, outputOf(computation).name), algorithm: options.algorithm }];
+      const peer = onednnKernel(computation, { ...options, threads, ...(maxIsa && { maxIsa }) });
+      return peer.status === "ready" ? [{ name, kernel: peer.kernel, algorithm: options.algorithm }] : [];
     });
     const reference = await runner.reference(computation, 1);
     // Winograd cannot match the exact sets, so with it among the kernels all are compared on random data.
@@ -191,11 +172,6 @@ async function compare(
   } finally {
     await runner.close();
   }
-}
-
-/** Renames a peer's output, which it calls by the sum's name, to the epilogue's result, as the reference does. */
-function renameOutput(kernel: Kernel, name: string): Kernel {
-  return { ...kernel, arguments: kernel.arguments.map((a) => (a.role === "output" ? { ...a, tensor: name } : a)) };
 }
 
 function variants(types: string, computation: Computation): (readonly [string, OnednnOptions])[] {

@@ -17,14 +17,17 @@ import {
   equationText,
   inputsOf,
   memoryElements,
+  outputOf,
   type Tensor,
   targetOf,
 } from "../../abstraction/computation.ts";
 import { bytesOf, type DType } from "../../abstraction/dtype.ts";
+import { partsOf } from "../../abstraction/epilogue.ts";
 import { type Access, accessesIn, type Expr, printExpr } from "../../abstraction/expression.ts";
 import type { Kernel, KernelArgument } from "../../abstraction/kernel.ts";
 import { trustedCode } from "../../abstraction/source-text.ts";
 import { spell } from "../../abstraction/spelling.ts";
+import { argumentsOf } from "../../codegen/cpp-frame.ts";
 import { explainRun, runChild } from "../../runtime/child.ts";
 import { type CompileOptions, codeFlags, compileSource } from "../../runtime/compiler.ts";
 
@@ -57,22 +60,15 @@ export interface OnednnOptions {
   readonly implementation?: number;
   /** Cap on the ISA, equal for all kernels of a process. */
   readonly maxIsa?: string;
-  readonly epilogue?: OnednnEpilogue;
-}
-
-/** `output(relu(sum * scale[channel]))`, rounded to even and clamped where the output is an integer. */
-export interface OnednnEpilogue {
-  readonly output: DType;
-  /** Adds a last input `scale`: f32, constant, one factor for each output channel. */
-  readonly scale?: boolean;
-  readonly relu?: boolean;
 }
 
 export type OnednnKernel =
   | { readonly status: "ready"; readonly kernel: Kernel }
   | { readonly status: "refused"; readonly reason: string };
 
-/** The kernel of one of our operators. If oneDNN itself refuses at run time, the kernel crashes with its message. */
+/**
+ * The kernel of one of our operators, with an epilogue that oneDNN has: `bf16(sum)`, or `sat_u8(round(max(f32(sum) * scale, 0)))` with a factor for
+ * each output channel. If oneDNN itself refuses at run time, the kernel crashes with its message. */
 export function onednnKernel(computation: Computation, options: OnednnOptions = {}): OnednnKernel {
   try {
     return { status: "ready", kernel: kernelOf(computation, options) };
@@ -121,31 +117,29 @@ interface Problem {
 const CONVOLUTIONS = ["conv1d", "conv2d", "conv3d", "grouped-conv2d", "dilated-conv2d", "depthwise-conv2d"];
 
 function kernelOf(computation: Computation, options: OnednnOptions): Kernel {
-  const { algorithm, epilogue } = options;
+  const { algorithm } = options;
   const isConvolution = CONVOLUTIONS.includes(computation.name);
   if (algorithm !== undefined && isConvolution !== (algorithm === "direct" || algorithm === "winograd"))
     throw new Refusal(`algorithm: ${algorithm} does not compute ${computation.name}`);
+  const { sum: plainSum, epilogue } = partsOf(computation);
+  // The sum as the epilogue's result is stored: by its name, in its layout.
+  const sum = {
+    ...plainSum,
+    tensors: { ...plainSum.tensors, [plainSum.equation.target.tensor]: outputOf(computation) },
+  };
   const problem = isConvolution
-    ? convolution(computation)
-    : product(computation, algorithm === "inner-product" ? "inner_product" : "matmul");
-  const output = targetOf(computation);
-  const tensors: KernelArgument[] = [output, ...inputsOf(computation)].map((t) => ({
-    tensor: t.name,
-    dtype: t === output ? (epilogue?.output ?? t.dtype) : t.dtype,
-    elements: memoryElements(t),
-    role: t === output ? "output" : t.constant ? "constant" : "input",
-  }));
-  const channels = (output.dims[1] ?? output.dims[0])?.extent ?? 1;
-  if (epilogue?.scale && problem.output.dims[1] !== channels)
-    throw new Refusal("epilogue: a factor for each row of a matrix product; oneDNN knows one for each column");
-  const scale: KernelArgument = { tensor: "scale", dtype: "f32", elements: channels, role: "constant" };
-  const all = epilogue?.scale ? [...tensors, scale] : tensors;
+    ? convolution(sum)
+    : product(sum, algorithm === "inner-product" ? "inner_product" : "matmul");
+  const scale = epilogue && scaleOf(epilogue, problem);
+  const all = argumentsOf(computation).map(
+    (argument): KernelArgument => (argument.tensor === scale ? { ...argument, role: "constant" } : argument),
+  );
   const template = readFileSync(new URL("./onednn.cpp", import.meta.url), "utf8");
   const about = `// ${computation.name}: ${equationText(computation)}\n`;
   return {
     language: "c++",
     source: spell(
-      trustedCode(template.replace("// @problem", () => about + problemText(problem, options, all))),
+      trustedCode(template.replace("// @problem", () => about + problemText(problem, options, all, scale))),
       "c++",
     ),
     features: [],
@@ -153,6 +147,18 @@ function kernelOf(computation: Computation, options: OnednnOptions): Kernel {
     promises: undefined,
     arguments: all,
   };
+}
+
+/** The name of the factors of output channels in an epilogue; undefined for one that only converts. */
+function scaleOf({ equation: { value } }: Computation, { output }: Problem): string | undefined {
+  const [sum, scale] = accessesIn(value);
+  const text = printExpr(value);
+  if (!scale && sum && text === `bf16(${printExpr(sum)})`) return undefined;
+  if (!sum || !scale || text !== `sat_u8(round(max(f32(${printExpr(sum)}) * ${printExpr(scale)}, 0)))`)
+    throw new Refusal(`epilogue: oneDNN does not compute ${text}`);
+  if (printExpr(scale) !== `${scale.tensor}[${output.tensor.dims[1]?.name}]`)
+    throw new Refusal("epilogue: a factor for each row of a matrix product; oneDNN knows one for each column");
+  return scale.tensor;
 }
 
 /** Reads stride, dilation and padding from the index: `p*2 + r*1 - 3`. */
@@ -256,8 +262,13 @@ const TYPES: Readonly<Partial<Record<DType, string>>> = {
   s32: "s32",
 };
 
-function problemText(problem: Problem, options: OnednnOptions, all: readonly KernelArgument[]): string {
-  const { threads = 1, maxIsa, epilogue, activations = "preferred", implementation = 0 } = options;
+function problemText(
+  problem: Problem,
+  options: OnednnOptions,
+  all: readonly KernelArgument[],
+  scale: string | undefined,
+): string {
+  const { threads = 1, maxIsa, activations = "preferred", implementation = 0 } = options;
   if (maxIsa !== undefined && !ONEDNN_ISAS.some((isa) => isa === maxIsa))
     throw new Refusal(`maxIsa: oneDNN knows ${ONEDNN_ISAS.join(", ")}, got ${maxIsa}`);
   const list = (numbers: readonly number[]): string => `{${numbers.join(", ")}}`;
@@ -282,7 +293,7 @@ function problemText(problem: Problem, options: OnednnOptions, all: readonly Ker
     ${operand(problem.weights, problem.weights.tensor.constant === true)},
     /* output */
     ${operand(problem.output, isFree(problem.output))},
-    /* scale, relu */ ${epilogue?.scale ? all.length - 1 : 0}, ${epilogue?.relu === true},
+    /* scale, relu */ ${scale === undefined ? 0 : all.findIndex((a) => a.tensor === scale)}, ${scale !== undefined},
     /* bytes of the arguments */ ${list(all.map((a) => a.elements * bytesOf(a.dtype)))},
 };`;
 }
