@@ -15,6 +15,7 @@ import { bytesOf } from "../../abstraction/dtype.ts";
 import { parseDataTypes } from "../../operators/data-types.ts";
 import { operatorNamed } from "../../operators/index.ts";
 import { instantiate } from "../../operators/operator.ts";
+import type { Runner } from "../../runtime/measure.ts";
 import { median, summariseRatio } from "../../runtime/statistics.ts";
 import type { ReferenceSet } from "../../runtime/verify.ts";
 import { load } from "../../session/load.ts";
@@ -77,8 +78,10 @@ async function compare(ours: Computation, theirs: Computation, params: Readonly<
   const options = { threads, seconds: Number(values.seconds), database: values.db };
   const tuned = await tuneComputation({ computation: ours }, options);
   if (!("best" in tuned) || !tuned.best) throw new Error(`${ours.name}: ${tuned.status}`);
-  const own = await randomSetOf(ours);
-  const other = await randomSetOf(theirs);
+  // It holds the inputs.
+  const runner = await cpuRunner({ threads });
+  const own = await randomSetOf(ours, runner);
+  const other = await randomSetOf(theirs, runner);
 
   const kernel = await load(tuned.best);
   const output = arrayOf(outputOf(ours));
@@ -93,13 +96,12 @@ async function compare(ours: Computation, theirs: Computation, params: Readonly<
   const [a = [], b = []] = await inTurns([run, peer.run], TURNS);
   kernel.close();
   await peer.close();
+  await runner.close();
   return { automap: median(a), peer: median(b), ratio: summariseRatio(b, a, 1).median };
 }
 
-async function randomSetOf(computation: Computation): Promise<ReferenceSet> {
-  const runner = await cpuRunner({ threads });
+async function randomSetOf(computation: Computation, runner: Runner): Promise<ReferenceSet> {
   const { sets } = await runner.reference(computation, 1);
-  await runner.close();
   const set = sets.find(({ name }) => name === "random");
   if (!set) throw new Error("internal: no random set");
   return set;
