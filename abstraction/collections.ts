@@ -3,6 +3,12 @@
 /** The product of some numbers, 1 for none: the elements of a shape. */
 export const product = (numbers: readonly number[]): number => numbers.reduce((all, one) => all * one, 1);
 
+/** The product of extents: the points of a box of loops. */
+export const volumeOf = (sides: readonly { readonly extent: number }[]): number => product(sides.map((s) => s.extent));
+
+/** The numbers `0 .. count-1`. */
+export const upTo = (count: number): number[] => Array.from({ length: count }, (_, i) => i);
+
 /** The sum of numbers, or of a number of each item. */
 export function sumOf<T>(items: Iterable<T>, of: (item: T) => number = Number): number {
   let sum = 0;

@@ -9,7 +9,7 @@
 
 import { type AffineForm, affineForm, evaluateIndex } from "./affine.ts";
 import type { Axis, Computation } from "./computation.ts";
-import { axesIn, binary, type CompareOp, compare, type Expr, number, substitute } from "./expression.ts";
+import { axesIn, binary, type CompareOp, compare, compareOp, type Expr, number, substitute } from "./expression.ts";
 import { memoised } from "./memoised.ts";
 
 export type Condition =
@@ -191,6 +191,13 @@ export function not(a: Truth): Truth {
   throw new Error(`internal: "${a.kind}" is no condition`);
 }
 
+/** Whether `difference op 0` holds, where the bounds of the difference decide it. */
+export function settled(op: CompareOp, least: number, most: number): boolean | undefined {
+  if ((op === "==" || op === "!=") && least < 0 && most > 0) return undefined;
+  const atLeast = compareOp(op, least, 0);
+  return atLeast === compareOp(op, most, 0) ? atLeast : undefined;
+}
+
 /** Boxes examined before `usefulPoints` gives up and counts all points: about half a second. */
 const MOST_BOXES = 1_000_000;
 
@@ -207,13 +214,16 @@ export const usefulPoints = memoised(({ axes, equation }: Computation): number =
 
 type Box = readonly (readonly [loop: string, range: readonly [low: number, high: number]])[];
 
-/** Halves boxes along their longest side until the condition holds on all of a box or on none of it. */
-function pointsHeld(condition: Condition, box: Box): number {
+/**
+ * Points of a box at which a condition holds. Halves boxes along their longest side until it holds on all of a box or on none of it.
+ * @param otherwise what is taken of boxes that remain after so many have been examined
+ */
+export function pointsHeld(condition: Condition, box: Box, otherwise: Outlook = "always"): number {
   let held = 0;
   let boxes = 0;
   const visit = (here: Box): void => {
     const ranges = new Map(here);
-    const found = boxes++ > MOST_BOXES ? "always" : outlook(condition, (loop) => ranges.get(loop) ?? [0, 0]);
+    const found = boxes++ > MOST_BOXES ? otherwise : outlook(condition, (loop) => ranges.get(loop) ?? [0, 0]);
     if (found === "never") return;
     if (found === "always") {
       held += here.reduce((points, [, [low, high]]) => points * (high - low + 1), 1);

@@ -187,6 +187,19 @@ export const compare = (op: CompareOp, left: Expr | number, right: Expr | number
   left: termOf(left),
   right: termOf(right),
 });
+export const select = (condition: Expr, whenTrue: Expr, whenFalse: Expr): Expr => ({
+  kind: "select",
+  condition,
+  whenTrue,
+  whenFalse,
+});
+
+/** The condition that several hold; undefined for none. */
+export const allOf = ([first, ...others]: readonly Expr[]): Expr | undefined => first && others.reduce(and, first);
+
+/** `from <= place < to` */
+export const between = (place: Expr, from: number, to: number): Expr =>
+  and(compare(">=", place, number(from)), compare("<", place, number(to)));
 
 /** Index arithmetic: `/` rounds towards minus infinity and `%` takes the sign of the divisor. */
 export function integerOp(op: BinaryOp, a: number, b: number): number {

@@ -2,6 +2,7 @@
 
 import { affineForm } from "../abstraction/affine.ts";
 import type { ArrayPlan } from "../abstraction/candidate.ts";
+import { volumeOf } from "../abstraction/collections.ts";
 import { tensorOf } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { type Access, axesIn, number, substitute } from "../abstraction/expression.ts";
@@ -39,7 +40,7 @@ export function roughCycles(array: LaneArray, s: ArrayPlan, { costs, registers: 
   const { multiplyAdd, shift, load, store } = costs;
   const { sum, design, space, beside } = array;
   const inner = new Set(beside.map((l) => l.name));
-  const copies = beside.reduce((n, l) => n * l.extent, 1);
+  const copies = volumeOf(beside);
   const blocks = space.outside.reduce((n, l) => (inner.has(l.name) ? n : n * l.extent), 1);
   const { steps } = design;
   const { inputs } = operandAccesses(sum);
@@ -98,7 +99,7 @@ function rootOf(space: LaneArray["space"], name: string): string {
 /** The number of copies of an operand among the passes side by side. */
 function copiesOf({ beside, space }: LaneArray, read: Access, all: number): number {
   const axes = new Set(axesIn(read));
-  const shared = beside.filter((l) => !axes.has(rootOf(space, l.name))).reduce((n, l) => n * l.extent, 1);
+  const shared = volumeOf(beside.filter((l) => !axes.has(rootOf(space, l.name))));
   return all / shared;
 }
 
@@ -148,8 +149,8 @@ function distinctLoads(array: LaneArray, read: Access, inverse: Inverse | undefi
   const alone = (m: (typeof moves)[number]): boolean =>
     m.by.some((x, d) => x !== 0 && moves.every((other) => other === m || other.by[d] === 0));
   const meeting = moves.filter((m) => !alone(m));
-  const product = moves.filter(alone).reduce((n, m) => n * m.extent, 1);
-  if (meeting.reduce((n, m) => n * m.extent, 1) > MOST_COUNTED) return all;
+  const product = volumeOf(moves.filter(alone));
+  if (volumeOf(meeting) > MOST_COUNTED) return all;
   let places: readonly (readonly number[])[] = [forms.map(() => 0)];
   for (const { extent, by } of meeting) {
     const next = new Map<string, readonly number[]>();

@@ -7,6 +7,7 @@
  * Cycles are read from a multiprocessor's own counter, so that changes of the clock under load and power limits do not affect them.
  */
 
+import { volumeOf } from "../abstraction/collections.ts";
 import type { Cost, Intrinsic } from "../abstraction/intrinsic.ts";
 import {
   type Bandwidth,
@@ -182,7 +183,7 @@ function withShares(rate: Rate, target: Target, issued: Readonly<Record<string, 
   const points = Object.entries(issued).flatMap(([name, { issueCycles }]): [number, number][] => {
     const row = intrinsicNamed(name);
     if (row?.family !== family || row.operands.at(-1)?.dtype !== "f16" || row.operands[0]?.dtype !== "f32") return [];
-    const operations = row.computation.axes.reduce((product, a) => product * a.extent, 2);
+    const operations = 2 * volumeOf(row.computation.axes);
     const extent = row.computation.axes.find((a) => a.name === share.axis)?.extent ?? 1;
     return [[extent, operations / (peak * issueCycles)]];
   });

@@ -15,6 +15,7 @@
  */
 
 import { Matrix, solve } from "ml-matrix";
+import { sumOf, upTo } from "../abstraction/collections.ts";
 
 /** One part of a call's time, as if it ran alone. */
 export interface CostTerm {
@@ -148,7 +149,7 @@ export function apply({ scale, overlap, weights }: Correction, { terms, bounds, 
 
 /** The features: 1, log(sum / max), the square root of each part's share, and for each trait whether it is present. */
 function featuresOf({ terms, bounds, traits }: Costs, names: readonly string[]): number[] {
-  const all = terms.reduce((sum, t) => sum + t.seconds, 0);
+  const all = sumOf(terms, (t) => t.seconds);
   const [max, sum] = bounds;
   const feature = (name: string): number =>
     traits.includes(name) ? 1 : Math.sqrt((terms.find((t) => t.name === name)?.seconds ?? 0) / all);
@@ -167,7 +168,7 @@ interface Fitted {
 
 function ridgeFit(x: Matrix, y: Matrix, ridge: number, believed: readonly number[]): Fitted {
   const weighted = x.transpose().mulRowVector([...believed]);
-  const penalty = Matrix.diag(Array.from({ length: x.columns }, (_, i) => (i === 0 ? SCALE_RIDGE : ridge)));
+  const penalty = Matrix.diag(upTo(x.columns).map((i) => (i === 0 ? SCALE_RIDGE : ridge)));
   const normal = weighted.mmul(x).add(penalty);
   const projection = solve(normal, weighted);
   const coefficients = projection.mmul(y);

@@ -9,6 +9,8 @@
  * The runs of one thread are its share of the products, as the schedule's counts have it.
  */
 
+import { sumOf } from "../abstraction/collections.ts";
+
 /** A loop of compiled code that issues products, or code around such loops. Its counts leave out those of loops inside that issue some. */
 export interface CountedLoop {
   /** Times that a call runs it, by all threads together. */
@@ -59,7 +61,7 @@ export interface CountedCycles {
 }
 
 export function countedCycles({ loops }: CountedCode, known: CountedIn): CountedCycles {
-  const products = loops.reduce((sum, l) => sum + l.executions * l.products, 0);
+  const products = sumOf(loops, (l) => l.executions * l.products);
   const all = { chain: 0, frontEnd: 0, arithmetic: 0, sends: 0, around: 0, hasOthers: false };
   for (const { executions, instructions, sends, products: own, hasOthers } of loops) {
     const times = (executions * known.issues) / products;

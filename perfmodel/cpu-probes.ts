@@ -8,6 +8,7 @@
  * the machine disturbs less. calibrate.ts parses it.
  */
 
+import { upTo } from "../abstraction/collections.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { fillTemplate, type Intrinsic, type Operand, operandOf } from "../abstraction/intrinsic.ts";
 import { C_TYPES } from "../abstraction/kernel.ts";
@@ -77,7 +78,7 @@ export function calibrationSource(target: Target, rows: readonly Intrinsic[]): S
 }
 
 const EIGHT_LOADS = code`[](long n) { for (long i = 0; i < n; i++) { vec* p = (vec*)near; asm volatile("" : "+r"(p)); ${join(
-  Array.from({ length: 8 }, (_, k) => code`{ vec v = p[${k}]; KEEP(v); }`),
+  upTo(8).map((k) => code`{ vec v = p[${k}]; KEEP(v); }`),
   code` `,
 )} } }`;
 
@@ -231,7 +232,7 @@ function targetOperand(row: Intrinsic): Operand {
 function issueLoop(row: Intrinsic, name: Code, accumulators: number): Code {
   const target = targetOperand(row);
   const inputs = row.operands.filter((o) => o !== target);
-  const results = Array.from({ length: accumulators }, (_, i) => registerIn(target, code`c${i}`, i));
+  const results = upTo(accumulators).map((i) => registerIn(target, code`c${i}`, i));
   const sources = inputs.map((o, i) => registerIn(o, code`x${i}`, firstInput(o.file) + i));
   const declarations = [
     ...results.map((_, i) => declareRegister(row, target, code`c${i}`)),
@@ -261,10 +262,7 @@ function issueLoop(row: Intrinsic, name: Code, accumulators: number): Code {
 
 function loadLoop(row: Intrinsic, operand: Operand, name: Code): Code {
   const register = registerIn(operand, code`x`, firstInput(operand.file));
-  const loads = Array.from(
-    { length: TILES },
-    (_, i) => code`  ${loadText(operand, register, i)} ${opaque(operand, register)}`,
-  );
+  const loads = upTo(TILES).map((i) => code`  ${loadText(operand, register, i)} ${opaque(operand, register)}`);
   return functionText(name, [
     declareRegister(row, operand, code`x`),
     code`for (long i = 0; i < n; i++) {`,
@@ -277,7 +275,7 @@ function loadLoop(row: Intrinsic, operand: Operand, name: Code): Code {
 function storeLoop(row: Intrinsic, name: Code): Code {
   const target = targetOperand(row);
   const register = registerIn(target, code`c`, 0);
-  const stores = Array.from({ length: TILES }, (_, i) => code`  ${storeText(target, register, i)}`);
+  const stores = upTo(TILES).map((i) => code`  ${storeText(target, register, i)}`);
   return functionText(name, [
     declareRegister(row, target, code`c`),
     loadText(target, register, 0),

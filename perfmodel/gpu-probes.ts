@@ -15,6 +15,7 @@
  *     extern "C" int automap_probe(int probe, char* memory, long long* cycles, int times, cudaStream_t stream);
  */
 
+import { upTo, volumeOf } from "../abstraction/collections.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import {
   fillTemplate,
@@ -126,7 +127,7 @@ export function gpuProbes(
 /** The instruction with the most work per issue, with 16-bit factors if there is one: it lowers the clock most. */
 function busiestOf(rows: readonly Intrinsic[]): Intrinsic | undefined {
   const work = (row: Intrinsic): number =>
-    row.computation.axes.reduce((product, a) => product * a.extent, 1) *
+    volumeOf(row.computation.axes) *
     (row.operands.some((o) => o.dtype === "f16") && row.operands.some((o) => o.dtype === "f32") ? 1 : 1e-3);
   return rows.toSorted((a, b) => work(b) - work(a))[0];
 }
@@ -213,7 +214,7 @@ function issueKernel(row: Intrinsic, name: Code, accumulators: number, threads: 
   const target = operandOf(row, row.computation.equation.target.tensor);
   const inputs = row.operands.filter((o) => o !== target);
   const group = row.scope === "warpgroup";
-  const sums = Array.from({ length: group ? 1 : accumulators }, (_, i) => code`c${i}`);
+  const sums = upTo(group ? 1 : accumulators).map((i) => code`c${i}`);
   // The compiler would compute identical sums once.
   const memory = (variable: Code, operand: Operand, at: number): Record<"reg" | "ptr" | "stride", Code> => ({
     reg: variable,
@@ -288,7 +289,7 @@ function asynchronousLoop(
   if (row.scope !== "warpgroup") throw new Error(`internal: ${row.name} is asynchronous, but not of a warpgroup`);
   return [
     fillTemplate(fence),
-    ...Array.from({ length: busy ? ISSUES_A_GROUP : 1 }, () => issue),
+    ...upTo(busy ? ISSUES_A_GROUP : 1).map(() => issue),
     fillTemplate(commit),
     fillTemplate(wait, { pending: code`${busy ? 1 : 0}` }),
   ];

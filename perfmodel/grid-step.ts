@@ -13,6 +13,7 @@
 
 import { boundsOf, extentOf } from "../abstraction/affine.ts";
 import type { GridSchedule } from "../abstraction/candidate.ts";
+import { sumOf, upTo } from "../abstraction/collections.ts";
 import { extentsOf, memoryElements, tensorOf } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { accessesIn, axesIn } from "../abstraction/expression.ts";
@@ -227,7 +228,7 @@ function copiesOf(context: GridContext, schedule: GridSchedule, target: Target, 
       wait: how === "async" ? latencyOf("group") / hidden : (live / warps / inFlight) * turn,
     };
   });
-  const total = (of: (c: Copies) => number): number => all.reduce((n, c) => n + of(c), 0);
+  const total = (of: (c: Copies) => number): number => sumOf(all, (c) => of(c));
   const plain = all.filter((_, i) => inputs[i] && transferOf(inputs[i], schedule) === "plain");
   // The waits for plain copies add up; other copies wait together.
   const behind =
@@ -235,7 +236,7 @@ function copiesOf(context: GridContext, schedule: GridSchedule, target: Target, 
       ? 0
       : Math.max(
           COPY_LATENCY,
-          plain.reduce((n, c) => n + c.wait, 0),
+          sumOf(plain, (c) => c.wait),
         );
   return {
     instructions: total((c) => c.instructions),
@@ -344,8 +345,8 @@ function farBytes(
 function boxReads(context: GridContext, schedule: GridSchedule, { input, inRows, kept, dims }: GatherBox): number {
   if (!inRows) return GATHERED_READS;
   const inner = kept.at(-1)?.name ?? "";
-  const apart = dims.reduce((n, d) => n + d.weight * (d.form.terms.get(inner) ?? 0), 0) * bytesOf(input.operand.dtype);
-  const banks = Array.from({ length: 8 }, (_, row) => ((row * apart) / PIECE_BYTES) % 8);
+  const apart = sumOf(dims, (d) => d.weight * (d.form.terms.get(inner) ?? 0)) * bytesOf(input.operand.dtype);
+  const banks = upTo(8).map((row) => ((row * apart) / PIECE_BYTES) % 8);
   const conflicts = Math.max(...banks.map((bank) => banks.filter((other) => other === bank).length));
   const rolled = schedule.fragments === "rolled" ? rolledOf(context, schedule) : undefined;
   if (typeof rolled !== "object") return conflicts;

@@ -16,6 +16,7 @@
 
 import { extentOf } from "../abstraction/affine.ts";
 import type { GridSchedule } from "../abstraction/candidate.ts";
+import { sumOf } from "../abstraction/collections.ts";
 import { type Computation, inputsOf, memoryElements, outputOf } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { MOST_WRITTEN_OUT } from "../abstraction/loop-nest.ts";
@@ -113,9 +114,9 @@ export function gridCosts(given: GridContext, schedule: GridSchedule, target: Ta
     ...(schedule.repack && { repack: repackSeconds(context, schedule, target, clock) }),
     ...(schedule.split && { split: splitSeconds(context, schedule, target, clock, waves) }),
   };
-  const always = Object.values(fixed).reduce((sum, s) => sum + s, 0);
+  const always = sumOf(Object.values(fixed));
   const parts = Object.values(busy);
-  const sum = parts.reduce((n, s) => n + s, 0);
+  const sum = sumOf(parts);
   return {
     terms: Object.entries({ ...fixed, ...busy, latency }).map(([name, value]) => ({ name, seconds: value })),
     bounds: [always + Math.max(latency, ...parts), always + Math.max(latency, sum)],
@@ -131,7 +132,7 @@ export function gridCosts(given: GridContext, schedule: GridSchedule, target: Ta
 
 /** Bytes of all tensors, each read or written once. */
 const trafficOf = memoised((computation: Computation): number =>
-  [...inputsOf(computation), outputOf(computation)].reduce((n, t) => n + memoryElements(t) * bytesOf(t.dtype), 0),
+  sumOf([...inputsOf(computation), outputOf(computation)], (t) => memoryElements(t) * bytesOf(t.dtype)),
 );
 
 /** Time to move bytes once: from the last cache when the previous call left them there, else from memory. */

@@ -6,6 +6,7 @@
  */
 
 import type { WindowSchedule } from "../abstraction/candidate.ts";
+import { product } from "../abstraction/collections.ts";
 import { elementCount, extentsOf } from "../abstraction/computation.ts";
 import { bytesOf, isInteger } from "../abstraction/dtype.ts";
 import { type Expr, printExpr } from "../abstraction/expression.ts";
@@ -107,7 +108,7 @@ function blockCycles(
   const operations = (multiplyAddCycles(dtype) ?? FMA.issueCycles) / FMA.issueCycles;
   const ofShift = (shiftCycles(dtype) ?? SHUFFLE_CYCLES) / SHUFFLE_CYCLES;
   const extents = extentsOf(sum.computation);
-  const repeats = sum.rolled.reduce((n, name) => n * (extents[name] ?? 1), 1);
+  const repeats = product(sum.rolled.map((name) => extents[name] ?? 1));
   const vectors = outputRowsOf(s) * s.vectors;
   const fmas = repeats * sum.taps.length * vectors;
   // Unaligned vectors as long as a cache line straddle two lines; of half that length, every second one does.

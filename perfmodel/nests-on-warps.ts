@@ -8,6 +8,7 @@
  */
 
 import { boundsOf, type Extents } from "../abstraction/affine.ts";
+import { product, sumOf } from "../abstraction/collections.ts";
 import { type Computation, elementCount, inputsOf, outputOf } from "../abstraction/computation.ts";
 import { bytesOf, isInteger } from "../abstraction/dtype.ts";
 import { accessesIn } from "../abstraction/expression.ts";
@@ -106,7 +107,7 @@ export function costsOnWarps(
   // 3. Bytes. Results that are added to are cleared first, by a kernel of one element a lane.
   const output = outputOf(computation);
   const written = elementCount(output) * bytesOf(output.dtype);
-  const read = inputsOf(computation).reduce((n, t) => n + elementCount(t) * bytesOf(t.dtype), 0);
+  const read = sumOf(inputsOf(computation), (t) => elementCount(t) * bytesOf(t.dtype));
   const near = read + written <= (memoryOf(target, "l2").bytes?.value ?? 0);
   const rateOf = (memory: string): number => readRate(target, memory, "grid")?.value ?? Number.POSITIVE_INFINITY;
   const far = rateOf(near ? "l2" : "dram");
@@ -226,7 +227,7 @@ function blockBytes(nest: LoopNest, { tensors }: Computation, arrays: number): n
   const bytes = [...boxes].reduce((sum, [name, box]) => {
     const { dims = [], dtype = "f32" } = tensors[name] ?? {};
     const sides = box.map(([least, most], d) => Math.min(dims[d]?.extent ?? 1, most - least + 1));
-    return sum + sides.reduce((n, side) => n * side, bytesOf(dtype));
+    return sum + bytesOf(dtype) * product(sides);
   }, 0);
-  return bytes / Object.values(together).reduce((n, count) => n * count, 1);
+  return bytes / product(Object.values(together));
 }

@@ -8,6 +8,7 @@
 
 import { type AffineForm, affineForm, boundsOf } from "../abstraction/affine.ts";
 import type { Placement } from "../abstraction/candidate.ts";
+import { product, sumOf } from "../abstraction/collections.ts";
 import {
   type Computation,
   extentsOf,
@@ -159,7 +160,7 @@ export function placedInput(
   if (bound === undefined) throw new Error(`internal: ${operand.name} stands for nothing`);
   const sources = [...new Set(accessesIn(bound).map((a) => a.tensor))].map((name) => tensorOf(computation, name));
   const constant = sources.every((t) => t.constant);
-  const sourceBytes = sources.reduce((sum, t) => sum + bytesOfTensor(t), 0);
+  const sourceBytes = sumOf(sources, (t) => bytesOfTensor(t));
   const size = bytesOf(operand.dtype);
   const tile = product(operand.dims.map((o) => o.extent));
   const rowBytes = Math.min(tile, tileRowElements(operand)) * size;
@@ -389,7 +390,7 @@ function strideAlong(computation: Computation, bound: Access, dimension: LoopDim
   const steps = bound.index.map(
     (e, i) => (affineForm(e)?.terms.get(loop) ?? 0) * (form.terms.get(dims[i]?.name ?? "") ?? 0),
   );
-  return steps.reduce((sum, n) => sum + n, 0);
+  return sumOf(steps);
 }
 
 /** A padded copy, written element by element with its outermost dimension divided among threads. The border keeps its initial zeros. */
@@ -414,7 +415,7 @@ function copyPacking(
     return { extent: l.extent, stride: l.stride, sourceStride: between === undefined ? undefined : between * steps };
   });
   const moving = [...ranges, ...loops].filter((w) => w.extent > 1).sort((a, b) => b.stride - a.stride);
-  const elements = copyParts(tensor, bound, copy, STILL).reduce((sum, part) => sum + elementsOf(part), 0);
+  const elements = sumOf(copyParts(tensor, bound, copy, STILL), (part) => elementsOf(part));
   // Loops laid apart are short: the compiler writes out those whose steps lie one behind the other on both sides, and they make one run.
   let run = 1;
   for (const [i, w] of [...moving].reverse().entries())
@@ -456,10 +457,6 @@ function straddles(grain: number, bytes: number): number {
   for (let place = 0; place < LINE_BYTES; place += step)
     if (place + Math.min(bytes, LINE_BYTES) > LINE_BYTES) crossing++;
   return crossing / (LINE_BYTES / step);
-}
-
-export function product(numbers: readonly number[]): number {
-  return numbers.reduce((p, n) => p * n, 1);
 }
 
 export function at<T>(items: readonly T[], index: number): T {

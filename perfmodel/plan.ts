@@ -9,6 +9,7 @@
  */
 
 import type { Placement, Schedule } from "../abstraction/candidate.ts";
+import { product } from "../abstraction/collections.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { type Operand, operandOf } from "../abstraction/intrinsic.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
@@ -23,7 +24,7 @@ import { placementsOf } from "../mapper/schedule/place.ts";
 import { registerClass, registersTaken } from "../targets/index.ts";
 import { type Census, censusOf, shareIn } from "./census.ts";
 import { type Footprint, LINE_BYTES, RunFootprint } from "./footprint.ts";
-import { at, type DimensionState, type Packing, type PlacedInput, placedInput, product } from "./placed.ts";
+import { at, type DimensionState, type Packing, type PlacedInput, placedInput } from "./placed.ts";
 import { Results } from "./results.ts";
 import { type KnownCopies, withinInput } from "./within.ts";
 

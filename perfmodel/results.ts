@@ -5,6 +5,7 @@
  *     results.ownStores()        { tiles: 12544, scattered: 0, digits: 0, sideBySide: false }
  */
 
+import { product } from "../abstraction/collections.ts";
 import { outputOf } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { access } from "../abstraction/expression.ts";
@@ -23,7 +24,6 @@ import {
   operationsIn,
   outputFootprint,
   outputPlace,
-  product,
   type ResultDimension,
   resultDimension,
   straddlingShare,

@@ -8,12 +8,13 @@
  * All counts are lower bounds: a kernel that peels its borders may leave out points whose reads lie outside a tensor.
  */
 
-import { affineForm, boundsOf, type Extents, evaluateIndex, pointsOf } from "../abstraction/affine.ts";
+import { affineForm, boundsOf, type Extents } from "../abstraction/affine.ts";
+import { product, sumOf, volumeOf } from "../abstraction/collections.ts";
 import { type Computation, extentsOf, inputsOf, type Tensor } from "../abstraction/computation.ts";
-import { conjunctsOf } from "../abstraction/condition.ts";
+import { conditionOf, conjunctsOf, pointsHeld } from "../abstraction/condition.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { elementExtents } from "../abstraction/epilogue.ts";
-import { type Access, accessesIn, axesIn, type Expr } from "../abstraction/expression.ts";
+import { type Access, accessesIn, axesIn, between, type Expr } from "../abstraction/expression.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Target } from "../abstraction/machine.ts";
 import type { Calibration } from "./calibrate.ts";
@@ -51,7 +52,7 @@ export function boundsOn(
   const clock = calibration.clockHz.median * threads;
   const points = neededPoints(computation);
   const timing = intrinsic && calibration.intrinsics[intrinsic.name];
-  const products = intrinsic?.computation.axes.reduce((product, axis) => product * axis.extent, 1) ?? 1;
+  const products = volumeOf(intrinsic?.computation.axes ?? []);
   const issues: Bound[] =
     intrinsic && timing
       ? [
@@ -81,7 +82,7 @@ export function brokenBound(bounds: readonly Bound[], seconds: number): Bound | 
 function bytesInside(level: string, { memories }: Pick<Target, "memories">, threads: number): number {
   const at = memories.findIndex((m) => m.name === level);
   const inside = memories.slice(at + 1).filter((m) => m.kind === "cache");
-  return inside.reduce((sum, { bytes, count = threads }) => sum + (bytes?.value ?? 0) * Math.min(threads, count), 0);
+  return sumOf(inside, ({ bytes, count = threads }) => (bytes?.value ?? 0) * Math.min(threads, count));
 }
 
 // ---- What must be read
@@ -112,7 +113,7 @@ function elementsRead({ index }: Access, { dims }: Tensor, extents: Extents): nu
   const extentOf = (d: number): number => dims[d]?.extent ?? 1;
   const counts = index.map((e, d) => valuesOf(e, extentOf(d), extents));
   const axes = index.flatMap((e) => axesIn(e));
-  if (new Set(axes).size === axes.length) return counts.reduce((product, n) => product * n, 1);
+  if (new Set(axes).size === axes.length) return product(counts);
   // An element that one dimension keeps inside may be put outside by another.
   const whole = index.every((e, d) => isInside(e, extentOf(d), extents));
   return whole ? Math.max(0, ...counts) : 0;
@@ -142,87 +143,38 @@ function valuesOf(e: Expr, extent: number, extents: Extents): number {
 
 // ---- What must be computed
 
-/** Combinations of axes beyond which points are not counted. */
-const MOST_STEPS = 200_000;
-
-/** Points whose condition holds and whose reads all lie inside; 0 when they are too many to count, and for programs of several equations. */
+/** Points whose condition holds and whose reads all lie inside, at least; 0 for programs of several equations. */
 export function neededPoints(computation: Computation): number {
   if (computation.program) return 0;
   const extents = extentsOf(computation);
-  const constraints = constraintsOf(computation, extents);
-  return componentsOf(Object.keys(extents), constraints).reduce((product, axes) => {
-    const own = constraints.filter((c) => axesIn(c.of).some((a) => axes.includes(a)));
-    return product * countWithin(axes, own, extents);
-  }, 1);
+  const conditions = conditionsOf(computation, extents);
+  const counts = componentsOf(Object.keys(extents), conditions).map((axes) => {
+    const own = conditions.filter((c) => axesIn(c).some((a) => axes.includes(a)));
+    const box = axes.map((a) => [a, [0, (extents[a] ?? 1) - 1]] as const);
+    return pointsHeld({ kind: "and", parts: own.map(conditionOf) }, box, "never");
+  });
+  return product(counts);
 }
 
-/** An index that must lie in `0 .. below-1`, or a condition that must hold. */
-type Constraint =
-  | { readonly kind: "inside"; readonly of: Expr; readonly below: number }
-  | { readonly kind: "holds"; readonly of: Expr };
-
-function constraintsOf({ equation, tensors }: Computation, extents: Extents): Constraint[] {
+/** That of the computation, and that each index which may leave its tensor lies inside. */
+function conditionsOf({ equation, tensors }: Computation, extents: Extents): Expr[] {
   const inside = accessesIn(equation.value).flatMap(({ tensor, index }) =>
-    index.flatMap((of, d): Constraint[] => {
+    index.flatMap((of, d): Expr[] => {
       const below = tensors[tensor]?.dims[d]?.extent;
-      return below === undefined || isInside(of, below, extents) ? [] : [{ kind: "inside", of, below }];
+      return below === undefined || isInside(of, below, extents) ? [] : [between(of, 0, below)];
     }),
   );
-  const conditions = equation.where === undefined ? [] : conjunctsOf(equation.where);
-  return [...inside, ...conditions.map((of): Constraint => ({ kind: "holds", of }))];
+  return equation.where === undefined ? inside : [...inside, ...conjunctsOf(equation.where)];
 }
 
-/** Sets of axes that share constraints. */
-function componentsOf(axes: readonly string[], constraints: readonly Constraint[]): readonly (readonly string[])[] {
-  return constraints.reduce<readonly (readonly string[])[]>(
-    (groups, { of }) => {
-      const tied = axesIn(of);
+/** Sets of axes that share conditions. */
+function componentsOf(axes: readonly string[], conditions: readonly Expr[]): readonly (readonly string[])[] {
+  return conditions.reduce<readonly (readonly string[])[]>(
+    (groups, condition) => {
+      const tied = axesIn(condition);
       const joined = groups.filter((g) => g.some((a) => tied.includes(a)));
       return [...groups.filter((g) => !joined.includes(g)), joined.flat()];
     },
     axes.map((a) => [a]),
   );
-}
-
-/** Points of a box that satisfy the constraints. For the longest axis the interval is computed from the others when all constraints are affine. */
-function countWithin(axes: readonly string[], constraints: readonly Constraint[], extents: Extents): number {
-  const extentOf = (axis: string): number => extents[axis] ?? 1;
-  if (constraints.length === 0) return axes.reduce((product, a) => product * extentOf(a), 1);
-  const intervals = constraints.map((c) => {
-    const form = c.kind === "inside" ? affineForm(c.of) : undefined;
-    return form && c.kind === "inside" ? { form, below: c.below } : undefined;
-  });
-  const affine = intervals.flatMap((i) => i ?? []);
-  const longest = axes.toSorted((a, b) => extentOf(b) - extentOf(a))[0] ?? "";
-  const others = affine.length === constraints.length ? axes.filter((a) => a !== longest) : axes;
-  if (others.reduce((product, a) => product * extentOf(a), 1) > MOST_STEPS) return 0;
-  let count = 0;
-  for (const point of pointsOf(others, extents)) {
-    if (others.length === axes.length) {
-      if (constraints.every((c) => keeps(c, point))) count++;
-      continue;
-    }
-    let low = 0;
-    let high = extentOf(longest) - 1;
-    for (const { form, below } of affine) {
-      const rest = [...form.terms].reduce(
-        (sum, [a, c]) => sum + (a === longest ? 0 : c * (point[a] ?? 0)),
-        form.constant,
-      );
-      const c = form.terms.get(longest) ?? 0;
-      if (c === 0) {
-        if (rest < 0 || rest >= below) high = -1;
-        continue;
-      }
-      const [from, to] = c > 0 ? [-rest / c, (below - 1 - rest) / c] : [(below - 1 - rest) / c, -rest / c];
-      [low, high] = [Math.max(low, Math.ceil(from)), Math.min(high, Math.floor(to))];
-    }
-    count += Math.max(0, high - low + 1);
-  }
-  return count;
-}
-
-function keeps(constraint: Constraint, point: Extents): boolean {
-  const value = evaluateIndex(constraint.of, point);
-  return constraint.kind === "holds" ? value !== 0 : value >= 0 && value < constraint.below;
 }

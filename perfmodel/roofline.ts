@@ -7,6 +7,7 @@
  * from the innermost memory that holds them all: small tensors stay in a cache from call to call.
  */
 
+import { sumOf, volumeOf } from "../abstraction/collections.ts";
 import { type Computation, inputsOf, memoryElements, outputOf } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { type Intrinsic, WARP } from "../abstraction/intrinsic.ts";
@@ -40,10 +41,7 @@ export interface RooflinePlace {
  */
 export function rooflineOn(computation: Computation, row: Intrinsic, machine: Target, units = 1): RooflinePlace {
   const operations = 2 * neededPoints(computation);
-  const bytes = [...inputsOf(computation), outputOf(computation)].reduce(
-    (sum, t) => sum + memoryElements(t) * bytesOf(t.dtype),
-    0,
-  );
+  const bytes = sumOf([...inputsOf(computation), outputOf(computation)], (t) => memoryElements(t) * bytesOf(t.dtype));
   const ceilings = isGpu(machine) ? ceilingsOfGpu(row, machine, bytes) : ceilingsOfCores(row, machine, units, bytes);
   const { peak, bandwidth } = ceilings;
   const computing = operations / peak;
@@ -61,8 +59,7 @@ export function rooflineOn(computation: Computation, row: Intrinsic, machine: Ta
 type Ceilings = Pick<RooflinePlace, "peak" | "memory" | "bandwidth">;
 
 /** Operations of one issue of an instruction, a multiply and an add as two. */
-export const operationsOfIssue = ({ computation }: Intrinsic): number =>
-  computation.axes.reduce((product, axis) => product * axis.extent, 2);
+export const operationsOfIssue = ({ computation }: Intrinsic): number => 2 * volumeOf(computation.axes);
 
 /** Operations of one issue on a GPU, where an instruction of one thread is issued for a whole warp. */
 export const operationsOfGpuIssue = (row: Intrinsic): number =>

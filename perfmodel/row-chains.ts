@@ -6,6 +6,7 @@
  */
 
 import type { ChainSchedule } from "../abstraction/candidate.ts";
+import { sumOf } from "../abstraction/collections.ts";
 import { type Computation, writtenBy } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { walk } from "../abstraction/expression.ts";
@@ -50,7 +51,7 @@ export function rowSeconds(
     const sum = { ...part, axes: [{ name: "column", extent: 2 * columns, kind: "reduce" as const }] };
     return cycles + computeCycles(sum, row, target);
   }, 0);
-  const arithmetic = parts.reduce((cycles, part) => cycles + computeCycles(part.computation, row, target), 0);
+  const arithmetic = sumOf(parts, (part) => computeCycles(part.computation, row, target));
   const compute = arithmetic + chain.rows * (loops * PER_LOOP + ends);
   const memory = transferCycles(withoutInner(computation), false, target);
   return (Math.max(compute, memory) + NOT_OVERLAPPED * Math.min(compute, memory)) / target.clockHz.value / threads;
@@ -81,7 +82,7 @@ export function chainSeconds(chain: RowChain, shape: ChainShape, target: Target)
   const resident = Math.max(1, Math.min(block.resident ?? 1, Math.floor(blockRegisters / registers)));
   const perUnit = Math.ceil(blocks / block.units);
   const sums = chain.parts.filter(({ makes }) => makes === "sum").length;
-  const each = chain.parts.reduce((n, part) => n + (part.makes === "row" ? 0 : arithmeticOf(part)), 0);
+  const each = sumOf(chain.parts, (part) => (part.makes === "row" ? 0 : arithmeticOf(part)));
   const moves = chain.parts.reduce((n, part) => n + movingReads(part).length + (part.makes === "each" ? 1 : 0), 0);
   const perSum = Math.log2(lanes) * PER_SHUFFLE + (columnWarps > 1 ? 2 * columnWarps : 0);
   const instructions = pieces * (together * each + moves * PER_MOVE) + sums * perSum;

@@ -9,6 +9,7 @@
  */
 
 import type { StepSchedule } from "../abstraction/candidate.ts";
+import { sumOf, upTo } from "../abstraction/collections.ts";
 import { elementCount, outputOf } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { accessesIn } from "../abstraction/expression.ts";
@@ -104,10 +105,10 @@ function loadsOfVector(steps: Steps, s: StepSchedule): number {
     lines.some(({ rows }) => rows.join() === inBlock(shifts, row).join());
   const each = readsOf(steps)
     .map(shiftsOf)
-    .flatMap((shifts) => Array.from({ length: s.rows }, (_, row) => ({ shifts, row })))
+    .flatMap((shifts) => upTo(s.rows).map((row) => ({ shifts, row })))
     .filter(({ shifts, row }) => !isLine(shifts, row))
     .map(({ shifts }) => (shifts.at(-1) === 0 ? 1 : CROSSING_LOADS));
   const others = accessesIn(steps.time.step.equation.value).length - readsOf(steps).length;
-  const held = lines.reduce((sum, line) => sum + registersOf(line, s.vectors), 0) / s.vectors;
-  return others + (each.reduce((sum, loads) => sum + loads, 0) + held) / s.rows;
+  const held = sumOf(lines, (line) => registersOf(line, s.vectors)) / s.vectors;
+  return others + (sumOf(each) + held) / s.rows;
 }

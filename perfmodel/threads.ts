@@ -14,6 +14,7 @@
 
 import { boundsOf } from "../abstraction/affine.ts";
 import type { ThreadSchedule } from "../abstraction/candidate.ts";
+import { product, sumOf, upTo } from "../abstraction/collections.ts";
 import { extentsOf, inputsOf, memoryElements, outputOf } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { partsOf } from "../abstraction/epilogue.ts";
@@ -93,7 +94,7 @@ export function threadCosts(context: ThreadContext, schedule: ThreadSchedule, ta
     readsOf(context.result, dealt.filter(isKept)).moves;
   const stored = stores * touchedBy(context.result, dealt.filter(isKept), sums / stores).sectors * SECTOR_BYTES;
   const steps = productOf(dealt, (l) => l.steps);
-  const flips = dealt.reduce((n, l) => n + (isKept(l) ? 0 : Math.log2(l.lanes)), 0);
+  const flips = sumOf(dealt, (l) => (isKept(l) ? 0 : Math.log2(l.lanes)));
   const partners = productOf(
     dealt.filter((l) => !isKept(l)),
     (l) => l.warps,
@@ -110,10 +111,7 @@ export function threadCosts(context: ThreadContext, schedule: ThreadSchedule, ta
   const cacheRate = readRate(target, "l2", "block")?.value ?? Number.POSITIVE_INFINITY;
   const storeRate = memoryOf(target, "l2").bandwidth.find((b) => b.of === "block" && b.direction === "write")?.value;
   const memoryRate = readRate(target, "dram", "grid")?.value ?? Number.POSITIVE_INFINITY;
-  const traffic = [...inputsOf(computation), outputOf(computation)].reduce(
-    (n, t) => n + memoryElements(t) * bytesOf(t.dtype),
-    0,
-  );
+  const traffic = sumOf([...inputsOf(computation), outputOf(computation)], (t) => memoryElements(t) * bytesOf(t.dtype));
   const onChip = (memoryOf(target, "l2").bytes?.value ?? 0) > traffic;
   const launch = target.fixed["launch"]?.value ?? 0;
   const another = launch + (target.fixed["fill"]?.value ?? 0);
@@ -133,7 +131,7 @@ export function threadCosts(context: ThreadContext, schedule: ThreadSchedule, ta
   };
   const { latency, ...parts } = busy;
   const together = Object.values(parts);
-  const sum = together.reduce((n, s) => n + s, 0);
+  const sum = sumOf(together);
   return {
     terms: Object.entries({ ...fixed, ...busy }).map(([name, value]) => ({ name, seconds: value })),
     bounds: [fixed.launch + Math.max(latency, ...together), fixed.launch + Math.max(latency, sum)],
@@ -204,7 +202,7 @@ function touchedBy(
   for (const l of dealt) {
     if (l.lanes === 1 || !loops.has(l.name)) continue;
     const stride = (strides.get(l.name) ?? SECTOR_BYTES) * l.each * bytes;
-    places = places.flatMap((p) => Array.from({ length: l.lanes }, (_, i) => p + i * stride));
+    places = places.flatMap((p) => upTo(l.lanes).map((i) => p + i * stride));
   }
   const sectors = new Set<number>();
   for (const p of places)
@@ -225,6 +223,6 @@ function distinctOf({ strides, loops, tensor }: ThreadAccess, dealt: readonly De
     if (stride === undefined) others *= steps;
     else reach.set(stride, (reach.get(stride) ?? 1) + steps - 1);
   }
-  const all = [...reach.values()].reduce((product, n) => product * n, others);
+  const all = others * product([...reach.values()]);
   return Math.min(all, memoryElements(tensor));
 }

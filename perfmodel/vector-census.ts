@@ -12,14 +12,15 @@
  */
 
 import { type AffineForm, affineForm, type Extents } from "../abstraction/affine.ts";
+import { sumOf } from "../abstraction/collections.ts";
 import type { Tensor } from "../abstraction/computation.ts";
+import { settled } from "../abstraction/condition.ts";
 import { bytesOf, type DType } from "../abstraction/dtype.ts";
 import type { Equation } from "../abstraction/equation.ts";
 import {
   type Access,
   type CompareOp,
   childrenOf,
-  compareOp,
   type Expr,
   integerOp,
   number,
@@ -27,7 +28,7 @@ import {
   substitute,
 } from "../abstraction/expression.ts";
 import type { Dimension } from "../abstraction/layout.ts";
-import { dimsOf, type LoopNest, type Statement, storageOf } from "../abstraction/loop-nest.ts";
+import { dimsOf, type Loop, type LoopNest, type Statement, storageOf } from "../abstraction/loop-nest.ts";
 import { memoised } from "../abstraction/memoised.ts";
 
 /** Nothing of what is counted. Elements are counted where lanes do not lie side by side in memory. */
@@ -162,7 +163,7 @@ function isStraight(s: Statement): boolean {
 }
 
 /** Steps of a loop, on average over the loops around it. */
-function stepsOf({ extent, range }: Extract<Statement, { kind: "loop" }>, extents: Extents): number {
+function stepsOf({ extent, range }: Loop, extents: Extents): number {
   if (range === undefined) return extent;
   const middle = (e: Expr): number => valueIn(formOf(e), halves(extents)) ?? Number.NaN;
   const from = Math.max(0, ...range.from.map(middle).filter(Number.isFinite));
@@ -301,7 +302,7 @@ class Run {
       parallel: this.loops.parallel,
       chain: longest(roots.map(longestTo)),
       carried: longest(left.map((node) => carriedTo(node)).filter((c) => c !== "none")),
-      registers: [...this.files.values()].reduce((a, b) => a + b, 0),
+      registers: sumOf(this.files.values()),
     };
   }
 
@@ -770,23 +771,8 @@ class Run {
     const lane = this.lanes?.axis;
     const varies: Truth = lane !== undefined && difference.terms.has(lane) ? "lanes" : "loops";
     const [least, most] = this.rangeOf(difference);
-    if (least === most) return compareOp(op, least, 0) ? "always" : "never";
-    switch (op) {
-      case "<":
-        return most < 0 ? "always" : least >= 0 ? "never" : varies;
-      case "<=":
-        return most <= 0 ? "always" : least > 0 ? "never" : varies;
-      case ">":
-        return least > 0 ? "always" : most <= 0 ? "never" : varies;
-      case ">=":
-        return least >= 0 ? "always" : most < 0 ? "never" : varies;
-      case "==":
-        return least > 0 || most < 0 ? "never" : varies;
-      case "!=":
-        return least > 0 || most < 0 ? "always" : varies;
-      default:
-        return op satisfies never;
-    }
+    const known = settled(op, least, most);
+    return known === undefined ? varies : known ? "always" : "never";
   }
 }
 

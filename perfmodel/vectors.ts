@@ -6,6 +6,7 @@
  *     all bytes     over the bandwidth of the level that holds them
  */
 
+import { sumOf } from "../abstraction/collections.ts";
 import { type Computation, elementCount, inputsOf, outputOf } from "../abstraction/computation.ts";
 import { bytesOf, type DType, isInteger } from "../abstraction/dtype.ts";
 import type { LoopNest } from "../abstraction/loop-nest.ts";
@@ -168,7 +169,7 @@ const kindOf = (dtype: DType): keyof typeof CONVERSIONS => (dtype === "bf16" || 
 export function transferCycles(computation: Computation, streaming: boolean, target: ModelTarget): number {
   const output = outputOf(computation);
   const outBytes = elementCount(output) * bytesOf(output.dtype);
-  const inBytes = inputsOf(computation).reduce((bytes, t) => bytes + elementCount(t) * bytesOf(t.dtype), 0);
+  const inBytes = sumOf(inputsOf(computation), (t) => elementCount(t) * bytesOf(t.dtype));
   const last = target.memory.at(-1);
   const level = target.memory.find((m) => m.bytes !== undefined && m.bytes >= inBytes + outBytes) ?? last;
   const read = level?.readBytesPerCycle.value ?? 1;

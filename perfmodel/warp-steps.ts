@@ -9,6 +9,7 @@
  */
 
 import type { WarpStepSchedule } from "../abstraction/candidate.ts";
+import { product, sumOf, upTo } from "../abstraction/collections.ts";
 import { elementCount, outputOf } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { type Expr, walk } from "../abstraction/expression.ts";
@@ -65,9 +66,11 @@ function passSeconds(steps: Steps, tile: WarpTile, s: WarpStepSchedule, target: 
     ROW_INSTRUCTIONS;
 
   // 2. All warps on all quarters. A warp alone waits for each step of a row.
-  const warps = [swept && swept.extent / length, tiled && tiled.extent / rows, lane.extent / width]
-    .map((count) => Math.ceil(count ?? 1))
-    .reduce((a, b) => a * b, 1);
+  const warps = product(
+    [swept && swept.extent / length, tiled && tiled.extent / rows, lane.extent / width].map((count) =>
+      Math.ceil(count ?? 1),
+    ),
+  );
   const quarters = levelOf(target, "block").units * levelOf(target, "warp").units;
   const beside = Math.min(residentWarps(tile, size), Math.ceil(warps / quarters));
   const chain = depth * CHAIN * multiplyAdd.latencyCycles * words;
@@ -91,8 +94,7 @@ function passSeconds(steps: Steps, tile: WarpTile, s: WarpStepSchedule, target: 
   return launch + Math.max(busy, moving) + NOT_OVERLAPPED * Math.min(busy, moving);
 }
 
-const sumOver = (count: number, of: (i: number) => number): number =>
-  Array.from({ length: count }, (_, i) => of(i)).reduce((a, b) => a + b, 0);
+const sumOver = (count: number, of: (i: number) => number): number => sumOf(upTo(count).map((i) => of(i)));
 
 /** Instructions that compute an element, and elements of neighbouring lanes that a row of a step reads. */
 function workOf({ time }: Steps, each: number): { readonly operations: number; readonly neighbours: number } {
@@ -102,7 +104,8 @@ function workOf({ time }: Steps, each: number): { readonly operations: number; r
   ).length;
   const sides = new Set(
     time.dependences.flatMap((v) =>
-      Array.from({ length: each }, (_, column) => column - (v.at(-1) ?? 0))
+      upTo(each)
+        .map((column) => column - (v.at(-1) ?? 0))
         .filter((column) => column < 0 || column >= each)
         .map((column) => [...v.slice(1, -1), column].join()),
     ),

@@ -8,6 +8,7 @@
  */
 
 import type { WarpWindowSchedule } from "../abstraction/candidate.ts";
+import { product, sumOf } from "../abstraction/collections.ts";
 import { elementCount, extentsOf } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { WARP } from "../abstraction/intrinsic.ts";
@@ -153,7 +154,7 @@ function fetchedRows(steps: number, warps = USUAL_WARPS): number {
 function blockWork(sum: TapSum, s: WarpWindowSchedule, placement: WindowPlacement): Work {
   const { data, outputs } = placement;
   const extents = extentsOf(sum.computation);
-  const repeats = sum.rolled.reduce((n, name) => n * (extents[name] ?? 1), 1);
+  const repeats = product(sum.rolled.map((name) => extents[name] ?? 1));
   const sums = s.rows * s.vectors;
   const reads = readsOf(sum, s);
   const { rows, places } = reads;
@@ -192,7 +193,7 @@ function sweepWork(sum: TapSum, s: WarpWindowSchedule): Work {
   const rounds = steps / ahead;
   const skipped = (place: number): number =>
     Math.floor(place / ahead) + Math.max(0, rounds - Math.ceil((length + place) / ahead));
-  const left = tested.reduce((n, [place, taps]) => n + taps * ahead * skipped(place - (swept?.least ?? 0)), 0);
+  const left = sumOf(tested, ([place, taps]) => taps * ahead * skipped(place - (swept?.least ?? 0)));
   const keys = [...piecesOf(sum, s).keys()];
   const pieces = keys.length;
   const read = new Set(keys.map((key) => key.slice(0, key.lastIndexOf(",")))).size;

@@ -5,6 +5,7 @@
  */
 
 import type { Schedule } from "../abstraction/candidate.ts";
+import { product, sumOf } from "../abstraction/collections.ts";
 import { tensorOf } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { number } from "../abstraction/expression.ts";
@@ -19,7 +20,7 @@ import { dimensionsUnder } from "../mapper/schedule/gaps.ts";
 import { dependsOn, packedForm } from "../mapper/schedule/operands.ts";
 import { copyWithin, movedBy, tilesWithin, type WithinCopy, type WithinTiles } from "../mapper/schedule/within.ts";
 import { AffineFootprint, LINE_BYTES, RunFootprint, type Term, term } from "./footprint.ts";
-import { at, type DimensionState, type Packing, type PlacedInput, product, straddlingShare } from "./placed.ts";
+import { at, type DimensionState, type Packing, type PlacedInput, straddlingShare } from "./placed.ts";
 
 /** A copy as it is loaded, with the number of elements written each time it is made. */
 interface KnownCopy {
@@ -153,7 +154,7 @@ function knownCopy(
       edges: once.edges,
       borders: [],
     },
-    each: parts.reduce((sum, part) => sum + elementsOf(part), 0),
+    each: sumOf(parts, (part) => elementsOf(part)),
   };
 }
 

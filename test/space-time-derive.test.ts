@@ -49,6 +49,17 @@ describe("derive", () => {
     ]);
   });
 
+  it("lets a sum along a diagonal leave where its chain meets the border, on either side", () => {
+    const polynomial = defineComputation({
+      equation: "z[i+j] += x[i] * y[j]",
+      extents: { i: 4, j: 3 },
+      tensors: { z: "f32", x: "f32", y: "f32" },
+    });
+    const text = printRecurrence(derive(polynomial));
+    expect(text).toContain("Z[i,j] = select(i == 0 or j == 2, 0, Z[i-1,j+1]) + X[i,j] * Y[i,j]");
+    expect(text).toContain("z[i+j] = Z[i,j] where i == 3 or j == 0");
+  });
+
   it("leaves outer loops in sequence, tiles long loops, and drops loops of one step", () => {
     const operator = operation("conv2d n=1");
     const pass = arrayPass(operator, { lanes: 16 });

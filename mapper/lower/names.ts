@@ -2,6 +2,10 @@
 
 import { type Computation, targetOf } from "../../abstraction/computation.ts";
 
+/** A wish, with underscores until it is not taken. */
+export const freshName = (wish: string, taken: ReadonlySet<string>): string =>
+  taken.has(wish) ? freshName(`${wish}_`, taken) : wish;
+
 /** Fresh names that no loop or tensor of the computations has. The same wish always gives the same name. */
 export class FreshNames {
   private readonly taken: ReadonlySet<string>;
@@ -16,6 +20,6 @@ export class FreshNames {
   }
 
   fresh(wish: string): string {
-    return this.taken.has(wish) ? this.fresh(`${wish}_`) : wish;
+    return freshName(wish, this.taken);
   }
 }

@@ -15,7 +15,7 @@ import type { Steps } from "../../abstraction/steps.ts";
 import type { Design } from "./design.ts";
 import { enumerateDesigns } from "./enumerate.ts";
 import { type Judged, judgeTransform, TIME_REFUSED, withBeside } from "./lane-array.ts";
-import { type ArraySpace, windowsOf } from "./loops.ts";
+import { onlyInside, windowsOf } from "./loops.ts";
 import { arrayProblem } from "./problem.ts";
 import { type LaneRefusal, refusal } from "./taps.ts";
 import { extentOfRow } from "./vector.ts";
@@ -62,10 +62,9 @@ export function* arrayDesigns(
   // Bound on the entries of a transform. With two loops there are few transforms; a stride needs entries of its size.
   const bound = loops.length === 2 ? Math.max(2, stride) : 1;
   const inside = loops.map((name) => ({ name, extent: name === lane ? Math.min(lanes, most(name)) : most(name) }));
-  const space: ArraySpace = { inside, outside: [], tiled: [], dropped: [] };
   let designs: readonly Design[];
   try {
-    designs = enumerateDesigns(arrayProblem(sum, space), { bound, arrayRows: 1 }).designs;
+    designs = enumerateDesigns(arrayProblem(sum, onlyInside(inside)), { bound, arrayRows: 1 }).designs;
   } catch (error) {
     if (error instanceof UsageError) return refusal("form", error.message);
     throw error;

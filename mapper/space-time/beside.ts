@@ -9,13 +9,13 @@
  */
 
 import { pointsOf } from "../../abstraction/affine.ts";
+import { product } from "../../abstraction/collections.ts";
 import type { Equation } from "../../abstraction/equation.ts";
 import { type Access, accessesIn, axesIn, binary, number, rewrite } from "../../abstraction/expression.ts";
 import type { Statement, VectorFile } from "../../abstraction/loop-nest.ts";
 import type { SourceLoop } from "../../abstraction/recurrence.ts";
 import { substituteAxis } from "../../abstraction/rewrite-statement.ts";
-
-type Scalar = Extract<Statement, { kind: "scalar" }>;
+import type { Scalar } from "../lower/assign.ts";
 
 /** A body of loops around lanes, and the registers it uses. */
 export interface OnLanes {
@@ -107,7 +107,7 @@ class SideBySide {
   }
 
   private copiesOf(file: string): number {
-    return (this.differs.get(file) ?? []).reduce((n, name) => n * (this.extents[name] ?? 1), 1);
+    return product((this.differs.get(file) ?? []).map((name) => this.extents[name] ?? 1));
   }
 
   /** The loops that a statement depends on. */

@@ -7,9 +7,11 @@
  */
 
 import { affineForm, boundsOf, type Extents } from "../../abstraction/affine.ts";
+import { product } from "../../abstraction/collections.ts";
 import { UsageError } from "../../abstraction/error.ts";
 import { type Access, axis, binary, type Expr, number, substitute } from "../../abstraction/expression.ts";
 import type { SourceLoop, SpaceTime } from "../../abstraction/recurrence.ts";
+import { freshName } from "../lower/names.ts";
 import type { Flows } from "./flow.ts";
 import { checkReverse, type Inverse, inverseOf, type ReverseDefinition, rowsOfTime } from "./reverse.ts";
 import { checkTransform, destinationNames, sourceLoops } from "./source-loops.ts";
@@ -77,8 +79,8 @@ export class Coordinates {
     this.outside = loops.filter((l) => !this.source.includes(l));
     checkTransform(flows, this.source, spaceTime);
     const extents = this.source.map((l) => l.extent);
-    const free = (wanted: string): string =>
-      freshName(wanted, [...loops.map((l) => l.name), ...Object.keys(flows.tensors)]);
+    const taken = new Set([...loops.map((l) => l.name), ...Object.keys(flows.tensors)]);
+    const free = (wanted: string): string => freshName(wanted, taken);
 
     // 1. Rows of time, and the reverse.
     const { allocation } = spaceTime;
@@ -95,7 +97,7 @@ export class Coordinates {
 
     // 2. Space: digits of the lane.
     const shape = allocation.map((row) => extentOfRow(row, extents));
-    const pes = shape.reduce((product, extent) => product * extent, 1);
+    const pes = product(shape);
     this.lanes = options.lanes ?? pes;
     if (pes > this.lanes)
       throw new UsageError(
@@ -118,7 +120,7 @@ export class Coordinates {
     // 3. Time: a loop for each row, or blocks of steps.
     const durations = schedule.map((row) => extentOfRow(row, extents));
     const radix = weights(durations);
-    const all = durations.reduce((product, extent) => product * extent, 1);
+    const all = product(durations);
     this.steps = options.window?.count ?? all;
     this.time = rowOf(schedule, radix);
     this.start = schedule.reduce((sum, row, r) => sum + leastOfRow(row, extents) * (radix[r] ?? 1), 0);
@@ -253,10 +255,4 @@ function timeOf(
     step: axes.map((value, r) => ({ coefficient: radix[r] ?? 1, value })),
     digit: (row) => axes[row] ?? number(0),
   };
-}
-
-function freshName(wanted: string, taken: readonly string[]): string {
-  let name = wanted;
-  while (taken.includes(name)) name += "_";
-  return name;
 }

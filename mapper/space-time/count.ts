@@ -7,9 +7,10 @@
  * det T pairs the minors of the rows of P with those of the rows of s, and few minors are different.
  */
 
+import { sumOf, upTo } from "../../abstraction/collections.ts";
 import { choices, minorsOf } from "./null-space.ts";
 import type { ArrayProblem } from "./problem.ts";
-import { timeSign } from "./validity.ts";
+import { keepsOrder } from "./validity.ts";
 import { type Vector, vectorsWithin } from "./vector.ts";
 
 export interface TransformCount {
@@ -22,12 +23,9 @@ export interface TransformCount {
 
 export function countTransforms(problem: ArrayProblem, bound: number, arrayRows: number): TransformCount {
   const loops = problem.loops.length;
-  const fixed = problem.operands.filter((o) => o.order === "fixed");
-  const inTime = (schedule: readonly Vector[]): boolean =>
-    fixed.every((o) => o.reuse.every((d) => timeSign(schedule, d) >= (o.role === "input" ? 0 : 1)));
   const pair = pairingOf(loops, arrayRows);
   const arrays = minorsWithin(loops, arrayRows, bound, () => true);
-  const times = minorsWithin(loops, loops - arrayRows, bound, inTime);
+  const times = minorsWithin(loops, loops - arrayRows, bound, (schedule) => keepsOrder(problem, schedule));
   let valid = 0;
   let unimodular = 0;
   for (const a of arrays)
@@ -67,11 +65,11 @@ function minorsWithin(
 export function pairingOf(length: number, rows: number): (above: Vector, below: Vector) => number {
   const below = choices(length, length - rows);
   const terms = choices(length, rows).map((columns, i) => {
-    const others = Array.from({ length }, (_, c) => c).filter((c) => !columns.includes(c));
+    const others = upTo(length).filter((c) => !columns.includes(c));
     return {
       above: i,
       below: below.findIndex((c) => c.every((x, j) => x === others[j])),
-      sign: columns.reduce((sum, c) => sum + c, 0) % 2 === 0 ? 1 : -1,
+      sign: sumOf(columns) % 2 === 0 ? 1 : -1,
     };
   });
   return (a, b) => {

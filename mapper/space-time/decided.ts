@@ -5,7 +5,8 @@
  */
 
 import { affineForm } from "../../abstraction/affine.ts";
-import { binary, type CompareOp, comparesElements, type Expr, rewrite, walk } from "../../abstraction/expression.ts";
+import { settled } from "../../abstraction/condition.ts";
+import { binary, comparesElements, type Expr, rewrite, walk } from "../../abstraction/expression.ts";
 
 /** Least and largest value of each axis. */
 export type Ranges = ReadonlyMap<string, readonly [least: number, most: number]>;
@@ -55,15 +56,5 @@ function holds(e: Expr, ranges: Ranges): boolean | undefined {
     least += Math.min(factor * range[0], factor * range[1]);
     most += Math.max(factor * range[0], factor * range[1]);
   }
-  return KNOWN[e.op](least, most);
+  return settled(e.op, least, most);
 }
-
-/** Whether `difference op 0` is known, from the bounds of the difference. */
-const KNOWN: Readonly<Record<CompareOp, (least: number, most: number) => boolean | undefined>> = {
-  "<": (least, most) => (most < 0 ? true : least >= 0 ? false : undefined),
-  "<=": (least, most) => (most <= 0 ? true : least > 0 ? false : undefined),
-  ">": (least, most) => (least > 0 ? true : most <= 0 ? false : undefined),
-  ">=": (least, most) => (least >= 0 ? true : most < 0 ? false : undefined),
-  "==": (least, most) => (least === 0 && most === 0 ? true : least > 0 || most < 0 ? false : undefined),
-  "!=": (least, most) => (least > 0 || most < 0 ? true : least === 0 && most === 0 ? false : undefined),
-};

@@ -10,14 +10,15 @@
  * A design reverses directions as it needs, and reads broadcast operands directly from the tensor.
  */
 
-import { affineForm, boundsOf, type Extents } from "../../abstraction/affine.ts";
+import { affineForm, boundsOf, type Extents, exprOf } from "../../abstraction/affine.ts";
 import { type Computation, defineComputation, type TensorSpec, tensorOf } from "../../abstraction/computation.ts";
+import { joined, type Truth } from "../../abstraction/condition.ts";
 import { type Equation, identityOf } from "../../abstraction/equation.ts";
 import {
   type Access,
   access,
   accessesIn,
-  and,
+  allOf,
   axis,
   binary,
   compare,
@@ -26,14 +27,17 @@ import {
   number,
   printAccess,
   rewrite,
+  select,
   substitute,
 } from "../../abstraction/expression.ts";
 import { defineRecurrence } from "../../abstraction/parse-recurrence.ts";
 import type { Recurrence, SourceLoop } from "../../abstraction/recurrence.ts";
-import type { Design } from "./design.ts";
-import { type ArrayLoopOptions, type ArraySpace, arraySpace } from "./loops.ts";
-import { type ArrayProblem, arrayProblem, operandAccesses, operandNames } from "./problem.ts";
-import type { Vector } from "./vector.ts";
+import { type Design, type TimedVariable, timeSide } from "./design.ts";
+import { chainFrom, joinedBy, outsideBox } from "./flow.ts";
+import { type ArrayLoopOptions, type ArraySpace, arraySpace, onlyInside } from "./loops.ts";
+import { type ArrayProblem, arrayProblem, extentsOfLoops, namedOperands } from "./problem.ts";
+import { weights } from "./term.ts";
+import { scaled, type Vector } from "./vector.ts";
 
 /**
  * The recurrence of a computation on the loops of an array. Other loops run in sequence outside, and tensors are cut to
@@ -105,18 +109,11 @@ export function onePass(computation: Computation, space: ArraySpace): Computatio
 const NEVER = compare("==", number(0), number(1));
 
 /** Evaluates the constant parts of a condition. */
-function decided(condition: Expr): Expr | boolean {
-  if (condition.kind === "compare") {
-    const { op, left, right } = condition;
-    return left.kind === "number" && right.kind === "number" ? compareOp(op, left.value, right.value) : condition;
-  }
-  if (condition.kind !== "logic") return condition;
-  const left = decided(condition.left);
-  const right = decided(condition.right);
-  const settles = condition.op === "or";
-  if (left === settles || right === settles) return settles;
-  if (typeof left === "boolean") return right;
-  return typeof right === "boolean" ? left : { ...condition, left, right };
+function decided(condition: Expr): Truth {
+  if (condition.kind === "logic") return joined(condition.op, decided(condition.left), decided(condition.right));
+  if (condition.kind !== "compare") return condition;
+  const { op, left, right } = condition;
+  return left.kind === "number" && right.kind === "number" ? compareOp(op, left.value, right.value) : condition;
 }
 
 /** `in[n,c,p+r-1]` with n, c and tiles of p outside becomes `in[p+r]`: the part of the tensor that one pass reads. */
@@ -138,13 +135,7 @@ function sliceOf(
     const least = Math.min(...same.map((other) => boundsOf(other[d] ?? number(0), extents)[0]));
     const shifted = binary("-", own[d] ?? number(0), number(least));
     const form = affineForm(shifted);
-    if (!form) return shifted;
-    const terms = [...form.terms].map(([name, c]) => binary("*", axis(name), number(c)));
-    return binary(
-      "+",
-      terms.reduce((sum, t) => binary("+", sum, t), number(0) as Expr),
-      number(form.constant),
-    );
+    return form ? exprOf(form) : shifted;
   });
   return access(of.tensor, index.length > 0 ? index : [number(0)]);
 }
@@ -174,22 +165,27 @@ export function recurrenceOf(
 
 class Derivation {
   private readonly pass: Computation;
-  private readonly flows: Design["flows"] | undefined;
   private readonly loops: readonly SourceLoop[];
   private readonly problem: ArrayProblem;
+  /** For each operand, the distances at which its variables are read. */
+  private readonly distances: readonly (readonly TimedVariable[])[];
 
   constructor(pass: Computation, flows: Design["flows"] | undefined, loops: readonly SourceLoop[]) {
     this.pass = pass;
-    this.flows = flows;
     this.loops = loops;
-    this.problem = arrayProblem(pass, { inside: loops, outside: [], tiled: [], dropped: [] });
+    this.problem = arrayProblem(pass, onlyInside(loops));
+    // Without a design, loops run one after another, the innermost fastest.
+    const inOrder = weights(extentsOfLoops({ loops }));
+    this.distances = flows
+      ? flows.map((f) => f.variables.map((v) => v.dependences))
+      : timeSide(this.problem, [inOrder]).operands.map((o) => o.variables);
   }
 
   recurrence(): Recurrence {
     const { equation, name } = this.pass;
-    const { inputs, output } = operandAccesses(this.pass);
-    const names = operandNames(inputs);
-    const variables = names.map((n) => this.variableName(n));
+    const target = equation.target.tensor;
+    const identity = number(identityOf(equation.op, tensorOf(this.pass, target).dtype));
+    const { inputs, output, variables, sum, term } = namedOperands(this.pass, identity, (v) => this.at(v));
     const dtypes = Object.fromEntries(Object.values(this.pass.tensors).map((t) => [t.name, t.dtype]));
 
     // 1. Inputs, each passed on or loaded.
@@ -197,55 +193,35 @@ class Derivation {
       const variable = variables[i] ?? load.tensor;
       const tensor = tensorOf(this.pass, load.tensor);
       dtypes[variable] = tensor.dtype;
-      const distances = this.distancesOf(i)[0] ?? [];
-      const value = distances.reduceRight<Expr>(
-        (otherwise, { distance }) => this.unless(this.outside(distance), otherwise, this.at(variable, distance)),
-        load,
-      );
+      const distances = this.distances[i]?.[0] ?? [];
+      const value = chainFrom(this.loops, distances, load, (distance) => this.at(variable, distance));
       return { target: this.at(variable), op: "=", value };
     });
 
-    // 2. The term that a point adds.
-    const target = equation.target.tensor;
-    const identity = number(identityOf(equation.op, tensorOf(this.pass, target).dtype));
-    const read = (e: Expr): Expr => {
-      if (e.kind !== "access") return e;
-      const i = inputs.findIndex((a) => printAccess(a) === printAccess(e));
-      return i < 0 ? e : this.at(variables[i] ?? e.tensor);
-    };
-    const plain = rewrite(equation.value, read, "value");
-    const term: Expr =
-      equation.where === undefined
-        ? plain
-        : { kind: "select", condition: equation.where, whenTrue: plain, whenFalse: identity };
-
-    // 3. The sum, level by level. Without a sum the value leaves as it is.
-    const levels = this.distancesOf(inputs.length);
+    // 2. The sum of terms, level by level. Without a sum the value leaves as it is.
+    const levels = this.distances[inputs.length] ?? [];
     const fixed = this.problem.operands.at(-1)?.order === "fixed";
     let held = term;
-    let variable = this.variableName(target);
+    let variable = sum;
     if (fixed) definitions.push(this.selfReading(variable, held, target, identity));
     else {
       for (const [level, chain] of levels.entries()) {
-        variable = this.variableName(target) + (levels.length > 1 ? String(level + 1) : "");
-        const before = chain.reduceRight<Expr>(
-          (otherwise, { distance, along }) => this.unless(this.outside(along), otherwise, this.at(variable, distance)),
-          identity,
-        );
+        const own = levels.length > 1 ? `${sum}${level + 1}` : sum;
+        variable = own;
+        const before = chainFrom(this.loops, chain, identity, (distance) => this.at(own, distance));
         definitions.push({
           target: this.at(variable),
           op: "=",
-          value: chain.length === 0 ? held : this.join(before, held),
+          value: chain.length === 0 ? held : joinedBy(equation.op, before, held),
         });
         dtypes[variable] = tensorOf(this.pass, target).dtype;
         held = this.at(variable);
       }
     }
     dtypes[variable] = tensorOf(this.pass, target).dtype;
-    const ends = fixed ? [] : levels.flat().map(({ along }) => this.atEnd(along));
-    const [first, ...rest] = ends;
+    const ends = fixed ? [] : levels.flat().map(({ along }) => outsideBox(this.loops, scaled(along, -1)));
     const result: Equation = { target: output, op: "=", value: this.at(variable) };
-    const where = first === undefined ? undefined : rest.reduce((all, e) => and(all, e), first);
+    const where = allOf(ends);
     const made = defineRecurrence({
       name,
       loops: this.loops,
@@ -253,30 +229,6 @@ class Derivation {
       dtypes,
     });
     return { ...made, tensors: this.pass.tensors };
-  }
-
-  /** The distances at which each variable of an operand is read. */
-  private distancesOf(operand: number): readonly (readonly { distance: Vector; along: Vector }[])[] {
-    const flow = this.flows?.[operand];
-    if (flow) return flow.variables.map((v) => v.dependences);
-    const { reuse = [], role } = this.problem.operands[operand] ?? {};
-    if (role === "input") return [reuse.map((d) => ({ distance: d, along: d }))];
-    // The innermost loop runs fastest. Each outer loop continues from the end of the loops inside it.
-    const extents = this.loops.map((l) => l.extent);
-    let back: Vector = extents.map(() => 0);
-    const chain = reuse.toReversed().map((along) => {
-      const distance = along.map((x, i) => x + (back[i] ?? 0));
-      back = back.map((x, i) => x - (along[i] ?? 0) * ((extents[i] ?? 1) - 1));
-      return { distance, along };
-    });
-    return [chain];
-  }
-
-  private join(before: Expr, value: Expr): Expr {
-    const { op } = this.pass.equation;
-    if (op === "max=" || op === "min=")
-      return { kind: "call", fn: op === "max=" ? "max" : "min", args: [before, value] };
-    return { kind: "binary", op: "+", left: before, right: value };
   }
 
   /** A user's recurrence: reads of the target become reads of the variable, and the identity beyond the border. */
@@ -288,7 +240,7 @@ class Derivation {
       (e) => {
         if (e.kind !== "access" || e.tensor !== target) return e;
         const distance = distances[next++] ?? [];
-        return this.unless(this.outside(distance), identity, this.at(variable, distance));
+        return select(outsideBox(this.loops, distance), identity, this.at(variable, distance));
       },
       "value",
     );
@@ -301,40 +253,5 @@ class Derivation {
       variable,
       this.loops.map((l, i) => binary("-", axis(l.name), number(distance[i] ?? 0))),
     );
-  }
-
-  /** `select(condition, otherwise, value)` */
-  private unless(condition: Expr, otherwise: Expr, value: Expr): Expr {
-    return { kind: "select", condition, whenTrue: otherwise, whenFalse: value };
-  }
-
-  /** The condition that the point a distance back is outside the box. */
-  private outside(distance: Vector): Expr {
-    const faces = this.loops.flatMap((l, i): Expr[] => {
-      const d = distance[i] ?? 0;
-      if (d === 0) return [];
-      if (d > 0) return [d === 1 ? compare("==", axis(l.name), number(0)) : compare("<", axis(l.name), number(d))];
-      const last = l.extent + d;
-      return [d === -1 ? compare("==", axis(l.name), number(last)) : compare(">=", axis(l.name), number(last))];
-    });
-    const [first, ...rest] = faces;
-    if (!first) throw new Error("internal: a dependence of no distance");
-    return rest.reduce((all, face): Expr => ({ kind: "logic", op: "or", left: all, right: face }), first);
-  }
-
-  /** Where a chain along a unit direction ends. */
-  private atEnd(along: Vector): Expr {
-    const at = along.findIndex((x) => x !== 0);
-    const loop = this.loops[at];
-    if (!loop) throw new Error("internal: a sum along no loop");
-    return compare("==", axis(loop.name), number((along[at] ?? 1) > 0 ? loop.extent - 1 : 0));
-  }
-
-  /** The tensor's name in capitals, with underscores appended until it is unique. */
-  private variableName(tensor: string): string {
-    const taken = [...Object.keys(this.pass.tensors), ...this.loops.map((l) => l.name)];
-    let name = tensor.toUpperCase();
-    while (taken.includes(name)) name += "_";
-    return name;
   }
 }

@@ -9,6 +9,7 @@
  * read last, which leaves max(1, s.d).
  */
 
+import { product, sumOf } from "../../abstraction/collections.ts";
 import { UsageError } from "../../abstraction/error.ts";
 import type { SpaceTime } from "../../abstraction/recurrence.ts";
 import { classify, type FlowClass } from "./classify.ts";
@@ -22,7 +23,7 @@ import {
   occupiedExtent,
   pointsOfProblem,
 } from "./problem.ts";
-import { dot, extentOfRow, isZero, plus, printMatrix, scaled, type Vector } from "./vector.ts";
+import { combination, dot, extentOfRow, isZero, plus, printMatrix, scaled, type Vector } from "./vector.ts";
 
 /** A value read at `z - distance`: `steps` later and `hop` PEs further on. */
 export interface Dependence {
@@ -117,7 +118,7 @@ export function arraySide(problem: ArrayProblem, allocation: readonly Vector[]):
   return {
     allocation,
     shape,
-    pes: shape.reduce((product, extent) => product * extent, 1),
+    pes: product(shape),
     operands: problem.operands.map((operand) => {
       const { reuse, role, order } = operand;
       const stay = unmoved(operand, allocation, extents);
@@ -141,7 +142,7 @@ export interface TimeSide {
     readonly boundary: number;
   }[];
 }
-type TimedVariable = readonly Omit<Dependence, "hop">[];
+export type TimedVariable = readonly Omit<Dependence, "hop">[];
 
 export function timeSide(problem: ArrayProblem, schedule: readonly Vector[]): TimeSide {
   const extents = extentsOfLoops(problem);
@@ -169,12 +170,7 @@ function unmoved({ reuse, order }: ArrayOperand, rows: readonly Vector[], extent
   const still = nullSpace(
     rows.map((row) => reuse.map((d) => dot(row, d))),
     reuse.length,
-  ).map((c) =>
-    reuse.reduce<number[]>(
-      (sum, d, i) => plus(sum, scaled(d, c[i] ?? 0)),
-      extents.map(() => 0),
-    ),
-  );
+  ).map((c) => combination(reuse, c));
   if (still.length === 1 && reuse.length > 1) return latticePointIn(still, extents) ? 1 : 0;
   return still.length;
 }
@@ -200,25 +196,41 @@ function inputVariables({ reuse, order }: ArrayOperand, row: Vector, extents: Ve
  * chains. Loops with s.d = 0 are summed within a step and come first.
  */
 function sumVariables({ reuse, order }: ArrayOperand, row: Vector, extents: Vector): TimedVariable[] {
-  if (order === "fixed") return [reuse.map((distance) => ({ distance, along: distance, steps: dot(row, distance) }))];
-  const axes = reuse.map((d) => oriented(d, row, order)).toSorted((a, b) => dot(row, a) - dot(row, b));
-  const levels: Omit<Dependence, "hop">[][] = [];
-  let back: Vector = extents.map(() => 0);
-  for (const d of axes) {
-    const level = levels.at(-1);
-    const wrapped = plus(d, back);
-    const inOneStep = dot(row, d) === 0;
-    const joins = level?.[0] && (inOneStep ? level[0].steps === 0 : level[0].steps > 0 && dot(row, wrapped) >= 1);
-    const distance = joins ? wrapped : d;
-    const dependence = { distance, along: d, steps: dot(row, distance) };
-    if (level && joins) level.push(dependence);
-    else levels.push([dependence]);
-    const length = Math.min(
-      ...d.map((x, i) => (x === 0 ? Number.POSITIVE_INFINITY : Math.ceil((extents[i] ?? 1) / Math.abs(x)))),
-    );
-    back = plus(joins ? back : extents.map(() => 0), scaled(d, 1 - length));
-  }
+  const stepsOf = (d: Vector): number => dot(row, d);
+  if (order === "fixed") return [reuse.map((distance) => ({ distance, along: distance, steps: stepsOf(distance) }))];
+  const axes = reuse.map((d) => oriented(d, row, order)).toSorted((a, b) => stepsOf(a) - stepsOf(b));
+  const levels = chained(axes, stepsOf, extents);
   return levels.length === 0 ? [[]] : levels;
+}
+
+/** The levels of a sum along vectors, the fastest first. @param stepsOf steps that a distance takes */
+export function chained(
+  axes: readonly Vector[],
+  stepsOf: (distance: Vector) => number,
+  extents: Vector,
+): TimedVariable[] {
+  const levels: TimedVariable[] = [];
+  const still: Vector = extents.map(() => 0);
+  let back = still;
+  for (const along of axes) {
+    const level = levels.at(-1);
+    const wrapped = plus(along, back);
+    const inOneStep = stepsOf(along) === 0;
+    const joins = level?.[0] && (inOneStep ? level[0].steps === 0 : level[0].steps > 0 && stepsOf(wrapped) >= 1);
+    const distance = joins ? wrapped : along;
+    const own = { distance, along, steps: stepsOf(distance) };
+    if (level && joins) levels[levels.length - 1] = [...level, own];
+    else levels.push([own]);
+    back = plus(joins ? back : still, scaled(along, 1 - lengthAlong(along, extents)));
+  }
+  return levels;
+}
+
+/** The number of points of a box in a line along a direction. */
+export function lengthAlong(d: Vector, extents: Vector): number {
+  return Math.min(
+    ...d.map((x, i) => (x === 0 ? Number.POSITIVE_INFINITY : Math.ceil((extents[i] ?? 1) / Math.abs(x)))),
+  );
 }
 
 /** The design of a valid allocation and schedule. */
@@ -244,7 +256,7 @@ export function combine(problem: ArrayProblem, array: ArraySide, time: TimeSide)
         if (steps > 0)
           shuffleDistance = Math.max(
             shuffleDistance,
-            hop.reduce((sum, x) => sum + Math.abs(x), 0),
+            sumOf(hop, (x) => Math.abs(x)),
           );
     }
     if (operand.role === "input") boundaryLoads += boundary;

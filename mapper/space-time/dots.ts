@@ -16,6 +16,7 @@
 
 import { affineForm } from "../../abstraction/affine.ts";
 import type { LaneTransform } from "../../abstraction/candidate.ts";
+import { upTo } from "../../abstraction/collections.ts";
 import { type Computation, outputOf, tensorOf } from "../../abstraction/computation.ts";
 import {
   type Access,
@@ -27,15 +28,13 @@ import {
   substitute,
   walk,
 } from "../../abstraction/expression.ts";
-import type { LoopNest, Statement } from "../../abstraction/loop-nest.ts";
+import type { Loop, LoopNest, Statement } from "../../abstraction/loop-nest.ts";
 import { substituteAxis } from "../../abstraction/rewrite-statement.ts";
 import { type Dot, dotOfTypes } from "../../targets/x86-dots.ts";
+import type { Scalar } from "../lower/assign.ts";
 import type { OnLanes } from "./beside.ts";
 import { conditionLeft, decided } from "./decided.ts";
 import { MOST_UNROLLED_STEPS } from "./lower.ts";
-
-type Scalar = Extract<Statement, { kind: "scalar" }>;
-type Loop = Extract<Statement, { kind: "loop" }>;
 
 /**
  * The dot product that a design can use, or why it has none. Lanes and innermost steps must be contiguous in memory.
@@ -125,7 +124,7 @@ function joinedSteps(steps: Loop, lanes: Loop, files: ReadonlySet<string>, terms
   const rest = scalars.filter((s) => !isRead(s));
   const at = (e: Expr, step: number): Expr => substitute(e, new Map([[steps.axis, number(step)]]), "value");
   const known = (e: Expr, step: number): Expr => decided(e, new Map([[steps.axis, [step, step]]]));
-  return Array.from({ length: Math.ceil(steps.extent / terms) }, (_, group): Statement => {
+  return upTo(Math.ceil(steps.extent / terms)).map((group): Statement => {
     const from = group * terms;
     const to = Math.min(steps.extent, from + terms);
     const made = rest.flatMap((s): readonly Statement[] => {
@@ -134,7 +133,7 @@ function joinedSteps(steps: Loop, lanes: Loop, files: ReadonlySet<string>, terms
       const { value } = equation;
       if (value.kind !== "binary" || value.op !== "+") throw new Error("internal: a step that adds nothing to its sum");
       const product = rewrite(value.right, (e) => (e.kind === "access" ? (read.get(keyOf(e)) ?? e) : e), "value");
-      const products = Array.from({ length: to - from }, (_, i) => at(withoutTwice(product), from + i));
+      const products = upTo(to - from).map((i) => at(withoutTwice(product), from + i));
       const before = at(known(value.left, from), from);
       return [{ ...s, equation: { ...equation, value: products.reduce((sum, p) => binary("+", sum, p), before) } }];
     });

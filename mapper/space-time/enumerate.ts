@@ -10,6 +10,7 @@
  * each other are all listed, with the same `orbit`.
  */
 
+import { product, sumOf, upTo } from "../../abstraction/collections.ts";
 import { checkNames, UsageError } from "../../abstraction/error.ts";
 import type { SpaceTime } from "../../abstraction/recurrence.ts";
 import { countTransforms, pairingOf, type TransformCount } from "./count.ts";
@@ -17,7 +18,7 @@ import { type ArraySide, arraySide, combine, type Design, type TimeSide, timeSid
 import { named, ranked } from "./names.ts";
 import { hermiteForm, minorsOf } from "./null-space.ts";
 import { type ArrayProblem, extentsOfLoops } from "./problem.ts";
-import { timeSign } from "./validity.ts";
+import { keepsOrder } from "./validity.ts";
 import { directionsWithin, extentOfRow, primitive, scaled, unit, type Vector } from "./vector.ts";
 
 /** The transforms to enumerate. */
@@ -158,7 +159,7 @@ function arraySpaces(problem: ArrayProblem, directions: readonly Vector[], rows:
     const minors = minorsOf(set);
     if (minors.every((x) => x === 0)) continue;
     const key = primitive(minors).join();
-    const cost = set.reduce((product, row) => product * extentOfRow(row, extents), 1);
+    const cost = product(set.map((row) => extentOfRow(row, extents)));
     const known = best.get(key);
     if (!known || cost < known.cost) best.set(key, { rows: set.toSorted(bySimplicity), cost });
   }
@@ -170,14 +171,7 @@ function bySimplicity(a: Vector, b: Vector): number {
   const lead = (v: Vector): number => v.findIndex((x) => x !== 0);
   return lead(a) - lead(b) || size(a) - size(b);
 }
-const size = (v: Vector): number => v.reduce((sum, x) => sum + Math.abs(x), 0);
-
-/** Whether every fixed dependence takes time. */
-function keepsOrder({ operands }: ArrayProblem, schedule: readonly Vector[]): boolean {
-  return operands.every(
-    (o) => o.order === "free" || o.reuse.every((d) => timeSign(schedule, d) >= (o.role === "input" ? 0 : 1)),
-  );
-}
+const size = (v: Vector): number => sumOf(v, (x) => Math.abs(x));
 
 /** Schedules of one row, reversed if a fixed dependence requires it. */
 function singleTimes(problem: ArrayProblem, directions: readonly Vector[]): Half<TimeSide>[] {
@@ -247,9 +241,8 @@ function signedPermutations(length: number): ((row: Vector) => number[])[] {
     left.length === 0 ? [[]] : left.flatMap((x) => permutations(left.filter((y) => y !== x)).map((p) => [x, ...p]));
   const order = permutations(unit(length, 0).map((_, i) => i));
   return order.flatMap((permutation) =>
-    Array.from(
-      { length: 1 << length },
-      (_, signs) =>
+    upTo(1 << length).map(
+      (signs) =>
         (row: Vector): number[] =>
           permutation.map((from, i) => ((signs >> i) & 1 ? -(row[from] ?? 0) : (row[from] ?? 0)) + 0),
     ),

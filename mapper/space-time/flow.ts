@@ -14,6 +14,7 @@
  */
 
 import { affineForm, evaluateIndex, pointsOf } from "../../abstraction/affine.ts";
+import { upTo, volumeOf } from "../../abstraction/collections.ts";
 import type { Tensor } from "../../abstraction/computation.ts";
 import type { DType } from "../../abstraction/dtype.ts";
 import { type CombineOp, type Equation, identityOf } from "../../abstraction/equation.ts";
@@ -22,10 +23,14 @@ import {
   type Access,
   access,
   accessesIn,
+  axis,
+  childrenOf,
+  compare,
   type Expr,
   number,
   printExpr,
   rewrite,
+  select,
 } from "../../abstraction/expression.ts";
 import { distanceOf } from "../../abstraction/parse-recurrence.ts";
 import type { Recurrence, SourceLoop } from "../../abstraction/recurrence.ts";
@@ -117,9 +122,46 @@ export function flowsOf(recurrence: Recurrence): Flows {
 
 /** Distance of a read of a variable inside flows; all zeros at the same point. */
 export function distanceIn(read: Access, rank: number): number[] {
-  return read.index.length === 0
-    ? Array.from({ length: rank }, () => 0)
-    : read.index.map((e) => (e.kind === "number" ? e.value : 0));
+  return read.index.length === 0 ? upTo(rank).map(() => 0) : read.index.map((e) => (e.kind === "number" ? e.value : 0));
+}
+
+/** The condition that the point a distance back is outside the box of loops. */
+export function outsideBox(loops: readonly SourceLoop[], distance: Vector): Expr {
+  const faces = loops.flatMap(({ name, extent }, i): Expr[] => {
+    const d = distance[i] ?? 0;
+    if (d === 0) return [];
+    const at = axis(name);
+    if (d > 0) return [d === 1 ? compare("==", at, number(0)) : compare("<", at, number(d))];
+    return [d === -1 ? compare("==", at, number(extent - 1)) : compare(">=", at, number(extent + d))];
+  });
+  if (faces.length === 0) throw new Error("internal: a dependence of no distance");
+  return faces.reduce((left, right): Expr => ({ kind: "logic", op: "or", left, right }));
+}
+
+/** The value passed on over several distances: that of the first whose point is inside, `start` where none is. */
+export function chainFrom(
+  loops: readonly SourceLoop[],
+  distances: readonly { readonly distance: Vector; readonly along: Vector }[],
+  start: Expr,
+  read: (distance: Vector) => Expr,
+): Expr {
+  return distances.reduceRight<Expr>(
+    (otherwise, { distance, along }) => select(outsideBox(loops, along), otherwise, read(distance)),
+    start,
+  );
+}
+
+/** Two parts of a sum, a minimum or a maximum. */
+export function joinedBy(op: CombineOp, left: Expr, right: Expr): Expr {
+  if (op !== "max=" && op !== "min=") return { kind: "binary", op: "+", left, right };
+  return { kind: "call", fn: op === "max=" ? "max" : "min", args: [left, right] };
+}
+
+/** The operation and both sides of a sum, a minimum or a maximum. */
+export function joinIn(value: Expr): { readonly op: SumOp; readonly sides: readonly Expr[] } | undefined {
+  if (value.kind === "binary" && value.op === "+") return { op: "+=", sides: [value.left, value.right] };
+  if (value.kind !== "call" || (value.fn !== "max" && value.fn !== "min")) return undefined;
+  return { op: `${value.fn}=`, sides: value.args };
 }
 
 /** Leaves of nested selects. */
@@ -145,27 +187,7 @@ function reuseOf({ loops, variables }: Recurrence, name: string, value: Expr): F
 /** Whether all elements that an expression reads stay the same one step along a direction. */
 export function isInvariant(e: Expr, direction: Vector, loops: readonly SourceLoop[]): boolean {
   if (e.kind === "axis") return direction[loops.findIndex((l) => l.name === e.name)] === 0;
-  if (e.kind !== "access") {
-    switch (e.kind) {
-      case "number":
-        return true;
-      case "border":
-        return isInvariant(e.index, direction, loops);
-      case "cast":
-      case "negate":
-        return isInvariant(e.value, direction, loops);
-      case "binary":
-      case "compare":
-      case "logic":
-        return isInvariant(e.left, direction, loops) && isInvariant(e.right, direction, loops);
-      case "call":
-        return e.args.every((arg) => isInvariant(arg, direction, loops));
-      case "select":
-        return [e.condition, e.whenTrue, e.whenFalse].every((part) => isInvariant(part, direction, loops));
-      default:
-        return e satisfies never;
-    }
-  }
+  if (e.kind !== "access") return childrenOf(e).every((part) => isInvariant(part, direction, loops));
   return e.index.every((index) => {
     const form = affineForm(index);
     return (
@@ -184,12 +206,7 @@ interface Chain {
 }
 
 function chainOf(name: string, value: Expr): Chain | undefined {
-  const operands =
-    value.kind === "binary" && value.op === "+"
-      ? ({ op: "+=", sides: [value.left, value.right] } as const)
-      : value.kind === "call" && (value.fn === "max" || value.fn === "min")
-        ? ({ op: `${value.fn}=`, sides: value.args } as const)
-        : undefined;
+  const operands = joinIn(value);
   if (!operands) return undefined;
   const isSelf = (e: Expr): boolean => e.kind === "access" && e.tensor === name;
   const reads = (e: Expr): boolean => accessesIn(e).some((a) => a.tensor === name);
@@ -219,7 +236,7 @@ function sumOf(
   const last = chains.get(name);
   const dtype = variables[name];
   if (!last || !dtype) return undefined;
-  const count = loops.reduce((product, l) => product * l.extent, 1);
+  const count = volumeOf(loops);
   if (count > MAX_POINTS) return undefined;
   const op: CombineOp = last.op;
   const identity = identityOf(op, dtype);

@@ -14,7 +14,6 @@ import {
   type Access,
   access,
   accessesIn,
-  axesIn,
   axis,
   type Expr,
   number,
@@ -24,7 +23,7 @@ import {
 import { distanceOf } from "../../abstraction/parse-recurrence.ts";
 import type { Recurrence } from "../../abstraction/recurrence.ts";
 import { distanceIn, type Flow, type Flows, flowsOf } from "./flow.ts";
-import { type ArrayOperand, type ArrayProblem, reuseOf } from "./problem.ts";
+import { type ArrayOperand, type ArrayProblem, resultsAlong, reuseOf, shapesOf } from "./problem.ts";
 import { isZero } from "./vector.ts";
 
 /** The equation of a system that forms a single sum of loaded values; undefined for any other system. */
@@ -38,9 +37,7 @@ export function computationOf(recurrence: Recurrence): Computation | undefined {
     name: recurrence.name,
     equation: { target: outcome.target, op: outcome.op, value },
     extents: Object.fromEntries(recurrence.loops.map((l) => [l.name, l.extent])),
-    tensors: Object.fromEntries(
-      Object.values(tensors).map(({ name, dtype, dims }) => [name, { dtype, shape: dims.map((d) => d.extent) }]),
-    ),
+    tensors: shapesOf(tensors),
   });
 }
 
@@ -62,9 +59,8 @@ export function problemOfRecurrence(recurrence: Recurrence): ArrayProblem {
     if (passes) return { name: target.tensor, role: "input", reuse: reuseOf(load, names), order: "free" };
     return { name: target.tensor, role: "output", reuse: dependences, order: "fixed" };
   });
-  const kept = new Set(results.flatMap((r) => axesIn(r.target)));
-  const outputs = loops.reduce((count, l) => (kept.has(l.name) ? count * l.extent : count), 1);
-  return { name: recurrence.name, loops, operands, outputs };
+  const targets = results.map((r) => r.target);
+  return { name: recurrence.name, loops, operands, outputs: resultsAlong(loops, targets) };
 }
 
 /** The problem of a specification's array, with the other loops fixed. */
@@ -82,13 +78,15 @@ export function problemOfFlows(flows: Flows, source: readonly string[]): Arrange
     accessesIn(e)
       .filter((a) => Object.hasOwn(flows.variables, a.tensor) && a.index.length > 0)
       .map((a) => columns.map((c) => distanceIn(a, flows.loops.length)[c] ?? 0));
+  type Pair = { readonly operand: ArrayOperand; readonly access: Access };
+  const free = (of: Access, role: ArrayOperand["role"]): Pair => {
+    const access = inside(of);
+    return { operand: { name: of.tensor, role, reuse: reuseOf(access, source), order: "free" }, access };
+  };
   const pairs = [
-    ...flows.flows.map((f): { operand: ArrayOperand; access: Access } => {
+    ...flows.flows.map((f): Pair => {
       const [load] = f.kind === "reuse" ? accessesIn(f.load) : [];
-      if (load) {
-        const access = inside(load);
-        return { operand: { name: load.tensor, role: "input", reuse: reuseOf(access, source), order: "free" }, access };
-      }
+      if (load) return free(load, "input");
       const reuse = f.kind === "fixed" ? own(f.value) : [];
       const at = access(
         f.name,
@@ -100,23 +98,12 @@ export function problemOfFlows(flows: Flows, source: readonly string[]): Arrange
     ...flows.outcomes
       .flatMap((o) => (o.kind === "sum" ? accessesIn(o.term) : []))
       .filter((a) => !Object.hasOwn(flows.variables, a.tensor))
-      .map((load): { operand: ArrayOperand; access: Access } => {
-        const access = inside(load);
-        return { operand: { name: load.tensor, role: "input", reuse: reuseOf(access, source), order: "free" }, access };
-      }),
-    ...flows.outcomes
-      .filter((o) => o.kind === "sum")
-      .map((o): { operand: ArrayOperand; access: Access } => {
-        const access = inside(o.target);
-        return {
-          operand: { name: o.target.tensor, role: "output", reuse: reuseOf(access, source), order: "free" },
-          access,
-        };
-      }),
+      .map((load) => free(load, "input")),
+    ...flows.outcomes.filter((o) => o.kind === "sum").map((o) => free(o.target, "output")),
   ];
   const loops = source.flatMap((name) => flows.loops.find((l) => l.name === name) ?? []);
-  const kept = new Set(flows.outcomes.flatMap((o) => axesIn(o.target)));
-  const outputs = loops.reduce((count, l) => (kept.has(l.name) ? count * l.extent : count), 1);
+  const targets = flows.outcomes.map((o) => o.target);
+  const outputs = resultsAlong(loops, targets);
   return {
     problem: { name: flows.name, loops, operands: pairs.map((p) => p.operand), outputs },
     accesses: pairs.map((p) => p.access),

@@ -8,21 +8,23 @@
  */
 
 import type { ArrayPlan, LaneTransform } from "../../abstraction/candidate.ts";
+import { product } from "../../abstraction/collections.ts";
 import { type Computation, extentsOf, outputOf } from "../../abstraction/computation.ts";
 import { partsOf, placedProblem } from "../../abstraction/epilogue.ts";
 import { UsageError } from "../../abstraction/error.ts";
 import type { SourceLoop, SpaceTime } from "../../abstraction/recurrence.ts";
 import type { Dot } from "../../targets/x86-dots.ts";
+import { freshName } from "../lower/names.ts";
 import { MOST_WRITTEN } from "../schedule/lanes.ts";
 import { type Design, designOf } from "./design.ts";
 import { dotOf } from "./dots.ts";
-import type { ArraySpace, Tiled } from "./loops.ts";
-import { leastCommonMultiple, MOST_UNROLLED_STEPS } from "./lower.ts";
+import { type ArraySpace, onlyInside, type Tiled } from "./loops.ts";
+import { MOST_UNROLLED_STEPS } from "./lower.ts";
 import { heldAs } from "./lower-computation.ts";
 import { type ArrayProblem, arrayProblem } from "./problem.ts";
 import { type LaneRefusal, refusal } from "./taps.ts";
 import { refusalOf } from "./validity.ts";
-import { isZero } from "./vector.ts";
+import { isZero, leastCommonMultiple } from "./vector.ts";
 
 export interface LaneArray {
   /** The computation without its epilogue. */
@@ -84,7 +86,7 @@ export function judgeTransform(
   if (unknown !== undefined) return refusal("form", `${unknown} is no loop of more than one step`);
   try {
     const inside = insideOf(sum, transform, tile);
-    const problem = arrayProblem(sum, { inside, outside: [], tiled: [], dropped: [] });
+    const problem = arrayProblem(sum, onlyInside(inside));
     if (problem.operands.some((o) => o.order === "fixed"))
       return refusal("form", `${problem.operands.at(-1)?.name} reads itself, so its order is fixed`);
     const spaceTime = spaceTimeOf(transform);
@@ -154,7 +156,7 @@ function tooLong({ steps }: Design, passing: Design["flows"], { beside, transfor
   if (steps > MOST_UNROLLED_STEPS && round > LONGEST_ROUND)
     return `register numbers repeat after ${round} steps, and at most ${LONGEST_ROUND} are unrolled`;
   const each = Math.min(steps, Math.max(round, MOST_UNROLLED_STEPS));
-  const written = Object.values(beside).reduce((n, count) => n * count, each);
+  const written = each * product(Object.values(beside));
   if (written <= MOST_WRITTEN) return undefined;
   return `passes side by side would take ${written} unrolled multiply-adds, more than ${MOST_WRITTEN}`;
 }
@@ -177,7 +179,7 @@ function shapeOf(
   const extents = extentsOf(sum);
   const taken = new Set([...Object.keys(extents), ...Object.keys(sum.tensors)]);
   const fresh = (wish: string): string => {
-    const name = taken.has(wish) ? fresh(`${wish}_`) : wish;
+    const name = freshName(wish, taken);
     taken.add(name);
     return name;
   };

@@ -11,8 +11,9 @@
  * enumerated (Fincke, Pohst 1985).
  */
 
+import { sumOf } from "../../abstraction/collections.ts";
 import { nullSpace } from "./null-space.ts";
-import { isZero, plus, scaled, type Vector } from "./vector.ts";
+import { combination, isZero, plus, scaled, type Vector } from "./vector.ts";
 
 /**
  * Finds a lattice vector inside a box.
@@ -61,15 +62,10 @@ function measuresOf(extents: Vector): Vector {
   return extents.map((n) => 1 / Math.max(1, n - 1));
 }
 
-const length = (v: Vector): number => v.reduce((sum, x) => sum + Math.abs(x), 0);
+const length = (v: Vector): number => sumOf(v, (x) => Math.abs(x));
 
 function turned(v: Vector): Vector {
   return (v.find((x) => x !== 0) ?? 0) < 0 ? scaled(v, -1) : v;
-}
-
-function combination(basis: readonly Vector[], coefficients: Vector): Vector {
-  const nothing = (basis[0] ?? []).map(() => 0);
-  return basis.reduce<Vector>((sum, b, j) => plus(sum, scaled(b, coefficients[j] ?? 0)), nothing);
 }
 
 /** Sums and differences of basis vectors, one of each pair of opposites. */

@@ -10,6 +10,7 @@ import { type Axis, type Computation, extentsOf } from "../../abstraction/comput
 import { suggestion, UsageError } from "../../abstraction/error.ts";
 import { accessesIn } from "../../abstraction/expression.ts";
 import type { SourceLoop } from "../../abstraction/recurrence.ts";
+import { freshName } from "../lower/names.ts";
 
 /** A loop that the array processes in tiles: its index is `size * outer + name`. */
 export interface Tiled {
@@ -28,6 +29,14 @@ export interface ArraySpace {
   /** Loops of one step: their index is 0. */
   readonly dropped: readonly string[];
 }
+
+/** The loops of an array, with nothing around it. */
+export const onlyInside = (inside: readonly SourceLoop[]): ArraySpace => ({
+  inside,
+  outside: [],
+  tiled: [],
+  dropped: [],
+});
 
 /** Which loops an array runs. */
 export interface ArrayLoopOptions {
@@ -68,7 +77,11 @@ export function arraySpace(computation: Computation, options: ArrayLoopOptions =
   const extents = extentsOf(computation);
   const tiled = inside
     .filter((a) => options.lanes !== undefined && a.extent > options.lanes && isTiled(computation, a))
-    .map((a) => ({ name: a.name, size: options.lanes ?? a.extent, outer: freshName(`${a.name}_tile`, known) }));
+    .map((a) => ({
+      name: a.name,
+      size: options.lanes ?? a.extent,
+      outer: freshName(`${a.name}_tile`, new Set(known)),
+    }));
   const tileOf = (name: string): Tiled | undefined => tiled.find((t) => t.name === name);
   return {
     inside: inside.map(({ name, extent }) => ({ name, extent: tileOf(name)?.size ?? extent })),
@@ -109,10 +122,6 @@ export function windowsOf({ equation, axes }: Computation): [spatial: string, re
 /** Whether a loop is tiled. Filter axes are short and stay whole. */
 function isTiled(computation: Computation, { name, kind }: Axis): boolean {
   return kind === "spatial" || !windowsOf(computation).some(([, reduce]) => reduce === name);
-}
-
-function freshName(wish: string, taken: readonly string[]): string {
-  return taken.includes(wish) ? freshName(`${wish}_`, taken) : wish;
 }
 
 /** Whether a window slides inside the array. Such designs run on a single row of lanes. */

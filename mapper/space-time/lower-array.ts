@@ -15,17 +15,16 @@
 import { affineForm, boundsOf, type Extents } from "../../abstraction/affine.ts";
 import type { ArrayPlan } from "../../abstraction/candidate.ts";
 import type { Computation } from "../../abstraction/computation.ts";
+import { conjunctsOf } from "../../abstraction/condition.ts";
 import { epilogueAt } from "../../abstraction/epilogue.ts";
 import type { Equation } from "../../abstraction/equation.ts";
 import { accessesIn, axis, binary, type Expr, number } from "../../abstraction/expression.ts";
-import type { LoopNest, Statement } from "../../abstraction/loop-nest.ts";
+import type { Loop, LoopNest, Statement } from "../../abstraction/loop-nest.ts";
 import { substituteAxis } from "../../abstraction/rewrite-statement.ts";
 import { type OnLanes, sideBySide } from "./beside.ts";
 import { withDots } from "./dots.ts";
 import { keptOutside, type LaneArray, placeArray } from "./lane-array.ts";
 import { heldAs, lowerComputation } from "./lower-computation.ts";
-
-type Loop = Extract<Statement, { kind: "loop" }>;
 
 /**
  * Lowers a design.
@@ -173,7 +172,8 @@ class Borders {
           const extent = this.computation.tensors[a.tensor]?.dims[d]?.extent;
           if (extent !== undefined) found.push([index, 0, extent - 1]);
         }
-      for (const c of comparisonsIn(where)) {
+      for (const c of where ? conjunctsOf(where) : []) {
+        if (c.kind !== "compare") continue;
         const apart = binary("-", c.left, c.right);
         if (c.op === "<") found.push([apart, Number.NEGATIVE_INFINITY, -1]);
         if (c.op === ">=") found.push([apart, 0, Number.POSITIVE_INFINITY]);
@@ -196,9 +196,4 @@ function loopsIn(body: readonly Statement[]): Loop[] {
 
 function equationsIn(body: readonly Statement[]): Equation[] {
   return body.flatMap((s) => (s.kind === "scalar" ? [s.equation] : s.kind === "loop" ? equationsIn(s.body) : []));
-}
-
-function comparisonsIn(e: Expr | undefined): Extract<Expr, { kind: "compare" }>[] {
-  if (e?.kind === "compare") return [e];
-  return e?.kind === "logic" && e.op === "and" ? [...comparisonsIn(e.left), ...comparisonsIn(e.right)] : [];
 }

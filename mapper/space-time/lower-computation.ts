@@ -11,14 +11,14 @@ import { isRecurrent } from "../../abstraction/dependence.ts";
 import { bytesOf, type DType, isInteger } from "../../abstraction/dtype.ts";
 import { identityOf } from "../../abstraction/equation.ts";
 import { UsageError } from "../../abstraction/error.ts";
-import { type Access, access, type Expr, number, printAccess, rewrite } from "../../abstraction/expression.ts";
+import { type Access, access, type Expr, number } from "../../abstraction/expression.ts";
 import type { LoopNest } from "../../abstraction/loop-nest.ts";
 import type { SpaceTime } from "../../abstraction/recurrence.ts";
 import type { Flows, Outcome } from "./flow.ts";
 import { reorderFlows, tileFlows } from "./interchange.ts";
 import type { ArraySpace } from "./loops.ts";
 import { type LowerOptions, lowerFlows } from "./lower.ts";
-import { operandAccesses, operandNames, reuseOf } from "./problem.ts";
+import { namedOperands, reuseOf } from "./problem.ts";
 
 /**
  * The loop nest of a computation whose inside loops an array takes. A sum over outside loops is added to what the
@@ -79,31 +79,13 @@ export function flowsOfComputation(
     throw new UsageError(`${name}: an array forms sums, minima and maxima; the equation combines with "${op}"`);
   const loops = axes.map(({ name: loop, extent }) => ({ name: loop, extent }));
   const names = loops.map((l) => l.name);
-  const { inputs } = operandAccesses(computation);
-  const taken = new Set([...Object.keys(tensors), ...names]);
-  const free = (wanted: string): string => {
-    let variable = wanted;
-    while (taken.has(variable)) variable += "_";
-    taken.add(variable);
-    return variable;
-  };
-  const variables = operandNames(inputs).map((n) => free(n.toUpperCase()));
-  const sum = free(target.tensor.toUpperCase());
-  const change = (e: Expr): Expr => {
-    if (e.kind !== "access") return e;
-    const i = inputs.findIndex((a) => printAccess(a) === printAccess(e));
-    return i < 0 ? e : access(variables[i] ?? e.tensor, []);
-  };
   const held = (tensor: string): DType => {
     const { dtype: own = "f32" } = tensors[tensor] ?? {};
     return wide ? heldAs(own) : own;
   };
   const dtype = held(target.tensor);
-  const plain = rewrite(equation.value, change, "value");
-  const term: Expr =
-    equation.where === undefined
-      ? plain
-      : { kind: "select", condition: equation.where, whenTrue: plain, whenFalse: number(identityOf(op, dtype)) };
+  const identity = number(identityOf(op, dtype));
+  const { inputs, variables, sum, term } = namedOperands(computation, identity, (v) => access(v, []));
   const outcome: Outcome = { kind: "sum", name: sum, target, op, term, directions: [] };
   return {
     name,

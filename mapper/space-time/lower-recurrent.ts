@@ -16,21 +16,26 @@
  */
 
 import type { RecurrenceSchedule } from "../../abstraction/candidate.ts";
+import { upTo } from "../../abstraction/collections.ts";
 import { identityOf } from "../../abstraction/equation.ts";
 import {
+  type Access,
   access,
   axis,
-  binary,
   compare,
   type Expr,
+  minus,
   number,
   plus,
+  select,
   substitute,
   times,
 } from "../../abstraction/expression.ts";
 import { type LoopNest, loop, type Statement } from "../../abstraction/loop-nest.ts";
+import { assign } from "../lower/assign.ts";
 import { FreshNames } from "../lower/names.ts";
 import { decided, undecided } from "./decided.ts";
+import { joinedBy } from "./flow.ts";
 import { Wavefront } from "./lower-wavefront.ts";
 import { joinedIn, type Recurrent } from "./recurrent.ts";
 
@@ -102,7 +107,7 @@ function lowerPlanes(recurrent: Recurrent, schedule: RecurrenceSchedule): LoopNe
       [...(several > 1 ? [{ lanes: schedule.lanes, count: several }] : []), { lanes: schedule.lanes, count: 1 }],
       (first, lanes, count) => {
         const onLanes = (body: (place: (e: Expr) => Expr, v: number) => Statement): Statement[] =>
-          Array.from({ length: count }, (_, v) => {
+          upTo(count).map((v) => {
             const j = plus(plus(first, number(v * schedule.lanes)), axis(lane));
             const places = new Map([
               [time.name, at],
@@ -110,25 +115,22 @@ function lowerPlanes(recurrent: Recurrent, schedule: RecurrenceSchedule): LoopNe
             ]);
             return loop(lane, lanes, [body((e) => substitute(e, places, e === known ? "value" : "index"), v)], "lanes");
           });
-        const sum = (v: number): Expr => access(sums, [number(v), axis(lane)]);
-        const assign = (v: number, how: typeof op, what: Expr): Statement => ({
+        const sum = (v: number): Access => access(sums, [number(v), axis(lane)]);
+        const combine = (v: number, what: Expr): Statement => ({
           kind: "scalar",
-          equation: { target: access(sums, [number(v), axis(lane)]), op: how, value: what },
+          equation: { target: sum(v), op, value: what },
         });
         const stored = (what: (place: (e: Expr) => Expr, v: number) => Expr): Statement[] =>
           onLanes((place, v) => {
             const index = target.index.map(place);
-            return {
-              kind: "scalar",
-              equation: { target: access(target.tensor, index), op: "=", value: what(place, v) },
-            };
+            return assign(access(target.tensor, index), what(place, v));
           });
         if (summed.length === 0) return stored((place) => place(known));
         return [
-          ...onLanes((_, v) => assign(v, "=", number(identityOf(op, dtype)))),
+          ...onLanes((_, v) => assign(sum(v), number(identityOf(op, dtype)))),
           ...summed.reduceRight<readonly Statement[]>(
             (body, a) => [loop(a.name, a.extent, body)],
-            onLanes((place, v) => assign(v, op, place(known))),
+            onLanes((place, v) => combine(v, place(known))),
           ),
           ...stored((_, v) => sum(v)),
         ];
@@ -163,42 +165,33 @@ function lowerPrefix(recurrent: Recurrent, schedule: RecurrenceSchedule): LoopNe
   ];
   const { target } = computation.equation;
   const { op, term } = joined;
-  const join = (left: Expr, right: Expr): Expr =>
-    op === "+" ? { kind: "binary", op, left, right } : { kind: "call", fn: op, args: [left, right] };
-  const identity = number(identityOf(op === "+" ? "+=" : op === "max" ? "max=" : "min=", dtype));
-  const own = (file: string): ReturnType<typeof access> => access(file, [number(0), axis(lane)]);
-  const set = (to: ReturnType<typeof access>, value: Expr): Statement => ({
-    kind: "scalar",
-    equation: { target: to, op: "=", value },
-  });
+  const join = (left: Expr, right: Expr): Expr => joinedBy(op, left, right);
+  const identity = number(identityOf(op, dtype));
+  const own = (file: string): Access => access(file, [number(0), axis(lane)]);
   const vectors = vectorsAlong(along.extent, block, [{ lanes: schedule.lanes, count: 1 }], (first, lanes) => {
     const places = new Map([[along.name, plus(first, axis(lane))]]);
     const reaches: number[] = [];
     for (let reach = 1; reach < lanes; reach *= 2) reaches.push(reach);
     const body = [
-      set(own(sums), substitute(term, places, "value")),
+      assign(own(sums), substitute(term, places, "value")),
       ...reaches.map((reach) => {
-        const before: Expr = {
-          kind: "select",
-          condition: compare(">=", axis(lane), number(reach)),
-          whenTrue: access(sums, [number(0), binary("-", axis(lane), number(reach))]),
-          whenFalse: identity,
-        };
-        return set(own(sums), join(own(sums), before));
+        const before = access(sums, [number(0), minus(axis(lane), number(reach))]);
+        const inside = compare(">=", axis(lane), number(reach));
+        return assign(own(sums), join(own(sums), select(inside, before, identity)));
       }),
-      set(
+      assign(
         access(
           target.tensor,
           target.index.map((e) => substitute(e, places, "index")),
         ),
         join(own(carry), own(sums)),
       ),
-      set(own(carry), join(own(carry), access(sums, [number(0), number(lanes - 1)]))),
+      assign(own(carry), join(own(carry), access(sums, [number(0), number(lanes - 1)]))),
     ];
     return [loop(lane, lanes, body, "lanes")];
   });
   // The carry before the first element is zero.
-  const begin = loop(lane, schedule.lanes, [set(own(carry), number(0))], "lanes");
+  const begin = loop(lane, schedule.lanes, [assign(own(carry), number(0))], "lanes");
   const files = [sums, carry].map((name) => ({ name, dtype, lanes: schedule.lanes, count: 1 }));
   return {
     scratch: [],

@@ -25,11 +25,11 @@
 
 import type { StepSchedule, WarpStepSchedule } from "../../abstraction/candidate.ts";
 import type { Computation } from "../../abstraction/computation.ts";
-import { and, axis, binary, compare, type Expr, number, plus, times } from "../../abstraction/expression.ts";
+import { and, axis, between, binary, compare, type Expr, number, plus, times } from "../../abstraction/expression.ts";
 import { type LoopNest, loop, type Statement } from "../../abstraction/loop-nest.ts";
 import type { PlaneAxis, Steps } from "./plane.ts";
 import type { Level, Source } from "./step-memory.ts";
-import { between, StepRows } from "./step-rows.ts";
+import { StepRows } from "./step-rows.ts";
 import { isSteps, stepProblem, stepsOf, warpStepProblem } from "./steps.ts";
 import type { LaneRefusal } from "./taps.ts";
 import { WarpSteps } from "./warp-steps.ts";

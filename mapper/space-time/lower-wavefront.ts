@@ -19,6 +19,7 @@
  */
 
 import type { RecurrenceSchedule } from "../../abstraction/candidate.ts";
+import { upTo } from "../../abstraction/collections.ts";
 import { outputOf } from "../../abstraction/computation.ts";
 import { type Access, access, axis, type Expr, minus, number, plus, times } from "../../abstraction/expression.ts";
 import { type LoopNest, loop, type Scratch, type Statement, type VectorFile } from "../../abstraction/loop-nest.ts";
@@ -160,7 +161,7 @@ export class Wavefront {
     const { names, lanes, depth, reach } = this.shape;
     const lane = names.fresh("lane");
     const clear = (name: string, count: number): Statement[] =>
-      Array.from({ length: count }, (_, r) => assign(access(name, [number(r), axis(lane)]), number(0)));
+      upTo(count).map((r) => assign(access(name, [number(r), axis(lane)]), number(0)));
     const body = [
       ...clear(names.fresh("made"), depth),
       ...reach.flatMap((r) => clear(aboveFile(this.shape, r.rows), r.depth)),
@@ -191,7 +192,7 @@ export class Wavefront {
     const first = plus(times(wide, axis(block)), number(side * part.firstBlock));
     const place = { ...part, at: plus(first, axis(step)), step: axis(step) };
     const steps = loop(step, wide, [lanesAtStep({ shape, edge, ahead }, place)]);
-    const tiles = Array.from({ length: lanes / side }, (_, t) => t * side);
+    const tiles = upTo(lanes / side).map((t) => t * side);
     return [loop(block, part.blocks, [steps, ...tiles.flatMap((t) => this.leave(part.base, first, t, wide))])];
   }
 
@@ -207,7 +208,7 @@ export class Wavefront {
       return access(outputOf(computation).name, [...outer.map((a) => axis(a.name)), plus(base, i), j]);
     };
     const turned = (along: Expr): Access => access(names.fresh("turned"), [plus(times(wide, axis(row)), along)]);
-    const vectors = Array.from({ length: wide / side }, (_, v): Statement => {
+    const vectors = upTo(wide / side).map((v): Statement => {
       const along = plus(axis(lane), number(v * side));
       return loop(lane, side, [assign(result(along), turned(along))], "lanes");
     });

@@ -24,13 +24,16 @@
  * on GPUs for Productive Performance, Codes 2 to 4.)
  */
 
+import { volumeOf } from "../../abstraction/collections.ts";
 import { checkNames, UsageError } from "../../abstraction/error.ts";
-import { type Access, access, axis, binary, type Expr, number } from "../../abstraction/expression.ts";
+import { type Access, access, axesIn, axis, binary, type Expr, number } from "../../abstraction/expression.ts";
 import { type LoopNest, loop, type Statement, type VectorFile } from "../../abstraction/loop-nest.ts";
 import type { Recurrence, SpaceTime } from "../../abstraction/recurrence.ts";
+import { assign } from "../lower/assign.ts";
 import { type Flows, flowsOf } from "./flow.ts";
 import { Places } from "./place.ts";
 import type { ReverseDefinition } from "./reverse.ts";
+import { leastCommonMultiple } from "./vector.ts";
 import { type Plan, type PlannedRead, type PlannedVariable, plan } from "./wiring.ts";
 
 /** How a design becomes a loop nest. */
@@ -96,7 +99,7 @@ export function lowerFlows(flows: Flows, spaceTime: SpaceTime, options: LowerOpt
     return { ...made, depths, round: coalesced ? depths.reduce(leastCommonMultiple, 1) : 1 };
   };
   const wide = planned(!coalesced ? 0 : written > 0 ? MOST_RESIDENT : 1);
-  const period = places.timeLoops.slice(places.timeLoops.length - written).reduce((n, l) => n * l.extent, 1);
+  const period = volumeOf(places.timeLoops.slice(places.timeLoops.length - written));
   // Slow rows of time can stay loops if register numbers repeat with each of their steps.
   const partly = written > 0 && period % wide.round === 0;
   const { variables, stores, depths, round } = unrolled || partly ? wide : planned(coalesced ? 1 : 0);
@@ -113,7 +116,7 @@ export function lowerFlows(flows: Flows, spaceTime: SpaceTime, options: LowerOpt
     const depth = depths[v] ?? 1;
     if (!coalesced)
       for (let r = depth - 1; r > 0; r--)
-        step.push(scalar(write.register(variable.name, r), write.register(variable.name, r - 1)));
+        step.push(assign(write.register(variable.name, r), write.register(variable.name, r - 1)));
   }
   const active = checkTime ? at.holdsPoint() : true;
   for (const variable of variables) {
@@ -192,15 +195,7 @@ function writtenOut({ timeLoops }: Places, unroll: number): number {
   return rows;
 }
 
-function indexes(target: Access, name: string): boolean {
-  return target.index.some((e) => mentions(e, name));
-}
-
-function mentions(e: Expr, name: string): boolean {
-  if (e.kind === "axis") return e.name === name;
-  if (e.kind === "binary") return mentions(e.left, name) || mentions(e.right, name);
-  return e.kind === "negate" && mentions(e.value, name);
-}
+const indexes = (target: Access, name: string): boolean => axesIn(target).includes(name);
 
 function sumOpOf(flows: Flows, target: Access): "+=" | "max=" | "min=" | "=" {
   const outcome = flows.outcomes.find((o) => o.target.tensor === target.tensor);
@@ -220,18 +215,9 @@ function depthOf(variable: PlannedVariable, variables: readonly PlannedVariable[
   return depth;
 }
 
-export function leastCommonMultiple(a: number, b: number): number {
-  let x = a;
-  let y = b;
-  while (y !== 0) [x, y] = [y, x % y];
-  return (a / x) * b;
-}
-
 function scalar(target: Access, value: Expr, where: Expr | boolean = true): Statement {
-  return {
-    kind: "scalar",
-    equation: where === true || where === false ? { target, op: "=", value } : { target, op: "=", value, where },
-  };
+  const plain = assign(target, value);
+  return typeof where === "boolean" ? plain : { ...plain, equation: { ...plain.equation, where } };
 }
 
 /** Replaces reads of variables by registers and shifts. */

@@ -5,12 +5,13 @@
  *     FBS, SBM, FFM, FFM.2, FFM.3 ...
  */
 
+import { sumOf } from "../../abstraction/collections.ts";
 import type { Design } from "./design.ts";
 
 /** Sorts by results per step, then by idle PEs, registers, length of shifts, and size and sign of entries. */
 export function ranked<D extends Omit<Design, "name">>(designs: readonly D[]): D[] {
   const entries = (d: D): number =>
-    [...d.spaceTime.allocation, ...d.spaceTime.schedule].flat().reduce((sum, x) => sum + (x < 0 ? 0.5 - x : x), 0);
+    sumOf([...d.spaceTime.allocation, ...d.spaceTime.schedule].flat(), (x) => (x < 0 ? 0.5 - x : x));
   return designs
     .map((d) => ({ d, entries: entries(d) }))
     .sort(

@@ -5,6 +5,7 @@
  *     nullSpace([[1, 0, 0, 1], [0, 1, 1, 0]], 4)      [[1, 0, 0, -1], [0, 1, -1, 0]]
  */
 
+import { upTo } from "../../abstraction/collections.ts";
 import type { Vector } from "./vector.ts";
 
 /**
@@ -54,9 +55,9 @@ export function rankOf(rows: readonly Vector[]): number {
 export function nullSpace(matrix: readonly Vector[], length: number): number[][] {
   // Row operations on [A^T | I] are unimodular. Where the left part is 0, the right part is a basis of the lattice
   // itself, not of a multiple.
-  const extended = Array.from({ length }, (_, i) => [
+  const extended = upTo(length).map((i) => [
     ...matrix.map((row) => row[i] ?? 0),
-    ...Array.from({ length }, (_, j) => (i === j ? 1 : 0)),
+    ...upTo(length).map((j) => (i === j ? 1 : 0)),
   ]);
   const form = hermiteForm(extended).filter((row) => row.slice(0, matrix.length).every((x) => x === 0));
   return form.map((row) => row.slice(matrix.length));

@@ -5,9 +5,11 @@
  */
 
 import { affineForm, boundsOf, evaluateIndex, pointsOf } from "../../abstraction/affine.ts";
+import { product } from "../../abstraction/collections.ts";
+import { conjunctsOf, joined, settled, type Truth } from "../../abstraction/condition.ts";
 import {
   type Access,
-  and,
+  allOf,
   axesIn,
   axis,
   binary,
@@ -25,9 +27,6 @@ import { dot, extentOfRow, gcd, leastOfRow, type Vector } from "./vector.ts";
 /** The most points that are examined to find the last step. Beyond, all steps are kept. */
 const MOST_POINTS = 100_000;
 
-/** A condition that always holds, never holds, or depends on lane and step. */
-export type Condition = Expr | boolean;
-
 export class Places extends Coordinates {
   /**
    * The steps that are needed, if fewer than all: from the first that holds a point of the box to the last at which a
@@ -42,7 +41,7 @@ export class Places extends Coordinates {
     const isOwn = (e: Expr): boolean => axesIn(e).every((name) => names.includes(name));
     const tails = this.flows.tails.some((t) => isOwn(t.index));
     let last = most;
-    if (tails && extents.reduce((product, extent) => product * extent, 1) <= MOST_POINTS) {
+    if (tails && product(extents) <= MOST_POINTS) {
       last = first;
       const conditions = stores.map((s) => (s.where !== undefined && isOwn(s.where) ? s.where : undefined));
       for (const at of pointsOf(names, own))
@@ -78,7 +77,7 @@ export class Places extends Coordinates {
   }
 
   /** Holds at the first step of the fastest row of time. */
-  beginsRound(): Condition {
+  beginsRound(): Truth {
     const fastest = this.timeLoops.at(-1);
     return fastest ? compare("==", axis(fastest.name), number(0)) : true;
   }
@@ -89,7 +88,7 @@ export class Places extends Coordinates {
   }
 
   /** Rewrites a condition over loops as one over lanes and steps; `true` without a condition. */
-  condition(e: Expr | undefined): Condition {
+  condition(e: Expr | undefined): Truth {
     if (e === undefined) return true;
     if (e.kind === "compare") {
       const left = this.index(e.left);
@@ -99,18 +98,13 @@ export class Places extends Coordinates {
     if (e.kind !== "logic") throw new Error(`internal: ${printExpr(e)} is not a condition`);
     const left = this.condition(e.left);
     const right = this.condition(e.right);
-    if (e.op === "and") return this.conjunction([left, right]);
-    if (left === true || right === true) return true;
-    if (left === false) return right;
-    return right === false ? left : { ...e, left, right };
+    return e.op === "and" ? this.conjunction([left, right]) : joined("or", left, right);
   }
 
-  conjunction(all: readonly Condition[]): Condition {
+  conjunction(all: readonly Truth[]): Truth {
     if (all.some((c) => c === false)) return false;
-    const parts = all.flatMap((c) => (typeof c === "boolean" ? [] : conjuncts(c)));
-    const texts = parts.map((c) => printExpr(c));
-    const [first, ...rest] = parts.filter((_, i) => texts.indexOf(texts[i] ?? "") === i);
-    return first ? rest.reduce((sum, c) => and(sum, c), first) : true;
+    const parts = all.flatMap((c) => (typeof c === "boolean" ? [] : conjunctsOf(c)));
+    return allOf([...new Map(parts.map((c) => [printExpr(c), c])).values()]) ?? true;
   }
 
   /**
@@ -149,9 +143,9 @@ export class Places extends Coordinates {
    * The condition that a lane holds a point at a step: its coordinates are integers inside the box. Loops that `where`
    * fixes need no check.
    */
-  holdsPoint(where?: Expr): Condition {
+  holdsPoint(where?: Expr): Truth {
     const pinned = new Set(
-      (where === undefined ? [] : conjuncts(where)).map((c) =>
+      (where === undefined ? [] : conjunctsOf(where)).map((c) =>
         c.kind === "compare" && c.op === "==" && c.left.kind === "axis" && c.right.kind === "number" ? c.left.name : "",
       ),
     );
@@ -159,14 +153,14 @@ export class Places extends Coordinates {
   }
 
   /** Conditions that an element of a partial tile is inside, for the loops that index it. */
-  tailsOf(target: Access): Condition[] {
+  tailsOf(target: Access): Truth[] {
     const indexing = new Set(axesIn(target));
     return this.flows.tails
       .filter((t) => axesIn(t.index).every((name) => indexing.has(name)))
       .map((t) => this.condition(compare("<", t.index, number(t.extent))));
   }
 
-  private inBox(pinned: ReadonlySet<string> = new Set()): Condition[] {
+  private inBox(pinned: ReadonlySet<string> = new Set()): Truth[] {
     return this.source.flatMap((l) => {
       if (pinned.has(l.name)) return [];
       const at = axis(l.name);
@@ -174,7 +168,7 @@ export class Places extends Coordinates {
     });
   }
 
-  private wholeNumbers(): Condition[] {
+  private wholeNumbers(): Truth[] {
     if (!this.inverse) return [];
     const { numerators, denominator } = this.inverse;
     return numerators.map((row) => {
@@ -193,7 +187,7 @@ export class Places extends Coordinates {
    * A user's reverse transform may yield a point of the box where none runs. So the point must map back to the same
    * place.
    */
-  private returns(): Condition[] {
+  private returns(): Truth[] {
     if (this.inverse) return [];
     const names = this.source.map((l) => l.name);
     const values = this.loopValues();
@@ -216,23 +210,7 @@ export class Places extends Coordinates {
 
   /** The result of a comparison that is the same at every lane and step. */
   private decided({ op, left, right }: Extract<Expr, { kind: "compare" }>): boolean | undefined {
-    const [min, max] = boundsOf(binary("-", left, right), this.extents);
-    switch (op) {
-      case "<":
-        return max < 0 ? true : min >= 0 ? false : undefined;
-      case "<=":
-        return max <= 0 ? true : min > 0 ? false : undefined;
-      case ">":
-        return min > 0 ? true : max <= 0 ? false : undefined;
-      case ">=":
-        return min >= 0 ? true : max < 0 ? false : undefined;
-      case "==":
-        return min === 0 && max === 0 ? true : min > 0 || max < 0 ? false : undefined;
-      case "!=":
-        return min === 0 && max === 0 ? false : min > 0 || max < 0 ? true : undefined;
-      default:
-        return op satisfies never;
-    }
+    return settled(op, ...boundsOf(binary("-", left, right), this.extents));
   }
 
   /** `t-lane < 16` as `lane > t-16`: isolates the lane on one side. */
@@ -245,11 +223,6 @@ export class Places extends Coordinates {
     const op = coefficient > 0 ? e.op : MIRRORED[e.op];
     return compare(op, axis(this.laneAxis), sumOf(terms, -coefficient * form.constant));
   }
-}
-
-/** The parts that must all hold. */
-function conjuncts(e: Expr): Expr[] {
-  return e.kind === "logic" && e.op === "and" ? [...conjuncts(e.left), ...conjuncts(e.right)] : [e];
 }
 
 const modulo = (a: number, b: number): number => a - b * Math.floor(a / b);

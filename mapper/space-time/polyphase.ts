@@ -11,12 +11,13 @@
 import { type Computation, defineComputation } from "../../abstraction/computation.ts";
 import { and, axesIn, axis, binary, compare, type Expr, number, substitute } from "../../abstraction/expression.ts";
 import type { SourceLoop, SpaceTime } from "../../abstraction/recurrence.ts";
+import { freshName } from "../lower/names.ts";
 import type { ArrayPass } from "./derive.ts";
 import { type Design, designOf } from "./design.ts";
-import type { ArraySpace } from "./loops.ts";
+import { type ArraySpace, onlyInside } from "./loops.ts";
 import { determinant, nullSpace } from "./null-space.ts";
-import { arrayProblem, type LoopSplit } from "./problem.ts";
-import { plus, primitive, scaled, type Vector } from "./vector.ts";
+import { arrayProblem, type LoopSplit, shapesOf } from "./problem.ts";
+import { combination, primitive, type Vector } from "./vector.ts";
 
 /** A transform of the loops with one of them split: the outer part in its place, the phase as last column. */
 export interface PhaseSplit {
@@ -36,11 +37,17 @@ export function splitsOf(loops: readonly SourceLoop[], { allocation, schedule }:
     row.every((x, i) => i === at || x % factor === 0)
       ? row.map((x, i) => (i === at ? x : x / factor + 0))
       : row.map((x, i) => (i === at ? x * factor : x));
+  const names = new Set(loops.map((l) => l.name));
   return loops.flatMap(({ name, extent }, at): PhaseSplit[] => {
     const [p = [], s = []] = [allocation, schedule].map((side) => side.map((row) => folded(row, at)));
     if (Math.abs(determinant([...p, ...s])) !== 1) return [];
-    const fresh = (wish: string): string => (loops.some((l) => l.name === wish) ? fresh(`${wish}_`) : wish);
-    const split = { loop: name, outer: fresh(`${name}_outer`), phase: fresh(`${name}_phase`), factor, extent };
+    const split = {
+      loop: name,
+      outer: freshName(`${name}_outer`, names),
+      phase: freshName(`${name}_phase`, names),
+      factor,
+      extent,
+    };
     const widen = (row: Vector): number[] => [...row, 0];
     const phase = [...loops.map(() => 0), 1];
     const times = s.map(widen);
@@ -92,7 +99,7 @@ export function polyphaseForm(pass: ArrayPass, design: Design): PolyphaseForm | 
 /** One pass after a loop has been split. */
 export function splitPass({ computation: plain, problem }: ArrayPass, split: LoopSplit): ArrayPass {
   const computation = splitComputation(plain, problem.loops, split);
-  const space: ArraySpace = { inside: splitLoops(problem.loops, split), outside: [], tiled: [], dropped: [] };
+  const space = onlyInside(splitLoops(problem.loops, split));
   const whole = arrayProblem(computation, space);
   const operands = whole.operands.map((o) => ({ ...o, reuse: withinPhases(o.reuse, split.factor) }));
   return { computation, space, problem: { ...whole, operands, split } };
@@ -104,14 +111,7 @@ export function splitPass({ computation: plain, problem }: ArrayPass, split: Loo
 function withinPhases(reuse: readonly Vector[], factor: number): readonly Vector[] {
   const phases = reuse.map((d) => d.at(-1) ?? 0);
   if (phases.every((x) => Math.abs(x) < factor)) return reuse;
-  return nullSpace([phases], reuse.length).map((parts) =>
-    primitive(
-      reuse.reduce<Vector>(
-        (sum, d, i) => plus(sum, scaled(d, parts[i] ?? 0)),
-        (reuse[0] ?? []).map(() => 0),
-      ),
-    ),
-  );
+  return nullSpace([phases], reuse.length).map((parts) => primitive(combination(reuse, parts)));
 }
 
 /** The same sum over the split loop. A phase beyond the loop's end adds nothing. */
@@ -132,9 +132,7 @@ function splitComputation(pass: Computation, loops: readonly SourceLoop[], split
       ...(where === undefined ? {} : { where }),
     },
     extents: Object.fromEntries(splitLoops(loops, split).map((l) => [l.name, l.extent])),
-    tensors: Object.fromEntries(
-      Object.values(tensors).map(({ name, dtype, dims }) => [name, { dtype, shape: dims.map((d) => d.extent) }]),
-    ),
+    tensors: shapesOf(tensors),
   });
 }
 

@@ -9,7 +9,8 @@
  */
 
 import { affineForm } from "../../abstraction/affine.ts";
-import type { Computation } from "../../abstraction/computation.ts";
+import { mapValues, volumeOf } from "../../abstraction/collections.ts";
+import type { Computation, Tensor, TensorSpec } from "../../abstraction/computation.ts";
 import { printEquation } from "../../abstraction/equation.ts";
 import { UsageError } from "../../abstraction/error.ts";
 import {
@@ -18,10 +19,14 @@ import {
   axesIn,
   choosesByElements,
   type Expr,
+  isSame,
   printAccess,
   readsIndices,
+  rewrite,
+  select,
 } from "../../abstraction/expression.ts";
 import type { SourceLoop } from "../../abstraction/recurrence.ts";
+import { freshName } from "../lower/names.ts";
 import type { ArraySpace } from "./loops.ts";
 import { nullSpace } from "./null-space.ts";
 import { extentOfRow, primitive, printVector, type Vector } from "./vector.ts";
@@ -60,7 +65,7 @@ export interface LoopSplit {
 
 /** Points of one pass. */
 export function pointsOfProblem({ loops, split }: ArrayProblem): number {
-  const box = loops.reduce((product, l) => product * l.extent, 1);
+  const box = volumeOf(loops);
   const whole = split ? Math.ceil(split.extent / split.factor) * split.factor : 1;
   return split ? (box / whole) * split.extent : box;
 }
@@ -105,6 +110,51 @@ export function operandNames(accesses: readonly Access[]): string[] {
   });
 }
 
+/** The operands of a computation as variables of a recurrence, named like their tensors in capitals. */
+export interface NamedOperands {
+  readonly inputs: readonly Access[];
+  readonly output: Access;
+  /** The variables of the inputs, and of the result. */
+  readonly variables: readonly string[];
+  readonly sum: string;
+  /** What a point adds; the identity where the condition does not hold. */
+  readonly term: Expr;
+}
+
+/** @param at a variable at the same point */
+export function namedOperands(
+  computation: Computation,
+  identity: Expr,
+  at: (variable: string) => Access,
+): NamedOperands {
+  const { equation, tensors, axes } = computation;
+  const { inputs, output } = operandAccesses(computation);
+  const taken = new Set([...Object.keys(tensors), ...axes.map((a) => a.name)]);
+  const free = (tensor: string): string => {
+    const name = freshName(tensor.toUpperCase(), taken);
+    taken.add(name);
+    return name;
+  };
+  const variables = operandNames(inputs).map(free);
+  const read = (e: Expr): Expr => {
+    const variable = e.kind === "access" ? variables[inputs.findIndex((a) => isSame(a, e))] : undefined;
+    return variable === undefined ? e : at(variable);
+  };
+  const plain = rewrite(equation.value, read, "value");
+  const term = equation.where === undefined ? plain : select(equation.where, plain, identity);
+  return { inputs, output, variables, sum: free(output.tensor), term };
+}
+
+/** The numbers of results along loops that index them. */
+export function resultsAlong(loops: readonly SourceLoop[], targets: readonly Access[]): number {
+  const kept = new Set(targets.flatMap(axesIn));
+  return volumeOf(loops.filter((l) => kept.has(l.name)));
+}
+
+/** Tensors as a computation declares them, stored row by row. */
+export const shapesOf = (tensors: Readonly<Record<string, Tensor>>): Record<string, TensorSpec> =>
+  mapValues(tensors, ({ dtype, dims }) => ({ dtype, shape: dims.map((d) => d.extent) }));
+
 /**
  * The reuse of every operand of a computation inside an array.
  * @throws UsageError for sums that saturate, and targets whose index is not affine
@@ -141,8 +191,7 @@ export function arrayProblem(computation: Computation, space: ArraySpace): Array
     reuse: itself.length > 0 ? itself : reuseOf(output, names),
     order: itself.length > 0 ? "fixed" : "free",
   });
-  const kept = new Set(axesIn(output));
-  const outputs = space.inside.reduce((count, l) => (kept.has(l.name) ? count * l.extent : count), 1);
+  const outputs = resultsAlong(space.inside, [output]);
   return { name: computation.name, loops: space.inside, operands, outputs };
 }
 

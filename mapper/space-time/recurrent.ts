@@ -11,6 +11,7 @@
  */
 
 import type { LaneTransform, RecurrenceSchedule } from "../../abstraction/candidate.ts";
+import { product } from "../../abstraction/collections.ts";
 import { type Axis, type Computation, outputOf } from "../../abstraction/computation.ts";
 import { type Dependence, dependencesOf, isRecurrent, printDependence } from "../../abstraction/dependence.ts";
 import { bytesOf, type DType } from "../../abstraction/dtype.ts";
@@ -29,6 +30,7 @@ import { rowMajor } from "../../abstraction/layout.ts";
 import { typeOf } from "../../abstraction/typing.ts";
 import { ZMM } from "../../targets/x86.ts";
 import { MOST_WRITTEN } from "../schedule/lanes.ts";
+import { joinIn, type SumOp } from "./flow.ts";
 import { type LaneRefusal, refusal } from "./taps.ts";
 
 export const RECURRENT_FORMS = ["wavefront", "planes", "prefix"] as const;
@@ -146,18 +148,12 @@ function prefix(base: Base, spatial: readonly Axis[]): Recurrent | undefined {
 /** The operation and the term of a prefix: `y[i-1] + x[i]`. Undefined for any other value. */
 export function joinedIn({
   equation: { target, value },
-}: Computation): { readonly op: "+" | "max" | "min"; readonly term: Expr } | undefined {
-  const parts =
-    value.kind === "binary" && value.op === "+"
-      ? [value.left, value.right]
-      : value.kind === "call" && (value.fn === "max" || value.fn === "min")
-        ? value.args
-        : [];
+}: Computation): { readonly op: SumOp; readonly term: Expr } | undefined {
+  const { op = "+=", sides = [] } = joinIn(value) ?? {};
   const isOwn = (e: Expr): boolean => e.kind === "access" && e.tensor === target.tensor;
-  const term = parts.find((e) => accessesIn(e).every((a) => a.tensor !== target.tensor));
-  const own = parts.find((e) => e !== term);
-  if (parts.length !== 2 || !term || !own || !isOwn(own)) return undefined;
-  return { op: value.kind === "call" ? (value.fn === "max" ? "max" : "min") : "+", term };
+  const term = sides.find((e) => accessesIn(e).every((a) => a.tensor !== target.tensor));
+  const own = sides.find((e) => e !== term);
+  return sides.length === 2 && term && own && isOwn(own) ? { op, term } : undefined;
 }
 
 /**
@@ -310,7 +306,7 @@ function problemOf(recurrent: Recurrent, s: RecurrenceSchedule): LaneRefusal | u
   const allowed = recurrent.form === "planes" ? [last?.name] : [];
   const idle = Object.keys(s.beside).find((name) => !allowed.includes(name));
   if (idle !== undefined) return refuse(`${idle} has no simultaneous steps here`);
-  const blocks = Object.values(s.beside).reduce((n, count) => n * count, 1);
+  const blocks = product(Object.values(s.beside));
   if (blocks * [...walk(recurrent.computation.equation.value)].length > MOST_WRITTEN)
     return refuse(`${blocks} vectors side by side would be a program of more than ${MOST_WRITTEN} operations`);
   const apart = recurrent.outer.some((a) => a.extent > 1);

@@ -8,7 +8,8 @@
  *                                                         X[0,lane] = x_shared[lane]
  */
 
-import { affineForm, boundsOf, type Extents } from "../../abstraction/affine.ts";
+import { affineForm, boundsOf, type Extents, exprOf } from "../../abstraction/affine.ts";
+import { volumeOf } from "../../abstraction/collections.ts";
 import type { Tensor } from "../../abstraction/computation.ts";
 import { UsageError } from "../../abstraction/error.ts";
 import {
@@ -24,6 +25,7 @@ import {
 } from "../../abstraction/expression.ts";
 import { fuseRowMajor } from "../../abstraction/layout.ts";
 import { type LoopNest, loops, type Statement } from "../../abstraction/loop-nest.ts";
+import { simplified } from "./term.ts";
 
 /**
  * @param outsideLoops the number of loops around the array
@@ -48,7 +50,7 @@ export function inShared(nest: LoopNest, tensor: Tensor | undefined, name: strin
       const least = Math.min(...parts.map((p) => p.least));
       return { corner: binary("+", corner, number(least)), extent: Math.max(...parts.map((p) => p.most)) - least + 1 };
     });
-    elements = box.reduce((product, b) => product * b.extent, 1);
+    elements = volumeOf(box);
     // 2. Copy it in, then read from there.
     const copies = box.map((b, d) => ({ name: `${buffer}_${d}`, extent: b.extent }));
     const flat = (index: readonly Expr[]): Access =>
@@ -69,7 +71,7 @@ export function inShared(nest: LoopNest, tensor: Tensor | undefined, name: strin
         e,
         (node) =>
           node.kind === "access" && node.tensor === name
-            ? flat(node.index.map((index, d) => difference(index, box[d]?.corner ?? number(0))))
+            ? flat(node.index.map((index, d) => simplified(binary("-", index, box[d]?.corner ?? number(0)))))
             : node,
         "value",
       );
@@ -100,25 +102,8 @@ function splitIndex(
     throw new UsageError(`store_in: ${printAccess(read)} is not affine, so its part of the tensor is not known`);
   const outer = [...form.terms].filter(([name]) => !Object.hasOwn(inner, name)).toSorted();
   const within = [...form.terms].filter(([name]) => Object.hasOwn(inner, name));
-  const sum = (terms: readonly (readonly [string, number])[], constant: number): Expr =>
-    terms.reduce<Expr>((e, [name, c]) => binary("+", e, binary("*", number(c), axis(name))), number(constant));
-  const [least, most] = boundsOf(sum(within, form.constant), inner);
-  return { corner: sum(outer, 0), text: outer.join(";"), least, most };
-}
-
-/** `a - b`, simplified. */
-function difference(a: Expr, b: Expr): Expr {
-  const form = affineForm(binary("-", a, b));
-  if (!form) return binary("-", a, b);
-  const terms = [...form.terms].toSorted(([, x], [, y]) => Math.sign(y) - Math.sign(x));
-  return binary(
-    "+",
-    terms.reduce<Expr>(
-      (e, [name, c]) => binary(c < 0 ? "-" : "+", e, binary("*", number(Math.abs(c)), axis(name))),
-      number(0),
-    ),
-    number(form.constant),
-  );
+  const [least, most] = boundsOf(exprOf({ constant: form.constant, terms: new Map(within) }), inner);
+  return { corner: exprOf({ constant: 0, terms: new Map(outer) }), text: outer.join(";"), least, most };
 }
 
 function changed(s: Statement, change: (e: Expr) => Expr): Statement {

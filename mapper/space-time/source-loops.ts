@@ -4,6 +4,7 @@
  *     sourceLoops(flows, ["c_in", "q"])     those of the columns, in their order; the others run outside
  */
 
+import { upTo } from "../../abstraction/collections.ts";
 import { suggestion, UsageError } from "../../abstraction/error.ts";
 import { accessesIn } from "../../abstraction/expression.ts";
 import type { SourceLoop, SpaceTime } from "../../abstraction/recurrence.ts";
@@ -57,6 +58,6 @@ export function checkTransform(all: Flows, source: readonly SourceLoop[], spaceT
 /** `k` and `t`, numbered where there are several. */
 export function destinationNames({ allocation, schedule }: SpaceTime): string[] {
   const numbered = (letter: string, count: number): string[] =>
-    Array.from({ length: count }, (_, i) => (count === 1 ? letter : `${letter}${i + 1}`));
+    upTo(count).map((i) => (count === 1 ? letter : `${letter}${i + 1}`));
   return [...numbered("k", allocation.length), ...numbered("t", schedule.length)];
 }

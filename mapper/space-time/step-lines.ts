@@ -8,6 +8,7 @@
 
 import { affineForm } from "../../abstraction/affine.ts";
 import type { StepSchedule } from "../../abstraction/candidate.ts";
+import { sumOf } from "../../abstraction/collections.ts";
 import { type Access, accessesIn } from "../../abstraction/expression.ts";
 import type { Steps } from "./plane.ts";
 
@@ -43,7 +44,7 @@ export function linesOf(steps: Steps, { lanes, vectors }: StepSchedule, rows: nu
       });
     }
   const several = [...lines.values()].filter(({ columns, reads }) => columns.length > 1 || (rows > 1 && reads > 1));
-  const registers = several.reduce((sum, line) => sum + registersOf(line, vectors), 0);
+  const registers = sumOf(several, (line) => registersOf(line, vectors));
   return registers <= MOST_LINE_REGISTERS ? several : [];
 }
 

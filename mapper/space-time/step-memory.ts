@@ -9,11 +9,23 @@
 import type { StepSchedule } from "../../abstraction/candidate.ts";
 import { outputOf } from "../../abstraction/computation.ts";
 import { bytesOf, type DType } from "../../abstraction/dtype.ts";
-import { type Access, access, axis, binary, border, type Expr, number } from "../../abstraction/expression.ts";
+import {
+  type Access,
+  access,
+  axis,
+  binary,
+  border,
+  type Expr,
+  number,
+  plus,
+  rewrite,
+  substitute,
+} from "../../abstraction/expression.ts";
 import { loop, type Statement } from "../../abstraction/loop-nest.ts";
+import { assign } from "../lower/assign.ts";
 import { FreshNames } from "../lower/names.ts";
 import type { PlaneAxis, Steps } from "./plane.ts";
-import { keptRows, overwrites } from "./step-lines.ts";
+import { keptRows, overwrites, shiftsOf } from "./step-lines.ts";
 
 /** The memory that holds the values of a step. */
 export type Source =
@@ -105,11 +117,32 @@ export abstract class StepMemory<S extends Held> {
     return access(of.name, [plus(plus(ring, binary("*", line, number(pitch))), column)]);
   }
 
+  /** The value of a step at some coordinates. @param read an element of the step before, so far from the one that is computed */
+  protected valueAt(coordinates: readonly Expr[], read: (shifts: readonly number[]) => Expr): Expr {
+    const { time, axes } = this.steps;
+    // Plane reads are substituted first, while their indices are still the plain positions.
+    const reads: Expr[] = [];
+    const held = this.names.fresh("held");
+    const apart = rewrite(
+      time.step.equation.value,
+      (e) => {
+        if (e.kind !== "access" || e.tensor !== time.first) return e;
+        reads.push(read(shiftsOf(e)));
+        return access(held, [number(reads.length - 1)]);
+      },
+      "value",
+    );
+    const put = (e: Expr): Expr =>
+      e.kind === "access" && e.tensor === held && e.index[0]?.kind === "number" ? (reads[e.index[0].value] ?? e) : e;
+    const places = new Map(axes.map(({ name }, d) => [name, coordinates[d] ?? number(0)]));
+    return rewrite(substitute(apart, places, "value"), put, "value");
+  }
+
   /** A row of zeros. */
   protected zeros(level: Level): readonly Statement[] {
     const column = this.names.fresh(`${this.lane.name}_column`);
     const target = this.element(level.to, level, [...level.places, axis(column)]);
-    return [loop(column, this.lane.extent, [{ kind: "scalar", equation: { target, op: "=", value: number(0) } }])];
+    return [loop(column, this.lane.extent, [assign(target, number(0))])];
   }
 
   /** The elements of the rings of all steps but the last, for passes of any depth. */
@@ -132,8 +165,4 @@ export abstract class StepMemory<S extends Held> {
     const lines = Math.ceil(this.lane.extent / line);
     return line * (lines % 2 === 0 ? lines + 1 : lines);
   }
-}
-
-function plus(left: Expr, right: Expr): Expr {
-  return binary("+", left, right);
 }

@@ -7,6 +7,7 @@
  */
 
 import type { WarpStepSchedule } from "../../abstraction/candidate.ts";
+import { upTo } from "../../abstraction/collections.ts";
 import { outputOf } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { type Access, access, axis, binary, border, type Expr, number } from "../../abstraction/expression.ts";
@@ -133,7 +134,5 @@ export abstract class StepRegisters extends StepPasses<WarpStepSchedule> {
     return loop(this.laneAxis, this.schedule.lanes, body, "lanes");
   }
 }
-
-export const upTo = (count: number): number[] => Array.from({ length: count }, (_, i) => i);
 
 export const plus = (e: Expr, by: number): Expr => (by === 0 ? e : binary(by < 0 ? "-" : "+", e, number(Math.abs(by))));

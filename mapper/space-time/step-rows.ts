@@ -9,21 +9,22 @@
  */
 
 import type { StepSchedule } from "../../abstraction/candidate.ts";
+import { upTo } from "../../abstraction/collections.ts";
 import {
   access,
-  and,
+  allOf,
   axis,
+  between,
   binary,
   border,
-  compare,
   type Expr,
   number,
   plus,
-  rewrite,
-  substitute,
+  select,
 } from "../../abstraction/expression.ts";
 import { loop, type Statement, type VectorFile } from "../../abstraction/loop-nest.ts";
-import { inBlock, linesOf, shiftsOf } from "./step-lines.ts";
+import { assign, type Scalar } from "../lower/assign.ts";
+import { inBlock, linesOf } from "./step-lines.ts";
 import type { Level } from "./step-memory.ts";
 import { StepPasses } from "./step-passes.ts";
 
@@ -32,8 +33,6 @@ import { StepPasses } from "./step-passes.ts";
  * that may lie beyond an end themselves.
  */
 type Columns = "one" | "inside" | "end" | "beyond";
-
-type Scalar = Extract<Statement, { kind: "scalar" }>;
 
 /** A vector in a block whose lines are in registers, and its row. */
 interface InBlock {
@@ -62,16 +61,9 @@ export abstract class StepRows extends StepPasses<StepSchedule> {
           ? [between(place, along.reach, along.extent - along.reach)]
           : [];
       });
-      const [test, ...others] = tests;
-      if (test)
-        return [
-          {
-            kind: "when",
-            condition: others.reduce(and, test),
-            body: this.columns(level, true),
-            otherwise: this.line(level, false),
-          },
-        ];
+      const condition = allOf(tests);
+      if (condition)
+        return [{ kind: "when", condition, body: this.columns(level, true), otherwise: this.line(level, false) }];
     }
     return this.line(level, true);
   }
@@ -93,7 +85,7 @@ export abstract class StepRows extends StepPasses<StepSchedule> {
     };
     const vector = (from: Expr, width: number, place: "inside" | "end"): Statement => {
       const lane = this.names.fresh("lane");
-      const vectors = Array.from({ length: Math.ceil(width / lanes) }, (_, v) => plus(from, number(v * lanes)));
+      const vectors = upTo(Math.ceil(width / lanes)).map((v) => plus(from, number(v * lanes)));
       const body = vectors.map((first) => ({
         ...this.statement(level, plus(first, axis(lane)), isInterior, place),
         ...(level.ahead && { prefetch: this.element(level.ahead.plane, level, [...level.ahead.places, first]) }),
@@ -146,7 +138,7 @@ export abstract class StepRows extends StepPasses<StepSchedule> {
     const at = binary("+", binary("*", axis(block), number(width)), number(width));
     const edge = (from: number) =>
       this.block(level, number(from), isInterior, rows, Math.min(width, extent - from), "beyond");
-    const after = Array.from({ length: Math.ceil(extent / width) - 1 - inner }, (_, i) => (inner + 1 + i) * width);
+    const after = upTo(Math.ceil(extent / width) - 1 - inner).map((i) => (inner + 1 + i) * width);
     return [
       ...edge(0),
       ...(inner > 0 ? [loop(block, inner, this.block(level, at, isInterior, rows, width, "inside"))] : []),
@@ -170,15 +162,14 @@ export abstract class StepRows extends StepPasses<StepSchedule> {
     const loads = linesOf(this.steps, this.schedule, rows).flatMap((line, i) => {
       const first = Math.min(...line.columns) < 0 ? -1 : 0;
       const last = vectors - (Math.max(...line.columns) > 0 ? 0 : 1);
-      return Array.from({ length: last - first + 1 }, (_, part): Scalar => {
+      return upTo(last - first + 1).map((part): Scalar => {
         const places = [...level.places, plus(column(first + part), lane)];
         const value = this.read([...line.rows, 0], level, places, isInterior, of);
-        const target = access(this.lineFile, [number(i), plus(lane, number((first + part + 1) * lanes))]);
-        return { kind: "scalar", equation: { target, op: "=", value } };
+        return assign(access(this.lineFile, [number(i), plus(lane, number((first + part + 1) * lanes))]), value);
       });
     });
     const computed = (vector: number): Statement[] =>
-      Array.from({ length: rows }, (_, row) => {
+      upTo(rows).map((row) => {
         const own = this.below(level, row);
         return {
           ...this.statement(own, plus(column(vector), lane), isInterior, of, { rows, vector, row, lane }),
@@ -186,7 +177,7 @@ export abstract class StepRows extends StepPasses<StepSchedule> {
         };
       });
     const whole = Math.floor(width / lanes);
-    const full = Array.from({ length: whole }, (_, vector) => computed(vector)).flat();
+    const full = upTo(whole).flatMap((vector) => computed(vector));
     const rest = width % lanes;
     const body = loop(lane.name, lanes, [...loads, ...full], "lanes");
     return rest === 0 ? [body] : [body, loop(lane.name, rest, computed(whole), "lanes")];
@@ -202,34 +193,17 @@ export abstract class StepRows extends StepPasses<StepSchedule> {
   }
 
   private statement(level: Level, column: Expr, isInterior: boolean, of: Columns, block?: InBlock): Scalar {
-    const { time } = this.steps;
     const places = [...level.places, column];
     // The loops keep rows inside; the written bounds allow others to prove it.
-    const coordinates = new Map(
-      this.steps.axes.map(({ name, extent, border: how }, d) => {
-        const place = places[d] ?? number(0);
-        const kept = place === column ? place : border(how === "wrap" ? "wrap" : "clamp", place, extent);
-        return [name, kept] as const;
-      }),
+    const coordinates = this.steps.axes.map(({ extent, border: how }, d) => {
+      const place = places[d] ?? number(0);
+      return place === column ? place : border(how === "wrap" ? "wrap" : "clamp", place, extent);
+    });
+    const value = this.valueAt(
+      coordinates,
+      (shifts) => this.lineAt(shifts, block) ?? this.read(shifts, level, places, isInterior, of),
     );
-    // Plane reads are substituted first, while their indices are still the plain positions.
-    const reads: Expr[] = [];
-    const held = this.names.fresh("held");
-    const apart = rewrite(
-      time.step.equation.value,
-      (e) => {
-        if (e.kind !== "access" || e.tensor !== time.first) return e;
-        const shifts = shiftsOf(e);
-        reads.push(this.lineAt(shifts, block) ?? this.read(shifts, level, places, isInterior, of));
-        return access(held, [number(reads.length - 1)]);
-      },
-      "value",
-    );
-    const put = (e: Expr): Expr =>
-      e.kind === "access" && e.tensor === held && e.index[0]?.kind === "number" ? (reads[e.index[0].value] ?? e) : e;
-    const value = rewrite(substitute(apart, coordinates, "value"), put, "value");
-    const target = this.element(level.to, level, places);
-    return { kind: "scalar", equation: { target, op: "=", value } };
+    return assign(this.element(level.to, level, places), value);
   }
 
   /** An element of the step before in a register, if one holds it. */
@@ -266,14 +240,7 @@ export abstract class StepRows extends StepPasses<StepSchedule> {
       return isColumn && (shift === 0 || of !== "one") ? raw : border("clamp", raw, along.extent);
     });
     const element = this.element(level.from, level, at);
-    const [test, ...others] = tests;
-    return test
-      ? { kind: "select", condition: others.reduce(and, test), whenTrue: element, whenFalse: number(0) }
-      : element;
+    const inside = allOf(tests);
+    return inside ? select(inside, element, number(0)) : element;
   }
-}
-
-/** `from <= place < to` */
-export function between(place: Expr, from: number, to: number): Expr {
-  return and(compare(">=", place, number(from)), compare("<", place, number(to)));
 }

@@ -5,12 +5,13 @@
  */
 
 import { affineForm } from "../../abstraction/affine.ts";
+import { product } from "../../abstraction/collections.ts";
 import { axis, binary, type Expr, number } from "../../abstraction/expression.ts";
 import type { Vector } from "./vector.ts";
 
 /** The weight of each digit; the last digit varies fastest. */
 export function weights(extents: readonly number[]): number[] {
-  return extents.map((_, r) => extents.slice(r + 1).reduce((product, extent) => product * extent, 1));
+  return extents.map((_, r) => product(extents.slice(r + 1)));
 }
 
 /** Several rows as one row of mixed radix. */

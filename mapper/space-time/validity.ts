@@ -81,6 +81,13 @@ function backwardsRefusal({ operands }: ArrayProblem, { schedule }: SpaceTime): 
   return undefined;
 }
 
+/** Whether every fixed dependence takes time. */
+export function keepsOrder({ operands }: Pick<ArrayProblem, "operands">, schedule: readonly Vector[]): boolean {
+  return operands.every(
+    (o) => o.order === "free" || o.reuse.every((d) => timeSign(schedule, d) >= (o.role === "input" ? 0 : 1)),
+  );
+}
+
 /** Processor availability: no two points on the same PE at the same step. */
 function collisionRefusal(problem: ArrayProblem, spaceTime: SpaceTime): SpaceTimeRefusal | undefined {
   const { allocation, schedule } = spaceTime;

@@ -5,6 +5,8 @@
  *     primitive([2, -4])    =  [1, -2]     the direction, first entry that is not 0 positive
  */
 
+import { upTo } from "../../abstraction/collections.ts";
+
 /** Integers: a point, a dependence, a row of a transform. */
 export type Vector = readonly number[];
 
@@ -24,13 +26,21 @@ export const scaled = (v: Vector, factor: number): number[] => v.map((x) => (x =
 export const plus = (a: Vector, b: Vector): number[] => a.map((x, i) => x + (b[i] ?? 0));
 export const isZero = (v: Vector): boolean => v.every((x) => x === 0);
 export const equals = (a: Vector, b: Vector): boolean => a.length === b.length && a.every((x, i) => x === b[i]);
-export const unit = (length: number, at: number): number[] => Array.from({ length }, (_, i) => (i === at ? 1 : 0));
+export const unit = (length: number, at: number): number[] => upTo(length).map((i) => (i === at ? 1 : 0));
 
 export function gcd(a: number, b: number): number {
   let x = Math.abs(a);
   let y = Math.abs(b);
   while (y !== 0) [x, y] = [y, x % y];
   return x;
+}
+
+export const leastCommonMultiple = (a: number, b: number): number => (a / gcd(a, b)) * b;
+
+/** A sum of vectors, each so many times. */
+export function combination(vectors: readonly Vector[], times: Vector): Vector {
+  const nothing = (vectors[0] ?? []).map(() => 0);
+  return vectors.reduce<Vector>((sum, v, i) => plus(sum, scaled(v, times[i] ?? 0)), nothing);
 }
 
 /** The direction of a vector: divided by the gcd of its entries, with a positive first nonzero entry. */
@@ -53,7 +63,7 @@ export function leastOfRow(row: Vector, extents: Vector): number {
 /** Every vector with entries in `-bound .. bound`. */
 export function vectorsWithin(length: number, bound: number): number[][] {
   if (length === 0) return [[]];
-  const entries = Array.from({ length: 2 * bound + 1 }, (_, i) => i - bound);
+  const entries = upTo(2 * bound + 1).map((i) => i - bound);
   return vectorsWithin(length - 1, bound).flatMap((v) => entries.map((e) => [...v, e]));
 }
 

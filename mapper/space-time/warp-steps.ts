@@ -20,25 +20,26 @@
  * that wraps is extended.
  */
 
-import { affineForm } from "../../abstraction/affine.ts";
+import { upTo } from "../../abstraction/collections.ts";
 import {
   type Access,
   access,
-  and,
+  allOf,
   axis,
+  between,
   binary,
   border,
   borderOp,
   compare,
   type Expr,
   number,
-  rewrite,
-  substitute,
+  select,
 } from "../../abstraction/expression.ts";
 import { loop, type Statement } from "../../abstraction/loop-nest.ts";
+import { assign } from "../lower/assign.ts";
 import type { PlaneAxis } from "./plane.ts";
 import type { Source } from "./step-memory.ts";
-import { type Own, plus, StepRegisters, upTo } from "./step-registers.ts";
+import { type Own, plus, StepRegisters } from "./step-registers.ts";
 import { type WarpTile, warpTile } from "./warp-tile.ts";
 
 /** A pass: its tiles, and the planes that it reads and writes. */
@@ -99,7 +100,7 @@ export class WarpSteps extends StepRegisters {
     return this.elements(tile, 0).map(({ y, column }) => {
       const of = { step: 0, k, y, column };
       const value = this.register("next", this.numberOf(tile, of, k % tile.ahead));
-      return assigned(this.register(this.file(0), this.numberOf(tile, of)), value);
+      return assign(this.register(this.file(0), this.numberOf(tile, of)), value);
     });
   }
 
@@ -111,13 +112,13 @@ export class WarpSteps extends StepRegisters {
       const of = { step, k, y, column };
       return { of, to: this.register(this.file(step), this.numberOf(tile, of)) };
     });
-    const values = made.map(({ of, to }) => assigned(to, this.value(tile, of, sides)));
+    const values = made.map(({ of, to }) => assign(to, this.value(tile, of, sides)));
     // A separate statement, so that compilers do not turn it into a branch around the value.
     const zeros = made.flatMap(({ of, to }) => {
       const test = step < tile.depth ? this.inside(tile, of) : undefined;
-      return test ? [assigned(to, { kind: "select", condition: test, whenTrue: to, whenFalse: number(0) })] : [];
+      return test ? [assign(to, select(test, to, number(0)))] : [];
     });
-    const passed = [...sides.values()].map((from, n) => assigned(this.register("side", n), from));
+    const passed = [...sides.values()].map((from, n) => assign(this.register("side", n), from));
     return [...passed, ...values, ...zeros];
   }
 
@@ -131,43 +132,24 @@ export class WarpSteps extends StepRegisters {
         d === all.length - 1 && tile.together > 1 ? binary("+", at, axis(this.neighbour)) : at,
       );
       const own = plus(binary("*", axis(this.laneAxis), number(each)), first);
-      const tests = [
+      const where = allOf([
         ...(swept ? [between(row, 0, length)] : []),
         ...(halo > 0 ? [between(own, halo, this.schedule.lanes * each - halo)] : []),
-      ];
-      const [test, ...others] = tests;
+      ]);
       const value = this.registers(tile, this.file(depth), this.numberOf(tile, of));
-      return this.atOnce(tile, access(to, index), value, test && others.reduce(and, test));
+      return this.atOnce(tile, access(to, index), value, where);
     });
   }
 
   // ---- one element -------------------------------------------------------------------------------------------------------------------
 
   private value(tile: WarpTile, of: Own, sides: Map<string, Access>): Expr {
-    const { time, axes } = this.steps;
     const places = this.place(tile, of, axis(this.block));
-    const coordinates = new Map(
-      axes.map(({ name, extent, border: how }, d) => {
-        const at = places[d] ?? number(0);
-        return [name, how === "wrap" ? border(how, at, extent) : at] as const;
-      }),
-    );
-    // Plane reads are substituted first, while their indices are still the plain positions.
-    const reads: Expr[] = [];
-    const held = this.names.fresh("held");
-    const apart = rewrite(
-      time.step.equation.value,
-      (e) => {
-        if (e.kind !== "access" || e.tensor !== time.first) return e;
-        const shifts = e.index.map((i) => affineForm(i.kind === "border" ? i.index : i)?.constant ?? 0);
-        reads.push(this.read(tile, of, shifts, places, sides));
-        return access(held, [number(reads.length - 1)]);
-      },
-      "value",
-    );
-    const put = (e: Expr): Expr =>
-      e.kind === "access" && e.tensor === held && e.index[0]?.kind === "number" ? (reads[e.index[0].value] ?? e) : e;
-    return rewrite(substitute(apart, coordinates, "value"), put, "value");
+    const coordinates = this.steps.axes.map(({ extent, border: how }, d) => {
+      const at = places[d] ?? number(0);
+      return how === "wrap" ? border(how, at, extent) : at;
+    });
+    return this.valueAt(coordinates, (shifts) => this.read(tile, of, shifts, places, sides));
   }
 
   /** An element of the step before. Across the border of the plane, some lanes read another element. */
@@ -183,12 +165,7 @@ export class WarpSteps extends StepRegisters {
     if (!along) return this.before(tile, of, shifts, sides);
     const by = (shift: number): Expr => this.read(tile, of, shifts.with(d, shift), places, sides, d + 1);
     return redirected(along, shifts[d] ?? 0).reduce<Expr>(
-      (other, { at, shift }) => ({
-        kind: "select",
-        condition: compare("==", places[d] ?? number(0), number(at)),
-        whenTrue: by(shift),
-        whenFalse: other,
-      }),
+      (other, { at, shift }) => select(compare("==", places[d] ?? number(0), number(at)), by(shift), other),
       by(shifts[d] ?? 0),
     );
   }
@@ -223,19 +200,9 @@ export class WarpSteps extends StepRegisters {
     const tests = this.steps.axes.flatMap(({ border: how, reach, extent }, d) =>
       how === "zero" && reach > 0 ? [between(places[d] ?? number(0), 0, extent)] : [],
     );
-    const [test, ...others] = tests;
-    return test && others.reduce(and, test);
+    return allOf(tests);
   }
 }
-
-const assigned = (target: Access, value: Expr): Statement => ({
-  kind: "scalar",
-  equation: { target, op: "=", value },
-});
-
-/** `from <= place < to` */
-const between = (place: Expr, from: number, to: number): Expr =>
-  and(compare(">=", place, number(from)), compare("<", place, number(to)));
 
 /**
  * Positions from which a shift leaves a clamped or mirrored plane, and the shift to the element that is read instead.

@@ -11,11 +11,13 @@
  */
 
 import type { WarpStepSchedule } from "../../abstraction/candidate.ts";
+import { sumOf, upTo } from "../../abstraction/collections.ts";
 import { outputOf } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { operationsOfStep } from "../../abstraction/time.ts";
 import { AT_ONCE, MOST_BYTES, MOST_WRITTEN } from "../schedule/lanes.ts";
 import type { PlaneAxis, Steps } from "./plane.ts";
+import { leastCommonMultiple } from "./vector.ts";
 
 /** The part of the plane that a warp computes in a pass of `depth` steps. */
 export interface WarpTile {
@@ -80,7 +82,7 @@ export function rowsOfStep({ rows, depth, tiled }: WarpTile, step: number): numb
 /** 32-bit registers of the rings, of rows loaded ahead, and of results to be stored. */
 export function warpRegisters(tile: WarpTile, bytes: number): number {
   const { depth, each, ring, ahead } = tile;
-  const rings = Array.from({ length: depth }, (_, step) => ring * rowsOfStep(tile, step)).reduce((a, b) => a + b, 0);
+  const rings = sumOf(upTo(depth).map((step) => ring * rowsOfStep(tile, step)));
   return (rings + ahead * rowsOfStep(tile, 0) + tile.rows) * each * (bytes / 4);
 }
 
@@ -117,7 +119,7 @@ export function warpProblem(steps: Steps, schedule: WarpStepSchedule): string | 
     return `${lane.extent} columns are not a multiple of the ${each} that a lane computes at once`;
   if (width < 1)
     return `${schedule.lanes} lanes of ${each ?? 1} columns have no complete column left after ${tile.depth} steps, which read ${halo} columns on either side`;
-  const made = Array.from({ length: tile.depth }, (_, i) => rowsOfStep(tile, i + 1)).reduce((a, b) => a + b, 0);
+  const made = sumOf(upTo(tile.depth).map((i) => rowsOfStep(tile, i + 1)));
   const written = tile.unrolled * made * tile.each * Math.max(1, operationsOfStep(steps.time) + selectsOfStep(steps));
   if (written > MOST_WRITTEN) return `a pass would be written as ${written} operations, more than ${MOST_WRITTEN}`;
   return undefined;
@@ -130,12 +132,8 @@ export function warpProblem(steps: Steps, schedule: WarpStepSchedule): string | 
 function selectsOfStep({ axes, time }: Steps): number {
   const places = (distance: number, { border, extent }: PlaneAxis): number =>
     border === "zero" || border === "wrap" ? 1 : 1 + Math.min(Math.abs(distance), extent);
-  return time.dependences
-    .map(([, ...along]) => axes.reduce((product, axis, d) => product * places(along[d] ?? 0, axis), 1) - 1)
-    .reduce((sum, selects) => sum + selects, 0);
-}
-
-function leastCommonMultiple(a: number, b: number): number {
-  const divisor = (x: number, y: number): number => (y === 0 ? x : divisor(y, x % y));
-  return (a / divisor(a, b)) * b;
+  return sumOf(
+    time.dependences,
+    ([, ...along]) => axes.reduce((product, axis, d) => product * places(along[d] ?? 0, axis), 1) - 1,
+  );
 }

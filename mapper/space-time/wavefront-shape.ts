@@ -6,6 +6,7 @@
  */
 
 import type { RecurrenceSchedule } from "../../abstraction/candidate.ts";
+import { volumeOf } from "../../abstraction/collections.ts";
 import type { Axis } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { axis, binary, type Expr, number, plus } from "../../abstraction/expression.ts";
@@ -77,7 +78,7 @@ export const aboveFile = ({ names }: WavefrontShape, rows: number): string => na
 
 /** Workspace memory with `elements` for each step of the outer loops. */
 export function workspaceOf({ recurrent: { dtype, outer } }: WavefrontShape, name: string, elements: number): Scratch {
-  const steps = outer.reduce((n, a) => n * a.extent, 1);
+  const steps = volumeOf(outer);
   return { name, dtype, elements: elements * steps, scope: "workspace" };
 }
 

@@ -10,19 +10,21 @@
  */
 
 import { affineForm } from "../../abstraction/affine.ts";
+import { upTo } from "../../abstraction/collections.ts";
 import {
   type Access,
   access,
   accessesIn,
-  and,
   axesIn,
   axis,
+  between,
   compare,
   comparesElements,
   type Expr,
   minus,
   number,
   plus,
+  select,
   substitute,
   times,
 } from "../../abstraction/expression.ts";
@@ -64,10 +66,7 @@ export function lanesAtStep(parts: StepParts, { base, isInside, value, at, step 
     [column.name, place],
   ]);
   const computed = onLanes(value, { ...parts, places, lane: axis(lane), at });
-  const inside = and(compare(">=", place, number(0)), compare("<", place, number(column.extent)));
-  const kept: Expr = isInside
-    ? computed
-    : { kind: "select", condition: inside, whenTrue: computed, whenFalse: number(0) };
+  const kept = isInside ? computed : select(between(place, 0, column.extent), computed, number(0));
   const body = [
     ...reach.flatMap((r) => passed(parts, r, lane, at)),
     assign(register(next, 0, lane), kept),
@@ -84,19 +83,19 @@ const register = (file: string, r: number, lane: string, above = 0): Access =>
 
 /** Shifts a register file by one. */
 const shifted = (file: string, count: number, lane: string): Statement[] =>
-  Array.from({ length: count - 1 }, (_, i) => count - 1 - i).map((r) =>
-    assign(register(file, r, lane), register(file, r - 1, lane)),
-  );
+  upTo(count - 1)
+    .map((i) => count - 1 - i)
+    .map((r) => assign(register(file, r, lane), register(file, r - 1, lane)));
 
 /** Passes results of a row above to the lane below. */
 function passed({ shape, edge }: StepParts, { rows, least, depth }: Reach, lane: string, at: Expr): Statement[] {
   const { names, skew, lead, most } = shape;
   const file = aboveFile(shape, rows);
   // The lanes just below the edge read its rows one by one.
-  const value = Array.from({ length: rows }, (_, l) => l).reduceRight<Expr>(
+  const value = upTo(rows).reduceRight<Expr>(
     (whenFalse, l) => {
       const enters = edge.at(number(l + most - rows), minus(minus(at, number(lead + skew * l)), number(least)));
-      return { kind: "select", condition: compare("==", axis(lane), number(l)), whenTrue: enters, whenFalse };
+      return select(compare("==", axis(lane), number(l)), enters, whenFalse);
     },
     register(names.fresh("made"), skew * rows + least - 1, lane, rows),
   );

@@ -10,12 +10,13 @@
  */
 
 import type { WindowBlock, WindowSchedule } from "../../abstraction/candidate.ts";
+import { groupsOf, upTo } from "../../abstraction/collections.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import type { CombineOp } from "../../abstraction/equation.ts";
 import {
   type Access,
   access,
-  and,
+  allOf,
   axis,
   binary,
   compare,
@@ -93,7 +94,7 @@ export interface OutputRow {
 }
 
 export function outputRows({ rows, planes }: Tall): readonly OutputRow[] {
-  return Array.from({ length: rows * planes }, (_, index) => ({
+  return upTo(rows * planes).map((index) => ({
     row: index % rows,
     plane: Math.floor(index / rows),
     index,
@@ -152,7 +153,7 @@ export class BlockWriter {
   private loadingBlock(at: Origin, block: Block): readonly Statement[] {
     const { rolled, computation } = this.sum;
     const { outputs } = this.placement;
-    const sums = Array.from({ length: rolled.length > 0 ? block.rows * block.planes * block.vectors : 0 }, (_, a) =>
+    const sums = upTo(rolled.length > 0 ? block.rows * block.planes * block.vectors : 0).map((a) =>
       this.assign("A", a, "=", number(0)),
     );
     const begun = new Set(sums.keys());
@@ -187,7 +188,7 @@ export class BlockWriter {
     const [least, most] = this.sum.shifts[laneDimension] ?? [0, 0];
     const start = ascending ? least : most;
     const first = number(start - firstLane);
-    const columns = groupBy(this.sum.taps, (tap) => Math.abs(shiftAt(tap, laneDimension) - start));
+    const columns = groupsOf(this.sum.taps, (tap) => Math.abs(shiftAt(tap, laneDimension) - start));
     for (let v = 0; v < block.vectors; v++) {
       // 1. The rows that the block needs, aligned as lanes need them at the first column.
       const held = new Map<string, number>();
@@ -295,12 +296,10 @@ export class BlockWriter {
       if (name === rowAxis) return plus(base, number(row.row));
       return name === this.planes?.name ? plus(base, number(row.plane)) : base;
     });
-    const whole = [
+    const where = allOf([
       ...(lastLane > 0 ? [compare(">=", axis(this.lane), number(lastLane))] : []),
       ...(lastLane + outputs < lanes ? [compare("<", axis(this.lane), number(lastLane + outputs))] : []),
-    ];
-    const [first, ...rest] = whole;
-    const where = first && rest.reduce((all, c) => and(all, c), first);
+    ]);
     const equation = { target: access(output.name, place), op: "=" as const, value: this.vector("A", sum) };
     const statement = { kind: "scalar" as const, equation: where ? { ...equation, where } : equation };
     if (!block.interior || prefetchBytes === 0) return statement;
@@ -348,12 +347,6 @@ function plus(left: Expr, right: Expr): Expr {
   )
     return binary(left.op, binary("+", left.left, right), left.right);
   return binary("+", left, right);
-}
-
-export function groupBy<T, K>(items: readonly T[], key: (item: T) => K): Map<K, T[]> {
-  const groups = new Map<K, T[]>();
-  for (const item of items) groups.set(key(item), [...(groups.get(key(item)) ?? []), item]);
-  return groups;
 }
 
 /** Compares constant shifts by value; others keep their order. */

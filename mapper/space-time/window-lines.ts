@@ -14,21 +14,14 @@
  */
 
 import type { WindowSchedule } from "../../abstraction/candidate.ts";
+import { groupsOf, sumOf, upTo } from "../../abstraction/collections.ts";
 import { extentsOf } from "../../abstraction/computation.ts";
-import { type Access, access, axis, binary, number, printExpr } from "../../abstraction/expression.ts";
+import { type Access, access, axis, binary, type Expr, number, printExpr } from "../../abstraction/expression.ts";
 import { loop, type Statement, type VectorFile } from "../../abstraction/loop-nest.ts";
+import { assign } from "../lower/assign.ts";
 import { hasWideEnds } from "../schedule/lanes.ts";
 import { shiftAt, type TapSum } from "./taps.ts";
-import {
-  type Block,
-  BlockWriter,
-  groupBy,
-  type Load,
-  type Origin,
-  outputRows,
-  stretchesOf,
-  type Tall,
-} from "./window-block.ts";
+import { type Block, BlockWriter, type Load, type Origin, outputRows, stretchesOf, type Tall } from "./window-block.ts";
 import { planeAxis } from "./window-sweep.ts";
 
 /** A row of data that a block reads. */
@@ -75,7 +68,7 @@ export function lineRegisters(
   { vectors, lines }: Pick<WindowSchedule, "vectors" | "lines">,
 ): number {
   const kept = rows.map((row) => row.kept);
-  return vectors + (lines === "carried" ? kept.reduce((sum, n) => sum + n, 0) : Math.max(...kept));
+  return vectors + (lines === "carried" ? sumOf(kept) : Math.max(...kept));
 }
 
 /** Whether a column is loaded by itself although lines hold it: every second one, so that loads and shifts balance. */
@@ -140,7 +133,7 @@ export class LineWriter extends BlockWriter {
   private lineBlock(at: Origin, block: Block, known: number | undefined): Statement[] {
     const body: Statement[] = [];
     const begun = new Set<number>();
-    const each = Array.from({ length: block.vectors }, (_, v) => v);
+    const each = upTo(block.vectors);
     for (const row of this.rowsOf(block)) {
       if (row.kept > 0)
         body.push(...this.linesOf(at, row, this.isCarried ? row.kept : 0, row.kept + block.vectors, known));
@@ -175,7 +168,7 @@ export class LineWriter extends BlockWriter {
 
   /** The rows of data of a block, in the order of memory. */
   private rowsOf(tall: Tall): readonly Row[] {
-    const rows = groupBy(this.loads(tall), ({ tap, row }) => this.rowKey(tap, row));
+    const rows = groupsOf(this.loads(tall), ({ tap, row }) => this.rowKey(tap, row));
     let registers = 0;
     return [...rows.values()].map((loads): Row => {
       const columns = new Set(loads.map(({ tap }) => shiftAt(tap, this.sum.shifts.length - 1)));
@@ -190,7 +183,7 @@ export class LineWriter extends BlockWriter {
     if (!load) throw new Error("internal: a row that nothing reads");
     const { lanes } = this.schedule;
     const shift = this.shiftOf(load.tap, load.row).with(-1, number(0));
-    return Array.from({ length: to - from }, (_, i) => {
+    return upTo(to - from).map((i) => {
       const line = row.first + from + i;
       const place = known === undefined ? undefined : (known + line) * lanes;
       const isOutside = place !== undefined && (place <= -lanes || place >= this.places);
@@ -211,7 +204,7 @@ export class LineWriter extends BlockWriter {
     return access(this.file, [number(register), binary("+", axis(this.lane), from)]);
   }
 
-  private lined(row: Row, part: number, value: Access | ReturnType<typeof number>): Statement {
-    return { kind: "scalar", equation: { target: this.line(row, part), op: "=", value } };
+  private lined(row: Row, part: number, value: Expr): Statement {
+    return assign(this.line(row, part), value);
   }
 }

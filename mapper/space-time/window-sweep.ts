@@ -18,12 +18,13 @@
  */
 
 import type { WarpWindowSchedule } from "../../abstraction/candidate.ts";
+import { upTo } from "../../abstraction/collections.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import type { Equation } from "../../abstraction/equation.ts";
 import {
   type Access,
   access,
-  and,
+  allOf,
   axesIn,
   axis,
   binary,
@@ -33,6 +34,8 @@ import {
   substitute,
 } from "../../abstraction/expression.ts";
 import { type LoopNest, loop, type Statement } from "../../abstraction/loop-nest.ts";
+import { memoisedBy } from "../../abstraction/memoised.ts";
+import { assign } from "../lower/assign.ts";
 import { FreshNames } from "../lower/names.ts";
 import { shiftAt, type Tap, type TapSum } from "./taps.ts";
 
@@ -71,18 +74,13 @@ export interface Piece {
   readonly at: number;
 }
 
-/** Pieces by the sum and the part of the schedule that they depend on: a search asks for them thousands of times. */
-const knownPieces = new WeakMap<TapSum, Map<string, ReadonlyMap<string, Piece>>>();
+/** Cached, since a search asks for them thousands of times. */
+const pieces = memoisedBy<TapSum, ReadonlyMap<string, Piece>>();
 
 /** The distinct pieces that a step of a block loads, in order of first use. */
 export function piecesOf(sum: TapSum, schedule: WarpWindowSchedule): ReadonlyMap<string, Piece> {
   const { rows, each, sweep } = schedule;
-  const known = knownPieces.get(sum) ?? new Map<string, ReadonlyMap<string, Piece>>();
-  knownPieces.set(sum, known);
-  const key = [rows, each, sweep === undefined].join();
-  const pieces = known.get(key) ?? piecesIn(sum, schedule);
-  known.set(key, pieces);
-  return pieces;
+  return pieces(sum, [rows, each, sweep === undefined].join(), () => piecesIn(sum, schedule));
 }
 
 function piecesIn(sum: TapSum, { rows, each = 1, sweep }: WarpWindowSchedule): ReadonlyMap<string, Piece> {
@@ -197,8 +195,8 @@ class SweepWriter {
       return { name, counter, extent: Math.ceil(extent / width), at: binary("*", axis(counter), number(width)) };
     });
     const at = new Map(blocks.map((b) => [b.name, b.at]));
-    const written = Array.from({ length: this.ahead }, (_, i) => i);
-    const begun = new Set(Array.from({ length: this.sumsOf(this.reach - 1) }, (_, a) => a));
+    const written = upTo(this.ahead);
+    const begun = new Set(upTo(this.sumsOf(this.reach - 1)));
     const body = joined([
       ...written.map((i) => this.onLanes(this.loads(at, i))),
       ...this.products(at, begun),
@@ -273,21 +271,23 @@ class SweepWriter {
    * positions behind, come first.
    */
   private products(at: ReadonlyMap<string, Expr>, begun: Set<number>): Statement[] {
-    return Array.from({ length: this.reach }, (_, r) => this.reach - 1 - r).flatMap((behind) => {
-      const taps = this.sum.taps.filter(
-        (tap) => !this.swept || shiftAt(tap, this.swept.dimension) - this.swept.least === behind,
-      );
-      if (taps.length === 0) return [];
-      const products = this.onLanes(taps.flatMap((tap) => this.productsOf(tap, behind, at, begun)));
-      const test = isTested(taps.length, this.schedule) ? this.inSweep(0, this.ahead - 1, behind) : undefined;
-      return test ? [{ kind: "when", condition: test, body: [products], otherwise: [] }] : [products];
-    });
+    return upTo(this.reach)
+      .map((r) => this.reach - 1 - r)
+      .flatMap((behind) => {
+        const taps = this.sum.taps.filter(
+          (tap) => !this.swept || shiftAt(tap, this.swept.dimension) - this.swept.least === behind,
+        );
+        if (taps.length === 0) return [];
+        const products = this.onLanes(taps.flatMap((tap) => this.productsOf(tap, behind, at, begun)));
+        const test = isTested(taps.length, this.schedule) ? this.inSweep(0, this.ahead - 1, behind) : undefined;
+        return test ? [{ kind: "when", condition: test, body: [products], otherwise: [] }] : [products];
+      });
   }
 
   private productsOf(tap: Tap, behind: number, at: ReadonlyMap<string, Expr>, begun: Set<number>): Statement[] {
     const { sum, each } = this;
     const factor = tap.factor && substitute(tap.factor, at, "value");
-    return Array.from({ length: this.sumsOf(this.ahead) }, (_, all): Statement => {
+    return upTo(this.sumsOf(this.ahead)).map((all): Statement => {
       const i = Math.floor(all / this.sumsOf(1));
       const own = all % this.sumsOf(1);
       const column = shiftAt(tap, sum.shifts.length - 1) + (own % each);
@@ -312,12 +312,10 @@ class SweepWriter {
   private inSweep(first: number, last: number, behind: number): Expr | undefined {
     if (!this.swept) return undefined;
     const final = this.ahead * (this.steps - 1) + first - behind;
-    const tests = [
+    return allOf([
       ...(last < behind ? [compare(">=", sumOf(this.stepped(last), number(-behind)), number(0))] : []),
       ...(final >= this.length ? [compare("<", sumOf(this.stepped(first), number(-behind)), number(this.length))] : []),
-    ];
-    const [test, ...rest] = tests;
-    return test && rest.reduce((all, other) => and(all, other), test);
+    ]);
   }
 
   /** Stores the sums that a step completes. */
@@ -325,7 +323,7 @@ class SweepWriter {
     const { computation, output, laneAxis, rowAxis } = this.sum;
     const made = sumOf(this.stepped(i), number(1 - this.reach));
     const where = this.inSweep(i, i, this.reach - 1);
-    return Array.from({ length: this.schedule.rows }, (_, row) => {
+    return upTo(this.schedule.rows).map((row) => {
       const place = computation.equation.target.index.map((e) => {
         const name = e.kind === "axis" ? e.name : "";
         const from = at.get(name) ?? axis(name);
@@ -341,10 +339,7 @@ class SweepWriter {
   /** Moves each sum to the registers where the next steps expect it. */
   private moves(): Statement[] {
     const by = this.sumsOf(this.ahead);
-    return Array.from({ length: this.sumsOf(this.reach - 1) }, (_, a) => ({
-      kind: "scalar",
-      equation: { target: this.element("A", a), op: "=", value: this.element("A", a + by) },
-    }));
+    return upTo(this.sumsOf(this.reach - 1)).map((a) => assign(this.element("A", a), this.element("A", a + by)));
   }
 
   // ---- leaves -------------------------------------------------------------------------------------------------------------------

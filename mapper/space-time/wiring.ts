@@ -17,18 +17,22 @@ import {
   type Access,
   access,
   accessesIn,
-  and,
+  allOf,
   axesIn,
   axis,
   compare,
   type Expr,
   number,
   printAccess,
+  select,
 } from "../../abstraction/expression.ts";
-import { distanceIn, type Flows, type Outcome, type SumOp } from "./flow.ts";
+import { freshName } from "../lower/names.ts";
+import { chained, lengthAlong } from "./design.ts";
+import { chainFrom, distanceIn, type Flows, joinedBy, type Outcome, outsideBox, type SumOp } from "./flow.ts";
 import { nullSpace } from "./null-space.ts";
 import type { Places } from "./place.ts";
-import { plus, printVector, scaled, type Vector } from "./vector.ts";
+import { extentsOfLoops } from "./problem.ts";
+import { printVector, scaled, type Vector } from "./vector.ts";
 
 export interface PlannedRead {
   readonly variable: string;
@@ -114,7 +118,8 @@ class Wiring implements Plan {
       .filter((d) => this.isInside(d))
       .map((d) => this.forward(d))
       .filter((d) => this.places.stepsOf(d) > 0);
-    return chains.reduceRight<Expr>((otherwise, d) => select(this.outside(d), otherwise, read(name, d)), load);
+    const along = chains.map((d) => ({ distance: d, along: d }));
+    return chainFrom(this.flows.loops, along, load, (d) => read(name, d));
   }
 
   sum(outcome: Extract<Outcome, { kind: "sum" }>): void {
@@ -127,31 +132,20 @@ class Wiring implements Plan {
     const still = directions.filter((d) => steps(d) === 0);
 
     // 1. Build chains, extending each while the next loop advances time.
-    const levels: { distance: Vector; along: Vector }[][] = [];
-    let back: Vector = this.flows.loops.map(() => 0);
-    for (const along of timed) {
-      const level = levels.at(-1);
-      const joined = plus(along, back);
-      const joins = level !== undefined && steps(joined) >= 1;
-      if (joins) level.push({ distance: joined, along });
-      else levels.push([{ distance: along, along }]);
-      back = plus(joins ? back : this.flows.loops.map(() => 0), scaled(along, 1 - this.lengthAlong(along)));
-    }
+    const { loops } = this.flows;
+    const levels = chained(timed, steps, extentsOfLoops({ loops }));
     let held = this.guarded(outcome, identity);
     const count = levels.length + (still.length > 0 ? 1 : 0);
     const nameOf = (level: number): string => this.free(count > 1 ? `${name}${level + 1}` : name, name);
     for (const [l, level] of levels.entries()) {
       const variable = nameOf(l);
-      const before = level.reduceRight<Expr>(
-        (otherwise, { distance, along }) => select(this.outside(along), otherwise, read(variable, distance)),
-        identity,
-      );
-      this.add(variable, dtype, [join(op, before, held)]);
+      const before = chainFrom(loops, level, identity, (distance) => read(variable, distance));
+      this.add(variable, dtype, [joinedBy(op, before, held)]);
       held = read(variable);
     }
     const ends = (all: readonly Vector[]): Expr | undefined =>
       (levels.length === 1 && still.length === 0 ? this.lastPoint(all) : undefined) ??
-      conjunction(all.map((d) => this.outside(scaled(d, -1))));
+      allOf(all.map((d) => outsideBox(loops, scaled(d, -1))));
 
     // 2. Sums within one step: a reduction if all lanes share the element, else prefixes whose reach doubles (Kogge and
     //    Stone).
@@ -168,9 +162,10 @@ class Wiring implements Plan {
       const variable = nameOf(levels.length);
       const values = [held];
       for (const d of still)
-        for (let reach = 1; reach < this.lengthAlong(d); reach *= 2) {
+        for (let reach = 1; reach < lengthAlong(d, extentsOfLoops({ loops })); reach *= 2) {
           const further = scaled(d, reach);
-          values.push(join(op, read(variable), select(this.outside(further), identity, read(variable, further))));
+          const before = select(outsideBox(loops, further), identity, read(variable, further));
+          values.push(joinedBy(op, read(variable), before));
         }
       this.add(variable, dtype, values);
       held = read(variable);
@@ -199,7 +194,7 @@ class Wiring implements Plan {
       const step = this.places.stepsOf(loops.map((l) => at[l.name] ?? 0));
       if (!last || step > last.step) last = { step, at };
     }
-    return last && conjunction(names.map((name) => compare("==", axis(name), number(last?.at[name] ?? 0))));
+    return last && allOf(names.map((name) => compare("==", axis(name), number(last?.at[name] ?? 0))));
   }
 
   /** The vectors inside the array along which a sum runs. */
@@ -233,7 +228,7 @@ class Wiring implements Plan {
   private guarded({ target, term }: Extract<Outcome, { kind: "sum" }>, identity: Expr): Expr {
     const indexing = new Set(axesIn(target));
     const tails = this.flows.tails.filter((t) => !axesIn(t.index).every((loop) => indexing.has(loop)));
-    const inside = conjunction(tails.map((t) => compare("<", t.index, number(t.extent))));
+    const inside = allOf(tails.map((t) => compare("<", t.index, number(t.extent))));
     return inside === undefined ? term : select(inside, term, identity);
   }
 
@@ -247,28 +242,6 @@ class Wiring implements Plan {
     return this.flows.loops.every(
       (l, i) => d[i] === 0 || (this.places.source.includes(l) && Math.abs(d[i] ?? 0) < l.extent),
     );
-  }
-
-  /** The number of points of the box in a line along a direction. */
-  private lengthAlong(d: Vector): number {
-    const lengths = this.flows.loops.map((l, i) =>
-      d[i] ? Math.ceil(l.extent / Math.abs(d[i] ?? 1)) : Number.POSITIVE_INFINITY,
-    );
-    return Math.min(...lengths);
-  }
-
-  /** The condition that the point a distance back is outside the box. */
-  private outside(distance: Vector): Expr {
-    const faces = this.flows.loops.flatMap((l, i): Expr[] => {
-      const d = distance[i] ?? 0;
-      if (d === 0) return [];
-      if (d > 0) return [d === 1 ? compare("==", axis(l.name), number(0)) : compare("<", axis(l.name), number(d))];
-      const from = l.extent + d;
-      return [d === -1 ? compare("==", axis(l.name), number(from)) : compare(">=", axis(l.name), number(from))];
-    });
-    const [first, ...rest] = faces;
-    if (!first) throw new Error("internal: a dependence of no distance");
-    return rest.reduce((left, right): Expr => ({ kind: "logic", op: "or", left, right }), first);
   }
 
   private value(expression: Expr): PlannedValue {
@@ -289,27 +262,8 @@ class Wiring implements Plan {
       ...Object.keys(this.flows.tensors),
       ...this.flows.loops.map((l) => l.name),
     ]);
-    let name = wanted;
-    while (taken.has(name)) name += "_";
-    return name;
+    return freshName(wanted, taken);
   }
 }
 
 const read = (variable: string, distance: Vector = []): Access => access(variable, distance.map(number));
-
-const select = (condition: Expr, whenTrue: Expr, whenFalse: Expr): Expr => ({
-  kind: "select",
-  condition,
-  whenTrue,
-  whenFalse,
-});
-
-function join(op: SumOp, left: Expr, right: Expr): Expr {
-  if (op === "+=") return { kind: "binary", op: "+", left, right };
-  return { kind: "call", fn: op === "max=" ? "max" : "min", args: [left, right] };
-}
-
-function conjunction(all: readonly Expr[]): Expr | undefined {
-  const [first, ...rest] = all;
-  return first && rest.reduce((sum, e) => and(sum, e), first);
-}

@@ -10,6 +10,7 @@
  */
 
 import { strideIn } from "../../abstraction/affine.ts";
+import { sumOf } from "../../abstraction/collections.ts";
 import { binary, childrenOf, type Expr } from "../../abstraction/expression.ts";
 import type { LoopNest, Statement } from "../../abstraction/loop-nest.ts";
 
@@ -35,7 +36,7 @@ export function tooLongToWrite({ body }: LoopNest): string | undefined {
  * Terms of the program. Unrolled loops are multiplied out, and so are lanes if no mask or vector expresses a statement.
  */
 function writtenTerms(body: readonly Statement[], lanes?: Lanes): number {
-  return body.reduce((sum, s) => sum + termsOf(s, lanes), 0);
+  return sumOf(body, (s) => termsOf(s, lanes));
 }
 
 function termsOf(s: Statement, lanes: Lanes | undefined): number {
@@ -46,12 +47,12 @@ function termsOf(s: Statement, lanes: Lanes | undefined): number {
   if (s.kind === "when") return writtenTerms([...s.body, ...s.otherwise], lanes) + 1;
   if (s.kind !== "scalar") return 1;
   const { target, value, where } = s.equation;
-  return [target, value, ...(where ? [where] : [])].reduce((sum, e) => sum + termsIn(e, lanes), 0);
+  return sumOf([target, value, ...(where ? [where] : [])], (e) => termsIn(e, lanes));
 }
 
 /** A comparison that is not linear in the lane, or an index that is not contiguous, is printed for each lane. */
 function termsIn(e: Expr, lanes: Lanes | undefined): number {
-  const own = 1 + childrenOf(e).reduce((sum, part) => sum + termsIn(part, lanes), 0);
+  const own = 1 + sumOf(childrenOf(e), (part) => termsIn(part, lanes));
   if (lanes === undefined || (e.kind !== "compare" && e.kind !== "access")) return own;
   const parts = e.kind === "compare" ? [binary("-", e.left, e.right)] : e.index;
   const each = parts.some((part) => Math.abs(strideIn(part, lanes.axis) ?? lanes.extent) > 1);
