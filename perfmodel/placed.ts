@@ -24,10 +24,11 @@ import {
   access,
   accessesIn,
   axesIn,
-  binary,
   childrenOf,
   type Expr,
   number,
+  plus,
+  times,
 } from "../abstraction/expression.ts";
 import type { Operand } from "../abstraction/intrinsic.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
@@ -278,10 +279,7 @@ export function outputPlace(computation: Computation): AffineForm | undefined {
   return (
     form &&
     affineForm(
-      index.reduce<Expr>(
-        (sum, e, i) => binary("+", sum, binary("*", e, number(form.terms.get(dims[i]?.name ?? "") ?? 0))),
-        number(0),
-      ),
+      index.reduce<Expr>((sum, e, i) => plus(sum, times(e, form.terms.get(dims[i]?.name ?? "") ?? 0)), number(0)),
     )
   );
 }

@@ -11,7 +11,7 @@
 import { pointsOf } from "../../abstraction/affine.ts";
 import { product } from "../../abstraction/collections.ts";
 import type { Equation } from "../../abstraction/equation.ts";
-import { type Access, accessesIn, axesIn, binary, number, rewrite } from "../../abstraction/expression.ts";
+import { type Access, accessesIn, axesIn, number, plus, rewrite } from "../../abstraction/expression.ts";
 import type { Statement, VectorFile } from "../../abstraction/loop-nest.ts";
 import type { SourceLoop } from "../../abstraction/recurrence.ts";
 import { substituteAxis } from "../../abstraction/rewrite-statement.ts";
@@ -103,7 +103,7 @@ class SideBySide {
       (n, name) => n * (this.extents[name] ?? 1) + (point[name] ?? 0),
       0,
     );
-    return { ...a, index: [binary("+", register, number(copy * file.count)), lane] };
+    return { ...a, index: [plus(register, copy * file.count), lane] };
   }
 
   private copiesOf(file: string): number {

@@ -9,7 +9,17 @@
 import { affineForm, boundsOf, type Extents } from "../../abstraction/affine.ts";
 import { product } from "../../abstraction/collections.ts";
 import { UsageError } from "../../abstraction/error.ts";
-import { type Access, axis, binary, type Expr, number, substitute } from "../../abstraction/expression.ts";
+import {
+  type Access,
+  axis,
+  binary,
+  type Expr,
+  number,
+  over,
+  plus,
+  remainder,
+  substitute,
+} from "../../abstraction/expression.ts";
 import type { SourceLoop, SpaceTime } from "../../abstraction/recurrence.ts";
 import { freshName } from "../lower/names.ts";
 import type { Flows } from "./flow.ts";
@@ -146,7 +156,7 @@ export class Coordinates {
   turn(registers: number, ago: number): Expr {
     const terms = this.step.map((t) => ({ ...t, coefficient: t.coefficient % registers }));
     const sum = sumOf(terms, (registers - (ago % registers)) % registers);
-    return boundsOf(sum, this.extents)[1] < registers ? sum : binary("%", sum, number(registers));
+    return boundsOf(sum, this.extents)[1] < registers ? sum : remainder(sum, registers);
   }
 
   /** The number of lanes that a distance moves: P.d. */
@@ -178,7 +188,7 @@ export class Coordinates {
     }
     const inner = this.digits.map((d, j): Term => ({ coefficient: parts[j] ?? 0, value: d.value }));
     const whole = outer.map((t) => ({ ...t, coefficient: t.coefficient * denominator }));
-    return binary("/", sumOf([...whole, ...inner], form.constant * denominator + offset), number(denominator));
+    return over(sumOf([...whole, ...inner], form.constant * denominator + offset), denominator);
   }
 
   protected loopValues(): ReadonlyMap<string, Expr> {
@@ -189,7 +199,7 @@ export class Coordinates {
     const known = new Map(
       destination.map((name, i): [string, Expr] => {
         const digit = this.digits[i];
-        return [name, digit ? binary("+", digit.value, number(digit.least)) : number(0)];
+        return [name, digit ? plus(digit.value, digit.least) : number(0)];
       }),
     );
     for (const { loop, value } of definitions) {
@@ -225,7 +235,7 @@ function timeOf(
   if (round !== undefined) {
     const block = free("t_block");
     const within = free("t_step");
-    const step = binary("+", binary("+", binary("*", axis(block), number(round)), axis(within)), first);
+    const step = plus(plus(binary("*", axis(block), round), axis(within)), first);
     return {
       loops: [
         { name: block, extent: Math.ceil(steps / round), serial: true },
@@ -241,7 +251,7 @@ function timeOf(
     return {
       loops: [{ name, extent: steps, serial: true }],
       step: [{ coefficient: 1, value: axis(name) }],
-      digit: digit(binary("+", axis(name), first)),
+      digit: digit(plus(axis(name), first)),
     };
   }
   const loops = durations.map((extent, r) => ({

@@ -6,7 +6,7 @@
 
 import { affineForm } from "../../abstraction/affine.ts";
 import { settled } from "../../abstraction/condition.ts";
-import { binary, comparesElements, type Expr, rewrite, walk } from "../../abstraction/expression.ts";
+import { comparesElements, type Expr, minus, rewrite, walk } from "../../abstraction/expression.ts";
 
 /** Least and largest value of each axis. */
 export type Ranges = ReadonlyMap<string, readonly [least: number, most: number]>;
@@ -46,7 +46,7 @@ function holds(e: Expr, ranges: Ranges): boolean | undefined {
     return left === undefined || right === undefined ? undefined : !stops;
   }
   if (e.kind !== "compare" || comparesElements(e)) return undefined;
-  const form = affineForm(binary("-", e.left, e.right));
+  const form = affineForm(minus(e.left, e.right));
   if (!form) return undefined;
   let least = form.constant;
   let most = form.constant;

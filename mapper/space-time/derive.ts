@@ -20,10 +20,10 @@ import {
   accessesIn,
   allOf,
   axis,
-  binary,
   compare,
   compareOp,
   type Expr,
+  minus,
   number,
   printAccess,
   rewrite,
@@ -106,7 +106,7 @@ export function onePass(computation: Computation, space: ArraySpace): Computatio
   return defineComputation({ name: computation.name, equation: whole, extents, tensors: specs });
 }
 
-const NEVER = compare("==", number(0), number(1));
+const NEVER = compare("==", 0, 1);
 
 /** Evaluates the constant parts of a condition. */
 function decided(condition: Expr): Truth {
@@ -133,7 +133,7 @@ function sliceOf(
   const kept = own.map((_, d) => d).filter(moves);
   const index = kept.map((d) => {
     const least = Math.min(...same.map((other) => boundsOf(other[d] ?? number(0), extents)[0]));
-    const shifted = binary("-", own[d] ?? number(0), number(least));
+    const shifted = minus(own[d] ?? number(0), least);
     const form = affineForm(shifted);
     return form ? exprOf(form) : shifted;
   });
@@ -251,7 +251,7 @@ class Derivation {
   private at(variable: string, distance: Vector = []): Access {
     return access(
       variable,
-      this.loops.map((l, i) => binary("-", axis(l.name), number(distance[i] ?? 0))),
+      this.loops.map((l, i) => minus(axis(l.name), distance[i] ?? 0)),
     );
   }
 }

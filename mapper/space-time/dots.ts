@@ -21,9 +21,9 @@ import { type Computation, outputOf, tensorOf } from "../../abstraction/computat
 import {
   type Access,
   axesIn,
-  binary,
   type Expr,
   number,
+  plus,
   rewrite,
   substitute,
   walk,
@@ -135,7 +135,7 @@ function joinedSteps(steps: Loop, lanes: Loop, files: ReadonlySet<string>, terms
       const product = rewrite(value.right, (e) => (e.kind === "access" ? (read.get(keyOf(e)) ?? e) : e), "value");
       const products = upTo(to - from).map((i) => at(withoutTwice(product), from + i));
       const before = at(known(value.left, from), from);
-      return [{ ...s, equation: { ...equation, value: products.reduce((sum, p) => binary("+", sum, p), before) } }];
+      return [{ ...s, equation: { ...equation, value: products.reduce((sum, p) => plus(sum, p), before) } }];
     });
     return { ...lanes, body: made };
   });

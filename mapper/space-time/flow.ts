@@ -131,8 +131,8 @@ export function outsideBox(loops: readonly SourceLoop[], distance: Vector): Expr
     const d = distance[i] ?? 0;
     if (d === 0) return [];
     const at = axis(name);
-    if (d > 0) return [d === 1 ? compare("==", at, number(0)) : compare("<", at, number(d))];
-    return [d === -1 ? compare("==", at, number(extent - 1)) : compare(">=", at, number(extent + d))];
+    if (d > 0) return [d === 1 ? compare("==", at, 0) : compare("<", at, d)];
+    return [d === -1 ? compare("==", at, extent - 1) : compare(">=", at, extent + d)];
   });
   if (faces.length === 0) throw new Error("internal: a dependence of no distance");
   return faces.reduce((left, right): Expr => ({ kind: "logic", op: "or", left, right }));

@@ -10,11 +10,12 @@ import {
   type Access,
   accessesIn,
   axis,
-  binary,
   type Expr,
   number,
+  plus,
   rewrite,
   substitute,
+  times,
 } from "../../abstraction/expression.ts";
 import type { SourceLoop } from "../../abstraction/recurrence.ts";
 import { distanceIn, type Flow, type Flows, isInvariant, type Outcome } from "./flow.ts";
@@ -45,7 +46,7 @@ export function tileFlows(flows: Flows, { loop, outer, inner, size }: Tile): Flo
       `${name}: tile: values of ${loop} depend on each other in the order written, so it cannot be split into tiles`,
       { hint: "what can be tiled are sums over loops and values that are passed on" },
     );
-  const index = binary("+", binary("*", axis(outer), number(size)), axis(inner));
+  const index = plus(times(axis(outer), size), axis(inner));
   const replaced = new Map([[loop, index]]);
   const again = (e: Expr): Expr => substitute(e, replaced, "value");
   const split = loops.flatMap((l): SourceLoop[] =>

@@ -18,7 +18,7 @@ import type { Computation } from "../../abstraction/computation.ts";
 import { conjunctsOf } from "../../abstraction/condition.ts";
 import { epilogueAt } from "../../abstraction/epilogue.ts";
 import type { Equation } from "../../abstraction/equation.ts";
-import { accessesIn, axis, binary, type Expr, number } from "../../abstraction/expression.ts";
+import { accessesIn, axis, type Expr, minus, number, plus } from "../../abstraction/expression.ts";
 import type { Loop, LoopNest, Statement } from "../../abstraction/loop-nest.ts";
 import { substituteAxis } from "../../abstraction/rewrite-statement.ts";
 import { type OnLanes, sideBySide } from "./beside.ts";
@@ -174,7 +174,7 @@ class Borders {
         }
       for (const c of where ? conjunctsOf(where) : []) {
         if (c.kind !== "compare") continue;
-        const apart = binary("-", c.left, c.right);
+        const apart = minus(c.left, c.right);
         if (c.op === "<") found.push([apart, Number.NEGATIVE_INFINITY, -1]);
         if (c.op === ">=") found.push([apart, 0, Number.POSITIVE_INFINITY]);
       }
@@ -186,7 +186,7 @@ class Borders {
 /** Some of the steps of a loop. */
 function part(l: Loop, { from, to }: Span, body: readonly Statement[]): readonly Statement[] {
   if (to <= from || body.length === 0) return [];
-  const moved = from === 0 ? body : body.map((s) => substituteAxis(s, l.axis, binary("+", axis(l.axis), number(from))));
+  const moved = from === 0 ? body : body.map((s) => substituteAxis(s, l.axis, plus(axis(l.axis), from)));
   return [{ ...l, extent: to - from, body: moved }];
 }
 

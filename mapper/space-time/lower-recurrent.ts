@@ -77,7 +77,7 @@ function vectorsAlong(
   for (const { lanes, count } of widths) {
     const blocks = Math.floor((extent - done) / (lanes * count));
     if (blocks === 0) continue;
-    made.push(loop(block, blocks, body(plus(times(lanes * count, axis(block)), number(done)), lanes, count)));
+    made.push(loop(block, blocks, body(plus(times(lanes * count, axis(block)), done), lanes, count)));
     done += blocks * lanes * count;
   }
   if (done < extent) made.push(...body(number(done), extent - done, 1));
@@ -100,7 +100,7 @@ function lowerPlanes(recurrent: Recurrent, schedule: RecurrenceSchedule): LoopNe
   const plane = (from: number, to: number): Statement[] => {
     if (to <= from) return [];
     const known = decided(value, new Map([[time.name, [from, to - 1]]]));
-    const at = plus(axis(time.name), number(from));
+    const at = plus(axis(time.name), from);
     const row = vectorsAlong(
       last.extent,
       block,
@@ -108,7 +108,7 @@ function lowerPlanes(recurrent: Recurrent, schedule: RecurrenceSchedule): LoopNe
       (first, lanes, count) => {
         const onLanes = (body: (place: (e: Expr) => Expr, v: number) => Statement): Statement[] =>
           upTo(count).map((v) => {
-            const j = plus(plus(first, number(v * schedule.lanes)), axis(lane));
+            const j = plus(plus(first, v * schedule.lanes), axis(lane));
             const places = new Map([
               [time.name, at],
               [last.name, j],
@@ -175,8 +175,8 @@ function lowerPrefix(recurrent: Recurrent, schedule: RecurrenceSchedule): LoopNe
     const body = [
       assign(own(sums), substitute(term, places, "value")),
       ...reaches.map((reach) => {
-        const before = access(sums, [number(0), minus(axis(lane), number(reach))]);
-        const inside = compare(">=", axis(lane), number(reach));
+        const before = access(sums, [number(0), minus(axis(lane), reach)]);
+        const inside = compare(">=", axis(lane), reach);
         return assign(own(sums), join(own(sums), select(inside, before, identity)));
       }),
       assign(

@@ -25,7 +25,7 @@
 
 import type { StepSchedule, WarpStepSchedule } from "../../abstraction/candidate.ts";
 import type { Computation } from "../../abstraction/computation.ts";
-import { and, axis, between, binary, compare, type Expr, number, plus, times } from "../../abstraction/expression.ts";
+import { and, axis, between, compare, type Expr, minus, number, plus, times } from "../../abstraction/expression.ts";
 import { type LoopNest, loop, type Statement } from "../../abstraction/loop-nest.ts";
 import type { PlaneAxis, Steps } from "./plane.ts";
 import type { Level, Source } from "./step-memory.ts";
@@ -96,15 +96,8 @@ class StepLoops extends StepRows {
   private stepsBetween(row: string, share: number, depth: number): readonly Statement[] {
     if (depth < 3) return [];
     const step = this.names.fresh("step");
-    const after = binary("+", axis(step), number(1));
-    const body = this.step(
-      row,
-      share,
-      depth,
-      binary("+", axis(step), number(2)),
-      this.ring(axis(step)),
-      this.ring(after),
-    );
+    const after = plus(axis(step), 1);
+    const body = this.step(row, share, depth, plus(axis(step), 2), this.ring(axis(step)), this.ring(after));
     return [loop(step, depth - 2, body)];
   }
 
@@ -138,15 +131,15 @@ class StepLoops extends StepRows {
     const [swept, tiled] = this.rows;
     if (!swept) throw new Error("internal: rows of no axis");
     const high = this.tileOf();
-    const origin = this.tiles() === 1 ? number(0) : binary("*", axis(this.names.fresh("tile")), number(high));
+    const origin = this.tiles() === 1 ? number(0) : times(axis(this.names.fresh("tile")), high);
     const isLast = to.kind === "plane";
-    const behind = times(swept.reach, binary("+", s, number(depth - 2)));
-    const begin = binary("*", this.chunk, number(share));
+    const behind = times(swept.reach, plus(s, depth - 2));
+    const begin = times(this.chunk, share);
     const together = this.together(depth);
-    const turn = together === 1 ? axis(row) : binary("*", axis(row), number(together));
-    const q = binary("-", binary("+", begin, turn), behind);
+    const turn = together === 1 ? axis(row) : times(axis(row), together);
+    const q = minus(plus(begin, turn), behind);
     // Step 1 comes to it in the next turn.
-    const next = plus(binary("+", begin, turn), number(together - (depth - 2) * swept.reach));
+    const next = plus(plus(begin, turn), together - (depth - 2) * swept.reach);
     const level = (places: readonly Expr[], on = 0): Level => ({
       depth,
       places,
@@ -154,16 +147,16 @@ class StepLoops extends StepRows {
       isLast,
       from,
       to,
-      ...(plane && { ahead: { plane, places: [plus(next, number(on)), ...places.slice(1)] } }),
+      ...(plane && { ahead: { plane, places: [plus(next, on), ...places.slice(1)] } }),
     });
     const over = (each: (places: readonly Expr[]) => readonly Statement[]): readonly Statement[] => {
       if (!tiled) return each([q]);
-      const halo = times(tiled.reach, binary("-", number(depth), s));
+      const halo = times(tiled.reach, minus(depth, s));
       const inner = this.names.fresh(`${tiled.name}_row`);
-      const j = binary("-", binary("+", origin, axis(inner)), halo);
+      const j = minus(plus(origin, axis(inner)), halo);
       const body = each([q, j]);
       if (halo.kind === "number") return [loop(inner, high + 2 * halo.value, body)];
-      const condition = compare("<", axis(inner), binary("+", number(high), binary("*", number(2), halo)));
+      const condition = compare("<", axis(inner), plus(high, times(2, halo)));
       return [loop(inner, high + 2 * (depth - 2) * tiled.reach, [{ kind: "when", condition, body, otherwise: [] }])];
     };
     const zeros = (along: PlaneAxis | undefined, places: readonly Expr[]): readonly Statement[] =>
@@ -175,9 +168,9 @@ class StepLoops extends StepRows {
       this.within(swept, places[0], isLast, rows(places, on), beyond(places));
     const body =
       together > 1 && tiled
-        ? this.twoPlanes(tiled, level([q, origin]), times(tiled.reach, binary("-", number(depth), s)), single)
+        ? this.twoPlanes(tiled, level([q, origin]), times(tiled.reach, minus(depth, s)), single)
         : this.within(swept, q, isLast, over(rows), over(beyond));
-    const first = times(2 * swept.reach, binary("-", s, number(1)));
+    const first = times(2 * swept.reach, minus(s, 1));
     if (this.chunk.kind === "number" || (first.kind === "number" && first.value === 0)) return body;
     return [{ kind: "when", condition: compare(">=", turn, first), body, otherwise: [] }];
   }
@@ -195,11 +188,11 @@ class StepLoops extends StepRows {
     const [q = number(0), origin = number(0)] = level.places;
     const [swept] = this.rows;
     const inner = this.names.fresh(`${tiled.name}_row`);
-    const high = binary("+", number(this.tileOf()), binary("*", number(2), halo));
+    const high = plus(this.tileOf(), times(2, halo));
     const most = this.tileOf() + 2 * (halo.kind === "number" ? halo.value : (level.depth - 2) * tiled.reach);
-    const j = binary("-", binary("+", origin, axis(inner)), halo);
+    const j = minus(plus(origin, axis(inner)), halo);
     const isFirst = compare("<", axis(inner), high);
-    const isSecond = and(compare(">=", axis(inner), number(1)), compare("<=", axis(inner), high));
+    const isSecond = and(compare(">=", axis(inner), 1), compare("<=", axis(inner), high));
     // A plane has no rows beyond its ends; a ring buffer stores rows of zeros for them.
     const beside = level.from.kind === "plane" ? 1 : 0;
     const inside = [
@@ -211,7 +204,7 @@ class StepLoops extends StepRows {
       ({ kind: "when", condition, body, otherwise }) as const;
     const ahead = level.ahead && { ...level.ahead, places: [level.ahead.places[0] ?? q, j] };
     const both = this.blocks({ ...level, places: [q, j], ...(ahead && { ahead }) }, true, 2);
-    const second = [plus(q, number(1)), binary("-", j, number(1))];
+    const second = [plus(q, 1), minus(j, 1)];
     const apart = [when(isFirst, single([q, j], 0)), when(isSecond, single(second, 1))];
     return [loop(inner, most + 1, [when(inside, both, apart)])];
   }

@@ -139,7 +139,7 @@ export class Wavefront {
     const strip = names.fresh("strip");
     const add = (from: number, to: number, partsOf: (base: Expr) => readonly Part[]): void => {
       if (to <= from) return;
-      const base = times(lanes, plus(axis(strip), number(from)));
+      const base = times(lanes, plus(axis(strip), from));
       const steps = partsOf(base).flatMap((p) => this.part(p));
       const rest = to < strips || to - from > 1 ? this.edge.keep(base) : [];
       made.push(loop(strip, to - from, [...this.begin(base), ...steps, ...rest]));
@@ -189,7 +189,7 @@ export class Wavefront {
     const { shape, edge, ahead } = this;
     const { names, lanes, side } = shape;
     const [block, step] = [names.fresh("block"), names.fresh("step")];
-    const first = plus(times(wide, axis(block)), number(side * part.firstBlock));
+    const first = plus(times(wide, axis(block)), side * part.firstBlock);
     const place = { ...part, at: plus(first, axis(step)), step: axis(step) };
     const steps = loop(step, wide, [lanesAtStep({ shape, edge, ahead }, place)]);
     const tiles = upTo(lanes / side).map((t) => t * side);
@@ -201,15 +201,15 @@ export class Wavefront {
     const { recurrent, names, lanes, side, skew, lead } = this.shape;
     const { computation, outer } = recurrent;
     const [row, step, lane] = [names.fresh("tile_row"), names.fresh("tile_step"), names.fresh("lane")];
-    const made = access(names.fresh("diagonals"), [plus(plus(times(lanes, axis(step)), axis(row)), number(tile))]);
+    const made = access(names.fresh("diagonals"), [plus(plus(times(lanes, axis(step)), axis(row)), tile)]);
     const result = (along: Expr): Access => {
-      const i = plus(axis(row), number(tile));
-      const j = minus(minus(plus(first, along), number(lead)), times(skew, i));
+      const i = plus(axis(row), tile);
+      const j = minus(minus(plus(first, along), lead), times(skew, i));
       return access(outputOf(computation).name, [...outer.map((a) => axis(a.name)), plus(base, i), j]);
     };
     const turned = (along: Expr): Access => access(names.fresh("turned"), [plus(times(wide, axis(row)), along)]);
     const vectors = upTo(wide / side).map((v): Statement => {
-      const along = plus(axis(lane), number(v * side));
+      const along = plus(axis(lane), v * side);
       return loop(lane, side, [assign(result(along), turned(along))], "lanes");
     });
     return [loop(row, side, [loop(step, wide, [assign(turned(axis(step)), made)])]), loop(row, side, vectors)];

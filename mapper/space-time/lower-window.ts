@@ -16,7 +16,7 @@
 
 import type { WarpWindowSchedule, WindowBlock, WindowSchedule } from "../../abstraction/candidate.ts";
 import { type Computation, extentsOf } from "../../abstraction/computation.ts";
-import { axis, binary, type Expr, number } from "../../abstraction/expression.ts";
+import { axis, type Expr, number, plus, times } from "../../abstraction/expression.ts";
 import { type LoopNest, loop, type Statement } from "../../abstraction/loop-nest.ts";
 import { hasWideEnds, warpWindowProblem, windowProblem } from "../schedule/lanes.ts";
 import { type LaneRefusal, type TapSum, tapsOf } from "./taps.ts";
@@ -152,7 +152,7 @@ class WindowLoops {
     if (count > 0) {
       const whole = axisLoop(this.write.names.fresh(`${rowAxis}_strip`), strips);
       const inner = axisLoop(this.write.names.fresh(`${rowAxis}_block`), count / strips);
-      const block = binary("+", binary("*", axis(whole.name), number(count / strips)), axis(inner.name));
+      const block = plus(times(axis(whole.name), count / strips), axis(inner.name));
       const at = scaled(strips > 1 ? block : axis(inner.name), tall, rows.from);
       const around = [...planes, { ...inner, axis: rowAxis, at }];
       body.push(...this.interior(around, strips > 1 ? [whole] : [], { rows: tall, planes: deep }));
@@ -223,7 +223,7 @@ class WindowLoops {
   }
 
   private over(name: string, { from, to }: Span): Around {
-    return { name, extent: to - from, axis: name, at: binary("+", axis(name), number(from)) };
+    return { name, extent: to - from, axis: name, at: plus(axis(name), from) };
   }
 
   /** Loops around a body, the outermost dealt to threads. */
@@ -314,5 +314,4 @@ function edges({ from, to }: Span, extent: number): readonly Span[] {
 }
 
 /** `width*block + start`. */
-const scaled = (block: Expr, width: number, start: number): Expr =>
-  binary("+", binary("*", block, number(width)), number(start));
+const scaled = (block: Expr, width: number, start: number): Expr => plus(times(block, width), start);

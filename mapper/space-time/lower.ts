@@ -26,7 +26,7 @@
 
 import { volumeOf } from "../../abstraction/collections.ts";
 import { checkNames, UsageError } from "../../abstraction/error.ts";
-import { type Access, access, axesIn, axis, binary, type Expr, number } from "../../abstraction/expression.ts";
+import { type Access, access, axesIn, axis, type Expr, minus, number } from "../../abstraction/expression.ts";
 import { type LoopNest, loop, type Statement, type VectorFile } from "../../abstraction/loop-nest.ts";
 import type { Recurrence, SpaceTime } from "../../abstraction/recurrence.ts";
 import { assign } from "../lower/assign.ts";
@@ -250,7 +250,7 @@ class Writer {
   }
 
   register(variable: string, slot: Expr | number, shift = 0): Access {
-    const lane = binary("-", axis(this.at.laneAxis), number(shift));
+    const lane = minus(axis(this.at.laneAxis), shift);
     return access(variable, [typeof slot === "number" ? number(slot) : slot, lane]);
   }
 

@@ -12,12 +12,14 @@ import {
   allOf,
   axesIn,
   axis,
-  binary,
   compare,
   type Expr,
   MIRRORED,
+  minus,
   number,
+  plus,
   printExpr,
+  remainder,
 } from "../../abstraction/expression.ts";
 import { Coordinates, type TimeWindow } from "./coordinates.ts";
 import { distanceIn } from "./flow.ts";
@@ -79,7 +81,7 @@ export class Places extends Coordinates {
   /** Holds at the first step of the fastest row of time. */
   beginsRound(): Truth {
     const fastest = this.timeLoops.at(-1);
-    return fastest ? compare("==", axis(fastest.name), number(0)) : true;
+    return fastest ? compare("==", axis(fastest.name), 0) : true;
   }
 
   /** Whether all lanes of a step access the same element. */
@@ -157,14 +159,14 @@ export class Places extends Coordinates {
     const indexing = new Set(axesIn(target));
     return this.flows.tails
       .filter((t) => axesIn(t.index).every((name) => indexing.has(name)))
-      .map((t) => this.condition(compare("<", t.index, number(t.extent))));
+      .map((t) => this.condition(compare("<", t.index, t.extent)));
   }
 
   private inBox(pinned: ReadonlySet<string> = new Set()): Truth[] {
     return this.source.flatMap((l) => {
       if (pinned.has(l.name)) return [];
       const at = axis(l.name);
-      return [this.condition(compare(">=", at, number(0))), this.condition(compare("<", at, number(l.extent)))];
+      return [this.condition(compare(">=", at, 0)), this.condition(compare("<", at, l.extent))];
     });
   }
 
@@ -179,7 +181,7 @@ export class Places extends Coordinates {
       const terms = this.digits.map(
         (d, j): Term => ({ coefficient: modulo((row[j] ?? 0) / divisor, modulus), value: d.value }),
       );
-      return compare("==", binary("%", sumOf(terms, modulo(offset, modulus)), number(modulus)), number(0));
+      return compare("==", remainder(sumOf(terms, modulo(offset, modulus)), modulus), 0);
     });
   }
 
@@ -197,7 +199,7 @@ export class Places extends Coordinates {
         names.map((name, i) => ({ coefficient: row[i] ?? 0, value: values.get(name) ?? number(0) })),
         0,
       );
-      return compare("==", back, binary("+", value, number(least)));
+      return compare("==", back, plus(value, least));
     });
     const inBox = this.conjunction(this.inBox());
     const wrong = new Set<Expr>();
@@ -210,12 +212,12 @@ export class Places extends Coordinates {
 
   /** The result of a comparison that is the same at every lane and step. */
   private decided({ op, left, right }: Extract<Expr, { kind: "compare" }>): boolean | undefined {
-    return settled(op, ...boundsOf(binary("-", left, right), this.extents));
+    return settled(op, ...boundsOf(minus(left, right), this.extents));
   }
 
   /** `t-lane < 16` as `lane > t-16`: isolates the lane on one side. */
   private byLane(e: Extract<Expr, { kind: "compare" }>): Expr {
-    const form = affineForm(binary("-", e.left, e.right));
+    const form = affineForm(minus(e.left, e.right));
     const coefficient = form?.terms.get(this.laneAxis);
     if (!form || (coefficient !== 1 && coefficient !== -1)) return e;
     const others = [...form.terms].filter(([name]) => name !== this.laneAxis);

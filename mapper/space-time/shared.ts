@@ -17,9 +17,10 @@ import {
   access,
   accessesIn,
   axis,
-  binary,
   type Expr,
+  minus,
   number,
+  plus,
   printAccess,
   rewrite,
 } from "../../abstraction/expression.ts";
@@ -48,7 +49,7 @@ export function inShared(nest: LoopNest, tensor: Tensor | undefined, name: strin
       const apart = parts.find((p) => p.text !== first?.text);
       if (apart) throw new UsageError(`store_in: ${name} is read at places that move apart`);
       const least = Math.min(...parts.map((p) => p.least));
-      return { corner: binary("+", corner, number(least)), extent: Math.max(...parts.map((p) => p.most)) - least + 1 };
+      return { corner: plus(corner, least), extent: Math.max(...parts.map((p) => p.most)) - least + 1 };
     });
     elements = volumeOf(box);
     // 2. Copy it in, then read from there.
@@ -62,7 +63,7 @@ export function inShared(nest: LoopNest, tensor: Tensor | undefined, name: strin
         op: "=",
         value: access(
           name,
-          box.map((b, d) => binary("+", b.corner, axis(copies[d]?.name ?? ""))),
+          box.map((b, d) => plus(b.corner, axis(copies[d]?.name ?? ""))),
         ),
       },
     };
@@ -71,7 +72,7 @@ export function inShared(nest: LoopNest, tensor: Tensor | undefined, name: strin
         e,
         (node) =>
           node.kind === "access" && node.tensor === name
-            ? flat(node.index.map((index, d) => simplified(binary("-", index, box[d]?.corner ?? number(0)))))
+            ? flat(node.index.map((index, d) => simplified(minus(index, box[d]?.corner ?? number(0)))))
             : node,
         "value",
       );

@@ -13,13 +13,15 @@ import {
   type Access,
   access,
   axis,
-  binary,
   border,
   type Expr,
+  minus,
   number,
   plus,
+  remainder,
   rewrite,
   substitute,
+  times,
 } from "../../abstraction/expression.ts";
 import { loop, type Statement } from "../../abstraction/loop-nest.ts";
 import { assign } from "../lower/assign.ts";
@@ -93,7 +95,7 @@ export abstract class StepMemory<S extends Held> {
       );
       if (Object.hasOwn(this.steps.computation.tensors, of.name)) return access(of.name, inside);
       return access(of.name, [
-        inside.reduce((flat, e, d) => (d === 0 ? e : plus(binary("*", flat, number(extents[d] ?? 1)), e)), number(0)),
+        inside.reduce((flat, e, d) => (d === 0 ? e : plus(times(flat, extents[d] ?? 1), e)), number(0)),
       ]);
     }
     const [row = number(0), middle] = at;
@@ -104,17 +106,16 @@ export abstract class StepMemory<S extends Held> {
     const later = keptRows(this.steps) - reach;
     // Positions above the plane are negative. An offset keeps the dividend positive.
     const before = slots * Math.ceil(((2 * reach + later) * level.depth) / slots);
-    const place = binary("-", plus(row, number(before)), binary("*", of.step, number(later)));
-    const slot = binary("%", place, number(slots));
+    const place = minus(plus(row, before), times(of.step, later));
+    const slot = remainder(place, slots);
     const pitch = this.pitch();
-    const ring = binary("*", this.chunk, number(this.ringElements()));
-    if (!tiled || middle === undefined)
-      return access(of.name, [plus(plus(ring, binary("*", slot, number(pitch))), column)]);
+    const ring = times(this.chunk, this.ringElements());
+    if (!tiled || middle === undefined) return access(of.name, [plus(plus(ring, times(slot, pitch)), column)]);
     const halo = (level.depth - 1) * tiled.reach;
     const high = this.tileOf() + 2 * halo;
-    const inTile = binary("+", binary("-", middle, level.tile), number(halo));
-    const line = plus(binary("*", slot, number(high)), inTile);
-    return access(of.name, [plus(plus(ring, binary("*", line, number(pitch))), column)]);
+    const inTile = plus(minus(middle, level.tile), halo);
+    const line = plus(times(slot, high), inTile);
+    return access(of.name, [plus(plus(ring, times(line, pitch)), column)]);
   }
 
   /** The value of a step at some coordinates. @param read an element of the step before, so far from the one that is computed */

@@ -10,7 +10,7 @@ import type { WarpStepSchedule } from "../../abstraction/candidate.ts";
 import { upTo } from "../../abstraction/collections.ts";
 import { outputOf } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
-import { type Access, access, axis, binary, border, type Expr, number } from "../../abstraction/expression.ts";
+import { type Access, access, axis, border, type Expr, number, plus, times } from "../../abstraction/expression.ts";
 import { type LoopNest, loop, type Scratch, type Statement } from "../../abstraction/loop-nest.ts";
 import type { PlaneAxis } from "./plane.ts";
 import { StepPasses } from "./step-passes.ts";
@@ -50,15 +50,12 @@ export abstract class StepRegisters extends StepPasses<WarpStepSchedule> {
 
   /** The position of an element in the plane, or beyond it. */
   protected place({ depth, swept, tiled, lane, ...tile }: WarpTile, { step, k, y, column }: Own, block: Expr): Expr[] {
-    const from = (along: PlaneAxis, by: number): Expr => binary("*", axis(this.tileOfAxis(along)), number(by));
-    const streamed = binary("*", block, number(tile.unrolled));
+    const from = (along: PlaneAxis, by: number): Expr => times(axis(this.tileOfAxis(along)), by);
+    const streamed = times(block, tile.unrolled);
     return [
-      ...(swept ? [plus(binary("+", from(swept, tile.length), streamed), k - (depth + step) * swept.reach)] : []),
+      ...(swept ? [plus(plus(from(swept, tile.length), streamed), k - (depth + step) * swept.reach)] : []),
       ...(tiled ? [plus(from(tiled, tile.rows), y)] : []),
-      plus(
-        binary("+", from(lane, tile.width), binary("*", axis(this.laneAxis), number(tile.each))),
-        column - tile.halo,
-      ),
+      plus(plus(from(lane, tile.width), times(axis(this.laneAxis), tile.each)), column - tile.halo),
     ];
   }
 
@@ -69,15 +66,14 @@ export abstract class StepRegisters extends StepPasses<WarpStepSchedule> {
   protected continued(at: Expr, d: number, { lane, width, each, halo, together }: WarpTile, first: number): Expr {
     const along = this.steps.axes[d];
     if (along !== lane) return along?.border === "wrap" ? border("wrap", at, along.extent) : at;
-    const next = (e: Expr): Expr => (together > 1 ? binary("+", e, axis(this.neighbour)) : e);
+    const next = (e: Expr): Expr => (together > 1 ? plus(e, axis(this.neighbour)) : e);
     if (lane.border !== "wrap") return next(at);
-    const piece = binary(
-      "+",
-      binary("*", axis(this.tileOfAxis(lane)), number(width / together)),
-      binary("*", axis(this.laneAxis), number(each / together)),
+    const piece = plus(
+      times(axis(this.tileOfAxis(lane)), width / together),
+      times(axis(this.laneAxis), each / together),
     );
     const kept = border("wrap", plus(piece, (first - halo) / together), lane.extent / together);
-    return next(binary("*", kept, number(together)));
+    return next(times(kept, together));
   }
 
   protected elements(tile: WarpTile, step: number): { readonly y: number; readonly column: number }[] {
@@ -118,7 +114,7 @@ export abstract class StepRegisters extends StepPasses<WarpStepSchedule> {
   protected registers({ together }: WarpTile, wish: string, first: number): Access {
     const own = this.register(wish, first, first + together - 1);
     if (together === 1) return own;
-    return { ...own, index: [binary("+", number(first), axis(this.neighbour)), axis(this.laneAxis)] };
+    return { ...own, index: [plus(first, axis(this.neighbour)), axis(this.laneAxis)] };
   }
 
   protected atOnce({ together }: WarpTile, target: Access, value: Expr, where?: Expr): Statement {
@@ -134,5 +130,3 @@ export abstract class StepRegisters extends StepPasses<WarpStepSchedule> {
     return loop(this.laneAxis, this.schedule.lanes, body, "lanes");
   }
 }
-
-export const plus = (e: Expr, by: number): Expr => (by === 0 ? e : binary(by < 0 ? "-" : "+", e, number(Math.abs(by))));

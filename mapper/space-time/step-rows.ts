@@ -21,6 +21,7 @@ import {
   number,
   plus,
   select,
+  times,
 } from "../../abstraction/expression.ts";
 import { loop, type Statement, type VectorFile } from "../../abstraction/loop-nest.ts";
 import { assign, type Scalar } from "../lower/assign.ts";
@@ -80,12 +81,12 @@ export abstract class StepRows extends StepPasses<StepSchedule> {
     const body: Statement[] = [];
     const columns = (from: number, to: number): void => {
       const column = this.names.fresh(`${name}_column`);
-      const at = binary("+", axis(column), number(from));
+      const at = plus(axis(column), from);
       if (to > from) body.push(loop(column, to - from, [this.statement(level, at, isInterior, "one")]));
     };
     const vector = (from: Expr, width: number, place: "inside" | "end"): Statement => {
       const lane = this.names.fresh("lane");
-      const vectors = upTo(Math.ceil(width / lanes)).map((v) => plus(from, number(v * lanes)));
+      const vectors = upTo(Math.ceil(width / lanes)).map((v) => plus(from, v * lanes));
       const body = vectors.map((first) => ({
         ...this.statement(level, plus(first, axis(lane)), isInterior, place),
         ...(level.ahead && { prefetch: this.element(level.ahead.plane, level, [...level.ahead.places, first]) }),
@@ -98,7 +99,7 @@ export abstract class StepRows extends StepPasses<StepSchedule> {
         const block = this.names.fresh(`${name}_block`);
         const count = Math.floor((to - done) / width);
         if (count <= 0) continue;
-        const at = binary("+", binary("*", axis(block), number(width)), number(done));
+        const at = plus(times(axis(block), width), done);
         body.push(loop(block, count, [vector(at, width, "inside")]));
         done += count * width;
       }
@@ -135,7 +136,7 @@ export abstract class StepRows extends StepPasses<StepSchedule> {
     // Blocks whose neighbours on both sides are inside, and the others.
     const inner = Math.max(0, Math.floor((extent - this.schedule.lanes) / width) - 1);
     const block = this.names.fresh(`${name}_block`);
-    const at = binary("+", binary("*", axis(block), number(width)), number(width));
+    const at = plus(times(axis(block), width), width);
     const edge = (from: number) =>
       this.block(level, number(from), isInterior, rows, Math.min(width, extent - from), "beyond");
     const after = upTo(Math.ceil(extent / width) - 1 - inner).map((i) => (inner + 1 + i) * width);
@@ -157,7 +158,7 @@ export abstract class StepRows extends StepPasses<StepSchedule> {
   ): readonly Statement[] {
     const { lanes } = this.schedule;
     const lane = { kind: "axis", name: this.names.fresh("lane") } as const;
-    const column = (vector: number): Expr => plus(at, number(vector * lanes));
+    const column = (vector: number): Expr => plus(at, vector * lanes);
     const vectors = Math.ceil(width / lanes);
     const loads = linesOf(this.steps, this.schedule, rows).flatMap((line, i) => {
       const first = Math.min(...line.columns) < 0 ? -1 : 0;
@@ -165,7 +166,7 @@ export abstract class StepRows extends StepPasses<StepSchedule> {
       return upTo(last - first + 1).map((part): Scalar => {
         const places = [...level.places, plus(column(first + part), lane)];
         const value = this.read([...line.rows, 0], level, places, isInterior, of);
-        return assign(access(this.lineFile, [number(i), plus(lane, number((first + part + 1) * lanes))]), value);
+        return assign(access(this.lineFile, [number(i), plus(lane, (first + part + 1) * lanes)]), value);
       });
     });
     const computed = (vector: number): Statement[] =>
@@ -186,8 +187,7 @@ export abstract class StepRows extends StepPasses<StepSchedule> {
   /** Of a block of rows, the one so many on: a plane further each, and a row back. */
   private below(level: Level, row: number): Level {
     if (row === 0) return level;
-    const at = (places: readonly Expr[]) =>
-      places.map((e, d) => (d > 1 ? e : binary(d === 0 ? "+" : "-", e, number(row))));
+    const at = (places: readonly Expr[]) => places.map((e, d) => (d > 1 ? e : binary(d === 0 ? "+" : "-", e, row)));
     const { ahead } = level;
     return { ...level, places: at(level.places), ...(ahead && { ahead: { ...ahead, places: at(ahead.places) } }) };
   }
@@ -212,7 +212,7 @@ export abstract class StepRows extends StepPasses<StepSchedule> {
     const key = inBlock(shifts, block.row).join();
     const line = linesOf(this.steps, this.schedule, block.rows).findIndex(({ rows }) => rows.join() === key);
     const lane = (block.vector + 1) * this.schedule.lanes + (shifts.at(-1) ?? 0);
-    return line < 0 ? undefined : access(this.lineFile, [number(line), plus(block.lane, number(lane))]);
+    return line < 0 ? undefined : access(this.lineFile, [number(line), plus(block.lane, lane)]);
   }
 
   /** An element of the step before. */
@@ -226,7 +226,7 @@ export abstract class StepRows extends StepPasses<StepSchedule> {
     const tests: Expr[] = [];
     const at = this.steps.axes.map((along, d) => {
       const shift = shifts[d] ?? 0;
-      const raw = binary("+", places[d] ?? number(0), number(shift));
+      const raw = plus(places[d] ?? number(0), shift);
       const isColumn = along === this.lane;
       if (isColumn && (of === "inside" || along.reach === 0)) return raw;
       const how = along.border;

@@ -20,6 +20,7 @@ import {
   binary,
   type Expr,
   number,
+  plus,
   printAccess,
   printExpr,
   substitute,
@@ -293,8 +294,8 @@ function offsetFrom(index: Expr, followed: string | undefined): Expr {
   if (!form) throw new Error(`internal: ${printExpr(index)} is not affine`);
   let offset: Expr = number(0);
   for (const [name, coefficient] of form.terms)
-    if (name !== followed) offset = binary("+", offset, binary("*", number(coefficient), axis(name)));
-  return binary("+", offset, number(form.constant));
+    if (name !== followed) offset = plus(offset, binary("*", coefficient, axis(name)));
+  return plus(offset, form.constant);
 }
 
 /** The constant shift of a tap along a dimension. */

@@ -6,7 +6,7 @@
 
 import { affineForm } from "../../abstraction/affine.ts";
 import { product } from "../../abstraction/collections.ts";
-import { axis, binary, type Expr, number } from "../../abstraction/expression.ts";
+import { axis, type Expr, minus, number, over, plus, remainder, times } from "../../abstraction/expression.ts";
 import type { Vector } from "./vector.ts";
 
 /** The weight of each digit; the last digit varies fastest. */
@@ -20,8 +20,8 @@ export function rowOf(rows: readonly Vector[], radix: readonly number[]): number
 }
 
 export function digitOf(e: Expr, weight: number, extent: number | undefined): Expr {
-  const quotient = binary("/", e, number(weight));
-  return extent === undefined ? quotient : binary("%", quotient, number(extent));
+  const quotient = over(e, weight);
+  return extent === undefined ? quotient : remainder(quotient, extent);
 }
 
 export interface Term {
@@ -35,9 +35,9 @@ export function sumOf(terms: readonly Term[], constant: number): Expr {
   const taken = terms.filter((t) => t.coefficient < 0);
   const first = added.length === 0 && constant > 0 ? number(constant) : number(0);
   let sum: Expr = first;
-  for (const { coefficient, value } of added) sum = binary("+", sum, binary("*", number(coefficient), value));
-  for (const { coefficient, value } of taken) sum = binary("-", sum, binary("*", number(-coefficient), value));
-  return first.kind === "number" && first.value !== 0 ? sum : binary("+", sum, number(constant));
+  for (const { coefficient, value } of added) sum = plus(sum, times(coefficient, value));
+  for (const { coefficient, value } of taken) sum = minus(sum, times(-coefficient, value));
+  return first.kind === "number" && first.value !== 0 ? sum : plus(sum, constant);
 }
 
 /** An affine index in canonical order; other expressions unchanged. */

@@ -27,19 +27,20 @@ import {
   allOf,
   axis,
   between,
-  binary,
   border,
   borderOp,
   compare,
   type Expr,
   number,
+  plus,
   select,
+  times,
 } from "../../abstraction/expression.ts";
 import { loop, type Statement } from "../../abstraction/loop-nest.ts";
 import { assign } from "../lower/assign.ts";
 import type { PlaneAxis } from "./plane.ts";
 import type { Source } from "./step-memory.ts";
-import { type Own, plus, StepRegisters } from "./step-registers.ts";
+import { type Own, StepRegisters } from "./step-registers.ts";
 import { type WarpTile, warpTile } from "./warp-tile.ts";
 
 /** A pass: its tiles, and the planes that it reads and writes. */
@@ -125,13 +126,13 @@ export class WarpSteps extends StepRegisters {
   /** Stores the last step's rows that belong to the tile, in the columns that are complete. */
   private stores({ tile, to }: Pass, k: number): Statement[] {
     const { depth, swept, each, halo, length, unrolled } = tile;
-    const row = plus(binary("*", axis(this.block), number(unrolled)), k - 2 * depth * (swept?.reach ?? 0));
+    const row = plus(times(axis(this.block), unrolled), k - 2 * depth * (swept?.reach ?? 0));
     return this.pieces(tile, depth).map(({ y, first }) => {
       const of = { step: depth, k, y, column: first };
       const index = this.place(tile, of, axis(this.block)).map((at, d, all) =>
-        d === all.length - 1 && tile.together > 1 ? binary("+", at, axis(this.neighbour)) : at,
+        d === all.length - 1 && tile.together > 1 ? plus(at, axis(this.neighbour)) : at,
       );
-      const own = plus(binary("*", axis(this.laneAxis), number(each)), first);
+      const own = plus(times(axis(this.laneAxis), each), first);
       const where = allOf([
         ...(swept ? [between(row, 0, length)] : []),
         ...(halo > 0 ? [between(own, halo, this.schedule.lanes * each - halo)] : []),
@@ -165,7 +166,7 @@ export class WarpSteps extends StepRegisters {
     if (!along) return this.before(tile, of, shifts, sides);
     const by = (shift: number): Expr => this.read(tile, of, shifts.with(d, shift), places, sides, d + 1);
     return redirected(along, shifts[d] ?? 0).reduce<Expr>(
-      (other, { at, shift }) => select(compare("==", places[d] ?? number(0), number(at)), by(shift), other),
+      (other, { at, shift }) => select(compare("==", places[d] ?? number(0), at), by(shift), other),
       by(shifts[d] ?? 0),
     );
   }

@@ -11,11 +11,12 @@ import {
   type Access,
   access,
   axis,
-  binary,
   type Expr,
   minus,
   number,
+  over,
   plus,
+  remainder,
   substitute,
   times,
 } from "../../abstraction/expression.ts";
@@ -92,8 +93,8 @@ export class WavefrontAhead {
     const part = known ?? { along, value, name: names.fresh(`${along}_${this.parts.length}`) };
     if (!known) this.parts.push(part);
     if (along === "row") return access(this.held(part), [number(0), lane]);
-    const phase = binary("%", at, number(skew));
-    const place = plus(minus(number(this.last), binary("/", at, number(skew))), lane);
+    const phase = remainder(at, skew);
+    const place = plus(minus(this.last, over(at, skew)), lane);
     const flat = skew === 1 ? place : plus(times(this.pitch, phase), place);
     return access(part.name, [placeInOwn(this.shape, this.elementsOf("column"), flat)]);
   }

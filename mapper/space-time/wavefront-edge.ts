@@ -46,7 +46,7 @@ export class WavefrontEdge {
     if (most === 0) return [];
     const edgeRow = names.fresh("edge_row");
     const edgeColumn = names.fresh("edge_column");
-    const from = plus(plus(base, axis(edgeRow)), number(lanes - most));
+    const from = plus(plus(base, axis(edgeRow)), lanes - most);
     const made = access(outputOf(recurrent.computation).name, [
       ...recurrent.outer.map((a) => axis(a.name)),
       from,
@@ -58,7 +58,7 @@ export class WavefrontEdge {
 
   /** The element of a row above the strip at a column. Rows are counted from the topmost one that is kept. */
   at(row: Expr, column: Expr): Access {
-    const flat = plus(plus(times(this.pitch, row), column), number(this.start));
+    const flat = plus(plus(times(this.pitch, row), column), this.start);
     return access(this.name, [placeInOwn(this.shape, this.size, flat)]);
   }
 

@@ -9,7 +9,7 @@ import type { RecurrenceSchedule } from "../../abstraction/candidate.ts";
 import { volumeOf } from "../../abstraction/collections.ts";
 import type { Axis } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
-import { axis, binary, type Expr, number, plus } from "../../abstraction/expression.ts";
+import { axis, type Expr, number, plus, times } from "../../abstraction/expression.ts";
 import type { Scratch } from "../../abstraction/loop-nest.ts";
 import { ZMM } from "../../targets/x86.ts";
 import { FreshNames } from "../lower/names.ts";
@@ -84,9 +84,6 @@ export function workspaceOf({ recurrent: { dtype, outer } }: WavefrontShape, nam
 
 /** An address in the current outer step's part of such memory. */
 export function placeInOwn({ recurrent }: WavefrontShape, elements: number, at: Expr): Expr {
-  const step = recurrent.outer.reduce<Expr>(
-    (sum, a) => plus(binary("*", sum, number(a.extent)), axis(a.name)),
-    number(0),
-  );
-  return plus(binary("*", step, number(elements)), at);
+  const step = recurrent.outer.reduce<Expr>((sum, a) => plus(times(sum, a.extent), axis(a.name)), number(0));
+  return plus(times(step, elements), at);
 }

@@ -60,7 +60,7 @@ export function lanesAtStep(parts: StepParts, { base, isInside, value, at, step 
   const { row, column, names, lanes, skew, lead, depth, reach } = parts.shape;
   const lane = names.fresh("lane");
   const [made, next] = [names.fresh("made"), names.fresh("next")];
-  const place = minus(minus(at, number(lead)), times(skew, axis(lane)));
+  const place = minus(minus(at, lead), times(skew, axis(lane)));
   const places = new Map([
     [row.name, plus(base, axis(lane))],
     [column.name, place],
@@ -79,7 +79,7 @@ export function lanesAtStep(parts: StepParts, { base, isInside, value, at, step 
 
 /** A register of a file, on this lane or `above` lanes above. */
 const register = (file: string, r: number, lane: string, above = 0): Access =>
-  access(file, [number(r), minus(axis(lane), number(above))]);
+  access(file, [number(r), minus(axis(lane), above)]);
 
 /** Shifts a register file by one. */
 const shifted = (file: string, count: number, lane: string): Statement[] =>
@@ -94,8 +94,8 @@ function passed({ shape, edge }: StepParts, { rows, least, depth }: Reach, lane:
   // The lanes just below the edge read its rows one by one.
   const value = upTo(rows).reduceRight<Expr>(
     (whenFalse, l) => {
-      const enters = edge.at(number(l + most - rows), minus(minus(at, number(lead + skew * l)), number(least)));
-      return select(compare("==", axis(lane), number(l)), enters, whenFalse);
+      const enters = edge.at(number(l + most - rows), minus(minus(at, lead + skew * l), least));
+      return select(compare("==", axis(lane), l), enters, whenFalse);
     },
     register(names.fresh("made"), skew * rows + least - 1, lane, rows),
   );

@@ -243,8 +243,8 @@ export class BlockWriter {
 
   protected shiftOf(tap: Tap, { row, plane }: OutputRow): Expr[] {
     return tap.shift.map((s, d) => {
-      if (d === this.sum.rowDimension) return binary("+", s, number(row));
-      return d === this.planes?.dimension ? binary("+", s, number(plane)) : s;
+      if (d === this.sum.rowDimension) return binary("+", s, row);
+      return d === this.planes?.dimension ? binary("+", s, plane) : s;
     });
   }
 
@@ -257,7 +257,7 @@ export class BlockWriter {
   protected vector(wish: File, index: number, shift = 0): Access {
     const file = this.names.fresh(wish);
     this.used.set(file, Math.max(this.used.get(file) ?? 0, index + 1));
-    return access(file, [number(index), binary("+", axis(this.lane), number(shift))]);
+    return access(file, [number(index), binary("+", axis(this.lane), shift)]);
   }
 
   protected assign(file: File, index: number, op: CombineOp, value: Expr): Statement {
@@ -297,8 +297,8 @@ export class BlockWriter {
       return name === this.planes?.name ? plus(base, number(row.plane)) : base;
     });
     const where = allOf([
-      ...(lastLane > 0 ? [compare(">=", axis(this.lane), number(lastLane))] : []),
-      ...(lastLane + outputs < lanes ? [compare("<", axis(this.lane), number(lastLane + outputs))] : []),
+      ...(lastLane > 0 ? [compare(">=", axis(this.lane), lastLane)] : []),
+      ...(lastLane + outputs < lanes ? [compare("<", axis(this.lane), lastLane + outputs)] : []),
     ]);
     const equation = { target: access(output.name, place), op: "=" as const, value: this.vector("A", sum) };
     const statement = { kind: "scalar" as const, equation: where ? { ...equation, where } : equation };
@@ -337,7 +337,7 @@ function plus(left: Expr, right: Expr): Expr {
     (left.op === "+" || left.op === "-")
   ) {
     const sum = (left.op === "+" ? left.right.value : -left.right.value) + right.value;
-    return binary("+", left.left, number(sum));
+    return binary("+", left.left, sum);
   }
   if (
     right.kind === "axis" &&

@@ -16,7 +16,7 @@
 import type { WindowSchedule } from "../../abstraction/candidate.ts";
 import { groupsOf, sumOf, upTo } from "../../abstraction/collections.ts";
 import { extentsOf } from "../../abstraction/computation.ts";
-import { type Access, access, axis, binary, type Expr, number, printExpr } from "../../abstraction/expression.ts";
+import { type Access, access, axis, type Expr, number, plus, printExpr, times } from "../../abstraction/expression.ts";
 import { loop, type Statement, type VectorFile } from "../../abstraction/loop-nest.ts";
 import { assign } from "../lower/assign.ts";
 import { hasWideEnds } from "../schedule/lanes.ts";
@@ -115,7 +115,7 @@ export class LineWriter extends BlockWriter {
       ...this.loadWeights(at),
       ...(isCarried ? [this.onLanes(this.firstLines(at, tall))] : []),
       ...stretches.map(({ count, wide, from, interior }) => {
-        const here = binary("+", binary("*", axis(name), number(wide * lanes)), number(from * lanes));
+        const here = plus(times(axis(name), wide * lanes), from * lanes);
         const places: Origin = new Map([...at, [sum.laneAxis, here]]);
         const body = this.lineBlock(places, { ...tall, vectors: wide, interior }, count === 1 ? from : undefined);
         return loop(name, count, [this.onLanes(body)], mode);
@@ -201,7 +201,7 @@ export class LineWriter extends BlockWriter {
     this.held = Math.max(this.held, register + 1);
     this.widest = Math.max(this.widest, kept);
     const from = number(part * this.schedule.lanes + column);
-    return access(this.file, [number(register), binary("+", axis(this.lane), from)]);
+    return access(this.file, [number(register), plus(axis(this.lane), from)]);
   }
 
   private lined(row: Row, part: number, value: Expr): Statement {

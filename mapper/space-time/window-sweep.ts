@@ -27,11 +27,12 @@ import {
   allOf,
   axesIn,
   axis,
-  binary,
   compare,
   type Expr,
   number,
+  plus,
   substitute,
+  times,
 } from "../../abstraction/expression.ts";
 import { type LoopNest, loop, type Statement } from "../../abstraction/loop-nest.ts";
 import { memoisedBy } from "../../abstraction/memoised.ts";
@@ -192,7 +193,7 @@ class SweepWriter {
       const name = target?.kind === "axis" ? target.name : "";
       const width = this.widthAlong(name);
       const counter = width === 1 ? name : this.names.fresh(`${name}_block`);
-      return { name, counter, extent: Math.ceil(extent / width), at: binary("*", axis(counter), number(width)) };
+      return { name, counter, extent: Math.ceil(extent / width), at: times(axis(counter), width) };
     });
     const at = new Map(blocks.map((b) => [b.name, b.at]));
     const written = upTo(this.ahead);
@@ -313,8 +314,8 @@ class SweepWriter {
     if (!this.swept) return undefined;
     const final = this.ahead * (this.steps - 1) + first - behind;
     return allOf([
-      ...(last < behind ? [compare(">=", sumOf(this.stepped(last), number(-behind)), number(0))] : []),
-      ...(final >= this.length ? [compare("<", sumOf(this.stepped(first), number(-behind)), number(this.length))] : []),
+      ...(last < behind ? [compare(">=", sumOf(this.stepped(last), number(-behind)), 0)] : []),
+      ...(final >= this.length ? [compare("<", sumOf(this.stepped(first), number(-behind)), this.length)] : []),
     ]);
   }
 
@@ -351,11 +352,11 @@ class SweepWriter {
 
   /** The index of an unrolled step. */
   private stepped(i: number): Expr {
-    return binary("+", binary("*", axis(this.step), number(this.ahead)), number(i));
+    return plus(times(axis(this.step), this.ahead), i);
   }
 
   private columnFrom(from: Expr, pieces: number): Expr {
-    const column = binary("+", from, binary("*", axis(this.lane), number(this.each)));
+    const column = plus(from, times(axis(this.lane), this.each));
     return sumOf(column, this.each > 1 ? axis(this.neighbour) : number(0), number(pieces * this.each));
   }
 
@@ -365,7 +366,7 @@ class SweepWriter {
 
   /** The registers that a lane loads or stores at once, beginning with `first`. */
   private own(file: File, first: number): Access {
-    const index = this.each > 1 ? binary("+", number(first), axis(this.neighbour)) : number(first);
+    const index = this.each > 1 ? plus(first, axis(this.neighbour)) : number(first);
     return this.register(file, index, first + this.each - 1);
   }
 
@@ -399,5 +400,5 @@ function joined(statements: readonly Statement[]): Statement[] {
 }
 
 function sumOf(...parts: readonly Expr[]): Expr {
-  return parts.reduce((left, right) => binary("+", left, right));
+  return parts.reduce((left, right) => plus(left, right));
 }

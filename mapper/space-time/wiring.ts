@@ -194,7 +194,7 @@ class Wiring implements Plan {
       const step = this.places.stepsOf(loops.map((l) => at[l.name] ?? 0));
       if (!last || step > last.step) last = { step, at };
     }
-    return last && allOf(names.map((name) => compare("==", axis(name), number(last?.at[name] ?? 0))));
+    return last && allOf(names.map((name) => compare("==", axis(name), last?.at[name] ?? 0)));
   }
 
   /** The vectors inside the array along which a sum runs. */
@@ -228,7 +228,7 @@ class Wiring implements Plan {
   private guarded({ target, term }: Extract<Outcome, { kind: "sum" }>, identity: Expr): Expr {
     const indexing = new Set(axesIn(target));
     const tails = this.flows.tails.filter((t) => !axesIn(t.index).every((loop) => indexing.has(loop)));
-    const inside = allOf(tails.map((t) => compare("<", t.index, number(t.extent))));
+    const inside = allOf(tails.map((t) => compare("<", t.index, t.extent)));
     return inside === undefined ? term : select(inside, term, identity);
   }
 

@@ -11,7 +11,7 @@
 
 import { strideIn } from "../../abstraction/affine.ts";
 import { sumOf } from "../../abstraction/collections.ts";
-import { binary, childrenOf, type Expr } from "../../abstraction/expression.ts";
+import { childrenOf, type Expr, minus } from "../../abstraction/expression.ts";
 import type { LoopNest, Statement } from "../../abstraction/loop-nest.ts";
 
 /** The loop over lanes around a statement. */
@@ -54,7 +54,7 @@ function termsOf(s: Statement, lanes: Lanes | undefined): number {
 function termsIn(e: Expr, lanes: Lanes | undefined): number {
   const own = 1 + sumOf(childrenOf(e), (part) => termsIn(part, lanes));
   if (lanes === undefined || (e.kind !== "compare" && e.kind !== "access")) return own;
-  const parts = e.kind === "compare" ? [binary("-", e.left, e.right)] : e.index;
+  const parts = e.kind === "compare" ? [minus(e.left, e.right)] : e.index;
   const each = parts.some((part) => Math.abs(strideIn(part, lanes.axis) ?? lanes.extent) > 1);
   return each ? own * lanes.extent : own;
 }
