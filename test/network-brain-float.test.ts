@@ -1,8 +1,6 @@
 /** @file A network in bf16 on a CPU: factors of products are bf16, all else is f32. */
 
 import { describe, expect, it } from "vitest";
-import { outputOf } from "../abstraction/computation.ts";
-import { printEquation } from "../abstraction/equation.ts";
 import { seededRandom } from "../abstraction/random.ts";
 import type { Graph } from "../network/graph.ts";
 import { bertBase } from "../network/models/bert.ts";
@@ -46,35 +44,6 @@ const GRAPHS: readonly (readonly [string, () => Graph])[] = [
 ];
 
 describe("a network in bf16", () => {
-  it("rounds what products read, and keeps all else in f32", () => {
-    const { program } = inBrainFloatsOnCpu(openGraph(attention()));
-    const lines = program.steps.map(({ computation }) => {
-      const { equation, epilogue } = computation;
-      const text = [equation, ...(epilogue ? [epilogue.equation] : [])].map(printEquation).join(", ");
-      return `${outputOf(computation).dtype}   ${text}`;
-    });
-    expect(`\n${lines.join("\n")}\n`).toMatchInlineSnapshot(`
-      "
-      bf16   y[i0,i1] = bf16(x[i0,i1])
-      bf16   out[m,n] += f32(a[m,k]) * f32(b[k,n]), res[m,n] = bf16(out[m,n])
-      bf16   out[m,n] += f32(a[m,k]) * f32(b[k,n]), res[m,n] = bf16(out[m,n])
-      bf16   y[i0,i1] = x[i1,i0]
-      f32   out[m,n] += f32(a[m,k]) * f32(b[k,n])
-      f32   y[i0] max= x[i0,i1]
-      f32   y[i0,i1] = exp(x0[i0,i1] - x1[i0])
-      f32   y[i0] += x[i0,i1]
-      f32   y[i0,i1] = x0[i0,i1] / x1[i0]
-      bf16   y[i0,i1] = bf16(x[i0,i1])
-      f32   out[m,n] += f32(a[m,k]) * f32(b[k,n]), res[m,n] = max(out[m,n], 0)
-      "
-    `);
-    expect([...program.inputs, ...program.outputs.map((o) => o.value)].map(({ type }) => type)).toEqual([
-      "f32",
-      "f32",
-      "f32",
-    ]);
-  });
-
   it.each(GRAPHS)("is close to the network in f32: %s", async (_, build) => {
     const opened = openGraph(build());
     const inputs = inputsFor(build());

@@ -1,4 +1,4 @@
-/** @file Products read and write elements where they lie, instead of steps that move them. */
+/** @file Products read and write elements where they lie, instead of steps that move them. Small cases stand in test/golden/networks/moves.txt. */
 
 import { describe, expect, it } from "vitest";
 import { equationText, outputOf } from "../abstraction/computation.ts";
@@ -10,10 +10,8 @@ import { bertBase } from "../network/models/bert.ts";
 import { shufflenet } from "../network/models/shufflenet.ts";
 import type { Network } from "../network/network.ts";
 import { tasksOf } from "../network/tasks.ts";
-import { onnx, plainAndFused } from "./support/networks.ts";
+import { plainAndFused } from "./support/networks.ts";
 import { inFull } from "./support/slow.ts";
-
-const fusedOf = (text: string): Network => fuse(lowerGraph(onnx(text)));
 
 const opsOf = ({ steps }: Network): string[] => steps.map(({ ops }) => ops.join(" "));
 
@@ -42,105 +40,6 @@ describe("moves beside products", () => {
         ]
       `);
     expect(weighted?.[0]?.steps.map(({ nodes }) => nodes.length)).toEqual([3, 3]);
-  });
-
-  it("go through one another, and through reshapes that keep their indices affine", () => {
-    const program = fusedOf(`
-      turned = Transpose<perm=[1,0,2]>(Exp(x[6,2,40]))
-      first, half = Split<axis=2, num_outputs=2>(turned)
-      MatMul(y[2,6,32,4], Reshape(half, s64{2,6,4,5}))
-    `);
-    expect(opsOf(program)).toEqual(["Exp", "MatMul Split Transpose"]);
-    expect(textsOf(program)[1]).toMatchInlineSnapshot(
-      `"out[b0,b1,m,n] += a[b0,b1,m,k] * b[b1,b0,n+k*5+20]   [2,6,32,5]"`,
-    );
-  });
-
-  it.each<readonly [string, string, readonly string[]]>([
-    [
-      "another step reads what was moved",
-      "moved = Transpose(x[20,20]); return MatMul(y[20,20], moved), Concat<axis=0>(moved, moved)",
-      ["Transpose", "MatMul", "Concat"],
-    ],
-    [
-      "the user reads what was moved",
-      "moved = Transpose(x[20,20]); return moved, MatMul(y[20,20], moved)",
-      ["Transpose", "MatMul"],
-    ],
-    [
-      "a product reads each element too rarely to copy it, and other elements would lie side by side",
-      "MatMul(y[15,8], Transpose(x[20,8]))",
-      ["Transpose", "MatMul"],
-    ],
-    [
-      "elements of different matrices would lie side by side",
-      "MatMul(y[6,20,20], Transpose<perm=[2,0,1]>(x[20,20,6]))",
-      ["Transpose", "MatMul"],
-    ],
-    [
-      "a result would be stored in columns",
-      "moved = Transpose(MatMul(y[20,20], x[20,20])); Concat<axis=0>(moved, moved)",
-      ["MatMul", "Transpose", "Concat"],
-    ],
-    [
-      "only a part of a result is moved",
-      "first, last = Split<axis=1, num_outputs=2>(MatMul(y[20,20], x[20,20])); Concat<axis=0>(first, first)",
-      ["MatMul", "Split", "Concat"],
-    ],
-    [
-      "a part of a result is moved and repeated, so that there are as many elements",
-      `top = Slice(MatMul(y[4,20], x[20,20]), s64{0}, s64{2})
-       ReduceMax<keepdims=0>(Expand(top, s64{2,2,20}), s64{1})`,
-      ["MatMul", "Expand Slice", "ReduceMax"],
-    ],
-    [
-      "an image would have its dimension of one element elsewhere than its readers have",
-      `moved = Transpose<perm=[0,1,3,2]>(Conv(image[1,3,1,20], [16,3,1,1]{1}))
-       Conv<pads=[1,0,1,0]>(moved, [16,16,3,1]{1})`,
-      ["Conv", "Transpose", "Conv"],
-    ],
-    [
-      "the user and another step read a result as it was",
-      `a = MatMul(x[2,20,20], y[2,20,20])
-       b = MatMul(z[2,20,20], w[2,20,20])
-       c = Transpose<perm=[1,0,2]>(a)
-       d = Transpose<perm=[1,0,2]>(b)
-       return Concat<axis=0>(c, c), a, Concat<axis=0>(d, d), Concat<axis=0>(b, b)`,
-      ["MatMul", "MatMul", "Transpose", "Transpose", "Concat", "Concat", "Concat"],
-    ],
-    [
-      "an axis would have to be taken apart: a shuffle of 3 x 20 channels, read in 3 groups of 20",
-      `shuffled = Transpose<perm=[0,2,1]>(Reshape(x[3,60], s64{3,3,20}))
-       MatMul(Reshape(shuffled, s64{3,60}), y[60,32])`,
-      ["Transpose", "MatMul"],
-    ],
-    ["zeros around it were read", "MatMul(Pad(x[6,8], s64{1,0,1,0}), y[8,32])", ["Pad", "MatMul"]],
-  ])("stay where %s", (_, text, ops) => {
-    expect(opsOf(fusedOf(text))).toEqual(ops);
-  });
-
-  it("go to a product that reads each element once, when rows stay rows", () => {
-    const program = fusedOf("a, b, third = Split<axis=0, num_outputs=3>(x[6,8]); MatMul(third, y[8,1])");
-    expect(textsOf(program)).toMatchInlineSnapshot(`
-      [
-        "out[m,n] += a[m+4,k] * b[k,n]   [2,1]",
-      ]
-    `);
-  });
-
-  it("go to convolutions of some channels, which read the image in the layout that it has", () => {
-    const program = fusedOf(`
-      w = [32,4,1,1]{1}
-      a, b = Split<axis=1, num_outputs=2>(MaxPool<kernel_shape=[1,1]>(x[1,8,4,4]))
-      return Conv(a, w), Conv(b, w)
-    `);
-    expect(textsOf(program).slice(1)).toMatchInlineSnapshot(`
-      [
-        "out[n,k,p,q] += in[0,c,p,q] * w[k,c,r,s]   [1,32,4,4]",
-        "out[n,k,p,q] += in[0,c+4,p,q] * w[k,c,r,s]   [1,32,4,4]",
-      ]
-    `);
-    expect(program.steps.slice(1).map(({ reads }) => reads["in"] === program.steps[0]?.output)).toEqual([true, true]);
   });
 
   it("stay in ShuffleNet, whose shuffles tie channels of all groups together", () => {

@@ -7,7 +7,6 @@ import { interpret } from "../abstraction/interpret.ts";
 import { randomInteger, seededRandom } from "../abstraction/random.ts";
 import { GraphBuilder } from "../network/builder.ts";
 import { fuse } from "../network/fuse.ts";
-import type { Graph } from "../network/graph.ts";
 import { liftedNumbers } from "../network/lift-numbers.ts";
 import { lowerGraph } from "../network/lower.ts";
 import { MODELS } from "../network/models/index.ts";
@@ -19,7 +18,7 @@ import { quantise } from "../network/quantise.ts";
 import { rebuilt } from "../network/rebuild.ts";
 import { runNetwork } from "../network/run.ts";
 import { openGraph } from "../session/network.ts";
-import { made, onnx, refused } from "./support/networks.ts";
+import { onnx } from "./support/networks.ts";
 import { block, rangesOf } from "./support/quantised.ts";
 
 describe("a quantised network", () => {
@@ -250,88 +249,4 @@ describe("sums of integers minus their zero points", () => {
       expect(`${sum?.["in"]?.dtype} ${sum?.["w"]?.dtype}`).toBe(types);
     }
   });
-
-  it("of a matrix product are exact for a zero point a column and one given at run time", async () => {
-    const weights = Array.from({ length: 12 }, (_, i) => 20 * i);
-    const product = onnx(`MatMulInteger(a:s8[2,4], u8[4,3]{${weights}}, zero:s8[], u8{100,110,120})`);
-    const a = [1, -128, 127, 5, 0, -3, 64, -100];
-    const wanted = [0, 1].flatMap((i) =>
-      [0, 1, 2].map((j) =>
-        [0, 1, 2, 3].reduce((sum, k) => sum + ((a[4 * i + k] ?? 0) + 9) * (20 * (3 * k + j) - (100 + 10 * j)), 0),
-      ),
-    );
-    expect(await made(product, { a, zero: [-9] })).toEqual(wanted);
-  });
-});
-
-describe("integers with a scale", () => {
-  /** DequantizeLinear, the node, QuantizeLinear under the same scale or another. */
-  const between = (op: string, attributes: string, again: number): Graph =>
-    onnx(`
-      shown = DequantizeLinear(x:u8[1,2,4,4], 0.5, u8[]{9})
-      QuantizeLinear(${op}<${attributes}>(shown), ${again}, u8[]{9})
-    `);
-
-  it.each([
-    ["MaxPool", "kernel_shape=[2,2]"],
-    ["Transpose", "perm=[0,2,3,1]"],
-    ["GlobalAveragePool", ""],
-    ["Relu", ""],
-  ])("pass through %s unchanged, and under another scale as real numbers would", async (op, attributes) => {
-    const random = seededRandom(9);
-    const x = Uint8Array.from({ length: 32 }, () => randomInteger(random, 0, 255));
-    const { program } = openGraph(between(op, attributes, 0.5));
-    if (["MaxPool", "Transpose"].includes(op))
-      expect(program.steps.map(({ computation }) => Object.values(computation.tensors).map((t) => t.dtype))).toEqual([
-        ["u8", "u8"],
-      ]);
-    for (const again of [0.5, 0.3]) {
-      const graph = between(op, attributes, again);
-      const numbers: Graph = {
-        ...graph,
-        nodes: graph.nodes.slice(1),
-        inputs: [{ name: "shown", type: "f32", shape: [1, 2, 4, 4] }],
-      };
-      const wanted = await made(
-        numbers,
-        Array.from(x, (v) => (v - 9) * 0.5),
-      );
-      const [got] = (await runNetwork(openGraph(graph).program, { x })).values();
-      expect(Array.from(got ?? [])).toEqual(wanted);
-    }
-  });
-});
-
-describe("QLinearMatMul", () => {
-  /** [[1, 2], [3, 4]] by ones along the diagonal. */
-  async function multiplied({ aScale = "1", aZero = "0", yScale = "1", yZero = "0", columns = 2 }) {
-    const ones = Array.from({ length: 2 * columns }, (_, i) => (i % (columns + 1) === 0 ? 1 : 0));
-    const graph = onnx(`
-      zero = u8{${yZero}}
-      QLinearMatMul(a:u8[2,2], {${aScale}}, u8{${aZero}}, s8[2,${columns}]{${ones}}, {1}, s8[]{0}, {${yScale}}, zero)
-    `);
-    return made(graph, [1, 2, 3, 4]);
-  }
-
-  it.each([
-    ["a scale of each row", { aScale: "1,10" }, [1, 2, 30, 40]],
-    ["a scale of each row of three columns", { aScale: "1,10", columns: 3 }, [1, 2, 0, 30, 40, 0]],
-    ["a zero point of each row", { aZero: "0,3" }, [1, 2, 0, 1]],
-    ["a scale of each row of the result", { yScale: "1,0.5" }, [1, 2, 6, 8]],
-    ["a zero point of each row of the result", { yZero: "5,100" }, [6, 7, 103, 104]],
-  ] as const)("applies %s along the rows", async (_, given, expected) => {
-    expect(await multiplied(given)).toEqual(expected);
-  });
-
-  it("refuses a list of another length than the rows", async () => {
-    await expect(multiplied({ yZero: "1,2,3" })).rejects.toThrow("zero of [3] for 2 elements of axis 0");
-  });
-});
-
-it("QLinearConv refuses a list in place of a single number", () => {
-  const conv = onnx(`
-    scale = {1,2}
-    QLinearConv(x:u8[1,1,2,2], {1}, u8[]{0}, s8[2,1,1,1]{1,2}, {1}, s8[]{0}, scale, u8[]{0})
-  `);
-  expect(refused(conv)).toContain("scale of [2] is not supported; one number is");
 });

@@ -11,7 +11,6 @@ import { beginOf, type Network, rootOf } from "../network/network.ts";
 import { runNetwork } from "../network/run.ts";
 import { stacked } from "../network/stack.ts";
 import { openGraph } from "../session/network.ts";
-import { onnx } from "./support/networks.ts";
 
 const halfOf = (graph: Graph): Network => inHalf(openGraph(graph).program);
 
@@ -56,18 +55,5 @@ describe("products of one value", () => {
     const found = await runNetwork(after, inputs);
     expect([...found.values()].map((x) => Array.from(x))).toEqual([...expected.values()].map((x) => Array.from(x)));
     expect(one && planMemory(after).offsets.has(one.output)).toBe(true);
-  });
-
-  it("stay apart when they read other values, are asked for, or differ in shape", () => {
-    const program = halfOf(
-      onnx(`
-        first = MatMul(x[4,8], [8,16]{drawn})
-        second = MatMul(y[4,8], [8,16]{drawn})
-        given = MatMul(x, [8,16]{drawn})
-        narrow = MatMul(x, [8,8]{1})
-        return Concat<axis=1>(first, second, narrow), given
-      `),
-    );
-    expect(stacked(program)).toBe(program);
   });
 });

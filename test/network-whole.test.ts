@@ -1,10 +1,8 @@
-/** @file Integers of 64 bits: computed exactly where the range of each is known to stay below 2^53, and refused elsewhere. */
+/** @file Integers of 64 bits in libraries, and the ranges that are known. What is computed and refused stands in test/golden/networks/integers.txt. */
 
 import { join } from "node:path";
 import { beforeAll, describe, expect, it } from "vitest";
 import { defineComputation } from "../abstraction/computation.ts";
-import type { Graph } from "../network/graph.ts";
-import type { ElementType } from "../network/value.ts";
 import { wholeResult } from "../network/whole.ts";
 import { networkFiles, partsOfNetwork } from "../package/network/index.ts";
 import { loadNetwork } from "../session/load-network.ts";
@@ -12,77 +10,8 @@ import { networkSubject, openGraph } from "../session/network.ts";
 import { writePackage } from "../session/package-folder.ts";
 import { proveNetwork } from "../session/prove-network.ts";
 import { compilerHere } from "./support/here.ts";
-import { made, onnx, refused } from "./support/networks.ts";
+import { onnx } from "./support/networks.ts";
 import { scratchFolder } from "./support/scratch.ts";
-
-const X = [-7, -2147483648, 2147483647, 0, 5, 6];
-
-/** A network of one node that reads the numbers x. */
-const nodeOf = (node: string, type: ElementType = "s64") => onnx(`x:${type}[${X.length}]; ${node}`);
-
-async function computed(graph: Graph, x: readonly number[] = X): Promise<number[]> {
-  return (await made(graph, x)).map((y) => y + 0);
-}
-
-const times = (each: (x: bigint) => bigint, bits = 64): number[] =>
-  X.map((x) => Number(BigInt.asIntN(bits, each(BigInt(x)))));
-
-describe("s64 that is known when the network runs", () => {
-  it.each([
-    ["Add(x, x)", times((x) => 2n * x)],
-    ["Sub(x, s64{1})", times((x) => x - 1n)],
-    ["Mul(x, s64{2097152})", times((x) => x * 2n ** 21n)],
-    ["Neg(x)", times((x) => -x)],
-    ["Abs(x)", times((x) => (x < 0n ? -x : x))],
-    ["Div(x, s64{3})", times((x) => x / 3n)],
-    ["Div(x, s64{-2})", times((x) => x / -2n)],
-    ["Mod(x, s64{3})", times((x) => ((x % 3n) + 3n) % 3n)],
-    ["Mod<fmod=1>(x, s64{-3})", times((x) => x % 3n)],
-    ["Clip(x, s64{0})", times((x) => (x < 0n ? 0n : x))],
-    ["CumSum(x, s64{0})", X.map((_, i) => X.slice(0, i + 1).reduce((sum, x) => sum + x, 0))],
-    ["ReduceSum<keepdims=0>(x)", [X.reduce((sum, x) => sum + x, 0)]],
-    ["Cast<to=s32>(x)", X],
-    ["Cast<to=u8>(x)", X.map((x) => x & 0xff)],
-    ["Cast<to=f32>(x)", X.map(Math.fround)],
-    ["Cast<to=bool>(x)", X.map((x) => (x === 0 ? 0 : 1))],
-  ] as const)("is computed exactly: %s", async (node, expected) => {
-    expect(await computed(nodeOf(node))).toEqual(expected);
-  });
-
-  it("is made of 32 bits", async () => {
-    expect(await computed(nodeOf("Cast<to=s64>(x)", "s32"))).toEqual(X);
-  });
-
-  it("is truncated from floats towards 0, and cut to its low 32 bits", async () => {
-    const floats = [-1.5, 1.5, -0.25, 3e9, -3e9, 2 ** 40 + 2 ** 17].map(Math.fround);
-    const long = floats.map(Math.trunc).map((x) => x + 0);
-    expect(await computed(nodeOf("Cast<to=s64>(x)", "f32"), floats)).toEqual(long);
-    expect(await computed(nodeOf("Cast<to=s32>(Cast<to=s64>(x))", "f32"), floats)).toEqual(
-      long.map((x) => Number(BigInt.asIntN(32, BigInt(x)))),
-    );
-  });
-
-  it("is refused where it could pass 2^53, where a quotient could be by 0, and where it is no integer", () => {
-    const beyond = "(X) would hold s64 elements beyond 2^53, or a quotient by what may be 0, which is not supported";
-    for (const node of ["Mul(x, x)", "Mul(x, s64{8388608})", "Div(x, x)", "Pow(x, s64{2})", "Mean(x, x)"])
-      expect(refused(nodeOf(node)).replace(/^.*?: \w+ would/, "(X) would"), node).toBe(beyond);
-    expect(refused(nodeOf("Div(x, s64{0})"))).toBe("div0 (Div): it divides by 0");
-  });
-});
-
-describe('the ends of s64, which a model may use for "to the end"', () => {
-  const END = Number.MAX_SAFE_INTEGER;
-
-  it("are refused as elements, and bound what is smaller", () => {
-    expect(refused(onnx(`Where(mask:bool[2], ids:s64[2], s64{${END}})`))).toMatch(
-      /^where0 \(Where\): .* would hold s64 elements beyond 2\^53/,
-    );
-    expect(refused(onnx(`far = s64{-${END}}; return Abs(x[1]), far`))).toBe(
-      'output "far" of text would hold s64 elements beyond 2^53, which is not supported',
-    );
-    expect(refused(onnx(`Min(ids:s64[2], s64{${END}})`))).toBe("accepted");
-  });
-});
 
 describe("the library of a network with s64 at its border", () => {
   const folder = scratchFolder();
