@@ -13,7 +13,7 @@ import { instantiate, operatorNamed } from "../operators/index.ts";
 import { createTerms } from "../perfmodel/model.ts";
 import { modelTarget } from "../perfmodel/target.ts";
 import { REFERENCE_CPU } from "../targets/x86.ts";
-import { complaint, printed } from "./support/cli.ts";
+import { complaint } from "./support/cli.ts";
 import { commandLine } from "./support/command-line.ts";
 import { measured, newTrial, trial, workshop } from "./support/database.ts";
 import { named } from "./support/refusals.ts";
@@ -71,20 +71,6 @@ describe("--constant", () => {
     const computation = instantiate(operatorNamed("matmul"), { parameters, constants: ["b"] });
     expect(workloadLabel(describeWorkload({ computation, parameters }))).toBe(
       "matmul m 8 n 8 k 8, f32->f32, b constant",
-    );
-  });
-
-  it("is kept by the command that explains a mapping", async () => {
-    const text = await printed(["map", GEMV, ...WORDS, "--constant", "w", "--intrinsic", "avx512.fma.f32.broadcast"]);
-    expect(text).toContain("--dtype w=s8,x=f32 --constant w --intrinsic avx512.fma.f32.broadcast --id");
-  });
-
-  it("refuses a tensor that is computed or that there is not", async () => {
-    expect(await complaint(["map", GEMV, ...WORDS, "--constant", "y"])).toBe(
-      "automap: equation: y is computed, so it cannot be constant\n  inputs are w, x",
-    );
-    expect(await complaint(["map", "matmul", "--constant", "c"])).toMatch(
-      /^automap: matmul: there is no tensor "c" that could be constant/,
     );
   });
 });

@@ -29,37 +29,6 @@ function perceptron(): string {
 }
 
 describe("automap network", () => {
-  it("lists the operators allowed in networks", async () => {
-    expect(await printed("network operators")).toMatchInlineSnapshot(`
-      "convolutions                  Conv ConvTranspose
-      products                      Einsum Gemm MatMul
-      recurrent layers              GRU LSTM RNN
-      pooling                       AveragePool GlobalAveragePool GlobalMaxPool MaxPool
-      element by element            Abs Acos Acosh Add Asin Asinh Atan Atanh Cast CastLike Ceil Celu Clip
-                                    Cos Cosh Div Elu Erf Exp Floor Gelu HardSigmoid HardSwish LeakyRelu
-                                    Log Max Mean Min Mish Mul Neg PRelu Pow Reciprocal Relu Round Selu
-                                    Sigmoid Sin Sinh Softplus Softsign Sqrt Sub Sum Tan Tanh
-      comparisons and choices       And Equal Greater GreaterOrEqual IsInf IsNaN Less LessOrEqual Not Or
-                                    Shrink Sign ThresholdedRelu Where Xor
-      reductions and normalisation  ArgMax ArgMin BatchNormalization Hardmax InstanceNormalization LRN
-                                    LayerNormalization LogSoftmax MeanVarianceNormalization ReduceL1
-                                    ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin
-                                    ReduceProd ReduceSum ReduceSumSquare Softmax
-      losses                        NegativeLogLikelihoodLoss SoftmaxCrossEntropyLoss
-      moves of elements             BitShift Concat CumSum DepthToSpace Expand EyeLike Gather
-                                    GatherElements GatherND Mod OneHot Pad ReverseSequence Scatter
-                                    ScatterElements ScatterND Slice SpaceToDepth Split Tile TopK Transpose
-                                    Trilu
-      resizing                      GridSample Resize RoiAlign Upsample
-      shapes and constants          BlackmanWindow Constant ConstantOfShape Dropout Flatten HammingWindow
-                                    HannWindow Identity NonZero Range Reshape Shape Size Squeeze Unsqueeze
-      branches and loops            If Loop
-      quantised                     ConvInteger DequantizeLinear DynamicQuantizeLinear MatMulInteger
-                                    QLinearConv QLinearMatMul QuantizeLinear
-      "
-    `);
-  });
-
   it("shows the tasks of a model, tunes them, and writes its library with the tuned kernels", async () => {
     const model = perceptron();
     const shown = JSON.parse(await printed(`network show ${model} --dim batch=4 --db ${at("none.db")} --json`)) as {
