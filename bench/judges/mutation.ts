@@ -15,7 +15,9 @@
  * 3. Runs every test file by itself once, those that take longest first, and notes which mutants it reaches, in its own process and in those
  *    that it starts. A file that fails without any mutant is left out.
  * 4. Turns on one mutant at a time and runs the files that reach it until one fails: quick files first, then long, then deep ones, and among
- *    them those that reach the fewest mutants. A run that takes much longer than before fails. A mutant that no file reaches survives.
+ *    them those that reach the fewest mutants. A run that takes much longer than before fails. The file that failed is run again at once without
+ *    a mutant, and catches the mutant only if it passes; else it is left out, since it failed for the load of the machine. A mutant that no file
+ *    reaches survives.
  *
  * The same command again continues where it ended: mutants, what each file reaches and every verdict are lines of the state, written as soon as
  * they are known. A test that has changed since is run again, and what it reaches noted again, so after adding tests the same command says which
@@ -397,12 +399,24 @@ async function judge({ mutant, batch }: Task): Promise<void> {
   if (catching(mutant)) return;
   const seconds = sum(batch.map((reach) => reach.seconds + START_S));
   const names = batch.map(({ file }) => file);
-  const results = await runTests(names, { MUTANT: String(mutant) }, LEAST_MS + PATIENCE * seconds * 1000);
+  const ms = LEAST_MS + PATIENCE * seconds * 1000;
+  const results = await runTests(names, { MUTANT: String(mutant) }, ms);
   if (!results) return;
   const of = (file: string): string => results.get(file)?.failure ?? "";
-  const caught = batch.filter(({ file }) => of(file) !== "").slice(0, 1);
-  // After a failure the rest is not run.
-  for (const { file, hash } of caught.length > 0 ? caught : batch)
+  // After a failure the rest is not run, and a run that does not end fails for all of its files.
+  const failing = batch.filter(({ file }) => of(file) !== "");
+  const again = failing.map(({ file }) => file);
+  const without = failing.length === 0 ? results : await runTests(again, {}, ms);
+  if (!without) return;
+  const unsteady = failing.filter(({ file }) => without.get(file)?.failure !== "");
+  for (const reach of unsteady) {
+    note({ reach: { ...reach, failed: true } });
+    console.error(
+      `${reach.file} fails without any mutant, too: ${without.get(reach.file)?.failure ?? "it was not run"}`,
+    );
+  }
+  if (unsteady.length > 0) return;
+  for (const { file, hash } of failing.length > 0 ? failing.slice(0, 1) : batch)
     note({ verdict: { mutant, file, hash, caught: of(file) } });
 }
 
