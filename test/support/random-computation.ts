@@ -15,7 +15,8 @@ import { pick, type Random, randomInteger } from "../../abstraction/random.ts";
 
 type Operands = Readonly<Record<string, readonly [dtype: DType, storage: string]>>;
 
-function small(
+/** An instruction of a test: operands with their types and storage formulas. */
+export function small(
   name: string,
   compute: string,
   extents: Readonly<Record<string, number>>,

@@ -2,6 +2,7 @@
  * @file What tests are about, by name: an operator as on the command line, an instruction, a mapping as it is printed.
  *
  *     operation("conv2d n=1 c=64 k=64 h=8 w=8 NHWC", "u8s8")
+ *     stated("c[i,j] += a[i,k] * b[k,j] --i 4 --j 8 --k 2 --dtype f16")          words as on the command line
  *     mappingNamed(computation, rowNamed("avx512.vpdpbusd"), "n <- k; k <- c")
  */
 
@@ -11,7 +12,7 @@ import type { Inputs } from "../../abstraction/interpret.ts";
 import type { Intrinsic } from "../../abstraction/intrinsic.ts";
 import { type Mapping, printMatching } from "../../abstraction/mapping.ts";
 import { type Random, randomInteger, seededRandom } from "../../abstraction/random.ts";
-import { typesTakenBy } from "../../cli/subject.ts";
+import { readComputation, type SubjectOptions, typesTakenBy } from "../../cli/subject.ts";
 import { intrinsicNamed } from "../../intrinsics/index.ts";
 import { mappings } from "../../mapper/match/enumerate.ts";
 import { type InstantiateOptions, instantiate, operatorNamed, parseDataTypes } from "../../operators/index.ts";
@@ -43,6 +44,21 @@ export function operation(
     ...(layout !== undefined && { layouts: layout }),
     ...more,
   });
+}
+
+const OPTIONS = new Set(["dtype", "sum", "layout", "shape", "epilogue", "constant"]);
+
+/** @param line an operator or an equation, extents and parameters, and options of the command line; inputs that are constant after one another */
+export function stated(line: string): Computation {
+  const [subject = "", ...words] = line.trim().split(/\s+--/);
+  const given = words.map((word) => [word.slice(0, word.indexOf(" ")), word.slice(word.indexOf(" ") + 1)] as const);
+  const parameters = given
+    .filter(([name]) => !OPTIONS.has(name))
+    .map(([name, value]) => [name, Number(value)] as const);
+  const options: Record<string, string> = Object.fromEntries(given);
+  const { dtype, sum, layout, shape, epilogue, constant } = options;
+  const told: SubjectOptions = { dtype, sum, layout, shape, epilogue, constant: constant?.split(" ") };
+  return readComputation(subject, Object.fromEntries(parameters), told);
 }
 
 /** The row of an instruction. */
