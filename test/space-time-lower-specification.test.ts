@@ -28,6 +28,7 @@ import { lowerDesign } from "../mapper/space-time/lower.ts";
 import { lowerComputation } from "../mapper/space-time/lower-computation.ts";
 import { lowerSpecification } from "../mapper/space-time/specify.ts";
 import { convolution1d, convolution2d, integerInputs, product } from "./support/space-time.ts";
+import { stated } from "./support/subjects.ts";
 
 function expectEqual(nest: LoopNest, computation: Computation): void {
   const inputs = integerInputs(computation);
@@ -330,11 +331,7 @@ describe("a transform is refused", () => {
     );
     expectEqual(
       lowerDesign(scan, { allocation: [[0, 1]], schedule: [[1, 0]] }, { coalesced: true }),
-      defineComputation({
-        equation: "y[i,j] += x[k,j] where k <= i",
-        extents: { i: 8, j: 4, k: 8 },
-        tensors: { x: "f32" },
-      }),
+      stated("y[i,j] += x[k,j] where k <= i --i 8 --j 4 --k 8"),
     );
   });
 
