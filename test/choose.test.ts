@@ -1,12 +1,11 @@
 /** @file The instructions that a search is offered. */
 
 import { expect, it } from "vitest";
-import { defineComputation } from "../abstraction/computation.ts";
 import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { parseDataTypes } from "../operators/data-types.ts";
 import { instantiate, operatorNamed } from "../operators/index.ts";
 import { tiersOf } from "../session/choose.ts";
-import { operation } from "./support/subjects.ts";
+import { operation, stated } from "./support/subjects.ts";
 
 const ROWS = [...intrinsicsNamed("avx512.fma.f32.broadcast"), ...intrinsicsNamed("avx512.fma.f32.inner")];
 
@@ -37,11 +36,7 @@ it.each([
 });
 
 it("rows that add up lanes are offered where one of several summed axes lies innermost", () => {
-  const computation = defineComputation({
-    equation: "y[i,j] += x[i,r,k] * z[j,r,k]",
-    extents: { i: 32, j: 32, r: 4, k: 64 },
-    tensors: { x: "f32", z: "f32", y: "f32" },
-  });
+  const computation = stated("y[i,j] += x[i,r,k] * z[j,r,k] --i 32 --j 32 --r 4 --k 64");
   expect(tiersOf(computation, ROWS).flat()).toEqual(ROWS);
 });
 

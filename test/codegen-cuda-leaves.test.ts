@@ -15,7 +15,7 @@ import {
 } from "../abstraction/loop-nest.ts";
 import { parseEquation, parseExpr } from "../abstraction/parse.ts";
 import { generateCuda } from "../codegen/cuda.ts";
-import { rowNamed } from "./support/subjects.ts";
+import { rowNamed, stated } from "./support/subjects.ts";
 
 const MMA = rowNamed("mma.m16n8k16.f32.f16");
 
@@ -98,11 +98,7 @@ describe("a copy", () => {
   it.each([1, 2, 4, 8] as const)(
     "in pieces of %i bytes refuses a tensor that lies at another multiple, and no other",
     (width) => {
-      const computation = defineComputation({
-        equation: "out[i,j] += s32(x[i,l]) * s32(y[l,j])",
-        extents: { i: 64, j: 48, l: 64 },
-        tensors: { x: "s8", y: "s8" },
-      });
+      const computation = stated("out[i,j] += s32(x[i,l]) * s32(y[l,j]) --i 64 --j 48 --l 64 --dtype s8");
       const bytes = shared("tile_of_x", "s8", "m 32, k 64");
       const text = source([copy("m 32, k 64", equation, { width })], { computation, scratch: [bytes] });
       const x = Object.keys(computation.tensors).indexOf("x");
@@ -445,11 +441,9 @@ describe("a kernel", () => {
   });
 
   it("indexes tensors of 2^31 elements in more than an int", () => {
-    const computation = defineComputation({
-      equation: "out[i,j] += f32(x[i,l]) * f32(y[l,j])",
-      extents: { i: 2 ** 17, j: 2 ** 14, l: 64 },
-      tensors: { x: "f16", y: "f16" },
-    });
+    const computation = stated(
+      `out[i,j] += f32(x[i,l]) * f32(y[l,j]) --i ${2 ** 17} --j ${2 ** 14} --l 64 --dtype f16`,
+    );
     const far: Expr = binary("*", number(2), axis("tile"));
     const store: Statement = {
       kind: "copy",

@@ -33,7 +33,7 @@ import { candidateSpace } from "../tuner/candidates.ts";
 import { runnerHere } from "./support/here.ts";
 import { randomTie, randomTriangle } from "./support/random-triangle.ts";
 import { inFull } from "./support/slow.ts";
-import { mappingsOnto, operation, rowNamed, smallIntegers } from "./support/subjects.ts";
+import { mappingsOnto, operation, rowNamed, smallIntegers, stated } from "./support/subjects.ts";
 
 /** So small a cache that everything overflows it: tiles and passes are drawn. */
 const NEAR_BYTES = 32;
@@ -383,11 +383,7 @@ describe.skipIf(!nativeTarget().isa.includes("avx512f"))("rows of words turned i
   ] as const)(
     "%s, of %i columns, equal the equation",
     async (placement, columns, turned) => {
-      const computation = defineComputation({
-        equation: "c[i,j] += x[i,k] * y[j,k]",
-        extents: { i: 24, j: columns, k: 77 },
-        tensors: { x: "f32", y: "f32", c: "f32" },
-      });
+      const computation = stated(`c[i,j] += x[i,k] * y[j,k] --i 24 --j ${columns} --k 77`);
       const on = "avx512.fma.f32.broadcast";
       const mapping = mappingsOnto(computation, rowNamed(on)).find((m) => printMatching(m.matching).includes("n <- j"));
       if (!mapping) throw new Error("nothing maps");
@@ -426,22 +422,14 @@ describe("a computation under a condition", () => {
   });
 
   it("is refused where several kept points join one sum, which would pass through memory", () => {
-    const pairs = defineComputation({
-      equation: "y[i/2] += x[i] * w[i]",
-      extents: { i: 40 },
-      tensors: { x: "f32", w: "f32" },
-    });
+    const pairs = stated("y[i/2] += x[i] * w[i] --i 40");
     expect(space(pairs, "avx512.fma.f32")).toMatchInlineSnapshot(
       `"schedule: several points of the kept loops join one element of y"`,
     );
     const ranked = rankByModel(pairs, { intrinsics: [rowNamed("avx512.fma.f32")] });
     expect("refused" in ranked && ranked.refused[0]?.because).toContain("join one element of y");
     // Skewed, but each element once.
-    const skewed = defineComputation({
-      equation: "y[i+j,j] += x[i,j] * w[i]",
-      extents: { i: 20, j: 6 },
-      tensors: { x: "f32", w: "f32" },
-    });
+    const skewed = stated("y[i+j,j] += x[i,j] * w[i] --i 20 --j 6");
     expect(space(skewed, "avx512.fma.f32")).toBe("maps");
   });
 });
@@ -449,11 +437,7 @@ describe("a computation under a condition", () => {
 describe("schedules under conditions", () => {
   it("drawn at random and the plainest are legal, of every mapping that has one", () => {
     // Both inputs would run past the end of a padded copy, the simplest place open to each.
-    const past = defineComputation({
-      equation: "c[i,j] += s32(x[i,k,l]) * s32(y[j,k,l])",
-      extents: { i: 4, j: 4, k: 2, l: 2 },
-      tensors: { x: "s8", y: "s8" },
-    });
+    const past = stated("c[i,j] += s32(x[i,k,l]) * s32(y[j,k,l]) --i 4 --j 4 --k 2 --l 2 --dtype s8");
     // Its border in place would be written out as more issues than are compiled in reasonable time.
     const wide = operation("conv2d c=4 k=16 h=66 w=66 r=65 s=65 pad=32 NHWC", "u8s8");
     const rowProduct = defineIntrinsic({

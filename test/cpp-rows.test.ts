@@ -31,7 +31,7 @@ import { generate } from "../session/mapping-kind.ts";
 import { nativeTarget } from "../targets/index.ts";
 import { computationOf } from "./support/packages.ts";
 import { textOf } from "./support/source.ts";
-import { mappingsOnto } from "./support/subjects.ts";
+import { mappingsOnto, stated } from "./support/subjects.ts";
 
 const alongK = ({ matching }: Mapping): boolean => printMatching(matching).includes("n <- k");
 
@@ -112,11 +112,7 @@ describe("a row of results in a kernel", () => {
 
 it("a tile of words is transposed in registers, from its first element to its first", () => {
   const [on] = intrinsicsNamed("amx.tdpbusd");
-  const computation = defineComputation({
-    equation: "c[i,j] += s32(x[i,k]) * s32(y[j,k])",
-    extents: { i: 32, j: 48, k: 128 },
-    tensors: { x: "u8", y: "s8", c: "s32" },
-  });
+  const computation = stated("c[i,j] += s32(x[i,k]) * s32(y[j,k]) --i 32 --j 48 --k 128 --dtype x=u8,y=s8");
   const mapping = on && mappingsOnto(computation, on).find((m) => printMatching(m.matching).includes("m <- i"));
   if (!on || !mapping) throw new Error("nothing maps");
   const schedule = { ...plainSchedule(mapping), placement: { a: "tiled", b: "tiled" } as const };

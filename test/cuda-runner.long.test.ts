@@ -21,6 +21,7 @@ import { complaintOf, countSass } from "../runtime/run/cuda-build.ts";
 import { toMemory } from "../runtime/verify.ts";
 import { emulatedRunner } from "./support/emulated-runner.ts";
 import { sourceOf } from "./support/source.ts";
+import { stated } from "./support/subjects.ts";
 
 const TIMING = { budgetSeconds: 0, batches: [1, 1], batchSeconds: 0 } as const;
 
@@ -271,7 +272,7 @@ describe("the reference on the device", () => {
     });
 
   it("refuses an output whose elements several points write", () => {
-    const joined = defineComputation({ equation: "y[i/2] += a[i]", extents: { i: 4 }, tensors: { a: "s32" } });
+    const joined = stated("y[i/2] += a[i] --i 4 --dtype s32");
     expect(() => cudaReferenceSource(joined)).toThrow("several points meet in one element");
   });
 });

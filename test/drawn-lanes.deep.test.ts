@@ -4,12 +4,12 @@
  */
 
 import { describe, expect, it } from "vitest";
-import { defineComputation } from "../abstraction/computation.ts";
 import { loop } from "../abstraction/loop-nest.ts";
 import { type DrawnKernel, type DrawnKind, wrongKernels, wrongNest } from "./support/drawn/drawn.ts";
 import { DRAWN_KINDS, randomAt } from "./support/drawn/kinds.ts";
 import { scalar } from "./support/lane-forms.ts";
 import { inFull } from "./support/slow.ts";
+import { stated } from "./support/subjects.ts";
 
 /** Of kinds that are compiled so many; of those that are interpreted so many times their share of a thousand. */
 const COMPILED = inFull(100, 1);
@@ -62,11 +62,7 @@ describe("a random design on lanes", () => {
   });
 
   it("is found wrong if a loop that carries a value is marked parallel", () => {
-    const computation = defineComputation({
-      equation: "y[i] = y[i-1] + x[i]",
-      extents: { i: 6 },
-      tensors: { x: "f32", y: "f32" },
-    });
+    const computation = stated("y[i] = y[i-1] + x[i] --i 6");
     const inputs = { x: [1, 2, 3, 4, 5, 6] };
     const body = [scalar("y[0] = x[0]"), loop("i", 5, [scalar("y[i+1] = y[i] + x[i+1]")], "serial")];
     const nest = { scratch: [], registers: [], vectors: [], prepare: [], body };

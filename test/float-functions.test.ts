@@ -13,6 +13,7 @@ import { cacheFolder } from "../runtime/cache.ts";
 import { interpretCompiled } from "../runtime/reference-program.ts";
 import { tuneComputation } from "../session/tune.ts";
 import { compilerHere, runnerHere } from "./support/here.ts";
+import { stated } from "./support/subjects.ts";
 
 const compiler = await compilerHere();
 const runner = await runnerHere({ threads: 1 });
@@ -88,11 +89,9 @@ describe("functions of floats", () => {
   });
 
   it("may stand in epilogues of tuned kernels", async () => {
-    const computation = defineComputation({
-      equation: "c[m,n] += a[m,k] * b[k,n]; y[m,n] = 0.5 * c[m,n] * (1 + erf(c[m,n] * 0.7071))",
-      extents: { m: 8, n: 24, k: 16 },
-      tensors: { a: "f32", b: "f32" },
-    });
+    const computation = stated(
+      "c[m,n] += a[m,k] * b[k,n]; y[m,n] = 0.5 * c[m,n] * (1 + erf(c[m,n] * 0.7071)) --m 8 --n 24 --k 16",
+    );
     const outcome = await tuneComputation(
       { computation },
       { trials: 2, seconds: 20, database: ":memory:", kinds: "mappings" },
@@ -103,7 +102,7 @@ describe("functions of floats", () => {
   });
 
   it("are plain code or rows of lanes where they stand alone", async () => {
-    const computation = defineComputation({ equation: "y[i] = tanh(x[i])", extents: { i: 64 }, tensors: { x: "f32" } });
+    const computation = stated("y[i] = tanh(x[i]) --i 64");
     const outcome = await tuneComputation({ computation }, { trials: 2, seconds: 20, database: ":memory:" });
     if (!("best" in outcome)) throw new Error(outcome.status);
     expect(outcome.failed).toEqual({});

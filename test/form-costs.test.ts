@@ -9,7 +9,7 @@ import { leastSecondsOnGpu } from "../perfmodel/grid.ts";
 import { modelTarget } from "../perfmodel/target.ts";
 import { levelOfWeights, movedSeconds, secondsOfForm } from "../session/forms.ts";
 import { nvidiaTarget, targetOf } from "../targets/index.ts";
-import { operation } from "./support/subjects.ts";
+import { operation, stated } from "./support/subjects.ts";
 
 const TARGET = modelTarget(
   targetOf({
@@ -81,7 +81,7 @@ it("a GPU reads what its last cache just holds at that cache's rate, and more at
   const target = nvidiaTarget("h100");
   const bytes = memoryOf(target, "l2").bytes?.value ?? 0;
   const seconds = (n: number): number => {
-    const copy = defineComputation({ equation: "y[i] = x[i]", extents: { i: n }, tensors: { x: "f32", y: "f32" } });
+    const copy = stated(`y[i] = x[i] --i ${n}`);
     return leastSecondsOnGpu(copy, target) - (target.fixed["launch"]?.value ?? 0);
   };
   const elements = bytes / (2 * bytesOf("f32"));

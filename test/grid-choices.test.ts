@@ -1,15 +1,13 @@
 /** @file Factors chosen by comparing elements are staged for Tensor Cores like others. */
 
 import { describe } from "vitest";
-import { defineComputation } from "../abstraction/computation.ts";
 import { gridContextOf, gridSubject, itEqualsTheEquation, MATMUL, mmaSchedule } from "./support/grid-kernels.ts";
+import { stated } from "./support/subjects.ts";
 
 describe("the larger of two elements as a factor", () => {
-  const larger = defineComputation({
-    equation: "c[m,n] += f32(select(a[m,k] > b[m,k], a[m,k], b[m,k])) * f32(w[k,n])",
-    extents: { m: 20, n: 13, k: 40 },
-    tensors: { a: "f16", b: "f16", w: "f16", c: "f32" },
-  });
+  const larger = stated(
+    "c[m,n] += f32(select(a[m,k] > b[m,k], a[m,k], b[m,k])) * f32(w[k,n]) --m 20 --n 13 --k 40 --dtype f16",
+  );
   itEqualsTheEquation([
     gridSubject(
       "larger",

@@ -5,7 +5,7 @@
 
 import { describe, expect, it } from "vitest";
 import { ADVERSE_ORDERS } from "../abstraction/blocks/run.ts";
-import { type Computation, defineComputation, elementCount, inputsOf, pointCount } from "../abstraction/computation.ts";
+import { type Computation, elementCount, inputsOf, pointCount } from "../abstraction/computation.ts";
 import { isInteger } from "../abstraction/dtype.ts";
 import { type Inputs, interpret } from "../abstraction/interpret.ts";
 import { interpretNest } from "../abstraction/interpret-nest.ts";
@@ -32,7 +32,7 @@ import {
   reluConvolutionF16,
 } from "./support/grid-kernels.ts";
 import { inFull } from "./support/slow.ts";
-import { operation } from "./support/subjects.ts";
+import { operation, stated } from "./support/subjects.ts";
 
 const MMA = "mma.m16n8k16.f32.f16";
 
@@ -47,11 +47,9 @@ const COMPUTATIONS: readonly (readonly [string, Computation])[] = [
   ["conv2d f16 NCHW", operation("conv2d n=2 c=8 k=8 h=4 w=4", "f16")],
   [
     "triangle f16",
-    defineComputation({
-      equation: "c[i,j] += f32(a[i,k]) * f32(b[k,j]) where j <= i + 3 and k <= i; y[i,j] = f16(c[i,j] + 1)",
-      extents: { i: 21, j: 24, k: 32 },
-      tensors: { a: "f16", b: "f16" },
-    }),
+    stated(
+      "c[i,j] += f32(a[i,k]) * f32(b[k,j]) where j <= i + 3 and k <= i; y[i,j] = f16(c[i,j] + 1) --i 21 --j 24 --k 32 --dtype f16",
+    ),
   ],
   ["conv2d f16 stride 2", operation("conv2d n=1 c=16 k=8 h=7 w=7 stride=2", "f16")],
 ];

@@ -2,12 +2,13 @@
 
 import { describe, expect, it } from "vitest";
 import { NestFault } from "../abstraction/blocks/fault.ts";
-import { type Computation, defineComputation, elementCount, inputsOf } from "../abstraction/computation.ts";
+import { type Computation, elementCount, inputsOf } from "../abstraction/computation.ts";
 import { access, axis, number } from "../abstraction/expression.ts";
 import { interpretNest } from "../abstraction/interpret-nest.ts";
 import { type LoopNest, loop, type Scratch, type Statement } from "../abstraction/loop-nest.ts";
 import { parseExpr } from "../abstraction/parse.ts";
 import { intrinsicsNamed } from "../intrinsics/index.ts";
+import { stated } from "./support/subjects.ts";
 import { barrier, commit, copy, lanes, onWarps, shared } from "./support/warp-nest.ts";
 
 /** The first line of what is wrong. */
@@ -26,11 +27,7 @@ describe("a statement that no hardware could run", () => {
   const [mma] = intrinsicsNamed("mma.m16n8k16.f32.f16");
   const [wmma] = intrinsicsNamed("wmma.m16n16k16.f32.f16");
   if (!mma || !wmma) throw new Error("no such rows");
-  const matrix = defineComputation({
-    equation: "y[i,j] = x[j,i]",
-    extents: { i: 32, j: 64 },
-    tensors: { x: { dtype: "f16", shape: [64, 64] } },
-  });
+  const matrix = stated("y[i,j] = x[j,i] --i 32 --j 64 --dtype f16 --shape x=64x64");
   const register = { file: "a", index: number(0) };
   const fileOf = (intrinsic = mma, operand = "a") => ({
     registers: [{ name: "a", intrinsic, operand, count: 1 }],
@@ -115,11 +112,7 @@ describe("a statement that no hardware could run", () => {
       scratch: readonly Scratch[] = [tile],
     ): string => of(onWarps(2, [copy(equation, { i: 32, j: 64 }, options)], scratch));
     const async = { transfer: "async", width: 1 } as const;
-    const largest = defineComputation({
-      equation: "y[j] max= x[j,i]",
-      extents: { i: 32, j: 64 },
-      tensors: { x: "f16" },
-    });
+    const largest = stated("y[j] max= x[j,i] --i 32 --j 64 --dtype f16");
     const partial = loop("v", 1, [copy("s[i,j] = x[i,j]", { i: 32, j: 64 })], "warp");
     const two = onWarps(2, []);
     expect([

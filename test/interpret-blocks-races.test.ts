@@ -3,17 +3,17 @@
 import { describe, expect, it } from "vitest";
 import { NestFault } from "../abstraction/blocks/fault.ts";
 import { ADVERSE_ORDERS, type NestOrder } from "../abstraction/blocks/run.ts";
-import { type Computation, defineComputation } from "../abstraction/computation.ts";
+import type { Computation } from "../abstraction/computation.ts";
 import { access, axis, number } from "../abstraction/expression.ts";
 import { interpret } from "../abstraction/interpret.ts";
 import { interpretNest } from "../abstraction/interpret-nest.ts";
 import { type LoopNest, loop, type Scratch, type Statement } from "../abstraction/loop-nest.ts";
 import type { TensorView } from "../abstraction/tensor-view.ts";
 import { ringMatmul } from "./support/ring-matmul.ts";
-import { rowNamed, smallIntegers } from "./support/subjects.ts";
+import { rowNamed, smallIntegers, stated } from "./support/subjects.ts";
 import { barrier, commit, copy, lanes, onWarps, shared, wait } from "./support/warp-nest.ts";
 
-const REVERSED = defineComputation({ equation: "y[i] = x[63-i]", extents: { i: 64 }, tensors: { x: "f32" } });
+const REVERSED = stated("y[i] = x[63-i] --i 64");
 const S = shared("s", "f32", { i: 64 });
 const READ = lanes("y[32*w+lane] = s[63-32*w-lane]");
 const ASYNC = { transfer: "async", width: 4 } as const;
@@ -93,7 +93,7 @@ describe("a race", () => {
   });
 
   it("is a ring whose producer overruns its consumer", () => {
-    const rows = defineComputation({ equation: "y[r,i] = x[r,63-i]", extents: { r: 4, i: 64 }, tensors: { x: "f32" } });
+    const rows = stated("y[r,i] = x[r,63-i] --r 4 --i 64");
     const ring = (stages: number): LoopNest =>
       onWarps(
         2,

@@ -17,7 +17,7 @@ import { printNest } from "../abstraction/print-nest.ts";
 import { matricesOf } from "../codegen/fragment.ts";
 import { INTRINSICS } from "../intrinsics/index.ts";
 import { ringMatmul } from "./support/ring-matmul.ts";
-import { rowNamed } from "./support/subjects.ts";
+import { rowNamed, stated } from "./support/subjects.ts";
 import { barrier, commit, copy, lanes, onWarps, shared, wait, withoutEach } from "./support/warp-nest.ts";
 
 interface Case {
@@ -59,11 +59,7 @@ function verdict(given: Case): string {
 /** One product of 16 x 16 x 16, its tiles moved by the instruction's own loads and stores. */
 function wmmaProduct(by: "tiles" | "flat memory"): Case {
   const wmma = rowNamed("wmma.m16n16k16.f32.f16");
-  const computation = defineComputation({
-    equation: "out[i,j] += f32(x[i,l]) * f32(y[l,j])",
-    extents: { i: 16, j: 16, l: 16 },
-    tensors: { x: "f16", y: "f16" },
-  });
+  const computation = stated("out[i,j] += f32(x[i,l]) * f32(y[l,j]) --i 16 --j 16 --l 16 --dtype f16");
   const at = (file: string) => ({ file, index: number(0) });
   const memory = (buffer: string) => ({ buffer, base: number(0), stride: 16 });
   const row = axis("r");

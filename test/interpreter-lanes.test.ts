@@ -10,6 +10,7 @@ import { interpretNest } from "../abstraction/interpret-nest.ts";
 import { type LoopNest, loop, type Statement } from "../abstraction/loop-nest.ts";
 import { parseEquation } from "../abstraction/parse.ts";
 import { printNest } from "../abstraction/print-nest.ts";
+import { stated } from "./support/subjects.ts";
 
 const LANES = 4;
 const scalar = (text: string): Statement => ({ kind: "scalar", equation: parseEquation(text) });
@@ -58,7 +59,7 @@ describe("lanes", () => {
   });
 
   it("keep no value from call to call", () => {
-    const computation = defineComputation({ equation: "y[i] += x[i]", extents: { i: LANES }, tensors: { x: "f32" } });
+    const computation = stated(`y[i] += x[i] --i ${LANES}`);
     const nest = onLanes(["y[lane] = V[0,lane]", "V[0,lane] = x[lane]"]);
     expect([...interpretNest(nest, computation, { x: [1, 2, 3, 4] }, 2)]).toEqual(Array(LANES).fill(Number.NaN));
   });
@@ -84,7 +85,7 @@ describe("lanes", () => {
 
   it("run scalar statements only", () => {
     const nest = onLanes([]);
-    const computation = defineComputation({ equation: "y[i] += x[i]", extents: { i: LANES }, tensors: { x: "f32" } });
+    const computation = stated(`y[i] += x[i] --i ${LANES}`);
     const inner = loop("lane", LANES, [loop("i", 2, [scalar("y[lane] = x[lane]")])], "lanes");
     expect(() => interpretNest({ ...nest, body: [inner] }, computation, { x: [1, 2, 3, 4] })).toThrow(
       "internal: lanes of lane run a loop; they run scalar statements only",

@@ -1,174 +1,127 @@
 /** @file The oracle against results worked out by hand, and against loops written without it. */
 
 import { describe, expect, it } from "vitest";
-import { type ComputationSpec, defineComputation } from "../abstraction/computation.ts";
-import { type Inputs, interpret, interpretInPlace } from "../abstraction/interpret.ts";
+import { defineComputation } from "../abstraction/computation.ts";
+import { interpret, interpretInPlace } from "../abstraction/interpret.ts";
 import { interpretNest } from "../abstraction/interpret-nest.ts";
 import { defineIntrinsic } from "../abstraction/intrinsic.ts";
 import { type LoopNest, loops, type Statement } from "../abstraction/loop-nest.ts";
 import { parseEquation, parseExpr } from "../abstraction/parse.ts";
 import { printNest } from "../abstraction/print-nest.ts";
 import fc from "./support/property.ts";
+import { stated } from "./support/subjects.ts";
 
-/** The output of an equation whose tensors all have one type, unless given otherwise. */
-function run(
-  equation: string,
-  extents: ComputationSpec["extents"],
-  tensors: ComputationSpec["tensors"],
-  inputs: Inputs,
-): number[] {
-  return [...interpret(defineComputation({ equation, extents, tensors }), inputs)];
-}
+/** `x 1 2 3; w 4 5` */
+const inputsOf = (text: string): Record<string, number[]> =>
+  Object.fromEntries(
+    text.split("; ").map((part) => {
+      const [name = "", ...values] = part.split(" ");
+      return [name, values.map(Number)];
+    }),
+  );
 
-describe("sums and maxima", () => {
-  it("sum over every axis that does not index the target", () => {
-    expect(run("y[i] += x[i,k]", { i: 2, k: 3 }, { x: "s32" }, { x: [1, 2, 3, 4, 5, 6] })).toEqual([6, 15]);
-    expect(run("y[] += x[i] * x[i]", { i: 3 }, { x: "f32" }, { x: [1, 2, 3] })).toEqual([14]);
-  });
-
-  it("multiply matrices", () => {
-    const inputs = { a: [1, 2, 3, 4, 5, 6], b: [7, 8, 9, 10, 11, 12] };
-    expect(run("c[m,n] += a[m,k] * b[k,n]", { m: 2, n: 2, k: 3 }, { a: "s32", b: "s32" }, inputs)).toEqual([
-      58, 64, 139, 154,
-    ]);
-  });
-
-  it("read the identity of the reduction outside a tensor", () => {
-    const outside = (op: string, dtype: "f32" | "s8" | "u8"): number[] =>
-      run(`y[i] ${op} x[i+j-2]`, { i: 5, j: 2 }, { x: { dtype, shape: [2] } }, { x: [5, 7] });
-    expect(outside("+=", "f32")).toEqual([0, 5, 12, 7, 0]);
-    expect(outside("max=", "f32")).toEqual([Number.NEGATIVE_INFINITY, 5, 7, 7, Number.NEGATIVE_INFINITY]);
-    expect(outside("max=", "s8")).toEqual([-128, 5, 7, 7, -128]);
-    expect(outside("min=", "f32")).toEqual([Number.POSITIVE_INFINITY, 5, 5, 7, Number.POSITIVE_INFINITY]);
-    expect(outside("min=", "u8")).toEqual([255, 5, 5, 7, 255]);
-  });
-
-  it("leave the identity where no point meets the condition", () => {
-    expect(run("y[i] max= x[i,j] where j < i", { i: 2, j: 2 }, { x: "f32" }, { x: [1, 2, 3, 4] })).toEqual([
-      Number.NEGATIVE_INFINITY,
-      3,
-    ]);
-  });
-
-  it("saturate the sum once, at its end", () => {
-    expect(run("y[] sat+= x[i]", { i: 3 }, { x: "s8" }, { x: [100, 100, -100] })).toEqual([100]);
-    expect(run("y[] sat+= x[i]", { i: 2 }, { x: "s8" }, { x: [100, 100] })).toEqual([127]);
-    expect(run("y[] sat+= x[i]", { i: 2 }, { x: "s8" }, { x: [-100, -100] })).toEqual([-128]);
-  });
-
-  it("add to a register that already holds a value", () => {
-    const spec = { extents: { i: 3 }, tensors: { x: "s8" } } as const;
-    const y = Float64Array.of(100);
-    const x = Float64Array.of(20, 20, 20);
-    interpretInPlace(defineComputation({ equation: "y[] sat+= x[i]", ...spec }), { y, x });
-    expect([...y]).toEqual([127]);
-    interpretInPlace(defineComputation({ equation: "y[] += x[i]", ...spec }), { y, x });
-    expect([...y]).toEqual([-69]);
-    interpretInPlace(defineComputation({ equation: "y[] max= x[i]", ...spec }), { y, x });
-    expect([...y]).toEqual([20]);
-  });
-});
-
-describe("integers", () => {
-  const binary = (op: string, dtype: "u8" | "s8" | "u32" | "s32", a: number, b: number): number[] =>
-    run(`y[] = a[] ${op} b[]`, {}, { a: dtype, b: dtype }, { a: [a], b: [b] });
-
-  it("wrap after every operation", () => {
-    expect(binary("+", "u8", 200, 100)).toEqual([44]);
-    expect(binary("-", "u8", 1, 2)).toEqual([255]);
-    expect(binary("*", "s8", 100, 3)).toEqual([44]);
-    expect(run("y[] += x[i]", { i: 3 }, { x: "u8" }, { x: [200, 100, 1] })).toEqual([45]);
-    expect(run("y[i] = -x[i]", { i: 2 }, { x: "s8" }, { x: [-128, 5] })).toEqual([-128, -5]);
-    expect(run("y[i] = abs(x[i])", { i: 2 }, { x: "s8" }, { x: [-128, -5] })).toEqual([-128, 5]);
-  });
-
-  it("keep the low 32 bits of a product that no double holds", () => {
-    expect(binary("*", "s32", 2147483647, 2147483647)).toEqual([1]);
-    expect(binary("*", "s32", 123456789, 987654321)).toEqual([-67153019]);
-    expect(binary("*", "u32", 4294967295, 4294967295)).toEqual([1]);
-    expect(run("y[] = square(x[])", {}, { x: "s32" }, { x: [65537] })).toEqual([131073]);
-  });
-
-  it("divide towards zero as elements, downwards as indices", () => {
-    expect([binary("/", "s32", -7, 2), binary("%", "s32", -7, 2)]).toEqual([[-3], [-1]]);
-    expect([binary("/", "s32", 7, 0), binary("/", "s32", -2147483648, -1)]).toEqual([[0], [-2147483648]]);
-    const x = { dtype: "s32", shape: [4] } as const;
-    expect(run("y[i] = x[(i-4)/3+2]", { i: 6 }, { x }, { x: [10, 11, 12, 13] })).toEqual([10, 11, 11, 11, 12, 12]);
-    expect(run("y[i] = x[(i-4)%3]", { i: 6 }, { x }, { x: [10, 11, 12, 13] })).toEqual([12, 10, 11, 12, 10, 11]);
-  });
-
-  it("are cast by their low bits, or clamped", () => {
-    const x = [300, -1, -200, 5];
-    expect(run("y[i] = u8(x[i])", { i: 4 }, { x: "s32" }, { x })).toEqual([44, 255, 56, 5]);
-    expect(run("y[i] = s8(x[i])", { i: 4 }, { x: "s32" }, { x })).toEqual([44, -1, 56, 5]);
-    expect(run("y[i] = sat_u8(x[i])", { i: 4 }, { x: "s32" }, { x })).toEqual([255, 0, 0, 5]);
-    expect(run("y[i] = sat_s8(x[i])", { i: 4 }, { x: "s32" }, { x })).toEqual([127, -1, -128, 5]);
-    expect(run("y[i] = s32(x[i])", { i: 4 }, { x: "f32" }, { x: [1.9, -1.9, 0.5, -0.5] })).toEqual([1, -1, 0, 0]);
-    expect(run("y[] = sat_s8(200)", {}, {}, {})).toEqual([127]);
-  });
-
-  it("requantise with ties to even", () => {
-    const x = [1, 3, 5, -1, -3, 1000, -1000];
-    expect(run("q[i] = sat_u8(round(f32(x[i]) * 0.5) + 2)", { i: 7 }, { x: "s32" }, { x })).toEqual([
-      2, 4, 4, 2, 0, 255, 0,
-    ]);
-  });
-
-  it("count with the axes themselves", () => {
-    expect(run("y[i,j] = i * 10 + j", { i: 2, j: 2 }, {}, {})).toEqual([0, 1, 10, 11]);
-  });
-});
-
-describe("floats", () => {
-  it("round after every operation, and a sum once", () => {
-    const x = [256, 1, 1];
-    expect(run("y[] = x[0] + x[1] + x[2]", {}, { x: "bf16" }, { x })).toEqual([256]);
-    expect(run("y[] += x[i]", { i: 3 }, { x: "bf16" }, { x })).toEqual([258]);
-    expect(run("y[] = x[0] + x[1] + x[2]", {}, { x: "f16" }, { x: [2048, 1, 1] })).toEqual([2048]);
-    expect(run("y[] += x[i]", { i: 3 }, { x: "f16" }, { x: [2048, 1, 1] })).toEqual([2050]);
-    expect(run("y[] = x[0] * x[1]", {}, { x: "f16" }, { x: [65504, 2] })).toEqual([Number.POSITIVE_INFINITY]);
-    expect(run("y[] += f32(x[i]) * f32(x[i])", { i: 2 }, { x: "f16" }, { x: [4096, 1] })).toEqual([16777216]);
-  });
-
-  it("take literals as they are written, rounded to the type beside them", () => {
-    expect(run("y[] = x[] * (1 / 2)", {}, { x: "f32" }, { x: [3] })).toEqual([1.5]);
-    expect(run("y[] = x[] % 1", {}, { x: "f32" }, { x: [1.25] })).toEqual([0.25]);
-    expect(run("y[] = x[] + 0.1", {}, { x: "f32" }, { x: [0] })).toEqual([Math.fround(0.1)]);
-    expect(run("y[] = 0 * x[]", {}, { x: "f32" }, { x: [Number.POSITIVE_INFINITY] })).toEqual([Number.NaN]);
-    expect(run("y[] = max(x[], -0)", {}, { x: "f32" }, { x: [-0] })).toEqual([-0]);
-  });
-});
-
-describe("conditions, recurrences and choices", () => {
-  it("scan along an axis", () => {
-    expect(run("y[i] = y[i-1] + x[i]", { i: 5 }, { x: "s32", y: "s32" }, { x: [1, 2, 3, 4, 5] })).toEqual([
-      1, 3, 6, 10, 15,
-    ]);
-  });
-
-  it("run a recurrence of two axes in order", () => {
-    const ones = Array.from({ length: 9 }, () => 1);
-    expect(run("y[i,j] = y[i-1,j] + y[i,j-1] + x[i,j]", { i: 3, j: 3 }, { x: "s32", y: "s32" }, { x: ones })).toEqual([
-      1, 2, 3, 2, 5, 9, 3, 9, 19,
-    ]);
-  });
-
-  it("skip the points where the condition fails", () => {
+/** Computations, their inputs, and their results. */
+const CASES: Readonly<Record<string, readonly (readonly [line: string, inputs: string, output: string])[]>> = {
+  "sums go over every axis that does not index the target": [
+    ["y[i] += x[i,k] --i 2 --k 3 --dtype s32", "x 1 2 3 4 5 6", "6 15"],
+    ["y[] += x[i] * x[i] --i 3", "x 1 2 3", "14"],
+    ["c[m,n] += a[m,k] * b[k,n] --m 2 --n 2 --k 3 --dtype s32", "a 1 2 3 4 5 6; b 7 8 9 10 11 12", "58 64 139 154"],
+  ],
+  "outside a tensor stands the identity of the reduction, as where no point meets the condition": [
+    ["y[i] += x[i+j-2] --i 5 --j 2 --shape x=2", "x 5 7", "0 5 12 7 0"],
+    ["y[i] max= x[i+j-2] --i 5 --j 2 --shape x=2", "x 5 7", "-Infinity 5 7 7 -Infinity"],
+    ["y[i] max= x[i+j-2] --i 5 --j 2 --shape x=2 --dtype s8", "x 5 7", "-128 5 7 7 -128"],
+    ["y[i] min= x[i+j-2] --i 5 --j 2 --shape x=2", "x 5 7", "Infinity 5 5 7 Infinity"],
+    ["y[i] min= x[i+j-2] --i 5 --j 2 --shape x=2 --dtype u8", "x 5 7", "255 5 5 7 255"],
+    ["y[i] max= x[i,j] where j < i --i 2 --j 2", "x 1 2 3 4", "-Infinity 3"],
+  ],
+  "a sum saturates once, at its end": [
+    ["y[] sat+= x[i] --i 3 --dtype s8", "x 100 100 -100", "100"],
+    ["y[] sat+= x[i] --i 2 --dtype s8", "x 100 100", "127"],
+    ["y[] sat+= x[i] --i 2 --dtype s8", "x -100 -100", "-128"],
+  ],
+  "integers wrap after every operation": [
+    ["y[] = a[] + b[] --dtype u8", "a 200; b 100", "44"],
+    ["y[] = a[] - b[] --dtype u8", "a 1; b 2", "255"],
+    ["y[] = a[] * b[] --dtype s8", "a 100; b 3", "44"],
+    ["y[] += x[i] --i 3 --dtype u8", "x 200 100 1", "45"],
+    ["y[i] = -x[i] --i 2 --dtype s8", "x -128 5", "-128 -5"],
+    ["y[i] = abs(x[i]) --i 2 --dtype s8", "x -128 -5", "-128 5"],
+  ],
+  "a product that no double holds keeps its low 32 bits": [
+    ["y[] = a[] * b[] --dtype s32", "a 2147483647; b 2147483647", "1"],
+    ["y[] = a[] * b[] --dtype s32", "a 123456789; b 987654321", "-67153019"],
+    ["y[] = a[] * b[] --dtype u32", "a 4294967295; b 4294967295", "1"],
+    ["y[] = square(x[]) --dtype s32", "x 65537", "131073"],
+  ],
+  "integers divide towards zero as elements, downwards as indices": [
+    ["y[] = a[] / b[] --dtype s32", "a -7; b 2", "-3"],
+    ["y[] = a[] % b[] --dtype s32", "a -7; b 2", "-1"],
+    ["y[] = a[] / b[] --dtype s32", "a 7; b 0", "0"],
+    ["y[] = a[] / b[] --dtype s32", "a -2147483648; b -1", "-2147483648"],
+    ["y[i] = x[(i-4)/3+2] --i 6 --dtype s32 --shape x=4", "x 10 11 12 13", "10 11 11 11 12 12"],
+    ["y[i] = x[(i-4)%3] --i 6 --dtype s32 --shape x=4", "x 10 11 12 13", "12 10 11 12 10 11"],
+  ],
+  "integers are cast by their low bits, or clamped": [
+    ["y[i] = u8(x[i]) --i 4 --dtype s32", "x 300 -1 -200 5", "44 255 56 5"],
+    ["y[i] = s8(x[i]) --i 4 --dtype s32", "x 300 -1 -200 5", "44 -1 56 5"],
+    ["y[i] = sat_u8(x[i]) --i 4 --dtype s32", "x 300 -1 -200 5", "255 0 0 5"],
+    ["y[i] = sat_s8(x[i]) --i 4 --dtype s32", "x 300 -1 -200 5", "127 -1 -128 5"],
+    ["y[i] = s32(x[i]) --i 4", "x 1.9 -1.9 0.5 -0.5", "1 -1 0 0"],
+    ["y[] = sat_s8(200)", "", "127"],
+  ],
+  "ties are rounded to even, and axes are numbers themselves": [
+    ["q[i] = sat_u8(round(f32(x[i]) * 0.5) + 2) --i 7 --dtype s32", "x 1 3 5 -1 -3 1000 -1000", "2 4 4 2 0 255 0"],
+    ["y[i,j] = i * 10 + j --i 2 --j 2", "", "0 1 10 11"],
+  ],
+  "floats are rounded after every operation, and a sum once": [
+    ["y[] = x[0] + x[1] + x[2] --dtype bf16", "x 256 1 1", "256"],
+    ["y[] += x[i] --i 3 --dtype bf16", "x 256 1 1", "258"],
+    ["y[] = x[0] + x[1] + x[2] --dtype f16", "x 2048 1 1", "2048"],
+    ["y[] += x[i] --i 3 --dtype f16", "x 2048 1 1", "2050"],
+    ["y[] = x[0] * x[1] --dtype f16", "x 65504 2", "Infinity"],
+    ["y[] += f32(x[i]) * f32(x[i]) --i 2 --dtype f16", "x 4096 1", "16777216"],
+  ],
+  "literals are as they are written, rounded to the type beside them": [
+    ["y[] = x[] * (1 / 2)", "x 3", "1.5"],
+    ["y[] = x[] % 1", "x 1.25", "0.25"],
+    ["y[] = x[] + 0.1", "x 0", String(Math.fround(0.1))],
+    ["y[] = 0 * x[]", "x Infinity", "NaN"],
+    ["y[] = max(x[], -0)", "x -0", "-0"],
+  ],
+  "recurrences run in order": [
+    ["y[i] = y[i-1] + x[i] --i 5 --dtype s32", "x 1 2 3 4 5", "1 3 6 10 15"],
+    ["y[i,j] = y[i-1,j] + y[i,j-1] + x[i,j] --i 3 --j 3 --dtype s32", "x 1 1 1 1 1 1 1 1 1", "1 2 3 2 5 9 3 9 19"],
+  ],
+  "points where the condition fails are skipped": [
     // A transposed convolution of stride 2: y[i] gathers x[(i-r)/2] where that is whole.
-    const text = "y[i] += x[(i-r)/2] * w[r] where (i-r)%2 == 0";
-    const tensors = { x: { dtype: "s32", shape: [3] }, w: "s32" } as const;
-    expect(run(text, { i: 8, r: 3 }, tensors, { x: [1, 2, 3], w: [1, 10, 100] })).toEqual([
-      1, 10, 102, 20, 203, 30, 300, 0,
-    ]);
-    const triangle = "y[i] += x[j] where j <= i and (j != 1 or i == 3)";
-    expect(run(triangle, { i: 4, j: 4 }, { x: "s32" }, { x: [1, 2, 4, 8] })).toEqual([1, 1, 5, 15]);
-  });
+    [
+      "y[i] += x[(i-r)/2] * w[r] where (i-r)%2 == 0 --i 8 --r 3 --dtype s32 --shape x=3",
+      "x 1 2 3; w 1 10 100",
+      "1 10 102 20 203 30 300 0",
+    ],
+    ["y[i] += x[j] where j <= i and (j != 1 or i == 3) --i 4 --j 4 --dtype s32", "x 1 2 4 8", "1 1 5 15"],
+  ],
+  "one of two values is chosen": [
+    ["y[i] = select(i < 1 or i >= 3, a[i], -a[i] - 1) --i 4 --dtype s32", "a 5 6 7 8", "5 -7 -8 8"],
+    ["y[i] = min(max(a[i], 0), 6) --i 4", "a -1 0.5 6 9", "0 0.5 6 6"],
+  ],
+};
 
-  it("choose between two values", () => {
-    const text = "y[i] = select(i < 1 or i >= 3, a[i], -a[i] - 1)";
-    expect(run(text, { i: 4 }, { a: "s32" }, { a: [5, 6, 7, 8] })).toEqual([5, -7, -8, 8]);
-    expect(run("y[i] = min(max(a[i], 0), 6)", { i: 4 }, { a: "f32" }, { a: [-1, 0.5, 6, 9] })).toEqual([0, 0.5, 6, 6]);
+describe.each(Object.entries(CASES))("%s", (_, cases) => {
+  it.each(cases)("%s of %s is %s", (line, inputs, output) => {
+    expect([...interpret(stated(line), inputsOf(inputs))]).toEqual(output.split(" ").map(Number));
   });
+});
+
+it.each([
+  ["sat+=", 127],
+  ["+=", -96],
+  ["max=", 100],
+])("%s adds to a register that already holds 100", (op, result) => {
+  const y = Float64Array.of(100);
+  interpretInPlace(stated(`y[] ${op} x[i] --i 3 --dtype s8`), { y, x: Float64Array.of(20, 20, 20) });
+  expect([...y]).toEqual([result]);
 });
 
 describe("inputs", () => {
@@ -324,11 +277,7 @@ describe("a loop nest", () => {
   });
 
   it("gives the results of its computation", () => {
-    const matmul = defineComputation({
-      equation: "c[i,j] += s32(a[i,l]) * s32(b[l,j])",
-      extents: { i: 3, j: 3, l: 3 },
-      tensors: { a: "s8", b: "s8" },
-    });
+    const matmul = stated("c[i,j] += s32(a[i,l]) * s32(b[l,j]) --i 3 --j 3 --l 3 --dtype s8");
     const matrix = fc.array(fc.integer({ min: -128, max: 127 }), { minLength: 9, maxLength: 9 });
     fc.assert(
       fc.property(

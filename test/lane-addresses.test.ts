@@ -1,7 +1,6 @@
 /** @file Addresses of a block on lanes: counted from one pointer for each tensor, or written out. */
 
 import { describe, expect, it } from "vitest";
-import { defineComputation } from "../abstraction/computation.ts";
 import { type Access, accessesIn, axis, binary, number } from "../abstraction/expression.ts";
 import { type LoopNest, loop, type Statement } from "../abstraction/loop-nest.ts";
 import { parseEquation, parseExpr } from "../abstraction/parse.ts";
@@ -11,12 +10,9 @@ import { CExpressions } from "../codegen/c-expressions.ts";
 import { masksOf } from "../codegen/cpp-masked-rows.ts";
 import { LaneAddresses } from "../codegen/lane-addresses.ts";
 import type { Loop } from "../codegen/walk.ts";
+import { stated } from "./support/subjects.ts";
 
-const computation = defineComputation({
-  equation: "out[i,j] = in[i,j]",
-  extents: { i: 20, j: 320 },
-  tensors: { in: "f32" },
-});
+const computation = stated("out[i,j] = in[i,j] --i 20 --j 320");
 const nest: LoopNest = {
   scratch: [],
   registers: [],

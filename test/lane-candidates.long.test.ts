@@ -16,6 +16,7 @@ import { targetOf } from "../targets/index.ts";
 import { ZMM, ZMM_WORDS } from "../targets/x86.ts";
 import { rankWindows, windowSpace } from "../tuner/lane-candidates.ts";
 import type { ListedSpace } from "../tuner/listed-space.ts";
+import { stated } from "./support/subjects.ts";
 
 const target = modelTarget(targetOf({ name: "a test", isa: [], levels: [], source: "none" }));
 
@@ -126,10 +127,7 @@ describe("the space of lane kernels", () => {
   });
 
   it("expects strips to pay whose planes fit half of the second-level cache, and higher ones where more fits", () => {
-    const computation = instantiate(operatorNamed("3d7pt"), {
-      parameters: { d: 512, h: 512, w: 512 },
-      types: parseDataTypes("f32"),
-    });
+    const computation = stated("3d7pt --d 512 --h 512 --w 512");
     // 255 blocks of two rows: strips of 30 and of 102 rows, 192 KB and 624 KB in three planes.
     const best = (bytes: number): number | undefined => {
       const memory = target.memory.map((m, i) => (i === 1 ? { ...m, bytes } : m));
@@ -183,10 +181,7 @@ describe("the space of lane kernels", () => {
   });
 
   it("says why lanes cannot compute a computation", () => {
-    const computation = instantiate(operatorNamed("conv2d-single"), {
-      parameters: { h: 32, w: 32, stride: 2 },
-      types: parseDataTypes("f32"),
-    });
+    const computation = stated("conv2d-single --h 32 --w 32 --stride 2");
     expect(windowSpace(computation, { threads: 1, target })).toMatchObject({ rule: "step" });
   });
 });

@@ -5,7 +5,7 @@
 
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import type { DesignCandidate, DesignSchedule } from "../abstraction/candidate.ts";
-import { type Computation, defineComputation } from "../abstraction/computation.ts";
+import type { Computation } from "../abstraction/computation.ts";
 import { interpret } from "../abstraction/interpret.ts";
 import { interpretNest } from "../abstraction/interpret-nest.ts";
 import { printNest } from "../abstraction/print-nest.ts";
@@ -23,6 +23,7 @@ import { nativeTarget } from "../targets/index.ts";
 import { arraySpaceOf } from "../tuner/array-candidates.ts";
 import { smallInputs } from "./support/drawn/drawn.ts";
 import { inFull } from "./support/slow.ts";
+import { stated } from "./support/subjects.ts";
 
 const image = (types: string, sizes: Readonly<Record<string, number>> = {}): Computation =>
   instantiate(operatorNamed("conv2d-single"), {
@@ -174,11 +175,7 @@ describe.skipIf(!features.includes("avx512_vnni"))("kernels of dot products (ski
 });
 
 it("rows side by side are of an axis that has several", () => {
-  const computation = defineComputation({
-    equation: "y[n,p,q] += x[n,p,q+s] * w[s]",
-    extents: { n: 2, p: 1, q: 16, s: 2 },
-    tensors: { x: "f32", w: "f32" },
-  });
+  const computation = stated("y[n,p,q] += x[n,p,q+s] * w[s] --n 2 --p 1 --q 16 --s 2");
   const space = finished(arraySpaceOf(computation, { threads: 1, target: modelTarget(nativeTarget()) }));
   if (!("all" in space)) throw new Error("no design");
   const beside = new Set([...space.all()].flatMap((schedule) => Object.keys(schedule.beside)));
@@ -186,11 +183,7 @@ it("rows side by side are of an axis that has several", () => {
 });
 
 describe("neighbouring taps of a transform", () => {
-  const sum = defineComputation({
-    equation: "y[i] += s32(x[q,i+r]) * s32(w[q,r])",
-    extents: { i: 16, q: 3, r: 4 },
-    tensors: { x: "u8", w: "s8", y: "s32" },
-  });
+  const sum = stated("y[i] += s32(x[q,i+r]) * s32(w[q,r]) --i 16 --q 3 --r 4 --dtype x=u8,w=s8");
   const said = (allocation: readonly number[], ...schedule: (readonly number[])[]): string => {
     const dot = dotOf(sum, { loops: ["i", "q", "r"], allocation, schedule }, 12);
     return typeof dot === "string" ? dot : `${dot.terms} terms`;

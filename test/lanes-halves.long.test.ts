@@ -5,7 +5,7 @@
 
 import { describe, expect, it } from "vitest";
 import type { WarpWindowSchedule } from "../abstraction/candidate.ts";
-import { type Computation, defineComputation } from "../abstraction/computation.ts";
+import type { Computation } from "../abstraction/computation.ts";
 import { usableIntrinsics } from "../session/choose.ts";
 import { kernelFor } from "../session/kernel.ts";
 import { rankByModel } from "../session/rank.ts";
@@ -13,6 +13,7 @@ import { nvidiaTarget } from "../targets/index.ts";
 import { warpWindowSpace } from "../tuner/lane-candidates.ts";
 import { emulatedRunner } from "./support/emulated-runner.ts";
 import { laneCase } from "./support/lane-cases.ts";
+import { stated } from "./support/subjects.ts";
 
 const H100 = nvidiaTarget("h100");
 const { runner } = emulatedRunner();
@@ -30,11 +31,7 @@ const kernelOf = (computation: Computation, changes: Partial<WarpWindowSchedule>
 
 describe("windows of f16 on warps", () => {
   it("multiply and add pairs; those from odd columns are put together from two", () => {
-    const line = defineComputation({
-      equation: "y[i] += x[i+r-1] * w[r]",
-      extents: { i: 128, r: 3 },
-      tensors: { x: { dtype: "f16", shape: [128] }, w: { dtype: "f16", constant: true }, y: "f16" },
-    });
+    const line = stated("y[i] += x[i+r-1] * w[r] --i 128 --r 3 --dtype f16 --shape x=128 --constant w");
     const sums = `${kernelOf(line, { each: 4 }).source}`.split("\n").filter((text) => /^ +A\d = /.test(text));
     expect(sums.map((text) => text.trim())).toMatchInlineSnapshot(`
       [

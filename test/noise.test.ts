@@ -2,7 +2,6 @@
 
 import { join } from "node:path";
 import { beforeAll, describe, expect, it } from "vitest";
-import { defineComputation } from "../abstraction/computation.ts";
 import { noiseVerdict } from "../abstraction/noise.ts";
 import { conclude } from "../cli/tune-outcome.ts";
 import { openDatabase } from "../db/index.ts";
@@ -15,6 +14,7 @@ import { captured } from "./support/command-line.ts";
 import { fakeRunner, took, withCalibration } from "./support/fake-runner.ts";
 import { compilerHere } from "./support/here.ts";
 import { scratchFolder } from "./support/scratch.ts";
+import { stated } from "./support/subjects.ts";
 
 const STEADY = { widths: [0.001, 0.002], drifts: [0.001], repeats: [0.002] };
 
@@ -41,11 +41,7 @@ describe("a search beside other programs", () => {
   beforeAll(async () => {
     compiler = await compilerHere();
   });
-  const matmul = defineComputation({
-    equation: "c[i,j] += a[i,k] * b[k,j]",
-    extents: { i: 16, j: 16, k: 16 },
-    tensors: { a: "f32", b: "f32" },
-  });
+  const matmul = stated("c[i,j] += a[i,k] * b[k,j] --i 16 --j 16 --k 16");
 
   it.each([
     [0.79, "noisy"],

@@ -6,6 +6,7 @@ import { printExpr } from "../abstraction/expression.ts";
 import { parseDataTypes, printDataTypes } from "../operators/data-types.ts";
 import { type InstantiateOptions, instantiate, operatorNamed } from "../operators/index.ts";
 import { explanationOf } from "./support/message.ts";
+import { stated } from "./support/subjects.ts";
 
 describe("layouts", () => {
   const storages = (name: string, options: InstantiateOptions): string[] =>
@@ -105,7 +106,7 @@ describe("mistakes", () => {
   });
 
   it("a kernel as large as the padded input gives one row", () => {
-    const computation = instantiate(operatorNamed("conv2d"), { parameters: { h: 5, r: 7 } });
+    const computation = stated("conv2d --h 5 --r 7");
     expect(computation.axes.find(({ name }) => name === "p")?.extent).toBe(1);
   });
 

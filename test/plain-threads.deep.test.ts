@@ -16,6 +16,7 @@ import { emulatedGpu } from "./support/here.ts";
 import { compileOnce } from "./support/kept-compiler.ts";
 import { f32, INDEXED_STEPS, NETWORK_STEPS } from "./support/network-steps.ts";
 import { randomInputs } from "./support/random-computation.ts";
+import { stated } from "./support/subjects.ts";
 
 compileOnce();
 
@@ -70,11 +71,7 @@ describe("threads that divide an equation among them", () => {
   );
 
   it("read and write several f16 at once where a large tensor has them side by side", () => {
-    const large = defineComputation({
-      equation: "y[i,j] = f16(max(f32(x[i,j]) + f32(b[i,j]), 0))",
-      extents: { i: 4096, j: 4096 },
-      tensors: { x: "f16", b: "f16" },
-    });
+    const large = stated("y[i,j] = f16(max(f32(x[i,j]) + f32(b[i,j]), 0)) --i 4096 --j 4096 --dtype f16");
     expect(threadsKernel(large, H100).call?.aligned).toEqual({ y: 16, x: 16, b: 16 });
   });
 

@@ -6,6 +6,7 @@ import { run } from "../cli/program.ts";
 import { rankByModel, rankByModelInTime } from "../session/rank.ts";
 import { captured } from "./support/command-line.ts";
 import { processorWatch } from "./support/processor-time.ts";
+import { stated } from "./support/subjects.ts";
 
 const EQUATION = "c[a,b,d,e,f,g,h,i,j,k] += x[a,b,d,e,f,l,m,n,o,p] * y[g,h,i,j,k,l,m,n,o,p]";
 const LOOPS = [..."abdefghijklmnop"];
@@ -14,11 +15,7 @@ const long = defineComputation({
   extents: Object.fromEntries(LOOPS.map((name) => [name, 2])),
   tensors: { x: "f32", y: "f32" },
 });
-const small = defineComputation({
-  equation: "c[i,j] += a[i,k] * b[k,j]",
-  extents: { i: 16, j: 16, k: 16 },
-  tensors: { a: "f32", b: "f32" },
-});
+const small = stated("c[i,j] += a[i,k] * b[k,j] --i 16 --j 16 --k 16");
 
 it("a ranking in slices equals a ranking at once", async () => {
   const options = { count: 3, seed: 2 };

@@ -10,6 +10,7 @@ import type { DType } from "../abstraction/dtype.ts";
 import { interpret } from "../abstraction/interpret.ts";
 import { isForm, recurrentForms, recurrentUnder } from "../mapper/space-time/recurrent.ts";
 import { formsOf, scheduleOf } from "./support/drawn/recurrent.ts";
+import { stated } from "./support/subjects.ts";
 
 const define = (equation: string, dtype: DType = "s32"): Computation =>
   defineComputation({
@@ -85,11 +86,9 @@ describe("a definition whose result refers to itself", () => {
   });
 
   it("may use numbers, constants by name, and elements already computed", () => {
-    const aligned = defineComputation({
-      equation: "h[i,j] = max(0, h[i-1,j-1] + select(a[i] == b[j], 2, -1), h[i-1,j] - g, h[i,j-1] - g)",
-      extents: { i: 2, j: 3, g: 1 },
-      tensors: { h: "s32", a: "u8", b: "u8" },
-    });
+    const aligned = stated(
+      "h[i,j] = max(0, h[i-1,j-1] + select(a[i] == b[j], 2, -1), h[i-1,j] - g, h[i,j-1] - g) --i 2 --j 3 --g 1 --dtype u8",
+    );
     expect([...interpret(aligned, { a: [1, 2], b: [1, 1, 2] })]).toEqual([2, 2, 1, 1, 1, 4]);
     expect(equationText(aligned)).toBe(
       "h[i,j] = max(max(max(0, h[i-1,j-1] + select(a[i] == b[j], 2, -1)), h[i-1,j] - 1), h[i,j-1] - 1)",

@@ -10,6 +10,7 @@ import { printValue } from "../runtime/reference-expressions.ts";
 import { padded } from "../runtime/reference-padding.ts";
 import { heldAsNumbers, referenceStruct } from "../runtime/reference-source.ts";
 import { textOf } from "./support/source.ts";
+import { stated } from "./support/subjects.ts";
 
 const shape = [5, 4];
 
@@ -44,20 +45,16 @@ it("padding with the identity of max= keeps the results of bytes, and leaves flo
 });
 
 it("a reference of one output at a time does not promise a compiler that outputs are apart", () => {
-  const transposed = defineComputation({ equation: "y[i,j] = x[j,i]", extents: { i: 4, j: 4 }, tensors: { x: "f32" } });
+  const transposed = stated("y[i,j] = x[j,i] --i 4 --j 4");
   const text = (lanes: number): string => textOf(referenceStruct(code`Reference`, transposed, heldAsNumbers, lanes));
   expect(text(1)).not.toContain("ivdep");
   expect(text(8)).toContain("ivdep");
 });
 
 it("padding leaves alone tensors read inside only, and borders larger than the tensor", () => {
-  const inside = defineComputation({ equation: "y[i] += x[i]", extents: { i: 4 }, tensors: { x: "f32" } });
+  const inside = stated("y[i] += x[i] --i 4");
   expect(padded(inside).computation).toBe(inside);
-  const wide = defineComputation({
-    equation: "y[i] += x[i+j] where i + j < 4",
-    extents: { i: 4, j: 400 },
-    tensors: { x: { dtype: "f32", shape: [4] } },
-  });
+  const wide = stated("y[i] += x[i+j] where i + j < 4 --i 4 --j 400 --shape x=4");
   expect(padded(wide).computation).toBe(wide);
 });
 

@@ -19,7 +19,6 @@ import { mappings } from "../mapper/match/enumerate.ts";
 import { randomSchedule, scheduleProblem } from "../mapper/schedule/mapped.ts";
 import { placementsOf } from "../mapper/schedule/place.ts";
 import { copiedInputs, movedCopy } from "../mapper/schedule/within.ts";
-import { parseDataTypes } from "../operators/data-types.ts";
 import { operatorNamed } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";
 import { createCounts } from "../perfmodel/counts.ts";
@@ -28,7 +27,7 @@ import { modelTarget } from "../perfmodel/target.ts";
 import { generate } from "../session/mapping-kind.ts";
 import { REFERENCE_CPU } from "../targets/x86.ts";
 import { inFull } from "./support/slow.ts";
-import { operation } from "./support/subjects.ts";
+import { operation, stated } from "./support/subjects.ts";
 
 /** The pairwise products of a sample's 27 vectors of 128. */
 const interaction = (samples: number): Computation => operation(`interaction b=${samples}`, "bf16");
@@ -128,11 +127,7 @@ describe("a copy made inside a loop", () => {
   });
 
   it("holds one group at a time, with its border zeroed once and its rows copied as runs", () => {
-    const computation = instantiate(operatorNamed("grouped-conv2d"), {
-      parameters: { c: 8, k: 8, h: 5, w: 16, r: 3, s: 3, groups: 4 },
-      types: parseDataTypes("f32"),
-      layouts: "NCHW",
-    });
+    const computation = stated("grouped-conv2d --c 8 --k 8 --h 5 --w 16 --r 3 --s 3 --groups 4 --layout NCHW");
     const [intrinsic] = intrinsicsNamed("avx512.fma.f32.broadcast");
     const mapping =
       intrinsic &&
@@ -319,11 +314,9 @@ describe("a copy made inside a loop", () => {
 
 describe("a copy made once a call", () => {
   it("writes only the inside of the windows at a border", () => {
-    const computation = instantiate(operatorNamed("conv2d"), {
-      parameters: { c: 3, k: 16, h: 8, w: 32, r: 7, s: 7, stride: 2, pad: 3 },
-      types: parseDataTypes("bf16"),
-      layouts: "NHWC",
-    });
+    const computation = stated(
+      "conv2d --c 3 --k 16 --h 8 --w 32 --r 7 --s 7 --stride 2 --pad 3 --dtype bf16 --layout NHWC",
+    );
     const [intrinsic] = intrinsicsNamed("avx512.vdpbf16ps");
     const windowsOf = (m: Mapping): string | undefined =>
       placementsOf(m).find(

@@ -16,6 +16,7 @@ import { targetOf } from "../targets/index.ts";
 import { stepSpace } from "../tuner/lane-candidates.ts";
 import { smallInputs, wrongNest } from "./support/drawn/drawn.ts";
 import { STEP_SCHEDULE } from "./support/drawn/steps.ts";
+import { stated } from "./support/subjects.ts";
 
 const SUM = "u[t-1,i-1,j,k] + u[t-1,i+1,j,k] + u[t-1,i,j-1,k] + u[t-1,i,j+1,k] + u[t-1,i,j,k-1] + u[t-1,i,j,k+1]";
 
@@ -45,11 +46,7 @@ it("a thread sweeps its share of the rows, and a row each side for every step be
 });
 
 it("steps along one axis alone equal the equation", () => {
-  const computation = defineComputation({
-    equation: "u[t,i] = 2*u[t-1,i] + u[t-1,i-1] + 3*u[t-1,i+1]",
-    extents: { t: 5, i: 21 },
-    tensors: { u: "f32" },
-  });
+  const computation = stated("u[t,i] = 2*u[t-1,i] + u[t-1,i-1] + 3*u[t-1,i+1] --t 5 --i 21");
   const inputs = smallInputs(computation, 7, 8);
   const nest = () => lowerSteps(computation, { ...STEP_SCHEDULE, depth: 1 });
   expect(wrongNest({ computation, inputs, nest })).toBeUndefined();

@@ -22,6 +22,7 @@ import { candidateSpace } from "../tuner/candidates.ts";
 import { rankMappings } from "../tuner/mapping-space.ts";
 import { CONV, workloadNamed } from "./support/database.ts";
 import { fakeRunner, shareOf, took, withCalibration } from "./support/fake-runner.ts";
+import { stated } from "./support/subjects.ts";
 
 /** Counts to so many, or to where it is told to stop; each step takes so long. */
 function* count(to: number, milliseconds = 0): Steps<number> {
@@ -114,11 +115,9 @@ describe("enumeration", () => {
     const [row] = intrinsicsNamed("amx.tdpbf16ps");
     if (!row) throw new Error("no instruction");
     const narrow = () =>
-      defineComputation({
-        equation: "c[a,b,d,e,f,g,h] += f32(x[a,b,d,e,l,m,n,o]) * f32(y[f,g,h,l,m,n,o])",
-        extents: { a: 2, b: 2, d: 2, e: 2, f: 2, g: 2, h: 2, l: 2, m: 2, n: 2, o: 2 },
-        tensors: { x: "bf16", y: "bf16", c: "f32" },
-      });
+      stated(
+        "c[a,b,d,e,f,g,h] += f32(x[a,b,d,e,l,m,n,o]) * f32(y[f,g,h,l,m,n,o]) --a 2 --b 2 --d 2 --e 2 --f 2 --g 2 --h 2 --l 2 --m 2 --n 2 --o 2 --dtype bf16",
+      );
     const texts = (computation: Computation, most?: number) =>
       finished(validMappings(computation, row), most).map((m) => printMatching(m.matching));
     const stepsOf = (computation: Computation): string[] => {

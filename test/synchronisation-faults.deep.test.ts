@@ -7,7 +7,7 @@
 import { describe, expect, it } from "vitest";
 import { ADVERSE_ORDERS } from "../abstraction/blocks/run.ts";
 import type { GridSchedule } from "../abstraction/candidate.ts";
-import { type Computation, defineComputation } from "../abstraction/computation.ts";
+import type { Computation } from "../abstraction/computation.ts";
 import { binary, number } from "../abstraction/expression.ts";
 import { type LoopNest, loop, type Statement } from "../abstraction/loop-nest.ts";
 import { lowerGrid } from "../mapper/lower/grid.ts";
@@ -15,6 +15,7 @@ import { gridContextOf, MATMUL, matmulF16, mmaSchedule, verdict, wgmmaSchedule }
 import { groupMatmul } from "./support/group-matmul.ts";
 import { ringMatmul } from "./support/ring-matmul.ts";
 import { inFull } from "./support/slow.ts";
+import { stated } from "./support/subjects.ts";
 import { barrier, commit, copy, lanes, onWarps, shared, wait } from "./support/warp-nest.ts";
 
 interface Subject {
@@ -57,13 +58,13 @@ const split = (through: "cluster" | "memory"): Subject =>
 const cluster = split("cluster");
 const memory = split("memory");
 
-const reversed = defineComputation({ equation: "y[i] = x[63-i]", extents: { i: 64 }, tensors: { x: "f32" } });
+const reversed = stated("y[i] = x[63-i] --i 64");
 const S = shared("s", "f32", { i: 64 });
 const ASYNC = { transfer: "async", width: 4 } as const;
 const READ = lanes("y[32*w+lane] = s[63-32*w-lane]");
 const byHand = (...body: readonly Statement[]): Subject => ({ computation: reversed, nest: onWarps(2, body, [S]) });
 
-const rows = defineComputation({ equation: "y[r,i] = x[r,63-i]", extents: { r: 4, i: 64 }, tensors: { x: "f32" } });
+const rows = stated("y[r,i] = x[r,63-i] --r 4 --i 64");
 const ringOf = (stages: number): Subject => ({
   computation: rows,
   nest: onWarps(

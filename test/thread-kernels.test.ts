@@ -6,7 +6,7 @@
 import { describe, expect, it } from "vitest";
 import { ADVERSE_ORDERS } from "../abstraction/blocks/run.ts";
 import type { ThreadSchedule } from "../abstraction/candidate.ts";
-import { type Computation, defineComputation } from "../abstraction/computation.ts";
+import type { Computation } from "../abstraction/computation.ts";
 import { interpret } from "../abstraction/interpret.ts";
 import { interpretNest } from "../abstraction/interpret-nest.ts";
 import { printNest } from "../abstraction/print-nest.ts";
@@ -22,7 +22,7 @@ import { threadCosts } from "../perfmodel/threads.ts";
 import { ADVERSE_ORDERS as DEVICE_ORDERS, runEmulated } from "../runtime/emulated-kernel.ts";
 import { nvidiaTarget } from "../targets/nvidia.ts";
 import { inFull } from "./support/slow.ts";
-import { inMemory, mappingsOnto, operation, smallIntegers } from "./support/subjects.ts";
+import { inMemory, mappingsOnto, operation, smallIntegers, stated } from "./support/subjects.ts";
 
 const TARGET = nvidiaTarget("h100");
 const LIMITS = gridLimits(TARGET);
@@ -62,11 +62,9 @@ const COMPUTATIONS: readonly (readonly [string, Computation])[] = [
   ["gmm s8", operation("gmm m=9 n=8 k=16", "s8")],
   [
     "triangle f16",
-    defineComputation({
-      equation: "c[i,j] += f32(a[i,k]) * f32(b[k,j]) where j <= i + 3 and k <= i; y[i,j] = f16(c[i,j] + 1)",
-      extents: { i: 9, j: 12, k: 16 },
-      tensors: { a: "f16", b: "f16" },
-    }),
+    stated(
+      "c[i,j] += f32(a[i,k]) * f32(b[k,j]) where j <= i + 3 and k <= i; y[i,j] = f16(c[i,j] + 1) --i 9 --j 12 --k 16 --dtype f16",
+    ),
   ],
   ["a packed triangle beside an input, f32", operation("interaction b=2 v=6 k=9")],
 ];
@@ -172,11 +170,7 @@ describe("a kernel of threads", () => {
 
   it("adds up parts that are no multiple of a warp, and refuses more than a GPU has memory for", async () => {
     const sums = (m: number, k: number): Computation =>
-      defineComputation({
-        equation: "y[m] += f32(a[m,k]) * f32(b[k])",
-        extents: { m, k },
-        tensors: { a: "f16", b: "f16" },
-      });
+      stated(`y[m] += f32(a[m,k]) * f32(b[k]) --m ${m} --k ${k} --dtype f16`);
     const launches = [undefined, "early", "early"] as const;
     const jobs = [33, 48, 128].map((split, i) => {
       const computation = sums(3, 32 * split);
@@ -196,11 +190,7 @@ describe("a kernel of threads", () => {
     expect(runs.map((run) => (run.status === "ok" ? [...run.output] : run.log))).toEqual(jobs.map(({ want }) => want));
     const told = jobs.map(({ job }) => job.kernel.source.includes("launch_with(phase_1, 1, 1"));
     expect(told).toEqual([false, true, true]);
-    const large = defineComputation({
-      equation: "y[m,n] += f32(a[m,k]) * f32(b[k,n])",
-      extents: { m: 4096, n: 4096, k: 128 },
-      tensors: { a: "f16", b: "f16" },
-    });
+    const large = stated("y[m,n] += f32(a[m,k]) * f32(b[k,n]) --m 4096 --n 4096 --k 128 --dtype f16");
     const many: ThreadSchedule = { lanes: { n: 32 }, warps: {}, each: {}, split: 128 };
     expect(problemIn(THREAD_KIND, contextOf(large), many)).toMatch(/^parts of sums take 8589934592 bytes/);
     const whole: ThreadSchedule = { ...many, split: 1, launch: "early" };

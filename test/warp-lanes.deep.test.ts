@@ -16,6 +16,7 @@ import { nvidiaTarget } from "../targets/index.ts";
 import { warpWindowSpace } from "../tuner/lane-candidates.ts";
 import { emulatedRunner } from "./support/emulated-runner.ts";
 import { fakeCuda } from "./support/fake-cuda.ts";
+import { stated } from "./support/subjects.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "automap-warp-lanes-"));
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
@@ -40,7 +41,7 @@ describe("lanes of warps", () => {
     expect(warpWindowSpace(stencil("2d5pt", "f32", 64), nvidiaTarget("v100"))).toMatchObject({
       because: expect.stringContaining("no figures of the lanes of v100"),
     });
-    const matmul = instantiate(operatorNamed("matmul"), { types: parseDataTypes("f16") });
+    const matmul = stated("matmul --dtype f16");
     const options = { machine: H100, intrinsics: usableIntrinsics(H100), threads: 1, seed: 1 } as const;
     const found = finished(sessionSpace(matmul, { ...options, kinds: "lanes" }));
     expect(!isRefusals(found) && found.promising?.every(isDesign)).toBe(true);

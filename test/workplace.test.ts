@@ -1,7 +1,6 @@
 /** @file A round of kernels on the CPU's workplace: what its time leaves of it, and what is done beside it. */
 
 import { afterAll, beforeAll, expect, it } from "vitest";
-import { defineComputation } from "../abstraction/computation.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import type { Compiled, Compiler } from "../runtime/compiler.ts";
 import type { Runner } from "../runtime/measure.ts";
@@ -10,12 +9,9 @@ import { type Bench, openWorkplace } from "../session/workplace.ts";
 import { nativeTarget } from "../targets/index.ts";
 import { fakeRunner, took } from "./support/fake-runner.ts";
 import { compilerHere } from "./support/here.ts";
+import { stated } from "./support/subjects.ts";
 
-const matmul = defineComputation({
-  equation: "c[i,j] += a[i,k] * b[k,j]",
-  extents: { i: 16, j: 16, k: 16 },
-  tensors: { a: "f32", b: "f32" },
-});
+const matmul = stated("c[i,j] += a[i,k] * b[k,j] --i 16 --j 16 --k 16");
 const DONE: Compiled = { status: "compiled", file: "/nowhere/kernel.so", seconds: 0, cached: true };
 const never = new AbortController().signal;
 const quiet = { soon: never, time: never, stop: never, needsOne: false };
