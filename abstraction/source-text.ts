@@ -6,6 +6,7 @@
  *     comment(["measured on EPYC *\/ int x;"])                       / * measured on EPYC * / int x; * /
  *     code`const char* cpu = ${stringLiteral(cpu)};`                 const char* cpu = "EPYC \"Milan\"\n";
  *     code`y = @least<${type}>(${x}, 0);`                            y = least<float>(x, 0);       and askedIn: least
+ *     code`{\n  ${lines}\n}`                                        each of the lines, indented, between the braces
  *
  * A word after `@` is a function that the program needs besides. Names are spelled when the text is finished (spelling.ts), so that no two words of a program clash.
  */
@@ -85,7 +86,7 @@ export class Code {
 
 /** A literal type such as `"+" | "-"`, which may be printed as it stands; `never` for `string`. */
 type Closed<T> = T extends string ? (Record<never, never> extends Record<T, 1> ? never : T) : T;
-type Hole = Code | Name | number | string;
+type Hole = Code | Name | number | string | readonly Code[];
 type Holes<H extends readonly Hole[]> = { readonly [K in keyof H]: Closed<H[K]> };
 
 /** Types do not exist at run time, so words from records are checked here. */
@@ -94,7 +95,7 @@ const COMMENT_MARK = /\/[/*]|\*\//;
 
 /**
  * Fills the holes of a template with code, names, finite numbers, and words of a closed set. A word after `@` may hold words and numbers itself:
- * `@to_${dtype}(x)`.
+ * `@to_${dtype}(x)`. A list of lines fills a line of its own, below the first: each is indented as its hole is, and of none the line is left out.
  * @throws Error for a number that is not finite, and for a value of another type
  */
 export function code<const H extends readonly Hole[]>(texts: TemplateStringsArray, ...holes: H & Holes<H>): Code {
@@ -105,14 +106,25 @@ export function code<const H extends readonly Hole[]>(texts: TemplateStringsArra
     else for (const [i, part] of own.split(ASKED).entries()) add(i % 2 === 0 ? part : new Asked(part), pieces);
     own = "";
   };
-  for (const [i, text] of texts.entries()) {
-    own += text;
-    const piece = i < holes.length ? pieceOf(holes[i]) : "";
+  const put = (hole: unknown): void => {
+    const piece = pieceOf(hole);
     if (typeof piece === "string") own += piece;
     else {
       end();
       add(piece, pieces);
     }
+  };
+  for (const [i, text] of texts.entries()) {
+    own += text;
+    const hole: unknown = holes[i];
+    if (Array.isArray(hole)) {
+      const margin = /\n *$/.exec(own)?.[0] ?? "\n";
+      if (hole.length === 0) own = own.slice(0, -margin.length);
+      for (const [n, line] of hole.entries()) {
+        if (n > 0) own += margin;
+        put(line);
+      }
+    } else if (i < holes.length) put(hole);
   }
   end();
   return new Code(MADE_HERE, pieces);
@@ -170,6 +182,11 @@ export function hexadecimal(value: number): Code {
 
 export function indented(parts: readonly Code[]): Code[] {
   return parts.map((part) => code`  ${part}`);
+}
+
+/** Lines in braces: `for (...) {`, the lines indented, `}`. */
+export function block(head: Code, body: readonly Code[]): Code[] {
+  return [head, ...indented(body), code`}`];
 }
 
 /** `(a * b)` without its outer parentheses. */

@@ -13,6 +13,7 @@ import { type Computation, memoryElements, type Tensor, tensorOf } from "../abst
 import { bytesOf, type DType, isInteger, rangeOf } from "../abstraction/dtype.ts";
 import { storesElsewhere } from "../abstraction/epilogue.ts";
 import { identityOf } from "../abstraction/equation.ts";
+import { internal } from "../abstraction/error.ts";
 import {
   type Access,
   compare,
@@ -132,7 +133,7 @@ export class CExpressions {
         return code`@${e.op === "/" ? "floor_div" : "floor_mod"}(${left}, ${right})`;
       }
       default:
-        throw new Error(`internal: "${e.kind}" cannot stand in an index`);
+        internal(`"${e.kind}" cannot stand in an index`);
     }
   }
 
@@ -144,7 +145,7 @@ export class CExpressions {
       return code`${this.number(e.left, dtype, extents)} ${e.op} ${this.number(e.right, dtype, extents)}`;
     }
     if (e.kind === "compare") return code`${this.index(e.left, extents)} ${e.op} ${this.index(e.right, extents)}`;
-    throw new Error(`internal: "${e.kind}" is no condition`);
+    internal(`"${e.kind}" is no condition`);
   }
 
   placeOf({ tensor, index }: Access, extents: Extents): Place {
@@ -231,7 +232,7 @@ export class CExpressions {
         }
       }
       default:
-        throw new Error(`internal: "${e.kind}" is no value: ${printExpr(e)}`);
+        internal(`"${e.kind}" is no value: ${printExpr(e)}`);
     }
   }
 

@@ -10,13 +10,12 @@
  */
 
 import { bytesOf } from "../abstraction/dtype.ts";
+import { internal } from "../abstraction/error.ts";
 import type { Kernel, Launch } from "../abstraction/kernel.ts";
 import {
   type Code,
   code,
   identifier,
-  indented,
-  lines,
   list,
   NOTHING,
   type SourceText,
@@ -83,51 +82,55 @@ export const CM_HOST_HEAD: string = spell(HEAD, "c++");
 
 /** The text of the host program. @throws Error for a kernel in another language */
 export function cmHost({ arguments: tensors, launches, workspaceBytes }: Kernel): SourceText {
-  if (!launches) throw new Error("internal: only kernels in CM have this host program");
+  if (!launches) internal("only kernels in CM have this host program");
   const files = tensors.map((t) => t.tensor);
   const usage = `usage: %s kernels.isa ${files.map((name) => `${name}.bin`).join(" ")}\n`;
-  const text = lines([
-    HEAD,
-    code`#include "cm_rt.h"`,
-    code`#include <stdio.h>`,
-    code`#include <stdlib.h>`,
-    code`#include <vector>`,
-    NOTHING,
-    ...launches.map(
-      (l) => code`extern "C" void ${identifier(l.function)}(${list(surfacesOf(l).map(() => code`SurfaceIndex`))});`,
-    ),
-    HELPERS,
-    code`int main(int argc, char** argv) {`,
-    ...indented([
-      code`if (argc != ${tensors.length + 2}) return fprintf(stderr, ${stringLiteral(usage)}, argv[0]), 2;`,
-      code`unsigned version = 0;`,
-      code`MUST(CreateCmDevice(device, version));`,
-      code`std::vector<unsigned char> isa = contents(argv[1], 0);`,
-      code`MUST(device->LoadProgram(isa.data(), (unsigned)isa.size(), program));`,
-      code`MUST(device->CreateQueue(queue));`,
-      code`CmBuffer* tensors[] = {`,
-      ...indented(
-        tensors.map(({ role, elements, dtype, tensor }, i) => {
-          const bytes = elements * bytesOf(dtype);
-          const held =
-            role === "output" ? code`std::vector<unsigned char>(${bytes})` : code`contents(argv[${i + 2}], ${bytes})`;
-          return code`surface_of(${held}), /* ${stringLiteral(tensor)} */`;
-        }),
-      ),
-      code`};`,
-      ...(workspaceBytes === undefined
-        ? []
-        : [
-            code`CmBuffer* workspace = surface_of(std::vector<unsigned char>(${workspaceBytes})); /* starts as zeros */`,
-          ]),
-      NOTHING,
-      ...launches.flatMap((l, i) => calls(l, i, files)),
-      NOTHING,
-      ...ending(tensors[0] ? tensors[0].elements * bytesOf(tensors[0].dtype) : 0),
-    ]),
-    code`}`,
-    NOTHING,
-  ]);
+  const declared = launches.map(
+    (l) => code`extern "C" void ${identifier(l.function)}(${list(surfacesOf(l).map(() => code`SurfaceIndex`))});`,
+  );
+  const surfaces = tensors.map(({ role, elements, dtype, tensor }, i) => {
+    const bytes = elements * bytesOf(dtype);
+    const held =
+      role === "output" ? code`std::vector<unsigned char>(${bytes})` : code`contents(argv[${i + 2}], ${bytes})`;
+    return code`surface_of(${held}), /* ${stringLiteral(tensor)} */`;
+  });
+  const workspace =
+    workspaceBytes === undefined
+      ? []
+      : [code`CmBuffer* workspace = surface_of(std::vector<unsigned char>(${workspaceBytes})); /* starts as zeros */`];
+  const text = code`${HEAD}
+#include "cm_rt.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <vector>
+
+${declared}
+${HELPERS}
+int main(int argc, char** argv) {
+  if (argc != ${tensors.length + 2}) return fprintf(stderr, ${stringLiteral(usage)}, argv[0]), 2;
+  unsigned version = 0;
+  MUST(CreateCmDevice(device, version));
+  std::vector<unsigned char> isa = contents(argv[1], 0);
+  MUST(device->LoadProgram(isa.data(), (unsigned)isa.size(), program));
+  MUST(device->CreateQueue(queue));
+  CmBuffer* tensors[] = {
+    ${surfaces}
+  };
+  ${workspace}
+  ${NOTHING}
+  ${launches.flatMap((l, i) => calls(l, i, files))}
+  ${NOTHING}
+  std::vector<unsigned char> output(${tensors[0] ? tensors[0].elements * bytesOf(tensors[0].dtype) : 0});
+  MUST(tensors[0]->ReadSurface(output.data(), nullptr));
+  FILE* file = fopen(argv[2], "wb");
+  if (!file || fwrite(output.data(), 1, output.size(), file) != output.size() || fclose(file) != 0) {
+    fprintf(stderr, "%s: cannot be written\\n", argv[2]);
+    return 1;
+  }
+  MUST(DestroyCmDevice(device));
+  return 0;
+}
+`;
   return spell(text, "c++");
 }
 
@@ -149,15 +152,3 @@ function calls(launch: Launch, i: number, files: readonly string[]): Code[] {
     code`MUST(device->DestroyKernel(${kernel}));`,
   ];
 }
-
-const ending = (bytes: number): Code[] => [
-  code`std::vector<unsigned char> output(${bytes});`,
-  code`MUST(tensors[0]->ReadSurface(output.data(), nullptr));`,
-  code`FILE* file = fopen(argv[2], "wb");`,
-  code`if (!file || fwrite(output.data(), 1, output.size(), file) != output.size() || fclose(file) != 0) {`,
-  code`  fprintf(stderr, "%s: cannot be written\\n", argv[2]);`,
-  code`  return 1;`,
-  code`}`,
-  code`MUST(DestroyCmDevice(device));`,
-  code`return 0;`,
-];

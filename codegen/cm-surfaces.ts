@@ -10,7 +10,7 @@
 import type { Extents } from "../abstraction/affine.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
-import { UsageError } from "../abstraction/error.ts";
+import { internal, UsageError } from "../abstraction/error.ts";
 import type { LoopNest, Scratch } from "../abstraction/loop-nest.ts";
 import { dwordRows } from "../abstraction/memory-tile.ts";
 import { type Code, code, Name, tensorName } from "../abstraction/source-text.ts";
@@ -72,8 +72,7 @@ export abstract class CmSurfaces extends SubgroupWriter {
       : code`${this.c.surface(memory.buffer)}, ${times(bytes, code`${this.c.from(memory.buffer)}${index}`)}`;
     const dword = 4;
     const isAligned = [divisorOf(memory.base, extents), memory.stride].every((n) => (n * bytes) % dword === 0);
-    if (!isAligned && kind === "store")
-      throw new Error(`internal: sums of ${register.file} lie at no multiple of four bytes`);
+    if (!isAligned && kind === "store") internal(`sums of ${register.file} lie at no multiple of four bytes`);
     const { rows, dwords, stride } = dwordRows(operand, memory.stride * bytes, isAligned);
     const by = code`${isAligned ? "" : "_of_bytes"}${isOwn ? "_slm" : ""}`;
     const moved = this.moved(kind, register, ptr, memory.stride, {

@@ -10,7 +10,7 @@
 import type { Extents } from "../abstraction/affine.ts";
 import { type DType, isInteger, rangeOf } from "../abstraction/dtype.ts";
 import { identityOf } from "../abstraction/equation.ts";
-import { UsageError } from "../abstraction/error.ts";
+import { internal, UsageError } from "../abstraction/error.ts";
 import { type Access, axesIn, comparesElements, type Expr, printExpr } from "../abstraction/expression.ts";
 import { axisName, type Code, code, join, list, Name, NOTHING, tensorName } from "../abstraction/source-text.ts";
 import { typeOf } from "../abstraction/typing.ts";
@@ -56,7 +56,7 @@ export const lanesName = (axis: string): Name => axisName(axis).with("_lanes");
 export const CM_WORDS: Words = {
   ...C_WORDS,
   called: (name) => {
-    throw new Error(`internal: ${name} is no function of lanes`);
+    internal(`${name} is no function of lanes`);
   },
   library: (name) => {
     throw new UsageError(`CM: no documented function computes ${name} as exactly as the equation says`, {
@@ -147,7 +147,7 @@ export class CmValues extends CExpressions {
   private test(e: Expr, extents: Extents): Code {
     if (e.kind === "logic")
       return code`vector<ushort, 16>(${this.test(e.left, extents)} ${e.op === "and" ? "&" : "|"} ${this.test(e.right, extents)})`;
-    if (e.kind !== "compare") throw new Error(`internal: "${e.kind}" is no condition`);
+    if (e.kind !== "compare") internal(`"${e.kind}" is no condition`);
     if (comparesElements(e)) {
       const dtype = typeOf(e.left, this.dtypes) ?? typeOf(e.right, this.dtypes) ?? "f32";
       const side = (part: Expr): Code => this.whole(this.laneValue(part, this.own(part, dtype), extents), dtype);
@@ -192,7 +192,7 @@ export class CmValues extends CExpressions {
       case "call":
         return this.function(e, dtype, extents);
       default:
-        throw new Error(`internal: "${e.kind}" is no value: ${printExpr(e)}`);
+        internal(`"${e.kind}" is no value: ${printExpr(e)}`);
     }
   }
 

@@ -15,21 +15,11 @@
 
 import type { Extents } from "../abstraction/affine.ts";
 import type { Computation } from "../abstraction/computation.ts";
+import { internal } from "../abstraction/error.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Kernel, Launch } from "../abstraction/kernel.ts";
 import type { LoopNest, Statement } from "../abstraction/loop-nest.ts";
-import {
-  axisName,
-  type Code,
-  code,
-  indented,
-  lines,
-  list,
-  NOTHING,
-  namesIn,
-  skeleton,
-  tensorName,
-} from "../abstraction/source-text.ts";
+import { axisName, block, type Code, code, list, namesIn, skeleton, tensorName } from "../abstraction/source-text.ts";
 import { spell } from "../abstraction/spelling.ts";
 import { checkGen9, GEN9_MEMORY } from "./cm-gen9.ts";
 import { CM_HELPERS } from "./cm-helpers.ts";
@@ -64,16 +54,14 @@ class CmWriter extends CmSurfaces {
     const text = kernels.map((k) => k.text);
     const isGen9 = intrinsic.isa === "gen9";
     if (isGen9) checkGen9(computation, this.nest);
-    const source = lines([
-      headOf(computation, [intrinsicLine(intrinsic), ...notes.lines]),
-      code`#include <cm/cm.h>`,
-      NOTHING,
-      code`static const uint ${NUMBERS}[${CM_LANES}] = {${list(Array.from({ length: CM_LANES }, (_, i) => code`${i}`))}};`,
-      ...ownPrelude(intrinsic),
-      ...calledIn(text, isGen9 ? GEN9_HELPERS : HELPERS),
-      NOTHING,
-      ...text,
-    ]);
+    const source = code`${headOf(computation, [intrinsicLine(intrinsic), ...notes.lines])}
+#include <cm/cm.h>
+
+static const uint ${NUMBERS}[${CM_LANES}] = {${list(Array.from({ length: CM_LANES }, (_, i) => code`${i}`))}};
+${ownPrelude(intrinsic)}
+${calledIn(text, isGen9 ? GEN9_HELPERS : HELPERS)}
+
+${text}`;
     return {
       language: "cm",
       source: spell(source, "cm"),
@@ -97,17 +85,13 @@ class CmWriter extends CmSurfaces {
     const groups = once ? 1 : dealtTo(body, this.tasks);
     const surfaces = [...(workspace ? [WORKSPACE] : []), ...tensors.map((t) => tensorName(t))];
     const parameters = surfaces.map((s) => code`SurfaceIndex ${s} [[type("buffer_t")]]`);
-    const kernel = lines([
-      code`/* ${groups} thread groups of one thread${once ? ". Runs once, before the first call" : ""}. */`,
-      code`extern "C" _GENX_MAIN_ void ${name}(${list(parameters)}) {`,
-      ...indented([
-        code`const int part = cm_group_id(0), parts = cm_group_count(0);`,
-        ...this.declarations(named, namesIn(text)),
-        ...text,
-      ]),
-      code`}`,
-      NOTHING,
-    ]);
+    const kernel = code`/* ${groups} thread groups of one thread${once ? ". Runs once, before the first call" : ""}. */
+extern "C" _GENX_MAIN_ void ${name}(${list(parameters)}) {
+  const int part = cm_group_id(0), parts = cm_group_count(0);
+  ${this.declarations(named, namesIn(text))}
+  ${text}
+}
+`;
     const launch: Launch = {
       function: skeleton(name),
       groups,
@@ -124,16 +108,12 @@ class CmWriter extends CmSurfaces {
     const name = axisName(axis);
     const numbers = lanesName(axis);
     const active = extent % CM_LANES === 0 ? undefined : code`${numbers.with("_inside")}`;
-    return [
-      code`for (int ${name} = 0; ${name} < ${extent}; ${name} += ${CM_LANES}) {`,
-      ...indented([
-        code`vector<int, 16> ${numbers}(${NUMBERS});`,
-        code`${numbers} += ${name};`,
-        ...(active ? [code`vector<ushort, 16> ${active} = ${numbers} < ${extent};`] : []),
-        ...this.c.within({ axis, active }, body),
-      ]),
-      code`}`,
-    ];
+    return block(code`for (int ${name} = 0; ${name} < ${extent}; ${name} += ${CM_LANES}) {`, [
+      code`vector<int, 16> ${numbers}(${NUMBERS});`,
+      code`${numbers} += ${name};`,
+      ...(active ? [code`vector<ushort, 16> ${active} = ${numbers} < ${extent};`] : []),
+      ...this.c.within({ axis, active }, body),
+    ]);
   }
 
   /** Fences, after which this thread reads what it has written. */
@@ -157,7 +137,7 @@ class CmWriter extends CmSurfaces {
 
   protected override assigned({ equation }: Of<"scalar">, extents: Extents): Code[] {
     const { target, op, value, where } = equation;
-    if (op !== "=") throw new Error(`internal: a scheduled nest assigns, it does not ${op}`);
+    if (op !== "=") internal(`a scheduled nest assigns, it does not ${op}`);
     const dtype = this.c.dtypes[target.tensor] ?? "f32";
     const place = this.c.placeOf(target, extents);
     const active = this.c.mask([...(where ? [where] : []), ...place.guards], extents) ?? code`vector<ushort, 16>(1)`;

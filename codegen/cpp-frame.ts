@@ -17,13 +17,11 @@ import type { LoopNest } from "../abstraction/loop-nest.ts";
 import {
   apart,
   axisName,
+  block,
   type Code,
   code,
   comment,
   commentText,
-  indented,
-  lines,
-  NOTHING,
   tensorName,
 } from "../abstraction/source-text.ts";
 import { spell } from "../abstraction/spelling.ts";
@@ -105,38 +103,34 @@ export function cppSource(computation: Computation, nest: LoopNest, parts: CppPa
     ];
     const prelude = copies && named[i]?.registers.size === 0 ? parts.preludeOf?.(body) : undefined;
     if (prelude === undefined) return { here: phaseFunction(i, code`static void`, within) };
-    const unit = lines([
-      ...HEADERS,
-      ...prelude,
-      ...calledIn(body, CPP_HELPERS),
-      NOTHING,
-      phaseFunction(i, ELSEWHERE, within),
-    ]);
+    const unit = code`${HEADERS}
+${prelude}
+${calledIn(body, CPP_HELPERS)}
+
+${phaseFunction(i, ELSEWHERE, within)}`;
     return { here: phaseFunction(i, NOT_INLINED, within), declared: code`${phaseHead(i, ELSEWHERE)};`, unit };
   });
-  const text = (phases: readonly Code[]): Code =>
-    lines([
-      headOf(computation, parts.comments),
-      ...HEADERS,
-      ...parts.prelude,
-      ...calledIn([...prepare, ...phases], CPP_HELPERS),
-      NOTHING,
-      code`extern "C" unsigned long automap_workspace_bytes(void) { return ${workspace.bytes}; }`,
-      code`extern "C" int automap_phases(void) { return ${rounds.reduce((sum, round) => sum + round.phases.length * round.times, 0)}; }`,
-      NOTHING,
-      ...(prepare.length > 0 ? [PREPARE_ONCE] : []),
-      code`extern "C" void automap_prepare(void* workspace, const void* const* tensors) {`,
-      code`  memset(workspace, 0, automap_workspace_bytes());`,
-      prepare.length > 0 ? code`  const int part = 0, parts = 1;` : code`  (void)tensors;`,
-      ...indented([...declared(namedIn(nest.prepare, nest), pointers(true)), ...prepare]),
-      code`}`,
-      NOTHING,
-      ...phases,
-      code`extern "C" void automap_run(void* workspace, void* const* tensors, int phase, int part, int parts) {`,
-      ...calls(rounds),
-      code`}`,
-      NOTHING,
-    ]);
+  const text = (phases: readonly Code[]): Code => code`${headOf(computation, parts.comments)}
+${HEADERS}
+${parts.prelude}
+${calledIn([...prepare, ...phases], CPP_HELPERS)}
+
+extern "C" unsigned long automap_workspace_bytes(void) { return ${workspace.bytes}; }
+extern "C" int automap_phases(void) { return ${rounds.reduce((sum, round) => sum + round.phases.length * round.times, 0)}; }
+
+${prepare.length > 0 ? [PREPARE_ONCE] : []}
+extern "C" void automap_prepare(void* workspace, const void* const* tensors) {
+  memset(workspace, 0, automap_workspace_bytes());
+  ${prepare.length > 0 ? code`const int part = 0, parts = 1;` : code`(void)tensors;`}
+  ${declared(namedIn(nest.prepare, nest), pointers(true))}
+  ${prepare}
+}
+
+${phases}
+extern "C" void automap_run(void* workspace, void* const* tensors, int phase, int part, int parts) {
+  ${calls(rounds)}
+}
+`;
   const source = spell(text(run.map(({ here }) => here)), "c++");
   const units = run.flatMap(({ unit }) => (unit ? [spell(unit, "c++")] : []));
   if (units.length === 0) return { source };
@@ -144,7 +138,8 @@ export function cppSource(computation: Computation, nest: LoopNest, parts: CppPa
   return { source, apart: { of: source, main, units } };
 }
 
-const HEADERS = [code`#include <stdint.h>`, code`#include <string.h>`];
+const HEADERS = code`#include <stdint.h>
+#include <string.h>`;
 
 /** The function of a phase. One that copies may also be declared, and defined in a text of its own. */
 interface Phase {
@@ -161,20 +156,16 @@ const PREPARE_ONCE = code`extern "C" void automap_prepare(void* workspace, const
 
 /** The function for each phase of a call. */
 function calls(rounds: readonly { readonly phases: readonly unknown[]; readonly times: number }[]): Code[] {
-  const cases = (from: number, count: number): Code[] =>
-    Array.from(
-      { length: count },
-      (_, i) => code`    case ${i}: return phase_${from + i}(workspace, tensors, part, parts);`,
-    );
-  if (rounds.every((round) => round.times === 1))
-    return [
-      code`  switch (phase) {`,
-      ...cases(
-        0,
-        rounds.reduce((n, round) => n + round.phases.length, 0),
+  const cases = (from: number, count: number, head: Code): Code[] =>
+    block(
+      head,
+      Array.from(
+        { length: count },
+        (_, i) => code`case ${i}: return phase_${from + i}(workspace, tensors, part, parts);`,
       ),
-      code`  }`,
-    ];
+    );
+  const count = rounds.reduce((n, round) => n + round.phases.length, 0);
+  if (rounds.every((round) => round.times === 1)) return cases(0, count, code`switch (phase) {`);
   let phase = 0;
   let made = 0;
   return rounds.flatMap(({ phases, times }) => {
@@ -182,11 +173,7 @@ function calls(rounds: readonly { readonly phases: readonly unknown[]; readonly 
     const first = phase;
     made += phases.length;
     phase += phases.length * times;
-    return [
-      code`  if (phase < ${phase}) switch ((phase - ${first}) % ${phases.length}) {`,
-      ...cases(from, phases.length),
-      code`  }`,
-    ];
+    return cases(from, phases.length, code`if (phase < ${phase}) switch ((phase - ${first}) % ${phases.length}) {`);
   });
 }
 
@@ -241,13 +228,11 @@ function phaseHead(number: number, kind: Code): Code {
 }
 
 function phaseFunction(number: number, kind: Code, body: readonly Code[]): Code {
-  return lines([
-    code`${phaseHead(number, kind)} {`,
-    code`  (void)workspace, (void)tensors, (void)part, (void)parts;`,
-    ...indented(body),
-    code`}`,
-    NOTHING,
-  ]);
+  return code`${phaseHead(number, kind)} {
+  (void)workspace, (void)tensors, (void)part, (void)parts;
+  ${body}
+}
+`;
 }
 
 /** The head of a loop: serial, or divided among threads in equal ranges. */

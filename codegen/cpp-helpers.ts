@@ -8,6 +8,7 @@
  * place), and is written so that g++ can vectorise a loop around it.
  */
 
+import { internal } from "../abstraction/error.ts";
 import { apart, askedIn, type Code, code, NOTHING } from "../abstraction/source-text.ts";
 import { FLOAT_HELPERS } from "./float-functions.ts";
 
@@ -74,9 +75,7 @@ export const replacedBy = (own: Helpers, others: Helpers): Helpers => ({ ...own,
 
 /** The text of a function template. */
 export function templateOf(name: string): Code {
-  const found = CPP_HELPERS[name];
-  if (!found) throw new Error(`internal: no helper ${name}`);
-  return found;
+  return CPP_HELPERS[name] ?? internal(`no helper ${name}`);
 }
 
 /** The names of the helpers that texts call, directly or through other helpers. */

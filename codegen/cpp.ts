@@ -14,7 +14,7 @@ import type { Computation } from "../abstraction/computation.ts";
 import { fillTemplate, type Intrinsic, operandOf } from "../abstraction/intrinsic.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import type { LoopNest, RegisterAt, TileAt } from "../abstraction/loop-nest.ts";
-import { type Code, code, filled, indented, tensorName } from "../abstraction/source-text.ts";
+import { block, type Code, code, filled, tensorName } from "../abstraction/source-text.ts";
 import { compilerFeatures, isWritten, writesVectorRows } from "../targets/features.ts";
 import { isNumbered, preludeOf, widenedLoad } from "../targets/registers.ts";
 import { AVX512_HELPERS } from "./avx512-helpers.ts";
@@ -130,8 +130,13 @@ export class CppWriter extends ScheduledNest implements LanguagePrinter {
       (this.rows.row(loop, extents) ??
         (copied && (maskedRow(copied, c) ?? turnedTile(copied, c) ?? turnedRows(copied) ?? turnedColumns(copied, c))));
     if (!vectors) return wide;
-    const inside = (): Code[] => indented(printStatements(loop.body, this, extents));
-    return [IF_AVX512, ...vectors, ELSE, ...(wide ?? [this.openLoop(loop, extents), ...inside(), code`}`]), END_IF];
+    return [
+      IF_AVX512,
+      ...vectors,
+      ELSE,
+      ...(wide ?? block(this.openLoop(loop, extents), printStatements(loop.body, this, extents))),
+      END_IF,
+    ];
   }
 
   move({ kind, register, memory }: Of<"load" | "store">, extents: Extents): Code[] {

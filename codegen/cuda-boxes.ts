@@ -11,6 +11,7 @@
 
 import { type Extents, evaluateIndex } from "../abstraction/affine.ts";
 import { bytesOf, type DType } from "../abstraction/dtype.ts";
+import { internal } from "../abstraction/error.ts";
 import { type Access, accessesIn, axesIn, binary, type Expr, number, substitute } from "../abstraction/expression.ts";
 import { type Copy, dimsOf, type LoopNest, storageOf } from "../abstraction/loop-nest.ts";
 import { VIEW_SPANS } from "../abstraction/matrix-view.ts";
@@ -44,7 +45,7 @@ export function printBoxes(
   const [source] = accessesIn(value);
   const columns = axes.at(-1);
   const ring = nest.scratch.find((s) => s.name === target.tensor);
-  if (!source || !view || !columns || !ring) throw new Error(`internal: the engine cannot copy into ${target.tensor}`);
+  if (!source || !view || !columns || !ring) internal(`the engine cannot copy into ${target.tensor}`);
   const bytes = bytesOf(ring.dtype);
 
   // 1. The span of the ring: the longest contiguous part of a row, apart from the swizzle.
@@ -76,8 +77,7 @@ export function printBoxes(
 
 /** The address in the ring of an element of the tile, with every loop at its first step. */
 function placeIn(nest: LoopNest, target: Access, axes: Copy["axes"]): (row: number, column: number) => number {
-  const ring = nest.scratch.find((s) => s.name === target.tensor);
-  if (!ring) throw new Error(`internal: no ring "${target.tensor}"`);
+  const ring = nest.scratch.find((s) => s.name === target.tensor) ?? internal(`no ring "${target.tensor}"`);
   const still = Object.fromEntries(target.index.flatMap(axesIn).map((name) => [name, 0]));
   const dims = dimsOf(ring);
   const [columns, ...rows] = axes.toReversed();
@@ -99,18 +99,18 @@ function placeIn(nest: LoopNest, target: Access, axes: Copy["axes"]): (row: numb
  */
 function spanIn(place: ((row: number, column: number) => number) | undefined, columns: number, bytes: number): number {
   const spans = VIEW_SPANS.map((span) => span / bytes).filter((span) => columns % span === 0);
-  const found = spans.find((span) => {
-    if (!place) return span === columns;
-    for (let row = 0; row < 8; row++)
-      for (let column = 0; column < span; column++) {
-        const linear = (row * span + column) * bytes;
-        const swizzled = linear ^ ((linear >> 3) & (span * bytes - 16));
-        if ((place(row, column) - place(0, 0)) * bytes !== swizzled) return false;
-      }
-    return true;
-  });
-  if (found === undefined) throw new Error("internal: the ring lies as no box does");
-  return found;
+  return (
+    spans.find((span) => {
+      if (!place) return span === columns;
+      for (let row = 0; row < 8; row++)
+        for (let column = 0; column < span; column++) {
+          const linear = (row * span + column) * bytes;
+          const swizzled = linear ^ ((linear >> 3) & (span * bytes - 16));
+          if ((place(row, column) - place(0, 0)) * bytes !== swizzled) return false;
+        }
+      return true;
+    }) ?? internal("the ring lies as no box does")
+  );
 }
 
 /** The descriptor of a box or a run of pixels, built on the host for every launch. */

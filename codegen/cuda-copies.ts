@@ -12,6 +12,7 @@
 import { affineForm, boundsOf, type Extents } from "../abstraction/affine.ts";
 import { bytesOf, type DType } from "../abstraction/dtype.ts";
 import { identityOf } from "../abstraction/equation.ts";
+import { internal } from "../abstraction/error.ts";
 import {
   type Access,
   accessesIn,
@@ -26,7 +27,7 @@ import {
 } from "../abstraction/expression.ts";
 import { C_TYPES } from "../abstraction/kernel.ts";
 import { type Copy, type Group, MOST_WRITTEN_OUT } from "../abstraction/loop-nest.ts";
-import { type Code, code, indented, keyOf, type Name, tensorName } from "../abstraction/source-text.ts";
+import { block, type Code, code, indented, keyOf, type Name, tensorName } from "../abstraction/source-text.ts";
 import { allOf, type CExpressions } from "./c-expressions.ts";
 import { type CudaExpressions, ownAxis } from "./cuda-expressions.ts";
 import { holdsTogether, insideTogether, requireTogether, sideBySide, stepped, steppedAccess } from "./cuda-pieces.ts";
@@ -82,9 +83,10 @@ export function printCopy(copy: Copy, context: CopyContext, around: Extents): Co
     const name = c.axis(PIECE);
     lines.push(
       code`#pragma unroll ${UNROLLED}`,
-      code`for (${c.indexType} ${name} = 0; ${name} < ${whole}; ${name}++) {`,
-      ...indented(one(turn(axis(PIECE)), { ...within, [PIECE]: whole })),
-      code`}`,
+      ...block(
+        code`for (${c.indexType} ${name} = 0; ${name} < ${whole}; ${name}++) {`,
+        one(turn(axis(PIECE)), { ...within, [PIECE]: whole }),
+      ),
     );
   } else for (let i = 0; i < whole; i++) lines.push(...one(turn(number(i)), within));
   if (rest > 0) {
@@ -107,7 +109,7 @@ function narrowed(extents: Extents, condition: Expr): Extents {
 /** Pieces are numbered row-major over the axes. Each has `width` elements along the last axis. */
 function piecesOf(copy: Copy): Pieces {
   const { axes, width, equation } = copy;
-  if (equation.op !== "=") throw new Error("internal: a copy assigns");
+  if (equation.op !== "=") internal("a copy assigns");
   const counts = axes.map((a, i) => (i === axes.length - 1 ? a.extent / width : a.extent));
   const digits = new Map<string, Expr>();
   let below = 1;
@@ -117,7 +119,7 @@ function piecesOf(copy: Copy): Pieces {
     digits.set(name, i < axes.length - 1 ? digit : binary("+", binary("*", number(width), digit), axis(ELEMENT)));
     below *= counts[i] ?? 1;
   }
-  if (!Number.isInteger(below)) throw new Error(`internal: pieces of ${width} do not divide ${axes.at(-1)?.extent}`);
+  if (!Number.isInteger(below)) internal(`pieces of ${width} do not divide ${axes.at(-1)?.extent}`);
   const { target, value, where } = equation;
   return substituted({ copy, target, value, where: conjunction(where), count: below }, digits);
 }
@@ -167,7 +169,7 @@ function checkTogether(c: CudaExpressions, pieces: Pieces, outside: Extents): vo
   if (read.kind === "access" && !copy.gathered) requireTogether(c, read, ELEMENT, width, extents);
   const asked = [...where, ...(transfer === "async" || read.kind === "access" ? conditions : [])];
   const apart = asked.find((e) => !holdsTogether(e, ELEMENT, width, extents));
-  if (apart) throw new Error(`internal: ${printExpr(apart)} parts ${width} elements that are to move at once`);
+  if (apart) internal(`${printExpr(apart)} parts ${width} elements that are to move at once`);
 }
 
 /** @param extents of the enclosing loops, and of the elements of a piece */
@@ -190,7 +192,7 @@ function printPiece(pieces: Pieces, context: CopyContext, extents: Extents): Cod
       const zero = (e: Expr | undefined): boolean => e === undefined || (e.kind === "number" && e.value === 0);
       const identity = from.guards.length === 0 ? 0 : identityOf(c.computation.equation.op, dtype);
       if (!same || !zero(otherwise) || identity !== 0 || to.guards.length > 0)
-        throw new Error(`internal: an asynchronous copy moves elements, or fills with zeros: ${printAccess(read)}`);
+        internal(`an asynchronous copy moves elements, or fills with zeros: ${printAccess(read)}`);
       return asyncPiece(pieces, read, to.at, from.at, inside, context);
     }
     const fills = distinct([
@@ -213,7 +215,7 @@ function printPiece(pieces: Pieces, context: CopyContext, extents: Extents): Cod
     const piece = vectorAt(context, pieces.target, dtype, copy.width, to.at, extents, true);
     return guarded(to.guards, [code`${piece} = ${choiceOf(pieces, first, context, extents)};`]);
   }
-  if (copy.transfer === "async") throw new Error(`internal: an asynchronous copy cannot compute ${printExpr(value)}`);
+  if (copy.transfer === "async") internal(`an asynchronous copy cannot compute ${printExpr(value)}`);
   return computedPiece(pieces, context, to, extents);
 }
 
@@ -227,7 +229,7 @@ function asyncPiece(
 ): Code[] {
   const bytes = copy.width * bytesOf(typeOf(context.c, target));
   if (bytes !== 4 && bytes !== 8 && bytes !== 16)
-    throw new Error(`internal: ${bytes} bytes at once of ${pieces.count} pieces: cp.async moves 4, 8 or 16`);
+    internal(`${bytes} bytes at once of ${pieces.count} pieces: cp.async moves 4, 8 or 16`);
   context.aligned(read.tensor, bytes);
   const shared = context.c.tensor(target.tensor);
   const source = context.c.tensor(read.tensor);
@@ -303,11 +305,11 @@ function asyncChoice(
     const tested = c.untested(inside, extents, c.guardsOf(value, extents)).map((e) => c.condition(e, extents));
     return asyncPiece(pieces, value, to, from, [...tested, ...guards], context);
   }
-  if (value.kind !== "select") throw new Error("internal: an asynchronous copy of nothing");
+  if (value.kind !== "select") internal("an asynchronous copy of nothing");
   const send = (e: Expr, where: readonly Expr[]): Code[] => asyncChoice(pieces, e, to, where, context, extents);
   // Zeros are the fill value of the other side's copy.
   if (value.whenFalse.kind === "number") {
-    if (value.whenFalse.value !== 0) throw new Error("internal: an asynchronous copy filled with other numbers than 0");
+    if (value.whenFalse.value !== 0) internal("an asynchronous copy filled with other numbers than 0");
     return send(value.whenTrue, [...inside, ...conjunction(value.condition)]);
   }
   const side = sideOf(value, context, extents);
@@ -315,9 +317,7 @@ function asyncChoice(
   return [
     code`if (${allOf(side)}) {`,
     ...indented(send(value.whenTrue, inside)),
-    code`} else {`,
-    ...indented(send(value.whenFalse, inside)),
-    code`}`,
+    ...block(code`} else {`, send(value.whenFalse, inside)),
   ];
 }
 
@@ -405,9 +405,7 @@ export function pieceType(dtype: DType, width: number): Code {
 }
 
 function typeOf(c: CudaExpressions, { tensor }: Access): DType {
-  const dtype = c.dtypes[tensor];
-  if (dtype === undefined) throw new Error(`internal: no type of "${tensor}"`);
-  return dtype;
+  return c.dtypes[tensor] ?? internal(`no type of "${tensor}"`);
 }
 
 function distinct(texts: readonly Code[]): Code[] {

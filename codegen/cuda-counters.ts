@@ -12,7 +12,7 @@
 
 import { affineForm } from "../abstraction/affine.ts";
 import { binary, type Expr, number, printExpr, substitute } from "../abstraction/expression.ts";
-import { type Code, code, indented, Name } from "../abstraction/source-text.ts";
+import { block, type Code, code, Name } from "../abstraction/source-text.ts";
 
 /** The digits of one index that are counted: its remainder, and the digits that advance when the remainder wraps. */
 interface Counter {
@@ -133,5 +133,5 @@ function begun({ from, by, remainder, quotient, digits }: Counter, print: (e: Ex
 function onwards({ by, remainder, quotient, digits }: Counter): Code[] {
   if (!quotient && digits.size === 0) return [code`${remainder} = ${remainder} == ${by - 1} ? 0 : ${remainder} + 1;`];
   const above = [...(quotient ? [code`${quotient}++;`] : []), ...[...digits.values()].flatMap(onwards)];
-  return [code`if (++${remainder} == ${by}) {`, ...indented([code`${remainder} = 0;`, ...above]), code`}`];
+  return block(code`if (++${remainder} == ${by}) {`, [code`${remainder} = 0;`, ...above]);
 }

@@ -8,6 +8,7 @@
 import type { Extents } from "../abstraction/affine.ts";
 import type { Tensor } from "../abstraction/computation.ts";
 import { bitsOf, bytesOf, type DType } from "../abstraction/dtype.ts";
+import { internal } from "../abstraction/error.ts";
 import {
   type Access,
   accessesIn,
@@ -20,7 +21,7 @@ import {
 } from "../abstraction/expression.ts";
 import { type Intrinsic, lanesOf, type Operand } from "../abstraction/intrinsic.ts";
 import { C_TYPES } from "../abstraction/kernel.ts";
-import { type Code, code, indented, list, NOTHING } from "../abstraction/source-text.ts";
+import { block, type Code, code, list, NOTHING } from "../abstraction/source-text.ts";
 import { type CopyContext, vectorAt } from "./cuda-copies.ts";
 import type { CudaExpressions } from "./cuda-expressions.ts";
 import { heldElements, LANE, WORD } from "./fragment.ts";
@@ -184,16 +185,12 @@ function drainQuads(
       return code`(unsigned)${low ?? NOTHING} | (unsigned)${high ?? NOTHING} << 16`;
     });
     const stored = code`*(@Piece<unsigned, 4>*)&${c.tensor(equation.target.tensor)}[${to.at}] = {{words[0], words[1], words[2], words[3]}};`;
-    return [
-      code`{`,
-      ...indented([
-        ...own.map(({ words }) => code`@exchange_in_quad(${words});`),
-        code`unsigned words[4] = {${list(words)}};`,
-        code`@exchange_in_quad(words);`,
-        ...guarded(to.guards, [stored]),
-      ]),
-      code`}`,
-    ];
+    return block(code`{`, [
+      ...own.map(({ words }) => code`@exchange_in_quad(${words});`),
+      code`unsigned words[4] = {${list(words)}};`,
+      code`@exchange_in_quad(words);`,
+      ...guarded(to.guards, [stored]),
+    ]);
   });
   if (besides.length === 0) return stores.flat();
   const batches = Array.from({ length: Math.ceil(groups.length / AT_ONCE) }, (_, i) => i * AT_ONCE);
@@ -208,7 +205,7 @@ function drainQuads(
           ]),
         ),
     ]);
-    return [code`{`, ...indented([...loads, ...stores.slice(begin, begin + AT_ONCE).flat()]), code`}`];
+    return block(code`{`, [...loads, ...stores.slice(begin, begin + AT_ONCE).flat()]);
   });
 }
 
@@ -278,8 +275,7 @@ function elementOf({ text, operand }: Drained, e: number): Code {
     s8: "int8_t",
     u8: "uint8_t",
   };
-  const held = type[operand.dtype];
-  if (held === undefined) throw new Error(`internal: no way to an element of ${operand.dtype} in registers`);
+  const held = type[operand.dtype] ?? internal(`no way to an element of ${operand.dtype} in registers`);
   const shift = bitsOf(operand.dtype) * (e % inWord);
   const word = code`${text}[${Math.floor(e / inWord)}]`;
   return code`(${held})${shift === 0 ? word : code`(${word} >> ${shift})`}`;

@@ -10,6 +10,7 @@ import { boundsOf, type Extents } from "../abstraction/affine.ts";
 import { type Computation, inputsOf, type Tensor } from "../abstraction/computation.ts";
 import type { DType } from "../abstraction/dtype.ts";
 import { storesElsewhere } from "../abstraction/epilogue.ts";
+import { internal } from "../abstraction/error.ts";
 import {
   type Access,
   accessesIn,
@@ -217,7 +218,7 @@ interface Tested {
 function shortCondition(e: Expr, extents: Extents): Expr {
   if (e.kind === "logic")
     return { ...e, left: shortCondition(e.left, extents), right: shortCondition(e.right, extents) };
-  if (e.kind !== "compare") throw new Error(`internal: "${e.kind}" is no condition`);
+  if (e.kind !== "compare") internal(`"${e.kind}" is no condition`);
   if (comparesElements(e)) return e;
   return { ...e, left: shortIndex(e.left, extents), right: shortIndex(e.right, extents) };
 }

@@ -12,7 +12,7 @@
  */
 
 import type { Extents } from "../abstraction/affine.ts";
-import { UsageError } from "../abstraction/error.ts";
+import { internal, UsageError } from "../abstraction/error.ts";
 import { WARP } from "../abstraction/intrinsic.ts";
 import {
   dealOf,
@@ -114,7 +114,7 @@ function rolesOf(body: readonly Statement[]): {
     return { warps, alone: 0, inner };
   }
   const teams = body.find((s): s is Loop => s.kind === "loop" && isTeamMode(s.mode));
-  if (!teams || stepsOf(threads) > 1) throw new Error("internal: one thread has a role of its own, beside warps");
+  if (!teams || stepsOf(threads) > 1) internal("one thread has a role of its own, beside warps");
   return { warps: teamsOf(teams).loops, alone: 1, inner: body };
 }
 

@@ -6,6 +6,7 @@
  */
 
 import type { Extents } from "../abstraction/affine.ts";
+import { internal } from "../abstraction/error.ts";
 import {
   type Access,
   axesIn,
@@ -74,7 +75,7 @@ export function insideTogether(
 export function requireTogether(c: CExpressions, access: Access, axis: string, count: number, extents: Extents): void {
   if (sideBySide(c, access, axis, count, extents) && insideTogether(c, access, axis, count, extents)) return;
   const place = printExpr(shortIndex(c.placeOf(access, extents).at, extents), "formula");
-  throw new Error(
-    `internal: ${count} elements of ${printAccess(access)} are to move at once, which lie at ${place} for ${axis} in 0..${count}`,
+  internal(
+    `${count} elements of ${printAccess(access)} are to move at once, which lie at ${place} for ${axis} in 0..${count}`,
   );
 }

@@ -7,14 +7,14 @@
 
 import { type Computation, memoryElements, type Tensor, writtenBy } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
+import { internal } from "../abstraction/error.ts";
 import { C_TYPES, type CudaCall } from "../abstraction/kernel.ts";
 import type { LoopNest } from "../abstraction/loop-nest.ts";
 import {
+  block,
   type Code,
   code,
-  indented,
   join,
-  lines as linesOf,
   list,
   type Name,
   NOTHING,
@@ -129,6 +129,8 @@ export function alignments(): { readonly aligned: ReadonlyMap<string, number>; r
   return { aligned, raise };
 }
 
+const OR_RETURN = code`if (error != cudaSuccess) return error;`;
+
 /** The text, and the facts that a caller needs. */
 export interface CudaProgram {
   readonly source: SourceText;
@@ -147,56 +149,48 @@ export function cudaProgram(computation: Computation, nest: LoopNest, parts: Cud
   const prepared = prepare.flatMap((k) => launchOf(computation, nest, k));
   const launched = rounds.flatMap(({ kernels: round, times }) => {
     const launches = round.flatMap((k) => launchOf(computation, nest, k));
-    if (times === 1) return launches;
-    return [code`for (int round = 0; round < ${times}; round++) {`, ...indented(launches), code`}`];
+    return times === 1 ? launches : block(code`for (int round = 0; round < ${times}; round++) {`, launches);
   });
   const device = deviceCode([...kernels, ...prepared, ...launched], prelude);
-  const text = linesOf([
-    headOf(computation, parts.comments),
-    code`#include <stdint.h>`,
-    code`#include <string.h>`,
-    ...calledIn(kernels, folds),
-    ...device.text,
-    NOTHING,
-    ...constantMemory(constants),
-    ...kernels,
-    code`extern "C" unsigned long automap_workspace_bytes(void) { return ${workspace.bytes}; }`,
-    NOTHING,
-    code`extern "C" int automap_allow(void) {`,
-    ...(asked.length === 0 ? [] : [code`  cudaError_t error = cudaSuccess;`]),
-    ...indented(asked.flat()),
-    code`  return cudaSuccess;`,
-    code`}`,
-    NOTHING,
-    code`extern "C" int automap_prepare(void* workspace, const void* const* tensors, cudaStream_t stream) {`,
-    ...indented(
-      prepares
-        ? [
-            code`cudaError_t error = (cudaError_t)automap_allow();`,
-            code`if (error != cudaSuccess) return error;`,
-            ...(workspace.buffers.length === 0
-              ? [code`(void)workspace;`]
-              : [
-                  code`error = cudaMemsetAsync(workspace, 0, ${workspace.bytes}, stream);`,
-                  code`if (error != cudaSuccess) return error;`,
-                ]),
-            ...constants.flatMap((t) => copyOf(computation, t)),
-            ...prepared,
-            code`return cudaSuccess;`,
-          ]
-        : [code`(void)workspace, (void)tensors, (void)stream;`, code`return automap_allow();`],
-    ),
-    code`}`,
-    NOTHING,
-    code`extern "C" int automap_launch(void* workspace, void* const* tensors, cudaStream_t stream) {`,
-    ...(uses(run) ? [] : [code`  (void)workspace;`]),
-    ...indented(alignment(computation, parts.aligned)),
-    code`  cudaError_t error = cudaSuccess;`,
-    ...indented(launched),
-    code`  return cudaSuccess;`,
-    code`}`,
-    NOTHING,
-  ]);
+  const zeros = [code`error = cudaMemsetAsync(workspace, 0, ${workspace.bytes}, stream);`, OR_RETURN];
+  const prepareBody = prepares
+    ? [
+        code`cudaError_t error = (cudaError_t)automap_allow();`,
+        OR_RETURN,
+        ...(workspace.buffers.length === 0 ? [code`(void)workspace;`] : zeros),
+        ...constants.flatMap((t) => copyOf(computation, t)),
+        ...prepared,
+        code`return cudaSuccess;`,
+      ]
+    : [code`(void)workspace, (void)tensors, (void)stream;`, code`return automap_allow();`];
+  const text = code`${headOf(computation, parts.comments)}
+#include <stdint.h>
+#include <string.h>
+${calledIn(kernels, folds)}
+${device.text}
+
+${constantMemory(constants)}
+${kernels}
+extern "C" unsigned long automap_workspace_bytes(void) { return ${workspace.bytes}; }
+
+extern "C" int automap_allow(void) {
+  ${asked.length === 0 ? [] : [code`cudaError_t error = cudaSuccess;`]}
+  ${asked.flat()}
+  return cudaSuccess;
+}
+
+extern "C" int automap_prepare(void* workspace, const void* const* tensors, cudaStream_t stream) {
+  ${prepareBody}
+}
+
+extern "C" int automap_launch(void* workspace, void* const* tensors, cudaStream_t stream) {
+  ${uses(run) ? [] : [code`(void)workspace;`]}
+  ${alignment(computation, parts.aligned)}
+  cudaError_t error = cudaSuccess;
+  ${launched}
+  return cudaSuccess;
+}
+`;
   return {
     source: spell(text, "cuda"),
     call: {
@@ -221,7 +215,7 @@ function copyOf(computation: Computation, tensor: Tensor): Code[] {
   const size = memoryElements(tensor) * bytesOf(tensor.dtype);
   return [
     code`error = cudaMemcpyToSymbolAsync(constants::${tensorName(tensor.name)}, tensors[${at}], ${size}, 0, cudaMemcpyDefault, stream);`,
-    code`if (error != cudaSuccess) return error;`,
+    OR_RETURN,
   ];
 }
 
@@ -231,12 +225,10 @@ function kernelText({ name, pointers, boxes = [], threads, beside, body }: CudaK
     ...boxes.map((b) => code`const __grid_constant__ CUtensorMap ${b.name}`),
   ]);
   const bounds = beside === undefined ? code`${threads}` : code`${threads}, ${beside}`;
-  return linesOf([
-    code`static __global__ void __launch_bounds__(${bounds}) ${name}(${parameters}) {`,
-    ...indented(body),
-    code`}`,
-    NOTHING,
-  ]);
+  return code`static __global__ void __launch_bounds__(${bounds}) ${name}(${parameters}) {
+  ${body}
+}
+`;
 }
 
 function launchOf(
@@ -247,8 +239,9 @@ function launchOf(
   const all = [...pointers, ...boxes];
   const given = all.length === 0 ? code`nullptr` : list(all.map((p) => code`(void*)&${p.name}`));
   const addressOf = ({ tensor }: Box): Code => {
-    const [pointer] = pointersOf(computation, nest, { memory: new Set([tensor]) });
-    if (!pointer) throw new Error(`internal: no tensor "${tensor}" to describe a box of`);
+    const [pointer = internal(`no tensor "${tensor}" to describe a box of`)] = pointersOf(computation, nest, {
+      memory: new Set([tensor]),
+    });
     return pointer.from;
   };
   const lines = [
@@ -258,7 +251,7 @@ function launchOf(
     cluster > 1 || early
       ? code`error = @launch_with(${name}, ${cluster}, ${early ? 1 : 0}, dim3(${blocks}), dim3(${threads}), arguments, ${sharedBytes}, stream);`
       : code`error = cudaLaunchKernel(${name}, dim3(${blocks}), dim3(${threads}), arguments, ${sharedBytes}, stream);`,
-    code`if (error != cudaSuccess) return error;`,
+    OR_RETURN,
   ];
   return guarded([], lines, true);
 }
@@ -267,7 +260,7 @@ function launchOf(
 function allowance({ name, sharedBytes }: CudaKernel): Code[] {
   return [
     code`error = cudaFuncSetAttribute(${name}, cudaFuncAttributeMaxDynamicSharedMemorySize, ${sharedBytes});`,
-    code`if (error != cudaSuccess) return error;`,
+    OR_RETURN,
   ];
 }
 

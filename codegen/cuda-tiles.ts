@@ -10,6 +10,7 @@
 
 import type { Extents } from "../abstraction/affine.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
+import { internal } from "../abstraction/error.ts";
 import {
   type Access,
   axesIn,
@@ -113,11 +114,11 @@ export abstract class CudaTiles extends TileRegisters {
   drain(statement: Of<"drain">, extents: Extents): Code[] {
     const { register, axes, equation, element, by } = statement;
     const { intrinsic, operand } = this.heldAt(register);
-    if (equation.op !== "=") throw new Error("internal: a drain assigns");
+    if (equation.op !== "=") internal("a drain assigns");
     if (by !== "instruction")
       return printDrain(statement, { intrinsic, operand, text: this.register(register) }, this.context, extents);
     if (equation.value.kind !== "access" || equation.value.tensor !== element || equation.where)
-      throw new Error(`internal: ${intrinsic.name} stores its sums as they are, not ${printExpr(equation.value)}`);
+      internal(`${intrinsic.name} stores its sums as they are, not ${printExpr(equation.value)}`);
     const tile = { axes, access: equation.target, from: operand.dims.map(() => 0) };
     const { pointer, stride } = this.rowsOf(operand, operand.store, tile, extents);
     return [this.moved("store", register, pointer, stride)];
@@ -136,7 +137,7 @@ export abstract class CudaTiles extends TileRegisters {
     const text = this.register(register);
     const size = bytesOf(operand.dtype);
     const inWord = WORD / size;
-    if (!Number.isInteger(inWord)) throw new Error(`internal: lanes hold ${operand.dtype} in no registers of 32 bits`);
+    if (!Number.isInteger(inWord)) internal(`lanes hold ${operand.dtype} in no registers of 32 bits`);
     const held = heldElements(intrinsic, operand);
     return Array.from({ length: held.length / inWord }, (_, w) => {
       const own = held.slice(w * inWord, (w + 1) * inWord);
@@ -200,7 +201,7 @@ export abstract class CudaTiles extends TileRegisters {
     const moved = row.map((e, d) => (d === matrices.along ? binary("+", e, axis(COLUMN)) : e));
     const within = { ...extents, [COLUMN]: matrices.columns };
     if (!sideBySide(c, atPlace(tile, moved, from), COLUMN, matrices.columns, within))
-      throw new Error(`internal: ${tile.access.tensor}: ${tile.by} wants rows of 16 bytes, at multiples of 16`);
+      internal(`${tile.access.tensor}: ${tile.by} wants rows of 16 bytes, at multiples of 16`);
     return code`&${c.tensor(tile.access.tensor)}[${c.place(atPlace(tile, row, from), extents, "row").at}]`;
   }
 
@@ -240,7 +241,7 @@ export abstract class CudaTiles extends TileRegisters {
       ? binary("+", binary("*", number(stride), axis(outer)), axis(inner))
       : substitute(tileOffset(operand), names, "index");
     if (distance(wanted, own, within) !== 0)
-      throw new Error(`internal: a tile of ${operand.name} lies at ${printExpr(own, "formula")} of ${access.tensor}`);
+      internal(`a tile of ${operand.name} lies at ${printExpr(own, "formula")} of ${access.tensor}`);
     const first = atPlace(
       { axes, access },
       from.map(number),
@@ -256,7 +257,7 @@ export abstract class CudaTiles extends TileRegisters {
     const file = this.fileOf(at);
     const index = shortIndex(at.index, {});
     if (index.kind !== "number" || index.value < 0 || index.value >= file.count)
-      throw new Error(`internal: register ${printExpr(at.index)} of ${file.count} is not known while printing`);
+      internal(`register ${printExpr(at.index)} of ${file.count} is not known while printing`);
     return code`${nameOf(file)}[${index.value}]`;
   }
 }
@@ -278,5 +279,5 @@ function largestLoad(
     const row = origins.length >= count ? rowOfLane(matrices, origins.slice(0, count)) : undefined;
     if (row) return [count, row];
   }
-  throw new Error("internal: a tile without matrices");
+  internal("a tile without matrices");
 }

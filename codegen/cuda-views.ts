@@ -7,6 +7,7 @@
 
 import { type Extents, evaluateIndex } from "../abstraction/affine.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
+import { internal } from "../abstraction/error.ts";
 import { compileIndex, Scope } from "../abstraction/evaluate.ts";
 import {
   type Access,
@@ -36,8 +37,9 @@ export function matrixOf(
   extents: Extents,
 ): Code {
   const { tensor } = tile.access;
-  const scratch = nest.scratch.find((s) => s.name === tensor);
-  if (!scratch) throw new Error(`internal: ${intrinsic.name} reads ${tensor}, which is not shared memory`);
+  const scratch =
+    nest.scratch.find((s) => s.name === tensor) ??
+    internal(`${intrinsic.name} reads ${tensor}, which is not shared memory`);
   const names = dimsOf(scratch).map((d) => d.name);
   const digits = operand.dims.map((d, i) => ({
     extent: d.extent,
@@ -64,9 +66,7 @@ export function matrixOf(
   const place = new Map(names.map((name, i) => [name, first.index[i] ?? number(0)]));
   const start = shortIndex(substitute(unmoved, place, "index"), extents);
   if (!view || evaluateIndex(start, still) * bytesOf(operand.dtype) !== view.start)
-    throw new Error(
-      `internal: ${operand.name} lies at ${printExpr(start, "formula")}, as ${intrinsic.name} does not read it`,
-    );
+    internal(`${operand.name} lies at ${printExpr(start, "formula")}, as ${intrinsic.name} does not read it`);
   return printView(view, code`&${c.tensor(tensor)}[${c.index(c.hoist(start, `${tensor}_at`), extents)}]`);
 }
 

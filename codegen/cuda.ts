@@ -17,7 +17,7 @@
 import { boundsOf, type Extents } from "../abstraction/affine.ts";
 import { type Computation, memoryElements, type Tensor } from "../abstraction/computation.ts";
 import { bytesOf, type DType } from "../abstraction/dtype.ts";
-import { UsageError } from "../abstraction/error.ts";
+import { internal, UsageError } from "../abstraction/error.ts";
 import { accessesIn, axesIn, binary, type Expr, number } from "../abstraction/expression.ts";
 import { type Asynchronous, fillTemplate, type Intrinsic, operandOf, WARP } from "../abstraction/intrinsic.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
@@ -31,7 +31,7 @@ import {
   type Statement,
 } from "../abstraction/loop-nest.ts";
 import { printHead, printStatement } from "../abstraction/print-nest.ts";
-import { type Code, code, commentText, indented, list, Name, NOTHING } from "../abstraction/source-text.ts";
+import { block, type Code, code, commentText, list, Name, NOTHING } from "../abstraction/source-text.ts";
 import { CONSTANT_BYTES } from "../targets/nvidia-gpu.ts";
 import { ALL_LANES, allOf } from "./c-expressions.ts";
 import { argumentsOf, intrinsicLine, ownPrelude, type SourceNotes } from "./cpp-frame.ts";
@@ -245,13 +245,13 @@ class KernelPrinter extends CudaTiles implements KernelWriter {
   row(loop: Loop, extents: Extents): readonly Code[] {
     if (isRoleMode(loop.mode)) return this.role(loop, extents);
     const { axis, extent, mode } = loop;
-    if (mode !== "serial") throw new Error(`internal: the loop ${axis} at ${mode} stands within what warps run`);
+    if (mode !== "serial") internal(`the loop ${axis} at ${mode} stands within what warps run`);
     const name = this.c.axis(axis);
     const print = (e: Expr): Code => this.c.index(shortIndex(e, extents), extents);
     const { begun, lines } = this.c.counters.along(axis, () => printStatements(loop.body, this, extents), print);
     const first = list([code`${name} = 0`, ...begun]);
     const head = code`for (${this.c.indexType} ${first}; ${name} < ${extent}; ${name}++) {`;
-    return [code`#pragma unroll 1`, head, ...indented(lines), code`}`];
+    return [code`#pragma unroll 1`, ...block(head, lines)];
   }
 
   /** The body of one role. Branches on warp numbers keep ptxas from serialising wgmma. */
@@ -275,7 +275,7 @@ class KernelPrinter extends CudaTiles implements KernelWriter {
   }
 
   openLoop({ axis }: Loop): Code {
-    throw new Error(`internal: the loop ${axis} has bounds of its own`);
+    internal(`the loop ${axis} has bounds of its own`);
   }
 
   above(loop: Loop): Code[] {
@@ -370,7 +370,7 @@ const BOX_ALIGNMENT = 16;
 
 /** Text around an asynchronous instruction: fences, commits, waits. */
 function around({ name, asynchronous }: Intrinsic, what: keyof Asynchronous, pending = 0): Code {
-  if (!asynchronous) throw new Error(`internal: ${name} is not asynchronous`);
+  if (!asynchronous) internal(`${name} is not asynchronous`);
   return fillTemplate(asynchronous[what], { pending: code`${pending}` });
 }
 

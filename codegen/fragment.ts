@@ -10,6 +10,7 @@
 
 import { evaluateIndex, pointsOf } from "../abstraction/affine.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
+import { internal } from "../abstraction/error.ts";
 import { axis, binary, type Expr, number } from "../abstraction/expression.ts";
 import {
   type Intrinsic,
@@ -51,8 +52,7 @@ type PlacesByLane = readonly (readonly (readonly number[])[])[];
 
 const placesByLane = memoisedPair((intrinsic: Intrinsic, operand: Operand): PlacesByLane => {
   const { storage, dims, name } = operand;
-  if (storage === undefined)
-    throw new Error(`internal: which lane holds what of ${intrinsic.name}.${name} is the vendor's secret`);
+  if (storage === undefined) internal(`which lane holds what of ${intrinsic.name}.${name} is the vendor's secret`);
   const lanes = lanesOf(intrinsic);
   const elements = registerElements(intrinsic, operand) / lanes;
   const places: number[][][] = Array.from({ length: elements }, () => []);
@@ -64,9 +64,7 @@ const placesByLane = memoisedPair((intrinsic: Intrinsic, operand: Operand): Plac
   }
   const held = places.reduce((sum, byLane) => sum + Object.keys(byLane).length, 0);
   if (held !== elements * lanes)
-    throw new Error(
-      `internal: ${intrinsic.name}: ${name} at ${printStorage(operand)} leaves registers of a lane empty`,
-    );
+    internal(`${intrinsic.name}: ${name} at ${printStorage(operand)} leaves registers of a lane empty`);
   return places;
 });
 
@@ -78,7 +76,7 @@ function overLanes(values: readonly number[], { name }: Intrinsic, dimension: st
     .map((bit) => ({ bit, step: (values[bit] ?? 0) - origin }));
   for (const [lane, value] of values.entries()) {
     const sum = bits.reduce((total, { bit, step }) => total + ((lane & bit) === 0 ? 0 : step), origin);
-    if (sum !== value) throw new Error(`internal: ${name}: ${dimension} is no sum of the bits of a lane's number`);
+    if (sum !== value) internal(`${name}: ${dimension} is no sum of the bits of a lane's number`);
   }
   const sum = bits.reduce<Expr>((e, { bit, step }) => {
     const digit = binary("%", binary("/", axis(LANE), number(bit)), number(2));
@@ -125,9 +123,7 @@ export function matricesOf(intrinsic: Intrinsic, operand: Operand, transposed: b
   const along = [0, 1].find(fits);
   const possible = Number.isInteger(inRegister) && (!transposed || size === 2) && operand.dims.length === 2;
   if (along === undefined || !possible)
-    throw new Error(
-      `internal: ldmatrix${transposed ? ".trans" : ""} does not fill registers of ${intrinsic.name}.${operand.name}`,
-    );
+    internal(`ldmatrix${transposed ? ".trans" : ""} does not fill registers of ${intrinsic.name}.${operand.name}`);
   return { along, across: 1 - along, columns: ROW_BYTES / size, origins };
 }
 

@@ -13,7 +13,7 @@
 import type { Extents } from "../abstraction/affine.ts";
 import type { DType } from "../abstraction/dtype.ts";
 import { type Equation, printEquation } from "../abstraction/equation.ts";
-import { UsageError } from "../abstraction/error.ts";
+import { internal, UsageError } from "../abstraction/error.ts";
 import {
   type Access,
   accessesIn,
@@ -125,7 +125,7 @@ export abstract class LanePrinter {
 
   lanes(loop: Loop, extents: Extents): Code[] {
     return loop.body.flatMap((s): Code[] => {
-      if (s.kind !== "scalar") throw new Error(`internal: lanes of ${loop.axis} run a ${s.kind}`);
+      if (s.kind !== "scalar") internal(`lanes of ${loop.axis} run a ${s.kind}`);
       const lines = this.statement(s, loop, extents);
       return s.prefetch ? [...lines, ...this.prefetched(s.prefetch, s.isDistant ?? false, loop, extents)] : lines;
     });
@@ -209,8 +209,7 @@ export abstract class LanePrinter {
 
   /** Combines all lanes into a target without the lane axis. */
   private fold(equation: Equation, parts: readonly Part[]): Code[] {
-    const [first] = parts;
-    if (!first) throw new Error("internal: a loop of no lanes");
+    const [first = internal("a loop of no lanes")] = parts;
     const { op, target } = equation;
     const { before, dtype } = first.context;
     const folds = parts.map((part) => this.reduced({ ...part, context: { ...part.context, before } }));
@@ -237,9 +236,7 @@ export abstract class LanePrinter {
   }
 
   protected dtypeOf(name: string): DType {
-    const dtype = this.c.dtypes[name];
-    if (dtype === undefined) throw new Error(`internal: no type of "${name}"`);
-    return dtype;
+    return this.c.dtypes[name] ?? internal(`no type of "${name}"`);
   }
 }
 

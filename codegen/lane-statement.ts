@@ -9,6 +9,7 @@
 import { boundsOf, type Extents, evaluateIndex, strideIn } from "../abstraction/affine.ts";
 import { type DType, isInteger } from "../abstraction/dtype.ts";
 import type { Equation } from "../abstraction/equation.ts";
+import { internal } from "../abstraction/error.ts";
 import {
   type Access,
   axesIn,
@@ -25,7 +26,7 @@ import {
 } from "../abstraction/expression.ts";
 import { C_TYPES } from "../abstraction/kernel.ts";
 import type { LoopNest, Statement, VectorFile } from "../abstraction/loop-nest.ts";
-import { axisName, type Code, code, indented, Name, NOTHING } from "../abstraction/source-text.ts";
+import { axisName, block, type Code, code, Name, NOTHING } from "../abstraction/source-text.ts";
 import type { DTypes } from "../abstraction/typing.ts";
 import { allOf, type CExpressions } from "./c-expressions.ts";
 import { extentsIn, type Loop, stepsOf } from "./walk.ts";
@@ -193,7 +194,7 @@ export function joinedValue({ target, op, value }: Equation): Expr {
     case "min=":
       return { kind: "call", fn: op === "max=" ? "max" : "min", args: [target, value] };
     case "sat+=":
-      throw new Error("internal: lanes do not saturate");
+      return internal("lanes do not saturate");
     default:
       return op satisfies never;
   }
@@ -215,7 +216,7 @@ export function joinScalars(c: CExpressions, op: Equation["op"], held: Code, sca
     case "min=":
       return c.words.called("least", [C_TYPES[dtype]], [held, scalar]);
     case "sat+=":
-      throw new Error("internal: lanes do not saturate");
+      return internal("lanes do not saturate");
     default:
       return op satisfies never;
   }
@@ -234,7 +235,7 @@ export function registerIn(nest: LoopNest, { tensor, index }: Access): LaneAcces
   if (!file) return undefined;
   const [register, lane] = index;
   if (register?.kind !== "number" || lane === undefined || register.value < 0 || register.value >= file.count)
-    throw new Error(`internal: register of ${printAccess({ kind: "access", tensor, index })} is not known`);
+    internal(`register of ${printAccess({ kind: "access", tensor, index })} is not known`);
   return { file, register: register.value, lane };
 }
 
@@ -245,12 +246,12 @@ export function registerName(file: string, register: number, part = 0, parts = 1
 }
 
 /** Lines under a condition, as a block if they declare something. */
-export function guarded(conditions: readonly Code[], lines: readonly Code[], block = false): Code[] {
+export function guarded(conditions: readonly Code[], lines: readonly Code[], inBlock = false): Code[] {
   const test = conditions.length === 0 ? NOTHING : code`if (${allOf(conditions)}) `;
   const [only] = lines;
-  if (lines.length === 1 && only !== undefined && !block) return [code`${test}${only}`];
-  if (conditions.length === 0 && !block) return [...lines];
-  return [code`${test}{`, ...indented(lines), code`}`];
+  if (lines.length === 1 && only !== undefined && !inBlock) return [code`${test}${only}`];
+  if (conditions.length === 0 && !inBlock) return [...lines];
+  return block(code`${test}{`, lines);
 }
 
 /** The factors of a product, or of a square. */

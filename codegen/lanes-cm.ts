@@ -16,7 +16,7 @@ import { affineForm, boundsOf, type Extents } from "../abstraction/affine.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { bytesOf, type DType } from "../abstraction/dtype.ts";
 import { identityOf } from "../abstraction/equation.ts";
-import { UsageError } from "../abstraction/error.ts";
+import { internal, UsageError } from "../abstraction/error.ts";
 import { type Access, axesIn, binary, type Expr, number } from "../abstraction/expression.ts";
 import type { Launch } from "../abstraction/kernel.ts";
 import type { LoopNest, Statement } from "../abstraction/loop-nest.ts";
@@ -24,10 +24,8 @@ import {
   axisName,
   type Code,
   code,
-  indented,
   join,
   keyOf,
-  lines as linesOf,
   list,
   Name,
   NOTHING,
@@ -82,16 +80,14 @@ export function cmSource(
       const numbers = Array.from({ length: extent }, (_, lane) => code`${lane}`);
       return code`static const int ${initial(name)}[${extent}] = {${list(numbers)}};`;
     });
-  const source = linesOf([
-    headOf(computation, [...comments, ...notes.lines]),
-    code`#include <cm/cm.h>`,
-    NOTHING,
-    ...calledIn(text, CM_HELPERS),
-    ...calledIn(text, helpersOf("_GENX_ inline")),
-    ...inits,
-    NOTHING,
-    ...text,
-  ]);
+  const source = code`${headOf(computation, [...comments, ...notes.lines])}
+#include <cm/cm.h>
+
+${calledIn(text, CM_HELPERS)}
+${calledIn(text, helpersOf("_GENX_ inline"))}
+${inits}
+
+${text}`;
   return { source: spell(source, "cm"), launches: kernels.map((k) => k.launch) };
 }
 
@@ -118,14 +114,12 @@ function kernelOf(
     ...lines,
   ];
   const parameters = surfaces.map((name) => code`SurfaceIndex ${tensorName(name)}`);
-  const text = linesOf([
-    code`/* ${groups} thread groups of one thread. CM runtime: CreateThreadGroupSpace(1, 1, ${groups}, 1, ...), EnqueueWithGroup.`,
-    code`   Level Zero: group size 1, 1, 1 and group count {${groups}, 1, 1}. */`,
-    code`extern "C" _GENX_MAIN_ void phase_${number}(${list(parameters)}) {`,
-    ...indented(body),
-    code`}`,
-    NOTHING,
-  ]);
+  const text = code`/* ${groups} thread groups of one thread. CM runtime: CreateThreadGroupSpace(1, 1, ${groups}, 1, ...), EnqueueWithGroup.
+   Level Zero: group size 1, 1, 1 and group count {${groups}, 1, 1}. */
+extern "C" _GENX_MAIN_ void phase_${number}(${list(parameters)}) {
+  ${body}
+}
+`;
   return { text, launch: { function: `phase_${number}`, groups, arguments: surfaces } };
 }
 
@@ -347,7 +341,7 @@ class CmLanes extends VectorExpressions {
   /** Vectors of different length do not meet. */
   private lanesOf({ file }: LaneAccess, context: LaneContext): number {
     const lanes = used(context);
-    if (file.lanes !== lanes) throw new Error(`internal: ${file.name} has ${file.lanes} lanes in a loop of ${lanes}`);
+    if (file.lanes !== lanes) internal(`${file.name} has ${file.lanes} lanes in a loop of ${lanes}`);
     return lanes;
   }
 
@@ -361,7 +355,7 @@ class CmLanes extends VectorExpressions {
   private condition(e: Expr, context: LaneContext): Code {
     if (e.kind === "logic")
       return code`(${this.condition(e.left, context)} ${e.op === "and" ? "&" : "|"} ${this.condition(e.right, context)})`;
-    if (e.kind !== "compare") throw new Error(`internal: "${e.kind}" is no condition`);
+    if (e.kind !== "compare") internal(`"${e.kind}" is no condition`);
     const sides = code`${this.index(e.left, context)} ${e.op} ${this.index(e.right, context)}`;
     const varies = axesIn(e).includes(context.axis);
     return varies ? code`(${sides})` : code`vector<ushort, ${used(context)}>((ushort)(${sides}))`;
@@ -373,9 +367,7 @@ function used({ axis: lane, extents }: LaneContext): number {
 }
 
 function typeName(dtype: DType): "float" | "double" | "int" {
-  const type = TYPES[dtype];
-  if (type === undefined) throw new Error(`internal: no CM lanes of ${dtype}`);
-  return type;
+  return TYPES[dtype] ?? internal(`no CM lanes of ${dtype}`);
 }
 
 function vectorType(dtype: DType, lanes: number): Code {

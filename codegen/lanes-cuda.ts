@@ -10,6 +10,7 @@
 
 import { type Extents, strideIn } from "../abstraction/affine.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
+import { internal } from "../abstraction/error.ts";
 import { type Access, accessesIn, axis } from "../abstraction/expression.ts";
 import { C_TYPES } from "../abstraction/kernel.ts";
 import type { Dimension } from "../abstraction/layout.ts";
@@ -69,7 +70,7 @@ export class CudaLanes extends WarpLanes {
     const at = (a: Access, i: number): Access => steppedAccess(a, name, i);
     const first = c.ownRegister(at(target, 0));
     const memory = first === undefined ? target : value;
-    if (memory.kind !== "access") throw new Error("internal: what is read at once is an access");
+    if (memory.kind !== "access") internal("what is read at once is an access");
     requireTogether(c, memory, name, extent, { ...extents, [name]: extent });
     const dtype = this.dtypeOf(memory.tensor);
     const held = perRegister === 1 ? dtype : "u32";

@@ -12,7 +12,7 @@
 import type { Extents } from "../abstraction/affine.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { type Equation, printEquation } from "../abstraction/equation.ts";
-import { UsageError } from "../abstraction/error.ts";
+import { internal, UsageError } from "../abstraction/error.ts";
 import { type Access, axis, type Expr, isSame } from "../abstraction/expression.ts";
 import type { LoopNest } from "../abstraction/loop-nest.ts";
 import { type Code, code, hexadecimal } from "../abstraction/source-text.ts";
@@ -59,7 +59,7 @@ export class HalfLanes extends CudaLanes {
     const lines: Code[] = [];
     let held: Equation | undefined;
     for (const s of loop.body) {
-      if (s.kind !== "scalar") throw new Error(`internal: lanes of ${loop.axis} run a ${s.kind}`);
+      if (s.kind !== "scalar") internal(`lanes of ${loop.axis} run a ${s.kind}`);
       if (s.together) {
         lines.push(...this.statement(s, loop, extents));
         if (s.prefetch) lines.push(...this.prefetched(s.prefetch, s.isDistant ?? false, loop, extents));
@@ -105,7 +105,7 @@ export class HalfLanes extends CudaLanes {
 
   private combined({ op }: Equation, sum: Code, data: Code, weight: Code | undefined): Code {
     if (op === "=") return weight ? code`@multiplied_halves(${data}, ${weight})` : data;
-    if (op !== "+=") throw new Error(`internal: pairs of f16 are added, not combined by ${op}`);
+    if (op !== "+=") internal(`pairs of f16 are added, not combined by ${op}`);
     return weight ? code`@fma_halves(${data}, ${weight}, ${sum})` : code`@added_halves(${sum}, ${data})`;
   }
 

@@ -12,7 +12,7 @@ import type { DType } from "../abstraction/dtype.ts";
 import { UsageError } from "../abstraction/error.ts";
 import { C_TYPES, type Kernel } from "../abstraction/kernel.ts";
 import type { LoopNest, Statement } from "../abstraction/loop-nest.ts";
-import { axisName, type Code, code, indented, list } from "../abstraction/source-text.ts";
+import { axisName, block, type Code, code, list } from "../abstraction/source-text.ts";
 import { type SourceNotes, workspaceOf } from "./cpp-frame.ts";
 import type { Helpers } from "./cpp-helpers.ts";
 import type { FoldName } from "./lane-printer.ts";
@@ -146,16 +146,12 @@ function workOf(
     text:
       body.length === 0
         ? []
-        : [
-            code`for (${indexType} ${STEP} = part; ${STEP} < ${groups}; ${STEP} += parts) {`,
-            ...indented([
-              ...dealtIndices(dealt, code`${STEP}`, indexType).map((d) => d.line),
-              ...axes.map((axis) => code`const ${indexType} ${axisName(axis)} = ${LANE};`),
-              ...printer.declarations(named),
-              ...text,
-            ]),
-            code`}`,
-          ],
+        : block(code`for (${indexType} ${STEP} = part; ${STEP} < ${groups}; ${STEP} += parts) {`, [
+            ...dealtIndices(dealt, code`${STEP}`, indexType).map((d) => d.line),
+            ...axes.map((axis) => code`const ${indexType} ${axisName(axis)} = ${LANE};`),
+            ...printer.declarations(named),
+            ...text,
+          ]),
   };
 }
 

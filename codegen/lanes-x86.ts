@@ -8,6 +8,7 @@
 import type { Extents } from "../abstraction/affine.ts";
 import { outputOf } from "../abstraction/computation.ts";
 import { type DType, isInteger } from "../abstraction/dtype.ts";
+import { internal } from "../abstraction/error.ts";
 import {
   type Access,
   axesIn,
@@ -195,7 +196,7 @@ export class X86Lanes extends VectorExpressions {
 
   protected permuted(at: LaneAccess, context: LaneContext): Code {
     if (at.file.lanes > this.width(at.file.dtype))
-      throw new Error(`internal: lanes of ${at.file.name} are permuted over several registers`);
+      internal(`lanes of ${at.file.name} are permuted over several registers`);
     return this.call("permutexvar", at.file.dtype, this.indices(at.lane, context), code`${this.partAt(at, 0).name}`);
   }
 
@@ -328,7 +329,7 @@ export class X86Lanes extends VectorExpressions {
     const { toFloat, toInteger } = this.vectors;
     if (from === "s32" && to === "f32" && toFloat) return code`${toFloat}(${text})`;
     if (from === "f32" && to === "s32" && toInteger) return code`${toInteger}(${text})`;
-    throw new Error(`internal: lanes do not convert ${from} to ${to}`);
+    internal(`lanes do not convert ${from} to ${to}`);
   }
 
   // ---- masks ------------------------------------------------------------------------------------------------------------------
@@ -359,7 +360,7 @@ export class X86Lanes extends VectorExpressions {
       );
       return code`(${left ?? NOTHING} ${e.op === "and" ? "&" : "|"} ${right ?? NOTHING})`;
     }
-    if (e.kind !== "compare") throw new Error(`internal: "${e.kind}" is no condition`);
+    if (e.kind !== "compare") internal(`"${e.kind}" is no condition`);
     return this.vectors.compared(e.op, format, this.vector(e.left, context), this.vector(e.right, context));
   }
 }

@@ -17,18 +17,7 @@ import { bytesOf } from "../abstraction/dtype.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import { C_TYPES, type Kernel, type PrintedIssues } from "../abstraction/kernel.ts";
 import type { LoopNest, Statement } from "../abstraction/loop-nest.ts";
-import {
-  type Code,
-  code,
-  indented,
-  lines,
-  list,
-  Name,
-  NOTHING,
-  namesIn,
-  type SourceText,
-  tensorName,
-} from "../abstraction/source-text.ts";
+import { type Code, code, list, Name, namesIn, type SourceText, tensorName } from "../abstraction/source-text.ts";
 import { spell } from "../abstraction/spelling.ts";
 import { lanesAreGroups, subgroupOf } from "../targets/features.ts";
 import { CExpressions } from "./c-expressions.ts";
@@ -86,25 +75,19 @@ export function openClFunction(
   );
   const buffers = workspaceOf(nest).buffers.filter((b) => memory.has(b.name));
   const own = nest.scratch.filter((s) => s.scope === "local" && memory.has(s.name));
-  return lines([
-    ...(width > 1 && !isGroup ? [code`__attribute__((intel_reqd_sub_group_size(${width})))`] : []),
-    code`__attribute__((reqd_work_group_size(${width}, 1, 1)))`,
-    code`__kernel void ${name}(${list([code`global uint8_t* restrict ${WORKSPACE}`, ...tensors])}) {`,
-    ...indented([
-      code`const ${indexType} part = get_group_id(0), parts = get_num_groups(0);`,
-      ...(width > 1
-        ? [code`const ${indexType} ${LANE} = ${isGroup ? code`get_local_id(0)` : code`get_sub_group_local_id()`};`]
-        : []),
-      ...buffers.map(({ name, dtype, offset }) => {
-        const type = code`global ${C_TYPES[dtype]}*`;
-        return code`${type} const ${tensorName(name)} = (${type})(${WORKSPACE} + ${offset});`;
-      }),
-      ...own.map((s) => code`${width > 1 ? "__local " : ""}${C_TYPES[s.dtype]} ${tensorName(s.name)}[${s.elements}];`),
-      ...body,
-    ]),
-    code`}`,
-    NOTHING,
-  ]);
+  const isGrouped = width > 1 && !isGroup;
+  return code`${isGrouped ? code`__attribute__((intel_reqd_sub_group_size(${width})))\n` : ""}__attribute__((reqd_work_group_size(${width}, 1, 1)))
+__kernel void ${name}(${list([code`global uint8_t* restrict ${WORKSPACE}`, ...tensors])}) {
+  const ${indexType} part = get_group_id(0), parts = get_num_groups(0);
+  ${width > 1 ? [code`const ${indexType} ${LANE} = ${isGroup ? code`get_local_id(0)` : code`get_sub_group_local_id()`};`] : []}
+  ${buffers.map(({ name, dtype, offset }) => {
+    const type = code`global ${C_TYPES[dtype]}*`;
+    return code`${type} const ${tensorName(name)} = (${type})(${WORKSPACE} + ${offset});`;
+  })}
+  ${own.map((s) => code`${width > 1 ? "__local " : ""}${C_TYPES[s.dtype]} ${tensorName(s.name)}[${s.elements}];`)}
+  ${body}
+}
+`;
 }
 
 /**
@@ -122,15 +105,13 @@ export function openClProgram(
   }: { readonly generics: Generics; readonly folds?: Helpers; readonly prelude?: readonly Code[] },
 ): SourceText {
   const called = calledIn(kernels, folds);
-  const text = lines([
-    headOf(computation, comments),
-    code`#pragma OPENCL FP_CONTRACT OFF`,
-    ...openClHelpers([...kernels, ...called], [...generics.values()]),
-    ...called,
-    ...prelude,
-    NOTHING,
-    ...kernels,
-  ]);
+  const text = code`${headOf(computation, comments)}
+#pragma OPENCL FP_CONTRACT OFF
+${openClHelpers([...kernels, ...called], [...generics.values()])}
+${called}
+${prelude}
+
+${kernels}`;
   return spell(text, "opencl");
 }
 

@@ -7,6 +7,7 @@
  */
 
 import type { Extents } from "../abstraction/affine.ts";
+import { internal } from "../abstraction/error.ts";
 import { type Expr, number, printExpr } from "../abstraction/expression.ts";
 import { operandOf } from "../abstraction/intrinsic.ts";
 import type { RegisterAt } from "../abstraction/loop-nest.ts";
@@ -56,7 +57,7 @@ export abstract class ScheduledNest extends TileRegisters {
 
   protected assigned({ equation }: Of<"scalar">, extents: Extents): Code[] {
     const { target, op, value, where } = equation;
-    if (op !== "=") throw new Error(`internal: a scheduled nest assigns, it does not ${op}`);
+    if (op !== "=") internal(`a scheduled nest assigns, it does not ${op}`);
     const dtype = this.c.dtypes[target.tensor] ?? "f32";
     const place = this.c.place(target, extents);
     const statement = code`${tensorName(target.tensor)}[${place.at}] = ${this.c.value(value, dtype, extents)};`;
@@ -67,7 +68,7 @@ export abstract class ScheduledNest extends TileRegisters {
   protected override register(at: RegisterAt): Code {
     const { name, operand } = this.fileOf(at);
     const { index } = at;
-    if (index.kind !== "number") throw new Error(`internal: register ${printExpr(index)} is not known while printing`);
+    if (index.kind !== "number") internal(`register ${printExpr(index)} is not known while printing`);
     return code`${new Name("register", `${operand}${index.value}`, `${name} ${index.value}`)}`;
   }
 

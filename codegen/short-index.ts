@@ -9,6 +9,7 @@
  */
 
 import { boundsOf, type Extents } from "../abstraction/affine.ts";
+import { internal } from "../abstraction/error.ts";
 import { axesIn, binary, type Expr, isSame, number, printExpr } from "../abstraction/expression.ts";
 import { memoised } from "../abstraction/memoised.ts";
 
@@ -110,7 +111,7 @@ function termsIn(e: Expr, factor: number, extents: Extents): Term[] {
           return [{ factor, of: binary("*", shortIndex(left, extents), shortIndex(right, extents)) }];
         case "/":
         case "%": {
-          if (right.kind !== "number") throw new Error(`internal: ${printExpr(e)} divides by what is no number`);
+          if (right.kind !== "number") internal(`${printExpr(e)} divides by what is no number`);
           const parts = shortTerms(left, extents);
           const whole = op === "/" ? quotient(parts, right.value, extents) : remainder(parts, right.value, extents);
           return whole.map((t) => ({ factor: t.factor * factor, of: t.of }));
@@ -125,7 +126,7 @@ function termsIn(e: Expr, factor: number, extents: Extents): Term[] {
       }
     }
     default:
-      throw new Error(`internal: "${e.kind}" cannot stand in an index`);
+      internal(`"${e.kind}" cannot stand in an index`);
   }
 }
 

@@ -15,7 +15,7 @@ import { bytesOf } from "../abstraction/dtype.ts";
 import { UsageError } from "../abstraction/error.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { LoopNest, Statement } from "../abstraction/loop-nest.ts";
-import { axisName, type Code, code, indented, Name, type SourceText } from "../abstraction/source-text.ts";
+import { axisName, block, type Code, code, Name, type SourceText } from "../abstraction/source-text.ts";
 import { localBytesOf } from "../targets/features.ts";
 import type { CExpressions } from "./c-expressions.ts";
 import { IssueCount } from "./issue-count.ts";
@@ -128,7 +128,7 @@ export abstract class SubgroupWriter extends ScheduledNest implements LanguagePr
       const text =
         kind === "dealt" && loop?.kind === "loop"
           ? this.dealtToTeams(loop, first % teams.count, extents)
-          : [code`if (${TEAM} == ${first % teams.count}) {`, ...indented(printStatements(own, this, extents)), code`}`];
+          : block(code`if (${TEAM} == ${first % teams.count}) {`, printStatements(own, this, extents));
       this.together = true;
       return text;
     });
@@ -139,11 +139,8 @@ export abstract class SubgroupWriter extends ScheduledNest implements LanguagePr
     const count = this.teams?.count ?? 1;
     const name = axisName(loop.axis);
     const begin = first === 0 ? code`${TEAM}` : code`(${TEAM} + ${count - first}) % ${count}`;
-    return [
-      code`for (${this.indexType} ${name} = ${begin}; ${name} < ${loop.extent}; ${name} += ${count}) {`,
-      ...indented(printStatements(loop.body, this, { ...extents, [loop.axis]: loop.extent })),
-      code`}`,
-    ];
+    const head = code`for (${this.indexType} ${name} = ${begin}; ${name} < ${loop.extent}; ${name} += ${count}) {`;
+    return block(head, printStatements(loop.body, this, { ...extents, [loop.axis]: loop.extent }));
   }
 
   // ---- loops ------------------------------------------------------------------------------------------------------------------
@@ -155,13 +152,13 @@ export abstract class SubgroupWriter extends ScheduledNest implements LanguagePr
     if (loop.mode === "parallel") return this.tasks(loop).flatMap((tasks) => this.dealt(tasks, extents));
     if (this.together && !isScalars(loop)) {
       const inside = this.shareOut(loop.body, { ...extents, [loop.axis]: loop.extent });
-      return [this.openLoop(loop, extents), ...indented(inside), code`}`];
+      return block(this.openLoop(loop, extents), inside);
     }
     if (this.width > 1 && contains(loop, (s) => s.kind === "register-issue")) {
-      const inside = this.issueCount.inside(loop.extent, () => indented(printStatements(loop.body, this, extents)));
+      const inside = this.issueCount.inside(loop.extent, () => printStatements(loop.body, this, extents));
       const name = axisName(loop.axis);
       const head = code`for (${this.indexType} ${name} = 0; ${name} < ${this.trips(loop)}; ${name}++) {`;
-      return [head, ...inside, code`}`];
+      return block(head, inside);
     }
     if (this.width === 1 || !isScalars(loop)) return undefined;
     return this.behindBarriers([loop], () => this.overLanes(loop, extents));
@@ -172,16 +169,16 @@ export abstract class SubgroupWriter extends ScheduledNest implements LanguagePr
     const total = stepsOf(loops);
     const within = { ...extents, ...extentsIn(loops) };
     const [only] = loops;
-    const text = (): Code[] => this.issueCount.inside(total, () => indented(this.shareOut(body, within)));
+    const text = (): Code[] => this.issueCount.inside(total, () => this.shareOut(body, within));
     if (this.width === 1 && only && !only.inTurn) {
       const name = axisName(only.axis);
       const at = (part: Code): Code => code`(${indexType})(${only.extent}L * ${part} / parts)`;
       const head = code`for (${indexType} ${name} = ${at(code`part`)}; ${name} < ${at(code`(part + 1)`)}; ${name}++) {`;
-      return [head, ...text(), code`}`];
+      return block(head, text());
     }
     const indices = dealtIndices(loops, code`${STEP}`, indexType, axisName).map((d) => d.line);
     const head = code`for (${indexType} ${STEP} = part; ${STEP} < ${total}; ${STEP} += parts) {`;
-    return [head, ...indented(indices), ...text(), code`}`];
+    return block(head, [...indices, ...text()]);
   }
 
   /** A nest of scalar statements. Lanes share the steps of one loop in each chain. */
@@ -189,7 +186,7 @@ export abstract class SubgroupWriter extends ScheduledNest implements LanguagePr
     const shared = laneAxis(loop, this.workers().count);
     if (shared === undefined) {
       const within = { ...extents, [loop.axis]: loop.extent };
-      return [this.openLoop(loop, within), ...indented(printStatements(loop.body, this, within)), code`}`];
+      return block(this.openLoop(loop, within), printStatements(loop.body, this, within));
     }
     return this.chain(loop, shared, extents);
   }
@@ -200,9 +197,7 @@ export abstract class SubgroupWriter extends ScheduledNest implements LanguagePr
       loop.body.flatMap((s): Code[] =>
         s.kind === "loop" ? this.chain(s, shared, within) : s.kind === "scalar" ? this.assigned(s, within) : [],
       );
-    return loop.axis === shared
-      ? this.sharedLoop(loop, body)
-      : [this.openLoop(loop, within), ...indented(body()), code`}`];
+    return loop.axis === shared ? this.sharedLoop(loop, body) : block(this.openLoop(loop, within), body());
   }
 
   /** A loop whose steps the lanes share. */
@@ -210,7 +205,7 @@ export abstract class SubgroupWriter extends ScheduledNest implements LanguagePr
     const name = axisName(axis);
     const { one, count } = this.workers();
     const head = code`for (${this.indexType} ${name} = ${one}; ${name} < ${extent}; ${name} += ${count}) {`;
-    return [head, ...indented(body()), code`}`];
+    return block(head, body());
   }
 
   /**
@@ -244,6 +239,6 @@ export abstract class SubgroupWriter extends ScheduledNest implements LanguagePr
   }
 
   protected onOneLane(print: () => Code[]): Code[] {
-    return [code`if (${this.workers().one} == 0) {`, ...indented(print()), code`}`];
+    return block(code`if (${this.workers().one} == 0) {`, print());
   }
 }

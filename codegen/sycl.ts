@@ -17,17 +17,7 @@ import { type Computation, outputOf } from "../abstraction/computation.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import { C_TYPES, type Kernel } from "../abstraction/kernel.ts";
 import type { LoopNest, Statement } from "../abstraction/loop-nest.ts";
-import {
-  apart,
-  type Code,
-  code,
-  indented,
-  lines,
-  Name,
-  NOTHING,
-  type SourceText,
-  tensorName,
-} from "../abstraction/source-text.ts";
+import { apart, block, type Code, code, Name, type SourceText, tensorName } from "../abstraction/source-text.ts";
 import { spell } from "../abstraction/spelling.ts";
 import { localBytesOf, subgroupOf } from "../targets/features.ts";
 import { CExpressions } from "./c-expressions.ts";
@@ -132,26 +122,22 @@ export function syclProgram(
       phases.push(phase(name, body));
       return [syclCall(name)];
     });
-    return round.times === 1
-      ? own
-      : [code`for (int round = 0; round < ${round.times}; round++) {`, ...indented(own), code`}`];
+    return round.times === 1 ? own : block(code`for (int round = 0; round < ${round.times}; round++) {`, own);
   });
   const functions = [...prepare, ...phases];
-  const text = lines([
-    headOf(computation, comments),
-    code`#include <sycl/sycl.hpp>`,
-    code`#include <stdint.h>`,
-    code`#include <limits>`,
-    code`#if defined(__clang__)`,
-    code`#pragma clang fp contract(off)`,
-    code`#endif`,
-    ...calledIn(functions, SYCL_HELPERS),
-    ...calledIn(functions, folds),
-    ...prelude,
-    NOTHING,
-    ...functions,
-    ...syclInterface(nest, calls, prepare.length > 0),
-  ]);
+  const text = code`${headOf(computation, comments)}
+#include <sycl/sycl.hpp>
+#include <stdint.h>
+#include <limits>
+#if defined(__clang__)
+#pragma clang fp contract(off)
+#endif
+${calledIn(functions, SYCL_HELPERS)}
+${calledIn(functions, folds)}
+${prelude}
+
+${functions}
+${syclInterface(nest, calls, prepare.length > 0)}`;
   return spell(text, "sycl");
 }
 
@@ -224,18 +210,17 @@ export function syclPhase(
     }),
     ...body,
   ];
-  return lines([
-    code`static sycl::event ${name}(sycl::queue& queue, void* ${WORKSPACE}, const void* const* tensors) {`,
-    ...indented([code`(void)${WORKSPACE}, (void)tensors;`, ...pointersIn(computation, nest, memory)]),
-    code`  return queue.submit([&](sycl::handler& handler) {`,
-    ...indented(indented(localMemoryIn(nest, memory, teams))),
-    code`    handler.parallel_for(sycl::nd_range<1>(${groups * items}, ${items}), [=](sycl::nd_item<1> item) [[sycl::reqd_sub_group_size(${width})]] {`,
-    ...indented(indented(indented(within))),
-    code`    });`,
-    code`  });`,
-    code`}`,
-    NOTHING,
-  ]);
+  return code`static sycl::event ${name}(sycl::queue& queue, void* ${WORKSPACE}, const void* const* tensors) {
+  (void)${WORKSPACE}, (void)tensors;
+  ${pointersIn(computation, nest, memory)}
+  return queue.submit([&](sycl::handler& handler) {
+    ${localMemoryIn(nest, memory, teams)}
+    handler.parallel_for(sycl::nd_range<1>(${groups * items}, ${items}), [=](sycl::nd_item<1> item) [[sycl::reqd_sub_group_size(${width})]] {
+      ${within}
+    });
+  });
+}
+`;
 }
 
 /** The call of a phase, after the previous submission. */
@@ -249,26 +234,22 @@ static void require_order(const sycl::queue& queue) {
 }`;
 
 /** The functions of abstraction/kernel.ts, which submit the phases one after another. */
-function syclInterface(nest: LoopNest, calls: readonly Code[], prepares: boolean): Code[] {
-  return [
-    apart(ORDERED),
-    NOTHING,
-    code`extern "C" unsigned long automap_workspace_bytes(void) { return ${workspaceOf(nest).bytes}; }`,
-    NOTHING,
-    code`extern "C" sycl::event automap_prepare(sycl::queue& queue, void* ${WORKSPACE}, const void* const* tensors) {`,
-    code`  (void)tensors;`,
-    code`  require_order(queue);`,
-    code`  sycl::event last = queue.memset(${WORKSPACE}, 0, automap_workspace_bytes());`,
-    ...(prepares ? indented([syclCall(code`prepare`)]) : []),
-    code`  return last;`,
-    code`}`,
-    NOTHING,
-    code`extern "C" sycl::event automap_launch(sycl::queue& queue, void* ${WORKSPACE}, void* const* tensors) {`,
-    code`  require_order(queue);`,
-    code`  sycl::event last;`,
-    ...indented(calls),
-    code`  return last;`,
-    code`}`,
-    NOTHING,
-  ];
+const syclInterface = (nest: LoopNest, calls: readonly Code[], prepares: boolean): Code => code`${apart(ORDERED)}
+
+extern "C" unsigned long automap_workspace_bytes(void) { return ${workspaceOf(nest).bytes}; }
+
+extern "C" sycl::event automap_prepare(sycl::queue& queue, void* ${WORKSPACE}, const void* const* tensors) {
+  (void)tensors;
+  require_order(queue);
+  sycl::event last = queue.memset(${WORKSPACE}, 0, automap_workspace_bytes());
+  ${prepares ? [syclCall(code`prepare`)] : []}
+  return last;
 }
+
+extern "C" sycl::event automap_launch(sycl::queue& queue, void* ${WORKSPACE}, void* const* tensors) {
+  require_order(queue);
+  sycl::event last;
+  ${calls}
+  return last;
+}
+`;

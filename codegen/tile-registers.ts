@@ -8,6 +8,7 @@
  */
 
 import { bytesOf } from "../abstraction/dtype.ts";
+import { internal } from "../abstraction/error.ts";
 import { fillTemplate, type Intrinsic, type Operand, operandOf } from "../abstraction/intrinsic.ts";
 import type { LoopNest, RegisterAt, RegisterFile } from "../abstraction/loop-nest.ts";
 import { type Code, code } from "../abstraction/source-text.ts";
@@ -25,9 +26,7 @@ export abstract class TileRegisters {
   protected abstract register(at: RegisterAt): Code;
 
   protected fileOf({ file }: RegisterAt): RegisterFile {
-    const found = this.nest.registers.find((r) => r.name === file);
-    if (!found) throw new Error(`internal: no registers "${file}"`);
-    return found;
+    return this.nest.registers.find((r) => r.name === file) ?? internal(`no registers "${file}"`);
   }
 
   /** The operand that a register holds, and its instruction. */
@@ -64,9 +63,7 @@ export abstract class TileRegisters {
     more: Readonly<Record<string, Code>> = {},
   ): Code {
     const { intrinsic, operand } = this.heldAt(register);
-    const template = operand[kind];
-    if (template === undefined)
-      throw new Error(`internal: ${intrinsic.name} does not ${kind} ${operand.name} by itself`);
+    const template = operand[kind] ?? internal(`${intrinsic.name} does not ${kind} ${operand.name} by itself`);
     const words = {
       reg: this.register(register),
       ptr: pointer,

@@ -8,6 +8,7 @@
 
 import { affineForm, strideIn } from "../abstraction/affine.ts";
 import { bytesOf, type DType, isInteger } from "../abstraction/dtype.ts";
+import { internal } from "../abstraction/error.ts";
 import {
   type Access,
   axesIn,
@@ -98,7 +99,7 @@ export abstract class VectorExpressions extends LanePrinter {
     const by = this.shiftOf(register.lane, context);
     const place = by === undefined ? undefined : this.partAt(register, by);
     if (place === undefined || place.shift !== 0)
-      throw new Error(`internal: lanes write ${printAccess(target)}; they write their own lane of a register`);
+      internal(`lanes write ${printAccess(target)}; they write their own lane of a register`);
     const merged = mask.length === 0 ? value : this.blend(mask, value, code`${place.name}`, context);
     return [code`${place.name} = ${bare(merged)};`];
   }
@@ -117,7 +118,7 @@ export abstract class VectorExpressions extends LanePrinter {
     if (lone) return this.splat(this.c.value(e, own, extents), own);
     switch (e.kind) {
       case "number":
-        throw new Error("internal: a number is the same on every lane");
+        return internal("a number is the same on every lane");
       case "axis":
         return this.numbers(e, context);
       case "access":
@@ -132,7 +133,7 @@ export abstract class VectorExpressions extends LanePrinter {
       case "binary":
         return this.arithmetic(e, { ...context, dtype: own });
       case "call": {
-        if (isFloatFunction(e.fn)) throw new Error(`internal: lanes have no instruction for ${e.fn}`);
+        if (isFloatFunction(e.fn)) internal(`lanes have no instruction for ${e.fn}`);
         const args = e.args.map((arg) => this.vector(arg, context));
         return this.operation(e.fn, args, own, context);
       }
@@ -154,7 +155,7 @@ export abstract class VectorExpressions extends LanePrinter {
       case "border":
       case "compare":
       case "logic":
-        throw new Error(`internal: "${e.kind}" is no value: ${printExpr(e)}`);
+        return internal(`"${e.kind}" is no value: ${printExpr(e)}`);
       default:
         return e satisfies never;
     }
@@ -195,7 +196,7 @@ export abstract class VectorExpressions extends LanePrinter {
     if (op === "-" && after) return this.operation("c-a*b", [of(after[0]), of(after[1]), of(left)], dtype, context);
     if (op === "-" && before) return this.operation("a*b-c", [of(before[0]), of(before[1]), of(right)], dtype, context);
     if (op === "%" || op === "^" || (op === "/" && isInteger(dtype)))
-      throw new Error(`internal: lanes do not compute "${op}" of ${dtype}`);
+      internal(`lanes do not compute "${op}" of ${dtype}`);
     return this.operation(op, [of(left), of(right)], dtype, context);
   }
 
@@ -274,9 +275,9 @@ export abstract class VectorExpressions extends LanePrinter {
   }
 
   protected checkType(own: DType, e: Expr, { dtype }: LaneContext): void {
-    if (!COMPUTED.has(own)) throw new Error(`internal: lanes do not compute in ${own}: ${printExpr(e)}`);
+    if (!COMPUTED.has(own)) internal(`lanes do not compute in ${own}: ${printExpr(e)}`);
     if (bytesOf(own) !== bytesOf(dtype))
-      throw new Error(`internal: lanes of ${bytesOf(own)} and of ${bytesOf(dtype)} bytes meet in ${printExpr(e)}`);
+      internal(`lanes of ${bytesOf(own)} and of ${bytesOf(dtype)} bytes meet in ${printExpr(e)}`);
   }
 }
 

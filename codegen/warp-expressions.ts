@@ -9,6 +9,7 @@
 import { affineForm, type Extents, evaluateIndex } from "../abstraction/affine.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { type DType, isInteger } from "../abstraction/dtype.ts";
+import { internal } from "../abstraction/error.ts";
 import {
   type Access,
   axesIn,
@@ -118,7 +119,7 @@ export class WarpExpressions extends CExpressions {
   ownRegister(target: Access): Name | undefined {
     const found = this.registerOf(target);
     if (found && this.shiftOf(found.lane) !== 0)
-      throw new Error(`internal: lanes write ${printAccess(target)}; they write their own lane of a register`);
+      internal(`lanes write ${printAccess(target)}; they write their own lane of a register`);
     return found?.name;
   }
 

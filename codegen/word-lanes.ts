@@ -9,7 +9,7 @@
  */
 
 import type { DType } from "../abstraction/dtype.ts";
-import { UsageError } from "../abstraction/error.ts";
+import { internal, UsageError } from "../abstraction/error.ts";
 import type { Expr } from "../abstraction/expression.ts";
 import { type Code, code, hexadecimal, list } from "../abstraction/source-text.ts";
 import type { LaneContext } from "./lane-printer.ts";
@@ -47,7 +47,7 @@ function vectorsOf(
 ): Omit<X86Vectors, "feature" | "zero" | "compared" | "helpers"> {
   return {
     format: (of) => {
-      if (of !== dtype) throw new Error(`internal: lanes of ${dtype} hold no ${of}`);
+      if (of !== dtype) internal(`lanes of ${dtype} hold no ${of}`);
       return own;
     },
     call: (name, { suffix, indices, called }, args) =>

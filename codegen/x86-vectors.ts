@@ -9,6 +9,7 @@
  */
 
 import { bytesOf, type DType, isInteger } from "../abstraction/dtype.ts";
+import { internal } from "../abstraction/error.ts";
 import type { CompareOp } from "../abstraction/expression.ts";
 import { type Code, code, list } from "../abstraction/source-text.ts";
 import type { VectorRegisters } from "../targets/x86.ts";
@@ -70,7 +71,7 @@ function formatIn(formats: Formats, dtype: DType, narrow: boolean): Format {
   // Narrow elements in lanes of 32 bits (rows-avx512.ts); checkType refuses them elsewhere.
   if (narrow && (dtype === "bf16" || dtype === "f16")) return formats.f32;
   if (narrow && isInteger(dtype) && bytesOf(dtype) < 4) return formats.s32;
-  throw new Error(`internal: no lanes of ${dtype}`);
+  internal(`no lanes of ${dtype}`);
 }
 
 /** Ordered comparisons, so that NaN is equal to nothing. */

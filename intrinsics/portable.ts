@@ -14,6 +14,7 @@
  */
 
 import { bytesOf, DTYPES, type DType, isInteger, rangeOf } from "../abstraction/dtype.ts";
+import { internal } from "../abstraction/error.ts";
 import { type Cost, type Intrinsic, type OperandSpec, tableRow } from "../abstraction/intrinsic.ts";
 import { C_TYPES } from "../abstraction/kernel.ts";
 import { PORTABLE_ISA } from "../targets/portable.ts";
@@ -105,15 +106,11 @@ const CYCLES: Readonly<Record<Work, Readonly<Partial<Record<DType, readonly [iss
 };
 
 function costOf(dtype: DType, work: Work): Cost {
-  const [issueCycles, latencyCycles] = CYCLES[work][dtype] ?? internal(dtype, work);
+  const [issueCycles, latencyCycles] = CYCLES[work][dtype] ?? internal(`no cycles of ${work} in ${dtype}`);
   const source =
     "measured 2026-11-21 on one core of a shared Xeon at 3.4 GHz: least of nine samples, g++ 12, the x86-64 baseline (SSE2); " +
     "the loops of automap calibrate, with each product kept from being shared among the accumulators";
   return { issueCycles, latencyCycles, source };
-}
-
-function internal(dtype: DType, work: Work): never {
-  throw new Error(`internal: no cycles of ${work} in ${dtype}`);
 }
 
 const STORE = "store_lanes({ptr}, {reg});";

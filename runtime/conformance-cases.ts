@@ -70,8 +70,7 @@ function runEquation(
 ): Values {
   const values = mapValues(operands, (v) => v.map(change));
   interpretInPlace(intrinsic.computation, values);
-  const result = values[targetOf(intrinsic.computation).name] ?? internal(`${intrinsic.name} has no result`);
-  return result;
+  return values[targetOf(intrinsic.computation).name] ?? internal(`${intrinsic.name} has no result`);
 }
 
 /** The target takes the type's extremes together with the inputs, so that sums wrap or saturate in both directions. */

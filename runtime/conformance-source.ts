@@ -43,7 +43,6 @@ import {
   code,
   commentText,
   identifier,
-  indented,
   lines,
   NOTHING,
   skeleton,
@@ -118,8 +117,7 @@ export function rowFunction(intrinsic: Intrinsic, functionName: Code): Code {
       ]),
     ),
   );
-  const [target] = places;
-  if (!target) internal(`${intrinsic.name} has no operands`);
+  const [target = internal(`${intrinsic.name} has no operands`)] = places;
   const result = tileAddress(intrinsic, target.operand, target.tileAt);
   const stored = variable(target.operand);
   const store =
@@ -129,14 +127,12 @@ export function rowFunction(intrinsic: Intrinsic, functionName: Code): Code {
   const setup = intrinsic.setup === undefined ? [] : [fillTemplate(intrinsic.setup)];
   const ofItem = intrinsic.language === "sycl" ? [code`const sycl::nd_item<1> item;`] : [];
   const body = [...ofItem, ...declarations, ...setup, ...loads, ...emit, store].filter((line) => skeleton(line) !== "");
-  return lines([
-    code`// ${commentText(`${intrinsic.name}: ${printEquation(intrinsic.computation.equation)}`)}`,
-    code`#line 1 ${stringLiteral(intrinsic.name)}`,
-    code`${intrinsic.language === "cuda" ? "__global__" : "static"} void ${functionName}(unsigned char* frame) {`,
-    ...indented(body),
-    code`}`,
-    NOTHING,
-  ]);
+  return code`// ${commentText(`${intrinsic.name}: ${printEquation(intrinsic.computation.equation)}`)}
+#line 1 ${stringLiteral(intrinsic.name)}
+${intrinsic.language === "cuda" ? "__global__" : "static"} void ${functionName}(unsigned char* frame) {
+  ${body}
+}
+`;
 }
 
 /** One issue, with a wait if it is asynchronous. The threads themselves have written operands in shared memory. */
@@ -171,24 +167,22 @@ function labelOf(row: Intrinsic): string {
  * functions.
  */
 export function openClRows(rows: readonly Intrinsic[]): Code[] {
-  return rows.flatMap((row, i) => [
-    code`namespace of_row_${i} {`,
-    ...preludeOf(row),
-    rowFunction(row, code`row_${i}`),
-    code`}`,
-    code`using of_row_${i}::row_${i};`,
-  ]);
+  return rows.map(
+    (row, i) => code`namespace of_row_${i} {
+${preludeOf(row)}
+${rowFunction(row, code`row_${i}`)}
+}
+using of_row_${i}::row_${i};`,
+  );
 }
 
 /** The table of rows at the end of a program. */
 export function rowTable(rows: readonly Intrinsic[]): Code {
-  return lines([
-    code`static const Row rows[] = {`,
-    ...rows.map((row, i) => code`  {${stringLiteral(row.name)}, row_${i}, ${threadsOf(row)}},`),
-    code`};`,
-    code`static const int row_count = ${rows.length};`,
-    NOTHING,
-  ]);
+  return code`static const Row rows[] = {
+  ${rows.map((row, i) => code`{${stringLiteral(row.name)}, row_${i}, ${threadsOf(row)}},`)}
+};
+static const int row_count = ${rows.length};
+`;
 }
 
 /**

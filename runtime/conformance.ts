@@ -31,7 +31,6 @@ import {
   apart,
   type Code,
   code,
-  lines,
   NOTHING,
   plainWord,
   type SourceText,
@@ -122,8 +121,7 @@ export async function checkIntrinsics(rows: readonly Intrinsic[], options: Check
     if (options.workdir === undefined) await rm(folder, { recursive: true, force: true });
   }
   return rows.map((row) => {
-    const result = results.get(row) ?? internal(`${row.name} was not checked`);
-    return result;
+    return results.get(row) ?? internal(`${row.name} was not checked`);
   });
 }
 
@@ -137,8 +135,7 @@ function howToRun(row: Intrinsic, { isa, emulate, plainOnArm }: CheckOptions): E
 }
 
 function environmentOf(rows: readonly Intrinsic[], asked: CheckOptions): Environment {
-  const [first] = rows;
-  if (!first) internal("an empty group");
+  const [first = internal("an empty group")] = rows;
   const family = familyOf(first);
   const { language } = first;
   const how = howToRun(first, asked);
@@ -250,22 +247,22 @@ function programText(rows: readonly Intrinsic[], { head, preludes, family }: Env
           : isCm
             ? code`emulation::run_groups(1, [&] { row.run(frame); })`
             : code`row.run(frame)`;
-  const text = lines([
-    code`// Runs rows of the intrinsics table against their equations. Made by: automap intrinsic check`,
-    head,
-    code`#include "conformance.h"`,
-    ...(isOpenCl
-      ? openClRows(rows)
-      : [preludes ? preludesOf(rows) : NOTHING, ...rows.map((row, i) => rowFunction(row, code`row_${i}`))]),
-    code`#line 1 "program"`,
-    rowTable(rows),
-    code`static const char* run_row(const Row& row, unsigned char* frame, unsigned) {`,
-    code`  ${call};`,
-    code`  return nullptr;`,
-    code`}`,
-    code`int main(int, char** argv) { return check_rows(rows, row_count, read_file(argv[1]), atoi(argv[2])); }`,
-    NOTHING,
-  ]);
+  const text = code`// Runs rows of the intrinsics table against their equations. Made by: automap intrinsic check
+${head}
+#include "conformance.h"
+${
+  isOpenCl
+    ? openClRows(rows)
+    : [preludes ? preludesOf(rows) : NOTHING, ...rows.map((row, i) => rowFunction(row, code`row_${i}`))]
+}
+#line 1 "program"
+${rowTable(rows)}
+static const char* run_row(const Row& row, unsigned char* frame, unsigned) {
+  ${call};
+  return nullptr;
+}
+int main(int, char** argv) { return check_rows(rows, row_count, read_file(argv[1]), atoi(argv[2])); }
+`;
   return spell(text, "c++");
 }
 
@@ -337,8 +334,7 @@ function packIssueUnpack(row: Intrinsic): LoopNest {
     const [to, from] = into === "tile" ? [inTile, inTensor] : [inTensor, inTile];
     return loops(operand.dims, [{ kind: "scalar", equation: { target: to, op: "=", value: from } }]);
   };
-  const [target, ...inputs] = row.operands;
-  if (!target) internal(`${row.name} has no operands`);
+  const [target = internal(`${row.name} has no operands`), ...inputs] = row.operands;
   const tiles = Object.fromEntries(
     row.operands.map((o) => [o.name, { buffer: tile(o.name), base: { kind: "number", value: 0 } as const }]),
   );
@@ -373,33 +369,14 @@ export function cudaConformanceSource(rows: readonly Intrinsic[], seed: number):
   const cuda = rows.filter((row) => row.language === "cuda");
   const data = Buffer.from(conformanceData(cuda, seed)).toString("base64");
   const header = readFileSync(join(emulationFolder(), "conformance.h"), "utf8");
-  const text = lines([
-    code`// Runs the CUDA rows of automap's intrinsics table against their equations.`,
-    code`//     nvcc -gencode=arch=compute_90a,code=sm_90a -o check check.cu && ./check`,
-    apart(trustedCode(header)),
-    preludesOf(cuda),
-    ...cuda.map((row, i) => rowFunction(row, code`row_${i}`)),
-    code`#line 1 "program"`,
-    rowTable(cuda),
-    CUDA_MAIN,
-    code`/* Operands and expected results, base64. */`,
-    code`static const char* const text[] = {`,
-    ...(data.match(/.{1,1024}/g) ?? []).map((line) => code`${stringLiteral(line)},`),
-    code`};`,
-    code`int main(int argc, char** argv) {
-  int devices = 0;
-  if (cudaError_t error = cudaGetDeviceCount(&devices)) {
-    fprintf(stderr, "no GPU: %s\\n", cudaGetErrorString(error));
-    return 2;
-  }
-  return check_rows(rows, row_count, decode(text, sizeof text / sizeof *text), argc > 1 ? atoi(argv[1]) : 0);
-}
-`,
-  ]);
-  return spell(text, "cuda");
-}
-
-const CUDA_MAIN = code`static const char* run_row(const Row& row, unsigned char* frame, unsigned bytes) {
+  const text = code`// Runs the CUDA rows of automap's intrinsics table against their equations.
+//     nvcc -gencode=arch=compute_90a,code=sm_90a -o check check.cu && ./check
+${apart(trustedCode(header))}
+${preludesOf(cuda)}
+${cuda.map((row, i) => rowFunction(row, code`row_${i}`))}
+#line 1 "program"
+${rowTable(cuda)}
+static const char* run_row(const Row& row, unsigned char* frame, unsigned bytes) {
   static unsigned char* device = nullptr;
   static unsigned held = 0;
   cudaError_t error = cudaSuccess;
@@ -430,4 +407,19 @@ static unsigned char* decode(const char* const* lines, int count) {
     }
   return bytes;
 }
+
+/* Operands and expected results, base64. */
+static const char* const text[] = {
+${(data.match(/.{1,1024}/g) ?? []).map((line) => code`${stringLiteral(line)},`)}
+};
+int main(int argc, char** argv) {
+  int devices = 0;
+  if (cudaError_t error = cudaGetDeviceCount(&devices)) {
+    fprintf(stderr, "no GPU: %s\\n", cudaGetErrorString(error));
+    return 2;
+  }
+  return check_rows(rows, row_count, decode(text, sizeof text / sizeof *text), argc > 1 ? atoi(argv[1]) : 0);
+}
 `;
+  return spell(text, "cuda");
+}

@@ -6,6 +6,7 @@
  */
 
 import { isInteger } from "../abstraction/dtype.ts";
+import { internal } from "../abstraction/error.ts";
 import { accessesIn, type BinaryOp, type Expr, type FunctionName, number } from "../abstraction/expression.ts";
 import { inDoubles } from "./size.ts";
 
@@ -26,8 +27,7 @@ export function deviationOf(e: Expr, inexact: ReadonlyMap<string, string>): Expr
     case "binary":
       return ofBinary(e.op, e.left, e.right, of);
     case "call": {
-      const [first, second] = e.args;
-      if (!first) throw new Error(`internal: ${e.fn} without arguments`);
+      const [first = internal(`${e.fn} without arguments`), second] = e.args;
       if (e.fn === "abs" || e.fn === "sin" || e.fn === "cos") return of(first);
       if (e.fn === "min" || e.fn === "max") return larger(of(first), second && of(second));
       if (e.fn === "square") return ofBinary("*", first, first, of);
@@ -42,7 +42,7 @@ export function deviationOf(e: Expr, inexact: ReadonlyMap<string, string>): Expr
     case "border":
     case "compare":
     case "logic":
-      throw new Error("internal: what has no elements does not move");
+      return internal("what has no elements does not move");
     default:
       return e satisfies never;
   }
@@ -67,7 +67,7 @@ function ofBinary(op: BinaryOp, left: Expr, right: Expr, of: Of): Expr | undefin
       return binary("/", binary("+", first, binary("*", quotient, second)), least);
     }
     default:
-      throw new Error(`internal: nothing bounds how far ${op} moves`);
+      internal(`nothing bounds how far ${op} moves`);
   }
 }
 

@@ -59,12 +59,12 @@ export const withoutBorder = ({ dims }: Tensor): readonly number[] => dims.map((
 /** The file of an input, mapped: a new one, or one that exists. */
 export function mappedInput(tensor: Tensor, i: number, file: number, isFixed: boolean): Code {
   const type = C_TYPES[tensor.dtype];
-  return code`    auto* drawn_${i} = ${isFixed ? code`given` : code`mapped`}<${type}>(files[${file}], ${memoryElements(tensor)});`;
+  return code`auto* drawn_${i} = ${isFixed ? code`given` : code`mapped`}<${type}>(files[${file}], ${memoryElements(tensor)});`;
 }
 
 /** An input made known to what reads it: a copy if it has a border or another order, else the file itself. */
 export function placedInput(to: Struct, tensor: Tensor, i: number, low: readonly number[] | undefined): Code[] {
-  if (!low) return [code`    ${to}.${dataName(tensor.name)}.data = drawn_${i};`];
+  if (!low) return [code`${to}.${dataName(tensor.name)}.data = drawn_${i};`];
   const value = (stored: Code): Code =>
     isShort(tensor) ? code`decoded(${tensor.dtype}{}, drawn_${i}[${stored}])` : code`drawn_${i}[${stored}]`;
   return overElements(
@@ -96,15 +96,14 @@ export function overElements(
     dims.findIndex(({ extent }) => extent > 1),
   );
   return [
-    code`    in_parts(threads, ${dims[shared]?.extent ?? 1}, [=](Int first, Int last) {`,
+    code`in_parts(threads, ${dims[shared]?.extent ?? 1}, [=](Int first, Int last) {`,
     ...dims.map(({ extent }, d) => {
       const name = names[d] ?? NOTHING;
-      return d === shared
-        ? code`      for (Int ${name} = first; ${name} < last; ${name}++)`
-        : code`      for (Int ${name} = 0; ${name} < ${extent}; ${name}++)`;
+      const [from, to] = d === shared ? (["first", "last"] as const) : ([0, extent] as const);
+      return code`  for (Int ${name} = ${from}; ${name} < ${to}; ${name}++)`;
     }),
-    code`        ${each(inside, stored)}`,
-    code`    });`,
+    code`    ${each(inside, stored)}`,
+    code`});`,
   ];
 }
 

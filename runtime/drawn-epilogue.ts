@@ -17,9 +17,9 @@ import {
 } from "../abstraction/computation.ts";
 import { isInteger, rangeOf } from "../abstraction/dtype.ts";
 import { isElementwise, partsOf } from "../abstraction/epilogue.ts";
-import { type Code, code, lines } from "../abstraction/source-text.ts";
+import { type Code, code } from "../abstraction/source-text.ts";
 import { copied, heldPlain, heldType, isTurned, placedInput, withoutBorder } from "./drawn-elements.ts";
-import { dataName, referenceStruct, sharedAxis } from "./reference-source.ts";
+import { dataName, type Holding, referenceStruct, sharedAxis } from "./reference-source.ts";
 import { callsLibrary } from "./size.ts";
 import { neverTurns, tensorsBeside } from "./value-facts.ts";
 
@@ -41,15 +41,12 @@ export function isFinishedByProgram(computation: Computation, isExact: boolean):
 
 /** The struct that applies an epilogue to sums of a type, and its instance. */
 export function finishStruct(epilogue: Computation, sums: Tensor, lanes: number): Code {
-  return lines([
-    referenceStruct(
-      code`Finish`,
-      epilogue,
-      (t) => ({ ...heldPlain(t), ...(t.name === sums.name && { type: code`Moved<${heldType(sums)}>` }) }),
-      lanes,
-    ),
-    code`static Finish finish;`,
-  ]);
+  const hold = (t: Tensor): Holding => ({
+    ...heldPlain(t),
+    ...(t.name === sums.name && { type: code`Moved<${heldType(sums)}>` }),
+  });
+  return code`${referenceStruct(code`Finish`, epilogue, hold, lanes)}
+static Finish finish;`;
 }
 
 /**
@@ -73,31 +70,29 @@ export function finished(
   const compute = code`in_parts(threads, ${extent}, [](Int first, Int last) { finish.compute_part(first, last); });`;
   const isCopied = isTurned(output);
   return [
-    code`    const double spread = spread_of(it.${held}.data, ${elementCount(sums)});`,
+    code`const double spread = spread_of(it.${held}.data, ${elementCount(sums)});`,
     ...inputs.flatMap(({ tensor, i }) => [
       ...(fixed.has(tensor.name) ? [] : [drawnBeside(tensor, i, epilogue)]),
       ...kept(tensor),
       ...placedInput("finish", tensor, i, isTurned(tensor) ? withoutBorder(tensor) : undefined),
     ]),
-    isCopied
-      ? code`    static auto* const results = zeros<${type}>(${count});`
-      : code`    auto* const results = answer;`,
-    code`    finish.${held} = {it.${held}.data, 0};`,
-    code`    finish.${stored}.data = results;`,
-    code`    ${compute}`,
+    isCopied ? code`static auto* const results = zeros<${type}>(${count});` : code`auto* const results = answer;`,
+    code`finish.${held} = {it.${held}.data, 0};`,
+    code`finish.${stored}.data = results;`,
+    compute,
     ...(isCopied ? copied("finish", output, output.name, withoutBorder(output)) : []),
-    code`    double reach = 0;`,
-    code`    if (within > 0) {`,
-    code`      static auto* const ends = zeros<${type}>(${count});`,
-    code`      finish.${stored}.data = ends;`,
-    code`      for (int side = -1; side <= 1; side += 2) {`,
-    code`        finish.${held}.by = side * within;`,
-    code`        ${compute}`,
-    code`        const double apart = furthest(results, ends, ${count});`,
-    code`        reach = apart > reach || is_nan(apart) ? apart : reach;`,
-    code`      }`,
-    code`    }`,
-    code`    report(results, ${count}, reach);`,
+    code`double reach = 0;
+    if (within > 0) {
+      static auto* const ends = zeros<${type}>(${count});
+      finish.${stored}.data = ends;
+      for (int side = -1; side <= 1; side += 2) {
+        finish.${held}.by = side * within;
+        ${compute}
+        const double apart = furthest(results, ends, ${count});
+        reach = apart > reach || is_nan(apart) ? apart : reach;
+      }
+    }
+    report(results, ${count}, reach);`,
   ];
 }
 
@@ -105,7 +100,7 @@ export function finished(
 function kept(tensor: Tensor): Code[] {
   if (!isTurned(tensor)) return [];
   const data = code`finish.${dataName(tensor.name)}.data`;
-  return [code`    if (!${data}) ${data} = zeros<${heldType(tensor)}>(${elementCount(tensor)});`];
+  return [code`if (!${data}) ${data} = zeros<${heldType(tensor)}>(${elementCount(tensor)});`];
 }
 
 /** Draws an input of an epilogue into its file, in a size for which the outputs cover the range of their type. */
@@ -119,5 +114,5 @@ function drawnBeside(tensor: Tensor, i: number, epilogue: Computation): Code {
   const [least, most] = rangeOf(dtype);
   const aim = isInteger(dtype) ? code`${(most - least) / 2}` : code`spread`;
   const ratio = isInteger(dtype) ? code`${aim} / spread` : code`1`;
-  return code`    in_parts(threads, ${memoryElements(tensor)}, [=](Int first, Int last) { draw_beside(${tensor.dtype}{}, drawn_${i}, first, last, set, mixed(seed + ${i}), ${role}, ${aim}, ${ratio}); });`;
+  return code`in_parts(threads, ${memoryElements(tensor)}, [=](Int first, Int last) { draw_beside(${tensor.dtype}{}, drawn_${i}, first, last, set, mixed(seed + ${i}), ${role}, ${aim}, ${ratio}); });`;
 }

@@ -19,7 +19,7 @@ import {
 import { partsOf } from "../abstraction/epilogue.ts";
 import { identityOf } from "../abstraction/equation.ts";
 import { C_TYPES } from "../abstraction/kernel.ts";
-import { apart, type Code, code, lines, NOTHING, type SourceText } from "../abstraction/source-text.ts";
+import { apart, block, type Code, code, type SourceText } from "../abstraction/source-text.ts";
 import { spell } from "../abstraction/spelling.ts";
 import type { Time } from "../abstraction/time.ts";
 import {
@@ -96,41 +96,33 @@ function programOf(
     : code`it.compute_part(0, ${stepsOfParts(laid)});`;
   const identity = literal(identityOf(sum.equation.op, target.dtype), target.dtype);
   const isZero = identityOf(sum.equation.op, target.dtype) === 0;
-  const text = lines([
-    apart(harnessText("arithmetic.h")),
-    apart(harnessText("drawn.h")),
-    referenceStruct(code`Reference`, laid, (t) => heldPlain(t, form), lanes),
-    code`static Reference it;`,
-    ...(epilogue ? [finishStruct(epilogue, target, lanes)] : []),
-    ...(time ? borderFunction(laid, time) : []),
-    code`int main(int, char** files) {`,
-    code`  const int threads = atoi(files[1]);`,
-    ...Object.values(laid.tensors)
+  const all = Object.values(laid.tensors);
+  const prepared = [
+    ...all
       .filter(isHeld)
-      .map((t) => code`  it.${dataName(t.name)}.data = zeros<${form.element(t)}>(${elementCount(t)});`),
-    ...Object.values(laid.tensors)
-      .filter((t) => !time && !isZero && borders.has(t.name))
-      .map((t) => filled(t, identity)),
-    code`  for (files += 2; *files; files += ${inputs.length + words + 1}) {`,
+      .map((t) => code`it.${dataName(t.name)}.data = zeros<${form.element(t)}>(${elementCount(t)});`),
+    ...all.filter((t) => !time && !isZero && borders.has(t.name)).map((t) => filled(t, identity)),
+  ];
+  const set = [
     ...(words === 0
       ? []
       : [
-          code`    const Set set = Set(atoi(files[0]));`,
-          code`    const uint32_t seed = uint32_t(atoi(files[1])) * 64;`,
-          code`    const double large = atof(files[2]), within = atof(files[3]);`,
+          code`const Set set = Set(atoi(files[0]));`,
+          code`const uint32_t seed = uint32_t(atoi(files[1])) * 64;`,
+          code`const double large = atof(files[2]), within = atof(files[3]);`,
         ]),
     ...inputs.map(({ tensor, i }) => mappedInput(tensor, i, i + words, fixed.has(tensor.name))),
-    code`    auto* answer = mapped<${C_TYPES[output.dtype]}>(files[${inputs.length + words}], ${memoryElements(output)});`,
+    code`auto* answer = mapped<${C_TYPES[output.dtype]}>(files[${inputs.length + words}], ${memoryElements(output)});`,
     ...inputs
       .filter(({ tensor }) => read.has(tensor.name))
       .flatMap(({ tensor, i }) => [
         ...(fixed.has(tensor.name) ? [] : [drawn(tensor, i)]),
         ...placedInput("it", tensor, i, low.get(tensor.name)),
       ]),
-    ...(time || isHeld(target) ? [] : [code`    it.${dataName(target.name)}.data = answer;`]),
+    ...(time || isHeld(target) ? [] : [code`it.${dataName(target.name)}.data = answer;`]),
     ...(time
       ? [...stepped(time, compute), ...copied("it", output, time.first, low.get(time.first) ?? [])]
-      : [...(isHeld(target) || !isZero ? [code`  ${filled(target, identity)}`] : []), code`    ${compute}`]),
+      : [...(isHeld(target) || !isZero ? [filled(target, identity)] : []), compute]),
     ...(epilogue
       ? finished(
           computation,
@@ -140,14 +132,28 @@ function programOf(
         )
       : [
           ...(time || !isHeld(target) ? [] : copied("it", output, output.name, low.get(output.name) ?? [])),
-          ...(words === 0 ? [] : [code`    report(answer, ${memoryElements(output)}, within);`]),
+          ...(words === 0 ? [] : [code`report(answer, ${memoryElements(output)}, within);`]),
         ]),
-    ...inputs.map(({ tensor, i }) => code`    munmap(drawn_${i}, ${memoryElements(tensor)} * sizeof *drawn_${i});`),
-    code`    munmap(answer, ${memoryElements(output)} * sizeof *answer);`,
-    code`  }`,
-    code`}`,
-    NOTHING,
-  ]);
+    ...inputs.map(({ tensor, i }) => code`munmap(drawn_${i}, ${memoryElements(tensor)} * sizeof *drawn_${i});`),
+  ];
+  const structs = [
+    referenceStruct(code`Reference`, laid, (t) => heldPlain(t, form), lanes),
+    code`static Reference it;`,
+    ...(epilogue ? [finishStruct(epilogue, target, lanes)] : []),
+    ...(time ? borderFunction(laid, time) : []),
+  ];
+  const text = code`${apart(harnessText("arithmetic.h"))}
+${apart(harnessText("drawn.h"))}
+${structs}
+int main(int, char** files) {
+  const int threads = atoi(files[1]);
+  ${prepared}
+  for (files += 2; *files; files += ${inputs.length + words + 1}) {
+    ${set}
+    munmap(answer, ${memoryElements(output)} * sizeof *answer);
+  }
+}
+`;
   return spell(text, "c++");
 }
 
@@ -164,22 +170,20 @@ function lowInTime(time: Time): ReadonlyMap<string, readonly number[]> {
 /** Draws an input of the sums into its file. */
 function drawn(tensor: Tensor, i: number): Code {
   const draw = isShort(tensor) || tensor.dtype === "tf32" ? code`draw_rounded(${tensor.dtype}{}, ` : code`draw(`;
-  return code`    in_parts(threads, ${memoryElements(tensor)}, [=](Int first, Int last) { ${draw}drawn_${i}, first, last, set, mixed(seed + ${i}), large); });`;
+  return code`in_parts(threads, ${memoryElements(tensor)}, [=](Int first, Int last) { ${draw}drawn_${i}, first, last, set, mixed(seed + ${i}), large); });`;
 }
 
 function stepped(time: Time, compute: Code): Code[] {
   const now = dataName(time.first);
   const next = dataName(targetOf(time.step).name);
-  return [
-    code`    for (Int step = 0; step < ${time.steps}; step++) {`,
-    code`      border();`,
-    code`      ${compute}`,
-    code`      auto made = it.${next};`,
-    code`      it.${next} = it.${now}, it.${now} = made;`,
-    code`    }`,
-  ];
+  return block(code`for (Int step = 0; step < ${time.steps}; step++) {`, [
+    code`border();`,
+    compute,
+    code`auto made = it.${next};`,
+    code`it.${next} = it.${now}, it.${now} = made;`,
+  ]);
 }
 
 /** A copy is used by every set, and sums are added to what it holds. */
 const filled = (tensor: Tensor, value: Code): Code =>
-  code`  in_parts(threads, ${elementCount(tensor)}, [](Int first, Int last) { for (Int i = first; i < last; i++) it.${dataName(tensor.name)}.set(i, ${value}); });`;
+  code`in_parts(threads, ${elementCount(tensor)}, [](Int first, Int last) { for (Int i = first; i < last; i++) it.${dataName(tensor.name)}.set(i, ${value}); });`;

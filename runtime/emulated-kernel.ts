@@ -22,7 +22,6 @@ import {
   type Code,
   code,
   identifier,
-  lines,
   list,
   NOTHING,
   quoted,
@@ -244,36 +243,31 @@ export function emulatedProgram(
     const macros = [...kernel.source.matchAll(/^#define (\w+)/gm)].map(([, name = ""]) => identifier(name));
     return [
       ...functions.map((name) => code`#define ${name} ${name}_of_${i}`),
-      code`namespace kernel_${i} {`,
-      ...(language === "cuda" ? sharedSection(i) : []),
-      quoted(replaced(kernel.source, /^#include .*$/gm, () => NOTHING)),
-      runFunction(kernel),
-      code`}`,
-      ...[...functions, ...macros].map((name) => code`#undef ${name}`),
+      code`namespace kernel_${i} {
+${language === "cuda" ? [sharedSection(i)] : []}
+${quoted(replaced(kernel.source, /^#include .*$/gm, () => NOTHING))}
+${runFunction(kernel)}
+}
+${[...functions, ...macros].map((name) => code`#undef ${name}`)}`,
     ];
   });
   const table = jobs.map(({ kernel }) => {
     const i = kernels.indexOf(kernel);
     return kernel.language === "cm" || kernel.language === "opencl"
-      ? code`  {[]() -> unsigned long { return kernel_${i}::workspace_bytes; }, kernel_${i}::run},`
-      : code`  {kernel_${i}::automap_workspace_bytes_of_${i}, kernel_${i}::run},`;
+      ? code`{[]() -> unsigned long { return kernel_${i}::workspace_bytes; }, kernel_${i}::run},`
+      : code`{kernel_${i}::automap_workspace_bytes_of_${i}, kernel_${i}::run},`;
   });
-  const text = lines([
-    code`#include <stdint.h>`,
-    code`#include <string.h>`,
-    language === "c++"
-      ? SYSTEM_HEADERS
-      : language === "sycl"
-        ? code`#include <sycl/sycl.hpp>`
-        : code`#include <${language}.h>`,
-    code`#include <driver.h>`,
-    ...parts,
-    code`static const Job jobs[] = {`,
-    ...table,
-    code`};`,
-    code`int main(int, char** argv) { return run_jobs(jobs, ${jobs.length}, argv); }`,
-    NOTHING,
-  ]);
+  const header = language === "sycl" ? code`sycl/sycl.hpp` : code`${language}.h`;
+  const text = code`#include <stdint.h>
+#include <string.h>
+${language === "c++" ? SYSTEM_HEADERS : code`#include <${header}>`}
+#include <driver.h>
+${parts}
+static const Job jobs[] = {
+  ${table}
+};
+int main(int, char** argv) { return run_jobs(jobs, ${jobs.length}, argv); }
+`;
   return spell(text, "c++");
 }
 
@@ -281,18 +275,16 @@ export function emulatedProgram(
  * The linker section for a kernel's static shared memory, which is filled with unusable values when a block begins. A
  * kernel may have none.
  */
-function sharedSection(i: number): Code[] {
+function sharedSection(i: number): Code {
   const section = code`automap_shared_${i}`;
-  return [
-    code`#undef AUTOMAP_SHARED_SECTION`,
-    code`#define AUTOMAP_SHARED_SECTION "${section}"`,
-    code`#if defined(__ELF__)`,
-    code`extern "C" char __start_${section}[] __attribute__((weak)), __stop_${section}[] __attribute__((weak));`,
-    code`static void take_shared() { emulation::use_static_shared(__start_${section}, __stop_${section}); }`,
-    code`#else`,
-    code`static void take_shared() {}`,
-    code`#endif`,
-  ];
+  return code`#undef AUTOMAP_SHARED_SECTION
+#define AUTOMAP_SHARED_SECTION "${section}"
+#if defined(__ELF__)
+extern "C" char __start_${section}[] __attribute__((weak)), __stop_${section}[] __attribute__((weak));
+static void take_shared() { emulation::use_static_shared(__start_${section}, __stop_${section}); }
+#else
+static void take_shared() {}
+#endif`;
 }
 
 function runFunction(kernel: Kernel): Code {
@@ -312,13 +304,11 @@ function runFunction(kernel: Kernel): Code {
   if (automap_prepare(workspace, tensors, nullptr) || automap_launch(workspace, tensors, nullptr)) exit(4);
 }`;
     case "cm":
-      return lines([
-        code`static const unsigned long workspace_bytes = ${kernel.workspaceBytes ?? 0};`,
-        code`static void run(void* workspace, void** tensors, const uint32_t* bytes, const uint32_t* turns) {`,
-        code`  memset(workspace, 0, workspace_bytes);`,
-        ...(kernel.launches ?? []).map((launch) => launchText(kernel, launch)),
-        code`}`,
-      ]);
+      return code`static const unsigned long workspace_bytes = ${kernel.workspaceBytes ?? 0};
+static void run(void* workspace, void** tensors, const uint32_t* bytes, const uint32_t* turns) {
+  memset(workspace, 0, workspace_bytes);
+  ${(kernel.launches ?? []).map((launch) => launchText(kernel, launch))}
+}`;
     case "opencl":
       return openClRun(kernel);
     case "sycl":
@@ -337,15 +327,13 @@ function openClRun({ arguments: tensors, opencl }: Kernel): Code {
     ...tensors.map((_, i) => code`emulation::Argument{tensors[${i}]}`),
   ]);
   const call = (groups: number, name: Code): Code =>
-    code`  emulation::run_groups(${groups}, ${lanes}, turns[0] % 2, [&] { ${name}(${given}); });`;
-  return code`${lines([
-    code`static const unsigned long workspace_bytes = ${workspaceBytes};`,
-    code`static void run(void* workspace, void** tensors, const uint32_t*, const uint32_t* turns) {`,
-    code`  memset(workspace, 0, workspace_bytes);`,
-    call(1, code`automap_prepare`),
-    ...steps.map((_, i) => call(3, code`automap_phase_${i}`)),
-    code`}`,
-  ])}`;
+    code`emulation::run_groups(${groups}, ${lanes}, turns[0] % 2, [&] { ${name}(${given}); });`;
+  return code`static const unsigned long workspace_bytes = ${workspaceBytes};
+static void run(void* workspace, void** tensors, const uint32_t*, const uint32_t* turns) {
+  memset(workspace, 0, workspace_bytes);
+  ${call(1, code`automap_prepare`)}
+  ${steps.map((_, i) => call(3, code`automap_phase_${i}`))}
+}`;
 }
 
 /** Work-items forward or reversed. */
@@ -369,5 +357,5 @@ function launchText({ arguments: tensors }: Kernel, launch: Launch): Code {
     ...(launch.workspace ? [code`{(unsigned char*)workspace, (unsigned)workspace_bytes}`] : []),
     ...surfaces,
   ];
-  return code`  emulation::run_groups(${launch.groups}, [&] { ${identifier(launch.function)}(${list(all)}); }, turns[0] % 2);`;
+  return code`emulation::run_groups(${launch.groups}, [&] { ${identifier(launch.function)}(${list(all)}); }, turns[0] % 2);`;
 }

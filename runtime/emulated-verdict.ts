@@ -67,8 +67,8 @@ export async function emulatedVerdict(
     for (const order of one.orders) {
       const left = ends - now();
       // Only the first run compiles; the others find the program in the cache.
-      const [run] = left > 0 ? await runEmulated([{ kernel, order, inputs }], { timeLimitMs: left, signal }) : [LATE];
-      if (!run) internal("a run without a result");
+      const [run = internal("a run without a result")] =
+        left > 0 ? await runEmulated([{ kernel, order, inputs }], { timeLimitMs: left, signal }) : [LATE];
       if (run.status === "timed-out") {
         const limit = `${timeLimitMs / 1000} s under ${emulatorOf(kernel.language)}`;
         return { status: "timed-out", log: `${done} of ${all} runs ended within ${limit}` };

@@ -98,9 +98,7 @@ export function lastAttempts(names: readonly string[]): string[] {
 /** The facts in the head of a function's assembly, and the number of matrix products in its code. */
 export function functionIn(text: string): IsaFunction {
   const word = (pattern: RegExp): string => {
-    const found =
-      pattern.exec(text)?.[1] ?? internal(`ocloc writes its assembly otherwise than expected: no ${pattern}`);
-    return found;
+    return pattern.exec(text)?.[1] ?? internal(`ocloc writes its assembly otherwise than expected: no ${pattern}`);
   };
   return {
     name: word(/^\/\/\.kernel (\w+)/m),

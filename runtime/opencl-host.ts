@@ -12,13 +12,26 @@
 import { bytesOf } from "../abstraction/dtype.ts";
 import { internal } from "../abstraction/error.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
-import { code, lines, list, type SourceText, stringLiteral } from "../abstraction/source-text.ts";
+import { code, list, type SourceText, stringLiteral } from "../abstraction/source-text.ts";
 import { spell } from "../abstraction/spelling.ts";
 
 /** Flags in addition to those of a kernel. */
 export const OPENCL_FLAGS: readonly string[] = ["-lOpenCL"];
 
-const HOST = code`
+/** The program for a kernel of independent work-items. @throws Error for a kernel with sub-groups */
+export function openClHost({ source, arguments: tensors, opencl }: Kernel): SourceText {
+  if (opencl?.lanes !== 1) internal("no device here runs this kernel in OpenCL C");
+  const text = code`#define CL_TARGET_OPENCL_VERSION 120
+#include <CL/cl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+static const char* SOURCE = ${stringLiteral(source)};
+enum { PHASES = ${opencl.steps.length}, TENSORS = ${tensors.length} };
+static const size_t WORKSPACE_BYTES = ${opencl.workspaceBytes};
+static const size_t BYTES[] = {${list(tensors.map((t) => code`${t.elements * bytesOf(t.dtype)}`))}};
+static const size_t STEPS[] = {${list(opencl.steps.map((n) => code`${n}`))}};
+
 #define MUST(call) must(call, #call)
 static void must(cl_int error, const char* what) {
   if (error == CL_SUCCESS) return;
@@ -105,22 +118,5 @@ extern "C" void automap_run(void* workspace, void* const* tensors, int, int part
   MUST(clFinish(queue));
 }
 `;
-
-/** The program for a kernel of independent work-items. @throws Error for a kernel with sub-groups */
-export function openClHost({ source, arguments: tensors, opencl }: Kernel): SourceText {
-  if (opencl?.lanes !== 1) internal("no device here runs this kernel in OpenCL C");
-  const text = lines([
-    code`#define CL_TARGET_OPENCL_VERSION 120`,
-    code`#include <CL/cl.h>`,
-    code`#include <stdio.h>`,
-    code`#include <stdlib.h>`,
-    code`#include <string.h>`,
-    code`static const char* SOURCE = ${stringLiteral(source)};`,
-    code`enum { PHASES = ${opencl.steps.length}, TENSORS = ${tensors.length} };`,
-    code`static const size_t WORKSPACE_BYTES = ${opencl.workspaceBytes};`,
-    code`static const size_t BYTES[] = {${list(tensors.map((t) => code`${t.elements * bytesOf(t.dtype)}`))}};`,
-    code`static const size_t STEPS[] = {${list(opencl.steps.map((n) => code`${n}`))}};`,
-    HOST,
-  ]);
   return spell(text, "c++");
 }

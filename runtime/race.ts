@@ -48,8 +48,7 @@ export async function raced<T extends Verdict>(
         settle(i, verdict);
       },
     );
-    const first = verdicts.get(0);
-    if (!first) internal("a race ended without an answer");
+    const first = verdicts.get(0) ?? internal("a race ended without an answer");
     settle(0, first);
     left = racers.filter(({ at }) => !settled.has(at));
   }

@@ -12,10 +12,18 @@ import { identityOf } from "../abstraction/equation.ts";
 import { internal } from "../abstraction/error.ts";
 import type { Expr } from "../abstraction/expression.ts";
 import { C_TYPES } from "../abstraction/kernel.ts";
-import { axisName, type Code, code, lines, list } from "../abstraction/source-text.ts";
+import { axisName, type Code, code, list } from "../abstraction/source-text.ts";
 import type { BoundRule } from "./error-bound.ts";
 import { join_, literal, printIndex, printValue, readName } from "./reference-expressions.ts";
-import { dataName, declareTensor, foldedTerms, type Holding, placeFunction, placeName } from "./reference-source.ts";
+import {
+  dataName,
+  declareTensor,
+  foldedTerms,
+  type Holding,
+  placeFunction,
+  placeName,
+  placeOf,
+} from "./reference-source.ts";
 
 /** Sums with what an epilogue makes of them; or what it assigns beside them, which is known exactly. */
 export interface Part {
@@ -81,16 +89,14 @@ function foldStruct(
   const { op } = equation;
   const type = numberOf(dtype);
   const dtypes = mapValues(tensors, ({ dtype }) => dtype);
-  return lines([
-    code`struct ${name} {`,
-    ...held,
-    code`  AUTOMAP_FUNCTION ${type} at(${parametersOf(axes.filter((a) => a.kind === "spatial"))}) const {`,
-    ...foldedTerms({ axes, equation }, type, printValue(value, dtypes, dtype), dtype),
-    code`    const ${type} old = ${literal(identityOf(op, dtype), dtype)};`,
-    code`    return any ? ${join_(op, dtype)} : old;`,
-    code`  }`,
-    code`};`,
-  ]);
+  return code`struct ${name} {
+${held}
+  AUTOMAP_FUNCTION ${type} at(${parametersOf(axes.filter((a) => a.kind === "spatial"))}) const {
+    ${foldedTerms({ axes, equation }, type, printValue(value, dtypes, dtype), dtype)}
+    const ${type} old = ${literal(identityOf(op, dtype), dtype)};
+    return any ? ${join_(op, dtype)} : old;
+  }
+};`;
 }
 
 /** A struct whose `at(i, j)` is the interval of an epilogue's result for that of a sum, `sums`, and whose `place(i, j)` is its address. */
@@ -101,27 +107,21 @@ export function resultStruct(epilogue: Computation, sum: Tensor, hold: (tensor: 
   const others = inputsOf(epilogue).filter((t) => t.name !== sum.name);
   const axes = parametersOf(epilogue.axes);
   const anywhere = list(sum.dims.map((_, d) => code`Int i${d}`));
-  return lines([
-    code`struct Result {`,
-    ...others.map((t) => declareTensor(t, 0, hold(t))),
-    placeFunction(output),
-    code`  Ends sums;`,
-    code`  AUTOMAP_FUNCTION Ends ${readName(sum.name)}(${anywhere}) const { return sums; }`,
-    code`  AUTOMAP_FUNCTION Ends at(${axes}) const {`,
-    code`    const Ends ends = ${printValue(value, dtypes, output.dtype, sum.name)};`,
-    code`    return {double(${output.dtype}::wrap(ends.low)), double(${output.dtype}::wrap(ends.high))};`,
-    code`  }`,
-    code`  AUTOMAP_FUNCTION Int place(${axes}) const {`,
-    ...(where === undefined ? [] : [code`    if (!${printIndex(where)}) return -1;`]),
-    code`    return ${placeName(output.name)}(${list(target.index.map((e) => printIndex(e)))});`,
-    code`  }`,
-    code`};`,
-  ]);
+  return code`struct Result {
+${others.map((t) => declareTensor(t, 0, hold(t)))}
+${placeFunction(output)}
+  Ends sums;
+  AUTOMAP_FUNCTION Ends ${readName(sum.name)}(${anywhere}) const { return sums; }
+  AUTOMAP_FUNCTION Ends at(${axes}) const {
+    const Ends ends = ${printValue(value, dtypes, output.dtype, sum.name)};
+    return {double(${output.dtype}::wrap(ends.low)), double(${output.dtype}::wrap(ends.high))};
+  }
+  AUTOMAP_FUNCTION Int place(${axes}) const {
+    ${where === undefined ? [] : [code`if (!${printIndex(where)}) return -1;`]}
+    return ${placeOf(output, target)};
+  }
+};`;
 }
-
-/** The interval of a sum as its type holds it. */
-export const sumEnds = (low: Code, high: Code, { dtype }: Tensor): Code =>
-  code`Ends{double(${dtype}::wrap(${low})), double(${dtype}::wrap(${high}))}`;
 
 /** A struct whose `bound(point, low, high, exact)` writes the bounds of a point's element. */
 export function partStruct(name: Code, { sum, rule, epilogue, isBeside }: Part): Code {
@@ -129,43 +129,40 @@ export function partStruct(name: Code, { sum, rule, epilogue, isBeside }: Part):
   const output = epilogue ? targetOf(epilogue) : target;
   const kept = sum.axes.filter((a) => a.kind === "spatial");
   const element = list(sum.equation.target.index.map((e) => printIndex(e)));
-  const type = numberOf(target.dtype);
   const { where } = sum.equation;
   if (rule && typeof rule.chain !== "number") internal("several points meet in one element");
-  return lines([
-    code`struct ${name} {`,
-    code`  static constexpr Int points = ${pointsOf(kept)};`,
-    sumStruct(sum),
-    code`  Sum sum_of;`,
-    ...(rule ? [sizeStruct({ sum, rule }), code`  Size size_of;`] : []),
-    ...(epilogue
-      ? [resultStruct(epilogue, target, (t) => stored(t, numberOf(t.dtype))), code`  Result result_of;`]
-      : [placeFunction(output)]),
-    code`  AUTOMAP_FUNCTION void bound(Int point, double* low, double* high, int exact) const {`,
-    ...counters(kept).map((line) => code`    ${line}`),
-    ...(isBeside && where !== undefined ? [code`    if (!${printIndex(where)}) return;`] : []),
-    code`    const ${type} sum = sum_of.at(${argumentsOf(kept)});`,
-    // Its tolerance would be infinite, and intervals of NaN contain every number.
-    ...(isInteger(target.dtype) ? [] : [code`    if (${rule ? code`!is_finite(sum)` : code`is_nan(sum)`}) return;`]),
-    rule
-      ? code`    const double off = ${boundText(rule)}.tolerance(${rule.chain as number}, size_of.at(${argumentsOf(kept)}), sum, exact);`
-      : code`    const double off = 0;`,
-    code`    double least = double(sum) - off, greatest = double(sum) + off;`,
-    ...(epilogue
-      ? [
-          code`    Result result = result_of;`,
-          code`    result.sums = ${sumEnds(code`least`, code`greatest`, target)};`,
-          code`    const Ends ends = result.at(${element});`,
-          code`    least = ends.low, greatest = ends.high;`,
-          code`    const Int place = result.place(${element});`,
-        ]
-      : [code`    const Int place = ${placeName(output.name)}(${element});`]),
-    code`    if (place < 0) return;`,
-    code`    low[place] = least;`,
-    code`    high[place] = greatest;`,
-    code`  }`,
-    code`};`,
-  ]);
+  const tolerance = rule
+    ? code`${boundText(rule)}.tolerance(${rule.chain as number}, size_of.at(${argumentsOf(kept)}), sum, exact)`
+    : code`0`;
+  // Its tolerance would be infinite, and intervals of NaN contain every number.
+  const odd = isInteger(target.dtype) ? [] : [code`if (${rule ? code`!is_finite` : code`is_nan`}(sum)) return;`];
+  const { dtype } = target;
+  const result = epilogue
+    ? code`Result result = result_of;
+    result.sums = Ends{double(${dtype}::wrap(least)), double(${dtype}::wrap(greatest))};
+    const Ends ends = result.at(${element});
+    least = ends.low, greatest = ends.high;
+    const Int place = result.place(${element});`
+    : code`const Int place = ${placeName(output.name)}(${element});`;
+  return code`struct ${name} {
+  static constexpr Int points = ${pointsOf(kept)};
+${sumStruct(sum)}
+  Sum sum_of;
+${rule ? [sizeStruct({ sum, rule }), code`  Size size_of;`] : []}
+${epilogue ? [resultStruct(epilogue, target, (t) => stored(t, numberOf(t.dtype))), code`  Result result_of;`] : [placeFunction(output)]}
+  AUTOMAP_FUNCTION void bound(Int point, double* low, double* high, int exact) const {
+    ${counters(kept)}
+    ${isBeside && where !== undefined ? [code`if (!${printIndex(where)}) return;`] : []}
+    const ${numberOf(dtype)} sum = sum_of.at(${argumentsOf(kept)});
+    ${odd}
+    const double off = ${tolerance};
+    double least = double(sum) - off, greatest = double(sum) + off;
+    ${result}
+    if (place < 0) return;
+    low[place] = least;
+    high[place] = greatest;
+  }
+};`;
 }
 
 /** Statements that give a struct its tensors. @param all tensors, in argument order */

@@ -17,13 +17,12 @@ import { partsOf } from "../abstraction/epilogue.ts";
 import { UsageError } from "../abstraction/error.ts";
 import { accessesIn } from "../abstraction/expression.ts";
 import { C_TYPES } from "../abstraction/kernel.ts";
-import { apart, type Code, code, lines, list, NOTHING, type SourceText } from "../abstraction/source-text.ts";
+import { apart, type Code, code, lines, type SourceText } from "../abstraction/source-text.ts";
 import { spell } from "../abstraction/spelling.ts";
 import type { Time } from "../abstraction/time.ts";
 import { boundRule } from "./error-bound.ts";
 import { argumentsOf, bind, boundText, counters, type Part, partStruct, sumStruct } from "./reference-bounds.ts";
-import { printIndex } from "./reference-expressions.ts";
-import { dataName, harnessText, placeFunction, placeName } from "./reference-source.ts";
+import { dataName, harnessText, placeFunction, placeOf } from "./reference-source.ts";
 import { LIBRARY_UNITS } from "./size.ts";
 
 /** Sets of inputs as `draw` of harness/cuda-elements.h makes them. */
@@ -37,20 +36,18 @@ export function setsOf(computation: Computation): readonly ("exact" | (typeof IN
 /** The reference of a computation. @throws UsageError for a recurrence, and if several points meet in one element */
 export function cudaReferenceSource(computation: Computation): SourceText {
   const { time } = computation;
-  const text = lines([
-    code`#define AUTOMAP_FUNCTION __host__ __device__`,
-    apart(harnessText("arithmetic.h")),
-    apart(harnessText("bounds.h")),
-    apart(harnessText("cuda-reference.h")),
-    ...(time ? stepsText(computation, time) : partsText(computation)),
-    NOTHING,
-  ]);
+  const text = code`#define AUTOMAP_FUNCTION __host__ __device__
+${apart(harnessText("arithmetic.h"))}
+${apart(harnessText("bounds.h"))}
+${apart(harnessText("cuda-reference.h"))}
+${time ? stepsText(computation, time) : partsText(computation)}
+`;
   return spell(text, "cuda");
 }
 
 const CALL = code`extern "C" int automap_reference(void* const* tensors, double* low, double* high, int exact, cudaStream_t stream) {`;
 
-function partsText(computation: Computation): Code[] {
+function partsText(computation: Computation): Code {
   const { sum, epilogue, beside } = partsOf(computation);
   const target = targetOf(sum);
   if (accessesIn(sum.equation.value).some((a) => a.tensor === target.name))
@@ -64,18 +61,19 @@ function partsText(computation: Computation): Code[] {
     ...beside.map((other) => ({ sum: other, rule: undefined, epilogue: undefined, isBeside: true })),
   ];
   const output = outputOf(computation);
-  return [
-    ...(epilogue
-      ? [code`static constexpr double LIBRARY_UNITS = ${LIBRARY_UNITS};`, apart(harnessText("intervals.h"))]
-      : []),
-    ...parts.map((part, i) => partStruct(code`Part_${i}`, part)),
-    CALL,
-    code`  int error = 0;`,
-    ...parts.flatMap((part, i) => launched(part, computation, i)),
-    code`  return error;`,
-    code`}`,
-    code`/* ${memoryElements(output)} elements of ${output.dtype} */`,
-  ];
+  const intervals = epilogue
+    ? [code`static constexpr double LIBRARY_UNITS = ${LIBRARY_UNITS};`, apart(harnessText("intervals.h"))]
+    : [];
+  return lines([
+    ...intervals,
+    code`${parts.map((part, i) => partStruct(code`Part_${i}`, part))}
+${CALL}
+  int error = 0;
+${parts.flatMap((part, i) => launched(part, computation, i))}
+  return error;
+}
+/* ${memoryElements(output)} elements of ${output.dtype} */`,
+  ]);
 }
 
 function launched({ sum, rule, epilogue }: Part, computation: Computation, i: number): Code[] {
@@ -100,7 +98,7 @@ const MOST_OFF = 1 / 8;
  * @throws UsageError if the device cannot check by a rounding bound: coefficients are read from memory, differences
  * multiply one another, or results may be off by as much as they are large
  */
-function stepsText(computation: Computation, { step, first, steps }: Time): Code[] {
+function stepsText(computation: Computation, { step, first, steps }: Time): Code {
   const other = inputsOf(step).find((t) => t.name !== first);
   if (other)
     throw new UsageError(
@@ -108,39 +106,34 @@ function stepsText(computation: Computation, { step, first, steps }: Time): Code
     );
   const output = outputOf(computation);
   const { equation, axes } = step;
-  const type = code`${C_TYPES[targetOf(step).dtype]}`;
-  const plane = code`sum_of.${dataName(first)}.data`;
-  const place = code`${placeName(output.name)}(${list(equation.target.index.map((e) => printIndex(e)))})`;
-  return [
-    apart(harnessText("cuda-steps.h")),
-    code`struct Step {`,
-    code`  using Element = ${type};`,
-    code`  static constexpr Int points = ${memoryElements(output)};`,
-    sumStruct(step),
-    placeFunction(output),
-    code`  Sum sum_of;`,
-    code`  const Element*& plane() { return ${plane}; }`,
-    code`  AUTOMAP_FUNCTION void move(Int point, Element* to) const {`,
-    ...counters(axes).map((line) => code`    ${line}`),
-    code`    const Int place = ${place};`,
-    code`    if (place >= 0) to[place] = Element(sum_of.at(${argumentsOf(axes)}));`,
-    code`  }`,
-    code`  AUTOMAP_FUNCTION static double tolerance(double largest, double value, int exact) {`,
-    ...toleranceOfSteps(computation, steps),
-    code`  }`,
-    code`};`,
-    CALL,
-    code`  Step step;`,
-    ...bind(code`step.sum_of`, inputsOf(step), Object.values(computation.tensors)),
-    code`  return bounds_after(step, ${steps}, low, high, exact, stream);`,
-    code`}`,
-  ];
+  return code`${apart(harnessText("cuda-steps.h"))}
+struct Step {
+  using Element = ${C_TYPES[targetOf(step).dtype]};
+  static constexpr Int points = ${memoryElements(output)};
+${sumStruct(step)}
+${placeFunction(output)}
+  Sum sum_of;
+  const Element*& plane() { return sum_of.${dataName(first)}.data; }
+  AUTOMAP_FUNCTION void move(Int point, Element* to) const {
+    ${counters(axes)}
+    const Int place = ${placeOf(output, equation.target)};
+    if (place >= 0) to[place] = Element(sum_of.at(${argumentsOf(axes)}));
+  }
+  AUTOMAP_FUNCTION static double tolerance(double largest, double value, int exact) {
+    ${toleranceOfSteps(computation, steps)}
+  }
+};
+${CALL}
+  Step step;
+${bind(code`step.sum_of`, inputsOf(step), Object.values(computation.tensors))}
+  return bounds_after(step, ${steps}, low, high, exact, stream);
+}`;
 }
 
 /** @throws UsageError if there is no bound, or it is too large */
 function toleranceOfSteps(computation: Computation, steps: number): Code[] {
   const rule = boundRule(computation);
-  if (!rule) return [code`    return 0;`];
+  if (!rule) return [code`return 0;`];
   const { growth, chain, operations, epsilon } = rule;
   if (!growth || typeof chain !== "number")
     throw new UsageError(
@@ -153,7 +146,7 @@ function toleranceOfSteps(computation: Computation, steps: number): Code[] {
       `${computation.name}: after ${steps} steps rounding may be ${off.toPrecision(2)} times the first plane, and wrong results would pass: take fewer steps`,
     );
   return [
-    code`    const double size = exact ? ${whole.factor} * largest + ${whole.offset} : ${drawn.factor} * largest + ${drawn.offset};`,
-    code`    return ${boundText(rule)}.tolerance(${chain}, size, value, exact);`,
+    code`const double size = exact ? ${whole.factor} * largest + ${whole.offset} : ${drawn.factor} * largest + ${drawn.offset};`,
+    code`return ${boundText(rule)}.tolerance(${chain}, size, value, exact);`,
   ];
 }

@@ -22,15 +22,14 @@ import {
 import { type DType, isInteger } from "../abstraction/dtype.ts";
 import { writesApart } from "../abstraction/elements.ts";
 import { identityOf } from "../abstraction/equation.ts";
-import { accessesIn, type Expr } from "../abstraction/expression.ts";
+import { type Access, accessesIn, type Expr } from "../abstraction/expression.ts";
 import { rowMajor } from "../abstraction/layout.ts";
 import {
   axisName,
+  block,
   type Code,
   code,
-  indented,
   join,
-  lines,
   list,
   Name,
   NOTHING,
@@ -107,48 +106,38 @@ function structOf(
   const held = dataName(target.name);
   const place = placeName(target.name);
   const spatial = loopsOf(axes, "spatial", outermost);
-  return lines([
-    code`struct ${name} {`,
-    ...[target, ...inputs].map((tensor) =>
-      declareTensor(tensor, identity, hold(tensor), lanes === 1 || isReachedOutside(tensor, computation)),
-    ),
-    code`  void clear() {`,
-    ...target.dims.map(({ extent }, d) => code`    for (Int i${d} = 0; i${d} < ${extent}; i${d}++)`),
-    code`      ${held}.set(${place}(${places}), ${literal(identity, target.dtype)});`,
-    code`  }`,
-    ...(outermost
-      ? [
-          code`  /* Of the points, those with ${axisName(outermost.name)} from first up to last. */`,
-          code`  void compute_part(Int first, Int last) {`,
-        ]
-      : [code`  void compute_part(Int, Int) {`]),
-    // A loop even without axes, so that the body may use `continue`.
-    code`    for (int whole = 0; whole < 1; whole++)`,
-    ...(lanes > 1 && isAssignedOnce(computation)
+  const points =
+    lanes > 1 && isAssignedOnce(computation)
       ? assigned(computation, spatial)
       : lanes > 1 && innermost
-        ? [
-            ...sideBySide(computation, {
-              innermost,
-              isShared: innermost === outermost,
-              others: spatial.slice(0, -1),
-              reduce: loopsOf(axes, "reduce"),
-              lanes,
-            }),
-          ]
-        : [...indented(indented(spatial)), ...oneByOne(computation)]),
-    code`  }`,
-    ...(time
-      ? stepping(time, target, outermost?.extent ?? 1)
-      : [
-          code`  void compute() {`,
-          code`    clear();`,
-          code`    compute_part(0, ${outermost?.extent ?? 1});`,
-          code`  }`,
-        ]),
-    code`};`,
-  ]);
+        ? sideBySide(computation, innermost, innermost === outermost, spatial.slice(0, -1), lanes)
+        : [...spatial, oneByOne(computation)];
+  const declared = [target, ...inputs].map((tensor) =>
+    declareTensor(tensor, identity, hold(tensor), lanes === 1 || isReachedOutside(tensor, computation)),
+  );
+  const part = outermost
+    ? code`/* Of the points, those with ${axisName(outermost.name)} from first up to last. */
+  void compute_part(Int first, Int last) {`
+    : code`void compute_part(Int, Int) {`;
+  // A loop even without axes, so that the body may use `continue`.
+  return code`struct ${name} {
+${declared}
+  void clear() {
+    ${target.dims.map(({ extent }, d) => code`for (Int i${d} = 0; i${d} < ${extent}; i${d}++)`)}
+      ${held}.set(${place}(${places}), ${literal(identity, target.dtype)});
+  }
+  ${part}
+    for (int whole = 0; whole < 1; whole++)
+    ${points}
+  }
+  ${time ? stepping(time, target, outermost?.extent ?? 1) : computing(outermost?.extent ?? 1)}
+};`;
 }
+
+const computing = (extent: number): Code => code`void compute() {
+    clear();
+    compute_part(0, ${extent});
+  }`;
 
 /** @param shared the loop that runs over a part of its range, from `first` up to `last` */
 function loopsOf(axes: readonly Axis[], kind: Axis["kind"], shared?: Axis): Code[] {
@@ -162,32 +151,29 @@ function loopsOf(axes: readonly Axis[], kind: Axis["kind"], shared?: Axis): Code
 }
 
 /** Steps that alternate between the output and a second plane; the last one writes the output. */
-function stepping({ steps, first }: Time, target: Tensor, extent: number): Code[] {
+function stepping({ steps, first }: Time, target: Tensor, extent: number): Code {
   const before = dataName(first);
   const after = dataName(target.name);
-  return [
-    code`  /* As large as the output. */`,
-    code`  decltype(${after}.data) spare = nullptr;`,
-    code`  void compute() {`,
-    code`    if (!spare) spare = static_cast<decltype(spare)>(__builtin_calloc(${memoryElements(target)}, sizeof(*spare)));`,
-    code`    auto* const given = ${before}.data;`,
-    code`    auto* const last = ${after}.data;`,
-    code`    for (Int left = ${steps}; left-- > 0;) {`,
-    code`      ${after}.data = left % 2 == 0 ? last : spare;`,
-    code`      clear();`,
-    code`      compute_part(0, ${extent});`,
-    code`      ${before}.data = ${after}.data;`,
-    code`    }`,
-    code`    ${before}.data = given;`,
-    code`  }`,
-  ];
+  return code`/* As large as the output. */
+  decltype(${after}.data) spare = nullptr;
+  void compute() {
+    if (!spare) spare = static_cast<decltype(spare)>(__builtin_calloc(${memoryElements(target)}, sizeof(*spare)));
+    auto* const given = ${before}.data;
+    auto* const last = ${after}.data;
+    for (Int left = ${steps}; left-- > 0;) {
+      ${after}.data = left % 2 == 0 ? last : spare;
+      clear();
+      compute_part(0, ${extent});
+      ${before}.data = ${after}.data;
+    }
+    ${before}.data = given;
+  }`;
 }
 
 /** The parts of an output: its address, a term of its sum, and its store. */
 function partsOfOutput(computation: Computation): {
   readonly type: Code;
   readonly place: Code;
-  readonly condition: readonly Code[];
   readonly value: Code;
   readonly store: Code;
 } {
@@ -196,8 +182,7 @@ function partsOfOutput(computation: Computation): {
   const dtypes = mapValues(computation.tensors, ({ dtype }) => dtype);
   return {
     type: isInteger(dtype) ? code`Int` : code`double`,
-    place: code`${placeName(name)}(${list(equation.target.index.map((e) => printIndex(e)))})`,
-    condition: equation.where === undefined ? [] : [code`if (!${printIndex(equation.where)}) continue;`],
+    place: placeOf(targetOf(computation), equation.target),
     value: printValue(equation.value, dtypes, dtype),
     store: code`${dataName(name)}.set(at, ${join_(equation.op, dtype)});`,
   };
@@ -211,40 +196,33 @@ export function foldedTerms(
   dtype: DType,
 ): Code[] {
   return [
-    code`    ${type} sum = 0;`,
-    code`    bool any = false;`,
-    ...loopsOf(axes, "reduce").map((loop) => code`    ${loop}`),
-    code`    for (int term = 0; term < 1; term++) {`,
-    ...(where === undefined ? [] : [code`      if (!${printIndex(where)}) continue;`]),
-    code`      const ${type} v = ${value};`,
-    code`      sum = any ? ${fold(op, dtype)} : v;`,
-    code`      any = true;`,
-    code`    }`,
+    code`${type} sum = 0;`,
+    code`bool any = false;`,
+    ...loopsOf(axes, "reduce"),
+    ...block(code`for (int term = 0; term < 1; term++) {`, [
+      ...unmet(where),
+      code`const ${type} v = ${value};`,
+      code`sum = any ? ${fold(op, dtype)} : v;`,
+      code`any = true;`,
+    ]),
   ];
 }
 
-function oneByOne(computation: Computation): Code[] {
+/** Leaves out a point for which a condition fails. */
+const unmet = (where: Expr | undefined): Code[] =>
+  where === undefined ? [] : [code`if (!${printIndex(where)}) continue;`];
+
+function oneByOne(computation: Computation): Code {
   const { op } = computation.equation;
   const { name, dtype } = targetOf(computation);
   const { type, place, value, store } = partsOfOutput(computation);
-  return [
-    code`    {`,
-    code`      Int at = ${place};`,
-    code`      if (at < 0) continue;`,
-    ...indented(foldedTerms(computation, type, value, dtype)),
-    ...(op === "=" ? [] : [code`      ${type} old = ${dataName(name)}[at];`]),
-    code`      if (any) ${store}`,
-    code`    }`,
-  ];
-}
-
-interface SideBySide {
-  /** The loop over outputs that are summed together, and whether threads share it. */
-  readonly innermost: Axis;
-  readonly isShared: boolean;
-  readonly others: readonly Code[];
-  readonly reduce: readonly Code[];
-  readonly lanes: number;
+  return code`{
+      Int at = ${place};
+      if (at < 0) continue;
+      ${foldedTerms(computation, type, value, dtype)}
+      ${op === "=" ? [] : [code`${type} old = ${dataName(name)}[at];`]}
+      if (any) ${store}
+    }`;
 }
 
 /** Whether each output is a single term, and none is outside. */
@@ -258,56 +236,61 @@ function isAssignedOnce(computation: Computation): boolean {
 function assigned(computation: Computation, spatial: readonly Code[]): Code[] {
   const { place, value } = partsOfOutput(computation);
   const { name, dtype } = targetOf(computation);
-  return [
-    ...indented(indented(spatial.slice(0, -1))),
-    code`    {`,
-    code`      _Pragma("GCC ivdep")`,
-    ...indented(indented(indented(spatial.slice(-1)))),
-    code`        ${dataName(name)}.set(${place}, ${dtype}::wrap(${value}));`,
-    code`    }`,
-  ];
+  const body = code`{
+      _Pragma("GCC ivdep")
+      ${spatial.slice(-1)}
+        ${dataName(name)}.set(${place}, ${dtype}::wrap(${value}));
+    }`;
+  return [...spatial.slice(0, -1), body];
 }
 
 /**
  * Several outputs at a time. Their sums do not wait for one another, and the compiler vectorises them. A group of
  * columns is computed for all rows before the next, so that shared data stay in cache.
+ * @param innermost the loop over outputs that are summed together
+ * @param isShared whether threads share it
+ * @param others the loops around it
  */
-function sideBySide(computation: Computation, { innermost, isShared, others, reduce, lanes }: SideBySide): Code[] {
-  const { op } = computation.equation;
+function sideBySide(
+  computation: Computation,
+  innermost: Axis,
+  isShared: boolean,
+  others: readonly Code[],
+  lanes: number,
+): Code[] {
+  const { axes, equation } = computation;
+  const { op, where } = equation;
   const target = targetOf(computation);
   const { name, dtype } = target;
-  const { type, place, condition, value, store } = partsOfOutput(computation);
+  const { type, place, value, store } = partsOfOutput(computation);
   const own = axisName(innermost.name);
   const [from, to] = isShared ? (["first", "last"] as const) : ([0, innermost.extent] as const);
   // A sum that starts at 0 equals the sum that starts at its first term, because that is added to the identity, 0, in
   // the end.
   const isSum = op === "+=" || op === "sat+=";
-  return [
-    code`    for (Int group = ${from}; group < ${to}; group += ${lanes})`,
-    ...indented(indented(others)),
-    code`    {`,
-    code`      const Int wide = ${to} - group < ${lanes} ? ${to} - group : ${lanes};`,
-    code`      ${op === "+=" ? elementType(target) : type} sums[${lanes}] = {};`,
-    ...(isSum ? [] : [code`      bool begun[${lanes}] = {};`]),
-    ...reduce.map((loop) => code`      ${loop}`),
-    code`      for (Int lane = 0; lane < wide; lane++) {`,
-    code`        const Int ${own} = group + lane;`,
-    ...condition.map((line) => code`        ${line}`),
-    code`        const ${type} sum = sums[lane], v = ${value};`,
-    ...(isSum
-      ? [code`        sums[lane] = ${fold(op, dtype)};`]
-      : [code`        sums[lane] = begun[lane] ? ${fold(op, dtype)} : v;`, code`        begun[lane] = true;`]),
-    code`      }`,
-    code`      for (Int lane = 0; lane < wide; lane++) {`,
-    code`        const Int ${own} = group + lane;`,
-    code`        const Int at = ${place};`,
-    code`        if (at < 0) continue;`,
-    code`        const ${type} sum = sums[lane];`,
-    ...(op === "=" ? [] : [code`        const ${type} old = ${dataName(name)}[at];`]),
-    code`        ${isSum ? NOTHING : code`if (begun[lane]) `}${store}`,
-    code`      }`,
-    code`    }`,
-  ];
+  const folded = fold(op, dtype);
+  const body = code`{
+      const Int wide = ${to} - group < ${lanes} ? ${to} - group : ${lanes};
+      ${op === "+=" ? elementType(target) : type} sums[${lanes}] = {};
+      ${isSum ? [] : [code`bool begun[${lanes}] = {};`]}
+      ${loopsOf(axes, "reduce")}
+      for (Int lane = 0; lane < wide; lane++) {
+        const Int ${own} = group + lane;
+        ${unmet(where)}
+        const ${type} sum = sums[lane], v = ${value};
+        sums[lane] = ${isSum ? folded : code`begun[lane] ? ${folded} : v`};
+        ${isSum ? [] : [code`begun[lane] = true;`]}
+      }
+      for (Int lane = 0; lane < wide; lane++) {
+        const Int ${own} = group + lane;
+        const Int at = ${place};
+        if (at < 0) continue;
+        const ${type} sum = sums[lane];
+        ${op === "=" ? [] : [code`const ${type} old = ${dataName(name)}[at];`]}
+        ${isSum ? NOTHING : code`if (begun[lane]) `}${store}
+      }
+    }`;
+  return [code`for (Int group = ${from}; group < ${to}; group += ${lanes})`, ...others, body];
 }
 
 /** A header for reference programs. */
@@ -320,6 +303,9 @@ export function harnessText(
 /** The member of a {@link referenceStruct} that holds a tensor. */
 export const dataName = (tensor: string): Name => new Name("tensor", `data_${tensor}`, `data of ${tensor}`);
 export const placeName = (tensor: string): Name => new Name("tensor", `place_${tensor}`, `place in ${tensor}`);
+/** The place of what an access names, in a tensor of any name. */
+export const placeOf = ({ name }: Tensor, { index }: Access): Code =>
+  code`${placeName(name)}(${list(index.map((e) => printIndex(e)))})`;
 export type NumberType = "Int" | "double" | "int32_t";
 
 /**
@@ -348,14 +334,11 @@ export function declareTensor(tensor: Tensor, identity: number, { type, storage 
   const given = list(dims.map((_, d) => code`i${d}`));
   // The identity of a float maximum, read outside an integer tensor, is infinite.
   const result = isInteger(tensor.dtype) && Number.isInteger(identity) ? "Int" : "double";
-  return lines([
-    code`  ${type} ${dataName(name)};`,
-    placeFunction({ ...tensor, storage }, isTested),
-    code`  AUTOMAP_FUNCTION ${result} ${readName(name)}(${parameters}) const {`,
-    code`    Int at = ${placeName(name)}(${given});`,
-    isTested
-      ? code`    return at < 0 ? ${result}(${literal(identity, "f64")}) : ${result}(${dataName(name)}[at]);`
-      : code`    return ${result}(${dataName(name)}[at]);`,
-    code`  }`,
-  ]);
+  const outside = isTested ? code`at < 0 ? ${result}(${literal(identity, "f64")}) : ` : NOTHING;
+  return code`  ${type} ${dataName(name)};
+${placeFunction({ ...tensor, storage }, isTested)}
+  AUTOMAP_FUNCTION ${result} ${readName(name)}(${parameters}) const {
+    Int at = ${placeName(name)}(${given});
+    return ${outside}${result}(${dataName(name)}[at]);
+  }`;
 }

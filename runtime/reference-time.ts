@@ -10,7 +10,7 @@ import { mapValues } from "../abstraction/collections.ts";
 import { type Computation, type Tensor, targetOf } from "../abstraction/computation.ts";
 import { type Expr, number, rewrite } from "../abstraction/expression.ts";
 import { rowMajor } from "../abstraction/layout.ts";
-import { type Code, code, list, Name, NOTHING } from "../abstraction/source-text.ts";
+import { block, type Code, code, list, Name, NOTHING } from "../abstraction/source-text.ts";
 import type { Time } from "../abstraction/time.ts";
 import { dataName, placeName } from "./reference-source.ts";
 
@@ -50,11 +50,8 @@ export function bordered({ step, first, ...time }: Time): Computation {
 /** `border()`: fills the border of the plane that is read next. @param wide a step on planes with a border */
 export function borderFunction(wide: Computation, time: Time): Code[] {
   const names = targetOf(wide).dims.map((_, d) => new Name("axis", `i${d}`, `plane ${d}`));
-  return [
-    code`static void border() {`,
-    ...time.borders.flatMap((how, d) => (how === "zero" ? [] : borderLines(wide, time, d, how, names))),
-    code`}`,
-  ];
+  const filled = time.borders.flatMap((how, d) => (how === "zero" ? [] : borderLines(wide, time, d, how, names)));
+  return block(code`static void border() {`, filled);
 }
 
 /** Fills the border along one axis, everywhere along the others. */
@@ -75,11 +72,11 @@ function borderLines(
   return [
     ...dims.map((dim, d) => {
       const name = names[d] ?? NOTHING;
-      return code`  for (Int ${name} = 0; ${name} < ${d === along ? 2 * reach : dim.extent}; ${name}++)`;
+      return code`for (Int ${name} = 0; ${name} < ${d === along ? 2 * reach : dim.extent}; ${name}++)`;
     }),
-    code`  {`,
-    code`    const Int outside = ${own} < ${reach} ? ${own} - ${reach} : ${own} - ${reach} + ${extent};`,
-    code`    it.${data}.set(${place(code`outside + ${reach}`)}, it.${data}[${place(code`${`${how}_index` as const}(outside, ${extent}) + ${reach}`)}]);`,
-    code`  }`,
+    code`{
+    const Int outside = ${own} < ${reach} ? ${own} - ${reach} : ${own} - ${reach} + ${extent};
+    it.${data}.set(${place(code`outside + ${reach}`)}, it.${data}[${place(code`${`${how}_index` as const}(outside, ${extent}) + ${reach}`)}]);
+  }`,
   ];
 }

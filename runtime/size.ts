@@ -61,8 +61,7 @@ function sizeBy(rules: Rules, e: Expr): Expr {
       if (e.op === "%") return size(e.left);
       return { ...e, op: e.op === "-" ? "+" : e.op, left: size(e.left), right: size(e.right) };
     case "call": {
-      const [first, second] = e.args;
-      if (!first) internal(`${e.fn} without arguments`);
+      const [first = internal(`${e.fn} without arguments`), second] = e.args;
       if (e.fn === "min" || e.fn === "max") return second ? call("max", size(first), size(second)) : size(first);
       if (e.fn === "abs") return size(first);
       if (e.fn === "round" || isFloatFunction(e.fn)) return rules.call(e.fn, first, second);

@@ -5,6 +5,7 @@
  *     armTargetNamed("neoverse-n1")      two 128-bit pipes at 2.5 GHz: 16 operations of f32 a cycle, 64 of bytes
  */
 
+import { internal } from "../abstraction/error.ts";
 import type { Bandwidth, Figure, FixedCost, Memory, Rate, ScalarCycles, Target, Unit } from "../abstraction/machine.ts";
 import { compilerFlags } from "./features.ts";
 import { assumed, cited, KIB, MIB } from "./figures.ts";
@@ -434,7 +435,5 @@ export function armModel(implementer: string | undefined, part: string): string 
 /** The target whose figures replace missing measurements on an Arm machine of this name: its core's, else Neoverse N1. */
 export function armReference(model: string): Target {
   const known = Object.values(PARTS).find(([words]) => words === model)?.[1];
-  const found = armTargetNamed(model) ?? armTargetNamed(known ?? "neoverse-n1");
-  if (!found) throw new Error("internal: no figures of Neoverse N1");
-  return found;
+  return armTargetNamed(model) ?? armTargetNamed(known ?? "neoverse-n1") ?? internal("no figures of Neoverse N1");
 }

@@ -5,7 +5,7 @@
  *     compilerFlags(["fma"])              ["-mavx2", "-mfma"]
  */
 
-import { UsageError } from "../abstraction/error.ts";
+import { internal, UsageError } from "../abstraction/error.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Family, Feature } from "../abstraction/machine.ts";
 import { ARM, armExtensionNamed, marchOf } from "./arm.ts";
@@ -55,9 +55,7 @@ export function isWritten(isa: string): boolean {
 
 /** Lanes of the sub-group that issues an instruction. @throws Error when the instruction has no sub-group */
 export function subgroupOf({ name, isa }: Pick<Intrinsic, "name" | "isa">): number {
-  const lanes = FEATURES.get(isa)?.[0].subgroup;
-  if (lanes === undefined) throw new Error(`internal: ${name} asks for ${isa}, which has no sub-groups`);
-  return lanes;
+  return FEATURES.get(isa)?.[0].subgroup ?? internal(`${name} asks for ${isa}, which has no sub-groups`);
 }
 
 /** Whether the lanes of an instruction are the work-items of a work-group, rather than of a sub-group. */

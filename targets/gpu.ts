@@ -5,6 +5,7 @@
  *     gpuTargetOf({ name: "NVIDIA L4", capability: 89 }).name                    "sm_89": its own features, with the figures of the nearest machine
  */
 
+import { internal } from "../abstraction/error.ts";
 import type { Target } from "../abstraction/machine.ts";
 import { NVIDIA_TARGETS } from "./nvidia.ts";
 import { featuresOfCapability, NVIDIA } from "./nvidia-features.ts";
@@ -34,9 +35,7 @@ const capabilitiesIn = (features: readonly string[]): number[] =>
 
 /** The newest compute capability of a machine, by its features. @throws Error for a machine that is no GPU */
 export function capabilityOf({ isa, name }: Pick<Target, "isa" | "name">): number {
-  const newest = capabilitiesIn(isa).at(-1);
-  if (newest === undefined) throw new Error(`internal: ${name} has no compute capability`);
-  return newest;
+  return capabilitiesIn(isa).at(-1) ?? internal(`${name} has no compute capability`);
 }
 
 /** The compute capability that features need: the least, or the only one. @throws Error when no GPU has them all */
@@ -45,16 +44,16 @@ export function capabilityFor(features: readonly string[]): { readonly least: nu
     const known = new Set(featuresOfCapability(capability));
     return features.every((name) => known.has(name));
   };
-  const least = capabilitiesIn(NVIDIA.features.map((f) => f.name)).find(has);
-  if (least === undefined) throw new Error(`internal: no GPU has all of ${features.join(", ")}`);
+  const least =
+    capabilitiesIn(NVIDIA.features.map((f) => f.name)).find(has) ??
+    internal(`no GPU has all of ${features.join(", ")}`);
   return { least, only: !has(Number.POSITIVE_INFINITY) };
 }
 
 /** The features of a compute capability, with the sizes and rates of the newest machine of the table that is not newer. */
 function nearest(capability: number): Target {
   const features = new Set(featuresOfCapability(capability));
-  const [first] = NVIDIA_TARGETS;
-  if (!first) throw new Error("internal: no GPUs");
+  const [first = internal("no GPUs")] = NVIDIA_TARGETS;
   const known = NVIDIA_TARGETS.findLast((t) => t.isa.every((f) => features.has(f) || f.endsWith("a"))) ?? first;
   return {
     ...known,

@@ -7,7 +7,7 @@
  * source gives counts as zero.
  */
 
-import { suggestion, UsageError } from "../abstraction/error.ts";
+import { internal, suggestion, UsageError } from "../abstraction/error.ts";
 import type { Cost } from "../abstraction/intrinsic.ts";
 import { type LaneVector, type Target, unitCost } from "../abstraction/machine.ts";
 import { GEN9 } from "./intel.ts";
@@ -27,7 +27,7 @@ export const LANE_TARGETS: readonly Target[] = [REFERENCE_CPU, nvidiaTarget("h20
 
 export function laneCosts(target: Target): LaneCosts {
   const { lanes } = target;
-  if (!lanes) throw new Error(`internal: ${target.name} has no lanes`);
+  if (!lanes) internal(`${target.name} has no lanes`);
   const cost = (unit: string): Cost => unitCost(target, unit, lanes.level);
   const [multiplyAdd, shift, load, store] = [cost("fma"), cost("shuffle"), cost("load"), cost("store")];
   return { ...lanes, multiplyAdd, shift, load, store };

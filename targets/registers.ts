@@ -11,6 +11,7 @@ import { extentOf } from "../abstraction/affine.ts";
 import { extentsOf } from "../abstraction/computation.ts";
 import { bytesOf, type DType } from "../abstraction/dtype.ts";
 import { identityOf } from "../abstraction/equation.ts";
+import { internal } from "../abstraction/error.ts";
 import { fillTemplate, type Intrinsic, lanesOf, type Operand, registerElements } from "../abstraction/intrinsic.ts";
 import type { RegisterClass } from "../abstraction/machine.ts";
 import { tileElements } from "../abstraction/memory-tile.ts";
@@ -48,9 +49,11 @@ export function widestVector({ isa }: { readonly isa: readonly string[] }): Regi
   const own = [...CLASSES.values()].filter(
     (r) => r.constraint && !r.sizeless && !r.takes && r.feature && isa.includes(r.feature),
   );
-  const widest = own.sort((a, b) => (b.bytes ?? 0) - (a.bytes ?? 0))[0] ?? CLASSES.get("vec");
-  if (!widest) throw new Error("internal: plain C++ has no registers");
-  return widest;
+  return (
+    own.sort((a, b) => (b.bytes ?? 0) - (a.bytes ?? 0))[0] ??
+    CLASSES.get("vec") ??
+    internal("plain C++ has no registers")
+  );
 }
 
 /** A statement that declares a register; empty when registers are numbers. @throws Error for a type that the file does not hold */
@@ -78,7 +81,7 @@ export function declareRegister(intrinsic: Intrinsic, operand: Operand, variable
 export function clearRegister(intrinsic: Intrinsic, operand: Operand, register: Code): Code {
   if (operand.clear !== undefined) return fillTemplate(operand.clear, { reg: register });
   if (identityOf(intrinsic.computation.equation.op, operand.dtype) !== 0)
-    throw new Error(`internal: ${intrinsic.name} does not start from zero`);
+    internal(`${intrinsic.name} does not start from zero`);
   return filled(trustedCode(classOf(operand).cleared), { reg: register });
 }
 

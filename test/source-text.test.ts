@@ -7,6 +7,7 @@ import {
   askedIn,
   axisName,
   bare,
+  block,
   type Code,
   code,
   comment,
@@ -38,6 +39,14 @@ describe("code`...`", () => {
     const text = code`${tensorName("a")}[${axisName("i")}] ${op} ${-0.5} * ${list([code`f(${1})`, tensorName("b")])}`;
     expect(textOf(text)).toBe("a[i] + -0.5 * f(1), b");
     expect([...namesIn(text)]).toEqual(["tensor a", "axis i", "tensor b"]);
+  });
+
+  it("takes lists of lines: each is indented as its hole is, and of none the line is left out", () => {
+    const some = [code`x = ${axisName("i")};`, code`y = 2;`];
+    expect(textOf(code`for (;;) {\n    ${some}\n  ${[]}\n}`)).toBe("for (;;) {\n    x = i;\n    y = 2;\n}");
+    expect(textOf(lines(block(code`for (;;) {`, some)))).toBe("for (;;) {\n  x = i;\n  y = 2;\n}");
+    // @ts-expect-error: lines are code
+    expect(() => code`{\n${["x /* y"]}\n}`).toThrow("cannot stand in a program");
   });
 
   it("takes no string: the compiler of TypeScript refuses it", () => {
@@ -78,7 +87,7 @@ describe("code`...`", () => {
       Infinity,
       null,
       {},
-      [],
+      ["x y"],
     ])
       expect(claims(hole)).toThrow("cannot stand in a program");
   });

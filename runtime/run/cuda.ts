@@ -259,8 +259,7 @@ class LocalCudaRunner implements CudaRunner {
     const options = { compiler, workdir: scratch.path, signal: stopping.signal };
     const { sets, checked } = await referenceOfParts(computation, seed, options);
     // Inputs are the same for every set: fractions, which tell more than integers.
-    const [set] = sets.slice(-1);
-    if (!set) throw new Error(`internal: no inputs for ${computation.name}`);
+    const [set = internal(`no inputs for ${computation.name}`)] = sets.slice(-1);
     return onThisMachine("writing inputs", async () => {
       const folder = await scratch.writing(() => mkdtemp(join(scratch.path, "reference-")));
       const write = async (name: string, bytes: Uint8Array): Promise<string> => {
@@ -346,8 +345,7 @@ class LocalCudaRunner implements CudaRunner {
       left = left.filter(({ at }) => !results.has(at));
     }
     return begun.map((_, at) => {
-      const found = results.get(at) ?? internal("a kernel was lost");
-      return found;
+      return results.get(at) ?? internal("a kernel was lost");
     });
   }
 
