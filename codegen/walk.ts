@@ -8,11 +8,12 @@
  */
 
 import { type Extents, evaluateIndex } from "../abstraction/affine.ts";
+import { internal } from "../abstraction/error.ts";
 import { axesIn, number } from "../abstraction/expression.ts";
 import type { Loop, Statement, TileAt } from "../abstraction/loop-nest.ts";
 import { printHead } from "../abstraction/print-nest.ts";
 import { substituteAxis } from "../abstraction/rewrite-statement.ts";
-import { type Code, code, indented } from "../abstraction/source-text.ts";
+import { block, type Code, code, indented } from "../abstraction/source-text.ts";
 
 export type { Loop };
 
@@ -56,8 +57,7 @@ export function printStatements(
   extents: Extents = {},
   writtenOut = false,
 ): Code[] {
-  const bodyOf = (body: readonly Statement[], within = extents): Code[] =>
-    indented(printStatements(body, language, within));
+  const bodyOf = (body: readonly Statement[]): Code[] => indented(printStatements(body, language, extents));
   return statements.flatMap((s): readonly Code[] => {
     switch (s.kind) {
       case "loop": {
@@ -71,8 +71,8 @@ export function printStatements(
         if (s.mode === "lanes") return language.lanes?.(s, extents) ?? strange(s);
         const within = { ...extents, [s.axis]: s.extent };
         const row = s.range === undefined ? language.row?.(s, within) : undefined;
-        const ahead = indented((s.ahead ?? []).flatMap((tile) => language.ahead?.(tile, within) ?? []));
-        return row ?? [language.openLoop(s, within), ...ahead, ...bodyOf(s.body, within), code`}`];
+        const ahead = (s.ahead ?? []).flatMap((tile) => language.ahead?.(tile, within) ?? []);
+        return row ?? block(language.openLoop(s, within), [...ahead, ...printStatements(s.body, language, within)]);
       }
       case "when": {
         // A condition on issues is resolved at print time if its value is known. Other bodies need their own scope.
@@ -82,8 +82,9 @@ export function printStatements(
           const holds = evaluateIndex(s.condition, Object.fromEntries(names.map((name) => [name, 0]))) !== 0;
           return holds ? printStatements(s.body, language, extents, writtenOut) : [];
         }
-        const otherwise = s.otherwise.length > 0 ? [code`} else {`, ...bodyOf(s.otherwise)] : [];
-        return [language.openWhen?.(s, extents) ?? strange(s), ...bodyOf(s.body), ...otherwise, code`}`];
+        // In the order of the text, in which issues are counted.
+        const lines = [language.openWhen?.(s, extents) ?? strange(s), ...bodyOf(s.body)];
+        return [...lines, ...(s.otherwise.length > 0 ? [code`} else {`, ...bodyOf(s.otherwise)] : []), code`}`];
       }
       case "load":
       case "store":
@@ -111,7 +112,7 @@ function leafOf(statement: Of<Leaf>, language: LanguagePrinter, extents: Extents
  * warps on a CPU
  */
 function strange(s: Statement): never {
-  throw new Error(`internal: no words of this language for ${printHead(s)}`);
+  internal(`no words of this language for ${printHead(s)}`);
 }
 
 /** All steps of loops in one another. */

@@ -5,7 +5,12 @@
 
 import { readFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";
+import { axis, compare, number } from "../abstraction/expression.ts";
 import type { Kernel, PrintedIssues } from "../abstraction/kernel.ts";
+import type { Loop } from "../abstraction/loop-nest.ts";
+import { code, skeleton } from "../abstraction/source-text.ts";
+import { IssueCount } from "../codegen/issue-count.ts";
+import { type LanguagePrinter, printStatements } from "../codegen/walk.ts";
 import { intrinsicNamed } from "../intrinsics/index.ts";
 import { type CountedCode, countedCycles } from "../perfmodel/counted-code.ts";
 import { type IsaLoop, loopsIn } from "../runtime/isa-loops.ts";
@@ -27,6 +32,24 @@ const row = intrinsicNamed("opencl.dpas.8x16.f32.f16");
 const [made] = kernelsOf(operation("matmul m=21 n=19 k=37", "f16"), row ? [row] : [], 1);
 if (made?.candidate.kind !== "mapping") throw new Error("nothing was made");
 const { computation, candidate, kernel } = made;
+
+it("counts the loops of a text in its order: those of a condition's first body before those of the other", () => {
+  const count = new IssueCount();
+  const loop = (extent: number): Loop => ({ kind: "loop", axis: `of_${extent}`, extent, mode: "serial", body: [] });
+  const language: LanguagePrinter = {
+    openLoop: () => code`for (;;) {`,
+    openWhen: () => code`if (x) {`,
+    row: ({ extent }) =>
+      count.inside(extent, () => {
+        count.add();
+        return [code`issue(${extent});`];
+      }),
+  };
+  const condition = compare("<", axis("x"), number(1));
+  const text = printStatements([{ kind: "when", condition, body: [loop(2)], otherwise: [loop(3)] }], language);
+  expect(text.map(skeleton)).toEqual(["if (x) {", "  issue(2);", "} else {", "  issue(3);", "}"]);
+  expect(count.printed().loops.map(({ trips }) => trips)).toEqual([2, 3]);
+});
 
 describe("the loops of recorded code", () => {
   it("are counted without those inside", () => {
