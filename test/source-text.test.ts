@@ -87,7 +87,7 @@ describe("code`...`", () => {
       Infinity,
       null,
       {},
-      ["x y"],
+      ["x /* y"],
     ])
       expect(claims(hole)).toThrow("cannot stand in a program");
   });
