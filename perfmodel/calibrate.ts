@@ -9,7 +9,7 @@
 
 import { addTo } from "../abstraction/collections.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
-import type { Target } from "../abstraction/machine.ts";
+import type { ScalarCycles, Target } from "../abstraction/machine.ts";
 import type { SourceText } from "../abstraction/source-text.ts";
 import { COPY_RUNS, calibrationSource, footprints } from "./cpu-probes.ts";
 
@@ -34,11 +34,8 @@ export interface Calibration {
   readonly loadsPerCycle: Measured | undefined;
   readonly memory: Readonly<Record<string, CalibratedMemory>>;
   readonly intrinsics: Readonly<Record<string, CalibratedIntrinsic>>;
-  readonly scalar: Readonly<Partial<Record<ScalarFigure, Measured>>>;
+  readonly scalar: Readonly<Partial<Record<keyof ScalarCycles, Measured>>>;
 }
-
-/** As in {@link ScalarCycles}. */
-export type ScalarFigure = "copyByte" | "copyRun" | "strided" | "indexed" | "scattered" | "digit" | "guard";
 
 export interface CalibratedMemory {
   /** Size of the data that was traversed. */
@@ -93,9 +90,9 @@ export function readCalibration(target: Target, rows: readonly Intrinsic[], prin
   const cycle = summary(nanoseconds("clock")).median;
   const cycles = (label: string): Measured => summary(nanoseconds(label).map((ns) => ns / cycle));
   const rate = (label: string): Measured => summary(nanoseconds(label).map((ns) => cycle / ns));
-  const [short, long] = COPY_RUNS.map((run) => ({ run, ...cycles(`run ${run}`) }));
-  const copyByte = short && long ? Math.max(0, (long.median - short.median) / (long.run - short.run)) : undefined;
-  const copyRun = short && copyByte !== undefined ? Math.max(0, short.median - short.run * copyByte) : undefined;
+  const [few, many] = COPY_RUNS;
+  const { median, spread } = cycles(`run ${few}`);
+  const copyByte = Math.max(0, (cycles(`run ${many}`).median - median) / (many - few));
   const indexed = cycles("indexed");
   return {
     machine: target.name,
@@ -126,8 +123,8 @@ export function readCalibration(target: Target, rows: readonly Intrinsic[], prin
       ]),
     ),
     scalar: {
-      ...(copyByte !== undefined && short ? { copyByte: { median: copyByte, spread: short.spread } } : {}),
-      ...(copyRun !== undefined && short ? { copyRun: { median: copyRun, spread: short.spread } } : {}),
+      copyByte: { median: copyByte, spread },
+      copyRun: { median: Math.max(0, median - few * copyByte), spread },
       strided: cycles("strided"),
       indexed,
       // Each of those loops has two.

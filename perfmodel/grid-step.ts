@@ -30,6 +30,7 @@ import { stepsOfPart } from "../mapper/schedule/split.ts";
 import { PIECE_BYTES } from "../mapper/schedule/swizzle.ts";
 import { windowOf } from "../mapper/schedule/taps.ts";
 import { fragmentsAlong } from "../mapper/schedule/tile.ts";
+import { rateOn } from "./rates.ts";
 import { LINE_BYTES, SECTOR_BYTES, type TileCopy, tileCopy } from "./tile-copies.ts";
 
 /** Warp instructions per cycle of a multiprocessor: one for each quarter. */
@@ -127,7 +128,7 @@ export function stepCycles(context: GridContext, schedule: GridSchedule, target:
   const apart = schedule.stage === 1 ? copies.wait + chain + meeting : Math.max(copies.wait, chain);
   const alone = inFlight ? Math.max(chain + meeting, copies.wait + between) : apart + between;
   const sharedRate = readRate(target, "shared", "block")?.value ?? 1;
-  const cacheRate = (readRate(target, "l2", "block")?.value ?? Number.POSITIVE_INFINITY) / clock;
+  const cacheRate = rateOn(target, "l2", "block") / clock;
   return {
     // While warpgroups wait for one another, the Tensor Cores are idle unless another block keeps them busy.
     tensor: tensor + (intrinsic.asynchronous && together === 1 ? meeting : 0),

@@ -17,11 +17,10 @@
 import { extentOf } from "../abstraction/affine.ts";
 import type { GridSchedule } from "../abstraction/candidate.ts";
 import { sumOf } from "../abstraction/collections.ts";
-import { type Computation, inputsOf, memoryElements, outputOf } from "../abstraction/computation.ts";
+import { type Computation, outputOf } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { MOST_WRITTEN_OUT } from "../abstraction/loop-nest.ts";
 import { levelOf, memoryOf, readRate, type Target } from "../abstraction/machine.ts";
-import { memoised } from "../abstraction/memoised.ts";
 import type { Prediction } from "../abstraction/trial.ts";
 import { widthOf } from "../mapper/lower/grid-results.ts";
 import {
@@ -42,6 +41,7 @@ import { usedPart, windowOf } from "../mapper/schedule/taps.ts";
 import { fragmentsAlong } from "../mapper/schedule/tile.ts";
 import { apply, type Correction, type Costs, NO_CORRECTION } from "./correct.ts";
 import { COPY_LATENCY, clockOf, ISSUED_PER_CYCLE, stepCycles, transferOf, WARP_CYCLES } from "./grid-step.ts";
+import { launchOf, rateOn, staysNear, trafficOf, writeRateOn } from "./rates.ts";
 
 /**
  * Warp instructions to store 32 results of 2 bytes with their addresses: directly, and through shared memory; and for the tests where results
@@ -110,7 +110,7 @@ export function gridCosts(given: GridContext, schedule: GridSchedule, target: Ta
   };
   const latency = fill + ((begun - 1) * BLOCK_START) / clock + waves * ((cycles.latency * steps) / clock + drain.alone);
   const fixed = {
-    launch: target.fixed["launch"]?.value ?? 0,
+    launch: launchOf(target),
     ...(schedule.repack && { repack: repackSeconds(context, schedule, target, clock) }),
     ...(schedule.split && { split: splitSeconds(context, schedule, target, clock, waves) }),
   };
@@ -130,21 +130,16 @@ export function gridCosts(given: GridContext, schedule: GridSchedule, target: Ta
   };
 }
 
-/** Bytes of all tensors, each read or written once. */
-const trafficOf = memoised((computation: Computation): number =>
-  sumOf([...inputsOf(computation), outputOf(computation)], (t) => memoryElements(t) * bytesOf(t.dtype)),
-);
-
 /** Time to move bytes once: from the last cache when the previous call left them there, else from memory. */
 function passSeconds(bytes: number, target: Target): number {
-  const stays = bytes <= (memoryOf(target, "l2").bytes?.value ?? 0);
-  const rate = (stays ? readRate(target, "l2", "grid") : undefined) ?? readRate(target, "dram", "grid");
+  const rate =
+    (staysNear(target, bytes) ? readRate(target, "l2", "grid") : undefined) ?? readRate(target, "dram", "grid");
   return bytes / (rate?.value ?? Number.POSITIVE_INFINITY);
 }
 
 /** Seconds that no kernel of a computation goes below: a launch, and each tensor once from the memory that holds them all. */
 export function leastSecondsOnGpu(computation: Computation, target: Target): number {
-  return (target.fixed["launch"]?.value ?? 0) + passSeconds(trafficOf(computation), target);
+  return launchOf(target) + passSeconds(trafficOf(computation), target);
 }
 
 /** Time until the first window has arrived, which all products wait for. */
@@ -152,7 +147,7 @@ function windowSeconds(context: GridContext, schedule: GridSchedule, target: Tar
   const window = windowOf(context, schedule);
   if (!window) return 0;
   const bytes = window.staged * extentOf(context.sum.axis, schedule.tile) * context.elementBytes;
-  return bytes / (readRate(target, "l2", "block")?.value ?? Number.POSITIVE_INFINITY);
+  return bytes / rateOn(target, "l2", "block");
 }
 
 /** The model's prediction; undefined when the schedule cannot be lowered. */
@@ -229,9 +224,8 @@ function splitSeconds(
     const barrier = levelOf(target, "cluster").barrier?.cycles.value ?? 0;
     return waits * (barrier / clock + bytes / MET_BYTES);
   }
-  const rate = readRate(target, "l2", "grid")?.value ?? Number.POSITIVE_INFINITY;
   const all = bytes * tilesOf(context, schedule) * split.parts;
-  return kernelSeconds(schedule, target, clock) + all / rate;
+  return kernelSeconds(schedule, target, clock) + all / rateOn(target, "l2");
 }
 
 /** Cost of storing a block's results: its waiting time, the busy time of threads and memory, and both for a block alone. */
@@ -247,10 +241,9 @@ function drainSeconds(
   const share = through === "cluster" ? 1 / partsOfSum(schedule) : 1;
   const elements = stored(rows) * stored(columns) * share;
   const { dtype } = through === "memory" ? context.target : outputOf(context.mapping.computation);
-  const rate = memoryOf(target, "l2").bandwidth.find((b) => b.of === "block" && b.direction === "write")?.value;
   // Parts are stored as pairs of 4-byte words; results of a cluster are contiguous.
   const over = through === undefined ? writtenOver(context, schedule) : 1;
-  const bytes = (over * elements * bytesOf(dtype)) / (rate ?? Number.POSITIVE_INFINITY);
+  const bytes = (over * elements * bytesOf(dtype)) / writeRateOn(target, "l2", "block");
   // Staged results are written to shared memory and read back, several elements a lane. Elements outside are staged and tested too.
   const staged = schedule.store === "staged";
   const outside = extentOf(rows.axis, schedule.tile) * extentOf(columns.axis, schedule.tile) * share - elements;

@@ -9,17 +9,17 @@ import type { WindowSchedule } from "../abstraction/candidate.ts";
 import { product } from "../abstraction/collections.ts";
 import { elementCount, extentsOf } from "../abstraction/computation.ts";
 import { bytesOf, isInteger } from "../abstraction/dtype.ts";
-import { type Expr, printExpr } from "../abstraction/expression.ts";
 import { unitCost } from "../abstraction/machine.ts";
+import { memoisedBy } from "../abstraction/memoised.ts";
 import { DISTANT_BYTES } from "../mapper/schedule/lanes.ts";
 import type { TapSum } from "../mapper/space-time/taps.ts";
 import type { WindowPlacement } from "../mapper/space-time/window.ts";
-import { outputRows } from "../mapper/space-time/window-block.ts";
+import { movedShift, outputRows, shiftText, type Tall } from "../mapper/space-time/window-block.ts";
 import { isLoadedBeside, lineRows } from "../mapper/space-time/window-lines.ts";
-import { planeAxis } from "../mapper/space-time/window-sweep.ts";
 import { REFERENCE_CPU, ZMM } from "../targets/x86.ts";
 import { L1_WAYS, SET_BYTES } from "./footprint.ts";
 import { ADDITION_LATENCY, multiplyAddCycles, shiftCycles } from "./lane-operations.ts";
+import { overlapped, ratesOf } from "./rates.ts";
 import type { MemoryLevel, ModelTarget } from "./target.ts";
 
 /** Multiply-adds on 512-bit vectors, where they are not calibrated. */
@@ -56,8 +56,6 @@ const ENDS = 0.15;
 const PLANE_READ_AGAIN = 0.3;
 /** Fraction of the second-level cache that the planes of a window may fill. */
 const PLANES_SHARE = 1 / 2;
-/** Streaming stores run at memory speed without fetching the lines they replace: 25 compared with 16 GB/s of reads. */
-export const STREAMED_TO_READ = 1.5;
 /** Factor for transfers without prefetching. */
 const UNPREFETCHED = 1.05;
 /**
@@ -90,7 +88,7 @@ export function laneSeconds(sum: TapSum, s: WindowSchedule, placement: WindowPla
   const compute = (block * elementCount(sum.output)) / outputs;
   const memory = transferCycles(sum, s, target);
   const refill = refillCycles(sum, s, target, reads);
-  const cycles = Math.max(compute, memory) + NOT_OVERLAPPED * Math.min(compute, memory) + refill;
+  const cycles = overlapped(compute, memory, NOT_OVERLAPPED) + refill;
   return (cycles * ends) / target.clockHz.value / s.threads;
 }
 
@@ -158,7 +156,6 @@ function transferCycles(sum: TapSum, s: WindowSchedule, target: ModelTarget): nu
   const bytes = bytesOf(sum.output.dtype);
   const inBytes = elementCount(sum.input) * bytes;
   const outBytes = elementCount(sum.output) * bytes;
-  const last = target.memory.at(-1);
   const level = levelOf(sum, s, target);
   const [least, most] = (sum.shifts.length > 2 && sum.shifts[0]) || [0, 0];
   const reach = most - least + 1;
@@ -173,10 +170,7 @@ function transferCycles(sum: TapSum, s: WindowSchedule, target: ModelTarget): nu
   const again = reach > 1 && held > l2 * PLANES_SHARE ? (reach - 1) * PLANE_READ_AGAIN : 0;
   const around = s.strip === 0 ? 0 : (below - above) / high;
   const readBytes = inBytes * (1 + again + around);
-  const read = level?.readBytesPerCycle.value ?? 1;
-  const write = s.streaming
-    ? STREAMED_TO_READ * (last?.readBytesPerCycle.value ?? read)
-    : (level?.writeBytesPerCycle.value ?? 1);
+  const { read, write } = ratesOf(level, s.streaming, target);
   const isSlowed = level?.bytes === undefined && s.prefetchBytes < DISTANT_BYTES;
   const streams = isSlowed ? 1 + STREAM_COST * Math.max(0, outputRowsOf(s) - FREE_STREAMS) : 1;
   return (readBytes / read + outBytes / write) * (s.prefetchBytes === 0 ? UNPREFETCHED : 1) * streams;
@@ -228,31 +222,27 @@ export interface Reads {
   readonly places: number;
 }
 
-export function readsOf(sum: TapSum, s: Pick<WindowSchedule, "rows" | "planes">): Reads {
+const known = memoisedBy<TapSum, Reads>();
+
+/** Cached, since a search asks the same few questions for thousands of schedules. */
+export function readsOf(sum: TapSum, { rows, planes = 1 }: Pick<WindowSchedule, "rows" | "planes">): Reads {
+  return known(sum, `${rows} ${planes}`, () => findReads(sum, { rows, planes }));
+}
+
+function findReads(sum: TapSum, tall: Tall): Reads {
   const rows = new Set<string>();
+  const before = new Set<string>();
+  const places = new Set<string>();
   const firsts = new Set<string>();
   const [first] = sum.shifts.at(-1) ?? [0];
-  const places = new Set<string>();
-  const across = planeAxis(sum)?.dimension;
-  const moved = (shift: readonly Expr[], row: number, plane: number): string =>
-    shift
-      .map((e, d) => {
-        const by = d === sum.rowDimension ? row : d === across ? plane : 0;
-        if (e.kind === "number") return e.value + by;
-        return by === 0 ? printExpr(e) : `${printExpr(e)}+${by}`;
-      })
-      .join();
-  const before = new Set<string>();
   for (const { shift } of sum.taps) {
-    const above = shift.slice(0, -1);
     const last = shift.at(-1);
-    const column = last === undefined ? "" : printExpr(last);
-    for (const { row, plane } of outputRows({ rows: s.rows, planes: s.planes ?? 1 })) {
-      rows.add(moved(above, row, plane));
-      before.add(moved(above, row - s.rows, plane));
-      const place = `${moved(above, row, plane)} ${column}`;
-      places.add(place);
-      if (last?.kind === "number" && last.value === first) firsts.add(place);
+    for (const { row, plane } of outputRows(tall)) {
+      const moved = movedShift(sum, shift, { row, plane });
+      rows.add(shiftText(moved.slice(0, -1)));
+      before.add(shiftText(movedShift(sum, shift, { row: row - tall.rows, plane }).slice(0, -1)));
+      places.add(shiftText(moved));
+      if (last?.kind === "number" && last.value === first) firsts.add(shiftText(moved));
     }
   }
   const fresh = [...rows].filter((row) => !before.has(row)).length;

@@ -12,6 +12,7 @@ import { bytesOf } from "../abstraction/dtype.ts";
 import { accessesIn, type Expr, isFloatFunction, readsIndices, walk } from "../abstraction/expression.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import { NOT_OVERLAPPED } from "./lanes.ts";
+import { overlapped } from "./rates.ts";
 import type { ModelTarget } from "./target.ts";
 import { transferCycles } from "./vectors.ts";
 
@@ -30,7 +31,7 @@ export function loopSeconds(computation: Computation, row: Intrinsic, threads: n
   const compute = computeCycles(computation, row, target);
   const memory = transferCycles(computation, false, target);
   const shared = isRecurrent(computation.equation) ? 1 : threads;
-  return (Math.max(compute, memory) + NOT_OVERLAPPED * Math.min(compute, memory)) / target.clockHz.value / shared;
+  return overlapped(compute, memory, NOT_OVERLAPPED) / target.clockHz.value / shared;
 }
 
 /** Cycles of one core for the arithmetic of all points. */

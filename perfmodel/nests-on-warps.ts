@@ -14,10 +14,11 @@ import { bytesOf, isInteger } from "../abstraction/dtype.ts";
 import { accessesIn } from "../abstraction/expression.ts";
 import { WARP } from "../abstraction/intrinsic.ts";
 import type { Loop, LoopNest, Statement } from "../abstraction/loop-nest.ts";
-import { levelOf, memoryOf, readRate, type Target, unitCost, writeRate } from "../abstraction/machine.ts";
+import { levelOf, memoryOf, type Target, unitCost } from "../abstraction/machine.ts";
 import { laneCosts } from "../targets/lanes.ts";
 import { CONSTANT_BYTES, LINE_BYTES, SECTOR_BYTES } from "../targets/nvidia-gpu.ts";
 import type { Costs } from "./correct.ts";
+import { launchOf, rateOn, staysNear, writeRateOn } from "./rates.ts";
 import { type VectorRun, vectorRuns, WORD_BYTES } from "./vector-census.ts";
 import { LOADED, NOT_OVERLAPPED, OTHER_REGISTERS, QUARTER_REGISTERS, QUARTER_WARPS } from "./warps.ts";
 
@@ -108,21 +109,18 @@ export function costsOnWarps(
   const output = outputOf(computation);
   const written = elementCount(output) * bytesOf(output.dtype);
   const read = sumOf(inputsOf(computation), (t) => elementCount(t) * bytesOf(t.dtype));
-  const near = read + written <= (memoryOf(target, "l2").bytes?.value ?? 0);
-  const rateOf = (memory: string): number => readRate(target, memory, "grid")?.value ?? Number.POSITIVE_INFINITY;
-  const far = rateOf(near ? "l2" : "dram");
-  const sending = (writeRate(target, "l2", "block")?.value ?? Number.POSITIVE_INFINITY) * multiprocessors;
+  const far = rateOn(target, staysNear(target, read + written) ? "l2" : "dram");
+  const sending = writeRateOn(target, "l2", "block") * multiprocessors;
   const again = added > 0 ? 1 : 0;
   const fetched = (blockBytes(nest, computation, ofBlock / part) * total) / part;
   const moving = Math.max(
     (read + written * (1 + again)) / far,
-    (fetched + again * sent) / rateOf("l2") + sent / sending,
+    (fetched + again * sent) / rateOn(target, "l2") + sent / sending,
   );
   const beginning = target.fixed["blockStart"]?.value ?? 0;
   const cleared = again * Math.max(written / far, (elementCount(output) / WARP / ofBlock) * beginning);
-  const launch = target.fixed["launch"]?.value ?? 0;
   const slower = Math.max(computing, moving, blocks * beginning);
-  const seconds = launch + cleared + slower + NOT_OVERLAPPED * Math.min(computing, moving);
+  const seconds = launchOf(target) + cleared + slower + NOT_OVERLAPPED * Math.min(computing, moving);
   const terms = Object.entries(parts).map(([name, turns]) => ({ name, seconds: turns / used / clock }));
   return { terms: [...terms, { name: "memory", seconds: cleared + moving }], bounds: [seconds, seconds], traits: [] };
 }

@@ -7,12 +7,12 @@
  * from the innermost memory that holds them all: small tensors stay in a cache from call to call.
  */
 
-import { sumOf, volumeOf } from "../abstraction/collections.ts";
-import { type Computation, inputsOf, memoryElements, outputOf } from "../abstraction/computation.ts";
-import { bytesOf } from "../abstraction/dtype.ts";
+import { volumeOf } from "../abstraction/collections.ts";
+import type { Computation } from "../abstraction/computation.ts";
 import { type Intrinsic, WARP } from "../abstraction/intrinsic.ts";
-import { issueCyclesOn, levelOf, memoryOf, readRate, type Target } from "../abstraction/machine.ts";
+import { issueCyclesOn, levelOf, readRate, type Target } from "../abstraction/machine.ts";
 import { isGpu } from "../targets/index.ts";
+import { levelHolding, staysNear, trafficOf } from "./rates.ts";
 import { neededPoints } from "./roof.ts";
 import { modelTarget, timingOf } from "./target.ts";
 
@@ -41,7 +41,7 @@ export interface RooflinePlace {
  */
 export function rooflineOn(computation: Computation, row: Intrinsic, machine: Target, units = 1): RooflinePlace {
   const operations = 2 * neededPoints(computation);
-  const bytes = sumOf([...inputsOf(computation), outputOf(computation)], (t) => memoryElements(t) * bytesOf(t.dtype));
+  const bytes = trafficOf(computation);
   const ceilings = isGpu(machine) ? ceilingsOfGpu(row, machine, bytes) : ceilingsOfCores(row, machine, units, bytes);
   const { peak, bandwidth } = ceilings;
   const computing = operations / peak;
@@ -67,7 +67,7 @@ export const operationsOfGpuIssue = (row: Intrinsic): number =>
 
 function ceilingsOfGpu(row: Intrinsic, machine: Target, bytes: number): Ceilings {
   const clock = machine.loadedClockHz?.value ?? machine.clockHz?.value;
-  const memory = bytes <= (memoryOf(machine, "l2").bytes?.value ?? 0) ? "l2" : "dram";
+  const memory = staysNear(machine, bytes) ? "l2" : "dram";
   const rate = readRate(machine, memory, "grid");
   if (clock === undefined || !rate)
     throw new Error(`internal: ${machine.name} has no clock or no bandwidth of ${memory}`);
@@ -82,7 +82,7 @@ function ceilingsOfGpu(row: Intrinsic, machine: Target, bytes: number): Ceilings
 function ceilingsOfCores(row: Intrinsic, machine: Target, units: number, bytes: number): Ceilings {
   const target = modelTarget(machine);
   const clock = target.clockHz.value * units;
-  const level = target.memory.find((m) => m.bytes === undefined || m.bytes >= bytes / units) ?? target.memory.at(-1);
+  const level = levelHolding(target, bytes / units);
   if (!level) throw new Error(`internal: ${machine.name} has no memory`);
   return {
     peak: (operationsOfIssue(row) / timingOf(target, row).issueCycles) * clock,

@@ -18,6 +18,7 @@ import { gridLimits } from "../mapper/schedule/grid-context.ts";
 import { ISSUED_PER_CYCLE, LINES_PER_CYCLE } from "./grid-step.ts";
 import { NOT_OVERLAPPED } from "./lanes.ts";
 import { computeCycles } from "./loops.ts";
+import { overlapped } from "./rates.ts";
 import type { ModelTarget } from "./target.ts";
 import { AROUND, BARRIER, NEAR_LATENCY, PER_SHUFFLE, READ_LATENCY, SHUFFLE_LATENCY, WARP_CYCLES } from "./threads.ts";
 import { LINE_BYTES } from "./tile-copies.ts";
@@ -54,7 +55,7 @@ export function rowSeconds(
   const arithmetic = sumOf(parts, (part) => computeCycles(part.computation, row, target));
   const compute = arithmetic + chain.rows * (loops * PER_LOOP + ends);
   const memory = transferCycles(withoutInner(computation), false, target);
-  return (Math.max(compute, memory) + NOT_OVERLAPPED * Math.min(compute, memory)) / target.clockHz.value / threads;
+  return overlapped(compute, memory, NOT_OVERLAPPED) / target.clockHz.value / threads;
 }
 
 /** Seconds that a core needs at least to read what a program reads and to store what it stores. */

@@ -27,7 +27,8 @@ import {
 } from "../mapper/space-time/step-lines.ts";
 
 import { REFERENCE_CPU } from "../targets/x86.ts";
-import { NOT_OVERLAPPED, STREAMED_TO_READ } from "./lanes.ts";
+import { NOT_OVERLAPPED } from "./lanes.ts";
+import { levelHolding, overlapped, ratesOf } from "./rates.ts";
 import type { ModelTarget } from "./target.ts";
 
 const { issueCycles: FMA_CYCLES } = unitCost(REFERENCE_CPU, "fma");
@@ -81,17 +82,11 @@ export function stepSeconds(steps: Steps, s: StepSchedule, target: ModelTarget):
   const step = vectors * Math.max(issued + VECTOR_CYCLES, moved) + rows * begun;
 
   // 3. A pass over memory.
-  const last = target.memory.at(-1);
-  const plane = target.memory.find((m) => m.bytes !== undefined && m.bytes >= 2 * points * bytes) ?? last;
-  const read = plane?.readBytesPerCycle.value ?? 1;
-  const write = s.streaming
-    ? STREAMED_TO_READ * (last?.readBytesPerCycle.value ?? read)
-    : (plane?.writeBytesPerCycle.value ?? 1);
+  const { read, write } = ratesOf(levelHolding(target, 2 * points * bytes), s.streaming, target);
   const memory = passes * points * bytes * (readAgain / read + 1 / write);
   const compute = time.steps * step * again;
   // The first step of a pass only waits for memory, and so does the last step's store; only the steps in between overlap with it.
-  const apart = depth > 1 ? 1 : NOT_OVERLAPPED;
-  const all = Math.max(compute, memory) + apart * Math.min(compute, memory);
+  const all = overlapped(compute, memory, depth > 1 ? 1 : NOT_OVERLAPPED);
   // 4. Threads share the rows. Each recomputes the rows of its neighbours that its steps need.
   const share = (swept?.extent ?? 1) / s.threads;
   const overlap = s.threads > 1 ? 1 + ((depth - 1) * (swept?.reach ?? 0)) / share : 1;

@@ -7,6 +7,7 @@
  * Memory is listed from the inside out, `l1 l2 l3 dram`. A level's bandwidth is that of one core when its data lies there.
  */
 
+import { mapValues } from "../abstraction/collections.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import type { Intrinsic, Operand } from "../abstraction/intrinsic.ts";
 import {
@@ -98,27 +99,16 @@ export function modelTarget(target: Target, calibration?: Calibration): ModelTar
     ...pipeline,
     blockCycles: { value: block.value, source: block.source },
     barrierCycles: barrier,
-    scalar: {
-      ...scalar,
-      copyByte: of(calibration?.scalar.copyByte, scalar.copyByte),
-      copyRun: of(calibration?.scalar.copyRun, scalar.copyRun),
-      strided: of(calibration?.scalar.strided, scalar.strided),
-      indexed: of(calibration?.scalar.indexed, scalar.indexed),
-      scattered: of(calibration?.scalar.scattered, scalar.scattered),
-      digit: of(calibration?.scalar.digit, scalar.digit),
-      guard: of(calibration?.scalar.guard, scalar.guard),
-    },
-    timings: Object.fromEntries(
-      Object.entries(calibration?.intrinsics ?? {}).map(([name, t]): [string, IntrinsicTiming] => [
-        name,
-        {
-          issueCycles: t.issueCycles.median,
-          latencyCycles: t.latencyCycles.median,
-          loadCycles: Object.fromEntries(Object.entries(t.loadCycles).map(([o, m]) => [o, m.median])),
-          storeCycles: t.storeCycles.median,
-          source: `calibrated on ${calibration?.machine}`,
-        },
-      ]),
+    scalar: mapValues(scalar, (figure, name) => of(calibration?.scalar[name], figure)),
+    timings: mapValues(
+      calibration?.intrinsics ?? {},
+      (t): IntrinsicTiming => ({
+        issueCycles: t.issueCycles.median,
+        latencyCycles: t.latencyCycles.median,
+        loadCycles: mapValues(t.loadCycles, (m) => m.median),
+        storeCycles: t.storeCycles.median,
+        source: `calibrated on ${calibration?.machine}`,
+      }),
     ),
   };
 }

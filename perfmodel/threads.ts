@@ -15,10 +15,10 @@
 import { boundsOf } from "../abstraction/affine.ts";
 import type { ThreadSchedule } from "../abstraction/candidate.ts";
 import { product, sumOf, upTo } from "../abstraction/collections.ts";
-import { extentsOf, inputsOf, memoryElements, outputOf } from "../abstraction/computation.ts";
+import { extentsOf, memoryElements } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { partsOf } from "../abstraction/epilogue.ts";
-import { levelOf, memoryOf, readRate, type Target } from "../abstraction/machine.ts";
+import { levelOf, memoryOf, type Target } from "../abstraction/machine.ts";
 import type { Prediction } from "../abstraction/trial.ts";
 import { problemIn } from "../mapper/schedule/schedules.ts";
 import type { ThreadAccess, ThreadContext } from "../mapper/schedule/thread/context.ts";
@@ -33,6 +33,7 @@ import {
 } from "../mapper/schedule/thread/schedule.ts";
 import { apply, type Correction, type Costs, NO_CORRECTION } from "./correct.ts";
 import { ISSUED_PER_CYCLE, LINES_PER_CYCLE } from "./grid-step.ts";
+import { launchOf, rateOn, trafficOf, writeRateOn } from "./rates.ts";
 import { LINE_BYTES, SECTOR_BYTES } from "./tile-copies.ts";
 
 /** Sectors that the first cache delivers per cycle: 128 bytes (Luo et al., H100). */
@@ -85,14 +86,14 @@ export function threadCosts(context: ThreadContext, schedule: ThreadSchedule, ta
   const waves = Math.ceil(perUnit / resident);
 
   // 2. A warp's step, and its end.
-  const sums = productOf(dealt.filter(isKept), (l) => l.each);
+  const kept = dealt.filter(isKept);
+  const sums = productOf(kept, (l) => l.each);
   const products = productOf(dealt, (l) => l.each);
   const reads = readsOfStep(context, dealt);
   const instructions = products * PER_PRODUCT + reads.instructions;
-  const stores =
-    (sums / readsOf(context.result, dealt.filter(isKept)).elements) *
-    readsOf(context.result, dealt.filter(isKept)).moves;
-  const stored = stores * touchedBy(context.result, dealt.filter(isKept), sums / stores).sectors * SECTOR_BYTES;
+  const result = readsOf(context.result, kept);
+  const stores = (sums / result.elements) * result.moves;
+  const stored = stores * touchedBy(context.result, kept, sums / stores).sectors * SECTOR_BYTES;
   const steps = productOf(dealt, (l) => l.steps);
   const flips = sumOf(dealt, (l) => (isKept(l) ? 0 : Math.log2(l.lanes)));
   const partners = productOf(
@@ -108,22 +109,18 @@ export function threadCosts(context: ThreadContext, schedule: ThreadSchedule, ta
   const waits = steps * read + perWarp * WARP_CYCLES + AROUND + meeting;
 
   // 3. Parts, in seconds.
-  const cacheRate = readRate(target, "l2", "block")?.value ?? Number.POSITIVE_INFINITY;
-  const storeRate = memoryOf(target, "l2").bandwidth.find((b) => b.of === "block" && b.direction === "write")?.value;
-  const memoryRate = readRate(target, "dram", "grid")?.value ?? Number.POSITIVE_INFINITY;
-  const traffic = sumOf([...inputsOf(computation), outputOf(computation)], (t) => memoryElements(t) * bytesOf(t.dtype));
+  const traffic = trafficOf(computation);
   const onChip = (memoryOf(target, "l2").bytes?.value ?? 0) > traffic;
-  const launch = target.fixed["launch"]?.value ?? 0;
+  const launch = launchOf(target);
   const another = launch + (target.fixed["fill"]?.value ?? 0);
   const second = schedule.launch === "early" ? (target.fixed["dependentLaunch"]?.value ?? 0) : another;
   const beside = partsOf(computation).beside.length * another;
   const busy = {
     issue: (perUnit * warps * perWarp) / ISSUED_PER_CYCLE / clock,
     load: (perUnit * warps * steps * reads.lookups) / clock,
-    cache: (perUnit * reads.blockBytes) / cacheRate,
-    memory: onChip ? 0 : traffic / memoryRate,
-    store:
-      (perUnit * productOf(dealt.filter(isKept), (l) => l.warps) * stored) / (storeRate ?? Number.POSITIVE_INFINITY),
+    cache: (perUnit * reads.blockBytes) / rateOn(target, "l2", "block"),
+    memory: onChip ? 0 : traffic / rateOn(target, "dram"),
+    store: (perUnit * productOf(kept, (l) => l.warps) * stored) / writeRateOn(target, "l2", "block"),
     latency: (waves * waits) / clock,
   };
   const fixed = {

@@ -14,7 +14,8 @@ import { laneCosts } from "../targets/lanes.ts";
 import { leastLaneBytes, REFERENCE_CPU, type VectorRegisters, ZMM } from "../targets/x86.ts";
 import type { Costs } from "./correct.ts";
 import { ADDITION_LATENCY, multiplyAddCycles, WORD_SHIFT } from "./lane-operations.ts";
-import { LOADS_SHOWING, NOT_OVERLAPPED, STREAMED_TO_READ } from "./lanes.ts";
+import { LOADS_SHOWING, NOT_OVERLAPPED } from "./lanes.ts";
+import { levelHolding, overlapped, ratesOf } from "./rates.ts";
 import type { ModelTarget } from "./target.ts";
 import { type Chain, type VectorRun, vectorRuns } from "./vector-census.ts";
 
@@ -87,7 +88,7 @@ export function vectorCosts(nest: LoopNest, computation: Computation, machine: V
     for (const name of Object.keys(parts) as (keyof Busy)[]) parts[name] += run.times * busy[name]; // its own keys
   }
   const memory = transferCycles(computation, streaming, target);
-  const cycles = Math.max(compute, memory) + NOT_OVERLAPPED * Math.min(compute, memory);
+  const cycles = overlapped(compute, memory, NOT_OVERLAPPED);
   const perSecond = target.clockHz.value * threads;
   const terms = Object.entries({ ...parts, memory }).map(([name, n]) => ({ name, seconds: n / perSecond }));
   return { terms, bounds: [cycles / perSecond, cycles / perSecond], traits: [] };
@@ -170,11 +171,6 @@ export function transferCycles(computation: Computation, streaming: boolean, tar
   const output = outputOf(computation);
   const outBytes = elementCount(output) * bytesOf(output.dtype);
   const inBytes = sumOf(inputsOf(computation), (t) => elementCount(t) * bytesOf(t.dtype));
-  const last = target.memory.at(-1);
-  const level = target.memory.find((m) => m.bytes !== undefined && m.bytes >= inBytes + outBytes) ?? last;
-  const read = level?.readBytesPerCycle.value ?? 1;
-  const write = streaming
-    ? STREAMED_TO_READ * (last?.readBytesPerCycle.value ?? read)
-    : (level?.writeBytesPerCycle.value ?? 1);
+  const { read, write } = ratesOf(levelHolding(target, inBytes + outBytes), streaming, target);
   return inBytes / read + outBytes / write;
 }

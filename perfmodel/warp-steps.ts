@@ -13,11 +13,12 @@ import { product, sumOf, upTo } from "../abstraction/collections.ts";
 import { elementCount, outputOf } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { type Expr, walk } from "../abstraction/expression.ts";
-import { levelOf, memoryOf, readRate, type Target } from "../abstraction/machine.ts";
+import { memoryOf, type Target } from "../abstraction/machine.ts";
 import { operationsOfStep } from "../abstraction/time.ts";
 import type { Steps } from "../mapper/space-time/plane.ts";
 import { residentWarps, rowsOfStep, type WarpTile, warpTile } from "../mapper/space-time/warp-tile.ts";
 import { laneCosts } from "../targets/lanes.ts";
+import { launchOf, overlapped, quartersOf, rateOn, staysNear } from "./rates.ts";
 import { WORD_BYTES } from "./vector-census.ts";
 import { LOADED, NOT_OVERLAPPED, SHUFFLE_TURNS, WIDE_LOAD_TURNS } from "./warps.ts";
 
@@ -53,7 +54,7 @@ function passSeconds(steps: Steps, tile: WarpTile, s: WarpStepSchedule, target: 
   const { depth, each, streamed, length, width, rows, swept, tiled, lane } = tile;
 
   // 1. A row of all steps, in turns of a quarter.
-  const made = sumOver(depth, (step) => rowsOfStep(tile, step + 1));
+  const made = sumOf(upTo(depth), (step) => rowsOfStep(tile, step + 1));
   const values = made * each;
   const { operations, neighbours } = workOf(steps, each);
   const tested = steps.axes.some((a) => a.border === "zero" && a.reach > 0) ? 1 : 0;
@@ -71,7 +72,7 @@ function passSeconds(steps: Steps, tile: WarpTile, s: WarpStepSchedule, target: 
       Math.ceil(count ?? 1),
     ),
   );
-  const quarters = levelOf(target, "block").units * levelOf(target, "warp").units;
+  const quarters = quartersOf(target);
   const beside = Math.min(residentWarps(tile, size), Math.ceil(warps / quarters));
   const chain = depth * CHAIN * multiplyAdd.latencyCycles * words;
   const arrival = (LOADED * (memoryOf(target, "dram").latencyCycles?.value ?? 0)) / tile.ahead;
@@ -84,17 +85,12 @@ function passSeconds(steps: Steps, tile: WarpTile, s: WarpStepSchedule, target: 
   const columns = (s.lanes * each) / width;
   const middle = rowsOfStep(tile, 0) / rows;
   const bytes = points * size * (1 + again);
-  const near = 2 * points * size <= (memoryOf(target, "l2").bytes?.value ?? 0);
-  const rateOf = (memory: string): number => readRate(target, memory, "grid")?.value ?? Number.POSITIVE_INFINITY;
   const moving = Math.max(
-    (bytes * (1 + SWEPT_ROWS)) / rateOf(near ? "l2" : "dram"),
-    (points * size * (1 + again * columns * middle)) / rateOf("l2"),
+    (bytes * (1 + SWEPT_ROWS)) / rateOn(target, staysNear(target, 2 * points * size) ? "l2" : "dram"),
+    (points * size * (1 + again * columns * middle)) / rateOn(target, "l2"),
   );
-  const launch = target.fixed["launch"]?.value ?? 0;
-  return launch + Math.max(busy, moving) + NOT_OVERLAPPED * Math.min(busy, moving);
+  return launchOf(target) + overlapped(busy, moving, NOT_OVERLAPPED);
 }
-
-const sumOver = (count: number, of: (i: number) => number): number => sumOf(upTo(count).map((i) => of(i)));
 
 /** Instructions that compute an element, and elements of neighbouring lanes that a row of a step reads. */
 function workOf({ time }: Steps, each: number): { readonly operations: number; readonly neighbours: number } {

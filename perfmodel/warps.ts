@@ -12,13 +12,14 @@ import { product, sumOf } from "../abstraction/collections.ts";
 import { elementCount, extentsOf } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { WARP } from "../abstraction/intrinsic.ts";
-import { levelOf, memoryOf, readRate, type Target } from "../abstraction/machine.ts";
+import { memoryOf, type Target } from "../abstraction/machine.ts";
 import { USUAL_WARPS } from "../mapper/schedule/lane-decisions.ts";
 import { shiftAt, type TapSum } from "../mapper/space-time/taps.ts";
 import type { WindowPlacement } from "../mapper/space-time/window.ts";
 import { dividedPairs, isTested, piecesOf, sweepRegisters, sweptAxis } from "../mapper/space-time/window-sweep.ts";
 import { laneCosts } from "../targets/lanes.ts";
 import { movesOf, readsOf } from "./lanes.ts";
+import { launchOf, overlapped, quartersOf, rateOn, staysNear } from "./rates.ts";
 import { WORD_BYTES } from "./vector-census.ts";
 
 // Fitted to cuda-picked-lanes-h200, cuda-filters-h100 and cuda-stencils-h100 of bench/trials, 2026-11-29; cuda-filters-h200 was not seen.
@@ -109,7 +110,7 @@ export function warpSeconds(sum: TapSum, s: WarpWindowSchedule, placement: Windo
 
   // 2. Blocks on all quarters: in a pass, a warp waits for its data while others issue.
   const blocks = Math.ceil(elementCount(sum.output) / work.outputs);
-  const quarters = levelOf(target, "block").units * levelOf(target, "warp").units;
+  const quarters = quartersOf(target);
   const warps = Math.min(residentOf(work.warps, s.warps), Math.ceil(blocks / quarters));
   const from = s.prefetchSteps === undefined ? "dram" : "l2";
   const latency = LOADED * (memoryOf(target, from).latencyCycles?.value ?? 0);
@@ -121,14 +122,11 @@ export function warpSeconds(sum: TapSum, s: WarpWindowSchedule, placement: Windo
   const size = bytesOf(sum.output.dtype);
   const read = elementCount(sum.input) * size;
   const written = elementCount(sum.output) * size;
-  const near = read + written <= (memoryOf(target, "l2").bytes?.value ?? 0);
-  const rateOf = (memory: string): number => readRate(target, memory, "grid")?.value ?? Number.POSITIVE_INFINITY;
   const moving = Math.max(
-    ((read + written) / rateOf(near ? "l2" : "dram")) * work.apart,
-    (read * work.again + written) / rateOf("l2"),
+    ((read + written) / rateOn(target, staysNear(target, read + written) ? "l2" : "dram")) * work.apart,
+    (read * work.again + written) / rateOn(target, "l2"),
   );
-  const launch = target.fixed["launch"]?.value ?? 0;
-  return launch + Math.max(busy, moving) + NOT_OVERLAPPED * Math.min(busy, moving);
+  return launchOf(target) + overlapped(busy, moving, NOT_OVERLAPPED);
 }
 
 /** Warps of a quarter when only whole blocks are resident. @param fitting warps that the registers of a quarter hold */

@@ -10,8 +10,9 @@ import type { WarpStepSchedule } from "../../abstraction/candidate.ts";
 import { upTo } from "../../abstraction/collections.ts";
 import { outputOf } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
-import { type Access, access, axis, border, type Expr, number, plus, times } from "../../abstraction/expression.ts";
-import { type LoopNest, loop, type Scratch, type Statement } from "../../abstraction/loop-nest.ts";
+import { axis, border, type Expr, plus, times } from "../../abstraction/expression.ts";
+import type { LoopNest, Scratch } from "../../abstraction/loop-nest.ts";
+import { LaneFiles } from "./lane-files.ts";
 import type { PlaneAxis } from "./plane.ts";
 import { StepPasses } from "./step-passes.ts";
 import { residentWarps, rowsOfStep, type WarpTile, warpTile } from "./warp-tile.ts";
@@ -33,17 +34,17 @@ export abstract class StepRegisters extends StepPasses<WarpStepSchedule> {
     dims: outputOf(this.steps.computation).dims,
     outside: "identity",
   };
-  private readonly used = new Map<string, number>();
-  protected readonly laneAxis = this.names.fresh("lane");
-  protected readonly neighbour = this.names.fresh("neighbour");
+  protected readonly files = new LaneFiles(this.names, this.dtype, this.schedule.lanes);
   protected readonly block = this.names.fresh("row_block");
 
   /** Resident warps for which the registers leave room: without the limit, ptxas 13.0 held some kernels to fewer registers, and spilled a few bytes. */
   protected held(): Pick<LoopNest, "scratch" | "vectors" | "deal"> {
     const { steps, schedule, dtype } = this;
-    const { lanes } = schedule;
-    const vectors = [...this.used].map(([name, count]) => ({ name, dtype, lanes, count }));
-    return { scratch: [], vectors, deal: { resident: residentWarps(warpTile(steps, schedule), bytesOf(dtype)) } };
+    return {
+      scratch: [],
+      vectors: this.files.vectors(),
+      deal: { resident: residentWarps(warpTile(steps, schedule), bytesOf(dtype)) },
+    };
   }
 
   // ---- places and registers ----------------------------------------------------------------------------------------------------------
@@ -55,7 +56,7 @@ export abstract class StepRegisters extends StepPasses<WarpStepSchedule> {
     return [
       ...(swept ? [plus(plus(from(swept, tile.length), streamed), k - (depth + step) * swept.reach)] : []),
       ...(tiled ? [plus(from(tiled, tile.rows), y)] : []),
-      plus(plus(from(lane, tile.width), times(axis(this.laneAxis), tile.each)), column - tile.halo),
+      plus(plus(from(lane, tile.width), times(axis(this.files.lane), tile.each)), column - tile.halo),
     ];
   }
 
@@ -66,11 +67,11 @@ export abstract class StepRegisters extends StepPasses<WarpStepSchedule> {
   protected continued(at: Expr, d: number, { lane, width, each, halo, together }: WarpTile, first: number): Expr {
     const along = this.steps.axes[d];
     if (along !== lane) return along?.border === "wrap" ? border("wrap", at, along.extent) : at;
-    const next = (e: Expr): Expr => (together > 1 ? plus(e, axis(this.neighbour)) : e);
+    const next = (e: Expr): Expr => (together > 1 ? plus(e, axis(this.files.neighbour)) : e);
     if (lane.border !== "wrap") return next(at);
     const piece = plus(
       times(axis(this.tileOfAxis(lane)), width / together),
-      times(axis(this.laneAxis), each / together),
+      times(axis(this.files.lane), each / together),
     );
     const kept = border("wrap", plus(piece, (first - halo) / together), lane.extent / together);
     return next(times(kept, together));
@@ -104,29 +105,7 @@ export abstract class StepRegisters extends StepPasses<WarpStepSchedule> {
     return `${outputOf(this.steps.computation).name}${step}_`;
   }
 
-  protected register(wish: string, index: number, last = index): Access {
-    const file = this.names.fresh(wish);
-    this.used.set(file, Math.max(this.used.get(file) ?? 0, last + 1));
-    return access(file, [number(index), axis(this.laneAxis)]);
-  }
-
-  /** Registers of neighbouring columns that move together, beginning with `first`. */
-  protected registers({ together }: WarpTile, wish: string, first: number): Access {
-    const own = this.register(wish, first, first + together - 1);
-    if (together === 1) return own;
-    return { ...own, index: [plus(first, axis(this.neighbour)), axis(this.laneAxis)] };
-  }
-
-  protected atOnce({ together }: WarpTile, target: Access, value: Expr, where?: Expr): Statement {
-    const equation = { target, op: "=", value, ...(where && { where }) } as const;
-    return { kind: "scalar", equation, ...(together > 1 && { together: { name: this.neighbour, extent: together } }) };
-  }
-
   protected tileOfAxis({ name }: PlaneAxis): string {
     return this.names.fresh(`${name}_tile`);
-  }
-
-  protected onLanes(body: readonly Statement[]): Statement {
-    return loop(this.laneAxis, this.schedule.lanes, body, "lanes");
   }
 }

@@ -58,8 +58,8 @@ export class WarpSteps extends StepRegisters {
     const { swept, tiled, lane, streamed, unrolled, ahead } = tile;
     const pass: Pass = { tile, from: from.name, to: to.name };
     const rows = upTo(unrolled).flatMap((k) => this.row(pass, k));
-    const body: Statement[] = [loop(this.block, Math.ceil(streamed / unrolled), [this.onLanes(rows)])];
-    if (swept) body.unshift(this.onLanes(upTo(ahead).flatMap((k) => this.loads(pass, k, number(0)))));
+    const body: Statement[] = [loop(this.block, Math.ceil(streamed / unrolled), [this.files.onLanes(rows)])];
+    if (swept) body.unshift(this.files.onLanes(upTo(ahead).flatMap((k) => this.loads(pass, k, number(0)))));
     const tiles: readonly [PlaneAxis | undefined, number][] = [
       [swept, tile.length],
       [tiled, tile.rows],
@@ -92,7 +92,7 @@ export class WarpSteps extends StepRegisters {
       const of = { step: 0, k, y, column: first };
       const index = this.place(tile, of, block).map((at, d) => this.continued(at, d, tile, first));
       const [file, to] = swept ? ["next", this.numberOf(tile, of, k % ahead)] : [this.file(0), this.numberOf(tile, of)];
-      return this.atOnce(tile, this.registers(tile, file, to), access(from, index));
+      return this.files.atOnce(tile.together, this.files.several(file, to, tile.together), access(from, index));
     });
   }
 
@@ -100,8 +100,8 @@ export class WarpSteps extends StepRegisters {
   private arrivals({ tile }: Pass, k: number): Statement[] {
     return this.elements(tile, 0).map(({ y, column }) => {
       const of = { step: 0, k, y, column };
-      const value = this.register("next", this.numberOf(tile, of, k % tile.ahead));
-      return assign(this.register(this.file(0), this.numberOf(tile, of)), value);
+      const value = this.files.register("next", this.numberOf(tile, of, k % tile.ahead));
+      return assign(this.files.register(this.file(0), this.numberOf(tile, of)), value);
     });
   }
 
@@ -111,7 +111,7 @@ export class WarpSteps extends StepRegisters {
     const sides = new Map<string, Access>();
     const made = this.elements(tile, step).map(({ y, column }) => {
       const of = { step, k, y, column };
-      return { of, to: this.register(this.file(step), this.numberOf(tile, of)) };
+      return { of, to: this.files.register(this.file(step), this.numberOf(tile, of)) };
     });
     const values = made.map(({ of, to }) => assign(to, this.value(tile, of, sides)));
     // A separate statement, so that compilers do not turn it into a branch around the value.
@@ -119,7 +119,7 @@ export class WarpSteps extends StepRegisters {
       const test = step < tile.depth ? this.inside(tile, of) : undefined;
       return test ? [assign(to, select(test, to, number(0)))] : [];
     });
-    const passed = [...sides.values()].map((from, n) => assign(this.register("side", n), from));
+    const passed = [...sides.values()].map((from, n) => assign(this.files.register("side", n), from));
     return [...passed, ...values, ...zeros];
   }
 
@@ -130,15 +130,15 @@ export class WarpSteps extends StepRegisters {
     return this.pieces(tile, depth).map(({ y, first }) => {
       const of = { step: depth, k, y, column: first };
       const index = this.place(tile, of, axis(this.block)).map((at, d, all) =>
-        d === all.length - 1 && tile.together > 1 ? plus(at, axis(this.neighbour)) : at,
+        d === all.length - 1 && tile.together > 1 ? plus(at, axis(this.files.neighbour)) : at,
       );
-      const own = plus(times(axis(this.laneAxis), each), first);
+      const own = plus(times(axis(this.files.lane), each), first);
       const where = allOf([
         ...(swept ? [between(row, 0, length)] : []),
         ...(halo > 0 ? [between(own, halo, this.schedule.lanes * each - halo)] : []),
       ]);
-      const value = this.registers(tile, this.file(depth), this.numberOf(tile, of));
-      return this.atOnce(tile, access(to, index), value, where);
+      const value = this.files.several(this.file(depth), this.numberOf(tile, of), tile.together);
+      return this.files.atOnce(tile.together, access(to, index), value, where);
     });
   }
 
@@ -182,13 +182,13 @@ export class WarpSteps extends StepRegisters {
     const step = of.step - 1;
     const column = at - lanes * each;
     const from = this.numberOf(tile, { step, k: of.k, y, column }, this.slotOf(tile, step, of.k + row));
-    if (lanes === 0) return this.register(this.file(step), from);
+    if (lanes === 0) return this.files.register(this.file(step), from);
     const key = `${from} ${lanes}`;
     const known = [...sides.keys()].indexOf(key);
-    if (known >= 0) return this.register("side", known);
-    const own = this.register(this.file(step), from);
-    sides.set(key, { ...own, index: [number(from), plus(axis(this.laneAxis), lanes)] });
-    return this.register("side", sides.size - 1);
+    if (known >= 0) return this.files.register("side", known);
+    const own = this.files.register(this.file(step), from);
+    sides.set(key, { ...own, index: [number(from), plus(axis(this.files.lane), lanes)] });
+    return this.files.register("side", sides.size - 1);
   }
 
   /**

@@ -82,7 +82,7 @@ export function rowsOfStep({ rows, depth, tiled }: WarpTile, step: number): numb
 /** 32-bit registers of the rings, of rows loaded ahead, and of results to be stored. */
 export function warpRegisters(tile: WarpTile, bytes: number): number {
   const { depth, each, ring, ahead } = tile;
-  const rings = sumOf(upTo(depth).map((step) => ring * rowsOfStep(tile, step)));
+  const rings = sumOf(upTo(depth), (step) => ring * rowsOfStep(tile, step));
   return (rings + ahead * rowsOfStep(tile, 0) + tile.rows) * each * (bytes / 4);
 }
 
@@ -119,7 +119,7 @@ export function warpProblem(steps: Steps, schedule: WarpStepSchedule): string | 
     return `${lane.extent} columns are not a multiple of the ${each} that a lane computes at once`;
   if (width < 1)
     return `${schedule.lanes} lanes of ${each ?? 1} columns have no complete column left after ${tile.depth} steps, which read ${halo} columns on either side`;
-  const made = sumOf(upTo(tile.depth).map((i) => rowsOfStep(tile, i + 1)));
+  const made = sumOf(upTo(tile.depth), (i) => rowsOfStep(tile, i + 1));
   const written = tile.unrolled * made * tile.each * Math.max(1, operationsOfStep(steps.time) + selectsOfStep(steps));
   if (written > MOST_WRITTEN) return `a pass would be written as ${written} operations, more than ${MOST_WRITTEN}`;
   return undefined;

@@ -28,6 +28,7 @@ import {
 import { loop, type Statement, type VectorFile } from "../../abstraction/loop-nest.ts";
 import { FreshNames } from "../lower/names.ts";
 import { DISTANT_BYTES } from "../schedule/lanes.ts";
+import { LaneFiles } from "./lane-files.ts";
 import { shiftAt, type Tap, type TapSum } from "./taps.ts";
 import type { WindowPlacement } from "./window.ts";
 import { planeAxis, type SweptAxis } from "./window-sweep.ts";
@@ -101,6 +102,21 @@ export function outputRows({ rows, planes }: Tall): readonly OutputRow[] {
   }));
 }
 
+/** The shift of a tap for a row of outputs. */
+export function movedShift(
+  sum: TapSum,
+  shift: readonly Expr[],
+  { row, plane }: Pick<OutputRow, "row" | "plane">,
+): Expr[] {
+  const across = planeAxis(sum)?.dimension;
+  return shift.map((s, d) => {
+    if (d === sum.rowDimension) return binary("+", s, row);
+    return d === across ? binary("+", s, plane) : s;
+  });
+}
+
+export const shiftText = (shift: readonly Expr[]): string => shift.map((e) => printExpr(e)).join();
+
 type File = "A" | "W" | "X";
 
 /** The part of a schedule that says how blocks are written. */
@@ -109,13 +125,12 @@ export type WrittenWindow = WindowBlock & Partial<WindowSchedule>;
 /** Writes blocks, and counts the vectors they use: data X, sums A, weights W. */
 export class BlockWriter {
   readonly names: FreshNames;
+  protected readonly files: LaneFiles;
   protected readonly sum: TapSum;
   protected readonly schedule: WrittenWindow;
   private readonly placement: WindowPlacement;
-  protected readonly lane: string;
   /** Distinct factors that are kept in vectors, by their text. */
   private readonly weights: ReadonlyMap<string, Expr>;
-  private readonly used = new Map<string, number>();
   private readonly planes: SweptAxis | undefined;
 
   constructor(sum: TapSum, schedule: WrittenWindow, placement: WindowPlacement) {
@@ -124,15 +139,13 @@ export class BlockWriter {
     this.placement = placement;
     this.planes = planeAxis(sum);
     this.names = new FreshNames(sum.computation);
-    this.lane = this.names.fresh("lane");
+    this.files = new LaneFiles(this.names, sum.output.dtype, schedule.lanes);
     const factors = sum.taps.flatMap((t) => (t.factor ? [[printExpr(t.factor), t.factor] as const] : []));
     this.weights = new Map(schedule.weights === "registers" ? factors : []);
   }
 
   vectors(): readonly VectorFile[] {
-    const { lanes } = this.schedule;
-    const { dtype } = this.sum.output;
-    return [...this.used].sort(([a], [b]) => (a < b ? -1 : 1)).map(([name, count]) => ({ name, dtype, lanes, count }));
+    return this.files.vectorsByName();
   }
 
   /**
@@ -140,13 +153,13 @@ export class BlockWriter {
    */
   loadWeights(at: Origin): readonly Statement[] {
     const loads = this.sum.rolled.length > 0 ? [] : this.weightLoads(at);
-    return loads.length === 0 ? [] : [this.onLanes(loads)];
+    return loads.length === 0 ? [] : [this.files.onLanes(loads)];
   }
 
   block(at: Origin, block: Block): readonly Statement[] {
     return this.placement.data === "loaded"
       ? this.loadingBlock(at, block)
-      : [this.onLanes([...this.holdingBlock(at, block)])];
+      : [this.files.onLanes([...this.holdingBlock(at, block)])];
   }
 
   /** Sums stay in place, and every column of the window is loaded where it is used. */
@@ -173,12 +186,12 @@ export class BlockWriter {
     const stores: Statement[] = [];
     for (const row of outputRows(block))
       for (let v = 0; v < block.vectors; v++) stores.push(this.store(row.index * block.vectors + v, at, row, v, block));
-    if (rolled.length === 0) return [this.onLanes([...body, ...stores])];
+    if (rolled.length === 0) return [this.files.onLanes([...body, ...stores])];
     const window = rolled.reduceRight<Statement>(
       (inner, name) => loop(name, computation.axes.find((a) => a.name === name)?.extent ?? 1, [inner]),
-      this.onLanes(body),
+      this.files.onLanes(body),
     );
-    return [this.onLanes(sums), window, this.onLanes(stores)];
+    return [this.files.onLanes(sums), window, this.files.onLanes(stores)];
   }
 
   /** Data are loaded once. From column to column, sums move, or data, or both. */
@@ -235,29 +248,17 @@ export class BlockWriter {
 
   /** The input row that a tap reads for an output row of the block. */
   protected rowKey(tap: Tap, row: OutputRow): string {
-    return this.shiftOf(tap, row)
-      .slice(0, -1)
-      .map((e) => printExpr(e))
-      .join();
+    return shiftText(this.shiftOf(tap, row).slice(0, -1));
   }
 
-  protected shiftOf(tap: Tap, { row, plane }: OutputRow): Expr[] {
-    return tap.shift.map((s, d) => {
-      if (d === this.sum.rowDimension) return binary("+", s, row);
-      return d === this.planes?.dimension ? binary("+", s, plane) : s;
-    });
+  protected shiftOf(tap: Tap, row: OutputRow): Expr[] {
+    return movedShift(this.sum, tap.shift, row);
   }
 
   // ---- leaves -------------------------------------------------------------------------------------------------------------------
 
-  protected onLanes(body: readonly Statement[]): Statement {
-    return loop(this.lane, this.schedule.lanes, body, "lanes");
-  }
-
   protected vector(wish: File, index: number, shift = 0): Access {
-    const file = this.names.fresh(wish);
-    this.used.set(file, Math.max(this.used.get(file) ?? 0, index + 1));
-    return access(file, [number(index), binary("+", axis(this.lane), shift)]);
+    return this.files.register(wish, index, shift);
   }
 
   protected assign(file: File, index: number, op: CombineOp, value: Expr): Statement {
@@ -269,7 +270,7 @@ export class BlockWriter {
     const index = this.sum.follows.map((follows, d) => {
       const from = follows === undefined ? number(0) : (at.get(follows) ?? number(0));
       const moved = plus(from, shift[d] ?? number(0));
-      return d === shift.length - 1 ? plus(plus(moved, number(columns)), axis(this.lane)) : moved;
+      return d === shift.length - 1 ? plus(plus(moved, number(columns)), axis(this.files.lane)) : moved;
     });
     return access(this.sum.input.name, index);
   }
@@ -292,13 +293,13 @@ export class BlockWriter {
     const place = computation.equation.target.index.map((e) => {
       const name = e.kind === "axis" ? e.name : "";
       const base = at.get(name) ?? axis(name);
-      if (name === laneAxis) return plus(plus(base, number(v * outputs - lastLane)), axis(this.lane));
+      if (name === laneAxis) return plus(plus(base, number(v * outputs - lastLane)), axis(this.files.lane));
       if (name === rowAxis) return plus(base, number(row.row));
       return name === this.planes?.name ? plus(base, number(row.plane)) : base;
     });
     const where = allOf([
-      ...(lastLane > 0 ? [compare(">=", axis(this.lane), lastLane)] : []),
-      ...(lastLane + outputs < lanes ? [compare("<", axis(this.lane), lastLane + outputs)] : []),
+      ...(lastLane > 0 ? [compare(">=", axis(this.files.lane), lastLane)] : []),
+      ...(lastLane + outputs < lanes ? [compare("<", axis(this.files.lane), lastLane + outputs)] : []),
     ]);
     const equation = { target: access(output.name, place), op: "=" as const, value: this.vector("A", sum) };
     const statement = { kind: "scalar" as const, equation: where ? { ...equation, where } : equation };
@@ -312,7 +313,7 @@ export class BlockWriter {
       row,
     );
     const next = this.read(farthest, at, v * outputs + Math.round(prefetchBytes / bytesOf(input.dtype)));
-    const onFirst = new Map([[this.lane, number(0)]]);
+    const onFirst = new Map([[this.files.lane, number(0)]]);
     const prefetch = access(
       input.name,
       next.index.map((e) => substitute(e, onFirst, "index")),

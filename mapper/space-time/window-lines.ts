@@ -16,13 +16,22 @@
 import type { WindowSchedule } from "../../abstraction/candidate.ts";
 import { groupsOf, sumOf, upTo } from "../../abstraction/collections.ts";
 import { extentsOf } from "../../abstraction/computation.ts";
-import { type Access, access, axis, type Expr, number, plus, printExpr, times } from "../../abstraction/expression.ts";
+import { type Access, access, axis, type Expr, number, plus, times } from "../../abstraction/expression.ts";
 import { loop, type Statement, type VectorFile } from "../../abstraction/loop-nest.ts";
 import { assign } from "../lower/assign.ts";
 import { hasWideEnds } from "../schedule/lanes.ts";
 import { shiftAt, type TapSum } from "./taps.ts";
-import { type Block, BlockWriter, type Load, type Origin, outputRows, stretchesOf, type Tall } from "./window-block.ts";
-import { planeAxis } from "./window-sweep.ts";
+import {
+  type Block,
+  BlockWriter,
+  type Load,
+  movedShift,
+  type Origin,
+  outputRows,
+  shiftText,
+  stretchesOf,
+  type Tall,
+} from "./window-block.ts";
 
 /** A row of data that a block reads. */
 export interface LineRow {
@@ -45,20 +54,11 @@ export function lineRows(
   { rows, planes = 1, lanes }: Pick<WindowSchedule, "rows" | "planes" | "lanes">,
 ): readonly LineRow[] {
   const columns = new Map<string, Set<number>>();
-  const across = planeAxis(sum)?.dimension;
-  for (const tap of sum.taps) {
-    const last = tap.shift.length - 1;
-    for (const { row, plane } of outputRows({ rows, planes })) {
-      const key = tap.shift
-        .slice(0, -1)
-        .map((e, d) => {
-          if (d === sum.rowDimension) return shiftAt(tap, d) + row;
-          return d === across ? shiftAt(tap, d) + plane : printExpr(e);
-        })
-        .join();
-      columns.set(key, (columns.get(key) ?? new Set()).add(shiftAt(tap, last)));
+  for (const tap of sum.taps)
+    for (const row of outputRows({ rows, planes })) {
+      const key = shiftText(movedShift(sum, tap.shift, row).slice(0, -1));
+      columns.set(key, (columns.get(key) ?? new Set()).add(shiftAt(tap, tap.shift.length - 1)));
     }
-  }
   return [...columns.values()].map((of) => lineRow(of, lanes));
 }
 
@@ -113,12 +113,12 @@ export class LineWriter extends BlockWriter {
     const stretches = stretchesOf({ all, begin, end, vectors }, hasWideEnds(sum, this.schedule));
     return [
       ...this.loadWeights(at),
-      ...(isCarried ? [this.onLanes(this.firstLines(at, tall))] : []),
+      ...(isCarried ? [this.files.onLanes(this.firstLines(at, tall))] : []),
       ...stretches.map(({ count, wide, from, interior }) => {
         const here = plus(times(axis(name), wide * lanes), from * lanes);
         const places: Origin = new Map([...at, [sum.laneAxis, here]]);
         const body = this.lineBlock(places, { ...tall, vectors: wide, interior }, count === 1 ? from : undefined);
-        return loop(name, count, [this.onLanes(body)], mode);
+        return loop(name, count, [this.files.onLanes(body)], mode);
       }),
     ];
   }
@@ -201,7 +201,7 @@ export class LineWriter extends BlockWriter {
     this.held = Math.max(this.held, register + 1);
     this.widest = Math.max(this.widest, kept);
     const from = number(part * this.schedule.lanes + column);
-    return access(this.file, [number(register), plus(axis(this.lane), from)]);
+    return access(this.file, [number(register), plus(axis(this.files.lane), from)]);
   }
 
   private lined(row: Row, part: number, value: Expr): Statement {

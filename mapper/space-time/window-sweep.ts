@@ -20,7 +20,6 @@
 import type { WarpWindowSchedule } from "../../abstraction/candidate.ts";
 import { upTo } from "../../abstraction/collections.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
-import type { Equation } from "../../abstraction/equation.ts";
 import {
   type Access,
   access,
@@ -35,9 +34,10 @@ import {
   times,
 } from "../../abstraction/expression.ts";
 import { type LoopNest, loop, type Statement } from "../../abstraction/loop-nest.ts";
-import { memoisedBy } from "../../abstraction/memoised.ts";
+import { memoised, memoisedBy } from "../../abstraction/memoised.ts";
 import { assign } from "../lower/assign.ts";
 import { FreshNames } from "../lower/names.ts";
+import { LaneFiles } from "./lane-files.ts";
 import { shiftAt, type Tap, type TapSum } from "./taps.ts";
 
 /** The axis of a sweep, and the taps along it. */
@@ -61,10 +61,10 @@ export function sweptAxis({ follows, shifts, taps, laneAxis }: TapSum): SweptAxi
 }
 
 /** The axis of the planes of a block: the outermost one that has shifts, if the rows of a block are along another. */
-export function planeAxis(sum: TapSum): SweptAxis | undefined {
+export const planeAxis = memoised((sum: TapSum): SweptAxis | undefined => {
   const swept = sum.rowAxis === undefined ? undefined : sweptAxis(sum);
   return swept?.name === sum.rowAxis ? undefined : swept;
-}
+});
 
 /** A load of one step of a sweep: part of an input row, with as many elements as a lane has outputs. */
 export interface Piece {
@@ -164,10 +164,8 @@ class SweepWriter {
   private readonly pieces: ReadonlyMap<string, Piece>;
   private readonly numbers: ReadonlyMap<string, number>;
   private readonly names: FreshNames;
-  private readonly lane: string;
-  private readonly neighbour: string;
+  private readonly files: LaneFiles;
   private readonly step: string;
-  private readonly used = new Map<string, number>();
 
   constructor(sum: TapSum, schedule: WarpWindowSchedule) {
     const { each = 1, sweep, ahead = 1 } = schedule;
@@ -182,8 +180,7 @@ class SweepWriter {
     this.pieces = piecesOf(sum, schedule);
     this.numbers = new Map([...this.pieces.keys()].map((key, n) => [key, n]));
     this.names = new FreshNames(sum.computation);
-    this.lane = this.names.fresh("lane");
-    this.neighbour = this.names.fresh("neighbour");
+    this.files = new LaneFiles(this.names, sum.output.dtype, schedule.lanes);
     this.step = this.names.fresh(`${this.swept?.name ?? ""}_step`);
   }
 
@@ -199,21 +196,17 @@ class SweepWriter {
     const written = upTo(this.ahead);
     const begun = new Set(upTo(this.sumsOf(this.reach - 1)));
     const body = joined([
-      ...written.map((i) => this.onLanes(this.loads(at, i))),
+      ...written.map((i) => this.files.onLanes(this.loads(at, i))),
       ...this.products(at, begun),
-      ...written.map((i) => this.onLanes(this.stores(at, i))),
-      ...(this.swept && this.steps > 1 ? [this.onLanes(this.moves())] : []),
+      ...written.map((i) => this.files.onLanes(this.stores(at, i))),
+      ...(this.swept && this.steps > 1 ? [this.files.onLanes(this.moves())] : []),
     ]);
     const inner = this.swept ? [loop(this.step, this.steps, body)] : body;
-    const { dtype } = this.sum.output;
-    const { lanes } = this.schedule;
     return {
       scratch: [],
       registers: [],
       prepare: [],
-      vectors: [...this.used]
-        .sort(([a], [b]) => (a < b ? -1 : 1))
-        .map(([name, count]) => ({ name, dtype, lanes, count })),
+      vectors: this.files.vectorsByName(),
       body: blocks.reduceRight<readonly Statement[]>(
         (within, { counter, extent }) => [loop(counter, extent, within, "parallel")],
         inner,
@@ -239,7 +232,11 @@ class SweepWriter {
         if (d === this.swept?.dimension) return sumOf(from, this.stepped(i), number(this.swept.least));
         return sumOf(from, number(shiftAt(piece.tap, d) + (d === sum.rowDimension ? piece.row : 0)));
       });
-      const load = this.atOnce(this.own("X", (i * this.pieces.size + n) * this.each), access(sum.input.name, index));
+      const load = this.files.atOnce(
+        this.each,
+        this.own("X", (i * this.pieces.size + n) * this.each),
+        access(sum.input.name, index),
+      );
       return this.isOwn(piece) ? { ...load, ...this.fetched(index) } : load;
     });
   }
@@ -263,7 +260,7 @@ class SweepWriter {
     const swept = this.swept?.dimension;
     if (prefetchSteps === undefined || swept === undefined) return {};
     const later = index.map((e, d) => (d === swept ? sumOf(e, number(prefetchSteps)) : e));
-    const first = later.map((e) => substitute(e, new Map([[this.neighbour, number(0)]]), "index"));
+    const first = later.map((e) => substitute(e, new Map([[this.files.neighbour, number(0)]]), "index"));
     return { prefetch: access(this.sum.input.name, first) };
   }
 
@@ -279,7 +276,7 @@ class SweepWriter {
           (tap) => !this.swept || shiftAt(tap, this.swept.dimension) - this.swept.least === behind,
         );
         if (taps.length === 0) return [];
-        const products = this.onLanes(taps.flatMap((tap) => this.productsOf(tap, behind, at, begun)));
+        const products = this.files.onLanes(taps.flatMap((tap) => this.productsOf(tap, behind, at, begun)));
         const test = isTested(taps.length, this.schedule) ? this.inSweep(0, this.ahead - 1, behind) : undefined;
         return test ? [{ kind: "when", condition: test, body: [products], otherwise: [] }] : [products];
       });
@@ -333,7 +330,7 @@ class SweepWriter {
         return name === rowAxis ? sumOf(from, number(row)) : from;
       });
       const sums = this.own("A", this.sumsOf(i) + row * this.each);
-      return this.atOnce(access(output.name, place), sums, where);
+      return this.files.atOnce(this.each, access(output.name, place), sums, where);
     });
   }
 
@@ -356,34 +353,17 @@ class SweepWriter {
   }
 
   private columnFrom(from: Expr, pieces: number): Expr {
-    const column = plus(from, times(axis(this.lane), this.each));
-    return sumOf(column, this.each > 1 ? axis(this.neighbour) : number(0), number(pieces * this.each));
+    const column = plus(from, times(axis(this.files.lane), this.each));
+    return sumOf(column, this.each > 1 ? axis(this.files.neighbour) : number(0), number(pieces * this.each));
   }
 
   private element(file: File, index: number): Access {
-    return this.register(file, number(index), index);
+    return this.files.register(file, index);
   }
 
   /** The registers that a lane loads or stores at once, beginning with `first`. */
   private own(file: File, first: number): Access {
-    const index = this.each > 1 ? plus(first, axis(this.neighbour)) : number(first);
-    return this.register(file, index, first + this.each - 1);
-  }
-
-  private register(wish: File, index: Expr, last: number): Access {
-    const file = this.names.fresh(wish);
-    this.used.set(file, Math.max(this.used.get(file) ?? 0, last + 1));
-    return access(file, [index, axis(this.lane)]);
-  }
-
-  private atOnce(target: Access, value: Expr, where?: Expr): Statement {
-    const equation: Equation = { target, op: "=", value, ...(where && { where }) };
-    const together = { name: this.neighbour, extent: this.each };
-    return { kind: "scalar", equation, ...(this.each > 1 && { together }) };
-  }
-
-  private onLanes(body: readonly Statement[]): Statement {
-    return loop(this.lane, this.schedule.lanes, body, "lanes");
+    return this.files.several(file, first, this.each);
   }
 }
 
