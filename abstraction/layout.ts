@@ -32,6 +32,14 @@ export function fuseRowMajor(digits: readonly { readonly index: Expr; readonly e
   );
 }
 
+/** The place in memory of the element at an index. */
+export function addressOf(
+  { dims, storage }: { readonly dims: readonly Dimension[]; readonly storage: Expr },
+  index: readonly Expr[],
+): Expr {
+  return substitute(storage, new Map(dims.map((d, i) => [d.name, index[i] ?? number(0)])), "index");
+}
+
 /** The shape and the storage order of a tensor's elements as text, independent of the names of its dimensions. */
 export function storageText({
   dims,

@@ -336,9 +336,10 @@ export const loop = (axis: string, extent: number, body: readonly Statement[], m
 });
 
 /** Loops around a body, outermost first. Loops of one step are kept, so that every axis stays bound. */
-export function loops(
-  axes: readonly { readonly name: string; readonly extent: number }[],
+export function loops<Axis extends { readonly name: string; readonly extent: number }>(
+  axes: readonly Axis[],
   body: readonly Statement[],
+  modeOf: (axis: Axis, at: number) => LoopMode = () => "serial",
 ): readonly Statement[] {
-  return axes.reduceRight<readonly Statement[]>((inner, { name, extent }) => [loop(name, extent, inner)], body);
+  return axes.reduceRight((inner, axis, at) => [loop(axis.name, axis.extent, inner, modeOf(axis, at))], body);
 }

@@ -5,7 +5,8 @@ import type { ArrayPlan } from "../abstraction/candidate.ts";
 import { volumeOf } from "../abstraction/collections.ts";
 import { tensorOf } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
-import { type Access, axesIn, number, substitute } from "../abstraction/expression.ts";
+import { type Access, axesIn } from "../abstraction/expression.ts";
+import { addressOf } from "../abstraction/layout.ts";
 import { stepsJoined } from "../mapper/space-time/dots.ts";
 import type { LaneArray } from "../mapper/space-time/lane-array.ts";
 import { operandAccesses } from "../mapper/space-time/problem.ts";
@@ -113,9 +114,7 @@ function linesOf(stride: number | undefined, lanes: number, bytes: number, strad
 /** Distance between neighbouring lanes in elements; undefined when the lanes do not read at equal distances. */
 function strideOf({ sum, space }: LaneArray, read: Access, inverse: Inverse | undefined): number | undefined {
   if (!inverse) return undefined;
-  const { dims, storage } = tensorOf(sum, read.tensor);
-  const names = new Map(dims.map(({ name }, d) => [name, read.index[d] ?? number(0)]));
-  const place = affineForm(substitute(storage, names, "index"));
+  const place = affineForm(addressOf(tensorOf(sum, read.tensor), read.index));
   if (!place) return undefined;
   const moved = dot(
     space.inside.map((l) => place.terms.get(l.name) ?? 0),

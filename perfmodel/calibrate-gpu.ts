@@ -19,7 +19,7 @@ import {
   type Unit,
 } from "../abstraction/machine.ts";
 import { intrinsicNamed } from "../intrinsics/index.ts";
-import type { Measured } from "./calibrate.ts";
+import { type Measured, summary } from "./calibrate.ts";
 import { type Footprints, gpuProbes, type Probe, type ProbeLibrary, probedRows } from "./gpu-probes.ts";
 
 /** Plain data that survives JSON. */
@@ -120,12 +120,6 @@ export function gpuCalibrationOf(
     },
     launchSeconds: measured("launch", (s) => s.seconds),
   };
-}
-
-function summary(samples: readonly number[]): Measured {
-  const sorted = [...samples].sort((a, b) => a - b);
-  const at = (share: number): number => sorted[Math.round(share * (sorted.length - 1))] ?? 0;
-  return { median: at(0.5), spread: (at(0.75) - at(0.25)) / at(0.5) };
 }
 
 /** A target with measured figures instead of the table's. Figures that no probe measures stay as they are. */

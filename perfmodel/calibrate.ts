@@ -140,7 +140,8 @@ function beyond(loop: Measured, plain: Measured, parts: number): Measured {
   return { median: Math.max(0, loop.median - plain.median) / parts, spread: loop.spread };
 }
 
-function summary(samples: readonly number[]): Measured {
+/** The median, and its spread. */
+export function summary(samples: readonly number[]): Measured {
   const sorted = [...samples].sort((a, b) => a - b);
   const quantile = (q: number): number => {
     const place = q * (sorted.length - 1);

@@ -6,6 +6,7 @@
  *     4*p (10 steps) + 3*r (3)                 27 of 30: two terms collide where 4*x = 3*y
  */
 
+import { gcd } from "../mapper/space-time/vector.ts";
 import { REFERENCE_CPU } from "../targets/x86.ts";
 
 /** A counter of a loop dimension whose steps change from schedule to schedule. */
@@ -147,7 +148,7 @@ export class AffineFootprint implements Footprint {
         dense = true;
       } else {
         // 3. Overlap: x*unit + y*coefficient comes again at x + coefficient/g, y - unit/g.
-        const g = isWhole(ratio) ? unit : greatestCommonDivisor(unit, coefficient);
+        const g = isWhole(ratio) ? unit : gcd(unit, coefficient);
         const repeated = dense ? Math.max(0, count - coefficient / g) * Math.max(0, n - unit / g) : 0;
         span += width;
         count = Math.min(count * n - repeated, span / g + 1);
@@ -192,11 +193,4 @@ function isWhole(quotient: number): boolean {
 /** The largest power of two that divides a number of bytes, at most {@link SET_BYTES}. */
 function powerOfTwoIn(bytes: number): number {
   return Math.min(SET_BYTES, bytes & -bytes);
-}
-
-export function greatestCommonDivisor(a: number, b: number): number {
-  let x = Math.abs(a);
-  let y = Math.abs(b);
-  while (y > 0) [x, y] = [y, x % y];
-  return x;
 }

@@ -13,6 +13,7 @@ import { unitCost } from "../abstraction/machine.ts";
 import { memoisedBy } from "../abstraction/memoised.ts";
 import { DISTANT_BYTES } from "../mapper/schedule/lanes.ts";
 import type { TapSum } from "../mapper/space-time/taps.ts";
+import { gcd } from "../mapper/space-time/vector.ts";
 import type { WindowPlacement } from "../mapper/space-time/window.ts";
 import { movedShift, outputRows, shiftText, type Tall } from "../mapper/space-time/window-block.ts";
 import { isLoadedBeside, lineRows } from "../mapper/space-time/window-lines.ts";
@@ -80,7 +81,7 @@ const USUAL_L2_BYTES = 2 ** 20;
 export function laneSeconds(sum: TapSum, s: WindowSchedule, placement: WindowPlacement, target: ModelTarget): number {
   const pitch = (sum.input.dims.at(-1)?.extent ?? 1) * bytesOf(sum.input.dtype);
   const reads = readsOf(sum, s);
-  const inSet = reads.rows / (SET_BYTES / greatestDivisor(pitch, SET_BYTES));
+  const inSet = reads.rows / (SET_BYTES / gcd(pitch, SET_BYTES));
   const crowded = inSet >= L1_WAYS && s.lines !== "carried" ? CROWDED : 0;
   const ends = 1 + (crowded + ENDS) / s.vectors;
   const outputs = outputRowsOf(s) * s.vectors * placement.outputs;
@@ -193,10 +194,6 @@ function refillCycles(sum: TapSum, s: WindowSchedule, target: ModelTarget, reads
   const isDistant = s.prefetchBytes >= DISTANT_BYTES && levelOf(sum, s, target)?.bytes === undefined;
   const bytes = again * elementCount(sum.output) * bytesOf(sum.output.dtype);
   return (REFILL_SHOWING[isDistant ? "distant" : "near"] * bytes) / l2.readBytesPerCycle.value;
-}
-
-function greatestDivisor(a: number, b: number): number {
-  return b === 0 ? a : greatestDivisor(b, a % b);
 }
 
 /** Rows of outputs of a block, in all its planes. */

@@ -19,18 +19,9 @@ import {
 } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { epilogueAt } from "../abstraction/epilogue.ts";
-import {
-  type Access,
-  access,
-  accessesIn,
-  axesIn,
-  childrenOf,
-  type Expr,
-  number,
-  plus,
-  times,
-} from "../abstraction/expression.ts";
+import { type Access, access, accessesIn, axesIn, childrenOf, type Expr, number } from "../abstraction/expression.ts";
 import type { Operand } from "../abstraction/intrinsic.ts";
+import { addressOf } from "../abstraction/layout.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
 import { tileOffset, tileRowElements } from "../abstraction/memory-tile.ts";
 import { copyParts, elementsOf } from "../mapper/lower/copies.ts";
@@ -41,12 +32,12 @@ import { gapsOf, type LoopDimension } from "../mapper/schedule/dimensions.ts";
 import { type PackedForm, packedForm } from "../mapper/schedule/operands.ts";
 import { type PaddedCopy, type Reach, reachInPlace, reachPadded, reachWindowed } from "../mapper/schedule/reach.ts";
 import { STILL } from "../mapper/schedule/within.ts";
+import { gcd } from "../mapper/space-time/vector.ts";
 import { writesVectorRows } from "../targets/index.ts";
 import {
   AffineFootprint,
   type Covered,
   type Footprint,
-  greatestCommonDivisor,
   LINE_BYTES,
   RunFootprint,
   type Term,
@@ -274,14 +265,7 @@ export function outputPlace(computation: Computation): AffineForm | undefined {
   const { equation, epilogue } = computation;
   const held = access(equation.target.tensor, equation.target.index);
   const { index } = epilogue ? epilogueAt(epilogue, equation.target.index, held).target : equation.target;
-  const { dims, storage } = outputOf(computation);
-  const form = affineForm(storage);
-  return (
-    form &&
-    affineForm(
-      index.reduce<Expr>((sum, e, i) => plus(sum, times(e, form.terms.get(dims[i]?.name ?? "") ?? 0)), number(0)),
-    )
-  );
+  return affineForm(addressOf(outputOf(computation), index));
 }
 
 /** The output's elements. A fused dimension counts its loops separately, since they need not be contiguous. */
@@ -444,13 +428,13 @@ export function bytesOfTensor(tensor: Tensor): number {
 
 export function straddlingShare(reach: Reach, elementBytes: number, bytes: number): number {
   let grain = reach.base * elementBytes;
-  for (const perStep of reach.perStep.values()) grain = greatestCommonDivisor(grain, perStep * elementBytes);
+  for (const perStep of reach.perStep.values()) grain = gcd(grain, perStep * elementBytes);
   return straddles(grain, bytes);
 }
 
 /** Fraction of the addresses, every `grain` bytes, at which `bytes` reach into the next line. */
 function straddles(grain: number, bytes: number): number {
-  const step = greatestCommonDivisor(grain, LINE_BYTES);
+  const step = gcd(grain, LINE_BYTES);
   let crossing = 0;
   for (let place = 0; place < LINE_BYTES; place += step)
     if (place + Math.min(bytes, LINE_BYTES) > LINE_BYTES) crossing++;

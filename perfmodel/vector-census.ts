@@ -25,9 +25,8 @@ import {
   integerOp,
   number,
   printExpr,
-  substitute,
 } from "../abstraction/expression.ts";
-import type { Dimension } from "../abstraction/layout.ts";
+import { addressOf, type Dimension } from "../abstraction/layout.ts";
 import { dimsOf, type Loop, type LoopNest, type Statement, storageOf } from "../abstraction/loop-nest.ts";
 import { memoised } from "../abstraction/memoised.ts";
 
@@ -251,9 +250,17 @@ interface Node {
   carried?: Chain | "none";
 }
 
-const NUMBER: Node = { counts: {}, args: [], step: "none", isVector: false };
+/** What waits for nothing besides its arguments. */
+const plain = (counts: Partial<VectorCounts>, args: readonly Node[] = [], isVector = false): Node => ({
+  counts,
+  args,
+  step: "none",
+  isVector,
+});
+
+const NUMBER = plain({});
 /** What sums begin with: adding it is no instruction. */
-const ZERO: Node = { counts: {}, args: [], step: "none", isVector: false };
+const ZERO = plain({});
 const EMPTY: Chain = { operations: 0, shifts: 0 };
 const lengthOf = ({ operations, shifts }: Chain): number => operations + shifts;
 
@@ -323,7 +330,7 @@ class Run {
     }
     if (s.kind !== "scalar") return;
     this.statements++;
-    if (s.prefetch) this.effects.push({ counts: { prefetches: 1 }, args: [], step: "none", isVector: false });
+    if (s.prefetch) this.effects.push(plain({ prefetches: 1 }));
     if (s.together) this.assignTogether(s.equation, s.together);
     else this.assign(s.equation);
   }
@@ -338,9 +345,9 @@ class Run {
     for (let i = 0; i < extent; i++) {
       this.at[name] = i;
       if (!isLoad) stored.push(this.valueOf(value));
-      else this.registers.set(this.registerOf(target), { counts: {}, args: loaded, step: "none", isVector: true });
+      else this.registers.set(this.registerOf(target), plain({}, loaded, true));
     }
-    if (!isLoad) this.effects.push({ counts, args: stored, step: "none", isVector: false });
+    if (!isLoad) this.effects.push(plain(counts, stored));
     delete this.at[name];
   }
 
@@ -361,7 +368,7 @@ class Run {
       return;
     }
     const counts = this.storeOf(target, op !== "=", where, truth, isAcross);
-    this.effects.push({ counts, args: [node], step: "none", isVector: false });
+    this.effects.push(plain(counts, [node]));
   }
 
   private storeOf(
@@ -491,7 +498,7 @@ class Run {
     const counts = this.threads
       ? { loads: 1, lines: 1, guardedLoads: 1, ...(narrow && { widened: 1 }) }
       : { broadcasts: 1, ...(narrow && { widenedElements: 1 }) };
-    return this.known(`element ${this.addressOf(e)}`, () => ({ counts, args: [], step: "none", isVector: true }));
+    return this.known(`element ${this.addressOf(e)}`, () => plain(counts, [], true));
   }
 
   private read(e: Access): Node {
@@ -512,12 +519,7 @@ class Run {
     }
     const guard = this.threads && this.guardOf(e);
     const apart = guard ? ` ${this.statements}` : "";
-    return this.known(`${this.addressOf(e)}${apart}`, () => ({
-      counts: this.loadOf(e),
-      args: guard ? [guard] : [],
-      step: "none",
-      isVector: true,
-    }));
+    return this.known(`${this.addressOf(e)}${apart}`, () => plain(this.loadOf(e), guard ? [guard] : [], true));
   }
 
   private tensorOf({ tensor }: Access): Stored {
@@ -529,7 +531,7 @@ class Run {
     return !index.some((e) => this.loops.shared.some((name) => this.mentions(e, name)));
   }
 
-  /** The tests that keep an access inside its tensor. */
+  /** The tests that keep an access inside its tensor; undefined where lanes do not leave it. */
   private guardOf({ tensor, index }: Access): Node | undefined {
     const dims = this.tensors[tensor]?.dims ?? [];
     let text = "";
@@ -541,7 +543,7 @@ class Run {
       if (most >= extent) text += `${this.textOf(e)}<${extent} `;
     });
     if (text === "") return undefined;
-    return this.known(`test ${text}`, () => ({ counts: { tests: 1 }, args: [], step: "none", isVector: false }));
+    return this.known(`test ${text}`, () => plain({ tests: 1 }));
   }
 
   private loadOf(e: Access): Partial<VectorCounts> {
@@ -552,11 +554,11 @@ class Run {
       if (stride === 0 && this.threads.constants.has(e.tensor))
         return { constants: this.isFixed(e) ? 0 : 1, ...widened };
       const lines = this.linesOf(e, this.threads.lineBytes);
-      return { loads: 1, lines, ...(this.leaves(e) && { guardedLoads: 1 }), ...widened };
+      return { loads: 1, lines, ...(this.guardOf(e) !== undefined && { guardedLoads: 1 }), ...widened };
     }
     if (stride === 0) return { broadcasts: 1, ...(narrow && { widenedElements: 1 }) };
     if (stride === 1) return { loads: 1, ...(narrow && { widened: 1 }) };
-    const leaves = this.leaves(e);
+    const leaves = this.guardOf(e) !== undefined;
     if (stride === 2 && !narrow && !leaves) return { pairedLoads: 1 };
     const extent = this.lanes?.extent ?? 1;
     return {
@@ -564,17 +566,6 @@ class Run {
       ...(leaves && { maskedLanes: extent }),
       ...(narrow && { widenedElements: extent }),
     };
-  }
-
-  /** Whether lanes may read outside the tensor, so that a mask leaves them out. */
-  private leaves({ tensor, index }: Access): boolean {
-    const dims = this.tensors[tensor]?.dims ?? [];
-    return index.some((e, d) => {
-      const form = this.formAt(e);
-      if (form === "other") return true;
-      const [least, most] = this.rangeOf(form);
-      return least < 0 || most >= (dims[d]?.extent ?? 1);
-    });
   }
 
   /** The least and the greatest value of an index at the unrolled steps that the run has come to. */
@@ -619,13 +610,7 @@ class Run {
   private register(name: string): Node {
     const found = this.registers.get(name);
     if (found) return found;
-    const node = this.known(`entry ${name}`, () => ({
-      counts: {},
-      args: [],
-      step: "none",
-      entry: name,
-      isVector: true,
-    }));
+    const node = this.known(`entry ${name}`, () => ({ ...plain({}, [], true), entry: name }));
     this.registers.set(name, node);
     return node;
   }
@@ -700,8 +685,7 @@ class Run {
     const pitches = formOf(storage);
     if (pitches === "other") {
       // In blocks: the place of an element is no sum of its indices.
-      const names = new Map(dims.map(({ name }, d) => [name, access.index[d] ?? number(0)]));
-      const place = substitute(storage, names, "index");
+      const place = addressOf({ dims, storage }, access.index);
       if (!this.mentions(place, lane.axis)) return 0;
       const form = this.formAt(place);
       return form === "other" ? undefined : form.terms.get(lane.axis);
@@ -738,12 +722,7 @@ class Run {
     );
     if (isLane || this.isOneLane(e)) return NUMBER;
     const counts = this.threads ? { tests: 1 } : { maskedLanes: lane?.extent ?? 1 };
-    return this.known(`mask ${printExpr(e)} ${Object.values(this.at).join()}`, () => ({
-      counts,
-      args: [],
-      step: "none",
-      isVector: false,
-    }));
+    return this.known(`mask ${printExpr(e)} ${Object.values(this.at).join()}`, () => plain(counts));
   }
 
   private leavesOf(e: Expr): readonly Extract<Expr, { kind: "compare" }>[] {

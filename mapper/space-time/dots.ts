@@ -28,6 +28,7 @@ import {
   substitute,
   walk,
 } from "../../abstraction/expression.ts";
+import { addressOf } from "../../abstraction/layout.ts";
 import type { Loop, LoopNest, Statement } from "../../abstraction/loop-nest.ts";
 import { substituteAxis } from "../../abstraction/rewrite-statement.ts";
 import { type Dot, dotOfTypes } from "../../targets/x86-dots.ts";
@@ -55,7 +56,7 @@ export function dotOf(sum: Computation, { loops, allocation, schedule }: LaneTra
   const across = loops[lane] ?? "";
   const along = loops[tap] ?? "";
   if (axesIn(equation.target).includes(along)) return `the innermost steps go along ${along}, which is not summed`;
-  const flat = factors.map((a) => affineForm(placeOf(sum, a))?.terms);
+  const flat = factors.map((a) => affineForm(addressOf(tensorOf(sum, a.tensor), a.index))?.terms);
   const step = (i: number, name: string): number | undefined => flat[i] && (flat[i].get(name) ?? 0);
   const far = factors.find((_, i) => step(i, along) !== 1);
   if (far) return `neighbouring taps of ${far.tensor} along ${along} do not lie side by side in memory`;
@@ -91,12 +92,6 @@ function factorsOf(e: Expr): readonly [Access, Access] | undefined {
 function unit(row: readonly number[]): number | undefined {
   const at = row.findIndex((x) => x !== 0);
   return row[at] === 1 && row.every((x, i) => i === at || x === 0) ? at : undefined;
-}
-
-/** The address of an element in memory. */
-function placeOf(sum: Computation, { tensor, index }: Access): Expr {
-  const { dims, storage } = tensorOf(sum, tensor);
-  return substitute(storage, new Map(dims.map((d, i) => [d.name, index[i] ?? number(0)])), "index");
 }
 
 /** Joins neighbouring taps. @param terms as {@link dotOf} allows for the lowered design */

@@ -7,9 +7,18 @@
 
 import type { DType } from "../../abstraction/dtype.ts";
 import { type Access, access, axis, type Expr, number, plus } from "../../abstraction/expression.ts";
-import { loop, type Statement, type VectorFile } from "../../abstraction/loop-nest.ts";
+import { type LoopNest, loop, type Statement, type VectorFile } from "../../abstraction/loop-nest.ts";
 import { assign } from "../lower/assign.ts";
 import type { FreshNames } from "../lower/names.ts";
+
+/** A nest without scratch memory. */
+export const laneNest = (vectors: readonly VectorFile[], body: readonly Statement[]): LoopNest => ({
+  scratch: [],
+  registers: [],
+  prepare: [],
+  vectors,
+  body,
+});
 
 export class LaneFiles {
   readonly lane: string;

@@ -31,11 +31,12 @@ import {
   substitute,
   times,
 } from "../../abstraction/expression.ts";
-import { type LoopNest, loop, type Statement } from "../../abstraction/loop-nest.ts";
+import { type LoopNest, loop, loops, type Statement } from "../../abstraction/loop-nest.ts";
 import { assign } from "../lower/assign.ts";
 import { FreshNames } from "../lower/names.ts";
 import { decided, undecided } from "./decided.ts";
 import { joinedBy } from "./flow.ts";
+import { laneNest } from "./lane-files.ts";
 import { Wavefront } from "./lower-wavefront.ts";
 import { joinedIn, type Recurrent } from "./recurrent.ts";
 
@@ -59,10 +60,7 @@ function around(
   { threads }: RecurrenceSchedule,
   body: readonly Statement[],
 ): readonly Statement[] {
-  return outer.reduceRight<readonly Statement[]>(
-    (inner, { name, extent }, d) => [loop(name, extent, inner, d === 0 && threads > 1 ? "parallel" : "serial")],
-    body,
-  );
+  return loops(outer, body, (_, d) => (d === 0 && threads > 1 ? "parallel" : "serial"));
 }
 
 /** Vectors along an axis: blocks of several vectors, then single vectors, then a partial one. */
@@ -116,10 +114,7 @@ function lowerPlanes(recurrent: Recurrent, schedule: RecurrenceSchedule): LoopNe
             return loop(lane, lanes, [body((e) => substitute(e, places, e === known ? "value" : "index"), v)], "lanes");
           });
         const sum = (v: number): Access => access(sums, [number(v), axis(lane)]);
-        const combine = (v: number, what: Expr): Statement => ({
-          kind: "scalar",
-          equation: { target: sum(v), op, value: what },
-        });
+        const combine = (v: number, what: Expr): Statement => assign(sum(v), what, [], op);
         const stored = (what: (place: (e: Expr) => Expr, v: number) => Expr): Statement[] =>
           onLanes((place, v) => {
             const index = target.index.map(place);
@@ -128,16 +123,15 @@ function lowerPlanes(recurrent: Recurrent, schedule: RecurrenceSchedule): LoopNe
         if (summed.length === 0) return stored((place) => place(known));
         return [
           ...onLanes((_, v) => assign(sum(v), number(identityOf(op, dtype)))),
-          ...summed.reduceRight<readonly Statement[]>(
-            (body, a) => [loop(a.name, a.extent, body)],
+          ...loops(
+            summed,
             onLanes((place, v) => combine(v, place(known))),
           ),
           ...stored((_, v) => sum(v)),
         ];
       },
     );
-    const rows = between.reduceRight<readonly Statement[]>((body, a) => [loop(a.name, a.extent, body)], row);
-    return [loop(time.name, to - from, rows)];
+    return [loop(time.name, to - from, loops(between, row))];
   };
   // The first planes are peeled if that decides a condition.
   const leftFrom = (from: number): number =>
@@ -145,13 +139,8 @@ function lowerPlanes(recurrent: Recurrent, schedule: RecurrenceSchedule): LoopNe
   const start = [0, 1, 2].reduce((best, from) => (leftFrom(from) < leftFrom(best) ? from : best), 0);
   const first = Math.min(start, time.extent);
   const body = around(recurrent, schedule, [...plane(0, first), ...plane(first, time.extent)]);
-  return {
-    scratch: [],
-    registers: [],
-    prepare: [],
-    body,
-    vectors: summed.length === 0 ? [] : [{ name: sums, dtype, lanes: schedule.lanes, count: several }],
-  };
+  const files = summed.length === 0 ? [] : [{ name: sums, dtype, lanes: schedule.lanes, count: several }];
+  return laneNest(files, body);
 }
 
 function lowerPrefix(recurrent: Recurrent, schedule: RecurrenceSchedule): LoopNest {
@@ -193,11 +182,5 @@ function lowerPrefix(recurrent: Recurrent, schedule: RecurrenceSchedule): LoopNe
   // The carry before the first element is zero.
   const begin = loop(lane, schedule.lanes, [assign(own(carry), number(0))], "lanes");
   const files = [sums, carry].map((name) => ({ name, dtype, lanes: schedule.lanes, count: 1 }));
-  return {
-    scratch: [],
-    registers: [],
-    prepare: [],
-    vectors: files,
-    body: around(recurrent, schedule, [begin, ...vectors]),
-  };
+  return laneNest(files, around(recurrent, schedule, [begin, ...vectors]));
 }

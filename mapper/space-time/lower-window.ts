@@ -17,8 +17,9 @@
 import type { WarpWindowSchedule, WindowBlock, WindowSchedule } from "../../abstraction/candidate.ts";
 import { type Computation, extentsOf } from "../../abstraction/computation.ts";
 import { axis, type Expr, number, plus, times } from "../../abstraction/expression.ts";
-import { type LoopNest, loop, type Statement } from "../../abstraction/loop-nest.ts";
+import { type LoopNest, loop, loops, type Statement } from "../../abstraction/loop-nest.ts";
 import { hasWideEnds, warpWindowProblem, windowProblem } from "../schedule/lanes.ts";
+import { laneNest } from "./lane-files.ts";
 import { type LaneRefusal, type TapSum, tapsOf } from "./taps.ts";
 import { placeWindow, WINDOW_DESIGNS, type WindowDesign, type WindowPlacement } from "./window.ts";
 import { BlockWriter, type Origin, stretchesOf, type Tall, type WrittenWindow } from "./window-block.ts";
@@ -183,15 +184,12 @@ class WindowLoops {
     ];
     const places: Origin = new Map(around.map((a) => [a.axis, a.at]));
     return this.wrapped(
-      around.reduceRight<readonly Statement[]>(
-        (inner, { name, extent }) => [loop(name, extent, inner, "parallel")],
-        this.write.block(places, { rows, planes: 1, vectors, interior: false }),
-      ),
+      loops(around, this.write.block(places, { rows, planes: 1, vectors, interior: false }), () => "parallel"),
     );
   }
 
   private wrapped(body: readonly Statement[]): LoopNest {
-    return { scratch: [], registers: [], vectors: this.write.vectors(), prepare: [], body };
+    return laneNest(this.write.vectors(), body);
   }
 
   // ---- loops --------------------------------------------------------------------------------------------------------------------
@@ -230,16 +228,14 @@ class WindowLoops {
   private piece(around: readonly Around[], body: (at: Origin) => readonly Statement[]): readonly Statement[] {
     if (around.some((a) => a.extent <= 0)) return [];
     const places: Origin = new Map(around.map((a) => [a.axis, a.at]));
-    if (around.length === 0) return [...body(places)];
-    return around.reduceRight<readonly Statement[]>(
-      (inner, { name, extent }, k) => [loop(name, extent, inner, k === 0 ? "parallel" : "serial")],
-      body(places),
-    );
+    return loops(around, body(places), (_, k) => (k === 0 ? "parallel" : "serial"));
   }
 
   private interior(around: readonly Around[], strips: readonly NamedLoop[], tall: Tall): readonly Statement[] {
-    const pieces = this.piece(around, (at) => this.columns(at, tall, around.length === 0));
-    return strips.reduceRight((inner, { name, extent }) => [loop(name, extent, inner)], pieces);
+    return loops(
+      strips,
+      this.piece(around, (at) => this.columns(at, tall, around.length === 0)),
+    );
   }
 
   /** The outputs of whole vectors, whose lanes read and store only inside. Only the lanes of a store are masked. */

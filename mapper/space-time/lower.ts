@@ -27,10 +27,11 @@
 import { volumeOf } from "../../abstraction/collections.ts";
 import { checkNames, UsageError } from "../../abstraction/error.ts";
 import { type Access, access, axesIn, axis, type Expr, minus, number } from "../../abstraction/expression.ts";
-import { type LoopNest, loop, type Statement, type VectorFile } from "../../abstraction/loop-nest.ts";
+import { type LoopNest, loop, loops, type Statement, type VectorFile } from "../../abstraction/loop-nest.ts";
 import type { Recurrence, SpaceTime } from "../../abstraction/recurrence.ts";
 import { assign } from "../lower/assign.ts";
 import { type Flows, flowsOf } from "./flow.ts";
+import { laneNest } from "./lane-files.ts";
 import { Places } from "./place.ts";
 import type { ReverseDefinition } from "./reverse.ts";
 import { leastCommonMultiple } from "./vector.ts";
@@ -140,20 +141,14 @@ export function lowerFlows(flows: Flows, spaceTime: SpaceTime, options: LowerOpt
   // The loops: outside, loads that happen once, time, lanes.
   const lanes = (body: readonly Statement[]): Statement => loop(at.laneAxis, at.lanes, body, "lanes");
   const first = at === places ? at.timeLoops.length - written : at.timeLoops.length;
-  const time = at.timeLoops.reduceRight<readonly Statement[]>(
-    (body, { name, extent, serial }, i) => [
-      loop(name, extent, body, unrolled || i >= first || !serial ? "unrolled" : "serial"),
-    ],
-    [lanes(step)],
+  const time = loops(at.timeLoops, [lanes(step)], ({ serial }, i) =>
+    unrolled || i >= first || !serial ? "unrolled" : "serial",
   );
   const fastest = at.timeLoops.at(-1)?.name ?? "";
   const loads = perFastStep.map(({ statements, count }) => loop(fastest, count, [lanes(statements)], "unrolled"));
   const inner = [...(before.length > 0 ? [lanes(before)] : []), ...loads, ...time];
   checkParallel(flows, at, parallel);
-  const body = at.outside.reduceRight<readonly Statement[]>(
-    (inside, { name, extent }) => [loop(name, extent, inside, parallel.includes(name) ? "parallel" : "serial")],
-    inner,
-  );
+  const body = loops(at.outside, inner, ({ name }) => (parallel.includes(name) ? "parallel" : "serial"));
   const vectors = variables.map(
     (v, i): VectorFile => ({
       name: v.name,
@@ -162,7 +157,7 @@ export function lowerFlows(flows: Flows, spaceTime: SpaceTime, options: LowerOpt
       count: Math.max(v.resident, depths[i] ?? 1),
     }),
   );
-  return { scratch: [], registers: [], vectors, prepare: [], body };
+  return laneNest(vectors, body);
 }
 
 /** @throws UsageError for a loop whose steps depend on one another, or that is inside the array */

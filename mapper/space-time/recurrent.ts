@@ -69,35 +69,34 @@ const DEEPEST = 16;
 /** The forms in which lanes can compute a result that refers to itself, or why there is none. */
 export function recurrentForms(computation: Computation): readonly Recurrent[] | LaneRefusal {
   const { equation, axes, tensors } = computation;
-  const refuse = (rule: LaneRefusal["rule"], because: string): LaneRefusal => refusal(rule, because);
-  if (!isRecurrent(equation)) return refuse("form", "the result does not refer to itself");
+  if (!isRecurrent(equation)) return refusal("form", "the result does not refer to itself");
   const output = outputOf(computation);
   const { dtype } = output;
-  if (!LANE_TYPES.includes(dtype)) return refuse("type", `lanes compute in ${LANE_TYPES.join(", ")}, not in ${dtype}`);
+  if (!LANE_TYPES.includes(dtype)) return refusal("type", `lanes compute in ${LANE_TYPES.join(", ")}, not in ${dtype}`);
   if (equation.where !== undefined)
-    return refuse("form", "a where clause leaves elements undefined; write select(condition, a, b) instead");
+    return refusal("form", "a where clause leaves elements undefined; write select(condition, a, b) instead");
   if (printExpr(output.storage) !== printExpr(rowMajor(output.dims)))
-    return refuse("layout", `${output.name} is not stored row by row`);
+    return refusal("layout", `${output.name} is not stored row by row`);
   const spatial = axes.filter((a) => a.kind === "spatial");
   const summed = axes.filter((a) => a.kind === "reduce");
   const short = spatial.find((a, d) => {
     const index = equation.target.index[d];
     return output.dims[d]?.extent !== a.extent || index?.kind !== "axis" || index.name !== a.name;
   });
-  if (short) return refuse("form", `${short.name} does not fill its dimension of ${output.name}`);
+  if (short) return refusal("form", `${short.name} does not fill its dimension of ${output.name}`);
   const dtypes = Object.fromEntries(Object.values(tensors).map((t) => [t.name, t.dtype]));
   const odd = oddType(equation.value, dtype, dtypes);
-  if (odd !== undefined) return refuse("type", odd);
+  if (odd !== undefined) return refusal("type", odd);
   const dependences = dependencesOf(equation).map((d) => d.distance);
   const base = { computation, dtype, summed, dependences };
   const shaped = [wavefront, planes, prefix].flatMap((form) => form(base, spatial) ?? []);
   const found = shaped.filter((form) => otherType(form, dtypes) === undefined);
   if (found.length > 0) return found;
   const [first] = shaped;
-  if (first) return refuse("type", otherType(first, dtypes) ?? "elements of another type");
+  if (first) return refusal("type", otherType(first, dtypes) ?? "elements of another type");
   const vectors = dependences.map(printDependence).join(" ");
   const [only] = spatial;
-  return refuse(
+  return refusal(
     "form",
     spatial.length === 1
       ? `along ${only?.name} each element waits for the one before, by ${vectors}; lanes take sums, maxima and minima of all before: y[i] = y[i-1] + ...`

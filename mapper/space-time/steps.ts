@@ -14,7 +14,7 @@ import { operationsOfStep } from "../../abstraction/time.ts";
 import { MOST_WRITTEN } from "../schedule/lanes.ts";
 import type { Steps } from "./plane.ts";
 import { linesOf, overwrites } from "./step-lines.ts";
-import type { LaneRefusal } from "./taps.ts";
+import { type LaneRefusal, refusal } from "./taps.ts";
 import { warpProblem } from "./warp-tile.ts";
 
 /** Rows, and planes of rows: more axes would need tiles of their own. */
@@ -23,24 +23,20 @@ const MOST_AXES = 3;
 /** The steps of a computation, or why lanes cannot take them. */
 export function stepsOf(computation: Computation): Steps | LaneRefusal {
   const { time, tensors } = computation;
-  if (!time) return { rule: "form", because: "form: nothing steps through time" };
-  const refuse = (rule: LaneRefusal["rule"], because: string): LaneRefusal => ({
-    rule,
-    because: `${rule}: ${because}`,
-  });
+  if (!time) return refusal("form", "nothing steps through time");
   const { axes, equation } = time.step;
   if (axes.length > MOST_AXES)
-    return refuse("form", `a plane of ${axes.length} dimensions; lanes sweep up to ${MOST_AXES}`);
+    return refusal("form", `a plane of ${axes.length} dimensions; lanes sweep up to ${MOST_AXES}`);
   const types = new Set(Object.values(tensors).map((t) => t.dtype));
   const [dtype] = types;
-  if (types.size > 1) return refuse("type", `tensors of ${[...types].join(" and ")}; lanes compute in one type`);
-  if (dtype !== "f32" && dtype !== "f64") return refuse("type", `lanes step in f32 and f64, not in ${dtype}`);
+  if (types.size > 1) return refusal("type", `tensors of ${[...types].join(" and ")}; lanes compute in one type`);
+  if (dtype !== "f32" && dtype !== "f64") return refusal("type", `lanes step in f32 and f64, not in ${dtype}`);
   const odd = [...walk(equation.value)].find(
     (e) => e.kind === "cast" || (e.kind === "binary" && e.op === "%" && isInteger(dtype)),
   );
-  if (odd) return refuse("type", `${printExpr(odd)} is of another type; lanes compute in ${dtype} alone`);
+  if (odd) return refusal("type", `${printExpr(odd)} is of another type; lanes compute in ${dtype} alone`);
   const far = Object.values(tensors).find((t) => printExpr(t.storage) !== printExpr(rowMajor(t.dims)));
-  if (far) return refuse("layout", `${far.name} is not stored row by row`);
+  if (far) return refusal("layout", `${far.name} is not stored row by row`);
   return {
     computation,
     time,

@@ -33,11 +33,11 @@ import {
   substitute,
   times,
 } from "../../abstraction/expression.ts";
-import { type LoopNest, loop, type Statement } from "../../abstraction/loop-nest.ts";
+import { type LoopNest, loop, loops, type Statement } from "../../abstraction/loop-nest.ts";
 import { memoised, memoisedBy } from "../../abstraction/memoised.ts";
 import { assign } from "../lower/assign.ts";
 import { FreshNames } from "../lower/names.ts";
-import { LaneFiles } from "./lane-files.ts";
+import { LaneFiles, laneNest } from "./lane-files.ts";
 import { shiftAt, type Tap, type TapSum } from "./taps.ts";
 
 /** The axis of a sweep, and the taps along it. */
@@ -190,9 +190,9 @@ class SweepWriter {
       const name = target?.kind === "axis" ? target.name : "";
       const width = this.widthAlong(name);
       const counter = width === 1 ? name : this.names.fresh(`${name}_block`);
-      return { name, counter, extent: Math.ceil(extent / width), at: times(axis(counter), width) };
+      return { of: name, name: counter, extent: Math.ceil(extent / width), at: times(axis(counter), width) };
     });
-    const at = new Map(blocks.map((b) => [b.name, b.at]));
+    const at = new Map(blocks.map((b) => [b.of, b.at]));
     const written = upTo(this.ahead);
     const begun = new Set(upTo(this.sumsOf(this.reach - 1)));
     const body = joined([
@@ -202,16 +202,10 @@ class SweepWriter {
       ...(this.swept && this.steps > 1 ? [this.files.onLanes(this.moves())] : []),
     ]);
     const inner = this.swept ? [loop(this.step, this.steps, body)] : body;
-    return {
-      scratch: [],
-      registers: [],
-      prepare: [],
-      vectors: this.files.vectorsByName(),
-      body: blocks.reduceRight<readonly Statement[]>(
-        (within, { counter, extent }) => [loop(counter, extent, within, "parallel")],
-        inner,
-      ),
-    };
+    return laneNest(
+      this.files.vectorsByName(),
+      loops(blocks, inner, () => "parallel"),
+    );
   }
 
   /** The outputs of a block along an axis. */
