@@ -23,12 +23,14 @@ export class UsageError extends Error {
   /** What would be right. */
   readonly hint: string | undefined;
 
-  constructor(message: string, details: { source?: string; span?: Span; hint?: string } = {}) {
+  /** @param details the hint, or the text that is wrong with its place and hint */
+  constructor(message: string, details: string | { source?: string; span?: Span; hint?: string } = {}) {
     super(message);
+    const { source, span, hint } = typeof details === "string" ? { hint: details } : details;
     this.name = "UsageError";
-    this.source = details.source;
-    this.span = details.span;
-    this.hint = details.hint;
+    this.source = source;
+    this.span = span;
+    this.hint = hint;
   }
 
   /** The message, the source line with the place marked, and the hint. */

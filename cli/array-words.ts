@@ -64,9 +64,10 @@ function computationFor(
 function specificationIn(file: string, parameters: Readonly<Record<string, number>>): Specification {
   const [given] = Object.keys(parameters);
   if (given !== undefined)
-    throw new UsageError(`${file} says how long its loops are; --${given} has no place there`, {
-      hint: "change the line that begins with loops",
-    });
+    throw new UsageError(
+      `${file} says how long its loops are; --${given} has no place there`,
+      "change the line that begins with loops",
+    );
   return parseSpecification(readText(file));
 }
 
@@ -74,8 +75,9 @@ function readText(file: string): string {
   try {
     return readFileSync(file, "utf8");
   } catch (error) {
-    throw new UsageError(`cannot read ${file}: ${reasonOf(error)}`, {
-      hint: "an operator's name, an equation in quotes, or a file of recurrences is wanted",
-    });
+    throw new UsageError(
+      `cannot read ${file}: ${reasonOf(error)}`,
+      "an operator's name, an equation in quotes, or a file of recurrences is wanted",
+    );
   }
 }

@@ -62,15 +62,17 @@ export function register(command: Cli): void {
 async function calibrate(given: Options): Promise<ExitCode> {
   const target = await readTarget(given.target);
   if (isElsewhere(target))
-    throw new UsageError(`--target: ${target.name} is not this machine, and an emulator has no rates`, {
-      hint: "on such a machine, automap calibrate measures it",
-    });
+    throw new UsageError(
+      `--target: ${target.name} is not this machine, and an emulator has no rates`,
+      "on such a machine, automap calibrate measures it",
+    );
   const notice = checkDatabase(given.db);
   if (notice !== undefined) say(notice);
   if (isPredictedOnly(target))
-    throw new UsageError(`--target: nothing here measures ${target.name}`, {
-      hint: "its figures and their sources are in targets/",
-    });
+    throw new UsageError(
+      `--target: nothing here measures ${target.name}`,
+      "its figures and their sources are in targets/",
+    );
   if (isGpu(target)) return calibrateGpu(target, given);
   const outcome = await calibrateMachine(given.db, { anew: given.force }, say);
   if (outcome.status === "environment") throw new EnvironmentError(outcome.problem);

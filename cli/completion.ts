@@ -51,7 +51,7 @@ export function register(command: Cli): void {
     .runs(z.object({}), (_given, _command, shell: string) => {
       const script = Object.hasOwn(SCRIPTS, shell) ? SCRIPTS[shell] : undefined;
       if (script === undefined)
-        throw new UsageError(`no completion for a shell "${shell}"`, { hint: suggestion(shell, Object.keys(SCRIPTS)) });
+        throw new UsageError(`no completion for a shell "${shell}"`, suggestion(shell, Object.keys(SCRIPTS)));
       print(script);
       return EXIT.ok;
     });

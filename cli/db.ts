@@ -210,9 +210,10 @@ function runCompare({ run, intrinsic, ...given }: z.infer<typeof compareOptions>
   const [pair] = pairs;
   const [a, b, more] = pair ?? [];
   if (pairs.length !== 1 || a === undefined || b === undefined || more !== undefined)
-    throw new UsageError("compare needs two of one kind: two records, two --run or two --intrinsic", {
-      hint: "for example automap db compare --run 3f9a1c77 --run 77d0e2a8",
-    });
+    throw new UsageError(
+      "compare needs two of one kind: two records, two --run or two --intrinsic",
+      "for example automap db compare --run 3f9a1c77 --run 77d0e2a8",
+    );
   const json = given.json;
   return withDatabase(given.db, (db) => {
     if (pair === ids) compareRecords(db, [a, b], json);

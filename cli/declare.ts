@@ -39,17 +39,15 @@ export function declareWords({ declare = [] }: { readonly declare?: readonly str
 async function declareFrom(file: string): Promise<void> {
   const path = resolve(file);
   if (!existsSync(path))
-    throw new UsageError(`--declare: there is no file ${file}`, {
-      hint: "it names a module that exports declarations; --intrinsic names an instruction",
-    });
-  if (statSync(path).isDirectory())
-    throw new UsageError(`--declare: ${file} is a directory`, { hint: "name a module in it" });
+    throw new UsageError(
+      `--declare: there is no file ${file}`,
+      "it names a module that exports declarations; --intrinsic names an instruction",
+    );
+  if (statSync(path).isDirectory()) throw new UsageError(`--declare: ${file} is a directory`, "name a module in it");
   const exports: unknown = await import(pathToFileURL(path).href).catch((error: unknown) => {
     throw new UsageError(
       `--declare: ${file} cannot be loaded: ${error instanceof Error ? error.message : String(error)}`,
-      {
-        hint: "it is an ES module, .mjs or .js: export default { name: ..., compute: ... }",
-      },
+      "it is an ES module, .mjs or .js: export default { name: ..., compute: ... }",
     );
   });
   registerDeclarations({ ...(exports as object) }, file); // a module is an object

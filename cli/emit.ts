@@ -125,9 +125,10 @@ async function emit(given: Options, command: Command, word: string): Promise<Exi
   if ("code" in chosen) return chosen.code;
   const { subject, imported } = chosen;
   if (given.trustImported && !given.verify)
-    throw new UsageError("--trust-imported is for --verify, which builds and runs the kernel", {
-      hint: "add --verify, or leave it out",
-    });
+    throw new UsageError(
+      "--trust-imported is for --verify, which builds and runs the kernel",
+      "add --verify, or leave it out",
+    );
   if (imported && given.verify) checkConsent(imported, given);
   if (imported && !given.verify)
     say(
@@ -211,27 +212,31 @@ function emitted(trial: TrialRecord, given: Options): Emitted {
 function fromRecord(id: string, command: Command, given: Options): Chosen {
   const [, stray] = command.args;
   if (stray !== undefined)
-    throw new UsageError(`unexpected "${stray}" behind a record`, {
-      hint: "a record has its shape; extents are for an operator",
-    });
+    throw new UsageError(
+      `unexpected "${stray}" behind a record`,
+      "a record has its shape; extents are for an operator",
+    );
   const lone = OF_AN_OPERATOR.find((name) => command.getOptionValue(name) !== undefined);
   if (lone !== undefined)
-    throw new UsageError(`--${lone} chooses among the records of an operator, and ${id} is one record`, {
-      hint: `leave --${lone} out`,
-    });
+    throw new UsageError(
+      `--${lone} chooses among the records of an operator, and ${id} is one record`,
+      `leave --${lone} out`,
+    );
   if (given.portable)
-    throw new UsageError("--portable is for an operator or an equation", {
-      hint: "a record's package has the portable code besides",
-    });
+    throw new UsageError(
+      "--portable is for an operator or an equation",
+      "a record's package has the portable code besides",
+    );
   return withDatabase(given.db, (db) => {
     const trial = showTrial(db, id);
     const asked = TEXTS.find((language) => given.to.endsWith(LANGUAGES[language].ending));
     if (asked === undefined) return emitted(trial, given);
     const unused = given.verify ? "verify" : given.name === undefined ? undefined : "name";
     if (unused !== undefined)
-      throw new UsageError(`--${unused} is for a package, and ${given.to} is the text of a kernel alone`, {
-        hint: `name a folder with --to, or leave --${unused} out`,
-      });
+      throw new UsageError(
+        `--${unused} is for a package, and ${given.to} is the text of a kernel alone`,
+        `name a folder with --to, or leave --${unused} out`,
+      );
     return writeText(trial, asked, given);
   });
 }
@@ -246,14 +251,12 @@ function writeText(trial: TrialRecord, asked: KernelLanguage, given: Options): C
     const place = TEXTS.includes(kernel.language) ? `kernel${ending}` : "DIR";
     throw new UsageError(
       `trial ${id} is a kernel in ${called}, and ${to} is named like a text in ${LANGUAGES[asked].called}`,
-      {
-        hint: automapCommand("emit", id, "--to", place, databaseWords(db), declareWords(given)),
-      },
+      automapCommand("emit", id, "--to", place, databaseWords(db), declareWords(given)),
     );
   }
   const there = kernelFiles(to, kernel.language).find((file) => existsSync(file));
   if (there !== undefined && !force)
-    throw new UsageError(`${there} is there already`, { hint: "name another file, or add --force to write over it" });
+    throw new UsageError(`${there} is there already`, "name another file, or add --force to write over it");
   const written = writeKernel("--to", to, kernel, force);
   if (json) printJson(textSchema, { file: to, record: trial.id });
   else {
@@ -271,9 +274,10 @@ async function fromOperator(word: string, command: Command, given: Options): Pro
   const parameters = readParameters(command);
   const searched = given.threads > 1 ? "--threads" : given.intrinsic === undefined ? undefined : "--intrinsic";
   if (given.portable && searched !== undefined)
-    throw new UsageError(`${searched} chooses among tuned kernels, and --portable asks for none`, {
-      hint: "leave one of them out; portable code runs in one thread",
-    });
+    throw new UsageError(
+      `${searched} chooses among tuned kernels, and --portable asks for none`,
+      "leave one of them out; portable code runs in one thread",
+    );
   if (given.portable) return { subject: portableSubject(readComputation(word, parameters, given), given.name) };
   const computation = readComputation(word, parameters, given);
   const compiler = given.trust === "any" ? undefined : await findCompiler();
@@ -325,22 +329,21 @@ function noRecord(
   const which = `${word}${given.threads > 1 ? ` with ${given.threads} threads` : ""}`;
   if (!near) {
     const types = otherTypes(db, computation);
-    return new UsageError(`${db.path} holds no kernel of this ${which}`, {
-      hint: `${types === undefined ? "" : `${types}\n  `}find one: ${tune}`,
-    });
+    return new UsageError(
+      `${db.path} holds no kernel of this ${which}`,
+      `${types === undefined ? "" : `${types}\n  `}find one: ${tune}`,
+    );
   }
   if (others.every(({ provenance }) => provenance === "imported"))
     return new UsageError(
       `${db.path} holds no kernel of this ${which} that was measured here: record ${shortId(near.id)} was imported`,
-      { hint: `measure here: ${tune}; or take the imported one: ${emitText(near, given)}` },
+      `measure here: ${tune}; or take the imported one: ${emitText(near, given)}`,
     );
   const differ = world ? unique(differencesOf(near, world).map((d) => d.field)) : [];
   const why = differ.length > 0 ? `: ${differ.join(", ")} differ` : "";
   return new UsageError(
     `${db.path} holds ${counted(held, "kernel")} of this ${word}, none measured ${worldText(given.trust, given.threads)}${why}`,
-    {
-      hint: `measure here: ${tune}; or take ${shortId(near.id)}: ${emitText(near, given)}`,
-    },
+    `measure here: ${tune}; or take ${shortId(near.id)}: ${emitText(near, given)}`,
   );
 }
 

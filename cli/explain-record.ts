@@ -78,9 +78,10 @@ export function explainBest(computation: Computation, given: Given): ExitCode {
       say(`automap: nothing of this ${computation.name} was measured here: record ${shortId(trial.id)} was imported`);
     if (trial) return explain(db, trial, given);
     const others = otherTypes(db, computation);
-    throw new UsageError(`${db.path} holds no kernel of this ${computation.name} that worked`, {
-      hint: `${others === undefined ? "" : `${others}; `}types, layout and extents must be those it was tuned with; ${automapCommand("db", "best", databaseWords(db.path))} lists what there is`,
-    });
+    throw new UsageError(
+      `${db.path} holds no kernel of this ${computation.name} that worked`,
+      `${others === undefined ? "" : `${others}; `}types, layout and extents must be those it was tuned with; ${automapCommand("db", "best", databaseWords(db.path))} lists what there is`,
+    );
   });
 }
 

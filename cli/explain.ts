@@ -131,15 +131,17 @@ function runExplain(given: Options, command: Command, subject: string): ExitCode
   }
   if (isRecordId(subject)) return explainRecord(subject, given);
   if (db !== undefined)
-    throw new UsageError("--db goes with the id of a record, or with --candidate", {
-      hint: "for example automap explain conv2d --candidate best --db automap.db",
-    });
+    throw new UsageError(
+      "--db goes with the id of a record, or with --candidate",
+      "for example automap explain conv2d --candidate best --db automap.db",
+    );
   const lone = given.intrinsic === undefined ? readComputation(subject, readParameters(command), given) : undefined;
   if (lone && isRecurrent(lone.equation)) return explainRecurrence(lone, given);
   if (given.intrinsic === undefined)
-    throw new UsageError("explain needs --intrinsic", {
-      hint: "for example --intrinsic amx.tdpbusd; `automap intrinsic list` shows all",
-    });
+    throw new UsageError(
+      "explain needs --intrinsic",
+      "for example --intrinsic amx.tdpbusd; `automap intrinsic list` shows all",
+    );
   const found = readIntrinsics(given.intrinsic);
   const parameters = readParameters(command);
   const computationFor = (intrinsic: Intrinsic): Computation => readForm(subject, parameters, given, intrinsic);
@@ -151,9 +153,10 @@ function runExplain(given: Options, command: Command, subject: string): ExitCode
   }));
   const chosen = tries.find((t) => t.explained?.kind === "mapping") ?? tries.find((t) => t.explained !== undefined);
   if (!chosen?.explained)
-    throw new UsageError(`no mapping of ${subject} has an id beginning with "${given.id}"`, {
-      hint: "`automap map` lists the ids for the same operator, extents and types",
-    });
+    throw new UsageError(
+      `no mapping of ${subject} has an id beginning with "${given.id}"`,
+      "`automap map` lists the ids for the same operator, extents and types",
+    );
   const { intrinsic, computation, explained } = chosen;
   if (found.length > 1) say(`${given.intrinsic} has ${found.length} instructions; explaining ${intrinsic.name}`);
 
@@ -236,12 +239,13 @@ function explainOn(
   if (id !== undefined) {
     const matches = set.valid.filter((m) => m.id.startsWith(id));
     if (matches.length > 1)
-      throw new UsageError(`the id "${id}" fits ${matches.length} mappings`, {
-        hint: suggestion(
+      throw new UsageError(
+        `the id "${id}" fits ${matches.length} mappings`,
+        suggestion(
           id,
           matches.map((m) => m.id),
         ),
-      });
+      );
     const [only] = matches;
     if (only) return { kind: "mapping", mapping: only };
     if (family || set.valid.length > 0) return undefined;

@@ -32,14 +32,15 @@ import { print } from "./output.ts";
 export function checkWritable(option: string, file: string): void {
   try {
     const found = statSync(file, { throwIfNoEntry: false });
-    if (found?.isDirectory()) throw new UsageError(`${option} ${file} is a directory`, { hint: "name a file in it" });
+    if (found?.isDirectory()) throw new UsageError(`${option} ${file} is a directory`, "name a file in it");
     const [, database] = /^(.+)-(?:wal|shm|journal)$/.exec(file) ?? [];
     if (database !== undefined && isDatabase(database))
-      throw new UsageError(`${option} ${file} belongs to the database ${database}: records would be lost`, {
-        hint: "name another file",
-      });
+      throw new UsageError(
+        `${option} ${file} belongs to the database ${database}: records would be lost`,
+        "name another file",
+      );
     if (isDatabase(file))
-      throw new UsageError(`${option} ${file} is a database: its records would be lost`, { hint: "name another file" });
+      throw new UsageError(`${option} ${file} is a database: its records would be lost`, "name another file");
     accessSync(found ? file : `${dirname(file)}/.`, constants.W_OK);
   } catch (error) {
     if (error instanceof UsageError) throw error;
@@ -75,7 +76,7 @@ export const STDOUT = "-";
 /** @throws UsageError when a kernel and a document would both go to standard output */
 export function checkOneOutput({ json, to }: { readonly json: boolean; readonly to?: string | undefined }): void {
   if (json && to === STDOUT)
-    throw new UsageError("--json and --to - both write to standard output", { hint: "name a file with --to" });
+    throw new UsageError("--json and --to - both write to standard output", "name a file with --to");
 }
 
 /** The files of a kernel: its source and, for CM, the host program that runs it: `k.cm`, `k.host.cpp`. A pipe or a device gets the source alone. */
@@ -94,9 +95,7 @@ export function checkKernelFiles(option: string, file: string, language: KernelL
   if (!force && existsSync(host) && !readFileSync(host, "utf8").startsWith(CM_HOST_HEAD))
     throw new UsageError(
       `${option} ${file}: the program that runs it would replace ${host}, which automap did not write`,
-      {
-        hint: "name another file, or move that one away",
-      },
+      "name another file, or move that one away",
     );
 }
 
@@ -126,7 +125,7 @@ export function writeLines(option: string, file: string, pieces: Iterable<string
   checkWritable(option, file);
   const found = statSync(file, { throwIfNoEntry: false });
   if (found && fresh)
-    throw new UsageError(`${option} ${file}: it is there already`, { hint: "name a file that is not there yet" });
+    throw new UsageError(`${option} ${file}: it is there already`, "name a file that is not there yet");
   // A temporary file cannot be created beside a pipe or a device.
   const draft = found?.isFile() === false ? undefined : `${file}.${process.pid}.part`;
   let count = 0;

@@ -71,7 +71,7 @@ function readModel(word: string, { dim, constant }: z.infer<typeof modelOptions>
     words.map((given) => {
       const [, name = "", value = ""] = /^([^=]+)=(.+)$/.exec(given) ?? [];
       if (name === "")
-        throw new UsageError(`${option} "${given}" has no =`, { hint: `for example ${option} ${examples[option]}` });
+        throw new UsageError(`${option} "${given}" has no =`, `for example ${option} ${examples[option]}`);
       return [name, value] as const;
     });
   const dims = Object.fromEntries(pairs(dim, "--dim").map(([name, size]) => [name, sizeOf(name, size)]));
@@ -82,9 +82,10 @@ function readModel(word: string, { dim, constant }: z.infer<typeof modelOptions>
   const isFile = statSync(word, { throwIfNoEntry: false })?.isDirectory() === false;
   const build = Object.hasOwn(MODELS, word) && !isFile ? MODELS[word] : undefined;
   if (!build && !existsSync(word) && !word.includes("."))
-    throw new UsageError(`there is no network "${word}"`, {
-      hint: `${suggestion(word, Object.keys(MODELS))}; or a file, model.onnx`,
-    });
+    throw new UsageError(
+      `there is no network "${word}"`,
+      `${suggestion(word, Object.keys(MODELS))}; or a file, model.onnx`,
+    );
   if (!build) {
     const graph = readOnnx(word);
     const name = packageNameFrom(parse(word).name);
@@ -142,15 +143,11 @@ export function targetWords({ target, dtype, dim, constant }: z.infer<typeof mod
 async function gpuOf({ target, dtype }: z.infer<typeof modelOptions>): Promise<Target | undefined> {
   if (target === "native") {
     if (dtype === "f16")
-      throw new UsageError("--dtype f16: networks on a CPU compute in f32 or bf16", {
-        hint: "--target cuda computes in f16",
-      });
+      throw new UsageError("--dtype f16: networks on a CPU compute in f32 or bf16", "--target cuda computes in f16");
     return undefined;
   }
   if (dtype !== undefined && dtype !== "f16")
-    throw new UsageError(`--dtype ${dtype}: networks on a GPU compute in f16, with sums in f32`, {
-      hint: "leave --dtype out",
-    });
+    throw new UsageError(`--dtype ${dtype}: networks on a GPU compute in f16, with sums in f32`, "leave --dtype out");
   return (await import("../session/gpu-network.ts")).gpuForNetworks(target);
 }
 

@@ -89,9 +89,10 @@ export function* valuesIn(
 export function unexpected(word: string, command: Command, hint: string): UsageError {
   const letter = /^-([A-Za-z])$/.exec(word)?.[1];
   const meant = optionsOf(command).filter((name) => letter !== undefined && name.startsWith(letter));
-  return new UsageError(`unexpected argument "${word}"`, {
-    hint: meant.length === 0 ? hint : `an option has two dashes: ${meant.map((name) => `--${name}`).join(", ")}`,
-  });
+  return new UsageError(
+    `unexpected argument "${word}"`,
+    meant.length === 0 ? hint : `an option has two dashes: ${meant.map((name) => `--${name}`).join(", ")}`,
+  );
 }
 
 /** The names a subject has extents for; undefined when it is no operator or equation, which is reported elsewhere. */
@@ -108,14 +109,13 @@ function unknownWord(name: string, names: readonly string[], command: Command, i
   const subject = command.args[0]?.includes("[") ? "axis of the equation" : `parameter of ${command.args[0]}`;
   const near = nearest(name, options);
   if (options.includes(name) && isAttached)
-    return new UsageError(`--${name} takes no value`, { hint: "leave out the = and what follows it" });
+    return new UsageError(`--${name} takes no value`, "leave out the = and what follows it");
   if (options.includes(name))
-    return new UsageError(`--${name} stands behind --, where no options are read`, {
-      hint: "leave out the -- before it",
-    });
-  return new UsageError(`--${name} is no option of automap ${command.name()} and no ${subject}`, {
-    hint: suggestion(name, near === undefined ? names : options, "--"),
-  });
+    return new UsageError(`--${name} stands behind --, where no options are read`, "leave out the -- before it");
+  return new UsageError(
+    `--${name} is no option of automap ${command.name()} and no ${subject}`,
+    suggestion(name, near === undefined ? names : options, "--"),
+  );
 }
 
 /** The long names of a command's options, without the dashes. Options hidden from help are left out. */

@@ -177,7 +177,7 @@ async function programFor(words: readonly string[]): Promise<Cli> {
   const [asked] = words.filter((word) => !word.startsWith("-") && word !== "help");
   const names = namesOfCommands();
   if (words[0] === "help" && asked !== undefined && !names.includes(asked))
-    throw new UsageError(`unknown command "${asked}"`, { hint: suggestion(asked, names) });
+    throw new UsageError(`unknown command "${asked}"`, suggestion(asked, names));
   for (const { name, summary, load, needsNone = false } of COMMANDS) {
     const command = program.command(name).summary(summary);
     if (name !== asked) continue;
@@ -196,18 +196,16 @@ function namesOfCommands(): readonly string[] {
 async function checkFirst([first, ...rest]: readonly string[], names: readonly string[]): Promise<void> {
   if (first === undefined || names.includes(first) || /^(help|completion|-h|--help|-V|--version)$/.test(first)) return;
   const what = `unknown ${first.startsWith("-") ? "option" : "command"} "${first}"`;
-  if (/^-*v(ersion)?$/i.test(first)) throw new UsageError(what, { hint: "did you mean automap --version?" });
+  if (/^-*v(ersion)?$/i.test(first)) throw new UsageError(what, "did you mean automap --version?");
   const later = rest.find((word) => names.includes(word));
-  if (later !== undefined) throw new UsageError(what, { hint: `the command comes first: automap ${later}` });
+  if (later !== undefined) throw new UsageError(what, `the command comes first: automap ${later}`);
   const small = first.toLowerCase();
-  if (names.includes(small)) throw new UsageError(what, { hint: `did you mean ${small}?` });
+  if (names.includes(small)) throw new UsageError(what, `did you mean ${small}?`);
   const within = (await Promise.all(COMMANDS.filter(({ isGroup }) => isGroup).map(groupOf))).filter((group) =>
     group.commands.some((command) => command.name() === first),
   );
   if (within.length > 0)
-    throw new UsageError(what, {
-      hint: `did you mean ${within.map((group) => `automap ${group.name()} ${first}`).join(", ")}?`,
-    });
+    throw new UsageError(what, `did you mean ${within.map((group) => `automap ${group.name()} ${first}`).join(", ")}?`);
 }
 
 /** A command that has commands of its own. */

@@ -82,9 +82,7 @@ async function report({ db: file, output, op, dtype, run, network, ...ofNetwork 
   const alone = (option: string): UsageError =>
     new UsageError(
       `--${option} is of ${network === undefined ? "the report of a network" : "the report of a database"}`,
-      {
-        hint: network === undefined ? "name the network: --network resnet18" : "leave out --network, or this option",
-      },
+      network === undefined ? "name the network: --network resnet18" : "leave out --network, or this option",
     );
   if (network === undefined) {
     const [given] = Object.entries(ofNetwork).find(([, value]) => value !== undefined) ?? [];
@@ -104,9 +102,10 @@ async function report({ db: file, output, op, dtype, run, network, ...ofNetwork 
     };
     const data = gatherReport(db, filter, Date.now());
     if (data.subjects.length === 0 && (op ?? dtype) !== undefined)
-      throw new UsageError(`${file} holds no trial that matches: nothing was written`, {
-        hint: `leave out --${op === undefined ? "dtype" : "op"}; ${automapCommand("db", "query", databaseWords(file))} lists what there is`,
-      });
+      throw new UsageError(
+        `${file} holds no trial that matches: nothing was written`,
+        `leave out --${op === undefined ? "dtype" : "op"}; ${automapCommand("db", "query", databaseWords(file))} lists what there is`,
+      );
     if (data.subjects.length === 0) say("automap: no trial matches; the page says so");
     return deliver(output, reportPage(data));
   });

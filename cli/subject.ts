@@ -130,9 +130,10 @@ export function readComputation(
   }
   const operator = operatorNamed(subject);
   if (options.shape !== undefined)
-    throw new UsageError(`--shape is for an equation; those of ${operator.name} follow from its parameters`, {
-      hint: automapCommand("operator", "show", operator.name),
-    });
+    throw new UsageError(
+      `--shape is for an equation; those of ${operator.name} follow from its parameters`,
+      automapCommand("operator", "show", operator.name),
+    );
   const types =
     options.dtype === undefined ? like && typesTakenBy(like) : readTypes(operator, options.dtype, options.sum);
   const layouts =
@@ -159,7 +160,7 @@ function readTypes(operator: Operator, text: string, sum: string | undefined): O
     const place = operator.tensors[tensor]?.type;
     const known = Object.keys(operator.tensors);
     if (place === undefined)
-      throw new UsageError(`--dtype: ${operator.name} has no tensor "${tensor}"`, { hint: suggestion(tensor, known) });
+      throw new UsageError(`--dtype: ${operator.name} has no tensor "${tensor}"`, suggestion(tensor, known));
     typeNamed(dtype, tensor);
     const other = given[place];
     if (other && other.dtype !== dtype)
@@ -172,7 +173,7 @@ function readTypes(operator: Operator, text: string, sum: string | undefined): O
 
 function typeNamed(word: string, tensor: string): DType {
   if (isDType(word)) return word;
-  throw new UsageError(`unknown data type "${word}" of ${tensor}`, { hint: typeSuggestion(word) });
+  throw new UsageError(`unknown data type "${word}" of ${tensor}`, typeSuggestion(word));
 }
 
 function readEquation(
@@ -221,14 +222,15 @@ function readEquation(
     for (const name of Object.keys(given)) {
       const known = unique([target, ...inputs, ...(ending ? tensorsOf(ending.equation) : [])]);
       if (!known.includes(name))
-        throw new UsageError(`${what}: the equation has no tensor "${name}"`, { hint: suggestion(name, known) });
+        throw new UsageError(`${what}: the equation has no tensor "${name}"`, suggestion(name, known));
     }
   }
   const computed = [target, output].find((name) => name !== undefined && shapes[name] !== undefined);
   if (computed !== undefined)
-    throw new UsageError(`--shape: ${computed} is computed, and its shape follows from its axes`, {
-      hint: "give the shapes of inputs",
-    });
+    throw new UsageError(
+      `--shape: ${computed} is computed, and its shape follows from its axes`,
+      "give the shapes of inputs",
+    );
   const targetLayout = layouts[target];
   if (targetLayout !== undefined) {
     const held = tensors[target]?.dtype ?? types?.sum ?? "f32";
@@ -240,9 +242,7 @@ function readEquation(
   if (lacking.length > 0)
     throw new UsageError(
       `${lacking.join(", ")} of the equation ${lacking.length === 1 ? "is a constant" : "are constants"} without a value`,
-      {
-        hint: `for example ${lacking.map((name) => `--${name} 0.25`).join(" ")}`,
-      },
+      `for example ${lacking.map((name) => `--${name} 0.25`).join(" ")}`,
     );
   const missing = names.filter((a) => extents[a] === undefined);
   if (missing.length > 0) {
@@ -250,7 +250,7 @@ function readEquation(
       missing.length === 1
         ? `the equation's axis ${missing[0]} needs an extent`
         : `the equation's axes ${missing.join(", ")} need extents`,
-      { hint: `for example ${missing.map((a) => `--${a} 64`).join(" ")}` },
+      `for example ${missing.map((a) => `--${a} 64`).join(" ")}`,
     );
   }
   const made = defineComputation(
@@ -281,9 +281,7 @@ function readShapes(text: string): Record<string, { readonly shape: readonly num
   const shapes = Object.entries(readPairs(text, "--shape")).map(([name, value]) => {
     const shape = value.split("x").map((part) => (/^\d+$/.test(part) ? Number(part) : Number.NaN));
     if (!shape.every((size) => Number.isSafeInteger(size) && size > 0))
-      throw new UsageError(`--shape: "${value}" of ${name} is no list of sizes`, {
-        hint: `for example --shape ${name}=1000x16`,
-      });
+      throw new UsageError(`--shape: "${value}" of ${name} is no list of sizes`, `for example --shape ${name}=1000x16`);
     return [name, { shape }] as const;
   });
   return Object.fromEntries(shapes);
@@ -295,7 +293,7 @@ function readPairs(text: string, option: string): Record<string, string> {
   for (const part of text.split(",")) {
     const [name, value, more] = part.split("=");
     if (!name || !value || more !== undefined)
-      throw new UsageError(`${option}: "${part}" is not tensor=value`, { hint: `for example ${option} in=...,w=...` });
+      throw new UsageError(`${option}: "${part}" is not tensor=value`, `for example ${option} in=...,w=...`);
     pairs.set(name.trim(), value.trim());
   }
   return Object.fromEntries(pairs);

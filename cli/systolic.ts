@@ -130,7 +130,7 @@ function runSystolic(given: Options, commander: Command, word: string): ExitCode
   checkOneOutput(given);
   const subject = readArraySubject(word, readParameters(commander), given);
   if (given.to !== undefined && given.emit === undefined)
-    throw new UsageError("--to names a file for a kernel, so it needs --emit", { hint: `--emit ${EMITTED_TEXT}` });
+    throw new UsageError("--to names a file for a kernel, so it needs --emit", `--emit ${EMITTED_TEXT}`);
   const command: readonly string[] = ["systolic", ...commander.args, ...keptOptions(given)];
   if (subject.fixed) return runFixed(subject, subject.fixed, word, given, command);
   if (given.allocation !== undefined || given.schedule !== undefined) return runOwn(subject, given, command);
@@ -176,14 +176,15 @@ function runFixed(
 ): ExitCode {
   const other = (["allocation", "schedule", "loops", "array"] as const).find((option) => given[option] !== undefined);
   if (other !== undefined)
-    throw new UsageError(`${word} says its own space_time_transform; --${other} has no place beside it`, {
-      hint: "take the transform out of the file to have its designs listed",
-    });
+    throw new UsageError(
+      `${word} says its own space_time_transform; --${other} has no place beside it`,
+      "take the transform out of the file to have its designs listed",
+    );
   const judged = judgeArray(subject, spaceTime, given.registers);
   if ("refusal" in judged) return reportRefusal(judged.refusal, given.json, 1);
   const { design } = judged;
   if (given.show !== undefined && given.show.toLowerCase() !== design.name.toLowerCase())
-    throw new UsageError(`no design "${given.show}"`, { hint: `${word} is ${design.name}` });
+    throw new UsageError(`no design "${given.show}"`, `${word} is ${design.name}`);
   // Problems that appear only in lowering: a reverse transform that does not invert, loops that cannot be tiled.
   subject.program?.(design, {});
   return show(subject, design, given, command);
@@ -222,9 +223,10 @@ function reportRefusal(refusal: SpaceTimeRefusal, json: boolean, refused: number
 function runOwn(subject: ArraySubject, given: Options, command: readonly string[]): ExitCode {
   const { problem } = subject;
   if (given.allocation === undefined || given.schedule === undefined)
-    throw new UsageError(`--${given.allocation === undefined ? "allocation" : "schedule"} is missing`, {
-      hint: 'a transform says where and when: --allocation "1,1" --schedule "0,1"',
-    });
+    throw new UsageError(
+      `--${given.allocation === undefined ? "allocation" : "schedule"} is missing`,
+      'a transform says where and when: --allocation "1,1" --schedule "0,1"',
+    );
   const spaceTime: SpaceTime = {
     allocation: readRows(given.allocation, "--allocation"),
     schedule: readRows(given.schedule, "--schedule"),
@@ -233,9 +235,10 @@ function runOwn(subject: ArraySubject, given: Options, command: readonly string[
   if ("design" in judged) return show(subject, judged.design, given, command);
   const { refusal } = judged;
   if (refusal.rule === "shape")
-    throw new UsageError(refusal.because, {
-      hint: `a row has an entry for each of ${problem.loops.map((l) => l.name).join(", ")}`,
-    });
+    throw new UsageError(
+      refusal.because,
+      `a row has an entry for each of ${problem.loops.map((l) => l.name).join(", ")}`,
+    );
   return reportRefusal(refusal, given.json, 1);
 }
 
@@ -246,9 +249,10 @@ function show(subject: ArraySubject, design: Design, given: Options, command: re
   const timed = timingOf(subject, machineOf(given));
   const traced = tracedArray(subject, design);
   if (given.svg !== undefined && !traced)
-    throw new UsageError(`${figure(pointsOfProblem(problem))} points are too many to draw`, {
-      hint: `at most ${MOST_DRAWN} are followed one by one; --lanes makes shorter tiles`,
-    });
+    throw new UsageError(
+      `${figure(pointsOfProblem(problem))} points are too many to draw`,
+      `at most ${MOST_DRAWN} are followed one by one; --lanes makes shorter tiles`,
+    );
   if (given.svg !== undefined) checkWritable("--svg", given.svg);
   if (given.json)
     printJson(shownSchema, {
@@ -318,9 +322,10 @@ function readRows(text: string, option: string): number[][] {
     part.split(",").map((entry) => {
       const trimmed = entry.trim();
       if (!/^[+-]?\d{1,9}$/.test(trimmed))
-        throw new UsageError(`${option}: "${trimmed}" is not an integer`, {
-          hint: `for example ${option} "1,1"; rows are set apart by ";"`,
-        });
+        throw new UsageError(
+          `${option}: "${trimmed}" is not an integer`,
+          `for example ${option} "1,1"; rows are set apart by ";"`,
+        );
       return Number(trimmed) + 0;
     }),
   );

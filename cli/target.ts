@@ -59,9 +59,8 @@ export async function readTarget(name = "cpu", { otherwise = "", threads = 1 } =
   }
   const target = gpuTargetNamed(name) ?? predictedGpuNamed(name) ?? armTargetNamed(name);
   if (target) return target;
-  throw new UsageError(`--target: no machine "${name}"`, {
-    hint: GPU_WORDS.includes(name.toLowerCase())
-      ? "--target cuda is this machine's GPU"
-      : suggestion(name, TARGET_NAMES),
-  });
+  throw new UsageError(
+    `--target: no machine "${name}"`,
+    GPU_WORDS.includes(name.toLowerCase()) ? "--target cuda is this machine's GPU" : suggestion(name, TARGET_NAMES),
+  );
 }

@@ -220,19 +220,21 @@ function checkSearched(
   isJudged: boolean,
 ): void {
   if (modelOnly && emulate)
-    throw new UsageError("--model-only and --emulate exclude each other", {
-      hint: "the first runs nothing, the second runs the kernels that the model likes best",
-    });
+    throw new UsageError(
+      "--model-only and --emulate exclude each other",
+      "the first runs nothing, the second runs the kernels that the model likes best",
+    );
   if (emulate) checkEmulated(machine);
   if (!modelOnly && !isJudged) return;
   const given = Object.entries({ strategy, trace, ...(modelOnly && { trials, name }) });
   const [lone] = given.find(([, value]) => value !== undefined) ?? [];
   if (lone !== undefined)
-    throw new UsageError(`--${lone} is for a search that measures, and this one does not`, {
-      hint: modelOnly
+    throw new UsageError(
+      `--${lone} is for a search that measures, and this one does not`,
+      modelOnly
         ? `leave out --${lone}, or --model-only`
         : `kernels for ${machine.name} are run under an emulator: leave --${lone} out`,
-    });
+    );
 }
 
 /** Formats `time: writing 4.8 s, compiling 15.2 s, measuring 3.3 s`. */
@@ -246,7 +248,7 @@ function strategyNamed(name: string): Strategy {
   const strategy = STRATEGIES.find((s) => s.name === name);
   if (strategy) return strategy;
   const names = STRATEGIES.map((s) => s.name);
-  throw new UsageError(`unknown strategy "${name}"`, { hint: suggestion(name, names) });
+  throw new UsageError(`unknown strategy "${name}"`, suggestion(name, names));
 }
 
 /** The named instructions. By default, and for a family, those that the machine has, plain C++ included. */
@@ -257,22 +259,22 @@ function chooseIntrinsics(
 ): readonly Intrinsic[] {
   const here = usableIntrinsics(machine, language);
   if (here.length === 0 && language !== undefined)
-    throw new UsageError(`no instruction that ${machine.name} has is reached from ${language}`, {
-      hint: `kernels for it are written in ${languagesFor(machine).join(", ")}`,
-    });
+    throw new UsageError(
+      `no instruction that ${machine.name} has is reached from ${language}`,
+      `kernels for it are written in ${languagesFor(machine).join(", ")}`,
+    );
   if (here.length === 0)
-    throw new UsageError(`no instruction that automap knows runs on ${machine.name}`, {
-      hint: `those of a GPU begin with ${oldestGpu()}`,
-    });
+    throw new UsageError(
+      `no instruction that automap knows runs on ${machine.name}`,
+      `those of a GPU begin with ${oldestGpu()}`,
+    );
   if (name === undefined || name === "all") return here;
   const named = intrinsicsNamed(name);
   const usable = named.filter((i) => here.includes(i));
   if (usable.length === 0) {
     throw new UsageError(
       `${machine.name} cannot run ${name}: it needs ${unique(named.map((i) => i.isa)).join(" or ")}`,
-      {
-        hint: "`automap intrinsic list` marks what is here; `automap map` works without the instruction; --target names another machine",
-      },
+      "`automap intrinsic list` marks what is here; `automap map` works without the instruction; --target names another machine",
     );
   }
   return usable;

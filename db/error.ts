@@ -62,7 +62,7 @@ export function explained(error: unknown, path: string, doing: string): unknown 
   const code = error.code.split("_", 2).join("_");
   switch (code) {
     case "SQLITE_NOTADB":
-      return new UsageError(`${path} is not a SQLite database`, { hint: "name another file" });
+      return new UsageError(`${path} is not a SQLite database`, "name another file");
     case "SQLITE_READONLY":
       if (error.code === "SQLITE_READONLY_DIRECTORY")
         return new DatabaseError(

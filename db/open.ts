@@ -75,7 +75,7 @@ export function openDatabase(path: string, options: OpenOptions = {}): Database 
       const found = recognise(sqlite, path);
       if (found > 0) checkSchema(sqlite, path, found);
       if (readonly && found === 0)
-        throw new UsageError(`${path} is empty`, { hint: "automap tune fills it: automap tune --help" });
+        throw new UsageError(`${path} is empty`, "automap tune fills it: automap tune --help");
       if (readonly) {
         const read = handle(sqlite, path, true, patience, seals, undefined);
         return leavesLog ? { ...read, close: () => closeTidily(sqlite, path) } : read;
@@ -84,9 +84,10 @@ export function openDatabase(path: string, options: OpenOptions = {}): Database 
       // 2. Durability of commits.
       const mode = sqlite.pragma("journal_mode = WAL", { simple: true });
       if (mode !== "wal" && path !== MEMORY)
-        throw new UsageError(`${path}: the file system allows no write-ahead log (journal mode ${String(mode)})`, {
-          hint: "keep the database in a directory on a local disk",
-        });
+        throw new UsageError(
+          `${path}: the file system allows no write-ahead log (journal mode ${String(mode)})`,
+          "keep the database in a directory on a local disk",
+        );
       sqlite.pragma("synchronous = FULL");
 
       // 3. Migration of the schema.
@@ -128,8 +129,7 @@ const places = new WeakMap<Sqlite.Database, Place>();
  * @throws DatabaseError if the file was deleted or replaced meanwhile; what was written is then in a copy
  */
 export function write<T>(db: Database, doing: string, work: () => T): T {
-  if (db.readonly)
-    throw new UsageError(`${db.path} is open for reading only`, { hint: "open it without readonly to write" });
+  if (db.readonly) throw new UsageError(`${db.path} is open for reading only`, "open it without readonly to write");
   const done = patiently(db.path, db.patience, doing, () => db.sqlite.transaction(work).immediate());
   checkPlace(db, doing);
   return done;
@@ -203,21 +203,22 @@ function closeTidily(sqlite: Sqlite.Database, path: string): void {
 function checkPath(path: string, readonly: boolean, existing: boolean): void {
   if (path === MEMORY) {
     if (!existing) return;
-    throw new UsageError(`${path} is a new database each time, which holds nothing to read`, { hint: "name a file" });
+    throw new UsageError(`${path} is a new database each time, which holds nothing to read`, "name a file");
   }
   // better-sqlite3 would cut these, and take an empty name for a temporary file.
   if (path !== path.trim() || path === "")
-    throw new UsageError(`"${path}" is no name for a database`, { hint: "name a file, without blanks around it" });
+    throw new UsageError(`"${path}" is no name for a database`, "name a file, without blanks around it");
   const found = statSync(path, { throwIfNoEntry: false });
-  if (found?.isDirectory()) throw new UsageError(`${path} is a directory`, { hint: "name a file in it" });
+  if (found?.isDirectory()) throw new UsageError(`${path} is a directory`, "name a file in it");
   // SQLite would wait for what comes out of a pipe.
   const special = filesOf(path).find((file) => statSync(file, { throwIfNoEntry: false })?.isFile() === false);
   if (special !== undefined)
-    throw new UsageError(`${special} is a pipe, a device or the like, not a file`, { hint: "name a file" });
+    throw new UsageError(`${special} is a pipe, a device or the like, not a file`, "name a file");
   if (!found && existing)
-    throw new UsageError(`there is no database at ${path}`, {
-      hint: `automap tune makes one: ${automapCommand("tune", "conv2d", "--dtype", "u8s8", databaseWords(path))}; or name yours`,
-    });
+    throw new UsageError(
+      `there is no database at ${path}`,
+      `automap tune makes one: ${automapCommand("tune", "conv2d", "--dtype", "u8s8", databaseWords(path))}; or name yours`,
+    );
   if (!existsSync(dirname(path)))
     throw new DatabaseError(
       "readonly",
@@ -260,19 +261,21 @@ function recognise(sqlite: Sqlite.Database, path: string): number {
       .get() ?? internal("a pragma has no value");
   const { application, version, tables } = found;
   if (application === UNRELEASED_ID)
-    throw new UsageError(`${path} was written by automap 0.1, whose records this automap cannot read`, {
-      hint: "tune again into another file; this one was not touched",
-    });
+    throw new UsageError(
+      `${path} was written by automap 0.1, whose records this automap cannot read`,
+      "tune again into another file; this one was not touched",
+    );
   if (application === APPLICATION_ID && version > MIGRATIONS.length)
     throw new UsageError(
       `${path} was written by a newer automap (schema ${version}, this one reads schemas up to ${MIGRATIONS.length})`,
-      { hint: "upgrade automap, or name another file; this one was not touched" },
+      "upgrade automap, or name another file; this one was not touched",
     );
   if (application === APPLICATION_ID && version > 0) return version;
   if (application === 0 && version === 0 && tables === 0) return 0;
-  throw new UsageError(`${path} is a SQLite database, but not one of automap's`, {
-    hint: "name another file; this one was not touched",
-  });
+  throw new UsageError(
+    `${path} is a SQLite database, but not one of automap's`,
+    "name another file; this one was not touched",
+  );
 }
 
 /**
@@ -288,13 +291,15 @@ function checkSchema(sqlite: Sqlite.Database, path: string, version: number): vo
     held.get(name) !== sql && (sql.startsWith("CREATE TABLE") || isTrigger(sql) || held.has(name));
   const wrong = [...made].find(differs) ?? [...held].find(([name, sql]) => isTrigger(sql) && !made.has(name));
   if (wrong && isTrigger(wrong[1]) && !held.has(wrong[0]))
-    throw new UsageError(`${path} has no ${wrong[0]}, which keeps its facts from being changed`, {
-      hint: `something else removed it; if you know what, put it back: ${quotedWords("sqlite3", path, wrong[1])}`,
-    });
+    throw new UsageError(
+      `${path} has no ${wrong[0]}, which keeps its facts from being changed`,
+      `something else removed it; if you know what, put it back: ${quotedWords("sqlite3", path, wrong[1])}`,
+    );
   if (wrong !== undefined)
-    throw new UsageError(`${path}: its ${visible(wrong[0])} is not what automap makes of a schema ${version}`, {
-      hint: "something else wrote this file, so nothing in it is read; name another",
-    });
+    throw new UsageError(
+      `${path}: its ${visible(wrong[0])} is not what automap makes of a schema ${version}`,
+      "something else wrote this file, so nothing in it is read; name another",
+    );
 }
 
 /** `trials` and its definition without whitespace; objects that SQLite creates itself are left out. */

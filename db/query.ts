@@ -463,21 +463,24 @@ function allOf(conditions: readonly (Condition | undefined)[]): Condition {
 function rowNamed(db: Database, table: "trials" | "runs", prefix: string): unknown {
   const [what, list] = table === "trials" ? ["trial", ["db", "query"]] : ["run", ["replay"]];
   if (!/^[0-9a-f]{4,32}$/.test(prefix))
-    throw new UsageError(`"${prefix}" is not the id of a ${what}`, {
-      hint: `an id is 4 to 32 hexadecimal digits; ${automapCommand(list, databaseWords(db.path))} lists them`,
-    });
+    throw new UsageError(
+      `"${prefix}" is not the id of a ${what}`,
+      `an id is 4 to 32 hexadecimal digits; ${automapCommand(list, databaseWords(db.path))} lists them`,
+    );
   // Hexadecimal digits sort before "g", so this range selects the prefix.
   const rows = db.sqlite
     .prepare<unknown[], { id: string }>(`SELECT * FROM ${table} WHERE id >= ? AND id < ? ORDER BY id LIMIT 5`)
     .all(prefix, `${prefix}g`);
   const [row, other] = rows;
   if (!row)
-    throw new UsageError(`${db.path} holds no ${what} ${prefix}`, {
-      hint: `${automapCommand(list, databaseWords(db.path))} lists them`,
-    });
+    throw new UsageError(
+      `${db.path} holds no ${what} ${prefix}`,
+      `${automapCommand(list, databaseWords(db.path))} lists them`,
+    );
   if (other)
-    throw new UsageError(`several ${what}s begin with ${prefix}`, {
-      hint: `give more digits: ${rows.map((r) => visible(shortId(r.id))).join(", ")}`,
-    });
+    throw new UsageError(
+      `several ${what}s begin with ${prefix}`,
+      `give more digits: ${rows.map((r) => visible(shortId(r.id))).join(", ")}`,
+    );
   return row;
 }

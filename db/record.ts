@@ -174,9 +174,10 @@ export function computationOf(workload: WorkloadRecord): Computation {
       })
     : defineComputation({ name, equation, extents, tensors });
   if (computationKey(computation) !== workload.computation)
-    throw new UsageError(`workload ${shortId(workload.id)} (${name}): its parts do not make the computation it names`, {
-      hint: `${computationKey(computation)}, not ${workload.computation}`,
-    });
+    throw new UsageError(
+      `workload ${shortId(workload.id)} (${name}): its parts do not make the computation it names`,
+      `${computationKey(computation)}, not ${workload.computation}`,
+    );
   return computation;
 }
 

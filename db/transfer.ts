@@ -146,14 +146,15 @@ export function importLines(db: Database, lines: Iterable<string>, options: Impo
           if ("reason" in taken) {
             rejected.push({ line: number, reason: taken.reason });
             if (rejected.length > MOST_REJECTED)
-              throw new UsageError(`more than ${MOST_REJECTED} lines are no records, line ${number}: ${taken.reason}`, {
-                hint: "nothing was taken: this is no export of automap's, or one of a newer automap",
-              });
+              throw new UsageError(
+                `more than ${MOST_REJECTED} lines are no records, line ${number}: ${taken.reason}`,
+                "nothing was taken: this is no export of automap's, or one of a newer automap",
+              );
           } else if (taken.isNew) added[taken.table]++;
           else known++;
         }
       }
-      if (number === 0) throw new UsageError("the file to import is empty", { hint: HEADER_HINT });
+      if (number === 0) throw new UsageError("the file to import is empty", HEADER_HINT);
       if (strict && rejected.length > 0) throw new Rejected();
     });
   } catch (error) {
@@ -174,11 +175,11 @@ const HEADER_HINT = `an export begins with {"kind":"header","format":"${FORMAT}"
 function checkHeader(line: string): void {
   const header = parsed(line);
   if (!isObject(header) || header["format"] !== FORMAT)
-    throw new UsageError("line 1 is not the header of an export", { hint: HEADER_HINT });
+    throw new UsageError("line 1 is not the header of an export", HEADER_HINT);
   if (header["version"] !== EXPORT_VERSION)
     throw new UsageError(
       `the export is of version ${JSON.stringify(header["version"])}, this automap reads ${EXPORT_VERSION}`,
-      { hint: "upgrade automap, or export again with this one" },
+      "upgrade automap, or export again with this one",
     );
 }
 
@@ -309,7 +310,7 @@ const CHUNK = 2 ** 16;
 export function linesOf(path: string): Generator<string> {
   let file: number;
   try {
-    if (statSync(path).isDirectory()) throw new UsageError(`${path} is a directory`, { hint: "name a file in it" });
+    if (statSync(path).isDirectory()) throw new UsageError(`${path} is a directory`, "name a file in it");
     file = openSync(path, "r");
   } catch (error) {
     if (error instanceof UsageError) throw error;

@@ -36,9 +36,10 @@ export function worldIn(db: Database): Referred {
 function rowOf(db: Database, table: Table, id: string): unknown {
   const row = db.sqlite.prepare(`SELECT * FROM ${table} WHERE id = ?`).get(id);
   if (row === undefined)
-    throw new UsageError(`${db.path}: a row refers to one of ${table} that is not there`, {
-      hint: `${automapCommand("db", "verify", databaseWords(db.path))} names every such row`,
-    });
+    throw new UsageError(
+      `${db.path}: a row refers to one of ${table} that is not there`,
+      `${automapCommand("db", "verify", databaseWords(db.path))} names every such row`,
+    );
   return row;
 }
 

@@ -36,9 +36,7 @@ export function recordClock(db: Database, wall: () => number = Date.now): () => 
     const day = (at: number): string => new Date(at).toISOString().slice(0, 10);
     throw new UsageError(
       `trial ${shortId(idOfRow(newest))} of ${db.path} is dated ${day(after)}, and this machine's clock says ${day(begun)}: one of the two is wrong, and records are ordered by their times`,
-      {
-        hint: `set the clock; or, if it is right, ${automapCommand("db", "prune", databaseWords(db.path), "--since", day(begun + SET_BACK), "--best")} deletes what is dated later`,
-      },
+      `set the clock; or, if it is right, ${automapCommand("db", "prune", databaseWords(db.path), "--since", day(begun + SET_BACK), "--best")} deletes what is dated later`,
     );
   }
   const started = performance.now();
@@ -212,7 +210,7 @@ export function rowOf(db: Database, table: Table, id: string): Row {
 /** @returns the run's row */
 function checkRun(db: Database, run: string): Row {
   const found = statement(db, "SELECT * FROM runs WHERE id = ?").get(run);
-  if (found === undefined) throw new UsageError(`${db.path} holds no run ${run}`, { hint: "begin it with beginRun" });
+  if (found === undefined) throw new UsageError(`${db.path} holds no run ${run}`, "begin it with beginRun");
   return found as Row; // a row of runs
 }
 

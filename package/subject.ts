@@ -166,17 +166,14 @@ const C_HEADERS = new Set([
 export function packageName(operator: string, asked?: string): string {
   const name = asked ?? operator.replaceAll(/[^A-Za-z0-9_]/g, "_").replace(/^(?=\d)/, "kernel_");
   if (!/^[A-Za-z][A-Za-z0-9_]{0,62}$/.test(name) || isReserved(name, ["c++", "python"]))
-    throw new UsageError(`"${name}" cannot name a C function`, {
-      hint: "--name takes letters, digits and _, a letter first, no keyword of C, C++ or Python",
-    });
+    throw new UsageError(
+      `"${name}" cannot name a C function`,
+      "--name takes letters, digits and _, a letter first, no keyword of C, C++ or Python",
+    );
   if (CMAKE_TARGETS.has(name))
-    throw new UsageError(`"${name}" is a target that CMake makes itself`, {
-      hint: `for example --name ${name}_kernel`,
-    });
+    throw new UsageError(`"${name}" is a target that CMake makes itself`, `for example --name ${name}_kernel`);
   if (C_HEADERS.has(name.toLowerCase()))
-    throw new UsageError(`"${name}" is the name of a header of C: ${name}.h`, {
-      hint: `for example --name ${name}_kernel`,
-    });
+    throw new UsageError(`"${name}" is the name of a header of C: ${name}.h`, `for example --name ${name}_kernel`);
   return name;
 }
 

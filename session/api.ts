@@ -88,9 +88,7 @@ export async function tune(computation: Computation, options: TuneOptions = {}):
   if (lacking.length > 0)
     throw new UsageError(
       `this machine lacks ${lacking.join(", ")} of ${target.name}: kernels are measured where they are tuned`,
-      {
-        hint: "rankByModel ranks candidates without measuring; mappings() works for any instruction of the table",
-      },
+      "rankByModel ranks candidates without measuring; mappings() works for any instruction of the table",
     );
   return tuneComputation(
     { computation, name, ...(parameters ? { parameters } : {}), ...(fixed ? { fixed } : {}) },

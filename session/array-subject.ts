@@ -82,7 +82,7 @@ export function arrayOfComputation(computation: Computation, { loops, lanes }: A
       if (outside)
         throw new UsageError(
           `${computation.name}: values depend on each other in the order written, so no loop can run around the array, and ${outside.name} does`,
-          { hint: "--lanes as long as the longest loop, and --loops that name all, leave none outside" },
+          "--lanes as long as the longest loop, and --loops that name all, leave none outside",
         );
       return { computation, nest: lowerDesign(recurrenceOf(pass, design), design.spaceTime, how) };
     },

@@ -24,15 +24,14 @@ export function declaredAs(name: string, declaration?: string): Intrinsic {
   const found = intrinsicNamed(name);
   const hash = declaration === undefined ? "" : ` (declaration ${shortId(declaration)})`;
   if (!found)
-    throw new UsageError(`no instruction ${name}${hash} is known here: it is not of the table and not registered`, {
-      hint: `register the declaration it was tuned with: ${HOW}`,
-    });
+    throw new UsageError(
+      `no instruction ${name}${hash} is known here: it is not of the table and not registered`,
+      `register the declaration it was tuned with: ${HOW}`,
+    );
   if (declaration === undefined || !ownIntrinsicNamed(name) || declarationHash(found) === declaration) return found;
   throw new UsageError(
     `${name} is registered with the declaration ${shortId(declarationHash(found))}, and the record was made with ${shortId(declaration)}`,
-    {
-      hint: `register that declaration: ${HOW}; or tune again with this one`,
-    },
+    `register that declaration: ${HOW}; or tune again with this one`,
   );
 }
 
@@ -45,6 +44,6 @@ export function checkKnown(intrinsic: Intrinsic): void {
     known
       ? `${intrinsic.name} is declared otherwise than the instruction of this name that is known here`
       : `${intrinsic.name} is not registered: its records could not be read again`,
-    { hint: known ? "give it a name of its own and register it" : "call registerIntrinsic with it first" },
+    known ? "give it a name of its own and register it" : "call registerIntrinsic with it first",
   );
 }

@@ -51,22 +51,22 @@ export function subjectOf(
   const { measurement, workload, environment, conditions } = trial;
   const id = shortId(trial.id);
   if (measurement.status !== "ok" && measurement.status !== "emulated")
-    throw new UsageError(`trial ${id} ended as ${measurement.status}: there is no kernel to use`, {
-      hint: `${automapCommand("db", "show", id, databaseWords(database))} has its log; ${automapCommand("db", "best", databaseWords(database))} lists what worked`,
-    });
+    throw new UsageError(
+      `trial ${id} ended as ${measurement.status}: there is no kernel to use`,
+      `${automapCommand("db", "show", id, databaseWords(database))} has its log; ${automapCommand("db", "best", databaseWords(database))} lists what worked`,
+    );
   const computation = computationOf(workload);
   const tuned = kernelOfRecord(trial);
   if (tuned.language !== "c++" && tuned.language !== "cuda")
     throw new UsageError(
       `trial ${id} is a kernel in ${LANGUAGES[tuned.language].called}, of which no packages are written`,
-      {
-        hint: `its text alone: ${automapCommand("emit", id, "--to", `kernel${LANGUAGES[tuned.language].ending}`, databaseWords(database), declared)}`,
-      },
+      `its text alone: ${automapCommand("emit", id, "--to", `kernel${LANGUAGES[tuned.language].ending}`, databaseWords(database), declared)}`,
     );
   if (computation.program)
-    throw new UsageError(`trial ${id} computes ${computation.program.parts.length} steps of a network in one kernel`, {
-      hint: `${automapCommand("network", "emit", "MODEL", "--to", "DIR", databaseWords(database))} writes the network with it`,
-    });
+    throw new UsageError(
+      `trial ${id} computes ${computation.program.parts.length} steps of a network in one kernel`,
+      `${automapCommand("network", "emit", "MODEL", "--to", "DIR", databaseWords(database))} writes the network with it`,
+    );
   const chosen = packageName(workload.operator, name);
   const us = (seconds: number): string => `${(seconds * 1e6).toFixed(2)} us`;
   const date = new Date(trial.at).toISOString().slice(0, 10);
@@ -96,9 +96,7 @@ function gpuFactsOf({ id, workload, environment }: TrialRecord): GpuFacts {
   if (!target)
     throw new UsageError(
       `trial ${shortId(id)} was measured on ${environment.target}, for which nvcc has no name here`,
-      {
-        hint: "--to kernel.cu writes the text of its kernel alone",
-      },
+      "--to kernel.cu writes the text of its kernel alone",
     );
   return { capability: capabilityOf(target), operator: { name, parameters } };
 }

@@ -55,9 +55,10 @@ export const isEmulated = (machine: Target): boolean =>
 /** @throws UsageError for a machine that has no emulator */
 export function checkEmulated(machine: Target): void {
   if (isEmulated(machine)) return;
-  throw new UsageError(`--emulate: kernels for ${machine.name} run on this machine`, {
-    hint: "leave --emulate out, and they are measured; or name a machine that is not at hand: --target dg2",
-  });
+  throw new UsageError(
+    `--emulate: kernels for ${machine.name} run on this machine`,
+    "leave --emulate out, and they are measured; or name a machine that is not at hand: --target dg2",
+  );
 }
 
 /** The emulator for a machine and a language, or what is missing for it. */

@@ -25,9 +25,10 @@ import { localGpu } from "./workplace.ts";
 export async function gpuForNetworks(name: string): Promise<Target> {
   const machine = name === "cuda" ? await localGpu() : gpuTargetNamed(name);
   if (!machine || ("levels" in machine && !isGpu(machine)))
-    throw new UsageError(`--target ${name}: networks are made for this machine's CPU, and for GPUs in CUDA`, {
-      hint: "--target cuda is the GPU here, --target h100 one that need not be",
-    });
+    throw new UsageError(
+      `--target ${name}: networks are made for this machine's CPU, and for GPUs in CUDA`,
+      "--target cuda is the GPU here, --target h100 one that need not be",
+    );
   if ("status" in machine) throw new EnvironmentError(machine);
   return machine;
 }

@@ -34,9 +34,7 @@ export function checkConsent(
   if (provenance === "here" || trustImported) return;
   throw new UsageError(
     `record ${shortId(id)} was imported, not measured here: its kernel is code of whoever wrote it, and nothing of it is built or run`,
-    {
-      hint: "if you trust them, say --trust-imported (in TypeScript trustImported: true); else measure it here: automap tune",
-    },
+    "if you trust them, say --trust-imported (in TypeScript trustImported: true); else measure it here: automap tune",
   );
 }
 

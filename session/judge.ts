@@ -218,9 +218,10 @@ async function untilStopped<T>(work: Promise<T>, signal: AbortSignal | undefined
 function languageOf(offered: readonly Intrinsic[], machine: Target): KernelLanguage {
   const languages = unique(offered.map(({ language }) => language));
   if (languages.length > 1)
-    throw new UsageError(`instructions of ${languages.join(" and ")}: kernels are judged in one language at a time`, {
-      hint: "call it once for each language, with the instructions of that language",
-    });
+    throw new UsageError(
+      `instructions of ${languages.join(" and ")}: kernels are judged in one language at a time`,
+      "call it once for each language, with the instructions of that language",
+    );
   return languagesFor(machine).find((one) => one === languages[0]) ?? languagesFor(machine)[0];
 }
 

@@ -75,17 +75,19 @@ export async function loadNetwork(folder: string, options: LoadNetworkOptions = 
   checkNames(options, OPTIONS, "loadNetwork");
   const { trustImported = false, times = false, cache = cacheFolder("kernels") } = options;
   if (!existsSync(join(folder, "network.json")))
-    throw new UsageError(`${folder} is no package of a network: it has no network.json`, {
-      hint: "automap network emit MODEL --to DIR --verify writes and builds one",
-    });
+    throw new UsageError(
+      `${folder} is no package of a network: it has no network.json`,
+      "automap network emit MODEL --to DIR --verify writes and builds one",
+    );
   const { text, facts } = readDescription(folder, "network.json", described, {
     describes: "a network",
     remake: REMAKE,
   });
   if (facts.target !== "cpu")
-    throw new UsageError(`${folder} is a network for a GPU, which cannot be loaded into Node`, {
-      hint: "its header is for C and C++, its module for PyTorch",
-    });
+    throw new UsageError(
+      `${folder} is a network for a GPU, which cannot be loaded into Node`,
+      "its header is for C and C++, its module for PyTorch",
+    );
   const sources = readSealed(folder, { name: "network.json", text }, networkSourceNames(facts), {
     isTrusted: trustImported,
     remake: REMAKE,

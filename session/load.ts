@@ -80,7 +80,7 @@ export async function load(
   const fenced = imported && (await checkFenced(imported, compiler, { cores }));
   if (fenced?.status === "environment") throw new EnvironmentError(fenced);
   if (fenced?.status === "wrong")
-    throw new UsageError(fenced.because, { hint: "it is not run here; measure it here: automap tune" });
+    throw new UsageError(fenced.because, "it is not run here; measure it here: automap tune");
   const library = await builtLibrary(
     { name: build.name, build: buildOf(build), sources },
     { cache: options.cache ?? cacheFolder("kernels"), compiler, cores },
@@ -102,9 +102,7 @@ function readSource(source: string | TrialRecord | TunedKernel, options: LoadOpt
     return "kernel" in source ? loadableOf(subjectOfTuned(source)) : loadableRecord(source, options);
   if (existsSync(join(source, "kernel.json"))) return readFolder(source, options);
   if (statSync(source, { throwIfNoEntry: false })?.isDirectory())
-    throw new UsageError(`${source} is no package: it has no kernel.json`, {
-      hint: "automap emit RECORD --to DIR writes one",
-    });
+    throw new UsageError(`${source} is no package: it has no kernel.json`, "automap emit RECORD --to DIR writes one");
   return loadableRecord(
     withDatabase(options.database ?? DEFAULT_DATABASE, (db) => showTrial(db, source)),
     options,
@@ -130,9 +128,10 @@ function subjectOfTuned({ id, candidate, computation, kernel }: TunedKernel): Em
 function loadableOf(subject: EmitSubject): Loadable {
   const { name, threads, tuned, record = "" } = subject;
   if (tuned && tuned.language !== "c++")
-    throw new UsageError(`${shortId(record)} is a kernel in CUDA: only kernels in C++ are loaded into Node`, {
-      hint: `${automapCommand("emit", shortId(record), "--to", "DIR")} writes a package for C, C++ and PyTorch`,
-    });
+    throw new UsageError(
+      `${shortId(record)} is a kernel in CUDA: only kernels in C++ are loaded into Node`,
+      `${automapCommand("emit", shortId(record), "--to", "DIR")} writes a package for C, C++ and PyTorch`,
+    );
   checkArchitecture(name, tuned?.features);
   return {
     build: { name, threads, features: tuned?.features },
@@ -146,9 +145,10 @@ function checkArchitecture(name: string, features: readonly string[] = []): void
   const own = process.arch === "arm64" ? "arm" : "x86";
   const needed = architectureOf(features);
   if (needed !== undefined && needed !== own)
-    throw new UsageError(`${name}: its tuned kernel is for ${needed === "arm" ? "AArch64" : "x86-64"} processors`, {
-      hint: "build its package with CMake, which takes the portable code here",
-    });
+    throw new UsageError(
+      `${name}: its tuned kernel is for ${needed === "arm" ? "AArch64" : "x86-64"} processors`,
+      "build its package with CMake, which takes the portable code here",
+    );
 }
 
 const word = z.string().regex(/^[A-Za-z][A-Za-z0-9_]*$/);

@@ -74,7 +74,7 @@ export const MAPPING: SessionKind<MappedCandidate> = {
         language === "cuda"
           ? `${name} runs in blocks of a GPU, and this is the schedule of a CPU's loops`
           : `${name} is an instruction of ${isa}, which automap maps onto and writes no kernels for`,
-        { hint: "automap map and explain show its mappings; --intrinsic portable maps onto plain C++" },
+        "automap map and explain show its mappings; --intrinsic portable maps onto plain C++",
       );
     const problem = scheduleProblem(mapping, candidate.schedule);
     if (problem !== undefined)

@@ -40,10 +40,10 @@ export function checkMemory(computation: Computation, available = memoryHere()):
   if (needed > available)
     throw new UsageError(
       `inputs and answers of ${computation.name} need ${sizeText(needed)} while kernels are checked; this machine has ${sizeText(available)}`,
-      { hint },
+      hint,
     );
   if (memoryElements(longest) > LONGEST)
-    throw new UsageError(`${longest.name} of ${computation.name} has more than ${LONGEST} elements`, { hint });
+    throw new UsageError(`${longest.name} of ${computation.name} has more than ${LONGEST} elements`, hint);
 }
 
 /** Of a tensor while a program emulates a kernel: as it is written for it or read back, in its file, which may be in memory, and its own. */
@@ -71,14 +71,14 @@ export function checkEmulatedMemory(computation: Computation, available = memory
     if (bytes > MOST_BYTES)
       throw new UsageError(
         `${tensor.name} of ${computation.name} has ${bytes} bytes: a tensor under emulation has no more than ${MOST_BYTES}`,
-        { hint },
+        hint,
       );
   }
   const needed = memoryEmulating(computation);
   if (needed > available)
     throw new UsageError(
       `inputs and answers of ${computation.name} need ${sizeText(needed)} while kernels are emulated; this machine has ${sizeText(available)}`,
-      { hint },
+      hint,
     );
 }
 

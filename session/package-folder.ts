@@ -41,7 +41,7 @@ function inDraft(folder: string, force: boolean, write: (draft: string) => boole
     if (held.length > 0 && !force)
       throw new UsageError(
         `${folder} is not empty: it holds ${held.slice(0, 3).join(", ")}${held.length > 3 ? " ..." : ""}`,
-        { hint: "name another folder, or add --force to write into this one" },
+        "name another folder, or add --force to write into this one",
       );
     const draft = join(folder, `.automap-${process.pid}.part`);
     // The first missing folder: the package's own or one above it.
@@ -68,7 +68,6 @@ function inDraft(folder: string, force: boolean, write: (draft: string) => boole
 function namesIn(folder: string): string[] {
   const about = statSync(folder, { throwIfNoEntry: false });
   if (!about) return [];
-  if (!about.isDirectory())
-    throw new UsageError(`${folder} is a file`, { hint: "name a folder; it is made when it is missing" });
+  if (!about.isDirectory()) throw new UsageError(`${folder} is a file`, "name a folder; it is made when it is missing");
   return readdirSync(folder);
 }

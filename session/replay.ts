@@ -340,7 +340,8 @@ function readPart<T>(schema: z.ZodType<T>, run: RunRecord, part: "options" | "bu
   const result = schema.safeParse(run[part]);
   if (result.success) return result.data;
   const [issue] = result.error.issues;
-  throw new UsageError(`run ${run.id}: its ${part} cannot be read: ${issue?.path.join(".")}: ${issue?.message}`, {
-    hint: "something other than automap tune wrote it, or a newer automap",
-  });
+  throw new UsageError(
+    `run ${run.id}: its ${part} cannot be read: ${issue?.path.join(".")}: ${issue?.message}`,
+    "something other than automap tune wrote it, or a newer automap",
+  );
 }

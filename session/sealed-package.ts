@@ -47,9 +47,10 @@ export function readDescription<T>(
   const parsed = schema.safeParse(readOr((): unknown => JSON.parse(text)));
   if (parsed.success) return { text, facts: parsed.data };
   const [issue] = parsed.error.issues;
-  throw new UsageError(`${file} does not describe ${describes}: ${issue?.path.join(".")} ${issue?.message}`, {
-    hint: `emit it again: ${remake}`,
-  });
+  throw new UsageError(
+    `${file} does not describe ${describes}: ${issue?.path.join(".")} ${issue?.message}`,
+    `emit it again: ${remake}`,
+  );
 }
 
 function readOr<T>(read: () => T): T | undefined {
@@ -74,14 +75,15 @@ export function readSealed(
 ): ReadonlyMap<string, Uint8Array> {
   const contentOf = (file: string): Uint8Array => {
     const content = readOr(() => readFileSync(join(folder, file)));
-    if (content === undefined) throw new UsageError(`${folder} lacks ${file}`, { hint: `emit it again: ${remake}` });
+    if (content === undefined) throw new UsageError(`${folder} lacks ${file}`, `emit it again: ${remake}`);
     return content;
   };
   if (isTrusted) return new Map(sources.map((source) => [source, contentOf(source)]));
   const refused = (because: string): UsageError =>
-    new UsageError(`${folder} ${because}: loading it would run what is in it`, {
-      hint: `if you trust it, say trustImported: true; else emit it here: ${remake}`,
-    });
+    new UsageError(
+      `${folder} ${because}: loading it would run what is in it`,
+      `if you trust it, say trustImported: true; else emit it here: ${remake}`,
+    );
   const { seal, ...facts } = sealedFacts.safeParse(JSON.parse(description.text)).data ?? { files: {} };
   if (!sealsOf().made(sealedText(facts), seal))
     throw refused(`was not written here, or its ${description.name} was changed since`);

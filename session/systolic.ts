@@ -96,14 +96,16 @@ function enumerated({ problem, arrayRows }: ArraySubject, { rows = arrayRows, bo
   const loops = problem.loops.length;
   const left = loops - rows;
   if (left < 1 || left > 2)
-    throw new UsageError(`--array ${rows}: ${loops} loops leave ${left} for time; there must be one or two`, {
-      hint: left < 1 ? "use --array 1" : "use --array 2, or name fewer loops with --loops",
-    });
+    throw new UsageError(
+      `--array ${rows}: ${loops} loops leave ${left} for time; there must be one or two`,
+      left < 1 ? "use --array 1" : "use --array 2, or name fewer loops with --loops",
+    );
   const most = MOST_BOUND[loops] ?? 1;
   if (bound > most)
-    throw new UsageError(`--bound ${bound} is too large for ${loops} loops: at most ${most} can be listed`, {
-      hint: "a transform with larger entries can be judged by itself: --allocation ... --schedule ...",
-    });
+    throw new UsageError(
+      `--bound ${bound} is too large for ${loops} loops: at most ${most} can be listed`,
+      "a transform with larger entries can be judged by itself: --allocation ... --schedule ...",
+    );
   return enumerateDesigns(problem, { bound, arrayRows: rows });
 }
 
@@ -130,16 +132,18 @@ export function designNamed(subject: ArraySubject, name: string, designs: readon
   const form = found && polyphaseOf(subject, found);
   if (form) return form;
   if (found)
-    throw new UsageError(`${found.name} has no polyphase form`, {
-      hint: "designs whose transform leaves places without a point, and whose summed loops can be split, have one",
-    });
+    throw new UsageError(
+      `${found.name} has no polyphase form`,
+      "designs whose transform leaves places without a point, and whose summed loops can be split, have one",
+    );
   const names = designs.map((d) => d.name);
-  throw new UsageError(`no design "${name}"`, {
-    hint: suggestion(
+  throw new UsageError(
+    `no design "${name}"`,
+    suggestion(
       name,
       names.filter((n) => !n.includes(".")),
     ),
-  });
+  );
 }
 
 export interface ChosenOptions {
@@ -208,9 +212,10 @@ export function arrayKernel(
 ): Kernel {
   const { name, program } = subject;
   if (!program)
-    throw new UsageError(`${name} is no single sum of what it loads: there is no kernel to emit for it yet`, {
-      hint: "systems whose values are only passed on or summed can be emitted",
-    });
+    throw new UsageError(
+      `${name} is no single sum of what it loads: there is no kernel to emit for it yet`,
+      "systems whose values are only passed on or summed can be emitted",
+    );
   const { computation, nest } = program(design, options);
   const lines = [
     `${design.name} of ${name}, each pass ${design.pes} PEs, ${design.steps} steps; ${subject.loops}`,

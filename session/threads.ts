@@ -9,9 +9,10 @@ import { isGpu, isPredictedOnly } from "../targets/index.ts";
 export function checkThreads(machine: Target, threads: number): void {
   if (isGpu(machine) || isPredictedOnly(machine)) {
     if (threads !== 1)
-      throw new UsageError(`threads ${threads}: a kernel for ${machine.name} is launched by one thread`, {
-        hint: "leave --threads out: blocks and warps are the schedule's to decide",
-      });
+      throw new UsageError(
+        `threads ${threads}: a kernel for ${machine.name} is launched by one thread`,
+        "leave --threads out: blocks and warps are the schedule's to decide",
+      );
     return;
   }
   checkProcessors(threads, coresOf({}).processors);

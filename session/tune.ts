@@ -177,14 +177,16 @@ export async function tuneComputation(
   kept?: Preparations,
 ): Promise<TuneOutcome> {
   if (subject.name !== undefined && !WORKLOAD_NAME.test(subject.name))
-    throw new UsageError(`"${subject.name}" is no name for a workload`, {
-      hint: "letters, digits and . _ - + / :, no more than 80",
-    });
+    throw new UsageError(
+      `"${subject.name}" is no name for a workload`,
+      "letters, digits and . _ - + / :, no more than 80",
+    );
   for (const intrinsic of options.intrinsics ?? []) checkKnown(intrinsic);
   if (options.keeps && options.database !== ":memory:")
-    throw new UsageError("a search of some mappings only is kept in memory: no record says which", {
-      hint: 'database: ":memory:"',
-    });
+    throw new UsageError(
+      "a search of some mappings only is kept in memory: no record says which",
+      'database: ":memory:"',
+    );
   try {
     const { threads = 1, runner, machine = nativeTarget(), onNotice } = options;
     if (!isGpu(machine)) checkMemory(subject.computation);

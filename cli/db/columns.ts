@@ -33,7 +33,7 @@ export function registerColumns(db: Cli): void {
 function printColumns({ json }: z.infer<typeof options>, _command: Cli, table?: string): ExitCode {
   const tables = Object.entries(COLUMNS).filter(([name]) => table === undefined || name === table);
   if (table !== undefined && tables.length === 0)
-    throw new UsageError(`no table "${table}"`, { hint: suggestion(table, Object.keys(COLUMNS)) });
+    throw new UsageError(`no table "${table}"`, suggestion(table, Object.keys(COLUMNS)));
   const columns = tables.flatMap(([name, of]) =>
     Object.entries<Column>(of).map(([column, { type = "TEXT", optional = false, of: kind, refers, about }]) => ({
       table: name,

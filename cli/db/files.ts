@@ -112,12 +112,12 @@ export function registerFiles(db: Cli, here: Here): void {
 
 function runExport(given: z.infer<typeof exportOptions>, command: Command): ExitCode {
   const { output } = given;
-  if (given.json) throw new UsageError("an export is JSON lines already", { hint: "leave --json out" });
+  if (given.json) throw new UsageError("an export is JSON lines already", "leave --json out");
   if (output !== undefined) checkWritable("--output", output);
   return withDatabase(given.db, (db) => {
     const { limit, ...filter } = readTrialFilter(db, given, command);
     if (limit !== undefined)
-      throw new UsageError("--limit does not belong to an export", { hint: "choose by --since, --op, --status" });
+      throw new UsageError("--limit does not belong to an export", "choose by --since, --op, --status");
     const { extents = {}, ...others } = filter;
     const all = Object.keys(others).length + Object.keys(extents).length === 0;
     const lines = exportLines(db, all ? undefined : filter);
@@ -169,9 +169,7 @@ function conclude(report: ImportReport, from: string, { db, json }: z.infer<type
 async function runVerify(given: z.infer<typeof verifyOptions>, here: Here): Promise<ExitCode> {
   const lone = given.trustImported ? "--trust-imported" : given.seed === undefined ? undefined : "--seed";
   if (lone !== undefined && given.remeasure === undefined)
-    throw new UsageError(`${lone} is for trials that are measured again`, {
-      hint: "add --remeasure 5, or leave it out",
-    });
+    throw new UsageError(`${lone} is for trials that are measured again`, "add --remeasure 5, or leave it out");
   return withDatabase(given.db, async (db) => {
     const { checked, problems } = verifyDatabase(db);
     const again = given.remeasure === undefined ? [] : await measureAgain(given.remeasure);
@@ -242,14 +240,13 @@ async function runPrune(given: z.infer<typeof pruneOptions>, command: Command, h
   const pruned = (db: Database): ExitCode => {
     const { limit, top, sort, ...chosen } = readTrialFilter(db, given, command);
     if (limit !== undefined || top !== undefined || sort !== undefined)
-      throw new UsageError("--limit does not belong to a prune", {
-        hint: "choose by --until, --status, --op or --stale",
-      });
+      throw new UsageError("--limit does not belong to a prune", "choose by --until, --status, --op or --stale");
     const { extents = {}, ...others } = chosen;
     if (stale === undefined && Object.keys(others).length + Object.keys(extents).length === 0)
-      throw new UsageError("prune deletes what a filter names, and there is none", {
-        hint: "for example automap db prune --until 2026-01-01, or --status crashed, or --stale",
-      });
+      throw new UsageError(
+        "prune deletes what a filter names, and there is none",
+        "for example automap db prune --until 2026-01-01, or --status crashed, or --stale",
+      );
     const deleted = pruneTrials(
       db,
       { ...chosen, ...(stale ? { stale } : {}) },

@@ -130,18 +130,20 @@ export function readInstructions(db: Database, word: string): readonly string[] 
 function readTarget(db: Database, word: string): string {
   const known = targetsIn(db);
   if (!known.includes(word))
-    throw new UsageError(`no record is of a target "${word}"`, {
-      hint: known.length === 0 ? "it holds no records yet" : suggestion(word, known),
-    });
+    throw new UsageError(
+      `no record is of a target "${word}"`,
+      known.length === 0 ? "it holds no records yet" : suggestion(word, known),
+    );
   return word;
 }
 
 function readName(db: Database, word: string): string {
   const known = namesIn(db);
   if (!known.includes(word))
-    throw new UsageError(`nothing was tuned under the name "${word}"`, {
-      hint: known.length === 0 ? "automap tune --name gives one" : suggestion(word, known),
-    });
+    throw new UsageError(
+      `nothing was tuned under the name "${word}"`,
+      known.length === 0 ? "automap tune --name gives one" : suggestion(word, known),
+    );
   return word;
 }
 
@@ -150,16 +152,17 @@ const LAYOUT = /^([A-Z]|\d+[a-z])+$/;
 function readLayout(text: string): string {
   const [wrong] = text.split(",").filter((part) => !LAYOUT.test(part.replace(/^[A-Za-z_]\w*=/, "")));
   if (wrong !== undefined || (text.includes(",") && !text.split(",").every((part) => part.includes("="))))
-    throw new UsageError(`--layout: "${wrong ?? text}" is no layout`, {
-      hint: "for example --layout NHWC, --layout NCHW16c, or by tensor --layout in=NHWC,w=KRSC",
-    });
+    throw new UsageError(
+      `--layout: "${wrong ?? text}" is no layout`,
+      "for example --layout NHWC, --layout NCHW16c, or by tensor --layout in=NHWC,w=KRSC",
+    );
   return text;
 }
 
 function readEpilogue(text: string): string {
   const known = [...EPILOGUE_NAMES, "none"];
   if (text.includes("=")) return printEquation(parseEquation(text));
-  if (!known.includes(text)) throw new UsageError(`unknown epilogue "${text}"`, { hint: suggestion(text, known) });
+  if (!known.includes(text)) throw new UsageError(`unknown epilogue "${text}"`, suggestion(text, known));
   return text;
 }
 
@@ -168,9 +171,10 @@ export function readOperator(word: string, recorded: readonly string[]): string 
   const operator = OPERATORS.find((o) => o.name === word || o.aliases.includes(word));
   if (operator) return operator.name;
   if (!recorded.includes(word))
-    throw new UsageError(`unknown operator "${word}"`, {
-      hint: suggestion(word, unique([...recorded, ...OPERATORS.map((o) => o.name)])),
-    });
+    throw new UsageError(
+      `unknown operator "${word}"`,
+      suggestion(word, unique([...recorded, ...OPERATORS.map((o) => o.name)])),
+    );
   return word;
 }
 
@@ -192,21 +196,23 @@ function readExtents(command: Command, recorded: readonly string[]): Record<stri
   const hint = "extents are given as --c 64 or --c 64..256";
   for (const { name, text } of valuesIn(command.args, command, { pattern: /^--([A-Za-z_]\w*)(?:=(.*))?$/, hint })) {
     if (!names.includes(name))
-      throw new UsageError(`--${name} is no option, and no record has an axis or parameter of that name`, {
-        hint: suggestion(name, [...optionsOf(command), ...names], "--"),
-      });
+      throw new UsageError(
+        `--${name} is no option, and no record has an axis or parameter of that name`,
+        suggestion(name, [...optionsOf(command), ...names], "--"),
+      );
     if (Object.hasOwn(ranges, name)) throw new UsageError(`--${name} is given twice`);
     if (text === undefined)
       throw new UsageError(`--${name} needs a value, for example --${name} 64 or --${name} 64..256`);
     const [, low, dots, high] = /^(\d*)(?:(\.\.)(\d*))?$/.exec(text) ?? [];
     if ((low ?? "") === "" && (high ?? "") === "")
-      throw new UsageError(`--${name} must be an extent or a range, got "${text}"`, {
-        hint: `for example --${name} 64, --${name} 64..256, --${name} 64..`,
-      });
+      throw new UsageError(
+        `--${name} must be an extent or a range, got "${text}"`,
+        `for example --${name} 64, --${name} 64..256, --${name} 64..`,
+      );
     const min = low === "" ? undefined : Number(low);
     const max = dots === undefined ? min : high === "" ? undefined : Number(high);
     if (min !== undefined && max !== undefined && min > max)
-      throw new UsageError(`--${name}: the range ${text} is empty`, { hint: `--${name} ${max}..${min}` });
+      throw new UsageError(`--${name}: the range ${text} is empty`, `--${name} ${max}..${min}`);
     ranges[name] = defined({ min, max });
   }
   return ranges;
@@ -226,8 +232,9 @@ function readInstant(option: string, text: string, now: number): { from: number;
     /^(\d{4}-\d{2}-\d{2})(T\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?)?(Z|[+-]\d{2}:\d{2})?$/.exec(text) ?? [];
   const from = day === undefined ? Number.NaN : Date.parse(`${day}${clock ?? "T00:00"}${zone ?? "Z"}`);
   if (Number.isNaN(from))
-    throw new UsageError(`${option}: "${text}" is no time`, {
-      hint: "for example 2026-11-21, 2026-11-21T09:00 (UTC), or an age: 7d, 12h, 30m",
-    });
+    throw new UsageError(
+      `${option}: "${text}" is no time`,
+      "for example 2026-11-21, 2026-11-21T09:00 (UTC), or an age: 7d, 12h, 30m",
+    );
   return { from, to: clock === undefined ? from + 1440 * MINUTE : from + 1 };
 }

@@ -29,8 +29,7 @@ export async function thisMachine(): Promise<World> {
 
 export function readPolicy(word: string): Policy {
   const policy = POLICIES.find((p) => p === word);
-  if (policy === undefined)
-    throw new UsageError(`unknown --trust "${word}"`, { hint: `it is one of ${POLICIES.join(", ")}` });
+  if (policy === undefined) throw new UsageError(`unknown --trust "${word}"`, `it is one of ${POLICIES.join(", ")}`);
   return policy;
 }
 

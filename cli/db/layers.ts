@@ -41,7 +41,7 @@ export function layersAsked({
   readonly name?: string | undefined;
 }): readonly string[] | undefined {
   if (layers !== undefined && name !== undefined)
-    throw new UsageError("--layers and --name exclude each other", { hint: "put the names into the list" });
+    throw new UsageError("--layers and --name exclude each other", "put the names into the list");
   if (layers !== undefined) return linesIn(layers);
   return name?.includes(",") ? name.split(",").filter((part) => part !== "") : undefined;
 }
@@ -56,9 +56,10 @@ function linesIn(file: string): string[] {
   const lines = text.split(/\r?\n/).map((line) => line.trim());
   const asked = lines.filter((line) => line !== "" && !line.startsWith("#"));
   if (asked.length === 0)
-    throw new UsageError(`--layers ${file} lists nothing`, {
-      hint: "a line is a name, or for example conv2d --c 64 --k 64 --dtype u8s8",
-    });
+    throw new UsageError(
+      `--layers ${file} lists nothing`,
+      "a line is a name, or for example conv2d --c 64 --k 64 --dtype u8s8",
+    );
   return asked;
 }
 

@@ -232,9 +232,10 @@ export function compareRecords(db: Database, ids: readonly [string, string], jso
 /** @throws UsageError when they are of different computations */
 export function checkAlike(what: "records" | "runs", ...[a, b]: readonly [Subject, Subject]): void {
   if (a.workload.computation === b.workload.computation) return;
-  throw new UsageError(`the two ${what} are of different computations: their times say nothing about each other`, {
-    hint: `${shortId(a.id)} is ${labelOf(a.workload)}; ${shortId(b.id)} is ${labelOf(b.workload)}`,
-  });
+  throw new UsageError(
+    `the two ${what} are of different computations: their times say nothing about each other`,
+    `${shortId(a.id)} is ${labelOf(a.workload)}; ${shortId(b.id)} is ${labelOf(b.workload)}`,
+  );
 }
 
 type Subject = Pick<TrialRecord, "id" | "workload">;
@@ -270,9 +271,10 @@ export function pairOf(pair: Pair): z.infer<typeof pairSchema> {
 function timed(trial: TrialRecord, { path }: Database): Timed {
   if (isTimed(trial)) return trial;
   const { id, measurement } = trial;
-  throw new UsageError(`trial ${shortId(id)} has no time: it ended as ${measurement.status}`, {
-    hint: `${automapCommand("db", "query", "--status", "ok", databaseWords(path))} lists those that have one`,
-  });
+  throw new UsageError(
+    `trial ${shortId(id)} has no time: it ended as ${measurement.status}`,
+    `${automapCommand("db", "query", "--status", "ok", databaseWords(path))} lists those that have one`,
+  );
 }
 
 export function differing(a: TrialRecord, b: TrialRecord): string[] {

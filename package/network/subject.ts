@@ -118,14 +118,15 @@ export const bytesOfValue = ({ name, type, shape }: Value): number => elementsOf
 export function partsOfNetwork(subject: NetworkSubject): NetworkParts {
   const { name, program } = subject;
   if (program.steps.length === 0)
-    throw new UsageError(`${name} computes nothing when it runs: all its outputs are known`, {
-      hint: "read them from the model",
-    });
+    throw new UsageError(
+      `${name} computes nothing when it runs: all its outputs are known`,
+      "read them from the model",
+    );
   for (const value of [...program.inputs, ...program.outputs.map((o) => o.value)])
     if (subject.gpu && value.type === "s64")
       throw new UsageError(
         `${value.name} is ${describeValue(value)}: inputs and outputs of 64 bits are not supported on a GPU`,
-        { hint: value.constant ? "it is known before the run: take it off the model's outputs" : "use 32 bits" },
+        value.constant ? "it is known before the run: take it off the model's outputs" : "use 32 bits",
       );
   const { chains = [] } = subject;
   const memory = planMemory(program, true, chains);
