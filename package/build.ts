@@ -93,10 +93,10 @@ export const CXX_FOUND = code`: "\${CXX:=$(command -v g++ || command -v clang++ 
 /** A script for a shell. @param builds what it builds, and how to change that */
 export const scriptOf = (builds: Code, settings: readonly Code[], commands: readonly Code[]): Code =>
   linesOf([
-    code`#!/bin/sh`,
-    code`# Builds ${builds}`,
-    code`set -eu`,
-    code`cd "$(dirname "$0")"`,
+    code`#!/bin/sh
+# Builds ${builds}
+set -eu
+cd "$(dirname "$0")"`,
     ...settings,
     code`mkdir -p build`,
     ...commands,

@@ -21,7 +21,6 @@ import {
   comment,
   identifier,
   lines,
-  NOTHING,
   type SourceText,
   trustedCode,
 } from "../abstraction/source-text.ts";
@@ -80,24 +79,24 @@ export function portableSource({ name: asked, computation }: EmitSubject): Sourc
       ...[sum, ...(epilogue ? [epilogue] : []), ...beside].map((part) => printEquation(part.equation)),
       ...parameters.map((p) => `${p.tensor.name}: ${describeTensor(p.tensor)}`),
     ]),
-    code`#include <stdint.h>`,
-    NOTHING,
-    code`namespace { // what is included above is included once: two packages may be linked into one program`,
+    code`#include <stdint.h>
+
+namespace { // what is included above is included once: two packages may be linked into one program`,
     apart(harnessText("arithmetic.h")),
     apart(assetText("memory.h")),
     referenceStruct(code`Sum`, sum, hold),
     ...(epilogue ? [referenceStruct(code`Finish`, epilogue, hold)] : []),
     ...beside.map((other, i) => referenceStruct(code`Beside${i}`, other, hold)),
-    code`} // namespace`,
-    NOTHING,
-    code`#define HIDDEN __attribute__((visibility("hidden")))`,
-    code`${prefix} unsigned long ${name}_portable_workspace_bytes(void) { return ${bytes}; }`,
-    code`${prefix} int ${name}_portable_phases(void) { return 1; }`,
-    code`${prefix} void ${name}_portable_prepare(void*, const void* const*) {}`,
-    code`${prefix} void ${name}_portable_run(void* workspace, void* const* tensors, int, int part, int) {`,
-    code`  (void)workspace;`,
-    code`  if (part != 0) return;`,
-    code`  Sum sum;`,
+    code`} // namespace
+
+#define HIDDEN __attribute__((visibility("hidden")))
+${prefix} unsigned long ${name}_portable_workspace_bytes(void) { return ${bytes}; }
+${prefix} int ${name}_portable_phases(void) { return 1; }
+${prefix} void ${name}_portable_prepare(void*, const void* const*) {}
+${prefix} void ${name}_portable_run(void* workspace, void* const* tensors, int, int part, int) {
+  (void)workspace;
+  if (part != 0) return;
+  Sum sum;`,
     ...connect("sum", touched(sum)),
     ...(time ? [code`  sum.spare = (decltype(sum.spare))workspace;`] : []),
     code`  sum.compute();`,
@@ -108,8 +107,8 @@ export function portableSource({ name: asked, computation }: EmitSubject): Sourc
       ...connect(`beside_${i}`, touched(other)),
       code`  beside_${i}.compute_part(0, ${stepsOfParts(other)});`,
     ]),
-    code`}`,
-    NOTHING,
+    code`}
+`,
   ]);
   return spell(text, "c++");
 }

@@ -27,7 +27,6 @@ import {
   code,
   comment,
   formatText,
-  indented,
   join,
   lines,
   list,
@@ -113,8 +112,8 @@ export function selfTestSource(subject: EmitSubject): SourceText {
       "Floats may differ from the loops by (terms + operations + 1) * (epsilon * sum of |terms| + smallest normal number): a bound",
       "for any order of summation, with or without fused multiply-adds (Higham, Accuracy and Stability, section 4.2).",
     ]),
-    code`#include "${name}.h"`,
-    NOTHING,
+    code`#include "${name}.h"
+`,
     apart(harnessText("arithmetic.h")),
     apart(harnessText("bounds.h")),
     apart(assetText("memory.h")),
@@ -126,8 +125,8 @@ export function selfTestSource(subject: EmitSubject): SourceText {
     ...(rule && typeof rule.chain !== "number" ? [referenceStruct(code`Terms`, rule.chain)] : []),
     ...(epilogue ? [referenceStruct(code`Finish`, epilogue)] : []),
     ...facts.parts.map(({ type, part }) => referenceStruct(type, part)),
-    NOTHING,
-    code`static Sum sum;`,
+    code`
+static Sum sum;`,
     ...(epilogue ? [code`static Finish finish;`] : []),
     ...facts.parts.map(({ type, variable }) => code`static ${type} ${variable};`),
     code`static Elements<double> tolerance, low, high;`,
@@ -136,15 +135,15 @@ export function selfTestSource(subject: EmitSubject): SourceText {
       : []),
     NOTHING,
     ...drawing(facts),
-    NOTHING,
-    code`static bool failed(const char* code, const char* what, int code_given) {`,
-    code`  printf("${said} %s: %s: %s\\n", code, what, ${name}_message(code_given));`,
-    code`  return false;`,
-    code`}`,
-    NOTHING,
+    code`
+static bool failed(const char* code, const char* what, int code_given) {
+  printf("${said} %s: %s: %s\\n", code, what, ${name}_message(code_given));
+  return false;
+}
+`,
     ...running(facts),
     NOTHING,
-    ...main(facts),
+    main(facts),
     NOTHING,
   ]);
   return spell(text, "c++");
@@ -174,37 +173,35 @@ function drawing(facts: Facts): Code[] {
     code`static ${time ? "bool" : "void"} prepare_set(Data data) {`,
     ...inputs.map((t) => code`  sum.${dataName(t.name)}.fill(${elementCount(t)}, 0);`),
     ...later.map((t) => code`  finish.${dataName(t.name)}.fill(${elementCount(t)}, 0);`),
-    code`  sum.${answer}.fill(${count}, 0);`,
-    code`  tolerance.fill(${count}, 0), low.fill(${results}, 0), high.fill(${results}, 0);`,
-    code`  for (double large = ${largestInput(sum)};; large = sqrt(large)) {`,
+    code`  sum.${answer}.fill(${count}, 0);
+  tolerance.fill(${count}, 0), low.fill(${results}, 0), high.fill(${results}, 0);
+  for (double large = ${largestInput(sum)};; large = sqrt(large)) {`,
     ...drawn,
     code`    sum.compute();`,
     ...tolerances(facts),
-    code`    break;`,
-    code`  }`,
+    code`    break;
+  }`,
     ...(epilogue
       ? finishing(facts, epilogue)
       : [
-          code`  for (Int i = 0; i < ${count}; i++) {`,
-          code`    low.set(i, double(sum.${answer}[i]) - tolerance[i]);`,
-          code`    high.set(i, double(sum.${answer}[i]) + tolerance[i]);`,
-          code`  }`,
+          code`  for (Int i = 0; i < ${count}; i++) {
+    low.set(i, double(sum.${answer}[i]) - tolerance[i]);
+    high.set(i, double(sum.${answer}[i]) + tolerance[i]);
+  }`,
         ]),
-    ...(time ? telling(facts) : []),
+    ...(time ? [telling(facts)] : []),
     code`}`,
   ];
 }
 
 /** Whether the data would reveal wrong results: `tells` of verify.ts. */
-function telling({ target, count }: Facts): Code[] {
-  return [
-    code`  Spread all;`,
-    code`  for (Int i = 0; i < ${count}; i++) {`,
-    code`    const double value = double(sum.${dataName(target.name)}[i]);`,
-    code`    all.add({value, value, tolerance[i]});`,
-    code`  }`,
-    code`  return all.tells(${count});`,
-  ];
+function telling({ target, count }: Facts): Code {
+  return code`  Spread all;
+  for (Int i = 0; i < ${count}; i++) {
+    const double value = double(sum.${dataName(target.name)}[i]);
+    all.add({value, value, tolerance[i]});
+  }
+  return all.tells(${count});`;
 }
 
 /** The tolerance of a float sum, and whether sums of extreme inputs fit their type. */
@@ -217,9 +214,9 @@ function tolerances({ rule, inputs, target, count, sum }: Facts): Code[] {
   return [
     ...(growth
       ? [
-          code`    double size = 0;`,
-          code`    for (Int i = 0; i < ${count}; i++) if (fabs(double(sum.${first}[i])) > size) size = fabs(double(sum.${first}[i]));`,
-          code`    size = data == EXACT ? ${growth.whole.factor} * size + ${growth.whole.offset} : ${growth.drawn.factor} * size + ${growth.drawn.offset};`,
+          code`    double size = 0;
+    for (Int i = 0; i < ${count}; i++) if (fabs(double(sum.${first}[i])) > size) size = fabs(double(sum.${first}[i]));
+    size = data == EXACT ? ${growth.whole.factor} * size + ${growth.whole.offset} : ${growth.drawn.factor} * size + ${growth.drawn.offset};`,
         ]
       : [
           code`    static Magnitude size;`,
@@ -242,13 +239,13 @@ function tolerances({ rule, inputs, target, count, sum }: Facts): Code[] {
           ),
           code`    terms.compute();`,
         ]),
-    code`    bool fits = true;`,
-    code`    for (Int i = 0; i < ${count}; i++) {`,
-    code`      double most = ${growth ? code`size` : code`size.${answer}[i]`}, value = double(sum.${answer}[i]);`,
-    code`      fits = fits && most < ${rule.roof};`,
-    code`      tolerance.set(i, ${boundText(rule)}.tolerance(${chain}, most, value, data == EXACT));`,
-    code`    }`,
-    code`    if (data == EXTREME && large > 2 && !fits) continue; /* such sums may overflow their type */`,
+    code`    bool fits = true;
+    for (Int i = 0; i < ${count}; i++) {
+      double most = ${growth ? code`size` : code`size.${answer}[i]`}, value = double(sum.${answer}[i]);
+      fits = fits && most < ${rule.roof};
+      tolerance.set(i, ${boundText(rule)}.tolerance(${chain}, most, value, data == EXACT));
+    }
+    if (data == EXTREME && large > 2 && !fits) continue; /* such sums may overflow their type */`,
   ];
 }
 
@@ -270,11 +267,11 @@ function finishing(facts: Facts, epilogue: NonNullable<Facts["epilogue"]>): Code
   const result = dataName(output.name);
   const whole = isInteger(output.dtype);
   return [
-    code`  double squares = 0;`,
-    code`  for (Int i = 0; i < ${count}; i++) squares += double(sum.${answer}[i]) / ${count} * double(sum.${answer}[i]);`,
-    code`  double spread = squares > 0 ? sqrt(squares) : 1;`,
-    code`  double aim = ${whole ? (most - least) / 2 : "spread"}, ratio = ${whole ? code`aim / spread` : code`1`};`,
-    code`  (void)aim, (void)ratio;`,
+    code`  double squares = 0;
+  for (Int i = 0; i < ${count}; i++) squares += double(sum.${answer}[i]) / ${count} * double(sum.${answer}[i]);
+  double spread = squares > 0 ? sqrt(squares) : 1;
+  double aim = ${whole ? (most - least) / 2 : "spread"}, ratio = ${whole ? code`aim / spread` : code`1`};
+  (void)aim, (void)ratio;`,
     ...drawn(code`finish`, epilogue, later),
     ...beside
       .filter((t) => !later.includes(t))
@@ -285,24 +282,24 @@ function finishing(facts: Facts, epilogue: NonNullable<Facts["epilogue"]>): Code
       ...inputsOf(part)
         .filter((t) => !own.includes(t))
         .map((t) => code`  ${variable}.${dataName(t.name)} = ${holderOf(facts, t)}.${dataName(t.name)};`),
-      code`  ${variable}.${result}.fill(${results}, 0);`,
-      code`  ${variable}.compute();`,
+      code`  ${variable}.${result}.fill(${results}, 0);
+  ${variable}.compute();`,
     ]),
-    code`  finish.${result}.fill(${results}, 0);`,
-    code`  finish.${answer}.fill(${count}, 0);`,
-    code`  const double shares[] = {${list(SHARES.map((share) => code`${share}`))}};`,
-    code`  for (double share : shares) {`,
-    code`    for (Int i = 0; i < ${count}; i++) finish.${answer}.set(i, sum.${answer}[i] + ${isInteger(target.dtype) ? "Int" : "double"}((2 * share - 1) * tolerance[i]));`,
-    code`    finish.compute();`,
-    code`    for (Int i = 0; i < ${results}; i++) {`,
+    code`  finish.${result}.fill(${results}, 0);
+  finish.${answer}.fill(${count}, 0);
+  const double shares[] = {${list(SHARES.map((share) => code`${share}`))}};
+  for (double share : shares) {
+    for (Int i = 0; i < ${count}; i++) finish.${answer}.set(i, sum.${answer}[i] + ${isInteger(target.dtype) ? "Int" : "double"}((2 * share - 1) * tolerance[i]));
+    finish.compute();
+    for (Int i = 0; i < ${results}; i++) {`,
     // No two parts assign the same element, and each leaves 0 in those of the others.
     code`      double value = ${join(
       [code`finish`, ...parts.map((p) => p.variable)].map((holder) => code`double(${holder}.${result}[i])`),
       code` + `,
-    )};`,
-    code`      if (share == 0 || value < low[i]) low.set(i, value);`,
-    code`      if (share == 0 || value > high[i]) high.set(i, value);`,
-    code`    }`,
+    )};
+      if (share == 0 || value < low[i]) low.set(i, value);
+      if (share == 0 || value > high[i]) high.set(i, value);
+    }`,
     ...(rule ? [] : [code`    break; /* the sum is exact */`]),
     code`  }`,
   ];
@@ -324,86 +321,76 @@ function running(facts: Facts): Code[] {
   const indices = join(output.dims.map((_, d) => code`, int(i${d})`));
   const bytes = parameters.find((p) => p.role === "output")?.bytes ?? 0;
   return [
-    code`/* Runs a plan on the set; false and a line when an element is wrong. */`,
-    code`static bool run_set(${name}_plan* plan, const char* code, Data data, Place place) {`,
+    code`/* Runs a plan on the set; false and a line when an element is wrong. */
+static bool run_set(${name}_plan* plan, const char* code, Data data, Place place) {`,
     ...parameters.map((p) => code`  Guarded ${memoryName(p.tensor)}(${p.bytes}, place, ${p.bytes / p.elements});`),
     ...parameters
       .filter((p) => p.role !== "output")
-      .flatMap(({ tensor }) => [
-        code`  {`,
-        code`    Memory<${tensor.dtype}> to;`,
-        code`    to.data = (${C_TYPES[tensor.dtype]}*)${memoryName(tensor)}.data;`,
-        code`    Int at = 0;`,
-        code`    ${loopsOver(tensor)}to.set(${placeIn(tensor)}, ${holderOf(facts, tensor)}.${dataName(tensor.name)}[at++]);`,
-        code`  }`,
-      ]),
+      .map(
+        ({ tensor }) => code`  {
+    Memory<${tensor.dtype}> to;
+    to.data = (${C_TYPES[tensor.dtype]}*)${memoryName(tensor)}.data;
+    Int at = 0;
+    ${loopsOver(tensor)}to.set(${placeIn(tensor)}, ${holderOf(facts, tensor)}.${dataName(tensor.name)}[at++]);
+  }`,
+      ),
     ...(parameters.some((p) => p.role === "constant")
       ? [code`  if (int bad = ${name}_prepare(plan${pointers(["constant"])})) return failed(code, "prepare", bad);`]
       : []),
-    code`  /* Twice, to reveal state that the first call leaves behind. */`,
-    code`  for (int call = 0; call < 2; call++) {`,
-    code`    memset(${memoryName(output)}.data, call ? 0x5a : 0xa5, ${bytes});`,
-    code`    if (int bad = ${name}_run(plan${pointers(["input", "output"])})) return failed(code, "run", bad);`,
-    code`    Memory<${output.dtype}> got;`,
-    code`    got.data = (${C_TYPES[output.dtype]}*)${memoryName(output)}.data;`,
-    code`    Int at = 0;`,
-    code`    ${loopsOver(output)}{`,
-    code`      double value = double(got[${placeIn(output)}]);`,
-    code`      if (!(value >= low[at] && value <= high[at])) {`,
-    code`        printf("${said} %s: %s data: element ${element} of ${formatText(output.name)} is %.9g, the equation gives ", code, DATA_NAMES[data]${indices}, value);`,
-    code`        if (low[at] == high[at]) printf("%.9g\\n", low[at]);`,
-    code`        else printf("%.9g to %.9g\\n", low[at], high[at]);`,
-    code`        return false;`,
-    code`      }`,
-    code`      at++;`,
-    code`    }`,
-    code`  }`,
-    code`  return true;`,
-    code`}`,
+    code`  /* Twice, to reveal state that the first call leaves behind. */
+  for (int call = 0; call < 2; call++) {
+    memset(${memoryName(output)}.data, call ? 0x5a : 0xa5, ${bytes});
+    if (int bad = ${name}_run(plan${pointers(["input", "output"])})) return failed(code, "run", bad);
+    Memory<${output.dtype}> got;
+    got.data = (${C_TYPES[output.dtype]}*)${memoryName(output)}.data;
+    Int at = 0;
+    ${loopsOver(output)}{
+      double value = double(got[${placeIn(output)}]);
+      if (!(value >= low[at] && value <= high[at])) {
+        printf("${said} %s: %s data: element ${element} of ${formatText(output.name)} is %.9g, the equation gives ", code, DATA_NAMES[data]${indices}, value);
+        if (low[at] == high[at]) printf("%.9g\\n", low[at]);
+        else printf("%.9g to %.9g\\n", low[at], high[at]);
+        return false;
+      }
+      at++;
+    }
+  }
+  return true;
+}`,
   ];
 }
 
-function main({ name, said, upper, tuned, target, sum }: Facts): Code[] {
+function main({ name, said, upper, tuned, target, sum }: Facts): Code {
   const whole = isInteger(target.dtype);
   const { time } = sum;
-  return [
-    code`int main(int, char** words) {`,
-    ...indented([
-      code`random_state = words[0] && words[1] ? strtoull(words[1], nullptr, 0) : 1;`,
-      code`const char* const names[] = {"", "tuned", "portable"};`,
-      code`${name}_plan* plans[3] = {};`,
-      code`bool right[3] = {true, true, true};`,
-      ...(tuned
-        ? [
-            code`if (*${name}_missing()) printf("${said} tuned: not tried: this machine lacks %s\\n", ${name}_missing());`,
-            code`else if (int bad = ${name}_create(&plans[1], ${upper}_TUNED)) return failed("tuned", "create", bad), 2;`,
-          ]
-        : []),
-      code`if (int bad = ${name}_create(&plans[2], ${upper}_PORTABLE)) return failed("portable", "create", bad), 2;`,
-      code`const Place places[] = {FIRST, LAST, UNALIGNED};`,
-      code`const Data sets[] = {${whole ? "RANDOM, EXTREME" : "EXACT, RANDOM, EXTREME"}};`,
-      ...(time ? [code`int told = 0;`] : []),
-      code`for (Data data : sets) {`,
-      ...(time
-        ? [
-            code`  if (!prepare_set(data)) {`,
-            code`    printf("${said}: %s data left out: rounding may differ by as much as the answers do\\n", DATA_NAMES[data]);`,
-            code`    continue;`,
-            code`  }`,
-            code`  told++;`,
-          ]
-        : [code`  prepare_set(data);`]),
-      code`  for (int which = 1; which <= 2; which++)`,
-      code`    for (Place place : places)`,
-      code`      if (plans[which] && right[which] && !run_set(plans[which], names[which], data, place)) right[which] = false;`,
-      code`}`,
-      ...(time ? [code`if (told == 0) return 2;`] : []),
-      code`for (int which = 1; which <= 2; which++) {`,
-      code`  if (plans[which] && right[which]) printf("${said} %s: right on ${whole ? "" : "exact, "}random and extreme data\\n", names[which]);`,
-      code`  ${name}_destroy(plans[which]);`,
-      code`}`,
-      code`return right[1] && right[2] ? 0 : 1;`,
-    ]),
-    code`}`,
-  ];
+  const tried = code`  if (*${name}_missing()) printf("${said} tuned: not tried: this machine lacks %s\\n", ${name}_missing());
+  else if (int bad = ${name}_create(&plans[1], ${upper}_TUNED)) return failed("tuned", "create", bad), 2;
+`;
+  const prepared = time
+    ? code`    if (!prepare_set(data)) {
+      printf("${said}: %s data left out: rounding may differ by as much as the answers do\\n", DATA_NAMES[data]);
+      continue;
+    }
+    told++;`
+    : code`    prepare_set(data);`;
+  return code`int main(int, char** words) {
+  random_state = words[0] && words[1] ? strtoull(words[1], nullptr, 0) : 1;
+  const char* const names[] = {"", "tuned", "portable"};
+  ${name}_plan* plans[3] = {};
+  bool right[3] = {true, true, true};
+${tuned ? tried : NOTHING}  if (int bad = ${name}_create(&plans[2], ${upper}_PORTABLE)) return failed("portable", "create", bad), 2;
+  const Place places[] = {FIRST, LAST, UNALIGNED};
+  const Data sets[] = {${whole ? "RANDOM, EXTREME" : "EXACT, RANDOM, EXTREME"}};
+${time ? code`  int told = 0;\n` : NOTHING}  for (Data data : sets) {
+${prepared}
+    for (int which = 1; which <= 2; which++)
+      for (Place place : places)
+        if (plans[which] && right[which] && !run_set(plans[which], names[which], data, place)) right[which] = false;
+  }
+${time ? code`  if (told == 0) return 2;\n` : NOTHING}  for (int which = 1; which <= 2; which++) {
+    if (plans[which] && right[which]) printf("${said} %s: right on ${whole ? "" : "exact, "}random and extreme data\\n", names[which]);
+    ${name}_destroy(plans[which]);
+  }
+  return right[1] && right[2] ? 0 : 1;
+}`;
 }

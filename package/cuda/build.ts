@@ -63,8 +63,8 @@ export function buildFor(name: string, architecture: readonly string[]): Build {
 
 /** nvcc and the architecture of a script, unless they are given. */
 export const nvccFound = (architecture: string): Code[] => [
-  code`: "\${NVCC:=$(command -v nvcc || echo "\${CUDA_HOME:-/usr/local/cuda}/bin/nvcc")}"`,
-  code`: "\${ARCH:=${plainWord(architecture)}}"`,
+  code`: "\${NVCC:=$(command -v nvcc || echo "\${CUDA_HOME:-/usr/local/cuda}/bin/nvcc")}"
+: "\${ARCH:=${plainWord(architecture)}}"`,
 ];
 
 export const nvccCommand = (step: BuildStep): Code =>

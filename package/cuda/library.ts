@@ -158,9 +158,9 @@ export function librarySource(cuda: CudaSubject): SourceText {
     const nulls = given.map((p) => code`!${p.name}`);
     return linesOf([
       ...(nulls.length === 0 ? [] : [code`  if (${join(nulls, code` || `)}) return ${codeOf(cuda, "NULL")};`]),
-      code`  if (!fits(workspace, workspace_bytes)) return ${codeOf(cuda, "WORKSPACE")};`,
-      code`  int device = 0;`,
-      code`  if (int bad = ready(&device)) return bad;`,
+      code`  if (!fits(workspace, workspace_bytes)) return ${codeOf(cuda, "WORKSPACE")};
+  int device = 0;
+  if (int bad = ready(&device)) return bad;`,
     ]);
   };
   const prepare = code`

@@ -18,7 +18,6 @@ import {
   join,
   lines,
   list,
-  NOTHING,
   type SourceText,
   stringLiteral,
 } from "../../abstraction/source-text.ts";
@@ -64,27 +63,27 @@ export function selfTestSource(cuda: CudaSubject): SourceText {
       "Floats may differ from the equation by (terms + operations + 1) * (epsilon * sum of |terms| + smallest normal number): a bound",
       "for any order of summation, with or without fused multiply-adds (Higham, Accuracy and Stability, section 4.2).",
     ]),
-    code`#include "${name}.h"`,
-    NOTHING,
-    code`#include <cuda_runtime.h>`,
-    code`#include <cmath>`,
+    code`#include "${name}.h"
+
+#include <cuda_runtime.h>
+#include <cmath>`,
     apart(harnessText("cuda-elements.h")),
     apart(assetText("cuda-test.h")),
     code`extern "C" int ${name}_tuned_reference(void* const* tensors, double* low, double* high, int exact, cudaStream_t stream);`,
     ...(call.prepares ? [wrapper("prepare", constantsOf(cuda))] : []),
     wrapper("run", parameters),
-    NOTHING,
-    code`int main(int count, char** words) {`,
-    code`  const Package package = {${stringLiteral(subject.name)}, {`,
+    code`
+int main(int count, char** words) {
+  const Package package = {${stringLiteral(subject.name)}, {`,
     ...places.map(tensor),
     code`  }, {${join(
       setsOf(subject.computation).map((set) => identifier(set.toUpperCase())),
       code`, `,
-    )}}, ${name}_workspace_bytes(), ${name}_supported, ${call.prepares ? "prepare_it" : "nullptr"}, run_it, ${name}_message, ${name}_tuned_reference,`,
-    code`    ${list(codes)}};`,
-    code`  return prove(package, count > 1 ? strtoull(words[1], nullptr, 0) : 1);`,
-    code`}`,
-    NOTHING,
+    )}}, ${name}_workspace_bytes(), ${name}_supported, ${call.prepares ? "prepare_it" : "nullptr"}, run_it, ${name}_message, ${name}_tuned_reference,
+    ${list(codes)}};
+  return prove(package, count > 1 ? strtoull(words[1], nullptr, 0) : 1);
+}
+`,
   ]);
   return spell(text, "cuda");
 }

@@ -165,13 +165,13 @@ export function torchModule(cuda: CudaSubject, words: Spelling): SourceText {
   const flags = [architectureFlag(cuda.capability), ...NVCC_CODE.kernel];
   const text = linesOf([
     remarks([`torch.ops.automap.${subject.name}: ${equationText(subject.computation)}`, "", ...subject.provenance]),
-    NOTHING,
-    code`NAME = ${jsonText(subject.name)}`,
-    code`SOURCES = ${jsonText(["_torch.cpp", ".cu", "_tuned.cu"].map((part) => subject.name + part))}`,
-    code`# The flags that the kernel was measured with; for another GPU another -gencode.`,
-    code`CUDA_FLAGS = [${list(flags.map((flag) => code`"${plainWord(flag)}"`))}]`,
-    code`# Of each input in the order of a call: its name, its type, its shape and its strides in elements.`,
-    code`INPUTS = [`,
+    code`
+NAME = ${jsonText(subject.name)}
+SOURCES = ${jsonText(["_torch.cpp", ".cu", "_tuned.cu"].map((part) => subject.name + part))}
+# The flags that the kernel was measured with; for another GPU another -gencode.
+CUDA_FLAGS = [${list(flags.map((flag) => code`"${plainWord(flag)}"`))}]
+# Of each input in the order of a call: its name, its type, its shape and its strides in elements.
+INPUTS = [`,
     ...rows,
     code`]`,
     apart(assetText("torch_ext.py")),
@@ -229,18 +229,18 @@ export function torchExample(cuda: CudaSubject): SourceText {
     remarks([
       `Runs torch.ops.automap.${cuda.subject.name}${own ? " beside PyTorch's own operator" : ""}. Exit code 0: right, 4: wrong.`,
     ]),
-    NOTHING,
-    code`import faulthandler`,
-    code`import sys`,
-    NOTHING,
-    code`# A crash in C++ tells the line of Python that it was called from.`,
-    code`faulthandler.enable(all_threads=False)`,
-    NOTHING,
-    code`import torch`,
-    code`import torch.nn.functional as F`,
-    NOTHING,
-    code`# PyTorch's own operator, where it has one.`,
-    code`of_torch = ${own ? code`lambda x, w: ${own}` : code`None`}`,
+    code`
+import faulthandler
+import sys
+
+# A crash in C++ tells the line of Python that it was called from.
+faulthandler.enable(all_threads=False)
+
+import torch
+import torch.nn.functional as F
+
+# PyTorch's own operator, where it has one.
+of_torch = ${own ? code`lambda x, w: ${own}` : code`None`}`,
     apart(assetText("torch_example.py")),
   ]);
   return spell(text, "python");

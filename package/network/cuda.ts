@@ -14,7 +14,6 @@ import {
   join,
   jsonText,
   lines,
-  NOTHING,
   plainWord,
   type SourceText,
 } from "../../abstraction/source-text.ts";
@@ -90,12 +89,12 @@ function torchModule({ subject: { name, program, provenance } }: NetworkParts): 
   const text = lines([
     code`# ${commentText(`${name} as a module of PyTorch: import ${name}_torch; net = ${name}_torch.Network(); y = net(x)`)}`,
     ...provenance.map((line) => code`# ${commentText(line)}`),
-    NOTHING,
-    code`NAME = ${jsonText(name)}`,
-    code`INPUTS = [`,
+    code`
+NAME = ${jsonText(name)}
+INPUTS = [`,
     ...program.inputs.map((value) => row(value.name, value)),
-    code`]`,
-    code`OUTPUTS = [`,
+    code`]
+OUTPUTS = [`,
     ...program.outputs.map((output) => row(output.name, output.value)),
     code`]`,
     apart(assetText("torch_network.py")),
@@ -108,8 +107,8 @@ function buildScript(parts: NetworkParts): SourceText {
   const builds = code`${commentText(`${library.output} and ${main.output}`)}, a source for each core at a time. Another compiler: NVCC=/usr/local/cuda/bin/nvcc`;
   const settings = [
     ...nvccFound(architectureName(capabilityIn(parts))),
-    code`: "\${JOBS:=$(nproc 2>/dev/null || echo 1)}"`,
-    code`export NVCC ARCH`,
+    code`: "\${JOBS:=$(nproc 2>/dev/null || echo 1)}"
+export NVCC ARCH`,
   ];
   const commands = [
     code`xargs -d '\\n' -P "$JOBS" -I{} sh -c '{}' <<'END'`,
