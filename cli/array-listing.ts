@@ -15,71 +15,71 @@ import { figure } from "../report/draw-array.ts";
 import { counted, indent, percent } from "../report/text.ts";
 import type { ArraySubject } from "../session/array-subject.ts";
 import { SHOWN, type Timing } from "../session/systolic.ts";
-import { documentOf, type PartsOf, partOf, style, type Told } from "./output.ts";
+import { documentOf, integer, number, type PartsOf, partOf, style, type Told, text } from "./output.ts";
 import { fitted, fittedSparing, worded, wrapped } from "./terminal.ts";
 
-const rows = z.array(z.array(z.int()));
+const rows = z.array(z.array(integer));
 const designParts = {
-  name: z.string().describe("its class; .2 for a second of one class"),
-  dataflow: z.string(),
+  name: text.describe("its class; .2 for a second of one class"),
+  dataflow: text,
   allocation: rows.describe("where points run: a row for each dimension of the array"),
-  schedule: z.array(z.int()).describe("when; several rows of time as one"),
-  pes: z.int(),
-  steps: z.int(),
-  outturn: z.number().describe("results a step"),
-  utilisation: z.number().describe("share of the PEs' steps that compute a point"),
-  registers: z.strictObject({ plain: z.number(), coalesced: z.number() }).describe("of all PEs"),
-  class: z.string(),
+  schedule: z.array(integer).describe("when; several rows of time as one"),
+  pes: integer,
+  steps: integer,
+  outturn: number.describe("results a step"),
+  utilisation: number.describe("share of the PEs' steps that compute a point"),
+  registers: z.strictObject({ plain: number, coalesced: number }).describe("of all PEs"),
+  class: text,
   scheduleRows: rows,
-  shape: z.array(z.int()).describe("extents of the array"),
-  flows: z.record(z.string(), z.string()).describe("how each operand moves"),
-  shuffleDistance: z.number(),
-  boundaryLoads: z.number(),
-  cycles: z.number(),
-  latencyCycles: z.number(),
+  shape: z.array(integer).describe("extents of the array"),
+  flows: z.record(text, text).describe("how each operand moves"),
+  shuffleDistance: number,
+  boundaryLoads: number,
+  cycles: number,
+  latencyCycles: number,
   split: partOf<LoopSplit>("the loop that was split, of a polyphase form").optional(),
 };
 const designSchema = z.strictObject(designParts);
 const loop = partOf<ArraySubject["problem"]["loops"][number]>("a loop of the array: name and extent");
-const refused = z.int().describe("transforms, before any are called equal");
+const refused = integer.describe("transforms, before any are called equal");
 const design = { designs: z.array(designSchema), refused };
 
 export const listingSchema = documentOf({
   designs: z.array(
     designSchema.extend({
-      orbit: z.int().describe("the same number: equal under the operation's symmetries"),
+      orbit: integer.describe("the same number: equal under the operation's symmetries"),
       pareto: z.boolean().describe("no other beats it in PEs, steps, registers and length of shifts"),
     }),
   ),
   refused,
   polyphase: z.array(designSchema),
-  machine: z.string().optional().describe("whose cycles"),
-  operator: z.string(),
-  equation: z.string(),
+  machine: text.optional().describe("whose cycles"),
+  operator: text,
+  equation: text,
   loops: z.array(loop),
-  reuse: z.record(z.string(), rows).describe("directions in which each operand is reused"),
-  candidates: z.int(),
-  valid: z.int().describe("of full rank"),
-  unimodular: z.int(),
+  reuse: z.record(text, rows).describe("directions in which each operand is reused"),
+  candidates: integer,
+  valid: integer.describe("of full rank"),
+  unimodular: integer,
 });
 /** The document of `--show`, or of a transform given by the user. */
 export const shownSchema = documentOf({
   ...design,
-  operator: z.string(),
-  equation: z.string(),
+  operator: text,
+  equation: text,
   loops: z.array(loop),
-  recurrence: z.string(),
+  recurrence: text,
 });
 /** The document of `--emit`. */
-export const kernelSchema = documentOf({ ...design, language: z.enum(KERNEL_LANGUAGES), source: z.string() });
+export const kernelSchema = documentOf({ ...design, language: z.enum(KERNEL_LANGUAGES), source: text });
 export const refusedSchema = documentOf({
   designs: z.array(z.never()),
   refused,
   refusals: z.array(
     z.strictObject({
       rule: z.enum(REFUSALS),
-      because: z.string(),
-      hint: z.string().optional(),
+      because: text,
+      hint: text.optional(),
       vectors: rows.describe("two points that collide, or the dependence that runs backwards"),
     }),
   ),

@@ -11,21 +11,21 @@ import { counted } from "../report/text.ts";
 import { CACHES, type CacheEntry, cacheFolder, cacheLimits, examineCache, trimCache } from "../runtime/cache.ts";
 import type { Cli } from "./command.ts";
 import { flag } from "./options.ts";
-import { documentOf, EXIT, type ExitCode, print, printJson } from "./output.ts";
+import { documentOf, EXIT, type ExitCode, integer, number, print, printJson, text } from "./output.ts";
 import { printFitted } from "./terminal.ts";
 
 const options = z.object({ json: flag });
 type Options = z.infer<typeof options>;
 
 const total = {
-  count: z.int(),
-  bytes: z.int(),
-  inUse: z.int().describe("entries that a running automap holds"),
-  lastUsed: z.string().nullable().describe("ISO 8601; null of nothing"),
+  count: integer,
+  bytes: integer,
+  inUse: integer.describe("entries that a running automap holds"),
+  lastUsed: text.nullable().describe("ISO 8601; null of nothing"),
 };
 const showSchema = documentOf({
-  limit: z.strictObject({ bytes: z.number(), days: z.number() }).describe("of each folder"),
-  folders: z.array(z.strictObject({ what: z.string(), folder: z.string(), ...total })),
+  limit: z.strictObject({ bytes: number, days: number }).describe("of each folder"),
+  folders: z.array(z.strictObject({ what: text, folder: text, ...total })),
 });
 const clearSchema = documentOf({ deleted: z.strictObject(total), kept: z.strictObject(total) });
 

@@ -9,12 +9,12 @@ import type { Measured } from "../perfmodel/calibrate.ts";
 import type { GpuCalibration } from "../perfmodel/calibrate-gpu.ts";
 import { indent } from "../report/text.ts";
 import { calibrateGpuHere, type GpuCalibrateOutcome } from "../session/calibrate-gpu.ts";
-import { documentOf, EXIT, type ExitCode, partOf, print, printJson, say, style } from "./output.ts";
+import { documentOf, EXIT, type ExitCode, partOf, print, printJson, say, style, text } from "./output.ts";
 import { fitted } from "./terminal.ts";
 
 /** Fields that the documents of all machines share. */
 export const calibratedParts = {
-  database: z.string(),
+  database: text,
   measuredNow: z.boolean().describe("false: it was stored before"),
   environment: partOf<Environment>("as records have it"),
 };

@@ -20,7 +20,7 @@ import { calibratedParts, calibrateGpu, ending, gpuSchema, section } from "./cal
 import type { Cli } from "./command.ts";
 import { contradictionDocument, contradictionSchema } from "./contradiction.ts";
 import { databaseFile, flag, optionalText } from "./options.ts";
-import { documentOf, EXIT, type ExitCode, partOf, print, printJson, say } from "./output.ts";
+import { documentOf, EXIT, type ExitCode, number, partOf, print, printJson, say, text } from "./output.ts";
 import { GPU_NAMES, readTarget } from "./target.ts";
 
 const options = z.object({
@@ -35,9 +35,7 @@ const cpuSchema = documentOf({
   ...calibratedParts,
   contradicted: contradictionSchema,
   calibration: partOf<Calibration>("of a CPU: figures with their spread"),
-  figures: z
-    .record(z.string(), z.strictObject({ value: z.number(), source: z.string() }))
-    .describe("what the model uses besides"),
+  figures: z.record(text, z.strictObject({ value: number, source: text })).describe("what the model uses besides"),
   memory: z.array(partOf<MemoryLevel>("a level of caches, or the memory")),
 });
 

@@ -31,11 +31,14 @@ import {
   documentOf,
   EXIT,
   type ExitCode,
+  integer,
+  number,
   type PartsOf,
   print,
   printJson,
   say,
   style,
+  text,
   texts,
 } from "./output.ts";
 import { fitted, wrapped } from "./terminal.ts";
@@ -44,7 +47,7 @@ import { withDatabase } from "./with-database.ts";
 const options = z.object({
   baseline: z.string({ error: "check needs --baseline: the database to hold the new one against" }).min(1),
   db: databaseFile,
-  maxRegression: z.string().default("3%").transform(readShare),
+  maxRegression: text.default("3%").transform(readShare),
   op: optionalText,
   requireAll: flag,
   trustImported: flag,
@@ -56,37 +59,37 @@ type Options = z.infer<typeof options>;
 const provenance = z.enum(["here", "imported"]).describe("measured here, or imported");
 const sideSchema = z
   .union([
-    z.strictObject({ id: z.string(), provenance, status: z.string() }),
+    z.strictObject({ id: text, provenance, status: text }),
     z.strictObject({
-      id: z.string(),
+      id: text,
       provenance,
       status: z.literal("ok"),
-      intrinsic: z.string(),
-      microseconds: z.number(),
+      intrinsic: text,
+      microseconds: number,
       interval: intervalSchema,
     }),
   ])
   .nullable()
   .describe("the best record, or the latest failure where nothing worked; null where there is none");
-const interval = z.tuple([z.number(), z.number()]);
+const interval = z.tuple([number, number]);
 const checkSchema = documentOf({
   accepted: z.boolean(),
-  maxRegression: z.number().describe("share"),
-  compared: z.int().describe("workloads that both databases have"),
+  maxRegression: number.describe("share"),
+  compared: integer.describe("workloads that both databases have"),
   findings: z.array(
     z.strictObject({
       verdict: z.enum(["slower", "faster", "same", "failing", "missing", "new"]),
       fails: z.boolean(),
-      workload: z.string(),
-      operator: z.string(),
+      workload: text,
+      operator: text,
       shape: counts,
-      dtype: z.string(),
-      threads: z.int(),
-      cache: z.string(),
-      cpu: z.string(),
+      dtype: text,
+      threads: integer,
+      cache: text,
+      cpu: text,
       baseline: sideSchema,
       now: sideSchema,
-      ratio: z.number().nullable().describe("time now over that of the baseline"),
+      ratio: number.nullable().describe("time now over that of the baseline"),
       interval: interval.nullable().describe("of the ratio, 95 % within"),
       environmentDiffersIn: texts,
     }),

@@ -2,16 +2,17 @@
 
 import { z } from "zod";
 import type { Contradiction } from "../session/contradiction.ts";
+import { integer, number, text } from "./output.ts";
 
 export const contradictionSchema = z
   .strictObject({
-    calibratedAt: z.string().describe("ISO 8601"),
-    kernels: z.int().describe("kernels that ran faster than the rates allow"),
-    of: z.int(),
-    times: z.number().describe("how many times as fast the worst of them was"),
-    bound: z.string().describe("the instruction or the memory that it outran"),
+    calibratedAt: text.describe("ISO 8601"),
+    kernels: integer.describe("kernels that ran faster than the rates allow"),
+    of: integer,
+    times: number.describe("how many times as fast the worst of them was"),
+    bound: text.describe("the instruction or the memory that it outran"),
     kind: z.enum(["instruction", "memory"]),
-    trial: z.string(),
+    trial: text,
   })
   .nullable()
   .describe("null where kernels and rates agree");

@@ -42,11 +42,11 @@ import { csvOf, differenceSchema, printTrials, summarise, summarySchema } from "
 import { compareRecords, showDocument, showRecord } from "./db/show.ts";
 import { compareDocument, compareSides, sidesOfRuns } from "./db/sides.ts";
 import { flag, optionalWord, unexpected } from "./options.ts";
-import { documentOf, EXIT, type ExitCode, print, printJson, say, texts } from "./output.ts";
+import { documentOf, EXIT, type ExitCode, integer, print, printJson, say, text, texts } from "./output.ts";
 import { withDatabase } from "./with-database.ts";
 
 const bestOptions = filterOptions.extend({
-  trust: z.string().default("exact").transform(readPolicy),
+  trust: text.default("exact").transform(readPolicy),
   layers: optionalWord,
   csv: flag,
 });
@@ -67,10 +67,8 @@ const bestDocument = documentOf({
   trust: z.enum(POLICIES),
   trials: z.array(summarySchema),
   layers: layersSchema,
-  stale: z
-    .array(z.strictObject({ id: z.string(), differs }))
-    .describe("those used although a field of their world differs"),
-  leftOut: z.number().int().describe("trials that --trust leaves out"),
+  stale: z.array(z.strictObject({ id: text, differs })).describe("those used although a field of their world differs"),
+  leftOut: integer.describe("trials that --trust leaves out"),
 });
 
 /** @param here the world that records are compared with */

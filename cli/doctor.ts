@@ -10,7 +10,7 @@ import { examineGpuCalibration } from "../session/calibrate-gpu.ts";
 import { examineNatives } from "../session/natives.ts";
 import type { Cli } from "./command.ts";
 import { databaseFile, flag } from "./options.ts";
-import { documentOf, EXIT, type ExitCode, print, printJson, style } from "./output.ts";
+import { documentOf, EXIT, type ExitCode, print, printJson, style, text } from "./output.ts";
 import { worded } from "./terminal.ts";
 
 const options = z.object({ db: databaseFile, json: flag });
@@ -18,11 +18,11 @@ const options = z.object({ db: databaseFile, json: flag });
 const doctorSchema = documentOf({
   findings: z.array(
     z.strictObject({
-      subject: z.string(),
+      subject: text,
       status: z.enum(["ok", "doubtful", "missing"]).describe("doubtful: measuring works, and the numbers say less"),
-      detail: z.string(),
-      why: z.string().describe("why it matters"),
-      remedy: z.string().optional().describe("what to install or change"),
+      detail: text,
+      why: text.describe("why it matters"),
+      remedy: text.optional().describe("what to install or change"),
     }),
   ),
 });

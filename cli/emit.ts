@@ -47,7 +47,7 @@ import { otherTypes } from "./db/records.ts";
 import { declareWords } from "./declare.ts";
 import { kernelFiles, writeKernel } from "./files.ts";
 import { databaseFile, flag, optionalText, positiveInteger, readParameters } from "./options.ts";
-import { documentOf, EXIT, type ExitCode, print, printJson, say, texts } from "./output.ts";
+import { documentOf, EXIT, type ExitCode, print, printJson, say, text, texts } from "./output.ts";
 import { addSubjectOptions, givenOptions, namesOf, readComputation, subjectOptions } from "./subject.ts";
 import { withDatabase } from "./with-database.ts";
 
@@ -66,17 +66,17 @@ const options = subjectOptions.extend({
 type Options = z.infer<typeof options>;
 
 const packageSchema = documentOf({
-  folder: z.string(),
-  name: z.string().describe("of files and C functions"),
-  record: z.string().optional().describe("id of its record; missing of portable code"),
+  folder: text,
+  name: text.describe("of files and C functions"),
+  record: text.optional().describe("id of its record; missing of portable code"),
   files: texts,
   features: texts.describe("what a CPU needs for the tuned kernel"),
   proof: z
-    .strictObject({ status: z.enum(["right", "wrong", "not built", "not tried"]), said: z.string() })
+    .strictObject({ status: z.enum(["right", "wrong", "not built", "not tried"]), said: text })
     .optional()
     .describe("of --verify"),
 });
-const textSchema = documentOf({ file: z.string(), record: z.string() });
+const textSchema = documentOf({ file: text, record: text });
 
 /** Options that contradict a record, which already determines them. */
 const OF_AN_OPERATOR = ["dtype", "sum", "layout", "epilogue", "constant", "intrinsic", "threads", "trust"];

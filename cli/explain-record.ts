@@ -30,20 +30,32 @@ import { explainTrial, type TrialExplanation } from "../session/explain.ts";
 import { type DesignCost, describeDesigns } from "../session/explain-designs.ts";
 import { contradictionDocument, contradictionSchema } from "./contradiction.ts";
 import { otherTypes } from "./db/records.ts";
-import { counts, documentOf, EXIT, type ExitCode, partOf, print, printJson, say, style } from "./output.ts";
+import {
+  counts,
+  documentOf,
+  EXIT,
+  type ExitCode,
+  number,
+  partOf,
+  print,
+  printJson,
+  say,
+  style,
+  text,
+} from "./output.ts";
 import { namesOf } from "./subject.ts";
 import { fitted, wrapped } from "./terminal.ts";
 import { withDatabase } from "./with-database.ts";
 
 export const recordSchema = documentOf({
-  id: z.string(),
-  workload: z.string(),
-  operator: z.string(),
+  id: text,
+  workload: text,
+  operator: text,
   shape: counts,
   candidate: partOf<Candidate>("instruction, matching and schedule: docs/schedule.md"),
   provenance: z.enum(["here", "imported"]),
-  status: z.string(),
-  microseconds: z.number().nullable(),
+  status: text,
+  microseconds: number.nullable(),
   recordedPrediction: partOf<Prediction>("of the model when it was tried").nullable(),
   prediction: partOf<Prediction>("of the model now, level by level").nullable(),
   costs: partOf<Costs>("the parts of that prediction").nullable(),
@@ -51,7 +63,7 @@ export const recordSchema = documentOf({
   designs: z
     .array(partOf<DesignCost>("of a design on lanes: the best schedule of a dataflow, and what it would have cost"))
     .nullable(),
-  because: z.string().nullable().describe("why the model cannot explain it"),
+  because: text.nullable().describe("why the model cannot explain it"),
 });
 
 interface Given {

@@ -38,7 +38,7 @@ import {
   refusalSchema,
 } from "./map.ts";
 import { flag, optionalText, optionalWord, readParameters } from "./options.ts";
-import { documentOf, EXIT, type ExitCode, print, printJson, say, texts } from "./output.ts";
+import { documentOf, EXIT, type ExitCode, integer, number, print, printJson, say, text, texts } from "./output.ts";
 import { readComputation, readIntrinsics } from "./subject.ts";
 import { sentenceRoom } from "./terminal.ts";
 
@@ -55,11 +55,11 @@ type Options = z.infer<typeof options>;
 const matrix = z.strictObject({
   rows: texts,
   columns: texts,
-  bits: z.array(z.array(z.int())),
+  bits: z.array(z.array(integer)),
 });
 const kind = z.enum(["spatial", "reduce"]);
 const mappedSchema = documentOf({
-  operator: z.string(),
+  operator: text,
   verdict: z.literal("maps"),
   mapping: mappingSchema,
   matrices: z
@@ -67,28 +67,28 @@ const mappedSchema = documentOf({
     .describe("accesses of the software, the matching, accesses of the instruction: docs/mapping.md"),
   axes: z.array(
     z.strictObject({
-      axis: z.string(),
-      index: z.string().describe("of the loops that feed it, fused"),
-      fused: z.int(),
-      extent: z.int(),
-      tiles: z.int(),
-      padded: z.int(),
+      axis: text,
+      index: text.describe("of the loops that feed it, fused"),
+      fused: integer,
+      extent: integer,
+      tiles: integer,
+      padded: integer,
     }),
   ),
-  outer: z.array(z.strictObject({ name: z.string(), extent: z.int(), kind })).describe("loops that feed no axis"),
+  outer: z.array(z.strictObject({ name: text, extent: integer, kind })).describe("loops that feed no axis"),
   operands: z.array(
     z.strictObject({
-      operand: z.string(),
-      base: z.string().describe("where a tile begins"),
-      stride: z.int().optional().describe("between rows of a tile; missing where it has none"),
-      tileElements: z.int(),
-      elements: z.int(),
+      operand: text,
+      base: text.describe("where a tile begins"),
+      stride: integer.optional().describe("between rows of a tile; missing where it has none"),
+      tileElements: integer,
+      elements: integer,
     }),
   ),
-  issues: z.number().describe("of the instruction"),
+  issues: number.describe("of the instruction"),
 });
 const refusedSchema = documentOf({
-  operator: z.string(),
+  operator: text,
   verdict: z.literal("refused"),
   refusal: refusalSchema.partial({ intrinsic: true }).describe("of every instruction where none is named"),
 });

@@ -8,7 +8,19 @@ import { type CheckResult, checkIntrinsics } from "../runtime/conformance.ts";
 import { nativeTarget, runsOn } from "../targets/index.ts";
 import type { Cli } from "./command.ts";
 import { flag, wholeNumber } from "./options.ts";
-import { counts, documentOf, EXIT, type ExitCode, partOf, print, printJson, say, style } from "./output.ts";
+import {
+  counts,
+  documentOf,
+  EXIT,
+  type ExitCode,
+  integer,
+  partOf,
+  print,
+  printJson,
+  say,
+  style,
+  text,
+} from "./output.ts";
 import { readIntrinsics } from "./subject.ts";
 import { fitted, printFitted, worded } from "./terminal.ts";
 
@@ -19,15 +31,15 @@ const options = z.object({
 type Options = z.infer<typeof options>;
 
 const summarised = {
-  name: z.string(),
-  family: z.string(),
-  isa: z.string().describe("the feature of a machine that it needs"),
-  language: z.string(),
-  scope: z.string().describe("which threads issue it together"),
-  equation: z.string(),
+  name: text,
+  family: text,
+  isa: text.describe("the feature of a machine that it needs"),
+  language: text,
+  scope: text.describe("which threads issue it together"),
+  equation: text,
   extents: counts,
-  operands: z.record(z.string(), z.strictObject({ dtype: z.string(), storage: z.string() })),
-  source: z.string().describe("where its manual describes it"),
+  operands: z.record(text, z.strictObject({ dtype: text, storage: text })),
+  source: text.describe("where its manual describes it"),
 };
 const listSchema = documentOf({
   intrinsics: z.array(z.strictObject({ ...summarised, here: z.boolean().describe("whether this machine has it") })),
@@ -40,12 +52,12 @@ const showSchema = documentOf({
 const checkSchema = documentOf({
   results: z.array(
     z.strictObject({
-      intrinsic: z.string(),
+      intrinsic: text,
       status: z.enum(["ok", "differs", "skipped"]).describe("differs: it does not do what its declaration says"),
       how: z.enum(["this CPU", "qemu", "emulation", "interpreter"]),
-      cases: z.int().describe("sets of operands that were tried"),
-      missing: z.string().optional().describe("what was not there, when skipped"),
-      detail: z.string().optional().describe("where they disagree"),
+      cases: integer.describe("sets of operands that were tried"),
+      missing: text.optional().describe("what was not there, when skipped"),
+      detail: text.optional().describe("where they disagree"),
     }),
   ),
 });

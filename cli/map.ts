@@ -23,7 +23,19 @@ import { counted, indent, percent } from "../report/text.ts";
 import type { Cli } from "./command.ts";
 import { declareWords } from "./declare.ts";
 import { flag, readParameters } from "./options.ts";
-import { documentOf, EXIT, type ExitCode, partOf, print, printJson, style, textsByName } from "./output.ts";
+import {
+  documentOf,
+  EXIT,
+  type ExitCode,
+  integer,
+  number,
+  partOf,
+  print,
+  printJson,
+  style,
+  text,
+  textsByName,
+} from "./output.ts";
 import {
   addSubjectOptions,
   givenOptions,
@@ -55,29 +67,29 @@ export const mappingOptions = subjectOptions.extend({
 
 const matching = textsByName.describe("the loops that feed each axis of the instruction");
 export const mappingSchema = z.strictObject({
-  id: z.string(),
-  intrinsic: z.string(),
+  id: text,
+  intrinsic: text,
   matching,
-  operands: z.record(z.string(), z.string()).describe("the tensor of each operand"),
-  waste: z.number().describe("share of the multiplies that only compute padding"),
+  operands: z.record(text, text).describe("the tensor of each operand"),
+  waste: number.describe("share of the multiplies that only compute padding"),
 });
 export const refusalSchema = z.strictObject({
-  rule: z.string(),
-  because: z.string(),
+  rule: text,
+  because: text,
   matching,
-  intrinsic: z.string(),
-  hint: z.string().optional(),
-  place: z.strictObject({ row: z.string(), column: z.string() }).optional(),
+  intrinsic: text,
+  hint: text.optional(),
+  place: z.strictObject({ row: text, column: text }).optional(),
   witness: partOf<Witness>("an output element that would be computed wrongly").optional(),
 });
 const mapSchema = documentOf({
-  operator: z.string(),
-  equation: z.string(),
-  intrinsic: z.string().describe("the instruction, or the family that was asked for"),
+  operator: text,
+  equation: text,
+  intrinsic: text.describe("the instruction, or the family that was asked for"),
   rule: z.enum(["amos", "gather"]),
   strict: z.boolean(),
-  count: z.int().describe("mappings"),
-  total: z.int().describe("candidate matches"),
+  count: integer.describe("mappings"),
+  total: integer.describe("candidate matches"),
   sampled: z.boolean().describe("whether the matches are a sample of a space too large to list"),
   mappings: z.array(mappingSchema),
   refusals: z.array(refusalSchema),

@@ -3,7 +3,7 @@
 import { z } from "zod";
 import { modelOptions } from "./network-model.ts";
 import { databaseFile, flag, optionalText, positiveInteger, wholeNumber } from "./options.ts";
-import { documentOf, texts } from "./output.ts";
+import { documentOf, integer, number, text, texts } from "./output.ts";
 
 export const commonOptions = modelOptions.extend({
   threads: positiveInteger.default(1),
@@ -20,48 +20,48 @@ export const emitOptions = commonOptions.extend({
 
 /** What of a network's f16 is computed in f32. */
 const widenedSchema = z
-  .strictObject({ constants: z.int(), inputs: texts, outputs: texts })
+  .strictObject({ constants: integer, inputs: texts, outputs: texts })
   .optional()
   .describe("what of the model is f16 and computed in f32: inputs and outputs are converted");
 
 export const operatorsSchema = documentOf({
-  opsets: z.strictObject({ least: z.int(), most: z.int() }),
-  operators: z.array(z.strictObject({ summary: z.string(), names: texts })),
+  opsets: z.strictObject({ least: integer, most: integer }),
+  operators: z.array(z.strictObject({ summary: text, names: texts })),
 });
 export const showSchema = documentOf({
-  network: z.string(),
-  nodes: z.int(),
-  steps: z.int(),
-  calls: z.int().describe("of kernels: steps that share their rows are computed by one call"),
-  multiplyAdds: z.number(),
-  parameters: z.number(),
+  network: text,
+  nodes: integer,
+  steps: integer,
+  calls: integer.describe("of kernels: steps that share their rows are computed by one call"),
+  multiplyAdds: number,
+  parameters: number,
   widened: widenedSchema,
   operators: z.strictObject({
-    counted: z.int().describe("as AMOS's Table 2 counts them; docs/network-internals.md has the rule"),
-    mapped: z.int().describe("of these computed by an instruction"),
+    counted: integer.describe("as AMOS's Table 2 counts them; docs/network-internals.md has the rule"),
+    mapped: integer.describe("of these computed by an instruction"),
   }),
   tasks: z.array(
     z.strictObject({
-      task: z.string(),
+      task: text,
       nodes: texts.describe("the first node of each step, or of each call for several steps"),
       ops: texts,
-      multiplyAdds: z.number().describe("of one step; 0 where no products are summed"),
+      multiplyAdds: number.describe("of one step; 0 where no products are summed"),
       kind: z.enum(["record", "model", "loops"]).describe("where its kernel comes from"),
-      kernel: z.string().describe("instruction and mapping, or why there is none"),
-      record: z.string().optional(),
-      seconds: z.number().optional(),
+      kernel: text.describe("instruction and mapping, or why there is none"),
+      record: text.optional(),
+      seconds: number.optional(),
     }),
   ),
 });
 export const emitSchema = documentOf({
-  folder: z.string(),
-  name: z.string(),
+  folder: text,
+  name: text,
   files: texts,
-  steps: z.int(),
-  arenaBytes: z.int(),
-  weightBytes: z.int(),
+  steps: integer,
+  arenaBytes: integer,
+  weightBytes: integer,
   widened: widenedSchema,
-  proof: z.string().optional(),
+  proof: text.optional(),
 });
 
 /** A choice, not a measurement: the first trials of the 16 tasks of ResNet-18 that are sums of products take about a minute. */
@@ -80,18 +80,18 @@ export const tuneNetworkOptions = modelOptions.extend({
 });
 
 export const tuneNetworkSchema = documentOf({
-  network: z.string(),
-  seconds: z.number().describe("of all tuned steps, each by its best kernel"),
+  network: text,
+  seconds: number.describe("of all tuned steps, each by its best kernel"),
   tasks: z.array(
     z.strictObject({
-      task: z.string(),
+      task: text,
       nodes: texts.describe("the first node of each step"),
-      times: z.int(),
+      times: integer,
       searched: z.boolean().describe("false where the time ended before its turn, or it needed none"),
       used: z.boolean().describe("whether it belongs to the fastest form of its steps"),
       beaten: z.boolean().describe("another form of its steps is faster than it could be"),
-      seconds: z.number().optional().describe("of one call of its best kernel"),
-      failed: z.string().optional().describe("the error that ended its search"),
+      seconds: number.optional().describe("of one call of its best kernel"),
+      failed: text.optional().describe("the error that ended its search"),
     }),
   ),
 });

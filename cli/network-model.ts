@@ -25,10 +25,10 @@ import { checkThreads } from "../session/threads.ts";
 import { nativeTarget } from "../targets/index.ts";
 import type { Cli } from "./command.ts";
 import { collect } from "./options.ts";
-import { say, texts } from "./output.ts";
+import { say, text, texts } from "./output.ts";
 
 export const modelOptions = z.object({
-  target: z.string().min(1, "--target must name a machine").default("native"),
+  target: text.min(1, "--target must name a machine").default("native"),
   dtype: z.enum(["f32", "f16", "bf16"], { error: "--dtype is f32 or bf16 on a CPU, f16 on a GPU" }).optional(),
   dim: texts.default([]),
   constant: texts.default([]),

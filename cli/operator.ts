@@ -12,7 +12,7 @@ import { instantiate } from "../operators/operator.ts";
 import { indent } from "../report/text.ts";
 import type { Cli } from "./command.ts";
 import { flag, optionalText, readParameters } from "./options.ts";
-import { documentOf, EXIT, type ExitCode, print, printJson, style, texts } from "./output.ts";
+import { documentOf, EXIT, type ExitCode, integer, number, print, printJson, style, text, texts } from "./output.ts";
 import { readComputation } from "./subject.ts";
 import { fitted, worded } from "./terminal.ts";
 
@@ -24,27 +24,27 @@ const showOptions = z.object({
   layout: optionalText,
 });
 
-const named = { aliases: texts, summary: z.string(), equation: z.string() };
-const listSchema = documentOf({ operators: z.array(z.strictObject({ name: z.string(), ...named })) });
+const named = { aliases: texts, summary: text, equation: text };
+const listSchema = documentOf({ operators: z.array(z.strictObject({ name: text, ...named })) });
 const showSchema = documentOf({
-  operator: z.string(),
+  operator: text,
   ...named,
-  parameters: z.record(z.string(), z.strictObject({ default: z.int(), min: z.int(), describe: z.string() })),
-  axes: z.array(z.strictObject({ axis: z.string(), extent: z.int(), kind: z.enum(["spatial", "reduce"]) })),
+  parameters: z.record(text, z.strictObject({ default: integer, min: integer, describe: text })),
+  axes: z.array(z.strictObject({ axis: text, extent: integer, kind: z.enum(["spatial", "reduce"]) })),
   tensors: z
     .array(
       z.strictObject({
-        tensor: z.string(),
-        dtype: z.string(),
-        shape: z.array(z.int()),
+        tensor: text,
+        dtype: text,
+        shape: z.array(integer),
         dims: texts,
-        storage: z.string().describe("which place an element has, in elements"),
-        elements: z.int(),
+        storage: text.describe("which place an element has, in elements"),
+        elements: integer,
         constant: z.boolean().describe("whether it is the same in every call, as weights are"),
       }),
     )
     .describe("the output first"),
-  points: z.number().describe("multiply-adds"),
+  points: number.describe("multiply-adds"),
 });
 
 export function register(operator: Cli): void {

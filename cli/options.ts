@@ -13,21 +13,21 @@ import { constantsOf } from "../abstraction/time.ts";
 import { DEFAULT_DATABASE } from "../db/default.ts";
 import { OPERATORS } from "../operators/index.ts";
 import { kebab } from "./command.ts";
+import { text } from "./output.ts";
 
 // Options as most commands take them.
-export const optionalText = z.string().optional();
+export const optionalText = text.optional();
 /** A text that is not empty. */
-export const optionalWord = z.string().min(1).optional();
+export const optionalWord = text.min(1).optional();
 export const optionalFlag = z.boolean().optional();
 export const flag = z.boolean().default(false);
-export const databaseFile = z.string().min(1).default(DEFAULT_DATABASE);
+export const databaseFile = text.min(1).default(DEFAULT_DATABASE);
 
 /** Gathers the words of an option that may be given again. */
 export const collect = (word: string, before: readonly string[] = []): string[] => [...before, word];
 
 /** An integer of at least 1, written in digits. */
-export const positiveInteger = z
-  .string()
+export const positiveInteger = text
   .regex(/^[1-9]\d{0,14}$/, {
     error: ({ input, path }) =>
       `--${kebab(path)} must be a positive integer, got "${String(input)}"; for example --${kebab(path)} 10`,
@@ -35,8 +35,7 @@ export const positiveInteger = z
   .transform(Number);
 
 /** An integer of at least 0, written in digits, such as a seed. */
-export const wholeNumber = z
-  .string()
+export const wholeNumber = text
   .regex(/^\d{1,15}$/, {
     error: ({ input, path }) => `--${kebab(path)} must be a whole number, got "${String(input)}"`,
   })

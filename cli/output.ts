@@ -48,9 +48,13 @@ export function documentOf<T extends z.ZodRawShape>(parts: T) {
   return z.strictObject({ schemaVersion: z.literal(SCHEMA_VERSION), ...parts });
 }
 
-export const texts = z.array(z.string());
-export const textsByName = z.record(z.string(), texts);
-export const counts = z.record(z.string(), z.int());
+// What parts of documents and options hold.
+export const text = z.string();
+export const number = z.number();
+export const integer = z.int();
+export const texts = z.array(text);
+export const textsByName = z.record(text, texts);
+export const counts = z.record(text, integer);
 
 /** A part whose form is documented elsewhere: any object in the printed schema, exactly this type for the compiler. */
 export function partOf<T extends object>(description: string): z.ZodType<T, T> {

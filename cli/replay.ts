@@ -22,12 +22,15 @@ import {
   documentOf,
   EXIT,
   type ExitCode,
+  integer,
+  number,
   type PartsOf,
   partOf,
   print,
   printJson,
   say,
   style,
+  text,
   texts,
 } from "./output.ts";
 import { fitted, printFitted, wrapped } from "./terminal.ts";
@@ -37,34 +40,34 @@ const options = z.object({ db: databaseFile, json: flag });
 type Options = z.infer<typeof options>;
 
 const runSchema = z.strictObject({
-  id: z.string(),
-  workload: z.string(),
-  operator: z.string(),
+  id: text,
+  workload: text,
+  operator: text,
   shape: counts,
-  dtype: z.string(),
-  seed: z.int(),
+  dtype: text,
+  seed: integer,
   options: z.looseObject({}).describe("all that decides what the search does"),
   budget: z.looseObject({}),
   provenance: z.enum(["here", "imported"]),
-  started: z.number().describe("milliseconds since 1970"),
-  ended: z.number().optional(),
-  status: z.string().describe("running without a living process: it was killed"),
+  started: number.describe("milliseconds since 1970"),
+  ended: number.optional(),
+  status: text.describe("running without a living process: it was killed"),
 });
-const runsSchema = documentOf({ runs: z.array(runSchema.extend({ trials: z.int() })) });
+const runsSchema = documentOf({ runs: z.array(runSchema.extend({ trials: integer })) });
 const replayedSchema = documentOf({
   run: runSchema,
   identical: z.boolean().describe("bit for bit"),
-  divergence: z.strictObject({ trial: z.int(), because: z.string() }).nullable(),
-  status: z.string(),
-  known: z.int().describe("trials that it knew from earlier runs"),
+  divergence: z.strictObject({ trial: integer, because: text }).nullable(),
+  status: text,
+  known: integer.describe("trials that it knew from earlier runs"),
   assumed: texts.describe("what is not recorded"),
-  best: z.string().nullable().describe("key of the candidate"),
+  best: text.nullable().describe("key of the candidate"),
   trials: z.array(
     z.strictObject({
       candidate: partOf<Candidate>("instruction, matching and schedule: docs/schedule.md"),
-      status: z.string(),
-      microseconds: z.number().nullable(),
-      predictedMicroseconds: z.number().nullable(),
+      status: text,
+      microseconds: number.nullable(),
+      predictedMicroseconds: number.nullable(),
     }),
   ),
 });

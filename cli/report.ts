@@ -17,17 +17,17 @@ import type { Cli } from "./command.ts";
 import { readOperator, readTypes } from "./db/filters.ts";
 import { checkWritable, writeOutput } from "./files.ts";
 import { collect, databaseFile, optionalFlag, optionalText, positiveInteger, unexpected } from "./options.ts";
-import { EXIT, type ExitCode, print, say, texts } from "./output.ts";
+import { EXIT, type ExitCode, print, say, text, texts } from "./output.ts";
 import { withDatabase } from "./with-database.ts";
 
 const options = z.object({
   db: databaseFile,
-  output: z.string().min(1).default("report.html"),
+  output: text.min(1).default("report.html"),
   op: optionalText,
   dtype: optionalText,
-  run: z.array(z.string().min(1)).optional(),
-  network: z.string().min(1, "--network must name a model").optional(),
-  target: z.string().min(1, "--target must name a machine").optional(),
+  run: z.array(text.min(1)).optional(),
+  network: text.min(1, "--network must name a model").optional(),
+  target: text.min(1, "--target must name a machine").optional(),
   dim: texts.optional(),
   constant: texts.optional(),
   threads: positiveInteger.optional(),

@@ -30,12 +30,15 @@ import {
   documentOf,
   EXIT,
   type ExitCode,
+  integer,
+  number,
   type PartsOf,
   partOf,
   print,
   printJson,
   say,
   style,
+  text,
   textsByName,
 } from "./output.ts";
 import { fitted } from "./terminal.ts";
@@ -43,49 +46,49 @@ import type { TuneWords } from "./tune.ts";
 
 type Found = Extract<TuneOutcome, { best: unknown }>;
 
-const microseconds = z.number();
+const microseconds = number;
 const schedule = partOf<Candidate["schedule"]>("docs/schedule.md names its decisions");
 const searchSchema = documentOf({
   status: z.enum(TUNE_STATUSES).describe("why the search ended"),
   best: z
     .strictObject({
-      id: z.string().nullable().describe("of its record; null where it was kept nowhere"),
+      id: text.nullable().describe("of its record; null where it was kept nowhere"),
       microseconds,
       interval: z.tuple([microseconds, microseconds]).describe("95 % within"),
-      processors: z.array(z.int()).nullable(),
-      load: z.number().nullable().describe("share of the processors that other programs took"),
-      gops: z.number().describe("operations a second, in units of 10^9"),
-      intrinsic: z.string(),
+      processors: z.array(integer).nullable(),
+      load: number.nullable().describe("share of the processors that other programs took"),
+      gops: number.describe("operations a second, in units of 10^9"),
+      intrinsic: text,
       mapping: z
-        .union([textsByName, z.strictObject({ design: z.string() })])
+        .union([textsByName, z.strictObject({ design: text })])
         .describe("the loops that feed each axis, or the design on lanes"),
       schedule,
       predictedMicroseconds: microseconds.nullable(),
     })
     .nullable()
     .describe("null where no kernel worked"),
-  trials: z.int(),
+  trials: integer,
   failed: counts.describe("how many trials ended in each status but ok"),
-  seconds: z.number(),
+  seconds: number,
   enumerationCut: z
-    .strictObject({ what: z.string(), done: z.int(), of: z.int() })
+    .strictObject({ what: text, done: integer, of: integer })
     .nullable()
     .describe("how far the enumeration of mappings had come when the time cut it short; null where it was done"),
   unanswered: z
     .strictObject({
-      needs: z.number().nullable().describe("seconds that computing them takes here at least, where known"),
-      limit: z.number().describe("seconds that they may take"),
+      needs: number.nullable().describe("seconds that computing them takes here at least, where known"),
+      limit: number.describe("seconds that they may take"),
     })
     .nullable()
     .describe("set where the expected results were not computed in time, so that nothing was measured"),
   decided: z.boolean().describe("whether finals decided; false where Ctrl-C left no time for them"),
   noise: z.enum(NOISE_VERDICTS).describe("how reliable the measurements are; noisy: they say little"),
-  waitedSeconds: z.number().describe("of these, waiting for a core that another search used"),
-  database: z.string(),
+  waitedSeconds: number.describe("of these, waiting for a core that another search used"),
+  database: text,
 });
 const rankSchema = documentOf({
   measured: z.literal(false),
-  target: z.string(),
+  target: text,
   candidates: z.array(
     partOf<Candidate & { readonly predictedMicroseconds: number; readonly counted?: CountedPart }>(
       "a candidate, and predictedMicroseconds; counted where a compiler made code of it: instructions, sends and products of its main loop, registers, and estimatedMicroseconds without them",
@@ -100,20 +103,20 @@ interface CountedPart extends Omit<CountedLoop, "executions" | "hasOthers"> {
 /** The document of kernels for a machine that is not available. */
 export const judgedSchema = documentOf({
   measured: z.literal(false),
-  target: z.string(),
-  emulator: z.string().describe("what ran the kernels"),
+  target: text,
+  emulator: text.describe("what ran the kernels"),
   candidates: z.array(
     z.strictObject({
-      id: z.string().describe("of its record"),
-      status: z.string().describe("emulated: every element was right; else how it ended"),
-      intrinsic: z.string(),
-      mapping: textsByName.or(z.strictObject({ design: z.string() })),
+      id: text.describe("of its record"),
+      status: text.describe("emulated: every element was right; else how it ended"),
+      intrinsic: text,
+      mapping: textsByName.or(z.strictObject({ design: text })),
       schedule,
       predictedMicroseconds: microseconds,
     }),
   ),
   late: z.boolean().describe("whether the time was up before all kernels were judged"),
-  database: z.string(),
+  database: text,
 });
 /** The document of a search, of a ranking (--model-only), or of kernels for a machine that is not available. */
 export const tuneSchema = z.union([searchSchema, rankSchema, judgedSchema]);

@@ -38,7 +38,7 @@ import type { Cli } from "./command.ts";
 import { checkKernelFiles, checkOneOutput, checkWritable, writeOutput } from "./files.ts";
 import { heardInterrupts } from "./interrupts.ts";
 import { flag, optionalText, optionalWord, positiveInteger, readParameters, wholeNumber } from "./options.ts";
-import { type ExitCode, say, style } from "./output.ts";
+import { type ExitCode, say, style, text } from "./output.ts";
 import { addSubjectOptions, defaultTypes, readComputation, subjectOptions } from "./subject.ts";
 import { readTarget, TARGET_OPTION } from "./target.ts";
 import { judge } from "./tune-judged.ts";
@@ -63,8 +63,7 @@ const options = subjectOptions.extend({
     })
     .optional(),
   db: optionalWord,
-  name: z
-    .string()
+  name: text
     .regex(WORKLOAD_NAME, {
       error: "--name must be letters, digits and . _ - + / :, no more than 80, for example --name resnet18/layer2.0",
     })

@@ -75,7 +75,7 @@ type Columns<R> = Readonly<Record<string, Column & { readonly at?: Place<R> }>>;
 const environments = {
   target: { holds: line, about: "name of the target description" },
   cpu: { holds: line, about: "model as the machine reports it" },
-  cores: { type: "INTEGER", check: "cores > 0", holds: z.number().int().positive().max(65_536) },
+  cores: { type: "INTEGER", check: "cores > 0", holds: z.int().positive().max(65_536) },
   isa: { type: "JSON", holds: z.array(word).max(1000), about: "sorted feature names" },
   compiler: { holds: line, at: "compiler.path" },
   compiler_version: { holds: line, at: "compiler.version" },
@@ -110,7 +110,7 @@ const workloads = {
   extents: { type: "JSON", holds: extents, about: "of the axes" },
   parameters: {
     type: "JSON",
-    holds: named(identifier, z.number().int()),
+    holds: named(identifier, z.int()),
     about: "of the operator, {} for a bare equation",
   },
   tensors: {
@@ -147,13 +147,12 @@ const world = {
 
 const runs = {
   ...world,
-  seed: { type: "INTEGER", holds: z.number().int() },
+  seed: { type: "INTEGER", holds: z.int() },
   options: { type: "JSON", holds: plainEntries },
   budget: { type: "JSON", holds: plainEntries },
   process: {
     type: "INTEGER",
     holds: z
-      .number()
       .int()
       .nonnegative()
       .max(2 ** 32),
@@ -194,7 +193,7 @@ const trials = {
   },
   instructions: {
     type: "INTEGER",
-    holds: z.number().int().nonnegative().max(1e9),
+    holds: z.int().nonnegative().max(1e9),
     of: "ok",
     at: "measurement.instructions",
     about: "times the promised instruction stands in the disassembly",
@@ -238,7 +237,7 @@ const trials = {
   },
   affinity: {
     type: "JSON",
-    holds: z.array(z.number().int().nonnegative().max(65_535)).max(THREADS),
+    holds: z.array(z.int().nonnegative().max(65_535)).max(THREADS),
     optional: true,
     at: "conditions.affinity",
     about: "the cores it was bound to",
@@ -254,7 +253,7 @@ const trials = {
   place: {
     type: "INTEGER",
     check: "place > 0",
-    holds: z.number().int().positive().max(1e6),
+    holds: z.int().positive().max(1e6),
     optional: true,
     needs: "comparison",
     at: "finals.place",

@@ -69,9 +69,9 @@ export function shortened(text: string): string {
   return text.length > LOG ? `${text.slice(0, LOG - 40)}\n... ${text.length - LOG + 40} more characters` : text;
 }
 
-export const extent = z.number().int().positive().max(Number.MAX_SAFE_INTEGER);
+export const extent = z.int().positive().max(Number.MAX_SAFE_INTEGER);
 /** Milliseconds since 1970, up to the end of the year 9999. */
-export const time = z.number().int().nonnegative().max(253_402_300_799_999);
+export const time = z.int().nonnegative().max(253_402_300_799_999);
 /** Seconds of one call, at most a month. */
 export const seconds = z.number().positive().max(2_678_400);
 

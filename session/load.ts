@@ -177,7 +177,7 @@ const descriptionSchema = z.object({
         role: z.enum(["input", "constant", "output"]),
         dtype: z.string(),
         array: z.enum(ARRAYS),
-        elements: z.number().int().positive(),
+        elements: z.int().positive(),
         shape: z.string(),
         storage: z.string(),
       }),
@@ -187,7 +187,7 @@ const descriptionSchema = z.object({
     .object({
       features: z.array(z.string().regex(/^[a-z0-9.-]+$/)),
       instruction: z.string().optional(),
-      threads: z.number().int().positive(),
+      threads: z.int().positive(),
     })
     .optional(),
 });

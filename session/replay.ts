@@ -80,22 +80,22 @@ const correctionSchema: z.ZodType<Correction> = z.object({
 /** Options that a run records. Older runs recorded fewer. */
 const optionsSchema = z.looseObject({
   strategy: z.string(),
-  threads: z.number().int().positive(),
+  threads: z.int().positive(),
   earlyStop: z.boolean().default(true),
   intrinsics: z.array(z.string()).optional(),
   // Before lane designs existed there were only mappings.
   kinds: z.enum(CANDIDATE_KINDS).default("mappings"),
   // Candidates a round, where that depends on the machine.
-  batch: z.number().int().positive().max(MOST_BATCH).optional(),
+  batch: z.int().positive().max(MOST_BATCH).optional(),
   // Recorded where kernels were measured with flushed caches.
   cache: z.enum(["warm", "flushed"]).default("warm"),
   // Enumeration steps made within the time limit.
-  enumerationCut: z.number().int().positive().optional(),
+  enumerationCut: z.int().positive().optional(),
   // What records of similar computations taught the model, and those whose schedules were tried first.
   prior: correctionSchema.optional(),
   transferred: z.array(z.string()).optional(),
 });
-const budgetSchema = z.looseObject({ trials: z.number().int().positive().optional() });
+const budgetSchema = z.looseObject({ trials: z.int().positive().optional() });
 
 /** Repeats a run. @throws UsageError when there is no such run, or its record names something this version does not have */
 export async function replayRun(

@@ -5,18 +5,18 @@ import { suggestion, UsageError } from "../../abstraction/error.ts";
 import { COLUMNS, type Column } from "../../db/columns.ts";
 import type { Cli } from "../command.ts";
 import { optionalFlag } from "../options.ts";
-import { documentOf, EXIT, type ExitCode, print, printJson } from "../output.ts";
+import { documentOf, EXIT, type ExitCode, print, printJson, text } from "../output.ts";
 import { printFitted } from "../terminal.ts";
 
 const options = z.strictObject({ json: optionalFlag });
 const document = documentOf({
   columns: z.array(
     z.strictObject({
-      table: z.string(),
-      column: z.string(),
-      type: z.string().describe("TEXT, INTEGER, REAL, or JSON, a text in SQLite"),
+      table: text,
+      column: text,
+      type: text.describe("TEXT, INTEGER, REAL, or JSON, a text in SQLite"),
       optional: z.boolean().describe("whether it may be NULL"),
-      about: z.string().nullable(),
+      about: text.nullable(),
     }),
   ),
 });

@@ -12,19 +12,19 @@ import { z } from "zod";
 import { unique } from "../../abstraction/collections.ts";
 import { type Database, queryTrials, shortId, type TrialFilter, type TrialRecord } from "../../db/index.ts";
 import { tableWithin } from "../../report/text.ts";
-import { documentOf, print, printJson, say, texts } from "../output.ts";
+import { documentOf, integer, print, printJson, say, text, texts } from "../output.ts";
 import { sentenceRoom } from "../terminal.ts";
 
 export const failuresDocument = documentOf({
   failures: z.array(
     z.strictObject({
-      status: z.string().describe("how they ended"),
-      reason: z.string().describe("what their logs begin with; # is a number"),
-      count: z.number().int(),
-      imported: z.number().int().describe("how many of them were imported"),
+      status: text.describe("how they ended"),
+      reason: text.describe("what their logs begin with; # is a number"),
+      count: integer,
+      imported: integer.describe("how many of them were imported"),
       intrinsics: texts,
-      workloads: z.number().int().describe("of so many computations"),
-      latest: z.string().describe("id of the latest"),
+      workloads: integer.describe("of so many computations"),
+      latest: text.describe("id of the latest"),
     }),
   ),
 });

@@ -32,7 +32,19 @@ import { compareTimes } from "../../runtime/statistics.ts";
 import type { Cli } from "../command.ts";
 import { checkWritable, writeLines } from "../files.ts";
 import { flag, optionalWord, wholeNumber } from "../options.ts";
-import { counts, documentOf, EXIT, type ExitCode, partOf, print, printJson, say, style } from "../output.ts";
+import {
+  counts,
+  documentOf,
+  EXIT,
+  type ExitCode,
+  integer,
+  partOf,
+  print,
+  printJson,
+  say,
+  style,
+  text,
+} from "../output.ts";
 import { fitted } from "../terminal.ts";
 import { withDatabase } from "../with-database.ts";
 import { addFile, addFilters, addStatus, fileOptions, queryOptions, readTrialFilter } from "./filters.ts";
@@ -41,8 +53,7 @@ import type { Here } from "./here.ts";
 const exportOptions = queryOptions.extend({ output: optionalWord });
 const importOptions = fileOptions.extend({ strict: flag });
 const verifyOptions = fileOptions.extend({
-  remeasure: z
-    .string()
+  remeasure: text
     .regex(/^[1-9]\d{0,4}$/, { error: "--remeasure must be a positive integer, for example --remeasure 5" })
     .transform(Number)
     .optional(),
@@ -58,15 +69,15 @@ const pruneOptions = queryOptions.extend({
 const rows = counts.describe("by table");
 const takenSchema = documentOf({
   added: rows,
-  known: z.int().describe("lines whose record was there already"),
-  rejected: z.array(z.strictObject({ line: z.int(), reason: z.string() })),
+  known: integer.describe("lines whose record was there already"),
+  rejected: z.array(z.strictObject({ line: integer, reason: text })),
 });
 const verifySchema = documentOf({
   checked: rows,
-  problems: z.array(z.strictObject({ what: z.string(), why: z.string() })),
+  problems: z.array(z.strictObject({ what: text, why: text })),
   remeasured: z.array(
     z.strictObject({
-      id: z.string(),
+      id: text,
       verdict: z.enum(["same", "faster", "slower", "fails"]),
       measurement: partOf<Measurement>("of now, seconds"),
     }),

@@ -14,13 +14,14 @@ import { z } from "zod";
 import { reasonOf, UsageError } from "../../abstraction/error.ts";
 import { best, type Database, type Filter, namesIn, type TrialRecord, type Trust } from "../../db/index.ts";
 import { Cli, parseOptions } from "../command.ts";
+import { text } from "../output.ts";
 import { addFilters, filterOptions, readFilter } from "./filters.ts";
 import { summarySchema } from "./records.ts";
 
 export const layersSchema = z
   .array(
     z.strictObject({
-      layer: z.string().describe("as it was asked for"),
+      layer: text.describe("as it was asked for"),
       best: summarySchema.nullable().describe("null where no record may be used"),
     }),
   )

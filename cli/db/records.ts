@@ -17,42 +17,42 @@ import {
 import { parseDataTypes, printDataTypes } from "../../operators/data-types.ts";
 import { csvCell } from "../../report/csv.ts";
 import { printTime } from "../../report/text.ts";
-import { counts, partOf, say } from "../output.ts";
+import { counts, integer, number, partOf, say, text } from "../output.ts";
 import { printFitted } from "../terminal.ts";
 
-const id = z.string().describe("hash of its facts: 32 hexadecimal digits");
-export const intervalSchema = z.tuple([z.number(), z.number()]).describe("95 % within, microseconds");
+const id = text.describe("hash of its facts: 32 hexadecimal digits");
+export const intervalSchema = z.tuple([number, number]).describe("95 % within, microseconds");
 
 /** A trial as it appears in documents and tables. */
 export const summarySchema = z.strictObject({
   id,
   run: id.nullable(),
-  workload: z.string().describe("all that makes the workload another than any other, in one line"),
-  name: z.string().nullable().describe("the user's own for it"),
-  operator: z.string(),
+  workload: text.describe("all that makes the workload another than any other, in one line"),
+  name: text.nullable().describe("the user's own for it"),
+  operator: text,
   shape: counts.describe("extents of axes and values of parameters"),
-  dtype: z.string().describe("as --dtype reads it"),
-  types: z.string().describe("of the inputs and of what is stored"),
-  layout: z.string().nullable(),
-  epilogue: z.string().nullable(),
-  threads: z.number().int(),
-  cache: z.string().describe("warm: the call before has just used the data"),
-  target: z.string(),
+  dtype: text.describe("as --dtype reads it"),
+  types: text.describe("of the inputs and of what is stored"),
+  layout: text.nullable(),
+  epilogue: text.nullable(),
+  threads: integer,
+  cache: text.describe("warm: the call before has just used the data"),
+  target: text,
   provenance: z.enum(["here", "imported"]),
-  intrinsic: z.string(),
-  status: z.string().describe("ok, or how it failed"),
-  microseconds: z.number().nullable().describe("median of a call; null when it failed"),
+  intrinsic: text,
+  status: text.describe("ok, or how it failed"),
+  microseconds: number.nullable().describe("median of a call; null when it failed"),
   interval: intervalSchema.nullable(),
-  predictedMicroseconds: z.number().nullable().describe("null where the model could not say"),
-  at: z.string().describe("when it was measured, ISO 8601"),
+  predictedMicroseconds: number.nullable().describe("null where the model could not say"),
+  at: text.describe("when it was measured, ISO 8601"),
 });
 export type Summary = z.infer<typeof summarySchema>;
 
 /** A field in which the record's world differs from this one. */
 export const differenceSchema = z.strictObject({
-  field: z.string(),
-  recorded: z.string().optional(),
-  here: z.string().optional(),
+  field: text,
+  recorded: text.optional(),
+  here: text.optional(),
 });
 
 export function summarise(trial: TrialRecord): Summary {
@@ -112,7 +112,7 @@ export const detailsShape = {
   workload: partOf<TrialRecord["workload"]>("the computation: equation, extents, tensors"),
   environment: partOf<TrialRecord["environment"]>("the machine, its compiler, its driver"),
   candidate: partOf<TrialRecord["candidate"]>("instruction, matching and schedule: docs/schedule.md"),
-  declaration: z.string().optional().describe("hash of the instruction's declaration"),
+  declaration: text.optional().describe("hash of the instruction's declaration"),
   measurement: partOf<TrialRecord["measurement"]>("every sample, seconds"),
   prediction: partOf<NonNullable<TrialRecord["prediction"]>>("of the model, level by level").optional(),
   conditions: partOf<TrialRecord["conditions"]>("threads, cache, processors, clock"),

@@ -30,7 +30,7 @@ import { drawMapping } from "../../report/draw-mapping.ts";
 import { indent, printTime } from "../../report/text.ts";
 import { compareTimes, summariseDifference } from "../../runtime/statistics.ts";
 import { mappingOf } from "../../session/recorded.ts";
-import { documentOf, print, printJson, say, style } from "../output.ts";
+import { documentOf, number, print, printJson, say, style } from "../output.ts";
 import { fitted, wrapped } from "../terminal.ts";
 import { printDifference } from "./here.ts";
 import {
@@ -50,9 +50,9 @@ export const pairSchema = z.strictObject({
   b: summarySchema,
   verdict: z.enum(["a", "b", "tie"]).describe("which is faster; tie where the intervals overlap"),
   difference: z.strictObject({
-    microseconds: z.number().describe("b - a"),
+    microseconds: number.describe("b - a"),
     interval: intervalSchema,
-    ratio: z.number().describe("b / a"),
+    ratio: number.describe("b / a"),
   }),
 });
 

@@ -19,7 +19,7 @@ import {
 } from "../../db/index.ts";
 import { counted, printTime } from "../../report/text.ts";
 import { median } from "../../runtime/statistics.ts";
-import { documentOf, print, printJson, say } from "../output.ts";
+import { documentOf, integer, number, print, printJson, say, text } from "../output.ts";
 import { fitted } from "../terminal.ts";
 import { summarise, summarySchema } from "./records.ts";
 import { checkAlike, differing, isTimed, type Pair, pairDocument, pairOf, pairSchema, type Timed } from "./show.ts";
@@ -30,15 +30,15 @@ export interface Side {
 }
 
 const sidesDocument = documentOf({
-  sides: z.tuple([z.string(), z.string()]),
+  sides: z.tuple([text, text]),
   both: z.array(pairSchema).describe("computations that both have a time of"),
   only: z.tuple([z.array(summarySchema), z.array(summarySchema)]).describe("what only a has, only b"),
   candidates: z
     .strictObject({
-      both: z.number().int(),
-      onlyA: z.number().int(),
-      onlyB: z.number().int(),
-      ratio: z.number().nullable().describe("median of b / a of those that both tried and that worked"),
+      both: integer,
+      onlyA: integer,
+      onlyB: integer,
+      ratio: number.nullable().describe("median of b / a of those that both tried and that worked"),
     })
     .nullable()
     .describe("of two runs; null of two instructions"),
