@@ -176,12 +176,14 @@ function editDistance(a: string, b: string): number {
   return cell(a.length, b.length);
 }
 
-/** The result of `make`; undefined when it throws a UsageError. */
-export function attempt<T>(make: () => T): T | undefined {
+/** The result of `make`; when it throws a UsageError, undefined or what takes its place. */
+export function attempt<T>(make: () => T): T | undefined;
+export function attempt<T, R>(make: () => T, refused: (error: UsageError) => R): T | R;
+export function attempt(make: () => unknown, refused: (error: UsageError) => unknown = () => undefined): unknown {
   try {
     return make();
   } catch (error) {
-    if (error instanceof UsageError) return undefined;
+    if (error instanceof UsageError) return refused(error);
     throw error;
   }
 }

@@ -50,3 +50,12 @@ export function percent(share: number): string {
   if (share > 0 && share < 0.0005) return "<0.1 %";
   return `${(100 * share).toFixed(1)} %`;
 }
+
+/** `2026-11-21`, of milliseconds since 1970. */
+export const day = (at: number): string => new Date(at).toISOString().slice(0, 10);
+
+/** `c 64, h 56` */
+export const sizesText = (
+  sized: readonly { readonly name: string; readonly extent: number }[],
+  between = ", ",
+): string => sized.map(({ name, extent }) => `${name} ${extent}`).join(between);

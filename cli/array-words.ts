@@ -7,6 +7,7 @@
  */
 
 import { readFileSync } from "node:fs";
+import type { Extents } from "../abstraction/affine.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { reasonOf, UsageError } from "../abstraction/error.ts";
 import { parseSpecification, type Specification } from "../abstraction/specification.ts";
@@ -20,7 +21,7 @@ import {
 import { readComputation } from "./subject.ts";
 
 /** Defaults that differ from the operator's own: the filter sizes of the published table. */
-const ARRAY_DEFAULTS: Readonly<Record<string, Readonly<Record<string, number>>>> = {
+const ARRAY_DEFAULTS: Readonly<Record<string, Extents>> = {
   conv1d: { r: 5 },
   "conv1d-single": { r: 5 },
 };
@@ -34,11 +35,7 @@ export interface ArraySubjectOptions {
 }
 
 /** @throws UsageError for words that name nothing, and for computations without a uniform recurrence */
-export function readArraySubject(
-  subject: string,
-  parameters: Readonly<Record<string, number>>,
-  options: ArraySubjectOptions,
-): ArraySubject {
+export function readArraySubject(subject: string, parameters: Extents, options: ArraySubjectOptions): ArraySubject {
   const loops = options.loops?.split(",").map((name) => name.trim());
   const found = isFile(subject)
     ? arrayOfSpecification(specificationIn(subject, parameters), loops)
@@ -51,17 +48,13 @@ function isFile(subject: string): boolean {
   return !subject.includes("[") && /[./]/.test(subject);
 }
 
-function computationFor(
-  subject: string,
-  parameters: Readonly<Record<string, number>>,
-  { dtype, sum }: ArraySubjectOptions,
-): Computation {
+function computationFor(subject: string, parameters: Extents, { dtype, sum }: ArraySubjectOptions): Computation {
   const operator = OPERATORS.find((o) => o.name === subject.toLowerCase() || o.aliases.includes(subject.toLowerCase()));
   const defaults = operator ? ARRAY_DEFAULTS[operator.name] : undefined;
   return readComputation(subject, { ...defaults, ...parameters }, { dtype, sum });
 }
 
-function specificationIn(file: string, parameters: Readonly<Record<string, number>>): Specification {
+function specificationIn(file: string, parameters: Extents): Specification {
   const [given] = Object.keys(parameters);
   if (given !== undefined)
     throw new UsageError(

@@ -7,7 +7,7 @@ import type { Environment } from "../db/index.ts";
 import { intrinsicNamed } from "../intrinsics/index.ts";
 import type { Measured } from "../perfmodel/calibrate.ts";
 import type { GpuCalibration } from "../perfmodel/calibrate-gpu.ts";
-import { indent } from "../report/text.ts";
+import { indent, type Rows } from "../report/text.ts";
 import { calibrateGpuHere, type GpuCalibrateOutcome } from "../session/calibrate-gpu.ts";
 import { documentOf, EXIT, type ExitCode, partOf, print, printJson, say, style, text } from "./output.ts";
 import { fitted } from "./terminal.ts";
@@ -37,8 +37,7 @@ export async function calibrateGpu(
   return EXIT.ok;
 }
 
-export const section = (title: string, rows: readonly (readonly string[])[]): string =>
-  `${style("bold", title)}\n${indent(fitted(rows, 2))}`;
+export const section = (title: string, rows: Rows): string => `${style("bold", title)}\n${indent(fitted(rows, 2))}`;
 
 /** The figures that were not measured, and how the others were. @param how which of the sections above, and by what */
 export function ending(

@@ -10,6 +10,7 @@ import type { Candidate } from "../abstraction/candidate.ts";
 import { automapCommand } from "../abstraction/command-line.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
+import { day } from "../abstraction/text.ts";
 import { type Prediction, printClock } from "../abstraction/trial.ts";
 import {
   best,
@@ -143,7 +144,7 @@ function ratesText(
     return `with the rates of ${ratesOf} in the table of machines (${automapCommand("calibrate", "--target", "cuda", databaseWords(path))} measures this one's)`;
   return calibratedAt === undefined
     ? `with the rates of the reference machine (${automapCommand("calibrate", databaseWords(path))} measures this one's)`
-    : `with the rates calibrated on ${new Date(calibratedAt).toISOString().slice(0, 10)}`;
+    : `with the rates calibrated on ${day(calibratedAt)}`;
 }
 
 function comparison({ measurement }: TrialRecord, seconds: number): string[] {

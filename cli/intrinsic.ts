@@ -3,6 +3,7 @@
 import { z } from "zod";
 import { printEquation } from "../abstraction/equation.ts";
 import { type Intrinsic, type IntrinsicSpec, printStorage, registerElements } from "../abstraction/intrinsic.ts";
+import { sizesText } from "../abstraction/text.ts";
 import { indent } from "../report/text.ts";
 import { type CheckResult, checkIntrinsics } from "../runtime/conformance.ts";
 import { nativeTarget, runsOn } from "../targets/index.ts";
@@ -139,7 +140,7 @@ function describe(i: Intrinsic): string {
   ];
   return [
     worded([[style("bold", i.name), i.summary]]),
-    indent(`${printEquation(i.computation.equation)}     ${sizes(i)}`),
+    indent(`${printEquation(i.computation.equation)}     ${sizesText(i.computation.axes, "  ")}`),
     indent(fitted(operands, 2)),
     indent(`emits   ${i.emit.replaceAll("\n", `\n${" ".repeat(10)}`)}`),
     indent(worded(facts, 2)),
@@ -185,10 +186,6 @@ function statusWord({ status }: CheckResult): string {
     default:
       return status satisfies never;
   }
-}
-
-function sizes(i: Intrinsic): string {
-  return i.computation.axes.map((a) => `${a.name} ${a.extent}`).join("  ");
 }
 
 function summary(i: Intrinsic) {

@@ -8,6 +8,7 @@
 
 import type { Command } from "commander";
 import { z } from "zod";
+import type { Extents } from "../abstraction/affine.ts";
 import { defined, groupsOf, mapValues, sumOf } from "../abstraction/collections.ts";
 import { automapCommand, type CommandLine } from "../abstraction/command-line.ts";
 import { type Computation, computationKey, equationText, REWRITINGS } from "../abstraction/computation.ts";
@@ -155,7 +156,7 @@ function explainCommand({ args }: Command, given: Options, intrinsic: string): C
 /** The computation with the requested loops. @throws UsageError when it cannot be written that way */
 export function readForm(
   subject: string,
-  parameters: Readonly<Record<string, number>>,
+  parameters: Extents,
   given: z.infer<typeof mappingOptions>,
   intrinsic: Intrinsic,
 ): Computation {
@@ -168,7 +169,7 @@ export function readForm(
 /** One set for each instruction. In a family, rows that the given types do not fit are refusals like any other. */
 export function mapOntoAll(
   subject: string,
-  parameters: Readonly<Record<string, number>>,
+  parameters: Extents,
   given: z.infer<typeof mappingOptions>,
   intrinsics: readonly Intrinsic[],
 ): MappingSet[] {

@@ -6,6 +6,7 @@
  */
 
 import { z } from "zod";
+import type { Extents } from "../abstraction/affine.ts";
 import { defined, unique } from "../abstraction/collections.ts";
 import { automapCommand } from "../abstraction/command-line.ts";
 import { type Computation, defineComputation, type TensorSpec, withConstants } from "../abstraction/computation.ts";
@@ -117,7 +118,7 @@ export function defaultTypes(name: string | undefined): string {
  */
 export function readComputation(
   subject: string,
-  parameters: Readonly<Record<string, number>>,
+  parameters: Extents,
   options: SubjectOptions,
   like = typingOf(options.intrinsic),
 ): Computation {
@@ -176,12 +177,7 @@ function typeNamed(word: string, tensor: string): DType {
   throw new UsageError(`unknown data type "${word}" of ${tensor}`, typeSuggestion(word));
 }
 
-function readEquation(
-  subject: string,
-  extents: Readonly<Record<string, number>>,
-  options: SubjectOptions,
-  like?: Intrinsic,
-): Computation {
+function readEquation(subject: string, extents: Extents, options: SubjectOptions, like?: Intrinsic): Computation {
   const [text = "", behind] = subject.split(";");
   const equation = parseEquation(text);
   const target = equation.target.tensor;

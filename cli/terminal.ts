@@ -8,7 +8,7 @@
  *     56 w 56 k 64
  */
 
-import { table, tableWithin, WIDTH } from "../report/text.ts";
+import { type Rows, table, tableWithin, WIDTH } from "../report/text.ts";
 import { columnsOf, print, say } from "./output.ts";
 
 /** Columns of the terminal on stdout; undefined for a pipe, a file, and a terminal that reports none. */
@@ -22,7 +22,7 @@ export function roomOn(inset = 0): number {
 }
 
 /** A table, with its cells broken over lines where the terminal is too narrow. @param inset spaces that will stand before each line */
-export function fitted(rows: readonly (readonly string[])[], inset = 0): string {
+export function fitted(rows: Rows, inset = 0): string {
   return tableWithin(rows, roomOn(inset));
 }
 
@@ -30,7 +30,7 @@ export function fitted(rows: readonly (readonly string[])[], inset = 0): string 
  * A table whose last column holds sentences. They are wrapped at {@link WIDTH} columns in a pipe or a file as well; on a narrower terminal every
  * column gives way. @param inset spaces that will stand before each line
  */
-export function worded(rows: readonly (readonly string[])[], inset = 0): string {
+export function worded(rows: Rows, inset = 0): string {
   const room = sentenceRoom(inset);
   return room < WIDTH - inset ? tableWithin(rows, room) : table(rows, room);
 }
@@ -49,14 +49,14 @@ export function wrapped(sentence: string): string {
  * Prints a table without the columns for which the terminal has no room, and names these. Cells are broken where that is not enough.
  * @param spared titles of columns that may be left out, in this order
  */
-export function printFitted(rows: readonly (readonly string[])[], spared: readonly string[]): void {
+export function printFitted(rows: Rows, spared: readonly string[]): void {
   const left = leftOut(rows, spared, roomOn());
   print(fitted(without(rows, left)));
   sayLeftOut(left);
 }
 
 /** The same table as a text to print. The columns that are left out are named at once. @param inset spaces that will stand before each line */
-export function fittedSparing(rows: readonly (readonly string[])[], spared: readonly string[], inset = 0): string {
+export function fittedSparing(rows: Rows, spared: readonly string[], inset = 0): string {
   const left = leftOut(rows, spared, roomOn(inset));
   sayLeftOut(left);
   return fitted(without(rows, left), inset);
@@ -67,7 +67,7 @@ function sayLeftOut(left: readonly string[]): void {
     say(`automap: no room on ${columnsHere()} columns for ${left.join(", ")}; --json has everything`);
 }
 
-function leftOut(rows: readonly (readonly string[])[], spared: readonly string[], columns: number): string[] {
+function leftOut(rows: Rows, spared: readonly string[], columns: number): string[] {
   const [head = []] = rows;
   const left: string[] = [];
   for (const title of spared) {
@@ -79,7 +79,7 @@ function leftOut(rows: readonly (readonly string[])[], spared: readonly string[]
 }
 
 /** The rows without the columns of these titles. */
-function without(rows: readonly (readonly string[])[], titles: readonly string[]): string[][] {
+function without(rows: Rows, titles: readonly string[]): string[][] {
   const [head = []] = rows;
   return rows.map((row) => row.filter((_, column) => !titles.includes(head[column] ?? "")));
 }

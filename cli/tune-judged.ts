@@ -3,6 +3,7 @@
  * right.
  */
 
+import type { Extents } from "../abstraction/affine.ts";
 import { isMapped } from "../abstraction/candidate.ts";
 import { defined } from "../abstraction/collections.ts";
 import { automapCommand } from "../abstraction/command-line.ts";
@@ -25,7 +26,7 @@ import { conclude, judgedSchema, tellerOf, whyUnanswered } from "./tune-outcome.
 export async function judge(
   subject: {
     readonly computation: Computation;
-    readonly parameters: Readonly<Record<string, number>>;
+    readonly parameters: Extents;
     readonly fixed: Inputs;
   },
   { intrinsics, machine }: { readonly intrinsics: readonly Intrinsic[]; readonly machine: Target },

@@ -8,6 +8,7 @@
 
 import type { Command } from "commander";
 import { z } from "zod";
+import type { Extents } from "../abstraction/affine.ts";
 import { CANDIDATE_KINDS } from "../abstraction/candidate.ts";
 import { defined, mapValues, unique } from "../abstraction/collections.ts";
 import type { Computation } from "../abstraction/computation.ts";
@@ -289,12 +290,12 @@ interface Chosen {
   readonly computation: Computation;
   /** Values of tensors that the operator fixes. */
   readonly fixed: Inputs;
-  readonly parameters: Readonly<Record<string, number>>;
+  readonly parameters: Extents;
   /** Options that the user left out, with the values taken: `--dtype f32`, `--c 64`. */
   readonly assumed: readonly string[];
 }
 
-function readChosen(subject: string, parameters: Readonly<Record<string, number>>, given: TuneWords): Chosen {
+function readChosen(subject: string, parameters: Extents, given: TuneWords): Chosen {
   const computation = readComputation(subject, parameters, given);
   if (subject.includes("[")) return { computation, fixed: {}, parameters: {}, assumed: [] };
   const operator = operatorNamed(subject);

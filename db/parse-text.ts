@@ -10,7 +10,7 @@
 
 import { z } from "zod";
 import { canonicalJson } from "../abstraction/candidate.ts";
-import { UsageError } from "../abstraction/error.ts";
+import { attempt } from "../abstraction/error.ts";
 import { type PrintStyle, printExpr } from "../abstraction/expression.ts";
 import { parseExpr } from "../abstraction/parse.ts";
 import { TAKEN } from "../abstraction/schema.ts";
@@ -46,17 +46,9 @@ export const notation = z
 
 /** A printed expression: what an operand stands for, where an element is stored. */
 export const expression = (style: PrintStyle) =>
-  notation.refine(
-    (text) => {
-      try {
-        return printExpr(parseExpr(text), style) === text;
-      } catch (error) {
-        if (error instanceof UsageError) return false;
-        throw error;
-      }
-    },
-    { error: "is no expression of the notation" },
-  );
+  notation.refine((text) => attempt(() => printExpr(parseExpr(text), style)) === text, {
+    error: "is no expression of the notation",
+  });
 
 /** Output lines of a compiler or a runner. */
 export const log = z

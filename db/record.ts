@@ -4,6 +4,7 @@
  *     { id, operator: "conv2d", parameters: { c: 64, ... }, equation: "out[n,k,p,q] += ...", dtype: "u8s8", ... }
  */
 
+import type { Extents } from "../abstraction/affine.ts";
 import { type Computation, computationKey, defineComputation, inputsOf, targetOf } from "../abstraction/computation.ts";
 import type { DType } from "../abstraction/dtype.ts";
 import { UsageError } from "../abstraction/error.ts";
@@ -45,7 +46,7 @@ export const WORKLOAD_NAME = /^[A-Za-z0-9_][A-Za-z0-9_.:/+-]{0,79}$/;
 export interface Workload {
   readonly computation: Computation;
   /** Parameters of the operator; none for a bare equation. */
-  readonly parameters?: Readonly<Record<string, number>>;
+  readonly parameters?: Extents;
   /** The user's own name for it, of the form {@link WORKLOAD_NAME}. */
   readonly name?: string | undefined;
 }
@@ -62,7 +63,7 @@ export interface TensorRecord {
 export interface ComputationRecord {
   readonly equation: string;
   /** Extents of the axes. */
-  readonly extents: Readonly<Record<string, number>>;
+  readonly extents: Extents;
   readonly tensors: Readonly<Record<string, TensorRecord>>;
 }
 
@@ -71,7 +72,7 @@ export interface WorkloadRecord extends ComputationRecord {
   readonly id: string;
   /** `equation` for a bare equation. */
   readonly operator: string;
-  readonly parameters: Readonly<Record<string, number>>;
+  readonly parameters: Extents;
   /** `computationKey`: equal for equal computations under any name. */
   readonly computation: string;
   /** Types of the inputs as one word: `f16`, `u8s8`. */
@@ -182,7 +183,7 @@ export function computationOf(workload: WorkloadRecord): Computation {
 }
 
 /** What filters compare with: the extents of a workload's axes, overridden by the operator's parameters. */
-export function shapeOf({ extents, parameters }: WorkloadRecord): Readonly<Record<string, number>> {
+export function shapeOf({ extents, parameters }: WorkloadRecord): Extents {
   return { ...extents, ...parameters };
 }
 

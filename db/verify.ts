@@ -4,7 +4,7 @@
  *     verifyDatabase(db)     { checked: { trials: 16000, ... }, problems: [{ what: "trial 3f9a1c77d0e2", why: "its facts make the id ..." }] }
  */
 
-import { UsageError } from "../abstraction/error.ts";
+import { attempt } from "../abstraction/error.ts";
 import { type Random, randomInteger } from "../abstraction/random.ts";
 import { visible } from "../abstraction/text.ts";
 import type { Measurement } from "../abstraction/trial.ts";
@@ -69,13 +69,8 @@ function whatIsWrong(table: Table, row: Row, world: Referred): string | undefine
   if (id !== row["id"]) return `its facts make the id ${shortId(id)}: something changed it`;
   const problem = problemOf(table, row);
   if (problem !== undefined || table !== "trials") return problem;
-  try {
-    return problemOfTrial(row, world);
-  } catch (error) {
-    // A damaged or missing reference is reported for the record it names.
-    if (error instanceof UsageError) return undefined;
-    throw error;
-  }
+  // A damaged or missing reference is reported for the record it names.
+  return attempt(() => problemOfTrial(row, world));
 }
 
 export interface Remeasured {

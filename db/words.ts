@@ -7,7 +7,7 @@
 
 import { outputOf } from "../abstraction/computation.ts";
 import { printEquation } from "../abstraction/equation.ts";
-import { attempt, UsageError } from "../abstraction/error.ts";
+import { attempt } from "../abstraction/error.ts";
 import { memoised } from "../abstraction/memoised.ts";
 import { parseEpilogue } from "../abstraction/parse.ts";
 import { describeWorkload, layoutName, type WorkloadWords, workloadLabel } from "../operators/describe.ts";
@@ -18,13 +18,14 @@ import type { Condition } from "./trust.ts";
 
 /** The words of a workload; a damaged record is described as such. */
 export const wordsOf = memoised((workload: WorkloadRecord): WorkloadWords => {
-  try {
-    return describeWorkload({ computation: computationOf(workload), parameters: workload.parameters });
-  } catch (error) {
-    if (!(error instanceof UsageError)) throw error;
-    const { operator, computation, dtype, sum } = workload;
-    return { subject: operator, shape: "", types: `${dtype}->${sum}`, layout: "", epilogue: "", besides: computation };
-  }
+  const { operator, computation, parameters, dtype, sum } = workload;
+  const damaged = { subject: operator, shape: "", types: `${dtype}->${sum}`, layout: "", epilogue: "" };
+  return (
+    attempt(() => describeWorkload({ computation: computationOf(workload), parameters })) ?? {
+      ...damaged,
+      besides: computation,
+    }
+  );
 });
 
 /** A line that no other workload has. */

@@ -4,6 +4,7 @@ import { automapCommand } from "../abstraction/command-line.ts";
 import { equationText, pointCount } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
+import { day } from "../abstraction/text.ts";
 import type { Trial } from "../abstraction/trial.ts";
 import { databaseWords } from "./default.ts";
 import type { Row, SealedTable, Table } from "./facts.ts";
@@ -33,7 +34,6 @@ export function recordClock(db: Database, wall: () => number = Date.now): () => 
   const after = Number(newest?.["at"] ?? 0);
   const begun = wall();
   if (newest && after > begun + SET_BACK) {
-    const day = (at: number): string => new Date(at).toISOString().slice(0, 10);
     throw new UsageError(
       `trial ${shortId(idOfRow(newest))} of ${db.path} is dated ${day(after)}, and this machine's clock says ${day(begun)}: one of the two is wrong, and records are ordered by their times`,
       `set the clock; or, if it is right, ${automapCommand("db", "prune", databaseWords(db.path), "--since", day(begun + SET_BACK), "--best")} deletes what is dated later`,

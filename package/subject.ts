@@ -5,6 +5,7 @@
  *     conv2d_run(plan, in, out)      inputs in the order the equation reads them, the output last
  */
 
+import type { Extents } from "../abstraction/affine.ts";
 import { type Computation, inputsOf, memoryElements, outputOf, type Tensor } from "../abstraction/computation.ts";
 import { bytesOf, type DType } from "../abstraction/dtype.ts";
 import { attempt, UsageError } from "../abstraction/error.ts";
@@ -12,6 +13,7 @@ import { printExpr } from "../abstraction/expression.ts";
 import { C_TYPES, type Kernel } from "../abstraction/kernel.ts";
 import { isReserved } from "../abstraction/keywords.ts";
 import { type Code, code, identifier, Name, NOTHING } from "../abstraction/source-text.ts";
+import { sizesText } from "../abstraction/text.ts";
 
 export interface EmitSubject {
   /** Name of the files and functions: a C identifier. */
@@ -34,7 +36,7 @@ export interface GpuFacts {
   /** Compute capability of the GPU it was measured on, 90 for 9.0. */
   readonly capability: number;
   /** The operator the kernel was made from. PyTorch may have the same one. */
-  readonly operator?: { readonly name: string; readonly parameters: Readonly<Record<string, number>> };
+  readonly operator?: { readonly name: string; readonly parameters: Extents };
 }
 
 /** The JavaScript typed array with the same element layout as the C type. 16-bit floats are kept as bits. */
@@ -185,6 +187,5 @@ export function packageNameFrom(text: string): string {
 
 /** `u8[n 1, c 64, h 56, w 56], element at ((n*56 + h)*56 + w)*64 + c`. */
 export function describeTensor({ dtype, dims, storage }: Tensor): string {
-  const shape = dims.map((d) => `${d.name} ${d.extent}`).join(", ");
-  return `${dtype}[${shape}], element at ${printExpr(storage, "formula")}`;
+  return `${dtype}[${sizesText(dims)}], element at ${printExpr(storage, "formula")}`;
 }

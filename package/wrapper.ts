@@ -20,6 +20,7 @@ import {
   stringLiteral,
 } from "../abstraction/source-text.ts";
 import { type Spelling, spell } from "../abstraction/spelling.ts";
+import { sizesText } from "../abstraction/text.ts";
 import { libraryFile } from "./build.ts";
 import type { KernelDescription } from "./files/binding.js";
 import { ARRAYS, describeTensor, type EmitSubject, parametersOf } from "./subject.ts";
@@ -38,7 +39,7 @@ export function descriptionOf({ name, computation, tuned, threads }: EmitSubject
       dtype: tensor.dtype,
       array: ARRAYS[tensor.dtype],
       elements,
-      shape: tensor.dims.map((d) => `${d.name} ${d.extent}`).join(", "),
+      shape: sizesText(tensor.dims),
       storage: printExpr(tensor.storage, "formula"),
     })),
     ...(tuned && {

@@ -11,7 +11,7 @@ import type { Design } from "../mapper/space-time/design.ts";
 import { type ArrayProblem, pointsOfProblem } from "../mapper/space-time/problem.ts";
 import type { Trace } from "../mapper/space-time/trace.ts";
 import { printVector, type Vector } from "../mapper/space-time/vector.ts";
-import { counted, indent, percent, table, WIDTH } from "./text.ts";
+import { counted, indent, percent, type Rows, table, WIDTH } from "./text.ts";
 
 /** Most steps drawn; the drawing says how many are left out. */
 const MOST_STEPS = 64;
@@ -164,7 +164,7 @@ export function widthOf(trace: Trace, operand?: number): number {
 }
 
 /** Right-aligned columns of numbers. */
-function right(rows: readonly (readonly string[])[]): string {
+function right(rows: Rows): string {
   const columns = Math.max(...rows.map((r) => r.length));
   const widths = Array.from({ length: columns }, (_, j) => Math.max(...rows.map((r) => (r[j] ?? "").length)));
   return rows.map((r) => r.map((cell, j) => cell.padStart(widths[j] ?? 0)).join("  ")).join("\n");

@@ -19,6 +19,7 @@ import {
   printMatching,
   type Refusal,
 } from "../abstraction/mapping.ts";
+import { sizesText } from "../abstraction/text.ts";
 import { type AccessMatrices, accessMatrices } from "../mapper/match/access.ts";
 import { physicalMapping } from "../mapper/match/physical.ts";
 import { REWRITTEN } from "./describe-candidate.ts";
@@ -30,7 +31,7 @@ export function drawMapping(mapping: Mapping): string {
   const physical = physicalMapping(mapping);
   const matrices = accessMatrices(computation, intrinsic, binding, matching);
   const feeds = physical.axes.map((a) => {
-    const loops = a.loops.map((l) => `${l.name} ${l.extent}`).join("  ") || "(nothing)";
+    const loops = sizesText(a.loops, "  ") || "(nothing)";
     const padded = a.padded === a.fused ? "" : `  padded ${a.fused} -> ${a.padded}`;
     return [
       loops,
@@ -40,7 +41,7 @@ export function drawMapping(mapping: Mapping): string {
       `${counted(a.tiles, "tile")}${padded}`,
     ];
   });
-  const outer = physical.outer.map((a) => `${a.name} ${a.extent}`).join("  ");
+  const outer = sizesText(physical.outer, "  ");
   const useful = usefulPoints(computation);
   const issued = Math.round(pointCount(computation) / (1 - mapping.waste));
   return [
@@ -127,8 +128,8 @@ export function drawRefusal(
 /** The equations of both sides, one under the other. */
 export function drawSubjects(computation: Computation, intrinsic: Intrinsic): string {
   const { rewriting } = computation;
-  const extents = computation.axes.map((a) => `${a.name} ${a.extent}`).join("  ");
-  const sizes = intrinsic.computation.axes.map((a) => `${a.name} ${a.extent}`).join("  ");
+  const extents = sizesText(computation.axes, "  ");
+  const sizes = sizesText(intrinsic.computation.axes, "  ");
   return table([
     [computation.name, equationText(computation)],
     ["", extents],

@@ -8,6 +8,7 @@ import type { BinaryMatrix } from "../abstraction/binary-matrix.ts";
 import { equationText } from "../abstraction/computation.ts";
 import { printEquation } from "../abstraction/equation.ts";
 import { boundName, type Mapping } from "../abstraction/mapping.ts";
+import { sizesText } from "../abstraction/text.ts";
 import { matchingMatrix } from "../mapper/match/access.ts";
 import { physicalMapping } from "../mapper/match/physical.ts";
 import { escapeMarkup, scopedStyle } from "./html.ts";
@@ -88,7 +89,7 @@ export function drawMappingSvg(mapping: Mapping): string {
   parts.push(...drawMatrix(matrix, below));
 
   const height = below + Math.max(matrix.rows.length, LEGEND.length) * CELL + 56;
-  const summary = `${physical.issues} calls, waste ${percent(mapping.waste)}; outer loops: ${physical.outer.map((a) => `${a.name} ${a.extent}`).join(", ") || "none"}`;
+  const summary = `${physical.issues} calls, waste ${percent(mapping.waste)}; outer loops: ${sizesText(physical.outer) || "none"}`;
   return [
     `<svg class="automap-mapping" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${width} ${height}" width="${width}" height="${height}" role="img" aria-label="${escapeMarkup(`${computation.name} onto ${intrinsic.name}`)}">`,
     `<style>${MAPPING_STYLE}</style>`,

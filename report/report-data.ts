@@ -4,6 +4,7 @@
  *     const page = await reportPage(reportData(db, { operator: "conv2d" }));
  */
 
+import type { Extents } from "../abstraction/affine.ts";
 import type { GridSchedule, Kind, LaneDataflow, LaneTransform } from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
@@ -132,7 +133,7 @@ export interface ArrayDrawing {
   readonly sum: Computation;
   readonly transform: LaneTransform;
   readonly lanes: number;
-  readonly tile: Readonly<Record<string, number>>;
+  readonly tile: Extents;
 }
 
 export interface Accuracy {

@@ -7,6 +7,9 @@
 
 export { percent } from "../abstraction/text.ts";
 
+/** The cells of a table, row by row. */
+export type Rows = readonly (readonly string[])[];
+
 /** Width at which sentences are wrapped: enough for a table, and narrow enough for a README. */
 export const WIDTH = 100;
 
@@ -14,7 +17,7 @@ export const WIDTH = 100;
  * Columns as wide as their widest cell, two spaces apart.
  * @param wrap if given, the last column is wrapped so that no line is longer
  */
-export function table(rows: readonly (readonly string[])[], wrap?: number): string {
+export function table(rows: Rows, wrap?: number): string {
   const widths = widthsOf(rows);
   const last = widths.length - 1;
   const room = wrap === undefined ? undefined : wrap - lengthOf([...widths.slice(0, -1), 0]);
@@ -35,7 +38,7 @@ const NARROWEST = 12;
  * The same within `width`: columns become narrower, and their cells are broken before words, or within words where that is not enough. A line
  * is longer than `width` only if columns of 12 characters are too wide for it. Cells may also have lines of their own.
  */
-export function tableWithin(rows: readonly (readonly string[])[], width: number): string {
+export function tableWithin(rows: Rows, width: number): string {
   const widths = narrowed(rows, width);
   return rows
     .flatMap((r) =>
@@ -48,7 +51,7 @@ export function tableWithin(rows: readonly (readonly string[])[], width: number)
 }
 
 /** Widths of columns that fill `width` at most: in proportion as long as all words stay whole, then the widest give way. */
-function narrowed(rows: readonly (readonly string[])[], width: number): number[] {
+function narrowed(rows: Rows, width: number): number[] {
   const lines = rows.flatMap((r) => {
     const cells = r.map((cell) => cell.split("\n"));
     return Array.from({ length: tallest(cells) }, (_, i) => cells.map((parts) => parts[i] ?? ""));
@@ -80,7 +83,7 @@ function narrowed(rows: readonly (readonly string[])[], width: number): number[]
   return widths;
 }
 
-function widthsOf(rows: readonly (readonly string[])[]): number[] {
+function widthsOf(rows: Rows): number[] {
   const columns = rows.reduce((most, r) => Math.max(most, r.length), 0);
   return Array.from({ length: columns }, (_, j) => widestOf(rows.map((r) => r[j] ?? "")));
 }
@@ -92,7 +95,7 @@ const widestOf = (texts: readonly string[], least = 0): number =>
 const lengthOf = (widths: readonly number[]): number => widths.reduce((sum, w) => sum + w, 2 * (widths.length - 1));
 
 /** The lines of a row. A cell may have several. */
-function beside(cells: readonly (readonly string[])[], widths: readonly number[]): string[] {
+function beside(cells: Rows, widths: readonly number[]): string[] {
   return Array.from({ length: tallest(cells) }, (_, i) =>
     cells
       .map((lines, j) => pad(lines[i] ?? "", widths[j] ?? 0))
@@ -101,7 +104,7 @@ function beside(cells: readonly (readonly string[])[], widths: readonly number[]
   );
 }
 
-const tallest = (cells: readonly (readonly string[])[]): number => Math.max(1, ...cells.map(({ length }) => length));
+const tallest = (cells: Rows): number => Math.max(1, ...cells.map(({ length }) => length));
 
 /** The lines of a text. A line longer than `width` is broken before a word, or within a word that is longer itself. */
 function linesWithin(text: string, width: number): string[] {

@@ -9,8 +9,9 @@ import { UsageError } from "../abstraction/error.ts";
 import { type Access, accessesIn, axesIn } from "../abstraction/expression.ts";
 import type { LoopNest } from "../abstraction/loop-nest.ts";
 import { printRecurrence } from "../abstraction/parse-recurrence.ts";
-import type { Recurrence, SourceLoop, SpaceTime } from "../abstraction/recurrence.ts";
+import type { Recurrence, SpaceTime } from "../abstraction/recurrence.ts";
 import { type Specification, spaceTimeOf } from "../abstraction/specification.ts";
+import { sizesText } from "../abstraction/text.ts";
 import { type ArrayPass, arrayPass, recurrenceOf } from "../mapper/space-time/derive.ts";
 import type { Design } from "../mapper/space-time/design.ts";
 import { computationOf, problemOfFlows, problemOfRecurrence } from "../mapper/space-time/from-recurrence.ts";
@@ -130,7 +131,7 @@ export function arrayOfSpecification(specification: Specification, loops: readon
   return {
     name: recurrence.name,
     equation: equationsOf(recurrence),
-    loops: `${problem.loops.map((l) => `${l.name} ${l.extent}`).join(", ")}`,
+    loops: sizesText(problem.loops),
     problem,
     accesses: recurrence.definitions.map(({ target, value }, i) =>
       problem.operands[i]?.role === "input"
@@ -149,11 +150,10 @@ function fixedArray(specification: Specification): ArraySubject {
   const { problem, accesses } = problemOfFlows(flows, transform.source);
   const computation = computationOf(recurrence);
   const outside = flows.loops.filter((l) => !transform.source.includes(l.name));
-  const list = (loops: readonly SourceLoop[]): string => loops.map((l) => `${l.name} ${l.extent}`).join(", ");
   return {
     name: recurrence.name,
     equation: computation ? equationText(computation) : equationsOf(recurrence),
-    loops: list(problem.loops) + (outside.length > 0 ? `; outside, in sequence: ${list(outside)}` : ""),
+    loops: sizesText(problem.loops) + (outside.length > 0 ? `; outside, in sequence: ${sizesText(outside)}` : ""),
     problem,
     accesses,
     arrayRows: problem.loops.length - 1,

@@ -10,6 +10,7 @@ import { unique } from "../abstraction/collections.ts";
 import { automapCommand } from "../abstraction/command-line.ts";
 import { EnvironmentError, type EnvironmentProblem, MachineFault, UsageError } from "../abstraction/error.ts";
 import type { Target } from "../abstraction/machine.ts";
+import { day } from "../abstraction/text.ts";
 import { type Database, databaseWords, type Environment, recordCalibration, withDatabase } from "../db/index.ts";
 import { INTRINSICS } from "../intrinsics/index.ts";
 import { searchedWgmma } from "../intrinsics/wgmma.ts";
@@ -108,7 +109,7 @@ export async function examineGpuCalibration(database: string): Promise<readonly 
   try {
     const known = withDatabase(database, (db) => storedGpuCalibration(db, gpuEnvironment(device, gpuTargetOf(device))));
     const detail = known
-      ? `calibrated on ${new Date(known.at).toISOString().slice(0, 10)}: ${(known.calibration.loadedClockHz.median / 1e9).toFixed(2)} GHz under load, ${(known.calibration.dram.copyBytesPerSecond.median / 1e12).toFixed(2)} TB/s`
+      ? `calibrated on ${day(known.at)}: ${(known.calibration.loadedClockHz.median / 1e9).toFixed(2)} GHz under load, ${(known.calibration.dram.copyBytesPerSecond.median / 1e12).toFixed(2)} TB/s`
       : `those of ${gpuTargetOf(device).name} in the table of machines; ${automapCommand("calibrate", "--target", "cuda", databaseWords(database))} measures this one's`;
     return [{ ...common, status: "ok", detail }];
   } catch (error) {

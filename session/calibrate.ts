@@ -7,6 +7,7 @@
 import { existsSync } from "node:fs";
 import { automapCommand } from "../abstraction/command-line.ts";
 import { type EnvironmentProblem, MachineFault, UsageError } from "../abstraction/error.ts";
+import { day } from "../abstraction/text.ts";
 import { calibrationOf, type Database, databaseWords, type Environment, withDatabase } from "../db/index.ts";
 import { INTRINSICS } from "../intrinsics/index.ts";
 import type { Calibration } from "../perfmodel/calibrate.ts";
@@ -81,7 +82,7 @@ export async function examineCalibration(database: string): Promise<readonly Fin
       const contradiction = contradictionIn(db, environment, nativeTarget());
       const detail = contradiction
         ? contradictionText(contradiction, database)
-        : `of ${new Date(known.at).toISOString().slice(0, 10)}, no kernel contradicts it`;
+        : `of ${day(known.at)}, no kernel contradicts it`;
       const remedy = `${automapCommand("calibrate", "--force", databaseWords(database))}`;
       return [contradiction ? { ...common, status: "doubtful", detail, remedy } : { ...common, status: "ok", detail }];
     });

@@ -11,6 +11,7 @@
 import { automapCommand } from "../abstraction/command-line.ts";
 import { attempt } from "../abstraction/error.ts";
 import type { Target } from "../abstraction/machine.ts";
+import { day } from "../abstraction/text.ts";
 import {
   best,
   calibrationOf,
@@ -25,6 +26,7 @@ import {
 import { intrinsicNamed } from "../intrinsics/index.ts";
 import type { Calibration } from "../perfmodel/calibrate.ts";
 import { type Bound, boundsOn, brokenBound } from "../perfmodel/roof.ts";
+import { isTimed } from "../tuner/trials.ts";
 import { readCalibrationData } from "./recorded.ts";
 
 export interface Contradiction {
@@ -59,9 +61,8 @@ export function contradictionOf(
   { calibration, at }: { readonly calibration: Calibration; readonly at: number },
   machine: Pick<Target, "memories">,
 ): Contradiction | undefined {
-  const broken = trials.flatMap((trial) => {
+  const broken = trials.filter(isTimed).flatMap((trial) => {
     const { measurement } = trial;
-    if (measurement.status !== "ok") return [];
     const bounds = attempt(() => boundsOf(trial, calibration, machine)) ?? [];
     const bound = brokenBound(bounds, measurement.interval[1]);
     return bound ? [{ trial, bound, times: bound.seconds / measurement.median }] : [];
@@ -85,7 +86,7 @@ export function contradictionText(found: Contradiction, file: string): string {
   const { kernels, of, times, bound, trial, at } = found;
   const rate = bound.kind === "instruction" ? `the rate of ${bound.name}` : `the bandwidth of ${bound.name}`;
   return [
-    `the calibration of ${new Date(at).toISOString().slice(0, 10)} is contradicted by ${kernels} of ${of} kernels: ${labelOf(trial.workload)}`,
+    `the calibration of ${day(at)} is contradicted by ${kernels} of ${of} kernels: ${labelOf(trial.workload)}`,
     `(trial ${shortId(trial.id)}) ran ${times.toFixed(2)} times as fast as ${rate} in it allows;`,
     `${automapCommand("calibrate", "--force", databaseWords(file))} measures it again`,
   ].join(" ");

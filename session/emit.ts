@@ -12,6 +12,7 @@ import { automapCommand } from "../abstraction/command-line.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { EnvironmentError, UsageError } from "../abstraction/error.ts";
 import { LANGUAGES } from "../abstraction/kernel.ts";
+import { day } from "../abstraction/text.ts";
 import { computationOf, DEFAULT_DATABASE, databaseWords, shortId, type TrialRecord } from "../db/index.ts";
 import {
   type Build,
@@ -69,7 +70,6 @@ export function subjectOf(
     );
   const chosen = packageName(workload.operator, name);
   const us = (seconds: number): string => `${(seconds * 1e6).toFixed(2)} us`;
-  const date = new Date(trial.at).toISOString().slice(0, 10);
   const imported = trial.provenance === "here" ? "" : "imported, ";
   return {
     name: chosen,
@@ -79,7 +79,7 @@ export function subjectOf(
     record: trial.id,
     ...(tuned.language === "cuda" && { gpu: gpuFactsOf(trial) }),
     provenance: [
-      `record    ${id}, ${imported}${measurement.status === "ok" ? "measured" : "emulated"} ${date} on ${environment.cpu} with ${environment.compiler.version}`,
+      `record    ${id}, ${imported}${measurement.status === "ok" ? "measured" : "emulated"} ${day(trial.at)} on ${environment.cpu} with ${environment.compiler.version}`,
       measurement.status === "ok"
         ? `          ${us(measurement.median)} a call (95 % within ${us(measurement.interval[0])} to ${us(measurement.interval[1])}), threads ${conditions.threads}, cache ${conditions.cache}`
         : `          not timed, threads ${conditions.threads}${trial.prediction ? `; the model expects ${us(trial.prediction.seconds)} a call` : ""}`,

@@ -12,7 +12,7 @@ import {
   type ThreadCandidate,
 } from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";
-import { UsageError } from "../abstraction/error.ts";
+import { attempt } from "../abstraction/error.ts";
 import type { Target } from "../abstraction/machine.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
 import type { Prediction } from "../abstraction/trial.ts";
@@ -46,23 +46,26 @@ export type TrialExplanation =
   | { readonly status: "unknown"; readonly because: string };
 
 export function explainTrial(db: Database, trial: TrialRecord): TrialExplanation {
+  return attempt(
+    () => explained(db, trial),
+    ({ message }) => ({ status: "unknown" as const, because: message }),
+  );
+}
+
+/** @throws UsageError when its mapping or its schedule is no longer valid */
+function explained(db: Database, trial: TrialRecord): TrialExplanation {
   const { workload, candidate } = trial;
-  try {
-    declaredAs(candidate.intrinsic, trial.declaration);
-    const { machine, calibration, calibratedAt } = recordedMachine(db, trial);
-    if (sessionKindOf(candidate).family === "loops")
-      return { status: "unknown", because: "plain loops have no schedule whose costs could be compared" };
-    if (!isMapped(candidate)) return explainDesigns(db, trial, machine, calibration);
-    const { mapping, prediction, costs } = modelled(computationOf(workload), candidate, machine, calibration);
-    if (!prediction || !costs)
-      return { status: "unknown", because: "its schedule can no longer be lowered by this automap" };
-    const ratesOf = isMappedOnGpu(candidate) ? machine.name : undefined;
-    const contradiction = contradictionIn(db, trial.environment, machine);
-    return { status: "explained", mapping, prediction, costs, calibratedAt, ratesOf, contradiction };
-  } catch (error) {
-    if (error instanceof UsageError) return { status: "unknown", because: error.message };
-    throw error;
-  }
+  declaredAs(candidate.intrinsic, trial.declaration);
+  const { machine, calibration, calibratedAt } = recordedMachine(db, trial);
+  if (sessionKindOf(candidate).family === "loops")
+    return { status: "unknown", because: "plain loops have no schedule whose costs could be compared" };
+  if (!isMapped(candidate)) return explainDesigns(db, trial, machine, calibration);
+  const { mapping, prediction, costs } = modelled(computationOf(workload), candidate, machine, calibration);
+  if (!prediction || !costs)
+    return { status: "unknown", because: "its schedule can no longer be lowered by this automap" };
+  const ratesOf = isMappedOnGpu(candidate) ? machine.name : undefined;
+  const contradiction = contradictionIn(db, trial.environment, machine);
+  return { status: "explained", mapping, prediction, costs, calibratedAt, ratesOf, contradiction };
 }
 
 function modelled(

@@ -11,7 +11,7 @@
 
 import { type Candidate, type CandidateKinds, candidateKey, isMapped } from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";
-import { faultOf, internal, type MachineFault, UsageError } from "../abstraction/error.ts";
+import { attempt, faultOf, internal, type MachineFault } from "../abstraction/error.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import type { Target } from "../abstraction/machine.ts";
@@ -161,13 +161,11 @@ function entrantOf(trial: TrialOf<Candidate>, space: Finished["space"]): Entrant
 /** A record as an entrant, with everything the search itself does not keep; empty when its mapping or design is no longer valid. */
 function recordedEntrant(trial: TrialOf<Candidate>, computation: Computation, machine?: Target): Entrant[] {
   const { candidate } = trial;
-  try {
+  const found = attempt(() => {
     const mapping = isMapped(candidate) ? mappingOf(computation, candidate) : undefined;
-    return [{ trial, kernel: kernelFor(computation, candidate, machine), mapping }];
-  } catch (error) {
-    if (error instanceof UsageError) return [];
-    throw error;
-  }
+    return { trial, kernel: kernelFor(computation, candidate, machine), mapping };
+  });
+  return found ? [found] : [];
 }
 
 /**

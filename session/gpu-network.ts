@@ -6,7 +6,7 @@
  *     const subject = networkSubject(program, gpuChoicesOf(program, nvidiaTarget("h100")), { gpu: nvidiaTarget("h100") });
  */
 
-import { EnvironmentError, UsageError } from "../abstraction/error.ts";
+import { attempt, EnvironmentError, UsageError } from "../abstraction/error.ts";
 import type { Target } from "../abstraction/machine.ts";
 import type { Network } from "../network/network.ts";
 import { type Task, tasksOf } from "../network/tasks.ts";
@@ -57,10 +57,11 @@ function chosen(task: Task, machine: Target, records: Records | undefined): Choi
     kernelFor(computation, candidate, machine, chained),
   );
   if (expected.kind === "model") return expected;
-  try {
-    return { ...expected, kernel: networkKernel(threadsKernel(computation, machine, chained)) };
-  } catch (error) {
-    if (!(error instanceof UsageError)) throw error;
-    throw new UsageError(`${steps[0]?.nodes[0] ?? computation.name}: ${error.message}`);
-  }
+  const kernel = attempt(
+    () => threadsKernel(computation, machine, chained),
+    ({ message }) => {
+      throw new UsageError(`${steps[0]?.nodes[0] ?? computation.name}: ${message}`);
+    },
+  );
+  return { ...expected, kernel: networkKernel(kernel) };
 }

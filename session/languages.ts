@@ -8,7 +8,7 @@
 import { type Candidate, isMapped, isMappedOnGpu } from "../abstraction/candidate.ts";
 import { type Computation, extentsOf } from "../abstraction/computation.ts";
 import { printEquation } from "../abstraction/equation.ts";
-import { UsageError } from "../abstraction/error.ts";
+import { attempt } from "../abstraction/error.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Kernel, KernelLanguage } from "../abstraction/kernel.ts";
 import type { SpaceTime } from "../abstraction/recurrence.ts";
@@ -72,13 +72,12 @@ export function candidateInLanguage(
       reasons.push(`${row.name} has no loads: it is mapped and proved, and no kernels are written with it`);
       continue;
     }
-    try {
-      const there: Candidate = { ...candidate, intrinsic: row.name };
-      return { computation, candidate: there, kernel: kernelFor(computation, there) };
-    } catch (error) {
-      if (!(error instanceof UsageError)) throw error;
-      reasons.push(`${row.name}: ${error.message}`);
-    }
+    const there: Candidate = { ...candidate, intrinsic: row.name };
+    const kernel = attempt(
+      () => kernelFor(computation, there),
+      ({ message }) => void reasons.push(`${row.name}: ${message}`),
+    );
+    if (kernel) return { computation, candidate: there, kernel };
   }
   return refused(reasons.join("; "));
 }
@@ -99,12 +98,10 @@ export function designInLanguage(
   const subject = arrayOfComputation(computation, loops);
   const judged = judgeArray(subject, spaceTime, undefined);
   if ("refusal" in judged) return { refused: `${language}: ${judged.refusal.because}` };
-  try {
-    return arrayKernel(subject, judged.design, language, { coalesced: true }, "made by designInLanguage");
-  } catch (error) {
-    if (!(error instanceof UsageError)) throw error;
-    return { refused: `${language}: ${error.message}` };
-  }
+  return attempt(
+    () => arrayKernel(subject, judged.design, language, { coalesced: true }, "made by designInLanguage"),
+    ({ message }) => ({ refused: `${language}: ${message}` }),
+  );
 }
 
 /** An instruction's equation with the types of its operands. */

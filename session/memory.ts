@@ -9,6 +9,7 @@ import { sumOf } from "../abstraction/collections.ts";
 import { type Computation, inputsOf, memoryElements, outputOf, targetOf } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { UsageError } from "../abstraction/error.ts";
+import { sizesText } from "../abstraction/text.ts";
 import { MOST_BYTES } from "../runtime/emulated-kernel.ts";
 
 /** Sets of inputs that a reference holds at once: exact, random, extreme. */
@@ -35,7 +36,7 @@ export function checkMemory(computation: Computation, available = memoryHere()):
   const tensors = [...inputsOf(computation), targetOf(computation), outputOf(computation)];
   const longest = tensors.reduce((a, b) => (memoryElements(b) > memoryElements(a) ? b : a));
   const needed = memoryNeeded(computation);
-  const sized = longest.dims.map(({ name, extent }) => `${name} ${extent}`).join(", ");
+  const sized = sizesText(longest.dims);
   const hint = `${longest.name} is the largest (${sized}): give smaller extents, or --model-only, which measures nothing`;
   if (needed > available)
     throw new UsageError(

@@ -17,11 +17,12 @@ import { type ModelTarget, modelTarget } from "../perfmodel/target.ts";
 import type { NetworkReportData, NetworkTask, TimeSource } from "../report/network-data.ts";
 import { counted } from "../report/text.ts";
 import { nativeTarget } from "../targets/index.ts";
+import { isTimed } from "../tuner/trials.ts";
 import { movedSeconds } from "./forms.ts";
 import { type Choice, type OpenNetwork, trustedIn } from "./network.ts";
 import { storedCalibration } from "./recorded.ts";
 import { ceilingsOf, rooflineOf } from "./report-roofline.ts";
-import { isTimed, type TimedRecord } from "./report-trials.ts";
+import type { TimedRecord } from "./report-trials.ts";
 import { VERSION } from "./version.ts";
 
 /** A network with its forms chosen, and the kernel of each task. */

@@ -32,6 +32,7 @@ import { placeText } from "../report/describe-candidate.ts";
 import { counted } from "../report/text.ts";
 import { unboundedIn } from "../runtime/reference-of-parts.ts";
 import { capabilityOf, nativeTarget } from "../targets/index.ts";
+import { secondsOf } from "../tuner/trials.ts";
 import { chainKernel } from "./chain-kind.ts";
 import { type FormCosts, formsIn, inBestForms, targetOfForms } from "./forms.ts";
 import { kernelFor, kernelOfRecord } from "./kernel.ts";
@@ -173,7 +174,7 @@ export function recordedSeconds(
   of: Parameters<typeof bestRecord>[2],
 ): number | undefined {
   const trial = bestRecord(computation, records, of);
-  return trial?.measurement.status === "ok" ? trial.measurement.median : undefined;
+  return trial && secondsOf(trial);
 }
 
 /** The fastest measured kernel, if any. @param onGpu whether GPU kernels or CPU kernels are meant */

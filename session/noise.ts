@@ -13,7 +13,8 @@ import { noiseVerdict, quantile } from "../abstraction/noise.ts";
 import type { TrialRecord } from "../db/index.ts";
 import type { Noise } from "../report/report-data.ts";
 import { counted, percent } from "../report/text.ts";
-import { groupBy, isTimed, type TimedRecord } from "./report-trials.ts";
+import { isTimed } from "../tuner/trials.ts";
+import { groupBy, type TimedRecord } from "./report-trials.ts";
 
 export function noiseOf(trials: readonly TrialRecord[]): Noise {
   const timed = trials.filter(isTimed);

@@ -10,6 +10,7 @@ import { bytesOf } from "../abstraction/dtype.ts";
 import { attempt } from "../abstraction/error.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import { levelOf, type Target } from "../abstraction/machine.ts";
+import { day } from "../abstraction/text.ts";
 import { computationOf, type Database, type EnvironmentRecord, labelOf, type TrialRecord } from "../db/index.ts";
 import { intrinsicNamed } from "../intrinsics/index.ts";
 import type { CalibratedMemory, Calibration } from "../perfmodel/calibrate.ts";
@@ -19,10 +20,10 @@ import { operationsOfGpuIssue, operationsOfIssue } from "../perfmodel/roofline.t
 import type { Roofline, RooflinePoint } from "../report/report-data.ts";
 import { printTime, rateText } from "../report/text.ts";
 import { gpuTargetNamed, nativeTarget } from "../targets/index.ts";
+import { inOrder, isTimed } from "../tuner/trials.ts";
 import { boundsOf, contradictionOf, contradictionText } from "./contradiction.ts";
 import { storedGpuCalibration } from "./gpu-rates.ts";
 import { recordedMachine, storedCalibration } from "./recorded.ts";
-import { inOrder, isTimed } from "./report-trials.ts";
 
 /** Lower bound that a calibration sets on a trial's time, in seconds. */
 export type Roofs = (trial: TrialRecord) => number | undefined;
@@ -87,7 +88,6 @@ function bytesMoved({ workload }: TrialRecord): number {
   return sumOf(Object.values(workload.tensors), ({ dtype, shape }) => bytesOf(dtype) * product(shape));
 }
 
-const day = (at: number): string => new Date(at).toISOString().slice(0, 10);
 const gigahertz = (hertz: number): string => `${(hertz / 1e9).toFixed(2)} GHz`;
 const gigabytes = (perSecond: number): string => `${rateText(perSecond)}B/s`;
 

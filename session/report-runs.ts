@@ -8,7 +8,8 @@ import { candidateKey } from "../abstraction/candidate.ts";
 import { best, type Database, type EnvironmentRecord, labelOf, showRun, type TrialRecord } from "../db/index.ts";
 import { decisionValues } from "../report/describe-candidate.ts";
 import type { Comparison, RunBest, RunSummary, SharedKernels, TrialPoint } from "../report/report-data.ts";
-import { groupBy, inOrder, isSearched, isTimed } from "./report-trials.ts";
+import { inOrder, isTimed } from "../tuner/trials.ts";
+import { groupBy, isSearched } from "./report-trials.ts";
 
 interface Known {
   /** The runs to compare, the reference run first; when left out, all runs by their start. */

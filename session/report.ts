@@ -5,11 +5,11 @@
  */
 
 import { type ArrayPlan, isDesign } from "../abstraction/candidate.ts";
-import { sumOf } from "../abstraction/collections.ts";
+import { defined, sumOf } from "../abstraction/collections.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { usefulPoints } from "../abstraction/condition.ts";
 import { partsOf } from "../abstraction/epilogue.ts";
-import { attempt, internal, UsageError } from "../abstraction/error.ts";
+import { attempt, internal } from "../abstraction/error.ts";
 import {
   best,
   computationOf,
@@ -42,11 +42,12 @@ import type {
   TrialPoint,
 } from "../report/report-data.ts";
 import { evaluateTogether, judged } from "../tuner/evaluate.ts";
+import { inOrder, isTimed } from "../tuner/trials.ts";
 import { clockFacts, noiseOf } from "./noise.ts";
 import { mappingOf } from "./recorded.ts";
 import { ceilingsOf, type Roofs, rooflineOf } from "./report-roofline.ts";
 import { comparisonsOf } from "./report-runs.ts";
-import { groupBy, inOrder, isSearched, isTimed, type TimedRecord } from "./report-trials.ts";
+import { groupBy, isSearched, type TimedRecord } from "./report-trials.ts";
 import { VERSION } from "./version.ts";
 
 /** Selects the trials of a report. */
@@ -195,42 +196,41 @@ function bestOf(trial: TimedRecord, leastSeconds: number | undefined): Best {
     levels: prediction?.levels ?? [],
     ofRoof: leastSeconds === undefined ? undefined : leastSeconds / measurement.median,
     clock: conditions.clock,
-    drawing: drawingOf(trial),
+    drawing: attempt(
+      () => drawingOf(trial),
+      ({ message }) => ({ kind: "none" as const, because: message }),
+    ),
   };
 }
 
+/** @throws UsageError for a candidate that is no longer valid */
 function drawingOf({ workload, candidate }: TrialRecord): Drawing {
-  try {
-    const computation = computationOf(workload);
-    switch (candidate.kind) {
-      case "window":
-      case "warp-window": {
-        const { dataflow, lanes, rolled } = candidate.schedule;
-        const taps = tapsOf(computation, rolled);
-        if (!taps.ok) return { kind: "none", because: taps.refusal.because };
-        return { kind: "lanes", design: { dataflow, lanes, columns: taps.sum.columns } };
-      }
-      case "steps":
-      case "warp-steps": {
-        const steps = stepsOf(computation);
-        if (!isSteps(steps)) return { kind: "none", because: steps.because };
-        // A time step sweeps a window that reaches equally far to both sides.
-        const columns = 2 * (steps.axes.at(-1)?.reach ?? 0) + 1;
-        return { kind: "lanes", design: { dataflow: "FBS-load", lanes: candidate.schedule.lanes, columns } };
-      }
-      case "design":
-      case "warp-design":
-        return arrayDrawing(computation, candidate.schedule);
-      case "recurrence":
-        return arrayDrawing(computation, { ...candidate.schedule, tile: {} });
-      default: {
-        const grid = candidate.kind === "grid" ? candidate.schedule : undefined;
-        return { kind: "mapping", mapping: mappingOf(computation, candidate), grid };
-      }
+  const computation = computationOf(workload);
+  switch (candidate.kind) {
+    case "window":
+    case "warp-window": {
+      const { dataflow, lanes, rolled } = candidate.schedule;
+      const taps = tapsOf(computation, rolled);
+      if (!taps.ok) return { kind: "none", because: taps.refusal.because };
+      return { kind: "lanes", design: { dataflow, lanes, columns: taps.sum.columns } };
     }
-  } catch (error) {
-    if (error instanceof UsageError) return { kind: "none", because: error.message };
-    throw error;
+    case "steps":
+    case "warp-steps": {
+      const steps = stepsOf(computation);
+      if (!isSteps(steps)) return { kind: "none", because: steps.because };
+      // A time step sweeps a window that reaches equally far to both sides.
+      const columns = 2 * (steps.axes.at(-1)?.reach ?? 0) + 1;
+      return { kind: "lanes", design: { dataflow: "FBS-load", lanes: candidate.schedule.lanes, columns } };
+    }
+    case "design":
+    case "warp-design":
+      return arrayDrawing(computation, candidate.schedule);
+    case "recurrence":
+      return arrayDrawing(computation, { ...candidate.schedule, tile: {} });
+    default: {
+      const grid = candidate.kind === "grid" ? candidate.schedule : undefined;
+      return { kind: "mapping", mapping: mappingOf(computation, candidate), grid };
+    }
   }
 }
 
@@ -269,16 +269,13 @@ function accuracyOf(name: string, groups: readonly (readonly TrialRecord[])[]): 
 // ---- Reasons
 
 function refusalsOf({ workload, environment }: TrialRecord): Reason[] | undefined {
-  try {
+  return attempt(() => {
     const computation = computationOf(workload);
     const refused = instructionsOf(environment).flatMap((row) =>
       mappings(computation, row).refused.map((r) => ({ name: r.rule, text: `${row.name}: ${r.because}` })),
     );
     return reasons(refused);
-  } catch (error) {
-    if (error instanceof UsageError) return undefined;
-    throw error;
-  }
+  });
 }
 
 /** The most frequent first. */
@@ -304,17 +301,18 @@ function environmentFacts(e: EnvironmentRecord): EnvironmentFacts {
 function filterText(filter: ReportFilter): string | undefined {
   const { operator, name, dtype, layout, epilogue, threads, run, runs, since, until } = filter;
   const instant = (at: number): string => new Date(at).toISOString().slice(0, 16);
-  const parts = [
-    ...(operator === undefined ? [] : [`operator ${operator}`]),
-    ...(name === undefined ? [] : [`name ${name}`]),
-    ...(dtype === undefined ? [] : [`types ${dtype}`]),
-    ...(layout === undefined ? [] : [`layout ${layout}`]),
-    ...(epilogue === undefined ? [] : [`epilogue ${epilogue}`]),
-    ...(threads === undefined ? [] : [`threads ${threads}`]),
-    ...(run === undefined ? [] : [`run ${shortId(run)}`]),
-    ...(runs === undefined ? [] : [`runs ${runs.map(shortId).join(" and ")}`]),
-    ...(since === undefined ? [] : [`since ${instant(since)}`]),
-    ...(until === undefined ? [] : [`until ${instant(until)}`]),
-  ];
+  const told = defined({
+    operator,
+    name,
+    types: dtype,
+    layout,
+    epilogue,
+    threads,
+    run: run && shortId(run),
+    runs: runs?.map(shortId).join(" and "),
+    since: since === undefined ? undefined : instant(since),
+    until: until === undefined ? undefined : instant(until),
+  });
+  const parts = Object.entries(told).map(([word, value]) => `${word} ${value}`);
   return parts.length === 0 ? undefined : parts.join(", ");
 }

@@ -8,6 +8,7 @@
  * The parts are implemented elsewhere: the search in tuner/, the measurements in runtime/, the records in db/.
  */
 
+import type { Extents } from "../abstraction/affine.ts";
 import type { Candidate, CandidateKinds } from "../abstraction/candidate.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import {
@@ -64,7 +65,7 @@ export interface TuneSubject {
   /** What to compute. */
   readonly computation: Computation;
   /** Parameters of the operator that the computation came from; stored in its record. */
-  readonly parameters?: Readonly<Record<string, number>>;
+  readonly parameters?: Extents;
   /** Values of tensors that the operator itself fixes. */
   readonly fixed?: Inputs;
   /** Name of the workload in lists and reports: letters, digits and `. _ - + / :`, at most 80 characters. */

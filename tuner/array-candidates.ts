@@ -5,6 +5,7 @@
  *     bestOfEach(space)                                                             the most promising of each dataflow, the best first
  */
 
+import type { Extents } from "../abstraction/affine.ts";
 import { ARRAY_INPUTS, type ArrayPlan, canonicalJson, type DesignSchedule } from "../abstraction/candidate.ts";
 import { type Computation, extentsOf, outputOf } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
@@ -173,7 +174,7 @@ export function* designSpaceOn<S extends ArrayPlan>(
 }
 
 /** What may run side by side: rows, tiles of the lane loop, and channels that share what they read. */
-function besides(computation: Computation, { plan }: ArrayDesign): Readonly<Record<string, number>>[] {
+function besides(computation: Computation, { plan }: ArrayDesign): Extents[] {
   const { sum } = partsOf(computation);
   const extents = extentsOf(sum);
   const { loops } = plan.transform;

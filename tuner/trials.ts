@@ -22,8 +22,10 @@ export interface TrialOf<C> extends Omit<Trial, "candidate"> {
   readonly candidate: C;
 }
 
-type Timed = Extract<Measurement, { status: "ok" }>;
-type TimedTrial<C> = TrialOf<C> & { readonly measurement: Timed };
+/** A measurement with times. */
+export type TimedMeasurement = Extract<Measurement, { status: "ok" }>;
+/** A trial, or a record of one, that worked. */
+export type Timed<T> = T & { readonly measurement: TimedMeasurement };
 
 /** Most finalists. */
 export const FINALISTS = 3;
@@ -68,8 +70,8 @@ export function contendersOf<C>(
   const timed = trials.filter(isTimed);
   const goal = Math.min(...timed.map((t) => t.measurement.median));
   const hopes = [
-    (trial: TimedTrial<C>) => Math.min(...trial.measurement.samples),
-    (trial: TimedTrial<C>) => expected(trial.candidate) ?? goal,
+    (trial: Timed<TrialOf<C>>) => Math.min(...trial.measurement.samples),
+    (trial: Timed<TrialOf<C>>) => expected(trial.candidate) ?? goal,
   ];
   for (const hopeOf of hopes) {
     const others = timed
@@ -82,11 +84,11 @@ export function contendersOf<C>(
   return contenders;
 }
 
-function isTimed<C>(trial: TrialOf<C>): trial is TimedTrial<C> {
+export function isTimed<T extends Pick<Trial, "measurement">>(trial: T): trial is Timed<T> {
   return trial.measurement.status === "ok";
 }
 
-function overlap(a: Timed["interval"], b: Timed["interval"]): boolean {
+function overlap(a: TimedMeasurement["interval"], b: TimedMeasurement["interval"]): boolean {
   return a[0] <= b[1] && b[0] <= a[1];
 }
 

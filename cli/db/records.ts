@@ -1,6 +1,7 @@
 /** @file Formats records as table rows, as a JSON document, or as comma-separated values. */
 
 import { z } from "zod";
+import type { Extents } from "../../abstraction/affine.ts";
 import { unique } from "../../abstraction/collections.ts";
 import type { Computation } from "../../abstraction/computation.ts";
 import {
@@ -16,7 +17,7 @@ import {
 } from "../../db/index.ts";
 import { parseDataTypes, printDataTypes } from "../../operators/data-types.ts";
 import { csvCell } from "../../report/csv.ts";
-import { printTime } from "../../report/text.ts";
+import { printTime, type Rows } from "../../report/text.ts";
 import { counts, integer, number, partOf, say, text } from "../output.ts";
 import { printFitted } from "../terminal.ts";
 
@@ -219,13 +220,13 @@ export function workloadCells(workload: WorkloadRecord): string[] {
 }
 
 /** Drops workload columns that have no value in any row. */
-export function withoutEmptyColumns([head = [], ...rows]: readonly (readonly string[])[]): string[][] {
+export function withoutEmptyColumns([head = [], ...rows]: Rows): string[][] {
   const kept = head.map((title, column) => !SELDOM.includes(title) || rows.some((cells) => cells[column] !== ""));
   return [head, ...rows].map((row) => row.filter((_, column) => kept[column]));
 }
 
 /** Formats `c 64  h 56`. */
-export function printShape(shape: Readonly<Record<string, number>>): string {
+export function printShape(shape: Extents): string {
   return Object.entries(shape)
     .map(([name, value]) => `${name} ${value}`)
     .join("  ");

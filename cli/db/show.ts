@@ -7,7 +7,7 @@
 
 import { z } from "zod";
 import { automapCommand } from "../../abstraction/command-line.ts";
-import { UsageError } from "../../abstraction/error.ts";
+import { attempt, UsageError } from "../../abstraction/error.ts";
 import type { Measurement, Prediction } from "../../abstraction/trial.ts";
 import {
   computationOf,
@@ -27,9 +27,11 @@ import {
 } from "../../db/index.ts";
 import { candidateRows } from "../../report/describe-candidate.ts";
 import { drawMapping } from "../../report/draw-mapping.ts";
-import { indent, printTime } from "../../report/text.ts";
+import { indent, printTime, type Rows } from "../../report/text.ts";
 import { compareTimes, summariseDifference } from "../../runtime/statistics.ts";
 import { mappingOf } from "../../session/recorded.ts";
+import type { TimedRecord } from "../../session/report-trials.ts";
+import { isTimed } from "../../tuner/trials.ts";
 import { documentOf, number, print, printJson, say, style } from "../output.ts";
 import { fitted, wrapped } from "../terminal.ts";
 import { printDifference } from "./here.ts";
@@ -101,7 +103,7 @@ function describe(db: Database, trial: TrialRecord, world: World): string {
   ].join("\n\n");
 }
 
-function section(title: string, rows: readonly (readonly string[])[]): string {
+function section(title: string, rows: Rows): string {
   const told = rows.filter(([, text]) => text !== "");
   return `${title}\n${indent(fitted(told, 2))}`;
 }
@@ -184,12 +186,10 @@ function proofRows(trial: TrialRecord, world: World, problem: string | undefined
 }
 
 function drawn({ workload, candidate }: TrialRecord): string {
-  try {
-    return drawMapping(mappingOf(computationOf(workload), candidate));
-  } catch (error) {
-    if (error instanceof UsageError) return `cannot be drawn: ${error.message}`;
-    throw error;
-  }
+  return attempt(
+    () => drawMapping(mappingOf(computationOf(workload), candidate)),
+    ({ message }) => `cannot be drawn: ${message}`,
+  );
 }
 
 /** Seed of the resamples. Any value would do, but the result must not change from call to call. */
@@ -207,7 +207,7 @@ export function compareRecords(db: Database, ids: readonly [string, string], jso
     return;
   }
   const { difference, verdict } = timesOf([a, b]);
-  const row = (name: string, { id, intrinsic, provenance, measurement }: Timed): string[] => [
+  const row = (name: string, { id, intrinsic, provenance, measurement }: TimedRecord): string[] => [
     name,
     `${shortId(id)}${provenance === "here" ? "" : ", imported"}`,
     intrinsic,
@@ -239,12 +239,7 @@ export function checkAlike(what: "records" | "runs", ...[a, b]: readonly [Subjec
 }
 
 type Subject = Pick<TrialRecord, "id" | "workload">;
-type Ok = Extract<Measurement, { status: "ok" }>;
-/** A trial that has a time. */
-export type Timed = TrialRecord & { readonly measurement: Ok };
-export type Pair = readonly [Timed, Timed];
-
-export const isTimed = (trial: TrialRecord): trial is Timed => trial.measurement.status === "ok";
+export type Pair = readonly [TimedRecord, TimedRecord];
 
 /** The difference of two trials in seconds, with its interval, and which is faster. */
 const timesOf = ([a, b]: Pair) => ({
@@ -268,7 +263,7 @@ export function pairOf(pair: Pair): z.infer<typeof pairSchema> {
   };
 }
 
-function timed(trial: TrialRecord, { path }: Database): Timed {
+function timed(trial: TrialRecord, { path }: Database): TimedRecord {
   if (isTimed(trial)) return trial;
   const { id, measurement } = trial;
   throw new UsageError(

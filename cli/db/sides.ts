@@ -19,10 +19,12 @@ import {
 } from "../../db/index.ts";
 import { counted, printTime } from "../../report/text.ts";
 import { median } from "../../runtime/statistics.ts";
+import type { TimedRecord } from "../../session/report-trials.ts";
+import { isTimed } from "../../tuner/trials.ts";
 import { documentOf, integer, number, print, printJson, say, text } from "../output.ts";
 import { fitted } from "../terminal.ts";
 import { summarise, summarySchema } from "./records.ts";
-import { checkAlike, differing, isTimed, type Pair, pairDocument, pairOf, pairSchema, type Timed } from "./show.ts";
+import { checkAlike, differing, type Pair, pairDocument, pairOf, pairSchema } from "./show.ts";
 
 export interface Side {
   readonly label: string;
@@ -69,7 +71,7 @@ export function compareSides(
           isTimed(trial) ? [[keyOf(trial), trial] as const] : [],
         ),
       ),
-  ) as [Map<string, Timed>, Map<string, Timed>]; // two sides
+  ) as [Map<string, TimedRecord>, Map<string, TimedRecord>]; // two sides
   const both = [...a].flatMap(([key, left]): Pair[] => {
     const right = b.get(key);
     return right ? [[left, right]] : [];
@@ -126,11 +128,11 @@ function sharedCandidates(db: Database, [a, b]: readonly [Side, Side]): Shared {
 function describe(
   [a, b]: readonly [Side, Side],
   both: readonly Pair[],
-  only: readonly [readonly Timed[], readonly Timed[]],
+  only: readonly [readonly TimedRecord[], readonly TimedRecord[]],
   candidates: Shared | undefined,
 ): string {
   const size = (us: number): string => `${us < 0 ? "-" : ""}${printTime(Math.abs(us) * 1e-6)}`;
-  const timeText = ({ measurement, intrinsic, provenance }: Timed): string =>
+  const timeText = ({ measurement, intrinsic, provenance }: TimedRecord): string =>
     `${printTime(measurement.median)} ${intrinsic}${provenance === "here" ? "" : ", imported"}`;
   const rows = both.map((pair) => {
     const { verdict, difference } = pairOf(pair);
@@ -145,7 +147,7 @@ function describe(
       verdict === "tie" ? "tie" : `${verdict} is faster, ${share}`,
     ];
   });
-  const listed = (name: string, trials: readonly Timed[]): string[][] =>
+  const listed = (name: string, trials: readonly TimedRecord[]): string[][] =>
     trials.length === 0 ? [] : [[`only ${name}`, trials.map(({ workload }) => labelOf(workload)).join("; ")]];
   return [
     fitted([
