@@ -11,7 +11,7 @@ import { automapCommand } from "../abstraction/command-line.ts";
 import { EnvironmentError, type EnvironmentProblem, MachineFault, UsageError } from "../abstraction/error.ts";
 import type { Target } from "../abstraction/machine.ts";
 import { day } from "../abstraction/text.ts";
-import { type Database, databaseWords, type Environment, recordCalibration, withDatabase } from "../db/index.ts";
+import { type Database, databaseWords, type Environment, withDatabase } from "../db/index.ts";
 import { INTRINSICS } from "../intrinsics/index.ts";
 import { searchedWgmma } from "../intrinsics/wgmma.ts";
 import { calibratedGpu, calibrateGpu, type GpuCalibration } from "../perfmodel/calibrate-gpu.ts";
@@ -21,7 +21,7 @@ import { findCudaDevice } from "../runtime/run/cuda-device.ts";
 import { gpuTargetOf } from "../targets/index.ts";
 import { gpuEnvironment } from "./environment.ts";
 import { readGpuCalibration, storedGpuCalibration } from "./gpu-rates.ts";
-import { sharedCalibration } from "./shared-calibration.ts";
+import { calibrationIn } from "./shared-calibration.ts";
 import { runnerOnGpu } from "./workplace.ts";
 
 export type GpuCalibrateOutcome =
@@ -73,23 +73,14 @@ export async function calibrateGpuHere(
     const calibrated = async (db: Database): Promise<GpuCalibrateOutcome> => {
       if (db.notice !== undefined) announce(db.notice);
       const environment = gpuEnvironment(runner.device, target);
-      const outcome = (calibration: GpuCalibration, measured: boolean): GpuCalibrateOutcome => {
-        const machine = calibratedGpu(target, calibration);
-        return { status: "calibrated", measured, environment, calibration, machine };
-      };
-      const known = anew ? undefined : storedGpuCalibration(db, environment);
-      if (known) return outcome(known.calibration, false);
-      let measured = false;
       const measure = (): Promise<GpuCalibration> => {
-        measured = true;
         announce(`calibrating ${runner.device.name}: compiling and running probes`);
         return calibrateGpu(target, runner.device.name, rows(), (libraries) =>
           runner.probe(libraries.map((l) => l.source)),
         );
       };
-      const shared = await sharedCalibration(environment, { read: readGpuCalibration, measure, anew, announce });
-      recordCalibration(db, { environment, ...shared });
-      return outcome(shared.data, measured);
+      const found = await calibrationIn(db, environment, { read: readGpuCalibration, measure, anew, announce });
+      return { status: "calibrated", ...found, environment, machine: calibratedGpu(target, found.calibration) };
     };
     return await withDatabase(database, calibrated, {});
   } catch (error) {

@@ -51,14 +51,10 @@ export async function calibrateMachine(
     const calibrated = async (db: Database): Promise<CalibrateOutcome> => {
       if (db.notice !== undefined) announce(db.notice);
       const environment = environmentOf(runner);
-      let measured = false;
-      const onMeasure = (): void => {
-        measured = true;
-      };
-      const calibration = await calibrationFor(db, environment, INTRINSICS, runner, announce, { anew, onMeasure });
-      const target = modelTarget(nativeTarget(), calibration);
+      const found = await calibrationFor(db, environment, INTRINSICS, runner, announce, { anew });
+      const target = modelTarget(nativeTarget(), found.calibration);
       const contradiction = contradictionIn(db, environment, nativeTarget());
-      return { status: "calibrated", measured, environment, calibration, target, contradiction };
+      return { status: "calibrated", ...found, environment, target, contradiction };
     };
     return await withDatabase(database, calibrated, {});
   } finally {

@@ -14,7 +14,6 @@ import type { Target } from "../abstraction/machine.ts";
 import { day } from "../abstraction/text.ts";
 import {
   best,
-  calibrationOf,
   computationOf,
   type Database,
   databaseWords,
@@ -27,7 +26,8 @@ import { intrinsicNamed } from "../intrinsics/index.ts";
 import type { Calibration } from "../perfmodel/calibrate.ts";
 import { type Bound, boundsOn, brokenBound } from "../perfmodel/roof.ts";
 import { isTimed } from "../tuner/trials.ts";
-import { readCalibrationData } from "./recorded.ts";
+import { storedCalibration } from "./recorded.ts";
+import type { Stored } from "./shared-calibration.ts";
 
 export interface Contradiction {
   /** Number of kernels that ran faster than the calibration allows, and number examined. */
@@ -58,7 +58,7 @@ export function boundsOf(
 /** Compares trials of one environment with its calibration; undefined when they agree. */
 export function contradictionOf(
   trials: readonly TrialRecord[],
-  { calibration, at }: { readonly calibration: Calibration; readonly at: number },
+  { calibration, at }: Stored<Calibration>,
   machine: Pick<Target, "memories">,
 ): Contradiction | undefined {
   const broken = trials.filter(isTimed).flatMap((trial) => {
@@ -73,12 +73,11 @@ export function contradictionOf(
 
 /** Compares the fastest kernels of this environment with its newest calibration; undefined when they agree or there is no calibration. */
 export function contradictionIn(db: Database, environment: Environment, machine: Target): Contradiction | undefined {
-  const known = calibrationOf(db, environment);
-  const calibration = readCalibrationData(known?.data);
-  if (!known || !calibration) return undefined;
+  const known = storedCalibration(db, environment);
+  if (!known) return undefined;
   // Imported measurements say nothing about rates measured here.
   const trials = best(db, { trusted: { environment, policy: "exact" } });
-  return contradictionOf(trials, { calibration, at: known.at }, machine);
+  return contradictionOf(trials, known, machine);
 }
 
 /** A sentence that states the contradiction and what to do about it. */

@@ -6,22 +6,16 @@
 
 import { z } from "zod";
 import type { Target } from "../abstraction/machine.ts";
-import {
-  type CalibrationFilter,
-  calibrationOf,
-  type Database,
-  type Environment,
-  recordCalibration,
-} from "../db/index.ts";
+import { type CalibrationFilter, type Database, type Environment, recordCalibration } from "../db/index.ts";
 import { calibratedGpu, type GpuCalibration } from "../perfmodel/calibrate-gpu.ts";
-import { keptCalibration } from "./shared-calibration.ts";
+import { keptCalibration, type Stored, storedIn } from "./shared-calibration.ts";
 
 /** The GPU with the rates that the database has for it; else with the table's. */
 export function calibratedMachine(
   db: Database,
   environment: Environment,
   machine: Target,
-  filter: CalibrationFilter = {},
+  filter?: CalibrationFilter,
 ): { readonly machine: Target; readonly calibratedAt: number | undefined } {
   const stored = storedGpuCalibration(db, environment, filter);
   return stored
@@ -33,18 +27,16 @@ export function calibratedMachine(
 export function storedGpuCalibration(
   db: Database,
   environment: Environment,
-  filter: CalibrationFilter = {},
-): { readonly calibration: GpuCalibration; readonly at: number } | undefined {
-  const stored = calibrationOf(db, environment, filter);
-  const calibration = stored && readGpuCalibration(stored.data);
-  return stored && calibration && { calibration, at: stored.at };
+  filter?: CalibrationFilter,
+): Stored<GpuCalibration> | undefined {
+  return storedIn(db, environment, readGpuCalibration, filter);
 }
 
 /** Stores rates of this GPU that were measured for another database, when this one has none of its own. */
 export function takeOverRates(db: Database, environment: Environment): void {
   if (db.readonly || storedGpuCalibration(db, environment)) return;
   const kept = keptCalibration(environment, readGpuCalibration);
-  if (kept) recordCalibration(db, { environment, data: kept.data, at: kept.at });
+  if (kept) recordCalibration(db, { environment, data: kept.calibration, at: kept.at });
 }
 
 /** Parses stored GPU rates; undefined when the data is something else. */

@@ -13,14 +13,12 @@ import { keyOfStep, type MappedShare, mappedShare } from "../network/mapped-shar
 import type { Network } from "../network/network.ts";
 import { type Task, totalsOf } from "../network/tasks.ts";
 import { describeWorkload, workloadLabel } from "../operators/describe.ts";
-import { type ModelTarget, modelTarget } from "../perfmodel/target.ts";
+import type { ModelTarget } from "../perfmodel/target.ts";
 import type { NetworkReportData, NetworkTask, TimeSource } from "../report/network-data.ts";
 import { counted } from "../report/text.ts";
-import { nativeTarget } from "../targets/index.ts";
 import { isTimed } from "../tuner/trials.ts";
-import { movedSeconds } from "./forms.ts";
+import { movedSeconds, targetOfForms } from "./forms.ts";
 import { type Choice, type OpenNetwork, trustedIn } from "./network.ts";
-import { storedCalibration } from "./recorded.ts";
 import { ceilingsOf, rooflineOf } from "./report-roofline.ts";
 import type { TimedRecord } from "./report-trials.ts";
 import { VERSION } from "./version.ts";
@@ -49,7 +47,7 @@ export function gatherNetworkReport(
 ): NetworkReportData {
   const { program, choices } = chosen;
   const { multiplyAdds, parameters } = totalsOf(opened.graph, opened.program);
-  const machine = onGpu || !environment ? undefined : { target: estimatesOf(db, environment), threads };
+  const machine = onGpu || !environment ? undefined : { target: targetOfForms({ db, environment }), threads };
   const timedOf = (computation: Computation): TimedRecord[] =>
     environment === undefined
       ? []
@@ -118,9 +116,6 @@ export function labelOfTask({ computation, operator, steps }: Task): string {
 const LONGEST_LABEL = 120;
 const brief = (label: string): string =>
   label.length <= LONGEST_LABEL ? label : `${label.slice(0, LONGEST_LABEL - 1)}…`;
-
-const estimatesOf = (db: Database, environment: Environment): ModelTarget =>
-  modelTarget(nativeTarget(), storedCalibration(db, environment)?.calibration);
 
 /** By what plain loops are estimated. */
 interface Estimating {

@@ -1,7 +1,7 @@
 /**
  * @file The model as a session uses it: calibrated once for this machine, stored, and corrected by the search's measurements.
  *
- *     const calibration = await calibrationFor(db, environment, INTRINSICS, runner, say);
+ *     const { calibration } = await calibrationFor(db, environment, INTRINSICS, runner, say);
  *     const predictor = predictorFor(calibration);
  *     predictor.predict(mapping, schedule)?.seconds
  */
@@ -12,7 +12,7 @@ import type { Target } from "../abstraction/machine.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
 import { remembered } from "../abstraction/memoised.ts";
 import type { Prediction } from "../abstraction/trial.ts";
-import { calibrationOf, type Database, type Environment, recordCalibration } from "../db/index.ts";
+import type { Database, Environment } from "../db/index.ts";
 import { type Calibration, type CompileAndRun, calibrate } from "../perfmodel/calibrate.ts";
 import { type Correction, type Costs, NO_CORRECTION } from "../perfmodel/correct.ts";
 import type { CountedCode } from "../perfmodel/counted-code.ts";
@@ -24,7 +24,7 @@ import { toolProblem } from "../runtime/environment.ts";
 import type { Runner } from "../runtime/measure.ts";
 import { compilerFeatures, nativeTarget } from "../targets/index.ts";
 import { readCalibrationData } from "./recorded.ts";
-import { sharedCalibration } from "./shared-calibration.ts";
+import { calibrationIn } from "./shared-calibration.ts";
 
 export interface Predictor {
   /** @param code the counted instructions of its compiled code */
@@ -58,38 +58,24 @@ export interface CalibrationOptions {
   readonly anew?: boolean;
   /** This machine by default. */
   readonly machine?: Target;
-  /** Called before measuring. */
-  readonly onMeasure?: () => void;
   /** Aborts the calibration with an error. */
   readonly signal?: AbortSignal | undefined;
 }
 
-/** The calibration of this environment: from the database, else from those shared by all databases, else measured now and stored in both. */
-export async function calibrationFor(
+/** The calibration of this machine's environment, and whether it was measured now. */
+export function calibrationFor(
   db: Database,
   environment: Environment,
   rows: readonly Intrinsic[],
   runner: Pick<Runner, "compiler" | "workdir" | "cores">,
   announce: (text: string) => void,
-  { anew = false, machine = nativeTarget(), onMeasure, signal }: CalibrationOptions = {},
-): Promise<Calibration> {
-  const stored = anew ? undefined : calibrationOf(db, environment);
-  const known = stored && readCalibrationData(stored.data);
-  if (known) return known;
+  { anew = false, machine = nativeTarget(), signal }: CalibrationOptions = {},
+): Promise<{ readonly calibration: Calibration; readonly measured: boolean }> {
   const measure = (): Promise<Calibration> => {
-    onMeasure?.();
     announce("calibrating this machine, once: some seconds");
     return calibrate(machine, rows, compileAndRunWith(runner, signal));
   };
-  const { data, at } = await sharedCalibration(environment, {
-    read: readCalibrationData,
-    measure,
-    anew,
-    announce,
-    signal,
-  });
-  if (!db.readonly) recordCalibration(db, { environment, data, at });
-  return data;
+  return calibrationIn(db, environment, { read: readCalibrationData, measure, anew, announce, signal });
 }
 
 /** Compiles and runs while no other automap process measures or compiles: all cores share the memory. */

@@ -15,7 +15,6 @@ import type { Target } from "../abstraction/machine.ts";
 import { type Mapping, printMatching } from "../abstraction/mapping.ts";
 import {
   type CalibrationFilter,
-  calibrationOf,
   type Database,
   type Environment,
   type RunRecord,
@@ -31,6 +30,7 @@ import { candidateText } from "../report/describe-candidate.ts";
 import { gpuTargetNamed, type MachineRecord, nativeTarget, targetOf } from "../targets/index.ts";
 import { declaredAs } from "./declared.ts";
 import { calibratedMachine } from "./gpu-rates.ts";
+import { type Stored, storedIn } from "./shared-calibration.ts";
 
 /**
  * The mapping of a recorded candidate, validated again by the current rules.
@@ -59,22 +59,13 @@ export function rewritingNotes({ computation: { rewriting } }: Mapping): string[
   return rewriting ? [`${rewriting.kind.padEnd(9)} ${rewriting.places.join("   ")}`] : [];
 }
 
-/** A calibration with its record. */
-export interface StoredCalibration {
-  /** Milliseconds since 1970. */
-  readonly at: number;
-  readonly calibration: Calibration;
-}
-
 /** The newest calibration of exactly this environment that was measured here. A damaged one is ignored. */
 export function storedCalibration(
   db: Database,
   environment: Environment,
-  filter: CalibrationFilter = {},
-): StoredCalibration | undefined {
-  const stored = calibrationOf(db, environment, filter);
-  const calibration = stored && readCalibrationData(stored.data);
-  return stored && calibration && { at: stored.at, calibration };
+  filter?: CalibrationFilter,
+): Stored<Calibration> | undefined {
+  return storedIn(db, environment, readCalibrationData, filter);
 }
 
 const machineSchema: z.ZodType<MachineRecord> = z.object({

@@ -152,8 +152,8 @@ function cpuWorkplace(runner: Runner, machine: Target, isOwn: boolean): Workplac
     status: "open",
     environment,
     batch: undefined,
-    calibration: (db, announce, signal) =>
-      calibrationFor(db, environment, INTRINSICS, runner, announce, { machine, signal }),
+    calibration: async (db, announce, signal) =>
+      (await calibrationFor(db, environment, INTRINSICS, runner, announce, { machine, signal })).calibration,
     machineIn: () => machine,
     checkPromises: () => {
       if (isOwn) requireDisassembler();

@@ -30,7 +30,7 @@ describe("a calibration that databases share", () => {
   it("is measured once, and keeps the time of its measurement", async () => {
     const first = await asking(() => Promise.resolve({ rate: 3 }));
     expect(await asking(never)).toEqual(first);
-    expect(first).toEqual({ data: { rate: 3 }, at: expect.any(Number) });
+    expect(first).toEqual({ calibration: { rate: 3 }, at: expect.any(Number) });
     // Nothing beside the one file: no log, no draft.
     expect(readdirSync(folder)).toEqual([expect.stringMatching(/^[0-9a-f]{32}\.db$/)]);
   });
@@ -38,8 +38,8 @@ describe("a calibration that databases share", () => {
   it("belongs to one environment, and is measured again on request", async () => {
     await asking(() => Promise.resolve({ rate: 3 }));
     expect(keptCalibration({ ...MACHINE, cores: 4 }, read)).toBeUndefined();
-    expect(await asking(() => Promise.resolve({ rate: 4 }), true)).toMatchObject({ data: { rate: 4 } });
-    expect(await asking(never)).toMatchObject({ data: { rate: 4 } });
+    expect(await asking(() => Promise.resolve({ rate: 4 }), true)).toMatchObject({ calibration: { rate: 4 } });
+    expect(await asking(never)).toMatchObject({ calibration: { rate: 4 } });
   });
 
   it("is shared with callers that ask while it is measured", async () => {
@@ -70,28 +70,28 @@ describe("a calibration that databases share", () => {
     await asking(() => Promise.resolve({ rate: 3 }));
     const [file = ""] = readdirSync(folder);
     writeFileSync(join(folder, file), "no database");
-    expect(await asking(() => Promise.resolve({ rate: 6 }))).toMatchObject({ data: { rate: 6 } });
-    expect(await asking(never)).toMatchObject({ data: { rate: 6 } });
+    expect(await asking(() => Promise.resolve({ rate: 6 }))).toMatchObject({ calibration: { rate: 6 } });
+    expect(await asking(never)).toMatchObject({ calibration: { rate: 6 } });
     rmSync(folder, { recursive: true });
     writeFileSync(folder, "in the way");
-    expect(await asking(() => Promise.resolve({ rate: 7 }))).toMatchObject({ data: { rate: 7 } });
+    expect(await asking(() => Promise.resolve({ rate: 7 }))).toMatchObject({ calibration: { rate: 7 } });
     rmSync(folder);
   });
 
   it("for a GPU is copied once, into a database that has none", async () => {
-    await keepCalibration(MACHINE, { data: GPU_CALIBRATION, at: 5 });
+    await keepCalibration(MACHINE, { calibration: GPU_CALIBRATION, at: 5 });
     mkdirSync(home, { recursive: true });
     const db = openDatabase(join(home, "t.db"));
     takeOverRates(db, MACHINE);
     expect(calibrationOf(db, MACHINE)).toMatchObject({ at: 5, provenance: "here", data: GPU_CALIBRATION });
-    await keepCalibration(MACHINE, { data: GPU_CALIBRATION, at: 9 });
+    await keepCalibration(MACHINE, { calibration: GPU_CALIBRATION, at: 9 });
     takeOverRates(db, MACHINE);
     expect(calibrationOf(db, MACHINE)).toMatchObject({ at: 5 });
     db.close();
   });
 
   it("is listed and cleared with the cache", async () => {
-    await keepCalibration(MACHINE, { data: { rate: 1 }, at: 5 });
+    await keepCalibration(MACHINE, { calibration: { rate: 1 }, at: 5 });
     expect(await examineCache(folder)).toHaveLength(1);
     expect(await trimCache(folder, { bytes: 2 ** 30, days: 30 })).toEqual([]);
     vi.setSystemTime(Date.now() + 31 * 24 * 3600 * 1000);
