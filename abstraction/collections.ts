@@ -19,6 +19,13 @@ export function sumOf<T>(items: Iterable<T>, of: (item: T) => number = Number): 
 /** Each item once, in the order of their first places. */
 export const unique = <T>(items: Iterable<T>): T[] => [...new Set(items)];
 
+/** An item of a list that may be left out. */
+export type Optional<T> = T | false | null | undefined;
+
+/** The items that are not left out: `present([always, isNew && line])`. */
+export const present = <T>(items: readonly Optional<T>[]): T[] =>
+  items.filter((item): item is T => item !== undefined && item !== null && item !== false);
+
 export const isDefined = <T>(item: T | undefined): item is T => item !== undefined;
 
 /** The keys of a record whose values may be undefined. */

@@ -11,6 +11,7 @@
  * A word after `@` is a function that the program needs besides. Names are spelled when the text is finished (spelling.ts), so that no two words of a program clash.
  */
 
+import { type Optional, present } from "./collections.ts";
 import { UsageError } from "./error.ts";
 
 /** The text of a finished program. Only {@link spell} creates it. */
@@ -165,9 +166,9 @@ export function list(parts: readonly (Code | Name)[]): Code {
   return join(parts, COMMA);
 }
 
-/** Lines of text, one after another. */
-export function lines(parts: readonly Code[]): Code {
-  return join(parts, NEW_LINE);
+/** Lines of text, one after another; of those with a condition the ones whose condition holds. */
+export function lines(parts: readonly Optional<Code>[]): Code {
+  return join(present(parts), NEW_LINE);
 }
 
 export const NOTHING: Code = code``;
@@ -315,12 +316,12 @@ export function commentText(text: string): Code {
 }
 
 /** Lines as a comment of C. */
-export function comment(texts: readonly (string | Code)[]): Code {
+export function comment(texts: readonly Optional<string | Code>[]): Code {
   const line = (text: string | Code): Code => {
     const part = text instanceof Code ? text : commentText(text);
     return skeleton(part) === "" ? code` *` : code` * ${part}`;
   };
-  return lines([code`/*`, ...texts.map(line), code` */`]);
+  return lines([code`/*`, ...present(texts).map(line), code` */`]);
 }
 
 /** A word printed as it is, such as the name of a package that other code calls. @throws Error when it is no identifier */

@@ -8,7 +8,7 @@
 import { existsSync, statSync } from "node:fs";
 import { parse } from "node:path";
 import { z } from "zod";
-import { product } from "../abstraction/collections.ts";
+import { present, product } from "../abstraction/collections.ts";
 import { suggestion, UsageError } from "../abstraction/error.ts";
 import type { Target } from "../abstraction/machine.ts";
 import type { Constant, Graph, Input } from "../network/graph.ts";
@@ -156,10 +156,10 @@ function widenedText({ constants, inputs, outputs }: Widened): string {
   const named = (one: string, names: readonly string[]): string[] =>
     names.length === 0 ? [] : [`${names.length === 1 ? one : `${one}s`} ${names.join(", ")}`];
   const converted = [...named("input", inputs), ...named("output", outputs)];
-  const parts = [
-    ...(constants === 0 ? [] : [counted(constants, "constant")]),
-    ...(converted.length === 0 ? [] : [`${converted.join(" and ")} converted`]),
-  ];
+  const parts = present([
+    constants !== 0 && counted(constants, "constant"),
+    converted.length !== 0 && `${converted.join(" and ")} converted`,
+  ]);
   return `automap: the model has f16, which is computed in f32 here${parts.length === 0 ? "" : `: ${parts.join("; ")}`}`;
 }
 

@@ -8,6 +8,7 @@
 import type { Command } from "commander";
 import { z } from "zod";
 import type { Candidate } from "../abstraction/candidate.ts";
+import { present } from "../abstraction/collections.ts";
 import { automapCommand } from "../abstraction/command-line.ts";
 import { type Database, databaseWords, labelOf, type RunRecord, runsIn, shortId } from "../db/index.ts";
 import { candidateText } from "../report/describe-candidate.ts";
@@ -140,7 +141,7 @@ export function describeReplay(replayed: Replay, file: string): string {
       : [];
   });
   const own = trials.length - known;
-  return [
+  return present([
     wrapped(
       `${style("bold", `run ${run.id}`)}${run.provenance === "here" ? "" : ", imported"}   ${labelOf(run.workload)}   seed ${run.seed}   strategy ${String(run.options["strategy"])}`,
     ),
@@ -150,13 +151,13 @@ export function describeReplay(replayed: Replay, file: string): string {
     wrapped(
       `${counted(trials.length, "trial")} gone through: ${own} of this run, ${known} it knew from earlier runs; ${ending(replayed.status)}`,
     ),
-    ...(best ? [fitted([["best", printTime(secondsOf(best) ?? 0), candidateText(best.candidate)]])] : []),
+    best && fitted([["best", printTime(secondsOf(best) ?? 0), candidateText(best.candidate)]]),
     ...assumed.map((what) => wrapped(`not recorded, so assumed: ${what}`)),
     divergence
       ? wrapped(style("red", `diverges at trial ${divergence.trial}: ${divergence.because}`))
       : wrapped(style("green", "bit for bit: the same candidates in the same order, each with the same prediction")),
-    ...(divergence ? [`the record   ${automapCommand("db", "query", "--sort", "at", databaseWords(file))}`] : []),
-  ].join("\n");
+    divergence && `the record   ${automapCommand("db", "query", "--sort", "at", databaseWords(file))}`,
+  ]).join("\n");
 }
 
 function ending(status: Replay["status"]): string {

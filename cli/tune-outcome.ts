@@ -2,7 +2,7 @@
 
 import { z } from "zod";
 import { type Candidate, isMapped } from "../abstraction/candidate.ts";
-import { defined } from "../abstraction/collections.ts";
+import { defined, present } from "../abstraction/collections.ts";
 import { automapCommand } from "../abstraction/command-line.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
@@ -354,19 +354,15 @@ function surroundings({ best, noise, waitedSeconds, enumerationCut: cut, finalsC
   const where =
     ran && `${finalsCut ? "measured" : "finals"} on processor${ran.cpus.length > 1 ? "s" : ""} ${ran.cpus.join(", ")}`;
   const final = ran?.load === undefined ? "" : `, of which other programs took ${percent(ran.load)}`;
-  return [
-    ...(cut
-      ? [`not every mapping was looked at: the time cut enumeration short at ${cut.done} of ${cut.of} ${cut.what}`]
-      : []),
-    ...(waitedSeconds >= 1 ? [`waited ${waitedSeconds.toFixed(1)} s for other searches to let go of a core`] : []),
-    ...(noise && noise.verdict !== "unknown" ? [`${noise.verdict}: ${noise.meaning}`] : []),
-    ...(finalsCut && best
-      ? [
-          "no finals: the fastest kernel that is recorded here, of this search or an earlier one, as it was measured then",
-        ]
-      : []),
-    ...(where === undefined ? [] : [`${where}${final}`]),
-  ];
+  return present([
+    cut && `not every mapping was looked at: the time cut enumeration short at ${cut.done} of ${cut.of} ${cut.what}`,
+    waitedSeconds >= 1 && `waited ${waitedSeconds.toFixed(1)} s for other searches to let go of a core`,
+    noise && noise.verdict !== "unknown" && `${noise.verdict}: ${noise.meaning}`,
+    finalsCut &&
+      best &&
+      "no finals: the fastest kernel that is recorded here, of this search or an earlier one, as it was measured then",
+    where !== undefined && `${where}${final}`,
+  ]);
 }
 
 function tuneDocument(outcome: Found): PartsOf<typeof searchSchema> {

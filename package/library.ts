@@ -106,10 +106,10 @@ export function featureTests(features: readonly string[]): Code {
   const vectors = features.some((f) => armExtensionNamed(f)?.vectorBytes !== undefined);
   return linesOf([
     defined,
-    ...(bits ? [CPUID_BITS] : []),
-    ...(tiles ? [TILES_ALLOWED] : []),
-    ...(isArm ? [code`#include <sys/auxv.h>`] : []),
-    ...(vectors ? [VECTOR_BYTES] : []),
+    bits && CPUID_BITS,
+    tiles && TILES_ALLOWED,
+    isArm && code`#include <sys/auxv.h>`,
+    vectors && VECTOR_BYTES,
     code`namespace {
 struct Missing {
   char words[256] = "";
@@ -118,7 +118,7 @@ struct Missing {
     strcat(words, word);
   }
   Missing() {`,
-    ...(isArm ? [] : [begin]),
+    isArm ? undefined : begin,
     ...tests,
     code`  }
 };

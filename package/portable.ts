@@ -85,7 +85,7 @@ namespace { // what is included above is included once: two packages may be link
     apart(harnessText("arithmetic.h")),
     apart(assetText("memory.h")),
     referenceStruct(code`Sum`, sum, hold),
-    ...(epilogue ? [referenceStruct(code`Finish`, epilogue, hold)] : []),
+    epilogue && referenceStruct(code`Finish`, epilogue, hold),
     ...beside.map((other, i) => referenceStruct(code`Beside${i}`, other, hold)),
     code`} // namespace
 
@@ -98,7 +98,7 @@ ${prefix} void ${name}_portable_run(void* workspace, void* const* tensors, int, 
   if (part != 0) return;
   Sum sum;`,
     ...connect("sum", touched(sum)),
-    ...(time ? [code`  sum.spare = (decltype(sum.spare))workspace;`] : []),
+    time && code`  sum.spare = (decltype(sum.spare))workspace;`,
     code`  sum.compute();`,
     ...(epilogue ? [code`  Finish finish;`, ...connect("finish", touched(epilogue)), code`  finish.compute();`] : []),
     // They assign other elements of the output than the epilogue, which has cleared all of it.

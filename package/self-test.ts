@@ -10,6 +10,7 @@
  * stretch, so that the ends of the stretches hold the results.
  */
 
+import { present } from "../abstraction/collections.ts";
 import {
   type Computation,
   elementCount,
@@ -121,18 +122,17 @@ export function selfTestSource(subject: EmitSubject): SourceText {
     apart(assetText("self-test.h")),
     // The equation, the size of its terms, and how many meet in one element.
     referenceStruct(code`Sum`, sum),
-    ...(rule && !rule.growth ? [referenceStruct(code`Magnitude`, rule.magnitude)] : []),
-    ...(rule && typeof rule.chain !== "number" ? [referenceStruct(code`Terms`, rule.chain)] : []),
-    ...(epilogue ? [referenceStruct(code`Finish`, epilogue)] : []),
+    rule && !rule.growth && referenceStruct(code`Magnitude`, rule.magnitude),
+    rule && typeof rule.chain !== "number" && referenceStruct(code`Terms`, rule.chain),
+    epilogue && referenceStruct(code`Finish`, epilogue),
     ...facts.parts.map(({ type, part }) => referenceStruct(type, part)),
     code`
 static Sum sum;`,
-    ...(epilogue ? [code`static Finish finish;`] : []),
+    epilogue && code`static Finish finish;`,
     ...facts.parts.map(({ type, variable }) => code`static ${type} ${variable};`),
     code`static Elements<double> tolerance, low, high;`,
-    ...(facts.divides
-      ? [code`static double not_small(double x) { return fabs(x) < 0.5 ? 1 : x; } /* keeps divisors away from zero */`]
-      : []),
+    facts.divides &&
+      code`static double not_small(double x) { return fabs(x) < 0.5 ? 1 : x; } /* keeps divisors away from zero */`,
     NOTHING,
     ...drawing(facts),
     code`
@@ -163,13 +163,10 @@ function drawing(facts: Facts): Code[] {
     const kept = scale === 1 ? whole : code`${whole} * (data == EXACT ? 1 : ${scale})`;
     return code`    for (Int i = 0; i < ${elementCount(t)}; i++) sum.${dataName(t.name)}.set(i, ${kept});`;
   });
-  return [
+  return present([
     code`/* Draws the inputs of one set and computes the answer. */`,
-    ...(time
-      ? [
-          code`/* False when the rounding that is allowed, which steps may amplify, is as large as the spread of the answers: such a set proves nothing. */`,
-        ]
-      : []),
+    time &&
+      code`/* False when the rounding that is allowed, which steps may amplify, is as large as the spread of the answers: such a set proves nothing. */`,
     code`static ${time ? "bool" : "void"} prepare_set(Data data) {`,
     ...inputs.map((t) => code`  sum.${dataName(t.name)}.fill(${elementCount(t)}, 0);`),
     ...later.map((t) => code`  finish.${dataName(t.name)}.fill(${elementCount(t)}, 0);`),
@@ -189,9 +186,9 @@ function drawing(facts: Facts): Code[] {
     high.set(i, double(sum.${answer}[i]) + tolerance[i]);
   }`,
         ]),
-    ...(time ? [telling(facts)] : []),
+    time && telling(facts),
     code`}`,
-  ];
+  ]);
 }
 
 /** Whether the data would reveal wrong results: `tells` of verify.ts. */

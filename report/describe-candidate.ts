@@ -6,6 +6,7 @@
  */
 
 import { type Candidate, isMapped } from "../abstraction/candidate.ts";
+import { present } from "../abstraction/collections.ts";
 import type { Rewriting } from "../abstraction/computation.ts";
 import { type Matching, printMatching } from "../abstraction/mapping.ts";
 import { printPairs } from "../mapper/schedule/decision.ts";
@@ -40,15 +41,13 @@ export function scheduleRows(candidate: Candidate): [name: string, text: string]
 
 /** `mapping  n <- k` or `design  SBM on 16 lanes`, then the schedule. */
 export function candidateRows(candidate: Candidate): [name: string, text: string][] {
-  return [
+  return present([
     ["instruction", candidate.intrinsic],
     [isMapped(candidate) ? "mapping" : "design", placeText(candidate)],
-    ...(isMapped(candidate) ? [["operands", printPairs(candidate.operands)] as [string, string]] : []),
-    ...(isMapped(candidate) && candidate.rewriting
-      ? [["loops", REWRITTEN[candidate.rewriting]] as [string, string]]
-      : []),
+    isMapped(candidate) && ["operands", printPairs(candidate.operands)],
+    isMapped(candidate) && candidate.rewriting && ["loops", REWRITTEN[candidate.rewriting]],
     ...scheduleRows(candidate),
-  ];
+  ]);
 }
 
 /**
@@ -57,10 +56,10 @@ export function candidateRows(candidate: Candidate): [name: string, text: string
  */
 export function decisionValues(candidate: Candidate): [name: string, value: string][] {
   const printed = new Map(scheduleRows(candidate));
-  return [
+  return present([
     ["instruction", candidate.intrinsic],
-    ...(isMapped(candidate) ? [["mapping", matchingText(candidate)] as [string, string]] : []),
-    ...(isMapped(candidate) && candidate.rewriting ? [["loops", candidate.rewriting] as [string, string]] : []),
+    isMapped(candidate) && ["mapping", matchingText(candidate)],
+    isMapped(candidate) && candidate.rewriting && ["loops", candidate.rewriting],
     ...Object.entries(candidate.schedule).flatMap(([name, value]: [string, unknown]): [string, string][] => {
       const label = LABELS.get(name) ?? name;
       if (value === undefined) return [];
@@ -70,7 +69,7 @@ export function decisionValues(candidate: Candidate): [name: string, value: stri
       if (name === "transform") return [[label, printed.get(label) ?? ""]];
       return Object.entries(value).map(([axis, chosen]) => [`${label} ${axis}`, String(chosen)]);
     }),
-  ];
+  ]);
 }
 
 /** `k<-c m<-q`: the shortest form. */

@@ -6,6 +6,7 @@
  *               1      .  0  1  2
  */
 
+import { present } from "../abstraction/collections.ts";
 import { flowWords } from "../mapper/space-time/classify.ts";
 import type { Design } from "../mapper/space-time/design.ts";
 import { type ArrayProblem, pointsOfProblem } from "../mapper/space-time/problem.ts";
@@ -140,12 +141,11 @@ function drawPlane(trace: Trace, design: Design): string {
     );
     return [`step ${step}`, indent(head.trimEnd()), ...lines.map((l) => indent(l))].join("\n");
   });
-  const cut = [
-    ...(shownRows < rows || shownColumns < columns
-      ? [`of ${rows} x ${columns} PEs the first ${shownRows} x ${shownColumns} are drawn`]
-      : []),
-    ...(shownSteps < trace.steps ? [`of ${trace.steps} steps the first ${shownSteps} are drawn`] : []),
-  ];
+  const cut = present([
+    (shownRows < rows || shownColumns < columns) &&
+      `of ${rows} x ${columns} PEs the first ${shownRows} x ${shownColumns} are drawn`,
+    shownSteps < trace.steps && `of ${trace.steps} steps the first ${shownSteps} are drawn`,
+  ]);
   return [...blocks, ...cut].join("\n");
 }
 

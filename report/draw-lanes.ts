@@ -5,6 +5,7 @@
  *     drawTransformSvg({ sum, transform: { loops, allocation, schedule }, ... })    the first steps of a transform
  */
 
+import { present } from "../abstraction/collections.ts";
 import { extentsOf } from "../abstraction/computation.ts";
 import { internal } from "../abstraction/error.ts";
 import { type Access, axesIn, axis, binary, number, substitute } from "../abstraction/expression.ts";
@@ -38,12 +39,12 @@ export function drawLanesSvg({ dataflow, lanes, columns }: LaneDrawing): string 
     { kind: "access", tensor: "w", index: [q] },
     { kind: "access", tensor: "z", index: [c] },
   ] as const;
-  const subtitle = [
+  const subtitle = present([
     `${outputs} of ${shown} lanes end with a whole sum`,
-    ...(design.data === "loaded" ? ["x is loaded again for each step"] : []),
-    ...(shown < lanes ? [`drawn with ${shown} lanes, not ${lanes}`] : []),
-    ...(drawn < columns ? [`the first ${drawn} of ${columns} columns`] : []),
-  ].join("; ");
+    design.data === "loaded" && "x is loaded again for each step",
+    shown < lanes && `drawn with ${shown} lanes, not ${lanes}`,
+    drawn < columns && `the first ${drawn} of ${columns} columns`,
+  ]).join("; ");
   return drawArraySvg(
     `${dataflow}: z[c] += x[c+q] * w[q] on lanes`,
     subtitle,

@@ -4,7 +4,7 @@
  *     writeFileSync("report.html", reportPage(data))
  */
 
-import { sumOf } from "../abstraction/collections.ts";
+import { present, sumOf } from "../abstraction/collections.ts";
 import { predictionChart } from "./charts.ts";
 import { type Column, dataTable, numbers } from "./data-table.ts";
 import { downloadLinks } from "./downloads.ts";
@@ -73,15 +73,15 @@ ${fields.map(([field, value]) => html`<tr><th scope="row">${field}</th><td>${val
 }
 
 function contents({ subjects, rooflines, comparisons }: ReportData): Markup {
-  const parts = [
+  const parts = present([
     ["best", "Best"],
     ["noise", "Noise"],
-    ...(rooflines.some(isDrawable) ? [["roofline", "Roofline"]] : []),
+    rooflines.some(isDrawable) && ["roofline", "Roofline"],
     ["model", "Model"],
-    ...(comparisons.length > 0 ? [["runs", "Runs compared"]] : []),
+    comparisons.length > 0 && ["runs", "Runs compared"],
     ["workloads", "Workloads"],
     ["environment", "Environment"],
-  ];
+  ]);
   return html`<nav aria-label="Contents"><ul>${parts.map(([id = "", name = ""]) => html`<li><a href="#${id}">${name}</a></li>`)}</ul>${subjects.length === 0 ? html`<p>No trial matches.</p>` : undefined}</nav>`;
 }
 

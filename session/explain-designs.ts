@@ -14,6 +14,7 @@ import {
   type DesignCandidate,
   type WarpDesignCandidate,
 } from "../abstraction/candidate.ts";
+import { present } from "../abstraction/collections.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { isRecurrent } from "../abstraction/dependence.ts";
 import type { Target } from "../abstraction/machine.ts";
@@ -127,12 +128,12 @@ export function describeDesigns({ dataflow, predicted, designs, refused }: Desig
   ]);
   const own = designs.find((d) => d.dataflow === dataflow);
   const next = designs.find((d) => d.dataflow !== dataflow);
-  return [
+  return present([
     `what the best schedule of each dataflow would have cost${predicted === undefined ? "" : `; this one is expected to take ${printTime(predicted)}`}`,
     table([["design", "predicted", "measured", "bound by", "schedule"], ...rows]),
-    ...(own && next ? [reason(own, next)] : []),
-    ...(refused.count > 0 ? [`${refused.count} transforms do not fit the lanes; ${refused.first}`] : []),
-  ].join("\n");
+    own && next && reason(own, next),
+    refused.count > 0 && `${refused.count} transforms do not fit the lanes; ${refused.first}`,
+  ]).join("\n");
 }
 
 /** The parts in which two designs differ most. */

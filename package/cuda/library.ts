@@ -65,9 +65,8 @@ ${upper}_API int ${name}_prepare(${signature(constantsOf(cuda))});
     `The kernel needs ${needsText(cuda)}; the build makes code for sm_${architecture} unless it is told otherwise.`,
     "Functions may be called from several threads, each with a workspace of its own, and while a stream is captured into a graph. They return",
     "when the work is in the stream, on the device that is current.",
-    ...(call.prepares
-      ? ["Constants that were prepared are the same for all calls on a device, whatever their stream and workspace."]
-      : []),
+    call.prepares &&
+      "Constants that were prepared are the same for all calls on a device, whatever their stream and workspace.",
     "",
     ...subject.provenance,
   ])}
@@ -157,7 +156,7 @@ export function librarySource(cuda: CudaSubject): SourceText {
   const checks = (given: readonly Parameter[]): Code => {
     const nulls = given.map((p) => code`!${p.name}`);
     return linesOf([
-      ...(nulls.length === 0 ? [] : [code`  if (${join(nulls, code` || `)}) return ${codeOf(cuda, "NULL")};`]),
+      nulls.length !== 0 && code`  if (${join(nulls, code` || `)}) return ${codeOf(cuda, "NULL")};`,
       code`  if (!fits(workspace, workspace_bytes)) return ${codeOf(cuda, "WORKSPACE")};
   int device = 0;
   if (int bad = ready(&device)) return bad;`,

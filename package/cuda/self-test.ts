@@ -70,7 +70,7 @@ export function selfTestSource(cuda: CudaSubject): SourceText {
     apart(harnessText("cuda-elements.h")),
     apart(assetText("cuda-test.h")),
     code`extern "C" int ${name}_tuned_reference(void* const* tensors, double* low, double* high, int exact, cudaStream_t stream);`,
-    ...(call.prepares ? [wrapper("prepare", constantsOf(cuda))] : []),
+    call.prepares && wrapper("prepare", constantsOf(cuda)),
     wrapper("run", parameters),
     code`
 int main(int count, char** words) {

@@ -53,16 +53,10 @@ export function networkHeader(parts: NetworkParts): SourceText {
     ),
     "",
     `Values between steps take ${memory.bytes} bytes, weights ${weights.length}. A network serves one call at a time; make one for every thread that calls.`,
-    ...(threads > 1
-      ? [
-          `A call runs on ${threads} threads: the caller's, and ${threads - 1} of the network's own, which spin until the call ends and then sleep; on fewer where the process may use fewer processors.`,
-        ]
-      : []),
-    ...(parametersOf(parts).some((p) => isWide(p) && !p.isOutput)
-      ? [
-          "Inputs of int64_t hold numbers of 32 bits; run returns RANGE for others, and leaves the outputs as they were.",
-        ]
-      : []),
+    threads > 1 &&
+      `A call runs on ${threads} threads: the caller's, and ${threads - 1} of the network's own, which spin until the call ends and then sleep; on fewer where the process may use fewer processors.`,
+    parametersOf(parts).some((p) => isWide(p) && !p.isOutput) &&
+      "Inputs of int64_t hold numbers of 32 bits; run returns RANGE for others, and leaves the outputs as they were.",
     "With the flag KEEP every value has memory of its own, so that the output of each step can be looked at after a run.",
     "With the flag TIMES the time of each step is taken: seconds of all runs together. A step that is computed with a later one takes none.",
     "",
