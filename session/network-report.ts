@@ -48,13 +48,15 @@ export function gatherNetworkReport(
   const { program, choices } = chosen;
   const { multiplyAdds, parameters } = totalsOf(opened.graph, opened.program);
   const machine = onGpu || !environment ? undefined : { target: targetOfForms({ db, environment }), threads };
+  /** Earliest first: the first one is what a search began with. */
   const timedOf = (computation: Computation): TimedRecord[] =>
     environment === undefined
       ? []
-      : queryTrials(db, { computation, threads, trusted: trustedIn(environment), sort: "at", status: "ok" })
+      : queryTrials(db, { computation, threads, trusted: trustedIn(environment), status: "ok" })
           .filter(isTimed)
           .filter(({ provenance }) => provenance === "here")
-          .filter((t) => isOnGpu(t.candidate) === onGpu);
+          .filter((t) => isOnGpu(t.candidate) === onGpu)
+          .sort((a, b) => a.at - b.at);
   const gathered = [...choices].map(([task, choice]) => {
     const trials = choice.kind === "record" ? timedOf(task.computation) : [];
     return { task, trials, row: taskRow(task, choice, trials, machine) };
