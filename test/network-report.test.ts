@@ -10,7 +10,6 @@ import { stepsChart } from "../report/network-charts.ts";
 import { networkPage } from "../report/network-page.ts";
 import { PAGE_SCRIPT } from "../report/page-script.ts";
 import { openGraph } from "../session/network.ts";
-import { commandLine } from "./support/command-line.ts";
 import { type Line, plant, textsIn } from "./support/forge.ts";
 import { NETWORK_REPORT } from "./support/network-report.ts";
 import { onnx } from "./support/networks.ts";
@@ -51,13 +50,6 @@ describe("the page of a network", () => {
     page = networkPage(NETWORK_REPORT);
   });
 
-  it("says which steps take the time, which are measured and which are unknown", () => {
-    // 20 steps of 1.9 ms, 20 of 0.4 ms, 20 of 20 us.
-    expect(page).toContain("The steps take 46.4 ms together; 81.9 % of it is measured");
-    // Twelve steps have no bar of their own: one bar for each way their times are known.
-    expect(page.match(/\d+ other steps/g)).toEqual(["4 other steps", "4 other steps", "4 other steps"]);
-  });
-
   it("draws bars as long as their times", () => {
     const bars = [...page.matchAll(/<rect class="bar [^>]*width="([\d.]+)"[^>]*\/><text [^>]*>([\d.]+) (ms|us), /g)];
     const perSecond = bars.map(([, width, time, unit]) => Number(width) / (Number(time) * (unit === "ms" ? 1e3 : 1)));
@@ -75,27 +67,6 @@ describe("the page of a network", () => {
       "100.0 % of it is measured, and of 1 step nothing is known",
       "0 % of it is measured, and of 1 step nothing is known",
     ]);
-  });
-
-  it("compares the first kernels of the searches with the fastest", () => {
-    expect(page).toContain(
-      "The 10 tuned steps took 26 ms with the first kernel of each search that worked, and 18 ms with the fastest: 1.44 times as fast",
-    );
-  });
-
-  it("names the operators that fall back, and why", () => {
-    expect(page).toContain("it sums no products");
-    expect(page).toContain("a, b, c, d and 2 more");
-    expect(page).toContain("<strong>21 of 30 operators</strong> (70.0 %)");
-  });
-
-  it("holds its data in a link", () => {
-    const [, data = ""] =
-      /download="network.json" href="data:application\/json;charset=utf-8;base64,([^"]*)"/.exec(page) ?? [];
-    expect(JSON.parse(Buffer.from(data, "base64").toString())).toMatchObject({
-      name: "resnet18",
-      share: { mapped: 21 },
-    });
   });
 
   it("treats no name of a node, a kernel or a file as markup", () => {
@@ -122,19 +93,6 @@ describe("the page of a network", () => {
     }
     expect(wrong).toEqual([]);
     expect(made).toBeGreaterThan(20);
-  });
-});
-
-describe("automap report --network", () => {
-  it.each([
-    ["--dim batch=1", "--dim is of the report of a network"],
-    ["--exact", "--exact is of the report of a network"],
-    ["--network resnet18 --op conv2d", "--op is of the report of a database"],
-    ["--network resnet18 --run ffff", "--run is of the report of a database"],
-  ])("%s is refused", async (words, because) => {
-    const ran = await commandLine(`report ${words} --db none.db -o -`);
-    expect([ran.code, ran.out]).toEqual([2, ""]);
-    expect(ran.err).toContain(because);
   });
 });
 

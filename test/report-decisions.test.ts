@@ -2,32 +2,13 @@
 
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { parallelChart } from "../report/decision-charts.ts";
 import { type Decided, decisionShares, UNDECIDED } from "../report/importance.ts";
 import { fitted, LINE, linear, log, short, spread, timeUnit, widthOf } from "../report/plot.ts";
-import type { Subject } from "../report/report-data.ts";
 
 const trial = (seconds: number, decisions: Record<string, string>, kind = "mapping"): Decided => ({
   kind,
   seconds,
   decisions: Object.entries(decisions),
-});
-
-describe("the chart of the decisions of a search", () => {
-  it("has the names of its axes alternate between two lines, the first at the edge and the others above their axes", () => {
-    const trials = Array.from({ length: 32 }, (_, i) =>
-      trial(1e-4 * 2 ** ((i & 1) + ((i >> 1) & 1) / 2), { stage: String(i & 1), order: String((i >> 1) & 1) }),
-    );
-    const chart = parallelChart(
-      { label: "a search", trials, decisions: decisionShares(trials) } as unknown as Subject,
-      0,
-    );
-    const titles = [...`${chart}`.matchAll(/<text[^>]*>(?:stage|order)</g)].map(([text]) => text);
-    const at = titles.map((text) => [/ x="(.*?)"/.exec(text)?.[1], / y="(.*?)"/.exec(text)?.[1]].map(Number));
-    expect(at[0]).toEqual([0, 14]);
-    const axis = Number([...`${chart}`.matchAll(/class="frame" d="M([\d.]+) /g)][1]?.[1]);
-    expect(at[1]).toEqual([axis, 32]);
-  });
 });
 
 describe("the share of a decision", () => {

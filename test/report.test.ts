@@ -162,27 +162,6 @@ describe("the data of a report", () => {
     const quiet = { ...data, rooflines: data.rooflines.map((r) => ({ ...r, contradicted: undefined })) };
     expect(reportPage(quiet)).not.toContain("not usable");
   });
-
-  it("counts the matches that are refused by the rule they break", () => {
-    const refusals = data.subjects[0]?.refusals ?? [];
-    expect(refusals.find((r) => r.name === "access-matrix")?.count).toBeGreaterThan(0);
-    expect(refusals.every((r) => r.example.includes(": "))).toBe(true);
-  });
-
-  it("calls samples that spread by a tenth noisy", () => {
-    expect(data.noise.verdict).toBe("noisy");
-    expect(data.noise.meaning).toContain("10.0 %");
-  });
-
-  it("holds only the workloads asked for", () => {
-    const db = openDatabase(FILE, { readonly: true });
-    expect(gatherReport(db, { operator: "matmul" }, NOW).subjects).toEqual([]);
-    expect(gatherReport(db, { operator: "conv2d", dtype: "u8s8" }, NOW)).toMatchObject({
-      filter: "operator conv2d, types u8s8",
-      subjects: [{ subject: "conv2d" }],
-    });
-    db.close();
-  });
 });
 
 describe("the page", () => {
@@ -353,16 +332,6 @@ describe("the page", () => {
       expect(page.replace(PAGE_SCRIPT, "")).not.toMatch(/NaN|Infinity|undefined/);
     }
   });
-
-  it("is the same whenever its data are the same", async () => {
-    expect(reportPage(data)).toBe(reportPage(data));
-  });
-
-  it("says when nothing matches", async () => {
-    const empty = reportPage({ ...data, subjects: [], rooflines: [], accuracy: [] });
-    expect(empty).toContain("No trial matches.");
-    expect(empty).toContain("No trial has both a prediction and a time.");
-  });
 });
 
 describe("markup", () => {
@@ -419,16 +388,6 @@ describe("automap report", () => {
     expect(readFileSync(file, "utf8")).toMatch(/^<!doctype html>[\s\S]*<\/html>\n$/);
     const { out: page } = await commandLine(["report", "--db", FILE, "-o", "-"]);
     expect(page).toMatch(/^<!doctype html>/);
-  });
-
-  it.each([
-    [["--op", "cnov2d"], 2, 'unknown operator "cnov2d"\n  did you mean "conv2d"?'],
-    [["--dtype", "u9"], 2, 'unknown data types "u9"'],
-    [["-o", "/no/such/folder/report.html"], 6, "/no/such/folder/report.html cannot be written"],
-  ])("refuses %j", async (words, expected, message) => {
-    const { code, err } = await commandLine(["report", "--db", FILE, ...words]);
-    expect(code).toBe(expected);
-    expect(err).toContain(message);
   });
 });
 
