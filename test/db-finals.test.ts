@@ -12,7 +12,6 @@ import {
   exportLines,
   importLines,
   openDatabase,
-  pruneTrials,
   recordTrial,
   showTrial,
   trialsOf,
@@ -88,48 +87,7 @@ function took(
   });
 }
 
-const bestId = (filter = {}): (string | undefined)[] => [
-  best(db, filter)[0]?.id,
-  ...(Object.keys(filter).length === 0
-    ? db.sqlite.prepare<[], string>("SELECT id FROM best ORDER BY median").pluck().all().slice(0, 1)
-    : []),
-];
-
 describe("finals", () => {
-  it("decide the best trial, even against trials that were faster when timed alone", () => {
-    const run = search();
-    took(10, { at: 1, run, block: 1 });
-    took(10.2, { at: 2, run, block: 2 });
-    took(10.05, { at: 3, run, block: 3 });
-    took(10.6, { at: 9, run, block: 1, comparison: "a", place: 2 });
-    const winner = took(10.1, { at: 9, run, block: 2, comparison: "a", place: 1 });
-    expect(bestId()).toEqual([winner, winner]);
-    expect(showTrial(db, winner)).toMatchObject({ finals: { comparison: "a", place: 1 }, candidate: candidate(2) });
-  });
-
-  it("decide by place, not by time, since the tie rule orders equals", () => {
-    const run = search();
-    took(10, { at: 9, run, block: 1, comparison: "a", place: 2 });
-    const winner = took(10.1, { at: 9, run, block: 2, comparison: "a", place: 1 });
-    expect(bestId()).toEqual([winner, winner]);
-  });
-
-  it("also win against trials of an earlier search that had no finals", () => {
-    took(9, { at: 1, run: search(), block: 1 });
-    const winner = took(10, { at: 9, run: search(), block: 2, comparison: "a", place: 1 });
-    expect(bestId()).toEqual([winner, winner]);
-    const later = took(9.5, { at: 10, run: search(), block: 3 });
-    expect(bestId()).toEqual([later, later]);
-  });
-
-  it("of a search over a few instructions decide among those instructions only", () => {
-    const all = took(10, { at: 5, run: search(), block: 1, intrinsic: AMX, comparison: "a", place: 1 });
-    took(11, { at: 5, run: search(), block: 1, comparison: "a", place: 2 });
-    const few = took(20, { at: 9, run: search([names[0] ?? ""]), block: 2, comparison: "b", place: 1 });
-    expect(bestId()).toEqual([all, all]);
-    expect(bestId({ intrinsic: names[0] })).toEqual([few]);
-  });
-
   it("of a search for designs on lanes do not replace the best mapping", () => {
     const mapping = took(10, { at: 5, run: search(), block: 1 });
     recordTrial(db, {
@@ -140,15 +98,8 @@ describe("finals", () => {
       conditions: WARM,
       finals: { comparison: "a", place: 1 },
     });
-    expect(bestId()).toEqual([mapping, mapping]);
-  });
-
-  it("decide by place among the trials that a filter selects", () => {
-    const run = search();
-    took(10, { at: 9, run, block: 1, intrinsic: AMX, comparison: "a", place: 1 });
-    took(9, { at: 1, run, block: 3 });
-    const second = took(11, { at: 9, run, block: 2, comparison: "a", place: 2 });
-    expect(bestId({ intrinsic: names[0] })).toEqual([second]);
+    expect(best(db).map((t) => t.id)).toEqual([mapping]);
+    expect(db.sqlite.prepare("SELECT id FROM best").pluck().all()).toEqual([mapping]);
   });
 
   it("of two searches at the same instant are decided by one of the two", () => {
@@ -176,8 +127,6 @@ describe("finals", () => {
     expect(best(other, {}, { imported: true }).map((t) => t.id)).toEqual([winner]);
     expect(verifyDatabase(other).problems).toEqual([]);
     other.close();
-    pruneTrials(db, {}, { reason: "test" });
-    expect(best(db).map((t) => t.id)).toEqual([winner]);
   });
 });
 

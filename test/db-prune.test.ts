@@ -9,7 +9,6 @@ import {
   type NewRun,
   openDatabase,
   pruneTrials,
-  queryTrials,
   recordCalibration,
   recordTrial,
   verifyDatabase,
@@ -59,35 +58,6 @@ describe("pruning", () => {
   /** Every row of every table. */
   const contents = (): unknown[][] =>
     TABLE_NAMES.map((table) => db.sqlite.prepare(`SELECT * FROM ${table} ORDER BY id`).all());
-  const times = (): number[] =>
-    queryTrials(db, { operator: "conv2d", status: "ok" }).map(({ measurement: m }) =>
-      m.status === "ok" ? Math.round(m.median * 1e6) : 0,
-    );
-
-  it("deletes matching trials and keeps the best of each computation", () => {
-    expect(pruneTrials(db, { operator: "conv2d", until: 5 }, { reason: "test" })).toEqual({
-      trials: 3,
-      runs: 0,
-      workloads: 0,
-      environments: 0,
-    });
-    expect(times()).toEqual([10, 50, 60]);
-    expect(db.sqlite.prepare("SELECT count(*) FROM pruning").pluck().get()).toBe(0);
-    expect(() => db.sqlite.exec("DELETE FROM trials")).toThrow(/are facts/);
-    expect(verifyDatabase(db).problems).toEqual([]);
-  });
-
-  it("deletes the best and their environments when asked, but nothing still referred to", () => {
-    expect(pruneTrials(db, { operator: "matmul" }, { reason: "test", best: true })).toEqual({
-      trials: 1,
-      runs: 0,
-      workloads: 1,
-      environments: 1,
-    });
-    pruneTrials(db, { operator: "conv2d" }, { reason: "test", best: true });
-    expect(contents().map((rows) => rows.length)).toEqual([1, 0, 0, 0, 1]);
-  });
-
   const runs = (): unknown[] => db.sqlite.prepare("SELECT id FROM runs ORDER BY started").pluck().all();
 
   it("keeps runs without trials that the filter does not select", () => {

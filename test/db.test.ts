@@ -7,7 +7,6 @@ import { visible } from "../abstraction/text.ts";
 import type { Measurement, Trial } from "../abstraction/trial.ts";
 import {
   beginRun,
-  best,
   calibrationOf,
   computationOf,
   type Database,
@@ -21,7 +20,6 @@ import {
   STATUSES,
   showRun,
   showTrial,
-  type TrialFilter,
   trialsOf,
 } from "../db/index.ts";
 import { OPERATORS } from "../operators/index.ts";
@@ -29,7 +27,6 @@ import { instantiate } from "../operators/operator.ts";
 import { summarise } from "../runtime/statistics.ts";
 import {
   CONV,
-  candidate,
   MACHINE,
   measured,
   newTrial,
@@ -318,146 +315,6 @@ describe("trialsOf", () => {
   it("finds a computation under another name", () => {
     const { computation } = CONV;
     expect(trialsOf(db, { computation: { ...computation, name: "equation" } }, MACHINE)).toHaveLength(4);
-  });
-});
-
-describe("best", () => {
-  it("gives the smallest median, the earliest of equal ones, for each thread count and cache state", () => {
-    const record = (microseconds: number, at: number, conditions: typeof WARM = WARM): string =>
-      recordTrial(
-        db,
-        newTrial(microseconds, {
-          trial: trial(measured(microseconds), at, candidate(1, vnni().name, conditions.threads)),
-          conditions,
-        }),
-      );
-    record(70, 1);
-    const tie = record(60, 3);
-    const first = record(60, 2);
-    const two = record(35, 4, { ...WARM, threads: 2 });
-    const cold = record(80, 5, { ...WARM, cache: "flushed" });
-    recordTrial(db, newTrial(1, { trial: trial({ status: "wrong", log: "off by one" }) }));
-    expect(best(db).map((t) => t.id)).toEqual([two, first, cold]);
-    expect(best(db, { computation: CONV.computation, limit: 1 }).map((t) => t.id)).toEqual([two]);
-    // Filters choose among trials, not among the best.
-    expect(best(db, { since: 3 }).map((t) => t.id)).toEqual([two, tie, cold]);
-    const view = db.sqlite.prepare("SELECT id FROM best ORDER BY median").pluck().all();
-    expect(view).toEqual([two, first, cold]);
-  });
-});
-
-describe("the views for people", () => {
-  it("count the trials of a search, group failures, and sum up each instruction", () => {
-    const run = beginRun(db, {
-      workload: CONV,
-      environment: MACHINE,
-      seed: 7,
-      budget: { trials: 9 },
-      started: 1_700_000_000_000,
-      options: { strategy: "genetic", threads: 1 },
-    });
-    const record = (measurement: Measurement, at: number): string =>
-      recordTrial(db, newTrial(60, { run, trial: trial(measurement, at) }));
-    record(measured(60), 1);
-    record(measured(50), 2);
-    record({ status: "wrong", log: "off by one" }, 3);
-    const latest = record({ status: "wrong", log: "off by two" }, 4);
-    record({ status: "emulated", log: "right" }, 5);
-    endRun(db, run, { status: "done", ended: 1_700_000_012_500 });
-    const row = (sql: string): unknown => db.sqlite.prepare(sql).all();
-    expect(
-      row(
-        "SELECT id, status, started, seconds, operator, strategy, seed, trials, failed, round(fastest * 1e6) AS us FROM searches",
-      ),
-    ).toEqual([
-      {
-        id: run,
-        status: "done",
-        started: "2023-11-14 22:13:20",
-        seconds: 12.5,
-        operator: "conv2d",
-        strategy: "genetic",
-        seed: 7,
-        trials: 5,
-        failed: 2,
-        us: 50,
-      },
-    ]);
-    expect(row("SELECT status, operator, intrinsic, trials, id, log FROM failures")).toEqual([
-      {
-        status: "wrong",
-        operator: "conv2d",
-        intrinsic: vnni().name,
-        trials: 2,
-        id: latest,
-        log: "off by two",
-      },
-    ]);
-    const gops = (2 * 64 * 64 * 56 * 56 * 9) / 50e-6 / 1e9;
-    const [instruction] = row("SELECT * FROM instructions") as { gops: number }[]; // rows of that view
-    expect(instruction).toMatchObject({
-      intrinsic: vnni().name,
-      target: "native",
-      cpu: "Testium 9000",
-      threads: 1,
-      computations: 1,
-      trials: 5,
-      measured: 2,
-      failed: 2,
-    });
-    expect(instruction?.gops).toBeCloseTo(gops, 6);
-  });
-});
-
-describe("queryTrials", () => {
-  const matmul = workloadNamed("matmul", { m: 128, n: 64, k: 256 }, "f16->f16");
-  beforeEach(() => {
-    const record = (label: number, given = {}): string => recordTrial(db, newTrial(label, given));
-    record(1, { trial: trial(measured(10), 1000) });
-    record(2, {
-      trial: { ...trial(measured(20), 2000), prediction: { seconds: 9e-6, uncorrectedSeconds: 9e-6, levels: [] } },
-    });
-    record(3, {
-      trial: { ...trial(measured(30), 3000), prediction: { seconds: 4e-6, uncorrectedSeconds: 4e-6, levels: [] } },
-    });
-    record(4, { trial: trial({ status: "timed-out", log: "after 10 s" }, 4000) });
-    record(5, {
-      workload: matmul,
-      trial: trial(measured(50), 5000, candidate(1, "amx.tdpbusd")),
-      intrinsic: undefined,
-    });
-  });
-  const times = (filter: TrialFilter): number[] => queryTrials(db, filter).map((t) => t.at / 1000);
-
-  it.each<[string, TrialFilter, number[]]>([
-    ["nothing asked: fastest first, failures last", {}, [1, 2, 3, 5, 4]],
-    ["an operator", { operator: "matmul" }, [5]],
-    ["types of the inputs", { dtype: "u8s8" }, [1, 2, 3, 4]],
-    ["types with the output's", { dtype: "f16->f16" }, [5]],
-    ["types with another output", { dtype: "f16->f32" }, []],
-    ["an instruction", { intrinsic: "amx.tdpbusd" }, [5]],
-    ["a family of instructions", { intrinsic: ["amx.tdpbusd", "avx512.vpdpbusd"], status: "ok" }, [1, 2, 3, 5]],
-    ["a status", { status: "timed-out" }, [4]],
-    ["from an instant, that included", { since: 4000 }, [5, 4]],
-    ["before an instant", { until: 2000 }, [1]],
-    ["an extent", { extents: { c: { min: 64, max: 64 } } }, [1, 2, 3, 4]],
-    ["a range of an axis both have", { extents: { k: { min: 65 } } }, [5]],
-    ["a parameter that is no axis", { extents: { h: { max: 56 } } }, [1, 2, 3, 4]],
-    ["several at once", { extents: { c: { min: 1 } }, since: 2000, status: "ok", limit: 1 }, [2]],
-    ["the newest", { sort: "at", limit: 2 }, [5, 4]],
-    ["the first of each computation", { top: 1 }, [1, 5]],
-    ["the two newest of each", { top: 2, sort: "at" }, [5, 4, 3]],
-    ["what worked in order, as far as asked", { status: "ok", operator: "conv2d", limit: 2 }, [1, 2]],
-    ["of some instructions, as far as asked", { intrinsic: ["amx.tdpbusd", "avx512.vpdpbusd"], limit: 3 }, [1, 2, 3]],
-    ["failures after what worked", { limit: 5 }, [1, 2, 3, 5, 4]],
-    ["a target", { target: "native", limit: 1 }, [1]],
-    ["a target nobody has", { target: "h200", limit: 1 }, []],
-    ["by prediction, those without one last", { sort: "predicted" }, [3, 2, 1, 4, 5]],
-    ["an operator nobody tried", { operator: "scan" }, []],
-    ["an extent nobody has", { extents: { 'a"b': { min: 1 } } }, []],
-    ["a computation", { computation: matmul.computation }, [5]],
-  ])("answers %s", (_, filter, expected) => {
-    expect(times(filter)).toEqual(expected);
   });
 });
 

@@ -7,6 +7,7 @@
  *     world kernel=Linux 7.0               the machine on which `automap db` runs, otherwise that of the records
  *     $ automap db query --db @/trials.db
  *     show @/check.xml                     a file that was written
+ *     sql @/trials.db SELECT id FROM best  rows of a database
  *
  * Beneath a command is its standard output, then what it said on the other stream behind `! `, and its exit code where that is not 0.
  */
@@ -52,6 +53,18 @@ export function ranLines({ out, err, code }: Ran, records: RecordedText): string
   return [...linesOf(records.told(out)), ...said, ...(code === 0 ? [] : [`exit ${code}`])];
 }
 
+/** What a query finds: the names of its columns, and a line a row. */
+function rowsOf(file: string, query: string): string[] {
+  const db = openDatabase(file, { readonly: true });
+  try {
+    const statement = db.sqlite.prepare<[], Record<string, unknown>>(query);
+    const names = statement.columns().map(({ name }) => name);
+    return [names.join(" | "), ...statement.all().map((row) => names.map((name) => `${row[name]}`).join(" | "))];
+  } finally {
+    db.close();
+  }
+}
+
 /** Plays the lines of one file. @param folder of all that it makes */
 export function beginCommands(folder = scratchFolder(), records = new RecordedText(folder)): Play {
   /** Where there are records; elsewhere `automap db` runs as any command. */
@@ -77,6 +90,10 @@ export function beginCommands(folder = scratchFolder(), records = new RecordedTe
     const text = words.join(" ");
     const given = records.meant(text);
     if (word === "show") return linesOf(records.told(readFileSync(given, "utf8")));
+    if (word === "sql")
+      return rowsOf(words[0] === undefined ? "" : records.meant(words[0]), words.slice(1).join(" ")).map((row) =>
+        records.told(row),
+      );
     if (word !== "$") {
       setUp[word]?.(text, given);
       return [];

@@ -4,16 +4,24 @@
  *     record trials.db us 61.25; at 9; predicted 55                      the convolution of test/support/database.ts
  *     record trials.db crashed signal 11; block 3; run a                 begins run a
  *     record trials.db us 8; of matmul m=128 n=64 k=256 f16->f16; on amx.tdpbusd; name net/head
- *     record trials.db us 9; spread 0.06; threads 2; machine cpu=another automap=9.9.9; finals a 1
+ *     record trials.db us 9; spread 0.06; threads 2; machine cpu=another automap=9.9.9; finals a 1; offers amx.tdpbusd
+ *     record trials.db us 7; of conv2d c=64 u8s8 epilogue=relu layout=NHWC
+ *     record trials.db us 7; of c[m,n] += s32(a[m,k]) * s32(b[k,n]) with m=64 n=32 k=16 u8s8
  */
 
 import { join } from "node:path";
+import { defineComputation } from "../../abstraction/computation.ts";
 import type { Measurement } from "../../abstraction/trial.ts";
 import { beginRun, type Environment, openDatabase, recordTrial, STATUSES, type Workload } from "../../db/index.ts";
 import { intrinsicNamed } from "../../intrinsics/index.ts";
 import { CONV, candidate, MACHINE, measured, newTrial, trial, VNNI, workloadNamed } from "./database.ts";
 
 const PREDICTED = { level: "l1", trips: 4, inner: 10, read: 3, write: 1, bound: "inner" as const };
+
+function splitOnce(word: string): readonly [name: string, value: string] {
+  const at = word.indexOf("=");
+  return [word.slice(0, at), word.slice(at + 1)];
+}
 
 const numbersIn = (words: readonly string[]): Record<string, number> =>
   Object.fromEntries(words.map((word) => word.split("=")).map(([name = "", value]) => [name, Number(value)]));
@@ -31,11 +39,30 @@ function measurementOf(given: ReadonlyMap<string, string>): Measurement {
   return { status: "ok", samples: [interval[0], median, interval[1]], median, interval, instructions: 1 };
 }
 
+/** An operator or an equation of a and b: `conv2d c=64 u8s8 epilogue=relu`, `c[m,n] += a[m,k] * b[k,n] with m=8 n=8 k=8 f32`. */
 function workloadOf(text: string | undefined, name: string | undefined): Workload {
-  const [operator, ...words] = text?.split(" ") ?? [];
+  if (text === undefined) return name === undefined ? CONV : { ...CONV, name };
+  const [subject = "", more] = text.split(" with ");
+  const [operator = "", ...inline] = subject.split(" ");
+  const words = more === undefined ? inline : more.split(" ");
+  const said = new Map(words.filter((word) => /^(?:epilogue|layout)=/.test(word)).map((word) => splitOnce(word)));
+  const sizes = numbersIn(words.filter((word) => /^\w+=\d+$/.test(word)));
   const types = words.find((word) => !word.includes("="));
-  const sizes = numbersIn(words.filter((word) => word.includes("=")));
-  const workload = operator === undefined ? CONV : workloadNamed(operator, sizes, types);
+  const epilogue = said.get("epilogue");
+  const layout = said.get("layout");
+  const layouts = layout?.includes("=") ? Object.fromEntries([splitOnce(layout)]) : layout;
+  const options = { ...(epilogue !== undefined && { epilogue }), ...(layouts !== undefined && { layouts }) };
+  const workload =
+    more === undefined
+      ? workloadNamed(operator, sizes, types, options)
+      : {
+          computation: defineComputation({
+            equation: subject,
+            extents: sizes,
+            tensors: { a: "u8", b: "s8" },
+            ...(epilogue !== undefined && { epilogue }),
+          }),
+        };
   return name === undefined ? workload : { ...workload, name };
 }
 
@@ -80,11 +107,13 @@ export class RecordedText {
     const seconds = Number(microseconds) * 1e-6;
     const prediction = { seconds, uncorrectedSeconds: seconds * 0.9, levels: [PREDICTED] };
     const intrinsic = intrinsicNamed(on ?? VNNI?.name ?? "");
+    const offered = given.get("offers")?.split(" ") ?? [VNNI?.name, "amx.tdpbusd"];
+    const options = { offered, kinds: "all", strategy: "genetic", threads };
     const [comparison, place] = given.get("finals")?.split(" ") ?? [];
     const db = openDatabase(join(this.folder, file));
     try {
       const run = this.runOf(given.get("run"), () =>
-        beginRun(db, { workload, environment, seed: this.ids.size, options: {}, budget: {}, started: at, process: 1 }),
+        beginRun(db, { workload, environment, seed: this.ids.size, options, budget: {}, started: at, process: 1 }),
       );
       const id = recordTrial(db, {
         ...newTrial(1, {
