@@ -8,6 +8,7 @@ import { cacheFolder } from "../runtime/cache.ts";
 import { expectedOn } from "../runtime/expected.ts";
 import { loopsKernel } from "../session/loop-kind.ts";
 import { compilerHere, runnerHere } from "./support/here.ts";
+import { stated } from "./support/subjects.ts";
 
 const compiler = await compilerHere();
 const runner = await runnerHere({ threads: 1 });
@@ -81,7 +82,7 @@ describe("the bound of float functions", () => {
   });
 
   it("allows a neighbouring integer only where floor may go either way", async () => {
-    const computation = make("y[i] = floor(exp(x[i]))", { i: 2 });
+    const computation = stated("y[i] = floor(exp(x[i])) --i 2");
     const x = Float64Array.of(Math.fround(Math.log(3)), 0.5);
     const { tolerance } = await expectedOn(computation, { x }, { compiler, workdir: cacheFolder("runtime") });
     expect(tolerance[0]).toBeGreaterThanOrEqual(1);
@@ -117,7 +118,7 @@ describe("the bound of float functions", () => {
   it("allows the other integer where exp lies on a border of rounding", async () => {
     const options = { compiler, workdir: cacheFolder("runtime") };
     const x = Float64Array.of(Math.fround(Math.log(2.5)), 0.5);
-    const { tolerance } = await expectedOn(make("y[i] = s32(round(exp(x[i])))", { i: 2 }), { x }, options);
+    const { tolerance } = await expectedOn(stated("y[i] = s32(round(exp(x[i]))) --i 2"), { x }, options);
     expect([...tolerance].map(Math.floor)).toEqual([1, 0]);
   });
 

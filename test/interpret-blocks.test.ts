@@ -7,7 +7,7 @@ import { describe, expect, it } from "vitest";
 import { NestFault } from "../abstraction/blocks/fault.ts";
 import { matrixRows } from "../abstraction/blocks/holders.ts";
 import { ADVERSE_ORDERS, type NestOrder } from "../abstraction/blocks/run.ts";
-import { type Computation, defineComputation, elementCount, inputsOf } from "../abstraction/computation.ts";
+import { type Computation, elementCount, inputsOf } from "../abstraction/computation.ts";
 import { access, axis, number } from "../abstraction/expression.ts";
 import { type Inputs, interpret } from "../abstraction/interpret.ts";
 import { interpretNest } from "../abstraction/interpret-nest.ts";
@@ -25,10 +25,7 @@ interface Case {
   readonly nest: LoopNest;
 }
 
-const f32 = (equation: string, extents: Readonly<Record<string, number>>): Computation =>
-  defineComputation({ equation, extents, tensors: { x: "f32" } });
-
-const reversed = f32("y[i] = x[63-i]", { i: 64 });
+const reversed = stated("y[i] = x[63-i] --i 64");
 const s64 = shared("s", "f32", { i: 64 });
 const readReversed = lanes("y[32*w+lane] = s[63-32*w-lane]");
 
@@ -112,7 +109,7 @@ function splitSum(): Case {
     { name: "i", extent: 32 },
   ];
   return {
-    computation: f32("y[i] += x[r,i+32*c]", { i: 32, r: 2, c: 2 }),
+    computation: stated("y[i] += x[r,i+32*c] --i 32 --r 2 --c 2"),
     nest: {
       scratch: [{ name: "partial", dtype: "f32", elements: 64, scope: "workspace", dims }],
       registers: [],
@@ -144,7 +141,7 @@ const RIGHT: Readonly<Record<string, Case>> = {
     ),
   },
   "a copy by each warp": {
-    computation: f32("y[i] = x[i-2*(i%32)+31]", { i: 64 }),
+    computation: stated("y[i] = x[i-2*(i%32)+31] --i 64"),
     nest: onWarps(
       2,
       [copy("s[w,i] = x[32*w+i]", { i: 32 }, { group: "warp" }), barrier("warp"), lanes("y[32*w+lane] = s[w,31-lane]")],
@@ -152,7 +149,7 @@ const RIGHT: Readonly<Record<string, Case>> = {
     ),
   },
   "an asynchronous copy by each warp": {
-    computation: f32("y[i] = x[i-2*(i%32)+31]", { i: 64 }),
+    computation: stated("y[i] = x[i-2*(i%32)+31] --i 64"),
     nest: onWarps(
       2,
       [
@@ -170,7 +167,7 @@ const RIGHT: Readonly<Record<string, Case>> = {
     nest: onWarps(2, [lanes("s[32*w+lane] = x[32*w+lane]"), barrier("block"), readReversed], [s64]),
   },
   "memory that is used again": {
-    computation: f32("y[r,i] = x[r,63-i]", { r: 2, i: 64 }),
+    computation: stated("y[r,i] = x[r,63-i] --r 2 --i 64"),
     nest: onWarps(
       2,
       [
@@ -185,7 +182,7 @@ const RIGHT: Readonly<Record<string, Case>> = {
     ),
   },
   "two groups in flight": {
-    computation: f32("y[r,i] = x[r,63-i]", { r: 2, i: 64 }),
+    computation: stated("y[r,i] = x[r,63-i] --r 2 --i 64"),
     nest: onWarps(
       2,
       [
@@ -204,7 +201,7 @@ const RIGHT: Readonly<Record<string, Case>> = {
     ),
   },
   "an asynchronous copy of what the block wrote, and writes again": {
-    computation: f32("y[r,i] = x[r,63-i]", { r: 2, i: 64 }),
+    computation: stated("y[r,i] = x[r,63-i] --r 2 --i 64"),
     nest: onWarps(
       2,
       [

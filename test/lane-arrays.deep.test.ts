@@ -32,6 +32,7 @@ import { type ArraySpaceOfDesigns, arraySpaceOf, bestOfEach } from "../tuner/arr
 import { EPILOGUE } from "./support/drawn/arrays.ts";
 import { processorWatch } from "./support/processor-time.ts";
 import { inFull } from "./support/slow.ts";
+import { stated } from "./support/subjects.ts";
 
 const target = modelTarget(nativeTarget());
 const make = (operator: string, parameters: Readonly<Record<string, number>>, types = "f32"): Computation =>
@@ -45,14 +46,14 @@ function spaceOf(computation: Computation, vectors: VectorRegisters = ZMM): Arra
 
 describe("designs on lanes by their transforms", () => {
   it("include every dataflow of a filter, the named ones too", () => {
-    const space = spaceOf(make("conv1d-single", { l: 400, r: 5 }));
+    const space = spaceOf(stated("conv1d-single --l 400 --r 5"));
     const found = bestOfEach(space).map((b) => b.design.dataflow);
     expect(found).toEqual(expect.arrayContaining(["SBM", "BSM", "FSM", "BFS", "FFS", "FBS", "FSA", "FBM"]));
     expect(["FBS", "SBM", "FBM"]).toEqual(expect.arrayContaining(found.slice(0, 2)));
   });
 
   it("that do not fit are refused with the reason", () => {
-    const computation = make("conv1d-single", { l: 64, r: 17 });
+    const computation = stated("conv1d-single --l 64 --r 17");
     const designs = finished(arrayDesigns(computation, 16));
     if ("rule" in designs) throw new Error(designs.because);
     expect(designs.refused.find((r) => r.name === "BSM")?.because).toBe(
@@ -72,7 +73,7 @@ describe("designs on lanes by their transforms", () => {
   });
 
   it("are refused where a program of them would have no end", () => {
-    const image = make("conv2d", { n: 1, c: 2, k: 512, h: 40, w: 40, r: 3, s: 3 });
+    const image = stated("conv2d --n 1 --c 2 --k 512 --h 40 --w 40 --r 3 --s 3");
     const [design] = spaceOf(image).ranked;
     if (!design) throw new Error("no design");
     const wide = placeArray(image, { ...design.schedule, beside: { k: 512, p: 38 } });
@@ -87,9 +88,9 @@ describe("designs on lanes by their transforms", () => {
     expect(() => kernelFor(image, candidate({ lanes: 1024 }))).toThrow(
       "conv2d: 1024 lanes, but a register of AVX-512 has 16",
     );
-    const half = make("conv2d", { n: 1, c: 2, k: 512, h: 40, w: 40, r: 3, s: 3 }, "f16");
+    const half = stated("conv2d --n 1 --c 2 --k 512 --h 40 --w 40 --r 3 --s 3 --dtype f16");
     expect(() => kernelFor(half, candidate({ streaming: true }))).toThrow("nothing is stored around the caches");
-    const filter = make("conv1d-single", { l: 4000, r: 8 });
+    const filter = stated("conv1d-single --l 4000 --r 8");
     const transform = { loops: ["p", "r"], allocation: [2, 1], schedule: [[16, 7]] };
     const turning = placeArray(filter, { transform, lanes: 16, tile: { p: 4 }, beside: {}, inputs: "passed" });
     expect(turning.ok ? "" : turning.refusal.because).toBe(
@@ -99,7 +100,7 @@ describe("designs on lanes by their transforms", () => {
 
   it("are refused, and not searched, where a program would be megabytes, and nothing is printed to see that", () => {
     // Points meet every third lane, and results leave at twelve steps: 20 MB, which took 27 seconds to print.
-    const stencil = make("3d7pt", { d: 32, h: 48, w: 64 });
+    const stencil = stated("3d7pt --d 32 --h 48 --w 64");
     const space = spaceOf(stencil);
     const long = space.ranked.find(({ design: { plan } }) => {
       const { allocation, schedule, loops } = plan.transform;
@@ -138,7 +139,7 @@ describe("designs on lanes by their transforms", () => {
   });
 
   it("refuses a transform under which points meet, and recurrences that fix their order", () => {
-    const filter = make("conv1d-single", { l: 40, r: 3 });
+    const filter = stated("conv1d-single --l 40 --r 3");
     const transform = { loops: ["p", "r"], allocation: [1, 1], schedule: [[2, 2]] };
     const plan = { transform, lanes: 16, tile: { p: 8 }, beside: {}, inputs: "loaded" } as const;
     const verdict = placeArray(filter, plan);
@@ -161,7 +162,7 @@ describe("the search space of designs on lanes", () => {
         new Set([`avx2.fma.${types} ${lanes}`]),
       );
     }
-    expect(spaceOn(make("conv1d-single", { l: 400, r: 5 }, "bf16"), "lanes", machine)).toMatchObject([
+    expect(spaceOn(stated("conv1d-single --l 400 --r 5 --dtype bf16"), "lanes", machine)).toMatchObject([
       { rule: "lanes" },
     ]);
   });
@@ -169,7 +170,7 @@ describe("the search space of designs on lanes", () => {
   const avx512 = nativeTarget().isa.includes("avx512f");
 
   it.skipIf(!avx512)("begins with the best of each dataflow, and holds all of them", () => {
-    const space = spaceOn(make("conv1d-single", { l: 400, r: 5 }), "lanes");
+    const space = spaceOn(stated("conv1d-single --l 400 --r 5"), "lanes");
     if (isRefusals(space)) throw new Error("refused");
     const transforms = (space.representatives ?? []).map((c) =>
       isDesign(c) ? JSON.stringify(c.schedule.transform) : "",
@@ -180,7 +181,7 @@ describe("the search space of designs on lanes", () => {
   });
 
   it.skipIf(!avx512)("has transforms where no window of stride 1 exists", () => {
-    const space = spaceOn(make("conv1d-single", { l: 129, r: 3, stride: 2 }), "all");
+    const space = spaceOn(stated("conv1d-single --l 129 --r 3 --stride 2"), "all");
     expect(!isRefusals(space) && isDesign(space.promising?.at(-1) ?? space.random(seededRandom(1)))).toBe(true);
   });
 });
@@ -207,55 +208,60 @@ describe.skipIf(!features.includes("fma"))(
     });
 
     const CASES: readonly (readonly [string, Computation, string, number])[] = [
-      ["a filter of doubles", make("conv1d-single", { l: 205, r: 3 }, "f64"), "avx512.fma.f64", inFull(12, 1)],
+      ["a filter of doubles", stated("conv1d-single --l 205 --r 3 --dtype f64"), "avx512.fma.f64", inFull(12, 1)],
       [
         "a padded image by every dataflow",
-        make("conv2d-single", { h: 13, w: 75, r: 3, s: 3, pad: 1 }),
+        stated("conv2d-single --h 13 --w 75 --r 3 --s 3 --pad 1"),
         "avx512.fma.f32",
         inFull(20, 3),
       ],
       [
         "channels, stride 2",
-        make("conv2d", { n: 1, c: 3, k: 5, h: 11, w: 41, r: 3, s: 3, pad: 1, stride: 2 }),
+        stated("conv2d --n 1 --c 3 --k 5 --h 11 --w 41 --r 3 --s 3 --pad 1 --stride 2"),
         "avx512.fma.f32",
         inFull(12, 1),
       ],
       [
         "bytes with sums of 32 bits",
-        make("conv2d", { n: 1, c: 3, k: 4, h: 7, w: 35, r: 3, s: 3, pad: 1 }, "u8s8"),
+        stated("conv2d --n 1 --c 3 --k 4 --h 7 --w 35 --r 3 --s 3 --pad 1 --dtype u8s8"),
         "avx512.vpmulld",
         inFull(12, 1),
       ],
       [
         "bytes, five taps by dot products of four, beside borders",
-        make("conv2d-single", { h: 9, w: 75, r: 2, s: 5, pad: 2 }, "u8s8"),
+        stated("conv2d-single --h 9 --w 75 --r 2 --s 5 --pad 2 --dtype u8s8"),
         "avx512.vpmulld",
         inFull(12, 2),
       ],
-      ["words by dot products of two", make("conv1d-single", { l: 205, r: 7 }, "s16"), "avx512.vpmulld", inFull(12, 2)],
+      [
+        "words by dot products of two",
+        stated("conv1d-single --l 205 --r 7 --dtype s16"),
+        "avx512.vpmulld",
+        inFull(12, 2),
+      ],
       [
         "bf16 with sums of f32",
-        make("depthwise-conv2d", { n: 1, c: 3, h: 9, w: 37, m: 1 }, "bf16"),
+        stated("depthwise-conv2d --n 1 --c 3 --h 9 --w 37 --m 1 --dtype bf16"),
         "avx512.fma.f32",
         inFull(12, 1),
       ],
-      ["f16", make("conv2d-single", { h: 9, w: 40, r: 3, s: 3 }, "f16"), "avx512.fma.f32", inFull(12, 1)],
+      ["f16", stated("conv2d-single --h 9 --w 40 --r 3 --s 3 --dtype f16"), "avx512.fma.f32", inFull(12, 1)],
       ["an epilogue", EPILOGUE, "avx512.vpmulld", inFull(12, 1)],
       // Its products count under a condition, and are multiply-adds all the same.
-      ["a star", make("2d5pt", { h: 9, w: 70 }), "avx512.fma.f32", inFull(12, 2)],
-      ["a filter by every dataflow, AVX2", make("conv1d-single", { l: 203, r: 5 }), "avx2.fma.f32", inFull(20, 6)],
+      ["a star", stated("2d5pt --h 9 --w 70"), "avx512.fma.f32", inFull(12, 2)],
+      ["a filter by every dataflow, AVX2", stated("conv1d-single --l 203 --r 5"), "avx2.fma.f32", inFull(20, 6)],
       [
         "channels of doubles, stride 2, AVX2",
-        make("conv2d", { n: 1, c: 3, k: 5, h: 11, w: 41, r: 3, s: 3, pad: 1, stride: 2 }, "f64"),
+        stated("conv2d --n 1 --c 3 --k 5 --h 11 --w 41 --r 3 --s 3 --pad 1 --stride 2 --dtype f64"),
         "avx2.fma.f64",
         inFull(12, 2),
       ],
-      ["integers, AVX2", make("conv1d", { n: 1, c: 2, k: 3, l: 77, r: 3 }, "s32"), "avx2.vpmulld", inFull(12, 2)],
+      ["integers, AVX2", stated("conv1d --n 1 --c 2 --k 3 --l 77 --r 3 --dtype s32"), "avx2.vpmulld", inFull(12, 2)],
     ];
     it.skipIf(cannotRun("avx512.fma.f32"))(
       "are right where results leave at a lane computed by a division, or at none",
       async () => {
-        const computation = make("conv2d-single", { h: 6, w: 41, r: 3, s: 3, pad: 1 });
+        const computation = stated("conv2d-single --h 6 --w 41 --r 3 --s 3 --pad 1");
         const [runner] = runners;
         if (!runner) throw new Error("no runner");
         const reference = await runner.reference(computation, 1);

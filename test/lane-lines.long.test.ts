@@ -9,9 +9,6 @@ import type { Computation } from "../abstraction/computation.ts";
 import { windowProblem } from "../mapper/schedule/lanes.ts";
 import { lowerWindow } from "../mapper/space-time/lower-window.ts";
 import { tapsOf } from "../mapper/space-time/taps.ts";
-import { parseDataTypes } from "../operators/data-types.ts";
-import { operatorNamed } from "../operators/index.ts";
-import { instantiate } from "../operators/operator.ts";
 import { type ModelTarget, modelTarget } from "../perfmodel/target.ts";
 import { createRunner, type Runner } from "../runtime/measure.ts";
 import { readProcessor } from "../runtime/processor.ts";
@@ -19,9 +16,7 @@ import { kernelFor } from "../session/kernel.ts";
 import { targetOf } from "../targets/index.ts";
 import { rankWindows, windowSpace } from "../tuner/lane-candidates.ts";
 import { smallInputs, wrongNest } from "./support/drawn/drawn.ts";
-
-const make = (operator: string, parameters: Readonly<Record<string, number>>, types = "f32"): Computation =>
-  instantiate(operatorNamed(operator), { parameters, types: parseDataTypes(types) });
+import { stated } from "./support/subjects.ts";
 
 const CARRIED: WindowSchedule = {
   dataflow: "FBS-load",
@@ -51,7 +46,7 @@ const blocksOf = (source: string): string[] =>
     .map((text) => text.slice(0, text.search(/\n {2,6}\}/)));
 
 describe("a window whose rows are lines in registers", () => {
-  const image = make("conv2d-single", { h: 12, w: 128, r: 3, s: 3, pad: 1 });
+  const image = stated("conv2d-single --h 12 --w 128 --r 3 --s 3 --pad 1");
 
   it.each([
     // Four rows of data: two new vectors of each, or two more on either side of them. A line is outside of the last block,
@@ -79,7 +74,7 @@ describe("a window whose rows are lines in registers", () => {
   });
 
   it("reads the planes between them once for all planes of a block, and says how far ahead it prefetches", () => {
-    const grid = make("3d7pt", { d: 6, h: 10, w: 64 });
+    const grid = stated("3d7pt --d 6 --h 10 --w 64");
     const loads = (changes: Partial<WindowSchedule>): number => {
       const source = sourceOf(grid, { vectors: 1, lines: undefined, ...changes });
       const bodies = source.split(/for \(long \w+ = 0;[^{]*\{/).map((text) => text.slice(0, text.indexOf("}")));
@@ -95,7 +90,7 @@ describe("a window whose rows are lines in registers", () => {
   });
 
   it("loads every second column by itself, where loads and shifts are mixed", () => {
-    const line = make("conv1d-single", { l: 1000, r: 5 });
+    const line = stated("conv1d-single --l 1000 --r 5");
     const source = sourceOf(line, { rows: 1, vectors: 2, lines: "mixed" });
     // Of columns 0 to 4 the first lies on lines; columns 1 and 3 are shifted, columns 2 and 4 loaded.
     expect([...new Set(source.match(/lanes_from<\d+>/g))]).toEqual(["lanes_from<1>", "lanes_from<3>"]);
@@ -107,17 +102,17 @@ describe("a window whose rows are lines in registers", () => {
       const verdict = tapsOf(computation, schedule.rolled);
       return verdict.ok ? windowProblem(verdict.sum, schedule)?.because : verdict.refusal.because;
     };
-    const line = make("conv1d-single", { l: 1000, r: 5 });
+    const line = stated("conv1d-single --l 1000 --r 5");
     expect([
       because(image, {}),
       because(image, { dataflow: "SBM" }),
       because(image, { rolled: ["s"] }),
-      because(make("conv2d-single", { h: 12, w: 128, r: 3, s: 1 }), {}),
+      because(stated("conv2d-single --h 12 --w 128 --r 3 --s 1"), {}),
       because(line, { rows: 1 }),
       because(line, { rows: 1, lines: "mixed" }),
       because(image, { planes: 2 }),
-      because(make("3d7pt", { d: 6, h: 10, w: 64 }), { planes: 0 }),
-      because(make("3d7pt", { d: 6, h: 10, w: 64 }), { planes: 2, dataflow: "SBM", lines: undefined }),
+      because(stated("3d7pt --d 6 --h 10 --w 64"), { planes: 0 }),
+      because(stated("3d7pt --d 6 --h 10 --w 64"), { planes: 2, dataflow: "SBM", lines: undefined }),
     ]).toMatchInlineSnapshot(`
       [
         undefined,
@@ -145,7 +140,7 @@ describe("a window whose rows are lines in registers", () => {
       timings: { "avx512.fma.f32": fma },
     };
     const gain = (target: ModelTarget): number => {
-      const space = windowSpace(make("conv2d-single", { h: 512, w: 512, r: 5, s: 5, pad: 2 }), { threads: 1, target });
+      const space = windowSpace(stated("conv2d-single --h 512 --w 512 --r 5 --s 5 --pad 2"), { threads: 1, target });
       if ("because" in space) throw new Error(space.because);
       // Both kinds are measured, whichever the model prefers.
       const tried = rankWindows(space, 16).map((schedule) => schedule.lines !== undefined);
@@ -164,21 +159,21 @@ describe("a window whose rows are lines in registers", () => {
 });
 
 const CASES: readonly (readonly [string, Computation, Partial<WindowSchedule>])[] = [
-  ["an image of whole lines", make("conv2d-single", { h: 11, w: 128, r: 3, s: 3, pad: 1 }), { rows: 3 }],
-  ["an image of no whole lines", make("conv2d-single", { h: 7, w: 101, r: 3, s: 5, pad: 2 }), { vectors: 3 }],
-  ["an image narrower than a block", make("conv2d-single", { h: 5, w: 13, r: 3, s: 3, pad: 1 }), {}],
-  ["no borders", make("conv2d-single", { h: 9, w: 95, r: 2, s: 9 }), { lines: "loaded", weights: "registers" }],
-  ["columns in three lines", make("conv1d-single", { l: 777, r: 31 }), { rows: 1, vectors: 4, lines: "mixed" }],
-  ["a filter beside a signal", make("conv1d-single", { l: 40, r: 31 }), { rows: 1, vectors: 4, lines: "loaded" }],
-  ["a star, streamed and prefetched", make("2d9pt", { h: 17, w: 208 }), { streaming: true, prefetchBytes: 512 }],
-  ["a grid of doubles", make("3d7pt", { d: 5, h: 10, w: 37 }, "f64"), { lanes: 8, strip: 4, vectors: 1 }],
+  ["an image of whole lines", stated("conv2d-single --h 11 --w 128 --r 3 --s 3 --pad 1"), { rows: 3 }],
+  ["an image of no whole lines", stated("conv2d-single --h 7 --w 101 --r 3 --s 5 --pad 2"), { vectors: 3 }],
+  ["an image narrower than a block", stated("conv2d-single --h 5 --w 13 --r 3 --s 3 --pad 1"), {}],
+  ["no borders", stated("conv2d-single --h 9 --w 95 --r 2 --s 9"), { lines: "loaded", weights: "registers" }],
+  ["columns in three lines", stated("conv1d-single --l 777 --r 31"), { rows: 1, vectors: 4, lines: "mixed" }],
+  ["a filter beside a signal", stated("conv1d-single --l 40 --r 31"), { rows: 1, vectors: 4, lines: "loaded" }],
+  ["a star, streamed and prefetched", stated("2d9pt --h 17 --w 208"), { streaming: true, prefetchBytes: 512 }],
+  ["a grid of doubles", stated("3d7pt --d 5 --h 10 --w 37 --dtype f64"), { lanes: 8, strip: 4, vectors: 1 }],
   [
     "planes, one left over, prefetched into the second level",
-    make("3d7pt", { d: 7, h: 9, w: 48 }),
+    stated("3d7pt --d 7 --h 9 --w 48"),
     { planes: 2, vectors: 1, streaming: true, prefetchBytes: 8192 },
   ],
-  ["a box of planes, without lines", make("3d27pt", { d: 6, h: 11, w: 50 }), { planes: 3, lines: undefined, strip: 2 }],
-  ["planes with weights in registers", make("3d7pt", { d: 5, h: 7, w: 40 }), { planes: 2, weights: "registers" }],
+  ["a box of planes, without lines", stated("3d27pt --d 6 --h 11 --w 50"), { planes: 3, lines: undefined, strip: 2 }],
+  ["planes with weights in registers", stated("3d7pt --d 5 --h 7 --w 40"), { planes: 2, weights: "registers" }],
 ];
 
 describe("windows in lines, interpreted", () => {

@@ -26,7 +26,7 @@ import { parseDataTypes } from "../operators/data-types.ts";
 import { operatorNamed } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";
 import { STENCILS } from "../operators/stencil.ts";
-import { smallIntegers } from "./support/subjects.ts";
+import { smallIntegers, stated } from "./support/subjects.ts";
 
 function make(operator: string, parameters: Readonly<Record<string, number>>, types = "f32"): Computation {
   return instantiate(operatorNamed(operator), { parameters, types: parseDataTypes(types) });
@@ -72,7 +72,7 @@ describe("lowering to lanes", () => {
   );
 
   it.each(Array.from({ length: 19 }, (_, i) => i + 2))("computes a filter of %i by every dataflow", (r) => {
-    const line = make("conv1d-single", { l: 97, r });
+    const line = stated(`conv1d-single --l 97 --r ${r}`);
     const image = make("conv2d-single", { h: r + 3, w: r + 30, r, s: r });
     for (const dataflow of LANE_DATAFLOWS) {
       expect(agrees(line, schedule({ dataflow, lanes: 32, vectors: 2 })), `line ${dataflow}`).toBe(true);
@@ -83,14 +83,14 @@ describe("lowering to lanes", () => {
   });
 
   it.each(Array.from({ length: 26 }, (_, i) => i + 1))("writes all of a row of %i, and nothing beyond", (w) => {
-    const computation = make("stencil2d-box", { h: 6, w, radius: 1 });
+    const computation = stated(`stencil2d-box --h 6 --w ${w} --radius 1`);
     for (const dataflow of LANE_DATAFLOWS)
       for (const vectors of [1, 2])
         expect(agrees(computation, schedule({ dataflow, lanes: 8, rows: 4, vectors })), dataflow).toBe(true);
   });
 
   it("sweeps strips of rows through the planes of a 3-D stencil", () => {
-    const computation = make("3d27pt", { d: 6, h: 14, w: 20 });
+    const computation = stated("3d27pt --d 6 --h 14 --w 20");
     const nest = lowerWindow(computation, schedule({ rows: 2, strip: 3 }));
     expect(printNest(nest)).toContain("for j_strip in 0..2\n  for parallel i in 0..4\n    for j_block in 0..3");
     expect(agrees(computation, schedule({ rows: 2, strip: 3 }), nest)).toBe(true);
@@ -115,7 +115,7 @@ describe("lowering to lanes", () => {
   });
 
   it("a halo one column too wide would be found", () => {
-    const computation = make("2d5pt", { h: 5, w: 40 });
+    const computation = stated("2d5pt --h 5 --w 40");
     for (const dataflow of ["SBM", "FBS-shift"] as const) {
       const chosen = schedule({ dataflow, rows: 3 });
       const nest = lowerWindow(computation, chosen);
@@ -165,7 +165,7 @@ describe("designs of a window", () => {
   });
 
   it("are lowered from the transform: each that can be placed equals the equation", () => {
-    const computation = make("conv2d-single", { h: 5, w: 61, r: 2, s: 3, pad: 1 });
+    const computation = stated("conv2d-single --h 5 --w 61 --r 2 --s 3 --pad 1");
     const flows = judged.flatMap(([design, placed]) => {
       if (!placed.ok) return [];
       const { allocation, schedule: time } = design.spaceTime;
@@ -220,7 +220,7 @@ describe("taps", () => {
   };
 
   it("are the neighbours of a star and their weights", () => {
-    const verdict = tapsOf(make("2d5pt", { h: 8, w: 8 }));
+    const verdict = tapsOf(stated("2d5pt --h 8 --w 8"));
     expect(verdict.ok && verdict.sum.taps.map((t) => t.shift.map((s) => s.kind === "number" && s.value))).toEqual([
       [-1, 0],
       [0, -1],
@@ -245,7 +245,7 @@ describe("taps", () => {
     expect(refusalOf("o[i] += x[i+r] * k[r]", { i: 8, r: 3 }, "s8")).toContain(
       "type: lanes compute f32, f64, s32, s16, f16",
     );
-    const verdict = tapsOf(make("conv1d-single", { l: 64, r: 17 }));
+    const verdict = tapsOf(stated("conv1d-single --l 64 --r 17"));
     expect(verdict.ok && scheduleProblem(verdict.sum, schedule({ dataflow: "SBM" }))?.because).toBe(
       "schedule: a window of 17 columns leaves none of 16 lanes whole; load the data instead (FBS-load)",
     );

@@ -9,11 +9,9 @@ import type { Computation } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import { generateLanes } from "../codegen/lanes.ts";
 import { lowerWindow } from "../mapper/space-time/lower-window.ts";
-import { parseDataTypes } from "../operators/data-types.ts";
-import { operatorNamed } from "../operators/index.ts";
-import { instantiate } from "../operators/operator.ts";
 import { createRunner, type Runner } from "../runtime/measure.ts";
 import { readProcessor } from "../runtime/processor.ts";
+import { stated } from "./support/subjects.ts";
 
 const AVX512 = readProcessor().features.includes("avx512dq");
 const runners: Runner[] = [];
@@ -32,9 +30,6 @@ afterAll(async () => {
   for (const runner of runners) await runner.close();
 });
 
-const make = (operator: string, parameters: Readonly<Record<string, number>>, types = "f32"): Computation =>
-  instantiate(operatorNamed(operator), { parameters, types: parseDataTypes(types) });
-
 const plain: WindowSchedule = {
   dataflow: "FBS-load",
   lanes: 16,
@@ -51,20 +46,20 @@ const plain: WindowSchedule = {
 const CASES: readonly (readonly [string, Computation, Partial<WindowSchedule>])[] = [
   [
     "a star, streamed and prefetched",
-    make("2d9pt", { h: 37, w: 208 }),
+    stated("2d9pt --h 37 --w 208"),
     { rows: 4, vectors: 3, streaming: true, prefetchBytes: 512 },
   ],
   [
     "a box with its columns as a loop",
-    make("conv2d-single", { h: 21, w: 101, r: 5, s: 5, pad: 2 }),
+    stated("conv2d-single --h 21 --w 101 --r 5 --s 5 --pad 2"),
     { rows: 4, vectors: 2, rolled: ["s"] },
   ],
-  ["sums that move", make("conv2d-single", { h: 14, w: 77, r: 3, s: 9 }), { dataflow: "SBM", rows: 3, vectors: 2 }],
-  ["data that move", make("2d13pt", { h: 13, w: 65 }), { dataflow: "FBS-shift", rows: 2 }],
-  ["a long filter", make("conv1d-single", { l: 777, r: 31 }), { vectors: 4, weights: "memory", prefetchBytes: 2048 }],
+  ["sums that move", stated("conv2d-single --h 14 --w 77 --r 3 --s 9"), { dataflow: "SBM", rows: 3, vectors: 2 }],
+  ["data that move", stated("2d13pt --h 13 --w 65"), { dataflow: "FBS-shift", rows: 2 }],
+  ["a long filter", stated("conv1d-single --l 777 --r 31"), { vectors: 4, weights: "memory", prefetchBytes: 2048 }],
   [
     "a grid of doubles in strips",
-    make("3d7pt", { d: 7, h: 18, w: 37 }, "f64"),
+    stated("3d7pt --d 7 --h 18 --w 37 --dtype f64"),
     { lanes: 8, rows: 2, vectors: 2, strip: 4, streaming: true },
   ],
 ];

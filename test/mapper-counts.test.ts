@@ -9,6 +9,7 @@ import type { Mapping } from "../abstraction/mapping.ts";
 import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { mappings } from "../mapper/match/enumerate.ts";
 import { instantiate, operatorNamed, parseDataTypes } from "../operators/index.ts";
+import { stated } from "./support/subjects.ts";
 
 const wmma = named("wmma.m16n16k16.f32.f16");
 const F16 = parseDataTypes("f16");
@@ -62,13 +63,13 @@ describe("the number of mappings onto a matrix product under the rule of AMOS", 
       npq: "c cr cs rs crs",
     };
     const expected = Object.entries(pairs).flatMap(([i, r]) => r.split(" ").map((set) => `${i}|k|${set}`));
-    const { valid } = mappings(operator("c2d"), wmma, { rule: "amos" });
+    const { valid } = mappings(stated("c2d --dtype f16"), wmma, { rule: "amos" });
     const [m = "", n = "", k = ""] = wmma.computation.axes.map((a) => a.name);
     expect(sets(valid, [m, n, k])).toEqual(expected.sort());
   });
 
   it("does not depend on stride and dilation, which AMOS's rule ignores", () => {
-    const computation = operator("c2d", { h: 17, w: 19, stride: 3, dilation: 2, pad: 2 });
+    const computation = stated("c2d --h 17 --w 19 --stride 3 --dilation 2 --pad 2 --dtype f16");
     expect(mappings(computation, wmma, { rule: "amos" }).valid).toHaveLength(35);
   });
 
@@ -213,7 +214,7 @@ describe("the counts, derived from match points without the mapper", () => {
     const derived = unions(points, ["m", "n", "k"]);
     expect(derived).toHaveLength(35);
     const [m = "", n = "", k = ""] = wmma.computation.axes.map((a) => a.name);
-    expect(sets(mappings(operator("c2d"), wmma, { rule: "amos" }).valid, [m, n, k])).toEqual(derived);
+    expect(sets(mappings(stated("c2d --dtype f16"), wmma, { rule: "amos" }).valid, [m, n, k])).toEqual(derived);
   });
 
   it("are 30 points and 366 disjoint unions of 1689 for conv3d on a 1x1 convolution unit", () => {
@@ -252,8 +253,8 @@ describe("the accelerators on paper", () => {
 
 describe("mappings under the gather rule", () => {
   it("number 49 for conv2d with operands in order, and contain the 35 of AMOS", () => {
-    const gather = mappings(operator("c2d"), wmma, { binding: "fixed" });
-    const amos = mappings(operator("c2d"), wmma, { rule: "amos" });
+    const gather = mappings(stated("c2d --dtype f16"), wmma, { binding: "fixed" });
+    const amos = mappings(stated("c2d --dtype f16"), wmma, { rule: "amos" });
     expect(gather.valid).toHaveLength(49);
     expect(gather.total).toBe(49);
     const ids = new Set(gather.valid.map((m) => m.id));
@@ -265,11 +266,13 @@ describe("mappings under the gather rule", () => {
       [...letters].reduce<string[]>((all, letter) => all.concat(all.map((set) => set + letter)), [""]).slice(1);
     const expected = subsets("npq").flatMap((i) => subsets("crs").map((r) => `${i}|k|${r}`));
     const [m = "", n = "", k = ""] = wmma.computation.axes.map((a) => a.name);
-    expect(sets(mappings(operator("c2d"), wmma, { binding: "fixed" }).valid, [m, n, k])).toEqual(expected.sort());
+    expect(sets(mappings(stated("c2d --dtype f16"), wmma, { binding: "fixed" }).valid, [m, n, k])).toEqual(
+      expected.sort(),
+    );
   });
 
   it("number 98 for conv2d with either operand first", () => {
-    expect(mappings(operator("c2d"), wmma, { reasons: false }).valid).toHaveLength(98);
+    expect(mappings(stated("c2d --dtype f16"), wmma, { reasons: false }).valid).toHaveLength(98);
   });
 
   it("contain the mappings under the rule of AMOS for each of eleven operators", () => {

@@ -5,8 +5,7 @@
 
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import type { RecurrenceSchedule } from "../abstraction/candidate.ts";
-import { type Computation, computationKey, defineComputation } from "../abstraction/computation.ts";
-import type { DType } from "../abstraction/dtype.ts";
+import { type Computation, computationKey } from "../abstraction/computation.ts";
 import { seededRandom } from "../abstraction/random.ts";
 import { createRunner, type Runner } from "../runtime/measure.ts";
 import { readProcessor } from "../runtime/processor.ts";
@@ -20,6 +19,7 @@ import {
   scheduleOf,
 } from "./support/drawn/recurrent.ts";
 import { inFull } from "./support/slow.ts";
+import { stated } from "./support/subjects.ts";
 
 const AVX512 = readProcessor().features.includes("avx512dq");
 let runner: Runner;
@@ -31,34 +31,26 @@ beforeAll(async () => {
 });
 afterAll(() => runner.close());
 
-const define = (equation: string, extents: Record<string, number>, tensors: Record<string, DType>): Computation =>
-  defineComputation({ equation, extents, tensors });
-
 const ALIGNED = "h[i,j] = max(0, h[i-1,j-1] + select(a[i] == b[j], 2, -1), h[i-1,j] - g, h[i,j-1] - g)";
 const COMMON = "c[i,j] = select(a[i] == b[j], c[i-1,j-1] + 1, max(c[i-1,j], c[i,j-1]))";
 const VITERBI = "v[t,j] max= select(t == 0, p[j], v[t-1,i] + a[i,j]) + b[t,j]";
 
 /** What is computed, which of its forms, and lanes. */
 const CASES: readonly (readonly [string, Computation, number, number])[] = [
-  ["an alignment", define(ALIGNED, { i: 45, j: 133, g: 1 }, { h: "s32", a: "u8", b: "u8" }), 0, 16],
-  ["an alignment on four registers", define(ALIGNED, { i: 130, j: 200, g: 1 }, { h: "s32", a: "u8", b: "u8" }), 0, 64],
-  ["an alignment of floats", define(ALIGNED, { i: 33, j: 100, g: 0.5 }, { h: "f32", a: "u8", b: "u8" }), 0, 32],
-  ["a common subsequence", define(COMMON, { i: 40, j: 70 }, { c: "s32", a: "s32", b: "s32" }), 0, 16],
+  ["an alignment", stated(`${ALIGNED} --i 45 --j 133 --g 1 --dtype h=s32,a=u8,b=u8`), 0, 16],
+  ["an alignment on four registers", stated(`${ALIGNED} --i 130 --j 200 --g 1 --dtype h=s32,a=u8,b=u8`), 0, 64],
+  ["an alignment of floats", stated(`${ALIGNED} --i 33 --j 100 --g 0.5 --dtype h=f32,a=u8,b=u8`), 0, 32],
+  ["a common subsequence", stated(`${COMMON} --i 40 --j 70 --dtype s32`), 0, 16],
   [
     "a seam, whose rows lag by two",
-    define("s[n,j] = x[n,j] + min(s[n-1,j-1], s[n-1,j], s[n-1,j+1])", { n: 40, j: 61 }, { s: "f64", x: "f64" }),
+    stated("s[n,j] = x[n,j] + min(s[n-1,j-1], s[n-1,j], s[n-1,j+1]) --n 40 --j 61 --dtype f64"),
     0,
     8,
   ],
-  [
-    "the same seam, row by row",
-    define("s[n,j] = x[n,j] + min(s[n-1,j-1], s[n-1,j], s[n-1,j+1])", { n: 40, j: 61 }, { s: "f32", x: "f32" }),
-    1,
-    16,
-  ],
-  ["a chain of states", define(VITERBI, { t: 9, j: 75, i: 75 }, { v: "f32", a: "f32", b: "f32", p: "f32" }), 0, 16],
-  ["prefix sums", define("y[i] = y[i-1] + x[i]", { i: 1003 }, { y: "f32", x: "f32" }), 0, 16],
-  ["prefix maxima of rows", define("y[p,i] = max(y[p,i-1], x[p,i])", { p: 3, i: 203 }, { y: "s32", x: "s32" }), 1, 16],
+  ["the same seam, row by row", stated("s[n,j] = x[n,j] + min(s[n-1,j-1], s[n-1,j], s[n-1,j+1]) --n 40 --j 61"), 1, 16],
+  ["a chain of states", stated(`${VITERBI} --t 9 --j 75 --i 75`), 0, 16],
+  ["prefix sums", stated("y[i] = y[i-1] + x[i] --i 1003"), 0, 16],
+  ["prefix maxima of rows", stated("y[p,i] = max(y[p,i-1], x[p,i]) --p 3 --i 203 --dtype s32"), 1, 16],
 ];
 
 describe("the reference of a result that refers to itself", () => {

@@ -14,6 +14,7 @@ import { expectInterpreted } from "./support/compiled-reference.ts";
 import { smallInputs } from "./support/drawn/drawn.ts";
 import { randomSchedule, randomStencil, STEP_SCHEDULE } from "./support/drawn/steps.ts";
 import { inFull } from "./support/slow.ts";
+import { stated } from "./support/subjects.ts";
 
 const AVX512 = readProcessor().features.includes("avx512dq");
 let runner: Runner;
@@ -34,33 +35,29 @@ const CUBE =
 const CASES: readonly (readonly [string, Computation, Partial<StepSchedule>])[] = [
   [
     "a star of one step a pass, streamed",
-    define("u[t,i,j] = 0.5*u[t-1,i,j] + 0.125*(u[t-1,i-1,j] + u[t-1,i+1,j] + u[t-1,i,j-1] + u[t-1,i,j+1])", {
-      t: 5,
-      i: 19,
-      j: 67,
-    }),
+    stated(
+      "u[t,i,j] = 0.5*u[t-1,i,j] + 0.125*(u[t-1,i-1,j] + u[t-1,i+1,j] + u[t-1,i,j-1] + u[t-1,i,j+1]) --t 5 --i 19 --j 67",
+    ),
     { streaming: true },
   ],
   [
     "a wide star, three steps a pass, and coefficients in memory",
-    define("u[t,i,j] = 0.5*u[t-1,i,j] + c[i,j]*(u[t-1,wrap(i-2),j] - u[t-1,wrap(i+1),j])", { t: 7, i: 19, j: 67 }),
+    stated("u[t,i,j] = 0.5*u[t-1,i,j] + c[i,j]*(u[t-1,wrap(i-2),j] - u[t-1,wrap(i+1),j]) --t 7 --i 19 --j 67"),
     { depth: 3, vectors: 2 },
   ],
   [
     "a grid with three borders, in strips",
-    define(CUBE, { t: 5, i: 9, j: 21, k: 40 }, "f64"),
+    stated(`${CUBE} --t 5 --i 9 --j 21 --k 40 --dtype f64`),
     { lanes: 8, depth: 2, strip: 8 },
   ],
   [
     "a star whose steps are written over what they alone still need",
-    define(
-      `u[t,i,j,k] = 0.4*u[t-1,i,j,k]
-        + 0.1*(u[t-1,i-1,j,k] + u[t-1,i+1,j,k] + u[t-1,i,j-1,k] + u[t-1,i,j+1,k] + u[t-1,i,j,k-1] + u[t-1,i,j,k+1])`,
-      { t: 8, i: 14, j: 21, k: 70 },
+    stated(
+      "u[t,i,j,k] = 0.4*u[t-1,i,j,k]\n        + 0.1*(u[t-1,i-1,j,k] + u[t-1,i+1,j,k] + u[t-1,i,j-1,k] + u[t-1,i,j+1,k] + u[t-1,i,j,k-1] + u[t-1,i,j,k+1]) --t 8 --i 14 --j 21 --k 70",
     ),
     { depth: 4, strip: 8, vectors: 2, streaming: true },
   ],
-  ["a line", define("u[t,i] = max(u[t-1,reflect(i-1)], 0.5*u[t-1,reflect(i+2)])", { t: 4, i: 133 }), { vectors: 2 }],
+  ["a line", stated("u[t,i] = max(u[t-1,reflect(i-1)], 0.5*u[t-1,reflect(i+2)]) --t 4 --i 133"), { vectors: 2 }],
 ];
 
 describe("the reference of a stencil in time", () => {

@@ -9,15 +9,10 @@ import { type Computation, elementCount, outputOf } from "../abstraction/computa
 import { interpretNest } from "../abstraction/interpret-nest.ts";
 import { exactReference, kernelOf } from "../bench/lanes/stencil-bounds.ts";
 import { copyingWeights, trafficKernel, trafficNest, trafficSchedules } from "../bench/lanes/traffic.ts";
-import { parseDataTypes } from "../operators/data-types.ts";
-import { operatorNamed } from "../operators/index.ts";
-import { instantiate } from "../operators/operator.ts";
 import { createRunner, type Runner } from "../runtime/measure.ts";
 import { readProcessor } from "../runtime/processor.ts";
 import { smallInputs } from "./support/drawn/drawn.ts";
-
-const make = (operator: string, parameters: Readonly<Record<string, number>>, types = "f32"): Computation =>
-  instantiate(operatorNamed(operator), { parameters, types: parseDataTypes(types) });
+import { stated } from "./support/subjects.ts";
 
 const plain: WindowSchedule = {
   dataflow: "FBS-load",
@@ -31,17 +26,17 @@ const plain: WindowSchedule = {
   strip: 0,
   threads: 1,
 };
-const image = make("conv2d-single", { h: 12, w: 112, r: 3, s: 3, pad: 1 });
-const grid = make("3d7pt", { d: 7, h: 9, w: 80 });
+const image = stated("conv2d-single --h 12 --w 112 --r 3 --s 3 --pad 1");
+const grid = stated("3d7pt --d 7 --h 9 --w 80");
 
 const CASES: readonly (readonly [string, Computation, Partial<WindowSchedule>])[] = [
   ["columns that are loaded", image, {}],
   ["weights in registers", image, { weights: "registers", streaming: false, prefetchBytes: 512 }],
   ["lines", image, { lines: "loaded", vectors: 3 }],
   ["lines carried from block to block", image, { lines: "carried" }],
-  ["lines and columns", make("conv1d-single", { l: 777, r: 9 }), { rows: 1, vectors: 4, lines: "mixed" }],
+  ["lines and columns", stated("conv1d-single --l 777 --r 9"), { rows: 1, vectors: 4, lines: "mixed" }],
   ["planes", grid, { planes: 2, weights: "registers" }],
-  ["planes of doubles, in strips", make("3d27pt", { d: 6, h: 11, w: 40 }, "f64"), { lanes: 8, planes: 2, strip: 2 }],
+  ["planes of doubles, in strips", stated("3d27pt --d 6 --h 11 --w 40 --dtype f64"), { lanes: 8, planes: 2, strip: 2 }],
 ];
 
 const notes = { lines: [] };
@@ -85,7 +80,7 @@ describe("the traffic of a lane kernel", () => {
 
   it("is not timed where the stencil is no copy with any weights", () => {
     // Rows of the result are shorter than those of the image.
-    expect(copyingWeights(make("conv2d-single", { h: 12, w: 112, r: 3, s: 3 }))).toBeUndefined();
+    expect(copyingWeights(stated("conv2d-single --h 12 --w 112 --r 3 --s 3"))).toBeUndefined();
     expect(copyingWeights(image)).toEqual({ w: Float64Array.of(0, 0, 0, 0, 1, 0, 0, 0, 0) });
   });
 });

@@ -8,8 +8,6 @@ import { type Candidate, canonicalJson, isDesign, type WarpDesignSchedule } from
 import { type Computation, defineComputation } from "../abstraction/computation.ts";
 import { seededRandom } from "../abstraction/random.ts";
 import { finished } from "../abstraction/steps.ts";
-import { parseDataTypes } from "../operators/data-types.ts";
-import { instantiate, operatorNamed } from "../operators/index.ts";
 import { usableIntrinsics } from "../session/choose.ts";
 import { warpMultiplyAddOf } from "../session/design-kinds.ts";
 import { kernelFor } from "../session/kernel.ts";
@@ -22,13 +20,11 @@ import { evaluateTogether, type Judged } from "../tuner/evaluate.ts";
 import { lanesFor, warpArraySpace } from "../tuner/warp-array-candidates.ts";
 import { emulatedRunner } from "./support/emulated-runner.ts";
 import { recordedCases } from "./support/recorded-trials.ts";
+import { stated } from "./support/subjects.ts";
 
 const H100 = nvidiaTarget("h100");
 const intrinsics = usableIntrinsics(H100);
 const { runner } = emulatedRunner();
-
-const make = (operator: string, parameters: Readonly<Record<string, number>>, types = "f32"): Computation =>
-  instantiate(operatorNamed(operator), { parameters, types: parseDataTypes(types) });
 
 function spaceOf(computation: Computation, mixed?: number): ArraySpaceOfDesigns<WarpDesignSchedule> {
   const space = finished(warpArraySpace(computation, H100, mixed));
@@ -49,7 +45,7 @@ const kernelOf = (computation: Computation, schedule: WarpDesignSchedule) =>
     intrinsic: warpMultiplyAddOf(computation, intrinsics)?.name ?? "",
   });
 
-const LINE = make("conv1d-single", { l: 200, r: 5 });
+const LINE = stated("conv1d-single --l 200 --r 5");
 
 describe("a search on a GPU", () => {
   const multiplyAdds = intrinsics.filter((i) => i.name.startsWith("cuda.fma."));
@@ -70,17 +66,17 @@ describe("a search on a GPU", () => {
     expect(drawn(LINE, "all").some(isDesign)).toBe(false);
     // The best window is measured first.
     expect(both[0]).toMatchObject({ schedule: { dataflow: expect.any(String) } });
-    const channels = drawn(make("conv1d", { n: 16, c: 32, k: 64, l: 4096, r: 9 }), "lanes");
+    const channels = drawn(stated("conv1d --n 16 --c 32 --k 64 --l 4096 --r 9"), "lanes");
     expect([channels.slice(0, 2).map(isDesign), channels.some((c) => !isDesign(c))]).toEqual([[false, true], true]);
-    const filter = drawn(make("conv2d-single", { h: 8192, w: 8192, r: 9, s: 9 }), "lanes");
+    const filter = drawn(stated("conv2d-single --h 8192 --w 8192 --r 9 --s 9"), "lanes");
     expect(filter.some(isDesign)).toBe(false);
-    const depthwise = make("depthwise-conv2d", { n: 1, c: 3, h: 9, w: 40, m: 1 });
+    const depthwise = stated("depthwise-conv2d --n 1 --c 3 --h 9 --w 40 --m 1");
     expect(new Set(drawn(depthwise, "lanes").map(isDesign))).toEqual(new Set([true]));
     expect(drawn(depthwise, "all").some(isDesign)).toBe(true);
   });
 
   it("expects data that are loaded to win over sums that migrate, and these over sums across lanes", () => {
-    const space = spaceOf(make("conv2d-single", { h: 2048, w: 2048, r: 5, s: 5 }), 2);
+    const space = spaceOf(stated("conv2d-single --h 2048 --w 2048 --r 5 --s 5"), 2);
     const best = space.bestOfEach();
     const seconds = ["FBS", "SBM", "FSA"].map(
       (dataflow) => best.find((b) => b.design.dataflow === dataflow)?.seconds ?? 0,
@@ -144,7 +140,7 @@ describe("a design on warps", () => {
     expect(source).toContain("dim3(64)");
   });
 
-  const HALVES = make("conv2d-single", { h: 8, w: 45, r: 3, s: 3 }, "f16");
+  const HALVES = stated("conv2d-single --h 8 --w 45 --r 3 --s 3 --dtype f16");
   const EPILOGUE = defineComputation({
     name: "filter and rectify",
     equation: "sum[k,i,j] += s32(x[i+r,2*j+s]) * s32(w[k,r,s])",
@@ -154,10 +150,10 @@ describe("a design on warps", () => {
   });
   it.each([
     ["f32", LINE, ["FBS", "SBM", "BSM", "FSA"]],
-    ["f64", make("conv1d", { n: 1, c: 3, k: 4, l: 60, r: 4 }, "f64"), ["FBS", "SBM"]],
+    ["f64", stated("conv1d --n 1 --c 3 --k 4 --l 60 --r 4 --dtype f64"), ["FBS", "SBM"]],
     ["f16 with sums of f32", HALVES, ["FBS", "SBM"]],
     ["bytes and an epilogue", EPILOGUE, ["FBS"]],
-    ["a product", make("matmul", { m: 5, n: 40, k: 7 }), ["BNS"]],
+    ["a product", stated("matmul --m 5 --n 40 --k 7"), ["BNS"]],
   ] as const)("equals the equation in every element: %s", { timeout: 120_000 }, async (_, computation, dataflows) => {
     const kernels = dataflows.map((dataflow) => kernelOf(computation, bestOf(computation, dataflow)));
     const measured = await runner().measureTogether(kernels, runner().reference(computation, 1), {

@@ -16,6 +16,7 @@ import { emulatedRunner } from "./support/emulated-runner.ts";
 import { fakeCuda } from "./support/fake-cuda.ts";
 import { recordedKernels } from "./support/recorded-trials.ts";
 import { sourceOf } from "./support/source.ts";
+import { stated } from "./support/subjects.ts";
 
 const ON_WARPS: WarpStepSchedule = { lanes: 32, rows: 1, depth: 1 };
 
@@ -27,18 +28,10 @@ const GRID =
   "u[t,i,j,k] = 0.25*u[t-1,i,j,k] + 0.125*(u[t-1,clamp(i-1),j,k] + u[t-1,clamp(i+1),j,k] + u[t-1,i,reflect(j-1),k] + u[t-1,i,reflect(j+1),k] + u[t-1,i,j,wrap(k-1)] + u[t-1,i,j,wrap(k+1)])";
 
 const EMULATED: readonly (readonly [string, Computation, Partial<WarpStepSchedule>])[] = [
-  ["a star, three steps a pass", define(HEAT, { t: 8, i: 37, j: 140 }, "f64"), { depth: 3, each: 2, sweep: 16 }],
-  ["a star, one step a pass", define(HEAT, { t: 4, i: 9, j: 200 }, "f32"), { each: 4, sweep: 8, ahead: 2 }],
-  [
-    "a grid with three borders",
-    define(GRID, { t: 5, i: 7, j: 9, k: 72 }, "f32"),
-    { depth: 2, each: 2, rows: 4, sweep: 4 },
-  ],
-  [
-    "a line",
-    define("u[t,i] = 0.5*u[t-1,reflect(i-1)] + 0.5*u[t-1,reflect(i+2)]", { t: 7, i: 133 }, "f32"),
-    { depth: 3 },
-  ],
+  ["a star, three steps a pass", stated(`${HEAT} --t 8 --i 37 --j 140 --dtype f64`), { depth: 3, each: 2, sweep: 16 }],
+  ["a star, one step a pass", stated(`${HEAT} --t 4 --i 9 --j 200`), { each: 4, sweep: 8, ahead: 2 }],
+  ["a grid with three borders", stated(`${GRID} --t 5 --i 7 --j 9 --k 72`), { depth: 2, each: 2, rows: 4, sweep: 4 }],
+  ["a line", stated("u[t,i] = 0.5*u[t-1,reflect(i-1)] + 0.5*u[t-1,reflect(i+2)] --t 7 --i 133"), { depth: 3 }],
 ];
 
 const { folder, runner } = emulatedRunner();
@@ -51,8 +44,8 @@ describe("schedules of steps on warps", () => {
   };
 
   it("are refused with the reason", () => {
-    const image = define(HEAT, { t: 100, i: 40, j: 66 }, "f64");
-    const line = define("u[t,i] = u[t-1,i-1]", { t: 100, i: 64 }, "f32");
+    const image = stated(`${HEAT} --t 100 --i 40 --j 66 --dtype f64`);
+    const line = stated("u[t,i] = u[t-1,i-1] --t 100 --i 64");
     const settings: readonly (readonly [Computation, Partial<WarpStepSchedule>])[] = [
       [image, { depth: 16 }],
       [image, { each: 3 }],
@@ -88,7 +81,7 @@ describe("schedules of steps on warps", () => {
   });
 
   it("are offered for every depth that fits the registers, several steps a pass first", () => {
-    const space = warpStepSpace(define(HEAT, { t: 48, i: 8192, j: 8192 }, "f64"), nvidiaTarget("h100"));
+    const space = warpStepSpace(stated(`${HEAT} --t 48 --i 8192 --j 8192 --dtype f64`), nvidiaTarget("h100"));
     if ("rule" in space) throw new Error(space.because);
     const all = [...space.all()].toSorted((a, b) => space.expectedSeconds(a) - space.expectedSeconds(b));
     expect(new Set(all.map((s) => s.depth))).toEqual(new Set([1, 2, 3, 4, 5, 6, 8, 10, 12, 16]));
@@ -100,7 +93,7 @@ describe("schedules of steps on warps", () => {
   });
 
   it("are refused on the vectors of a CPU, as are schedules of a CPU on warps", () => {
-    const computation = define(HEAT, { t: 4, i: 8, j: 64 }, "f32");
+    const computation = stated(`${HEAT} --t 4 --i 8 --j 64`);
     const warps: Candidate = { kind: "warp-steps", intrinsic: "avx512.fma.f32", schedule: { ...ON_WARPS, lanes: 16 } };
     const vectors: Candidate = { kind: "steps", intrinsic: "cuda.fma.f32", schedule: { ...STEP_SCHEDULE, lanes: 32 } };
     expect(() => kernelFor(computation, warps)).toThrow(
@@ -114,7 +107,7 @@ describe("schedules of steps on warps", () => {
 
 describe("steps on warps", () => {
   it("are printed without branches around elements, with launch bounds from their registers", () => {
-    const computation = define(HEAT, { t: 48, i: 8192, j: 8192 }, "f64");
+    const computation = stated(`${HEAT} --t 48 --i 8192 --j 8192 --dtype f64`);
     const schedule: WarpStepSchedule = { ...ON_WARPS, depth: 10, each: 2, sweep: 256, ahead: 3 };
     const { source } = kernelFor(computation, { kind: "warp-steps", intrinsic: "cuda.fma.f64", schedule });
     expect(source).toContain("__launch_bounds__(128, 3) phase_0(");
@@ -141,7 +134,7 @@ describe("steps on warps", () => {
   );
 
   it("are found wrong where a pass writes the plane that its other warps read", { timeout: 120_000 }, async () => {
-    const computation = define(HEAT, { t: 6, i: 40, j: 40 }, "f32");
+    const computation = stated(`${HEAT} --t 6 --i 40 --j 40`);
     const schedule: WarpStepSchedule = { ...ON_WARPS, depth: 2, sweep: 3 };
     const kernel = kernelFor(computation, { kind: "warp-steps", intrinsic: "cuda.fma.f32", schedule });
     const begins = /float\* (__restrict__ )?between\) \{/g;
@@ -159,7 +152,7 @@ describe("steps on warps", () => {
   it("are found wrong where they give zeros", { timeout: 120_000 }, async () => {
     const [, [, heat] = []] = EMULATED;
     if (!heat) throw new Error("no case");
-    const zeros = define("u[t,i,j] = 0*u[t-1,i,j]", { t: 4, i: 9, j: 200 }, "f32");
+    const zeros = stated("u[t,i,j] = 0*u[t-1,i,j] --t 4 --i 9 --j 200");
     const kernel = kernelFor(zeros, { kind: "warp-steps", intrinsic: "cuda.fma.f32", schedule: ON_WARPS });
     const measured = await runner().measureTogether([kernel], await runner().reference(heat, 1));
     expect(measured).toMatchObject([{ status: "wrong" }]);
