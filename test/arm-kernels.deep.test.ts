@@ -15,10 +15,9 @@ import { randomSchedule } from "../mapper/schedule/mapped.ts";
 import { findArmTools } from "../runtime/cross.ts";
 import { type EmulatedJob, runEmulated } from "../runtime/emulated-kernel.ts";
 import { toMemory } from "../runtime/verify.ts";
-import { generate } from "../session/mapping-kind.ts";
 import { SVE_BITS, type SveBits } from "../targets/arm.ts";
 import { inFull } from "./support/slow.ts";
-import { inMemory, mappingsOnto, operation, rowNamed, smallIntegers } from "./support/subjects.ts";
+import { inMemory, mappedKernel, mappingsOnto, operation, rowNamed, smallIntegers } from "./support/subjects.ts";
 
 const tools = await findArmTools();
 const missing = tools.status === "environment" ? tools.what : "";
@@ -44,10 +43,7 @@ function caseOf(computation: Computation, on: Intrinsic, seed: number): Case | u
   const mapping: Mapping | undefined = valid[Math.floor(random() * valid.length)];
   if (!mapping) return undefined;
   const schedule = randomSchedule(mapping, random);
-  const kernel = generate(
-    { kind: "mapping", intrinsic: on.name, matching: mapping.matching, operands: {}, schedule },
-    mapping,
-  );
+  const kernel = mappedKernel(mapping, schedule);
   const values = smallIntegers(computation, random, 2);
   const output = computation.tensors[computation.equation.target.tensor];
   if (!output) throw new Error("no output");

@@ -6,12 +6,11 @@ import type { Kernel } from "../abstraction/kernel.ts";
 import { printMatching } from "../abstraction/mapping.ts";
 import { seededRandom } from "../abstraction/random.ts";
 import { randomSchedule } from "../mapper/schedule/mapped.ts";
-import { generate } from "../session/mapping-kind.ts";
 import { nativeTarget } from "../targets/index.ts";
 import { runnerHere } from "./support/here.ts";
 import { inFull } from "./support/slow.ts";
 import { sourceOf } from "./support/source.ts";
-import { mappingNamed, mappingsOnto, operation, rowNamed } from "./support/subjects.ts";
+import { mappedKernel, mappingNamed, mappingsOnto, operation, rowNamed } from "./support/subjects.ts";
 
 const QUICK = { budgetSeconds: 0.002, batchSeconds: 1e-5, batches: [1, 2] as const };
 
@@ -43,10 +42,7 @@ describe("the C++ of a convolution", () => {
       placement: { a: "padded", b: "tiled" } as const,
       threads: 1,
     };
-    const { source } = generate(
-      { kind: "mapping", intrinsic: name, matching: mapping.matching, operands: {}, schedule },
-      mapping,
-    );
+    const { source } = mappedKernel(mapping, schedule);
     await expect(source.replace(/automap \d+\.\d+\.\d+/, "automap")).toMatchFileSnapshot(`golden/conv2d.${name}.cpp`);
   });
 });
@@ -81,10 +77,7 @@ describe("kernels, compiled and run, equal their equations", () => {
       threads: 1,
       placement: { a: "padded", b: "tiled" } as const,
     };
-    const kernel = generate(
-      { kind: "mapping", intrinsic: on.name, matching: mapping.matching, operands: {}, schedule },
-      mapping,
-    );
+    const kernel = mappedKernel(mapping, schedule);
     expect(kernel.source).toMatch(new RegExp(`turn_rows\\(out .*, ${q}, 16\\);`));
     const measured = await runner.measure(
       nativeTarget().isa.includes(on.isa) ? kernel : emulated(kernel, on),
@@ -111,10 +104,7 @@ describe("kernels, compiled and run, equal their equations", () => {
         const mapping = valid[Math.floor(random() * valid.length)];
         if (!mapping) continue;
         const schedule = randomSchedule(mapping, random);
-        const kernel = generate(
-          { kind: "mapping", intrinsic: name, matching: mapping.matching, operands: {}, schedule },
-          mapping,
-        );
+        const kernel = mappedKernel(mapping, schedule);
         ran.push(
           runner.reference(computation, 3).then(async (reference) => {
             const measured = await runner.measure(here ? kernel : emulated(kernel, on), reference, QUICK);
@@ -139,10 +129,7 @@ describe("kernels, compiled and run, equal their equations", () => {
       placement: { a: "padded", b: "tiled" } as const,
       threads: 1,
     };
-    const made = generate(
-      { kind: "mapping", intrinsic: on.name, matching: mapping.matching, operands: {}, schedule },
-      mapping,
-    );
+    const made = mappedKernel(mapping, schedule);
     const right = nativeTarget().isa.includes(on.isa) ? made : emulated(made, on);
     const reference = await runner.reference(computation, 3);
     expect((await runner.measure(right, reference, QUICK)).status).toBe("ok");

@@ -9,10 +9,9 @@ import type { SourceText } from "../abstraction/source-text.ts";
 import { operatorNamed } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";
 import { type CompileOptions, codeFlags, compileKernel, compileSource, findCompiler } from "../runtime/compiler.ts";
-import { generate } from "../session/mapping-kind.ts";
 import { scratchFolder } from "./support/scratch.ts";
 import { sourceOf } from "./support/source.ts";
-import { mappingsOnto, rowNamed } from "./support/subjects.ts";
+import { mappedKernel, mappingsOnto, rowNamed } from "./support/subjects.ts";
 
 const folder = scratchFolder();
 let options: CompileOptions;
@@ -37,10 +36,7 @@ function convolution(q: number): Kernel {
     threads: 1,
     placement: { a: "padded", b: "tiled" } as const,
   };
-  return generate(
-    { kind: "mapping", intrinsic: intrinsic.name, matching: mapping.matching, operands: {}, schedule },
-    mapping,
-  );
+  return mappedKernel(mapping, schedule);
 }
 
 describe.skipIf(process.arch !== "x64")("a kernel compiled apart", () => {

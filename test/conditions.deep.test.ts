@@ -26,14 +26,13 @@ import {
 } from "../mapper/schedule/mapped.ts";
 import { placementsOf } from "../mapper/schedule/place.ts";
 import type { Runner } from "../runtime/measure.ts";
-import { generate } from "../session/mapping-kind.ts";
 import { rankByModel } from "../session/rank.ts";
 import { nativeTarget } from "../targets/index.ts";
 import { candidateSpace } from "../tuner/candidates.ts";
 import { runnerHere } from "./support/here.ts";
 import { randomTie, randomTriangle } from "./support/random-triangle.ts";
 import { inFull } from "./support/slow.ts";
-import { mappingsOnto, operation, rowNamed, smallIntegers, stated } from "./support/subjects.ts";
+import { mappedKernel, mappingsOnto, operation, rowNamed, smallIntegers, stated } from "./support/subjects.ts";
 
 /** So small a cache that everything overflows it: tiles and passes are drawn. */
 const NEAR_BYTES = 32;
@@ -288,10 +287,7 @@ describe("conditions, compiled,", () => {
       for (let n = 0; n < inFull(6, 1); n++) {
         const mapping = pick(random, mappingsOnto(computation, intrinsic));
         const schedule = randomSchedule(mapping, random, THREADS);
-        const kernel = generate(
-          { kind: "mapping", intrinsic: on, matching: mapping.matching, operands: {}, schedule },
-          mapping,
-        );
+        const kernel = mappedKernel(mapping, schedule);
         const measured = await runner.measure(kernel, reference, {
           budgetSeconds: 0.002,
           batchSeconds: 1e-5,
@@ -330,10 +326,7 @@ describe("conditions, compiled,", () => {
             block: { i: 2, j: 2 },
             placement: { a, b: "tiled" as const },
           };
-          const kernel = generate(
-            { kind: "mapping", intrinsic: on, matching: mapping.matching, operands: {}, schedule },
-            mapping,
-          );
+          const kernel = mappedKernel(mapping, schedule);
           expect(kernel.source).toContain(`_mm512_maskz_loadu_epi${x === "u8" ? 8 : 16}(`);
           const options = { budgetSeconds: 0.002, batchSeconds: 1e-5, batches: [1, 2] } as const;
           const measured = await runner.measure(kernel, reference, options);
@@ -362,10 +355,7 @@ describe.skipIf(!nativeTarget().isa.includes("amx_int8"))("tiles of words turned
       const mapping = mappingsOnto(computation, rowNamed(on)).find((m) => printMatching(m.matching).includes("m <- i"));
       if (!mapping) throw new Error("nothing maps");
       const schedule = { ...plainSchedule(mapping), block: { j: 2 }, placement: { a: "tiled", b: "tiled" } as const };
-      const kernel = generate(
-        { kind: "mapping", intrinsic: on, matching: mapping.matching, operands: {}, schedule },
-        mapping,
-      );
+      const kernel = mappedKernel(mapping, schedule);
       expect(kernel.source).toContain(`turn_words<${x === "u8" ? 1 : 2}>(b_tiles`);
       await expectRightCompiled(kernel, computation);
     },
@@ -392,10 +382,7 @@ describe.skipIf(!nativeTarget().isa.includes("avx512f"))("rows of words turned i
         block: { k: 4 },
         placement: { a: "in-place", b: placement } as const,
       };
-      const kernel = generate(
-        { kind: "mapping", intrinsic: on, matching: mapping.matching, operands: {}, schedule },
-        mapping,
-      );
+      const kernel = mappedKernel(mapping, schedule);
       expect(/^[^a-z]*(?:const long k_copy = 77L \* part \/ parts; )?(turn_rows\(.*?;)/m.exec(kernel.source)?.[1]).toBe(
         turned,
       );

@@ -18,12 +18,11 @@ import { randomSchedule } from "../mapper/schedule/mapped.ts";
 import { intervalsOf } from "../runtime/interval.ts";
 import { interpretCompiled } from "../runtime/reference-program.ts";
 import { fromMemory } from "../runtime/verify.ts";
-import { generate } from "../session/mapping-kind.ts";
 import { nativeTarget } from "../targets/index.ts";
 import { runnerHere } from "./support/here.ts";
 import { inFull } from "./support/slow.ts";
 import { sourceOf } from "./support/source.ts";
-import { mappingNamed, mappingsOnto, operation, rowNamed, smallIntegers } from "./support/subjects.ts";
+import { mappedKernel, mappingNamed, mappingsOnto, operation, rowNamed, smallIntegers } from "./support/subjects.ts";
 
 const CASES = [
   "conv2d c=5 k=18 h=5 w=7 r=3 s=3 NHWC",
@@ -119,10 +118,7 @@ async function measured(computation: Computation, on: Intrinsic, random: Random)
   const mapping = valid[Math.floor(random() * valid.length)];
   if (!mapping) return "no mapping";
   const schedule = randomSchedule(mapping, random);
-  const kernel = generate(
-    { kind: "mapping", intrinsic: on.name, matching: mapping.matching, operands: {}, schedule },
-    mapping,
-  );
+  const kernel = mappedKernel(mapping, schedule);
   const here = nativeTarget().isa.includes(on.isa);
   const reference = await runner.reference(computation, 3);
   const result = await runner.measure(here ? kernel : emulated(kernel, on), reference, QUICK);
@@ -211,10 +207,7 @@ describe("kernels with an epilogue, compiled and run, equal their equations", ()
     const [mapping] = mappingsOnto(computation, on);
     if (!mapping) throw new Error("no mapping");
     const schedule = randomSchedule(mapping, seededRandom(1));
-    const right = generate(
-      { kind: "mapping", intrinsic: on.name, matching: mapping.matching, operands: {}, schedule },
-      mapping,
-    );
+    const right = mappedKernel(mapping, schedule);
     const reference = await runner.reference(computation, 3);
     const of = async (source: SourceText): Promise<string> =>
       (

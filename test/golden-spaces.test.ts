@@ -104,7 +104,9 @@ function spaceText(line: string, on: string): string[] {
     (list) => `${list.length} ${hashOf(list.map(candidateKey).join())}`,
   );
   const random = seededRandom(7);
-  const drawn = Array.from({ length: DRAWS }, () => space.random(random)).flatMap((c) => [c, space.mutate(c, random)]);
+  const first = Array.from({ length: DRAWS }, () => space.random(random));
+  const crossed = first.map((c, i) => space.key(space.crossover(c, first[i - 1] ?? c, random)));
+  const drawn = first.flatMap((c) => [c, space.mutate(c, random)]);
   const told = drawn.map((candidate, i) => {
     const seconds = space.predict(candidate)?.seconds ?? Number.NaN;
     const parts = partsOf(space, candidate, machine);
@@ -112,7 +114,7 @@ function spaceText(line: string, on: string): string[] {
     const kernel = i < PRINTED ? `, ${hashOf(space.kernelOf(candidate).source)}` : "";
     return `    ${what}: ${digits(1e6 * seconds)} us${kernel}${parts && `   ${parts}`}`;
   });
-  const head = `  ${on}: ${space.size} candidates on ${chosen.length} instructions, first ${firsts.join(", ")}`;
+  const head = `  ${on}: ${space.size} candidates on ${chosen.length} instructions, first ${firsts.join(", ")}, crossed ${hashOf(crossed.join())}`;
   return [head, ...new Set(told.sort())];
 }
 

@@ -23,12 +23,11 @@ import { lowerMapping } from "../mapper/lower/plain.ts";
 import { lowerSchedule } from "../mapper/lower/scheduled.ts";
 import { plainSchedule, randomSchedule, scheduleProblem } from "../mapper/schedule/mapped.ts";
 import type { Runner } from "../runtime/measure.ts";
-import { generate } from "../session/mapping-kind.ts";
 import { nativeTarget } from "../targets/index.ts";
 import { runnerHere } from "./support/here.ts";
 import { messageOf } from "./support/message.ts";
 import { inFull } from "./support/slow.ts";
-import { mappingsOnto, rowNamed, smallIntegers } from "./support/subjects.ts";
+import { mappedKernel, mappingsOnto, rowNamed, smallIntegers } from "./support/subjects.ts";
 
 const SIZES = { b: 2, i: 4, j: 4, k: 3 };
 const product = (epilogue: string, extents: Record<string, number> = SIZES): Computation =>
@@ -208,10 +207,7 @@ it.each([
   const mapping = mappingsOnto(subject, intrinsic).find(({ matching }) => matching["n"]?.[0] === "j");
   if (!mapping) throw new Error("no mapping");
   const schedule = { ...plainSchedule(mapping), placement: { a: "in-place", b: "tiled" } } as const;
-  const { source } = generate(
-    { kind: "mapping", intrinsic: name, matching: mapping.matching, operands: {}, schedule },
-    mapping,
-  );
+  const { source } = mappedKernel(mapping, schedule);
   expect(source).toMatch(/turn_columns\(b_tiles.*, e \+ .*row_below\(/);
   // The input chosen at a single step has code of its own, without a test inside.
   expect(source).not.toMatch(/ == 0 \? d\[/);
@@ -246,10 +242,7 @@ describe("a packed epilogue, compiled,", () => {
       for (let n = 0; n < inFull(8, 2); n++) {
         const mapping = pick(random, mappingsOnto(subject, intrinsic));
         const schedule = randomSchedule(mapping, random, 1);
-        const kernel = generate(
-          { kind: "mapping", intrinsic: name, matching: mapping.matching, operands: {}, schedule },
-          mapping,
-        );
+        const kernel = mappedKernel(mapping, schedule);
         const options = { budgetSeconds: 0.002, batchSeconds: 1e-5, batches: [1, 2] } as const;
         const measured = await runner.measure(kernel, reference, options);
         expect(measured.status, `${JSON.stringify(schedule)} ${"log" in measured ? measured.log : ""}`).toBe("ok");

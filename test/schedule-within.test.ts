@@ -5,60 +5,52 @@
 import { describe, expect, it } from "vitest";
 import { evaluateIndex } from "../abstraction/affine.ts";
 import type { Schedule } from "../abstraction/candidate.ts";
-import { type Computation, elementCount, inputsOf } from "../abstraction/computation.ts";
+import type { Computation } from "../abstraction/computation.ts";
 import { accessesIn, type Expr } from "../abstraction/expression.ts";
 import { interpret } from "../abstraction/interpret.ts";
 import { interpretNest } from "../abstraction/interpret-nest.ts";
 import type { Statement } from "../abstraction/loop-nest.ts";
 import { type Mapping, printMatching } from "../abstraction/mapping.ts";
 import { printNest } from "../abstraction/print-nest.ts";
-import { pick, type Random, randomInteger, seededRandom } from "../abstraction/random.ts";
-import { intrinsicsNamed } from "../intrinsics/index.ts";
+import { pick, type Random, seededRandom } from "../abstraction/random.ts";
 import { lowerSchedule } from "../mapper/lower/scheduled.ts";
-import { mappings } from "../mapper/match/enumerate.ts";
 import { randomSchedule, scheduleProblem } from "../mapper/schedule/mapped.ts";
 import { placementsOf } from "../mapper/schedule/place.ts";
 import { copiedInputs, movedCopy } from "../mapper/schedule/within.ts";
-import { operatorNamed } from "../operators/index.ts";
-import { instantiate } from "../operators/operator.ts";
 import { createCounts } from "../perfmodel/counts.ts";
 import { createTerms } from "../perfmodel/model.ts";
 import { modelTarget } from "../perfmodel/target.ts";
-import { generate } from "../session/mapping-kind.ts";
 import { REFERENCE_CPU } from "../targets/x86.ts";
 import { inFull } from "./support/slow.ts";
-import { operation, stated } from "./support/subjects.ts";
+import {
+  mapped,
+  mappedKernel,
+  mappingNamed,
+  mappingsOnto,
+  operation,
+  rowNamed,
+  smallIntegers,
+  stated,
+} from "./support/subjects.ts";
 
 /** The pairwise products of a sample's 27 vectors of 128. */
 const interaction = (samples: number): Computation => operation(`interaction b=${samples}`, "bf16");
 
 const CASES = [
-  {
-    operator: "conv2d",
-    on: "avx512.vdpbf16ps",
-    layouts: "NHWC",
-    parameters: { c: 3, k: 5, h: 7, w: 8, r: 3, s: 3, stride: 2, pad: 1 },
-  },
-  { operator: "conv2d", on: "avx512.vpdpbusd", layouts: "NHWC", parameters: { c: 8, k: 20, h: 5, w: 6, r: 3, s: 3 } },
-  {
-    operator: "grouped-conv2d",
-    on: "avx512.fma.f32.broadcast",
-    layouts: "NCHW",
-    parameters: { c: 4, k: 4, h: 5, w: 18, r: 3, s: 3, groups: 2 },
-  },
-  {
-    operator: "depthwise-conv2d",
-    on: "avx512.fma.f32",
-    layouts: "NHWC",
-    parameters: { c: 18, h: 5, w: 4, m: 1, r: 3, s: 3 },
-  },
-  {
-    operator: "conv2d",
-    on: "toy.2x2x2",
-    layouts: "NHWC",
-    parameters: { c: 3, k: 4, h: 5, w: 7, r: 3, s: 3, stride: 2, pad: 1 },
-  },
-];
+  ["conv2d c=3 k=5 h=7 w=8 r=3 s=3 stride=2 pad=1 NHWC", "avx512.vdpbf16ps"],
+  ["conv2d c=8 k=20 h=5 w=6 r=3 s=3 NHWC", "avx512.vpdpbusd"],
+  ["grouped-conv2d c=4 k=4 h=5 w=18 r=3 s=3 groups=2 NCHW", "avx512.fma.f32.broadcast"],
+  ["depthwise-conv2d c=18 h=5 w=4 m=1 r=3 s=3 NHWC", "avx512.fma.f32"],
+  ["conv2d c=3 k=4 h=5 w=7 r=3 s=3 stride=2 pad=1 NHWC", "toy.2x2x2"],
+] as const;
+const DOT = rowNamed("avx512.vdpbf16ps");
+
+/** Its second factor on the lanes. */
+function ofSecond(computation: Computation): Mapping {
+  const found = mappingsOnto(computation, DOT).find((m) => m.matching.n?.join() === "j");
+  if (!found) throw new Error("n <- j does not map");
+  return found;
+}
 
 interface Drawn {
   readonly mapping: Mapping;
@@ -66,12 +58,9 @@ interface Drawn {
 }
 
 /** Schedules with a copy inside a loop. */
-function drawn({ operator, on, layouts, parameters }: (typeof CASES)[number], random: Random, wanted: number): Drawn[] {
-  const [intrinsic] = intrinsicsNamed(on);
-  if (!intrinsic) throw new Error(`no intrinsic ${on}`);
-  const [c, a, b] = intrinsic.operands;
-  const types = { inputs: [a?.dtype ?? "f32", b?.dtype ?? "f32"], sum: c?.dtype ?? "f32" } as const;
-  const { valid } = mappings(instantiate(operatorNamed(operator), { parameters, types, layouts }), intrinsic);
+function drawn([words, on]: readonly [string, string], random: Random, wanted: number): Drawn[] {
+  const intrinsic = rowNamed(on);
+  const valid = mappingsOnto(operation(words, intrinsic), intrinsic);
   const found: Drawn[] = [];
   for (let tries = 0; found.length < wanted && tries < 40 * wanted; tries++) {
     const mapping = pick(random, valid);
@@ -93,7 +82,7 @@ describe("a copy made inside a loop", () => {
     for (const one of CASES)
       for (const { mapping, schedule } of drawn(one, random, inFull(40, 14))) {
         const { computation } = mapping;
-        const inputs = smallInputs(computation, random);
+        const inputs = smallIntegers(computation, random);
         const expected = interpret(computation, inputs);
         const said = `${printMatching(mapping.matching)} ${JSON.stringify(schedule)}`;
         const nest = lowerSchedule(mapping, schedule);
@@ -127,14 +116,8 @@ describe("a copy made inside a loop", () => {
   });
 
   it("holds one group at a time, with its border zeroed once and its rows copied as runs", () => {
-    const computation = stated("grouped-conv2d --c 8 --k 8 --h 5 --w 16 --r 3 --s 3 --groups 4 --layout NCHW");
-    const [intrinsic] = intrinsicsNamed("avx512.fma.f32.broadcast");
-    const mapping =
-      intrinsic &&
-      mappings(computation, intrinsic, { reasons: false }).valid.find(
-        (m) => printMatching(m.matching).trim() === "n <- q",
-      );
-    if (!mapping) throw new Error("n <- q does not map");
+    const words = "grouped-conv2d c=8 k=8 h=5 w=16 r=3 s=3 groups=4 NCHW";
+    const mapping = mapped(words, "avx512.fma.f32.broadcast", "n <- q");
     const schedule: Schedule = {
       order: ["n", "g", "p", "k", "q", "c", "r", "s"],
       block: { k: 2 },
@@ -159,25 +142,11 @@ describe("a copy made inside a loop", () => {
           for unrolled k_block in 0..2
             c_register{k_block} <- identity"
     `);
-    const candidate = {
-      kind: "mapping" as const,
-      intrinsic: mapping.intrinsic.name,
-      matching: mapping.matching,
-      operands: {},
-      schedule,
-    };
-    expect(generate(candidate, mapping).source).toMatch(/memcpy\(in_padded \+ .*, in \+ .*, 64\);/);
+    expect(mappedKernel(mapping, schedule).source).toMatch(/memcpy\(in_padded \+ .*, in \+ .*, 64\);/);
   });
 
   it("holds the tiles of one sample of the batch, one vector of which is a separate input", () => {
-    const computation = interaction(4);
-    const [intrinsic] = intrinsicsNamed("avx512.vdpbf16ps");
-    const mapping =
-      intrinsic &&
-      mappings(computation, intrinsic, { reasons: false }).valid.find(
-        (m) => printMatching(m.matching).trim() === "n <- j   k <- k",
-      );
-    if (!mapping) throw new Error("n <- j, k <- k does not map");
+    const mapping = mappingNamed(interaction(4), DOT, "n <- j; k <- k");
     const schedule: Schedule = {
       order: ["b", "i", "j", "k"],
       block: { i: 13 },
@@ -211,11 +180,9 @@ describe("a copy made inside a loop", () => {
     ])
       for (const loop of order.slice(0, -2)) {
         const tried = { ...schedule, order, block: { i: 9, j: 2 }, within: { b: loop } };
-        const found = mappings(small, mapping.intrinsic, { reasons: false }).valid.find(
-          (m) => printMatching(m.matching) === printMatching(mapping.matching),
-        );
-        if (!found || scheduleProblem(found, tried) !== undefined) continue;
-        const inputs = smallInputs(small, random);
+        const found = mappingNamed(small, DOT, "n <- j; k <- k");
+        if (scheduleProblem(found, tried) !== undefined) continue;
+        const inputs = smallIntegers(small, random);
         const nest = lowerSchedule(found, tried);
         expect(interpretNest(nest, small, inputs, 2), `${order} ${loop}`).toEqual(interpret(small, inputs));
         judged++;
@@ -224,11 +191,7 @@ describe("a copy made inside a loop", () => {
   });
 
   it("prefetches every line that the next step packs while this one is computed", () => {
-    const computation = interaction(4);
-    const [intrinsic] = intrinsicsNamed("avx512.vdpbf16ps");
-    const mapping =
-      intrinsic && mappings(computation, intrinsic, { reasons: false }).valid.find((m) => m.matching.n?.join() === "j");
-    if (!mapping) throw new Error("n <- j does not map");
+    const mapping = ofSecond(interaction(4));
     for (const block of [{ i: 13 }, { i: 16, k: 2 }, { i: 4, j: 2 }, { i: 1 }]) {
       const schedule: Schedule = {
         order: ["b", "i", "j", "k"],
@@ -242,21 +205,13 @@ describe("a copy made inside a loop", () => {
         for (let at = 2 * elements; at < 3 * elements; at += 32)
           expect(lines.has(`${tensor} ${at}`), `${JSON.stringify(block)}: ${tensor} ${at}`).toBe(true);
       expect(lines.size, JSON.stringify(block)).toBeLessThan((2 * (26 + 1) * 128) / 32);
-      const candidate = {
-        kind: "mapping" as const,
-        intrinsic: mapping.intrinsic.name,
-        matching: mapping.matching,
-        operands: {},
-        schedule,
-      };
-      expect(generate(candidate, mapping).source).toMatch(
+      expect(mappedKernel(mapping, schedule).source).toMatch(
         /__builtin_prefetch\(.* sizeof \*e \* \(\(b_outer \+ 1\) \* 3328/,
       );
     }
   });
 
   it("is counted beside the products where its lines are fetched ahead, and before them elsewhere", () => {
-    const [intrinsic] = intrinsicsNamed("avx512.vdpbf16ps");
     const plain: Schedule = {
       order: ["b", "i", "j", "k"],
       block: { i: 13 },
@@ -264,11 +219,8 @@ describe("a copy made inside a loop", () => {
       threads: 1,
     };
     const cyclesOf = (schedule: Schedule, computation = interaction(4096)) => {
-      const mapping =
-        intrinsic &&
-        mappings(computation, intrinsic, { reasons: false }).valid.find((m) => m.matching.n?.join() === "j");
-      if (!mapping) throw new Error("n <- j does not map");
-      const terms = createTerms(mapping, modelTarget(REFERENCE_CPU), { cache: "flushed" })(schedule)?.terms ?? [];
+      const terms =
+        createTerms(ofSecond(computation), modelTarget(REFERENCE_CPU), { cache: "flushed" })(schedule)?.terms ?? [];
       const of = (name: string): number => terms.find((t) => t.name === name)?.seconds ?? Number.NaN;
       return [of("ahead"), of("pack memory")] as const;
     };
@@ -292,17 +244,9 @@ describe("a copy made inside a loop", () => {
   });
 
   it("is refused with the reason where it would change nothing", () => {
-    const [{ mapping, schedule } = { mapping: undefined, schedule: undefined }] = drawn(
-      {
-        operator: "conv2d",
-        on: "avx512.vpdpbusd",
-        layouts: "NHWC",
-        parameters: { c: 8, k: 40, h: 7, w: 9, r: 3, s: 3 },
-      },
-      seededRandom(3),
-      1,
-    );
-    if (!mapping || !schedule) throw new Error("nothing drawn");
+    const [one] = drawn(["conv2d c=8 k=40 h=7 w=9 r=3 s=3 NHWC", "avx512.vpdpbusd"], seededRandom(3), 1);
+    if (!one) throw new Error("nothing drawn");
+    const { mapping, schedule } = one;
     const [operand = "a"] = copiedInputs(mapping, schedule);
     const within = (loop: string): Schedule => ({ ...schedule, within: { [operand]: loop } });
     expect(scheduleProblem(mapping, within("x"))).toBe("there is no loop x");
@@ -317,16 +261,13 @@ describe("a copy made once a call", () => {
     const computation = stated(
       "conv2d --c 3 --k 16 --h 8 --w 32 --r 7 --s 7 --stride 2 --pad 3 --dtype bf16 --layout NHWC",
     );
-    const [intrinsic] = intrinsicsNamed("avx512.vdpbf16ps");
     const windowsOf = (m: Mapping): string | undefined =>
       placementsOf(m).find(
         (c) => c.open.includes("windowed") && accessesIn(bindingOf(m, c.operand))[0]?.tensor === "in",
       )?.operand;
-    const mapping =
-      intrinsic &&
-      mappings(computation, intrinsic, { reasons: false }).valid.find(
-        (m) => windowsOf(m) && m.matching.k?.includes("s") && !m.matching.k.includes("r"),
-      );
+    const mapping = mappingsOnto(computation, DOT).find(
+      (m) => windowsOf(m) && m.matching.k?.includes("s") && !m.matching.k.includes("r"),
+    );
     if (!mapping) throw new Error("no windows of the image");
     const placement = Object.fromEntries(
       placementsOf(mapping).map((c) => [c.operand, c.operand === windowsOf(mapping) ? "windowed" : "tiled"] as const),
@@ -366,13 +307,4 @@ function bindingOf(mapping: Mapping, operand: string): Expr {
   const bound = mapping.binding[operand];
   if (!bound) throw new Error(`${operand} stands for nothing`);
   return bound;
-}
-
-function smallInputs(computation: Computation, random: Random): Record<string, Float64Array> {
-  return Object.fromEntries(
-    inputsOf(computation).map((t) => [
-      t.name,
-      Float64Array.from({ length: elementCount(t) }, () => randomInteger(random, 0, 3)),
-    ]),
-  );
 }

@@ -6,10 +6,12 @@
  *     mappingNamed(computation, rowNamed("avx512.vpdpbusd"), "n <- k; k <- c")
  */
 
+import type { Schedule } from "../../abstraction/candidate.ts";
 import { type Computation, elementCount, inputsOf } from "../../abstraction/computation.ts";
 import { rangeOf } from "../../abstraction/dtype.ts";
 import type { Inputs } from "../../abstraction/interpret.ts";
 import type { Intrinsic } from "../../abstraction/intrinsic.ts";
+import type { Kernel } from "../../abstraction/kernel.ts";
 import { type Mapping, printMatching } from "../../abstraction/mapping.ts";
 import { type Random, randomInteger, seededRandom } from "../../abstraction/random.ts";
 import { readComputation, type SubjectOptions, typesTakenBy } from "../../cli/subject.ts";
@@ -17,6 +19,7 @@ import { intrinsicNamed } from "../../intrinsics/index.ts";
 import { mappings } from "../../mapper/match/enumerate.ts";
 import { type InstantiateOptions, instantiate, operatorNamed, parseDataTypes } from "../../operators/index.ts";
 import { toMemory } from "../../runtime/verify.ts";
+import { generate } from "../../session/mapping-kind.ts";
 
 /** `n=1 c=64 n=2` as n 2, c 64: of two values the last holds. */
 export const parametersIn = (words: string): Record<string, number> =>
@@ -104,3 +107,9 @@ export function mapped(words: string, instruction: string, matching: string): Ma
   const row = rowNamed(instruction);
   return mappingNamed(operation(words, row), row, matching);
 }
+
+/** The kernel of a mapping under a schedule. */
+export const mappedKernel = (mapping: Mapping, schedule: Schedule): Kernel => {
+  const { intrinsic, matching } = mapping;
+  return generate({ kind: "mapping", intrinsic: intrinsic.name, matching, operands: {}, schedule }, mapping);
+};
