@@ -19,12 +19,7 @@ import { rowNamed, stated } from "./support/subjects.ts";
 
 const MMA = rowNamed("mma.m16n8k16.f32.f16");
 
-const COMPUTATION = defineComputation({
-  name: "matmul",
-  equation: "out[i,j] += f32(x[i,l]) * f32(y[l,j])",
-  extents: { i: 100, j: 48, l: 64 },
-  tensors: { x: "f16", y: "f16" },
-});
+const COMPUTATION = stated("out[i,j] += f32(x[i,l]) * f32(y[l,j]) --i 100 --j 48 --l 64 --dtype f16 --name matmul");
 
 /** `tile: f16[m 32, k 64] at 64*m + k`, in shared memory. */
 function shared(name: string, dtype: Scratch["dtype"], dims: string, at?: string): Scratch {

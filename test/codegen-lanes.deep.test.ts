@@ -19,6 +19,7 @@ import { STEP_SCHEDULE } from "./support/drawn/steps.ts";
 import { LANE_FORMS, laneNest, scalar } from "./support/lane-forms.ts";
 import { inFull } from "./support/slow.ts";
 import { sourceOf } from "./support/source.ts";
+import { stated } from "./support/subjects.ts";
 
 /** Compilers on a busy machine. */
 vi.setConfig({ testTimeout: 120_000 });
@@ -56,12 +57,7 @@ function inputsFor(computation: Computation): Inputs {
 
 /** Sums stay in lanes' neighbours while they move: a 1-D convolution, 12 outputs of 16 lanes. */
 function convolution(shift = -1): { computation: Computation; nest: LoopNest } {
-  const computation = defineComputation({
-    name: "conv1d",
-    equation: "out[c] += x[c+q] * w[q]",
-    extents: { c: 100, q: 5 },
-    tensors: { x: "f32", w: { dtype: "f32", constant: true } },
-  });
+  const computation = stated("out[c] += x[c+q] * w[q] --c 100 --q 5 --name conv1d --constant w");
   const onLanes = (...texts: readonly string[]) => loop("lane", 16, texts.map(scalar), "lanes");
   const moved = `Z[0,lane${shift < 0 ? shift : `+${shift}`}]`;
   const nest: LoopNest = {

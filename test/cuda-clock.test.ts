@@ -6,7 +6,6 @@ import { execFileSync } from "node:child_process";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { defineComputation } from "../abstraction/computation.ts";
 import { EnvironmentError } from "../abstraction/error.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import { type Measurement, printClock } from "../abstraction/trial.ts";
@@ -15,16 +14,12 @@ import { nvidiaTarget } from "../targets/index.ts";
 import { CutShort } from "../tuner/search.ts";
 import { emulatedRunner } from "./support/emulated-runner.ts";
 import { sourceOf } from "./support/source.ts";
+import { stated } from "./support/subjects.ts";
 
 const { folder: workdir, runner } = emulatedRunner();
 const TIMING = { cache: "flushed", budgetSeconds: 10, batches: [1, 6], batchSeconds: 0, stepSeconds: 10 } as const;
 
-const twice = defineComputation({
-  name: "twice",
-  equation: "y[i] = x[i] + x[i]",
-  extents: { i: 8 },
-  tensors: { x: "s32" },
-});
+const twice = stated("y[i] = x[i] + x[i] --i 8 --dtype s32 --name twice");
 
 /** A kernel by hand that fails with an error of the machine at its so many-th launch. */
 function kernelOf(failsAt: number): Kernel {

@@ -27,13 +27,9 @@ const TIMING = { budgetSeconds: 0, batches: [1, 1], batchSeconds: 0 } as const;
 
 const { folder, runner } = emulatedRunner();
 
-const matmul = defineComputation({
-  name: "matmul",
-  equation: "out[i,j] += f32(a[i,k]) * f32(b[k,j])",
-  epilogue: "c[i,j] = f16(max(out[i,j], 0))",
-  extents: { i: 5, j: 6, k: 7 },
-  tensors: { a: "f16", b: "f16" },
-});
+const matmul = stated(
+  "out[i,j] += f32(a[i,k]) * f32(b[k,j]) --i 5 --j 6 --k 7 --dtype f16 --epilogue c[i,j] = f16(max(out[i,j], 0)) --name matmul",
+);
 
 /** A kernel of one thread, by hand. */
 function kernelOf(
@@ -212,41 +208,21 @@ describe("the reference on the device", () => {
         w: "s8",
       },
     }),
-    defineComputation({
-      name: "groups",
-      equation: "out[n,g*4+o] += f32(a[n,g,i]) * f32(b[g,o,i]); c[n,j] = f16(out[n,j])",
-      extents: { n: 3, g: 3, o: 4, i: 5 },
-      tensors: { a: "f16", b: "f16" },
-    }),
-    defineComputation({
-      name: "gelu",
-      equation: "out[i,j] += f32(a[i,k]) * f32(b[k,j])",
-      epilogue: "c[i,j] = f16(0.5 * out[i,j] * (1 + erf(out[i,j] * 0.7071067811865476)))",
-      extents: { i: 5, j: 6, k: 7 },
-      tensors: { a: "f16", b: "f16" },
-    }),
-    defineComputation({
-      name: "functions",
-      equation: "out[i,j] += f32(a[i,k]) * f32(b[k,j])",
-      epilogue:
-        "c[i,j] = f16(select(i < 3, square(out[i,j]) / (1 + abs(out[i,j])), pow(out[i,j], 3) - floor(out[i,j]) * tanh(-out[i,j])))",
-      extents: { i: 5, j: 6, k: 7 },
-      tensors: { a: "f16", b: "f16" },
-    }),
-    defineComputation({
-      name: "remainders",
-      equation: "out[i,j] += s32(a[i,k]) * s32(b[k,j])",
-      epilogue: "c[i,j] = out[i,j] * out[i,j] % 7 - s32(round(f32(out[i,j]) / 2))",
-      extents: { i: 5, j: 6, k: 7 },
-      tensors: { a: "s8", b: "s8" },
-    }),
-    defineComputation({
-      name: "wrapping",
-      equation: "out[i,j] += s32(a[i,k]) * s32(b[k,j])",
-      epilogue: "c[i,j] = (out[i,j] * 3 + 1) * 1500000001 + 7",
-      extents: { i: 5, j: 6, k: 7 },
-      tensors: { a: "s8", b: "s8" },
-    }),
+    stated(
+      "out[n,g*4+o] += f32(a[n,g,i]) * f32(b[g,o,i]); c[n,j] = f16(out[n,j]) --n 3 --g 3 --o 4 --i 5 --dtype f16 --name groups",
+    ),
+    stated(
+      "out[i,j] += f32(a[i,k]) * f32(b[k,j]) --i 5 --j 6 --k 7 --dtype f16 --epilogue c[i,j] = f16(0.5 * out[i,j] * (1 + erf(out[i,j] * 0.7071067811865476))) --name gelu",
+    ),
+    stated(
+      "out[i,j] += f32(a[i,k]) * f32(b[k,j]) --i 5 --j 6 --k 7 --dtype f16 --epilogue c[i,j] = f16(select(i < 3, square(out[i,j]) / (1 + abs(out[i,j])), pow(out[i,j], 3) - floor(out[i,j]) * tanh(-out[i,j]))) --name functions",
+    ),
+    stated(
+      "out[i,j] += s32(a[i,k]) * s32(b[k,j]) --i 5 --j 6 --k 7 --dtype s8 --epilogue c[i,j] = out[i,j] * out[i,j] % 7 - s32(round(f32(out[i,j]) / 2)) --name remainders",
+    ),
+    stated(
+      "out[i,j] += s32(a[i,k]) * s32(b[k,j]) --i 5 --j 6 --k 7 --dtype s8 --epilogue c[i,j] = (out[i,j] * 3 + 1) * 1500000001 + 7 --name wrapping",
+    ),
   ];
 
   for (const computation of cases)

@@ -4,7 +4,6 @@
  */
 
 import { describe, expect, it } from "vitest";
-import { defineComputation } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import { type LoopNest, loop } from "../abstraction/loop-nest.ts";
@@ -16,16 +15,11 @@ import { lowerSchedule } from "../mapper/lower/scheduled.ts";
 import { mappingOf } from "../session/recorded.ts";
 import { scalar } from "./support/lane-forms.ts";
 import { kernelsOf } from "./support/subgroup-kernels.ts";
-import { operation } from "./support/subjects.ts";
+import { operation, stated } from "./support/subjects.ts";
 
 /** A copy by lanes, of so many blocks of sixteen elements; with the sum of each block, which lanes fold. */
 function copied(blocks: number) {
-  const computation = defineComputation({
-    name: "copy",
-    equation: "out[i] += x[i]",
-    extents: { i: 16 * blocks },
-    tensors: { x: "s32" },
-  });
+  const computation = stated(`out[i] += x[i] --i ${16 * blocks} --dtype s32 --name copy`);
   const body = ["out[16*block+lane] = x[16*block+lane]", "out[16*block] += x[16*block+lane]"].map(scalar);
   const nest: LoopNest = {
     scratch: [],

@@ -4,7 +4,7 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { type Computation, defineComputation, inputsOf, outputOf, targetOf } from "../abstraction/computation.ts";
+import { type Computation, inputsOf, outputOf, targetOf } from "../abstraction/computation.ts";
 import { isInteger, rangeOf } from "../abstraction/dtype.ts";
 import { partsOf } from "../abstraction/epilogue.ts";
 import { interpret } from "../abstraction/interpret.ts";
@@ -16,6 +16,7 @@ import { drawnReference } from "../runtime/drawn-reference.ts";
 import { neverTurns } from "../runtime/value-facts.ts";
 import { fromMemory, type Reference, type ReferenceSet } from "../runtime/verify.ts";
 import { computationOf } from "./support/packages.ts";
+import { stated } from "./support/subjects.ts";
 
 const workdir = cacheFolder("runtime");
 let compiler: Compiler;
@@ -104,12 +105,9 @@ describe("a reference with an epilogue that is kept in files", () => {
   );
 
   it("is kept in memory where results are too large for their type", async () => {
-    const computation = defineComputation({
-      equation: "c[i,j] += f32(a[i,k]) * f32(b[k,j])",
-      epilogue: "res[i,j] = f16(c[i,j] * 1e9)",
-      extents: { i: 8, j: 8, k: 8 },
-      tensors: { a: "f32", b: "f32", c: "f32", res: "f16" },
-    });
+    const computation = stated(
+      "c[i,j] += f32(a[i,k]) * f32(b[k,j]) --i 8 --j 8 --k 8 --epilogue res[i,j] = f16(c[i,j] * 1e9)",
+    );
     expect(await drawn(computation)).toBeUndefined();
   });
 });

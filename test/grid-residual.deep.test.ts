@@ -4,7 +4,7 @@
  */
 
 import { describe, expect, it } from "vitest";
-import { type Computation, defineComputation } from "../abstraction/computation.ts";
+import type { Computation } from "../abstraction/computation.ts";
 import { interpret } from "../abstraction/interpret.ts";
 import { gridProblem } from "../mapper/schedule/grid.ts";
 import { inHalfOnGpu, openGraph } from "../session/network.ts";
@@ -17,7 +17,7 @@ import {
   wgmmaSchedule,
 } from "./support/grid-kernels.ts";
 import { onnx } from "./support/networks.ts";
-import { smallIntegers } from "./support/subjects.ts";
+import { smallIntegers, stated } from "./support/subjects.ts";
 
 /** A product in f16 to which an input is added, as a network has it. */
 function product(beside: readonly number[]): Computation {
@@ -48,19 +48,10 @@ describe("stores of quads with an input beside the sums", () => {
   });
 
   it("keep the sign of words of s16, read and written", async () => {
-    const stated = defineComputation({
-      equation: "sum[m,n] += f32(a[m,k]) * f32(b[k,n])",
-      epilogue: "out[m,n] = sat_s16(sum[m,n] + f32(other[m,n]))",
-      extents: { m: 70, n: 96, k: 32 },
-      tensors: {
-        a: { dtype: "f16" },
-        b: { dtype: "f16", constant: true },
-        sum: { dtype: "f32" },
-        other: { dtype: "s16" },
-        out: { dtype: "s16" },
-      },
-    });
-    expect(await sourceOf(stated)).toContain("take_words(beside_0[1]");
-    expect(Math.min(...interpret(stated, smallIntegers(stated)))).toBeLessThan(0);
+    const computation = stated(
+      "sum[m,n] += f32(a[m,k]) * f32(b[k,n]) --m 70 --n 96 --k 32 --dtype a=f16,b=f16,other=s16,out=s16 --epilogue out[m,n] = sat_s16(sum[m,n] + f32(other[m,n])) --constant b",
+    );
+    expect(await sourceOf(computation)).toContain("take_words(beside_0[1]");
+    expect(Math.min(...interpret(computation, smallIntegers(computation)))).toBeLessThan(0);
   });
 });

@@ -125,7 +125,7 @@ it.each([
 });
 
 describe("inputs", () => {
-  const sum = defineComputation({ name: "sum", equation: "y[] += x[i]", extents: { i: 3 }, tensors: { x: "s32" } });
+  const sum = stated("y[] += x[i] --i 3 --dtype s32 --name sum");
 
   it("must be there and have the size of their tensors", () => {
     expect(() => interpret(sum, {})).toThrowErrorMatchingInlineSnapshot(`[Error: sum: no values for tensor "x"]`);

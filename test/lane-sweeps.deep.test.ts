@@ -2,7 +2,7 @@
 
 import { describe, expect, it } from "vitest";
 import type { WarpWindowSchedule } from "../abstraction/candidate.ts";
-import { type Computation, defineComputation } from "../abstraction/computation.ts";
+import type { Computation } from "../abstraction/computation.ts";
 import { interpret } from "../abstraction/interpret.ts";
 import { interpretNest } from "../abstraction/interpret-nest.ts";
 import { seededRandom } from "../abstraction/random.ts";
@@ -21,7 +21,7 @@ import { emulatedRunner } from "./support/emulated-runner.ts";
 import { laneCase, PICKED } from "./support/lane-cases.ts";
 import { recordedKernels } from "./support/recorded-trials.ts";
 import { inFull } from "./support/slow.ts";
-import { smallIntegers } from "./support/subjects.ts";
+import { smallIntegers, stated } from "./support/subjects.ts";
 
 const ONE: WarpWindowSchedule = { ...PICKED, dataflow: "FBS-load", rows: 1, rolled: [] };
 
@@ -77,18 +77,8 @@ describe("lanes that sweep over several outputs", () => {
     expect(problemOf(image, { sweep: 8, dataflow: "SBM" })).toContain("load their data (FBS-load)");
     expect(problemOf(image, { sweep: 8, vectors: 2 })).toContain("take one vector");
     expect(problemOf(image, { sweep: 0 })).toContain("sweep must be a positive integer, got 0");
-    const line = defineComputation({
-      name: "line",
-      equation: "out[i] += x[i+r] * w[r]",
-      extents: { i: 8, r: 3 },
-      tensors: { x: { dtype: "f32", shape: [10] }, w: "f32" },
-    });
-    const far = defineComputation({
-      name: "far",
-      equation: "y[i,j] += x[i+1000000*r,j] * w[r]",
-      extents: { i: 8, j: 32, r: 2 },
-      tensors: { x: { dtype: "f32", shape: [1_000_008, 32] }, w: "f32" },
-    });
+    const line = stated("out[i] += x[i+r] * w[r] --i 8 --r 3 --name line --shape x=10");
+    const far = stated("y[i,j] += x[i+1000000*r,j] * w[r] --i 8 --j 32 --r 2 --name far --shape x=1000008x32");
     expect(problemOf(far, { sweep: 16 })).toContain("1000001 sums would be begun and not yet whole along i");
     expect(problemOf(line, { sweep: 8 })).toContain("nothing moves along an axis that could be swept");
   });

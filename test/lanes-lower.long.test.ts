@@ -97,18 +97,10 @@ describe("lowering to lanes", () => {
   });
 
   it("computes the user's equations: a written-out sum, planes with weights of their own", () => {
-    const blur = defineComputation({
-      name: "blur",
-      equation: "b[y,x] = 2*a[y,x] - a[y-1,x] + 3*a[y,x+2]",
-      extents: { y: 7, x: 45 },
-      tensors: { a: "f32" },
-    });
-    const planes = defineComputation({
-      name: "planes",
-      equation: "out[c,y,x] += in[c,y+r,x+s-1] * w[c,r,s]",
-      extents: { c: 3, y: 6, x: 35, r: 2, s: 3 },
-      tensors: { in: { dtype: "f64", shape: [3, 7, 35] }, w: "f64" },
-    });
+    const blur = stated("b[y,x] = 2*a[y,x] - a[y-1,x] + 3*a[y,x+2] --y 7 --x 45 --name blur");
+    const planes = stated(
+      "out[c,y,x] += in[c,y+r,x+s-1] * w[c,r,s] --c 3 --y 6 --x 35 --r 2 --s 3 --dtype f64 --name planes --shape in=3x7x35",
+    );
     for (const dataflow of LANE_DATAFLOWS)
       for (const computation of [blur, planes])
         expect(agrees(computation, schedule({ dataflow, rows: 2, vectors: 2 })), dataflow).toBe(true);

@@ -14,6 +14,7 @@ import { compileOnce } from "./support/kept-compiler.ts";
 import { f32, NETWORK_STEPS } from "./support/network-steps.ts";
 import { randomComputation, randomInputs, SMALL_INTRINSICS } from "./support/random-computation.ts";
 import { inFull } from "./support/slow.ts";
+import { stated } from "./support/subjects.ts";
 
 compileOnce();
 
@@ -71,17 +72,9 @@ for parallel rest in 0..42
   });
 
   it("go by pieces of a row where a choice ends along it", () => {
-    const joined = defineComputation({
-      name: "joined",
-      equation: "y[n,c] = max(select(c < 3, a[n,c], select(c < 7, b[n,c-3], d[n,c-7])), 0)",
-      extents: { n: 4, c: 9 },
-      tensors: {
-        y: { dtype: "f32" },
-        a: { dtype: "f32", shape: [4, 3] },
-        b: { dtype: "f32", shape: [4, 4] },
-        d: { dtype: "f32", shape: [4, 2] },
-      },
-    });
+    const joined = stated(
+      "y[n,c] = max(select(c < 3, a[n,c], select(c < 7, b[n,c-3], d[n,c-7])), 0) --n 4 --c 9 --name joined --shape a=4x3,b=4x4,d=4x2",
+    );
     const { nest, inside } = lowerLoops(joined);
     expect(printNest(nest)).toMatchInlineSnapshot(`
       "for parallel rest in 0..4

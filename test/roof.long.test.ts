@@ -5,7 +5,7 @@
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { evaluateIndex, pointsOf } from "../abstraction/affine.ts";
 import type { Candidate } from "../abstraction/candidate.ts";
-import { type Computation, defineComputation, extentsOf, inputsOf } from "../abstraction/computation.ts";
+import { type Computation, extentsOf, inputsOf } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { accessesIn, printExpr } from "../abstraction/expression.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
@@ -22,7 +22,7 @@ import { commandLine } from "./support/command-line.ts";
 import { CONV, measured, newTrial, trial, VNNI, workloadNamed, workshop } from "./support/database.ts";
 import { randomComputation, SMALL_INTRINSICS } from "./support/random-computation.ts";
 import { inFull } from "./support/slow.ts";
-import { mappingsOnto } from "./support/subjects.ts";
+import { mappingsOnto, stated } from "./support/subjects.ts";
 
 const CASES = inFull(6000, 600);
 
@@ -121,11 +121,7 @@ describe("the least time for a computation", () => {
     // Three of four products of an upsampling by two are with nothing.
     const upsampled = workloadNamed("transposed-conv2d", { c: 8, k: 8, h: 8, w: 8, r: 2, s: 2, stride: 2, pad: 0 });
     expect(neededPoints(upsampled.computation)).toBe((8 * 8 * 16 * 16 * 2 * 2) / 4);
-    const triangle = defineComputation({
-      equation: "c[i,j] += a[i,k] * b[k,j] where j <= i",
-      extents: { i: 4096, j: 4096, k: 64 },
-      tensors: { a: "f32", b: "f32" },
-    });
+    const triangle = stated("c[i,j] += a[i,k] * b[k,j] where j <= i --i 4096 --j 4096 --k 64");
     expect(neededPoints(triangle)).toBe(((4096 * 4097) / 2) * 64);
   });
 

@@ -4,7 +4,7 @@
  */
 
 import { describe, expect, it } from "vitest";
-import { type Computation, defineComputation } from "../abstraction/computation.ts";
+import type { Computation } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import { interpret } from "../abstraction/interpret.ts";
 import { interpretNest } from "../abstraction/interpret-nest.ts";
@@ -105,12 +105,9 @@ describe("a specification", () => {
 });
 
 describe("values that another variable reads some steps later", () => {
-  const computation = defineComputation({
-    name: "differences",
-    equation: "y[i,j,k] += x[i-m,j,k] * v[m]",
-    extents: { i: 4, j: 3, k: 3, m: 2 },
-    tensors: { x: { dtype: "f32", shape: [4, 3, 3] }, v: "f32" },
-  });
+  const computation = stated(
+    "y[i,j,k] += x[i-m,j,k] * v[m] --i 4 --j 3 --k 3 --m 2 --name differences --shape x=4x3x3",
+  );
   const recurrence = parseRecurrence(`recurrence differences
     loops i 4, j 3, k 3
     A[i,j,k] = x[i,j,k]
@@ -152,12 +149,7 @@ describe("values that another variable reads some steps later", () => {
 });
 
 it("values loaded once and read a step later come from the register of that step", () => {
-  const computation = defineComputation({
-    name: "differences",
-    equation: "y[i,j,k] += x[j,k-m] * v[m]",
-    extents: { i: 3, j: 3, k: 4, m: 2 },
-    tensors: { x: { dtype: "f32", shape: [3, 4] }, v: "f32" },
-  });
+  const computation = stated("y[i,j,k] += x[j,k-m] * v[m] --i 3 --j 3 --k 4 --m 2 --name differences --shape x=3x4");
   const recurrence = parseRecurrence(`recurrence differences
     loops i 3, j 3, k 4
     A[i,j,k] = x[j,k]
@@ -220,12 +212,7 @@ describe("larger domains", () => {
   });
 
   it("add nothing beyond the end even where the tensor is longer", () => {
-    const windows = defineComputation({
-      name: "windows",
-      equation: "out[c] += x[c+q]",
-      extents: { c: 6, q: 5 },
-      tensors: { x: { dtype: "f32", shape: [20] } },
-    });
+    const windows = stated("out[c] += x[c+q] --c 6 --q 5 --name windows --shape x=20");
     const text = `recurrence windows
       loops c 6, q 5
       tensors x f32[20]
@@ -260,12 +247,9 @@ describe("larger domains", () => {
   });
 
   it("add channels and filter rows over several runs", () => {
-    const computation = defineComputation({
-      name: "conv2d",
-      equation: "out[k,p,q] += x[c,p+r,q+s] * w[k,c,r,s]",
-      extents: { k: 2, c: 3, p: 3, q: 17, r: 3, s: 3 },
-      tensors: { x: "f32", w: "f32" },
-    });
+    const computation = stated(
+      "out[k,p,q] += x[c,p+r,q+s] * w[k,c,r,s] --k 2 --c 3 --p 3 --q 17 --r 3 --s 3 --name conv2d",
+    );
     for (const [allocation, schedule] of [
       [[[1, 1]], [[0, 1]]],
       [[[0, 1]], [[1, 1]]],

@@ -3,22 +3,17 @@
 import { describe, expect, it } from "vitest";
 import { evaluateIndex } from "../abstraction/affine.ts";
 import type { Schedule } from "../abstraction/candidate.ts";
-import { defineComputation } from "../abstraction/computation.ts";
 import type { LoopNest, Statement } from "../abstraction/loop-nest.ts";
 import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { lowerSchedule } from "../mapper/lower/scheduled.ts";
-import { mappingsOnto } from "./support/subjects.ts";
+import { mappingsOnto, stated } from "./support/subjects.ts";
 
 const PER_LINE = 16;
 
 function nestOf(m: number, schedule: Omit<Schedule, "placement" | "threads">): LoopNest {
-  const computation = defineComputation({
-    name: "residual",
-    equation: "sum[m,n] += a[m,k] * b[k,n]",
-    epilogue: "out[m,n] = max(sum[m,n] + beside[m,n], 0)",
-    extents: { m, n: 160, k: 24 },
-    tensors: { a: "f32", b: { dtype: "f32", constant: true }, beside: "f32", sum: "f32", out: "f32" },
-  });
+  const computation = stated(
+    `sum[m,n] += a[m,k] * b[k,n] --m ${m} --n 160 --k 24 --epilogue out[m,n] = max(sum[m,n] + beside[m,n], 0) --name residual --constant b`,
+  );
   const [intrinsic] = intrinsicsNamed("avx512.fma.f32.broadcast");
   const mapping = intrinsic && mappingsOnto(computation, intrinsic)[0];
   if (!mapping) throw new Error("a product does not map");

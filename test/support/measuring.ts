@@ -7,13 +7,7 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { afterAll, beforeAll, expect } from "vitest";
-import {
-  type Computation,
-  defineComputation,
-  inputsOf,
-  memoryElements,
-  targetOf,
-} from "../../abstraction/computation.ts";
+import { type Computation, inputsOf, memoryElements, targetOf } from "../../abstraction/computation.ts";
 import type { DType } from "../../abstraction/dtype.ts";
 import type { Kernel } from "../../abstraction/kernel.ts";
 import { privatePath } from "../../runtime/kept.ts";
@@ -21,16 +15,12 @@ import { createRunner, type MeasureOptions, type Runner } from "../../runtime/me
 import type { Reference } from "../../runtime/verify.ts";
 import { compileOnce } from "./kept-compiler.ts";
 import { sourceOf } from "./source.ts";
+import { stated } from "./subjects.ts";
 
 const M = 40;
 const K = 12;
 
-export const product = defineComputation({
-  name: "matvec",
-  equation: "out[m] += s32(a[m,k]) * s32(b[k])",
-  extents: { m: M, k: K },
-  tensors: { a: "u8", b: "s8" },
-});
+export const product = stated(`out[m] += s32(a[m,k]) * s32(b[k]) --m ${M} --k ${K} --dtype a=u8,b=s8 --name matvec`);
 
 export interface KernelText {
   /** Statements of one part of a call. */

@@ -8,7 +8,7 @@
  * Each pipeline has the synchronisation it needs and no more, so that every barrier, wait and commit that is left out is a fault.
  */
 
-import { type Computation, defineComputation } from "../../abstraction/computation.ts";
+import type { Computation } from "../../abstraction/computation.ts";
 import { access, axis, binary, compare, type Expr, number } from "../../abstraction/expression.ts";
 import type { Intrinsic } from "../../abstraction/intrinsic.ts";
 import type { Dimension } from "../../abstraction/layout.ts";
@@ -22,7 +22,7 @@ import {
 } from "../../abstraction/loop-nest.ts";
 import { parseExpr } from "../../abstraction/parse.ts";
 import { pick, type Random, randomInteger } from "../../abstraction/random.ts";
-import { rowNamed } from "./subjects.ts";
+import { rowNamed, stated } from "./subjects.ts";
 
 export interface OperandForm {
   readonly transfer: "plain" | "async";
@@ -187,12 +187,9 @@ class PipelineBuilder {
   build(): Pipeline {
     const { blocks, warps, steps, fragments, epilogue } = this.form;
     const { intrinsic, tile } = this;
-    const computation = defineComputation({
-      name: "matmul",
-      equation: "out[i,j] += f32(x[i,l]) * f32(y[l,j])",
-      extents: { i: tile.m * blocks[0], j: tile.n * blocks[1], l: tile.k * steps },
-      tensors: { x: "f16", y: "f16" },
-    });
+    const computation = stated(
+      `out[i,j] += f32(x[i,l]) * f32(y[l,j]) --i ${tile.m * blocks[0]} --j ${tile.n * blocks[1]} --l ${tile.k * steps} --dtype f16 --name matmul`,
+    );
     const sums = fragments[0] * fragments[1];
     const body = [
       this.eachSum((index) => [{ kind: "clear", register: { file: "c", index } }]),

@@ -7,12 +7,12 @@
  * Blocks of 32 x 16 results, two warps of 16 x 16, steps of 16 k through a ring of stages in shared memory, copied asynchronously.
  */
 
-import { type Computation, defineComputation } from "../../abstraction/computation.ts";
+import type { Computation } from "../../abstraction/computation.ts";
 import { access, axis, binary, compare, type Expr, number } from "../../abstraction/expression.ts";
 import type { Dimension } from "../../abstraction/layout.ts";
 import { type LoopNest, loop, type Scratch, type Statement } from "../../abstraction/loop-nest.ts";
 import { parseExpr } from "../../abstraction/parse.ts";
-import { rowNamed } from "./subjects.ts";
+import { rowNamed, stated } from "./subjects.ts";
 
 export interface RingMatmulOptions {
   readonly stages?: number;
@@ -38,12 +38,9 @@ const times = (factor: number, e: Expr): Expr => binary("*", number(factor), e);
 export function ringMatmul(options: RingMatmulOptions = {}): { computation: Computation; nest: LoopNest } {
   const { stages = 3, steps = 4, without, transfer = "async" } = options;
   const { pending = stages - 2, ahead = stages - 1 } = options;
-  const computation = defineComputation({
-    name: "matmul",
-    equation: "out[i,j] += f32(x[i,l]) * f32(y[l,j])",
-    extents: { i: M, j: N, l: TILE.k * steps },
-    tensors: { x: "f16", y: "f16" },
-  });
+  const computation = stated(
+    `out[i,j] += f32(x[i,l]) * f32(y[l,j]) --i ${M} --j ${N} --l ${TILE.k * steps} --dtype f16 --name matmul`,
+  );
   const mma = rowNamed("mma.m16n8k16.f32.f16");
 
   // Rows of 32 bytes: the pieces of 16 bytes swap by row, so that eight rows meet all banks.

@@ -4,6 +4,7 @@
 
 import { type Computation, defineComputation, elementCount, inputsOf } from "../../abstraction/computation.ts";
 import type { LowerOptions } from "../../mapper/space-time/lower.ts";
+import { stated } from "./subjects.ts";
 
 /** Plain and coalesced registers, with idle PEs guarded and not. */
 export const FORMS: readonly LowerOptions[] = [
@@ -24,21 +25,11 @@ export function convolution1d(results: number, taps: number, stride = 1): Comput
 
 /** One row of outputs: rows of the filter are p, columns q. */
 export function convolution2d(results: number, rows: number, columns: number): Computation {
-  return defineComputation({
-    name: "conv2d",
-    equation: "out[c] += x[p,c+q] * w[p,q]",
-    extents: { c: results, p: rows, q: columns },
-    tensors: { x: "f32", w: "f32" },
-  });
+  return stated(`out[c] += x[p,c+q] * w[p,q] --c ${results} --p ${rows} --q ${columns} --name conv2d`);
 }
 
 export function product(i: number, j: number, k: number): Computation {
-  return defineComputation({
-    name: "matmul",
-    equation: "c[i,j] += a[i,k] * b[k,j]",
-    extents: { i, j, k },
-    tensors: { a: "f32", b: "f32" },
-  });
+  return stated(`c[i,j] += a[i,k] * b[k,j] --i ${i} --j ${j} --k ${k} --name matmul`);
 }
 
 /** Small integers, each different from its neighbours: held as floats their sums are exact in any order. */

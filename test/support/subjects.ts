@@ -49,9 +49,9 @@ export function operation(
   });
 }
 
-const OPTIONS = new Set(["dtype", "sum", "layout", "shape", "epilogue", "constant"]);
+const OPTIONS = new Set(["dtype", "sum", "layout", "shape", "epilogue", "constant", "name"]);
 
-/** @param line an operator or an equation, extents and parameters, and options of the command line; inputs that are constant after one another */
+/** @param line an operator or an equation, extents and parameters, options of the command line with constant inputs after one another, and a name */
 export function stated(line: string): Computation {
   const [subject = "", ...words] = line.trim().split(/\s+--/);
   const given = words.map((word) => [word.slice(0, word.indexOf(" ")), word.slice(word.indexOf(" ") + 1)] as const);
@@ -59,9 +59,10 @@ export function stated(line: string): Computation {
     .filter(([name]) => !OPTIONS.has(name))
     .map(([name, value]) => [name, Number(value)] as const);
   const options: Record<string, string> = Object.fromEntries(given);
-  const { dtype, sum, layout, shape, epilogue, constant } = options;
+  const { dtype, sum, layout, shape, epilogue, constant, name } = options;
   const told: SubjectOptions = { dtype, sum, layout, shape, epilogue, constant: constant?.split(" ") };
-  return readComputation(subject, Object.fromEntries(parameters), told);
+  const computation = readComputation(subject, Object.fromEntries(parameters), told);
+  return name === undefined ? computation : { ...computation, name };
 }
 
 /** The row of an instruction. */
