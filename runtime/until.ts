@@ -21,7 +21,7 @@ export function heard(signal: AbortSignal | undefined, listen: () => void): () =
   return () => signal?.removeEventListener("abort", listen);
 }
 
-/** A signal that follows another after some milliseconds, until it is released. */
+/** A signal that follows another after some milliseconds, with its reason, until it is released. */
 export function following(
   signal: AbortSignal,
   ms: number,
@@ -29,7 +29,7 @@ export function following(
   const controller = new AbortController();
   let timer: NodeJS.Timeout | undefined;
   const release = heard(signal, () => {
-    timer = setTimeout(() => controller.abort(), ms);
+    timer = setTimeout(() => controller.abort(signal.reason), ms);
   });
   const letGo = (): void => {
     clearTimeout(timer);

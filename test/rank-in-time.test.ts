@@ -3,6 +3,7 @@
 import { expect, it } from "vitest";
 import { defineComputation } from "../abstraction/computation.ts";
 import { run } from "../cli/program.ts";
+import { following } from "../runtime/until.ts";
 import { rankByModel, rankByModelInTime } from "../session/rank.ts";
 import { captured } from "./support/command-line.ts";
 import { processorWatch } from "./support/processor-time.ts";
@@ -57,4 +58,11 @@ it("automap tune says that the time cut its ranking short", async () => {
     err: expect.stringMatching(/the time cut the ranking short at \d+ of \d+/),
   });
   expect(out).toContain("predicted by the model with the rates of the reference machine");
+});
+
+it("a signal that follows another has its reason", async () => {
+  const controller = new AbortController();
+  const late = following(controller.signal, 1);
+  controller.abort(new Error("enough"));
+  await expect.poll(() => late.signal.reason).toBe(controller.signal.reason);
 });
