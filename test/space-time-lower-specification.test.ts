@@ -341,6 +341,10 @@ describe("a transform is refused", () => {
     );
   });
 
+  it("with its line, whatever empty lines stand before", () => {
+    expect(refusal(() => parseSpecification("\n\nloops c 4, q 2\nX[c,q] = ]"))).toMatch(/^line 4: /);
+  });
+
   it.each([
     ["space_time_transform([c, r], [k, t], [[1,1],[0,1]])", 'space_time_transform: no loop "r"'],
     ["space_time_transform([c, q], [k, t], [[1,1]])", "1 rows for 2 destination loops (k, t)"],
