@@ -1,6 +1,6 @@
 import { readdirSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { join, resolve } from "node:path";
 import { defineConfig } from "vitest/config";
 import { sampled } from "./test/support/sample.ts";
 
@@ -21,6 +21,13 @@ function deepFiles(): string[] {
 }
 
 export default defineConfig({
+  resolve: {
+    // Examples import the package by its name, which would be what was built before.
+    alias: [
+      { find: /^automap$/, replacement: resolve(import.meta.dirname, "automap.ts") },
+      { find: /^automap\/(.*)$/, replacement: resolve(import.meta.dirname, "entries/$1.ts") },
+    ],
+  },
   test: {
     projects: [
       // Files share what they import: nothing they import keeps state that another could see, and a quarter of the time was importing.

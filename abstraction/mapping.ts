@@ -98,7 +98,10 @@ export type Verdict =
   | { readonly ok: true; readonly mapping: Mapping }
   | { readonly ok: false; readonly refusal: Refusal };
 
-/** `m <- n,p,q n <- k k <- c,r,s`; a dash stands for an axis that nothing feeds. */
+/**
+ * The matching as text: `m <- n,p,q   n <- k   k <- c,r,s`; a dash stands for an axis that nothing feeds.
+ * @param separator stands between axes; three spaces when left out
+ */
 export function printMatching(matching: Matching, separator = "   "): string {
   return Object.entries(matching)
     .map(([axis, loops]) => `${axis} <- ${loops.length === 0 ? "-" : loops.join(",")}`)

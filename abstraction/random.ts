@@ -7,7 +7,7 @@
 /** A uniform number in [0, 1) at each call. Mulberry32 (Tommy Ettinger, 2017, public domain): 32 bits of state, fine for sampling. */
 export type Random = () => number;
 
-/** A generator of random numbers that the seed determines. */
+/** A generator of random numbers that the seed determines. @param seed a whole number, of which the lowest 32 bits count */
 export function seededRandom(seed: number): Random {
   let state = seed >>> 0;
   return () => {

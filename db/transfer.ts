@@ -295,6 +295,8 @@ function isSettledBy(one: Row, held: Row): boolean {
 /**
  * Adds every record of another database; idempotent and independent of the order. Records measured on this machine keep that mark; all others are
  * imported.
+ * @param other path of the other database
+ * @throws UsageError when that file is missing or no database of automap
  */
 export function mergeDatabase(db: Database, other: string): ImportReport {
   return withDatabase(other, (source) => importLines(db, linesWith(source, undefined, true)));

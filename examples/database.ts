@@ -3,18 +3,8 @@
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import {
-  best,
-  exportLines,
-  importLines,
-  instantiate,
-  openDatabase,
-  operatorNamed,
-  parseDataTypes,
-  queryTrials,
-  tune,
-  verifyDatabase,
-} from "../automap.ts";
+import { best, instantiate, openDatabase, operatorNamed, parseDataTypes, queryTrials, tune } from "automap";
+import { exportLines, importLines, verifyDatabase } from "automap/db";
 
 const folder = mkdtempSync(join(tmpdir(), "automap-database-"));
 const file = join(folder, "automap.db");

@@ -6,7 +6,7 @@
  *     node dist/examples/gallery.js conv-1d cuda        its text in CUDA
  */
 
-import { equationText, KERNEL_LANGUAGES } from "../automap.ts";
+import { equationText, KERNEL_LANGUAGES } from "automap";
 import { GALLERY } from "./gallery/kernels.ts";
 import { intensityOf, printedIn, rooflineText, verdictText } from "./gallery/show.ts";
 

@@ -1,15 +1,7 @@
 /** @file From an equation to a program of instruction calls, and the proof on numbers that both compute the same. */
 
-import {
-  defineComputation,
-  interpret,
-  interpretNest,
-  intrinsicsNamed,
-  lowerMapping,
-  mappings,
-  printMatching,
-  printNest,
-} from "../automap.ts";
+import { defineComputation, interpret, intrinsicsNamed, mappings, printMatching } from "automap";
+import { interpretNest, lowerMapping, printNest } from "automap/internals";
 
 // 1. A computation of one's own: a 1-D convolution with a border of zeros.
 const convolution = defineComputation({

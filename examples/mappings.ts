@@ -8,7 +8,7 @@ import {
   operatorNamed,
   parseDataTypes,
   printMatching,
-} from "../automap.ts";
+} from "automap";
 
 const conv2d = instantiate(operatorNamed("conv2d"), {
   parameters: { c: 64, k: 64, h: 56, w: 56 },

@@ -1,6 +1,6 @@
 /** @file An instruction of one's own: a unit that sums four products for each of eight lanes, and what can use it. */
 
-import { defineIntrinsic, drawMapping, instantiate, mappings, OPERATORS, operatorNamed } from "../automap.ts";
+import { defineIntrinsic, drawMapping, instantiate, mappings, OPERATORS, operatorNamed } from "automap";
 
 const dot4 = defineIntrinsic({
   name: "mine.dot4",

@@ -1,16 +1,8 @@
 /** @file The systolic arrays of a 1-D convolution, and the proof on numbers that one of them computes it. */
 
-import {
-  arrayPass,
-  defineComputation,
-  enumerateDesigns,
-  interpret,
-  interpretNest,
-  lowerDesign,
-  paretoSet,
-  printNest,
-  recurrenceOf,
-} from "../automap.ts";
+import { defineComputation, interpret } from "automap";
+import { interpretNest, printNest } from "automap/internals";
+import { arrayPass, enumerateDesigns, lowerDesign, paretoSet, recurrenceOf } from "automap/systolic";
 
 // 1. One pass through the array: here the whole computation, five results of a filter of three.
 const pass = arrayPass(

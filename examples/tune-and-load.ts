@@ -1,6 +1,6 @@
 /** @file A matrix product tuned for this machine, then called like any function; its numbers beside the equation's. */
 
-import { instantiate, interpret, load, operatorNamed, parseDataTypes, tune } from "../automap.ts";
+import { instantiate, interpret, load, operatorNamed, parseDataTypes, tune } from "automap";
 
 const matmul = instantiate(operatorNamed("matmul"), {
   parameters: { m: 16, n: 16, k: 16 },

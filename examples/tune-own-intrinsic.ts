@@ -4,7 +4,6 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import {
-  computationOf,
   defineIntrinsic,
   emit,
   instantiate,
@@ -18,7 +17,8 @@ import {
   registerIntrinsic,
   showTrial,
   tune,
-} from "../automap.ts";
+} from "automap";
+import { computationOf } from "automap/db";
 import { vpmaddwd } from "./vpmaddwd.ts";
 
 // Registered, so that whatever reads a record of it finds the declaration. A program that loads the record registers it as well.

@@ -3,7 +3,7 @@
  * (tune-own-intrinsic.ts); the command line takes it with `--declare dist/examples/vpmaddwd.js`.
  */
 
-import type { IntrinsicSpec } from "../automap.ts";
+import type { IntrinsicSpec } from "automap";
 
 export const vpmaddwd: IntrinsicSpec = {
   name: "mine.vpmaddwd",

@@ -25,7 +25,7 @@ import { physicalMapping } from "../mapper/match/physical.ts";
 import { REWRITTEN } from "./describe-candidate.ts";
 import { counted, indent, percent, table, WIDTH } from "./text.ts";
 
-/** The full description of a mapping. */
+/** The full description of a mapping, as lines for a terminal: what feeds each axis, the matrices, addresses and waste. */
 export function drawMapping(mapping: Mapping): string {
   const { computation, intrinsic, binding, matching } = mapping;
   const physical = physicalMapping(mapping);

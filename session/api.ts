@@ -102,7 +102,8 @@ export function generate({ computation, candidate, machine }: Choice): Kernel {
 }
 
 /**
- * The model's prediction for a choice, without correction; undefined when its schedule cannot be lowered.
+ * The model's prediction for a choice, in seconds of a call, without correction; undefined when its schedule cannot be lowered.
+ * @param machine this one when left out
  * @param calibration rates of the machine; the reference machine's when left out
  * @throws UsageError when its mapping is no longer valid
  */

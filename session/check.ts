@@ -56,7 +56,10 @@ export interface Checked {
 
 const ORDER: readonly Verdict[] = ["slower", "failing", "missing", "faster", "same", "new"];
 
-/** Compares the best trials of `after` with those of `before`. */
+/**
+ * Compares the best trials of `after` with those of `before`, workload by workload. Imported trials of `after` count with `trustImported` only;
+ * `maxRegression` is the share by which a time may grow: 0.05 is 5 %.
+ */
 export function compareBest(
   before: readonly TrialRecord[],
   after: readonly TrialRecord[],

@@ -21,7 +21,7 @@ import { isGpu, isPredictedOnly, isWritten, nativeTarget, OPENCL_ISA, PORTABLE_I
 import { isRefusals, type Reason, type SessionSpace, type SessionSpaceOptions } from "./session-space.ts";
 import { sessionSpace } from "./space.ts";
 
-/** The instructions, built in or registered, that a machine has and that kernels can be generated for. */
+/** The instructions, built in or registered, that a machine has and that kernels can be generated for. @param machine this one when left out */
 export function nativeIntrinsics(machine: Target = nativeTarget()): Intrinsic[] {
   return usableIntrinsics(machine).filter((i) => !isPlain(i));
 }

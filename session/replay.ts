@@ -97,7 +97,12 @@ const optionsSchema = z.looseObject({
 });
 const budgetSchema = z.looseObject({ trials: z.int().positive().optional() });
 
-/** Repeats a run. @throws UsageError when there is no such run, or its record names something this version does not have */
+/**
+ * Repeats the search of a run on the recorded measurements, without measuring anything.
+ * @param prefix the first characters of the id of the run
+ * @param onEvent told what the search would tell
+ * @throws UsageError when there is no such run, or its record names something this version does not have
+ */
 export async function replayRun(
   db: Database,
   prefix: string,

@@ -343,7 +343,7 @@ const H200 = machine({
 
 export const NVIDIA_TARGETS: readonly Target[] = [V100, A100, H100, H200];
 
-/** @throws UsageError for an unknown name */
+/** A GPU of NVIDIA from the table, whether this machine has one or not. @param name such as `h100` @throws UsageError for an unknown name */
 export function nvidiaTarget(name: string): Target {
   const found = NVIDIA_TARGETS.find((t) => t.name === name);
   if (found) return found;

@@ -11,7 +11,7 @@ import { MALI_G76 } from "./mali-gpus.ts";
 /** In the order they are listed. */
 export const PREDICTED_GPUS: readonly Target[] = [...INTEL_GPUS, MALI_G76];
 
-/** Undefined for a name that is none of them. */
+/** A GPU whose kernels are predicted and measured nowhere, by its name, such as `dg2`; undefined for a name that is none of them. */
 export const predictedGpuNamed = (name: string): Target | undefined => PREDICTED_GPUS.find((t) => t.name === name);
 
 /** Whether kernels for a machine are predicted and emulated, and measured nowhere. */

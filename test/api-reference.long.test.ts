@@ -1,5 +1,5 @@
 /**
- * @file docs/api/ is what TypeDoc makes of automap.ts now, every export says what it is, and so does every option. It takes a type check of
+ * @file docs/api/ is what TypeDoc makes of automap.ts and entries/ now, every export says what it is, and so does every option. It takes a type check of
  * its own. `npm run docs` brings the pages up to date.
  */
 
@@ -20,9 +20,9 @@ const member = z.object({
   comment: z.unknown().optional(),
   signatures: z.array(z.unknown()).optional(),
 });
-const project = z.object({
-  children: z.array(z.object({ name: z.string(), children: z.array(member).optional() })),
-});
+const exported = z.object({ name: z.string(), children: z.array(member).optional() });
+/** A module for each entry. */
+const project = z.object({ children: z.array(z.object({ name: z.string(), children: z.array(exported) })) });
 
 const textsIn = (folder: string): Record<string, string> =>
   Object.fromEntries(
@@ -46,8 +46,17 @@ describe("the API reference", () => {
   });
 
   it("describes every option", () => {
-    const { children } = project.parse(JSON.parse(readFileSync(model, "utf8")));
-    const options = children.filter(({ name }) => /(Options|Spec|Filter)$/.test(name));
+    const { children: entries } = project.parse(JSON.parse(readFileSync(model, "utf8")));
+    expect(entries.map(({ name }) => name)).toEqual([
+      "automap",
+      "automap/db",
+      "automap/internals",
+      "automap/network",
+      "automap/systolic",
+    ]);
+    const options = entries
+      .flatMap(({ children }) => children)
+      .filter(({ name }) => /(Options|Spec|Filter)$/.test(name));
     expect(options.map(({ name }) => name)).toEqual(expect.arrayContaining(["TuneOptions", "TrialFilter"]));
     const silent = options.flatMap((o) =>
       (o.children ?? []).filter((c) => c.comment === undefined).map((c) => `${o.name}.${c.name}`),

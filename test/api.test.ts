@@ -1,10 +1,11 @@
+import { readFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";
+import * as root from "../automap.ts";
 import {
   best,
   type Choice,
   defineComputation,
   generate,
-  importLines,
   instantiate,
   intrinsicsNamed,
   load,
@@ -14,11 +15,39 @@ import {
   operatorNamed,
   parseDataTypes,
   predict,
-  pruneTrials,
   queryTrials,
   rankByModel,
   tune,
 } from "../automap.ts";
+import * as records from "../entries/db.ts";
+import { importLines, pruneTrials } from "../entries/db.ts";
+import * as internals from "../entries/internals.ts";
+import * as network from "../entries/network.ts";
+import * as systolic from "../entries/systolic.ts";
+
+/** The entries of the package, by the word behind its name. */
+const ENTRIES = { ".": root, "./db": records, "./systolic": systolic, "./network": network, "./internals": internals };
+
+describe("the entries of the package", () => {
+  const { exports } = JSON.parse(readFileSync("package.json", "utf8")) as { exports: Record<string, unknown> }; // ours
+
+  it("are those that package.json names, with their types", () => {
+    const files = Object.keys(ENTRIES).map((entry): [string, unknown] => {
+      const file = entry === "." ? "./dist/automap" : entry.replace("./", "./dist/entries/");
+      return [entry, { types: `${file}.d.ts`, default: `${file}.js` }];
+    });
+    expect(exports).toEqual({ ...Object.fromEntries(files), "./package.json": "./package.json" });
+  });
+
+  it("have what is needed first at the root, at most 45 values, and the rest of the public names elsewhere", () => {
+    expect(Object.keys(root).length).toBeLessThanOrEqual(45);
+    const all: string[] = Object.values(ENTRIES).flatMap((entry) => Object.keys(entry));
+    // What is read from a database is asked for by everyone; its entry has everything.
+    const twice = all.filter((name, i) => all.indexOf(name) !== i);
+    expect(twice.sort()).toEqual(["best", "openDatabase", "queryTrials", "showTrial"]);
+    expect(all.length - twice.length).toBe(81);
+  });
+});
 
 const matmul = defineComputation({
   name: "matmul",

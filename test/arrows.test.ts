@@ -59,7 +59,9 @@ const MAY_SEE: Readonly<Record<string, readonly string[]>> = {
   ],
   cli: LIBRARY,
   "automap.ts": LIBRARY,
-  examples: ["automap.ts"],
+  entries: LIBRARY,
+  // The package, by its name.
+  examples: [],
   // Of the tests the cases, recorded trials and random subjects that both need.
   bench: [...LIBRARY, "automap.ts", "test"],
   "vitest.config.ts": ["test"],
@@ -164,11 +166,11 @@ describe("SQL", () => {
   });
 });
 
-describe("automap.ts", () => {
-  it("re-exports and does nothing else", () => {
-    expect(files.filter((name) => name === "automap.ts").flatMap((name) => statementsBesideReExports(name))).toEqual(
-      [],
-    );
+describe("automap.ts and entries/", () => {
+  it("re-export and do nothing else", () => {
+    const entries = files.filter((name) => name === "automap.ts" || folderOf(name) === "entries");
+    expect(entries).toHaveLength(5);
+    expect(entries.flatMap((name) => statementsBesideReExports(name))).toEqual([]);
     const text = 'export { tune } from "./tuner/tune.ts";\nexport const version = "1";';
     expect(statementsBesideReExports("automap.ts", text)).toEqual(['export const version = "1";']);
   });

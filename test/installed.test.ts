@@ -63,6 +63,10 @@ describe.runIf(process.env["AUTOMAP_SLOW"] === "1")("the packed package", () => 
     writeFileSync(
       join(project, "uses.ts"),
       `import { type Candidate, defineIntrinsic, defineStrategy, type IntrinsicSpec, instantiate, openDatabase, operatorNamed } from "automap";
+       import { exportLines, type WorkloadRecord } from "automap/db";
+       import { interpretNest, type LoopNest } from "automap/internals";
+       import { type BoundNetwork, loadNetwork } from "automap/network";
+       import { type Design, lowerDesign } from "automap/systolic";
        import { queryTrials, registerIntrinsic, type Search, STRATEGIES, type Strategy, type TrialFilter, type TrialOf, tune } from "automap";
        import type { Inputs, SearchSpace, TuneEvent, TuneOptions, TuneOutcome } from "automap";
        declare const mine: IntrinsicSpec;
@@ -78,7 +82,8 @@ describe.runIf(process.env["AUTOMAP_SLOW"] === "1")("the packed package", () => 
        if ("best" in outcome) console.log(outcome.best?.measurement.median.toFixed(9));
        const filter: TrialFilter = { operator: "matmul", extents: { m: { min: 16 } }, status: "ok" };
        console.log(queryTrials(openDatabase("automap.db"), filter).length);
-       export type { Inputs, SearchSpace };`,
+       console.log([exportLines, interpretNest, loadNetwork, lowerDesign].length);
+       export type { BoundNetwork, Design, Inputs, LoopNest, SearchSpace, WorkloadRecord };`,
     );
     const compilerOptions = {
       strict: true,
@@ -94,14 +99,19 @@ describe.runIf(process.env["AUTOMAP_SLOW"] === "1")("the packed package", () => 
     expect(printed(process.execPath, resolve("node_modules/typescript/bin/tsc"), "-p", project)).toBe("");
   });
 
-  it("is imported and required", () => {
-    const say = "console.log(typeof a.tune)";
-    expect(printed(process.execPath, "--input-type=module", "-e", `import * as a from "automap"; ${say}`)).toBe(
-      "function\n",
-    );
-    expect(printed(process.execPath, "--input-type=commonjs", "-e", `const a = require("automap"); ${say}`)).toBe(
-      "function\n",
-    );
+  it.each([
+    ["automap", "tune"],
+    ["automap/db", "importLines"],
+    ["automap/internals", "lowerMapping"],
+    ["automap/network", "loadNetwork"],
+    ["automap/systolic", "enumerateDesigns"],
+  ])("is imported and required: %s", (entry, name) => {
+    const say = `console.log(typeof a.${name})`;
+    for (const [type, load] of [
+      ["module", `import * as a from "${entry}"`],
+      ["commonjs", `const a = require("${entry}")`],
+    ] as const)
+      expect(printed(process.execPath, `--input-type=${type}`, "-e", `${load}; ${say}`)).toBe("function\n");
   });
 
   it.each(EXAMPLES)("runs its example %s", (example) => {

@@ -5,7 +5,7 @@ import { cpSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from "n
 import { join, resolve } from "node:path";
 import { pathToFileURL } from "node:url";
 import { beforeAll, describe, expect, it } from "vitest";
-import { type BoundNetwork, loadNetwork } from "../automap.ts";
+import { type BoundNetwork, loadNetwork } from "../entries/network.ts";
 import { GraphBuilder } from "../network/builder.ts";
 import { networkFiles, partsOfNetwork } from "../package/network/index.ts";
 import { shareCores } from "../runtime/cores.ts";

@@ -3,7 +3,7 @@
 import { readFileSync, statSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
-import { loadNetwork } from "../automap.ts";
+import { loadNetwork } from "../entries/network.ts";
 import { GraphBuilder } from "../network/builder.ts";
 import type { Graph } from "../network/graph.ts";
 import { networkFiles, partsOfNetwork } from "../package/network/index.ts";

@@ -122,15 +122,17 @@ describe("README.md and docs/", () => {
   });
 
   it("import from the package only names that it exports", async () => {
-    const api = Object.keys(await import("../automap.ts"));
+    const api = new Map<string, Promise<object>>([["automap", import("../automap.ts")]]);
+    for (const name of readdirSync("entries").map((file) => file.replace(".ts", "")))
+      api.set(`automap/${name}`, import(`../entries/${name}.ts`));
     const programs = PAGES.flatMap((page) => fencedIn(page, "ts"));
     const imported = programs.flatMap((text) =>
-      [...text.matchAll(/import \{([^}]*)\} from "automap"/g)].flatMap(([, names = ""]) =>
-        names.split(",").map((name) => name.trim()),
+      [...text.matchAll(/import \{([^}]*)\} from "(automap(?:\/\w+)?)"/g)].flatMap(([, names = "", entry = ""]) =>
+        names.split(",").map((name) => ({ name: name.trim(), entry })),
       ),
     );
-    expect(imported).toContain("load");
-    expect(imported.filter((name) => !api.includes(name))).toEqual([]);
+    expect(imported).toContainEqual({ name: "load", entry: "automap" });
+    for (const { name, entry } of imported) expect(await api.get(entry), entry).toHaveProperty(name);
   });
 
   it("link to files that exist, and to no local path outside the package", () => {
@@ -219,9 +221,7 @@ describe("README.md", () => {
   it("has a page that shows programs of examples/", () => {
     const joined = (text: string): string => text.replaceAll(/\s+/g, " ").replaceAll(/,? \}/g, " }");
     const examples = ["mappings", "tune-and-load"].map((name) =>
-      read(`examples/${name}.ts`)
-        .replace(/^\/\*\*.*\*\/\n\n/, "")
-        .replace('"../automap.ts"', '"automap"'),
+      read(`examples/${name}.ts`).replace(/^\/\*\*.*\*\/\n\n/, ""),
     );
     expect(fencedIn("docs/library.md", "ts").map(joined)).toEqual(examples.map(joined));
   });

@@ -3,7 +3,8 @@
 import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
-import { load, loadNetwork } from "../automap.ts";
+import { load } from "../automap.ts";
+import { loadNetwork } from "../entries/network.ts";
 import { GraphBuilder } from "../network/builder.ts";
 import { packageFiles } from "../package/index.ts";
 import { networkFiles } from "../package/network/index.ts";

@@ -113,7 +113,7 @@ import base from "./vitest.config.ts";
 const { projects, ...test } = base.test;
 const alone = process.env["MUTANTS_REACHED"] !== undefined;
 const ours = projects.map((p) => ({ ...p, test: { ...p.test, isolate: alone || p.test.isolate !== false } }));
-export default defineConfig({ test: { ...test, projects: ours, setupFiles: ["./mutation-setup.ts"] } });
+export default defineConfig({ ...base, test: { ...test, projects: ours, setupFiles: ["./mutation-setup.ts"] } });
 `;
 
 /** A mutant that was drawn; its place is found again by its text when the source has changed. */

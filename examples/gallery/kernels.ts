@@ -11,14 +11,12 @@ import {
   type Candidate,
   type Computation,
   defineComputation,
-  type GridCandidate,
   instantiate,
-  type MappedCandidate,
   operatorNamed,
   parseDataTypes,
-  type SpaceTime,
-  type ThreadCandidate,
-} from "../../automap.ts";
+} from "automap";
+import type { GridCandidate, MappedCandidate, ThreadCandidate } from "automap/internals";
+import type { SpaceTime } from "automap/systolic";
 
 /** A design on lanes: where the points of the array's loops run, and when. */
 export interface LaneDesign {

@@ -6,11 +6,8 @@
 import {
   type Candidate,
   type Computation,
-  candidateInLanguage,
-  designInLanguage,
   type Intrinsic,
   intrinsicsNamed,
-  judgeKernel,
   type Kernel,
   type KernelLanguage,
   type Measurement,
@@ -18,9 +15,10 @@ import {
   nvidiaTarget,
   predict,
   predictedGpuNamed,
-  rooflineOn,
   type Target,
-} from "../../automap.ts";
+} from "automap";
+import { candidateInLanguage, judgeKernel, rooflineOn } from "automap/internals";
+import { designInLanguage } from "automap/systolic";
 import type { GalleryKernel } from "./kernels.ts";
 
 /** A kernel in one language, on the instruction it is made of. */

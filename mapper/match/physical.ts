@@ -57,7 +57,7 @@ export interface PhysicalMapping {
   readonly issues: number;
 }
 
-/** Base addresses, strides and the number of issues. */
+/** Base addresses and strides of the operands, in elements, and how often the instruction is issued. */
 export function physicalMapping(mapping: Mapping): PhysicalMapping {
   const axes = fuseAxes(mapping);
   const mapped = new Set(Object.values(mapping.matching).flat());

@@ -140,7 +140,11 @@ function sliceOf(
   return access(of.tensor, index.length > 0 ? index : [number(0)]);
 }
 
-/** The recurrence of one pass. With a design, its flows give the directions. */
+/**
+ * The recurrence of one pass of `arrayPass`.
+ * @param design its flows give the directions in which operands move
+ * @throws Error when the design is of other loops than the pass
+ */
 export function recurrenceOf(
   { computation, space }: Pick<ArrayPass, "computation" | "space">,
   design?: Pick<Design, "name" | "flows">,

@@ -281,7 +281,7 @@ export function combine(problem: ArrayProblem, array: ArraySide, time: TimeSide)
   };
 }
 
-/** The design of one transform. */
+/** The design of one transform. @param name its dataflow when left out */
 export function designOf(problem: ArrayProblem, { allocation, schedule }: SpaceTime, name?: string): Design {
   const design = combine(problem, arraySide(problem, allocation), timeSide(problem, schedule));
   return { name: name ?? design.dataflow, ...design };
