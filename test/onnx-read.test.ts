@@ -108,43 +108,16 @@ describe("a model that cannot be computed", () => {
     const node = (opType: string, more: object = {}) =>
       modelWith({ node: [{ opType, name: "act", input: ["x"], output: ["y"], ...more }] });
     const told = [
-      refused(node("Rulu")),
       refused(node("Relu", { domain: "com.example" })),
       refused(modelWith({ opset: 0 })),
       refused(modelWith({ opset: 24 })),
-      refused(modelWith({ input: [inputOf("x", ["batch", 3])] })),
-      refused(modelWith({ input: [inputOf("x", ["batch", 3])] }), { dims: { batsh: 1 } }),
-      refused(modelWith({ input: [inputOf("x", [0, 3])] })),
-      refused(modelWith({ input: [inputOf("x", [-5, 3])] })),
-      refused(modelWith({ input: [inputOf("x", [65536, 65536])] })),
-      refused(node("Relu", { input: ["z"] })),
-      refused(modelWith({ output: [{ name: "z" }] })),
-      refused(node("Transpose", { attribute: [{ name: "perm", type: 7, ints: [0n, 0n] }] })),
-      refused(node("Reshape", { input: ["x", "x"] })),
-      refused(node("Softmax", { attribute: [{ name: "axis", type: 2, i: 5n }] })),
       refused(node("Concat", { input: ["x", "x"], attribute: [{ name: "axis", type: 2, i: 2n ** 62n }] })),
     ];
-    const several = modelWith({ input: [inputOf("x", ["batch", 3]), inputOf("w", ["a b", "batch"])] });
-    expect(refused(several)).toBe(
-      'these sizes are not known: "batch" of input x and w, "a b" of input w\n  give them: --dim batch=1 --dim \'a b=1\'',
-    );
-    expect(refused(several, { dims: { batch: 2 } })).toMatch(/^the size "a b" of input w is not known\n {2}give it: /);
     expect(told.map((text) => text.split("\n")[0])).toMatchInlineSnapshot(`
       [
-        "act: the operator Rulu is not supported",
         "act: the operator Relu of com.example is not supported",
         "m.onnx uses opset 0; 1 to 23 are supported",
         "m.onnx uses opset 24; 1 to 23 are supported",
-        "the size "batch" of input x is not known",
-        "no input has a size "batsh"",
-        "input x is f32[0,3]: it has no elements",
-        "input x: -5 is no size of a dimension",
-        "input x: a tensor of [65536,65536] has more than 2147483647 elements",
-        "act (Relu) reads "z", which nothing in g makes",
-        "output "z" of g is made by no node",
-        "act (Transpose): an axis stands twice in [0,0]",
-        "act (Reshape): the shape comes from x, which is known only when the network runs",
-        "act (Softmax): axis 5 of a tensor with 2 dimensions",
         "act: attribute axis: 4611686018427387904 does not fit a double",
       ]
     `);
@@ -158,31 +131,7 @@ describe("a model that cannot be computed", () => {
     );
   });
 
-  it("is refused when an intermediate value's shape differs from the declared one", () => {
-    const node = [
-      { opType: "Relu", name: "a", input: ["x"], output: ["h"] },
-      { opType: "Neg", name: "b", input: ["h"], output: ["y"] },
-    ];
-    expect(refused(modelWith({ node, valueInfo: [inputOf("h", ["n", 3])] }))).toBe("accepted");
-    expect(refused(modelWith({ node, valueInfo: [inputOf("h", [3, 2])] }))).toBe(
-      "a (Relu): its output h is f32[2,3], and the model says [3,2]",
-    );
-  });
-
-  it("is refused when its nodes form a cycle", () => {
-    const ring = modelWith({
-      node: [
-        { opType: "Add", name: "a", input: ["x", "q"], output: ["p"] },
-        { opType: "Relu", name: "b", input: ["p"], output: ["q"] },
-        { opType: "Relu", name: "c", input: ["x"], output: ["y"] },
-      ],
-    });
-    expect(refused(ring)).toBe("g is cyclic: a (Add) waits for its own output");
-  });
-
-  it("is refused when two nodes make one value, or a constant appears twice", () => {
-    const node = { opType: "Relu", name: "a", input: ["x"], output: ["y"] };
-    expect(refused(modelWith({ node: [node, node] }))).toBe('a: "y" is made twice in g');
+  it("is refused when a constant appears twice", () => {
     const tensor = { name: "w", dataType: DataType.FLOAT, dims: [1n], floatData: [1] };
     expect(refused(modelWith({ initializer: [tensor, tensor] }))).toBe('m.onnx: the constant "w" stands twice');
   });

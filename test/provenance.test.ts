@@ -22,7 +22,6 @@ import {
   runsIn,
   showRun,
 } from "../db/index.ts";
-import { commandLine } from "./support/command-line.ts";
 import { CONV, MACHINE, measured, newTrial, toldIn, trial, workshop } from "./support/database.ts";
 import { forgedLines, recordsIn } from "./support/forge.ts";
 import { sourceFiles } from "./support/imports.ts";
@@ -131,42 +130,6 @@ describe("an imported calibration", () => {
     expect(calibrationOf(db, MACHINE)).toMatchObject({ provenance: "here" });
     theirs.close();
     db.close();
-  });
-});
-
-describe("`automap check`", () => {
-  const file = (...given: readonly ("here" | "slow" | "failed" | "claim")[]): string => {
-    const db = openDatabase(shop.path(`check ${made++}.db`));
-    for (const one of given) {
-      if (one === "here") recordTrial(db, newTrial(HERE));
-      if (one === "slow") recordTrial(db, newTrial(3 * HERE));
-      if (one === "failed") recordTrial(db, newTrial(100, { trial: trial({ status: "crashed", log: "signal 11" }) }));
-      if (one === "claim") importLines(db, claims());
-    }
-    db.close();
-    return db.path;
-  };
-  const verdict = async (before: string, after: string, ...words: readonly string[]): Promise<unknown[]> => {
-    const { code, out } = await commandLine(["check", "--baseline", before, "--db", after, "--json", ...words]);
-    const { findings } = JSON.parse(out) as { findings: { verdict: string; now: { provenance: string } | null }[] };
-    return [code, ...findings.map((f) => `${f.verdict}, ${f.now?.provenance ?? "nothing"}`)];
-  };
-
-  it("hides no regression behind a claim, and invents none", async () => {
-    expect(await verdict(file("here"), file("slow", "claim"))).toEqual([5, "slower, here"]);
-    expect(await verdict(file("here"), file("failed", "claim"))).toEqual([5, "failing, here"]);
-    expect(await verdict(file("here", "claim"), file("here"))).toEqual([0, "same, here"]);
-  });
-
-  it("takes a workload that was only claimed for missing, unless imported records are trusted", async () => {
-    expect(await verdict(file("here"), file("claim"))).toEqual([1, "missing, nothing"]);
-    expect(await verdict(file("here"), file("claim"), "--require-all")).toEqual([5, "missing, nothing"]);
-    expect(await verdict(file("here"), file("claim"), "--trust-imported")).toEqual([0, "faster, imported"]);
-  });
-
-  it("says in its row that a baseline was imported", async () => {
-    const { out } = await commandLine(["check", "--baseline", file("claim"), "--db", file("here")]);
-    expect(out.replace(/\s+/g, " ")).toMatch(/REGRESSION .*10 us .*, imported 100 us .*\+900\.0 %/);
   });
 });
 

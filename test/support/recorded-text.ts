@@ -5,6 +5,7 @@
  *     record trials.db crashed signal 11; block 3; run a                 begins run a
  *     record trials.db us 8; of matmul m=128 n=64 k=256 f16->f16; on amx.tdpbusd; name net/head
  *     record trials.db us 9; spread 0.06; threads 2; machine cpu=another automap=9.9.9; finals a 1; offers amx.tdpbusd
+ *     record trials.db us 10; imported                                 made on another machine, and imported
  *     record trials.db us 7; of conv2d c=64 u8s8 epilogue=relu layout=NHWC
  *     record trials.db us 7; of c[m,n] += s32(a[m,k]) * s32(b[k,n]) with m=64 n=32 k=16 u8s8
  */
@@ -12,7 +13,17 @@
 import { join } from "node:path";
 import { defineComputation } from "../../abstraction/computation.ts";
 import type { Measurement } from "../../abstraction/trial.ts";
-import { beginRun, type Environment, openDatabase, recordTrial, STATUSES, type Workload } from "../../db/index.ts";
+import {
+  beginRun,
+  type Database,
+  type Environment,
+  exportLines,
+  importLines,
+  openDatabase,
+  recordTrial,
+  STATUSES,
+  type Workload,
+} from "../../db/index.ts";
 import { intrinsicNamed } from "../../intrinsics/index.ts";
 import { CONV, candidate, MACHINE, measured, newTrial, trial, VNNI, workloadNamed } from "./database.ts";
 
@@ -110,7 +121,11 @@ export class RecordedText {
     const offered = given.get("offers")?.split(" ") ?? [VNNI?.name, "amx.tdpbusd"];
     const options = { offered, kinds: "all", strategy: "genetic", threads };
     const [comparison, place] = given.get("finals")?.split(" ") ?? [];
-    const db = openDatabase(join(this.folder, file));
+    const imported = given.has("imported");
+    const theirs = join(this.folder, `theirs ${this.ids.size}`);
+    const db = imported
+      ? openDatabase(`${theirs}.db`, { key: `${theirs}.key` })
+      : openDatabase(join(this.folder, file));
     try {
       const run = this.runOf(given.get("run"), () =>
         beginRun(db, { workload, environment, seed: this.ids.size, options, budget: {}, started: at, process: 1 }),
@@ -128,9 +143,16 @@ export class RecordedText {
       });
       const count = [...this.ids.keys()].filter((name) => name.startsWith("trial")).length + 1;
       this.ids.set(`trial-${`${count}`.padStart(6, "0")}`, id);
+      if (imported) this.import(file, db);
     } finally {
       db.close();
     }
+  }
+
+  private import(file: string, from: Database): void {
+    const db = openDatabase(join(this.folder, file));
+    importLines(db, exportLines(from));
+    db.close();
   }
 
   private runOf(name: string | undefined, begin: () => string): string | undefined {
