@@ -16,6 +16,7 @@
 
 import { Matrix, solve } from "ml-matrix";
 import { sumOf, upTo } from "../abstraction/collections.ts";
+import type { Prediction } from "../abstraction/trial.ts";
 
 /** One part of a call's time, as if it ran alone. */
 export interface CostTerm {
@@ -34,6 +35,45 @@ export interface Costs {
   readonly bounds: readonly [max: number, sum: number];
   /** Other features that a correction may distinguish: the instruction and the place of each input, `a padded`. */
   readonly traits: readonly string[];
+}
+
+/**
+ * Costs whose `fixed` parts come first; then the longest of those that are `busy` at the same time and of the `latency`, and at most the sum of
+ * those that are busy.
+ */
+export function overlappingCosts(
+  fixed: Readonly<Record<string, number>>,
+  busy: Readonly<Record<string, number>>,
+  latency: number,
+  traits: readonly string[],
+): Costs {
+  const always = sumOf(Object.values(fixed));
+  const parts = Object.values(busy);
+  return {
+    terms: Object.entries({ ...fixed, ...busy, latency }).map(([name, seconds]) => ({ name, seconds })),
+    bounds: [always + Math.max(latency, ...parts), always + Math.max(latency, sumOf(parts))],
+    traits,
+  };
+}
+
+/** The prediction of costs at a single level, whose parts compute, read and write. */
+export function gridPrediction(
+  costs: Costs,
+  parts: Readonly<Record<"inner" | "read" | "write", readonly string[]>>,
+  clock: number,
+  correction: Correction = NO_CORRECTION,
+): Prediction {
+  const cyclesOf = (names: readonly string[]): number =>
+    Math.max(0, ...costs.terms.filter((t) => names.includes(t.name)).map((t) => t.seconds)) * clock;
+  const inner = cyclesOf(parts.inner);
+  const read = cyclesOf(parts.read);
+  const write = cyclesOf(parts.write);
+  const bound = read > inner && read > write ? "read" : write > inner ? "write" : "inner";
+  return {
+    seconds: apply(correction, costs),
+    uncorrectedSeconds: apply(NO_CORRECTION, costs),
+    levels: [{ level: "grid", trips: 1, inner, read, write, bound }],
+  };
 }
 
 /** One measured run with the model's parts. */

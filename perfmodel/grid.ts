@@ -16,7 +16,6 @@
 
 import { extentOf } from "../abstraction/affine.ts";
 import type { GridSchedule } from "../abstraction/candidate.ts";
-import { sumOf } from "../abstraction/collections.ts";
 import { type Computation, outputOf } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { MOST_WRITTEN_OUT } from "../abstraction/loop-nest.ts";
@@ -39,7 +38,7 @@ import { partsOfSum, stepsOfPart, tilesOf } from "../mapper/schedule/split.ts";
 import { resultsAlong, runsAlongRows, sectorsOver } from "../mapper/schedule/store.ts";
 import { usedPart, windowOf } from "../mapper/schedule/taps.ts";
 import { fragmentsAlong } from "../mapper/schedule/tile.ts";
-import { apply, type Correction, type Costs, NO_CORRECTION } from "./correct.ts";
+import { type Correction, type Costs, gridPrediction, overlappingCosts } from "./correct.ts";
 import { COPY_LATENCY, clockOf, ISSUED_PER_CYCLE, stepCycles, transferOf, WARP_CYCLES } from "./grid-step.ts";
 import { launchOf, rateOn, staysNear, trafficOf, writeRateOn } from "./rates.ts";
 
@@ -114,20 +113,13 @@ export function gridCosts(given: GridContext, schedule: GridSchedule, target: Ta
     ...(schedule.repack && { repack: repackSeconds(context, schedule, target, clock) }),
     ...(schedule.split && { split: splitSeconds(context, schedule, target, clock, waves) }),
   };
-  const always = sumOf(Object.values(fixed));
-  const parts = Object.values(busy);
-  const sum = sumOf(parts);
-  return {
-    terms: Object.entries({ ...fixed, ...busy, latency }).map(([name, value]) => ({ name, seconds: value })),
-    bounds: [always + Math.max(latency, ...parts), always + Math.max(latency, sum)],
-    traits: [
-      context.intrinsic.family,
-      ...traitsOfGrids(schedule),
-      `warps ${threadsOf(context, schedule) / context.limits.lanes}`,
-      `blocks together ${together > MOST_TOGETHER ? "and more" : together}`,
-      ...context.inputs.map((i) => `copy of ${transferOf(i, schedule)} ${i.width}`),
-    ],
-  };
+  return overlappingCosts(fixed, busy, latency, [
+    context.intrinsic.family,
+    ...traitsOfGrids(schedule),
+    `warps ${threadsOf(context, schedule) / context.limits.lanes}`,
+    `blocks together ${together > MOST_TOGETHER ? "and more" : together}`,
+    ...context.inputs.map((i) => `copy of ${transferOf(i, schedule)} ${i.width}`),
+  ]);
 }
 
 /** Time to move bytes once: from the last cache when the previous call left them there, else from memory. */
@@ -155,22 +147,17 @@ export function predictGrid(
   context: GridContext,
   schedule: GridSchedule,
   target: Target,
-  correction: Correction = NO_CORRECTION,
+  correction?: Correction,
 ): Prediction | undefined {
   const costs = gridCosts(context, schedule, target);
-  if (!costs) return undefined;
-  const clock = clockOf(target);
-  const cyclesOf = (name: string): number => (costs.terms.find((t) => t.name === name)?.seconds ?? 0) * clock;
-  const inner = Math.max(cyclesOf("tensor"), cyclesOf("latency"), cyclesOf("threads"));
-  const read = Math.max(cyclesOf("copies"), cyclesOf("shared"), cyclesOf("memory"));
-  const write = cyclesOf("drain");
-  const bound = read > inner && read > write ? "read" : write > inner ? "write" : "inner";
-  return {
-    seconds: apply(correction, costs),
-    uncorrectedSeconds: apply(NO_CORRECTION, costs),
-    levels: [{ level: "grid", trips: 1, inner, read, write, bound }],
-  };
+  return costs && gridPrediction(costs, PARTS, clockOf(target), correction);
 }
+
+const PARTS = {
+  inner: ["tensor", "latency", "threads"],
+  read: ["copies", "shared", "memory"],
+  write: ["drain"],
+};
 
 const traitsOfGrids = traitsOf(GRID_DECISIONS);
 

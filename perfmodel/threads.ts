@@ -31,7 +31,7 @@ import {
   THREAD_KIND,
   threadRegisters,
 } from "../mapper/schedule/thread/schedule.ts";
-import { apply, type Correction, type Costs, NO_CORRECTION } from "./correct.ts";
+import { type Correction, type Costs, gridPrediction, overlappingCosts } from "./correct.ts";
 import { ISSUED_PER_CYCLE, LINES_PER_CYCLE } from "./grid-step.ts";
 import { launchOf, rateOn, trafficOf, writeRateOn } from "./rates.ts";
 import { LINE_BYTES, SECTOR_BYTES } from "./tile-copies.ts";
@@ -121,19 +121,11 @@ export function threadCosts(context: ThreadContext, schedule: ThreadSchedule, ta
     cache: (perUnit * reads.blockBytes) / rateOn(target, "l2", "block"),
     memory: onChip ? 0 : traffic / rateOn(target, "dram"),
     store: (perUnit * productOf(kept, (l) => l.warps) * stored) / writeRateOn(target, "l2", "block"),
-    latency: (waves * waits) / clock,
   };
   const fixed = {
     launch: beside + (schedule.split > 1 ? launch + second + READ_LATENCY / clock : launch),
   };
-  const { latency, ...parts } = busy;
-  const together = Object.values(parts);
-  const sum = sumOf(together);
-  return {
-    terms: Object.entries({ ...fixed, ...busy }).map(([name, value]) => ({ name, seconds: value })),
-    bounds: [fixed.launch + Math.max(latency, ...together), fixed.launch + Math.max(latency, sum)],
-    traits: ["threads"],
-  };
+  return overlappingCosts(fixed, busy, (waves * waits) / clock, ["threads"]);
 }
 
 /**
@@ -167,17 +159,11 @@ export function predictThreads(
   correction?: Correction,
 ): Prediction | undefined {
   const costs = threadCosts(context, schedule, target);
-  if (!costs) return undefined;
   const clock = (target.clockHz ?? target.loadedClockHz)?.value ?? 1;
-  const cyclesOf = (name: string): number => (costs.terms.find((t) => t.name === name)?.seconds ?? 0) * clock;
-  const inner = Math.max(cyclesOf("issue"), cyclesOf("latency"));
-  const read = Math.max(cyclesOf("load"), cyclesOf("cache"), cyclesOf("memory"));
-  return {
-    seconds: apply(correction ?? NO_CORRECTION, costs),
-    uncorrectedSeconds: apply(NO_CORRECTION, costs),
-    levels: [{ level: "grid", trips: 1, inner, read, write: 0, bound: read > inner ? "read" : "inner" }],
-  };
+  return costs && gridPrediction(costs, PARTS, clock, correction);
 }
+
+const PARTS = { inner: ["issue", "latency"], read: ["load", "cache", "memory"], write: [] };
 
 /** Number of sides on which an access may leave its tensor. */
 function openSides({ access, tensor }: ThreadAccess, { mapping }: ThreadContext): number {

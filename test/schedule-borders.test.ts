@@ -16,7 +16,7 @@ import { nestedLoops } from "../mapper/schedule/cache-tiles.ts";
 import { dimensionsUnder } from "../mapper/schedule/gaps.ts";
 import { mutateSchedule, randomSchedule, scheduleProblem } from "../mapper/schedule/mapped.ts";
 import { bordersUnder, placementsOf } from "../mapper/schedule/place.ts";
-import { createCounts } from "../perfmodel/counts.ts";
+import { createCounts } from "./support/counts.ts";
 import { mappingsOnto, operation, rowNamed, smallIntegers } from "./support/subjects.ts";
 
 const CASES = [

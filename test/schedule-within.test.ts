@@ -17,10 +17,10 @@ import { lowerSchedule } from "../mapper/lower/scheduled.ts";
 import { randomSchedule, scheduleProblem } from "../mapper/schedule/mapped.ts";
 import { placementsOf } from "../mapper/schedule/place.ts";
 import { copiedInputs, movedCopy } from "../mapper/schedule/within.ts";
-import { createCounts } from "../perfmodel/counts.ts";
 import { createTerms } from "../perfmodel/model.ts";
 import { modelTarget } from "../perfmodel/target.ts";
 import { REFERENCE_CPU } from "../targets/x86.ts";
+import { createCounts } from "./support/counts.ts";
 import { inFull } from "./support/slow.ts";
 import {
   mapped,

@@ -4,9 +4,9 @@
  *     createCounts(mapping)(schedule)      { issues: 1806336, loads: { a: 903168, b: 161280 }, stores: 12544, ... }
  */
 
-import type { Schedule } from "../abstraction/candidate.ts";
-import type { Mapping } from "../abstraction/mapping.ts";
-import { bySpread, type InputState, Plan } from "./plan.ts";
+import type { Schedule } from "../../abstraction/candidate.ts";
+import type { Mapping } from "../../abstraction/mapping.ts";
+import { bySpread, type InputState, Plan } from "../../perfmodel/plan.ts";
 
 /** The operations that a walk over the lowered nest would count, for all threads together. */
 export interface Counts {
