@@ -5,6 +5,8 @@
  *     boundsOf(p*2 + r - 1, { p: 28, r: 3 })  =  [-1, 55]
  */
 
+import { product } from "./collections.ts";
+import { internal } from "./error.ts";
 import {
   axesIn,
   axis,
@@ -167,7 +169,7 @@ export function boundsOf(e: Expr, extents: Extents): readonly [min: number, max:
     const [min, max] = boundsOf(e.value, extents);
     return [-max, -min];
   }
-  if (e.kind !== "binary") throw new Error(`internal: "${e.kind}" has no index bounds`);
+  if (e.kind !== "binary") internal(`"${e.kind}" has no index bounds`);
   const [a, b] = boundsOf(e.left, extents);
   const [c, d] = boundsOf(e.right, extents);
   const { op } = e;
@@ -194,7 +196,7 @@ export function boundsOf(e: Expr, extents: Extents): readonly [min: number, max:
         ? [a - c * Math.floor(a / c), b - c * Math.floor(b / c)]
         : [0, c - 1];
     case "^": {
-      if (a < 0 || c < 0) throw new Error("internal: an exclusive or of a negative index");
+      if (a < 0 || c < 0) internal("an exclusive or of a negative index");
       // The result has no bit above the highest bit of either side.
       return [0, 2 ** Math.ceil(Math.log2(Math.max(b, d) + 1)) - 1];
     }
@@ -236,17 +238,17 @@ export function evaluateIndex(e: Expr, point: Extents): number {
       return (e.op === "and" ? left && right : left || right) ? 1 : 0;
     }
     default:
-      throw new Error(`internal: "${e.kind}" cannot stand in an index`);
+      return internal(`"${e.kind}" cannot stand in an index`);
   }
 }
 
 /** The values of an index at every point of a box, last axis fastest: one pass over the box for each part of the index. */
 export function valuesOver(e: Expr, axes: readonly string[], extents: Extents): Float64Array {
-  const points = axes.reduce((product, name) => product * extentOf(name, extents), 1);
+  const points = pointsOver(axes, extents);
   const values = (part: Expr): Float64Array => {
     if (part.kind === "number") return new Float64Array(points).fill(part.value);
     if (part.kind === "axis") {
-      const inner = axes.slice(axes.indexOf(part.name) + 1).reduce((n, name) => n * extentOf(name, extents), 1);
+      const inner = pointsOver(axes.slice(axes.indexOf(part.name) + 1), extents);
       return placesOf(new Float64Array(points), inner, extentOf(part.name, extents));
     }
     if (part.kind === "negate") return combined("-", new Float64Array(points), values(part.value));
@@ -270,6 +272,10 @@ function combined(op: BinaryOp, left: Float64Array, right: Float64Array | number
     left[at] = integerOp(op, left[at] ?? 0, typeof right === "number" ? right : (right[at] ?? 0));
   return left;
 }
+
+/** How many points a box has. */
+export const pointsOver = (axes: readonly string[], extents: Extents): number =>
+  product(axes.map((name) => extentOf(name, extents)));
 
 /** Every point of a box, last axis fastest. */
 export function* pointsOf(axes: readonly string[], extents: Extents): Generator<Record<string, number>> {
@@ -295,7 +301,5 @@ export function* pointsOf(axes: readonly string[], extents: Extents): Generator<
 }
 
 export function extentOf(name: string, extents: Extents): number {
-  const extent = extents[name];
-  if (extent === undefined) throw new Error(`internal: axis "${name}" is not bound`);
-  return extent;
+  return extents[name] ?? internal(`axis "${name}" is not bound`);
 }

@@ -8,6 +8,7 @@
  */
 
 import { Matrix } from "ml-matrix";
+import { internal } from "./error.ts";
 import { memoised } from "./memoised.ts";
 
 export interface BinaryMatrix {
@@ -27,7 +28,7 @@ export function binaryMatrix(
 /** Boolean product: an entry is 1 when any term of the sum is. */
 export function booleanProduct(a: BinaryMatrix, b: BinaryMatrix): BinaryMatrix {
   if (a.columns.length !== b.rows.length)
-    throw new Error(`internal: ${a.rows.length}x${a.columns.length} times ${b.rows.length}x${b.columns.length}`);
+    internal(`${a.rows.length}x${a.columns.length} times ${b.rows.length}x${b.columns.length}`);
   const product = toMatrix(a).mmul(toMatrix(b));
   return { rows: a.rows, columns: b.columns, bits: product.to2DArray().map((row) => row.map((x) => (x > 0 ? 1 : 0))) };
 }
@@ -53,9 +54,7 @@ export function differences(
 
 /** The entry in a named row and column. */
 export function bitAt(a: BinaryMatrix, row: string, column: string): number {
-  const bit = a.bits[a.rows.indexOf(row)]?.[a.columns.indexOf(column)];
-  if (bit === undefined) throw new Error(`internal: no entry ${row}, ${column}`);
-  return bit;
+  return a.bits[a.rows.indexOf(row)]?.[a.columns.indexOf(column)] ?? internal(`no entry ${row}, ${column}`);
 }
 
 /** Text with row and column names, as in the head of this file. */

@@ -12,7 +12,7 @@
 import { boundsOf, type Extents } from "./affine.ts";
 import type { Equation } from "./equation.ts";
 import { UsageError } from "./error.ts";
-import { accessesIn, type Expr, printExpr, rewrite } from "./expression.ts";
+import { accessesIn, type Expr, printExpr, rewriteReads } from "./expression.ts";
 
 /**
  * The extent of a dimension, from the indices that read it. Plain indices decide it where there are any. Otherwise the
@@ -40,17 +40,10 @@ export function withExtents(
   tensors: Readonly<Record<string, { readonly dims: readonly { readonly extent: number }[] }>>,
 ): Equation {
   if (accessesIn(equation.value).every((a) => a.index.every((i) => i.kind !== "border"))) return equation;
-  const value = rewrite(
-    equation.value,
-    (e) => {
-      if (e.kind !== "access") return e;
-      const dims = tensors[e.tensor]?.dims;
-      return {
-        ...e,
-        index: e.index.map((i, d) => (i.kind === "border" ? { ...i, extent: dims?.[d]?.extent } : i)),
-      };
-    },
-    "value",
-  );
+  const value = rewriteReads(equation.value, (read) => {
+    const dims = tensors[read.tensor]?.dims;
+    const index = read.index.map((i, d) => (i.kind === "border" ? { ...i, extent: dims?.[d]?.extent } : i));
+    return { ...read, index };
+  });
   return { ...equation, value };
 }

@@ -32,7 +32,7 @@ export function checkIndices(subject: string, equation: Equation, parameters: Re
       if (index.kind === "border" && node === equation.target)
         throw new UsageError(
           `${subject}: ${printAccess(node)} is assigned, and only a read has a border`,
-          spanOf(index) ?? {},
+          spanOf(index),
         );
       const inner = index.kind === "border" ? index.index : index;
       // What is read has a turn of its own.
@@ -42,7 +42,7 @@ export function checkIndices(subject: string, equation: Equation, parameters: Re
       }
       const offending = offendingPart(substituteParameters(inner, parameters));
       if (offending) {
-        const place = spanOf(offending.part) ?? spanOf(index) ?? {};
+        const place = spanOf(offending.part) ?? spanOf(index);
         throw new UsageError(`${subject}: index of ${printAccess(node)} is not affine: ${offending.because}`, place);
       }
     }
@@ -54,7 +54,7 @@ function checkIndexRead(subject: string, read: Access): void {
   if (readsInIndex(read).length > 0)
     throw new UsageError(
       `${subject}: ${printAccess(read)} is an index and has an index that is read; one may be, not both`,
-      spanOf(read) ?? {},
+      spanOf(read),
     );
 }
 
@@ -70,7 +70,7 @@ export function checkIndexReads(
   extents: Extents,
 ): void {
   for (const read of accessesIn(equation.value).flatMap(readsInIndex)) {
-    const place = spanOf(read) ?? {};
+    const place = spanOf(read);
     if (isRecurrent(equation))
       throw new UsageError(
         `${subject}: "${equation.target.tensor}" reads itself, so its indices cannot be read from a tensor`,
@@ -122,7 +122,7 @@ function checkCondition(subject: string, condition: Expr, inputs?: DTypes): void
     return;
   }
   if (condition.kind !== "compare")
-    throw new UsageError(`${subject}: "${printExpr(condition)}" is not a condition`, spanOf(condition) ?? {});
+    throw new UsageError(`${subject}: "${printExpr(condition)}" is not a condition`, spanOf(condition));
   if (inputs && comparesElements(condition)) {
     checkElements(subject, condition, inputs);
     return;
@@ -132,7 +132,7 @@ function checkCondition(subject: string, condition: Expr, inputs?: DTypes): void
     if (offending)
       throw new UsageError(
         `${subject}: condition ${printExpr(condition)} is not affine: ${offending.because}`,
-        spanOf(offending.part) ?? {},
+        spanOf(offending.part),
       );
   }
 }
@@ -149,7 +149,7 @@ function checkElements(subject: string, condition: Compare, inputs: DTypes): voi
   if (odd)
     throw new UsageError(
       `${subject}: condition ${printExpr(condition)} compares ${printExpr(odd)}; elements of inputs are compared as they are, with one another or with a number`,
-      spanOf(odd) ?? {},
+      spanOf(odd),
     );
   typeOf({ kind: "call", fn: "max", args: sides }, inputs);
 }

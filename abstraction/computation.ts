@@ -33,9 +33,9 @@ import {
   substituteAxes,
   tensorsOf,
 } from "./equation.ts";
-import { checkNames, suggestion, UsageError } from "./error.ts";
-import { type Access, accessesIn, type Expr, number, printAccess, printExpr, rewrite } from "./expression.ts";
-import { type Dimension, layoutStorage, rowMajor, storageFormula } from "./layout.ts";
+import { checkNames, internal, suggestion, UsageError } from "./error.ts";
+import { type Access, accessesIn, type Expr, number, printAccess, printExpr, rewriteReads } from "./expression.ts";
+import { type Dimension, extentsBy, layoutStorage, pointsIn, rowMajor, shapeOf, storageFormula } from "./layout.ts";
 import { memoised } from "./memoised.ts";
 import { parseEpilogue, parseEquation, problemOfSize, spanOf } from "./parse.ts";
 import type { Part, Program } from "./program.ts";
@@ -249,7 +249,7 @@ export function defineComputation(spec: ComputationSpec): Computation {
   const typed = typeTarget(name, equation, dtypes);
 
   // 3. Shapes and layouts.
-  const extents = Object.fromEntries(axes.map((a) => [a.name, a.extent]));
+  const extents = extentsBy(axes);
   const complete = (tensor: string, within: Equation, sizes: Extents): Tensor => {
     // A tensor that the equation both reads and assigns is as large as its axes; reads beyond them lie outside.
     const all = accessesOf(within).filter((a) => a.tensor === tensor);
@@ -376,16 +376,12 @@ function namedEquations({ computation, names }: Part): Equation[] {
   const { equation, epilogue } = computation;
   const sum = equation.target.tensor;
   const held = epilogue ? `${names[outputOf(computation).name]}_sum` : names[sum];
-  const named = (e: Expr): Expr =>
-    e.kind === "access" ? { ...e, tensor: (e.tensor === sum ? held : names[e.tensor]) ?? e.tensor } : e;
-  return [equation, ...(epilogue ? [epilogue.equation] : [])].map((one): Equation => {
-    const target = named(one.target);
-    return {
-      ...one,
-      target: target.kind === "access" ? target : one.target,
-      value: rewrite(one.value, named, "value"),
-    };
-  });
+  const named = (e: Access): Access => ({ ...e, tensor: (e.tensor === sum ? held : names[e.tensor]) ?? e.tensor });
+  return [equation, ...(epilogue ? [epilogue.equation] : [])].map((one) => ({
+    ...one,
+    target: named(one.target),
+    value: rewriteReads(one.value, named),
+  }));
 }
 
 /** The canonical text of the equations, parameters bound and idle casts dropped, with semicolons between them. */
@@ -419,13 +415,10 @@ export function inputsOf(computation: Computation): Tensor[] {
 export function tensorOf(computation: Computation, name: string): Tensor {
   const { sum } = computation.epilogue ?? {};
   const tensor = sum?.name === name ? sum : computation.tensors[name];
-  if (!tensor) throw new Error(`internal: no tensor "${name}" in ${computation.name}`);
-  return tensor;
+  return tensor ?? internal(`no tensor "${name}" in ${computation.name}`);
 }
 
-const extentsOfAxes = memoised(
-  (axes: Computation["axes"]): Extents => Object.fromEntries(axes.map((a) => [a.name, a.extent])),
-);
+const extentsOfAxes = memoised((axes: Computation["axes"]): Extents => extentsBy(axes));
 
 /** Extents of the loops. */
 export const extentsOf = ({ axes }: Computation): Extents => extentsOfAxes(axes);
@@ -434,17 +427,17 @@ export const extentsOf = ({ axes }: Computation): Extents => extentsOfAxes(axes)
 export function pointCount(computation: Computation): number {
   if (computation.program)
     return computation.program.parts.reduce((sum, part) => sum + pointCount(part.computation), 0);
-  return computation.axes.reduce((product, a) => product * a.extent, 1);
+  return pointsIn(computation.axes);
 }
 
 /** Number of logical elements. */
 export function elementCount(tensor: Tensor): number {
-  return tensor.dims.reduce((product, d) => product * d.extent, 1);
+  return pointsIn(tensor.dims);
 }
 
 /** Elements of memory the tensor takes, holes of a blocked layout included. */
 export const memoryElements = memoised(({ dims, storage }: Tensor): number => {
-  const extents = Object.fromEntries(dims.map((d) => [d.name, d.extent]));
+  const extents = extentsBy(dims);
   return boundsOf(storage, extents)[1] + 1;
 });
 
@@ -473,7 +466,7 @@ export function computationKey(computation: Computation): string {
   const axes = computation.axes.map((a) => `${a.name}=${a.extent}`).join(",");
   const tensors = Object.values(computation.tensors).map(
     (t) =>
-      `${t.name}:${t.dtype}[${t.dims.map((d) => d.extent).join(",")}]@${printExpr(t.storage, "formula")}${t.constant ? " constant" : ""}`,
+      `${t.name}:${t.dtype}[${shapeOf(t).join(",")}]@${printExpr(t.storage, "formula")}${t.constant ? " constant" : ""}`,
   );
   const held =
     computation.epilogue === undefined ? [] : [`${computation.epilogue.sum.name}:${targetOf(computation).dtype}`];
@@ -493,7 +486,7 @@ function completeTensor(
   if (other)
     throw new UsageError(
       `${subject}: ${printAccess(other)} has rank ${other.index.length}, elsewhere ${name} has rank ${rank}`,
-      spanOf(other) ?? {},
+      spanOf(other),
     );
   if (spec?.shape && spec.shape.length !== rank)
     throw new UsageError(`${subject}: ${name} has rank ${rank} but a shape of rank ${spec.shape.length}`);

@@ -10,6 +10,7 @@
 import { type AffineForm, affineForm, evaluateIndex } from "./affine.ts";
 import type { Axis, Computation } from "./computation.ts";
 import { axesIn, binary, type CompareOp, compare, compareOp, type Expr, number, substitute } from "./expression.ts";
+import { pointsIn } from "./layout.ts";
 import { memoised } from "./memoised.ts";
 
 export type Condition =
@@ -205,7 +206,7 @@ const MOST_BOXES = 1_000_000;
 export const usefulPoints = memoised(({ axes, equation }: Computation): number => {
   const { where } = equation;
   const tied = where === undefined ? [] : axesIn(where);
-  const points = (which: readonly Axis[]): number => which.reduce((product, a) => product * a.extent, 1);
+  const points = (which: readonly Axis[]): number => pointsIn(which);
   const free = points(axes.filter((a) => !tied.includes(a.name)));
   if (where === undefined) return free;
   const box = axes.flatMap((a): Box => (tied.includes(a.name) ? [[a.name, [0, a.extent - 1]]] : []));

@@ -11,7 +11,7 @@
 import { affineForm } from "./affine.ts";
 import { accessesOf, axesOf, type Equation } from "./equation.ts";
 import { UsageError } from "./error.ts";
-import { type Access, accessesIn, axesIn, type Expr, printAccess, walk } from "./expression.ts";
+import { type Access, axesIn, type Expr, printAccess, readsOf, walk } from "./expression.ts";
 import { spanOf } from "./parse.ts";
 
 /**
@@ -22,7 +22,7 @@ export type Dependence = readonly (number | "*")[];
 
 /** Whether an equation reads what it assigns. */
 export function isRecurrent({ target, value, where }: Equation): boolean {
-  return [value, ...(where ? [where] : [])].some((e) => accessesIn(e).some((a) => a.tensor === target.tensor));
+  return [value, ...(where ? [where] : [])].some((e) => readsOf(e, target.tensor).length > 0);
 }
 
 /** Names in a recurrence that neither index nor are compared: numeric constants. */
@@ -38,8 +38,10 @@ export const printDependence = (d: Dependence): string => `(${d.join(",")})`;
 
 /** The reads of the target itself, each with its dependence. */
 export function dependencesOf({ target, value }: Equation): { readonly read: Access; readonly distance: Dependence }[] {
-  const own = accessesIn(value).filter((a) => a.tensor === target.tensor);
-  return own.map((read) => ({ read, distance: target.index.map((at, d) => distanceOf(at, read.index[d])) }));
+  return readsOf(value, target.tensor).map((read) => ({
+    read,
+    distance: target.index.map((at, d) => distanceOf(at, read.index[d])),
+  }));
 }
 
 function distanceOf(at: Expr, read: Expr | undefined): number | "*" {
@@ -61,8 +63,7 @@ export function checkDependences(subject: string, equation: Equation): void {
   const { target, op } = equation;
   const names = target.index.map((e) => shiftedAxis(e)?.name ?? "");
   const odd = target.index.find((_, d) => names[d] === "" || names.indexOf(names[d] ?? "") !== d);
-  const problem = (because: string, place: Expr): UsageError =>
-    new UsageError(`${subject}: ${because}`, spanOf(place) ?? {});
+  const problem = (because: string, place: Expr): UsageError => new UsageError(`${subject}: ${because}`, spanOf(place));
   if (op === "sat+=")
     throw problem(
       `${target.tensor} reads itself, and a saturating sum is of an instruction: write +=, max= or min=`,

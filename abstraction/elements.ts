@@ -5,7 +5,8 @@
  *     y[g*16+k]   each once            c[i,j+1]  none writes c[i,0]: it holds the identity
  */
 
-import { affineForm, boundsOf, evaluateIndex, extentOf, pointsOf } from "./affine.ts";
+import { affineForm, boundsOf, evaluateIndex, extentOf, pointsOf, pointsOver } from "./affine.ts";
+import { product } from "./collections.ts";
 import { type Computation, elementCount, extentsOf, targetOf } from "./computation.ts";
 import { axesIn, compare, type Expr, number } from "./expression.ts";
 import { memoised } from "./memoised.ts";
@@ -38,7 +39,7 @@ function findApart(computation: Computation): boolean {
     }
   }
   if (kept.every((l) => known.has(l))) return true;
-  if (kept.reduce((points, l) => points * extentOf(l, extents), 1) > MOST_POINTS) return false;
+  if (pointsOver(kept, extents) > MOST_POINTS) return false;
   const seen = new Set<string>();
   for (const point of pointsOf(kept, extents)) {
     const element = index.map((e) => evaluateIndex(e, point)).join();
@@ -78,15 +79,12 @@ function findAll(computation: Computation): boolean {
   const inside = index.map((e, i): number => {
     const [[min, max], extent] = [boundsOf(e, extents), target.dims[i]?.extent ?? 0];
     const own = loops[i] ?? [];
-    const points = own.reduce((n, l) => n * extentOf(l, extents), 1);
+    const points = pointsOver(own, extents);
     if (min >= 0 && max < extent) return points;
     if (shared || points > MOST_POINTS) return 0;
     const isInside = (at: number): boolean => at >= 0 && at < extent;
     return [...pointsOf(own, extents)].filter((point) => isInside(evaluateIndex(e, point))).length;
   });
   if (inside.includes(0)) return false;
-  const written = shared
-    ? kept.reduce((points, l) => points * extentOf(l, extents), 1)
-    : inside.reduce((points, n) => points * n, 1);
-  return written === elementCount(target);
+  return (shared ? pointsOver(kept, extents) : product(inside)) === elementCount(target);
 }

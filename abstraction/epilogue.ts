@@ -28,6 +28,7 @@ import {
   plainAxes,
   printAccess,
   printExpr,
+  readsOf,
   rewrite,
   substitute,
 } from "./expression.ts";
@@ -42,7 +43,7 @@ export interface Epilogue {
 
 /** The axes of an epilogue: those at which it reads the sum, in the order of the sum's dimensions. */
 export function elementAxes(epilogue: Equation, sum: string): string[] {
-  const read = accessesIn(epilogue.value).find((a) => a.tensor === sum);
+  const [read] = readsOf(epilogue.value, sum);
   return read ? plainAxes(read) : [];
 }
 
@@ -50,7 +51,7 @@ export function elementAxes(epilogue: Equation, sum: string): string[] {
 export function checkEpilogue(subject: string, epilogue: Equation, equation: Equation): void {
   const sum = equation.target.tensor;
   const problem = (because: string, place?: Expr): UsageError =>
-    new UsageError(`${subject}: epilogue: ${because}`, (place && spanOf(place)) ?? {});
+    new UsageError(`${subject}: epilogue: ${because}`, place && spanOf(place));
   for (const { op } of [epilogue, ...(epilogue.beside ?? [])])
     if (op !== "=") throw problem(`it assigns each element once: "=", not "${op}"`);
   if (tensorsOf(equation).includes(epilogue.target.tensor))
@@ -58,12 +59,11 @@ export function checkEpilogue(subject: string, epilogue: Equation, equation: Equ
       `"${epilogue.target.tensor}" is already a tensor of the equation; name the output otherwise`,
       epilogue.target,
     );
-  const reads = accessesIn(epilogue.value);
-  if (reads.some((a) => a.tensor === epilogue.target.tensor))
+  if (readsOf(epilogue.value, epilogue.target.tensor).length > 0)
     throw problem(`${epilogue.target.tensor} cannot read itself`, epilogue.target);
 
   // 1. Where it reads the sum: one element, a plain axis for each dimension.
-  const [first, ...others] = reads.filter((a) => a.tensor === sum);
+  const [first, ...others] = readsOf(epilogue.value, sum);
   if (!first) throw problem(`it does not read ${printAccess(equation.target)}`);
   const axes = elementAxes(epilogue, sum);
   const distinct = new Set(axes).size === first.index.length && axes.length === equation.target.index.length;

@@ -14,6 +14,13 @@ export interface Span {
   readonly end: number;
 }
 
+/** What a usage error says besides its message; undefined where there is nothing to say. */
+export interface UsageDetails {
+  readonly source?: string | undefined;
+  readonly span?: Span | undefined;
+  readonly hint?: string | undefined;
+}
+
 /** A mistake of the caller: never a bug of automap, never shown with a stack trace. */
 export class UsageError extends Error {
   /** The text that is wrong, where there is one. */
@@ -24,7 +31,7 @@ export class UsageError extends Error {
   readonly hint: string | undefined;
 
   /** @param details the hint, or the text that is wrong with its place and hint */
-  constructor(message: string, details: string | { source?: string; span?: Span; hint?: string } = {}) {
+  constructor(message: string, details: string | UsageDetails = {}) {
     super(message);
     const { source, span, hint } = typeof details === "string" ? { hint: details } : details;
     this.name = "UsageError";

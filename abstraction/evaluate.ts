@@ -9,6 +9,7 @@
 import { type AffineForm, affineForm } from "./affine.ts";
 import { type DType, isInteger, roundHalfEven, saturate, wrap, wrapperOf } from "./dtype.ts";
 import type { CombineOp } from "./equation.ts";
+import { internal } from "./error.ts";
 import {
   type Access,
   type BinaryOp,
@@ -102,15 +103,11 @@ export class Scope {
   }
 
   buffer(name: string): Buffer {
-    const buffer = this.buffers.get(name);
-    if (!buffer) throw new Error(`internal: no buffer for "${name}"`);
-    return buffer;
+    return this.buffers.get(name) ?? internal(`no buffer for "${name}"`);
   }
 
   registerFile(name: string): Registers {
-    const registers = this.registers.get(name);
-    if (!registers) throw new Error(`internal: no registers "${name}"`);
-    return registers;
+    return this.registers.get(name) ?? internal(`no registers "${name}"`);
   }
 
   environment(): Environment {
@@ -131,8 +128,7 @@ export function compilePlace(access: Access, scope: Scope): Evaluate {
     const number = compileIndex(register, scope);
     return (env) => {
       const n = number(env);
-      if (index.length !== 2 || n < 0 || n >= count)
-        throw new Error(`internal: ${printAccess({ kind: "access", tensor, index })} is register ${n} of ${count}`);
+      if (index.length !== 2 || n < 0 || n >= count) internal(`${printAccess(access)} is register ${n} of ${count}`);
       return row(env);
     };
   }
@@ -210,7 +206,7 @@ export function compileIndex(e: Expr, scope: Scope): Evaluate {
       return (env) => (left(env) !== 0 || right(env) !== 0 ? 1 : 0);
     }
     default:
-      throw new Error(`internal: "${e.kind}" cannot stand in an index`);
+      return internal(`"${e.kind}" cannot stand in an index`);
   }
 }
 
@@ -278,7 +274,7 @@ export function compileValue(e: Expr, scope: Scope, expected: DType): Evaluate {
     }
     case "call": {
       const [first, second] = e.args.map((arg) => compileValue(arg, scope, dtype));
-      if (!first) throw new Error(`internal: ${e.fn} without arguments`);
+      if (!first) internal(`${e.fn} without arguments`);
       switch (e.fn) {
         case "min":
           return (env) => Math.min(first(env), second?.(env) ?? Number.POSITIVE_INFINITY);
@@ -303,10 +299,9 @@ export function compileValue(e: Expr, scope: Scope, expected: DType): Evaluate {
       return (env) => (condition(env) !== 0 ? whenTrue(env) : whenFalse(env));
     }
     case "border":
-      throw new Error("internal: an index is not a value");
     case "compare":
     case "logic":
-      throw new Error("internal: a condition is not a value");
+      return internal(`"${e.kind}" is not a value`);
     default:
       return e satisfies never;
   }
@@ -354,7 +349,7 @@ function compileArithmetic(op: BinaryOp, left: Evaluate, right: Evaluate, dtype:
     case "%":
       return (env) => round(left(env) % right(env));
     case "^":
-      throw new Error(`internal: "^" stands in storage formulas only`);
+      return internal(`"^" stands in storage formulas only`);
     default:
       return op satisfies never;
   }

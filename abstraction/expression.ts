@@ -8,6 +8,7 @@
  */
 
 import type { DType } from "./dtype.ts";
+import { internal } from "./error.ts";
 
 /** `^` is the exclusive or of two integers. It is legal only in storage formulas, which use it for the swizzles of shared memory. */
 export type BinaryOp = "+" | "-" | "*" | "/" | "%" | "^";
@@ -157,8 +158,7 @@ export const border = (how: Border, index: Expr, extent: number): BorderIndex =>
 
 /** Extent of a border index, which `defineComputation` fills in. */
 export function extentOfBorder({ how, extent }: BorderIndex): number {
-  if (extent === undefined) throw new Error(`internal: ${how} of a dimension of no known extent`);
-  return extent;
+  return extent ?? internal(`${how} of a dimension of no known extent`);
 }
 
 /** The place that a border index reads; `index` may lie outside `0 .. extent-1`. */

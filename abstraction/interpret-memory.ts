@@ -7,8 +7,8 @@ import { type Judge, type WatchedBuffer, WatchedMemory } from "./blocks/watched-
 import { type Computation, elementCount, inputsOf, memoryElements, outputOf, type Tensor } from "./computation.ts";
 import { type Buffer, compileIndex, Scope, type Values } from "./evaluate.ts";
 import { type Expr, printExpr } from "./expression.ts";
-import { bufferOf, type Inputs, shapeOf } from "./interpret.ts";
-import { type Dimension, rowMajor } from "./layout.ts";
+import { bufferOf, type Inputs } from "./interpret.ts";
+import { type Dimension, pointsIn, rowMajor, shapeOf } from "./layout.ts";
 import { dimsOf, isShared, type LoopNest, type Scratch, storageOf } from "./loop-nest.ts";
 
 export interface NestMemory {
@@ -49,9 +49,8 @@ export function bindMemory(nest: LoopNest, computation: Computation, inputs: Inp
     const places = scratchPlaces(scratch);
     const { dtype, elements, outside } = scratch;
     const named = name({ name: scratch.name, dims, elements, places, shared: isShared(scratch), outside });
-    const shape = dims.map((d) => d.extent);
     const values = new Float64Array(elements);
-    buffers.set(scratch.name, { values, shape, dtype, ...(places && { places }), ...watch(named) });
+    buffers.set(scratch.name, { values, shape: shapeOf({ dims }), dtype, ...(places && { places }), ...watch(named) });
   }
   return { buffers, output, names };
 }
@@ -73,7 +72,7 @@ function placesOf(dims: readonly Dimension[], storage: Expr): Int32Array | undef
   const slots = dims.map((d) => scope.slot(d.name));
   const place = compileIndex(storage, scope);
   const env = scope.environment();
-  const places = new Int32Array(dims.reduce((product, d) => product * d.extent, 1));
+  const places = new Int32Array(pointsIn(dims));
   for (let i = 0; i < places.length; i++) {
     places[i] = place(env);
     for (let d = dims.length - 1; d >= 0; d--) {
@@ -90,8 +89,8 @@ function scratchPlaces(scratch: Scratch): Int32Array | undefined {
   const { name, elements } = scratch;
   const dims = dimsOf(scratch);
   const places = placesOf(dims, storageOf(scratch));
-  const size = dims.reduce((product, d) => product * d.extent, 1);
   if (!places) {
+    const size = pointsIn(dims);
     if (size > elements)
       throw new NestFault("malformed", [`${name} has ${size} elements and memory for ${elements}: give it as much`]);
     return undefined;

@@ -14,6 +14,7 @@ import { compilePhases, type NestOrder, teamOfNest, warpsOfNest } from "./blocks
 import { Judge } from "./blocks/watched-memory.ts";
 import { type Computation, inputsOf, outputOf, targetOf } from "./computation.ts";
 import { identityOf } from "./equation.ts";
+import { internal } from "./error.ts";
 import { type Buffer, compileCondition, compileIndex, type Run, Scope, type Values } from "./evaluate.ts";
 import { type Inputs, prepareInPlace } from "./interpret.ts";
 import { compileLanes, compileScalar } from "./interpret-lanes.ts";
@@ -204,10 +205,10 @@ function compileMove({ kind, register, memory }: Extract<Statement, { kind: "loa
   return (env) => {
     const tile = tiles[index(env)];
     const from = base(env);
-    if (!tile) throw new Error(`internal: register ${register.file} ${index(env)} does not exist`);
+    if (!tile) internal(`register ${register.file} ${index(env)} does not exist`);
     for (let i = 0; i < tile.length; i++) {
       const at = place(from, i);
-      if (at < 0 || at >= values.length) throw new Error(`internal: ${kind} at ${at} outside ${memory.buffer}`);
+      if (at < 0 || at >= values.length) internal(`${kind} at ${at} outside ${memory.buffer}`);
       if (kind === "load") tile[i] = values[at] ?? Number.NaN;
       else values[at] = tile[i] ?? Number.NaN;
     }
@@ -221,8 +222,7 @@ function compileRegisterIssue(
   // The instruction's equation runs on arrays of its own; registers are copied in and the target copied back.
   const logical: Record<string, Values> = {};
   const operands = intrinsic.operands.map((operand) => {
-    const register = registers[operand.name];
-    if (!register) throw new Error(`internal: ${intrinsic.name} is issued without ${operand.name}`);
+    const register = registers[operand.name] ?? internal(`${intrinsic.name} is issued without ${operand.name}`);
     const values = new Float64Array(tilePlaces(intrinsic, operand.name).length);
     logical[operand.name] = values;
     const { tiles } = scope.registerFile(register.file);
@@ -241,15 +241,14 @@ function compileRegisterIssue(
 function compileIssue({ intrinsic, tiles }: Extract<Statement, { kind: "issue" }>, scope: Scope): Run {
   const logical: Record<string, Values> = {};
   const moves = intrinsic.operands.map((operand) => {
-    const tile = tiles[operand.name];
-    if (!tile) throw new Error(`internal: ${intrinsic.name} is issued without ${operand.name}`);
+    const tile = tiles[operand.name] ?? internal(`${intrinsic.name} is issued without ${operand.name}`);
     const places = tilePlaces(intrinsic, operand.name);
     const values = new Float64Array(places.length);
     logical[operand.name] = values;
     return { memory: scope.buffer(tile.buffer).values, base: compileIndex(tile.base, scope), places, values };
   });
   const [target] = moves;
-  if (!target) throw new Error(`internal: ${intrinsic.name} has no operands`);
+  if (!target) internal(`${intrinsic.name} has no operands`);
   const issue = prepareInPlace(intrinsic.computation, logical);
   return (env) => {
     for (const { memory, base, places, values } of moves) {

@@ -22,7 +22,8 @@ import {
   Scope,
   type Values,
 } from "./evaluate.ts";
-import { type Access, accessesIn, number, readsIndices, rewrite, walk } from "./expression.ts";
+import { type Access, accessesIn, number, readsIndices, rewriteReads, walk } from "./expression.ts";
+import { pointsIn, shapeOf } from "./layout.ts";
 import { memoised } from "./memoised.ts";
 
 /** Values of each input by name, in logical row-major order whatever the tensor's layout. */
@@ -85,7 +86,7 @@ interface Tables {
 /** Undefined when a value depends on loop counters other than through the elements it reads. */
 const tablesOf = memoised((computation: Computation): Tables | undefined => {
   const { equation } = computation;
-  const withoutReads = rewrite(equation.value, (e) => (e.kind === "access" ? number(0) : e), "value");
+  const withoutReads = rewriteReads(equation.value, () => number(0));
   const direct = [...walk(withoutReads)].every((e) => e.kind !== "axis" && e.kind !== "select");
   if (equation.where !== undefined || !direct || readsIndices(equation.value)) return undefined;
   const buffers = new Map<string, Buffer>();
@@ -96,7 +97,7 @@ const tablesOf = memoised((computation: Computation): Tables | undefined => {
   const placesOf = (read: Access, axes: readonly Axis[]): Int32Array => {
     const place = compilePlace(read, scope);
     const env = scope.environment();
-    const places = new Int32Array(axes.reduce((product, a) => product * a.extent, 1));
+    const places = new Int32Array(pointsIn(axes));
     let point = 0;
     nestOf(
       axes,
@@ -110,7 +111,7 @@ const tablesOf = memoised((computation: Computation): Tables | undefined => {
   return {
     target: placesOf(equation.target, spatial),
     reads: new Map(accessesIn(equation.value).map((read) => [read, placesOf(read, [...spatial, ...reduce])])),
-    reducePoints: reduce.reduce((product, a) => product * a.extent, 1),
+    reducePoints: pointsIn(reduce),
   };
 });
 
@@ -221,8 +222,4 @@ export function bufferOf(subject: string, tensor: Tensor, values: ArrayLike<numb
     shape: shapeOf(tensor),
     dtype: tensor.dtype,
   };
-}
-
-export function shapeOf(tensor: Tensor): number[] {
-  return tensor.dims.map((d) => d.extent);
 }

@@ -13,12 +13,12 @@
  * element holds which logical element; an axis in it that the operand lacks is a broadcast.
  */
 
-import { boundsOf, type Extents, offendingPart, valuesOver } from "./affine.ts";
+import { boundsOf, type Extents, offendingPart, pointsOver, valuesOver } from "./affine.ts";
 import { type Computation, defineComputation, extentsOf, tensorOf } from "./computation.ts";
 import type { DType } from "./dtype.ts";
-import { UsageError } from "./error.ts";
+import { internal, UsageError } from "./error.ts";
 import { axesIn, type Expr, printExpr } from "./expression.ts";
-import { type Dimension, rowMajor } from "./layout.ts";
+import { type Dimension, extentsBy, rowMajor } from "./layout.ts";
 import { memoisedPair } from "./memoised.ts";
 import { parseExpr, spanOf } from "./parse.ts";
 import { BRACES, type Code, filled, type Name, trustedCode } from "./source-text.ts";
@@ -338,9 +338,7 @@ export function lanesOf({ scope }: Pick<Intrinsic, "scope">): number {
 }
 
 export function operandOf(intrinsic: Intrinsic, name: string): Operand {
-  const operand = intrinsic.operands.find((o) => o.name === name);
-  if (!operand) throw new Error(`internal: ${intrinsic.name} has no operand "${name}"`);
-  return operand;
+  return intrinsic.operands.find((o) => o.name === name) ?? internal(`${intrinsic.name} has no operand "${name}"`);
 }
 
 /** Elements that the register holds, including copies of a broadcast. */
@@ -360,7 +358,7 @@ export function printStorage(operand: Operand): string {
 }
 
 export function sizesOf(operand: Operand): Extents {
-  return Object.fromEntries(operand.dims.map((d) => [d.name, d.extent]));
+  return extentsBy(operand.dims);
 }
 
 function parseStorage(text: string, subject: string): { file: string; storage: Expr | undefined } {
@@ -411,7 +409,7 @@ function checkStorage(name: string, computation: Computation, operand: Operand):
   const extents: Extents = { ...extentsOf(computation), ...sizesOf(operand) };
   const subject = JSON.stringify([operand.storage, axes, axes.map((axis) => extents[axis])]);
   if (rightStorages.has(subject)) return;
-  const count = axes.reduce((product, axis) => product * (extents[axis] ?? 1), 1);
+  const count = pointsOver(axes, extents);
   if (count > MOST_PLACES)
     throw new UsageError(
       `${name}: ${operand.name} has ${count} elements with its copies, more than the ${MOST_PLACES} whose storage is checked`,

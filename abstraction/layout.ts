@@ -8,7 +8,7 @@
  * is the innermost block of that dimension.
  */
 
-import { boundsOf, offendingPart } from "./affine.ts";
+import { boundsOf, type Extents, offendingPart } from "./affine.ts";
 import { suggestion, UsageError } from "./error.ts";
 import { axesIn, axis, binary, type Expr, number, printExpr, substitute } from "./expression.ts";
 import { parseExpr } from "./parse.ts";
@@ -18,6 +18,17 @@ export interface Dimension {
   readonly name: string;
   readonly extent: number;
 }
+
+/** Points of a box; elements of a tensor by its dimensions. */
+export const pointsIn = (sides: readonly { readonly extent: number }[]): number =>
+  sides.reduce((points, { extent }) => points * extent, 1);
+
+/** Extent by name. */
+export const extentsBy = (sides: readonly Dimension[]): Extents =>
+  Object.fromEntries(sides.map(({ name, extent }) => [name, extent]));
+
+/** Size of each dimension. */
+export const shapeOf = ({ dims }: { readonly dims: readonly Dimension[] }): number[] => dims.map((d) => d.extent);
 
 /** Row-major, the last dimension contiguous. */
 export function rowMajor(dims: readonly Dimension[]): Expr {
@@ -49,7 +60,7 @@ export function storageText({
   readonly storage: Expr;
 }): string {
   const places = new Map(dims.map((d, i) => [d.name, axis(`d${i}`)]));
-  return `${printExpr(substitute(storage, places, "index"), "formula")} of ${dims.map((d) => d.extent).join(",")}`;
+  return `${printExpr(substitute(storage, places, "index"), "formula")} of ${shapeOf({ dims }).join(",")}`;
 }
 
 /**
@@ -113,7 +124,7 @@ export function storageFormula(text: string, dims: readonly Dimension[], subject
   const unknown = axesIn(formula).find((name) => !names.includes(name));
   if (unknown !== undefined)
     throw new UsageError(`${subject}: no dimension "${unknown}"`, { source: text, hint: suggestion(unknown, names) });
-  const [min] = boundsOf(formula, Object.fromEntries(dims.map((d) => [d.name, d.extent])));
+  const [min] = boundsOf(formula, extentsBy(dims));
   if (min < 0) throw new UsageError(`${subject}: the formula reaches element ${min}`, { source: text });
   return formula;
 }

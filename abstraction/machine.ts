@@ -9,7 +9,9 @@
  */
 
 import type { Extents } from "./affine.ts";
+import { extentsOf } from "./computation.ts";
 import type { DType } from "./dtype.ts";
+import { internal } from "./error.ts";
 import type { Cost, Intrinsic } from "./intrinsic.ts";
 import { memoisedPair } from "./memoised.ts";
 
@@ -297,23 +299,17 @@ export interface Target {
 
 /** @throws Error when the target has no such level */
 export function levelOf({ name: target, levels }: Target, name: LevelName): Level {
-  const found = levels.find((l) => l.name === name);
-  if (!found) throw new Error(`internal: ${target} has no level "${name}"`);
-  return found;
+  return levels.find((l) => l.name === name) ?? internal(`${target} has no level "${name}"`);
 }
 
 /** @throws Error when the target has no such memory */
 export function memoryOf({ name: target, memories }: Target, name: string): Memory {
-  const found = memories.find((m) => m.name === name);
-  if (!found) throw new Error(`internal: ${target} has no memory "${name}"`);
-  return found;
+  return memories.find((m) => m.name === name) ?? internal(`${target} has no memory "${name}"`);
 }
 
 /** @throws Error when the target has no such unit */
 export function unitOf({ name: target, units }: Target, name: string): Unit {
-  const found = units.find((u) => u.name === name);
-  if (!found) throw new Error(`internal: ${target} has no unit "${name}"`);
-  return found;
+  return units.find((u) => u.name === name) ?? internal(`${target} has no unit "${name}"`);
 }
 
 /**
@@ -336,10 +332,8 @@ function sharers({ levels }: Target, outer: LevelName, inner: LevelName): number
 
 /** Most bytes of a memory that one unit of a level may take: `shared` of a block, opt-in included. */
 export function mostBytes(target: Target, memory: string, of: LevelName): number {
-  const found = memoryOf(target, memory);
-  const limit = found.limits?.find((l) => l.of === of);
-  if (!limit) throw new Error(`internal: ${target.name} sets no limit on ${memory} of a ${of}`);
-  return limit.bytes;
+  const limit = memoryOf(target, memory).limits?.find((l) => l.of === of);
+  return limit?.bytes ?? internal(`${target.name} sets no limit on ${memory} of a ${of}`);
 }
 
 /** Bytes per second or cycle that one unit of a level reads from a memory; undefined when no source gives it. */
@@ -366,15 +360,13 @@ export const issueCyclesOn = memoisedPair((target: Target, intrinsic: Intrinsic)
   const measured = target.issued?.[name];
   if (measured) return { value: measured.issueCycles, source: measured.source };
   const factors = operands.at(-1)?.dtype;
-  const extents = Object.fromEntries(computation.axes.map((a) => [a.name, a.extent]));
-  return factors && issueCyclesOf(target, family, factors, extents);
+  return factors && issueCyclesOf(target, family, factors, extentsOf(computation));
 });
 
 /** The cost of an instruction by the target's rates; undefined when it has none for the family. */
 export function ratedCost(target: Target, { family, operands, computation }: Intrinsic): Cost | undefined {
-  const extents = Object.fromEntries(computation.axes.map((a) => [a.name, a.extent]));
   const factors = operands.at(-1)?.dtype;
-  return factors && matrixCost(target, family, factors, extents);
+  return factors && matrixCost(target, family, factors, extentsOf(computation));
 }
 
 /** The same for a matrix product that has no declaration yet. Undefined unless the target gives both issue and latency. */

@@ -15,9 +15,9 @@ import { affineForm, boundsOf, type Extents, offendingPart } from "./affine.ts";
 import type { Tensor } from "./computation.ts";
 import { DTYPES, type DType, isDType } from "./dtype.ts";
 import { accessesOf, type Equation, printEquation, tensorsOf } from "./equation.ts";
-import { type Span, suggestion, UsageError } from "./error.ts";
+import { type Span, suggestion, type UsageDetails, UsageError } from "./error.ts";
 import { type Access, type Expr, printAccess, walk } from "./expression.ts";
-import { rowMajor } from "./layout.ts";
+import { extentsBy, rowMajor, shapeOf } from "./layout.ts";
 import { parseEquation, spanOf } from "./parse.ts";
 import type { Recurrence, SourceLoop } from "./recurrence.ts";
 import { typeOf } from "./typing.ts";
@@ -41,18 +41,13 @@ export function linesOf(source: string): Line[] {
 }
 
 /** An error on a line, with the place marked in the whole text. */
-export function lineError(
-  source: string,
-  { text, start }: Line,
-  message: string,
-  details: { span?: Span; hint?: string } = {},
-): UsageError {
+export function lineError(source: string, { text, start }: Line, message: string, details: UsageDetails): UsageError {
   const span = details.span ?? { start: text.length - text.trimStart().length, end: text.length };
   const number = source.slice(0, start).split("\n").length;
   return new UsageError(`line ${number}: ${message}`, {
     source,
     span: { start: start + span.start, end: start + span.end },
-    ...(details.hint === undefined ? {} : { hint: details.hint }),
+    hint: details.hint,
   });
 }
 
@@ -68,7 +63,7 @@ export function parseRecurrence(source: string): Recurrence {
   for (const line of linesOf(source)) {
     const [, word = "", rest = ""] = /^\s*([A-Za-z_]\w*)\s*(.*)$/.exec(line.text) ?? [];
     const fail = (message: string, hint?: string): never => {
-      throw lineError(source, line, message, hint === undefined ? {} : { hint });
+      throw lineError(source, line, message, { hint });
     };
     if (word === "recurrence" && NAME.test(rest.replace(/-/g, "_"))) name = rest;
     else if (word === "loops" && !rest.startsWith("[")) loops = parseLoops(rest, fail);
@@ -84,8 +79,7 @@ export function parseRecurrence(source: string): Recurrence {
     declared,
     (equation, message, span, hint) => {
       const line = equation && lineOf.get(equation);
-      const details = { ...(span ? { span } : {}), ...(hint === undefined ? {} : { hint }) };
-      throw line ? lineError(source, line, message, details) : new UsageError(message, { source, ...details });
+      throw line ? lineError(source, line, message, { span, hint }) : new UsageError(message, { source, span, hint });
     },
   );
 }
@@ -102,9 +96,9 @@ export function defineRecurrence(spec: {
   const equations = spec.equations.map((e) => (typeof e === "string" ? parseEquation(e) : e));
   return completeRecurrence(name, [...spec.loops], equations, declared, (equation, message, span, hint) => {
     throw new UsageError(`${name}: ${message}`, {
-      ...(equation ? { source: printEquation(equation) } : {}),
-      ...(span && equation && spanOf(equation.target) ? { span } : {}),
-      ...(hint === undefined ? {} : { hint }),
+      source: equation && printEquation(equation),
+      span: equation && spanOf(equation.target) && span,
+      hint,
     });
   });
 }
@@ -112,7 +106,7 @@ export function defineRecurrence(spec: {
 /** The text of a system; {@link parseRecurrence} reads it back. */
 export function printRecurrence({ name, loops, definitions, results, variables, tensors }: Recurrence): string {
   const lines = [`recurrence ${name}`, `loops ${loops.map((l) => `${l.name} ${l.extent}`).join(", ")}`];
-  const shapes = Object.values(tensors).map((t) => `${t.name} ${t.dtype}[${t.dims.map((d) => d.extent).join(",")}]`);
+  const shapes = Object.values(tensors).map((t) => `${t.name} ${t.dtype}[${shapeOf(t).join(",")}]`);
   if (shapes.length > 0) lines.push(`tensors ${shapes.join(", ")}`);
   lines.push(
     `variables ${Object.entries(variables)
@@ -154,7 +148,7 @@ function completeRecurrence(
   for (const { name: loop, extent } of loops)
     if (!Number.isSafeInteger(extent) || extent < 1)
       fail(undefined, `the extent of loop ${loop} must be a positive integer, got ${extent}`);
-  const extents = Object.fromEntries(loops.map((l) => [l.name, l.extent]));
+  const extents = extentsBy(loops);
 
   // 1. A name that is assigned and read is a variable; one that is assigned and never read is a result.
   const read = new Set(
@@ -342,9 +336,6 @@ function located<T>(source: string, line: Line, parse: () => T): T {
     return parse();
   } catch (error) {
     if (!(error instanceof UsageError)) throw error;
-    throw lineError(source, line, error.message, {
-      ...(error.span ? { span: error.span } : {}),
-      ...(error.hint === undefined ? {} : { hint: error.hint }),
-    });
+    throw lineError(source, line, error.message, error);
   }
 }

@@ -10,7 +10,7 @@
 
 import { DTYPES, isDType } from "./dtype.ts";
 import { COMBINE_OPS, type CombineOp, type Equation, printEquation } from "./equation.ts";
-import { type Span, suggestion, UsageError } from "./error.ts";
+import { internal, type Span, suggestion, UsageError } from "./error.ts";
 import {
   type Access,
   type BinaryOp,
@@ -281,10 +281,7 @@ class Parser {
   }
 
   private peek(): Token {
-    const last = this.tokens[this.tokens.length - 1];
-    const token = this.tokens[this.at] ?? last;
-    if (!token) throw new Error("internal: a token list always holds its end");
-    return token;
+    return this.tokens[this.at] ?? this.tokens.at(-1) ?? internal("a token list always holds its end");
   }
 
   private next(): Token {
@@ -335,11 +332,7 @@ class Parser {
   }
 
   private fail(message: string, span: Span, hint?: string): never {
-    throw new UsageError(`${this.subject}: ${message}`, {
-      source: this.text,
-      span,
-      ...(hint === undefined ? {} : { hint }),
-    });
+    throw new UsageError(`${this.subject}: ${message}`, { source: this.text, span, hint });
   }
 }
 

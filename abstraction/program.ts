@@ -8,6 +8,7 @@
  */
 
 import { type Computation, equationsOf, outputOf, type Tensor } from "./computation.ts";
+import { internal } from "./error.ts";
 import { rowMajor } from "./layout.ts";
 
 /** A computation as part of a program. */
@@ -30,9 +31,7 @@ export const KEPT = "kept";
 /** The program's name of what a part makes. */
 export function madeBy({ computation, names }: Part): string {
   const { name } = outputOf(computation);
-  const made = names[name];
-  if (made === undefined) throw new Error(`internal: no name for ${name}`);
-  return made;
+  return names[name] ?? internal(`no name for ${name}`);
 }
 
 /**
@@ -50,7 +49,7 @@ export function joined({ parts, stored }: Program): Computation {
       if (!made.has(name) && !read.has(name)) read.set(name, tensor);
     }
   const [last] = parts.slice(-1);
-  if (!last) throw new Error("internal: a program without computations");
+  if (!last) internal("a program without computations");
   const dims = [{ name: "d0", extent: 1 }];
   const flag: Tensor = { name: KEPT, dtype: "s32", dims, storage: rowMajor(dims), constant: true };
   const order = [...new Set([madeBy(last), ...stored, ...read.keys(), ...made.keys()])];

@@ -37,7 +37,7 @@ import {
   substitute,
   testsElements,
 } from "./expression.ts";
-import { rowMajor } from "./layout.ts";
+import { pointsIn, rowMajor } from "./layout.ts";
 import type { Part } from "./program.ts";
 
 /** The rows that the equations of a chain share. */
@@ -91,8 +91,7 @@ export function rowChainOf(computation: Computation): RowChain | { readonly beca
 /** The rows that a sum works on; undefined for an equation that sums nothing. */
 export function rowsOf({ axes, equation }: Computation): Rows | undefined {
   if (equation.op === "=") return undefined;
-  const points = (kind: "spatial" | "reduce"): number =>
-    axes.reduce((product, a) => (a.kind === kind ? product * a.extent : product), 1);
+  const points = (kind: "spatial" | "reduce"): number => pointsIn(axes.filter((a) => a.kind === kind));
   const columns = points("reduce");
   return columns > 1 ? { rows: points("spatial"), columns } : undefined;
 }
@@ -140,7 +139,7 @@ function placedLoops(
   const kept = long.filter((a) => a.kind === "spatial");
   const summed = long.filter((a) => a.kind === "reduce");
   const at = flatOf(stored.target, output);
-  const count = kept.reduce((product, a) => product * a.extent, 1);
+  const count = pointsIn(kept);
   if (!at || count !== elementCount(output)) return { because: `it writes a part of ${output.name}` };
   const digits: Record<string, Digit> = {};
   if (count === rows * columns) {
@@ -156,8 +155,7 @@ function placedLoops(
   if (count !== rows) return { because: `it makes ${count} elements, of ${rows} rows with ${columns} columns` };
   for (const { name } of kept) digits[name] = { of: "row", stride: at.get(name) ?? 0 };
   if (summed.length === 0) return { makes: "row", digits };
-  if (summed.reduce((product, a) => product * a.extent, 1) !== columns)
-    return { because: `it does not sum over rows of ${columns} columns` };
+  if (pointsIn(summed) !== columns) return { because: `it does not sum over rows of ${columns} columns` };
   // The order of columns is that of the row it reads, preferably one computed inside the chain.
   const reads = accessesIn(equation.value).toSorted((a, b) => Number(made.has(b.tensor)) - Number(made.has(a.tensor)));
   for (const read of reads) {

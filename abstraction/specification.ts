@@ -108,7 +108,7 @@ export function spaceTimeTransform(given: {
 /** A recurrence with its spatial mapping. @throws UsageError when the steps do not fit it or each other */
 export function specify(recurrence: Recurrence, ...steps: SpatialStep[]): Specification {
   check(recurrence, steps, (_, message, hint) => {
-    throw new UsageError(`${recurrence.name}: ${message}`, hint === undefined ? {} : { hint });
+    throw new UsageError(`${recurrence.name}: ${message}`, { hint });
   });
   return { recurrence, steps };
 }
@@ -137,7 +137,7 @@ export function parseSpecification(source: string): Specification {
     spatial.map((s) => s.step),
     (at, message, hint) => {
       const line = spatial[at]?.line;
-      throw line ? lineError(source, line, message, hint === undefined ? {} : { hint }) : new UsageError(message);
+      throw line ? lineError(source, line, message, { hint }) : new UsageError(message);
     },
   );
   return { recurrence, steps: spatial.map((s) => s.step) };
@@ -267,7 +267,7 @@ function check(
 
 function parseStep(source: string, line: Line, word: string, inside: string): SpatialStep {
   const fail = (message: string, hint?: string): never => {
-    throw lineError(source, line, message, hint === undefined ? {} : { hint });
+    throw lineError(source, line, message, { hint });
   };
   const parts = splitTop(inside);
   const names = (list: readonly string[]): string[] => {

@@ -7,6 +7,7 @@
  * leading `_` gets a `v` before it. The words of the fixed text are read from the text itself, so printers keep no lists of their words.
  */
 
+import { internal } from "./error.ts";
 import { isReserved, type Language } from "./keywords.ts";
 import { type Code, Name, type SourceText, visit } from "./source-text.ts";
 
@@ -38,14 +39,10 @@ export function spellingOf(texts: readonly Code[], languages: readonly Language[
   for (const text of texts)
     visit(text, (piece, apart) => {
       if (!(piece instanceof Name)) return;
-      if (apart) throw new Error(`internal: ${piece.id} stands in text that is kept apart`);
+      if (apart) internal(`${piece.id} stands in text that is kept apart`);
       give(piece);
     });
-  const word = (name: Name): string => {
-    const found = words.get(name.id);
-    if (found === undefined) throw new Error(`internal: ${name.id} stands in no text that was spelled`);
-    return found;
-  };
+  const word = ({ id }: Name): string => words.get(id) ?? internal(`${id} stands in no text that was spelled`);
   return { word, finish: (text) => finished(text, word) };
 }
 
@@ -58,7 +55,7 @@ function finished(text: Code, word: (name: Name) => string): SourceText {
     const part = isName ? word(piece) : piece;
     if (part === "") return;
     if ((isName || named) && isWordAt(last, last.length - 1) && isWordAt(part, 0))
-      throw new Error(`internal: the name in "${last.slice(-20)}${part.slice(0, 20)}" runs into what is beside it`);
+      internal(`the name in "${last.slice(-20)}${part.slice(0, 20)}" runs into what is beside it`);
     parts.push(part);
     [last, named] = [part, isName];
   });

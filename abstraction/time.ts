@@ -9,7 +9,7 @@
  */
 
 import { affineForm, type Extents } from "./affine.ts";
-import type { Computation, ComputationSpec, TensorSpec } from "./computation.ts";
+import { type Computation, type ComputationSpec, type TensorSpec, tensorOf } from "./computation.ts";
 import { usefulPoints } from "./condition.ts";
 import { isRecurrent, namesOfNumbers } from "./dependence.ts";
 import type { DType } from "./dtype.ts";
@@ -29,9 +29,11 @@ import {
   printAccess,
   printExpr,
   readsInIndex,
-  rewrite,
+  readsOf,
+  rewriteReads,
   walk,
 } from "./expression.ts";
+import { shapeOf } from "./layout.ts";
 import { spanOf } from "./parse.ts";
 
 /** The name of the time axis. */
@@ -68,9 +70,7 @@ export function constantsOf(equation: Equation): string[] {
 function isInTime({ target, op, value }: Equation): boolean {
   const [time] = target.index;
   if (op !== "=" || target.index.length < 2 || time?.kind !== "axis" || time.name !== TIME) return false;
-  return accessesIn(value).some(
-    (a) => a.tensor === target.tensor && !(a.index[0]?.kind === "axis" && a.index[0].name === TIME),
-  );
+  return readsOf(value, target.tensor).some(({ index: [at] }) => !(at?.kind === "axis" && at.name === TIME));
 }
 
 /**
@@ -88,12 +88,12 @@ export function timeOf(
   if (ending)
     throw new UsageError(
       `${subject}: an epilogue cannot follow a stencil in time yet: give it to a computation of its own`,
-      spanOf(ending.target) ?? {},
+      spanOf(ending.target),
     );
   const given = Object.entries(spec.parameters ?? {}).map(([name, value]) => [name, number(value)] as const);
   const parsed = given.length === 0 ? written : substituteAxes(written, new Map(given));
   const problem = (because: string, place: Expr = target): UsageError =>
-    new UsageError(`${subject}: ${because}`, spanOf(place) ?? {});
+    new UsageError(`${subject}: ${because}`, spanOf(place));
 
   // 1. The plane: one axis per dimension, computed completely at every step.
   const names = target.index.map((e) => (e.kind === "axis" ? e.name : ""));
@@ -119,7 +119,7 @@ export function timeOf(
     throw problem(`axis ${summed} is not of ${printAccess(target)}, and a step does not sum: write its terms out`);
 
   // 2. The reads of a step.
-  const { dependences, borders } = readsOf(parsed, names, spec.extents, problem);
+  const { dependences, borders } = checkedReads(parsed, names, spec.extents, problem);
 
   // 3. One step, as an equation of its own.
   const first = `${target.tensor}_0`;
@@ -133,10 +133,8 @@ export function timeOf(
   const step: Equation = {
     target: { ...target, index: target.index.slice(1) },
     op: "=",
-    value: rewrite(
-      equation.value,
-      (e) => (e.kind === "access" && e.tensor === target.tensor ? { ...e, tensor: first, index: e.index.slice(1) } : e),
-      "value",
+    value: rewriteReads(equation.value, (read) =>
+      read.tensor === target.tensor ? access(first, read.index.slice(1)) : read,
     ),
   };
   const { [TIME]: _, ...extents } = spec.extents;
@@ -162,14 +160,14 @@ export function timeOf(
  * Checks what a step reads: the previous plane at constant distances within its extents, and other tensors without time. @throws the problem
  * otherwise
  */
-function readsOf(
+function checkedReads(
   { target, value }: Equation,
   names: readonly string[],
   extents: Extents,
   problem: (because: string, place?: Expr) => UsageError,
 ): Pick<Time, "dependences" | "borders"> {
   const reads = accessesIn(value);
-  const own = reads.filter((a) => a.tensor === target.tensor);
+  const own = readsOf(value, target.tensor);
   const dependences = own.map((read) => dependenceOf(read, names, problem));
   for (const [i, dependence] of dependences.entries())
     for (const [d, name] of names.entries()) {
@@ -193,7 +191,7 @@ function readsOf(
       `a step compares no elements, as ${printExpr(chosen)} does; min, max and abs choose by value`,
       chosen,
     );
-  const bare = [...walk(rewrite(value, (e) => (e.kind === "access" ? number(0) : e), "value"))];
+  const bare = [...walk(rewriteReads(value, () => number(0)))];
   if (bare.some((e) => e.kind === "axis" && e.name === TIME))
     throw problem(`a step is computed like any other: ${TIME} may index ${target.tensor} alone`);
   const borders = names
@@ -296,7 +294,7 @@ function planeSpec(
 
 /** Arithmetic operations per element of a step. */
 export function operationsOfStep({ step }: Pick<Time, "step">): number {
-  const withoutReads = rewrite(step.equation.value, (e) => (e.kind === "access" ? number(0) : e), "value");
+  const withoutReads = rewriteReads(step.equation.value, () => number(0));
   return [...walk(withoutReads)].filter((e) => e.kind === "binary" || e.kind === "call").length;
 }
 
@@ -319,17 +317,16 @@ export function inTime(
 ): Computation {
   const plane = equation.target.tensor;
   for (const tensor of [plane, first]) {
-    const shape = step.tensors[tensor]?.dims.map((d) => d.extent) ?? [];
-    if (shape.some((size, d) => size !== step.axes[d]?.extent))
+    const shape = shapeOf(tensorOf(step, tensor)).join(" x ");
+    const computed = shapeOf({ dims: step.axes }).join(" x ");
+    if (shape !== computed)
       throw new UsageError(
-        `${step.name}: ${tensor} has the shape ${shape.join(" x ")}, but a step computes ${step.axes.map((a) => a.extent).join(" x ")}: planes are as large as their axes`,
+        `${step.name}: ${tensor} has the shape ${shape}, but a step computes ${computed}: planes are as large as their axes`,
       );
   }
   const before = binary("-", axis(name), number(1));
-  const value = rewrite(
-    step.equation.value,
-    (e) => (e.kind === "access" && e.tensor === first ? access(plane, [before, ...e.index]) : e),
-    "value",
+  const value = rewriteReads(step.equation.value, (read) =>
+    read.tensor === first ? access(plane, [before, ...read.index]) : read,
   );
   return {
     ...step,

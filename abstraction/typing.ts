@@ -81,5 +81,5 @@ export function checkLiterals(e: Expr, dtype: DType): void {
 }
 
 function problem(e: Expr, because: string): UsageError {
-  return new UsageError(`type of ${printExpr(e)}: ${because}`, spanOf(e) ?? {});
+  return new UsageError(`type of ${printExpr(e)}: ${because}`, spanOf(e));
 }

@@ -6,12 +6,14 @@
  * Indices that share an axis are examined together, point by point; an index with an axis of its own is treated as a range.
  */
 
-import { boundsOf, type Extents, evaluateIndex, extentOf, pointsOf } from "./affine.ts";
+import { boundsOf, type Extents, evaluateIndex, pointsOf, pointsOver } from "./affine.ts";
+import { product, sumOf } from "./collections.ts";
 import type { Tensor } from "./computation.ts";
 import { conjunctsOf } from "./condition.ts";
 import type { Equation } from "./equation.ts";
 import { UsageError } from "./error.ts";
 import { type Access, axesIn, type Expr, printAccess } from "./expression.ts";
+import { shapeOf } from "./layout.ts";
 import { spanOf } from "./parse.ts";
 
 /** Largest number of points of indices that share axes; larger ones are refused. */
@@ -36,7 +38,7 @@ export function writtenShape(
   given?: readonly number[],
 ): number[] {
   const fail = (because: string, { target }: Equation): never => {
-    throw new UsageError(`${subject}: epilogue: ${because}`, spanOf(target) ?? {});
+    throw new UsageError(`${subject}: epilogue: ${because}`, spanOf(target));
   };
   const written = equations.map(({ equation, extents }) => {
     for (const c of equation.where === undefined ? [] : conjunctsOf(equation.where))
@@ -65,8 +67,8 @@ export function writtenShape(
           `${printAccess(equation.target)} and ${printAccess(before.equation.target)} write the same elements`,
           equation,
         );
-  const points = written.reduce((sum, { groups }) => sum + groups.reduce((n, g) => n * g.count, 1), 0);
-  const elements = whole.reduce((n, size) => n * size, 1);
+  const points = sumOf(written, ({ groups }) => product(groups.map((g) => g.count)));
+  const elements = product(whole);
   if (points !== elements && written[0])
     fail(
       `${points} of the ${elements} elements of ${first?.tensor} are written, of shape ${whole.join(" x ")}`,
@@ -101,10 +103,10 @@ function placesOf(
   const conditions = where === undefined ? [] : conjunctsOf(where);
   const own = conditions.filter((c) => axesIn(c).some((a) => axes.includes(a)));
   const fail = (because: string, place: Expr): never => {
-    throw new UsageError(`${subject}: epilogue: ${because}`, spanOf(place) ?? {});
+    throw new UsageError(`${subject}: epilogue: ${because}`, spanOf(place));
   };
   const [index] = indices;
-  const count = axes.reduce((n, a) => n * extentOf(a, extents), 1);
+  const count = pointsOver(axes, extents);
   if (own.length === 0 && indices.length === 1 && index?.kind === "axis")
     return { dimensions, count, places: undefined };
   const stray = own.find((c) => axesIn(c).some((a) => !axes.includes(a)));
@@ -152,8 +154,8 @@ export function checkInside(subject: string, read: Access, tensor: Tensor, exten
     const extent = tensor.dims[d]?.extent ?? 0;
     if (read.index.length !== tensor.dims.length || min < 0 || max >= extent)
       throw new UsageError(
-        `${subject}: ${printAccess(read)} lies outside ${tensor.name}, of shape ${tensor.dims.map((x) => x.extent).join(" x ")}`,
-        spanOf(read) ?? {},
+        `${subject}: ${printAccess(read)} lies outside ${tensor.name}, of shape ${shapeOf(tensor).join(" x ")}`,
+        spanOf(read),
       );
   }
 }
@@ -161,9 +163,10 @@ export function checkInside(subject: string, read: Access, tensor: Tensor, exten
 /** An epilogue writes every element of its target, so its shape cannot exceed that of the sum. */
 export function checkWritten(subject: string, target: Access, { name, dims }: Tensor, extents: Extents): void {
   const sizes = target.index.map((e) => boundsOf(e, extents)[1] + 1);
-  if (dims.some((d, i) => d.extent !== sizes[i]))
+  const shape = shapeOf({ dims }).join(" x ");
+  if (shape !== sizes.join(" x "))
     throw new UsageError(
-      `${subject}: epilogue: ${name} has shape ${dims.map((d) => d.extent).join(" x ")}, and ${sizes.join(" x ")} elements are written`,
+      `${subject}: epilogue: ${name} has shape ${shape}, and ${sizes.join(" x ")} elements are written`,
       { ...spanOf(target), hint: "give it the shape of the sum" },
     );
 }

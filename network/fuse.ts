@@ -25,6 +25,7 @@ import {
   substitute,
   walk,
 } from "../abstraction/expression.ts";
+import { shapeOf } from "../abstraction/layout.ts";
 import { problemOfSize } from "../abstraction/parse.ts";
 import { withoutDivision } from "./fold-divisor.ts";
 import { scaledWeights } from "./fold-scale.ts";
@@ -32,7 +33,7 @@ import { liftedNumbers } from "./lift-numbers.ts";
 import { withoutMoves } from "./moves.ts";
 import { type Network, returnedBy, rootOf, type Step } from "./network.ts";
 import { rebuilt, specOf } from "./rebuild.ts";
-import { shapeOf, underShape } from "./reshape.ts";
+import { underShape } from "./reshape.ts";
 import { isSameShape, type Value } from "./value.ts";
 
 /** Values of at most this many nodes may be recomputed at each reader instead of being stored. */

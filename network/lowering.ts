@@ -12,6 +12,7 @@ import { type Computation, defineComputation, type TensorSpec } from "../abstrac
 import { internal, UsageError } from "../abstraction/error.ts";
 import { type Access, accessesIn, plainAxes } from "../abstraction/expression.ts";
 import { interpret } from "../abstraction/interpret.ts";
+import { pointsIn, shapeOf } from "../abstraction/layout.ts";
 import { parseEquation } from "../abstraction/parse.ts";
 import { type Attribute, type Body, type Constant, isBody, type Node } from "./graph.ts";
 import type { Step } from "./network.ts";
@@ -115,7 +116,7 @@ export class Lowering {
 
   /** @throws UsageError that names the node */
   refuse(because: string, hint?: string): never {
-    throw new UsageError(`${this.subject}: ${because}`, hint === undefined ? {} : { hint });
+    throw new UsageError(`${this.subject}: ${because}`, { hint });
   }
 
   get subject(): string {
@@ -369,7 +370,7 @@ export class Lowering {
     { operator, range }: Pick<Step, "operator"> & Pick<EquationOptions, "range"> = {},
   ): Value {
     const output = Object.values(computation.tensors)[0] ?? internal(`${this.subject} assigns nothing`);
-    const shape = output.dims.map((d) => d.extent);
+    const shape = shapeOf(output);
     const name = this.nameOf(0, this.steps.length);
     const folded = foldedBy(this, this.shared, computation, { reads, type });
     if (folded) return { name, type, shape, constant: folded };
@@ -416,7 +417,7 @@ function foldedBy(
     if (!constant) return undefined;
     known[tensor] = constant;
   }
-  const points = computation.axes.reduce((product, a) => product * a.extent, 1);
+  const points = pointsIn(computation.axes);
   if (points > MOST_FOLDED_POINTS || points > shared.points) return undefined;
   shared.points -= points;
   const values = interpret(computation, known);

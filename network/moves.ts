@@ -37,9 +37,10 @@ import {
   rewriteReads,
   substitute,
 } from "../abstraction/expression.ts";
+import { shapeOf } from "../abstraction/layout.ts";
 import { type Network, returnedBy, rootOf, type Step } from "./network.ts";
 import { rebuilt } from "./rebuild.ts";
-import { shapeOf, shownAs } from "./reshape.ts";
+import { shownAs } from "./reshape.ts";
 import { multiplyAddsOf } from "./tasks.ts";
 import { isSameShape, type Value } from "./value.ts";
 

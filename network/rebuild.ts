@@ -14,13 +14,14 @@ import {
 } from "../abstraction/computation.ts";
 import { type Equation, tensorsOf } from "../abstraction/equation.ts";
 import { printExpr } from "../abstraction/expression.ts";
+import { shapeOf } from "../abstraction/layout.ts";
 
 /** The specification of an existing tensor, for `defineComputation`. */
 export function specOf({ dtype, dims, storage, constant }: Tensor, layout = true): TensorSpec {
   return {
     dtype,
     dims: dims.map((d) => d.name),
-    shape: dims.map((d) => d.extent),
+    shape: shapeOf({ dims }),
     ...(constant && { constant }),
     ...(layout && dims.length > 0 && { storage: printExpr(storage, "formula") }),
   };

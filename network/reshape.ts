@@ -5,7 +5,7 @@
  */
 
 import { mapValues } from "../abstraction/collections.ts";
-import { outputOf, type Tensor, type TensorSpec, tensorOf } from "../abstraction/computation.ts";
+import { outputOf, type TensorSpec, tensorOf } from "../abstraction/computation.ts";
 import {
   type Access,
   access,
@@ -16,11 +16,10 @@ import {
   rewriteReads,
   walk,
 } from "../abstraction/expression.ts";
+import { shapeOf } from "../abstraction/layout.ts";
 import { rootOf, type Step } from "./network.ts";
 import { rebuilt } from "./rebuild.ts";
 import { isSameShape, type Value } from "./value.ts";
-
-export const shapeOf = ({ dims }: Pick<Tensor, "dims">): number[] => dims.map((d) => d.extent);
 
 /** The same elements in the same order under another shape. */
 export function shownAs(value: Value, shape: readonly number[]): Value {

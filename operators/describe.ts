@@ -22,7 +22,7 @@ import type { DType } from "../abstraction/dtype.ts";
 import { printEquation, tensorsOf } from "../abstraction/equation.ts";
 import { attempt } from "../abstraction/error.ts";
 import { printExpr } from "../abstraction/expression.ts";
-import { layoutStorage, rowMajor } from "../abstraction/layout.ts";
+import { layoutStorage, rowMajor, shapeOf } from "../abstraction/layout.ts";
 import { type OperandTypes, parseDataTypes } from "./data-types.ts";
 import { EPILOGUE_NAMES, epilogueFor } from "./epilogue.ts";
 import { OPERATORS } from "./index.ts";
@@ -225,7 +225,7 @@ function unsaidBy(computation: Computation): string {
 
 /** `a:u8[64,64]@m*64 + k constant`. */
 function tensorText({ name, dtype, dims, storage, constant }: Tensor): string {
-  const shape = dims.map((d) => d.extent).join(",");
+  const shape = shapeOf({ dims }).join(",");
   return `${name}:${dtype}[${shape}]@${printExpr(storage, "formula").replaceAll(" ", "")}${constant ? " constant" : ""}`;
 }
 

@@ -21,9 +21,9 @@ import {
 } from "../abstraction/computation.ts";
 import { type DType, isInteger, wrap } from "../abstraction/dtype.ts";
 import { axesOf, type Equation, printEquation, substituteAxes, tensorsOf } from "../abstraction/equation.ts";
-import { checkNames, suggestion, UsageError } from "../abstraction/error.ts";
+import { checkNames, internal, suggestion, UsageError } from "../abstraction/error.ts";
 import { compareOp, type Expr, number, printExpr, rewrite, substitute } from "../abstraction/expression.ts";
-import { layoutStorage } from "../abstraction/layout.ts";
+import { extentsBy, layoutStorage, shapeOf } from "../abstraction/layout.ts";
 import { parseEpilogue, parseEquation, parseExpr } from "../abstraction/parse.ts";
 import type { OperandTypes } from "./data-types.ts";
 import { epilogueFor } from "./epilogue.ts";
@@ -94,7 +94,7 @@ export function defineOperator(spec: OperatorSpec): Operator {
   for (const text of [operator.equation, operator.groupedEquation ?? operator.equation]) {
     const equation = bind(text, defaults, "f32");
     for (const tensor of tensorsOf(equation))
-      if (!operator.tensors[tensor]) throw new Error(`internal: ${operator.name} does not describe tensor ${tensor}`);
+      if (!operator.tensors[tensor]) internal(`${operator.name} does not describe tensor ${tensor}`);
     for (const axis of axesOf(equation)) extentOfAxis(operator, axis, defaults);
   }
   return operator;
@@ -209,10 +209,10 @@ export function constantValues(operator: Operator, computation: Computation): Re
   for (const [name, { value }] of Object.entries(operator.tensors)) {
     if (!value) continue;
     const { dims, dtype } = tensorOf(computation, name);
-    const shape = dims.map((d) => d.extent);
+    const shape = shapeOf({ dims });
     const points = pointsOf(
       dims.map((d) => d.name),
-      Object.fromEntries(dims.map((d) => [d.name, d.extent])),
+      extentsBy(dims),
     );
     const values = Float64Array.from(points, (point) => value(Object.values(point), shape));
     if (!isInteger(dtype) || values.every(Number.isInteger)) known[name] = values.map((x) => wrap(dtype, x));
@@ -303,8 +303,7 @@ function tensorSpec(
   types: OperandTypes,
   layout: string | undefined,
 ): TensorSpec {
-  const tensor = operator.tensors[name];
-  if (!tensor) throw new Error(`internal: ${operator.name} has no tensor ${name}`);
+  const tensor = operator.tensors[name] ?? internal(`${operator.name} has no tensor ${name}`);
   const dims = tensor.dims?.split(" ");
   const shape = tensor.sized && dims?.map((dim) => extentOf(dim, parameters));
   const storage = tensor.storage === undefined ? undefined : storageText(operator, tensor, tensor.storage, parameters);

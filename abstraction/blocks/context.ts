@@ -2,6 +2,7 @@
  * @file The context in which the statements of a block are compiled, and the state of one of its warps while it runs.
  */
 
+import { internal } from "../error.ts";
 import { compileIndex, type Environment, type Scope, type Values } from "../evaluate.ts";
 import type { Intrinsic, Operand } from "../intrinsic.ts";
 import { WARP } from "../intrinsic.ts";
@@ -110,8 +111,7 @@ export function compileRegister(
   site: Site,
   context: BlockContext,
 ): { readonly shape: RegisterShape; readonly number: (warp: Warp, further?: number) => number } {
-  const shape = context.files.get(file);
-  if (!shape) throw new Error(`internal: no registers "${file}"`);
+  const shape = context.files.get(file) ?? internal(`no registers "${file}"`);
   const at = compileIndex(index, context.scope);
   return {
     shape,
@@ -131,9 +131,7 @@ export function compileRegister(
 
 /** `a_ring[stage 0, m 3, k 8]` */
 export function elementAt({ names }: BlockContext, buffer: string, at: number): string {
-  const named = names.get(buffer);
-  if (!named) throw new Error(`internal: no buffer "${buffer}"`);
-  return describeElement(named, at);
+  return describeElement(names.get(buffer) ?? internal(`no buffer "${buffer}"`), at);
 }
 
 /** A statement that no hardware can run as written; found at compile time. */

@@ -9,9 +9,12 @@
  * threads that ever await it have awaited its last use, and no thread may await a use other than the last or the next.
  */
 
+import { product } from "../collections.ts";
 import { bytesOf } from "../dtype.ts";
+import { internal } from "../error.ts";
 import { type Buffer, compileIndex, compilePlace, type Evaluate } from "../evaluate.ts";
 import { type Access, accessesIn, type Expr, number } from "../expression.ts";
+import { pointsIn } from "../layout.ts";
 import type { ArrivalAt, Copy, Statement } from "../loop-nest.ts";
 import { BEGINNING_BYTES, type TensorView, viewedCoordinates } from "../tensor-view.ts";
 import {
@@ -161,9 +164,7 @@ export class Engines {
   }
 
   private stageAt(number: number): Stage {
-    const stage = this.stages[number];
-    if (!stage) throw new Error(`internal: no arrival ${number}`);
-    return stage;
+    return this.stages[number] ?? internal(`no arrival ${number}`);
   }
 
   /** The number of a stage among the stages of all arrivals. @param by what must complete it */
@@ -208,7 +209,7 @@ function compileView(
 ): (warp: Warp) => (row: number, column: number) => number {
   const at = view.at.map((e) => compileIndex(e, scope));
   const offsets = view.rows.kind === "box" ? [] : view.rows.offsets.map((e) => compileIndex(e, scope));
-  const below = shape.map((_, i) => shape.slice(i + 1).reduce((product, extent) => product * extent, 1));
+  const below = shape.map((_, i) => product(shape.slice(i + 1)));
   return ({ env }) => {
     const first = at.map((e) => e(env));
     const by = offsets.map((e) => e(env));
@@ -248,7 +249,7 @@ function compileBox({ axes, equation, view }: Copy, site: Standing, context: Blo
   const [inner] = view.dims;
   const begins = compileIndex(view.at[0] ?? number(0), scope);
   const digits = axes.map(({ name, extent }) => ({ slot: scope.slot(name), extent }));
-  const size = axes.reduce((product, a) => product * a.extent, 1);
+  const size = pointsIn(axes);
   const columns = axes.at(-1)?.extent ?? 1;
   const named = (at: number): string => (at < 0 ? "a zero" : elementAt(context, source.tensor, at));
   return (warp) => {

@@ -20,6 +20,8 @@
  * is an agent with one lane, and a copy engine is an agent too.
  */
 
+import { internal } from "../error.ts";
+
 /** In place of a lane: every lane of the warp, or an unspecified one. It never counts as the same thread as another access. */
 export const ALL_LANES = -1;
 
@@ -76,9 +78,7 @@ export class HappensBefore {
 
   /** The moment of an asynchronous access by an agent. */
   sentOff(agent: number, queue: Queue): Moment & { readonly flight: Flight } {
-    const flight = this.open[queue][agent];
-    if (!flight) throw new Error(`internal: no agent ${agent}`);
-    return { ...this.now(agent), flight };
+    return { ...this.now(agent), flight: this.open[queue][agent] ?? internal(`no agent ${agent}`) };
   }
 
   /** Makes everything that the agent started since its last commit one flight. */
@@ -166,6 +166,6 @@ function newFlight(queue: Queue): Flight {
 }
 
 function join(clock: Clock | undefined, other: Clock | undefined): void {
-  if (!clock || !other) throw new Error("internal: a clock of no agent");
+  if (!clock || !other) internal("a clock of no agent");
   for (let agent = 0; agent < clock.length; agent++) clock[agent] = Math.max(clock[agent] ?? 0, other[agent] ?? 0);
 }

@@ -9,7 +9,7 @@ import { evaluateIndex, pointsOf } from "../affine.ts";
 import { extentsOf } from "../computation.ts";
 import { bytesOf } from "../dtype.ts";
 import { lanesOf, type Operand, registerElements, sizesOf, WARP } from "../intrinsic.ts";
-import { rowMajor } from "../layout.ts";
+import { pointsIn, rowMajor } from "../layout.ts";
 import type { RegisterShape } from "./context.ts";
 import { ALL_LANES } from "./happens-before.ts";
 
@@ -21,7 +21,7 @@ const WORD = 4;
 
 /** The index of each logical element along each dimension, elements row-major. */
 export function digitsOf({ dims }: Operand): readonly Int32Array[] {
-  const size = dims.reduce((product, d) => product * d.extent, 1);
+  const size = pointsIn(dims);
   let below = size;
   return dims.map(({ extent }) => {
     below /= extent;

@@ -12,6 +12,7 @@
 import { compilePlace } from "../evaluate.ts";
 import { prepareInPlace } from "../interpret.ts";
 import { type Intrinsic, type Operand, readsShared } from "../intrinsic.ts";
+import { pointsIn } from "../layout.ts";
 import type { RegisterAt, Statement, TileAccess } from "../loop-nest.ts";
 import { operandView } from "../matrix-view.ts";
 import {
@@ -181,7 +182,7 @@ function inMemory(
   checkTypes({ intrinsic, operand }, dtype, tensor, site);
   const place = compilePlace(access, scope);
   const seek = seekerOf(axes, { intrinsic, operand }, site, context);
-  const size = operand.dims.reduce((product, d) => product * d.extent, 1);
+  const size = pointsIn(operand.dims);
   const values = new Float64Array(size);
   return {
     values,

@@ -10,6 +10,7 @@
  * whose number such a loop does not reach passes it by.
  */
 
+import { pointsIn } from "../layout.ts";
 import { isRoleMode, isShared, isTeamMode, type LoopNest, type Statement, type TeamMode } from "../loop-nest.ts";
 import { printHead } from "../print-nest.ts";
 import { pick, type Random, randomInteger, seededRandom } from "../random.ts";
@@ -110,8 +111,6 @@ function chainOf(
   }
 }
 
-const sizeOf = (axes: readonly LoopStatement[]): number => axes.reduce((product, { extent }) => product * extent, 1);
-
 /** Warps of a block, or of all blocks of a cluster. */
 function agentsOf(body: readonly Statement[]): number {
   const [only] = body;
@@ -123,7 +122,7 @@ function agentsOf(body: readonly Statement[]): number {
 function teamsOf(body: readonly Statement[]): number {
   const each = body.map((s) => {
     if (s.kind !== "loop") return 1;
-    return isTeamMode(s.mode) ? sizeOf(chainOf(s, s.mode).axes) : teamsOf(s.body);
+    return isTeamMode(s.mode) ? pointsIn(chainOf(s, s.mode).axes) : teamsOf(s.body);
   });
   return Math.max(1, ...each);
 }
@@ -198,7 +197,7 @@ function compileBlocks(
     }
   };
   return () => {
-    for (const block of inOrder(sizeOf(axes), order, random)) {
+    for (const block of inOrder(pointsIn(axes), order, random)) {
       judge.startBlock(block, agents);
       engines.startBlock(context.warps);
       for (const { values } of buffers) values.fill(Number.NaN);
@@ -273,7 +272,7 @@ function compileWarps(
   const { axes, body } = chainOf(s, mode);
   const digits = axes.map(({ axis, extent }) => ({ slot: context.scope.slot(axis), extent }));
   const loops = axes.map(({ axis }, d) => ({ name: axis, slot: digits[d]?.slot ?? 0 }));
-  const count = sizeOf(axes);
+  const count = pointsIn(axes);
   const first = mode === "thread" ? context.teams : 0;
   const head = program.length;
   program.push({ kind: "warps", axes: digits, first, count, behind: 0 });

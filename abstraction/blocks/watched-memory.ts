@@ -11,6 +11,7 @@
  * warps: in whichever it runs them, one of two accesses comes second and finds that the first has not ended for it.
  */
 
+import { internal } from "../error.ts";
 import type { Environment, Watch } from "../evaluate.ts";
 import { type Access, printAccess } from "../expression.ts";
 import type { Dimension } from "../layout.ts";
@@ -98,9 +99,7 @@ export class Judge {
   }
 
   eventAt(number: number): Event {
-    const event = this.events[number - this.phaseStart];
-    if (!event) throw new Error(`internal: event ${number} is forgotten`);
-    return event;
+    return this.events[number - this.phaseStart] ?? internal(`event ${number} is forgotten`);
   }
 
   /** Whether the accesses of an event are visible to an instruction that reads memory directly and is issued now. */

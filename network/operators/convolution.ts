@@ -7,6 +7,8 @@
  * records with `automap tune`.
  */
 
+import { tensorOf } from "../../abstraction/computation.ts";
+import { shapeOf } from "../../abstraction/layout.ts";
 import type { OperandTypes } from "../../operators/data-types.ts";
 import { operatorNamed } from "../../operators/index.ts";
 import { instantiate, type Operator } from "../../operators/operator.ts";
@@ -225,8 +227,7 @@ export function layerOfTable(
   types?: OperandTypes,
 ): Value {
   const computation = instantiate(operator, { parameters, ...(types && { types }) });
-  const shape = computation.tensors["w"]?.dims.map((d) => d.extent) ?? [];
-  const reads = { in: x, w: node.reshaped(w, shape) };
+  const reads = { in: x, w: node.reshaped(w, shapeOf(tensorOf(computation, "w"))) };
   return node.computed(computation, reads, types ? "s32" : "f32", { operator: { name: operator.name, parameters } });
 }
 
