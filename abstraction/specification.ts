@@ -14,16 +14,14 @@
  *     space_time_transform([c_in, q], [k, t], [[1,1],[0,1]], [q = t, c_in = k-q], check_time)
  *
  * Each primitive of the published language (Systolic Computing on GPUs for Productive Performance, Table 1) has its counterpart of the same
- * name; `set_bounds` is the `loops` line, and loops are listed outermost first. The same as calls:
- *
- *     specify(recurrence, tile("c", "c_tile", "c_in", 12), gpuBlocks("c_tile"), spaceTimeTransform({ source: ["c_in", "q"], ... }))
+ * name; `set_bounds` is the `loops` line, and loops are listed outermost first.
  */
 
 import { offendingPart } from "./affine.ts";
 import { suggestion, UsageError } from "./error.ts";
-import { type Expr, printExpr } from "./expression.ts";
+import type { Expr } from "./expression.ts";
 import { parseExpr } from "./parse.ts";
-import { type Line, lineError, linesOf, parseRecurrence, printRecurrence } from "./parse-recurrence.ts";
+import { lineError, linesOf, parseRecurrence } from "./parse-recurrence.ts";
 import type { Recurrence, SpaceTime } from "./recurrence.ts";
 
 /** `loop = value`, in the destination loops and the loops defined before. */
@@ -79,43 +77,9 @@ export interface Specification {
   readonly steps: readonly SpatialStep[];
 }
 
-export const mergeUres = (...names: string[]): SpatialStep => ({ kind: "merge_ures", names });
-export const tile = (loop: string, outer: string, inner: string, size: number): SpatialStep => ({
-  kind: "tile",
-  loop,
-  outer,
-  inner,
-  size,
-});
-export const reorder = (...loops: string[]): SpatialStep => ({ kind: "reorder", loops });
-export const gpuBlocks = (...loops: string[]): SpatialStep => ({ kind: "gpu_blocks", loops });
-export const gpuThreads = (...loops: string[]): SpatialStep => ({ kind: "gpu_threads", loops });
-export const storeIn = (name: string, store: Store): SpatialStep => ({ kind: "store_in", name, store });
-
-/** A transform. `reverse` is text, `["q = t", "c = k-q"]`; it is computed when left out. */
-export function spaceTimeTransform(given: {
-  readonly source: readonly string[];
-  readonly destination: readonly string[];
-  readonly matrix: readonly (readonly number[])[];
-  readonly reverse?: readonly string[];
-  readonly checkTime?: boolean;
-}): SpaceTimeTransform {
-  const { source, destination, matrix, reverse, checkTime = false } = given;
-  const base = { kind: "space_time_transform", source, destination, matrix, checkTime } as const;
-  return reverse ? { ...base, reverse: reverse.map((text) => reverseLine(text)) } : base;
-}
-
-/** A recurrence with its spatial mapping. @throws UsageError when the steps do not fit it or each other */
-export function specify(recurrence: Recurrence, ...steps: SpatialStep[]): Specification {
-  check(recurrence, steps, (_, message, hint) => {
-    throw new UsageError(`${recurrence.name}: ${message}`, { hint });
-  });
-  return { recurrence, steps };
-}
-
 /** Reads recurrences followed by their spatial mapping. @throws UsageError with the place marked */
 export function parseSpecification(source: string): Specification {
-  const spatial: { readonly step: SpatialStep; readonly line: Line }[] = [];
+  const spatial: { readonly step: SpatialStep; readonly fail: Fail }[] = [];
   let temporal = "";
   let end = 0;
   for (const line of linesOf(source)) {
@@ -129,23 +93,14 @@ export function parseSpecification(source: string): Specification {
       continue;
     }
     temporal += " ".repeat(line.text.length);
-    spatial.push({ step: parseStep(source, line, word, inside), line });
+    const fail: Fail = (message, hint) => {
+      throw lineError(source, line, message, { hint });
+    };
+    spatial.push({ step: parseStep(word, inside, fail), fail });
   }
   const recurrence = parseRecurrence(temporal);
-  check(
-    recurrence,
-    spatial.map((s) => s.step),
-    (at, message, hint) => {
-      const line = spatial[at]?.line;
-      throw line ? lineError(source, line, message, { hint }) : new UsageError(message);
-    },
-  );
+  check(recurrence, spatial);
   return { recurrence, steps: spatial.map((s) => s.step) };
-}
-
-/** The text of a specification; {@link parseSpecification} reads it back. */
-export function printSpecification({ recurrence, steps }: Specification): string {
-  return [printRecurrence(recurrence), ...steps.map(printStep)].join("\n");
 }
 
 /** The transform's rows, divided into those of the array and those of time. */
@@ -154,67 +109,39 @@ export function spaceTimeOf({ destination, matrix }: SpaceTimeTransform): SpaceT
   return { allocation: rows(false), schedule: rows(true) };
 }
 
-export function isTime(destination: string): boolean {
+function isTime(destination: string): boolean {
   return destination.startsWith("t");
 }
 
-function printStep(step: SpatialStep): string {
-  switch (step.kind) {
-    case "merge_ures":
-      return `merge_ures(${step.names.join(", ")})`;
-    case "tile":
-      return `tile(${step.loop}, ${step.outer}, ${step.inner}, ${step.size})`;
-    case "reorder":
-    case "gpu_blocks":
-    case "gpu_threads":
-      return `${step.kind}(${step.loops.join(", ")})`;
-    case "store_in":
-      return `store_in(${step.name}, ${step.store})`;
-    case "space_time_transform": {
-      const { source, destination, matrix, reverse, checkTime } = step;
-      const parts = [
-        `[${source.join(", ")}]`,
-        `[${destination.join(", ")}]`,
-        `[${matrix.map((row) => `[${row.join(",")}]`).join(",")}]`,
-        ...(reverse ? [`[${reverse.map((r) => `${r.loop} = ${printExpr(r.value, "index")}`).join(", ")}]`] : []),
-        ...(checkTime ? ["check_time"] : []),
-      ];
-      return `space_time_transform(${parts.join(", ")})`;
-    }
-    default:
-      return step satisfies never;
-  }
-}
-
-type StepFail = (at: number, message: string, hint?: string) => never;
+/** Refuses the line of a step. */
+type Fail = (message: string, hint?: string) => never;
 
 /** Checks the steps against the recurrence: names exist, each loop is placed once, and the matrix has the right shape. */
 function check(
   { loops, definitions, results, tensors, variables }: Recurrence,
-  steps: readonly SpatialStep[],
-  fail: StepFail,
+  steps: readonly { readonly step: SpatialStep; readonly fail: Fail }[],
 ): void {
   let names = loops.map((l) => l.name);
   const transformed = new Set<string>();
-  for (const [at, step] of steps.entries()) {
+  for (const { step, fail } of steps) {
     const loopNamed = (name: string): void => {
-      if (!names.includes(name)) fail(at, `${step.kind}: no loop "${name}"`, suggestion(name, names));
+      if (!names.includes(name)) fail(`${step.kind}: no loop "${name}"`, suggestion(name, names));
     };
     switch (step.kind) {
       case "merge_ures": {
         const known = [...definitions, ...results].map((e) => e.target.tensor);
         for (const name of step.names)
-          if (!known.includes(name)) fail(at, `merge_ures: no equation defines "${name}"`, suggestion(name, known));
+          if (!known.includes(name)) fail(`merge_ures: no equation defines "${name}"`, suggestion(name, known));
         const left = known.find((name) => !step.names.includes(name));
-        if (left !== undefined) fail(at, `merge_ures: ${left} is defined but not merged`);
+        if (left !== undefined) fail(`merge_ures: ${left} is defined but not merged`);
         break;
       }
       case "tile":
         loopNamed(step.loop);
         if (!Number.isSafeInteger(step.size) || step.size < 1)
-          fail(at, `tile: the size of a tile of ${step.loop} must be a positive integer, got ${step.size}`);
+          fail(`tile: the size of a tile of ${step.loop} must be a positive integer, got ${step.size}`);
         names = names.flatMap((name) => (name === step.loop ? [step.outer, step.inner] : [name]));
-        if (new Set(names).size < names.length) fail(at, `tile: ${step.outer} and ${step.inner} must be new names`);
+        if (new Set(names).size < names.length) fail(`tile: ${step.outer} and ${step.inner} must be new names`);
         break;
       case "reorder":
       case "gpu_blocks":
@@ -222,21 +149,20 @@ function check(
         for (const name of step.loops) loopNamed(name);
         if (step.kind !== "reorder")
           for (const name of step.loops)
-            if (transformed.has(name)) fail(at, `${step.kind}: loop ${name} is in the array already`);
+            if (transformed.has(name)) fail(`${step.kind}: loop ${name} is in the array already`);
         break;
       case "store_in":
         if (!Object.hasOwn(tensors, step.name) && !Object.hasOwn(variables, step.name))
           fail(
-            at,
             `store_in: no tensor or variable "${step.name}"`,
             suggestion(step.name, [...Object.keys(tensors), ...Object.keys(variables)]),
           );
         if (step.store === "shared" && !Object.hasOwn(tensors, step.name))
-          fail(at, `store_in: variable ${step.name} lives in registers; only tensors that are read can be shared`);
+          fail(`store_in: variable ${step.name} lives in registers; only tensors that are read can be shared`);
         break;
       case "space_time_transform": {
         if (transformed.size > 0)
-          fail(at, "space_time_transform: there can be one; join several projections in one matrix");
+          fail("space_time_transform: there can be one; join several projections in one matrix");
         for (const name of step.source) {
           loopNamed(name);
           transformed.add(name);
@@ -244,19 +170,17 @@ function check(
         const { destination, matrix, source } = step;
         if (matrix.length !== destination.length)
           fail(
-            at,
             `space_time_transform: ${matrix.length} rows for ${destination.length} destination loops (${destination.join(", ")})`,
           );
         const row = matrix.find((r) => r.length !== source.length);
         if (row)
           fail(
-            at,
             `space_time_transform: row (${row.join(",")}) has ${row.length} entries for ${source.length} source loops (${source.join(", ")})`,
           );
         if (!destination.some(isTime))
-          fail(at, "space_time_transform: no destination loop is time; its name begins with t");
+          fail("space_time_transform: no destination loop is time; its name begins with t");
         if (destination.every(isTime))
-          fail(at, "space_time_transform: no destination loop is space; names of time begin with t");
+          fail("space_time_transform: no destination loop is space; names of time begin with t");
         break;
       }
       default:
@@ -265,10 +189,7 @@ function check(
   }
 }
 
-function parseStep(source: string, line: Line, word: string, inside: string): SpatialStep {
-  const fail = (message: string, hint?: string): never => {
-    throw lineError(source, line, message, { hint });
-  };
+function parseStep(word: string, inside: string, fail: Fail): SpatialStep {
   const parts = splitTop(inside);
   const names = (list: readonly string[]): string[] => {
     for (const name of list) if (!/^[A-Za-z_]\w*$/.test(name)) fail(`${word}: expected a name, got "${name}"`);
