@@ -19,6 +19,7 @@ import {
   printAccess,
   printExpr,
   readsInIndex,
+  substitute,
   walk,
 } from "./expression.ts";
 import { spanOf } from "./parse.ts";
@@ -40,7 +41,7 @@ export function checkIndices(subject: string, equation: Equation, parameters: Re
         checkIndexRead(subject, inner);
         continue;
       }
-      const offending = offendingPart(substituteParameters(inner, parameters));
+      const offending = offendingPart(substitute(inner, parameters, "index"));
       if (offending) {
         const place = spanOf(offending.part) ?? spanOf(index);
         throw new UsageError(`${subject}: index of ${printAccess(node)} is not affine: ${offending.because}`, place);
@@ -85,22 +86,6 @@ export function checkIndexReads(
       );
     checkInside(subject, read, held, extents);
   }
-}
-
-/**
- * Substitutes parameters so that products with them become products with constants. All other nodes keep their places
- * in the text.
- */
-function substituteParameters(e: Expr, parameters: ReadonlyMap<string, Expr>): Expr {
-  if (e.kind === "axis") return parameters.get(e.name) ?? e;
-  if (e.kind === "negate") {
-    const value = substituteParameters(e.value, parameters);
-    return value === e.value ? e : { ...e, value };
-  }
-  if (e.kind !== "binary") return e;
-  const left = substituteParameters(e.left, parameters);
-  const right = substituteParameters(e.right, parameters);
-  return left === e.left && right === e.right ? e : { ...e, left, right };
 }
 
 /**

@@ -473,7 +473,8 @@ export function computationKey(computation: Computation): string {
   return [equationText(computation), axes, ...held, ...tensors].join("; ");
 }
 
-function completeTensor(
+/** A tensor with the dimensions that accesses index. @throws UsageError when they disagree with one another or with what is given */
+export function completeTensor(
   subject: string,
   name: string,
   dtype: DType,

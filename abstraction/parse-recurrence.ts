@@ -11,13 +11,13 @@
  * A `#` begins a comment. What {@link printRecurrence} prints reads back to an equal system.
  */
 
-import { affineForm, boundsOf, type Extents, offendingPart } from "./affine.ts";
-import type { Tensor } from "./computation.ts";
+import { affineForm, offendingPart } from "./affine.ts";
+import { completeTensor, type Tensor } from "./computation.ts";
 import { DTYPES, type DType, isDType } from "./dtype.ts";
 import { accessesOf, type Equation, printEquation, tensorsOf } from "./equation.ts";
 import { type Span, suggestion, type UsageDetails, UsageError } from "./error.ts";
 import { type Access, type Expr, printAccess, walk } from "./expression.ts";
-import { extentsBy, rowMajor, shapeOf } from "./layout.ts";
+import { extentsBy, shapeOf } from "./layout.ts";
 import { parseEquation, spanOf } from "./parse.ts";
 import type { Recurrence, SourceLoop } from "./recurrence.ts";
 import { typeOf } from "./typing.ts";
@@ -203,7 +203,7 @@ function completeRecurrence(
   const tensors = Object.fromEntries(
     outside.map((tensor): [string, Tensor] => {
       const accesses = equations.flatMap(accessesOf).filter((a) => a.tensor === tensor);
-      return [tensor, shaped(tensor, dtypes[tensor] ?? "f32", declared.get(tensor)?.shape, accesses, extents, fail)];
+      return [tensor, completeTensor(name, tensor, dtypes[tensor] ?? "f32", declared.get(tensor), accesses, extents)];
     }),
   );
   const variables = Object.fromEntries(definitions.map((e) => [e.target.tensor, dtypes[e.target.tensor] ?? "f32"]));
@@ -273,30 +273,6 @@ function typesOf(
     }
   }
   return dtypes;
-}
-
-function shaped(
-  name: string,
-  dtype: DType,
-  shape: readonly number[] | undefined,
-  accesses: readonly Access[],
-  extents: Extents,
-  fail: Fail,
-): Tensor {
-  const rank = accesses[0]?.index.length ?? 0;
-  for (const a of accesses)
-    if (a.index.length !== rank)
-      fail(undefined, `${printAccess(a)} has rank ${a.index.length}, elsewhere ${name} has ${rank}`);
-  if (shape && shape.length !== rank) fail(undefined, `${name} has rank ${rank} but a shape of rank ${shape.length}`);
-  const taken = new Set<string>();
-  const dims = Array.from({ length: rank }, (_, d) => {
-    const alone = accesses.map((a) => a.index[d]).find((e) => e?.kind === "axis");
-    const axisName = alone?.kind === "axis" && !taken.has(alone.name) ? alone.name : `d${d}`;
-    taken.add(axisName);
-    const reached = Math.max(1, ...accesses.map((a) => (a.index[d] ? boundsOf(a.index[d], extents)[1] + 1 : 1)));
-    return { name: axisName, extent: shape?.[d] ?? reached };
-  });
-  return { name, dtype, dims, storage: rowMajor(dims), constant: false };
 }
 
 function parseLoops(text: string, fail: (message: string, hint?: string) => never): SourceLoop[] {
