@@ -10,7 +10,6 @@ import { internal } from "./error.ts";
 import {
   axesIn,
   axis,
-  type BinaryOp,
   binary,
   borderOp,
   compareOp,
@@ -240,37 +239,6 @@ export function evaluateIndex(e: Expr, point: Extents): number {
     default:
       return internal(`"${e.kind}" cannot stand in an index`);
   }
-}
-
-/** The values of an index at every point of a box, last axis fastest: one pass over the box for each part of the index. */
-export function valuesOver(e: Expr, axes: readonly string[], extents: Extents): Float64Array {
-  const points = pointsOver(axes, extents);
-  const values = (part: Expr): Float64Array => {
-    if (part.kind === "number") return new Float64Array(points).fill(part.value);
-    if (part.kind === "axis") {
-      const inner = pointsOver(axes.slice(axes.indexOf(part.name) + 1), extents);
-      return placesOf(new Float64Array(points), inner, extentOf(part.name, extents));
-    }
-    if (part.kind === "negate") return combined("-", new Float64Array(points), values(part.value));
-    if (part.kind !== "binary") throw new Error(`internal: "${part.kind}" cannot stand in a formula`);
-    const { op, left, right } = part;
-    return combined(op, values(left), right.kind === "number" ? right.value : values(right));
-  };
-  return values(e);
-}
-
-/** Fills `all` with the value of an axis at every point. @param inner points between two values of the axis */
-function placesOf(all: Float64Array, inner: number, extent: number): Float64Array {
-  for (let at = 0, value = 0; at < all.length; at += inner, value = (value + 1) % extent)
-    all.fill(value, at, at + inner);
-  return all;
-}
-
-/** `left op right`, written over `left`. */
-function combined(op: BinaryOp, left: Float64Array, right: Float64Array | number): Float64Array {
-  for (let at = 0; at < left.length; at++)
-    left[at] = integerOp(op, left[at] ?? 0, typeof right === "number" ? right : (right[at] ?? 0));
-  return left;
 }
 
 /** How many points a box has. */

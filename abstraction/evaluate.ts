@@ -8,7 +8,7 @@
 
 import { type AffineForm, affineForm } from "./affine.ts";
 import { type DType, isInteger, roundHalfEven, saturate, wrap, wrapperOf } from "./dtype.ts";
-import type { CombineOp } from "./equation.ts";
+import type { CombineOp, Equation } from "./equation.ts";
 import { internal } from "./error.ts";
 import {
   type Access,
@@ -21,6 +21,7 @@ import {
   printAccess,
 } from "./expression.ts";
 import { FLOAT_VALUES } from "./float-functions.ts";
+import { type Dimension, pointsIn } from "./layout.ts";
 import { typeOf } from "./typing.ts";
 
 /** Elements in logical row-major order. */
@@ -193,21 +194,29 @@ export function compileIndex(e: Expr, scope: Scope): Evaluate {
       const { op } = e;
       return (env) => integerOp(op, left(env), right(env));
     }
-    case "compare": {
-      const left = compileIndex(e.left, scope);
-      const right = compileIndex(e.right, scope);
-      const { op } = e;
-      return (env) => (compareOp(op, left(env), right(env)) ? 1 : 0);
-    }
-    case "logic": {
-      const left = compileIndex(e.left, scope);
-      const right = compileIndex(e.right, scope);
-      if (e.op === "and") return (env) => (left(env) !== 0 && right(env) !== 0 ? 1 : 0);
-      return (env) => (left(env) !== 0 || right(env) !== 0 ? 1 : 0);
-    }
+    case "compare":
+    case "logic":
+      return compileCondition(e, scope);
     default:
       return internal(`"${e.kind}" cannot stand in an index`);
   }
+}
+
+/** The values of an index at every point of a box, last axis fastest. */
+export function valuesOver(e: Expr, box: readonly Dimension[]): Float64Array {
+  const scope = new Scope(new Map(), 0);
+  const digits = box.map(({ name, extent }) => ({ slot: scope.slot(name), extent })).reverse();
+  const valueAt = compileIndex(e, scope);
+  const env = scope.environment();
+  return Float64Array.from({ length: pointsIn(box) }, () => {
+    const value = valueAt(env);
+    for (const { slot, extent } of digits) {
+      const next = (env[slot] ?? 0) + 1;
+      env[slot] = next < extent ? next : 0;
+      if (next < extent) break;
+    }
+    return value;
+  });
 }
 
 /** Compiles an affine index to one function, because indices dominate the interpreter's time. */
@@ -235,9 +244,11 @@ export function compileCondition(e: Expr, scope: Scope): Evaluate {
     if (e.op === "and") return (env) => (left(env) !== 0 && right(env) !== 0 ? 1 : 0);
     return (env) => (left(env) !== 0 || right(env) !== 0 ? 1 : 0);
   }
-  if (e.kind !== "compare" || !comparesElements(e)) return compileIndex(e, scope);
-  const left = compileValue(e.left, scope, "f64");
-  const right = compileValue(e.right, scope, "f64");
+  if (e.kind !== "compare") return compileIndex(e, scope);
+  const side = (part: Expr): Evaluate =>
+    comparesElements(e) ? compileValue(part, scope, "f64") : compileIndex(part, scope);
+  const left = side(e.left);
+  const right = side(e.right);
   const { op } = e;
   return (env) => (compareOp(op, left(env), right(env)) ? 1 : 0);
 }
@@ -305,6 +316,20 @@ export function compileValue(e: Expr, scope: Scope, expected: DType): Evaluate {
     default:
       return e satisfies never;
   }
+}
+
+/** The parts of an equation, to be run at each of its points. */
+export function compileEquation({ target, op, value, where }: Equation, scope: Scope) {
+  const { dtype, values, watch } = scope.buffer(target.tensor);
+  return {
+    values,
+    watch,
+    evaluate: compileValue(value, scope, dtype),
+    place: compilePlace(target, scope),
+    holds: where && compileIndex(where, scope),
+    join: joinOf(op, dtype),
+    fold: foldOf(op, dtype),
+  };
 }
 
 /** An element, or the value that stands for it outside its tensor. */

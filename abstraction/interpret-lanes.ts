@@ -6,20 +6,17 @@
  */
 
 import { type Equation, printEquation } from "./equation.ts";
-import { compileIndex, compilePlace, compileValue, foldOf, joinOf, type Run, type Scope } from "./evaluate.ts";
+import { internal } from "./error.ts";
+import { compileEquation, type Run, type Scope } from "./evaluate.ts";
 import { axesIn, number } from "./expression.ts";
 import type { Statement } from "./loop-nest.ts";
 import { substituteAxis } from "./rewrite-statement.ts";
 
 /** One scalar statement, run once for each step of the loops around it. */
-export function compileScalar({ target, op, value, where }: Equation, scope: Scope): Run {
-  const { dtype, values } = scope.buffer(target.tensor);
-  const evaluate = compileValue(value, scope, dtype);
-  const place = compilePlace(target, scope);
-  const join = joinOf(op, dtype);
-  const condition = where === undefined ? undefined : compileIndex(where, scope);
+export function compileScalar(equation: Equation, scope: Scope): Run {
+  const { values, evaluate, place, holds, join } = compileEquation(equation, scope);
   return (env) => {
-    if (condition !== undefined && condition(env) === 0) return;
+    if (holds?.(env) === 0) return;
     const at = place(env);
     if (at >= 0) values[at] = join(values[at] ?? 0, evaluate(env));
   };
@@ -38,13 +35,12 @@ export function compileLanes(
   thread: { lane: number } = { lane: ALL_LANES },
 ): Run {
   const each = body.flatMap((s) => {
-    if (s.kind !== "scalar")
-      throw new Error(`internal: lanes of ${axis} run a ${s.kind}; they run scalar statements only`);
+    if (s.kind !== "scalar") internal(`lanes of ${axis} run a ${s.kind}; they run scalar statements only`);
     const { name, extent: count } = s.together ?? { name: "", extent: 1 };
     return Array.from({ length: count }, (_, i) => (s.together ? substituteAxis(s, name, number(i)) : s));
   });
   const runs = each.map((s): Run => {
-    if (s.kind !== "scalar") throw new Error("internal: a scalar statement stays one");
+    if (s.kind !== "scalar") internal("a scalar statement stays one");
     const reduces = !s.equation.target.index.some((index) => axesIn(index).includes(axis));
     const lanes = { slot: scope.slot(axis), extent, thread };
     return (reduces ? compileReduction : compileEachLane)(s.equation, lanes, scope);
@@ -62,13 +58,8 @@ interface Lanes {
 
 /** A target without the lane axis takes one value folded from all lanes and rounded once. With `=`, at most one lane may meet the condition. */
 function compileReduction(equation: Equation, { slot, extent, thread }: Lanes, scope: Scope): Run {
-  const { target, op, value, where } = equation;
-  const { dtype, values, watch } = scope.buffer(target.tensor);
-  const evaluate = compileValue(value, scope, dtype);
-  const place = compilePlace(target, scope);
-  const join = joinOf(op, dtype);
-  const fold = foldOf(op, dtype);
-  const condition = where === undefined ? undefined : compileIndex(where, scope);
+  const { op } = equation;
+  const { values, watch, evaluate, place, holds, join, fold } = compileEquation(equation, scope);
   return (env) => {
     let sum = 0;
     let active = 0;
@@ -76,13 +67,13 @@ function compileReduction(equation: Equation, { slot, extent, thread }: Lanes, s
     for (let lane = 0; lane < extent; lane++) {
       env[slot] = lane;
       thread.lane = lane;
-      if (condition !== undefined && condition(env) === 0) continue;
+      if (holds?.(env) === 0) continue;
       sum = active === 0 ? evaluate(env) : fold(sum, evaluate(env));
       active++;
       writer = active === 1 ? lane : ALL_LANES;
     }
     const at = place(env);
-    if (active > 1 && op === "=") throw new Error(`internal: ${active} lanes assign ${printEquation(equation)}`);
+    if (active > 1 && op === "=") internal(`${active} lanes assign ${printEquation(equation)}`);
     if (active === 0 || at < 0) return;
     thread.lane = writer;
     if (op !== "=") watch?.read(at);
@@ -92,19 +83,15 @@ function compileReduction(equation: Equation, { slot, extent, thread }: Lanes, s
 }
 
 function compileEachLane(equation: Equation, { slot, extent, thread }: Lanes, scope: Scope): Run {
-  const { target, op, value, where } = equation;
-  const { dtype, values, watch } = scope.buffer(target.tensor);
-  const evaluate = compileValue(value, scope, dtype);
-  const place = compilePlace(target, scope);
-  const join = joinOf(op, dtype);
-  const condition = where === undefined ? undefined : compileIndex(where, scope);
+  const { op } = equation;
+  const { values, watch, evaluate, place, holds, join } = compileEquation(equation, scope);
   const places = new Int32Array(extent);
   const results = new Float64Array(extent);
   return (env) => {
     for (let lane = 0; lane < extent; lane++) {
       env[slot] = lane;
       thread.lane = lane;
-      const at = condition !== undefined && condition(env) === 0 ? -1 : place(env);
+      const at = holds?.(env) === 0 ? -1 : place(env);
       places[lane] = at;
       if (at < 0) continue;
       if (op !== "=") watch?.read(at);
@@ -122,7 +109,6 @@ function compileEachLane(equation: Equation, { slot, extent, thread }: Lanes, sc
       values[at] = results[lane] ?? Number.NaN;
     }
     const written = ascending ? [] : places.filter((at) => at >= 0);
-    if (new Set(written).size < written.length)
-      throw new Error(`internal: two lanes write one element: ${printEquation(equation)}`);
+    if (new Set(written).size < written.length) internal(`two lanes write one element: ${printEquation(equation)}`);
   };
 }

@@ -5,7 +5,7 @@
 import { describeElement, NestFault } from "./blocks/fault.ts";
 import { type Judge, type WatchedBuffer, WatchedMemory } from "./blocks/watched-memory.ts";
 import { type Computation, elementCount, inputsOf, memoryElements, outputOf, type Tensor } from "./computation.ts";
-import { type Buffer, compileIndex, Scope, type Values } from "./evaluate.ts";
+import { type Buffer, type Values, valuesOver } from "./evaluate.ts";
 import { type Expr, printExpr } from "./expression.ts";
 import { bufferOf, type Inputs } from "./interpret.ts";
 import { type Dimension, pointsIn, rowMajor, shapeOf } from "./layout.ts";
@@ -67,22 +67,7 @@ function storedBuffer(tensor: Tensor, logical: Values): Buffer {
 
 /** Place in memory of each logical element, in row-major order; undefined when the storage is row-major. */
 function placesOf(dims: readonly Dimension[], storage: Expr): Int32Array | undefined {
-  if (printExpr(storage) === printExpr(rowMajor(dims))) return undefined;
-  const scope = new Scope(new Map(), 0);
-  const slots = dims.map((d) => scope.slot(d.name));
-  const place = compileIndex(storage, scope);
-  const env = scope.environment();
-  const places = new Int32Array(pointsIn(dims));
-  for (let i = 0; i < places.length; i++) {
-    places[i] = place(env);
-    for (let d = dims.length - 1; d >= 0; d--) {
-      const slot = slots[d] ?? 0;
-      env[slot] = (env[slot] ?? 0) + 1;
-      if ((env[slot] ?? 0) < (dims[d]?.extent ?? 0)) break;
-      env[slot] = 0;
-    }
-  }
-  return places;
+  return printExpr(storage) === printExpr(rowMajor(dims)) ? undefined : Int32Array.from(valuesOver(storage, dims));
 }
 
 function scratchPlaces(scratch: Scratch): Int32Array | undefined {

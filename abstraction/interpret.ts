@@ -11,17 +11,7 @@
 import { type Axis, type Computation, elementCount, inputsOf, type Tensor, targetOf } from "./computation.ts";
 import { partsOf, together } from "./epilogue.ts";
 import { identityOf } from "./equation.ts";
-import {
-  type Buffer,
-  compileIndex,
-  compilePlace,
-  compileValue,
-  type Environment,
-  foldOf,
-  joinOf,
-  Scope,
-  type Values,
-} from "./evaluate.ts";
+import { type Buffer, compileEquation, compilePlace, type Environment, Scope, type Values } from "./evaluate.ts";
 import { type Access, accessesIn, number, readsIndices, rewriteReads, walk } from "./expression.ts";
 import { pointsIn, shapeOf } from "./layout.ts";
 import { memoised } from "./memoised.ts";
@@ -124,10 +114,7 @@ function prepareByTable(
   const { op } = equation;
   const dtype = tensors[equation.target.tensor]?.dtype ?? "f32";
   const scope = new Scope(buffers, identityOf(op, dtype), reads);
-  const value = compileValue(equation.value, scope, dtype);
-  const join = joinOf(op, dtype);
-  const fold = foldOf(op, dtype);
-  const output = scope.buffer(equation.target.tensor).values;
+  const { values: output, evaluate: value, join, fold } = compileEquation(equation, scope);
   const env = new Int32Array(1);
   return () => {
     for (let i = 0; i < target.length; i++) {
@@ -158,12 +145,7 @@ function prepare(computation: Computation, buffers: ReadonlyMap<string, Buffer>)
   const target = targetOf(computation);
   const scope = new Scope(buffers, identityOf(equation.op, target.dtype));
   const { spatial, reduce } = axesInOrder(computation, scope);
-  const value = compileValue(equation.value, scope, target.dtype);
-  const where = equation.where === undefined ? undefined : compileIndex(equation.where, scope);
-  const place = compilePlace(equation.target, scope);
-  const join = joinOf(equation.op, target.dtype);
-  const fold = foldOf(equation.op, target.dtype);
-  const output = scope.buffer(target.name).values;
+  const { values: output, evaluate: value, place, holds, join, fold } = compileEquation(equation, scope);
   const env = scope.environment();
 
   const overReduce = nestOf(reduce, scope, env);
@@ -175,7 +157,7 @@ function prepare(computation: Computation, buffers: ReadonlyMap<string, Buffer>)
       let sum = scope.identity;
       let any = false;
       overReduce(() => {
-        if (where !== undefined && where(env) === 0) return;
+        if (holds?.(env) === 0) return;
         sum = any ? fold(sum, value(env)) : value(env);
         any = true;
       });

@@ -13,10 +13,11 @@
  * element holds which logical element; an axis in it that the operand lacks is a broadcast.
  */
 
-import { boundsOf, type Extents, offendingPart, pointsOver, valuesOver } from "./affine.ts";
+import { boundsOf, type Extents, extentOf, offendingPart, pointsOver } from "./affine.ts";
 import { type Computation, defineComputation, extentsOf, tensorOf } from "./computation.ts";
 import type { DType } from "./dtype.ts";
 import { internal, UsageError } from "./error.ts";
+import { valuesOver } from "./evaluate.ts";
 import { axesIn, type Expr, printExpr } from "./expression.ts";
 import { type Dimension, extentsBy, rowMajor } from "./layout.ts";
 import { memoisedPair } from "./memoised.ts";
@@ -414,8 +415,9 @@ function checkStorage(name: string, computation: Computation, operand: Operand):
     throw new UsageError(
       `${name}: ${operand.name} has ${count} elements with its copies, more than the ${MOST_PLACES} whose storage is checked`,
     );
-  const places = valuesOver(operand.storage, axes, extents);
-  const elements = valuesOver(logical, axes, extents);
+  const box = axes.map((name) => ({ name, extent: extentOf(name, extents) }));
+  const places = valuesOver(operand.storage, box);
+  const elements = valuesOver(logical, box);
   const puts = `${name}: storage ${printStorage(operand)} of ${operand.name} puts`;
   const most = places.reduce((found, place) => Math.max(found, place), 0);
   if (most >= MOST_PLACES)

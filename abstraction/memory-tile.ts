@@ -4,8 +4,9 @@
  *     b: "tile[64*(k/4) + 4*n + k%4]"          element k 5, n 2 at 64 + 8 + 1; rows of 64
  */
 
-import { boundsOf, evaluateIndex, pointsOf } from "./affine.ts";
+import { boundsOf } from "./affine.ts";
 import { bytesOf } from "./dtype.ts";
+import { valuesOver } from "./evaluate.ts";
 import { type Expr, number, substitute } from "./expression.ts";
 import { type Intrinsic, type Operand, operandOf, sizesOf } from "./intrinsic.ts";
 import { rowMajor } from "./layout.ts";
@@ -26,9 +27,7 @@ export function tileElements(operand: Operand): number {
 /** Place in a memory tile of each logical element, in row-major order. */
 export const tilePlaces = memoisedPair((intrinsic: Intrinsic, operandName: string): Int32Array => {
   const operand = operandOf(intrinsic, operandName);
-  const offset = tileOffset(operand);
-  const names = operand.dims.map((d) => d.name);
-  return Int32Array.from(pointsOf(names, sizesOf(operand)), (point) => evaluateIndex(offset, point));
+  return Int32Array.from(valuesOver(tileOffset(operand), operand.dims));
 });
 
 /**
