@@ -118,15 +118,25 @@ export function compileRegister(
     number: (warp, further = 0) => {
       const number = at(warp.env) + further;
       if (number < 0 || number >= shape.count)
-        throw malformedAt(
-          site,
-          context,
-          warp,
-          `${file}{${number}} does not exist: ${file} has ${shape.count} registers`,
-        );
+        refuseAt(site, context, warp, `${file}{${number}} does not exist: ${file} has ${shape.count} registers`);
       return number;
     },
   };
+}
+
+/** A loop counter as a digit of a number. */
+export interface Digit {
+  readonly slot: number;
+  readonly extent: number;
+}
+
+/** Splits a number into digits, the last one fastest, and writes each into its loop counter. */
+export function setDigits(env: Environment, digits: readonly Digit[], number: number): void {
+  let rest = number;
+  for (const { slot, extent } of digits.toReversed()) {
+    env[slot] = rest % extent;
+    rest = Math.floor(rest / extent);
+  }
 }
 
 /** `a_ring[stage 0, m 3, k 8]` */
@@ -134,9 +144,9 @@ export function elementAt({ names }: BlockContext, buffer: string, at: number): 
   return describeElement(names.get(buffer) ?? internal(`no buffer "${buffer}"`), at);
 }
 
-/** A statement that no hardware can run as written; found at compile time. */
-export function malformed(site: Site, what: string): NestFault {
-  return new NestFault("malformed", [what, printHead(site.statement)]);
+/** Refuses a statement that no hardware can run as written, when it is compiled. */
+export function refuse(site: Site, what: string): never {
+  throw new NestFault("malformed", [what, printHead(site.statement)]);
 }
 
 /** An access to a register while an issue in flight writes it. */
@@ -156,14 +166,14 @@ export function inFlightAt(
   ]);
 }
 
-/** The same, found at run time. */
-export function malformedAt(
+/** The same when it runs. */
+export function refuseAt(
   site: Site,
   { judge }: BlockContext,
   warp: Warp,
   what: string,
   lane: number = ALL_LANES,
-): NestFault {
+): never {
   const event = judge.eventOf(site, warp.number, warp.env);
-  return new NestFault("malformed", [what, printHead(site.statement), `  run by ${describeThread({ event, lane })}`]);
+  throw new NestFault("malformed", [what, printHead(site.statement), `  run by ${describeThread({ event, lane })}`]);
 }

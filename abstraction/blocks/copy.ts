@@ -8,6 +8,7 @@
  * together. An asynchronous copy takes effect at once or when its flight is awaited; both are run.
  */
 
+import { addTo } from "../collections.ts";
 import { wrapperOf } from "../dtype.ts";
 import {
   type Buffer,
@@ -19,15 +20,17 @@ import {
   type Scope,
 } from "../evaluate.ts";
 import { type Access, accessesIn, axesIn, childrenOf, type Expr } from "../expression.ts";
+import { pointsIn } from "../layout.ts";
 import type { Copy } from "../loop-nest.ts";
 import {
   type BlockContext,
   elementAt,
   lanesOf,
   lanesOfTeam,
-  malformed,
-  malformedAt,
+  refuse,
+  refuseAt,
   type Standing,
+  setDigits,
   threadsOfBlock,
   type WarpRun,
 } from "./context.ts";
@@ -75,45 +78,36 @@ function checkCopy(
 ): void {
   const { scope, inputs, scratch } = context;
   const last = axes.at(-1)?.extent ?? 0;
-  if (width < 1 || last % width !== 0)
-    throw malformed(site, `a row of ${last} elements cannot be dealt in pieces of ${width}`);
+  if (width < 1 || last % width !== 0) refuse(site, `a row of ${last} elements cannot be dealt in pieces of ${width}`);
   const taken = axes.find((a) => site.loops.some((l) => l.name === a.name));
-  if (taken)
-    throw malformed(site, `${taken.name} is an axis of the copy and of a loop around it: give it another name`);
+  if (taken) refuse(site, `${taken.name} is an axis of the copy and of a loop around it: give it another name`);
   const { target, op, value } = equation;
-  if (op !== "=") throw malformed(site, `a copy assigns with "=", not with "${op}"`);
-  if (inputs.has(target.tensor)) throw malformed(site, `${target.tensor} is an input: nothing may write it`);
+  if (op !== "=") refuse(site, `a copy assigns with "=", not with "${op}"`);
+  if (inputs.has(target.tensor)) refuse(site, `${target.tensor} is an input: nothing may write it`);
   const inWhen = when && axesIn(when).find((name) => axes.some((a) => a.name === name));
-  if (inWhen !== undefined)
-    throw malformed(site, `the copy's condition names its axis ${inWhen}: threads would disagree`);
+  if (inWhen !== undefined) refuse(site, `the copy's condition names its axis ${inWhen}: threads would disagree`);
   if (group !== "block" && group !== context.team)
-    throw malformed(site, `a copy is dealt to a ${group}, and the block is made of ${context.team}s`);
+    refuse(site, `a copy is dealt to a ${group}, and the block is made of ${context.team}s`);
   if (group === "block") {
     if (site.warps < context.warps)
-      throw malformed(site, `${site.warps} of ${context.warps} warps run a copy that is dealt to the whole block`);
+      refuse(site, `${site.warps} of ${context.warps} warps run a copy that is dealt to the whole block`);
     const named = [target, value, equation.where, when].flatMap((e) => (e ? axesIn(e) : []));
     const own = site.warpAxes.find((name) => named.includes(name));
     if (own !== undefined)
-      throw malformed(
-        site,
-        `a copy dealt to the whole block names ${own}, which differs from warp to warp: deal it to a warp`,
-      );
+      refuse(site, `a copy dealt to the whole block names ${own}, which differs from warp to warp: deal it to a warp`);
   }
   if (gathered && accessesIn(value).some(({ tensor }) => scratch.get(tensor)?.scope !== "shared"))
-    throw malformed(site, "elements are gathered from shared memory, of which a thread reads one at a time");
+    refuse(site, "elements are gathered from shared memory, of which a thread reads one at a time");
   if (transfer !== "async") return;
   if (scratch.get(target.tensor)?.scope !== "shared")
-    throw malformed(site, `an asynchronous copy fills shared memory, and ${target.tensor} is none`);
+    refuse(site, `an asynchronous copy fills shared memory, and ${target.tensor} is none`);
   const computed = firstComputed(value);
-  if (computed) throw malformed(site, "an asynchronous copy cannot compute: its value is an element, or a fill of 0");
+  if (computed) refuse(site, "an asynchronous copy cannot compute: its value is an element, or a fill of 0");
   for (const { access, buffer } of readsOf(value, width, scope)) {
     if (scratch.get(access.tensor)?.scope === "shared")
-      throw malformed(site, `an asynchronous copy reads global memory, and ${access.tensor} is shared`);
+      refuse(site, `an asynchronous copy reads global memory, and ${access.tensor} is shared`);
     if (buffer.dtype !== scope.buffer(target.tensor).dtype)
-      throw malformed(
-        site,
-        `an asynchronous copy cannot compute: ${access.tensor} and ${target.tensor} differ in type`,
-      );
+      refuse(site, `an asynchronous copy cannot compute: ${access.tensor} and ${target.tensor} differ in type`);
   }
 }
 
@@ -129,21 +123,9 @@ function piecesOf(
   { axes, width }: Copy,
   scope: Scope,
 ): { pieces: number; seek: (env: Environment, piece: number) => void } {
-  const digits = axes.map(({ name, extent }, d) => {
-    const step = d === axes.length - 1 ? width : 1;
-    return { slot: scope.slot(name), count: extent / step, step };
-  });
-  const inner = digits.toReversed();
-  return {
-    pieces: digits.reduce((product, { count }) => product * count, 1),
-    seek: (env, piece) => {
-      let rest = piece;
-      for (const { slot, count, step } of inner) {
-        env[slot] = (rest % count) * step;
-        rest = Math.floor(rest / count);
-      }
-    },
-  };
+  const digits = axes.map(({ name, extent }) => ({ slot: scope.slot(name), extent }));
+  const elements = pointsIn(digits);
+  return { pieces: elements / width, seek: (env, piece) => setDigits(env, digits, piece * width) };
 }
 
 /** Moves the piece at whose first element the loop counters stand. */
@@ -174,7 +156,7 @@ function compilePiece(copy: Copy, site: Standing, context: BlockContext): WarpRu
     if (copied === 0) return;
     const problem =
       copied < width ? `${copied} of the ${width} elements of a piece are copied: all must be, or none` : check();
-    if (problem !== undefined) throw malformedAt(site, context, warp, problem, judge.lane);
+    if (problem !== undefined) refuseAt(site, context, warp, problem, judge.lane);
     write(warp);
   };
 }
@@ -261,12 +243,7 @@ function compileFlight(
       ? () => void values.set(source.buffer.values.subarray(from, from + width), to)
       : () => void values.fill(0, to, to + width);
     if (copies === "early") arrive();
-    else {
-      const { flight } = judge.order.sentOff(warp.number, "copies");
-      const cargo = warp.cargo.get(flight);
-      if (cargo) cargo.push(arrive);
-      else warp.cargo.set(flight, [arrive]);
-    }
+    else addTo(warp.cargo, judge.order.sentOff(warp.number, "copies").flight, arrive);
   };
 }
 

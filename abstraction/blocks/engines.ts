@@ -21,9 +21,10 @@ import {
   type BlockContext,
   elementAt,
   isAlone,
-  malformed,
-  malformedAt,
+  refuse,
+  refuseAt,
   type Standing,
+  setDigits,
   type Warp,
   type WarpRun,
 } from "./context.ts";
@@ -70,8 +71,8 @@ export class Engines {
     const { scope, judge } = context;
     const alone = isAlone(site, context);
     if (!alone && (site.warps < context.warps || site.warpAxes.length === 0))
-      throw malformed(site, `what one thread of a block sends stands in loops over all its ${context.team}s`);
-    if (alone && site.warps > 1) throw malformed(site, `${site.warps} threads on their own send the same`);
+      refuse(site, `what one thread of a block sends stands in loops over all its ${context.team}s`);
+    if (alone && site.warps > 1) refuse(site, `${site.warps} threads on their own send the same`);
     const at = this.numberOf(s.arrival, site, "an engine");
     const when = s.when && compileIndex(s.when, scope);
     const boxes = s.copies.map((copy) => compileBox(copy, site, context));
@@ -81,7 +82,7 @@ export class Engines {
       const stage = this.stageAt(number);
       const late = [...(this.awaiting.get(s.arrival.name) ?? [])].find((n) => (stage.awaited[n] ?? 0) < stage.uses);
       if (late !== undefined)
-        throw malformedAt(
+        refuseAt(
           site,
           context,
           warp,
@@ -119,7 +120,7 @@ export class Engines {
         if (!asks(warp)) return true;
         const [{ uses }, awaited] = [this.stageAt(at(warp)), use(warp.env)];
         if (awaited !== uses && awaited !== uses - 1)
-          throw malformedAt(
+          refuseAt(
             site,
             context,
             warp,
@@ -144,10 +145,7 @@ export class Engines {
   arrive(s: Extract<Statement, { kind: "arrive" }>, site: Standing, context: BlockContext): WarpRun {
     const { scope, judge, teams } = context;
     if (site.warps !== teams || site.warpAxes.length === 0 || isAlone(site, context))
-      throw malformed(
-        site,
-        `a stage is free when all ${context.team}s have arrived: it stands in loops over all of them`,
-      );
+      refuse(site, `a stage is free when all ${context.team}s have arrived: it stands in loops over all of them`);
     const at = this.numberOf(s.arrival, site, "teams");
     const when = s.when && compileIndex(s.when, scope);
     return (warp) => {
@@ -172,14 +170,14 @@ export class Engines {
     const { arrivals, scope } = this.context;
     const found = arrivals.findIndex((a) => a.name === name);
     const declared = arrivals[found];
-    if (!declared) throw malformed(site, `no arrivals are called ${name}`);
+    if (!declared) refuse(site, `no arrivals are called ${name}`);
     const own = declared.by ?? "an engine";
-    if (by !== undefined && by !== own) throw malformed(site, `${name} is completed by ${own}, not by ${by}`);
+    if (by !== undefined && by !== own) refuse(site, `${name} is completed by ${own}, not by ${by}`);
     const first = arrivals.slice(0, found).reduce((sum, a) => sum + a.stages, 0);
     const index = compileIndex(stage, scope);
     return ({ env }) => {
       const i = index(env);
-      if (i < 0 || i >= declared.stages) throw malformed(site, `${name} has ${declared.stages} stages, and no ${i}`);
+      if (i < 0 || i >= declared.stages) refuse(site, `${name} has ${declared.stages} stages, and no ${i}`);
       return first + i;
     };
   }
@@ -192,9 +190,9 @@ function arrive({ cargo }: Stage): void {
 /** The element that an engine copies, and the condition under which it is needed. */
 function sourceOf(value: Expr, site: Standing): { readonly source: Access; readonly asked: Expr | undefined } {
   const [source, ...more] = accessesIn(value);
-  if (!source || more.length > 0) throw malformed(site, "an engine copies one tensor, filled with zeros outside");
+  if (!source || more.length > 0) refuse(site, "an engine copies one tensor, filled with zeros outside");
   if (value.kind === "access") return { source, asked: undefined };
-  if (value.kind !== "select" || value.whenTrue !== source) throw malformed(site, "an engine cannot compute");
+  if (value.kind !== "select" || value.whenTrue !== source) refuse(site, "an engine cannot compute");
   return { source, asked: value.condition };
 }
 
@@ -234,13 +232,13 @@ function compileBox({ axes, equation, view }: Copy, site: Standing, context: Blo
   const { scope, scratch, inputs } = context;
   const { target, value } = equation;
   const ring = scratch.get(target.tensor);
-  if (ring?.scope !== "shared") throw malformed(site, `an engine fills shared memory, and ${target.tensor} is none`);
+  if (ring?.scope !== "shared") refuse(site, `an engine fills shared memory, and ${target.tensor} is none`);
   const { source, asked } = sourceOf(value, site);
   const isTensor = inputs.has(source.tensor) || scratch.get(source.tensor)?.outside !== undefined;
-  if (!isTensor) throw malformed(site, `an engine copies what zeros lie around, and ${source.tensor} has none`);
+  if (!isTensor) refuse(site, `an engine copies what zeros lie around, and ${source.tensor} has none`);
   const tensor = scope.buffer(source.tensor);
-  if (!view) throw malformed(site, `an engine is told of a view of ${source.tensor}, and there is none`);
-  if (scope.identity !== 0) throw malformed(site, `what lies outside is ${scope.identity}, and an engine fills with 0`);
+  if (!view) refuse(site, `an engine is told of a view of ${source.tensor}, and there is none`);
+  if (scope.identity !== 0) refuse(site, `what lies outside is ${scope.identity}, and an engine fills with 0`);
   const to = scope.buffer(target.tensor);
   const place = compilePlace(target, scope);
   const origin: Evaluate = compilePlace(source, scope);
@@ -258,28 +256,21 @@ function compileBox({ axes, equation, view }: Copy, site: Standing, context: Blo
     const brought = brings(warp);
     const begun = begins(warp.env) * bytesOf(ring.dtype);
     if (begun % BEGINNING_BYTES !== 0)
-      throw malformedAt(
-        ...([site, context, warp] as const),
+      refuseAt(
+        site,
+        context,
+        warp,
         `the engine begins at multiples of ${BEGINNING_BYTES} bytes along ${inner?.name}, not at ${begun}`,
       );
     for (let e = 0; e < size; e++) {
-      let rest = e;
-      for (const { slot, extent } of digits.toReversed()) {
-        warp.env[slot] = rest % extent;
-        rest = Math.floor(rest / extent);
-      }
+      setDigits(warp.env, digits, e);
       places[e] = place(warp.env);
       origins[e] = isAsked(warp.env) === 0 ? ANYTHING : origin(warp.env);
       const got = brought(Math.floor(e / columns), e % columns);
       if (origins[e] !== ANYTHING && got !== origins[e])
-        throw malformedAt(
-          site,
-          context,
-          warp,
-          `the engine brings ${named(got)} where ${named(origins[e] ?? -1)} is asked for`,
-        );
+        refuseAt(site, context, warp, `the engine brings ${named(got)} where ${named(origins[e] ?? -1)} is asked for`);
     }
-    if (places.includes(-1)) throw malformedAt(site, context, warp, `the copy leaves ${target.tensor}`);
+    if (places.includes(-1)) refuseAt(site, context, warp, `the copy leaves ${target.tensor}`);
     for (let e = 0; e < size; e++) {
       to.watch?.write(places[e] ?? 0);
       if ((origins[e] ?? -1) >= 0) tensor.watch?.read(origins[e] ?? 0);

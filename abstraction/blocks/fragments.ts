@@ -17,9 +17,9 @@ import {
   compileRegister,
   elementAt,
   inFlightAt,
-  malformed,
-  malformedAt,
   type RegisterShape,
+  refuse,
+  refuseAt,
   type Standing,
   type Warp,
   type WarpRun,
@@ -51,7 +51,7 @@ export function compileFetch(
   const holders = by === "elements" ? holdersOrRefuse(shape, site) : undefined;
   const place = compilePlace(access, scope);
   const holds = where && compileIndex(where, scope);
-  if (holds && by !== "elements") throw malformed(site, `${by} moves a whole tile: none of it is left out`);
+  if (holds && by !== "elements") refuse(site, `${by} moves a whole tile: none of it is left out`);
   const seek = seekerOf(axes, shape, site, context);
   const extent = shape.operand.dims[several.along]?.extent ?? 0;
   const places = new Int32Array(shape.rows.length);
@@ -65,7 +65,7 @@ export function compileFetch(
         places[e] = holds !== undefined && holds(env) === 0 ? STAYS : place(env);
       }
       const problem = places.includes(-1) ? `the tile leaves ${access.tensor}` : check(places);
-      if (problem !== undefined) throw malformedAt(site, context, warp, problem);
+      if (problem !== undefined) refuseAt(site, context, warp, problem);
       for (let e = 0; e < places.length; e++) {
         const at = places[e] ?? 0;
         if (at === STAYS) {
@@ -89,7 +89,7 @@ export function compileDrain(
   const { target, op, value, where } = equation;
   const { shape, number } = compileRegister(register, site, context);
   const { values, dtype, watch } = scope.buffer(target.tensor);
-  if (op !== "=") throw malformed(site, `a drain assigns with "=", not with "${op}"`);
+  if (op !== "=") refuse(site, `a drain assigns with "=", not with "${op}"`);
   checkWritable(target.tensor, site, context);
   const one: Buffer = { values: new Float64Array(1), shape: [], dtype: shape.operand.dtype };
   const inner = scope.including(element, one);
@@ -99,10 +99,7 @@ export function compileDrain(
   const round = wrapperOf(dtype);
   const whole = by === "instruction";
   if (whole && !isElement(value, element))
-    throw malformed(
-      site,
-      "an instruction that stores a tile computes nothing: the value must be the register's element",
-    );
+    refuse(site, "an instruction that stores a tile computes nothing: the value must be the register's element");
   if (whole) checkTypes(shape, dtype, target.tensor, site);
   const quads = by === "quads";
   const check = quads
@@ -120,8 +117,7 @@ export function compileDrain(
     for (let e = 0; e < places.length; e++) {
       seek(env, e);
       const stays = holds !== undefined && holds(env) === 0;
-      if (stays && whole)
-        throw malformedAt(site, context, warp, "an instruction stores a whole tile: none of it can stay");
+      if (stays && whole) refuseAt(site, context, warp, "an instruction stores a whole tile: none of it can stay");
       places[e] = stays ? STAYS : place(env);
       if (stays) continue;
       judge.lane = holders?.[e] ?? ALL_LANES;
@@ -129,7 +125,7 @@ export function compileDrain(
       results[e] = round(evaluate(env));
     }
     const problem = places.includes(-1) ? `the tile leaves ${target.tensor}` : check(places);
-    if (problem !== undefined) throw malformedAt(site, context, warp, problem);
+    if (problem !== undefined) refuseAt(site, context, warp, problem);
     for (let e = 0; e < places.length; e++) {
       const at = places[e] ?? STAYS;
       if (at === STAYS) continue;
@@ -165,7 +161,7 @@ export function compileTileMove(
     for (let e = 0; e < rows.length; e++) {
       const at = from + (rows[e] ?? 0) * memory.stride + (columns[e] ?? 0);
       if (at < 0 || at >= values.length)
-        throw malformedAt(
+        refuseAt(
           site,
           context,
           warp,
@@ -216,7 +212,7 @@ export function filledTileOf(
   context: BlockContext,
 ): Float64Array {
   if (warp.files[shape.number]?.filled[number] !== 1)
-    throw malformedAt(site, context, warp, `${shape.name}{${number}} is read, and nothing has filled it`);
+    refuseAt(site, context, warp, `${shape.name}{${number}} is read, and nothing has filled it`);
   return tileOf(warp, shape, number, site, context);
 }
 
@@ -228,13 +224,10 @@ export function seekerOf(
   { scope }: BlockContext,
 ): (env: Environment, element: number, along?: number, shift?: number) => void {
   if (axes.length !== operand.dims.length)
-    throw malformed(
-      site,
-      `${axes.join(", ")} run over ${operand.dims.length} dimensions of ${intrinsic.name}.${operand.name}`,
-    );
+    refuse(site, `${axes.join(", ")} run over ${operand.dims.length} dimensions of ${intrinsic.name}.${operand.name}`);
   const taken = axes.find((name) => site.loops.some((l) => l.name === name));
   if (taken !== undefined)
-    throw malformed(site, `${taken} runs over the tile and is an axis of a loop around it: give it another name`);
+    refuse(site, `${taken} runs over the tile and is an axis of a loop around it: give it another name`);
   const digits = digitsOf(operand).map((of, d) => ({ of, slot: scope.slot(axes[d] ?? "") }));
   return (env, element, along = -1, shift = 0) => {
     for (let d = 0; d < digits.length; d++) {
@@ -248,7 +241,7 @@ function holdersOrRefuse(shape: RegisterShape, site: Standing): Int8Array {
   const { intrinsic, operand } = shape;
   const holders = holdersOf(shape);
   if (!holders)
-    throw malformed(
+    refuse(
       site,
       `which lane holds what of ${intrinsic.name}.${operand.name} is the vendor's secret: move it by its instruction`,
     );
@@ -262,11 +255,11 @@ export function checkTypes(
   site: Standing,
 ): void {
   if (operand.dtype !== dtype)
-    throw malformed(site, `${buffer} holds ${dtype}, and ${intrinsic.name}.${operand.name} is ${operand.dtype}`);
+    refuse(site, `${buffer} holds ${dtype}, and ${intrinsic.name}.${operand.name} is ${operand.dtype}`);
 }
 
 function checkWritable(buffer: string, site: Standing, { inputs }: BlockContext): void {
-  if (inputs.has(buffer)) throw malformed(site, `${buffer} is an input: nothing may write it`);
+  if (inputs.has(buffer)) refuse(site, `${buffer} is an input: nothing may write it`);
 }
 
 function isElement(value: Expr, element: string): boolean {
@@ -289,10 +282,10 @@ function tileCheck(
     case "ldmatrix":
     case "ldmatrix.trans": {
       if (context.scratch.get(buffer)?.scope !== "shared")
-        throw malformed(site, `ldmatrix reads shared memory, and ${buffer} is none`);
+        refuse(site, `ldmatrix reads shared memory, and ${buffer} is none`);
       const rows = matrixRows(shape, by);
       if (!rows)
-        throw malformed(
+        refuse(
           site,
           `${by} cannot give the lanes what ${shape.intrinsic.name}.${shape.operand.name} wants them to hold`,
         );
@@ -328,7 +321,7 @@ function quadsCheck(
   const atOnce = QUAD_BYTES / bytes;
   const columns = operand.dims.at(-1)?.extent ?? 0;
   if (bytes !== 2 || columns % atOnce !== 0)
-    throw malformed(site, `four lanes cannot exchange ${columns} columns of ${bytes} bytes of ${intrinsic.name}`);
+    refuse(site, `four lanes cannot exchange ${columns} columns of ${bytes} bytes of ${intrinsic.name}`);
   return (places) => {
     for (let e = 0; e < places.length; e += atOnce) {
       const first = places[e] ?? STAYS;

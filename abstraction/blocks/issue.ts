@@ -9,6 +9,7 @@
  * An asynchronous issue reads memory and writes its sums at any time until it has been awaited: both extremes are run.
  */
 
+import { addTo } from "../collections.ts";
 import { compilePlace } from "../evaluate.ts";
 import { prepareInPlace } from "../interpret.ts";
 import { type Intrinsic, type Operand, readsShared } from "../intrinsic.ts";
@@ -19,9 +20,9 @@ import {
   type BlockContext,
   compileRegister,
   elementAt,
-  malformed,
-  malformedAt,
   type RegisterShape,
+  refuse,
+  refuseAt,
   type Standing,
   type Warp,
   type WarpRegisters,
@@ -62,7 +63,7 @@ export function compileIssue(
 ): WarpRun {
   const { judge, copies } = context;
   if (intrinsic.scope !== context.team)
-    throw malformed(site, `${intrinsic.name} is issued by a ${intrinsic.scope}, not by a ${context.team}`);
+    refuse(site, `${intrinsic.name} is issued by a ${intrinsic.scope}, not by a ${context.team}`);
   // The instruction's equation runs on arrays of its own; operands are copied in and the target copied back.
   const logical: Record<string, Float64Array> = {};
   const [declared, ...others] = intrinsic.operands;
@@ -96,7 +97,7 @@ export function compileIssue(
     const tile = file?.tiles[n];
     if (!file || !tile) throw new Error(`internal: no register ${shape.name}{${n}}`);
     const problem = registerProblem(warp, file, n, accumulates, `${shape.name}{${n}}`, intrinsic);
-    if (problem !== undefined) throw malformedAt(site, context, warp, problem);
+    if (problem !== undefined) refuseAt(site, context, warp, problem);
     const reads = factors.map(({ begin }) => begin(warp));
     const { flight } = judge.order.sentOff(warp.number, "issues");
     file.flights[n] = flight;
@@ -108,9 +109,7 @@ export function compileIssue(
       tile.set(sums);
     };
     if (copies === "early") return arrive();
-    const cargo = warp.cargo.get(flight);
-    if (cargo) cargo.push(arrive);
-    else warp.cargo.set(flight, [arrive]);
+    addTo(warp.cargo, flight, arrive);
   };
 }
 
@@ -141,10 +140,7 @@ function registerOf(
   if (!register) throw new Error(`internal: ${intrinsic.name} is issued without ${name}`);
   const { shape, number } = compileRegister(register, site, context);
   if (shape.intrinsic !== intrinsic || shape.operand.name !== name)
-    throw malformed(
-      site,
-      `${shape.name} holds ${shape.intrinsic.name}.${shape.operand.name}, not ${intrinsic.name}.${name}`,
-    );
+    refuse(site, `${shape.name} holds ${shape.intrinsic.name}.${shape.operand.name}, not ${intrinsic.name}.${name}`);
   return { shape, number };
 }
 
@@ -177,7 +173,7 @@ function inMemory(
   const { scope } = context;
   const { tensor } = access;
   if (context.scratch.get(tensor)?.scope !== "shared")
-    throw malformed(site, `${intrinsic.name} reads ${operand.name} from shared memory, and ${tensor} is none`);
+    refuse(site, `${intrinsic.name} reads ${operand.name} from shared memory, and ${tensor} is none`);
   const { values: memory, dtype, watch } = scope.buffer(tensor);
   checkTypes({ intrinsic, operand }, dtype, tensor, site);
   const place = compilePlace(access, scope);
@@ -192,9 +188,9 @@ function inMemory(
         seek(warp.env, e);
         places[e] = place(warp.env);
       }
-      if (places.includes(-1)) throw malformedAt(site, context, warp, `the tile leaves ${tensor}`);
+      if (places.includes(-1)) refuseAt(site, context, warp, `the tile leaves ${tensor}`);
       if (!operandView(intrinsic, operand, (e) => places[e] ?? 0))
-        throw malformedAt(
+        refuseAt(
           site,
           context,
           warp,

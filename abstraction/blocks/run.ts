@@ -14,7 +14,7 @@ import { pointsIn } from "../layout.ts";
 import { isRoleMode, isShared, isTeamMode, type LoopNest, type Statement, type TeamMode } from "../loop-nest.ts";
 import { printHead } from "../print-nest.ts";
 import { pick, type Random, randomInteger, seededRandom } from "../random.ts";
-import { type BlockContext, malformed, type Standing, type Warp, type WarpRun } from "./context.ts";
+import { type BlockContext, type Digit, refuse, type Standing, setDigits, type Warp, type WarpRun } from "./context.ts";
 import { Engines } from "./engines.ts";
 import { agentName, describeThread, NestFault, type Site } from "./fault.ts";
 import { ALL_LANES } from "./happens-before.ts";
@@ -148,20 +148,6 @@ type Step =
   | { readonly kind: "barrier"; readonly site: Site; readonly of: "block" | "cluster" | "beginnings" }
   | { readonly kind: "await"; readonly site: Site; readonly isThere: (warp: Warp) => boolean; readonly run: WarpRun };
 
-interface Digit {
-  readonly slot: number;
-  readonly extent: number;
-}
-
-/** Splits a number into digits, the last one fastest, and writes each into its loop counter. */
-function setDigits(env: Int32Array, digits: readonly Digit[], number: number): void {
-  let rest = number;
-  for (const { slot, extent } of digits.toReversed()) {
-    env[slot] = rest % extent;
-    rest = Math.floor(rest / extent);
-  }
-}
-
 function compileBlocks(
   s: LoopStatement,
   shared: Omit<BlockContext, "teams" | "warps" | "blocks">,
@@ -239,7 +225,7 @@ function compileSteps(
   const { scope } = context;
   for (const s of statements) {
     const site: Standing = { ...around, statement: s };
-    if (s.kind === "loop" && s.range) throw malformed(site, "a loop inside a block runs all of its steps");
+    if (s.kind === "loop" && s.range) refuse(site, "a loop inside a block runs all of its steps");
     if (s.kind === "barrier" && (s.group === "block" || s.group === "cluster"))
       program.push({ kind: "barrier", site, of: s.of ?? s.group });
     else if (s.kind === "await") program.push({ kind: "await", site, ...engines.await(s, site, context) });
@@ -268,7 +254,7 @@ function compileWarps(
   program: Step[],
   engines: Engines,
 ): void {
-  if (site.warpAxes.length > 0) throw malformed(site, `loops at ${mode} stand directly inside one another`);
+  if (site.warpAxes.length > 0) refuse(site, `loops at ${mode} stand directly inside one another`);
   const { axes, body } = chainOf(s, mode);
   const digits = axes.map(({ axis, extent }) => ({ slot: context.scope.slot(axis), extent }));
   const loops = axes.map(({ axis }, d) => ({ name: axis, slot: digits[d]?.slot ?? 0 }));

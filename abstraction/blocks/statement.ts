@@ -9,7 +9,7 @@ import { compileIndex } from "../evaluate.ts";
 import { compileLanes } from "../interpret-lanes.ts";
 import { WARP } from "../intrinsic.ts";
 import type { Statement } from "../loop-nest.ts";
-import { type BlockContext, compileRegister, isAlone, malformed, type Standing, type WarpRun } from "./context.ts";
+import { type BlockContext, compileRegister, isAlone, refuse, type Standing, type WarpRun } from "./context.ts";
 import { compileCopy } from "./copy.ts";
 import { compileDrain, compileFetch, compileTileMove, tileOf } from "./fragments.ts";
 import { compileIssue, fenceRegisters, publish, queueOf } from "./issue.ts";
@@ -17,11 +17,11 @@ import { compileIssue, fenceRegisters, publish, queueOf } from "./issue.ts";
 /** Statements that a warp runs alone. Barriers of a block and loops are steps of the program (run.ts). */
 export function compileWarpStatement(s: Statement, site: Standing, context: BlockContext): WarpRun {
   const { judge } = context;
-  if (isAlone(site, context)) throw malformed(site, `one thread on its own sends and awaits, and makes no ${s.kind}`);
+  if (isAlone(site, context)) refuse(site, `one thread on its own sends and awaits, and makes no ${s.kind}`);
   switch (s.kind) {
     case "loop":
       if (s.mode === "lanes") return compileWarpLanes(s, site, context);
-      throw malformed(site, `a loop at ${s.mode} does not stand inside a block`);
+      return refuse(site, `a loop at ${s.mode} does not stand inside a block`);
     case "copy":
       return compileCopy(s, site, context);
     case "commit": {
@@ -44,9 +44,9 @@ export function compileWarpStatement(s: Statement, site: Standing, context: Bloc
       return s.on === "registers" ? fenceRegisters : (warp) => publish(warp, site, context);
     case "barrier":
       if (s.group === undefined)
-        throw malformed(site, "a barrier of the whole call stands at the top of a nest, outside its blocks");
+        refuse(site, "a barrier of the whole call stands at the top of a nest, outside its blocks");
       if (s.group !== context.team)
-        throw malformed(site, `a barrier of a ${s.group}, and the block is made of ${context.team}s`);
+        refuse(site, `a barrier of a ${s.group}, and the block is made of ${context.team}s`);
       return ({ number }) => judge.order.barrier([number]);
     case "fetch":
       return compileFetch(s, site, context);
@@ -68,9 +68,9 @@ export function compileWarpStatement(s: Statement, site: Standing, context: Bloc
     case "when":
       return compileIssuesWhere(s, site, context);
     case "scalar":
-      throw malformed(site, "a scalar statement of a warp stands in a loop over its lanes");
+      return refuse(site, "a scalar statement of a warp stands in a loop over its lanes");
     case "issue":
-      throw malformed(site, `a warp issues ${s.intrinsic.name} on registers, not on tiles in memory`);
+      return refuse(site, `a warp issues ${s.intrinsic.name} on registers, not on tiles in memory`);
     default:
       return s satisfies never;
   }
@@ -81,7 +81,7 @@ function compileIssuesWhere(s: Extract<Statement, { kind: "when" }>, site: Stand
   const isIssue = (inner: Statement): boolean =>
     inner.kind === "register-issue" && inner.intrinsic.asynchronous === undefined;
   if (s.otherwise.length > 0 || !s.body.every(isIssue))
-    throw malformed(
+    refuse(
       site,
       "a choice between statements does not stand inside a block but for issues: copies and equations have conditions",
     );
@@ -95,9 +95,8 @@ function compileIssuesWhere(s: Extract<Statement, { kind: "when" }>, site: Stand
 /** Statements on the lanes of a warp and its own vectors. Memory accesses are recorded lane by lane. */
 function compileWarpLanes(s: Extract<Statement, { kind: "loop" }>, site: Standing, context: BlockContext): WarpRun {
   const { scope, judge, vectors } = context;
-  if (context.team !== "warp")
-    throw malformed(site, `lanes are those of a warp, and the block is made of ${context.team}s`);
-  if (s.extent > WARP) throw malformed(site, `a warp has ${WARP} lanes, not ${s.extent}`);
+  if (context.team !== "warp") refuse(site, `lanes are those of a warp, and the block is made of ${context.team}s`);
+  if (s.extent > WARP) refuse(site, `a warp has ${WARP} lanes, not ${s.extent}`);
   const runs = s.body.map((inner) => ({
     site: { ...site, statement: inner, loops: site.loops },
     run: compileLanes({ ...s, body: [inner] }, scope, judge),
