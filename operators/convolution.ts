@@ -7,9 +7,8 @@
  * A pad of 1 reads one element beyond the border: reading outside a tensor gives 0.
  */
 
-import { defineOperator, divides, fits, type Operator, type OperatorTensor } from "./operator.ts";
+import { defineOperator, divides, fits, type Operator, type OperatorTensor, size } from "./operator.ts";
 
-const size = (describe: string, value: number) => ({ default: value, min: 1, describe });
 const padding = (value: number, describe = "zeros on each side") => ({ default: value, min: 0, describe });
 
 /** The parameters that most rows share; a row states only the differences of its layer. */
@@ -31,9 +30,15 @@ const ROWS = "(h + 2*pad - dilation*(r - 1) - 1) / stride + 1";
 const COLUMNS = "(w + 2*pad - dilation*(s - 1) - 1) / stride + 1";
 const IN_GROUP = { g: "groups", k: "k/groups", c: "c/groups" };
 
-const images: OperatorTensor = { type: "first", dims: "n c h w", sized: true };
-const filters: OperatorTensor = { type: "second", dims: "k c r s", constant: true };
-const results: OperatorTensor = { type: "sum", dims: "n k p q", channels: "k" };
+const image = (dims: string): OperatorTensor => ({ type: "first", dims, sized: true });
+const weights = (dims: string): OperatorTensor => ({ type: "second", dims, constant: true });
+const sums = (dims: string): OperatorTensor => ({ type: "sum", dims, channels: "k" });
+const images = image("n c h w");
+const filters = weights("k c r s");
+const results = sums("n k p q");
+
+const FITTING = [fits("r", "h"), fits("s", "w")];
+const GROUPED = [divides("groups", "c"), divides("groups", "k")];
 
 const CONV2D = {
   parameters: { ...LAYER, ...GROUPS },
@@ -42,7 +47,7 @@ const CONV2D = {
     "out[n,g*(K/groups)+k,p,q] += acc(in[n,g*(C/groups)+c,p*stride+r*dilation-pad,q*stride+s*dilation-pad]) * acc(w[g*(K/groups)+k,c,r,s])",
   axes: { ...IN_GROUP, p: ROWS, q: COLUMNS },
   tensors: { in: images, w: filters, out: results },
-  rules: [divides("groups", "c"), divides("groups", "k"), fits("r", "h"), fits("s", "w")],
+  rules: [...GROUPED, ...FITTING],
 };
 
 export const CONVOLUTION: readonly Operator[] = [
@@ -67,11 +72,11 @@ export const CONVOLUTION: readonly Operator[] = [
       "out[n,g*(K/groups)+k,p] += acc(in[n,g*(C/groups)+c,p*stride+r*dilation-pad]) * acc(w[g*(K/groups)+k,c,r])",
     axes: { ...IN_GROUP, p: "(l + 2*pad - dilation*(r - 1) - 1) / stride + 1" },
     tensors: {
-      in: { type: "first", dims: "n c l", sized: true },
-      w: { type: "second", dims: "k c r", constant: true },
-      out: { type: "sum", dims: "n k p", channels: "k" },
+      in: image("n c l"),
+      w: weights("k c r"),
+      out: sums("n k p"),
     },
-    rules: [divides("groups", "c"), divides("groups", "k"), fits("r", "l")],
+    rules: [...GROUPED, fits("r", "l")],
   }),
   // Layer of ResNet-18 that AMOS calls C1.
   defineOperator({ name: "conv2d", aliases: ["c2d"], summary: "2-D convolution over channels", ...CONV2D }),
@@ -94,11 +99,11 @@ export const CONVOLUTION: readonly Operator[] = [
       "out[n,g*(K/groups)+k,o,p,q] += acc(in[n,g*(C/groups)+c,o*stride_d+t*dilation-pad_d,p*stride+r*dilation-pad,q*stride+s*dilation-pad]) * acc(w[g*(K/groups)+k,c,t,r,s])",
     axes: { ...IN_GROUP, o: "(d + 2*pad_d - dilation*(t - 1) - 1) / stride_d + 1", p: ROWS, q: COLUMNS },
     tensors: {
-      in: { type: "first", dims: "n c d h w", sized: true },
-      w: { type: "second", dims: "k c t r s", constant: true },
-      out: { type: "sum", dims: "n k o p q", channels: "k" },
+      in: image("n c d h w"),
+      w: weights("k c t r s"),
+      out: sums("n k o p q"),
     },
-    rules: [divides("groups", "c"), divides("groups", "k"), fits("t", "d", "pad_d"), fits("r", "h"), fits("s", "w")],
+    rules: [...GROUPED, fits("t", "d", "pad_d"), ...FITTING],
   }),
   // The gradient of a strided convolution in gather form: an output contributes where the stride divides.
   defineOperator({
@@ -121,7 +126,7 @@ export const CONVOLUTION: readonly Operator[] = [
       p: "(h - 1)*stride - 2*pad + dilation*(r - 1) + 1",
       q: "(w - 1)*stride - 2*pad + dilation*(s - 1) + 1",
     },
-    tensors: { in: images, w: { type: "second", dims: "c k r s", constant: true }, out: results },
+    tensors: { in: images, w: weights("c k r s"), out: results },
     rules: [(p) => cutAway("h", "r", p), (p) => cutAway("w", "s", p)],
   }),
   // Layer of ResNeXt.
@@ -174,8 +179,8 @@ export const CONVOLUTION: readonly Operator[] = [
     },
     equation: "out[n,c*M+m,p,q] += acc(in[n,c,p*stride+r*dilation-pad,q*stride+s*dilation-pad]) * acc(w[c*M+m,r,s])",
     axes: { p: ROWS, q: COLUMNS },
-    tensors: { in: images, w: { type: "second", dims: "k r s", constant: true }, out: results },
-    rules: [fits("r", "h"), fits("s", "w")],
+    tensors: { in: images, w: weights("k r s"), out: results },
+    rules: FITTING,
   }),
   defineOperator({
     name: "capsule-conv2d",
@@ -186,10 +191,10 @@ export const CONVOLUTION: readonly Operator[] = [
     axes: { p: ROWS, q: COLUMNS, u: "caps" },
     tensors: {
       in: images,
-      w: { type: "second", dims: "k c r s u", constant: true },
-      out: { type: "sum", dims: "n k p q u", channels: "k" },
+      w: weights("k c r s u"),
+      out: sums("n k p q u"),
     },
-    rules: [fits("r", "h"), fits("s", "w")],
+    rules: FITTING,
   }),
   // The filters depend on the sample (CondConv), so they are not constant.
   defineOperator({
@@ -200,7 +205,7 @@ export const CONVOLUTION: readonly Operator[] = [
     equation: "out[n,k,p,q] += acc(in[n,c,p*stride+r*dilation-pad,q*stride+s*dilation-pad]) * acc(w[n,k,c,r,s])",
     axes: { p: ROWS, q: COLUMNS },
     tensors: { in: images, w: { type: "second", dims: "n k c r s" }, out: results },
-    rules: [fits("r", "h"), fits("s", "w")],
+    rules: FITTING,
   }),
   defineOperator({
     name: "conv1d-single",
@@ -215,7 +220,7 @@ export const CONVOLUTION: readonly Operator[] = [
     equation: "out[p] += acc(in[p*stride+r*dilation-pad]) * acc(w[r])",
     axes: { p: "(l + 2*pad - dilation*(r - 1) - 1) / stride + 1" },
     tensors: {
-      in: { type: "first", dims: "l", sized: true },
+      in: image("l"),
       w: { type: "second", constant: true },
       out: { type: "sum", dims: "p" },
     },
@@ -237,11 +242,11 @@ export const CONVOLUTION: readonly Operator[] = [
     equation: "out[p,q] += acc(in[p*stride+r*dilation-pad,q*stride+s*dilation-pad]) * acc(w[r,s])",
     axes: { p: ROWS, q: COLUMNS },
     tensors: {
-      in: { type: "first", dims: "h w", sized: true },
+      in: image("h w"),
       w: { type: "second", constant: true },
       out: { type: "sum", dims: "p q" },
     },
-    rules: [fits("r", "h"), fits("s", "w")],
+    rules: FITTING,
   }),
 ];
 

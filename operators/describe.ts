@@ -24,7 +24,7 @@ import { attempt } from "../abstraction/error.ts";
 import { printExpr } from "../abstraction/expression.ts";
 import { layoutStorage, rowMajor, shapeOf } from "../abstraction/layout.ts";
 import { type OperandTypes, parseDataTypes } from "./data-types.ts";
-import { EPILOGUE_NAMES, epilogueFor } from "./epilogue.ts";
+import { EPILOGUE_NAMES, type EpilogueSubject, epilogueFor } from "./epilogue.ts";
 import { OPERATORS } from "./index.ts";
 import { type InstantiateOptions, instantiate, type Operator } from "./operator.ts";
 
@@ -170,14 +170,17 @@ function asEquation(computation: Computation): WorkloadWords {
   };
 }
 
+/** The sums of an equation, to which an epilogue is applied. */
+function sumsOf({ name: target, dtype, dims }: Tensor): EpilogueSubject {
+  return { name: "equation", target, dtype, axes: dims.map((d) => d.name) };
+}
+
 /** The name of an epilogue without per-channel values, else its equation. */
 function equationEnding({ epilogue }: Computation): string {
   if (!epilogue) return "";
   const text = printEquation(epilogue.equation);
-  const { name: target, dtype, dims } = epilogue.sum;
-  const subject = { name: "equation", target, dtype, axes: dims.map((d) => d.name) };
   const preset = EPILOGUE_NAMES.find((name) => {
-    const made = attempt(() => epilogueFor(name, subject));
+    const made = attempt(() => epilogueFor(name, sumsOf(epilogue.sum)));
     return made !== undefined && printEquation(made.equation) === text;
   });
   return preset ?? text;
@@ -190,14 +193,7 @@ function unsaidBy(computation: Computation): string {
   const output = outputOf(computation);
   const read = tensorsOf(equation).filter((name) => name !== sum.name);
   const [first, second] = inputTypes(computation);
-  const ending = epilogue && {
-    ...epilogueFor(printEquation(epilogue.equation), {
-      name: "equation",
-      target: sum.name,
-      dtype: sum.dtype,
-      axes: sum.dims.map((d) => d.name),
-    }).tensors,
-  };
+  const ending = epilogue && epilogueFor(printEquation(epilogue.equation), sumsOf(sum)).tensors;
   const spec = (t: Tensor): object => {
     const layout = layoutName(t);
     const place = read.indexOf(t.name);

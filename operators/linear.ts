@@ -6,9 +6,7 @@
  * Matrices of a product are not marked constant, because the operator does not know whether one holds weights; `--constant b` says so.
  */
 
-import { defineOperator, divides, type Operator } from "./operator.ts";
-
-const size = (describe: string, value = 1024) => ({ default: value, min: 1, describe });
+import { defineOperator, divides, type Operator, size } from "./operator.ts";
 
 export const LINEAR: readonly Operator[] = [
   defineOperator({

@@ -35,6 +35,9 @@ export interface Parameter {
   readonly describe: string;
 }
 
+/** A parameter that counts something, 1 at least. */
+export const size = (describe: string, value = 1024): Parameter => ({ default: value, min: 1, describe });
+
 export interface OperatorTensor {
   /** Which of the {@link OperandTypes} it has. */
   readonly type: "first" | "second" | "sum";

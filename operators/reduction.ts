@@ -8,9 +8,7 @@
  * sizes.
  */
 
-import { defineOperator, type Operator, type OperatorTensor } from "./operator.ts";
-
-const size = (describe: string, value: number) => ({ default: value, min: 1, describe });
+import { defineOperator, type Operator, type OperatorTensor, size } from "./operator.ts";
 
 const IMAGES = {
   n: size("images in the batch", 1),

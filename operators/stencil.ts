@@ -12,7 +12,7 @@
 import { evaluateIndex, pointsOf } from "../abstraction/affine.ts";
 import type { Expr } from "../abstraction/expression.ts";
 import { parseExpr } from "../abstraction/parse.ts";
-import { defineOperator, type Operator } from "./operator.ts";
+import { defineOperator, type Operator, size } from "./operator.ts";
 
 /** The points of the window that contribute. */
 type Shape = "star" | "box" | "no-axes" | "no-corners";
@@ -48,21 +48,19 @@ export interface Stencil {
   readonly dimensions: 2 | 3;
   readonly radius: number;
   readonly shape: Shape;
-  /** By class, or a different coefficient for every point. */
-  readonly coefficients: Coefficients | "distinct";
+  /** By class; a different coefficient for every point when left out. */
+  readonly coefficients?: Coefficients;
   /** Operations per point as printed in the paper; {@link operationsPerPoint} counts them. */
   readonly publishedOperations: number;
 }
 
-const DISTINCT = "distinct";
-
 export const STENCILS: readonly Stencil[] = [
-  { name: "2d5pt", dimensions: 2, radius: 1, shape: "star", coefficients: DISTINCT, publishedOperations: 9 },
-  { name: "2d9pt", dimensions: 2, radius: 2, shape: "star", coefficients: DISTINCT, publishedOperations: 17 },
-  { name: "2d13pt", dimensions: 2, radius: 3, shape: "star", coefficients: DISTINCT, publishedOperations: 25 },
-  { name: "2d17pt", dimensions: 2, radius: 4, shape: "star", coefficients: DISTINCT, publishedOperations: 33 },
-  { name: "2d21pt", dimensions: 2, radius: 5, shape: "star", coefficients: DISTINCT, publishedOperations: 41 },
-  { name: "2ds25pt", dimensions: 2, radius: 6, shape: "star", coefficients: DISTINCT, publishedOperations: 49 },
+  { name: "2d5pt", dimensions: 2, radius: 1, shape: "star", publishedOperations: 9 },
+  { name: "2d9pt", dimensions: 2, radius: 2, shape: "star", publishedOperations: 17 },
+  { name: "2d13pt", dimensions: 2, radius: 3, shape: "star", publishedOperations: 25 },
+  { name: "2d17pt", dimensions: 2, radius: 4, shape: "star", publishedOperations: 33 },
+  { name: "2d21pt", dimensions: 2, radius: 5, shape: "star", publishedOperations: 41 },
+  { name: "2ds25pt", dimensions: 2, radius: 6, shape: "star", publishedOperations: 49 },
   {
     name: "2d25pt",
     dimensions: 2,
@@ -123,9 +121,9 @@ export const STENCILS: readonly Stencil[] = [
     },
     publishedOperations: 95,
   },
-  { name: "2d121pt", dimensions: 2, radius: 5, shape: "box", coefficients: DISTINCT, publishedOperations: 241 },
-  { name: "3d7pt", dimensions: 3, radius: 1, shape: "star", coefficients: DISTINCT, publishedOperations: 13 },
-  { name: "3d13pt", dimensions: 3, radius: 2, shape: "star", coefficients: DISTINCT, publishedOperations: 25 },
+  { name: "2d121pt", dimensions: 2, radius: 5, shape: "box", publishedOperations: 241 },
+  { name: "3d7pt", dimensions: 3, radius: 1, shape: "star", publishedOperations: 13 },
+  { name: "3d13pt", dimensions: 3, radius: 2, shape: "star", publishedOperations: 25 },
   {
     name: "3d27pt",
     dimensions: 3,
@@ -205,7 +203,7 @@ export function coefficientAt(stencil: Stencil, place: readonly number[]): numbe
   if (!takesPart(stencil, place)) return 0;
   const { coefficients, radius } = stencil;
   const side = 2 * radius + 1;
-  if (coefficients === DISTINCT) return (1 + place.reduce((flat, x) => flat * side + x, 0)) / side ** place.length;
+  if (!coefficients) return (1 + place.reduce((flat, x) => flat * side + x, 0)) / side ** place.length;
   const { symmetry, byClass } = coefficients;
   const offsets = place.map((x) => x - radius);
   const distances = offsets.map(Math.abs);
@@ -219,7 +217,6 @@ export function coefficientAt(stencil: Stencil, place: readonly number[]): numbe
   return sign * (byClass[inOrder.join("")] ?? 0);
 }
 
-const size = (describe: string, value: number) => ({ default: value, min: 1, describe });
 const RADIUS = size("distance to the farthest neighbour along an axis", 1);
 
 /** Parameters that stencils of one dimension share. */

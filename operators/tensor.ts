@@ -4,9 +4,7 @@
  *     ttm    out[i,j,r] += acc(x[i,j,k]) * acc(u[k,r])
  */
 
-import { defineOperator, type Operator } from "./operator.ts";
-
-const size = (describe: string, value: number) => ({ default: value, min: 1, describe });
+import { defineOperator, type Operator, size } from "./operator.ts";
 
 export const TENSOR: readonly Operator[] = [
   defineOperator({

@@ -9,12 +9,21 @@
 import { mapValues } from "../../abstraction/collections.ts";
 import { isInteger, rangeOf } from "../../abstraction/dtype.ts";
 import { axesOfRank, type Lowering } from "../lowering.ts";
-import { bracketed, type ElementType, heldAs, holdsIntegers, isWide, type Range, type Value } from "../value.ts";
+import {
+  bracketed,
+  type ElementType,
+  heldAs,
+  holdsIntegers,
+  isWide,
+  type Range,
+  type Reads,
+  type Value,
+} from "../value.ts";
 import { rangeIn } from "../whole.ts";
 import { broadcastShape, numberText, operand } from "./broadcast.ts";
 import type { OperatorTable } from "./table.ts";
 
-/** A formula over the element `x`; attributes stand in it by name, with their defaults. */
+/** A formula over the element `x`, for floats alone where nothing else is said; attributes stand in it by name, with their defaults. */
 interface Unary {
   readonly formula: string;
   readonly attributes?: Readonly<Record<string, number>>;
@@ -32,62 +41,63 @@ const COSH = `${halfExp("x")} + ${halfExp("(-x)")}`;
 const GELU_TANH = `0.5 * x * (1 + tanh(${Math.sqrt(2 / Math.PI)} * (x + 0.044715 * x * x * x)))`;
 const GELU_ERF = `0.5 * x * (1 + erf(x * ${Math.SQRT1_2}))`;
 
-const UNARY: Readonly<Record<string, Unary>> = {
+const UNARY: Readonly<Record<string, string | Unary>> = {
   Abs: { formula: "abs(x)", integers: true },
   // The tangent of half the angle, and for others the tangent or the hyperbolic sine of the result: differences lose no digits.
-  Acos: { formula: "2 * atan(sqrt((1 - x) / (1 + x)))" },
-  Acosh: { formula: "asinh(sqrt(x - 1) * sqrt(x + 1))" },
-  Asin: { formula: "atan(x / sqrt((1 - x) * (1 + x)))" },
-  Asinh: { formula: "asinh(x)" },
-  Atan: { formula: "atan(x)" },
-  Atanh: { formula: "asinh(x / sqrt((1 - x) * (1 + x)))" },
-  Ceil: { formula: "ceil(x)" },
-  Cos: { formula: "cos(x)" },
-  Cosh: { formula: COSH },
+  Acos: "2 * atan(sqrt((1 - x) / (1 + x)))",
+  Acosh: "asinh(sqrt(x - 1) * sqrt(x + 1))",
+  Asin: "atan(x / sqrt((1 - x) * (1 + x)))",
+  Asinh: "asinh(x)",
+  Atan: "atan(x)",
+  Atanh: "asinh(x / sqrt((1 - x) * (1 + x)))",
+  Ceil: "ceil(x)",
+  Cos: "cos(x)",
+  Cosh: COSH,
   Elu: { formula: "max(x, 0) + alpha * (exp(min(x, 0)) - 1)", attributes: { alpha: 1 } },
   Celu: { formula: "max(x, 0) + min(0, alpha * (exp(x / alpha) - 1))", attributes: { alpha: 1 } },
-  Erf: { formula: "erf(x)" },
-  Exp: { formula: "exp(x)" },
-  Floor: { formula: "floor(x)" },
+  Erf: "erf(x)",
+  Exp: "exp(x)",
+  Floor: "floor(x)",
   HardSigmoid: { formula: "max(0, min(1, alpha * x + beta))", attributes: { alpha: 0.2, beta: 0.5 } },
-  HardSwish: { formula: "x * max(0, min(1, x / 6 + 0.5))" },
+  HardSwish: "x * max(0, min(1, x / 6 + 0.5))",
   LeakyRelu: { formula: "max(x, 0) + alpha * min(x, 0)", attributes: { alpha: 0.01 } },
-  Log: { formula: "log(x)" },
-  Mish: { formula: `x * tanh(${SOFTPLUS})` },
+  Log: "log(x)",
+  Mish: `x * tanh(${SOFTPLUS})`,
   Neg: { formula: "-x", integers: true },
-  Reciprocal: { formula: "1 / x" },
+  Reciprocal: "1 / x",
   Relu: { formula: "max(x, 0)", integers: true },
-  Round: { formula: "round(x)" },
+  Round: "round(x)",
   Selu: {
     formula: "gamma * (max(x, 0) + alpha * (exp(min(x, 0)) - 1))",
     attributes: { alpha: 1.6732632423543772, gamma: 1.0507009873554805 },
   },
-  Sigmoid: { formula: "1 / (1 + exp(-x))" },
-  Sin: { formula: "sin(x)" },
-  Sinh: { formula: `tanh(x) * (${COSH})` },
-  Softplus: { formula: SOFTPLUS },
-  Softsign: { formula: "x / (1 + abs(x))" },
-  Sqrt: { formula: "sqrt(x)" },
-  Tan: { formula: "sin(x) / cos(x)" },
-  Tanh: { formula: "tanh(x)" },
+  Sigmoid: "1 / (1 + exp(-x))",
+  Sin: "sin(x)",
+  Sinh: `tanh(x) * (${COSH})`,
+  Softplus: SOFTPLUS,
+  Softsign: "x / (1 + abs(x))",
+  Sqrt: "sqrt(x)",
+  Tan: "sin(x) / cos(x)",
+  Tanh: "tanh(x)",
 };
 
-/** A formula over two operands. `Max` and similar operators take any number, folded from the left. */
+/** A formula over two operands. */
 interface Binary {
   readonly formula: string;
-  readonly inputs: 2 | "any";
+  /** Whether it takes any number of them, folded from the left. */
+  readonly takesMany?: boolean;
 }
 
 const BINARY: Readonly<Record<string, Binary>> = {
-  Add: { formula: "a + b", inputs: 2 },
-  Div: { formula: "a / b", inputs: 2 },
-  Max: { formula: "max(a, b)", inputs: "any" },
-  Mean: { formula: "a + b", inputs: "any" },
-  Min: { formula: "min(a, b)", inputs: "any" },
-  Mul: { formula: "a * b", inputs: 2 },
-  PRelu: { formula: "max(a, 0) + b * min(a, 0)", inputs: 2 },
-  Sub: { formula: "a - b", inputs: 2 },
-  Sum: { formula: "a + b", inputs: "any" },
+  Add: { formula: "a + b" },
+  Div: { formula: "a / b" },
+  Max: { formula: "max(a, b)", takesMany: true },
+  Mean: { formula: "a + b", takesMany: true },
+  Min: { formula: "min(a, b)", takesMany: true },
+  Mul: { formula: "a * b" },
+  PRelu: { formula: "max(a, 0) + b * min(a, 0)" },
+  Sub: { formula: "a - b" },
+  Sum: { formula: "a + b", takesMany: true },
 };
 
 /** A formula with texts in the place of names. */
@@ -102,7 +112,7 @@ export const written = (formula: string, texts: Readonly<Record<string, string>>
 export function elementwise(
   node: Lowering,
   formula: string,
-  operands: Readonly<Record<string, Value>>,
+  operands: Reads,
   type = Object.values(operands)[0]?.type ?? "f32",
   range?: Range,
 ): Value {
@@ -140,7 +150,8 @@ export function checkWide(node: Lowering, { type }: Value): void {
   if (!isWide(type)) node.refuse(`${type} is not supported; f32 and f64 are`);
 }
 
-function unary({ formula, attributes = {}, integers = false }: Unary) {
+function unary(given: string | Unary) {
+  const { formula, attributes = {}, integers = false }: Unary = typeof given === "string" ? { formula: given } : given;
   return (node: Lowering): Value => {
     const x = node.input(0);
     checkNumbers(node, x, integers);
@@ -152,11 +163,10 @@ function unary({ formula, attributes = {}, integers = false }: Unary) {
   };
 }
 
-function binary({ formula, inputs }: Binary) {
+function binary({ formula, takesMany = false }: Binary) {
   return (node: Lowering): Value => {
     const operands = node.inputs();
-    if (inputs !== "any" && operands.length !== inputs)
-      node.refuse(`it takes ${inputs} inputs, got ${operands.length}`);
+    if (!takesMany && operands.length !== 2) node.refuse(`it takes 2 inputs, got ${operands.length}`);
     const types = new Set(operands.map((v) => v.type));
     if (types.size > 1) node.refuse(`its inputs have types ${[...types].join(" and ")}`);
     for (const value of operands) checkNumbers(node, value, true);

@@ -96,7 +96,7 @@ export const PLACES: OperatorTable = {
   ReduceProd(node: Lowering) {
     const x = node.input(0);
     if (x.type === "bool" || x.type === "s64") node.refuse(`${x.type} is not supported`);
-    const axes = axesOf(node, x, 18);
+    const axes = axesOf(node, x);
     const all = axes.reduce((value, axis) => multiplied(node, value, axis), x);
     return asKept(node, all, axes);
   },

@@ -59,31 +59,31 @@ interface Reduction {
   readonly term?: string;
   /** A formula over the `sum` and the `count` of its terms. */
   readonly finish?: string;
-  /** First opset in which the axes are an input. */
-  readonly axesAsInput: number;
+  /** First opset in which the axes are an input; 18 when left out. */
+  readonly axesAsInput?: number;
   readonly integers?: true;
 }
 
 const REDUCTIONS: Readonly<Record<string, Reduction>> = {
-  ReduceL1: { op: "+=", term: "abs(x)", axesAsInput: 18, integers: true },
-  ReduceL2: { op: "+=", term: "square(x)", finish: "sqrt(sum)", axesAsInput: 18 },
-  ReduceLogSum: { op: "+=", finish: "log(sum)", axesAsInput: 18 },
-  ReduceMax: { op: "max=", axesAsInput: 18, integers: true },
-  ReduceMean: { op: "+=", finish: "sum / count", axesAsInput: 18 },
-  ReduceMin: { op: "min=", axesAsInput: 18, integers: true },
+  ReduceL1: { op: "+=", term: "abs(x)", integers: true },
+  ReduceL2: { op: "+=", term: "square(x)", finish: "sqrt(sum)" },
+  ReduceLogSum: { op: "+=", finish: "log(sum)" },
+  ReduceMax: { op: "max=", integers: true },
+  ReduceMean: { op: "+=", finish: "sum / count" },
+  ReduceMin: { op: "min=", integers: true },
   ReduceSum: { op: "+=", axesAsInput: 13, integers: true },
-  ReduceSumSquare: { op: "+=", term: "square(x)", axesAsInput: 18, integers: true },
+  ReduceSumSquare: { op: "+=", term: "square(x)", integers: true },
 };
 
 /** The axes of a reduction. @param since opset in which they became an input. An empty list means all, or none with `noop_with_empty_axes`. */
-export function axesOf(node: Lowering, x: Value, since: number): number[] {
+export function axesOf(node: Lowering, x: Value, since = 18): number[] {
   const given = node.numbersSince(since, "axes", 1, "the list of axes");
   const isIdle = node.opset >= since && node.flag("noop_with_empty_axes");
   if (given && given.length > 0) return node.axes(given, x.shape.length);
   return !isIdle ? x.shape.map((_, d) => d) : [];
 }
 
-function reduction({ op, term, finish, axesAsInput, integers }: Reduction) {
+function reduction({ op, term, finish, axesAsInput = 18, integers }: Reduction) {
   return (node: Lowering): Value => {
     const x = node.input(0);
     if (x.type === "bool" || (!integers && isInteger(heldAs(x.type)))) node.refuse(`${x.type} is not supported`);
@@ -223,7 +223,7 @@ export const REDUCTIONS_AND_NORMS: OperatorTable = {
   },
   ReduceLogSumExp(node: Lowering) {
     const x = floatsAt(node, 0);
-    const axes = axesOf(node, x, 18);
+    const axes = axesOf(node, x);
     const { most, sum } = softened(node, x, axes);
     return asKept(node, elementwise(node, "log(sum) + most", { sum, most }), axes);
   },

@@ -26,8 +26,13 @@ const TRANSFORMS = [
   "tf_half_pixel_for_nn",
   "tf_crop_and_resize",
 ] as const;
-const MODES = ["nearest", "linear", "cubic"] as const;
-const ROUNDINGS = ["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"] as const;
+/** How a place between two inputs is rounded to one. */
+const ROUNDINGS: Readonly<Record<string, (x: number) => number>> = {
+  round_prefer_floor: (x) => Math.ceil(x - 0.5),
+  round_prefer_ceil: (x) => Math.floor(x + 0.5),
+  floor: Math.floor,
+  ceil: Math.ceil,
+};
 
 /** One axis of a resize. */
 interface Resized {
@@ -70,19 +75,6 @@ function coordinateOf(p: number, { from, to, scale, part }: Resized, transform: 
   }
 }
 
-function nearestTo(x: number, rounding: string): number {
-  switch (rounding) {
-    case "floor":
-      return Math.floor(x);
-    case "ceil":
-      return Math.ceil(x);
-    case "round_prefer_ceil":
-      return Math.floor(x + 0.5);
-    default:
-      return Math.ceil(x - 0.5);
-  }
-}
-
 /** Weights of four neighbours: Keys, Cubic Convolution Interpolation for Digital Image Processing (1981). */
 function cubicWeights(r: number, a: number): number[] {
   const near = (x: number): number => (a + 2) * x ** 3 - (a + 3) * x ** 2 + 1;
@@ -90,7 +82,7 @@ function cubicWeights(r: number, a: number): number[] {
   return [far(1 + r), near(r), near(1 - r), far(2 - r)];
 }
 
-/** The most inputs that contribute to an output. */
+/** The most inputs that contribute to an output, by mode. */
 const NEIGHBOURS: Readonly<Record<string, number>> = { nearest: 1, linear: 2, cubic: 4 };
 
 /** The inputs of an axis' outputs: `each` places for every output, with weights. A weight of 0 marks an unused one. */
@@ -107,7 +99,7 @@ function neighboursOf(
   { transform, mode, rounding, a }: Sampling,
 ): readonly (readonly [place: number, weight: number])[] {
   const x = coordinateOf(p, axis, transform);
-  if (mode === "nearest") return [[nearestTo(x, rounding), 1]];
+  if (mode === "nearest") return [[ROUNDINGS[rounding]?.(x) ?? x, 1]];
   const below = Math.floor(x);
   if (mode === "cubic") return cubicWeights(x - below, a).map((weight, i) => [below - 1 + i, weight] as const);
   return [
@@ -284,8 +276,8 @@ export const RESIZING: OperatorTable = {
     const transform = node.text("coordinate_transformation_mode", "half_pixel", TRANSFORMS);
     const sampling = {
       transform,
-      mode: node.text("mode", "nearest", MODES),
-      rounding: node.text("nearest_mode", "round_prefer_floor", ROUNDINGS),
+      mode: node.text("mode", "nearest", Object.keys(NEIGHBOURS)),
+      rounding: node.text("nearest_mode", "round_prefer_floor", Object.keys(ROUNDINGS)),
       a: node.float("cubic_coeff_a", -0.75),
       excludesOutside: node.flag("exclude_outside"),
     };
