@@ -8,7 +8,7 @@
 
 import { internal } from "../../abstraction/error.ts";
 import { axesOfRank, type Lowering } from "../lowering.ts";
-import { bracketed, isSameShape, type Quantised, type Value } from "../value.ts";
+import { bracketed, isSameShape, type Quantised, type Reads, type Value } from "../value.ts";
 
 /** @throws UsageError when the shapes cannot be broadcast */
 export function broadcastShape(node: Lowering, shapes: readonly (readonly number[])[]): number[] {
@@ -25,7 +25,7 @@ export function broadcastShape(node: Lowering, shapes: readonly (readonly number
 /** An operand as read at the axes of an output: the text of the access, and its value. */
 export interface Operand {
   readonly text: string;
-  readonly reads: Readonly<Record<string, Value>>;
+  readonly reads: Reads;
 }
 
 /** A constant of one element becomes a number in the equation, unless all are constants: conditions of numbers alone would have to be affine. */

@@ -17,30 +17,35 @@ import { bracketed, isWide, type Value } from "../value.ts";
 import { elementwise } from "./elementwise.ts";
 import type { OperatorTable } from "./table.ts";
 
-/** A window that slides along the spatial dimensions. */
-export interface Window {
-  readonly kernel: readonly number[];
-  readonly strides: readonly number[];
-  readonly dilations: readonly number[];
+/** How a window slides along a spatial dimension. */
+export interface Slide {
+  /** Elements of the dimension, and of the window along it. */
+  readonly size: number;
+  readonly width: number;
+  readonly stride: number;
+  readonly dilation: number;
   /** Padding before the first element and after the last. */
-  readonly begins: readonly number[];
-  readonly ends: readonly number[];
+  readonly begin: number;
+  readonly end: number;
 }
+
+/** A window by its dimensions. */
+export type Window = readonly Slide[];
 
 /** Letters of papers: output, kernel and input positions of up to three spatial dimensions, innermost last. */
 const LETTERS = { output: ["o", "p", "q"], kernel: ["t", "r", "s"], input: ["d", "h", "w"] } as const;
 export const lettersOf = (kind: keyof typeof LETTERS, rank: number): string[] => LETTERS[kind].slice(3 - rank);
 
 /** The axes of a window's positions and of its elements, with their extents, and the input's index along each dimension: `p*2+r-1`. */
-export function slid({ kernel, strides, dilations, begins }: Window) {
-  const times = (axis: string, by = 1): string => (by === 1 ? axis : `${axis}*${by}`);
-  const kernels = lettersOf("kernel", kernel.length);
-  const outputs = lettersOf("output", kernel.length);
-  const at = outputs.map((output, d) => {
-    const [begin = 0, own = ""] = [begins[d], kernels[d]];
-    return `${times(output, strides[d])}+${times(own, dilations[d])}${begin === 0 ? "" : `-${begin}`}`;
+export function slid(window: Window) {
+  const times = (axis: string | undefined, by: number): string => (by === 1 ? `${axis}` : `${axis}*${by}`);
+  const kernels = lettersOf("kernel", window.length);
+  const outputs = lettersOf("output", window.length);
+  const at = window.map(({ stride, dilation, begin }, d) => {
+    const less = begin === 0 ? "" : `-${begin}`;
+    return `${times(outputs[d], stride)}+${times(kernels[d], dilation)}${less}`;
   });
-  const extents = Object.fromEntries(kernels.map((name, d) => [name, kernel[d] ?? 1]));
+  const extents = Object.fromEntries(window.map(({ width }, d) => [kernels[d], width]));
   return { outputs, kernels, at, extents };
 }
 
@@ -71,36 +76,21 @@ export function windowOf(node: Lowering, spatial: readonly number[], kernel: rea
   const dilations = list("dilations", rank, 1, 1);
   const pads = list("pads", 2 * rank, 0, 0);
   const auto = node.text("auto_pad", "NOTSET", ["NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"]);
-  if (auto === "NOTSET" || auto === "VALID") {
-    const [begins, ends] = auto === "VALID" ? [pads.map(() => 0), pads.map(() => 0)] : [pads, pads.slice(rank)];
-    return { kernel, strides, dilations, begins: begins.slice(0, rank), ends: ends.slice(0, rank) };
-  }
-  if (ceil) node.refuse(`auto_pad ${auto} and ceil_mode contradict each other`);
-  const totals = spatial.map((size, d) => {
-    const [stride = 1, dilation = 1, width = 1] = [strides[d], dilations[d], kernel[d]];
-    return Math.max(0, (Math.ceil(size / stride) - 1) * stride + (width - 1) * dilation + 1 - size);
+  const isSame = auto.startsWith("SAME");
+  if (ceil && isSame) node.refuse(`auto_pad ${auto} and ceil_mode contradict each other`);
+  return spatial.map((size, d): Slide => {
+    const [width = 1, stride = 1, dilation = 1] = [kernel[d], strides[d], dilations[d]];
+    const [first = 0, last = 0] = auto === "NOTSET" ? [pads[d], pads[d + rank]] : [];
+    const total = Math.max(0, (Math.ceil(size / stride) - 1) * stride + (width - 1) * dilation + 1 - size);
+    const less = Math.floor(total / 2);
+    const [begin, end] = !isSame ? [first, last] : auto === "SAME_UPPER" ? [less, total - less] : [total - less, less];
+    return { size, width, stride, dilation, begin, end };
   });
-  const less = totals.map((t) => Math.floor(t / 2));
-  const more = totals.map((t) => Math.ceil(t / 2));
-  const [begins, ends] = auto === "SAME_UPPER" ? [less, more] : [more, less];
-  return { kernel, strides, dilations, begins, ends };
 }
 
 /** Number of window positions along each dimension. @throws UsageError when the window does not fit */
-export function positionsOf(
-  node: Lowering,
-  spatial: readonly number[],
-  { kernel, strides, dilations, begins, ends }: Window,
-  ceil = false,
-): number[] {
-  return spatial.map((size, d) => {
-    const [stride = 1, dilation = 1, width = 1, begin = 0, end = 0] = [
-      strides[d],
-      dilations[d],
-      kernel[d],
-      begins[d],
-      ends[d],
-    ];
+export function positionsOf(node: Lowering, window: Window, ceil = false): number[] {
+  return window.map(({ size, width, stride, dilation, begin, end }) => {
     const steps = (size + begin + end - dilation * (width - 1) - 1) / stride;
     if (steps < 0) node.refuse(`a kernel of ${width} does not fit ${size} elements with ${begin} + ${end} of padding`);
     const count = (ceil ? Math.ceil(steps) : Math.floor(steps)) + 1;
@@ -115,13 +105,11 @@ export interface Layer {
   readonly w: Value;
   readonly groups: number;
   readonly window: Window;
-  readonly spatial: readonly number[];
 }
 
 export function layerOf(node: Lowering, x: Value, w: Value): Layer {
-  const spatial = x.shape.slice(2);
+  const [, channels = 0, ...spatial] = x.shape;
   const groups = node.int("group", 1);
-  const [, channels = 0] = x.shape;
   const [filters = 0, within = 0] = w.shape;
   if (x.shape.length < 3 || w.shape.length !== x.shape.length)
     node.refuse(
@@ -130,7 +118,7 @@ export function layerOf(node: Lowering, x: Value, w: Value): Layer {
   if (groups < 1 || channels !== within * groups || filters % groups !== 0)
     node.refuse(`${channels} channels and filters of ${bracketed(w.shape)} do not fall into ${groups} groups`);
   const kernel = kernelOf(node, w.shape.slice(2));
-  return { x, w, groups, window: windowOf(node, spatial, kernel), spatial };
+  return { x, w, groups, window: windowOf(node, spatial, kernel) };
 }
 
 /** The names of a layer's dimensions, for layouts. */
@@ -148,22 +136,21 @@ export function layerDims(rank: number): { in: string[]; w: string[]; out: strin
  */
 export function convolved(
   node: Lowering,
-  { x, w, groups, window, spatial }: Layer,
+  { x, w, groups, window }: Layer,
   factor: (a: string, b: string) => string,
   type: Value["type"],
 ): Value {
-  const rank = spatial.length;
   const { outputs, kernels, at } = slid(window);
-  const positions = positionsOf(node, spatial, window);
+  const positions = positionsOf(node, window);
   const [images = 1, channels = 1] = x.shape;
   const [filters = 1] = w.shape;
-  const dims = layerDims(rank);
+  const dims = layerDims(window.length);
   const perGroup = filters / groups;
   const inGroup = channels / groups;
   const index = (parts: readonly string[]): string => parts.join(",");
   // A filter per channel and no group loop: channels are kept axes.
   if (groups === channels && perGroup === 1 && groups > 1) {
-    const flat = node.reshaped(w, [filters, ...window.kernel]);
+    const flat = node.reshaped(w, [filters, ...w.shape.slice(2)]);
     const product = factor(`in[n,k,${index(at)}]`, `w[k,${index(kernels)}]`);
     return node.equation(
       `out[n,k,${index(outputs)}] += ${product}`,
@@ -197,24 +184,15 @@ export function rowOf({
   w,
   groups,
   window,
-  spatial,
 }: Layer): { operator: Operator; parameters: Record<string, number> } | undefined {
-  const { kernel, strides, dilations, begins, ends } = window;
-  const same = (list: readonly number[]): boolean => list.every((value) => value === list[0]);
-  if (spatial.length !== 2 || ![strides, dilations].every(same) || !same([...begins, ...ends])) return undefined;
+  const [rows, columns, third] = window;
+  if (!rows || !columns || third) return undefined;
+  const { stride, dilation, begin: pad } = rows;
+  if (columns.stride !== stride || columns.dilation !== dilation) return undefined;
+  if ([rows.end, columns.begin, columns.end].some((size) => size !== pad)) return undefined;
   const [n = 1, c = 1] = x.shape;
   const [k = 1] = w.shape;
-  const shared = {
-    n,
-    c,
-    h: spatial[0] ?? 1,
-    w: spatial[1] ?? 1,
-    r: kernel[0] ?? 1,
-    s: kernel[1] ?? 1,
-    stride: strides[0] ?? 1,
-    pad: begins[0] ?? 0,
-    dilation: dilations[0] ?? 1,
-  };
+  const shared = { n, c, h: rows.size, w: columns.size, r: rows.width, s: columns.width, stride, pad, dilation };
   if (groups === c && groups > 1)
     return { operator: operatorNamed("depthwise-conv2d"), parameters: { ...shared, m: k / c } };
   return { operator: operatorNamed(groups > 1 ? "grouped-conv2d" : "conv2d"), parameters: { ...shared, k, groups } };
@@ -241,7 +219,7 @@ export function biased(node: Lowering, sum: Value, bias: Value | undefined): Val
   return elementwise(node, "sum + spread", { sum, spread });
 }
 
-/** https://onnx.ai/onnx/operators/onnx__ConvTranspose.html: size of the output, and elements cropped at the front. */
+/** https://onnx.ai/onnx/operators/onnx__ConvTranspose.html: along each dimension the size of the output, and elements cropped at its front. */
 function upsampling(node: Lowering, spatial: readonly number[], filter: readonly number[]) {
   const kernel = kernelOf(node, filter);
   // Automatic padding depends on the sizes of the output, not of the input.
@@ -257,30 +235,28 @@ function upsampling(node: Lowering, spatial: readonly number[], filter: readonly
   };
   const [strides, dilations, more] = [list("strides", 1), list("dilations", 1), list("output_padding", 0)];
   if (strides.some((s) => s < 1) || dilations.some((s) => s < 1)) node.refuse("strides and dilations are at least 1");
-  const full = spatial.map(
-    (size, d) => (strides[d] ?? 1) * (size - 1) + (more[d] ?? 0) + ((kernel[d] ?? 1) - 1) * (dilations[d] ?? 1) + 1,
-  );
   const told = node.ints("output_shape");
   if (told && told.length !== spatial.length && told.length !== spatial.length + 2)
     node.refuse(`output_shape ${bracketed(told)} does not fit ${spatial.length} spatial dimensions`);
-  const wanted =
-    told?.slice(-spatial.length) ??
-    (auto.startsWith("SAME") ? spatial.map((size, d) => size * (strides[d] ?? 1)) : undefined);
-  const totals = full.map((size, d) =>
-    wanted ? size - (wanted[d] ?? size) : (plain?.begins[d] ?? 0) + (plain?.ends[d] ?? 0),
-  );
-  if (wanted && node.opset < 11 && totals.some((total) => total % 2 !== 0))
+  const sizes = told?.slice(-spatial.length);
+  const all = spatial.map((size, d) => {
+    const [stride = 1, dilation = 1, width = 1, behind = 0] = [strides[d], dilations[d], kernel[d], more[d]];
+    const full = stride * (size - 1) + behind + (width - 1) * dilation + 1;
+    const wanted = sizes ? sizes[d] : auto.startsWith("SAME") ? size * stride : undefined;
+    const { begin: first, end: last } = plain?.[d] ?? { begin: 0, end: 0 };
+    const total = wanted === undefined ? first + last : full - wanted;
+    const half = auto === "SAME_UPPER" ? Math.floor(total / 2) : Math.ceil(total / 2);
+    const begin = wanted === undefined ? first : half;
+    return { stride, dilation, begin, total, position: full - total, isWanted: wanted !== undefined };
+  });
+  if (node.opset < 11 && all.some(({ isWanted, total }) => isWanted && total % 2 !== 0))
     node.refuse(
-      `its padding of ${totals.join(" and ")} is odd, and before opset 11 ONNX and ONNX Runtime put the odd element at different ends`,
+      `its padding of ${all.map(({ total }) => total).join(" and ")} is odd, and before opset 11 ONNX and ONNX Runtime put the odd element at different ends`,
       "give pads instead of auto_pad or output_shape",
     );
-  const begins = totals.map((total, d) =>
-    wanted ? (auto === "SAME_UPPER" ? Math.floor(total / 2) : Math.ceil(total / 2)) : (plain?.begins[d] ?? 0),
-  );
-  const positions = full.map((size, d) => size - (totals[d] ?? 0));
-  if (positions.some((p) => p < 1) || begins.some((b) => b < 0))
-    node.refuse(`its output would have sizes ${bracketed(positions)}`);
-  return { begins, positions, strides, dilations };
+  if (all.some(({ position, begin }) => position < 1 || begin < 0))
+    node.refuse(`its output would have sizes ${bracketed(all.map(({ position }) => position))}`);
+  return all;
 }
 
 export const CONVOLUTIONS: OperatorTable = {
@@ -291,7 +267,7 @@ export const CONVOLUTIONS: OperatorTable = {
       node.refuse(`images of ${x.type} and filters of ${w.type} are not supported; f32 and f64 are`);
     const layer = layerOf(node, x, w);
     // Checked here, because messages of the table do not name the node.
-    positionsOf(node, layer.spatial, layer.window);
+    positionsOf(node, layer.window);
     const row = x.type === "f32" && w.constant ? rowOf(layer) : undefined;
     const sum = row ? layerOfTable(node, layer, row) : convolved(node, layer, (a, b) => `${a} * ${b}`, x.type);
     return biased(node, sum, node.optional(2));
@@ -310,19 +286,19 @@ export const CONVOLUTIONS: OperatorTable = {
       node.refuse(`images of ${x.shape.length} dimensions and filters of ${w.shape.length} are not supported`);
     if (channels !== inputs || groups < 1 || channels % groups !== 0)
       node.refuse(`${channels} channels and filters of ${bracketed(w.shape)} do not fall into ${groups} groups`);
-    const { begins, positions, strides, dilations } = upsampling(node, spatial, w.shape.slice(2));
+    const steps = upsampling(node, spatial, w.shape.slice(2));
     const outputs = lettersOf("output", rank);
     const kernels = lettersOf("kernel", rank);
-    const shifted = outputs.map((o, d) => `${o}+${begins[d] ?? 0}-${kernels[d]}*${dilations[d] ?? 1}`);
-    const at = shifted.map((e, d) => `(${e})/${strides[d] ?? 1}`);
-    const where = shifted.flatMap((e, d) => ((strides[d] ?? 1) === 1 ? [] : [`(${e})%${strides[d]} == 0`]));
+    const shifted = steps.map(({ begin, dilation }, d) => `(${outputs[d]}+${begin}-${kernels[d]}*${dilation})`);
+    const at = steps.map(({ stride }, d) => `${shifted[d]}/${stride}`);
+    const where = steps.flatMap(({ stride }, d) => (stride === 1 ? [] : [`${shifted[d]}%${stride} == 0`]));
     const grouped = groups > 1;
     const [filter, channel] = grouped ? [`g*${perGroup}+k`, `g*${channels / groups}+c`] : ["k", "c"];
     const sum = node.equation(
       `out[n,${filter},${outputs.join(",")}] += in[n,${channel},${at.join(",")}] * w[${channel},k,${kernels.join(",")}]${where.length > 0 ? ` where ${where.join(" and ")}` : ""}`,
       { in: x, w },
       {
-        shape: [images, perGroup * groups, ...positions],
+        shape: [images, perGroup * groups, ...steps.map(({ position }) => position)],
         extents: { c: channels / groups, ...(grouped && { g: groups }) },
       },
     );

@@ -109,25 +109,22 @@ export function convolvedIntegers(
 
 /** The layer on images that already contain their padding. */
 function padded(node: Lowering, layer: Layer, zero: Value): Layer {
-  const { x, window, spatial } = layer;
-  const { begins, ends } = window;
-  if ([...begins, ...ends].every((size) => size === 0)) return layer;
+  const { x, window } = layer;
+  if (window.every(({ begin, end }) => begin === 0 && end === 0)) return layer;
   const axes = axesOfRank(x.shape.length);
-  const sizes = spatial.map((size, d) => size + (begins[d] ?? 0) + (ends[d] ?? 0));
-  const inside = spatial.flatMap((size, d) => {
-    const [begin = 0, end = 0] = [begins[d], ends[d]];
+  const inside = window.flatMap(({ size, begin, end }, d) => {
     const name = axes[d + 2];
     return [...(begin > 0 ? [`${name} >= ${begin}`] : []), ...(end > 0 ? [`${name} < ${begin + size}`] : [])];
   });
-  const at = axes.map((name, d) => (d >= 2 && (begins[d - 2] ?? 0) > 0 ? `${name}-${begins[d - 2]}` : name));
+  const at = axes.map((name, d) => ((window[d - 2]?.begin ?? 0) > 0 ? `${name}-${window[d - 2]?.begin}` : name));
+  const whole = window.map((slide) => ({ ...slide, size: slide.begin + slide.size + slide.end, begin: 0, end: 0 }));
   const [known] = zero.constant ?? [];
   const image = node.equation(
     `y${bracketed(axes)} = select(${inside.join(" and ")}, x${bracketed(at)}, ${known ?? "z[]"})`,
     { x, ...(known === undefined && { z: zero }) },
-    { shape: [...x.shape.slice(0, 2), ...sizes] },
+    { shape: [...x.shape.slice(0, 2), ...whole.map(({ size }) => size)] },
   );
-  const none = begins.map(() => 0);
-  return { ...layer, x: image, spatial: sizes, window: { ...window, begins: none, ends: none } };
+  return { ...layer, x: image, window: whole };
 }
 
 /**

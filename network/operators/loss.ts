@@ -8,7 +8,7 @@
  */
 
 import { axesOfRank, type Lowering } from "../lowering.ts";
-import { bracketed, type Value } from "../value.ts";
+import { bracketed, type Reads, type Value } from "../value.ts";
 import { elementwise, floatsAt } from "./elementwise.ts";
 import { reduced, softened } from "./reduction.ts";
 import type { OperatorTable } from "./table.ts";
@@ -43,7 +43,7 @@ function loss(node: Lowering, x: Value, { target, weight }: Expected): Value {
   const shape = x.shape.toSpliced(1, 1);
   const [own = "", size = 1] = [axes[1], x.shape[1]];
   /** Selects the element at each row's target. */
-  const picked = (text: string, reads: Readonly<Record<string, Value>>): Value => {
+  const picked = (text: string, reads: Reads): Value => {
     const here = `select(target[${kept}] == ${own}, ${text}, 0)`;
     const counted = ignored === undefined ? here : `select(target[${kept}] == ${ignored}, 0, ${here})`;
     return node.equation(`y[${kept}] += ${counted}`, { target, ...reads }, { type: x.type, extents: { [own]: size } });

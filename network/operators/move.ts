@@ -156,36 +156,29 @@ export const MOVES: OperatorTable = {
     const told = node.opset >= 18 ? node.known(3, "the axes") : undefined;
     const axes = node.axes(told ?? x.shape.map((_, d) => d), rank);
     if (given?.length !== 2 * axes.length) return node.refuse(`the padding needs ${2 * axes.length} numbers`);
-    const begins = x.shape.map((_, d) => given[axes.indexOf(d)] ?? 0);
-    const ends = x.shape.map((_, d) => (axes.includes(d) ? (given[axes.length + axes.indexOf(d)] ?? 0) : 0));
-    const shape = x.shape.map((size, d) => size + (begins[d] ?? 0) + (ends[d] ?? 0));
-    const places = begins.map((begin, d) => (begin === 0 ? `i${d}` : begin > 0 ? `i${d}-${begin}` : `i${d}+${-begin}`));
-    const isPadded = (d: number): boolean =>
-      (begins[d] ?? 0) > 0 || (shape[d] ?? 0) - (begins[d] ?? 0) > (x.shape[d] ?? 0);
+    const sides = x.shape.map((size, d) => {
+      const at = axes.indexOf(d);
+      const [begin = 0, end = 0] = at < 0 ? [] : [given[at], given[axes.length + at]];
+      const place = begin === 0 ? `i${d}` : begin > 0 ? `i${d}-${begin}` : `i${d}+${-begin}`;
+      return { size, begin, end, place, isPadded: begin > 0 || end > 0 };
+    });
     const border = BORDERS[mode];
-    if (border !== undefined) {
-      if (
-        mode === "reflect" &&
-        shape.some(
-          (size, d) => Math.max(begins[d] ?? 0, size - (begins[d] ?? 0) - (x.shape[d] ?? 0)) >= (x.shape[d] ?? 0),
-        )
-      )
-        node.refuse("its padding mirrors more than the input has");
-      return moved(
-        node,
-        x,
-        sizesOf(node, shape),
-        places.map((place, d) => (isPadded(d) ? `${border}(${place})` : place)),
-      );
-    }
-    if (filling === 0) return moved(node, x, sizesOf(node, shape), places);
-    const inside = places.flatMap((place, d) => (isPadded(d) ? [`${place} >= 0 and ${place} < ${x.shape[d]}`] : []));
-    if (inside.length === 0) return moved(node, x, sizesOf(node, shape), places);
+    if (mode === "reflect" && sides.some(({ size, begin, end }) => Math.max(begin, end) >= size))
+      node.refuse("its padding mirrors more than the input has");
+    const shape = sizesOf(
+      node,
+      sides.map(({ size, begin, end }) => begin + size + end),
+    );
+    const places = sides.map(({ place, isPadded }) => (border && isPadded ? `${border}(${place})` : place));
+    const inside = sides.flatMap(({ size, place, isPadded }) =>
+      isPadded ? [`${place} >= 0 and ${place} < ${size}`] : [],
+    );
+    if (border || filling === 0 || inside.length === 0) return moved(node, x, shape, places);
     if (!Number.isFinite(filling)) node.refuse(`padding by ${filling} is not supported`);
     return node.equation(
       `y${bracketed(axesOfRank(rank))} = select(${inside.join(" and ")}, x${bracketed(places)}, ${numberText(filling)})`,
       { x },
-      { shape: sizesOf(node, shape) },
+      { shape },
     );
   },
   /** https://onnx.ai/onnx/operators/onnx__Slice.html: ends are clamped; stepping back, -1 precedes the first element. */

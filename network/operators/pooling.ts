@@ -8,45 +8,42 @@
 import { product } from "../../abstraction/collections.ts";
 import type { Lowering } from "../lowering.ts";
 import { bracketed, isWide, type Value } from "../value.ts";
-import { lettersOf, positionsOf, slid, type Window, windowOf } from "./convolution.ts";
+import { lettersOf, positionsOf, type Slide, slid, type Window, windowOf } from "./convolution.ts";
 import { checkWide, elementwise } from "./elementwise.ts";
 import type { OperatorTable } from "./table.ts";
 
 interface Pool {
   readonly x: Value;
-  readonly spatial: readonly number[];
   readonly window: Window;
   readonly positions: readonly number[];
 }
 
 function poolOf(node: Lowering): Pool {
   const x = node.input(0);
-  const spatial = x.shape.slice(2);
   const kernel = node.ints("kernel_shape") ?? node.refuse("kernel_shape is missing");
   const ceil = node.flag("ceil_mode");
-  const window = windowOf(node, spatial, kernel, ceil);
-  const dilated = kernel.map((width, d) => (width - 1) * (window.dilations[d] ?? 1) + 1);
+  const window = windowOf(node, x.shape.slice(2), kernel, ceil);
   // Otherwise a window could lie entirely in the padding.
-  if (window.begins.some((b, d) => b >= (dilated[d] ?? 0)) || window.ends.some((e, d) => e >= (dilated[d] ?? 0)))
+  if (window.some(({ width, dilation, begin, end }) => Math.max(begin, end) > (width - 1) * dilation))
     node.refuse("its padding is as wide as its window");
-  const pool = { x, spatial, window, positions: positionsOf(node, spatial, window, ceil) };
+  const pool = { x, window, positions: positionsOf(node, window, ceil) };
   checkTouches(node, pool);
   return pool;
 }
 
 /** A dilation wider than the input can step over it. @throws UsageError for a window that touches no input */
-function checkTouches(node: Lowering, pool: Pool): void {
-  for (const [d, size] of pool.spatial.entries()) {
-    if ((pool.window.dilations[d] ?? 1) <= size) continue;
-    for (let p = 0; p < (pool.positions[d] ?? 1); p++)
-      if (countAt(pool, d, p, false) === 0)
+function checkTouches(node: Lowering, { window, positions }: Pool): void {
+  for (const [d, slide] of window.entries()) {
+    if (slide.dilation <= slide.size) continue;
+    for (let p = 0; p < (positions[d] ?? 1); p++)
+      if (countAt(slide, p, false) === 0)
         node.refuse(`a window at position ${p} of spatial dimension ${d} lies in the padding alone`);
   }
 }
 
-function pooled(node: Lowering, { x, spatial, window, positions }: Pool, op: "+=" | "max="): Value {
+function pooled(node: Lowering, { x, window, positions }: Pool, op: "+=" | "max="): Value {
   const { outputs, at, extents } = slid(window);
-  const inputs = lettersOf("input", spatial.length);
+  const inputs = lettersOf("input", window.length);
   return node.equation(
     `y[n,c,${outputs.join(",")}] ${op} x[n,c,${at.join(",")}]`,
     { x },
@@ -59,8 +56,9 @@ function pooled(node: Lowering, { x, spatial, window, positions }: Pool, op: "+=
 }
 
 /** The index of each maximum in the whole input; of equal ones the first by rows. @param byColumns counts by columns */
-function placesOf(node: Lowering, { x, spatial, window }: Pool, most: Value, byColumns: boolean): Value {
+function placesOf(node: Lowering, { x, window }: Pool, most: Value, byColumns: boolean): Value {
   if (!isWide(x.type)) node.refuse(`places of ${x.type} are not supported; of f32 and f64 they are`);
+  const spatial = x.shape.slice(2);
   const all = product(spatial);
   const places = node.filled("s32", spatial, (i) => i, `${x.name}.places`);
   const { outputs, at, extents } = slid(window);
@@ -94,19 +92,8 @@ function columnwise(i: string, spatial: readonly number[]): string {
   return `(${terms.join(" + ")})`;
 }
 
-/** Elements covered by a window, for each dimension and position. */
-function countsOf(pool: Pool, withPadding: boolean): number[][] {
-  return pool.positions.map((count, d) => Array.from({ length: count }, (_, p) => countAt(pool, d, p, withPadding)));
-}
-
-function countAt({ spatial, window }: Pool, d: number, p: number, withPadding: boolean): number {
-  const [size = 1, width = 1, stride = 1, dilation = 1] = [
-    spatial[d],
-    window.kernel[d],
-    window.strides[d],
-    window.dilations[d],
-  ];
-  const [begin = 0, end = 0] = [window.begins[d], window.ends[d]];
+/** Elements that a window at a position covers along a dimension. */
+function countAt({ size, width, stride, dilation, begin, end }: Slide, p: number, withPadding: boolean): number {
   const [least, most] = withPadding ? [-begin, size + end] : [0, size];
   // Elements p*stride - begin + r*dilation in [least, most).
   const start = p * stride - begin;
@@ -122,9 +109,8 @@ function globalPool(op: "+=" | "max=") {
     const kernel = x.shape.slice(2);
     if (kernel.length < 1 || kernel.length > 3)
       node.refuse(`${kernel.length} spatial dimensions are not supported; 1 to 3 are`);
-    const one = (value: number): number[] => kernel.map(() => value);
-    const window = { kernel, strides: one(1), dilations: one(1), begins: one(0), ends: one(0) };
-    const all = pooled(node, { x, spatial: kernel, window, positions: one(1) }, op);
+    const window = kernel.map((size): Slide => ({ size, width: size, stride: 1, dilation: 1, begin: 0, end: 0 }));
+    const all = pooled(node, { x, window, positions: kernel.map(() => 1) }, op);
     return op === "max=" ? all : elementwise(node, `all / ${product(kernel)}`, { all });
   };
 }
@@ -134,7 +120,10 @@ export const POOLING: OperatorTable = {
     const pool = poolOf(node);
     checkWide(node, pool.x);
     const sum = pooled(node, pool, "+=");
-    const counts = countsOf(pool, node.flag("count_include_pad"));
+    const withPadding = node.flag("count_include_pad");
+    const counts = pool.window.map((slide, d) =>
+      Array.from({ length: pool.positions[d] ?? 1 }, (_, p) => countAt(slide, p, withPadding)),
+    );
     const all = product(counts.map((list) => list[0] ?? 1));
     if (counts.every((list) => list.every((count) => count === list[0])))
       return elementwise(node, `sum / ${all}`, { sum });
