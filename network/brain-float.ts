@@ -14,9 +14,9 @@ import { accessesIn } from "../abstraction/expression.ts";
 import { remembered } from "../abstraction/memoised.ts";
 import { halved, type NarrowTypes, rounded } from "./half.ts";
 import { axesOfRank } from "./lowering.ts";
-import { type Network, returnedBy, rootOf, type Step } from "./network.ts";
+import { type Network, returnedBy, rootOf, rootsRead, type Step } from "./network.ts";
 import { multiplyAddsOf } from "./tasks.ts";
-import type { Value } from "./value.ts";
+import type { Reads, Value } from "./value.ts";
 
 /** The program with factors of products in bf16. */
 export function inBrainFloats(program: Network): Network {
@@ -47,8 +47,7 @@ function multipliedIn({ steps }: Network): Set<Value> {
 /** Adds the values that are only moved to where products read them. @param border values that stay as they are */
 function withMoves(narrow: Set<Value>, border: ReadonlySet<Value>, { steps }: Network): ReadonlySet<Value> {
   const readers = new Map<Value, Step[]>();
-  for (const step of steps)
-    for (const value of new Set(Object.values(step.reads).map(rootOf))) addTo(readers, value, step);
+  for (const step of steps) for (const value of rootsRead(step)) addTo(readers, value, step);
   // Later steps first, so that a chain of moves is found in one pass.
   for (const { output } of steps.toReversed()) {
     const all = readers.get(output) ?? [];
@@ -76,7 +75,7 @@ class Factors implements NarrowTypes {
     );
   }
 
-  reads(step: Step): Readonly<Record<string, Value>> {
+  reads(step: Step): Reads {
     const factors = factorsIn(step);
     return mapValues(step.reads, (value, tensor) => this.read(value, factors.has(tensor)));
   }

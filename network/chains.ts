@@ -15,9 +15,9 @@ import { internal } from "../abstraction/error.ts";
 import { storageText } from "../abstraction/layout.ts";
 import { joined } from "../abstraction/program.ts";
 import { placedInRows, type Rows, rowsOf } from "../abstraction/row-chain.ts";
-import { beginOf, type Network, returnedBy, rootOf, type Step } from "./network.ts";
+import { beginOf, type Network, returnedBy, rootOf, rootsRead, type Step } from "./network.ts";
 import { multiplyAddsOf } from "./tasks.ts";
-import type { Value } from "./value.ts";
+import type { Reads, Value } from "./value.ts";
 
 /** Steps that one kernel computes, and the value behind each of its tensors. */
 export interface StepChain {
@@ -26,7 +26,7 @@ export interface StepChain {
   /** All of them as a program. */
   readonly computation: Computation;
   /** By the program's names, but for the flag that keeps them. */
-  readonly values: Readonly<Record<string, Value>>;
+  readonly values: Reads;
   /** Those that are stored for others. */
   readonly stored: ReadonlySet<Value>;
 }
@@ -80,8 +80,7 @@ class Chains {
     this.threads = threads;
     this.isFree = isFree;
     this.makers = new Map(steps.map(({ output }, i) => [output, i]));
-    for (const [place, { reads }] of steps.entries())
-      for (const value of new Set(Object.values(reads).map(rootOf))) addTo(this.readers, value, place);
+    for (const [place, step] of steps.entries()) for (const value of rootsRead(step)) addTo(this.readers, value, place);
     this.given = returnedBy({ outputs });
   }
 
@@ -208,7 +207,7 @@ class Names {
   }
 
   /** The value behind each name. */
-  values(): Readonly<Record<string, Value>> {
+  values(): Reads {
     return Object.fromEntries([...this.read, ...[...this.made].map(([value, name]) => [name, value] as const)]);
   }
 }

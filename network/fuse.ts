@@ -31,7 +31,7 @@ import { withoutDivision } from "./fold-divisor.ts";
 import { scaledWeights } from "./fold-scale.ts";
 import { liftedNumbers } from "./lift-numbers.ts";
 import { withoutMoves } from "./moves.ts";
-import { type Network, returnedBy, rootOf, type Step } from "./network.ts";
+import { type Network, returnedBy, rootOf, rootsRead, type Step } from "./network.ts";
 import { rebuilt, specOf } from "./rebuild.ts";
 import { underShape } from "./reshape.ts";
 import { isSameShape, type Value } from "./value.ts";
@@ -78,9 +78,7 @@ function readersOf(steps: readonly Step[]): Map<Value, number> {
 }
 
 function count(readers: Map<Value, number>, steps: readonly Step[], by: number): void {
-  for (const step of steps)
-    for (const value of new Set(Object.values(step.reads).map(rootOf)))
-      readers.set(value, (readers.get(value) ?? 0) + by);
+  for (const step of steps) for (const value of rootsRead(step)) readers.set(value, (readers.get(value) ?? 0) + by);
 }
 
 interface Surroundings {

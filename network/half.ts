@@ -31,10 +31,10 @@ import {
   rewriteReads,
 } from "../abstraction/expression.ts";
 import { remembered } from "../abstraction/memoised.ts";
-import { type Network, returnedBy, rootOf, type Step } from "./network.ts";
+import { type Network, returnedBy, rootOf, rootsRead, type Step } from "./network.ts";
 import { rebuilt, specOf } from "./rebuild.ts";
 import { multiplyAddsOf } from "./tasks.ts";
-import type { Value } from "./value.ts";
+import type { Reads, Value } from "./value.ts";
 
 /** The program with f16 instead of f32, including inputs and outputs. @throws UsageError when a constant exceeds the range of f16 */
 export function inHalf(program: Network): Network {
@@ -53,7 +53,7 @@ const isSum = ({ equation: { op } }: Computation): boolean => op !== "=";
 export interface NarrowTypes {
   readonly type: "f16" | "bf16";
   /** The values that a step reads, by tensor. */
-  reads(step: Step): Readonly<Record<string, Value>>;
+  reads(step: Step): Reads;
   /** A value as a step writes it. */
   writes(value: Value): Value;
 }
@@ -66,8 +66,8 @@ class Types implements NarrowTypes {
 
   constructor({ steps, outputs }: Network) {
     const multiplied = new Set<Value>();
-    for (const { computation, reads } of steps)
-      if (multiplyAddsOf(computation) > 0) for (const value of Object.values(reads)) multiplied.add(rootOf(value));
+    for (const step of steps)
+      if (multiplyAddsOf(step.computation) > 0) for (const value of rootsRead(step)) multiplied.add(value);
     const given = returnedBy({ outputs });
     this.wide = new Set(
       steps.flatMap(({ computation, output }) =>
@@ -78,7 +78,7 @@ class Types implements NarrowTypes {
     );
   }
 
-  reads({ computation, reads }: Step): Readonly<Record<string, Value>> {
+  reads({ computation, reads }: Step): Reads {
     const { value } = computation.equation;
     // Rows of a table are moved as they are.
     const picked = accessesIn(value).flatMap((a) => (readsInIndex(a).length > 0 ? [a.tensor] : []));

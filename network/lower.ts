@@ -9,7 +9,7 @@ import { quotedWords } from "../abstraction/command-line.ts";
 import { suggestion, UsageError } from "../abstraction/error.ts";
 import { type Body, type Constant, type Dimension, type Graph, type Input, type Node, readsOf } from "./graph.ts";
 import { type LowerBody, Lowering, type Scope, SharedLowering } from "./lowering.ts";
-import { type Network, rootOf, type Step } from "./network.ts";
+import { type Network, rootOf, rootsRead, type Step } from "./network.ts";
 import type { NumberArray } from "./numbers.ts";
 import { broughtToOpset7 } from "./operators/early.ts";
 import { HARMLESS, NETWORK_OPERATORS, networkOperatorNamed, refusalOf } from "./operators/index.ts";
@@ -35,9 +35,7 @@ export function lowerGraph(graph: Graph, { dims = {}, constants = new Map() }: L
       ),
     });
   checkDims(graph, { dims, constants });
-  const values = new Map<string, Value>();
-  for (const [name, { type, shape, values: elements }] of [...graph.constants, ...constants])
-    values.set(name, { name, type, shape, constant: elements });
+  const values = valuesOf([...graph.constants, ...constants]);
   const inputs: Value[] = [];
   for (const input of graph.inputs) {
     const bound = constants.get(input.name);
@@ -69,6 +67,9 @@ export function lowerGraph(graph: Graph, { dims = {}, constants = new Map() }: L
     ...(integers.size > 0 && { integers }),
   };
 }
+
+const valuesOf = (constants: Iterable<readonly [string, Constant]>): Map<string, Value> =>
+  new Map(Array.from(constants, ([name, { type, shape, values }]) => [name, { name, type, shape, constant: values }]));
 
 /** The known integers of 8 bits behind the constants that steps read. */
 function integersBehind(steps: readonly Step[], { quantised }: SharedLowering): Map<NumberArray, Quantised> {
@@ -124,33 +125,14 @@ function lowerNode(
   return lowering.steps;
 }
 
-/** The values of a graph inside a node: its own, then those around it. */
-class InnerScope implements Scope {
-  private readonly around: Scope;
-  private readonly own: Map<string, Value>;
-
-  constructor(around: Scope, own: ReadonlyMap<string, Value>) {
-    this.around = around;
-    this.own = new Map(own);
-  }
-
-  get(name: string): Value | undefined {
-    return this.own.get(name) ?? this.around.get(name);
-  }
-
-  set(name: string, value: Value): void {
-    this.own.set(name, value);
-  }
-}
-
 /** How graphs inside a node are lowered: their nodes in order, with the values around them. */
 function lowerBodyWithin(called: string, opset: number, around: Scope, shared: SharedLowering): LowerBody {
   return (body, given) => {
-    const constants = [...body.constants].map(([name, { type, shape, values: constant }]): [string, Value] => [
-      name,
-      { name, type, shape, constant },
-    ]);
-    const values = new InnerScope(around, new Map([...constants, ...given]));
+    const own = new Map([...valuesOf(body.constants), ...given]);
+    const values = {
+      get: (name: string) => own.get(name) ?? around.get(name),
+      set: (name: string, value: Value) => own.set(name, value),
+    };
     const steps: Step[] = [];
     for (const node of inOrder(body, `the graph inside ${called}`, (name) => values.get(name) !== undefined))
       for (const step of lowerNode(node, { opset }, values, shared)) steps.push(step);
@@ -269,7 +251,7 @@ function needed(steps: readonly Step[], outputs: readonly Value[]): Step[] {
   for (const step of steps.toReversed()) {
     if (!read.has(step.output)) continue;
     kept.push(step);
-    for (const value of Object.values(step.reads)) read.add(rootOf(value));
+    for (const value of rootsRead(step)) read.add(value);
   }
   return kept.reverse();
 }

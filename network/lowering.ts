@@ -26,6 +26,7 @@ import {
   isSameShape,
   type Quantised,
   type Range,
+  type Reads,
   toElement,
   type Value,
 } from "./value.ts";
@@ -329,7 +330,7 @@ export class Lowering {
    * Adds an equation, or evaluates it at once when everything it reads is known.
    * @throws UsageError for an element type in which networks are not computed
    */
-  equation(text: string, reads: Readonly<Record<string, Value>>, options: EquationOptions = {}): Value {
+  equation(text: string, reads: Reads, options: EquationOptions = {}): Value {
     const { type = Object.values(reads)[0]?.type ?? "f32", dims = {}, range } = options;
     const equation = parseEquation(text);
     const { target } = equation;
@@ -365,7 +366,7 @@ export class Lowering {
   /** The same for an existing computation. */
   computed(
     computation: Computation,
-    reads: Readonly<Record<string, Value>>,
+    reads: Reads,
     type: ElementType,
     { operator, range }: Pick<Step, "operator"> & Pick<EquationOptions, "range"> = {},
   ): Value {
@@ -410,7 +411,7 @@ function foldedBy(
   node: Lowering,
   shared: SharedLowering,
   computation: Computation,
-  { reads, type }: { readonly reads: Readonly<Record<string, Value>>; readonly type: ElementType },
+  { reads, type }: { readonly reads: Reads; readonly type: ElementType },
 ): NumberArray | undefined {
   const known: Record<string, NumberArray> = {};
   for (const [tensor, { constant }] of Object.entries(reads)) {

@@ -11,7 +11,7 @@ import { sumOf } from "../abstraction/collections.ts";
 import { memoryElements, outputOf } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import type { StepChain } from "./chains.ts";
-import { type Network, returnedBy, rootOf, type Step } from "./network.ts";
+import { type Network, returnedBy, rootsRead, type Step } from "./network.ts";
 import type { Value } from "./value.ts";
 
 /** Bytes of a cache line, and of the widest vector. */
@@ -45,10 +45,7 @@ export function planMemory(program: Network, shared = true, chains: readonly Ste
   const timeOf = (step: Step): number => places.get(chainOf.get(step)?.steps.at(-1) ?? step) ?? 0;
   const last = new Map<Value, number>();
   for (const step of program.steps)
-    for (const value of Object.values(step.reads)) {
-      const root = rootOf(value);
-      last.set(root, Math.max(last.get(root) ?? 0, timeOf(step)));
-    }
+    for (const value of rootsRead(step)) last.set(value, Math.max(last.get(value) ?? 0, timeOf(step)));
   const blocks = program.steps.flatMap((step): Block[] => {
     const { output, computation } = step;
     const from = timeOf(step);

@@ -38,7 +38,8 @@ import {
   substitute,
 } from "../abstraction/expression.ts";
 import { shapeOf } from "../abstraction/layout.ts";
-import { type Network, returnedBy, rootOf, type Step } from "./network.ts";
+import { remembered } from "../abstraction/memoised.ts";
+import { type Network, returnedBy, rootOf, rootsRead, type Step } from "./network.ts";
 import { rebuilt } from "./rebuild.ts";
 import { shownAs } from "./reshape.ts";
 import { multiplyAddsOf } from "./tasks.ts";
@@ -103,7 +104,7 @@ class Surroundings {
       this.add(after, place);
     }
     for (const step of [gone, ...changed.values()])
-      for (const value of Object.values(step.reads)) {
+      for (const value of rootsRead(step)) {
         const maker = this.makerOf(value);
         const readers = this.readersOf(value);
         // Of several readers none can have its move done by the maker.
@@ -122,19 +123,14 @@ class Surroundings {
     this.byPlace[place] = step;
     this.places.set(step, place);
     this.makers.set(step.output, step);
-    for (const value of Object.values(step.reads)) {
-      const root = rootOf(value);
-      const known = this.readers.get(root);
-      if (known) known.add(step);
-      else this.readers.set(root, new Set([step]));
-    }
+    for (const value of rootsRead(step)) remembered(this.readers, value, () => new Set<Step>()).add(step);
   }
 
   private remove(step: Step): void {
     this.byPlace[this.placeOf(step)] = undefined;
     this.places.delete(step);
     this.makers.delete(step.output);
-    for (const value of Object.values(step.reads)) this.readers.get(rootOf(value))?.delete(step);
+    for (const value of rootsRead(step)) this.readers.get(value)?.delete(step);
   }
 }
 

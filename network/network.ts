@@ -10,7 +10,7 @@
 import { product } from "../abstraction/collections.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import type { NumberArray } from "./numbers.ts";
-import type { Quantised, Value } from "./value.ts";
+import type { Quantised, Reads, Value } from "./value.ts";
 
 /** One equation of a network. */
 export interface Step {
@@ -21,7 +21,7 @@ export interface Step {
   /** The output is the first of its tensors. */
   readonly computation: Computation;
   /** The value behind each input tensor, possibly without dimensions of one element. */
-  readonly reads: Readonly<Record<string, Value>>;
+  readonly reads: Reads;
   readonly output: Value;
   /** The row of the table of operators that it matches, with its parameters, so that it shares records with `automap tune`. */
   readonly operator?: { readonly name: string; readonly parameters: Readonly<Record<string, number>> };
@@ -49,6 +49,9 @@ export function rootOf(value: Value): Value {
   while (root.of) root = root.of;
   return root;
 }
+
+/** The values whose elements a step reads, under whatever shape. */
+export const rootsRead = ({ reads }: Pick<Step, "reads">): Set<Value> => new Set(Object.values(reads).map(rootOf));
 
 /** The values that a network returns. */
 export const returnedBy = ({ outputs }: Pick<Network, "outputs">): Set<Value> =>

@@ -12,6 +12,7 @@
 import { addTo, unique } from "../abstraction/collections.ts";
 import { UsageError } from "../abstraction/error.ts";
 import type { Attribute, Constant, Graph, Node } from "./graph.ts";
+import { numbersFor } from "./numbers.ts";
 
 /** Observed range of each value, by name. */
 export type Ranges = Readonly<Record<string, readonly [least: number, most: number]>>;
@@ -95,7 +96,7 @@ class Quantiser {
     const scale = given ?? (range && scaleOf(value, range));
     if (!scale || this.from.outputs.includes(value)) return;
     this.scales.set(value, scale);
-    const parameters = this.parameters(value, [scale.scale], [scale.zero], "u8", []);
+    const parameters = this.parameters(value, [scale.scale], scale.zero, "u8", []);
     const whole = `${value}.u8`;
     const shown = `${value}.shown`;
     this.push("QuantizeLinear", `${value}.quantize`, [this.now.get(value) ?? value, ...parameters], whole);
@@ -133,20 +134,8 @@ class Quantiser {
     );
     this.constants.set(`${w}.s8`, { type: "s8", shape: weights.shape, values: whole });
     this.constants.set(`${w}.bias.s32`, { type: "s32", shape: [filters], values: sums });
-    const own = this.parameters(
-      w,
-      steps,
-      steps.map(() => 0),
-      "s8",
-      [filters],
-    );
-    const ofBias = this.parameters(
-      `${w}.bias`,
-      units,
-      steps.map(() => 0),
-      "s32",
-      [filters],
-    );
+    const own = this.parameters(w, steps, 0, "s8", [filters]);
+    const ofBias = this.parameters(`${w}.bias`, units, 0, "s32", [filters]);
     this.push("DequantizeLinear", `${w}.dequantize`, [`${w}.s8`, ...own], `${w}.shown`, { axis: 0 });
     this.push("DequantizeLinear", `${w}.bias.dequantize`, [`${w}.bias.s32`, ...ofBias], `${w}.bias.shown`, { axis: 0 });
     const made = norm?.outputs[0] ?? y;
@@ -185,15 +174,14 @@ class Quantiser {
   private parameters(
     of: string,
     scales: ArrayLike<number>,
-    zeros: ArrayLike<number>,
+    offset: number,
     type: "u8" | "s8" | "s32",
     shape: readonly number[],
   ): readonly [string, string] {
     const scale = `${of}.scale`;
     const zero = `${of}.zero`;
-    const Whole = { u8: Uint8Array, s8: Int8Array, s32: Int32Array }[type];
     this.constants.set(scale, { type: "f32", shape, values: Float32Array.from(scales) });
-    this.constants.set(zero, { type, shape, values: Whole.from(zeros) });
+    this.constants.set(zero, { type, shape, values: numbersFor(type, scales.length, of).fill(offset) });
     return [scale, zero];
   }
 

@@ -4,10 +4,11 @@
  *     await runNetwork(program, { x: values })      Map { "y" => Float64Array }
  */
 
+import { mapValues } from "../abstraction/collections.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { internal, UsageError } from "../abstraction/error.ts";
 import { type Inputs, interpret } from "../abstraction/interpret.ts";
-import { type Network, returnedBy, rootOf, type Step, shownOf } from "./network.ts";
+import { type Network, returnedBy, rootOf, rootsRead, type Step, shownOf } from "./network.ts";
 import { describeValue, elementsOf, type Value } from "./value.ts";
 
 /** Computes one step: the interpreter, or a program compiled for it. */
@@ -45,19 +46,14 @@ export async function runNetwork(
     return shownOf(elements, value);
   };
   const lastReader = new Map<Value, Step>();
-  for (const step of program.steps) for (const value of Object.values(step.reads)) lastReader.set(rootOf(value), step);
+  for (const step of program.steps) for (const value of rootsRead(step)) lastReader.set(value, step);
   const kept = returnedBy(program);
   for (const step of program.steps) {
-    const reads = Object.entries(step.reads);
-    const elements = await evaluate(
-      step.computation,
-      Object.fromEntries(reads.map(([tensor, value]) => [tensor, elementsAt(value)])),
-    );
+    const elements = await evaluate(step.computation, mapValues(step.reads, elementsAt));
     held.set(step.output, elements);
     onStep?.(step, elements);
     // Frees values that no later step reads.
-    for (const [, value] of reads)
-      if (lastReader.get(rootOf(value)) === step && !kept.has(rootOf(value))) held.delete(rootOf(value));
+    for (const value of rootsRead(step)) if (lastReader.get(value) === step && !kept.has(value)) held.delete(value);
   }
   return new Map(program.outputs.map(({ name, value }) => [name, elementsAt(value)]));
 }

@@ -34,6 +34,9 @@ export interface Value {
   readonly range?: Range;
 }
 
+/** The values behind the tensors that an equation reads, by their names. */
+export type Reads = Readonly<Record<string, Value>>;
+
 /** Integers that stand for numbers: `(stored - zero) * scale`. */
 export interface Quantised {
   readonly stored: Value;

@@ -11,7 +11,7 @@ import { isInteger, rangeOf } from "../abstraction/dtype.ts";
 import { spatialAxesOf } from "../abstraction/equation.ts";
 import type { Access, Expr } from "../abstraction/expression.ts";
 import { rootOf } from "./network.ts";
-import { heldAs, holdsIntegers, type Range, type Value } from "./value.ts";
+import { heldAs, holdsIntegers, type Range, type Reads, type Value } from "./value.ts";
 
 /** The numbers of an s64 input. */
 export const INPUT_RANGE: Range = rangeOf("s32");
@@ -47,7 +47,7 @@ function extremesOf(elements: ArrayLike<number>): Range {
 }
 
 /** The integers that a computation makes; undefined where some may be beyond 2^53, or no integers. */
-export function wholeResult(computation: Computation, reads: Readonly<Record<string, Value>>): Range | undefined {
+export function wholeResult(computation: Computation, reads: Reads): Range | undefined {
   const { equation } = computation;
   const extents = extentsOf(computation);
   const { range, isWhole } = numbersOf(equation.value, reads, extents);
@@ -71,11 +71,7 @@ const arithmetic = (corners: readonly number[], isWhole: boolean): Numbers => {
   return { range, isWhole: isWhole && isExact(range) };
 };
 
-function numbersOf(
-  e: Expr,
-  reads: Readonly<Record<string, Value>>,
-  extents: Readonly<Record<string, number>>,
-): Numbers {
+function numbersOf(e: Expr, reads: Reads, extents: Readonly<Record<string, number>>): Numbers {
   const of = (part: Expr): Numbers => numbersOf(part, reads, extents);
   switch (e.kind) {
     case "number":
@@ -120,7 +116,7 @@ function numbersOf(
   }
 }
 
-function elementsRead({ tensor, index }: Access, reads: Readonly<Record<string, Value>>): Numbers {
+function elementsRead({ tensor, index }: Access, reads: Reads): Numbers {
   const value = reads[tensor];
   const range = value && rangeIn(value);
   if (!range) return ANY;
