@@ -20,7 +20,7 @@ import { type Inputs, prepareInPlace } from "./interpret.ts";
 import { compileLanes, compileScalar } from "./interpret-lanes.ts";
 import { bindMemory, type NestMemory } from "./interpret-memory.ts";
 import { registersOf, vectorsOf } from "./interpret-registers.ts";
-import { operandOf } from "./intrinsic.ts";
+import { type Intrinsic, operandOf } from "./intrinsic.ts";
 import { isGridMode, isRoleMode, type LoopNest, type Statement } from "./loop-nest.ts";
 import { tilePlaces } from "./memory-tile.ts";
 import { printHead } from "./print-nest.ts";
@@ -215,49 +215,60 @@ function compileMove({ kind, register, memory }: Extract<Statement, { kind: "loa
   };
 }
 
+/**
+ * An instruction's equation runs on arrays of its own: its operands are brought in, and the target is brought back.
+ * @param moved how an operand moves between where it is held and its array
+ */
+function compileInstruction(
+  intrinsic: Intrinsic,
+  moved: (operand: string, values: Values) => { readonly bring: Run; readonly keep: Run },
+): Run {
+  const logical: Record<string, Values> = {};
+  const moves = intrinsic.operands.map(({ name }) => {
+    const values = new Float64Array(tilePlaces(intrinsic, name).length);
+    logical[name] = values;
+    return moved(name, values);
+  });
+  const issue = prepareInPlace(intrinsic.computation, logical);
+  const target = moves[0] ?? internal(`${intrinsic.name} has no operands`);
+  return (env) => {
+    for (const { bring } of moves) bring(env);
+    issue();
+    target.keep(env);
+  };
+}
+
 function compileRegisterIssue(
   { intrinsic, registers }: Extract<Statement, { kind: "register-issue" }>,
   scope: Scope,
 ): Run {
-  // The instruction's equation runs on arrays of its own; registers are copied in and the target copied back.
-  const logical: Record<string, Values> = {};
-  const operands = intrinsic.operands.map((operand) => {
-    const register = registers[operand.name] ?? internal(`${intrinsic.name} is issued without ${operand.name}`);
-    const values = new Float64Array(tilePlaces(intrinsic, operand.name).length);
-    logical[operand.name] = values;
+  return compileInstruction(intrinsic, (operand, values) => {
+    const register = registers[operand] ?? internal(`${intrinsic.name} is issued without ${operand}`);
     const { tiles } = scope.registerFile(register.file);
-    return { tiles, index: compileIndex(register.index, scope), values };
+    const index = compileIndex(register.index, scope);
+    return {
+      bring: (env) => values.set(tiles[index(env)] ?? []),
+      keep: (env) => tiles[index(env)]?.set(values),
+    };
   });
-  const issue = prepareInPlace(intrinsic.computation, logical);
-  const [target] = operands;
-  return (env) => {
-    for (const { tiles, index, values } of operands) values.set(tiles[index(env)] ?? []);
-    issue();
-    if (target) target.tiles[target.index(env)]?.set(target.values);
-  };
 }
 
-/** Unpacks memory tiles into logical operands, runs the instruction's own equation, and packs the target back. */
+/** Unpacks memory tiles into logical operands, and packs the target back. */
 function compileIssue({ intrinsic, tiles }: Extract<Statement, { kind: "issue" }>, scope: Scope): Run {
-  const logical: Record<string, Values> = {};
-  const moves = intrinsic.operands.map((operand) => {
-    const tile = tiles[operand.name] ?? internal(`${intrinsic.name} is issued without ${operand.name}`);
-    const places = tilePlaces(intrinsic, operand.name);
-    const values = new Float64Array(places.length);
-    logical[operand.name] = values;
-    return { memory: scope.buffer(tile.buffer).values, base: compileIndex(tile.base, scope), places, values };
+  return compileInstruction(intrinsic, (operand, values) => {
+    const tile = tiles[operand] ?? internal(`${intrinsic.name} is issued without ${operand}`);
+    const places = tilePlaces(intrinsic, operand);
+    const { values: memory } = scope.buffer(tile.buffer);
+    const base = compileIndex(tile.base, scope);
+    return {
+      bring: (env) => {
+        const from = base(env);
+        for (let i = 0; i < places.length; i++) values[i] = memory[from + (places[i] ?? 0)] ?? Number.NaN;
+      },
+      keep: (env) => {
+        const to = base(env);
+        for (let i = 0; i < places.length; i++) memory[to + (places[i] ?? 0)] = values[i] ?? Number.NaN;
+      },
+    };
   });
-  const [target] = moves;
-  if (!target) internal(`${intrinsic.name} has no operands`);
-  const issue = prepareInPlace(intrinsic.computation, logical);
-  return (env) => {
-    for (const { memory, base, places, values } of moves) {
-      const from = base(env);
-      for (let i = 0; i < places.length; i++) values[i] = memory[from + (places[i] ?? 0)] ?? Number.NaN;
-    }
-    issue();
-    const to = target.base(env);
-    for (let i = 0; i < target.places.length; i++)
-      target.memory[to + (target.places[i] ?? 0)] = target.values[i] ?? Number.NaN;
-  };
 }

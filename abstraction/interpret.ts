@@ -40,7 +40,7 @@ export function interpret(computation: Computation, inputs: Inputs): Values {
       beside.map((other) => interpret(other, inputs)),
     );
   }
-  const buffers = bindInputs(computation, inputs);
+  const buffers = buffersFor(computation.name, inputsOf(computation), inputs);
   const output = new Float64Array(elementCount(target)).fill(identityOf(computation.equation.op, target.dtype));
   buffers.set(target.name, { values: output, shape: shapeOf(target), dtype: target.dtype });
   prepare(computation, buffers)();
@@ -49,22 +49,18 @@ export function interpret(computation: Computation, inputs: Inputs): Values {
 
 /** Runs an equation on buffers in place. The target keeps its previous contents, as an accumulator register does. */
 export function interpretInPlace(computation: Computation, values: Readonly<Record<string, Values>>): void {
-  prepare(computation, buffersInPlace(computation, values))();
+  prepare(computation, buffersFor(computation.name, Object.values(computation.tensors), values))();
 }
 
 /** Compiles the work of {@link interpretInPlace} once; each call runs it on the same arrays. */
 export function prepareInPlace(computation: Computation, values: Readonly<Record<string, Values>>): () => void {
-  const buffers = buffersInPlace(computation, values);
+  const buffers = buffersFor(computation.name, Object.values(computation.tensors), values);
   const tables = tablesOf(computation);
   return tables ? prepareByTable(computation, buffers, tables) : prepare(computation, buffers);
 }
 
-function buffersInPlace(computation: Computation, values: Readonly<Record<string, Values>>): Map<string, Buffer> {
-  const buffers = new Map<string, Buffer>();
-  for (const tensor of Object.values(computation.tensors))
-    buffers.set(tensor.name, bufferOf(computation.name, tensor, values[tensor.name]));
-  return buffers;
-}
+const buffersFor = (subject: string, tensors: readonly Tensor[], values: Inputs): Map<string, Buffer> =>
+  new Map(tensors.map((tensor) => [tensor.name, bufferOf(subject, tensor, values[tensor.name])]));
 
 /** Place of every access at every point, spatial axes outside and reduce axes inside. For the target, at every spatial point. */
 interface Tables {
@@ -184,13 +180,6 @@ function nestOf(
     };
     at(0);
   };
-}
-
-function bindInputs(computation: Computation, inputs: Inputs): Map<string, Buffer> {
-  const buffers = new Map<string, Buffer>();
-  for (const tensor of inputsOf(computation))
-    buffers.set(tensor.name, bufferOf(computation.name, tensor, inputs[tensor.name]));
-  return buffers;
 }
 
 /** A tensor's elements in row-major order. @throws Error when they are missing or their number is wrong */

@@ -13,7 +13,7 @@
 import { pointsIn } from "../layout.ts";
 import { isRoleMode, isShared, isTeamMode, type LoopNest, type Statement, type TeamMode } from "../loop-nest.ts";
 import { printHead } from "../print-nest.ts";
-import { pick, type Random, randomInteger, seededRandom } from "../random.ts";
+import { pick, type Random, seededRandom, shuffled } from "../random.ts";
 import { type BlockContext, type Digit, refuse, type Standing, setDigits, type Warp, type WarpRun } from "./context.ts";
 import { Engines } from "./engines.ts";
 import { agentName, describeThread, NestFault, type Site } from "./fault.ts";
@@ -205,13 +205,8 @@ function compileBlocks(
 
 function inOrder(count: number, { warps = "as written" }: NestOrder, random: Random): number[] {
   const blocks = Array.from({ length: count }, (_, block) => block);
-  if (warps === "as written") return blocks;
-  if (warps === "reversed") return blocks.reverse();
-  for (let last = count - 1; last > 0; last--) {
-    const other = randomInteger(random, 0, last);
-    [blocks[last], blocks[other]] = [blocks[other] ?? 0, blocks[last] ?? 0];
-  }
-  return blocks;
+  if (typeof warps === "object") return shuffled(random, blocks);
+  return warps === "reversed" ? blocks.reverse() : blocks;
 }
 
 /** Appends the steps of statements to the program. */
