@@ -10,7 +10,7 @@
  * before they are timed. One configuration in `--again` is measured again by another process, at other addresses.
  */
 
-import { appendFileSync, readFileSync } from "node:fs";
+import { appendFileSync } from "node:fs";
 import { setImmediate } from "node:timers/promises";
 import pLimit from "p-limit";
 import type { GridCandidate, ThreadCandidate } from "../../abstraction/candidate.ts";
@@ -28,7 +28,7 @@ import { caseLines, type RecordedTrial } from "../../test/support/recorded-trial
 import { type SuiteCase, suiteCases, suiteLayers } from "../../test/support/suite.ts";
 import { gridSpace } from "../../tuner/grid-candidates.ts";
 import { threadSpace } from "../../tuner/thread-candidates.ts";
-import { gpuRunner, inShard } from "../support/frame.ts";
+import { gpuRunner, inShard, linesIn } from "../support/frame.ts";
 import { readOptions } from "../support/options.ts";
 import { caseOfSuite } from "./gpu-cases.ts";
 
@@ -105,9 +105,7 @@ function candidatesOf(computation: Computation, count: number, random: Random): 
 
 async function measure(path: string): Promise<void> {
   const runner = await gpuRunner({ stepSeconds: STEP_SECONDS });
-  const all = readFileSync(path, "utf8")
-    .split("\n")
-    .flatMap((line) => (line === "" ? [] : [JSON.parse(line) as Drawn])); // written by this program
+  const all = linesIn(path) as Drawn[]; // written by this program
   const wanted = inShard(all, values.shard);
   const atOnce = pLimit(TOGETHER);
   const again = Number(values.again);

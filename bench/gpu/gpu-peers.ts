@@ -20,19 +20,9 @@ import type { GpuCase } from "./gpu-cases.ts";
 const peerFile = (name: string): string => fileURLToPath(new URL(`../peers/${name}`, import.meta.url));
 
 /** The shared object of a peer, compiled once. */
-function shared(runner: CudaRunner, source: string, name: string, words: readonly string[]): string {
-  const file = name;
-  if (!existsSync(file))
-    execFileSync(runner.device.nvcc.path, [
-      "-shared",
-      "-Xcompiler",
-      "-fPIC",
-      "-O3",
-      "-o",
-      file,
-      peerFile(source),
-      ...words,
-    ]);
+function shared(runner: CudaRunner, source: string, file: string, words: readonly string[]): string {
+  const flags = "-shared -Xcompiler -fPIC -O3 -o".split(" ");
+  if (!existsSync(file)) execFileSync(runner.device.nvcc.path, [...flags, file, peerFile(source), ...words]);
   return file;
 }
 

@@ -118,14 +118,14 @@ if (values.report === undefined) await run(casesOfShard());
 else console.log(report(linesIn(values.report)));
 
 function casesOfShard(): readonly GpuCase[] {
-  const [side, cube, steps, cubeSteps] = [values.side, values.cube, values.steps, values["cube-steps"]].map(Number) as [
-    number,
-    number,
-    number,
-    number,
-  ];
-  const sizes = values.small ? { side: 40, cube: 40 } : { side, cube };
-  const named = gpuCases(values.cases, { ...sizes, steps, cubeSteps, small: values.small });
+  const { small } = values;
+  const named = gpuCases(values.cases, {
+    side: small ? 40 : Number(values.side),
+    cube: small ? 40 : Number(values.cube),
+    steps: Number(values.steps),
+    cubeSteps: Number(values["cube-steps"]),
+    small,
+  });
   const layout = wordOf("layout", values.layout, ["first", "last"]);
   const options = { every: Number(values.every), dtype: wordOf("dtype", values.dtype, suiteType.options) };
   const layers = values.suite === "all" ? suiteLayers() : values.suite === "" ? [] : layersNamed(values.suite);

@@ -39,6 +39,7 @@ import { candidateKey } from "../../abstraction/candidate.ts";
 import { UsageError } from "../../abstraction/error.ts";
 import { randomInteger, seededRandom } from "../../abstraction/random.ts";
 import { openDatabase, queryTrials } from "../../db/index.ts";
+import { table } from "../support/frame.ts";
 import { readOptions } from "../support/options.ts";
 
 const { values } = readOptions({
@@ -498,6 +499,13 @@ if (values.out !== undefined) writeFileSync(`${values.out}.md`, pageOf());
 process.exitCode = wrong.length === 0 ? 0 : 1;
 
 function pageOf(): string {
+  const lines = [...rows, kills].map(({ name, code, trials, sentence, problems }) => [
+    name,
+    code,
+    trials,
+    sentence.replaceAll(scratch, "..."),
+    problems.join("; "),
+  ]);
   return `# Searches that are killed, and faults under them
 
     node dist/bench/judges/faults.js --kills ${values.kills} --seed ${values.seed}
@@ -506,13 +514,6 @@ After each: the database is whole and holds every trial that the search had told
 the one below, and the same command without the fault ends well and measures no kernel twice. ${rows.length - wrong.length} of ${rows.length} faults and
 ${kills.name} ended so.
 
-| fault | exit code | trials kept | what the command says | wrong |
-|---|---|---|---|---|
-${[...rows, kills]
-  .map(
-    ({ name, code, trials, sentence, problems }) =>
-      `| ${[name, code, trials, sentence.replaceAll(scratch, "..."), problems.join("; ")].join(" | ")} |`,
-  )
-  .join("\n")}
+${table(["fault", "exit code", "trials kept", "what the command says", "wrong"], lines).join("\n")}
 `;
 }

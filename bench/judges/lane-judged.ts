@@ -24,6 +24,7 @@ import {
   wrongNest,
 } from "../../test/support/drawn/drawn.ts";
 import { DRAWN_KINDS, randomAt } from "../../test/support/drawn/kinds.ts";
+import { table } from "../support/frame.ts";
 import { readOptions } from "../support/options.ts";
 
 const { values } = readOptions({
@@ -176,10 +177,9 @@ function pageOf(tallies: readonly Tally[]): string {
     `${right} of ${right + wrong} candidates equal the equation in every element. Nests are interpreted, forward once and then twice in a row with their parallel`,
     "loops from the end; kernels are compiled and run under emulation in adverse orders of threads. What was drawn and refused counts for nothing.",
     "",
-    "| kind | equal the equation | wrong | refused | seconds |",
-    "|---|---|---|---|---|",
-    ...tallies.map(
-      (t) => `| ${t.kind} | ${t.right} | ${t.wrong.length} | ${sumOf(t.refused)} | ${t.seconds.toFixed(0)} |`,
+    ...table(
+      ["kind", "equal the equation", "wrong", "refused", "seconds"],
+      tallies.map((t) => [t.kind, t.right, t.wrong.length, sumOf(t.refused), t.seconds.toFixed(0)]),
     ),
     "",
     "Refused, the most frequent reasons of each kind, N for a number:",

@@ -15,12 +15,13 @@
 import { type ChildProcess, fork, spawnSync } from "node:child_process";
 import { once } from "node:events";
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { cpus, tmpdir } from "node:os";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { pickWeighted, seededRandom } from "../../abstraction/random.ts";
 import { type JudgedModel, judgedModel } from "../../test/support/drawn/judged-model.ts";
 import { MUTATIONS, mutatedModel } from "../../test/support/drawn/model-mutations.ts";
 import { baseModels } from "../../test/support/drawn/models.ts";
+import { cpuName, table } from "../support/frame.ts";
 import { readOptions } from "../support/options.ts";
 
 const { values } = readOptions({
@@ -167,9 +168,17 @@ function pageOf({ reports, failures, commands }: Awaited<ReturnType<typeof judge
     of.filter(({ judged }) => judged.status === "read" && judged.compared).length;
   const slowest = reports.toSorted((a, b) => b.seconds - a.seconds)[0];
   const most = Math.max(...reports.map((r) => r.bytes)) / 2 ** 30;
-  const row = (name: string, of: readonly Report[]): string =>
-    `| ${name} | ${of.length} | ${count(of, "refused")} | ${count(of, "read")} | ${compared(of)} | ${count(of, "wrong") + count(of, "failed")} |`;
-  const head = ["of them refused", "read", "computed twice", "failed"].join(" | ");
+  const row = (name: string, of: readonly Report[]) => [
+    name,
+    of.length,
+    count(of, "refused"),
+    count(of, "read"),
+    compared(of),
+    count(of, "wrong") + count(of, "failed"),
+  ];
+  const head = ["of them refused", "read", "computed twice", "failed"];
+  const ofKind = (kind: string) => reports.filter((r) => r.kind === kind);
+  const ofBase = (is: (base: string) => boolean) => reports.filter((r) => is(r.base));
   const bases = [...new Set(reports.map((r) => r.base))];
   // ONNX's own cases number in the hundreds.
   const cases = bases.filter((b) => b.startsWith("test_"));
@@ -177,32 +186,31 @@ function pageOf({ reports, failures, commands }: Awaited<ReturnType<typeof judge
   return [
     "# Models of ONNX, spoilt at random",
     "",
-    `    node dist/bench/judges/mutated-models.js --count ${values.count} --seed ${values.seed}          ${new Date().toISOString().slice(0, 10)}, ${cpus()[0]?.model.trim()}`,
+    `    node dist/bench/judges/mutated-models.js --count ${values.count} --seed ${values.seed}          ${new Date().toISOString().slice(0, 10)}, ${cpuName()}`,
     "",
     `Of ${reports.length} spoilt models ${count(reports, "refused")} are refused in a sentence and ${count(reports, "read")} are read; ${failures.length} fail. Of those read`,
     `${compared(reports)} are small enough to be computed twice by the interpreter, as the nodes say and fused: both agree. \`automap network show\` was run`,
     `on ${commands} of the files. The slowest took ${slowest?.seconds.toFixed(1)} s of the processor (${slowest?.base}, ${slowest?.kind}); no process held more than ${most.toFixed(1)} GiB.`,
     "",
-    `| what was changed | models | ${head} |`,
-    "|---|---|---|---|---|---|",
-    ...MUTATIONS.map((kind) =>
-      row(
-        kind,
-        reports.filter((r) => r.kind === kind),
-      ),
+    ...table(
+      ["what was changed", "models", ...head],
+      MUTATIONS.map((kind) => row(kind, ofKind(kind))),
     ),
     "",
-    `| model | spoilt | ${head} |`,
-    "|---|---|---|---|---|---|",
-    ...named.toSorted().map((name) =>
-      row(
-        name,
-        reports.filter((r) => r.base === name),
-      ),
-    ),
-    row(
-      `${cases.length} cases of ONNX`,
-      reports.filter((r) => r.base.startsWith("test_")),
+    ...table(
+      ["model", "spoilt", ...head],
+      [
+        ...named.toSorted().map((name) =>
+          row(
+            name,
+            ofBase((base) => base === name),
+          ),
+        ),
+        row(
+          `${cases.length} cases of ONNX`,
+          ofBase((base) => base.startsWith("test_")),
+        ),
+      ],
     ),
     "",
   ].join("\n");

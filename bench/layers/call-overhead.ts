@@ -8,21 +8,20 @@
  * difference: argument checks, koffi and the return. The first rows are koffi alone.
  */
 
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { cpus, tmpdir } from "node:os";
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
 import koffi from "koffi";
 import type { Computation } from "../../abstraction/computation.ts";
-import { EnvironmentError } from "../../abstraction/error.ts";
 import { instantiate, operatorNamed, parseDataTypes } from "../../operators/index.ts";
 import { type BoundKernel, bind, buildOf, descriptionOf, librarySources, packageName } from "../../package/index.ts";
 import { indent, table } from "../../report/text.ts";
 import { runChild } from "../../runtime/child.ts";
-import { findCompiler } from "../../runtime/compiler.ts";
 import { shareCores } from "../../runtime/cores.ts";
 import { compileInFolder } from "../../session/emit.ts";
 import { kernelFor } from "../../session/kernel.ts";
 import { rankByModel } from "../../session/rank.ts";
+import { cpuCompiler, cpuName } from "../support/frame.ts";
 
 const ROUNDS = 60;
 const ROUND_NANOSECONDS = 2e6;
@@ -33,14 +32,16 @@ const SUBJECTS: readonly (readonly [string, string, Readonly<Record<string, numb
   ["conv2d", "f32", { c: 16, k: 16, h: 8, w: 8 }],
 ];
 
-const found = await findCompiler();
-if (found.status === "environment") throw new EnvironmentError(found);
-const compiler = found;
+/** Of the parameters of these kernels, by the names in their descriptions. */
+const ARRAYS = { Uint8Array, Int8Array, Int32Array, Float32Array };
+
+const compiler = await cpuCompiler();
 const folder = mkdtempSync(join(tmpdir(), "automap-call-"));
+mkdirSync(join(folder, "build"));
 try {
   const rows = await koffiAlone();
   for (const subject of SUBJECTS) rows.push(await kernelRow(subject));
-  console.log(`${cpus()[0]?.model}, Node ${process.version}, ${compiler.version}; nanoseconds a call`);
+  console.log(`${cpuName()}, Node ${process.version}, ${compiler.version}; nanoseconds a call`);
   console.log(indent(table([["", "from Node", "from C", "beyond"], ...rows])));
 } finally {
   rmSync(folder, { recursive: true, force: true });
@@ -92,17 +93,9 @@ async function koffiAlone(): Promise<string[][]> {
 async function kernelRow([operator, dtype, parameters]: (typeof SUBJECTS)[number]): Promise<string[]> {
   const computation = instantiate(operatorNamed(operator), { parameters, types: parseDataTypes(dtype) });
   const { kernel, loop } = await bound(computation);
-  const arrays = kernel.parameters.map((p) => {
-    const made: Readonly<Record<string, () => ReturnType<typeof numbers>>> = {
-      Uint8Array: () => new Uint8Array(p.elements),
-      Int8Array: () => new Int8Array(p.elements),
-      Int32Array: () => new Int32Array(p.elements),
-      Float32Array: () => new Float32Array(p.elements),
-    };
-    const make = made[p.array];
-    if (!make) throw new Error(`internal: no ${p.array}`);
-    return make();
-  });
+  const arrays = kernel.parameters.map(
+    ({ array, elements }) => new ARRAYS[array as keyof typeof ARRAYS](elements), // these kernels have no other types
+  );
   const [a, b, c] = arrays;
   if (!a || !b || !c) throw new Error("internal: a kernel of two inputs");
   const [node = 0, native = 0] = least([
@@ -116,10 +109,6 @@ async function kernelRow([operator, dtype, parameters]: (typeof SUBJECTS)[number
   return [`${operator} ${dtype}, ${shape.join(", ")}`, ns(node), ns(native), ns(node - native)];
 }
 
-function numbers(): Uint8Array | Int8Array | Int32Array | Float32Array {
-  return new Uint8Array();
-}
-
 /** A kernel bound by `load`, and a C loop over the same library. */
 async function bound(
   computation: Computation,
@@ -131,7 +120,6 @@ async function bound(
   const name = `${packageName(computation.name)}_${computation.axes.reduce((product, axis) => product * axis.extent, 1)}`;
   const subject = { name, computation, tuned, threads: 1, provenance: [] };
   for (const [file, text] of librarySources(subject)) writeFileSync(join(folder, file), text);
-  await runChild(["mkdir", "-p", join(folder, "build")], { timeLimitMs: 5000 });
   const { objects, library } = buildOf({ name, threads: 1, features: tuned.features });
   for (const steps of [objects, [library]]) {
     const problem = await compileInFolder(folder, steps, compiler, shareCores());
@@ -168,19 +156,9 @@ async function shared(
   libraries: readonly string[] = [],
 ): Promise<ReturnType<typeof koffi.load>> {
   const output = join(folder, `${name}.so`);
-  const command = [
-    ...compiler.command,
-    "-O2",
-    "-shared",
-    "-fPIC",
-    ...flags,
-    join(folder, `${name}.c`),
-    "-x",
-    "none",
-    ...libraries,
-    "-o",
-    output,
-  ];
+  const source = join(folder, `${name}.c`);
+  const words = ["-O2", "-shared", "-fPIC", ...flags, source, "-x", "none", ...libraries, "-o", output];
+  const command = [...compiler.command, ...words];
   const run = await runChild(command, { timeLimitMs: 60_000 });
   if (run.status !== "ok") throw new Error(run.stderr);
   return koffi.load(output);

@@ -15,6 +15,7 @@ import { levelOf, readRate, type Target, unitOf } from "../../abstraction/machin
 import { operatorNamed } from "../../operators/index.ts";
 import { instantiate } from "../../operators/operator.ts";
 import { ATS } from "../../targets/index.ts";
+import { table } from "../support/frame.ts";
 import { readOptions } from "../support/options.ts";
 
 const SAMPLES = 32768;
@@ -122,18 +123,13 @@ export function boundsOf({ steps, dtype, unit }: Variant, target: Target, effici
 }
 
 function report(): string {
-  const row = (v: Variant): string => {
+  const cells = (v: Variant) => {
     const [stated, used] = [1, EFFICIENCY].map((efficiency) => boundsOf(v, ATS, efficiency));
-    const figures = [used?.compute.toFixed(4), stated?.memory, used?.memory, used?.least, used?.most];
-    const texts = figures.map((x) => (typeof x === "number" ? x.toFixed(3) : x));
-    return `| ${[v.name, ...texts, v.measured ?? ""].join(" | ")} |`;
+    const figures = [stated?.memory, used?.memory, used?.least, used?.most];
+    return [v.name, used?.compute.toFixed(4), ...figures.map((x) => x?.toFixed(3)), v.measured];
   };
   const heads = ["compute", "memory", `memory at ${100 * EFFICIENCY} %`, "at least", "at most", "measured by the talk"];
-  const table = (variants: readonly Variant[]): string[] => [
-    `| | ${heads.join(" | ")} |`,
-    `|${"---|".repeat(heads.length + 1)}`,
-    ...variants.map(row),
-  ];
+  const tableOf = (variants: readonly Variant[]): string[] => table(["", ...heads], variants.map(cells));
   const { multiplyAdds, elements } = BOTH;
   return [
     "# DLRM's interaction on Arctic Sound, as its rates bound it",
@@ -144,9 +140,9 @@ function report(): string {
     "",
     "    node dist/bench/layers/interaction-model.js",
     "",
-    ...table(PRODUCTS),
+    ...tableOf(PRODUCTS),
     "",
-    ...table(SEQUENCES),
+    ...tableOf(SEQUENCES),
     "",
     "With tiles in shared local memory the talk's fp16 kernel took 2.3721 ms. That moves neither bound: as much is read from memory and computed. What it",
     "saves is waiting (the share of cycles in which engines stall fell from 51 to 27 %), which brings a kernel from the sum of both times nearer to the larger.",

@@ -45,7 +45,7 @@ import { nvidiaTarget } from "../../targets/nvidia.ts";
 import { leastLaneBytes } from "../../targets/x86.ts";
 import { type RecordedCase, recordedCases } from "../../test/support/recorded-trials.ts";
 import { evaluateTogether, type Judged } from "../../tuner/evaluate.ts";
-import { cpuName, givenCommand, percent, table } from "../support/frame.ts";
+import { cpuName, page, percent, table } from "../support/frame.ts";
 import { readOptions, wordOf } from "../support/options.ts";
 
 const { values, positionals: files } = readOptions({
@@ -92,9 +92,9 @@ type Corrections = ReadonlyMap<string, Correction>;
 
 const groups = [...files.flatMap(recorded), ...values.db.flatMap(searched)].filter((g) => g.points.length > 0);
 if (groups.length === 0) throw new UsageError("no trials: name files of bench/trials, or a database with --db");
-const text = (values.noise ? noisePage() : page()).join("\n");
+const text = values.noise ? noisePage() : rankingPage();
 console.log(text);
-if (values.out !== undefined) writeFileSync(values.out, `${text}\n`);
+if (values.out !== undefined) writeFileSync(values.out, text);
 
 // ---- trials
 
@@ -201,7 +201,7 @@ interface Ranked extends Judged {
   readonly interval: readonly [number, number];
 }
 
-function page(): string[] {
+function rankingPage(): string {
   const ranked = (corrections: Corrections, points: readonly Point[]): Ranked[] =>
     points.map(({ model, costs, measuredSeconds, interval }) => ({
       predicted: apply(corrections.get(model) ?? NO_CORRECTION, costs),
@@ -244,15 +244,11 @@ function page(): string[] {
     ),
   );
   const head = ["", "prediction", "cases", "trials", "pairs %", "distinct %", "recall %"];
-  return [
-    "# How well the model ranks",
-    "",
+  return page(
+    "How well the model ranks",
     `Judged on ${cpuName()}; pairs within a case, none with itself; distinct: pairs whose 95 % intervals do not overlap; recall of the fastest 40 %. The last column is what a tenth, half and nine tenths of measured / predicted are below.`,
-    "",
-    givenCommand(),
-    "",
     ...table([...head, "measured / predicted"], [...rowsOf("all, pairs within a case", all), ...rows]),
-  ];
+  );
 }
 
 function distinctPairs(parts: readonly (readonly Ranked[])[]): number | undefined {
@@ -278,7 +274,7 @@ function measuredAgain(points: readonly Point[], twice: boolean, random: Random)
 }
 
 /** The ranking of models whose errors are equal everywhere, and the error of the model alone. */
-function noisePage(): string[] {
+function noisePage(): string {
   const random = seededRandom(1);
   const rows = NOISES.map((deviation) => {
     const drawn = Array.from({ length: MODELS }, () =>
@@ -303,7 +299,8 @@ function noisePage(): string[] {
   });
   const free = Math.max(1, errors.length - groups.length);
   const alone = Math.sqrt(errors.reduce((sum, e) => sum + e * e, 0) / free);
-  return [...table(["standard deviation", "pairs %", "recall %"], rows), "", `model alone: ${alone.toFixed(3)}`];
+  const lines = table(["standard deviation", "pairs %", "recall %"], rows);
+  return [...lines, "", `model alone: ${alone.toFixed(3)}`, ""].join("\n");
 }
 
 /** A normal number, by Box and Muller. */

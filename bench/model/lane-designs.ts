@@ -14,7 +14,6 @@
 import { appendFileSync } from "node:fs";
 import type { DesignSchedule } from "../../abstraction/candidate.ts";
 import type { Computation } from "../../abstraction/computation.ts";
-import { UsageError } from "../../abstraction/error.ts";
 import type { Kernel } from "../../abstraction/kernel.ts";
 import { pick, type Random, seededRandom } from "../../abstraction/random.ts";
 import { finished } from "../../abstraction/steps.ts";
@@ -31,7 +30,7 @@ import { nativeTarget } from "../../targets/native.ts";
 import { caseLines, type RecordedTrial } from "../../test/support/recorded-trials.ts";
 import { type ArraySpaceOfDesigns, arraySpaceOf, type RankedArray } from "../../tuner/array-candidates.ts";
 import { cpuRunner } from "../support/frame.ts";
-import { readOptions } from "../support/options.ts";
+import { readOptions, wordOf } from "../support/options.ts";
 
 const { values } = readOptions({
   options: {
@@ -92,10 +91,8 @@ const MOST_LEAVING = 40;
 
 const target = modelTarget(nativeTarget());
 const intrinsics = usableIntrinsics(nativeTarget());
-const chosen = values.cases === "all" ? Object.keys(CASES) : values.cases.split(",");
-for (const name of chosen)
-  if (!(name in CASES))
-    throw new UsageError(`no case "${name}"`, { hint: `cases are ${Object.keys(CASES).join(", ")}` });
+const known = Object.keys(CASES);
+const chosen = values.cases === "all" ? known : values.cases.split(",").map((name) => wordOf("cases", name, known));
 
 const random = seededRandom(Number(values.seed));
 const runner = await cpuRunner({ budgetSeconds: Number(values.seconds), stepSeconds: 60 });

@@ -37,7 +37,7 @@ import { writePackage } from "../../session/package-folder.ts";
 import { buildNetwork, drawInputs, proveNetwork } from "../../session/prove-network.ts";
 import { tuneNetwork } from "../../session/tune-network.ts";
 import { gpuTargetOf } from "../../targets/index.ts";
-import { cpuCompiler, linesIn, linesOf, rowsIn, writerTo } from "../support/frame.ts";
+import { cpuCompiler, linesIn, linesOf, rowsIn, us, writerTo } from "../support/frame.ts";
 import { readOptions, wordOf } from "../support/options.ts";
 import { graphNamed, networksNamed } from "./built-network.ts";
 import { type NetworkRow, networkRow, report } from "./network-cuda-report.ts";
@@ -196,7 +196,7 @@ async function search(job: Job): Promise<void> {
       const trials = "trials" in outcome ? `, ${outcome.trials.length} trials` : "";
       const failed = outcome.status === "failed" ? `, ${outcome.because}` : trials;
       console.error(
-        `${name}@${batch} ${place}/${of} ${task.steps[0]?.nodes[0]} ${microseconds(seconds)} us, ${secondsLeft.toFixed(0)} s left${failed}`,
+        `${name}@${batch} ${place}/${of} ${task.steps[0]?.nodes[0]} ${us(seconds) || "no"} us, ${secondsLeft.toFixed(0)} s left${failed}`,
       );
     },
   });
@@ -287,10 +287,6 @@ async function timed(job: Job): Promise<NetworkRow> {
     steps,
     ...peers,
   };
-}
-
-function microseconds(seconds: number | undefined): string {
-  return seconds === undefined ? "no" : (seconds * 1e6).toFixed(2);
 }
 
 /** Times each step by itself with the package's own program. */

@@ -1,6 +1,7 @@
 /** @file Schedules a second that the latency model evaluates on one core. Goal: 200,000, or 5 microseconds each. */
 
 import { bench, describe } from "vitest";
+import { internal } from "../../abstraction/error.ts";
 import { seededRandom } from "../../abstraction/random.ts";
 import { intrinsicsNamed } from "../../intrinsics/index.ts";
 import { mappings } from "../../mapper/match/enumerate.ts";
@@ -21,7 +22,8 @@ const CASES = [
 describe("evaluations of the latency model", () => {
   for (const { operator, types, layouts, intrinsic: name } of CASES) {
     const computation = instantiate(operatorNamed(operator), { types: parseDataTypes(types), layouts });
-    const mapping = mappings(computation, intrinsicsNamed(name)[0] ?? fail(name)).valid.at(-1) ?? fail(operator);
+    const mapping =
+      mappings(computation, intrinsicsNamed(name)[0] ?? internal(name)).valid.at(-1) ?? internal(operator);
     const random = seededRandom(1);
     const schedules = Array.from({ length: 512 }, () =>
       mutateSchedule(mapping, randomSchedule(mapping, random, 2), random),
@@ -30,7 +32,7 @@ describe("evaluations of the latency model", () => {
     const predict = createModel(mapping, target);
     const termsOf = createTerms(mapping, target);
     let turn = 0;
-    const next = () => schedules[turn++ % schedules.length] ?? fail("schedule");
+    const next = () => schedules[turn++ % schedules.length] ?? internal("schedule");
     bench(`${operator} ${types}: prediction`, () => {
       predict(next());
     });
@@ -47,7 +49,3 @@ describe("evaluations of the latency model", () => {
     });
   }
 });
-
-function fail(what: string): never {
-  throw new Error(`no ${what}`);
-}

@@ -11,19 +11,19 @@
  * `load` is the share of processors used by other programs: the median over all trials, and the largest.
  */
 
-import { execFileSync, spawn } from "node:child_process";
+import { execFileSync } from "node:child_process";
 import { copyFileSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { cpus, tmpdir } from "node:os";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { EnvironmentError } from "../../abstraction/error.ts";
 import type { Kernel } from "../../abstraction/kernel.ts";
 import type { Measurement } from "../../abstraction/trial.ts";
 import { computationOf, openDatabase, queryTrials, showTrial, type TrialRecord } from "../../db/index.ts";
-import { percent, table } from "../../report/text.ts";
-import { createRunner } from "../../runtime/measure.ts";
+import { percent } from "../../report/text.ts";
+import { explainRun, runChild } from "../../runtime/child.ts";
 import { isTie, median, summariseRatio } from "../../runtime/statistics.ts";
 import { kernelFor } from "../../session/kernel.ts";
+import { cpuRunner, table } from "../support/frame.ts";
 import { readOptions } from "../support/options.ts";
 
 const { values, positionals } = readOptions({
@@ -40,6 +40,9 @@ const folder = mkdtempSync(join(tmpdir(), "automap-concurrent-"));
 const calibrated = join(folder, "calibrated.db");
 const main = fileURLToPath(new URL("../../cli/main.js", import.meta.url));
 
+/** Of a search that hangs. */
+const MOST_MS = 7_200_000;
+
 type Timed = Extract<Measurement, { readonly status: "ok" }>;
 
 interface Search {
@@ -55,29 +58,13 @@ interface Search {
   readonly trials: readonly TrialRecord[];
 }
 
-function tune(name: string): Promise<Search> {
+async function tune(name: string): Promise<Search> {
   const database = join(folder, `${name.replaceAll(" ", "-")}.db`);
   copyFileSync(calibrated, database);
   const words = ["tune", ...subject, "--trials", values.trials, "--time", "3600", "--db", database, "--json"];
-  const child = spawn(process.execPath, [main, ...words], { stdio: ["ignore", "pipe", "pipe"] });
-  let printed = "";
-  let said = "";
-  child.stdout.setEncoding("utf8").on("data", (text: string) => {
-    printed += text;
-  });
-  child.stderr.setEncoding("utf8").on("data", (text: string) => {
-    said += text;
-  });
-  return new Promise((resolve, reject) => {
-    child.on("close", (code) => {
-      try {
-        if (code !== 0) throw new Error(`it ended with exit code ${code}`);
-        resolve(searchOf(name, database, printed, said));
-      } catch (error) {
-        reject(new Error(`search ${name}: ${error instanceof Error ? error.message : String(error)}\n${said}`));
-      }
-    });
-  });
+  const run = await runChild([process.execPath, main, ...words], { timeLimitMs: MOST_MS });
+  if (run.status !== "ok") throw new Error(`search ${name}: ${explainRun(run)}\n${run.stderr}`);
+  return searchOf(name, database, run.stdout, run.stderr);
 }
 
 /** @param printed the document of `tune --json` */
@@ -101,13 +88,12 @@ function searchOf(name: string, database: string, printed: string, said: string)
 async function inTurns(searches: readonly Search[]): Promise<readonly Timed[]> {
   const [lone] = searches;
   if (!lone) throw new Error("no search");
-  const made = await createRunner({ onWait: (text) => console.error(text) });
-  if (made.status === "environment") throw new EnvironmentError(made);
+  const runner = await cpuRunner({ onWait: (text) => console.error(text) });
   const computation = computationOf(lone.winner.workload);
   const kernels = searches.map(({ winner }): Kernel => kernelFor(computation, winner.candidate));
-  const reference = await made.runner.reference(computation, 1);
-  const results = await made.runner.compareKernels(kernels, reference, { budgetSeconds: 1 });
-  await made.runner.close();
+  const reference = await runner.reference(computation, 1);
+  const results = await runner.compareKernels(kernels, reference, { budgetSeconds: 1 });
+  await runner.close();
   return results.map((result, i) => {
     if (result.status === "ok") return result;
     throw new Error(`search ${searches[i]?.name}: its winner failed when run again: ${result.log}`);
@@ -177,18 +163,15 @@ try {
   const { environment } = lone.winner;
   const subjectText = `\`tune ${subject.join(" ")} --trials ${values.trials}\``;
   const about = `${environment.cpu} (${cpus().length} processors), ${environment.compiler.version}, ${new Date().toISOString().slice(0, 10)}; ${subjectText} in each process.`;
-  console.log([about, table([HEAD, ...rows]), ...conclusions(searches, lone, results, base)].join("\n\n"));
+  const text = [
+    "# Searches that run at once",
+    about,
+    table(HEAD, rows).join("\n"),
+    ...conclusions(searches, lone, results, base),
+  ].join("\n\n");
+  console.log(text);
   for (const { name, waits } of searches) for (const line of waits) console.log(`${name}: ${line}`);
-  if (values.out !== undefined) {
-    const lines = [HEAD, HEAD.map(() => "---"), ...rows].map((row) => `| ${row.join(" | ")} |`);
-    const text = [
-      "# Searches that run at once",
-      about,
-      lines.join("\n"),
-      ...conclusions(searches, lone, results, base),
-    ].join("\n\n");
-    writeFileSync(`${values.out}.md`, `${text}\n`);
-  }
+  if (values.out !== undefined) writeFileSync(`${values.out}.md`, `${text}\n`);
 } finally {
   rmSync(folder, { recursive: true, force: true });
 }

@@ -21,12 +21,13 @@ import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
 import { z } from "zod";
+import type { Computation } from "../../abstraction/computation.ts";
 import { UsageError } from "../../abstraction/error.ts";
 import type { Kernel } from "../../abstraction/kernel.ts";
 import type * as Records from "../../db/index.ts";
-import { createRunner } from "../../runtime/measure.ts";
 import { median, summariseRatio } from "../../runtime/statistics.ts";
 import type * as Kernels from "../../session/kernel.ts";
+import { cpuRunner, table, us } from "../support/frame.ts";
 import { readOptions } from "../support/options.ts";
 
 const { values, positionals } = readOptions({
@@ -45,6 +46,7 @@ const SEARCH = positionals.length > 0 ? positionals : ["conv2d"];
 const FINAL = { budgetSeconds: 1, batches: [50, 5000] } as const;
 
 interface Searched {
+  readonly computation: Computation;
   readonly kernels: number;
   /** From the start of the command to the last trial. */
   readonly seconds: number;
@@ -103,67 +105,67 @@ async function search(build: Build, round: number): Promise<Searched> {
   const won = records.find(({ finals }) => finals?.place === 1);
   if (!won) throw new Error(`${build}: a search without a winner`);
   const trials = records.filter(({ finals }) => finals === undefined);
+  const computation = computationOf(won.workload);
   return {
+    computation,
     kernels: trials.length,
     seconds: (Math.max(...trials.map(({ at }) => at)) - begun) / 1000,
     roundSeconds: secondsOfRounds(readFileSync(trace, "utf8")),
     commandSeconds,
     processorSeconds,
-    winner: kernelFor(computationOf(won.workload), won.candidate),
+    winner: kernelFor(computation, won.candidate),
   };
 }
 
-/** Seconds a call of the winners by batch, in turns. */
-async function compare(winners: readonly Kernel[]): Promise<readonly (readonly number[])[]> {
-  const { openDatabase, queryTrials, computationOf } = await load<typeof Records>("now", "db/index.js");
-  const db = openDatabase(join(folder, "now-0.db"), { readonly: true });
-  const [record] = queryTrials(db);
-  db.close();
-  const made = await createRunner();
-  if (made.status === "environment" || !record) throw new Error("no runner, or no record");
+/** The times of the winners of a round, in turns. */
+async function compare(before: Searched, now: Searched): Promise<readonly (readonly number[])[]> {
+  const runner = await cpuRunner();
   try {
-    const reference = await made.runner.reference(computationOf(record.workload), 1);
-    const measured = await made.runner.compareKernels(winners, reference, FINAL);
+    const reference = await runner.reference(now.computation, 1);
+    const measured = await runner.compareKernels([before.winner, now.winner], reference, FINAL);
     return measured.map((m) => (m.status === "ok" ? m.samples : []));
   } finally {
-    await made.runner.close();
+    await runner.close();
   }
 }
+
+/** Columns of both builds. */
+const FIGURES: Readonly<Record<string, (s: Searched) => number>> = {
+  "a second to the last trial": (s) => s.kernels / s.seconds,
+  "in rounds": (s) => s.kernels / s.roundSeconds,
+  "of the command": (s) => s.kernels / s.commandSeconds,
+  "processor s a kernel": (s) => s.processorSeconds / s.kernels,
+};
 
 try {
   for (const build of ["before", "now"] as const)
     automap(build, join(folder, "calibrating"), ["calibrate", "--db", join(folder, `${build}.db`)]);
-  console.log(
-    "| round | kernels, before | now | a second to the last trial, before | now | in rounds, before | now | of the command, before | now | processor s a kernel, before | now | winner, before, us | now, us | now / before |",
-  );
-  console.log(`|${"---|".repeat(14)}`);
-  const rates: Record<Build, number[]> = { before: [], now: [] };
-  const inRounds: Record<Build, number[]> = { before: [], now: [] };
-  const ratios: number[] = [];
+  const titles = ["kernels", ...Object.keys(FIGURES)].flatMap((what) => [`${what}, before`, "now"]);
+  console.log(table(["round", ...titles, "winner, before, us", "now, us", "now / before"], []).join("\n"));
+  const rounds: { readonly before: Searched; readonly now: Searched; readonly ratio: number }[] = [];
   for (let round = 0; round < Number(values.rounds); round++) {
     // The build that goes first alternates.
     const order = round % 2 === 0 ? (["before", "now"] as const) : (["now", "before"] as const);
     const found = new Map<Build, Searched>();
     for (const build of order) found.set(build, await search(build, round));
-    const [before, now] = [found.get("before"), found.get("now")];
+    const before = found.get("before");
+    const now = found.get("now");
     if (!before || !now) throw new Error("internal: a build was not run");
-    const [a = [], b = []] = await compare([before.winner, now.winner]);
-    const ratio = summariseRatio(b, a, 1);
-    ratios.push(ratio.median);
-    const rate = (s: Searched): number => s.kernels / s.seconds;
-    rates.before.push(rate(before));
-    rates.now.push(rate(now));
-    inRounds.before.push(before.kernels / before.roundSeconds);
-    inRounds.now.push(now.kernels / now.roundSeconds);
-    const each = (of: (s: Searched) => string): string => `${of(before)} | ${of(now)}`;
-    const [low, high] = ratio.interval;
-    console.log(
-      `| ${round + 1} | ${each((s) => String(s.kernels))} | ${each((s) => rate(s).toFixed(2))} | ${each((s) => (s.kernels / s.roundSeconds).toFixed(2))} | ${each((s) => (s.kernels / s.commandSeconds).toFixed(2))} | ${each((s) => (s.processorSeconds / s.kernels).toFixed(2))} | ${(1e6 * median(a)).toFixed(1)} | ${(1e6 * median(b)).toFixed(1)} | ${ratio.median.toFixed(3)} (${low.toFixed(3)} to ${high.toFixed(3)}) |`,
-    );
+    const [a = [], b = []] = await compare(before, now);
+    const { median: ratio, interval } = summariseRatio(b, a, 1);
+    rounds.push({ before, now, ratio });
+    const figures = Object.values(FIGURES).flatMap((of) => [before, now].map((s) => of(s).toFixed(2)));
+    const within = interval.map((end) => end.toFixed(3)).join(" to ");
+    const winners = [us(median(a)), us(median(b)), `${ratio.toFixed(3)} (${within})`];
+    console.log(table([], [[round + 1, before.kernels, now.kernels, ...figures, ...winners]]).at(-1));
   }
-  const summary = `${median(rates.before).toFixed(2)} and ${median(rates.now).toFixed(2)} kernels a second to the last trial, ${median(inRounds.before).toFixed(2)} and ${median(inRounds.now).toFixed(2)} in rounds`;
+  const both = (figure: string): string =>
+    (["before", "now"] as const)
+      .map((b) => median(rounds.map((r) => FIGURES[figure]?.(r[b]) ?? 0)).toFixed(2))
+      .join(" and ");
+  const [rate = "", inRounds = ""] = Object.keys(FIGURES);
   console.log(
-    `\nMedians of ${ratios.length} rounds: ${summary}; the winner now takes ${median(ratios).toFixed(3)} of the time.`,
+    `\nMedians of ${rounds.length} rounds: ${both(rate)} kernels a second to the last trial, ${both(inRounds)} in rounds; the winner now takes ${median(rounds.map((r) => r.ratio)).toFixed(3)} of the time.`,
   );
 } finally {
   rmSync(folder, { recursive: true, force: true });

@@ -21,6 +21,7 @@ import type { Candidate } from "../../abstraction/candidate.ts";
 import { UsageError } from "../../abstraction/error.ts";
 import { finished } from "../../abstraction/steps.ts";
 import type { Measurement } from "../../abstraction/trial.ts";
+import { median } from "../../runtime/statistics.ts";
 import { chooseSpace, usableIntrinsics } from "../../session/choose.ts";
 import { nativeTarget } from "../../targets/index.ts";
 import { nvidiaTarget } from "../../targets/nvidia.ts";
@@ -128,11 +129,18 @@ async function timed(one: string): Promise<Told> {
   for (const { candidate } of trials) digests.texts.update(withoutComments(space.kernelOf(candidate).source));
   const kernelMs = (spentMs() - writing) / Math.max(1, trials.length);
   for (const { key } of trials) digests.candidates.update(`${key}\n`);
-  const candidates = digests.candidates.digest("hex").slice(0, 12);
-  const expectations = digests.expectations.digest("hex").slice(0, 12);
-  const texts = digests.texts.digest("hex").slice(0, 12);
-  const spent = { enumerateMs, searchMs, predictions, predictionsASecond, kernels: trials.length, kernelMs };
-  return { ...spent, candidates, expectations, texts };
+  const digest = (of: keyof typeof digests): string => digests[of].digest("hex").slice(0, 12);
+  return {
+    enumerateMs,
+    searchMs,
+    predictions,
+    predictionsASecond,
+    kernels: trials.length,
+    kernelMs,
+    candidates: digest("candidates"),
+    expectations: digest("expectations"),
+    texts: digest("texts"),
+  };
 
   function supposed(candidate: Candidate): Measurement {
     const begun = spentMs();
@@ -174,17 +182,16 @@ function compareBuilds(): void {
     searches += runs[0]?.length ?? 0;
     alike += runs[0]?.filter(({ texts }, n) => runs.every((run) => run[n]?.texts === texts)).length ?? 0;
     for (const [i, all] of runs.entries()) {
-      const median = (of: (t: Told) => number, digits: number): string =>
-        (all.map(of).sort((a, b) => a - b)[all.length >> 1] ?? 0).toFixed(digits);
+      const middle = (of: (t: Told) => number, digits: number): string => median(all.map(of)).toFixed(digits);
       const digests = [...new Set(all.map((t) => `${t.candidates} ${t.expectations} ${t.texts}`))].join(" or ");
       print([
         one,
         `${builds[i]}`,
-        median((t) => t.enumerateMs, 0),
-        median((t) => t.searchMs, 0),
-        median((t) => t.predictions, 0),
-        median((t) => t.predictionsASecond, 0),
-        median((t) => t.kernelMs, 2),
+        middle((t) => t.enumerateMs, 0),
+        middle((t) => t.searchMs, 0),
+        middle((t) => t.predictions, 0),
+        middle((t) => t.predictionsASecond, 0),
+        middle((t) => t.kernelMs, 2),
         digests,
       ]);
     }
