@@ -79,7 +79,7 @@ export const CONVOLUTION: readonly Operator[] = [
     rules: [...GROUPED, fits("r", "l")],
   }),
   // Layer of ResNet-18 that AMOS calls C1.
-  defineOperator({ name: "conv2d", aliases: ["c2d"], summary: "2-D convolution over channels", ...CONV2D }),
+  defineOperator({ name: "conv2d", aliases: ["c2d", "conv"], summary: "2-D convolution over channels", ...CONV2D }),
   // Layer of ResNet3D-18.
   defineOperator({
     name: "conv3d",
@@ -163,7 +163,7 @@ export const CONVOLUTION: readonly Operator[] = [
   // Layer of MobileNet.
   defineOperator({
     name: "depthwise-conv2d",
-    aliases: ["dep"],
+    aliases: ["dep", "depthwise"],
     summary: "2-D convolution of each channel by itself, m outputs each",
     parameters: {
       n: LAYER.n,

@@ -7,20 +7,29 @@
  */
 
 import type { TensorSpec } from "../abstraction/computation.ts";
-import type { DType } from "../abstraction/dtype.ts";
+import { type DType, isInteger } from "../abstraction/dtype.ts";
 import { type Equation, tensorsOf } from "../abstraction/equation.ts";
 import { nearest, suggestion, UsageError } from "../abstraction/error.ts";
 import { accessesIn, childrenOf, type Expr, walk } from "../abstraction/expression.ts";
 import { parseEpilogue } from "../abstraction/parse.ts";
 import { typeOf } from "../abstraction/typing.ts";
 
-/** `out` is the operator's output, `[*]` the index of its element, `[channel]` the channel of that element. */
+const gelu = (x: string): string => `res[*] = 0.5 * (${x}) * (1 + erf((${x}) * 0.7071067811865476))`;
+
+/**
+ * `out` is the operator's output, `[*]` the index of its element, `[channel]` the channel of that element. `real` is the output where it is no
+ * integer, and f32 of it otherwise.
+ */
 const EPILOGUES: Readonly<Record<string, string>> = {
   relu: "res[*] = max(out[*], 0)",
   bias: "res[*] = out[*] + bias[channel]",
   "bias-relu": "res[*] = max(out[*] + bias[channel], 0)",
+  gelu: gelu("real[*]"),
+  "bias-gelu": gelu("real[*] + bias[channel]"),
+  silu: "res[*] = real[*] / (1 + exp(-real[*]))",
+  hardswish: "res[*] = real[*] * min(max(real[*] / 6 + 0.5, 0), 1)",
   requantize: "res[*] = sat_u8(round(max(f32(out[*]) * scale[channel] + bias[channel], 0)))",
-  bf16: "res[*] = bf16(out[*])",
+  ...Object.fromEntries(["f16", "bf16", "f32"].map((dtype) => [dtype, `res[*] = ${dtype}(out[*])`])),
 };
 
 export const EPILOGUE_NAMES: readonly string[] = Object.keys(EPILOGUES);
@@ -64,7 +73,7 @@ export function epilogueFor(
   };
 }
 
-function presetText(name: string, { name: subject, target, axes, channel }: EpilogueSubject): string {
+function presetText(name: string, { name: subject, target, dtype, axes, channel }: EpilogueSubject): string {
   const preset = Object.hasOwn(EPILOGUES, name) ? EPILOGUES[name] : undefined;
   if (preset === undefined)
     throw new UsageError(`unknown epilogue "${name}"`, {
@@ -76,6 +85,7 @@ function presetText(name: string, { name: subject, target, axes, channel }: Epil
     });
   const textFor = (counted: string): string =>
     preset
+      .replaceAll("real[*]", isInteger(dtype) ? "f32(out[*])" : "out[*]")
       .replaceAll("out[*]", `${target}[${axes.join(",")}]`)
       .replaceAll("[*]", `[${axes.join(",")}]`)
       .replaceAll("[channel]", `[${counted}]`);

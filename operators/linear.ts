@@ -11,7 +11,7 @@ import { defineOperator, divides, type Operator, size } from "./operator.ts";
 export const LINEAR: readonly Operator[] = [
   defineOperator({
     name: "matvec",
-    aliases: ["gmv"],
+    aliases: ["gmv", "gemv"],
     summary: "matrix times vector",
     parameters: { m: size("rows"), k: size("columns, summed") },
     equation: "out[m] += acc(a[m,k]) * acc(b[k])",
@@ -19,7 +19,7 @@ export const LINEAR: readonly Operator[] = [
   }),
   defineOperator({
     name: "matmul",
-    aliases: ["gmm"],
+    aliases: ["gmm", "gemm", "mm"],
     summary: "matrix times matrix",
     parameters: { m: size("rows of the output"), n: size("columns of the output"), k: size("summed") },
     equation: "out[m,n] += acc(a[m,k]) * acc(b[k,n])",

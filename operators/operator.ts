@@ -111,7 +111,7 @@ export interface InstantiateOptions {
   readonly types?: OperandTypes;
   /** One layout (`NHWC`) for the input `in` and, by position, the output `out`; or a layout for each tensor. */
   readonly layouts?: Readonly<Record<string, string>> | string;
-  /** Applied to the output before it is stored: a name (relu, bias, bias-relu, requantize, bf16) or an equation, `res[m,n] = max(out[m,n], 0)`. */
+  /** Applied to the output before it is stored: a name (relu, bias, bias-relu, gelu, bias-gelu, silu, hardswish, requantize, f16, bf16, f32) or an equation, `res[m,n] = max(out[m,n], 0)`. */
   readonly epilogue?: string;
   /** Inputs that are constant besides those that always are: a matrix that holds weights. */
   readonly constants?: readonly string[];
