@@ -125,7 +125,8 @@ function codeOf(error: unknown): string {
 /** The candidate nearest to `word` by edit distance, or undefined when none is near enough to be meant. */
 export function nearest(word: string, candidates: Iterable<string>): string | undefined {
   let best: string | undefined;
-  let bestDistance = Math.max(2, Math.ceil(word.length / 2));
+  // A word of one letter is near to no other letter.
+  let bestDistance = Math.min(word.length, Math.max(2, Math.ceil(word.length / 2)));
   for (const candidate of candidates) {
     const distance = editDistance(word.toLowerCase(), candidate.toLowerCase());
     if (distance < bestDistance) {

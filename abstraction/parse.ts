@@ -46,6 +46,8 @@ const BINARY_LEVELS: readonly (readonly string[])[] = [
 /** Limits of a text. A longer one is a mistake, or an attack through an imported record. */
 const MAX_CHARACTERS = 4000;
 const MAX_NESTING = 100;
+/** For texts of another notation. */
+const FORM = "an equation looks like c[i,j] += a[i,k] * b[k,j]";
 /** Levels of a tree, of which a sum has as many as it has terms: half of what walks over expressions can do without overflowing the stack. */
 const MAX_LEVELS = 1000;
 
@@ -145,7 +147,11 @@ class Parser {
     const token = this.next();
     const op = COMBINE_OPS.find((known) => known === token.text);
     if (op === undefined)
-      this.fail(`expected one of ${COMBINE_OPS.join(" ")} after the target, got ${quote(token)}`, token.span);
+      this.fail(
+        `expected one of ${COMBINE_OPS.join(" ")} after the target, got ${quote(token)}`,
+        token.span,
+        token.text === "[" ? FORM : undefined,
+      );
     return op;
   }
 
@@ -318,7 +324,7 @@ class Parser {
         if (rest.trim() === "") break;
         const start = from + (rest.length - rest.trimStart().length);
         const [character = ""] = this.text.slice(start);
-        this.fail(`unexpected character "${character}"`, { start, end: start + character.length });
+        this.fail(`unexpected character "${character}"`, { start, end: start + character.length }, FORM);
       }
       const [whole, assign, name, digits, symbol] = match;
       const text = assign ?? name ?? digits ?? symbol ?? "";

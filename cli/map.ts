@@ -53,15 +53,19 @@ const SHOWN = 12;
 export const mappingOptions = subjectOptions.extend({
   rule: z
     .enum(["amos", "gather"], {
-      error: 'unknown --rule; it is "gather" (every valid set of loops) or "amos" (unions of match points)',
+      error: ({ input }) =>
+        `--rule must be gather (every valid set of loops) or amos (unions of match points), got "${String(input)}"`,
     })
     .optional(),
   binding: z
-    .enum(["fixed", "any"], { error: 'unknown --binding; it is "fixed" (operands in the order of the text) or "any"' })
+    .enum(["fixed", "any"], {
+      error: ({ input }) =>
+        `--binding must be fixed (operands in the order of the text) or any, got "${String(input)}"`,
+    })
     .optional(),
   strict: flag,
   rewrite: z
-    .enum(REWRITINGS, { error: `unknown --rewrite; it is ${REWRITINGS.map((r) => `"${r}"`).join(" or ")}` })
+    .enum(REWRITINGS, { error: ({ input }) => `--rewrite must be ${REWRITINGS.join(", ")}, got "${String(input)}"` })
     .optional(),
   json: flag,
 });

@@ -9,6 +9,7 @@ import { existsSync, statSync } from "node:fs";
 import { parse } from "node:path";
 import { z } from "zod";
 import { present, product } from "../abstraction/collections.ts";
+import { automapCommand } from "../abstraction/command-line.ts";
 import { suggestion, UsageError } from "../abstraction/error.ts";
 import type { Target } from "../abstraction/machine.ts";
 import type { Constant, Graph, Input } from "../network/graph.ts";
@@ -18,6 +19,7 @@ import { numbersFor } from "../network/numbers.ts";
 import { readOnnx, readTensor } from "../network/onnx/read.ts";
 import { toElement } from "../network/value.ts";
 import type { Widened } from "../network/widen.ts";
+import { OPERATORS } from "../operators/index.ts";
 import { packageNameFrom } from "../package/subject.ts";
 import { counted } from "../report/text.ts";
 import type { OpenNetwork } from "../session/network.ts";
@@ -71,7 +73,7 @@ function readModel(word: string, { dim, constant }: z.infer<typeof modelOptions>
     words.map((given) => {
       const [, name = "", value = ""] = /^([^=]+)=(.+)$/.exec(given) ?? [];
       if (name === "")
-        throw new UsageError(`${option} "${given}" has no =`, `for example ${option} ${examples[option]}`);
+        throw new UsageError(`${option} "${given}" is not name=value`, `for example ${option} ${examples[option]}`);
       return [name, value] as const;
     });
   const dims = Object.fromEntries(pairs(dim, "--dim").map(([name, size]) => [name, sizeOf(name, size)]));
@@ -84,7 +86,9 @@ function readModel(word: string, { dim, constant }: z.infer<typeof modelOptions>
   if (!build && !existsSync(word) && !word.includes("."))
     throw new UsageError(
       `there is no network "${word}"`,
-      `${suggestion(word, Object.keys(MODELS))}; or a file, model.onnx`,
+      OPERATORS.some(({ name, aliases }) => name === word || aliases.includes(word))
+        ? `it is an operator: ${automapCommand("tune", word)}`
+        : `${suggestion(word, Object.keys(MODELS))}; or a file, model.onnx`,
     );
   if (!build) {
     const graph = readOnnx(word);

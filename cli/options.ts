@@ -6,6 +6,7 @@
 
 import type { Command } from "commander";
 import { z } from "zod";
+import { mapValues } from "../abstraction/collections.ts";
 import { axesOf } from "../abstraction/equation.ts";
 import { attempt, nearest, suggestion, UsageError } from "../abstraction/error.ts";
 import { parseEquation } from "../abstraction/parse.ts";
@@ -56,7 +57,7 @@ export function readParameters(command: Command): Record<string, number> {
     pattern: /^--([A-Za-z_][\w-]*)(?:=(.*))?$/,
     hint,
   })) {
-    if (names && !names.includes(name)) throw unknownWord(name, names, command, isAttached);
+    if (names && !Object.hasOwn(names, name)) throw unknownWord(name, names, command, isAttached);
     if (text === undefined) throw new UsageError(`--${name} needs a value, for example --${name} 64`);
     const isConstant = constants.includes(name) && /^[+-]?\d+(\.\d+)?([eE][+-]?\d+)?$/.test(text);
     if (!isConstant && !/^[+-]?\d+$/.test(text)) throw new UsageError(`--${name} must be an integer, got "${text}"`);
@@ -94,26 +95,43 @@ export function unexpected(word: string, command: Command, hint: string): UsageE
   );
 }
 
-/** The names a subject has extents for; undefined when it is no operator or equation, which is reported elsewhere. */
-function namesOf(subject: string): readonly string[] | undefined {
+/** What a subject has extents for, by name, and what an operator says of each; undefined when it is no operator or equation, which is reported elsewhere. */
+function namesOf(subject: string): Readonly<Record<string, string>> | undefined {
   if (!subject.includes("[")) {
     const operator = OPERATORS.find((o) => o.name === subject || o.aliases.includes(subject));
-    return operator && Object.keys(operator.parameters);
+    return operator && mapValues(operator.parameters, ({ describe }) => describe);
   }
-  return attempt(() => subject.split(";").flatMap((text) => axesOf(parseEquation(text))));
+  return attempt(() =>
+    Object.fromEntries(subject.split(";").flatMap((text) => axesOf(parseEquation(text)).map((name) => [name, ""]))),
+  );
 }
 
-function unknownWord(name: string, names: readonly string[], command: Command, isAttached: boolean): UsageError {
+/** The parameters that a word of another library means: `--padding` begins with pad, and `--batch` is in what n says of itself. */
+function meantBy(word: string, subject: string, names: Readonly<Record<string, string>>): string | undefined {
+  const meant = Object.entries(names).filter(
+    ([name, describe]) => (name.length > 2 && word.startsWith(name)) || describe.split(/\W+/).includes(word),
+  );
+  return meant.length === 0
+    ? undefined
+    : `${subject} has ${meant.map(([name, says]) => `--${name} (${says})`).join(", ")}`;
+}
+
+function unknownWord(
+  name: string,
+  names: Readonly<Record<string, string>>,
+  command: Command,
+  isAttached: boolean,
+): UsageError {
   const options = optionsOf(command);
   const subject = command.args[0]?.includes("[") ? "axis of the equation" : `parameter of ${command.args[0]}`;
-  const near = nearest(name, options);
   if (options.includes(name) && isAttached)
     return new UsageError(`--${name} takes no value`, "leave out the = and what follows it");
   if (options.includes(name))
     return new UsageError(`--${name} stands behind --, where no options are read`, "leave out the -- before it");
+  const near = nearest(name, options) === undefined ? Object.keys(names) : options;
   return new UsageError(
     `--${name} is no option of automap ${command.name()} and no ${subject}`,
-    suggestion(name, near === undefined ? names : options, "--"),
+    meantBy(name, command.args[0] ?? "", names) ?? suggestion(name, near, "--"),
   );
 }
 

@@ -18,6 +18,7 @@ import { parseEquation } from "../abstraction/parse.ts";
 import { constantsOf } from "../abstraction/time.ts";
 import { typeOf } from "../abstraction/typing.ts";
 import { intrinsicsNamed, knownIntrinsics } from "../intrinsics/index.ts";
+import { MODELS } from "../network/models/index.ts";
 import { type OperandTypes, parseDataTypes, printDataTypes, typeSuggestion } from "../operators/data-types.ts";
 import { EPILOGUE_NAMES, epilogueFor } from "../operators/epilogue.ts";
 import { operatorNamed } from "../operators/index.ts";
@@ -129,6 +130,8 @@ export function readComputation(
       attempt(() => readEquation(subject, parameters, options, like)) ?? readEquation(subject, parameters, options)
     );
   }
+  if (subject.endsWith(".onnx") || Object.hasOwn(MODELS, subject))
+    throw new UsageError(`${subject} is a network, not an operator`, automapCommand("tune-network", subject));
   const operator = operatorNamed(subject);
   if (options.shape !== undefined)
     throw new UsageError(
@@ -290,6 +293,7 @@ function readPairs(text: string, option: string): Record<string, string> {
     const [name, value, more] = part.split("=");
     if (!name || !value || more !== undefined)
       throw new UsageError(`${option}: "${part}" is not tensor=value`, `for example ${option} in=...,w=...`);
+    if (pairs.has(name.trim())) throw new UsageError(`${option}: ${name.trim()} is given twice`);
     pairs.set(name.trim(), value.trim());
   }
   return Object.fromEntries(pairs);

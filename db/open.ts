@@ -217,7 +217,7 @@ function checkPath(path: string, readonly: boolean, existing: boolean): void {
   if (!found && existing)
     throw new UsageError(
       `there is no database at ${path}`,
-      `automap tune makes one: ${automapCommand("tune", "conv2d", "--dtype", "u8s8", databaseWords(path))}; or name yours`,
+      `automap tune makes one: ${automapCommand("tune", "conv2d", databaseWords(path))}; or name yours`,
     );
   if (!existsSync(dirname(path)))
     throw new DatabaseError(

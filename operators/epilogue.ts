@@ -76,7 +76,7 @@ export function epilogueFor(
 function presetText(name: string, { name: subject, target, dtype, axes, channel }: EpilogueSubject): string {
   const preset = Object.hasOwn(EPILOGUES, name) ? EPILOGUES[name] : undefined;
   if (preset === undefined)
-    throw new UsageError(`unknown epilogue "${name}"`, {
+    throw new UsageError(name === "" ? "the epilogue is empty" : `unknown epilogue "${name}"`, {
       hint: [
         ...(nearest(name, EPILOGUE_NAMES) === undefined ? [] : [suggestion(name, EPILOGUE_NAMES)]),
         `known: ${EPILOGUE_NAMES.join(", ")}`,

@@ -201,7 +201,7 @@ describe("a computation is refused", () => {
     `);
     expect(complaint("y[i] = x[i]")).toMatchInlineSnapshot(`
       "test: no axis or parameter "j"
-        did you mean "i"?"
+        known: i"
     `);
     expect(complaint("y[i,j] = x[i,j]", { extents: { i: 4, j: -3 } })).toMatchInlineSnapshot(
       `"test: extent of j must be a positive integer, got -3"`,

@@ -108,7 +108,7 @@ describe("a file", () => {
   it("that is missing or empty is created for writing, and refused for reading with how to make one", () => {
     expect(told(() => openDatabase(shop.path("new.db"), { readonly: true }))).toMatchInlineSnapshot(`
       "there is no database at /new.db
-        automap tune makes one: automap tune conv2d --dtype u8s8 --db /new.db; or name yours"
+        automap tune makes one: automap tune conv2d --db /new.db; or name yours"
     `);
     expect(existsSync(shop.path("new.db"))).toBe(false);
     writeFileSync(shop.path("new.db"), "");

@@ -53,7 +53,7 @@ describe("storage formulas", () => {
   });
 
   it.each([
-    ["2*l", 'equation: storage of x: no dimension "l"\n  2*l\n  did you mean "i"?'],
+    ["2*l", 'equation: storage of x: no dimension "l"\n  2*l\n  known: i'],
     ["i - 1", "equation: storage of x: the formula reaches element -1\n  i - 1"],
     ["i*i", "equation: storage of x: i * i is not affine: it multiplies two axes"],
   ])("refuse %s", (storage, expected) => {
