@@ -3,18 +3,34 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { wrap } from "../abstraction/dtype.ts";
+import type { Values } from "../abstraction/evaluate.ts";
 import { defineIntrinsic, type Intrinsic, operandOf } from "../abstraction/intrinsic.ts";
+import { seededRandom } from "../abstraction/random.ts";
 import { shortBits, shortValue } from "../abstraction/short-floats.ts";
 import { code } from "../abstraction/source-text.ts";
 import { INTRINSICS, intrinsicsNamed } from "../intrinsics/index.ts";
 import { encodeElements } from "../runtime/bytes.ts";
 import { explainRun, findProgram, runChild } from "../runtime/child.ts";
 import { checkIntrinsics, cudaConformanceSource } from "../runtime/conformance.ts";
+import { casesOf } from "../runtime/conformance-cases.ts";
 import { rowFunction } from "../runtime/conformance-source.ts";
 import { compilerFlags, declareRegister, hasFeature, nativeTarget } from "../targets/index.ts";
 import { machineFrom, parseCache, parseCpuInfo } from "../targets/native.ts";
 import { textOf } from "./support/source.ts";
 import { rowNamed } from "./support/subjects.ts";
+
+test("the cases of a row are drawn and computed as the golden file says", async () => {
+  const few = (values: Values): string => Array.from(values.slice(0, 6), (x) => `${x}`).join(" ");
+  const told = ["avx512.vpdpbusd", "avx512.fma.f32", "mma.m16n8k16.f32.f16"].flatMap((name) => {
+    const cases = casesOf(rowNamed(name), seededRandom(1));
+    return cases.flatMap(({ label, operands, expected, bound }) => [
+      `${name}, ${label}`,
+      ...Object.entries(operands).map(([operand, values]) => `  ${operand} ${few(values)}`),
+      `  gives ${few(expected)}${bound ? `, within ${few(bound)}` : ""}`,
+    ]);
+  });
+  await expect(`${told.join("\n")}\n`).toMatchFileSnapshot("golden/conformance-cases.txt");
+});
 
 describe("the program that proves rows", () => {
   test("holds each row's own text", () => {
