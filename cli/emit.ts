@@ -11,7 +11,7 @@ import { join } from "node:path";
 import type { Command } from "commander";
 import { z } from "zod";
 import { isOnGpu } from "../abstraction/candidate.ts";
-import { unique } from "../abstraction/collections.ts";
+import { defined, unique } from "../abstraction/collections.ts";
 import { automapCommand, type CommandLine, quotedWords } from "../abstraction/command-line.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { type EnvironmentProblem, UsageError } from "../abstraction/error.ts";
@@ -294,7 +294,7 @@ async function fromOperator(word: string, command: Command, given: Options): Pro
       policy: given.trust,
     };
     const intrinsic = namesOf(given.intrinsic);
-    const filter = { computation, ...(trusted && { trusted }), ...(intrinsic && { intrinsic }) };
+    const filter = defined({ computation, trusted, intrinsic });
     const trial = best(db, filter, { imported: given.trustImported }).find(
       (t) => t.conditions.threads === given.threads && !isOnGpu(t.candidate),
     );

@@ -66,8 +66,7 @@ export async function emit({ name, gpu, opened }: OpenedFor, given: z.infer<type
       steps: parts.steps.length,
       arenaBytes: memory.bytes,
       weightBytes: weights.length,
-      ...defined({ proof }),
-      ...(opened.widened && { widened: opened.widened }),
+      ...defined({ proof, widened: opened.widened }),
     });
   else {
     const calls = parts.steps.filter(({ kernel }) => kernel !== undefined).length;

@@ -7,7 +7,7 @@
  */
 
 import { z } from "zod";
-import { unique } from "../abstraction/collections.ts";
+import { defined, unique } from "../abstraction/collections.ts";
 import { automapCommand } from "../abstraction/command-line.ts";
 import { UsageError } from "../abstraction/error.ts";
 import { databaseWords, operatorsIn, showRun } from "../db/index.ts";
@@ -95,11 +95,11 @@ async function report({ db: file, output, op, dtype, run, network, ...ofNetwork 
     return deliver(output, await networkReport({ network, db: file, target, dim, constant, threads, exact }));
   }
   return withDatabase(file, async (db) => {
-    const filter = {
-      ...(op === undefined ? {} : { operator: readOperator(op, operatorsIn(db)) }),
-      ...(dtype === undefined ? {} : { dtype: readTypes(dtype) }),
-      ...(run === undefined ? {} : { runs: unique(run.map((id) => showRun(db, id).id)) }),
-    };
+    const filter = defined({
+      operator: op === undefined ? undefined : readOperator(op, operatorsIn(db)),
+      dtype: dtype === undefined ? undefined : readTypes(dtype),
+      runs: run && unique(run.map((id) => showRun(db, id).id)),
+    });
     const data = gatherReport(db, filter, Date.now());
     if (data.subjects.length === 0 && (op ?? dtype) !== undefined)
       throw new UsageError(

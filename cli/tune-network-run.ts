@@ -30,8 +30,7 @@ export async function tuneOpened(
       trustImported: given.trustImported,
       exact: given.exact,
       signal,
-      ...(gpu && { machine: gpu }),
-      ...defined({ seed: given.seed }),
+      ...defined({ machine: gpu, seed: given.seed }),
       onTasks: (count) =>
         say(`${program.name} on ${(gpu ?? nativeTarget()).name}: ${counted(count, "task")}, ${given.time} s together`),
       onNotice: say,

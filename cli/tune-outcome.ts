@@ -137,8 +137,13 @@ export async function rank(
   const found = await rankByModelInTime(computation, {
     ...choice,
     signal,
-    ...(compile && { count: COUNTED_POOL }),
-    ...defined({ seconds: given.time, seed: given.seed, threads: given.threads, kinds: given.kinds }),
+    ...defined({
+      count: compile && COUNTED_POOL,
+      seconds: given.time,
+      seed: given.seed,
+      threads: given.threads,
+      kinds: given.kinds,
+    }),
   }).catch((error: unknown) => {
     if (signal.aborted) return undefined;
     throw error;

@@ -192,8 +192,7 @@ async function runTune(given: TuneWords, command: Command, subject: string): Pro
       onNotice: remark,
       ...budget,
       within: budget.seconds,
-      ...defined({ seed: given.seed, threads: given.threads, kinds: given.kinds, database: given.db }),
-      ...(strategy ? { strategy } : {}),
+      ...defined({ seed: given.seed, threads: given.threads, kinds: given.kinds, database: given.db, strategy }),
     },
   ).finally(() => {
     interrupts.end();

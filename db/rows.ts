@@ -5,7 +5,7 @@
 
 import { z } from "zod";
 import { canonicalJson } from "../abstraction/candidate.ts";
-import { mapValues, unique } from "../abstraction/collections.ts";
+import { defined, mapValues, unique } from "../abstraction/collections.ts";
 import { automapCommand } from "../abstraction/command-line.ts";
 import {
   type Computation,
@@ -187,9 +187,7 @@ export function trialRowOf(trial: Omit<Facts["trials"], "id">): Row {
       measurement.status === "ok" ? measurement : { ...measurement, log: shortened(visible(measurement.log)) },
     // Facts in the measurement fill conditions that were not given.
     conditions: {
-      ...(ran && { affinity: ran.cpus }),
-      ...(ran?.load !== undefined && { load: ran.load }),
-      ...(clock && { clock }),
+      ...defined({ affinity: ran?.cpus, load: ran?.load, clock }),
       ...conditions,
     },
   });

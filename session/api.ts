@@ -12,6 +12,7 @@
 
 import { z } from "zod";
 import { CANDIDATE_KINDS, type Candidate } from "../abstraction/candidate.ts";
+import { defined } from "../abstraction/collections.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
@@ -90,10 +91,7 @@ export async function tune(computation: Computation, options: TuneOptions = {}):
       `this machine lacks ${lacking.join(", ")} of ${target.name}: kernels are measured where they are tuned`,
       "rankByModel ranks candidates without measuring; mappings() works for any instruction of the table",
     );
-  return tuneComputation(
-    { computation, name, ...(parameters ? { parameters } : {}), ...(fixed ? { fixed } : {}) },
-    { ...rest, machine: target },
-  );
+  return tuneComputation({ computation, name, ...defined({ parameters, fixed }) }, { ...rest, machine: target });
 }
 
 /** The kernel of a choice. @throws UsageError when its mapping or design is no longer valid, or no kernel can be generated for its instruction */

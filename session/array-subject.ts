@@ -4,6 +4,7 @@
  *     conv1d, tiles of 16      z[c] += x[c+q]*w[q]      p 16 (a tile of 890), r 5; outside, in sequence: k 512, c 512
  */
 
+import { defined } from "../abstraction/collections.ts";
 import { type Computation, equationText } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import { type Access, accessesIn, axesIn } from "../abstraction/expression.ts";
@@ -64,7 +65,7 @@ export function inWrittenOrder(subject: ArraySubject): ArraySubject {
 
 /** @throws UsageError for computations without a uniform recurrence */
 export function arrayOfComputation(computation: Computation, { loops, lanes }: ArrayLoops): ArraySubject {
-  const pass = arrayPass(computation, { ...(loops && { loops }), ...(lanes !== undefined && { lanes }) });
+  const pass = arrayPass(computation, defined({ loops, lanes }));
   const { inputs, output } = operandAccesses(pass.computation);
   const sums = pass.problem.operands.every((o) => o.order === "free");
   return {

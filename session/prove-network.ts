@@ -13,7 +13,7 @@ import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "nod
 import { availableParallelism } from "node:os";
 import { join, resolve } from "node:path";
 import pLimit from "p-limit";
-import { mapValues } from "../abstraction/collections.ts";
+import { defined, mapValues } from "../abstraction/collections.ts";
 import { outputOf, type Tensor } from "../abstraction/computation.ts";
 import { bytesOf as bytesOfType, isInteger, rangeOf } from "../abstraction/dtype.ts";
 import { internal } from "../abstraction/error.ts";
@@ -83,10 +83,7 @@ export async function proveNetwork(
     for (const [i, bytes] of inputs.bytes.entries()) writeFileSync(join(work, `input_${i}.bin`), bytes);
     const kept = await runOn(folder, parts, work, cores, true);
     if (kept !== undefined) return { status: "not run", said: kept };
-    const wrong = await firstWrong(program, inputs.values, options, {
-      ...(judge && { judge }),
-      ...(onStep && { onStep }),
-    });
+    const wrong = await firstWrong(program, inputs.values, options, defined({ judge, onStep }));
     if (wrong) return wrong;
     const lost = wrongOutput(program, inputs.values, work);
     if (lost) return lost;

@@ -11,6 +11,7 @@
 
 import { z } from "zod";
 import { CANDIDATE_KINDS, type Candidate, candidateKey } from "../abstraction/candidate.ts";
+import { defined } from "../abstraction/collections.ts";
 import { attempt, UsageError } from "../abstraction/error.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import { finished } from "../abstraction/steps.ts";
@@ -215,8 +216,8 @@ function searchAgain({
     predict: space.predict,
     learn: space.learn,
     budget: budget.trials === undefined ? {} : { trials: budget.trials },
-    ...(earlyStop ? {} : { earlyStop: false as const }),
-    ...(batch === undefined ? {} : { batch }),
+    ...(!earlyStop && { earlyStop: false as const }),
+    ...defined({ batch }),
     signal: controller.signal,
     async *measure(batch): AsyncGenerator<Measurement | undefined> {
       const isCut = witness.endsIn(batch);

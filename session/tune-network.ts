@@ -20,7 +20,7 @@
  */
 
 import { availableParallelism } from "node:os";
-import { sumOf } from "../abstraction/collections.ts";
+import { defined, sumOf } from "../abstraction/collections.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { EnvironmentError, reasonOf, UsageError } from "../abstraction/error.ts";
 import type { Target } from "../abstraction/machine.ts";
@@ -328,22 +328,17 @@ async function share(
   const { computation, operator } = task;
   checkPlace(db, "its tasks were tuned");
   const outcome = await search(
-    { computation, ...(operator && { parameters: operator.parameters }) },
+    { computation, ...defined({ parameters: operator?.parameters }) },
     {
       within: seconds,
       ...(trials !== undefined && { trials, finals: false }),
       threads,
       transfer,
       cache,
-      ...(trustImported && { trustImported }),
       // On a GPU lane designs keep constants in variables that all kernels of a program share. On a CPU they read along images, whose channels are
       // innermost between steps: none was faster than a mapping in any of six networks, and the model expected it of some (Zen 4, 2026-11-23).
       kinds: computation.program ? "all" : "mappings",
-      ...(machine && { machine }),
-      ...(database !== undefined && { database }),
-      ...(seed !== undefined && { seed }),
-      ...(signal && { signal }),
-      ...(onNotice && { onNotice }),
+      ...defined({ trustImported, machine, database, seed, signal, onNotice }),
     },
   ).catch((error: unknown): Failure => {
     // What is wrong with the database is no fault of this task, and the others would fail like it.

@@ -10,6 +10,7 @@
 
 import type { Extents } from "../abstraction/affine.ts";
 import type { Candidate, CandidateKinds } from "../abstraction/candidate.ts";
+import { defined } from "../abstraction/collections.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import {
   EnvironmentError,
@@ -381,10 +382,8 @@ async function searchPrepared(
       predict: space.predict,
       learn: space.learn,
       measure: batch === undefined ? inTime : (...round) => all(inTime(...round)),
-      ...(batch === undefined ? {} : { batch }),
-      ...(options.earlyStop === false ? { earlyStop: false } : {}),
-      ...(options.signal ? { signal: options.signal } : {}),
-      ...(options.onEvent ? { onEvent: options.onEvent } : {}),
+      ...(options.earlyStop === false && { earlyStop: false }),
+      ...defined({ batch, signal: options.signal, onEvent: options.onEvent }),
     });
     // The contenders are measured in alternating batches, which decides ties and corrects measurements made at a bad moment.
     const { finals = true } = options;
@@ -405,9 +404,8 @@ async function searchPrepared(
       database: db.path,
       // A database that takes no more may not answer either.
       ...(unrecorded ? {} : { noise: noiseOf(queryTrials(db, { run })) }),
-      ...(cut && { enumerationCut: cut.at }),
       ...(decided.isCut && { finalsCut: true }),
-      ...(unrecorded ? { unrecorded } : {}),
+      ...defined({ enumerationCut: cut?.at, unrecorded }),
     };
   } catch (error) {
     // The error being thrown says what ended it. A failure to record that, as on a full disk, adds nothing.
@@ -437,10 +435,9 @@ function replayOptions(
     offered: offered.map((i) => i.name),
     kinds,
     target: recordOf(given.machine),
-    ...(place.batch === undefined ? {} : { batch: place.batch }),
+    ...defined({ batch: place.batch }),
     ...learnt,
-    ...(cut && { enumerationCut: cut.after }),
-    ...(bench.leftOut && { unchecked: bench.leftOut }),
+    ...defined({ enumerationCut: cut?.after, unchecked: bench.leftOut }),
   };
 }
 

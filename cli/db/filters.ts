@@ -91,21 +91,21 @@ export function readFilter(db: Database, given: z.infer<typeof filterOptions>, c
   const { op, name, dtype, layout, epilogue, threads, run, intrinsic, target, since, until, limit } = given;
   const now = Date.now();
   const known = operatorsIn(db);
-  const filter: Filter = {
-    ...(op === undefined ? {} : { operator: readOperator(op, known) }),
-    ...(name === undefined ? {} : { name: readName(db, name) }),
-    ...(dtype === undefined ? {} : { dtype: readTypes(dtype) }),
-    ...(layout === undefined ? {} : { layout: readLayout(layout) }),
-    ...(epilogue === undefined ? {} : { epilogue: readEpilogue(epilogue) }),
-    ...defined({ threads }),
-    ...(run === undefined ? {} : { run: showRun(db, run).id }),
-    ...(intrinsic === undefined ? {} : { intrinsic: readInstructions(db, intrinsic) }),
-    ...(target === undefined ? {} : { target: readTarget(db, target) }),
-    ...(since === undefined ? {} : { since: readInstant("--since", since, now).from }),
-    ...(until === undefined ? {} : { until: readInstant("--until", until, now).to }),
-    ...defined({ limit }),
+  const filter: Filter = defined({
+    operator: op === undefined ? undefined : readOperator(op, known),
+    name: name === undefined ? undefined : readName(db, name),
+    dtype: dtype === undefined ? undefined : readTypes(dtype),
+    layout: layout === undefined ? undefined : readLayout(layout),
+    epilogue: epilogue === undefined ? undefined : readEpilogue(epilogue),
+    threads,
+    run: run === undefined ? undefined : showRun(db, run).id,
+    intrinsic: intrinsic === undefined ? undefined : readInstructions(db, intrinsic),
+    target: target === undefined ? undefined : readTarget(db, target),
+    since: since === undefined ? undefined : readInstant("--since", since, now).from,
+    until: until === undefined ? undefined : readInstant("--until", until, now).to,
+    limit,
     extents: readExtents(command, extentsIn(db)),
-  };
+  });
   if (filter.since !== undefined && filter.until !== undefined && filter.since >= filter.until)
     throw new UsageError(`--since ${since} is not before --until ${until}`);
   if (known.length === 0) say(`automap: ${db.path} holds no trials yet`);
