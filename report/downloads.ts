@@ -13,22 +13,22 @@ import type { ReportData, Subject, TrialPoint } from "./report-data.ts";
 
 export function downloadLinks(data: ReportData): Markup {
   const csv = trialsCsv(data);
-  return html`<p class="downloads">Data: ${link("trials.csv", "text/csv", csv)}, one line a trial; ${link("report.json", "application/json", reportJson(data))}, all that this page shows.</p>`;
+  return html`<p class="downloads">Data: ${fileLink("trials.csv", "text/csv", csv)}, one line a trial; ${fileLink("report.json", "application/json", reportJson(data))}, all that this page shows.</p>`;
 }
 
-function link(name: string, type: string, text: string): Markup {
+/** The whole file, within the link. */
+export function fileLink(name: string, type: string, text: string): Markup {
   const base64 = Buffer.from(text, "utf8").toString("base64");
   return html`<a download="${name}" href="data:${type};charset=utf-8;base64,${base64}">${name}</a>`;
 }
 
-type Cell = string | number | null;
-type Column = readonly [title: string, of: (trial: TrialPoint, subject: Subject) => Cell];
+type Column = readonly [title: string, of: (trial: TrialPoint, subject: Subject) => string | number | undefined];
 
 const COLUMNS: readonly Column[] = [
   ["record", (t) => t.id],
-  ["run", (t) => t.run ?? null],
+  ["run", (t) => t.run],
   ["workload", (_, s) => s.label],
-  ["name", (_, s) => s.name ?? null],
+  ["name", (_, s) => s.name],
   ["shape", (_, s) => s.shape],
   ["types", (_, s) => s.types],
   ["layout", (_, s) => s.layout],
@@ -37,15 +37,15 @@ const COLUMNS: readonly Column[] = [
   ["environment", (_, s) => s.environment + 1],
   ["provenance", (t) => (t.isImported ? "imported" : "here")],
   ["status", (t) => t.status],
-  ["seconds", (t) => t.seconds ?? null],
-  ["low", (t) => t.interval?.[0] ?? null],
-  ["high", (t) => t.interval?.[1] ?? null],
-  ["predicted", (t) => t.predicted ?? null],
-  ["uncorrected", (t) => t.uncorrected ?? null],
+  ["seconds", (t) => t.seconds],
+  ["low", (t) => t.interval?.[0]],
+  ["high", (t) => t.interval?.[1]],
+  ["predicted", (t) => t.predicted],
+  ["uncorrected", (t) => t.uncorrected],
   ["at", (t) => new Date(t.at).toISOString()],
-  ["afterSeconds", (t) => t.after ?? null],
-  ["clockHz", (t) => t.clock?.hertz ?? null],
-  ["throttled", (t) => t.clock?.throttled.join(" ") ?? null],
+  ["afterSeconds", (t) => t.after],
+  ["clockHz", (t) => t.clock?.hertz],
+  ["throttled", (t) => t.clock?.throttled.join(" ")],
 ];
 
 /** Every trial. Decisions are the last columns, empty where a candidate lacks one. */
@@ -58,7 +58,7 @@ export function trialsCsv({ subjects }: ReportData): string {
     [...COLUMNS.map(([title]) => title), ...names].map(csvCell),
     ...rows.map(({ subject, trial, decided }) => [
       ...COLUMNS.map(([, of]) => csvCell(of(trial, subject))),
-      ...names.map((name) => csvCell(decided.get(name) ?? null)),
+      ...names.map((name) => csvCell(decided.get(name))),
     ]),
   ]
     .map((cells) => `${cells.join(",")}\r\n`)

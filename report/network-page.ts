@@ -7,13 +7,13 @@
 
 import { sumOf } from "../abstraction/collections.ts";
 import { type Column, dataTable, numbers } from "./data-table.ts";
+import { fileLink } from "./downloads.ts";
 import { html, type Markup } from "./html.ts";
 import { gainOf, progressChart, SOURCES, stepsChart } from "./network-charts.ts";
 import type { NetworkReportData, NetworkTask } from "./network-data.ts";
 import { isDrawable, rooflinePart } from "./page.ts";
 import { wholePage } from "./page-shell.ts";
-import { mark } from "./plot.ts";
-import { seriesOfTypes } from "./series.ts";
+import { seriesOfTypes, swatchOf } from "./series.ts";
 import { counted, instant, percent, printTime, threeDigits } from "./text.ts";
 
 /** A self-contained HTML page of a network. @returns its text */
@@ -30,7 +30,7 @@ export function networkPage(data: NetworkReportData): string {
     ["mapped", "Mapped share"],
     ["fallback", "Fallbacks"],
   ].map(([id = "", word = ""]) => html`<li><a href="#${id}">${word}</a></li>`)}</ul></nav>
-<p class="downloads">Data: ${dataLink(data)}, all that this page shows.</p>`;
+<p class="downloads">Data: ${fileLink("network.json", "application/json", JSON.stringify(data))}, all that this page shows.</p>`;
   const main = html`<section id="time">
 <h2>Where the time goes</h2>
 ${timePart(data)}
@@ -56,11 +56,6 @@ ${mappedPart(data)}
 ${fallbackPart(tasks)}
 </section>`;
   return wholePage(title, header, main);
-}
-
-function dataLink(data: NetworkReportData): Markup {
-  const base64 = Buffer.from(JSON.stringify(data), "utf8").toString("base64");
-  return html`<a download="network.json" href="data:application/json;charset=utf-8;base64,${base64}">network.json</a>`;
 }
 
 function timePart(data: NetworkReportData): Markup {
@@ -100,7 +95,7 @@ function timePart(data: NetworkReportData): Markup {
 ${
   bars &&
   html`<figure>${bars}
-<ul class="legend">${SOURCES.map(([source, series, meaning]) => (tasks.some((t) => t.time === source) ? html`<li><svg class="swatch" viewBox="0 0 12 12" width="12" height="12" role="img" aria-label="${source}">${mark(series, 6, 6, 4.2)}</svg>${meaning}</li>` : undefined))}</ul>
+<ul class="legend">${SOURCES.map(([source, series, meaning]) => (tasks.some((t) => t.time === source) ? html`<li>${swatchOf(series, source)}${meaning}</li>` : undefined))}</ul>
 <figcaption>Steps in the order they run, each with its time and its share.</figcaption></figure>`
 }
 <details><summary>Every step as numbers: ${rows.length}</summary>${dataTable("Steps in the order they run; operations count a multiply and an add as two.", columns, rows, "cards")}</details>`;

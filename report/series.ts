@@ -23,10 +23,12 @@ export function seriesOfTypes(types: readonly string[]): Series {
   return { of: (dtype) => Math.max(0, known.indexOf(dtype)), types: known.filter((t) => present.includes(t)) };
 }
 
-/** The mark of a type, beside its name. */
-export function swatch(series: Series, dtype: string): Markup {
-  return html`<svg class="swatch" viewBox="0 0 12 12" width="12" height="12" role="img" aria-label="${dtype}">${mark(series.of(dtype), 6, 6, 4.2)}</svg>`;
+/** The mark of a series, beside its name. */
+export function swatchOf(series: number, name: string): Markup {
+  return html`<svg class="swatch" viewBox="0 0 12 12" width="12" height="12" role="img" aria-label="${name}">${mark(series, 6, 6, 4.2)}</svg>`;
 }
+
+export const swatch = (series: Series, dtype: string): Markup => swatchOf(series.of(dtype), dtype);
 
 /** The legend of a chart's marks. */
 export function legend(series: Series): Markup {
