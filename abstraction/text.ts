@@ -59,3 +59,7 @@ export const sizesText = (
   sized: readonly { readonly name: string; readonly extent: number }[],
   between = ", ",
 ): string => sized.map(({ name, extent }) => `${name} ${extent}`).join(between);
+
+/** A text of at most so many characters, cut with an ellipsis. */
+export const cut = (text: string, most: number): string =>
+  text.length <= most ? text : `${text.slice(0, Math.max(1, most - 1))}…`;

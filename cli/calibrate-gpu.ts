@@ -1,6 +1,7 @@
 /** @file `automap calibrate --target cuda`: measures and prints the rates of this machine's GPU, with those that the model takes from the table. */
 
 import { z } from "zod";
+import { volumeOf } from "../abstraction/collections.ts";
 import { EnvironmentError } from "../abstraction/error.ts";
 import { type Figure, memoryOf, readRate, type Target } from "../abstraction/machine.ts";
 import type { Environment } from "../db/index.ts";
@@ -63,7 +64,7 @@ function describe({ calibration, environment, machine, measured }: Calibrated, t
   const peak = (name: string, issueCycles: number): string => {
     const row = intrinsicNamed(name);
     if (!row) return "";
-    const operations = row.computation.axes.reduce((product, a) => product * a.extent, 2);
+    const operations = 2 * volumeOf(row.computation.axes);
     const perSecond = (operations * environment.cores * loadedClockHz.median) / issueCycles;
     return `${(perSecond / 1e12).toFixed(1)} T operations/s`;
   };

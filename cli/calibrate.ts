@@ -6,8 +6,8 @@
  */
 
 import { z } from "zod";
+import { volumeOf } from "../abstraction/collections.ts";
 import { EnvironmentError, UsageError } from "../abstraction/error.ts";
-import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Figure } from "../abstraction/machine.ts";
 import { checkDatabase } from "../db/index.ts";
 import { INTRINSICS } from "../intrinsics/index.ts";
@@ -144,17 +144,12 @@ function calibrationDocument(outcome: Calibrated, database: string) {
   };
 }
 
-/** Operations per second of all lanes at the measured issue rate. */
+/** Operations per second of all lanes at the measured issue rate: a multiply and an add count as two. */
 function peakOf(name: string, { issueCycles }: CalibratedIntrinsic, clock: number): string {
   const row = INTRINSICS.find((i) => i.name === name);
   if (!row) return "";
-  const peak = (operationsOf(row) * clock) / issueCycles.median / 1e9;
+  const peak = (2 * volumeOf(row.computation.axes) * clock) / issueCycles.median / 1e9;
   return `${peak >= 1000 ? `${(peak / 1000).toFixed(2)} T` : `${peak.toFixed(0)} G`} operations/s`;
-}
-
-/** Operations of one issue: a multiply and an add count as two. */
-function operationsOf(row: Intrinsic): number {
-  return 2 * row.computation.axes.reduce((product, axis) => product * axis.extent, 1);
 }
 
 function cycles({ median }: Measured): string {

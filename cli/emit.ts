@@ -257,7 +257,7 @@ function writeText(trial: TrialRecord, asked: KernelLanguage, given: Options): C
   const there = kernelFiles(to, kernel.language).find((file) => existsSync(file));
   if (there !== undefined && !force)
     throw new UsageError(`${there} is there already`, "name another file, or add --force to write over it");
-  const written = writeKernel("--to", to, kernel, force);
+  const written = writeKernel(to, kernel, force);
   if (json) printJson(textSchema, { file: to, record: trial.id });
   else {
     const { status } = trial.measurement;
@@ -299,7 +299,7 @@ async function fromOperator(word: string, command: Command, given: Options): Pro
       (t) => t.conditions.threads === given.threads && !isOnGpu(t.candidate),
     );
     if (trial) {
-      say(`record ${shortId(trial.id)}: ${trial.intrinsic}${matchingText(trial)}`);
+      say(`record ${shortId(trial.id)}: ${trial.intrinsic}  ${placeText(trial.candidate)}`);
       return emitted(trial, given);
     }
     throw noRecord(
@@ -366,8 +366,4 @@ function sameOptions(given: Options): string[] {
     ...(threads > 1 ? ["--threads", String(threads)] : []),
     ...(db === DEFAULT_DATABASE ? [] : ["--db", db]),
   ];
-}
-
-function matchingText({ candidate }: TrialRecord): string {
-  return `  ${placeText(candidate)}`;
 }

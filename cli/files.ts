@@ -86,15 +86,15 @@ export function kernelFiles(file: string, language: KernelLanguage): readonly st
 }
 
 /** @throws EnvironmentError as {@link checkWritable} does; UsageError when a host program would replace a file that is not one */
-export function checkKernelFiles(option: string, file: string, language: KernelLanguage, force = false): void {
+export function checkKernelFiles(file: string, language: KernelLanguage, force = false): void {
   if (file === STDOUT) return;
-  checkWritable(option, file);
+  checkWritable("--to", file);
   const [, host] = kernelFiles(file, language);
   if (host === undefined) return;
-  checkWritable(option, host);
+  checkWritable("--to", host);
   if (!force && existsSync(host) && !readFileSync(host, "utf8").startsWith(CM_HOST_HEAD))
     throw new UsageError(
-      `${option} ${file}: the program that runs it would replace ${host}, which automap did not write`,
+      `--to ${file}: the program that runs it would replace ${host}, which automap did not write`,
       "name another file, or move that one away",
     );
 }
@@ -104,15 +104,15 @@ export function checkKernelFiles(option: string, file: string, language: KernelL
  * @param force whether existing files are replaced
  * @returns their names, joined for a sentence
  */
-export function writeKernel(option: string, file: string, kernel: Kernel, force = false): string {
+export function writeKernel(file: string, kernel: Kernel, force = false): string {
   if (file === STDOUT) {
     print(kernel.source.trimEnd());
     return "standard output";
   }
-  checkKernelFiles(option, file, kernel.language, force);
+  checkKernelFiles(file, kernel.language, force);
   const [, host] = kernelFiles(file, kernel.language);
-  if (host !== undefined) writeOutput(option, host, cmHost(kernel));
-  writeOutput(option, file, kernel.source);
+  if (host !== undefined) writeOutput("--to", host, cmHost(kernel));
+  writeOutput("--to", file, kernel.source);
   return host === undefined ? file : `${file} and ${host}`;
 }
 

@@ -301,7 +301,7 @@ function emit(subject: ArraySubject, design: Design, given: Options, command: re
     automapCommand(words, "--emit", given.emit),
   );
   const { source } = kernel;
-  if (given.to !== undefined) writeKernel("--to", given.to, kernel);
+  if (given.to !== undefined) writeKernel(given.to, kernel);
   if (given.json) {
     const timed = timingOf(subject, machineOf(given));
     printJson(kernelSchema, { designs: [designDocument(design, timed)], refused: 0, language, source });

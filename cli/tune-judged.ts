@@ -84,7 +84,7 @@ export async function judge(
     return judged.some(({ measurement }) => measurement.status === "wrong") ? EXIT.verification : EXIT.failed;
   }
   if (given.to !== undefined) {
-    const written = writeKernel("--to", given.to, right.kernel);
+    const written = writeKernel(given.to, right.kernel);
     say(
       `written: ${written}, predicted to take ${printTime(right.prediction.seconds)}; right under ${emulator}, not timed`,
     );

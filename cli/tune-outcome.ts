@@ -185,7 +185,7 @@ export async function rank(
     say("none of the kernels that the model likes best compiles: nothing was written");
     return EXIT.failed;
   }
-  const written = writeKernel("--to", given.to, kept.kernel);
+  const written = writeKernel(given.to, kept.kernel);
   say(`written: ${written}, predicted to take ${printTime(kept.expected.prediction.seconds)}; nothing was measured`);
   return code;
 }
@@ -271,7 +271,7 @@ export function conclude(outcome: TuneOutcome, given: Partial<TuneWords>, measur
       else if (best) tellerOf(given)(describeBest(best, outcome, given));
       if (!best) say(whyNone(outcome, given.strategy));
       if (best && given.to !== undefined) {
-        say(`written: ${writeKernel("--to", given.to, best.kernel)}`);
+        say(`written: ${writeKernel(given.to, best.kernel)}`);
       }
       if (unrecorded) {
         say(`automap: what this search ended with is in no record: ${unrecorded.message}`);

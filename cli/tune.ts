@@ -144,7 +144,7 @@ async function runTune(given: TuneWords, command: Command, subject: string): Pro
   checkSearched(given, machine, isJudged);
   const strategy = given.strategy === undefined ? undefined : strategyNamed(given.strategy);
   if (given.to !== undefined)
-    checkKernelFiles("--to", given.to, intrinsics.some(({ language }) => language === "cm") ? "cm" : "c++");
+    checkKernelFiles(given.to, intrinsics.some(({ language }) => language === "cm") ? "cm" : "c++");
   if (given.trace !== undefined) checkWritable("--trace", given.trace);
   if (isElsewhere(machine)) checkCores(machine, given.threads ?? 1);
   else checkThreads(machine, given.threads ?? 1);

@@ -58,16 +58,12 @@ export function workloadsWhere(db: Database, { dtype, layout, epilogue, name }: 
   const found = all.filter(
     (w) =>
       (inputs === undefined || w.dtype === inputs) &&
-      (result === undefined || w.sum === result || outputType(w) === result) &&
+      (result === undefined || w.sum === result || attempt(() => outputOf(computationOf(w)).dtype) === result) &&
       (name === undefined || named.has(w.computation)) &&
       (wanted === undefined || (wordsOf(w).epilogue || "none") === wanted) &&
       (layout === undefined || liesAs(w, layout)),
   );
   return { sql: "workloads.id IN (SELECT value FROM json_each(?))", values: [JSON.stringify(found.map((w) => w.id))] };
-}
-
-function outputType(workload: WorkloadRecord): string | undefined {
-  return attempt(() => outputOf(computationOf(workload)).dtype);
 }
 
 /** By tensor each one named; in one word the activations, as an operator lays them out for it. */

@@ -103,10 +103,6 @@ cd "$(dirname "$0")"`,
     NOTHING,
   ]);
 
-function buildSubjectOf({ name, threads, tuned }: EmitSubject): BuildSubject {
-  return { name, threads, features: tuned?.features };
-}
-
 const isForArm = ({ tuned }: EmitSubject): boolean => architectureOf(tuned?.features ?? []) === "arm";
 
 /** CMake settings for building an Arm package on another kind of machine: the compiler, and the emulator that runs the test. */
@@ -118,7 +114,7 @@ const CROSS = [
 ];
 
 export function buildScript(subject: EmitSubject): SourceText {
-  const { objects, library, test } = buildOf(buildSubjectOf(subject));
+  const { objects, library, test } = buildOf({ ...subject, features: subject.tuned?.features });
   const cross = isForArm(subject)
     ? [code`case "$(uname -m)" in aarch64 | arm64) ;; *) : "\${CXX:=aarch64-linux-gnu-g++}" ;; esac`]
     : [];

@@ -8,7 +8,7 @@ import type { BinaryMatrix } from "../abstraction/binary-matrix.ts";
 import { equationText } from "../abstraction/computation.ts";
 import { printEquation } from "../abstraction/equation.ts";
 import { boundName, type Mapping } from "../abstraction/mapping.ts";
-import { sizesText } from "../abstraction/text.ts";
+import { cut, sizesText } from "../abstraction/text.ts";
 import { matchingMatrix } from "../mapper/match/access.ts";
 import { physicalMapping } from "../mapper/match/physical.ts";
 import { escapeMarkup, scopedStyle } from "./html.ts";
@@ -162,8 +162,7 @@ function curve(x1: number, y1: number, x2: number, y2: number, kind: string): st
 
 function box(x: number, y: number, width: number, label: string, kind: string): string {
   const limit = Math.floor((width - 16) / 7.9);
-  const short = label.length > limit ? `${label.slice(0, limit - 1)}…` : label;
-  return `<g><title>${escapeMarkup(label)}</title><rect class="${kind}" x="${x}" y="${y}" width="${width}" height="${BOX_HEIGHT}" rx="5"/>${text(x + 10, y + 20, short)}</g>`;
+  return `<g><title>${escapeMarkup(label)}</title><rect class="${kind}" x="${x}" y="${y}" width="${width}" height="${BOX_HEIGHT}" rx="5"/>${text(x + 10, y + 20, cut(label, limit))}</g>`;
 }
 
 function text(x: number, y: number, content: string, kind = "", anchor = ""): string {

@@ -46,9 +46,8 @@ export function stepsChart({ name, steps, tasks }: NetworkReportData): Markup | 
   const least = timed.map((bar) => bar.seconds).sort((a, b) => b - a)[MOST_BARS - 1] ?? 0;
   const shown = timed.filter((bar) => bar.seconds >= least).slice(0, MOST_BARS);
   const rest = timed.filter((bar) => !shown.includes(bar));
-  const sum = (bars: readonly Bar[]): number => sumOf(bars, (bar) => bar.seconds);
   const bars = rest.length === 0 ? shown : [...shown, ...restBySource(rest)];
-  const total = sum(timed);
+  const total = sumOf(timed, (bar) => bar.seconds);
   const longest = Math.max(...bars.map((bar) => bar.seconds));
   return chart(
     `Time of each step of ${name}: ${counted(timed.length, "step")}, ${printTime(total)} together`,

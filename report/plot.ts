@@ -7,6 +7,7 @@
  * A chart is as wide as a narrow screen, so its text is legible unscaled; a wide screen shows two charts side by side.
  */
 
+import { cut } from "../abstraction/text.ts";
 import { html, type Markup } from "./html.ts";
 
 /** Width of a chart in units of the drawing, which are pixels at its natural size. */
@@ -31,8 +32,7 @@ export const widthOf = (text: string): number => CHARACTER * text.length;
 
 /** Text cut to a width, with an ellipsis. */
 export function fitted(text: string, width: number): string {
-  const most = Math.max(1, Math.floor(width / CHARACTER));
-  return text.length <= most ? text : `${text.slice(0, Math.max(1, most - 1))}…`;
+  return cut(text, Math.max(1, Math.floor(width / CHARACTER)));
 }
 
 /** Places in a range by the share of the domain below them. */

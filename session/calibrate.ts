@@ -9,7 +9,6 @@ import { automapCommand } from "../abstraction/command-line.ts";
 import { type EnvironmentProblem, MachineFault, UsageError } from "../abstraction/error.ts";
 import { day } from "../abstraction/text.ts";
 import { calibrationOf, type Database, databaseWords, type Environment, withDatabase } from "../db/index.ts";
-import { INTRINSICS } from "../intrinsics/index.ts";
 import type { Calibration } from "../perfmodel/calibrate.ts";
 import { type ModelTarget, modelTarget } from "../perfmodel/target.ts";
 import { findCompiler } from "../runtime/compiler.ts";
@@ -51,7 +50,7 @@ export async function calibrateMachine(
     const calibrated = async (db: Database): Promise<CalibrateOutcome> => {
       if (db.notice !== undefined) announce(db.notice);
       const environment = environmentOf(runner);
-      const found = await calibrationFor(db, environment, INTRINSICS, runner, announce, { anew });
+      const found = await calibrationFor(db, environment, runner, announce, { anew });
       const target = modelTarget(nativeTarget(), found.calibration);
       const contradiction = contradictionIn(db, environment, nativeTarget());
       return { status: "calibrated", ...found, environment, target, contradiction };

@@ -26,13 +26,16 @@ import { listedSpaceOf } from "./loop-kind.ts";
 import type { SessionKind } from "./session-space.ts";
 import { MADE_BY } from "./version.ts";
 
-/** @param isa the machine's features, by their names in targets; the compiler may use all of them */
-export function chainKernel(chain: RowChain, isa: readonly string[]): Kernel {
-  return kernelInColumns(chain, isa, []);
-}
-
-/** @param columns that are computed together; the usual number when left out */
-function kernelInColumns(chain: RowChain, isa: readonly string[], lines: readonly string[], columns?: number): Kernel {
+/**
+ * @param isa the machine's features, by their names in targets; the compiler may use all of them
+ * @param columns that are computed together; the usual number when left out
+ */
+export function chainKernel(
+  chain: RowChain,
+  isa: readonly string[],
+  lines: readonly string[] = [],
+  columns?: number,
+): Kernel {
   return generateLoops(chain.computation, lowerRowChain(chain, columns), compilerFeatures(isa), {
     lines: ["plain loops, row by row", ...lines],
   });
@@ -45,7 +48,7 @@ function candidateKernel(computation: Computation, candidate: ChainCandidate): K
   const because = "because" in chain ? chain.because : problemIn(CHAIN, { chain, threads: schedule.threads }, schedule);
   if ("because" in chain || because !== undefined) throw new UsageError(`${computation.name} has no rows: ${because}`);
   const lines = [`schedule  ${scheduleText(candidate)}`, MADE_BY];
-  return kernelInColumns(chain, declaredAs(intrinsic).features, lines, schedule.columns);
+  return chainKernel(chain, declaredAs(intrinsic).features, lines, schedule.columns);
 }
 
 /** Row by row: a candidate for each set of vectors that the compiler may use, and each number of columns. */

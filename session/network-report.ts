@@ -8,6 +8,7 @@
 import { isOnGpu } from "../abstraction/candidate.ts";
 import { sumOf } from "../abstraction/collections.ts";
 import { type Computation, computationKey } from "../abstraction/computation.ts";
+import { cut } from "../abstraction/text.ts";
 import { type Database, type Environment, queryTrials, shortId } from "../db/index.ts";
 import { keyOfStep, type MappedShare, mappedShare } from "../network/mapped-share.ts";
 import type { Network } from "../network/network.ts";
@@ -116,8 +117,6 @@ export function labelOfTask({ computation, operator, steps }: Task): string {
 
 /** Labels are cut at this length, since the equation of a transform can fill pages. */
 const LONGEST_LABEL = 120;
-const brief = (label: string): string =>
-  label.length <= LONGEST_LABEL ? label : `${label.slice(0, LONGEST_LABEL - 1)}…`;
 
 /** By what plain loops are estimated. */
 interface Estimating {
@@ -133,7 +132,7 @@ function taskRow(
 ): NetworkTask {
   const { time, seconds } = timeOf(task, choice, machine);
   return {
-    label: brief(labelOfTask(task)),
+    label: cut(labelOfTask(task), LONGEST_LABEL),
     nodes: task.steps.map(({ nodes }) => nodes[0] ?? ""),
     ops: task.steps[0]?.ops ?? [],
     times: task.steps.length,

@@ -1,7 +1,7 @@
 /**
  * @file From a network's model to its library: tunes the tasks, takes the best kernel of each, writes the library and tests it.
  *
- *     const { program } = openNetwork("resnet18.onnx", { dims: { batch: 1 } });
+ *     const { program } = openGraph(readOnnx("resnet18.onnx"), { dims: { batch: 1 } });
  *     await tuneNetwork(program, { seconds: 60, database: "automap.db" });
  *     const subject = networkSubject("resnet18", program, kernelsFor(program, records));
  */
@@ -22,7 +22,6 @@ import { inHalf } from "../network/half.ts";
 import { channelsLast } from "../network/layout.ts";
 import { type LowerOptions, lowerGraph } from "../network/lower.ts";
 import type { Network, Step } from "../network/network.ts";
-import { readOnnx } from "../network/onnx/read.ts";
 import { stacked } from "../network/stack.ts";
 import { isTuned, multiplyAddsOf, type Task, tasksOf } from "../network/tasks.ts";
 import { type Widened, widened } from "../network/widen.ts";
@@ -52,11 +51,7 @@ export interface OpenNetwork {
   readonly widened?: Widened;
 }
 
-/** @throws UsageError when the file is not a model, or one of its nodes is not supported */
-export function openNetwork(file: string, options: LowerOptions = {}): OpenNetwork {
-  return openGraph(readOnnx(file), options);
-}
-
+/** @throws UsageError when one of its nodes is not supported */
 export function openGraph(graph: Graph, options: LowerOptions = {}): OpenNetwork {
   const wide = widened(graph);
   const plain = lowerGraph(wide?.graph ?? graph, options);
@@ -310,7 +305,7 @@ function chosenChain({ computation, steps }: StepChain, { threads, gpu, records 
   if (recorded) return recorded;
   const chain = rowChainOf(computation);
   if ("because" in chain) internal(`no chain: ${chain.because}`);
-  const kernel = gpu ? chainThreadsKernel(chain, gpu, { chained: true }) : chainKernel(chain, nativeTarget().isa);
+  const kernel = gpu ? chainThreadsKernel(chain, gpu) : chainKernel(chain, nativeTarget().isa);
   return (
     kernel && {
       kind: "loops",

@@ -1,18 +1,18 @@
 /**
  * @file The model as a session uses it: calibrated once for this machine, stored, and corrected by the search's measurements.
  *
- *     const { calibration } = await calibrationFor(db, environment, INTRINSICS, runner, say);
+ *     const { calibration } = await calibrationFor(db, environment, runner, say);
  *     const predictor = predictorFor(calibration);
  *     predictor.predict(mapping, schedule)?.seconds
  */
 
 import type { Schedule } from "../abstraction/candidate.ts";
-import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Target } from "../abstraction/machine.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
 import { remembered } from "../abstraction/memoised.ts";
 import type { Prediction } from "../abstraction/trial.ts";
 import type { Database, Environment } from "../db/index.ts";
+import { INTRINSICS } from "../intrinsics/index.ts";
 import { type Calibration, type CompileAndRun, calibrate } from "../perfmodel/calibrate.ts";
 import { type Correction, type Costs, NO_CORRECTION } from "../perfmodel/correct.ts";
 import type { CountedCode } from "../perfmodel/counted-code.ts";
@@ -66,14 +66,13 @@ export interface CalibrationOptions {
 export function calibrationFor(
   db: Database,
   environment: Environment,
-  rows: readonly Intrinsic[],
   runner: Pick<Runner, "compiler" | "workdir" | "cores">,
   announce: (text: string) => void,
   { anew = false, machine = nativeTarget(), signal }: CalibrationOptions = {},
 ): Promise<{ readonly calibration: Calibration; readonly measured: boolean }> {
   const measure = (): Promise<Calibration> => {
     announce("calibrating this machine, once: some seconds");
-    return calibrate(machine, rows, compileAndRunWith(runner, signal));
+    return calibrate(machine, INTRINSICS, compileAndRunWith(runner, signal));
   };
   return calibrationIn(db, environment, { read: readCalibrationData, measure, anew, announce, signal });
 }

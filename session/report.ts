@@ -10,6 +10,7 @@ import type { Computation } from "../abstraction/computation.ts";
 import { usefulPoints } from "../abstraction/condition.ts";
 import { partsOf } from "../abstraction/epilogue.ts";
 import { attempt, internal } from "../abstraction/error.ts";
+import { cut } from "../abstraction/text.ts";
 import {
   best,
   computationOf,
@@ -289,7 +290,7 @@ const LONGEST_EXAMPLE = 200;
 
 function firstLine(text: string): string {
   const [line = ""] = text.trim().split("\n", 1);
-  return line.length > LONGEST_EXAMPLE ? `${line.slice(0, LONGEST_EXAMPLE - 1)}…` : line;
+  return cut(line, LONGEST_EXAMPLE);
 }
 
 // ---- The world

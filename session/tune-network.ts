@@ -25,7 +25,6 @@ import type { Computation } from "../abstraction/computation.ts";
 import { EnvironmentError, reasonOf, UsageError } from "../abstraction/error.ts";
 import type { Target } from "../abstraction/machine.ts";
 import { checkPlace, type Database, DatabaseError, DEFAULT_DATABASE, withDatabase } from "../db/index.ts";
-import { INTRINSICS } from "../intrinsics/index.ts";
 import type { Network } from "../network/network.ts";
 import { isTuned, type Task, tasksOf } from "../network/tasks.ts";
 import { leastSecondsOnGpu } from "../perfmodel/grid.ts";
@@ -275,9 +274,7 @@ async function targetFor(
   if (!runner || "device" in runner) return modelTarget(nativeTarget());
   const environment = environmentOf(runner);
   // When it fails, the searches request it again and report why.
-  await calibrationFor(db, environment, INTRINSICS, runner, onNotice, { ...(signal && { signal }) }).catch(
-    () => undefined,
-  );
+  await calibrationFor(db, environment, runner, onNotice, { ...(signal && { signal }) }).catch(() => undefined);
   return targetOfForms({ db, environment });
 }
 

@@ -26,10 +26,10 @@ import { listedSpaceOf } from "./loop-kind.ts";
 import type { InStream, SessionKind } from "./session-space.ts";
 import { MADE_BY } from "./version.ts";
 
-/** The kernel of equations that share their rows; undefined if no block holds a row of theirs in registers. */
-export function chainThreadsKernel(chain: RowChain, machine: Target, inStream: InStream = {}): Kernel | undefined {
+/** The kernel of equations that share their rows, started while the one before it ends; undefined if no block holds a row of theirs in registers. */
+export function chainThreadsKernel(chain: RowChain, machine: Target): Kernel | undefined {
   const [best] = rankedShapes(chain, machine);
-  return best && chainInShape(chain, best.shape, chainedOn(machine, inStream));
+  return best && chainInShape(chain, best.shape, chainedOn(machine, { chained: true }));
 }
 
 /** All shapes, the one that is expected to be fastest first. */

@@ -16,7 +16,6 @@ import type { Kernel } from "../abstraction/kernel.ts";
 import type { Target } from "../abstraction/machine.ts";
 import type { Measurement } from "../abstraction/trial.ts";
 import type { Conditions, Database, Environment } from "../db/index.ts";
-import { INTRINSICS } from "../intrinsics/index.ts";
 import type { Calibration } from "../perfmodel/calibrate.ts";
 import { requireDisassembler } from "../runtime/disassembly.ts";
 import { createRunner, type RaceOptions, type Runner } from "../runtime/measure.ts";
@@ -153,7 +152,7 @@ function cpuWorkplace(runner: Runner, machine: Target, isOwn: boolean): Workplac
     environment,
     batch: undefined,
     calibration: async (db, announce, signal) =>
-      (await calibrationFor(db, environment, INTRINSICS, runner, announce, { machine, signal })).calibration,
+      (await calibrationFor(db, environment, runner, announce, { machine, signal })).calibration,
     machineIn: () => machine,
     checkPromises: () => {
       if (isOwn) requireDisassembler();

@@ -79,7 +79,7 @@ describe("the host program beside kernels", () => {
 
   /** Both files of a kernel, as they are, in one program over the emulation of the runtime. */
   async function programOf(kernel: Kernel): Promise<string> {
-    writeKernel("--to", file("k.cm"), kernel);
+    writeKernel(file("k.cm"), kernel);
     writeFileSync(file("main.cpp"), '#include "k.cm"\n#include "k.host.cpp"\n');
     const flags = ["-std=c++17", "-w", `-I${emulationFolder()}`, "-o", file("program")];
     const built = await runChild(["g++", ...flags, file("main.cpp")], { timeLimitMs: 60_000 });

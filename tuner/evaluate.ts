@@ -81,12 +81,12 @@ export function pairwiseAccuracy(pairs: readonly Judged[], { diagonal = false } 
 }
 
 /**
- * Fraction of the k fastest that are among the k predicted fastest, where k is `share` of all, rounded, at least 1. Trials that share the k-th
+ * Fraction of the k fastest that are among the k predicted fastest, where k is {@link TOP} of all, rounded, at least 1. Trials that share the k-th
  * place count in part, as if lots were drawn: a model that predicts the same time for all gets a recall of k/n.
  */
-export function topRecall(pairs: readonly Judged[], share = TOP): number | undefined {
+export function topRecall(pairs: readonly Judged[]): number | undefined {
   if (pairs.length === 0) return undefined;
-  const k = Math.min(pairs.length, Math.max(1, Math.round(share * pairs.length)));
+  const k = Math.min(pairs.length, Math.max(1, Math.round(TOP * pairs.length)));
   const predicted = amongFirst(
     pairs.map((pair) => pair.predicted),
     k,

@@ -18,15 +18,12 @@ import { allSchedules } from "../mapper/schedule/schedules.ts";
 import { bestUsed } from "../mapper/schedule/taps.ts";
 import { MOST_KEPT } from "../mapper/schedule/tile.ts";
 import { type GpuKind, gpuSpace } from "./gpu-space.ts";
-import type { MappingSpace } from "./mapping-space.ts";
 import { reordered } from "./reordered.ts";
 
 /** Widths of one instruction tried under one mapping: those with the least waste. */
 const WIDTHS_KEPT = 4;
 /** The same for windows that serve all taps of a filter. */
 const WINDOW_WIDTHS_KEPT = 2;
-
-export type GridSpace = MappingSpace<GridCandidate, GridContext>;
 
 const BLOCKS: GpuKind<GridCandidate, GridContext> = {
   kind: "grid",

@@ -9,9 +9,6 @@ import type { ThreadCandidate } from "../abstraction/candidate.ts";
 import { type ThreadContext, threadContext } from "../mapper/schedule/thread/context.ts";
 import { THREAD_KIND } from "../mapper/schedule/thread/schedule.ts";
 import { type GpuKind, gpuSpace } from "./gpu-space.ts";
-import type { MappingSpace } from "./mapping-space.ts";
-
-export type ThreadSpace = MappingSpace<ThreadCandidate, ThreadContext>;
 
 const THREADS: GpuKind<ThreadCandidate, ThreadContext> = {
   kind: "threads",

@@ -149,8 +149,7 @@ function* ended(lines: Iterable<string>): Iterable<string> {
 function runImport(given: z.infer<typeof importOptions>, _command: Command, file: string): ExitCode {
   // A missing file is reported before a database is created for it.
   const lines = linesOf(file === "-" ? "/dev/stdin" : file);
-  const take = (db: Database): ImportReport => importLines(db, lines, { strict: given.strict });
-  return withDatabase(given.db, (db) => conclude(take(db), file, given), {});
+  return withDatabase(given.db, (db) => conclude(importLines(db, lines, { strict: given.strict }), file, given), {});
 }
 
 function runMerge(given: z.infer<typeof fileOptions>, _command: Command, other: string): ExitCode {

@@ -68,8 +68,7 @@ function stridedOf({ tensor, elements }: Parameter): Strided {
 const inputsIn = ({ parameters }: CudaSubject): Parameter[] => parameters.filter((p) => p.role !== "output");
 
 function outputIn({ parameters }: CudaSubject): Parameter {
-  const output = parameters.find((p) => p.role === "output") ?? internal("a package without an output");
-  return output;
+  return parameters.find((p) => p.role === "output") ?? internal("a package without an output");
 }
 
 /** The C++ registration. Its parameter names match the header's, since they become the operator's argument names. */

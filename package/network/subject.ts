@@ -5,7 +5,7 @@
  *     parts.steps[0]      { kernel: 0, places: [{ kind: "arena", offset: 0 }, { kind: "input", number: 0 }, { kind: "weights", offset: 0 }] }
  */
 
-import { product } from "../../abstraction/collections.ts";
+import { product, volumeOf } from "../../abstraction/collections.ts";
 import {
   type Computation,
   computationKey,
@@ -216,12 +216,11 @@ function withWorkspaces(
 
 function bytesOfTensor(computation: Computation): number {
   const { dims, dtype } = outputOf(computation);
-  return dims.reduce((product, d) => product * d.extent, bytesOf(dtype));
+  return volumeOf(dims) * bytesOf(dtype);
 }
 
 function readAs(reads: Readonly<Record<string, Value>>, tensor: string): Value {
-  const value = reads[tensor] ?? internal(`no value for tensor ${tensor}`);
-  return value;
+  return reads[tensor] ?? internal(`no value for tensor ${tensor}`);
 }
 
 /** Whether calls of a chain keep its values: what the tensor {@link KEPT} holds. */
