@@ -13,7 +13,7 @@
  */
 
 import { unique } from "../abstraction/collections.ts";
-import { ENVIRONMENT_FIELDS, type EnvironmentRecord, type TrialRecord, type WorkloadRecord } from "../db/index.ts";
+import { environmentDifferences, type TrialRecord, type WorkloadRecord } from "../db/index.ts";
 
 export interface CheckOptions {
   /** Allowed slowdown as a fraction: 0.03. */
@@ -84,7 +84,7 @@ export function compareBest(
         before: a,
         after: b,
         change,
-        changed: a && b ? differing(a.environment, b.environment) : [],
+        changed: a && b ? environmentDifferences(a.environment, b.environment).map(({ field }) => field) : [],
       },
     ];
   });
@@ -143,22 +143,4 @@ function verdictOf(
   if (!change) return "failing";
   if (change.interval[0] > 1 + maxRegression) return "slower";
   return change.interval[1] < 1 ? "faster" : "same";
-}
-
-function differing(a: EnvironmentRecord, b: EnvironmentRecord): string[] {
-  const value = (e: EnvironmentRecord, field: (typeof ENVIRONMENT_FIELDS)[number]): string => {
-    switch (field) {
-      case "compiler":
-        return e.compiler.path;
-      case "compiler_version":
-        return e.compiler.version;
-      case "flags":
-        return e.compiler.flags.join(" ");
-      case "isa":
-        return [...e.isa].sort().join(" ");
-      default:
-        return String(e[field] ?? "");
-    }
-  };
-  return ENVIRONMENT_FIELDS.filter((field) => value(a, field) !== value(b, field));
 }

@@ -93,14 +93,20 @@ export function readFilter(db: Database, given: z.infer<typeof filterOptions>, c
   const known = operatorsIn(db);
   const filter: Filter = defined({
     operator: op === undefined ? undefined : readOperator(op, known),
-    name: name === undefined ? undefined : readName(db, name),
+    name:
+      name === undefined
+        ? undefined
+        : readHeld(name, namesIn(db), "nothing was tuned under the name", "automap tune --name gives one"),
     dtype: dtype === undefined ? undefined : readTypes(dtype),
     layout: layout === undefined ? undefined : readLayout(layout),
     epilogue: epilogue === undefined ? undefined : readEpilogue(epilogue),
     threads,
     run: run === undefined ? undefined : showRun(db, run).id,
     intrinsic: intrinsic === undefined ? undefined : readInstructions(db, intrinsic),
-    target: target === undefined ? undefined : readTarget(db, target),
+    target:
+      target === undefined
+        ? undefined
+        : readHeld(target, targetsIn(db), "no record is of a target", "it holds no records yet"),
     since: since === undefined ? undefined : readInstant("--since", since, now).from,
     until: until === undefined ? undefined : readInstant("--until", until, now).to,
     limit,
@@ -127,23 +133,10 @@ export function readInstructions(db: Database, word: string): readonly string[] 
   return intrinsicsNamed(word).map((i) => i.name);
 }
 
-function readTarget(db: Database, word: string): string {
-  const known = targetsIn(db);
+/** A word that records hold. @param none the hint where they hold none */
+function readHeld(word: string, known: readonly string[], unknown: string, none: string): string {
   if (!known.includes(word))
-    throw new UsageError(
-      `no record is of a target "${word}"`,
-      known.length === 0 ? "it holds no records yet" : suggestion(word, known),
-    );
-  return word;
-}
-
-function readName(db: Database, word: string): string {
-  const known = namesIn(db);
-  if (!known.includes(word))
-    throw new UsageError(
-      `nothing was tuned under the name "${word}"`,
-      known.length === 0 ? "automap tune --name gives one" : suggestion(word, known),
-    );
+    throw new UsageError(`${unknown} "${word}"`, known.length === 0 ? none : suggestion(word, known));
   return word;
 }
 
