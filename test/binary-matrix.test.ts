@@ -27,27 +27,6 @@ const intrinsic = matrix({ src1: "i1 r1", src2: "i2 r1", dst: "i1 i2" }, "i1 i2 
 const matching = matrix({ i1: "n p q", i2: "k", r1: "c r s" }, LOOPS);
 
 describe("the access matrices of a convolution", () => {
-  it("print with their names", () => {
-    expect(printMatrix(software)).toMatchInlineSnapshot(`
-      "        n k p q c r s
-      image   1 0 1 1 1 1 1
-      weight  0 1 0 0 1 1 1
-      out     1 1 1 1 0 0 0"
-    `);
-    expect(printMatrix(intrinsic)).toMatchInlineSnapshot(`
-      "      i1 i2 r1
-      src1   1  0  1
-      src2   0  1  1
-      dst    1  1  0"
-    `);
-    expect(printMatrix(matching)).toMatchInlineSnapshot(`
-      "    n k p q c r s
-      i1  1 0 1 1 0 0 0
-      i2  0 1 0 0 0 0 0
-      r1  0 0 0 0 1 1 1"
-    `);
-  });
-
   it("are recomputed from the matching: X' = Z*Y and Z' = X*Y^T", () => {
     const x = booleanProduct(intrinsic, matching);
     const z = booleanProduct(software, transpose(matching));

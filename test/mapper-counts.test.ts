@@ -4,25 +4,12 @@ import { readFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";
 import type { Computation } from "../abstraction/computation.ts";
 import { defineComputation } from "../abstraction/computation.ts";
-import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
-import { intrinsicsNamed } from "../intrinsics/index.ts";
 import { mappings } from "../mapper/match/enumerate.ts";
 import { instantiate, operatorNamed, parseDataTypes } from "../operators/index.ts";
-import { stated } from "./support/subjects.ts";
+import { rowNamed, stated } from "./support/subjects.ts";
 
-const wmma = named("wmma.m16n16k16.f32.f16");
-const F16 = parseDataTypes("f16");
-
-function named(name: string): Intrinsic {
-  const [found] = intrinsicsNamed(name);
-  if (!found) throw new Error(`no intrinsic ${name}`);
-  return found;
-}
-
-function operator(alias: string, parameters: Readonly<Record<string, number>> = {}, types = F16): Computation {
-  return instantiate(operatorNamed(alias), { parameters, types });
-}
+const wmma = rowNamed("wmma.m16n16k16.f32.f16");
 
 /** `npq|crs`: the loops that feed the axes, in the order asked for. */
 function sets(list: readonly Mapping[], axes: readonly string[]): string[] {
@@ -31,23 +18,23 @@ function sets(list: readonly Mapping[], axes: readonly string[]): string[] {
 
 describe("the number of mappings onto a matrix product under the rule of AMOS", () => {
   it.each([
-    ["gmv", 1, {}],
-    ["gmm", 1, {}],
-    ["c1d", 6, {}],
-    ["c2d", 35, {}],
-    ["c3d", 180, {}],
-    ["t2d", 7, {}],
-    ["grp", 35, {}],
-    ["dil", 35, {}],
-    ["dep", 11, {}],
-    ["cap", 105, {}],
-    ["bcv", 11, {}],
-    ["gfc", 1, {}],
-    ["men", 1, {}],
-    ["var", 1, {}],
-    ["scn", 1, {}],
-  ] as const)("of %s is %i", (alias, count, parameters) => {
-    const { valid, sampled } = mappings(operator(alias, parameters), wmma, { rule: "amos" });
+    ["gmv", 1],
+    ["gmm", 1],
+    ["c1d", 6],
+    ["c2d", 35],
+    ["c3d", 180],
+    ["t2d", 7],
+    ["grp", 35],
+    ["dil", 35],
+    ["dep", 11],
+    ["cap", 105],
+    ["bcv", 11],
+    ["gfc", 1],
+    ["men", 1],
+    ["var", 1],
+    ["scn", 1],
+  ])("of %s is %i", (alias, count) => {
+    const { valid, sampled } = mappings(stated(`${alias} --dtype f16`), wmma, { rule: "amos" });
     expect({ count: valid.length, sampled }).toEqual({ count, sampled: false });
     expect(new Set(valid.map((m) => m.id)).size).toBe(count);
   });
@@ -89,7 +76,11 @@ describe("the number of mappings onto a matrix product under the rule of AMOS", 
   ])("of layer C%i of ResNet-18 is %i where the extents fill m8n32k16", (layer, count) => {
     const suite = JSON.parse(readFileSync(new URL("../bench/suites/amos-operators.json", import.meta.url), "utf8"));
     const { params } = suite.configs.find((c: { id: string }) => c.id === `c2d-${layer}`);
-    const { valid } = mappings(operator("c2d", params), named("wmma.m8n32k16.f32.f16"), { rule: "amos", strict: true });
+    const { valid } = mappings(
+      instantiate(operatorNamed("c2d"), { parameters: params, types: parseDataTypes("f16") }),
+      rowNamed("wmma.m8n32k16.f32.f16"),
+      { rule: "amos", strict: true },
+    );
     expect(valid).toHaveLength(count);
   });
 });
@@ -234,19 +225,19 @@ describe("the counts, derived from match points without the mapper", () => {
       return ![...p].some((loop) => q.includes(loop));
     });
     expect(disjoint).toHaveLength(366);
-    const { valid } = mappings(operator("c3d", {}, parseDataTypes("f32")), named("virtual.conv"), { rule: "amos" });
+    const { valid } = mappings(stated("c3d"), rowNamed("virtual.conv"), { rule: "amos" });
     expect(sets(valid, ["k", "p", "q", "c"])).toEqual(disjoint);
   });
 });
 
 describe("the accelerators on paper", () => {
   it("give conv3d 15 mappings onto axpy, image first", () => {
-    const { valid } = mappings(operator("c3d", {}, parseDataTypes("f32")), named("virtual.axpy"), { rule: "amos" });
+    const { valid } = mappings(stated("c3d"), rowNamed("virtual.axpy"), { rule: "amos" });
     expect(valid).toHaveLength(15);
   });
 
   it("give conv2d 32 mappings onto a 1x1 convolution with disjoint sets", () => {
-    const { valid } = mappings(operator("c2d", {}, parseDataTypes("f32")), named("virtual.conv"), { rule: "amos" });
+    const { valid } = mappings(stated("c2d"), rowNamed("virtual.conv"), { rule: "amos" });
     expect(valid).toHaveLength(32);
   });
 });
@@ -277,8 +268,8 @@ describe("mappings under the gather rule", () => {
 
   it("contain the mappings under the rule of AMOS for each of eleven operators", () => {
     for (const alias of ["gmv", "c1d", "c3d", "t2d", "dep", "cap", "bcv", "gfc", "men", "var", "scn"]) {
-      const ids = new Set(mappings(operator(alias), wmma, { reasons: false }).valid.map((m) => m.id));
-      const amos = mappings(operator(alias), wmma, { rule: "amos" }).valid;
+      const ids = new Set(mappings(stated(`${alias} --dtype f16`), wmma, { reasons: false }).valid.map((m) => m.id));
+      const amos = mappings(stated(`${alias} --dtype f16`), wmma, { rule: "amos" }).valid;
       expect(amos.filter((m) => !ids.has(m.id)).length, alias).toBe(0);
     }
   });
