@@ -69,10 +69,10 @@ const SUBJECTS: readonly (readonly [line: string, ...on: string[]])[] = [
   ["c[i,j] = max(c[i-1,j], c[i,j-1]) + x[i,j] --i 20 --j 40", "xeon", "h100"],
 ];
 
-/** Digits in which machines of other processors agree. */
+/** As many digits as processors agree in. */
 const digits = (x: number): string => x.toPrecision(7);
 
-/** The parts of a predicted time, in microseconds: of a mapping as the layered model counts them, of others the levels that it names. */
+/** The parts of a predicted time, in microseconds, and its traits. Only mappings have them: on a CPU, and on the blocks or threads of a GPU. */
 function partsOf(space: SessionSpace, candidate: Drawn, machine: Target): string {
   const mapping = space.mappingOf(candidate);
   const costs = attempt(() => {
