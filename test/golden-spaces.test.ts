@@ -12,6 +12,7 @@ import { attempt } from "../abstraction/error.ts";
 import type { Target } from "../abstraction/machine.ts";
 import { seededRandom } from "../abstraction/random.ts";
 import { finished } from "../abstraction/steps.ts";
+import { createCounts } from "../perfmodel/counts.ts";
 import { createTerms } from "../perfmodel/model.ts";
 import { modelTarget } from "../perfmodel/target.ts";
 import { chooseSpace, usableIntrinsics } from "../session/choose.ts";
@@ -26,6 +27,8 @@ type Drawn = ReturnType<SessionSpace["random"]>;
 const DRAWS = 8;
 /** So many of them are printed, which takes longer than all predictions. */
 const PRINTED = 3;
+/** So many candidates of a space that can be listed are told by a hash of their predictions. */
+const LISTED = 60;
 /** Of so many mappings one is searched. */
 const KEPT = 4;
 
@@ -66,6 +69,11 @@ const SUBJECTS: readonly (readonly [line: string, ...on: string[]])[] = [
   ["y[i,j] = max(x[i,j], 0) + b[j] --i 40 --j 72", "xeon"],
   ["y[i] max= x[i,j] --i 20 --j 50", "xeon", "h100"],
   ["u[t,i,j] = 0.5*u[t-1,i,j] + 0.25*u[t-1,i-1,j] + 0.25*u[t-1,i,j+1] --t 6 --i 30 --j 64", "xeon", "h100"],
+  [
+    "u[t,i,j,k] = 0.25*u[t-1,i,j,k] + 0.125*(u[t-1,i-1,j,k] + u[t-1,i+1,j,k] + u[t-1,i,j-1,k] + u[t-1,i,j+1,k] + u[t-1,i,j,k-1] + u[t-1,i,j,k+1]) --t 8 --i 20 --j 40 --k 64",
+    "xeon",
+    "h100",
+  ],
   ["c[i,j] = max(c[i-1,j], c[i,j-1]) + x[i,j] --i 20 --j 40", "xeon", "h100"],
 ];
 
@@ -81,8 +89,9 @@ function partsOf(space: SessionSpace, candidate: Drawn, machine: Target): string
     return mapping && costsOnGpu(choiceOnGpu(mapping.computation, candidate, machine), machine);
   });
   const { terms = [], traits = [] } = costs ?? {};
+  const counts = candidate.kind === "mapping" && mapping && createCounts(mapping)(candidate.schedule);
   const parts = terms.filter(({ seconds }) => seconds > 0).map((t) => `${t.name} ${digits(1e6 * t.seconds)}`);
-  return [...parts, ...traits].join(", ");
+  return [...parts, ...traits, ...(counts ? [JSON.stringify(counts)] : [])].join(", ");
 }
 
 function spaceText(line: string, on: string): string[] {
@@ -114,7 +123,10 @@ function spaceText(line: string, on: string): string[] {
     const kernel = i < PRINTED ? `, ${hashOf(space.kernelOf(candidate).source)}` : "";
     return `    ${what}: ${digits(1e6 * seconds)} us${kernel}${parts && `   ${parts}`}`;
   });
-  const head = `  ${on}: ${space.size} candidates on ${chosen.length} instructions, first ${firsts.join(", ")}, crossed ${hashOf(crossed.join())}`;
+  const every = Math.ceil((space.size ?? 0) / LISTED);
+  const listed = every === 0 ? [] : [...space.all()].filter((_, i) => i % every === 0);
+  const all = hashOf(listed.map((c) => digits(space.predict(c)?.seconds ?? Number.NaN)).join());
+  const head = `  ${on}: ${space.size} candidates on ${chosen.length} instructions, first ${firsts.join(", ")}, crossed ${hashOf(crossed.join())}, all ${all}`;
   return [head, ...new Set(told.sort())];
 }
 
