@@ -12,12 +12,12 @@ import { attempt } from "../abstraction/error.ts";
 import type { Target } from "../abstraction/machine.ts";
 import { seededRandom } from "../abstraction/random.ts";
 import { finished } from "../abstraction/steps.ts";
-import { createCounts } from "../perfmodel/counts.ts";
 import { createTerms } from "../perfmodel/model.ts";
 import { modelTarget } from "../perfmodel/target.ts";
 import { chooseSpace, usableIntrinsics } from "../session/choose.ts";
 import { choiceOnGpu, costsOnGpu } from "../session/gpu-kinds.ts";
 import type { SessionSpace } from "../session/session-space.ts";
+import { createCounts } from "./support/counts.ts";
 import { hashOf, machineNamed } from "./support/machines.ts";
 import { stated } from "./support/subjects.ts";
 
