@@ -271,7 +271,7 @@ function mappingRow(mapping: Mapping): string[] {
 function describeRefusals(refused: readonly Refusal[]): string[] {
   const matched = refused.some((r) => Object.keys(r.matching).length > 0);
   const rows = refused.map((r) => [r.rule, ...(matched ? [printMatching(r.matching)] : []), sentence(r)]);
-  return ["refused, most hopeful first", indent(worded(rows, 2))];
+  return ["refused, nearest to fitting first", indent(worded(rows, 2))];
 }
 
 function sentence({ because, hint }: Refusal): string {
@@ -309,7 +309,7 @@ function describeSurvey(
       const name = others.length > 0 ? `${set.intrinsic.name} and ${others.length} more` : set.intrinsic.name;
       return [[name, hope.rule, sentence(hope)]];
     });
-    if (rows.length > 0) lines.push("", "refused, most hopeful first", indent(worded(rows, 2)));
+    if (rows.length > 0) lines.push("", "refused, nearest to fitting first", indent(worded(rows, 2)));
   } else if (unable.length > 0) lines.push(indent(style("dim", `... ${unable.length} cannot (--all)`)));
   if (why)
     for (const s of sets.filter((s) => s.refused.length > 0))

@@ -247,7 +247,7 @@ function rowOf({ candidate }: Expected): string[] {
 export function conclude(outcome: TuneOutcome, given: Partial<TuneWords>, measured: number): ExitCode {
   switch (outcome.status) {
     case "nothing-maps": {
-      say("nothing maps; the reasons, most hopeful first");
+      say("nothing maps; the reasons, nearest to fitting first");
       say(
         indent(
           fitted(
