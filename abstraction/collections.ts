@@ -28,6 +28,14 @@ export const present = <T>(items: readonly Optional<T>[]): T[] =>
 
 export const isDefined = <T>(item: T | undefined): item is T => item !== undefined;
 
+/** Every choice of one item from each list, the last list fastest. */
+export const combinations = <T>(lists: readonly (readonly T[])[]): T[][] =>
+  lists.reduce<T[][]>((all, list) => all.flatMap((before) => list.map((item) => [...before, item])), [[]]);
+
+/** Every index of a box, the last extent fastest. */
+export const indicesOf = (extents: readonly number[]): number[][] =>
+  combinations(extents.map((extent) => Array.from({ length: extent }, (_, i) => i)));
+
 /** The keys of a record whose values may be undefined. */
 type Open<T> = { [K in keyof T]: undefined extends T[K] ? K : never }[keyof T];
 

@@ -28,6 +28,7 @@ import {
   accessesOf,
   axesOf,
   type Equation,
+  identityOf,
   printEquation,
   spatialAxesOf,
   substituteAxes,
@@ -423,6 +424,18 @@ const extentsOfAxes = memoised((axes: Computation["axes"]): Extents => extentsBy
 /** Extents of the loops. */
 export const extentsOf = ({ axes }: Computation): Extents => extentsOfAxes(axes);
 
+/** Loops that are summed over. */
+export const summedIn = <L extends Pick<Axis, "kind">>(loops: readonly L[]): L[] =>
+  loops.filter(({ kind }) => kind === "reduce");
+
+/** Loops that index results. */
+export const keptIn = <L extends Pick<Axis, "kind">>(loops: readonly L[]): L[] =>
+  loops.filter(({ kind }) => kind === "spatial");
+
+/** The value of a sum before anything is added. */
+export const identityIn = (computation: Computation): number =>
+  identityOf(computation.equation.op, targetOf(computation).dtype);
+
 /** Points of the iteration domain, ignoring conditions; in a contraction each point is one multiply-add. */
 export function pointCount(computation: Computation): number {
   if (computation.program)
@@ -442,7 +455,7 @@ export const memoryElements = memoised(({ dims, storage }: Tensor): number => {
 });
 
 /** Whether elements lie in the order of their dimensions without gaps. Decided from the storage formula, without visiting the elements. */
-export function liesRowMajor({ dims, storage }: Tensor): boolean {
+export function liesRowMajor({ dims, storage }: Pick<Tensor, "dims" | "storage">): boolean {
   const affine = affineForm(storage);
   if (affine === undefined || affine.constant !== 0) return false;
   let step = 1;

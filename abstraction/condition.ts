@@ -9,7 +9,17 @@
 
 import { type AffineForm, affineForm, evaluateIndex } from "./affine.ts";
 import type { Axis, Computation } from "./computation.ts";
-import { axesIn, binary, type CompareOp, compare, compareOp, type Expr, number, substitute } from "./expression.ts";
+import {
+  and,
+  axesIn,
+  binary,
+  type CompareOp,
+  compare,
+  compareOp,
+  type Expr,
+  number,
+  substitute,
+} from "./expression.ts";
 import { pointsIn } from "./layout.ts";
 import { memoised } from "./memoised.ts";
 
@@ -55,8 +65,9 @@ function comparison(op: CompareOp, difference: AffineForm): Condition {
   }
 }
 
-/** The parts that must all hold. */
-export function conjunctsOf(e: Expr): Expr[] {
+/** The parts that must all hold; none of no condition. */
+export function conjunctsOf(e: Expr | undefined): Expr[] {
+  if (e === undefined) return [];
   return e.kind === "logic" && e.op === "and" ? [...conjunctsOf(e.left), ...conjunctsOf(e.right)] : [e];
 }
 
@@ -103,6 +114,15 @@ export function outlook(c: Condition, rangeOf: (loop: string) => readonly [low: 
 
 /** A condition that a program tests, or its known truth. */
 export type Truth = Expr | boolean;
+
+/** Whether several conditions all hold. */
+export const allOf = (conditions: readonly Expr[]): Truth => conditions.length === 0 || conditions.reduce(and);
+
+/** A value, or another where a condition fails. */
+export function selected(condition: Truth, whenTrue: Expr, whenFalse: Expr): Expr {
+  if (typeof condition === "boolean") return condition ? whenTrue : whenFalse;
+  return { kind: "select", condition, whenTrue, whenFalse };
+}
 
 /** Values of a loop in a program: `span` of them from an index on. */
 export interface Span {

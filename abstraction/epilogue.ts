@@ -144,7 +144,7 @@ export function storesElsewhere(computation: Computation, tensor: string): boole
 /** The equation of a sum, restricted to points whose elements its epilogue uses. */
 export function needed(equation: Equation, { where, ...epilogue }: Equation): Equation {
   if (where === undefined) return equation;
-  const before = equation.where === undefined ? [] : conjunctsOf(equation.where);
+  const before = conjunctsOf(equation.where);
   const known = new Set(before.map((e) => printExpr(e)));
   const added = kept(equation, { ...epilogue, where }).filter((e) => !known.has(printExpr(e)));
   return { ...equation, where: [...before, ...added].reduce(and) };
@@ -197,6 +197,12 @@ export function epilogueAt({ equation, sum }: Epilogue, index: readonly Expr[], 
     value: rewrite(equation.value, at, "value"),
     ...(where !== undefined && { where: substitute(where, axes, "index") }),
   };
+}
+
+/** Stores an element of the result, made of a sum by the epilogue if there is one. */
+export function storingAt({ equation, epilogue }: Computation, index: readonly Expr[], held: Expr): Equation {
+  if (epilogue) return epilogueAt(epilogue, index, held);
+  return { target: { ...equation.target, index }, op: "=", value: held };
 }
 
 /** An equation that holds only where further conditions do. */

@@ -240,6 +240,11 @@ export function compareOp(op: CompareOp, a: number, b: number): boolean {
   }
 }
 
+/** The operands of nested operations of one kind: a, b and c of `a * (b * c)`. */
+export function operandsOf(e: Expr, op: BinaryOp): Expr[] {
+  return e.kind === "binary" && e.op === op ? [...operandsOf(e.left, op), ...operandsOf(e.right, op)] : [e];
+}
+
 /** Direct sub-expressions, left to right. */
 export function childrenOf(e: Expr): readonly Expr[] {
   switch (e.kind) {

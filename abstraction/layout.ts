@@ -9,8 +9,9 @@
  */
 
 import { boundsOf, type Extents, offendingPart } from "./affine.ts";
+import { volumeOf } from "./collections.ts";
 import { suggestion, UsageError } from "./error.ts";
-import { axesIn, axis, binary, type Expr, number, printExpr, substitute } from "./expression.ts";
+import { axesIn, axis, binary, type Expr, number, over, printExpr, remainder, substitute } from "./expression.ts";
 import { parseExpr } from "./parse.ts";
 
 /** A dimension of a tensor. */
@@ -49,6 +50,20 @@ export function addressOf(
   index: readonly Expr[],
 ): Expr {
   return substitute(storage, new Map(dims.map((d, i) => [d.name, index[i] ?? number(0)])), "index");
+}
+
+/** The digits of a number below the product of their extents, the last one fastest: the inverse of {@link fuseRowMajor}. */
+export function splitRowMajor<D extends { readonly extent: number }>(
+  fused: Expr,
+  dims: readonly D[],
+): (readonly [D, Expr])[] {
+  const all = volumeOf(dims);
+  let below = 1;
+  return dims.toReversed().map((d) => {
+    const high = over(fused, below);
+    below *= d.extent;
+    return [d, below === all ? high : remainder(high, d.extent)];
+  });
 }
 
 /** The shape and the storage order of a tensor's elements as text, independent of the names of its dimensions. */

@@ -23,7 +23,7 @@ import {
   writtenBy,
 } from "./computation.ts";
 import { isRecurrent } from "./dependence.ts";
-import { epilogueAt, isElementwise } from "./epilogue.ts";
+import { isElementwise, storingAt } from "./epilogue.ts";
 import type { Equation } from "./equation.ts";
 import {
   type Access,
@@ -37,7 +37,7 @@ import {
   substitute,
   testsElements,
 } from "./expression.ts";
-import { pointsIn, rowMajor } from "./layout.ts";
+import { addressOf, pointsIn, rowMajor } from "./layout.ts";
 import type { Part } from "./program.ts";
 
 /** The rows that the equations of a chain share. */
@@ -97,9 +97,9 @@ export function rowsOf({ axes, equation }: Computation): Rows | undefined {
 }
 
 /** The equation that stores, over the loops of the computation; the sum reads as the target of the first equation. */
-export function storingEquation({ equation, epilogue }: Computation): Equation {
-  const { target } = equation;
-  return epilogue ? epilogueAt(epilogue, target.index, target) : { target, op: "=", value: target };
+export function storingEquation(computation: Computation): Equation {
+  const { target } = computation.equation;
+  return storingAt(computation, target.index, target);
 }
 
 /**
@@ -224,12 +224,11 @@ function misread(
 /** Whether neighbouring columns are neighbours in memory, or all of them one element. */
 function liesAlong(
   { index }: Access,
-  { dims, storage }: Tensor,
+  tensor: Tensor,
   columns: readonly string[],
   digits: PlacedEquation["digits"],
 ): boolean {
-  const places = new Map(dims.map((d, i) => [d.name, index[i] ?? number(0)]));
-  const terms = affineForm(substitute(storage, places, "index"))?.terms;
+  const terms = affineForm(addressOf(tensor, index))?.terms;
   const steps = columns.map((name) => (terms?.get(name) ?? 0) / (digits[name]?.stride ?? 1));
   return terms !== undefined && (steps.every((step) => step === 1) || steps.every((step) => step === 0));
 }

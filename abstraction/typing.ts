@@ -12,6 +12,9 @@ import { spanOf } from "./parse.ts";
 
 export type DTypes = Readonly<Record<string, DType>>;
 
+export const dtypesOf = (tensors: readonly { readonly name: string; readonly dtype: DType }[]): DTypes =>
+  Object.fromEntries(tensors.map((t) => [t.name, t.dtype]));
+
 /** Type of a value expression. A literal takes the type of its neighbour: alone it is `undefined`. @throws UsageError when operands disagree. */
 export function typeOf(e: Expr, tensors: DTypes): DType | undefined {
   switch (e.kind) {

@@ -41,7 +41,7 @@ export function writtenShape(
     throw new UsageError(`${subject}: epilogue: ${because}`, spanOf(target));
   };
   const written = equations.map(({ equation, extents }) => {
-    for (const c of equation.where === undefined ? [] : conjunctsOf(equation.where))
+    for (const c of conjunctsOf(equation.where))
       if (axesIn(c).length === 0 && evaluateIndex(c, {}) === 0)
         fail(`no element of ${printAccess(equation.target)} is written: its condition never holds`, equation);
     return { equation, groups: groupsOf(equation).map((g) => placesOf(subject, equation, g, extents)) };
@@ -100,7 +100,7 @@ function placesOf(
 ): Group {
   const indices = dimensions.map((d): Expr => target.index[d] ?? target);
   const axes = [...new Set(indices.flatMap((e) => axesIn(e)))];
-  const conditions = where === undefined ? [] : conjunctsOf(where);
+  const conditions = conjunctsOf(where);
   const own = conditions.filter((c) => axesIn(c).some((a) => axes.includes(a)));
   const fail = (because: string, place: Expr): never => {
     throw new UsageError(`${subject}: epilogue: ${because}`, spanOf(place));

@@ -147,7 +147,7 @@ export function placedInput(
   own: ReadonlySet<DimensionState>,
   crossed: readonly Border[],
 ): PlacedInput {
-  const { computation, intrinsic, binding } = mapping;
+  const { computation, binding } = mapping;
   const bound = binding[operand.name];
   if (bound === undefined) throw new Error(`internal: ${operand.name} stands for nothing`);
   const sources = [...new Set(accessesIn(bound).map((a) => a.tensor))].map((name) => tensorOf(computation, name));
@@ -171,13 +171,9 @@ export function placedInput(
     };
   }
   const reachCopy = placement === "padded" ? reachPadded : placement === "windowed" ? reachWindowed : undefined;
-  const padded = reachCopy?.(computation, intrinsic, operand, bound, dimensions);
-  const reach =
-    padded === undefined
-      ? reachInPlace(computation, intrinsic, operand, bound, dimensions)
-      : typeof padded === "string"
-        ? padded
-        : padded.reach;
+  const loaded = { mapping, operand, access: bound, dimensions };
+  const padded = reachCopy?.(loaded);
+  const reach = padded === undefined ? reachInPlace(loaded) : typeof padded === "string" ? padded : padded.reach;
   if (typeof reach === "string") throw new Error(`internal: ${operand.name} is not reached: ${reach}`);
   return {
     footprint: new AffineFootprint(reachTerms(reach, dimensions, states), size, LINE_BYTES),

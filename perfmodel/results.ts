@@ -8,12 +8,11 @@
 import { product } from "../abstraction/collections.ts";
 import { outputOf } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
-import { access } from "../abstraction/expression.ts";
 import type { Operand } from "../abstraction/intrinsic.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
 import { tileRowElements } from "../abstraction/memory-tile.ts";
 import type { LoopDimension } from "../mapper/schedule/dimensions.ts";
-import { reachInPlace } from "../mapper/schedule/reach.ts";
+import { reachOfTarget } from "../mapper/schedule/reach.ts";
 import { writesVectorRows } from "../targets/index.ts";
 import type { Census } from "./census.ts";
 import type { Footprint } from "./footprint.ts";
@@ -56,12 +55,13 @@ export class Results {
   private readonly census: Census | undefined;
 
   constructor(
-    { computation, intrinsic }: Mapping,
+    mapping: Mapping,
     operand: Operand,
     dimensions: readonly LoopDimension[],
     states: readonly DimensionState[],
     census: Census | undefined,
   ) {
+    const { computation, intrinsic } = mapping;
     this.census = census;
     this.bytes = bytesOfTensor(outputOf(computation));
 
@@ -69,10 +69,7 @@ export class Results {
     const whole = dimensions.map((d) =>
       d.kind === "spatial" ? { ...d, steps: d.wholeSteps, extent: d.wholeSteps * d.step } : d,
     );
-    const { target } = computation.equation;
-    const reach = computation.epilogue
-      ? "an epilogue comes first"
-      : reachInPlace(computation, intrinsic, operand, access(target.tensor, target.index), whole);
+    const reach = computation.epilogue ? "an epilogue comes first" : reachOfTarget(mapping, whole);
     const elementBytes = bytesOf(outputOf(computation).dtype);
     const tile = product(operand.dims.map((o) => o.extent));
     const rowBytes = Math.min(tile, tileRowElements(operand)) * elementBytes;

@@ -79,7 +79,7 @@ const matchingText = ({ matching }: Candidate & { readonly matching: Matching })
 /** Labels of decisions whose key is not descriptive enough. */
 const LABELS = new Map(
   Object.values(KINDS).flatMap(({ decisions }) =>
-    Object.values(decisions).map(({ name, label = name }) => [name, label] as const),
+    Object.entries(decisions).map(([name, { label = name }]) => [name, label] as const),
   ),
 );
 

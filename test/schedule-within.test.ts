@@ -16,7 +16,7 @@ import { pick, type Random, seededRandom } from "../abstraction/random.ts";
 import { lowerSchedule } from "../mapper/lower/scheduled.ts";
 import { randomSchedule, scheduleProblem } from "../mapper/schedule/mapped.ts";
 import { placementsOf } from "../mapper/schedule/place.ts";
-import { copiedInputs, movedCopy } from "../mapper/schedule/within.ts";
+import { copiesIn, movedCopy } from "../mapper/schedule/within.ts";
 import { createTerms } from "../perfmodel/model.ts";
 import { modelTarget } from "../perfmodel/target.ts";
 import { REFERENCE_CPU } from "../targets/x86.ts";
@@ -247,7 +247,7 @@ describe("a copy made inside a loop", () => {
     const [one] = drawn(["conv2d c=8 k=40 h=7 w=9 r=3 s=3 NHWC", "avx512.vpdpbusd"], seededRandom(3), 1);
     if (!one) throw new Error("nothing drawn");
     const { mapping, schedule } = one;
-    const [operand = "a"] = copiedInputs(mapping, schedule);
+    const [{ operand = "a" } = {}] = copiesIn(mapping, schedule);
     const within = (loop: string): Schedule => ({ ...schedule, within: { [operand]: loop } });
     expect(scheduleProblem(mapping, within("x"))).toBe("there is no loop x");
     expect(scheduleProblem(mapping, within("n"))).toBe(`what ${operand} reads does not change with the loop over n`);

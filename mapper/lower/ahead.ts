@@ -14,7 +14,8 @@
 import { affineForm, boundsOf } from "../../abstraction/affine.ts";
 import { extentsOf, tensorOf } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
-import { accessesIn, type Expr, number, over, plus, substitute, times } from "../../abstraction/expression.ts";
+import { accessesIn, axis, type Expr, number, over, plus, substitute, times } from "../../abstraction/expression.ts";
+import { addressOf } from "../../abstraction/layout.ts";
 import type { Loop, Statement, TileAt } from "../../abstraction/loop-nest.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
 import type { LoopDimension } from "../schedule/dimensions.ts";
@@ -31,7 +32,7 @@ export interface Region {
 }
 
 /** Of a processor's caches, in bytes. */
-const LINE_BYTES = 64;
+export const LINE_BYTES = 64;
 
 /** Lines that a step fetches at most: more of them wait for one another. */
 const MOST_AT_ONCE = 6;
@@ -51,15 +52,15 @@ export function regionsOf({ computation, binding }: Mapping, operand: string, { 
   const extents = extentsOf(computation);
   const seen = new Set<string>();
   return accessesIn(bound).flatMap(({ tensor, index }): Region[] => {
-    const { dims, storage, dtype } = tensorOf(computation, tensor);
-    const place = substitute(storage, new Map(dims.map((d, i) => [d.name, index[i] ?? number(0)])), "index");
+    const read = tensorOf(computation, tensor);
+    const place = addressOf(read, index);
     const elements = (affineForm(place)?.terms.get(axis.name) ?? 0) * only.dimension.step * only.steps;
     const inStep = substitute(place, new Map([[axis.name, number(0)]]), "index");
     const [from, to] = boundsOf(inStep, extents);
     const isDense = to - from < elements && 2 * (to - from + 1) > elements;
     if (seen.has(tensor) || !isDense) return [];
     seen.add(tensor);
-    return [{ tensor, dimension: only.dimension.name, elements, perLine: LINE_BYTES / bytesOf(dtype) }];
+    return [{ tensor, dimension: only.dimension.name, elements, perLine: LINE_BYTES / bytesOf(read.dtype) }];
   });
 }
 
@@ -84,8 +85,7 @@ export function fetchingAhead(
       // Where a line takes several steps, they name the same one: lines beyond belong to later steps of the outer loop.
       const perFetch = Math.max(1, Math.floor(steps / lines));
       const next = times(plus(outer(dimension), 1), elements);
-      const counted = plus(times(among.at, loop.extent), { kind: "axis", name: loop.axis });
-      const step = perFetch === 1 ? counted : over(counted, perFetch);
+      const step = over(plus(times(among.at, loop.extent), axis(loop.axis)), perFetch);
       return Array.from({ length: each }, (_, n) => ({
         buffer: tensor,
         base: plus(next, times(plus(times(step, each), n), perLine)),

@@ -12,6 +12,10 @@ import type { Statement } from "../../abstraction/loop-nest.ts";
 export type Scalar = Extract<Statement, { kind: "scalar" }>;
 
 /** @param where conditions that must all hold */
+export const assignment = (target: Access, value: Expr, where: readonly Expr[] = []): Equation =>
+  guarded({ target, op: "=", value }, where);
+
+/** @param where conditions that must all hold */
 export function assign(target: Access, value: Expr, where: readonly Expr[] = [], op: Equation["op"] = "="): Scalar {
   return { kind: "scalar", equation: guarded({ target, op, value }, where) };
 }

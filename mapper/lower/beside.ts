@@ -8,21 +8,47 @@
  *         z[b_beside,k_beside] = x[b_beside,0,k_beside]
  */
 
-import type { Computation } from "../../abstraction/computation.ts";
+import { type Computation, identityIn, outputOf } from "../../abstraction/computation.ts";
+import { writesAll } from "../../abstraction/elements.ts";
 import { partsOf } from "../../abstraction/epilogue.ts";
-import { substituteAxes } from "../../abstraction/equation.ts";
-import { axis } from "../../abstraction/expression.ts";
+import { type Equation, substituteAxes } from "../../abstraction/equation.ts";
+import { access, axis, number } from "../../abstraction/expression.ts";
+import type { Dimension } from "../../abstraction/layout.ts";
 import { loop, type Statement } from "../../abstraction/loop-nest.ts";
+import { assignment } from "./assign.ts";
 import type { FreshNames } from "./names.ts";
 
-/** Loops over those elements, the outermost divided among threads; empty if there are none. */
+/** Loops over those elements, and over the elements of the output that no point writes; the outermost divided among threads. */
 export function storedBeside(computation: Computation, names: FreshNames): readonly Statement[] {
-  return partsOf(computation).beside.flatMap(({ equation, axes }) => {
-    const counters = new Map(axes.map((a) => [a.name, names.fresh(`${a.name}_beside`)]));
-    const placed = substituteAxes(equation, new Map([...counters].map(([name, counter]) => [name, axis(counter)])));
-    return axes.reduceRight<Statement[]>(
-      (body, a, i) => [loop(counters.get(a.name) ?? a.name, a.extent, body, i === 0 ? "parallel" : "serial")],
-      [{ kind: "scalar", equation: placed }],
-    );
-  });
+  const { name, dims } = outputOf(computation);
+  const target = access(
+    name,
+    dims.map((d) => axis(d.name)),
+  );
+  const cleared = assignment(target, number(identityIn(computation)));
+  const isWhole = computation.epilogue !== undefined || writesAll(computation);
+  return [
+    ...(isWhole ? [] : assignedOver(cleared, dims, (d) => names.fresh(`${d}_clear`))),
+    ...partsOf(computation).beside.flatMap(({ equation, axes }) =>
+      assignedOver(equation, axes, (a) => names.fresh(`${a}_beside`)),
+    ),
+  ];
+}
+
+/** The same, and a barrier after them if there are any. */
+export function storedBefore(computation: Computation, names: FreshNames): readonly Statement[] {
+  const beside = storedBeside(computation, names);
+  return beside.length > 0 ? [...beside, { kind: "barrier" }] : [];
+}
+
+function assignedOver(
+  equation: Equation,
+  axes: readonly Dimension[],
+  counterOf: (axis: string) => string,
+): readonly Statement[] {
+  const placed = substituteAxes(equation, new Map(axes.map((a) => [a.name, axis(counterOf(a.name))])));
+  return axes.reduceRight<readonly Statement[]>(
+    (body, a, i) => [loop(counterOf(a.name), a.extent, body, i === 0 ? "parallel" : "serial")],
+    [{ kind: "scalar", equation: placed }],
+  );
 }

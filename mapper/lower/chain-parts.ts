@@ -1,12 +1,4 @@
-/**
- * @file The equations of a chain that share their rows, as every lowering of them needs them: in which pass over a row each is computed, and each
- * of its accesses at the present row and column.
- *
- *     y2[i,j] = exp(x0[i,j] - y1[i])         y2[row,column] = exp(x0[row,column] - (the element of y1 at hand)), in the pass after that of y1
- */
-
-import { targetOf } from "../../abstraction/computation.ts";
-import { accessesOf, identityOf } from "../../abstraction/equation.ts";
+import { accessesOf } from "../../abstraction/equation.ts";
 import { type Access, access, type Expr, number, over, remainder, rewrite } from "../../abstraction/expression.ts";
 import { madeBy } from "../../abstraction/program.ts";
 import { type ChainPart, type RowChain, storingEquation } from "../../abstraction/row-chain.ts";
@@ -93,10 +85,6 @@ export class ChainParts {
     const high = over(counter, digit.stride);
     return digit.stride * extent === all ? high : remainder(high, extent);
   }
-}
-
-export function identityOfSum({ part: { computation } }: Timed): number {
-  return identityOf(computation.equation.op, targetOf(computation).dtype);
 }
 
 /** The chain's names of what an equation reads. */

@@ -14,9 +14,8 @@
  * left out of sums and not stored. A call that keeps the values of the chain stores the others too.
  */
 
-import { outputOf, targetOf, tensorOf } from "../../abstraction/computation.ts";
+import { identityIn, outputOf, targetOf, tensorOf } from "../../abstraction/computation.ts";
 import type { DType } from "../../abstraction/dtype.ts";
-import { epilogueAt } from "../../abstraction/epilogue.ts";
 import {
   type Access,
   access,
@@ -34,13 +33,12 @@ import {
   substitute,
   times,
 } from "../../abstraction/expression.ts";
-import type { LoopNest, Scratch, Statement, VectorFile } from "../../abstraction/loop-nest.ts";
-import { loop } from "../../abstraction/loop-nest.ts";
+import { type LoopNest, loop, type Scratch, type Statement, type VectorFile } from "../../abstraction/loop-nest.ts";
 import { KEPT } from "../../abstraction/program.ts";
-import type { RowChain } from "../../abstraction/row-chain.ts";
-import type { ChainShape } from "../schedule/chain-shape.ts";
+import { type RowChain, storingEquation } from "../../abstraction/row-chain.ts";
+import { type ChainShape, halvesOf } from "../schedule/chain-shape.ts";
 import { assign, type Scalar } from "./assign.ts";
-import { ChainParts, type ChainPlaces, identityOfSum, type Timed } from "./chain-parts.ts";
+import { ChainParts, type ChainPlaces, type Timed } from "./chain-parts.ts";
 import { loopsAt } from "./thread-places.ts";
 
 const ROW = "row";
@@ -189,7 +187,7 @@ class ChainThreads implements ChainPlaces {
   }
 
   private computed(one: Timed): Statement[] {
-    const { equation, epilogue } = one.part.computation;
+    const { equation } = one.part.computation;
     const made = this.elementOf(one);
     if (one.part.makes !== "sum") {
       const value = this.inRegisters(this.parts.placed(one, equation.value));
@@ -205,10 +203,9 @@ class ChainThreads implements ChainPlaces {
     const added = Array.from({ length: this.each }, (_, i) =>
       assign(sum, this.valueAt(value, i), this.inRow(i), equation.op),
     );
-    const ended = epilogue ? epilogueAt(epilogue, equation.target.index, equation.target).value : equation.target;
-    const end = this.inRegisters(this.parts.placed(one, ended, sum));
+    const end = this.inRegisters(this.parts.placed(one, storingEquation(one.part.computation).value, sum));
     return [
-      this.lanes([assign(sum, number(identityOfSum(one))), ...added, ...this.acrossLanes(one, sum)]),
+      this.lanes([assign(sum, number(identityIn(one.part.computation))), ...added, ...this.acrossLanes(one, sum)]),
       ...this.acrossWarps(one, sum),
       this.lanes([assign(made, this.valueAt(end, 0))]),
     ];
@@ -216,12 +213,10 @@ class ChainThreads implements ChainPlaces {
 
   /** A butterfly: each of the lanes of a row then holds the sum of all of them. */
   private acrossLanes({ part }: Timed, sum: Access): Scalar[] {
-    const added: Scalar[] = [];
-    for (let flip = this.shape.lanes / 2; flip >= 1; flip /= 2) {
+    return halvesOf(this.shape.lanes / 2).map((flip) => {
       const partner = access(sum.tensor, [number(0), binary("^", axis(LANE), flip)]);
-      added.push(assign(sum, partner, [], part.computation.equation.op));
-    }
-    return added;
+      return assign(sum, partner, [], part.computation.equation.op);
+    });
   }
 
   /** Each warp leaves its sum in shared memory and adds up those of its row. */
@@ -244,7 +239,7 @@ class ChainThreads implements ChainPlaces {
     return [
       this.lanes([assign(partOf(axis("column_warp")), sum)]),
       { kind: "barrier", group: "block" },
-      this.lanes([assign(sum, number(identityOfSum(one))), ...added]),
+      this.lanes([assign(sum, number(identityIn(one.part.computation))), ...added]),
     ];
   }
 

@@ -15,6 +15,8 @@
  * companions is one-to-one, so a block can compute which block stores it.
  */
 
+import { indicesOf, sumOf } from "../../abstraction/collections.ts";
+
 /** Block numbers, one for each dimension of the grid. */
 type Place = readonly number[];
 
@@ -36,15 +38,12 @@ const MOST_PLACES = 4096;
  */
 export function companionsOf(counts: readonly number[], takesPart: (place: Place) => boolean): Companions {
   const opposite: Companions = { kind: "opposite" };
-  const all = counts.reduce<number[][]>(
-    (places, count) => places.flatMap((p) => Array.from({ length: count }, (_, n) => [...p, n])),
-    [[]],
-  );
+  const all = indicesOf(counts);
   if (all.length > MOST_PLACES) return opposite;
   const working = new Set(all.filter(takesPart).map(String));
   const places = all.filter((p) => working.has(String(p)));
   const covered = (of: Companions): number =>
-    places.reduce((sum, p) => sum + placesOf(of, p, counts).filter((c) => !working.has(String(c))).length, 0);
+    sumOf(places, (p) => placesOf(of, p, counts).filter((c) => !working.has(String(c))).length);
   const shifted = counts.flatMap((count, dimension): Companions[] => {
     const distance = longest(places, dimension);
     // The last shift may wrap around to a block that has points. Nothing is stored for it then.

@@ -7,6 +7,7 @@
  */
 
 import { boundsOf } from "../../abstraction/affine.ts";
+import { volumeOf } from "../../abstraction/collections.ts";
 import type { Tensor } from "../../abstraction/computation.ts";
 import { type Access, axesIn, number, substitute } from "../../abstraction/expression.ts";
 import type { PaddedCopy } from "../schedule/reach.ts";
@@ -53,7 +54,7 @@ export function copyParts(tensor: Tensor, bound: Access, copy: PaddedCopy, moved
 
 /** Elements that a part writes. */
 export function elementsOf({ held, apart }: CopyPart): number {
-  return [...held, ...apart].reduce((product, { extent }) => product * extent, 1);
+  return volumeOf([...held, ...apart]);
 }
 
 type Ranges = ReadonlyMap<string, Range>;

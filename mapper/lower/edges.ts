@@ -16,8 +16,9 @@
 
 import { axis, type Expr, minus, number, plus, times } from "../../abstraction/expression.ts";
 import type { Operand } from "../../abstraction/intrinsic.ts";
+import type { Dimension } from "../../abstraction/layout.ts";
 import { loop, loops, type Statement } from "../../abstraction/loop-nest.ts";
-import { type Conditions, type Stretch, wholeStretch } from "../match/conditions.ts";
+import { type Conditions, type Stretch, when, wholeStretch } from "../match/conditions.ts";
 import { blocksOf } from "../schedule/cache-tiles.ts";
 import type { LoopDimension } from "../schedule/dimensions.ts";
 import type { FreshNames } from "./names.ts";
@@ -28,7 +29,7 @@ export interface PackedEdge {
   readonly own: readonly LoopDimension[];
   readonly conditions: Conditions;
   /** Loops over the elements of a tile. */
-  readonly inner: readonly { readonly name: string; readonly extent: number }[];
+  readonly inner: readonly Dimension[];
   /** Steps in a block. */
   readonly blockOf: (d: LoopDimension) => number;
 }
@@ -82,7 +83,7 @@ export function edgeLoops(
       const range = i > outermost && conditions.blocksOfInput(operand.name, d, stretchAfter(i), count(d));
       return [range ? { ...all, range } : all];
     },
-    conditions.acrossEdge(operand.name, stretchAfter(own.length), steps),
+    when(conditions.isAcross(operand.name, stretchAfter(own.length)), steps),
   );
   return outermost >= 0 || blocks.length === 0 ? blocks : [loop(names.fresh("once"), 1, blocks, "parallel")];
 }

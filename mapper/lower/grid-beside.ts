@@ -7,9 +7,9 @@
  *       copy k_beside 8 by warp       z[b_block,k_beside] = x[b_block,0,k_beside]       where m_warp == 0 and n_warp == 0
  */
 
-import { partsOf } from "../../abstraction/epilogue.ts";
+import { guarded, partsOf } from "../../abstraction/epilogue.ts";
 import { substituteAxes } from "../../abstraction/equation.ts";
-import { and, axis, compare, type Expr } from "../../abstraction/expression.ts";
+import { axis, compare } from "../../abstraction/expression.ts";
 import type { Statement } from "../../abstraction/loop-nest.ts";
 import { partsOfSum } from "../schedule/split.ts";
 import { keptTiles } from "../schedule/taps.ts";
@@ -20,12 +20,11 @@ export function besideResults(places: GridPlaces): readonly Statement[] {
   const { context, schedule, computation } = places;
   const { rows, columns, team } = context;
   const outer = places.outerCounters();
-  const isFirst = (e: Expr): Expr => compare("==", e, 0);
   const tiles = [
-    { at: places.rowTile, count: keptTiles(context, rows, schedule) },
-    { at: places.columnTile, count: keptTiles(context, columns, schedule) },
+    { at: places.tileAt(rows), count: keptTiles(context, rows, schedule) },
+    { at: places.tileAt(columns), count: keptTiles(context, columns, schedule) },
     { at: places.part, count: partsOfSum(schedule) },
-    ...[rows, columns].map((a) => ({ at: axis(places.name(a, team)), count: schedule.warps[a.axis] ?? 1 })),
+    ...[rows, columns].map((a) => ({ at: places.counter(a, team), count: schedule.warps[a.axis] ?? 1 })),
   ];
   return partsOf(computation).beside.map(({ equation, axes }): Statement => {
     const inside = axes.filter((a) => !outer.has(a.name));
@@ -36,16 +35,14 @@ export function besideResults(places: GridPlaces): readonly Statement[] {
       const at = axes.some((a) => a.name === name) ? undefined : outer.get(name);
       return at === undefined ? [] : [{ at, count: extent }];
     });
-    const first = [...others, ...tiles].flatMap(({ at, count }) => (count > 1 ? [isFirst(at)] : []));
-    const placed = substituteAxes(equation, counters);
-    const where = [...(placed.where === undefined ? [] : [placed.where]), ...first];
+    const first = [...others, ...tiles].flatMap(({ at, count }) => (count > 1 ? [compare("==", at, 0)] : []));
     return {
       kind: "copy",
       axes:
         inside.length === 0
           ? [{ name: places.fresh("beside"), extent: 1 }]
           : inside.map((a) => ({ name: named.get(a.name) ?? a.name, extent: a.extent })),
-      equation: { ...placed, ...(where.length > 0 && { where: where.reduce(and) }) },
+      equation: guarded(substituteAxes(equation, counters), first),
       width: 1,
       transfer: "plain",
       group: team,

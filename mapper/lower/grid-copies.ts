@@ -5,22 +5,32 @@
  *     copy m 128, k 64 by 8, async, by block where step+2 < 64          a_ring[(step+2)%3,m,k] = a[128*m_tile+m, 64*(step+2)+k]
  */
 
-import { extentOf } from "../../abstraction/affine.ts";
+import { allOf, selected } from "../../abstraction/condition.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
-import { access, and, axis, compare, type Expr, over, remainder, substitute } from "../../abstraction/expression.ts";
+import {
+  type Access,
+  access,
+  axis,
+  compare,
+  type Expr,
+  over,
+  remainder,
+  substitute,
+} from "../../abstraction/expression.ts";
 import type { Dimension } from "../../abstraction/layout.ts";
 import type { ArrivalAt, Copy, Scratch, Statement } from "../../abstraction/loop-nest.ts";
 import { fillOf, type GridInput } from "../schedule/grid-context.ts";
 import { rowElements, sharedStorage } from "../schedule/swizzle.ts";
+import { assignment } from "./assign.ts";
 import type { GridPlaces } from "./grid-places.ts";
 import { viewOf } from "./grid-views.ts";
 
-export function ringName(places: GridPlaces, { operand }: GridInput): string {
+function ringName(places: GridPlaces, { operand }: GridInput): string {
   return places.fresh(`${operand.name}_ring`);
 }
 
 /** Orders the kept axis and the sum axis; the axis that is contiguous in the tensor comes last. */
-export function inRows<T>({ contiguous }: GridInput, [kept, sum]: readonly [kept: T, sum: T]): readonly [T, T] {
+function inRows<T>({ contiguous }: GridInput, [kept, sum]: readonly [kept: T, sum: T]): readonly [T, T] {
   return contiguous === "sum" ? [kept, sum] : [sum, kept];
 }
 
@@ -37,6 +47,16 @@ export function ringOf(places: GridPlaces, input: GridInput): Scratch {
   ];
   const { storage, elements } = sharedStorage(places.schedule.swizzle, dims, bytesOf(dtype));
   return { name: ringName(places, input), dtype, elements, scope: "shared", dims, storage };
+}
+
+/** An element of a ring, in the stage of a step. */
+export function ringAt(
+  places: GridPlaces,
+  input: GridInput,
+  step: Expr,
+  keptAndSum: readonly [kept: Expr, sum: Expr],
+): Access {
+  return access(ringName(places, input), [remainder(step, places.schedule.stage), ...inRows(input, keptAndSum)]);
 }
 
 export function copiesAsync({ schedule }: GridPlaces, input: GridInput): boolean {
@@ -83,33 +103,27 @@ function arrivalOf(places: GridPlaces, step: Expr): ArrivalAt {
 /** The copy of one input's tile for a step, into that step's stage. */
 export function copyOf(places: GridPlaces, input: GridInput, step: Expr): Copy {
   const { kept, value, conditions } = input;
-  const { sum, columns } = places.context;
-  const { stage } = places.schedule;
+  const { sum } = places.context;
   const keptName = places.name(kept, "in");
   const sumName = places.name(sum, "in");
   const { there, inTile } = places.ofStep(step);
   const { counters, fusedSum } = there.countersOf(inTile, axis(sumName));
-  const tile = kept === columns ? there.columnTile : there.rowTile;
   // A copy engine clips at the end of the tensor, which is also the end of the sum.
   const guards = [
-    ...places.place(kept, tile, axis(keptName), counters),
+    ...there.place(kept, axis(keptName), counters),
     ...(places.schedule.transfer === "engine" ? [] : places.beyond(sum, fusedSum)),
     ...conditions.map((c) => substitute(c, counters, "index")),
   ];
   const isAsync = copiesAsync(places, input);
-  const beyondEnd = step.kind !== "number" && stage > 1;
-  const shape = inRows(input, [extentOf(kept.axis, places.size), extentOf(sum.axis, places.size)]);
+  const beyondEnd = step.kind !== "number" && places.schedule.stage > 1;
+  const shape = inRows(input, [places.extent(kept), places.extent(sum)]);
   return {
     kind: "copy",
     axes: inRows(input, [keptName, sumName]).map((name, i) => ({ name, extent: shape[i] ?? 1 })),
-    equation: {
-      target: access(ringName(places, input), [
-        remainder(step, stage),
-        ...inRows(input, [axis(keptName), axis(sumName)]),
-      ]),
-      op: "=",
-      value: guarded(guards, substitute(value, counters), fillOf(places.context)),
-    },
+    equation: assignment(
+      ringAt(places, input, step, [axis(keptName), axis(sumName)]),
+      selected(allOf(guards), substitute(value, counters), fillOf(places.context)),
+    ),
     width: isAsync ? (input.asyncWidth ?? 1) : input.width,
     transfer: isAsync ? "async" : "plain",
     group: "block",
@@ -118,10 +132,6 @@ export function copyOf(places: GridPlaces, input: GridInput, step: Expr): Copy {
 }
 
 /** Rows and columns of an input's tile in its ring. */
-function ringShape({ context, size }: GridPlaces, input: GridInput): readonly [number, number] {
-  return inRows(input, [rowElements(input, extentOf(input.kept.axis, size)), extentOf(context.sum.axis, size)]);
-}
-
-function guarded([first, ...others]: readonly Expr[], whenTrue: Expr, whenFalse: Expr): Expr {
-  return first === undefined ? whenTrue : { kind: "select", condition: others.reduce(and, first), whenTrue, whenFalse };
+function ringShape(places: GridPlaces, input: GridInput): readonly [number, number] {
+  return inRows(input, [rowElements(input, places.extent(input.kept)), places.extent(places.context.sum)]);
 }

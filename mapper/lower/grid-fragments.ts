@@ -8,18 +8,17 @@
  *       c{8*m_fragment + n_fragment} <- mma(a{m_fragment}, b{n_fragment})
  */
 
-import { extentOf } from "../../abstraction/affine.ts";
 import { conditionOf, type Span, somewhere } from "../../abstraction/condition.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { kept } from "../../abstraction/epilogue.ts";
-import { access, and, axis, type Expr, number, plus, remainder, times } from "../../abstraction/expression.ts";
+import { and, axis, type Expr, number, plus, remainder, times } from "../../abstraction/expression.ts";
 import type { Statement, TileAccess } from "../../abstraction/loop-nest.ts";
 import { spanOf, when } from "../match/conditions.ts";
 import { partsOf, setsOf } from "../schedule/fragments.ts";
 import type { GridInput } from "../schedule/grid-context.ts";
 import { rolledOf } from "../schedule/rolled.ts";
 import { fragmentsAlong } from "../schedule/tile.ts";
-import { inRows, ringName } from "./grid-copies.ts";
+import { ringAt } from "./grid-copies.ts";
 import { boxAccess } from "./grid-gather.ts";
 import { type GridPlaces, unrolled } from "./grid-places.ts";
 import { tapAccess } from "./grid-window.ts";
@@ -30,24 +29,20 @@ export function sendOff(places: GridPlaces, step: Expr): readonly Statement[] {
   const name = places.name(sum, "part");
   const tiles = Object.fromEntries(
     inputs.map((input) => {
-      const { operand, kept } = input;
-      const inSum = plus(times(sum.extent, axis(name)), axis(places.name(sum, "in")));
-      const inKept = plus(places.fragmentAt(kept), axis(places.name(kept, "in")));
+      const inSum = inPart(places, axis(name));
+      const inKept = places.elementAt(input.kept);
       const tile: TileAccess = {
-        axes: operand.dims.map((d) => places.name(d.name === kept.axis ? kept : sum, "in")),
+        axes: tileAxes(places, input),
         access:
           places.window && input === places.window.input
             ? tapAccess(places, places.window, step, inKept, inSum)
-            : access(ringName(places, input), [
-                remainder(step, places.schedule.stage),
-                ...inRows(input, [inKept, inSum]),
-              ]),
+            : ringAt(places, input, step, [inKept, inSum]),
         by: "instruction",
       };
-      return [operand.name, tile];
+      return [input.operand.name, tile];
     }),
   );
-  const registers = { [target.name]: { file: target.name, index: places.sumIndex() } };
+  const registers = { [target.name]: places.sum() };
   return [
     { kind: "fence", on: "registers", of: intrinsic },
     ...unrolled(
@@ -118,7 +113,7 @@ function multiplyRolled(places: GridPlaces, step: Expr, name: string): readonly 
   const { input, count, taps, parts } = rolled;
   const others = places.context.inputs.filter((i) => i !== input);
   const held = axis(name);
-  const fragment = axis(places.name(input.kept, "fragment"));
+  const fragment = places.counter(input.kept, "fragment");
   const turned = (first: Expr, row: Expr): Expr => plus(times(count, held), remainder(plus(first, row), count));
   const issues = (row: Expr): readonly Statement[] => {
     const part = plus(times(parts, row), held);
@@ -138,6 +133,16 @@ function multiplyRolled(places: GridPlaces, step: Expr, name: string): readonly 
   ];
 }
 
+/** A position in a part of a step's sum. */
+const inPart = (places: GridPlaces, part: Expr): Expr => {
+  const { sum } = places.context;
+  return plus(times(sum.extent, part), places.counter(sum, "in"));
+};
+
+/** The counters within a tile of an input. */
+const tileAxes = (places: GridPlaces, { operand, kept }: GridInput): readonly string[] =>
+  operand.dims.map((d) => places.name(d.name === kept.axis ? kept : places.context.sum, "in"));
+
 /** Fetches the fragments of one part of a step into the register set for that part. */
 export function fetchesOf(places: GridPlaces, step: Expr, part: Expr): readonly Statement[] {
   return places.context.inputs.flatMap((input) => fetchesOfInput(places, input, step, part));
@@ -151,7 +156,6 @@ function fetchesOfInput(
   part: Expr,
   how: { readonly register?: (first: Expr) => Expr; readonly only?: number } = {},
 ): readonly Statement[] {
-  const { sum } = places.context;
   const { operand, kept } = input;
   const count = fragmentsAlong(kept, places.schedule);
   const box = places.box?.input === input ? places.box : undefined;
@@ -160,22 +164,15 @@ function fetchesOfInput(
     how.only === undefined && by.startsWith("ldmatrix") && count % 2 === 0 && kept.extent === PAIRED_EXTENT;
   const name = places.name(kept, "fragment");
   const first = how.only === undefined ? (paired ? times(2, axis(name)) : axis(name)) : number(how.only);
-  const place = plus(plus(places.warpAt(kept), times(kept.extent, first)), axis(places.name(kept, "in")));
-  const inSum = plus(times(sum.extent, part), axis(places.name(sum, "in")));
+  const place = plus(plus(places.warpAt(kept), times(kept.extent, first)), places.counter(kept, "in"));
+  const inSum = inPart(places, part);
   const along = operand.dims.findIndex((d) => d.name === kept.axis);
   const fetch: Statement = {
     kind: "fetch",
     register: { file: operand.name, index: how.register?.(first) ?? plus(setOf(places, input, part), first) },
     tile: {
-      axes: operand.dims.map((d) => places.name(d.name === kept.axis ? kept : sum, "in")),
-      ...(box
-        ? boxAccess(places, box, step, place, inSum)
-        : {
-            access: access(ringName(places, input), [
-              remainder(step, places.schedule.stage),
-              ...inRows(input, [place, inSum]),
-            ]),
-          }),
+      axes: tileAxes(places, input),
+      ...(box ? boxAccess(places, box, step, place, inSum) : { access: ringAt(places, input, step, [place, inSum]) }),
       by,
       ...(paired && { several: { count: 2, along } }),
     },
@@ -192,11 +189,11 @@ function issuesOf(
   const { target, intrinsic, inputs } = places.context;
   const registers = Object.fromEntries(
     inputs.map((input) => {
-      const index = registerOf(input) ?? plus(setOf(places, input, part), axis(places.name(input.kept, "fragment")));
+      const index = registerOf(input) ?? plus(setOf(places, input, part), places.counter(input.kept, "fragment"));
       return [input.operand.name, { file: input.operand.name, index }];
     }),
   );
-  const sums = { [target.name]: { file: target.name, index: places.sumIndex() } };
+  const sums = { [target.name]: places.sum() };
   const issue: Statement = { kind: "register-issue", intrinsic, registers: { ...sums, ...registers } };
   return places.eachSum(whereStored(places, [issue]));
 }
@@ -208,15 +205,11 @@ function whereStored(places: GridPlaces, work: readonly Statement[]): readonly S
   const asked = epilogue ? kept(equation, epilogue.equation) : [];
   if (asked.length === 0) return work;
   const outer = places.outerCounters();
-  const along = [
-    { a: rows, tile: places.rowTile },
-    { a: columns, tile: places.columnTile },
-  ];
   const span = (name: string): Span => {
-    const found = along.find(({ a }) => a.dimension?.loops.some((l) => l.name === name));
-    if (!found?.a.dimension) return { low: outer.get(name) ?? axis(name), span: 1 };
-    const low = plus(times(extentOf(found.a.axis, places.size), found.tile), places.fragmentAt(found.a));
-    return spanOf(found.a.dimension, name, { low, elements: found.a.extent, grain: found.a.extent });
+    const along = [rows, columns].find((a) => a.dimension?.loops.some((l) => l.name === name));
+    if (!along?.dimension) return { low: outer.get(name) ?? axis(name), span: 1 };
+    const low = plus(times(places.extent(along), places.tileAt(along)), places.fragmentAt(along));
+    return spanOf(along.dimension, name, { low, elements: along.extent, grain: along.extent });
   };
   return when(somewhere(conditionOf(asked.reduce(and)), span), work);
 }

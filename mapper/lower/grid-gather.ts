@@ -7,7 +7,8 @@
  *     a{0} <- a_box[k/21, 7 + 6*m_in + k%21] where k < 147          beyond the end of the sum a fragment holds zeros
  */
 
-import { extentOf } from "../../abstraction/affine.ts";
+import { volumeOf } from "../../abstraction/collections.ts";
+import { summedIn } from "../../abstraction/computation.ts";
 import {
   access,
   and,
@@ -24,6 +25,7 @@ import {
 import type { Copy, Scratch, TileAccess } from "../../abstraction/loop-nest.ts";
 import { digitsOf } from "../schedule/dimensions.ts";
 import { type BoxDim, boxIsAsync, type GatherBox } from "../schedule/gather.ts";
+import { assignment } from "./assign.ts";
 import type { GridPlaces } from "./grid-places.ts";
 
 const boxName = (places: GridPlaces, { input }: GatherBox): string => places.fresh(`${input.operand.name}_box`);
@@ -43,10 +45,10 @@ export function boxScratch(places: GridPlaces, box: GatherBox): Scratch {
 
 /** Copies the part of the tensor that a block's tile reads, with zeros outside the tensor. */
 export function boxCopy(places: GridPlaces, box: GatherBox): Copy {
-  const { context, size } = places;
+  const { context } = places;
   const { kept } = box.input;
   // 1. The origin of the box: loops of the tile at its first result, summed loops at 0.
-  const first = times(extentOf(kept.axis, size), kept === context.columns ? places.columnTile : places.rowTile);
+  const first = times(places.extent(kept), places.tileAt(kept));
   const counters = places.outerCounters();
   for (const [l, digit] of kept.dimension ? digitsOf(kept.dimension, first) : [])
     counters.set(l, box.kept.some((k) => k.name === l && k.isWhole) ? number(0) : digit);
@@ -59,7 +61,7 @@ export function boxCopy(places: GridPlaces, box: GatherBox): Copy {
   const nameOf = (d: BoxDim): string => places.fresh(`${d.name}_place`);
   for (const d of placed) {
     const steps = minus(axis(nameOf(d)), d.ahead);
-    const weights = d.own.map((_, i) => d.own.slice(i + 1).reduce((n, o) => n * o.extent, 1));
+    const weights = d.own.map((_, i) => volumeOf(d.own.slice(i + 1)));
     const flat = d.own.reduce<Expr>(
       (sum, { position }, i) => plus(sum, times(weights[i] ?? 1, begin[position] ?? 0)),
       number(0),
@@ -73,14 +75,13 @@ export function boxCopy(places: GridPlaces, box: GatherBox): Copy {
   return {
     kind: "copy",
     axes: placed.map((d) => ({ name: nameOf(d), extent: d.staged })),
-    equation: {
-      target: access(
+    equation: assignment(
+      access(
         boxName(places, box),
         box.dims.map((d) => (placed.includes(d) ? axis(nameOf(d)) : number(0))),
       ),
-      op: "=",
-      value: { ...box.access, index },
-    },
+      { ...box.access, index },
+    ),
     width: box.width,
     transfer: boxIsAsync(context, places.schedule) ? "async" : "plain",
     group: "block",
@@ -103,10 +104,7 @@ export function boxAccess(
     const quotient = over(inKept, weight);
     counters.set(name, count === 1 ? number(0) : i === 0 ? quotient : remainder(quotient, count));
   }
-  const reached = new Set([
-    ...box.kept.map((k) => k.name),
-    ...places.computation.axes.flatMap((a) => (a.kind === "reduce" ? [a.name] : [])),
-  ]);
+  const reached = new Set([...box.kept.map((k) => k.name), ...summedIn(places.computation.axes).map((a) => a.name)]);
   const index = box.dims.map(({ form, ahead }) =>
     [...form.terms].reduce<Expr>(
       (sum, [l, by]) => (reached.has(l) ? plus(sum, times(by, counters.get(l) ?? 0)) : sum),

@@ -17,11 +17,13 @@
  *       copy line 4, n 64, by block    y[..] = f16(parts[0,m,n] + parts[1,m,n] + ..)
  */
 
+import { volumeOf } from "../../abstraction/collections.ts";
 import { access, axis, type Expr, number, over, plus, remainder, times } from "../../abstraction/expression.ts";
 import type { Dimension } from "../../abstraction/layout.ts";
 import { type Copy, loop, type Scratch, type Statement } from "../../abstraction/loop-nest.ts";
 import { type PartialTile, partialTile, partsOfSum, pitchOf } from "../schedule/split.ts";
 import { keptTiles } from "../schedule/taps.ts";
+import { assignment } from "./assign.ts";
 import { callBarrier, type GridPlaces } from "./grid-places.ts";
 import { resultOf, widthOf } from "./grid-results.ts";
 
@@ -37,20 +39,26 @@ export function partialSums(places: GridPlaces): Scratch[] {
   const tile = partialTile(context, schedule);
   const dims = dimsOfParts(places, tile);
   const shape = { name: partsName(places), dtype: context.target.dtype, dims };
-  const size = (all: readonly Dimension[]): number => all.reduce((n, d) => n * d.extent, 1);
-  if (through(places) === "memory") return [{ ...shape, scope: "workspace", elements: size(dims) }];
+  if (through(places) === "memory") return [{ ...shape, scope: "workspace", elements: volumeOf(dims) }];
   const pitch = pitchOf(context, tile);
   const rows = dims.slice(0, -1);
   const storage = rows.reduceRight<{ place: Expr; below: number }>(
     ({ place, below }, d) => ({ place: plus(times(below, axis(d.name)), place), below: below * d.extent }),
     { place: axis(dims.at(-1)?.name ?? ""), below: pitch },
   ).place;
-  return [{ ...shape, scope: "cluster", elements: size(rows) * pitch, storage }];
+  return [{ ...shape, scope: "cluster", elements: volumeOf(rows) * pitch, storage }];
 }
 
 /** Each warp stores its partial sums once its part of the sum is complete. */
 export function storeParts(places: GridPlaces): readonly Statement[] {
-  return drainPart(places, partialTile(places.context, places.schedule));
+  const tile = partialTile(places.context, places.schedule);
+  const line = places.elementAt(tile.across);
+  const at = places.elementAt(tile.line);
+  const index =
+    through(places) === "memory"
+      ? [places.part, ...tileOf(places, tile), line, at]
+      : [over(line, tile.share), places.part, remainder(line, tile.share), at];
+  return places.eachSum([places.drained((sum) => assignment(access(partsName(places), index), sum))]);
 }
 
 /** After that, all blocks of a cluster add up the partial sums. */
@@ -92,30 +100,6 @@ export function addParts(
   return [callBarrier(places), ...dealt([loop(chunkName, tile.lines / chunk, [threads], "block")])];
 }
 
-function drainPart(places: GridPlaces, tile: PartialTile): readonly Statement[] {
-  const { rows, columns, target } = places.context;
-  const element = places.fresh("sum");
-  const rowIn = places.name(rows, "in");
-  const columnIn = places.name(columns, "in");
-  const inside = (a: typeof rows): Expr => plus(places.fragmentAt(a), axis(places.name(a, "in")));
-  const line = inside(tile.across);
-  const at = inside(tile.line);
-  const lines = number(tile.share);
-  const index =
-    through(places) === "memory"
-      ? [places.part, ...tileOf(places, tile), line, at]
-      : [over(line, lines), places.part, remainder(line, lines), at];
-  return places.eachSum([
-    {
-      kind: "drain",
-      register: { file: target.name, index: places.sumIndex() },
-      axes: [rowIn, columnIn],
-      element,
-      equation: { target: access(partsName(places), index), op: "=", value: access(element, []) },
-    },
-  ]);
-}
-
 /**
  * Adds up the lines of a tile from `first` on over all parts, and stores them.
  * @param held address of a line of a part
@@ -154,9 +138,8 @@ const partsName = (places: GridPlaces): string => places.fresh("parts");
 
 /** The counters that identify a tile of the output. */
 function tileOf(places: GridPlaces, { across, line }: PartialTile): readonly Expr[] {
-  const { outer, rows } = places.context;
-  const number = (a: typeof across): Expr => (a === rows ? places.rowTile : places.columnTile);
-  return [...outer.map((d) => axis(places.fresh(`${d.name}_block`))), number(across), number(line)];
+  const outer = places.context.outer.map((d) => axis(places.fresh(`${d.name}_block`)));
+  return [...outer, places.tileAt(across), places.tileAt(line)];
 }
 
 function dimsOfParts(places: GridPlaces, { across, line, lines, lineExtent, share }: PartialTile): Dimension[] {

@@ -8,8 +8,20 @@
 import { type Extents, extentOf } from "../../abstraction/affine.ts";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
 import type { Computation } from "../../abstraction/computation.ts";
-import { axis, compare, type Expr, number, over, plus, remainder, times } from "../../abstraction/expression.ts";
-import { loop, type Statement } from "../../abstraction/loop-nest.ts";
+import type { Equation } from "../../abstraction/equation.ts";
+import {
+  type Access,
+  access,
+  axis,
+  compare,
+  type Expr,
+  number,
+  over,
+  plus,
+  remainder,
+  times,
+} from "../../abstraction/expression.ts";
+import { loop, type RegisterAt, type Statement } from "../../abstraction/loop-nest.ts";
 import { digitsOf } from "../schedule/dimensions.ts";
 import { boxOf, type GatherBox } from "../schedule/gather.ts";
 import type { GridAxis, GridContext } from "../schedule/grid-context.ts";
@@ -30,6 +42,8 @@ export const callBarrier = ({ schedule }: GridPlaces): Statement => ({
   ...(schedule.launch && { early: true }),
 });
 
+type Drain = Extract<Statement, { kind: "drain" }>;
+
 export class GridPlaces {
   readonly context: GridContext;
   readonly schedule: GridSchedule;
@@ -48,8 +62,8 @@ export class GridPlaces {
   /** The box that is staged once in the tensor's layout, from which lanes gather fragments. */
   readonly box: GatherBox | undefined;
   /** The number of the block's tile along each axis. */
-  readonly rowTile: Expr;
-  readonly columnTile: Expr;
+  private readonly rowTile: Expr;
+  private readonly columnTile: Expr;
   private readonly names: FreshNames;
 
   /** @param turn which of its tiles the block is computing */
@@ -67,9 +81,9 @@ export class GridPlaces {
     const { rows, columns } = context;
     const { order, persistent } = schedule;
     if (persistent === undefined) {
-      const tile = axis(this.name(rows, "tile"));
-      this.rowTile = order === 1 ? tile : plus(times(order, axis(this.name(rows, "group"))), tile);
-      this.columnTile = axis(this.name(columns, "tile"));
+      const tile = this.counter(rows, "tile");
+      this.rowTile = order === 1 ? tile : plus(times(order, this.counter(rows, "group")), tile);
+      this.columnTile = this.counter(columns, "tile");
     } else {
       // Tiles are numbered in the order in which separate blocks would take them. Numbers past the last tile fall below
       // the last row.
@@ -106,6 +120,20 @@ export class GridPlaces {
   /** `m_tile`, `m_warp`, `m_fragment`, `m_in` for an axis of the instruction. */
   name({ axis: of }: GridAxis, what: "tile" | "group" | "warp" | "warpgroup" | "fragment" | "in" | "part"): string {
     return this.names.fresh(`${of}_${what}`);
+  }
+
+  /** The counter of that name. */
+  counter(a: GridAxis, what: Parameters<GridPlaces["name"]>[1]): Expr {
+    return axis(this.name(a, what));
+  }
+
+  /** The number of the block's tile along a kept axis, and the extent of a tile along any. */
+  tileAt(a: GridAxis): Expr {
+    return a === this.context.columns ? this.columnTile : this.rowTile;
+  }
+
+  extent({ axis: of }: GridAxis): number {
+    return extentOf(of, this.size);
   }
 
   /** Counters of the kept loops that do not feed the instruction. */
@@ -147,15 +175,16 @@ export class GridPlaces {
    * Enters the counters of a kept axis at a position in a tile. Returns the conditions for the position to be inside;
    * empty if tiles fit exactly.
    */
-  place(a: GridAxis, tile: Expr, inside: Expr, counters: Map<string, Expr>): Expr[] {
+  place(a: GridAxis, inside: Expr, counters: Map<string, Expr>): Expr[] {
+    const tile = this.tileAt(a);
     if (this.window?.input.kept.axis === a.axis)
-      return windowPlace(this.window, extentOf(a.axis, this.size), tile, inside, counters);
+      return windowPlace(this.window, this.extent(a), tile, inside, counters);
     return this.beyond(a, this.fuse(a, tile, inside, counters));
   }
 
   /** The fused index of an axis at a position in a tile. Enters the counters of its loops. */
   private fuse(a: GridAxis, tile: Expr, inside: Expr, counters: Map<string, Expr>): Expr {
-    const fused = plus(times(extentOf(a.axis, this.size), tile), inside);
+    const fused = plus(times(this.extent(a), tile), inside);
     if (a.dimension) for (const [name, digit] of digitsOf(a.dimension, fused)) counters.set(name, digit);
     return fused;
   }
@@ -164,24 +193,44 @@ export class GridPlaces {
   beyond(a: GridAxis, fused: Expr): Expr[] {
     const { context, schedule } = this;
     const behind = a === context.rows && tilesOf(context, schedule) % (schedule.persistent ?? 1) !== 0;
-    const whole = a.elements % extentOf(a.axis, this.size) === 0 && !behind;
+    const whole = a.elements % this.extent(a) === 0 && !behind;
     return whole ? [] : [compare("<", fused, a.elements)];
   }
 
   /** The first element of a warp's fragment within the block's tile. */
   fragmentAt(a: GridAxis): Expr {
-    return plus(this.warpAt(a), times(a.extent, axis(this.name(a, "fragment"))));
+    return plus(this.warpAt(a), times(a.extent, this.counter(a, "fragment")));
+  }
+
+  /** An element of that fragment within the block's tile. */
+  elementAt(a: GridAxis): Expr {
+    return plus(this.fragmentAt(a), this.counter(a, "in"));
   }
 
   warpAt(a: GridAxis): Expr {
-    return times(fragmentsAlong(a, this.schedule) * a.extent, axis(this.name(a, this.context.team)));
+    return times(fragmentsAlong(a, this.schedule) * a.extent, this.counter(a, this.context.team));
   }
 
-  /** The index of the accumulator at the current row and column fragment. */
-  sumIndex(): Expr {
-    const { rows, columns } = this.context;
+  /** The accumulator at the current row and column fragment. */
+  sum(): RegisterAt {
+    const { rows, columns, target } = this.context;
     const across = fragmentsAlong(columns, this.schedule);
-    return plus(times(across, axis(this.name(rows, "fragment"))), axis(this.name(columns, "fragment")));
+    const index = plus(times(across, this.counter(rows, "fragment")), this.counter(columns, "fragment"));
+    return { file: target.name, index };
+  }
+
+  /** Drains the accumulator, one element after another. */
+  drained(equationOf: (element: Access) => Equation, by?: Drain["by"]): Drain {
+    const { rows, columns } = this.context;
+    const element = this.fresh("sum");
+    return {
+      kind: "drain",
+      register: this.sum(),
+      axes: [rows, columns].map((a) => this.name(a, "in")),
+      element,
+      equation: equationOf(access(element, [])),
+      ...(by && { by }),
+    };
   }
 
   eachSum(body: readonly Statement[]): readonly Statement[] {

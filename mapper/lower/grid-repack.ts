@@ -12,6 +12,7 @@
  * many channels.
  */
 
+import { volumeOf } from "../../abstraction/collections.ts";
 import { memoryElements } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import {
@@ -27,11 +28,12 @@ import {
   remainder,
   times,
 } from "../../abstraction/expression.ts";
-import type { Dimension } from "../../abstraction/layout.ts";
 import { type Copy, loop, type Scratch, type Statement } from "../../abstraction/loop-nest.ts";
+import { digitsAlong } from "../schedule/dimensions.ts";
 import type { RepackedInput } from "../schedule/grid-context.ts";
 import { widthAlong } from "../schedule/repack.ts";
 import { PIECE_BYTES } from "../schedule/swizzle.ts";
+import { assignment } from "./assign.ts";
 import { callBarrier, type GridPlaces } from "./grid-places.ts";
 
 /** Threads in a block that copies, and the most elements of its tile. */
@@ -55,13 +57,12 @@ interface Turned {
   readonly chunks: number;
 }
 
-const product = (dims: readonly Dimension[]): number => dims.reduce((n, d) => n * d.extent, 1);
 const upTo = (n: number, multiple: number): number => Math.ceil(n / multiple) * multiple;
 
 function turnedOf(input: RepackedInput): Turned {
   const { source, copy, summed, along, outer, picked } = input;
-  const rows = product(summed);
-  const columns = product(along);
+  const rows = volumeOf(summed);
+  const columns = volumeOf(along);
   const isWhole = source.dims.every((d) => picked[d.name]?.step === 1);
   const [inRun, inRow] = isWhole ? [widthAlong(source, [...summed, ...along]), widthAlong(source, along)] : [1, 1];
   const write = widthAlong(copy, summed);
@@ -77,7 +78,7 @@ function turnedOf(input: RepackedInput): Turned {
     read: isRun ? inRun : inRow,
     summed: { all: rows, tile },
     along: { all: columns, tile: across },
-    chunks: product(outer) * Math.ceil(rows / tile) * Math.ceil(columns / across),
+    chunks: volumeOf(outer) * Math.ceil(rows / tile) * Math.ceil(columns / across),
   };
 }
 
@@ -171,8 +172,7 @@ function turn(places: GridPlaces, turned: Turned, chunk: Expr): readonly [into: 
       const { first = 0, step = 1 } = input.picked[copy.dims[i]?.name ?? ""] ?? {};
       return plus(times(step, e), first);
     });
-  const below = (e: Expr, all: number, tile: number): Expr[] => (all % tile === 0 ? [] : [compare("<", e, all)]);
-  const where = (inside: readonly Expr[]): { where?: Expr } => (inside.length > 0 ? { where: inside.reduce(and) } : {});
+  const below = (e: Expr, { all, tile }: Turned["along"]): Expr[] => (all % tile === 0 ? [] : [compare("<", e, all)]);
   const whole = { kind: "copy", transfer: "plain", group: "block" } as const;
 
   // 2. In. Elements beyond the end are neither read now nor written later. A run is counted through all rows, as in the
@@ -181,28 +181,18 @@ function turn(places: GridPlaces, turned: Turned, chunk: Expr): readonly [into: 
   const inSum = plus(rowAt, axis(row));
   const inRow = plus(columnAt, axis(column));
   const held = (of: Expr): [Expr, Expr] => [over(of, along.tile), remainder(of, along.tile)];
+  const columns = { name: column, extent: along.tile };
+  const runs = { all: summed.all * along.all, tile: summed.tile * along.tile };
   const into: Copy = {
     ...whole,
     width: read,
-    axes: isRun
-      ? [{ name: column, extent: summed.tile * along.tile }]
-      : [
-          { name: row, extent: summed.tile },
-          { name: column, extent: along.tile },
-        ],
+    axes: isRun ? [{ name: column, extent: runs.tile }] : [{ name: row, extent: summed.tile }, columns],
     equation: isRun
-      ? {
-          target: access(name, held(axis(column))),
-          op: "=",
-          value: access(source.name, inSource(...held(run))),
-          ...where(below(run, summed.all * along.all, summed.tile * along.tile)),
-        }
-      : {
-          target: access(name, [axis(row), axis(column)]),
-          op: "=",
-          value: access(source.name, inSource(inSum, inRow)),
-          ...where([...below(inSum, summed.all, summed.tile), ...below(inRow, along.all, along.tile)]),
-        },
+      ? assignment(access(name, held(axis(column))), access(source.name, inSource(...held(run))), below(run, runs))
+      : assignment(access(name, [axis(row), axis(column)]), access(source.name, inSource(inSum, inRow)), [
+          ...below(inSum, summed),
+          ...below(inRow, along),
+        ]),
   };
 
   // 3. Out. Rows are grouped so that neighbouring threads read rows in different banks.
@@ -213,28 +203,11 @@ function turn(places: GridPlaces, turned: Turned, chunk: Expr): readonly [into: 
     ...whole,
     width: write,
     gathered: true,
-    axes: [
-      { name: group, extent: summed.tile / side },
-      { name: column, extent: along.tile },
-      { name: row, extent: side },
-    ],
-    equation: {
-      target: access(copy.name, inCopy(outSum, inRow)),
-      op: "=",
-      value: access(name, [grouped, axis(column)]),
-      ...where([...below(outSum, summed.all, summed.tile), ...below(inRow, along.all, along.tile)]),
-    },
+    axes: [{ name: group, extent: summed.tile / side }, columns, { name: row, extent: side }],
+    equation: assignment(access(copy.name, inCopy(outSum, inRow)), access(name, [grouped, axis(column)]), [
+      ...below(outSum, summed),
+      ...below(inRow, along),
+    ]),
   };
   return [into, out];
-}
-
-/** Splits a fused index into row-major indices of the given dimensions. */
-function digitsAlong(dims: readonly Dimension[], fused: Expr): (readonly [string, Expr])[] {
-  let below = 1;
-  return dims.toReversed().map((d, i) => {
-    const quotient = over(fused, below);
-    below *= d.extent;
-    const isFirst = i === dims.length - 1;
-    return [d.name, isFirst ? quotient : remainder(quotient, d.extent)] as const;
-  });
 }

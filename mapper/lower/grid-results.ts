@@ -12,7 +12,7 @@
 
 import { extentOf } from "../../abstraction/affine.ts";
 import { insideTarget } from "../../abstraction/elements.ts";
-import { epilogueAt, guarded } from "../../abstraction/epilogue.ts";
+import { guarded, storingAt } from "../../abstraction/epilogue.ts";
 import type { Equation } from "../../abstraction/equation.ts";
 import { type Access, access, axis, type Expr, number, plus, substitute, times } from "../../abstraction/expression.ts";
 import type { Dimension } from "../../abstraction/layout.ts";
@@ -22,6 +22,7 @@ import { stagedElements, stagedLines } from "../schedule/grid.ts";
 import type { PartialTile } from "../schedule/split.ts";
 import { resultsAlong, runsAlongRows } from "../schedule/store.ts";
 import { fragmentsAlong } from "../schedule/tile.ts";
+import { assignment } from "./assign.ts";
 import { type GridPlaces, unrolled } from "./grid-places.ts";
 
 export function storeResults(places: GridPlaces): readonly Statement[] {
@@ -45,63 +46,41 @@ export function stagedResults(places: GridPlaces): Scratch[] {
 }
 
 function drain(places: GridPlaces): readonly Statement[] {
-  const { rows, columns, target } = places.context;
-  const element = places.fresh("sum");
-  const rowIn = places.name(rows, "in");
-  const columnIn = places.name(columns, "in");
-  const row = plus(places.fragmentAt(rows), axis(rowIn));
-  const column = plus(places.fragmentAt(columns), axis(columnIn));
-  return places.eachSum([
-    {
-      kind: "drain",
-      register: { file: target.name, index: places.sumIndex() },
-      axes: [rowIn, columnIn],
-      element,
-      equation: resultOf(places, row, column, access(element, [])),
-      ...(places.schedule.store === "quads" && { by: "quads" as const }),
-    },
-  ]);
+  const { rows, columns } = places.context;
+  const stored = (sum: Access): Equation => resultOf(places, places.elementAt(rows), places.elementAt(columns), sum);
+  return places.eachSum([places.drained(stored, places.schedule.store === "quads" ? "quads" : undefined)]);
 }
 
 /** Stores one row of fragments after another: into the warp's own shared memory, and from there to the output. */
 function drainStaged(places: GridPlaces): readonly Statement[] {
   const { context, schedule } = places;
   const { rows, columns, target, team } = context;
-  const element = places.fresh("sum");
-  const rowIn = places.name(rows, "in");
-  const columnIn = places.name(columns, "in");
-  const rowWarp = axis(places.name(rows, team));
-  const columnWarp = axis(places.name(columns, team));
-  const warp = plus(times(extentOf(columns.axis, schedule.warps), rowWarp), columnWarp);
+  const row = places.counter(rows, "in");
+  const inColumns = places.counter(columns, "in");
+  const columnWarp = places.counter(columns, team);
+  const warp = plus(times(extentOf(columns.axis, schedule.warps), places.counter(rows, team)), columnWarp);
   const lines = stagedLines(context, schedule);
-  const alongRows = lines.line === rows;
-  const staged = (row: Expr, column: Expr): Access =>
-    access(stagedName(places), [warp, ...(alongRows ? [column, row] : [row, column])]);
-  const inWarp = plus(times(columns.extent, axis(places.name(columns, "fragment"))), axis(columnIn));
-  const into: Statement = {
-    kind: "drain",
-    register: { file: target.name, index: places.sumIndex() },
-    axes: [rowIn, columnIn],
-    element,
-    equation: { target: staged(axis(rowIn), inWarp), op: "=", value: access(element, []) },
-    ...(target.storage === undefined && { by: "instruction" }),
-  };
-  const columnsOfTeam = fragmentsAlong(columns, schedule) * columns.extent;
-  const column = plus(times(columnsOfTeam, columnWarp), axis(columnIn));
-  const held = staged(axis(rowIn), axis(columnIn));
-  const equation = resultOf(places, plus(places.fragmentAt(rows), axis(rowIn)), column, held);
-  const rowAxis = { name: rowIn, extent: rows.extent };
-  const columnAxis = { name: columnIn, extent: columnsOfTeam };
+  const staged = (column: Expr): Access =>
+    access(stagedName(places), [warp, ...(lines.line === rows ? [column, row] : [row, column])]);
+  const inWarp = plus(times(columns.extent, places.counter(columns, "fragment")), inColumns);
+  const into = places.drained(
+    (sum) => assignment(staged(inWarp), sum),
+    target.storage === undefined ? "instruction" : undefined,
+  );
+  const across = fragmentsAlong(columns, schedule);
+  const columnsOfTeam = across * columns.extent;
+  const rowAxis = { name: places.name(rows, "in"), extent: rows.extent };
+  const columnAxis = { name: places.name(columns, "in"), extent: columnsOfTeam };
+  const column = plus(times(columnsOfTeam, columnWarp), inColumns);
   const out: Statement = {
     kind: "copy",
-    equation,
+    equation: resultOf(places, places.elementAt(rows), column, staged(inColumns)),
     transfer: "plain",
     group: team,
     axes: runsAlongRows(context) ? [columnAxis, rowAxis] : [rowAxis, columnAxis],
     width: widthOf(places, lines),
   };
   const barrier: Statement = { kind: "barrier", group: team };
-  const across = fragmentsAlong(columns, schedule);
   return unrolled(places.name(rows, "fragment"), fragmentsAlong(rows, schedule), [
     ...unrolled(places.name(columns, "fragment"), across, [into]),
     barrier,
@@ -131,17 +110,13 @@ export function resultOf(places: GridPlaces, rowInside: Expr, columnInside: Expr
   const { rows, columns } = places.context;
   const { counters } = places.countersOf(number(0), number(0));
   const guards = [
-    ...places.place(rows, places.rowTile, rowInside, counters),
-    ...places.place(columns, places.columnTile, columnInside, counters),
+    ...places.place(rows, rowInside, counters),
+    ...places.place(columns, columnInside, counters),
     ...insideTarget(places.computation).map((c) => substitute(c, counters, "index")),
   ];
-  const { equation, epilogue } = places.computation;
-  const index = equation.target.index.map((e) => substitute(e, counters, "index"));
+  const index = places.computation.equation.target.index.map((e) => substitute(e, counters, "index"));
   const sum = storedSum(places.computation, places.context.stored, counters, held);
-  const assigned: Equation = epilogue
-    ? epilogueAt(epilogue, index, sum)
-    : { target: { ...equation.target, index }, op: "=", value: sum };
-  return guarded(assigned, guards);
+  return guarded(storingAt(places.computation, index, sum), guards);
 }
 
 function stagedName(places: GridPlaces): string {

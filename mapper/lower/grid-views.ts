@@ -5,7 +5,7 @@
  *     in[n,c,p*2+r-1,q*2+s-1]    at c 64*(step%2), w 2*q-1, h 2*p-1, n    offsets s, r        q, p, n of the tile's first row
  */
 
-import { extentOf } from "../../abstraction/affine.ts";
+import { summedIn } from "../../abstraction/computation.ts";
 import { axis, type Expr, number, plus, substitute, times } from "../../abstraction/expression.ts";
 import type { TensorView } from "../../abstraction/tensor-view.ts";
 import type { GridInput } from "../schedule/grid-context.ts";
@@ -15,19 +15,19 @@ import type { GridPlaces } from "./grid-places.ts";
 
 /** The view that a copy engine fetches for one input's tile. @throws Error if an engine cannot fetch this input */
 export function viewOf(places: GridPlaces, input: GridInput, step: Expr): TensorView {
-  const { context, size, computation } = places;
+  const { context, computation } = places;
   const form = viewForm(context, input);
   if (typeof form === "string") throw new Error(`internal: the schedule cannot be lowered: ${form}`);
   const { kept, contiguous } = input;
   const { there, inTile } = places.ofStep(step);
   const { counters } = there.countersOf(inTile, number(0));
-  there.place(kept, kept === context.columns ? there.columnTile : there.rowTile, number(0), counters);
+  there.place(kept, number(0), counters);
   const [rowAxis, columnAxis] = contiguous === "sum" ? [kept, context.sum] : [context.sum, kept];
-  const across = extentOf(columnAxis.axis, size);
-  const count = extentOf(rowAxis.axis, size);
+  const across = places.extent(columnAxis);
+  const count = places.extent(rowAxis);
   const columns = columnAxis === kept ? rowElements(input, across) : across;
 
-  const summed = new Set(computation.axes.flatMap((a) => (a.kind === "reduce" ? [a.name] : [])));
+  const summed = new Set(summedIn(computation.axes).map((a) => a.name));
   /** The part of an index that depends on some of the loops. */
   const partOf = (d: (typeof form.dims)[number], constant: number, has: (loop: string) => boolean): Expr => {
     const terms = [...d.form.terms].filter(([name]) => has(name));

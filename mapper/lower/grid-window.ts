@@ -7,7 +7,6 @@
  *     issue                                             a_window[slice%2, m_in + 29*r + s, ..]
  */
 
-import { extentOf } from "../../abstraction/affine.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import {
   type Access,
@@ -29,6 +28,7 @@ import type { ViewedDimension } from "../../abstraction/tensor-view.ts";
 import { stepsInFlight } from "../schedule/fragments.ts";
 import { sharedStorage } from "../schedule/swizzle.ts";
 import type { TapWindow, WindowDim } from "../schedule/taps.ts";
+import { assignment } from "./assign.ts";
 import type { GridPlaces } from "./grid-places.ts";
 import { tilesOf } from "./window-places.ts";
 
@@ -43,7 +43,7 @@ export function windowRing(places: GridPlaces, window: TapWindow): Scratch {
   const dims: [Dimension, Dimension, Dimension] = [
     { name: "stage", extent: window.stages },
     { name: kept.axis, extent: window.rows },
-    { name: sum.axis, extent: extentOf(sum.axis, places.size) },
+    { name: sum.axis, extent: places.extent(sum) },
   ];
   const { storage, elements } = sharedStorage("spans", dims, bytesOf(operand.dtype));
   return { name: windowName(places, window), dtype: operand.dtype, elements, scope: "shared", dims, storage };
@@ -64,15 +64,14 @@ const slotOf = ({ stages }: TapWindow, slice: Expr): Expr => remainder(slice, st
 
 /** The copy of one slice of the sum into the window. */
 function windowCopy(places: GridPlaces, window: TapWindow, slice: Expr): Copy {
-  const { context, size, schedule } = places;
+  const { context, schedule } = places;
   const { dims, input, column } = window;
-  const { kept } = input;
   const { sum } = context;
-  const columns = extentOf(sum.axis, size);
+  const columns = places.extent(sum);
   const counters = places.outerCounters();
   for (const d of context.outerSums) for (const l of d.loops) counters.set(l.name, number(0));
   for (const l of sum.dimension?.loops ?? []) counters.set(l.name, times(columns, places.sliceAt(window, slice)));
-  const offsets = tilesOf(dims, kept === context.columns ? places.columnTile : places.rowTile);
+  const offsets = tilesOf(dims, places.tileAt(input.kept));
   for (const [i, d] of dims.entries()) if (d.loop !== undefined) counters.set(d.loop, offsets[i] ?? number(0));
   const first = window.access.index.map((e) => substitute(e, counters, "index"));
   const inSum = places.name(sum, "in");
@@ -89,11 +88,10 @@ function windowCopy(places: GridPlaces, window: TapWindow, slice: Expr): Copy {
   return {
     kind: "copy",
     axes: [...placed.map((d) => ({ name: nameOf(d), extent: d.staged })), { name: inSum, extent: columns }],
-    equation: {
-      target: access(windowName(places, window), [slotOf(window, slice), row, axis(inSum)]),
-      op: "=",
-      value: { ...window.access, index },
-    },
+    equation: assignment(access(windowName(places, window), [slotOf(window, slice), row, axis(inSum)]), {
+      ...window.access,
+      index,
+    }),
     width: byEngine ? 1 : (input.asyncWidth ?? 1),
     transfer: byEngine ? "engine" : "async",
     group: "block",
@@ -125,8 +123,8 @@ const arrivalOf = (places: GridPlaces, window: TapWindow, slice: Expr): ArrivalA
 
 /** Zeroes, before all steps, the rows behind those that copies fill. They stay zero. */
 export function windowZeros(places: GridPlaces, window: TapWindow): readonly Statement[] {
-  const { context, size } = places;
-  const columns = extentOf(context.sum.axis, size);
+  const { context } = places;
+  const columns = places.extent(context.sum);
   const zeroRows = window.rows - window.staged;
   const [slot, row, column] = [places.fresh("slot"), places.fresh("row"), places.name(context.sum, "in")];
   const zeros: Statement = {
@@ -136,11 +134,10 @@ export function windowZeros(places: GridPlaces, window: TapWindow): readonly Sta
       { name: row, extent: zeroRows },
       { name: column, extent: columns },
     ],
-    equation: {
-      target: access(windowName(places, window), [axis(slot), plus(window.staged, axis(row)), axis(column)]),
-      op: "=",
-      value: number(0),
-    },
+    equation: assignment(
+      access(windowName(places, window), [axis(slot), plus(window.staged, axis(row)), axis(column)]),
+      number(0),
+    ),
     width: window.input.width,
     transfer: "plain",
     group: "block",

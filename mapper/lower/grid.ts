@@ -54,20 +54,14 @@ export function lowerGrid(given: GridContext, schedule: GridSchedule): LoopNest 
   const context = repackedContext(given, schedule);
   const { rows, columns, target, intrinsic, inputs } = context;
   const places = new GridPlaces(context, schedule);
-  const cleared = places.eachSum([{ kind: "clear", register: { file: target.name, index: places.sumIndex() } }]);
+  const cleared = places.eachSum([{ kind: "clear", register: places.sum() }]);
   const stored = (there: GridPlaces): readonly Statement[] => [
     ...besideResults(there),
     ...(schedule.split ? storeParts(there) : storeResults(there)),
   ];
-  const oneTeamsTile = (): readonly Statement[] => [
-    ...cleared,
-    ...(intrinsic.asynchronous ? oneTile(places) : pipeline(places)),
-    ...stored(places),
-    ...addMet(places),
-  ];
   const roles = schedule.producer
     ? withProducer(places, cleared, stored)
-    : { teams: schedule.persistent === undefined ? oneTeamsTile() : tilesInTurn(places, cleared, stored) };
+    : { teams: withoutProducer(places, cleared, stored) };
   return {
     scratch: [
       ...inputs.map((i) => stagedInput(places, i)),
@@ -156,26 +150,22 @@ function tilesDealt(places: GridPlaces, inside: readonly Statement[]): readonly 
   );
 }
 
-/** One tile with asynchronous products (wgmma). */
-function oneTile(places: GridPlaces): readonly Statement[] {
-  const { before, steps } = pipelineSentOff(places);
-  return [...before, ...meeting(places), ...steps];
-}
-
 /**
- * Several tiles one after another with asynchronous products. Steps are counted through all tiles, so that the ring
- * keeps filling while a tile is stored.
+ * Teams that fill the ring themselves. Where a block computes several tiles one after another, steps are counted through
+ * all of them, so that the ring keeps filling while a tile is stored.
  *
  *     copies of steps 0 and 1
  *     for turn
  *       clear sums;   for step: the step turn * steps + step;   drain sums to the tile of the turn
  */
-function tilesInTurn(
+function withoutProducer(
   places: GridPlaces,
   cleared: readonly Statement[],
   stored: (there: GridPlaces) => readonly Statement[],
 ): readonly Statement[] {
-  const { before, steps } = pipelineSentOff(places);
+  const { before, steps } = places.context.intrinsic.asynchronous ? pipelineSentOff(places) : pipeline(places);
+  if (places.schedule.persistent === undefined)
+    return [...cleared, ...before, ...meeting(places), ...steps, ...stored(places), ...addMet(places)];
   return [...before, ...inTurns(places, (there) => [...cleared, ...steps, ...stored(there)])];
 }
 
@@ -195,7 +185,7 @@ function withProducer(
   stored: (there: GridPlaces) => readonly Statement[],
 ): Roles {
   const zeros = places.window ? windowZeros(places, places.window) : [];
-  const met: readonly Statement[] = zeros.length > 0 ? [{ kind: "barrier", group: "block" }] : [];
+  const met = zeros.length > 0 ? [MET] : [];
   return {
     ahead: [...zeros, ...met, ...meeting(places)],
     teams: inTurns(places, (there) => [...cleared, ...consumed(places), ...stored(there)]),
@@ -204,85 +194,100 @@ function withProducer(
   };
 }
 
+/** A prologue that fills the first stages, and the steps. */
+interface Pipeline {
+  readonly before: readonly Statement[];
+  readonly steps: readonly Statement[];
+}
+
+const MET: Statement = { kind: "barrier", group: "block" };
+
+/**
+ * How the stages of a ring are filled.
+ * @param ahead the steps between a copy and its use
+ */
+function filling(
+  places: GridPlaces,
+  step: Expr,
+  ahead: number,
+): {
+  readonly copies: (at: Expr) => readonly Statement[];
+  readonly wait: (pending: number) => readonly Statement[];
+  /** The copies before all steps, and those into the stage that a step has freed. */
+  readonly first: readonly Statement[];
+  readonly next: readonly Statement[];
+} {
+  const { context, schedule } = places;
+  const inputs = stepInputs(places);
+  const isAsync = inputs.some((i) => copiesAsync(places, i)) || boxIsAsync(context, schedule);
+  const all = places.steps * places.turns;
+  const commit: readonly Statement[] = isAsync ? [{ kind: "commit" }] : [];
+  const copies = (at: Expr): readonly Statement[] =>
+    schedule.transfer === "engine" ? [sendOf(places, at)] : [...inputs.map((i) => copyOf(places, i, at)), ...commit];
+  return {
+    copies,
+    wait: (pending) => (isAsync ? [{ kind: "wait", pending }] : []),
+    first: Array.from({ length: ahead }, (_, s) => (s < all ? copies(number(s)) : commit)).flat(),
+    next: ahead < all ? copies(plus(step, ahead)) : commit,
+  };
+}
+
 /**
  * The pipeline of asynchronous products. A fence before the barrier publishes what threads wrote to shared memory. The
  * products of a step run while the next stages are filled; with a step in flight, the wait is for the products of the
  * step before.
  */
-function pipelineSentOff(places: GridPlaces): {
-  readonly before: readonly Statement[];
-  readonly steps: readonly Statement[];
-} {
-  const { inputs, intrinsic } = places.context;
-  const { stage } = places.schedule;
+function pipelineSentOff(places: GridPlaces): Pipeline {
+  const { intrinsic } = places.context;
+  const { stage, transfer } = places.schedule;
   const step = places.counted(axis(places.fresh("step")));
   const inFlight = stepsInFlight(places.context, places.schedule);
   const ahead = stage - 1 - inFlight;
-  const isAsync = inputs.some((i) => copiesAsync(places, i));
-  const all = places.steps * places.turns;
-  const barrier: Statement = { kind: "barrier", group: "block" };
+  const { copies, wait, first, next } = filling(places, step, ahead);
   const publish: Statement = { kind: "fence", on: "memory", of: intrinsic };
-  const commit: readonly Statement[] = isAsync ? [{ kind: "commit" }] : [];
-  const wait = (pending: number): readonly Statement[] => (isAsync ? [{ kind: "wait", pending }] : []);
   const products = (pending: number): Statement => ({ kind: "wait", pending, of: intrinsic });
-  const byEngine = places.schedule.transfer === "engine";
   const { window } = places;
-  const copies = (at: Expr): readonly Statement[] =>
-    byEngine ? [sendOf(places, at)] : [...stepInputs(places).map((i) => copyOf(places, i, at)), ...commit];
   // The copy engine's writes are visible to the instruction; those of threads need a fence.
   const awaited = [awaitOf(places, step), ...(window ? [windowAwait(places, window, step)] : [])];
   const arrived = (pending: number): readonly Statement[] =>
-    byEngine ? [...awaited, barrier] : [...wait(pending), publish, barrier];
-  const first = Array.from({ length: ahead }, (_, s) => (s < all ? copies(number(s)) : commit)).flat();
+    transfer === "engine" ? [...awaited, MET] : [...wait(pending), publish, MET];
   const ofWindow = window ? [...windowZeros(places, window), sendWindow(places, window, number(0))] : [];
-  const before = [...ofWindow, ...first];
-  const nextWindow = window ? windowNext(places, window, step) : [];
-  const freed = [...nextWindow, ...(ahead < all ? copies(plus(step, ahead)) : commit)];
+  const freed = [...(window ? windowNext(places, window, step) : []), ...next];
   const inside =
     stage === 1
-      ? [barrier, ...copies(step), ...arrived(0), ...sendOff(places, step), products(0)]
+      ? [MET, ...copies(step), ...arrived(0), ...sendOff(places, step), products(0)]
       : [...arrived(ahead - 1), ...sendOff(places, step), ...freed, products(inFlight)];
   const last = inFlight > 0 ? [products(0)] : [];
-  return { before, steps: [loop(places.fresh("step"), places.steps, inside), ...last] };
+  return { before: [...ofWindow, ...first], steps: [loop(places.fresh("step"), places.steps, inside), ...last] };
 }
 
 /**
- * The software pipeline: a prologue fills the first stages; each step waits for its stage, refills the stage that it
- * freed, and multiplies.
+ * The software pipeline: each step waits for its stage, refills the stage that it freed, and multiplies.
  */
-function pipeline(places: GridPlaces): readonly Statement[] {
+function pipeline(places: GridPlaces): Pipeline {
   const { box } = places;
-  const inputs = stepInputs(places);
   const { stage } = places.schedule;
-  const ahead = stage - 1;
-  const isAsync = inputs.some((i) => copiesAsync(places, i)) || boxIsAsync(places.context, places.schedule);
   const name = places.fresh("step");
   const step = axis(name);
-  const barrier: Statement = { kind: "barrier", group: "block" };
-  const commit: readonly Statement[] = isAsync ? [{ kind: "commit" }] : [];
-  const wait = (pending: number): readonly Statement[] => (isAsync ? [{ kind: "wait", pending }] : []);
-  const copies = (at: Expr): readonly Statement[] => [...inputs.map((i) => copyOf(places, i, at)), ...commit];
-  const first = Array.from({ length: ahead }, (_, s) => (s < places.steps ? copies(number(s)) : commit)).flat();
+  const { copies, wait, first, next: freed } = filling(places, step, stage - 1);
   // The box arrives with the first stage.
   const before = [...(box ? [boxCopy(places, box)] : []), ...first];
-  const freed = ahead < places.steps ? copies(plus(step, ahead)) : commit;
   if (places.schedule.fragments === "across") {
     // The last step has no successor, so it is peeled.
     const last = number(places.steps - 1);
-    const arrived = [...wait(stage - 2), barrier];
+    const arrived = [...wait(stage - 2), MET];
     const next = [...arrived, ...fetchesOf(places, plus(step, 1), number(0))];
-    return [
-      ...before,
-      ...meeting(places),
+    const steps = [
       ...arrived,
       ...fetchesOf(places, number(0), number(0)),
       ...(places.steps > 1 ? [loop(name, places.steps - 1, multiplyAcross(places, step, freed, next))] : []),
       ...multiplyAcross(places, last, [], []),
     ];
+    return { before, steps };
   }
   const inside =
     stage === 1
-      ? [barrier, ...copies(step), ...wait(0), barrier, ...multiply(places, step)]
-      : [...wait(stage - 2), barrier, ...freed, ...multiply(places, step)];
-  return [...before, ...meeting(places), loop(name, places.steps, inside)];
+      ? [MET, ...copies(step), ...wait(0), MET, ...multiply(places, step)]
+      : [...wait(stage - 2), MET, ...freed, ...multiply(places, step)];
+  return { before, steps: [loop(name, places.steps, inside)] };
 }

@@ -6,7 +6,8 @@
  */
 
 import { affineForm, boundsOf } from "../../abstraction/affine.ts";
-import { type Computation, extentsOf, targetOf, tensorOf } from "../../abstraction/computation.ts";
+import { volumeOf } from "../../abstraction/collections.ts";
+import { type Computation, extentsOf, keptIn, summedIn, targetOf, tensorOf } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import {
   type Access,
@@ -18,13 +19,13 @@ import {
   number,
   over,
   plus,
-  remainder,
   substitute,
   times,
 } from "../../abstraction/expression.ts";
+import { splitRowMajor } from "../../abstraction/layout.ts";
 import { loop, loops, type Statement } from "../../abstraction/loop-nest.ts";
-import { type Run, rowAmong, runsOf } from "./loop-runs.ts";
-import type { FreshNames } from "./names.ts";
+import { type Run, rowAmong, runOf, runsOf } from "./loop-runs.ts";
+import { FreshNames } from "./names.ts";
 import { PARTIAL_BYTES } from "./partial-sums.ts";
 
 /** Elements in a row. The sums of a row must stay in L1. A row without sums is long enough to amortise its loop. */
@@ -55,22 +56,22 @@ export class RowLoops {
   readonly row: Row | undefined;
   /** The value of each loop of the computation in terms of the loops of the nest. */
   readonly places = new Map<string, Expr>();
-  private readonly computation: Computation;
-  private readonly names: FreshNames;
+  protected readonly computation: Computation;
+  protected readonly names: FreshNames;
   private readonly kept: readonly Run[];
   private readonly summed: readonly Run[];
   private readonly rest: string;
   private readonly dealt: number;
 
   /** @param sums whether several points contribute to one element */
-  constructor(computation: Computation, names: FreshNames, sums: boolean) {
+  constructor(computation: Computation, sums: boolean) {
     this.computation = computation;
-    this.names = names;
+    this.names = new FreshNames(computation);
     const runs = runsOf(computation);
     const run = rowAmong(runs, computation);
     this.row = run && this.rowOf(run, sums ? SUMS : COPIED, PARTIAL_BYTES / bytesOf(targetOf(computation).dtype));
-    this.kept = runs.filter((r) => r.kind === "spatial" && r !== run);
-    this.summed = runs.filter((r) => r.kind === "reduce" && r !== run);
+    this.kept = keptIn(runs).filter((r) => r !== run);
+    this.summed = summedIn(runs).filter((r) => r !== run);
     this.rest = this.names.fresh("rest");
     this.dealt = this.placeKept(this.rest);
     for (const own of this.summed) this.place(own, axis(this.counterOf(own)));
@@ -169,19 +170,11 @@ export class RowLoops {
    */
   private placeKept(rest: string): number {
     const { row } = this;
-    const blocks = row?.run.kind === "spatial" ? row.blocks : 1;
-    const all = this.kept.reduce((points, run) => points * run.extent, blocks);
-    const digit = (below: number, extent: number): Expr => {
-      const high = over(axis(rest), below);
-      return below * extent === all ? high : remainder(high, extent);
-    };
-    let below = blocks;
-    for (const run of this.kept.toReversed()) {
-      this.place(run, digit(below, run.extent));
-      below *= run.extent;
-    }
-    if (row?.run.kind === "spatial" && blocks > 1) this.places.set(row.block, digit(1, blocks));
-    return all;
+    const isCut = row?.run.kind === "spatial" && row.blocks > 1;
+    const blocks = isCut ? [runOf([{ name: row.block, extent: row.blocks, kind: "spatial" }])] : [];
+    const dealt = [...this.kept, ...blocks];
+    for (const [run, digit] of splitRowMajor(axis(rest), dealt)) this.place(run, digit);
+    return volumeOf(dealt);
   }
 
   private placeRow({ run, counter, block, steps, blocks }: Row): void {
@@ -191,12 +184,7 @@ export class RowLoops {
 
   /** Places the loops of a run as the digits of its counter. */
   private place(run: Run, at: Expr): void {
-    let below = 1;
-    for (const a of run.axes.toReversed()) {
-      const high = over(at, below);
-      below *= a.extent;
-      this.places.set(a.name, below === run.extent ? high : remainder(high, a.extent));
-    }
+    for (const [a, digit] of splitRowMajor(at, run.axes)) this.places.set(a.name, digit);
   }
 }
 
@@ -204,7 +192,7 @@ export class RowLoops {
 const upwards = (e: Expr, by: number): Expr => over(plus(e, by - 1), by);
 
 /** The largest divisor of at most `most` and at least a quarter of it. */
-function divisor(extent: number, most: number): number | undefined {
+export function divisor(extent: number, most: number): number | undefined {
   for (let d = most; d >= most / 4; d--) if (extent % d === 0) return d;
   return undefined;
 }

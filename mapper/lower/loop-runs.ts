@@ -5,10 +5,12 @@
  */
 
 import { affineForm } from "../../abstraction/affine.ts";
+import { volumeOf } from "../../abstraction/collections.ts";
 import { type Axis, type Computation, type Tensor, tensorOf } from "../../abstraction/computation.ts";
 import { epilogueAt } from "../../abstraction/epilogue.ts";
 import { accessesOf, type Equation } from "../../abstraction/equation.ts";
-import { type Access, axesIn, type Expr, number, rewrite, substitute } from "../../abstraction/expression.ts";
+import { type Access, axesIn, type Expr, number, rewrite } from "../../abstraction/expression.ts";
+import { addressOf } from "../../abstraction/layout.ts";
 
 /** Neighbouring loops of one kind that are walked as one, outermost first. */
 export interface Run {
@@ -26,20 +28,19 @@ interface Read {
   readonly strides: Strides;
 }
 
+/** What a point computes, and what an epilogue makes of it. */
+const equationsOf = ({ equation, epilogue }: Computation): readonly Equation[] =>
+  epilogue ? [equation, epilogueAt(epilogue, equation.target.index, number(0))] : [equation];
+
 /** All accesses of a point to memory. With an epilogue, the sum itself is not one. */
 function readsOf(computation: Computation): Read[] {
-  const { equation, epilogue } = computation;
-  const stored = epilogue ? epilogueAt(epilogue, equation.target.index, number(0)) : undefined;
-  const all = stored ? [...accessesOf(equation).slice(1), ...accessesOf(stored)] : accessesOf(equation);
-  return all.map((access) => {
-    const tensor = tensorOf(computation, access.tensor);
-    const at = substitute(
-      tensor.storage,
-      new Map(tensor.dims.map((d, i) => [d.name, access.index[i] ?? number(0)])),
-      "index",
-    );
-    return { access, tensor, strides: affineForm(at)?.terms };
-  });
+  return equationsOf(computation)
+    .flatMap(accessesOf)
+    .filter((a) => a.tensor !== computation.epilogue?.sum.name)
+    .map((access) => {
+      const tensor = tensorOf(computation, access.tensor);
+      return { access, tensor, strides: affineForm(addressOf(tensor, access.index))?.terms };
+    });
 }
 
 export function runsOf(computation: Computation): Run[] {
@@ -63,21 +64,22 @@ export function runsOf(computation: Computation): Run[] {
     if (last && before && before.kind === a.kind && plain(before) && plain(a) && follows(before, a)) last.push(a);
     else runs.push([a]);
   }
-  return runs.map((axes) => ({
-    axes,
-    kind: axes[0]?.kind ?? "spatial",
-    extent: axes.reduce((points, a) => points * a.extent, 1),
-  }));
+  return runs.map(runOf);
 }
 
+export const runOf = (axes: readonly Axis[]): Run => ({
+  axes,
+  kind: axes[0]?.kind ?? "spatial",
+  extent: volumeOf(axes),
+});
+
 /** Loops whose counters appear in values or conditions, outside tensor indices. */
-function axesApart({ equation, epilogue }: Computation): ReadonlySet<string> {
-  const equations: readonly Equation[] = epilogue
-    ? [equation, epilogueAt(epilogue, equation.target.index, number(0))]
-    : [equation];
+function axesApart(computation: Computation): ReadonlySet<string> {
   const bare = (e: Expr): string[] =>
     axesIn(rewrite(e, (node) => (node.kind === "access" ? number(0) : node), "value"));
-  return new Set(equations.flatMap(({ value, where }) => [...bare(value), ...(where ? axesIn(where) : [])]));
+  return new Set(
+    equationsOf(computation).flatMap(({ value, where }) => [...bare(value), ...(where ? axesIn(where) : [])]),
+  );
 }
 
 /** A run with fewer steps is penalised as a row. */

@@ -8,12 +8,16 @@
  * Loops that no dependence crosses are dealt to threads; the others stay in order.
  */
 
-import { type Computation, targetOf } from "../../abstraction/computation.ts";
+import { volumeOf } from "../../abstraction/collections.ts";
+import { type Computation, identityIn, summedIn, targetOf } from "../../abstraction/computation.ts";
+import { selected } from "../../abstraction/condition.ts";
 import { dependencesOf } from "../../abstraction/dependence.ts";
-import { type Equation, identityOf, substituteAxes } from "../../abstraction/equation.ts";
-import { access, axesIn, axis, type Expr, number, over, remainder } from "../../abstraction/expression.ts";
+import { type Equation, substituteAxes } from "../../abstraction/equation.ts";
+import { access, axesIn, axis, type Expr, number } from "../../abstraction/expression.ts";
+import { splitRowMajor } from "../../abstraction/layout.ts";
 import { type LoopNest, loop, loops, type Scratch, type Statement } from "../../abstraction/loop-nest.ts";
-import { clearOutput } from "../match/elements.ts";
+import { assignment } from "./assign.ts";
+import { storedBefore } from "./beside.ts";
 import { FreshNames } from "./names.ts";
 import { combine } from "./partial-sums.ts";
 
@@ -22,12 +26,9 @@ export function lowerInOrder(computation: Computation): LoopNest {
   const { equation, axes } = computation;
   const names = new FreshNames(computation);
   const { dtype } = targetOf(computation);
-  const identity = number(identityOf(equation.op, dtype));
-  const value: Expr =
-    equation.where === undefined
-      ? equation.value
-      : { kind: "select", condition: equation.where, whenTrue: equation.value, whenFalse: identity };
-  const summed = axes.filter((a) => a.kind === "reduce");
+  const identity = number(identityIn(computation));
+  const value = selected(equation.where ?? true, equation.value, identity);
+  const summed = summedIn(axes);
   const sums: Scratch = { name: names.fresh("sums"), dtype, elements: 1, scope: "local" };
   const isSum = summed.length > 0 || equation.op !== "=";
   const sum = access(sums.name, [number(0)]);
@@ -40,31 +41,23 @@ export function lowerInOrder(computation: Computation): LoopNest {
   const free = kept.filter((_, d) => isFree(d));
   const inOrder = kept.filter((_, d) => !isFree(d));
   const rest = names.fresh("rest");
-  const dealt = free.reduce((points, a) => points * a.extent, 1);
-  const places = new Map<string, Expr>();
-  let below = 1;
-  for (const { name, extent } of free.toReversed()) {
-    const high = over(axis(rest), below);
-    below *= extent;
-    places.set(name, below === dealt ? high : remainder(high, extent));
-  }
+  const places = new Map(splitRowMajor(axis(rest), free).map(([a, digit]) => [a.name, digit]));
 
   // 2. One element.
-  const stored = (what: Expr): Equation => ({ target: equation.target, op: "=", value: what });
+  const stored = (what: Expr): Equation => assignment(equation.target, what);
   const scalar = (one: Equation): Statement => ({ kind: "scalar", equation: substituteAxes(one, places) });
   const element: readonly Statement[] = isSum
     ? [
-        scalar({ target: sum, op: "=", value: identity }),
+        scalar(assignment(sum, identity)),
         ...loops(summed, [scalar(combine(equation.op, sum, value))]),
         scalar(stored(sum)),
       ]
     : [scalar(stored(value))];
-  const cleared = clearOutput(computation, names);
-  const all = loop(rest, dealt, loops(inOrder, element), "parallel");
+  const all = loop(rest, volumeOf(free), loops(inOrder, element), "parallel");
   return {
     scratch: isSum ? [sums] : [],
     registers: [],
     prepare: [],
-    body: cleared.length > 0 ? [...cleared, { kind: "barrier" }, all] : [all],
+    body: [...storedBefore(computation, names), all],
   };
 }

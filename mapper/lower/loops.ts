@@ -14,17 +14,24 @@
  */
 
 import { affineForm, boundsOf } from "../../abstraction/affine.ts";
-import { type Computation, extentsOf, targetOf, tensorOf } from "../../abstraction/computation.ts";
+import {
+  type Computation,
+  extentsOf,
+  identityIn,
+  summedIn,
+  targetOf,
+  tensorOf,
+} from "../../abstraction/computation.ts";
+import { allOf, selected } from "../../abstraction/condition.ts";
 import { isRecurrent } from "../../abstraction/dependence.ts";
 import { isInteger } from "../../abstraction/dtype.ts";
 import { writesApart } from "../../abstraction/elements.ts";
-import { epilogueAt } from "../../abstraction/epilogue.ts";
-import { accessesOf, type Equation, identityOf, printEquation, substituteAxes } from "../../abstraction/equation.ts";
+import { storingAt } from "../../abstraction/epilogue.ts";
+import { accessesOf, type Equation, printEquation, substituteAxes } from "../../abstraction/equation.ts";
 import {
   type Access,
   access,
   accessesIn,
-  and,
   axis,
   type Expr,
   isSame,
@@ -35,12 +42,11 @@ import {
   testsElements,
 } from "../../abstraction/expression.ts";
 import { type LoopNest, loop, type Scratch, type Statement } from "../../abstraction/loop-nest.ts";
-import { clearOutput } from "../match/elements.ts";
-import { assign } from "./assign.ts";
-import { storedBeside } from "./beside.ts";
+import { when } from "../match/conditions.ts";
+import { assign, assignment } from "./assign.ts";
+import { storedBefore } from "./beside.ts";
 import { type Cut, type Row, RowLoops } from "./loop-rows.ts";
 import { lowerInOrder } from "./loops-in-order.ts";
-import { FreshNames } from "./names.ts";
 import { combine, halvings } from "./partial-sums.ts";
 
 /** Limits that a row is cut at, one within the other: each doubles the text where choices of one row differ. */
@@ -75,45 +81,36 @@ export function lowerLoops(computation: Computation): PlainLoops {
   return new Lowering(computation).lower();
 }
 
-class Lowering {
-  private readonly computation: Computation;
-  private readonly names: FreshNames;
-  private readonly rows: RowLoops;
+/** Whether several points contribute to one element. */
+const makesSums = ({ axes, equation }: Computation): boolean => summedIn(axes).length > 0 || equation.op !== "=";
+
+class Lowering extends RowLoops {
   private readonly sums: Scratch;
   private readonly inside = new Set<Access>();
   /** What holds at the piece of a row that is being lowered. */
   private readonly known: Known[] = [];
 
   constructor(computation: Computation) {
-    this.computation = computation;
-    this.names = new FreshNames(computation);
-    this.rows = new RowLoops(computation, this.names, this.makesSums);
+    super(computation, makesSums(computation));
     const { dtype } = targetOf(computation);
-    this.sums = { name: this.names.fresh("sums"), dtype, elements: this.rows.row?.steps ?? 1, scope: "local" };
+    this.sums = { name: this.names.fresh("sums"), dtype, elements: this.row?.steps ?? 1, scope: "local" };
   }
 
   lower(): PlainLoops {
-    const { computation } = this;
-    const { row } = this.rows;
-    const body = !this.makesSums
+    const { computation, row } = this;
+    const isSum = makesSums(computation);
+    const body = !isSum
       ? this.rowsStored(this.counted)
       : row?.run.kind === "reduce"
         ? this.partialSums(row)
         : this.rowsOfSums();
-    const cleared = [...clearOutput(computation, this.names), ...storedBeside(computation, this.names)];
-    const all = this.rows.overKept(body);
     const nest: LoopNest = {
-      scratch: this.makesSums ? [this.sums] : [],
+      scratch: isSum ? [this.sums] : [],
       registers: [],
       prepare: [],
-      body: cleared.length > 0 ? [...cleared, { kind: "barrier" }, all] : [all],
+      body: [...storedBefore(computation, this.names), this.overKept(body)],
     };
     return { nest, inside: this.inside };
-  }
-
-  /** Whether several points contribute to one element. */
-  private get makesSums(): boolean {
-    return this.computation.axes.some((a) => a.kind === "reduce") || this.computation.equation.op !== "=";
   }
 
   // ---- statements -----------------------------------------------------------------------------------------------------------
@@ -122,8 +119,8 @@ class Lowering {
    * Stores elements that are not sums. A read outside its tensor gives the identity, for a whole row or at its ends.
    */
   private rowsStored(value: Expr, piece: Piece = { from: [], to: [] }): Statement[] {
-    if (value.kind === "select" && !testsElements(value.condition) && !this.rows.growsAlongRow(value.condition)) {
-      const condition = substitute(value.condition, this.rows.places, "index");
+    if (value.kind === "select" && !testsElements(value.condition) && !this.growsAlongRow(value.condition)) {
+      const condition = substitute(value.condition, this.places, "index");
       const body = this.rowsStored(value.whenTrue, piece);
       const otherwise = this.rowsStored(value.whenFalse, piece);
       return [{ kind: "when", condition, body, otherwise }];
@@ -132,14 +129,14 @@ class Lowering {
     if (pieces) return pieces;
     const outside = accessesIn(value).filter((read) => !this.isInside(read));
     const [read, another] = outside;
-    const cut = read && !another ? this.rows.cutAt(read) : undefined;
-    if (!read || !cut) return this.rows.overRow([this.stored(value)], piece);
+    const cut = read && !another ? this.cutAt(read) : undefined;
+    if (!read || !cut) return this.overRow([this.stored(value)], piece);
     const filled = rewrite(value, (e) => (isSame(e, read) ? number(this.identity) : e), "value");
     const stored = this.stored(value, read);
-    const rows = this.rows.overRow([stored], { from: [...piece.from, ...cut.from], to: [...piece.to, ...cut.to] });
-    const fill = this.rows.overRow([this.stored(filled)], piece);
+    const rows = this.overRow([stored], { from: [...piece.from, ...cut.from], to: [...piece.to, ...cut.to] });
+    const fill = this.overRow([this.stored(filled)], piece);
     const isWhole = cut.from.length + cut.to.length === 0;
-    return [...(isWhole ? [] : fill), ...onlyWhere(cut.conditions, rows, isWhole ? fill : [])];
+    return [...(isWhole ? [] : fill), ...when(allOf(cut.conditions), rows, isWhole ? fill : [])];
   }
 
   /**
@@ -148,24 +145,20 @@ class Lowering {
    */
   private rowsOfPieces(value: Expr, { from, to }: Piece): Statement[] | undefined {
     if (this.known.length >= MOST_CUTS) return undefined;
-    let found: Extract<Expr, { kind: "select" }> | undefined;
-    let at: Expr | undefined;
+    const splits: (Limit & { readonly condition: Expr; readonly step: Expr })[] = [];
     rewrite(
       value,
       (e) => {
         const split = e.kind === "select" ? limitOf(e.condition) : undefined;
-        const step = split && this.rows.growsAlongRow(split.index) && this.rows.stepReaching(split.index, split.limit);
-        if (e.kind === "select" && step) [found, at] = [e, step];
+        const step = split && this.growsAlongRow(split.index) && this.stepReaching(split.index, split.limit);
+        if (e.kind === "select" && step) splits.push({ ...split, condition: e.condition, step });
         return e;
       },
       "value",
     );
-    const chosen = found;
-    const step = at;
-    const split = chosen && limitOf(chosen.condition);
-    if (!chosen || !step || !split) return undefined;
-    const { index, limit } = split;
-    const { condition } = chosen;
+    const split = splits.at(-1);
+    if (!split) return undefined;
+    const { index, limit, condition, step } = split;
     const lowered = (branch: "whenTrue" | "whenFalse", known: Known, piece: Piece): Statement[] => {
       this.known.push(known);
       const decided = (e: Expr): Expr => (e.kind === "select" && isSame(e.condition, condition) ? e[branch] : e);
@@ -181,11 +174,11 @@ class Lowering {
 
   /** Sums of neighbouring elements. */
   private rowsOfSums(): Statement[] {
-    const sum = access(this.sums.name, [this.rows.row ? axis(this.rows.row.counter) : number(0)]);
+    const sum = access(this.sums.name, [this.row ? axis(this.row.counter) : number(0)]);
     return [
-      ...this.rows.overRow([this.cleared(sum)]),
-      ...this.rows.overSummed(this.insideAlone(sum)),
-      ...this.rows.overRow([this.stored(sum)]),
+      ...this.overRow([this.cleared(sum)]),
+      ...this.overSummed(this.insideAlone(sum)),
+      ...this.overRow([this.stored(sum)]),
     ];
   }
 
@@ -199,7 +192,7 @@ class Lowering {
     const last = { ...loop(block, blocks, [piece(tail)]), range: { from: [number(whole)], to: [number(blocks)] } };
     return [
       loop(counter, steps, [this.cleared(at(axis(counter)))]),
-      ...this.rows.overSummed(tail > 0 ? [...all, last] : all),
+      ...this.overSummed(tail > 0 ? [...all, last] : all),
       ...halvings(this.computation.equation.op, { sums: this.sums.name, counter, steps }),
       this.stored(at(number(0))),
     ];
@@ -210,14 +203,13 @@ class Lowering {
   }
 
   private get identity(): number {
-    return identityOf(this.computation.equation.op, targetOf(this.computation).dtype);
+    return identityIn(this.computation);
   }
 
   /** The value of a point, or the identity where the condition excludes it. */
   private get counted(): Expr {
     const { value, where } = this.computation.equation;
-    if (where === undefined) return value;
-    return { kind: "select", condition: where, whenTrue: value, whenFalse: number(this.identity) };
+    return selected(where ?? true, value, number(this.identity));
   }
 
   private joined(sum: Access): Statement {
@@ -230,10 +222,7 @@ class Lowering {
    * @param inside a read that is inside its tensor wherever this statement runs
    */
   private stored(value: Expr, inside?: Access): Statement {
-    const { equation, epilogue } = this.computation;
-    const stored: Equation = epilogue
-      ? epilogueAt(epilogue, equation.target.index, value)
-      : { target: equation.target, op: "=", value };
+    const stored = storingAt(this.computation, this.computation.equation.target.index, value);
     return { kind: "scalar", equation: this.placed(stored, inside) };
   }
 
@@ -242,7 +231,7 @@ class Lowering {
    * also inside here.
    */
   private placed(equation: Equation, inside?: Access): Equation {
-    const placed = substituteAxes(equation, this.rows.places);
+    const placed = substituteAxes(equation, this.places);
     const after = accessesOf(placed);
     for (const [i, read] of accessesOf(equation).entries())
       if (after[i] && read.tensor !== this.sums.name && (read === inside || this.isInside(read)))
@@ -275,7 +264,7 @@ class Lowering {
     const added = this.joined(sum);
     const { equation } = this.computation;
     const placed = added.kind === "scalar" ? accessesIn(added.equation.value) : [];
-    const cuts = this.isIdleOutside() ? accessesIn(equation.value).map((read) => this.rows.cutAt(read)) : [];
+    const cuts = this.isIdleOutside() ? accessesIn(equation.value).map((read) => this.cutAt(read)) : [];
     const cut: Cut = {
       from: cuts.flatMap((c) => c?.from ?? []),
       to: cuts.flatMap((c) => c?.to ?? []),
@@ -286,7 +275,7 @@ class Lowering {
       const read = placed[i + 1];
       if (own && read) this.inside.add(read);
     }
-    return onlyWhere(cut.conditions, this.rows.overRow([added], cut));
+    return when(allOf(cut.conditions), this.overRow([added], cut));
   }
 
   /**
@@ -298,11 +287,11 @@ class Lowering {
     if (op !== "+=" || where !== undefined || value.kind !== "select" || !testsElements(value.condition))
       return undefined;
     const isZero = value.whenFalse.kind === "number" && value.whenFalse.value === 0;
-    if (!isZero || this.rows.growsAlongRow(value.condition)) return undefined;
-    const tested = this.placed({ target: sum, op: "=", value: { ...value, whenTrue: sum, whenFalse: sum } }).value;
+    if (!isZero || this.growsAlongRow(value.condition)) return undefined;
+    const tested = this.placed(assignment(sum, { ...value, whenTrue: sum, whenFalse: sum })).value;
     const added = this.placed(combine(op, sum, value.whenTrue));
     if (tested.kind !== "select") return undefined;
-    return onlyWhere([tested.condition], this.rows.overRow([{ kind: "scalar", equation: added }]));
+    return when(tested.condition, this.overRow([{ kind: "scalar", equation: added }]));
   }
 
   /** Whether a point leaves its sum unchanged if one of its reads is outside. */
@@ -327,7 +316,12 @@ interface Known {
 }
 
 /** `index < limit` */
-function limitOf(condition: Expr): { readonly index: Expr; readonly limit: number } | undefined {
+interface Limit {
+  readonly index: Expr;
+  readonly limit: number;
+}
+
+function limitOf(condition: Expr): Limit | undefined {
   if (condition.kind !== "compare" || condition.op !== "<" || condition.right.kind !== "number") return undefined;
   return { index: condition.left, limit: condition.right.value };
 }
@@ -336,15 +330,6 @@ function limitOf(condition: Expr): { readonly index: Expr; readonly limit: numbe
 function distanceBetween(a: Expr, b: Expr): number | undefined {
   const form = affineForm(minus(a, b));
   return form && [...form.terms.values()].every((c) => c === 0) ? form.constant : undefined;
-}
-
-function onlyWhere(
-  conditions: readonly Expr[],
-  body: readonly Statement[],
-  otherwise: readonly Statement[] = [],
-): readonly Statement[] {
-  const [first, ...others] = conditions;
-  return first ? [{ kind: "when", condition: others.reduce(and, first), body, otherwise }] : body;
 }
 
 /** Whether a value is zero if one of its reads is zero. */

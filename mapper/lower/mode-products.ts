@@ -14,16 +14,17 @@
  * such products (network/winograd.ts).
  */
 
-import { affineForm, boundsOf, evaluateIndex } from "../../abstraction/affine.ts";
-import { type Computation, extentsOf, targetOf, tensorOf } from "../../abstraction/computation.ts";
+import { boundsOf, evaluateIndex } from "../../abstraction/affine.ts";
+import { indicesOf, isDefined, product, unique, volumeOf } from "../../abstraction/collections.ts";
+import { type Computation, extentsOf, keptIn, summedIn, targetOf, tensorOf } from "../../abstraction/computation.ts";
+import { allOf } from "../../abstraction/condition.ts";
 import { isInteger } from "../../abstraction/dtype.ts";
-import { epilogueAt } from "../../abstraction/epilogue.ts";
+import { storingAt } from "../../abstraction/epilogue.ts";
 import { accessesOf, type Equation, substituteAxes } from "../../abstraction/equation.ts";
 import {
   type Access,
   access,
   accessesIn,
-  and,
   axesIn,
   axis,
   childrenOf,
@@ -31,13 +32,19 @@ import {
   type Expr,
   minus,
   number,
-  over,
+  operandsOf,
   plus,
-  remainder,
   rewrite,
+  substitute,
   times,
 } from "../../abstraction/expression.ts";
+import { splitRowMajor } from "../../abstraction/layout.ts";
 import { loop, type Scratch, type Statement } from "../../abstraction/loop-nest.ts";
+import { storingEquation } from "../../abstraction/row-chain.ts";
+import { when } from "../match/conditions.ts";
+import { strideAlong } from "../schedule/dense-runs.ts";
+import { assignment } from "./assign.ts";
+import { divisor } from "./loop-rows.ts";
 import type { PlainLoops } from "./loops.ts";
 import { FreshNames } from "./names.ts";
 
@@ -70,23 +77,19 @@ export function modeProductsOf(computation: Computation): ModeProducts | undefin
   const { equation, axes, time } = computation;
   if (time || equation.op !== "+=" || equation.where !== undefined || isInteger(targetOf(computation).dtype))
     return undefined;
-  const factors = factorsOf(equation.value);
+  const factors = operandsOf(equation.value, "*");
   const [source, another] = factors.filter((e) => e.kind === "access");
   if (source?.kind !== "access" || another || factors.length < 2) return undefined;
   if (tensorOf(computation, source.tensor).dtype !== targetOf(computation).dtype) return undefined;
   if (!equation.target.index.every((e) => e.kind === "axis")) return undefined;
   const modes = factors.filter((e) => e !== source).map((value) => modeOf(value, computation, source));
-  const found = modes.flatMap((mode) => (mode ? [mode] : []));
+  const found = modes.filter(isDefined);
   const names = new Set(found.flatMap(({ summed, kept }) => [summed, kept]));
-  const summed = axes.filter((a) => a.kind === "reduce").length;
+  const summed = summedIn(axes).length;
   const window = found.reduce((product, { columns, rows }) => product * Math.max(columns, rows), 1);
   if (found.length !== modes.length || found.length !== summed || names.size !== 2 * summed || window > MOST_ELEMENTS)
     return undefined;
   return { source, modes: found };
-}
-
-function factorsOf(value: Expr): Expr[] {
-  return value.kind === "binary" && value.op === "*" ? [...factorsOf(value.left), ...factorsOf(value.right)] : [value];
 }
 
 function modeOf(value: Expr, { axes }: Computation, source: Access): Mode | undefined {
@@ -94,13 +97,13 @@ function modeOf(value: Expr, { axes }: Computation, source: Access): Mode | unde
   const [first, second, third] = axesIn(value).map((name) => axes.find((a) => a.name === name));
   if (!first || !second || third || first.kind === second.kind) return undefined;
   const [summed, kept] = first.kind === "reduce" ? [first, second] : [second, first];
-  const digits = [...new Set(digitsOf(value, kept.name))];
+  const digits = unique(divisorsOf(value, kept.name, "%", Number.POSITIVE_INFINITY));
   const [digit] = digits;
   if (digits.length > 1 || digit === undefined) return undefined;
   // An axis that is no longer than the digit has one block.
   const isDigit = Number.isFinite(digit);
   // The tensor may be read at the axis's block, or independently of the axis.
-  const reads = source.index.flatMap((e) => blocksOf(e, kept.name));
+  const reads = source.index.flatMap((e) => divisorsOf(e, kept.name, "/", 0));
   if (isDigit ? reads.some((by) => by !== digit) : reads.length > 0) return undefined;
   return {
     value,
@@ -116,32 +119,12 @@ function modeOf(value: Expr, { axes }: Computation, source: Access): Mode | unde
 const isOfNumbers = (e: Expr): boolean =>
   e.kind === "number" || (e.kind === "select" && isOfNumbers(e.whenTrue) && isOfNumbers(e.whenFalse));
 
-/** The moduli under which an axis appears; infinite where it appears by itself. */
-function digitsOf(e: Expr, name: string): number[] {
-  if (
-    e.kind === "binary" &&
-    e.op === "%" &&
-    e.left.kind === "axis" &&
-    e.left.name === name &&
-    e.right.kind === "number"
-  )
-    return [e.right.value];
-  if (e.kind === "axis") return e.name === name ? [Number.POSITIVE_INFINITY] : [];
-  return childrenOf(e).flatMap((part) => digitsOf(part, name));
-}
-
-/** The divisors under which an axis appears; 0 where it appears by itself. */
-function blocksOf(e: Expr, name: string): number[] {
-  if (
-    e.kind === "binary" &&
-    e.op === "/" &&
-    e.left.kind === "axis" &&
-    e.left.name === name &&
-    e.right.kind === "number"
-  )
-    return [e.right.value];
-  if (e.kind === "axis") return e.name === name ? [0] : [];
-  return childrenOf(e).flatMap((part) => blocksOf(part, name));
+/** The numbers by which an operation divides an axis, and `alone` where the axis appears by itself. */
+function divisorsOf(e: Expr, name: string, op: "/" | "%", alone: number): number[] {
+  const isAxis = (part: Expr): boolean => part.kind === "axis" && part.name === name;
+  if (isAxis(e)) return [alone];
+  if (e.kind === "binary" && e.op === op && isAxis(e.left) && e.right.kind === "number") return [e.right.value];
+  return childrenOf(e).flatMap((part) => divisorsOf(part, name, op, alone));
 }
 
 /** Lowers such a product. @throws Error if `modeProductsOf` finds none */
@@ -172,11 +155,11 @@ class Lowering {
     this.modes = modes;
     this.names = new FreshNames(computation);
     this.rest = this.names.fresh("rest");
-    const kept = computation.axes.filter((a) => a.kind === "spatial");
+    const kept = keptIn(computation.axes);
     const row = this.rowAmong(kept.map((a) => a.name));
     const counter = this.names.fresh("row");
     const extent = kept.find((a) => a.name === row)?.extent ?? 1;
-    const steps = Math.min(extent, divisorBelow(extent, ROW) ?? ROW);
+    const steps = Math.min(extent, divisor(extent, ROW) ?? ROW);
     const blocks = Math.ceil(extent / steps);
     const digits = [
       ...kept.flatMap(({ name, extent: all }) => {
@@ -186,13 +169,8 @@ class Lowering {
       }),
       ...(row === undefined ? [] : [{ name: row, extent: blocks }]),
     ];
-    this.dealt = digits.reduce((product, d) => product * d.extent, 1);
-    let below = 1;
-    for (const { name, extent: own } of digits.toReversed()) {
-      const high = over(axis(this.rest), below);
-      below *= own;
-      this.places.set(name, below === this.dealt ? high : remainder(high, own));
-    }
+    this.dealt = volumeOf(digits);
+    for (const [{ name }, digit] of splitRowMajor(axis(this.rest), digits)) this.places.set(name, digit);
     const begin = times(this.places.get(row ?? "") ?? 0, steps);
     const isCut = blocks * steps !== extent;
     this.row = { counter, steps, ends: isCut ? [minus(extent, begin)] : [] };
@@ -207,7 +185,7 @@ class Lowering {
       const made = {
         name: this.names.fresh(wish),
         dtype: targetOf(this.computation).dtype,
-        elements: sizeOf(shape) * this.row.steps,
+        elements: product(shape) * this.row.steps,
         scope: "local",
       } as const;
       scratch.push(made);
@@ -217,7 +195,7 @@ class Lowering {
     let terms: (at: readonly number[]) => Access = (at) => this.read(at);
     if (this.outside().length > 0) {
       const window = buffer("window", columns);
-      for (const at of placesOf(columns)) body.push(...this.copied(at, this.held(window, columns, at)));
+      for (const at of indicesOf(columns)) body.push(...this.copied(at, this.held(window, columns, at)));
       terms = (at) => this.held(window, columns, at);
     }
     // 2. One dimension after another.
@@ -226,14 +204,14 @@ class Lowering {
       const shape = this.modes.map((m, i) => (i <= d ? m.rows : m.columns));
       const isLast = d === this.modes.length - 1;
       const half = isLast ? undefined : buffer(`half${d}`, shape);
-      for (const at of placesOf(shape)) {
+      for (const at of indicesOf(shape)) {
         const value = combined(
           Array.from({ length: mode.columns }, (_, i) => [
             numberAt(mode, at[d] ?? 0, i),
             before(at.map((index, e) => (e === d ? i : index))),
           ]),
         );
-        if (half) body.push(this.overRow({ target: this.held(half, shape, at), op: "=", value }));
+        if (half) body.push(this.overRow(assignment(this.held(half, shape, at), value)));
         else body.push(...this.stored(at, value));
       }
       if (half) terms = (at) => this.held(half, shape, at);
@@ -261,10 +239,7 @@ class Lowering {
     const summed = new Map(this.modes.map(({ summed: name }, d) => [name, number(at[d] ?? 0)] as const));
     // Where a matrix takes the last digit of a kept index, the tensor is read at the block.
     const blocks = rewrite(this.source, (e) => (this.isBlock(e) ? e.left : e), "value");
-    const placed = substituteAxes(
-      { target: this.source, op: "=", value: blocks },
-      new Map([...this.places, ...summed]),
-    ).value;
+    const placed = substitute(blocks, new Map([...this.places, ...summed]), "value");
     if (placed.kind !== "access") throw new Error("internal: an element stays one");
     this.inside.add(placed);
     return placed;
@@ -295,22 +270,12 @@ class Lowering {
       const e = read.index[d] ?? number(0);
       return [compare(">=", e, 0), compare("<", e, dims[d]?.extent ?? 0)];
     });
-    const [first, ...others] = conditions;
-    const body = [this.overRow({ target, op: "=", value: read })];
-    if (!first) return body;
-    return [
-      {
-        kind: "when",
-        condition: others.reduce(and, first),
-        body,
-        otherwise: [this.overRow({ target, op: "=", value: number(0) })],
-      },
-    ];
+    const copied = (value: Expr): readonly Statement[] => [this.overRow(assignment(target, value))];
+    return when(allOf(conditions), copied(read), copied(number(0)));
   }
 
   /** Stores an output element, with a test if its block reaches beyond the edge. */
   private stored(at: readonly number[], value: Expr): readonly Statement[] {
-    const { equation, epilogue } = this.computation;
     const kept = new Map(
       this.modes.map(({ kept: name, rows, isDigit }, d) => {
         const digit = number(at[d] ?? 0);
@@ -319,9 +284,7 @@ class Lowering {
       }),
     );
     const places = new Map([...this.places, ...kept]);
-    const made: Equation = epilogue
-      ? epilogueAt(epilogue, equation.target.index, value)
-      : { target: equation.target, op: "=", value };
+    const made = storingAt(this.computation, this.computation.equation.target.index, value);
     const whole = substituteAxes(made, places);
     for (const element of accessesOf(whole)) this.inside.add(element);
     const edges = this.modes.flatMap(({ kept: name, rows, isDigit }) => {
@@ -329,9 +292,7 @@ class Lowering {
       const index = places.get(name);
       return isDigit && extent % rows !== 0 && index ? [compare("<", index, extent)] : [];
     });
-    const [first, ...others] = edges;
-    const body = [this.overRow(whole)];
-    return first ? [{ kind: "when", condition: others.reduce(and, first), body, otherwise: [] }] : body;
+    return when(allOf(edges), [this.overRow(whole)]);
   }
 
   /**
@@ -339,35 +300,18 @@ class Lowering {
    * is not eligible.
    */
   private rowAmong(names: readonly string[]): string | undefined {
-    const { source, modes } = this;
+    const { source, modes, computation } = this;
     const leaving = this.outside().flatMap((d) => axesIn(source.index[d] ?? number(0)));
     const free = names.filter((name) => !modes.some((m) => m.kept === name) && !leaving.includes(name));
     const isPlain = (name: string): boolean =>
       source.index.every((e) => !axesIn(e).includes(name) || e.kind === "axis");
     const costOf = (name: string): number =>
-      [source, this.computation.epilogue?.equation.target ?? this.computation.equation.target].filter(
-        (a) => !this.isInnermost(a, name),
+      [source, storingEquation(computation).target].filter(
+        (a) => strideAlong(a, tensorOf(computation, a.tensor), name) !== 1,
       ).length;
     return free.filter(isPlain).toSorted((a, b) => costOf(a) - costOf(b) || names.indexOf(b) - names.indexOf(a))[0];
   }
-
-  private isInnermost({ tensor, index }: Access, name: string): boolean {
-    const { dims, storage } = tensorOf(this.computation, tensor);
-    const d = index.findIndex((e) => e.kind === "axis" && e.name === name);
-    const own = dims[d];
-    return own !== undefined && affineForm(storage)?.terms.get(own.name) === 1;
-  }
 }
-
-/** All index tuples of a box, the last index fastest. */
-function placesOf(shape: readonly number[]): number[][] {
-  return shape.reduce<number[][]>(
-    (places, size) => places.flatMap((at) => Array.from({ length: size }, (_, i) => [...at, i])),
-    [[]],
-  );
-}
-
-const sizeOf = (shape: readonly number[]): number => shape.reduce((product, size) => product * size, 1);
 
 function numberAt({ value, summed, kept }: Mode, row: number, column: number): number {
   const point = { [summed]: column, [kept]: row };
@@ -394,10 +338,4 @@ function combined(terms: readonly (readonly [factor: number, term: Access])[]): 
     }),
     scaled(...first),
   );
-}
-
-/** The largest divisor of at most `most` and at least a quarter of it. */
-function divisorBelow(extent: number, most: number): number | undefined {
-  for (let d = Math.min(most, extent); d >= most / 4; d--) if (extent % d === 0) return d;
-  return undefined;
 }

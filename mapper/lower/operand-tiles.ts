@@ -6,17 +6,9 @@
  */
 
 import type { Schedule } from "../../abstraction/candidate.ts";
-import {
-  and,
-  compare,
-  type Expr,
-  number,
-  over,
-  plus,
-  remainder,
-  substitute,
-  times,
-} from "../../abstraction/expression.ts";
+import { keptIn, summedIn } from "../../abstraction/computation.ts";
+import { allOf, selected } from "../../abstraction/condition.ts";
+import { compare, type Expr, number, over, plus, remainder, substitute, times } from "../../abstraction/expression.ts";
 import type { Operand } from "../../abstraction/intrinsic.ts";
 import { partsPackedIn, scheduledParts } from "../match/conditions.ts";
 import type { Problem } from "../match/problem.ts";
@@ -39,8 +31,8 @@ export type Position = (dimension: LoopDimension) => {
 export type Held = ReadonlyMap<LoopDimension, "block" | "tile">;
 
 export class OperandTiles {
-  private readonly problem: Problem;
-  private readonly schedule: Schedule;
+  protected readonly problem: Problem;
+  protected readonly schedule: Schedule;
   private readonly loops: readonly NestedLoop[];
 
   constructor(problem: Problem, schedule: Schedule, loops: readonly NestedLoop[]) {
@@ -62,7 +54,7 @@ export class OperandTiles {
   ): { readonly elements: number; readonly base: (at: Position) => Expr } {
     let elements = size;
     const parts: { d: LoopDimension; at: "tile" | "inTile" | "outer" | "inner"; stride: number }[] = [];
-    const inBlock = [...own.filter((d) => d.kind === "reduce"), ...own.filter((d) => d.kind === "spatial")];
+    const inBlock = [...summedIn(own), ...keptIn(own)];
     for (const d of inBlock.reverse()) {
       parts.push({ d, at: "inner", stride: elements });
       elements *= blockOf(this.schedule, d);
@@ -110,14 +102,7 @@ export class OperandTiles {
       if (!own.some((d) => d.axis === o.name) && o.extent > 1) guards.push(compare("<", inTile.get(o.name) ?? 0, 1));
     for (const part of partsPackedIn(scheduledParts(this.problem), operand.name))
       guards.push(substitute(part, counters, "index"));
-    const value = substitute(bound, counters);
-    if (guards.length === 0) return value;
-    return {
-      kind: "select",
-      condition: guards.reduce(and),
-      whenTrue: value,
-      whenFalse: this.problem.padding ?? number(0),
-    };
+    return selected(allOf(guards), substitute(bound, counters), this.problem.padding ?? number(0));
   }
 
   /** The position of a block and a step within it, including the block's tile. */

@@ -10,9 +10,10 @@
  */
 
 import type { Placement } from "../../abstraction/candidate.ts";
-import { type Tensor, tensorOf } from "../../abstraction/computation.ts";
+import { keptIn, type Tensor, tensorOf } from "../../abstraction/computation.ts";
 import { type Access, access, axis, type Expr, number, plus, substitute, times } from "../../abstraction/expression.ts";
 import type { Operand } from "../../abstraction/intrinsic.ts";
+import type { Dimension } from "../../abstraction/layout.ts";
 import { loop, type Statement } from "../../abstraction/loop-nest.ts";
 import { tileElements, tileRowElements } from "../../abstraction/memory-tile.ts";
 import { partsPackedIn, scheduledParts } from "../match/conditions.ts";
@@ -24,7 +25,7 @@ import { type Around, copyWithin, type Moved, movedBy, STILL } from "../schedule
 import { assign } from "./assign.ts";
 import { copyParts } from "./copies.ts";
 import type { Position } from "./operand-tiles.ts";
-import { PackedTiles, type Part, type Placed, type Tiles } from "./packed-tiles.ts";
+import { PackedTiles, type Parts, type Placed, type Tiles } from "./packed-tiles.ts";
 
 export class OperandPlacement extends PackedTiles {
   place(operand: Operand): Placed {
@@ -39,15 +40,16 @@ export class OperandPlacement extends PackedTiles {
 
   /** Places an operand in the tensor itself, or in a copy made once a call. */
   private placePlain(operand: Operand, bound: Access, placement: Exclude<Placement, "tiled">): Placed {
-    const { computation, mapping } = this;
+    const { computation, mapping, dimensions } = this;
+    const loaded = { mapping, operand, access: bound, dimensions };
     if (placement === "in-place") {
-      const reach = reachInPlace(computation, mapping.intrinsic, operand, bound, this.dimensions);
+      const reach = reachInPlace(loaded);
       if (typeof reach === "string") throw new Error(`internal: ${reach}`);
       return this.reached(operand, bound.tensor, reach);
     }
     if (this.schedule.within?.[operand.name] !== undefined) return this.placeWithin(operand, bound);
     const reachCopy = placement === "padded" ? reachPadded : reachWindowed;
-    const padded = reachCopy(computation, mapping.intrinsic, operand, bound, this.dimensions);
+    const padded = reachCopy(loaded);
     if (typeof padded === "string") throw new Error(`internal: ${padded}`);
     const tensor = tensorOf(computation, bound.tensor);
     const buffer = this.allocate(this.copyName(tensor, operand), operand.dtype, padded.copy.elements);
@@ -70,7 +72,7 @@ export class OperandPlacement extends PackedTiles {
     const every = this.names.fresh(`${buffer}_zero`);
     this.zeros.push(loop(every, copy.elements, [assign(access(buffer, [axis(every)]), number(0))]));
     const name = this.schedule.within?.[operand.name] ?? "";
-    const make = (parts: ReadonlyMap<string, Part>, tiles: Tiles): readonly Statement[] => {
+    const make = (parts: Parts, tiles: Tiles): readonly Statement[] => {
       const first = ({ dimension: d, of }: Around): Expr => {
         const block = of === "block" ? parts.get(d.name)?.outer : tiles.ranges.get(d.name)?.first;
         return times(block ?? 0, blockOf(this.schedule, d));
@@ -108,7 +110,7 @@ export class OperandPlacement extends PackedTiles {
     copy: PaddedCopy,
     buffer: string,
     moved: Moved = STILL,
-  ): readonly { readonly walk: readonly { name: string; extent: number }[]; readonly body: readonly Statement[] }[] {
+  ): readonly { readonly walk: readonly Dimension[]; readonly body: readonly Statement[] }[] {
     const counter = (name: string): string => this.names.fresh(`${name}_copy`);
     const at = ({ name, from }: { name: string; from: number }): Expr => plus(axis(counter(name)), from);
     return copyParts(tensor, bound, copy, moved).map(({ held, apart }) => {
@@ -142,16 +144,16 @@ export class OperandPlacement extends PackedTiles {
    */
   placePartialSums(target: Operand): Placed {
     const { computation, mapping } = this;
-    const spatial = this.dimensions.filter((d) => d.kind === "spatial");
+    const spatial = keptIn(this.dimensions);
     const reach = partialReach(mapping, this.schedule);
     if (reach !== undefined) return this.reached(target, computation.equation.target.tensor, reach);
-    const { elements, base } = this.tiles.layout(spatial, tileElements(target));
+    const { elements, base } = this.layout(spatial, tileElements(target));
     const buffer = this.allocate(`${target.name}_partial`, target.dtype, elements);
     return { operand: target, buffer, stride: tileRowElements(target), base };
   }
 
   /** The copies that each step of a loop makes. */
-  copiesWithin(loop: string, parts: ReadonlyMap<string, Part>, tiles: Tiles): readonly Statement[] {
+  copiesWithin(loop: string, parts: Parts, tiles: Tiles): readonly Statement[] {
     return (this.within.get(loop) ?? []).flatMap((make) => make(parts, tiles));
   }
 

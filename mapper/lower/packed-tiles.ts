@@ -22,12 +22,13 @@ import {
   times,
 } from "../../abstraction/expression.ts";
 import type { Operand } from "../../abstraction/intrinsic.ts";
+import type { Dimension } from "../../abstraction/layout.ts";
 import { loop, loops, type Scratch, type Statement } from "../../abstraction/loop-nest.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
 import { tileElements, tileOffset, tileRowElements } from "../../abstraction/memory-tile.ts";
 import { substituteAxis } from "../../abstraction/rewrite-statement.ts";
 import type { Conditions } from "../match/conditions.ts";
-import { defineProblem, type Problem } from "../match/problem.ts";
+import { defineProblem } from "../match/problem.ts";
 import { blockOf } from "../schedule/block.ts";
 import type { NestedLoop } from "../schedule/cache-tiles.ts";
 import type { LoopDimension } from "../schedule/dimensions.ts";
@@ -73,6 +74,9 @@ export interface Part {
   readonly partial: boolean;
 }
 
+/** By the names of dimensions. */
+export type Parts = ReadonlyMap<string, Part>;
+
 /** Consecutive blocks of a dimension that form one tile. */
 export interface BlockRange {
   readonly tile: Expr;
@@ -90,7 +94,7 @@ export interface Tiles {
   readonly last: Truth;
 }
 
-export abstract class PackedTiles {
+export abstract class PackedTiles extends OperandTiles {
   readonly scratch: Scratch[] = [];
   readonly prepare: Statement[] = [];
   readonly pack: Statement[] = [];
@@ -99,18 +103,12 @@ export abstract class PackedTiles {
   /** What tiles packed inside a loop read in one step of it, but for a few lines. */
   readonly regions: Region[] = [];
   protected readonly mapping: Mapping;
-  protected readonly schedule: Schedule;
   protected readonly computation: Computation;
-  protected readonly problem: Problem;
-  protected readonly tiles: OperandTiles;
   protected readonly names: FreshNames;
   protected readonly dimensions: readonly LoopDimension[];
-  protected readonly conditions: Conditions | undefined;
+  protected readonly conditions: Conditions;
   /** For each loop, the copies that are made inside it. */
-  protected readonly within = new Map<
-    string,
-    ((parts: ReadonlyMap<string, Part>, tiles: Tiles) => readonly Statement[])[]
-  >();
+  protected readonly within = new Map<string, ((parts: Parts, tiles: Tiles) => readonly Statement[])[]>();
 
   /** @param names shared with the code that writes the loops, so that names stay unique */
   constructor(
@@ -118,14 +116,12 @@ export abstract class PackedTiles {
     schedule: Schedule,
     loops: readonly NestedLoop[],
     names: FreshNames,
-    conditions: Conditions | undefined,
+    conditions: Conditions,
   ) {
+    super(defineProblem(mapping.computation, mapping.intrinsic, mapping.binding), schedule, loops);
     this.mapping = mapping;
-    this.schedule = schedule;
     this.computation = mapping.computation;
-    this.problem = defineProblem(mapping.computation, mapping.intrinsic, mapping.binding);
     this.names = names;
-    this.tiles = new OperandTiles(this.problem, schedule, loops);
     this.conditions = conditions;
     this.dimensions = loops.flatMap((l) => (l.tile === undefined ? [l.dimension] : []));
   }
@@ -143,7 +139,7 @@ export abstract class PackedTiles {
     if (typeof within === "string") throw new Error(`internal: ${within}`);
     const { around = [] } = within ?? {};
     const held: Held = new Map(around.map((a) => [a.dimension, a.of]));
-    const { elements, base } = this.tiles.layout(own, tileElements(operand), held);
+    const { elements, base } = this.layout(own, tileElements(operand), held);
     const scope = loop === undefined ? "workspace" : "local";
     const buffer = this.allocate(`${operand.name}_${edges ? "edges" : "tiles"}`, dtype, elements, scope);
     const { inTile, inner } = tileAxes(operand, this.names);
@@ -151,11 +147,11 @@ export abstract class PackedTiles {
     const packed = (stepOf: (d: LoopDimension) => Expr, at: Position, value = bound, within = inTile): Statement => {
       const offset = substitute(tileOffset(operand), within, "index");
       const target = access(buffer, [plus(base(at), offset)]);
-      const filled = this.tiles.element(operand, value, own, stepOf, within);
+      const filled = this.element(operand, value, own, stepOf, within);
       return assign(target, filled);
     };
     const constant = inputsOf(this.computation).every((t) => t.constant || !printExpr(bound).includes(`${t.name}[`));
-    if (edges && this.conditions) {
+    if (edges) {
       const edge = {
         operand,
         own,
@@ -165,7 +161,7 @@ export abstract class PackedTiles {
       };
       this.packing(constant).push(
         ...edgeLoops(edge, this.names, (stepOf, outer, within) =>
-          packed(stepOf, (d) => this.tiles.placeIn(d, outer(d), within(d))),
+          packed(stepOf, (d) => this.placeIn(d, outer(d), within(d))),
         ),
       );
     } else {
@@ -178,8 +174,8 @@ export abstract class PackedTiles {
         const at: Position = (d) => {
           const block = number(blockOf(this.schedule, d));
           const local = stepsOf?.(d) === undefined ? step(d) : axis(this.names.fresh(`${d.name}_step`));
-          if (held.get(d) === "block") return this.tiles.placeIn(d, number(0), local);
-          return this.tiles.placeIn(d, over(local, block), remainder(local, block));
+          if (held.get(d) === "block") return this.placeIn(d, number(0), local);
+          return this.placeIn(d, over(local, block), remainder(local, block));
         };
         return dealt(walk, [packed(step, at, value, within)]);
       };
@@ -209,7 +205,7 @@ export abstract class PackedTiles {
   protected stepsHeld(
     d: LoopDimension,
     of: "block" | "tile" | undefined,
-    parts: ReadonlyMap<string, Part>,
+    parts: Parts,
     tiles: Tiles,
   ): Steps | undefined {
     const block = blockOf(this.schedule, d);
@@ -221,10 +217,7 @@ export abstract class PackedTiles {
     return undefined;
   }
 
-  protected makeWithin(
-    loop: string,
-    make: (parts: ReadonlyMap<string, Part>, tiles: Tiles) => readonly Statement[],
-  ): void {
+  protected makeWithin(loop: string, make: (parts: Parts, tiles: Tiles) => readonly Statement[]): void {
     this.within.set(loop, [...(this.within.get(loop) ?? []), make]);
   }
 
@@ -239,19 +232,13 @@ export abstract class PackedTiles {
   }
 
   /** Loops around a body that one thread runs by itself. */
-  protected alone(
-    walk: readonly { readonly name: string; readonly extent: number }[],
-    body: readonly Statement[],
-  ): readonly Statement[] {
+  protected alone(walk: readonly Dimension[], body: readonly Statement[]): readonly Statement[] {
     const { moving, fixed } = movingLoops(walk, body);
     return walk.some((w) => w.extent === 0) ? [] : loops(moving, fixed);
   }
 
   /** Loops around a body. The first with more than one step is divided among threads. */
-  protected dealt(
-    walk: readonly { readonly name: string; readonly extent: number }[],
-    body: readonly Statement[],
-  ): readonly Statement[] {
+  protected dealt(walk: readonly Dimension[], body: readonly Statement[]): readonly Statement[] {
     const { moving, fixed } = movingLoops(walk, body);
     const [first, ...rest] = moving;
     if (walk.some((w) => w.extent === 0)) return [];
@@ -262,10 +249,10 @@ export abstract class PackedTiles {
 
 /** The loops of a walk with more than one step, and the body with the counters of the others replaced by 0. */
 function movingLoops(
-  walk: readonly { readonly name: string; readonly extent: number }[],
+  walk: readonly Dimension[],
   body: readonly Statement[],
 ): {
-  readonly moving: readonly { readonly name: string; readonly extent: number }[];
+  readonly moving: readonly Dimension[];
   readonly fixed: readonly Statement[];
 } {
   const still = walk.filter((w) => w.extent === 1);

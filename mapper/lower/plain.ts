@@ -12,29 +12,20 @@
  * It uses only the addresses of the physical mapping, so that interpreting the result proves them.
  */
 
+import { identityIn, keptIn, summedIn } from "../../abstraction/computation.ts";
+import { allOf, selected } from "../../abstraction/condition.ts";
 import { epilogueAt, guarded } from "../../abstraction/epilogue.ts";
-import { type Equation, identityOf } from "../../abstraction/equation.ts";
-import {
-  access,
-  and,
-  axis,
-  compare,
-  type Expr,
-  number,
-  over,
-  plus,
-  remainder,
-  substitute,
-  times,
-} from "../../abstraction/expression.ts";
+import type { Equation } from "../../abstraction/equation.ts";
+import { access, axis, compare, type Expr, number, plus, substitute, times } from "../../abstraction/expression.ts";
 import { type Operand, operandOf } from "../../abstraction/intrinsic.ts";
+import type { Dimension } from "../../abstraction/layout.ts";
 import { type LoopNest, loops, type Scratch, type Statement, type TileAt } from "../../abstraction/loop-nest.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
 import { tileOffset } from "../../abstraction/memory-tile.ts";
 import { conditionParts, partsPackedIn, storedCondition, storedSum } from "../match/conditions.ts";
-import { clearOutput } from "../match/elements.ts";
 import { type FusedAxis, operandAxes, physicalMapping, tileBase } from "../match/physical.ts";
 import { defineProblem } from "../match/problem.ts";
+import { digitsAlong } from "../schedule/dimensions.ts";
 import { assign } from "./assign.ts";
 import { storedBeside } from "./beside.ts";
 import { FreshNames } from "./names.ts";
@@ -61,7 +52,7 @@ export function lowerMapping(mapping: Mapping): LoopNest {
   );
 
   // 2. Accumulators start as the identity.
-  const identity = identityOf(intrinsic.computation.equation.op, target.dtype);
+  const identity = identityIn(intrinsic.computation);
   const place = names.fresh("element");
   const size = physical.operands.find((o) => o.operand === target)?.elements ?? 0;
   const clear = loops(
@@ -76,11 +67,7 @@ export function lowerMapping(mapping: Mapping): LoopNest {
     const walk = tileWalk(operand, operandAxes(operand, physical.axes), names);
     const conditions = partsPackedIn(condition, operand.name).map((part) => substitute(part, walk.counters));
     const guards = [...walk.guards, ...conditions];
-    const value = substitute(bound, walk.counters);
-    const padded: Expr =
-      guards.length === 0
-        ? value
-        : { kind: "select", condition: guards.reduce(and), whenTrue: value, whenFalse: problem.padding ?? number(0) };
+    const padded = selected(allOf(guards), substitute(bound, walk.counters), problem.padding ?? number(0));
     return loops(walk.loops, [assign(access(bufferOf(operand), [walk.place]), padded)]);
   });
 
@@ -105,16 +92,15 @@ export function lowerMapping(mapping: Mapping): LoopNest {
     : { target: { ...equation.target, index }, op: equation.op, value: result };
   const unpack = loops(walk.loops, [{ kind: "scalar", equation: guarded(unpacked, walk.guards) }]);
 
-  const kept = physical.outer.filter((a) => a.kind === "spatial");
-  const summed = physical.outer.filter((a) => a.kind === "reduce");
+  const kept = keptIn(physical.outer);
+  const summed = summedIn(physical.outer);
   const all = loops(kept, [...clear, ...loops(summed, [...pack, ...issue]), ...unpack]);
-  const body = [...clearOutput(computation, names), ...all, ...storedBeside(computation, names)];
-  return { scratch, registers: [], prepare: [], body };
+  return { scratch, registers: [], prepare: [], body: [...storedBeside(computation, names), ...all] };
 }
 
 /** A walk over every element of an operand's tiles. */
 interface TileWalk {
-  readonly loops: readonly { readonly name: string; readonly extent: number }[];
+  readonly loops: readonly Dimension[];
   /** Index in the scratch buffer. */
   readonly place: Expr;
   /** The computation's loop counters at this element. */
@@ -127,7 +113,7 @@ function tileWalk(operand: Operand, own: readonly FusedAxis[], names: FreshNames
   const counters = new Map<string, Expr>();
   const guards: Expr[] = [];
   const inner = new Map<string, Expr>();
-  const walk: { name: string; extent: number }[] = [];
+  const walk: Dimension[] = [];
   for (const a of own) {
     const outerName = names.fresh(`${a.axis}_outer`);
     const innerName = names.fresh(`${a.axis}_inner`);
@@ -135,13 +121,7 @@ function tileWalk(operand: Operand, own: readonly FusedAxis[], names: FreshNames
     inner.set(a.axis, axis(innerName));
     const fused = plus(times(axis(outerName), a.extent), axis(innerName));
     if (a.padded !== a.fused) guards.push(compare("<", fused, a.fused));
-    // Splits the fused index:  i = 6*x + y  ->  x = i/6, y = i%6
-    let stride = a.fused;
-    for (const [position, l] of a.loops.entries()) {
-      stride /= l.extent;
-      const quotient = over(fused, stride);
-      counters.set(l.name, position === 0 ? quotient : remainder(quotient, l.extent));
-    }
+    for (const [name, digit] of digitsAlong(a.loops, fused)) counters.set(name, digit);
   }
   const base = tileBase(operand, own, (a) => axis(names.fresh(`${a.axis}_outer`)));
   return { loops: walk, place: plus(base, substitute(tileOffset(operand), inner)), counters, guards };

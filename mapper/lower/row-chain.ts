@@ -14,15 +14,15 @@
  * A call that keeps the values of the chain stores y0, y1 and y2 too, from where the next equation reads them.
  */
 
-import { outputOf, targetOf } from "../../abstraction/computation.ts";
-import { epilogueAt } from "../../abstraction/epilogue.ts";
+import { identityIn, outputOf, targetOf } from "../../abstraction/computation.ts";
 import { type Access, access, axis, compare, type Expr, number, plus, times } from "../../abstraction/expression.ts";
 import { loop, type Scratch, type Statement } from "../../abstraction/loop-nest.ts";
 import { KEPT } from "../../abstraction/program.ts";
-import type { RowChain } from "../../abstraction/row-chain.ts";
+import { type RowChain, storingEquation } from "../../abstraction/row-chain.ts";
+import { when } from "../match/conditions.ts";
 import { usualColumns } from "../schedule/chain-decisions.ts";
 import { assign } from "./assign.ts";
-import { ChainParts, type ChainPlaces, identityOfSum, type Timed } from "./chain-parts.ts";
+import { ChainParts, type ChainPlaces, type Timed } from "./chain-parts.ts";
 import type { PlainLoops } from "./loops.ts";
 import { combine, halvings } from "./partial-sums.ts";
 
@@ -86,7 +86,7 @@ class Lowering implements ChainPlaces {
     };
     const all = whole === 1 ? block(number(0), steps) : [loop(BLOCK, whole, block(times(axis(BLOCK), steps), steps))];
     return [
-      ...sums.map((one) => loop(LANE, steps, [assign(this.partial(one), number(identityOfSum(one)))])),
+      ...sums.map((one) => loop(LANE, steps, [assign(this.partial(one), number(identityIn(one.part.computation)))])),
       ...all,
       ...(tail > 0 ? block(number(whole * steps), tail) : []),
       ...sums.flatMap((one) => this.summed(one)),
@@ -102,17 +102,16 @@ class Lowering implements ChainPlaces {
       return [over({ kind: "scalar", equation: combine(equation.op, this.partial(one), value) })];
     const element = this.elementOf(one);
     if (this.parts.isStored(one)) return [over(assign(element, value))];
-    return [over(assign(element, value)), onlyKept(over(assign(this.parts.inMemory(one), element)))];
+    return [over(assign(element, value)), ...onlyKept(over(assign(this.parts.inMemory(one), element)))];
   }
 
   /** One sum of partial sums, through its epilogue. */
   private summed(one: Timed): Statement[] {
-    const { equation, epilogue } = one.part.computation;
+    const { computation } = one.part;
     const first = access(this.partial(one).tensor, [number(0)]);
-    const value = epilogue ? epilogueAt(epilogue, equation.target.index, equation.target).value : equation.target;
-    const ended = this.parts.placed(one, value, first);
+    const ended = this.parts.placed(one, storingEquation(computation).value, first);
     return [
-      ...halvings(equation.op, { sums: first.tensor, counter: LANE, steps: this.steps }),
+      ...halvings(computation.equation.op, { sums: first.tensor, counter: LANE, steps: this.steps }),
       ...this.elementStored(one, ended),
     ];
   }
@@ -127,7 +126,7 @@ class Lowering implements ChainPlaces {
   private elementStored(one: Timed, value: Expr): Statement[] {
     const element = this.elementOf(one);
     const stored = assign(this.parts.inMemory(one), element);
-    return [assign(element, value), this.parts.isStored(one) ? stored : onlyKept(stored)];
+    return [assign(element, value), ...(this.parts.isStored(one) ? [stored] : onlyKept(stored))];
   }
 
   // ---- elements -------------------------------------------------------------------------------------------------------------------
@@ -165,9 +164,5 @@ class Lowering implements ChainPlaces {
   }
 }
 
-const onlyKept = (statement: Statement): Statement => ({
-  kind: "when",
-  condition: compare("!=", access(KEPT, [number(0)]), 0),
-  body: [statement],
-  otherwise: [],
-});
+const onlyKept = (statement: Statement): readonly Statement[] =>
+  when(compare("!=", access(KEPT, [number(0)]), 0), [statement]);

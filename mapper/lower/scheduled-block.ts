@@ -1,38 +1,19 @@
-/**
- * @file Lowers a register block of a schedule: accumulators cleared, summed loops around loads and issues, results
- * stored.
- *
- *     clear c{0..23}
- *     for r, s, c_outer
- *       b{0..1} <- w_tiled[...]
- *       for unrolled q_block in 0..12
- *         a{0} <- in_padded[...]
- *         c{...} <- avx512.vpdpbusd(a{0}, b{...})
- *     out[...] <- c{...}
- */
-
-import {
-  compare,
-  type Expr,
-  minus,
-  number,
-  over,
-  plus,
-  remainder,
-  substitute,
-  times,
-} from "../../abstraction/expression.ts";
+import { volumeOf } from "../../abstraction/collections.ts";
+import { keptIn, summedIn } from "../../abstraction/computation.ts";
+import { not } from "../../abstraction/condition.ts";
+import { compare, type Expr, minus, number, plus, remainder, substitute, times } from "../../abstraction/expression.ts";
+import { type Dimension, splitRowMajor } from "../../abstraction/layout.ts";
 import type { RegisterAt, Statement } from "../../abstraction/loop-nest.ts";
 import { registerClass } from "../../targets/index.ts";
 import { when } from "../match/conditions.ts";
 import { blockOf, registersOf, registersTakenBy } from "../schedule/block.ts";
 import type { NestedLoop } from "../schedule/cache-tiles.ts";
 import type { LoopDimension } from "../schedule/dimensions.ts";
-import { dependsOn, product } from "../schedule/operands.ts";
+import { dependsOn } from "../schedule/operands.ts";
 import { shareFetched } from "./ahead.ts";
 import { type Companions, companionsOf } from "./companions.ts";
-import type { Part, Placed, Tiles } from "./packed-tiles.ts";
-import type { Known, Parts } from "./scheduled-edges.ts";
+import type { Parts, Placed, Tiles } from "./packed-tiles.ts";
+import type { Known } from "./scheduled-edges.ts";
 import { countOf } from "./scheduled-parts.ts";
 import { ScheduledStores } from "./scheduled-stores.ts";
 import { fetchingStored } from "./stored-lines.ts";
@@ -43,7 +24,7 @@ interface Zeros {
   readonly clear: Statement;
   readonly loop: LoopDimension;
   /** Tiles of a block along each unrolled dimension, and in total. */
-  readonly counts: readonly { readonly name: string; readonly count: number }[];
+  readonly counts: readonly Dimension[];
   readonly tiles: number;
 }
 
@@ -58,7 +39,7 @@ export abstract class ScheduledBlock extends ScheduledStores {
    * loaded first or kept for the next pass.
    */
   protected block(
-    parts: ReadonlyMap<string, Part>,
+    parts: Parts,
     tiles: Tiles,
     summed: readonly NestedLoop[],
     held: Placed | undefined,
@@ -83,7 +64,7 @@ export abstract class ScheduledBlock extends ScheduledStores {
     ];
     const sums = this.apartFromEdges(
       parts,
-      (of) => this.nest(summed, of, tiles, false, step),
+      (of) => this.nest(summed, of, tiles, step),
       (of) => this.edges(summed, of, tiles, step),
     );
     const fetched = shareFetched(sums, this.operands.regions, this.dimensions, (d) => this.blocksIn(d), parts);
@@ -91,23 +72,22 @@ export abstract class ScheduledBlock extends ScheduledStores {
     const stored = tiles.last === false ? kept : when(tiles.last, this.storeBlock(parts, blocked, counter), kept);
     const all = tiles.last === true ? fetchingStored(fetched, stored, this.computation) : fetched;
     const { conditions } = this;
-    if (conditions && this.leavesOut) {
-      const worked = conditions.keepsOut ? conditions.worked(this.stretchIn(parts), all) : all;
-      return conditions.storedAtAll(this.stretchIn(parts), [...begin, ...worked, ...stored]);
+    const takesPart = conditions.takesPart(this.stretchIn(parts));
+    if (this.leavesOut) {
+      const worked = conditions.keepsOut ? when(takesPart, all) : all;
+      return when(conditions.storesAny(this.stretchIn(parts)), [...begin, ...worked, ...stored]);
     }
-    if (conditions === undefined || companions.length === 0)
-      return [...begin, ...(conditions?.worked(this.stretchIn(parts), all) ?? all), ...stored];
-    const emptied = (of: ReadonlyMap<string, Part>): readonly Statement[] => [
+    if (companions.length === 0) return [...begin, ...when(takesPart, all), ...stored];
+    const idle = (of: Parts, work: readonly Statement[]): readonly Statement[] =>
+      when(not(conditions.takesPart(this.stretchIn(of))), work);
+    const emptied = (of: Parts): readonly Statement[] => [
       ...clear,
       ...(this.storeStraight(of, blocked, counter) ?? []),
     ];
-    const emptiedAfter = companions.flatMap(({ to }) => conditions.idle(this.stretchIn(to), emptied(to)));
-    const byItself = companions.reduce<readonly Statement[]>(
-      (body, { from }) => conditions.idle(this.stretchIn(from), body),
-      emptied(parts),
-    );
-    return conditions.worked(
-      this.stretchIn(parts),
+    const emptiedAfter = companions.flatMap(({ to }) => idle(to, emptied(to)));
+    const byItself = companions.reduce<readonly Statement[]>((body, { from }) => idle(from, body), emptied(parts));
+    return when(
+      takesPart,
       [...(zeros ? [zeros.clear] : []), ...begin, ...all, ...stored, ...(zeros ? [] : emptiedAfter)],
       byItself,
     );
@@ -117,14 +97,14 @@ export abstract class ScheduledBlock extends ScheduledStores {
    * The empty blocks that are stored along with a block (`to`), and the blocks that would store this one if it were
    * empty (`from`). Empty if the block is partial or its tiles cannot be stored directly.
    */
-  private companions(parts: ReadonlyMap<string, Part>): readonly { readonly to: Parts; readonly from: Parts }[] {
+  private companions(parts: Parts): readonly { readonly to: Parts; readonly from: Parts }[] {
     const { conditions } = this;
-    const tied = this.dimensions.filter((d) => d.kind === "spatial" && conditions?.ties(d));
+    const tied = keptIn(this.dimensions).filter((d) => conditions.ties(d));
     const isWhole = (d: LoopDimension): boolean => {
       const part = parts.get(d.name);
       return part?.partial === false && !part.edge && part.count === blockOf(this.schedule, d);
     };
-    if (conditions?.stored === undefined || !tied.every(isWhole)) return [];
+    if (conditions.stored === undefined || !tied.every(isWhole)) return [];
     if ([...this.borders.values()].some((borders) => borders.length > 0)) return [];
     if (this.storeStraight(parts, [], number(0)) === undefined) return [];
     const counts = tied.map((d) => Math.floor(d.wholeSteps / blockOf(this.schedule, d)));
@@ -170,11 +150,11 @@ export abstract class ScheduledBlock extends ScheduledStores {
     const needed = accumulators + held + streaming + 1;
     if (only === undefined || loops.length > 1 || only.tile !== undefined || needed > available) return undefined;
     // A loop that ends at a condition may skip any of its steps.
-    if (this.conditions?.ties(only.dimension)) return undefined;
-    const counts = blocked.map((d) => ({ name: this.blockName(d), count: countOf(parts, d) }));
+    if (this.conditions.ties(only.dimension)) return undefined;
+    const counts = blocked.map((d) => ({ name: this.blockName(d), extent: countOf(parts, d) }));
     this.zeros = this.names.fresh(`${this.target.name}_zeros`);
     const register = { file: this.zeros, index: number(0) };
-    const tiles = product(counts.map((c) => c.count));
+    const tiles = volumeOf(counts);
     return { register, clear: { kind: "clear", register }, loop: only.dimension, counts, tiles };
   }
 
@@ -191,14 +171,7 @@ export abstract class ScheduledBlock extends ScheduledStores {
     const each = Math.ceil(zeros.tiles / steps);
     const stores = Array.from({ length: each }, (_, n): readonly Statement[] => {
       const tile = plus(times(step, each), n);
-      // The position in the block, last dimension first.
-      const within = new Map<string, Expr>();
-      let weight = 1;
-      for (const { name, count } of zeros.counts.toReversed()) {
-        const above = over(tile, weight);
-        weight *= count;
-        within.set(name, weight < zeros.tiles ? remainder(above, count) : above);
-      }
+      const within = new Map(splitRowMajor(tile, zeros.counts).map(([{ name }, digit]) => [name, digit]));
       const store = {
         kind: "store",
         register: zeros.register,
@@ -208,31 +181,30 @@ export abstract class ScheduledBlock extends ScheduledStores {
       if (step.kind === "number") return step.value * each + n < zeros.tiles ? [store] : [];
       return [{ kind: "when", condition: compare("<", tile, zeros.tiles), body: [store], otherwise: [] }];
     }).flat();
-    return this.conditions?.idle(this.stretchIn(of), stores) ?? [];
+    return when(not(this.conditions.takesPart(this.stretchIn(of))), stores);
   }
 
   /** One step of the summed loops. It is generated twice for blocks in which a condition cuts an input's tiles. */
   private step(
-    parts: ReadonlyMap<string, Part>,
+    parts: Parts,
     blocked: readonly LoopDimension[],
     held: Placed | undefined,
     streaming: Placed,
     accumulator: { file: string; index: Expr },
   ): readonly Statement[] {
     const carrier = [held, streaming].find((p) => p?.edges !== undefined);
-    if (carrier?.edges === undefined || this.conditions === undefined)
-      return this.core(parts, blocked, held, streaming, accumulator);
+    if (carrier?.edges === undefined) return this.core(parts, blocked, held, streaming, accumulator);
     const { edges, ...plain } = carrier;
     const from = (p: Placed): readonly Statement[] =>
       this.step(parts, blocked, carrier === held ? p : held, carrier === streaming ? p : streaming, accumulator);
-    return this.conditions.loaded(carrier.operand.name, this.stretchIn(parts), from(plain), from(edges));
+    return when(this.conditions.isInside(carrier.operand.name, this.stretchIn(parts)), from(plain), from(edges));
   }
 
   /**
    * One unrolled step of the summed loops: load the held tiles, then load each streaming tile and issue its products.
    */
   private core(
-    parts: ReadonlyMap<string, Part>,
+    parts: Parts,
     blocked: readonly LoopDimension[],
     held: Placed | undefined,
     streaming: Placed,
@@ -256,7 +228,7 @@ export abstract class ScheduledBlock extends ScheduledStores {
       register: { file: this.fileName(p.operand), index },
       memory: { buffer: p.buffer, base: p.base(this.positionIn(parts)), stride: p.stride },
     });
-    const unrolledSummed = this.dimensions.filter((d) => d.kind === "reduce" && countOf(parts, d) > 1);
+    const unrolledSummed = summedIn(this.dimensions).filter((d) => countOf(parts, d) > 1);
     if (![...parts.values()].some((part) => part.edge)) {
       const step = [
         ...(held ? this.unrolled(heldDimensions, parts, [load(held, heldIndex)]) : []),

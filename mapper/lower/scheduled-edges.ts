@@ -18,13 +18,11 @@ import { blockOf } from "../schedule/block.ts";
 import { type Border, borderBlocks, isInside, stretches } from "../schedule/borders.ts";
 import { type NestedLoop, printLoop } from "../schedule/cache-tiles.ts";
 import type { LoopDimension } from "../schedule/dimensions.ts";
-import type { Part, Tiles } from "./packed-tiles.ts";
+import type { Parts, Tiles } from "./packed-tiles.ts";
 import { ScheduledParts } from "./scheduled-parts.ts";
 
 /** Steps of unrolled loops, by loop name. */
 export type Known = ReadonlyMap<string, number>;
-
-export type Parts = ReadonlyMap<string, Part>;
 
 type Writing = (parts: Parts) => readonly Statement[];
 
@@ -32,10 +30,10 @@ export abstract class ScheduledEdges extends ScheduledParts {
   /** Loops over some dimensions around a body. */
   protected abstract nest(
     loops: readonly NestedLoop[],
-    parts: ReadonlyMap<string, Part>,
+    parts: Parts,
     tiles: Tiles,
-    parallel: boolean,
-    inside: (parts: ReadonlyMap<string, Part>, tiles: Tiles) => readonly Statement[],
+    inside: (parts: Parts, tiles: Tiles) => readonly Statement[],
+    parallel?: boolean,
   ): readonly Statement[];
 
   /** The borders of in-place inputs that involve a dimension. */
@@ -80,12 +78,10 @@ export abstract class ScheduledEdges extends ScheduledParts {
     const meets = (l: NestedLoop): boolean => this.bordersOf(l.dimension).length > 0;
     // Copies inside a summed loop depend on the loops in it, so the order is kept.
     if (summed.some((l) => copied.includes(printLoop({ name: l.dimension.name, tile: l.tile }))))
-      return this.byStretch(parts, (of) => this.nest(summed, of, tiles, false, step));
+      return this.byStretch(parts, (of) => this.nest(summed, of, tiles, step));
     const outer = summed.filter(meets);
     const inner = summed.filter((l) => !meets(l));
-    return this.nest(outer, parts, tiles, false, (at) =>
-      this.byStretch(at, (of) => this.nest(inner, of, tiles, false, step)),
-    );
+    return this.nest(outer, parts, tiles, (at) => this.byStretch(at, (of) => this.nest(inner, of, tiles, step)));
   }
 
   /** Groups edge blocks whose steps leave the tensor in the same way. */

@@ -5,23 +5,23 @@
  */
 
 import type { Schedule } from "../../abstraction/candidate.ts";
-import type { Computation } from "../../abstraction/computation.ts";
+import { type Computation, keptIn } from "../../abstraction/computation.ts";
 import { axis, type Expr, number, plus, times } from "../../abstraction/expression.ts";
 import type { Operand } from "../../abstraction/intrinsic.ts";
 import { loop, type RegisterFile, type Statement } from "../../abstraction/loop-nest.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
 import { Conditions, type StretchOf, wholeStretch } from "../match/conditions.ts";
-import { blockedDimensions, blockOf } from "../schedule/block.ts";
+import { blockOf, tilesOf } from "../schedule/block.ts";
 import type { Border } from "../schedule/borders.ts";
 import { type NestedLoop, nestedLoops } from "../schedule/cache-tiles.ts";
 import type { LoopDimension } from "../schedule/dimensions.ts";
 import { dimensionsUnder } from "../schedule/gaps.ts";
-import { dependsOn, inputOperands, product, targetOperand } from "../schedule/operands.ts";
+import { inputOperands, targetOperand } from "../schedule/operands.ts";
 import { placementsOf } from "../schedule/place.ts";
 import { FreshNames } from "./names.ts";
 import type { Position } from "./operand-tiles.ts";
 import { OperandPlacement } from "./operands.ts";
-import type { Part } from "./packed-tiles.ts";
+import type { Parts } from "./packed-tiles.ts";
 
 export abstract class ScheduledParts {
   protected readonly mapping: Mapping;
@@ -34,7 +34,7 @@ export abstract class ScheduledParts {
   protected readonly inputs: readonly Operand[];
   protected readonly borders: ReadonlyMap<string, readonly Border[]>;
   protected readonly operands: OperandPlacement;
-  protected readonly conditions: Conditions | undefined;
+  protected readonly conditions: Conditions;
 
   constructor(mapping: Mapping, schedule: Schedule) {
     this.mapping = mapping;
@@ -44,7 +44,7 @@ export abstract class ScheduledParts {
     const all = dimensionsUnder(mapping, schedule);
     this.loops = nestedLoops(schedule.order, all);
     this.dimensions = this.loops.flatMap((l) => (l.tile === undefined ? [l.dimension] : []));
-    this.conditions = Conditions.of(mapping, schedule, this.dimensions);
+    this.conditions = new Conditions(mapping, schedule, this.dimensions);
     this.operands = new OperandPlacement(mapping, schedule, this.loops, this.names, this.conditions);
     this.target = targetOperand(mapping);
     this.inputs = inputOperands(mapping);
@@ -59,7 +59,7 @@ export abstract class ScheduledParts {
   /** Unrolled loops over the steps of a block along some dimensions. */
   protected unrolled(
     dimensions: readonly LoopDimension[],
-    parts: ReadonlyMap<string, Part>,
+    parts: Parts,
     body: readonly Statement[],
   ): readonly Statement[] {
     return dimensions.reduceRight<readonly Statement[]>(
@@ -69,8 +69,8 @@ export abstract class ScheduledParts {
   }
 
   /** Kept dimensions with more than one step in the block. */
-  protected blocked(parts: ReadonlyMap<string, Part>): LoopDimension[] {
-    return this.dimensions.filter((d) => d.kind === "spatial" && countOf(parts, d) > 1);
+  protected blocked(parts: Parts): LoopDimension[] {
+    return keptIn(this.dimensions).filter((d) => countOf(parts, d) > 1);
   }
 
   /** The index of an accumulator: row-major over full blocks, so that smaller blocks use the same registers. */
@@ -81,7 +81,7 @@ export abstract class ScheduledParts {
     );
   }
 
-  protected stretchIn(parts: ReadonlyMap<string, Part>): StretchOf {
+  protected stretchIn(parts: Parts): StretchOf {
     return (d) => {
       const part = parts.get(d.name);
       if (part === undefined) return wholeStretch(d);
@@ -92,7 +92,7 @@ export abstract class ScheduledParts {
     };
   }
 
-  protected positionIn(parts: ReadonlyMap<string, Part>): Position {
+  protected positionIn(parts: Parts): Position {
     return (d) => {
       const part = parts.get(d.name);
       const outer = part?.outer ?? number(0);
@@ -106,11 +106,7 @@ export abstract class ScheduledParts {
   }
 
   protected blockTiles(operand: Operand): number {
-    return product(
-      blockedDimensions(this.mapping, this.schedule)
-        .filter((d) => dependsOn(this.mapping, operand.name, d))
-        .map((d) => blockOf(this.schedule, d)),
-    );
+    return tilesOf(this.mapping, this.schedule, operand.name);
   }
 
   protected registerFile(operand: Operand, count: number): RegisterFile {
@@ -126,6 +122,6 @@ export abstract class ScheduledParts {
   }
 }
 
-export function countOf(parts: ReadonlyMap<string, Part>, d: LoopDimension): number {
+export function countOf(parts: Parts, d: LoopDimension): number {
   return parts.get(d.name)?.count ?? 1;
 }

@@ -5,13 +5,16 @@
  *     out[12*q_outer + q_block, ..] <- c{q_block}
  */
 
-import { access, type Expr, times } from "../../abstraction/expression.ts";
+import { keptIn } from "../../abstraction/computation.ts";
+import { type Expr, times } from "../../abstraction/expression.ts";
 import type { MemoryTile, Statement } from "../../abstraction/loop-nest.ts";
 import { tileElements, tileRowElements } from "../../abstraction/memory-tile.ts";
+import { when } from "../match/conditions.ts";
 import { blockOf, registersOf } from "../schedule/block.ts";
 import type { LoopDimension } from "../schedule/dimensions.ts";
-import { reachInPlace } from "../schedule/reach.ts";
-import { type Parts, ScheduledEdges } from "./scheduled-edges.ts";
+import { reachOfTarget } from "../schedule/reach.ts";
+import type { Parts } from "./packed-tiles.ts";
+import { ScheduledEdges } from "./scheduled-edges.ts";
 import { countOf } from "./scheduled-parts.ts";
 import { type ResultBlock, storeElements } from "./store.ts";
 
@@ -23,8 +26,8 @@ export abstract class ScheduledStores extends ScheduledEdges {
   protected storeBlock(parts: Parts, blocked: readonly LoopDimension[], counter: Expr): readonly Statement[] {
     const straight = this.storeStraight(parts, blocked, counter);
     if (straight === undefined) return this.storeSpilled(parts, blocked, counter);
-    if (this.conditions?.stored === undefined) return straight;
-    return this.conditions.storedAs(this.stretchIn(parts), straight, this.storeSpilled(parts, blocked, counter));
+    if (this.conditions.stored === undefined) return straight;
+    return when(this.conditions.isUniform(this.stretchIn(parts)), straight, this.storeSpilled(parts, blocked, counter));
   }
 
   /** Direct stores; undefined if the output has another layout, a tile is incomplete, or there is an epilogue. */
@@ -39,17 +42,16 @@ export abstract class ScheduledStores extends ScheduledEdges {
 
   /** The output memory of a block's tiles, if they can be stored directly. */
   protected straight(parts: Parts): MemoryTile | undefined {
-    const { computation, mapping } = this;
+    const { computation } = this;
     const partial = this.dimensions.some((d) => d.kind === "spatial" && parts.get(d.name)?.partial);
     if (computation.epilogue || partial) return undefined;
-    const bound = access(computation.equation.target.tensor, computation.equation.target.index);
     const whole = this.dimensions.map((d) =>
       d.kind === "spatial" ? { ...d, steps: d.wholeSteps, extent: d.wholeSteps * d.step } : d,
     );
-    const reach = reachInPlace(computation, mapping.intrinsic, this.target, bound, whole);
+    const reach = reachOfTarget(this.mapping, whole);
     if (typeof reach === "string") return undefined;
-    const { base } = this.operands.reached(this.target, bound.tensor, reach);
-    return { buffer: bound.tensor, base: base(this.positionIn(parts)), stride: reach.stride };
+    const { buffer, base, stride } = this.operands.reached(this.target, computation.equation.target.tensor, reach);
+    return { buffer, base: base(this.positionIn(parts)), stride };
   }
 
   protected storeTiles(
@@ -82,10 +84,10 @@ export abstract class ScheduledStores extends ScheduledEdges {
     }
     const spilled = { buffer, base: times(counter, size), stride: tileRowElements(this.target) };
     const spill = this.storeTiles(parts, blocked, counter, spilled);
-    const spatial = this.dimensions.filter((d) => d.kind === "spatial");
+    const spatial = keptIn(this.dimensions);
     const results: ResultBlock = {
       computation: this.computation,
-      condition: this.conditions?.stored,
+      condition: this.conditions.stored,
       target: this.target,
       buffer,
       tile: counter,
@@ -99,8 +101,8 @@ export abstract class ScheduledStores extends ScheduledEdges {
       innerName: (name) => this.names.fresh(`${name}_inner`),
     };
     const stored = storeElements(results);
-    if (!this.leavesOut || this.conditions === undefined) return [...spill, ...stored];
+    if (!this.leavesOut) return [...spill, ...stored];
     const whole = storeElements({ ...results, condition: undefined, isWhole: true });
-    return [...spill, ...this.conditions.storedWhole(this.stretchIn(parts), whole, stored)];
+    return [...spill, ...when(this.conditions.storesAll(this.stretchIn(parts)), whole, stored)];
   }
 }

@@ -31,14 +31,14 @@ import {
 } from "../../abstraction/loop-nest.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
 import { registerClass } from "../../targets/index.ts";
-import { clearOutput } from "../match/elements.ts";
+import { when } from "../match/conditions.ts";
 import { blockOf, registersOf } from "../schedule/block.ts";
 import { type NestedLoop, printLoop } from "../schedule/cache-tiles.ts";
 import type { LoopDimension } from "../schedule/dimensions.ts";
 import { scheduleProblem } from "../schedule/mapped.ts";
 import { storedBeside } from "./beside.ts";
 import { overlapStores } from "./overlap.ts";
-import type { BlockRange, Part, Tiles } from "./packed-tiles.ts";
+import type { BlockRange, Part, Parts, Tiles } from "./packed-tiles.ts";
 import { ScheduledBlock } from "./scheduled-block.ts";
 
 /** The loop nest of a mapping under a schedule. @throws Error if {@link scheduleProblem} refuses the schedule */
@@ -66,14 +66,19 @@ class Lowering extends ScheduledBlock {
 
     const inBlock = this.loops.findLastIndex((l) => l.dimension.kind === "spatial") + 1;
     const partial = this.loops.some((l) => l.pass) ? this.operands.placePartialSums(this.target) : undefined;
-    const compute = this.nest(this.loops.slice(0, inBlock), new Map(), WHOLE, true, (parts, tiles) =>
-      this.block(parts, tiles, this.loops.slice(inBlock), second ? first : undefined, streaming, partial),
+    const compute = this.nest(
+      this.loops.slice(0, inBlock),
+      new Map(),
+      WHOLE,
+      (parts, tiles) =>
+        this.block(parts, tiles, this.loops.slice(inBlock), second ? first : undefined, streaming, partial),
+      true,
     );
     if (this.zeros !== undefined)
       registers.push({ name: this.zeros, intrinsic: this.mapping.intrinsic, operand: this.target.name, count: 1 });
     const { scratch, prepare, zeros } = this.operands;
     const { computation, names } = this;
-    const pack = [...clearOutput(computation, names), ...storedBeside(computation, names), ...this.operands.pack];
+    const pack = [...storedBeside(computation, names), ...this.operands.pack];
     const packed = pack.length > 0 ? [...pack, { kind: "barrier" as const }] : [];
     return { scratch, registers, prepare, body: [...packed, ...zeros, ...this.overlapped(compute)] };
   }
@@ -87,10 +92,10 @@ class Lowering extends ScheduledBlock {
    */
   protected override nest(
     loops: readonly NestedLoop[],
-    parts: ReadonlyMap<string, Part>,
+    parts: Parts,
     tiles: Tiles,
-    parallel: boolean,
-    inside: (parts: ReadonlyMap<string, Part>, tiles: Tiles) => readonly Statement[],
+    inside: (parts: Parts, tiles: Tiles) => readonly Statement[],
+    parallel = false,
   ): readonly Statement[] {
     const [outermost, ...rest] = loops;
     if (!outermost) {
@@ -101,12 +106,12 @@ class Lowering extends ScheduledBlock {
     if (outermost.tile !== undefined)
       return this.tileLoop(outermost, outermost.tile, tiles, parallel, (within, still) => [
         ...this.operands.copiesWithin(printLoop({ name: d.name, tile: outermost.tile }), parts, within),
-        ...this.nest(rest, parts, within, still, inside),
+        ...this.nest(rest, parts, within, inside, still),
       ]);
     const block = blockOf(this.schedule, d);
     const within = (part: Part): readonly Statement[] => {
       const known = new Map(parts).set(d.name, part);
-      return [...this.operands.copiesWithin(d.name, known, tiles), ...this.nest(rest, known, tiles, false, inside)];
+      return [...this.operands.copiesWithin(d.name, known, tiles), ...this.nest(rest, known, tiles, inside)];
     };
     if (this.bordersOf(d).some((b) => b.reduce === d.name && parts.get(b.spatial)?.edge))
       return Array.from({ length: d.steps }, (_, step) =>
@@ -130,7 +135,7 @@ class Lowering extends ScheduledBlock {
       const known = new Map(parts).set(d.name, part);
       const body = [
         ...this.operands.copiesWithin(d.name, known, tiles),
-        ...this.nest(rest, known, tiles, parallel, inside),
+        ...this.nest(rest, known, tiles, inside, parallel),
       ];
       return range ? this.tested(d, known, body) : body;
     }
@@ -142,7 +147,7 @@ class Lowering extends ScheduledBlock {
     } else if (whole > 1) {
       const name = this.names.fresh(`${d.name}_outer`);
       const body = within(main(axis(name)));
-      const steps = this.conditions?.blocks(d, this.stretchIn(parts), first, whole);
+      const steps = this.conditions.blocks(d, this.stretchIn(parts), first, whole);
       if (body.length > 0) statements.push(this.dealtLoop(d, loop(name, whole, body), parallel, steps));
     }
     if (left > 0) {
@@ -204,12 +209,12 @@ class Lowering extends ScheduledBlock {
   private dealtLoop(d: LoopDimension, all: Loop, parallel: boolean, range?: StepRange): Statement {
     if (range) return { ...all, range };
     if (!parallel) return all;
-    return { ...all, mode: "parallel", ...(this.conditions?.ties(d) && { inTurn: true }) };
+    return { ...all, mode: "parallel", ...(this.conditions.ties(d) && { inTurn: true }) };
   }
 
   /** One block of a summed dimension, skipped if a condition excludes all of it. */
-  private tested(d: LoopDimension, parts: ReadonlyMap<string, Part>, body: readonly Statement[]): readonly Statement[] {
-    return (d.kind === "reduce" && this.conditions?.summed(d, this.stretchIn(parts), body)) || body;
+  private tested(d: LoopDimension, parts: Parts, body: readonly Statement[]): readonly Statement[] {
+    return when(this.conditions.mayAdd(d, this.stretchIn(parts)), body);
   }
 
   /** Statements peeled from a parallel loop are given to one thread, by a parallel loop of one step. */

@@ -13,9 +13,9 @@
  */
 
 import { evaluateIndex } from "../../abstraction/affine.ts";
+import { combinations } from "../../abstraction/collections.ts";
 import { type Computation, outputOf } from "../../abstraction/computation.ts";
-import { epilogueAt, guarded } from "../../abstraction/epilogue.ts";
-import type { Equation } from "../../abstraction/equation.ts";
+import { guarded, storingAt } from "../../abstraction/epilogue.ts";
 import {
   access,
   axesIn,
@@ -28,6 +28,7 @@ import {
   times,
 } from "../../abstraction/expression.ts";
 import type { Operand } from "../../abstraction/intrinsic.ts";
+import { addressOf, type Dimension } from "../../abstraction/layout.ts";
 import { loops, type Statement } from "../../abstraction/loop-nest.ts";
 import { tileElements, tileOffset } from "../../abstraction/memory-tile.ts";
 import { storedSum } from "../match/conditions.ts";
@@ -89,7 +90,7 @@ function runsOf({ dimension, count, partial }: BlockDimension): Run[] {
 
 function storeRuns(block: ResultBlock, runs: readonly Run[]): readonly Statement[] {
   const { computation, target, buffer, dimensions, innerName } = block;
-  const walk: { name: string; extent: number }[] = [];
+  const walk: Dimension[] = [];
   const counter = (name: string, extent: number, from = 0): Expr => {
     if (extent === 1) return number(from);
     walk.push({ name, extent });
@@ -120,15 +121,14 @@ function storeRuns(block: ResultBlock, runs: readonly Run[]): readonly Statement
   );
   const held = storedSum(computation, block.condition, counters, access(buffer, [place]));
   const index = computation.equation.target.index.map((e) => substitute(e, counters, "index"));
-  const assigned: Equation = computation.epilogue
-    ? epilogueAt(computation.epilogue, index, held)
-    : { target: { ...computation.equation.target, index }, op: "=", value: held };
+  const assigned = storingAt(computation, index, held);
   const { where: _, ...always } = assigned;
   const equation = guarded(block.isWhole ? always : assigned, guards);
 
   // 3. The loops. Innermost is the loop with the smallest output stride, or, if that is no row, the loop along the
   //    tiles' rows.
-  const stored = sorted(walk, stridesOf(computation, equation));
+  const stride = stridesIn(addressOf(outputOf(computation), equation.target.index));
+  const stored = walk.toSorted((a, b) => stride(b.name) - stride(a.name));
   const along = stridesIn(place);
   const row = stored.find((l) => along(l.name) === 1);
   const last = stored.at(-1);
@@ -137,24 +137,9 @@ function storeRuns(block: ResultBlock, runs: readonly Run[]): readonly Statement
   return loops(order, [{ kind: "scalar", equation }]);
 }
 
-function sorted<T extends { readonly name: string }>(walk: readonly T[], stride: (name: string) => number): T[] {
-  return [...walk].sort((a, b) => stride(b.name) - stride(a.name));
-}
-
-/** Output elements between two consecutive steps of a loop. */
-function stridesOf(computation: Computation, { target }: Equation): (name: string) => number {
-  const output = outputOf(computation);
-  const places = new Map(output.dims.map((d, i) => [d.name, target.index[i] ?? number(0)]));
-  return stridesIn(substitute(output.storage, places, "index"));
-}
-
+/** Elements between two consecutive steps of a loop. */
 function stridesIn(element: Expr): (name: string) => number {
   const origin = Object.fromEntries(axesIn(element).map((name) => [name, 0]));
   const start = evaluateIndex(element, origin);
   return (name) => Math.abs(evaluateIndex(element, { ...origin, [name]: 1 }) - start);
-}
-
-/** The Cartesian product of the lists. */
-function combinations<T>(lists: readonly (readonly T[])[]): T[][] {
-  return lists.reduce<T[][]>((all, list) => all.flatMap((before) => list.map((item) => [...before, item])), [[]]);
 }

@@ -10,10 +10,10 @@
  */
 
 import { evaluateIndex } from "../../abstraction/affine.ts";
+import { volumeOf } from "../../abstraction/collections.ts";
 import { type Computation, elementCount, tensorOf } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import {
-  type Access,
   accessesIn,
   axesIn,
   axis,
@@ -25,10 +25,9 @@ import {
   substitute,
   times,
 } from "../../abstraction/expression.ts";
+import { addressOf } from "../../abstraction/layout.ts";
 import type { Loop, Statement, TileAt } from "../../abstraction/loop-nest.ts";
-
-/** Of a processor's caches, in bytes. */
-const LINE_BYTES = 64;
+import { LINE_BYTES } from "./ahead.ts";
 
 /** Smaller tensors stay in the cache of a core, where its out-of-order window covers the delay: a quarter of 1 MiB (Zen 4, Sapphire Rapids: 2 MiB). */
 const FETCHED_BYTES = 1 << 18;
@@ -78,7 +77,7 @@ function inInnermost(loop: Loop, around: readonly Loop[], lines: readonly Lines[
   const inner = loop.body.find(isSum);
   if (inner) return { ...loop, body: loop.body.map((s) => (s === inner ? inInnermost(inner, path, lines) : s)) };
   const step = path.reduce<Expr>((sum, { axis: name, extent }) => plus(times(sum, extent), axis(name)), number(0));
-  const steps = path.reduce((count, { extent }) => count * extent, 1);
+  const steps = volumeOf(path);
   const ahead = lines.flatMap((one) => fetchesOf(one, step, steps));
   return ahead.length === 0 ? loop : { ...loop, ahead: [...(loop.ahead ?? []), ...ahead] };
 }
@@ -112,7 +111,7 @@ function linesOf(s: Statement, around: readonly Loop[], computation: Computation
   return [target, ...accessesIn(value)].flatMap((access): readonly Lines[] => {
     const inner = around.at(-1);
     if (!inner || !isLarge(access.tensor, computation)) return [];
-    const place = placeOf(access, computation);
+    const place = addressOf(tensorOf(computation, access.tensor), access.index);
     if (accessesIn(place).length > 0) return [];
     const origin = Object.fromEntries(axesIn(place).map((name) => [name, 0]));
     const stride = evaluateIndex(place, { ...origin, [inner.axis]: 1 }) - evaluateIndex(place, origin);
@@ -136,11 +135,6 @@ function whole(
       : { axis: loop.axis, lines: loop.extent, perLine: 1 },
   );
   return [{ tensor, place, loops: loops.filter(({ axis: name }) => axesIn(place).includes(name)) }];
-}
-
-function placeOf({ tensor, index }: Access, computation: Computation): Expr {
-  const { dims, storage } = tensorOf(computation, tensor);
-  return substitute(storage, new Map(dims.map((d, i) => [d.name, index[i] ?? number(0)])), "index");
 }
 
 function isLarge(tensor: string, computation: Computation): boolean {

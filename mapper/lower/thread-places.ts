@@ -7,11 +7,21 @@
 
 import { type Extents, pointsOf } from "../../abstraction/affine.ts";
 import type { ThreadSchedule } from "../../abstraction/candidate.ts";
+import { summedIn } from "../../abstraction/computation.ts";
 import { axis, compare, type Expr, number, over, plus, remainder, times } from "../../abstraction/expression.ts";
 import { type LoopMode, loop, type Statement } from "../../abstraction/loop-nest.ts";
+import { halvesOf } from "../schedule/chain-shape.ts";
 import type { ThreadContext } from "../schedule/thread/context.ts";
 import { type DealtLoop, dealtLoops, isKept, productOf } from "../schedule/thread/schedule.ts";
 import { FreshNames } from "./names.ts";
+
+/** All combinations of so many steps of each loop. */
+export const pointsOver = (loops: readonly DealtLoop[], of: (l: DealtLoop) => number): Extents[] => [
+  ...pointsOf(
+    loops.map((l) => l.name),
+    Object.fromEntries(loops.map((l) => [l.name, of(l)])),
+  ),
+];
 
 export class ThreadPlaces {
   readonly names: FreshNames;
@@ -19,7 +29,7 @@ export class ThreadPlaces {
   readonly lane: string;
   /** Blocks that share each sum (split-K). */
   readonly split: number;
-  private readonly context: ThreadContext;
+  protected readonly context: ThreadContext;
 
   constructor(context: ThreadContext, schedule: ThreadSchedule) {
     this.context = context;
@@ -31,13 +41,10 @@ export class ThreadPlaces {
 
   /** All combinations of a thread's neighbours along the kept or along the summed loops. */
   neighbours(kind: "spatial" | "reduce"): Extents[] {
-    const own = this.dealt.filter((l) => l.kind === kind);
-    return [
-      ...pointsOf(
-        own.map((l) => l.name),
-        Object.fromEntries(own.map((l) => [l.name, l.each])),
-      ),
-    ];
+    return pointsOver(
+      this.dealt.filter((l) => l.kind === kind),
+      (l) => l.each,
+    );
   }
 
   get width(): number {
@@ -96,11 +103,7 @@ export class ThreadPlaces {
 
   /** The lane masks of a butterfly reduction along summed loops, farthest partner first. */
   flips(): number[] {
-    return this.dealt.flatMap((l) => {
-      const flips: number[] = [];
-      if (!isKept(l)) for (let n = l.lanes / 2; n >= 1; n /= 2) flips.push(n * this.laneWeight(l));
-      return flips;
-    });
+    return summedIn(this.dealt).flatMap((l) => halvesOf(l.lanes / 2).map((n) => n * this.laneWeight(l)));
   }
 }
 

@@ -7,6 +7,7 @@
  */
 
 import { affineForm, type Extents } from "../../abstraction/affine.ts";
+import { sumOf } from "../../abstraction/collections.ts";
 import {
   type Access,
   access,
@@ -68,9 +69,9 @@ export class ThreadReads {
     const known = registers.get(elementAt(read, point));
     if (known !== undefined) return access(name, [number(known), axis(this.places.lane)]);
     const from = registers.size;
-    const along = this.places.dealt.find((l) => runOf(read.widths.get(l.name) ?? 1, l.each) > 1);
+    const along = this.places.dealt.find((l) => runOf(read, l) > 1);
     if (along) {
-      const run = runOf(read.widths.get(along.name) ?? 1, along.each);
+      const run = runOf(read, along);
       const place = point[along.name] ?? 0;
       const neighbour = (i: number): Extents => ({ ...point, [along.name]: place - (place % run) + i });
       for (let i = 0; i < run; i++) registers.set(elementAt(read, neighbour(i)), from + i);
@@ -100,7 +101,7 @@ export class ThreadReads {
 function elementAt({ access: { index } }: ThreadAccess, point: Extents): string {
   const moved = index.map((e) => {
     const form = affineForm(e);
-    if (form) return [...form.terms].reduce((sum, [name, factor]) => sum + factor * (point[name] ?? 0), 0);
+    if (form) return sumOf([...form.terms], ([name, factor]) => factor * (point[name] ?? 0));
     return axesIn(e).map((name) => point[name] ?? 0);
   });
   return JSON.stringify(moved);

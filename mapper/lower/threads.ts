@@ -17,11 +17,10 @@
  *           y[..] = f16(sum[0,lane])
  */
 
-import { type Extents, pointsOf } from "../../abstraction/affine.ts";
+import type { Extents } from "../../abstraction/affine.ts";
 import type { ThreadSchedule } from "../../abstraction/candidate.ts";
-import { type Computation, targetOf } from "../../abstraction/computation.ts";
-import { epilogueAt } from "../../abstraction/epilogue.ts";
-import { type Equation, identityOf } from "../../abstraction/equation.ts";
+import { type Computation, identityIn, targetOf } from "../../abstraction/computation.ts";
+import { storingAt } from "../../abstraction/epilogue.ts";
 import {
   type Access,
   access,
@@ -36,13 +35,13 @@ import {
   times,
 } from "../../abstraction/expression.ts";
 import { type LoopNest, loop, type Scratch, type Statement, type VectorFile } from "../../abstraction/loop-nest.ts";
+import { halvesOf } from "../schedule/chain-shape.ts";
 import { problemIn } from "../schedule/schedules.ts";
 import type { ThreadContext } from "../schedule/thread/context.ts";
 import { isKept, productOf, runOf, THREAD_KIND } from "../schedule/thread/schedule.ts";
 import { assign, type Scalar } from "./assign.ts";
-import type { FreshNames } from "./names.ts";
 import { besideThreads } from "./thread-beside.ts";
-import { loopsAt, ThreadPlaces } from "./thread-places.ts";
+import { loopsAt, pointsOver, ThreadPlaces } from "./thread-places.ts";
 import { ThreadReads } from "./thread-reads.ts";
 
 /** The nest of a computation under a schedule of threads. @throws Error if the schedule has a problem */
@@ -52,11 +51,8 @@ export function lowerThreads(context: ThreadContext, schedule: ThreadSchedule): 
   return new Threads(context, schedule).nest();
 }
 
-class Threads {
-  private readonly context: ThreadContext;
+class Threads extends ThreadPlaces {
   private readonly computation: Computation;
-  private readonly names: FreshNames;
-  private readonly places: ThreadPlaces;
   private readonly reads: ThreadReads;
   private readonly sum: string;
   /** All combinations of a thread's neighbours along the kept loops, and along the summed loops. */
@@ -66,14 +62,12 @@ class Threads {
   private readonly joined: Statement;
 
   constructor(context: ThreadContext, schedule: ThreadSchedule) {
-    this.context = context;
+    super(context, schedule);
     this.computation = context.mapping.computation;
-    this.places = new ThreadPlaces(context, schedule);
-    this.names = this.places.names;
     this.sum = this.names.fresh("sum");
-    this.reads = new ThreadReads(context, this.places);
-    this.kept = this.places.neighbours("spatial");
-    this.summed = this.places.neighbours("reduce");
+    this.reads = new ThreadReads(context, this);
+    this.kept = this.neighbours("spatial");
+    this.summed = this.neighbours("reduce");
     this.joined = { kind: "barrier", ...(schedule.launch && { early: true }) };
   }
 
@@ -81,31 +75,31 @@ class Threads {
     const { dtype } = targetOf(this.computation);
     // 1. The products of a step, which determine the reads.
     const products = this.summed.flatMap((at) => this.kept.map((of, i) => this.product(i, { ...of, ...at })));
-    const step = [this.places.lanes([...this.reads.loads(), ...products])];
-    const steps = this.places.dealt
+    const step = [this.lanes([...this.reads.loads(), ...products])];
+    const steps = this.dealt
       .filter((l) => l.steps > 1)
-      .reduceRight<readonly Statement[]>((body, l) => [loop(this.places.word(l, "step"), l.steps, body)], step);
+      .reduceRight<readonly Statement[]>((body, l) => [loop(this.word(l, "step"), l.steps, body)], step);
 
     // 2. Reduction across threads, and the stores to the output.
     const cleared = this.kept.map((_, i) => assign(this.sumAt(i), number(this.identity)));
     const inside = [
-      this.places.lanes(cleared),
+      this.lanes(cleared),
       ...steps,
-      ...this.acrossLanes(this.places.flips(), this.kept.length),
+      ...this.acrossLanes(this.flips(), this.kept.length),
       ...this.acrossWarps(),
       ...this.results(),
     ];
     const main = loopsAt(
       "block",
-      this.places.blocks(),
+      this.blocks(),
       loopsAt(
         "warp",
-        this.places.dealt.filter((l) => l.warps > 1).map((l) => [this.places.word(l, "warp"), l.warps] as const),
+        this.dealt.filter((l) => l.warps > 1).map((l) => [this.word(l, "warp"), l.warps] as const),
         inside,
       ),
     );
     const vectors: VectorFile[] = [
-      { name: this.sum, dtype, lanes: this.places.width, count: this.kept.length },
+      { name: this.sum, dtype, lanes: this.width, count: this.kept.length },
       ...this.reads.vectors(),
     ];
     return {
@@ -115,8 +109,8 @@ class Threads {
       prepare: [],
       body: [
         ...main,
-        ...(this.places.split === 1 ? [] : [this.joined, ...this.joining()]),
-        ...besideThreads(this.computation, this.places),
+        ...(this.split === 1 ? [] : [this.joined, ...this.joining()]),
+        ...besideThreads(this.computation, this),
       ],
     };
   }
@@ -124,17 +118,17 @@ class Threads {
   // ---- sums
 
   private get identity(): number {
-    return identityOf(this.computation.equation.op, targetOf(this.computation).dtype);
+    return identityIn(this.computation);
   }
 
-  private sumAt(register: number, lane: Expr = axis(this.places.lane)): Access {
+  private sumAt(register: number, lane: Expr = axis(this.lane)): Access {
     return access(this.sum, [number(register), lane]);
   }
 
   /** One term of one sum, with its elements in registers. */
   private product(register: number, point: Extents): Scalar {
     const { equation } = this.computation;
-    const counters = this.places.counters(point);
+    const counters = this.counters(point);
     const read = rewrite(
       equation.value,
       (e) => (e.kind === "access" ? this.reads.inRegister(e, point) : e),
@@ -143,7 +137,7 @@ class Threads {
     );
     const value = substitute(read, counters);
     const stated = this.context.conditions.map((part) => substitute(part, counters, "index"));
-    return assign(this.sumAt(register), value, [...this.places.beyond("reduce", counters), ...stated], equation.op);
+    return assign(this.sumAt(register), value, [...this.beyond("reduce", counters), ...stated], equation.op);
   }
 
   // ---- from sums of threads to sums of elements
@@ -152,25 +146,18 @@ class Threads {
   private acrossLanes(flips: readonly number[], sums: number): readonly Statement[] {
     const added = flips.flatMap((flip) =>
       Array.from({ length: sums }, (_, i) =>
-        assign(
-          this.sumAt(i),
-          this.sumAt(i, binary("^", axis(this.places.lane), flip)),
-          [],
-          this.computation.equation.op,
-        ),
+        assign(this.sumAt(i), this.sumAt(i, binary("^", axis(this.lane), flip)), [], this.computation.equation.op),
       ),
     );
-    return added.length === 0 ? [] : [this.places.lanes(added)];
+    return added.length === 0 ? [] : [this.lanes(added)];
   }
 
   private partials(): Scratch[] {
-    if (this.places.dealt.every((l) => isKept(l) || l.warps === 1)) return [];
+    if (this.dealt.every((l) => isKept(l) || l.warps === 1)) return [];
     const dims = [
-      ...this.places.dealt
-        .filter((l) => l.warps > 1)
-        .map((l) => ({ name: this.places.word(l, "warp"), extent: l.warps })),
+      ...this.dealt.filter((l) => l.warps > 1).map((l) => ({ name: this.word(l, "warp"), extent: l.warps })),
       { name: this.sum, extent: this.kept.length },
-      { name: this.places.lane, extent: this.places.width },
+      { name: this.lane, extent: this.width },
     ];
     const { dtype } = targetOf(this.computation);
     return [
@@ -182,93 +169,79 @@ class Threads {
   private acrossWarps(): readonly Statement[] {
     const [partial] = this.partials();
     if (!partial) return [];
-    const dealt = this.places.dealt.filter((l) => l.warps > 1);
-    const own = dealt.map((l) => this.places.warpOf(l));
+    const dealt = this.dealt.filter((l) => l.warps > 1);
+    const own = dealt.map((l) => this.warpOf(l));
     const left = this.kept.map((_, i) =>
-      assign(access(partial.name, [...own, number(i), axis(this.places.lane)]), this.sumAt(i)),
+      assign(access(partial.name, [...own, number(i), axis(this.lane)]), this.sumAt(i)),
     );
     const summed = dealt.filter((l) => !isKept(l));
-    const partners = [
-      ...pointsOf(
-        summed.map((l) => l.name),
-        Object.fromEntries(summed.map((l) => [l.name, l.warps])),
-      ),
-    ];
+    const partners = pointsOver(summed, (l) => l.warps);
     const added = this.kept.flatMap((_, i) => [
       assign(this.sumAt(i), number(this.identity)),
       ...partners.map((at) => {
-        const warp = dealt.map((l) => (isKept(l) ? this.places.warpOf(l) : number(at[l.name] ?? 0)));
+        const warp = dealt.map((l) => (isKept(l) ? this.warpOf(l) : number(at[l.name] ?? 0)));
         return assign(
           this.sumAt(i),
-          access(partial.name, [...warp, number(i), axis(this.places.lane)]),
+          access(partial.name, [...warp, number(i), axis(this.lane)]),
           [],
           this.computation.equation.op,
         );
       }),
     ]);
-    return [this.places.lanes(left), { kind: "barrier", group: "block" }, this.places.lanes(added)];
+    return [this.lanes(left), { kind: "barrier", group: "block" }, this.lanes(added)];
   }
 
   /** The first of the lanes and warps that share a sum writes it, to the output or as this block's partial sum. */
   private results(): readonly Statement[] {
-    const first = this.places.dealt
+    const first = this.dealt
       .filter((l) => !isKept(l))
       .flatMap((l) => [
-        ...(l.lanes > 1 ? [compare("==", this.places.laneOf(l), 0)] : []),
-        ...(l.warps > 1 ? [compare("==", this.places.warpOf(l), 0)] : []),
+        ...(l.lanes > 1 ? [compare("==", this.laneOf(l), 0)] : []),
+        ...(l.warps > 1 ? [compare("==", this.warpOf(l), 0)] : []),
       ]);
-    const { widths } = this.context.result;
-    const along =
-      this.places.split === 1 ? this.places.dealt.find((l) => runOf(widths.get(l.name) ?? 1, l.each) > 1) : undefined;
-    const run = along ? runOf(widths.get(along.name) ?? 1, along.each) : 1;
+    const { result } = this.context;
+    const along = this.split === 1 ? this.dealt.find((l) => runOf(result, l) > 1) : undefined;
+    const run = along ? runOf(result, along) : 1;
     const together = { name: this.names.fresh("neighbour"), extent: run };
     const written = this.kept.flatMap((point, i): Scalar[] => {
       const place = along ? (point[along.name] ?? 0) : 0;
       if (place % run !== 0) return [];
-      const counters = new Map(this.places.counters(point));
-      const where = [...first, ...this.places.beyond("spatial", counters)];
-      if (this.places.split > 1) return [assign(this.partAt(counters, this.partNumber()), this.sumAt(i), where)];
+      const counters = new Map(this.counters(point));
+      const where = [...first, ...this.beyond("spatial", counters)];
+      if (this.split > 1) return [assign(this.partAt(counters, this.partNumber()), this.sumAt(i), where)];
       if (!along) return [this.output(counters, this.sumAt(i), where)];
       // The distance between the sums of two neighbours along this loop.
-      const apart = productOf(
-        this.places.dealt.slice(this.places.dealt.indexOf(along) + 1).filter(isKept),
-        (l) => l.each,
-      );
+      const apart = productOf(this.dealt.slice(this.dealt.indexOf(along) + 1).filter(isKept), (l) => l.each);
       counters.set(along.name, plus(counters.get(along.name) ?? 0, axis(together.name)));
-      const sum = access(this.sum, [plus(i, times(apart, axis(together.name))), axis(this.places.lane)]);
+      const sum = access(this.sum, [plus(i, times(apart, axis(together.name))), axis(this.lane)]);
       return [{ ...this.output(counters, sum, where), together }];
     });
-    return [this.places.lanes(written)];
+    return [this.lanes(written)];
   }
 
   private output(counters: ReadonlyMap<string, Expr>, sum: Expr, where: readonly Expr[]): Scalar {
-    const { equation, epilogue } = this.computation;
-    const index = equation.target.index.map((e) => substitute(e, counters, "index"));
-    const stored: Equation = epilogue
-      ? epilogueAt(epilogue, index, sum)
-      : { target: { ...equation.target, index }, op: "=", value: sum };
+    const index = this.computation.equation.target.index.map((e) => substitute(e, counters, "index"));
+    const stored = storingAt(this.computation, index, sum);
     return assign(stored.target, stored.value, [...where, ...(stored.where === undefined ? [] : [stored.where])]);
   }
 
   // ---- blocks that share sums
 
   private partNumber(): Expr {
-    const shared = this.places.dealt.find((l) => l.split > 1);
-    return shared ? axis(this.places.word(shared, "part")) : number(0);
+    const shared = this.dealt.find((l) => l.split > 1);
+    return shared ? axis(this.word(shared, "part")) : number(0);
   }
 
   private partAt(counters: ReadonlyMap<string, Expr>, part: Expr): Access {
-    const kept = this.places.dealt.filter(isKept).map((l) => counters.get(l.name) ?? number(0));
+    const kept = this.dealt.filter(isKept).map((l) => counters.get(l.name) ?? number(0));
     return access(this.names.fresh("parts"), [...kept, part]);
   }
 
   private parts(): Scratch[] {
-    if (this.places.split === 1) return [];
+    if (this.split === 1) return [];
     const dims = [
-      ...this.places.dealt
-        .filter(isKept)
-        .map(({ name, extent }) => ({ name: this.names.fresh(`${name}_of_part`), extent })),
-      { name: this.names.fresh("part"), extent: this.places.split },
+      ...this.dealt.filter(isKept).map(({ name, extent }) => ({ name: this.names.fresh(`${name}_of_part`), extent })),
+      { name: this.names.fresh("part"), extent: this.split },
     ];
     const { dtype } = targetOf(this.computation);
     return [
@@ -278,25 +251,23 @@ class Threads {
 
   /** The second kernel: a warp adds up the partial sums of each element. */
   private joining(): readonly Statement[] {
-    const kept = this.places.dealt.filter(isKept);
+    const kept = this.dealt.filter(isKept);
     const counters = new Map(
       kept.map((l) => [l.name, l.extent === 1 ? number(0) : axis(this.names.fresh(`${l.name}_element`))]),
     );
     const blocks = kept.flatMap((l): [string, number][] =>
       l.extent === 1 ? [] : [[this.names.fresh(`${l.name}_element`), l.extent]],
     );
-    const rounds = Math.ceil(this.places.split / this.places.width);
+    const rounds = Math.ceil(this.split / this.width);
     const added = Array.from({ length: rounds }, (_, i) => {
-      const part = plus(i * this.places.width, axis(this.places.lane));
-      const where = this.places.split % this.places.width !== 0 ? [compare("<", part, this.places.split)] : [];
+      const part = plus(i * this.width, axis(this.lane));
+      const where = this.split % this.width !== 0 ? [compare("<", part, this.split)] : [];
       return assign(this.sumAt(0), this.partAt(counters, part), where, this.computation.equation.op);
     });
-    const flips: number[] = [];
-    for (let n = this.places.width / 2; n >= 1; n /= 2) flips.push(n);
     return loopsAt("block", blocks.length > 0 ? blocks : [[this.names.fresh("only_element"), 1]], [
-      this.places.lanes([assign(this.sumAt(0), number(this.identity)), ...added]),
-      ...this.acrossLanes(flips, 1),
-      this.places.lanes([this.output(counters, this.sumAt(0), [compare("==", axis(this.places.lane), 0)])]),
+      this.lanes([assign(this.sumAt(0), number(this.identity)), ...added]),
+      ...this.acrossLanes(halvesOf(this.width / 2), 1),
+      this.lanes([this.output(counters, this.sumAt(0), [compare("==", axis(this.lane), 0)])]),
     ]);
   }
 }

@@ -23,7 +23,7 @@ import { type Intrinsic, operandOf } from "../../abstraction/intrinsic.ts";
 import type { Binding, Matching } from "../../abstraction/mapping.ts";
 
 /** Operands as rows: inputs in the order the instruction reads them, then its target. */
-export function operandRows(intrinsic: Intrinsic): string[] {
+function operandRows(intrinsic: Intrinsic): string[] {
   const [target, ...inputs] = intrinsic.operands.map((o) => o.name);
   return target === undefined ? inputs : [...inputs, target];
 }
@@ -69,24 +69,11 @@ export function accessMatrices(
   return { x, y, z, xPrime: booleanProduct(z, y), zPrime: booleanProduct(x, transpose(y)) };
 }
 
-export interface Disagreement {
-  /** Which comparison failed: X' against X, or Z' against Z. */
-  readonly matrix: "X" | "Z";
-  readonly row: string;
-  readonly column: string;
-}
+/** A loop that one of two access matrices has for an operand and the other has not. */
+export type Disagreement = ReturnType<typeof differences>[number];
 
-/** The entries in which the matrices disagree, on mapped loops and fed axes only; empty when the match is right. */
-export function disagreements({ x, y, z, xPrime, zPrime }: AccessMatrices): Disagreement[] {
-  const fed = y.rows.filter((_, i) => y.bits[i]?.includes(1));
-  return [
-    ...disagreementsWithX(x, y, xPrime),
-    ...differences(zPrime, z, fed).map((place) => ({ matrix: "Z" as const, ...place })),
-  ];
-}
-
-/** Entries in which X' and X disagree. They decide whether a match is right. */
+/** Entries in which X' and X disagree, on mapped loops only. They decide whether a match is right. */
 export function disagreementsWithX(x: BinaryMatrix, y: BinaryMatrix, xPrime: BinaryMatrix): Disagreement[] {
   const mapped = y.columns.filter((_, j) => y.bits.some((row) => row[j] === 1));
-  return differences(xPrime, x, mapped).map((place) => ({ matrix: "X", ...place }));
+  return differences(xPrime, x, mapped);
 }

@@ -18,11 +18,12 @@
  */
 
 import { affineForm } from "../../abstraction/affine.ts";
-import { type Axis, type Computation, targetOf } from "../../abstraction/computation.ts";
+import { sumOf, volumeOf } from "../../abstraction/collections.ts";
+import { type Axis, type Computation, keptIn, targetOf } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { type Access, accessesIn, axesIn, axis, type Expr, minus, plus, times } from "../../abstraction/expression.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
-import { endsProblem, modulo, replaced } from "./other-loops.ts";
+import { endsProblem, freshAxis, modulo, type Rewritten, replaced, resized } from "./other-loops.ts";
 
 /** Results of a run, and the name of the rewriting. */
 export const BANDS = { "bands-8": 8, "bands-16": 16, "bands-32": 32 } as const;
@@ -42,7 +43,6 @@ const SUM_BYTES = 32;
 /** A filter: what it reads, and the loops that slide along the innermost dimension and along the next. */
 interface Filter {
   readonly image: Access;
-  readonly weights: Access;
   readonly along: Slide;
   readonly across: Slide | undefined;
 }
@@ -55,18 +55,14 @@ interface Slide {
 }
 
 /** The computation in new loops and what became of each loop, or one sentence on why it has no such form. */
-export function inBands(
-  computation: Computation,
-  wide: number,
-): { readonly computation: Computation; readonly places: ReadonlyMap<string, Expr> } | string {
+export function inBands(computation: Computation, wide: number): Rewritten | string {
   const filter = filterIn(computation);
   if (typeof filter === "string") return filter;
   const { image, along, across } = filter;
   if (along.kept.extent < wide) return `${along.kept.name} is shorter than a run of ${wide}`;
   const bytes = bytesOf(computation.tensors[image.tensor]?.dtype ?? "f32");
-  const fresh = (wish: string): string => (computation.axes.some((a) => a.name === wish) ? fresh(`${wish}_`) : wish);
   const made = (loop: Axis, what: string, extent: number): Axis => ({
-    name: fresh(`${loop.name}_${what}`),
+    name: freshAxis(computation, `${loop.name}_${what}`),
     extent,
     kind: "spatial",
   });
@@ -83,13 +79,13 @@ export function inBands(
   const split = (loop: Axis, into: readonly Axis[]): void => {
     const place = into.reduce<Expr>((e, a) => plus(times(e, a.extent), axis(a.name)), axis(loop.name));
     places.set(loop.name, place);
-    extents.set(loop.name, Math.ceil(loop.extent / into.reduce((n, a) => n * a.extent, 1)));
+    extents.set(loop.name, Math.ceil(loop.extent / volumeOf(into)));
   };
   const isBlock = across !== undefined && across.kept.extent >= ROWS && along.kept.extent >= RUNS * wide;
   const inner = isBlock ? [made(across.kept, "in", ROWS), made(along.kept, "run", RUNS)] : [];
   split(along.kept, [...inner.slice(1), column]);
   if (isBlock) split(across.kept, inner.slice(0, 1));
-  const old = computation.axes.map((a): Axis => ({ ...a, extent: extents.get(a.name) ?? a.extent }));
+  const { axes: old } = resized(computation, extents);
   const isKept = (a: Axis): boolean => a.kind === "spatial";
   const axes = [...old.filter(isKept), ...inner, column, ...old.filter((a) => !isKept(a))];
   return { computation: replaced({ ...computation, axes }, places), places };
@@ -113,7 +109,7 @@ function filterIn(computation: Computation): Filter | string {
   const left = elementOf(value.left);
   const right = elementOf(value.right);
   if (!left || !right) return "a factor is no element of a tensor";
-  const kept = new Set(axes.filter((a) => a.kind === "spatial").map((a) => a.name));
+  const kept = new Set(keptIn(axes).map((a) => a.name));
   const isWeights = (a: Access): boolean => a.index.every((e) => axesIn(e).every((name) => !kept.has(name)));
   const weights = [left, right].filter(isWeights);
   const [own] = weights;
@@ -123,7 +119,7 @@ function filterIn(computation: Computation): Filter | string {
   const along = slides.at(-1);
   if (typeof along !== "object") return along ?? `${image.tensor} has no dimensions`;
   const next = slides.at(-2);
-  return { image, weights: own, along, across: typeof next === "object" ? next : undefined };
+  return { image, along, across: typeof next === "object" ? next : undefined };
 }
 
 /** The element that a factor is, perhaps of another type. */
@@ -142,10 +138,7 @@ function slideOf(computation: Computation, e: Expr, weights: Access): Slide | st
   if (form.terms.get(kept.name) !== 1 || form.terms.get(summed.name) !== 1)
     return `${kept.name} or ${summed.name} has a step other than 1`;
   const uses = (name: string): number =>
-    accessesIn(computation.equation.value).reduce(
-      (n, a) => n + a.index.filter((i) => axesIn(i).includes(name)).length,
-      0,
-    );
+    sumOf(accessesIn(computation.equation.value), (a) => a.index.filter((i) => axesIn(i).includes(name)).length);
   const at = weights.index.findIndex((i) => i.kind === "axis" && i.name === summed.name);
   const dim = computation.tensors[weights.tensor]?.dims[at];
   // Taps beyond the ends must lie outside the tensor.

@@ -9,23 +9,24 @@
  */
 
 import { affineForm, boundsOf, extentOf } from "../../abstraction/affine.ts";
-import { type Computation, extentsOf, targetOf, tensorOf } from "../../abstraction/computation.ts";
-import type { DType } from "../../abstraction/dtype.ts";
-import { isInteger, rangeOf, wrap } from "../../abstraction/dtype.ts";
-import { accessesOf, identityOf } from "../../abstraction/equation.ts";
+import { defined, volumeOf } from "../../abstraction/collections.ts";
+import { type Computation, extentsOf, identityIn, targetOf, tensorOf } from "../../abstraction/computation.ts";
+import { type DType, isInteger, rangeOf, wrap } from "../../abstraction/dtype.ts";
+import { accessesOf } from "../../abstraction/equation.ts";
 import {
   access,
   accessesIn,
   axesIn,
   type BinaryOp,
   type Expr,
+  operandsOf,
   printExpr,
   readsIndices,
 } from "../../abstraction/expression.ts";
 import { type Intrinsic, operandOf } from "../../abstraction/intrinsic.ts";
 import type { Binding, Refusal, Rule } from "../../abstraction/mapping.ts";
 import { memoised } from "../../abstraction/memoised.ts";
-import { type DTypes, typeOf } from "../../abstraction/typing.ts";
+import { type DTypes, dtypesOf, typeOf } from "../../abstraction/typing.ts";
 
 export interface Bindings {
   /** Bindings in the order of the text, then those with commuted operands. */
@@ -37,7 +38,7 @@ export interface Bindings {
 export function bindOperands(computation: Computation, intrinsic: Intrinsic, commute: boolean): Bindings {
   const refuse = (rule: Rule, because: string, hint?: string): Bindings => ({
     bindings: [],
-    refusals: [{ rule, because, matching: {}, ...(hint === undefined ? {} : { hint }) }],
+    refusals: [defined({ rule, because, matching: {}, hint })],
   });
   const software = computation.equation;
   const hardware = intrinsic.computation.equation;
@@ -74,8 +75,8 @@ export function bindOperands(computation: Computation, intrinsic: Intrinsic, com
   }
   const combine = combineProblem(computation, intrinsic);
   if (combine !== undefined) return refuse("combine", combine);
-  const types: DTypes = Object.fromEntries(Object.values(computation.tensors).map((t) => [t.name, t.dtype]));
-  const operands: DTypes = Object.fromEntries(intrinsic.operands.map((o) => [o.name, o.dtype]));
+  const types = dtypesOf(Object.values(computation.tensors));
+  const operands = dtypesOf(intrinsic.operands);
   const matcher = new Matcher(types, operands, intrinsic.name, commute);
   const start: Binding = { [held.name]: access(software.target.tensor, software.target.index) };
   const found = matcher.match(software.value, hardware.value, start);
@@ -137,13 +138,13 @@ export const bindingText = memoised((binding: Binding): string => {
 
 /** Largest magnitude the sum of a computation can reach, from the ranges of its types; undefined for floats. */
 export function sumBound(computation: Computation): number | undefined {
-  const types: DTypes = Object.fromEntries(Object.values(computation.tensors).map((t) => [t.name, t.dtype]));
+  const types = dtypesOf(Object.values(computation.tensors));
   const range = valueRange(computation.equation.value, types);
   if (!range) return undefined;
   // When several kept points join one element, each clamps the result. Only a bound on their total makes their order
   // irrelevant.
   const joined = computation.axes.filter((a) => a.kind === "reduce" || !targetShows(computation, a.name));
-  const terms = joined.reduce((product, a) => product * a.extent, 1);
+  const terms = volumeOf(joined);
   return Math.max(Math.abs(range[0]), Math.abs(range[1])) * terms;
 }
 
@@ -193,7 +194,7 @@ function combineProblem(computation: Computation, intrinsic: Intrinsic): string 
  * A read outside the tensor yields the combine's identity, which an operand of a narrower type may be unable to hold.
  */
 function outsideProblem(computation: Computation, intrinsic: Intrinsic, binding: Binding): string | undefined {
-  const identity = identityOf(computation.equation.op, targetOf(computation).dtype);
+  const identity = identityIn(computation);
   const extents = extentsOf(computation);
   for (const [operand, bound] of Object.entries(binding).slice(1)) {
     const { dtype } = operandOf(intrinsic, operand);
@@ -293,7 +294,7 @@ class Matcher {
    */
   private splits(e: Extract<Expr, { kind: "binary" }>, op: string): (readonly [Expr, Expr])[] {
     if (op !== "*" && op !== "+") return [[e.left, e.right]];
-    const parts = flatten(e, op);
+    const parts = operandsOf(e, op);
     const whole = (1 << parts.length) - 1;
     const splits: (readonly [Expr, Expr])[] = [];
     for (let left = 1; left < whole; left++) {
@@ -302,7 +303,7 @@ class Matcher {
     }
     return this.commute
       ? splits
-      : splits.filter(([left]) => parts[0] !== undefined && flatten(left, op)[0] === parts[0]);
+      : splits.filter(([left]) => parts[0] !== undefined && operandsOf(left, op)[0] === parts[0]);
   }
 
   private failType(operand: string, software: Expr): void {
@@ -318,13 +319,9 @@ class Matcher {
 
   private fail(rule: Rule, because: string, hint?: string): void {
     if (this.bestFailure === undefined || (this.bestFailure.rule === "expression" && rule === "operand-types")) {
-      this.bestFailure = hint === undefined ? { rule, because } : { rule, because, hint };
+      this.bestFailure = defined({ rule, because, hint });
     }
   }
-}
-
-function flatten(e: Expr, op: string): Expr[] {
-  return e.kind === "binary" && e.op === op ? [...flatten(e.left, op), ...flatten(e.right, op)] : [e];
 }
 
 function join(parts: readonly Expr[], op: "*" | "+"): Expr {

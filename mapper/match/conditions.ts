@@ -22,8 +22,9 @@
 import type { AffineForm } from "../../abstraction/affine.ts";
 import { bitAt } from "../../abstraction/binary-matrix.ts";
 import type { Schedule } from "../../abstraction/candidate.ts";
-import { type Computation, targetOf, tensorOf } from "../../abstraction/computation.ts";
+import { type Computation, identityIn, keptIn, tensorOf } from "../../abstraction/computation.ts";
 import {
+  allOf,
   type Condition,
   conditionOf,
   conjunctsOf,
@@ -32,11 +33,11 @@ import {
   joined,
   not,
   type Span,
+  selected,
   somewhere,
   type Truth,
 } from "../../abstraction/condition.ts";
 import { kept } from "../../abstraction/epilogue.ts";
-import { identityOf } from "../../abstraction/equation.ts";
 import {
   and,
   axesIn,
@@ -72,9 +73,8 @@ export interface ConditionPart {
  */
 export function conditionParts(problem: Problem, loops: readonly string[]): ConditionPart[] {
   const { where } = problem.computation.equation;
-  if (where === undefined) return [];
   const droppers = pointDroppers(problem);
-  const kept = new Set(problem.loops.filter((l) => l.kind === "spatial").map((l) => l.name));
+  const kept = new Set(keptIn(problem.loops).map((l) => l.name));
   return conjunctsOf(where).map((part): ConditionPart => {
     const tied = axesIn(part);
     if (tied.every((l) => kept.has(l))) return { part, keptOutBy: "store" };
@@ -162,15 +162,9 @@ export function storedSum(
 ): Expr {
   const { equation, epilogue } = computation;
   const unstored = new Set(epilogue && kept(equation, epilogue.equation).map((e) => printExpr(e)));
-  const left = condition === undefined ? [] : conjunctsOf(condition).filter((e) => !unstored.has(printExpr(e)));
-  if (left.length === 0) return sum;
-  const identity = identityOf(computation.equation.op, targetOf(computation).dtype);
-  return {
-    kind: "select",
-    condition: substitute(left.reduce(and), counters, "index"),
-    whenTrue: sum,
-    whenFalse: number(identity),
-  };
+  const left = conjunctsOf(condition).filter((e) => !unstored.has(printExpr(e)));
+  const placed = left.map((e) => substitute(e, counters, "index"));
+  return selected(allOf(placed), sum, number(identityIn(computation)));
 }
 
 /** Why nothing excludes the points where the condition fails; undefined when every part is enforced. */
@@ -216,11 +210,11 @@ export function spanOf(d: LoopDimension, loop: string, { low, elements, grain }:
   return { low: first, span: Math.min(1 + carried, extent) };
 }
 
-/** How a schedule treats the condition of its computation. */
+/** What is known of the condition of a computation, if it has one, in the blocks of a schedule. */
 export class Conditions {
   /** The condition under which an element holds more than the identity. */
   readonly stored: Expr | undefined;
-  private readonly whole: Condition;
+  private readonly whole: Condition | undefined;
   private readonly kept: Condition | undefined;
   /** The condition under which an epilogue stores an element; undefined when it stores all. */
   private readonly leftOut: Condition | undefined;
@@ -229,17 +223,12 @@ export class Conditions {
   private readonly dimensions: readonly LoopDimension[];
   private readonly schedule: Schedule;
 
-  private constructor(
-    computation: Computation,
-    where: Expr,
-    parts: readonly ConditionPart[],
-    schedule: Schedule,
-    dimensions: readonly LoopDimension[],
-  ) {
-    this.whole = conditionOf(where);
+  constructor({ computation, intrinsic, binding }: Mapping, schedule: Schedule, dimensions: readonly LoopDimension[]) {
+    const { equation, epilogue } = computation;
+    const parts = scheduledParts(defineProblem(computation, intrinsic, binding));
+    this.whole = equation.where && conditionOf(equation.where);
     this.stored = storedCondition(parts);
     this.kept = this.stored && conditionOf(this.stored);
-    const { equation, epilogue } = computation;
     const asked = epilogue ? kept(equation, epilogue.equation) : [];
     this.leftOut = asked.length === 0 ? undefined : conditionOf(asked.reduce(and));
     this.carried = carriedConditions(parts);
@@ -252,92 +241,56 @@ export class Conditions {
     return this.carried.size > 0;
   }
 
-  /** Undefined for a computation without a condition. */
-  static of(mapping: Mapping, schedule: Schedule, dimensions: readonly LoopDimension[]): Conditions | undefined {
-    const { computation, intrinsic, binding } = mapping;
-    const { where } = computation.equation;
-    if (where === undefined) return undefined;
-    const parts = scheduledParts(defineProblem(computation, intrinsic, binding));
-    return new Conditions(computation, where, parts, schedule, dimensions);
-  }
-
-  /** Work of a register block, run when some of its points may take part; otherwise `otherwise` is run. */
-  worked(stretchOf: StretchOf, work: readonly Statement[], otherwise: readonly Statement[] = []): readonly Statement[] {
-    return when(somewhere(this.whole, this.spans(stretchOf)), work, otherwise);
-  }
-
   /** Whether some point of a register block may take part. */
-  takesPart(stretchOf: StretchOf): Truth {
-    return somewhere(this.whole, this.spans(stretchOf));
+  takesPart(of: StretchOf): Truth {
+    return this.mayHold(this.whole, of);
   }
 
-  /** Statements for a register block of which no point takes part. */
-  idle(stretchOf: StretchOf, work: readonly Statement[]): readonly Statement[] {
-    return when(not(somewhere(this.whole, this.spans(stretchOf))), work);
+  /** Whether all elements of a block take part, or none does, so that it is stored as it is. */
+  isUniform(of: StretchOf): Truth {
+    return joined("or", this.holds(this.kept, of), not(this.mayHold(this.kept, of)));
   }
 
-  /** Statements that store a block: `plain` when all of its elements take part or none does, else `masked`. */
-  storedAs(stretchOf: StretchOf, plain: readonly Statement[], masked: readonly Statement[]): readonly Statement[] {
-    if (this.kept === undefined) return plain;
-    const spans = this.spans(stretchOf);
-    const alike = joined("or", everywhere(this.kept, spans), not(somewhere(this.kept, spans)));
-    return when(alike, plain, masked);
+  /** Whether all points of a block of an input take part, as far as that input enforces the condition. */
+  isInside(operand: string, of: StretchOf): Truth {
+    return this.holds(this.carried.get(operand), of);
   }
 
-  /** Work on a block of an input that enforces a condition: `inside` when all its points take part, else `across`. */
-  loaded(
-    operand: string,
-    stretchOf: StretchOf,
-    inside: readonly Statement[],
-    across: readonly Statement[],
-  ): readonly Statement[] {
-    const carried = this.carried.get(operand);
-    return carried === undefined ? inside : when(everywhere(carried, this.spans(stretchOf)), inside, across);
-  }
-
-  /** Packs a block of an input that enforces a condition, run when some of its points take part and some do not. */
-  acrossEdge(operand: string, stretchOf: StretchOf, work: readonly Statement[]): readonly Statement[] {
-    const carried = this.carried.get(operand);
-    if (carried === undefined) return [];
-    const spans = this.spans(stretchOf);
-    return when(joined("and", somewhere(carried, spans), not(everywhere(carried, spans))), work);
+  /** Whether some of these points take part and some do not. */
+  isAcross(operand: string, of: StretchOf): Truth {
+    return joined("and", this.mayHold(this.carried.get(operand), of), not(this.isInside(operand, of)));
   }
 
   /**
    * The blocks of a summed dimension in which an input excludes some points and keeps others: {@link blocks} from block
    * 0 on.
    */
-  blocksOfInput(operand: string, d: LoopDimension, stretchOf: StretchOf, count: number): StepRange | undefined {
-    const carried = this.carried.get(operand);
-    return carried && this.range(this.tiedTo(d, carried), d, stretchOf, number(0), count);
+  blocksOfInput(operand: string, d: LoopDimension, of: StretchOf, count: number): StepRange | undefined {
+    return this.range(this.tiedTo(d, this.carried.get(operand)), d, of, number(0), count);
   }
 
-  /**
-   * Stores a block from which an epilogue excludes elements, if at least one is stored. A sum without points is stored
-   * as the identity.
-   */
-  storedAtAll(stretchOf: StretchOf, work: readonly Statement[]): readonly Statement[] {
-    return this.leftOut === undefined ? work : when(somewhere(this.leftOut, this.spans(stretchOf)), work);
+  /** Whether an epilogue stores at least one element of a block. A sum without points is stored as the identity. */
+  storesAny(of: StretchOf): Truth {
+    return this.mayHold(this.leftOut, of);
   }
 
-  /** The same block: stored by `whole` when all of its elements are stored and each holds a sum. */
-  storedWhole(stretchOf: StretchOf, whole: readonly Statement[], some: readonly Statement[]): readonly Statement[] {
-    return this.kept === undefined ? some : when(everywhere(this.kept, this.spans(stretchOf)), whole, some);
+  /** Whether it stores all of them, and each holds a sum. */
+  storesAll(of: StretchOf): Truth {
+    return this.kept !== undefined && this.holds(this.kept, of);
   }
 
-  /** Work of one block of a summed dimension, run where some of its points may take part. */
-  summed(d: LoopDimension, stretchOf: StretchOf, work: readonly Statement[]): readonly Statement[] {
-    const tied = this.tiedTo(d);
-    if (tied.length === 0) return work;
-    return when(somewhere({ kind: "and", parts: tied }, this.spans(stretchOf)), work);
+  /** Whether some points of one block of a summed dimension may take part. */
+  mayAdd(d: LoopDimension, of: StretchOf): Truth {
+    const parts = this.tiedTo(d, this.whole);
+    return parts.length === 0 || this.mayHold({ kind: "and", parts }, of);
   }
 
   /**
    * The blocks of a summed dimension in which some point may take part, of those numbered by a loop.
    * @param from number of the block at step 0
    */
-  blocks(d: LoopDimension, stretchOf: StretchOf, from: Expr, count: number): StepRange | undefined {
-    return this.range(this.tiedTo(d), d, stretchOf, from, count);
+  blocks(d: LoopDimension, of: StretchOf, from: Expr, count: number): StepRange | undefined {
+    return this.range(this.tiedTo(d, this.whole), d, of, from, count);
   }
 
   private range(
@@ -371,15 +324,23 @@ export class Conditions {
 
   /** Whether some steps of a dimension have less work than others. */
   ties(d: LoopDimension): boolean {
-    return d.loops.some((l) => loopsIn(this.whole).includes(l.name));
+    const tied = this.whole ? loopsIn(this.whole) : [];
+    return d.loops.some((l) => tied.includes(l.name));
   }
 
   /** The comparisons, among those that must all hold, that restrict a summed dimension consisting of one loop. */
-  private tiedTo(d: LoopDimension, condition: Condition = this.whole): readonly Comparison[] {
-    if (d.kind !== "reduce") return [];
+  private tiedTo(d: LoopDimension, condition: Condition | undefined): readonly Comparison[] {
     const [loop, ...fused] = d.loops;
-    if (loop === undefined || fused.length > 0) return [];
+    if (condition === undefined || d.kind !== "reduce" || loop === undefined || fused.length > 0) return [];
     return comparisons(condition).filter(({ form }) => form.terms.has(loop.name));
+  }
+
+  private mayHold(condition: Condition | undefined, of: StretchOf): Truth {
+    return condition === undefined || somewhere(condition, this.spans(of));
+  }
+
+  private holds(condition: Condition | undefined, of: StretchOf): Truth {
+    return condition === undefined || everywhere(condition, this.spans(of));
   }
 
   private spans(stretchOf: StretchOf): (loop: string) => Span {

@@ -10,7 +10,8 @@
  */
 
 import { bitAt } from "../../abstraction/binary-matrix.ts";
-import type { Axis, Computation } from "../../abstraction/computation.ts";
+import { sumOf } from "../../abstraction/collections.ts";
+import { type Axis, type Computation, summedIn } from "../../abstraction/computation.ts";
 import { printEquation } from "../../abstraction/equation.ts";
 import { checkNames } from "../../abstraction/error.ts";
 import type { Intrinsic } from "../../abstraction/intrinsic.ts";
@@ -112,7 +113,7 @@ const judgedAlike = memoised((_: Computation) => new Map<string, Judged>());
  */
 export function* validMappings(computation: Computation, intrinsic: Intrinsic): Steps<readonly Mapping[]> {
   const { equation, axes } = intrinsic.computation;
-  const sums = axes.flatMap((a) => (a.kind === "reduce" ? [a.extent] : []));
+  const sums = summedIn(axes).map((a) => a.extent);
   const types = intrinsic.operands.map((o) => `${o.name} ${o.dtype}`);
   const known = judgedAlike(computation);
   const alike = [printEquation(equation), ...types, ...sums].join();
@@ -158,7 +159,7 @@ function* judge(computation: Computation, intrinsic: Intrinsic, options: Mapping
     const groups = groupsOf(problem);
     return { problem, groups, size: spaceSize(groups) };
   });
-  const total = spaces.reduce((sum, { size }) => sum + size, 0);
+  const total = sumOf(spaces, ({ size }) => size);
   const sampled = total > limit;
 
   const valid: { mapping: Mapping; step: number }[] = [];

@@ -7,10 +7,28 @@
 import { affineForm, evaluateIndex, exprOf } from "../../abstraction/affine.ts";
 import { type Axis, type Computation, targetOf } from "../../abstraction/computation.ts";
 import { conjunctsOf } from "../../abstraction/condition.ts";
-import { and, axesIn, type Expr, number, rewrite, substitute } from "../../abstraction/expression.ts";
+import { guarded } from "../../abstraction/epilogue.ts";
+import { axesIn, type Expr, number, rewrite, substitute } from "../../abstraction/expression.ts";
 
 /** The Euclidean remainder, never negative. */
 export const modulo = (a: number, by: number): number => ((a % by) + by) % by;
+
+/** A rewritten computation, what became of each loop, and the loops that are phases. */
+export interface Rewritten {
+  readonly computation: Computation;
+  readonly places: ReadonlyMap<string, Expr>;
+  readonly phases?: readonly string[];
+}
+
+/** A name that no loop of the computation has. */
+export const freshAxis = (computation: Computation, wish: string): string =>
+  computation.axes.some((a) => a.name === wish) ? freshAxis(computation, `${wish}_`) : wish;
+
+/** The computation with other extents of some loops. */
+export const resized = (computation: Computation, extents: ReadonlyMap<string, number>): Computation => ({
+  ...computation,
+  axes: computation.axes.map((a) => ({ ...a, extent: extents.get(a.name) ?? a.extent })),
+});
 
 /** Why padding a kept loop could write real elements of the output; undefined if it cannot. */
 export function endsProblem({ equation, ...computation }: Computation, kept: Axis): string | undefined {
@@ -33,17 +51,14 @@ export function replaced(
 ): Computation {
   const { where, ...equation } = computation.equation;
   const at = (e: Expr): Expr => (e.kind === "access" ? { ...e, index: e.index.map(normal) } : e);
-  const stated = where === undefined ? [] : conjunctsOf(where).map((part) => normal(substitute(part, places, "index")));
-  const [first, ...rest] = [...stated.filter((part) => !isCertain(part)), ...more];
-  return {
-    ...computation,
-    equation: {
-      ...equation,
-      target: { ...equation.target, index: equation.target.index.map((e) => normal(substitute(e, places, "index"))) },
-      value: rewrite(substitute(equation.value, places, "value"), at, "value"),
-      ...(first && { where: rest.reduce(and, first) }),
-    },
+  const stated = conjunctsOf(where).map((part) => normal(substitute(part, places, "index")));
+  const target = {
+    ...equation.target,
+    index: equation.target.index.map((e) => normal(substitute(e, places, "index"))),
   };
+  const value = rewrite(substitute(equation.value, places, "value"), at, "value");
+  const conditions = [...stated.filter((part) => !isCertain(part)), ...more];
+  return { ...computation, equation: guarded({ ...equation, target, value }, conditions) };
 }
 
 const isCertain = (part: Expr): boolean => axesIn(part).length === 0 && evaluateIndex(part, {}) !== 0;

@@ -17,15 +17,22 @@
  */
 
 import { type AffineForm, affineForm, exprOf } from "../../abstraction/affine.ts";
-import { type Axis, type Computation, outputOf, pointCount, type Rewriting } from "../../abstraction/computation.ts";
+import {
+  type Computation,
+  keptIn,
+  outputOf,
+  pointCount,
+  type Rewriting,
+  summedIn,
+} from "../../abstraction/computation.ts";
 import { conjunctsOf } from "../../abstraction/condition.ts";
 import { accessesIn, axis, compare, type Expr, minus, printExpr, substitute } from "../../abstraction/expression.ts";
 import { type Intrinsic, readsShared } from "../../abstraction/intrinsic.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
 import { memoised } from "../../abstraction/memoised.ts";
 import { strideAlong } from "../schedule/dense-runs.ts";
-import { BAND_NAMES, BANDS, type BandName, inBands, isBand } from "./bands.ts";
-import { endsProblem, modulo, normal, replaced } from "./other-loops.ts";
+import { BAND_NAMES, BANDS, inBands, isBand } from "./bands.ts";
+import { endsProblem, freshAxis, modulo, normal, type Rewritten, replaced, resized } from "./other-loops.ts";
 
 /**
  * The forms of a computation that are searched for mappings onto each of some instructions: those of {@link loopForms}. A filter of one channel
@@ -93,40 +100,34 @@ export function phasesTogether(found: readonly Mapping[]): readonly Mapping[] {
 }
 
 /** The computation in other loops, or one sentence on why it cannot be rewritten. */
-export function rewrittenAs(computation: Computation, kind: Rewriting["kind"]): Computation | string {
-  const names = computation.axes.map((a) => a.name);
-  if (isBand(kind)) return rewritten(computation, inBands(computation, BANDS[kind]), kind);
-  const split = kind === "phases" ? inPhases(computation) : { computation, places: new Map<string, Expr>() };
-  if (typeof split === "string") return split;
-  const phases = split.computation.axes.map((a) => a.name).filter((name) => !names.includes(name));
-  const turned = withTapsAhead(split.computation, new Set(phases));
-  if (kind === "reversed" && turned.places.size === 0) return "no taps go back through an input";
-  const places = names.flatMap((name) => {
-    const inPhase = split.places.get(name);
-    const found = inPhase ? normal(substitute(inPhase, turned.places, "index")) : turned.places.get(name);
-    return found ? [`${name} = ${printExpr(found, "index")}`] : [];
-  });
-  return { ...turned.computation, rewriting: { kind, places, phases } };
-}
-
-function rewritten(stated: Computation, found: Rewritten | string, kind: BandName): Computation | string {
+export function rewrittenAs(stated: Computation, kind: Rewriting["kind"]): Computation | string {
+  const found = isBand(kind) ? inBands(stated, BANDS[kind]) : inOrderOfReads(stated, kind);
   if (typeof found === "string") return found;
+  const { computation, phases = [] } = found;
   const places = stated.axes.flatMap(({ name }) => {
     const place = found.places.get(name);
     return place ? [`${name} = ${printExpr(place, "index")}`] : [];
   });
-  return { ...found.computation, rewriting: { kind, places, phases: [] } };
+  return { ...computation, rewriting: { kind, places, phases } };
 }
 
-/** A rewritten computation, and what became of each loop. */
-interface Rewritten {
-  readonly computation: Computation;
-  readonly places: ReadonlyMap<string, Expr>;
+/** In phases, and with taps in the order of what they read. */
+function inOrderOfReads(computation: Computation, kind: "phases" | "reversed"): Rewritten | string {
+  const split: Rewritten | string =
+    kind === "phases" ? inPhases(computation) : { computation, places: new Map<string, Expr>() };
+  if (typeof split === "string") return split;
+  const { phases = [] } = split;
+  const turned = withTapsAhead(split.computation, phases);
+  if (kind === "reversed" && turned.places.size === 0) return "no taps go back through an input";
+  const inPhase = [...split.places].map(
+    ([name, place]) => [name, normal(substitute(place, turned.places, "index"))] as const,
+  );
+  return { ...turned, places: new Map([...turned.places, ...inPhase]), phases };
 }
 
 function inPhases(computation: Computation): Rewritten | string {
   const { where } = computation.equation;
-  const stated = where === undefined ? [] : conjunctsOf(where);
+  const stated = conjunctsOf(where);
   const divisible = stated.flatMap((part) => divisibilityOf(part) ?? []);
   if (divisible.length === 0) return "no condition asks that a constant divides a sum of loops";
   const splits: PhaseSplit[] = [];
@@ -138,11 +139,10 @@ function inPhases(computation: Computation): Rewritten | string {
   const places = new Map(splits.flatMap(({ kept, summed }) => [kept, summed].map((l) => [l.name, exprOf(l.index)])));
   const extents = new Map(splits.flatMap(({ kept, summed }) => [kept, summed].map((l) => [l.name, l.extent])));
   const ends = splits.flatMap((s) => (s.below === undefined ? [] : compare("<", exprOf(s.summed.index), s.below)));
-  const axes = computation.axes.map((a): Axis => ({ ...a, extent: extents.get(a.name) ?? a.extent }));
-  const plain = replaced({ ...computation, axes }, places, ends);
+  const plain = replaced(resized(computation, extents), places, ends);
   const left = plain.equation.where && conjunctsOf(plain.equation.where).find((part) => divisibilityOf(part));
   if (left) return `${printExpr(left)} still asks for a remainder in phases`;
-  return { computation: splits.reduce(withPhase, plain), places };
+  return { computation: splits.reduce(withPhase, plain), places, phases: splits.map(({ phase }) => phase.name) };
 }
 
 /**
@@ -153,7 +153,7 @@ function withPhase(computation: Computation, { phase }: PhaseSplit): Computation
   const { target } = computation.equation;
   const output = outputOf(computation);
   const apart = (name: string): number => Math.abs(strideAlong(target, output, name) ?? 0);
-  const spatial = computation.axes.filter((a) => a.kind === "spatial");
+  const spatial = keptIn(computation.axes);
   const next = spatial.find((a) => apart(a.name) < apart(phase.name));
   const at = next ? computation.axes.indexOf(next) : spatial.length;
   return { ...computation, axes: computation.axes.toSpliced(at, 0, { ...phase, kind: "spatial" }) };
@@ -197,8 +197,8 @@ function splitOf(
 ): PhaseSplit | string {
   const condition = `${printExpr(exprOf(form), "index")} divisible by ${by}`;
   const tied = computation.axes.filter((a) => (form.terms.get(a.name) ?? 0) % by !== 0);
-  const [kept, ...moreKept] = tied.filter((a) => a.kind === "spatial");
-  const [summed, ...moreSummed] = tied.filter((a) => a.kind === "reduce");
+  const [kept, ...moreKept] = keptIn(tied);
+  const [summed, ...moreSummed] = summedIn(tied);
   if (!kept || !summed || moreKept.length + moreSummed.length > 0)
     return `${condition} ties ${tied.map((a) => a.name).join(", ") || "no loops"}, and phases are of one kept and one summed loop`;
   if (others.some((o) => o.kept.name === kept.name || o.summed.name === summed.name))
@@ -222,8 +222,7 @@ function splitOf(
   const highest = by - 1 - Math.max(0, reach);
   const low = highest - modulo(highest - first, by);
   const places = Math.floor((kept.extent - 1 - low - Math.min(0, reach)) / by) + 1;
-  const fresh = (wish: string): string => (computation.axes.some((a) => a.name === wish) ? fresh(`${wish}_`) : wish);
-  const phase = { name: fresh(`${kept.name}_phase`), extent: by };
+  const phase = { name: freshAxis(computation, `${kept.name}_phase`), extent: by };
   const index = (loop: string, ofPhase: number, constant: number): AffineForm => ({
     constant,
     terms: new Map([
@@ -243,8 +242,10 @@ function splitOf(
  * Taps that walk backwards through what they read, counted from the last: `x[p-r]` becomes `x[p+r-2]`.
  * @param computation as the user wrote it, or in phases; loops of phases do not index inputs
  */
-function withTapsAhead(computation: Computation, phases: ReadonlySet<string>): Rewritten {
-  const kept = computation.axes.filter((a) => a.kind === "spatial" && !phases.has(a.name)).map((a) => a.name);
+function withTapsAhead(computation: Computation, phases: readonly string[]): Rewritten {
+  const kept = keptIn(computation.axes)
+    .filter((a) => !phases.includes(a.name))
+    .map((a) => a.name);
   const forms = accessesIn(computation.equation.value).flatMap((a) => a.index.flatMap((e) => affineForm(e) ?? []));
   /** The signs of its coefficient in each index where it moves along a kept loop. */
   const signs = (loop: string): number[] =>

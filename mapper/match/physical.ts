@@ -10,9 +10,11 @@
  * tile elements.
  */
 
-import { axis, type Expr, number, over, plus, printExpr, times } from "../../abstraction/expression.ts";
+import { product, volumeOf } from "../../abstraction/collections.ts";
+import { liesRowMajor } from "../../abstraction/computation.ts";
+import { axis, type Expr, number, operandsOf, over, plus, times } from "../../abstraction/expression.ts";
 import type { Operand } from "../../abstraction/intrinsic.ts";
-import { fuseRowMajor, rowMajor } from "../../abstraction/layout.ts";
+import type { Dimension } from "../../abstraction/layout.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
 import { tileElements, tileOffset } from "../../abstraction/memory-tile.ts";
 
@@ -20,7 +22,7 @@ import { tileElements, tileOffset } from "../../abstraction/memory-tile.ts";
 export interface FusedAxis {
   readonly axis: string;
   readonly kind: "spatial" | "reduce";
-  readonly loops: readonly { readonly name: string; readonly extent: number }[];
+  readonly loops: readonly Dimension[];
   /** The fused index over the loops' own counters, `4*n + 2*p + q`; 0 when nothing feeds the axis. */
   readonly index: Expr;
   /** Number of values of the fused index. */
@@ -73,7 +75,7 @@ export function physicalMapping(mapping: Mapping): PhysicalMapping {
       elements: own.reduce((product, a) => product * a.tiles, tile),
     };
   });
-  const issues = [...axes.map((a) => a.tiles), ...outer.map((a) => a.extent)].reduce((product, n) => product * n, 1);
+  const issues = product([...axes.map((a) => a.tiles), ...outer.map((a) => a.extent)]);
   return { axes, outer, operands, issues };
 }
 
@@ -81,7 +83,7 @@ export function physicalMapping(mapping: Mapping): PhysicalMapping {
 export function fuseAxes({ computation, intrinsic, matching }: Mapping): FusedAxis[] {
   return intrinsic.computation.axes.map((a): FusedAxis => {
     const loops = (matching[a.name] ?? []).flatMap((name) => computation.axes.filter((l) => l.name === name));
-    const fused = loops.reduce((product, l) => product * l.extent, 1);
+    const fused = volumeOf(loops);
     const tiles = Math.ceil(fused / a.extent);
     return {
       axis: a.name,
@@ -119,7 +121,7 @@ export function operandAxes(operand: Operand, axes: readonly FusedAxis[]): Fused
 }
 
 /** `9*c + 3*r + s`: strides first, as the paper writes them. */
-function fusedIndex(loops: readonly { name: string; extent: number }[]): Expr {
+function fusedIndex(loops: readonly Dimension[]): Expr {
   let stride = 1;
   let index: Expr = number(0);
   for (const { name, extent } of [...loops].reverse()) {
@@ -131,18 +133,10 @@ function fusedIndex(loops: readonly { name: string; extent: number }[]): Expr {
 }
 
 /** a + (b + c)  ->  a + b + c */
-function leftAssociated(e: Expr): Expr {
-  const terms = (x: Expr): Expr[] =>
-    x.kind === "binary" && x.op === "+" ? [...terms(x.left), ...terms(x.right)] : [x];
-  return terms(e).reduce((left, right) => plus(left, right));
-}
+const leftAssociated = (e: Expr): Expr => operandsOf(e, "+").reduce((left, right) => plus(left, right));
 
 /** Elements between rows when the tile is row-major over its dimensions. */
-function rowStride(operand: Operand): number | undefined {
-  const plain = printExpr(tileOffset(operand)) === printExpr(rowMajor(operand.dims));
-  const flat = printExpr(leftAssociated(tileOffset(operand)));
-  const bySize = operand.dims.map((d) => ({ index: axis(d.name), extent: d.extent }));
-  const strideFirst = printExpr(fusedIndex(operand.dims));
-  if (!plain && flat !== strideFirst && flat !== printExpr(fuseRowMajor(bySize))) return undefined;
-  return operand.dims.slice(1).reduce((product, d) => product * d.extent, 1);
+function rowStride({ dims, ...operand }: Operand): number | undefined {
+  const isRowMajor = liesRowMajor({ dims, storage: tileOffset({ dims, ...operand }) });
+  return isRowMajor ? volumeOf(dims.slice(1)) : undefined;
 }

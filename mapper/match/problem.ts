@@ -9,13 +9,13 @@
 
 import { createHash } from "node:crypto";
 import { type BinaryMatrix, bitAt } from "../../abstraction/binary-matrix.ts";
-import { type Axis, type Computation, computationKey } from "../../abstraction/computation.ts";
+import { volumeOf } from "../../abstraction/collections.ts";
+import { type Axis, type Computation, computationKey, identityIn } from "../../abstraction/computation.ts";
 import { saturate, wrap } from "../../abstraction/dtype.ts";
-import { identityOf } from "../../abstraction/equation.ts";
 import { type Expr, integerOp, number } from "../../abstraction/expression.ts";
 import { type Intrinsic, operandOf } from "../../abstraction/intrinsic.ts";
 import type { Binding, Matching } from "../../abstraction/mapping.ts";
-import { type DTypes, typeOf } from "../../abstraction/typing.ts";
+import { dtypesOf, typeOf } from "../../abstraction/typing.ts";
 import { intrinsicAccessMatrix, softwareAccessMatrix } from "./access.ts";
 import { bindingText } from "./bind.ts";
 
@@ -71,7 +71,7 @@ function findProblem(computation: Computation, intrinsic: Intrinsic, binding: Bi
 
 /** Product of the extents of the loops that feed an axis; 1 when none does. */
 export function fusedExtent({ loops }: Pick<Problem, "loops">, matching: Matching, axis: string): number {
-  return loops.filter((l) => matching[axis]?.includes(l.name)).reduce((product, l) => product * l.extent, 1);
+  return volumeOf(loops.filter((l) => matching[axis]?.includes(l.name)));
 }
 
 /** Share of multiply slots that padding fills: 1 - product over axes of fused / (tiles * extent). */
@@ -90,18 +90,16 @@ export function wasteOf(problem: Pick<Problem, "loops" | "axes">, matching: Matc
  * assignment has none.
  */
 function paddingOf(intrinsic: Intrinsic): Expr | undefined {
-  const { equation } = intrinsic.computation;
-  if (equation.op === "=") return undefined;
+  if (intrinsic.computation.equation.op === "=") return undefined;
   const inputs = intrinsic.operands.slice(1).map((o) => o.name);
-  const identity = identityOf(equation.op, operandOf(intrinsic, equation.target.tensor).dtype);
+  const identity = identityIn(intrinsic.computation);
   const fill = [0, identity].find((candidate) => valueWith(intrinsic, inputs, candidate) === identity);
   return fill === undefined ? undefined : number(fill);
 }
 
 /** Whether padding these operands leaves the result unchanged, whatever the others hold. */
 export function leavesAlone({ intrinsic, padding }: Problem, filled: readonly string[]): boolean {
-  const { equation } = intrinsic.computation;
-  const identity = identityOf(equation.op, operandOf(intrinsic, equation.target.tensor).dtype);
+  const identity = identityIn(intrinsic.computation);
   return padding?.kind === "number" && valueWith(intrinsic, filled, padding.value) === identity;
 }
 
@@ -110,7 +108,7 @@ export function leavesAlone({ intrinsic, padding }: Problem, filled: readonly st
  * on those.
  */
 function valueWith(intrinsic: Intrinsic, filled: readonly string[], fill: number): number | undefined {
-  const types: DTypes = Object.fromEntries(intrinsic.operands.map((o) => [o.name, o.dtype]));
+  const types = dtypesOf(intrinsic.operands);
   const at = (e: Expr): number | undefined => {
     switch (e.kind) {
       case "number":

@@ -9,6 +9,7 @@
 
 import { createHash } from "node:crypto";
 import { bitAt, booleanProduct } from "../../abstraction/binary-matrix.ts";
+import { unique } from "../../abstraction/collections.ts";
 import { type Axis, extentsOf } from "../../abstraction/computation.ts";
 import { suggestion, UsageError } from "../../abstraction/error.ts";
 import {
@@ -158,26 +159,15 @@ function extentProblem(problem: Problem, matching: Matching, refuse: Refuse): Ve
  * UsageError naming what does not exist
  */
 export function normaliseMatching({ computation, intrinsic, axes, loops }: Problem, given: Matching): Matching {
+  const check = (name: string, known: readonly Axis[], missing: string): void => {
+    const names = known.map((a) => a.name);
+    if (!names.includes(name)) throw new UsageError(`${missing} "${name}"`, suggestion(name, names));
+  };
   for (const [axis, fed] of Object.entries(given)) {
-    if (!axes.some((a) => a.name === axis)) {
-      throw new UsageError(`${intrinsic.name} has no axis "${axis}"`, {
-        hint: suggestion(
-          axis,
-          axes.map((a) => a.name),
-        ),
-      });
-    }
-    for (const loop of fed) {
-      if (!loops.some((l) => l.name === loop))
-        throw new UsageError(`${computation.name} has no loop "${loop}"`, {
-          hint: suggestion(
-            loop,
-            loops.map((l) => l.name),
-          ),
-        });
-    }
+    check(axis, axes, `${intrinsic.name} has no axis`);
+    for (const loop of fed) check(loop, loops, `${computation.name} has no loop`);
   }
-  return Object.fromEntries(axes.map((a) => [a.name, [...new Set(given[a.name] ?? [])]]));
+  return Object.fromEntries(axes.map((a) => [a.name, unique(given[a.name] ?? [])]));
 }
 
 function hintFor({ feeders }: Problem, loop: string): { hint?: string } {

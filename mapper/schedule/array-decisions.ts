@@ -17,7 +17,7 @@ import {
 import { identifier } from "../../abstraction/schema.ts";
 import { MOST_LOOPS } from "../space-time/lane-array.ts";
 import { printVector } from "../space-time/vector.ts";
-import { byAxis, pairsApart, printPairs } from "./decision.ts";
+import { byAxis, pairsApart } from "./decision.ts";
 import * as shared from "./lane-decisions.ts";
 import type { Decisions } from "./schedules.ts";
 
@@ -29,9 +29,9 @@ const LISTED = {
   moves: [],
 };
 
-const entry = z.number().int().min(-64).max(64);
+const entry = z.int().min(-64).max(64);
 const row = z.array(entry).min(1).max(MOST_LOOPS);
-const steps = z.number().int().positive().max(1024);
+const steps = z.int().positive().max(1024);
 
 /** `(q,r,s) on lane q+s at (r) (s)`. */
 export function printTransform({ loops, allocation, schedule }: LaneTransform): string {
@@ -39,7 +39,6 @@ export function printTransform({ loops, allocation, schedule }: LaneTransform): 
 }
 
 const transform = {
-  name: "transform",
   summary:
     "The loops of the array, the lane on which each of their points runs (P), and the step at which it runs (s, slowest row first).",
   example: "(p,r) by P (1,1), s (0,1)",
@@ -61,34 +60,28 @@ const transform = {
 const lanes = { ...shared.lanes, print: String, ...LISTED };
 
 const tile = {
-  name: "tile",
   summary:
     "The part of a longer loop that one pass of the array covers, so that the array has as many PEs as there are lanes.",
   example: "q 14",
   schema: byAxis(steps),
-  print: printPairs,
   distance: (_: object, a: ArrayPlan, b: ArrayPlan) => pairsApart(a.tile, b.tile),
   ...LISTED,
 };
 
 const beside = {
-  name: "beside",
   summary:
     "Unrolls loops around the array, or tiles of a loop in it, so that several passes run interleaved, each with its own sums. They share the inputs that they have in common.",
   example: "p 4, q 2",
   schema: byAxis(steps),
-  print: printPairs,
   distance: (_: object, a: Pick<ArrayPlan, "beside">, b: Pick<ArrayPlan, "beside">) => pairsApart(a.beside, b.beside),
   ...LISTED,
 };
 
 const inputs = {
-  name: "inputs",
   summary:
     "How inputs that move across lanes arrive: each lane passes them to its neighbour (`passed`), each lane loads them itself (`loaded`), or each lane loads several neighbours at once, bytes or words for a dot-product instruction (`dots`).",
   example: "loaded",
   schema: z.enum(ARRAY_INPUTS),
-  print: (how: ArrayPlan["inputs"]) => how,
   ...LISTED,
 };
 

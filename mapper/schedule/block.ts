@@ -8,17 +8,19 @@
 
 import { z } from "zod";
 import type { Schedule } from "../../abstraction/candidate.ts";
+import { product, unique } from "../../abstraction/collections.ts";
+import { keptIn, summedIn } from "../../abstraction/computation.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
 import { pick, type Random, shuffled } from "../../abstraction/random.ts";
 import { identifier, named } from "../../abstraction/schema.ts";
 import { registerClass, registersTaken } from "../../targets/index.ts";
 import { type Border, borderBlocks } from "./borders.ts";
 import { parseLoop } from "./cache-tiles.ts";
-import { type Decision, printPairs } from "./decision.ts";
+import type { Decision } from "./decision.ts";
 import { dimensionsOf, type LoopDimension, summedOf } from "./dimensions.ts";
 import { dimensionsUnder } from "./gaps.ts";
 import type { MappedContext } from "./mapped-context.ts";
-import { dependsOn, inputOperands, product, targetOperand } from "./operands.ts";
+import { dependsOn, inputOperands, targetOperand } from "./operands.ts";
 import { bordersUnder } from "./place.ts";
 
 type Block = Schedule["block"];
@@ -60,12 +62,10 @@ const BLOCK_ISSUES = 8192;
 const EDGE_ISSUES = 4096;
 
 export const block: Decision<Block, MappedContext, Schedule> = {
-  name: "block",
   summary:
     "The register block: the steps that are unrolled. Kept dimensions multiply the accumulators, summed dimensions the length of the loop body.",
   example: "q 12, k 2",
-  schema: named(identifier, z.number().int().positive().max(MOST)),
-  print: printPairs,
+  schema: named(identifier, z.int().positive().max(MOST)),
   problem: ({ mapping }, schedule) => sizeProblem(mapping, schedule) ?? roomProblem(mapping, schedule),
   worthTrying: ({ mapping }, schedule) =>
     product(dimensionsOf(mapping).map((d) => (d.kind === "reduce" ? blockOf(schedule, d) : 1))) <= MOST_UNROLLED &&
@@ -100,7 +100,7 @@ export const block: Decision<Block, MappedContext, Schedule> = {
     ),
   distance: ({ mapping }, a, b) => {
     const summed = summedOf(mapping);
-    const differing = [...new Set([...Object.keys(a.block), ...Object.keys(b.block)])].filter(
+    const differing = unique([...Object.keys(a.block), ...Object.keys(b.block)]).filter(
       (name) => (a.block[name] ?? 1) !== (b.block[name] ?? 1),
     );
     const kept = differing.filter((name) => !summed.has(name)).length;
@@ -127,7 +127,7 @@ function sizesOf(d: LoopDimension): number[] {
  */
 function drawBlock(mapping: Mapping, schedule: Schedule, random: Random): Block {
   const ordered = schedule.order.flatMap((name) => moving(mapping, schedule).find((d) => d.name === name) ?? []);
-  const spatial = ordered.filter((d) => d.kind === "spatial");
+  const spatial = keptIn(ordered);
   const drawn: Record<string, number> = {};
   const blocked = random() < 0.5 ? spatial : shuffled(random, spatial);
   for (const d of blocked.slice(-2)) drawn[d.name] = pick(random, sizesOf(d));
@@ -147,14 +147,22 @@ function sizeProblem(mapping: Mapping, schedule: Schedule): string | undefined {
   return undefined;
 }
 
-/** Why a block exceeds the limits of code size or registers. */
-function roomProblem(mapping: Mapping, schedule: Schedule): string | undefined {
+/** Issues written for a block, and an upper bound for those of blocks at the border. */
+function issuesIn(mapping: Mapping, schedule: Schedule): { readonly issues: number; readonly edges: number } {
   const dimensions = dimensionsUnder(mapping, schedule);
   const { accumulators } = registersOf(mapping, schedule);
-  const edges = edgeIssues(bordersUnder(mapping, schedule), dimensions, (d) => blockOf(schedule, d), accumulators);
+  const blockIn = (d: LoopDimension): number => blockOf(schedule, d);
+  return {
+    issues: accumulators * product(summedIn(dimensions).map(blockIn)),
+    edges: edgeIssues(bordersUnder(mapping, schedule), dimensions, blockIn, accumulators),
+  };
+}
+
+/** Why a block exceeds the limits of code size or registers. */
+function roomProblem(mapping: Mapping, schedule: Schedule): string | undefined {
+  const { accumulators } = registersOf(mapping, schedule);
+  const { edges, issues } = issuesIn(mapping, schedule);
   if (edges > EDGE_ISSUES) return `blocks at the border would be written as ${edges} issues, more than ${EDGE_ISSUES}`;
-  const unrolled = dimensions.filter((d) => d.kind === "reduce").map((d) => blockOf(schedule, d));
-  const issues = accumulators * product(unrolled);
   if (issues > BLOCK_ISSUES) return `a block would be written as ${issues} issues, more than ${BLOCK_ISSUES}`;
   const available = registerClass(targetOperand(mapping).file)?.count;
   const taken = registersTakenBy(mapping, schedule);
@@ -171,9 +179,7 @@ function roomProblem(mapping: Mapping, schedule: Schedule): string | undefined {
 export function issuesWritten(mapping: Mapping, schedule: Schedule): number {
   const dimensions = dimensionsUnder(mapping, schedule);
   const borders = bordersUnder(mapping, schedule);
-  const { accumulators } = registersOf(mapping, schedule);
-  const unrolled = dimensions.filter((d) => d.kind === "reduce").map((d) => blockOf(schedule, d));
-  const edges = edgeIssues(borders, dimensions, (d) => blockOf(schedule, d), accumulators);
+  const { edges, issues } = issuesIn(mapping, schedule);
   const texts = dimensions.map((d) => {
     const block = blockOf(schedule, d);
     const whole = Math.floor(d.wholeSteps / block);
@@ -184,7 +190,7 @@ export function issuesWritten(mapping: Mapping, schedule: Schedule): number {
     const tiles = tile !== undefined && (left > 0 || whole % tile > 0) ? 2 : 1;
     return tiles + (atBorder ? 0 : left);
   });
-  return Math.round((accumulators * product(unrolled) + edges) * product(texts));
+  return Math.round((issues + edges) * product(texts));
 }
 
 export function blockOf(schedule: Schedule, d: LoopDimension): number {
@@ -192,16 +198,21 @@ export function blockOf(schedule: Schedule, d: LoopDimension): number {
 }
 
 export function blockedDimensions(mapping: Mapping, schedule: Schedule): LoopDimension[] {
-  return dimensionsUnder(mapping, schedule).filter((d) => d.kind === "spatial" && blockOf(schedule, d) > 1);
+  return keptIn(dimensionsUnder(mapping, schedule)).filter((d) => blockOf(schedule, d) > 1);
 }
+
+/** Tiles of an operand that a block loads or sums. */
+export const tilesOf = (mapping: Mapping, schedule: Schedule, operand: string): number =>
+  product(
+    blockedDimensions(mapping, schedule)
+      .filter((d) => dependsOn(mapping, operand, d))
+      .map((d) => blockOf(schedule, d)),
+  );
 
 /** Registers the block takes: accumulators, and tiles of the input that is held while the other streams. */
 export function registersOf(mapping: Mapping, schedule: Schedule): { accumulators: number; held: number } {
-  const blocked = blockedDimensions(mapping, schedule);
-  const counts = inputOperands(mapping).map((o) =>
-    product(blocked.filter((d) => dependsOn(mapping, o.name, d)).map((d) => blockOf(schedule, d))),
-  );
-  return { accumulators: product(blocked.map((d) => blockOf(schedule, d))), held: Math.min(...counts) };
+  const accumulators = product(blockedDimensions(mapping, schedule).map((d) => blockOf(schedule, d)));
+  return { accumulators, held: Math.min(...inputOperands(mapping).map((o) => tilesOf(mapping, schedule, o.name))) };
 }
 
 /**
@@ -209,15 +220,10 @@ export function registersOf(mapping: Mapping, schedule: Schedule): { accumulator
  * streams.
  */
 export function registersTakenBy(mapping: Mapping, schedule: Schedule): { held: number; streaming: number } {
-  const { held } = registersOf(mapping, schedule);
-  const blocked = blockedDimensions(mapping, schedule);
   const [first, second] = inputOperands(mapping)
-    .map(({ name, file }) => ({
-      tiles: product(blocked.filter((d) => dependsOn(mapping, name, d)).map((d) => blockOf(schedule, d))),
-      each: registersTaken(file),
-    }))
+    .map(({ name, file }) => ({ tiles: tilesOf(mapping, schedule, name), each: registersTaken(file) }))
     .sort((a, b) => a.tiles - b.tiles);
-  return { held: held * (first?.each ?? 1), streaming: (second ?? first)?.each ?? 1 };
+  return { held: (first?.tiles ?? 1) * (first?.each ?? 1), streaming: (second ?? first)?.each ?? 1 };
 }
 
 /** Upper bound for the issues written for blocks at the border; see {@link EDGE_ISSUES}. */

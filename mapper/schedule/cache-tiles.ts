@@ -18,7 +18,7 @@ import { z } from "zod";
 import type { Schedule } from "../../abstraction/candidate.ts";
 import { memoryElements, outputOf, targetOf, tensorOf } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
-import { access, accessesIn, axesIn } from "../../abstraction/expression.ts";
+import { accessesIn, axesIn } from "../../abstraction/expression.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
 import { memoisedBy } from "../../abstraction/memoised.ts";
 import { pick, type Random, randomInteger } from "../../abstraction/random.ts";
@@ -26,8 +26,7 @@ import { TAKEN } from "../../abstraction/schema.ts";
 import { isFreeName, LONGEST_NAME } from "../../abstraction/text.ts";
 import type { LoopDimension } from "./dimensions.ts";
 import { dimensionsUnder } from "./gaps.ts";
-import { targetOperand } from "./operands.ts";
-import { type Reach, reachInPlace } from "./reach.ts";
+import { type Reach, reachOfTarget } from "./reach.ts";
 
 /** An entry of a schedule's order: a loop over the blocks of a dimension, or over tiles of so many blocks. */
 interface ScheduledLoop {
@@ -158,11 +157,15 @@ export function retiled(mapping: Mapping, schedule: Schedule, random: Random, ne
   const old = tiled.find((text) => parseLoop(text)?.name === d.name);
   const { order } = old === undefined ? schedule : out(old);
   // It must be outside the dimension's own loop, and outside some kept loop.
-  const kept = order.findLastIndex((text) => dimensions.some((x) => x.name === text && x.kind === "spatial"));
+  const kept = lastKept(order, dimensions);
   const place = randomInteger(random, 0, Math.max(0, Math.min(kept, order.indexOf(d.name) - 1)));
   const loop = printLoop({ name: d.name, tile: pick(random, sizes) });
   return { ...schedule, order: [...order.slice(0, place), loop, ...order.slice(place)] };
 }
+
+/** The place in an order of the innermost loop over a kept dimension. */
+export const lastKept = (order: readonly string[], dimensions: readonly LoopDimension[]): number =>
+  order.findLastIndex((text) => dimensions.some((d) => d.name === text && d.kind === "spatial"));
 
 /** Largest number of tile loops: n, k and m in GotoBLAS. */
 const MOST_TILED = 3;
@@ -202,11 +205,9 @@ function operandBytes({ computation, binding }: Mapping, operand: string, d: Loo
  * further processing.
  */
 export function partialReach(mapping: Mapping, schedule: Pick<Schedule, "spread">): Reach | undefined {
-  const { computation, intrinsic } = mapping;
   const dimensions = dimensionsUnder(mapping, schedule);
-  if (computation.epilogue || dimensions.some((d) => d.kind === "spatial" && d.steps !== d.wholeSteps))
+  if (mapping.computation.epilogue || dimensions.some((d) => d.kind === "spatial" && d.steps !== d.wholeSteps))
     return undefined;
-  const { tensor, index } = computation.equation.target;
-  const reach = reachInPlace(computation, intrinsic, targetOperand(mapping), access(tensor, index), dimensions);
+  const reach = reachOfTarget(mapping, dimensions);
   return typeof reach === "string" ? undefined : reach;
 }

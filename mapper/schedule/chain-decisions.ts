@@ -5,11 +5,11 @@
  */
 
 import type { ChainSchedule } from "../../abstraction/candidate.ts";
+import { unique } from "../../abstraction/collections.ts";
 import { targetOf } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import type { RowChain } from "../../abstraction/row-chain.ts";
 import { PARTIAL_BYTES } from "../lower/partial-sums.ts";
-import type { Decision } from "./decision.ts";
 import { natural, threads } from "./lane-decisions.ts";
 import type { ScheduleKind } from "./schedules.ts";
 
@@ -27,21 +27,23 @@ export function usualColumns({ parts, columns }: RowChain): number {
   return Math.min(columns, PARTIAL_BYTES / widest);
 }
 
-const columns: Decision<number, ChainContext, ChainSchedule> = {
-  name: "columns",
-  summary:
-    "Columns of a row that all equations of a pass compute before the next columns, and partial sums of a row. More of them hide the latency of additions, fewer stay in registers.",
-  example: "64",
-  schema: natural,
-  values: ({ chain }) => {
-    const usual = usualColumns(chain);
-    return [...new Set([1, ...OTHERS].map((share) => Math.min(chain.columns, Math.ceil(usual * share))))];
+export const CHAIN: ScheduleKind<ChainSchedule, ChainContext> = {
+  decisions: {
+    columns: {
+      summary:
+        "Columns of a row that all equations of a pass compute before the next columns, and partial sums of a row. More of them hide the latency of additions, fewer stay in registers.",
+      example: "64",
+      schema: natural,
+      values: ({ chain }) => {
+        const usual = usualColumns(chain);
+        return unique([1, ...OTHERS].map((share) => Math.min(chain.columns, Math.ceil(usual * share))));
+      },
+      problem: ({ chain }, schedule) =>
+        schedule.columns >= 1 && schedule.columns <= chain.columns
+          ? undefined
+          : `columns: ${schedule.columns} of a row of ${chain.columns}`,
+    },
+    threads,
   },
-  problem: ({ chain }, schedule) =>
-    schedule.columns >= 1 && schedule.columns <= chain.columns
-      ? undefined
-      : `columns: ${schedule.columns} of a row of ${chain.columns}`,
-  print: String,
+  tries: 50,
 };
-
-export const CHAIN: ScheduleKind<ChainSchedule, ChainContext> = { decisions: { columns, threads }, tries: 50 };

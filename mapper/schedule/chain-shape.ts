@@ -12,7 +12,7 @@ import { type Computation, extentsOf, outputOf, tensorOf } from "../../abstracti
 import { accessesOf } from "../../abstraction/equation.ts";
 import { type Access, axesIn } from "../../abstraction/expression.ts";
 import { type ChainPart, type RowChain, storingEquation } from "../../abstraction/row-chain.ts";
-import type { Decision } from "./decision.ts";
+import { fusedDimension } from "./dimensions.ts";
 import { type GridLimits, runAlong } from "./grid-context.ts";
 import { positive } from "./lane-decisions.ts";
 import { allSchedules, type ScheduleKind } from "./schedules.ts";
@@ -44,66 +44,56 @@ export function shapeOf({ columns }: RowChain, schedule: WarpChainSchedule): Cha
 }
 
 /** Halves down to 1. */
-const halvesOf = (most: number): number[] => Array.from({ length: Math.log2(most) + 1 }, (_, i) => most / 2 ** i);
-
-const together: Decision<number, WarpChainContext, WarpChainSchedule> = {
-  name: "together",
-  summary: "Neighbouring columns that a thread moves at once, in each of its pieces of a row.",
-  example: "8",
-  schema: positive,
-  values: ({ chain }) => halvesOf(mostTogether(chain)),
-  problem: ({ chain }, schedule) =>
-    halvesOf(mostTogether(chain)).includes(schedule.together)
-      ? undefined
-      : `together: ${schedule.together} columns of ${chain.computation.name} do not lie together`,
-  print: String,
-};
-
-const lanes: Decision<number, WarpChainContext, WarpChainSchedule> = {
-  name: "lanes",
-  summary: "Lanes of a warp that share a row; the others have other rows.",
-  example: "16",
-  schema: positive,
-  values: ({ limits }) => halvesOf(limits.lanes),
-  problem: ({ limits }, schedule) =>
-    halvesOf(limits.lanes).includes(schedule.lanes) ? undefined : `lanes: ${schedule.lanes} are no part of a warp`,
-  print: String,
-};
-
-const columnWarps: Decision<number, WarpChainContext, WarpChainSchedule> = {
-  name: "columnWarps",
-  label: "warps of a row",
-  summary: "Warps that share a row. Their sums meet in shared memory.",
-  example: "3",
-  schema: positive,
-  values: ({ limits }) => Array.from({ length: limits.threads / limits.lanes }, (_, i) => i + 1),
-  problem: ({ limits }, schedule) =>
-    schedule.columnWarps > 1 && schedule.lanes < limits.lanes
-      ? "columnWarps: a part of a warp has no others"
-      : undefined,
-  worthTrying: (context, schedule) =>
-    (schedule.columnWarps === 1 || schedule.lanes === context.limits.lanes) && coversFew(context.chain, schedule),
-  print: String,
-};
+export const halvesOf = (most: number): number[] =>
+  Array.from({ length: Math.log2(most) + 1 }, (_, i) => most / 2 ** i);
 
 function coversFew(chain: RowChain, schedule: WarpChainSchedule): boolean {
   const { together: moved, lanes: shared, columnWarps: warps, pieces } = shapeOf(chain, schedule);
   return moved * shared * warps * pieces < MOST_WASTE * chain.columns;
 }
 
-const rowWarps: Decision<number, WarpChainContext, WarpChainSchedule> = {
-  name: "rowWarps",
-  label: "warps of rows",
-  summary: "Rows of warps in a block.",
-  example: "4",
-  schema: positive,
-  values: () => ROW_WARPS,
-  print: String,
-};
-
 /** In the order in which a fixed rule prefers them where the model sees no difference. */
 export const WARP_CHAIN: ScheduleKind<WarpChainSchedule, WarpChainContext> = {
-  decisions: { together, lanes, columnWarps, rowWarps },
+  decisions: {
+    together: {
+      summary: "Neighbouring columns that a thread moves at once, in each of its pieces of a row.",
+      example: "8",
+      schema: positive,
+      values: ({ chain }) => halvesOf(mostTogether(chain)),
+      problem: ({ chain }, schedule) =>
+        halvesOf(mostTogether(chain)).includes(schedule.together)
+          ? undefined
+          : `together: ${schedule.together} columns of ${chain.computation.name} do not lie together`,
+    },
+    lanes: {
+      summary: "Lanes of a warp that share a row; the others have other rows.",
+      example: "16",
+      schema: positive,
+      values: ({ limits }) => halvesOf(limits.lanes),
+      problem: ({ limits }, schedule) =>
+        halvesOf(limits.lanes).includes(schedule.lanes) ? undefined : `lanes: ${schedule.lanes} are no part of a warp`,
+    },
+    columnWarps: {
+      label: "warps of a row",
+      summary: "Warps that share a row. Their sums meet in shared memory.",
+      example: "3",
+      schema: positive,
+      values: ({ limits }) => Array.from({ length: limits.threads / limits.lanes }, (_, i) => i + 1),
+      problem: ({ limits }, schedule) =>
+        schedule.columnWarps > 1 && schedule.lanes < limits.lanes
+          ? "columnWarps: a part of a warp has no others"
+          : undefined,
+      worthTrying: (context, schedule) =>
+        (schedule.columnWarps === 1 || schedule.lanes === context.limits.lanes) && coversFew(context.chain, schedule),
+    },
+    rowWarps: {
+      label: "warps of rows",
+      summary: "Rows of warps in a block.",
+      example: "4",
+      schema: positive,
+      values: () => ROW_WARPS,
+    },
+  },
   problem: ({ chain, limits }, schedule) => {
     const threads = limits.lanes * schedule.columnWarps * schedule.rowWarps;
     const registers = chainRegisters(chain, shapeOf(chain, schedule));
@@ -152,9 +142,7 @@ function mostTogether({ parts }: RowChain): number {
     const { computation } = part;
     const along = innermost(part);
     if (!along) return most;
-    const { name, kind, extent } = along;
-    const steps = { step: 1, extent, steps: extent, wholeSteps: extent };
-    const dimension = { name, kind, loops: [along], weights: [1], axis: undefined, ...steps };
+    const dimension = fusedDimension([along]);
     const stored = part.makes === "each" ? [storingEquation(computation).target] : [];
     const moved = [...movingReads(part), ...stored];
     return moved.reduce((least, e) => {

@@ -10,6 +10,7 @@
  */
 
 import type { z } from "zod";
+import { unique } from "../../abstraction/collections.ts";
 import type { Random } from "../../abstraction/random.ts";
 import { identifier, named } from "../../abstraction/schema.ts";
 
@@ -21,21 +22,19 @@ import { identifier, named } from "../../abstraction/schema.ts";
 export type Decision<V, C, S> = Described<V, C, S> & (Listed<V, C, S> | Drawn<V, C, S>);
 
 interface Described<V, C, S> {
-  /** Its key in the schedule. */
-  readonly name: string;
   /** Its name in explanations, where the key alone is unclear. */
   readonly label?: string;
   /** One or two sentences for docs/schedule.md: what it decides, and the trade-off. */
   readonly summary: string;
-  /** An example value, as {@link print} writes it. */
+  /** An example value, as schedules print it. */
   readonly example: string;
   /**
    * What a record may hold: bounded numbers, names of the notation. A decision added later is optional in the schedule
    * and in its records.
    */
   readonly schema: z.ZodType<V>;
-  /** The value as schedules print it: `m 128, n 256, k 64`. Undefined when there is nothing to print. */
-  print(value: V): string | undefined;
+  /** The value as schedules print it; undefined when there is nothing to print. {@link printValue} when left out. */
+  print?(value: V): string | undefined;
   /**
    * Classes of schedules that the model's correction distinguishes: it learns a weight for each name. None when left
    * out.
@@ -107,9 +106,15 @@ export function printPairs(of: Readonly<Record<string, unknown>>): string {
   );
 }
 
+/** `m 128, n 256, k 64`, or the value itself; undefined when there is none. */
+export function printValue(value: unknown): string | undefined {
+  if (value === undefined) return undefined;
+  return typeof value === "object" ? printPairs({ ...value }) : String(value);
+}
+
 /** Number of entries that differ between two records. */
 export function pairsApart(a: Readonly<Record<string, unknown>>, b: Readonly<Record<string, unknown>>): number {
-  return [...new Set([...Object.keys(a), ...Object.keys(b)])].filter((name) => a[name] !== b[name]).length;
+  return unique([...Object.keys(a), ...Object.keys(b)]).filter((name) => a[name] !== b[name]).length;
 }
 
 /** Why a record of values does not have exactly one value for each axis. */
@@ -121,6 +126,16 @@ export function namesProblem(
   const same = Object.keys(of).length === axes.length && axes.every(({ axis }) => Object.hasOwn(of, axis));
   if (same) return undefined;
   return `${decision} is of ${Object.keys(of).join(", ") || "nothing"}, not of ${axes.map((a) => a.axis).join(", ")}`;
+}
+
+/** Why a record of values names a loop that a computation does not have. */
+export function strangeLoop(
+  what: string,
+  of: Readonly<Record<string, number>>,
+  loops: readonly { readonly name: string }[],
+): string | undefined {
+  const strange = Object.keys(of).find((name) => !loops.some((l) => l.name === name));
+  return strange && `${what} of ${strange}: there is no such loop`;
 }
 
 /** Axes of an instruction, or loops of a computation whose points are distributed to threads. */

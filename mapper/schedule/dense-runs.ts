@@ -7,6 +7,7 @@
  */
 
 import { type AffineForm, affineForm, boundsOf, type Extents, evaluateIndex } from "../../abstraction/affine.ts";
+import { volumeOf } from "../../abstraction/collections.ts";
 import { extentsOf, type Tensor } from "../../abstraction/computation.ts";
 import { type Access, axesIn, number } from "../../abstraction/expression.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
@@ -33,14 +34,14 @@ export const mappedLoops = memoised(({ computation, matching }: Mapping): Mapped
   };
 });
 
-/**
- * Offset of each element along one dimension of a tensor, with the others at 0. A storage formula is a sum over its
- * dimensions.
- */
+/** Offset of an element along one dimension of a tensor, with the others at 0. */
+export const placeAlong = ({ dims, storage }: Tensor, name: string, at: number): number =>
+  evaluateIndex(storage, { ...Object.fromEntries(dims.map((d) => [d.name, 0])), [name]: at });
+
+/** Offset of each element along one dimension of a tensor. A storage formula is a sum over its dimensions. */
 export const placesAlong = memoisedPair((tensor: Tensor, name: string): readonly number[] => {
-  const origin = Object.fromEntries(tensor.dims.map((d) => [d.name, 0]));
   const extent = tensor.dims.find((d) => d.name === name)?.extent ?? 1;
-  return Array.from({ length: extent }, (_, i) => evaluateIndex(tensor.storage, { ...origin, [name]: i }));
+  return Array.from({ length: extent }, (_, i) => placeAlong(tensor, name, i));
 });
 
 /** The affine form of each index. */
@@ -86,7 +87,7 @@ export function denseRun(
   const constant = forms.reduce((sum, form, i) => sum + (form?.constant ?? 0) * (steps[i] ?? 0), origin);
   // An index without an affine form is some number of steps of its dimension.
   const unknown = forms.flatMap((form, i) => (form === undefined ? [steps[i] ?? 1] : []));
-  const run = dense.reduce((product, l) => product * l.extent, 1);
+  const run = volumeOf(dense);
   const whole = [run, constant, ...unknown, ...strides.map((s) => s ?? 0)];
   let width = most;
   while (width > 1 && !whole.every((n) => n % width === 0)) width /= 2;
@@ -113,10 +114,9 @@ interface Steps {
 }
 
 const stepsIn = memoised((tensor: Tensor): Steps => {
-  const first = Object.fromEntries(tensor.dims.map((d) => [d.name, 0]));
-  const origin = evaluateIndex(tensor.storage, first);
+  const origin = placeAlong(tensor, "", 0);
   // Where there is only one element, an instruction may still step beyond it.
-  const beyond = (name: string): number => evaluateIndex(tensor.storage, { ...first, [name]: 1 }) - origin;
+  const beyond = (name: string): number => placeAlong(tensor, name, 1) - origin;
   const steps = tensor.dims.map(({ name, extent }) =>
     extent === 1 ? beyond(name) : evenStep(placesAlong(tensor, name)),
   );

@@ -5,8 +5,10 @@
  *     conv2d, n <- k, k <- c on avx512.vpdpbusd:    k: 4 steps of 16    c: 16 steps of 4    p, q, r, s: steps of 1
  */
 
-import type { Axis } from "../../abstraction/computation.ts";
+import { volumeOf } from "../../abstraction/collections.ts";
+import { type Axis, keptIn, summedIn } from "../../abstraction/computation.ts";
 import { type Expr, over, remainder } from "../../abstraction/expression.ts";
+import type { Dimension } from "../../abstraction/layout.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
 import { memoised } from "../../abstraction/memoised.ts";
 
@@ -37,58 +39,48 @@ export interface LoopDimension {
  */
 export const dimensionsOf: (mapping: Mapping) => readonly LoopDimension[] = memoised(findDimensions);
 
-function findDimensions(mapping: Mapping): LoopDimension[] {
-  const { matching, intrinsic } = mapping;
-  const loops = mapping.computation.axes;
-  const fed = intrinsic.computation.axes.filter((a) => (matching[a.name]?.length ?? 0) > 0);
+/** For each of some fused loops, the distance between two of its values. */
+export const weightsOf = (loops: readonly { readonly extent: number }[]): number[] =>
+  loops.map((_, i) => volumeOf(loops.slice(i + 1)));
+
+/** The dimension of fused loops, outermost first, that feed an axis of an instruction or none. */
+export function fusedDimension(loops: readonly Axis[], axis?: Axis): LoopDimension {
+  const extent = volumeOf(loops);
+  const step = axis?.extent ?? 1;
+  return {
+    name: loops.map((l) => l.name).join("_"),
+    kind: loops[0]?.kind ?? "spatial",
+    loops,
+    weights: weightsOf(loops),
+    axis: axis?.name,
+    step,
+    extent,
+    steps: Math.ceil(extent / step),
+    wholeSteps: Math.floor(extent / step),
+  };
+}
+
+function findDimensions({ computation, matching, intrinsic }: Mapping): LoopDimension[] {
+  const { axes: loops } = computation;
   const taken = new Set(loops.map((l) => l.name));
   const dimensions = loops.flatMap((loop): LoopDimension[] => {
-    const feeding = fed.find((a) => matching[a.name]?.includes(loop.name));
-    if (!feeding) {
-      const { name, kind, extent } = loop;
-      return [
-        {
-          name,
-          kind,
-          loops: [loop],
-          weights: [1],
-          axis: undefined,
-          step: 1,
-          extent,
-          steps: extent,
-          wholeSteps: extent,
-        },
-      ];
-    }
+    const feeding = intrinsic.computation.axes.find((a) => matching[a.name]?.includes(loop.name));
+    const names = feeding ? (matching[feeding.name] ?? []) : [loop.name];
     // A fused dimension stands where its first loop stands.
-    const names = matching[feeding.name] ?? [];
     if (names[0] !== loop.name) return [];
     const own = names.flatMap((l) => loops.filter((x) => x.name === l));
-    const extent = own.reduce((product, l) => product * l.extent, 1);
-    let name = own.map((l) => l.name).join("_");
+    const fused = fusedDimension(own, feeding);
+    let { name } = fused;
     while (own.length > 1 && taken.has(name)) name += "_";
     taken.add(name);
-    return [
-      {
-        name,
-        kind: feeding.kind,
-        loops: own,
-        weights: own.map((_, i) => own.slice(i + 1).reduce((inside, l) => inside * l.extent, 1)),
-        axis: feeding.name,
-        step: feeding.extent,
-        extent,
-        steps: Math.ceil(extent / feeding.extent),
-        wholeSteps: Math.floor(extent / feeding.extent),
-      },
-    ];
+    return [{ ...fused, name }];
   });
-  return [...dimensions.filter((d) => d.kind === "spatial"), ...dimensions.filter((d) => d.kind === "reduce")];
+  return [...keptIn(dimensions), ...summedIn(dimensions)];
 }
 
 /** Names of the summed dimensions. */
 export const summedOf = memoised(
-  (mapping: Mapping): ReadonlySet<string> =>
-    new Set(dimensionsOf(mapping).flatMap((d) => (d.kind === "reduce" ? [d.name] : []))),
+  (mapping: Mapping): ReadonlySet<string> => new Set(summedIn(dimensionsOf(mapping)).map((d) => d.name)),
 );
 
 /** Loops whose index may exceed their extent: the gaps of a spread dimension. */
@@ -99,8 +91,14 @@ export function gapsOf(d: LoopDimension): readonly Axis[] {
   });
 }
 
+/** Loops by the distance between two of their values in a fused index. */
+interface Digits {
+  readonly loops: readonly Dimension[];
+  readonly weights: readonly number[];
+}
+
 /** Splits the fused index into its loops: i = 6*x + y  ->  x = i/6, y = i%6. */
-export function digitsOf(d: LoopDimension, fused: Expr): [string, Expr][] {
+export function digitsOf(d: Digits, fused: Expr): [string, Expr][] {
   return d.loops.map((l, position) => {
     const weight = d.weights[position] ?? 1;
     const quotient = over(fused, weight);
@@ -108,3 +106,7 @@ export function digitsOf(d: LoopDimension, fused: Expr): [string, Expr][] {
     return [l.name, above === undefined ? quotient : remainder(quotient, above / weight)];
   });
 }
+
+/** The same for loops that follow one another without gaps. */
+export const digitsAlong = (loops: readonly Dimension[], fused: Expr): [string, Expr][] =>
+  digitsOf({ loops, weights: weightsOf(loops) }, fused);

@@ -20,7 +20,6 @@ import { rolledOf } from "./rolled.ts";
 import { fragmentsAlong } from "./tile.ts";
 
 export const fragments: GridDecision<"fragments"> = {
-  name: "fragments",
   summary:
     "When fragments are loaded into registers: just before they are multiplied (`inline`), one part ahead within a step (`ahead`), or ahead across steps (`across`); `rolled` keeps those of an image for the next row of taps. For wgmma: whether the products of a step are awaited in that step or in the next.",
   example: "ahead",
@@ -31,7 +30,6 @@ export const fragments: GridDecision<"fragments"> = {
     return ["inline", "ahead", "across", ...(rolls ? (["rolled"] as const) : [])];
   },
   suits: (context, schedule, value) => fragmentsProblem(context, { ...schedule, fragments: value }) === undefined,
-  print: (value) => value,
   traits: (schedule) => [`fragments ${schedule.fragments}`],
   problem: fragmentsProblem,
 };

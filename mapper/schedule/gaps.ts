@@ -8,7 +8,6 @@
  *       p,q spread     i = 9*p + q, 61 values, 4 tiles of one load each; results for q = 7, 8 are not stored
  */
 
-import { affineForm } from "../../abstraction/affine.ts";
 import type { Schedule } from "../../abstraction/candidate.ts";
 import { axesIn } from "../../abstraction/expression.ts";
 import { operandOf } from "../../abstraction/intrinsic.ts";
@@ -41,7 +40,7 @@ export const spreadable = memoised((mapping: Mapping): ReadonlyMap<string, strin
  * evenly spaced or have no gaps.
  */
 function spreadOf(mapping: Mapping, d: LoopDimension): { dimension: LoopDimension; operand: string } | undefined {
-  const { computation, intrinsic, binding } = mapping;
+  const { intrinsic, binding } = mapping;
   const moving = d.loops.filter((l) => l.extent > 1);
   if (d.kind !== "spatial" || d.axis === undefined || moving.length < 2) return undefined;
   const target = intrinsic.computation.equation.target.tensor;
@@ -53,9 +52,10 @@ function spreadOf(mapping: Mapping, d: LoopDimension): { dimension: LoopDimensio
   const [name, bound] = only;
   if (bound.kind !== "access") return undefined;
   const operand = operandOf(intrinsic, name);
-  const copy = copyOf(computation, operand, bound, dimensionsOf(mapping));
-  const perStep = (loop: string): number =>
-    bound.index.reduce((sum, e, i) => sum + (affineForm(e)?.terms.get(loop) ?? 0) * (copy.strides[i] ?? 0), 0);
+  const loaded = { mapping, operand, access: bound, dimensions: dimensionsOf(mapping) };
+  const copy = copyOf(loaded, false);
+  if (typeof copy === "string") return undefined;
+  const perStep = (loop: string): number => copy.place.terms.get(loop) ?? 0;
   // From the inside out: distance in the fused index between two values of a loop.
   const unit = perStep(moving.at(-1)?.name ?? "");
   const weights: number[] = [];
@@ -74,6 +74,6 @@ function spreadOf(mapping: Mapping, d: LoopDimension): { dimension: LoopDimensio
   const steps = Math.ceil(extent / d.step);
   const dimension = { ...d, weights, extent, steps, wholeSteps: Math.floor(extent / d.step) };
   const dimensions = dimensionsOf(mapping).map((other) => (other === d ? dimension : other));
-  const reached = reachPadded(computation, intrinsic, operand, bound, dimensions);
+  const reached = reachPadded({ ...loaded, dimensions });
   return typeof reached === "string" ? undefined : { dimension, operand: name };
 }

@@ -13,7 +13,8 @@
 
 import { type AffineForm, affineForm } from "../../abstraction/affine.ts";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
-import { type Tensor, tensorOf } from "../../abstraction/computation.ts";
+import { volumeOf } from "../../abstraction/collections.ts";
+import { type Computation, summedIn, type Tensor, tensorOf } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import type { Access } from "../../abstraction/expression.ts";
 import { readsShared } from "../../abstraction/intrinsic.ts";
@@ -24,7 +25,6 @@ import type { LoopDimension } from "./dimensions.ts";
 import { type GridContext, type GridDecision, type GridInput, MOST_BYTES } from "./grid-context.ts";
 
 export const gather: GridDecision<"gather"> = {
-  name: "gather",
   summary:
     "An input that is staged once for all steps, in its tensor's layout; lanes gather their fragments from it. By default each step stages its own tile.",
   example: "a",
@@ -34,7 +34,6 @@ export const gather: GridDecision<"gather"> = {
     ...context.inputs.flatMap((i) => (isGatherable(context, i) ? [i.operand.name] : [])),
   ],
   suits: (context, { tile }, name) => name === undefined || typeof boxFor(context, { tile, gather: name }) !== "string",
-  print: (name) => name,
   goesWith: "repack",
   traits: ({ gather: name }) => (name === undefined ? [] : ["gather"]),
   problem: gatherProblem,
@@ -108,13 +107,13 @@ function findForm(context: GridContext, input: GridInput): GatherForm | string {
   const dims = dimsOf(tensorOf(mapping.computation, value.tensor), value);
   if (typeof dims === "string") return dims;
   const inTile = new Set(kept.dimension?.loops.map((l) => l.name));
-  const summed = new Set(mapping.computation.axes.filter((a) => a.kind === "reduce").map((a) => a.name));
+  const summed = new Set(summedIn(mapping.computation.axes).map((a) => a.name));
   const back = dims.find((d) => [...d.form.terms].some(([l, by]) => by < 0 && (inTile.has(l) || summed.has(l))));
   if (back) return `a loop runs backwards along ${back.name}`;
   const reads = ({ form }: FormDim, loops: ReadonlySet<string>): boolean =>
     [...form.terms.keys()].some((l) => loops.has(l));
   if (!dims.some((d) => reads(d, inTile) && reads(d, summed))) return `no two results of a tile read the same ${name}`;
-  return { input, access: value, dims: joined(dims, context) };
+  return { input, access: value, dims: joined(dims, mapping.computation) };
 }
 
 /** The dimensions of the part that is read, outermost first, or why they cannot be staged. */
@@ -132,8 +131,8 @@ function dimsOf(tensor: Tensor, access: Access): FormDim[] | string {
 }
 
 /** Merges the innermost dimensions while all but the last of them are read completely. */
-function joined(dims: readonly FormDim[], { mapping }: GridContext): readonly FormDim[] {
-  const extents = new Map(mapping.computation.axes.filter((a) => a.kind === "reduce").map((a) => [a.name, a.extent]));
+function joined(dims: readonly FormDim[], computation: Computation): readonly FormDim[] {
+  const extents = new Map(summedIn(computation.axes).map((a) => [a.name, a.extent]));
   const inner = dims.at(-1);
   const outer = dims.at(-2);
   if (!inner || !outer || inner.form.constant !== 0 || inner.pitch * inner.extent !== outer.pitch) return dims;
@@ -151,7 +150,7 @@ function joined(dims: readonly FormDim[], { mapping }: GridContext): readonly Fo
     extent: outer.extent * inner.extent,
     form: { constant: outer.form.constant * inner.extent, terms },
   };
-  return joined([...dims.slice(0, -2), whole], { mapping } as GridContext);
+  return joined([...dims.slice(0, -2), whole], computation);
 }
 
 const boxes = memoisedBy<GridContext, GatherBox | string>();
@@ -198,9 +197,7 @@ function sized(context: GridContext, form: GatherForm, keptTile: number, sumTile
   const { operand, kept } = input;
   const loops = tileLoops(kept.dimension, keptTile);
   if (!loops) return `a tile of ${keptTile} along ${kept.axis} is not a box of its loops`;
-  const reach = new Map(
-    context.mapping.computation.axes.flatMap((a) => (a.kind === "reduce" ? [[a.name, a.extent]] : [])),
-  );
+  const reach = new Map(summedIn(context.mapping.computation.axes).map((a) => [a.name, a.extent]));
   for (const l of loops) reach.set(l.name, l.count);
   const places = ({ terms }: AffineForm): number =>
     [...terms].reduce((n, [l, by]) => n + by * ((reach.get(l) ?? 1) - 1), 1);
@@ -269,8 +266,7 @@ function gatherProblem(context: GridContext, schedule: GridSchedule): string | u
   if (box === undefined || typeof box === "string") return box;
   if (schedule.split) return "a box is staged for the whole sum, so the sum cannot be split among blocks";
   const { input, elements } = box;
-  const copied =
-    (schedule.tile[input.kept.axis] ?? 1) * context.sum.elements * context.outerSums.reduce((n, d) => n * d.extent, 1);
+  const copied = (schedule.tile[input.kept.axis] ?? 1) * context.sum.elements * volumeOf(context.outerSums);
   return elements < copied
     ? undefined
     : `a box of ${elements} elements is no smaller than the ${copied} elements of the tiles`;

@@ -6,10 +6,11 @@
  *                                         a = in: 8 elements at once along k     b = w: 8 at once along k
  */
 
-import { boundsOf, evaluateIndex } from "../../abstraction/affine.ts";
+import { boundsOf } from "../../abstraction/affine.ts";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
-import { type Computation, type Tensor, tensorOf } from "../../abstraction/computation.ts";
+import { type Computation, summedIn, type Tensor, targetOf, tensorOf } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
+import { writesAll, writesApart } from "../../abstraction/elements.ts";
 import { type Access, accessesIn, axesIn, type Expr, number } from "../../abstraction/expression.ts";
 import { type Intrinsic, lanesOf, type Operand, readsShared } from "../../abstraction/intrinsic.ts";
 import type { Dimension } from "../../abstraction/layout.ts";
@@ -18,10 +19,9 @@ import { type Mapping, printMatching } from "../../abstraction/mapping.ts";
 import { memoisedBy } from "../../abstraction/memoised.ts";
 import { bindingText } from "../match/bind.ts";
 import { beyondReads, conditionParts, conditionProblem, partsPackedIn, storedCondition } from "../match/conditions.ts";
-import { outputProblem } from "../match/elements.ts";
 import { defineProblem } from "../match/problem.ts";
 import type { Decision } from "./decision.ts";
-import { denseRun, formsIn, type MappedLoops, mappedLoops, placesAlong } from "./dense-runs.ts";
+import { denseRun, formsIn, type MappedLoops, mappedLoops, placeAlong, placesAlong } from "./dense-runs.ts";
 import { dimensionsOf, type LoopDimension } from "./dimensions.ts";
 import { inputOperands, targetOperand } from "./operands.ts";
 
@@ -133,12 +133,19 @@ export const MOST_BYTES = 16;
 /** Contiguous runs along an axis, cached for the instructions of all widths. */
 const runs = memoisedBy<Computation, number>();
 
+/** Why a kernel in which each thread stores one sum cannot write this output; undefined when it can. */
+export function outputProblem(computation: Computation): string | undefined {
+  const { name } = targetOf(computation);
+  if (!writesApart(computation)) return `several points of the kept loops join one element of ${name}`;
+  return writesAll(computation) ? undefined : `no point writes some elements of ${name}`;
+}
+
 /** The context of a mapping, or one sentence on why blocks and warps cannot share it. */
 export function gridContext(mapping: Mapping, limits: GridLimits): GridContext | string {
   const { computation, intrinsic, binding } = mapping;
   const target = targetOperand(mapping);
   const inputs = inputOperands(mapping);
-  const summed = intrinsic.computation.axes.filter((a) => a.kind === "reduce").map((a) => a.name);
+  const summed = summedIn(intrinsic.computation.axes).map((a) => a.name);
   const [rowAxis, columnAxis, ...more] = target.dims.map((d) => d.name);
   const [sumAxis] = summed;
   const team = intrinsic.scope;
@@ -249,10 +256,6 @@ function movesWhole(e: Expr): boolean {
   return movesWhole(whenTrue) && (movesWhole(whenFalse) || (whenFalse.kind === "number" && whenFalse.value === 0));
 }
 
-function placeAt(tensor: Tensor, name: string, place: number): number {
-  return evaluateIndex(tensor.storage, { ...Object.fromEntries(tensor.dims.map((d) => [d.name, 0])), [name]: place });
-}
-
 /**
  * Number of elements along a dimension, up to `most`, that one thread can move at once: they are contiguous, start at a
  * multiple of their number, and are either all inside the tensor or all outside. 1 when neighbours are contiguous but
@@ -290,7 +293,7 @@ export function runAlong(
   };
   const others = tensor.dims.flatMap((d, i) => {
     if (d === along) return [];
-    return [d.extent === 1 && reaching(i) ? [placeAt(tensor, d.name, 1)] : placesAlong(tensor, d.name)];
+    return [d.extent === 1 && reaching(i) ? [placeAlong(tensor, d.name, 1)] : placesAlong(tensor, d.name)];
   });
   // A loop of one point moves nothing, as the multiplier m of a depthwise layer at c+m, unless an instruction pads it.
   const isStill = (name: string): boolean => extents[name] === 1 && fed?.has(name) === false;
@@ -331,6 +334,13 @@ export function gridLimits(target: Target): GridLimits {
     dependentLaunch: target.fixed["dependentLaunch"] !== undefined,
     multiprocessors: levelOf(target, "block").units,
   };
+}
+
+/** Why a block of so many threads cannot have so many registers each. */
+export function registersProblem(limits: GridLimits, registers: number, threads: number): string | undefined {
+  if (registers > limits.threadRegisters) return `${registers} registers a thread, it has ${limits.threadRegisters}`;
+  if (registers * threads <= limits.blockRegisters) return undefined;
+  return `${registers * threads} registers a block, it has ${limits.blockRegisters}`;
 }
 
 const REGISTER_BYTES = 4;

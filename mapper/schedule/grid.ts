@@ -12,7 +12,7 @@ import { readsShared, registerElements } from "../../abstraction/intrinsic.ts";
 import { VIEW_ALIGNMENT } from "../../abstraction/matrix-view.ts";
 import { heldFragments } from "./fragments.ts";
 import { boxOf } from "./gather.ts";
-import type { GridContext } from "./grid-context.ts";
+import { type GridContext, registersProblem } from "./grid-context.ts";
 import { GRID_DECISIONS } from "./grid-decisions.ts";
 import { producingThreads } from "./producer.ts";
 import { repackedContext } from "./repack.ts";
@@ -123,10 +123,8 @@ function limitsProblem(given: GridContext, schedule: GridSchedule): string | und
   const { limits } = context;
   const threads = launchedThreads(context, schedule);
   if (threads > limits.threads) return `${threads} threads, a block has at most ${limits.threads}`;
-  const registers = registersOf(context, schedule);
-  if (registers > limits.threadRegisters) return `${registers} registers a thread, it has ${limits.threadRegisters}`;
-  if (registers * threads > limits.blockRegisters)
-    return `${registers * threads} registers a block, it has ${limits.blockRegisters}`;
+  const registers = registersProblem(limits, registersOf(context, schedule), threads);
+  if (registers !== undefined) return registers;
   const bytes = sharedBytesOf(context, schedule);
   if (bytes > limits.sharedBytes) return `${bytes} bytes of shared memory, a block has ${limits.sharedBytes}`;
   return undefined;

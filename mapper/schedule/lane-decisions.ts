@@ -9,12 +9,11 @@ import type { Decision } from "./decision.ts";
 import { MAPPED_DECISIONS } from "./mapped-decisions.ts";
 
 /** A decision without its values. */
-type Words<V> = Pick<Decision<V, never, never>, "name" | "label" | "summary" | "example" | "schema" | "print">;
+type Words<V> = Pick<Decision<V, never, never>, "label" | "summary" | "example" | "schema" | "print">;
 
 const MOST_OF_BLOCK = 1024;
-export const positive = z.number().int().positive().max(MOST_OF_BLOCK);
+export const positive = z.int().positive().max(MOST_OF_BLOCK);
 export const natural = z
-  .number()
   .int()
   .nonnegative()
   .max(2 ** 31);
@@ -23,7 +22,6 @@ export const natural = z
 export const ofDesign = (): undefined => undefined;
 
 export const lanes: Words<number> = {
-  name: "lanes",
   summary: "Elements of a vector: those of a register, or the threads of a warp.",
   example: "16",
   schema: positive,
@@ -34,7 +32,6 @@ export const lanes: Words<number> = {
 export const warpLanes = { ...lanes, values: () => [WARP] };
 
 export const rows: Words<number> = {
-  name: "rows",
   summary: "Output rows of a block. They share the input rows that they both read.",
   example: "4",
   schema: positive,
@@ -42,7 +39,6 @@ export const rows: Words<number> = {
 };
 
 export const vectors: Words<number> = {
-  name: "vectors",
   summary: "Vectors of a block along a row. Independent sums hide the latency of an addition.",
   example: "4",
   schema: positive,
@@ -50,7 +46,6 @@ export const vectors: Words<number> = {
 };
 
 export const streaming: Words<boolean> = {
-  name: "streaming",
   label: "stores",
   summary:
     "Whether results are written with streaming stores that bypass the caches. This pays when the output does not fit in them.",
@@ -60,17 +55,14 @@ export const streaming: Words<boolean> = {
 };
 
 export const each: Words<number | undefined> = {
-  name: "each",
   label: "outputs a lane",
   summary:
     "Neighbouring outputs of one lane. They share inputs, and each load or store moves this many elements. By default a lane has one output of each vector.",
   example: "4",
   schema: positive.optional(),
-  print: (outputs) => outputs?.toString(),
 };
 
 export const sweep: Words<number | undefined> = {
-  name: "sweep",
   summary:
     "Rows of an image, or planes of a 3-D grid, that lanes compute one after another. Each element is loaded once and added to every sum that needs it. Longer sweeps load fewer halo rows twice, but leave fewer blocks.",
   example: "64 outputs",
@@ -79,32 +71,26 @@ export const sweep: Words<number | undefined> = {
 };
 
 export const ahead: Words<number | undefined> = {
-  name: "ahead",
   label: "steps written out",
   summary: "Steps of a sweep that are unrolled together with all their loads first, so that more loads are in flight.",
   example: "2",
   schema: positive.optional(),
-  print: (steps) => steps?.toString(),
 };
 
 /** Warps of a block when a schedule does not say. */
 export const USUAL_WARPS = 4;
 
 export const warps: Words<number | undefined> = {
-  name: "warps",
   summary: "Warps of a block on a GPU; 4 when left out. They run on one multiprocessor and share its first cache.",
   example: "8",
-  schema: z.number().int().positive().max(32).optional(),
-  print: (count) => count?.toString(),
+  schema: z.int().positive().max(32).optional(),
 };
 
-const { name, summary, example, schema } = MAPPED_DECISIONS.threads;
+const { summary, example, schema } = MAPPED_DECISIONS.threads;
 /** The user chooses the number. */
 export const threads = {
-  name,
   summary,
   example,
   schema,
   values: (context: { readonly threads: number }) => [context.threads],
-  print: String,
 };

@@ -5,9 +5,10 @@
  */
 
 import type { WarpWindowSchedule, WindowBlock, WindowSchedule } from "../../abstraction/candidate.ts";
+import { unique } from "../../abstraction/collections.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { type LaneRefusal, rollable, type TapSum } from "../space-time/taps.ts";
-import { placeWindow, WINDOW_DESIGNS, type WindowDesign } from "../space-time/window.ts";
+import { placeWindow, WINDOW_DESIGNS } from "../space-time/window.ts";
 import { planeAxis, sweptAxis } from "../space-time/window-sweep.ts";
 
 /** Largest number of multiply-adds in a block. Searches use up to 3000; beyond this limit a compiler takes minutes. */
@@ -81,31 +82,23 @@ export function productsOf(
 const refuse = (because: string): LaneRefusal => ({ rule: "form", because: `schedule: ${because}` });
 
 /** Why a schedule does not fit the vectors of a CPU, or undefined. */
-export function windowProblem(
-  sum: TapSum,
-  schedule: WindowSchedule,
-  design: WindowDesign = WINDOW_DESIGNS[schedule.dataflow],
-): LaneRefusal | undefined {
-  const refused = blockProblem(sum, schedule, design);
+export function windowProblem(sum: TapSum, schedule: WindowSchedule): LaneRefusal | undefined {
+  const refused = blockProblem(sum, schedule);
   if (refused) return refused;
   const because = linesProblem(sum, schedule) ?? planesProblem(sum, schedule);
   return because === undefined ? undefined : refuse(because);
 }
 
 /** Why a schedule does not fit the lanes of warps, or undefined. */
-export function warpWindowProblem(
-  sum: TapSum,
-  schedule: WarpWindowSchedule,
-  design: WindowDesign = WINDOW_DESIGNS[schedule.dataflow],
-): LaneRefusal | undefined {
-  return blockProblem(sum, schedule, design) ?? sweepProblem(sum, schedule, design);
+export function warpWindowProblem(sum: TapSum, schedule: WarpWindowSchedule): LaneRefusal | undefined {
+  return blockProblem(sum, schedule) ?? sweepProblem(sum, schedule);
 }
 
 function blockProblem(
   sum: TapSum,
   schedule: WindowBlock & Partial<WindowSchedule & WarpWindowSchedule>,
-  design: WindowDesign,
 ): LaneRefusal | undefined {
+  const design = WINDOW_DESIGNS[schedule.dataflow];
   const { columns, rowDimension } = sum;
   for (const name of ["lanes", "rows", "vectors"] as const)
     if (!Number.isSafeInteger(schedule[name]) || schedule[name] < 1)
@@ -131,7 +124,7 @@ function blockProblem(
 }
 
 /** Why data cannot come as lines in the way that a schedule says, or undefined. */
-export function linesProblem(
+function linesProblem(
   sum: TapSum,
   { lines, dataflow, rolled }: Pick<WindowSchedule, "lines" | "dataflow" | "rolled">,
 ): string | undefined {
@@ -145,7 +138,7 @@ export function linesProblem(
 }
 
 /** Why blocks cannot have several planes, or undefined. */
-export function planesProblem(
+function planesProblem(
   sum: TapSum,
   { planes = 1, dataflow }: Pick<WindowSchedule, "planes" | "dataflow">,
 ): string | undefined {
@@ -172,8 +165,7 @@ export function movedAtOnce({ output }: Pick<TapSum, "output">): readonly number
 /** Why lanes cannot have several outputs each, or cannot sweep along an axis. */
 function sweepProblem(
   { input, output, rowAxis, ...sum }: TapSum,
-  { each, sweep, ahead, prefetchSteps, rows, vectors, rolled }: WarpWindowSchedule,
-  { data }: WindowDesign,
+  { each, sweep, ahead, prefetchSteps, rows, vectors, rolled, dataflow }: WarpWindowSchedule,
 ): LaneRefusal | undefined {
   if (sweep === undefined && (ahead ?? 1) !== 1) return refuse(`${ahead} steps are written out, but nothing is swept`);
   if (prefetchSteps !== undefined && sweep === undefined)
@@ -182,7 +174,8 @@ function sweepProblem(
   for (const [name, value] of Object.entries({ each, sweep, ahead, prefetchSteps }))
     if (value !== undefined && (!Number.isSafeInteger(value) || value < 1))
       return refuse(`${name} must be a positive integer, got ${value}`);
-  if (data !== "loaded") return refuse("lanes of several outputs, and lanes that sweep, load their data (FBS-load)");
+  if (WINDOW_DESIGNS[dataflow].data !== "loaded")
+    return refuse("lanes of several outputs, and lanes that sweep, load their data (FBS-load)");
   if (vectors > 1 || rolled.length > 0)
     return refuse("lanes of several outputs, and lanes that sweep, take one vector and keep no loop");
   const moved = movedAtOnce({ output });
@@ -227,5 +220,5 @@ export function stripsOf(sum: TapSum, tall: number): readonly number[] {
     divisors.length === 0
       ? []
       : [divisors.reduce((a, b) => (Math.abs(b * tall - goal) < Math.abs(a * tall - goal) ? b : a))];
-  return [...new Set([0, ...STRIP_ROWS.flatMap(nearest)])];
+  return unique([0, ...STRIP_ROWS.flatMap(nearest)]);
 }

@@ -11,7 +11,7 @@ import type { Schedule } from "../../abstraction/candidate.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
 import { pick, type Random, randomInteger, shuffled } from "../../abstraction/random.ts";
 import { SUMMED_APART } from "./block.ts";
-import { loop, orderProblem, parseLoop, retiled, withoutIdleTiles } from "./cache-tiles.ts";
+import { lastKept, loop, orderProblem, parseLoop, retiled, withoutIdleTiles } from "./cache-tiles.ts";
 import type { Decision } from "./decision.ts";
 import { type LoopDimension, summedOf } from "./dimensions.ts";
 import { dimensionsUnder } from "./gaps.ts";
@@ -28,7 +28,6 @@ const TILED = 0.4;
 const TILE_LOOPS = 2;
 
 export const order: Decision<Order, MappedContext, Schedule> = {
-  name: "order",
   summary:
     "The loops, outermost first; summed ones inside kept ones. Fused loops have one name, `p_q`. `k/64` is a loop over tiles of 64 blocks of k; the loop `k` then runs inside one tile. A summed tile loop outside a kept loop makes passes: sums are stored between them and loaded again.",
   example: "n/8 k/64 m n k",
@@ -101,6 +100,6 @@ function tidyOrder(mapping: Mapping, schedule: Schedule): Order {
   );
   const still = (kind: LoopDimension["kind"]): string[] =>
     dimensions.filter((d) => d.kind === kind && d.steps === 1).map((d) => d.name);
-  const behind = moves.findLastIndex((text) => dimensions.some((d) => d.name === text && d.kind === "spatial")) + 1;
+  const behind = lastKept(moves, dimensions) + 1;
   return [...still("spatial"), ...moves.slice(0, behind), ...still("reduce"), ...moves.slice(behind)];
 }

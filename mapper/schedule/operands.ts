@@ -47,7 +47,3 @@ export function dependsOn(mapping: Mapping, operand: string, d: LoopDimension): 
   const used = loopsOf(mapping).get(operand);
   return used !== undefined && d.loops.some((l) => used.has(l.name));
 }
-
-export function product(numbers: readonly number[]): number {
-  return numbers.reduce((p, n) => p * n, 1);
-}

@@ -12,14 +12,12 @@ import { keptTiles } from "./taps.ts";
 const MOST = 64;
 
 export const order: GridDecision<"order"> = {
-  name: "order",
   summary:
     "Row tiles that blocks compute before they go on to the next column tile, so that blocks that run at the same time share inputs in the L2 cache.",
   example: "8",
   schema: z.int().min(1).max(4096),
   values: () => [1, 2, 4, 8, 16, 32, MOST],
   suits: (context, schedule, taken) => keptTiles(context, context.rows, schedule) % taken === 0,
-  print: String,
   // The model sees no difference between orders, and measuring a round of one schedule in every order would teach
   // little.
   distance: (_, a, b) => (a.order === b.order ? 0 : MINOR_DISTANCE),

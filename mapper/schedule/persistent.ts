@@ -19,7 +19,6 @@ import { windowOf } from "./taps.ts";
 const BLOCKS = [1, 2] as const;
 
 export const persistent: GridDecision<"persistent"> = {
-  name: "persistent",
   summary:
     "The number of persistent blocks that share all tiles. While such a block stores one tile, the first steps of its next tile are already being copied. By default each tile has its own block.",
   example: "132",

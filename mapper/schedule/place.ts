@@ -7,8 +7,8 @@
 
 import { z } from "zod";
 import { PLACEMENTS, type Placement, type Schedule } from "../../abstraction/candidate.ts";
-import { targetOf } from "../../abstraction/computation.ts";
-import { identityOf } from "../../abstraction/equation.ts";
+import { defined } from "../../abstraction/collections.ts";
+import { identityIn } from "../../abstraction/computation.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
 import { memoisedPair } from "../../abstraction/memoised.ts";
 import { pick } from "../../abstraction/random.ts";
@@ -16,7 +16,7 @@ import { identifier, named } from "../../abstraction/schema.ts";
 import { scheduledParts } from "../match/conditions.ts";
 import { defineProblem } from "../match/problem.ts";
 import { type Border, bordersOf } from "./borders.ts";
-import { type Decision, pairsApart, printPairs } from "./decision.ts";
+import { type Decision, pairsApart } from "./decision.ts";
 import { gapsOf, type LoopDimension } from "./dimensions.ts";
 import { dimensionsUnder } from "./gaps.ts";
 import type { MappedContext } from "./mapped-context.ts";
@@ -26,11 +26,9 @@ import { reachInPlace, reachPadded, reachWindowed } from "./reach.ts";
 type Placements = Schedule["placement"];
 
 export const placement: Decision<Placements, MappedContext, Schedule> = {
-  name: "placement",
   summary: "Where each input is loaded from; see below.",
   example: "a padded, b tiled",
   schema: named(identifier, z.enum(PLACEMENTS)),
-  print: printPairs,
   traits: placementTraits,
   goesWith: "spread",
   problem: ({ mapping }, schedule) => placementProblem(mapping, schedule),
@@ -118,10 +116,7 @@ function findPlacements(mapping: Mapping, dimensions: readonly LoopDimension[]):
   const { computation, intrinsic, binding } = mapping;
   const problem = defineProblem(computation, intrinsic, binding);
   const condition = scheduledParts(problem);
-  const zeroPads =
-    problem.padding?.kind === "number" &&
-    problem.padding.value === 0 &&
-    identityOf(computation.equation.op, targetOf(computation).dtype) === 0;
+  const zeroPads = problem.padding?.kind === "number" && problem.padding.value === 0 && identityIn(computation) === 0;
   return inputOperands(mapping).map((operand): PlacementChoice => {
     const bound = binding[operand.name];
     if (bound?.kind !== "access") {
@@ -134,23 +129,23 @@ function findPlacements(mapping: Mapping, dimensions: readonly LoopDimension[]):
         borders: [],
       };
     }
-    const closed: Partial<Record<Placement, string>> = {};
-    const inPlace = reachInPlace(computation, intrinsic, operand, bound, dimensions);
+    const loaded = { mapping, operand, access: bound, dimensions };
+    const inPlace = reachInPlace(loaded);
     const crossed = bordersOf(computation, bound, dimensions);
     const borders = typeof crossed === "string" ? [] : crossed;
-    if (typeof inPlace === "string") closed["in-place"] = inPlace;
-    else if (borders.length > 0 && !zeroPads) closed["in-place"] = NO_ZERO;
-    else if (borders.length > 0 && condition.length > 0) closed["in-place"] = "its border meets the condition";
-    const padded = reachPadded(computation, intrinsic, operand, bound, dimensions);
-    if (typeof padded === "string") closed.padded = padded;
-    else if (!zeroPads) closed.padded = NO_ZERO;
-    const windowed = reachWindowed(computation, intrinsic, operand, bound, dimensions);
-    if (typeof windowed === "string") closed.windowed = windowed;
-    else if (!zeroPads) closed.windowed = NO_ZERO;
+    const atBorder = !zeroPads ? NO_ZERO : condition.length > 0 ? "its border meets the condition" : undefined;
+    const padded = reachPadded(loaded);
+    const problemOf = (reach: object | string): string | undefined =>
+      typeof reach === "string" ? reach : zeroPads ? undefined : NO_ZERO;
     // A spread dimension exists only in a padded copy.
-    const spread = dimensions.some((d) => gapsOf(d).length > 0 && dependsOn(mapping, operand.name, d));
-    for (const p of ["in-place", "windowed", "tiled"] as const)
-      if (spread) closed[p] ??= "it is spread over a padded copy";
+    const isSpread = dimensions.some((d) => gapsOf(d).length > 0 && dependsOn(mapping, operand.name, d));
+    const spread = isSpread ? "it is spread over a padded copy" : undefined;
+    const closed: PlacementChoice["closed"] = defined({
+      "in-place": (typeof inPlace === "string" ? inPlace : borders.length > 0 ? atBorder : undefined) ?? spread,
+      padded: problemOf(padded),
+      windowed: problemOf(reachWindowed(loaded)) ?? spread,
+      tiled: spread,
+    });
     const all: readonly Placement[] = ["in-place", "padded", "windowed", "tiled"];
     const runsPast = typeof padded !== "string" && padded.runsPast;
     return { operand: operand.name, open: all.filter((p) => closed[p] === undefined), closed, runsPast, borders };

@@ -15,14 +15,12 @@ import type { GridContext, GridDecision } from "./grid-context.ts";
 import { engineProblem } from "./transfer.ts";
 
 export const producer: GridDecision<"producer"> = {
-  name: "producer",
   summary:
     "An additional warp, one thread of which fills stages as they become free, so that warpgroups need no barrier in every step. By default thread 0 of the block fills them.",
   example: "warp",
   schema: z.enum(["warp"]).optional(),
   values: (context) => (engineProblem(context) === undefined ? [undefined, "warp"] : [undefined]),
   suits: (_, schedule, value) => value === undefined || producerProblem({ ...schedule, producer: value }) === undefined,
-  print: (value) => value,
   goesWith: "transfer",
   traits: ({ producer: by }) => (by === undefined ? [] : ["producer"]),
   problem: (_, schedule) => producerProblem(schedule),

@@ -6,14 +6,18 @@
  */
 
 import { type AffineForm, affineForm, boundsOf, pointsOf } from "../../abstraction/affine.ts";
-import { type Computation, tensorOf } from "../../abstraction/computation.ts";
+import { sumOf } from "../../abstraction/collections.ts";
+import { tensorOf } from "../../abstraction/computation.ts";
 import { isInteger } from "../../abstraction/dtype.ts";
 import { type Access, axis, type Expr, minus, number, plus, times } from "../../abstraction/expression.ts";
 import { type Intrinsic, type Operand, sizesOf } from "../../abstraction/intrinsic.ts";
+import { addressOf } from "../../abstraction/layout.ts";
+import type { Mapping } from "../../abstraction/mapping.ts";
 import { memoisedBy, memoisedPair } from "../../abstraction/memoised.ts";
 import { tilePlaces, tileRowElements } from "../../abstraction/memory-tile.ts";
 import { bordersOf } from "./borders.ts";
 import type { LoopDimension } from "./dimensions.ts";
+import { targetOperand } from "./operands.ts";
 
 /** An operand's tiles in flat memory: `base + sum over dimensions of perStep * step`, rows `stride` apart. */
 export interface Reach {
@@ -52,100 +56,56 @@ export interface PaddedReach {
   readonly runsPast: boolean;
 }
 
+/** An operand of an instruction, the element that it stands for, and the loops in which it is loaded. */
+export interface Loaded {
+  readonly mapping: Pick<Mapping, "computation" | "intrinsic">;
+  readonly operand: Operand;
+  readonly access: Access;
+  readonly dimensions: readonly LoopDimension[];
+}
+
+/** Whether the last step of a dimension of an operand is incomplete. */
+const isPartial = ({ operand }: Loaded, d: LoopDimension): boolean =>
+  d.steps !== d.wholeSteps && operand.dims.some((o) => o.name === d.axis);
+
 /**
  * The reach of an access in the tensor itself, or why it cannot be loaded in place. Steps that cross a border must be
  * omitted.
  */
-export function reachInPlace(
-  computation: Computation,
-  intrinsic: Intrinsic,
-  operand: Operand,
-  access: Access,
-  dimensions: readonly LoopDimension[],
-): Reach | string {
-  const tensor = tensorOf(computation, access.tensor);
-  const partial = dimensions.find((d) => d.steps !== d.wholeSteps && operand.dims.some((o) => o.name === d.axis));
+export function reachInPlace(loaded: Loaded): Reach | string {
+  const { mapping, access, dimensions } = loaded;
+  const tensor = tensorOf(mapping.computation, access.tensor);
+  const partial = dimensions.find((d) => isPartial(loaded, d));
   if (partial) return `${partial.name} is ${partial.extent}, no multiple of ${partial.step}`;
-  const borders = bordersOf(computation, access, dimensions);
+  const borders = bordersOf(mapping.computation, access, dimensions);
   if (typeof borders === "string") return borders;
-  const storage = affineForm(tensor.storage);
-  if (!storage) return `${tensor.name} is stored in blocks`;
-  const strides = tensor.dims.map((d) => storage.terms.get(d.name) ?? 0);
-  return reachOf(intrinsic, operand, access, dimensions, flatForm(access, strides, storage.constant));
+  if (!affineForm(tensor.storage)) return `${tensor.name} is stored in blocks`;
+  return reachOf(loaded, affineForm(addressOf(tensor, access.index)));
 }
+
+/** The same for the sums of an instruction, in the tensor that the equation names. */
+export const reachOfTarget = (mapping: Mapping, dimensions: readonly LoopDimension[]): Reach | string =>
+  reachInPlace({ mapping, operand: targetOperand(mapping), access: mapping.computation.equation.target, dimensions });
 
 /**
  * The copy that holds everything an access reads, with the instruction's axes innermost, and the reach in it; or why
  * there is none.
  */
-export function reachPadded(
-  computation: Computation,
-  intrinsic: Intrinsic,
-  operand: Operand,
-  access: Access,
-  dimensions: readonly LoopDimension[],
-): PaddedReach | string {
-  const tensor = tensorOf(computation, access.tensor);
-  // 1. Loops run to the end of their last step, whole or not. Fused loops run past their end into whatever follows. For
-  //    kept loops these results are not stored. For summed loops this is harmless for integers if the other operand is
-  //    zero there, but for floats only if the elements are finite, so floats are refused.
-  const past: LoopDimension[] = [];
-  for (const d of dimensions) {
-    const fused = d.loops.length > 1;
-    const partial = d.steps !== d.wholeSteps && operand.dims.some((o) => o.name === d.axis);
-    if (fused && partial) {
-      if (d.kind === "reduce" && !isInteger(tensor.dtype)) return `${d.name} is ${d.extent}, no multiple of ${d.step}`;
-      past.push(d);
-    }
-  }
-  // 2. The copy and the reach in it.
-  const { dims, strides, elements } = copyOf(computation, operand, access, dimensions);
-  const shift = dims.reduce((sum, d) => sum - d.low * d.stride, 0);
-  const reach = reachOf(intrinsic, operand, access, dimensions, flatForm(access, strides, shift));
+export function reachPadded(loaded: Loaded): PaddedReach | string {
+  const { dtype } = tensorOf(loaded.mapping.computation, loaded.access.tensor);
+  // Loops run to the end of their last step, whole or not. Fused loops run past their end into whatever follows. For
+  // kept loops these results are not stored. For summed loops this is harmless for integers if the other operand is
+  // zero there, but for floats only if the elements are finite, so floats are refused.
+  const past = loaded.dimensions.filter((d) => d.loops.length > 1 && isPartial(loaded, d));
+  const summed = past.find((d) => d.kind === "reduce");
+  if (summed && !isInteger(dtype)) return `${summed.name} is ${summed.extent}, no multiple of ${summed.step}`;
+  const found = copyOf(loaded, false);
+  if (typeof found === "string") return found;
+  const { place, ...copy } = found;
+  const reach = reachOf(loaded, place);
   if (typeof reach === "string") return reach;
-  const slack = past.reduce(
-    (sum, d) => sum + ((d.steps * d.step - d.extent) * (reach.perStep.get(d.name) ?? 0)) / d.step,
-    0,
-  );
-  const runsPast = past.some((d) => d.kind === "reduce");
-  return { copy: { dims, apart: [], elements: elements + slack }, reach, runsPast };
-}
-
-/** The layout of a padded copy; `strides` are those of the tensor's own dimensions. */
-export function copyOf(
-  computation: Computation,
-  operand: Operand,
-  access: Access,
-  dimensions: readonly LoopDimension[],
-): { readonly dims: PaddedCopy["dims"]; readonly strides: readonly number[]; readonly elements: number } {
-  const tensor = tensorOf(computation, access.tensor);
-  // 1. Outer dimensions keep the tensor's own order; those the tile runs over lie innermost, in the operand's order.
-  const storage = affineForm(tensor.storage);
-  const order = tensor.dims.map((_, d) => d);
-  const strideOf = (d: number): number => storage?.terms.get(tensor.dims[d]?.name ?? "") ?? -d;
-  const rank = (d: number): number => {
-    const loops = [...(affineForm(access.index[d] ?? number(0))?.terms.keys() ?? [])];
-    const axes = dimensions.filter((x) => x.axis !== undefined && x.loops.some((l) => loops.includes(l.name)));
-    return Math.max(-1, ...axes.map((x) => operand.dims.findIndex((o) => o.name === x.axis)));
-  };
-  order.sort((a, b) => rank(a) - rank(b) || strideOf(b) - strideOf(a));
-  // 2. Extents from the bounds of each index: unfused loops run to the end of their last step.
-  const extents = Object.fromEntries(
-    dimensions.flatMap((d) => d.loops.map((l) => [l.name, d.loops.length > 1 ? l.extent : d.steps * d.step])),
-  );
-  const ranges = access.index.map((index) => boundsOf(index, extents));
-  const strides = new Array<number>(order.length).fill(0);
-  let elements = 1;
-  for (const d of [...order].reverse()) {
-    const [low, high] = ranges[d] ?? [0, 0];
-    strides[d] = elements;
-    elements *= high - low + 1;
-  }
-  const dims = order.map((d) => {
-    const [low, high] = ranges[d] ?? [0, 0];
-    return { name: tensor.dims[d]?.name ?? "", low, extent: high - low + 1, stride: strides[d] ?? 0 };
-  });
-  return { dims, strides, elements };
+  const slack = sumOf(past, (d) => ((d.steps * d.step - d.extent) * (reach.perStep.get(d.name) ?? 0)) / d.step);
+  return { copy: { ...copy, elements: copy.elements + slack }, reach, runsPast: summed !== undefined };
 }
 
 /**
@@ -154,52 +114,61 @@ export function copyOf(
  *
  *     in[n,c,p*2+r-3,q*2+s-3] in NHWC, c 3, s 7, k <- s,c on 32 elements      element = ...*h + 32*q + 3*s + c, 32 for 21
  */
-export function reachWindowed(
-  computation: Computation,
-  intrinsic: Intrinsic,
-  operand: Operand,
-  access: Access,
-  dimensions: readonly LoopDimension[],
-): PaddedReach | string {
-  const tensor = tensorOf(computation, access.tensor);
+export function reachWindowed(loaded: Loaded): PaddedReach | string {
+  const found = copyOf(loaded, true);
+  if (typeof found === "string") return found;
+  const { place, ...copy } = found;
+  if (copy.apart.length === 0) return "no fused loops meet in an index";
+  const reach = reachOf(loaded, place);
+  return typeof reach === "string" ? reach : { copy, reach, runsPast: false };
+}
+
+/** A part of a copy's layout: what one index of the tensor reaches, or one of its loops. */
+interface Part {
+  readonly index: number;
+  readonly loop: string | undefined;
+  readonly rank: number;
+  readonly tensorStride: number;
+}
+
+/**
+ * The layout of a copy, and the place in it of what an access reads; or why there is none.
+ * @param windowed whether indices in which a fused loop meets another are laid out loop by loop
+ */
+export function copyOf(
+  { mapping, operand, access, dimensions }: Loaded,
+  windowed: boolean,
+): (PaddedCopy & { readonly place: AffineForm }) | string {
+  const tensor = tensorOf(mapping.computation, access.tensor);
   const storage = affineForm(tensor.storage);
   const extents = Object.fromEntries(dimensions.flatMap((d) => d.loops.map((l) => [l.name, l.extent])));
   const axisOf = (loop: string): LoopDimension | undefined =>
     dimensions.find((d) => operand.dims.some((o) => o.name === d.axis) && d.loops.some((l) => l.name === loop));
-  // 1. Indices in which a fused loop meets another are laid out loop by loop. The others keep their range, including
-  //    whole steps of an axis.
+  const rankOf = (loop: string): number => operand.dims.findIndex((o) => o.name === axisOf(loop)?.axis);
+  // 1. The other indices keep their range. Unfused loops run to the end of their last step.
   const whole: Record<string, number> = { ...extents };
   for (const d of dimensions) if (d.loops.length === 1) for (const l of d.loops) whole[l.name] = d.steps * d.step;
-  interface Part {
-    readonly index: number;
-    readonly loop: string | undefined;
-    readonly rank: number;
-    readonly tensorStride: number;
-  }
   const parts: Part[] = [];
   const seen = new Set<string>();
   for (const [index, e] of access.index.entries()) {
     const form = affineForm(e);
     if (!form) return `an index of ${tensor.name} divides`;
     const loops = [...form.terms.keys()];
-    for (const l of loops) {
-      if (seen.has(l)) return `${l} stands in two indices of ${tensor.name}`;
-      seen.add(l);
-    }
+    const again = loops.find((l) => seen.has(l));
+    if (windowed && again !== undefined) return `${again} stands in two indices of ${tensor.name}`;
+    for (const l of loops) seen.add(l);
     const tensorStride = storage?.terms.get(tensor.dims[index]?.name ?? "") ?? -index;
-    const rankOf = (loop: string): number => operand.dims.findIndex((o) => o.name === axisOf(loop)?.axis);
-    const fused = loops.some((l) => (axisOf(l)?.loops.length ?? 0) > 1);
-    if (fused) for (const loop of loops) parts.push({ index, loop, rank: rankOf(loop), tensorStride });
+    const isApart = windowed && loops.some((l) => (axisOf(l)?.loops.length ?? 0) > 1);
+    if (isApart) for (const loop of loops) parts.push({ index, loop, rank: rankOf(loop), tensorStride });
     else parts.push({ index, loop: undefined, rank: Math.max(-1, ...loops.map(rankOf)), tensorStride });
   }
-  if (!parts.some((p) => p.loop !== undefined)) return "no fused loops meet in an index";
   // 2. Dimensions that feed no axis are outermost, in the tensor's order; then axis by axis, in the order of fusion.
-  const turn = (p: Part): number =>
-    p.loop === undefined ? 0 : (axisOf(p.loop)?.loops.findIndex((l) => l.name === p.loop) ?? 0);
-  parts.sort((a, b) => a.rank - b.rank || (a.rank < 0 ? b.tensorStride - a.tensorStride : turn(a) - turn(b)));
+  const turn = ({ loop }: Part): number =>
+    loop === undefined ? 0 : (axisOf(loop)?.loops.findIndex((l) => l.name === loop) ?? 0);
+  parts.sort((a, b) => a.rank - b.rank || turn(a) - turn(b) || b.tensorStride - a.tensorStride);
   // 3. Strides from the inside out. An axis is padded to whole steps before the next begins.
-  const dims: { name: string; low: number; extent: number; stride: number }[] = [];
-  const apart: { name: string; extent: number; stride: number }[] = [];
+  const dims: PaddedCopy["dims"][number][] = [];
+  const apart: PaddedCopy["apart"][number][] = [];
   let flat: Expr = number(0);
   let elements = 1;
   let axisStart = 1;
@@ -217,38 +186,25 @@ export function reachWindowed(
     const d = loop === undefined ? undefined : axisOf(loop);
     if (d && d.loops[0]?.name === loop) elements = axisStart * d.steps * d.step;
   }
-  const form = affineForm(flat);
-  if (!form) return `an index of ${tensor.name} divides`;
-  const reach = reachOf(intrinsic, operand, access, dimensions, form);
-  return typeof reach === "string" ? reach : { copy: { dims, apart, elements }, reach, runsPast: false };
-}
-
-function flatForm(access: Access, strides: readonly number[], constant: number): AffineForm | undefined {
-  return affineForm(access.index.reduce<Expr>((sum, e, d) => plus(sum, times(e, strides[d] ?? 0)), number(constant)));
+  const place = affineForm(flat);
+  return place ? { dims, apart, elements, place } : `an index of ${tensor.name} divides`;
 }
 
 /** Coefficients of every dimension, provided that fused loops nest and the tile is one load. */
-function reachOf(
-  intrinsic: Intrinsic,
-  operand: Operand,
-  access: Access,
-  dimensions: readonly LoopDimension[],
-  flat: AffineForm | undefined,
-): Reach | string {
+function reachOf(loaded: Loaded, flat: AffineForm | undefined): Reach | string {
+  const { access, dimensions } = loaded;
   if (!flat) return `an index of ${access.tensor} divides`;
   const perElement = new Map<string, number>();
   for (const d of dimensions) {
     // Fused loops must nest: one step of an outer loop is all steps of the loops inside it.
-    const moving = d.loops.filter((l) => l.extent > 1);
-    const inner = moving.at(-1);
-    const unit =
-      inner === undefined ? (flat.terms.get(d.loops.at(-1)?.name ?? "") ?? 0) : (flat.terms.get(inner.name) ?? 0);
+    const inner = d.loops.findLast((l) => l.extent > 1) ?? d.loops.at(-1);
+    const unit = flat.terms.get(inner?.name ?? "") ?? 0;
     for (const [i, l] of d.loops.entries())
       if (l.extent > 1 && (flat.terms.get(l.name) ?? 0) !== unit * (d.weights[i] ?? 1))
         return `${d.loops.map((x) => x.name).join(",")} are not contiguous in ${access.tensor}`;
     perElement.set(d.name, unit);
   }
-  const stride = tileStrideOf(intrinsic, operand, dimensions, perElement);
+  const stride = tileStrideOf(loaded, perElement);
   if (typeof stride === "string") return stride;
   const perStep = new Map(dimensions.map((d) => [d.name, (perElement.get(d.name) ?? 0) * d.step]));
   return { base: flat.constant, perStep, stride };
@@ -271,9 +227,7 @@ const tilePoints = memoisedPair((intrinsic: Intrinsic, operand: Operand): TilePo
 
 /** Distance between the rows of a tile, when its elements lie as the load expects them. */
 function tileStrideOf(
-  intrinsic: Intrinsic,
-  operand: Operand,
-  dimensions: readonly LoopDimension[],
+  { mapping: { intrinsic }, operand, dimensions }: Loaded,
   perElement: ReadonlyMap<string, number>,
 ): number | string {
   const unfed = operand.dims.find((o) => o.extent > 1 && !dimensions.some((d) => d.axis === o.name));

@@ -12,6 +12,7 @@
 import { z } from "zod";
 import { affineForm, type Extents } from "../../abstraction/affine.ts";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
+import { sumOf } from "../../abstraction/collections.ts";
 import {
   type Axis,
   type Computation,
@@ -28,6 +29,7 @@ import type { Binding, Mapping } from "../../abstraction/mapping.ts";
 import { memoisedBy, memoisedPair } from "../../abstraction/memoised.ts";
 import { identifier } from "../../abstraction/schema.ts";
 import { formsIn, mappedLoops, placesAlong } from "./dense-runs.ts";
+import { fusedDimension } from "./dimensions.ts";
 import {
   type GridContext,
   type GridDecision,
@@ -43,7 +45,6 @@ import {
 const MOST_COPY_BYTES = 2 ** 32;
 
 export const repack: GridDecision<"repack"> = {
-  name: "repack",
   summary:
     "Inputs that a separate kernel first copies with the summed axis innermost, so that their tiles are copied 16 bytes at a time. By default every input is read in its own layout.",
   example: "a, b",
@@ -102,7 +103,7 @@ function findForm(plain: GridContext, input: GridInput): RepackedInput | string 
   const forms = formsIn(value);
   const loops = plain.sum.dimension?.loops ?? [];
   const summed = loops.flatMap((l) => source.dims.filter((_, i) => forms[i]?.terms.has(l.name) ?? false));
-  const byPitch = source.dims.toSorted((a, b) => pitchOf(source, b) - pitchOf(source, a));
+  const byPitch = dimsByPitch(source);
   const last = byPitch.findLastIndex((d) => summed.includes(d));
   const along = byPitch.slice(last + 1).filter((d) => d.extent > 1);
   if (summed.length === 0 || along.length === 0 || new Set(summed).size < summed.length)
@@ -140,11 +141,10 @@ function copyOf(computation: Computation, value: Access, summed: readonly Dimens
 
 function makeCopy(computation: Computation, value: Access, summed: readonly Dimension[]): Copied {
   const source = tensorOf(computation, value.tensor);
-  const byPitch = source.dims.toSorted((a, b) => pitchOf(source, b) - pitchOf(source, a));
   // Of each dimension, only positions that strides reach.
   const kept = value.index.map((e, i) => reached(e, source.dims[i]?.extent ?? 1, extentsOf(computation)));
   const dims = source.dims.map((d, i) => ({ name: d.name, extent: kept[i]?.extent ?? d.extent }));
-  const inOrder = [...byPitch.filter((d) => !summed.includes(d)), ...summed];
+  const inOrder = [...dimsByPitch(source).filter((d) => !summed.includes(d)), ...summed];
   const digits = inOrder.map(({ name }) => ({
     index: axis(name),
     extent: dims.find((d) => d.name === name)?.extent ?? 1,
@@ -187,22 +187,14 @@ function pitchOf(tensor: Tensor, { name }: Dimension): number {
   return next === undefined ? Number.POSITIVE_INFINITY : next - first;
 }
 
+/** The dimensions of a tensor, the innermost last. */
+const dimsByPitch = (tensor: Tensor): Dimension[] =>
+  tensor.dims.toSorted((a, b) => pitchOf(tensor, b) - pitchOf(tensor, a));
+
 /** Number of neighbours along some fused dimensions of a tensor that move at once. */
 export function widthAlong(tensor: Tensor, dims: readonly Dimension[]): number {
   const loops = dims.map(({ name, extent }): Axis => ({ name, extent, kind: "spatial" }));
-  const weights = loops.map((_, i) => loops.slice(i + 1).reduce((inside, l) => inside * l.extent, 1));
-  const extent = loops.reduce((product, l) => product * l.extent, 1);
-  const dimension = {
-    name: loops.map((l) => l.name).join("_"),
-    kind: "spatial" as const,
-    loops,
-    weights,
-    axis: undefined,
-    step: 1,
-    extent,
-    steps: extent,
-    wholeSteps: extent,
-  };
+  const dimension = fusedDimension(loops);
   const whole: Access = { kind: "access", tensor: tensor.name, index: tensor.dims.map((d) => axis(d.name)) };
   const extents = Object.fromEntries(tensor.dims.map((d) => [d.name, d.extent]));
   const most = MOST_BYTES / bytesOf(tensor.dtype);
@@ -296,5 +288,5 @@ function repackProblem(context: GridContext, schedule: Pick<GridSchedule, "repac
 
 /** Bytes of all copies of a context. */
 export function copiedBytes({ repacked }: GridContext): number {
-  return (repacked?.inputs ?? []).reduce((n, { copy }) => n + memoryElements(copy) * bytesOf(copy.dtype), 0);
+  return sumOf(repacked?.inputs ?? [], ({ copy }) => memoryElements(copy) * bytesOf(copy.dtype));
 }

@@ -9,9 +9,10 @@
 
 import { z } from "zod";
 import { canonicalJson } from "../../abstraction/candidate.ts";
+import { sumOf } from "../../abstraction/collections.ts";
 import { memoised, memoisedBy } from "../../abstraction/memoised.ts";
 import { pick, pickWeighted, type Random } from "../../abstraction/random.ts";
-import type { Decision, Listed, Move } from "./decision.ts";
+import { type Decision, type Listed, type Move, printValue } from "./decision.ts";
 
 /** One decision for each key of the schedule, in the order in which they are drawn and printed. */
 export type Decisions<S, C> = { readonly [K in keyof S]-?: Decision<S[K], C, S> };
@@ -29,15 +30,18 @@ export interface ScheduleKind<S extends object, C> {
   readonly tries: number;
 }
 
-type Known<S, C> = Decision<unknown, C, S>;
+/** A decision and its key in the schedule. */
+type Known<S, C> = Decision<unknown, C, S> & { readonly name: string };
 
 const seenBy = <S extends object, C>({ seen }: ScheduleKind<S, C>, context: C, schedule: S): C =>
   seen ? seen(context, schedule) : context;
 
-const valuesIn = memoised((of: object): readonly unknown[] => Object.values(of));
+const named = memoised((decisions: object): readonly object[] =>
+  Object.entries(decisions).map(([name, decision]) => ({ ...decision, name })),
+);
 
 function listOf<S extends object, C>(decisions: Decisions<S, C>): readonly Known<S, C>[] {
-  return valuesIn(decisions) as readonly Known<S, C>[]; // the values of these very decisions
+  return named(decisions) as readonly Known<S, C>[]; // of these very decisions
 }
 
 function valueIn<S extends object>(schedule: S, name: string): unknown {
@@ -58,7 +62,7 @@ export function scheduleRows<S extends object, C>(
   schedule: S,
 ): [name: string, text: string][] {
   return listOf(decisions).flatMap((d): [string, string][] => {
-    const text = d.print(valueIn(schedule, d.name));
+    const text = (d.print ?? printValue)(valueIn(schedule, d.name));
     return text === undefined ? [] : [[d.label ?? d.name, text]];
   });
 }
@@ -125,7 +129,7 @@ export function scheduleDistance<S extends object, C>(
   b: S,
 ): number {
   const apart = (d: Known<S, C>): number => d.distance?.(context, a, b) ?? (areEqual([d.name], a, b) ? 0 : 1);
-  return listOf(decisions).reduce((sum, d) => sum + apart(d), 0);
+  return sumOf(listOf(decisions), (d) => apart(d));
 }
 
 /** The canonical form of a schedule, so that equal schedules are equal data. */

@@ -12,6 +12,7 @@
 import { z } from "zod";
 import { extentOf } from "../../abstraction/affine.ts";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
+import { volumeOf } from "../../abstraction/collections.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { memoised } from "../../abstraction/memoised.ts";
 import type { GridAxis, GridContext, GridDecision } from "./grid-context.ts";
@@ -28,7 +29,6 @@ export const MOST_PART_BYTES = 2 ** 32;
 const ENOUGH_BLOCKS = 2;
 
 export const split: GridDecision<"split"> = {
-  name: "split",
   summary:
     "Blocks that share the steps of a sum (split-K), and where their partial sums are added: in the shared memory of a cluster, or in a workspace by a second kernel.",
   example: "4 through cluster",
@@ -62,7 +62,7 @@ export function stepsOfPart(context: GridContext, schedule: GridSchedule): numbe
 export function tilesOf(context: GridContext, schedule: Pick<GridSchedule, "tile" | "taps" | "split">): number {
   const { rows, columns, outer } = context;
   const kept = keptTiles(context, rows, schedule) * keptTiles(context, columns, schedule);
-  return kept * outer.reduce((product, d) => product * d.extent, 1);
+  return kept * volumeOf(outer);
 }
 
 function isWorthwhile(context: GridContext, { tile, taps }: GridSchedule, parts: number): boolean {

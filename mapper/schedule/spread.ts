@@ -20,7 +20,6 @@ const MOST = 64;
 type Spread = Schedule["spread"];
 
 export const spread: Decision<Spread, MappedContext, Schedule> = {
-  name: "spread",
   summary:
     "Fuses kept loops across the padding between rows: one loop of 61 steps instead of 7 times 7. Steps that fall on padding are computed and discarded.",
   example: "p_q",

@@ -18,14 +18,12 @@ import type { GridContext, GridDecision } from "./grid-context.ts";
 const MOST = 8;
 
 export const stage: GridDecision<"stage"> = {
-  name: "stage",
   summary: "Stages of the pipeline in shared memory: while one is multiplied, the others are being copied.",
   example: "3",
   schema: z.int().min(1).max(16),
   values: () => Array.from({ length: MOST }, (_, i) => i + 1),
   suits: (context, { tile }, stages) => stageProblem(context, { tile, stage: stages }) === undefined,
   traits: ({ stage: stages }) => [`stages ${stages}`],
-  print: String,
   problem: stageProblem,
 };
 

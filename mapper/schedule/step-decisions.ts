@@ -34,13 +34,11 @@ export interface StepContext {
 }
 
 const depth = {
-  name: "depth",
   label: "steps a pass",
   summary:
     "Time steps of a stencil that one pass over memory computes (temporal blocking). Each step runs some rows behind the one before, and the newest rows of every step stay in cache; on a GPU they are in registers.",
   example: "8",
   schema: positive,
-  print: String,
 };
 
 const DEPTHS = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32] as const;
@@ -57,7 +55,6 @@ export const STEPS: ScheduleKind<StepSchedule, StepContext> = {
     lanes: { ...lanes, values: (context) => [context.lanes] },
     depth: { ...depth, values: () => DEPTHS },
     strip: {
-      name: "strip",
       summary:
         "Rows of a plane of a 3-D grid that are computed together, so that they stay in cache; strips overlap. 0 means all of them.",
       example: "64 rows",

@@ -10,11 +10,12 @@
 
 import { z } from "zod";
 import { evaluateIndex } from "../../abstraction/affine.ts";
+import { sumOf } from "../../abstraction/collections.ts";
 import { type Computation, outputOf } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
-import { epilogueAt } from "../../abstraction/epilogue.ts";
-import { type Access, number } from "../../abstraction/expression.ts";
-import { memoised, memoisedBy } from "../../abstraction/memoised.ts";
+import { number } from "../../abstraction/expression.ts";
+import { memoisedBy } from "../../abstraction/memoised.ts";
+import { storingEquation } from "../../abstraction/row-chain.ts";
 import { mappedLoops } from "./dense-runs.ts";
 import { type GridAxis, type GridContext, type GridDecision, runAlong } from "./grid-context.ts";
 
@@ -49,7 +50,7 @@ export function resultsAlong({ mapping }: Pick<GridContext, "mapping">, along: G
   const { computation } = mapping;
   const loops = mappedLoops(mapping);
   return runs(computation, `${loopsAlong(along)} ${most} ${[...loops.fed].join()}`, () =>
-    runAlong(storedAt(computation), along.dimension, () => outputOf(computation), most, loops),
+    runAlong(storingEquation(computation).target, along.dimension, () => outputOf(computation), most, loops),
   );
 }
 
@@ -79,7 +80,7 @@ function countSectors(context: GridContext): number {
   const { computation } = mapping;
   const output = outputOf(computation);
   const bytes = bytesOf(output.dtype);
-  const { index } = storedAt(computation);
+  const { index } = storingEquation(computation).target;
   const origin = Object.fromEntries(computation.axes.map((a) => [a.name, 0]));
   const counters = ({ dimension }: GridAxis, fused: number): (readonly [string, number])[] =>
     dimension?.loops.map((l, i) => [l.name, Math.floor(fused / (dimension.weights[i] ?? 1)) % l.extent] as const) ?? [];
@@ -92,21 +93,11 @@ function countSectors(context: GridContext): number {
   // Contiguous pairs are written by one instruction, other pairs by two.
   const pairs = resultsAlong(context, columns, 1) > 0;
   const turns = pairs ? [across] : [0, 1].map((odd) => across?.filter((column) => column % 2 === odd));
-  const sectors = turns.reduce(
-    (n, some) => n + new Set(down?.flatMap((r) => some?.map((c) => sectorOf(r, c)))).size,
-    0,
-  );
+  const sectors = sumOf(turns, (some) => new Set(down?.flatMap((r) => some?.map((c) => sectorOf(r, c)))).size);
   return (sectors * SECTOR_BYTES) / ((down?.length ?? 1) * (across?.length ?? 1) * bytes);
 }
 
-/** The output element in which a point's result is stored. */
-export const storedAt = memoised(
-  ({ equation, epilogue }: Computation): Access =>
-    epilogue ? epilogueAt(epilogue, equation.target.index, equation.target).target : equation.target,
-);
-
 export const store: GridDecision<"store"> = {
-  name: "store",
   summary:
     "How sums reach the output: each lane writes the elements it holds (`direct`), four lanes exchange elements to write 16 bytes each (`quads`), or through shared memory (`staged`).",
   example: "staged",
@@ -115,7 +106,6 @@ export const store: GridDecision<"store"> = {
     if (context.target.storage === undefined) return ["staged"];
     return quadsProblem(context) === undefined ? ["quads", "direct", "staged"] : ["direct", "staged"];
   },
-  print: (value) => value,
   // Lanes store split sums as they hold them, where the parts meet.
   tidy: (_, schedule) => (schedule.split ? "direct" : schedule.store),
   traits: (schedule) => [`store ${schedule.store}`],

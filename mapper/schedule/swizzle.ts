@@ -20,7 +20,6 @@ import type { GridContext, GridDecision, GridInput } from "./grid-context.ts";
 const VALUES = ["swizzled", "padded", "plain", "spans"] as const;
 
 export const swizzle: GridDecision<"swizzle"> = {
-  name: "swizzle",
   summary:
     "Layout of rows in shared memory: swizzled or padded, so that eight rows cover all banks; plain; or cut into the swizzled spans that wgmma reads directly.",
   example: "swizzled",
@@ -30,7 +29,6 @@ export const swizzle: GridDecision<"swizzle"> = {
     const secret = intrinsic.operands.some((o) => o.storage === undefined);
     return secret ? ["padded", "plain"] : ["swizzled", "padded", "plain"];
   },
-  print: (value) => value,
   traits: (schedule) => [`swizzle ${schedule.swizzle}`],
   problem: (context, schedule) => {
     const { intrinsic, inputs, sum } = context;
@@ -139,26 +137,20 @@ function formulaOf(
       const pitch = column.extent + piece;
       return whole(pitch, plus(times(axis(row.name), pitch), axis(column.name)));
     }
-    case "spans": {
-      const span = spanOf(column.extent, elementBytes);
+    case "spans":
+    case "swizzled": {
+      const pieces = column.extent / piece;
+      const span = how === "spans" ? spanOf(column.extent, elementBytes) : column.extent;
+      // As many pieces are permuted as a span has, or as a row has in groups of a power of two. Rows that share banks
+      // differ in the row bits used.
+      const group = how === "spans" ? span / piece : ([8, 4, 2, 1].find((g) => pieces % g === 0) ?? 1);
       const inSpan = column.extent === span ? axis(column.name) : remainder(axis(column.name), span);
-      const group = span / piece;
       const turned = remainder(over(axis(row.name), ROWS_AT_ONCE / group), group);
       const moved = binary("^", over(inSpan, piece), turned);
       const inRow = plus(times(piece, moved), remainder(axis(column.name), piece));
       const place = plus(times(axis(row.name), span), inRow);
       const block = times(span * row.extent, over(axis(column.name), span));
       return whole(column.extent, column.extent === span ? place : plus(block, place));
-    }
-    case "swizzled": {
-      const pieces = column.extent / piece;
-      // As many pieces are permuted as a row has, in groups of a power of two. Rows that share banks differ in the row
-      // bits used.
-      const group = [8, 4, 2, 1].find((g) => pieces % g === 0) ?? 1;
-      const turned = remainder(over(axis(row.name), ROWS_AT_ONCE / group), group);
-      const moved = binary("^", over(axis(column.name), piece), turned);
-      const inRow = plus(times(piece, moved), remainder(axis(column.name), piece));
-      return whole(column.extent, plus(times(axis(row.name), column.extent), inRow));
     }
     default:
       return how satisfies never;

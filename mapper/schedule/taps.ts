@@ -14,6 +14,7 @@
 import { z } from "zod";
 import { extentOf } from "../../abstraction/affine.ts";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
+import { sumOf, volumeOf } from "../../abstraction/collections.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import type { Access } from "../../abstraction/expression.ts";
 import { readsShared } from "../../abstraction/intrinsic.ts";
@@ -33,13 +34,11 @@ const MOST_WINDOWS = 2;
 const MOST_PLACES = 256;
 
 export const taps: GridDecision<"taps"> = {
-  name: "taps",
   summary:
     "Whether the input of a convolution is staged once for all taps of the filter, which then read shifted windows of the staged rows. By default it is staged again for each tap.",
   example: "shifted",
   schema: z.enum(["shifted"]).optional(),
   values: (context) => (typeof windowForm(context) === "string" ? [undefined] : [undefined, "shifted"]),
-  print: (value) => value,
   goesWith: "repack",
   traits: ({ taps: how }) => (how === undefined ? [] : [`taps ${how}`]),
   problem: tapsProblem,
@@ -120,7 +119,7 @@ function formOf({ mapping, sum, outer, outerSums }: GridContext, input: GridInpu
     if (loop && d.form.terms.get(loop.name) !== 1) return `a tile runs along ${d.name} in steps of more than 1`;
     const steps = summed.map((l) => ({ ...l, by: d.form.terms.get(l.name) ?? 0 }));
     if (steps.some((s) => s.by < 0)) return `taps have a negative step along ${d.name}`;
-    const reach = steps.reduce((n, s) => n + s.by * (s.extent - 1), 0);
+    const reach = sumOf(steps, (s) => s.by * (s.extent - 1));
     const fixed = !outer.some((o) => o.loops.some((l) => d.form.terms.has(l.name)));
     dims.push({ ...d, loop: loop?.name, count: loop?.extent ?? 1, reach, fixed });
   }
@@ -175,8 +174,8 @@ function sized(
     weight *= staged;
     return own;
   });
-  const farthest = dims.reduce((n, d) => n + (d.tile + d.reach - 1) * d.weight, 0);
-  const shift = dims.reduce((n, d) => n + d.reach * d.weight, 0);
+  const farthest = sumOf(dims, (d) => (d.tile + d.reach - 1) * d.weight);
+  const shift = sumOf(dims, (d) => d.reach * d.weight);
   const slices = Math.ceil(sum.elements / columns) / parts;
   // The instruction reads all rows of its tile, even at the farthest tap.
   const rows = Math.ceil(Math.max(farthest + 1, weight, kept + shift) / ROWS) * ROWS;
@@ -186,7 +185,7 @@ function sized(
     tiles: dims.reduce((n, d) => n * d.tiles, 1),
     staged: weight,
     rows,
-    taps: outerSums.reduce((n, d) => n * d.extent, 1),
+    taps: volumeOf(outerSums),
     slices,
     stages: Math.min(Math.ceil(slices), MOST_WINDOWS),
   };

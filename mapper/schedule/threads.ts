@@ -12,11 +12,9 @@ import type { MappedContext } from "./mapped-context.ts";
 const MOST = 4096;
 
 export const threads: Decision<number, MappedContext, Schedule> = {
-  name: "threads",
   summary: "Threads among which the outermost kept loop with more than one step is divided.",
   example: "2",
-  schema: z.number().int().positive().max(MOST),
-  print: String,
+  schema: z.int().positive().max(MOST),
   draw: (context) => context.threads,
   carry: (context) => context.threads,
   moves: [],

@@ -12,7 +12,7 @@ import type { GridSchedule } from "../../abstraction/candidate.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { memoisedBy } from "../../abstraction/memoised.ts";
 import { isBand } from "../match/bands.ts";
-import { byAxis, namesProblem, printPairs } from "./decision.ts";
+import { byAxis, namesProblem } from "./decision.ts";
 import type { GridAxis, GridContext, GridDecision, GridLimits } from "./grid-context.ts";
 
 /** Cached for all mappings whose axes have the same extents, since there are many mappings and many tiles. */
@@ -26,7 +26,6 @@ const MOST_RUNS = 4 * MOST_KEPT;
 const SUM_BYTES = [32, 64, 128] as const;
 
 export const tile: GridDecision<"tile"> = {
-  name: "tile",
   summary:
     "Elements of a block's tile along each axis. Larger tiles read each input fewer times; smaller tiles give more blocks to fill the machine.",
   example: "m 128, n 256, k 64",
@@ -50,7 +49,6 @@ export const tile: GridDecision<"tile"> = {
     const isSecret = context.inputs.some((i) => i.operand.storage === undefined);
     return isSecret ? all.filter((size) => secretProblem(context, { tile: size }) === undefined) : all;
   },
-  print: printPairs,
   problem: (context, schedule) => {
     const { rows, columns, sum } = context;
     const strange = namesProblem("tile", schedule.tile, [rows, columns, sum]);

@@ -35,7 +35,6 @@ export function engineProblem(context: GridContext, tile?: GridSchedule["tile"])
 }
 
 export const transfer: GridDecision<"transfer"> = {
-  name: "transfer",
   summary:
     "How tiles are copied into shared memory: asynchronously in groups (`async`), through registers (`plain`), or by the copy engine (TMA) as boxes and runs of pixels (`engine`).",
   example: "async",
@@ -46,7 +45,6 @@ export const transfer: GridDecision<"transfer"> = {
       limits.asyncBytes.length > 0 && inputs.some((i) => i.asyncWidth !== undefined || isGatherable(context, i));
     return ["plain", ...(grouped ? ["async" as const] : []), ...(engineProblem(context) ? [] : ["engine" as const])];
   },
-  print: (value) => value,
   goesWith: "repack",
   problem: (context, schedule) => {
     if (schedule.transfer === "engine") return engineProblem(context, schedule.tile);

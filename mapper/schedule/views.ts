@@ -8,12 +8,22 @@
  * It follows from the tensor's indices alone. Filters of any rank, strides and dilations need no special case.
  */
 
-import { type AffineForm, affineForm, type Extents, evaluateIndex } from "../../abstraction/affine.ts";
-import { type Axis, type Computation, extentsOf, type Tensor, tensorOf } from "../../abstraction/computation.ts";
+import { type AffineForm, affineForm, type Extents } from "../../abstraction/affine.ts";
+import { sumOf } from "../../abstraction/collections.ts";
+import {
+  type Axis,
+  type Computation,
+  extentsOf,
+  keptIn,
+  summedIn,
+  type Tensor,
+  tensorOf,
+} from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import type { Access } from "../../abstraction/expression.ts";
 import { memoisedPair } from "../../abstraction/memoised.ts";
 import { BEGINNING_BYTES, type PixelRows, type ViewedDimension } from "../../abstraction/tensor-view.ts";
+import { placeAlong } from "./dense-runs.ts";
 import type { GridAxis, GridContext, GridInput } from "./grid-context.ts";
 
 /** A tensor's dimension as a copy engine counts it, and its index as a form of the loops. */
@@ -171,8 +181,6 @@ const isAlone = ({ constant, terms }: AffineForm, loop: string): boolean =>
 
 /** Dimensions of a tensor, innermost first. A dimension of extent 1 for which any pitch would do comes outermost. */
 function dimsOf(tensor: Tensor, access: Access, bytes: number): ViewedDim[] | string {
-  const origin = Object.fromEntries(tensor.dims.map((d) => [d.name, 0]));
-  const place = (name: string, at: number): number => evaluateIndex(tensor.storage, { ...origin, [name]: at });
   const whole = PITCH_BYTES / bytes;
   const all = tensor.dims.reduce((product, d) => product * d.extent, whole);
   const even = affineForm(tensor.storage);
@@ -180,13 +188,13 @@ function dimsOf(tensor: Tensor, access: Access, bytes: number): ViewedDim[] | st
   for (const [position, { name, extent }] of tensor.dims.entries()) {
     const form = affineForm(access.index[position] ?? access);
     if (!form) return `${tensor.name} is not indexed by a linear sum of loops along ${name}`;
-    const pitch = extent === 1 ? all : place(name, 1) - place(name, 0);
+    const pitch = extent === 1 ? all : placeAlong(tensor, name, 1) - placeAlong(tensor, name, 0);
     for (let i = 1; i < extent && !even; i++)
-      if (place(name, i) - place(name, i - 1) !== pitch) return `${tensor.name} has no constant stride along ${name}`;
+      if (placeAlong(tensor, name, i) - placeAlong(tensor, name, i - 1) !== pitch)
+        return `${tensor.name} has no constant stride along ${name}`;
     dims.push({ name, own: [{ position, extent }], extent, pitch, form });
   }
-  if (place(tensor.dims[0]?.name ?? "", 0) !== 0)
-    return `the first element of ${tensor.name} is not at the start of its memory`;
+  if (placeAlong(tensor, "", 0) !== 0) return `the first element of ${tensor.name} is not at the start of its memory`;
   return dims.sort((a, b) => a.pitch - b.pitch);
 }
 
@@ -195,7 +203,7 @@ function dimsOf(tensor: Tensor, access: Access, bytes: number): ViewedDim[] | st
  * @param rows the loops, fastest first
  */
 function walksOf(
-  axes: readonly { readonly name: string; readonly kind: string; readonly extent: number }[],
+  axes: readonly Axis[],
   dims: readonly ViewedDim[],
   rows: readonly string[],
 ): PixelRows["walks"] | string {
@@ -205,15 +213,15 @@ function walksOf(
     return "a copy engine needs at least one dimension between the innermost and the outermost one to walk along";
   const walks: PixelRows["walks"][number][] = [];
   for (const [i, { name, form, extent }] of between.entries()) {
-    const kept = axes.filter((a) => a.kind === "spatial" && form.terms.has(a.name));
+    const kept = keptIn(axes).filter((a) => form.terms.has(a.name));
     const [loop, ...others] = kept;
     if (!loop || others.length > 0) return `positions along ${name} do not follow a single spatial loop`;
     if (i < rows.length && loop.name !== rows[i]) return `rows do not walk along ${name} in memory order`;
     const step = form.terms.get(loop.name) ?? 0;
     if (step < 1 || step > MOST_STEP) return `a copy engine cannot walk along ${name} in steps of ${step}`;
-    const offsets = axes.flatMap((a) => (a.kind === "reduce" ? [{ ...a, by: form.terms.get(a.name) ?? 0 }] : []));
+    const offsets = summedIn(axes).map((a) => ({ ...a, by: form.terms.get(a.name) ?? 0 }));
     if (offsets.some((o) => o.by < 0)) return `a copy engine cannot walk backwards along ${name}`;
-    const most = offsets.reduce((sum, o) => sum + o.by * (o.extent - 1), 0);
+    const most = sumOf(offsets, (o) => o.by * (o.extent - 1));
     if (most >= (MOST_OFFSET[between.length] ?? 0))
       return `${name} is offset by up to ${most}, too far for a copy engine`;
     const walk = { low: form.constant, count: loop.extent, step };

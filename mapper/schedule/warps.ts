@@ -10,7 +10,7 @@
 import { z } from "zod";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
 import { isBand } from "../match/bands.ts";
-import { byAxis, namesProblem, printPairs } from "./decision.ts";
+import { byAxis, namesProblem } from "./decision.ts";
 import type { GridAxis, GridDecision } from "./grid-context.ts";
 import { fragmentsAlong } from "./tile.ts";
 
@@ -18,7 +18,6 @@ import { fragmentsAlong } from "./tile.ts";
 const MOST = 8;
 
 export const warps: GridDecision<"warps"> = {
-  name: "warps",
   summary:
     "Warps of a block along each kept axis. Squarer warp tiles fetch less from shared memory; larger ones need more registers.",
   example: "m 2, n 4",
@@ -31,7 +30,6 @@ export const warps: GridDecision<"warps"> = {
   },
   // Checked while drawing, because most combinations fail only this condition.
   suits: ({ rows, columns }, { tile }, warps) => [rows, columns].every((a) => isDivided(a, { tile, warps })),
-  print: printPairs,
   problem: ({ rows, columns }, schedule) => {
     const strange = namesProblem("warps", schedule.warps, [rows, columns]);
     if (strange !== undefined) return strange;

@@ -16,6 +16,7 @@ import {
   type WarpWindowSchedule,
   type WindowSchedule,
 } from "../../abstraction/candidate.ts";
+import { unique } from "../../abstraction/collections.ts";
 import { type Computation, outputOf } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { printExpr } from "../../abstraction/expression.ts";
@@ -80,7 +81,6 @@ export function sumUnder({ sums }: WarpWindowContext, { rolled }: Pick<WindowSch
 }
 
 const dataflow = {
-  name: "dataflow",
   summary:
     "The name of the transform: sums move across lanes that hold data (`SBM`), data move across lanes that hold sums (`FBS-shift`), or each lane loads every column itself (`FBS-load`).",
   example: "FBS-load",
@@ -90,7 +90,6 @@ const dataflow = {
 };
 
 const rolled = {
-  name: "rolled",
   label: "loops kept",
   summary: "Summed axes that stay loops inside a block, which bounds the code size of large filters.",
   example: "s",
@@ -162,36 +161,30 @@ export const WINDOW: ScheduleKind<WindowSchedule, WindowContext> = {
     rows: { ...rows, values: () => SIDES },
     vectors: { ...vectors, values: () => SIDES },
     lines: {
-      name: "lines",
       summary:
         "How the rows of an input reach registers. By default each column of the window is a load of its own, and most of these cross a cache line, which costs a second access. Otherwise whole lines are loaded, and lanes take the columns from them by shifts: all lines that a block needs (`loaded`), the same with every second column still loaded by itself, which balances loads and shifts (`mixed`), or only the new lines, since the others stay in registers from the block before (`carried`).",
       example: "carried",
       schema: z.enum(LINE_USES).optional(),
       values: () => [undefined, ...LINE_USES],
-      print: (use) => use,
     },
     planes: {
-      name: "planes",
       summary:
         "Planes of a 3-D grid that a block computes together. They share the planes that they both read, which then come from the second-level cache once for all of them.",
       example: "2",
       schema: positive.optional(),
       values: ({ sum }) => (planeAxis(sum) === undefined ? [undefined] : [undefined, 2, 3, 4]),
       worthTrying: isWorthwhile,
-      print: (count) => count?.toString(),
     },
     strip: {
-      name: "strip",
       summary:
         "Row blocks computed before the next step of the outer axes, so that planes stay in cache; 0 means all of them.",
       example: "8 row blocks",
       schema: natural,
-      values: ({ sum }) => [...new Set(SIDES.flatMap((tall) => stripsOf(sum, tall)))],
+      values: ({ sum }) => unique(SIDES.flatMap((tall) => stripsOf(sum, tall))),
       worthTrying: ({ sum }, schedule) => stripsOf(sum, schedule.rows).includes(schedule.strip),
       print: (blocks) => (blocks === 0 ? undefined : `${blocks} row blocks`),
     },
     weights: {
-      name: "weights",
       summary: "Whether weights are broadcast before the blocks and kept in registers, or read where they are used.",
       example: "in registers",
       schema: z.enum(["registers", "memory"]),
@@ -206,7 +199,6 @@ export const WINDOW: ScheduleKind<WindowSchedule, WindowContext> = {
       worthTrying: (_, schedule) => !schedule.streaming || WINDOW_DESIGNS[schedule.dataflow].data === "loaded",
     },
     prefetchBytes: {
-      name: "prefetchBytes",
       label: "prefetch",
       summary:
         "Prefetch distance of input data in bytes; 0 leaves prefetching to the hardware. Lines that are 4096 bytes ahead or more wait in the second-level cache.",
@@ -299,7 +291,6 @@ export const WARP_WINDOW: ScheduleKind<WarpWindowSchedule, WarpWindowContext> = 
         schedule.ahead === undefined || (schedule.sweep !== undefined && fitsRegisters(context, schedule)),
     },
     prefetchSteps: {
-      name: "prefetchSteps",
       label: "rows fetched",
       summary:
         "Steps of a sweep by which new rows are fetched into the last cache before they are loaded. This takes no registers, where steps written out take some for each load.",

@@ -24,7 +24,7 @@ import { tileElements } from "../../abstraction/memory-tile.ts";
 import { pick, type Random } from "../../abstraction/random.ts";
 import { identifier, named } from "../../abstraction/schema.ts";
 import { blocksOf, loop, parseLoop, printLoop } from "./cache-tiles.ts";
-import { type Decision, pairsApart, printPairs } from "./decision.ts";
+import { type Decision, pairsApart } from "./decision.ts";
 import type { LoopDimension } from "./dimensions.ts";
 import { dimensionsUnder } from "./gaps.ts";
 import type { MappedContext } from "./mapped-context.ts";
@@ -34,12 +34,10 @@ import { type PaddedReach, reachPadded, reachWindowed } from "./reach.ts";
 type Within = Schedule["within"];
 
 export const within: Decision<Within, MappedContext, Schedule> = {
-  name: "within",
   label: "copied within",
   summary: "Inputs copied inside a loop: at each step, each thread copies the part that this step reads.",
   example: "a p/4",
   schema: named(identifier, loop).optional(),
-  print: (value) => value && printPairs(value),
   goesWith: "order",
   problem: ({ mapping }, schedule) => {
     const dimensions = dimensionsUnder(mapping, schedule);
@@ -62,15 +60,19 @@ export const within: Decision<Within, MappedContext, Schedule> = {
 /** How often a random schedule has such a copy, if there is an input to copy. */
 const COPIED_WITHIN = 0.4;
 
-/** A dimension with a loop around a copy that shifts what the copy holds. */
-export interface Around {
+/** A dimension with a loop around a copy that changes what the copy holds. */
+interface Moving {
   readonly dimension: LoopDimension;
-  /** The loop of the computation that shifts it. */
-  readonly loop: string;
   /** Whether the copy holds what one block reads, or one tile of blocks. */
   readonly of: "block" | "tile";
   /** Steps in that block or tile. */
   readonly steps: number;
+}
+
+/** One with a loop that shifts what the copy holds. */
+export interface Around extends Moving {
+  /** The loop of the computation. */
+  readonly loop: string;
 }
 
 /** A copy of what one step of the enclosing loops reads. */
@@ -80,7 +82,7 @@ export interface WithinCopy extends PaddedReach {
 
 /** The tiles of what one step of the loops around them reads. */
 export interface WithinTiles {
-  readonly around: readonly Pick<Around, "dimension" | "of" | "steps">[];
+  readonly around: readonly Moving[];
 }
 
 /** A copy is on the stack of its thread and should stay in its caches. */
@@ -157,14 +159,14 @@ function movedAround(
   operandName: string,
   bound: Expr,
   dimensions: readonly LoopDimension[],
-): readonly Pick<Around, "dimension" | "of" | "steps">[] | string {
+): readonly Moving[] | string {
   const name = schedule.within?.[operandName] ?? "";
   const last = schedule.order.indexOf(name);
   const loops = schedule.order.slice(0, last + 1).flatMap((text) => parseLoop(text) ?? []);
   const innermost = loops.at(-1);
   if (innermost === undefined) return `there is no loop ${name}`;
   const used = new Set(axesIn(bound));
-  const moved: Pick<Around, "dimension" | "of" | "steps">[] = [];
+  const moved: Moving[] = [];
   for (const d of dimensions) {
     const own = loops.filter((l) => l.name === d.name);
     const isPlain = own.some((l) => l.tile === undefined);
@@ -210,7 +212,7 @@ function findCopy(
 
   // 2. The copy, as if these loops had no other steps.
   const reachCopy = placement === "padded" ? reachPadded : reachWindowed;
-  const found = reachCopy(computation, intrinsic, operand, bound, inside);
+  const found = reachCopy({ mapping, operand, access: bound, dimensions: inside });
   if (typeof found === "string") return found;
   if (found.runsPast) return `a copy within ${name} would be read past its end`;
   return problemOfBytes(found.copy.elements * bytesOf(operand.dtype), name) ?? { ...found, around };
@@ -247,13 +249,8 @@ export function movedBy(around: readonly Around[], first: (around: Around) => Ex
 /** Blocks in a tile that is formed around a copy. Rows that neighbouring blocks share are then copied once. */
 const TILE_SIZES: readonly number[] = [2, 4, 8, 16];
 
-/** Inputs that a schedule copies and that are not constant. */
-export function copiedInputs(mapping: Mapping, schedule: Schedule): readonly string[] {
-  return copiesIn(mapping, schedule).map(({ operand }) => operand);
-}
-
-/** These inputs, each with the loops inside which its copy can be made. */
-function copiesIn(mapping: Mapping, schedule: Schedule): { operand: string; places: readonly string[] }[] {
+/** Inputs that a schedule copies and that are not constant, each with the loops inside which its copy can be made. */
+export function copiesIn(mapping: Mapping, schedule: Schedule): { operand: string; places: readonly string[] }[] {
   return Object.keys(schedule.placement).flatMap((operand) => {
     const places = placesOf(mapping, schedule, operand);
     return places.length > 0 ? [{ operand, places }] : [];

@@ -17,17 +17,17 @@ import {
 import { conjunctsOf } from "../../../abstraction/condition.ts";
 import { isRecurrent } from "../../../abstraction/dependence.ts";
 import { bytesOf } from "../../../abstraction/dtype.ts";
-import { epilogueAt, placedProblem } from "../../../abstraction/epilogue.ts";
+import { placedProblem } from "../../../abstraction/epilogue.ts";
 import { type Access, axesIn, type Expr, outermostAccessesIn, printAccess } from "../../../abstraction/expression.ts";
 import type { Intrinsic } from "../../../abstraction/intrinsic.ts";
 import type { Mapping } from "../../../abstraction/mapping.ts";
+import { storingEquation } from "../../../abstraction/row-chain.ts";
 import { beyondReads } from "../../match/conditions.ts";
-import { outputProblem } from "../../match/elements.ts";
 import { defineProblem } from "../../match/problem.ts";
 import type { Decision } from "../decision.ts";
 import { strideAlong } from "../dense-runs.ts";
 import { dimensionsOf } from "../dimensions.ts";
-import { type GridLimits, runAlong } from "../grid-context.ts";
+import { type GridLimits, outputProblem, runAlong } from "../grid-context.ts";
 
 /** An access that each point of the loops makes. */
 export interface ThreadAccess {
@@ -70,7 +70,7 @@ export function threadContext(mapping: Mapping, limits: GridLimits): ThreadConte
   if (intrinsic.scope !== "thread") return `${intrinsic.name} is issued by a ${intrinsic.scope}, not by one thread`;
   const { where } = computation.equation;
   const problem = defineProblem(computation, intrinsic, mapping.binding);
-  return contextOf(mapping, limits, beyondReads(problem, where === undefined ? [] : conjunctsOf(where)));
+  return contextOf(mapping, limits, beyondReads(problem, conjunctsOf(where)));
 }
 
 /**
@@ -89,7 +89,7 @@ export function plainContext(
   if (equation.op === "=" && computation.axes.some((a) => a.kind === "reduce"))
     return "it assigns an element more than once";
   const mapping: Mapping = { id: "", computation, intrinsic, binding: {}, matching: {}, waste: 0 };
-  return contextOf(mapping, limits, equation.where === undefined ? [] : conjunctsOf(equation.where));
+  return contextOf(mapping, limits, conjunctsOf(equation.where));
 }
 
 function contextOf(mapping: Mapping, limits: GridLimits, conditions: readonly Expr[]): ThreadContext | string {
@@ -107,9 +107,7 @@ function contextOf(mapping: Mapping, limits: GridLimits, conditions: readonly Ex
     return { access, tensor, strides: stridesOf(access, tensor, loops), loops, widths: new Map(widths) };
   };
   const accesses = [...distinct.values()].map((a) => describe(a, tensorOf(computation, a.tensor)));
-  const { target } = computation.equation;
-  const stored = computation.epilogue ? epilogueAt(computation.epilogue, target.index, target).target : target;
-  const result = describe(stored, outputOf(computation));
+  const result = describe(storingEquation(computation).target, outputOf(computation));
   // What is stored at places of its own, or left out, is stored element by element.
   const isPlaced = placedProblem(computation) !== undefined;
   const isKept = (a: Axis): boolean => a.kind === "spatial";

@@ -10,9 +10,10 @@
 
 import { z } from "zod";
 import { extentOf } from "../../../abstraction/affine.ts";
-import type { Axis } from "../../../abstraction/computation.ts";
+import { product, unique } from "../../../abstraction/collections.ts";
+import { type Axis, keptIn } from "../../../abstraction/computation.ts";
 import { pick, type Random, shuffled } from "../../../abstraction/random.ts";
-import { byAxis, printPairs } from "../decision.ts";
+import { byAxis, strangeLoop } from "../decision.ts";
 import type { ThreadDecision } from "./context.ts";
 
 /** The most neighbours along a loop, and of all loops together, since their products are unrolled. */
@@ -26,16 +27,14 @@ const KEPT = 2;
 const VECTORS = 0.7;
 
 export const each: ThreadDecision<"each"> = {
-  name: "each",
   summary:
     "Neighbouring points along each loop that a thread computes in a step. More of them save loads and address arithmetic, but leave fewer threads.",
   example: "q 4, r 3, s 3",
   schema: byAxis(z.int().min(2).max(MOST)),
-  print: printPairs,
   problem: ({ loops }, schedule) => {
-    const strange = Object.keys(schedule.each).find((name) => !loops.some((l) => l.name === name));
-    if (strange !== undefined) return `neighbours of ${strange}: there is no such loop`;
-    const all = Object.values(schedule.each).reduce((product, n) => product * n, 1);
+    const strange = strangeLoop("neighbours", schedule.each, loops);
+    if (strange !== undefined) return strange;
+    const all = product(Object.values(schedule.each));
     return all <= WRITTEN_OUT ? undefined : `${all} products of a step would be written out, more than ${WRITTEN_OUT}`;
   },
   draw: ({ loops: all, result }, { lanes, warps }, random) => {
@@ -47,7 +46,7 @@ export const each: ThreadDecision<"each"> = {
     }));
     const kept = shuffled(
       random,
-      loops.filter((l) => l.kind === "spatial" && l.extent > 1),
+      keptIn(loops).filter((l) => l.extent > 1),
     );
     // Often neighbours are as many as can be stored at once.
     const [vector] = kept.filter((l) => (result.widths.get(l.name) ?? 1) > 1);
@@ -84,7 +83,7 @@ export const each: ThreadDecision<"each"> = {
 function sizesOf({ extent, kind }: Axis): number[] {
   const powers = [1, 2, 4, 8, MOST].filter((n) => n < 2 * extent && n <= (kind === "reduce" ? MOST : MOST / 2));
   const divisors = Array.from({ length: FILTER }, (_, i) => i + 1).filter((n) => extent % n === 0);
-  return [...new Set([...powers, ...divisors])];
+  return unique([...powers, ...divisors]);
 }
 
 /** Widths of stores from half the largest on, that leave no points unused. */

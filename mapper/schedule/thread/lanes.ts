@@ -7,8 +7,9 @@
  */
 
 import { z } from "zod";
+import { product } from "../../../abstraction/collections.ts";
 import type { Axis } from "../../../abstraction/computation.ts";
-import { byAxis, printPairs } from "../decision.ts";
+import { byAxis, strangeLoop } from "../decision.ts";
 import type { ThreadDecision } from "./context.ts";
 
 /** The most loops that share the lanes of a warp. */
@@ -17,7 +18,6 @@ const LOOPS = 3;
 const NEIGHBOURS = 4;
 
 export const lanes: ThreadDecision<"lanes"> = {
-  name: "lanes",
   summary:
     "Lanes of a warp along each loop. Along a kept loop they read neighbouring elements; along a summed loop shuffles add up their parts.",
   example: "p 4, q 8",
@@ -28,13 +28,12 @@ export const lanes: ThreadDecision<"lanes"> = {
     return Object.entries(value).reduce((n, [loop, lanes]) => (isDense(loop) ? n * lanes : n), 1) >= NEIGHBOURS;
   },
   problem: ({ loops, limits }, schedule) => {
-    const strange = Object.keys(schedule.lanes).find((name) => !loops.some((l) => l.name === name));
-    if (strange !== undefined) return `lanes of ${strange}: there is no such loop`;
-    const all = Object.values(schedule.lanes).reduce((product, n) => product * n, 1);
+    const strange = strangeLoop("lanes", schedule.lanes, loops);
+    if (strange !== undefined) return strange;
+    const all = product(Object.values(schedule.lanes));
     const even = Object.values(schedule.lanes).every((n) => Number.isInteger(Math.log2(n)));
     return all === limits.lanes && even ? undefined : `${all} lanes, a warp has ${limits.lanes}, in powers of two`;
   },
-  print: printPairs,
 };
 
 /**

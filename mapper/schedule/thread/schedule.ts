@@ -6,8 +6,9 @@
  */
 
 import type { ThreadSchedule } from "../../../abstraction/candidate.ts";
-import { type Axis, targetOf } from "../../../abstraction/computation.ts";
+import { type Axis, summedIn, targetOf } from "../../../abstraction/computation.ts";
 import { bytesOf } from "../../../abstraction/dtype.ts";
+import { registersProblem } from "../grid-context.ts";
 import { printSchedule, type ScheduleKind } from "../schedules.ts";
 import { MOST_PART_BYTES } from "../split.ts";
 import type { ThreadAccess, ThreadContext } from "./context.ts";
@@ -42,7 +43,7 @@ export function dealtLoops({ loops }: ThreadContext, schedule: ThreadSchedule): 
     const each = schedule.each[l.name] ?? 1;
     return { lanes, warps, each, rest: Math.ceil(l.extent / (lanes * warps * each)) };
   };
-  const summed = loops.filter((l) => l.kind === "reduce");
+  const summed = summedIn(loops);
   const longest = summed.toSorted((a, b) => partsOf(b).rest - partsOf(a).rest)[0];
   return loops.map((l) => {
     const { rest, ...parts } = partsOf(l);
@@ -73,13 +74,13 @@ export function readsOf(
     else for (const place of [...places]) for (let i = 1; i < l.each; i++) places.add(place + i * step);
   }
   const elements = places.size * apart;
-  const width = Math.max(1, ...own.map((l) => runOf(widths.get(l.name) ?? 1, l.each)));
+  const width = Math.max(1, ...own.map((l) => runOf({ widths }, l)));
   return { elements, moves: elements / width };
 }
 
 /** Elements loaded at once: at most `width`, which are contiguous, and a divisor of what the thread needs. */
-export function runOf(width: number, each: number): number {
-  let run = width;
+export function runOf({ widths }: Pick<ThreadAccess, "widths">, { name, each }: DealtLoop): number {
+  let run = widths.get(name) ?? 1;
   while (each % run !== 0) run /= 2;
   return run;
 }
@@ -111,11 +112,9 @@ function threadProblem(context: ThreadContext, schedule: ThreadSchedule): string
     productOf(dealt, (l) => l.lanes * l.warps * l.each * l.blocks * l.steps * l.split) /
     productOf(loops, (l) => l.extent);
   if (waste > MOST_WASTE && !context.wasteful) return `${waste.toFixed(1)} times as many points as the loops have`;
-  const registers = threadRegisters(context, dealt);
-  if (registers > limits.threadRegisters) return `${registers} registers a thread, it has ${limits.threadRegisters}`;
   const threads = limits.lanes * productOf(dealt, (l) => l.warps);
-  if (registers * threads > limits.blockRegisters)
-    return `${registers * threads} registers a block, it has ${limits.blockRegisters}`;
+  const registers = registersProblem(limits, threadRegisters(context, dealt), threads);
+  if (registers !== undefined) return registers;
   const bytes = partialBytes(context, dealt);
   if (bytes > STATIC_SHARED_BYTES)
     return `${bytes} bytes of shared memory for parts of sums, more than ${STATIC_SHARED_BYTES}`;

@@ -14,7 +14,6 @@ const MANY_SUMS = 4096;
 const MOST = 128;
 
 export const split: ThreadDecision<"split"> = {
-  name: "split",
   summary: "Blocks that share the sum of an element (split-K). A second kernel adds up their partial sums.",
   example: "16",
   schema: z.int().min(1).max(MOST),

@@ -6,7 +6,8 @@
  */
 
 import { z } from "zod";
-import { byAxis, printPairs } from "../decision.ts";
+import { product } from "../../../abstraction/collections.ts";
+import { byAxis, strangeLoop } from "../decision.ts";
 import type { ThreadDecision } from "./context.ts";
 import { dealt } from "./lanes.ts";
 
@@ -15,7 +16,6 @@ const MOST = 32;
 const LOOPS = 2;
 
 export const warps: ThreadDecision<"warps"> = {
-  name: "warps",
   summary: "Warps of a block along each loop. Warps along a summed loop add up their parts in shared memory.",
   example: "m 2, k 4",
   schema: byAxis(z.int().min(2).max(MOST)),
@@ -23,10 +23,9 @@ export const warps: ThreadDecision<"warps"> = {
   suits: ({ loops }, { lanes }, value) =>
     loops.every((l) => value[l.name] === undefined || (lanes[l.name] ?? 1) * (value[l.name] ?? 1) < 2 * l.extent),
   problem: ({ loops }, schedule) => {
-    const strange = Object.keys(schedule.warps).find((name) => !loops.some((l) => l.name === name));
-    if (strange !== undefined) return `warps of ${strange}: there is no such loop`;
-    const all = Object.values(schedule.warps).reduce((product, n) => product * n, 1);
+    const strange = strangeLoop("warps", schedule.warps, loops);
+    if (strange !== undefined) return strange;
+    const all = product(Object.values(schedule.warps));
     return all <= MOST ? undefined : `${all} warps, a block has at most ${MOST}`;
   },
-  print: printPairs,
 };
