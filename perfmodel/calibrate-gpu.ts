@@ -44,16 +44,16 @@ export interface GpuCalibration {
   readonly launchSeconds: Measured;
 }
 
-export interface GpuMemory {
+interface GpuMemory {
   readonly readBytesPerSecond: Measured;
   readonly latencyCycles: Measured;
 }
 
 /** Seconds and cycles of one repetition, one pair for each sample. */
-export type ProbeSamples = readonly (readonly [seconds: number, cycles: number])[];
+type ProbeSamples = readonly (readonly [seconds: number, cycles: number])[];
 
 /** Compiles libraries of probes in parallel and runs them one after another. @returns the samples of every probe, in order */
-export type RunProbes = (libraries: readonly ProbeLibrary[]) => Promise<readonly ProbeSamples[]>;
+type RunProbes = (libraries: readonly ProbeLibrary[]) => Promise<readonly ProbeSamples[]>;
 
 /**
  * Measures a GPU. Takes some seconds, mostly for compilation.
@@ -77,11 +77,7 @@ export async function calibrateGpu(
 }
 
 /** @throws Error when a required probe has no samples */
-export function gpuCalibrationOf(
-  machine: string,
-  probes: readonly Probe[],
-  samples: readonly ProbeSamples[],
-): GpuCalibration {
+function gpuCalibrationOf(machine: string, probes: readonly Probe[], samples: readonly ProbeSamples[]): GpuCalibration {
   const found = new Map(probes.map((p, i) => [p.label, { ...p, samples: samples[i] ?? [] }]));
   const measured = (label: string, figure: (sample: { seconds: number; cycles: number }, units: number) => number) => {
     const probe = found.get(label);

@@ -36,7 +36,7 @@ interface Blocks {
 }
 
 /** A weight for the steps of a block of a dimension; weights of dimensions are multiplied. */
-export type Weight = (state: DimensionState, count: number, isLeft: boolean) => number;
+type Weight = (state: DimensionState, count: number, isLeft: boolean) => number;
 
 /** The blocks of a mapping that a condition leaves. */
 export interface Census {

@@ -32,7 +32,7 @@ export interface CountedCode {
 }
 
 /** What the model knows about the schedule and the machine. */
-export interface CountedIn {
+interface CountedIn {
   /** Cycles between two products, and until the next product on the same sums. */
   readonly issueCycles: number;
   readonly latencyCycles: number;
@@ -48,7 +48,7 @@ export interface CountedIn {
 }
 
 /** Cycles of the thread that finishes last, in one call. */
-export interface CountedCycles {
+interface CountedCycles {
   readonly chain: number;
   readonly frontEnd: number;
   /** The longest of these two and of issuing products, loop by loop. */

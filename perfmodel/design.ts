@@ -17,7 +17,7 @@ import { extentOfRow } from "../mapper/space-time/vector.ts";
 import { type LaneCosts, laneCosts } from "../targets/lanes.ts";
 
 /** Cycles that a level spends on each kind of instruction. */
-export interface IssueCycles {
+interface IssueCycles {
   readonly multiplyAdds: number;
   readonly shifts: number;
   readonly loads: number;

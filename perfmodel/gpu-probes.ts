@@ -96,7 +96,7 @@ export function probedRows(target: Target, rows: readonly Intrinsic[]): readonly
 }
 
 /** An eighth of the last cache's size, and four times its size. */
-export function footprintsOf(target: Target): Footprints {
+function footprintsOf(target: Target): Footprints {
   const cache = memoryOf(target, "l2").bytes?.value ?? 32 * 1024 ** 2;
   const power = (bytes: number): number => 2 ** Math.floor(Math.log2(bytes));
   return { near: power(cache / 4), far: 2 * power(4 * cache) };

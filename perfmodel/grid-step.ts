@@ -79,7 +79,7 @@ const FETCH_LATENCY = 30;
 // instructions, WARP_CYCLES, STEP_CYCLES, LOADS_IN_FLIGHT, both latencies, LINES_PER_CYCLE, and in perfmodel/grid.ts those of stores.
 
 /** Cycles of one step of a block on each part of a multiprocessor. */
-export type StepCycles = Readonly<Record<"tensor" | "shared" | "copies" | "threads" | "latency", number>>;
+type StepCycles = Readonly<Record<"tensor" | "shared" | "copies" | "threads" | "latency", number>>;
 
 /** @param together blocks that a multiprocessor runs at once */
 export function stepCycles(context: GridContext, schedule: GridSchedule, target: Target, together: number): StepCycles {

@@ -44,7 +44,7 @@ const UNITS_SHOWING = 0.25;
 const TAIL = 0.45;
 
 /** How the warps of a nest are grouped. */
-export interface OnWarps {
+interface OnWarps {
   /** Lanes of an array: a warp, or an equal part of it. */
   readonly lanes: number;
   /** Warps of a block. */

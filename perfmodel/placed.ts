@@ -74,7 +74,7 @@ export interface DimensionState extends Covered {
 }
 
 /** Cost of one element's address besides additions. What the innermost loop does not change is counted once for each run of it. */
-export interface IndexArithmetic {
+interface IndexArithmetic {
   /** Quotients and remainders that split a fused index. */
   readonly digits: number;
   /** Comparisons that exclude padding. */

@@ -45,7 +45,7 @@ export interface InputState {
 }
 
 /** A loop around the register block under the schedule read last: over the blocks of a dimension, or over tiles of them. */
-export interface LoopState {
+interface LoopState {
   readonly dimension: DimensionState;
   /** Blocks of a tile; undefined for the loop over blocks. */
   readonly tile: number | undefined;

@@ -29,7 +29,7 @@ export interface Bound {
 }
 
 /** The conditions under which the kernel ran. */
-export interface RoofConditions {
+interface RoofConditions {
   /** Undefined when the products are not computed by a single instruction, as on lanes. */
   readonly intrinsic: Intrinsic | undefined;
   readonly threads: number;

@@ -33,7 +33,7 @@ export interface MemoryLevel {
 }
 
 /** Cycles on one core, with data in registers or the first-level cache. */
-export interface IntrinsicTiming {
+interface IntrinsicTiming {
   /** Cycles between two independent issues. */
   readonly issueCycles: number;
   /** Cycles until the next issue on the same accumulator may start. */

@@ -63,7 +63,7 @@ interface Busy {
 }
 
 /** How the lanes of a nest are held. */
-export interface VectorMachine {
+interface VectorMachine {
   readonly target: ModelTarget;
   readonly threads: number;
   /** Registers that the lanes lie in; those of AVX-512 when left out. */

@@ -38,7 +38,7 @@ export interface ArrayDesigns {
 /** Steps that a pass unrolls if its lanes run along summed loops. */
 const STEPS_OF_A_PASS = 32;
 /** The most loops that a transform mixes. Other summed loops become slow rows of time. */
-export const MOST_MIXED = 3;
+const MOST_MIXED = 3;
 
 /**
  * The designs of a computation on vectors of `lanes` lanes, or why it has none. Each transform is a step; when stopped,

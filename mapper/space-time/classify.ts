@@ -14,7 +14,7 @@
 import type { ArrayOperand } from "./problem.ts";
 
 /** Directions of an operand's reuse that take no time, and that take no space. */
-export interface FlowRanks {
+interface FlowRanks {
   readonly reuse: number;
   /** Independent directions with s.d = 0. */
   readonly broadcast: number;

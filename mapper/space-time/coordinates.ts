@@ -28,7 +28,7 @@ import { checkTransform, destinationNames, sourceLoops } from "./source-loops.ts
 import { digitOf, rowOf, simplified, sumOf, type Term, weights } from "./term.ts";
 import { dot, extentOfRow, leastOfRow, printVector, type Vector } from "./vector.ts";
 
-export interface PlaceOptions {
+interface PlaceOptions {
   readonly lanes?: number;
   readonly source?: readonly string[];
   readonly destination?: readonly string[];
@@ -45,7 +45,7 @@ export interface TimeWindow {
   readonly count: number;
 }
 
-export interface TimeLoop {
+interface TimeLoop {
   readonly name: string;
   readonly extent: number;
   readonly serial: boolean;

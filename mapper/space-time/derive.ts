@@ -65,7 +65,7 @@ export function arrayPass(computation: Computation, options: ArrayLoopOptions = 
  * The computation of one pass. Loops outside are fixed, and dimensions that only they index are removed. If a condition
  * or a division needs their value, they are fixed at their middle, where the centre of a star is.
  */
-export function onePass(computation: Computation, space: ArraySpace): Computation {
+function onePass(computation: Computation, space: ArraySpace): Computation {
   if (space.outside.length === 0 && space.dropped.length === 0) return computation;
   const still = new Map(
     computation.axes

@@ -37,7 +37,7 @@ export interface Dependence {
 }
 
 /** A variable of the recurrence. Without dependences it is loaded or computed anew at each point. */
-export interface Variable {
+interface Variable {
   readonly dependences: readonly Dependence[];
 }
 

@@ -73,7 +73,7 @@ interface Half<Side> {
   readonly side: () => Side;
 }
 
-export interface DesignSpace {
+interface DesignSpace {
   /** Pairs of full rank, each once. */
   readonly pairs: readonly { readonly array: Half<ArraySide>; readonly time: Half<TimeSide> }[];
   /** Pairs under which some points would collide. */

@@ -64,7 +64,7 @@ export function problemOfRecurrence(recurrence: Recurrence): ArrayProblem {
 }
 
 /** The problem of a specification's array, with the other loops fixed. */
-export interface ArrangedProblem {
+interface ArrangedProblem {
   readonly problem: ArrayProblem;
   /** The accesses of the operands, in order. */
   readonly accesses: readonly Access[];

@@ -130,7 +130,7 @@ function permuteReads({ variables }: Flows, e: Expr, permuted: (v: Vector) => nu
 }
 
 /** Place of a loop. @throws UsageError when there is none of that name */
-export function indexOfLoop({ name, loops }: Flows, loop: string, primitive: string): number {
+function indexOfLoop({ name, loops }: Flows, loop: string, primitive: string): number {
   const names = loops.map((l) => l.name);
   const at = names.indexOf(loop);
   if (at < 0) throw new UsageError(`${name}: ${primitive}: no loop "${loop}"`, { hint: suggestion(loop, names) });

@@ -42,7 +42,7 @@ export interface LaneArray {
   readonly dot?: Dot;
 }
 
-export type ArrayVerdict =
+type ArrayVerdict =
   | { readonly ok: true; readonly array: LaneArray }
   | { readonly ok: false; readonly refusal: LaneRefusal };
 

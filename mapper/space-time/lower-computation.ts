@@ -43,7 +43,7 @@ export function lowerComputation(
 }
 
 /** How operands reach the lanes. */
-export interface FlowOptions {
+interface FlowOptions {
   /** Every lane loads inputs itself, even those that its neighbour could pass on. */
   readonly loaded?: boolean;
   /** Registers hold narrow integers as s32 and 16-bit floats as f32. */
@@ -68,10 +68,7 @@ export function wordTypeOf({ tensors, epilogue, time, equation }: Computation): 
 }
 
 /** The flows of a computation, with every operand passed on along its reuse. */
-export function flowsOfComputation(
-  computation: Computation,
-  { loaded = false, wide = false }: FlowOptions = {},
-): Flows {
+function flowsOfComputation(computation: Computation, { loaded = false, wide = false }: FlowOptions = {}): Flows {
   const { name, equation, axes, tensors, epilogue } = computation;
   const { op, target } = equation;
   if (epilogue) throw new UsageError(`${name}: an array stores sums; an epilogue cannot follow it yet`);

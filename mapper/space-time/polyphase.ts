@@ -28,7 +28,7 @@ export interface PhaseSplit {
 /**
  * Every split of a loop that makes a square transform unimodular; none when it is unimodular already, or not square.
  */
-export function splitsOf(loops: readonly SourceLoop[], { allocation, schedule }: SpaceTime): PhaseSplit[] {
+function splitsOf(loops: readonly SourceLoop[], { allocation, schedule }: SpaceTime): PhaseSplit[] {
   const rows = [...allocation, ...schedule];
   if (rows.length !== loops.length) return [];
   const factor = Math.abs(determinant(rows));
@@ -62,7 +62,7 @@ export function splitsOf(loops: readonly SourceLoop[], { allocation, schedule }:
 }
 
 /** A design whose loop is split, with the pass in the loops it then has. */
-export interface PolyphaseForm {
+interface PolyphaseForm {
   readonly design: Design;
   readonly pass: ArrayPass;
 }

@@ -103,7 +103,7 @@ export function operandAccesses({ equation }: Computation): { inputs: Access[]; 
 }
 
 /** The names of variables and tables. A tensor that is read in two ways is numbered. */
-export function operandNames(accesses: readonly Access[]): string[] {
+function operandNames(accesses: readonly Access[]): string[] {
   return accesses.map(({ tensor }, i) => {
     const before = accesses.slice(0, i).filter((a) => a.tensor === tensor).length;
     return before === 0 ? tensor : `${tensor}${before + 1}`;
@@ -111,7 +111,7 @@ export function operandNames(accesses: readonly Access[]): string[] {
 }
 
 /** The operands of a computation as variables of a recurrence, named like their tensors in capitals. */
-export interface NamedOperands {
+interface NamedOperands {
   readonly inputs: readonly Access[];
   readonly output: Access;
   /** The variables of the inputs, and of the result. */

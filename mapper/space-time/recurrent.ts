@@ -33,8 +33,7 @@ import { MOST_WRITTEN } from "../schedule/lanes.ts";
 import { joinIn, type SumOp } from "./flow.ts";
 import { type LaneRefusal, refusal } from "./taps.ts";
 
-export const RECURRENT_FORMS = ["wavefront", "planes", "prefix"] as const;
-export type RecurrentForm = (typeof RECURRENT_FORMS)[number];
+type RecurrentForm = "wavefront" | "planes" | "prefix";
 
 export interface Recurrent {
   readonly computation: Computation;
@@ -60,7 +59,7 @@ const HELD: Readonly<Partial<Record<DType, readonly DType[]>>> = {
 };
 
 /** The largest skew of a wavefront, which bounds the values in flight. */
-export const MOST_SKEW = 8;
+const MOST_SKEW = 8;
 /** The most registers for the lanes of a wavefront. */
 export const MOST_REGISTERS = 4;
 /** The most steps for which a wavefront keeps its results, in registers a lane. */
@@ -204,7 +203,7 @@ function isValue(node: Expr, value: Expr): boolean {
   return ![...walk(value)].some((e) => e.kind === "access" && e.index.some((index) => [...walk(index)].includes(node)));
 }
 
-export const comparedType = ({ left, right }: Compare, dtypes: Readonly<Record<string, DType>>): DType =>
+const comparedType = ({ left, right }: Compare, dtypes: Readonly<Record<string, DType>>): DType =>
   typeOf(left, dtypes) ?? typeOf(right, dtypes) ?? "f64";
 
 /** The steps that a dependence takes under a row of time; undefined if they are not fixed. */

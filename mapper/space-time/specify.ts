@@ -18,7 +18,7 @@ import { type LowerOptions, lowerFlows } from "./lower.ts";
 import { inShared } from "./shared.ts";
 
 /** A specification with its loops tiled and in order. */
-export interface Arranged {
+interface Arranged {
   readonly flows: Flows;
   readonly transform: SpaceTimeTransform;
   readonly parallel: readonly string[];

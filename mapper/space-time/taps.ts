@@ -72,9 +72,7 @@ export const refusal = (rule: LaneRefusal["rule"], because: string): LaneRefusal
   because: `${rule}: ${because}`,
 });
 
-export type TapVerdict =
-  | { readonly ok: true; readonly sum: TapSum }
-  | { readonly ok: false; readonly refusal: LaneRefusal };
+type TapVerdict = { readonly ok: true; readonly sum: TapSum } | { readonly ok: false; readonly refusal: LaneRefusal };
 
 /** Types of windows, whose data, weights and sums are all of one type. Sums of integers keep their low bits. */
 const WINDOW_TYPES: ReadonlySet<DType> = new Set(["f32", "f64", "s32", "s16", "f16"]);

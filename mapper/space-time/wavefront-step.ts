@@ -36,14 +36,14 @@ import type { WavefrontEdge } from "./wavefront-edge.ts";
 import { aboveFile, type Reach, type WavefrontShape } from "./wavefront-shape.ts";
 
 /** The parts that a step is written with. */
-export interface StepParts {
+interface StepParts {
   readonly shape: WavefrontShape;
   readonly edge: WavefrontEdge;
   readonly ahead: WavefrontAhead;
 }
 
 /** The value that lanes compute at a step, and the position. */
-export interface StepPlace {
+interface StepPlace {
   /** Row of lane 0. */
   readonly base: Expr;
   /** Whether every lane is inside the matrix. */

@@ -87,7 +87,7 @@ export function stretchesOf({ all, begin, end, vectors }: Row, isWideAtEnds: boo
 }
 
 /** A row of outputs of a block. */
-export interface OutputRow {
+interface OutputRow {
   readonly row: number;
   readonly plane: number;
   /** Its place among the rows of the block. */

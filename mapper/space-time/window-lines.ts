@@ -34,7 +34,7 @@ import {
 } from "./window-block.ts";
 
 /** A row of data that a block reads. */
-export interface LineRow {
+interface LineRow {
   /** Its columns, as distances from the output's. */
   readonly columns: ReadonlySet<number>;
   /** The first line that a vector of outputs reads, in vectors from its own. */

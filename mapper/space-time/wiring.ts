@@ -40,7 +40,7 @@ export interface PlannedRead {
 }
 
 /** A value over the loops; reads of variables are indexed by distance. */
-export interface PlannedValue {
+interface PlannedValue {
   readonly expression: Expr;
   readonly reads: readonly PlannedRead[];
 }
@@ -59,7 +59,7 @@ export interface PlannedVariable {
   readonly values: readonly PlannedValue[];
 }
 
-export interface PlannedStore {
+interface PlannedStore {
   readonly target: Access;
   readonly value: PlannedValue;
   readonly where?: Expr;
