@@ -139,8 +139,8 @@ export interface RegisterClass {
   readonly rowBytes?: number;
   /** Feature that provides it. */
   readonly feature?: string;
-  /** `variable`: a variable of the language. `number`: a number within the instruction. */
-  readonly named: "variable" | "number";
+  /** A number within the instruction, rather than a variable of the language. */
+  readonly numbered?: true;
   /** Type of a variable by element type; `otherwise` is the type for all that `types` does not list. */
   readonly types?: Readonly<Partial<Record<DType, string>>>;
   readonly otherwise?: string;
@@ -150,8 +150,8 @@ export interface RegisterClass {
    * instruction.
    */
   readonly declared?: string;
-  /** Code that clears `{reg}`. */
-  readonly cleared: string;
+  /** Code that clears `{reg}`; `{reg} = 0;` when left out. */
+  readonly cleared?: string;
   /**
    * Code that fills `{reg}` with one element a lane from `{ptr}`, where elements of a narrower type lie side by side: by the type of the register,
    * then by the type in memory. Every value of the narrower type is one of the wider.

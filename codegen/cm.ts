@@ -21,9 +21,8 @@ import type { Kernel, Launch } from "../abstraction/kernel.ts";
 import type { LoopNest, Statement } from "../abstraction/loop-nest.ts";
 import { axisName, block, type Code, code, list, namesIn, skeleton, tensorName } from "../abstraction/source-text.ts";
 import { spell } from "../abstraction/spelling.ts";
-import { checkGen9, GEN9_MEMORY } from "./cm-gen9.ts";
 import { CM_HELPERS } from "./cm-helpers.ts";
-import { CM_LANES, CM_MEMORY } from "./cm-memory.ts";
+import { CM_LANES, CM_MEMORY, checkGen9, GEN9_MEMORY } from "./cm-memory.ts";
 import { CmSurfaces, ONLY } from "./cm-surfaces.ts";
 import { lanesName, WORKSPACE } from "./cm-values.ts";
 import { argumentsOf, headOf, intrinsicLine, ownPrelude, type SourceNotes, workspaceOf } from "./cpp-frame.ts";
@@ -38,8 +37,6 @@ const GEN9_HELPERS: Helpers = replacedBy({ ...CM_HELPERS, ...GEN9_MEMORY }, HELP
 
 /** The kernels of a scheduled nest. @throws UsageError for what CM cannot express */
 export function generateCm(computation: Computation, intrinsic: Intrinsic, nest: LoopNest, notes: SourceNotes): Kernel {
-  if (intrinsic.language !== "cm")
-    throw new Error(`${intrinsic.name} is reached from ${intrinsic.language}, not from CM`);
   return new CmWriter(computation, nest).kernel(intrinsic, notes);
 }
 

@@ -11,23 +11,20 @@
 
 import type { Extents } from "../abstraction/affine.ts";
 import type { Computation } from "../abstraction/computation.ts";
+import type { Access } from "../abstraction/expression.ts";
 import { fillTemplate, type Intrinsic, operandOf } from "../abstraction/intrinsic.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import type { LoopNest, RegisterAt, TileAt } from "../abstraction/loop-nest.ts";
-import { block, type Code, code, filled, tensorName } from "../abstraction/source-text.ts";
+import { block, type Code, code, filled, NOTHING, tensorName } from "../abstraction/source-text.ts";
 import { compilerFeatures, isWritten, writesVectorRows } from "../targets/features.ts";
 import { isNumbered, preludeOf, widenedLoad } from "../targets/registers.ts";
 import { AVX512_HELPERS } from "./avx512-helpers.ts";
-import { CExpressions } from "./c-expressions.ts";
-import { copyLoops } from "./copy-loops.ts";
+import { CExpressions, type Place } from "./c-expressions.ts";
+import { copyLoops, maskedRow, packedRun, turnedColumns, turnedRows, turnedTile } from "./copy-loops.ts";
 import { CPP_WORDS } from "./cpp-expressions.ts";
 import { argumentsOf, cppSource, intrinsicLine, openLoop, packedConstants, type SourceNotes } from "./cpp-frame.ts";
 import { calledIn } from "./cpp-helpers.ts";
-import { maskedRow } from "./cpp-masked-rows.ts";
-import { packedRun } from "./cpp-pack.ts";
 import { wideRow } from "./cpp-rows.ts";
-import { turnedColumns } from "./cpp-turned-columns.ts";
-import { turnedRows, turnedTile } from "./cpp-turned-tiles.ts";
 import type { Named } from "./named.ts";
 import { Avx512Rows } from "./rows-avx512.ts";
 import { ScheduledNest } from "./scheduled-nest.ts";
@@ -40,8 +37,6 @@ export function generateCpp(
   nest: LoopNest,
   notes: SourceNotes,
 ): Kernel {
-  if (intrinsic.language !== "c++")
-    throw new Error(`${intrinsic.name} is reached from ${intrinsic.language}, not from C++`);
   if (!isWritten(intrinsic.isa)) throw new Error(`${intrinsic.name}: no kernels are written for ${intrinsic.isa}`);
   const features = compilerFeatures(intrinsic.features);
   const writer = new CppWriter(new CExpressions(computation, nest, CPP_WORDS), writesVectorRows(intrinsic.isa));
@@ -170,5 +165,65 @@ export class CppWriter extends ScheduledNest implements LanguagePrinter {
   registersFor(named: Named, { setup }: Intrinsic): Code[] {
     const { registers } = named;
     return [...(setup !== undefined && registers.size > 0 ? [fillTemplate(setup)] : []), ...this.registersOf(named)];
+  }
+}
+
+// ---- loops without instructions -----------------------------------------------------------------------------------------------
+
+/*
+ * Prints plain loops as C++: a kernel for any computation that no instruction maps.
+ *
+ *     for (long row = 0; row < 64; row++) {
+ *       sums[row] = sums[row] + exp_float(x[rest * 1000 + row_block * 64 + row] - m[rest]);
+ *     }
+ *
+ * The compiler vectorises the rows: float functions are written as plain arithmetic (cpp-expressions.ts), and accesses
+ * that the loops prove to be inside a tensor are not tested.
+ */
+
+/** Loops without instructions. */
+interface Loops {
+  readonly nest: LoopNest;
+  /** Reads that are inside their tensors although their indices alone do not show it. */
+  readonly inside: ReadonlySet<Access>;
+}
+
+/** @param features ISA features that the compiler may use, by flag name; none gives a kernel for any machine */
+export function generateLoops(
+  computation: Computation,
+  loops: Loops,
+  features: readonly string[],
+  { lines: comments }: SourceNotes,
+): Kernel {
+  const writer = new CppWriter(new LoopExpressions(computation, loops), false);
+  return {
+    language: "c++",
+    ...writer.source({ comments, prelude: NOTHING, registers: () => [] }),
+    features,
+    promises: undefined,
+    arguments: argumentsOf(computation),
+    packs: packedConstants(computation, loops.nest),
+  };
+}
+
+class LoopExpressions extends CExpressions {
+  private readonly inside: ReadonlySet<Access>;
+
+  constructor(computation: Computation, { nest, inside }: Loops) {
+    super(computation, nest, CPP_WORDS);
+    this.inside = inside;
+  }
+
+  override placeOf(access: Access, extents: Extents): Place {
+    const place = super.placeOf(access, extents);
+    return this.inside.has(access) ? { ...place, guards: [] } : place;
+  }
+
+  /**
+   * A tested read stays scalar. g++ 12 turns a vector of them into a masked load, and for some masks into a load of the
+   * whole vector, which reads outside.
+   */
+  protected override elementAt(e: Access, at: Code, extents: Extents, isTested: boolean): Code {
+    return super.elementAt(e, isTested ? code`@one_by_one(${at})` : at, extents, isTested);
   }
 }

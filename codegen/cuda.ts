@@ -66,7 +66,6 @@ import { type FoldSyntax, foldFunctions } from "./warp-lanes.ts";
  * The kernel of a nest of blocks and warps.
  * @param chained whether it is one of several kernels in a stream, each of which starts while the preceding one runs
  * and then waits for its end (sm_90)
- * @throws Error if the instruction is not available in CUDA
  * @throws UsageError if a block has too many threads
  */
 export function generateCuda(
@@ -75,8 +74,6 @@ export function generateCuda(
   nest: LoopNest,
   { lines, chained = false }: SourceNotes & { readonly chained?: boolean },
 ): Kernel {
-  if (intrinsic.language !== "cuda")
-    throw new Error(`${intrinsic.name} is reached from ${intrinsic.language}, not from CUDA`);
   const { aligned, raise } = alignments();
   const prepare = nest.prepare.map((s, i) =>
     new KernelPrinter(computation, nest, s, raise).kernel(new Name("local", `prepare_${i}`)),

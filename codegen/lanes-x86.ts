@@ -31,10 +31,9 @@ import {
 } from "../abstraction/source-text.ts";
 import { maskOf, tableOf } from "./avx512-masks.ts";
 import { allOf, CExpressions } from "./c-expressions.ts";
-import { copyLoops } from "./copy-loops.ts";
+import { copyLoops, turnedRows } from "./copy-loops.ts";
 import { cppSource, openLoop, type SourceNotes } from "./cpp-frame.ts";
 import { calledIn } from "./cpp-helpers.ts";
-import { turnedRows } from "./cpp-turned-tiles.ts";
 import { LaneAddresses } from "./lane-addresses.ts";
 import type { LaneContext, Part } from "./lane-printer.ts";
 import { type LaneAccess, registerIn, registerName, tested } from "./lane-statement.ts";

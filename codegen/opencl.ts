@@ -33,15 +33,13 @@ import { type Loop, type Of, phasesOf } from "./walk.ts";
 /** Alignment of a block read, in bytes. OpenCL extension cl_intel_subgroups. */
 const BLOCK_READ_BYTES = 4;
 
-/** The kernel of a scheduled nest. @throws Error if the instruction is not available in OpenCL C */
+/** The kernel of a scheduled nest. */
 export function generateOpenCl(
   computation: Computation,
   intrinsic: Intrinsic,
   nest: LoopNest,
   notes: SourceNotes,
 ): Kernel {
-  if (intrinsic.language !== "opencl")
-    throw new Error(`${intrinsic.name} is reached from ${intrinsic.language}, not from OpenCL C`);
   const lanes = intrinsic.scope === "subgroup" ? subgroupOf(intrinsic) : 1;
   return new OpenClWriter(computation, nest, lanes, lanesAreGroups(intrinsic)).kernel(intrinsic, notes);
 }

@@ -280,7 +280,7 @@ function recordOf(intrinsic: Intrinsic, { file, storage }: Operand, register: Co
     return code`record_rows(${image}, &${register}, sizeof ${register}, sizeof ${register}${isWhole ? "" : ".s0"});`;
   }
   if (registers?.sizeless) return NOTHING;
-  if (registers?.named === "number") return code`record_tile(${image}, ${register});`;
+  if (registers?.numbered) return code`record_tile(${image}, ${register});`;
   const record = registers?.perLane ? "record_lane" : "record";
   return code`${record}(${image}, &${register}, sizeof ${register});`;
 }

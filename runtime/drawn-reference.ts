@@ -32,8 +32,7 @@ import { comparesElements, type Expr, readsIndices, walk } from "../abstraction/
 import type { Inputs } from "../abstraction/interpret.ts";
 import { decodeElements, encodeElements } from "./bytes.ts";
 import type { SetName } from "./draw-inputs.ts";
-import { isFinishedByProgram } from "./drawn-epilogue.ts";
-import { drawnSource } from "./drawn-source.ts";
+import { drawnSource, isFinishedByProgram } from "./drawn-source.ts";
 import { type BoundRule, boundRule, toleranceOf } from "./error-bound.ts";
 import type { SetFiles } from "./harness/run.ts";
 import { largestInput } from "./largest-input.ts";
@@ -312,14 +311,7 @@ async function storedSets(
   const own = await mkdtemp(join(options.folder, "set-"));
   for (const t of inputsOf(computation)) {
     const values = fixed[t.name];
-    if (values)
-      await writeFile(
-        join(own, t.name),
-        encodeElements(
-          t.dtype,
-          toMemory(t, values, () => 0),
-        ),
-      );
+    if (values) await writeFile(join(own, t.name), encodeElements(t.dtype, toMemory(t, values)));
   }
   const output = outputOf(computation);
   const holes = checkedIn(output);

@@ -8,12 +8,23 @@
  */
 
 import { mapValues } from "../abstraction/collections.ts";
-import { type Computation, inputsOf, tensorOf } from "../abstraction/computation.ts";
+import {
+  type Computation,
+  elementCount,
+  inputsOf,
+  type Tensor,
+  targetOf,
+  tensorOf,
+} from "../abstraction/computation.ts";
 import type { Values } from "../abstraction/evaluate.ts";
 import type { Inputs } from "../abstraction/interpret.ts";
-import { endsSource } from "./reference-ends.ts";
+import { rowMajor } from "../abstraction/layout.ts";
+import { apart, code, type SourceText } from "../abstraction/source-text.ts";
+import { spell } from "../abstraction/spelling.ts";
+import { argumentsOf, counters, pointsOf, resultStruct } from "./reference-bounds.ts";
 import { type ProgramOptions, valuesOfProgram } from "./reference-program.ts";
-import { callsLibrary } from "./size.ts";
+import { dataName, harnessText } from "./reference-source.ts";
+import { callsLibrary, LIBRARY_UNITS } from "./size.ts";
 import { neverTurns } from "./value-facts.ts";
 
 export interface Ends {
@@ -69,4 +80,51 @@ export async function endsByDirection(
     low: first.map((x, i) => Math.min(x, second[i] ?? x)),
     high: first.map((x, i) => Math.max(x, second[i] ?? x)),
   };
+}
+
+// ---- the program of the intervals ---------------------------------------------------------------------------------------------
+
+/*
+ * Generates the program that computes the interval of every result of an epilogue from those of the sums.
+ *
+ *     ./ends 2 sums.f64 bias.f64 answer.f64      pairs of a low and a high end; NaN where nothing is stored
+ */
+
+/** @param sum the tensor whose file holds pairs */
+export function endsSource(epilogue: Computation, sum: Tensor): SourceText {
+  const { axes } = epilogue;
+  const output = targetOf(epilogue);
+  const laid = {
+    ...epilogue,
+    tensors: mapValues(epilogue.tensors, (tensor) => ({ ...tensor, storage: rowMajor(tensor.dims) })),
+  };
+  const inputs = inputsOf(epilogue);
+  const held = inputs.map((t, i) =>
+    t.name === sum.name
+      ? code`const Ends* const sums = given<Ends>(files[${i + 2}], ${elementCount(sum)});`
+      : code`result.${dataName(t.name)}.data = given<double>(files[${i + 2}], ${elementCount(t)});`,
+  );
+  const text = code`${apart(harnessText("arithmetic.h"))}
+${apart(harnessText("drawn.h"))}
+static constexpr double LIBRARY_UNITS = ${LIBRARY_UNITS};
+${apart(harnessText("intervals.h"))}
+${resultStruct(laid, sum, ({ storage }) => ({ type: code`Plain<double>`, storage }))}
+static Result result;
+int main(int, char** files) {
+  ${held}
+  Ends* const answer = mapped<Ends>(files[${inputs.length + 2}], ${elementCount(output)});
+  for (Int i = 0; i < ${elementCount(output)}; i++) answer[i] = {not_a_number, not_a_number};
+  in_parts(atoi(files[1]), ${pointsOf(axes)}, [=](Int first, Int last) {
+    Result own = result;
+    for (Int point = first; point < last; point++) {
+      ${counters(axes)}
+      const Int place = own.place(${argumentsOf(axes)});
+      if (place < 0) continue;
+      own.sums = sums[point];
+      answer[place] = own.at(${argumentsOf(axes)});
+    }
+  });
+}
+`;
+  return spell(text, "c++");
 }

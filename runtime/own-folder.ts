@@ -6,7 +6,8 @@
  *     await folder.remove();                       waits for the file; later writers get an error that measuring was stopped
  */
 
-import { rm } from "node:fs/promises";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { join } from "node:path";
 import { onThisMachine } from "./environment.ts";
 import { STOPPED } from "./harness/run.ts";
 
@@ -29,6 +30,20 @@ export class OwnFolder {
     } finally {
       this.writers.delete(writer);
     }
+  }
+
+  /** A new folder inside, and a function that writes a file into it and says where the file is. */
+  async inside(): Promise<{
+    readonly path: string;
+    readonly write: (name: string, bytes: Uint8Array) => Promise<string>;
+  }> {
+    const path = await this.writing(() => mkdtemp(join(this.path, "reference-")));
+    const write = async (name: string, bytes: Uint8Array): Promise<string> => {
+      const file = join(path, name);
+      await this.writing(() => writeFile(file, bytes));
+      return file;
+    };
+    return { path, write };
   }
 
   async remove(): Promise<void> {

@@ -2,11 +2,9 @@
  * @file Writes the inputs and expected results of a reference as files that the measuring program reads.
  *
  *     const filesOf = referenceFiles(new OwnFolder("/tmp/runner-1"));
- *     await filesOf(reference)      [{ name: "random", expected: "/tmp/runner-1/0/random.expected", ... }], written once
+ *     await filesOf(reference)      [{ name: "random", expected: "/tmp/runner-1/reference-Ab3xYz/random.expected", ... }], written once
  */
 
-import { mkdir, writeFile } from "node:fs/promises";
-import { join } from "node:path";
 import { inputsOf } from "../abstraction/computation.ts";
 import { internal } from "../abstraction/error.ts";
 import { memoised } from "../abstraction/memoised.ts";
@@ -21,22 +19,13 @@ import type { Reference } from "./verify.ts";
  */
 export function referenceFiles(folder: OwnFolder): (reference: Reference) => Promise<readonly SetFiles[]> {
   // Weak, since a runner may outlive many searches, and a reference's memory should be freed with its search.
-  let folders = 0;
-  return memoised((reference) => {
-    const own = String(folders++);
-    return onThisMachine("writing inputs", () => writeReference(reference, folder, own));
-  });
+  return memoised((reference) => onThisMachine("writing inputs", () => writeReference(reference, folder)));
 }
 
-async function writeReference(reference: Reference, folder: OwnFolder, own: string): Promise<readonly SetFiles[]> {
+async function writeReference(reference: Reference, folder: OwnFolder): Promise<readonly SetFiles[]> {
   const there = reference.sets.flatMap(({ files }) => files ?? []);
   if (there.length === reference.sets.length) return there;
-  await folder.writing(() => mkdir(join(folder.path, own)));
-  const write = async (name: string, bytes: Uint8Array): Promise<string> => {
-    const file = join(folder.path, own, name);
-    await folder.writing(() => writeFile(file, bytes));
-    return file;
-  };
+  const { write } = await folder.inside();
   const checked = reference.checked && (await write("checked", reference.checked));
   return Promise.all(
     reference.sets.map(async (set) => ({

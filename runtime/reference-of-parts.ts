@@ -77,12 +77,12 @@ export async function referenceOfParts(
       name,
       inputs: Object.fromEntries(
         inputsOf(computation).map((tensor) => {
-          const held = toMemory(tensor, inputs[tensor.name] ?? [], () => 0);
+          const held = toMemory(tensor, inputs[tensor.name] ?? []);
           return [tensor.name, encodeElements(tensor.dtype, held)];
         }),
       ),
-      expected: toMemory(output, values, () => 0),
-      tolerance: toMemory(output, off, () => 0),
+      expected: toMemory(output, values),
+      tolerance: toMemory(output, off),
     });
   }
   if (sets.length === 0)
@@ -113,11 +113,7 @@ async function valuesOf(
       const read = inputsOf(one).map((tensor): [string, Known] => {
         const name = nameOf(tensor.name);
         // Of what the program reads, parts may have other views of the same memory.
-        const given = (): Values =>
-          fromMemory(
-            tensor,
-            toMemory(tensorOf(computation, name), inputs[name] ?? [], () => 0),
-          );
+        const given = (): Values => fromMemory(tensor, toMemory(tensorOf(computation, name), inputs[name] ?? []));
         return [tensor.name, known.get(name) ?? { values: given() }];
       });
       last = await computed(one, new Map(read), evaluate);

@@ -135,8 +135,8 @@ export async function referenceFor(
           return [tensor.name, encodeElements(tensor.dtype, toMemory(tensor, inputs[tensor.name] ?? [], hole))];
         }),
       ),
-      expected: toMemory(output, expected, () => 0),
-      tolerance: toMemory(output, tolerance, () => 0),
+      expected: toMemory(output, expected),
+      tolerance: toMemory(output, tolerance),
     });
   }
   if (time && sets.length === 0) throw unverifiable(computation.name, time.steps);
@@ -146,7 +146,7 @@ export async function referenceFor(
 /** 0 where the memory of a tensor holds no element; undefined if there are no holes. */
 export function checkedIn(output: Tensor): Uint8Array | undefined {
   if (memoryElements(output) === elementCount(output)) return undefined;
-  return Uint8Array.from(toMemory(output, new Float64Array(elementCount(output)).fill(1), () => 0));
+  return Uint8Array.from(toMemory(output, new Float64Array(elementCount(output)).fill(1)));
 }
 
 /** The reason why a set is left out for time steps: they make fractions of integers, or rounding would hide wrong results. */
@@ -189,8 +189,8 @@ export function tellsApart(least: number, most: number, answers: number, within:
   return within === 0 || 2 * within < spread;
 }
 
-/** Row-major values in memory order. Returns the same array if the order is the same. */
-export function toMemory(tensor: Tensor, values: ArrayLike<number>, hole: () => number): Float64Array {
+/** Row-major values in memory order, with zeros in between unless `hole` makes others. Returns the same array if the order is the same. */
+export function toMemory(tensor: Tensor, values: ArrayLike<number>, hole = (): number => 0): Float64Array {
   const elements = memoryElements(tensor);
   const places = placesOf(tensor);
   if (places === undefined && values instanceof Float64Array && values.length === elements) return values;

@@ -10,7 +10,7 @@ import type { Computation } from "../abstraction/computation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import { type RowChain, rowChainOf } from "../abstraction/row-chain.ts";
-import { generateLoops } from "../codegen/cpp-loops.ts";
+import { generateLoops } from "../codegen/cpp.ts";
 import { lowerRowChain } from "../mapper/lower/row-chain.ts";
 import { CHAIN } from "../mapper/schedule/chain-decisions.ts";
 import { allSchedules, problemIn } from "../mapper/schedule/schedules.ts";

@@ -31,13 +31,7 @@ export function leftBy(program: Network, elementsOf: (value: Value) => Float64Ar
     written.set(value, known);
     const file = known.get(layout) ?? join(folder, `read_${files++}.bin`);
     if (!known.has(layout)) {
-      writeFileSync(
-        file,
-        encodeElements(
-          tensor.dtype,
-          toMemory(tensor, elementsOf(value), () => 0),
-        ),
-      );
+      writeFileSync(file, encodeElements(tensor.dtype, toMemory(tensor, elementsOf(value))));
       known.set(layout, file);
     }
     return file;

@@ -33,12 +33,8 @@ interface Core {
   };
   readonly width: Figure;
   readonly window: Figure;
-  /** Size in bytes, and bytes per cycle that one core reads and writes. */
-  readonly caches: readonly (Figure & {
-    readonly name: "l1" | "l2" | "l3";
-    readonly read: Figure;
-    readonly write: Figure;
-  })[];
+  /** Size in bytes, and bytes per cycle that one core reads and writes. The largest first. */
+  readonly caches: Readonly<Record<string, readonly [bytes: Figure, read: Figure, write: Figure]>>;
   /** Bytes per second of one core. */
   readonly dram: Figure;
 }
@@ -52,6 +48,9 @@ const V2_GUIDE = "Arm Neoverse V2 Software Optimization Guide; LLVM, AArch64Sche
 const V2_MANUAL = "Arm Neoverse V2 Core Technical Reference Manual";
 const GRAVITON4 = "Chips and Cheese, Arm's Neoverse V2, in AWS's Graviton 4, 2024";
 const M1_RESEARCH = "Dougall Johnson, Apple Microarchitecture Research: Firestorm";
+
+const QUARTER = assumed(8, "a quarter of the second level");
+const AS_N1 = assumed(32, "as Neoverse N1");
 
 const NEOVERSE_N1_CORE: Core = {
   name: "neoverse-n1",
@@ -72,26 +71,19 @@ const NEOVERSE_N1_CORE: Core = {
   },
   width: cited(4, `${N1_PLATFORM}: four instructions decoded a cycle`),
   window: cited(128, "LLVM, AArch64SchedNeoverseN1.td: MicroOpBufferSize"),
-  caches: [
-    {
-      name: "l3",
-      ...cited(32 * MIB, "AWS, Graviton2: 32 MB of system level cache"),
-      read: assumed(8, "a quarter of the second level"),
-      write: assumed(8, "a quarter of the second level"),
-    },
-    {
-      name: "l2",
-      ...cited(1 * MIB, `${N1_MANUAL}: 256 KB to 1 MB; Graviton2 has 1 MB`),
-      read: cited(32, `${N1_PLATFORM}: 32 bytes a cycle each way`),
-      write: cited(32, `${N1_PLATFORM}: 32 bytes a cycle each way`),
-    },
-    {
-      name: "l1",
-      ...cited(64 * KIB, `${N1_MANUAL}: 64 KB of data cache`),
-      read: cited(32, `${N1_GUIDE}: two loads of 16 bytes`),
-      write: cited(16, `${N1_GUIDE}: one store of 16 bytes`),
-    },
-  ],
+  caches: {
+    l3: [cited(32 * MIB, "AWS, Graviton2: 32 MB of system level cache"), QUARTER, QUARTER],
+    l2: [
+      cited(1 * MIB, `${N1_MANUAL}: 256 KB to 1 MB; Graviton2 has 1 MB`),
+      cited(32, `${N1_PLATFORM}: 32 bytes a cycle each way`),
+      cited(32, `${N1_PLATFORM}: 32 bytes a cycle each way`),
+    ],
+    l1: [
+      cited(64 * KIB, `${N1_MANUAL}: 64 KB of data cache`),
+      cited(32, `${N1_GUIDE}: two loads of 16 bytes`),
+      cited(16, `${N1_GUIDE}: one store of 16 bytes`),
+    ],
+  },
   dram: assumed(12e9, "what one core of a server with eight channels gets; the chip has 204.8e9"),
 };
 
@@ -114,26 +106,15 @@ const NEOVERSE_V1_CORE: Core = {
   },
   width: cited(8, "LLVM, AArch64SchedNeoverseV1.td: IssueWidth"),
   window: cited(256, "LLVM, AArch64SchedNeoverseV1.td: MicroOpBufferSize"),
-  caches: [
-    {
-      name: "l3",
-      ...cited(32 * MIB, "AWS, Graviton3: 32 MB of system level cache"),
-      read: assumed(8, "a quarter of the second level"),
-      write: assumed(8, "a quarter of the second level"),
-    },
-    {
-      name: "l2",
-      ...cited(1 * MIB, `${V1_MANUAL}: 512 KB or 1 MB; Graviton3 has 1 MB`),
-      read: assumed(32, "as Neoverse N1"),
-      write: assumed(32, "as Neoverse N1"),
-    },
-    {
-      name: "l1",
-      ...cited(64 * KIB, `${V1_MANUAL}: 64 KB of data cache`),
-      read: cited(48, `${V1_GUIDE}: three loads of 16 bytes`),
-      write: cited(32, `${V1_GUIDE}: two stores of 16 bytes`),
-    },
-  ],
+  caches: {
+    l3: [cited(32 * MIB, "AWS, Graviton3: 32 MB of system level cache"), QUARTER, QUARTER],
+    l2: [cited(1 * MIB, `${V1_MANUAL}: 512 KB or 1 MB; Graviton3 has 1 MB`), AS_N1, AS_N1],
+    l1: [
+      cited(64 * KIB, `${V1_MANUAL}: 64 KB of data cache`),
+      cited(48, `${V1_GUIDE}: three loads of 16 bytes`),
+      cited(32, `${V1_GUIDE}: two stores of 16 bytes`),
+    ],
+  },
   dram: assumed(15e9, "what one core of a server with eight channels gets; the chip has 307.2e9"),
 };
 
@@ -156,26 +137,15 @@ const NEOVERSE_V2_CORE: Core = {
   },
   width: cited(6, "LLVM, AArch64SchedNeoverseV2.td: IssueWidth"),
   window: cited(320, "LLVM, AArch64SchedNeoverseV2.td: MicroOpBufferSize"),
-  caches: [
-    {
-      name: "l3",
-      ...cited(36 * MIB, `${GRAVITON4}: 36 MB of system level cache`),
-      read: assumed(8, "a quarter of the second level"),
-      write: assumed(8, "a quarter of the second level"),
-    },
-    {
-      name: "l2",
-      ...cited(2 * MIB, `${V2_MANUAL}: 1 MB or 2 MB; Graviton4 has 2 MB`),
-      read: assumed(32, "as Neoverse N1"),
-      write: assumed(32, "as Neoverse N1"),
-    },
-    {
-      name: "l1",
-      ...cited(64 * KIB, `${V2_MANUAL}: 64 KB of data cache`),
-      read: cited(48, `${V2_GUIDE}: three loads of 16 bytes`),
-      write: cited(32, `${V2_GUIDE}: two stores of 16 bytes`),
-    },
-  ],
+  caches: {
+    l3: [cited(36 * MIB, `${GRAVITON4}: 36 MB of system level cache`), QUARTER, QUARTER],
+    l2: [cited(2 * MIB, `${V2_MANUAL}: 1 MB or 2 MB; Graviton4 has 2 MB`), AS_N1, AS_N1],
+    l1: [
+      cited(64 * KIB, `${V2_MANUAL}: 64 KB of data cache`),
+      cited(48, `${V2_GUIDE}: three loads of 16 bytes`),
+      cited(32, `${V2_GUIDE}: two stores of 16 bytes`),
+    ],
+  },
   dram: assumed(20e9, "what one core of a server with twelve channels gets; the chip has 537.6e9"),
 };
 
@@ -198,20 +168,18 @@ const APPLE_M1_CORE: Core = {
   },
   width: cited(8, `${M1_RESEARCH}: eight uops a cycle`),
   window: cited(600, "AnandTech, Apple Announces The Apple Silicon M1: a reorder buffer of about 630 instructions"),
-  caches: [
-    {
-      name: "l2",
-      ...cited(12 * MIB, "Apple, M1: 12 MB of L2 shared by four P-cores"),
-      read: assumed(32, "half a line of 64 bytes a cycle"),
-      write: assumed(16, "half of what is read"),
-    },
-    {
-      name: "l1",
-      ...cited(128 * KIB, "Apple, M1: 128 KB of data cache"),
-      read: cited(48, `${M1_RESEARCH}: three loads of 16 bytes`),
-      write: cited(32, `${M1_RESEARCH}: two stores of 16 bytes`),
-    },
-  ],
+  caches: {
+    l2: [
+      cited(12 * MIB, "Apple, M1: 12 MB of L2 shared by four P-cores"),
+      assumed(32, "half a line of 64 bytes a cycle"),
+      assumed(16, "half of what is read"),
+    ],
+    l1: [
+      cited(128 * KIB, "Apple, M1: 128 KB of data cache"),
+      cited(48, `${M1_RESEARCH}: three loads of 16 bytes`),
+      cited(32, `${M1_RESEARCH}: two stores of 16 bytes`),
+    ],
+  },
   dram: cited(58e9, "AnandTech, The 2020 Mac Mini Unleashed: 58 GB/s read by one core"),
 };
 
@@ -235,12 +203,12 @@ function memoriesOf({ caches, dram }: Core): Memory[] {
       bandwidth: both,
       pageBytes: cited(4096, "the small pages of AArch64, as most systems have them"),
     },
-    ...caches.map(
-      ({ name, value, source, read, write }): Memory => ({
+    ...Object.entries(caches).map(
+      ([name, [bytes, read, write]]): Memory => ({
         name,
         kind: "cache",
         at: name === "l3" ? "socket" : "core",
-        bytes: { value, source },
+        bytes,
         bandwidth: [perCycle(read, "read"), perCycle(write, "write")],
       }),
     ),
@@ -274,87 +242,34 @@ function unitsOf({ pipes, loads, stores, loadLatency }: Core): Unit[] {
   ];
 }
 
-/** Dependent instructions of a by-lane row on one accumulator. */
-const chain = (
-  forward: number,
-  axis: string,
-  points: readonly (readonly [extent: number, instructions: number])[],
-  source: string,
-) => ({
-  axis,
-  points: points.map(([extent, instructions]) => [extent, instructions * forward] as const),
-  source,
-});
-
 function ratesOf({ forward, pipes }: Core): Rate[] {
   const { dot, fma, bfdot, bfmmla, source } = forward;
-  const all: Figure = cited(1, pipes.source);
+  const share: Figure = cited(1, pipes.source);
+  /** Dependent instructions of a by-lane row on one accumulator, by the extent of k. */
+  const chain = (
+    cycles: number,
+    instructions: Readonly<Record<number, number>>,
+  ): NonNullable<Rate["latencyCycles"]> => ({
+    axis: "k",
+    points: Object.entries(instructions).map(([extent, count]) => [Number(extent), count * cycles] as const),
+    source,
+  });
   return [
-    {
-      family: "dot",
-      unit: "dot",
-      share: all,
-      latencyCycles: chain(
-        dot,
-        "k",
-        [
-          [4, 1],
-          [16, 4],
-        ],
-        source,
-      ),
-      feature: "asimddp",
-    },
+    { family: "dot", unit: "dot", share, latencyCycles: chain(dot, { 4: 1, 16: 4 }), feature: "asimddp" },
     {
       family: "mixed-dot",
       unit: "dot",
-      latencyCycles: chain(
-        dot,
-        "k",
-        [
-          [4, 2],
-          [16, 5],
-        ],
-        source,
-      ),
+      latencyCycles: chain(dot, { 4: 2, 16: 5 }),
       feature: "asimddp",
       share: assumed(
         0.6,
         "of seven instructions four are products of the sum, and what depends on one factor alone is shared by a block",
       ),
     },
-    {
-      family: "fma",
-      unit: "fma",
-      share: all,
-      latencyCycles: chain(
-        fma,
-        "k",
-        [
-          [1, 1],
-          [4, 4],
-        ],
-        source,
-      ),
-      feature: "asimd",
-    },
-    { family: "mmla", unit: "matrix", share: all, latencyCycles: { value: dot, source }, feature: "i8mm" },
-    {
-      family: "bfdot",
-      unit: "dot",
-      share: all,
-      latencyCycles: chain(
-        bfdot,
-        "k",
-        [
-          [2, 1],
-          [8, 4],
-        ],
-        source,
-      ),
-      feature: "bf16",
-    },
-    { family: "bfmmla", unit: "matrix", share: all, latencyCycles: { value: bfmmla, source }, feature: "bf16" },
+    { family: "fma", unit: "fma", share, latencyCycles: chain(fma, { 1: 1, 4: 4 }), feature: "asimd" },
+    { family: "mmla", unit: "matrix", share, latencyCycles: { value: dot, source }, feature: "i8mm" },
+    { family: "bfdot", unit: "dot", share, latencyCycles: chain(bfdot, { 2: 1, 8: 4 }), feature: "bf16" },
+    { family: "bfmmla", unit: "matrix", share, latencyCycles: { value: bfmmla, source }, feature: "bf16" },
   ];
 }
 

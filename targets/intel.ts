@@ -15,19 +15,15 @@ const fragments: readonly RegisterClass[] = [
     name: "dwords",
     // Each takes eight of a thread's 128 registers; the rest hold addresses.
     count: 13,
-    named: "variable",
     types: { f32: "float8", tf32: "float8" },
     otherwise: "int8",
-    cleared: "{reg} = 0;",
     source:
       "OpenCL extension cl_intel_subgroup_matrix_multiply_accumulate; Intel Graphics Compiler: 128 registers a thread",
   },
   {
     name: "words",
-    named: "variable",
     types: { tf32: "tf32_rows" },
     otherwise: "short8",
-    cleared: "{reg} = 0;",
     source: "OpenCL extension cl_intel_subgroup_matrix_multiply_accumulate",
   },
 ];
@@ -37,10 +33,7 @@ const ofLanes: RegisterClass = {
   name: "eu_lane",
   // Sixteen floats take two of 128 registers; the rest hold addresses.
   count: 48,
-  named: "variable",
   types: { s8: "char", u8: "uchar", s32: "int", f32: "float" },
-  declared: "{type} {reg};",
-  cleared: "{reg} = 0;",
   perLane: true,
   source: "OpenCL C specification, scalar data types; Intel Graphics Compiler: 128 registers a thread",
 };
@@ -49,7 +42,6 @@ const JOINT_MATRIX = "sycl_ext_oneapi_matrix, joint_matrix";
 const joint = (use: "a" | "b" | "accumulator", most?: number): RegisterClass => ({
   name: `joint_${use === "accumulator" ? "c" : use}`,
   ...(most !== undefined && { count: most }),
-  named: "variable",
   types: {
     s8: "int8_t",
     u8: "uint8_t",
@@ -70,7 +62,6 @@ const items: readonly RegisterClass[] = [
     name: "item",
     // Of 128 registers; the rest hold addresses.
     count: 96,
-    named: "variable",
     types: {
       s8: "int8_t",
       u8: "uint8_t",
@@ -80,8 +71,6 @@ const items: readonly RegisterClass[] = [
       f16: "sycl::half",
       bf16: "sycl::ext::oneapi::bfloat16",
     },
-    declared: "{type} {reg};",
-    cleared: "{reg} = 0;",
     source: "SYCL 2020, section 4.14; Intel Graphics Compiler: 128 registers a thread",
   },
   joint("a"),
@@ -95,11 +84,9 @@ const tiles: readonly RegisterClass[] = (["grf8", "grf4"] as const).map((name) =
   name,
   // No sums use grf4, so the registers for the sums of grf8 set the limit.
   ...(name === "grf8" && { count: 13 }),
-  named: "variable",
   types: { f32: "float" },
   otherwise: "int",
   declared: "vector<{type}, {words}> {reg};",
-  cleared: "{reg} = 0;",
   source: "CM language specification, cm_dpas; Intel Graphics Compiler: 128 registers a thread",
 }));
 
@@ -112,7 +99,6 @@ export const INTEL: Family = {
       name: "grf",
       // Sixteen floats take two of 128 registers; the rest hold addresses.
       count: 48,
-      named: "variable",
       types: {
         s8: "char",
         u8: "uchar",
@@ -124,15 +110,12 @@ export const INTEL: Family = {
         f32: "float",
       },
       declared: "vector<{type}, {elements}> {reg};",
-      cleared: "{reg} = 0;",
       source: "CM language specification, vector",
     },
     {
       name: "grf_dwords",
-      named: "variable",
       types: { s8: "int", u8: "uint" },
       declared: "vector<{type}, {words}> {reg};",
-      cleared: "{reg} = 0;",
       source: "CM language specification, vector; cm_dp4a takes four bytes as a dword",
     },
     ...fragments,

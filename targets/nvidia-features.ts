@@ -51,7 +51,6 @@ const FEATURES: readonly (Feature & { readonly capability: number })[] = [
 
 const fragment = (use: "matrix_a" | "matrix_b" | "accumulator"): RegisterClass => ({
   name: `wmma::${use}`,
-  named: "variable",
   types: {
     f16: "__half",
     bf16: "__nv_bfloat16",
@@ -74,7 +73,6 @@ const REGISTERS: readonly RegisterClass[] = [
   fragment("accumulator"),
   {
     name: "frag",
-    named: "variable",
     types: { f32: "float", s32: "int" },
     // PTX passes all other types as 32 bits.
     otherwise: "unsigned",
@@ -86,7 +84,6 @@ const REGISTERS: readonly RegisterClass[] = [
   {
     // Not registers: the instruction reads its operand from shared memory.
     name: "shared",
-    named: "variable",
     types: { f16: "uint16_t", bf16: "uint16_t", tf32: "float", s8: "int8_t", u8: "uint8_t" },
     declared: `__shared__ __align__(${VIEW_ALIGNMENT}) {type} {reg}[{elements}];`,
     cleared: "for (auto& element : {reg}) element = 0;",
@@ -95,20 +92,16 @@ const REGISTERS: readonly RegisterClass[] = [
   {
     // Four bytes share the register of a lane.
     name: "lane",
-    named: "variable",
     types: { f32: "float", f64: "double", u8: "unsigned", u32: "unsigned" },
     otherwise: "int",
-    cleared: "{reg} = 0;",
     perLane: true,
     source: "CUDA C++ Programming Guide, Warp Shuffle Functions",
   },
   {
     // A variable of one thread; 16-bit floats are held as their bits.
     name: "thread",
-    named: "variable",
     types: { f32: "float", f64: "double", f16: "uint16_t", bf16: "uint16_t", s8: "signed char", u8: "unsigned char" },
     otherwise: "int",
-    cleared: "{reg} = 0;",
     source: "CUDA C++ Programming Guide, Device Memory Space Specifiers: automatic variables",
   },
 ];

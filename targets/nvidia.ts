@@ -264,40 +264,42 @@ const HOPPER_CLUSTER: Gpu["cluster"] = {
   ).map(([blocks, value]) => ({ blocks, value, source: `${H100_PROBES}, blocks of 200 KB` })),
 };
 
-const HOPPER_SHARED = {
-  bytes: 228 * KIB,
-  block: 227 * KIB,
-  latencyCycles: cited(28.6, "study of an H100 SXM; 29.3 with loop overhead on an H200"),
-};
-const HOPPER_L2_LATENCY = cited(260, "study of an H100 SXM; near partition 258, far 414 (Luo et al., H800)");
-const HOPPER_CLOCK = cited(1.98e9, "the highest an H100 SXM or H200 runs at");
 const LOADED = (teraflops: number, where: string): Figure =>
   cited(
     (teraflops * 1e12) / (132 * 4096 * MMA_SHARE.value),
     `${where}: ${teraflops} TFLOP/s of mma.sync m16n8k16 f16 at 63 % of the Tensor Cores`,
   );
 
-const H100 = machine({
-  name: "h100",
-  summary: "NVIDIA H100 SXM 80 GB",
+const HOPPER_L2 = {
+  latencyCycles: cited(260, "study of an H100 SXM; near partition 258, far 414 (Luo et al., H800)"),
+  bandwidth: HOPPER_L2_TO_SHARED,
+};
+const HOPPER = {
   capability: 90,
   multiprocessors: 132,
-  clockHz: HOPPER_CLOCK,
+  clockHz: cited(1.98e9, "the highest an H100 SXM or H200 runs at"),
+  shared: {
+    bytes: 228 * KIB,
+    block: 227 * KIB,
+    latencyCycles: cited(28.6, "study of an H100 SXM; 29.3 with loop overhead on an H200"),
+  },
+  copies: HOPPER_COPIES,
+  units: [HOPPER_TENSOR, HOPPER_FMA, shuffleUnit, HOPPER_LOAD, HOPPER_STORE, HOPPER_CONSTANT],
+  rates: HOPPER_RATES,
+  cluster: HOPPER_CLUSTER,
+} as const;
+
+const H100 = machine({
+  ...HOPPER,
+  name: "h100",
+  summary: "NVIDIA H100 SXM 80 GB",
   loadedClockHz: LOADED(547, `${H100_PROBES}, random data`),
   dram: {
     bytes: cited(80 * GIB, "NVIDIA H100 data sheet"),
     latencyCycles: cited(570, "study of an H100 SXM"),
     bandwidth: [perSecond(3.15e12, "both", "grid", H100_PROBES)],
   },
-  l2: {
-    bytes: cited(50 * MIB, H100_PROBES),
-    latencyCycles: HOPPER_L2_LATENCY,
-    bandwidth: HOPPER_L2_TO_SHARED,
-  },
-  shared: HOPPER_SHARED,
-  copies: HOPPER_COPIES,
-  units: [HOPPER_TENSOR, HOPPER_FMA, shuffleUnit, HOPPER_LOAD, HOPPER_STORE, HOPPER_CONSTANT],
-  rates: HOPPER_RATES,
+  l2: { bytes: cited(50 * MIB, H100_PROBES), ...HOPPER_L2 },
   fixed: {
     launch: { value: 0.95e-6, per: "second", source: `${H100_PROBES}: empty kernels in a graph, 0.81 to 1.16 us` },
     blockStart: {
@@ -310,35 +312,23 @@ const H100 = machine({
     fill: { value: 0.13e-6, per: "second", source: `${RANDOM_KERNELS}: besides the latency of the first copies` },
     drain: { value: 0.13e-6, per: "second", source: `${RANDOM_KERNELS}: besides the instructions and bytes of stores` },
   },
-  cluster: HOPPER_CLUSTER,
 });
 
 const H200 = machine({
+  ...HOPPER,
   name: "h200",
   summary: "NVIDIA H200 SXM 141 GB",
-  capability: 90,
-  multiprocessors: 132,
-  clockHz: HOPPER_CLOCK,
   loadedClockHz: LOADED(627, H200_PROBES),
   dram: {
     bytes: cited(141 * GIB, "NVIDIA H200 data sheet"),
     latencyCycles: cited(570, "study of an H100 SXM"),
     bandwidth: [perSecond(4.3e12, "both", "grid", `${H200_PROBES}: a device copy, read and written`)],
   },
-  l2: {
-    bytes: cited(60 * MIB, H200_PROBES),
-    latencyCycles: HOPPER_L2_LATENCY,
-    bandwidth: HOPPER_L2_TO_SHARED,
-  },
-  shared: HOPPER_SHARED,
-  copies: HOPPER_COPIES,
-  units: [HOPPER_TENSOR, HOPPER_FMA, shuffleUnit, HOPPER_LOAD, HOPPER_STORE, HOPPER_CONSTANT],
-  rates: HOPPER_RATES,
+  l2: { bytes: cited(60 * MIB, H200_PROBES), ...HOPPER_L2 },
   fixed: {
     ...H100.fixed,
     launch: { value: 2.1e-6, per: "second", source: `${H200_PROBES}: a kernel in a graph, at least about so much` },
   },
-  cluster: HOPPER_CLUSTER,
 });
 
 export const NVIDIA_TARGETS: readonly Target[] = [V100, A100, H100, H200];

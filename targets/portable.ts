@@ -15,7 +15,6 @@ export const PORTABLE: Family = {
       // XMM of x86; AArch64 has 32.
       count: 16,
       bytes: 16,
-      named: "variable",
       types: C_TYPES,
       declared: "lanes<{type}, {elements}> {reg};",
       cleared: "{reg} = decltype({reg}){};",

@@ -2,7 +2,7 @@
  * @file The registers that operands name, over all families, and how the language of an instruction declares and clears them.
  *
  *     registerClass("zmm").count                               32
- *     registerClass("tile").named                              "number": _tile_dpbusd(0, 6, 7)
+ *     registerClass("tile").numbered                           true: _tile_dpbusd(0, 6, 7)
  *     declareRegister(vpdpbusd, operandOf(vpdpbusd, "c"), code`c`)        __m512i c;
  *     clearRegister(tdpbusd, operandOf(tdpbusd, "c"), code`0`)            _tile_zero(0);
  */
@@ -41,7 +41,7 @@ export function preludeOf(intrinsic: Intrinsic): Code {
 
 /** Whether registers of a file are numbers rather than variables. */
 export function isNumbered(file: string): boolean {
-  return CLASSES.get(file)?.named === "number";
+  return CLASSES.get(file)?.numbered === true;
 }
 
 /** The widest vector register of a machine's CPU, else that of plain C++. */
@@ -60,7 +60,7 @@ export function widestVector({ isa }: { readonly isa: readonly string[] }): Regi
 export function declareRegister(intrinsic: Intrinsic, operand: Operand, variable: Code | Name): Code {
   const { name, dtype, file } = operand;
   const registers = classOf(operand);
-  if (registers.named === "number") return NOTHING;
+  if (registers.numbered) return NOTHING;
   const type = registers.types?.[dtype] ?? registers.otherwise;
   if (type === undefined)
     throw new Error(`${intrinsic.name}: no register type is known for ${dtype} in "${file}" (operand ${name})`);
@@ -82,7 +82,7 @@ export function clearRegister(intrinsic: Intrinsic, operand: Operand, register: 
   if (operand.clear !== undefined) return fillTemplate(operand.clear, { reg: register });
   if (identityOf(intrinsic.computation.equation.op, operand.dtype) !== 0)
     internal(`${intrinsic.name} does not start from zero`);
-  return filled(trustedCode(classOf(operand).cleared), { reg: register });
+  return filled(trustedCode(classOf(operand).cleared ?? "{reg} = 0;"), { reg: register });
 }
 
 /**

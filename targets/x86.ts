@@ -75,8 +75,7 @@ const AVX2 = ["avx2", "fma"];
 const AVX512 = [...AVX2, "avx512f", "avx512bw", "avx512vl", "avx512dq"];
 
 /** Vector types by element type; `otherwise` covers all integers. */
-const vectorTypes = (bits: 128 | 256 | 512): Pick<RegisterClass, "named" | "types" | "otherwise" | "cleared"> => ({
-  named: "variable",
+const vectorTypes = (bits: 128 | 256 | 512): Pick<RegisterClass, "types" | "otherwise" | "cleared"> => ({
   types: { f32: `__m${bits}`, f64: `__m${bits}d`, f16: `__m${bits}h`, bf16: `__m${bits}bh` },
   otherwise: `__m${bits}i`,
   // Assigned, not cleared through a pointer: g++ would keep a register whose address was taken in memory.
@@ -136,7 +135,7 @@ const REGISTERS: readonly RegisterClass[] = [
     bytes: 1024,
     rowBytes: 64,
     feature: "amx_int8",
-    named: "number",
+    numbered: true,
     cleared: "_tile_zero({reg});",
     apart: true,
     source: "Intel SDM vol. 1, section 18",

@@ -235,7 +235,7 @@ describe("the reference on the device", () => {
         ]),
       );
       const output = outputOf(computation);
-      const expected = toMemory(output, interpret(computation, inputs), () => 0);
+      const expected = toMemory(output, interpret(computation, inputs));
       const constant = (values: Float64Array): Kernel => {
         const type = output.dtype === "f16" ? "uint16_t" : "int32_t";
         const numbers = [...values].map((x) => (output.dtype === "f16" ? `bits((float)${x})` : String(x)));

@@ -57,10 +57,7 @@ function data(kernel: BoundKernel, computation: Computation): { arrays: NumberAr
   const arrays = kernel.parameters.map((p, i) => {
     const tensor = inputsOf(computation)[i];
     if (!tensor) return arrayOf(p.array, p.elements);
-    const bytes = encodeElements(
-      tensor.dtype,
-      toMemory(tensor, values[tensor.name] ?? [], () => 0),
-    );
+    const bytes = encodeElements(tensor.dtype, toMemory(tensor, values[tensor.name] ?? []));
     return arrayOf(p.array, Uint8Array.from(bytes).buffer);
   });
   return { arrays, expected: interpret(computation, values) };

@@ -282,8 +282,7 @@ class WeightsFile {
     const key = `${number} ${isOrdered ? storageText(tensor) : ""}`;
     const known = this.places.get(key);
     if (known !== undefined) return known;
-    const ordered = (given: ArrayLike<number>): ArrayLike<number> =>
-      isOrdered ? toMemory(tensor, given, () => 0) : given;
+    const ordered = (given: ArrayLike<number>): ArrayLike<number> => (isOrdered ? toMemory(tensor, given) : given);
     const elements = ordered(constant ?? []);
     const mayNarrow = type === "f32" && elements.length >= FEW_ELEMENTS;
     const shown = mayNarrow && constant ? this.narrows.integers?.get(constant) : undefined;

@@ -11,7 +11,7 @@
  * is a failure of the kernel.
  */
 
-import { mkdir, mkdtemp, writeFile } from "node:fs/promises";
+import { mkdir, mkdtemp } from "node:fs/promises";
 import { availableParallelism } from "node:os";
 import { join } from "node:path";
 import pLimit from "p-limit";
@@ -229,19 +229,17 @@ class LocalCudaRunner implements CudaRunner {
     const built = await builder.build(cudaReferenceSource(computation), "reference");
     if (built.status !== "built") internal(`the reference of ${computation.name} does not compile\n${built.log}`);
     return onThisMachine("writing inputs", async () => {
-      const folder = await scratch.writing(() => mkdtemp(join(scratch.path, "reference-")));
+      const { path, write } = await scratch.inside();
       const files = Object.entries(fixed).map(async ([name, values]): Promise<[string, string]> => {
         const tensor = tensorOf(computation, name);
-        const file = join(folder, `fixed-${inputsOf(computation).findIndex((t) => t.name === name)}`);
-        const held = toMemory(tensor, Float64Array.from(values), () => 0);
-        await scratch.writing(() => writeFile(file, encodeElements(tensor.dtype, held)));
-        return [name, file];
+        const file = `fixed-${inputsOf(computation).findIndex((t) => t.name === name)}`;
+        return [name, await write(file, encodeElements(tensor.dtype, toMemory(tensor, Float64Array.from(values))))];
       });
       return {
         computation,
         seed,
         file: built.file,
-        bounds: join(folder, "bounds"),
+        bounds: join(path, "bounds"),
         // Sums of small integers are exact, but not with fractions that the operator fixes.
         sets: Object.values(fixed).some((values) => Array.from(values).some((x) => !isSmall(x)))
           ? INEXACT_SETS
@@ -261,12 +259,7 @@ class LocalCudaRunner implements CudaRunner {
     // Inputs are the same for every set: fractions, which tell more than integers.
     const [set = internal(`no inputs for ${computation.name}`)] = sets.slice(-1);
     return onThisMachine("writing inputs", async () => {
-      const folder = await scratch.writing(() => mkdtemp(join(scratch.path, "reference-")));
-      const write = async (name: string, bytes: Uint8Array): Promise<string> => {
-        const file = join(folder, name);
-        await scratch.writing(() => writeFile(file, bytes));
-        return file;
-      };
+      const { path, write } = await scratch.inside();
       const bounds = Float64Array.from([
         ...set.expected.map((value, i) => (checked?.[i] === 0 ? Number.NaN : value - (set.tolerance[i] ?? 0))),
         ...set.expected.map((value, i) => (checked?.[i] === 0 ? Number.NaN : value + (set.tolerance[i] ?? 0))),
@@ -279,7 +272,7 @@ class LocalCudaRunner implements CudaRunner {
         computation,
         seed,
         file: undefined,
-        bounds: join(folder, "bounds"),
+        bounds: join(path, "bounds"),
         sets: [set.name],
         fixed: Object.fromEntries(await Promise.all(inputs)),
       };

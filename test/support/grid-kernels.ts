@@ -232,7 +232,7 @@ export async function expectRightEmulated(subjects: readonly GridSubject[]): Pro
   );
   for (const [i, { name, context }] of subjects.entries()) {
     const { computation } = context.mapping;
-    const right = toMemory(outputOf(computation), exampleOf(computation).expected, () => 0);
+    const right = toMemory(outputOf(computation), exampleOf(computation).expected);
     const run = runs[i];
     expect(run?.status === "ok" ? [...run.output] : run?.log, name).toEqual([...right]);
   }

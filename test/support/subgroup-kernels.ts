@@ -63,8 +63,7 @@ export async function disagreements(made: readonly Made[]): Promise<readonly str
     const text = `${computation.name} ${JSON.stringify(candidate)}`;
     if (run?.status !== "ok") return [`${text}: ${run?.status} ${run?.log.slice(0, 600)}`];
     const want =
-      wanted.get(computation) ??
-      toMemory(outputOf(computation), interpret(computation, inputs.get(computation) ?? {}), () => 0);
+      wanted.get(computation) ?? toMemory(outputOf(computation), interpret(computation, inputs.get(computation) ?? {}));
     wanted.set(computation, Float64Array.from(want));
     const at = [...want].findIndex((value, e) => run.output[e] !== value);
     return at < 0 ? [] : [`${text}: element ${at} is ${run.output[at]}, the equation gives ${want[at]}`];

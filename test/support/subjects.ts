@@ -88,7 +88,7 @@ export function smallIntegers(
 
 /** Inputs as their tensors lie in memory, zeros where nothing lies. */
 export const inMemory = (computation: Computation, inputs: Inputs): Inputs =>
-  Object.fromEntries(inputsOf(computation).map((t) => [t.name, toMemory(t, inputs[t.name] ?? [], () => 0)]));
+  Object.fromEntries(inputsOf(computation).map((t) => [t.name, toMemory(t, inputs[t.name] ?? [])]));
 
 /** Every mapping that is valid, as operands are bound in the order of the equation. */
 export const mappingsOnto = (computation: Computation, intrinsic: Intrinsic): readonly Mapping[] =>
