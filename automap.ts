@@ -21,7 +21,13 @@ export {
 export type { DType } from "./abstraction/dtype.ts";
 export type { Epilogue } from "./abstraction/epilogue.ts";
 export { type Equation, printEquation } from "./abstraction/equation.ts";
-export { EnvironmentError, type EnvironmentProblem, type Span, UsageError } from "./abstraction/error.ts";
+export {
+  EnvironmentError,
+  type EnvironmentProblem,
+  type Span,
+  type UsageDetails,
+  UsageError,
+} from "./abstraction/error.ts";
 export type { Values } from "./abstraction/evaluate.ts";
 export type { Access, Expr } from "./abstraction/expression.ts";
 export { type Inputs, interpret } from "./abstraction/interpret.ts";

@@ -16,8 +16,11 @@ export interface Span {
 
 /** What a usage error says besides its message; undefined where there is nothing to say. */
 export interface UsageDetails {
+  /** The text that is wrong. */
   readonly source?: string | undefined;
+  /** The place in it. */
   readonly span?: Span | undefined;
+  /** What would be right. */
   readonly hint?: string | undefined;
 }
 
