@@ -1,6 +1,6 @@
 /**
  * @file Prints a loop nest as C for Metal: one self-contained source whose kernels take buffer surfaces, for Xe-HPG and
- * later; for Gen9 with what cm-gen9.ts changes.
+ * later; for Gen9 with what cm-memory.ts changes.
  *
  *     for (int step = cm_group_id(0); step < 448; step += cm_group_count(0)) {         for parallel p in 0..56, q_outer in 0..8
  *       const int p = step / 8, q_outer = step % 8;

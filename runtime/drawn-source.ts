@@ -55,7 +55,7 @@ const WORDS = 4;
 
 /**
  * @param computation of numbers whose points threads can share; in time its tensors are row-major; an epilogue is one
- * that drawn-epilogue.ts can finish
+ * that this program can finish
  * @param fixed inputs whose files already exist
  */
 export function drawnSource(computation: Computation, fixed: ReadonlySet<string>): SourceText {
