@@ -27,7 +27,7 @@ export function reachOf(indices: readonly Expr[], extents: Extents): number {
   if (read)
     throw new UsageError(
       `an index is read from a tensor, ${printExpr(read)}: give the shape of what it is an index of`,
-      { hint: "as `shape` of the tensor, or --shape table=1000x16 on the command line" },
+      "as `shape` of the tensor, or --shape table=1000x16 on the command line",
     );
   const bounds = inner.map((e) => boundsOf(e, extents));
   const least = Math.min(0, ...bounds.map(([min]) => min));

@@ -139,7 +139,7 @@ function axesGiven(
 ): (readonly [name: string, extent: number])[] {
   for (const given of Object.keys(extents))
     if (!names.includes(given))
-      throw new UsageError(`${subject}: no axis or parameter "${given}"`, { hint: suggestion(given, names) });
+      throw new UsageError(`${subject}: no axis or parameter "${given}"`, suggestion(given, names));
   return names.map((name) => {
     const extent = extents[name];
     if (extent === undefined)
@@ -165,7 +165,7 @@ function tensorsGiven(
   ]);
   for (const [tensor, about] of specs) {
     if (!used.includes(tensor))
-      throw new UsageError(`${subject}: the equation has no tensor "${tensor}"`, { hint: suggestion(tensor, used) });
+      throw new UsageError(`${subject}: the equation has no tensor "${tensor}"`, suggestion(tensor, used));
     checkNames(about, TENSOR, `${subject}: tensor ${tensor}`);
   }
   return new Map(specs);
@@ -181,16 +181,15 @@ function typesGiven(
   for (const [tensor, { dtype }] of specs) {
     if (dtype === undefined) continue;
     if (!isDType(dtype))
-      throw new UsageError(`${subject}: unknown data type "${String(dtype)}" of ${tensor}`, {
-        hint: suggestion(String(dtype), DTYPES),
-      });
+      throw new UsageError(
+        `${subject}: unknown data type "${String(dtype)}" of ${tensor}`,
+        suggestion(String(dtype), DTYPES),
+      );
     dtypes[tensor] = dtype;
   }
   for (const tensor of inputs)
     if (!(tensor in dtypes))
-      throw new UsageError(`${subject}: tensor "${tensor}" has no data type`, {
-        hint: `known types: ${DTYPES.join(", ")}`,
-      });
+      throw new UsageError(`${subject}: tensor "${tensor}" has no data type`, `known types: ${DTYPES.join(", ")}`);
   return dtypes;
 }
 
@@ -284,7 +283,7 @@ export function withConstants(computation: Computation, names: readonly string[]
       isMade
         ? `${computation.name}: ${stray} is computed, so it cannot be constant`
         : `${computation.name}: there is no tensor "${stray}" that could be constant`,
-      { hint: isMade ? `inputs are ${inputs.join(", ")}` : suggestion(stray, inputs) },
+      isMade ? `inputs are ${inputs.join(", ")}` : suggestion(stray, inputs),
     );
   }
   const tensors = Object.entries(computation.tensors).map(([tensor, about]) => [
@@ -361,9 +360,10 @@ function typeTarget(subject: string, equation: Equation, dtypes: Record<string, 
   dtypes[target] = targetType;
   if (valueType === undefined) checkLiterals(equation.value, targetType);
   if (valueType !== undefined && valueType !== targetType) {
-    throw new UsageError(`${subject}: ${target} is ${targetType} but the value is ${valueType}`, {
-      hint: `cast the value: ${targetType}(...)`,
-    });
+    throw new UsageError(
+      `${subject}: ${target} is ${targetType} but the value is ${valueType}`,
+      `cast the value: ${targetType}(...)`,
+    );
   }
   return { ...equation, value: dropIdleCasts(equation.value, dtypes) };
 }

@@ -166,7 +166,7 @@ export function checkNames<T extends object>(
 ): void {
   const unknown = Object.keys(given).find((name) => !Object.hasOwn(known, name));
   if (unknown !== undefined)
-    throw new UsageError(`${subject} has no option "${unknown}"`, { hint: suggestion(unknown, Object.keys(known)) });
+    throw new UsageError(`${subject} has no option "${unknown}"`, suggestion(unknown, Object.keys(known)));
 }
 
 /** Levenshtein distance with adjacent transpositions counted once (optimal string alignment). */

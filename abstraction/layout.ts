@@ -85,9 +85,10 @@ export function storageText({
  */
 export function layoutStorage(layout: string, dims: readonly Dimension[], subject = "layout"): Expr {
   const fail = (because: string): never => {
-    throw new UsageError(`${subject}: "${layout}" ${because}`, {
-      hint: `dimensions: ${dims.map((d) => `${d.name.toUpperCase()} (${d.extent})`).join(", ")}; for example ${dims.map((d) => d.name.toUpperCase()).join("")}`,
-    });
+    throw new UsageError(
+      `${subject}: "${layout}" ${because}`,
+      `dimensions: ${dims.map((d) => `${d.name.toUpperCase()} (${d.extent})`).join(", ")}; for example ${dims.map((d) => d.name.toUpperCase()).join("")}`,
+    );
   };
   const parts: readonly string[] = layout.match(/[A-Z]|\d+[a-z]/g) ?? [];
   if (parts.join("") !== layout || parts.length === 0)

@@ -48,7 +48,7 @@ export function checkOptions(schema: z.ZodType, given: unknown, subject: string,
   if (issue?.code === "unrecognized_keys") {
     const [unknown = ""] = issue.keys;
     const hint = suggestion(unknown, fieldsAt(schema, path));
-    throw new UsageError(`${place} has no ${kind} "${unknown}"`, { hint });
+    throw new UsageError(`${place} has no ${kind} "${unknown}"`, hint);
   }
   throw new UsageError(`${place}: ${(issue?.message ?? "is wrong").replace(/^Invalid input: /, "")}`);
 }

@@ -36,9 +36,10 @@ export class Name {
    */
   constructor(space: NameSpace, wish: string, key: string = wish) {
     if (typeof wish !== "string" || !NAME.test(wish))
-      throw new UsageError(`${shown(wish)} cannot name a ${space} in a program`, {
-        hint: "a name has letters, digits and _, a letter first",
-      });
+      throw new UsageError(
+        `${shown(wish)} cannot name a ${space} in a program`,
+        "a name has letters, digits and _, a letter first",
+      );
     this.wish = wish;
     this.id = `${space} ${key}`;
   }

@@ -9,7 +9,7 @@
  */
 
 import { affineForm, type Extents } from "./affine.ts";
-import { type Computation, type ComputationSpec, type TensorSpec, tensorOf } from "./computation.ts";
+import type { Computation, ComputationSpec, TensorSpec } from "./computation.ts";
 import { usefulPoints } from "./condition.ts";
 import { isRecurrent, namesOfNumbers } from "./dependence.ts";
 import type { DType } from "./dtype.ts";
@@ -211,9 +211,10 @@ function checkedReads(
 export function constantValue(subject: string, name: string, extents: Extents): number {
   const value = extents[name];
   if (value === undefined)
-    throw new UsageError(`${subject}: constant "${name}" has no value`, {
-      hint: `it indexes nothing; give it a number, for example --${name} 0.25`,
-    });
+    throw new UsageError(
+      `${subject}: constant "${name}" has no value`,
+      `it indexes nothing; give it a number, for example --${name} 0.25`,
+    );
   if (!Number.isFinite(value)) throw new UsageError(`${subject}: constant "${name}" must be a number, got ${value}`);
   return value;
 }
@@ -317,7 +318,7 @@ export function inTime(
 ): Computation {
   const plane = equation.target.tensor;
   for (const tensor of [plane, first]) {
-    const shape = shapeOf(tensorOf(step, tensor)).join(" x ");
+    const shape = shapeOf(step.tensors[tensor] ?? { dims: [] }).join(" x ");
     const computed = shapeOf({ dims: step.axes }).join(" x ");
     if (shape !== computed)
       throw new UsageError(

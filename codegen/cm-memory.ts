@@ -201,7 +201,8 @@ template <typename T> _GENX_ inline vector<T, 16> gather_slm(uint from, vector<i
 export function checkGen9(computation: Computation, nest: LoopNest): void {
   const [narrow] = [...argumentsOf(computation), ...nest.scratch].filter((a) => bytesOf(a.dtype) !== 4);
   if (narrow)
-    throw new UsageError(`CM for Gen9: elements of ${narrow.dtype}, and its scattered messages are of dwords`, {
-      hint: "f32 or s32, or --language opencl",
-    });
+    throw new UsageError(
+      `CM for Gen9: elements of ${narrow.dtype}, and its scattered messages are of dwords`,
+      "f32 or s32, or --language opencl",
+    );
 }

@@ -113,13 +113,15 @@ export function checkSizes(computation: Computation, nest: LoopNest): void {
   ];
   for (const { name, bytes } of surfaces)
     if (bytes >= SURFACE_BYTES)
-      throw new UsageError(`CM: ${name} has ${bytes} bytes, and a buffer surface fewer than 2^31`, {
-        hint: "choose smaller extents",
-      });
+      throw new UsageError(
+        `CM: ${name} has ${bytes} bytes, and a buffer surface fewer than 2^31`,
+        "choose smaller extents",
+      );
   const own = nest.scratch.filter((s) => s.scope === "local");
   const bytes = own.reduce((all, s) => all + linesOf(s), 0);
   if (bytes > SLM_BYTES)
-    throw new UsageError(`CM: a thread keeps ${bytes} bytes of its own, and shared local memory has ${SLM_BYTES}`, {
-      hint: "choose a schedule with smaller blocks",
-    });
+    throw new UsageError(
+      `CM: a thread keeps ${bytes} bytes of its own, and shared local memory has ${SLM_BYTES}`,
+      "choose a schedule with smaller blocks",
+    );
 }

@@ -59,9 +59,10 @@ export const CM_WORDS: Words = {
     internal(`${name} is no function of lanes`);
   },
   library: (name) => {
-    throw new UsageError(`CM: no documented function computes ${name} as exactly as the equation says`, {
-      hint: "--language opencl has it, or leave it to another kernel",
-    });
+    throw new UsageError(
+      `CM: no documented function computes ${name} as exactly as the equation says`,
+      "--language opencl has it, or leave it to another kernel",
+    );
   },
 };
 

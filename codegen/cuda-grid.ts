@@ -174,9 +174,7 @@ export function kernelOf(
   const { blocks, cluster, threads, beside, begun, inner } = levels;
   const { computation, constants, nest } = writer.c;
   if (threads > MOST_THREADS)
-    throw new UsageError(`a block of ${threads} threads: CUDA has at most ${MOST_THREADS}`, {
-      hint: "take fewer warps a block",
-    });
+    throw new UsageError(`a block of ${threads} threads: CUDA has at most ${MOST_THREADS}`, "take fewer warps a block");
   const lines = printStatements(inner, writer, fixedIn(levels));
   const names = namesIn(lines);
   const held = mentionedIn(names, hoisted());

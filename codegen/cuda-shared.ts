@@ -46,7 +46,7 @@ export function sharedMemory(
   if (wanted > STATIC_SHARED_BYTES)
     throw new UsageError(
       `${threads / WARP} warps want ${wanted} bytes of shared memory, a block has ${STATIC_SHARED_BYTES}`,
-      { hint: "take fewer warps a block, or smaller tiles" },
+      "take fewer warps a block, or smaller tiles",
     );
   // Instructions that read shared memory themselves swizzle by absolute address.
   const viewed = nest.registers.some((r) => r.intrinsic.asynchronous !== undefined);

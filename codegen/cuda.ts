@@ -163,9 +163,10 @@ function checkLanes(nest: LoopNest, lanes: number): void {
     throw new UsageError(`a warp of ${WARP} lanes is not divided into groups of ${lanes}`);
   const wide = lanesIn(nest).find((of) => of.lanes > lanes);
   if (wide)
-    throw new UsageError(`${wide.name} has ${wide.lanes} lanes: a warp of CUDA has ${WARP}`, {
-      hint: `give the design at most ${WARP} lanes, for example --lanes ${WARP}`,
-    });
+    throw new UsageError(
+      `${wide.name} has ${wide.lanes} lanes: a warp of CUDA has ${WARP}`,
+      `give the design at most ${WARP} lanes, for example --lanes ${WARP}`,
+    );
 }
 
 /** Constants that fit into constant memory and that all lanes read at the same address. */

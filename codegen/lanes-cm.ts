@@ -65,9 +65,10 @@ export function cmSource(
 ): { readonly source: SourceText; readonly launches: readonly Launch[] } {
   const [scratch] = nest.scratch;
   if (scratch)
-    throw new UsageError(`CM: the program keeps ${scratch.name} in memory besides its tensors`, {
-      hint: "choose a design that keeps its values in vectors, or emit another language",
-    });
+    throw new UsageError(
+      `CM: the program keeps ${scratch.name} in memory besides its tensors`,
+      "choose a design that keeps its values in vectors, or emit another language",
+    );
   checkSizes(computation, nest);
   const writer = new CmLanes(new CmExpressions(computation, nest));
   const tensors = Object.keys(computation.tensors);

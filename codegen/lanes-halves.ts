@@ -78,7 +78,7 @@ export class HalfLanes extends CudaLanes {
   private unpaired(equation: Equation): UsageError {
     return new UsageError(
       `${this.c.computation.name}: lanes of cuda compute f16 two by two, and ${printEquation(equation)} stands alone`,
-      { hint: "give each lane of a window 2, 4 or 8 outputs, or compute in --dtype f32" },
+      "give each lane of a window 2, 4 or 8 outputs, or compute in --dtype f32",
     );
   }
 

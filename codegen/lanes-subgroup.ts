@@ -166,8 +166,6 @@ function threadsFor(nest: LoopNest, language: "SYCL" | "OpenCL C"): number {
   if (size !== undefined) return size;
   throw new UsageError(
     `${most} lanes: a sub-group of ${language} has at most ${SIZES.at(-1)} on the devices known here`,
-    {
-      hint: "give the design fewer lanes, for example --lanes 32",
-    },
+    "give the design fewer lanes, for example --lanes 32",
   );
 }

@@ -57,7 +57,7 @@ export function generateLanes(
   if (strange)
     throw new UsageError(
       `${computation.name}: lanes of ${language === "c++" ? "x86 compute in f32, f64, s32, s16 and f16" : `${language} compute in f32, f64${language === "cuda" ? ", s32 and f16" : " and s32"}`}; ${strange.name} is ${strange.dtype}`,
-      { hint: "for example --dtype f32" },
+      "for example --dtype f32",
     );
   const lanes = language === "cuda" ? dealOf(nest).lanes : undefined;
   const whole = { ...nest, body: [...clearing(computation, nest, lanes), ...nest.body] };

@@ -40,9 +40,10 @@ export function checkLocalMemory({ scratch }: LoopNest, features: readonly strin
   const most = localBytesOf(features);
   const bytes = scratch.filter((s) => s.scope === "local").reduce((all, s) => all + s.elements * bytesOf(s.dtype), 0);
   if (most !== undefined && bytes > most)
-    throw new UsageError(`a sub-group keeps ${bytes} bytes of its own, and a work-group has ${most} of local memory`, {
-      hint: "choose a schedule with smaller blocks",
-    });
+    throw new UsageError(
+      `a sub-group keeps ${bytes} bytes of its own, and a work-group has ${most} of local memory`,
+      "choose a schedule with smaller blocks",
+    );
 }
 
 /**
@@ -52,9 +53,10 @@ export function checkLocalMemory({ scratch }: LoopNest, features: readonly strin
 export function withoutDoubles(source: SourceText, { isa }: Intrinsic): SourceText {
   const hasNone = isa === "xe_hpg" || isa === "mali_g76" || isa.startsWith("cl_arm_");
   if (hasNone && /\bdouble\b/.test(source.replaceAll(/\/\*[\s\S]*?\*\//g, "")))
-    throw new UsageError("the kernel computes in double precision, which the GPU does not have", {
-      hint: "choose results in f32 or s32, or a GPU with doubles such as --target pvc",
-    });
+    throw new UsageError(
+      "the kernel computes in double precision, which the GPU does not have",
+      "choose results in f32 or s32, or a GPU with doubles such as --target pvc",
+    );
   return source;
 }
 

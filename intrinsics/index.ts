@@ -108,5 +108,5 @@ export function intrinsicsNamed(word: string): readonly Intrinsic[] {
     ...known.flatMap((row) => [row.family, row.isa]),
     ...known.map((row) => row.name),
   ];
-  throw new UsageError(`no intrinsic, family or feature "${word}"`, { hint: suggestion(word, [...new Set(words)]) });
+  throw new UsageError(`no intrinsic, family or feature "${word}"`, suggestion(word, [...new Set(words)]));
 }

@@ -64,9 +64,10 @@ export function registerIntrinsic(intrinsic: Intrinsic): Intrinsic {
   familyOf(intrinsic);
   const before = intrinsicNamed(name);
   if (before && canonicalJson(before.declaration) !== canonicalJson(declaration))
-    throw new UsageError(`${name} stands for another declaration already`, {
-      hint: "records tell instructions apart by their names: give yours a name of its own, for example mine.dot4",
-    });
+    throw new UsageError(
+      `${name} stands for another declaration already`,
+      "records tell instructions apart by their names: give yours a name of its own, for example mine.dot4",
+    );
   if (!before) keepIntrinsic(intrinsic);
   return before ?? intrinsic;
 }
@@ -81,9 +82,10 @@ export function registerDeclarations(exports: Readonly<Record<string, unknown>>,
     (Array.isArray(value) ? value : [value]).map((one: unknown) => ({ name, declaration: declarationIn(one) })),
   );
   if (found.length === 0)
-    throw new UsageError(`${from} exports no declaration`, {
-      hint: 'export one, or a list of them: export default { name: "mine.dot4", ... } (docs/intrinsics.md)',
-    });
+    throw new UsageError(
+      `${from} exports no declaration`,
+      'export one, or a list of them: export default { name: "mine.dot4", ... } (docs/intrinsics.md)',
+    );
   return found.map(({ name, declaration }) => {
     checkOptions(declarationSchema, declaration, `${from}: ${name}`, "field");
     return registerIntrinsic(defineIntrinsic(declaration as IntrinsicSpec)); // what the schema says

@@ -112,9 +112,10 @@ export function rounded(type: NarrowTypes["type"], name: string, elements: Eleme
   return elements.map((element) => {
     const half = narrow(element);
     if (Number.isFinite(element) && !Number.isFinite(half))
-      throw new UsageError(`${name}: ${element} is beyond what ${type} holds, which ends at ${rangeOf(type)[1]}`, {
-        hint: "divide these constants, and multiply what is made of them by the same number",
-      });
+      throw new UsageError(
+        `${name}: ${element} is beyond what ${type} holds, which ends at ${rangeOf(type)[1]}`,
+        "divide these constants, and multiply what is made of them by the same number",
+      );
     return half;
   });
 }

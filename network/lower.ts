@@ -28,12 +28,13 @@ export interface LowerOptions {
 export function lowerGraph(graph: Graph, { dims = {}, constants = new Map() }: LowerOptions = {}): Network {
   const unknown = [...constants.keys()].find((name) => !graph.inputs.some((input) => input.name === name));
   if (unknown !== undefined)
-    throw new UsageError(`the network has no input "${unknown}"`, {
-      hint: suggestion(
+    throw new UsageError(
+      `the network has no input "${unknown}"`,
+      suggestion(
         unknown,
         graph.inputs.map((i) => i.name),
       ),
-    });
+    );
   checkDims(graph, { dims, constants });
   const values = valuesOf([...graph.constants, ...constants]);
   const inputs: Value[] = [];
@@ -102,13 +103,15 @@ function lowerNode(
   const lower = networkOperatorNamed(node.op);
   const because = refusalOf(node.op);
   if (because !== undefined)
-    throw new UsageError(`${node.name} (${node.op}): ${because}`, {
-      hint: "let the network end before this node, and compute it from the outputs",
-    });
+    throw new UsageError(
+      `${node.name} (${node.op}): ${because}`,
+      "let the network end before this node, and compute it from the outputs",
+    );
   if (!lower)
-    throw new UsageError(`${node.name}: the operator ${node.op} is not supported`, {
-      hint: `automap network operators lists those that are; ${suggestion(node.op, NETWORK_OPERATORS)}`,
-    });
+    throw new UsageError(
+      `${node.name}: the operator ${node.op} is not supported`,
+      `automap network operators lists those that are; ${suggestion(node.op, NETWORK_OPERATORS)}`,
+    );
   const lowering = new Lowering(node, opset, values, shared, lowerBodyWithin(node.name, opset, values, shared));
   if (opset < 7) broughtToOpset7(lowering);
   const made = [lower(lowering)].flat();
@@ -222,9 +225,10 @@ function checkDims({ inputs, constants }: Graph, { dims = {}, constants: bound }
     if (!Number.isSafeInteger(size) || size < 1)
       throw new UsageError(`--dim ${name}=${size}: a size is a whole number, 1 at least`);
     if (!asked.includes(name))
-      throw new UsageError(`no input has a size "${name}"`, {
-        hint: asked.length > 0 ? suggestion(name, asked) : "all sizes of its inputs are known",
-      });
+      throw new UsageError(
+        `no input has a size "${name}"`,
+        asked.length > 0 ? suggestion(name, asked) : "all sizes of its inputs are known",
+      );
   }
   const isGiven = (name: string): boolean => Object.hasOwn(dims, name);
   const missing = inputs
@@ -238,9 +242,7 @@ function checkDims({ inputs, constants }: Graph, { dims = {}, constants: bound }
   });
   throw new UsageError(
     names.length === 1 ? `the size ${of.join()} is not known` : `these sizes are not known: ${of.join(", ")}`,
-    {
-      hint: `give ${names.length === 1 ? "it" : "them"}: ${quotedWords(names.flatMap((size) => ["--dim", `${size}=1`]))}`,
-    },
+    `give ${names.length === 1 ? "it" : "them"}: ${quotedWords(names.flatMap((size) => ["--dim", `${size}=1`]))}`,
   );
 }
 

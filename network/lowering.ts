@@ -117,7 +117,7 @@ export class Lowering {
 
   /** @throws UsageError that names the node */
   refuse(because: string, hint?: string): never {
-    throw new UsageError(`${this.subject}: ${because}`, { hint });
+    throw new UsageError(`${this.subject}: ${because}`, hint);
   }
 
   get subject(): string {

@@ -47,9 +47,10 @@ const MOST_BYTES = 2 ** 31;
 /** @throws UsageError when a constant is larger than the limit */
 export function checkBytes(type: ElementType, elements: number, subject: string): void {
   if (bytesHeld(type, elements) > MOST_BYTES)
-    throw new UsageError(`${subject}: ${elements} elements of ${type} take more than ${MOST_BYTES / 2 ** 30} GiB`, {
-      hint: "constants are held in memory; keep such a tensor an input of the network",
-    });
+    throw new UsageError(
+      `${subject}: ${elements} elements of ${type} take more than ${MOST_BYTES / 2 ** 30} GiB`,
+      "constants are held in memory; keep such a tensor an input of the network",
+    );
 }
 
 /** An array of zeros. @throws UsageError as {@link checkBytes} does */

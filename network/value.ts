@@ -69,12 +69,13 @@ export function elementsOf(shape: readonly number[], subject: string): number {
   let product = 1;
   for (const size of shape) {
     if (!Number.isSafeInteger(size) || size < 0)
-      throw new UsageError(`${subject}: ${size} is no size of a dimension`, { hint: "sizes are whole numbers" });
+      throw new UsageError(`${subject}: ${size} is no size of a dimension`, "sizes are whole numbers");
     product *= size;
     if (product > MOST_ELEMENTS)
-      throw new UsageError(`${subject}: a tensor of [${shape.join(",")}] has more than ${MOST_ELEMENTS} elements`, {
-        hint: "offsets have 31 bits; make the batch or the dimension smaller",
-      });
+      throw new UsageError(
+        `${subject}: a tensor of [${shape.join(",")}] has more than ${MOST_ELEMENTS} elements`,
+        "offsets have 31 bits; make the batch or the dimension smaller",
+      );
   }
   return product;
 }

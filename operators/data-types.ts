@@ -63,15 +63,15 @@ export function parseDataTypes(text: string, sum?: string): OperandTypes {
     return word.startsWith(first) && isDType(second) ? [[first, second] as const] : [];
   });
   const [inputs] = pair;
-  if (!inputs || rest.length > 0)
-    throw new UsageError(`unknown data types "${text}"`, { hint: typeSuggestion(word, WORDS) });
+  if (!inputs || rest.length > 0) throw new UsageError(`unknown data types "${text}"`, typeSuggestion(word, WORDS));
   const given = sum ?? written;
   if (given === undefined) return { inputs, sum: defaultSum(inputs) };
-  if (!isDType(given)) throw new UsageError(`unknown data type "${given}" of the sum`, { hint: typeSuggestion(given) });
+  if (!isDType(given)) throw new UsageError(`unknown data type "${given}" of the sum`, typeSuggestion(given));
   if (isInteger(given) && !inputs.every(isInteger))
-    throw new UsageError(`data types ${text}: the integer sum ${given} cannot hold products of floats`, {
-      hint: `the default is ${defaultSum(inputs)}`,
-    });
+    throw new UsageError(
+      `data types ${text}: the integer sum ${given} cannot hold products of floats`,
+      `the default is ${defaultSum(inputs)}`,
+    );
   return { inputs, sum: given };
 }
 

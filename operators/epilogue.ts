@@ -76,13 +76,14 @@ export function epilogueFor(
 function presetText(name: string, { name: subject, target, dtype, axes, channel }: EpilogueSubject): string {
   const preset = Object.hasOwn(EPILOGUES, name) ? EPILOGUES[name] : undefined;
   if (preset === undefined)
-    throw new UsageError(name === "" ? "the epilogue is empty" : `unknown epilogue "${name}"`, {
-      hint: [
+    throw new UsageError(
+      name === "" ? "the epilogue is empty" : `unknown epilogue "${name}"`,
+      [
         ...(nearest(name, EPILOGUE_NAMES) === undefined ? [] : [suggestion(name, EPILOGUE_NAMES)]),
         `known: ${EPILOGUE_NAMES.join(", ")}`,
         `or an equation, for example "res[${axes.join(",")}] = max(${target}[${axes.join(",")}], 0)"`,
       ].join("\n  "),
-    });
+    );
   const textFor = (counted: string): string =>
     preset
       .replaceAll("real[*]", isInteger(dtype) ? "f32(out[*])" : "out[*]")
@@ -90,9 +91,10 @@ function presetText(name: string, { name: subject, target, dtype, axes, channel 
       .replaceAll("[*]", `[${axes.join(",")}]`)
       .replaceAll("[channel]", `[${counted}]`);
   if (preset.includes("[channel]") && channel === undefined)
-    throw new UsageError(`${subject}: epilogue ${name} has a value for each channel, and ${target} has no channels`, {
-      hint: `write the equation, for example --epilogue "${textFor(axes.at(-1) ?? "0")}"`,
-    });
+    throw new UsageError(
+      `${subject}: epilogue ${name} has a value for each channel, and ${target} has no channels`,
+      `write the equation, for example --epilogue "${textFor(axes.at(-1) ?? "0")}"`,
+    );
   return textFor(channel ?? "");
 }
 

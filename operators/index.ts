@@ -41,5 +41,5 @@ export function operatorNamed(nameOrAlias: string): Operator {
   if (found) return found;
   const names = OPERATORS.map(({ name }) => name);
   const known = [...names, ...OPERATORS.flatMap(({ aliases }) => aliases)];
-  throw new UsageError(`unknown operator "${nameOrAlias}"`, { hint: suggestion(nameOrAlias, known) });
+  throw new UsageError(`unknown operator "${nameOrAlias}"`, suggestion(nameOrAlias, known));
 }

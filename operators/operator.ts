@@ -177,13 +177,15 @@ function storedText(
 ): string | undefined {
   if (stores === undefined) return asked;
   if (asked !== undefined)
-    throw new UsageError(`${name}: its sums have an epilogue already`, {
-      hint: "write the equation with another epilogue behind it: automap operator show prints both",
-    });
+    throw new UsageError(
+      `${name}: its sums have an epilogue already`,
+      "write the equation with another epilogue behind it: automap operator show prints both",
+    );
   if (isInteger(first) && first !== sum)
-    throw new UsageError(`${name}: sums of ${first} do not fit into ${first}, the type of what is stored beside them`, {
-      hint: "take f32, f16 or bf16",
-    });
+    throw new UsageError(
+      `${name}: sums of ${first} do not fit into ${first}, the type of what is stored beside them`,
+      "take f32, f16 or bf16",
+    );
   const typed = parseEpilogue(stores.replaceAll(/\bfirst\(/g, `${first}(`));
   return printEquation(substituteAxes(typed, replacements(parameters)));
 }
@@ -248,8 +250,7 @@ function completeParameters(operator: Operator, given: Extents): Extents {
   const { name, parameters } = operator;
   const known = Object.keys(parameters);
   for (const word of Object.keys(given))
-    if (!known.includes(word))
-      throw new UsageError(`${name}: no parameter "${word}"`, { hint: suggestion(word, known) });
+    if (!known.includes(word)) throw new UsageError(`${name}: no parameter "${word}"`, suggestion(word, known));
   const values: Record<string, number> = { ...operator.fixed };
   for (const [word, parameter] of Object.entries(parameters)) {
     const value = given[word] ?? parameter.default;
@@ -346,7 +347,7 @@ function layoutsOf(
   const known = [...new Set([...Object.keys(operator.tensors), output])];
   for (const tensor of Object.keys(layouts))
     if (!known.includes(tensor))
-      throw new UsageError(`${operator.name}: no tensor "${tensor}" to lay out`, { hint: suggestion(tensor, known) });
+      throw new UsageError(`${operator.name}: no tensor "${tensor}" to lay out`, suggestion(tensor, known));
   return layouts;
 }
 
@@ -355,9 +356,10 @@ function activationLayouts(operator: Operator, layout: string): Readonly<Record<
   const from = operator.tensors["in"]?.dims?.split(" ");
   const to = operator.tensors["out"]?.dims?.split(" ");
   if (!from || !to || from.length > to.length)
-    throw new UsageError(`${operator.name}: one layout "${layout}" does not say which tensor it is for`, {
-      hint: `name the tensors: ${Object.keys(operator.tensors).join(", ")}`,
-    });
+    throw new UsageError(
+      `${operator.name}: one layout "${layout}" does not say which tensor it is for`,
+      `name the tensors: ${Object.keys(operator.tensors).join(", ")}`,
+    );
   // Checked before translation, so that the message shows the user's letters.
   layoutStorage(
     layout,

@@ -42,9 +42,10 @@ export function cacheLimits(): CacheLimits {
   if (text === "") return DEFAULT_LIMITS;
   const [, number, unit = ""] = /^(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?$/i.exec(text) ?? [];
   if (number === undefined)
-    throw new UsageError(`AUTOMAP_CACHE_LIMIT must be a size, got "${text}"`, {
-      hint: "for example 500M or 2G; 0 keeps nothing that is not in use",
-    });
+    throw new UsageError(
+      `AUTOMAP_CACHE_LIMIT must be a size, got "${text}"`,
+      "for example 500M or 2G; 0 keeps nothing that is not in use",
+    );
   return { ...DEFAULT_LIMITS, bytes: Number(number) * 1024 ** " KMGT".indexOf(unit.toUpperCase() || " ") };
 }
 

@@ -240,7 +240,8 @@ export function checkProcessors(threads: number, processors: number): void {
   if (!Number.isSafeInteger(threads) || threads < 1)
     throw new UsageError(`threads must be a positive integer, got ${threads}`);
   if (threads > processors)
-    throw new UsageError(`threads ${threads}: this process may use ${processors} processors`, {
-      hint: `ask for at most ${processors}`,
-    });
+    throw new UsageError(
+      `threads ${threads}: this process may use ${processors} processors`,
+      `ask for at most ${processors}`,
+    );
 }

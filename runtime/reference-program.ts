@@ -117,9 +117,10 @@ export async function runReference(
 
 /** The error if expected results take longer than a program may run. */
 function tooLong({ name }: Computation, limitMs: number): UsageError {
-  return new UsageError(`what kernels of ${name} must answer is not computed within ${limitMs / 1000} s`, {
-    hint: "give smaller extents, or --model-only, which measures nothing",
-  });
+  return new UsageError(
+    `what kernels of ${name} must answer is not computed within ${limitMs / 1000} s`,
+    "give smaller extents, or --model-only, which measures nothing",
+  );
 }
 
 /** Flags for programs that compute expected results. */

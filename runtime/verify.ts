@@ -160,7 +160,7 @@ export function whyLeftOut(steps: number, cause: "fractions" | "rounding"): stri
 export function unverifiable(name: string, steps: number): UsageError {
   return new UsageError(
     `${name}: kernels of ${steps} steps cannot be verified: rounding may differ by as much as the answers do`,
-    { hint: "take fewer steps, or coefficients whose sizes add up to 1 at most" },
+    "take fewer steps, or coefficients whose sizes add up to 1 at most",
   );
 }
 

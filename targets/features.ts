@@ -30,9 +30,10 @@ export function familyOf({ name, isa, language }: Pick<Intrinsic, "name" | "isa"
   const family = FEATURES.get(isa)?.[1];
   if (family) return family;
   if (language === "none") return VIRTUAL;
-  throw new UsageError(`${name} asks for "${isa}", a feature of no machine family`, {
-    hint: `features are ${[...FEATURES.keys()].join(", ")}; one that exists on paper has language "none"`,
-  });
+  throw new UsageError(
+    `${name} asks for "${isa}", a feature of no machine family`,
+    `features are ${[...FEATURES.keys()].join(", ")}; one that exists on paper has language "none"`,
+  );
 }
 
 /** Whether a machine has a feature. */

@@ -38,5 +38,5 @@ export function laneTarget(name: string): Target {
   const found = LANE_TARGETS.find((t) => t.lanes?.name === name);
   if (found) return found;
   const names = LANE_TARGETS.flatMap((t) => t.lanes?.name ?? []);
-  throw new UsageError(`no machine "${name}"`, { hint: suggestion(name, names) });
+  throw new UsageError(`no machine "${name}"`, suggestion(name, names));
 }

@@ -338,5 +338,5 @@ export function nvidiaTarget(name: string): Target {
   const found = NVIDIA_TARGETS.find((t) => t.name === name);
   if (found) return found;
   const names = NVIDIA_TARGETS.map((t) => t.name);
-  throw new UsageError(`no GPU "${name}"`, { hint: suggestion(name, names) });
+  throw new UsageError(`no GPU "${name}"`, suggestion(name, names));
 }

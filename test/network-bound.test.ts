@@ -39,7 +39,7 @@ it("what is no number of the input's type is refused, and other words are files"
   expect(await complaint(`${show} sr=1,2 ${others}`)).toMatch(/input sr is s64\[\], and the constant is s64\[2\]/);
   expect(await complaint(`${show} sr=16k ${others}`)).toMatch(/16k cannot be read: there is no such file/);
   expect(await complaint(`${show} sr ${others}`)).toMatch(
-    /--constant "sr" has no =\n {2}for example --constant sr=16000/,
+    /--constant "sr" is not name=value\n {2}for example --constant sr=16000/,
   );
   expect(await complaint(`${show} rate=1`)).toMatch(/the network has no input "rate"/);
 });

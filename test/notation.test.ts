@@ -203,12 +203,14 @@ describe("a malformed equation is refused with the place marked", () => {
     expect(complaint("y[i] = x[i] & 1")).toMatchInlineSnapshot(`
       "equation: unexpected character "&"
         y[i] = x[i] & 1
-                    ^"
+                    ^
+        an equation looks like c[i,j] += a[i,k] * b[k,j]"
     `);
     expect(complaint("y[i] = \u{1F600}")).toMatchInlineSnapshot(`
       "equation: unexpected character "😀"
         y[i] = 😀
-               ^^"
+               ^^
+        an equation looks like c[i,j] += a[i,k] * b[k,j]"
     `);
     expect(complaint("y[i] = x[i] + where")).toMatchInlineSnapshot(`
       "equation: "where" is a word of the notation and cannot stand here

@@ -473,9 +473,10 @@ async function judgeKills(count: number): Promise<Row> {
 
 const judged = values["kills-only"] ? [] : FAULTS.filter(({ name }) => name.includes(values.only));
 if (judged.length === 0 && !values["kills-only"])
-  throw new UsageError(`--only: no fault has "${values.only}" in its name`, {
-    hint: `the faults: ${FAULTS.map(({ name }) => name).join(", ")}`,
-  });
+  throw new UsageError(
+    `--only: no fault has "${values.only}" in its name`,
+    `the faults: ${FAULTS.map(({ name }) => name).join(", ")}`,
+  );
 
 const calibrated = await search(
   { ...newPlace(), database: TEMPLATE },

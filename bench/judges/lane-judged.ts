@@ -45,9 +45,7 @@ const { values } = readOptions({
 
 const kinds = DRAWN_KINDS.filter((k) => k.name.includes(values.only ?? ""));
 if (kinds.length === 0)
-  throw new UsageError(`--only ${values.only}: no kind is called so`, {
-    hint: DRAWN_KINDS.map((k) => k.name).join("; "),
-  });
+  throw new UsageError(`--only ${values.only}: no kind is called so`, DRAWN_KINDS.map((k) => k.name).join("; "));
 const shares = kinds.reduce((sum, k) => sum + k.share, 0);
 
 /** Results of a kind. */

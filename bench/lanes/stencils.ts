@@ -140,9 +140,7 @@ const rows: Row[] = [];
 const sides = values.sizes.split(",").map(Number);
 for (const side of sides)
   if (!(side > 0 && side ** 2 % COPIED_COLUMNS === 0))
-    throw new UsageError(`--sizes: ${side} is no multiple of 128`, {
-      hint: "a copy of as many elements stands beside",
-    });
+    throw new UsageError(`--sizes: ${side} is no multiple of 128`, "a copy of as many elements stands beside");
 for (const side of sides)
   for (const name of values.cases.split(",")) {
     const row = await compare(`${name} ${side}`, subject(name, side));

@@ -108,14 +108,12 @@ async function main(): Promise<void> {
     },
   });
   const ocloc = findOcloc();
-  if (ocloc === undefined) throw new UsageError("no ocloc here", { hint: "Debian: intel-opencl-icd" });
+  if (ocloc === undefined) throw new UsageError("no ocloc here", "Debian: intel-opencl-icd");
   const devices = values.devices.split(",").map((word) => wordOf("devices", word, DEVICES));
   const types = values.types.split(",").map((word) => wordOf("types", word, TYPES));
   const cases = CASES.filter(({ name }) => values.cases === undefined || name.includes(values.cases));
   if (cases.length === 0)
-    throw new UsageError(`--cases: no case has "${values.cases}" in its name`, {
-      hint: CASES.map((c) => c.name).join("; "),
-    });
+    throw new UsageError(`--cases: no case has "${values.cases}" in its name`, CASES.map((c) => c.name).join("; "));
   const version = await versionOf(ocloc);
   console.log(`# Intel's matrix products, compiled by ocloc
 

@@ -128,7 +128,7 @@ async function run(): Promise<void> {
   const when = wordOf("prove", values.prove, ["first", "all", "none"]);
   const stage = wordOf("stage", values.stage, ["all", "search", "build", "time"]);
   if (stage !== "all" && values.work === undefined)
-    throw new UsageError(`--stage ${stage} needs --work`, { hint: "the folder that the next stage reads" });
+    throw new UsageError(`--stage ${stage} needs --work`, "the folder that the next stage reads");
   const names = networksNamed(values.networks);
   const work = values.work ?? mkdtempSync(join(tmpdir(), "automap-networks-gpu-"));
   try {

@@ -66,7 +66,7 @@ export async function loadOnnxRuntime(folder?: string): Promise<Ort & { readonly
     // The package has its own types, which exist only where it is installed.
     return await Promise.resolve({ ...(require(name) as Ort), version });
   } catch {
-    throw new UsageError(`${folder ?? name} is not installed`, { hint: "npm install --no-save onnxruntime-node" });
+    throw new UsageError(`${folder ?? name} is not installed`, "npm install --no-save onnxruntime-node");
   }
 }
 

@@ -18,9 +18,7 @@ function schedule(policy: "--fifo" | "--other", priority: number): boolean {
 /** Runs `work` before all others. @throws UsageError when the system does not allow that */
 export async function beforeOthers<T>(work: () => Promise<T>): Promise<T> {
   if (!schedule("--fifo", 50))
-    throw new UsageError("this process may not come before others", {
-      hint: "run it as root, with chrt of util-linux",
-    });
+    throw new UsageError("this process may not come before others", "run it as root, with chrt of util-linux");
   try {
     return await work();
   } finally {

@@ -64,7 +64,7 @@ function checkNumbers(name: string, usual: unknown, given: unknown): void {
   if (!form.test(given) || (!usual.includes(",") && given.includes(",")))
     throw new UsageError(
       `--${name} must be ${usual.includes(",") ? "numbers with commas between them" : wanted}, got "${given}"`,
-      { hint: `for example --${name} ${usual}` },
+      `for example --${name} ${usual}`,
     );
 }
 
@@ -72,7 +72,7 @@ function checkNumbers(name: string, usual: unknown, given: unknown): void {
 export function wordOf<T extends string>(name: string, word: string, known: readonly T[]): T {
   const found = known.find((one) => one === word);
   if (found !== undefined) return found;
-  throw new UsageError(`--${name}: there is no "${word}"`, { hint: suggestion(word, known) });
+  throw new UsageError(`--${name}: there is no "${word}"`, suggestion(word, known));
 }
 
 /** A caller's mistake or a machine's fault becomes a sentence; a fault of the script keeps its stack trace. */

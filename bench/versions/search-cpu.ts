@@ -80,7 +80,7 @@ async function timed(one: string): Promise<Told> {
   const [id = "", layout = "first"] = one.split(" ");
   const [layer] = layersNamed(id);
   if (!layer || (layout !== "first" && layout !== "last"))
-    throw new UsageError(`no configuration "${one}"`, { hint: 'an id and a layout, for example "c2d-1 last"' });
+    throw new UsageError(`no configuration "${one}"`, 'an id and a layout, for example "c2d-1 last"');
   const computation = suiteComputation({ ...layer, layout });
   const digests = { candidates: createHash("sha256"), expectations: createHash("sha256"), texts: createHash("sha256") };
 

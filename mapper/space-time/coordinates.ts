@@ -100,7 +100,7 @@ export class Coordinates {
     if (!times && !options.reverse)
       throw new UsageError(
         `${name}: the transform ${[...allocation, ...spaceTime.schedule].map(printVector).join(" ")} has no affine inverse, so its reverse must be given`,
-        { hint: "for example: p = t%5, q = t/5, c = k-q" },
+        "for example: p = t%5, q = t/5, c = k-q",
       );
     const schedule = times ?? spaceTime.schedule;
     this.inverse = times && inverseOf([...allocation, ...times]);
@@ -112,9 +112,7 @@ export class Coordinates {
     if (pes > this.lanes)
       throw new UsageError(
         `${name}: the array has ${pes} PEs (${shape.join(" x ")}), and there are ${this.lanes} lanes`,
-        {
-          hint: "tile a loop, so that the array takes a part at a time",
-        },
+        "tile a loop, so that the array takes a part at a time",
       );
     this.laneAxis = free("lane");
     const space = weights(shape);

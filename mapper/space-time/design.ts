@@ -97,9 +97,10 @@ export function collapseSchedule(schedule: readonly Vector[], extents: Vector): 
     radix *= extentOfRow(s, extents);
   }
   if (!row.every(Number.isSafeInteger))
-    throw new UsageError(`the schedule ${printMatrix(schedule)} takes more than 2^53 steps as one row of time`, {
-      hint: "tile the loops: --lanes 16",
-    });
+    throw new UsageError(
+      `the schedule ${printMatrix(schedule)} takes more than 2^53 steps as one row of time`,
+      "tile the loops: --lanes 16",
+    );
   return row;
 }
 

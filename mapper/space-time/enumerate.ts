@@ -91,7 +91,7 @@ export function designSpace(problem: ArrayProblem, { bound, arrayRows }: DesignO
   if (!ROWS.includes(arrayRows) || !ROWS.includes(timeRows))
     throw new UsageError(
       `${problem.name}: ${loops} loops on an array of ${arrayRows} dimensions leave ${timeRows} rows of time; an array has one or two dimensions, and time one or two rows`,
-      { hint: "choose arrayRows 1 for two loops, 1 or 2 for three, 2 for four" },
+      "choose arrayRows 1 for two loops, 1 or 2 for three, 2 for four",
     );
   if (!Number.isSafeInteger(bound) || bound < 1)
     throw new UsageError(`${problem.name}: the entries of a transform are bounded by a positive integer, got ${bound}`);

@@ -44,7 +44,7 @@ export function tileFlows(flows: Flows, { loop, outer, inner, size }: Tile): Flo
   )
     throw new UsageError(
       `${name}: tile: values of ${loop} depend on each other in the order written, so it cannot be split into tiles`,
-      { hint: "what can be tiled are sums over loops and values that are passed on" },
+      "what can be tiled are sums over loops and values that are passed on",
     );
   const index = plus(times(axis(outer), size), axis(inner));
   const replaced = new Map([[loop, index]]);
@@ -133,6 +133,6 @@ function permuteReads({ variables }: Flows, e: Expr, permuted: (v: Vector) => nu
 function indexOfLoop({ name, loops }: Flows, loop: string, primitive: string): number {
   const names = loops.map((l) => l.name);
   const at = names.indexOf(loop);
-  if (at < 0) throw new UsageError(`${name}: ${primitive}: no loop "${loop}"`, { hint: suggestion(loop, names) });
+  if (at < 0) throw new UsageError(`${name}: ${primitive}: no loop "${loop}"`, suggestion(loop, names));
   return at;
 }

@@ -60,20 +60,20 @@ export function arraySpace(computation: Computation, options: ArrayLoopOptions =
   const names = options.loops ?? chosenLoops(computation, long);
   const known = computation.axes.map((a) => a.name);
   for (const [i, name] of names.entries()) {
-    if (!known.includes(name))
-      throw new UsageError(`${computation.name}: no loop "${name}"`, { hint: suggestion(name, known) });
+    if (!known.includes(name)) throw new UsageError(`${computation.name}: no loop "${name}"`, suggestion(name, known));
     if (names.indexOf(name) !== i) throw new UsageError(`${computation.name}: loop ${name} is named twice`);
   }
   const inside = names.flatMap((name) => long.find((a) => a.name === name) ?? []);
   if (inside.length < 2)
     throw new UsageError(
       `${computation.name}: an array needs two loops of more than one step, got ${inside.map((a) => `${a.name} ${a.extent}`).join(", ") || "none"}`,
-      { hint: `the loops are ${computation.axes.map((a) => `${a.name} ${a.extent}`).join(", ")}` },
+      `the loops are ${computation.axes.map((a) => `${a.name} ${a.extent}`).join(", ")}`,
     );
   if (inside.length > MOST_LOOPS)
-    throw new UsageError(`${computation.name}: an array has at most ${MOST_LOOPS} loops, got ${names.join(", ")}`, {
-      hint: "the others stay in sequence outside",
-    });
+    throw new UsageError(
+      `${computation.name}: an array has at most ${MOST_LOOPS} loops, got ${names.join(", ")}`,
+      "the others stay in sequence outside",
+    );
   const extents = extentsOf(computation);
   const tiled = inside
     .filter((a) => options.lanes !== undefined && a.extent > options.lanes && isTiled(computation, a))

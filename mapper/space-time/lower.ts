@@ -164,9 +164,10 @@ export function lowerFlows(flows: Flows, spaceTime: SpaceTime, options: LowerOpt
 function checkParallel(flows: Flows, { outside }: Places, parallel: readonly string[]): void {
   for (const name of parallel) {
     if (!outside.some((o) => o.name === name))
-      throw new UsageError(`${flows.name}: loop ${name} cannot run in parallel: it is not outside the array`, {
-        hint: `outside are: ${outside.map((o) => o.name).join(", ") || "none"}`,
-      });
+      throw new UsageError(
+        `${flows.name}: loop ${name} cannot run in parallel: it is not outside the array`,
+        `outside are: ${outside.map((o) => o.name).join(", ") || "none"}`,
+      );
     if (flows.outcomes.some((o) => !indexes(o.target, name)))
       throw new UsageError(`${flows.name}: loop ${name} is summed over, so its steps cannot run in parallel`);
   }

@@ -162,9 +162,10 @@ export const shapesOf = (tensors: Readonly<Record<string, Tensor>>): Record<stri
 export function arrayProblem(computation: Computation, space: ArraySpace): ArrayProblem {
   const { equation } = computation;
   if (equation.op === "sat+=")
-    throw new UsageError(`${computation.name}: sat+= clamps the whole sum once; an array forms it in parts`, {
-      hint: "sum with +=, and clamp in an epilogue",
-    });
+    throw new UsageError(
+      `${computation.name}: sat+= clamps the whole sum once; an array forms it in parts`,
+      "sum with +=, and clamp in an epilogue",
+    );
   if (choosesByElements(equation.value))
     throw new UsageError(
       `${computation.name}: ${printAccess(equation.target)} is chosen by comparing elements, which no array passes on`,
@@ -229,9 +230,7 @@ function selfDependences({ equation, name }: Computation, loops: readonly string
         if (apart === undefined || (apart !== 0 && at < 0))
           throw new UsageError(
             `${name}: ${printAccess(read)} does not lie at a constant distance from ${printAccess(target)}`,
-            {
-              hint: `a uniform recurrence reads itself a fixed step back: ${printEquation(equation)}`,
-            },
+            `a uniform recurrence reads itself a fixed step back: ${printEquation(equation)}`,
           );
         if (apart !== 0) distance[at] = apart;
       }

@@ -84,16 +84,15 @@ export function checkReverse(
   const known = new Set(destination);
   for (const { loop, value } of definitions) {
     if (!names.includes(loop))
-      throw new UsageError(`${subject}: reverse transform: no source loop "${loop}"`, {
-        hint: suggestion(loop, names),
-      });
+      throw new UsageError(`${subject}: reverse transform: no source loop "${loop}"`, suggestion(loop, names));
     const offending = offendingPart(value);
     if (offending) throw new UsageError(`${subject}: reverse transform of ${loop}: ${offending.because}`);
     const strange = axesIn(value).find((name) => !known.has(name));
     if (strange !== undefined)
-      throw new UsageError(`${subject}: reverse transform of ${loop} uses "${strange}", which is not known there`, {
-        hint: `known: ${[...known].join(", ")}`,
-      });
+      throw new UsageError(
+        `${subject}: reverse transform of ${loop} uses "${strange}", which is not known there`,
+        `known: ${[...known].join(", ")}`,
+      );
     known.add(loop);
   }
   const missing = names.find((name) => !definitions.some((d) => d.loop === name));
@@ -108,7 +107,7 @@ export function checkReverse(
     if (back.join() !== point.join())
       throw new UsageError(
         `${subject}: the reverse transform does not invert: point ${printVector(point)} runs at (${destination.join(",")}) = ${printVector(place)}, which it takes to ${printVector(back)}`,
-        { hint: `it says ${definitions.map((d) => `${d.loop} = ${printExpr(d.value, "index")}`).join(", ")}` },
+        `it says ${definitions.map((d) => `${d.loop} = ${printExpr(d.value, "index")}`).join(", ")}`,
       );
   }
 }

@@ -17,12 +17,13 @@ export function sourceLoops({ name, loops }: Flows, wanted: readonly string[] | 
   return wanted.map((loop, i) => {
     const found = loops.find((l) => l.name === loop);
     if (!found)
-      throw new UsageError(`${name}: no loop "${loop}" to be mapped`, {
-        hint: suggestion(
+      throw new UsageError(
+        `${name}: no loop "${loop}" to be mapped`,
+        suggestion(
           loop,
           loops.map((l) => l.name),
         ),
-      });
+      );
     if (wanted.indexOf(loop) !== i) throw new UsageError(`${name}: loop ${loop} is mapped twice`);
     return found;
   });

@@ -56,9 +56,10 @@ export function arrange({ recurrence, steps }: Specification): Arranged {
     }
   }
   if (!transform)
-    throw new UsageError(`${recurrence.name}: no space_time_transform says where and when points run`, {
-      hint: "for example: space_time_transform([c, q], [k, t], [[1,1],[0,1]])",
-    });
+    throw new UsageError(
+      `${recurrence.name}: no space_time_transform says where and when points run`,
+      "for example: space_time_transform([c, q], [k, t], [[1,1],[0,1]])",
+    );
   return { flows, transform, parallel, shared };
 }
 

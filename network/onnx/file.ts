@@ -17,7 +17,7 @@ export function withFile<T>(path: string, called: string, use: (handle: number, 
   try {
     handle = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK);
     const about = fstatSync(handle);
-    if (!about.isFile()) throw new UsageError(`${called} is no file`, { hint: "name a regular file" });
+    if (!about.isFile()) throw new UsageError(`${called} is no file`, "name a regular file");
     return use(handle, about.size);
   } catch (error) {
     if (error instanceof UsageError) throw error;

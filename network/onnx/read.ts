@@ -52,9 +52,10 @@ export function readOnnx(file: string): Graph {
 export function bytesOfFile(file: string): Uint8Array {
   return withFile(file, file, (handle, size) => {
     if (size > MOST_BYTES)
-      throw new UsageError(`${file} has ${size} bytes, and a protobuf is shorter than 2 GiB`, {
-        hint: "save the model with its tensors in external files",
-      });
+      throw new UsageError(
+        `${file} has ${size} bytes, and a protobuf is shorter than 2 GiB`,
+        "save the model with its tensors in external files",
+      );
     return readFileSync(handle);
   });
 }
@@ -68,7 +69,7 @@ export function parseOnnx(bytes: Uint8Array, subject: string, folder: string): G
   const model = modelOf(bytes, subject);
   const { graph } = model;
   if (!graph || graph.node.length === 0)
-    throw new UsageError(`${subject} holds no network`, { hint: "an ONNX model has a graph with nodes" });
+    throw new UsageError(`${subject} holds no network`, "an ONNX model has a graph with nodes");
   const opset = opsetOf(model, subject);
   if (model.functions.length > 0)
     throw new UsageError(`${subject} defines functions of its own, which is not supported yet`);
@@ -93,9 +94,10 @@ function opsetOf({ opsetImport }: ModelProto, subject: string): number {
   const version = Number(own.version);
   const { least, most } = OPSETS;
   if (version < least || version > most)
-    throw new UsageError(`${subject} uses opset ${own.version}; ${least} to ${most} are supported`, {
-      hint: "export it for opset 23 or less: opset_version=23 in PyTorch",
-    });
+    throw new UsageError(
+      `${subject} uses opset ${own.version}; ${least} to ${most} are supported`,
+      "export it for opset 23 or less: opset_version=23 in PyTorch",
+    );
   return version;
 }
 
@@ -162,9 +164,10 @@ function checkNames({ name, node, initializer, input, output }: GraphProto, subj
   const others = node.flatMap((n) => [n.opType, n.domain, ...n.input, ...n.output]);
   const long = [name, ...named.map((each) => each.name), ...others].find((text) => text.length > MOST_NAME);
   if (long !== undefined)
-    throw new UsageError(`${subject}: the name "${long.slice(0, 40)}..." has ${long.length} characters`, {
-      hint: `names have ${MOST_NAME} at most`,
-    });
+    throw new UsageError(
+      `${subject}: the name "${long.slice(0, 40)}..." has ${long.length} characters`,
+      `names have ${MOST_NAME} at most`,
+    );
 }
 
 /** All tensors that become constants, with their names in messages. */
@@ -185,9 +188,7 @@ function inputOf({ name, type }: ValueInfoProto, subject: string): Input {
     throw new UsageError(`${subject}: input "${name}" is ${value?.case ?? "of no type"}; tensors are supported`);
   const { elemType, shape } = value.value;
   if (!shape)
-    throw new UsageError(`${subject}: input "${name}" has no shape`, {
-      hint: "export the model with the shapes of its inputs",
-    });
+    throw new UsageError(`${subject}: input "${name}" has no shape`, "export the model with the shapes of its inputs");
   return {
     name,
     type: elementTypeOf(elemType, `input "${name}"`),
@@ -220,9 +221,10 @@ function typeOf({ name, type }: ValueInfoProto): (readonly [string, ElementType]
 function nodeOf({ name, opType, domain, input, output, attribute }: NodeProto, place: number, folder: Folder): Node {
   const called = calledOf(name, place);
   if (!OWN_DOMAINS.includes(domain))
-    throw new UsageError(`${called}: the operator ${opType} of ${domain} is not supported`, {
-      hint: "operators of ONNX itself are",
-    });
+    throw new UsageError(
+      `${called}: the operator ${opType} of ${domain} is not supported`,
+      "operators of ONNX itself are",
+    );
   return {
     name: called,
     op: opType,

@@ -75,9 +75,10 @@ export function checkTogether(tensors: Iterable<readonly [tensor: TensorProto, s
     const { type, elements } = claimOf(tensor, subject);
     bytes += bytesHeld(type, elements);
     if (bytes > MOST_TOGETHER)
-      throw new UsageError(`${model}: its constants take more than ${MOST_TOGETHER / 2 ** 30} GiB together`, {
-        hint: "constants are held in memory; keep the largest as inputs of the network",
-      });
+      throw new UsageError(
+        `${model}: its constants take more than ${MOST_TOGETHER / 2 ** 30} GiB together`,
+        "constants are held in memory; keep the largest as inputs of the network",
+      );
   }
 }
 
@@ -182,9 +183,10 @@ function fileWithin(folder: string, location: string, subject: string): string {
   const lies = (path: string): boolean =>
     path !== "" && !isAbsolute(path) && path !== ".." && !path.startsWith(`..${sep}`);
   const refuse = (because: string): never => {
-    throw new UsageError(`${subject}: its external file "${location.slice(0, 200)}" ${because}`, {
-      hint: "it must lie in the folder of the model",
-    });
+    throw new UsageError(
+      `${subject}: its external file "${location.slice(0, 200)}" ${because}`,
+      "it must lie in the folder of the model",
+    );
   };
   if (!lies(location) || location.includes("\0")) return refuse("lies outside the model's folder");
   try {
