@@ -32,16 +32,22 @@ function recorded<T>(name: string, work: (db: Database) => T): T {
   try {
     return work(db);
   } finally {
+    for (const table of ["environments", "runs", "trials"])
+      ids.push(...db.sqlite.prepare<[], string>(`SELECT id FROM ${table}`).pluck().all());
     db.close();
   }
 }
 
-/** A text without what differs from one process or version to the next: ids of runs and of their trials, by number. */
+/** Ids of everything that databases of this file hold: those of runs and of their trials are drawn, those of machines name a version. */
+const ids: string[] = [];
+
+/** A text without what differs from one process or version to the next: ids, by number, and folders. */
 function settled(text: string): string {
-  const ids: string[] = [];
-  const numbered = text.replaceAll(/\b[0-9a-f]{32}\b|\b(?=[0-9a-f]*[a-f])(?=[0-9a-f]*\d)[0-9a-f]{12}\b/g, (id) => {
-    const known = ids.indexOf(id.slice(0, 12));
-    return `id ${known < 0 ? ids.push(id.slice(0, 12)) : known + 1}`;
+  const seen: string[] = [];
+  const known = new RegExp(ids.flatMap((id) => [id, id.slice(0, 12)]).join("|") || "$^", "g");
+  const numbered = text.replaceAll(known, (id) => {
+    const place = seen.indexOf(id.slice(0, 12));
+    return `id ${place < 0 ? seen.push(id.slice(0, 12)) : place + 1}`;
   });
   return `${numbered.replaceAll(shop.path(""), "").replaceAll(VERSION, "VERSION")}\n`;
 }

@@ -105,7 +105,7 @@ describe("automap network", () => {
       [
         "automap: the size "batch" of input x is not known
         give it: --dim batch=1",
-        "automap: --dim "batch" has no =
+        "automap: --dim "batch" is not name=value
         for example --dim batch=1",
         "automap: --dim batch=0: a size is a whole number, 1 at least",
         "automap: no input has a size "bach"
