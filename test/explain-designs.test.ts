@@ -44,6 +44,7 @@ describe("explain of a record of a design on lanes", () => {
     if (explained.status !== "designs") throw new Error(explained.status);
     const { dataflow, designs } = explained;
     expect(dataflow).toBe("FBS");
+    expect(explained.predicted).toBeGreaterThan(0);
     expect(designs.map((d) => d.dataflow)).toEqual(
       expect.arrayContaining(["SBM", "BSM", "FSM", "BFS", "FFS", "FBS", "FSA", "SFA"]),
     );

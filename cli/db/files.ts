@@ -250,7 +250,10 @@ async function runPrune(given: z.infer<typeof pruneOptions>, command: Command, h
   const pruned = (db: Database): ExitCode => {
     const { limit, top, sort, ...chosen } = readTrialFilter(db, given, command);
     if (limit !== undefined || top !== undefined || sort !== undefined)
-      throw new UsageError("--limit does not belong to a prune", "choose by --until, --status, --op or --stale");
+      throw new UsageError(
+        "--limit, --top and --sort do not belong to a prune",
+        "choose by --until, --status, --op or --stale",
+      );
     const { extents = {}, ...others } = chosen;
     if (stale === undefined && Object.keys(others).length + Object.keys(extents).length === 0)
       throw new UsageError(
