@@ -23,7 +23,7 @@ const compiler = await compilerHere();
 
 const small = operation("matmul m=16 n=16 k=16");
 /** 592 G products. */
-const huge = operation("conv2d c=1024 k=1024 h=250 w=250 r=3 s=3");
+const huge = operation("conv2d c=1024 k=1024 h=250 w=250 r=15 s=15");
 
 /** A search with a reference of the test's own. */
 const search = (name: string, computation: Computation, reference: Runner["reference"], within?: number) => {

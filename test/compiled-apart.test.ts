@@ -54,7 +54,9 @@ describe.skipIf(process.arch !== "x64")("a kernel compiled apart", () => {
       const assembly = readFileSync(made.file, "utf8")
         .replaceAll(/_ZL\d+(phase_\d+)\w+/g, "$1")
         .replaceAll(/\.L\w+/g, ".L")
-        .replaceAll(/^# \d+ ".*\n/gm, "");
+        .replaceAll(/^# \d+ ".*\n/gm, "")
+        // Only functions that other files can see begin with it, where a compiler protects jumps by default.
+        .replaceAll("\tendbr64\n", "");
       return new Map(
         [...assembly.matchAll(/^([a-z_][\w.]*):\n([\s\S]*?)\n\s*\.size\s/gim)].map(([, name = "", body = ""]) => [
           name,
