@@ -19,6 +19,7 @@ import { kernelFor } from "../session/kernel.ts";
 import { SESSION_KINDS } from "../session/kinds.ts";
 import type { SessionKind } from "../session/session-space.ts";
 import { nativeTarget, nvidiaTarget } from "../targets/index.ts";
+import { windowSchedule } from "./support/window.ts";
 
 const types = parseDataTypes("f32");
 const matmul = instantiate(operatorNamed("matmul"), { parameters: { m: 32, n: 32, k: 32 }, types });
@@ -34,18 +35,7 @@ const mapped: MappedCandidate = {
 const lanes: WindowCandidate = {
   kind: "window",
   intrinsic: "avx512.fma.f32",
-  schedule: {
-    dataflow: "FBS-load",
-    lanes: 16,
-    rows: 1,
-    vectors: 2,
-    rolled: [],
-    weights: "registers",
-    streaming: false,
-    prefetchBytes: 0,
-    strip: 0,
-    threads: 1,
-  },
+  schedule: windowSchedule({ vectors: 2 }),
 };
 const warps: WarpWindowCandidate = {
   kind: "warp-window",

@@ -18,6 +18,7 @@ import {
   verifyDatabase,
 } from "../db/index.ts";
 import { CONV, candidate, MACHINE, measured, newTrial, trial, VNNI, WARM, workshop } from "./support/database.ts";
+import { windowSchedule } from "./support/window.ts";
 
 const AMX = "amx.tdpbusd";
 const names = [VNNI?.name ?? "", AMX];
@@ -25,18 +26,7 @@ const names = [VNNI?.name ?? "", AMX];
 const DESIGN: Candidate = {
   kind: "window",
   intrinsic: names[0] ?? "",
-  schedule: {
-    dataflow: "FBS-load",
-    lanes: 16,
-    rows: 1,
-    vectors: 1,
-    rolled: [],
-    weights: "registers",
-    streaming: false,
-    prefetchBytes: 0,
-    strip: 0,
-    threads: 1,
-  },
+  schedule: windowSchedule(),
 };
 
 let shop: ReturnType<typeof workshop>;

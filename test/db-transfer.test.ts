@@ -27,6 +27,7 @@ import { CONV, MACHINE, measured, newTrial, tamper, trial, workloadNamed, worksh
 import { idOf, type Line } from "./support/forge.ts";
 import fc from "./support/property.ts";
 import { inFull } from "./support/slow.ts";
+import { windowSchedule } from "./support/window.ts";
 
 const FUZZED = inFull(10_000, 1000);
 const MERGES = inFull(40, 3);
@@ -446,18 +447,7 @@ it("an import takes a design on lanes, and names the unknown kind of another can
   const lanes: LaneCandidate = {
     kind: "window",
     intrinsic: "avx512.lanes",
-    schedule: {
-      dataflow: "FBS-load",
-      lanes: 16,
-      rows: 4,
-      vectors: 1,
-      rolled: [],
-      weights: "registers",
-      streaming: false,
-      prefetchBytes: 0,
-      strip: 0,
-      threads: 1,
-    },
+    schedule: windowSchedule({ rows: 4 }),
   };
   const { intrinsic: _, ...given } = newTrial(5, { trial: trial(measured(5), 1, lanes) });
   recordTrial(db, given);

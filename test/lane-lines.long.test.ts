@@ -17,20 +17,9 @@ import { targetOf } from "../targets/index.ts";
 import { rankWindows, windowSpace } from "../tuner/lane-candidates.ts";
 import { smallInputs, wrongNest } from "./support/drawn/drawn.ts";
 import { stated } from "./support/subjects.ts";
+import { windowSchedule } from "./support/window.ts";
 
-const CARRIED: WindowSchedule = {
-  dataflow: "FBS-load",
-  lanes: 16,
-  rows: 2,
-  vectors: 2,
-  rolled: [],
-  weights: "memory",
-  lines: "carried",
-  streaming: false,
-  prefetchBytes: 0,
-  strip: 0,
-  threads: 1,
-};
+const CARRIED: WindowSchedule = windowSchedule({ rows: 2, vectors: 2, weights: "memory", lines: "carried" });
 
 const sourceOf = (computation: Computation, changes: Partial<WindowSchedule>): string => {
   const schedule = { ...CARRIED, ...changes };

@@ -27,25 +27,10 @@ import { operatorNamed } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";
 import { STENCILS } from "../operators/stencil.ts";
 import { smallIntegers, stated } from "./support/subjects.ts";
+import { windowSchedule } from "./support/window.ts";
 
 function make(operator: string, parameters: Readonly<Record<string, number>>, types = "f32"): Computation {
   return instantiate(operatorNamed(operator), { parameters, types: parseDataTypes(types) });
-}
-
-function schedule(changes: Partial<WindowSchedule> = {}): WindowSchedule {
-  return {
-    dataflow: "FBS-load",
-    lanes: 16,
-    rows: 1,
-    vectors: 1,
-    rolled: [],
-    weights: "registers",
-    streaming: false,
-    prefetchBytes: 0,
-    strip: 0,
-    threads: 1,
-    ...changes,
-  };
 }
 
 function agrees(computation: Computation, chosen: WindowSchedule, nest = lowerWindow(computation, chosen)): boolean {
@@ -64,8 +49,8 @@ describe("lowering to lanes", () => {
       const f32 = make(name, shape);
       const f64 = make(name, shape, "f64");
       for (const dataflow of LANE_DATAFLOWS) {
-        expect(agrees(f32, schedule({ dataflow, rows: 3, vectors: 2 })), dataflow).toBe(true);
-        const alike = schedule({ dataflow, lanes: 32, rows: 2 });
+        expect(agrees(f32, windowSchedule({ dataflow, rows: 3, vectors: 2 })), dataflow).toBe(true);
+        const alike = windowSchedule({ dataflow, lanes: 32, rows: 2 });
         expect(agrees(f64, alike, lowerWarpWindow(f64, alike)), dataflow).toBe(true);
       }
     },
@@ -75,25 +60,25 @@ describe("lowering to lanes", () => {
     const line = stated(`conv1d-single --l 97 --r ${r}`);
     const image = make("conv2d-single", { h: r + 3, w: r + 30, r, s: r });
     for (const dataflow of LANE_DATAFLOWS) {
-      expect(agrees(line, schedule({ dataflow, lanes: 32, vectors: 2 })), `line ${dataflow}`).toBe(true);
-      expect(agrees(image, schedule({ dataflow, lanes: 32, rows: 3 })), `image ${dataflow}`).toBe(true);
+      expect(agrees(line, windowSchedule({ dataflow, lanes: 32, vectors: 2 })), `line ${dataflow}`).toBe(true);
+      expect(agrees(image, windowSchedule({ dataflow, lanes: 32, rows: 3 })), `image ${dataflow}`).toBe(true);
     }
-    expect(agrees(image, schedule({ rows: 2, vectors: 2, rolled: ["s"] })), "rolled over s").toBe(true);
-    expect(agrees(image, schedule({ weights: "memory", rolled: ["r", "s"] })), "rolled over both").toBe(true);
+    expect(agrees(image, windowSchedule({ rows: 2, vectors: 2, rolled: ["s"] })), "rolled over s").toBe(true);
+    expect(agrees(image, windowSchedule({ weights: "memory", rolled: ["r", "s"] })), "rolled over both").toBe(true);
   });
 
   it.each(Array.from({ length: 26 }, (_, i) => i + 1))("writes all of a row of %i, and nothing beyond", (w) => {
     const computation = stated(`stencil2d-box --h 6 --w ${w} --radius 1`);
     for (const dataflow of LANE_DATAFLOWS)
       for (const vectors of [1, 2])
-        expect(agrees(computation, schedule({ dataflow, lanes: 8, rows: 4, vectors })), dataflow).toBe(true);
+        expect(agrees(computation, windowSchedule({ dataflow, lanes: 8, rows: 4, vectors })), dataflow).toBe(true);
   });
 
   it("sweeps strips of rows through the planes of a 3-D stencil", () => {
     const computation = stated("3d27pt --d 6 --h 14 --w 20");
-    const nest = lowerWindow(computation, schedule({ rows: 2, strip: 3 }));
+    const nest = lowerWindow(computation, windowSchedule({ rows: 2, strip: 3 }));
     expect(printNest(nest)).toContain("for j_strip in 0..2\n  for parallel i in 0..4\n    for j_block in 0..3");
-    expect(agrees(computation, schedule({ rows: 2, strip: 3 }), nest)).toBe(true);
+    expect(agrees(computation, windowSchedule({ rows: 2, strip: 3 }), nest)).toBe(true);
   });
 
   it("computes the user's equations: a written-out sum, planes with weights of their own", () => {
@@ -103,13 +88,13 @@ describe("lowering to lanes", () => {
     );
     for (const dataflow of LANE_DATAFLOWS)
       for (const computation of [blur, planes])
-        expect(agrees(computation, schedule({ dataflow, rows: 2, vectors: 2 })), dataflow).toBe(true);
+        expect(agrees(computation, windowSchedule({ dataflow, rows: 2, vectors: 2 })), dataflow).toBe(true);
   });
 
   it("a halo one column too wide would be found", () => {
     const computation = stated("2d5pt --h 5 --w 40");
     for (const dataflow of ["SBM", "FBS-shift"] as const) {
-      const chosen = schedule({ dataflow, rows: 3 });
+      const chosen = windowSchedule({ dataflow, rows: 3 });
       const nest = lowerWindow(computation, chosen);
       expect(agrees(computation, chosen, nest)).toBe(true);
       const whole = dataflow === "SBM" ? / where lane >= 2$/ : / where lane < 14$/;
@@ -163,7 +148,7 @@ describe("designs of a window", () => {
       const { allocation, schedule: time } = design.spaceTime;
       const label = `P (${String(allocation)}) s (${String(time)}) ${design.data}`;
       for (const lower of [lowerWindow, lowerWarpWindow]) {
-        const chosen = schedule({ rows: 2, vectors: 2 });
+        const chosen = windowSchedule({ rows: 2, vectors: 2 });
         expect(agrees(computation, chosen, lower(computation, chosen, design)), label).toBe(true);
       }
       return [`${designOf(windowProblem(16, 3), design.spaceTime).name} ${label}: ${placed.placement.outputs} of 16`];
@@ -238,7 +223,7 @@ describe("taps", () => {
       "type: lanes compute f32, f64, s32, s16, f16",
     );
     const verdict = tapsOf(stated("conv1d-single --l 64 --r 17"));
-    expect(verdict.ok && scheduleProblem(verdict.sum, schedule({ dataflow: "SBM" }))?.because).toBe(
+    expect(verdict.ok && scheduleProblem(verdict.sum, windowSchedule({ dataflow: "SBM" }))?.because).toBe(
       "schedule: a window of 17 columns leaves none of 16 lanes whole; load the data instead (FBS-load)",
     );
   });

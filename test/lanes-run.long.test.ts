@@ -12,6 +12,7 @@ import { lowerWindow } from "../mapper/space-time/lower-window.ts";
 import { createRunner, type Runner } from "../runtime/measure.ts";
 import { readProcessor } from "../runtime/processor.ts";
 import { stated } from "./support/subjects.ts";
+import { windowSchedule } from "./support/window.ts";
 
 const AVX512 = readProcessor().features.includes("avx512dq");
 const runners: Runner[] = [];
@@ -30,18 +31,7 @@ afterAll(async () => {
   for (const runner of runners) await runner.close();
 });
 
-const plain: WindowSchedule = {
-  dataflow: "FBS-load",
-  lanes: 16,
-  rows: 1,
-  vectors: 1,
-  rolled: [],
-  weights: "registers",
-  streaming: false,
-  prefetchBytes: 0,
-  strip: 0,
-  threads: 1,
-};
+const plain: WindowSchedule = windowSchedule();
 
 const CASES: readonly (readonly [string, Computation, Partial<WindowSchedule>])[] = [
   [

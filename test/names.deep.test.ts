@@ -44,6 +44,7 @@ import { scratchFolder } from "./support/scratch.ts";
 import { inFull } from "./support/slow.ts";
 import { convolution1d, FORMS as FORMS_OF_DESIGNS } from "./support/space-time.ts";
 import { mappingsOnto, rowNamed, smallIntegers } from "./support/subjects.ts";
+import { windowSchedule } from "./support/window.ts";
 
 vi.setConfig({ testTimeout: 300_000 });
 
@@ -422,18 +423,7 @@ describe("names that lowering makes", () => {
       tensors: { A: "f32", W: { dtype: "f32", constant: true } },
     });
     const inputs = smallIntegers(computation);
-    const plain: WindowSchedule = {
-      dataflow: "FBS-load",
-      lanes: 16,
-      rows: 2,
-      vectors: 2,
-      rolled: [],
-      weights: "registers",
-      streaming: false,
-      prefetchBytes: 0,
-      strip: 0,
-      threads: 1,
-    };
+    const plain: WindowSchedule = windowSchedule({ rows: 2, vectors: 2 });
     for (const nest of [
       lowerWindow(computation, plain),
       lowerWindow(computation, { ...plain, dataflow: "SBM", vectors: 1 }),

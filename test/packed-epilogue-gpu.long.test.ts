@@ -18,6 +18,7 @@ import {
   expectRightEmulated,
   expectRightInterpreted,
   gridContextOf,
+  mmaSchedule,
   NVCC,
   ordersInTurn,
 } from "./support/grid-kernels.ts";
@@ -36,16 +37,7 @@ const interaction = (dtype: Half, { b, vectors, k }: { b: number; vectors: numbe
 const onWarps = (dtype: Half, size: { b: number; vectors: number; k: number }, matching = "m <- i; n <- j; k <- k") =>
   gridContextOf(interaction(dtype, size), `mma.m16n8k16.f32.${dtype}`, matching);
 
-const PLAIN: GridSchedule = {
-  tile: { m: 32, n: 32, k: 32 },
-  warps: { m: 1, n: 1 },
-  stage: 2,
-  swizzle: "swizzled",
-  transfer: "async",
-  order: 1,
-  fragments: "inline",
-  store: "direct",
-};
+const PLAIN = mmaSchedule(32, 32, 32);
 const TILES: GridSchedule = { ...PLAIN, tile: { m: 16, n: 16, k: 16 }, transfer: "plain", stage: 1, store: "staged" };
 
 const sourceOf = (context: GridContext, schedule: GridSchedule): string =>

@@ -12,6 +12,7 @@ import { defineProblem } from "../mapper/match/problem.ts";
 import { validate } from "../mapper/match/validate.ts";
 import { randomSchedule, scheduleProblem } from "../mapper/schedule/mapped.ts";
 import { placementsOf } from "../mapper/schedule/place.ts";
+import { CUTTING } from "./support/random-triangle.ts";
 import { inFull } from "./support/slow.ts";
 import { mappingsOnto, operation, rowNamed, smallIntegers } from "./support/subjects.ts";
 
@@ -27,21 +28,11 @@ const CASES = [
   "variance n=2 c=5 h=3 w=3",
   "stencil2d-star h=5 w=20 radius=1",
 ];
-const INTRINSICS = [
-  "avx512.fma.f32.broadcast",
-  "avx512.fma.f32",
-  "avx512.vpdpbusd",
-  "avx512.vpdpbusd.lanes",
-  "avx512.vdpbf16ps",
-  "amx.tdpbusd",
-  "toy.2x2x2",
-];
-
 test("every schedule of every mapping computes the equation, twice in a row", () => {
   const random = seededRandom(7);
   let ran = 0;
   for (const words of CASES) {
-    for (const name of INTRINSICS) {
+    for (const name of CUTTING) {
       const intrinsic = rowNamed(name);
       const computation = operation(words, intrinsic);
       const valid = mappingsOnto(computation, intrinsic);

@@ -13,19 +13,15 @@ import { createRunner, type Runner } from "../runtime/measure.ts";
 import { readProcessor } from "../runtime/processor.ts";
 import { smallInputs } from "./support/drawn/drawn.ts";
 import { stated } from "./support/subjects.ts";
+import { windowSchedule } from "./support/window.ts";
 
-const plain: WindowSchedule = {
-  dataflow: "FBS-load",
-  lanes: 16,
+const plain: WindowSchedule = windowSchedule({
   rows: 2,
   vectors: 2,
-  rolled: [],
   weights: "memory",
   streaming: true,
   prefetchBytes: 8192,
-  strip: 0,
-  threads: 1,
-};
+});
 const image = stated("conv2d-single --h 12 --w 112 --r 3 --s 3 --pad 1");
 const grid = stated("3d7pt --d 7 --h 9 --w 80");
 

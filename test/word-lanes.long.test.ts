@@ -21,6 +21,7 @@ import { nativeTarget } from "../targets/index.ts";
 import { arraySpaceOf } from "../tuner/array-candidates.ts";
 import { windowSpace } from "../tuner/lane-candidates.ts";
 import { runnerHere } from "./support/here.ts";
+import { windowSchedule } from "./support/window.ts";
 
 type Type = "s16" | "f16" | "f32" | "s32";
 
@@ -32,18 +33,7 @@ const image = (dtype: Type, extents: Readonly<Record<string, number>> = {}): Com
     tensors: { x: dtype, w: dtype, y: dtype },
   });
 
-const WINDOW: WindowSchedule = {
-  dataflow: "FBS-load",
-  lanes: 32,
-  rows: 2,
-  vectors: 2,
-  rolled: [],
-  weights: "memory",
-  streaming: false,
-  prefetchBytes: 0,
-  strip: 0,
-  threads: 1,
-};
+const WINDOW: WindowSchedule = windowSchedule({ lanes: 32, rows: 2, vectors: 2, weights: "memory" });
 
 /** Results lie on lanes, columns come one after another. */
 const BY_COLUMNS: DesignSchedule = {

@@ -4,6 +4,7 @@ import type { MappedCandidate, WindowCandidate } from "../../abstraction/candida
 import { beginRun, type Database, endRun, recordCalibration, recordTrial } from "../../db/index.ts";
 import { masked, programIn } from "./chain-graphs.ts";
 import { CONV, MACHINE, measured, newTrial, trial, workloadNamed } from "./database.ts";
+import { windowSchedule } from "./window.ts";
 
 /** A mapping. */
 export const MAPPED: MappedCandidate = {
@@ -18,18 +19,7 @@ export const MAPPED: MappedCandidate = {
 export const LANES: WindowCandidate = {
   kind: "window",
   intrinsic: "avx512.fma.f32",
-  schedule: {
-    dataflow: "SBM",
-    lanes: 16,
-    rows: 2,
-    vectors: 2,
-    rolled: ["k"],
-    weights: "registers",
-    streaming: false,
-    prefetchBytes: 0,
-    strip: 0,
-    threads: 1,
-  },
+  schedule: windowSchedule({ dataflow: "SBM", rows: 2, vectors: 2, rolled: ["k"] }),
 };
 
 export function recordEveryFact(db: Database): void {

@@ -20,6 +20,7 @@ import { nativeIntrinsics } from "../../session/choose.ts";
 import { generate } from "../../session/mapping-kind.ts";
 import { measured } from "./database.ts";
 import { mappingsOnto } from "./subjects.ts";
+import { windowSchedule } from "./window.ts";
 
 export function computationOf(
   operator: string,
@@ -116,16 +117,5 @@ export function recordPlain(
 export const LANES: WindowCandidate = {
   kind: "window",
   intrinsic: "avx512.fma.f32",
-  schedule: {
-    dataflow: "SBM",
-    lanes: 16,
-    rows: 1,
-    vectors: 2,
-    rolled: [],
-    weights: "registers",
-    streaming: false,
-    prefetchBytes: 0,
-    strip: 0,
-    threads: 1,
-  },
+  schedule: windowSchedule({ dataflow: "SBM", vectors: 2 }),
 };

@@ -33,7 +33,8 @@ const BASES: readonly Base[] = [
   },
 ];
 
-const INTRINSICS = [
+/** Instructions whose tiles are cut from computations in many ways: vectors, dot products, tiles, one of the tests. */
+export const CUTTING = [
   "avx512.fma.f32.broadcast",
   "avx512.fma.f32",
   "avx512.vpdpbusd",
@@ -45,7 +46,7 @@ const INTRINSICS = [
 
 export function randomTriangle(random: Random): { readonly computation: Computation; readonly intrinsic: Intrinsic } {
   const { target, factors, kept, summed } = pick(random, BASES);
-  const intrinsic = rowNamed(pick(random, INTRINSICS));
+  const intrinsic = rowNamed(pick(random, CUTTING));
   const [c, a, b] = intrinsic.operands.map((o) => o.dtype);
   if (c === undefined || a === undefined || b === undefined) throw new Error(`${intrinsic.name} is no product`);
   const value = factors.map((f) => (a === c ? f : `${c}(${f})`)).join(" * ");
