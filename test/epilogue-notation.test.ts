@@ -258,4 +258,33 @@ describe("epilogues by name", () => {
       `"equation: epilogue bias has a value for each channel, and c has no channels"`,
     );
   });
+
+  // Values of torch.nn.functional: gelu in its exact form, silu, hardswish.
+  it.each([
+    ["relu", [-2, 0, 1, 4], [0, 0, 1, 4]],
+    ["gelu", [-2, 0, 1, 4], [-0.0455003, 0, 0.8413447, 3.9998733]],
+    ["bias-gelu", [-3, -1, 0, 3], [-0.0455003, 0, 0.8413447, 3.9998733]],
+    ["silu", [-2, 0, 1, 4], [-0.2384058, 0, 0.7310586, 3.9280552]],
+    ["hardswish", [-4, -2, 1, 4], [0, -1 / 3, 2 / 3, 4]],
+    ["f16", [0.1, 2049], [0.0999755859375, 2048]],
+    ["bf16", [0.1, 257], [0.10009765625, 256]],
+  ])("%s of %j is %j", (epilogue, sums, results) => {
+    const sizes = `matmul m=${sums.length} n=1 k=1`;
+    const made = interpret(operation(sizes, "f32", { epilogue }), { a: sums, b: [1], bias: [1] });
+    for (const [i, result] of results.entries()) expect(made[i]).toBeCloseTo(result, 6);
+    if (!sums.every(Number.isInteger) || Math.max(...sums) > 255) return;
+    // Of sums of integers in f32.
+    const integers = interpret(operation(`matmul m=1 n=${sums.length} k=1`, "u8s8", { epilogue }), {
+      a: [1],
+      b: sums,
+      bias: sums.map(() => 1),
+    });
+    for (const [i, result] of results.entries()) expect(integers[i]).toBeCloseTo(result, 6);
+  });
+
+  it("f32 gives sums of integers as floats", () => {
+    const made = operation("matmul m=1 n=1 k=2", "u8s8", { epilogue: "f32" });
+    expect(outputOf(made).dtype).toBe("f32");
+    expect([...interpret(made, { a: [200, 200], b: [-100, -100] })]).toEqual([-40000]);
+  });
 });
