@@ -79,14 +79,20 @@ export { drawMapping, drawRefusal } from "./report/draw-mapping.ts";
 export { drawMappingSvg } from "./report/draw-svg.ts";
 export type { Compiler } from "./runtime/compiler.ts";
 export { type Choice, type EmitOptions, emit, generate, predict, type TuneOptions, tune } from "./session/api.ts";
-export { nativeIntrinsics } from "./session/choose.ts";
-export type { TunedKernel } from "./session/finals.ts";
-export { type InLanguage, kernelInLanguage, type NotInLanguage } from "./session/languages.ts";
-export { type BoundKernel, type KernelDescription, KernelError, type LoadOptions, load } from "./session/load.ts";
-export { type Expected, type Ranking, type RankOptions, rankByModel } from "./session/rank.ts";
-export type { Reason } from "./session/session-space.ts";
-export type { TuneOutcome } from "./session/tune.ts";
-export { localGpu } from "./session/workplace.ts";
+export { nativeIntrinsics } from "./session/kinds/choose.ts";
+export { type InLanguage, kernelInLanguage, type NotInLanguage } from "./session/kinds/languages.ts";
+export type { Reason } from "./session/kinds/session-space.ts";
+export {
+  type BoundKernel,
+  type KernelDescription,
+  KernelError,
+  type LoadOptions,
+  load,
+} from "./session/package/load.ts";
+export type { TunedKernel } from "./session/tune/finals.ts";
+export { type Expected, type Ranking, type RankOptions, rankByModel } from "./session/tune/rank.ts";
+export type { TuneOutcome } from "./session/tune/tune.ts";
+export { localGpu } from "./session/tune/workplace.ts";
 export { nativeTarget, nvidiaTarget, predictedGpuNamed } from "./targets/index.ts";
 export type { TuneEvent, TunePhase, TuneStatus } from "./tuner/search.ts";
 export type { SearchSpace } from "./tuner/space.ts";

@@ -5,7 +5,7 @@ import { defineConfig } from "vitest/config";
 import { sampled } from "./test/support/sample.ts";
 
 /** Tests that replace modules or register instructions, which would reach other files of their process. */
-const ALONE = "test/{db-column,natives,own-intrinsics,examples,session}";
+const ALONE = "test/*/{db-column,natives,own-intrinsics,examples,session}";
 const QUICK = "test/**/*.test.ts";
 const LONG = "test/**/*.long.test.ts";
 const DEEP = "test/**/*.deep.test.ts";
@@ -15,7 +15,9 @@ const DEEP = "test/**/*.deep.test.ts";
  * where files are named.
  */
 function deepFiles(): string[] {
-  const files = readdirSync("test").flatMap((file) => (file.endsWith(".deep.test.ts") ? [`test/${file}`] : []));
+  const files = readdirSync("test", { recursive: true, encoding: "utf8" }).flatMap((file) =>
+    file.endsWith(".deep.test.ts") ? [`test/${file}`] : [],
+  );
   const isNamed = process.argv.slice(2).some((word) => word.includes(".test.ts"));
   return isNamed || process.env["AUTOMAP_SLOW"] === "1" ? files : sampled(files, 6);
 }

@@ -13,7 +13,7 @@ import { printMatrix } from "../mapper/space-time/vector.ts";
 import { round } from "../perfmodel/design.ts";
 import { figure } from "../report/draw-array.ts";
 import { counted, indent, percent } from "../report/text.ts";
-import type { ArraySubject } from "../session/array-subject.ts";
+import type { ArraySubject } from "../session/kinds/array-subject.ts";
 import { SHOWN, type Timing } from "../session/systolic.ts";
 import { documentOf, integer, number, type PartsOf, partOf, style, type Told, text } from "./output.ts";
 import { fitted, fittedSparing, worded, wrapped } from "./terminal.ts";

@@ -17,7 +17,7 @@ import {
   arrayOfComputation,
   arrayOfSpecification,
   inWrittenOrder,
-} from "../session/array-subject.ts";
+} from "../session/kinds/array-subject.ts";
 import { readComputation } from "./subject.ts";
 
 /** Defaults that differ from the operator's own: the filter sizes of the published table. */

@@ -9,7 +9,7 @@ import { intrinsicNamed } from "../intrinsics/index.ts";
 import type { Measured } from "../perfmodel/calibrate.ts";
 import type { GpuCalibration } from "../perfmodel/calibrate-gpu.ts";
 import { indent, type Rows } from "../report/text.ts";
-import { calibrateGpuHere, type GpuCalibrateOutcome } from "../session/calibrate-gpu.ts";
+import { calibrateGpuHere, type GpuCalibrateOutcome } from "../session/calibrate/calibrate-gpu.ts";
 import { documentOf, EXIT, type ExitCode, partOf, print, printJson, say, style, text } from "./output.ts";
 import { fitted } from "./terminal.ts";
 

@@ -20,7 +20,7 @@ import {
 } from "../db/index.ts";
 import { junit } from "../report/junit.ts";
 import { counted, indent, printTime } from "../report/text.ts";
-import { type Checked, compareBest, type Finding, verdictFails } from "../session/check.ts";
+import { type Checked, compareBest, type Finding, verdictFails } from "../session/report/check.ts";
 import type { Cli } from "./command.ts";
 import { readOperator } from "./db/filters.ts";
 import { intervalSchema } from "./db/records.ts";

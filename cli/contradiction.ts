@@ -1,7 +1,7 @@
 /** @file The `--json` form of a calibration that kernels contradict. */
 
 import { z } from "zod";
-import type { Contradiction } from "../session/contradiction.ts";
+import type { Contradiction } from "../session/calibrate/contradiction.ts";
 import { integer, number, text } from "./output.ts";
 
 export const contradictionSchema = z

@@ -5,8 +5,8 @@
 import { z } from "zod";
 import { examineMachine } from "../runtime/doctor.ts";
 import { examineGpu } from "../runtime/doctor-gpu.ts";
-import { examineCalibration } from "../session/calibrate.ts";
-import { examineGpuCalibration } from "../session/calibrate-gpu.ts";
+import { examineCalibration } from "../session/calibrate/calibrate.ts";
+import { examineGpuCalibration } from "../session/calibrate/calibrate-gpu.ts";
 import { examineNatives } from "../session/natives.ts";
 import type { Cli } from "./command.ts";
 import { databaseFile, flag } from "./options.ts";

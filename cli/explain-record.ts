@@ -26,9 +26,9 @@ import type { Costs } from "../perfmodel/correct.ts";
 import { explainPrediction } from "../perfmodel/explain.ts";
 import { candidateRows } from "../report/describe-candidate.ts";
 import { indent, printTime } from "../report/text.ts";
-import { contradictionText } from "../session/contradiction.ts";
-import { explainTrial, type TrialExplanation } from "../session/explain.ts";
-import { type DesignCost, describeDesigns } from "../session/explain-designs.ts";
+import { contradictionText } from "../session/calibrate/contradiction.ts";
+import { explainTrial, type TrialExplanation } from "../session/report/explain.ts";
+import { type DesignCost, describeDesigns } from "../session/report/explain-designs.ts";
 import { contradictionDocument, contradictionSchema } from "./contradiction.ts";
 import { otherTypes } from "./db/records.ts";
 import {

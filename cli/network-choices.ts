@@ -5,10 +5,10 @@ import type { Target } from "../abstraction/machine.ts";
 import { withDatabase } from "../db/index.ts";
 import type { Network } from "../network/network.ts";
 import { findCompiler } from "../runtime/compiler.ts";
-import { environmentOf } from "../session/environment.ts";
-import { gpuChoicesOf, gpuEnvironmentHere } from "../session/gpu-network.ts";
-import { type ChosenChain, chainsIn, choicesOf, inRecordedForms, type Records } from "../session/network.ts";
-import type { ChosenNetwork } from "../session/network-report.ts";
+import { environmentOf } from "../session/calibrate/environment.ts";
+import { gpuChoicesOf, gpuEnvironmentHere } from "../session/network/gpu-network.ts";
+import { type ChosenChain, chainsIn, choicesOf, inRecordedForms, type Records } from "../session/network/network.ts";
+import type { ChosenNetwork } from "../session/report/network-report.ts";
 
 export interface ChoiceOptions {
   /** Path of the database, which need not exist. */

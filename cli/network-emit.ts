@@ -7,11 +7,11 @@ import { describeNetwork, networkFiles, partsOfNetwork } from "../package/networ
 import { findCompiler } from "../runtime/compiler.ts";
 import { findNvcc } from "../runtime/run/cuda-device.ts";
 import { cudaJudge } from "../runtime/run/cuda-judge.ts";
-import { keepNetwork } from "../session/load-network.ts";
-import { networkSubject } from "../session/network.ts";
-import { writePackage } from "../session/package-folder.ts";
-import { proveNetwork } from "../session/prove-network.ts";
-import { sealedPackage } from "../session/sealed-package.ts";
+import { keepNetwork } from "../session/network/load-network.ts";
+import { networkSubject } from "../session/network/network.ts";
+import { proveNetwork } from "../session/network/prove-network.ts";
+import { writePackage } from "../session/package/package-folder.ts";
+import { sealedPackage } from "../session/package/sealed-package.ts";
 import { chosenFor } from "./network-choices.ts";
 import { type emitOptions, emitSchema } from "./network-documents.ts";
 import type { OpenedFor } from "./network-model.ts";

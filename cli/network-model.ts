@@ -22,8 +22,8 @@ import type { Widened } from "../network/widen.ts";
 import { OPERATORS } from "../operators/index.ts";
 import { packageNameFrom } from "../package/subject.ts";
 import { counted } from "../report/text.ts";
-import type { OpenNetwork } from "../session/network.ts";
-import { checkThreads } from "../session/threads.ts";
+import type { OpenNetwork } from "../session/network/network.ts";
+import { checkThreads } from "../session/tune/threads.ts";
 import { nativeTarget } from "../targets/index.ts";
 import type { Cli } from "./command.ts";
 import { collect } from "./options.ts";
@@ -152,7 +152,7 @@ async function gpuOf({ target, dtype }: z.infer<typeof modelOptions>): Promise<T
   }
   if (dtype !== undefined && dtype !== "f16")
     throw new UsageError(`--dtype ${dtype}: networks on a GPU compute in f16, with sums in f32`, "leave --dtype out");
-  return (await import("../session/gpu-network.ts")).gpuForNetworks(target);
+  return (await import("../session/network/gpu-network.ts")).gpuForNetworks(target);
 }
 
 /** Which of a model's f16 is computed in f32. */
@@ -191,7 +191,7 @@ export async function openFor(
   checkThreads(gpu ?? nativeTarget(), given.threads);
   check();
   const { name, graph, options } = readModel(model, given);
-  const { inBrainFloatsOnCpu, inHalfOnGpu, openGraph } = await import("../session/network.ts");
+  const { inBrainFloatsOnCpu, inHalfOnGpu, openGraph } = await import("../session/network/network.ts");
   const plain = openGraph(graph, options);
   if (plain.widened && !gpu) say(widenedText(plain.widened));
   const opened = gpu ? inHalfOnGpu(plain) : given.dtype === "bf16" ? inBrainFloatsOnCpu(plain) : plain;

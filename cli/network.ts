@@ -10,7 +10,7 @@
 import { z } from "zod";
 import { DEFAULT_DATABASE } from "../db/index.ts";
 import { packageName } from "../package/subject.ts";
-import { checkPackageFolder } from "../session/package-folder.ts";
+import { checkPackageFolder } from "../session/package/package-folder.ts";
 import type { Cli } from "./command.ts";
 import { commonOptions, emitOptions, emitSchema, operatorsSchema, showSchema } from "./network-documents.ts";
 import { addModel, EXACT, openFor } from "./network-model.ts";

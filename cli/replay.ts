@@ -13,7 +13,7 @@ import { automapCommand } from "../abstraction/command-line.ts";
 import { type Database, databaseWords, labelOf, type RunRecord, runsIn, shortId } from "../db/index.ts";
 import { candidateText } from "../report/describe-candidate.ts";
 import { counted, indent, printTime } from "../report/text.ts";
-import { type Replay, replayRun } from "../session/replay.ts";
+import { type Replay, replayRun } from "../session/tune/replay.ts";
 import { secondsOf } from "../tuner/trials.ts";
 import type { Cli } from "./command.ts";
 import { WORKLOAD_COLUMNS, withoutEmptyColumns, workloadCells } from "./db/records.ts";

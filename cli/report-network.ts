@@ -6,7 +6,7 @@
 
 import type { z } from "zod";
 import { networkPage } from "../report/network-page.ts";
-import { gatherNetworkReport } from "../session/network-report.ts";
+import { gatherNetworkReport } from "../session/report/network-report.ts";
 import { chosenFor } from "./network-choices.ts";
 import { type modelOptions, openFor } from "./network-model.ts";
 import { withDatabase } from "./with-database.ts";

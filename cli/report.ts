@@ -12,7 +12,7 @@ import { automapCommand } from "../abstraction/command-line.ts";
 import { UsageError } from "../abstraction/error.ts";
 import { databaseWords, operatorsIn, showRun } from "../db/index.ts";
 import { reportPage } from "../report/page.ts";
-import { gatherReport } from "../session/report.ts";
+import { gatherReport } from "../session/report/report.ts";
 import type { Cli } from "./command.ts";
 import { readOperator, readTypes } from "./db/filters.ts";
 import { checkWritable, writeOutput } from "./files.ts";

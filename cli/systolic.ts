@@ -20,7 +20,7 @@ import { explainDesign } from "../perfmodel/design.ts";
 import { drawArray, figure } from "../report/draw-array.ts";
 import { drawArraySvg } from "../report/draw-array-svg.ts";
 import { indent } from "../report/text.ts";
-import { type ArraySubject, viewOf } from "../session/array-subject.ts";
+import { type ArraySubject, viewOf } from "../session/kinds/array-subject.ts";
 import {
   arrayKernel,
   arraysOf,

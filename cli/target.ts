@@ -46,13 +46,13 @@ export async function readTarget(name = "cpu", { otherwise = "", threads = 1 } =
   if (name === "cpu") return nativeTarget();
   if (name === "cuda") {
     // Completion works without it.
-    const { localGpu } = await import("../session/workplace.ts");
+    const { localGpu } = await import("../session/tune/workplace.ts");
     const found = await localGpu();
     if ("status" in found) throw new EnvironmentError({ ...found, remedy: `${found.remedy}${otherwise}` });
     return found;
   }
   if (name === "opencl") {
-    const { localOpenCl } = await import("../session/workplace.ts");
+    const { localOpenCl } = await import("../session/tune/workplace.ts");
     const found = await localOpenCl(threads);
     if ("status" in found) throw new EnvironmentError(found);
     return found;

@@ -15,7 +15,7 @@ import type { Target } from "../abstraction/machine.ts";
 import { DEFAULT_DATABASE, databaseWords, shortId } from "../db/index.ts";
 import { placeText, scheduleText } from "../report/describe-candidate.ts";
 import { counted, indent, printTime } from "../report/text.ts";
-import { type JudgedKernel, judgeByModel } from "../session/judge.ts";
+import { type JudgedKernel, judgeByModel } from "../session/judge/judge.ts";
 import { writeKernel } from "./files.ts";
 import { EXIT, type ExitCode, printJson, say, style } from "./output.ts";
 import { fitted } from "./terminal.ts";

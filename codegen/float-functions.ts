@@ -6,7 +6,7 @@
  * Branches are replaced by selects. exp, log and tanh of floats have the methods and coefficients of the Cephes library (S. Moshier, Methods and
  * Programs for Mathematical Functions, 1989; files expf.c, logf.c, tanhf.c), the error function those of N. Juffa's erff (Stack Overflow 35148198),
  * the logarithm of doubles that of FreeBSD's e_log.c (Sun Microsystems, 1993). {@link FLOAT_ERRORS} bounds their errors;
- * test/function-errors.deep.test.ts compares each with a wider type over all floats.
+ * test/codegen/function-errors.deep.test.ts compares each with a wider type over all floats.
  */
 
 import type { DType } from "../abstraction/dtype.ts";

@@ -47,6 +47,6 @@ export {
 } from "../db/index.ts";
 export { reportPage } from "../report/page.ts";
 export type { ReportData } from "../report/report-data.ts";
-export { type Checked, compareBest, type Finding } from "../session/check.ts";
-export { type Divergence, type Replay, replayRun } from "../session/replay.ts";
-export { gatherReport, type ReportFilter } from "../session/report.ts";
+export { type Checked, compareBest, type Finding } from "../session/report/check.ts";
+export { gatherReport, type ReportFilter } from "../session/report/report.ts";
+export { type Divergence, type Replay, replayRun } from "../session/tune/replay.ts";

@@ -52,6 +52,6 @@ export {
 export { plainSchedule, randomSchedule, scheduleProblem } from "../mapper/schedule/mapped.ts";
 export type { Calibration } from "../perfmodel/calibrate.ts";
 export { type RooflinePlace, rooflineOn } from "../perfmodel/roofline.ts";
-export { type JudgeKernelOptions, judgeKernel } from "../session/judge-kernel.ts";
-export { candidateInLanguage } from "../session/languages.ts";
-export { type RankInTimeOptions, rankByModelInTime } from "../session/rank.ts";
+export { type JudgeKernelOptions, judgeKernel } from "../session/judge/judge-kernel.ts";
+export { candidateInLanguage } from "../session/kinds/languages.ts";
+export { type RankInTimeOptions, rankByModelInTime } from "../session/tune/rank.ts";

@@ -7,4 +7,4 @@
  */
 
 export type { BindNetworkOptions, BoundNetwork, NetworkArray, NetworkTensor } from "../package/network/index.ts";
-export { type LoadNetworkOptions, loadNetwork } from "../session/load-network.ts";
+export { type LoadNetworkOptions, loadNetwork } from "../session/network/load-network.ts";

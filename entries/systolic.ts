@@ -22,4 +22,4 @@ export type { ArrayProblem } from "../mapper/space-time/problem.ts";
 export type { ReverseDefinition } from "../mapper/space-time/reverse.ts";
 export { refusalOf, type SpaceTimeRefusal } from "../mapper/space-time/validity.ts";
 export type { Vector } from "../mapper/space-time/vector.ts";
-export { designInLanguage } from "../session/languages.ts";
+export { designInLanguage } from "../session/kinds/languages.ts";

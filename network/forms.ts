@@ -3,7 +3,7 @@
  *
  *     formsOf(conv)      [[conv], [windows, products, conv from 4 x 4 products], [windows, products, conv from 6 x 6 products]]
  *
- * Measured times decide which form is fastest (session/forms.ts).
+ * Measured times decide which form is fastest (session/network/forms.ts).
  */
 
 import type { Network, Step } from "./network.ts";

@@ -10,7 +10,7 @@
  *
  * Lavin and Gray, Fast Algorithms for Convolutional Neural Networks (CVPR 2016), sections 4.1 and 4.3: 16 products for 4 elements of a channel
  * where the convolution has 36, or 36 for 16 where it has 144. In real numbers both are equal. In floats the transforms form larger numbers that
- * cancel; session/form-bound.ts gives the bound on the difference.
+ * cancel; session/network/form-bound.ts gives the bound on the difference.
  */
 
 import { affineForm } from "../abstraction/affine.ts";

@@ -5,7 +5,7 @@
  *       issues 1806336    loads of a 903168, of b 161280    stores 12544    packed 200704    distinct bytes of a 215296, of b 36864
  *
  * Counts are products over dimensions, because a nest is one: a dimension has `whole` blocks of `block` steps and at most one
- * smaller block of `left` steps. They equal what a walk over the lowered nest counts (test/perfmodel-counts.deep.test.ts).
+ * smaller block of `left` steps. They equal what a walk over the lowered nest counts (test/perfmodel/perfmodel-counts.deep.test.ts).
  */
 
 import type { Placement, Schedule } from "../abstraction/candidate.ts";
@@ -127,7 +127,7 @@ export class Plan {
 
   /**
    * Reads a schedule. @returns false when it cannot be lowered: the same answer as `scheduleProblem`, which takes 14 to 20 times as long, three
-   * times a whole prediction (bench/results/model-evaluations.md). test/perfmodel-counts.deep.test.ts checks that the two agree
+   * times a whole prediction (bench/results/model-evaluations.md). test/perfmodel/perfmodel-counts.deep.test.ts checks that the two agree
    */
   read(schedule: Schedule): boolean {
     if (this.impossible) return false;

@@ -23,12 +23,12 @@ import { DEFAULT_DATABASE, showTrial, withDatabase } from "../db/index.ts";
 import { packageFiles } from "../package/index.ts";
 import type { Calibration } from "../perfmodel/calibrate.ts";
 import { isGpu, nativeTarget } from "../targets/index.ts";
-import { subjectOf } from "./emit.ts";
-import { kernelFor } from "./kernel.ts";
-import { sessionKindOf } from "./kinds.ts";
-import { writePackage } from "./package-folder.ts";
-import { sealedPackage } from "./sealed-package.ts";
-import { type TuneComputationOptions, type TuneOutcome, type TuneSubject, tuneComputation } from "./tune.ts";
+import { kernelFor } from "./kinds/kernel.ts";
+import { sessionKindOf } from "./kinds/kinds.ts";
+import { subjectOf } from "./package/emit.ts";
+import { writePackage } from "./package/package-folder.ts";
+import { sealedPackage } from "./package/sealed-package.ts";
+import { type TuneComputationOptions, type TuneOutcome, type TuneSubject, tuneComputation } from "./tune/tune.ts";
 
 /** A candidate and the computation it implements: the best of a search, a record, or one of your own. */
 export interface Choice {

@@ -28,9 +28,9 @@ import { validate } from "../mapper/match/validate.ts";
 import type { Calibration } from "../perfmodel/calibrate.ts";
 import { candidateText } from "../report/describe-candidate.ts";
 import { gpuTargetNamed, type MachineRecord, nativeTarget, targetOf } from "../targets/index.ts";
-import { declaredAs } from "./declared.ts";
-import { calibratedMachine } from "./gpu-rates.ts";
-import { type Stored, storedIn } from "./shared-calibration.ts";
+import { calibratedMachine } from "./calibrate/gpu-rates.ts";
+import { type Stored, storedIn } from "./calibrate/shared-calibration.ts";
+import { declaredAs } from "./package/declared.ts";
 
 /**
  * The mapping of a recorded candidate, validated again by the current rules.

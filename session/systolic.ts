@@ -21,7 +21,7 @@ import { refusalOf, type SpaceTimeRefusal } from "../mapper/space-time/validity.
 import { printMatrix } from "../mapper/space-time/vector.ts";
 import { type DesignPrediction, predictDesign } from "../perfmodel/design.ts";
 import { counted } from "../report/text.ts";
-import { type ArraySubject, type ProgramOptions, viewOf } from "./array-subject.ts";
+import { type ArraySubject, type ProgramOptions, viewOf } from "./kinds/array-subject.ts";
 
 /** Points traced one by one for a drawing: this many take a second. */
 export const MOST_DRAWN = 250_000;

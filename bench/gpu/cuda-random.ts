@@ -21,8 +21,8 @@ import { type Random, seededRandom, shuffled } from "../../abstraction/random.ts
 import { finished } from "../../abstraction/steps.ts";
 import { gridLimits } from "../../mapper/schedule/grid-context.ts";
 import type { CudaRunner } from "../../runtime/run/cuda.ts";
-import { nativeIntrinsics } from "../../session/choose.ts";
-import { choiceOnGpu, generateOnGpu } from "../../session/gpu-kinds.ts";
+import { nativeIntrinsics } from "../../session/kinds/choose.ts";
+import { choiceOnGpu, generateOnGpu } from "../../session/kinds/gpu-kinds.ts";
 import { nvidiaTarget } from "../../targets/nvidia.ts";
 import { caseLines, type RecordedTrial } from "../../test/support/recorded-trials.ts";
 import { type SuiteCase, suiteCases, suiteLayers } from "../../test/support/suite.ts";

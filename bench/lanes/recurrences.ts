@@ -24,7 +24,7 @@ import {
 import type { DType } from "../../abstraction/dtype.ts";
 import type { Kernel } from "../../abstraction/kernel.ts";
 import type { Runner } from "../../runtime/measure.ts";
-import { kernelFor } from "../../session/kernel.ts";
+import { kernelFor } from "../../session/kinds/kernel.ts";
 import { stepSpace } from "../../tuner/lane-candidates.ts";
 import { recurrentSpace } from "../../tuner/recurrent-candidates.ts";
 import type { Peer } from "../peers/loops.ts";

@@ -18,9 +18,9 @@ import { type BoundKernel, bind, buildOf, descriptionOf, librarySources, package
 import { indent, table } from "../../report/text.ts";
 import { runChild } from "../../runtime/child.ts";
 import { shareCores } from "../../runtime/cores.ts";
-import { compileInFolder } from "../../session/emit.ts";
-import { kernelFor } from "../../session/kernel.ts";
-import { rankByModel } from "../../session/rank.ts";
+import { kernelFor } from "../../session/kinds/kernel.ts";
+import { compileInFolder } from "../../session/package/emit.ts";
+import { rankByModel } from "../../session/tune/rank.ts";
 import { cpuCompiler, cpuName } from "../support/frame.ts";
 
 const ROUNDS = 60;

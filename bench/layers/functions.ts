@@ -14,10 +14,10 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { defineComputation } from "../../abstraction/computation.ts";
 import { runChild } from "../../runtime/child.ts";
-import { usableIntrinsics } from "../../session/choose.ts";
-import { kernelFor } from "../../session/kernel.ts";
-import { loopsKernel } from "../../session/loop-kind.ts";
-import { rankByModel } from "../../session/rank.ts";
+import { usableIntrinsics } from "../../session/kinds/choose.ts";
+import { kernelFor } from "../../session/kinds/kernel.ts";
+import { loopsKernel } from "../../session/kinds/loop-kind.ts";
+import { rankByModel } from "../../session/tune/rank.ts";
 import { nativeTarget } from "../../targets/index.ts";
 import { readOptions } from "../support/options.ts";
 

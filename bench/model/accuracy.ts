@@ -34,12 +34,12 @@ import {
 import { createTerms } from "../../perfmodel/model.ts";
 import { modelTarget } from "../../perfmodel/target.ts";
 import { vectorCosts } from "../../perfmodel/vectors.ts";
-import { usableIntrinsics } from "../../session/choose.ts";
-import { multiplyAddOf } from "../../session/design-kinds.ts";
-import { choiceOnGpu, costsOnGpu } from "../../session/gpu-kinds.ts";
-import { sessionKindOf } from "../../session/kinds.ts";
+import { usableIntrinsics } from "../../session/kinds/choose.ts";
+import { multiplyAddOf } from "../../session/kinds/design-kinds.ts";
+import { choiceOnGpu, costsOnGpu } from "../../session/kinds/gpu-kinds.ts";
+import { sessionKindOf } from "../../session/kinds/kinds.ts";
+import { registersOf } from "../../session/kinds/window-kinds.ts";
 import { mappingOf, recordedMachine } from "../../session/recorded.ts";
-import { registersOf } from "../../session/window-kinds.ts";
 import { nativeTarget } from "../../targets/native.ts";
 import { nvidiaTarget } from "../../targets/nvidia.ts";
 import { leastLaneBytes } from "../../targets/x86.ts";

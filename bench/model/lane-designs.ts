@@ -22,10 +22,10 @@ import { instantiate, operatorNamed, parseDataTypes } from "../../operators/inde
 import { leavingSteps } from "../../perfmodel/arrays.ts";
 import { modelTarget } from "../../perfmodel/target.ts";
 import type { Runner } from "../../runtime/measure.ts";
-import { usableIntrinsics } from "../../session/choose.ts";
-import { multiplyAddOf } from "../../session/design-kinds.ts";
-import { kernelFor } from "../../session/kernel.ts";
-import { registersOf } from "../../session/window-kinds.ts";
+import { usableIntrinsics } from "../../session/kinds/choose.ts";
+import { multiplyAddOf } from "../../session/kinds/design-kinds.ts";
+import { kernelFor } from "../../session/kinds/kernel.ts";
+import { registersOf } from "../../session/kinds/window-kinds.ts";
 import { nativeTarget } from "../../targets/native.ts";
 import { caseLines, type RecordedTrial } from "../../test/support/recorded-trials.ts";
 import { type ArraySpaceOfDesigns, arraySpaceOf, type RankedArray } from "../../tuner/array-candidates.ts";

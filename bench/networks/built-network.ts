@@ -20,10 +20,10 @@ import type { Value } from "../../network/value.ts";
 import { networkFiles, partsOfNetwork } from "../../package/network/index.ts";
 import type { Compiler } from "../../runtime/compiler.ts";
 import { shareCores } from "../../runtime/cores.ts";
-import { environmentOf } from "../../session/environment.ts";
-import { type Choice, choicesOf, inRecordedForms, networkSubject } from "../../session/network.ts";
-import { writePackage } from "../../session/package-folder.ts";
-import { buildNetwork } from "../../session/prove-network.ts";
+import { environmentOf } from "../../session/calibrate/environment.ts";
+import { type Choice, choicesOf, inRecordedForms, networkSubject } from "../../session/network/network.ts";
+import { buildNetwork } from "../../session/network/prove-network.ts";
+import { writePackage } from "../../session/package/package-folder.ts";
 import type { OnnxArray } from "../peers/onnxruntime.ts";
 import { wordOf } from "../support/options.ts";
 

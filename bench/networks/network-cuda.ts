@@ -30,12 +30,18 @@ import type { Compiler } from "../../runtime/compiler.ts";
 import { shareCores } from "../../runtime/cores.ts";
 import { type CudaDevice, findCudaDevice } from "../../runtime/run/cuda-device.ts";
 import { cudaJudge, type OutputJudge } from "../../runtime/run/cuda-judge.ts";
-import { gpuEnvironment } from "../../session/environment.ts";
-import { gpuChoicesOf } from "../../session/gpu-network.ts";
-import { type Choice, inHalfOnGpu, networkSubject, type OpenNetwork, openGraph } from "../../session/network.ts";
-import { writePackage } from "../../session/package-folder.ts";
-import { buildNetwork, drawInputs, proveNetwork } from "../../session/prove-network.ts";
-import { tuneNetwork } from "../../session/tune-network.ts";
+import { gpuEnvironment } from "../../session/calibrate/environment.ts";
+import { gpuChoicesOf } from "../../session/network/gpu-network.ts";
+import {
+  type Choice,
+  inHalfOnGpu,
+  networkSubject,
+  type OpenNetwork,
+  openGraph,
+} from "../../session/network/network.ts";
+import { buildNetwork, drawInputs, proveNetwork } from "../../session/network/prove-network.ts";
+import { tuneNetwork } from "../../session/network/tune-network.ts";
+import { writePackage } from "../../session/package/package-folder.ts";
 import { gpuTargetOf } from "../../targets/index.ts";
 import { cpuCompiler, linesIn, linesOf, rowsIn, us, writerTo } from "../support/frame.ts";
 import { readOptions, wordOf } from "../support/options.ts";

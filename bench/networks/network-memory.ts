@@ -9,7 +9,7 @@ import { bytesOf } from "../../abstraction/dtype.ts";
 import { planMemory } from "../../network/memory.ts";
 import { type Network, rootOf } from "../../network/network.ts";
 import { heldAs, type Value } from "../../network/value.ts";
-import { sizeText } from "../../session/memory.ts";
+import { sizeText } from "../../session/tune/memory.ts";
 
 /**
  * How often the weights are in memory: in the graph and the program, in two models as bytes, in both libraries and packed for either. Values between

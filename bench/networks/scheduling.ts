@@ -13,9 +13,9 @@
 import { rmSync, writeFileSync } from "node:fs";
 import { z } from "zod";
 import { median, summariseRatio } from "../../runtime/statistics.ts";
-import { loadNetwork } from "../../session/load-network.ts";
-import { openGraph } from "../../session/network.ts";
-import { tuneNetwork } from "../../session/tune-network.ts";
+import { loadNetwork } from "../../session/network/load-network.ts";
+import { openGraph } from "../../session/network/network.ts";
+import { tuneNetwork } from "../../session/network/tune-network.ts";
 import { cpuCompiler, cpuName, geomean, ms, page, rowsIn, table, writerTo } from "../support/frame.ts";
 import { readOptions } from "../support/options.ts";
 import { inTurns } from "../support/turns.ts";

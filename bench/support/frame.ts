@@ -16,7 +16,7 @@ import { type Compiler, findCompiler } from "../../runtime/compiler.ts";
 import { createRunner, type Runner, type RunnerOptions } from "../../runtime/measure.ts";
 import { type CudaRunner, type CudaRunnerOptions, createCudaRunner } from "../../runtime/run/cuda.ts";
 import { summariseRatio } from "../../runtime/statistics.ts";
-import { calibrateMachine } from "../../session/calibrate.ts";
+import { calibrateMachine } from "../../session/calibrate/calibrate.ts";
 
 // ---- lines
 

@@ -22,7 +22,7 @@ import { computationOf, openDatabase, queryTrials, showTrial, type TrialRecord }
 import { percent } from "../../report/text.ts";
 import { explainRun, runChild } from "../../runtime/child.ts";
 import { isTie, median, summariseRatio } from "../../runtime/statistics.ts";
-import { kernelFor } from "../../session/kernel.ts";
+import { kernelFor } from "../../session/kinds/kernel.ts";
 import { cpuRunner, table } from "../support/frame.ts";
 import { readOptions } from "../support/options.ts";
 

@@ -26,7 +26,7 @@ import { UsageError } from "../../abstraction/error.ts";
 import type { Kernel } from "../../abstraction/kernel.ts";
 import type * as Records from "../../db/index.ts";
 import { median, summariseRatio } from "../../runtime/statistics.ts";
-import type * as Kernels from "../../session/kernel.ts";
+import type * as Kernels from "../../session/kinds/kernel.ts";
 import { cpuRunner, table, us } from "../support/frame.ts";
 import { readOptions } from "../support/options.ts";
 
@@ -97,7 +97,7 @@ async function search(build: Build, round: number): Promise<Searched> {
   const processorSeconds = automap(build, cache, words);
   const commandSeconds = (Date.now() - begun) / 1000;
   const { openDatabase, queryTrials, computationOf } = await load<typeof Records>(build, "db/index.js");
-  const { kernelFor } = await load<typeof Kernels>(build, "session/kernel.js");
+  const { kernelFor } = await load<typeof Kernels>(build, "session/kinds/kernel.js");
   const db = openDatabase(database, { readonly: true });
   const records = queryTrials(db);
   db.close();

@@ -22,7 +22,7 @@ import { UsageError } from "../../abstraction/error.ts";
 import { finished } from "../../abstraction/steps.ts";
 import type { Measurement } from "../../abstraction/trial.ts";
 import { median } from "../../runtime/statistics.ts";
-import { chooseSpace, usableIntrinsics } from "../../session/choose.ts";
+import { chooseSpace, usableIntrinsics } from "../../session/kinds/choose.ts";
 import { nativeTarget } from "../../targets/index.ts";
 import { nvidiaTarget } from "../../targets/nvidia.ts";
 import { CHANNELS_LAST, layersNamed, suiteComputation } from "../../test/support/suite.ts";

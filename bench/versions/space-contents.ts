@@ -26,10 +26,10 @@ import { parseDataTypes } from "../../operators/data-types.ts";
 import { instantiate, operatorNamed } from "../../operators/index.ts";
 import { tunedSource } from "../../package/library.ts";
 import { partsOfNetwork } from "../../package/network/index.ts";
-import { chooseSpace, usableIntrinsics } from "../../session/choose.ts";
-import { gpuChoicesOf } from "../../session/gpu-network.ts";
-import { choicesOf, inHalfOnGpu, networkSubject, openGraph } from "../../session/network.ts";
-import type { SessionSpace } from "../../session/session-space.ts";
+import { chooseSpace, usableIntrinsics } from "../../session/kinds/choose.ts";
+import type { SessionSpace } from "../../session/kinds/session-space.ts";
+import { gpuChoicesOf } from "../../session/network/gpu-network.ts";
+import { choicesOf, inHalfOnGpu, networkSubject, openGraph } from "../../session/network/network.ts";
 import { armTargetNamed, nvidiaTarget, OPENCL_ISA, targetOf } from "../../targets/index.ts";
 import { readOptions } from "../support/options.ts";
 

@@ -8,7 +8,7 @@ import { type Difference, POLICIES, type Policy, type World } from "../../db/ind
 import { intrinsicNamed } from "../../intrinsics/index.ts";
 import { type Compiler, findCompiler } from "../../runtime/compiler.ts";
 import { findCudaDevice } from "../../runtime/run/cuda-device.ts";
-import { environmentOf, gpuEnvironment } from "../../session/environment.ts";
+import { environmentOf, gpuEnvironment } from "../../session/calibrate/environment.ts";
 import { gpuTargetOf } from "../../targets/index.ts";
 
 /** Evaluated once a command, and only by commands that compare. */

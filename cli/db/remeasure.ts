@@ -6,7 +6,7 @@ import type { Measurement } from "../../abstraction/trial.ts";
 import type { TrialRecord } from "../../db/index.ts";
 import { createRunner, type Runner } from "../../runtime/measure.ts";
 import { type CudaRunner, createCudaRunner } from "../../runtime/run/cuda.ts";
-import { measureRecorded, measureRecordedOnGpu } from "../../session/imported.ts";
+import { measureRecorded, measureRecordedOnGpu } from "../../session/package/imported.ts";
 
 /**
  * @param onWait called with what is waited for

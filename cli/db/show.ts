@@ -30,7 +30,7 @@ import { drawMapping } from "../../report/draw-mapping.ts";
 import { indent, printTime, type Rows } from "../../report/text.ts";
 import { compareTimes, summariseDifference } from "../../runtime/statistics.ts";
 import { mappingOf } from "../../session/recorded.ts";
-import type { TimedRecord } from "../../session/report-trials.ts";
+import type { TimedRecord } from "../../session/report/report-trials.ts";
 import { isTimed } from "../../tuner/trials.ts";
 import { documentOf, number, print, printJson, say, style } from "../output.ts";
 import { fitted, wrapped } from "../terminal.ts";

@@ -19,7 +19,7 @@ import {
 } from "../../db/index.ts";
 import { counted, printTime } from "../../report/text.ts";
 import { median } from "../../runtime/statistics.ts";
-import type { TimedRecord } from "../../session/report-trials.ts";
+import type { TimedRecord } from "../../session/report/report-trials.ts";
 import { isTimed } from "../../tuner/trials.ts";
 import { documentOf, integer, number, print, printJson, say, text } from "../output.ts";
 import { fitted } from "../terminal.ts";

@@ -17,8 +17,8 @@ import { instantiate, operatorNamed, parseDataTypes } from "../../operators/inde
 import { type EmitSubject, packageName } from "../../package/index.ts";
 import { type ChildRun, runChild } from "../../runtime/child.ts";
 import { emulationFolder } from "../../runtime/emulation.ts";
-import { kernelFor } from "../../session/kernel.ts";
-import { rankByModel } from "../../session/rank.ts";
+import { kernelFor } from "../../session/kinds/kernel.ts";
+import { rankByModel } from "../../session/tune/rank.ts";
 import { nvidiaTarget } from "../../targets/nvidia.ts";
 import { measured, trial } from "./database.ts";
 import { convolutionF16, gridContextOf, MATMUL, matmulF16, mmaSchedule, wgmmaSchedule } from "./grid-kernels.ts";

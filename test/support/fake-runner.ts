@@ -12,7 +12,7 @@ import { openDatabase, recordCalibration } from "../../db/index.ts";
 import type { Compiler } from "../../runtime/compiler.ts";
 import type { Runner } from "../../runtime/measure.ts";
 import { referenceFor } from "../../runtime/verify.ts";
-import { environmentOf } from "../../session/environment.ts";
+import { environmentOf } from "../../session/calibrate/environment.ts";
 
 export interface FakeTimes {
   /** The time of a kernel alone. */

@@ -13,8 +13,8 @@ import { finished } from "../../abstraction/steps.ts";
 import { INTRINSICS } from "../../intrinsics/index.ts";
 import { type EmulatedJob, runEmulated } from "../../runtime/emulated-kernel.ts";
 import { toMemory } from "../../runtime/verify.ts";
-import { isRefusals } from "../../session/session-space.ts";
-import { sessionSpace } from "../../session/space.ts";
+import { isRefusals } from "../../session/kinds/session-space.ts";
+import { sessionSpace } from "../../session/kinds/space.ts";
 import { inMemory, smallIntegers } from "./subjects.ts";
 
 /** Rows of a language that ask for a feature. */

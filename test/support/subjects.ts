@@ -19,7 +19,7 @@ import { intrinsicNamed } from "../../intrinsics/index.ts";
 import { mappings } from "../../mapper/match/enumerate.ts";
 import { type InstantiateOptions, instantiate, operatorNamed, parseDataTypes } from "../../operators/index.ts";
 import { toMemory } from "../../runtime/verify.ts";
-import { generate } from "../../session/mapping-kind.ts";
+import { generate } from "../../session/kinds/mapping-kind.ts";
 
 /** `n=1 c=64 n=2` as n 2, c 64: of two values the last holds. */
 export const parametersIn = (words: string): Record<string, number> =>

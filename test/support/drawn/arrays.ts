@@ -20,7 +20,7 @@ import { lowerArray } from "../../../mapper/space-time/lower-array.ts";
 import { parseDataTypes } from "../../../operators/data-types.ts";
 import { instantiate, operatorNamed } from "../../../operators/index.ts";
 import { ADVERSE_ORDERS } from "../../../runtime/emulated-kernel.ts";
-import { kernelFor } from "../../../session/kernel.ts";
+import { kernelFor } from "../../../session/kinds/kernel.ts";
 import { lanesFor } from "../../../tuner/warp-array-candidates.ts";
 import { type Drawn, type DrawnKind, smallInputs } from "./drawn.ts";
 

@@ -14,7 +14,7 @@ import type { Network } from "../../../network/network.ts";
 import { parseOnnx } from "../../../network/onnx/read.ts";
 import { runNetwork } from "../../../network/run.ts";
 import { type ElementType, heldAs } from "../../../network/value.ts";
-import { drawInputs } from "../../../session/prove-network.ts";
+import { drawInputs } from "../../../session/network/prove-network.ts";
 
 export type JudgedModel =
   | { readonly status: "refused"; readonly says: string }

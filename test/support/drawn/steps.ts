@@ -11,7 +11,7 @@ import type { Steps } from "../../../mapper/space-time/plane.ts";
 import { isSteps, stepProblem, stepsOf, warpStepProblem } from "../../../mapper/space-time/steps.ts";
 import type { LaneRefusal } from "../../../mapper/space-time/taps.ts";
 import { ADVERSE_ORDERS } from "../../../runtime/emulated-kernel.ts";
-import { kernelFor } from "../../../session/kernel.ts";
+import { kernelFor } from "../../../session/kinds/kernel.ts";
 import { type Drawn, type DrawnKind, smallInputs } from "./drawn.ts";
 
 export const STEP_SCHEDULE: StepSchedule = {

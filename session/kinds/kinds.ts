@@ -1,0 +1,37 @@
+/**
+ * @file The kinds of candidates as a session knows them, in the order in which a search looks for them. What is the same for a schedule of any
+ * kind is in mapper/schedule/kinds.ts.
+ *
+ *     sessionKindOf(candidate).kernelOf(computation, candidate, machine, {}).source
+ */
+
+import type { Candidate, Kind } from "../../abstraction/candidate.ts";
+import { CHAIN_KIND } from "./chain-kind.ts";
+import { DESIGN_KIND, RECURRENCE_KIND, WARP_DESIGN_KIND } from "./design-kinds.ts";
+import { GRID_KIND, THREADS_KIND } from "./gpu-kinds.ts";
+import { LOOP_KIND } from "./loop-kind.ts";
+import { MAPPING } from "./mapping-kind.ts";
+import type { SessionKind } from "./session-space.ts";
+import { WARP_CHAIN_KIND } from "./warp-chain-kind.ts";
+import { STEP_KIND, WARP_STEP_KIND, WARP_WINDOW_KIND, WINDOW_KIND } from "./window-kinds.ts";
+
+export const SESSION_KINDS: { readonly [K in Kind]: SessionKind<Extract<Candidate, { kind: K }>> } = {
+  mapping: MAPPING,
+  grid: GRID_KIND,
+  threads: THREADS_KIND,
+  window: WINDOW_KIND,
+  "warp-window": WARP_WINDOW_KIND,
+  steps: STEP_KIND,
+  "warp-steps": WARP_STEP_KIND,
+  design: DESIGN_KIND,
+  "warp-design": WARP_DESIGN_KIND,
+  recurrence: RECURRENCE_KIND,
+  loops: LOOP_KIND,
+  chain: CHAIN_KIND,
+  "warp-chain": WARP_CHAIN_KIND,
+};
+
+/** What a session does with a candidate. */
+export function sessionKindOf({ kind }: Candidate): SessionKind {
+  return SESSION_KINDS[kind];
+}

@@ -1,0 +1,340 @@
+/**
+ * @file From a network's model to its library: tunes the tasks, takes the best kernel of each, writes the library and tests it.
+ *
+ *     const { program } = openGraph(readOnnx("resnet18.onnx"), { dims: { batch: 1 } });
+ *     await tuneNetwork(program, { seconds: 60, database: "automap.db" });
+ *     const subject = networkSubject("resnet18", program, kernelsFor(program, records));
+ */
+
+import { type Candidate, isMappedOnGpu, isOnGpu } from "../../abstraction/candidate.ts";
+import { type Computation, computationKey } from "../../abstraction/computation.ts";
+import { attempt, internal } from "../../abstraction/error.ts";
+import type { Kernel } from "../../abstraction/kernel.ts";
+import type { Target } from "../../abstraction/machine.ts";
+import { rowChainOf } from "../../abstraction/row-chain.ts";
+import { best, type Conditions, type Database, type Environment, shortId, type TrialRecord } from "../../db/index.ts";
+import { intrinsicNamed } from "../../intrinsics/index.ts";
+import { inBrainFloats } from "../../network/brain-float.ts";
+import { chainsOf, type StepChain } from "../../network/chains.ts";
+import { fuse } from "../../network/fuse.ts";
+import type { Graph } from "../../network/graph.ts";
+import { inHalf } from "../../network/half.ts";
+import { channelsLast } from "../../network/layout.ts";
+import { type LowerOptions, lowerGraph } from "../../network/lower.ts";
+import type { Network, Step } from "../../network/network.ts";
+import { stacked } from "../../network/stack.ts";
+import { isTuned, multiplyAddsOf, type Task, tasksOf } from "../../network/tasks.ts";
+import { type Widened, widened } from "../../network/widen.ts";
+import { packageName } from "../../package/index.ts";
+import type { NetworkKernel, NetworkSubject } from "../../package/network/index.ts";
+import { placeText } from "../../report/describe-candidate.ts";
+import { counted } from "../../report/text.ts";
+import { unboundedIn } from "../../runtime/reference-of-parts.ts";
+import { capabilityOf, nativeTarget } from "../../targets/index.ts";
+import { secondsOf } from "../../tuner/trials.ts";
+import { chainKernel } from "../kinds/chain-kind.ts";
+import { kernelFor, kernelOfRecord } from "../kinds/kernel.ts";
+import { loopsKernel } from "../kinds/loop-kind.ts";
+import { chainThreadsKernel } from "../kinds/warp-chain-kind.ts";
+import { storedCalibration } from "../recorded.ts";
+import { rankOf } from "../tune/rank.ts";
+import { MADE_BY } from "../version.ts";
+import { type FormCosts, formsIn, inBestForms, targetOfForms } from "./forms.ts";
+
+export interface OpenNetwork {
+  readonly graph: Graph;
+  /** Every node as its equations. */
+  readonly plain: Network;
+  /** The same after operator fusion and layout selection. */
+  readonly program: Network;
+  /** The f16 of the graph that is computed in f32, if it has any. */
+  readonly widened?: Widened;
+}
+
+/** @throws UsageError when one of its nodes is not supported */
+export function openGraph(graph: Graph, options: LowerOptions = {}): OpenNetwork {
+  const wide = widened(graph);
+  const plain = lowerGraph(wide?.graph ?? graph, options);
+  return { graph, plain, program: channelsLast(fuse(plain)), ...(wide && { widened: wide.was }) };
+}
+
+/** The network for a GPU: values in f16, sums in f32, channels of images and filters innermost, and products of one value as one step. */
+export function inHalfOnGpu({ plain, ...opened }: OpenNetwork): OpenNetwork {
+  return { ...opened, plain, program: stacked(channelsLast(inHalf(fuse(plain)), true)) };
+}
+
+/** The network for a CPU in bf16: factors of products in bf16, all else in f32. */
+export function inBrainFloatsOnCpu({ plain, ...opened }: OpenNetwork): OpenNetwork {
+  return { ...opened, plain, program: channelsLast(inBrainFloats(fuse(plain))) };
+}
+
+/**
+ * How a task is computed: by the kernel of a record, by one that is expected to be fast (that of a record with another number of threads, or the fastest
+ * by the model), or by plain loops.
+ */
+export type Choice =
+  | {
+      readonly kind: "record";
+      readonly kernel: NetworkKernel;
+      readonly id: string;
+      readonly seconds: number;
+      /** State of the caches in which it was measured. */
+      readonly cache: Conditions["cache"];
+      readonly place: string;
+    }
+  /** `expected` is the predicted time of a call in seconds. */
+  | { readonly kind: "model"; readonly kernel: NetworkKernel; readonly place: string; readonly expected: number }
+  /** Vectorised, or where that is not possible, compiled from the equation as written. */
+  | { readonly kind: "loops"; readonly kernel?: NetworkKernel; readonly because: string };
+
+/** The records that are valid here. */
+export interface Records {
+  readonly db: Database;
+  readonly environment: Environment;
+}
+
+/** Candidates that the model ranks for a step that was never tuned. */
+const UNTUNED_DRAWS = 100;
+
+/** A world that trusts what was measured in exactly this environment. */
+export const trustedIn = (environment: Environment) =>
+  ({ environment, intrinsics: intrinsicNamed, policy: "exact" }) as const;
+
+/** A kernel of a network, with the lines that say where it comes from. */
+export const networkKernel = (kernel: Kernel, ...from: readonly string[]): NetworkKernel => ({
+  kernel,
+  provenance: [...from, MADE_BY],
+});
+
+/**
+ * The fastest kernel of a computation that was measured here: with flushed caches if it was, because that comes nearer to its time in the network,
+ * unless the other one alone was decided in finals. Imported records have no part in a network: `tune-network --trust-imported` measures them here.
+ * @param onGpu whether GPU kernels or CPU kernels are meant
+ */
+function bestRecord(
+  computation: Computation,
+  { db, environment }: Records,
+  { threads, onGpu }: { readonly threads: number; readonly onGpu: boolean },
+): TrialRecord | undefined {
+  const found = best(db, { computation, trusted: trustedIn(environment), threads }).filter(({ candidate }) =>
+    onGpu ? isMappedOnGpu(candidate) || candidate.kind === "warp-chain" : !isOnGpu(candidate),
+  );
+  const [warm, flushed] = (["warm", "flushed"] as const).map((cache) =>
+    found.find(({ conditions }) => conditions.cache === cache),
+  );
+  return flushed && (flushed.finals || !warm?.finals) ? flushed : (warm ?? flushed);
+}
+
+/** A kernel measured with another number of threads, its loops divided among those wanted; its time is expected in proportion. */
+interface Divided {
+  readonly trial: TrialRecord;
+  readonly candidate: Candidate;
+  readonly seconds: number;
+}
+
+/** Of the fastest kernels with other numbers of threads, the one with the shortest time expected; undefined when there is none. */
+function dividedRecord(computation: Computation, records: Records, threads: number): Divided | undefined {
+  const trusted = trustedIn(records.environment);
+  const counts = new Set(best(records.db, { computation, trusted }).map(({ conditions }) => conditions.threads));
+  const found = [...counts].flatMap((count): readonly Divided[] => {
+    const trial = bestRecord(computation, records, { threads: count, onGpu: false });
+    if (trial?.measurement.status !== "ok" || trial.candidate.kind !== "mapping") return [];
+    const candidate = { ...trial.candidate, schedule: { ...trial.candidate.schedule, threads } };
+    return [{ trial, candidate, seconds: (trial.measurement.median * count) / threads }];
+  });
+  return found.sort((a, b) => a.seconds - b.seconds)[0];
+}
+
+/** The program with each step in the form that is fastest by the records. @param exact whether each step must be computed as its equation says */
+export function inRecordedForms(program: Network, records: Records, threads = 1, exact = false): Network {
+  const recordOf = (computation: Computation): Pick<Divided, "trial" | "seconds"> | undefined => {
+    const trial = bestRecord(computation, records, { threads, onGpu: false });
+    return trial?.measurement.status === "ok"
+      ? { trial, seconds: trial.measurement.median }
+      : dividedRecord(computation, records, threads);
+  };
+  const costs: FormCosts = {
+    secondsOf: (computation) => recordOf(computation)?.seconds,
+    isFlushed: (computation) => recordOf(computation)?.trial.conditions.cache === "flushed",
+    target: targetOfForms(records),
+    threads,
+  };
+  return inBestForms(program, formsIn(program, exact), costs);
+}
+
+/** Seconds of the fastest kernel that was measured here, if any. */
+export function recordedSeconds(
+  computation: Computation,
+  records: Records,
+  of: Parameters<typeof bestRecord>[2],
+): number | undefined {
+  const trial = bestRecord(computation, records, of);
+  return trial && secondsOf(trial);
+}
+
+/** The fastest measured kernel, if any. @param onGpu whether GPU kernels or CPU kernels are meant */
+export function recordedKernel(
+  computation: Computation,
+  records: Records,
+  of: { readonly threads: number; readonly onGpu: boolean },
+): Choice | undefined {
+  const trial = bestRecord(computation, records, of);
+  if (trial?.measurement.status !== "ok") return undefined;
+  const id = shortId(trial.id);
+  return {
+    kind: "record",
+    kernel: networkKernel(kernelOfRecord(trial, { chained: true }), `record    ${id}`),
+    id,
+    seconds: trial.measurement.median,
+    cache: trial.conditions.cache,
+    place: placeOf(trial.candidate),
+  };
+}
+
+export function chooseKernel(task: Task, records?: Records, threads = 1): Choice {
+  const { computation, multiplyAdds } = task;
+  const recorded = records && recordedKernel(computation, records, { threads, onGpu: false });
+  if (recorded) return recorded;
+  const divided = records && multiplyAdds > 0 ? dividedRecord(computation, records, threads) : undefined;
+  const shared = divided && attempt(() => kernelFor(computation, divided.candidate));
+  if (divided && shared) {
+    const { trial, candidate, seconds } = divided;
+    const from = `not tuned for ${counted(threads, "thread")}: the schedule of record ${shortId(trial.id)}, tuned for ${trial.conditions.threads}`;
+    return { kind: "model", kernel: networkKernel(shared, from), place: placeOf(candidate), expected: seconds };
+  }
+  const calibration = records && storedCalibration(records.db, records.environment)?.calibration;
+  const expected = choiceOfModel(task, { threads, calibration }, UNTUNED_DRAWS, (candidate) =>
+    attempt(() => kernelFor(computation, candidate)),
+  );
+  if (expected.kind === "model") return expected;
+  const loops = attempt(() => loopsKernel(computation, nativeTarget().isa));
+  return { ...expected, ...(loops && { kernel: networkKernel(loops) }) };
+}
+
+/** The kernel that the model expects to be the fastest, or loops and why it knows none. */
+export function choiceOfModel(
+  { computation, multiplyAdds }: Task,
+  where: Parameters<typeof rankOf>[1],
+  draws: number,
+  kernelOf: (candidate: Candidate) => Kernel | undefined,
+): Exclude<Choice, { readonly kind: "record" }> {
+  const ranked = multiplyAdds > 0 ? rankOf(computation, { ...where, count: 1, kinds: "mappings" }, draws) : [];
+  if ("refused" in ranked) return { kind: "loops", because: ranked.refused[0]?.because ?? "nothing maps" };
+  const [first] = ranked;
+  const kernel = first && kernelOf(first.candidate);
+  if (!kernel) return { kind: "loops", because: "it sums no products" };
+  return {
+    kind: "model",
+    kernel: networkKernel(kernel, "not tuned: chosen by the model"),
+    place: placeOf(first.candidate),
+    expected: first.prediction.seconds,
+  };
+}
+
+/** A short description of a candidate. */
+export const placeOf = (candidate: Candidate): string => `${candidate.intrinsic} ${placeText(candidate)}`.trim();
+
+/** The contents of the network's package, with the chosen kernels. */
+export function networkSubject(
+  program: Network,
+  choices: ReadonlyMap<Task, Choice>,
+  {
+    name,
+    threads = 1,
+    gpu,
+    provenance = [],
+    chains = chainsIn(program, choices, { threads, gpu }),
+  }: {
+    readonly name?: string | undefined;
+    readonly threads?: number;
+    /** The machine when all kernels are CUDA kernels. */
+    readonly gpu?: Target | undefined;
+    readonly provenance?: readonly string[];
+    /** Steps that one kernel computes; without records when left out. */
+    readonly chains?: readonly ChosenChain[];
+  } = {},
+): NetworkSubject {
+  const chosen = [...choices].map(([{ computation }, choice]) => ({ computation, choice }));
+  const kernels = new Map(
+    [...chosen, ...chains].flatMap(({ computation, choice }) =>
+      choice.kernel ? [[computationKey(computation), choice.kernel] as const] : [],
+    ),
+  );
+  return {
+    name: packageName(program.name, name),
+    program,
+    kernels,
+    chains,
+    threads,
+    ...(gpu && { gpu: { capability: capabilityOf(gpu) } }),
+    provenance: [...provenance, MADE_BY],
+  };
+}
+
+/** Steps that one kernel computes, and how. */
+export type ChosenChain = StepChain & { readonly choice: Choice };
+
+export interface ChainsOn {
+  readonly threads: number;
+  /** The machine when it is a GPU; a chain whose rows fit into no block stays apart. */
+  readonly gpu?: Target | undefined;
+  readonly records?: Records | undefined;
+}
+
+/** Steps that one kernel computes row by row: of those that no instruction computes. */
+export function chainsIn(
+  program: Network,
+  choices: ReadonlyMap<Task, Choice>,
+  { threads, gpu, records }: ChainsOn,
+): ChosenChain[] {
+  const free = new Set(
+    [...choices].flatMap(([{ steps }, choice]) => (choice.kind === "loops" && choice.kernel ? steps : [])),
+  );
+  const known = new Map<string, Choice | undefined>();
+  const options = { threads, isFree: (step: Step) => free.has(step), withoutSums: gpu !== undefined };
+  return chainsOf(program, options).flatMap((one) => {
+    const key = computationKey(one.computation);
+    if (!known.has(key)) known.set(key, chosenChain(one, { threads, gpu, records }));
+    const choice = known.get(key);
+    return choice ? [{ ...one, choice }] : [];
+  });
+}
+
+function chosenChain({ computation, steps }: StepChain, { threads, gpu, records }: ChainsOn): Choice | undefined {
+  const recorded = records && recordedKernel(computation, records, { threads, onGpu: gpu !== undefined });
+  if (recorded) return recorded;
+  const chain = rowChainOf(computation);
+  if ("because" in chain) internal(`no chain: ${chain.because}`);
+  const kernel = gpu ? chainThreadsKernel(chain, gpu) : chainKernel(chain, nativeTarget().isa);
+  return (
+    kernel && {
+      kind: "loops",
+      because: `${steps.length} steps row by row`,
+      kernel: networkKernel(kernel),
+    }
+  );
+}
+
+/** Each task with its kernel. */
+export function choicesOf(program: Network, records?: Records, threads = 1): Map<Task, Choice> {
+  return new Map(tasksOf(program).map((task) => [task, chooseKernel(task, records, threads)] as const));
+}
+
+/** The network with the steps alone that are no products. */
+export function withoutProducts(program: Network): Network {
+  return { ...program, steps: program.steps.filter(({ computation }) => multiplyAddsOf(computation) === 0) };
+}
+
+/** Chains that a search may find a faster kernel for, each with the last step of every place where it stands. */
+export function chainTasksOf(program: Network, choices: ReadonlyMap<Task, Choice>, on: ChainsOn): Task[] {
+  const tasks = new Map<string, Task>();
+  for (const { computation, steps } of chainsIn(program, choices, on)) {
+    if (unboundedIn(computation) !== undefined) continue;
+    const key = computationKey(computation);
+    const known = tasks.get(key)?.steps ?? [];
+    tasks.set(key, { computation, steps: [...known, ...steps.slice(-1)], multiplyAdds: 0 });
+  }
+  return [...tasks.values()];
+}
+
+export const tunedTasks = (program: Network): Task[] => tasksOf(program).filter(isTuned);

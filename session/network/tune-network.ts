@@ -1,0 +1,358 @@
+/**
+ * @file Divides the time of a search among the tasks of a network.
+ *
+ *     await tuneNetwork(program, { seconds: 60, database: "automap.db", onTask: ({ task, gain }) => ... })
+ *
+ * First, every task gets a few trials, those with the most multiply-adds first; tasks that the time does not reach get nothing. After that, each
+ * share goes to the task that may save the network the most time: a task's gain is the time it takes beyond what it would at the best rate that any
+ * kernel has reached, times how often the network computes it, halved for each share in a row that saved little. Searches resume from their records,
+ * so that nothing is measured twice.
+ *
+ * On a GPU every share goes by gain: a task takes what its record says, or else four times what its bytes need at the rate of the memory that holds
+ * them. So layers of few products and many bytes, such as depthwise ones, get their turn. Several searches run concurrently: one enumerates and
+ * another compiles while a third measures on the device, which serves one search at a time.
+ *
+ * Chains of steps that one kernel computes row by row (network/chains.ts) are tasks after the products.
+ *
+ * A step with several forms (network/forms.ts) contributes tasks for every form that can still win. The products of the most promising other
+ * form come first. The step's own equation is tuned only if a kernel could compute it faster than that form. The gain of a form that is not in use
+ * is how much faster than the form in use it may become.
+ */
+
+import { availableParallelism } from "node:os";
+import { defined, sumOf } from "../../abstraction/collections.ts";
+import type { Computation } from "../../abstraction/computation.ts";
+import { EnvironmentError, reasonOf, UsageError } from "../../abstraction/error.ts";
+import type { Target } from "../../abstraction/machine.ts";
+import { checkPlace, type Database, DatabaseError, DEFAULT_DATABASE, withDatabase } from "../../db/index.ts";
+import type { Network } from "../../network/network.ts";
+import { isTuned, type Task, tasksOf } from "../../network/tasks.ts";
+import { leastSecondsOnGpu } from "../../perfmodel/grid.ts";
+import { leastProgramSeconds, withoutInner } from "../../perfmodel/row-chains.ts";
+import { type ModelTarget, modelTarget } from "../../perfmodel/target.ts";
+import { createRunner, type Runner } from "../../runtime/measure.ts";
+import { type CudaRunner, createCudaRunner } from "../../runtime/run/cuda.ts";
+import { isGpu, nativeTarget } from "../../targets/index.ts";
+import { environmentOf, gpuEnvironment } from "../calibrate/environment.ts";
+import { Preparations } from "../kinds/prepared-space.ts";
+import { calibrationFor } from "../tune/predict.ts";
+import { type TuneOutcome, tuneComputation } from "../tune/tune.ts";
+import { cacheOfTask, formsIn, levelOfWeights, likelyForms, targetOfForms } from "./forms.ts";
+import { gpuChoicesOf } from "./gpu-network.ts";
+import { chainTasksOf, choicesOf, type Records, recordedSeconds, withoutProducts } from "./network.ts";
+import { Field, type State } from "./network-field.ts";
+
+export interface TuneNetworkOptions {
+  /** For all tasks together, preparation included. */
+  readonly seconds: number;
+  readonly database?: string;
+  readonly seed?: number;
+  /** Threads of each kernel; 1 by default. */
+  readonly threads?: number;
+  /** The machine: this CPU when left out, or this machine's GPU. */
+  readonly machine?: Target;
+  /** Whether a search starts with the fastest schedules of similar tasks; true by default. */
+  readonly transfer?: boolean;
+  /** Whether kernels of imported records are measured here, before others; false by default. */
+  readonly trustImported?: boolean;
+  /** Whether each step must be computed as its equation says, which excludes forms that round differently. */
+  readonly exact?: boolean;
+  /** Whether all shares are equal, for comparisons. */
+  readonly equal?: boolean;
+  /** Concurrent searches. By default one; on a GPU one for every four processors, at most four. */
+  readonly beside?: number;
+  readonly signal?: AbortSignal;
+  /** Searches for one task; `tuneComputation` when left out. */
+  readonly search?: typeof tuneComputation;
+  /** Called before the first search, with the number of tasks. */
+  readonly onTasks?: (tasks: number) => void;
+  /** Called when a share ends. */
+  readonly onShare?: (share: Share) => void;
+  readonly onNotice?: (text: string) => void;
+}
+
+/** One search for one task. */
+export interface Share {
+  readonly task: Task;
+  /** Position among the tasks, and the number of tasks. */
+  readonly place: number;
+  readonly of: number;
+  /** Seconds of one call of the best kernel so far; undefined when none works. */
+  readonly seconds: number | undefined;
+  readonly outcome: TuneOutcome | Failure;
+  /** Seconds left for all tasks. */
+  readonly secondsLeft: number;
+}
+
+/** A search that ended with an error. Its task gets no more time; the others continue. */
+export interface Failure {
+  readonly status: "failed";
+  readonly because: string;
+}
+
+/** The outcome for one task. */
+export interface TunedTask {
+  readonly task: Task;
+  /** Whether it got any search time. */
+  readonly searched: boolean;
+  /** Seconds of one call of its best kernel; undefined when none works, or it was not searched. */
+  readonly seconds: number | undefined;
+  /** Whether the network uses it, that is, whether it belongs to the fastest form of its steps. */
+  readonly used: boolean;
+  /** Whether it got no time because another form of its steps is faster than it could be. */
+  readonly beaten: boolean;
+  /** The error that ended its last search, if any. */
+  readonly failed?: string;
+}
+
+/** Trials of a task before any gets more: half of them by the model alone, half by the records of similar tasks. A choice. */
+const FIRST_TRIALS = 4;
+/** Shorter searches spend most of their time on preparation. */
+const LEAST_SHARE_SECONDS = 4;
+/** Fraction of the time in a share after the first trials, and its least and most seconds. Preparation takes three or four. A choice. */
+const LATER_SHARE = { of: 1 / 20, least: 8, most: 30 } as const;
+/** The same on a GPU, where a first kernel is measured after 5 to 8 s, and with 7 s in all hardly another (H100, 2026-11-23). */
+const GPU_SHARE = { of: 1 / 4, least: 15, most: 30 } as const;
+/** A first share ends after so many seconds, or after an equal share of the time if that is longer: enumeration and references may take that much. */
+const MOST_FIRST_SECONDS = 30;
+/** Shares below this are not started: nothing could be compiled and measured in them. */
+const LEAST_LEFT_SECONDS = 1;
+/** A share that saved less than this fraction of its task's time was fruitless. */
+const FRUITLESS = 0.02;
+/** The search ends when no task may save more than this fraction of the network's time. */
+const LEAST_GAIN = 0.001;
+
+/**
+ * Tunes the tasks of a network. At least one task is searched, however little time there is.
+ * @returns all tasks in the order of the network
+ * @throws UsageError when no step of the network is a sum of products; EnvironmentError when kernels cannot be compiled or measured here;
+ * DatabaseError when the database cannot be written any more, such as on a full disk
+ */
+export async function tuneNetwork(program: Network, options: TuneNetworkOptions): Promise<readonly TunedTask[]> {
+  if (!tasksOf(program).some(isTuned))
+    throw new UsageError(`${program.name} has nothing to tune: none of its steps sums products`);
+  const runner = options.search ? undefined : await runnerFor(options);
+  try {
+    // Open from the first share to the last, so that a file which is deleted between two of them is noticed, and saved.
+    return await withDatabase(options.database ?? DEFAULT_DATABASE, (db) => tuneOn(runner, db, program, options), {});
+  } finally {
+    await runner?.close();
+  }
+}
+
+async function tuneOn(
+  runner: Runner | CudaRunner | undefined,
+  db: Database,
+  program: Network,
+  options: TuneNetworkOptions,
+): Promise<readonly TunedTask[]> {
+  const { seconds, threads = 1, equal = false, exact = false, machine, signal } = options;
+  const gpu = machine && isGpu(machine) ? machine : undefined;
+  const started = Date.now();
+  const target = await targetFor(runner, db, options);
+  const { beside = gpu ? besideOnGpu() : 1 } = options;
+  const forms = likelyForms(
+    formsIn(program, exact || gpu !== undefined),
+    { target, threads },
+    levelOfWeights(program, target),
+  );
+  const every = program.steps.flatMap((step) => (forms.get(step) ?? [[step]]).flat());
+  const products = tasksOf({ ...program, steps: every }).filter(isTuned);
+  const records = recordsOf(runner, db, gpu);
+  const others = withoutProducts(program);
+  const choices = gpu ? gpuChoicesOf(others, gpu, records) : choicesOf(others, records, threads);
+  const chains = chainTasksOf(program, choices, { threads, gpu, records });
+  const tasks = [...products, ...chains];
+  options.onTasks?.(tasks.length);
+  const left = (): number => seconds - (Date.now() - started) / 1000;
+  const known = gpu && records ? tasks.map(({ computation }) => recordedSeconds(computation, records, ON_GPU)) : [];
+  const states = tasks.map((task, i): State => {
+    const cache = gpu || task.computation.program ? "warm" : cacheOfTask(task, target);
+    return { task, place: i + 1, cache, searched: false, beaten: false, best: known[i], fruitless: 0, over: false };
+  });
+  const floorOf = (computation: Computation): number => {
+    if (gpu) return leastSecondsOnGpu(withoutInner(computation), gpu);
+    return computation.program ? leastProgramSeconds(computation, target) / threads : 0;
+  };
+  const field = new Field(program, forms, states, { target, threads }, floorOf);
+  const later: Spend = { seconds: laterShare(seconds, gpu ? GPU_SHARE : LATER_SHARE) };
+  const first: Spend = equal
+    ? { seconds: Math.max(LEAST_SHARE_SECONDS, seconds / Math.ceil(tasks.length / beside)) }
+    : { seconds: Math.max(MOST_FIRST_SECONDS, seconds / tasks.length), trials: FIRST_TRIALS };
+  const byGainOnly = gpu !== undefined && !equal;
+  // Tasks of a form come before the step's own equation, then tasks with the most work: those at the end of the list matter least when time
+  // runs out.
+  const inOrder = states.toSorted(
+    (a, b) => Number(field.isOfForm(b)) - Number(field.isOfForm(a)) || workOf(b.task) - workOf(a.task),
+  );
+  const place = { of: states.length, left, db, search: options.search ?? searchOn(runner) };
+  const waiting = byGainOnly ? [] : [...inOrder.entries()];
+  await sideBySide(beside, async (goesOn) => {
+    for (let next = waiting.shift(); next && goesOn(); next = waiting.shift()) {
+      const [i, state] = next;
+      if (signal?.aborted || (i > 0 && left() < LEAST_LEFT_SECONDS)) break;
+      state.beaten = field.isBeaten(state);
+      if (!state.beaten) await share(state, { ...first, seconds: Math.min(first.seconds, left()) }, options, place);
+    }
+  });
+  const searching = new Set<State>();
+  const isFirst = (): boolean => byGainOnly && searching.size === 0 && states.every(({ searched }) => !searched);
+  await sideBySide(beside, async (goesOn) => {
+    while (!equal && goesOn() && !signal?.aborted && (left() > LEAST_SHARE_SECONDS || isFirst())) {
+      const total = sumOf(field.inUse(), (state) => field.secondsOf(state) * state.task.steps.length);
+      const [next] = states
+        .filter((state) => (state.searched || byGainOnly) && !state.over && !searching.has(state))
+        .map((state) => ({ state, gain: field.gainOf(state) }))
+        .filter(({ gain }) => gain > LEAST_GAIN * total)
+        .sort((a, b) => b.gain - a.gain)
+        .map(({ state }) => state);
+      if (!next) break;
+      searching.add(next);
+      await share(next, { seconds: Math.min(later.seconds, left()) }, options, place);
+      searching.delete(next);
+    }
+  });
+  const used = field.inUse();
+  return states.map((state) => ({
+    task: state.task,
+    searched: state.searched,
+    beaten: state.beaten,
+    seconds: state.best,
+    used: used.has(state),
+    ...(state.failed !== undefined && { failed: state.failed }),
+  }));
+}
+
+function laterShare(seconds: number, { of, least, most }: typeof LATER_SHARE | typeof GPU_SHARE): number {
+  return Math.min(most, Math.max(least, of * seconds));
+}
+
+/** A search keeps about four compilers busy, and more than four searches wait for the device. */
+const besideOnGpu = (): number => Math.max(1, Math.min(4, Math.floor(availableParallelism() / 4)));
+
+/** Ends when all have ended: one that fails stops the others after what they do now. @throws what the first of them threw */
+async function sideBySide(count: number, work: (goesOn: () => boolean) => Promise<void>): Promise<void> {
+  let failed = false;
+  const ends = await Promise.allSettled(
+    Array.from({ length: count }, () =>
+      work(() => !failed).catch((error: unknown) => {
+        failed = true;
+        throw error;
+      }),
+    ),
+  );
+  for (const end of ends) if (end.status === "rejected") throw end.reason;
+}
+
+/** What imported records claim counts for nothing until it is measured. */
+const ON_GPU = { threads: 1, onGpu: true } as const;
+
+/** The records that are valid for a runner. */
+function recordsOf(
+  runner: Runner | CudaRunner | undefined,
+  db: Database,
+  gpu: Target | undefined,
+): Records | undefined {
+  if (!runner) return undefined;
+  if (!("device" in runner)) return { db, environment: environmentOf(runner) };
+  return gpu && { db, environment: gpuEnvironment(runner.device, gpu) };
+}
+
+/** @throws EnvironmentError when there is no compiler or GPU */
+async function runnerFor({ machine, threads = 1 }: TuneNetworkOptions): Promise<Runner | CudaRunner> {
+  const made = machine && isGpu(machine) ? await createCudaRunner() : await createRunner({ threads });
+  if (made.status === "environment") throw new EnvironmentError(made);
+  return made.runner;
+}
+
+/** The rates of this CPU's memories as `network emit` uses them: those of its calibration, which is made first. */
+async function targetFor(
+  runner: Runner | CudaRunner | undefined,
+  db: Database,
+  { signal, onNotice = () => undefined }: TuneNetworkOptions,
+): Promise<ModelTarget> {
+  if (!runner || "device" in runner) return modelTarget(nativeTarget());
+  const environment = environmentOf(runner);
+  // When it fails, the searches request it again and report why.
+  await calibrationFor(db, environment, runner, onNotice, { ...(signal && { signal }) }).catch(() => undefined);
+  return targetOfForms({ db, environment });
+}
+
+/** Tasks whose spaces, inputs and expected results stay in memory for their next shares: 50 MB each for large layers. */
+const KEPT = 8;
+
+/** A search function whose searches share one runner, and what they prepared. None of them closes the runner. */
+function searchOn(runner: Runner | CudaRunner | undefined): typeof tuneComputation {
+  // The runner is a class: overrides must precede its prototype's members.
+  const shared = runner && (Object.create(runner, { close: { value: () => Promise.resolve() } }) as typeof runner);
+  const kept = shared && !("device" in shared) ? new Preparations(KEPT) : undefined;
+  return (subject, options) => tuneComputation(subject, { ...options, ...(shared && { runner: shared }) }, kept);
+}
+
+const workOf = ({ multiplyAdds, steps }: Task): number => multiplyAdds * steps.length;
+
+interface SharedPlace {
+  readonly of: number;
+  readonly left: () => number;
+  readonly db: Database;
+  readonly search: typeof tuneComputation;
+}
+
+/** What a share may spend. */
+interface Spend {
+  readonly seconds: number;
+  /** With this limit the share ends without finals, which would take longer than so few trials. */
+  readonly trials?: number;
+}
+
+async function share(
+  state: State,
+  { seconds, trials }: Spend,
+  {
+    database,
+    seed,
+    threads = 1,
+    machine,
+    transfer = true,
+    trustImported,
+    signal,
+    onShare,
+    onNotice,
+  }: TuneNetworkOptions,
+  { of, left, db, search }: SharedPlace,
+): Promise<void> {
+  const { task, place, cache, best: before } = state;
+  const { computation, operator } = task;
+  checkPlace(db, "its tasks were tuned");
+  const outcome = await search(
+    { computation, ...defined({ parameters: operator?.parameters }) },
+    {
+      within: seconds,
+      ...(trials !== undefined && { trials, finals: false }),
+      threads,
+      transfer,
+      cache,
+      // On a GPU lane designs keep constants in variables that all kernels of a program share. On a CPU they read along images, whose channels are
+      // innermost between steps: none was faster than a mapping in any of six networks, and the model expected it of some (Zen 4, 2026-11-23).
+      kinds: computation.program ? "all" : "mappings",
+      ...defined({ trustImported, machine, database, seed, signal, onNotice }),
+    },
+  ).catch((error: unknown): Failure => {
+    // What is wrong with the database is no fault of this task, and the others would fail like it.
+    if (error instanceof DatabaseError) throw error;
+    return { status: "failed", because: reasonOf(error) };
+  });
+  checkPlace(db, "its tasks were tuned");
+  const found = "best" in outcome ? outcome.best?.measurement.median : undefined;
+  const best = before === undefined ? found : Math.min(before, found ?? before);
+  // How much more than a first kernel may be found, nothing tells.
+  const saved = before === undefined ? best : before - (best ?? before);
+  state.fruitless = saved !== undefined && saved > FRUITLESS * (best ?? 0) ? 0 : state.fruitless + 1;
+  state.searched = true;
+  state.best = best;
+  // A reference that takes longer than the search would take as long again.
+  const isUnanswered = "unanswered" in outcome && outcome.unanswered !== undefined;
+  state.over = isUnanswered || ["failed", "environment", "exhausted", "no-gain"].includes(outcome.status);
+  if (outcome.status === "failed") state.failed = outcome.because;
+  onShare?.({ task, place, of, seconds: best, outcome, secondsLeft: Math.max(0, left()) });
+}

@@ -1,0 +1,198 @@
+/**
+ * @file Gathers the data of a network's report: how each step is computed, how long it takes, what tuning changed, and what no instruction
+ * computes.
+ *
+ *     const data = gatherNetworkReport(opened, chosen, { db, environment, threads: 1, now: Date.now() });
+ */
+
+import { isOnGpu } from "../../abstraction/candidate.ts";
+import { sumOf } from "../../abstraction/collections.ts";
+import { type Computation, computationKey } from "../../abstraction/computation.ts";
+import { cut } from "../../abstraction/text.ts";
+import { type Database, type Environment, queryTrials, shortId } from "../../db/index.ts";
+import { keyOfStep, type MappedShare, mappedShare } from "../../network/mapped-share.ts";
+import type { Network } from "../../network/network.ts";
+import { type Task, totalsOf } from "../../network/tasks.ts";
+import { describeWorkload, workloadLabel } from "../../operators/describe.ts";
+import type { ModelTarget } from "../../perfmodel/target.ts";
+import type { NetworkReportData, NetworkTask, TimeSource } from "../../report/network-data.ts";
+import { counted } from "../../report/text.ts";
+import { isTimed } from "../../tuner/trials.ts";
+import { movedSeconds, targetOfForms } from "../network/forms.ts";
+import { type Choice, type OpenNetwork, trustedIn } from "../network/network.ts";
+import { VERSION } from "../version.ts";
+import { ceilingsOf, rooflineOf } from "./report-roofline.ts";
+import type { TimedRecord } from "./report-trials.ts";
+
+/** A network with its forms chosen, and the kernel of each task. */
+export interface ChosenNetwork {
+  readonly program: Network;
+  readonly choices: ReadonlyMap<Task, Choice>;
+}
+
+export interface NetworkReportWorld {
+  readonly db: Database;
+  /** The environment whose records count; undefined when nothing can be measured here. */
+  readonly environment: Environment | undefined;
+  readonly threads: number;
+  readonly onGpu: boolean;
+  /** Milliseconds since 1970. */
+  readonly now: number;
+}
+
+/** Gathers the data that a network's report shows. */
+export function gatherNetworkReport(
+  opened: OpenNetwork,
+  chosen: ChosenNetwork,
+  { db, environment, threads, onGpu, now }: NetworkReportWorld,
+): NetworkReportData {
+  const { program, choices } = chosen;
+  const { multiplyAdds, parameters } = totalsOf(opened.graph, opened.program);
+  const machine = onGpu || !environment ? undefined : { target: targetOfForms({ db, environment }), threads };
+  /** Earliest first: the first one is what a search began with. */
+  const timedOf = (computation: Computation): TimedRecord[] =>
+    environment === undefined
+      ? []
+      : queryTrials(db, { computation, threads, trusted: trustedIn(environment), status: "ok" })
+          .filter(isTimed)
+          .filter(({ provenance }) => provenance === "here")
+          .filter((t) => isOnGpu(t.candidate) === onGpu)
+          .sort((a, b) => a.at - b.at);
+  const gathered = [...choices].map(([task, choice]) => {
+    const trials = choice.kind === "record" ? timedOf(task.computation) : [];
+    return { task, trials, row: taskRow(task, choice, trials, machine) };
+  });
+  gathered.sort((a, b) => Number(b.row.multiplyAdds > 0) - Number(a.row.multiplyAdds > 0));
+  const placeOf = new Map(gathered.map(({ task }, i) => [computationKey(task.computation), i]));
+  const winners = new Set(gathered.flatMap(({ row, trials }) => winnersOf(row, trials)));
+  const [someTrial] = gathered.flatMap(({ trials }) => trials);
+  const ceilings = someTrial && ceilingsOf(db, someTrial.environment);
+  return {
+    name: program.name,
+    source: db.path,
+    madeAt: now,
+    version: VERSION,
+    machine: `${environment?.cpu ?? "a machine that is not here"}, ${counted(threads, "thread")}`,
+    nodes: program.nodes,
+    multiplyAdds,
+    parameters,
+    share: shareOf(opened, chosen),
+    steps: program.steps.map((step) => ({
+      node: step.nodes[0] ?? "",
+      ops: step.ops,
+      task: placeOf.get(keyOfStep(step)) ?? 0,
+    })),
+    tasks: gathered.map(({ row }) => row),
+    progress: progressOf(gathered),
+    roofline:
+      ceilings &&
+      rooflineOf(
+        0,
+        gathered.flatMap(({ trials }) => (trials.length > 0 ? [trials] : [])),
+        winners,
+        ceilings,
+      ),
+  };
+}
+
+/** The share of a network's operators that instructions compute. */
+export function shareOf(
+  opened: Pick<OpenNetwork, "graph" | "plain">,
+  { program, choices }: ChosenNetwork,
+): MappedShare {
+  const instructions = new Map(
+    [...choices].flatMap(([{ computation }, choice]) =>
+      choice.kind === "loops" ? [] : [[computationKey(computation), choice.place.split(" ", 1)[0] ?? ""] as const],
+    ),
+  );
+  return mappedShare(opened.graph, { plain: opened.plain, program }, (step) => instructions.get(keyOfStep(step)));
+}
+
+/** `conv2d c 64 h 56 w 56 k 64 r 3 s 3 pad 1 Relu`, or the equation */
+export function labelOfTask({ computation, operator, steps }: Task): string {
+  if (!operator) return workloadLabel(describeWorkload({ computation }));
+  const parameters = Object.entries(operator.parameters).map(([name, value]) => `${name} ${value}`);
+  return [operator.name, ...parameters, ...(steps[0]?.ops ?? []).slice(1)].join(" ");
+}
+
+/** Labels are cut at this length, since the equation of a transform can fill pages. */
+const LONGEST_LABEL = 120;
+
+/** By what plain loops are estimated. */
+interface Estimating {
+  readonly target: ModelTarget;
+  readonly threads: number;
+}
+
+function taskRow(
+  task: Task,
+  choice: Choice,
+  trials: readonly TimedRecord[],
+  machine: Estimating | undefined,
+): NetworkTask {
+  const { time, seconds } = timeOf(task, choice, machine);
+  return {
+    label: cut(labelOfTask(task), LONGEST_LABEL),
+    nodes: task.steps.map(({ nodes }) => nodes[0] ?? ""),
+    ops: task.steps[0]?.ops ?? [],
+    times: task.steps.length,
+    multiplyAdds: task.multiplyAdds,
+    time,
+    seconds,
+    kernel: choice.kind === "loops" ? undefined : choice.place,
+    because: choice.kind === "loops" ? choice.because : undefined,
+    record: choice.kind === "record" ? choice.id : undefined,
+    first: trials[0]?.measurement.median,
+    best: trials.length === 0 ? undefined : Math.min(...trials.map((t) => t.measurement.median)),
+    trials: trials.length,
+  };
+}
+
+function timeOf(
+  { computation, multiplyAdds }: Task,
+  choice: Choice,
+  machine: Estimating | undefined,
+): { readonly time: TimeSource; readonly seconds: number | undefined } {
+  switch (choice.kind) {
+    case "record":
+      return { time: "measured", seconds: choice.seconds };
+    case "model":
+      return { time: "predicted", seconds: choice.expected };
+    case "loops":
+      // A plain-loop sum of products is bound by its arithmetic rather than by memory.
+      return machine && multiplyAdds === 0
+        ? { time: "estimated", seconds: movedSeconds(computation, machine.target) / machine.threads }
+        : { time: "unknown", seconds: undefined };
+    default:
+      return choice satisfies never;
+  }
+}
+
+function winnersOf({ record }: NetworkTask, trials: readonly TimedRecord[]): string[] {
+  return trials.filter(({ id }) => shortId(id) === record).map(({ id }) => id);
+}
+
+interface Gathered {
+  readonly task: Task;
+  readonly trials: readonly TimedRecord[];
+}
+
+/** The sum of the best times so far over all tuned steps, trial by trial. */
+function progressOf(gathered: readonly Gathered[]): number[] {
+  const tried = gathered.flatMap(({ task, trials }) =>
+    trials.map((t) => ({ task, at: t.at, seconds: t.measurement.median })),
+  );
+  tried.sort((a, b) => a.at - b.at);
+  const best = new Map(
+    gathered.flatMap(({ task, trials: [first] }) => (first ? [[task, first.measurement.median] as const] : [])),
+  );
+  let sum = sumOf(best, ([{ steps }, seconds]) => seconds * steps.length);
+  return tried.map(({ task, seconds }) => {
+    const before = best.get(task) ?? seconds;
+    if (seconds < before) {
+      sum -= (before - seconds) * task.steps.length;
+      best.set(task, seconds);
+    }
+    return sum;
+  });
+}

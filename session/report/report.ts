@@ -1,0 +1,319 @@
+/**
+ * @file Gathers the data of a report from a database: the best trials, all trials, the model's accuracy, the roofline, the noise.
+ *
+ *     const data = gatherReport(db, { operator: "conv2d" }, Date.now());
+ */
+
+import { type ArrayPlan, isDesign } from "../../abstraction/candidate.ts";
+import { defined, sumOf } from "../../abstraction/collections.ts";
+import type { Computation } from "../../abstraction/computation.ts";
+import { usefulPoints } from "../../abstraction/condition.ts";
+import { partsOf } from "../../abstraction/epilogue.ts";
+import { attempt, internal } from "../../abstraction/error.ts";
+import { cut } from "../../abstraction/text.ts";
+import {
+  best,
+  computationOf,
+  type Database,
+  type EnvironmentRecord,
+  environmentRows,
+  type Filter,
+  labelOf,
+  queryTrials,
+  runsIn,
+  shortId,
+  type TrialRecord,
+  wordsOf,
+} from "../../db/index.ts";
+import { instructionsOf } from "../../intrinsics/index.ts";
+import { mappings } from "../../mapper/match/enumerate.ts";
+import { isSteps, stepsOf } from "../../mapper/space-time/steps.ts";
+import { tapsOf } from "../../mapper/space-time/taps.ts";
+import { candidateRows, decisionValues } from "../../report/describe-candidate.ts";
+import { drawTransformSvg } from "../../report/draw-lanes.ts";
+import { decisionShares } from "../../report/importance.ts";
+import type {
+  Accuracy,
+  Best,
+  Drawing,
+  EnvironmentFacts,
+  Reason,
+  ReportData,
+  Subject,
+  TrialPoint,
+} from "../../report/report-data.ts";
+import { evaluateTogether, judged } from "../../tuner/evaluate.ts";
+import { inOrder, isTimed } from "../../tuner/trials.ts";
+import { mappingOf } from "../recorded.ts";
+import { VERSION } from "../version.ts";
+import { clockFacts, noiseOf } from "./noise.ts";
+import { ceilingsOf, type Roofs, rooflineOf } from "./report-roofline.ts";
+import { comparisonsOf } from "./report-runs.ts";
+import { groupBy, isSearched, type TimedRecord } from "./report-trials.ts";
+
+/** Selects the trials of a report. */
+export interface ReportFilter extends Filter {
+  /** Only these runs; the others are compared with the first. */
+  readonly runs?: readonly string[];
+}
+
+/**
+ * All data that a report shows of the matching trials.
+ * @param now milliseconds since 1970
+ */
+export function gatherReport(db: Database, filter: ReportFilter, now: number): ReportData {
+  const { runs, ...every } = filter;
+  const asked = runs?.map((run) => ({ ...every, run })) ?? [every];
+  const found = asked.flatMap((f) => queryTrials(db, { ...f, sort: "at" })).sort((a, b) => a.at - b.at);
+  const trials = runs === undefined ? withoutClaims(found) : found;
+  const winners = new Set(asked.flatMap((f) => best(db, f, { imported: true })).map((t) => t.id));
+  const environments = [...new Map(trials.map((t) => [t.environment.id, t.environment])).values()];
+  const indexOf = (e: EnvironmentRecord): number => environments.findIndex((other) => other.id === e.id);
+  const ceilings = environments.map((e) => ceilingsOf(db, e));
+  const started = startsOf(db, trials);
+  const pointOf = (trial: TrialRecord): TrialPoint => pointFrom(trial, started);
+  const groups = groupBy(trials, subjectKey);
+  const subjects = groups.map((group) => {
+    const [first] = group;
+    if (!first) internal("a group of no trials");
+    const at = indexOf(first.environment);
+    const won = group.filter(isTimed).filter((t) => winners.has(t.id));
+    const [winner] = won.sort(
+      (a, b) => Number(isImported(a)) - Number(isImported(b)) || a.measurement.median - b.measurement.median,
+    );
+    return subjectOf(first, group.filter(isSearched), { winner, environment: at, roofs: ceilings[at]?.roofs, pointOf });
+  });
+  subjects.sort((a, b) => inOrder(a.subject, b.subject) || inOrder(a.types, b.types) || inOrder(a.label, b.label));
+  const noise = noiseOf(trials);
+  return {
+    source: db.path,
+    filter: filterText(filter),
+    madeAt: now,
+    version: VERSION,
+    subjects,
+    accuracy: accuracies(groups.map((group) => group.filter(isSearched))),
+    rooflines: ceilings.flatMap((found, i) => {
+      const own = groups.filter(([first]) => first && indexOf(first.environment) === i);
+      return found ? [rooflineOf(i, own, winners, found)] : [];
+    }),
+    environments: environments.map(environmentFacts),
+    noise: { ...noise, facts: [...noise.facts, ...clockFacts(trials)] },
+    comparisons: comparisonsOf(db, trials, { runs, indexOf, pointOf }),
+  };
+}
+
+const subjectKey = ({ workload, environment, conditions }: TrialRecord): string =>
+  JSON.stringify([workload.computation, environment.id, conditions.threads, conditions.cache]);
+
+/** Without the imported trials of subjects of which something was measured here: times of both in one chart would pass for measured ones. */
+function withoutClaims(trials: readonly TrialRecord[]): readonly TrialRecord[] {
+  const measured = new Set(trials.filter((t) => isTimed(t) && !isImported(t)).map(subjectKey));
+  return trials.filter((t) => !isImported(t) || !measured.has(subjectKey(t)));
+}
+
+/** Start times of the trials' runs, milliseconds since 1970. */
+function startsOf(db: Database, trials: readonly TrialRecord[]): ReadonlyMap<string, number> {
+  const known = new Set(trials.map((t) => t.run));
+  return new Map(runsIn(db).flatMap(({ run }) => (known.has(run.id) ? [[run.id, run.started] as const] : [])));
+}
+
+interface SubjectParts {
+  readonly winner: TimedRecord | undefined;
+  readonly environment: number;
+  readonly roofs: Roofs | undefined;
+  readonly pointOf: (trial: TrialRecord) => TrialPoint;
+}
+
+function subjectOf(
+  first: TrialRecord,
+  trials: readonly TrialRecord[],
+  { winner, environment, roofs, pointOf }: SubjectParts,
+): Subject {
+  const { workload, conditions } = first;
+  const points = trials.map(pointOf);
+  const { subject, shape, types, layout, epilogue, besides } = wordsOf(workload);
+  return {
+    label: labelOf(workload),
+    name: workload.name,
+    subject,
+    shape,
+    types,
+    dtype: workload.dtype,
+    layout,
+    besides,
+    epilogue,
+    equation: workload.equation,
+    threads: conditions.threads,
+    cache: conditions.cache,
+    environment,
+    trials: points,
+    best: winner && bestOf(winner, roofs?.(winner)),
+    accuracy: accuracyOf(labelOf(workload), [trials]),
+    decisions: decisionShares(points.flatMap((p) => (p.seconds === undefined ? [] : [{ ...p, seconds: p.seconds }]))),
+    failures: reasons(
+      trials.flatMap(({ measurement: m }) => (m.status === "ok" ? [] : [{ name: m.status, text: m.log }])),
+    ),
+    refusals: refusalsOf(first),
+  };
+}
+
+function pointFrom(trial: TrialRecord, started: ReadonlyMap<string, number>): TrialPoint {
+  const { id, at, run, candidate, measurement, prediction, conditions } = trial;
+  const timed = measurement.status === "ok" ? measurement : undefined;
+  const begun = run === undefined ? undefined : started.get(run);
+  return {
+    id,
+    at,
+    isImported: isImported(trial),
+    intrinsic: candidate.intrinsic,
+    status: measurement.status,
+    seconds: timed?.median,
+    interval: timed?.interval,
+    predicted: prediction?.seconds,
+    uncorrected: prediction?.uncorrectedSeconds,
+    run,
+    after: begun === undefined ? undefined : Math.max(0, (at - begun) / 1000),
+    clock: conditions.clock,
+    kind: candidate.kind,
+    decisions: decisionValues(candidate),
+  };
+}
+
+const isImported = ({ provenance }: TrialRecord): boolean => provenance === "imported";
+
+function bestOf(trial: TimedRecord, leastSeconds: number | undefined): Best {
+  const { id, workload, candidate, measurement, prediction, conditions } = trial;
+  const points = attempt(() => usefulPoints(computationOf(workload))) ?? workload.points;
+  const rate = (2 * points) / measurement.median;
+  return {
+    id,
+    isImported: isImported(trial),
+    seconds: measurement.median,
+    interval: measurement.interval,
+    operationsPerSecond: rate,
+    // The schedule's rows already describe a design given by its transform.
+    candidate: candidateRows(candidate).filter(([name]) => !(isDesign(candidate) && name === "design")),
+    predicted: prediction?.seconds,
+    levels: prediction?.levels ?? [],
+    ofRoof: leastSeconds === undefined ? undefined : leastSeconds / measurement.median,
+    clock: conditions.clock,
+    drawing: attempt(
+      () => drawingOf(trial),
+      ({ message }) => ({ kind: "none" as const, because: message }),
+    ),
+  };
+}
+
+/** @throws UsageError for a candidate that is no longer valid */
+function drawingOf({ workload, candidate }: TrialRecord): Drawing {
+  const computation = computationOf(workload);
+  switch (candidate.kind) {
+    case "window":
+    case "warp-window": {
+      const { dataflow, lanes, rolled } = candidate.schedule;
+      const taps = tapsOf(computation, rolled);
+      if (!taps.ok) return { kind: "none", because: taps.refusal.because };
+      return { kind: "lanes", design: { dataflow, lanes, columns: taps.sum.columns } };
+    }
+    case "steps":
+    case "warp-steps": {
+      const steps = stepsOf(computation);
+      if (!isSteps(steps)) return { kind: "none", because: steps.because };
+      // A time step sweeps a window that reaches equally far to both sides.
+      const columns = 2 * (steps.axes.at(-1)?.reach ?? 0) + 1;
+      return { kind: "lanes", design: { dataflow: "FBS-load", lanes: candidate.schedule.lanes, columns } };
+    }
+    case "design":
+    case "warp-design":
+      return arrayDrawing(computation, candidate.schedule);
+    case "recurrence":
+      return arrayDrawing(computation, { ...candidate.schedule, tile: {} });
+    default: {
+      const grid = candidate.kind === "grid" ? candidate.schedule : undefined;
+      return { kind: "mapping", mapping: mappingOf(computation, candidate), grid };
+    }
+  }
+}
+
+function arrayDrawing(
+  computation: Computation,
+  { transform, lanes, tile }: Pick<ArrayPlan, "transform" | "lanes" | "tile">,
+): Drawing {
+  const { sum } = partsOf(computation);
+  const array = { sum, transform, lanes, tile };
+  if (transform.schedule.every((row) => row.every((x) => x === 0)))
+    return {
+      kind: "none",
+      because: "a prefix takes no steps of time; its lanes are joined by shifts of 1, 2, 4 and so on",
+    };
+  drawTransformSvg(array); // what cannot be drawn says why
+  return { kind: "array", array };
+}
+
+// ---- The model
+
+function accuracies(groups: readonly (readonly TrialRecord[])[]): Accuracy[] {
+  const byTypes = groupBy(groups, ([first]) => first?.workload.dtype ?? "");
+  const rows = byTypes.map((own) => accuracyOf(own[0]?.[0]?.workload.dtype ?? "", own));
+  return rows.length > 1 ? [...rows, accuracyOf("all", groups)] : rows;
+}
+
+function accuracyOf(name: string, groups: readonly (readonly TrialRecord[])[]): Accuracy {
+  const rates = (which: "seconds" | "uncorrectedSeconds"): Accuracy["corrected"] => {
+    const { pairwise, recall } = evaluateTogether(groups.map((trials) => judged(trials, which)));
+    return { pairwise, recall };
+  };
+  const trials = sumOf(groups, (group) => judged(group).length);
+  return { name, trials, corrected: rates("seconds"), uncorrected: rates("uncorrectedSeconds") };
+}
+
+// ---- Reasons
+
+function refusalsOf({ workload, environment }: TrialRecord): Reason[] | undefined {
+  return attempt(() => {
+    const computation = computationOf(workload);
+    const refused = instructionsOf(environment).flatMap((row) =>
+      mappings(computation, row).refused.map((r) => ({ name: r.rule, text: `${row.name}: ${r.because}` })),
+    );
+    return reasons(refused);
+  });
+}
+
+/** The most frequent first. */
+function reasons(all: readonly { readonly name: string; readonly text: string }[]): Reason[] {
+  return groupBy(all, ({ name }) => name)
+    .map((own) => ({ name: own[0]?.name ?? "", count: own.length, example: firstLine(own[0]?.text ?? "") }))
+    .sort((a, b) => b.count - a.count || inOrder(a.name, b.name));
+}
+
+const LONGEST_EXAMPLE = 200;
+
+function firstLine(text: string): string {
+  const [line = ""] = text.trim().split("\n", 1);
+  return cut(line, LONGEST_EXAMPLE);
+}
+
+// ---- The world
+
+function environmentFacts(e: EnvironmentRecord): EnvironmentFacts {
+  return { name: `${e.cpu}, automap ${e.automap}`, fields: environmentRows(e) };
+}
+
+function filterText(filter: ReportFilter): string | undefined {
+  const { operator, name, dtype, layout, epilogue, threads, run, runs, since, until } = filter;
+  const instant = (at: number): string => new Date(at).toISOString().slice(0, 16);
+  const told = defined({
+    operator,
+    name,
+    types: dtype,
+    layout,
+    epilogue,
+    threads,
+    run: run && shortId(run),
+    runs: runs?.map(shortId).join(" and "),
+    since: since === undefined ? undefined : instant(since),
+    until: until === undefined ? undefined : instant(until),
+  });
+  const parts = Object.entries(told).map(([word, value]) => `${word} ${value}`);
+  return parts.length === 0 ? undefined : parts.join(", ");
+}

@@ -1,0 +1,55 @@
+/**
+ * @file Bounds the time in which the expected results of kernels are computed. Without them nothing can be verified,
+ * and what is not verified is not measured.
+ *
+ *     const answers = answersIn(5);                                     they may take 60 s
+ *     needsLonger(conv2d, answers)                                      { seconds: 110 }: the search ends at once
+ *     if (!(await isDoneBefore(drawing, answers.late))) ...             the search ends with nothing measured
+ */
+
+import { availableParallelism } from "node:os";
+import type { Computation } from "../../abstraction/computation.ts";
+import type { Inputs } from "../../abstraction/interpret.ts";
+import { secondsOfReference } from "../../runtime/reference-cost.ts";
+
+/** Why nothing was verified, and therefore nothing measured: the expected results would have taken too long. */
+export interface Unanswered {
+  /** How long they take here at least, in seconds; absent when they were stopped after all the time they may take. */
+  readonly needs?: number;
+  /** How long they may take, in seconds. */
+  readonly limit: number;
+}
+
+/** The time that expected results may take. */
+export interface AnswersInTime {
+  /** In seconds; infinite for a search without a limit. */
+  readonly limit: number;
+  /** Aborted when it is over; undefined for a search without a limit. */
+  readonly late: AbortSignal | undefined;
+}
+
+/**
+ * They may take as long as the search, and never less than this, so that a search of a few seconds has a result on a
+ * busy machine too. Those of every operator's shipped sizes take less on two processors.
+ */
+const LEAST_SECONDS = 60;
+
+/** @param within the time limit of the search in seconds; unlimited when left out */
+export function answersIn(within: number | undefined): AnswersInTime {
+  if (within === undefined) return { limit: Number.POSITIVE_INFINITY, late: undefined };
+  const limit = Math.max(within, LEAST_SECONDS);
+  return { limit, late: AbortSignal.timeout(Math.ceil(1000 * limit)) };
+}
+
+/** Set when the expected results are known to take longer than they may. */
+export function needsLonger(
+  computation: Computation,
+  { limit }: Pick<AnswersInTime, "limit">,
+  {
+    fixed = {},
+    processors = availableParallelism(),
+  }: { readonly fixed?: Inputs | undefined; readonly processors?: number } = {},
+): Unanswered | undefined {
+  const needs = secondsOfReference(computation, processors, fixed);
+  return needs !== undefined && needs > limit ? { needs, limit } : undefined;
+}

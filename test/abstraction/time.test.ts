@@ -1,0 +1,337 @@
+/**
+ * @file Stencils in time: the notation, its refusals, and the candidates of a search; random schedules are in
+ * drawn-lanes.deep.test.ts.
+ */
+
+import { describe, expect, it } from "vitest";
+import type { StepSchedule } from "../../abstraction/candidate.ts";
+import { type Computation, computationKey, defineComputation, equationText } from "../../abstraction/computation.ts";
+import { UsageError } from "../../abstraction/error.ts";
+import { interpret } from "../../abstraction/interpret.ts";
+import { isSteps, stepProblem, stepsOf } from "../../mapper/space-time/steps.ts";
+import { predict } from "../../session/api.ts";
+import { kernelFor } from "../../session/kinds/kernel.ts";
+import { rankByModel } from "../../session/tune/rank.ts";
+import { nativeTarget } from "../../targets/index.ts";
+import { nvidiaTarget } from "../../targets/nvidia.ts";
+import { REFERENCE_CPU } from "../../targets/x86.ts";
+import { STEP_SCHEDULE } from "../support/drawn/steps.ts";
+
+const HEAT = "u[t,i,j] = a*u[t-1,i,j] + b*(u[t-1,i-1,j] + u[t-1,i+1,j] + u[t-1,i,j-1] + u[t-1,i,j+1])";
+
+const heat = (extents: Record<string, number> = {}): Computation =>
+  defineComputation({
+    equation: HEAT,
+    extents: { t: 3, i: 4, j: 5, a: 0.5, b: 0.125, ...extents },
+    tensors: { u: "f32" },
+  });
+
+describe("the notation of time", () => {
+  it("takes plane 0 as the input and the last plane as the output", () => {
+    const computation = heat();
+    expect(Object.keys(computation.tensors)).toEqual(["u", "u_0"]);
+    expect(equationText(computation)).toMatchInlineSnapshot(
+      `"u[t,i,j] = 0.5 * u[t-1,i,j] + 0.125 * (u[t-1,i-1,j] + u[t-1,i+1,j] + u[t-1,i,j-1] + u[t-1,i,j+1])"`,
+    );
+    const input = Float64Array.from({ length: 20 }, (_, i) => (i === 7 ? 512 : 0));
+    expect([...interpret(heat({ t: 1 }), { u_0: input })]).toMatchInlineSnapshot(`
+      [
+        0,
+        0,
+        64,
+        0,
+        0,
+        0,
+        64,
+        256,
+        64,
+        0,
+        0,
+        0,
+        64,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+      ]
+    `);
+    const twice = interpret(heat({ t: 1 }), { u_0: interpret(heat({ t: 1 }), { u_0: input }) });
+    expect(interpret(heat({ t: 2 }), { u_0: input })).toEqual(twice);
+  });
+
+  it("is read back from its own text", () => {
+    const computation = heat();
+    const again = defineComputation({
+      equation: equationText(computation),
+      extents: { t: 3, i: 4, j: 5 },
+      tensors: { u: "f32" },
+    });
+    expect(computationKey(again)).toBe(computationKey(computation));
+  });
+});
+
+describe("steps in time", () => {
+  it("take constants as parameters, but no epilogue, plane of another shape or read beyond the plane", () => {
+    const tensors = { u: "f32" } as const;
+    const extents = { t: 3, i: 8 };
+    const taken = defineComputation({ equation: "u[t,i] = a*u[t-1,i]", extents, tensors, parameters: { a: 0.5 } });
+    expect(equationText(taken)).toBe("u[t,i] = 0.5 * u[t-1,i]");
+    const step = { equation: "u[t,i] = 0.5*u[t-1,i]", extents, tensors };
+    const epilogue = "v[i] = max(u[i], 0)";
+    for (const spec of [
+      { ...step, epilogue },
+      { ...step, equation: `${step.equation}; ${epilogue}` },
+    ])
+      expect(() => defineComputation(spec)).toThrow(
+        "an epilogue cannot follow a stencil in time yet: give it to a computation of its own",
+      );
+    for (const shaped of [{ u: { dtype: "f32", shape: [10] } }, { u: "f32", u_0: { shape: [10] } }] as const)
+      expect(() => defineComputation({ ...step, tensors: shaped })).toThrow(
+        "has the shape 10, but a step computes 8: planes are as large as their axes",
+      );
+    expect(() => defineComputation({ ...step, equation: "u[t,i] = u[t-1,i-9]" })).toThrow(
+      "u[t-1,i-9] lies 9 places away along i, beyond its extent of 8",
+    );
+  });
+
+  const refused = (equation: string, extents: Record<string, number> = {}): string => {
+    try {
+      defineComputation({ equation, extents: { t: 3, i: 4, j: 5, ...extents }, tensors: { u: "f32" } });
+    } catch (error) {
+      if (error instanceof UsageError) return error.message;
+      throw error;
+    }
+    return "taken";
+  };
+
+  it("are refused with the dependence that forbids them", () => {
+    const refusals = [
+      "u[t,i,j] = u[t,i-1,j] + u[t-1,i,j]",
+      "u[t,i,j] = u[t+1,i-1,j]",
+      "u[t,i,j] = u[t-2,i,j]",
+      "u[t,i,j] = u[t-1,2*i,j]",
+      "u[t,i,j] = u[t-1,j,i]",
+      "u[t,i,j] = u[t-1,i]",
+    ].map((equation) => refused(equation));
+    expect(refusals).toMatchInlineSnapshot(`
+      [
+        "equation: u[t,i-1,j] is of its own step: the dependence (0,1,0) does not go back in time",
+        "equation: u[t+1,i-1,j] is of a later step: the dependence (-1,1,0) goes forward in time",
+        "equation: u[t-2,i,j] goes 2 steps back, by the dependence (2,0,0); one plane is kept, so a step reads t-1 only",
+        "equation: u[t-1,2*i,j] is not at a constant distance along i: it must be read at i plus or minus a number",
+        "equation: u[t-1,j,i] is not at a constant distance along i: it must be read at i plus or minus a number",
+        "equation: u[t-1,i] has rank 2, elsewhere u has rank 3",
+      ]
+    `);
+  });
+
+  it("are refused in every other form that a step cannot have", () => {
+    const refusals = [
+      refused("u[t,i,j] = u[t-1,i-1,j] + u[t-1,clamp(i+1),j]"),
+      refused("u[t,i,j] = u[t-1,i,j] + x[t,i]"),
+      refused("u[t,i,j] = u[t-1,i,j] + u_0[i,j]"),
+      refused("u[t,i,j] = u[t-1,i,j] where i > 2"),
+      refused("u[t,i,i+j] = u[t-1,i,j]"),
+      refused("u[t,i,j] = a*u[t-1,i,j]"),
+      refused("u[t,i,j] = u[t-1,i,j]", { t: 0 }),
+    ];
+    expect(refusals).toMatchInlineSnapshot(`
+      [
+        "equation: along i both zero and clamp lie beyond the plane; a stencil in time has one border an axis",
+        "equation: x[t,i] is read at a time; of all tensors only u changes from step to step",
+        "equation: u_0 is the name of plane 0 of u; name the other tensor otherwise",
+        "equation: a step in time computes the whole plane: write select(condition, a, b) in place of where",
+        "equation: u[t,i,i+j] must be indexed by t and then by an axis for each dimension of the plane",
+        "equation: constant "a" has no value",
+        "equation: t counts steps and must be a positive integer, got 0",
+      ]
+    `);
+  });
+
+  it("that depend on one another along the lanes are refused with the dependence", () => {
+    const line = defineComputation({
+      equation: "u[t,i] = u[t-1,i-1]",
+      extents: { t: 4, i: 64 },
+      tensors: { u: "f32" },
+    });
+    const steps = stepsOf(line);
+    if (!isSteps(steps)) throw new Error(steps.because);
+    expect(stepProblem(steps, STEP_SCHEDULE)).toBeUndefined();
+    expect(stepProblem(steps, { ...STEP_SCHEDULE, depth: 2 })?.because).toMatchInlineSnapshot(
+      `"schedule: 2 steps a pass need rows to follow one another: along the one axis of the plane lie the lanes, which the dependence (1,1) ties together"`,
+    );
+  });
+
+  it("are refused with settings that they do not have, and in passes of too much code", () => {
+    const steps = stepsOf(heat({ t: 100 }));
+    if (!isSteps(steps)) throw new Error(steps.because);
+    const settings: Partial<StepSchedule>[] = [{ rows: 2, depth: 2 }, { vectors: 0 }, { vectors: 1024, depth: 64 }];
+    expect(settings.map((s) => stepProblem(steps, { ...STEP_SCHEDULE, ...s })?.because)).toMatchInlineSnapshot(`
+      [
+        "schedule: 2 rows of a block are of planes that follow one another: only a grid of three dimensions has such",
+        "schedule: vectors must be a positive integer, got 0",
+        "schedule: a pass would be written as 393216 operations, more than 16384",
+      ]
+    `);
+  });
+
+  it("are predicted to take time, and more of it where borders are clamped", () => {
+    const candidate = {
+      kind: "steps",
+      intrinsic: "avx512.fma.f32",
+      schedule: { ...STEP_SCHEDULE, lanes: 16 },
+    } as const;
+    const computation = heat({ t: 100, i: 64, j: 64 });
+    const seconds = (of: Computation): number => predict({ computation: of, candidate }, nativeTarget())?.seconds ?? 0;
+    expect(seconds(computation)).toBeGreaterThan(0);
+    // Columns at the ends of a row that is continued are done one by one.
+    const continued = HEAT.replace("j-1]", "clamp(j-1)]").replace("j+1]", "clamp(j+1)]");
+    const extents = { t: 100, i: 64, j: 64, a: 0.5, b: 0.125 };
+    const clamped = defineComputation({ equation: continued, extents, tensors: { u: "f32" } });
+    expect(seconds(clamped)).toBeGreaterThan(1.5 * seconds(computation));
+  });
+
+  it("are predicted to wait for memory and caches in turn, and for lines fetched to be overwritten", () => {
+    const deep = (of: Computation, depth: number): number => {
+      const schedule = { ...STEP_SCHEDULE, lanes: 16, vectors: 4, streaming: true, depth };
+      return (
+        predict({ computation: of, candidate: { kind: "steps", intrinsic: "avx512.fma.f32", schedule } }, REFERENCE_CPU)
+          ?.seconds ?? 0
+      );
+    };
+    const of = (sum: string): Computation =>
+      defineComputation({
+        equation: `u[t,i,j] = 0.5*u[t-1,i,j] + 0.125*(${sum})`,
+        extents: { t: 64, i: 8192, j: 8192 },
+        tensors: { u: "f32" },
+      });
+    const star = of("u[t-1,i-1,j] + u[t-1,i+1,j] + u[t-1,i,j-1] + u[t-1,i,j+1]");
+    // As many reads, but nothing is written over what was read.
+    const slanted = of("u[t-1,i-1,j-1] + u[t-1,i-1,j] + u[t-1,i+1,j-1] + u[t-1,i+1,j]");
+    expect(deep(slanted, 8)).toBeGreaterThan(deep(star, 8));
+    // Memory is passed over half as often: what is left besides the steps is halved, and the steps stay.
+    const eight = deep(star, 8);
+    const four = deep(star, 4);
+    const two = deep(star, 2);
+    expect((two - four) / (four - eight)).toBeCloseTo(2, 1);
+  });
+
+  it("are not found in recurrences without such a form", () => {
+    const scan = defineComputation({
+      equation: "y[t] = y[t-1] + x[t]",
+      extents: { t: 4 },
+      tensors: { x: "f32", y: "f32" },
+    });
+    expect(scan.time).toBeUndefined();
+  });
+});
+
+describe("rows of steps on vectors", () => {
+  const stencil = (end: string): Computation =>
+    defineComputation({
+      equation: `u[t,i,j] = 0.5*u[t-1,i,j] + 0.25*(u[t-1,i,${end}(j-1)] + u[t-1,i-1,${end}(j+1)])`,
+      extents: { t: 3, i: 6, j: 70 },
+      tensors: { u: "f32" },
+    });
+  const textOf = (computation: Computation, changes: Partial<StepSchedule>): string =>
+    `${
+      kernelFor(computation, {
+        kind: "steps",
+        intrinsic: "avx512.fma.f32",
+        schedule: { ...STEP_SCHEDULE, lanes: 16, ...changes },
+      }).source
+    }`;
+
+  it("begin at cache lines, each stored once, with zeros around; clamped ones have separate columns", () => {
+    const text = textOf(stencil(""), { streaming: true });
+    // Without the first neighbour of the first lane; of the last six lanes without the last.
+    expect(text).toContain("_mm512_maskz_loadu_ps(0x3f, ");
+    expect(text).toContain("_mm512_maskz_loadu_ps(0x1f, ");
+    expect(text).not.toContain("j_column");
+    const ends = [...text.matchAll(/(?:stream_lanes\(|mask_storeu_ps\()u \+ .*?\* 70(?: \+ (\d+|\(j_block.*?\)))?, /g)];
+    expect(new Set(ends.map(([, column]) => column ?? "0"))).toEqual(new Set(["0", "(j_block * 16 + 16)", "48", "64"]));
+    expect(textOf(stencil("clamp"), { streaming: true })).toContain("j_column");
+  });
+
+  const plane = (sum: string): Computation =>
+    defineComputation({
+      equation: `u[t,i,j] = 0.5*u[t-1,i,j] + 0.25*(${sum})`,
+      extents: { t: 8, i: 6, j: 128 },
+      tensors: { u: "f32" },
+    });
+
+  it("that are read at several columns are loaded into registers, each cache line once", () => {
+    const text = textOf(plane("u[t-1,i,j-1] + u[t-1,i,j+1] + u[t-1,i-1,j] + u[t-1,i+1,j]"), { vectors: 2 });
+    // The middle blocks load two vectors and one at either side, and the rows above and below.
+    const block = text.slice(text.indexOf("j_block++"), text.indexOf("j_block++") + 2000);
+    const inner = block.slice(0, block.indexOf("}"));
+    expect(inner.match(/line0_\d = _mm512_loadu_ps/g)).toHaveLength(4);
+    expect(inner.match(/_mm512_loadu_ps/g)).toHaveLength(8);
+    expect(inner).toContain("lanes_from<15>(line0_1, line0_2)");
+    expect(inner).toContain("lanes_from<1>(line0_2, line0_3)");
+    // With one column nothing is shared; too many rows do not fit the registers.
+    expect(textOf(plane("u[t-1,i-1,j-1] + u[t-1,i+1,j+1]"), { vectors: 2 })).not.toContain("line0_");
+    const box = [-1, 0, 1].map((d) => `u[t-1,i${d < 0 ? d : `+${d}`},j-1] + u[t-1,i${d < 0 ? d : `+${d}`},j+1]`);
+    expect(textOf(plane(box.join(" + ")), { vectors: 4 })).toContain("line2_");
+    expect(textOf(plane(box.join(" + ")), { vectors: 8 })).not.toContain("line0_");
+  });
+
+  it("are written over rows no longer needed, where a stencil is a star", () => {
+    const rowsOf = (sum: string): number => {
+      const elements = /workspace rows: f32\[(\d+)\]/.exec(textOf(plane(sum), { depth: 4 }))?.[1];
+      return Number(elements) / 144;
+    };
+    // Three steps: two rows of each are kept, and the newest.
+    expect(rowsOf("u[t-1,i-1,j] + u[t-1,i+1,j]")).toBe(7);
+    expect(rowsOf("u[t-1,i-1,j] + u[t-1,i+1,j+1]")).toBe(9);
+    expect(rowsOf("u[t-1,i-1,j] + u[t-1,i,clamp(j+1)]")).toBe(9);
+  });
+
+  it("of the last step prefetch the row that the first step reads next, a line at a time", () => {
+    const ask = /prefetch_from\(u_0, clamp_index\(row, 6\) \* 70.*?\)/g;
+    const asked = (changes: Partial<StepSchedule>) => textOf(stencil(""), { vectors: 2, ...changes }).match(ask) ?? [];
+    expect(asked({ depth: 1 })).toEqual([]);
+    expect(asked({ depth: 3 })).toMatchInlineSnapshot(`
+      [
+        "prefetch_from(u_0, clamp_index(row, 6) * 70)",
+        "prefetch_from(u_0, clamp_index(row, 6) * 70 + 16)",
+        "prefetch_from(u_0, clamp_index(row, 6) * 70 + 32)",
+        "prefetch_from(u_0, clamp_index(row, 6) * 70 + 48)",
+        "prefetch_from(u_0, clamp_index(row, 6) * 70 + 64)",
+      ]
+    `);
+  });
+});
+
+describe("a search of steps in time", () => {
+  const machine = { ...nativeTarget(), isa: ["avx2", "fma", "avx512f"] };
+
+  it("is refused with the reasons why lanes and plain loops cannot run them", () => {
+    const line = defineComputation({
+      equation: "u[t,i] = 0.5*u[t-1,i-1] + 0.5*u[t-1,i+1]",
+      extents: { t: 4, i: 64 },
+      tensors: { u: "f32" },
+    });
+    expect(rankByModel(line, { machine, threads: 2 })).toEqual({
+      refused: [
+        {
+          rule: "lanes",
+          because: "schedule: 2 threads share rows, and the plane has one axis, along which the lanes lie",
+        },
+        { rule: "loops", because: "no plain loops: it steps through time" },
+      ],
+    });
+    expect(rankByModel(heat(), { machine: nvidiaTarget("v100") })).toEqual({
+      refused: [{ rule: "lanes", because: expect.stringContaining("no figures of the lanes of v100") }],
+    });
+  });
+
+  it("is refused as a recurrence where only mappings are asked for", () => {
+    expect(rankByModel(heat(), { machine, kinds: "mappings" })).toMatchObject({
+      refused: [{ rule: "recurrence" }, { rule: "loops" }],
+    });
+  });
+});

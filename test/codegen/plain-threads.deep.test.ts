@@ -1,0 +1,85 @@
+/**
+ * @file GPU threads for computations without an instruction: equal to the equation, interpreted and on the emulated
+ * device.
+ */
+
+import { afterAll, describe, expect, it } from "vitest";
+import { type Computation, defineComputation } from "../../abstraction/computation.ts";
+import { UsageError } from "../../abstraction/error.ts";
+import { interpret } from "../../abstraction/interpret.ts";
+import { interpretNest } from "../../abstraction/interpret-nest.ts";
+import { seededRandom } from "../../abstraction/random.ts";
+import { lowerThreads } from "../../mapper/lower/threads.ts";
+import { threadsChoice, threadsKernel } from "../../session/kinds/plain-threads.ts";
+import { nvidiaTarget } from "../../targets/nvidia.ts";
+import { emulatedGpu } from "../support/here.ts";
+import { compileOnce } from "../support/kept-compiler.ts";
+import { f32, INDEXED_STEPS, NETWORK_STEPS } from "../support/network-steps.ts";
+import { randomInputs } from "../support/random-computation.ts";
+import { stated } from "../support/subjects.ts";
+
+compileOnce();
+
+const H100 = nvidiaTarget("h100");
+
+/** Beside those: few elements, and halves of which 16 bytes are read at once. */
+const MORE: readonly Computation[] = [
+  f32("five elements", "y[i] = 2 * x[i] + b[i]", { i: 5 }),
+  ...INDEXED_STEPS,
+  f32("one sum", "s[i] += x[i,j]", { i: 1, j: 6 }),
+  defineComputation({
+    name: "windows of halves",
+    equation: "t[n,c,p,q] max= f32(x[n,c,p*2+r-1,q*2+s-1])",
+    epilogue: "y[n,c,p,q] = f16(t[n,c,p,q])",
+    extents: { n: 1, c: 32, p: 5, q: 5, r: 3, s: 3 },
+    tensors: { x: { dtype: "f16", shape: [1, 32, 9, 10], dims: ["n", "c", "h", "w"], storage: "((n*9+h)*10+w)*32+c" } },
+  }),
+  defineComputation({
+    name: "sum of halves",
+    equation: "y[i,j] = f16(max(f32(x[i,j]) + f32(b[i,j]), 0))",
+    extents: { i: 7, j: 64 },
+    tensors: { x: "f16", b: "f16" },
+  }),
+];
+
+const runner = await emulatedGpu();
+afterAll(() => runner.close());
+
+describe("threads that divide an equation among them", () => {
+  it.each([...new Set([...NETWORK_STEPS, ...MORE])].map((step) => [step.name, step] as const))(
+    "are right: %s",
+    (_, computation) => {
+      const { context, schedule } = threadsChoice(computation, H100);
+      const inputs = randomInputs(seededRandom(5), computation);
+      const expected = interpret(computation, inputs);
+      const got = interpretNest(lowerThreads(context, schedule), computation, inputs);
+      for (const [i, wanted] of expected.entries())
+        if (!(Math.abs((got[i] ?? Number.NaN) - wanted) <= 1e-4 * Math.max(1, Math.abs(wanted))))
+          expect(`element ${i} is ${got[i]}`).toBe(`element ${i} is ${wanted}`);
+    },
+  );
+
+  it.each(MORE.map((step) => [step.name, step] as const))(
+    "are right on the emulated device: %s",
+    async (_, computation) => {
+      const reference = runner.reference(computation, 3);
+      const [measured] = await runner.measureTogether([threadsKernel(computation, H100)], reference, {
+        budgetSeconds: 0,
+      });
+      expect(measured?.status === "ok" ? "ok" : JSON.stringify(measured)).toBe("ok");
+    },
+  );
+
+  it("read and write several f16 at once where a large tensor has them side by side", () => {
+    const large = stated("y[i,j] = f16(max(f32(x[i,j]) + f32(b[i,j]), 0)) --i 4096 --j 4096 --dtype f16");
+    expect(threadsKernel(large, H100).call?.aligned).toEqual({ y: 16, x: 16, b: 16 });
+  });
+
+  it("refuse computations that they would get wrong, with the reason", () => {
+    const refused = (equation: string) => (): unknown =>
+      threadsChoice(defineComputation({ equation, extents: { i: 64, j: 3 }, tensors: { x: "s16" } }), H100);
+    expect(refused("y[i] sat+= x[i,j]")).toThrow("a sum of it saturates once");
+    expect(refused("y[i/2] += x[i,j]")).toThrow("several points of the kept loops join one element");
+    expect(refused("y[i] = y[i-1] + x[i,0]")).toThrow(UsageError);
+  });
+});

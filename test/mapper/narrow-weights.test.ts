@@ -1,0 +1,78 @@
+/** Weights of a narrower type than the instruction's stay narrow in packed tiles, and are widened where they are loaded. */
+
+import { describe, expect, it } from "vitest";
+import type { Schedule } from "../../abstraction/candidate.ts";
+import { type Computation, defineComputation } from "../../abstraction/computation.ts";
+import type { DType } from "../../abstraction/dtype.ts";
+import { interpret } from "../../abstraction/interpret.ts";
+import { interpretNest } from "../../abstraction/interpret-nest.ts";
+import type { Mapping } from "../../abstraction/mapping.ts";
+import { generateCpp } from "../../codegen/cpp.ts";
+import { intrinsicsNamed } from "../../intrinsics/index.ts";
+import { lowerSchedule } from "../../mapper/lower/scheduled.ts";
+import { mappings } from "../../mapper/match/enumerate.ts";
+import { smallInputs } from "../support/drawn/drawn.ts";
+
+function product(dtype: DType, equation = "y[m,n] += x[m,k] * f32(w[k,n])"): Computation {
+  return defineComputation({
+    name: "product",
+    equation,
+    extents: { m: 3, n: 40, k: 7 },
+    tensors: { x: { dtype: "f32" }, w: { dtype, constant: true }, y: { dtype: "f32" } },
+  });
+}
+
+function mappingOf(computation: Computation, name: string, operand: string): Mapping {
+  const [intrinsic] = intrinsicsNamed(name);
+  if (!intrinsic) throw new Error(`no ${name}`);
+  const found = mappings(computation, intrinsic, { reasons: false }).valid.find(
+    ({ binding }) => binding[operand]?.kind === "cast",
+  );
+  if (!found) throw new Error(`${name} does not take the weights as ${operand}`);
+  return found;
+}
+
+const SCHEDULE: Schedule = {
+  order: ["m", "n", "k"],
+  block: { n: 2 },
+  placement: { a: "tiled", b: "tiled" },
+  threads: 1,
+};
+
+/** The type of each buffer of tiles, and the loads of the weights in the code. */
+function packed(mapping: Mapping): { readonly types: Readonly<Record<string, string>>; readonly loads: string[] } {
+  const nest = lowerSchedule(mapping, SCHEDULE);
+  const { source } = generateCpp(mapping.computation, mapping.intrinsic, nest, { lines: [] });
+  return {
+    types: Object.fromEntries(nest.scratch.map(({ name, dtype }) => [name, dtype])),
+    loads: String(source)
+      .split("\n")
+      .filter((line) => /^\s*b0 = /.test(line))
+      .map((line) => line.trim()),
+  };
+}
+
+describe("weights of s8 in a product of f32", () => {
+  it.each(["avx512.fma.f32.broadcast", "avx2.fma.f32.broadcast"])("are packed as bytes for %s", (name) => {
+    const { types, loads } = packed(mappingOf(product("s8"), name, "b"));
+    expect(types).toMatchObject({ a_tiles: "f32", b_tiles: "s8" });
+    expect(loads[0]).toMatch(/_cvtepi8_epi32\(/);
+    expect(packed(mappingOf(product("u8"), name, "b")).loads[0]).toMatch(/_cvtepu8_epi32\(/);
+  });
+
+  it("are packed as f32 where a load copies one to all lanes", () => {
+    const turned = product("s8", "y[m,n] += f32(w[m,k]) * x[k,n]");
+    expect(packed(mappingOf(turned, "avx512.fma.f32.broadcast", "a")).types).toMatchObject({ a_tiles: "f32" });
+  });
+
+  it("are packed as f32 where no load converts them", () => {
+    expect(packed(mappingOf(product("s16"), "avx512.fma.f32.broadcast", "b")).types).toMatchObject({ b_tiles: "f32" });
+  });
+
+  it.each(["s8", "u8"] as const)("give what the equation gives in %s", (dtype) => {
+    const computation = product(dtype);
+    const nest = lowerSchedule(mappingOf(computation, "avx512.fma.f32.broadcast", "b"), SCHEDULE);
+    const inputs = smallInputs(computation, 3);
+    expect([...interpretNest(nest, computation, inputs)]).toEqual([...interpret(computation, inputs)]);
+  });
+});

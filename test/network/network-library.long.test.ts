@@ -1,0 +1,247 @@
+/** @file The library of a network, built and run: every step gives what its equation says, and a wrong one is named. */
+
+import { readFileSync, writeFileSync } from "node:fs";
+import { join, relative } from "node:path";
+import { describe, expect, it } from "vitest";
+import { GraphBuilder } from "../../network/builder.ts";
+import type { Graph } from "../../network/graph.ts";
+import { bertBase } from "../../network/models/bert.ts";
+import { SeededLayers } from "../../network/models/layers.ts";
+import { miLstm } from "../../network/models/milstm.ts";
+import { resnet50 } from "../../network/models/resnet.ts";
+import { shufflenet } from "../../network/models/shufflenet.ts";
+import { networkFiles, partsOfNetwork } from "../../package/network/index.ts";
+import { runChild } from "../../runtime/child.ts";
+import { shareCores } from "../../runtime/cores.ts";
+import { choicesOf, inBrainFloatsOnCpu, networkSubject, openGraph } from "../../session/network/network.ts";
+import { buildNetwork, proveNetwork } from "../../session/network/prove-network.ts";
+import { writePackage } from "../../session/package/package-folder.ts";
+import { exportedTransformer } from "../support/exported.ts";
+import { compilerHere } from "../support/here.ts";
+import { quantisedBlock } from "../support/quantised.ts";
+import { scratchFolder } from "../support/scratch.ts";
+import { inFull } from "../support/slow.ts";
+
+const folder = scratchFolder();
+const compiler = await compilerHere();
+
+/** A residual block whose branch changes the shape, a depthwise layer, pooling, a product and a softmax. */
+function block(): Graph {
+  const net = new SeededLayers("block", 7);
+  const x = net.input("x", [1, 4, 12, 12]);
+  const a = net.convolved(x, "a", { from: 4, to: 16, kernel: 3, stride: 2 });
+  const b = net.convolved(a, "b", { from: 16, to: 16, kernel: 3, groups: 16, relu: false });
+  const beside = net.convolved(x, "beside", { from: 4, to: 16, stride: 2, relu: false });
+  const sum = net.node("Relu", [net.node("Add", [b, beside])]);
+  const pooled = net.node("MaxPool", [sum], { kernel_shape: [3, 3], strides: [2, 2], pads: [1, 1, 1, 1] });
+  net.output(net.node("Softmax", [net.classified(pooled, 16, 10)], { axis: 1 }));
+  net.output(net.node("Sigmoid", [sum]));
+  return net.graph;
+}
+
+/** Norms and softmaxes over rows of lengths that vectors do not divide, with values that other steps read too. */
+function rowByRow(): Graph {
+  const net = new SeededLayers("row_by_row", 5);
+  const x = net.input("x", [2, 3, 7, 70]);
+  const normed = (of: string, name: string): string =>
+    net.node("LayerNormalization", [
+      of,
+      net.drawn(`${name}.gain`, [70], 0.2, 1),
+      net.drawn(`${name}.offset`, [70], 0.1),
+    ]);
+  const sum = net.node("Add", [net.node("Mul", [x, x]), net.input("beside", [2, 3, 7, 70])]);
+  const first = normed(sum, "first");
+  const masked = net.node("Add", [net.node("Add", [sum, first]), net.input("mask", [2, 1, 1, 70])]);
+  net.output(net.node("Softmax", [masked], { axis: -1 }));
+  const turned = net.node("Transpose", [first], { perm: [0, 1, 3, 2] });
+  net.output(net.node("LogSoftmax", [turned], { axis: -1 }));
+  const parameters = [net.drawn("gain", [3], 0.2, 1), net.drawn("offset", [3], 0.1)];
+  net.output(net.node("InstanceNormalization", [turned, ...parameters]));
+  return net.graph;
+}
+
+/** Nodes that move: outputs that are inputs, shapes of others, and values read twice. */
+function moves(): Graph {
+  const net = new GraphBuilder("moves");
+  const x = net.input("x", [2, 3, 4]);
+  const t = net.node("Transpose", [x], { perm: [2, 0, 1] });
+  const c = net.node("Concat", [t, net.node("Exp", [t])], { axis: 1 });
+  net.output(net.node("ReduceMean", [c, net.whole("along", [1])], { keepdims: 0 }));
+  net.output(net.node("Reshape", [c, net.constant("shape", [2], Float64Array.of(8, 6), "s64")]));
+  net.output(net.node("Identity", [x]));
+  return net.graph;
+}
+
+/** A convolution that reads an image as a Reshape shows it: the elements lie row-major, not channels last. */
+function shuffle(): Graph {
+  const net = new SeededLayers("shuffle", 3);
+  const wide = net.convolved(net.input("x", [1, 4, 5, 5]), "a", { from: 4, to: 6 });
+  const split = net.node("Reshape", [wide, net.whole("groups", [1, 3, 2, 5, 5])]);
+  const turned = net.node("Transpose", [split], { perm: [0, 2, 1, 3, 4] });
+  const mixed = net.node("Reshape", [turned, net.whole("shape", [1, 6, 5, 5])]);
+  net.output(net.convolved(mixed, "b", { from: 6, to: 6, kernel: 3, groups: 6 }));
+  return net.graph;
+}
+
+/** The inputs of a model with its open sizes set. */
+const sized = ({ inputs }: Graph): Graph["inputs"] =>
+  inputs.map((input) => ({ ...input, shape: input.shape.map((size) => (size === "batch" ? 2 : Number(size) || 5)) }));
+
+/** Rows by the place of the largest, its product with neighbours, and bytes of bool. */
+function places(): Graph {
+  const net = new GraphBuilder("places");
+  const x = net.input("x", [3, 5]);
+  const table = net.constant(
+    "table",
+    [5, 2],
+    Float32Array.from({ length: 10 }, (_, i) => i / 3),
+  );
+  net.output(net.node("Gather", [table, net.node("ArgMax", [x], { axis: 1, keepdims: 0 })]));
+  net.output(net.node("ReduceProd", [x, net.whole("along", [1])], { keepdims: 0 }));
+  net.output(net.node("Hardmax", [x], { axis: 1 }));
+  net.output(net.node("Cast", [net.node("Cast", [x], { to: 9 })], { to: 1 }));
+  return net.graph;
+}
+
+/** Both directions of a recurrent layer, the largest of its outputs, and elements replaced. */
+function recurrent(): Graph {
+  const net = new SeededLayers("recurrent", 6);
+  const weights = (name: string, columns: number): string => net.drawn(name, [2, 16, columns], 0.7);
+  const inputs = [net.input("x", [3, 2, 5]), weights("w", 5), weights("r", 4), net.drawn("b", [2, 32], 0.3)];
+  const y = net.node("LSTM", inputs, { hidden_size: 4, direction: "bidirectional" });
+  const places = net.whole("places", [1]);
+  const rows = net.node("Reshape", [y, net.whole("shape", [3, 16])]);
+  const one = net.constant("one", [1, 1], Float64Array.of(-1), "s64");
+  net.output(net.node("TopK", [rows, places], { axis: -1 }));
+  net.output(net.node("ScatterND", [rows, one, net.node("Slice", [rows, net.whole("from", [0]), places])]));
+  return net.graph;
+}
+
+/** Sizes at which building and proving takes seconds. */
+const SMALL: readonly (readonly [name: string, build: () => Graph])[] = [
+  ["mi-lstm", () => miLstm({ steps: 3, inputs: 24, units: 32 })],
+  ["bert", () => bertBase({ tokens: 5, layers: 1, hidden: 24, heads: 2, vocabulary: 40 })],
+  ["shuffled channels", shuffle],
+  ["recurrent", recurrent],
+  ["exported", () => ({ ...exportedTransformer(), inputs: sized(exportedTransformer()) })],
+];
+const LARGE: typeof SMALL = [
+  ["resnet50", () => resnet50({ size: 64 })],
+  ["shufflenet", () => shufflenet({ size: 64 })],
+  ["mi-lstm", () => miLstm()],
+  ["bert", () => bertBase()],
+];
+
+function emitted(graph: Graph, kernels: boolean, threads = 1) {
+  const { program } = openGraph(graph);
+  const choices = kernels ? choicesOf(program, undefined, threads) : new Map();
+  const subject = networkSubject(program, choices, { threads });
+  const at = join(folder, `${graph.name}_${kernels}_${threads}`);
+  writePackage(at, networkFiles(subject));
+  return { at, parts: partsOfNetwork(subject) };
+}
+
+describe("the library of a network", () => {
+  it.each([
+    ["by kernels that the model chose", block, true, 1],
+    ["by kernels that two threads share", block, true, 2],
+    ["by plain loops", block, false, 1],
+    ["that only moves elements", moves, true, 2],
+    ["that asks for places", places, true, 1],
+  ] as const)("computes its equations, %s", async (_, build, kernels, threads) => {
+    const { at, parts } = emitted(build(), kernels, threads);
+    expect(await proveNetwork(at, parts, compiler)).toEqual({ status: "right", steps: parts.steps.length });
+    expect(parts.memory.bytes).toBeLessThanOrEqual(parts.memory.apart);
+  });
+
+  it("computes its equations where it is quantised", async () => {
+    const { at, parts } = emitted(await quantisedBlock(), true);
+    expect(await proveNetwork(at, parts, compiler)).toEqual({ status: "right", steps: parts.steps.length });
+  });
+
+  it.each([1, 2])("computes the steps of norms and softmaxes together, row by row, on %i threads", async (threads) => {
+    const { at, parts } = emitted(rowByRow(), true, threads);
+    expect(await proveNetwork(at, parts, compiler)).toEqual({ status: "right", steps: parts.steps.length });
+    expect(parts.steps.filter(({ kernel }) => kernel !== undefined).length).toBe(5);
+    expect(parts.steps.length).toBeGreaterThan(15);
+    expect(parts.memory.bytes).toBeLessThan(parts.kept.bytes / 2);
+  });
+
+  it("computes its equations in bf16, by kernels that the model chose", async () => {
+    const opened = openGraph(bertBase({ tokens: 5, layers: 1, hidden: 24, heads: 2, vocabulary: 40 }));
+    const { program } = inBrainFloatsOnCpu(opened);
+    const subject = networkSubject(program, choicesOf(program), { name: "bert_bf16" });
+    const at = join(folder, "bert_bf16");
+    writePackage(at, networkFiles(subject));
+    const proof = await proveNetwork(at, partsOfNetwork(subject), compiler, { asRead: opened.plain });
+    expect(proof).toEqual({ status: "right", steps: program.steps.length });
+  });
+
+  it("prints the time of each step", async () => {
+    const { at, parts } = emitted(moves(), false);
+    expect(await buildNetwork(at, parts, compiler, shareCores())).toBeUndefined();
+    const files = ["input", "mean", "shaped", "same"].map((name) => join(at, name));
+    writeFileSync(files[0] ?? "", new Uint8Array(96));
+    const run = await runChild([join(at, "build/moves_main"), "--steps", "3", ...files], { timeLimitMs: 10_000 });
+    const lines = run.stdout.trim().split("\n");
+    expect(lines.map((line) => line.replace(/^0\.\d{9} /, ""))).toEqual(parts.steps.map(({ name }) => name));
+    expect(lines.every((line) => Number.parseFloat(line) > 0)).toBe(true);
+  });
+
+  it.each(SMALL)("of %s computes its equations", async (_, build) => {
+    const { at, parts } = emitted(build(), false);
+    expect(await proveNetwork(at, parts, compiler)).toEqual({ status: "right", steps: parts.steps.length });
+  });
+
+  it.each(inFull(LARGE, []))("of %s computes its equations with tuned kernels", async (_, build) => {
+    const { at, parts } = emitted({ ...build(), name: `${build().name}_large` }, true);
+    expect(await proveNetwork(at, parts, compiler)).toEqual({ status: "right", steps: parts.steps.length });
+  });
+
+  it("is proved in a folder given relative to the working directory, also against reference programs", async () => {
+    const net = new GraphBuilder("wide");
+    // More products than the interpreter is given.
+    const x = net.input("x", [128, 130]);
+    net.output(net.node("MatMul", [x, net.constant("w", [130, 128], new Float32Array(130 * 128).fill(0.5))]));
+    const { at, parts } = emitted(net.graph, false);
+    expect(await proveNetwork(relative(process.cwd(), at), parts, compiler)).toEqual({ status: "right", steps: 1 });
+  });
+
+  it("is found wrong where one step is, by that step's name", async () => {
+    const { at, parts } = emitted({ ...block(), name: "spoilt" }, false);
+    const weights = readFileSync(join(at, "spoilt.weights"));
+    // The first weight of the depthwise layer.
+    const depthwise = parts.steps.find((s) => s.name.startsWith("b ("));
+    const place = depthwise?.places.find((p) => p.kind === "weights");
+    if (place?.kind !== "weights") throw new Error("no weights");
+    weights.writeFloatLE(100, place.offset);
+    writeFileSync(join(at, "spoilt.weights"), weights);
+    expect(await proveNetwork(at, parts, compiler)).toMatchObject({
+      status: "wrong",
+      step: "b (Conv BatchNormalization Add Relu)",
+    });
+  });
+
+  it("is found wrong where an output that no step computes is not copied", async () => {
+    const net = new GraphBuilder("copies");
+    const x = net.input("x", [2, 3]);
+    const y = net.node("Relu", [x]);
+    net.output(y);
+    net.output(net.node("Identity", [x]));
+    net.output(net.node("Identity", [net.constant("c", [4], Float32Array.of(1, 2, 3, 4))]));
+    net.output(net.node("Reshape", [y, net.constant("shape", [1], Float64Array.of(-1), "s64")]));
+    const { at, parts } = emitted(net.graph, false);
+    expect(await proveNetwork(at, parts, compiler)).toEqual({ status: "right", steps: 1 });
+    const file = join(at, "copies.cpp");
+    const source = readFileSync(file, "utf8");
+    const copies = [...source.matchAll(/memmove\(net->outputs.*;/g)];
+    expect(copies).toHaveLength(3);
+    for (const [i, [copy]] of copies.entries()) {
+      writeFileSync(file, source.replace(copy, ""));
+      expect(await proveNetwork(at, parts, compiler)).toMatchObject({
+        status: "wrong",
+        step: `output ${net.graph.outputs[i + 1]}`,
+      });
+    }
+  });
+});

@@ -1,0 +1,203 @@
+/** @file The time of a search divided among the tasks of a network, by fake searches. */
+
+import { describe, expect, it } from "vitest";
+import { type Computation, computationKey } from "../../abstraction/computation.ts";
+import type { Network } from "../../network/network.ts";
+import { leastSecondsOnGpu } from "../../perfmodel/grid.ts";
+import { inHalfOnGpu, openGraph, tunedTasks } from "../../session/network/network.ts";
+import { type Share, type TuneNetworkOptions, tuneNetwork } from "../../session/network/tune-network.ts";
+import { nvidiaTarget } from "../../targets/nvidia.ts";
+import { onnx } from "../support/networks.ts";
+
+type Search = NonNullable<TuneNetworkOptions["search"]>;
+
+/** Products of these widths, one behind the other. */
+function products(widths: readonly number[]): Network {
+  const lines = widths.slice(1).map((n, i) => `x${i + 1} = Gemm<transB=1>(x${i}, [${n},${widths[i]}]{${i}})`);
+  return openGraph(onnx([`x0[4,${widths[0]}]`, ...lines, `return x${lines.length}`].join("\n"))).program;
+}
+
+/** A search that ends at once without a kernel. */
+const nothing = (computation: Computation): Awaited<ReturnType<Search>> => ({
+  status: "exhausted",
+  computation,
+  best: undefined,
+  trials: [],
+  failed: {},
+  seconds: 0,
+  waitedSeconds: 0,
+  database: ":memory:",
+});
+
+describe("the network's time", () => {
+  it.each([1, 2])("is spent on %i searches at once, each task by one", async (beside) => {
+    const program = products([8, 16, 32, 64, 24]);
+    const waiting: (() => void)[] = [];
+    const begun: string[] = [];
+    let most = 0;
+    const search: Search = async ({ computation }) => {
+      begun.push(computationKey(computation));
+      // Nobody ends before as many have begun as may.
+      await new Promise<void>((resolve) => {
+        waiting.push(resolve);
+        most = Math.max(most, waiting.length);
+        if (waiting.length === beside) for (const end of waiting.splice(0)) end();
+      });
+      return nothing(computation);
+    };
+    const tasks = await tuneNetwork(program, { seconds: 9, database: ":memory:", search, beside });
+    expect(tasks.map(({ searched }) => searched)).toEqual([true, true, true, true]);
+    expect(new Set(begun).size).toBe(4);
+    expect(begun).toHaveLength(4);
+    expect(most).toBe(beside);
+  });
+
+  it.each(["a CPU", "a GPU"])("is spent on chains too, once each: on %s", async (where) => {
+    const opened = openGraph(
+      onnx("a = Softmax<axis=1>(MatMul(x[64,64], [64,64]{1}))\nSoftmax<axis=1>(MatMul(a, [64,64]{2}))"),
+    );
+    const gpu = where === "a GPU" ? { machine: nvidiaTarget("h100") } : {};
+    const { program } = where === "a GPU" ? inHalfOnGpu(opened) : opened;
+    const begun: Computation[] = [];
+    const search: Search = async ({ computation }, options = {}) => {
+      begun.push(computation);
+      expect(options.kinds).toBe(computation.program ? "all" : "mappings");
+      return Promise.resolve(nothing(computation));
+    };
+    const tasks = await tuneNetwork(program, { seconds: 9, database: ":memory:", search, ...gpu });
+    expect(begun.map(({ program: one }) => one?.parts.length ?? 1).sort()).toEqual([1, 4]);
+    expect(tasks.map(({ task, used }) => [task.steps.length, used])).toEqual([
+      [2, true],
+      [2, true],
+    ]);
+  });
+
+  it("continues with the other tasks when the search for one fails, and names that task", async () => {
+    const program = products([8, 16, 32]);
+    const [, wide] = tunedTasks(program);
+    const told: Share[] = [];
+    const search: Search = async ({ computation }) => {
+      await Promise.resolve();
+      if (wide && computationKey(computation) === computationKey(wide.computation)) throw new Error("internal: lost");
+      return nothing(computation);
+    };
+    const tasks = await tuneNetwork(program, {
+      seconds: 9,
+      database: ":memory:",
+      search,
+      onShare: (s) => told.push(s),
+    });
+    expect(tasks.map(({ searched, failed }) => ({ searched, failed }))).toEqual([
+      { searched: true, failed: undefined },
+      { searched: true, failed: "internal: lost" },
+    ]);
+    expect(told.map(({ place, outcome }) => [place, outcome.status])).toEqual([
+      [2, "failed"],
+      [1, "exhausted"],
+    ]);
+  });
+
+  it("is not spent again on a task whose results take longer than its search", async () => {
+    const program = products([8, 16, 32]);
+    const [narrow, wide] = tunedTasks(program).map(({ computation }) => computationKey(computation));
+    const begun: string[] = [];
+    const told: Share[] = [];
+    const search: Search = ({ computation }) => {
+      begun.push(computationKey(computation));
+      const unanswered = begun.at(-1) === wide ? { needs: 90, limit: 60 } : undefined;
+      const outcome = { ...nothing(computation), status: "time-spent", ...(unanswered && { unanswered }) };
+      return Promise.resolve(outcome as Awaited<ReturnType<Search>>);
+    };
+    let tasks = 0;
+    await tuneNetwork(program, {
+      seconds: 600,
+      database: ":memory:",
+      search,
+      onTasks: (count) => {
+        tasks = count;
+      },
+      onShare: (share) => told.push(share),
+    });
+    expect(tasks).toBe(2);
+    expect(begun.filter((key) => key === wide)).toHaveLength(1);
+    expect(begun.filter((key) => key === narrow).length).toBeGreaterThan(1);
+    expect(told.map(({ outcome }) => "unanswered" in outcome && outcome.unanswered !== undefined)).toContain(true);
+  });
+
+  /** Searches for products([8, 16, 32, 64, 24]) whose kernels stay at these rates, and the places of the tasks that got them. */
+  const atRates = async (
+    rates: readonly number[],
+    status: "time-spent" | "exhausted",
+    program = products([8, 16, 32, 64, 24]),
+  ): Promise<readonly Share[]> => {
+    const tasks = tunedTasks(program);
+    const shares: Share[] = [];
+    const search: Search = ({ computation }) => {
+      const at = tasks.findIndex((task) => computationKey(task.computation) === computationKey(computation));
+      const rate = rates[at];
+      if (rate === undefined)
+        return Promise.resolve({ ...nothing(computation), status } as Awaited<ReturnType<Search>>);
+      const median = (tasks[at]?.multiplyAdds ?? 0) / rate;
+      // Of a kernel only its time is read.
+      const best = { measurement: { status: "ok", median } } as Extract<
+        Awaited<ReturnType<Search>>,
+        { best: unknown }
+      >["best"];
+      return Promise.resolve({ ...nothing(computation), status, best } as Awaited<ReturnType<Search>>);
+    };
+    // More than any machine needs: what is left to gain ends it.
+    await tuneNetwork(program, { seconds: 600, database: ":memory:", search, onShare: (share) => shares.push(share) });
+    return shares;
+  };
+
+  it("goes to the task that loses most against the best rate of all, and to others when that gains nothing", async () => {
+    const places = (await atRates([1e3, 1e4, 1e4, 5e3], "time-spent")).map(({ place }) => place);
+    // Work: 512, 2048, 8192, 6144 products. The first loses 0.9 of its time, the last half of it.
+    expect(places.slice(0, 4)).toEqual([3, 4, 2, 1]);
+    // The other two are at the best rate, of which somewhat more is hoped for.
+    expect(places.slice(4, 10)).toEqual([4, 1, 4, 1, 4, 3]);
+    expect(new Set(places.slice(4))).toEqual(new Set([1, 2, 3, 4]));
+  });
+
+  it("goes on where the network has one product, and where no kernel works yet", async () => {
+    const one = await atRates([1e4], "time-spent", products([8, 64]));
+    expect(one.map(({ place }) => place).slice(0, 3)).toEqual([1, 1, 1]);
+    const none = await atRates([], "time-spent");
+    expect(new Set(none.slice(4).map(({ place }) => place))).toEqual(new Set([1, 2, 3, 4]));
+  });
+
+  it("is not spent on tasks whose searches have nothing new to measure", async () => {
+    expect(await atRates([1e3, 1e4, 1e4, 5e3], "exhausted")).toHaveLength(4);
+  });
+
+  it("on a GPU goes by what the bytes of a task allow, from the first share on", async () => {
+    const { program } = openGraph(
+      onnx("Conv(Conv<group=64, pads=[1,1,1,1]>(x[1,64,56,56], [64,1,3,3]{1}), [64,64,1,1]{1})"),
+    );
+    const machine = nvidiaTarget("h100");
+    const places = [] as number[];
+    const seconds = [] as number[];
+    const search: Search = ({ computation }, options) => {
+      seconds.push(options?.within ?? 0);
+      const isDeep = computationKey(computation) === computationKey(program.steps[0]?.computation ?? computation);
+      // The depthwise layer has a hundredth of the rate of the other, but moves its bytes almost as fast as the memory can.
+      const median = (isDeep ? 1.02 : 3) * leastSecondsOnGpu(computation, machine);
+      const best = { measurement: { status: "ok", median } } as Extract<
+        Awaited<ReturnType<Search>>,
+        { best: unknown }
+      >["best"];
+      return Promise.resolve({ ...nothing(computation), status: "time-spent", best } as Awaited<ReturnType<Search>>);
+    };
+    await tuneNetwork(program, {
+      seconds: 600,
+      database: ":memory:",
+      search,
+      machine,
+      beside: 1,
+      onShare: ({ place }) => places.push(place),
+    });
+    expect(new Set(places.slice(0, 2))).toEqual(new Set([1, 2]));
+    expect(places.slice(2, 5)).toEqual([2, 2, 2]);
+    expect(new Set(seconds)).toEqual(new Set([30]));
+  });
+});

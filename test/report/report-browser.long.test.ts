@@ -1,0 +1,220 @@
+/**
+ * @file The report in a real browser: tables sort by keyboard, nothing is wider than a narrow screen, no labels touch,
+ * no errors.
+ */
+
+import { writeFileSync } from "node:fs";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { openDatabase } from "../../db/index.ts";
+import { networkPage } from "../../report/network-page.ts";
+import { reportPage } from "../../report/page.ts";
+import type { Roofline } from "../../report/report-data.ts";
+import { gatherReport } from "../../session/report/report.ts";
+import { BROWSER, Browser, openPage, type Page } from "../support/browser.ts";
+import { workshop } from "../support/database.ts";
+import { NETWORK_REPORT } from "../support/network-report.ts";
+import { recordSearches } from "../support/searches.ts";
+
+const shop = workshop();
+const HTML = shop.path("report.html");
+const NETWORK = shop.path("network.html");
+const AT_THE_ROOF = shop.path("at-the-roof.html");
+let browser: Browser;
+
+/** Labels of a chart that touch: their corners as they are drawn, turned ones included, held against each other by separating axes. */
+const TOUCHING = `(() => {
+  const cornersOf = (text) => {
+    const box = text.getBBox(), m = text.getScreenCTM();
+    const inset = 1;
+    return [[box.x + inset, box.y + inset], [box.x + box.width - inset, box.y + inset], [box.x + box.width - inset, box.y + box.height - inset], [box.x + inset, box.y + box.height - inset]]
+      .map(([x, y]) => [m.a * x + m.c * y + m.e, m.b * x + m.d * y + m.f]);
+  };
+  const apart = (a, b) => [a, b].some((of) => of.some(([x, y], i) => {
+    const [nextX, nextY] = of[(i + 1) % 4];
+    const [nx, ny] = [y - nextY, nextX - x];
+    const along = (points) => points.map(([px, py]) => px * nx + py * ny);
+    const [left, right] = [along(a), along(b)];
+    return Math.max(...left) <= Math.min(...right) || Math.max(...right) <= Math.min(...left);
+  }));
+  return [...document.querySelectorAll("svg.chart")].flatMap((chart) => {
+    const texts = [...chart.querySelectorAll("text")].map((text) => ({ text: text.textContent, corners: cornersOf(text) }));
+    return texts.flatMap((a, i) => texts.slice(i + 1).filter((b) => !apart(a.corners, b.corners)).map((b) => a.text + " | " + b.text + " in " + chart.getAttribute("aria-label")));
+  });
+})()`;
+
+/** Labels that stand out of their chart. */
+const OUTSIDE = `[...document.querySelectorAll("svg.chart text")].filter((text) => {
+  const [own, chart] = [text.getBoundingClientRect(), text.ownerSVGElement.getBoundingClientRect()];
+  return own.left < chart.left - 1 || own.right > chart.right + 1 || own.bottom > chart.bottom + 1;
+}).map((text) => text.textContent + " in " + text.ownerSVGElement.getAttribute("aria-label"))`;
+
+/** Names of ceilings that a ceiling strikes through. */
+const STRUCK = `[...document.querySelectorAll("svg.chart")].flatMap((chart) => {
+  const lines = [...chart.querySelectorAll("path.flat")].flatMap((path) => [...path.getAttribute("d").matchAll(/M[^ ]+ ([\\d.]+)H/g)].map(([, y]) => Number(y)));
+  return [...chart.querySelectorAll("text.flat")].filter((text) => {
+    const { y, height } = text.getBBox();
+    return lines.some((line) => line > y + 4 && line < y + height - 4);
+  }).map((text) => text.textContent);
+})`;
+
+/** Names of ceilings that the mark of a workload's best covers. */
+const COVERED = `[...document.querySelectorAll("svg.chart")].flatMap((chart) => {
+  const winners = [...chart.querySelectorAll("path.winner")].map((path) => path.getBoundingClientRect());
+  return [...chart.querySelectorAll("text.flat")].filter((text) => {
+    const own = text.getBoundingClientRect();
+    // The upper fifth of a line of text is empty.
+    return winners.some((w) => w.left < own.right - 1 && w.right > own.left + 1 && w.top < own.bottom - 2 && w.bottom > own.top + own.height / 5);
+  }).map((text) => text.textContent);
+})`;
+
+const COLUMN = (title: string) =>
+  `[...document.querySelectorAll("#best thead th")].findIndex((th) => th.textContent === "${title}")`;
+const VALUES = (title: string) =>
+  `[...document.querySelectorAll("#best tbody tr")].map((row) => Number(row.cells[${COLUMN(title)}].dataset.v))`;
+
+describe.skipIf(BROWSER === undefined)("the report in a browser", () => {
+  beforeAll(() => {
+    const file = shop.path("searches.db");
+    recordSearches(file);
+    const db = openDatabase(file, { readonly: true });
+    const data = gatherReport(db, {}, 1);
+    writeFileSync(HTML, reportPage(data));
+    writeFileSync(AT_THE_ROOF, reportPage({ ...data, rooflines: data.rooflines.map(atTheRoof) }));
+    db.close();
+    writeFileSync(NETWORK, networkPage(NETWORK_REPORT));
+    browser = new Browser(BROWSER ?? "");
+  }, 60_000);
+  afterAll(async () => {
+    await browser.close();
+    shop.remove();
+  });
+
+  it.each([
+    ["a wide screen", { width: 1280 }],
+    ["a narrow one", { width: 400 }],
+    ["a narrow one in the dark", { width: 400, dark: true }],
+    ["paper", { width: 720, paper: true }],
+  ])(
+    "fits %s: no label touches another, nothing is cut off",
+    async (_, how) => {
+      const page = await openPage(browser, HTML, how);
+      expect(await page.evaluate("document.querySelectorAll('svg.chart').length")).toBeGreaterThan(12);
+      expect(await page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")).toBe(
+        0,
+      );
+      expect(await page.evaluate(TOUCHING)).toEqual([]);
+      expect(await page.evaluate(OUTSIDE)).toEqual([]);
+      expect(await page.evaluate(STRUCK)).toEqual([]);
+      expect(page.complaints).toEqual([]);
+    },
+    60_000,
+  );
+
+  it.each([
+    ["a wide screen", { width: 1280 }],
+    ["a narrow one in the dark", { width: 400, dark: true }],
+    ["paper", { width: 720, paper: true }],
+  ])(
+    "fits the report of a network onto %s",
+    async (_, how) => {
+      const page = await openPage(browser, NETWORK, how);
+      expect(await page.evaluate("document.querySelectorAll('svg.chart').length")).toBe(3);
+      expect(await page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")).toBe(
+        0,
+      );
+      for (const fault of [TOUCHING, OUTSIDE, STRUCK, COVERED]) expect(await page.evaluate(fault)).toEqual([]);
+      expect(page.complaints).toEqual([]);
+    },
+    60_000,
+  );
+
+  it("needs no scrolling sideways on a wide screen", async () => {
+    const page = await openPage(browser, HTML, { width: 1280 });
+    const scrolled =
+      "[...document.querySelectorAll('.wide, .carded')].filter((e) => e.scrollWidth > e.clientWidth).length";
+    expect(await page.evaluate(scrolled)).toBe(0);
+  }, 60_000);
+
+  it.each([1280, 400])(
+    "keeps names of ceilings clear of the kernels that reach them, %i pixels wide",
+    async (width) => {
+      const page = await openPage(browser, AT_THE_ROOF, { width });
+      expect(await page.evaluate("document.querySelectorAll('path.winner').length")).toBeGreaterThan(2);
+      expect(await page.evaluate(COVERED)).toEqual([]);
+      expect(await page.evaluate(TOUCHING)).toEqual([]);
+      expect(await page.evaluate(OUTSIDE)).toEqual([]);
+    },
+    60_000,
+  );
+
+  it("is found wrong with labels that touch, and with one that overflows", async () => {
+    const page = await openPage(browser, HTML, { width: 1280 });
+    await page.evaluate(`{
+      const [first, second, third] = document.querySelectorAll("svg.chart text");
+      for (const at of ["x", "y", "text-anchor"]) second.setAttribute(at, first.getAttribute(at));
+      third.setAttribute("x", "2000");
+    }`);
+    expect(await page.evaluate(TOUCHING)).not.toEqual([]);
+    expect(await page.evaluate(OUTSIDE)).not.toEqual([]);
+  }, 60_000);
+
+  it("is legible at 400 pixels: no text is smaller than nine pixels", async () => {
+    const page = await openPage(browser, HTML, { width: 400 });
+    const least = await page.evaluate(
+      "Math.min(...[...document.querySelectorAll('svg.chart text')].map((t) => parseFloat(getComputedStyle(t).fontSize) * Math.hypot(t.getScreenCTM().a, t.getScreenCTM().b)))",
+    );
+    expect(least).toBeGreaterThan(9);
+  }, 60_000);
+
+  it("sorts a table by keyboard, in both directions, and announces it", async () => {
+    const page = await openPage(browser, HTML, { width: 1280 });
+    const sorted = async (): Promise<unknown> =>
+      page.evaluate(
+        `[document.querySelectorAll("#best thead th")[${COLUMN("time")}].getAttribute("aria-sort"), ${VALUES("time")}]`,
+      );
+    await focusOn(page, "time");
+    await page.press("Enter");
+    const up = (await page.evaluate(VALUES("time"))) as number[]; // a list of numbers, by the expression
+    expect(up.length).toBe(3);
+    expect(up).toEqual(up.toSorted((a, b) => a - b));
+    expect(await sorted()).toEqual(["ascending", up]);
+    await page.press("Enter");
+    expect(await sorted()).toEqual(["descending", up.toReversed()]);
+    // The head of the next column is one step of the keyboard away.
+    await page.press("Tab");
+    expect(await page.evaluate("document.activeElement.textContent")).toBe("G op/s");
+  }, 60_000);
+
+  it("unfolds for printing, and folds again", async () => {
+    const page = await openPage(browser, HTML, { width: 720 });
+    const folded = "document.querySelectorAll('details:not([open])').length";
+    const before = await page.evaluate(folded);
+    expect(before).toBeGreaterThan(5);
+    await page.evaluate("dispatchEvent(new Event('beforeprint'))");
+    expect(await page.evaluate(folded)).toBe(0);
+    await page.evaluate("dispatchEvent(new Event('afterprint'))");
+    expect(await page.evaluate(folded)).toBe(before);
+  }, 60_000);
+
+  it("runs no planted script", async () => {
+    const page = await openPage(browser, HTML, { width: 400 });
+    await page.evaluate(
+      `{ const planted = document.createElement("script"); planted.textContent = "globalThis.planted = 1"; document.body.append(planted); }`,
+    );
+    expect(await page.evaluate("typeof globalThis.planted")).toBe("undefined");
+    expect(page.complaints.join()).toContain("Content Security Policy");
+  }, 60_000);
+});
+
+/** The best of a workload at 98 % of each ceiling, where its name would stand. */
+const atTheRoof = (roofline: Roofline): Roofline => {
+  const [first] = roofline.points;
+  const farthest = Math.max(...roofline.points.map((p) => p.intensity));
+  const best = roofline.peaks.flatMap(({ operationsPerSecond }) =>
+    first ? [{ ...first, operationsPerSecond: 0.98 * operationsPerSecond, intensity: farthest, best: true }] : [],
+  );
+  return { ...roofline, points: [...roofline.points, ...best] };
+};
+
+const focusOn = (page: Page, title: string): Promise<unknown> =>
+  page.evaluate(`document.querySelectorAll("#best thead th")[${COLUMN(title)}].querySelector("button").focus()`);

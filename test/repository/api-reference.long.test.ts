@@ -1,0 +1,66 @@
+/**
+ * @file docs/api/ is what TypeDoc makes of automap.ts and entries/ now, every export says what it is, and so does every option. It takes a type check of
+ * its own. `npm run docs` brings the pages up to date.
+ */
+
+import { execFileSync } from "node:child_process";
+import { readdirSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import { beforeAll, describe, expect, it } from "vitest";
+import { z } from "zod";
+import { scratchFolder } from "../support/scratch.ts";
+
+const scratch = scratchFolder();
+const pages = join(scratch, "pages");
+const model = join(scratch, "api.json");
+
+/** Of what TypeDoc writes down, what is asked for here. */
+const member = z.object({
+  name: z.string(),
+  comment: z.unknown().optional(),
+  signatures: z.array(z.unknown()).optional(),
+});
+const exported = z.object({ name: z.string(), children: z.array(member).optional() });
+/** A module for each entry. */
+const project = z.object({ children: z.array(z.object({ name: z.string(), children: z.array(exported) })) });
+
+const textsIn = (folder: string): Record<string, string> =>
+  Object.fromEntries(
+    readdirSync(folder, { recursive: true, encoding: "utf8" })
+      .filter((name) => name.endsWith(".md"))
+      .sort()
+      .map((name) => [name, readFileSync(join(folder, name), "utf8")]),
+  );
+
+describe("the API reference", () => {
+  beforeAll(() => {
+    // It fails where an export has no comment, or a comment links to what is not exported.
+    execFileSync("node_modules/.bin/typedoc", ["--out", pages, "--json", model], { stdio: "pipe" });
+  }, 300_000);
+
+  it("is up to date: npm run docs", () => {
+    const now = textsIn(pages);
+    const kept = textsIn("docs/api");
+    expect(Object.keys(kept)).toEqual(Object.keys(now));
+    expect(Object.keys(now).filter((page) => now[page] !== kept[page])).toEqual([]);
+  });
+
+  it("describes every option", () => {
+    const { children: entries } = project.parse(JSON.parse(readFileSync(model, "utf8")));
+    expect(entries.map(({ name }) => name)).toEqual([
+      "automap",
+      "automap/db",
+      "automap/internals",
+      "automap/network",
+      "automap/systolic",
+    ]);
+    const options = entries
+      .flatMap(({ children }) => children)
+      .filter(({ name }) => /(Options|Spec|Filter)$/.test(name));
+    expect(options.map(({ name }) => name)).toEqual(expect.arrayContaining(["TuneOptions", "TrialFilter"]));
+    const silent = options.flatMap((o) =>
+      (o.children ?? []).filter((c) => c.comment === undefined).map((c) => `${o.name}.${c.name}`),
+    );
+    expect(silent).toEqual([]);
+  });
+});

@@ -1,0 +1,278 @@
+/**
+ * @file The runner of CUDA kernels on an emulated device: what passes, and every way to fail, each with its own status.
+ */
+
+import { join } from "node:path";
+import { describe, expect, it } from "vitest";
+import {
+  type Computation,
+  defineComputation,
+  elementCount,
+  inputsOf,
+  memoryElements,
+  outputOf,
+} from "../../abstraction/computation.ts";
+import { wrap } from "../../abstraction/dtype.ts";
+import { interpret } from "../../abstraction/interpret.ts";
+import type { Kernel } from "../../abstraction/kernel.ts";
+import { seededRandom } from "../../abstraction/random.ts";
+import { cudaReferenceSource } from "../../runtime/reference-cuda.ts";
+import { complaintOf, countSass } from "../../runtime/run/cuda-build.ts";
+import { toMemory } from "../../runtime/verify.ts";
+import { emulatedRunner } from "../support/emulated-runner.ts";
+import { sourceOf } from "../support/source.ts";
+import { stated } from "../support/subjects.ts";
+
+const TIMING = { budgetSeconds: 0, batches: [1, 1], batchSeconds: 0 } as const;
+
+const { folder, runner } = emulatedRunner();
+
+const matmul = stated(
+  "out[i,j] += f32(a[i,k]) * f32(b[k,j]) --i 5 --j 6 --k 7 --dtype f16 --epilogue c[i,j] = f16(max(out[i,j], 0)) --name matmul",
+);
+
+/** A kernel of one thread, by hand. */
+function kernelOf(
+  computation: Computation,
+  body: string,
+  launch = "cudaLaunchKernel(run, dim3(1), dim3(1), arguments, 0, stream)",
+): Kernel {
+  const tensors = [outputOf(computation), ...inputsOf(computation)];
+  const source = `
+#include <stdint.h>
+static __device__ inline float number(uint16_t x) { _Float16 h; memcpy(&h, &x, 2); return (float)h; }
+static __device__ inline uint16_t bits(float f) { _Float16 h = (_Float16)f; uint16_t x; memcpy(&x, &h, 2); return x; }
+__global__ void run(uint16_t* out, const uint16_t* a, const uint16_t* b) {
+${body}
+}
+extern "C" unsigned long automap_workspace_bytes(void) { return 64; }
+extern "C" int automap_prepare(void*, const void* const*, cudaStream_t) { return 0; }
+extern "C" int automap_launch(void*, void* const* tensors, cudaStream_t stream) {
+  uint16_t* out = (uint16_t*)tensors[0];
+  const uint16_t *a = (const uint16_t*)tensors[1], *b = (const uint16_t*)tensors[2];
+  void* arguments[] = {&out, &a, &b};
+  return ${launch};
+}`;
+  return {
+    language: "cuda",
+    source: sourceOf(source),
+    features: [],
+    promises: undefined,
+    arguments: tensors.map((t, i) => ({
+      tensor: t.name,
+      dtype: t.dtype,
+      elements: memoryElements(t),
+      role: i === 0 ? "output" : "input",
+    })),
+  };
+}
+
+const RIGHT = `for (int i = 0; i < 5; i++) for (int j = 0; j < 6; j++) {
+    float sum = 0;
+    for (int k = 0; k < 7; k++) sum += number(a[7 * i + k]) * number(b[6 * k + j]);
+    out[6 * i + j] = bits(sum > 0 ? sum : 0);
+  }`;
+
+async function statusOf(kernel: Kernel, stepSeconds = 60): Promise<{ status: string; log?: string }> {
+  const reference = await runner().reference(matmul, 1);
+  const [measured] = await runner().measureTogether([kernel], reference, { ...TIMING, stepSeconds });
+  if (!measured) throw new Error("no measurement");
+  return measured;
+}
+
+describe("a CUDA kernel on the emulated device", () => {
+  it("passes when every element of three sets of inputs lies within its bounds", async () => {
+    expect(await statusOf(kernelOf(matmul, RIGHT))).toMatchObject({ status: "ok" });
+  });
+
+  it("is wrong when one element is, and the log names it, its inputs and the expected value", async () => {
+    const { status, log } = await statusOf(kernelOf(matmul, `${RIGHT}\n  out[13] = bits(number(out[13]) + 0.25f);`));
+    expect(status).toBe("wrong");
+    expect(log).toMatch(/1 of 30 elements differ on exact inputs, call 1: element 13 of c is \S+, expected \S+ to \S+/);
+  });
+
+  it("is wrong when it leaves an element as it was", async () => {
+    expect(await statusOf(kernelOf(matmul, RIGHT.replace("j < 6", "j < 5")))).toMatchObject({ status: "wrong" });
+  });
+
+  it("is wrong when a second call adds to the first", async () => {
+    const added = RIGHT.replace(
+      "out[6 * i + j] = ",
+      "static float kept[30]; kept[6 * i + j] += sum; sum = kept[6 * i + j]; out[6 * i + j] = ",
+    );
+    expect(await statusOf(kernelOf(matmul, added))).toMatchObject({ status: "wrong" });
+  });
+
+  it("is out of bounds when it writes beside its output", async () => {
+    const { status, log } = await statusOf(kernelOf(matmul, `${RIGHT}\n  out[30] = 0;`));
+    expect([status, log]).toEqual(["out-of-bounds", "it writes beside its output, on exact inputs"]);
+  });
+
+  it("times out when it does not end", async () => {
+    const endless = kernelOf(matmul, "  volatile bool on = true;\n  while (on) {}");
+    expect(await statusOf(endless, 2)).toMatchObject({ status: "timed-out" });
+  });
+
+  it("is stopped while it runs, long before its time limit", async () => {
+    const endless = kernelOf(matmul, "  volatile bool on = true;\n  while (on) {}");
+    const reference = await runner().reference(matmul, 1);
+    // Compiled before: what is stopped is the run.
+    await runner().compile(endless);
+    const stop = new AbortController();
+    const never = new AbortController().signal;
+    const until = { soon: never, time: never, stop: stop.signal, needsOne: true };
+    const begun = performance.now();
+    setTimeout(() => stop.abort(), 500);
+    await expect(
+      runner().measureTogether([endless], reference, { ...TIMING, stepSeconds: 200, until }),
+    ).rejects.toThrow("measuring was stopped");
+    expect(performance.now() - begun).toBeLessThan(100_000);
+  });
+
+  it("crashes when it touches memory that is not its own", async () => {
+    expect(await statusOf(kernelOf(matmul, "  *(volatile int*)8 = 1;"))).toMatchObject({ status: "crashed" });
+  });
+
+  it.each([
+    ["crashed", "an invalid configuration", "cudaErrorInvalidConfiguration", "launch: cudaError"],
+    ["out-of-resources", "more registers than a block has", "701", "launch: cudaErrorLaunchOutOfResources"],
+    ["out-of-memory", "memory that is not there", "2", "launch: cudaErrorMemoryAllocation"],
+    ["timed-out", "a kernel that the driver ends", "702", "launch: cudaErrorLaunchTimeout"],
+    ["illegal-instruction", "an instruction of another GPU", "715", "launch: cudaErrorIllegalInstruction"],
+  ])("is %s for %s", async (expected, _, error, words) => {
+    const { status, log } = await statusOf(kernelOf(matmul, RIGHT, `(int)${error}`));
+    expect(status).toBe(expected);
+    expect(log).toContain(words);
+  });
+
+  it("is out of resources when it asks for more shared memory than a block has", async () => {
+    const kernel = kernelOf(matmul, RIGHT);
+    const greedy = "cudaFuncSetAttribute(run, cudaFuncAttributeMaxDynamicSharedMemorySize, 1 << 20)";
+    const source = kernel.source.replace("cudaStream_t) { return 0; }", `cudaStream_t) { return ${greedy}; }`);
+    const { status, log } = await statusOf({ ...kernel, source: sourceOf(source) });
+    expect([status, log]).toEqual([
+      "out-of-resources",
+      expect.stringContaining("more shared memory than a block has: cudaErrorInvalidValue"),
+    ]);
+  });
+
+  it.each([
+    ["a driver that is too old", "35", "cudaErrorInsufficientDriver", /update the driver/],
+    ["memory that has failed", "214", "cudaErrorECCUncorrectable", /memory has failed/],
+    ["a device that another process has for itself", "46", "cudaErrorDevicesUnavailable", /end that process/],
+  ])("is not at fault for %s: the machine is to blame", async (_, error, name, remedy) => {
+    const failing = statusOf(kernelOf(matmul, RIGHT, `(int)${error}`));
+    await expect(failing).rejects.toMatchObject({
+      problem: { what: expect.stringContaining(name), remedy: expect.stringMatching(remedy) },
+    });
+  });
+
+  it("is measured again when a fault of the machine is gone", async () => {
+    const flag = join(folder, "once");
+    const launch = `access("${flag}", F_OK) == 0 ? cudaLaunchKernel(run, dim3(1), dim3(1), arguments, 0, stream) : (cudaError_t)(close(open("${flag}", O_CREAT, 0600)) + 214)`;
+    const kernel = kernelOf(matmul, RIGHT, launch);
+    const source = kernel.source.replace(
+      "#include <stdint.h>",
+      '#include <stdint.h>\nextern "C" int access(const char*, int), open(const char*, int, ...), close(int);\nenum { F_OK = 0, O_CREAT = 64 };',
+    );
+    expect(await statusOf({ ...kernel, source: sourceOf(source) })).toMatchObject({ status: "ok" });
+  });
+
+  it("does not fail the other kernels of its process when it fails", async () => {
+    const reference = await runner().reference(matmul, 1);
+    const kernels = [
+      kernelOf(matmul, RIGHT),
+      kernelOf(matmul, "  *(volatile int*)8 = 1;"),
+      kernelOf(matmul, `${RIGHT}\n  // another`),
+    ];
+    const measured = await runner().measureTogether(kernels, reference, TIMING);
+    expect(measured.map((m) => m.status)).toEqual(["ok", "crashed", "ok"]);
+  });
+
+  it("has the compiler's message as its log when it does not compile", async () => {
+    const { status, log } = await statusOf(kernelOf(matmul, "  no such thing;"));
+    expect(status).toBe("compile-failed");
+    expect(log).toContain("kernel.cu");
+  });
+});
+
+describe("the reference on the device", () => {
+  const cases: readonly Computation[] = [
+    matmul,
+    defineComputation({
+      name: "conv",
+      equation: "out[n,k,p,q] += s32(in[n,c,p*2+r-1,q*2+s-1]) * s32(w[k,c,r,s]) where (p+q)%3 != 1",
+      extents: { n: 1, k: 3, p: 4, q: 4, c: 2, r: 3, s: 3 },
+      tensors: {
+        in: { dtype: "u8", shape: [1, 2, 8, 8], dims: ["n", "c", "h", "w"], layout: "NHWC" },
+        w: "s8",
+      },
+    }),
+    stated(
+      "out[n,g*4+o] += f32(a[n,g,i]) * f32(b[g,o,i]); c[n,j] = f16(out[n,j]) --n 3 --g 3 --o 4 --i 5 --dtype f16 --name groups",
+    ),
+    stated(
+      "out[i,j] += f32(a[i,k]) * f32(b[k,j]) --i 5 --j 6 --k 7 --dtype f16 --epilogue c[i,j] = f16(0.5 * out[i,j] * (1 + erf(out[i,j] * 0.7071067811865476))) --name gelu",
+    ),
+    stated(
+      "out[i,j] += f32(a[i,k]) * f32(b[k,j]) --i 5 --j 6 --k 7 --dtype f16 --epilogue c[i,j] = f16(select(i < 3, square(out[i,j]) / (1 + abs(out[i,j])), pow(out[i,j], 3) - floor(out[i,j]) * tanh(-out[i,j]))) --name functions",
+    ),
+    stated(
+      "out[i,j] += s32(a[i,k]) * s32(b[k,j]) --i 5 --j 6 --k 7 --dtype s8 --epilogue c[i,j] = out[i,j] * out[i,j] % 7 - s32(round(f32(out[i,j]) / 2)) --name remainders",
+    ),
+    stated(
+      "out[i,j] += s32(a[i,k]) * s32(b[k,j]) --i 5 --j 6 --k 7 --dtype s8 --epilogue c[i,j] = (out[i,j] * 3 + 1) * 1500000001 + 7 --name wrapping",
+    ),
+  ];
+
+  for (const computation of cases)
+    it(`gives tight bounds around what the interpreter computes: ${computation.name}`, async () => {
+      const random = seededRandom(3);
+      const inputs = Object.fromEntries(
+        inputsOf(computation).map((t) => [
+          t.name,
+          Float64Array.from({ length: elementCount(t) }, () => wrap(t.dtype, Math.round(6 * random() - 3) / 2)),
+        ]),
+      );
+      const output = outputOf(computation);
+      const expected = toMemory(output, interpret(computation, inputs));
+      const constant = (values: Float64Array): Kernel => {
+        const type = output.dtype === "f16" ? "uint16_t" : "int32_t";
+        const numbers = [...values].map((x) => (output.dtype === "f16" ? `bits((float)${x})` : String(x)));
+        return kernelOf(computation, numbers.map((n, i) => `  ((${type}*)out)[${i}] = ${n};`).join("\n"));
+      };
+      const reference = await runner().reference(computation, 1, { fixed: inputs });
+      const off = Float64Array.from(expected, (x, i) => (i === 7 ? x + 1 : x));
+      const measured = await runner().measureTogether([constant(expected), constant(off)], reference, TIMING);
+      expect(measured.map((m) => m.status)).toEqual(["ok", "wrong"]);
+    });
+
+  it("refuses an output whose elements several points write", () => {
+    const joined = stated("y[i/2] += a[i] --i 4 --dtype s32");
+    expect(() => cudaReferenceSource(joined)).toThrow("several points meet in one element");
+  });
+});
+
+describe("the output of ptxas and cuobjdump", () => {
+  it("counts as a failure when registers are spilled or matrix products are serialised", () => {
+    expect(
+      complaintOf("ptxas info    : 0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads"),
+    ).toBeUndefined();
+    expect(complaintOf("    64 bytes stack frame, 60 bytes spill stores, 68 bytes spill loads")).toEqual({
+      status: "spilled",
+      log: "registers do not suffice: 64 bytes of stack, 60 bytes stored and 68 loaded",
+    });
+    expect(
+      complaintOf("ptxas info    : (C7510) Potential Performance Loss: wgmma.mma_async instructions are serialized"),
+    ).toMatchObject({ status: "serialised", log: expect.stringContaining("C7510") });
+  });
+
+  it("counts an instruction whatever suffixes its name has", () => {
+    const listing = [
+      "        /*0a10*/                   HMMA.16816.F32 R4, R8, R10, R4 ;",
+      "        /*0a20*/              @!P0 HMMA.16816.F32 R4, R8, R10, R4 ;",
+      "        /*0a30*/                   LDSM.16.M88.4 R8, [R2] ;",
+    ];
+    expect(countSass(listing.join("\n"), "HMMA")).toBe(2);
+  });
+});

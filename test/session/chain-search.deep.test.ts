@@ -1,0 +1,80 @@
+/** @file A program whose equations share their rows is searched as a single equation is: verified, measured, recorded, and replayed. */
+
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { openDatabase, queryTrials } from "../../db/index.ts";
+import { networkFiles, partsOfNetwork } from "../../package/network/index.ts";
+import { environmentOf } from "../../session/calibrate/environment.ts";
+import { kernelOfRecord } from "../../session/kinds/kernel.ts";
+import { chainsIn, choicesOf, networkSubject, openGraph } from "../../session/network/network.ts";
+import { proveNetwork } from "../../session/network/prove-network.ts";
+import { tuneNetwork } from "../../session/network/tune-network.ts";
+import { writePackage } from "../../session/package/package-folder.ts";
+import { replayRun } from "../../session/tune/replay.ts";
+import { tuneComputation } from "../../session/tune/tune.ts";
+import { CHAIN_GRAPHS, programIn } from "../support/chain-graphs.ts";
+import { withCalibration } from "../support/fake-runner.ts";
+import { compilerHere } from "../support/here.ts";
+import { onnx } from "../support/networks.ts";
+
+let folder: string;
+let database: string;
+beforeAll(async () => {
+  folder = mkdtempSync(join(tmpdir(), "automap chains "));
+  database = withCalibration(join(folder, "chains.db"), await compilerHere());
+});
+afterAll(() => rmSync(folder, { recursive: true, force: true }));
+
+describe("a program of rows", () => {
+  it.each(CHAIN_GRAPHS)("is searched, and every kernel of it is right: %s", async (_, graph) => {
+    const outcome = await tuneComputation(
+      { computation: programIn(graph) },
+      { trials: 12, database, earlyStop: false },
+    );
+    if (!("trials" in outcome)) throw new Error(JSON.stringify(outcome));
+    expect(outcome.failed).toEqual({});
+    expect(outcome.trials.length).toBeGreaterThan(3);
+    for (const { candidate, prediction } of outcome.trials) {
+      expect(candidate.kind).toBe("chain");
+      expect(prediction?.seconds).toBeGreaterThan(0);
+    }
+    expect(outcome.best?.measurement.median).toBeGreaterThan(0);
+  });
+
+  it("takes the place of the fixed rule in a network, whose library is then right", async () => {
+    const graph = onnx("MatMul(Softmax<axis=1>(MatMul(x[64,96], [96,200]{1})), [200,16]{2})");
+    const { program, plain } = openGraph(graph);
+    const tuned = await tuneNetwork(program, { seconds: 12, database });
+    const chain = tuned.find(({ task }) => task.computation.program);
+    expect(chain).toMatchObject({ searched: true, used: true, seconds: expect.any(Number) });
+    const compiler = await compilerHere();
+    const db = openDatabase(database, { readonly: true });
+    try {
+      const records = { db, environment: environmentOf({ compiler }) };
+      const choices = choicesOf(program, records);
+      const chains = chainsIn(program, choices, { threads: 1, records });
+      expect(chains.map(({ choice }) => choice.kind)).toEqual(["record"]);
+      const subject = networkSubject(program, choices, { chains });
+      const at = join(folder, "attention");
+      writePackage(at, networkFiles(subject));
+      const proof = await proveNetwork(at, partsOfNetwork(subject), compiler, { asRead: plain });
+      expect(proof).toEqual({ status: "right", steps: program.steps.length });
+    } finally {
+      db.close();
+    }
+  });
+
+  it("is read back from its records, whose search repeats", async () => {
+    const db = openDatabase(database, { readonly: true });
+    try {
+      const [trial] = queryTrials(db, { limit: 1 });
+      if (trial?.run === undefined) throw new Error("no trial");
+      expect(kernelOfRecord(trial).source).toContain("plain loops, row by row");
+      expect((await replayRun(db, trial.run)).divergence).toBeUndefined();
+    } finally {
+      db.close();
+    }
+  });
+});

@@ -1,0 +1,91 @@
+/** @file The accuracy of predictions, against cases worked out by hand. */
+
+import { describe, expect, it } from "vitest";
+import { evaluate, evaluateTogether, type Judged, judged, pairwiseAccuracy, topRecall } from "../../tuner/evaluate.ts";
+import { failed, predicts, took } from "../support/fake-space.ts";
+
+const pairs = (measured: readonly number[], predicted: readonly number[]): Judged[] =>
+  measured.map((m, i) => ({ measured: m, predicted: predicted[i] ?? 0 }));
+
+describe("pairwise accuracy", () => {
+  it("is 1 for a perfect ranking and 0 for its reverse, whatever the scale", () => {
+    expect(pairwiseAccuracy(pairs([1, 2, 3], [10, 20, 30]))).toBe(1);
+    expect(pairwiseAccuracy(pairs([1, 2, 3], [30, 20, 10]))).toBe(0);
+  });
+
+  it("counts both orders of a swapped pair as wrong: 4 of 6, 7 of 9 with the diagonal", () => {
+    const swapped = pairs([1, 2, 3], [10, 30, 20]);
+    expect(pairwiseAccuracy(swapped)).toBe(4 / 6);
+    expect(pairwiseAccuracy(swapped, { diagonal: true })).toBe(7 / 9);
+  });
+
+  it("counts half of a pair that only one side calls equal as wrong, none that both call equal", () => {
+    expect(pairwiseAccuracy(pairs([1, 2], [5, 5]))).toBe(1 / 2);
+    expect(pairwiseAccuracy(pairs([1, 1], [5, 5]))).toBe(1);
+    expect(pairwiseAccuracy(pairs([1, 1], [5, 6]))).toBe(1 / 2);
+  });
+
+  it("has no value without a pair", () => {
+    expect(pairwiseAccuracy([])).toBeUndefined();
+    expect(pairwiseAccuracy(pairs([1], [1]))).toBeUndefined();
+    expect(pairwiseAccuracy(pairs([1], [1]), { diagonal: true })).toBe(1);
+  });
+});
+
+describe("the accuracy on several workloads", () => {
+  it("counts pairs within each workload, weighted by their number", () => {
+    // 2 of 2 pairs, then 4 of 6; across them every pair would be right.
+    const small = pairs([1, 2], [1, 2]);
+    const large = pairs([100, 200, 300], [100, 300, 200]);
+    expect(evaluateTogether([small, large]).pairwise).toBeCloseTo((2 + 4) / 8, 12);
+    expect(evaluateTogether([small, large, pairs([7], [9])])).toEqual(evaluateTogether([small, large]));
+    expect(evaluateTogether([small, large])).toMatchObject({ count: 5, recall: 1 });
+  });
+
+  it("has no value where no workload has a pair", () => {
+    expect(evaluateTogether([pairs([1], [1]), []])).toMatchObject({ count: 0, pairwise: undefined, recall: undefined });
+  });
+});
+
+describe("recall of the top 40 %", () => {
+  it("looks at 2 of 5: the two fastest are predicted 1st and 4th, one of two", () => {
+    expect(topRecall(pairs([1, 2, 3, 4, 5], [1, 40, 3, 30, 50]))).toBe(1 / 2);
+  });
+
+  it("is 1 when the set is right, in whatever order", () => {
+    expect(topRecall(pairs([1, 2, 3, 4, 5], [2, 1, 9, 8, 7]))).toBe(1);
+  });
+
+  it("gives a model with equal predictions its average by chance: 2 of 5", () => {
+    expect(topRecall(pairs([1, 2, 3, 4, 5], [7, 7, 7, 7, 7]))).toBeCloseTo(2 / 5, 12);
+  });
+
+  it("shares the last place among equal predictions: one certain and half of the second", () => {
+    expect(topRecall(pairs([1, 2, 3, 4, 5], [1, 2, 2, 8, 9]))).toBe(0.75);
+  });
+
+  it("looks at one trial at least, and has no value for none", () => {
+    expect(topRecall(pairs([1], [3]))).toBe(1);
+    expect(topRecall(pairs([1, 2], [4, 3]))).toBe(0);
+    expect(topRecall([])).toBeUndefined();
+  });
+});
+
+describe("an evaluation", () => {
+  it("takes the trials that worked and were predicted, and counts them", () => {
+    const prediction = { ...predicts(2), uncorrectedSeconds: 7 };
+    const trials = [
+      { prediction, measurement: took(1) },
+      { prediction, measurement: failed("crashed") },
+      { prediction: undefined, measurement: took(3) },
+    ];
+    expect(judged(trials)).toEqual([{ predicted: 2, measured: 1 }]);
+    expect(judged(trials, "uncorrectedSeconds")).toEqual([{ predicted: 7, measured: 1 }]);
+    expect(evaluate(pairs([1, 2, 3], [10, 30, 20]))).toEqual({
+      count: 3,
+      pairwise: 4 / 6,
+      pairwisePublished: 7 / 9,
+      recall: 1,
+    });
+  });
+});
