@@ -21,7 +21,7 @@ import {
 import { dirname, extname } from "node:path";
 import { attempt, EnvironmentError, reasonOf, remedyOf, UsageError } from "../abstraction/error.ts";
 import type { Kernel, KernelLanguage } from "../abstraction/kernel.ts";
-import { CM_HOST_HEAD, cmHost } from "../codegen/cm-host.ts";
+import { CM_HOST_HEAD, cmHost } from "../codegen/cm/cm-host.ts";
 import { print } from "./output.ts";
 
 /**

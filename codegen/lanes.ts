@@ -20,15 +20,15 @@ import type { SourceText } from "../abstraction/source-text.ts";
 import { compilerFeatures } from "../targets/features.ts";
 import { DOT_FEATURE } from "../targets/x86-dots.ts";
 import { CExpressions } from "./c-expressions.ts";
-import { argumentsOf, type SourceNotes } from "./cpp-frame.ts";
-import { cudaSource } from "./cuda.ts";
+import { cmSource } from "./cm/lanes-cm.ts";
+import { argumentsOf, type SourceNotes } from "./cpp/cpp-frame.ts";
+import { LaneExpressions, type X86Options, x86Source } from "./cpp/lanes-x86.ts";
+import { NarrowLanes } from "./cpp/narrow-lanes-avx512.ts";
+import { HALVES_512, WordLanes, type WordType, wordVectors } from "./cpp/word-lanes.ts";
+import { AVX512 } from "./cpp/x86-vectors.ts";
+import { cudaSource } from "./cuda/cuda.ts";
 import { multiplies } from "./lane-statement.ts";
-import { cmSource } from "./lanes-cm.ts";
-import { openClLanes, syclLanes } from "./lanes-subgroup.ts";
-import { LaneExpressions, type X86Options, x86Source } from "./lanes-x86.ts";
-import { NarrowLanes } from "./narrow-lanes-avx512.ts";
-import { HALVES_512, WordLanes, type WordType, wordVectors } from "./word-lanes.ts";
-import { AVX512 } from "./x86-vectors.ts";
+import { openClLanes, syclLanes } from "./subgroup/lanes-subgroup.ts";
 
 export type LaneLanguage = Kernel["language"];
 

@@ -14,7 +14,7 @@ import { type Access, accessesIn, axesIn, type Expr, walk } from "../abstraction
 import { C_TYPES } from "../abstraction/kernel.ts";
 import { type Code, code, identifier, NOTHING } from "../abstraction/source-text.ts";
 import { allOf } from "./c-expressions.ts";
-import type { Helpers } from "./cpp-helpers.ts";
+import type { Helpers } from "./cpp/cpp-helpers.ts";
 import { type FoldName, foldOf, type LaneContext, LanePrinter, type Part } from "./lane-printer.ts";
 import { equationsIn, guarded, joinedValue, type LaneAccess, registerName } from "./lane-statement.ts";
 import type { Named } from "./named.ts";

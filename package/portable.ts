@@ -25,7 +25,13 @@ import {
   trustedCode,
 } from "../abstraction/source-text.ts";
 import { spell } from "../abstraction/spelling.ts";
-import { dataName, type Holding, harnessText, referenceStruct, stepsOfParts } from "../runtime/reference-source.ts";
+import {
+  dataName,
+  type Holding,
+  harnessText,
+  referenceStruct,
+  stepsOfParts,
+} from "../runtime/reference/reference-source.ts";
 import { describeTensor, type EmitSubject, parametersOf } from "./subject.ts";
 
 type Asset =

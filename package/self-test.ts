@@ -5,7 +5,7 @@
  *     conv2d tuned: random right, extreme right
  *     conv2d portable: random right, extreme right
  *
- * The data and the tolerance of floats are those of runtime/verify.ts. What an epilogue may make of a float sum that is not known
+ * The data and the tolerance of floats are those of runtime/reference/verify.ts. What an epilogue may make of a float sum that is not known
  * exactly is asked of the epilogue itself, at the ends of the sum's interval and between; each of its operations keeps order on a
  * stretch, so that the ends of the stretches hold the results.
  */
@@ -36,12 +36,12 @@ import {
   type SourceText,
 } from "../abstraction/source-text.ts";
 import { spell } from "../abstraction/spelling.ts";
-import { boundRule } from "../runtime/error-bound.ts";
-import { largestInput } from "../runtime/largest-input.ts";
-import { boundText } from "../runtime/reference-bounds.ts";
-import { printIndex } from "../runtime/reference-expressions.ts";
-import { dataName, harnessText, referenceStruct } from "../runtime/reference-source.ts";
-import { tensorsBeside } from "../runtime/value-facts.ts";
+import { boundRule } from "../runtime/reference/error-bound.ts";
+import { largestInput } from "../runtime/reference/largest-input.ts";
+import { boundText } from "../runtime/reference/reference-bounds.ts";
+import { printIndex } from "../runtime/reference/reference-expressions.ts";
+import { dataName, harnessText, referenceStruct } from "../runtime/reference/reference-source.ts";
+import { tensorsBeside } from "../runtime/reference/value-facts.ts";
 import { assetText } from "./portable.ts";
 import { type EmitSubject, namesOf, parametersOf } from "./subject.ts";
 

@@ -81,7 +81,7 @@ interface IndexArithmetic {
   readonly guards: number;
 }
 
-/** Largest size in bytes of a row copied under a mask, and its smallest number of elements (codegen/copy-loops.ts). */
+/** Largest size in bytes of a row copied under a mask, and its smallest number of elements (codegen/cpp/copy-loops.ts). */
 const ROW_BYTES = 64;
 const FEWEST_IN_ROW = 8;
 const WORD_BYTES = 4;
@@ -188,7 +188,7 @@ export function placedInput(
   };
 }
 
-/** Packing of every tile of an operand, element by element or one masked row at a time (codegen/copy-loops.ts). */
+/** Packing of every tile of an operand, element by element or one masked row at a time (codegen/cpp/copy-loops.ts). */
 function tiledPacking(
   { computation, intrinsic, binding }: Mapping,
   operand: Operand,
@@ -228,7 +228,7 @@ function tiledPacking(
     run * size <= ROW_BYTES &&
     affineForm(tileOffset(operand))?.terms.get(innermost?.name ?? "") === 1 &&
     isOneLoop(innermost?.name);
-  // Words of consecutive elements, one row of the tile or of the steps along a loop, transposed in registers (codegen/copy-loops.ts).
+  // Words of consecutive elements, one row of the tile or of the steps along a loop, transposed in registers (codegen/cpp/copy-loops.ts).
   const isTurned =
     writesVectorRows(intrinsic.isa) &&
     run * WORD_BYTES === ROW_BYTES &&

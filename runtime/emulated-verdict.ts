@@ -23,7 +23,7 @@ import {
   type ThreadOrder,
 } from "./emulated-kernel.ts";
 import { emulationHash } from "./emulation.ts";
-import type { Reference, ReferenceSet } from "./verify.ts";
+import type { Reference, ReferenceSet } from "./reference/verify.ts";
 
 /** The name of the emulator in records and messages. It includes a hash of the headers. */
 export const emulatorOf = (language: Kernel["language"]): string =>

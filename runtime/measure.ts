@@ -23,7 +23,6 @@ import { cacheFolder, cacheLimits, trimCache } from "./cache.ts";
 import { type Compiled, type CompilePool, type Compiler, compilePool, findCompiler, stoppedBy } from "./compiler.ts";
 import { type CoreOptions, type Cores, checkProcessors, coresOf } from "./cores.ts";
 import type { ArmTools } from "./cross.ts";
-import { drawnReference } from "./drawn-reference.ts";
 import { onThisMachine, orProblem } from "./environment.ts";
 import {
   type HarnessReply,
@@ -35,11 +34,12 @@ import {
 } from "./harness/run.ts";
 import { OwnFolder } from "./own-folder.ts";
 import { inOrder, raced } from "./race.ts";
-import { referenceFiles } from "./reference-files.ts";
-import { referenceOfParts } from "./reference-of-parts.ts";
+import { drawnReference } from "./reference/drawn-reference.ts";
+import { referenceFiles } from "./reference/reference-files.ts";
+import { referenceOfParts } from "./reference/reference-of-parts.ts";
+import { type Reference, type ReferenceOptions, referenceFor } from "./reference/verify.ts";
 import { checkArguments, type Ready } from "./runner.ts";
 import { type Summary, summarise } from "./statistics.ts";
-import { type Reference, type ReferenceOptions, referenceFor } from "./verify.ts";
 
 /** The time of a fixed small workload, and under what load it was taken. */
 export interface Baseline extends Summary {

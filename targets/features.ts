@@ -75,7 +75,7 @@ export function compilerFeatures(isa: readonly string[]): string[] {
   return [...new Set(isa.flatMap((name) => FEATURES.get(name)?.[0].extensions ?? []))];
 }
 
-/** Whether scalar rows next to an instruction of this feature are written as 512-bit vectors (codegen/rows-avx512.ts). */
+/** Whether scalar rows next to an instruction of this feature are written as 512-bit vectors (codegen/cpp/rows-avx512.ts). */
 export function writesVectorRows(isa: string): boolean {
   return FEATURES.get(isa)?.[0].extensions?.includes("avx512bw") ?? false;
 }

@@ -13,7 +13,7 @@ import { fileURLToPath } from "node:url";
 import { z } from "zod";
 import { defineComputation } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
-import { argumentsOf } from "../../codegen/cpp-frame.ts";
+import { argumentsOf } from "../../codegen/cpp/cpp-frame.ts";
 import type { CudaRunner, Prebuilt } from "../../runtime/run/cuda.ts";
 import type { GpuCase } from "./gpu-cases.ts";
 

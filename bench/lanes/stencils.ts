@@ -30,7 +30,7 @@ import { parseDataTypes } from "../../operators/data-types.ts";
 import { operatorNamed } from "../../operators/index.ts";
 import { instantiate } from "../../operators/operator.ts";
 import type { Runner } from "../../runtime/measure.ts";
-import type { Reference } from "../../runtime/verify.ts";
+import type { Reference } from "../../runtime/reference/verify.ts";
 import { usableIntrinsics } from "../../session/kinds/choose.ts";
 import { registersOf, windowLanes } from "../../session/kinds/window-kinds.ts";
 import { nativeTarget } from "../../targets/native.ts";

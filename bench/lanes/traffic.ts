@@ -18,11 +18,11 @@ import { type Access, printAccess, printExpr } from "../../abstraction/expressio
 import type { Kernel } from "../../abstraction/kernel.ts";
 import type { LoopNest, Statement } from "../../abstraction/loop-nest.ts";
 import { type Code, code } from "../../abstraction/source-text.ts";
-import { argumentsOf, type SourceNotes } from "../../codegen/cpp-frame.ts";
+import { argumentsOf, type SourceNotes } from "../../codegen/cpp/cpp-frame.ts";
+import { LaneExpressions, X86Lanes, x86Source } from "../../codegen/cpp/lanes-x86.ts";
+import { AVX512, type X86Vectors } from "../../codegen/cpp/x86-vectors.ts";
 import type { LaneContext } from "../../codegen/lane-printer.ts";
-import { LaneExpressions, X86Lanes, x86Source } from "../../codegen/lanes-x86.ts";
 import type { LanePlace } from "../../codegen/vector-expressions.ts";
-import { AVX512, type X86Vectors } from "../../codegen/x86-vectors.ts";
 import { windowProblem } from "../../mapper/schedule/lanes.ts";
 import { lowerWindow } from "../../mapper/space-time/lower-window.ts";
 import { shiftAt, type Tap, type TapSum } from "../../mapper/space-time/taps.ts";

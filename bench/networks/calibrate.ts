@@ -14,7 +14,7 @@ import { lowerGraph } from "../../network/lower.ts";
 import { valuesToObserve } from "../../network/quantise.ts";
 import { runNetwork } from "../../network/run.ts";
 import { elementsOf } from "../../network/value.ts";
-import { evaluatorWith } from "../../runtime/verify.ts";
+import { evaluatorWith } from "../../runtime/reference/verify.ts";
 import { cpuCompiler } from "../support/frame.ts";
 import { readOptions } from "../support/options.ts";
 import { graphNamed, networksNamed } from "./built-network.ts";

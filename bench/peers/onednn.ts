@@ -27,7 +27,7 @@ import { type Access, accessesIn, type Expr, printExpr } from "../../abstraction
 import type { Kernel, KernelArgument } from "../../abstraction/kernel.ts";
 import { trustedCode } from "../../abstraction/source-text.ts";
 import { spell } from "../../abstraction/spelling.ts";
-import { argumentsOf } from "../../codegen/cpp-frame.ts";
+import { argumentsOf } from "../../codegen/cpp/cpp-frame.ts";
 import { explainRun, runChild } from "../../runtime/child.ts";
 import { type CompileOptions, codeFlags, compileSource } from "../../runtime/compiler.ts";
 

@@ -15,7 +15,7 @@ import type { Constant } from "../../network/graph.ts";
 import type { Network } from "../../network/network.ts";
 import { onnxBytes } from "../../network/onnx/write.ts";
 import type { ElementType } from "../../network/value.ts";
-import type { ReferenceSet } from "../../runtime/verify.ts";
+import type { ReferenceSet } from "../../runtime/reference/verify.ts";
 
 /** The part of onnxruntime-node that is used here. */
 interface Ort {

@@ -1,7 +1,7 @@
 /** @file What comparisons with peers need: weights known ahead of time, and the test data for Winograd. */
 
 import { type Computation, tensorOf } from "../../abstraction/computation.ts";
-import type { Reference } from "../../runtime/verify.ts";
+import type { Reference } from "../../runtime/reference/verify.ts";
 
 /** Makes one more tensor constant: the matrix of a product, like a layer's weights. */
 export function withConstant(computation: Computation, name: string): Computation {

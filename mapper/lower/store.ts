@@ -9,7 +9,7 @@
  *
  * Only the gaps of a spread dimension are tested inside; a partial last tile has loops of its own. The loop with the
  * smallest stride in the output is innermost, so that a language with vectors can print it as a row
- * (codegen/rows-avx512.ts). When it is too short for that, an epilogue is computed along the rows of the tiles.
+ * (codegen/cpp/rows-avx512.ts). When it is too short for that, an epilogue is computed along the rows of the tiles.
  */
 
 import { evaluateIndex } from "../../abstraction/affine.ts";

@@ -22,8 +22,8 @@ import {
   stringLiteral,
 } from "../../abstraction/source-text.ts";
 import { spell } from "../../abstraction/spelling.ts";
-import { cudaReferenceSource, setsOf } from "../../runtime/reference-cuda.ts";
-import { harnessText } from "../../runtime/reference-source.ts";
+import { cudaReferenceSource, setsOf } from "../../runtime/reference/reference-cuda.ts";
+import { harnessText } from "../../runtime/reference/reference-source.ts";
 import { tunedSource } from "../library.ts";
 import { assetText } from "../portable.ts";
 import type { Parameter } from "../subject.ts";

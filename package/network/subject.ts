@@ -23,7 +23,7 @@ import { type MemoryPlan, planMemory } from "../../network/memory.ts";
 import { beginOf, type Network, rootOf } from "../../network/network.ts";
 import { describeValue, elementsOf, heldAs, type Quantised, type Value } from "../../network/value.ts";
 import { encodeElements } from "../../runtime/bytes.ts";
-import { toMemory } from "../../runtime/verify.ts";
+import { toMemory } from "../../runtime/reference/verify.ts";
 import type { BuildStep } from "../build.ts";
 import type { EmitSubject } from "../subject.ts";
 

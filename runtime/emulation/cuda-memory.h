@@ -1,5 +1,5 @@
 /*
- * Shared memory, copies between it, global memory and registers, and conversions, for cuda.h. codegen/cuda-helpers.ts
+ * Shared memory, copies between it, global memory and registers, and conversions, for cuda.h. codegen/cuda/cuda-helpers.ts
  * writes the functions below `as generated sources call them` in PTX for a GPU.
  *
  * Shared memory is poisoned when a block begins. An asynchronous copy arrives at once (early) or when its thread waits

@@ -1,6 +1,6 @@
 /*
  * Data for checks on a device, in the harness and in packages' self-tests: draws inputs, and compares every element of
- * an output with a reference kernel's bounds (runtime/reference-cuda.ts). Also runs under emulation.
+ * an output with a reference kernel's bounds (runtime/reference/reference-cuda.ts). Also runs under emulation.
  */
 
 #include <cstdint>

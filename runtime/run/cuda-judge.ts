@@ -23,7 +23,7 @@ import { EnvironmentError, type EnvironmentProblem, internal, UsageError } from 
 import { cacheFolder } from "../cache.ts";
 import { explainRun, runChild } from "../child.ts";
 import { shareCores } from "../cores.ts";
-import { cudaReferenceSource } from "../reference-cuda.ts";
+import { cudaReferenceSource } from "../reference/reference-cuda.ts";
 import { Builder, emulatedToolchain, nvccToolchain, programText } from "./cuda-build.ts";
 import { emulatedDevice, findCudaDevice } from "./cuda-device.ts";
 

@@ -29,12 +29,12 @@ import { type Cores, shareCores } from "../cores.ts";
 import { onThisMachine, orProblem } from "../environment.ts";
 import { type HarnessLimits, type HarnessReply, runHarness, type Verdict } from "../harness/run.ts";
 import { OwnFolder } from "../own-folder.ts";
-import { cudaReferenceSource, INEXACT_SETS, setsOf } from "../reference-cuda.ts";
-import { referenceOfParts } from "../reference-of-parts.ts";
+import { cudaReferenceSource, INEXACT_SETS, setsOf } from "../reference/reference-cuda.ts";
+import { referenceOfParts } from "../reference/reference-of-parts.ts";
+import { toMemory, unverifiable } from "../reference/verify.ts";
 import { checkArguments, type Ready } from "../runner.ts";
 import { summarise } from "../statistics.ts";
 import { isDoneBefore, type Until } from "../until.ts";
-import { toMemory, unverifiable } from "../verify.ts";
 import {
   Builder,
   type Compiling,

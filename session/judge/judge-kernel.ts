@@ -13,8 +13,8 @@ import { cacheFolder } from "../../runtime/cache.ts";
 import { findCompiler } from "../../runtime/compiler.ts";
 import { emulatedVerdict } from "../../runtime/emulated-verdict.ts";
 import { createRunner } from "../../runtime/measure.ts";
+import { referenceFor } from "../../runtime/reference/verify.ts";
 import { closedBy } from "../../runtime/until.ts";
-import { referenceFor } from "../../runtime/verify.ts";
 import { checkEmulatedMemory } from "../tune/memory.ts";
 
 const INPUT_SEED = 1;

@@ -15,7 +15,7 @@ import type { LoopNest } from "../../abstraction/loop-nest.ts";
 import type { Target } from "../../abstraction/machine.ts";
 import { type Mapping, printMatching } from "../../abstraction/mapping.ts";
 import type { Prediction } from "../../abstraction/trial.ts";
-import { generateCuda } from "../../codegen/cuda.ts";
+import { generateCuda } from "../../codegen/cuda/cuda.ts";
 import { lowerGrid } from "../../mapper/lower/grid.ts";
 import { lowerThreads } from "../../mapper/lower/threads.ts";
 import { gridProblem, printGridSchedule } from "../../mapper/schedule/grid.ts";

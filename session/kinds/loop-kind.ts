@@ -10,7 +10,7 @@ import type { Computation } from "../../abstraction/computation.ts";
 import { UsageError } from "../../abstraction/error.ts";
 import type { Kernel } from "../../abstraction/kernel.ts";
 import { pick } from "../../abstraction/random.ts";
-import { generateLoops } from "../../codegen/cpp.ts";
+import { generateLoops } from "../../codegen/cpp/cpp.ts";
 import { loopsRefused, lowerLoops } from "../../mapper/lower/loops.ts";
 import { lowerModeProducts, modeProductsOf } from "../../mapper/lower/mode-products.ts";
 import { loopSeconds } from "../../perfmodel/loops.ts";

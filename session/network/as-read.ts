@@ -14,8 +14,8 @@ import { mapValues } from "../../abstraction/collections.ts";
 import { type Network, rootOf } from "../../network/network.ts";
 import { runNetwork } from "../../network/run.ts";
 import type { Value } from "../../network/value.ts";
-import type { ProgramOptions } from "../../runtime/reference-program.ts";
-import { evaluatorWith } from "../../runtime/verify.ts";
+import type { ProgramOptions } from "../../runtime/reference/reference-program.ts";
+import { evaluatorWith } from "../../runtime/reference/verify.ts";
 
 /** From here on a number is a mask, which says nothing of the size of the others. */
 const MASK = 1e30;

@@ -16,10 +16,10 @@ import { internal } from "../../abstraction/error.ts";
 import { type Expr, number, rewrite } from "../../abstraction/expression.ts";
 import { rootOf, type Step } from "../../network/network.ts";
 import type { Value } from "../../network/value.ts";
-import { boundOf } from "../../runtime/error-bound.ts";
-import { type Expected, expectedOn } from "../../runtime/expected.ts";
-import type { ProgramOptions } from "../../runtime/reference-program.ts";
-import { evaluatorWith } from "../../runtime/verify.ts";
+import { boundOf } from "../../runtime/reference/error-bound.ts";
+import { type Expected, expectedOn } from "../../runtime/reference/expected.ts";
+import type { ProgramOptions } from "../../runtime/reference/reference-program.ts";
+import { evaluatorWith } from "../../runtime/reference/verify.ts";
 
 /** Elements of a value, row-major. */
 export type ElementsOf = (value: Value) => Float64Array;

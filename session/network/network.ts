@@ -29,7 +29,7 @@ import { packageName } from "../../package/index.ts";
 import type { NetworkKernel, NetworkSubject } from "../../package/network/index.ts";
 import { placeText } from "../../report/describe-candidate.ts";
 import { counted } from "../../report/text.ts";
-import { unboundedIn } from "../../runtime/reference-of-parts.ts";
+import { unboundedIn } from "../../runtime/reference/reference-of-parts.ts";
 import { capabilityOf, nativeTarget } from "../../targets/index.ts";
 import { secondsOf } from "../../tuner/trials.ts";
 import { chainKernel } from "../kinds/chain-kind.ts";

@@ -15,8 +15,8 @@ import { axis, printExpr, substitute } from "../../abstraction/expression.ts";
 import type { Network, Step } from "../../network/network.ts";
 import type { Value } from "../../network/value.ts";
 import { encodeElements } from "../../runtime/bytes.ts";
+import { toMemory } from "../../runtime/reference/verify.ts";
 import type { Left } from "../../runtime/run/cuda-judge.ts";
-import { toMemory } from "../../runtime/verify.ts";
 
 /** @param elementsOf the elements of a value, row-major @param folder of the files `step_0.bin` and so on, and for those written here */
 export function leftBy(program: Network, elementsOf: (value: Value) => Float64Array, folder: string): readonly Left[] {

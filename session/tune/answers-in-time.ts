@@ -10,7 +10,7 @@
 import { availableParallelism } from "node:os";
 import type { Computation } from "../../abstraction/computation.ts";
 import type { Inputs } from "../../abstraction/interpret.ts";
-import { secondsOfReference } from "../../runtime/reference-cost.ts";
+import { secondsOfReference } from "../../runtime/reference/reference-cost.ts";
 
 /** Why nothing was verified, and therefore nothing measured: the expected results would have taken too long. */
 export interface Unanswered {

@@ -21,10 +21,10 @@ import { requireDisassembler } from "../../runtime/disassembly.ts";
 import { createRunner, type RaceOptions, type Runner } from "../../runtime/measure.ts";
 import { findOpenClCpu, openClVariables } from "../../runtime/opencl-device.ts";
 import { coresHere } from "../../runtime/processor.ts";
+import type { Reference } from "../../runtime/reference/verify.ts";
 import { type CudaRunner, createCudaRunner } from "../../runtime/run/cuda.ts";
 import { findGpus } from "../../runtime/run/cuda-device.ts";
 import { following, isDoneBefore, type Until } from "../../runtime/until.ts";
-import type { Reference } from "../../runtime/verify.ts";
 import {
   gpuTargetOf,
   isGpu,

@@ -4,7 +4,7 @@ import { describe, expect, it } from "vitest";
 import { evaluateIndex } from "../../abstraction/affine.ts";
 import { printExpr } from "../../abstraction/expression.ts";
 import { defineIntrinsic, lanesOf, type Operand, operandOf, readsShared } from "../../abstraction/intrinsic.ts";
-import { heldElements, LANE, matricesOf, rowOfLane } from "../../codegen/fragment.ts";
+import { heldElements, LANE, matricesOf, rowOfLane } from "../../codegen/cuda/fragment.ts";
 import { INTRINSICS } from "../../intrinsics/index.ts";
 import { rowNamed } from "../support/subjects.ts";
 

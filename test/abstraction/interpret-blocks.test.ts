@@ -14,7 +14,7 @@ import { interpretNest } from "../../abstraction/interpret-nest.ts";
 import type { Intrinsic, Operand } from "../../abstraction/intrinsic.ts";
 import { type LoopNest, loop, type Statement } from "../../abstraction/loop-nest.ts";
 import { printNest } from "../../abstraction/print-nest.ts";
-import { matricesOf } from "../../codegen/fragment.ts";
+import { matricesOf } from "../../codegen/cuda/fragment.ts";
 import { INTRINSICS } from "../../intrinsics/index.ts";
 import { ringMatmul } from "../support/ring-matmul.ts";
 import { rowNamed, stated } from "../support/subjects.ts";

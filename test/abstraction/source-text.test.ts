@@ -311,10 +311,10 @@ describe("no other way into a source", () => {
   const TRUSTING: Readonly<Record<string, string>> = {
     "abstraction/intrinsic.ts": "rows of the table, typed RowText",
     "targets/registers.ts": "registers in the tables of the families",
-    "runtime/reference-source.ts": "headers of the harness",
+    "runtime/reference/reference-source.ts": "headers of the harness",
     "runtime/harness/run.ts": "the harness",
     "runtime/conformance.ts": "a header of the emulation",
-    "codegen/opencl-helpers.ts": "helpers of C++ with types of a closed list put in",
+    "codegen/subgroup/opencl-helpers.ts": "helpers of C++ with types of a closed list put in",
     "package/portable.ts": "files of a package",
     "bench/peers/loops.ts": "a bench's own file",
     "bench/peers/onednn.ts": "a bench's own file",

@@ -9,7 +9,7 @@ import { interpret } from "../../abstraction/interpret.ts";
 import type { Kernel } from "../../abstraction/kernel.ts";
 import { readArraySubject } from "../../cli/array-words.ts";
 import { writeKernel } from "../../cli/files.ts";
-import { cmHost } from "../../codegen/cm-host.ts";
+import { cmHost } from "../../codegen/cm/cm-host.ts";
 import { generateLanes } from "../../codegen/lanes.ts";
 import { enumerateDesigns } from "../../mapper/space-time/enumerate.ts";
 import { runChild } from "../../runtime/child.ts";

@@ -14,7 +14,7 @@ import {
   type Statement,
 } from "../../abstraction/loop-nest.ts";
 import { parseEquation, parseExpr } from "../../abstraction/parse.ts";
-import { generateCuda } from "../../codegen/cuda.ts";
+import { generateCuda } from "../../codegen/cuda/cuda.ts";
 import { rowNamed, stated } from "../support/subjects.ts";
 
 const MMA = rowNamed("mma.m16n8k16.f32.f16");

@@ -6,7 +6,7 @@ import { bytesOf } from "../../abstraction/dtype.ts";
 import { interpret } from "../../abstraction/interpret.ts";
 import { type Intrinsic, operandOf } from "../../abstraction/intrinsic.ts";
 import type { LoopNest } from "../../abstraction/loop-nest.ts";
-import { generateCuda } from "../../codegen/cuda.ts";
+import { generateCuda } from "../../codegen/cuda/cuda.ts";
 import { INTRINSICS } from "../../intrinsics/index.ts";
 import { ADVERSE_ORDERS, runEmulated } from "../../runtime/emulated-kernel.ts";
 import { type RingMatmulOptions, ringMatmul } from "../support/ring-matmul.ts";

@@ -15,10 +15,10 @@ import { type LoopNest, loop, type Statement } from "../../abstraction/loop-nest
 import { type Mapping, printMatching } from "../../abstraction/mapping.ts";
 import { printNest } from "../../abstraction/print-nest.ts";
 import { type Code, lines } from "../../abstraction/source-text.ts";
-import { AVX512_HELPERS } from "../../codegen/avx512-helpers.ts";
 import { CExpressions } from "../../codegen/c-expressions.ts";
-import { CPP_HELPERS, calledIn } from "../../codegen/cpp-helpers.ts";
-import { Avx512Rows } from "../../codegen/rows-avx512.ts";
+import { AVX512_HELPERS } from "../../codegen/cpp/avx512-helpers.ts";
+import { CPP_HELPERS, calledIn } from "../../codegen/cpp/cpp-helpers.ts";
+import { Avx512Rows } from "../../codegen/cpp/rows-avx512.ts";
 import { joinedDigits } from "../../codegen/short-index.ts";
 import { intrinsicsNamed } from "../../intrinsics/index.ts";
 import { lowerSchedule } from "../../mapper/lower/scheduled.ts";

@@ -10,7 +10,7 @@ import type { Expr } from "../../abstraction/expression.ts";
 import { parseExpr } from "../../abstraction/parse.ts";
 import { axisName, code, lines as linesOf, NOTHING } from "../../abstraction/source-text.ts";
 import { spell } from "../../abstraction/spelling.ts";
-import { Counters } from "../../codegen/cuda-counters.ts";
+import { Counters } from "../../codegen/cuda/cuda-counters.ts";
 
 /** The text of a loop over `step` that notes what an index is in every step, with the numbers that are known ahead of it. */
 function counted(e: Expr, extent: number, ahead: Extents = {}): { readonly text: string; readonly noted: number[] } {

@@ -10,7 +10,7 @@ import type { Computation } from "../../abstraction/computation.ts";
 import type { Intrinsic } from "../../abstraction/intrinsic.ts";
 import type { Kernel } from "../../abstraction/kernel.ts";
 import type { LoopNest } from "../../abstraction/loop-nest.ts";
-import { generateCuda } from "../../codegen/cuda.ts";
+import { generateCuda } from "../../codegen/cuda/cuda.ts";
 import { findProgram, runChild } from "../../runtime/child.ts";
 import { groupMatmul } from "../support/group-matmul.ts";
 import { keptProgram } from "../support/kept-compiler.ts";

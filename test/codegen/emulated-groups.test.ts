@@ -7,7 +7,7 @@ import { describe, expect, it } from "vitest";
 import { printEquation } from "../../abstraction/equation.ts";
 import type { Values } from "../../abstraction/evaluate.ts";
 import { interpret } from "../../abstraction/interpret.ts";
-import { generateCuda } from "../../codegen/cuda.ts";
+import { generateCuda } from "../../codegen/cuda/cuda.ts";
 import { ADVERSE_ORDERS, runEmulated } from "../../runtime/emulated-kernel.ts";
 import { type GroupMatmulOptions, GUARDS, groupMatmul } from "../support/group-matmul.ts";
 

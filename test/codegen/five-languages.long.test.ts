@@ -6,7 +6,7 @@
 import { describe, expect, it } from "vitest";
 import type { Candidate } from "../../abstraction/candidate.ts";
 import { KERNEL_LANGUAGES, type KernelLanguage } from "../../abstraction/kernel.ts";
-import { withoutDoubles } from "../../codegen/subgroup.ts";
+import { withoutDoubles } from "../../codegen/subgroup/subgroup.ts";
 import { INTRINSICS, intrinsicNamed } from "../../intrinsics/index.ts";
 import { kernelInLanguage } from "../../session/kinds/languages.ts";
 import { nativeTarget, runsOn } from "../../targets/index.ts";

@@ -10,7 +10,7 @@ import { erf, FLOAT_VALUES } from "../../abstraction/float-functions.ts";
 import { interpret } from "../../abstraction/interpret.ts";
 import { seededRandom } from "../../abstraction/random.ts";
 import { cacheFolder } from "../../runtime/cache.ts";
-import { interpretCompiled } from "../../runtime/reference-program.ts";
+import { interpretCompiled } from "../../runtime/reference/reference-program.ts";
 import { tuneComputation } from "../../session/tune/tune.ts";
 import { compilerHere, runnerHere } from "../support/here.ts";
 import { stated } from "../support/subjects.ts";

@@ -5,7 +5,7 @@ import { type Computation, defineComputation } from "../../abstraction/computati
 import { interpret } from "../../abstraction/interpret.ts";
 import { seededRandom } from "../../abstraction/random.ts";
 import { cacheFolder } from "../../runtime/cache.ts";
-import { expectedOn } from "../../runtime/expected.ts";
+import { expectedOn } from "../../runtime/reference/expected.ts";
 import { loopsKernel } from "../../session/kinds/loop-kind.ts";
 import { compilerHere, runnerHere } from "../support/here.ts";
 import { stated } from "../support/subjects.ts";

@@ -7,7 +7,7 @@ import { parseEquation, parseExpr } from "../../abstraction/parse.ts";
 import { type Code, code } from "../../abstraction/source-text.ts";
 import { spell } from "../../abstraction/spelling.ts";
 import { CExpressions } from "../../codegen/c-expressions.ts";
-import { masksOf } from "../../codegen/copy-loops.ts";
+import { masksOf } from "../../codegen/cpp/copy-loops.ts";
 import { LaneAddresses } from "../../codegen/lane-addresses.ts";
 import type { Loop } from "../../codegen/walk.ts";
 import { stated } from "../support/subjects.ts";

@@ -10,9 +10,9 @@ import { rangeOf, wrap } from "../../abstraction/dtype.ts";
 import { interpret } from "../../abstraction/interpret.ts";
 import { C_TYPES } from "../../abstraction/kernel.ts";
 import { code, skeleton } from "../../abstraction/source-text.ts";
-import { CPP_HELPERS, calledIn } from "../../codegen/cpp-helpers.ts";
-import { openClHelpers } from "../../codegen/opencl-helpers.ts";
-import { SYCL_HELPERS } from "../../codegen/sycl-helpers.ts";
+import { CPP_HELPERS, calledIn } from "../../codegen/cpp/cpp-helpers.ts";
+import { openClHelpers } from "../../codegen/subgroup/opencl-helpers.ts";
+import { SYCL_HELPERS } from "../../codegen/subgroup/sycl-helpers.ts";
 import { decodeElements } from "../../runtime/bytes.ts";
 import { compilerHere } from "../support/here.ts";
 

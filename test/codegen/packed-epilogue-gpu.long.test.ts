@@ -8,7 +8,7 @@ import type { GridSchedule } from "../../abstraction/candidate.ts";
 import { type Computation, defineComputation } from "../../abstraction/computation.ts";
 import { printNest } from "../../abstraction/print-nest.ts";
 import { seededRandom } from "../../abstraction/random.ts";
-import { generateCuda } from "../../codegen/cuda.ts";
+import { generateCuda } from "../../codegen/cuda/cuda.ts";
 import { lowerGrid } from "../../mapper/lower/grid.ts";
 import { GRID } from "../../mapper/schedule/grid.ts";
 import type { GridContext } from "../../mapper/schedule/grid-context.ts";

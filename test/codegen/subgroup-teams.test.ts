@@ -4,7 +4,7 @@ import { expect, it } from "vitest";
 import { number } from "../../abstraction/expression.ts";
 import { type Loop, type LoopNest, loop, type Statement } from "../../abstraction/loop-nest.ts";
 import { parseEquation } from "../../abstraction/parse.ts";
-import { teamsIn } from "../../codegen/subgroup-teams.ts";
+import { teamsIn } from "../../codegen/subgroup/subgroup-teams.ts";
 import { intrinsicsNamed } from "../../intrinsics/index.ts";
 
 const [ROW] = intrinsicsNamed("sycl.fma.16.f32.broadcast");

@@ -11,7 +11,7 @@ import { interpret } from "../../abstraction/interpret.ts";
 import { interpretNest } from "../../abstraction/interpret-nest.ts";
 import { printNest } from "../../abstraction/print-nest.ts";
 import { seededRandom } from "../../abstraction/random.ts";
-import { generateCuda } from "../../codegen/cuda.ts";
+import { generateCuda } from "../../codegen/cuda/cuda.ts";
 import { THREADS } from "../../intrinsics/cuda-threads.ts";
 import { lowerThreads } from "../../mapper/lower/threads.ts";
 import { gridLimits } from "../../mapper/schedule/grid-context.ts";

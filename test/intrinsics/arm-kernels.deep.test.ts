@@ -14,7 +14,7 @@ import { SVE } from "../../intrinsics/sve.ts";
 import { randomSchedule } from "../../mapper/schedule/mapped.ts";
 import { findArmTools } from "../../runtime/cross.ts";
 import { type EmulatedJob, runEmulated } from "../../runtime/emulated-kernel.ts";
-import { toMemory } from "../../runtime/verify.ts";
+import { toMemory } from "../../runtime/reference/verify.ts";
 import { SVE_BITS, type SveBits } from "../../targets/arm.ts";
 import { inFull } from "../support/slow.ts";
 import { inMemory, mappedKernel, mappingsOnto, operation, rowNamed, smallIntegers } from "../support/subjects.ts";

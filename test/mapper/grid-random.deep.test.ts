@@ -10,7 +10,7 @@ import type { Intrinsic } from "../../abstraction/intrinsic.ts";
 import { printMatching } from "../../abstraction/mapping.ts";
 import { pick, type Random, seededRandom } from "../../abstraction/random.ts";
 import { finished } from "../../abstraction/steps.ts";
-import { generateCuda } from "../../codegen/cuda.ts";
+import { generateCuda } from "../../codegen/cuda/cuda.ts";
 import { knownIntrinsics } from "../../intrinsics/index.ts";
 import { lowerGrid } from "../../mapper/lower/grid.ts";
 import { lowerThreads } from "../../mapper/lower/threads.ts";

@@ -7,7 +7,7 @@ import type { DType } from "../../abstraction/dtype.ts";
 import { interpret } from "../../abstraction/interpret.ts";
 import { interpretNest } from "../../abstraction/interpret-nest.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
-import { generateCpp } from "../../codegen/cpp.ts";
+import { generateCpp } from "../../codegen/cpp/cpp.ts";
 import { intrinsicsNamed } from "../../intrinsics/index.ts";
 import { lowerSchedule } from "../../mapper/lower/scheduled.ts";
 import { mappings } from "../../mapper/match/enumerate.ts";

@@ -12,7 +12,7 @@ import { decodeElements, encodeElements } from "../../runtime/bytes.ts";
 import { findCompiler } from "../../runtime/compiler.ts";
 import { shareCores } from "../../runtime/cores.ts";
 import { allowedCpus } from "../../runtime/processor.ts";
-import { fromMemory, toMemory } from "../../runtime/verify.ts";
+import { fromMemory, toMemory } from "../../runtime/reference/verify.ts";
 import { environmentOf } from "../../session/calibrate/environment.ts";
 import { type BoundKernel, load } from "../../session/package/load.ts";
 import { writePackage } from "../../session/package/package-folder.ts";

@@ -12,9 +12,9 @@ import { parseExpr } from "../../abstraction/parse.ts";
 import { decodeElements } from "../../runtime/bytes.ts";
 import { cacheFolder } from "../../runtime/cache.ts";
 import { type Compiler, findCompiler } from "../../runtime/compiler.ts";
-import { drawnReference } from "../../runtime/drawn-reference.ts";
-import { neverTurns } from "../../runtime/value-facts.ts";
-import { fromMemory, type Reference, type ReferenceSet } from "../../runtime/verify.ts";
+import { drawnReference } from "../../runtime/reference/drawn-reference.ts";
+import { neverTurns } from "../../runtime/reference/value-facts.ts";
+import { fromMemory, type Reference, type ReferenceSet } from "../../runtime/reference/verify.ts";
 import { computationOf } from "../support/packages.ts";
 import { stated } from "../support/subjects.ts";
 

@@ -11,10 +11,10 @@ import { PORTABLE } from "../../intrinsics/portable.ts";
 import { decodeElements } from "../../runtime/bytes.ts";
 import { cacheFolder } from "../../runtime/cache.ts";
 import { type Compiler, findCompiler } from "../../runtime/compiler.ts";
-import type { SetName } from "../../runtime/draw-inputs.ts";
-import { drawnReference } from "../../runtime/drawn-reference.ts";
 import { createRunner } from "../../runtime/measure.ts";
-import { fromMemory, type Reference, type ReferenceSet, referenceFor } from "../../runtime/verify.ts";
+import type { SetName } from "../../runtime/reference/draw-inputs.ts";
+import { drawnReference } from "../../runtime/reference/drawn-reference.ts";
+import { fromMemory, type Reference, type ReferenceSet, referenceFor } from "../../runtime/reference/verify.ts";
 import { generate } from "../../session/kinds/mapping-kind.ts";
 import { computationOf, plainCandidate } from "../support/packages.ts";
 

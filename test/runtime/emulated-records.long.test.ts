@@ -8,7 +8,7 @@ import { describe, expect, it } from "vitest";
 import { best, openDatabase, queryTrials } from "../../db/index.ts";
 import { cacheFolder } from "../../runtime/cache.ts";
 import { emulatedVerdict } from "../../runtime/emulated-verdict.ts";
-import { referenceFor } from "../../runtime/verify.ts";
+import { referenceFor } from "../../runtime/reference/verify.ts";
 import { commandLine } from "../support/command-line.ts";
 import { compilerHere } from "../support/here.ts";
 import { scratchFolder } from "../support/scratch.ts";

@@ -11,7 +11,7 @@ import { cacheFolder } from "../../runtime/cache.ts";
 import { runEmulated } from "../../runtime/emulated-kernel.ts";
 import { emulatedVerdict } from "../../runtime/emulated-verdict.ts";
 import { compileForIntel } from "../../runtime/ocloc.ts";
-import { type Reference, referenceFor } from "../../runtime/verify.ts";
+import { type Reference, referenceFor } from "../../runtime/reference/verify.ts";
 import { checkEmulatedMemory, memoryEmulating, memoryNeeded } from "../../session/tune/memory.ts";
 import { compilerHere } from "../support/here.ts";
 import { scratchFolder } from "../support/scratch.ts";

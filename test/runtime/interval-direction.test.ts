@@ -7,8 +7,8 @@ import { interpret } from "../../abstraction/interpret.ts";
 import { seededRandom } from "../../abstraction/random.ts";
 import { cacheFolder } from "../../runtime/cache.ts";
 import { findCompiler } from "../../runtime/compiler.ts";
-import { endsByDirection, intervalsOf } from "../../runtime/interval.ts";
-import type { ProgramOptions } from "../../runtime/reference-program.ts";
+import { endsByDirection, intervalsOf } from "../../runtime/reference/interval.ts";
+import type { ProgramOptions } from "../../runtime/reference/reference-program.ts";
 
 let options: ProgramOptions;
 beforeAll(async () => {

@@ -6,7 +6,7 @@ import { beforeAll, describe, expect, it } from "vitest";
 import { type Compiler, compileSource } from "../../runtime/compiler.ts";
 import { shareCores } from "../../runtime/cores.ts";
 import { hashed, takeKept } from "../../runtime/kept.ts";
-import { interpretCompiled } from "../../runtime/reference-program.ts";
+import { interpretCompiled } from "../../runtime/reference/reference-program.ts";
 import { Builder, emulatedToolchain, type SourceKind } from "../../runtime/run/cuda-build.ts";
 import { emulatedDevice } from "../../runtime/run/cuda-device.ts";
 import { compilerHere } from "../support/here.ts";

@@ -6,9 +6,9 @@ import { printEquation } from "../../abstraction/equation.ts";
 import { interpret } from "../../abstraction/interpret.ts";
 import { parseExpr } from "../../abstraction/parse.ts";
 import { code, keyOf } from "../../abstraction/source-text.ts";
-import { printValue } from "../../runtime/reference-expressions.ts";
-import { padded } from "../../runtime/reference-padding.ts";
-import { heldAsNumbers, referenceStruct } from "../../runtime/reference-source.ts";
+import { printValue } from "../../runtime/reference/reference-expressions.ts";
+import { padded } from "../../runtime/reference/reference-padding.ts";
+import { heldAsNumbers, referenceStruct } from "../../runtime/reference/reference-source.ts";
 import { textOf } from "../support/source.ts";
 import { stated } from "../support/subjects.ts";
 

@@ -18,8 +18,8 @@ import { pick, type Random, randomInteger, seededRandom } from "../../abstractio
 import { instantiate, OPERATORS, parseDataTypes } from "../../operators/index.ts";
 import { decodeElements } from "../../runtime/bytes.ts";
 import { cacheFolder } from "../../runtime/cache.ts";
-import { interpretCompiled } from "../../runtime/reference-program.ts";
-import { fromMemory, type Reference, type ReferenceSet, referenceFor } from "../../runtime/verify.ts";
+import { interpretCompiled } from "../../runtime/reference/reference-program.ts";
+import { fromMemory, type Reference, type ReferenceSet, referenceFor } from "../../runtime/reference/verify.ts";
 import { compilerHere } from "../support/here.ts";
 import { operation } from "../support/subjects.ts";
 

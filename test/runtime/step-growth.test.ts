@@ -2,7 +2,7 @@
 
 import { expect, it } from "vitest";
 import { defineComputation } from "../../abstraction/computation.ts";
-import { growthOf } from "../../runtime/step-growth.ts";
+import { growthOf } from "../../runtime/reference/step-growth.ts";
 
 function growth(value: string): { factor: number; offset: number } | undefined {
   const { time } = defineComputation({

@@ -3,9 +3,9 @@
 import { describe, expect, it } from "vitest";
 import { defineComputation, inputsOf, type Tensor } from "../../abstraction/computation.ts";
 import { rangeOf } from "../../abstraction/dtype.ts";
-import { drawElements } from "../../runtime/draw-inputs.ts";
-import { isDrawnByProgram } from "../../runtime/drawn-reference.ts";
-import { checkedIn, fromMemory, referenceFor, tellsApart, toMemory } from "../../runtime/verify.ts";
+import { drawElements } from "../../runtime/reference/draw-inputs.ts";
+import { isDrawnByProgram } from "../../runtime/reference/drawn-reference.ts";
+import { checkedIn, fromMemory, referenceFor, tellsApart, toMemory } from "../../runtime/reference/verify.ts";
 import { compilerHere } from "../support/here.ts";
 
 describe("results of time steps", () => {

@@ -7,7 +7,7 @@ import { conclude } from "../../cli/tune-outcome.ts";
 import { openDatabase, runsIn } from "../../db/index.ts";
 import { instantiate, OPERATORS } from "../../operators/index.ts";
 import type { Runner } from "../../runtime/measure.ts";
-import { secondsOfReference } from "../../runtime/reference-cost.ts";
+import { secondsOfReference } from "../../runtime/reference/reference-cost.ts";
 import { answersIn, needsLonger } from "../../session/tune/answers-in-time.ts";
 import { deadlineOf } from "../../session/tune/deadline.ts";
 import { tuneComputation } from "../../session/tune/tune.ts";

@@ -4,7 +4,7 @@ import { expect } from "vitest";
 import { type Computation, computationKey } from "../../abstraction/computation.ts";
 import { interpret } from "../../abstraction/interpret.ts";
 import type { Runner } from "../../runtime/measure.ts";
-import { interpretCompiled } from "../../runtime/reference-program.ts";
+import { interpretCompiled } from "../../runtime/reference/reference-program.ts";
 
 /** @param draw a computation and its inputs, of the i-th of `count` */
 export async function expectInterpreted(

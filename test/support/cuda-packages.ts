@@ -8,7 +8,7 @@ import { join } from "node:path";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
 import type { Computation } from "../../abstraction/computation.ts";
 import type { Kernel } from "../../abstraction/kernel.ts";
-import { generateCuda } from "../../codegen/cuda.ts";
+import { generateCuda } from "../../codegen/cuda/cuda.ts";
 import { type Environment, openDatabase, recordTrial, showTrial, type TrialRecord } from "../../db/index.ts";
 import { intrinsicsNamed } from "../../intrinsics/index.ts";
 import { lowerGrid } from "../../mapper/lower/grid.ts";

@@ -11,7 +11,7 @@ import type { Measurement } from "../../abstraction/trial.ts";
 import { openDatabase, recordCalibration } from "../../db/index.ts";
 import type { Compiler } from "../../runtime/compiler.ts";
 import type { Runner } from "../../runtime/measure.ts";
-import { referenceFor } from "../../runtime/verify.ts";
+import { referenceFor } from "../../runtime/reference/verify.ts";
 import { environmentOf } from "../../session/calibrate/environment.ts";
 
 export interface FakeTimes {

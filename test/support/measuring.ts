@@ -12,7 +12,7 @@ import type { DType } from "../../abstraction/dtype.ts";
 import type { Kernel } from "../../abstraction/kernel.ts";
 import { privatePath } from "../../runtime/kept.ts";
 import { createRunner, type MeasureOptions, type Runner } from "../../runtime/measure.ts";
-import type { Reference } from "../../runtime/verify.ts";
+import type { Reference } from "../../runtime/reference/verify.ts";
 import { compileOnce } from "./kept-compiler.ts";
 import { sourceOf } from "./source.ts";
 import { stated } from "./subjects.ts";

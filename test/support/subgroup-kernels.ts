@@ -12,7 +12,7 @@ import { seededRandom } from "../../abstraction/random.ts";
 import { finished } from "../../abstraction/steps.ts";
 import { INTRINSICS } from "../../intrinsics/index.ts";
 import { type EmulatedJob, runEmulated } from "../../runtime/emulated-kernel.ts";
-import { toMemory } from "../../runtime/verify.ts";
+import { toMemory } from "../../runtime/reference/verify.ts";
 import { isRefusals } from "../../session/kinds/session-space.ts";
 import { sessionSpace } from "../../session/kinds/space.ts";
 import { inMemory, smallIntegers } from "./subjects.ts";

@@ -18,7 +18,7 @@ import { readComputation, type SubjectOptions, typesTakenBy } from "../../cli/su
 import { intrinsicNamed } from "../../intrinsics/index.ts";
 import { mappings } from "../../mapper/match/enumerate.ts";
 import { type InstantiateOptions, instantiate, operatorNamed, parseDataTypes } from "../../operators/index.ts";
-import { toMemory } from "../../runtime/verify.ts";
+import { toMemory } from "../../runtime/reference/verify.ts";
 import { generate } from "../../session/kinds/mapping-kind.ts";
 
 /** `n=1 c=64 n=2` as n 2, c 64: of two values the last holds. */

@@ -1,0 +1,99 @@
+/**
+ * @file C++ helper functions, included in a generated source that calls them: arithmetic of the notation that differs
+ * from C's.
+ *
+ *     calledIn([code`x = @saturate<uint8_t, int32_t>(y, 0.0f, 255.0f);`], CPP_HELPERS)      the text of `saturate`, and nothing else
+ *
+ * Each computes what abstraction/interpret.ts computes, bit for bit (float functions to within a few units in the last
+ * place), and is written so that g++ can vectorise a loop around it.
+ */
+
+import { internal } from "../../abstraction/error.ts";
+import { apart, askedIn, type Code, code, NOTHING } from "../../abstraction/source-text.ts";
+import { FLOAT_HELPERS } from "../float-functions.ts";
+
+/** Functions by name, in an order in which each calls only earlier ones. */
+export type Helpers = Readonly<Record<string, Code>>;
+
+/** How a language declares a local function. */
+type Inline = "static inline" | "static __device__ inline" | "_GENX_ inline";
+
+const arithmeticOf = (inline: Inline): Helpers => ({
+  floor_div: code`${inline} long floor_div(long a, long b) { return a >= 0 ? a / b : -((b - 1 - a) / b); }`,
+  floor_mod: code`${inline} long floor_mod(long a, long b) { return a - b * (a >= 0 ? a / b : -((b - 1 - a) / b)); }`,
+  one_by_one: code`${inline} long one_by_one(long i) { asm("" : "+r"(i)); return i; } /* keeps the compiler from vectorising the loop */`,
+  clamp_index: code`${inline} long clamp_index(long i, long n) { return i < 0 ? 0 : i < n ? i : n - 1; }`,
+  wrap_index: code`${inline} long wrap_index(long i, long n) { return i < 0 || i >= n ? (i % n + n) % n : i; }`,
+  reflect_index: code`${inline} long reflect_index(long i, long n) {
+  if (n == 1) return 0;
+  const long period = 2 * n - 2, at = (i % period + period) % period;
+  return at < n ? at : period - at;
+}`,
+  clamp: code`template <class T> ${inline} T clamp(T x, T least, T most) { return x < least ? least : x > most ? most : x; }`,
+  at_least: code`template <class T> ${inline} T at_least(T x, T low) { return x < low ? low : x; } /* keeps NaN */`,
+  at_most: code`template <class T> ${inline} T at_most(T x, T high) { return x > high ? high : x; } /* keeps NaN */`,
+  most: code`template <class T> ${inline} T most(T x, T y) { const T m = x > y ? x : y; return x != x ? x : m; } /* NaN wins */`,
+  least: code`template <class T> ${inline} T least(T x, T y) { const T m = x < y ? x : y; return x != x ? x : m; } /* NaN wins */`,
+  saturate: code`template <class T, class I, class F> ${inline} T saturate(F x, F low, F high) { /* NaN becomes 0 */
+  x = low == 0 || x == x ? x : 0;
+  x = x > low ? x : low;
+  return (T)(I)(x < high ? x : high);
+}`,
+  quotient: code`template <class T> ${inline} T quotient(T a, T b) { return b == 0 ? 0 : T(-1) < T(0) && b == T(-1) ? (T)(0u - a) : (T)(a / b); }`,
+  remainder: code`template <class T> ${inline} T remainder(T a, T b) { return b == 0 || (T(-1) < T(0) && b == T(-1)) ? 0 : (T)(a % b); }`,
+});
+
+/** 16-bit floats are held as their bits. */
+const formatsOf = (inline: Inline): Helpers => ({
+  to_odd: code`${inline} float to_odd(double x) { /* inexact results get an odd last bit, so that rounding them again equals rounding x */
+  float f = (float)x; int32_t bits; memcpy(&bits, &f, 4);
+  if ((double)f != x && x == x) bits = (bits - (__builtin_fabs((double)f) > __builtin_fabs(x))) | 1;
+  memcpy(&f, &bits, 4); return f;
+}`,
+  from_bf16: code`${inline} float from_bf16(uint16_t x) { uint32_t bits = (uint32_t)x << 16; float f; memcpy(&f, &bits, 4); return f; }`,
+  to_bf16: code`${inline} uint16_t to_bf16(float f) { /* to nearest, ties to even */
+  uint32_t bits; memcpy(&bits, &f, 4);
+  uint32_t near = (bits + 0x7fffu + (bits >> 16 & 1)) >> 16;
+  return (uint16_t)(f == f ? near : bits >> 16 | 0x40);
+}`,
+  from_f16: code`${inline} float from_f16(uint16_t x) { _Float16 h; memcpy(&h, &x, 2); return (float)h; }`,
+  to_f16: code`${inline} uint16_t to_f16(float f) { _Float16 h = (_Float16)f; uint16_t x; memcpy(&x, &h, 2); return x; }`,
+  to_tf32: code`${inline} float to_tf32(float f) { /* 10 bits of fraction, to nearest, ties to even */
+  uint32_t bits; memcpy(&bits, &f, 4);
+  if ((bits & 0x7f800000u) != 0x7f800000u) bits = (bits + 0xfffu + (bits >> 13 & 1)) & ~0x1fffu;
+  memcpy(&f, &bits, 4); return f;
+}`,
+});
+
+/** The helpers as a language declares them. */
+export const helpersOf = (inline: Inline): Helpers => ({ ...arithmeticOf(inline), ...formatsOf(inline) });
+
+export const CPP_HELPERS: Helpers = { ...helpersOf("static inline"), ...FLOAT_HELPERS };
+
+/** A language's own helpers, and those of others that it does not replace. */
+export const replacedBy = (own: Helpers, others: Helpers): Helpers => ({ ...own, ...others, ...own });
+
+/** The text of a function template. */
+export function templateOf(name: string): Code {
+  return CPP_HELPERS[name] ?? internal(`no helper ${name}`);
+}
+
+/** The names of the helpers that texts call, directly or through other helpers. */
+export function namesCalled(texts: readonly Code[], helpers: Helpers): string[] {
+  const asked = new Set(askedIn(texts));
+  const isCalled = ([name, text]: [string, Code]): boolean => {
+    if (!asked.has(name)) return false;
+    for (const word of askedIn([text])) asked.add(word);
+    return true;
+  };
+  return Object.entries(helpers)
+    .reverse()
+    .filter(isCalled)
+    .map(([name]) => name)
+    .reverse();
+}
+
+/** The text of the helpers that texts call, directly or through other helpers. */
+export function calledIn(texts: readonly Code[], helpers: Helpers): Code[] {
+  return namesCalled(texts, helpers).map((name) => apart(helpers[name] ?? NOTHING));
+}

@@ -1,0 +1,143 @@
+/**
+ * @file Requests to the copy engine (TMA) in CUDA, made by one thread: a box or a run of pixels for each span of a
+ * ring's rows, and their descriptors on the host.
+ *
+ *     expect_bytes(&full[(step + 2) % 4], 49152);
+ *     copy_box<2>(&a_ring[8192 * ((step + 2) % 4)], &a_ring_box, {64 * (step + 2), 128 * m_tile}, &full[(step + 2) % 4]);
+ *     copy_pixels<4>(&in_ring[..], &in_ring_pixels, {64 * c, 2 * q - 1, 2 * p - 1, n}, {s, r}, &full[..]);
+ *
+ * Both have the width of a span of the ring, at most 128 bytes, and the ring's swizzle.
+ */
+
+import { type Extents, evaluateIndex } from "../../abstraction/affine.ts";
+import { bytesOf, type DType } from "../../abstraction/dtype.ts";
+import { internal } from "../../abstraction/error.ts";
+import {
+  type Access,
+  accessesIn,
+  axesIn,
+  binary,
+  type Expr,
+  number,
+  substitute,
+} from "../../abstraction/expression.ts";
+import { type Copy, dimsOf, type LoopNest, storageOf } from "../../abstraction/loop-nest.ts";
+import { VIEW_SPANS } from "../../abstraction/matrix-view.ts";
+import { type Code, code, list, Name, NOTHING } from "../../abstraction/source-text.ts";
+import type { TensorView } from "../../abstraction/tensor-view.ts";
+import { shortIndex } from "../short-index.ts";
+import type { CudaExpressions } from "./cuda-expressions.ts";
+
+/** A tensor map: the tiles of a tensor, as the host describes them to the engine. */
+export interface Box {
+  readonly name: Name;
+  readonly tensor: string;
+  readonly dtype: DType;
+  readonly view: TensorView;
+  /** Columns that one request copies: a span of the ring. */
+  readonly span: number;
+}
+
+/**
+ * The lines that request one tile, and the boxes they use.
+ * @param counts whether loops may keep counters for the tile's coordinates. Not if a single thread uses them, since all
+ * threads would count
+ */
+export function printBoxes(
+  { axes, equation, view }: Copy,
+  arrival: Code,
+  { c, nest, counts }: { c: CudaExpressions; nest: LoopNest; counts: boolean },
+  extents: Extents,
+): { readonly lines: readonly Code[]; readonly box: Box; readonly bytes: number } {
+  const { target, value } = equation;
+  const [source] = accessesIn(value);
+  const columns = axes.at(-1);
+  const ring = nest.scratch.find((s) => s.name === target.tensor);
+  if (!source || !view || !columns || !ring) internal(`the engine cannot copy into ${target.tensor}`);
+  const bytes = bytesOf(ring.dtype);
+
+  // 1. The span of the ring: the longest contiguous part of a row, apart from the swizzle.
+  const span = spanIn(ring.storage ? placeIn(nest, target, axes) : undefined, columns.extent, bytes);
+  const what = view.rows.kind;
+  const box: Box = {
+    name: new Name("local", `${target.tensor}_${what}`),
+    tensor: source.tensor,
+    dtype: ring.dtype,
+    view,
+    span,
+  };
+
+  // 2. One box or run of pixels for each span.
+  const index = (e: Expr): Code => {
+    const print = (): Code => c.index(shortIndex(e, extents), extents);
+    return counts ? print() : c.counters.without(print);
+  };
+  const lines = Array.from({ length: columns.extent / span }, (_, j) => {
+    const first = new Map(axes.map((a) => [a.name, number(a === columns ? j * span : 0)]));
+    const to: Access = { ...target, index: target.index.map((e) => substitute(e, first, "index")) };
+    const place = code`&${c.tensor(target.tensor)}[${c.place(to, extents, "to").at}]`;
+    const at = list(view.at.map((e, d) => index(d === 0 ? binary("+", e, number(j * span)) : e)));
+    const taps = view.rows.kind === "box" ? NOTHING : code`{${list(view.rows.offsets.map(index))}}, `;
+    return code`@copy_${what}<${view.dims.length}>(${place}, &${box.name}, {${at}}, ${taps}${arrival});`;
+  });
+  return { lines, box, bytes: axes.reduce((product, a) => product * a.extent, bytes) };
+}
+
+/** The address in the ring of an element of the tile, with every loop at its first step. */
+function placeIn(nest: LoopNest, target: Access, axes: Copy["axes"]): (row: number, column: number) => number {
+  const ring = nest.scratch.find((s) => s.name === target.tensor) ?? internal(`no ring "${target.tensor}"`);
+  const still = Object.fromEntries(target.index.flatMap(axesIn).map((name) => [name, 0]));
+  const dims = dimsOf(ring);
+  const [columns, ...rows] = axes.toReversed();
+  return (row, column) => {
+    const point: Record<string, number> = { ...still, [columns?.name ?? ""]: column };
+    let rest = row;
+    for (const { name, extent } of rows) {
+      point[name] = rest % extent;
+      rest = Math.floor(rest / extent);
+    }
+    const index = target.index.map((e, i) => [dims[i]?.name ?? "", evaluateIndex(e, point)] as const);
+    return evaluateIndex(storageOf(ring), Object.fromEntries(index));
+  };
+}
+
+/**
+ * Elements of a span: the widest for which the spans of a row follow one another. @throws Error if the ring's layout is
+ * not that of boxes
+ */
+function spanIn(place: ((row: number, column: number) => number) | undefined, columns: number, bytes: number): number {
+  const spans = VIEW_SPANS.map((span) => span / bytes).filter((span) => columns % span === 0);
+  return (
+    spans.find((span) => {
+      if (!place) return span === columns;
+      for (let row = 0; row < 8; row++)
+        for (let column = 0; column < span; column++) {
+          const linear = (row * span + column) * bytes;
+          const swizzled = linear ^ ((linear >> 3) & (span * bytes - 16));
+          if ((place(row, column) - place(0, 0)) * bytes !== swizzled) return false;
+        }
+      return true;
+    }) ?? internal("the ring lies as no box does")
+  );
+}
+
+/** The descriptor of a box or a run of pixels, built on the host for every launch. */
+export function describedBox({ name, dtype, view: { dims, rows }, span }: Box, tensor: Code): Code[] {
+  const bytes = bytesOf(dtype);
+  const braces = (of: readonly number[]): Code => code`{${list(of.map((n) => code`${n}`))}}`;
+  const shape = [braces(dims.map((d) => d.extent)), braces(dims.slice(1).map((d) => d.pitch * bytes))];
+  const more =
+    rows.kind === "box"
+      ? [braces([span, ...rows.extents.slice(1)])]
+      : [
+          braces(rows.walks.map((w) => w.low)),
+          braces(rows.walks.map((w, i) => w.low + w.step * (w.count - 1) - ((dims[i + 1]?.extent ?? 1) - 1))),
+          braces(rows.walks.map((w) => w.step)),
+          code`${span}, ${rows.count}`,
+        ];
+  return [
+    code`CUtensorMap ${name};`,
+    code`error = @describe_${rows.kind}<${dims.length}>(&${name}, ${tensor}, ${list([code`${bytes}`, ...shape, ...more])});`,
+    code`if (error != cudaSuccess) return error;`,
+  ];
+}

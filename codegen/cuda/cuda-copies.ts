@@ -1,0 +1,413 @@
+/**
+ * @file Copies of a nest in CUDA: pieces that the threads of a block or a warp share, moved by vector accesses,
+ * asynchronously, or element by element.
+ *
+ *     copy m_in 128, k_in 64 by 8, async, by block     ->     copy_async<16>(&a_ring[a_ring_to], &x[x_from + 64 * k_tile]);
+ *                                                             copy_async<16>(&a_ring[a_ring_to + 1024], &x[x_from + 64 * k_tile + 16384]);
+ *
+ * Thread t moves pieces t, t + threads, ... A few pieces are unrolled; more become a loop, for as long as all threads
+ * have a piece.
+ */
+
+import { affineForm, boundsOf, type Extents } from "../../abstraction/affine.ts";
+import { bytesOf, type DType } from "../../abstraction/dtype.ts";
+import { identityOf } from "../../abstraction/equation.ts";
+import { internal } from "../../abstraction/error.ts";
+import {
+  type Access,
+  accessesIn,
+  axesIn,
+  axis,
+  binary,
+  type Expr,
+  number,
+  printAccess,
+  printExpr,
+  substitute,
+} from "../../abstraction/expression.ts";
+import { C_TYPES } from "../../abstraction/kernel.ts";
+import { type Copy, type Group, MOST_WRITTEN_OUT } from "../../abstraction/loop-nest.ts";
+import { block, type Code, code, indented, keyOf, type Name, tensorName } from "../../abstraction/source-text.ts";
+import { allOf, type CExpressions } from "../c-expressions.ts";
+import { conjunction, guarded } from "../lane-statement.ts";
+import { type CudaExpressions, ownAxis } from "./cuda-expressions.ts";
+import { holdsTogether, insideTogether, requireTogether, sideBySide, stepped, steppedAccess } from "./cuda-pieces.ts";
+
+/** The most bytes that one access of a thread moves. */
+const MOST_BYTES = 16;
+
+/** The most pieces of a loop that compilers unroll, so that their loads overlap. */
+const UNROLLED = 4;
+
+/** The number of a piece, and of an element in the piece. */
+const PIECE = ownAxis("piece");
+const ELEMENT = ownAxis("element");
+
+/** Called for every vector access to a tensor, which must be aligned to this many bytes. */
+export type Aligned = (tensor: string, bytes: number) => void;
+
+/** The parts of a kernel that its copies depend on. */
+export interface CopyContext {
+  readonly c: CudaExpressions;
+  /** The axis that counts the threads of a group, and their number. */
+  readonly threadsOf: (group: Group) => { readonly axis: string; readonly count: number };
+  readonly aligned: Aligned;
+}
+
+/** A copy whose axes are expressed by the numbers of a piece and an element. */
+interface Pieces {
+  readonly copy: Copy;
+  readonly target: Access;
+  readonly value: Expr;
+  /** Conditions for an element to be written. */
+  readonly where: readonly Expr[];
+  readonly count: number;
+}
+
+export function printCopy(copy: Copy, context: CopyContext, around: Extents): Code[] {
+  const { c, threadsOf } = context;
+  const outside = conjunction(copy.when).reduce(narrowed, around);
+  const pieces = piecesOf(copy);
+  const threads = threadsOf(copy.group);
+  const self = axis(threads.axis);
+  checkTogether(c, pieces, outside);
+  const one = (piece: Expr, extents: Extents): Code[] => printPiece(at(pieces, piece), context, extents);
+  const within = { ...outside, [ELEMENT]: copy.width };
+
+  const { count } = pieces;
+  const whole = Math.floor(count / threads.count);
+  const rest = count % threads.count;
+  const lines: Code[] = [];
+  const turn = (i: Expr): Expr => binary("+", self, binary("*", number(threads.count), i));
+  if (whole + (rest > 0 ? 1 : 0) > MOST_WRITTEN_OUT) {
+    const name = c.axis(PIECE);
+    lines.push(
+      code`#pragma unroll ${UNROLLED}`,
+      ...block(
+        code`for (${c.indexType} ${name} = 0; ${name} < ${whole}; ${name}++) {`,
+        one(turn(axis(PIECE)), { ...within, [PIECE]: whole }),
+      ),
+    );
+  } else for (let i = 0; i < whole; i++) lines.push(...one(turn(number(i)), within));
+  if (rest > 0) {
+    const last = one(turn(number(whole)), { ...within, [threads.axis]: rest });
+    lines.push(...guarded([code`${c.axis(threads.axis)} < ${rest}`], last, last.length > 1));
+  }
+  return guarded(copy.when ? [c.condition(copy.when, around)] : [], lines, copy.when !== undefined);
+}
+
+/** `k_tile + 2 < 64` bounds k_tile by 62. */
+function narrowed(extents: Extents, condition: Expr): Extents {
+  if (condition.kind !== "compare" || condition.op !== "<") return extents;
+  const form = affineForm(binary("-", condition.left, condition.right));
+  const [[name, factor] = ["", 0]] = form?.terms ?? [];
+  const extent = extents[name];
+  if (form?.terms.size !== 1 || factor !== 1 || extent === undefined) return extents;
+  return { ...extents, [name]: Math.max(1, Math.min(extent, -form.constant)) };
+}
+
+/** Pieces are numbered row-major over the axes. Each has `width` elements along the last axis. */
+function piecesOf(copy: Copy): Pieces {
+  const { axes, width, equation } = copy;
+  if (equation.op !== "=") internal("a copy assigns");
+  const counts = axes.map((a, i) => (i === axes.length - 1 ? a.extent / width : a.extent));
+  const digits = new Map<string, Expr>();
+  let below = 1;
+  for (const [i, { name }] of [...axes.entries()].reverse()) {
+    const quotient = binary("/", axis(PIECE), number(below));
+    const digit = i === 0 ? quotient : binary("%", quotient, number(counts[i] ?? 1));
+    digits.set(name, i < axes.length - 1 ? digit : binary("+", binary("*", number(width), digit), axis(ELEMENT)));
+    below *= counts[i] ?? 1;
+  }
+  if (!Number.isInteger(below)) internal(`pieces of ${width} do not divide ${axes.at(-1)?.extent}`);
+  const { target, value, where } = equation;
+  return substituted({ copy, target, value, where: conjunction(where), count: below }, digits);
+}
+
+const at = (pieces: Pieces, piece: Expr): Pieces => substituted(pieces, new Map([[PIECE, piece]]));
+
+function substituted(pieces: Pieces, known: ReadonlyMap<string, Expr>): Pieces {
+  const index = (e: Expr): Expr => substitute(e, known, "index");
+  const target = { ...pieces.target, index: pieces.target.index.map(index) };
+  return { ...pieces, target, value: substitute(pieces.value, known), where: pieces.where.map(index) };
+}
+
+/** A value under conditions, and the alternative. */
+interface Chosen {
+  readonly conditions: readonly Expr[];
+  readonly value: Expr;
+  /** Undefined without conditions. */
+  readonly otherwise: Expr | undefined;
+}
+
+function chosenOf(value: Expr): Chosen {
+  if (value.kind !== "select") return { conditions: [], value, otherwise: undefined };
+  const { condition, whenTrue, whenFalse } = value;
+  const inner = chosenOf(whenTrue);
+  const same = inner.otherwise === undefined || printExpr(inner.otherwise) === printExpr(whenFalse);
+  if (!same) return { conditions: conjunction(condition), value: whenTrue, otherwise: whenFalse };
+  return { conditions: [...conjunction(condition), ...inner.conditions], value: inner.value, otherwise: whenFalse };
+}
+
+/** Accesses that depend on the element's number and can be made as one vector access. */
+function movingIn(c: CudaExpressions, { copy, value }: Pieces, extents: Extents): Access[] {
+  const moving = accessesIn(value).filter((a) => a.index.some((e) => axesIn(e).includes(ELEMENT)));
+  const distinct = [...new Map(moving.map((a) => [printAccess(a), a])).values()];
+  return distinct.filter(
+    (a) => sideBySide(c, a, ELEMENT, copy.width, extents) && insideTogether(c, a, ELEMENT, copy.width, extents),
+  );
+}
+
+/** Proves, for all pieces together, that vector accesses are legal. */
+function checkTogether(c: CudaExpressions, pieces: Pieces, outside: Extents): void {
+  const { copy, target, value, where } = pieces;
+  const { width, transfer } = copy;
+  if (width === 1 && transfer === "plain") return;
+  const extents = { ...outside, [PIECE]: pieces.count, [ELEMENT]: width };
+  requireTogether(c, target, ELEMENT, width, extents);
+  const { conditions, value: read } = chosenOf(value);
+  if (read.kind === "access" && !copy.gathered) requireTogether(c, read, ELEMENT, width, extents);
+  const asked = [...where, ...(transfer === "async" || read.kind === "access" ? conditions : [])];
+  const apart = asked.find((e) => !holdsTogether(e, ELEMENT, width, extents));
+  if (apart) internal(`${printExpr(apart)} parts ${width} elements that are to move at once`);
+}
+
+/** @param extents of the enclosing loops, and of the elements of a piece */
+function printPiece(pieces: Pieces, context: CopyContext, extents: Extents): Code[] {
+  const { c } = context;
+  const { copy, value } = pieces;
+  const { conditions, value: read, otherwise } = chosenOf(stepped(value, ELEMENT, 0));
+  const to = c.placeWhere(
+    steppedAccess(pieces.target, ELEMENT, 0),
+    pieces.where.map((e) => stepped(e, ELEMENT, 0)),
+    extents,
+  );
+  const dtype = typeOf(c, pieces.target);
+  if (read.kind === "access" && !copy.gathered && (copy.width > 1 || copy.transfer === "async")) {
+    const from = c.place(read, extents, "from");
+    const tested = c.untested(conditions, extents, c.guardsOf(read, extents)).map((e) => c.condition(e, extents));
+    const inside = [...tested, ...from.guards];
+    const same = typeOf(c, read) === dtype;
+    if (copy.transfer === "async") {
+      const zero = (e: Expr | undefined): boolean => e === undefined || (e.kind === "number" && e.value === 0);
+      const identity = from.guards.length === 0 ? 0 : identityOf(c.computation.equation.op, dtype);
+      if (!same || !zero(otherwise) || identity !== 0 || to.guards.length > 0)
+        internal(`an asynchronous copy moves elements, or fills with zeros: ${printAccess(read)}`);
+      return asyncPiece(pieces, read, to.at, from.at, inside, context);
+    }
+    const fills = distinct([
+      ...(from.guards.length > 0 ? [c.outside(read.tensor, dtype)] : []),
+      ...(conditions.length > 0 && inside.length > 0 && otherwise ? [c.value(otherwise, dtype, extents)] : []),
+    ]);
+    if (same && fills.length <= 1) {
+      const piece = pieceType(dtype, copy.width);
+      const loaded = vectorAt(context, read, dtype, copy.width, from.at, extents);
+      const [fill] = fills;
+      const chosen = fill === undefined ? loaded : code`${allOf(inside)} ? ${loaded} : @filled<${piece}>(${fill})`;
+      return guarded(to.guards, [
+        code`${vectorAt(context, pieces.target, dtype, copy.width, to.at, extents, true)} = ${chosen};`,
+      ]);
+    }
+  }
+  if (movesOneOfSeveral(pieces, context, extents)) {
+    const first = stepped(value, ELEMENT, 0);
+    if (copy.transfer === "async") return guarded(to.guards, asyncChoice(pieces, first, to.at, [], context, extents));
+    const piece = vectorAt(context, pieces.target, dtype, copy.width, to.at, extents, true);
+    return guarded(to.guards, [code`${piece} = ${choiceOf(pieces, first, context, extents)};`]);
+  }
+  if (copy.transfer === "async") internal(`an asynchronous copy cannot compute ${printExpr(value)}`);
+  return computedPiece(pieces, context, to, extents);
+}
+
+function asyncPiece(
+  { copy, target, ...pieces }: Pieces,
+  read: Access,
+  to: Code,
+  from: Code,
+  inside: readonly Code[],
+  context: CopyContext,
+): Code[] {
+  const bytes = copy.width * bytesOf(typeOf(context.c, target));
+  if (bytes !== 4 && bytes !== 8 && bytes !== 16)
+    internal(`${bytes} bytes at once of ${pieces.count} pieces: cp.async moves 4, 8 or 16`);
+  context.aligned(read.tensor, bytes);
+  const shared = context.c.tensor(target.tensor);
+  const source = context.c.tensor(read.tensor);
+  if (inside.length === 0) return [code`@copy_async<${bytes}>(&${shared}[${to}], &${source}[${from}]);`];
+  return [code`@copy_async_where<${bytes}>(${allOf(inside)}, &${shared}[${to}], ${source}, ${from});`];
+}
+
+/**
+ * Whether each piece as a whole is read from one of several tensors, or is a constant. The choice must be the same for
+ * all of its elements.
+ */
+function movesOneOfSeveral({ copy, target, value }: Pieces, { c }: CopyContext, extents: Extents): boolean {
+  const { width } = copy;
+  const dtype = typeOf(c, target);
+  const isWhole = (e: Expr): boolean => {
+    if (e.kind === "select") {
+      const { condition, whenTrue, whenFalse } = e;
+      const known = accessesIn(condition).length === 0 && holdsTogether(condition, ELEMENT, width, extents);
+      return known && isWhole(whenTrue) && isWhole(whenFalse);
+    }
+    if (e.kind === "number") return true;
+    if (e.kind !== "access" || typeOf(c, e) !== dtype) return false;
+    return sideBySide(c, e, ELEMENT, width, extents) && insideTogether(c, e, ELEMENT, width, extents);
+  };
+  return value.kind === "select" && !copy.gathered && width > 1 && isWhole(value);
+}
+
+/** The side of a select that a piece takes, if known; otherwise the condition to test. */
+function sideOf(
+  value: Extract<Expr, { kind: "select" }>,
+  { c }: CopyContext,
+  extents: Extents,
+): Expr | readonly Code[] {
+  const conditions = c.untested(conjunction(value.condition), extents);
+  if (conditions.length === 0) return value.whenTrue;
+  const never = conditions.some((e) => {
+    if (e.kind !== "compare" || e.op !== "==") return false;
+    const [min, max] = boundsOf(binary("-", e.left, e.right), extents);
+    return min > 0 || max < 0;
+  });
+  return never ? value.whenFalse : conditions.map((e) => c.condition(e, extents));
+}
+
+/** The chosen piece as a value. */
+function choiceOf(pieces: Pieces, value: Expr, context: CopyContext, extents: Extents): Code {
+  const { c } = context;
+  const { width } = pieces.copy;
+  const dtype = typeOf(c, pieces.target);
+  const of = (e: Expr): Code => choiceOf(pieces, e, context, extents);
+  if (value.kind === "select") {
+    const side = sideOf(value, context, extents);
+    return "kind" in side ? of(side) : code`${allOf(side)} ? (${of(value.whenTrue)}) : (${of(value.whenFalse)})`;
+  }
+  const filled = (e: Code): Code => code`@filled<${pieceType(dtype, width)}>(${e})`;
+  if (value.kind !== "access") return filled(c.value(value, dtype, extents));
+  const { at: from, guards } = c.place(value, extents, "from");
+  const loaded = vectorAt(context, value, dtype, width, from, extents);
+  return guards.length === 0 ? loaded : code`${allOf(guards)} ? ${loaded} : ${filled(c.outside(value.tensor, dtype))}`;
+}
+
+/** The chosen piece as an asynchronous copy. @param inside conditions for it not to be zeros */
+function asyncChoice(
+  pieces: Pieces,
+  value: Expr,
+  to: Code,
+  inside: readonly Expr[],
+  context: CopyContext,
+  extents: Extents,
+): Code[] {
+  const { c } = context;
+  if (value.kind === "access") {
+    const { at: from, guards } = c.place(value, extents, "from");
+    const tested = c.untested(inside, extents, c.guardsOf(value, extents)).map((e) => c.condition(e, extents));
+    return asyncPiece(pieces, value, to, from, [...tested, ...guards], context);
+  }
+  if (value.kind !== "select") internal("an asynchronous copy of nothing");
+  const send = (e: Expr, where: readonly Expr[]): Code[] => asyncChoice(pieces, e, to, where, context, extents);
+  // Zeros are the fill value of the other side's copy.
+  if (value.whenFalse.kind === "number") {
+    if (value.whenFalse.value !== 0) internal("an asynchronous copy filled with other numbers than 0");
+    return send(value.whenTrue, [...inside, ...conjunction(value.condition)]);
+  }
+  const side = sideOf(value, context, extents);
+  if ("kind" in side) return send(side, inside);
+  return [
+    code`if (${allOf(side)}) {`,
+    ...indented(send(value.whenTrue, inside)),
+    ...block(code`} else {`, send(value.whenFalse, inside)),
+  ];
+}
+
+/** Computes each element separately. Contiguous inputs are loaded together, and the piece is stored together. */
+function computedPiece(
+  pieces: Pieces,
+  context: CopyContext,
+  to: { readonly at: Code; readonly guards: readonly Code[] },
+  extents: Extents,
+): Code[] {
+  const { c } = context;
+  const { copy, target, value } = pieces;
+  const { width } = copy;
+  const dtype = typeOf(c, target);
+  if (width === 1) {
+    const plain = c.value(stepped(value, ELEMENT, 0), dtype, extents);
+    return guarded(to.guards, [code`${c.memory(target, extents)}[${to.at}] = ${plain};`]);
+  }
+  const loaded = new Map<string, Code>();
+  const lines = movingIn(c, pieces, extents).map((access, i): Code => {
+    const first = steppedAccess(access, ELEMENT, 0);
+    const from = c.place(first, extents, "from");
+    const own = typeOf(c, access);
+    const name = tensorName(access.tensor).with(`_piece_${i}`);
+    for (let e = 0; e < width; e++)
+      loaded.set(printAccess(steppedAccess(access, ELEMENT, e)), code`${name}.values[${e}]`);
+    const vector = vectorAt(context, first, own, width, from.at, extents);
+    const fill = code`@filled<${pieceType(own, width)}>(${c.outside(access.tensor, own)})`;
+    const chosen = from.guards.length === 0 ? vector : code`${allOf(from.guards)} ? ${vector} : ${fill}`;
+    return code`const ${pieceType(own, width)} ${name} = ${chosen};`;
+  });
+  c.atHand = (access) => loaded.get(printAccess(access));
+  try {
+    const values = Array.from({ length: width }, (_, e) => c.value(stepped(value, ELEMENT, e), dtype, extents));
+    const stored = [
+      code`${vectorAt(context, target, dtype, width, to.at, extents, true)} = {{`,
+      ...indented(values.map((v) => code`${v},`)),
+      code`}};`,
+    ];
+    return guarded([], [...lines, ...guarded(to.guards, stored)], true);
+  } finally {
+    c.atHand = () => undefined;
+  }
+}
+
+/** Contiguous elements of memory as one vector value. */
+export function vectorAt(
+  { c, aligned }: Pick<CopyContext, "aligned"> & { readonly c: CExpressions },
+  access: Access,
+  dtype: DType,
+  width: number,
+  at: Code,
+  extents: Extents,
+  written = false,
+): Code {
+  aligned(access.tensor, Math.min(MOST_BYTES, width * bytesOf(dtype)));
+  return code`*(${written ? "" : "const "}${pieceType(dtype, width)}*)&${c.memory(access, extents)}[${at}]`;
+}
+
+/** Stores registers as one vector: `*(Piece<float, 2>*)&y[at] = {{sum0, sum1,}};`. @param to from {@link vectorAt} */
+export function writtenPiece(to: Code, values: readonly Code[], guards: readonly Code[]): Code[] {
+  return guarded(guards, [code`${to} = {{`, ...indented(values.map((v) => code`${v},`)), code`}};`], true);
+}
+
+/**
+ * Loads contiguous elements into registers: `const Piece<float, 2> x_piece = inside ? *(const Piece<float, 2>*)&x[at] :
+ * ...`.
+ * @param from from {@link vectorAt}, with the value of elements outside
+ * @param registers one for each element; undefined if the element is not needed
+ */
+export function readPiece(
+  tensor: string,
+  type: Code,
+  { from, guards, outside }: { readonly from: Code; readonly guards: readonly Code[]; readonly outside: Code },
+  registers: readonly (Name | undefined)[],
+): Code[] {
+  const piece = tensorName(tensor).with("_piece");
+  const chosen = guards.length === 0 ? from : code`${allOf(guards)} ? ${from} : @filled<${type}>(${outside})`;
+  const moved = registers.flatMap((to, i) => (to === undefined ? [] : [code`${to} = ${piece}.values[${i}];`]));
+  return guarded([], [code`const ${type} ${piece} = ${chosen};`, ...moved], true);
+}
+
+export function pieceType(dtype: DType, width: number): Code {
+  return code`@Piece<${C_TYPES[dtype]}, ${width}>`;
+}
+
+function typeOf(c: CudaExpressions, { tensor }: Access): DType {
+  return c.dtypes[tensor] ?? internal(`no type of "${tensor}"`);
+}
+
+function distinct(texts: readonly Code[]): Code[] {
+  return [...new Map(texts.map((t) => [keyOf(t), t])).values()];
+}

