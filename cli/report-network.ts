@@ -6,8 +6,8 @@
 
 import type { z } from "zod";
 import { networkPage } from "../report/network-page.ts";
+import { chosenFor } from "../session/network/choices.ts";
 import { gatherNetworkReport } from "../session/report/network-report.ts";
-import { chosenFor } from "./network-choices.ts";
 import { type modelOptions, openFor } from "./network-model.ts";
 import { withDatabase } from "./with-database.ts";
 

@@ -49,6 +49,7 @@ export function readsOf(node: Node): ReadonlySet<string> {
   return reads;
 }
 
+/** An operation of a graph. */
 export interface Node {
   /** Name in messages: its own, or `node 3` when it has none. */
   readonly name: string;
@@ -62,6 +63,7 @@ export interface Node {
 /** A size, or the name of a size that must be given when the graph is lowered. */
 export type Dimension = number | string;
 
+/** An input of a graph. */
 export interface Input {
   readonly name: string;
   readonly type: ElementType;

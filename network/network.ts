@@ -29,6 +29,7 @@ export interface Step {
   readonly insteadOf?: { readonly step: Step; readonly steps: readonly Step[] };
 }
 
+/** A network in executable form. */
 export interface Network {
   readonly name: string;
   readonly inputs: readonly Value[];

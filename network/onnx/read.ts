@@ -43,7 +43,7 @@ export function readTensor(file: string): Constant {
   }
 }
 
-/** @throws UsageError when the file is not a supported ONNX model */
+/** Reads a model file; tensors in external files come from its folder. @throws UsageError when the file is not a supported ONNX model */
 export function readOnnx(file: string): Graph {
   return parseOnnx(bytesOfFile(file), file, dirname(file));
 }

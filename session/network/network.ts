@@ -8,7 +8,7 @@
 
 import { type Candidate, isMappedOnGpu, isOnGpu } from "../../abstraction/candidate.ts";
 import { type Computation, computationKey } from "../../abstraction/computation.ts";
-import { attempt, internal } from "../../abstraction/error.ts";
+import { attempt, checkNames, internal } from "../../abstraction/error.ts";
 import type { Kernel } from "../../abstraction/kernel.ts";
 import type { Target } from "../../abstraction/machine.ts";
 import { rowChainOf } from "../../abstraction/row-chain.ts";
@@ -41,6 +41,7 @@ import { rankOf } from "../tune/rank.ts";
 import { MADE_BY } from "../version.ts";
 import { type FormCosts, formsIn, inBestForms, targetOfForms } from "./forms.ts";
 
+/** A network that is ready to be tuned and emitted. */
 export interface OpenNetwork {
   readonly graph: Graph;
   /** Every node as its equations. */
@@ -51,8 +52,12 @@ export interface OpenNetwork {
   readonly widened?: Widened;
 }
 
-/** @throws UsageError when one of its nodes is not supported */
+/**
+ * Opens a graph for this CPU, in f32: every node as its equations, then fused, with channels last.
+ * @throws UsageError, naming the node or input, when one of its nodes is not supported or a size is missing
+ */
 export function openGraph(graph: Graph, options: LowerOptions = {}): OpenNetwork {
+  checkNames(options, { dims: true, constants: true }, "openGraph");
   const wide = widened(graph);
   const plain = lowerGraph(wide?.graph ?? graph, options);
   return { graph, plain, program: channelsLast(fuse(plain)), ...(wide && { widened: wide.was }) };

@@ -34,6 +34,7 @@ import { differenceAsRead, outputsAsRead } from "./as-read.ts";
 import { expectedOfForm } from "./form-bound.ts";
 import { leftBy } from "./prove-on-device.ts";
 
+/** The outcome of a network's verification. */
 export type NetworkProof =
   | { readonly status: "right"; readonly steps: number }
   | { readonly status: "wrong"; readonly step: string; readonly said: string }

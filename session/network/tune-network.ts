@@ -22,7 +22,7 @@
 import { availableParallelism } from "node:os";
 import { defined, sumOf } from "../../abstraction/collections.ts";
 import type { Computation } from "../../abstraction/computation.ts";
-import { EnvironmentError, reasonOf, UsageError } from "../../abstraction/error.ts";
+import { checkNames, EnvironmentError, reasonOf, UsageError } from "../../abstraction/error.ts";
 import type { Target } from "../../abstraction/machine.ts";
 import { checkPlace, type Database, DatabaseError, DEFAULT_DATABASE, withDatabase } from "../../db/index.ts";
 import type { Network } from "../../network/network.ts";
@@ -42,10 +42,13 @@ import { gpuChoicesOf } from "./gpu-network.ts";
 import { chainTasksOf, choicesOf, type Records, recordedSeconds, withoutProducts } from "./network.ts";
 import { Field, type State } from "./network-field.ts";
 
+/** How long a network is tuned, for which machine, and where its records go. */
 export interface TuneNetworkOptions {
   /** For all tasks together, preparation included. */
   readonly seconds: number;
+  /** Path of the database that keeps the records; `automap.db` by default. */
   readonly database?: string;
+  /** Seed of everything that is drawn; 1 by default. */
   readonly seed?: number;
   /** Threads of each kernel; 1 by default. */
   readonly threads?: number;
@@ -61,15 +64,35 @@ export interface TuneNetworkOptions {
   readonly equal?: boolean;
   /** Concurrent searches. By default one; on a GPU one for every four processors, at most four. */
   readonly beside?: number;
+  /** Ends the searches early; what was measured stays in the database. */
   readonly signal?: AbortSignal;
-  /** Searches for one task; `tuneComputation` when left out. */
+  /** Searches for one task; `tuneComputation` when left out. @internal */
   readonly search?: typeof tuneComputation;
   /** Called before the first search, with the number of tasks. */
   readonly onTasks?: (tasks: number) => void;
   /** Called when a share ends. */
   readonly onShare?: (share: Share) => void;
+  /** Called with what a user should know: rates that are measured first, other searches that are waited for. */
   readonly onNotice?: (text: string) => void;
 }
+
+const OPTIONS = {
+  seconds: true,
+  database: true,
+  seed: true,
+  threads: true,
+  machine: true,
+  transfer: true,
+  trustImported: true,
+  exact: true,
+  equal: true,
+  beside: true,
+  signal: true,
+  search: true,
+  onTasks: true,
+  onShare: true,
+  onNotice: true,
+} as const;
 
 /** One search for one task. */
 export interface Share {
@@ -129,6 +152,7 @@ const LEAST_GAIN = 0.001;
  * DatabaseError when the database cannot be written any more, such as on a full disk
  */
 export async function tuneNetwork(program: Network, options: TuneNetworkOptions): Promise<readonly TunedTask[]> {
+  checkNames(options, OPTIONS, "tuneNetwork");
   if (!tasksOf(program).some(isTuned))
     throw new UsageError(`${program.name} has nothing to tune: none of its steps sums products`);
   const runner = options.search ? undefined : await runnerFor(options);

@@ -45,7 +45,7 @@ describe("the entries of the package", () => {
     // What is read from a database is asked for by everyone; its entry has everything.
     const twice = all.filter((name, i) => all.indexOf(name) !== i);
     expect(twice.sort()).toEqual(["best", "openDatabase", "queryTrials", "showTrial"]);
-    expect(all.length - twice.length).toBe(81);
+    expect(all.length - twice.length).toBe(88);
   });
 });
 
@@ -124,5 +124,17 @@ describe("an option that nobody knows is refused, with the nearest that is known
 
   it("load", async () => {
     await expect(load("3f9a1c77", wrong({ trust: true }))).rejects.toThrow('load has no option "trust"');
+  });
+
+  it("openGraph, tuneNetwork, emitNetwork and loadNetwork", async () => {
+    const { emitNetwork, loadNetwork, openGraph, tuneNetwork } = network;
+    const graph = { name: "sums", opset: 17, inputs: [], outputs: [], constants: new Map(), nodes: [] };
+    expect(() => openGraph(graph, wrong({ dim: {} }))).toThrow('openGraph has no option "dim"');
+    const opened = openGraph(graph);
+    const tuned = tuneNetwork(opened.program, wrong({ seconds: 1, db: "automap.db" }));
+    await expect(tuned).rejects.toThrow('tuneNetwork has no option "db"');
+    const emitted = emitNetwork(opened, wrong({ to: "sums", prove: true }));
+    await expect(emitted).rejects.toThrow('emitNetwork has no option "prove"');
+    await expect(loadNetwork("sums", wrong({ trust: true }))).rejects.toThrow('loadNetwork has no option "trust"');
   });
 });

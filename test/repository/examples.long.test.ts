@@ -40,6 +40,7 @@ it("each example has a test here", () => {
     "gallery.ts",
     "lower-and-interpret.ts",
     "mappings.ts",
+    "network.ts",
     "own-intrinsic.ts",
     "systolic.ts",
     "tune-and-load.ts",
@@ -228,6 +229,15 @@ it.skipIf(missing !== undefined)(
     expect(lines[0]).toMatch(/^6 kernels, the fastest in \d+\.\d\d us$/);
     expect(lines).toContain(" * out[m,n] += a[m,k] * b[k,n]");
     expect(lines.at(-1)).toBe("equal to the equation");
+  },
+  TUNING,
+);
+
+it.skipIf(missing !== undefined)(
+  `network: opened, tuned, emitted, verified and called${unless}`,
+  async () => {
+    const lines = ["1 task, 1 tuned", "layer: right", "equal to plain loops"];
+    expect((await printedBy("network")).split("\n")).toEqual(lines);
   },
   TUNING,
 );

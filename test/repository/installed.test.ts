@@ -65,7 +65,7 @@ describe.runIf(process.env["AUTOMAP_SLOW"] === "1")("the packed package", () => 
       `import { type Candidate, defineIntrinsic, defineStrategy, type IntrinsicSpec, instantiate, openDatabase, operatorNamed } from "automap";
        import { exportLines, type WorkloadRecord } from "automap/db";
        import { interpretNest, type LoopNest } from "automap/internals";
-       import { type BoundNetwork, loadNetwork } from "automap/network";
+       import { type BoundNetwork, emitNetwork, type Graph, loadNetwork, openGraph, tuneNetwork } from "automap/network";
        import { type Design, lowerDesign } from "automap/systolic";
        import { queryTrials, registerIntrinsic, type Search, STRATEGIES, type Strategy, type TrialFilter, type TrialOf, tune } from "automap";
        import type { Inputs, SearchSpace, TuneEvent, TuneOptions, TuneOutcome } from "automap";
@@ -82,6 +82,11 @@ describe.runIf(process.env["AUTOMAP_SLOW"] === "1")("the packed package", () => 
        if ("best" in outcome) console.log(outcome.best?.measurement.median.toFixed(9));
        const filter: TrialFilter = { operator: "matmul", extents: { m: { min: 16 } }, status: "ok" };
        console.log(queryTrials(openDatabase("automap.db"), filter).length);
+       declare const graph: Graph;
+       const opened = openGraph(graph, { dims: { batch: 1 } });
+       const [tuned] = await tuneNetwork(opened.program, { seconds: 60, signal: AbortSignal.timeout(9) });
+       const { proof } = await emitNetwork(opened, { to: "resnet18", verify: true, onStep: (name) => console.log(name) });
+       console.log(tuned?.task.steps.length, proof?.status);
        console.log([exportLines, interpretNest, loadNetwork, lowerDesign].length);
        export type { BoundNetwork, Design, Inputs, LoopNest, SearchSpace, WorkloadRecord };`,
     );
@@ -103,7 +108,7 @@ describe.runIf(process.env["AUTOMAP_SLOW"] === "1")("the packed package", () => 
     ["automap", "tune"],
     ["automap/db", "importLines"],
     ["automap/internals", "lowerMapping"],
-    ["automap/network", "loadNetwork"],
+    ["automap/network", "emitNetwork"],
     ["automap/systolic", "enumerateDesigns"],
   ])("is imported and required: %s", (entry, name) => {
     const say = `console.log(typeof a.${name})`;

@@ -128,7 +128,7 @@ describe("README.md and docs/", () => {
     const programs = PAGES.flatMap((page) => fencedIn(page, "ts"));
     const imported = programs.flatMap((text) =>
       [...text.matchAll(/import \{([^}]*)\} from "(automap(?:\/\w+)?)"/g)].flatMap(([, names = "", entry = ""]) =>
-        names.split(",").map((name) => ({ name: name.trim(), entry })),
+        names.split(",").flatMap((name) => (/^\s*type /.test(name) ? [] : [{ name: name.trim(), entry }])),
       ),
     );
     expect(imported).toContainEqual({ name: "load", entry: "automap" });
@@ -220,7 +220,7 @@ describe("README.md", () => {
 
   it("has a page that shows programs of examples/", () => {
     const joined = (text: string): string => text.replaceAll(/\s+/g, " ").replaceAll(/,? \}/g, " }");
-    const examples = ["mappings", "tune-and-load"].map((name) =>
+    const examples = ["mappings", "tune-and-load", "network"].map((name) =>
       read(`examples/${name}.ts`).replace(/^\/\*\*.*\*\/\n\n/, ""),
     );
     expect(fencedIn("docs/library.md", "ts").map(joined)).toEqual(examples.map(joined));

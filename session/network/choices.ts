@@ -1,14 +1,14 @@
 /** @file Selects a kernel for each task of a network from the records that are valid here. */
 
 import { existsSync } from "node:fs";
-import type { Target } from "../abstraction/machine.ts";
-import { withDatabase } from "../db/index.ts";
-import type { Network } from "../network/network.ts";
-import { findCompiler } from "../runtime/compiler.ts";
-import { environmentOf } from "../session/calibrate/environment.ts";
-import { gpuChoicesOf, gpuEnvironmentHere } from "../session/network/gpu-network.ts";
-import { type ChosenChain, chainsIn, choicesOf, inRecordedForms, type Records } from "../session/network/network.ts";
-import type { ChosenNetwork } from "../session/report/network-report.ts";
+import type { Target } from "../../abstraction/machine.ts";
+import { withDatabase } from "../../db/index.ts";
+import type { Network } from "../../network/network.ts";
+import { findCompiler } from "../../runtime/compiler.ts";
+import { environmentOf } from "../calibrate/environment.ts";
+import type { ChosenNetwork } from "../report/network-report.ts";
+import { gpuChoicesOf, gpuEnvironmentHere } from "./gpu-network.ts";
+import { type ChosenChain, chainsIn, choicesOf, inRecordedForms, type Records } from "./network.ts";
 
 export interface ChoiceOptions {
   /** Path of the database, which need not exist. */

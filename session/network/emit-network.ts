@@ -1,0 +1,120 @@
+/**
+ * @file From a network and the records of its tasks to a verified library on disk.
+ *
+ *     const opened = openGraph(readOnnx("resnet18.onnx"), { dims: { batch: 1 } });
+ *     await tuneNetwork(opened.program, { seconds: 60 });
+ *     const { proof } = await emitNetwork(opened, { to: "resnet18", verify: true });
+ */
+
+import { checkNames, EnvironmentError, type EnvironmentProblem } from "../../abstraction/error.ts";
+import type { Target } from "../../abstraction/machine.ts";
+import { DEFAULT_DATABASE } from "../../db/index.ts";
+import { describeNetwork, networkFiles, partsOfNetwork } from "../../package/network/index.ts";
+import { findCompiler } from "../../runtime/compiler.ts";
+import { findNvcc } from "../../runtime/run/cuda-device.ts";
+import { cudaJudge } from "../../runtime/run/cuda-judge.ts";
+import { isGpu } from "../../targets/index.ts";
+import { writePackage } from "../package/package-folder.ts";
+import { sealedPackage } from "../package/sealed-package.ts";
+import { chosenFor } from "./choices.ts";
+import { keepNetwork } from "./load-network.ts";
+import { networkSubject, type OpenNetwork } from "./network.ts";
+import { type NetworkProof, type ProofOptions, proveNetwork } from "./prove-network.ts";
+
+/** Where a network's package is written, with which kernels, and whether it is verified. */
+export interface EmitNetworkOptions extends Pick<ProofOptions, "onBuilt" | "onStep"> {
+  /** Folder to write. */
+  readonly to: string;
+  /** Name of the files and C functions; the graph's by default. */
+  readonly name?: string | undefined;
+  /** Database of tuned kernels, which need not exist; `automap.db` by default. */
+  readonly database?: string;
+  /** Threads of each kernel; 1 by default. */
+  readonly threads?: number;
+  /** Whether each step must be computed as its equation says, which excludes forms that round differently; false by default. */
+  readonly exact?: boolean;
+  /** The GPU that the network was opened for; this CPU when left out. */
+  readonly machine?: Target | undefined;
+  /** Whether the library is built and the output of every step compared with its equation; false by default. */
+  readonly verify?: boolean;
+  /** Whether files may be written into a folder that is not empty; false by default. */
+  readonly force?: boolean;
+}
+
+const OPTIONS = {
+  to: true,
+  name: true,
+  database: true,
+  threads: true,
+  exact: true,
+  machine: true,
+  verify: true,
+  force: true,
+  onBuilt: true,
+  onStep: true,
+} as const;
+
+/** A written package of a network. */
+export interface EmittedNetwork {
+  /** Prefix of its files and C functions. */
+  readonly name: string;
+  readonly files: readonly string[];
+  readonly steps: number;
+  /** Kernel calls of one run: steps that share their rows are computed by one call. */
+  readonly calls: number;
+  /** Different kernels. */
+  readonly kernels: number;
+  /** Bytes of the values between steps. */
+  readonly arenaBytes: number;
+  /** The same without sharing memory. */
+  readonly apartBytes: number;
+  readonly weightBytes: number;
+  /** The outcome of the verification, if it was asked for; an environment problem when nothing here can compile the library. */
+  readonly proof?: NetworkProof | EnvironmentProblem;
+}
+
+/**
+ * Writes a network's package. Each step gets the kernel of its best record that holds on this machine; without one, the kernel that the model expects
+ * to be the fastest; without that, plain loops.
+ * @throws UsageError when the folder may not be written, or an input or output has a type that callers cannot represent; EnvironmentError when it
+ * cannot be written, or nvcc is missing for the verification on a GPU
+ */
+export async function emitNetwork(opened: OpenNetwork, options: EmitNetworkOptions): Promise<EmittedNetwork> {
+  checkNames(options, OPTIONS, "emitNetwork");
+  const { to, name, threads = 1, machine, force = false } = options;
+  const gpu = machine && isGpu(machine) ? machine : undefined;
+  const { database: db = DEFAULT_DATABASE, exact = false } = options;
+  const { program, choices, chains } = await chosenFor(opened.program, { db, threads, exact }, gpu);
+  const subject = networkSubject(program, choices, { chains, name, threads, gpu });
+  const files = networkFiles(subject);
+  const parts = partsOfNetwork(subject);
+  writePackage(to, sealedPackage(files), force);
+  const { steps, kernels, memory, weights } = parts;
+  const written: EmittedNetwork = {
+    name: subject.name,
+    files: [...files.keys()],
+    steps: steps.length,
+    calls: steps.filter(({ kernel }) => kernel !== undefined).length,
+    kernels: kernels.length,
+    arenaBytes: memory.bytes,
+    apartBytes: memory.apart,
+    weightBytes: weights.length,
+  };
+  if (!options.verify) return written;
+  const compiler = await findCompiler();
+  if (compiler.status === "environment") return { ...written, proof: compiler };
+  const nvcc = gpu ? await findNvcc() : undefined;
+  if (nvcc && "status" in nvcc) throw new EnvironmentError(nvcc);
+  // Without a GPU the library does not run, which the proof then says.
+  const judge = nvcc ? await cudaJudge() : undefined;
+  const { onBuilt, onStep } = options;
+  const proof = await proveNetwork(to, parts, compiler, {
+    // Half precision changes outputs more than an error in operator fusion would, so the comparison would show nothing.
+    ...(nvcc ? { builder: { command: [nvcc.path] } } : { asRead: opened.plain }),
+    ...(judge && !("status" in judge) && { judge }),
+    ...(onBuilt && { onBuilt }),
+    ...(onStep && { onStep }),
+  });
+  if (proof.status === "right" && !gpu) await keepNetwork(to, describeNetwork(parts), files, compiler);
+  return { ...written, proof };
+}
