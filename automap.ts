@@ -94,7 +94,7 @@ export { type Expected, type Ranking, type RankOptions, rankByModel } from "./se
 export type { TuneOutcome } from "./session/tune/tune.ts";
 export { localGpu } from "./session/tune/workplace.ts";
 export { nativeTarget, nvidiaTarget, predictedGpuNamed } from "./targets/index.ts";
-export type { TuneEvent, TunePhase, TuneStatus } from "./tuner/search.ts";
+export type { TimeLeft, TuneEvent, TunePhase, TuneStatus } from "./tuner/search.ts";
 export type { SearchSpace } from "./tuner/space.ts";
 export { STRATEGIES } from "./tuner/strategies.ts";
 export {

@@ -13,12 +13,14 @@ import { type tuneNetworkOptions, tuneNetworkSchema } from "./network-documents.
 import { type OpenedFor, targetWords } from "./network-model.ts";
 import { EXIT, type ExitCode, print, printJson, say } from "./output.ts";
 import { unansweredText } from "./tune-outcome.ts";
+import { leftText, networkProgressOf } from "./tune-progress.ts";
 
 export async function tuneOpened(
   { model, gpu, opened: { program } }: OpenedFor,
   given: z.infer<typeof tuneNetworkOptions>,
 ): Promise<ExitCode> {
   const { signal, end } = heardInterrupts("search");
+  const progress = networkProgressOf(given.time);
   let problem: Share["outcome"] | undefined;
   try {
     const tasks = await tuneNetwork(program, {
@@ -32,13 +34,16 @@ export async function tuneOpened(
       signal,
       ...defined({ machine: gpu, seed: given.seed }),
       onTasks: (count) =>
-        say(`${program.name} on ${(gpu ?? nativeTarget()).name}: ${counted(count, "task")}, ${given.time} s together`),
+        say(
+          `${program.name} on ${(gpu ?? nativeTarget()).name}: ${counted(count, "task")}, at most ${given.time} s together`,
+        ),
       onNotice: say,
+      onEvent: progress.hear,
       onShare: (share) => {
         say(progressText(share));
         if (share.outcome.status === "environment") problem = share.outcome;
       },
-    });
+    }).finally(progress.end);
     if (problem?.status === "environment") throw new EnvironmentError(problem.problem);
     const seconds = sumOf(
       tasks.filter(({ used }) => used),
@@ -77,7 +82,8 @@ export async function tuneOpened(
 
 function progressText({ task, place, of, seconds, secondsLeft, outcome }: Share): string {
   const time = seconds === undefined ? "no kernel" : `${(seconds * 1e6).toFixed(1)} us`;
-  return `task ${place} of ${of}, ${task.steps.length} times: ${time}${whyNone(outcome)}; ${secondsLeft.toFixed(0)} s left   ${labelOfTask(task)}`;
+  const left = leftText({ seconds: secondsLeft, isEstimate: false, mayEndSooner: true });
+  return `task ${place} of ${of}, ${task.steps.length} times: ${time}${whyNone(outcome)}${left}   ${labelOfTask(task)}`;
 }
 
 /** Why a search has no kernel, where that is known. */

@@ -2,8 +2,8 @@
  * @file Progress output of `automap tune`: permanent lines, and on a terminal one status line that shows the current activity.
  *
  *     trial 3: 81.20 us  2847 G operations/s  amx.tdpbusd  m <- q  n <- k  k <- c  ...
- *     round 2: 8 kernels, about 31 s left                                                             where there is no terminal
- *     measuring: kernel 12 of 160 at most, 5 of 8 of round 2, best 81.20 us, 31 s left                in place
+ *     round 2: 8 kernels, about 31 s left or less                                                     where there is no terminal
+ *     trial 12 of at most 160, best 81.20 us, about 31 s left or less                                 in place
  *     time is up after 40.1 s: 33 kernels tried, 25 of them now, 1 failed
  */
 
@@ -11,7 +11,8 @@ import type { Candidate } from "../abstraction/candidate.ts";
 import type { Step } from "../abstraction/steps.ts";
 import { candidateText } from "../report/describe-candidate.ts";
 import { counted, printTime } from "../report/text.ts";
-import type { TuneEvent, TunePhase, TuneStatus } from "../tuner/search.ts";
+import type { TaskPlace } from "../session/network/tune-network.ts";
+import type { TimeLeft, TuneEvent, TunePhase, TuneStatus } from "../tuner/search.ts";
 import { say, showStatus, style } from "./output.ts";
 
 /** The reason a search ended, as its last line begins. */
@@ -23,18 +24,28 @@ const ENDINGS: Readonly<Record<TuneStatus, string>> = {
   "no-gain": "nothing faster is expected",
 };
 
-/** The current activity, by the number of kernels it concerns. */
-const PHASES: Readonly<Record<TunePhase, (of: number) => string>> = {
-  calibrating: () => "looking up the rates of this machine",
-  enumerating: () => "enumerating mappings and schedules",
+/** The current activity, as far as it is counted. */
+const PHASES: Readonly<Record<TunePhase, (at: Step | undefined) => string>> = {
+  calibrating: () => "calibrating",
+  enumerating: (at) => `enumerating mappings and schedules${at ? `: ${at.done} of ${at.of} ${at.what}` : ""}`,
   drawing: () => "drawing inputs, computing what kernels must answer",
-  writing: (of) => `writing ${counted(of, "kernel")}`,
-  compiling: (of) => `compiling ${counted(of, "kernel")}`,
-  deciding: (of) => `finals: measuring ${counted(of, "kernel")} in turns`,
+  writing: (at) => `writing ${at ? countText(at) : "kernels"}`,
+  compiling: (at) => `compiling ${at ? countText(at) : "kernels"}`,
+  deciding: (at) => `finals: ${at && at.done < at.of ? `checking ${countText(at)}` : finalsText(at?.of ?? 0)}`,
 };
 
-function enumeratingText({ done, of, what }: Step): string {
-  return `${PHASES.enumerating(0)}: ${done} of ${of} ${what}`;
+/** The number of the one that is worked on. */
+function countText({ done, of, what }: Step): string {
+  return `${Math.min(done + 1, of)} of ${of} ${what}`;
+}
+
+const finalsText = (kernels: number): string => `measuring ${counted(kernels, "kernel")} in turns`;
+
+/** How long a search goes on, behind a comma: `at most 40 s left`, `about 3 s left`, `about 12 s left or less`. Empty once an estimate is over. */
+export function leftText({ seconds, isEstimate, mayEndSooner }: TimeLeft): string {
+  if (seconds <= 0) return isEstimate ? "" : ", time is up";
+  const text = `, ${isEstimate ? "about" : "at most"} ${Math.ceil(seconds)} s left`;
+  return isEstimate && mayEndSooner ? `${text} or less` : text;
 }
 
 export interface Progress {
@@ -46,8 +57,6 @@ export interface Progress {
 interface ProgressOptions {
   /** Operations of one call. */
   readonly operations: number;
-  /** Largest number of kernels. */
-  readonly trials: number;
   /** Seconds until the search's time limit. */
   readonly seconds: number;
   readonly verbose?: boolean;
@@ -59,15 +68,50 @@ const SAID_MS = 5000;
 
 export function progressOf(options: ProgressOptions): Progress {
   const said = linesOf(options);
-  const shown = statusOf(options);
-  const timer = setInterval(shown.show, TICK_MS);
-  timer.unref();
+  const activity = activityOf({ seconds: options.seconds, isEstimate: false, mayEndSooner: true });
+  const shown = ticking(activity.text);
   return {
     hear: (event) => {
-      shown.hear(event);
+      activity.hear(event);
       said(event);
       shown.show();
     },
+    end: shown.end,
+  };
+}
+
+/** The status line of the searches for a network's tasks. @param seconds for all tasks together */
+export function networkProgressOf(seconds: number): {
+  readonly hear: (event: TuneEvent<Candidate>, task: TaskPlace) => void;
+  readonly end: () => void;
+} {
+  const until = performance.now() + 1000 * seconds;
+  let text = (): string => "";
+  const shown = ticking(() => text());
+  const activities = new Map<number, Activity>();
+  return {
+    hear: (event, { place, of }) => {
+      const activity = activities.get(place) ?? activityOf();
+      activities.set(place, activity);
+      activity.hear(event);
+      text = () => {
+        const doing = activity.text();
+        const left = { seconds: (until - performance.now()) / 1000, isEstimate: false, mayEndSooner: true };
+        return doing === "" ? "" : `task ${place} of ${of}: ${doing}${leftText(left)}`;
+      };
+      shown.show();
+    },
+    end: shown.end,
+  };
+}
+
+/** Shows a text as the status line, again every second. */
+function ticking(text: () => string): { readonly show: () => void; readonly end: () => void } {
+  const show = (): void => showStatus(text());
+  const timer = setInterval(show, TICK_MS);
+  timer.unref();
+  return {
+    show,
     end: () => {
       clearInterval(timer);
       showStatus("");
@@ -75,31 +119,39 @@ export function progressOf(options: ProgressOptions): Progress {
   };
 }
 
-/** The status line. */
-function statusOf({ trials, seconds }: ProgressOptions): Pick<Progress, "hear"> & { readonly show: () => void } {
-  const until = performance.now() + 1000 * seconds;
+interface Activity {
+  readonly hear: (event: TuneEvent<Candidate>) => void;
+  readonly text: () => string;
+}
+
+/** What a search does now, the best kernel so far, and the time left. @param atMost the time before the search says it; not shown when left out */
+function activityOf(atMost?: TimeLeft): Activity {
+  let left = atMost;
+  let toldAt = performance.now();
   let doing = "";
   let isTimed = true;
-  let done = 0;
+  let inRound = "";
   let best = "";
-  let round = { number: 0, proposed: 0, before: 0 };
-  const inRound = (): string => (round.number === 0 ? "" : ` of round ${round.number}`);
+  const take = (told: TimeLeft | undefined): void => {
+    if (!told || !atMost) return;
+    left = told;
+    toldAt = performance.now();
+  };
   return {
     hear: (event) => {
       switch (event.kind) {
         case "phase":
-          doing = `${PHASES[event.phase](event.of ?? 0)}${event.phase === "deciding" ? "" : inRound()}`;
+          doing = PHASES[event.phase](event.at);
           isTimed = event.phase !== "deciding";
-          break;
-        case "enumerated":
-          doing = enumeratingText(event.at);
+          if (event.phase === "writing" || event.phase === "compiling") doing += inRound;
           break;
         case "round":
-          round = { number: event.round, proposed: event.proposed, before: done };
+          inRound = ` of round ${event.round}`;
+          take(event.left);
           break;
         case "trial":
-          done = event.number;
-          doing = `${event.known ? "measured before" : "measuring"}: kernel ${done} of ${trials} at most, ${done - round.before} of ${round.proposed}${inRound()}`;
+          doing = `${trialText(event)}${event.known ? ", measured before" : ""}`;
+          take(event.left);
           break;
         case "best":
           if (event.trial.measurement.status === "ok") best = `, best ${printTime(event.trial.measurement.median)}`;
@@ -111,10 +163,10 @@ function statusOf({ trials, seconds }: ProgressOptions): Pick<Progress, "hear"> 
           event satisfies never;
       }
     },
-    show: () => {
-      const left = Math.ceil((until - performance.now()) / 1000);
-      const time = isTimed ? `, ${left > 0 ? `${left} s left` : "time is up"}` : "";
-      showStatus(doing === "" ? "" : doing + best + time);
+    text: () => {
+      if (doing === "") return "";
+      const since = (performance.now() - toldAt) / 1000;
+      return doing + best + (isTimed && left ? leftText({ ...left, seconds: left.seconds - since }) : "");
     },
   };
 }
@@ -126,16 +178,15 @@ function linesOf({ operations, verbose = false }: ProgressOptions): Progress["he
   let next = performance.now() + SAID_MS;
   return (event) => {
     switch (event.kind) {
-      case "phase":
-        if (event.phase === "deciding" && (event.of ?? 0) > 1 && !isLive)
-          say(style("dim", PHASES.deciding(event.of ?? 0)));
-        break;
-      case "enumerated":
-        if (isLive || performance.now() < next) break;
+      case "phase": {
+        const isFinals = event.phase === "deciding";
+        if (isLive || !event.at || (isFinals ? event.at.done > 0 || event.at.of < 2 : performance.now() < next)) break;
         next = performance.now() + SAID_MS;
-        say(style("dim", enumeratingText(event.at)));
+        say(style("dim", isFinals ? `finals: ${finalsText(event.at.of)}` : PHASES[event.phase](event.at)));
         break;
+      }
       case "round":
+        next = performance.now() + SAID_MS;
         if (!isLive) say(style("dim", roundText(event)));
         break;
       case "trial":
@@ -150,6 +201,9 @@ function linesOf({ operations, verbose = false }: ProgressOptions): Progress["he
               `trial ${event.number}: ${printTime(event.trial.measurement.median)}  ${candidateText(event.trial.candidate)}`,
             ),
           );
+        if (isLive || performance.now() < next) break;
+        next = performance.now() + SAID_MS;
+        say(style("dim", trialText(event) + (event.left ? leftText(event.left) : "")));
         break;
       case "best": {
         const { measurement, candidate } = event.trial;
@@ -171,15 +225,17 @@ function linesOf({ operations, verbose = false }: ProgressOptions): Progress["he
   };
 }
 
+type Heard<Kind extends TuneEvent<Candidate>["kind"]> = Extract<TuneEvent<Candidate>, { readonly kind: Kind }>;
+
+function trialText({ number, of, left }: Heard<"trial">): string {
+  if (of === undefined) return `trial ${number}`;
+  return `trial ${number} of ${left?.mayEndSooner ? "at most " : ""}${of}`;
+}
+
 /** Results known from the database take no time. */
-function roundText({
-  round,
-  proposed,
-  known,
-  secondsLeft,
-}: Extract<TuneEvent<Candidate>, { readonly kind: "round" }>): string {
+function roundText({ round, proposed, known, left }: Heard<"round">): string {
   const kernels = `round ${round}: ${counted(proposed, "kernel")}`;
   if (known === proposed) return `${kernels}, all measured before`;
   const before = known === 0 ? "" : `, ${known} of them measured before`;
-  return `${kernels}${before}${secondsLeft === undefined ? "" : `, about ${Math.ceil(secondsLeft)} s left`}`;
+  return kernels + before + (left ? leftText(left) : "");
 }

@@ -161,7 +161,9 @@ async function runTune(given: TuneWords, command: Command, subject: string): Pro
   const [offered = intrinsics] = tiersOf(chosen.computation, intrinsics);
   const choice = offered.some(isPlain) ? `${offered.length} rows of plain C++` : counted(offered.length, "instruction");
   const label = workloadLabel(describeWorkload(chosen), given.name);
-  remark(`${label} on ${machine.name}: ${choice} to choose from`);
+  const budget = { trials: given.trials ?? DEFAULT_TRIALS, seconds: given.time ?? DEFAULT_SECONDS };
+  const limits = `at most ${counted(budget.trials, "kernel")} in at most ${budget.seconds} s, then finals`;
+  remark(`${label} on ${machine.name}: ${choice} to choose from${isSearch ? `; ${limits}` : ""}`);
   if (chosen.assumed.length > 0) remark(style("dim", `by default: ${chosen.assumed.join(" ")}`));
   if (!isSearch) {
     const choice = { intrinsics, machine };
@@ -173,9 +175,10 @@ async function runTune(given: TuneWords, command: Command, subject: string): Pro
   }
 
   // 2. The search.
-  const budget = { trials: given.trials ?? DEFAULT_TRIALS, seconds: given.time ?? DEFAULT_SECONDS };
   const operations = operationsOf(chosen.computation);
-  const progress = given.quiet ? undefined : progressOf({ operations, ...budget, verbose: given.verbose });
+  const progress = given.quiet
+    ? undefined
+    : progressOf({ operations, seconds: budget.seconds, verbose: given.verbose });
   const timeline = timelineOf(Date.now);
   let measured = 0;
   const outcome = await tuneComputation(

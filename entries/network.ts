@@ -22,4 +22,10 @@ export { gpuForNetworks } from "../session/network/gpu-network.ts";
 export { type LoadNetworkOptions, loadNetwork } from "../session/network/load-network.ts";
 export { inBrainFloatsOnCpu, inHalfOnGpu, type OpenNetwork, openGraph } from "../session/network/network.ts";
 export type { NetworkProof } from "../session/network/prove-network.ts";
-export { type Share, type TunedTask, type TuneNetworkOptions, tuneNetwork } from "../session/network/tune-network.ts";
+export {
+  type Share,
+  type TaskPlace,
+  type TunedTask,
+  type TuneNetworkOptions,
+  tuneNetwork,
+} from "../session/network/tune-network.ts";

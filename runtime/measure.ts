@@ -25,6 +25,7 @@ import { type CoreOptions, type Cores, checkProcessors, coresOf } from "./cores.
 import type { ArmTools } from "./cross.ts";
 import { onThisMachine, orProblem } from "./environment.ts";
 import {
+  type HarnessLimits,
   type HarnessReply,
   type HarnessRequest,
   madeHarness,
@@ -81,6 +82,12 @@ export interface RaceOptions extends MeasureOptions {
   readonly onStart?: () => void;
 }
 
+/** Options for measuring kernels in turns. */
+export interface CompareOptions extends MeasureOptions {
+  /** Called with the number of kernels that were checked so far. */
+  readonly onChecked?: ((kernels: number) => void) | undefined;
+}
+
 export interface RunnerOptions extends MeasureOptions, CoreOptions {
   /** Parts of a call, each on a thread pinned to its own processor. */
   readonly threads?: number;
@@ -128,7 +135,7 @@ export interface Runner {
   readonly compareKernels: (
     kernels: readonly Kernel[],
     reference: Reference,
-    options?: MeasureOptions,
+    options?: CompareOptions,
   ) => Promise<readonly Measurement[]>;
   /** Times a fixed small workload. If its time changes, the machine has changed. */
   readonly baseline: () => Promise<Baseline>;
@@ -254,7 +261,7 @@ class LocalRunner implements Runner {
   async compareKernels(
     kernels: readonly Kernel[],
     reference: Reference,
-    options: MeasureOptions = {},
+    { onChecked, ...options }: CompareOptions = {},
   ): Promise<readonly Measurement[]> {
     for (const kernel of kernels) checkArguments(kernel, reference.computation);
     const examined = await Promise.all(kernels.map((kernel) => this.examine(kernel)));
@@ -269,7 +276,9 @@ class LocalRunner implements Runner {
     // A kernel that dies ends the process. Those without a verdict start again without it.
     while (first && left.length > 0) {
       const kernels = left.map(({ fit }) => fit.file);
-      const verdicts = await this.run({ arguments: first.arguments, sets, kernels }, options);
+      const onTurn = (kernel: number, stage: string): void =>
+        onChecked?.(results.size + (stage === "timing" ? kernels.length : kernel));
+      const verdicts = await this.run({ arguments: first.arguments, sets, kernels }, options, { onTurn });
       for (const [i, { at, fit }] of left.entries()) {
         const verdict = verdicts.get(i);
         if (verdict) results.set(at, this.toMeasurement(fit, verdict));
@@ -331,7 +340,7 @@ class LocalRunner implements Runner {
   private run(
     subject: Subject,
     options: MeasureOptions,
-    { onVerdict, onStart, signal = new AbortController().signal }: Listening = {},
+    { onVerdict, onTurn, onStart, signal = new AbortController().signal }: Listening = {},
   ): Promise<ReadonlyMap<number, Heard>> {
     const { threads, stopping } = this.place;
     const { stepSeconds, outputBytes, variables, ...timing } = { ...this.settings, ...defined(options) };
@@ -346,6 +355,7 @@ class LocalRunner implements Runner {
         { ...timing, ...subject, cpus },
         {
           ...limits,
+          ...defined({ onTurn }),
           onVerdict: (at, verdict) => verdict.status === "timed" && onVerdict?.(at, heard(verdict, verdict.load)),
         },
       );
@@ -402,6 +412,7 @@ type Subject = Pick<HarnessRequest, "arguments" | "sets" | "kernels" | "race">;
 interface Listening {
   /** Called with each kernel that was timed. */
   readonly onVerdict?: (kernel: number, verdict: Heard) => void;
+  readonly onTurn?: HarnessLimits["onTurn"];
   readonly onStart?: (() => void) | undefined;
   /** Aborts the run. */
   readonly signal?: AbortSignal;

@@ -105,19 +105,24 @@ export interface SearchResult<C> {
 /** What a search does before, between and after its measurements, in order. */
 export type TunePhase = "calibrating" | "enumerating" | "drawing" | "writing" | "compiling" | "deciding";
 
+/** How long a search goes on before its finals, as far as that is known. */
+export interface TimeLeft {
+  /** The least of what the limit of seconds leaves and of what the trials left take at the pace of this call. */
+  readonly seconds: number;
+  /** Whether the pace decides. Otherwise the limit of seconds does, and the search goes on no longer than that. */
+  readonly isEstimate: boolean;
+  /** Whether the search ends sooner if nothing faster is expected. */
+  readonly mayEndSooner: boolean;
+}
+
 /** Events of a running search. */
 export type TuneEvent<C> =
   | {
-      /** Sent by `tune` when its activity changes. */
+      /** Sent by `tune` when its activity changes, and up to several times a second while it goes on. */
       readonly kind: "phase";
       readonly phase: TunePhase;
-      /** Number of kernels concerned. */
-      readonly of?: number;
-    }
-  | {
-      /** Sent by `tune` several times a second: the progress of enumeration. */
-      readonly kind: "enumerated";
-      readonly at: Step;
+      /** How far it is, where that is counted: mappings when enumerating, kernels when writing, compiling and deciding. */
+      readonly at?: Step;
     }
   | {
       readonly kind: "round";
@@ -128,17 +133,20 @@ export type TuneEvent<C> =
       readonly known: number;
       /** The shortest predicted time among the proposals. */
       readonly expectedSeconds: number | undefined;
-      readonly secondsLeft: number | undefined;
+      /** Undefined without a limit of seconds until the pace is known. */
+      readonly left: TimeLeft | undefined;
     }
   | {
       readonly kind: "trial";
       /** From 1. */
       readonly number: number;
+      /** The most trials that the limit of trials and the size of the space allow; undefined when neither is known. */
+      readonly of: number | undefined;
       readonly trial: TrialOf<C>;
       /** Whether the store knew the result. */
       readonly known: boolean;
-      /** Estimated from the pace of this call or its limit of seconds; undefined while neither is known. */
-      readonly secondsLeft: number | undefined;
+      /** Undefined without a limit of seconds until the pace is known. */
+      readonly left: TimeLeft | undefined;
     }
   | {
       /** A median lower than all before. Follows its trial. */
@@ -174,6 +182,8 @@ class Running<C> {
   private readonly tried = new Set<string>();
   private leader: TrialOf<C> | undefined;
   private measured = 0;
+  private roundsWithoutGain = 0;
+  private readonly pace: Pace;
   /** Whether there was no time for a candidate that was proposed. */
   private isCut = false;
   /** What the strategy wants to do while its round is measured. */
@@ -183,6 +193,7 @@ class Running<C> {
   constructor(options: SearchOptions<C>) {
     this.options = options;
     this.started = options.now();
+    this.pace = new Pace(this.started);
     this.model = expectationsOf(options.space, options.predict);
   }
 
@@ -219,7 +230,6 @@ class Running<C> {
       },
     };
     let round = 0;
-    let roundsWithoutGain = 0;
     for (const proposals of strategy.propose(search, fillOptions(strategy, strategyOptions))) {
       // 1. New candidates, unless something ends the search. Signals need a turn of the event loop, which results from the store do not take.
       await setImmediate();
@@ -230,14 +240,15 @@ class Running<C> {
       if (asked.length === 0) return "exhausted";
       if (asked.length === this.trialsLeft()) this.besides = undefined;
       const expectedSeconds = least(asked.flatMap(({ candidate }) => model.expected(candidate) ?? []));
-      if (strategy.guided && earlyStop && roundsWithoutGain >= earlyStop.rounds) {
+      if (strategy.guided && earlyStop && this.roundsWithoutGain >= earlyStop.rounds) {
         const best = this.leader && secondsOf(this.leader);
         if (best !== undefined && expectedSeconds !== undefined && expectedSeconds > best * (1 + earlyStop.margin))
           return "no-gain";
       }
       const known = asked.filter((question) => question.earlier).length;
-      const secondsLeft = this.secondsLeft();
-      this.emit({ kind: "round", round: ++round, proposed: asked.length, known, expectedSeconds, secondsLeft });
+      const left = this.timeLeft();
+      this.emit({ kind: "round", round: ++round, proposed: asked.length, known, expectedSeconds, left });
+      this.pace.begin(asked.length - known);
 
       // 2. The results, one at a time.
       const before = this.leader;
@@ -250,7 +261,7 @@ class Running<C> {
       }
       const ended = this.isCut ? "time-spent" : this.whySpent();
       if (ended && trials.length > 0) return ended;
-      roundsWithoutGain = this.leader === before ? roundsWithoutGain + 1 : 0;
+      this.roundsWithoutGain = this.leader === before ? this.roundsWithoutGain + 1 : 0;
 
       // 3. The model learns.
       if (learn) {
@@ -326,11 +337,12 @@ class Running<C> {
     if (!known) {
       this.options.store.record(trial);
       this.measured++;
+      this.pace.answered(this.options.now());
     }
     this.trials.push(trial);
     this.tried.add(trial.key);
     const number = this.trials.length;
-    this.emit({ kind: "trial", number, trial, known, secondsLeft: this.secondsLeft() });
+    this.emit({ kind: "trial", number, of: this.mostTrials(), trial, known, left: this.timeLeft() });
     const seconds = secondsOf(trial);
     const lowest = this.leader && secondsOf(this.leader);
     if (seconds === undefined || (lowest !== undefined && seconds >= lowest)) return;
@@ -354,19 +366,75 @@ class Running<C> {
     return (this.options.now() - this.started) / 1000;
   }
 
-  private secondsLeft(): number | undefined {
-    const { budget } = this.options;
-    const made = this.trials.length;
-    const measured = this.measured;
-    const byClock = budget.seconds === undefined ? [] : [budget.seconds - this.elapsed()];
-    const byTrials =
-      budget.trials === undefined || measured === 0 ? [] : [((budget.trials - made) * this.elapsed()) / measured];
-    const left = least([...byClock, ...byTrials]);
-    return left === undefined ? undefined : Math.max(0, left);
+  private mostTrials(): number | undefined {
+    const { budget, space } = this.options;
+    return least([budget.trials ?? [], space.size ?? []].flat());
+  }
+
+  private timeLeft(): TimeLeft | undefined {
+    const { budget, strategy, batch = BATCH, earlyStop = EARLY_STOP } = this.options;
+    const most = this.mostTrials();
+    const trials = most === undefined ? undefined : Math.max(0, most - this.trials.length);
+    const byTime = budget.seconds === undefined ? undefined : budget.seconds - this.elapsed();
+    const byPace = trials === undefined ? undefined : this.pace.secondsFor(trials, this.options.now());
+    const seconds = least([byTime ?? [], byPace ?? []].flat());
+    if (seconds === undefined) return undefined;
+    const rounds = this.roundsWithoutGain + (trials ?? Number.POSITIVE_INFINITY) / batch;
+    return {
+      seconds: Math.max(0, seconds),
+      isEstimate: seconds === byPace,
+      mayEndSooner: strategy.guided && earlyStop !== false && rounds > earlyStop.rounds,
+    };
   }
 
   private emit(event: TuneEvent<C>): void {
     this.options.onEvent?.(event);
+  }
+}
+
+/**
+ * The pace of a search. A round is proposed, written and compiled before its first result, and then its results follow fast: what is left of it
+ * takes the time between two results, and later rounds the time of all that was done, by kernel.
+ */
+class Pace {
+  private readonly started: number;
+  private last: number | undefined;
+  private answers = 0;
+  /** Milliseconds between results of one round, and their number. */
+  private between = 0;
+  private gaps = 0;
+  /** Kernels of this round that have no result yet. */
+  private waiting = 0;
+
+  /** @param started by the same clock as the times of results, in milliseconds */
+  constructor(started: number) {
+    this.started = started;
+  }
+
+  /** Begins a round. @param kernels to be measured in it */
+  begin(kernels: number): void {
+    this.waiting = kernels;
+    this.last = undefined;
+  }
+
+  answered(now: number): void {
+    if (this.last !== undefined) {
+      this.between += now - this.last;
+      this.gaps++;
+    }
+    this.last = now;
+    this.answers++;
+    this.waiting--;
+  }
+
+  /** Seconds from now on for so many trials, those left of this round included; undefined while the pace is unknown. */
+  secondsFor(trials: number, now: number): number | undefined {
+    if (trials === 0) return 0;
+    const rest = this.last === undefined ? 0 : Math.min(this.waiting, trials);
+    if (this.answers === 0 || (rest > 0 && this.gaps === 0)) return undefined;
+    const ofRound = rest === 0 ? 0 : (rest * this.between) / this.gaps;
+    const perKernel = (now - this.started + ofRound) / (this.answers + rest);
+    return (ofRound + (trials - rest) * perKernel) / 1000;
   }
 }
 

@@ -63,6 +63,8 @@ export interface HarnessLimits {
   readonly variables?: Readonly<Record<string, string>>;
   /** Called with each verdict as it arrives. If a fault of the machine ends the run, these are the only verdicts. */
   readonly onVerdict?: (kernel: number, verdict: Verdict) => unknown;
+  /** Called when the process turns to a kernel: to load and check it, or to time it. */
+  readonly onTurn?: (kernel: number, stage: string) => void;
   /** The rejection if no inputs can distinguish wrong results from right ones. */
   readonly unverifiable?: () => Error;
   /** Called with each set of inputs that is skipped because it cannot reveal wrong results. */
@@ -70,6 +72,8 @@ export interface HarnessLimits {
   /** Aborts the run; the promise is then rejected. */
   readonly signal?: AbortSignal;
 }
+
+type Listeners = Pick<HarnessLimits, "onVerdict" | "onTurn" | "unverifiable" | "onLeftOut">;
 
 type FailedStatus = Exclude<Measurement["status"], "ok" | CompileFailure>;
 /** Failures before a kernel runs. */
@@ -302,9 +306,9 @@ export class Answers {
   private problem: Error | undefined;
   private readonly clocks = new Map<number, DeviceClock>();
 
-  private readonly told: Pick<HarnessLimits, "onVerdict" | "unverifiable" | "onLeftOut">;
+  private readonly told: Listeners;
 
-  constructor(told: Pick<HarnessLimits, "onVerdict" | "unverifiable" | "onLeftOut"> = {}) {
+  constructor(told: Listeners = {}) {
     this.told = told;
   }
 
@@ -312,7 +316,7 @@ export class Answers {
     const [word = "", number = "", ...rest] = line.split(" ");
     const kernel = Number(number);
     const text = rest.join(" ");
-    if (word === "at") this.here = { kernel, stage: text };
+    if (word === "at") this.turnTo(kernel, text);
     else if (word === "tick") this.clockTick = kernel;
     else if (word === "load") this.load = kernel;
     else if (word === "dropped") this.dropped = Number(text);
@@ -330,6 +334,11 @@ export class Answers {
       this.fail(kernel, status, `${this.here.stage}: ${rest.slice(1).join(" ")}`);
       this.finished = true;
     }
+  }
+
+  private turnTo(kernel: number, stage: string): void {
+    this.here = { kernel, stage };
+    this.told.onTurn?.(kernel, stage);
   }
 
   /** Records that this process ends the run. */

@@ -20,6 +20,7 @@
  */
 
 import { availableParallelism } from "node:os";
+import type { Candidate } from "../../abstraction/candidate.ts";
 import { defined, sumOf } from "../../abstraction/collections.ts";
 import type { Computation } from "../../abstraction/computation.ts";
 import { checkNames, EnvironmentError, reasonOf, UsageError } from "../../abstraction/error.ts";
@@ -33,6 +34,7 @@ import { type ModelTarget, modelTarget } from "../../perfmodel/target.ts";
 import { createRunner, type Runner } from "../../runtime/measure.ts";
 import { type CudaRunner, createCudaRunner } from "../../runtime/run/cuda.ts";
 import { isGpu, nativeTarget } from "../../targets/index.ts";
+import type { TuneEvent } from "../../tuner/search.ts";
 import { environmentOf, gpuEnvironment } from "../calibrate/environment.ts";
 import { Preparations } from "../kinds/prepared-space.ts";
 import { calibrationFor } from "../tune/predict.ts";
@@ -70,6 +72,8 @@ export interface TuneNetworkOptions {
   readonly search?: typeof tuneComputation;
   /** Called before the first search, with the number of tasks. */
   readonly onTasks?: (tasks: number) => void;
+  /** Called with the events of a task's search. */
+  readonly onEvent?: (event: TuneEvent<Candidate>, task: TaskPlace) => void;
   /** Called when a share ends. */
   readonly onShare?: (share: Share) => void;
   /** Called with what a user should know: rates that are measured first, other searches that are waited for. */
@@ -90,20 +94,25 @@ const OPTIONS = {
   signal: true,
   search: true,
   onTasks: true,
+  onEvent: true,
   onShare: true,
   onNotice: true,
 } as const;
 
-/** One search for one task. */
-export interface Share {
+/** A task among all tasks. */
+export interface TaskPlace {
   readonly task: Task;
   /** Position among the tasks, and the number of tasks. */
   readonly place: number;
   readonly of: number;
+}
+
+/** One search for one task. */
+export interface Share extends TaskPlace {
   /** Seconds of one call of the best kernel so far; undefined when none works. */
   readonly seconds: number | undefined;
   readonly outcome: TuneOutcome | Failure;
-  /** Seconds left for all tasks. */
+  /** Seconds left for all tasks. The searches end sooner when no task may gain much. */
   readonly secondsLeft: number;
 }
 
@@ -340,6 +349,7 @@ async function share(
     transfer = true,
     trustImported,
     signal,
+    onEvent,
     onShare,
     onNotice,
   }: TuneNetworkOptions,
@@ -360,6 +370,7 @@ async function share(
       // innermost between steps: none was faster than a mapping in any of six networks, and the model expected it of some (Zen 4, 2026-11-23).
       kinds: computation.program ? "all" : "mappings",
       ...defined({ trustImported, machine, database, seed, signal, onNotice }),
+      ...(onEvent && { onEvent: (event) => onEvent(event, { task, place, of }) }),
     },
   ).catch((error: unknown): Failure => {
     // What is wrong with the database is no fault of this task, and the others would fail like it.

@@ -82,16 +82,20 @@ export interface Decided {
   readonly isCut?: true;
 }
 
-/**
- * Measures the contenders and the best kernel known so far in alternating batches, records each, and returns the winner.
- * @param late ends the finals; nothing is waited for after it
- */
+export interface Deciding {
+  readonly now: () => number;
+  /** Called with how many kernels are checked. */
+  readonly onDone?: (done: number, of: number) => void;
+  /** Ends the finals; nothing is waited for after it. */
+  readonly late?: AbortSignal;
+}
+
+/** Measures the contenders and the best kernel known so far in alternating batches, records each, and returns the winner. */
 export async function decide(
   contenders: readonly TrialOf<Candidate>[],
   search: Finished,
   bench: Pick<Bench, "compare">,
-  now: () => number,
-  late?: AbortSignal,
+  { now, onDone, late }: Deciding,
 ): Promise<Decided> {
   // 1. The participants.
   const { computation } = search.workload;
@@ -106,7 +110,8 @@ export async function decide(
 
   // 2. Alternating batches.
   const kernels = entrants.map(({ kernel }) => kernel);
-  const measuring = late?.aborted ? undefined : bench.compare(kernels);
+  onDone?.(0, kernels.length);
+  const measuring = late?.aborted ? undefined : bench.compare(kernels, (done) => onDone?.(done, kernels.length));
   if (!measuring || !(await isDoneBefore(measuring, late))) return { isCut: true, ...fastestKnown(own, search) };
   const measurements = await measuring;
   const at = Math.max(now(), ...entrants.map(({ trial }) => trial.at + 1));

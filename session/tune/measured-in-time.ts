@@ -17,7 +17,7 @@ export function measuredInTime(
     phase,
     ...signals
   }: Pick<Until, "soon" | "time" | "stop"> & {
-    readonly phase: (name: TunePhase, of: number) => void;
+    readonly phase: (name: TunePhase, done: number, of: number) => void;
   },
 ) {
   let isAnswered = false;
@@ -27,19 +27,35 @@ export function measuredInTime(
     meanwhile?: () => void,
   ): AsyncGenerator<Measurement | undefined> {
     const kernels: Kernel[] = [];
-    phase("writing", candidates.length);
+    const of = candidates.length;
+    let compiled = 0;
+    let isCompiling = false;
+    const tell = (): void => {
+      if (isCompiling) phase("compiling", compiled, of);
+    };
     // Kernels are generated one by one. Each compiles while the next is generated, and signals are handled in between.
     for (const candidate of candidates) {
       if (signals.stop.aborted) return;
+      phase("writing", kernels.length, of);
       const kernel = space.kernelOf(candidate);
-      bench.begin(kernel, signals.stop);
+      void bench.begin(kernel, signals.stop).then(() => {
+        compiled++;
+        tell();
+      });
       kernels.push(kernel);
       await setImmediate();
     }
-    phase("compiling", kernels.length);
-    for await (const answer of await bench.measure(kernels, { ...signals, goal, needsOne: !isAnswered }, meanwhile)) {
-      isAnswered = true;
-      yield answer;
+    isCompiling = true;
+    tell();
+    try {
+      const until = { ...signals, goal, needsOne: !isAnswered };
+      for await (const answer of await bench.measure(kernels, until, meanwhile)) {
+        isCompiling = false;
+        isAnswered = true;
+        yield answer;
+      }
+    } finally {
+      isCompiling = false;
     }
   };
 }

@@ -50,6 +50,7 @@ export function timelineOf(now: () => number): Timeline {
   const hear = (event: TuneEvent<Candidate>): void => {
     switch (event.kind) {
       case "phase":
+        if (event.phase === doing) return;
         end(doing);
         doing = event.phase;
         return;
@@ -73,7 +74,6 @@ export function timelineOf(now: () => number): Timeline {
         doing = undefined;
         return;
       case "best":
-      case "enumerated":
         return;
       default:
         event satisfies never;

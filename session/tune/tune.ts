@@ -334,7 +334,7 @@ async function enumerated<T>(
   const { value, cut } = await inSlices(enumeration, {
     isEnough: () => Date.now() > ends,
     signal,
-    onSlice: (at) => onEvent?.({ kind: "enumerated", at }),
+    onSlice: (at) => onEvent?.({ kind: "phase", phase: "enumerating", at }),
   });
   if (cut)
     onNotice?.(
@@ -364,7 +364,8 @@ async function searchPrepared(
   const left = secondsLeft(budget.seconds, options.within, started);
   const time = AbortSignal.timeout(Math.ceil(1000 * left));
   const rounds = batch === undefined || options.within !== undefined ? time : new AbortController().signal;
-  const phase = (name: TunePhase, of: number): void => options.onEvent?.({ kind: "phase", phase: name, of });
+  const phase = (name: TunePhase, done: number, of: number): void =>
+    options.onEvent?.({ kind: "phase", phase: name, at: { what: "kernels", done, of } });
   const soon = AbortSignal.timeout(Math.ceil(1000 * left - Math.min(LAST_ROUND_MS, 250 * left)));
   const inTime = measuredInTime(space, bench, { soon, time: rounds, stop, phase });
   const cache = cacheOf(options);
@@ -388,8 +389,8 @@ async function searchPrepared(
     // The contenders are measured in alternating batches, which decides ties and corrects measurements made at a bad moment.
     const { finals = true } = options;
     const finished = { db, workload, environment, run, space, threads, cache, kinds, offered, finals };
-    phase("deciding", result.contenders.length);
-    const decided = await decide(result.contenders, finished, bench, now, late.signal);
+    const onDone = (done: number, of: number): void => phase("deciding", done, of);
+    const decided = await decide(result.contenders, finished, bench, { now, onDone, late: late.signal });
     if (!doubted && onNotice) announceContradiction(db, environment, machine, onNotice);
     const status = result.status === "interrupted" ? "interrupted" : "done";
     const unrecorded = decided.unrecorded ?? faultOf(() => endRun(db, run, { status, ended: now() }));

@@ -80,8 +80,8 @@ export interface BenchOptions {
 export interface Bench {
   /** Input sets left out of the check because they would not reveal wrong results; part of the run's record. */
   readonly leftOut?: Reference["leftOut"];
-  /** Starts compiling a kernel that will be measured next, unless the user has stopped the search. */
-  readonly begin: (kernel: Kernel, stop: AbortSignal) => void;
+  /** Compiles a kernel that will be measured next, unless the user has stopped the search. Its errors are those of the measurement. */
+  readonly begin: (kernel: Kernel, stop: AbortSignal) => Promise<void>;
   /**
    * Measures kernels. They compile in parallel; none is timed while another compiles. Undefined for one that there was no time for.
    * @param meanwhile work of this process, called while a core is idle: beside a kernel on another core, or beside compilers where there is none
@@ -91,8 +91,11 @@ export interface Bench {
     until?: Until,
     meanwhile?: () => void,
   ) => AsyncIterable<Measurement | undefined> | Promise<readonly Measurement[]>;
-  /** Measures kernels in one process on the same memory, in alternating batches. */
-  readonly compare: (kernels: readonly Kernel[]) => Promise<readonly Measurement[]>;
+  /**
+   * Measures kernels in one process on the same memory, in alternating batches.
+   * @param onDone called with the number of kernels that were checked so far; on a GPU with that of the ones that were measured
+   */
+  readonly compare: (kernels: readonly Kernel[], onDone: (kernels: number) => void) => Promise<readonly Measurement[]>;
 }
 
 const INPUT_SEED = 1;
@@ -173,13 +176,11 @@ function cpuWorkplace(runner: Runner, machine: Target, isOwn: boolean): Workplac
       const compile = (kernel: Kernel, signal: AbortSignal): Promise<unknown> => {
         const compiled = compiling.get(kernel) ?? runner.compile(kernel, signal);
         compiling.set(kernel, compiled);
-        // The result, or error, is handled by the measurement that awaits it.
-        compiled.catch(() => undefined);
         return compiled;
       };
       return {
         ...(leftOut && { leftOut }),
-        begin: (kernel, stop) => void compile(kernel, AbortSignal.any([ended.signal, stop])),
+        begin: (kernel, stop) => settled(compile(kernel, AbortSignal.any([ended.signal, stop]))),
         async *measure(kernels, until, meanwhile): AsyncGenerator<Measurement | undefined> {
           const isSpare = coresHere().length > runner.conditions.threads;
           if (!isSpare) meanwhile?.();
@@ -204,12 +205,17 @@ function cpuWorkplace(runner: Runner, machine: Target, isOwn: boolean): Workplac
             [compiling, ended] = [new Map(), new AbortController()];
           }
         },
-        compare: (kernels) => runner.compareKernels(kernels, reference, { cache }),
+        compare: (kernels, onChecked) => runner.compareKernels(kernels, reference, { cache, onChecked }),
       };
     },
     waited: () => runner.cores.waited(),
     close: () => runner.close(),
   };
+}
+
+/** The end of a compilation. Its result, or error, is handled by the measurement that awaits it. */
+async function settled(compiling: Promise<unknown>): Promise<void> {
+  await compiling.catch(() => undefined);
 }
 
 /** The answers of some kernels among all, in order, and undefined for the others; no more once the answers end. */
@@ -300,8 +306,7 @@ function gpuWorkplace(runner: CudaRunner, machine: Target): Workplace {
       const reference = runner.reference(computation, INPUT_SEED, fixed ? { fixed } : {});
       reference.catch(() => undefined);
       return Promise.resolve({
-        // The result, or error, is handled by the measurement that awaits it.
-        begin: (kernel) => void runner.compile(kernel).catch(() => undefined),
+        begin: (kernel) => settled(runner.compile(kernel)),
         measure: async (kernels, until, meanwhile) => {
           const known = new Map<number, Measurement>();
           const onMeasured = (at: number, measurement: Measurement): void => void known.set(at, measurement);
@@ -326,7 +331,10 @@ function gpuWorkplace(runner: CudaRunner, machine: Target): Workplace {
           }
           return answered();
         },
-        compare: (kernels) => runner.measureTogether(kernels, reference, FINAL),
+        compare: (kernels, onDone) => {
+          let done = 0;
+          return runner.measureTogether(kernels, reference, { ...FINAL, onMeasured: () => onDone(++done) });
+        },
       });
     },
     waited: () => runner.waited(),

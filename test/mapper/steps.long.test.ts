@@ -96,8 +96,9 @@ describe("enumeration", () => {
     const outcome = await search("cut.db", {
       onNotice: (text) => notices.push(text),
       onEvent: (event) => {
-        if (event.kind === "enumerated") late = 3_600_000;
-        if (event.kind === "phase" && event.phase === "drawing") late = 0;
+        if (event.kind !== "phase") return;
+        if (event.phase === "enumerating" && event.at) late = 3_600_000;
+        if (event.phase === "drawing") late = 0;
       },
     });
     expect(outcome).toMatchObject({ enumerationCut: { done: expect.any(Number), what: expect.any(String) } });
@@ -199,10 +200,10 @@ describe("enumeration", () => {
       signal: controller.signal,
       onEvent: (event) => {
         phases.push(event.kind === "phase" ? event.phase : event.kind);
-        if (event.kind === "enumerated") controller.abort();
+        if (event.kind === "phase" && event.at) controller.abort();
       },
     });
     expect(outcome).toMatchObject({ status: "interrupted", trials: [] });
-    expect(phases).toEqual(["calibrating", "enumerating", "enumerated"]);
+    expect(phases).toEqual(["calibrating", "enumerating", "enumerating"]);
   });
 });

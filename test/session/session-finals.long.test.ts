@@ -190,7 +190,7 @@ describe("the end of a search", () => {
       kinds: "all" as const,
       offered: usableIntrinsics(),
     };
-    const decided = await decide(outcome.trials.slice(0, 2), finished, { compare }, Date.now);
+    const decided = await decide(outcome.trials.slice(0, 2), finished, { compare }, { now: Date.now });
     db.close();
     expect(decided.unrecorded?.message).toContain("no space left on the device");
     const { winner: won = outcome.best, unrecorded } = decided;

@@ -49,7 +49,7 @@ describe("a search on a GPU", () => {
       },
     });
     expect(outcome).toMatchObject({ status: "interrupted", trials: [] });
-    expect(phases).toEqual(["calibrating", "enumerating", "drawing", "writing", "compiling", "deciding"]);
+    expect([...new Set(phases)]).toEqual(["calibrating", "enumerating", "drawing", "writing", "compiling"]);
   });
 
   it("that is out of time measures its one compiled kernel, and compiles no more", async () => {

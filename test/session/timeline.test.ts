@@ -15,7 +15,7 @@ const trial = (number: number): TuneEvent<Candidate> => {
   } as unknown as Candidate; // no schedule is looked at
   const measurement = { status: "wrong", log: "" } as const;
   const told = { key: `${number}`, candidate, prediction: undefined, measurement, at: 0 };
-  return { kind: "trial", number, trial: told, known: false, secondsLeft: undefined };
+  return { kind: "trial", number, trial: told, of: undefined, known: false, left: undefined };
 };
 const round = (number: number): TuneEvent<Candidate> => ({
   kind: "round",
@@ -23,7 +23,7 @@ const round = (number: number): TuneEvent<Candidate> => ({
   proposed: 2,
   known: 0,
   expectedSeconds: undefined,
-  secondsLeft: undefined,
+  left: undefined,
 });
 
 it("a timeline assigns every moment of a search to one phase", () => {
@@ -36,14 +36,15 @@ it("a timeline assigns every moment of a search to one phase", () => {
   after(0, { kind: "phase", phase: "enumerating" });
   after(1900, { kind: "phase", phase: "drawing" });
   after(100, round(1));
-  after(0, { kind: "phase", phase: "writing", of: 2 });
-  after(75, { kind: "phase", phase: "compiling", of: 2 });
-  after(1700, trial(1));
+  after(0, { kind: "phase", phase: "writing", at: { what: "kernels", done: 0, of: 2 } });
+  after(75, { kind: "phase", phase: "compiling", at: { what: "kernels", done: 0, of: 2 } });
+  after(700, { kind: "phase", phase: "compiling", at: { what: "kernels", done: 1, of: 2 } });
+  after(1000, trial(1));
   after(300, trial(2));
   after(250, round(2));
-  after(0, { kind: "phase", phase: "writing", of: 2 });
+  after(0, { kind: "phase", phase: "writing", at: { what: "kernels", done: 0, of: 2 } });
   after(75, { kind: "stop", status: "time-spent", trials: 2, measured: 2, seconds: 4.4 });
-  after(0, { kind: "phase", phase: "deciding", of: 1 });
+  after(0, { kind: "phase", phase: "deciding", at: { what: "kernels", done: 0, of: 1 } });
   clock += 500;
 
   expect(timeline.seconds()).toEqual({

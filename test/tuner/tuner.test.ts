@@ -7,7 +7,7 @@ import { exhaustive } from "../../tuner/exhaustive.ts";
 import { genetic } from "../../tuner/genetic.ts";
 import { random } from "../../tuner/random.ts";
 import { replay } from "../../tuner/replay.ts";
-import { search } from "../../tuner/search.ts";
+import { type SearchOptions, search, type TimeLeft } from "../../tuner/search.ts";
 import { leavesApart, type SearchSpace } from "../../tuner/space.ts";
 import { STRATEGIES } from "../../tuner/strategies.ts";
 import { fillOptions, type Strategy } from "../../tuner/strategy.ts";
@@ -375,6 +375,87 @@ describe("the replay strategy", () => {
   });
 });
 
+const leftIn = ({ left }: { readonly left: TimeLeft | undefined }): string => {
+  if (!left) return "unknown";
+  const { seconds, isEstimate, mayEndSooner } = left;
+  return `${isEstimate ? "about" : "at most"} ${seconds} s${mayEndSooner ? " or less" : ""}`;
+};
+
+/** A search whose rounds take this many seconds before their first result; each kernel takes one. @returns the time left at each event */
+async function timesLeft(
+  before: number,
+  options: Pick<SearchOptions<Point>, "budget"> & Partial<SearchOptions<Point>>,
+): Promise<string[]> {
+  const lines: string[] = [];
+  let clock = 0;
+  await search({
+    ...base,
+    strategy: exhaustive,
+    store: memoryStore<Point>(),
+    batch: 4,
+    ...options,
+    now: () => clock,
+    onEvent: (event) => {
+      if (event.kind === "round") lines.push(`${clock / 1000} s, round ${event.round}: ${leftIn(event)}`);
+      if (event.kind === "trial")
+        lines.push(`${clock / 1000} s, trial ${event.number} of ${event.of}: ${leftIn(event)}`);
+    },
+    async *measure(batch) {
+      clock += 1000 * before;
+      for (const point of batch) {
+        clock += 1000;
+        yield took(secondsAt(point));
+      }
+    },
+  });
+  return lines;
+}
+
+describe("the time left", () => {
+  it("is that of the limit of seconds until two results of a round are there, and then what the trials left take", async () => {
+    expect(await timesLeft(10, { budget: { trials: 8, seconds: 100 } })).toEqual([
+      "0 s, round 1: at most 100 s",
+      "11 s, trial 1 of 8: at most 89 s",
+      "12 s, trial 2 of 8: about 16 s",
+      "13 s, trial 3 of 8: about 15 s",
+      "14 s, trial 4 of 8: about 14 s",
+      "14 s, round 2: about 14 s",
+      "25 s, trial 5 of 8: about 3 s",
+      "26 s, trial 6 of 8: about 2 s",
+      "27 s, trial 7 of 8: about 1 s",
+      "28 s, trial 8 of 8: about 0 s",
+    ]);
+  });
+
+  it("is what the limit of seconds leaves where that is less", async () => {
+    const lines = await timesLeft(0, { budget: { trials: 100, seconds: 6 } });
+    expect(lines.slice(-2)).toEqual(["5 s, trial 5 of 100: at most 1 s", "6 s, trial 6 of 100: at most 0 s"]);
+  });
+
+  it("ends with the space where that is smaller than the limit of trials", async () => {
+    const space = gridWhere(({ m, n, unroll, packed }) => m === 5 && n === 3 && unroll === 2 && packed === 1);
+    const lines = await timesLeft(0, { space, budget: { trials: 100, seconds: 60 } });
+    expect(lines[2]).toBe("2 s, trial 2 of 8: about 6 s");
+  });
+
+  it("says that a guided search may end sooner, once enough rounds are left for that", async () => {
+    const guided = { ...exhaustive, guided: true };
+    const earlyStop = { rounds: 5, margin: 0 };
+    const [first] = await timesLeft(0, { strategy: guided, earlyStop, budget: { trials: 100, seconds: 60 } });
+    expect(first).toBe("0 s, round 1: at most 60 s or less");
+    const [short] = await timesLeft(0, { strategy: guided, earlyStop, budget: { trials: 20, seconds: 60 } });
+    expect(short).toBe("0 s, round 1: at most 60 s");
+    const [bold] = await timesLeft(0, { strategy: guided, budget: { trials: 100, seconds: 60 } });
+    expect(bold).toBe("0 s, round 1: at most 60 s");
+  });
+
+  it("is unknown without limits", async () => {
+    const space = { ...gridWhere(({ m, k }) => m === 5 && k === 2), size: undefined };
+    const lines = await timesLeft(0, { space, budget: {} });
+    expect(lines[1]).toBe("1 s, trial 1 of undefined: unknown");
+  });
+});
+
 describe("events", () => {
   it("report the rounds, the trials, each new best and the time left", async () => {
     const space = gridWhere(({ m, n, unroll, packed }) => m === 5 && n === 3 && unroll === 2 && packed === 1);
@@ -386,17 +467,16 @@ describe("events", () => {
     const lines = events.map((event) => {
       switch (event.kind) {
         case "round":
-          return `round ${event.round}: ${event.proposed} proposed, ${event.known} known, ${event.secondsLeft} s left`;
+          return `round ${event.round}: ${event.proposed} proposed, ${event.known} known, ${leftIn(event)}`;
         case "trial": {
           const { measurement } = event.trial;
           const outcome =
             measurement.status === "ok" ? `${(1e6 * measurement.median).toFixed(1)} us` : measurement.status;
-          return `trial ${event.number}: ${outcome}${event.known ? " (known)" : ""}, ${event.secondsLeft} s left`;
+          return `trial ${event.number} of ${event.of}: ${outcome}${event.known ? " (known)" : ""}, ${leftIn(event)}`;
         }
         case "best":
           return `best ${event.trial.key}, was ${event.previous?.key ?? "none"}`;
         case "phase":
-        case "enumerated":
           return event.kind;
         case "stop":
           return `${event.status}: ${event.trials} trials, ${event.measured} measured in ${event.seconds} s`;
@@ -406,16 +486,16 @@ describe("events", () => {
     });
     expect(`\n${lines.join("\n")}`).toMatchInlineSnapshot(`
       "
-      round 1: 3 proposed, 1 known, undefined s left
-      trial 1: 4.6 us (known), undefined s left
+      round 1: 3 proposed, 1 known, unknown
+      trial 1 of 5: 4.6 us (known), unknown
       best m5 n3 k0 u2 p1, was none
-      trial 2: timed-out, 3 s left
-      trial 3: 2.6 us, 2 s left
+      trial 2 of 5: timed-out, unknown
+      trial 3 of 5: 2.6 us, about 2 s
       best m5 n3 k2 u2 p1, was m5 n3 k0 u2 p1
-      round 2: 2 proposed, 0 known, 2 s left
-      trial 4: 1.9 us, 1 s left
+      round 2: 2 proposed, 0 known, about 2 s
+      trial 4 of 5: 1.9 us, about 1 s
       best m5 n3 k3 u2 p1, was m5 n3 k2 u2 p1
-      trial 5: 1.4 us, 0 s left
+      trial 5 of 5: 1.4 us, about 0 s
       best m5 n3 k4 u2 p1, was m5 n3 k3 u2 p1
       trials-spent: 5 trials, 4 measured in 4 s"
     `);
