@@ -142,6 +142,8 @@ function activityOf(atMost?: TimeLeft): Activity {
       switch (event.kind) {
         case "phase":
           doing = PHASES[event.phase](event.at);
+          // The limit of seconds begins with it.
+          if (event.phase === "calibrating") toldAt = performance.now();
           isTimed = event.phase !== "deciding";
           if (event.phase === "writing" || event.phase === "compiling") doing += inRound;
           break;
