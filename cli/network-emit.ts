@@ -2,12 +2,17 @@
 
 import type { z } from "zod";
 import { defined } from "../abstraction/collections.ts";
+import { automapCommand } from "../abstraction/command-line.ts";
+import { databaseWords } from "../db/index.ts";
 import { type EmittedNetwork, emitNetwork } from "../session/network/emit-network.ts";
 import { type emitOptions, emitSchema } from "./network-documents.ts";
-import type { OpenedFor } from "./network-model.ts";
+import { type OpenedFor, targetWords } from "./network-model.ts";
 import { EXIT, type ExitCode, print, printJson, say, showStatus } from "./output.ts";
 
-export async function emit({ name, gpu, opened }: OpenedFor, given: z.infer<typeof emitOptions>): Promise<ExitCode> {
+export async function emit(
+  { model, name, gpu, opened }: OpenedFor,
+  given: z.infer<typeof emitOptions>,
+): Promise<ExitCode> {
   const { to, threads, exact, verify, force } = given;
   const written = await emitNetwork(opened, {
     to,
@@ -18,6 +23,7 @@ export async function emit({ name, gpu, opened }: OpenedFor, given: z.infer<type
     database: given.db,
     name: given.name ?? name,
     machine: gpu,
+    provenance: [`remake    ${remake(model, given)}`],
     onBuilt: (done, of) => showStatus(`building  ${done} of ${of}`),
     onStep: (step, place, of) => showStatus(`proving  ${place} of ${of}  ${step}`),
   });
@@ -48,6 +54,19 @@ export async function emit({ name, gpu, opened }: OpenedFor, given: z.infer<type
   }
   if (code !== EXIT.ok && given.json) say(`automap: the library is ${proof}`);
   return code;
+}
+
+/** The command that writes the package again. */
+function remake(model: string, given: z.infer<typeof emitOptions>): string {
+  const { name, threads, exact, db } = given;
+  return automapCommand(
+    ["network", "emit", model, "--to", "DIR"],
+    targetWords(given),
+    name === undefined ? undefined : ["--name", name],
+    threads === 1 ? undefined : ["--threads", `${threads}`],
+    exact ? "--exact" : undefined,
+    databaseWords(db),
+  );
 }
 
 type Proof = Exclude<EmittedNetwork["proof"], { readonly status: "environment" }>;

@@ -4,6 +4,7 @@
  *     g++ -O3 ... -mavx512vnni -c conv2d_tuned.cpp -o build/conv2d_tuned.o      only this file may use the CPU's extensions
  */
 
+import { equationText } from "../abstraction/computation.ts";
 import {
   type Code,
   code,
@@ -193,9 +194,13 @@ export function readmeText(subject: EmitSubject, words: Spelling): SourceText {
 
 ${linesOf(provenance.map((l) => code`    ${markdownVerbatim(l)}`))}
 
+A tensor kernel as a C library, which computes
+
+    ${markdownVerbatim(equationText(computation))}
+
 ${name}.h says what each tensor is and how it lies in memory. ${about}
 
-## Build and prove
+## Build and verify
 
     sh build.sh && build/${name}_test
 

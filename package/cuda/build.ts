@@ -4,6 +4,7 @@
  *     nvcc -gencode=arch=compute_90a,code=sm_90a -std=c++17 -O3 -fmad=false -Xcompiler -fPIC -c conv2d_tuned.cu -o build/conv2d_tuned.o
  */
 
+import { equationText } from "../../abstraction/computation.ts";
 import {
   type Code,
   code,
@@ -138,9 +139,13 @@ export function readmeText(cuda: CudaSubject, words: Spelling): SourceText {
 
 ${linesOf(subject.provenance.map((l) => code`    ${markdownVerbatim(l)}`))}
 
+A tensor kernel in CUDA with a C interface, which computes
+
+    ${markdownVerbatim(equationText(subject.computation))}
+
 ${name}.h says what each tensor is, how it lies in memory, and which GPUs run the kernel.
 
-## Build and prove
+## Build and verify
 
     sh build.sh && build/${name}_test
 

@@ -7,10 +7,10 @@
 
 import { C_TYPES } from "../../abstraction/kernel.ts";
 import { code, Name } from "../../abstraction/source-text.ts";
-import { type ElementType, elementsOf, heldAs, type Value } from "../../network/value.ts";
+import { describeValue, type ElementType, elementsOf, heldAs, type Value } from "../../network/value.ts";
 import { decodeElements, encodeElements } from "../../runtime/bytes.ts";
 import { ARRAYS } from "../subject.ts";
-import type { NetworkParts } from "./subject.ts";
+import { bytesOfValue, type NetworkParts } from "./subject.ts";
 
 const nameOf = (key: string, label: string): Name =>
   new Name("tensor", label.replaceAll(/\W/g, "_").replace(/^(?=[^A-Za-z])/, "v"), key);
@@ -45,6 +45,13 @@ export function parametersOf({ subject: { program } }: NetworkParts): readonly N
     })),
   ];
 }
+
+/** Each parameter in words: `image   input, f32[1,3,224,224], row-major, 602112 bytes`. */
+export const aboutParameters = (parts: NetworkParts): string[] =>
+  parametersOf(parts).map(({ label, value, isOutput }) => {
+    const bits = parts.subject.gpu && value.type === "f16" ? ", elements as their bits" : "";
+    return `${label}   ${isOutput ? "output" : "input"}, ${describeValue(value)}, row-major, ${bytesOfValue(value)} bytes${bits}`;
+  });
 
 /** Whether a parameter is of int64_t. */
 export const isWide = ({ value }: NetworkParameter): boolean => value.type === "s64";

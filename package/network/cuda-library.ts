@@ -22,12 +22,12 @@ import {
   stringLiteral,
 } from "../../abstraction/source-text.ts";
 import { spell } from "../../abstraction/spelling.ts";
-import { describeValue, heldAs } from "../../network/value.ts";
+import { heldAs } from "../../network/value.ts";
 import { capabilityFor } from "../../targets/gpu.ts";
 import { capabilityText } from "../cuda/subject.ts";
 import { assetText } from "../portable.ts";
 import { namesOf } from "../subject.ts";
-import { type NetworkParameter, parametersOf } from "./border.ts";
+import { aboutParameters, type NetworkParameter, parametersOf } from "./border.ts";
 import { placeText } from "./library.ts";
 import { bytesOfValue, type NetworkParts } from "./subject.ts";
 
@@ -39,18 +39,15 @@ export function neededBy({ kernels }: NetworkParts): { readonly least: number; r
   return capabilityFor(unique(kernels.flatMap(({ tuned }) => tuned?.features ?? [])));
 }
 
-export function cudaNetworkHeader(parts: NetworkParts): SourceText {
+export function cudaNetworkHeader(parts: NetworkParts): Code {
   const { subject, memory, weights, steps } = parts;
   const { name, upper } = namesOf(parts.subject);
   const parameters = parametersOf(parts);
   const { least, only } = neededBy(parts);
-  const text = code`${comment([
+  return code`${comment([
     `${subject.name}: a network of ${steps.length} steps, for GPUs of compute capability ${capabilityText(least)}${only ? " and no other" : " or later"}.`,
     "",
-    ...parameters.map(
-      ({ label, value, isOutput }) =>
-        `${label}   ${isOutput ? "output" : "input"}, ${describeValue(value)}, row-major, ${bytesOfValue(value)} bytes${value.type === "f16" ? ", elements as their bits" : ""}`,
-    ),
+    ...aboutParameters(parts),
     "",
     `On the device values between steps take ${memory.bytes} bytes, weights ${weights.length}. A network serves one call at a time, on the device that was`,
     "current when it was made; make one for each stream that runs beside others.",
@@ -97,7 +94,6 @@ ${upper}_API int ${name}_step_seconds(${name}_net* net, int step, double* second
 #endif
 #endif
 `;
-  return spell(text, "cuda");
 }
 
 export function cudaNetworkSource(parts: NetworkParts): SourceText {

@@ -2,7 +2,7 @@
  * @file The package of a network on a GPU. nvcc alone builds it.
  *
  *     cudaNetworkFiles(parts)      resnet18.h, resnet18.cu, resnet18_k0.cu ..., resnet18.weights, resnet18_weights.cpp, resnet18_main.cu,
- *                                  resnet18_torch.py, build.sh, CMakeLists.txt, network.json
+ *                                  resnet18_torch.py, build.sh, CMakeLists.txt, network.json, README.md
  */
 
 import { internal } from "../../abstraction/error.ts";
@@ -17,7 +17,7 @@ import {
   plainWord,
   type SourceText,
 } from "../../abstraction/source-text.ts";
-import { spell } from "../../abstraction/spelling.ts";
+import { spell, spellingOf } from "../../abstraction/spelling.ts";
 import { heldAs, type Value } from "../../network/value.ts";
 import { NVCC_CODE } from "../../runtime/run/cuda-build.ts";
 import { architectureFlag, architectureName } from "../../targets/nvidia-gpu.ts";
@@ -28,6 +28,7 @@ import { tunedSource } from "../library.ts";
 import { assetText } from "../portable.ts";
 import { cudaNetworkHeader, cudaNetworkMain, cudaNetworkSource, cudaWeightsSource } from "./cuda-library.ts";
 import { describeNetwork, NETWORK_VERSION } from "./node.ts";
+import { readmeText } from "./readme.ts";
 import type { NetworkBuild, NetworkParts } from "./subject.ts";
 
 /** @param architecture GPU architecture flag used when the script is given no other */
@@ -67,9 +68,11 @@ export function cudaNetworkFiles(parts: NetworkParts): ReadonlyMap<string, Sourc
     if (kernel.tuned?.language !== "cuda") internal(`${kernel.name} has no kernel in CUDA`);
     return [`${kernel.name}.cu`, tunedSource(kernel, kernel.tuned)] as const;
   });
+  const header = cudaNetworkHeader(parts);
+  const words = spellingOf([header], ["cuda"]);
   const facts = { schemaVersion: NETWORK_VERSION, ...describeNetwork(parts), provenance };
   return new Map<string, SourceText | Uint8Array>([
-    [`${name}.h`, cudaNetworkHeader(parts)],
+    [`${name}.h`, words.finish(header)],
     [`${name}.cu`, cudaNetworkSource(parts)],
     ...sources,
     [`${name}.weights`, weights],
@@ -79,6 +82,7 @@ export function cudaNetworkFiles(parts: NetworkParts): ReadonlyMap<string, Sourc
     ["network.json", spell(code`${jsonText(facts, 2)}\n`, "typescript")],
     ["build.sh", buildScript(parts)],
     ["CMakeLists.txt", cmakeText(parts)],
+    ["README.md", readmeText(parts, words)],
   ]);
 }
 

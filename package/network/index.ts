@@ -2,11 +2,11 @@
  * @file The package of a network: one library that runs it, built by a compiler alone.
  *
  *     networkFiles(subject)      resnet18.h, resnet18.cpp, resnet18_k0.cpp ..., resnet18.weights, resnet18_main.cpp, build.sh, CMakeLists.txt,
- *                                 network.json, package.json, index.js, index.d.ts and what they import; on a GPU those of cuda.ts
+ *                                 README.md, network.json, package.json, index.js, index.d.ts and what they import; on a GPU those of cuda.ts
  */
 
 import { code, commentText, identifier, join, lines, NOTHING, type SourceText } from "../../abstraction/source-text.ts";
-import { spell } from "../../abstraction/spelling.ts";
+import { spell, spellingOf } from "../../abstraction/spelling.ts";
 import { CXX, CXX_FOUND, commandOf, compiled, libraryFile, PLAIN, scriptOf, tunedFlags, wordsOf } from "../build.ts";
 import type { NetworkDescription } from "../files/network-binding.js";
 import { tunedSource } from "../library.ts";
@@ -14,6 +14,7 @@ import { portableSource } from "../portable.ts";
 import { cudaNetworkBuild, cudaNetworkFiles } from "./cuda.ts";
 import { networkHeader, networkMain, networkSource } from "./library.ts";
 import { featuresOf, nodeFiles } from "./node.ts";
+import { readmeText } from "./readme.ts";
 import { kernelName, type NetworkBuild, type NetworkParts, type NetworkSubject, partsOfNetwork } from "./subject.ts";
 
 export {
@@ -82,8 +83,10 @@ export function networkFiles(given: NetworkSubject): ReadonlyMap<string, SourceT
   const parts = partsOfNetwork(given);
   if (given.gpu) return cudaNetworkFiles(parts);
   const { name } = given;
+  const header = networkHeader(parts);
+  const words = spellingOf([header], ["c++"]);
   return new Map<string, SourceText | Uint8Array>([
-    [`${name}.h`, networkHeader(parts)],
+    [`${name}.h`, words.finish(header)],
     [`${name}.cpp`, networkSource(parts)],
     ...parts.kernels.map(
       (kernel) =>
@@ -94,6 +97,7 @@ export function networkFiles(given: NetworkSubject): ReadonlyMap<string, SourceT
     ...nodeFiles(parts, networkBuildOf(parts).library.output),
     ["build.sh", buildScript(parts)],
     ["CMakeLists.txt", cmakeText(parts)],
+    ["README.md", readmeText(parts, words)],
   ]);
 }
 

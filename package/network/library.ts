@@ -23,11 +23,10 @@ import {
   stringLiteral,
 } from "../../abstraction/source-text.ts";
 import { spell } from "../../abstraction/spelling.ts";
-import { describeValue } from "../../network/value.ts";
 import { featureTests } from "../library.ts";
 import { POOL } from "../pool.ts";
 import { namesOf } from "../subject.ts";
-import { borderTypeInC, countOf, isWide, NARROWED, parametersOf, WIDENED } from "./border.ts";
+import { aboutParameters, borderTypeInC, countOf, isWide, NARROWED, parametersOf, WIDENED } from "./border.ts";
 import { bytesOfValue, type NetworkParts, type Place } from "./subject.ts";
 
 /** Return codes of the library's functions. */
@@ -40,17 +39,14 @@ const signatureOf = (parts: NetworkParts): Code =>
     ),
   );
 
-export function networkHeader(parts: NetworkParts): SourceText {
+export function networkHeader(parts: NetworkParts): Code {
   const { subject, memory, weights, steps } = parts;
   const { threads } = subject;
   const { name, upper } = namesOf(subject);
-  const text = code`${comment([
+  return code`${comment([
     `${subject.name}: a network of ${steps.length} steps.`,
     "",
-    ...parametersOf(parts).map(
-      ({ label, value, isOutput }) =>
-        `${label}   ${isOutput ? "output" : "input"}, ${describeValue(value)}, row-major, ${bytesOfValue(value)} bytes`,
-    ),
+    ...aboutParameters(parts),
     "",
     `Values between steps take ${memory.bytes} bytes, weights ${weights.length}. A network serves one call at a time; make one for every thread that calls.`,
     threads > 1 &&
@@ -90,7 +86,6 @@ double ${name}_step_seconds(const ${name}_net* net, int step);
 #endif
 #endif
 `;
-  return spell(text, "c++");
 }
 
 const KINDS = { arena: "ARENA", weights: "WEIGHTS", widened: "WIDENED", input: "INPUT", output: "OUTPUT" } as const;

@@ -13,7 +13,7 @@ import { describeNetwork, networkFiles, partsOfNetwork } from "../../package/net
 import { findCompiler } from "../../runtime/compiler.ts";
 import { findNvcc } from "../../runtime/run/cuda-device.ts";
 import { cudaJudge } from "../../runtime/run/cuda-judge.ts";
-import { isGpu } from "../../targets/index.ts";
+import { isGpu, nativeTarget } from "../../targets/index.ts";
 import { writePackage } from "../package/package-folder.ts";
 import { sealedPackage } from "../package/sealed-package.ts";
 import { chosenFor } from "./choices.ts";
@@ -37,6 +37,8 @@ export interface EmitNetworkOptions extends Pick<ProofOptions, "onBuilt" | "onSt
   readonly machine?: Target | undefined;
   /** Whether the library is built and the output of every step compared with its equation; false by default. */
   readonly verify?: boolean;
+  /** Lines about where the network comes from, such as the command that writes it again. They become part of the package. */
+  readonly provenance?: readonly string[];
   /** Whether files may be written into a folder that is not empty; false by default. */
   readonly force?: boolean;
 }
@@ -49,6 +51,7 @@ const OPTIONS = {
   exact: true,
   machine: true,
   verify: true,
+  provenance: true,
   force: true,
   onBuilt: true,
   onStep: true,
@@ -84,8 +87,13 @@ export async function emitNetwork(opened: OpenNetwork, options: EmitNetworkOptio
   const { to, name, threads = 1, machine, force = false } = options;
   const gpu = machine && isGpu(machine) ? machine : undefined;
   const { database: db = DEFAULT_DATABASE, exact = false } = options;
-  const { program, choices, chains } = await chosenFor(opened.program, { db, threads, exact }, gpu);
-  const subject = networkSubject(program, choices, { chains, name, threads, gpu });
+  const { program, choices, chains, environment } = await chosenFor(opened.program, { db, threads, exact }, gpu);
+  const provenance = [
+    `made for  ${(gpu ?? nativeTarget()).name}, threads ${threads}`,
+    ...(environment ? [`records   measured on ${environment.cpu} with ${environment.compiler.version}`] : []),
+    ...(options.provenance ?? []),
+  ];
+  const subject = networkSubject(program, choices, { chains, name, threads, gpu, provenance });
   const files = networkFiles(subject);
   const parts = partsOfNetwork(subject);
   writePackage(to, sealedPackage(files), force);
