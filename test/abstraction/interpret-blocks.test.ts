@@ -8,26 +8,22 @@ import { NestFault } from "../../abstraction/blocks/fault.ts";
 import { matrixRows } from "../../abstraction/blocks/holders.ts";
 import { ADVERSE_ORDERS, type NestOrder } from "../../abstraction/blocks/run.ts";
 import { type Computation, elementCount, inputsOf } from "../../abstraction/computation.ts";
-import { access, axis, number } from "../../abstraction/expression.ts";
 import { type Inputs, interpret } from "../../abstraction/interpret.ts";
 import { interpretNest } from "../../abstraction/interpret-nest.ts";
 import type { Intrinsic, Operand } from "../../abstraction/intrinsic.ts";
-import { type LoopNest, loop, type Statement } from "../../abstraction/loop-nest.ts";
+import type { LoopNest } from "../../abstraction/loop-nest.ts";
 import { printNest } from "../../abstraction/print-nest.ts";
 import { matricesOf } from "../../codegen/cuda/fragment.ts";
 import { INTRINSICS } from "../../intrinsics/index.ts";
+import { onWarps, readNest } from "../support/nest-text.ts";
 import { ringMatmul } from "../support/ring-matmul.ts";
-import { rowNamed, stated } from "../support/subjects.ts";
-import { barrier, commit, copy, lanes, onWarps, shared, wait, withoutEach } from "../support/warp-nest.ts";
+import { stated } from "../support/subjects.ts";
+import { withoutEach } from "../support/warp-nest.ts";
 
 interface Case {
   readonly computation: Computation;
   readonly nest: LoopNest;
 }
-
-const reversed = stated("y[i] = x[63-i] --i 64");
-const s64 = shared("s", "f32", { i: 64 });
-const readReversed = lanes("y[32*w+lane] = s[63-32*w-lane]");
 
 function someInputs(computation: Computation): Inputs {
   return Object.fromEntries(
@@ -53,174 +49,130 @@ function verdict(given: Case): string {
   return [...new Set(verdicts)].join(" or ");
 }
 
-/** One product of 16 x 16 x 16, its tiles moved by the instruction's own loads and stores. */
-function wmmaProduct(by: "tiles" | "flat memory"): Case {
-  const wmma = rowNamed("wmma.m16n16k16.f32.f16");
-  const computation = stated("out[i,j] += f32(x[i,l]) * f32(y[l,j]) --i 16 --j 16 --l 16 --dtype f16");
-  const at = (file: string) => ({ file, index: number(0) });
-  const memory = (buffer: string) => ({ buffer, base: number(0), stride: 16 });
-  const row = axis("r");
-  const column = axis("c");
-  const read = (file: string, buffer: string): Statement => {
-    if (by === "flat memory") return { kind: "load", register: at(file), memory: memory(buffer) };
-    const tile = { axes: ["r", "c"], access: access(buffer, [row, column]), by: "instruction" } as const;
-    return { kind: "fetch", register: at(file), tile };
+/** One product of 16 x 16 x 16, its tiles moved by the instruction's own loads and stores, from logical elements or from flat memory. */
+function wmmaProduct(a: string, b: string, sums: string): Case {
+  return {
+    computation: stated("out[i,j] += f32(x[i,l]) * f32(y[l,j]) --i 16 --j 16 --l 16 --dtype f16"),
+    nest: onWarps(
+      1,
+      `
+      copy i 16, l 16 by 8, by warp   a[i,l] = x[i,l]
+      copy l 16, j 16 by 8, by warp   b[l,j] = y[l,j]
+      c{0} <- identity
+      barrier warp
+      a{0} <- ${a}
+      b{0} <- ${b}
+      c{0} <- wmma.m16n16k16.f32.f16(a{0}, b{0})
+      ${sums}
+      barrier warp
+      copy i 16, j 16 by 4, by warp   out[i,j] = sums[i,j]`,
+      `
+      shared a: f16[i 16, l 16]
+      shared b: f16[l 16, j 16]
+      shared sums: f32[i 16, j 16]
+      registers c: 1 x wmma.m16n16k16.f32.f16.c
+      registers a: 1 x wmma.m16n16k16.f32.f16.a
+      registers b: 1 x wmma.m16n16k16.f32.f16.b`,
+    ),
   };
-  const equation = { target: access("sums", [row, column]), op: "=", value: access("sum", []) } as const;
-  const store: Statement =
-    by === "flat memory"
-      ? { kind: "store", register: at("c"), memory: memory("sums") }
-      : { kind: "drain", register: at("c"), axes: ["r", "c"], equation, element: "sum", by: "instruction" };
-  const nest = onWarps(
-    1,
-    [
-      copy("a[i,l] = x[i,l]", { i: 16, l: 16 }, { group: "warp", width: 8 }),
-      copy("b[l,j] = y[l,j]", { l: 16, j: 16 }, { group: "warp", width: 8 }),
-      { kind: "clear", register: at("c") },
-      barrier("warp"),
-      read("a", "a"),
-      read("b", "b"),
-      { kind: "register-issue", intrinsic: wmma, registers: { c: at("c"), a: at("a"), b: at("b") } },
-      store,
-      barrier("warp"),
-      copy("out[i,j] = sums[i,j]", { i: 16, j: 16 }, { group: "warp", width: 4 }),
-    ],
-    [
-      shared("a", "f16", { i: 16, l: 16 }),
-      shared("b", "f16", { l: 16, j: 16 }),
-      shared("sums", "f32", { i: 16, j: 16 }),
-    ],
-    { registers: ["c", "a", "b"].map((name) => ({ name, intrinsic: wmma, operand: name, count: 1 })) },
-  );
-  return { computation, nest };
 }
 
-/** Two blocks sum halves into the workspace; behind a barrier of the whole call, others add them. */
-function splitSum(): Case {
-  const half = onWarps(
-    1,
-    [lanes("V[0,lane] = x[0,32*b+lane] + x[1,32*b+lane]"), lanes("partial[b,lane] = V[0,lane]")],
-    [],
-    { blocks: 2 },
-  );
-  const whole = onWarps(1, [lanes("y[lane] = partial[0,lane] + partial[1,lane]")]);
-  const dims = [
-    { name: "b", extent: 2 },
-    { name: "i", extent: 32 },
-  ];
+/** Two warps that end with this read of `s`. */
+function reversing(body: string, declared = "shared s: f32[i 64]"): Case {
+  const read = "for lanes lane in 0..32\n  y[32*w+lane] = s[63-32*w-lane]";
+  return { computation: stated("y[i] = x[63-i] --i 64"), nest: onWarps(2, `${body}\n${read}`, declared) };
+}
+
+/** Each of two warps turns its own elements round. */
+function ownWarp(body: string): Case {
+  const read = "for lanes lane in 0..32\n  y[32*w+lane] = s[w,31-lane]";
   return {
-    computation: stated("y[i] += x[r,i+32*c] --i 32 --r 2 --c 2"),
-    nest: {
-      scratch: [{ name: "partial", dtype: "f32", elements: 64, scope: "workspace", dims }],
-      registers: [],
-      vectors: [{ name: "V", dtype: "f32", lanes: 32, count: 1 }],
-      prepare: [],
-      body: [...half.body, barrier(), ...whole.body],
-    },
+    computation: stated("y[i] = x[i-2*(i%32)+31] --i 64"),
+    nest: onWarps(2, `${body}\n${read}`, "shared s: f32[w 2, i 32]"),
   };
+}
+
+/** Two warps turn one row round after another. */
+function rounds(body: string, declared: string): Case {
+  return { computation: stated("y[r,i] = x[r,63-i] --r 2 --i 64"), nest: onWarps(2, body, declared) };
 }
 
 /** Nests with what order they need and no more. */
 const RIGHT: Readonly<Record<string, Case>> = {
-  "a copy by the block": {
-    computation: reversed,
-    nest: onWarps(2, [copy("s[i] = x[i]", { i: 64 }), barrier("block"), readReversed], [s64]),
+  "a copy by the block": reversing("copy i 64, by block   s[i] = x[i]\nbarrier block"),
+  "an asynchronous copy by the block": reversing(
+    "copy i 64 by 4, async, by block   s[i] = x[i]\ncommit\nwait 0\nbarrier block",
+  ),
+  "a copy by each warp": ownWarp("copy i 32, by warp   s[w,i] = x[32*w+i]\nbarrier warp"),
+  "an asynchronous copy by each warp": ownWarp(
+    "copy i 32, async, by warp   s[w,i] = x[32*w+i]\ncommit\nwait 0\nbarrier warp",
+  ),
+  "lanes that write for other warps": reversing(
+    "for lanes lane in 0..32\n  s[32*w+lane] = x[32*w+lane]\nbarrier block",
+  ),
+  "memory that is used again": rounds(
+    `
+    for round in 0..2
+      copy i 64, by block   s[i] = x[round,i]
+      barrier block
+      for lanes lane in 0..32
+        y[round,32*w+lane] = s[63-32*w-lane]
+      barrier block`,
+    "shared s: f32[i 64]",
+  ),
+  "two groups in flight": rounds(
+    `
+    copy i 64, async, by block   s[0,i] = x[0,i]
+    commit
+    copy i 64, async, by block   s[1,i] = x[1,i]
+    commit
+    wait 1
+    barrier block
+    for lanes lane in 0..32
+      y[0,32*w+lane] = s[0,63-32*w-lane]
+    wait 0
+    barrier block
+    for lanes lane in 0..32
+      y[1,32*w+lane] = s[1,63-32*w-lane]`,
+    "shared s: f32[stage 2, i 64]",
+  ),
+  "an asynchronous copy of what the block wrote, and writes again": rounds(
+    `
+    for round in 0..2
+      for lanes lane in 0..32
+        kept[32*w+lane] = x[round,32*w+lane]
+      barrier block
+      copy i 64, async, by block   s[i] = kept[i]
+      commit
+      wait 0
+      barrier block
+      for lanes lane in 0..32
+        y[round,32*w+lane] = s[63-32*w-lane]`,
+    "shared s: f32[i 64]\nworkspace kept: f32[64]",
+  ),
+  "blocks that add what others left": {
+    computation: stated("y[i] += x[r,i+32*c] --i 32 --r 2 --c 2"),
+    nest: readNest(`
+      workspace partial: f32[b 2, i 32]
+      vectors V: 1 x f32[32]
+      for at block b in 0..2
+        for at warp w in 0..1
+          for lanes lane in 0..32
+            V[0,lane] = x[0,32*b+lane] + x[1,32*b+lane]
+          for lanes lane in 0..32
+            partial[b,lane] = V[0,lane]
+      barrier
+      for at block b in 0..1
+        for at warp w in 0..1
+          for lanes lane in 0..32
+            y[lane] = partial[0,lane] + partial[1,lane]`),
   },
-  "an asynchronous copy by the block": {
-    computation: reversed,
-    nest: onWarps(
-      2,
-      [
-        copy("s[i] = x[i]", { i: 64 }, { transfer: "async", width: 4 }),
-        commit,
-        wait(0),
-        barrier("block"),
-        readReversed,
-      ],
-      [s64],
-    ),
-  },
-  "a copy by each warp": {
-    computation: stated("y[i] = x[i-2*(i%32)+31] --i 64"),
-    nest: onWarps(
-      2,
-      [copy("s[w,i] = x[32*w+i]", { i: 32 }, { group: "warp" }), barrier("warp"), lanes("y[32*w+lane] = s[w,31-lane]")],
-      [shared("s", "f32", { w: 2, i: 32 })],
-    ),
-  },
-  "an asynchronous copy by each warp": {
-    computation: stated("y[i] = x[i-2*(i%32)+31] --i 64"),
-    nest: onWarps(
-      2,
-      [
-        copy("s[w,i] = x[32*w+i]", { i: 32 }, { group: "warp", transfer: "async" }),
-        commit,
-        wait(0),
-        barrier("warp"),
-        lanes("y[32*w+lane] = s[w,31-lane]"),
-      ],
-      [shared("s", "f32", { w: 2, i: 32 })],
-    ),
-  },
-  "lanes that write for other warps": {
-    computation: reversed,
-    nest: onWarps(2, [lanes("s[32*w+lane] = x[32*w+lane]"), barrier("block"), readReversed], [s64]),
-  },
-  "memory that is used again": {
-    computation: stated("y[r,i] = x[r,63-i] --r 2 --i 64"),
-    nest: onWarps(
-      2,
-      [
-        loop("round", 2, [
-          copy("s[i] = x[round,i]", { i: 64 }),
-          barrier("block"),
-          lanes("y[round,32*w+lane] = s[63-32*w-lane]"),
-          barrier("block"),
-        ]),
-      ],
-      [s64],
-    ),
-  },
-  "two groups in flight": {
-    computation: stated("y[r,i] = x[r,63-i] --r 2 --i 64"),
-    nest: onWarps(
-      2,
-      [
-        copy("s[0,i] = x[0,i]", { i: 64 }, { transfer: "async" }),
-        commit,
-        copy("s[1,i] = x[1,i]", { i: 64 }, { transfer: "async" }),
-        commit,
-        wait(1),
-        barrier("block"),
-        lanes("y[0,32*w+lane] = s[0,63-32*w-lane]"),
-        wait(0),
-        barrier("block"),
-        lanes("y[1,32*w+lane] = s[1,63-32*w-lane]"),
-      ],
-      [shared("s", "f32", { stage: 2, i: 64 })],
-    ),
-  },
-  "an asynchronous copy of what the block wrote, and writes again": {
-    computation: stated("y[r,i] = x[r,63-i] --r 2 --i 64"),
-    nest: onWarps(
-      2,
-      [
-        loop("round", 2, [
-          lanes("kept[32*w+lane] = x[round,32*w+lane]"),
-          barrier("block"),
-          copy("s[i] = kept[i]", { i: 64 }, { transfer: "async" }),
-          commit,
-          wait(0),
-          barrier("block"),
-          lanes("y[round,32*w+lane] = s[63-32*w-lane]"),
-        ]),
-      ],
-      [s64, { name: "kept", dtype: "f32", elements: 64, scope: "workspace" }],
-    ),
-  },
-  "blocks that add what others left": splitSum(),
-  "tiles that an instruction loads and stores": wmmaProduct("tiles"),
-  "tiles of flat memory": wmmaProduct("flat memory"),
+  "tiles that an instruction loads and stores": wmmaProduct(
+    "a[r,c] over r, c by instruction",
+    "b[r,c] over r, c by instruction",
+    "for r, c of c{0} by instruction   sums[r,c] = sum[]",
+  ),
+  "tiles of flat memory": wmmaProduct("a[0 .. by 16]", "b[0 .. by 16]", "sums[0 .. by 16] <- c{0}"),
   "a ring of two stages": ringMatmul({ stages: 2 }),
   "a ring of three stages": ringMatmul({ stages: 3 }),
   "a ring of four stages, for two steps": ringMatmul({ stages: 4, steps: 2 }),

@@ -9,14 +9,14 @@ import { ADVERSE_ORDERS } from "../../abstraction/blocks/run.ts";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
 import type { Computation } from "../../abstraction/computation.ts";
 import { binary, number } from "../../abstraction/expression.ts";
-import { type LoopNest, loop, type Statement } from "../../abstraction/loop-nest.ts";
+import type { LoopNest, Statement } from "../../abstraction/loop-nest.ts";
 import { lowerGrid } from "../../mapper/lower/grid.ts";
 import { gridContextOf, MATMUL, matmulF16, mmaSchedule, verdict, wgmmaSchedule } from "../support/grid-kernels.ts";
 import { groupMatmul } from "../support/group-matmul.ts";
+import { onWarps } from "../support/nest-text.ts";
 import { ringMatmul } from "../support/ring-matmul.ts";
 import { inFull } from "../support/slow.ts";
 import { stated } from "../support/subjects.ts";
-import { barrier, commit, copy, lanes, onWarps, shared, wait } from "../support/warp-nest.ts";
 
 interface Subject {
   readonly computation: Computation;
@@ -59,33 +59,39 @@ const cluster = split("cluster");
 const memory = split("memory");
 
 const reversed = stated("y[i] = x[63-i] --i 64");
-const S = shared("s", "f32", { i: 64 });
-const ASYNC = { transfer: "async", width: 4 } as const;
-const READ = lanes("y[32*w+lane] = s[63-32*w-lane]");
-const byHand = (...body: readonly Statement[]): Subject => ({ computation: reversed, nest: onWarps(2, body, [S]) });
+const COPY = "copy i 64 by 4, async, by block   s[i] = x[i]";
+const PLAIN = "copy i 64, by block   s[i] = x[i]";
+/** Two warps that run these lines and then read what others have copied. */
+const byHand = (...lines: readonly string[]): Subject => ({
+  computation: reversed,
+  nest: onWarps(
+    2,
+    [...lines, "for lanes lane in 0..32", "  y[32*w+lane] = s[63-32*w-lane]"].join("\n"),
+    "shared s: f32[i 64]",
+  ),
+});
 
 const rows = stated("y[r,i] = x[r,63-i] --r 4 --i 64");
 const ringOf = (stages: number): Subject => ({
   computation: rows,
   nest: onWarps(
     2,
-    [
-      copy("s[0,i] = x[0,i]", { i: 64 }, ASYNC),
-      commit,
-      loop("round", 4, [
-        wait(0),
-        barrier("block"),
-        lanes(`y[round,32*w+lane] = s[round%${stages},63-32*w-lane]`),
-        copy(`s[(round+1)%${stages},i] = x[round+1,i]`, { i: 64 }, { ...ASYNC, when: "round+1 < 4" }),
-        commit,
-      ]),
-    ],
-    [shared("s", "f32", { stage: 2, i: 64 })],
+    `
+    copy i 64 by 4, async, by block   s[0,i] = x[0,i]
+    commit
+    for round in 0..4
+      wait 0
+      barrier block
+      for lanes lane in 0..32
+        y[round,32*w+lane] = s[round%${stages},63-32*w-lane]
+      copy i 64 by 4, async, by block where round+1 < 4   s[(round+1)%${stages},i] = x[round+1,i]
+      commit`,
+    "shared s: f32[stage 2, i 64]",
   ),
 });
 
 const RIGHT: Readonly<Record<string, Subject>> = {
-  "copies awaited and met": byHand(copy("s[i] = x[i]", { i: 64 }, ASYNC), commit, wait(0), barrier("block"), READ),
+  "copies awaited and met": byHand(COPY, "commit", "wait 0", "barrier block"),
   "a ring by hand": ringOf(2),
   "a ring of warps": ringMatmul(),
   "a ring of warpgroups": groupMatmul(),
@@ -126,27 +132,11 @@ const leftSooner = (by: number): Subject =>
   ]);
 
 const FAULTS: readonly (readonly [fault: string, subject: Subject, says: RegExp])[] = [
-  ["no barrier behind a plain copy", byHand(copy("s[i] = x[i]", { i: 64 }), READ), /missing: a barrier of the block/],
-  [
-    "a copy that is not awaited",
-    byHand(copy("s[i] = x[i]", { i: 64 }, ASYNC), commit, barrier("block"), READ),
-    /missing: a wait for the copy/,
-  ],
-  [
-    "a copy that is not committed",
-    byHand(copy("s[i] = x[i]", { i: 64 }, ASYNC), wait(0), barrier("block"), READ),
-    /missing: a commit of the copy/,
-  ],
-  [
-    "a wait behind the barrier",
-    byHand(copy("s[i] = x[i]", { i: 64 }, ASYNC), commit, barrier("block"), wait(0), READ),
-    /behind the wait/,
-  ],
-  [
-    "memory filled twice",
-    byHand(copy("s[i] = x[i]", { i: 64 }), copy("s[63-i] = x[63-i]", { i: 64 }), barrier("block"), READ),
-    /written twice/,
-  ],
+  ["no barrier behind a plain copy", byHand(PLAIN), /missing: a barrier of the block/],
+  ["a copy that is not awaited", byHand(COPY, "commit", "barrier block"), /missing: a wait for the copy/],
+  ["a copy that is not committed", byHand(COPY, "wait 0", "barrier block"), /missing: a commit of the copy/],
+  ["a wait behind the barrier", byHand(COPY, "commit", "barrier block", "wait 0"), /behind the wait/],
+  ["memory filled twice", byHand(PLAIN, "copy i 64, by block   s[63-i] = x[63-i]", "barrier block"), /written twice/],
   ["a ring one stage short", ringOf(1), /a ring of more stages/],
   ["a ring without its barrier", { ...ringMatmul({ without: "barrier" }) }, /missing: a barrier of the block/],
   ["a ring without its wait", ringMatmul({ without: "wait" }), /missing: a wait for the copy/],
@@ -222,7 +212,10 @@ const FAULTS: readonly (readonly [fault: string, subject: Subject, says: RegExp]
   ],
   [
     "a barrier of the block in one of two roles",
-    { ...producer, nest: changed(producer.nest, (s) => (s.kind === "arrive" ? [s, barrier("block")] : [s])) },
+    {
+      ...producer,
+      nest: changed(producer.nest, (s) => (s.kind === "arrive" ? [s, { kind: "barrier", group: "block" }] : [s])),
+    },
     /those that wait never go on/,
   ],
   [

@@ -8,11 +8,11 @@
  * Two warpgroups of 64 x 32 results, steps of 64 k, products of one step in flight while the next is fetched.
  */
 
-import { type Computation, defineComputation } from "../../abstraction/computation.ts";
+import type { Computation } from "../../abstraction/computation.ts";
 import type { Intrinsic } from "../../abstraction/intrinsic.ts";
-import { type LoopNest, loop, type Scratch, type Statement, type TileAccess } from "../../abstraction/loop-nest.ts";
-import { parseEquation, parseExpr } from "../../abstraction/parse.ts";
-import { rowNamed } from "./subjects.ts";
+import type { LoopNest } from "../../abstraction/loop-nest.ts";
+import { indented, readNest } from "./nest-text.ts";
+import { rowNamed, stated } from "./subjects.ts";
 
 /** The synchronisation that can be left out. */
 export const GUARDS = ["fence memory", "fence registers", "commit", "wait", "barrier", "arrival"] as const;
@@ -30,17 +30,6 @@ export interface GroupMatmulOptions {
   readonly crooked?: boolean;
 }
 
-const M = 128;
-const N = 32;
-const K = 64;
-const STEPS = 4;
-
-function text(name: string, formula: string): TileAccess["access"] {
-  const access = parseExpr(`${name}[${formula}]`);
-  if (access.kind !== "access") throw new Error(`no access: ${formula}`);
-  return access;
-}
-
 export function groupMatmul(options: GroupMatmulOptions = {}): {
   readonly computation: Computation;
   readonly nest: LoopNest;
@@ -48,126 +37,43 @@ export function groupMatmul(options: GroupMatmulOptions = {}): {
 } {
   const { stages = 3, without, inFlight = 1, turned = false, crooked = false } = options;
   const { ahead = stages - 1 - inFlight } = options;
-  const wgmma = rowNamed("wgmma.m64n32k16.f32.f16");
-  const computation = defineComputation({
-    name: "matmul",
-    equation: `out[i,j] += f32(x[i,l]) * f32(${turned ? "y[j,l]" : "y[l,j]"})`,
-    extents: { i: M, j: N, l: K * STEPS },
-    tensors: { x: "f16", y: "f16" },
-  });
-  const ring = (
-    name: string,
-    row: string,
-    rows: number,
-    columns: number,
-    column: string,
-    swizzle: string,
-  ): Scratch => ({
-    name,
-    dtype: "f16",
-    elements: stages * rows * columns,
-    scope: "shared",
-    dims: [
-      { name: "stage", extent: stages },
-      { name: row, extent: rows },
-      { name: column, extent: columns },
-    ],
-    storage: parseExpr(`${rows * columns}*stage + ${columns}*${row} + 8*((${column}/8) ^ (${swizzle})) + ${column}%8`),
-  });
-  const turn = crooked ? "/2" : "";
-  const scratch = [
-    ring("a_ring", "m", M, K, "k", "m%8"),
-    turned ? ring("b_ring", "n", N, K, "k", `n${turn}%8`) : ring("b_ring", "k", K, N, "n", "k/2%4"),
+  const unless = (guard: (typeof GUARDS)[number], line: string): string[] => (without === guard ? [] : [line]);
+  /** Indices of b, along k and along n. */
+  const ofB = (k: string, n: string): string => (turned ? `${n},${k}` : `${k},${n}`);
+  const copies = (step: string, when = ""): string[] => [
+    `copy r 128, t 64 by 8, async, by block${when}   a_ring[(${step})%${stages},r,t] = x[r,64*(${step})+t]`,
+    `copy ${turned ? "s 32, t 64" : "t 64, s 32"} by 8, async, by block${when}   b_ring[(${step})%${stages},${ofB("t", "s")}] = y[${ofB(`64*(${step})+t`, "s")}]`,
+    "commit",
   ];
-  const copy = (axes: readonly [string, number][], equation: string, when?: string): Statement => ({
-    kind: "copy",
-    equation: parseEquation(equation),
-    width: 8,
-    transfer: "async",
-    group: "block",
-    axes: axes.map(([name, extent]) => ({ name, extent })),
-    ...(when !== undefined && { when: parseEquation(`z[] = 0 where ${when}`).where }),
-  });
-  const copies = (step: string, when?: string): Statement[] => [
-    copy(
-      [
-        ["r", M],
-        ["t", K],
-      ],
-      `a_ring[(${step})%${stages},r,t] = x[r,${K}*(${step})+t]`,
-      when,
-    ),
-    turned
-      ? copy(
-          [
-            ["s", N],
-            ["t", K],
-          ],
-          `b_ring[(${step})%${stages},s,t] = y[s,${K}*(${step})+t]`,
-          when,
-        )
-      : copy(
-          [
-            ["t", K],
-            ["s", N],
-          ],
-          `b_ring[(${step})%${stages},t,s] = y[${K}*(${step})+t,s]`,
-          when,
-        ),
-    { kind: "commit" },
+  const step = [
+    ...unless("arrival", `wait ${ahead - 1}`),
+    ...unless("fence memory", "fence wgmma memory"),
+    ...unless("barrier", "barrier block"),
+    ...unless("fence registers", "fence wgmma registers"),
+    "for unrolled part in 0..4",
+    `  c{0} <- wgmma.m64n32k16.f32.f16(a_ring[step%${stages},64*g+u,16*part+w] over u, w, b_ring[step%${stages},${ofB("16*part+w", "v")}] over w, v)`,
+    ...unless("commit", "commit wgmma"),
+    ...unless("wait", `wait wgmma ${inFlight}`),
+    ...copies(`step+${ahead}`, ` where step+${ahead} < 4`),
   ];
-  const unless = (guard: (typeof GUARDS)[number], s: Statement): Statement[] => (without === guard ? [] : [s]);
-  const sums = { file: "c", index: parseExpr("0") };
-  const tile = (axes: readonly string[], access: TileAccess["access"]): TileAccess => ({
-    axes,
-    access,
-    by: "instruction",
-  });
-  const body: Statement[] = [
-    { kind: "clear", register: sums },
+  const body = [
+    "c{0} <- identity",
     ...Array.from({ length: ahead }, (_, s) => copies(String(s))).flat(),
-    loop("step", STEPS, [
-      ...unless("arrival", { kind: "wait", pending: ahead - 1 }),
-      ...unless("fence memory", { kind: "fence", on: "memory", of: wgmma }),
-      ...unless("barrier", { kind: "barrier", group: "block" }),
-      ...unless("fence registers", { kind: "fence", on: "registers", of: wgmma }),
-      loop(
-        "part",
-        K / 16,
-        [
-          {
-            kind: "register-issue",
-            intrinsic: wgmma,
-            registers: { c: sums },
-            tiles: {
-              a: tile(["u", "w"], text("a_ring", `step%${stages},64*g+u,16*part+w`)),
-              b: tile(
-                ["w", "v"],
-                turned ? text("b_ring", `step%${stages},v,16*part+w`) : text("b_ring", `step%${stages},16*part+w,v`),
-              ),
-            },
-          },
-        ],
-        "unrolled",
-      ),
-      ...unless("commit", { kind: "commit", of: wgmma }),
-      ...unless("wait", { kind: "wait", pending: inFlight, of: wgmma }),
-      ...copies(`step+${ahead}`, `step+${ahead} < ${STEPS}`),
-    ]),
-    ...unless("wait", { kind: "wait", pending: 0, of: wgmma }),
-    {
-      kind: "drain",
-      register: sums,
-      axes: ["u", "v"],
-      element: "sum",
-      equation: parseEquation("out[64*g+u,v] = sum[]"),
-    },
+    "for step in 0..4",
+    ...indented(step),
+    ...unless("wait", "wait wgmma 0"),
+    "for u, v of c{0}   out[64*g+u,v] = sum[]",
   ];
-  const nest: LoopNest = {
-    scratch,
-    registers: [{ name: "c", intrinsic: wgmma, operand: "c", count: 1 }],
-    prepare: [],
-    body: [loop("block", 1, [loop("g", M / 64, body, "warpgroup")], "block")],
-  };
-  return { computation, nest, intrinsic: wgmma };
+  const rowsOfB = turned
+    ? `n 32, k 64] at 2048*stage + 64*n + 8*((k/8) ^ (n${crooked ? "/2" : ""}%8)) + k%8`
+    : "k 64, n 32] at 2048*stage + 32*k + 8*((n/8) ^ (k/2%4)) + n%8";
+  const nest = readNest(`
+    shared a_ring: f16[stage ${stages}, m 128, k 64] at 8192*stage + 64*m + 8*((k/8) ^ (m%8)) + k%8
+    shared b_ring: f16[stage ${stages}, ${rowsOfB}
+    registers c: 1 x wgmma.m64n32k16.f32.f16.c
+    for at block block in 0..1
+      for at warpgroup g in 0..2
+        ${body.join("\n        ")}`);
+  const line = `out[i,j] += f32(x[i,l]) * f32(y[${ofB("l", "j")}]) --i 128 --j 32 --l 256 --dtype f16 --name matmul`;
+  return { computation: stated(line), nest, intrinsic: rowNamed("wgmma.m64n32k16.f32.f16") };
 }

@@ -9,20 +9,10 @@
  */
 
 import type { Computation } from "../../abstraction/computation.ts";
-import { access, axis, binary, compare, type Expr, number } from "../../abstraction/expression.ts";
-import type { Intrinsic } from "../../abstraction/intrinsic.ts";
-import type { Dimension } from "../../abstraction/layout.ts";
-import {
-  type Copy,
-  type Group,
-  type LoopNest,
-  loop,
-  type Scratch,
-  type Statement,
-} from "../../abstraction/loop-nest.ts";
-import { parseExpr } from "../../abstraction/parse.ts";
+import type { Group, LoopNest } from "../../abstraction/loop-nest.ts";
 import { pick, type Random, randomInteger } from "../../abstraction/random.ts";
-import { rowNamed, stated } from "./subjects.ts";
+import { indented, readNest } from "./nest-text.ts";
+import { stated } from "./subjects.ts";
 
 export interface OperandForm {
   readonly transfer: "plain" | "async";
@@ -115,7 +105,7 @@ export function faultsOf(form: PipelineForm): PipelineFault[] {
   const crosses = (a.group === "block" && warps[1] > 1) || (b.group === "block" && !b.resident && warps[0] > 1);
   const inLoop = epilogue === "shared" ? labels.slice(0, -1) : labels;
   for (const label of inLoop)
-    if (label.startsWith("wait") || (label.startsWith("barrier of the block") && crosses))
+    if (label.startsWith("wait") || (label.startsWith("barrier block") && crosses))
       faults.push({ kind: "weak", label });
   if (stages > 1 && steps >= stages) faults.push({ kind: "short ring" });
   if (stages > 1 && steps > stages) faults.push({ kind: "early copies" }, { kind: "copies before barrier" });
@@ -130,48 +120,32 @@ export function pipeline(form: PipelineForm, fault?: PipelineFault): Pipeline {
   return new PipelineBuilder(form, fault).build();
 }
 
-const add = (left: Expr, right: Expr): Expr => binary("+", left, right);
-const times = (factor: number, e: Expr): Expr => binary("*", number(factor), e);
-
 /** The stages of an operand in shared memory. */
-function ringOf(name: "a" | "b", form: PipelineForm, tile: Readonly<Record<"m" | "n" | "k", number>>): Scratch {
+function ringOf(name: "a" | "b", form: PipelineForm, tile: Readonly<Record<"m" | "n" | "k", number>>): string {
   const { layout, group, resident } = form[name];
   const [rows, columns] = name === "a" ? (["m", "k"] as const) : (["k", "n"] as const);
   const warps = form.warps[0] * form.warps[1];
-  const dims: Dimension[] = [
-    { name: "stage", extent: resident ? form.steps : form.stages },
-    ...(group === "warp" ? [{ name: "warp", extent: warps }] : []),
-    { name: rows, extent: tile[rows] },
-    { name: columns, extent: tile[columns] },
-  ];
+  const stages = resident ? form.steps : form.stages;
   const pitch = tile[columns] + (layout === "padded" ? 8 : 0);
   const chunks = tile[columns] / 8;
   const swizzled = layout === "swizzled" && chunks > 1;
   const column = swizzled ? `8*((${columns}/8) ^ (${rows}%${chunks})) + ${columns}%8` : columns;
-  const outer = group === "warp" ? `(stage*${warps} + warp)` : "stage";
-  return {
-    name: `${name}_ring`,
-    dtype: "f16",
-    elements: dims.slice(0, -1).reduce((product, d) => product * d.extent, pitch),
-    scope: "shared",
-    dims,
-    storage: parseExpr(`${tile[rows] * pitch}*${outer} + ${pitch}*${rows} + ${column}`),
-  };
+  const isOfWarp = group === "warp";
+  const dims = `stage ${stages}, ${isOfWarp ? `warp ${warps}, ` : ""}${rows} ${tile[rows]}, ${columns} ${tile[columns]}`;
+  const size = stages * (isOfWarp ? warps : 1) * tile[rows] * pitch;
+  const outer = isOfWarp ? `(stage*${warps} + warp)` : "stage";
+  return `shared ${name}_ring: f16[${dims}] of ${size} at ${tile[rows] * pitch}*${outer} + ${pitch}*${rows} + ${column}`;
 }
 
 class PipelineBuilder {
   private readonly form: PipelineForm;
   private readonly fault: PipelineFault | undefined;
   private readonly labels: string[] = [];
-  private readonly intrinsic: Intrinsic;
   /** What one instruction multiplies. */
   private readonly fragment: { readonly m: number; readonly n: number; readonly k: number };
   private readonly tile: { readonly m: number; readonly n: number; readonly k: number };
-  private readonly warp: Expr;
 
   constructor(form: PipelineForm, fault: PipelineFault | undefined) {
-    const intrinsic = rowNamed(form.instruction);
-    this.intrinsic = intrinsic;
     this.fragment = { m: 16, n: form.instruction.startsWith("wmma") ? 16 : 8, k: 16 };
     this.form = form;
     this.fault = fault;
@@ -181,51 +155,42 @@ class PipelineBuilder {
       n: this.fragment.n * warps[1] * fragments[1],
       k: this.fragment.k * slices,
     };
-    this.warp = add(times(warps[1], axis("warp_m")), axis("warp_n"));
   }
 
   build(): Pipeline {
-    const { blocks, warps, steps, fragments, epilogue } = this.form;
-    const { intrinsic, tile } = this;
+    const { instruction, blocks, warps, steps, fragments, epilogue } = this.form;
+    const { tile } = this;
     const computation = stated(
       `out[i,j] += f32(x[i,l]) * f32(y[l,j]) --i ${tile.m * blocks[0]} --j ${tile.n * blocks[1]} --l ${tile.k * steps} --dtype f16 --name matmul`,
     );
-    const sums = fragments[0] * fragments[1];
     const body = [
-      this.eachSum((index) => [{ kind: "clear", register: { file: "c", index } }]),
+      ...this.eachSum((sum) => `${sum} <- identity`),
       ...this.main(),
-      ...(epilogue === "shared" ? this.staged() : [this.drain("out")]),
+      ...(epilogue === "shared" ? this.staged() : this.drain("out")),
     ];
-    const inWarps = loop("warp_m", warps[0], [loop("warp_n", warps[1], body, "warp")], "warp");
-    const inBlocks = loop("block_m", blocks[0], [loop("block_n", blocks[1], [inWarps], "block")], "block");
-    const registers = [
-      { name: "c", intrinsic, operand: "c", count: sums },
-      { name: "a", intrinsic, operand: "a", count: fragments[0] },
-      { name: "b", intrinsic, operand: "b", count: fragments[1] },
-    ];
-    const dims = [
-      { name: "m", extent: tile.m },
-      { name: "n", extent: tile.n },
-    ];
-    const staging: Scratch = { name: "staging", dtype: "f32", elements: tile.m * tile.n, scope: "shared", dims };
-    const scratch = [
-      ringOf("a", this.form, this.tile),
-      ringOf("b", this.form, this.tile),
-      ...(epilogue === "shared" ? [staging] : []),
-    ];
-    return { computation, nest: { scratch, registers, prepare: [], body: [inBlocks] }, labels: this.labels };
+    const nest = readNest(`
+      ${ringOf("a", this.form, tile)}
+      ${ringOf("b", this.form, tile)}
+      ${epilogue === "shared" ? `shared staging: f32[m ${tile.m}, n ${tile.n}]` : ""}
+      registers c: ${fragments[0] * fragments[1]} x ${instruction}.c
+      registers a: ${fragments[0]} x ${instruction}.a
+      registers b: ${fragments[1]} x ${instruction}.b
+      for at block block_m in 0..${blocks[0]}
+        for at block block_n in 0..${blocks[1]}
+          for at warp warp_m in 0..${warps[0]}
+            for at warp warp_n in 0..${warps[1]}
+              ${body.join("\n              ")}`);
+    return { computation, nest, labels: this.labels };
   }
 
   /** A barrier, wait or commit, unless it is the fault that it is missing. */
-  private sync(statement: Extract<Statement, { kind: "barrier" | "wait" | "commit" }>): Statement[] {
-    const what = statement.kind === "barrier" ? `barrier of the ${statement.group}` : statement.kind;
-    const label = `${what} ${this.labels.length}`;
+  private sync(kind: "barrier" | "wait" | "commit", of: Group | number | "" = ""): string[] {
+    const label = `${kind === "barrier" ? `barrier ${of}` : kind} ${this.labels.length}`;
     this.labels.push(label);
     const { fault } = this;
-    if (!fault || !("label" in fault) || fault.label !== label) return [statement];
+    if (!fault || !("label" in fault) || fault.label !== label) return [`${kind} ${of}`.trim()];
     if (fault.kind === "without") return [];
-    if (statement.kind === "wait") return [{ ...statement, pending: statement.pending + 1 }];
-    return [{ kind: "barrier", group: "warp" }];
+    return [kind === "wait" ? `wait ${Number(of) + 1}` : "barrier warp"];
   }
 
   private is(kind: PipelineFault["kind"]): boolean {
@@ -233,175 +198,115 @@ class PipelineBuilder {
   }
 
   /** Copies, waits, products. */
-  private main(): Statement[] {
+  private main(): string[] {
     const { a, b, stages, steps } = this.form;
     const ringIsAsync = a.transfer === "async" || (b.transfer === "async" && !b.resident);
     const groupOf = (operands: readonly OperandForm[]): Group =>
       operands.every(({ group }) => group === "warp") ? "warp" : "block";
-    const barrier = (group = groupOf([a, b])): Statement[] => this.sync({ kind: "barrier", group });
-    const commit = (): Statement[] => (ringIsAsync ? this.sync({ kind: "commit" }) : []);
-    const wait = (pending: number): Statement[] => (ringIsAsync ? this.sync({ kind: "wait", pending }) : []);
-    const head: Statement[] = [];
+    const barrier = (group = groupOf([a, b])): string[] => this.sync("barrier", group);
+    const commit = (): string[] => (ringIsAsync ? this.sync("commit") : []);
+    const wait = (pending: number): string[] => (ringIsAsync ? this.sync("wait", pending) : []);
+    const head: string[] = [];
     if (b.resident) {
-      head.push(this.copyOf("b", axis("of_step"), [{ name: "of_step", extent: steps }]));
-      if (b.transfer === "async" && !ringIsAsync)
-        head.push(...this.sync({ kind: "commit" }), ...this.sync({ kind: "wait", pending: 0 }));
+      head.push(this.copyOf("b", "of_step", `of_step ${steps}, `));
+      if (b.transfer === "async" && !ringIsAsync) head.push(...this.sync("commit"), ...this.sync("wait", 0));
     }
-    const step = axis("step");
+    const loop = `for step in 0..${steps}`;
     if (stages === 1) {
       const arrived = [commit(), wait(0), barrier()];
       if (this.is("wait behind barrier")) arrived.splice(1, 2, ...arrived.slice(1).reverse());
       const once = [
-        ...this.copies(step),
+        ...this.copies("step"),
         ...arrived.flat(),
-        ...this.products(step),
+        ...this.products(),
         ...barrier(groupOf(b.resident ? [a] : [a, b])),
       ];
-      return [...head, loop("step", steps, once)];
+      return [...head, loop, ...indented(once)];
     }
-    for (let s = 0; s < stages - 1; s++) head.push(...(s < steps ? this.copies(number(s)) : []), ...commit());
+    for (let s = 0; s < stages - 1; s++) head.push(...(s < steps ? this.copies(String(s)) : []), ...commit());
     const arrived = [wait(stages - 2), barrier()];
     if (this.is("wait behind barrier")) arrived.reverse();
     const ahead = stages - (this.is("early copies") ? 0 : 1);
-    const next = [...this.copies(add(step, number(ahead))), ...commit()];
+    const next = [...this.copies(`step+${ahead}`), ...commit()];
     const [before, behind] = this.is("copies before barrier") ? [next, []] : [[], next];
-    return [...head, loop("step", steps, [...before, ...arrived.flat(), ...behind, ...this.products(step)])];
+    return [...head, loop, ...indented([...before, ...arrived.flat(), ...behind, ...this.products()])];
   }
 
-  private at(name: "a" | "b", step: Expr, row: Expr, column: Expr): ReturnType<typeof access> {
+  private at(name: "a" | "b", step: string, row: string, column: string): string {
     const { form } = this;
     const { group, resident } = form[name];
     const stages = form.stages - (this.is("short ring") ? 1 : 0);
-    const stage = resident ? step : binary("%", step, number(stages));
-    return access(`${name}_ring`, [stage, ...(group === "warp" ? [this.warp] : []), row, column]);
+    const stage = resident ? step : `(${step})%${stages}`;
+    const warp = group === "warp" ? `${form.warps[1]}*warp_m+warp_n,` : "";
+    return `${name}_ring[${stage},${warp}${row},${column}]`;
   }
 
-  /** An element of the inputs at a step, within the tile of this block. */
-  private source(name: "a" | "b", step: Expr, row: Expr, column: Expr): Expr {
-    const { tile } = this;
-    if (name === "a") return access("x", [add(times(tile.m, axis("block_m")), row), add(times(tile.k, step), column)]);
-    return access("y", [add(times(tile.k, step), row), add(times(tile.n, axis("block_n")), column)]);
-  }
-
-  private copies(step: Expr): Statement[] {
-    const when = step.kind === "number" ? {} : { when: compare("<", step, number(this.form.steps)) };
+  /** The copies of one step of a ring. */
+  private copies(step: string): string[] {
+    const when = step.startsWith("step") ? ` where ${step} < ${this.form.steps}` : "";
     return (["a", "b"] as const).flatMap((name) =>
-      this.form[name].resident ? [] : [{ ...this.copyOf(name, step, []), ...when }],
+      this.form[name].resident ? [] : [this.copyOf(name, step, "", when)],
     );
   }
 
   /** One step of an operand, or all those that further axes run over. */
-  private copyOf(name: "a" | "b", step: Expr, further: readonly Dimension[]): Copy {
+  private copyOf(name: "a" | "b", step: string, further: string, when = ""): string {
     const { transfer, width, group } = this.form[name];
     const { m, n, k } = this.tile;
     const [rows, columns] = name === "a" ? [m / (this.is("half a copy") ? 2 : 1), k] : [k, n];
-    const [row, column] = [axis("row"), axis("column")];
-    const equation = {
-      target: this.at(name, step, row, column),
-      op: "=",
-      value: this.source(name, step, row, column),
-    } as const;
-    const axes = [...further, { name: "row", extent: rows }, { name: "column", extent: columns }];
-    return { kind: "copy", axes, equation, width, transfer, group };
+    const source =
+      name === "a" ? `x[${m}*block_m+row,${k}*(${step})+column]` : `y[${k}*(${step})+row,${n}*block_n+column]`;
+    const how = `by ${width}${transfer === "async" ? ", async" : ""}, by ${group}${when}`;
+    return `copy ${further}row ${rows}, column ${columns} ${how}   ${this.at(name, step, "row", "column")} = ${source}`;
   }
 
-  private products(step: Expr): Statement[] {
-    const { form } = this;
-    const [fm, fn] = form.fragments;
-    const slice = times(this.fragment.k, axis("slice"));
-    const row = add(times(this.fragment.m * fm, axis("warp_m")), axis("x_m"));
-    const column = add(times(this.fragment.n * fn, axis("warp_n")), axis("x_n"));
-    const k = add(slice, axis("x_k"));
-    const fetches: Statement[] = [
-      {
-        kind: "fetch",
-        register: { file: "a", index: number(0) },
-        tile: {
-          axes: ["x_m", "x_k"],
-          access: this.at("a", step, row, k),
-          by: form.a.fetch,
-          ...(fm > 1 ? { several: { count: fm, along: 0 } } : {}),
-        },
-      },
-      {
-        kind: "fetch",
-        register: { file: "b", index: number(0) },
-        tile: {
-          axes: ["x_k", "x_n"],
-          access: this.at("b", step, k, column),
-          by: form.b.fetch === "ldmatrix" ? "ldmatrix.trans" : form.b.fetch,
-          ...(fn > 1 ? { several: { count: fn, along: 1 } } : {}),
-        },
-      },
-    ];
-    const issue = this.eachSum((index) => [
-      {
-        kind: "register-issue",
-        intrinsic: this.intrinsic,
-        registers: {
-          c: { file: "c", index },
-          a: { file: "a", index: axis("i") },
-          b: { file: "b", index: axis("j") },
-        },
-      },
-    ]);
-    return [loop("slice", form.slices, [...fetches, issue], "unrolled")];
-  }
-
-  private eachSum(body: (index: Expr) => Statement[]): Statement {
-    const [fm, fn] = this.form.fragments;
-    const index = add(times(fn, axis("i")), axis("j"));
-    return loop("i", fm, [loop("j", fn, body(index), "unrolled")], "unrolled");
-  }
-
-  private drain(tensor: "out" | "staging"): Statement {
-    const { form, tile } = this;
-    const [fm, fn] = form.fragments;
-    const warp = (name: string): Expr => (this.is("one place for warps") ? number(0) : axis(name));
-    const block = (name: string): Expr =>
-      this.is("one place for blocks") || tensor === "staging" ? number(0) : axis(name);
-    const along = (d: "m" | "n", count: number, i: string): Expr => {
-      const inTile = add(
-        times(this.fragment[d] * count, warp(`warp_${d}`)),
-        add(times(this.fragment[d], axis(i)), axis(`x_${d}`)),
-      );
-      return add(times(tile[d], block(`block_${d}`)), inTile);
-    };
-    const target = access(tensor, [along("m", fm, "i"), along("n", fn, "j")]);
-    return this.eachSum((index) => [
-      {
-        kind: "drain",
-        register: { file: "c", index },
-        axes: ["x_m", "x_n"],
-        element: "sum",
-        equation: { target, op: "=", value: access("sum", []) },
-        ...(form.instruction.startsWith("wmma") ? { by: "instruction" } : {}),
-      },
-    ]);
-  }
-
-  private staged(): Statement[] {
-    const { tile } = this;
-    const block = (name: string): Expr => (this.is("one place for blocks") ? number(0) : axis(name));
-    const [row, column] = [axis("row"), axis("column")];
-    const target = access("out", [
-      add(times(tile.m, block("block_m")), row),
-      add(times(tile.n, block("block_n")), column),
-    ]);
+  private products(): string[] {
+    const { instruction, fragments, slices, a, b } = this.form;
+    const [fm, fn] = fragments;
+    const k = `${this.fragment.k}*slice+x_k`;
+    const ofA = this.at("a", "step", `${this.fragment.m * fm}*warp_m+x_m`, k);
+    const ofB = this.at("b", "step", k, `${this.fragment.n * fn}*warp_n+x_n`);
+    const more = (count: number, along: number): string => (count > 1 ? ` and ${count - 1} more along ${along}` : "");
+    const by = (way: string): string => (way === "elements" ? "" : ` by ${way}`);
     return [
-      this.drain("staging"),
-      ...this.sync({ kind: "barrier", group: "block" }),
-      {
-        kind: "copy",
-        axes: [
-          { name: "row", extent: tile.m },
-          { name: "column", extent: tile.n },
-        ],
-        equation: { target, op: "=", value: access("staging", [row, column]) },
-        width: 4,
-        transfer: "plain",
-        group: "block",
-      },
+      `for unrolled slice in 0..${slices}`,
+      ...indented([
+        `a{0}${more(fm, 0)} <- ${ofA} over x_m, x_k${by(a.fetch)}`,
+        `b{0}${more(fn, 1)} <- ${ofB} over x_k, x_n${by(b.fetch === "ldmatrix" ? "ldmatrix.trans" : b.fetch)}`,
+        ...this.eachSum((sum) => `${sum} <- ${instruction}(a{i}, b{j})`),
+      ]),
+    ];
+  }
+
+  private eachSum(statement: (sum: string) => string): string[] {
+    const [fm, fn] = this.form.fragments;
+    return [`for unrolled i in 0..${fm}`, `  for unrolled j in 0..${fn}`, `    ${statement(`c{${fn}*i+j}`)}`];
+  }
+
+  private drain(tensor: "out" | "staging"): string[] {
+    const { form, fragment, tile } = this;
+    const along = (d: "m" | "n", count: number, i: string): string => {
+      const warp = this.is("one place for warps") ? 0 : `warp_${d}`;
+      const block = tensor === "staging" ? 0 : this.block(d);
+      return `${tile[d]}*${block}+${fragment[d] * count}*${warp}+${fragment[d]}*${i}+x_${d}`;
+    };
+    const [fm, fn] = form.fragments;
+    const by = form.instruction.startsWith("wmma") ? " by instruction" : "";
+    const target = `${tensor}[${along("m", fm, "i")},${along("n", fn, "j")}]`;
+    return this.eachSum((sum) => `for x_m, x_n of ${sum}${by}   ${target} = sum[]`);
+  }
+
+  private block(d: "m" | "n"): string {
+    return this.is("one place for blocks") ? "0" : `block_${d}`;
+  }
+
+  private staged(): string[] {
+    const { m, n } = this.tile;
+    const target = `out[${m}*${this.block("m")}+row,${n}*${this.block("n")}+column]`;
+    return [
+      ...this.drain("staging"),
+      ...this.sync("barrier", "block"),
+      `copy row ${m}, column ${n} by 4, by block   ${target} = staging[row,column]`,
     ];
   }
 }

@@ -8,11 +8,9 @@
  */
 
 import type { Computation } from "../../abstraction/computation.ts";
-import { access, axis, binary, compare, type Expr, number } from "../../abstraction/expression.ts";
-import type { Dimension } from "../../abstraction/layout.ts";
-import { type LoopNest, loop, type Scratch, type Statement } from "../../abstraction/loop-nest.ts";
-import { parseExpr } from "../../abstraction/parse.ts";
-import { rowNamed, stated } from "./subjects.ts";
+import type { LoopNest } from "../../abstraction/loop-nest.ts";
+import { indented, readNest } from "./nest-text.ts";
+import { stated } from "./subjects.ts";
 
 export interface RingMatmulOptions {
   readonly stages?: number;
@@ -28,161 +26,45 @@ export interface RingMatmulOptions {
   readonly transfer?: "plain" | "async";
 }
 
-const M = 64;
-const N = 32;
-const TILE = { m: 32, n: 16, k: 16 };
-
-const add = (left: Expr, right: Expr): Expr => binary("+", left, right);
-const times = (factor: number, e: Expr): Expr => binary("*", number(factor), e);
-
 export function ringMatmul(options: RingMatmulOptions = {}): { computation: Computation; nest: LoopNest } {
   const { stages = 3, steps = 4, without, transfer = "async" } = options;
   const { pending = stages - 2, ahead = stages - 1 } = options;
-  const computation = stated(
-    `out[i,j] += f32(x[i,l]) * f32(y[l,j]) --i ${M} --j ${N} --l ${TILE.k * steps} --dtype f16 --name matmul`,
-  );
-  const mma = rowNamed("mma.m16n8k16.f32.f16");
-
+  const how = transfer === "async" ? "by 8, async, by block" : "by 8, by block";
+  /** Copies of 16 k into a stage. */
+  const copies = (stage: string, k: string, when = ""): string[] => [
+    `copy m_in 32, k_in 16 ${how}${when}   a_ring[${stage},m_in,k_in] = x[32*m_tile+m_in,${k}]`,
+    `copy k_in 16, n_in 16 ${how}${when}   b_ring[${stage},k_in,n_in] = y[${k},16*n_tile+n_in]`,
+    ...(transfer === "async" && without !== "commit" ? ["commit"] : []),
+  ];
+  const step = [
+    ...(transfer === "async" && without !== "wait" ? [`wait ${pending}`] : []),
+    ...(without !== "barrier" ? ["barrier block"] : []),
+    ...copies(`(k_tile+${ahead})%${stages}`, `16*(k_tile+${ahead})+k_in`, ` where k_tile+${ahead} < ${steps}`),
+    `a{0} <- a_ring[k_tile%${stages},16*warp_m+x_m,x_k] over x_m, x_k by ldmatrix`,
+    `b{0} and 1 more <- b_ring[k_tile%${stages},x_k,x_n] over x_k, x_n by ldmatrix.trans`,
+    "for unrolled j in 0..2",
+    "  c{j} <- mma.m16n8k16.f32.f16(a{0}, b{j})",
+  ];
+  const body = [
+    "for unrolled j in 0..2",
+    "  c{j} <- identity",
+    ...Array.from({ length: ahead }, (_, s) => copies(String(s % stages), s === 0 ? "k_in" : `${16 * s}+k_in`)).flat(),
+    `for k_tile in 0..${steps}`,
+    ...indented(step),
+    "for unrolled j in 0..2",
+    "  for x_m, x_n of c{j}   out[32*m_tile+16*warp_m+x_m,16*n_tile+8*j+x_n] = sum[]",
+  ];
   // Rows of 32 bytes: the pieces of 16 bytes swap by row, so that eight rows meet all banks.
-  const ring = (name: string, dims: readonly Dimension[], formula: string): Scratch => ({
-    name,
-    dtype: "f16",
-    elements: dims.reduce((product, d) => product * d.extent, 1),
-    scope: "shared",
-    dims,
-    storage: parseExpr(formula),
-  });
-  const a = ring(
-    "a_ring",
-    [
-      { name: "stage", extent: stages },
-      { name: "m", extent: TILE.m },
-      { name: "k", extent: TILE.k },
-    ],
-    `${TILE.m * TILE.k}*stage + 16*m + 8*((k/8) ^ ((m/4)%2)) + k%8`,
-  );
-  const b = ring(
-    "b_ring",
-    [
-      { name: "stage", extent: stages },
-      { name: "k", extent: TILE.k },
-      { name: "n", extent: TILE.n },
-    ],
-    `${TILE.k * TILE.n}*stage + 16*k + 8*((n/8) ^ ((k/4)%2)) + n%8`,
-  );
-
-  const copies = (step: Expr): Statement[] => {
-    const stage = binary("%", step, number(stages));
-    const rows = [
-      { name: "m_in", extent: TILE.m },
-      { name: "k_in", extent: TILE.k },
-    ];
-    const columns = [
-      { name: "k_in", extent: TILE.k },
-      { name: "n_in", extent: TILE.n },
-    ];
-    const when = step.kind === "number" ? {} : { when: compare("<", step, number(steps)) };
-    const common = { kind: "copy", width: 8, transfer, group: "block", ...when } as const;
-    const k = add(times(TILE.k, step), axis("k_in"));
-    return [
-      {
-        ...common,
-        axes: rows,
-        equation: {
-          target: access("a_ring", [stage, axis("m_in"), axis("k_in")]),
-          op: "=",
-          value: access("x", [add(times(TILE.m, axis("m_tile")), axis("m_in")), k]),
-        },
-      },
-      {
-        ...common,
-        axes: columns,
-        equation: {
-          target: access("b_ring", [stage, axis("k_in"), axis("n_in")]),
-          op: "=",
-          value: access("y", [k, add(times(TILE.n, axis("n_tile")), axis("n_in"))]),
-        },
-      },
-      ...(transfer === "async" && without !== "commit" ? [{ kind: "commit" } as const] : []),
-    ];
-  };
-
-  const stage = binary("%", axis("k_tile"), number(stages));
-  const step: Statement[] = [
-    ...(transfer === "async" && without !== "wait" ? [{ kind: "wait", pending } as const] : []),
-    ...(without !== "barrier" ? [{ kind: "barrier", group: "block" } as const] : []),
-    ...copies(add(axis("k_tile"), number(ahead))),
-    {
-      kind: "fetch",
-      register: { file: "a", index: number(0) },
-      tile: {
-        axes: ["x_m", "x_k"],
-        access: access("a_ring", [stage, add(times(16, axis("warp_m")), axis("x_m")), axis("x_k")]),
-        by: "ldmatrix",
-      },
-    },
-    {
-      kind: "fetch",
-      register: { file: "b", index: number(0) },
-      tile: {
-        axes: ["x_k", "x_n"],
-        access: access("b_ring", [stage, axis("x_k"), axis("x_n")]),
-        by: "ldmatrix.trans",
-        several: { count: 2, along: 1 },
-      },
-    },
-    loop(
-      "j",
-      2,
-      [
-        {
-          kind: "register-issue",
-          intrinsic: mma,
-          registers: {
-            c: { file: "c", index: axis("j") },
-            a: { file: "a", index: number(0) },
-            b: { file: "b", index: axis("j") },
-          },
-        },
-      ],
-      "unrolled",
-    ),
-  ];
-
-  const row = add(add(times(TILE.m, axis("m_tile")), times(16, axis("warp_m"))), axis("x_m"));
-  const column = add(add(times(TILE.n, axis("n_tile")), times(8, axis("j"))), axis("x_n"));
-  const body: Statement[] = [
-    loop("j", 2, [{ kind: "clear", register: { file: "c", index: axis("j") } }], "unrolled"),
-    ...Array.from({ length: ahead }, (_, s) => copies(number(s))).flat(),
-    loop("k_tile", steps, step),
-    loop(
-      "j",
-      2,
-      [
-        {
-          kind: "drain",
-          register: { file: "c", index: axis("j") },
-          axes: ["x_m", "x_n"],
-          element: "sum",
-          equation: { target: access("out", [row, column]), op: "=", value: access("sum", []) },
-        },
-      ],
-      "unrolled",
-    ),
-  ];
-  const warps = [loop("warp_m", TILE.m / 16, body, "warp")];
-  const blocks = [loop("m_tile", M / TILE.m, [loop("n_tile", N / TILE.n, warps, "block")], "block")];
-  return {
-    computation,
-    nest: {
-      scratch: [a, b],
-      registers: [
-        { name: "c", intrinsic: mma, operand: "c", count: 2 },
-        { name: "a", intrinsic: mma, operand: "a", count: 1 },
-        { name: "b", intrinsic: mma, operand: "b", count: 2 },
-      ],
-      prepare: [],
-      body: blocks,
-    },
-  };
+  const nest = readNest(`
+    shared a_ring: f16[stage ${stages}, m 32, k 16] at 512*stage + 16*m + 8*((k/8) ^ ((m/4)%2)) + k%8
+    shared b_ring: f16[stage ${stages}, k 16, n 16] at 256*stage + 16*k + 8*((n/8) ^ ((k/4)%2)) + n%8
+    registers c: 2 x mma.m16n8k16.f32.f16.c
+    registers a: 1 x mma.m16n8k16.f32.f16.a
+    registers b: 2 x mma.m16n8k16.f32.f16.b
+    for at block m_tile in 0..2
+      for at block n_tile in 0..2
+        for at warp warp_m in 0..2
+          ${body.join("\n          ")}`);
+  const line = `out[i,j] += f32(x[i,l]) * f32(y[l,j]) --i 64 --j 32 --l ${16 * steps} --dtype f16 --name matmul`;
+  return { computation: stated(line), nest };
 }

@@ -10,15 +10,8 @@
 import { type Computation, defineComputation, extentsOf } from "../../abstraction/computation.ts";
 import { bytesOf, type DType } from "../../abstraction/dtype.ts";
 import { type Intrinsic, operandOf } from "../../abstraction/intrinsic.ts";
-import {
-  type LoopNest,
-  loop,
-  type RegisterFile,
-  type Scratch,
-  type Statement,
-  type TileAccess,
-} from "../../abstraction/loop-nest.ts";
-import { parseEquation, parseExpr } from "../../abstraction/parse.ts";
+import type { LoopNest, TileAccess } from "../../abstraction/loop-nest.ts";
+import { readNest } from "./nest-text.ts";
 
 export interface WarpMatmulOptions {
   readonly a: TileAccess["by"];
@@ -50,131 +43,59 @@ export function warpMatmul(
 
   // 1. Tiles in shared memory, rows 16 bytes apart from a multiple of 128.
   const sums = Math.ceil(sizes.l / k) * k;
-  const tile = (name: string, dtype: DType, dims: readonly [string, number][]): Scratch => {
-    const [[outer, rows], [inner, columns]] = dims as [[string, number], [string, number]]; // of two dimensions
-    const pitch = columns + 16 / bytesOf(dtype);
-    const storage = parseExpr(`${pitch}*${outer} + ${inner}`);
-    const named = dims.map(([dim, extent]) => ({ name: dim, extent }));
-    return { name, dtype, elements: rows * pitch, scope: "shared", dims: named, storage };
+  const tile = (name: string, dtype: DType, rows: string, height: number, columns: string, width: number): string => {
+    const pitch = width + 16 / bytesOf(dtype);
+    return `shared ${name}: ${dtype}[${rows} ${height}, ${columns} ${width}] of ${height * pitch} at ${pitch}*${rows} + ${columns}`;
   };
+  const rows = WARPS * m;
   // ldmatrix has its rows along the neighbours in a register: k of both factors.
-  const turned = options.b === "ldmatrix";
-  const aTurned = options.a === "ldmatrix.trans";
-  const scratch = [
-    tile(
-      "a_tile",
-      a,
-      aTurned
-        ? [
-            ["k", sums],
-            ["m", WARPS * m],
-          ]
-        : [
-            ["m", WARPS * m],
-            ["k", sums],
-          ],
-    ),
-    tile(
-      "b_tile",
-      b,
-      turned
-        ? [
-            ["n", n],
-            ["k", sums],
-          ]
-        : [
-            ["k", sums],
-            ["n", n],
-          ],
-    ),
-    ...(options.store === "staged"
-      ? [
-          tile("c_tile", c, [
-            ["m", WARPS * m],
-            ["n", n],
-          ]),
-        ]
-      : []),
+  const ofA = (row: string, column: string): string =>
+    options.a === "ldmatrix.trans" ? `a_tile[${column},${row}]` : `a_tile[${row},${column}]`;
+  const ofB = (row: string, column: string): string =>
+    options.b === "ldmatrix" ? `b_tile[${column},${row}]` : `b_tile[${row},${column}]`;
+  const memory = [
+    options.a === "ldmatrix.trans" ? tile("a_tile", a, "k", sums, "m", rows) : tile("a_tile", a, "m", rows, "k", sums),
+    options.b === "ldmatrix" ? tile("b_tile", b, "n", n, "k", sums) : tile("b_tile", b, "k", sums, "n", n),
+    ...(options.store === "staged" ? [tile("c_tile", c, "m", rows, "n", n)] : []),
+    ...["c", "a", "b"].map((operand) => `registers ${operand}: 1 x ${intrinsic.name}.${operand}`),
   ];
 
   // 2. Statements.
-  const copy = (axes: readonly [string, number][], equation: string): Statement => ({
-    kind: "copy",
-    equation: parseEquation(equation),
-    width: 1,
-    transfer: "plain",
-    group: "block",
-    axes: axes.map(([name, extent]) => ({ name, extent })),
-  });
-  const fetch = (operand: "a" | "b", by: TileAccess["by"], text: string): Statement => {
-    const access = parseExpr(text);
-    if (access.kind !== "access") throw new Error(`no access: ${text}`);
-    const axes = operand === "a" ? ["u", "w"] : ["w", "v"];
-    return { kind: "fetch", register: { file: operand, index: parseExpr("0") }, tile: { axes, access, by } };
+  const stored = (from: string, row: string, column: string): string => {
+    const place = `[${rows}*m_tile + ${row},${n}*n_tile + ${column}]`;
+    const inside = `where ${rows}*m_tile + ${row} < ${sizes.i} and ${n}*n_tile + ${column} < ${sizes.j}`;
+    if (!epilogue) return `out${place} = ${from} ${inside}`;
+    const shifted = `max(${from} + bias[${n}*n_tile + ${column}], 0)`;
+    return `low${place} = ${epilogue === "u8" ? "sat_u8" : epilogue}(${shifted}) ${inside}`;
   };
-  const stored = (from: string): string => {
-    const inside = `where ${WARPS * m}*m_tile + ROW < ${sizes.i} and ${n}*n_tile + COLUMN < ${sizes.j}`;
-    if (!epilogue) return `out[${WARPS * m}*m_tile + ROW,${n}*n_tile + COLUMN] = ${from} ${inside}`;
-    const shifted = `max(${from} + bias[${n}*n_tile + COLUMN], 0)`;
-    return `low[${WARPS * m}*m_tile + ROW,${n}*n_tile + COLUMN] = ${epilogue === "u8" ? "sat_u8" : epilogue}(${shifted}) ${inside}`;
-  };
-  const at = (text: string, r: string, s: string): string => text.replaceAll("ROW", r).replaceAll("COLUMN", s);
-  const drain = (equation: string, by?: "instruction"): Statement => ({
-    kind: "drain",
-    register: { file: "c", index: parseExpr("0") },
-    axes: ["u", "v"],
-    element: "sum",
-    equation: parseEquation(equation),
-    ...(by && { by }),
-  });
-  const secret = operandOf(intrinsic, "c").storage === undefined;
-  const results: Statement[] =
+  const by = (way: string): string => (way === "elements" ? "" : ` by ${way}`);
+  const secret = operandOf(intrinsic, "c").storage === undefined ? " by instruction" : "";
+  const results =
     options.store === "direct"
-      ? [drain(at(stored("sum[]"), `${m}*warp + u`, "v"))]
+      ? [`for u, v of c{0}   ${stored("sum[]", `${m}*warp + u`, "v")}`]
       : [
-          drain(`c_tile[${m}*warp + u,v] = sum[]`, secret ? "instruction" : undefined),
-          { kind: "barrier", group: "block" },
-          copy(
-            [
-              ["r", WARPS * m],
-              ["s", n],
-            ],
-            at(stored("c_tile[r,s]"), "r", "s"),
-          ),
+          `for u, v of c{0}${secret}   c_tile[${m}*warp + u,v] = sum[]`,
+          "barrier block",
+          `copy r ${rows}, s ${n}, by block   ${stored("c_tile[r,s]", "r", "s")}`,
         ];
-  const body: Statement[] = [
-    { kind: "clear", register: { file: "c", index: parseExpr("0") } },
-    copy(
-      [
-        ["r", WARPS * m],
-        ["t", sums],
-      ],
-      `a_tile[${aTurned ? "t,r" : "r,t"}] = x[${WARPS * m}*m_tile + r,t]`,
-    ),
-    copy(
-      [
-        ["t", sums],
-        ["s", n],
-      ],
-      `b_tile[${turned ? "s,t" : "t,s"}] = y[t,${n}*n_tile + s]`,
-    ),
-    { kind: "barrier", group: "block" },
-    loop("step", sums / k, [
-      fetch("a", options.a, aTurned ? `a_tile[${k}*step + w,${m}*warp + u]` : `a_tile[${m}*warp + u,${k}*step + w]`),
-      fetch("b", options.b, turned ? `b_tile[v,${k}*step + w]` : `b_tile[${k}*step + w,v]`),
-      {
-        kind: "register-issue",
-        intrinsic,
-        registers: Object.fromEntries(["c", "a", "b"].map((o) => [o, { file: o, index: parseExpr("0") }])),
-      },
-    ]),
-    ...results,
-  ];
 
   // 3. Blocks and warps.
-  const warps = loop("warp", WARPS, body, "warp");
-  const columns = loop("n_tile", Math.ceil(sizes.j / n), [warps], "block");
-  const registers = ["c", "a", "b"].map((operand): RegisterFile => ({ name: operand, intrinsic, operand, count: 1 }));
-  const blocks = [loop("m_tile", Math.ceil(sizes.i / (WARPS * m)), [columns], "block")];
-  return { computation, nest: { scratch, registers, prepare: [], body: blocks } };
+  const nest = readNest(
+    `
+    ${memory.join("\n    ")}
+    for at block m_tile in 0..${Math.ceil(sizes.i / rows)}
+      for at block n_tile in 0..${Math.ceil(sizes.j / n)}
+        for at warp warp in 0..${WARPS}
+          c{0} <- identity
+          copy r ${rows}, t ${sums}, by block   ${ofA("r", "t")} = x[${rows}*m_tile + r,t]
+          copy t ${sums}, s ${n}, by block   ${ofB("t", "s")} = y[t,${n}*n_tile + s]
+          barrier block
+          for step in 0..${sums / k}
+            a{0} <- ${ofA(`${m}*warp + u`, `${k}*step + w`)} over u, w${by(options.a)}
+            b{0} <- ${ofB(`${k}*step + w`, "v")} over w, v${by(options.b)}
+            c{0} <- ${intrinsic.name}(a{0}, b{0})
+          ${results.join("\n          ")}`,
+    () => intrinsic,
+  );
+  return { computation, nest };
 }
