@@ -1,3 +1,5 @@
+/** @file The projects of tests: quick, long and deep, and those that run alone because they replace modules or register instructions. */
+
 import { readdirSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";

@@ -1,5 +1,5 @@
 /**
- * @file Which elements of the target the points of a computation write: each exactly once, some several times, or some never.
+ * @file Classifies how the points of a computation write its target: every element once, some several times, or some never.
  *
  *     c[i,j]      each once            y[i/2]    two points join an element: their sum would have to pass through memory
  *     y[g*16+k]   each once            c[i,j+1]  none writes c[i,0]: it holds the identity

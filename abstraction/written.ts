@@ -1,5 +1,5 @@
 /**
- * @file Which elements the equations of an epilogue write: together they must write each element of the output exactly once.
+ * @file Checks that the equations of an epilogue together write each element of the output exactly once.
  *
  *     z[b,i*(i-1)/2+j+128] = bf16(c[b,i,j]) where j < i, z[b,k] = d[b,k]         b 0..31, k 0..127, i and j 0..26: z is 32 x 479
  *

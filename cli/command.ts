@@ -1,5 +1,5 @@
 /**
- * @file Commands: what they print for programs, examples of them, and what they end with.
+ * @file The frame of a command: its options, examples, JSON schema and exit code.
  *
  *     command.json(checkSchema).examples(["automap check --baseline main.db"]).runs(options, check)
  */

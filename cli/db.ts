@@ -1,5 +1,5 @@
 /**
- * @file `automap db`: what was tried, what it took, and what can be trusted. One subcommand a task; export, import and similar ones are in db/.
+ * @file `automap db`: queries and maintenance of the database. One subcommand a task; export, import and similar ones are in db/.
  *
  *     automap db best --op conv2d --c 64 --dtype u8s8
  *     automap db query --op conv2d --c 64..256 --status ok --since 7d --top 3

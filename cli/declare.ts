@@ -1,5 +1,5 @@
 /**
- * @file `--declare FILE`: instructions of the user's own, beside the table.
+ * @file `--declare FILE`: adds instructions that the user declares to the table.
  *
  *     automap tune matmul --dtype s16 --declare ./vpmaddwd.mjs --intrinsic mine.vpmaddwd
  *

@@ -1,6 +1,4 @@
-/**
- * @file `automap doctor`: what this machine can do, what is missing, and what to install.
- */
+/** @file `automap doctor`: what this machine supports, what is missing, and how to install it. */
 
 import { z } from "zod";
 import { examineMachine } from "../runtime/doctor.ts";

@@ -1,4 +1,4 @@
-/** @file The searches of `automap tune-network`: told as they end, stopped by Ctrl-C, summed up. */
+/** @file Runs the searches of `automap tune-network`: prints each result, stops at Ctrl-C, and summarises. */
 
 import type { z } from "zod";
 import { defined, sumOf } from "../abstraction/collections.ts";

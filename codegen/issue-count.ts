@@ -1,5 +1,5 @@
 /**
- * @file Counts the issues of instructions while a nest is printed, loop by loop as the text has them.
+ * @file Counts how often each instruction is issued, while a nest is printed, loop by loop.
  *
  *     for (int step = part; step < 448; step += parts)         448 trips
  *       for (int k = 0; k < 4 * once; k++)                        4 trips

@@ -1,5 +1,5 @@
 /**
- * @file Labels of workloads, and filters by types, layout, epilogue and the user's own name.
+ * @file Labels of workloads, and filters by types, layout, epilogue and the name that a user gave.
  *
  *     labelOf(trial.workload)                                    "conv2d c 64 h 56 ..., u8s8->u8, NHWC, requantize"
  *     workloadsWhere(db, { layout: "NHWC", epilogue: "relu" })   a condition on a row of workloads

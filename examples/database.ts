@@ -1,4 +1,4 @@
-/** @file What was tried, asked from a program: the best, the failures, an export that another machine can read. */
+/** @file Queries a database from a program: the best trials, the failures, an export that another machine can read. */
 
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";

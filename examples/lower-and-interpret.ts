@@ -1,4 +1,4 @@
-/** @file From an equation to a program of instruction calls, and the proof on numbers that both compute the same. */
+/** @file Lowers an equation to a program of instruction calls, and checks on numbers that both compute the same. */
 
 import { defineComputation, interpret, intrinsicsNamed, mappings, printMatching } from "automap";
 import { interpretNest, lowerMapping, printNest } from "automap/internals";

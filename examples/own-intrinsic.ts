@@ -1,4 +1,4 @@
-/** @file An instruction of one's own: a unit that sums four products for each of eight lanes, and what can use it. */
+/** @file Declares an instruction: a unit that sums four products for each of eight lanes, and lists the operators that map onto it. */
 
 import { defineIntrinsic, drawMapping, instantiate, mappings, OPERATORS, operatorNamed } from "automap";
 

@@ -1,4 +1,4 @@
-/** @file The systolic arrays of a 1-D convolution, and the proof on numbers that one of them computes it. */
+/** @file The systolic arrays of a 1-D convolution, and a check on numbers that one of them computes it. */
 
 import { defineComputation, interpret } from "automap";
 import { interpretNest, printNest } from "automap/internals";

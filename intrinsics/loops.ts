@@ -1,5 +1,5 @@
 /**
- * @file Rows that stand for plain loops: the equation itself in C++, on the vectors that a compiler may use for it.
+ * @file Rows of the table that stand for plain loops: the equation in C++, with the vectors that a compiler may use for it.
  *
  *     loops            for any CPU
  *     loops.avx2       the compiler may use AVX2 and fused multiply-adds

@@ -1,4 +1,4 @@
-/** @file The row that stands for a thread's own arithmetic on a GPU, where nothing is mapped. */
+/** @file The row of the table that stands for plain arithmetic of a GPU thread, if nothing is mapped. */
 
 import { defineIntrinsic } from "../abstraction/intrinsic.ts";
 

@@ -1,6 +1,6 @@
 /**
- * @file Turns the scales and zero points of a quantised layer into constant inputs, so that layers that differ only in these numbers are one task
- * with one record.
+ * @file Turns the scales and zero points of a quantised layer into constant inputs, so that layers that differ only in them share one task and one
+ * record.
  *
  *     res[n,k] = sat_u8(round(f32(out[n,k]) * 0.031 + f32(s32(x[n,k]) - 113) * 1.62))
  *     res[n,k] = sat_u8(round(f32(out[n,k]) * e0[] + f32(s32(x[n,k]) - e1[]) * e2[]))        e0 = 0.031, e1 = 113, e2 = 1.62

@@ -1,5 +1,5 @@
 /**
- * @file Products of one value by several constants become one step: query, key and value of attention.
+ * @file Merges products of one value by several constants into one step, such as query, key and value of attention.
  *
  *     q[m,n] += x[m,k] * wq[k,n]
  *     k[m,n] += x[m,k] * wk[k,n]      ->      out[s,m,n] += x[m,k] * w[s,k,n]      q, k, v are parts of out

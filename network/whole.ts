@@ -1,5 +1,6 @@
 /**
- * @file Which numbers an equation over s64 can make. They are held in f64 while the network runs, which is exact up to 2^53: what may be larger is refused.
+ * @file Integer range analysis of equations over s64. Such values are held in f64 at run time, which is exact up to 2^53; a value that may exceed it
+ * is refused.
  *
  *     y[i] = mask[i] * places[i] + 1        mask in 0..1, places in 0..512        y in 1..513
  *

@@ -1,5 +1,5 @@
 /**
- * @file Convolutions of 3 x 3 with fewer multiplications: windows of an image and filters are transformed, multiplied channel by channel, and brought
+ * @file Winograd's convolutions of 3 x 3: image windows and filters are transformed, multiplied channel by channel, and the products transformed
  * back.
  *
  *     out[n,k,p,q] += in[n,c,p+r-1,q+s-1] * w[k,c,r,s]

@@ -1,5 +1,5 @@
 /**
- * @file The feature interaction of a recommendation model (DLRM): the products of all pairs of a sample's vectors, behind its first vector.
+ * @file The feature interaction of a recommendation model (DLRM): the dot products of all pairs of a sample's vectors, appended to its first vector.
  *
  *     out[b,i,j] += acc(e[b,i,k]) * acc(select(j == 0, d[b,k], e[b,j-1,k]))      all vectors are d and then those of e: out[b,i,j] is of the
  *     z[b,128+i*(i+1)/2+j] = out[b,i,j] where j <= i, z[b,k] = d[b,k]            vectors i+1 and j, and each pair is stored once

@@ -1,5 +1,5 @@
 /**
- * @file The thread pool of a C library: each phase of a kernel has THREADS parts, which the caller and the pool's threads run.
+ * @file The thread pool of a C library: the caller and the pool's threads run the THREADS parts of each phase of a kernel.
  *
  *     pool->begin();
  *     pool->run(code, workspace, tensors);       as often as wanted: all phases of one kernel

@@ -1,4 +1,4 @@
-/** @file A quick estimate of the time of a lane design given by its transform, by which thousands of them are ordered, on vectors and on warps. */
+/** @file A quick time estimate for lane designs given by transforms, on vectors and on warps, precise enough to sort thousands of them. */
 
 import { affineForm } from "../abstraction/affine.ts";
 import type { ArrayPlan } from "../abstraction/candidate.ts";

@@ -1,5 +1,5 @@
 /**
- * @file Predicts the time of a space-time design from the instructions it issues a step, and from the time a value takes from step to step.
+ * @file Predicts the time of a space-time design from the instructions of a step and from the latency between dependent steps.
  *
  *     FBS of a 16-result tile, filter 5, avx512      a step issues 0.5 multiply-adds, 1.0 shifts, 1.0 loads: 1 cycle, shifts bind
  *

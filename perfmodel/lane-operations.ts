@@ -1,6 +1,6 @@
 /**
- * @file What a multiply-add and a shift of a vector cost where they are not one instruction: integers, and lanes of 16
- * bits. Windows and designs by their transforms share these figures.
+ * @file Costs of multiply-adds and shifts that take several instructions: integers, and 16-bit lanes. The models of windows and of transformed
+ * designs share them.
  */
 
 import { bytesOf, type DType, isInteger } from "../abstraction/dtype.ts";

@@ -1,6 +1,6 @@
 /**
- * @file Predicts the time of a nest on the lanes of a GPU's warps from its census: what a quarter of a multiprocessor issues in each straight
- * run of statements, how long a warp alone takes, and the bytes that move.
+ * @file Predicts the time of a nest on GPU warps from its census: the instructions that a quarter of a multiprocessor issues, the latency of one warp
+ * alone, and the bytes moved.
  *
  *     one run       the busiest of instructions, arithmetic, loads and shuffles, constants; of the second of them a part shows beside it
  *     all runs      as often as warps run them; at least as long as a warp waits by itself, in as many waves as registers allow

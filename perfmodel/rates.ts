@@ -1,5 +1,5 @@
 /**
- * @file What the models of kernels ask of a machine, and the form that they share: of two parts, the longer, and some of the shorter.
+ * @file The rates of a machine that the kernel models need, and the formula that they share: the longer of two parts plus a share of the shorter.
  *
  *     overlapped(3, 1, 0.15)               3.15
  *     gridRate(h100, "dram")               bytes per second of all multiprocessors together

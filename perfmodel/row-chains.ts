@@ -1,6 +1,6 @@
 /**
- * @file What a chain of equations costs: on a processor what its plain loops do; on a GPU under a shape, with every value in registers, what its
- * warps issue, and what each of them waits for.
+ * @file The cost of a chain of equations that share their rows: on a CPU by its plain loops; on a GPU by the instructions and waits of its warps,
+ * with every value in registers.
  *
  *     cycles = max(instructions of a multiprocessor / 4 a cycle, lines of its accesses, waves * (reads + instructions + shuffles and barriers))
  */

@@ -1,5 +1,5 @@
 /**
- * @file The census of a nest on the vectors of a CPU: what each straight run of statements issues, as a compiler leaves it.
+ * @file Counts the instructions of a nest on the vectors of a CPU, for each straight run of statements, after the simplifications of a compiler.
  *
  *     for p in 0..256                                     256 runs of
  *       for unrolled t in 0..3                              3 loads, each of two lines      3 broadcasts

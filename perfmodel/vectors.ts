@@ -1,6 +1,6 @@
 /**
- * @file Predicts the time of a nest on the vectors of a CPU from its census: what the ports of a core are busy with in each
- * straight run of statements, the chains that it waits for, and the bytes that move.
+ * @file Predicts the time of a nest on CPU vectors from its census: port pressure of each straight run of statements, dependence chains, and bytes
+ * moved.
  *
  *     one run       the busiest of arithmetic, shuffles, loads, stores and the longest chain; of loads a part shows beside it
  *     all bytes     over the bandwidth of the level that holds them

@@ -1,6 +1,6 @@
 /**
- * @file Predicts the time of a window on the lanes of a GPU's warps: what a quarter of a multiprocessor issues for one block of outputs, and the
- * bytes that all of them move.
+ * @file Predicts the time of a window on GPU warps: the instructions that a quarter of a multiprocessor issues for one block of outputs, and the
+ * bytes moved.
  *
  *     time = launch + the longer of blocks / quarters * cycles of a block / clock and bytes / bandwidth, and a part of the shorter
  *

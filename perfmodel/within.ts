@@ -1,5 +1,5 @@
 /**
- * @file The cost of a copy made inside a loop: a small buffer that is filled once for every step of the loops around it.
+ * @file The cost of a copy inside a loop: a small buffer that is filled in each step of the loops outside.
  *
  *     in 1x128x56x56 f32, padded within g of 32      32 copies of 53 KB, loaded from 53 KB; once a call it is one of 1.7 MB
  */

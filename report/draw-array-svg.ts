@@ -1,6 +1,6 @@
 /**
- * @file Draws a systolic array as SVG: a panel for each operand and, for a plane of PEs, a row of panels for each step.
- * An element keeps its colour, so stationary elements form bars and moving ones form slants.
+ * @file Draws a systolic array as SVG: one panel for each operand, or for a plane of PEs a row of panels for each step. An element keeps its colour,
+ * so stationary elements form bars and moving ones form slants.
  */
 
 import { flowWords } from "../mapper/space-time/classify.ts";

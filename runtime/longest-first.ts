@@ -1,6 +1,5 @@
 /**
- * @file Runs jobs side by side, so many at once; of those that wait, the longest goes first. Jobs of which a whole round is awaited then end
- * more nearly together: the last to begin is a short one.
+ * @file Runs a limited number of jobs at a time and starts the longest waiting one first, so that the jobs of a round end nearly together.
  *
  *     first come   | 1 2 2 4 4 4 4 |          longest first   | 1 4 4 4 4 |          two at once, of lengths 1 3 2 4: in this order
  *                  | 3 3 3         |                          | 3 3 3 2 2 |

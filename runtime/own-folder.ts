@@ -1,5 +1,5 @@
 /**
- * @file A folder for one runner, deleted once nothing writes to it any more.
+ * @file A temporary folder of one runner, deleted once nothing writes to it any more.
  *
  *     const folder = new OwnFolder("/tmp/runner-1");
  *     void folder.writing(() => writeFile(join(folder.path, "inputs"), bytes));

@@ -1,6 +1,5 @@
 /**
- * @file Computes the magnitude of a value and of all intermediate values from the inputs themselves. Rounding errors
- * are proportional to it.
+ * @file Computes the magnitude of a value and of its intermediate values from the inputs. Rounding errors are proportional to it.
  *
  *     square(in[c,l] - mean[c])      square(abs(in[c,l]) + abs(mean[c]))
  *     exp(x[i] - m)                  4*exp(x[i] - m) + (exp(x[i] - m + s) - exp(x[i] - m - s)) / slack        s = slack * (abs(x[i]) + abs(m))

@@ -1,4 +1,4 @@
-/** @file Signals and time limits that end work early, and waits that last no longer than these. */
+/** @file Signals and deadlines that end work early, and waits bounded by them. */
 
 /** Ends a round while its kernels compile. The remaining ones are neither compiled nor measured. */
 export interface Until {

@@ -1,6 +1,6 @@
 /**
- * @file GPUs made of equal engines as the model sees them: a `core` of the target is one engine, which issues vector instructions of its own.
- * Bandwidths are what one engine gets while all are as busy.
+ * @file GPUs as equal engines (execution units): a `core` of the target is one engine, which issues its own vector instructions. Bandwidths are what
+ * one engine gets while all are as busy.
  *
  *     gpuOfEngines({ name: "dg2", engines: 512 engines, clockHz: 2.1 GHz, lanes: 8, ... })
  */

@@ -1,5 +1,5 @@
 /**
- * @file Asynchronous copy engines: one for each stage whose arrivals a nest counts.
+ * @file Asynchronous copy engines (TMA): one for each stage of a ring, whose arrivals barriers count.
  *
  *     send for full[(step+2)%4]             a thread hands boxes to the engine of the stage, with all that it knows to have ended
  *     await full[step%4], use step/4        the awaiting thread then knows that the engine has ended its work for that use

@@ -1,5 +1,5 @@
 /**
- * @file What stands beside kernels on a GPU: cuBLAS in the same process, copies of as many bytes, NPP and PyTorch in processes of their own.
+ * @file The peers of kernels on a GPU: cuBLAS in the same process, copies of as many bytes, NPP and PyTorch in separate processes.
  *
  *     for (const line of await copies(2 ** 28, runner, folder))      { kind: "copy", bytes, by: "the runtime", seconds }
  *     for await (const line of torchPeers(cases, "python3"))         { kind: "peer", case, forms: { NCHW: 5.1e-6, ... } }

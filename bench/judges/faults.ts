@@ -1,6 +1,5 @@
 /**
- * @file Kills searches and spoils what they stand on, and looks at what is left: nothing lost, no process left behind, the right exit
- * code, one sentence.
+ * @file Kills searches and corrupts their files, then checks that nothing is lost, no process survives, and the exit code and message are right.
  *
  *     npm run build
  *     node dist/bench/judges/faults.js                                    100 kills, and every fault once

@@ -1,6 +1,6 @@
 /**
- * @file Search time dealt among a network's tasks by expected gain, against equal shares of the same time. Both start
- * from an empty database; then both libraries run in one process, in alternating batches.
+ * @file Compares the division of search time by expected gain with equal shares of the same time. Both start from an empty database; then both
+ * libraries run in one process, in alternating batches.
  *
  *     npm run build
  *     node dist/bench/networks/scheduling.js --out scheduling                     three networks, 80 s a way: nine minutes

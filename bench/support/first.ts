@@ -1,5 +1,5 @@
 /**
- * @file Times this process before all others of the machine: they wait while it computes, so that they come between neither side of a comparison.
+ * @file Gives this process priority over all others of the machine, so that they disturb neither side of a comparison.
  *
  *     const [a, b] = await beforeOthers(() => inTurns(sides, { batches: 40 }));
  *

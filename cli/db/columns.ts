@@ -1,4 +1,4 @@
-/** @file `automap db columns`: what SQL finds in a file of records, for who queries it with other tools. */
+/** @file `automap db columns`: the tables and columns of a database file, for readers who query it with SQL. */
 
 import { z } from "zod";
 import { suggestion, UsageError } from "../../abstraction/error.ts";

@@ -1,6 +1,5 @@
 /**
- * @file Increments the digits of a loop counter where a division would cost more: the stage of a ring, how often it was
- * filled, the tap of a filter.
+ * @file Incremental loop counters in place of divisions: the stage of a ring, how often it was filled, the tap of a filter.
  *
  *     for (int step = 0; step < 18; step++) {             for (int step = 0, step_in_6 = 5; step < 18; step++) {
  *       ... ring[8192 * ((step + 5) % 6)] ...        ->      ... ring[8192 * step_in_6] ...

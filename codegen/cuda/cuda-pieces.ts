@@ -1,6 +1,6 @@
 /**
- * @file Elements that move together on a GPU: whether neighbours lie side by side, begin at a multiple of their number,
- * and are inside a tensor or outside together. Proved from the indices, for every place the axes reach.
+ * @file Vectorised access on a GPU: decides whether neighbouring elements are contiguous, aligned, and inside a tensor together. Decided from the
+ * indices, for every point of the axes.
  *
  *     x[64*m + 8*j + e], e in 0..8        side by side, at multiples of 8: one access of 16 bytes
  */

@@ -1,3 +1,5 @@
+/** @file Helper functions of a generated SYCL source: those of C++, with what device code lacks replaced. */
+
 import { code } from "../../abstraction/source-text.ts";
 import { C_WORDS, type Shuffle, type Words } from "../c-expressions.ts";
 import { CPP_HELPERS, type Helpers, replacedBy } from "../cpp/cpp-helpers.ts";

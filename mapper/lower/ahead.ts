@@ -1,5 +1,6 @@
 /**
- * @file What tiles packed inside a loop are made of in its next step is fetched into the caches ahead, spread over the steps of the sums.
+ * @file Software prefetch for packing: the source of the tiles that the next step of a loop packs is fetched into the caches during the sums of the
+ * current step.
  *
  *     b tiled within n      for n in 0..32768
  *                             b_tiles[..] <- e[n, ..]

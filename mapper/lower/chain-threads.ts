@@ -1,5 +1,5 @@
 /**
- * @file Lowers a chain of equations that share their rows to one kernel of a GPU: lanes share each row, all its values are in their registers.
+ * @file Lowers a chain of equations that share their rows to one GPU kernel: the lanes of a warp share a row and hold all its values in registers.
  *
  *     y0[i] max= x0[i,j]                     ->     for at block row_block, warp row_warp, column_warp
  *     y1[i,j] = exp(x0[i,j] - y0[i])                  for lanes lane in 0..32

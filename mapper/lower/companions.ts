@@ -1,7 +1,6 @@
 /**
- * @file Pairs blocks that have no points with blocks that do, so that the empty blocks are stored during the products
- * of the others. Stores wait for memory while products do not. In a row of empty blocks every store would wait for the
- * one before.
+ * @file Pairs blocks that a condition excludes with blocks that it keeps, so that the zeros of the former are stored during the products of the
+ * latter. Stores wait for memory while products do not. In a row of empty blocks every store would wait for the one before.
  *
  *     j <= i           o - - -      opposite: each block also stores the block at its
  *                      o o - -      point reflection in the grid

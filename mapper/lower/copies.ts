@@ -1,5 +1,5 @@
 /**
- * @file Divides the copy of an input into parts that are written by loops over ranges. The rest of the copy stays zero.
+ * @file Splits the copy of an input into parts that loops over ranges can write. The rest of the copy stays zero.
  *
  *     in[n,c,p*2+r-3,q*2+s-3], 224 wide, windowed: q and s have separate dimensions
  *       q 2..110 with s 0..6        every read is inside: nothing is tested

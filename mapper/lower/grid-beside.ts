@@ -1,6 +1,6 @@
 /**
- * @file Lowers the additional assignments of an epilogue on blocks and warps. The first warp of the first tile does
- * them at each point of the outer loops.
+ * @file Lowers the additional assignments of an epilogue on blocks and warps: the first warp of the first tile executes them, at each point of the
+ * outer loops.
  *
  *     z[b,i*(i-1)/2+j+8] = c[b,i,j] where j < i, z[b,k] = x[b,0,k]
  *

@@ -1,6 +1,6 @@
 /**
- * @file Lowers an input that a block stages once, as a box in the tensor's own layout, and the addresses at which lanes
- * gather their fragments.
+ * @file Lowers `gather`: an input that a block stages once as a box in the tensor's own layout, and the addresses at which lanes gather their
+ * fragments.
  *
  *     shared a_box: f16[h 7, wc 696]
  *     copy h_place 7, wc_place 696 by 8, async        a_box[h_place,wc_place] = in[n, wc%3, 2*p+h_place-3, wc/3], wc = 672*m_tile + wc_place - 16

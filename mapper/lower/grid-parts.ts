@@ -1,6 +1,5 @@
 /**
- * @file Lowers sums that are split among blocks. Each block stores its partial sums where they meet, and they are added
- * in a fixed order.
+ * @file Lowers split-K: each block stores its partial sums in a workspace or in the memory of its cluster, and they are added in a fixed order.
  *
  *     for at cluster split in 0..4                             through cluster: each line of the tile is owned by one block
  *       ...

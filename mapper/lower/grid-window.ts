@@ -1,6 +1,6 @@
 /**
- * @file Lowers the window of an input that is staged once for all taps of a filter: where a result's inputs are in it,
- * and the copies that fill it.
+ * @file Lowers shifted taps (implicit GEMM): the window of an input that is staged once for all taps of a filter, the position of a result's inputs
+ * in it, and the copies that fill it.
  *
  *     shared a_window: f16[stage 2, m 272, k 64]        272 rows: 9 of 29 pixels, and the halo that the last rows of a tile read
  *     copy h_place 9, w_place 29, k_in 64               a_window[slice%2, 29*h_place + w_place, k_in] = in[n, 64*slice+k_in, 7*m_tile+h_place-1, w_place-1]

@@ -1,5 +1,5 @@
 /**
- * @file Plain loops of a result that refers to itself: elements one after another, in the order in which they are made.
+ * @file Plain loops of a recurrence: elements are computed one after another, in the order of the axes.
  *
  *     y[b,i] = 0.75*y[b,i-1] + x[b,i]      ->    for parallel rest in 0..8                        the rows of b do not depend on one another
  *                                                  for i in 0..1000

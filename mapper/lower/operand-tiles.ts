@@ -1,6 +1,5 @@
 /**
- * @file Tiles of an operand in a separate buffer: stored one after another in the order of the loops, with zeros where
- * loops do not fill them.
+ * @file The packed copy of an operand: tiles stored one after another in loop order, with zeros where the loops do not fill a tile.
  *
  *     w tiled, k block 2, order k q c        b_tiles[128*(c + c_extent*k_outer) + 64*k_step + ...]
  */

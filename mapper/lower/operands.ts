@@ -1,6 +1,5 @@
 /**
- * @file The memory that a schedule loads operands from (the tensor, a copy, or tiles), and the loops that fill the
- * copies.
+ * @file The memory from which a schedule loads operands (the tensor, a copy, or packed tiles), and the loops that fill the copies.
  *
  *     in padded          pack      for n, h, w, c: in_padded[...] <- in[...]             once a call; zeros around it stay
  *     w tiled            prepare   for k, c, n_inner, k_inner: b_tiles[...] <- w[...]    ahead of time: w is constant

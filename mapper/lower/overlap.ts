@@ -1,6 +1,6 @@
 /**
- * @file Overlaps the stores of one block of results with the computation of the next. A unit that multiplies tiles
- * leaves the vector unit idle, and turning spilled tiles into rows of results needs only the vector unit.
+ * @file Overlaps the stores of one block of results with the products of the next. Tiles are multiplied by one unit; the vector unit, idle meanwhile,
+ * turns spilled tiles into rows of results.
  *
  *     for q in 0..7                      compute 0; spill 0
  *       compute q                        for q in 0..6

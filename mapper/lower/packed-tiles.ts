@@ -1,5 +1,5 @@
 /**
- * @file Packs the tiles of an operand: once a call, ahead of time when it is constant, or anew in each step of a loop around.
+ * @file Packs the tiles of an operand: once per call, ahead of time if the operand is constant, or in each step of a loop outside.
  *
  *     w tiled            prepare: for k, c, n_inner, k_inner: b_tiles[...] <- w[...]
  *     b tiled within n   in the loop over n: b_tiles[...] <- e[n, ...]      each thread for itself; lines of the next step are fetched meanwhile

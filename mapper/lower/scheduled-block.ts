@@ -1,3 +1,8 @@
+/**
+ * @file Lowers the register block of a schedule: clear the accumulators, run the summed loops, store the results, with the borders and conditions
+ * that some blocks have.
+ */
+
 import { volumeOf } from "../../abstraction/collections.ts";
 import { keptIn, summedIn } from "../../abstraction/computation.ts";
 import { not } from "../../abstraction/condition.ts";

@@ -1,5 +1,6 @@
 /**
- * @file The lines that a block's results are stored to, and those of large tensors that its epilogue reads, are fetched during its sums.
+ * @file Software prefetch for stores: the lines that a block's results go to, and the lines of large tensors that its epilogue reads, are fetched
+ * during its sums.
  *
  *     for c_outer in 0..16                                       (fetch ahead res[...], e2[...]: one or a few lines in each step)
  *       c{..} <- ...

@@ -1,6 +1,5 @@
 /**
- * @file Lowers the additional assignments of an epilogue to threads: a further kernel for each, whose lanes take neighbours along its innermost
- * axis.
+ * @file Lowers the additional assignments of an epilogue to threads: one more kernel for each, whose lanes lie along its innermost axis.
  *
  *     z[b,i*(i-1)/2+j+8] = c[b,i,j] where j < i, z[b,k] = x[b,0,k]
  *

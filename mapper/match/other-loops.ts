@@ -1,5 +1,5 @@
 /**
- * @file Replaces the loops of a computation by indices in other loops.
+ * @file Substitutes the loops of a computation: each becomes an affine index of other loops.
  *
  *     replaced(filter, q -> q*16+q_in, s -> s-q_in)        out[q] += in[q+s] * w[s]  ->  out[q*16+q_in] += in[q*16+s] * w[s-q_in]
  */

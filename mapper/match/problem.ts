@@ -1,6 +1,5 @@
 /**
- * @file What all matchings of one computation, instruction and binding share: access matrices, which loops may feed
- * which axes, padding.
+ * @file The data that all matchings of one computation, instruction and binding share: access matrices, the loops that may feed each axis, padding.
  *
  *     conv2d onto amx.tdpbusd, a = in, b = w
  *       feeders   m: n p q     n: k     k: c r s

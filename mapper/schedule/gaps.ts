@@ -1,6 +1,6 @@
 /**
- * @file Fused loops that run over the rows of a padded copy including the gaps between rows, so that small images fill
- * the rows of a tile.
+ * @file Fusion over padding: fused loops run over the rows of a padded copy including the gaps between rows, so that small images fill the rows of a
+ * tile.
  *
  *     m <- p,q of a 7x7 image, 9 elements a row in the copy
  *       q alone        7 tiles, 7 of 16 rows used

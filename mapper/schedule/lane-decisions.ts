@@ -1,5 +1,5 @@
 /**
- * @file What kinds of schedules on lanes say in the same words. Which values a decision has, its kind says: windows
+ * @file Decisions that several kinds of lane schedules share, with their texts. Which values a decision has, its kind says: windows
  * (window-decisions.ts), time steps (step-decisions.ts), designs by their transforms (array-decisions.ts).
  */
 

@@ -1,5 +1,5 @@
 /**
- * @file What a window on lanes leaves open besides its design, and which choices are possible for a sum of taps.
+ * @file The decisions of a window on lanes besides its design, and which values are possible for a given sum of taps.
  *
  *     FBS-load, 16 lanes, 4 rows x 4 vectors, weights in registers, streaming stores, prefetch 2048 B
  */

@@ -1,5 +1,5 @@
 /**
- * @file Decision `launch`: when a kernel of a call begins, relative to the kernel that it waits for.
+ * @file Decision `launch`: when a kernel of a call starts relative to the kernel that it waits for (programmatic dependent launch).
  *
  *     (left out)     after that kernel has ended and its writes are in memory
  *     early          once all its blocks run: the next kernel sets up barriers and indices meanwhile, and then waits for the end (sm_90)

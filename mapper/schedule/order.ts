@@ -1,5 +1,5 @@
 /**
- * @file Decision `order`: the order in which blocks run, which determines what they find in the shared L2 cache.
+ * @file Decision `order` (block rasterization): the order in which blocks take tiles, which determines their hits in the shared L2 cache.
  *
  *     order 8        row tiles 0..7 of column tile 0, then 0..7 of column tile 1, ...; then row tiles 8..15
  */

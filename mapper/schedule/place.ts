@@ -1,5 +1,5 @@
 /**
- * @file Decision `placement`: the memory that each input is loaded from.
+ * @file Decision `placement`: the memory from which each input is loaded: the caller's tensor, a padded copy, an im2col copy, or packed tiles.
  *
  *     in padded, w tiled          in: copied once a call, with a border of zeros; w: packed ahead of time in tiles, in loop order
  *     in in-place                 the caller's tensor; blocks at its border have their own code, which omits what is outside

@@ -1,6 +1,5 @@
 /**
- * @file Decision `producer`: which threads start the engine's copies, and therefore what the multiplying warpgroups
- * wait for.
+ * @file Decision `producer` (warp specialisation): which threads start the engine's copies (TMA), and hence what the multiplying warpgroups wait for.
  *
  *     (left out)     thread 0, once all warpgroups have met; a stage is filled again a step after its products have ended
  *     warp           one thread of an extra warp, which waits for each stage until every warpgroup has left it: warpgroups do not wait for each other

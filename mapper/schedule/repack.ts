@@ -1,5 +1,5 @@
 /**
- * @file Decision `repack`: inputs that a separate kernel copies before the product, with the summed axis innermost.
+ * @file Decision `repack` (layout transform): inputs that a separate kernel copies before the product, with the summed axis innermost.
  *
  *     repack a, b        in NCHW -> NHWC, w KCRS -> KRSC         each read once and written once in every call
  *     stride 2, 1x1      of in every other row and column

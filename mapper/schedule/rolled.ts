@@ -1,5 +1,5 @@
 /**
- * @file Fragments of a staged image that the next row of taps reads again: a warp keeps them in registers and fetches only the row below.
+ * @file Register reuse of `fragments rolled`: a warp keeps the fragments of a staged image for the next row of taps and fetches only the row below.
  *
  *     8 fragments of a warp, each a row of the image below the other; 9 rows of taps
  *       tap row 0       fetch rows 0..7        product of fragment i and tap row 0: register i

@@ -1,5 +1,5 @@
 /**
- * @file Decision `stage`: the number of steps of the sum that shared memory holds at once.
+ * @file Decision `stage` (num_stages): the number of steps of the sum that shared memory holds at once.
  *
  *     stage 3        for step:   wait for stage step % 3;   copy step + 2 into stage (step + 2) % 3;   multiply stage step % 3
  *

@@ -1,6 +1,5 @@
 /**
- * @file Decision `taps`: whether the input of a convolution is staged once for all taps of its filter, or once for each
- * tap.
+ * @file Decision `taps` (implicit GEMM): whether the input of a convolution is staged once for all taps of its filter, or once for each tap.
  *
  *     taps shifted, 3x3 on 7 rows of 28, pad 1        staged: 9 rows of 29 pixels; two rows share the zero between them, and one more zero follows
  *       tap r, s                                      the same operand, beginning at staged row 29*r + s

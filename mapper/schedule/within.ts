@@ -1,6 +1,5 @@
 /**
- * @file Decision `within`: copies of an input that are made inside a loop. Each holds what one step of that loop reads,
- * and so stays in a near cache.
+ * @file Decision `within` (compute_at): an input is packed inside a loop. Each copy holds the data of one loop step, and so stays in a near cache.
  *
  *     in padded within g              for g in 0..32
  *                                       in_padded[4 x 58 x 58] <- in[4*g .. 4*g+3]          53 KB instead of 1.7 MB

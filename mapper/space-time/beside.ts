@@ -1,5 +1,5 @@
 /**
- * @file Runs steps of a loop around lanes side by side, each in its own registers; whatever they share is computed
+ * @file Unroll-and-jam around lanes: several steps of an outer loop run interleaved, each in separate registers; common subexpressions are computed
  * once.
  *
  *     for p in 0..2                                for lanes lane in 0..16

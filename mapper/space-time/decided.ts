@@ -1,5 +1,5 @@
 /**
- * @file Simplifies conditions of a value that are decided when some axes run over less than their extents.
+ * @file Simplifies the conditions of a value that are always true or always false when some axes are restricted to a part of their extents.
  *
  *     select(i == 0, p[j], v[i-1,j])     with i in 1..7     ->     v[i-1,j]
  */

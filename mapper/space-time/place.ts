@@ -1,5 +1,5 @@
 /**
- * @file Rewrites the values and conditions of a design in terms of lane and step.
+ * @file Rewrites the values and conditions of a design as functions of lane and step.
  *
  *     SBM, loops (c 16, q 5)      c == 15  ->  lane - t == 15        q == 7  ->  never
  */

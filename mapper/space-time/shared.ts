@@ -1,5 +1,5 @@
 /**
- * @file Keeps the part of a tensor that one run of the array reads in a buffer of the block.
+ * @file A buffer of the block for the part of a tensor that one run of the array reads.
  *
  *     for c_tile in 0..4                              for c_tile in 0..4
  *       for lanes lane in 0..16                         for x_shared_0 in 0..16

@@ -1,6 +1,5 @@
 /**
- * @file Lines of a step: rows of the step before that a block of vectors keeps in registers, because they are read at
- * several columns or by several rows.
+ * @file Register reuse of time steps: a block of vectors keeps rows of the previous step in registers if several columns or rows read them.
  *
  *     u[t-1,i,j,k-1] + u[t-1,i,j,k] + u[t-1,i,j,k+1] + u[t-1,i-1,j,k]      row (i,j) is a line; row (i-1,j) is loaded where it is read
  *     rows 2: u[t,i,j,k] and u[t,i+1,j-1,k]                              both read rows (i,j-1) and (i+1,j), so these are lines too

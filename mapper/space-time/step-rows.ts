@@ -1,5 +1,5 @@
 /**
- * @file The columns of a row of a time step: whole vectors, and the code at the ends of the row.
+ * @file Lowers one row of a time step: whole vectors of columns, and separate code at both ends of the row.
  *
  *     line0_0 = u[row,j,k-16 .. k-1]; line0_1 = u[row,j,k .. k+15]; line0_2 = u[row,j,k+16 .. k+31]      each line of the cache is read once
  *     next[row,j,k .. k+15] = f(lanes_from<15>(line0_0, line0_1), line0_1, lanes_from<1>(line0_1, line0_2), u[row-1,j,k .. k+15], ...)

@@ -1,6 +1,5 @@
 /**
- * @file The parts of a wavefront's value that depend on the row alone or on the column alone. They are computed first
- * and stored in separate memory.
+ * @file Precomputes the subexpressions of a wavefront that depend on the row alone or on the column alone, and stores them in separate memory.
  *
  *     h[i,j] = max(h[i-1,j] + p[i], h[i,j-1] - square(q[j]))
  *       row_0[i] = p[i]                        loaded once a strip: lane l has row 16*strip + l

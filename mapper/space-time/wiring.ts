@@ -1,6 +1,5 @@
 /**
- * @file The direction in which values travel in a design, and what each PE computes. Chains are reversed where time
- * would run backwards.
+ * @file Decides the direction in which values travel in a design, and what each PE computes. Chains are reversed if time would run backwards.
  *
  *     s.d > 0     passed on:  V[z] = select(z-d outside, load, V[z-d])
  *     s.d = 0     an input is broadcast: every PE loads it; a sum is formed across the PEs of one step

@@ -1,5 +1,5 @@
 /**
- * @file The length of a lane nest as source code, counted before anything is printed.
+ * @file Predicts the length of a lane nest as source code before anything is printed.
  *
  *     for unrolled t in 0..9                                           unrolled nine times
  *       for lanes lane in 0..16

@@ -1,5 +1,5 @@
 /**
- * @file Operators that select elements by their position, or by indices.
+ * @file Operators that select elements by position or by index: Trilu, OneHot, GatherElements, ReverseSequence, CumSum.
  *
  *     Trilu             y[i0,i1] = select(i1 - i0 >= 1, x[i0,i1], 0)
  *     OneHot            y[i0,i1] = select(ids[i0] == i1, values[1], values[0])

@@ -1,5 +1,5 @@
 /**
- * @file Comparisons and operators that use them: conditions, the index of the largest element, rows of a table.
+ * @file Comparisons, logical operators, and operators that compare or select elements: Where, Shrink, Sign, Gather.
  *
  *     Greater    y[i] = select(a[i] > b[i], 1, 0)
  *     Where      y[i] = select(c[i] != 0, a[i], b[i])

@@ -1,5 +1,5 @@
 /**
- * @file Operators with graphs inside them. What is known before the run is decided when the network is read, so nothing of it remains.
+ * @file Operators that contain graphs (If, Loop). They are expanded when the network is read, so that none remains at run time.
  *
  *     If       the branch that a known condition takes; otherwise both:  y = select(condition != 0, then, else)
  *     Loop     the passes one after another, where their number is known

@@ -1,5 +1,5 @@
 /**
- * @file Nodes of opsets before 7, brought to what opset 7 says.
+ * @file Converts nodes of opsets before 7 to the semantics of opset 7.
  *
  *     Add        a[8,3,4] + b[3], broadcast=1, axis=1      ->    a[8,3,4] + b[3,1]
  *     Dropout    is_test=1                                 ->    its input

@@ -1,5 +1,5 @@
 /**
- * @file Reductions other than sums and extremes: products, and the position of an extreme.
+ * @file Products of elements, and the positions of extremes (ReduceProd, ArgMax, Hardmax).
  *
  *     ReduceProd    y[i0,j] = x[i0,2*j] * x[i0,2*j+1]                 again, until one is left
  *     ArgMax        m[i0] max= x[i0,i1],  y[i0] min= select(x[i0,i1] == m[i0], places[i1], 64)

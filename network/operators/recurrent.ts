@@ -1,5 +1,5 @@
 /**
- * @file Recurrent layers, one step of time after another. Equal steps share a kernel: the number of the step is read from a constant.
+ * @file Recurrent layers, unrolled in time. Equal time steps share a kernel, which reads the number of the step from a constant.
  *
  *     RNN    x[t,n,j] += in[t,n,k] * W[j,k],   rest[n,j] += h[n,k] * R[j,k],   h' = tanh(x[wrap(step[0]),n,j] + rest[n,j])
  *

@@ -1,5 +1,5 @@
 /**
- * @file Elements of an image between its pixels, at places that are known only when the network runs.
+ * @file Samples an image between its pixels, at positions that are known only at run time (GridSample, RoiAlign).
  *
  *     GridSample    at[n,p] = ((grid[n,p,0] + 1) * 64 - 1) / 2                            for each axis
  *                   from[n,p,t] = floor(y[n,p] + dy[t]) * 64 + floor(x[n,p] + dx[t])      a corner t of the pixels around it

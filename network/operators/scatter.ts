@@ -1,5 +1,5 @@
 /**
- * @file Elements at places given by several indices, elements that replace others, and the largest of an axis.
+ * @file Gathers and scatters by several indices (GatherND, ScatterND), and TopK.
  *
  *     GatherND     flat[b,m] = ids[b,m,0]*4 + ids[b,m,1],   y[b,m,r] = x[b,wrap(flat[b,m]),r]
  *     ScatterND    y[p,r] = select(from[p] < 0, x[p,r], updates[wrap(from[p]),r])         `from` is known before the run

@@ -1,5 +1,5 @@
 /**
- * @file What the files of a CUDA package share: the subject, the facts that only a GPU kernel has, and the names.
+ * @file The input of a CUDA package's files: the subject, the facts that only a GPU kernel has, and the names.
  *
  *     cudaSubject({ ..., tuned, gpu: { capability: 90 } }).architecture      "90a"
  */

@@ -1,5 +1,5 @@
 /**
- * @file How far a value may move where some of the elements that it reads are known only to within a distance.
+ * @file Error propagation: how far a value may move if some of the elements that it reads are known only approximately.
  *
  *     a[i] * b[i]           |a| * b_off + |b| * a_off + a_off * b_off
  *     exp(a[i])             exp(a + a_off) - exp(a)                            the farther of the two ends

@@ -1,5 +1,5 @@
 /**
- * @file Estimates how long the expected results of a computation take to compute, so that a user hears it before.
+ * @file Estimates how long the expected results take to compute, so that a user is told beforehand.
  *
  *     secondsOfReference(conv3d, 2)      2.8: 5.5 G points, for three sets of inputs, on two processors
  *

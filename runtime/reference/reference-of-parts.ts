@@ -1,5 +1,5 @@
 /**
- * @file The reference of a program of several computations: what it stores last, and how far a kernel may lie from it.
+ * @file The reference of a program of several computations: its last results, and the error bound of a kernel.
  *
  *     y0 = x0 - x1      off by its own rounding
  *     y1 = exp(y0)      off by its own rounding, and by as much as exp moves where y0 is off

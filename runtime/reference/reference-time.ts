@@ -1,5 +1,5 @@
 /**
- * @file Prints what a program of time steps needs besides one step as in reference-source.ts.
+ * @file Prints the parts of a program of time steps that surround the single step of reference-source.ts.
  *
  *     u_0 [10,12]: the plane with a border of the reach of a step around it      border(); step; swap(u, u_0);      100 times
  *

@@ -1,6 +1,4 @@
-/**
- * @file What the text of a value tells without computing it: which tensors it multiplies or divides by, and whether it turns.
- */
+/** @file Static facts about an expression: which tensors it multiplies or divides by, and whether it is monotonic. */
 
 import type { Computation } from "../../abstraction/computation.ts";
 import { isInteger } from "../../abstraction/dtype.ts";

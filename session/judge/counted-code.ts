@@ -1,5 +1,5 @@
 /**
- * @file The compiled loops of a kernel beside those of its text: how often a call runs each, with the instructions that the compiler made of it.
+ * @file Matches the compiled loops of a kernel with the loops of its source: how often a call executes each, and the instructions in it.
  *
  *     text                                     code                                              executions
  *     for step in 0..448, dealt                300 instructions, 24 sends                         448

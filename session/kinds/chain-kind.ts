@@ -1,6 +1,5 @@
 /**
- * @file Programs whose equations share their rows, on a processor's cores: the kernel that a network takes without a search, and what a search tries
- * beside it.
+ * @file Programs whose equations share their rows, on a CPU: the kernel that a network uses without a search, and the candidates of a search.
  *
  *     chainKernel(chain, isa).source      a softmax row by row, in the columns that usually are computed together
  */

@@ -1,6 +1,6 @@
 /**
- * @file The space of a search, with what records of similar computations teach, and what searches of one process keep of it for the next search of
- * the same computation.
+ * @file The space of a search together with the lessons of similar records, cached so that later searches of the same computation in this process
+ * reuse it.
  *
  *     const kept = new Preparations(8);
  *     await tuneComputation({ computation }, { trials: 4, ... }, kept);

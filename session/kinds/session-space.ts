@@ -1,4 +1,4 @@
-/** @file The interface of a session to candidates of any kind, to each kind, and the reasons it gets when there are none. */
+/** @file The interface between a session and the kinds of candidates: a space, or the reasons why there is none. */
 
 import type { Candidate, CandidateKinds, Kind } from "../../abstraction/candidate.ts";
 import type { Computation } from "../../abstraction/computation.ts";

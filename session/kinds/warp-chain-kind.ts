@@ -1,6 +1,6 @@
 /**
- * @file Programs whose equations share their rows, on the threads of a GPU: the kernel that a network takes without a search, in the shape that the
- * model expects to be fastest, and the others.
+ * @file Programs whose equations share their rows, on the threads of a GPU: the kernel that a network uses without a search, in the predicted fastest
+ * shape, and the candidates of a search.
  *
  *     chainThreadsKernel(chain, nvidiaTarget("h100"))?.source
  */

@@ -1,5 +1,5 @@
 /**
- * @file From a network's model to its library: tunes the tasks, takes the best kernel of each, writes the library and tests it.
+ * @file Opens a network, chooses a kernel for each task, and assembles the contents of its library.
  *
  *     const { program } = openGraph(readOnnx("resnet18.onnx"), { dims: { batch: 1 } });
  *     await tuneNetwork(program, { seconds: 60, database: "automap.db" });

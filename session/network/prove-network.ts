@@ -1,6 +1,6 @@
 /**
- * @file Builds a network's library and checks it against the equations. Each step is checked on the inputs that the library itself computed for
- * it.
+ * @file Builds a network's library and verifies it step by step: each step is compared with its equation on the inputs that the library itself
+ * computed for it.
  *
  *     await proveNetwork("resnet18", parts, compiler)      { status: "right", steps: 23 }   or the first step that differs
  *

@@ -1,5 +1,5 @@
 /**
- * @file What a network's library left in files, for a GPU to compare with the equations: of each step its output and the inputs that it read.
+ * @file Hands a network's outputs to a GPU for verification: the output of each step, and the inputs that it read, from files that the library wrote.
  *
  *     await judge(leftBy(program, (value) => elements, folder))      [{ status: "right" }, { status: "wrong", said: "2 elements differ ..." }]
  *

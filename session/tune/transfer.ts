@@ -1,6 +1,6 @@
 /**
- * @file Transfer from records of similar computations on this machine. They correct the model before the first trial, and their fastest schedules,
- * carried over to other extents, are tried first.
+ * @file Transfer learning from records of similar computations on this machine. They correct the model before the first trial, and their fastest
+ * schedules, carried over to other extents, are tried first.
  *
  *     conv2d c 64 h 56 k 64             block k 2, q 14; ...      968 us     recorded
  *     conv2d c 256 h 14 k 512           block k 2, q 14; ...                 measured first

@@ -1,5 +1,5 @@
 /**
- * @file The machine that compiles, checks and times the kernels of a search: this machine's CPU or its GPU.
+ * @file The machine that compiles, verifies and times the kernels of a search: the CPU or the GPU of this computer.
  *
  *     const place = await openWorkplace(machine, { threads: 1 });
  *     if (place.status === "environment") ...                         no compiler, no GPU: what to install

@@ -1,5 +1,5 @@
 /**
- * @file Decision `each`: neighbouring points along each loop that one thread computes in a step (the register tile).
+ * @file Decision `each` (thread coarsening): neighbouring points along each loop that one thread computes in a step, its register tile.
  *
  *     each q 4, r 3, s 3     four sums of nine products: eighteen loads for thirty-six products
  *     each k 8               eight elements of a row, loaded at once if they are contiguous
