@@ -24,6 +24,7 @@ export { type Equation, printEquation } from "./abstraction/equation.ts";
 export {
   EnvironmentError,
   type EnvironmentProblem,
+  NotFoundError,
   type Span,
   type UsageDetails,
   UsageError,

@@ -62,6 +62,15 @@ export class UsageError extends Error {
   }
 }
 
+/** What is asked for is not there, although nothing is wrong with how it is asked: exit code 3. */
+export class NotFoundError extends UsageError {
+  /** @param details as of a usage error */
+  constructor(message: string, details: string | UsageDetails = {}) {
+    super(message, details);
+    this.name = "NotFoundError";
+  }
+}
+
 /** What cannot be: a bug of automap's. */
 export function internal(what: string): never {
   throw new Error(`internal: ${what}`);
@@ -119,6 +128,12 @@ export function reasonOf(error: unknown): string {
 /** The remedy when the file was to be written. */
 export function remedyOf(error: unknown): string {
   return REASONS[codeOf(error)]?.[1] ?? "name another";
+}
+
+/** A file that could not be read: it is not there, or it is wrong. */
+export function unreadable(message: string, error: unknown, hint?: string): UsageError {
+  const isAbsent = ["ENOENT", "ENOTDIR"].includes(codeOf(error));
+  return isAbsent ? new NotFoundError(message, { hint }) : new UsageError(message, { hint });
 }
 
 function codeOf(error: unknown): string {

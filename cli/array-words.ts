@@ -9,7 +9,7 @@
 import { readFileSync } from "node:fs";
 import type { Extents } from "../abstraction/affine.ts";
 import type { Computation } from "../abstraction/computation.ts";
-import { reasonOf, UsageError } from "../abstraction/error.ts";
+import { reasonOf, UsageError, unreadable } from "../abstraction/error.ts";
 import { parseSpecification, type Specification } from "../abstraction/specification.ts";
 import { OPERATORS } from "../operators/index.ts";
 import {
@@ -68,8 +68,9 @@ function readText(file: string): string {
   try {
     return readFileSync(file, "utf8");
   } catch (error) {
-    throw new UsageError(
+    throw unreadable(
       `cannot read ${file}: ${reasonOf(error)}`,
+      error,
       "an operator's name, an equation in quotes, or a file of recurrences is wanted",
     );
   }

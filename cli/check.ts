@@ -114,7 +114,7 @@ export function register(command: Cli): void {
       "Workloads are matched by computation, threads, cache state and CPU. A slowdown is a regression if the 95 % intervals",
       "show it: the new interval begins above the end of the old one by more than the allowed share.",
       "Records measured here come before imported ones. Times of the baseline may be imported, and say so.",
-      "Exit codes: 0 accepted, 5 regression, 1 nothing to compare.",
+      "Exit codes: 0 accepted, 5 regression, 3 nothing to compare.",
     )
     .runs(options, check);
 }
@@ -145,7 +145,7 @@ function check(given: Options): ExitCode {
     say(
       `automap: no workload of ${given.baseline} was measured in ${given.db} on the same CPU with as many threads: nothing is checked`,
     );
-    return checked.findings.some(failed) ? EXIT.regression : EXIT.failed;
+    return checked.findings.some(failed) ? EXIT.regression : EXIT.nothingFound;
   }
   return checked.findings.some(failed) ? EXIT.regression : EXIT.ok;
 }

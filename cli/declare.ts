@@ -11,7 +11,7 @@ import { existsSync, statSync } from "node:fs";
 import { resolve } from "node:path";
 import { pathToFileURL } from "node:url";
 import type { Command } from "commander";
-import { UsageError } from "../abstraction/error.ts";
+import { NotFoundError, UsageError } from "../abstraction/error.ts";
 import { registerDeclarations } from "../intrinsics/register.ts";
 import { collect } from "./options.ts";
 
@@ -39,7 +39,7 @@ export function declareWords({ declare = [] }: { readonly declare?: readonly str
 async function declareFrom(file: string): Promise<void> {
   const path = resolve(file);
   if (!existsSync(path))
-    throw new UsageError(
+    throw new NotFoundError(
       `--declare: there is no file ${file}`,
       "it names a module that exports declarations; --intrinsic names an instruction",
     );

@@ -14,7 +14,7 @@ import { isOnGpu } from "../abstraction/candidate.ts";
 import { defined, unique } from "../abstraction/collections.ts";
 import { automapCommand, type CommandLine, quotedWords } from "../abstraction/command-line.ts";
 import type { Computation } from "../abstraction/computation.ts";
-import { type EnvironmentProblem, UsageError } from "../abstraction/error.ts";
+import { type EnvironmentProblem, NotFoundError, UsageError } from "../abstraction/error.ts";
 import { KERNEL_LANGUAGES, type KernelLanguage, LANGUAGES } from "../abstraction/kernel.ts";
 import {
   best,
@@ -163,7 +163,7 @@ async function emit(given: Options, command: Command, word: string): Promise<Exi
   }
   if (!proof || proof.status === "right") return EXIT.ok;
   if (given.json || proof.status !== "wrong") say(`automap: the package is ${proof.status}: ${proof.said}`);
-  return proof.status === "wrong" ? EXIT.verification : EXIT.failed;
+  return proof.status === "wrong" ? EXIT.wrong : EXIT.failed;
 }
 
 async function prove({ subject, imported }: Emitted, given: Options): Promise<Proof | "no compiler"> {
@@ -321,7 +321,7 @@ function noRecord(
   computation: Computation,
   given: Options,
   world: Parameters<typeof differencesOf>[1] | undefined,
-): UsageError {
+): NotFoundError {
   const tune = automapCommand("tune", word, words, sameOptions(given), declareWords(given));
   const held = countTrials(db, { computation, status: "ok" });
   const others = best(db, { computation }, { imported: true });
@@ -329,19 +329,19 @@ function noRecord(
   const which = `${word}${given.threads > 1 ? ` with ${given.threads} threads` : ""}`;
   if (!near) {
     const types = otherTypes(db, computation);
-    return new UsageError(
+    return new NotFoundError(
       `${db.path} holds no kernel of this ${which}`,
       `${types === undefined ? "" : `${types}\n  `}find one: ${tune}`,
     );
   }
   if (others.every(({ provenance }) => provenance === "imported"))
-    return new UsageError(
+    return new NotFoundError(
       `${db.path} holds no kernel of this ${which} that was measured here: record ${shortId(near.id)} was imported`,
       `measure here: ${tune}; or take the imported one: ${emitText(near, given)}`,
     );
   const differ = world ? unique(differencesOf(near, world).map((d) => d.field)) : [];
   const why = differ.length > 0 ? `: ${differ.join(", ")} differ` : "";
-  return new UsageError(
+  return new NotFoundError(
     `${db.path} holds ${counted(held, "kernel")} of this ${word}, none measured ${worldText(given.trust, given.threads)}${why}`,
     `measure here: ${tune}; or take ${shortId(near.id)}: ${emitText(near, given)}`,
   );

@@ -9,7 +9,7 @@ import { z } from "zod";
 import type { Candidate } from "../abstraction/candidate.ts";
 import { automapCommand } from "../abstraction/command-line.ts";
 import type { Computation } from "../abstraction/computation.ts";
-import { UsageError } from "../abstraction/error.ts";
+import { NotFoundError } from "../abstraction/error.ts";
 import { day } from "../abstraction/text.ts";
 import { type Prediction, printClock } from "../abstraction/trial.ts";
 import {
@@ -91,7 +91,7 @@ export function explainBest(computation: Computation, given: Given): ExitCode {
       say(`automap: nothing of this ${computation.name} was measured here: record ${shortId(trial.id)} was imported`);
     if (trial) return explain(db, trial, given);
     const others = otherTypes(db, computation);
-    throw new UsageError(
+    throw new NotFoundError(
       `${db.path} holds no kernel of this ${computation.name} that worked`,
       `${others === undefined ? "" : `${others}; `}types, layout and extents must be those it was tuned with; ${automapCommand("db", "best", databaseWords(db.path))} lists what there is`,
     );

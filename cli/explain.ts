@@ -11,7 +11,7 @@ import { z } from "zod";
 import { defined } from "../abstraction/collections.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { isRecurrent } from "../abstraction/dependence.ts";
-import { suggestion, UsageError } from "../abstraction/error.ts";
+import { NotFoundError, suggestion, UsageError } from "../abstraction/error.ts";
 import { printExpr } from "../abstraction/expression.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Binding, Mapping, Matching, Refusal } from "../abstraction/mapping.ts";
@@ -153,7 +153,7 @@ function runExplain(given: Options, command: Command, subject: string): ExitCode
   }));
   const chosen = tries.find((t) => t.explained?.kind === "mapping") ?? tries.find((t) => t.explained !== undefined);
   if (!chosen?.explained)
-    throw new UsageError(
+    throw new NotFoundError(
       `no mapping of ${subject} has an id beginning with "${given.id}"`,
       "`automap map` lists the ids for the same operator, extents and types",
     );
@@ -169,7 +169,7 @@ function runExplain(given: Options, command: Command, subject: string): ExitCode
         refusal: refusalDocument(refusal, intrinsic),
       });
     else print(drawRefusal(refusal, computation, intrinsic, judged, sentenceRoom()));
-    return EXIT.nothingMaps;
+    return EXIT.nothingFound;
   }
   const { mapping } = explained;
   if (given.svg !== undefined) checkWritable("--svg", given.svg);
@@ -194,7 +194,7 @@ function explainRecurrence({ name, equation }: Computation, { json }: Options): 
     const refusal = { rule: "recurrence" as const, because, matching: {}, hint, place: undefined, witness: undefined };
     printJson(refusedSchema, { operator: name, verdict: "refused", refusal });
   } else print(`no instruction computes this: ${because}\n  ${hint}`);
-  return EXIT.nothingMaps;
+  return EXIT.nothingFound;
 }
 
 /** The requested mapping or refusal for one instruction; undefined when the id is not among its mappings. */

@@ -171,7 +171,7 @@ async function check(given: Options, _command: Cli, name?: string): Promise<Exit
       `\n${results.length - differing.length - skipped.length} agree with their equation, ${differing.length} differ, ${skipped.length} skipped`,
     );
   }
-  if (differing.length > 0) return EXIT.verification;
+  if (differing.length > 0) return EXIT.wrong;
   return skipped.length === results.length ? EXIT.environment : EXIT.ok;
 }
 

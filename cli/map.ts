@@ -141,7 +141,7 @@ function runMap(given: Options, command: Command, subject: string): ExitCode {
     const explain = (intrinsic: string): string => explainCommand(command, given, intrinsic);
     print(sets.length === 1 && sets[0] ? describeSet(sets[0], given, explain) : describeSurvey(sets, given, explain));
   }
-  return maps ? EXIT.ok : EXIT.nothingMaps;
+  return maps ? EXIT.ok : EXIT.nothingFound;
 }
 
 /** The command that explains a mapping of the same computation. */

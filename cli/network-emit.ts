@@ -78,7 +78,7 @@ function told(proof: Proof): { readonly proof?: string; readonly code: ExitCode 
     case "right":
       return { proof: `right: ${proof.steps} steps`, code: EXIT.ok };
     case "wrong":
-      return { proof: `wrong: ${proof.step}: ${proof.said}`, code: EXIT.verification };
+      return { proof: `wrong: ${proof.step}: ${proof.said}`, code: EXIT.wrong };
     default:
       return { proof: `${proof.status}: ${proof.said}`, code: EXIT.failed };
   }

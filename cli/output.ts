@@ -1,5 +1,5 @@
 /**
- * @file Shared by all commands: exit codes, output streams, and the text of errors.
+ * @file Shared by all commands: output streams, and the text and exit codes of errors.
  *
  * stdout is data, stderr is progress and errors. Colour only on a terminal and without NO_COLOR.
  */
@@ -7,23 +7,12 @@
 import { randomBytes } from "node:crypto";
 import { CommanderError } from "commander";
 import { z } from "zod";
-import { MachineFault, UsageError } from "../abstraction/error.ts";
+import { MachineFault, NotFoundError, UsageError } from "../abstraction/error.ts";
+import { EXIT, type ExitCode } from "../abstraction/exit-codes.ts";
 import { visible } from "../abstraction/text.ts";
 import { indent, MARKED, table, WIDTH } from "../report/text.ts";
 
-/** Exit codes. */
-export const EXIT = {
-  ok: 0,
-  failed: 1,
-  usage: 2,
-  nothingMaps: 3,
-  verification: 4,
-  regression: 5,
-  environment: 6,
-  interrupted: 130,
-} as const;
-export type ExitCode = (typeof EXIT)[keyof typeof EXIT];
-/** Says with what code the program ends. */
+export { EXIT, type ExitCode };
 
 /** Version of every `--json` document. */
 export const SCHEMA_VERSION = 1;
@@ -129,7 +118,7 @@ export function reportError(error: unknown): ExitCode {
     say(
       `automap: ${lines.map((l) => (l.startsWith("  known: ") ? indent(table([[l.trim()]], Math.min(WIDTH, columnsOf(process.stderr) ?? WIDTH) - 2)) : l)).join("\n")}`,
     );
-    return EXIT.usage;
+    return error instanceof NotFoundError ? EXIT.nothingFound : EXIT.usage;
   }
   const message = error instanceof Error ? error.message : String(error);
   say(`automap: ${message}`);

@@ -8,6 +8,7 @@
 
 import type { Command } from "commander";
 import { suggestion, UsageError } from "../abstraction/error.ts";
+import { EXIT_MEANINGS } from "../abstraction/exit-codes.ts";
 import { visible } from "../abstraction/text.ts";
 import { table } from "../report/text.ts";
 import { VERSION } from "../session/version.ts";
@@ -171,8 +172,8 @@ async function programFor(words: readonly string[]): Promise<Cli> {
       ],
       "automap COMMAND --help tells the options of a command, with examples.",
       "",
-      "Exit codes: 0 ok, 1 failed, 2 usage, 3 nothing maps, 4 verification failed, 5 regression,",
-      "6 environment, 130 interrupted.",
+      "Exit codes:",
+      ...exitCodes(),
     );
   const [asked] = words.filter((word) => !word.startsWith("-") && word !== "help");
   const names = namesOfCommands();
@@ -186,6 +187,11 @@ async function programFor(words: readonly string[]): Promise<Cli> {
   }
   pointToHelp(program, "automap");
   return program;
+}
+
+/** The lines of a table of exit codes. */
+function exitCodes(): string[] {
+  return Object.entries(EXIT_MEANINGS).map(([code, means]) => `  ${code.padStart(3)}  ${means}`);
 }
 
 function namesOfCommands(): readonly string[] {

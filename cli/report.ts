@@ -9,7 +9,7 @@
 import { z } from "zod";
 import { defined, unique } from "../abstraction/collections.ts";
 import { automapCommand } from "../abstraction/command-line.ts";
-import { UsageError } from "../abstraction/error.ts";
+import { NotFoundError, UsageError } from "../abstraction/error.ts";
 import { databaseWords, operatorsIn, showRun } from "../db/index.ts";
 import { reportPage } from "../report/page.ts";
 import { gatherReport } from "../session/report/report.ts";
@@ -102,7 +102,7 @@ async function report({ db: file, output, op, dtype, run, network, ...ofNetwork 
     });
     const data = gatherReport(db, filter, Date.now());
     if (data.subjects.length === 0 && (op ?? dtype) !== undefined)
-      throw new UsageError(
+      throw new NotFoundError(
         `${file} holds no trial that matches: nothing was written`,
         `leave out --${op === undefined ? "dtype" : "op"}; ${automapCommand("db", "query", databaseWords(file))} lists what there is`,
       );

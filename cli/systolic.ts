@@ -216,7 +216,7 @@ function reportRefusal(refusal: SpaceTimeRefusal, json: boolean, refused: number
         ...(refusal.hint ? [indent(refusal.hint)] : []),
       ].join("\n"),
     );
-  return EXIT.nothingMaps;
+  return EXIT.nothingFound;
 }
 
 /** Handles a transform given by the user: validates it, then draws it. */

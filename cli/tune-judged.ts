@@ -81,7 +81,7 @@ export async function judge(
     for (const { id, measurement } of judged)
       if (measurement.status !== "ok") say(`${shortId(id)} ${measurement.status}: ${measurement.log}`);
     if (signal.aborted) return EXIT.interrupted;
-    return judged.some(({ measurement }) => measurement.status === "wrong") ? EXIT.verification : EXIT.failed;
+    return judged.some(({ measurement }) => measurement.status === "wrong") ? EXIT.wrong : EXIT.failed;
   }
   if (given.to !== undefined) {
     const written = writeKernel(given.to, right.kernel);

@@ -256,7 +256,7 @@ export function conclude(outcome: TuneOutcome, given: Partial<TuneWords>, measur
           ),
         ),
       );
-      return EXIT.nothingMaps;
+      return EXIT.nothingFound;
     }
     case "environment": {
       say(`automap: ${outcome.problem.what}\n  ${outcome.problem.why}\n  ${outcome.problem.remedy}`);

@@ -12,7 +12,7 @@ import { accessSync, constants, existsSync, rmSync, statSync } from "node:fs";
 import { dirname } from "node:path";
 import Sqlite from "better-sqlite3";
 import { automapCommand, quotedWords } from "../abstraction/command-line.ts";
-import { checkNames, internal, reasonOf, UsageError } from "../abstraction/error.ts";
+import { checkNames, internal, NotFoundError, reasonOf, UsageError } from "../abstraction/error.ts";
 import { memoisedPair } from "../abstraction/memoised.ts";
 import { type Seals, sealsOf } from "../abstraction/seal.ts";
 import { visible } from "../abstraction/text.ts";
@@ -75,7 +75,7 @@ export function openDatabase(path: string, options: OpenOptions = {}): Database 
       const found = recognise(sqlite, path);
       if (found > 0) checkSchema(sqlite, path, found);
       if (readonly && found === 0)
-        throw new UsageError(`${path} is empty`, "automap tune fills it: automap tune --help");
+        throw new NotFoundError(`${path} is empty`, "automap tune fills it: automap tune --help");
       if (readonly) {
         const read = handle(sqlite, path, true, patience, seals, undefined);
         return leavesLog ? { ...read, close: () => closeTidily(sqlite, path) } : read;
@@ -215,7 +215,7 @@ function checkPath(path: string, readonly: boolean, existing: boolean): void {
   if (special !== undefined)
     throw new UsageError(`${special} is a pipe, a device or the like, not a file`, "name a file");
   if (!found && existing)
-    throw new UsageError(
+    throw new NotFoundError(
       `there is no database at ${path}`,
       `automap tune makes one: ${automapCommand("tune", "conv2d", databaseWords(path))}; or name yours`,
     );

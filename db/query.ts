@@ -7,7 +7,7 @@
 import { isDefined } from "../abstraction/collections.ts";
 import { automapCommand } from "../abstraction/command-line.ts";
 import { type Computation, computationKey } from "../abstraction/computation.ts";
-import { checkNames, internal, UsageError } from "../abstraction/error.ts";
+import { checkNames, internal, NotFoundError, UsageError } from "../abstraction/error.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import { visible } from "../abstraction/text.ts";
 import type { MeasurementStatus } from "../abstraction/trial.ts";
@@ -473,7 +473,7 @@ function rowNamed(db: Database, table: "trials" | "runs", prefix: string): unkno
     .all(prefix, `${prefix}g`);
   const [row, other] = rows;
   if (!row)
-    throw new UsageError(
+    throw new NotFoundError(
       `${db.path} holds no ${what} ${prefix}`,
       `${automapCommand(list, databaseWords(db.path))} lists them`,
     );

@@ -13,7 +13,7 @@ import { closeSync, openSync, readSync, statSync } from "node:fs";
 import { StringDecoder } from "node:string_decoder";
 import Sqlite from "better-sqlite3";
 import { canonicalJson } from "../abstraction/candidate.ts";
-import { checkNames, reasonOf, UsageError } from "../abstraction/error.ts";
+import { checkNames, reasonOf, UsageError, unreadable } from "../abstraction/error.ts";
 import { visible } from "../abstraction/text.ts";
 import {
   COLUMNS_OF,
@@ -316,7 +316,7 @@ export function linesOf(path: string): Generator<string> {
     file = openSync(path, "r");
   } catch (error) {
     if (error instanceof UsageError) throw error;
-    throw new UsageError(`cannot read ${path}: ${reasonOf(error)}`);
+    throw unreadable(`cannot read ${path}: ${reasonOf(error)}`, error);
   }
   return linesIn(file);
 }

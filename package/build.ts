@@ -209,7 +209,7 @@ or
     cmake -B build && cmake --build build && ctest --test-dir build
 
 Only a C++ compiler is needed. The test compares every element with the equation by plain loops, on random and extreme data, in
-memory that may not be overstepped; its exit code is 0 when all are right, 1 when one is wrong, 2 when it could not be tried.
+memory that may not be overstepped; its exit code is 0 when all are right, 4 when one is wrong, 6 when it could not be tried.
 
 ## From C and C++
 

@@ -108,7 +108,7 @@ export function selfTestSource(subject: EmitSubject): SourceText {
     comment([
       `Proves ${subject.name}: every element against the equation by plain loops, on random and extreme data, in guarded memory.`,
       "",
-      `  build/${subject.name}_test [seed]      exit code 0: right, 1: wrong, 2: it could not be tried`,
+      `  build/${subject.name}_test [seed]      exit code 0: right, 4: wrong, 6: it could not be tried`,
       "",
       "Floats may differ from the loops by (terms + operations + 1) * (epsilon * sum of |terms| + smallest normal number): a bound",
       "for any order of summation, with or without fused multiply-adds (Higham, Accuracy and Stability, section 4.2).",
@@ -361,7 +361,7 @@ function main({ name, said, upper, tuned, target, sum }: Facts): Code {
   const whole = isInteger(target.dtype);
   const { time } = sum;
   const tried = code`  if (*${name}_missing()) printf("${said} tuned: not tried: this machine lacks %s\\n", ${name}_missing());
-  else if (int bad = ${name}_create(&plans[1], ${upper}_TUNED)) return failed("tuned", "create", bad), 2;
+  else if (int bad = ${name}_create(&plans[1], ${upper}_TUNED)) return failed("tuned", "create", bad), NOT_TRIED;
 `;
   const prepared = time
     ? code`    if (!prepare_set(data)) {
@@ -375,7 +375,7 @@ function main({ name, said, upper, tuned, target, sum }: Facts): Code {
   const char* const names[] = {"", "tuned", "portable"};
   ${name}_plan* plans[3] = {};
   bool right[3] = {true, true, true};
-${tuned ? tried : NOTHING}  if (int bad = ${name}_create(&plans[2], ${upper}_PORTABLE)) return failed("portable", "create", bad), 2;
+${tuned ? tried : NOTHING}  if (int bad = ${name}_create(&plans[2], ${upper}_PORTABLE)) return failed("portable", "create", bad), NOT_TRIED;
   const Place places[] = {FIRST, LAST, UNALIGNED};
   const Data sets[] = {${whole ? "RANDOM, EXTREME" : "EXACT, RANDOM, EXTREME"}};
 ${time ? code`  int told = 0;\n` : NOTHING}  for (Data data : sets) {
@@ -384,10 +384,10 @@ ${prepared}
       for (Place place : places)
         if (plans[which] && right[which] && !run_set(plans[which], names[which], data, place)) right[which] = false;
   }
-${time ? code`  if (told == 0) return 2;\n` : NOTHING}  for (int which = 1; which <= 2; which++) {
+${time ? code`  if (told == 0) return NOT_TRIED;\n` : NOTHING}  for (int which = 1; which <= 2; which++) {
     if (plans[which] && right[which]) printf("${said} %s: right on ${whole ? "" : "exact, "}random and extreme data\\n", names[which]);
     ${name}_destroy(plans[which]);
   }
-  return right[1] && right[2] ? 0 : 1;
+  return right[1] && right[2] ? RIGHT : WRONG;
 }`;
 }

@@ -198,7 +198,7 @@ async function runVerify(given: z.infer<typeof verifyOptions>, here: Here): Prom
       );
       if (again.length > 0) print(fitted(again.map(rowOf)));
     }
-    return problems.length === 0 && moved.length === 0 ? EXIT.ok : EXIT.verification;
+    return problems.length === 0 && moved.length === 0 ? EXIT.ok : EXIT.wrong;
 
     async function measureAgain(count: number): Promise<Remeasured[]> {
       const world = await here();

@@ -8,7 +8,7 @@ import { type Command, Option } from "commander";
 import { z } from "zod";
 import { defined, unique } from "../../abstraction/collections.ts";
 import { printEquation } from "../../abstraction/equation.ts";
-import { suggestion, UsageError } from "../../abstraction/error.ts";
+import { NotFoundError, suggestion, UsageError } from "../../abstraction/error.ts";
 import { parseEquation } from "../../abstraction/parse.ts";
 import {
   type Database,
@@ -136,7 +136,7 @@ export function readInstructions(db: Database, word: string): readonly string[] 
 /** A word that records hold. @param none the hint where they hold none */
 function readHeld(word: string, known: readonly string[], unknown: string, none: string): string {
   if (!known.includes(word))
-    throw new UsageError(`${unknown} "${word}"`, known.length === 0 ? none : suggestion(word, known));
+    throw new NotFoundError(`${unknown} "${word}"`, known.length === 0 ? none : suggestion(word, known));
   return word;
 }
 

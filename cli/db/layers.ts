@@ -11,7 +11,7 @@
 
 import { readFileSync } from "node:fs";
 import { z } from "zod";
-import { reasonOf, UsageError } from "../../abstraction/error.ts";
+import { reasonOf, UsageError, unreadable } from "../../abstraction/error.ts";
 import { best, type Database, type Filter, namesIn, type TrialRecord, type Trust } from "../../db/index.ts";
 import { Cli, parseOptions } from "../command.ts";
 import { text } from "../output.ts";
@@ -52,7 +52,7 @@ function linesIn(file: string): string[] {
   try {
     text = readFileSync(file, "utf8");
   } catch (error) {
-    throw new UsageError(`cannot read --layers ${file}: ${reasonOf(error)}`);
+    throw unreadable(`cannot read --layers ${file}: ${reasonOf(error)}`, error);
   }
   const lines = text.split(/\r?\n/).map((line) => line.trim());
   const asked = lines.filter((line) => line !== "" && !line.startsWith("#"));

@@ -5,7 +5,7 @@
  */
 
 import { closeSync, constants, fstatSync, openSync } from "node:fs";
-import { reasonOf, UsageError } from "../../abstraction/error.ts";
+import { reasonOf, UsageError, unreadable } from "../../abstraction/error.ts";
 
 /**
  * Opens a file and closes it after use. Opening is non-blocking: a pipe without a writer would otherwise block forever.
@@ -21,7 +21,7 @@ export function withFile<T>(path: string, called: string, use: (handle: number, 
     return use(handle, about.size);
   } catch (error) {
     if (error instanceof UsageError) throw error;
-    throw new UsageError(`${called} cannot be read: ${reasonOf(error)}`);
+    throw unreadable(`${called} cannot be read: ${reasonOf(error)}`, error);
   } finally {
     if (handle !== undefined) closeSync(handle);
   }

@@ -57,6 +57,9 @@ template <class F> auto draw_beside(Data data, double aim, double ratio, bool fa
   }
 }
 
+/* What the test ends with. */
+enum Outcome { RIGHT = 0, WRONG = 4, NOT_TRIED = 6 };
+
 /* Where data lies: behind a page that faults, before one, or only as aligned as its elements. */
 enum Place { FIRST, LAST, UNALIGNED };
 
@@ -71,7 +74,7 @@ struct Guarded {
     pages = (char*)mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (pages == MAP_FAILED || mprotect(pages, page, PROT_NONE) || mprotect(pages + page + inside, page, PROT_NONE)) {
       perror("memory for the test");
-      exit(2);
+      exit(NOT_TRIED);
     }
     data = pages + page + (place == LAST ? inside - bytes : place == UNALIGNED ? element : 0);
     for (size_t i = 0; i < bytes; i++) data[i] = char(random_bits());

@@ -10,7 +10,8 @@ import { mkdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { automapCommand } from "../../abstraction/command-line.ts";
 import type { Computation } from "../../abstraction/computation.ts";
-import { EnvironmentError, UsageError } from "../../abstraction/error.ts";
+import { EnvironmentError, NotFoundError, UsageError } from "../../abstraction/error.ts";
+import { EXIT } from "../../abstraction/exit-codes.ts";
 import { LANGUAGES } from "../../abstraction/kernel.ts";
 import { day } from "../../abstraction/text.ts";
 import { computationOf, DEFAULT_DATABASE, databaseWords, shortId, type TrialRecord } from "../../db/index.ts";
@@ -52,7 +53,7 @@ export function subjectOf(
   const { measurement, workload, environment, conditions } = trial;
   const id = shortId(trial.id);
   if (measurement.status !== "ok" && measurement.status !== "emulated")
-    throw new UsageError(
+    throw new NotFoundError(
       `trial ${id} ended as ${measurement.status}: there is no kernel to use`,
       `${automapCommand("db", "show", id, databaseWords(database))} has its log; ${automapCommand("db", "best", databaseWords(database))} lists what worked`,
     );
@@ -133,7 +134,7 @@ export async function provePackage(
   compiler: Compiler,
   options: CoreOptions = {},
 ): Promise<Proof> {
-  const proved = { build: buildOf(subject), threads: subject.threads, wrong: 1 };
+  const proved = { build: buildOf(subject), threads: subject.threads };
   if (architectureOf(subject.features ?? []) !== "arm") return proveBuild(folder, proved, compiler, options);
   const tools = await findArmTools();
   if (tools.status === "environment") throw new EnvironmentError(tools);
@@ -147,22 +148,20 @@ export function proveCudaPackage(
   nvcc: string,
   options: CoreOptions = {},
 ): Promise<Proof> {
-  const proved = { build: cudaBuildOf(subject), threads: 1, wrong: 4 };
+  const proved = { build: cudaBuildOf(subject), threads: 1 };
   return proveBuild(folder, proved, { command: [nvcc] }, options);
 }
 
 interface Proved {
   readonly build: Build;
   readonly threads: number;
-  /** Exit code of the test when an element is wrong. */
-  readonly wrong: number;
   /** Emulator that runs the test when this machine cannot. */
   readonly emulator?: readonly string[];
 }
 
 async function proveBuild(
   folder: string,
-  { build, threads, wrong, emulator = [] }: Proved,
+  { build, threads, emulator = [] }: Proved,
   compiler: Pick<Compiler, "command">,
   options: CoreOptions,
 ): Promise<Proof> {
@@ -181,7 +180,7 @@ async function proveBuild(
   if (fault) throw fault;
   const said = `${run.stdout}${run.stderr}`.trimEnd();
   if (run.status === "ok") return { status: "right", said };
-  if (run.status === "failed" && run.exitCode === wrong) return { status: "wrong", said };
+  if (run.status === "failed" && run.exitCode === EXIT.wrong) return { status: "wrong", said };
   // A kernel that crashes in its own test is wrong, whatever the signal.
   if (run.status === "crashed") return { status: "wrong", said: `${said}\n${explainRun(run)}`.trimStart() };
   return { status: "not tried", said: `${explainRun(run)}\n${said}` };

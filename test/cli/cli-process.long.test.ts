@@ -82,8 +82,8 @@ describe("the automap command as a process", () => {
         "DIR/there.db cannot be written: permission is denied\n  change its permissions",
       ],
       ["tune conv2d --to DIR/k.cpp", 6, "--to DIR/k.cpp cannot be written: permission is denied"],
-      ["db import DIR/missing.jsonl --db DIR/new.db", 2, "cannot read DIR/missing.jsonl: there is no such file"],
-      ["db merge DIR/missing.db --db DIR/new.db", 2, "there is no database at DIR/missing.db"],
+      ["db import DIR/missing.jsonl --db DIR/new.db", 3, "cannot read DIR/missing.jsonl: there is no such file"],
+      ["db merge DIR/missing.db --db DIR/new.db", 3, "there is no database at DIR/missing.db"],
     ];
     for (const [words, code, says] of lines)
       expect({ words, ...asNobody(words) }).toEqual({

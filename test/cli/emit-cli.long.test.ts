@@ -57,8 +57,8 @@ describe("automap emit", () => {
   });
 
   it.each([
-    ["an unknown record", "00ff00ff --to @x", 2, "holds no trial 00ff00ff"],
-    ["a trial that failed", "FAILED --to @x", 2, "ended as crashed: there is no kernel to use"],
+    ["an unknown record", "00ff00ff --to @x", 3, "holds no trial 00ff00ff"],
+    ["a trial that failed", "FAILED --to @x", 3, "ended as crashed: there is no kernel to use"],
     ["a folder that is not empty", "RECORD --to @full", 2, "full is not empty: it holds README.txt"],
     ["a folder that is a file", "RECORD --to @full/README.txt", 2, "README.txt is a file"],
     ["no folder", "RECORD", 2, "emit needs --to"],
@@ -69,14 +69,14 @@ describe("automap emit", () => {
     [
       "the default types, which were never tuned",
       `${untyped} --to @x`,
-      2,
+      3,
       "there are records of it with --dtype u8s8\n",
     ],
-    ["a workload that was never tuned", "matmul --m 4 --to @x", 2, "find one: automap tune matmul --m 4"],
+    ["a workload that was never tuned", "matmul --m 4 --to @x", 3, "find one: automap tune matmul --m 4"],
     [
       "threads that were never tuned",
       `${shape} --threads 2 --to @x`,
-      2,
+      3,
       "none measured in this environment with 2 threads",
     ],
     ["a policy that does not exist", `${shape} --trust blindly --to @x`, 2, "--trust is one of exact, isa, any"],
@@ -96,7 +96,7 @@ describe("automap emit", () => {
   it("takes a record of another machine only when told to, and names the differing fields", async () => {
     const ran = await emit(`${shape} --to @foreign`, "elsewhere.db");
     expect(ran).toMatchObject({
-      code: 2,
+      code: 3,
       err: expect.stringMatching(/none measured in this environment with one thread: .*cpu.* differ/),
     });
     expect(await emit(`${shape} --to @foreign --trust any`, "elsewhere.db")).toMatchObject({ code: 0 });
@@ -235,7 +235,7 @@ describe("an operator without --dtype", () => {
     expect(tuned.out).toBe(`${readFileSync(at("k.cpp"), "utf8").trimEnd()}\n`);
     const other = await commandLine(["explain", ...words, "--dtype", "f16", "--candidate", "best"]);
     expect(other).toMatchObject({
-      code: 2,
+      code: 3,
       err: expect.stringContaining("there are records of it with --dtype f32; "),
     });
   });

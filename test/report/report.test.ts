@@ -417,9 +417,9 @@ describe("automap explain of a record", () => {
 
   it("refuses a database without a record, and a record that is not there", async () => {
     expect((await commandLine(["explain", "conv2d", "--db", FILE])).err).toContain("--db goes with the id of a record");
-    expect((await commandLine(["explain", "00000000", "--db", FILE])).code).toBe(2);
+    expect((await commandLine(["explain", "00000000", "--db", FILE])).code).toBe(3);
     const none = await commandLine(["explain", "matmul", "--candidate", "best", "--db", FILE]);
-    expect(none.code).toBe(2);
+    expect(none.code).toBe(3);
     expect(none.err).toContain("holds no kernel of this matmul that worked");
   });
 });

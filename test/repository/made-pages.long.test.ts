@@ -6,6 +6,7 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { expect, it } from "vitest";
+import { EXIT_MEANINGS } from "../../abstraction/exit-codes.ts";
 import { commandLine } from "../support/command-line.ts";
 import { scratchFolder } from "../support/scratch.ts";
 
@@ -44,14 +45,11 @@ command that prints data has \`--json\`, and \`--json-schema\` prints the schema
 
 | code | meaning |
 |---|---|
-| 0 | ok |
-| 1 | failed |
-| 2 | the command line is wrong, or names a record that the database does not hold; the message says where and what would be right |
-| 3 | nothing maps, or a transform is invalid; the reasons are printed, the easiest to fix first |
-| 4 | an instruction, a kernel or a record is not what it should be |
-| 5 | something became slower than in the baseline |
-| 6 | something is missing on this machine: a compiler, a GPU, room on the disk |
-| 130 | interrupted |
+${Object.entries(EXIT_MEANINGS)
+  .map(([code, means]) => `| ${code} | ${means} |`)
+  .join("\n")}
+
+A script can tell a mistake (2) from a question that has no answer yet (3). The tests of packages end with the same codes: 0, 4 and 6.
 `;
 
 it("docs/cli.md has every help", async () => {

@@ -265,6 +265,13 @@ describe("README.md", () => {
     expect(listed).toEqual(Object.values(EXIT));
   });
 
+  it("has tests of packages that end with codes of that list", () => {
+    for (const file of ["self-test.h", "cuda-test.h"])
+      expect(read(`package/files/${file}`)).toContain(
+        `enum Outcome { RIGHT = ${EXIT.ok}, WRONG = ${EXIT.wrong}, NOT_TRIED = ${EXIT.environment} };`,
+      );
+  });
+
   it("links the index, which links every page of docs/", () => {
     expect(README).toContain("](docs/README.md)");
     const index = read("docs/README.md");

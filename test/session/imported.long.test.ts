@@ -114,7 +114,7 @@ describe("an imported record", () => {
     [
       "emit of an operator",
       () => `emit conv2d --c 16 --k 16 --h 5 --w 5 --dtype u8s8 --layout NHWC --trust any --to '${at("operator")}'`,
-      2,
+      3,
       /was imported/,
     ],
     [
@@ -130,7 +130,7 @@ describe("an imported record", () => {
     ["explain", () => `explain ${id}`, 0, /./],
     ["report", () => `report -o '${at("report.html")}'`, 0, /./],
     ["replay", () => `replay ${run}`, undefined, /./],
-    ["check", () => `check --baseline '${HERE}'`, 1, /missing/],
+    ["check", () => `check --baseline '${HERE}'`, 3, /missing/],
   ])("is neither built nor run by %s", async (_, line, code, said) => {
     vi.stubEnv("CXX", telltale());
     const words = `${line()} --db '${IMPORTED}'`;
