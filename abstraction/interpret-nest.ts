@@ -41,7 +41,9 @@ export function interpretNest(
   const nest = spreadOverCluster(written);
   const warps = warpsOfNest(nest);
   const stages = (nest.arrivals ?? []).reduce((sum, a) => sum + a.stages, 0);
-  const judge = warps > 0 ? new Judge(warps, stages, clusterOfNest(nest)) : undefined;
+  const blocks = clusterOfNest(nest);
+  // Each block of a cluster may send to the stages of all.
+  const judge = warps > 0 ? new Judge(warps, stages * blocks, blocks) : undefined;
   const memory = bindMemory(nest, computation, inputs, order.races === "ignored" ? undefined : judge);
   const target = targetOf(computation);
   const identity = identityOf(computation.equation.op, target.dtype);

@@ -188,8 +188,11 @@ export type Statement =
    * Waits until the stage has been filled, or freed, for the `use`th time, counted from 0. Does not wait when `use` is -1 or `when` does not hold.
    */
   | { readonly kind: "await"; readonly arrival: ArrivalAt; readonly use: Expr; readonly when?: Expr }
-  /** Each warp or warpgroup that runs this is done with the stage, where `when` holds. The stage is free once all have arrived. */
-  | { readonly kind: "arrive"; readonly arrival: ArrivalAt; readonly when?: Expr }
+  /**
+   * Each warp or warpgroup that runs this is done with the stage, where `when` holds. The stage is free once all have arrived. With `cluster`, it
+   * arrives at that stage of every block of the cluster, and those of all blocks free it.
+   */
+  | { readonly kind: "arrive"; readonly arrival: ArrivalAt; readonly group?: "cluster"; readonly when?: Expr }
   /** Makes everything that this thread has issued since its last commit one group, of copies or of issues, which ends as a whole. */
   | { readonly kind: "commit"; readonly of?: Intrinsic }
   /** Waits until all but this thread's newest `pending` groups have ended. Copies by other threads are visible only after a barrier. */
@@ -227,6 +230,7 @@ export interface Copy {
   readonly gathered?: true;
   /** `async` copies cannot be read until their group has been awaited. They cannot compute: the value is an element or zero. */
   readonly transfer: "plain" | "async" | "engine";
+  /** An engine's copy for a cluster lands in the same place of every block of it, and counts for the arrival of each. */
   readonly group: Group;
   /** The copy runs only where this holds. It names none of `axes`, so all threads agree. */
   readonly when?: Expr;
@@ -315,8 +319,12 @@ export interface LoopNest {
   readonly scratch: readonly Scratch[];
   /** Registers of the instructions. */
   readonly registers: readonly RegisterFile[];
-  /** Barriers by stage: copy engines complete one when the stage has been filled, or all teams of a block when it is free. None when left out. */
-  readonly arrivals?: readonly { readonly name: string; readonly stages: number; readonly by?: "teams" }[];
+  /** Barriers by stage: copy engines complete one when the stage has been filled, or all teams of a block or cluster when it is free. None when left out. */
+  readonly arrivals?: readonly {
+    readonly name: string;
+    readonly stages: number;
+    readonly by?: "teams" | "teams of the cluster";
+  }[];
   /** Vectors of lanes; none when left out. */
   readonly vectors?: readonly VectorFile[];
   /** How a GPU deals the parallel loops around loops of lanes to blocks and warps. */

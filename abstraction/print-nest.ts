@@ -97,7 +97,7 @@ export function printHead(s: Statement): string {
     case "await":
       return `await ${printArrival(s.arrival)}, use ${printExpr(s.use, "formula")}${where(s.when)}`;
     case "arrive":
-      return `arrive ${printArrival(s.arrival)}${where(s.when)}`;
+      return `arrive ${printArrival(s.arrival)}${s.group ? ` by ${s.group}` : ""}${where(s.when)}`;
     case "fence":
       return `fence ${s.of.family} ${s.on}`;
     case "clear":

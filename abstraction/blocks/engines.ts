@@ -9,7 +9,7 @@
  * threads that ever await it have awaited its last use, and no thread may await a use other than the last or the next.
  */
 
-import { product } from "../collections.ts";
+import { product, sumOf, upTo } from "../collections.ts";
 import { bytesOf } from "../dtype.ts";
 import { internal } from "../error.ts";
 import { type Buffer, compileIndex, compilePlace, type Evaluate } from "../evaluate.ts";
@@ -30,10 +30,13 @@ import {
 } from "./context.ts";
 import { agentName } from "./fault.ts";
 import { ALL_LANES, type Clock } from "./happens-before.ts";
+import { WatchedMemory } from "./watched-memory.ts";
 
 interface Stage {
-  /** Number of requests for the stage, or of times that all teams arrived at it. */
+  /** Number of times that it was filled, or that all teams arrived at it. */
   uses: number;
+  /** Blocks of the cluster that have sent for the next use. */
+  readonly sent: Set<number>;
   /** Number of times each agent awaited it. */
   readonly awaited: number[];
   /** Teams that have arrived for the next use, what they know to have ended, and what the teams of the last use knew. */
@@ -47,18 +50,24 @@ interface Stage {
 export class Engines {
   private readonly context: BlockContext;
   private stages: Stage[] = [];
+  /** The barriers of the stages as memory of their blocks, which other blocks of a cluster may only use while the block runs. */
+  readonly barriers: WatchedMemory;
   /** For each arrival, the numbers within their block of the agents that await it. */
   private readonly awaiting = new Map<string, Set<number>>();
 
   constructor(context: BlockContext) {
     this.context = context;
+    const elements = sumOf(context.arrivals, (a) => a.stages);
+    const dims = [{ name: "arrival", extent: elements }];
+    this.barriers = new WatchedMemory(context.judge, { name: "arrivals", dims, elements, shared: true });
   }
 
   startBlock(warps: number): void {
-    const count = this.context.arrivals.reduce((sum, a) => sum + a.stages, 0);
     const { order } = this.context.judge;
+    const count = sumOf(this.context.arrivals, (a) => a.stages);
     this.stages = Array.from({ length: count }, () => ({
       uses: 0,
+      sent: new Set<number>(),
       awaited: new Array<number>(warps).fill(0),
       cargo: [],
       arrived: 0,
@@ -75,29 +84,41 @@ export class Engines {
     if (alone && site.warps > 1) refuse(site, `${site.warps} threads on their own send the same`);
     const at = this.numberOf(s.arrival, site, "an engine");
     const when = s.when && compileIndex(s.when, scope);
-    const boxes = s.copies.map((copy) => compileBox(copy, site, context));
+    const boxes = s.copies.map((copy) => ({ copy, bring: compileBox(copy, site, context) }));
+    const isShared = s.copies.some((copy) => copy.group === "cluster");
+    const senders = isShared ? context.blocks : 1;
     return (warp) => {
       if (warp.inBlock !== site.first || (when && when(warp.env) === 0)) return;
-      const number = at(warp);
-      const stage = this.stageAt(number);
-      const late = [...(this.awaiting.get(s.arrival.name) ?? [])].find((n) => (stage.awaited[n] ?? 0) < stage.uses);
-      if (late !== undefined)
-        refuseAt(
-          site,
-          context,
-          warp,
-          `the stage is sent for again, and ${agentName(context, late)} has not awaited its last use: missing: ${alone ? "an arrival that the sender awaits" : "a barrier of the block"}`,
-        );
-      // The engine starts with the requesting thread's knowledge.
-      const engine = context.warps * context.blocks + number;
-      const clock = judge.order.newClock();
-      judge.order.release(warp.number, clock);
-      judge.order.acquire(engine, clock);
-      judge.begin(site, engine, warp.env);
-      judge.lane = ALL_LANES;
-      for (const box of boxes) stage.cargo.push(box(warp));
-      stage.uses++;
-      if (context.copies === "early") arrive(stage);
+      for (const block of isShared ? upTo(context.blocks) : [warp.block]) {
+        const number = this.inBlock(at(warp), s.arrival, warp, block);
+        const stage = this.stageAt(number);
+        const late = [...(this.awaiting.get(s.arrival.name) ?? [])].find((n) => (stage.awaited[n] ?? 0) < stage.uses);
+        const missing = alone ? "an arrival that the sender awaits" : "a barrier of the block";
+        if (late !== undefined)
+          refuseAt(
+            site,
+            context,
+            warp,
+            `the stage is sent for again, and ${agentName(context, late)} has not awaited its last use: missing: ${missing}`,
+          );
+        if (stage.sent.has(warp.block))
+          refuseAt(site, context, warp, "the stage is sent for again before the other blocks of the cluster have sent");
+        stage.sent.add(warp.block);
+        // The engine starts with the requesting thread's knowledge.
+        const engine = this.engineOf(number, warp.block);
+        const clock = judge.order.newClock();
+        judge.order.release(warp.number, clock);
+        judge.order.acquire(engine, clock);
+        judge.begin(site, engine, warp.env);
+        judge.lane = ALL_LANES;
+        if (isShared) this.barriers.read(number);
+        for (const { copy, bring } of boxes)
+          if (block === warp.block || copy.group === "cluster") stage.cargo.push(bring(warp, block - warp.block));
+        if (stage.sent.size < senders) continue;
+        stage.sent.clear();
+        stage.uses++;
+        if (context.copies === "early") arrive(stage);
+      }
     };
   }
 
@@ -106,9 +127,9 @@ export class Engines {
     site: Standing,
     context: BlockContext,
   ): { readonly isThere: (warp: Warp) => boolean; readonly run: WarpRun } {
-    const { scope, judge, warps, blocks } = context;
+    const { scope, judge, blocks } = context;
     const at = this.numberOf(s.arrival, site);
-    const byTeams = this.context.arrivals.some((a) => a.name === s.arrival.name && a.by === "teams");
+    const byTeams = this.context.arrivals.some((a) => a.name === s.arrival.name && a.by !== undefined);
     const use = compileIndex(s.use, scope);
     const when = s.when && compileIndex(s.when, scope);
     const asks = (warp: Warp): boolean => when?.(warp.env) !== 0;
@@ -136,7 +157,7 @@ export class Engines {
         stage.awaited[warp.inBlock] = use(warp.env) + 1;
         if (byTeams) return judge.order.acquire(warp.number, stage.done);
         const clock = judge.order.newClock();
-        judge.order.release(warps * blocks + number, clock);
+        for (const sender of upTo(blocks)) judge.order.release(this.engineOf(number, sender), clock);
         judge.order.acquire(warp.number, clock);
       },
     };
@@ -146,19 +167,49 @@ export class Engines {
     const { scope, judge, teams } = context;
     if (site.warps !== teams || site.warpAxes.length === 0 || isAlone(site, context))
       refuse(site, `a stage is free when all ${context.team}s have arrived: it stands in loops over all of them`);
-    const at = this.numberOf(s.arrival, site, "teams");
+    const at = this.numberOf(s.arrival, site, s.group ? "teams of the cluster" : "teams");
     const when = s.when && compileIndex(s.when, scope);
+    const arriving = s.group ? teams * context.blocks : teams;
     return (warp) => {
       if (when && when(warp.env) === 0) return;
-      const stage = this.stageAt(at(warp));
-      judge.order.release(warp.number, stage.pending);
-      stage.arrived++;
-      if (stage.arrived < teams) return;
-      stage.uses++;
-      stage.arrived = 0;
-      stage.done = stage.pending;
-      stage.pending = judge.order.newClock();
+      for (const block of s.group ? upTo(context.blocks) : [warp.block]) {
+        const number = this.inBlock(at(warp), s.arrival, warp, block);
+        const stage = this.stageAt(number);
+        if (s.group) {
+          judge.begin(site, warp.number, warp.env);
+          this.barriers.read(number);
+        }
+        judge.order.release(warp.number, stage.pending);
+        stage.arrived++;
+        if (stage.arrived < arriving) continue;
+        stage.uses++;
+        stage.arrived = 0;
+        stage.done = stage.pending;
+        stage.pending = judge.order.newClock();
+      }
     };
+  }
+
+  /** A block begins or ends its barriers, so that uses by other blocks that are not synchronised with it conflict. */
+  own(block: number): void {
+    let first = 0;
+    for (const { stages } of this.context.arrivals) {
+      const each = stages / this.context.blocks;
+      for (let i = 0; i < each; i++) this.barriers.write(first + block * each + i);
+      first += stages;
+    }
+  }
+
+  /** The agent that fills a stage for the thread of a block that sends. */
+  private engineOf(stage: number, sender: number): number {
+    const { warps, blocks } = this.context;
+    return warps * blocks + stage * blocks + sender;
+  }
+
+  /** The same stage of another block of the cluster. */
+  private inBlock(number: number, { name }: ArrivalAt, warp: Warp, block: number): number {
+    const stages = this.context.arrivals.find((a) => a.name === name)?.stages ?? 0;
+    return number + (block - warp.block) * (stages / this.context.blocks);
   }
 
   private stageAt(number: number): Stage {
@@ -166,7 +217,7 @@ export class Engines {
   }
 
   /** The number of a stage among the stages of all arrivals. @param by what must complete it */
-  private numberOf({ name, stage }: ArrivalAt, site: Standing, by?: "an engine" | "teams"): (warp: Warp) => number {
+  private numberOf({ name, stage }: ArrivalAt, site: Standing, by?: Completion): (warp: Warp) => number {
     const { arrivals, scope } = this.context;
     const found = arrivals.findIndex((a) => a.name === name);
     const declared = arrivals[found];
@@ -182,6 +233,8 @@ export class Engines {
     };
   }
 }
+
+type Completion = "an engine" | NonNullable<BlockContext["arrivals"][number]["by"]>;
 
 function arrive({ cargo }: Stage): void {
   for (const bring of cargo.splice(0)) bring();
@@ -227,8 +280,12 @@ function compileView(
   };
 }
 
-/** Records an engine's reads and writes. The returned function transfers the values. */
-function compileBox({ axes, equation, view }: Copy, site: Standing, context: BlockContext): (warp: Warp) => () => void {
+/** Records an engine's reads and writes, `further` blocks on in the cluster. The returned function transfers the values. */
+function compileBox(
+  { axes, equation, view }: Copy,
+  site: Standing,
+  context: BlockContext,
+): (warp: Warp, further: number) => () => void {
   const { scope, scratch, inputs } = context;
   const { target, value } = equation;
   const ring = scratch.get(target.tensor);
@@ -250,7 +307,8 @@ function compileBox({ axes, equation, view }: Copy, site: Standing, context: Blo
   const size = pointsIn(axes);
   const columns = axes.at(-1)?.extent ?? 1;
   const named = (at: number): string => (at < 0 ? "a zero" : elementAt(context, source.tensor, at));
-  return (warp) => {
+  return (warp, further) => {
+    const elsewhere = further * (to.values.length / context.blocks);
     const places = new Int32Array(size);
     const origins = new Int32Array(size);
     const brought = brings(warp);
@@ -272,6 +330,7 @@ function compileBox({ axes, equation, view }: Copy, site: Standing, context: Blo
     }
     if (places.includes(-1)) refuseAt(site, context, warp, `the copy leaves ${target.tensor}`);
     for (let e = 0; e < size; e++) {
+      places[e] = (places[e] ?? 0) + elsewhere;
       to.watch?.write(places[e] ?? 0);
       if ((origins[e] ?? -1) >= 0) tensor.watch?.read(origins[e] ?? 0);
     }

@@ -176,6 +176,7 @@ function compileBlocks(
   const own = (): void => {
     for (let block = 0; block < context.blocks; block++) {
       judge.begin(site, judge.ownerOf(block), scope.environment());
+      if (context.blocks > 1) engines.own(block);
       for (const { values, watch } of reached) {
         const size = values.length / context.blocks;
         for (let at = block * size; at < (block + 1) * size; at++) watch?.write(at);

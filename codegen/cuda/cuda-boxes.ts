@@ -6,7 +6,9 @@
  *     copy_box<2>(&a_ring[8192 * ((step + 2) % 4)], &a_ring_box, {64 * (step + 2), 128 * m_tile}, &full[(step + 2) % 4]);
  *     copy_pixels<4>(&in_ring[..], &in_ring_pixels, {64 * c, 2 * q - 1, 2 * p - 1, n}, {s, r}, &full[..]);
  *
- * Both have the width of a span of the ring, at most 128 bytes, and the ring's swizzle.
+ *     share_box<2, 2>(&b_ring[..], &b_ring_box, {64 * step, 128 * n_tile + 64 * member}, &full[..]);      to both blocks of a cluster
+ *
+ * All have the width of a span of the ring, at most 128 bytes, and the ring's swizzle.
  */
 
 import { type Extents, evaluateIndex } from "../../abstraction/affine.ts";
@@ -39,14 +41,14 @@ export interface Box {
 }
 
 /**
- * The lines that request one tile, and the boxes they use.
+ * The lines that request one tile, the box they use, and the bytes that arrive at the stage.
  * @param counts whether loops may keep counters for the tile's coordinates. Not if a single thread uses them, since all
  * threads would count
  */
 export function printBoxes(
-  { axes, equation, view }: Copy,
+  { axes, equation, view, group }: Copy,
   arrival: Code,
-  { c, nest, counts }: { c: CudaExpressions; nest: LoopNest; counts: boolean },
+  { c, nest, counts, cluster }: { c: CudaExpressions; nest: LoopNest; counts: boolean; cluster: number },
   extents: Extents,
 ): { readonly lines: readonly Code[]; readonly box: Box; readonly bytes: number } {
   const { target, value } = equation;
@@ -78,9 +80,15 @@ export function printBoxes(
     const place = code`&${c.tensor(target.tensor)}[${c.place(to, extents, "to").at}]`;
     const at = list(view.at.map((e, d) => index(d === 0 ? binary("+", e, number(j * span)) : e)));
     const taps = view.rows.kind === "box" ? NOTHING : code`{${list(view.rows.offsets.map(index))}}, `;
-    return code`@copy_${what}<${view.dims.length}>(${place}, &${box.name}, {${at}}, ${taps}${arrival});`;
+    const request =
+      group === "cluster"
+        ? code`@share_${what}<${view.dims.length}, ${cluster}>`
+        : code`@copy_${what}<${view.dims.length}>`;
+    return code`${request}(${place}, &${box.name}, {${at}}, ${taps}${arrival});`;
   });
-  return { lines, box, bytes: axes.reduce((product, a) => product * a.extent, bytes) };
+  // Of a shared tile, a part arrives from each block of the cluster.
+  const parts = group === "cluster" ? cluster : 1;
+  return { lines, box, bytes: axes.reduce((product, a) => product * a.extent, bytes * parts) };
 }
 
 /** The address in the ring of an element of the tile, with every loop at its first step. */

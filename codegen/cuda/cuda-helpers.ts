@@ -45,19 +45,21 @@ const operands = (first: number, count: number): Code =>
 const places = (rank: number): Code[] => Array.from({ length: rank }, (_, i) => code`"r"(at[${i}])`);
 const taps = (count: number): Code[] => Array.from({ length: count }, (_, i) => code`"h"((uint16_t)offset[${i}])`);
 
-const boxCopy = (rank: number): Code => {
-  const given = list([code`"r"(@shared_address(to)), "l"(map), "r"(@shared_address(arrival))`, ...places(rank)]);
-  return code`asm volatile("cp.async.bulk.tensor.${rank}d.${INTO}.mbarrier::complete_tx::bytes [%0], [%1, {${operands(3, rank)}}], [%2];" :: ${given} : "memory");`;
-};
-
-const pixelsCopy = (rank: number): Code => {
+/** A request to the engine for a box or for pixels; `shared`: for every block of a cluster. */
+function requested(what: "box" | "pixels", shared: boolean, rank: number): Code {
+  const offsets = what === "box" ? 0 : rank - 2;
   const given = list([
     code`"r"(@shared_address(to)), "l"(map), "r"(@shared_address(arrival))`,
     ...places(rank),
-    ...taps(rank - 2),
+    ...taps(offsets),
+    ...(shared ? [code`"h"((uint16_t)((1 << BLOCKS) - 1))`] : []),
   ]);
-  return code`asm volatile("cp.async.bulk.tensor.${rank}d.${INTO}.im2col.mbarrier::complete_tx::bytes [%0], [%1, {${operands(3, rank)}}], [%2], {${operands(3 + rank, rank - 2)}};" :: ${given} : "memory");`;
-};
+  const mode = what === "box" ? NOTHING : code`.im2col`;
+  const to = shared ? code`.multicast::cluster` : NOTHING;
+  const off = what === "box" ? NOTHING : code`, {${operands(3 + rank, offsets)}}`;
+  const mask = shared ? code`, %${3 + rank + offsets}` : NOTHING;
+  return code`asm volatile("cp.async.bulk.tensor.${rank}d.${INTO}${mode}.mbarrier::complete_tx::bytes${to} [%0], [%1, {${operands(3, rank)}}], [%2]${off}${mask};" :: ${given} : "memory");`;
+}
 
 /** An instruction on pairs of f16. */
 function pairs(name: string, operation: "fma" | "mul" | "add"): Code {
@@ -138,11 +140,19 @@ static __device__ inline void publish_arrivals() {
 }`,
   copy_box: code`/* Copies the box that begins at these positions; zeros where it is outside the tensor. */
 template <int RANK> static __device__ inline void copy_box(void* to, const CUtensorMap* map, const int (&at)[RANK], uint64_t* arrival) {
-  ${byRank([2, 3, 4, 5], boxCopy)}
+  ${byRank([2, 3, 4, 5], (rank) => requested("box", false, rank))}
+}`,
+  share_box: code`/* The same for every block of the cluster: into the same place of each, and for the same barrier of each. */
+template <int RANK, int BLOCKS> static __device__ inline void share_box(void* to, const CUtensorMap* map, const int (&at)[RANK], uint64_t* arrival) {
+  ${byRank([2, 3, 4, 5], (rank) => requested("box", true, rank))}
 }`,
   copy_pixels: code`/* Copies pixels along the walk from these positions on, all with the same offset; zeros where they are outside the tensor. */
 template <int RANK> static __device__ inline void copy_pixels(void* to, const CUtensorMap* map, const int (&at)[RANK], const int (&offset)[RANK - 2], uint64_t* arrival) {
-  ${byRank([3, 4, 5], pixelsCopy)}
+  ${byRank([3, 4, 5], (rank) => requested("pixels", false, rank))}
+}`,
+  share_pixels: code`/* The same for every block of the cluster: into the same place of each, and for the same barrier of each. */
+template <int RANK, int BLOCKS> static __device__ inline void share_pixels(void* to, const CUtensorMap* map, const int (&at)[RANK], const int (&offset)[RANK - 2], uint64_t* arrival) {
+  ${byRank([3, 4, 5], (rank) => requested("pixels", true, rank))}
 }`,
   await_arrival: code`/* Waits until the phase of this parity is complete. */
 static __device__ inline void await_arrival(uint64_t* arrival, unsigned parity) {
@@ -154,6 +164,13 @@ static __device__ inline void await_arrival(uint64_t* arrival, unsigned parity) 
   arrive_at: code`/* One thread of each warp arrives, after all that the warp did before. */
 static __device__ inline void arrive_at(uint64_t* arrival) {
   if (threadIdx.x % 32 == 0) asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(@shared_address(arrival)) : "memory");
+}`,
+  arrive_in_blocks: code`/* One thread of each warp arrives in each block of the cluster, after all that the warp did before. */
+template <int BLOCKS> static __device__ inline void arrive_in_blocks(uint64_t* arrival) {
+  const unsigned block = threadIdx.x % 32;
+  if (block < BLOCKS)
+    asm volatile("{ .reg .b32 there; mapa.shared::cluster.u32 there, %0, %1; mbarrier.arrive.shared::cluster.b64 _, [there]; }"
+      :: "r"(@shared_address(arrival)), "r"(block) : "memory");
 }`,
   barrier_of_group: code`/* Waits for the four warps of this thread's warpgroup; barrier 0 is that of the block. */
 static __device__ inline void barrier_of_group() { asm volatile("bar.sync %0, 128;" :: "r"(1 + threadIdx.x / 128) : "memory"); }`,
@@ -259,6 +276,9 @@ const FEATURES: Readonly<Record<string, string>> = {
   copy_pixels: "tma",
   await_arrival: "mbarrier_tx",
   arrive_at: "mbarrier_tx",
+  share_box: "cluster",
+  share_pixels: "cluster",
+  arrive_in_blocks: "cluster",
   barrier_of_cluster: "cluster",
   cluster_has_begun: "cluster",
   in_block: "cluster",

@@ -71,7 +71,7 @@ export function sharedMemory(
     return code`${type}* const ${tensorName(name)} = (${type}*)(@dynamic_shared() + ${offset});`;
   });
   const arrivals = (nest.arrivals ?? []).filter((a) => memory.has(a.name));
-  const begun = arrivalLines(arrivals, bytes, inTeams / WARP);
+  const begun = arrivalLines(arrivals, bytes, inTeams / WARP, cluster);
   return { lines: [...parts, ...begun.lines], bytes: begun.end };
 }
 
@@ -87,11 +87,12 @@ function ofTeam({ name, dtype, elements }: Scratch, team: number, threads: numbe
 
 export const arrivalsName = (name: string): Name => new Name("local", name);
 
-/** Barriers after `bytes` bytes of shared memory. Either the engine completes them, or the given number of warps. */
+/** Barriers after `bytes` bytes of shared memory. Either the engine completes them, or the given number of warps, of a block or of each of a cluster. */
 function arrivalLines(
   arrivals: NonNullable<LoopNest["arrivals"]>,
   bytes: number,
   warps: number,
+  cluster: number,
 ): { readonly lines: readonly Code[]; readonly end: number } {
   if (arrivals.length === 0) return { lines: [], end: bytes };
   let end = bytes;
@@ -99,7 +100,8 @@ function arrivalLines(
     const word = arrivalsName(name);
     const declared = code`uint64_t* const ${word} = (uint64_t*)(@dynamic_shared() + ${end});`;
     end += ARRIVAL_BYTES * stages;
-    return [declared, code`@init_arrivals(${word}, ${stages}, ${by ? warps : 1});`];
+    const arriving = by === undefined ? 1 : by === "teams" ? warps : warps * cluster;
+    return [declared, code`@init_arrivals(${word}, ${stages}, ${arriving});`];
   });
   return { lines: [...lines, code`@publish_arrivals();`], end };
 }

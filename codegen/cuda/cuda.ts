@@ -316,8 +316,9 @@ class KernelPrinter extends CudaTiles implements KernelWriter {
   send(statement: Of<"send">, extents: Extents): Code[] {
     const { c, nest } = this;
     const { arrival, copies, when } = statement;
+    const { cluster } = this.levels;
     const at = this.arrivalAt(arrival, extents);
-    const sent = copies.map((copy) => printBoxes(copy, at, { c, nest, counts: this.alone }, extents));
+    const sent = copies.map((copy) => printBoxes(copy, at, { c, nest, counts: this.alone, cluster }, extents));
     for (const { box } of sent) {
       this.boxes.set(box.name.id, box);
       this.context.aligned(box.tensor, BOX_ALIGNMENT);
@@ -338,8 +339,9 @@ class KernelPrinter extends CudaTiles implements KernelWriter {
     return guarded(when ? [c.condition(when, extents)] : [], [line]);
   }
 
-  arrive({ arrival, when }: Of<"arrive">, extents: Extents): Code[] {
-    const line = code`@arrive_at(${this.arrivalAt(arrival, extents)});`;
+  arrive({ arrival, group, when }: Of<"arrive">, extents: Extents): Code[] {
+    const at = this.arrivalAt(arrival, extents);
+    const line = group ? code`@arrive_in_blocks<${this.levels.cluster}>(${at});` : code`@arrive_at(${at});`;
     return guarded(when ? [this.c.condition(when, extents)] : [], [line]);
   }
 

@@ -122,6 +122,13 @@ static void send(void* to, const CUtensorMap* map, const int* at, const int* off
   if (arrival == EARLY || !a.waiting.empty()) deliver(a);
 }
 
+static void expect(uint64_t* barrier, unsigned bytes) {
+  StageArrival& a = arrival_at(barrier);
+  if (a.missing == 0) misuse("a barrier is told of more bytes before its phase is complete");
+  a.missing--, a.bytes += bytes;
+  complete(a);
+}
+
 }  // namespace emulation
 
 /* ---- as generated sources call them ------------------------------------------------------------------------------ */
@@ -155,14 +162,9 @@ static inline void init_arrivals(uint64_t* barriers, int count, unsigned arrivin
     for (int i = 0; i < count; i++) emulation::arrivals.push_back({&barriers[i], 0, arriving, arriving, 0, {}, {}});
 }
 static inline void publish_arrivals() { __syncthreads(); }
-static inline void expect_bytes(uint64_t* barrier, unsigned bytes) {
-  emulation::StageArrival& a = emulation::arrival_at(barrier);
-  if (a.missing == 0) emulation::misuse("a barrier is told of more bytes before its phase is complete");
-  a.missing--, a.bytes += bytes;
-  emulation::complete(a);
-}
+static inline void expect_bytes(uint64_t* barrier, unsigned bytes) { emulation::expect(barrier, bytes); }
 static inline void arrive_at(uint64_t* barrier) {
-  if (threadIdx.x % emulation::WARP_LANES == 0) expect_bytes(barrier, 0);
+  if (threadIdx.x % emulation::WARP_LANES == 0) emulation::expect(barrier, 0);
 }
 template <int RANK> static inline void copy_box(void* to, const CUtensorMap* map, const int (&at)[RANK], uint64_t* barrier) {
   if (map->walks || map->rank != RANK) emulation::misuse("a box is copied of what is none");
@@ -172,6 +174,18 @@ template <int RANK>
 static inline void copy_pixels(void* to, const CUtensorMap* map, const int (&at)[RANK], const int (&offset)[RANK - 2], uint64_t* barrier) {
   if (!map->walks || map->rank != RANK) emulation::misuse("a walk is copied of what is none");
   emulation::send(to, map, at, offset, RANK - 2, barrier);
+}
+/* To the same place of every block of the cluster, for the same barrier of each. */
+template <int RANK, int BLOCKS> static inline void share_box(void* to, const CUtensorMap* map, const int (&at)[RANK], uint64_t* barrier) {
+  for (unsigned b = 0; b < BLOCKS; b++) copy_box(in_block((unsigned char*)to, b), map, at, in_block(barrier, b));
+}
+template <int RANK, int BLOCKS>
+static inline void share_pixels(void* to, const CUtensorMap* map, const int (&at)[RANK], const int (&offset)[RANK - 2], uint64_t* barrier) {
+  for (unsigned b = 0; b < BLOCKS; b++) copy_pixels(in_block((unsigned char*)to, b), map, at, offset, in_block(barrier, b));
+}
+template <int BLOCKS> static inline void arrive_in_blocks(uint64_t* barrier) {
+  const unsigned block = threadIdx.x % emulation::WARP_LANES;
+  if (block < BLOCKS) emulation::expect(in_block(barrier, block), 0);
 }
 /* PTX ISA, mbarrier.try_wait.parity: waits until the phase of this parity has completed. */
 static inline void await_arrival(uint64_t* barrier, unsigned parity) {

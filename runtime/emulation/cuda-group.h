@@ -144,7 +144,11 @@ static inline void wgmma_commit() {
   emulation::committed_issues[emulation::running]++;
   emulation::fenced[emulation::running] = false;
 }
-template <int NEWEST> static inline void wgmma_wait() { emulation::end_issues(NEWEST); }
+/* PTX ISA, wgmma.wait_group.sync.aligned: the threads of a warp wait together, so that one of them may speak for all. */
+template <int NEWEST> static inline void wgmma_wait() {
+  emulation::end_issues(NEWEST);
+  emulation::wait_for_warp();
+}
 template <class T, int N> static void wgmma_arrived(T (&)[N]) {}
 
 template <class T, int N> static void load_group_fragment(T (&reg)[N], const void* tile) {
