@@ -268,6 +268,11 @@ export interface GridSchedule {
   readonly transfer: "async" | "plain" | "engine";
   /** `warp`: an extra warp issues the copies of tiles. When left out, a thread of a multiplying warp does. */
   readonly producer?: "warp" | undefined;
+  /**
+   * Blocks of a cluster that are neighbours along one axis and fetch the tile that they share together. When left out,
+   * each block fetches its own tiles.
+   */
+  readonly multicast?: { readonly blocks: number; readonly along: "rows" | "columns" } | undefined;
   /** Row tiles that consecutive blocks take before the next column tile. */
   readonly order: number;
   /** When fragments are fetched from shared memory. */

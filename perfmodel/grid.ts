@@ -177,8 +177,9 @@ function residentBlocks(context: GridContext, schedule: GridSchedule, target: Ta
 }
 
 /** Number of multiprocessors that blocks can use: clusters fit fewer of them. */
-function unitsReached({ split }: GridSchedule, target: Target): number {
-  const clusters = split?.through === "cluster" && target.clusters?.find((c) => c.blocks === split.parts);
+function unitsReached({ split, multicast }: GridSchedule, target: Target): number {
+  const blocks = multicast?.blocks ?? (split?.through === "cluster" ? split.parts : 1);
+  const clusters = target.clusters?.find((c) => c.blocks === blocks);
   return clusters ? clusters.value * clusters.blocks : levelOf(target, "block").units;
 }
 

@@ -14,12 +14,15 @@ import {
   compare,
   type Expr,
   over,
+  plus,
   remainder,
   substitute,
+  times,
 } from "../../abstraction/expression.ts";
 import type { Dimension } from "../../abstraction/layout.ts";
 import type { ArrivalAt, Copy, Scratch, Statement } from "../../abstraction/loop-nest.ts";
 import { fillOf, type GridInput } from "../schedule/grid-context.ts";
+import { sharersOf } from "../schedule/multicast.ts";
 import { rowElements, sharedStorage } from "../schedule/swizzle.ts";
 import { assignment } from "./assign.ts";
 import type { GridPlaces } from "./grid-places.ts";
@@ -72,11 +75,18 @@ export function stepInputs({ context, window, box }: GridPlaces): readonly GridI
 export function sendOf(places: GridPlaces, step: Expr): Statement {
   const { stage, producer } = places.schedule;
   const boxes = stepInputs(places).map((input): Copy => {
-    const { when: _, axes, ...copy } = copyOf(places, input, step);
-    // The engine copies whole swizzle spans, also at the end of a row.
-    const shape = ringShape(places, input);
-    const whole = axes.map((a, i) => ({ ...a, extent: shape[i] ?? 1 }));
-    return { ...copy, axes: whole, width: 1, transfer: "engine", view: viewOf(places, input, step) };
+    const { when: _, axes, equation, ...copy } = copyOf(places, input, step);
+    const sharers = sharersOf(places.context, places.schedule, input);
+    // The engine copies whole swizzle spans, also at the end of a row; each block of a cluster its share of the rows.
+    const [rows, columns] = ringShape(places, input);
+    const whole = axes.map((a, i) => ({ ...a, extent: i === 0 ? rows / sharers : columns }));
+    const box = { width: 1, transfer: "engine", view: viewOf(places, input, step) } as const;
+    if (sharers === 1) return { ...copy, ...box, axes: whole, equation };
+    const rowName = axes[0]?.name ?? "";
+    const inTile = new Map([[rowName, plus(times(rows / sharers, places.member), axis(rowName))]]);
+    const target = { ...equation.target, index: equation.target.index.map((e) => substitute(e, inTile, "index")) };
+    const shared = { ...equation, target, value: substitute(equation.value, inTile, "index") };
+    return { ...copy, ...box, axes: whole, equation: shared, group: "cluster" };
   });
   const beyondEnd = step.kind !== "number" && stage > 1 && producer === undefined;
   return {

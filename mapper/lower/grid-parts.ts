@@ -71,7 +71,9 @@ export function addMet(places: GridPlaces): readonly Statement[] {
 
 /** Waits, before the first write into another block of a cluster, until that block has begun. */
 export function meeting(places: GridPlaces): readonly Statement[] {
-  return through(places) === "cluster" ? [{ kind: "barrier", group: "cluster", of: "beginnings" }] : [];
+  return through(places) === "cluster" || places.schedule.multicast
+    ? [{ kind: "barrier", group: "cluster", of: "beginnings" }]
+    : [];
 }
 
 /**

@@ -25,6 +25,7 @@ import { loop, type RegisterAt, type Statement } from "../../abstraction/loop-ne
 import { digitsOf } from "../schedule/dimensions.ts";
 import { boxOf, type GatherBox } from "../schedule/gather.ts";
 import type { GridAxis, GridContext } from "../schedule/grid-context.ts";
+import { neighboursAlong } from "../schedule/multicast.ts";
 import { turnsOf } from "../schedule/persistent.ts";
 import { partsOfSum, stepsOfPart, tilesOf } from "../schedule/split.ts";
 import { keptTiles, type TapWindow, windowOf } from "../schedule/taps.ts";
@@ -79,26 +80,42 @@ export class GridPlaces {
     this.window = windowOf(context, schedule);
     this.box = boxOf(context, schedule);
     const { rows, columns } = context;
-    const { order, persistent } = schedule;
+    const { persistent } = schedule;
+    const [deep, wide] = [rows, columns].map((a) => neighboursAlong(context, schedule, a)) as [number, number];
+    const order = this.order;
+    // The number of the cluster's first tile along each axis, in clusters; a cluster of one block is a tile.
+    let row: Expr;
+    let column: Expr;
     if (persistent === undefined) {
       const tile = this.counter(rows, "tile");
-      this.rowTile = order === 1 ? tile : plus(times(order, this.counter(rows, "group")), tile);
-      this.columnTile = this.counter(columns, "tile");
+      row = order === 1 ? tile : plus(times(order, this.counter(rows, "group")), tile);
+      column = this.counter(columns, "tile");
     } else {
       // Tiles are numbered in the order in which separate blocks would take them. Numbers past the last tile fall below
       // the last row.
-      const tile = plus(times(persistent, turn), axis(this.fresh("block")));
-      const across = keptTiles(context, columns, schedule);
-      const column = remainder(over(tile, order), across);
+      const tile = plus(times(persistent / (deep * wide), turn), axis(this.fresh("block")));
+      const across = keptTiles(context, columns, schedule) / wide;
+      column = remainder(over(tile, order), across);
       const group = over(tile, order * across);
-      this.rowTile = order === 1 ? group : plus(times(order, group), remainder(tile, order));
-      this.columnTile = column;
+      row = order === 1 ? group : plus(times(order, group), remainder(tile, order));
     }
+    this.rowTile = deep === 1 ? row : plus(times(deep, row), this.member);
+    this.columnTile = wide === 1 ? column : plus(times(wide, column), this.member);
   }
 
   /** The places of a block during one of its turns. */
   inTurn(turn: Expr): GridPlaces {
     return this.turns === 1 ? this : new GridPlaces(this.context, this.schedule, turn);
+  }
+
+  /** Clusters of row tiles that are taken before the next column tile. */
+  get order(): number {
+    return Math.max(1, this.schedule.order / neighboursAlong(this.context, this.schedule, this.context.rows));
+  }
+
+  /** The number of the block among the neighbours with which it shares a tile. */
+  get member(): Expr {
+    return axis(this.fresh("member"));
   }
 
   /** Splits a step that is counted through all turns of a block into the turn's places and the step within its tile. */

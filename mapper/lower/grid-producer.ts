@@ -41,7 +41,8 @@ export function arrivalsOf(places: GridPlaces): NonNullable<LoopNest["arrivals"]
   if (producer === undefined) return full;
   const refilled = window && isRefilled(window) ? [{ name: windowEmptyName(places), stages: window.stages }] : [];
   const empty = [{ name: emptyName(places), stages: stage }, ...refilled];
-  return [...full, ...empty.map((ring) => ({ ...ring, by: "teams" as const }))];
+  const by = schedule.multicast ? "teams of the cluster" : "teams";
+  return [...full, ...empty.map((ring) => ({ ...ring, by }) as const)];
 }
 
 /** The warpgroups' work in the steps of a tile. */
@@ -53,11 +54,19 @@ export function consumed(places: GridPlaces): readonly Statement[] {
   const inFlight = stepsInFlight(context, schedule);
   const ended = (pending: number): Statement => ({ kind: "wait", pending, of: intrinsic });
   /** Signals that the stage of the step `before` steps ago is no longer read. */
-  const left = (at: Expr, before: number): Statement => ({
-    kind: "arrive",
-    arrival: { name: emptyName(places), stage: turnOf(at, before, schedule.stage) },
-    ...(before > 0 && { when: compare(">=", axis(name), before) }),
-  });
+  const left = (at: Expr, before: number): Statement => {
+    const [first, ...rest] = [
+      ...(before > 0 ? [compare(">=", axis(name), before)] : []),
+      // A neighbour that has filled its last stage may end, and then nothing arrives there any more.
+      ...(schedule.multicast ? [compare("<", at, steps * places.turns - schedule.stage + before)] : []),
+    ];
+    return {
+      kind: "arrive",
+      arrival: { name: emptyName(places), stage: turnOf(at, before, schedule.stage) },
+      ...(schedule.multicast && { group: "cluster" }),
+      ...(first && { when: rest.reduce(and, first) }),
+    };
+  };
   const inside = [
     awaitOf(places, step),
     ...(window ? [windowAwait(places, window, step)] : []),

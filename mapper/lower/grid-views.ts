@@ -8,7 +8,8 @@
 import { summedIn } from "../../abstraction/computation.ts";
 import { axis, type Expr, number, plus, substitute, times } from "../../abstraction/expression.ts";
 import type { TensorView } from "../../abstraction/tensor-view.ts";
-import type { GridInput } from "../schedule/grid-context.ts";
+import type { GridAxis, GridInput } from "../schedule/grid-context.ts";
+import { sharersOf } from "../schedule/multicast.ts";
 import { rowElements } from "../schedule/swizzle.ts";
 import { viewForm } from "../schedule/views.ts";
 import type { GridPlaces } from "./grid-places.ts";
@@ -20,11 +21,14 @@ export function viewOf(places: GridPlaces, input: GridInput, step: Expr): Tensor
   if (typeof form === "string") throw new Error(`internal: the schedule cannot be lowered: ${form}`);
   const { kept, contiguous } = input;
   const { there, inTile } = places.ofStep(step);
-  const { counters } = there.countersOf(inTile, number(0));
-  there.place(kept, number(0), counters);
   const [rowAxis, columnAxis] = contiguous === "sum" ? [kept, context.sum] : [context.sum, kept];
   const across = places.extent(columnAxis);
-  const count = places.extent(rowAxis);
+  const sharers = sharersOf(context, places.schedule, input);
+  const count = places.extent(rowAxis) / sharers;
+  /** The first row of the tile, or of this block's share of it. */
+  const firstOf = (a: GridAxis): Expr => (a === rowAxis && sharers > 1 ? times(count, places.member) : number(0));
+  const { counters } = there.countersOf(inTile, firstOf(context.sum));
+  there.place(kept, firstOf(kept), counters);
   const columns = columnAxis === kept ? rowElements(input, across) : across;
 
   const summed = new Set(summedIn(computation.axes).map((a) => a.name));

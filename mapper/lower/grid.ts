@@ -30,7 +30,8 @@ import { type LoopMode, type LoopNest, loop, type Scratch, type Statement } from
 import { heldFragments, stepsInFlight } from "../schedule/fragments.ts";
 import { boxIsAsync } from "../schedule/gather.ts";
 import { gridProblem } from "../schedule/grid.ts";
-import type { GridContext, GridInput } from "../schedule/grid-context.ts";
+import type { GridAxis, GridContext, GridInput } from "../schedule/grid-context.ts";
+import { neighboursAlong } from "../schedule/multicast.ts";
 import { repackedContext } from "../schedule/repack.ts";
 import { keptTiles } from "../schedule/taps.ts";
 import { fragmentsAlong } from "../schedule/tile.ts";
@@ -130,20 +131,22 @@ function dealt(places: GridPlaces, { teams, thread, ahead = [], behind = [] }: R
 
 /** Loops over the tiles of the output, in the order of the schedule. */
 function tilesDealt(places: GridPlaces, inside: readonly Statement[]): readonly Statement[] {
-  const { persistent } = places.schedule;
-  if (persistent !== undefined) return at("block", places.fresh("block"), persistent, inside);
-  const { context, schedule } = places;
+  const { context, schedule, order } = places;
   const { rows, columns, outer } = context;
-  const rowTiles = keptTiles(context, rows, schedule);
+  const { persistent, multicast } = schedule;
+  const members = multicast?.blocks ?? 1;
+  const body = multicast ? at("cluster", places.fresh("member"), members, inside) : inside;
+  if (persistent !== undefined) return at("block", places.fresh("block"), persistent / members, body);
+  const tilesAcross = (a: GridAxis): number => keptTiles(context, a, schedule) / neighboursAlong(context, schedule, a);
+  const rowTiles = tilesAcross(rows);
   const rowTile = (extent: number, inner: readonly Statement[]): readonly Statement[] =>
     at("block", places.name(rows, "tile"), extent, inner);
   const columnTile = (inner: readonly Statement[]): readonly Statement[] =>
-    at("block", places.name(columns, "tile"), keptTiles(context, columns, schedule), inner);
-  const { order } = schedule;
+    at("block", places.name(columns, "tile"), tilesAcross(columns), inner);
   const tiles =
     order === 1
-      ? rowTile(rowTiles, columnTile(inside))
-      : at("block", places.name(rows, "group"), rowTiles / order, columnTile(rowTile(order, inside)));
+      ? rowTile(rowTiles, columnTile(body))
+      : at("block", places.name(rows, "group"), rowTiles / order, columnTile(rowTile(order, body)));
   return outer.reduceRight<readonly Statement[]>(
     (inner, d) => at("block", places.fresh(`${d.name}_block`), d.extent, inner),
     tiles,

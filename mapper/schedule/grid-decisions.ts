@@ -9,6 +9,7 @@ import { fragments } from "./fragments.ts";
 import { gather } from "./gather.ts";
 import type { GridContext } from "./grid-context.ts";
 import { launch } from "./launch.ts";
+import { multicast } from "./multicast.ts";
 import { order } from "./order.ts";
 import { persistent } from "./persistent.ts";
 import { producer } from "./producer.ts";
@@ -40,4 +41,5 @@ export const GRID_DECISIONS: Decisions<GridSchedule, GridContext> = {
   split,
   persistent,
   launch,
+  multicast,
 };

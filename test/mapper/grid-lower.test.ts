@@ -101,6 +101,7 @@ describe("a schedule of blocks and warps", () => {
       const left = {
         repack: undefined,
         launch: undefined,
+        multicast: undefined,
         producer: undefined,
         taps: undefined,
         gather: undefined,

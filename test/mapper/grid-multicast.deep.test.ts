@@ -1,0 +1,183 @@
+/**
+ * @file Tiles that the blocks of a cluster share: equal to the equation in adverse orders, by the interpreter and on the emulated device; seeded
+ * faults of clusters are found; nvcc takes it.
+ */
+
+import { describe, expect, it } from "vitest";
+import { ADVERSE_ORDERS } from "../../abstraction/blocks/run.ts";
+import type { GridSchedule } from "../../abstraction/candidate.ts";
+import { axis, compare, number, substitute } from "../../abstraction/expression.ts";
+import type { Copy, LoopNest, Statement } from "../../abstraction/loop-nest.ts";
+import { lowerGrid } from "../../mapper/lower/grid.ts";
+import { MINOR_DISTANCE } from "../../mapper/schedule/decision.ts";
+import { GRID } from "../../mapper/schedule/grid.ts";
+import { scheduleDistance } from "../../mapper/schedule/schedules.ts";
+import { predictGrid } from "../../perfmodel/grid.ts";
+import { nvidiaTarget } from "../../targets/nvidia.ts";
+import {
+  convolutionF16,
+  expectCompiled,
+  gridContextOf,
+  gridSubject,
+  itEqualsTheEquation,
+  MATMUL,
+  matmulF16,
+  NVCC,
+  refusals,
+  verdict,
+  wgmmaSchedule,
+} from "../support/grid-kernels.ts";
+
+const wgmma = "wgmma.m64n32k16.f32.f16";
+const BASE = wgmmaSchedule(128, 32, 32, {
+  transfer: "engine",
+  producer: "warp",
+  warps: { m: 2, n: 1 },
+  store: "quads",
+  multicast: { blocks: 2, along: "rows" },
+});
+const ALONG_N: GridSchedule = { ...BASE, multicast: { blocks: 2, along: "columns" } };
+const TALL = gridContextOf(matmulF16(512, 64, 160), wgmma, MATMUL);
+const WIDE = gridContextOf(matmulF16(128, 256, 160), wgmma, MATMUL);
+const PIXELS = gridContextOf(convolutionF16("conv2d n=2 c=64 k=64 h=8 w=8 pad=1"), wgmma, "m <- n,p,q; n <- k; k <- c");
+
+describe("tiles that blocks of a cluster share", () => {
+  itEqualsTheEquation([
+    gridSubject("along rows", TALL, BASE),
+    gridSubject("along columns", WIDE, ALONG_N),
+    gridSubject("along rows in groups", TALL, { ...BASE, order: 4 }),
+    gridSubject("four blocks", TALL, { ...BASE, multicast: { blocks: 4, along: "rows" } }),
+    gridSubject("four blocks along columns", WIDE, { ...ALONG_N, multicast: { blocks: 4, along: "columns" } }),
+    gridSubject("tiles in turn", TALL, { ...BASE, persistent: 4 }),
+    gridSubject("tiles in turn, in groups, along columns", TALL, { ...ALONG_N, order: 2, persistent: 4 }),
+    gridSubject("products awaited in their step", TALL, { ...BASE, fragments: "inline", stage: 2 }),
+    gridSubject("pixels of a convolution, shared", PIXELS, {
+      ...ALONG_N,
+      tile: { m: 64, n: 32, k: 32 },
+      warps: { m: 1, n: 1 },
+    }),
+  ]);
+});
+
+/** The nest with some statements replaced, at any depth. */
+function changed(nest: LoopNest, change: (s: Statement) => readonly Statement[]): LoopNest {
+  const all = (statements: readonly Statement[]): Statement[] =>
+    statements.flatMap((s) => change(s.kind === "loop" ? { ...s, body: all(s.body) } : s));
+  return { ...nest, body: all(nest.body) };
+}
+
+describe("a fault of a cluster", () => {
+  const schedule: GridSchedule = { ...BASE, order: 4 };
+  const nest = lowerGrid(TALL, schedule);
+  const { computation } = TALL.mapping;
+  const FAULTS: readonly (readonly [string, (s: Statement) => readonly Statement[], RegExp])[] = [
+    [
+      "a block is sent to before it has begun",
+      (s) => (s.kind === "barrier" && s.of === "beginnings" ? [] : [s]),
+      /a barrier of the cluster, of beginnings: the block may not have begun/,
+    ],
+    [
+      "teams arrive at a block that may have ended",
+      (s) => (s.kind === "arrive" ? [{ ...s, when: compare(">=", axis("step"), 1) }] : [s]),
+      /the block may have ended/,
+    ],
+    [
+      "a producer does not wait until its stage is free in every block",
+      (s) => (s.kind === "await" && s.arrival.name === "empty" ? [] : [s]),
+      /the stage is sent for again|use \d+ is awaited/,
+    ],
+    ["teams leave a stage before its products have ended", (s) => (s.kind === "wait" ? [] : [s]), /missing: /],
+    [
+      "every block sends the first share",
+      (s) =>
+        s.kind === "send"
+          ? [{ ...s, copies: s.copies.map((c) => (c.group === "cluster" ? withoutMember(c) : c)) }]
+          : [s],
+      /b_ring\[.*\] is written twice without order/,
+    ],
+    [
+      "one block does not send",
+      (s) => (s.kind === "send" ? [{ ...s, when: compare("<", axis("member"), 1) }] : [s]),
+      /wait/,
+    ],
+    [
+      "a tile is sent to its own block alone",
+      (s) => (s.kind === "send" ? [{ ...s, copies: s.copies.map((c) => ({ ...c, group: "block" as const })) }] : [s]),
+      /nothing has written it/,
+    ],
+  ];
+  it.each(FAULTS)("is found: %s", (_, change, message) => {
+    expect(verdict({ nest, computation })).toBe("right");
+    const verdicts = ADVERSE_ORDERS.map((order) => verdict({ nest: changed(nest, change), computation }, order));
+    expect(verdicts.filter((said) => !message.test(said))).toEqual([]);
+  });
+
+  it("is found: teams arrive at their own block alone", () => {
+    const own = changed(nest, (s) =>
+      s.kind === "arrive" ? [{ kind: s.kind, arrival: s.arrival, ...(s.when && { when: s.when }) }] : [s],
+    );
+    expect(verdict({ nest: own, computation })).toMatch(/empty is completed by teams of the cluster, not by teams/);
+    const arrivals = nest.arrivals?.map((a) => (a.by ? { ...a, by: "teams" as const } : a));
+    const said = ADVERSE_ORDERS.map((order) =>
+      verdict({ nest: { ...own, ...(arrivals && { arrivals }) }, computation }, order),
+    );
+    expect(said.filter((words) => words === "right")).toEqual([]);
+  });
+});
+
+/** The copy with the first block's share of the rows, and its place, for every block. */
+function withoutMember(copy: Copy): Copy {
+  const first = new Map([["member", number(0)]]);
+  const { target, value, ...equation } = copy.equation;
+  const index = target.index.map((e) => substitute(e, first, "index"));
+  return { ...copy, equation: { ...equation, target: { ...target, index }, value } };
+}
+
+describe("a cluster that shares tiles", () => {
+  const LARGE = gridContextOf(matmulF16(4096, 4096, 4096), "wgmma.m64n256k16.f32.f16", MATMUL);
+  const BEST: GridSchedule = { ...BASE, tile: { m: 128, n: 256, k: 64 }, stage: 4, order: 8, persistent: 132 };
+
+  it("is refused with the reason where it is impossible", () => {
+    expect(
+      refusals(LARGE, BEST, [
+        {},
+        { multicast: { blocks: 2, along: "columns" } },
+        { multicast: { blocks: 16, along: "rows" } },
+        { producer: undefined, persistent: undefined },
+        { order: 1 },
+        { order: 9 },
+        { persistent: 131 },
+        { multicast: { blocks: 4, along: "columns" }, tile: { m: 64, n: 256, k: 16 }, warps: { m: 1, n: 1 } },
+        { split: { parts: 2, through: "cluster" }, persistent: undefined, store: "direct" },
+      ]),
+    ).toMatchInlineSnapshot(`
+      "unchanged: legal
+      multicast blocks 2,along columns: legal
+      multicast blocks 16,along rows: a cluster has at most 8 blocks
+      unchanged: tiles are shared by blocks whose producers fill the rings
+      order 1: legal
+      order 9: 32 row tiles are not taken 9 at a time
+      persistent 131: 131 blocks are not divided into clusters of 2
+      multicast blocks 4,along columns,tile m 64,n 256,k 16,warps m 1,n 1: legal
+      split parts 2,through cluster,store direct: a block either sums a part or shares tiles with its neighbours, not both"
+    `);
+  });
+
+  it("is predicted as without, since only measuring tells, and tried after the tile is found", () => {
+    const alone = { ...BEST, multicast: undefined };
+    const [shared, own] = [BEST, alone].map((s) => predictGrid(LARGE, s, nvidiaTarget("h100"))?.uncorrectedSeconds);
+    expect(shared).toBe(own);
+    expect(scheduleDistance(GRID, LARGE, BEST, alone)).toBe(MINOR_DISTANCE);
+  });
+
+  it.skipIf(!NVCC)(
+    "is compiled without serialised products, spills or a stack frame",
+    { timeout: 120_000 },
+    async () => {
+      await expectCompiled({ name: "4096 cubed", context: LARGE, schedule: BEST });
+      await expectCompiled(
+        gridSubject("pixels", PIXELS, { ...ALONG_N, tile: { m: 64, n: 32, k: 32 }, warps: { m: 1, n: 1 } }),
+      );
+    },
+  );
+});
