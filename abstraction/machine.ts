@@ -238,6 +238,9 @@ export interface ScalarCycles {
   readonly digit: Figure;
   /** A comparison that guards against padding. */
   readonly guard: Figure;
+  /** One element of a vector that is gathered from memory, or scattered to it. */
+  readonly gatheredLane: Figure;
+  readonly scatteredLane: Figure;
 }
 
 /** The share of a unit's peak that instructions of a family reach. */

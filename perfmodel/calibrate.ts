@@ -131,6 +131,9 @@ export function readCalibration(target: Target, rows: readonly Intrinsic[], prin
       digit: beyond(cycles("digit"), indexed, 2),
       guard: beyond(cycles("guard"), indexed, 2),
       scattered: cycles("scattered"),
+      // Printed where the widest vectors gather and scatter.
+      ...(samples.has("gathered lane") && { gatheredLane: cycles("gathered lane") }),
+      ...(samples.has("scattered lane") && { scatteredLane: cycles("scattered lane") }),
     },
   };
 }

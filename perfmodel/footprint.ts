@@ -86,9 +86,18 @@ export class AffineFootprint implements Footprint {
   private readonly elementBytes: number;
   private readonly lineBytes: number;
   private readonly exact: boolean;
+  private readonly gathered: boolean;
 
-  /** @param written whether the memory is written. Nothing is then prefetched: runs of whole lines that begin at a line touch no others */
-  constructor(terms: readonly Term[], elementBytes: number, lineBytes: number, { written = false } = {}) {
+  /**
+   * @param written whether the memory is written. Nothing is then prefetched: runs of whole lines that begin at a line touch no others
+   * @param gathered whether vectors gather elements or scatter them: those that lie apart touch a line each
+   */
+  constructor(
+    terms: readonly Term[],
+    elementBytes: number,
+    lineBytes: number,
+    { written = false, gathered = false } = {},
+  ) {
     // A term run backwards covers the same elements shifted.
     this.terms = terms
       .filter((t) => t.coefficient !== 0)
@@ -103,6 +112,7 @@ export class AffineFootprint implements Footprint {
     this.elementBytes = elementBytes;
     this.lineBytes = lineBytes;
     this.exact = written;
+    this.gathered = gathered;
   }
 
   measure(): void {
@@ -170,9 +180,10 @@ export class AffineFootprint implements Footprint {
     const runLines = ((nearSpan + 1) * elementBytes) / lineBytes;
     const run = Math.ceil(runLines);
     if (run !== runLines) aligned = false;
-    this.lines = (far > 1 && !(this.exact && aligned) ? run + 1 : run) * lineBytes * far;
+    const isAlone = this.gathered && nearSpan === 0;
+    this.lines = (far > 1 && !isAlone && !(this.exact && aligned) ? run + 1 : run) * lineBytes * far;
     // Runs `spacing` bytes apart begin in every (spacing / 64)th set and leave the sets in between empty.
-    this.crowded = far > 1 ? this.lines * Math.max(1, spacing / ((run + 1) * lineBytes)) : this.lines;
+    this.crowded = far > 1 ? this.lines * Math.max(1, spacing / ((isAlone ? run : run + 1) * lineBytes)) : this.lines;
   }
 }
 

@@ -24,3 +24,15 @@ export function multiplyAddCycles(dtype: DType): number | undefined {
 export function shiftCycles(dtype: DType): number | undefined {
   return bytesOf(dtype) === 2 ? WORD_SHIFT.issueCycles : undefined;
 }
+
+/** Cycles of a shuffle of a whole register. */
+export const SHUFFLE_CYCLES = 1;
+/**
+ * Multiply-adds and shuffles of 512 bits share ports. With two multiply-adds a cycle and one shuffle, that of the shuffles is one of
+ * the two; Zen 4 takes two cycles of one of three ports for either, two of which multiply and two of which shuffle.
+ */
+const PORTS = 3;
+
+/** Cycles that operations take on the ports they share. @param issueCycles of a multiply-add */
+export const portCycles = (multiplyAdds: number, shuffles: number, issueCycles: number): number =>
+  ((multiplyAdds + shuffles) * (issueCycles + SHUFFLE_CYCLES)) / PORTS;

@@ -19,18 +19,12 @@ import { movedShift, outputRows, shiftText, type Tall } from "../mapper/space-ti
 import { isLoadedBeside, lineRows } from "../mapper/space-time/window-lines.ts";
 import { REFERENCE_CPU, ZMM } from "../targets/x86.ts";
 import { L1_WAYS, SET_BYTES } from "./footprint.ts";
-import { ADDITION_LATENCY, multiplyAddCycles, shiftCycles } from "./lane-operations.ts";
+import { ADDITION_LATENCY, multiplyAddCycles, portCycles, SHUFFLE_CYCLES, shiftCycles } from "./lane-operations.ts";
 import { overlapped, ratesOf } from "./rates.ts";
 import type { MemoryLevel, ModelTarget } from "./target.ts";
 
 /** Multiply-adds on 512-bit vectors, where they are not calibrated. */
 const FMA = unitCost(REFERENCE_CPU, "fma");
-/**
- * Multiply-adds and shuffles share ports. With two multiply-adds a cycle and one shuffle, that of the shuffles is one of
- * the two; Zen 4 takes two cycles of one of three ports for either, two of which multiply and two of which shuffle.
- */
-const PORTS = 3;
-const SHUFFLE_CYCLES = 1;
 
 // Fitted to kernels of bench/lanes/stencils.ts, one core of a Xeon at 3.7 GHz, 2026-11-21 (bench/results/stencils-xeon.md).
 
@@ -121,7 +115,7 @@ function blockCycles(
   const loads = ((lined?.loads ?? plainLoads) + weightLoads) / target.loadsPerCycle.value;
   const slowest = Math.max(
     fmas * operations * issueCycles,
-    ((fmas * operations + shuffles) * (issueCycles + SHUFFLE_CYCLES)) / PORTS,
+    portCycles(fmas * operations, shuffles, issueCycles),
     shuffles * SHUFFLE_CYCLES,
     loads,
     vectors / target.storesPerCycle.value,

@@ -203,6 +203,6 @@ const START_CYCLES = 12;
  * Fraction of the data touched by a trip that the next trip still finds: all of it up to three quarters of the capacity, because lines are not
  * evenly spread over the sets; none from five quarters on, because data that is used cyclically is evicted just before its next use.
  */
-function keptShare(touched: number, capacity: number): number {
+export function keptShare(touched: number, capacity: number): number {
   return Math.min(1, Math.max(0, 2.5 - (2 * touched) / capacity));
 }

@@ -104,37 +104,53 @@ export interface Chain {
   readonly shifts: number;
 }
 
-type Stored = Pick<Tensor, "dims" | "dtype" | "storage">;
-type Tensors = Readonly<Record<string, Stored>>;
+export type Stored = Pick<Tensor, "dims" | "dtype" | "storage">;
+export type Tensors = Readonly<Record<string, Stored>>;
 
-/**
- * The straight runs of a nest's body.
- * @param threads whether lanes are threads, and not vectors
- */
-export function vectorRuns(nest: LoopNest, tensors: Tensors, threads?: ThreadLanes): readonly VectorRun[] {
-  const scratch = nest.scratch.map((s) => [s.name, { dtype: s.dtype, dims: dimsOf(s), storage: storageOf(s) }]);
-  const known: Tensors = { ...tensors, ...Object.fromEntries(scratch) };
-  const files = new Map((nest.vectors ?? []).map((v) => [v.name, v.count]));
-  const runs: VectorRun[] = [];
+/** Statements of a nest that no jump divides, and the loops around them. */
+export interface StraightRun {
+  readonly statements: readonly Statement[];
+  /** How often they run in a call, on all threads together. */
+  readonly times: number;
+  readonly around: Around;
+}
+
+/** The loops around a run. */
+export interface Around {
+  readonly extents: Extents;
+  /** All of them with the steps that run, outermost first. */
+  readonly loops: readonly { readonly axis: string; readonly steps: number }[];
+  /** The parallel ones, and their steps. */
+  readonly shared: readonly string[];
+  readonly parallel: number;
+}
+
+/** The straight runs of a nest's body. */
+export function straightRuns({ body }: LoopNest): readonly StraightRun[] {
+  const runs: StraightRun[] = [];
   const visit = (body: readonly Statement[], times: number, around: Around): void => {
-    const { extents } = around;
-    let straight: Statement[] = [];
+    const { extents, loops, shared, parallel } = around;
+    let statements: Statement[] = [];
     const end = (): void => {
-      if (straight.length > 0) runs.push(new Run(files, known, around, threads).of(straight, times));
-      straight = [];
+      if (statements.length > 0) runs.push({ statements, times, around });
+      statements = [];
     };
     for (const s of body) {
       if (isStraight(s)) {
-        straight.push(s);
+        statements.push(s);
         continue;
       }
       end();
       if (s.kind === "loop") {
         const steps = stepsOf(s, extents);
-        const inner = { ...around, extents: { ...extents, [s.axis]: s.extent } };
-        const { shared, parallel } = around;
         const dealt = s.mode === "parallel" ? { shared: [...shared, s.axis], parallel: parallel * steps } : {};
-        if (steps > 0) visit(s.body, times * steps, { ...inner, ...dealt });
+        const inner = {
+          ...around,
+          extents: { ...extents, [s.axis]: s.extent },
+          loops: [...loops, { axis: s.axis, steps }],
+          ...dealt,
+        };
+        if (steps > 0) visit(s.body, times * steps, inner);
       } else if (s.kind === "when") {
         const share = shareOf(s.condition, formOf, extents);
         if (share > 0) visit(s.body, times * share, around);
@@ -143,16 +159,26 @@ export function vectorRuns(nest: LoopNest, tensors: Tensors, threads?: ThreadLan
     }
     end();
   };
-  visit(nest.body, 1, { extents: {}, shared: [], parallel: 1 });
+  visit(body, 1, { extents: {}, loops: [], shared: [], parallel: 1 });
   return runs;
 }
 
-/** The loops around a run. */
-interface Around {
-  readonly extents: Extents;
-  /** The parallel ones, and their steps. */
-  readonly shared: readonly string[];
-  readonly parallel: number;
+/** The tensors and buffers of a nest. */
+export function tensorsIn({ scratch }: LoopNest, tensors: Tensors): Tensors {
+  const buffers = scratch.map((s) => [s.name, { dtype: s.dtype, dims: dimsOf(s), storage: storageOf(s) }]);
+  return { ...tensors, ...Object.fromEntries(buffers) };
+}
+
+/**
+ * What the straight runs of a nest issue.
+ * @param threads whether lanes are threads, and not vectors
+ */
+export function vectorRuns(nest: LoopNest, tensors: Tensors, threads?: ThreadLanes): readonly VectorRun[] {
+  const known = tensorsIn(nest, tensors);
+  const files = new Map((nest.vectors ?? []).map((v) => [v.name, v.count]));
+  return straightRuns(nest).map(({ statements, times, around }) =>
+    new Run(files, known, around, threads).of(statements, times),
+  );
 }
 
 /** Whether a statement is written out without a jump. */
@@ -218,7 +244,7 @@ function shareOf(e: Expr, form: (e: Expr) => AffineForm | "other", extents: Exte
   }
 }
 
-const formOf = memoised((e: Expr): AffineForm | "other" => affineForm(e) ?? "other");
+export const formOf = memoised((e: Expr): AffineForm | "other" => affineForm(e) ?? "other");
 
 /** The value at a point that gives every axis; undefined where it does not. */
 function valueIn(form: AffineForm | "other", point: Extents): number | undefined {
@@ -379,7 +405,10 @@ class Run {
     isAcross: boolean,
   ): Partial<VectorCounts> {
     if (this.threads) return this.storedByThreads(target, isAdded, where, isAcross, this.threads);
-    return this.stored(target, isAdded, truth === "lanes", isAcross);
+    const counts = this.stored(target, isAdded, truth === "lanes", isAcross);
+    if (truth === "always" || where === undefined) return counts;
+    const share = this.sharedBy(where);
+    return Object.fromEntries(Object.entries(counts).map(([name, n]) => [name, share * n]));
   }
 
   private storedByThreads(
@@ -413,6 +442,12 @@ class Run {
       return { constant: this.offset(form), terms: new Map(terms) };
     };
     return shareOf(e, written, this.around);
+  }
+
+  /** The same of what a condition says of the loops alone. */
+  private sharedBy(e: Expr): number {
+    if (e.kind === "logic" && e.op === "and") return this.sharedBy(e.left) * this.sharedBy(e.right);
+    return this.lanes && this.mentions(e, this.lanes.axis) ? 1 : this.shareOf(e);
   }
 
   /** Lines of a size that the lanes of an access touch. Arrays of a warp may read the same ones. */

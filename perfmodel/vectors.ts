@@ -7,21 +7,21 @@
  */
 
 import { sumOf } from "../abstraction/collections.ts";
-import { type Computation, elementCount, inputsOf, outputOf } from "../abstraction/computation.ts";
+import { type Computation, elementCount, inputsOf, outputOf, type Tensor } from "../abstraction/computation.ts";
 import { bytesOf, type DType, isInteger } from "../abstraction/dtype.ts";
 import type { LoopNest } from "../abstraction/loop-nest.ts";
 import { laneCosts } from "../targets/lanes.ts";
 import { leastLaneBytes, REFERENCE_CPU, type VectorRegisters, ZMM } from "../targets/x86.ts";
 import type { Costs } from "./correct.ts";
-import { ADDITION_LATENCY, multiplyAddCycles, WORD_SHIFT } from "./lane-operations.ts";
+import { ADDITION_LATENCY, multiplyAddCycles, portCycles, WORD_SHIFT } from "./lane-operations.ts";
 import { LOADS_SHOWING, NOT_OVERLAPPED } from "./lanes.ts";
+import { addTraffic, cachesOf } from "./nest-traffic.ts";
 import { levelHolding, overlapped, ratesOf } from "./rates.ts";
 import type { ModelTarget } from "./target.ts";
-import { type Chain, type VectorRun, vectorRuns } from "./vector-census.ts";
+import { keptShare } from "./traffic.ts";
+import { type Chain, straightRuns, tensorsIn, type VectorRun, vectorRuns } from "./vector-census.ts";
 
 const { multiplyAdd: FMA, shift: SHIFT } = laneCosts(REFERENCE_CPU);
-/** An operation that either of two vector ports does: additions, blends under masks. */
-const EITHER_PORT = 0.5;
 /** A shift on 256 bits: VPERM2I128 of port 5, and VPALIGNR of two ports. Source: LLVM's scheduling model of Sapphire Rapids. */
 const YMM_SHIFT = { issueCycles: 1.5, latencyCycles: 4 };
 const LINE_BYTES = 64;
@@ -30,12 +30,8 @@ const CROSSING_READS = 2;
 
 // Fitted to four computations of bench/trials/lane-designs-xeon: designs of 16 lanes on one core of a Xeon, 2026-11-22.
 
-/** Reads for each lane of a vector whose elements lie apart. */
-const GATHERED_READS = 1;
 /** Cycles for each lane of a mask that depends on the loops around. */
 const MASKED_LANE_CYCLES = 0.3;
-/** Cycles for each element that leaves a register alone, through memory. */
-const SCATTERED_CYCLES = 1;
 /** Cycles until a result that is added to is in memory again, where it may be read: a store is forwarded to the load after it. */
 const ADDED_CYCLES = 5;
 /** Multiply-adds of later runs that a core can start while a chain waits: half of Golden Cove's reorder buffer of 512 entries. */
@@ -87,7 +83,7 @@ export function vectorCosts(nest: LoopNest, computation: Computation, machine: V
     compute += run.times * cycles;
     for (const name of Object.keys(parts) as (keyof Busy)[]) parts[name] += run.times * busy[name]; // its own keys
   }
-  const memory = transferCycles(computation, streaming, target);
+  const memory = memoryCycles(nest, computation, streaming, target);
   const cycles = overlapped(compute, memory, NOT_OVERLAPPED);
   const perSecond = target.clockHz.value * threads;
   const terms = Object.entries({ ...parts, memory }).map(([name, n]) => ({ name, seconds: n / perSecond }));
@@ -103,8 +99,11 @@ function cyclesOf(
   const { dtype } = outputOf(computation);
   const words = leastLaneBytes(vectors) === 2;
   const integer = isInteger(dtype);
-  const multiplyAdd = (integer ? multiplyAddCycles(words ? "s16" : "s32") : undefined) ?? FMA.issueCycles;
-  const latency = integer ? ADDITION_LATENCY : FMA.latencyCycles;
+  const rate = `${vectors.feature === "avx2" ? "avx2" : "avx512"}.fma.${dtype === "f64" ? "f64" : "f32"}`;
+  const { issueCycles, latencyCycles } = target.timings[rate] ?? FMA;
+  const ofIntegers = integer ? multiplyAddCycles(words ? "s16" : "s32") : undefined;
+  const operations = (ofIntegers ?? FMA.issueCycles) / FMA.issueCycles;
+  const latency = integer ? ADDITION_LATENCY : latencyCycles;
   const shift = vectors.bytes < ZMM.bytes ? YMM_SHIFT : words ? WORD_SHIFT : SHIFT;
   const narrow = words ? undefined : narrowOf(computation);
   const laneBytes = Math.max(words ? 2 : 4, bytesOf(dtype));
@@ -114,23 +113,25 @@ function cyclesOf(
   const reduced = run.reductions * Math.log2(lanes);
   const [widens, narrows] = conversionsOf(run, narrow);
   const shuffles = (run.shifts + reduced) * shift.issueCycles + run.pairedLoads;
-  const others = (run.arithmetic + run.blends + reduced) * EITHER_PORT;
+  const others = run.arithmetic + run.blends + reduced;
   const masks = run.maskedLanes * MASKED_LANE_CYCLES;
-  const products = run.multiplyAdds * multiplyAdd;
   const port5 = shuffles + widens;
-  // A 512-bit shuffle takes one of the two ports that multiply; a 256-bit shuffle a third of them.
-  const shared = vectors.bytes < ZMM.bytes ? 0 : port5 / 2;
-  const arithmetic = products + others + narrows / 2 + masks + shared;
+  const either = run.multiplyAdds * operations + others + narrows;
+  // Shuffles of 256 bits hardly get in the way of multiply-adds.
+  const together = vectors.bytes < ZMM.bytes ? 0 : portCycles(either, port5, issueCycles);
+  const arithmetic = masks + Math.max(either * issueCycles, together);
 
   // 2. Loads and stores. Values that exceed the registers are spilled and reloaded.
   const loadBytes = narrow === undefined ? vectors.bytes : vectors.bytes / 2;
   const crossing = 1 + (CROSSING_READS - 1) * Math.min(1, loadBytes / LINE_BYTES);
   const over = Math.max(0, run.registers - vectors.count) / Math.max(1, run.registers);
   const spilled = 2 * run.multiplyAdds * over;
-  const reads = (run.loads + 2 * run.pairedLoads) * crossing + run.broadcasts + run.gatheredLanes * GATHERED_READS;
-  const loads = (reads + run.added + spilled) / target.loadsPerCycle.value;
+  const { scalar } = target;
+  const reads = (run.loads + 2 * run.pairedLoads) * crossing + run.broadcasts;
+  const loads =
+    (reads + run.added + spilled) / target.loadsPerCycle.value + run.gatheredLanes * scalar.gatheredLane.value;
   const stored = run.stores / target.storesPerCycle.value;
-  const stores = stored + run.scatteredLanes * SCATTERED_CYCLES + run.added * ADDED_CYCLES;
+  const stores = stored + run.scatteredLanes * scalar.scatteredLane.value + run.added * ADDED_CYCLES;
 
   // 3. Chains. A core starts later runs while one waits, as far as it looks ahead.
   const lengthOf = (chain: Chain): number => chain.operations * latency + chain.shifts * shift.latencyCycles;
@@ -139,9 +140,9 @@ function cyclesOf(
 
   const slowest = Math.max(arithmetic, port5, loads, stores, waiting);
   const busy: Busy = {
-    "multiply-adds": products + others,
+    "multiply-adds": (run.multiplyAdds * operations + others) * issueCycles,
     shifts: shuffles + masks,
-    conversions: widens + narrows / 2,
+    conversions: widens + narrows * issueCycles,
     loads,
     stores,
     "chains of sums": waiting,
@@ -165,6 +166,25 @@ function narrowOf({ tensors }: Computation): keyof typeof CONVERSIONS | undefine
 }
 
 const kindOf = (dtype: DType): keyof typeof CONVERSIONS => (dtype === "bf16" || dtype === "f16" ? dtype : "integer");
+
+/** Cycles of one core to move what the caches fetch and give back, at the busiest of them; results that bypass them go at a rate of their own. */
+function memoryCycles(nest: LoopNest, computation: Computation, streaming: boolean, target: ModelTarget): number {
+  const caches = cachesOf(target);
+  const tensors = tensorsIn(nest, computation.tensors);
+  for (const { statements, around, times } of straightRuns(nest))
+    addTraffic(caches, statements, around, times, tensors);
+  const resident = sumOf([...inputsOf(computation), outputOf(computation)], bytesIn);
+  const cycles = caches.map(({ cache, source, fetched, returned }) => {
+    // The call before left what fits.
+    const missing = 1 - keptShare(resident, cache.bytes ?? 1);
+    const written = streaming ? 0 : returned / source.writeBytesPerCycle.value;
+    return missing * (fetched / source.readBytesPerCycle.value + written);
+  });
+  const around = streaming ? bytesIn(outputOf(computation)) / ratesOf(undefined, true, target).write : 0;
+  return Math.max(around, ...cycles);
+}
+
+const bytesIn = (tensor: Tensor): number => elementCount(tensor) * bytesOf(tensor.dtype);
 
 /** Cycles of one core to read every input and write the output once, in the level that holds them all. */
 export function transferCycles(computation: Computation, streaming: boolean, target: ModelTarget): number {

@@ -128,6 +128,8 @@ const scalarFigures = z.object({
   scattered: measured,
   digit: measured,
   guard: measured,
+  gatheredLane: measured,
+  scatteredLane: measured,
 });
 
 /** Data from a database is external input, so it is validated. */

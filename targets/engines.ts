@@ -102,6 +102,8 @@ export function gpuOfEngines(f: EngineFacts): Target {
       vectorOperation: perElement(1, "one instruction"),
       digit: perElement(8, "a multiplication of 32 by 32 bits, shifts and a subtraction"),
       guard: perElement(1, "a comparison"),
+      gatheredLane: perElement(1, "one of the elements that a message gathers"),
+      scatteredLane: perElement(1, "one of the elements that a message scatters"),
     },
   };
 }

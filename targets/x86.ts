@@ -274,5 +274,7 @@ export const REFERENCE_CPU = {
     vectorOperation: assumed(0.04, "sixteen elements, two in three cycles"),
     digit: assumed(1.5, "a multiplication, shifts and a subtraction"),
     guard: assumed(0.4, "a comparison beside others, well predicted"),
+    gatheredLane: cited(0.5, "measured 2026-11-22, fitted to four computations of bench/trials/lane-designs-xeon"),
+    scatteredLane: cited(1, "measured 2026-11-22, fitted to four computations of bench/trials/lane-designs-xeon"),
   },
 } as const satisfies Target;

@@ -44,6 +44,8 @@ const TARGET: ModelTarget = {
     vectorOperation: is(0.04),
     digit: is(1.5),
     guard: is(0.5),
+    gatheredLane: is(0.5),
+    scatteredLane: is(0.5),
   },
   machine: REFERENCE_CPU,
   timings: {
