@@ -62,8 +62,8 @@ export type Measurement = { readonly ran?: Surroundings; readonly clock?: Device
       /** Occurrences of the promised instruction in the disassembly. */
       readonly instructions: number;
       /**
-       * Seconds of the best kernel, when this one was slower by a margin in every batch and its timing ended early. Left out when it was timed to the
-       * end.
+       * Seconds of the best kernel, when this one was slower by a margin in every batch and its timing ended early, or so slow in the calls that
+       * verified it that the fastest of them is its only sample. Left out when it was timed to the end.
        */
       readonly lostTo?: number;
     }

@@ -33,7 +33,7 @@
  *     wrong 0 MESSAGE                  refused: `wrong`, or `out-of-bounds`
  *     fault 0 STATUS MESSAGE           the process ends here; `environment` is not the kernel's fault
  *     load 0.02                        share of processor time used by others during timing; the most of any processor
- *     dropped 0 0.0002                 fewer samples follow, since each exceeds this goal by a margin
+ *     dropped 0 0.0002                 fewer samples follow, since each exceeds this goal by a margin; one where it is several times the goal
  *     samples 0 1.2e-05 ...            seconds of one call, one number a batch
  *     tick 2.1e-08                     seconds: smallest observed step of CLOCK_MONOTONIC_RAW
  *     done

@@ -132,9 +132,22 @@ static void* place_workspace(const Kernel& k, Placement placement) {
 /** Two patterns, so that an unwritten element is wrong under at least one. The first is NaN in every float type. */
 static constexpr int POISON[] = {0xff, 0x5a};
 
-/** Runs the kernel twice on every set. @returns an answer `wrong ...` without the kernel's number; empty if right */
-static std::string verify(const Kernel& k, const Request& r) {
+/** What running a kernel on every set said. */
+struct Checked {
+  /** An answer `wrong ...` without the kernel's number; empty if right. */
+  std::string verdict;
+  /** Seconds of its fastest call. */
+  double fastest = INFINITY;
+};
+
+/**
+ * Runs the kernel twice on every set.
+ * @param slow seconds of a call after which it runs once on each: no later call would make it worth its time
+ */
+static Checked verify(const Kernel& k, const Request& r, double slow = INFINITY) {
   const Argument& output = r.arguments[0];
+  double fastest = INFINITY;
+  int calls = 2;
   for (size_t s = 0; s < r.sets.size(); s++) {
     const InputSet& set = r.sets[s];
     // Data ends exactly at the guard behind it, then starts at the guard before it, aligned to its element type only.
@@ -149,20 +162,24 @@ static std::string verify(const Kernel& k, const Request& r) {
     k.prepare(workspace, tensors.data());
     Job once = {&k, workspace, tensors.data(), k.phases(), 1};
     std::vector<char> before;
-    for (int call = 0; call < 2; call++) {
+    for (int call = 0; call < calls; call++) {
       std::string where = format("call %d on %s inputs", call + 1, set.name.c_str());
       at(k.number, where);
-      memset(out, POISON[call], output.bytes());
-      run_job(once, r.threads);
-      if (std::string harm = damage(); !harm.empty()) return "out-of-bounds " + where + ": " + harm;
-      if (std::string difference = compare(output, out, set); !difference.empty()) return "wrong " + where + ": " + difference;
+      memset(out, POISON[(call + s) % 2], output.bytes());
+      fastest = std::min(fastest, run_job(once, r.threads));
+      if (std::string harm = damage(); !harm.empty()) return {"out-of-bounds " + where + ": " + harm};
+      if (std::string difference = compare(output, out, set); !difference.empty()) return {"wrong " + where + ": " + difference};
       if (call == 1 && !same_bits(output, before.data(), out, set))
-        return "wrong " + where + ": the result differs from that of call 1 on the same inputs";
+        return {"wrong " + where + ": the result differs from that of call 1 on the same inputs"};
+      // Each of two sets begins with another poison.
+      if (fastest > slow && r.sets.size() > 1) calls = 1;
       before.assign(out, out + output.bytes());
     }
     release_all();
   }
-  return "";
+  // Something else delayed its first call.
+  if (calls == 1 && fastest <= slow) return verify(k, r);
+  return {"", fastest};
 }
 
 /** Inserts the kernel's number after the answer's first word. */
