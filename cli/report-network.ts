@@ -26,7 +26,8 @@ export async function networkReport(given: NetworkReportOptions): Promise<string
   const chosen = await chosenFor(opened.program, given, gpu);
   return withDatabase(given.db, (db) => {
     const { environment } = chosen;
-    const world = { db, environment, threads: given.threads, onGpu: gpu !== undefined, now: Date.now() };
+    const { network: model, threads } = given;
+    const world = { db, environment, threads, onGpu: gpu !== undefined, model, now: Date.now() };
     return networkPage(gatherNetworkReport(opened, chosen, world));
   });
 }

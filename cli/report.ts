@@ -3,6 +3,7 @@
  *
  *     automap report --db automap.db -o report.html
  *     automap report --op conv2d --dtype u8s8 -o - > page.html
+ *     automap report --db before.db --compare after.db
  *     automap report --network resnet18 --db networks.db -o resnet18.html
  */
 
@@ -26,6 +27,7 @@ const options = z.object({
   op: optionalText,
   dtype: optionalText,
   run: z.array(text.min(1)).optional(),
+  compare: text.min(1, "--compare must name a database").optional(),
   network: text.min(1, "--network must name a model").optional(),
   target: text.min(1, "--target must name a machine").optional(),
   dim: texts.optional(),
@@ -42,6 +44,7 @@ export function register(command: Cli): void {
     .option("--op <operator>", "only this operator, by name or alias")
     .option("--dtype <types>", "only these types of the inputs: f16, u8s8")
     .option("--run <id>", "only this run; repeat it to compare runs with the first", collect)
+    .option("--compare <file>", "beside another database: the fastest run of each workload in both")
     .option(
       "--network <model>",
       "the report of a network instead: a file, model.onnx, or one that is built here: resnet18",
@@ -59,6 +62,7 @@ export function register(command: Cli): void {
         "automap report -o report.html",
         "automap report --op conv2d --dtype u8s8 --db automap.db -o conv2d.html",
         "automap report --run d731c22881a0 --run 3ba774d9c87a -o compared.html",
+        "automap report --db before.db --compare after.db -o compared.html",
         "automap report --network resnet18 --db networks.db -o resnet18.html",
       ],
       "The page is one file that fetches nothing: it can be mailed, archived and printed.",
@@ -77,7 +81,16 @@ export function register(command: Cli): void {
     });
 }
 
-async function report({ db: file, output, op, dtype, run, network, ...ofNetwork }: Options): Promise<ExitCode> {
+async function report({
+  db: file,
+  output,
+  op,
+  dtype,
+  run,
+  compare,
+  network,
+  ...ofNetwork
+}: Options): Promise<ExitCode> {
   if (output !== "-") checkWritable("--output", output);
   const alone = (option: string): UsageError =>
     new UsageError(
@@ -88,19 +101,27 @@ async function report({ db: file, output, op, dtype, run, network, ...ofNetwork 
     const [given] = Object.entries(ofNetwork).find(([, value]) => value !== undefined) ?? [];
     if (given !== undefined) throw alone(given);
   } else {
-    const [given] = Object.entries({ op, dtype, run }).find(([, value]) => value !== undefined) ?? [];
+    const [given] = Object.entries({ op, dtype, run, compare }).find(([, value]) => value !== undefined) ?? [];
     if (given !== undefined) throw alone(given);
     const { networkReport } = await import("./report-network.ts");
     const { target = "native", dim = [], constant = [], threads = 1, exact = false } = ofNetwork;
     return deliver(output, await networkReport({ network, db: file, target, dim, constant, threads, exact }));
   }
+  if (run && compare !== undefined)
+    throw new UsageError(
+      "--run and --compare do not go together: the first compares runs of one database, the second two databases",
+      "leave out one of them",
+    );
   return withDatabase(file, async (db) => {
     const filter = defined({
       operator: op === undefined ? undefined : readOperator(op, operatorsIn(db)),
       dtype: dtype === undefined ? undefined : readTypes(dtype),
       runs: run && unique(run.map((id) => showRun(db, id).id)),
     });
-    const data = gatherReport(db, filter, Date.now());
+    const data =
+      compare === undefined
+        ? gatherReport(db, filter, Date.now())
+        : withDatabase(compare, (other) => gatherReport(db, filter, Date.now(), other));
     if (data.subjects.length === 0 && (op ?? dtype) !== undefined)
       throw new NotFoundError(
         `${file} holds no trial that matches: nothing was written`,

@@ -3,28 +3,23 @@
 import { sumOf } from "../abstraction/collections.ts";
 import { html, type Markup } from "./html.ts";
 import { type DecisionShare, UNDECIDED } from "./importance.ts";
-import { chart, fitted, LINE, log, n, seriesClass, text, timeUnit, WIDTH, widthOf } from "./plot.ts";
+import { barChart, chart, fitted, LINE, log, n, seriesClass, text, timeUnit, WIDTH, widthOf } from "./plot.ts";
 import type { Subject, TrialPoint } from "./report-data.ts";
 import { percent } from "./text.ts";
 
 /** Most bars; further decisions explain next to nothing. */
 const MOST_BARS = 12;
-const BAR = 18;
 const NAMES = 150;
+const FIGURES = 50;
 
 /** One bar per decision, showing the share of variation it explains. */
 export function importanceChart({ label, decisions }: Subject, series: number): Markup {
   const shown = sharesOf(decisions).slice(0, MOST_BARS);
-  const right = WIDTH - 50;
-  return chart(
+  return barChart(
     `Share of the variance of log time by decision, ${label}: ${shown.map((d) => `${d.name} ${percent(d.share)}`).join(", ")}`,
-    shown.length * BAR + 14,
-    html`<path class="frame" d="M${NAMES} 4V${shown.length * BAR + 8}"/>
-${shown.map(({ name, share }, i) => {
-  const y = 8 + i * BAR;
-  const width = share * (right - NAMES);
-  return html`${text(NAMES - 6, y + 11, fitted(name, NAMES - 6), { anchor: "end" })}<rect class="bar ${seriesClass(series)}" x="${NAMES}" y="${y}" width="${n(width)}" height="${BAR - 4}"/>${text(NAMES + width + 5, y + 11, percent(share))}`;
-})}`,
+    NAMES,
+    FIGURES,
+    shown.map(({ name, share }) => ({ name, share, series, says: percent(share) })),
   );
 }
 
@@ -32,8 +27,8 @@ function sharesOf(decisions: readonly DecisionShare[]): (DecisionShare & { reado
   return decisions.flatMap((d) => (d.share === undefined ? [] : [{ ...d, share: d.share }]));
 }
 
-/** Whether any decision can be charted. */
-export const haveShares = ({ decisions }: Subject): boolean => sharesOf(decisions).length > 0;
+/** Whether any decision accounts for a share that can be charted. */
+export const haveShares = ({ decisions }: Subject): boolean => sharesOf(decisions).some(({ share }) => share > 0);
 
 const MOST_AXES = 5;
 /** Most values that can be told apart on an axis. */

@@ -3,12 +3,11 @@
 import { sumOf } from "../abstraction/collections.ts";
 import { html, type Markup } from "./html.ts";
 import type { NetworkReportData, NetworkTask, TimeSource } from "./network-data.ts";
-import { axes, chart, fitted, linear, mark, n, seriesClass, stairs, text, timeUnit, WIDTH } from "./plot.ts";
+import { axes, barChart, chart, linear, mark, n, stairs, timeUnit, WIDTH } from "./plot.ts";
 import { counted, percent, printTime } from "./text.ts";
 
 /** Most steps with a bar of their own; the remaining, shorter ones share one. */
 const MOST_BARS = 48;
-const BAR = 18;
 const NAMES = 170;
 /** Space after the longest bar for its time and share. */
 const FIGURES = 118;
@@ -19,7 +18,7 @@ export const SOURCES: readonly (readonly [TimeSource, series: number, meaning: s
   ["predicted", 1, "predicted: not tuned, by the model"],
   ["estimated", 2, "estimated: plain loops, by what they move through memory"],
 ];
-const seriesOf = (time: TimeSource): number => SOURCES.find(([source]) => source === time)?.[1] ?? 0;
+export const seriesOfSource = (time: TimeSource): number => SOURCES.find(([source]) => source === time)?.[1] ?? 0;
 
 interface Bar {
   readonly name: string;
@@ -49,15 +48,16 @@ export function stepsChart({ name, steps, tasks }: NetworkReportData): Markup | 
   const bars = rest.length === 0 ? shown : [...shown, ...restBySource(rest)];
   const total = sumOf(timed, (bar) => bar.seconds);
   const longest = Math.max(...bars.map((bar) => bar.seconds));
-  return chart(
+  return barChart(
     `Time of each step of ${name}: ${counted(timed.length, "step")}, ${printTime(total)} together`,
-    bars.length * BAR + 14,
-    html`<path class="frame" d="M${NAMES} 4V${bars.length * BAR + 8}"/>
-${bars.map((bar, i) => {
-  const y = 8 + i * BAR;
-  const width = (bar.seconds / longest) * (WIDTH - NAMES - FIGURES);
-  return html`${text(NAMES - 6, y + 11, fitted(bar.name, NAMES - 6), { anchor: "end" })}<rect class="bar ${seriesClass(seriesOf(bar.time))}" x="${NAMES}" y="${y}" width="${n(width)}" height="${BAR - 4}"/>${text(NAMES + width + 5, y + 11, `${printTime(bar.seconds)}, ${percent(bar.seconds / total)}`)}`;
-})}`,
+    NAMES,
+    FIGURES,
+    bars.map((bar) => ({
+      name: bar.name,
+      share: bar.seconds / longest,
+      series: seriesOfSource(bar.time),
+      says: `${printTime(bar.seconds)}, ${percent(bar.seconds / total)}`,
+    })),
   );
 }
 

@@ -1,6 +1,6 @@
 /** @file The data of a network's report, as plain data. */
 
-import type { Roofline } from "./report-data.ts";
+import type { NextStep, Noise, Roofline } from "./report-data.ts";
 
 /** Source of a time: a record, the model, the bytes the step moves, or none. */
 export type TimeSource = "measured" | "predicted" | "estimated" | "unknown";
@@ -29,6 +29,9 @@ export interface NetworkReportData {
   /** Total seconds of the tuned steps after each successful trial. Before a task's own trials its first one counts. */
   readonly progress: readonly number[];
   readonly roofline: Roofline | undefined;
+  /** How reliable the times of the searches are. */
+  readonly noise: Pick<Noise, "verdict" | "meaning">;
+  readonly next: readonly NextStep[];
 }
 
 export interface NetworkStep {
@@ -37,6 +40,8 @@ export interface NetworkStep {
   readonly ops: readonly string[];
   /** Index in {@link NetworkReportData.tasks}. */
   readonly task: number;
+  /** Numbers of the earlier steps whose values it reads. */
+  readonly reads: readonly number[];
 }
 
 export interface NetworkTask {
@@ -52,6 +57,8 @@ export interface NetworkTask {
   readonly time: TimeSource;
   /** For one step. */
   readonly seconds: number | undefined;
+  /** Seconds that the kernel of its record takes at least by the calibration; undefined without a record or a calibration. */
+  readonly roof: number | undefined;
   /** Instruction and mapping; undefined for plain loops. */
   readonly kernel: string | undefined;
   /** Why no instruction computes it; undefined if one does. */

@@ -5,15 +5,17 @@
  *     writeFileSync("resnet18.html", networkPage(gatherNetworkReport(opened, chosen, world)))
  */
 
-import { sumOf } from "../abstraction/collections.ts";
+import { present, sumOf } from "../abstraction/collections.ts";
 import { type Column, dataTable, numbers } from "./data-table.ts";
 import { fileLink } from "./downloads.ts";
 import { html, type Markup } from "./html.ts";
 import { gainOf, progressChart, SOURCES, stepsChart } from "./network-charts.ts";
 import type { NetworkReportData, NetworkTask } from "./network-data.ts";
+import { graphPart } from "./network-graph.ts";
 import { isDrawable, rooflinePart } from "./page.ts";
 import { wholePage } from "./page-shell.ts";
 import { seriesOfTypes, swatchOf } from "./series.ts";
+import { type Figure, figures, nextPart } from "./summary.ts";
 import { counted, instant, percent, printTime, threeDigits } from "./text.ts";
 
 /** A self-contained HTML page of a network. @returns its text */
@@ -24,6 +26,7 @@ export function networkPage(data: NetworkReportData): string {
 <p>${source}, made ${instant(madeAt)} UTC by automap ${version}, for ${machine}.</p>
 <p>${counted(nodes, "node")} in ${counted(steps.length, "step")}, ${tasks.length} of them different; ${threeDigits(multiplyAdds / 1e9)} G multiply-adds, ${threeDigits(parameters / 1e6)} M parameters.</p>
 <nav aria-label="Contents"><ul>${[
+    ["summary", "Summary"],
     ["time", "Time"],
     ["tuning", "Tuning"],
     ...(roofline && isDrawable(roofline) ? [["roofline", "Roofline"]] : []),
@@ -31,7 +34,12 @@ export function networkPage(data: NetworkReportData): string {
     ["fallback", "Fallbacks"],
   ].map(([id = "", word = ""]) => html`<li><a href="#${id}">${word}</a></li>`)}</ul></nav>
 <p class="downloads">Data: ${fileLink("network.json", "application/json", JSON.stringify(data))}, all that this page shows.</p>`;
-  const main = html`<section id="time">
+  const main = html`<section id="summary">
+<h2>Summary</h2>
+${figures(figuresOf(data))}
+${nextPart(data.next)}
+</section>
+<section id="time">
 <h2>Where the time goes</h2>
 ${timePart(data)}
 </section>
@@ -58,8 +66,53 @@ ${fallbackPart(tasks)}
   return wholePage(title, header, main);
 }
 
-function timePart(data: NetworkReportData): Markup {
-  const { steps, tasks } = data;
+// ---- The summary
+
+/** Most steps named as the slowest. */
+const MOST_SLOW = 3;
+
+function figuresOf(data: NetworkReportData): Figure[] {
+  const { share, noise, tasks } = data;
+  const { known, total, measured } = timesOf(data);
+  const tuned = tasks.filter(({ roof }) => roof !== undefined);
+  const bound = sumOf(tuned, ({ roof = 0, times }) => roof * times);
+  const taken = sumOf(tuned, ({ seconds = 0, times }) => seconds * times);
+  const { first, best } = tunedTogether(tasks);
+  const [slowest, ...more] = known.toSorted((a, b) => b.seconds - a.seconds).slice(0, MOST_SLOW);
+  const partOf = (step: { readonly node: string; readonly seconds: number }): string =>
+    `${step.node} ${percent(step.seconds / total)}`;
+  return present<Figure>([
+    known.length > 0 && {
+      title: "time of all steps",
+      value: printTime(total),
+      remark: `${percent(measured / total)} of it is measured; each kernel runs alone with warm caches.`,
+    },
+    bound > 0 && {
+      title: "of its bound",
+      value: percent(bound / taken),
+      remark: `The tuned steps take ${printTime(taken)}, and ${printTime(bound)} at least by the rates of their instructions and memories.`,
+    },
+    best > 0 && {
+      title: "gained by tuning",
+      value: `${(first / best).toFixed(2)} times as fast`,
+      remark: `${printTime(first)} with the first kernels, ${printTime(best)} with the fastest.`,
+    },
+    share.counted > 0 && {
+      title: "mapped onto instructions",
+      value: percent(share.mapped / share.counted),
+      remark: `${share.mapped} of ${counted(share.counted, "operator")}`,
+    },
+    slowest && {
+      title: "slowest steps",
+      value: partOf(slowest),
+      remark: more.map(partOf).join(", "),
+    },
+    best > 0 && { title: "how sure", value: noise.verdict, verdict: noise.verdict, remark: noise.meaning },
+  ]);
+}
+
+/** The steps with what is known of their tasks, and sums of their times. */
+function timesOf({ steps, tasks }: NetworkReportData) {
   const rows = steps.flatMap(({ node, ops, task }) => {
     const found = tasks[task];
     return found ? [{ ...found, node, ops }] : [];
@@ -67,6 +120,23 @@ function timePart(data: NetworkReportData): Markup {
   const known = rows.flatMap((r) => (r.seconds === undefined ? [] : [{ ...r, seconds: r.seconds }]));
   const total = sumOf(known, (r) => r.seconds);
   const measured = sumOf(known, (r) => (r.time === "measured" ? r.seconds : 0));
+  return { rows, known, total, measured };
+}
+
+/** Seconds of all tuned steps with the first kernel of each search, and with the fastest. */
+function tunedTogether(tasks: readonly NetworkTask[]): { readonly first: number; readonly best: number } {
+  const tuned = tasks.filter((t) => t.time === "measured");
+  return {
+    first: sumOf(tuned, ({ first = 0, times }) => first * times),
+    best: sumOf(tuned, ({ best = 0, times }) => best * times),
+  };
+}
+
+// ---- Time
+
+function timePart(data: NetworkReportData): Markup {
+  const { tasks } = data;
+  const { rows, known, total, measured } = timesOf(data);
   const unknown = rows.length - known.length;
   const columns: readonly Column<(typeof rows)[number]>[] = [
     { title: "step", head: true, cell: (r) => html`<span>${r.node}<small>${r.ops.join(" ")}</small></span>` },
@@ -83,6 +153,7 @@ function timePart(data: NetworkReportData): Markup {
       (seconds) => percent(seconds / total),
     ),
     numbers("G op/s", rateOf, (rate) => threeDigits(rate / 1e9)),
+    numbers("of bound", ofRoof, percent, ({ roof }) => roof !== undefined),
     { title: "known by", cell: (r) => r.time },
     {
       title: "computed by",
@@ -91,6 +162,7 @@ function timePart(data: NetworkReportData): Markup {
     },
   ];
   const bars = stepsChart(data);
+  const graph = graphPart(data);
   return html`<p>The steps take ${printTime(total)} together; ${total === 0 ? "0 %" : percent(measured / total)} of it is measured${unknown === 0 ? "" : `, and of ${counted(unknown, "step")} nothing is known`}. Each kernel was measured alone with warm caches: a whole run also moves values between steps.</p>
 ${
   bars &&
@@ -98,8 +170,12 @@ ${
 <ul class="legend">${SOURCES.map(([source, series, meaning]) => (tasks.some((t) => t.time === source) ? html`<li>${swatchOf(series, source)}${meaning}</li>` : undefined))}</ul>
 <figcaption>Steps in the order they run, each with its time and its share.</figcaption></figure>`
 }
+${graph && html`<h3>The graph</h3>${graph}`}
 <details><summary>Every step as numbers: ${rows.length}</summary>${dataTable("Steps in the order they run; operations count a multiply and an add as two.", columns, rows, "cards")}</details>`;
 }
+
+const ofRoof = ({ roof, seconds }: NetworkTask): number | undefined =>
+  roof === undefined || seconds === undefined ? undefined : roof / seconds;
 
 const rateOf = ({ multiplyAdds, seconds }: NetworkTask): number | undefined =>
   multiplyAdds === 0 || seconds === undefined ? undefined : (2 * multiplyAdds) / seconds;
@@ -107,9 +183,7 @@ const rateOf = ({ multiplyAdds, seconds }: NetworkTask): number | undefined =>
 function tuningPart(data: NetworkReportData): Markup {
   const tuned = data.tasks.filter((t) => t.time === "measured");
   if (tuned.length === 0) return html`<p>No task has a record here: <code>automap tune-network</code> makes them.</p>`;
-  const together = (of: (t: NetworkTask) => number | undefined): number => sumOf(tuned, (t) => (of(t) ?? 0) * t.times);
-  const first = together((t) => t.first);
-  const best = together((t) => t.best);
+  const { first, best } = tunedTogether(tuned);
   const saved = (t: NetworkTask): number => ((t.first ?? 0) - (t.best ?? 0)) * t.times;
   const columns: readonly Column<NetworkTask>[] = [
     { title: "task", head: true, cell: (t) => html`<span>${t.ops.join(" ")}<small>${t.label}</small></span>` },

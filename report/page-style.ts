@@ -5,10 +5,10 @@
  */
 
 const LIGHT =
-  "--paper:#fff;--ink:#1c2733;--soft:#55677a;--faint:#9aa7b3;--line:#dfe5ea;--shade:#f5f7f9;--link:#1d5fa8;--good:#1c7c3c;--bad:#b3261e;" +
+  "--paper:#fff;--ink:#1c2733;--soft:#55677a;--faint:#9aa7b3;--line:#dfe5ea;--shade:#f5f7f9;--link:#1d5fa8;--shadow:#0b1a2a52;--good:#1c7c3c;--bad:#b3261e;" +
   "--series-1:#0072b2;--series-2:#d55e00;--series-3:#007a5a;--series-4:#b0508e;--series-5:#8a6d00;--series-6:#3d3d9e;--series-7:#7a3b12;--series-8:#4d6b7a;";
 const DARK =
-  "--paper:#12181f;--ink:#e3eaf1;--soft:#a3b3c2;--faint:#66788a;--line:#2b3742;--shade:#1a222b;--link:#7db8f5;--good:#6fd08c;--bad:#ff8a80;" +
+  "--paper:#12181f;--ink:#e3eaf1;--soft:#a3b3c2;--faint:#66788a;--line:#2b3742;--shade:#1a222b;--link:#7db8f5;--shadow:#9cc4ff5c;--good:#6fd08c;--bad:#ff8a80;" +
   "--series-1:#56b4e9;--series-2:#ff9a4d;--series-3:#3fd0a4;--series-4:#e79cc9;--series-5:#f0d452;--series-6:#a7a7ff;--series-7:#d8a27c;--series-8:#9fc3d4;";
 
 const SERIES = Array.from({ length: 8 }, (_, i) => `.s${i}{--series:var(--series-${i + 1})}`).join("");
@@ -22,6 +22,10 @@ code{font-family:ui-monospace,Menlo,Consolas,monospace;font-size:.9em;overflow-w
 nav ul{display:flex;flex-wrap:wrap;gap:.25rem 1rem;padding:0;margin:.5rem 0;list-style:none}
 .verdict{padding:.5rem .75rem;background:var(--shade);border-left:4px solid var(--soft)}
 .verdict.quiet{border-color:var(--good)}.verdict.noisy{border-color:var(--bad)}
+.figures{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,20rem),1fr));gap:.75rem 1.5rem;margin:.75rem 0 1.5rem}
+.figures>div{padding-left:.75rem;border-left:2px solid var(--line)}.figures dt{color:var(--soft);font-size:.875rem}
+.figures dd{margin:0;overflow-wrap:anywhere}.figures strong{display:block;font-size:1.25rem;line-height:1.3}.figures small{display:block;color:var(--soft);font-size:.8125rem;line-height:1.4}
+strong.quiet,span.quiet{color:var(--good)}strong.noisy,span.noisy{color:var(--bad)}.next{padding-left:1.25rem;max-width:60rem}.next li{margin:.25rem 0}.next span{margin-right:.75em}.next .command{display:block}
 .downloads{font-size:.875rem;color:var(--soft)}
 details{margin:.5rem 0}summary{cursor:pointer;color:var(--link)}
 small{font-size:.92em}td small,th small{display:block;color:var(--soft);font-weight:400}
@@ -34,7 +38,9 @@ th,td{padding:.25rem 1rem .25rem 0;text-align:left;vertical-align:top;border-bot
 thead th{color:var(--soft);vertical-align:bottom}tbody th{font-weight:600}.cards tbody th{min-width:12rem}
 .number{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
 .whole,.whole code{white-space:nowrap;overflow-wrap:normal}.facts th{color:var(--soft);font-weight:400;white-space:nowrap}.facts td{overflow-wrap:anywhere}
-.wide,.carded{overflow-x:auto}.wide caption{white-space:normal;max-width:min(46rem,calc(100vw - 2rem))}.pair caption{max-width:min(24rem,calc(100vw - 2rem))}.wide td,.wide th{white-space:nowrap}.wide td.text{white-space:normal;min-width:16rem}
+.carded{overflow-x:auto}
+.wide,.drawing{overflow-x:auto;background:linear-gradient(to right,var(--paper) 40%,transparent) 0/2.5rem 100% no-repeat local,linear-gradient(to left,var(--paper) 40%,transparent) 100%/2.5rem 100% no-repeat local,linear-gradient(to right,var(--shadow),transparent) 0/.875rem 100% no-repeat scroll,linear-gradient(to left,var(--shadow),transparent) 100%/.875rem 100% no-repeat scroll}
+.wide caption{white-space:normal;max-width:min(46rem,calc(100vw - 2rem))}.pair caption{max-width:min(24rem,calc(100vw - 2rem))}.wide td,.wide th{white-space:nowrap}.wide td.text{white-space:normal;min-width:16rem}
 thead button{all:unset;cursor:pointer}.wide thead th{white-space:normal}thead button:hover{color:var(--link)}
 thead button:focus-visible,.wide:focus-visible,summary:focus-visible,a:focus-visible{outline:2px solid var(--link);outline-offset:2px}
 thead button::after{content:"\\2195";opacity:.4;margin-left:.25em}
@@ -55,8 +61,10 @@ ${SERIES}
 .failed{stroke:var(--bad);stroke-width:1.6}.chart .run{fill:none;stroke:var(--series);stroke-width:2}
 .chart .bar{fill:var(--series)}.line{stroke:var(--faint);opacity:.4}.chart .line-fast{fill:none;stroke:var(--series);stroke-width:1.3;opacity:.85}
 .line-best{stroke:var(--ink);stroke-width:2.2}
+.graph{display:block;flex:none}.graph text{font:11px system-ui,sans-serif;fill:var(--soft)}.graph .title{fill:var(--ink)}.graph .box{fill:var(--shade);stroke:var(--line)}.graph .bar{fill:var(--series)}
+.arrow{fill:none;stroke:var(--faint);stroke-width:1.2}.head{fill:var(--faint)}.passes{stroke-dasharray:4 3}.columns{display:flex;flex-wrap:wrap;gap:1.5rem 2rem}.drawing svg .paper{fill:none}
 .swatch{vertical-align:-.05em;margin-right:.25em}.legend{display:flex;flex-wrap:wrap;gap:.25rem 1rem;margin:.25rem 0;padding:0;list-style:none;font-size:.875rem}
-.winner-parts{display:flex;flex-wrap:wrap;gap:0 2rem;align-items:flex-start}.winner-parts>*{max-width:100%;min-width:0}.winner-parts .drawing{flex:1 1 34rem}.drawing{overflow-x:auto}.drawing>svg{max-width:100%;height:auto}.drawing>svg:not(.chart){min-width:34rem}.outline{stroke:var(--faint)}
+.winner-parts{display:flex;flex-wrap:wrap;gap:0 2rem;align-items:flex-start}.winner-parts>*{max-width:100%;min-width:0}.winner-parts .drawing{flex:1 1 34rem}.drawing>svg{max-width:100%;height:auto}.drawing>svg:not(.chart){min-width:34rem}.outline{stroke:var(--faint)}
 `;
 
 /** On a narrow screen a row becomes a card of lines labelled by column, and the headings a list of sort keys. */
@@ -74,11 +82,15 @@ body{padding:1rem .875rem 3rem}
 
 const PAPER = `
 @media print{
-html{font-size:9.5pt}body{max-width:none;padding:0;font-size:1rem}nav,.downloads{display:none}a{color:inherit;text-decoration:none}
+html{font-size:9.5pt}body{max-width:none;padding:0;font-size:1rem}nav,.figures{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,20rem),1fr));gap:.75rem 1.5rem;margin:.75rem 0 1.5rem}
+.figures>div{padding-left:.75rem;border-left:2px solid var(--line)}.figures dt{color:var(--soft);font-size:.875rem}
+.figures dd{margin:0;overflow-wrap:anywhere}.figures strong{display:block;font-size:1.25rem;line-height:1.3}.figures small{display:block;color:var(--soft);font-size:.8125rem;line-height:1.4}
+strong.quiet,span.quiet{color:var(--good)}strong.noisy,span.noisy{color:var(--bad)}.next{padding-left:1.25rem;max-width:60rem}.next li{margin:.25rem 0}.next span{margin-right:.75em}.next .command{display:block}
+.downloads{display:none}a{color:inherit;text-decoration:none}
 .cards tbody th{min-width:0}details::details-content{content-visibility:visible;display:block;block-size:auto}summary{color:inherit;list-style:none}
 h2,h3,h4,h3+p,caption,summary{break-after:avoid}figure,tr,.pair{break-inside:avoid}
 table{font-size:7.5pt}th,td{padding-right:.5rem}thead button::after{content:""}
-.wide,.drawing{overflow:visible}.wide td.text{min-width:0}.pair{grid-template-columns:1fr 1fr}.drawing>svg{min-width:0!important}
+.wide,.drawing{overflow:visible;background:none}.columns{display:block}.graph{max-width:100%;break-inside:avoid;margin-bottom:1rem}.figures{grid-template-columns:repeat(3,1fr)}.figures>div,.next li{break-inside:avoid}.wide td.text{min-width:0}.pair{grid-template-columns:1fr 1fr}.drawing>svg{min-width:0!important}
 }
 `;
 

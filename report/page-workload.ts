@@ -13,7 +13,7 @@ import { drawLanesSvg, drawTransformSvg } from "./draw-lanes.ts";
 import { drawMappingSvg } from "./draw-svg.ts";
 import { html, type Markup, trusted } from "./html.ts";
 import type { DecisionShare } from "./importance.ts";
-import type { Best, Comparison, Drawing, Reason, RunBest, RunSummary, Subject, TrialPoint } from "./report-data.ts";
+import type { Best, Comparison, Drawing, Found, Reason, RunSummary, Subject, TrialPoint } from "./report-data.ts";
 import { type Series, swatch } from "./series.ts";
 import { counted, instant, percent, printInterval, printTime } from "./text.ts";
 
@@ -49,11 +49,13 @@ ${timed.some((t) => t.after !== undefined) ? convergenceChart(subject, series, "
 // ---- The best
 
 function bestPart(best: Best, series: number): Markup {
-  const { drawing, predicted, clock } = best;
+  const { drawing, predicted, clock, roof } = best;
   const [low, high] = best.interval;
   const facts: readonly (readonly [string, string])[] = [
     ...best.candidate,
     ["predicted", predicted === undefined ? "no" : printTime(predicted)],
+    ...(roof === undefined ? [] : [["bound", `${printTime(roof.seconds)}, by ${roof.by}`] as const]),
+    ["judged", best.judged],
     ...(clock === undefined ? [] : [["clock", printClock(clock)] as const]),
   ];
   return html`<h4>The best: ${printTime(best.seconds)} <small>${printInterval(low, high)}</small></h4>
@@ -107,7 +109,7 @@ ${importanceChart(subject, series)}
 ${lines}</div>
 <figcaption>Bars: how much of the variance of log time between the ${counted(trials, "trial")} that worked a decision accounts for by itself, less what as many values would by chance (epsilon squared); a decision that only some kinds of candidates have is judged over those. A search moves decisions together and does not draw evenly: shares overlap, do not add up, and are no causes.${lines && " Lines: the decisions with the largest shares, a line a trial of the winner's kind, coloured for the fastest quarter and dark for the best."}</figcaption>
 </figure>`
-    : html`<p>${counted(trials, "trial")} that worked ${trials === 1 ? "is" : "are"} too few to say which decisions mattered.</p>`;
+    : html`<p>${counted(trials, "trial")} that worked ${trials === 1 ? "does" : "do"} not show which decisions mattered.</p>`;
   return html`<h4>Which decisions mattered</h4>
 ${charts}
 ${decisionTable(decisions)}`;
@@ -191,9 +193,12 @@ function cycles(n: number): string {
 // ---- Runs
 
 /** Several runs of one workload. The others are described relative to the first. */
-export function comparisonPart(comparison: Comparison, series: number, severalEnvironments: boolean): Markup {
+export function comparisonPart(
+  comparison: Comparison,
+  index: number,
+  { series, severalEnvironments }: { readonly series: number; readonly severalEnvironments: boolean },
+): Markup {
   const { runs, label } = comparison;
-  const reference = runs[0]?.best;
   const columns: readonly Column<RunSummary>[] = [
     {
       title: "run",
@@ -201,6 +206,7 @@ export function comparisonPart(comparison: Comparison, series: number, severalEn
       value: (_, i) => i + 1,
       cell: (r, i) => html`${i + 1} <code>${r.id.slice(0, 12)}</code>${r.isImported ? " imported" : ""}`,
     },
+    { title: "database", cell: (r) => r.source, seldom: () => isOfTwo(runs) },
     { title: "began", cell: (r) => instant(r.started) },
     { title: "environment", number: true, cell: (r) => r.environment + 1, seldom: () => severalEnvironments },
     { title: "strategy", cell: (r) => `${r.strategy} seed ${r.seed}`.trim() },
@@ -210,7 +216,7 @@ export function comparisonPart(comparison: Comparison, series: number, severalEn
       cell: (r) => `${r.trials.length}${r.failed === 0 ? "" : `, ${r.failed} failed`}`,
       value: (r) => r.trials.length,
     },
-    { title: "record", cell: (r) => r.best && html`<code>${r.best.id.slice(0, 12)}</code>` },
+    { title: "record", whole: true, cell: (r) => r.best && html`<code>${r.best.id.slice(0, 12)}</code>` },
     {
       title: "time",
       number: true,
@@ -218,7 +224,8 @@ export function comparisonPart(comparison: Comparison, series: number, severalEn
       cell: ({ best }) =>
         best ? html`<span>${printTime(best.seconds)}<small>${printInterval(...best.interval)}</small></span>` : "none",
     },
-    { title: "beside run 1", cell: (r, i) => (i === 0 ? "" : besideText(r.best, reference)) },
+    { title: "found", value: (r) => r.found?.trial, cell: ({ found }) => found && foundText(found) },
+    { title: "how sure", cell: ({ noise }) => html`<span class="${noise}">${noise}</span>` },
     {
       title: "same kernels",
       value: (r) => r.shared?.ratio,
@@ -227,12 +234,20 @@ export function comparisonPart(comparison: Comparison, series: number, severalEn
     },
   ];
   const differing = differencesOf(runs);
-  return html`<article>
+  const timed = runs.flatMap((r) => r.trials.filter((t) => t.seconds !== undefined));
+  const verdicts = verdictsOf(comparison);
+  return html`<article id="c${index}">
 <h3>${label}</h3>
-<figure><div class="pair">
-${runs.some((r) => r.trials.some((t) => t.seconds !== undefined)) ? html`${runsChart(comparison, series, "trials")}${runsChart(comparison, series, "seconds")}` : undefined}</div>
-<figcaption>The best so far of each run, numbered as below. Times of searches are of single measurements; the table has the winner of each run's finals.</figcaption></figure>
-${dataTable("Runs of this workload. Kernels that were measured in both runs say how far the machine itself was faster or slower.", columns, runs, "cards")}
+${verdicts.length === 0 ? undefined : html`<p class="verdict ${runs.some(({ beside }) => beside?.isSure === false) ? "noisy" : ""}">${verdicts.join("; ")}.</p>`}
+${
+  timed.length === 0
+    ? undefined
+    : html`<figure><div class="pair">
+${runsChart(comparison, series, "trials")}
+${timed.some((t) => t.after !== undefined) ? runsChart(comparison, series, "seconds") : undefined}</div>
+<figcaption>The best so far of each run, numbered as below. Times of searches are of single measurements; the table has the winner of each run's finals.</figcaption></figure>`
+}
+${dataTable("Runs of this workload. Found: when the search measured the fastest of its kernels. Kernels that were measured in both runs say how far the machine itself was faster or slower.", columns, runs, "cards")}
 ${
   differing.length === 0
     ? undefined
@@ -248,14 +263,16 @@ ${
 </article>`;
 }
 
-/** The relative difference, or a statement that the intervals overlap. */
-function besideText(best: RunBest | undefined, reference: RunBest | undefined): string {
-  if (!best || !reference) return "";
-  const low = reference.interval[0] / best.interval[1];
-  const high = reference.interval[1] / best.interval[0];
-  if (low > 1) return `${low.toFixed(3)} to ${high.toFixed(3)} times as fast`;
-  if (high < 1) return `${(1 / high).toFixed(3)} to ${(1 / low).toFixed(3)} times as slow`;
-  return "no difference: intervals overlap";
+const foundText = ({ trial, after }: Found): string =>
+  `trial ${trial}${after === undefined ? "" : `, after ${after.toFixed(1)} s`}`;
+
+/** Whether the runs are of two databases. */
+const isOfTwo = (runs: readonly RunSummary[]): boolean => new Set(runs.map(({ source }) => source)).size > 1;
+
+/** What a comparison found, a sentence for each run but the first. */
+export function verdictsOf({ runs }: Comparison): string[] {
+  const nameOf = (i: number): string => (isOfTwo(runs) ? (runs[i]?.source ?? "") : `run ${i + 1}`);
+  return runs.flatMap(({ beside }, i) => (beside ? [`${nameOf(i)} beside ${nameOf(0)}: ${beside.says}`] : []));
 }
 
 interface Differing {

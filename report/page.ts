@@ -10,15 +10,16 @@ import { type Column, dataTable, numbers } from "./data-table.ts";
 import { downloadLinks } from "./downloads.ts";
 import { html, type Markup } from "./html.ts";
 import { wholePage } from "./page-shell.ts";
-import { comparisonPart, subjectSection } from "./page-workload.ts";
-import type { Accuracy, ReportData, Roofline, Subject } from "./report-data.ts";
+import { comparisonPart, subjectSection, verdictsOf } from "./page-workload.ts";
+import type { Accuracy, ReportData, Roofline, Subject, TrialPoint } from "./report-data.ts";
 import { rooflineChart } from "./roofline-chart.ts";
 import { legend, type Series, seriesOfTypes, swatch } from "./series.ts";
+import { type Figure, figures, nextPart } from "./summary.ts";
 import { counted, instant, percent, printInterval, printTime, rateText, threeDigits } from "./text.ts";
 
 /** A self-contained HTML page of what a database holds. @returns its text */
 export function reportPage(data: ReportData): string {
-  const { subjects, rooflines, environments, comparisons, source, filter, madeAt, version } = data;
+  const { subjects, rooflines, environments, source, filter, madeAt, version } = data;
   const title = filter === undefined ? "automap report" : `automap report: ${filter}`;
   const series = seriesOfTypes(subjects.map((s) => s.dtype));
   const trials = sumOf(subjects, (s) => s.trials.length);
@@ -26,14 +27,15 @@ export function reportPage(data: ReportData): string {
 <p>${source}, made ${instant(madeAt)} UTC by automap ${version}: ${counted(subjects.length, "workload")}, ${counted(trials, "trial")}.</p>
 ${contents(data)}
 ${subjects.length === 0 ? undefined : downloadLinks(data)}`;
-  const main = html`<section id="best">
-<h2>The best of each workload</h2>
-${bestTable(data, series)}
+  const main = html`<section id="summary">
+<h2>Summary</h2>
+${summaryPart(data, series)}
 </section>
 <section id="noise">
 <h2>Can the numbers be believed?</h2>
 ${noisePart(data)}
 </section>
+${comparedPart(data, series)}
 ${
   rooflines.some(isDrawable)
     ? html`<section id="roofline">
@@ -46,14 +48,6 @@ ${rooflines.filter(isDrawable).map((r) => rooflinePart(r, environments[r.environ
 <h2>The model against measurement</h2>
 ${modelPart(data, series)}
 </section>
-${
-  comparisons.length === 0
-    ? undefined
-    : html`<section id="runs">
-<h2>Runs compared</h2>
-${comparisons.map((c) => comparisonPart(c, series.of(c.dtype), environments.length > 1))}
-</section>`
-}
 <section id="workloads">
 <h2>Workload by workload</h2>
 ${subjects.map((s, i) => subjectSection(s, i, series))}
@@ -72,26 +66,92 @@ ${fields.map(([field, value]) => html`<tr><th scope="row">${field}</th><td>${val
   return wholePage(title, header, main);
 }
 
-function contents({ subjects, rooflines, comparisons }: ReportData): Markup {
+function contents({ subjects, rooflines, comparisons, compared }: ReportData): Markup {
   const parts = present([
-    ["best", "Best"],
+    ["summary", "Summary"],
     ["noise", "Noise"],
+    (comparisons.length > 0 || compared) && ["runs", titleOfCompared(compared)],
     rooflines.some(isDrawable) && ["roofline", "Roofline"],
     ["model", "Model"],
-    comparisons.length > 0 && ["runs", "Runs compared"],
     ["workloads", "Workloads"],
     ["environment", "Environment"],
   ]);
   return html`<nav aria-label="Contents"><ul>${parts.map(([id = "", name = ""]) => html`<li><a href="#${id}">${name}</a></li>`)}</ul>${subjects.length === 0 ? html`<p>No trial matches.</p>` : undefined}</nav>`;
 }
 
-// ---- The best
+// ---- The summary
+
+/** With more workloads a table has them. */
+const MOST_CARDS = 2;
+
+function summaryPart(data: ReportData, series: Series): Markup {
+  const { subjects } = data;
+  const linkTo = (s: Subject): Markup => html`<a href="#w${subjects.indexOf(s)}">${s.name ?? s.subject}</a>`;
+  const next = subjects.flatMap((s) =>
+    s.next.map((step) => (subjects.length === 1 ? step : { ...step, of: linkTo(s) })),
+  );
+  return html`${
+    subjects.length > MOST_CARDS
+      ? bestTable(data, series)
+      : subjects.map(
+          (s) => html`<h3>${swatch(series, s.dtype)}${linkTo(s)} <small>${wordsOf(s, data)}</small></h3>
+${figures(figuresOf(s))}`,
+        )
+  }
+${comparedSummary(data)}
+${nextPart(next)}`;
+}
+
+/** Shape, types, threads and machine of a workload. */
+function wordsOf(s: Subject, { environments }: ReportData): string {
+  const machine = environments[s.environment]?.name ?? "";
+  const words = [
+    unbroken(s.shape),
+    s.types,
+    s.layout,
+    s.epilogue,
+    counted(s.threads, "thread"),
+    `caches ${s.cache}`,
+    machine,
+  ];
+  return words.filter((word) => word !== "").join(", ");
+}
+
+function figuresOf({ best, noise, trials }: Subject): Figure[] {
+  if (!best) return [{ title: "time", value: "none", remark: `all of ${counted(trials.length, "trial")} failed` }];
+  const { seconds, interval, operationsPerSecond, roof, ofRoof, judged, isImported, candidate, id } = best;
+  return present<Figure>([
+    { title: "time of a call", value: printTime(seconds), remark: `95 % within ${printInterval(...interval)}` },
+    {
+      title: "rate",
+      value: `${rateText(operationsPerSecond)} op/s`,
+      remark: "A multiply and an add count as two.",
+    },
+    roof &&
+      ofRoof !== undefined && {
+        title: "of its bound",
+        value: percent(ofRoof),
+        remark:
+          ofRoof > 1
+            ? `It outran its bound of ${printTime(roof.seconds)}, ${roof.by}: that was measured too low.`
+            : `It takes ${printTime(roof.seconds)} at least, by ${roof.by}.`,
+        verdict: ofRoof > 1 ? "noisy" : "unknown",
+      },
+    { title: "how sure", value: noise.verdict, verdict: noise.verdict, remark: noise.meaning },
+    { title: "judged", value: isImported ? "imported" : "here", remark: judged },
+    {
+      title: "kernel",
+      value: candidate[0]?.[1],
+      remark: html`record <code>${id.slice(0, 12)}</code>, best of ${counted(trials.length, "trial")}`,
+    },
+  ]);
+}
 
 function bestTable({ subjects, environments }: ReportData, series: Series): Markup {
-  const roofs = subjects.some((s) => s.best?.ofRoof !== undefined);
+  const roofs = subjects.some((s) => s.best?.roof !== undefined);
   const caption = `Median of a call with its 95 % interval; operations count a multiply and an add as two${
     roofs
-      ? "; the roof is the least time that the instruction's rate and the reading of what no cache can have kept allow"
+      ? "; the bound is the least time that the instruction's rate and the reading of what no cache can have kept allow"
       : ""
   }.`;
   const several = environments.length > 1;
@@ -119,11 +179,12 @@ function bestTable({ subjects, environments }: ReportData, series: Series): Mark
       (rate) => threeDigits(rate / 1e9),
     ),
     numbers(
-      "of roof",
+      "of bound",
       (s) => s.best?.ofRoof,
       percent,
-      ({ best }) => best?.ofRoof !== undefined,
+      ({ best }) => best?.roof !== undefined,
     ),
+    { title: "how sure", cell: ({ noise }) => html`<span class="${noise.verdict}">${noise.verdict}</span>` },
     {
       title: "instruction",
       value: ({ best }) => best?.candidate[0]?.[1],
@@ -140,6 +201,41 @@ function bestTime({ best }: Subject): Markup {
   if (!best) return html`every trial failed`;
   const [low, high] = best.interval;
   return html`<span>${printTime(best.seconds)}<small>${printInterval(low, high)}</small></span>`;
+}
+
+// ---- Comparisons
+
+const titleOfCompared = (compared: ReportData["compared"]): string =>
+  compared ? `Compared with ${compared.source}` : "Runs compared";
+
+function comparedPart({ comparisons, compared, environments, source }: ReportData, series: Series): Markup | undefined {
+  if (comparisons.length === 0 && !compared) return undefined;
+  const only = (labels: readonly string[], of: string): Markup | undefined =>
+    labels.length === 0
+      ? undefined
+      : html`<details><summary>Only in ${of}: ${counted(labels.length, "workload")}</summary><ul>${labels.map((label) => html`<li>${label}</li>`)}</ul></details>`;
+  return html`<section id="runs">
+<h2>${titleOfCompared(compared)}</h2>
+${
+  compared &&
+  html`<p>${comparisons.length === 0 ? "No workload has a time in both databases" : `${counted(comparisons.length, "workload")} ${comparisons.length === 1 ? "has" : "have"} a time in both databases`}. From each database comes the run whose winner is the fastest: run 1 is of ${source}, run 2 of ${compared.source}.</p>
+${only(compared.onlyHere, source)}${only(compared.onlyThere, compared.source)}`
+}
+${comparisons.map((c, i) => comparisonPart(c, i, { series: series.of(c.dtype), severalEnvironments: environments.length > 1 }))}
+</section>`;
+}
+
+/** Most comparisons named in the summary. */
+const MOST_COMPARED = 12;
+
+function comparedSummary({ comparisons, compared }: ReportData): Markup | undefined {
+  const told = comparisons.flatMap((c, i) =>
+    verdictsOf(c).map((verdict) => html`<li><a href="#c${i}">${c.label}</a>: ${verdict}</li>\n`),
+  );
+  if (told.length === 0) return undefined;
+  const more = told.length - MOST_COMPARED;
+  return html`<h3>${titleOfCompared(compared)}</h3>
+<ul class="next">${told.slice(0, MOST_COMPARED)}${more > 0 ? html`<li>and ${more} more</li>` : undefined}</ul>`;
 }
 
 // ---- Noise, roofline, model
@@ -190,11 +286,15 @@ ${rows.map(([what, rate]) => html`<tr><th scope="row">${what}</th><td>${rate}</t
 </tbody></table></div>`;
 }
 
+/** With fewer trials nothing is said of the model. */
+const FEWEST_JUDGED = 3;
+
 function modelPart(data: ReportData, series: Series): Markup {
-  const predicted = data.subjects.filter((s) =>
-    s.trials.some((t) => t.seconds !== undefined && t.predicted !== undefined),
-  );
-  if (predicted.length === 0) return html`<p>No trial has both a prediction and a time.</p>`;
+  const isPredicted = (t: TrialPoint): boolean => t.seconds !== undefined && t.predicted !== undefined;
+  const predicted = data.subjects.filter((s) => s.trials.some(isPredicted));
+  const count = sumOf(predicted, (s) => s.trials.filter(isPredicted).length);
+  if (count < FEWEST_JUDGED)
+    return html`<p>The model is not judged: ${counted(count, "trial")} ${count === 1 ? "has" : "have"} both a prediction and a time.</p>`;
   return html`<div class="pair"><figure>
 ${predictionChart(data, series.of)}
 ${legend(seriesOfTypes(predicted.map((s) => s.dtype)))}

@@ -184,6 +184,32 @@ ${parts}
 </svg>`;
 }
 
+export interface Bar {
+  readonly name: string;
+  /** Its length, as a share of the room. */
+  readonly share: number;
+  readonly series: number;
+  /** The text behind it. */
+  readonly says: string;
+}
+
+/** Height of a bar with the gap below it. */
+const BAR = 18;
+
+/** A bar a line. @param names room for names @param figures room for the texts behind bars */
+export function barChart(label: string, names: number, figures: number, bars: readonly Bar[]): Markup {
+  return chart(
+    label,
+    bars.length * BAR + 14,
+    html`<path class="frame" d="M${names} 4V${bars.length * BAR + 8}"/>
+${bars.map(({ name, share, series, says }, i) => {
+  const y = 8 + i * BAR;
+  const width = share * (WIDTH - names - figures);
+  return html`${text(names - 6, y + 11, fitted(name, names - 6), { anchor: "end" })}<rect class="bar ${seriesClass(series)}" x="${names}" y="${y}" width="${n(width)}" height="${BAR - 4}"/>${text(names + width + 5, y + 11, says)}`;
+})}`,
+  );
+}
+
 /** Rounds to a tenth of a pixel. */
 export const n = (value: number): number => (Number.isFinite(value) ? Number(value.toFixed(1)) : 0);
 

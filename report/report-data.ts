@@ -26,8 +26,18 @@ export interface ReportData {
   readonly rooflines: readonly Roofline[];
   readonly environments: readonly EnvironmentFacts[];
   readonly noise: Noise;
-  /** Comparisons of workloads that were searched more than once. */
+  /** Comparisons of workloads that were searched more than once, or in both of two databases. */
   readonly comparisons: readonly Comparison[];
+  /** The database that this one is compared with. */
+  readonly compared: ComparedDatabase | undefined;
+}
+
+export interface ComparedDatabase {
+  /** Its path. */
+  readonly source: string;
+  /** Labels of the workloads that only one of the two has a time of. */
+  readonly onlyHere: readonly string[];
+  readonly onlyThere: readonly string[];
 }
 
 /** A workload in an environment, which together have one best kernel. */
@@ -58,6 +68,9 @@ export interface Subject {
   /** In the order in which they were measured. */
   readonly trials: readonly TrialPoint[];
   readonly best: Best | undefined;
+  /** How reliable its own times are. */
+  readonly noise: Pick<Noise, "verdict" | "meaning">;
+  readonly next: readonly NextStep[];
   readonly accuracy: Accuracy;
   /** Decisions with more than one value in successful trials, the most important first. */
   readonly decisions: readonly DecisionShare[];
@@ -65,6 +78,13 @@ export interface Subject {
   readonly failures: readonly Reason[];
   /** Refused matches by the rule they break; undefined when the record is too old to tell. */
   readonly refusals: readonly Reason[] | undefined;
+}
+
+/** What to do next. */
+export interface NextStep {
+  /** Why, as a sentence; it leads up to the command where there is one. */
+  readonly because: string;
+  readonly command: string | undefined;
 }
 
 export interface TrialPoint {
@@ -102,10 +122,21 @@ export interface Best {
   readonly candidate: readonly (readonly [name: string, text: string])[];
   readonly predicted: number | undefined;
   readonly levels: readonly LevelCost[];
-  /** The least time by the calibration over the measured time; undefined if the instruction is not calibrated. */
+  /** How its time was come by and what was checked, as a phrase. */
+  readonly judged: string;
+  /** The roof; undefined if the instruction is not calibrated. */
+  readonly roof: Roof | undefined;
+  /** The roof's time over the measured time. */
   readonly ofRoof: number | undefined;
   readonly clock: DeviceClock | undefined;
   readonly drawing: Drawing;
+}
+
+/** The least time by the calibration, and what sets it. */
+export interface Roof {
+  readonly seconds: number;
+  /** `the rate of avx512.vpdpbusd`, `the bandwidth of dram` */
+  readonly by: string;
 }
 
 /** The drawing of a candidate, or why there is none. */
@@ -196,7 +227,7 @@ export interface Noise {
   readonly facts: readonly (readonly [name: string, value: string, remark: string])[];
 }
 
-/** A workload that several runs searched, on whatever machines. */
+/** A workload that several runs searched, on whatever machines. Of two databases each gives its fastest run. */
 export interface Comparison {
   readonly label: string;
   readonly dtype: string;
@@ -206,6 +237,8 @@ export interface Comparison {
 
 export interface RunSummary {
   readonly id: string;
+  /** The path of its database. */
+  readonly source: string;
   /** Index in {@link ReportData.environments}. */
   readonly environment: number;
   readonly started: number;
@@ -218,8 +251,29 @@ export interface RunSummary {
   readonly failed: number;
   /** Its fastest kernel: the winner of its finals, if it had any. */
   readonly best: RunBest | undefined;
+  /** When its search measured the fastest kernel of its own trials. */
+  readonly found: Found | undefined;
+  readonly noise: NoiseVerdict;
   /** Kernels that the first run measured too. */
   readonly shared: SharedKernels | undefined;
+  /** Its best beside that of the first run; undefined for the first run, or where one of the two found none. */
+  readonly beside: Beside | undefined;
+}
+
+export interface Found {
+  /** Number of the trial, from 1. */
+  readonly trial: number;
+  /** Seconds since the run began. */
+  readonly after: number | undefined;
+}
+
+export interface Beside {
+  /** `tie` where the intervals overlap. */
+  readonly verdict: "faster" | "tie" | "slower";
+  /** How much, and what speaks against it, as a phrase. */
+  readonly says: string;
+  /** Whether nothing speaks against it. */
+  readonly isSure: boolean;
 }
 
 export interface RunBest {

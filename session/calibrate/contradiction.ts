@@ -80,13 +80,16 @@ export function contradictionIn(db: Database, environment: Environment, machine:
   return contradictionOf(trials, known, machine);
 }
 
+/** `the rate of avx512.vpdpbusd`, `the bandwidth of dram` */
+export const rateOfBound = ({ kind, name }: Pick<Bound, "kind" | "name">): string =>
+  `the ${kind === "instruction" ? "rate" : "bandwidth"} of ${name}`;
+
 /** A sentence that states the contradiction and what to do about it. */
 export function contradictionText(found: Contradiction, file: string): string {
   const { kernels, of, times, bound, trial, at } = found;
-  const rate = bound.kind === "instruction" ? `the rate of ${bound.name}` : `the bandwidth of ${bound.name}`;
   return [
     `the calibration of ${day(at)} is contradicted by ${kernels} of ${of} kernels: ${labelOf(trial.workload)}`,
-    `(trial ${shortId(trial.id)}) ran ${times.toFixed(2)} times as fast as ${rate} in it allows;`,
+    `(trial ${shortId(trial.id)}) ran ${times.toFixed(2)} times as fast as ${rateOfBound(bound)} in it allows;`,
     `${automapCommand("calibrate", "--force", databaseWords(file))} measures it again`,
   ].join(" ");
 }

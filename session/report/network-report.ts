@@ -6,21 +6,24 @@
  */
 
 import { isOnGpu } from "../../abstraction/candidate.ts";
-import { sumOf } from "../../abstraction/collections.ts";
+import { addTo, sumOf, unique } from "../../abstraction/collections.ts";
 import { type Computation, computationKey } from "../../abstraction/computation.ts";
 import { cut } from "../../abstraction/text.ts";
 import { type Database, type Environment, queryTrials, shortId } from "../../db/index.ts";
 import { keyOfStep, type MappedShare, mappedShare } from "../../network/mapped-share.ts";
-import type { Network } from "../../network/network.ts";
+import { type Network, rootOf, rootsRead } from "../../network/network.ts";
 import { type Task, totalsOf } from "../../network/tasks.ts";
+import type { Value } from "../../network/value.ts";
 import { describeWorkload, workloadLabel } from "../../operators/describe.ts";
 import type { ModelTarget } from "../../perfmodel/target.ts";
-import type { NetworkReportData, NetworkTask, TimeSource } from "../../report/network-data.ts";
+import type { NetworkReportData, NetworkStep, NetworkTask, TimeSource } from "../../report/network-data.ts";
 import { counted } from "../../report/text.ts";
 import { isTimed } from "../../tuner/trials.ts";
 import { movedSeconds, targetOfForms } from "../network/forms.ts";
 import { type Choice, type OpenNetwork, trustedIn } from "../network/network.ts";
 import { VERSION } from "../version.ts";
+import { nextOfNetwork } from "./next-steps.ts";
+import { noiseOf } from "./noise.ts";
 import { ceilingsOf, rooflineOf } from "./report-roofline.ts";
 import type { TimedRecord } from "./report-trials.ts";
 
@@ -36,6 +39,8 @@ export interface NetworkReportWorld {
   readonly environment: Environment | undefined;
   readonly threads: number;
   readonly onGpu: boolean;
+  /** The network as commands name it: a file, or one that is built here. */
+  readonly model: string;
   /** Milliseconds since 1970. */
   readonly now: number;
 }
@@ -44,7 +49,7 @@ export interface NetworkReportWorld {
 export function gatherNetworkReport(
   opened: OpenNetwork,
   chosen: ChosenNetwork,
-  { db, environment, threads, onGpu, now }: NetworkReportWorld,
+  { db, environment, threads, onGpu, model, now }: NetworkReportWorld,
 ): NetworkReportData {
   const { program, choices } = chosen;
   const { multiplyAdds, parameters } = totalsOf(opened.graph, opened.program);
@@ -64,9 +69,14 @@ export function gatherNetworkReport(
   });
   gathered.sort((a, b) => Number(b.row.multiplyAdds > 0) - Number(a.row.multiplyAdds > 0));
   const placeOf = new Map(gathered.map(({ task }, i) => [computationKey(task.computation), i]));
-  const winners = new Set(gathered.flatMap(({ row, trials }) => winnersOf(row, trials)));
+  const winners = new Set(gathered.flatMap(({ row, trials }) => winnersOf(row, trials).map(({ id }) => id)));
   const [someTrial] = gathered.flatMap(({ trials }) => trials);
   const ceilings = someTrial && ceilingsOf(db, someTrial.environment);
+  const tasks = gathered.map(({ row, trials }) => {
+    const [winner] = winnersOf(row, trials);
+    return { ...row, roof: winner && ceilings?.roofs(winner)?.seconds };
+  });
+  const { verdict, meaning } = noiseOf(gathered.flatMap(({ trials }) => trials));
   return {
     name: program.name,
     source: db.path,
@@ -77,12 +87,10 @@ export function gatherNetworkReport(
     multiplyAdds,
     parameters,
     share: shareOf(opened, chosen),
-    steps: program.steps.map((step) => ({
-      node: step.nodes[0] ?? "",
-      ops: step.ops,
-      task: placeOf.get(keyOfStep(step)) ?? 0,
-    })),
-    tasks: gathered.map(({ row }) => row),
+    steps: stepsOf(program, placeOf),
+    tasks,
+    noise: { verdict, meaning },
+    next: nextOfNetwork({ model, tasks, verdict, file: db.path }),
     progress: progressOf(gathered),
     roofline:
       ceilings &&
@@ -93,6 +101,15 @@ export function gatherNetworkReport(
         ceilings,
       ),
   };
+}
+
+function stepsOf({ steps }: Network, placeOf: ReadonlyMap<string, number>): NetworkStep[] {
+  const writers = new Map<Value, number[]>();
+  return steps.map((step, i) => {
+    const reads = [...rootsRead(step)].flatMap((root) => writers.get(root) ?? []);
+    addTo(writers, rootOf(step.output), i);
+    return { node: step.nodes[0] ?? "", ops: step.ops, task: placeOf.get(keyOfStep(step)) ?? 0, reads: unique(reads) };
+  });
 }
 
 /** The share of a network's operators that instructions compute. */
@@ -129,7 +146,7 @@ function taskRow(
   choice: Choice,
   trials: readonly TimedRecord[],
   machine: Estimating | undefined,
-): NetworkTask {
+): Omit<NetworkTask, "roof"> {
   const { time, seconds } = timeOf(task, choice, machine);
   return {
     label: cut(labelOfTask(task), LONGEST_LABEL),
@@ -168,8 +185,8 @@ function timeOf(
   }
 }
 
-function winnersOf({ record }: NetworkTask, trials: readonly TimedRecord[]): string[] {
-  return trials.filter(({ id }) => shortId(id) === record).map(({ id }) => id);
+function winnersOf({ record }: Pick<NetworkTask, "record">, trials: readonly TimedRecord[]): TimedRecord[] {
+  return trials.filter(({ id }) => shortId(id) === record);
 }
 
 interface Gathered {

@@ -2,7 +2,7 @@
  * @file The roofline of a report: the ceilings that a calibration gives, for one core or a whole GPU, and the trials under them.
  *
  *     const ceilings = ceilingsOf(db, environment)       undefined without a calibration
- *     ceilings.roofs(trial)                              seconds it takes at least
+ *     ceilings.roofs(trial)                              { seconds: 1.2e-4, by: "the rate of avx512.vpdpbusd" }: it takes that long at least
  */
 
 import { product, sumOf } from "../../abstraction/collections.ts";
@@ -17,16 +17,16 @@ import type { CalibratedMemory, Calibration } from "../../perfmodel/calibrate.ts
 import type { GpuCalibration } from "../../perfmodel/calibrate-gpu.ts";
 import { neededPoints } from "../../perfmodel/roof.ts";
 import { operationsOfGpuIssue, operationsOfIssue } from "../../perfmodel/roofline.ts";
-import type { Roofline, RooflinePoint } from "../../report/report-data.ts";
+import type { Roof, Roofline, RooflinePoint } from "../../report/report-data.ts";
 import { printTime, rateText } from "../../report/text.ts";
 import { gpuTargetNamed, nativeTarget } from "../../targets/index.ts";
 import { inOrder, isTimed } from "../../tuner/trials.ts";
-import { boundsOf, contradictionOf, contradictionText } from "../calibrate/contradiction.ts";
+import { boundsOf, contradictionOf, contradictionText, rateOfBound } from "../calibrate/contradiction.ts";
 import { storedGpuCalibration } from "../calibrate/gpu-rates.ts";
 import { recordedMachine, storedCalibration } from "../recorded.ts";
 
-/** Lower bound that a calibration sets on a trial's time, in seconds. */
-export type Roofs = (trial: TrialRecord) => number | undefined;
+/** Lower bound that a calibration sets on a trial's time. */
+export type Roofs = (trial: TrialRecord) => Roof | undefined;
 
 export interface Ceilings extends Pick<Roofline, "of" | "source" | "bandwidths" | "rates"> {
   /** Operations per second of one core or of the GPU when it issues nothing but the instruction. */
@@ -115,7 +115,10 @@ function ceilingsOfCore(db: Database, environment: EnvironmentRecord): Ceilings 
     },
     roofs: (trial) => {
       const bounds = attempt(() => boundsOf(trial, c, machineOf([trial]))) ?? [];
-      return bounds.some((b) => b.kind === "instruction" && b.seconds > 0) ? bounds[0]?.seconds : undefined;
+      const [longest] = bounds;
+      return longest && bounds.some((b) => b.kind === "instruction" && b.seconds > 0)
+        ? { seconds: longest.seconds, by: rateOfBound(longest) }
+        : undefined;
     },
     contradicted: (winners) => {
       const found = contradictionOf(winners, stored, machineOf(winners));
@@ -156,7 +159,11 @@ function ceilingsOfGpu(db: Database, environment: EnvironmentRecord, target: Tar
       const peak = row && peakOf(row);
       // Data may still be in the cache from the previous call.
       const fromMemory = Math.max(0, bytesMoved(trial) - cache) / c.dram.readBytesPerSecond.median;
-      return peak === undefined ? undefined : Math.max(operationsThatCount(trial) / peak, fromMemory);
+      if (peak === undefined) return undefined;
+      const issuing = operationsThatCount(trial) / peak;
+      return issuing >= fromMemory
+        ? { seconds: issuing, by: rateOfBound({ kind: "instruction", name: row?.name ?? "" }) }
+        : { seconds: fromMemory, by: rateOfBound({ kind: "memory", name: "dram" }) };
     },
     contradicted: () => undefined,
   };

@@ -39,16 +39,19 @@ import type {
   EnvironmentFacts,
   Reason,
   ReportData,
+  Roof,
   Subject,
   TrialPoint,
 } from "../../report/report-data.ts";
+import { counted } from "../../report/text.ts";
 import { evaluateTogether, judged } from "../../tuner/evaluate.ts";
 import { inOrder, isTimed } from "../../tuner/trials.ts";
 import { mappingOf } from "../recorded.ts";
 import { VERSION } from "../version.ts";
+import { nextOfWorkload } from "./next-steps.ts";
 import { clockFacts, noiseOf } from "./noise.ts";
 import { ceilingsOf, type Roofs, rooflineOf } from "./report-roofline.ts";
-import { comparisonsOf } from "./report-runs.ts";
+import { comparisonsOf, databasesCompared } from "./report-runs.ts";
 import { groupBy, isSearched, type TimedRecord } from "./report-trials.ts";
 
 /** Selects the trials of a report. */
@@ -60,17 +63,24 @@ export interface ReportFilter extends Filter {
 /**
  * All data that a report shows of the matching trials.
  * @param now milliseconds since 1970
+ * @param other a database to compare with: the runs compared are then the fastest of each
  */
-export function gatherReport(db: Database, filter: ReportFilter, now: number): ReportData {
+export function gatherReport(db: Database, filter: ReportFilter, now: number, other?: Database): ReportData {
   const { runs, ...every } = filter;
   const asked = runs?.map((run) => ({ ...every, run })) ?? [every];
-  const found = asked.flatMap((f) => queryTrials(db, { ...f, sort: "at" })).sort((a, b) => a.at - b.at);
-  const trials = runs === undefined ? withoutClaims(found) : found;
+  const trialsIn = (from: Database): readonly TrialRecord[] => {
+    const found = asked.flatMap((f) => queryTrials(from, { ...f, sort: "at" })).sort((a, b) => a.at - b.at);
+    return runs === undefined ? withoutClaims(found) : found;
+  };
+  const trials = trialsIn(db);
+  const there = other && { db: other, trials: trialsIn(other) };
   const winners = new Set(asked.flatMap((f) => best(db, f, { imported: true })).map((t) => t.id));
-  const environments = [...new Map(trials.map((t) => [t.environment.id, t.environment])).values()];
+  const environments = [
+    ...new Map([...trials, ...(there?.trials ?? [])].map((t) => [t.environment.id, t.environment])).values(),
+  ];
   const indexOf = (e: EnvironmentRecord): number => environments.findIndex((other) => other.id === e.id);
   const ceilings = environments.map((e) => ceilingsOf(db, e));
-  const started = startsOf(db, trials);
+  const started = new Map([...startsOf(db, trials), ...(there ? startsOf(there.db, there.trials) : [])]);
   const pointOf = (trial: TrialRecord): TrialPoint => pointFrom(trial, started);
   const groups = groupBy(trials, subjectKey);
   const subjects = groups.map((group) => {
@@ -81,10 +91,11 @@ export function gatherReport(db: Database, filter: ReportFilter, now: number): R
     const [winner] = won.sort(
       (a, b) => Number(isImported(a)) - Number(isImported(b)) || a.measurement.median - b.measurement.median,
     );
-    return subjectOf(first, group.filter(isSearched), { winner, environment: at, roofs: ceilings[at]?.roofs, pointOf });
+    return subjectOf(first, group, { winner, environment: at, roofs: ceilings[at]?.roofs, pointOf, file: db.path });
   });
   subjects.sort((a, b) => inOrder(a.subject, b.subject) || inOrder(a.types, b.types) || inOrder(a.label, b.label));
   const noise = noiseOf(trials);
+  const known = { runs, indexOf, pointOf };
   return {
     source: db.path,
     filter: filterText(filter),
@@ -94,11 +105,13 @@ export function gatherReport(db: Database, filter: ReportFilter, now: number): R
     accuracy: accuracies(groups.map((group) => group.filter(isSearched))),
     rooflines: ceilings.flatMap((found, i) => {
       const own = groups.filter(([first]) => first && indexOf(first.environment) === i);
-      return found ? [rooflineOf(i, own, winners, found)] : [];
+      return found && own.length > 0 ? [rooflineOf(i, own, winners, found)] : [];
     }),
     environments: environments.map(environmentFacts),
     noise: { ...noise, facts: [...noise.facts, ...clockFacts(trials)] },
-    comparisons: comparisonsOf(db, trials, { runs, indexOf, pointOf }),
+    ...(there
+      ? databasesCompared({ db, trials }, there, known)
+      : { comparisons: comparisonsOf({ db, trials }, known), compared: undefined }),
   };
 }
 
@@ -122,14 +135,19 @@ interface SubjectParts {
   readonly environment: number;
   readonly roofs: Roofs | undefined;
   readonly pointOf: (trial: TrialRecord) => TrialPoint;
+  /** The database. */
+  readonly file: string;
 }
 
 function subjectOf(
   first: TrialRecord,
-  trials: readonly TrialRecord[],
-  { winner, environment, roofs, pointOf }: SubjectParts,
+  group: readonly TrialRecord[],
+  { winner, environment, roofs, pointOf, file }: SubjectParts,
 ): Subject {
   const { workload, conditions } = first;
+  const trials = group.filter(isSearched);
+  const best = winner && bestOf(winner, roofs?.(winner), group);
+  const { verdict, meaning } = noiseOf(group);
   const points = trials.map(pointOf);
   const { subject, shape, types, layout, epilogue, besides } = wordsOf(workload);
   return {
@@ -147,7 +165,9 @@ function subjectOf(
     cache: conditions.cache,
     environment,
     trials: points,
-    best: winner && bestOf(winner, roofs?.(winner)),
+    best,
+    noise: { verdict, meaning },
+    next: nextOfWorkload({ trials, winner, verdict, ofRoof: best?.ofRoof, file }),
     accuracy: accuracyOf(labelOf(workload), [trials]),
     decisions: decisionShares(points.flatMap((p) => (p.seconds === undefined ? [] : [{ ...p, seconds: p.seconds }]))),
     failures: reasons(
@@ -179,9 +199,10 @@ function pointFrom(trial: TrialRecord, started: ReadonlyMap<string, number>): Tr
   };
 }
 
-const isImported = ({ provenance }: TrialRecord): boolean => provenance === "imported";
+const isImported = ({ provenance }: Pick<TrialRecord, "provenance">): boolean => provenance === "imported";
 
-function bestOf(trial: TimedRecord, leastSeconds: number | undefined): Best {
+/** @param group the trials of its workload, finals included */
+function bestOf(trial: TimedRecord, roof: Roof | undefined, group: readonly TrialRecord[]): Best {
   const { id, workload, candidate, measurement, prediction, conditions } = trial;
   const points = attempt(() => usefulPoints(computationOf(workload))) ?? workload.points;
   const rate = (2 * points) / measurement.median;
@@ -195,13 +216,25 @@ function bestOf(trial: TimedRecord, leastSeconds: number | undefined): Best {
     candidate: candidateRows(candidate).filter(([name]) => !(isDesign(candidate) && name === "design")),
     predicted: prediction?.seconds,
     levels: prediction?.levels ?? [],
-    ofRoof: leastSeconds === undefined ? undefined : leastSeconds / measurement.median,
+    judged: judgedText(trial, group),
+    roof,
+    ofRoof: roof && roof.seconds / measurement.median,
     clock: conditions.clock,
     drawing: attempt(
       () => drawingOf(trial),
       ({ message }) => ({ kind: "none" as const, because: message }),
     ),
   };
+}
+
+function judgedText({ finals, ...trial }: TimedRecord, group: readonly TrialRecord[]): string {
+  if (isImported(trial)) return "measured elsewhere, or so whoever wrote the record says";
+  const rivals = group.filter((other) => finals && other.finals?.comparison === finals.comparison).length - 1;
+  const won =
+    rivals > 0
+      ? `, in turns with ${counted(rivals, "other kernel")} in the finals`
+      : ", by itself: there were no finals";
+  return `every element of its output was compared with the equation; then it was timed here${won}`;
 }
 
 /** @throws UsageError for a candidate that is no longer valid */

@@ -186,7 +186,7 @@ it("a network: its page from data, and its data from a database", async () => {
     return gatherNetworkReport(
       opened,
       { program: opened.program, choices: new Map(tasks.map((task, i) => [task, choices[i] as Choice])) },
-      { db, environment: MACHINE, threads: 1, onGpu: false, now: BEGAN },
+      { db, environment: MACHINE, threads: 1, onGpu: false, model: "drawn.onnx", now: BEGAN },
     );
   });
   // Estimates are of this machine.

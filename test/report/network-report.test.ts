@@ -58,7 +58,7 @@ describe("the page of a network", () => {
   });
 
   it("says how many steps have no known time, also where that is one or all", () => {
-    const step = (task: number) => ({ node: "one", ops: ["Conv"], task });
+    const step = (task: number) => ({ node: "one", ops: ["Conv"], task, reads: [] });
     // Task 0 is measured, and of task 3 nothing is known.
     const saidOf = (...tasks: number[]): string | undefined =>
       /together; (.*?)\. Each kernel/.exec(networkPage({ ...NETWORK_REPORT, steps: tasks.map(step) }))?.[1];

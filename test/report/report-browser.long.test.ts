@@ -36,14 +36,14 @@ const TOUCHING = `(() => {
     const [left, right] = [along(a), along(b)];
     return Math.max(...left) <= Math.min(...right) || Math.max(...right) <= Math.min(...left);
   }));
-  return [...document.querySelectorAll("svg.chart")].flatMap((chart) => {
+  return [...document.querySelectorAll("svg.chart, svg.graph")].flatMap((chart) => {
     const texts = [...chart.querySelectorAll("text")].map((text) => ({ text: text.textContent, corners: cornersOf(text) }));
     return texts.flatMap((a, i) => texts.slice(i + 1).filter((b) => !apart(a.corners, b.corners)).map((b) => a.text + " | " + b.text + " in " + chart.getAttribute("aria-label")));
   });
 })()`;
 
 /** Labels that stand out of their chart. */
-const OUTSIDE = `[...document.querySelectorAll("svg.chart text")].filter((text) => {
+const OUTSIDE = `[...document.querySelectorAll("svg.chart text, svg.graph text")].filter((text) => {
   const [own, chart] = [text.getBoundingClientRect(), text.ownerSVGElement.getBoundingClientRect()];
   return own.left < chart.left - 1 || own.right > chart.right + 1 || own.bottom > chart.bottom + 1;
 }).map((text) => text.textContent + " in " + text.ownerSVGElement.getAttribute("aria-label"))`;
@@ -68,9 +68,9 @@ const COVERED = `[...document.querySelectorAll("svg.chart")].flatMap((chart) => 
 })`;
 
 const COLUMN = (title: string) =>
-  `[...document.querySelectorAll("#best thead th")].findIndex((th) => th.textContent === "${title}")`;
+  `[...document.querySelectorAll("#summary thead th")].findIndex((th) => th.textContent === "${title}")`;
 const VALUES = (title: string) =>
-  `[...document.querySelectorAll("#best tbody tr")].map((row) => Number(row.cells[${COLUMN(title)}].dataset.v))`;
+  `[...document.querySelectorAll("#summary tbody tr")].map((row) => Number(row.cells[${COLUMN(title)}].dataset.v))`;
 
 describe.skipIf(BROWSER === undefined)("the report in a browser", () => {
   beforeAll(() => {
@@ -119,6 +119,7 @@ describe.skipIf(BROWSER === undefined)("the report in a browser", () => {
     async (_, how) => {
       const page = await openPage(browser, NETWORK, how);
       expect(await page.evaluate("document.querySelectorAll('svg.chart').length")).toBe(3);
+      expect(await page.evaluate("document.querySelectorAll('svg.graph').length")).toBeGreaterThan(1);
       expect(await page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")).toBe(
         0,
       );
@@ -170,7 +171,7 @@ describe.skipIf(BROWSER === undefined)("the report in a browser", () => {
     const page = await openPage(browser, HTML, { width: 1280 });
     const sorted = async (): Promise<unknown> =>
       page.evaluate(
-        `[document.querySelectorAll("#best thead th")[${COLUMN("time")}].getAttribute("aria-sort"), ${VALUES("time")}]`,
+        `[document.querySelectorAll("#summary thead th")[${COLUMN("time")}].getAttribute("aria-sort"), ${VALUES("time")}]`,
       );
     await focusOn(page, "time");
     await page.press("Enter");
@@ -217,4 +218,4 @@ const atTheRoof = (roofline: Roofline): Roofline => {
 };
 
 const focusOn = (page: Page, title: string): Promise<unknown> =>
-  page.evaluate(`document.querySelectorAll("#best thead th")[${COLUMN(title)}].querySelector("button").focus()`);
+  page.evaluate(`document.querySelectorAll("#summary thead th")[${COLUMN(title)}].querySelector("button").focus()`);

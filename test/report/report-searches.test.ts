@@ -4,14 +4,16 @@
 
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { defineComputation } from "../../abstraction/computation.ts";
-import { openDatabase, recordTrial, type Workload } from "../../db/index.ts";
+import type { NoiseVerdict } from "../../abstraction/noise.ts";
+import { beginRun, openDatabase, recordTrial, type Workload } from "../../db/index.ts";
 import { trialsCsv } from "../../report/downloads.ts";
 import { reportPage } from "../../report/page.ts";
 import type { ReportData, Subject } from "../../report/report-data.ts";
 import { gatherReport } from "../../session/report/report.ts";
+import { besideOf } from "../../session/report/report-runs.ts";
 import { commandLine } from "../support/command-line.ts";
-import { measured, newTrial, trial, workshop } from "../support/database.ts";
-import { recordSearches } from "../support/searches.ts";
+import { MACHINE, measured, newTrial, trial, workloadNamed, workshop } from "../support/database.ts";
+import { BEGAN, recordSearches } from "../support/searches.ts";
 
 const shop = workshop();
 afterAll(() => shop.remove());
@@ -52,13 +54,107 @@ describe("runs of one workload", () => {
     expect((await commandLine(["report", "--db", FILE, "--run", "ffffffffffff", "-o", "-"])).code).toBe(2);
   });
 
-  it("count as equal where their intervals overlap", () => {
+  it("say when each search found its fastest kernel", () => {
     const [comparison] = data.comparisons;
-    const [first] = comparison?.runs ?? [];
-    if (!comparison || !first) throw new Error("no comparison");
-    expect(reportPage({ ...data, comparisons: [{ ...comparison, runs: [first, first] }] })).toContain(
-      "no difference: intervals overlap",
-    );
+    for (const { trials, found } of comparison?.runs ?? []) {
+      const seconds = trials.map((t) => t.seconds ?? Number.POSITIVE_INFINITY);
+      expect(found?.trial).toBe(seconds.indexOf(Math.min(...seconds)) + 1);
+      expect(page).toContain(
+        `<td data-v="${found?.trial}" data-label="found" role="cell">trial ${found?.trial}, after`,
+      );
+    }
+  });
+
+  const side = (low: number, high: number, noise: NoiseVerdict = "quiet") => ({
+    best: { id: "", seconds: low, interval: [low, high] as const, decisions: [] },
+    noise,
+    shared: undefined,
+  });
+
+  it.each([
+    [
+      "overlapping intervals are noise",
+      side(10, 12),
+      side(11, 13),
+      "no difference beyond noise: the intervals overlap",
+      true,
+    ],
+    ["a faster one", side(20, 22), side(10, 11), "1.818 to 2.200 times as fast", true],
+    ["a slower one", side(10, 11), side(20, 22), "1.818 to 2.200 times as slow", true],
+    [
+      "a noisy one is not sure",
+      side(20, 22),
+      side(10, 11, "noisy"),
+      "1.818 to 2.200 times as fast, but this run is noisy",
+      false,
+    ],
+    [
+      "a noisy tie is not sure",
+      side(10, 12, "noisy"),
+      side(11, 13),
+      "no difference beyond noise: the intervals overlap, and times are noisy",
+      false,
+    ],
+    [
+      "the machine explains what the same kernels gained too",
+      side(20, 22),
+      { ...side(10, 11), shared: { count: 3, ratio: 0.5 } },
+      "1.818 to 2.200 times as fast, but the same kernels differ as much, so the machine explains it",
+      false,
+    ],
+    [
+      "two kernels say nothing of the machine",
+      side(20, 22),
+      { ...side(10, 11), shared: { count: 2, ratio: 0.5 } },
+      "1.818 to 2.200 times as fast",
+      true,
+    ],
+  ])("are judged: %s", (_, first, second, says, isSure) => {
+    expect(besideOf(first, second)).toMatchObject({ says, isSure });
+  });
+});
+
+describe("two databases", () => {
+  const OTHER = shop.path("other.db");
+  beforeAll(() => {
+    recordSearches(OTHER, 0.5);
+    const db = openDatabase(OTHER);
+    const workload = workloadNamed("matmul", { m: 32, n: 32, k: 64 }, "u8s8");
+    const run = beginRun(db, { workload, environment: MACHINE, seed: 1, options: {}, budget: {}, started: BEGAN });
+    recordTrial(db, { ...newTrial(3, { workload }), run });
+    db.close();
+  });
+
+  it("are compared by the fastest run of each workload, and what only one has is listed", async () => {
+    const { out, err, code } = await commandLine(["report", "--db", FILE, "--compare", OTHER, "-o", "-"]);
+    expect([code, err]).toEqual([0, ""]);
+    expect(out).toContain(`<h2>Compared with ${OTHER}</h2>`);
+    expect(out).toContain(`${OTHER} beside ${FILE}: `);
+    expect(out).toContain(`Only in ${OTHER}: 1 workload`);
+    const db = openDatabase(FILE, { readonly: true });
+    const other = openDatabase(OTHER, { readonly: true });
+    const { comparisons, compared, subjects } = gatherReport(db, {}, 1, other);
+    db.close();
+    other.close();
+    expect(subjects).toHaveLength(data.subjects.length);
+    expect(compared).toMatchObject({ source: OTHER, onlyHere: [], onlyThere: ["matmul m 32 n 32 k 64, u8s8->s32"] });
+    for (const { runs } of comparisons) {
+      expect(runs.map(({ source }) => source)).toEqual([FILE, OTHER]);
+      expect(runs[1]?.beside?.verdict).toBe("faster");
+      expect((runs[1]?.best?.seconds ?? 0) / (runs[0]?.best?.seconds ?? 0)).toBeCloseTo(0.5, 6);
+    }
+    expect(comparisons.length).toBeGreaterThan(0);
+  });
+
+  it.each([
+    [["--compare", "none.db"], "none.db"],
+    [["--compare", OTHER, "--run", "d731c22881a0"], "--run and --compare do not go together"],
+    [["--compare", OTHER, "--network", "resnet18"], "--compare is of the report of a database"],
+    [["--compare", ""], "--compare must name a database"],
+  ])("are refused with %j", async (words, message) => {
+    const { code, err } = await commandLine(["report", "--db", FILE, ...words, "-o", "-"]);
+    expect(code).toBe(2);
+    expect(err).toContain(message);
   });
 });
 

@@ -175,11 +175,15 @@ describe("the page", () => {
     const best = subject.best && {
       ...subject.best,
       candidate: rows,
+      judged: EVIL,
+      roof: { seconds: 1, by: EVIL },
       clock: { hertz: 1e9, throttled: ["power-limit"] } as const,
     };
     const value = { value: EVIL, trials: 9, best: 1, median: 2 };
     const evil = {
       ...subject,
+      noise: { verdict: "noisy" as const, meaning: EVIL },
+      next: [{ because: EVIL, command: EVIL }],
       subject: EVIL,
       name: EVIL,
       label: EVIL,
@@ -202,6 +206,10 @@ describe("the page", () => {
       threads: 1,
       trials: decided,
       failed: 0,
+      source: EVIL,
+      found: { trial: 1, after: 2 },
+      noise: "noisy" as const,
+      beside: { verdict: "tie" as const, says: EVIL, isSure: true },
       shared: { count: 2, ratio: 1 },
       best: { id: EVIL, seconds: 1, interval: [1, 2] as const, decisions: rows },
     };
@@ -209,6 +217,7 @@ describe("the page", () => {
       ...data,
       source: EVIL,
       filter: EVIL,
+      compared: { source: EVIL, onlyHere: [EVIL], onlyThere: [EVIL] },
       subjects: [evil, { ...evil, best: undefined }],
       comparisons: [{ label: EVIL, dtype: EVIL, runs: [run, { ...run, best: undefined }] }],
     });
@@ -217,7 +226,7 @@ describe("the page", () => {
   it("runs no script, whatever the names of workloads and machines and the text of logs", () => {
     const tags = [...page.matchAll(/<([a-zA-Z!/][^\s>]*)/g)].map(([, tag]) => tag?.toLowerCase());
     const allowed =
-      "html head meta title style body header h1 h2 h3 h4 p nav ul li a main script span g section div table caption thead tbody tr th td strong small code figure figcaption details summary article svg defs clippath g path rect text line";
+      "html head meta title style body header h1 h2 h3 h4 p nav ul li a main script span g section div table caption thead tbody tr th td strong small code figure figcaption details summary article dl dt dd svg defs clippath g path rect text line";
     const known = new Set(allowed.split(" ").flatMap((t) => [t, `/${t}`]));
     expect(tags.filter((tag) => tag !== undefined && !known.has(tag) && tag !== "!doctype")).toEqual([]);
     expect(page).toContain("&lt;script&gt;alert(&quot;x&quot;)");

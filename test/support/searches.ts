@@ -46,9 +46,10 @@ const GRID: GridCandidate = {
   },
 };
 
-/** Ids of the two runs of the convolution. */
-export function recordSearches(file: string): readonly [first: string, second: string] {
+/** Ids of the two runs of the convolution. @param share of the usual times that kernels take */
+export function recordSearches(file: string, share = 1): readonly [first: string, second: string] {
   const db = openDatabase(file);
+  const timed = (microseconds: number): Measurement => measured(share * microseconds);
   const search = (
     workload: Workload,
     environment: Environment,
@@ -75,14 +76,14 @@ export function recordSearches(file: string): readonly [first: string, second: s
   };
   const crashed: Measurement = { status: "crashed", log: "segmentation fault" };
   const first = search(CONV, MACHINE, 1, [
-    ...Array.from({ length: 12 }, (_, i) => [convolution(1 + i, i % 2), measured(70 - 2 * i + 9 * (i % 2))] as const),
+    ...Array.from({ length: 12 }, (_, i) => [convolution(1 + i, i % 2), timed(70 - 2 * i + 9 * (i % 2))] as const),
     [convolution(40, 0), crashed],
   ]);
   // Two of the kernels of the first run, 2 % slower.
   const second = search(CONV, MACHINE, 2, [
-    [convolution(1, 0), measured(70 * 1.02)],
-    [convolution(3, 0), measured(66 * 1.02)],
-    ...Array.from({ length: 8 }, (_, i) => [convolution(20 + i, i % 2), measured(90 - i)] as const),
+    [convolution(1, 0), timed(70 * 1.02)],
+    [convolution(3, 0), timed(66 * 1.02)],
+    ...Array.from({ length: 8 }, (_, i) => [convolution(20 + i, i % 2), timed(90 - i)] as const),
   ]);
   search(
     workloadNamed("conv1d-single", { l: 20_000, r: 5 }),
@@ -90,7 +91,7 @@ export function recordSearches(file: string): readonly [first: string, second: s
     3,
     Array.from({ length: 10 }, (_, i) => {
       const schedule = { ...LANES.schedule, vectors: 1 + (i % 4), rows: 1 + (i >> 2) };
-      return [{ ...LANES, schedule }, measured(900 + 40 * i)] as const;
+      return [{ ...LANES, schedule }, timed(900 + 40 * i)] as const;
     }),
   );
   search(
@@ -102,7 +103,7 @@ export function recordSearches(file: string): readonly [first: string, second: s
       const clock = { hertz: 1.98e9 - i * 3e7, throttled: i > 6 ? (["power-limit"] as const) : [] };
       return [
         { ...GRID, schedule },
-        { ...measured(250 + 10 * i), clock },
+        { ...timed(250 + 10 * i), clock },
       ] as const;
     }),
   );
