@@ -15,12 +15,13 @@
  *     enough 20 0.01                   this many batches suffice once they took this many seconds; default never
  *     argument f32 1024 out            the output, then the inputs: type, elements, name
  *     set random                       a set of inputs with its answer; then one file a line:
+ *     output 1                           the argument that the answer is of; 0 when left out
  *     expected PATH                      f64, in the output's memory order
  *     tolerance PATH                     f64, largest |got - want| that passes
  *     stored PATH                        instead of `expected`: in the output's type
  *     within 1e-6                        instead of `tolerance`: for every element
  *     checked PATH                       u8, 0 where memory holds no element; may be left out if all do
- *     input PATH                         bytes of each input, in the order of the arguments
+ *     input PATH                         bytes of each argument but the first, in their order
  *     kernel PATH                      shared objects; the batches of several alternate A B A B
  *     race                             instead checks and times one kernel after another; a failure ends the process
  *     goal 0.0002                      in a race: seconds of a call to beat; clearly slower kernels are timed briefly

@@ -116,7 +116,7 @@ static std::vector<void*> place_tensors(const Request& r, const InputSet& set, P
     Buffer& b = allocate(a.name, a.bytes(), a.element_bytes, placement);
     if (i > 0) {
       if (b.bytes > 0) memcpy(b.data, set.inputs[i - 1].data, b.bytes);
-      protect(b);
+      if (!r.is_written(i)) protect(b);
     }
     tensors.push_back(b.data);
   }
@@ -145,18 +145,18 @@ struct Checked {
  * @param slow seconds of a call after which it runs once on each: no later call would make it worth its time
  */
 static Checked verify(const Kernel& k, const Request& r, double slow = INFINITY) {
-  const Argument& output = r.arguments[0];
   double fastest = INFINITY;
   int calls = 2;
   for (size_t s = 0; s < r.sets.size(); s++) {
     const InputSet& set = r.sets[s];
+    const Argument& output = r.arguments[set.output];
     // Data ends exactly at the guard behind it, then starts at the guard before it, aligned to its element type only.
     Placement placement = s % 2 == 0 ? Placement::end : Placement::start;
     std::vector<void*> tensors = place_tensors(r, set, placement);
     at(k.number, "asking for its workspace");
     kernels_ran = true;
     void* workspace = place_workspace(k, placement);
-    char* out = static_cast<char*>(tensors[0]);
+    char* out = static_cast<char*>(tensors[set.output]);
     at(k.number, "preparing on " + set.name + " inputs");
     memset(out, POISON[0], output.bytes());
     k.prepare(workspace, tensors.data());

@@ -10,10 +10,17 @@ struct Argument {
   }
 };
 
+/* Inputs, and answers of one argument. */
+struct InputSet {
+  std::string name;
+  size_t output = 0;
+};
+
 struct Request {
   int device = 0;
   std::vector<Argument> arguments;
-  std::vector<std::string> sets, kernels, probes;
+  std::vector<InputSet> sets;
+  std::vector<std::string> kernels, probes;
   std::string reference, bounds;
   bool flushed = false;
   uint64_t seed = 1;
@@ -49,12 +56,17 @@ static Request read_request() {
     else if (word == "batch") words >> r.batch;
     else if (word == "budget") words >> r.budget;
     else if (word == "batches") words >> r.least >> r.most;
-    else if (word == "set" || word == "kernel" || word == "probe" || word == "reference" || word == "bounds") {
+    else if (word == "set") {
+      InputSet set;
+      words >> set.name >> set.output;
+      if (set.output >= r.arguments.size()) refuse("a set has answers of no argument");
+      r.sets.push_back(set);
+    } else if (word == "kernel" || word == "probe" || word == "reference" || word == "bounds") {
       words >> std::ws;
       std::getline(words, rest);
       if (word == "reference") r.reference = rest;
       else if (word == "bounds") r.bounds = rest;
-      else (word == "set" ? r.sets : word == "probe" ? r.probes : r.kernels).push_back(rest);
+      else (word == "probe" ? r.probes : r.kernels).push_back(rest);
     } else if (word == "go") return r;
     else refuse("unknown word " + word);
   }

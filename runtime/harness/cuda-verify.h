@@ -1,17 +1,22 @@
 /* Compares every element of a kernel's output with a reference's bounds, and checks the guards around the output. */
 
-/* Device memory for checking elements. */
+/* Device memory for checking elements of one tensor. */
 struct Checked {
   const Argument& output;
   const std::vector<void*>& tensors; /* the output, then the inputs */
+  void* written; /* where the kernel writes the elements that are checked */
   double *low, *high;
   Wrong* wrong;
   double* one;
-  Checked(const Argument& output, const std::vector<void*>& tensors) : output(output), tensors(tensors) {
+  Checked(const Argument& output, const std::vector<void*>& tensors, void* written) : output(output), tensors(tensors), written(written) {
     check_device(cudaMalloc((void**)&low, output.elements * sizeof(double)), "cudaMalloc of bounds");
     check_device(cudaMalloc((void**)&high, output.elements * sizeof(double)), "cudaMalloc of bounds");
     check_device(cudaMalloc((void**)&wrong, sizeof(Wrong)), "cudaMalloc");
     check_device(cudaMalloc((void**)&one, sizeof(double)), "cudaMalloc");
+  }
+  Checked(const Checked&) = delete;
+  ~Checked() {
+    for (void* memory : {(void*)low, (void*)high, (void*)wrong, (void*)one}) cudaFree(memory);
   }
 };
 
@@ -29,13 +34,16 @@ static void draw_inputs(const Request& r, Set set, const std::vector<void*>& ten
 }
 
 /* The file of a set's bounds, and whether it is there. */
-static std::string kept_bounds(const Request& r, const std::string& name) { return r.bounds.empty() ? "" : r.bounds + "." + name; }
+static std::string kept_bounds(const Request& r, const InputSet& set) {
+  if (r.bounds.empty()) return "";
+  return r.bounds + "." + set.name + (set.output ? "." + std::to_string(set.output) : "");
+}
 static bool are_kept(const std::string& file) { return !file.empty() && access(file.c_str(), R_OK) == 0; }
 
 /* The bounds, from the reference or from a file that another process wrote. */
-static void find_bounds(const Request& r, const std::string& name, void* reference, const Checked& at, cudaStream_t stream) {
-  const size_t bytes = r.arguments[0].elements * sizeof(double);
-  const std::string kept = kept_bounds(r, name);
+static void find_bounds(const Request& r, const InputSet& set, void* reference, const Checked& at, cudaStream_t stream) {
+  const size_t bytes = at.output.elements * sizeof(double);
+  const std::string kept = kept_bounds(r, set);
   if (are_kept(kept)) {
     const std::vector<unsigned char> data = read_file(kept, 2 * bytes);
     check_device(cudaMemcpy(at.low, data.data(), bytes, cudaMemcpyHostToDevice), "cudaMemcpy of bounds");
@@ -44,7 +52,7 @@ static void find_bounds(const Request& r, const std::string& name, void* referen
     ReferenceCall call = symbol<ReferenceCall>(reference, "automap_reference");
     check_device(cudaMemset(at.low, POISON, bytes), "cudaMemset");
     check_device(cudaMemset(at.high, POISON, bytes), "cudaMemset");
-    int error = call(at.tensors.data(), at.low, at.high, name == "exact", stream);
+    int error = call(at.tensors.data(), at.low, at.high, set.name == "exact", stream);
     if (error == 0) error = cudaStreamSynchronize(stream);
     if (error != 0) refuse(std::string("the reference fails: ") + cudaGetErrorString((cudaError_t)error));
     if (!kept.empty()) {
@@ -65,13 +73,13 @@ static void find_bounds(const Request& r, const std::string& name, void* referen
 static bool passes(int k, int call, const char* set, const Loaded& kernel, bool bounded, const Checked& at, cudaStream_t stream) {
   const Argument& output = at.output;
   const Type type = type_of(output.dtype);
-  unsigned char* whole = (unsigned char*)at.tensors[0] - GUARD_BYTES;
+  unsigned char* whole = (unsigned char*)at.written - GUARD_BYTES;
   check(k, cudaMemsetAsync(whole, POISON, output.bytes() + 2 * GUARD_BYTES, stream), "cudaMemsetAsync");
   check(k, (cudaError_t)kernel.launch(kernel.workspace, at.tensors.data(), stream), "launch");
   check(k, cudaStreamSynchronize(stream), "the kernel");
   Wrong found = {0, ~0ull};
   check(k, cudaMemcpy(at.wrong, &found, sizeof found, cudaMemcpyHostToDevice), "cudaMemcpy");
-  if (bounded) start(k, compare, BLOCKS, THREADS, stream, at.tensors[0], type, output.elements, at.low, at.high, at.wrong);
+  if (bounded) start(k, compare, BLOCKS, THREADS, stream, at.written, type, output.elements, at.low, at.high, at.wrong);
   check(k, cudaStreamSynchronize(stream), "comparing");
   check(k, cudaMemcpy(&found, at.wrong, sizeof found, cudaMemcpyDeviceToHost), "cudaMemcpy");
   unsigned char guards[2 * GUARD_BYTES];
@@ -81,7 +89,7 @@ static bool passes(int k, int call, const char* set, const Loaded& kernel, bool 
   if (outside) answer("out-of-bounds %d it writes beside its output, on %s inputs", k, set);
   else if (found.count > 0) {
     double bounds[2], value;
-    start(k, one_element, 1, 1, stream, at.tensors[0], type, found.first, at.one);
+    start(k, one_element, 1, 1, stream, at.written, type, found.first, at.one);
     check(k, cudaStreamSynchronize(stream), "reading");
     check(k, cudaMemcpy(&value, at.one, sizeof value, cudaMemcpyDeviceToHost), "cudaMemcpy");
     check(k, cudaMemcpy(&bounds[0], at.low + found.first, sizeof(double), cudaMemcpyDeviceToHost), "cudaMemcpy");
@@ -93,15 +101,17 @@ static bool passes(int k, int call, const char* set, const Loaded& kernel, bool 
 }
 
 /* Checks two calls on every set that distinguishes wrong answers. A kernel that fails is not timed. */
-static void verify(const Request& r, std::vector<Loaded>& kernels, cudaStream_t stream, const Checked& at) {
+static void verify(const Request& r, std::vector<Loaded>& kernels, cudaStream_t stream, const std::vector<void*>& tensors) {
   void* reference = r.reference.empty() ? nullptr : open_library(r.reference);
   size_t left_out = 0;
-  for (const std::string& name : r.sets) {
+  for (const InputSet& set : r.sets) {
+    const std::string& name = set.name;
+    const Checked at(r.arguments[set.output], tensors, tensors[set.output]);
     draw_inputs(r, name == "exact" ? EXACT : name == "random" ? RANDOM : EXTREME, at.tensors, stream);
     answer("at 0 reference on %s inputs", name.c_str());
-    const bool bounded = reference || are_kept(kept_bounds(r, name));
+    const bool bounded = reference || are_kept(kept_bounds(r, set));
     if (bounded) {
-      find_bounds(r, name, reference, at, stream);
+      find_bounds(r, set, reference, at, stream);
       if (!tells(at.low, at.high)) {
         answer("left-out 0 %s", name.c_str());
         left_out++;

@@ -20,6 +20,8 @@ struct InputSet {
   /** Answers and bounds as doubles, or answers in the output's type with one bound for all. */
   File expected, tolerance, stored, checked;
   double within = 0;
+  /** The argument that the answers are of. */
+  size_t output = 0;
   std::vector<File> inputs;
 };
 
@@ -39,6 +41,10 @@ struct Request {
   std::vector<Argument> arguments;
   std::vector<InputSet> sets;
   std::vector<std::string> kernels;
+  /** Whether a kernel may write an argument: some set has answers of it. */
+  bool is_written(size_t argument) const {
+    return argument == 0 || std::any_of(sets.begin(), sets.end(), [=](const InputSet& set) { return set.output == argument; });
+  }
 };
 
 [[noreturn]] static void refuse(const std::string& message) {
@@ -160,6 +166,7 @@ static Request read_request(pid_t starter) {
       r.sets.back().name = rest;
     } else if (keyword == "kernel") r.kernels.push_back(rest);
     else if (r.sets.empty()) refuse("unknown keyword " + keyword);
+    else if (keyword == "output") words.number(r.sets.back().output);
     else if (keyword == "expected") r.sets.back().expected = open_file(rest);
     else if (keyword == "tolerance") r.sets.back().tolerance = open_file(rest);
     else if (keyword == "stored") r.sets.back().stored = open_file(rest);
@@ -172,9 +179,11 @@ static Request read_request(pid_t starter) {
   if (!r.baseline && (r.sets.empty() || r.arguments.empty())) refuse("kernels need arguments and a set of inputs");
   for (const InputSet& set : r.sets) {
     if (set.inputs.size() + 1 != r.arguments.size()) refuse("a set needs a file for every input");
-    size_t elements = r.arguments[0].elements;
+    if (set.output >= r.arguments.size()) refuse("a set has answers of no argument");
+    const Argument& output = r.arguments[set.output];
+    size_t elements = output.elements;
     const bool in_doubles = set.expected.bytes == 8 * elements && set.tolerance.bytes == 8 * elements;
-    if (set.stored.data ? set.stored.bytes != r.arguments[0].bytes() : !in_doubles) refuse("expected and tolerance are not of the output's size");
+    if (set.stored.data ? set.stored.bytes != output.bytes() : !in_doubles) refuse("expected and tolerance are not of the output's size");
     if (set.checked.bytes != 0 && set.checked.bytes != elements) refuse("checked is not of the output's size");
     for (size_t i = 0; i < set.inputs.size(); i++)
       if (set.inputs[i].bytes != r.arguments[i + 1].bytes()) refuse("input " + r.arguments[i + 1].name + " is not of its size");

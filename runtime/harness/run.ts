@@ -25,11 +25,13 @@ import { killGroup } from "../watchdog.ts";
 /** The files of one set of inputs and its expected output. */
 export interface SetFiles {
   readonly name: string;
+  /** The place of the argument that the answers are of; 0 when left out. */
+  readonly output?: number;
   readonly expected: string;
   /** A file with an f64 bound for each element; or a single bound, and then `expected` has the output's type. */
   readonly tolerance: string | number;
   readonly checked: string | undefined;
-  /** In argument order, without the output. */
+  /** In argument order, without the first. */
   readonly inputs: readonly string[];
 }
 
@@ -449,6 +451,7 @@ function requestText(request: HarnessRequest): string {
     ...request.arguments.map(({ dtype, elements, tensor }) => `argument ${dtype} ${elements} ${tensor}`),
     ...sets.flatMap((set) => [
       `set ${set.name}`,
+      ...(set.output ? [`output ${set.output}`] : []),
       ...(typeof set.tolerance === "number"
         ? [`stored ${set.expected}`, `within ${set.tolerance}`]
         : [`expected ${set.expected}`, `tolerance ${set.tolerance}`]),

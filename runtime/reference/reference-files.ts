@@ -11,7 +11,7 @@ import { memoised } from "../../abstraction/memoised.ts";
 import { onThisMachine } from "../environment.ts";
 import type { SetFiles } from "../harness/run.ts";
 import type { OwnFolder } from "../own-folder.ts";
-import type { Reference } from "./verify.ts";
+import { checkedIn, type Reference } from "./verify.ts";
 
 /**
  * Writes each reference that has no files yet into its own folder, when first requested.
@@ -26,20 +26,31 @@ async function writeReference(reference: Reference, folder: OwnFolder): Promise<
   const there = reference.sets.flatMap(({ files }) => files ?? []);
   if (there.length === reference.sets.length) return there;
   const { write } = await folder.inside();
-  const checked = reference.checked && (await write("checked", reference.checked));
+  const inputs = inputsOf(reference.computation);
+  // Sets of the same inputs, whose answers are of several tensors, share their files.
+  const written = new Map<Uint8Array, Promise<string>>();
   return Promise.all(
-    reference.sets.map(async (set) => ({
-      name: set.name,
-      checked,
-      expected: await write(`${set.name}.expected`, bytesOfNumbers(set.expected)),
-      tolerance: await write(`${set.name}.tolerance`, bytesOfNumbers(set.tolerance)),
-      inputs: await Promise.all(
-        inputsOf(reference.computation).map(({ name }, i) => {
-          const bytes = set.inputs[name] ?? internal(`the reference of ${reference.computation.name} lacks ${name}`);
-          return write(`${set.name}.input${i}`, bytes);
-        }),
-      ),
-    })),
+    reference.sets.map(async ({ name, of, ...set }) => {
+      const called = of ? `${name}-${of.name}` : name;
+      const checked = of ? checkedIn(of) : reference.checked;
+      return {
+        name,
+        output: of ? 1 + inputs.findIndex((tensor) => tensor.name === of.name) : 0,
+        checked: checked && (await write(`${called}.checked`, checked)),
+        expected: await write(`${called}.expected`, bytesOfNumbers(set.expected)),
+        tolerance: await write(`${called}.tolerance`, bytesOfNumbers(set.tolerance)),
+        inputs: await Promise.all(
+          inputs.map((tensor, i) => {
+            const bytes =
+              set.inputs[tensor.name] ??
+              internal(`the reference of ${reference.computation.name} lacks ${tensor.name}`);
+            const file = written.get(bytes) ?? write(`${called}.input${i}`, bytes);
+            written.set(bytes, file);
+            return file;
+          }),
+        ),
+      };
+    }),
   );
 }
 

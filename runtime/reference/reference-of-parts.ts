@@ -1,5 +1,5 @@
 /**
- * @file The reference of a program of several computations: its last results, and the error bound of a kernel.
+ * @file The reference of a program of several computations: the results that it stores, and the error bound of each.
  *
  *     y0 = x0 - x1      off by its own rounding
  *     y1 = exp(y0)      off by its own rounding, and by as much as exp moves where y0 is off
@@ -7,6 +7,7 @@
  * An equation rounds as if what it reads were exact (error-bound.ts); what it reads moves it (deviation.ts).
  */
 
+import { unique } from "../../abstraction/collections.ts";
 import {
   type Computation,
   elementCount,
@@ -16,7 +17,7 @@ import {
   tensorOf,
 } from "../../abstraction/computation.ts";
 import { partsOf } from "../../abstraction/epilogue.ts";
-import { UsageError } from "../../abstraction/error.ts";
+import { internal, UsageError } from "../../abstraction/error.ts";
 import type { Values } from "../../abstraction/evaluate.ts";
 import { accessesIn, walk } from "../../abstraction/expression.ts";
 import { KEPT, madeBy } from "../../abstraction/program.ts";
@@ -31,6 +32,7 @@ import {
   inputsOfSizes,
   type Reference,
   type ReferenceOptions,
+  type ReferenceSet,
   tells,
   toMemory,
 } from "./verify.ts";
@@ -40,8 +42,7 @@ const SETS = ["exact", "random"] as const;
 
 /** Why the program's results cannot be bounded; undefined where they can. */
 export function unboundedIn({ name, program }: Computation): string | undefined {
-  const { parts = [], stored = [] } = program ?? {};
-  if (stored.length > 1) return `${name} stores ${stored.length} values, and one is verified`;
+  const { parts = [] } = program ?? {};
   const made = new Set(parts.map(madeBy));
   const tested = parts.find(({ computation, names }) =>
     [computation.equation, computation.epilogue?.equation]
@@ -61,7 +62,10 @@ export async function referenceOfParts(
   const because = unboundedIn(computation);
   if (because !== undefined) throw new UsageError(because);
   const output = outputOf(computation);
-  const sets: Reference["sets"][number][] = [];
+  const { stored = [] } = computation.program ?? {};
+  // Times are taken on inputs of the first sets, which are those of the value that is stored last.
+  const tensors = unique([output.name, ...stored]).map((name) => tensorOf(computation, name));
+  const sets = new Map(tensors.map((tensor): [Tensor, ReferenceSet[]] => [tensor, []]));
   const made = new Set((computation.program?.parts ?? []).map(madeBy));
   const fixed = Object.fromEntries(
     inputsOf(computation)
@@ -71,23 +75,32 @@ export async function referenceOfParts(
   for (const name of SETS) {
     const { signal } = options;
     const inputs = await drawInputs(computation, name, { large: 1, seed, fixed, scale: undefined, signal });
-    const { values, off = values.map(() => 0) } = await valuesOf(computation, inputs, options);
-    if (!tells(values, off)) continue;
-    sets.push({
-      name,
-      inputs: Object.fromEntries(
-        inputsOf(computation).map((tensor) => {
-          const held = toMemory(tensor, inputs[tensor.name] ?? []);
-          return [tensor.name, encodeElements(tensor.dtype, held)];
-        }),
-      ),
-      expected: toMemory(output, values),
-      tolerance: toMemory(output, off),
-    });
+    const known = await valuesOf(computation, inputs, options);
+    const held = Object.fromEntries(
+      inputsOf(computation).map((tensor) => {
+        const memory = toMemory(tensor, inputs[tensor.name] ?? []);
+        return [tensor.name, encodeElements(tensor.dtype, memory)];
+      }),
+    );
+    for (const [tensor, own] of sets) {
+      const { values, off = values.map(() => 0) } =
+        known.get(tensor.name) ?? internal(`nothing makes ${tensor.name}, which is stored`);
+      if (!tells(values, off)) continue;
+      own.push({
+        name,
+        ...(tensor !== output && { of: tensor }),
+        inputs: held,
+        expected: toMemory(tensor, values),
+        tolerance: toMemory(tensor, off),
+      });
+    }
   }
-  if (sets.length === 0)
-    throw new UsageError(`${computation.name} cannot be verified: rounding may differ by as much as the answers do`);
-  return { computation, sets, checked: checkedIn(output) };
+  for (const [{ name }, own] of sets)
+    if (own.length === 0)
+      throw new UsageError(
+        `${computation.name} cannot be verified: rounding of ${name} may differ by as much as the answers do`,
+      );
+  return { computation, sets: [...sets.values()].flat(), checked: checkedIn(output) };
 }
 
 /** What is known of a tensor, row-major. */
@@ -97,15 +110,14 @@ interface Known {
   readonly off?: Values;
 }
 
-/** What a program stores last, by its inputs, row-major. */
+/** What each computation of a program makes of the program's inputs, by name. */
 async function valuesOf(
   computation: Computation,
   inputs: Readonly<Record<string, Float64Array>>,
   options: ReferenceOptions,
-): Promise<Known> {
+): Promise<ReadonlyMap<string, Known>> {
   const evaluate = evaluatorWith(options);
   const known = new Map<string, Known>();
-  let last: Known = { values: new Float64Array() };
   for (const part of computation.program?.parts ?? []) {
     const { sum, epilogue } = partsOf(part.computation);
     const nameOf = (tensor: string): string => part.names[tensor] ?? `${madeBy(part)}_sum`;
@@ -116,11 +128,10 @@ async function valuesOf(
         const given = (): Values => fromMemory(tensor, toMemory(tensorOf(computation, name), inputs[name] ?? []));
         return [tensor.name, known.get(name) ?? { values: given() }];
       });
-      last = await computed(one, new Map(read), evaluate);
-      known.set(nameOf(outputOf(one).name), last);
+      known.set(nameOf(outputOf(one).name), await computed(one, new Map(read), evaluate));
     }
   }
-  return last;
+  return known;
 }
 
 /** What an equation makes of what it reads. */

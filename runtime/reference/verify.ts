@@ -55,9 +55,11 @@ import { tensorsBeside } from "./value-facts.ts";
 
 export interface ReferenceSet {
   readonly name: SetName;
+  /** The tensor that the answers are of, where a program stores others besides its output. */
+  readonly of?: Tensor;
   /** Bytes of each input in memory order, by tensor. */
   readonly inputs: Readonly<Record<string, Uint8Array>>;
-  /** In the output's memory order. */
+  /** In the memory order of the output, or of the tensor that they are of. */
   readonly expected: Float64Array;
   /** The largest |got - expected| accepted, element by element. */
   readonly tolerance: Float64Array;

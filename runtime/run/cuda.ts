@@ -15,9 +15,9 @@ import { mkdir, mkdtemp } from "node:fs/promises";
 import { availableParallelism } from "node:os";
 import { join } from "node:path";
 import pLimit from "p-limit";
-import { defined } from "../../abstraction/collections.ts";
+import { defined, groupsOf } from "../../abstraction/collections.ts";
 import { type Computation, inputsOf, tensorOf } from "../../abstraction/computation.ts";
-import { EnvironmentError, type EnvironmentProblem, internal } from "../../abstraction/error.ts";
+import { EnvironmentError, type EnvironmentProblem, internal, UsageError } from "../../abstraction/error.ts";
 import type { Inputs } from "../../abstraction/interpret.ts";
 import type { Kernel } from "../../abstraction/kernel.ts";
 import type { SourceText } from "../../abstraction/source-text.ts";
@@ -31,7 +31,7 @@ import { type HarnessLimits, type HarnessReply, runHarness, type Verdict } from 
 import { OwnFolder } from "../own-folder.ts";
 import { cudaReferenceSource, INEXACT_SETS, setsOf } from "../reference/reference-cuda.ts";
 import { referenceOfParts } from "../reference/reference-of-parts.ts";
-import { toMemory, unverifiable } from "../reference/verify.ts";
+import { checkedIn, toMemory, unverifiable } from "../reference/verify.ts";
 import { checkArguments, type Ready } from "../runner.ts";
 import { summarise } from "../statistics.ts";
 import { isDoneBefore, type Until } from "../until.ts";
@@ -50,6 +50,7 @@ export interface CudaReference {
   readonly computation: Computation;
   /** The shared object of the reference kernel; undefined where all bounds are in files. */
   readonly file: string | undefined;
+  /** By name; with the place of the argument that the answers are of, where it is not the first. */
   readonly sets: readonly string[];
   readonly seed: number;
   /** Files of inputs that the operator fixes, by tensor. */
@@ -249,22 +250,34 @@ class LocalCudaRunner implements CudaRunner {
     });
   }
 
-  /** Of a program: its inputs, and the bounds of what it stores. */
+  /** Of a program: its inputs, and the bounds of each value that it stores. */
   private async referenceInFiles(computation: Computation, seed: number): Promise<CudaReference> {
     const { scratch, stopping } = this.place;
     const compiler = await findCompiler();
     if (compiler.status === "environment") throw new EnvironmentError(compiler);
     const options = { compiler, workdir: scratch.path, signal: stopping.signal };
     const { sets, checked } = await referenceOfParts(computation, seed, options);
-    // Inputs are the same for every set: fractions, which tell more than integers.
-    const [set = internal(`no inputs for ${computation.name}`)] = sets.slice(-1);
+    // Inputs are the same for every set: fractions if they can, which tell more than integers.
+    const ofInputs = [...groupsOf(sets, ({ name }) => name).values()];
+    const told = ofInputs.findLast((own) => own.length === new Set(sets.map(({ of }) => of)).size);
+    const [set] = told ?? [];
+    if (!told || !set)
+      throw new UsageError(`${computation.name} cannot be verified: no inputs tell of all that it stores`);
+    const places = Object.keys(computation.tensors);
     return onThisMachine("writing inputs", async () => {
       const { path, write } = await scratch.inside();
-      const bounds = Float64Array.from([
-        ...set.expected.map((value, i) => (checked?.[i] === 0 ? Number.NaN : value - (set.tolerance[i] ?? 0))),
-        ...set.expected.map((value, i) => (checked?.[i] === 0 ? Number.NaN : value + (set.tolerance[i] ?? 0))),
-      ]);
-      await write(`bounds.${set.name}`, new Uint8Array(bounds.buffer));
+      const names = told.map(async ({ name, of, expected, tolerance }) => {
+        const holes = of ? checkedIn(of) : checked;
+        const bounds = new Float64Array(2 * expected.length);
+        for (const [i, value] of expected.entries()) {
+          const off = holes?.[i] === 0 ? Number.NaN : (tolerance[i] ?? 0);
+          bounds[i] = value - off;
+          bounds[expected.length + i] = value + off;
+        }
+        const place = of ? [`${places.indexOf(of.name)}`] : [];
+        await write(["bounds", name, ...place].join("."), new Uint8Array(bounds.buffer));
+        return [name, ...place].join(" ");
+      });
       const inputs = Object.entries(set.inputs).map(
         async ([name, bytes], i): Promise<[string, string]> => [name, await write(`input-${i}`, bytes)],
       );
@@ -273,7 +286,7 @@ class LocalCudaRunner implements CudaRunner {
         seed,
         file: undefined,
         bounds: join(path, "bounds"),
-        sets: [set.name],
+        sets: await Promise.all(names),
         fixed: Object.fromEntries(await Promise.all(inputs)),
       };
     });

@@ -1,7 +1,15 @@
 /** @file Programs of several computations: their key, their text, and a reference that finds wrong kernels and passes right ones. */
 
 import { describe, expect, it } from "vitest";
-import { type Computation, computationKey, equationText, inputsOf, pointCount } from "../../abstraction/computation.ts";
+import {
+  type Computation,
+  computationKey,
+  elementCount,
+  equationText,
+  inputsOf,
+  outputOf,
+  pointCount,
+} from "../../abstraction/computation.ts";
 import { interpretNest } from "../../abstraction/interpret-nest.ts";
 import { joined } from "../../abstraction/program.ts";
 import { beginRun, computationOf, openDatabase, recordTrial, showRun, showTrial } from "../../db/index.ts";
@@ -12,7 +20,7 @@ import { decodeElements } from "../../runtime/bytes.ts";
 import { referenceOfParts, unboundedIn } from "../../runtime/reference/reference-of-parts.ts";
 import { fromMemory, type Reference } from "../../runtime/reference/verify.ts";
 import { subjectOf } from "../../session/package/emit.ts";
-import { CHAIN_GRAPHS, masked, programIn, rowsIn } from "../support/chain-graphs.ts";
+import { CHAIN_GRAPHS, masked, programIn, rowsIn, STORING_GRAPHS } from "../support/chain-graphs.ts";
 import { MACHINE, measured, trial, WARM } from "../support/database.ts";
 import { onnx } from "../support/networks.ts";
 
@@ -109,8 +117,24 @@ describe("a program", () => {
         expect(right.filter(Boolean).length, `${from} as ${to}`).toBeLessThan(right.length / 4);
   });
 
-  it("has no reference where it stores several values, or tests what it has rounded", () => {
-    const both = programIn(onnx("e = Exp(x[4,8])\nreturn e, Div(e, ReduceSum<keepdims=1>(e, s64{1}))"));
-    expect(unboundedIn(both)).toMatch(/stores 2 values, and one is verified/);
+  it.each(STORING_GRAPHS)("has a reference of each value that it stores: %s", async (_, graph) => {
+    const computation = programIn(graph);
+    const { sets } = await referenceOf(computation);
+    const stored = computation.program?.stored ?? [];
+    expect(stored.length).toBeGreaterThan(1);
+    const output = outputOf(computation).name;
+    expect(new Set(sets.map(({ of }) => of?.name ?? output))).toEqual(new Set(stored));
+    for (const { of, expected, tolerance } of sets) {
+      const elements = elementCount(of ?? outputOf(computation));
+      expect([expected.length, tolerance.length]).toEqual([elements, elements]);
+      expect(new Set(expected).size).toBeGreaterThan(1);
+      expect(tolerance.some((off) => off > 0)).toBe(true);
+    }
+  });
+
+  it("has no reference where it tests what it has rounded", async () => {
+    const tested = programIn(onnx("m = ReduceMean(x[4,8], s64{-1})\nWhere(Less(x, m), x, m)"));
+    expect(unboundedIn(tested)).toMatch(/tests what it has rounded before/);
+    await expect(referenceOf(tested)).rejects.toThrow(/tests what it has rounded before/);
   });
 });

@@ -11,7 +11,7 @@ import { kernelFor } from "../../session/kinds/kernel.ts";
 import { sessionKindOf } from "../../session/kinds/kinds.ts";
 import type { SessionSpace } from "../../session/kinds/session-space.ts";
 import { nvidiaTarget } from "../../targets/nvidia.ts";
-import { CHAIN_GRAPHS, masked, programIn } from "../support/chain-graphs.ts";
+import { CHAIN_GRAPHS, centred, masked, programIn, STORING_GRAPHS } from "../support/chain-graphs.ts";
 
 const H100 = nvidiaTarget("h100");
 let runner: CudaRunner;
@@ -30,7 +30,7 @@ function spaceOf(computation: Computation): SessionSpace {
 }
 
 describe("a program of rows on a GPU", () => {
-  it.each(CHAIN_GRAPHS)("is right in the shapes of a search: %s", async (_, graph) => {
+  it.each([...CHAIN_GRAPHS, ...STORING_GRAPHS])("is right in the shapes of a search: %s", async (_, graph) => {
     const computation = programIn(graph, true);
     const space = spaceOf(computation);
     const random = seededRandom(1);
@@ -47,9 +47,12 @@ describe("a program of rows on a GPU", () => {
     expect(measured.map(({ status }) => status)).toEqual(candidates.map(() => "ok"));
   });
 
-  it("is wrong with another factor", async () => {
-    const right = programIn(masked, true);
-    const wrong: Computation = JSON.parse(JSON.stringify(right).replaceAll("0.125", "0.25"));
+  it.each([
+    ["the value that it stores last", masked, "0.125", "0.25"],
+    ["another that it stores", centred, '"value":2', '"value":3'],
+  ])("is wrong with another factor of %s", async (_, graph, from, to) => {
+    const right = programIn(graph, true);
+    const wrong: Computation = JSON.parse(JSON.stringify(right).replaceAll(from, to));
     const space = spaceOf(wrong);
     const kernel = space.kernelOf(space.random(seededRandom(1)));
     expect(await runner.measureTogether([kernel], runner.reference(right, 1))).toMatchObject([{ status: "wrong" }]);

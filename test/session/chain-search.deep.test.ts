@@ -4,9 +4,12 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import type { Computation } from "../../abstraction/computation.ts";
 import { openDatabase, queryTrials } from "../../db/index.ts";
 import { networkFiles, partsOfNetwork } from "../../package/network/index.ts";
+import { createRunner } from "../../runtime/measure.ts";
 import { environmentOf } from "../../session/calibrate/environment.ts";
+import { chainKernel } from "../../session/kinds/chain-kind.ts";
 import { kernelOfRecord } from "../../session/kinds/kernel.ts";
 import { chainsIn, choicesOf, networkSubject, openGraph } from "../../session/network/network.ts";
 import { proveNetwork } from "../../session/network/prove-network.ts";
@@ -14,7 +17,7 @@ import { tuneNetwork } from "../../session/network/tune-network.ts";
 import { writePackage } from "../../session/package/package-folder.ts";
 import { replayRun } from "../../session/tune/replay.ts";
 import { tuneComputation } from "../../session/tune/tune.ts";
-import { CHAIN_GRAPHS, programIn } from "../support/chain-graphs.ts";
+import { CHAIN_GRAPHS, centred, programIn, rowsIn, STORING_GRAPHS } from "../support/chain-graphs.ts";
 import { withCalibration } from "../support/fake-runner.ts";
 import { compilerHere } from "../support/here.ts";
 import { onnx } from "../support/networks.ts";
@@ -28,19 +31,48 @@ beforeAll(async () => {
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
 describe("a program of rows", () => {
-  it.each(CHAIN_GRAPHS)("is searched, and every kernel of it is right: %s", async (_, graph) => {
-    const outcome = await tuneComputation(
-      { computation: programIn(graph) },
-      { trials: 12, database, earlyStop: false },
-    );
-    if (!("trials" in outcome)) throw new Error(JSON.stringify(outcome));
-    expect(outcome.failed).toEqual({});
-    expect(outcome.trials.length).toBeGreaterThan(3);
-    for (const { candidate, prediction } of outcome.trials) {
-      expect(candidate.kind).toBe("chain");
-      expect(prediction?.seconds).toBeGreaterThan(0);
+  it.each([...CHAIN_GRAPHS, ...STORING_GRAPHS])(
+    "is searched, and every kernel of it is right: %s",
+    async (_, graph) => {
+      const outcome = await tuneComputation(
+        { computation: programIn(graph) },
+        { trials: 12, database, earlyStop: false },
+      );
+      if (!("trials" in outcome)) throw new Error(JSON.stringify(outcome));
+      expect(outcome.failed).toEqual({});
+      expect(outcome.trials.length).toBeGreaterThan(3);
+      for (const { candidate, prediction } of outcome.trials) {
+        expect(candidate.kind).toBe("chain");
+        expect(prediction?.seconds).toBeGreaterThan(0);
+      }
+      expect(outcome.best?.measurement.median).toBeGreaterThan(0);
+    },
+  );
+
+  it("is wrong in each value that it stores", async () => {
+    const right = programIn(centred);
+    const made = await createRunner();
+    if (made.status === "environment") throw new Error(made.what);
+    const { runner } = made;
+    try {
+      const reference = await runner.reference(right, 1);
+      // Another factor of what is stored besides, then of the output.
+      for (const [from, to, wrong] of [
+        ['"value":2', '"value":3', "y1"],
+        ['"op":"-"', '"op":"+"', "y2"],
+      ] as const) {
+        const changed: Computation = JSON.parse(JSON.stringify(right).replaceAll(from, to));
+        const measured = await runner.measure(chainKernel(rowsIn({ computation: changed }), []), reference);
+        expect(measured).toMatchObject({
+          status: "wrong",
+          log: expect.stringContaining(` elements of ${wrong} differ`),
+        });
+      }
+      const kernel = chainKernel(rowsIn({ computation: right }), []);
+      expect(await runner.measure(kernel, reference, { budgetSeconds: 0.001 })).toMatchObject({ status: "ok" });
+    } finally {
+      await runner.close();
     }
-    expect(outcome.best?.measurement.median).toBeGreaterThan(0);
   });
 
   it("takes the place of the fixed rule in a network, whose library is then right", async () => {

@@ -34,6 +34,21 @@ export const CHAIN_GRAPHS: readonly (readonly [name: string, graph: Graph])[] = 
   ],
 ];
 
+/** Rows without their mean; twice the mean is of no use to them. */
+export const centred = onnx(`
+  mean = ReduceMean(x[6,66], s64{-1})
+  return Mul(mean, 2), Sub(x, mean)
+`);
+
+/** Chains that store several values. */
+export const STORING_GRAPHS: readonly (readonly [name: string, graph: Graph])[] = [
+  ["rows without their mean, and twice the mean", centred],
+  [
+    "a softmax, and what it divides",
+    onnx("e = Exp(x[4,70])\nreturn e, ReduceSum<keepdims=1>(e, s64{1}), Div(e, ReduceSum<keepdims=1>(e, s64{1}))"),
+  ],
+];
+
 export function rowsIn({ computation }: Pick<StepChain, "computation">): RowChain {
   const chain = rowChainOf(computation);
   if ("because" in chain) throw new Error(chain.because);
