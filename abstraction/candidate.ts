@@ -340,6 +340,14 @@ export interface LoopSchedule {
   readonly threads: number;
 }
 
+/** Schedule of products of a tensor's small windows with a matrix for each dimension, on the cores of a processor. */
+export interface ModeSchedule {
+  /** Windows side by side that all matrices are multiplied with before the next ones. */
+  readonly row: number;
+  /** Threads that share the windows. */
+  readonly threads: number;
+}
+
 /** Schedule of a program whose equations share their rows, on the cores of a processor. */
 export interface ChainSchedule {
   /** Columns of a row that all equations of a pass compute before the next columns. */
@@ -369,6 +377,10 @@ interface InLoops<K extends string, S> {
 
 /** The equation in plain loops. */
 export type LoopCandidate = InLoops<"loops", LoopSchedule>;
+/** Products of a tensor with a matrix for each dimension, one dimension after another in plain loops. */
+export type ModeCandidate = InLoops<"mode-products", ModeSchedule>;
+/** The equation on the threads of a GPU. */
+export type WarpLoopCandidate = InLoops<"warp-loops", ThreadSchedule>;
 /** A program of equations that share their rows, row by row in plain loops. */
 export type ChainCandidate = InLoops<"chain", ChainSchedule>;
 /** A program of equations that share their rows, of which each thread of a GPU holds some columns. */
@@ -381,6 +393,8 @@ export type Candidate =
   | ThreadCandidate
   | LaneCandidate
   | LoopCandidate
+  | ModeCandidate
+  | WarpLoopCandidate
   | ChainCandidate
   | WarpChainCandidate;
 /** The kinds of candidates; mapper/schedule/kinds.ts says which decisions each has. */

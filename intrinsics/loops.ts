@@ -1,5 +1,5 @@
 /**
- * @file Rows of the table that stand for plain loops: the equation in C++, with the vectors that a compiler may use for it.
+ * @file Rows of the table that stand for plain loops: the equation in C++, with the vectors that a compiler may use for it, or in CUDA on threads.
  *
  *     loops            for any CPU
  *     loops.avx2       the compiler may use AVX2 and fused multiply-adds
@@ -10,6 +10,7 @@
 
 import { type Intrinsic, tableRow } from "../abstraction/intrinsic.ts";
 import { PORTABLE_ISA } from "../targets/portable.ts";
+import { THREAD } from "./thread.ts";
 
 const row = (name: string, isa: string, summary: string): Intrinsic =>
   tableRow({
@@ -33,4 +34,4 @@ export const LOOPS: readonly Intrinsic[] = [
 ];
 
 /** Whether a row stands for plain loops. */
-export const isLoops = (row: Intrinsic): boolean => LOOPS.includes(row);
+export const isLoops = (row: Intrinsic): boolean => LOOPS.includes(row) || row === THREAD;

@@ -6,11 +6,14 @@
  * The prediction ranks plain loops beside other kernels of the same computation, of which the search measures both.
  */
 
-import { type Computation, elementCount, outputOf, pointCount } from "../abstraction/computation.ts";
+import type { ModeSchedule } from "../abstraction/candidate.ts";
+import { product, sumOf } from "../abstraction/collections.ts";
+import { type Computation, elementCount, outputOf, pointCount, targetOf } from "../abstraction/computation.ts";
 import { isRecurrent } from "../abstraction/dependence.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { accessesIn, type Expr, isFloatFunction, readsIndices, walk } from "../abstraction/expression.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
+import type { ModeProducts } from "../mapper/lower/mode-products.ts";
 import { NOT_OVERLAPPED } from "./lanes.ts";
 import { overlapped } from "./rates.ts";
 import type { ModelTarget } from "./target.ts";
@@ -25,6 +28,8 @@ const PER_CYCLE = 2;
 const FUNCTION_OPERATIONS = 24;
 /** Cycles until a dependent operation may start. */
 const LATENCY = 4;
+/** Cycles of a loop besides its work: its branch, and the first load until the first store. A guess. */
+export const PER_LOOP = 12;
 
 /** Seconds of a call. */
 export function loopSeconds(computation: Computation, row: Intrinsic, threads: number, target: ModelTarget): number {
@@ -47,6 +52,25 @@ export function computeCycles(computation: Computation, row: Intrinsic, target: 
   const each = isInOrder ? LATENCY * operations : Math.max(operations / PER_CYCLE, loads);
   const ending = epilogue ? (operationsOf(epilogue.equation.value) * elementCount(output)) / PER_CYCLE : 0;
   return (points * each) / lanes + ending / lanes;
+}
+
+/** Seconds of products of windows with matrices, one dimension after another. */
+export function modeSeconds(
+  computation: Computation,
+  { modes }: ModeProducts,
+  row: Intrinsic,
+  schedule: ModeSchedule,
+  target: ModelTarget,
+): number {
+  const rows = product(modes.map((mode) => mode.rows));
+  const windows = elementCount(targetOf(computation)) / rows;
+  // Each element of what a matrix makes is a sum over its columns.
+  const sums = modes.map((_, d) => product(modes.map((mode, i) => (i <= d ? mode.rows : mode.columns))));
+  const products = sumOf(sums.map((elements, d) => elements * (modes[d]?.columns ?? 0)));
+  const lanes = (VECTOR_BYTES[row.isa] ?? LEAST_VECTOR_BYTES) / Math.max(4, bytesOf(outputOf(computation).dtype));
+  const compute = windows * ((2 * products) / PER_CYCLE / lanes + (sumOf(sums) / schedule.row) * PER_LOOP);
+  const memory = transferCycles(computation, false, target);
+  return overlapped(compute, memory, NOT_OVERLAPPED) / target.clockHz.value / schedule.threads;
 }
 
 function operationsOf(value: Expr): number {

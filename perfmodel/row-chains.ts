@@ -17,7 +17,7 @@ import { type ChainShape, chainRegisters, movingReads } from "../mapper/schedule
 import { gridLimits } from "../mapper/schedule/grid-context.ts";
 import { ISSUED_PER_CYCLE, LINES_PER_CYCLE } from "./grid-step.ts";
 import { NOT_OVERLAPPED } from "./lanes.ts";
-import { computeCycles } from "./loops.ts";
+import { computeCycles, PER_LOOP } from "./loops.ts";
 import { overlapped } from "./rates.ts";
 import type { ModelTarget } from "./target.ts";
 import { AROUND, BARRIER, NEAR_LATENCY, PER_SHUFFLE, READ_LATENCY, SHUFFLE_LATENCY, WARP_CYCLES } from "./threads.ts";
@@ -32,9 +32,6 @@ const PER_MOVE = 4;
 
 /** Cycles in which a multiprocessor begins a block. A guess that prefers blocks of several warps where nothing else does. */
 const PER_BLOCK = 8;
-
-/** Cycles of a loop over columns besides its work: its branch, and the first load until the first store. A guess. */
-const PER_LOOP = 12;
 
 /** Seconds of a chain on the cores of a processor: the loops of its equations, and the bytes that come from and go to memory. */
 export function rowSeconds(

@@ -16,7 +16,7 @@ import { defineComputation } from "../../abstraction/computation.ts";
 import { runChild } from "../../runtime/child.ts";
 import { usableIntrinsics } from "../../session/kinds/choose.ts";
 import { kernelFor } from "../../session/kinds/kernel.ts";
-import { loopsKernel } from "../../session/kinds/loop-kind.ts";
+import { usualKernel } from "../../session/kinds/kinds.ts";
 import { rankByModel } from "../../session/tune/rank.ts";
 import { nativeTarget } from "../../targets/index.ts";
 import { readOptions } from "../support/options.ts";
@@ -74,7 +74,7 @@ for (const { name, type, value } of SUBJECTS) {
     extents,
     tensors: { x: type },
   });
-  const kernels = [["loops", loopsKernel(computation, machine.isa)] as const];
+  const kernels = [["loops", usualKernel(computation, machine)] as const];
   const ranked = rankByModel(computation, { machine, intrinsics: usableIntrinsics(machine, "c++"), count: 1 });
   const best = "refused" in ranked ? undefined : ranked[0];
   if (best) kernels.push(["mapped", kernelFor(computation, best.candidate, machine)] as never);

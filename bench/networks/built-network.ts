@@ -53,7 +53,7 @@ export async function builtNetwork(
   const db = openDatabase(database, { readonly: true });
   const records = { db, environment: environmentOf({ compiler }) };
   const program = inRecordedForms(direct, records, threads, exact);
-  const choices = choicesOf(program, records, threads);
+  const choices = choicesOf(program, { records, threads });
   db.close();
   const subject = networkSubject(program, choices, { threads });
   const folder = mkdtempSync(join(tmpdir(), "automap-network-bench-"));

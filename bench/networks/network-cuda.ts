@@ -31,9 +31,9 @@ import { shareCores } from "../../runtime/cores.ts";
 import { type CudaDevice, findCudaDevice } from "../../runtime/run/cuda-device.ts";
 import { cudaJudge, type OutputJudge } from "../../runtime/run/cuda-judge.ts";
 import { gpuEnvironment } from "../../session/calibrate/environment.ts";
-import { gpuChoicesOf } from "../../session/network/gpu-network.ts";
 import {
   type Choice,
+  choicesOf,
   inHalfOnGpu,
   networkSubject,
   type OpenNetwork,
@@ -220,7 +220,7 @@ async function build(job: Job): Promise<void> {
   const begun = Date.now();
   const spent = (): number => (Date.now() - begun) / 1000;
   const db = openDatabase(values.db);
-  const choices = gpuChoicesOf(program, machine, { db, environment: gpuEnvironment(device, machine) });
+  const choices = choicesOf(program, { machine, records: { db, environment: gpuEnvironment(device, machine) } });
   db.close();
   const chosen = spent();
   const subject = networkSubject(program, choices, { gpu: machine });

@@ -28,7 +28,6 @@ import { tunedSource } from "../../package/library.ts";
 import { partsOfNetwork } from "../../package/network/index.ts";
 import { chooseSpace, usableIntrinsics } from "../../session/kinds/choose.ts";
 import type { SessionSpace } from "../../session/kinds/session-space.ts";
-import { gpuChoicesOf } from "../../session/network/gpu-network.ts";
 import { choicesOf, inHalfOnGpu, networkSubject, openGraph } from "../../session/network/network.ts";
 import { armTargetNamed, nvidiaTarget, OPENCL_ISA, targetOf } from "../../targets/index.ts";
 import { readOptions } from "../support/options.ts";
@@ -237,7 +236,7 @@ function contentsOfNetwork(graph: Graph, machine: "cpu" | "h100"): Contents {
   const gpu = machine === "cpu" ? undefined : MACHINES[machine];
   const { program } = gpu ? inHalfOnGpu(openGraph(graph)) : openGraph(graph);
   const others = { ...program, steps: program.steps.filter(({ computation }) => multiplyAddsOf(computation) === 0) };
-  const choices = gpu ? gpuChoicesOf(others, gpu) : choicesOf(others);
+  const choices = choicesOf(others, { machine: gpu });
   const { steps, kernels } = partsOfNetwork(networkSubject(program, choices, { gpu }));
   return {
     listed: steps.filter(({ kernel }) => kernel !== undefined).length,

@@ -16,7 +16,15 @@
 
 import { boundsOf, evaluateIndex } from "../../abstraction/affine.ts";
 import { indicesOf, isDefined, product, unique, volumeOf } from "../../abstraction/collections.ts";
-import { type Computation, extentsOf, keptIn, summedIn, targetOf, tensorOf } from "../../abstraction/computation.ts";
+import {
+  type Axis,
+  type Computation,
+  extentsOf,
+  keptIn,
+  summedIn,
+  targetOf,
+  tensorOf,
+} from "../../abstraction/computation.ts";
 import { allOf } from "../../abstraction/condition.ts";
 import { isInteger } from "../../abstraction/dtype.ts";
 import { storingAt } from "../../abstraction/epilogue.ts";
@@ -69,8 +77,11 @@ export interface ModeProducts {
 
 /** The most elements of a window that is fully unrolled. */
 const MOST_ELEMENTS = 64;
-/** Elements of a row. A window of rows and its intermediate results stay in L1. */
+/** Windows side by side where no search says how many. A row of windows and their intermediate results stay in L1. */
 const ROW = 64;
+
+/** The windows side by side that are computed together where no search says how many, of those that there are. */
+export const usualRow = (extent: number): number => Math.min(extent, divisor(extent, ROW) ?? ROW);
 
 /** The parts of such a product; undefined if the computation is none. */
 export function modeProductsOf(computation: Computation): ModeProducts | undefined {
@@ -127,11 +138,37 @@ function divisorsOf(e: Expr, name: string, op: "/" | "%", alone: number): number
   return childrenOf(e).flatMap((part) => divisorsOf(part, name, op, alone));
 }
 
-/** Lowers such a product. @throws Error if `modeProductsOf` finds none */
-export function lowerModeProducts(computation: Computation): PlainLoops {
-  const found = modeProductsOf(computation);
-  if (!found) throw new Error(`internal: ${computation.name} is no product of windows with matrices`);
-  return new Lowering(computation, found).lower();
+/** Dimensions of the tensor along which a window may be outside. */
+function outsideOf(computation: Computation, source: Access): readonly number[] {
+  const extents = extentsOf(computation);
+  const { dims } = tensorOf(computation, source.tensor);
+  return source.index.flatMap((e, d) => {
+    const [min, max] = boundsOf(e, extents);
+    return min < 0 || max >= (dims[d]?.extent ?? 0) ? [d] : [];
+  });
+}
+
+/**
+ * The loop along which windows lie side by side: the source, or else the output, is contiguous along it. A loop along which a window leaves its tensor
+ * is not eligible.
+ */
+export function rowLoopOf(computation: Computation, { source, modes }: ModeProducts): Axis | undefined {
+  const kept = keptIn(computation.axes);
+  const leaving = outsideOf(computation, source).flatMap((d) => axesIn(source.index[d] ?? number(0)));
+  const isPlain = ({ name }: Axis): boolean =>
+    source.index.every((e) => !axesIn(e).includes(name) || e.kind === "axis");
+  const costOf = ({ name }: Axis): number =>
+    [source, storingEquation(computation).target].filter(
+      (a) => strideAlong(a, tensorOf(computation, a.tensor), name) !== 1,
+    ).length;
+  return kept
+    .filter((one) => !modes.some((m) => m.kept === one.name) && !leaving.includes(one.name) && isPlain(one))
+    .toSorted((a, b) => costOf(a) - costOf(b) || kept.indexOf(b) - kept.indexOf(a))[0];
+}
+
+/** Lowers such a product. @param steps windows side by side that are computed together */
+export function lowerModeProducts(computation: Computation, products: ModeProducts, steps?: number): PlainLoops {
+  return new Lowering(computation, products, steps).lower();
 }
 
 class Lowering {
@@ -149,20 +186,19 @@ class Lowering {
   private readonly rest: string;
   private readonly dealt: number;
 
-  constructor(computation: Computation, { source, modes }: ModeProducts) {
+  constructor(computation: Computation, products: ModeProducts, given?: number) {
+    const { source, modes } = products;
     this.computation = computation;
     this.source = source;
     this.modes = modes;
     this.names = new FreshNames(computation);
     this.rest = this.names.fresh("rest");
-    const kept = keptIn(computation.axes);
-    const row = this.rowAmong(kept.map((a) => a.name));
+    const { name: row, extent = 1 } = rowLoopOf(computation, products) ?? {};
     const counter = this.names.fresh("row");
-    const extent = kept.find((a) => a.name === row)?.extent ?? 1;
-    const steps = Math.min(extent, divisor(extent, ROW) ?? ROW);
+    const steps = given ?? usualRow(extent);
     const blocks = Math.ceil(extent / steps);
     const digits = [
-      ...kept.flatMap(({ name, extent: all }) => {
+      ...keptIn(computation.axes).flatMap(({ name, extent: all }) => {
         const mode = modes.find((m) => m.kept === name);
         if (name === row || (mode && !mode.isDigit)) return [];
         return [{ name, extent: mode ? Math.ceil(all / mode.rows) : all }];
@@ -193,7 +229,7 @@ class Lowering {
     };
     // 1. The window, if some of it may be outside its tensor.
     let terms: (at: readonly number[]) => Access = (at) => this.read(at);
-    if (this.outside().length > 0) {
+    if (outsideOf(this.computation, this.source).length > 0) {
       const window = buffer("window", columns);
       for (const at of indicesOf(columns)) body.push(...this.copied(at, this.held(window, columns, at)));
       terms = (at) => this.held(window, columns, at);
@@ -253,20 +289,10 @@ class Lowering {
     );
   }
 
-  /** Dimensions of the tensor along which the window may be outside. */
-  private outside(): readonly number[] {
-    const extents = extentsOf(this.computation);
-    const { dims } = tensorOf(this.computation, this.source.tensor);
-    return this.source.index.flatMap((e, d) => {
-      const [min, max] = boundsOf(e, extents);
-      return min < 0 || max >= (dims[d]?.extent ?? 0) ? [d] : [];
-    });
-  }
-
   private copied(at: readonly number[], target: Access): readonly Statement[] {
     const read = this.read(at);
     const { dims } = tensorOf(this.computation, this.source.tensor);
-    const conditions = this.outside().flatMap((d) => {
+    const conditions = outsideOf(this.computation, this.source).flatMap((d) => {
       const e = read.index[d] ?? number(0);
       return [compare(">=", e, 0), compare("<", e, dims[d]?.extent ?? 0)];
     });
@@ -293,23 +319,6 @@ class Lowering {
       return isDigit && extent % rows !== 0 && index ? [compare("<", index, extent)] : [];
     });
     return when(allOf(edges), [this.overRow(whole)]);
-  }
-
-  /**
-   * The loop along which the source, or else the output, is contiguous. A loop along which a window leaves its tensor
-   * is not eligible.
-   */
-  private rowAmong(names: readonly string[]): string | undefined {
-    const { source, modes, computation } = this;
-    const leaving = this.outside().flatMap((d) => axesIn(source.index[d] ?? number(0)));
-    const free = names.filter((name) => !modes.some((m) => m.kept === name) && !leaving.includes(name));
-    const isPlain = (name: string): boolean =>
-      source.index.every((e) => !axesIn(e).includes(name) || e.kind === "axis");
-    const costOf = (name: string): number =>
-      [source, storingEquation(computation).target].filter(
-        (a) => strideAlong(a, tensorOf(computation, a.tensor), name) !== 1,
-      ).length;
-    return free.filter(isPlain).toSorted((a, b) => costOf(a) - costOf(b) || names.indexOf(b) - names.indexOf(a))[0];
   }
 }
 

@@ -13,6 +13,7 @@ import { printPairs } from "./decision.ts";
 import { GRID_DECISIONS } from "./grid-decisions.ts";
 import { threads } from "./lane-decisions.ts";
 import { MAPPED_DECISIONS } from "./mapped-decisions.ts";
+import { MODE_PRODUCTS } from "./mode-decisions.ts";
 import type { Decisions } from "./schedules.ts";
 import { STEPS, WARP_STEPS } from "./step-decisions.ts";
 import { THREAD_DECISIONS } from "./thread/decisions.ts";
@@ -77,6 +78,16 @@ export const KINDS: { readonly [K in Kind]: KindOf<Extract<Candidate, { kind: K 
     place: placeArray,
   },
   loops: { summary: "the equation in plain loops", decisions: LOOP_DECISIONS, place: () => "plain loops" },
+  "mode-products": {
+    summary: "small windows times a matrix for each dimension, one dimension after another in plain loops",
+    decisions: MODE_PRODUCTS.decisions,
+    place: () => "plain loops",
+  },
+  "warp-loops": {
+    summary: "the equation on the threads of a GPU",
+    decisions: THREAD_DECISIONS,
+    place: () => "plain loops",
+  },
   chain: {
     summary: "equations that share their rows, row by row in plain loops",
     decisions: CHAIN.decisions,

@@ -6,12 +6,17 @@
  */
 
 import type { Candidate, Kind } from "../../abstraction/candidate.ts";
+import type { Computation } from "../../abstraction/computation.ts";
+import { UsageError } from "../../abstraction/error.ts";
+import type { Kernel } from "../../abstraction/kernel.ts";
+import type { Target } from "../../abstraction/machine.ts";
 import { CHAIN_KIND } from "./chain-kind.ts";
 import { DESIGN_KIND, RECURRENCE_KIND, WARP_DESIGN_KIND } from "./design-kinds.ts";
 import { GRID_KIND, THREADS_KIND } from "./gpu-kinds.ts";
-import { LOOP_KIND } from "./loop-kind.ts";
+import { LOOP_KIND, MODE_KIND } from "./loop-kind.ts";
 import { MAPPING } from "./mapping-kind.ts";
-import type { SessionKind } from "./session-space.ts";
+import { WARP_LOOP_KIND } from "./plain-threads.ts";
+import type { InStream, SessionKind } from "./session-space.ts";
 import { WARP_CHAIN_KIND } from "./warp-chain-kind.ts";
 import { STEP_KIND, WARP_STEP_KIND, WARP_WINDOW_KIND, WINDOW_KIND } from "./window-kinds.ts";
 
@@ -27,9 +32,27 @@ export const SESSION_KINDS: { readonly [K in Kind]: SessionKind<Extract<Candidat
   "warp-design": WARP_DESIGN_KIND,
   recurrence: RECURRENCE_KIND,
   loops: LOOP_KIND,
+  "mode-products": MODE_KIND,
+  "warp-loops": WARP_LOOP_KIND,
   chain: CHAIN_KIND,
   "warp-chain": WARP_CHAIN_KIND,
 };
+
+/** The kinds whose candidates may compute it on a machine. */
+export const kindsFor = (computation: Computation, machine: Target): readonly SessionKind[] =>
+  Object.values<SessionKind>(SESSION_KINDS).filter(
+    ({ ofPrograms = false, isFor }) =>
+      ofPrograms === (computation.program !== undefined) && isFor(computation, machine),
+  );
+
+/** The kernel that a network takes for a computation without a search. @throws UsageError why there is none */
+export function usualKernel(computation: Computation, machine: Target, inStream: InStream = {}): Kernel {
+  const kernel = kindsFor(computation, machine)
+    .find(({ usual }) => usual)
+    ?.usual?.(computation, machine, inStream);
+  if (!kernel) throw new UsageError(`${computation.name} has no kernel for ${machine.name}`);
+  return kernel;
+}
 
 /** What a session does with a candidate. */
 export function sessionKindOf({ kind }: Candidate): SessionKind {

@@ -1,80 +1,49 @@
 /**
- * @file Plain-loop kernels for computations that no instruction maps: what a search falls back on, and the steps of a network other than its
- * products.
+ * @file Plain loops of a computation, on a processor's cores: what a search falls back on where no instruction maps, and the steps of a network other
+ * than its products. Products of small windows with matrices, as in Winograd's transforms, are computed one dimension after another.
  *
- *     loopsKernel(computation, isa).source
+ *     LOOP_KIND.kernelOf(computation, { kind: "loops", intrinsic: "loops.avx2", schedule: { threads: 1 } }, machine, {}).source
  */
 
-import { type Candidate, candidateKey, type LoopCandidate } from "../../abstraction/candidate.ts";
+import type { LoopCandidate, ModeCandidate } from "../../abstraction/candidate.ts";
 import type { Computation } from "../../abstraction/computation.ts";
-import { UsageError } from "../../abstraction/error.ts";
-import type { Kernel } from "../../abstraction/kernel.ts";
-import { pick } from "../../abstraction/random.ts";
-import { generateLoops } from "../../codegen/cpp/cpp.ts";
 import { loopsRefused, lowerLoops } from "../../mapper/lower/loops.ts";
 import { lowerModeProducts, modeProductsOf } from "../../mapper/lower/mode-products.ts";
-import { loopSeconds } from "../../perfmodel/loops.ts";
-import { modelTarget } from "../../perfmodel/target.ts";
-import { compilerFeatures } from "../../targets/features.ts";
-import { isGpu } from "../../targets/index.ts";
-import type { SearchSpace } from "../../tuner/space.ts";
-import { declaredAs } from "../package/declared.ts";
-import { learntFactor, predictionOf } from "../tune/learner.ts";
-import { MADE_BY } from "../version.ts";
-import type { SessionKind } from "./session-space.ts";
+import { threads } from "../../mapper/schedule/lane-decisions.ts";
+import { MODE_PRODUCTS, type ModeContext } from "../../mapper/schedule/mode-decisions.ts";
+import { loopSeconds, modeSeconds } from "../../perfmodel/loops.ts";
+import { kindInLoops } from "./in-loops.ts";
 
-/**
- * @param isa the machine's features, by their names in targets; the compiler may use all of them @throws UsageError for computations that have
- * no loops
- */
-export function loopsKernel(
-  computation: Computation,
-  isa: readonly string[],
-  lines: readonly string[] = ["plain loops"],
-): Kernel {
-  const because = loopsRefused(computation);
-  if (because !== undefined) throw new UsageError(`${computation.name} has no plain loops: ${because}`);
-  const loops = modeProductsOf(computation) ? lowerModeProducts(computation) : lowerLoops(computation);
-  return generateLoops(computation, loops, compilerFeatures(isa), { lines });
-}
+const inPlainLoops = (schedule?: string): readonly string[] => [
+  schedule === undefined ? "plain loops" : `schedule  plain loops, ${schedule}`,
+];
 
-/** The kernel of a candidate. @throws UsageError for computations that have no loops */
-function loopCandidateKernel(computation: Computation, { intrinsic, schedule }: LoopCandidate): Kernel {
-  const { features } = declaredAs(intrinsic);
-  return loopsKernel(computation, features, [`schedule  plain loops, threads ${schedule.threads}`, MADE_BY]);
-}
-
-/** A few candidates. */
-export function listedSpaceOf<K extends Candidate>(all: readonly K[]): SearchSpace<K> {
-  return {
-    size: all.length,
-    key: candidateKey,
-    random: (random) => pick(random, all),
-    mutate: (_, random) => pick(random, all),
-    crossover: (a, b, random) => (random() < 0.5 ? a : b),
-    all: () => all,
-  };
-}
-
-/** The equation in plain loops: a candidate for each set of vectors that the compiler may use. */
-export const LOOP_KIND: SessionKind<LoopCandidate> = {
+/** The equation in plain loops. */
+export const LOOP_KIND = kindInLoops<LoopCandidate, { readonly computation: Computation; readonly threads: number }>({
   kind: "loops",
-  family: "loops",
-  isFor: (_, machine) => !isGpu(machine),
-  *spaceOf({ computation, loops, threads, machine, calibration }) {
-    const because = loopsRefused(computation);
-    if (because !== undefined) return [{ rule: "loops", because: `no plain loops: ${because}` }];
-    const target = modelTarget(machine, calibration);
-    const all = loops.map(({ name }): LoopCandidate => ({ kind: "loops", intrinsic: name, schedule: { threads } }));
-    return {
-      kind: "loops",
-      space: { ...listedSpaceOf(all), representatives: all },
-      intrinsics: loops,
-      model: learntFactor((c) => loopSeconds(computation, declaredAs(c.intrinsic), c.schedule.threads, target)),
-      kernelOf: (c) => loopCandidateKernel(computation, c),
-    };
+  about: inPlainLoops,
+  what: "plain loops",
+  rule: "loops",
+  isFor: (computation) => modeProductsOf(computation) === undefined,
+  contextOf: (computation, threads) => loopsRefused(computation) ?? { computation, threads },
+  schedules: { decisions: { threads }, tries: 1 },
+  lower: ({ computation }) => lowerLoops(computation),
+  secondsOf: ({ computation }, row, { threads }, target) => loopSeconds(computation, row, threads, target),
+});
+
+/** Products of a tensor with a matrix for each dimension. */
+export const MODE_KIND = kindInLoops<ModeCandidate, ModeContext>({
+  kind: "mode-products",
+  about: inPlainLoops,
+  what: "products with matrices",
+  rule: "loops",
+  isFor: (computation) => modeProductsOf(computation) !== undefined,
+  contextOf: (computation, threads) => {
+    const products = modeProductsOf(computation);
+    return products ? { computation, products, threads } : "it is no sum of products with a matrix for each dimension";
   },
-  kernelOf: loopCandidateKernel,
-  predict: (computation, { intrinsic, schedule }, { machine, calibration }) =>
-    predictionOf(loopSeconds(computation, declaredAs(intrinsic), schedule.threads, modelTarget(machine, calibration))),
-};
+  schedules: MODE_PRODUCTS,
+  lower: ({ computation, products }, schedule) => lowerModeProducts(computation, products, schedule?.row),
+  secondsOf: ({ computation, products }, row, schedule, target) =>
+    modeSeconds(computation, products, row, schedule, target),
+});

@@ -101,6 +101,11 @@ export interface SessionKind<K extends Candidate = Candidate> {
    * @throws UsageError when the candidate is no longer valid, or no kernel can be generated for its instruction
    */
   kernelOf(computation: Computation, candidate: K, machine: Target | undefined, inStream: InStream): Kernel;
+  /**
+   * The kernel that a network takes on a machine without a search; left out by kinds that a network only takes from records or by the model.
+   * @throws UsageError why there is none
+   */
+  usual?(computation: Computation, machine: Target, inStream: InStream): Kernel;
   /** The model's uncorrected prediction for a recorded candidate; undefined when its schedule cannot be lowered. @throws UsageError as above */
   predict(computation: Computation, candidate: K, on: Measured): Prediction | undefined;
 }

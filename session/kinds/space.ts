@@ -20,7 +20,7 @@ import type { Steps } from "../../abstraction/steps.ts";
 import { isLoops } from "../../intrinsics/loops.ts";
 import { nativeTarget, PORTABLE_ISA } from "../../targets/index.ts";
 import { joinedSpace } from "../../tuner/joined-space.ts";
-import { SESSION_KINDS } from "./kinds.ts";
+import { kindsFor, SESSION_KINDS } from "./kinds.ts";
 import {
   isRefusals,
   type KindSpace,
@@ -52,10 +52,9 @@ export function* sessionSpace(
   };
   const found: KindSpace[] = [];
   const refused = new Map<Family, Reason[]>();
-  for (const kind of Object.values<SessionKind>(SESSION_KINDS)) {
-    const { family, ofPrograms = false } = kind;
-    if (ofPrograms !== (computation.program !== undefined)) continue;
-    if (!kind.isFor(computation, machine) || !(ofPrograms || isWanted(family, search, found))) continue;
+  for (const kind of kindsFor(computation, machine)) {
+    const { family } = kind;
+    if (!kind.ofPrograms && !isWanted(family, search, found)) continue;
     const space = yield* kind.spaceOf(search, found);
     if (isRefusals(space)) addTo(refused, family, ...space);
     else found.push(space);
@@ -76,6 +75,8 @@ const ofFamily = (spaces: readonly KindSpace[], family: Family): readonly KindSp
 function isWanted(family: Family, search: Search, found: readonly KindSpace[]): boolean {
   const { kinds, computation, intrinsics, loops } = search;
   const isMapped = ofFamily(found, "mapping").length > 0;
+  // Lanes use no instruction that is offered: a search in plain loops alone wants none.
+  if (kinds === "all" && intrinsics.length === 0 && loops.length > 0) return family === "loops";
   switch (family) {
     case "mapping":
       return kinds !== "lanes";

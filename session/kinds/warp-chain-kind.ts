@@ -1,8 +1,8 @@
 /**
- * @file Programs whose equations share their rows, on the threads of a GPU: the kernel that a network uses without a search, in the predicted fastest
- * shape, and the candidates of a search.
+ * @file Programs whose equations share their rows, on the threads of a GPU: in the shape that the model expects to be fastest, which a network takes
+ * without a search, and in others.
  *
- *     chainThreadsKernel(chain, nvidiaTarget("h100"))?.source
+ *     WARP_CHAIN_KIND.usual?.(softmax, nvidiaTarget("h100"), {}).source
  */
 
 import type { WarpChainCandidate } from "../../abstraction/candidate.ts";
@@ -23,14 +23,8 @@ import { isGpu } from "../../targets/index.ts";
 import { NVIDIA_TARGETS } from "../../targets/nvidia.ts";
 import { learntFactor, predictionOf } from "../tune/learner.ts";
 import { MADE_BY } from "../version.ts";
-import { listedSpaceOf } from "./loop-kind.ts";
+import { listedSpaceOf } from "./in-loops.ts";
 import type { InStream, SessionKind } from "./session-space.ts";
-
-/** The kernel of equations that share their rows, started while the one before it ends; undefined if no block holds a row of theirs in registers. */
-export function chainThreadsKernel(chain: RowChain, machine: Target): Kernel | undefined {
-  const [best] = rankedShapes(chain, machine);
-  return best && chainInShape(chain, best.shape, chainedOn(machine, { chained: true }));
-}
 
 /** All shapes, the one that is expected to be fastest first. */
 function rankedShapes(chain: RowChain, machine: Target): { readonly shape: ChainShape; readonly seconds: number }[] {
@@ -54,6 +48,8 @@ export function chainInShape(chain: RowChain, shape: ChainShape, { chained = fal
     chained,
   });
 }
+
+const NO_BLOCK = "no block holds a row in registers";
 
 /** Shapes that a search begins with, of those that the model expects to be fast. */
 const PROMISING = 16;
@@ -92,7 +88,7 @@ export const WARP_CHAIN_KIND: SessionKind<WarpChainCandidate> = {
       seconds,
     }));
     const all: readonly WarpChainCandidate[] = ranked.map(({ candidate }) => candidate);
-    if (all.length === 0) return [{ rule: "rows", because: "no block holds a row in registers" }];
+    if (all.length === 0) return [{ rule: "rows", because: NO_BLOCK }];
     return {
       kind: "warp-chain",
       space: { ...listedSpaceOf(all), representatives: all.slice(0, 1), promising: all.slice(0, PROMISING) },
@@ -104,6 +100,13 @@ export const WARP_CHAIN_KIND: SessionKind<WarpChainCandidate> = {
   kernelOf: (computation, candidate, given, inStream) => {
     const { chain, shape, machine } = shaped(computation, candidate, given);
     return chainInShape(chain, shape, chainedOn(machine, inStream));
+  },
+  usual: (computation, machine, inStream) => {
+    const chain = rowChainOf(computation);
+    const [best] = "because" in chain ? [] : rankedShapes(chain, machine);
+    if ("because" in chain || !best)
+      throw new UsageError(`${computation.name} has no rows: ${"because" in chain ? chain.because : NO_BLOCK}`);
+    return chainInShape(chain, best.shape, chainedOn(machine, inStream));
   },
   predict: (computation, candidate, { machine }) => {
     const { chain, shape } = shaped(computation, candidate, machine);

@@ -7,7 +7,7 @@ import type { Network } from "../../network/network.ts";
 import { findCompiler } from "../../runtime/compiler.ts";
 import { environmentOf } from "../calibrate/environment.ts";
 import type { ChosenNetwork } from "../report/network-report.ts";
-import { gpuChoicesOf, gpuEnvironmentHere } from "./gpu-network.ts";
+import { gpuEnvironmentHere } from "./gpu-network.ts";
 import { type ChosenChain, chainsIn, choicesOf, inRecordedForms, type Records } from "./network.ts";
 
 export interface ChoiceOptions {
@@ -30,8 +30,9 @@ export async function chosenFor(
 > {
   const environment = !existsSync(file) ? undefined : gpu ? await gpuEnvironmentHere(gpu) : await environmentHere();
   const chosen = (formed: Network, records?: Records) => {
-    const choices = gpu ? gpuChoicesOf(formed, gpu, records) : choicesOf(formed, records, threads);
-    return { program: formed, environment, choices, chains: chainsIn(formed, choices, { threads, gpu, records }) };
+    const on = { machine: gpu, records, threads };
+    const choices = choicesOf(formed, on);
+    return { program: formed, environment, choices, chains: chainsIn(formed, choices, on) };
   };
   if (!environment) return chosen(program);
   return withDatabase(file, (db) => {

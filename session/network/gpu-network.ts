@@ -1,22 +1,18 @@
 /**
- * @file A network on a GPU. Each task gets the fastest measured kernel, else the one the model predicts to be fastest, else threads that compute
- * the equation directly.
+ * @file The GPU that a network is built for.
  *
+ *     const gpu = await gpuForNetworks("h100");
  *     const { program } = inHalfOnGpu(openGraph(resnet18()));
- *     const subject = networkSubject(program, gpuChoicesOf(program, nvidiaTarget("h100")), { gpu: nvidiaTarget("h100") });
+ *     const subject = networkSubject(program, choicesOf(program, { machine: gpu }), { gpu });
  */
 
-import { attempt, EnvironmentError, UsageError } from "../../abstraction/error.ts";
+import { EnvironmentError, UsageError } from "../../abstraction/error.ts";
 import type { Target } from "../../abstraction/machine.ts";
-import type { Network } from "../../network/network.ts";
-import { type Task, tasksOf } from "../../network/tasks.ts";
 import { findCudaDevice } from "../../runtime/run/cuda-device.ts";
 import { gpuTargetNamed, gpuTargetOf, isGpu } from "../../targets/index.ts";
 import { gpuEnvironment } from "../calibrate/environment.ts";
-import { kernelFor } from "../kinds/kernel.ts";
-import { threadsKernel } from "../kinds/plain-threads.ts";
 import { localGpu } from "../tune/workplace.ts";
-import { type Choice, choiceOfModel, networkKernel, type Records, recordedKernel } from "./network.ts";
+import type { Records } from "./network.ts";
 
 /**
  * The GPU a network is built for. @throws UsageError when the target is not a GPU, EnvironmentError when this machine's is requested and it has
@@ -38,30 +34,4 @@ export async function gpuEnvironmentHere(machine: Target): Promise<Records["envi
   const device = await findCudaDevice();
   if ("status" in device) return undefined;
   return gpuTargetOf(device).name === machine.name ? gpuEnvironment(device, machine) : undefined;
-}
-
-/** Candidates that the model ranks for a step that was never tuned. */
-const UNTUNED_DRAWS = 400;
-
-/** Each task with its kernel. @throws UsageError naming the node when a step has no CUDA kernel */
-export function gpuChoicesOf(program: Network, machine: Target, records?: Records): Map<Task, Choice> {
-  return new Map(tasksOf(program).map((task) => [task, chosen(task, machine, records)] as const));
-}
-
-function chosen(task: Task, machine: Target, records: Records | undefined): Choice {
-  const { computation, steps } = task;
-  const recorded = records && recordedKernel(computation, records, { threads: 1, onGpu: true });
-  if (recorded) return recorded;
-  const chained = { chained: true };
-  const expected = choiceOfModel(task, { machine }, UNTUNED_DRAWS, (candidate) =>
-    kernelFor(computation, candidate, machine, chained),
-  );
-  if (expected.kind === "model") return expected;
-  const kernel = attempt(
-    () => threadsKernel(computation, machine, chained),
-    ({ message }) => {
-      throw new UsageError(`${steps[0]?.nodes[0] ?? computation.name}: ${message}`);
-    },
-  );
-  return { ...expected, kernel: networkKernel(kernel) };
 }

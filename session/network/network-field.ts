@@ -9,7 +9,7 @@ import { type Computation, computationKey } from "../../abstraction/computation.
 import type { Conditions } from "../../db/index.ts";
 import type { Form } from "../../network/forms.ts";
 import type { Network } from "../../network/network.ts";
-import { multiplyAddsOf, type Task } from "../../network/tasks.ts";
+import type { Task } from "../../network/tasks.ts";
 import { expectedSeconds, type FormCosts, type Forms, inBestForms, levelOfWeights, secondsOfForm } from "./forms.ts";
 
 /** How much longer than it might take a task is taken to need while none of its kernels works. */
@@ -68,6 +68,7 @@ export class Field {
 
   inUse(): ReadonlySet<State> {
     const { steps } = inBestForms(this.program, this.forms, this.costs);
+    // Chains stand for several steps.
     const chains = [...this.states.values()].filter(({ task }) => task.computation.program);
     return new Set([...steps.flatMap(({ computation }) => this.stateOf(computation) ?? []), ...chains]);
   }
@@ -129,6 +130,6 @@ export class Field {
   }
 
   private stateOf(computation: Computation): State | undefined {
-    return multiplyAddsOf(computation) > 0 ? this.states.get(computationKey(computation)) : undefined;
+    return this.states.get(computationKey(computation));
   }
 }

@@ -6,14 +6,17 @@
  *     const subject = networkSubject("resnet18", program, kernelsFor(program, records));
  */
 
-import { type Candidate, isMappedOnGpu, isOnGpu } from "../../abstraction/candidate.ts";
+import { type Candidate, isOnGpu } from "../../abstraction/candidate.ts";
 import { type Computation, computationKey } from "../../abstraction/computation.ts";
-import { attempt, checkNames, internal } from "../../abstraction/error.ts";
+import { attempt, checkNames, UsageError } from "../../abstraction/error.ts";
+import type { Intrinsic } from "../../abstraction/intrinsic.ts";
 import type { Kernel } from "../../abstraction/kernel.ts";
 import type { Target } from "../../abstraction/machine.ts";
-import { rowChainOf } from "../../abstraction/row-chain.ts";
+import { finished } from "../../abstraction/steps.ts";
 import { best, type Conditions, type Database, type Environment, shortId, type TrialRecord } from "../../db/index.ts";
 import { intrinsicNamed } from "../../intrinsics/index.ts";
+import { isLoops } from "../../intrinsics/loops.ts";
+import { THREAD } from "../../intrinsics/thread.ts";
 import { inBrainFloats } from "../../network/brain-float.ts";
 import { chainsOf, type StepChain } from "../../network/chains.ts";
 import { fuse } from "../../network/fuse.ts";
@@ -29,13 +32,13 @@ import { packageName } from "../../package/index.ts";
 import type { NetworkKernel, NetworkSubject } from "../../package/network/index.ts";
 import { placeText } from "../../report/describe-candidate.ts";
 import { counted } from "../../report/text.ts";
-import { unboundedIn } from "../../runtime/reference/reference-of-parts.ts";
-import { capabilityOf, nativeTarget } from "../../targets/index.ts";
+import { capabilityOf, isGpu, nativeTarget } from "../../targets/index.ts";
 import { secondsOf } from "../../tuner/trials.ts";
-import { chainKernel } from "../kinds/chain-kind.ts";
+import { usableIntrinsics } from "../kinds/choose.ts";
 import { kernelFor, kernelOfRecord } from "../kinds/kernel.ts";
-import { loopsKernel } from "../kinds/loop-kind.ts";
-import { chainThreadsKernel } from "../kinds/warp-chain-kind.ts";
+import { sessionKindOf, usualKernel } from "../kinds/kinds.ts";
+import { isRefusals, type SessionKind } from "../kinds/session-space.ts";
+import { sessionSpace } from "../kinds/space.ts";
 import { storedCalibration } from "../recorded.ts";
 import { rankOf } from "../tune/rank.ts";
 import { MADE_BY } from "../version.ts";
@@ -86,6 +89,7 @@ export type Choice =
       /** State of the caches in which it was measured. */
       readonly cache: Conditions["cache"];
       readonly place: string;
+      readonly family: SessionKind["family"];
     }
   /** `expected` is the predicted time of a call in seconds. */
   | { readonly kind: "model"; readonly kernel: NetworkKernel; readonly place: string; readonly expected: number }
@@ -99,7 +103,18 @@ export interface Records {
 }
 
 /** Candidates that the model ranks for a step that was never tuned. */
-const UNTUNED_DRAWS = 100;
+const UNTUNED_DRAWS = { cpu: 100, gpu: 400 };
+
+/** The kernels of a network follow one another in a stream. */
+const IN_STREAM = { chained: true };
+
+/** What decides how a network's steps are computed. */
+export interface ChosenOn {
+  /** This CPU when left out. */
+  readonly machine?: Target | undefined;
+  readonly threads?: number | undefined;
+  readonly records?: Records | undefined;
+}
 
 /** A world that trusts what was measured in exactly this environment. */
 export const trustedIn = (environment: Environment) =>
@@ -121,14 +136,18 @@ function bestRecord(
   { db, environment }: Records,
   { threads, onGpu }: { readonly threads: number; readonly onGpu: boolean },
 ): TrialRecord | undefined {
+  // Designs on the lanes of warps keep constants in variables that all kernels of a program share.
   const found = best(db, { computation, trusted: trustedIn(environment), threads }).filter(({ candidate }) =>
-    onGpu ? isMappedOnGpu(candidate) || candidate.kind === "warp-chain" : !isOnGpu(candidate),
+    onGpu ? isOnGpu(candidate) && !isOnLanes(candidate) : !isOnGpu(candidate),
   );
   const [warm, flushed] = (["warm", "flushed"] as const).map((cache) =>
     found.find(({ conditions }) => conditions.cache === cache),
   );
   return flushed && (flushed.finals || !warm?.finals) ? flushed : (warm ?? flushed);
 }
+
+/** Whether a candidate is a design on the lanes of vectors or warps. */
+const isOnLanes = (candidate: Candidate): boolean => ["window", "design"].includes(sessionKindOf(candidate).family);
 
 /** A kernel measured with another number of threads, its loops divided among those wanted; its time is expected in proportion. */
 interface Divided {
@@ -188,52 +207,49 @@ export function recordedKernel(
   const id = shortId(trial.id);
   return {
     kind: "record",
-    kernel: networkKernel(kernelOfRecord(trial, { chained: true }), `record    ${id}`),
+    kernel: networkKernel(kernelOfRecord(trial, IN_STREAM), `record    ${id}`),
     id,
     seconds: trial.measurement.median,
     cache: trial.conditions.cache,
     place: placeOf(trial.candidate),
+    family: sessionKindOf(trial.candidate).family,
   };
 }
 
-export function chooseKernel(task: Task, records?: Records, threads = 1): Choice {
+/** @throws UsageError naming the node when a step has no kernel for a GPU; on a CPU such a step is compiled as it is written */
+export function chooseKernel(task: Task, { machine = nativeTarget(), threads = 1, records }: ChosenOn = {}): Choice {
   const { computation, multiplyAdds } = task;
-  const recorded = records && recordedKernel(computation, records, { threads, onGpu: false });
+  const onGpu = isGpu(machine);
+  const recorded = records && recordedKernel(computation, records, { threads, onGpu });
   if (recorded) return recorded;
-  const divided = records && multiplyAdds > 0 ? dividedRecord(computation, records, threads) : undefined;
+  const divided = records && multiplyAdds > 0 && !onGpu ? dividedRecord(computation, records, threads) : undefined;
   const shared = divided && attempt(() => kernelFor(computation, divided.candidate));
   if (divided && shared) {
     const { trial, candidate, seconds } = divided;
     const from = `not tuned for ${counted(threads, "thread")}: the schedule of record ${shortId(trial.id)}, tuned for ${trial.conditions.threads}`;
     return { kind: "model", kernel: networkKernel(shared, from), place: placeOf(candidate), expected: seconds };
   }
-  const calibration = records && storedCalibration(records.db, records.environment)?.calibration;
-  const expected = choiceOfModel(task, { threads, calibration }, UNTUNED_DRAWS, (candidate) =>
-    attempt(() => kernelFor(computation, candidate)),
+  const calibration = onGpu || !records ? undefined : storedCalibration(records.db, records.environment)?.calibration;
+  const options = { machine, threads, calibration, count: 1, kinds: "mappings" } as const;
+  const draws = onGpu ? UNTUNED_DRAWS.gpu : UNTUNED_DRAWS.cpu;
+  const ranked = multiplyAdds > 0 ? rankOf(computation, options, draws) : [];
+  const [first] = "refused" in ranked ? [] : ranked;
+  const mapped = first && attempt(() => kernelFor(computation, first.candidate, machine, IN_STREAM));
+  if (mapped)
+    return {
+      kind: "model",
+      kernel: networkKernel(mapped, "not tuned: chosen by the model"),
+      place: placeOf(first.candidate),
+      expected: first.prediction.seconds,
+    };
+  const because = "refused" in ranked ? (ranked.refused[0]?.because ?? "nothing maps") : "it sums no products";
+  const kernel = attempt(
+    () => usualKernel(computation, machine, IN_STREAM),
+    ({ message }) => {
+      if (onGpu) throw new UsageError(`${task.steps[0]?.nodes[0] ?? computation.name}: ${message}`);
+    },
   );
-  if (expected.kind === "model") return expected;
-  const loops = attempt(() => loopsKernel(computation, nativeTarget().isa));
-  return { ...expected, ...(loops && { kernel: networkKernel(loops) }) };
-}
-
-/** The kernel that the model expects to be the fastest, or loops and why it knows none. */
-export function choiceOfModel(
-  { computation, multiplyAdds }: Task,
-  where: Parameters<typeof rankOf>[1],
-  draws: number,
-  kernelOf: (candidate: Candidate) => Kernel | undefined,
-): Exclude<Choice, { readonly kind: "record" }> {
-  const ranked = multiplyAdds > 0 ? rankOf(computation, { ...where, count: 1, kinds: "mappings" }, draws) : [];
-  if ("refused" in ranked) return { kind: "loops", because: ranked.refused[0]?.because ?? "nothing maps" };
-  const [first] = ranked;
-  const kernel = first && kernelOf(first.candidate);
-  if (!kernel) return { kind: "loops", because: "it sums no products" };
-  return {
-    kind: "model",
-    kernel: networkKernel(kernel, "not tuned: chosen by the model"),
-    place: placeOf(first.candidate),
-    expected: first.prediction.seconds,
-  };
+  return { kind: "loops", because, ...(kernel && { kernel: networkKernel(kernel) }) };
 }
 
 /** A short description of a candidate. */
@@ -248,7 +264,7 @@ export function networkSubject(
     threads = 1,
     gpu,
     provenance = [],
-    chains = chainsIn(program, choices, { threads, gpu }),
+    chains = chainsIn(program, choices, { threads, machine: gpu }),
   }: {
     readonly name?: string | undefined;
     readonly threads?: number;
@@ -279,38 +295,34 @@ export function networkSubject(
 /** Steps that one kernel computes, and how. */
 export type ChosenChain = StepChain & { readonly choice: Choice };
 
-export interface ChainsOn {
-  readonly threads: number;
-  /** The machine when it is a GPU; a chain whose rows fit into no block stays apart. */
-  readonly gpu?: Target | undefined;
-  readonly records?: Records | undefined;
-}
-
 /** Steps that one kernel computes row by row: of those that no instruction computes. */
-export function chainsIn(
-  program: Network,
-  choices: ReadonlyMap<Task, Choice>,
-  { threads, gpu, records }: ChainsOn,
-): ChosenChain[] {
+export function chainsIn(program: Network, choices: ReadonlyMap<Task, Choice>, on: ChosenOn): ChosenChain[] {
   const free = new Set(
-    [...choices].flatMap(([{ steps }, choice]) => (choice.kind === "loops" && choice.kernel ? steps : [])),
+    [...choices].flatMap(([{ steps }, choice]) => (isInLoops(choice) && choice.kernel ? steps : [])),
   );
   const known = new Map<string, Choice | undefined>();
-  const options = { threads, isFree: (step: Step) => free.has(step), withoutSums: gpu !== undefined };
+  const { machine = nativeTarget(), threads = 1 } = on;
+  const options = { threads, isFree: (step: Step) => free.has(step), withoutSums: isGpu(machine) };
   return chainsOf(program, options).flatMap((one) => {
     const key = computationKey(one.computation);
-    if (!known.has(key)) known.set(key, chosenChain(one, { threads, gpu, records }));
+    if (!known.has(key)) known.set(key, chosenChain(one, on));
     const choice = known.get(key);
     return choice ? [{ ...one, choice }] : [];
   });
 }
 
-function chosenChain({ computation, steps }: StepChain, { threads, gpu, records }: ChainsOn): Choice | undefined {
-  const recorded = records && recordedKernel(computation, records, { threads, onGpu: gpu !== undefined });
+/** Whether no instruction computes it: it may then join a chain. */
+export const isInLoops = (choice: Choice): boolean =>
+  choice.kind === "loops" || (choice.kind === "record" && choice.family === "loops");
+
+/** Undefined for a chain whose rows fit into no block of a GPU: it stays apart. */
+function chosenChain(
+  { computation, steps }: StepChain,
+  { machine = nativeTarget(), threads = 1, records }: ChosenOn,
+): Choice | undefined {
+  const recorded = records && recordedKernel(computation, records, { threads, onGpu: isGpu(machine) });
   if (recorded) return recorded;
-  const chain = rowChainOf(computation);
-  if ("because" in chain) internal(`no chain: ${chain.because}`);
-  const kernel = gpu ? chainThreadsKernel(chain, gpu) : chainKernel(chain, nativeTarget().isa);
+  const kernel = attempt(() => usualKernel(computation, machine, IN_STREAM));
   return (
     kernel && {
       kind: "loops",
@@ -321,8 +333,8 @@ function chosenChain({ computation, steps }: StepChain, { threads, gpu, records 
 }
 
 /** Each task with its kernel. */
-export function choicesOf(program: Network, records?: Records, threads = 1): Map<Task, Choice> {
-  return new Map(tasksOf(program).map((task) => [task, chooseKernel(task, records, threads)] as const));
+export function choicesOf(program: Network, on: ChosenOn = {}): Map<Task, Choice> {
+  return new Map(tasksOf(program).map((task) => [task, chooseKernel(task, on)] as const));
 }
 
 /** The network with the steps alone that are no products. */
@@ -330,16 +342,33 @@ export function withoutProducts(program: Network): Network {
   return { ...program, steps: program.steps.filter(({ computation }) => multiplyAddsOf(computation) === 0) };
 }
 
-/** Chains that a search may find a faster kernel for, each with the last step of every place where it stands. */
-export function chainTasksOf(program: Network, choices: ReadonlyMap<Task, Choice>, on: ChainsOn): Task[] {
+/**
+ * What a search may find a faster kernel for besides products: chains, each with the last step of every place where it stands, and steps in no chain.
+ */
+export function otherTasksOf(program: Network, choices: ReadonlyMap<Task, Choice>, on: ChosenOn): Task[] {
   const tasks = new Map<string, Task>();
+  const chained = new Set<Step>();
   for (const { computation, steps } of chainsIn(program, choices, on)) {
-    if (unboundedIn(computation) !== undefined) continue;
+    for (const step of steps) chained.add(step);
     const key = computationKey(computation);
     const known = tasks.get(key)?.steps ?? [];
     tasks.set(key, { computation, steps: [...known, ...steps.slice(-1)], multiplyAdds: 0 });
   }
-  return [...tasks.values()];
+  const plain = [...choices].flatMap(([task, choice]) => {
+    const steps = isInLoops(choice) ? task.steps.filter((step) => !chained.has(step)) : [];
+    return steps.length > 0 ? [{ ...task, steps }] : [];
+  });
+  return [...tasks.values(), ...plain].filter(({ computation }) => hasChoice(computation, on));
+}
+
+/** The rows of plain loops that a machine can use. */
+export const loopRowsFor = (machine: Target = nativeTarget()): readonly Intrinsic[] =>
+  isGpu(machine) ? [THREAD] : usableIntrinsics(machine).filter(isLoops);
+
+/** Whether plain loops of a computation, or a program, have several candidates. */
+function hasChoice(computation: Computation, { machine = nativeTarget(), threads = 1 }: ChosenOn): boolean {
+  const found = finished(sessionSpace(computation, { intrinsics: loopRowsFor(machine), machine, threads, seed: 1 }));
+  return !isRefusals(found) && (found.size ?? 2) > 1;
 }
 
 export const tunedTasks = (program: Network): Task[] => tasksOf(program).filter(isTuned);

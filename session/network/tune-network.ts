@@ -12,7 +12,8 @@
  * them. So layers of few products and many bytes, such as depthwise ones, get their turn. Several searches run concurrently: one enumerates and
  * another compiles while a third measures on the device, which serves one search at a time.
  *
- * Chains of steps that one kernel computes row by row (network/chains.ts) are tasks after the products.
+ * Chains of steps that one kernel computes row by row (network/chains.ts) are tasks after the products. Other steps, in plain loops, are tasks where these
+ * have several candidates; they are searched only where the gain says so.
  *
  * A step with several forms (network/forms.ts) contributes tasks for every form that can still win. The products of the most promising other
  * form come first. The step's own equation is tuned only if a kernel could compute it faster than that form. The gain of a form that is not in use
@@ -27,7 +28,7 @@ import { checkNames, EnvironmentError, reasonOf, UsageError } from "../../abstra
 import type { Target } from "../../abstraction/machine.ts";
 import { checkPlace, type Database, DatabaseError, DEFAULT_DATABASE, withDatabase } from "../../db/index.ts";
 import type { Network } from "../../network/network.ts";
-import { isTuned, type Task, tasksOf } from "../../network/tasks.ts";
+import { isTuned, multiplyAddsOf, type Task, tasksOf } from "../../network/tasks.ts";
 import { leastSecondsOnGpu } from "../../perfmodel/grid.ts";
 import { leastProgramSeconds, withoutInner } from "../../perfmodel/row-chains.ts";
 import { type ModelTarget, modelTarget } from "../../perfmodel/target.ts";
@@ -40,8 +41,7 @@ import { Preparations } from "../kinds/prepared-space.ts";
 import { calibrationFor } from "../tune/predict.ts";
 import { type TuneOutcome, tuneComputation } from "../tune/tune.ts";
 import { cacheOfTask, formsIn, levelOfWeights, likelyForms, targetOfForms } from "./forms.ts";
-import { gpuChoicesOf } from "./gpu-network.ts";
-import { chainTasksOf, choicesOf, type Records, recordedSeconds, withoutProducts } from "./network.ts";
+import { choicesOf, loopRowsFor, otherTasksOf, type Records, recordedSeconds, withoutProducts } from "./network.ts";
 import { Field, type State } from "./network-field.ts";
 
 /** How long a network is tuned, for which machine, and where its records go. */
@@ -157,13 +157,11 @@ const LEAST_GAIN = 0.001;
 /**
  * Tunes the tasks of a network. At least one task is searched, however little time there is.
  * @returns all tasks in the order of the network
- * @throws UsageError when no step of the network is a sum of products; EnvironmentError when kernels cannot be compiled or measured here;
+ * @throws UsageError when each step of the network has one form alone; EnvironmentError when kernels cannot be compiled or measured here;
  * DatabaseError when the database cannot be written any more, such as on a full disk
  */
 export async function tuneNetwork(program: Network, options: TuneNetworkOptions): Promise<readonly TunedTask[]> {
   checkNames(options, OPTIONS, "tuneNetwork");
-  if (!tasksOf(program).some(isTuned))
-    throw new UsageError(`${program.name} has nothing to tune: none of its steps sums products`);
   const runner = options.search ? undefined : await runnerFor(options);
   try {
     // Open from the first share to the last, so that a file which is deleted between two of them is noticed, and saved.
@@ -192,34 +190,37 @@ async function tuneOn(
   const every = program.steps.flatMap((step) => (forms.get(step) ?? [[step]]).flat());
   const products = tasksOf({ ...program, steps: every }).filter(isTuned);
   const records = recordsOf(runner, db, gpu);
-  const others = withoutProducts(program);
-  const choices = gpu ? gpuChoicesOf(others, gpu, records) : choicesOf(others, records, threads);
-  const chains = chainTasksOf(program, choices, { threads, gpu, records });
-  const tasks = [...products, ...chains];
+  const on = { machine, records, threads };
+  const tasks = [...products, ...otherTasksOf(program, choicesOf(withoutProducts(program), on), on)];
+  if (tasks.length === 0)
+    throw new UsageError(
+      `${program.name} has nothing to tune: each of its steps has one form`,
+      "automap network emit writes its library as it is",
+    );
   options.onTasks?.(tasks.length);
   const left = (): number => seconds - (Date.now() - started) / 1000;
   const known = gpu && records ? tasks.map(({ computation }) => recordedSeconds(computation, records, ON_GPU)) : [];
   const states = tasks.map((task, i): State => {
-    const cache = gpu || task.computation.program ? "warm" : cacheOfTask(task, target);
+    const cache = gpu || !isTuned(task) ? "warm" : cacheOfTask(task, target);
     return { task, place: i + 1, cache, searched: false, beaten: false, best: known[i], fruitless: 0, over: false };
   });
   const floorOf = (computation: Computation): number => {
     if (gpu) return leastSecondsOnGpu(withoutInner(computation), gpu);
-    return computation.program ? leastProgramSeconds(computation, target) / threads : 0;
+    return multiplyAddsOf(computation) > 0 ? 0 : leastProgramSeconds(computation, target) / threads;
   };
   const field = new Field(program, forms, states, { target, threads }, floorOf);
   const later: Spend = { seconds: laterShare(seconds, gpu ? GPU_SHARE : LATER_SHARE) };
   const first: Spend = equal
     ? { seconds: Math.max(LEAST_SHARE_SECONDS, seconds / Math.ceil(tasks.length / beside)) }
     : { seconds: Math.max(MOST_FIRST_SECONDS, seconds / tasks.length), trials: FIRST_TRIALS };
-  const byGainOnly = gpu !== undefined && !equal;
+  const isByGain = ({ task }: State): boolean => !equal && (gpu !== undefined || isPlain(task));
   // Tasks of a form come before the step's own equation, then tasks with the most work: those at the end of the list matter least when time
   // runs out.
   const inOrder = states.toSorted(
     (a, b) => Number(field.isOfForm(b)) - Number(field.isOfForm(a)) || workOf(b.task) - workOf(a.task),
   );
   const place = { of: states.length, left, db, search: options.search ?? searchOn(runner) };
-  const waiting = byGainOnly ? [] : [...inOrder.entries()];
+  const waiting = [...inOrder.filter((state) => !isByGain(state)).entries()];
   await sideBySide(beside, async (goesOn) => {
     for (let next = waiting.shift(); next && goesOn(); next = waiting.shift()) {
       const [i, state] = next;
@@ -229,12 +230,12 @@ async function tuneOn(
     }
   });
   const searching = new Set<State>();
-  const isFirst = (): boolean => byGainOnly && searching.size === 0 && states.every(({ searched }) => !searched);
+  const isFirst = (): boolean => searching.size === 0 && states.every(({ searched }) => !searched);
   await sideBySide(beside, async (goesOn) => {
     while (!equal && goesOn() && !signal?.aborted && (left() > LEAST_SHARE_SECONDS || isFirst())) {
       const total = sumOf(field.inUse(), (state) => field.secondsOf(state) * state.task.steps.length);
       const [next] = states
-        .filter((state) => (state.searched || byGainOnly) && !state.over && !searching.has(state))
+        .filter((state) => (state.searched || isByGain(state)) && !state.over && !searching.has(state))
         .map((state) => ({ state, gain: field.gainOf(state) }))
         .filter(({ gain }) => gain > LEAST_GAIN * total)
         .sort((a, b) => b.gain - a.gain)
@@ -246,15 +247,21 @@ async function tuneOn(
     }
   });
   const used = field.inUse();
-  return states.map((state) => ({
-    task: state.task,
-    searched: state.searched,
-    beaten: state.beaten,
-    seconds: state.best,
-    used: used.has(state),
-    ...(state.failed !== undefined && { failed: state.failed }),
-  }));
+  // Plain loops of which no search was worth its time keep their usual kernel.
+  return states
+    .filter((state) => state.searched || !isPlain(state.task))
+    .map((state) => ({
+      task: state.task,
+      searched: state.searched,
+      beaten: state.beaten,
+      seconds: state.best,
+      used: used.has(state),
+      ...(state.failed !== undefined && { failed: state.failed }),
+    }));
 }
+
+/** Whether a task is neither a product nor a chain. */
+const isPlain = (task: Task): boolean => !isTuned(task) && task.computation.program === undefined;
 
 function laterShare(seconds: number, { of, least, most }: typeof LATER_SHARE | typeof GPU_SHARE): number {
   return Math.min(most, Math.max(least, of * seconds));
@@ -368,7 +375,8 @@ async function share(
       cache,
       // On a GPU lane designs keep constants in variables that all kernels of a program share. On a CPU they read along images, whose channels are
       // innermost between steps: none was faster than a mapping in any of six networks, and the model expected it of some (Zen 4, 2026-11-23).
-      kinds: computation.program ? "all" : "mappings",
+      kinds: isTuned(task) ? "mappings" : "all",
+      ...(isPlain(task) && { intrinsics: loopRowsFor(machine) }),
       ...defined({ trustImported, machine, database, seed, signal, onNotice }),
       ...(onEvent && { onEvent: (event) => onEvent(event, { task, place, of }) }),
     },

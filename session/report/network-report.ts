@@ -20,7 +20,7 @@ import type { NetworkReportData, NetworkStep, NetworkTask, TimeSource } from "..
 import { counted } from "../../report/text.ts";
 import { isTimed } from "../../tuner/trials.ts";
 import { movedSeconds, targetOfForms } from "../network/forms.ts";
-import { type Choice, type OpenNetwork, trustedIn } from "../network/network.ts";
+import { type Choice, isInLoops, type OpenNetwork, trustedIn } from "../network/network.ts";
 import { VERSION } from "../version.ts";
 import { nextOfNetwork } from "./next-steps.ts";
 import { noiseOf } from "./noise.ts";
@@ -119,7 +119,9 @@ export function shareOf(
 ): MappedShare {
   const instructions = new Map(
     [...choices].flatMap(([{ computation }, choice]) =>
-      choice.kind === "loops" ? [] : [[computationKey(computation), choice.place.split(" ", 1)[0] ?? ""] as const],
+      choice.kind === "loops" || isInLoops(choice)
+        ? []
+        : [[computationKey(computation), choice.place.split(" ", 1)[0] ?? ""] as const],
     ),
   );
   return mappedShare(opened.graph, { plain: opened.plain, program }, (step) => instructions.get(keyOfStep(step)));

@@ -6,11 +6,15 @@ import { interpret } from "../../abstraction/interpret.ts";
 import { seededRandom } from "../../abstraction/random.ts";
 import { cacheFolder } from "../../runtime/cache.ts";
 import { expectedOn } from "../../runtime/reference/expected.ts";
-import { loopsKernel } from "../../session/kinds/loop-kind.ts";
+import { usualKernel } from "../../session/kinds/kinds.ts";
+import { nativeTarget } from "../../targets/index.ts";
 import { compilerHere, runnerHere } from "../support/here.ts";
 import { stated } from "../support/subjects.ts";
 
 const compiler = await compilerHere();
+/** This machine without its vectors. */
+const PLAIN = { ...nativeTarget(), isa: [] };
+
 const runner = await runnerHere({ threads: 1 });
 afterAll(() => runner.close());
 
@@ -70,7 +74,7 @@ describe("the bound of float functions", () => {
   ])("accepts plain loops: %s", async (equation) => {
     const computation = make(equation);
     const reference = await runner.reference(computation, 3);
-    const measured = await runner.measure(loopsKernel(computation, []), reference, { budgetSeconds: 0.01 });
+    const measured = await runner.measure(usualKernel(computation, PLAIN), reference, { budgetSeconds: 0.01 });
     expect(measured.status === "ok" ? "ok" : JSON.stringify(measured)).toBe("ok");
   });
 
@@ -110,7 +114,7 @@ describe("the bound of float functions", () => {
       expect(tolerance.every((t) => t > 0)).toBe(true);
       expect(expected.filter((value, i) => Math.abs(128 * step - value) <= (tolerance[i] ?? 0)).length).toBeLessThan(8);
       const reference = await runner.reference(computation, 3);
-      const measured = await runner.measure(loopsKernel(computation, []), reference, { budgetSeconds: 0.01 });
+      const measured = await runner.measure(usualKernel(computation, PLAIN), reference, { budgetSeconds: 0.01 });
       expect(measured.status === "ok" ? "ok" : JSON.stringify(measured)).toBe("ok");
     },
   );

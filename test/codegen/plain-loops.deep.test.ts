@@ -7,7 +7,7 @@ import { interpretNest } from "../../abstraction/interpret-nest.ts";
 import { printNest } from "../../abstraction/print-nest.ts";
 import { pick, seededRandom } from "../../abstraction/random.ts";
 import { loopsRefused, lowerLoops } from "../../mapper/lower/loops.ts";
-import { loopsKernel } from "../../session/kinds/loop-kind.ts";
+import { usualKernel } from "../../session/kinds/kinds.ts";
 import { nativeTarget } from "../../targets/index.ts";
 import { runnerHere } from "../support/here.ts";
 import { compileOnce } from "../support/kept-compiler.ts";
@@ -119,7 +119,9 @@ for parallel rest in 0..42
     async (_, computation) => {
       const reference = await runner.reference(computation, 3);
       for (const isa of [nativeTarget().isa, []]) {
-        const measured = await runner.measure(loopsKernel(computation, isa), reference, { budgetSeconds: 0.01 });
+        const measured = await runner.measure(usualKernel(computation, { ...nativeTarget(), isa }), reference, {
+          budgetSeconds: 0.01,
+        });
         expect(measured.status === "ok" ? "ok" : JSON.stringify(measured)).toBe("ok");
       }
     },

@@ -10,7 +10,8 @@ import { interpret } from "../../abstraction/interpret.ts";
 import { interpretNest } from "../../abstraction/interpret-nest.ts";
 import { seededRandom } from "../../abstraction/random.ts";
 import { lowerThreads } from "../../mapper/lower/threads.ts";
-import { threadsChoice, threadsKernel } from "../../session/kinds/plain-threads.ts";
+import { usualKernel } from "../../session/kinds/kinds.ts";
+import { threadsChoices } from "../../session/kinds/plain-threads.ts";
 import { nvidiaTarget } from "../../targets/nvidia.ts";
 import { emulatedGpu } from "../support/here.ts";
 import { compileOnce } from "../support/kept-compiler.ts";
@@ -49,7 +50,7 @@ describe("threads that divide an equation among them", () => {
   it.each([...new Set([...NETWORK_STEPS, ...MORE])].map((step) => [step.name, step] as const))(
     "are right: %s",
     (_, computation) => {
-      const { context, schedule } = threadsChoice(computation, H100);
+      const [{ context, schedule }] = threadsChoices(computation, H100);
       const inputs = randomInputs(seededRandom(5), computation);
       const expected = interpret(computation, inputs);
       const got = interpretNest(lowerThreads(context, schedule), computation, inputs);
@@ -63,7 +64,7 @@ describe("threads that divide an equation among them", () => {
     "are right on the emulated device: %s",
     async (_, computation) => {
       const reference = runner.reference(computation, 3);
-      const [measured] = await runner.measureTogether([threadsKernel(computation, H100)], reference, {
+      const [measured] = await runner.measureTogether([usualKernel(computation, H100)], reference, {
         budgetSeconds: 0,
       });
       expect(measured?.status === "ok" ? "ok" : JSON.stringify(measured)).toBe("ok");
@@ -72,12 +73,12 @@ describe("threads that divide an equation among them", () => {
 
   it("read and write several f16 at once where a large tensor has them side by side", () => {
     const large = stated("y[i,j] = f16(max(f32(x[i,j]) + f32(b[i,j]), 0)) --i 4096 --j 4096 --dtype f16");
-    expect(threadsKernel(large, H100).call?.aligned).toEqual({ y: 16, x: 16, b: 16 });
+    expect(usualKernel(large, H100).call?.aligned).toEqual({ y: 16, x: 16, b: 16 });
   });
 
   it("refuse computations that they would get wrong, with the reason", () => {
     const refused = (equation: string) => (): unknown =>
-      threadsChoice(defineComputation({ equation, extents: { i: 64, j: 3 }, tensors: { x: "s16" } }), H100);
+      threadsChoices(defineComputation({ equation, extents: { i: 64, j: 3 }, tensors: { x: "s16" } }), H100);
     expect(refused("y[i] sat+= x[i,j]")).toThrow("a sum of it saturates once");
     expect(refused("y[i/2] += x[i,j]")).toThrow("several points of the kept loops join one element");
     expect(refused("y[i] = y[i-1] + x[i,0]")).toThrow(UsageError);

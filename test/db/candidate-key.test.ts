@@ -100,6 +100,7 @@ describe("a kind", () => {
     line,
     equation("u[t,i] = u[t-1,i-1] + u[t-1,i+1]", { t: 4, i: 64 }, ["u"]),
     equation("y[i] = y[i-1] + x[i]", { i: 64 }, ["x", "y"]),
+    equation("y[i,j] += select(i == k, 1, 2) * x[k,j]", { i: 3, j: 64, k: 4 }, ["x", "y"]),
   ];
 
   it.each(Object.values<SessionKind>(SESSION_KINDS))("$kind is on a GPU where searches of a GPU look for it", (own) => {

@@ -171,7 +171,7 @@ const LOOKUPS: Readonly<Record<string, (db: Database) => readonly number[]>> = {
   },
   "a step's kernel with other threads": (db) => {
     const task = { computation: conv, multiplyAdds: 1 } as unknown as Parameters<typeof chooseKernel>[0];
-    const choice = chooseKernel(task, { db, environment: MACHINE }, 2);
+    const choice = chooseKernel(task, { records: { db, environment: MACHINE }, threads: 2 });
     const expected = choice.kind === "model" ? microseconds(2 * choice.expected) : 0;
     return [HERE, CLAIMED].filter((one) => one === expected);
   },

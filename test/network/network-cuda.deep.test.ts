@@ -15,8 +15,7 @@ import { type NetworkParts, networkBuildOf, networkFiles, partsOfNetwork } from 
 import { findProgram, runChild } from "../../runtime/child.ts";
 import type { Compiler } from "../../runtime/compiler.ts";
 import { cudaJudge, type OutputJudge } from "../../runtime/run/cuda-judge.ts";
-import { gpuChoicesOf } from "../../session/network/gpu-network.ts";
-import { inHalfOnGpu, networkSubject, openGraph } from "../../session/network/network.ts";
+import { choicesOf, inHalfOnGpu, networkSubject, openGraph } from "../../session/network/network.ts";
 import { proveNetwork } from "../../session/network/prove-network.ts";
 import { writePackage } from "../../session/package/package-folder.ts";
 import { nvidiaTarget } from "../../targets/nvidia.ts";
@@ -87,7 +86,7 @@ function masked(): Graph {
 
 function emitted(graph: Graph, name: string): { at: string; parts: NetworkParts } {
   const { program } = inHalfOnGpu(openGraph(graph));
-  const subject = networkSubject(program, gpuChoicesOf(program, H100), { gpu: H100 });
+  const subject = networkSubject(program, choicesOf(program, { machine: H100 }), { gpu: H100 });
   const at = join(folder, name);
   writePackage(at, networkFiles(subject));
   return { at, parts: partsOfNetwork(subject) };

@@ -134,7 +134,7 @@ const LARGE: typeof SMALL = [
 
 function emitted(graph: Graph, kernels: boolean, threads = 1) {
   const { program } = openGraph(graph);
-  const choices = kernels ? choicesOf(program, undefined, threads) : new Map();
+  const choices = kernels ? choicesOf(program, { threads }) : new Map();
   const subject = networkSubject(program, choices, { threads });
   const at = join(folder, `${graph.name}_${kernels}_${threads}`);
   writePackage(at, networkFiles(subject));

@@ -6,6 +6,7 @@ import type { Network } from "../../network/network.ts";
 import { leastSecondsOnGpu } from "../../perfmodel/grid.ts";
 import { inHalfOnGpu, openGraph, tunedTasks } from "../../session/network/network.ts";
 import { type Share, type TuneNetworkOptions, tuneNetwork } from "../../session/network/tune-network.ts";
+import { nativeTarget } from "../../targets/index.ts";
 import { nvidiaTarget } from "../../targets/nvidia.ts";
 import { onnx } from "../support/networks.ts";
 
@@ -70,6 +71,48 @@ describe("the network's time", () => {
       [2, true],
       [2, true],
     ]);
+  });
+
+  it.each(["a CPU", "a GPU"])("is spent on plain loops where nothing else is to be tuned: on %s", async (where) => {
+    const opened = openGraph(
+      onnx("a = MaxPool<kernel_shape=[3,3]>(x[1,16,20,20])\nMaxPool<kernel_shape=[2,2],strides=[2,2]>(a)"),
+    );
+    const gpu = where === "a GPU" ? { machine: nvidiaTarget("h100") } : {};
+    const { program } = where === "a GPU" ? inHalfOnGpu(opened) : opened;
+    const offered: string[] = [];
+    const search: Search = async ({ computation }, options = {}) => {
+      offered.push(...(options.intrinsics ?? []).map(({ family }) => family));
+      return Promise.resolve(nothing(computation));
+    };
+    const tasks = await tuneNetwork(program, { seconds: 9, database: ":memory:", search, ...gpu });
+    expect(tasks.map(({ searched, used }) => [searched, used])).toEqual([
+      [true, true],
+      [true, true],
+    ]);
+    expect(new Set(offered)).toEqual(new Set([where === "a GPU" ? "thread" : "loops"]));
+  });
+
+  it("is not spent on plain loops that gain less than a product, nor where each step has one form", async () => {
+    const { program } = openGraph(
+      onnx("x = MatMul(a[256,512], [512,512]{1})\nMaxPool<kernel_shape=[2,2]>(Reshape(x, s64{1,1,256,512}))"),
+    );
+    const searched: number[] = [];
+    const search: Search = async ({ computation }) => {
+      searched.push(computation.axes.length);
+      const best = { measurement: { status: "ok", median: 1 } } as Extract<
+        Awaited<ReturnType<Search>>,
+        { best: unknown }
+      >["best"];
+      return Promise.resolve({ ...nothing(computation), best } as Awaited<ReturnType<Search>>);
+    };
+    const tasks = await tuneNetwork(program, { seconds: 9, database: ":memory:", search });
+    expect(tasks).toHaveLength(1);
+    expect(searched).toHaveLength(1);
+    const pool = openGraph(onnx("MaxPool<kernel_shape=[2,2]>(x[1,16,20,20])")).program;
+    const machine = { ...nativeTarget(), isa: [] };
+    await expect(tuneNetwork(pool, { seconds: 9, database: ":memory:", search, machine })).rejects.toThrow(
+      /nothing to tune: each of its steps has one form/,
+    );
   });
 
   it("continues with the other tasks when the search for one fails, and names that task", async () => {

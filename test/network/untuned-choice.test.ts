@@ -49,7 +49,7 @@ it.for([
   recordCalibration(db, { environment, data, at: 1 });
   const [task] = tasksOf(openGraph(onnx("MatMul(x[32,64], [64,64]{drawn})")).program);
   if (!task) throw new Error("a product is no task");
-  const choice = chooseKernel(task, { db, environment });
+  const choice = chooseKernel(task, { records: { db, environment } });
   db.close();
   expect(choice).toMatchObject({ kind: "model", place: expect.stringMatching(`^${expected}\\.`) });
 });

@@ -21,7 +21,7 @@ import { TRANSFORM_NAMES, winogradSteps } from "../../network/winograd.ts";
 import { networkFiles, partsOfNetwork } from "../../package/network/index.ts";
 import { modelTarget } from "../../perfmodel/target.ts";
 import type { Compiler } from "../../runtime/compiler.ts";
-import { loopsKernel } from "../../session/kinds/loop-kind.ts";
+import { usualKernel } from "../../session/kinds/kinds.ts";
 import { formsIn, inBestForms } from "../../session/network/forms.ts";
 import { networkSubject, openGraph } from "../../session/network/network.ts";
 import { proveNetwork } from "../../session/network/prove-network.ts";
@@ -167,10 +167,12 @@ describe("a convolution in a Winograd form", () => {
       const inputs = smallIntegers(step.computation);
       const wanted = computed(own ?? [], inputs, interpret);
       expect(new Set(wanted).size).toBeGreaterThan(20);
-      const byNests: typeof interpret = (computation, given) =>
-        modeProductsOf(computation)
-          ? interpretNest(lowerModeProducts(computation).nest, computation, given)
+      const byNests: typeof interpret = (computation, given) => {
+        const products = modeProductsOf(computation);
+        return products
+          ? interpretNest(lowerModeProducts(computation, products).nest, computation, given)
           : interpret(computation, given);
+      };
       for (const form of others) {
         expect(form.map(({ computation }) => modeProductsOf(computation) !== undefined)).toEqual([true, false, true]);
         expect(computed(form, inputs, interpret)).toEqual(wanted);
@@ -209,7 +211,7 @@ describe("a convolution in a Winograd form", () => {
       for (const { computation } of form) {
         if (multiplyAddsOf(computation) > 0) continue;
         const reference = await runner.reference(computation, 3);
-        const kernel = loopsKernel(computation, nativeTarget().isa);
+        const kernel = usualKernel(computation, nativeTarget());
         const measured = await runner.measure(kernel, reference, { budgetSeconds: 0.01 });
         expect(measured.status === "ok" ? "ok" : JSON.stringify(measured)).toBe("ok");
       }
@@ -221,7 +223,7 @@ describe("a convolution in a Winograd form", () => {
   it("is computed by loops without products of zero", () => {
     const [, , form] = formsOf(convolutionIn(layer()));
     const source = String(
-      loopsKernel(form?.[0]?.computation ?? convolutionIn(layer()).computation, nativeTarget().isa).source,
+      usualKernel(form?.[0]?.computation ?? convolutionIn(layer()).computation, nativeTarget()).source,
     );
     expect(source).toContain("half0");
     expect(source).not.toMatch(/[^.\d]0(?:\.0f?)? \*/);

@@ -8,8 +8,7 @@ import { loadNetwork } from "../../entries/network.ts";
 import { GraphBuilder } from "../../network/builder.ts";
 import { packageFiles } from "../../package/index.ts";
 import { networkFiles } from "../../package/network/index.ts";
-import { gpuChoicesOf } from "../../session/network/gpu-network.ts";
-import { inHalfOnGpu, networkSubject, openGraph } from "../../session/network/network.ts";
+import { choicesOf, inHalfOnGpu, networkSubject, openGraph } from "../../session/network/network.ts";
 import { portableSubject } from "../../session/package/emit.ts";
 import { writePackage } from "../../session/package/package-folder.ts";
 import { type PackageFiles, sealedPackage } from "../../session/package/sealed-package.ts";
@@ -57,7 +56,7 @@ const KINDS: Readonly<Record<string, () => Kind>> = {
   "a network in CUDA": () => {
     const { program } = inHalfOnGpu(openGraph(graph()));
     return {
-      files: networkFiles(networkSubject(program, gpuChoicesOf(program, H100), { gpu: H100 })),
+      files: networkFiles(networkSubject(program, choicesOf(program, { machine: H100 }), { gpu: H100 })),
       load: loadNetwork,
       never: /is a network for a GPU/,
     };

@@ -175,6 +175,7 @@ it("a network: its page from data, and its data from a database", async () => {
       const kernel = { provenance: [] } as unknown as Extract<Choice, { kind: "record" }>["kernel"]; // it is not looked at
       return {
         kind: "record",
+        family: "mapping",
         kernel,
         id: id.slice(0, 12),
         seconds: 20e-6,

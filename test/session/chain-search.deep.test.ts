@@ -9,15 +9,16 @@ import { openDatabase, queryTrials } from "../../db/index.ts";
 import { networkFiles, partsOfNetwork } from "../../package/network/index.ts";
 import { createRunner } from "../../runtime/measure.ts";
 import { environmentOf } from "../../session/calibrate/environment.ts";
-import { chainKernel } from "../../session/kinds/chain-kind.ts";
 import { kernelOfRecord } from "../../session/kinds/kernel.ts";
+import { usualKernel } from "../../session/kinds/kinds.ts";
 import { chainsIn, choicesOf, networkSubject, openGraph } from "../../session/network/network.ts";
 import { proveNetwork } from "../../session/network/prove-network.ts";
 import { tuneNetwork } from "../../session/network/tune-network.ts";
 import { writePackage } from "../../session/package/package-folder.ts";
 import { replayRun } from "../../session/tune/replay.ts";
 import { tuneComputation } from "../../session/tune/tune.ts";
-import { CHAIN_GRAPHS, centred, programIn, rowsIn, STORING_GRAPHS } from "../support/chain-graphs.ts";
+import { nativeTarget } from "../../targets/index.ts";
+import { CHAIN_GRAPHS, centred, programIn, STORING_GRAPHS } from "../support/chain-graphs.ts";
 import { withCalibration } from "../support/fake-runner.ts";
 import { compilerHere } from "../support/here.ts";
 import { onnx } from "../support/networks.ts";
@@ -62,13 +63,13 @@ describe("a program of rows", () => {
         ['"op":"-"', '"op":"+"', "y2"],
       ] as const) {
         const changed: Computation = JSON.parse(JSON.stringify(right).replaceAll(from, to));
-        const measured = await runner.measure(chainKernel(rowsIn({ computation: changed }), []), reference);
+        const measured = await runner.measure(usualKernel(changed, nativeTarget()), reference);
         expect(measured).toMatchObject({
           status: "wrong",
           log: expect.stringContaining(` elements of ${wrong} differ`),
         });
       }
-      const kernel = chainKernel(rowsIn({ computation: right }), []);
+      const kernel = usualKernel(right, nativeTarget());
       expect(await runner.measure(kernel, reference, { budgetSeconds: 0.001 })).toMatchObject({ status: "ok" });
     } finally {
       await runner.close();
@@ -85,7 +86,7 @@ describe("a program of rows", () => {
     const db = openDatabase(database, { readonly: true });
     try {
       const records = { db, environment: environmentOf({ compiler }) };
-      const choices = choicesOf(program, records);
+      const choices = choicesOf(program, { records });
       const chains = chainsIn(program, choices, { threads: 1, records });
       expect(chains.map(({ choice }) => choice.kind)).toEqual(["record"]);
       const subject = networkSubject(program, choices, { chains });

@@ -63,7 +63,7 @@ it.skipIf(availableParallelism() < 2)(
       const divided = alone.map(({ candidate }) => candidateKey(onTwo(candidate)));
       const [fastest] = best(db, { computation });
       const task = { computation, steps: [], multiplyAdds: 8 * 32 * 40 };
-      const untried = chooseKernel(task, { db, environment }, 2);
+      const untried = chooseKernel(task, { records: { db, environment }, threads: 2 });
       if (fastest?.measurement.status !== "ok") throw new Error("no kernel works");
       expect(untried).toMatchObject({ kind: "model", expected: fastest.measurement.median / 2 });
       expect(untried.kernel?.kernel.source).toContain("threads 2");
@@ -71,7 +71,7 @@ it.skipIf(availableParallelism() < 2)(
       const keys = keysOf(await tuned(computation, true, 2));
       expect(divided).toContain(keys[0]);
       expect(keys.filter((key) => divided.includes(key)).length).toBeGreaterThanOrEqual(3);
-      expect(chooseKernel(task, { db, environment }, 2).kind).toBe("record");
+      expect(chooseKernel(task, { records: { db, environment }, threads: 2 }).kind).toBe("record");
       const [run] = runsIn(db).filter(({ run: { options } }) => options["threads"] === 2);
       const { transferred } = z.object({ transferred: z.array(z.string()) }).parse(run?.run.options);
       expect(alone.map(({ id }) => id)).toEqual(expect.arrayContaining(transferred));
