@@ -11,6 +11,7 @@ import { candidateKey, type ThreadSchedule, type WarpLoopCandidate } from "../..
 import type { Computation } from "../../abstraction/computation.ts";
 import { attempt, UsageError } from "../../abstraction/error.ts";
 import type { Target } from "../../abstraction/machine.ts";
+import { memoisedPair } from "../../abstraction/memoised.ts";
 import { seededRandom } from "../../abstraction/random.ts";
 import { THREAD } from "../../intrinsics/thread.ts";
 import { gridLimits } from "../../mapper/schedule/grid-context.ts";
@@ -43,7 +44,7 @@ function contextOn(computation: Computation, machine: Target): ThreadContext {
  * What a search tries, the choice that is expected to be fastest first. @param machine a GPU
  * @throws UsageError that says why threads cannot share the computation
  */
-export function threadsChoices(computation: Computation, machine: Target): readonly [Choice, ...Choice[]] {
+export const threadsChoices = memoisedPair((computation: Computation, machine: Target): readonly [Choice, ...Choice[]] => {
   const context = contextOn(computation, machine);
   const [best, ...others] = rankedSchedules(context, machine).map(
     (schedule): Choice => ({ kind: "threads", context, schedule }),
@@ -53,7 +54,7 @@ export function threadsChoices(computation: Computation, machine: Target): reado
   if (!few)
     throw new UsageError(`${computation.name} has no kernel for ${machine.name}: it has no loop to deal to threads`);
   return [few];
-}
+});
 
 /** With too few points for the lanes of a warp, one loop takes them all and leaves the other lanes idle. */
 function fewPoints(context: ThreadContext): Choice | undefined {

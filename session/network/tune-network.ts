@@ -213,7 +213,8 @@ async function tuneOn(
   const first: Spend = equal
     ? { seconds: Math.max(LEAST_SHARE_SECONDS, seconds / Math.ceil(tasks.length / beside)) }
     : { seconds: Math.max(MOST_FIRST_SECONDS, seconds / tasks.length), trials: FIRST_TRIALS };
-  const isByGain = ({ task }: State): boolean => !equal && (gpu !== undefined || isPlain(task));
+  const isPlainAlone = tasks.every(isPlain);
+  const isByGain = ({ task }: State): boolean => (gpu ? !equal : isPlain(task) && !isPlainAlone);
   // Tasks of a form come before the step's own equation, then tasks with the most work: those at the end of the list matter least when time
   // runs out.
   const inOrder = states.toSorted(
@@ -230,7 +231,7 @@ async function tuneOn(
     }
   });
   const searching = new Set<State>();
-  const isFirst = (): boolean => searching.size === 0 && states.every(({ searched }) => !searched);
+  const isFirst = (): boolean => gpu !== undefined && searching.size === 0 && states.every(({ searched }) => !searched);
   await sideBySide(beside, async (goesOn) => {
     while (!equal && goesOn() && !signal?.aborted && (left() > LEAST_SHARE_SECONDS || isFirst())) {
       const total = sumOf(field.inUse(), (state) => field.secondsOf(state) * state.task.steps.length);

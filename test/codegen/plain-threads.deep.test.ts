@@ -4,14 +4,21 @@
  */
 
 import { afterAll, describe, expect, it } from "vitest";
+import { type Candidate, canonicalJson } from "../../abstraction/candidate.ts";
 import { type Computation, defineComputation } from "../../abstraction/computation.ts";
 import { UsageError } from "../../abstraction/error.ts";
 import { interpret } from "../../abstraction/interpret.ts";
 import { interpretNest } from "../../abstraction/interpret-nest.ts";
 import { seededRandom } from "../../abstraction/random.ts";
+import { finished } from "../../abstraction/steps.ts";
+import { candidate as parsed } from "../../db/parse.ts";
 import { lowerThreads } from "../../mapper/lower/threads.ts";
-import { usualKernel } from "../../session/kinds/kinds.ts";
+import { kernelFor } from "../../session/kinds/kernel.ts";
+import { sessionKindOf, usualKernel } from "../../session/kinds/kinds.ts";
 import { threadsChoices } from "../../session/kinds/plain-threads.ts";
+import { isRefusals } from "../../session/kinds/session-space.ts";
+import { sessionSpace } from "../../session/kinds/space.ts";
+import { loopRowsFor } from "../../session/network/network.ts";
 import { nvidiaTarget } from "../../targets/nvidia.ts";
 import { emulatedGpu } from "../support/here.ts";
 import { compileOnce } from "../support/kept-compiler.ts";
@@ -70,6 +77,28 @@ describe("threads that divide an equation among them", () => {
       expect(measured?.status === "ok" ? "ok" : JSON.stringify(measured)).toBe("ok");
     },
   );
+
+  it("are candidates of a search, each right on the emulated device and read back from its record", async () => {
+    const windows = MORE.find(({ name }) => name === "windows of halves");
+    if (!windows) throw new Error("no windows");
+    const options = { machine: H100, threads: 1, seed: 1, intrinsics: loopRowsFor(H100) };
+    const space = finished(sessionSpace(windows, options));
+    if (isRefusals(space)) throw new Error(space[0]?.because);
+    const all = [...space.all()];
+    expect(all.length).toBeGreaterThan(16);
+    expect(space.kernelOf(all[0] as Candidate).source).toBe(usualKernel(windows, H100).source);
+    const tried = [...all.slice(0, 3), ...all.slice(-2)];
+    for (const candidate of tried) {
+      const read = parsed.parse(JSON.parse(canonicalJson(candidate)));
+      expect(kernelFor(windows, read, H100).source).toBe(space.kernelOf(candidate).source);
+      expect(sessionKindOf(read).predict(windows, read, { machine: H100 })?.seconds).toBe(
+        space.predict(candidate)?.seconds,
+      );
+    }
+    const kernels = tried.map((candidate) => space.kernelOf(candidate));
+    const measured = await runner.measureTogether(kernels, runner.reference(windows, 3), { budgetSeconds: 0 });
+    expect(measured.map(({ status }) => status)).toEqual(tried.map(() => "ok"));
+  });
 
   it("read and write several f16 at once where a large tensor has them side by side", () => {
     const large = stated("y[i,j] = f16(max(f32(x[i,j]) + f32(b[i,j]), 0)) --i 4096 --j 4096 --dtype f16");

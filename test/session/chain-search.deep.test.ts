@@ -1,17 +1,20 @@
-/** @file A program whose equations share their rows is searched as a single equation is: verified, measured, recorded, and replayed. */
+/**
+ * @file Steps of a network other than products are searched as products are: verified, measured, recorded and replayed. Those are programs whose
+ * equations share their rows, products with matrices, and plain loops.
+ */
 
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import type { Computation } from "../../abstraction/computation.ts";
+import { type Computation, defineComputation } from "../../abstraction/computation.ts";
 import { openDatabase, queryTrials } from "../../db/index.ts";
 import { networkFiles, partsOfNetwork } from "../../package/network/index.ts";
 import { createRunner } from "../../runtime/measure.ts";
 import { environmentOf } from "../../session/calibrate/environment.ts";
 import { kernelOfRecord } from "../../session/kinds/kernel.ts";
 import { usualKernel } from "../../session/kinds/kinds.ts";
-import { chainsIn, choicesOf, networkSubject, openGraph } from "../../session/network/network.ts";
+import { chainsIn, choicesOf, loopRowsFor, networkSubject, openGraph } from "../../session/network/network.ts";
 import { proveNetwork } from "../../session/network/prove-network.ts";
 import { tuneNetwork } from "../../session/network/tune-network.ts";
 import { writePackage } from "../../session/package/package-folder.ts";
@@ -106,6 +109,69 @@ describe("a program of rows", () => {
       if (trial?.run === undefined) throw new Error("no trial");
       expect(kernelOfRecord(trial).source).toContain("plain loops, row by row");
       expect((await replayRun(db, trial.run)).divergence).toBeUndefined();
+    } finally {
+      db.close();
+    }
+  });
+});
+
+describe("products with a matrix for each dimension", () => {
+  it("are searched in rows of other lengths, and every kernel of them is right", async () => {
+    const computation = defineComputation({
+      equation: "v[x,t,c] += select(x == i, 4, select(x < i, -1, 0.5)) * in[2*t+i-1,c]",
+      extents: { x: 4, t: 9, c: 200, i: 4 },
+      tensors: { in: { dtype: "f32", shape: [18, 200] } },
+    });
+    const outcome = await tuneComputation(
+      { computation },
+      { trials: 20, database, intrinsics: loopRowsFor(), earlyStop: false },
+    );
+    if (!("trials" in outcome)) throw new Error(JSON.stringify(outcome));
+    expect(outcome.failed).toEqual({});
+    const rows = outcome.trials.map(({ candidate }) => candidate.kind === "mode-products" && candidate.schedule.row);
+    expect(new Set(rows)).toEqual(new Set([50, 25, 100, 13, 200]));
+    for (const { prediction } of outcome.trials) expect(prediction?.seconds).toBeGreaterThan(0);
+  });
+});
+
+describe("plain loops of a network", () => {
+  it("are searched where it has nothing else, recorded, and then taken from the record", async () => {
+    const { program, plain } = openGraph(onnx("MaxPool<kernel_shape=[3,3],strides=[2,2]>(x[1,16,61,61])"));
+    const tuned = await tuneNetwork(program, { seconds: 8, database });
+    expect(tuned).toMatchObject([{ searched: true, used: true, seconds: expect.any(Number) }]);
+    const compiler = await compilerHere();
+    const db = openDatabase(database, { readonly: true });
+    try {
+      const choices = choicesOf(program, { records: { db, environment: environmentOf({ compiler }) } });
+      expect([...choices.values()]).toMatchObject([{ kind: "record", family: "loops" }]);
+      const subject = networkSubject(program, choices);
+      const at = join(folder, "pool");
+      writePackage(at, networkFiles(subject));
+      const proof = await proveNetwork(at, partsOfNetwork(subject), compiler, { asRead: plain });
+      expect(proof).toEqual({ status: "right", steps: 1 });
+      const [task] = choices.keys();
+      if (!task) throw new Error("no task");
+      const [trial] = queryTrials(db, { computation: task.computation, limit: 1 });
+      if (trial?.run === undefined) throw new Error("no trial");
+      expect((await replayRun(db, trial.run)).divergence).toBeUndefined();
+    } finally {
+      db.close();
+    }
+  });
+
+  it("still join a chain once they have a record of their own", async () => {
+    const graph = onnx("MatMul(Softmax<axis=1>(MatMul(x[64,96], [96,200]{1})), [200,16]{2})");
+    const { program } = openGraph(graph);
+    const alone = program.steps.find(({ computation }) => computation.equation.op === "max=")?.computation;
+    if (!alone) throw new Error("no maximum");
+    await tuneComputation({ computation: alone }, { trials: 3, database, intrinsics: loopRowsFor() });
+    const compiler = await compilerHere();
+    const db = openDatabase(database, { readonly: true });
+    try {
+      const choices = choicesOf(program, { records: { db, environment: environmentOf({ compiler }) } });
+      const own = [...choices].find(([{ computation }]) => computation === alone)?.[1];
+      expect(own).toMatchObject({ kind: "record", family: "loops" });
+      expect(chainsIn(program, choices, {}).map(({ steps }) => steps.length)).toEqual([4]);
     } finally {
       db.close();
     }
