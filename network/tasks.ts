@@ -40,7 +40,7 @@ function multiplies(e: Expr): boolean {
   return e.kind === "binary" && e.op === "*" && accessesIn(e.left).length > 0 && accessesIn(e.right).length > 0;
 }
 
-/** Whether mappings are searched for it; other tasks are generated without a search. */
+/** Whether mappings are searched for it; other tasks have candidates in plain loops. */
 export const isTuned = ({ multiplyAdds }: Task): boolean => multiplyAdds > 0;
 
 /** The counts that papers state for a network. */

@@ -44,17 +44,19 @@ function contextOn(computation: Computation, machine: Target): ThreadContext {
  * What a search tries, the choice that is expected to be fastest first. @param machine a GPU
  * @throws UsageError that says why threads cannot share the computation
  */
-export const threadsChoices = memoisedPair((computation: Computation, machine: Target): readonly [Choice, ...Choice[]] => {
-  const context = contextOn(computation, machine);
-  const [best, ...others] = rankedSchedules(context, machine).map(
-    (schedule): Choice => ({ kind: "threads", context, schedule }),
-  );
-  if (best) return [best, ...others];
-  const few = fewPoints(context);
-  if (!few)
-    throw new UsageError(`${computation.name} has no kernel for ${machine.name}: it has no loop to deal to threads`);
-  return [few];
-});
+export const threadsChoices = memoisedPair(
+  (computation: Computation, machine: Target): readonly [Choice, ...Choice[]] => {
+    const context = contextOn(computation, machine);
+    const [best, ...others] = rankedSchedules(context, machine).map(
+      (schedule): Choice => ({ kind: "threads", context, schedule }),
+    );
+    if (best) return [best, ...others];
+    const few = fewPoints(context);
+    if (!few)
+      throw new UsageError(`${computation.name} has no kernel for ${machine.name}: it has no loop to deal to threads`);
+    return [few];
+  },
+);
 
 /** With too few points for the lanes of a warp, one loop takes them all and leaves the other lanes idle. */
 function fewPoints(context: ThreadContext): Choice | undefined {

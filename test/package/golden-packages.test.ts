@@ -12,8 +12,7 @@ import { intrinsicsNamed } from "../../intrinsics/index.ts";
 import { packageFiles } from "../../package/index.ts";
 import { networkFiles } from "../../package/network/index.ts";
 import { generate } from "../../session/kinds/mapping-kind.ts";
-import { gpuChoicesOf } from "../../session/network/gpu-network.ts";
-import { inBrainFloatsOnCpu, inHalfOnGpu, networkSubject, openGraph } from "../../session/network/network.ts";
+import { choicesOf, inBrainFloatsOnCpu, inHalfOnGpu, networkSubject, openGraph } from "../../session/network/network.ts";
 import { VERSION } from "../../session/version.ts";
 import { nvidiaTarget } from "../../targets/nvidia.ts";
 import { engineMatmul } from "../support/cuda-packages.ts";
@@ -62,7 +61,7 @@ const PACKAGES: Readonly<Record<string, () => Files>> = {
   "ids.network": () => networkFiles(networkSubject(openGraph(onnx(IDS)).program, new Map(), { name: "ids" })),
   "rows.network.cuda": () => {
     const { program } = inHalfOnGpu(openGraph(onnx("Softmax(Relu(image:f16[3,5]))")));
-    return networkFiles(networkSubject(program, gpuChoicesOf(program, H100), { name: "rows", gpu: H100 }));
+    return networkFiles(networkSubject(program, choicesOf(program, { machine: H100 }), { name: "rows", gpu: H100 }));
   },
   "half.network": () =>
     networkFiles(networkSubject(inHalfOnGpu(openGraph(onnx(LAYERS))).program, new Map(), { name: "half" })),
