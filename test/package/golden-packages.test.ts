@@ -12,7 +12,13 @@ import { intrinsicsNamed } from "../../intrinsics/index.ts";
 import { packageFiles } from "../../package/index.ts";
 import { networkFiles } from "../../package/network/index.ts";
 import { generate } from "../../session/kinds/mapping-kind.ts";
-import { choicesOf, inBrainFloatsOnCpu, inHalfOnGpu, networkSubject, openGraph } from "../../session/network/network.ts";
+import {
+  choicesOf,
+  inBrainFloatsOnCpu,
+  inHalfOnGpu,
+  networkSubject,
+  openGraph,
+} from "../../session/network/network.ts";
 import { VERSION } from "../../session/version.ts";
 import { nvidiaTarget } from "../../targets/nvidia.ts";
 import { engineMatmul } from "../support/cuda-packages.ts";
