@@ -1,9 +1,9 @@
 /**
- * @file Comparisons, logical operators, and operators that compare or select elements: Where, Shrink, Sign, Gather.
+ * @file Comparisons, logical operators, and operators that compare or select elements: Where, Shrink, Sign.
  *
  *     Greater    y[i] = select(a[i] > b[i], 1, 0)
  *     Where      y[i] = select(c[i] != 0, a[i], b[i])
- *     Gather     y[i,h] = table[wrap(ids[i]),h]
+ *     Sign       y[i] = select(x[i] > 0, 1, select(x[i] < 0, -1, 0))
  */
 
 import type { CompareOp } from "../../abstraction/expression.ts";
