@@ -131,14 +131,16 @@ const FITS = 4;
 /**
  * Fits the correction. Trials without a positive finite time are left out; with none left the prior is returned. Few trials change it little,
  * since the ridge pulls every coefficient towards the prior's. Where it does not improve on the prior or on the model alone, the better of these is
- * returned.
+ * returned, scaled by the trials' common factor: kinds of candidates are compared after the first trial of each.
  * @param prior the correction learnt from other computations on the machine
  */
 export function fit(trials: readonly Observation[], prior: Correction = NO_CORRECTION): Correction {
   const usable = trials.filter(
     ({ costs, measuredSeconds }) => measuredSeconds > 0 && Number.isFinite(measuredSeconds) && costs.bounds[0] > 0,
   );
-  if (usable.length === 0) return prior;
+  const [first, ...more] = usable;
+  if (first === undefined) return prior;
+  if (more.length === 0) return scaledTo([first], prior);
   const names = [
     ...new Set(
       usable.flatMap(({ costs }) => [...costs.terms.filter((t) => t.seconds > 0).map((t) => t.name), ...costs.traits]),
@@ -159,7 +161,7 @@ export function fit(trials: readonly Observation[], prior: Correction = NO_CORRE
   const ratiosTo = (correction: Correction): number[] =>
     usable.map(({ costs, measuredSeconds }) => Math.log(measuredSeconds / apply(correction, costs)));
   const known = errorOf(ratiosTo(MODEL_ALONE)) < errorOf(ratiosTo(prior)) ? MODEL_ALONE : prior;
-  if (best === undefined || errorOf(best.leftOut) >= errorOf(ratiosTo(known))) return known;
+  if (best === undefined || errorOf(best.leftOut) >= errorOf(ratiosTo(known))) return scaledTo(usable, known);
   const [scale = 0, overlap = 0, ...weights] = best.coefficients;
   return {
     scale: prior.scale + scale,
@@ -171,6 +173,12 @@ export function fit(trials: readonly Observation[], prior: Correction = NO_CORRE
     ridge: best.ridge,
     observations: usable.length,
   };
+}
+
+/** A correction multiplied by the common factor of trials. */
+function scaledTo(trials: readonly Observation[], correction: Correction): Correction {
+  const factor = commonFactor(trials.map(({ costs, measuredSeconds }) => measuredSeconds / apply(correction, costs)));
+  return { ...correction, scale: correction.scale + Math.log(factor) };
 }
 
 /** Corrected seconds. */
@@ -230,9 +238,11 @@ function beliefs(residuals: readonly number[]): number[] {
 
 /**
  * The median of measured over predicted times, by which predictions are multiplied; 1 where that improves nothing. It is judged by how well the
- * factor of all other trials predicts each.
+ * factor of all other trials predicts each; a single trial is believed.
  */
 export function commonFactor(ratios: readonly number[]): number {
+  const [only, ...more] = ratios;
+  if (only !== undefined && more.length === 0) return only;
   const sorted = [...ratios].sort((a, b) => a - b);
   // The median of the others is the same one, or its neighbour.
   const middle = (sorted.length - 1) >> 1;

@@ -33,6 +33,12 @@ type Options = OptionValues<typeof OPTIONS>;
 /** The most different candidates are chosen from this fraction of the bred ones, the best. */
 const GOOD_SHARE = 0.25;
 /**
+ * Candidates chosen for being different, or for the model that predicts them, are expected to take at most this many times the least. Of a wide
+ * convolution in NHWC three of the first eight kernels were designs of 200 to 370 ms, expected to take 4 times as long as the mappings of 35 ms
+ * (c and k 128 at 112 x 112 in f32, a Zen 4, 2026-11-29).
+ */
+const WORTHWHILE_SPREAD = 3;
+/**
  * Random candidates of a round are expected to take at most this many times the least, as long as such are found. Of designs on lanes
  * that were drawn blindly, kernels of 150 ms to seconds used up searches whose best takes 2 ms, while the model's error is a factor of two
  * or three (conv1 of ResNet in f32, a Zen 4, 2026-11-23).
@@ -173,27 +179,33 @@ function fastest<C>({ trials }: Search<C>): C[] {
     .map(({ candidate }) => candidate);
 }
 
-/** The round to measure: the best by prediction, then the most different of the good ones, then random ones. */
+/**
+ * The round to measure: the best by prediction, among them that of each model without a trial, then the most different of the good ones, then
+ * random ones.
+ */
 function handOut<C>(search: Search<C>, options: Options, seen: ReadonlyMap<string, Costed<C>>): C[] {
   const { batch, expected, tried } = search;
-  const different = Math.round(batch * options.different);
-  const explore = Math.min(Math.round(batch * options.explore), batch - different);
+  const explore = Math.round(batch * options.explore);
 
   // 1. the best
   const ranked = [...seen]
     .filter(([key, { cost }]) => cost < WORST && !tried(key))
     .sort(([keyA, a], [keyB, b]) => a.cost - b.cost || inOrder(keyA, keyB))
     .map(([, { candidate }]) => candidate);
-  const best = unlike(search, ranked, Math.max(1, batch - different - explore));
+  const least = ranked.reduce((min, candidate) => Math.min(min, expected(candidate) ?? min), Number.POSITIVE_INFINITY);
+  const worthwhile = ranked.filter((candidate) => (expected(candidate) ?? 0) <= WORTHWHILE_SPREAD * least);
+  const rivals = bestOfOthers(search, worthwhile);
+  const different = Math.min(batch - explore, Math.max(0, Math.round(batch * options.different) - rivals.length));
+  const promising = unlike(search, ranked, Math.max(1, batch - different - explore - rivals.length));
+  const best = [...new Set([...promising.slice(0, 1), ...rivals, ...promising])];
 
   // 2. the most different
-  const good = ranked
+  const good = worthwhile
     .slice(0, Math.max(best.length + different, Math.ceil(ranked.length * GOOD_SHARE)))
     .filter((candidate) => !best.includes(candidate));
   const round = [...best, ...mostDifferent(search, good, best, Math.min(different, batch - best.length))];
 
   // 3. random ones, also to fill the round; candidates that the model can predict, and not as far too slow, come first
-  const least = ranked.reduce((min, candidate) => Math.min(min, expected(candidate) ?? min), Number.POSITIVE_INFINITY);
   for (const within of [EXPLORED_SPREAD * least, Number.POSITIVE_INFINITY]) {
     const taken = new Set(round.map((candidate) => search.space.key(candidate)));
     const isWorthwhile = (candidate: C, key: string): boolean =>
@@ -201,6 +213,18 @@ function handOut<C>(search: Search<C>, options: Options, seen: ReadonlyMap<strin
     round.push(...drawUntried(search, batch - round.length, isWorthwhile, within === Number.POSITIVE_INFINITY));
   }
   return round.length > 0 ? round : drawUntried(search, batch);
+}
+
+/** The best of each model that has no trial, besides that of the very best. */
+function bestOfOthers<C>({ space, trials }: Search<C>, ranked: readonly C[]): C[] {
+  const modelOf = (candidate: C): string => space.modelOf?.(candidate) ?? "";
+  const known = new Set([...trials.map(({ candidate }) => candidate), ...ranked.slice(0, 1)].map(modelOf));
+  return ranked.filter((candidate) => {
+    const model = modelOf(candidate);
+    if (known.has(model)) return false;
+    known.add(model);
+    return true;
+  });
 }
 
 /**

@@ -39,6 +39,7 @@ export function joinedSpace<C extends { readonly kind: string }>(
       for (const { space } of spaces) yield* space.all();
     },
     distance: (a, b) => (a.kind === b.kind ? distanceIn(of(a), a, b) : SPACES_APART),
+    modelOf: ({ kind }) => kind,
     codeSize: (c) => of(c).codeSize?.(c) ?? 0,
   };
 }

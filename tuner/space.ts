@@ -25,6 +25,8 @@ export interface SearchSpace<C> {
   readonly representatives?: readonly C[];
   /** Candidates that were fast elsewhere, the most promising first: a guided strategy measures them in turns with those of the model. */
   readonly transferred?: readonly C[];
+  /** The model that predicts a candidate, by name: models err by a factor each. Left out where there is one. */
+  modelOf?(candidate: C): string;
   /** Distance between two candidates, 0 for equal ones; when left out, the number of leaves that differ. */
   distance?(a: C, b: C): number;
   /** Instructions written in the kernel's code: of candidates expected to be about as fast, a guided strategy prefers the shorter. */

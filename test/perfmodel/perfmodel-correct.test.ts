@@ -173,12 +173,23 @@ test("a prior stands where trials do not improve on it", () => {
   expect(fitCorrection(trials, prior)).toEqual(prior);
 });
 
+test("the first trial scales all predictions by what it took", () => {
+  const random = seededRandom(3);
+  const first = randomCosts(random);
+  const other = randomCosts(random);
+  const alone = (costs: Costs): number => apply(NO_CORRECTION, costs);
+  const learnt = fitCorrection([{ costs: first, measuredSeconds: 2 * alone(first) }]);
+  const factor = (costs: Costs): number => apply(learnt, costs) / alone(costs);
+  expect(factor(first)).toBeCloseTo(2, 10);
+  expect(factor(other)).toBeCloseTo(2, 10);
+});
+
 test("a common factor is used where each ratio is nearer to that of the others than to 1", () => {
   expect(commonFactor([2.1, 2, 1.9])).toBe(2);
   expect(commonFactor([2, 2.1])).toBe(2.1);
   expect(commonFactor([])).toBe(1);
-  // One alone has no others that it could be predicted from.
-  expect(commonFactor([3])).toBe(1);
+  // One alone is all that is known.
+  expect(commonFactor([3])).toBe(3);
   // On both sides of 1: what fits one makes another worse.
   expect(commonFactor([0.7, 1.4])).toBe(1);
   expect(commonFactor([1, 1, 1, 1, 3, 3, 3, 3, 3])).toBe(3);

@@ -62,6 +62,24 @@ describe("the genetic strategy", () => {
     expect(drawn).toBeGreaterThan(promised ?? 0);
   });
 
+  it("begins with the best of each model that may be right, and with none that is hopeless", async () => {
+    const modelOf = ({ packed, unroll }: Point): string => (unroll === 3 ? "slow" : `packed ${packed}`);
+    const factor = (point: Point): number => ({ "packed 0": 1, "packed 1": 2, slow: 20 })[modelOf(point)] ?? 1;
+    const predict = (point: Point): Prediction =>
+      predicts(secondsAt({ ...point, packed: 0, unroll: 0 }) * factor(point));
+    const { result } = await fakeTune({
+      ...base,
+      seed: 1,
+      strategy: genetic,
+      space: { ...grid, modelOf },
+      predict,
+      budget: { trials: 8 },
+    });
+    const models = result.trials.map(({ candidate }) => modelOf(candidate));
+    expect(models.slice(0, 2)).toEqual(["packed 0", "packed 1"]);
+    expect(models).not.toContain("slow");
+  });
+
   it("measures candidates that were fast elsewhere in turns with those of the model, each once", async () => {
     const transferred = [
       { ...OPTIMUM, m: 0 },
