@@ -16,13 +16,13 @@ import type { NetworkReportData, NetworkStep } from "./network-data.ts";
 import { fitted, n, seriesClass, text } from "./plot.ts";
 import { counted, percent, printTime } from "./text.ts";
 
-const BOX = { width: 166, height: 38 };
+const BOX = { width: 176, height: 38 };
 /** Space between neighbours in a layer, and between layers. */
 const SPACE = { nodesep: 14, ranksep: 20 };
 /** Height of the bar that shows a step's time beside the slowest one's. */
 const BAR = 4;
-/** Layers in a column of the page. */
-const LAYERS = 20;
+/** Most layers in a column, which fits a sheet of paper. */
+const LAYERS = 16;
 
 /** With more boxes than this, more in a layer, or arrows that together pass more layers, only the slowest steps are drawn. */
 const MOST_BOXES = 150;
@@ -138,7 +138,7 @@ ${text(7, 14, fitted(node ?? "", BOX.width - 12), { kind: "title" })}${text(7, 2
     drawn.length === steps.length
       ? "Arrows lead from a step to those that read its values."
       : `Drawn are the ${drawn.length} slowest of ${counted(steps.length, "step")}; a dashed arrow passes over others.`;
-  return html`<figure class="drawing" tabindex="0" role="region" aria-label="The graph of ${name}"><div class="columns">${columns.map(
+  return html`<figure class="drawing graphs" tabindex="0" role="region" aria-label="The graph of ${name}"><div class="columns">${columns.map(
     ([top, bottom], i) => {
       const own = boxes.filter(({ y }) => y > top && y < bottom);
       const passing = lines.filter(

@@ -82,15 +82,11 @@ body{padding:1rem .875rem 3rem}
 
 const PAPER = `
 @media print{
-html{font-size:9.5pt}body{max-width:none;padding:0;font-size:1rem}nav,.figures{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,20rem),1fr));gap:.75rem 1.5rem;margin:.75rem 0 1.5rem}
-.figures>div{padding-left:.75rem;border-left:2px solid var(--line)}.figures dt{color:var(--soft);font-size:.875rem}
-.figures dd{margin:0;overflow-wrap:anywhere}.figures strong{display:block;font-size:1.25rem;line-height:1.3}.figures small{display:block;color:var(--soft);font-size:.8125rem;line-height:1.4}
-strong.quiet,span.quiet{color:var(--good)}strong.noisy,span.noisy{color:var(--bad)}.next{padding-left:1.25rem;max-width:60rem}.next li{margin:.25rem 0}.next span{margin-right:.75em}.next .command{display:block}
-.downloads{display:none}a{color:inherit;text-decoration:none}
+html{font-size:9.5pt}body{max-width:none;padding:0;font-size:1rem}nav,.downloads{display:none}a{color:inherit;text-decoration:none}
 .cards tbody th{min-width:0}details::details-content{content-visibility:visible;display:block;block-size:auto}summary{color:inherit;list-style:none}
 h2,h3,h4,h3+p,caption,summary{break-after:avoid}figure,tr,.pair{break-inside:avoid}
 table{font-size:7.5pt}th,td{padding-right:.5rem}thead button::after{content:""}
-.wide,.drawing{overflow:visible;background:none}.columns{display:block}.graph{max-width:100%;break-inside:avoid;margin-bottom:1rem}.figures{grid-template-columns:repeat(3,1fr)}.figures>div,.next li{break-inside:avoid}.wide td.text{min-width:0}.pair{grid-template-columns:1fr 1fr}.drawing>svg{min-width:0!important}
+.wide,.drawing{overflow:visible;background:none}.graphs{break-inside:auto}.graph{max-width:100%;break-inside:avoid}.figures{grid-template-columns:repeat(3,1fr)}.figures>div,.next li{break-inside:avoid}.wide td.text{min-width:0}.pair{grid-template-columns:1fr 1fr}.drawing>svg{min-width:0!important}
 }
 `;
 

@@ -186,6 +186,20 @@ describe.skipIf(BROWSER === undefined)("the report in a browser", () => {
     expect(await page.evaluate("document.activeElement.textContent")).toBe("G op/s");
   }, 60_000);
 
+  it("prints no list of contents and no links to files", async () => {
+    const shown =
+      "[...document.querySelectorAll('nav, .downloads')].filter((e) => getComputedStyle(e).display !== 'none').length";
+    expect(await (await openPage(browser, HTML, { width: 720, paper: true })).evaluate(shown)).toBe(0);
+    expect(await (await openPage(browser, HTML, { width: 720 })).evaluate(shown)).toBe(2);
+  }, 60_000);
+
+  it("has a shadow where a table scrolls sideways, and none on paper", async () => {
+    const background =
+      "getComputedStyle(document.querySelector('.wide')).backgroundImage.split('linear-gradient').length - 1";
+    expect(await (await openPage(browser, HTML, { width: 400 })).evaluate(background)).toBe(4);
+    expect(await (await openPage(browser, HTML, { width: 720, paper: true })).evaluate(background)).toBe(0);
+  }, 60_000);
+
   it("unfolds for printing, and folds again", async () => {
     const page = await openPage(browser, HTML, { width: 720 });
     const folded = "document.querySelectorAll('details:not([open])').length";

@@ -8,7 +8,7 @@ import type { NoiseVerdict } from "../../abstraction/noise.ts";
 import { beginRun, openDatabase, recordTrial, type Workload } from "../../db/index.ts";
 import { trialsCsv } from "../../report/downloads.ts";
 import { reportPage } from "../../report/page.ts";
-import type { ReportData, Subject } from "../../report/report-data.ts";
+import type { ReportData, Subject, TrialPoint } from "../../report/report-data.ts";
 import { gatherReport } from "../../session/report/report.ts";
 import { besideOf } from "../../session/report/report-runs.ts";
 import { commandLine } from "../support/command-line.ts";
@@ -51,7 +51,7 @@ describe("runs of one workload", () => {
     expect(reportPage(other)).toContain("times as fast");
     const ran = await commandLine(["report", "--db", FILE, "--run", runs[1].slice(0, 12), "--run", runs[0], "-o", "-"]);
     expect(ran.out).toContain(`runs ${runs[1].slice(0, 12)} and ${runs[0].slice(0, 12)}`);
-    expect((await commandLine(["report", "--db", FILE, "--run", "ffffffffffff", "-o", "-"])).code).toBe(2);
+    expect((await commandLine(["report", "--db", FILE, "--run", "ffffffffffff", "-o", "-"])).code).toBe(3);
   });
 
   it("say when each search found its fastest kernel", () => {
@@ -147,13 +147,13 @@ describe("two databases", () => {
   });
 
   it.each([
-    [["--compare", "none.db"], "none.db"],
-    [["--compare", OTHER, "--run", "d731c22881a0"], "--run and --compare do not go together"],
-    [["--compare", OTHER, "--network", "resnet18"], "--compare is of the report of a database"],
-    [["--compare", ""], "--compare must name a database"],
-  ])("are refused with %j", async (words, message) => {
+    [["--compare", "none.db"], "none.db", 3],
+    [["--compare", OTHER, "--run", "d731c22881a0"], "--run and --compare do not go together", 2],
+    [["--compare", OTHER, "--network", "resnet18"], "--compare is of the report of a database", 2],
+    [["--compare", ""], "--compare must name a database", 2],
+  ])("are refused with %j", async (words, message, expected) => {
     const { code, err } = await commandLine(["report", "--db", FILE, ...words, "-o", "-"]);
-    expect(code).toBe(2);
+    expect(code).toBe(expected);
     expect(err).toContain(message);
   });
 });
@@ -166,6 +166,43 @@ describe("a workload", () => {
     expect(roofline?.bandwidths.map((b) => b.name)).toEqual(["l2", "dram"]);
     expect(roofline?.rates).toContainEqual(["dram, latency", "699 cycles, 393.8 ns"]);
     expect(subjectOf("matmul").best?.ofRoof).toBeCloseTo((2 * 4096 ** 3) / (4096 * 132 * 1.775e9) / 250e-6, 3);
+  });
+});
+
+describe("a chart that would show nothing is left out:", () => {
+  const chartsIn = (changed: Partial<ReportData>): string[] =>
+    [...reportPage({ ...data, ...changed }).matchAll(/class="chart"[^>]*aria-label="([^"]*)"/g)].map(
+      ([, label]) => label ?? "",
+    );
+  const convolution = () => subjectOf("conv2d");
+
+  it("the model beside two trials", () => {
+    const few = { ...convolution(), trials: convolution().trials.slice(0, 2) };
+    expect(chartsIn({}).join()).toContain("The model against measurement");
+    expect(chartsIn({ subjects: [few] }).join()).not.toContain("The model against measurement");
+    expect(reportPage({ ...data, subjects: [few] })).toContain(
+      "The model is not judged: 2 trials have both a prediction and a time.",
+    );
+  });
+
+  it("runs over seconds that no trial has, and runs without a time", () => {
+    const runsWith = (change: Partial<TrialPoint>) =>
+      data.comparisons.map((c) => ({
+        ...c,
+        runs: c.runs.map((r) => ({ ...r, trials: r.trials.map((t) => ({ ...t, ...change })) })),
+      }));
+    const ofRuns = (changed: Partial<ReportData>) =>
+      chartsIn(changed).flatMap((label) => /^The best so far .* over (.*)/.exec(label)?.[1] ?? []);
+    expect(ofRuns({})).toEqual(["trial", "seconds since the run began"]);
+    expect(ofRuns({ comparisons: runsWith({ after: undefined }) })).toEqual(["trial"]);
+    expect(ofRuns({ comparisons: runsWith({ seconds: undefined }) })).toEqual([]);
+  });
+
+  it("decisions of which none accounts for a share", () => {
+    const decisions = convolution().decisions.map((d) => ({ ...d, share: 0 }));
+    const page = reportPage({ ...data, subjects: [{ ...convolution(), decisions }] });
+    expect(page).not.toContain("Share of the variance");
+    expect(page).toContain("do not show which decisions mattered");
   });
 });
 
