@@ -10,7 +10,6 @@ import {
   differencesOf,
   exportLines,
   importLines,
-  openDatabase,
   queryTrials,
   recordTrial,
   showTrial,
@@ -39,27 +38,24 @@ vi.mock(import("../../db/columns.ts"), async (original) => {
 });
 
 const shop = workshop();
-afterAll(() => shop.remove());
+afterAll(shop.remove);
 
 const schemaOf = (db: Database): unknown =>
   db.sqlite.prepare("SELECT type, name, sql FROM sqlite_schema ORDER BY type, name").all();
 const measuredWith = (joules: number) => newTrial(60, { conditions: Object.assign({ joules }, WARM) });
 
 it("is added to a file of schema 1, whose records stay as they are", () => {
-  const path = shop.path("old.db");
-  copyFileSync(join(import.meta.dirname, "../fixtures/schema-1.sqlite"), path);
-  const reader = openDatabase(path, { readonly: true });
+  copyFileSync(join(import.meta.dirname, "../fixtures/schema-1.sqlite"), shop.path("old.db"));
+  const reader = shop.open("old.db", { readonly: true });
   const lines = [...exportLines(reader)];
   expect(verifyDatabase(reader).problems).toEqual([]);
-  reader.close();
 
-  const db = openDatabase(path);
+  const db = shop.open("old.db");
   expect(db.notice).toMatch(/was brought from schema 1 to 2; the file as it was is kept in .*old\.v1-backup\.db$/);
   expect([...exportLines(db)]).toEqual(lines);
   expect(verifyDatabase(db).problems).toEqual([]);
-  const made = openDatabase(shop.path("new.db"));
+  const made = shop.open("new.db");
   expect(schemaOf(db)).toEqual(schemaOf(made));
-  made.close();
 
   const id = recordTrial(db, measuredWith(0.5));
   expect(showTrial(db, id).conditions).toEqual({ ...WARM, joules: 0.5 });
@@ -67,11 +63,10 @@ it("is added to a file of schema 1, whose records stay as they are", () => {
     joules: 0.5,
     microcode: null,
   });
-  db.close();
 });
 
 it("is a fact that is written, read, shown, exported and imported", async () => {
-  const db = openDatabase(shop.path("full.db"));
+  const db = shop.open("full.db");
   const bare = recordTrial(db, newTrial(60));
   const id = recordTrial(db, measuredWith(0.5));
   expect(id).not.toBe(bare);
@@ -81,15 +76,13 @@ it("is a fact that is written, read, shown, exported and imported", async () => 
 
   const lines = [...exportLines(db)];
   expect(lines.filter((line) => line.includes('"joules":0.5'))).toHaveLength(1);
-  const other = openDatabase(shop.path("other.db"));
+  const other = shop.open("other.db");
   expect(importLines(other, lines)).toMatchObject({ added: { trials: 2 }, rejected: [] });
   expect([...exportLines(other)]).toEqual(lines);
   const changed = lines.map((line) => line.replace('"joules":0.5', '"joules":0.25'));
   expect(importLines(other, changed).rejected).toMatchObject([
     { reason: expect.stringMatching(/its facts make the id/) },
   ]);
-  other.close();
-  db.close();
 
   expect((await commandLine(`db show ${id} --db ${db.path}`)).out).toMatch(/^ +energy +0\.5 J a call$/m);
   const { out } = await commandLine(`db show ${id} --json --db ${db.path}`);
@@ -97,7 +90,7 @@ it("is a fact that is written, read, shown, exported and imported", async () => 
 });
 
 it("of an environment is one more field that must agree", () => {
-  const db = openDatabase(shop.path("worlds.db"));
+  const db = shop.open("worlds.db");
   const environment = Object.assign({ microcode: "0xa1" }, MACHINE);
   const found = showTrial(db, recordTrial(db, newTrial(60, { environment })));
   expect(found.environment).toMatchObject({ microcode: "0xa1" });
@@ -105,5 +98,4 @@ it("of an environment is one more field that must agree", () => {
   expect(differencesOf(found, { environment: MACHINE })).toEqual([
     { field: "microcode", recorded: "0xa1", here: undefined },
   ]);
-  db.close();
 });

@@ -4,29 +4,28 @@ import { copyFileSync, existsSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, describe, expect, it } from "vitest";
 import { COLUMNS_OF, idOfFacts, LOCAL, type Row, TABLE_NAMES, type Table } from "../../db/facts.ts";
-import { type Database, exportLines, openDatabase, verifyDatabase } from "../../db/index.ts";
+import { type Database, exportLines, verifyDatabase } from "../../db/index.ts";
 import { workshop } from "../support/database.ts";
 import { recordEveryFact } from "../support/every-fact.ts";
 
 const shop = workshop();
-afterAll(() => shop.remove());
+afterAll(shop.remove);
 
 /** A file of schema 1 that holds every kind of fact. Deleted, it is made anew. */
 const FROZEN = join(import.meta.dirname, "../fixtures/schema-1.sqlite");
-if (!existsSync(FROZEN)) copyFileSync(filled("frozen.db"), FROZEN);
+if (!existsSync(FROZEN)) filled("frozen.db").sqlite.exec(`VACUUM INTO '${FROZEN}'`);
 
-function filled(name: string): string {
-  const db = openDatabase(shop.path(name));
+function filled(name: string): Database {
+  const db = shop.open(name);
   recordEveryFact(db);
-  db.close();
-  return db.path;
+  return db;
 }
 
 let opened = 0;
 function frozen(): Database {
-  const path = shop.path(`${opened++}.db`);
-  copyFileSync(FROZEN, path);
-  return openDatabase(path);
+  const name = `${opened++}.db`;
+  copyFileSync(FROZEN, shop.path(name));
+  return shop.open(name);
 }
 
 const rowsOf = (db: Database, table: Table): Row[] =>
@@ -38,26 +37,22 @@ const declared = (db: Database, table: Table): { name: string; type: string }[] 
 
 describe("a file of schema 1, as released", () => {
   it("is read as it is", () => {
-    const path = shop.path("read.db");
-    copyFileSync(FROZEN, path);
-    const reader = openDatabase(path, { readonly: true });
+    copyFileSync(FROZEN, shop.path("read.db"));
+    const reader = shop.open("read.db", { readonly: true });
     expect(verifyDatabase(reader)).toEqual({
       checked: { environments: 2, workloads: 3, runs: 3, trials: 5, calibrations: 1 },
       problems: [],
     });
-    reader.close();
-    expect(readFileSync(path).equals(readFileSync(FROZEN))).toBe(true);
+    expect(readFileSync(shop.path("read.db")).equals(readFileSync(FROZEN))).toBe(true);
   });
 
   it("holds what is recorded today, under the same ids, in tables of today", () => {
     const held = frozen();
-    const made = openDatabase(filled("made.db"));
+    const made = filled("made.db");
     expect([...exportLines(held)]).toEqual([...exportLines(made)]);
     const schema = (of: Database): unknown =>
       of.sqlite.prepare("SELECT type, name, sql FROM sqlite_schema ORDER BY type, name").all();
     expect(schema(held)).toEqual(schema(made));
-    held.close();
-    made.close();
   });
 });
 
@@ -93,7 +88,6 @@ describe("a fact", () => {
     }
     expect(unseen).toEqual([]);
     expect(changed).toBeGreaterThan(180);
-    db.close();
   });
 
   it("that is empty does not count for the id, so a column that is added changes none", () => {
@@ -103,7 +97,6 @@ describe("a fact", () => {
         const held = Object.fromEntries(Object.entries(row).filter(([, value]) => value !== null));
         expect(idOfFacts(table, { ...held, invented: null })).toBe(row["id"]);
       }
-    db.close();
   });
 
   it("is held in a known column: each table declares exactly the columns that COLUMNS_OF lists", () => {
@@ -114,6 +107,5 @@ describe("a fact", () => {
           .map((c) => c.name)
           .filter((name) => name !== LOCAL),
       ).toEqual(["id", ...COLUMNS_OF[table].map(({ name }) => name)]);
-    db.close();
   });
 });

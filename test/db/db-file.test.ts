@@ -3,7 +3,7 @@
 import { execFileSync } from "node:child_process";
 import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import Sqlite from "better-sqlite3";
-import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { beforeEach, describe, expect, it } from "vitest";
 import {
   checkDatabase,
   type Database,
@@ -16,20 +16,15 @@ import {
 } from "../../db/index.ts";
 import { read } from "../../db/open.ts";
 import { MIGRATIONS } from "../../db/schema.ts";
-import { newTrial, tamper, toldIn, trial, workloadNamed, workshop } from "../support/database.ts";
+import { eachWorkshop, newTrial, tamper, toldIn, trial, workloadNamed } from "../support/database.ts";
 
 /** The schema of today. */
 const RELEASED = MIGRATIONS.length;
 
-let shop: ReturnType<typeof workshop>;
+const shop = eachWorkshop();
 let db: Database;
 beforeEach(() => {
-  shop = workshop();
-  db = openDatabase(shop.path("automap.db"));
-});
-afterEach(() => {
-  db.close();
-  shop.remove();
+  db = shop.open("automap.db");
 });
 
 /** Works as an automap of the next schema. */
@@ -61,7 +56,7 @@ describe("a file", () => {
 
   it("is read in one snapshot, whatever another process writes between two reads", () => {
     const count = (): unknown => db.sqlite.prepare("SELECT count(*) FROM trials").pluck().get();
-    const other = openDatabase(shop.path("automap.db"));
+    const other = shop.open("automap.db");
     const seen = read(db, () => {
       const before = count();
       recordTrial(other, newTrial(77));
@@ -69,14 +64,12 @@ describe("a file", () => {
     });
     expect(seen[1]).toBe(seen[0]);
     expect(count()).toBe(Number(seen[0]) + 1);
-    other.close();
   });
 
   it("that is no database of automap is refused and left unchanged", () => {
     const path = shop.path("other.db");
     const other = new Sqlite(path);
     other.exec("CREATE TABLE notes (text)");
-    other.close();
     const before = readFileSync(path);
     expect(told(() => openDatabase(path))).toMatchInlineSnapshot(`
       "/other.db is a SQLite database, but not one of automap's
@@ -84,16 +77,16 @@ describe("a file", () => {
     `);
     expect(readFileSync(path).equals(before)).toBe(true);
     writeFileSync(shop.path("text.db"), "once upon a time ".repeat(100));
-    expect(told(() => openDatabase(shop.path("text.db")))).toMatchInlineSnapshot(`
+    expect(told(() => shop.open("text.db"))).toMatchInlineSnapshot(`
       "/text.db is not a SQLite database
         name another file"
     `);
     mkdirSync(shop.path("folder"));
-    expect(told(() => openDatabase(shop.path("folder")))).toMatchInlineSnapshot(`
+    expect(told(() => shop.open("folder"))).toMatchInlineSnapshot(`
       "/folder is a directory
         name a file in it"
     `);
-    expect(told(() => openDatabase(shop.path("no/automap.db")))).toMatchInlineSnapshot(`
+    expect(told(() => shop.open("no/automap.db"))).toMatchInlineSnapshot(`
       "readonly: /no/automap.db cannot be written: there is no directory /no
         make it first, or name another"
     `);
@@ -106,34 +99,32 @@ describe("a file", () => {
   });
 
   it("that is missing or empty is created for writing, and refused for reading with how to make one", () => {
-    expect(told(() => openDatabase(shop.path("new.db"), { readonly: true }))).toMatchInlineSnapshot(`
+    expect(told(() => shop.open("new.db", { readonly: true }))).toMatchInlineSnapshot(`
       "there is no database at /new.db
         automap tune makes one: automap tune conv2d --db /new.db; or name yours"
     `);
     expect(existsSync(shop.path("new.db"))).toBe(false);
     writeFileSync(shop.path("new.db"), "");
-    expect(told(() => openDatabase(shop.path("new.db"), { readonly: true }))).toMatchInlineSnapshot(`
+    expect(told(() => shop.open("new.db", { readonly: true }))).toMatchInlineSnapshot(`
       "/new.db is empty
         automap tune fills it: automap tune --help"
     `);
-    const made = openDatabase(shop.path("new.db"));
+    const made = shop.open("new.db");
     expect(queryTrials(made)).toEqual([]);
-    made.close();
   });
 
   it("open for reading cannot be written", () => {
-    const reader = openDatabase(shop.path("automap.db"), { readonly: true });
+    const reader = shop.open("automap.db", { readonly: true });
     expect(told(() => recordTrial(reader, newTrial(60)))).toMatchInlineSnapshot(`
       "/automap.db is open for reading only
         open it without readonly to write"
     `);
-    reader.close();
   });
 
   it("that stays locked is given up with advice", () => {
     const holder = new Sqlite(shop.path("automap.db"));
     holder.exec("BEGIN IMMEDIATE");
-    const hasty = openDatabase(shop.path("automap.db"), { patience: 50 });
+    const hasty = shop.open("automap.db", { patience: 50 });
     expect(told(() => recordTrial(hasty, newTrial(60)))).toMatchInlineSnapshot(`
       "locked: /automap.db stayed locked by another process while recording a trial
         end the program that holds it (lsof names it) and run the same command again"
@@ -141,7 +132,6 @@ describe("a file", () => {
     holder.exec("ROLLBACK");
     expect(told(() => recordTrial(hasty, newTrial(60)))).toBe("nothing");
     holder.close();
-    hasty.close();
   });
 
   it("on a full disk keeps its records and takes no part of a new one", () => {
@@ -164,7 +154,7 @@ describe("a file", () => {
   const GREEDY = "PRAGMA max_page_count = 1; CREATE TABLE t (x); INSERT INTO t VALUES (zeroblob(1000000))";
 
   it("that a full disk does not let begin is removed again, and one that was there is not", () => {
-    const open = (name: string): string => withNext(GREEDY, () => told(() => openDatabase(shop.path(name))));
+    const open = (name: string): string => withNext(GREEDY, () => told(() => shop.open(name)));
     expect(open("new.db")).toMatch(/^full: .*new.db: no space left on the device while opening it/);
     expect(readdirSync(shop.path("")).filter((name) => name.startsWith("new.db"))).toEqual([]);
     openDatabase(shop.path("old.db")).close();
@@ -191,17 +181,14 @@ describe("the schema", () => {
     withNext("ALTER TABLE runs ADD COLUMN notes TEXT", () => {
       const reader = openDatabase(path(), { readonly: true });
       expect([version(reader), showTrial(reader, id).id]).toEqual([RELEASED, id]);
-      reader.close();
       const newer = openDatabase(path());
       expect(newer.notice?.replaceAll(shop.path(""), "")).toBe(
         `/automap.db was brought from schema ${RELEASED} to ${RELEASED + 1}; the file as it was is kept in /automap.v${RELEASED}-backup.db`,
       );
       expect([version(newer), showTrial(newer, id).id]).toEqual([RELEASED + 1, id]);
-      newer.close();
     });
-    const backup = openDatabase(shop.path(`automap.v${RELEASED}-backup.db`), { readonly: true });
+    const backup = shop.open(`automap.v${RELEASED}-backup.db`, { readonly: true });
     expect(queryTrials(backup).map((t) => t.id)).toEqual([id]);
-    backup.close();
   });
 
   it.each([
@@ -241,13 +228,11 @@ describe("a file that is deleted or replaced while it is open", () => {
 
   /** The ids in a file; none where there is no file. */
   function idsIn(name: string): string[] {
-    const held = openDatabase(shop.path(name), { readonly: true });
-    try {
-      expect(verifyDatabase(held).problems).toEqual([]);
-      return queryTrials(held, { sort: "at" }).map((t) => t.id);
-    } finally {
-      held.close();
-    }
+    const held = shop.open(name, { readonly: true });
+    expect(verifyDatabase(held).problems).toEqual([]);
+    const ids = queryTrials(held, { sort: "at" }).map((t) => t.id);
+    held.close();
+    return ids;
   }
   const third = newTrial(62);
 
@@ -304,9 +289,8 @@ describe("a file that is deleted or replaced while it is open", () => {
     if (ends) db.close();
     renameSync(shop.path(RESCUED), shop.path("automap.db"));
     expect(idsIn("automap.db").toSorted()).toEqual(kept.toSorted());
-    const again = openDatabase(shop.path("automap.db"));
+    const again = shop.open("automap.db");
     recordTrial(again, newTrial(64));
-    again.close();
     expect(idsIn("automap.db")).toHaveLength(6);
   });
 
@@ -321,12 +305,10 @@ describe("a file that is deleted or replaced while it is open", () => {
 
   it("is saved elsewhere when its folder is gone", () => {
     mkdirSync(shop.path("folder"));
-    const path = shop.path("folder/automap-gone.db");
-    const gone = openDatabase(path);
+    const gone = shop.open("folder/automap-gone.db");
     recordTrial(gone, newTrial(60));
     rmSync(shop.path("folder"), { recursive: true });
     const [, saved = ""] = /is in (\S+): /.exec(told(() => recordTrial(gone, third))) ?? [];
-    gone.close();
     try {
       const held = openDatabase(saved, { readonly: true });
       expect(queryTrials(held)).toHaveLength(2);
@@ -337,12 +319,10 @@ describe("a file that is deleted or replaced while it is open", () => {
   });
 
   it("is no matter to a database in memory, nor to one that stays where it is", () => {
-    const memory = openDatabase(":memory:");
+    const memory = shop.open(":memory:");
     expect(told(() => recordTrial(memory, third))).toBe("nothing");
-    memory.close();
-    const other = openDatabase(shop.path("automap.db"));
+    const other = shop.open("automap.db");
     expect(told(() => recordTrial(other, third))).toBe("nothing");
-    other.close();
     expect(told(() => recordTrial(db, newTrial(63)))).toBe("nothing");
     expect(readdirSync(shop.path("")).filter((name) => name.includes("rescued"))).toEqual([]);
   });

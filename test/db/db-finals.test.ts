@@ -3,7 +3,7 @@
  * their ids.
  */
 
-import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { beforeEach, describe, expect, it } from "vitest";
 import type { Candidate } from "../../abstraction/candidate.ts";
 import {
   beginRun,
@@ -11,13 +11,12 @@ import {
   type Database,
   exportLines,
   importLines,
-  openDatabase,
   recordTrial,
   showTrial,
   trialsOf,
   verifyDatabase,
 } from "../../db/index.ts";
-import { CONV, candidate, MACHINE, measured, newTrial, trial, VNNI, WARM, workshop } from "../support/database.ts";
+import { CONV, candidate, eachWorkshop, MACHINE, measured, newTrial, trial, VNNI, WARM } from "../support/database.ts";
 import { windowSchedule } from "../support/window.ts";
 
 const AMX = "amx.tdpbusd";
@@ -29,15 +28,10 @@ const DESIGN: Candidate = {
   schedule: windowSchedule(),
 };
 
-let shop: ReturnType<typeof workshop>;
+const shop = eachWorkshop();
 let db: Database;
 beforeEach(() => {
-  shop = workshop();
-  db = openDatabase(shop.path("automap.db"));
-});
-afterEach(() => {
-  db.close();
-  shop.remove();
+  db = shop.open("automap.db");
 });
 
 let started = 1;
@@ -111,12 +105,11 @@ describe("finals", () => {
     const run = search();
     took(10, { at: 1, run, block: 1 });
     const winner = took(10.6, { at: 9, run, block: 1, comparison: "a", place: 1 });
-    const other = openDatabase(shop.path("other.db"));
+    const other = shop.open("other.db");
     const report = importLines(other, exportLines(db));
     expect(report).toMatchObject({ rejected: [], added: { trials: 2 } });
     expect(best(other, {}, { imported: true }).map((t) => t.id)).toEqual([winner]);
     expect(verifyDatabase(other).problems).toEqual([]);
-    other.close();
   });
 });
 

@@ -1,6 +1,6 @@
 /** @file The parser as the first line of defence: a hostile line or file becomes a valid record or is refused. */
 
-import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { beforeEach, describe, expect, it } from "vitest";
 import type { GridCandidate, ThreadCandidate } from "../../abstraction/candidate.ts";
 import { isVisible, visible } from "../../abstraction/text.ts";
 import {
@@ -10,7 +10,6 @@ import {
   endRun,
   exportLines,
   importLines,
-  openDatabase,
   queryTrials,
   recordCalibration,
   recordTrial,
@@ -19,20 +18,24 @@ import {
 import { INTRINSICS } from "../../intrinsics/index.ts";
 import { OPERATORS } from "../../operators/index.ts";
 import { instantiate } from "../../operators/operator.ts";
-import { CONV, candidate, MACHINE, measured, newTrial, trial, workloadNamed, workshop } from "../support/database.ts";
+import {
+  CONV,
+  candidate,
+  eachWorkshop,
+  MACHINE,
+  measured,
+  newTrial,
+  trial,
+  workloadNamed,
+} from "../support/database.ts";
 import { LANES, MAPPED } from "../support/every-fact.ts";
 import { forgedLines, type Line, type Path, plant, recordsIn, textsIn } from "../support/forge.ts";
 import { inFull } from "../support/slow.ts";
 
-let shop: ReturnType<typeof workshop>;
+const shop = eachWorkshop();
 let db: Database;
 beforeEach(() => {
-  shop = workshop();
-  db = openDatabase(shop.path("automap.db"));
-});
-afterEach(() => {
-  db.close();
-  shop.remove();
+  db = shop.open("automap.db");
 });
 
 const GRID: GridCandidate = {
@@ -153,7 +156,7 @@ function importForged(
       if (line["id"] === of["id"]) change(line);
     }).slice(1),
   );
-  const other = openDatabase(":memory:");
+  const other = shop.open(":memory:");
   // What a change leaves as it is was there before.
   const report = importLines(other, new Set([header, ...first, ...lines]));
   return { other, report, taken: recordsIn(exportLines(other)) };
@@ -180,7 +183,6 @@ describe("a text of a record", () => {
     expect(report.rejected.length).toBeGreaterThanOrEqual(least);
     expect(verifyDatabase(other).problems).toEqual([]);
     expect(() => [queryTrials(other), best(other)]).not.toThrow();
-    other.close();
   });
 
   it("is accepted where the tables have it: instructions, features and operators", () => {
@@ -244,7 +246,6 @@ describe("a number of a record", () => {
     expect(verifyDatabase(other).problems).toEqual([]);
     for (const { measurement: m, workload } of queryTrials(other))
       if (m.status === "ok") expect((2 * workload.points) / m.median).toBeLessThan(1e15);
-    other.close();
   });
 
   const at =
@@ -304,9 +305,8 @@ describe("a number of a record", () => {
     const all = records();
     const of = all.find((line) => nameOf(line) === kind);
     if (!of) throw new Error(`no ${kind}`);
-    const { other, report } = importForged(all, [{ of, change }]);
+    const { report } = importForged(all, [{ of, change }]);
     expect(report.rejected[0]?.reason).toMatch(reason);
-    other.close();
   });
 
   const nameOf = ({ kind, candidate: tried }: Line): string =>
@@ -327,14 +327,14 @@ describe("a number of a record", () => {
 
 describe("a time", () => {
   const forgedMedian = (microseconds: number, given: Partial<Parameters<typeof newTrial>[1]> = {}): string => {
-    const honest = openDatabase(":memory:");
+    const honest = shop.open(":memory:");
     recordTrial(honest, newTrial(60, given));
     const lines = forgedLines(recordsIn(exportLines(honest)), (line) => {
       if (line.kind !== "trial") return;
       const median = microseconds * 1e-6;
       Object.assign(line, { samples: [median], median, low: median, high: median });
     });
-    return importLines(openDatabase(":memory:"), lines).rejected[0]?.reason ?? "taken";
+    return importLines(shop.open(":memory:"), lines).rejected[0]?.reason ?? "taken";
   };
 
   it("shorter than any machine needs is refused with the bound", () => {

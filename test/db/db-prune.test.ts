@@ -1,13 +1,12 @@
 /** @file Pruning deletes the trials its filter selects and the records only they referred to. */
 
-import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { beforeEach, describe, expect, it } from "vitest";
 import { TABLE_NAMES } from "../../db/facts.ts";
 import {
   beginRun,
   type Database,
   endRun,
   type NewRun,
-  openDatabase,
   pruneTrials,
   recordCalibration,
   recordTrial,
@@ -15,17 +14,12 @@ import {
 } from "../../db/index.ts";
 import { environmentRowOf, workloadRowOf } from "../../db/rows.ts";
 import { insert } from "../../db/write.ts";
-import { CONV, MACHINE, measured, newTrial, trial, workloadNamed, workshop } from "../support/database.ts";
+import { CONV, eachWorkshop, MACHINE, measured, newTrial, trial, workloadNamed } from "../support/database.ts";
 
-let shop: ReturnType<typeof workshop>;
+const shop = eachWorkshop();
 let db: Database;
 beforeEach(() => {
-  shop = workshop();
-  db = openDatabase(shop.path("automap.db"));
-});
-afterEach(() => {
-  db.close();
-  shop.remove();
+  db = shop.open("automap.db");
 });
 
 /** A search that ended before it measured anything. */

@@ -3,7 +3,7 @@
 import { createHmac } from "node:crypto";
 import { readFileSync, statSync, writeFileSync } from "node:fs";
 import Sqlite from "better-sqlite3";
-import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { beforeEach, describe, expect, it } from "vitest";
 import { sealsOf } from "../../abstraction/seal.ts";
 import {
   beginRun,
@@ -20,23 +20,28 @@ import {
   showTrial,
   verifyDatabase,
 } from "../../db/index.ts";
-import { CONV, candidate, MACHINE, measured, newTrial, tamper, toldIn, trial, workshop } from "../support/database.ts";
+import {
+  CONV,
+  candidate,
+  eachWorkshop,
+  MACHINE,
+  measured,
+  newTrial,
+  tamper,
+  toldIn,
+  trial,
+} from "../support/database.ts";
 import { forgedLines, recordsIn } from "../support/forge.ts";
 
-let shop: ReturnType<typeof workshop>;
+const shop = eachWorkshop();
 let db: Database;
 beforeEach(() => {
-  shop = workshop();
   db = at("automap.db");
-});
-afterEach(() => {
-  db.close();
-  shop.remove();
 });
 
 /** A database of this user, or of one who has another key. */
 function at(name: string, user = "me"): Database {
-  return openDatabase(shop.path(name), { key: shop.path(`${user}.key`) });
+  return shop.open(name, { key: shop.path(`${user}.key`) });
 }
 
 const provenances = (of: Database): string[] => queryTrials(of).map((t) => t.provenance);
@@ -91,7 +96,6 @@ describe("the provenance of a trial", () => {
     others.close();
     mergeDatabase(imported, shop.path("others.db"));
     expect(provenances(imported)).toEqual(["imported", "imported"]);
-    imported.close();
     // The whole file as its writer left it, and as it is here.
     for (const [user, provenance] of [
       ["other", "here"],
@@ -108,9 +112,8 @@ describe("the provenance of a trial", () => {
     recordTrial(second, newTrial(60));
     recordCalibration(second, { environment: MACHINE, data: { a: 1 }, at: 1 });
     second.close();
-    const lines = openDatabase(shop.path("second.db"), { readonly: true });
+    const lines = shop.open("second.db", { readonly: true });
     importLines(db, exportLines(lines));
-    lines.close();
     expect(provenances(db)).toEqual(["imported"]);
     expect(mergeDatabase(db, shop.path("second.db"))).toMatchObject({ added: { trials: 0 }, known: 4, rejected: [] });
     expect(provenances(db)).toEqual(["here"]);
@@ -143,15 +146,13 @@ describe("the provenance of a trial", () => {
     writeFileSync(shop.path("me.key"), "damaged");
     const again = at("automap.db");
     expect(provenances(again)).toEqual(["imported", "imported"]);
-    again.close();
   });
 
   it("is imported where no key can be kept", () => {
     writeFileSync(shop.path("file"), "");
-    const keyless = openDatabase(shop.path("keyless.db"), { key: shop.path("file/key") });
+    const keyless = shop.open("keyless.db", { key: shop.path("file/key") });
     recordTrial(keyless, newTrial(60));
     expect(provenances(keyless)).toEqual(["imported"]);
-    keyless.close();
   });
 });
 
@@ -167,7 +168,6 @@ describe("the best", () => {
     importLines(other, lines);
     expect(median(other)).toEqual([]);
     expect(median(other, true)).toEqual([6]);
-    other.close();
   });
 
   it("trial is not decided by imported finals", () => {
@@ -344,10 +344,9 @@ describe("a file that somebody else wrote", () => {
     expect(queryTrials(db).length).toBeLessThan(2);
 
     // Read where it lies it is refused with a message, not taken for what it says.
-    const direct = openDatabase(path, { readonly: true });
+    const direct = shop.open("foreign.db", { readonly: true });
     expect(() => queryTrials(direct)).toThrow(/is damaged|holds a number that automap never writes|that is not there/);
     expect(verifyDatabase(direct).problems.length).toBeGreaterThan(0);
-    direct.close();
   });
 
   it("with a duplicate key in its JSON is merged as the record its id names, and is not read directly", () => {
@@ -358,9 +357,8 @@ describe("a file that somebody else wrote", () => {
     raw.close();
     expect(mergeDatabase(db, path)).toMatchObject({ added: { trials: 2 }, rejected: [] });
     expect(queryTrials(db)[0]?.candidate).toEqual(candidate());
-    const direct = openDatabase(path, { readonly: true });
+    const direct = shop.open("twice.db", { readonly: true });
     expect(() => queryTrials(direct)).toThrow(/candidate: holds more than its fields, or is not canonical JSON/);
-    direct.close();
   });
 });
 

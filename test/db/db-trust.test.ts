@@ -2,7 +2,7 @@
 
 import { copyFileSync } from "node:fs";
 import { join } from "node:path";
-import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { beforeEach, describe, expect, it } from "vitest";
 import type { Intrinsic } from "../../abstraction/intrinsic.ts";
 import { declarationHash } from "../../db/identity.ts";
 import {
@@ -13,7 +13,6 @@ import {
   differencesOf,
   ENVIRONMENT_FIELDS,
   type Environment,
-  openDatabase,
   POLICIES,
   type Policy,
   queryTrials,
@@ -22,17 +21,12 @@ import {
   type World,
 } from "../../db/index.ts";
 import { INTRINSICS, intrinsicNamed } from "../../intrinsics/index.ts";
-import { MACHINE, measured, newTrial, trial, VNNI, workshop } from "../support/database.ts";
+import { eachWorkshop, MACHINE, measured, newTrial, trial, VNNI } from "../support/database.ts";
 
-let shop: ReturnType<typeof workshop>;
+const shop = eachWorkshop();
 let db: Database;
 beforeEach(() => {
-  shop = workshop();
-  db = openDatabase(shop.path("automap.db"));
-});
-afterEach(() => {
-  db.close();
-  shop.remove();
+  db = shop.open("automap.db");
 });
 
 const HERE: World = { environment: MACHINE, intrinsics: INTRINSICS };
@@ -116,13 +110,11 @@ describe("a declaration's hash", () => {
   };
 
   it("equals the hash that a file of schema 1 holds", () => {
-    const path = shop.path("frozen.db");
-    copyFileSync(join(import.meta.dirname, "../fixtures/schema-1.sqlite"), path);
-    const reader = openDatabase(path, { readonly: true });
+    copyFileSync(join(import.meta.dirname, "../fixtures/schema-1.sqlite"), shop.path("frozen.db"));
+    const reader = shop.open("frozen.db", { readonly: true });
     const differing = queryTrials(reader)
       .filter((t) => t.intrinsic === VNNI?.name)
       .map((t) => differencesOf(t, { environment: t.environment, intrinsics: INTRINSICS }));
-    reader.close();
     expect(differing).toEqual([[], [], [], []]);
   });
 

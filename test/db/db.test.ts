@@ -1,6 +1,6 @@
 /** @file The database: records are read back unchanged, and their facts cannot be changed. */
 
-import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { beforeEach, describe, expect, it } from "vitest";
 import { computationKey } from "../../abstraction/computation.ts";
 import type { Intrinsic } from "../../abstraction/intrinsic.ts";
 import { visible } from "../../abstraction/text.ts";
@@ -13,7 +13,6 @@ import {
   declarationHash,
   endRun,
   idOf,
-  openDatabase,
   queryTrials,
   recordCalibration,
   recordTrial,
@@ -27,6 +26,7 @@ import { instantiate } from "../../operators/operator.ts";
 import { summarise } from "../../runtime/statistics.ts";
 import {
   CONV,
+  eachWorkshop,
   MACHINE,
   measured,
   newTrial,
@@ -35,20 +35,14 @@ import {
   VNNI,
   WARM,
   workloadNamed,
-  workshop,
 } from "../support/database.ts";
 import fc from "../support/property.ts";
 import { inFull } from "../support/slow.ts";
 
-let shop: ReturnType<typeof workshop>;
+const shop = eachWorkshop();
 let db: Database;
 beforeEach(() => {
-  shop = workshop();
-  db = openDatabase(shop.path("automap.db"));
-});
-afterEach(() => {
-  db.close();
-  shop.remove();
+  db = shop.open("automap.db");
 });
 
 const vnni = (): Intrinsic => {
@@ -148,7 +142,7 @@ describe("ids", () => {
 
 describe("a trial", () => {
   it("is read back unchanged, and recording it twice changes nothing", () => {
-    const memory = openDatabase(":memory:");
+    const memory = shop.open(":memory:");
     fc.assert(
       fc.property(anyTrial, (given) => {
         const before = queryTrials(memory).map((t) => t.id);
@@ -161,7 +155,6 @@ describe("a trial", () => {
       }),
       { numRuns: inFull(60, 25) },
     );
-    memory.close();
   });
 
   it("names its environment field by field", () => {

@@ -13,7 +13,6 @@ import {
   exportLines,
   importLines,
   mergeDatabase,
-  openDatabase,
   pruneTrials,
   queryTrials,
   recordCalibration,
@@ -27,7 +26,7 @@ import { forgedLines, recordsIn } from "../support/forge.ts";
 import { sourceFiles } from "../support/imports.ts";
 
 const shop = workshop();
-afterAll(() => shop.remove());
+afterAll(shop.remove);
 
 /** Microseconds. */
 const HERE = 100;
@@ -35,17 +34,16 @@ const CLAIMED = 10;
 
 /** Lines of a stranger's database, whose trials are another candidate and claim 10 us. */
 function claims(): string[] {
-  const theirs = openDatabase(shop.path(`theirs ${made++}.db`), { key: shop.path("their.key") });
+  const theirs = shop.open(`theirs ${made++}.db`, { key: shop.path("their.key") });
   recordTrial(theirs, newTrial(CLAIMED, { trial: trial(measured(CLAIMED), 9e12) }));
   const lines = [...exportLines(theirs)];
-  theirs.close();
   return lines;
 }
 
 let made = 0;
 /** A database with a kernel measured here, if any, and the imported claim. */
 function database(given: { readonly here: boolean } = { here: true }): Database {
-  const db = openDatabase(shop.path(`mixed ${made++}.db`));
+  const db = shop.open(`mixed ${made++}.db`);
   if (given.here) recordTrial(db, newTrial(HERE));
   expect(importLines(db, claims()).rejected).toEqual([]);
   return db;
@@ -62,10 +60,6 @@ describe("a lookup in a database with an imported claim of a tenth of its time",
     mixed = database();
     claimed = database({ here: false });
   });
-  afterAll(() => {
-    mixed.close();
-    claimed.close();
-  });
 
   it("finds an imported record when asked for one, and after any measured here", () => {
     const found = (db: Database): unknown[] =>
@@ -80,7 +74,7 @@ describe("a lookup in a database with an imported claim of a tenth of its time",
   it("takes a made-up seal for none, even where such records fill a list", () => {
     const db = database();
     const lines = recordsIn(claims());
-    const theirs = openDatabase(shop.path(`sealed ${made++}.db`), { key: shop.path("their.key") });
+    const theirs = shop.open(`sealed ${made++}.db`, { key: shop.path("their.key") });
     for (let i = 1; i <= 30; i++)
       recordTrial(theirs, newTrial(100, { trial: trial(measured(10 + i / 100), 1_700_000_000_000 + i) }));
     importLines(db, [JSON.stringify(lines[0]), ...exportLines(theirs)].slice(1));
@@ -89,8 +83,6 @@ describe("a lookup in a database with an imported claim of a tenth of its time",
     expect(timesOf(queryTrials(db, { status: "ok", provenance: "here", limit: 5 }))).toEqual([HERE]);
     expect(timesOf(queryTrials(db, { status: "ok", provenance: "here", top: 24 }))).toEqual([HERE]);
     expect(timesOf(best(db))).toEqual([HERE]);
-    theirs.close();
-    db.close();
   });
 });
 
@@ -119,17 +111,15 @@ it("every lookup of records in the sources says whether it takes imported ones",
 
 describe("an imported calibration", () => {
   it("gives no search its rates, and is found where it is asked for", () => {
-    const theirs = openDatabase(shop.path("rates.db"), { key: shop.path("their.key") });
+    const theirs = shop.open("rates.db", { key: shop.path("their.key") });
     recordCalibration(theirs, { environment: MACHINE, data: { l1: 1 }, at: 9 });
-    const db = openDatabase(shop.path("rated.db"));
+    const db = shop.open("rated.db");
     importLines(db, exportLines(theirs));
     expect(calibrationOf(db, MACHINE)).toBeUndefined();
     expect(calibrationOf(db, MACHINE, { imported: true })).toMatchObject({ provenance: "imported", at: 9 });
     // The same rates, measured here after all.
     recordCalibration(db, { environment: MACHINE, data: { l1: 1 }, at: 9 });
     expect(calibrationOf(db, MACHINE)).toMatchObject({ provenance: "here" });
-    theirs.close();
-    db.close();
   });
 });
 
@@ -143,46 +133,39 @@ describe("a run that was begun here", () => {
     });
 
   it("ends as this machine says: no import ends it, or ends it otherwise", () => {
-    const db = openDatabase(shop.path("runs.db"));
+    const db = shop.open("runs.db");
     const run = begin(db);
     expect(importLines(db, told(db, "done", 2000)).rejected).toEqual([]);
     expect(showRun(db, run)).toMatchObject({ status: "running", provenance: "here" });
     endRun(db, run, { status: "interrupted", ended: 3000 });
     importLines(db, told(db, "done", 2000));
     expect(showRun(db, run)).toMatchObject({ status: "interrupted", ended: 3000, provenance: "here" });
-    db.close();
   });
 
   it("is refused where it ended before it started", () => {
-    const db = openDatabase(shop.path("early.db"));
+    const db = shop.open("early.db");
     begin(db);
-    const other = openDatabase(shop.path("early other.db"));
+    const other = shop.open("early other.db");
     const { rejected } = importLines(other, told(db, "done", 999));
     expect(rejected.map(({ reason }) => reason)).toEqual(["its field ended: lies before its start"]);
     expect(runsIn(other)).toEqual([]);
     const run = begin(db, 5000);
     endRun(db, run, { status: "done", ended: 10 });
     expect(showRun(db, run).ended).toBe(5000);
-    db.close();
-    other.close();
   });
 
   it("is the same in whichever order files of this machine are merged", () => {
-    const files = ["one", "two"].map((name) => openDatabase(shop.path(`${name}.db`)));
+    const files = ["one", "two"].map((name) => shop.open(`${name}.db`));
     const [one, two] = files as [Database, Database];
     const run = begin(one);
     mergeDatabase(two, one.path);
     endRun(one, run, { status: "done", ended: 2000 });
-    const [three, four] = ["three", "four"].map((name) => openDatabase(shop.path(`${name}.db`))) as [
-      Database,
-      Database,
-    ];
+    const [three, four] = ["three", "four"].map((name) => shop.open(`${name}.db`)) as [Database, Database];
     for (const from of [one, two]) mergeDatabase(three, from.path);
     for (const from of [two, one]) mergeDatabase(four, from.path);
     importLines(three, told(one, "failed", 1500));
     for (const db of [three, four])
       expect(showRun(db, run)).toMatchObject({ status: "done", ended: 2000, provenance: "here" });
-    for (const db of [...files, three, four]) db.close();
   });
 });
 
@@ -191,18 +174,17 @@ describe("the clock of a database", () => {
   const YEARS = 10 * 365 * 24 * 3600 * 1000;
 
   it("goes on after the newest record made here, wherever the machine's clock stands", () => {
-    const db = openDatabase(shop.path("clock.db"));
+    const db = shop.open("clock.db");
     expect(recordClock(db, () => NOW)()).toBeGreaterThanOrEqual(NOW);
     recordTrial(db, newTrial(100, { trial: trial(measured(100), NOW + 5000) }));
     expect(recordClock(db, () => NOW)()).toBeGreaterThan(NOW + 5000);
     // Imported times are claims.
     importLines(db, claims());
     expect(recordClock(db, () => NOW)()).toBeLessThan(NOW + YEARS);
-    db.close();
   });
 
   it("refuses to date a search before records made here, and says how to go on", () => {
-    const db = openDatabase(shop.path("ahead.db"));
+    const db = shop.open("ahead.db");
     recordTrial(db, newTrial(100, { trial: trial(measured(100), NOW + YEARS) }));
     expect(toldIn(shop, () => recordClock(db, () => NOW)).replace(/trial \w+/, "trial ID")).toMatchInlineSnapshot(`
       "trial ID of /ahead.db is dated 2037-01-12, and this machine's clock says 2027-01-15: one of the two is wrong, and records are ordered by their times
@@ -210,6 +192,5 @@ describe("the clock of a database", () => {
     `);
     pruneTrials(db, { since: NOW + 1 }, { reason: "a wrong clock", best: true });
     expect(recordClock(db, () => NOW)()).toBeGreaterThanOrEqual(NOW);
-    db.close();
   });
 });

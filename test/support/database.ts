@@ -6,6 +6,7 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type Sqlite from "better-sqlite3";
+import { afterEach, beforeEach } from "vitest";
 import type { Candidate } from "../../abstraction/candidate.ts";
 import { UsageError } from "../../abstraction/error.ts";
 import type { Measurement, Trial } from "../../abstraction/trial.ts";
@@ -15,6 +16,7 @@ import {
   DatabaseError,
   type Environment,
   type NewTrial,
+  openDatabase,
   type Workload,
 } from "../../db/index.ts";
 import { intrinsicsNamed } from "../../intrinsics/index.ts";
@@ -109,14 +111,43 @@ export function tamper(sqlite: Sqlite.Database, work: string | (() => unknown)):
   for (const { sql } of triggers) sqlite.exec(sql);
 }
 
-/** A temporary directory and a function that removes it. */
-export function workshop(): { readonly path: (name: string) => string; readonly remove: () => void } {
+export interface Workshop {
+  readonly path: (name: string) => string;
+  /** Opens a file of the folder, or a database in memory. */
+  readonly open: (name: string, options?: Parameters<typeof openDatabase>[1]) => Database;
+  /** Closes what was opened, and removes the folder. */
+  readonly remove: () => void;
+}
+
+/** A temporary folder with databases in it. */
+export function workshop(): Workshop {
   const root = mkdtempSync(join(tmpdir(), "automap-db-"));
-  return { path: (name) => join(root, name), remove: () => rmSync(root, { recursive: true, force: true }) };
+  const path = (name: string): string => join(root, name);
+  const opened: Database[] = [];
+  const open: Workshop["open"] = (name, options) => {
+    const db = openDatabase(name === ":memory:" ? name : path(name), options);
+    opened.push(db);
+    return db;
+  };
+  const remove = (): void => {
+    for (const db of opened) db.close();
+    rmSync(root, { recursive: true, force: true });
+  };
+  return { path, open, remove };
+}
+
+/** A workshop of each test's own. */
+export function eachWorkshop(): Omit<Workshop, "remove"> {
+  let shop: Workshop;
+  beforeEach(() => {
+    shop = workshop();
+  });
+  afterEach(() => shop.remove());
+  return { path: (name) => shop.path(name), open: (name, options) => shop.open(name, options) };
 }
 
 /** What the caller of a database is told: message and hint, with names of files beneath a folder alone. */
-export function toldIn(shop: ReturnType<typeof workshop>, work: () => unknown): string {
+export function toldIn(shop: Pick<Workshop, "path">, work: () => unknown): string {
   try {
     work();
   } catch (error) {
