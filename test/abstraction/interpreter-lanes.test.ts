@@ -7,23 +7,15 @@ import { describe, expect, it } from "vitest";
 import { defineComputation } from "../../abstraction/computation.ts";
 import type { DType } from "../../abstraction/dtype.ts";
 import { interpretNest } from "../../abstraction/interpret-nest.ts";
-import { type LoopNest, loop, type Statement } from "../../abstraction/loop-nest.ts";
-import { parseEquation } from "../../abstraction/parse.ts";
+import type { LoopNest } from "../../abstraction/loop-nest.ts";
 import { printNest } from "../../abstraction/print-nest.ts";
+import { indented, readNest } from "../support/nest-text.ts";
 import { stated } from "../support/subjects.ts";
 
 const LANES = 4;
-const scalar = (text: string): Statement => ({ kind: "scalar", equation: parseEquation(text) });
-
 /** A nest of one vector file `V` of two registers whose lanes run the given statements. */
 function onLanes(texts: readonly string[], dtype: DType = "f32"): LoopNest {
-  return {
-    scratch: [],
-    registers: [],
-    vectors: [{ name: "V", dtype, lanes: LANES, count: 2 }],
-    prepare: [],
-    body: [loop("lane", LANES, texts.map(scalar), "lanes")],
-  };
+  return readNest([`vectors V: 2 x ${dtype}[4]`, "for lanes lane in 0..4", ...indented(texts)].join("\n"));
 }
 
 /** What `y` holds after the statements ran; `y` has one element a lane. */
@@ -84,10 +76,7 @@ describe("lanes", () => {
   });
 
   it("run scalar statements only", () => {
-    const nest = onLanes([]);
-    const computation = stated(`y[i] += x[i] --i ${LANES}`);
-    const inner = loop("lane", LANES, [loop("i", 2, [scalar("y[lane] = x[lane]")])], "lanes");
-    expect(() => interpretNest({ ...nest, body: [inner] }, computation, { x: [1, 2, 3, 4] })).toThrow(
+    expect(() => run(["for i in 0..2", "  y[lane] = x[lane]"], [1, 2, 3, 4])).toThrow(
       "internal: lanes of lane run a loop; they run scalar statements only",
     );
   });

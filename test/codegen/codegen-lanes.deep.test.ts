@@ -9,14 +9,15 @@ import type { DType } from "../../abstraction/dtype.ts";
 import { type Inputs, interpret } from "../../abstraction/interpret.ts";
 import { interpretNest } from "../../abstraction/interpret-nest.ts";
 import type { Kernel } from "../../abstraction/kernel.ts";
-import { type LoopNest, loop } from "../../abstraction/loop-nest.ts";
+import type { LoopNest } from "../../abstraction/loop-nest.ts";
 import { AVX2 } from "../../codegen/cpp/x86-vectors.ts";
 import { generateLanes, type LaneLanguage } from "../../codegen/lanes.ts";
 import { lowerSteps } from "../../mapper/space-time/lower-steps.ts";
 import { type EmulatedJob, runEmulated } from "../../runtime/emulated-kernel.ts";
 import { nativeTarget } from "../../targets/index.ts";
 import { STEP_SCHEDULE } from "../support/drawn/steps.ts";
-import { LANE_FORMS, laneNest, scalar } from "../support/lane-forms.ts";
+import { LANE_FORMS, laneNest } from "../support/lane-forms.ts";
+import { readNest } from "../support/nest-text.ts";
 import { inFull } from "../support/slow.ts";
 import { sourceOf } from "../support/source.ts";
 import { stated } from "../support/subjects.ts";
@@ -58,29 +59,18 @@ function inputsFor(computation: Computation): Inputs {
 /** Sums stay in lanes' neighbours while they move: a 1-D convolution, 12 outputs of 16 lanes. */
 function convolution(shift = -1): { computation: Computation; nest: LoopNest } {
   const computation = stated("out[c] += x[c+q] * w[q] --c 100 --q 5 --name conv1d --constant w");
-  const onLanes = (...texts: readonly string[]) => loop("lane", 16, texts.map(scalar), "lanes");
-  const moved = `Z[0,lane${shift < 0 ? shift : `+${shift}`}]`;
-  const nest: LoopNest = {
-    scratch: [],
-    registers: [],
-    vectors: [
-      { name: "X", dtype: "f32", lanes: 16, count: 1 },
-      { name: "Z", dtype: "f32", lanes: 16, count: 1 },
-    ],
-    prepare: [],
-    body: [
-      loop(
-        "block",
-        9,
-        [
-          onLanes("X[0,lane] = x[12*block+lane]", "Z[0,lane] = X[0,lane] * w[0]"),
-          loop("q", 4, [onLanes(`Z[0,lane] = ${moved} + X[0,lane] * w[q+1]`)]),
-          onLanes("out[12*block+lane-4] = Z[0,lane] where lane >= 4"),
-        ],
-        "parallel",
-      ),
-    ],
-  };
+  const nest = readNest(`
+    vectors X: 1 x f32[16]
+    vectors Z: 1 x f32[16]
+    for parallel block in 0..9
+      for lanes lane in 0..16
+        X[0,lane] = x[12*block+lane]
+        Z[0,lane] = X[0,lane] * w[0]
+      for q in 0..4
+        for lanes lane in 0..16
+          Z[0,lane] = Z[0,lane${shift < 0 ? shift : `+${shift}`}] + X[0,lane] * w[q+1]
+      for lanes lane in 0..16
+        out[12*block+lane-4] = Z[0,lane] where lane >= 4`);
   return { computation, nest };
 }
 

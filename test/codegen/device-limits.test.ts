@@ -6,28 +6,24 @@
 import { describe, expect, it } from "vitest";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import type { Intrinsic } from "../../abstraction/intrinsic.ts";
-import { type LoopNest, loop } from "../../abstraction/loop-nest.ts";
 import { generateLanes } from "../../codegen/lanes.ts";
 import { generateOpenCl } from "../../codegen/subgroup/opencl.ts";
 import { generateSycl } from "../../codegen/subgroup/sycl.ts";
 import { intrinsicNamed } from "../../intrinsics/index.ts";
 import { lowerSchedule } from "../../mapper/lower/scheduled.ts";
 import { mappingOf } from "../../session/recorded.ts";
-import { scalar } from "../support/lane-forms.ts";
+import { readNest } from "../support/nest-text.ts";
 import { kernelsOf } from "../support/subgroup-kernels.ts";
 import { operation, stated } from "../support/subjects.ts";
 
 /** A copy by lanes, of so many blocks of sixteen elements; with the sum of each block, which lanes fold. */
 function copied(blocks: number) {
   const computation = stated(`out[i] += x[i] --i ${16 * blocks} --dtype s32 --name copy`);
-  const body = ["out[16*block+lane] = x[16*block+lane]", "out[16*block] += x[16*block+lane]"].map(scalar);
-  const nest: LoopNest = {
-    scratch: [],
-    registers: [],
-    vectors: [],
-    prepare: [],
-    body: [loop("block", blocks, [loop("lane", 16, body, "lanes")], "parallel")],
-  };
+  const nest = readNest(`
+    for parallel block in 0..${blocks}
+      for lanes lane in 0..16
+        out[16*block+lane] = x[16*block+lane]
+        out[16*block] += x[16*block+lane]`);
   return { computation, nest };
 }
 

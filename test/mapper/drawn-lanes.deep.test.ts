@@ -4,10 +4,9 @@
  */
 
 import { describe, expect, it } from "vitest";
-import { loop } from "../../abstraction/loop-nest.ts";
 import { type DrawnKernel, type DrawnKind, wrongKernels, wrongNest } from "../support/drawn/drawn.ts";
 import { DRAWN_KINDS, randomAt } from "../support/drawn/kinds.ts";
-import { scalar } from "../support/lane-forms.ts";
+import { readNest } from "../support/nest-text.ts";
 import { inFull } from "../support/slow.ts";
 import { stated } from "../support/subjects.ts";
 
@@ -64,12 +63,13 @@ describe("a random design on lanes", () => {
   it("is found wrong if a loop that carries a value is marked parallel", () => {
     const computation = stated("y[i] = y[i-1] + x[i] --i 6");
     const inputs = { x: [1, 2, 3, 4, 5, 6] };
-    const body = [scalar("y[0] = x[0]"), loop("i", 5, [scalar("y[i+1] = y[i] + x[i+1]")], "serial")];
-    const nest = { scratch: [], registers: [], vectors: [], prepare: [], body };
-    expect(wrongNest({ computation, inputs, nest: () => nest })).toBeUndefined();
-    const parallel = body.map((s) => (s.kind === "loop" ? { ...s, mode: "parallel" as const } : s));
-    expect(wrongNest({ computation, inputs, nest: () => ({ ...nest, body: parallel }) })).toMatch(
-      /^reversed and twice: element 2 is NaN/,
-    );
+    const wrong = (loop: string) =>
+      wrongNest({
+        computation,
+        inputs,
+        nest: () => readNest(`y[0] = x[0]\n${loop} i in 0..5\n  y[i+1] = y[i] + x[i+1]`),
+      });
+    expect(wrong("for")).toBeUndefined();
+    expect(wrong("for parallel")).toMatch(/^reversed and twice: element 2 is NaN/);
   });
 });
