@@ -15,9 +15,10 @@ import { mappingNamed, smallIntegers, stated } from "../support/subjects.ts";
 
 const toy = small(
   "toy.2x2x2",
-  "c[i1,i2] += a[i1,r1] * b[r1,i2]",
-  { i1: 2, i2: 2, r1: 2 },
-  { a: ["f32", "unit[2*i1 + r1]"], b: ["f32", "unit[2*r1 + i2]"], c: ["f32", "unit[2*i1 + i2]"] },
+  "c[i1,i2] += a[i1,r1] * b[r1,i2] over i1 2, i2 2, r1 2",
+  "a f32 unit[2*i1 + r1]",
+  "b f32 unit[2*r1 + i2]",
+  "c f32 unit[2*i1 + i2]",
 );
 const conv2d = stated("out[n,k,p,q] += image[n,c,p+r,q+s] * weight[k,c,r,s] --n 1 --k 4 --p 2 --q 2 --c 1 --r 3 --s 3");
 

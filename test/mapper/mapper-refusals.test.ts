@@ -24,19 +24,20 @@ const OWN: Readonly<Record<string, Intrinsic>> = Object.fromEntries(
     own("window", "c[k,p] += a[z,p+r] * b[k,z,r]", "v[2*k + p]", "v[3*z + d1]", "v[4*k + 2*z + r]"),
     own("diagonal", "c[k,p] += a[z,z] * b[k,p,r]", "v[2*k + p]", "v[2*z + d1]", "v[4*k + 2*p + r]"),
     own("triangle", "c[k,p] += a[z,p] * b[k,r] where r <= z", "v[2*k + p]", "v[2*z + p]", "v[2*k + r]"),
-    small("clamped.u8", "c[i] sat+= a[i,k]", { i: 2, k: 2 }, { a: ["u8", "r[2*i + k]"], c: ["u8", "r[i]"] }),
-    small("assign", "c[i] = a[i,k]", { i: 2, k: 2 }, { a: ["f32", "r[2*i + k]"], c: ["f32", "r[i]"] }),
+    small("clamped.u8", "c[i] sat+= a[i,k] over i 2, k 2", "a u8 r[2*i + k]", "c u8 r[i]"),
+    small("assign", "c[i] = a[i,k] over i 2, k 2", "a f32 r[2*i + k]", "c f32 r[i]"),
     small(
       "differences",
-      "c[i] sat+= u32(a[i,k]) - u32(b[i,k])",
-      { i: 2, k: 2 },
-      { a: ["u8", "r[2*i + k]"], b: ["u8", "r[2*i + k]"], c: ["u32", "r[i]"] },
+      "c[i] sat+= u32(a[i,k]) - u32(b[i,k]) over i 2, k 2",
+      "a u8 r[2*i + k]",
+      "b u8 r[2*i + k]",
+      "c u32 r[i]",
     ),
   ].map((row) => [row.name, row]),
 );
 
 function own(name: string, compute: string, c: string, a: string, b: string): Intrinsic {
-  return small(name, compute, { k: 2, p: 2, z: 2, r: 2 }, { c: ["f32", c], a: ["f32", a], b: ["f32", b] });
+  return small(name, `${compute} over k 2, p 2, z 2, r 2`, `c f32 ${c}`, `a f32 ${a}`, `b f32 ${b}`);
 }
 
 const rowNamed = (name: string): Intrinsic => OWN[name] ?? named(name);

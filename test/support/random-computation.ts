@@ -8,20 +8,21 @@
  */
 
 import { type Computation, defineComputation, type TensorSpec, tensorOf } from "../../abstraction/computation.ts";
-import { type DType, isInteger, rangeOf } from "../../abstraction/dtype.ts";
+import { type DType, isDType, isInteger, rangeOf } from "../../abstraction/dtype.ts";
 import type { CombineOp } from "../../abstraction/equation.ts";
 import { defineIntrinsic, type Intrinsic, type IntrinsicSpec } from "../../abstraction/intrinsic.ts";
 import { pick, type Random, randomInteger } from "../../abstraction/random.ts";
 
-type Operands = Readonly<Record<string, readonly [dtype: DType, storage: string]>>;
-
-/** An instruction of a test: operands with their types and storage formulas. */
-export function small(
-  name: string,
-  compute: string,
-  extents: Readonly<Record<string, number>>,
-  operands: Operands,
-): Intrinsic {
+/**
+ * An instruction of a test.
+ *
+ *     small("rowmax.s32", "c[i] max= a[i,k] over i 2, k 3", "a s32 r[3*i + k]", "c s32 r[i]")
+ *
+ * @param text its equation and the extents of its axes
+ * @param operands names, types and storage formulas
+ */
+export function small(name: string, text: string, ...operands: readonly string[]): Intrinsic {
+  const [compute = "", extents = ""] = text.split(" over ");
   const spec: IntrinsicSpec = {
     name,
     family: "small",
@@ -29,9 +30,13 @@ export function small(
     language: "none",
     summary: "An instruction small enough to be padded, tiled and misused.",
     compute,
-    extents,
+    extents: Object.fromEntries(extents.split(", ").map((axis) => [axis.split(" ")[0], Number(axis.split(" ")[1])])),
     operands: Object.fromEntries(
-      Object.entries(operands).map(([operand, [dtype, storage]]) => [operand, { dtype, storage }]),
+      operands.map((operand) => {
+        const [, word, dtype = "", storage = ""] = /^(\w+) (\w+) (.*)$/.exec(operand) ?? [];
+        if (!isDType(dtype)) throw new Error(`no operand: ${operand}`);
+        return [word, { dtype, storage }];
+      }),
     ),
     emit: "",
     source: "this test",
@@ -43,164 +48,89 @@ export function small(
 export const SMALL_INTRINSICS: readonly Intrinsic[] = [
   small(
     "matmul.f32",
-    "c[m,n] += a[m,k] * b[k,n]",
-    { m: 2, n: 2, k: 2 },
-    {
-      a: ["f32", "unit[2*m + k]"],
-      b: ["f32", "unit[2*k + n]"],
-      c: ["f32", "unit[2*m + n]"],
-    },
+    "c[m,n] += a[m,k] * b[k,n] over m 2, n 2, k 2",
+    "a f32 unit[2*m + k]",
+    "b f32 unit[2*k + n]",
+    "c f32 unit[2*m + n]",
   ),
   // Two consecutive k side by side, as VNNI and AMX pack b.
   small(
     "packed.u8s8",
-    "c[m,n] += s32(a[m,k]) * s32(b[k,n])",
-    { m: 2, n: 3, k: 4 },
-    {
-      a: ["u8", "tile[4*m + k]"],
-      b: ["s8", "tile[6*(k/2) + 2*n + k%2]"],
-      c: ["s32", "tile[3*m + n]"],
-    },
+    "c[m,n] += s32(a[m,k]) * s32(b[k,n]) over m 2, n 3, k 4",
+    "a u8 tile[4*m + k]",
+    "b s8 tile[6*(k/2) + 2*n + k%2]",
+    "c s32 tile[3*m + n]",
   ),
   // The layout is the vendor's secret.
   small(
     "secret.f16",
-    "c[m,n] += f32(a[m,k]) * f32(b[k,n])",
-    { m: 3, n: 2, k: 2 },
-    {
-      a: ["f16", "fragment_a"],
-      b: ["f16", "fragment_b"],
-      c: ["f32", "accumulator"],
-    },
+    "c[m,n] += f32(a[m,k]) * f32(b[k,n]) over m 3, n 2, k 2",
+    "a f16 fragment_a",
+    "b f16 fragment_b",
+    "c f32 accumulator",
   ),
   // Each register row starts on a boundary: places 3, 7, ... hold nothing.
   small(
     "holes.s8",
-    "c[m,n] += s32(a[m,k]) * s32(b[k,n])",
-    { m: 2, n: 2, k: 3 },
-    {
-      a: ["s8", "tile[4*m + k]"],
-      b: ["s8", "tile[4*n + k]"],
-      c: ["s32", "tile[4*m + n]"],
-    },
+    "c[m,n] += s32(a[m,k]) * s32(b[k,n]) over m 2, n 2, k 3",
+    "a s8 tile[4*m + k]",
+    "b s8 tile[4*n + k]",
+    "c s32 tile[4*m + n]",
   ),
-  small(
-    "broadcast.f32",
-    "c[n] += a[] * b[n]",
-    { n: 4 },
-    {
-      a: ["f32", "zmm[n]"],
-      b: ["f32", "zmm[n]"],
-      c: ["f32", "zmm[n]"],
-    },
-  ),
-  small(
-    "lanes.s32",
-    "c[i] += a[i] * b[i]",
-    { i: 3 },
-    {
-      a: ["s32", "zmm[i]"],
-      b: ["s32", "zmm[i]"],
-      c: ["s32", "zmm[i]"],
-    },
-  ),
+  small("broadcast.f32", "c[n] += a[] * b[n] over n 4", "a f32 zmm[n]", "b f32 zmm[n]", "c f32 zmm[n]"),
+  small("lanes.s32", "c[i] += a[i] * b[i] over i 3", "a s32 zmm[i]", "b s32 zmm[i]", "c s32 zmm[i]"),
   small(
     "dot.u8s8",
-    "c[n] += s32(a[k]) * s32(b[k,n])",
-    { n: 3, k: 4 },
-    {
-      a: ["u8", "zmm[4*n + k]"],
-      b: ["s8", "zmm[4*n + k]"],
-      c: ["s32", "zmm[n]"],
-    },
+    "c[n] += s32(a[k]) * s32(b[k,n]) over n 3, k 4",
+    "a u8 zmm[4*n + k]",
+    "b s8 zmm[4*n + k]",
+    "c s32 zmm[n]",
   ),
-  small(
-    "matvec.f16",
-    "c[i] += a[i,k] * b[k]",
-    { i: 2, k: 3 },
-    {
-      a: ["f16", "unit[3*i + k]"],
-      b: ["f16", "unit[k]"],
-      c: ["f16", "unit[i]"],
-    },
-  ),
+  small("matvec.f16", "c[i] += a[i,k] * b[k] over i 2, k 3", "a f16 unit[3*i + k]", "b f16 unit[k]", "c f16 unit[i]"),
   // p and q have the same column: the loops that may feed one may feed the other.
   small(
     "conv.s32",
-    "c[k,p,q] += a[c,p,q] * b[k,c]",
-    { k: 2, p: 2, q: 3, c: 2 },
-    {
-      a: ["s32", "unit[6*c + 3*p + q]"],
-      b: ["s32", "unit[2*k + c]"],
-      c: ["s32", "unit[6*k + 3*p + q]"],
-    },
+    "c[k,p,q] += a[c,p,q] * b[k,c] over k 2, p 2, q 3, c 2",
+    "a s32 unit[6*c + 3*p + q]",
+    "b s32 unit[2*k + c]",
+    "c s32 unit[6*k + 3*p + q]",
   ),
-  small("rowsum.u8", "c[i] += s32(a[i,k])", { i: 2, k: 3 }, { a: ["u8", "r[3*i + k]"], c: ["s32", "r[i]"] }),
-  small("rowmax.s32", "c[i] max= a[i,k]", { i: 2, k: 3 }, { a: ["s32", "r[3*i + k]"], c: ["s32", "r[i]"] }),
-  small("rowmax.f32", "c[i] max= a[i,k]", { i: 3, k: 2 }, { a: ["f32", "r[2*i + k]"], c: ["f32", "r[i]"] }),
-  small("widemax.s8", "c[i] max= s32(a[i,k])", { i: 2, k: 2 }, { a: ["s8", "r[2*i + k]"], c: ["s32", "r[i]"] }),
-  small("lanemin.u8", "c[i] min= a[i]", { i: 4 }, { a: ["u8", "r[i]"], c: ["u8", "r[i]"] }),
+  small("rowsum.u8", "c[i] += s32(a[i,k]) over i 2, k 3", "a u8 r[3*i + k]", "c s32 r[i]"),
+  small("rowmax.s32", "c[i] max= a[i,k] over i 2, k 3", "a s32 r[3*i + k]", "c s32 r[i]"),
+  small("rowmax.f32", "c[i] max= a[i,k] over i 3, k 2", "a f32 r[2*i + k]", "c f32 r[i]"),
+  small("widemax.s8", "c[i] max= s32(a[i,k]) over i 2, k 2", "a s8 r[2*i + k]", "c s32 r[i]"),
+  small("lanemin.u8", "c[i] min= a[i] over i 4", "a u8 r[i]", "c u8 r[i]"),
   small(
     "maxplus.f32",
-    "c[m,n] max= a[m,k] + b[k,n]",
-    { m: 2, n: 2, k: 2 },
-    {
-      a: ["f32", "unit[2*m + k]"],
-      b: ["f32", "unit[2*k + n]"],
-      c: ["f32", "unit[2*m + n]"],
-    },
+    "c[m,n] max= a[m,k] + b[k,n] over m 2, n 2, k 2",
+    "a f32 unit[2*m + k]",
+    "b f32 unit[2*k + n]",
+    "c f32 unit[2*m + n]",
   ),
   small(
     "maxplus.s32",
-    "c[m,n] max= a[m,k] + b[k,n]",
-    { m: 2, n: 1, k: 2 },
-    {
-      a: ["s32", "unit[2*m + k]"],
-      b: ["s32", "unit[k + n]"],
-      c: ["s32", "unit[m + n]"],
-    },
+    "c[m,n] max= a[m,k] + b[k,n] over m 2, n 1, k 2",
+    "a s32 unit[2*m + k]",
+    "b s32 unit[k + n]",
+    "c s32 unit[m + n]",
   ),
   // Padding a alone leaves b in the sum.
-  small(
-    "addup.s32",
-    "c[i] += a[i,k] + b[i]",
-    { i: 2, k: 2 },
-    {
-      a: ["s32", "r[2*i + k]"],
-      b: ["s32", "r[i]"],
-      c: ["s32", "r[i]"],
-    },
-  ),
+  small("addup.s32", "c[i] += a[i,k] + b[i] over i 2, k 2", "a s32 r[2*i + k]", "b s32 r[i]", "c s32 r[i]"),
   small(
     "saturating.s32",
-    "c[n] sat+= s32(a[k]) * s32(b[k,n])",
-    { n: 2, k: 4 },
-    {
-      a: ["u8", "zmm[4*n + k]"],
-      b: ["s8", "zmm[4*n + k]"],
-      c: ["s32", "zmm[n]"],
-    },
+    "c[n] sat+= s32(a[k]) * s32(b[k,n]) over n 2, k 4",
+    "a u8 zmm[4*n + k]",
+    "b s8 zmm[4*n + k]",
+    "c s32 zmm[n]",
   ),
   small(
     "saturating.s16",
-    "c[i] sat+= s16(a[i,k]) * s16(b[i,k])",
-    { i: 3, k: 2 },
-    {
-      a: ["u8", "zmm[2*i + k]"],
-      b: ["s8", "zmm[2*i + k]"],
-      c: ["s16", "zmm[i]"],
-    },
+    "c[i] sat+= s16(a[i,k]) * s16(b[i,k]) over i 3, k 2",
+    "a u8 zmm[2*i + k]",
+    "b s8 zmm[2*i + k]",
+    "c s16 zmm[i]",
   ),
-  small(
-    "outer.f32",
-    "c[i,j] = a[i] * b[j]",
-    { i: 2, j: 3 },
-    {
-      a: ["f32", "v[i]"],
-      b: ["f32", "v[j]"],
-      c: ["f32", "v[3*i + j]"],
-    },
-  ),
+  small("outer.f32", "c[i,j] = a[i] * b[j] over i 2, j 3", "a f32 v[i]", "b f32 v[j]", "c f32 v[3*i + j]"),
 ];
 
 interface Loop {
