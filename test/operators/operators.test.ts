@@ -2,8 +2,14 @@
 
 import { readFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";
-import { type Computation, elementCount, equationText, inputsOf, targetOf } from "../../abstraction/computation.ts";
-import { UsageError } from "../../abstraction/error.ts";
+import {
+  type Computation,
+  computationKey,
+  elementCount,
+  equationText,
+  inputsOf,
+  targetOf,
+} from "../../abstraction/computation.ts";
 import type { Values } from "../../abstraction/evaluate.ts";
 import { printExpr } from "../../abstraction/expression.ts";
 import { interpret } from "../../abstraction/interpret.ts";
@@ -17,6 +23,8 @@ import {
   operatorNamed,
 } from "../../operators/index.ts";
 import { operationsPerPoint, pointsOfStencil, STENCILS } from "../../operators/stencil.ts";
+import { explanationOf } from "../support/message.ts";
+import { operation } from "../support/subjects.ts";
 
 const S8 = parseDataTypes("s8");
 
@@ -61,23 +69,13 @@ function sum(shape: readonly number[], f: (...index: number[]) => number): numbe
   return tabulate(shape, f).reduce((total, x) => total + x, 0);
 }
 
-function messageOf(action: () => unknown): string {
-  try {
-    action();
-  } catch (error) {
-    if (error instanceof UsageError) return error.explain();
-    throw error;
-  }
-  return "no error";
-}
-
 describe("the table", () => {
   it.each(OPERATORS.map((o) => [o.name, o] as const))(
     "%s can be made with its defaults, with bf16, and with u8s8 unless sums are stored beside inputs",
     (_, operator) => {
       for (const types of [parseDataTypes("f32"), parseDataTypes("bf16"), parseDataTypes("u8s8")]) {
         if (operator.stores !== undefined && types.inputs[0] === "u8") {
-          expect(messageOf(() => instantiate(operator, { types }))).toMatch(/sums of u8 do not fit into u8/);
+          expect(explanationOf(() => instantiate(operator, { types }))).toMatch(/sums of u8 do not fit into u8/);
           continue;
         }
         const computation = instantiate(operator, { types });
@@ -185,6 +183,66 @@ describe("the table", () => {
     `);
   });
 
+  it("is filled with parameters: strides, padding, dilation, groups", () => {
+    const instances = [
+      "depthwise-conv2d n=2 c=3 h=5 w=6 m=2 r=3 s=3 stride=2 pad=1",
+      "capsule-conv2d c=2 h=4 w=4 k=3 r=2 s=2 caps=4 pad=0",
+      "batched-conv2d n=3 c=2 h=4 w=4 k=2 r=3 s=3 pad=1",
+      "conv3d c=2 d=4 h=3 w=3 k=2 t=2 r=1 s=1 stride_d=2 stride=1 pad_d=1 pad=0",
+      "conv1d c=4 l=9 k=2 r=3 dilation=2 pad=2 groups=2",
+      "grouped-fc n=2 i=6 o=4 groups=2",
+      "mttkrp i=3 j=2 k=4 l=5",
+    ];
+    const lines = instances.flatMap((words) => [words, ...computationKey(operation(words, "s8")).split("; ")]);
+    expect(`\n${lines.join("\n")}\n`).toMatchInlineSnapshot(`
+      "
+      depthwise-conv2d n=2 c=3 h=5 w=6 m=2 r=3 s=3 stride=2 pad=1
+      out[n,c*2+m,p,q] += s32(in[n,c,p*2+r-1,q*2+s-1]) * s32(w[c*2+m,r,s])
+      n=2,c=3,m=2,p=3,q=3,r=3,s=3
+      out:s32[2,6,3,3]@((n*6 + k)*3 + p)*3 + q
+      in:s8[2,3,5,6]@((n*3 + c)*5 + h)*6 + w
+      w:s8[6,3,3]@(k*3 + r)*3 + s constant
+      capsule-conv2d c=2 h=4 w=4 k=3 r=2 s=2 caps=4 pad=0
+      out[n,k,p,q,u] += s32(in[n,c,p+r,q+s]) * s32(w[k,c,r,s,u])
+      n=1,k=3,p=3,q=3,u=4,c=2,r=2,s=2
+      out:s32[1,3,3,3,4]@(((n*3 + k)*3 + p)*3 + q)*4 + u
+      in:s8[1,2,4,4]@((n*2 + c)*4 + h)*4 + w
+      w:s8[3,2,2,2,4]@(((k*2 + c)*2 + r)*2 + s)*4 + u constant
+      batched-conv2d n=3 c=2 h=4 w=4 k=2 r=3 s=3 pad=1
+      out[n,k,p,q] += s32(in[n,c,p+r-1,q+s-1]) * s32(w[n,k,c,r,s])
+      n=3,k=2,p=4,q=4,c=2,r=3,s=3
+      out:s32[3,2,4,4]@((n*2 + k)*4 + p)*4 + q
+      in:s8[3,2,4,4]@((n*2 + c)*4 + h)*4 + w
+      w:s8[3,2,2,3,3]@(((n*2 + k)*2 + c)*3 + r)*3 + s
+      conv3d c=2 d=4 h=3 w=3 k=2 t=2 r=1 s=1 stride_d=2 stride=1 pad_d=1 pad=0
+      out[n,k,o,p,q] += s32(in[n,c,o*2+t-1,p+r,q+s]) * s32(w[k,c,t,r,s])
+      n=1,k=2,o=3,p=3,q=3,c=2,t=2,r=1,s=1
+      out:s32[1,2,3,3,3]@(((n*2 + k)*3 + o)*3 + p)*3 + q
+      in:s8[1,2,4,3,3]@(((n*2 + c)*4 + d)*3 + h)*3 + w
+      w:s8[2,2,2,1,1]@(k*2 + c)*2 + t + r + s constant
+      conv1d c=4 l=9 k=2 r=3 dilation=2 pad=2 groups=2
+      out[n,g+k,p] += s32(in[n,g*2+c,p+r*2-2]) * s32(w[g+k,c,r])
+      n=1,g=2,k=1,p=9,c=2,r=3
+      out:s32[1,2,9]@(n*2 + k)*9 + p
+      in:s8[1,4,9]@(n*4 + c)*9 + l
+      w:s8[2,2,3]@(k*2 + c)*3 + r constant
+      grouped-fc n=2 i=6 o=4 groups=2
+      out[n,g*2+k] += s32(in[n,g*3+c]) * s32(w[g*2+k,c])
+      n=2,g=2,k=2,c=3
+      out:s32[2,4]@n*4 + o
+      in:s8[2,6]@n*6 + i
+      w:s8[4,3]@o*3 + c constant
+      mttkrp i=3 j=2 k=4 l=5
+      out[i,j] += s32(x[i,k,l]) * s32(b[k,j] * c[l,j])
+      i=3,j=2,k=4,l=5
+      out:s32[3,2]@i*2 + j
+      x:s8[3,4,5]@(i*4 + k)*5 + l
+      b:s8[4,2]@k*2 + j
+      c:s8[5,2]@l*2 + j
+      "
+    `);
+  });
+
   it("uses each name and alias once", () => {
     const words = OPERATORS.flatMap(({ name, aliases }) => [name, ...aliases]);
     expect(new Set(words).size).toBe(words.length);
@@ -261,77 +319,9 @@ describe("convolutions", () => {
     expect(out).toEqual(scattered);
     expect(computation.equation.where === undefined).toBe(stride === 1);
   });
-
-  it("depthwise-conv2d convolves each channel by itself", () => {
-    const parameters = { n: 2, c: 3, h: 5, w: 6, m: 2, r: 3, s: 3, stride: 2, pad: 1 };
-    const { computation, inputs, out } = run("depthwise-conv2d", { parameters, types: S8 });
-    const shape = shapeOf(computation, "out");
-    expect(shape).toEqual([2, 6, 3, 3]);
-    const expected = tabulate(shape, (n = 0, k = 0, p = 0, q = 0) =>
-      sum([3, 3], (r = 0, s = 0) => {
-        const place = [n, Math.floor(k / 2), p * 2 + r - 1, q * 2 + s - 1];
-        return at(inputs["in"], [2, 3, 5, 6], place) * at(inputs["w"], [6, 3, 3], [k, r, s]);
-      }),
-    );
-    expect(out).toEqual(expected);
-  });
-
-  it("capsule-conv2d is one convolution for each value of a capsule", () => {
-    const parameters = { c: 2, h: 4, w: 4, k: 3, r: 2, s: 2, caps: 4, pad: 0 };
-    const { computation, inputs, out } = run("capsule-conv2d", { parameters, types: S8 });
-    const shape = shapeOf(computation, "out");
-    expect(shape).toEqual([1, 3, 3, 3, 4]);
-    const expected = tabulate(shape, (n = 0, k = 0, p = 0, q = 0, u = 0) =>
-      sum([2, 2, 2], (c = 0, r = 0, s = 0) => {
-        const weight = at(inputs["w"], [3, 2, 2, 2, 4], [k, c, r, s, u]);
-        return at(inputs["in"], [1, 2, 4, 4], [n, c, p + r, q + s]) * weight;
-      }),
-    );
-    expect(out).toEqual(expected);
-  });
-
-  it("batched-conv2d gives every image its own filters", () => {
-    const parameters = { n: 3, c: 2, h: 4, w: 4, k: 2, r: 3, s: 3, pad: 1 };
-    const { inputs, out } = run("bcv", { parameters, types: S8 });
-    const expected = tabulate([3, 2, 4, 4], (n = 0, k = 0, p = 0, q = 0) =>
-      sum([2, 3, 3], (c = 0, r = 0, s = 0) => {
-        const weight = at(inputs["w"], [3, 2, 2, 3, 3], [n, k, c, r, s]);
-        return at(inputs["in"], [3, 2, 4, 4], [n, c, p + r - 1, q + s - 1]) * weight;
-      }),
-    );
-    expect(out).toEqual(expected);
-  });
-
-  it("conv3d and conv1d step through depth and length", () => {
-    const parameters = { c: 2, d: 4, h: 3, w: 3, k: 2, t: 2, r: 1, s: 1, stride_d: 2, stride: 1, pad_d: 1, pad: 0 };
-    const deep = run("conv3d", { parameters, types: S8 });
-    const expected = tabulate([1, 2, 3, 3, 3], (n = 0, k = 0, o = 0, p = 0, q = 0) =>
-      sum([2, 2], (c = 0, t = 0) => {
-        const weight = at(deep.inputs["w"], [2, 2, 2, 1, 1], [k, c, t, 0, 0]);
-        return at(deep.inputs["in"], [1, 2, 4, 3, 3], [n, c, o * 2 + t - 1, p, q]) * weight;
-      }),
-    );
-    expect(deep.out).toEqual(expected);
-    const long = run("conv1d", { parameters: { c: 4, l: 9, k: 2, r: 3, dilation: 2, pad: 2, groups: 2 }, types: S8 });
-    const expectedLong = tabulate([1, 2, 9], (n = 0, k = 0, p = 0) =>
-      sum([2, 3], (c = 0, r = 0) => {
-        const weight = at(long.inputs["w"], [2, 2, 3], [k, c, r]);
-        return at(long.inputs["in"], [1, 4, 9], [n, k * 2 + c, p + r * 2 - 2]) * weight;
-      }),
-    );
-    expect(long.out).toEqual(expectedLong);
-  });
 });
 
 describe("products and reductions", () => {
-  it("grouped-fc multiplies inside each group", () => {
-    const { inputs, out } = run("gfc", { parameters: { n: 2, i: 6, o: 4, groups: 2 }, types: S8 });
-    const expected = tabulate([2, 4], (n = 0, o = 0) =>
-      sum([3], (c = 0) => at(inputs["in"], [2, 6], [n, Math.floor(o / 2) * 3 + c]) * at(inputs["w"], [4, 3], [o, c])),
-    );
-    expect(out).toEqual(expected);
-  });
-
   it("mean and variance are those of each channel of an NCHW tensor", () => {
     const parameters = { n: 2, c: 3, h: 2, w: 4 };
     const operator = operatorNamed("mean");
@@ -360,17 +350,6 @@ describe("products and reductions", () => {
     const { inputs, out } = run("scan", { parameters: { m: 3, n: 5 }, types: S8 });
     expect([...(inputs["tri"] ?? [])].slice(0, 10)).toEqual([1, 1, 1, 1, 1, 0, 1, 1, 1, 1]);
     const expected = tabulate([3, 5], (i = 0, j = 0) => sum([j + 1], (k = 0) => at(inputs["in"], [3, 5], [i, k])));
-    expect(out).toEqual(expected);
-  });
-
-  it("mttkrp multiplies the tensor by the product of two factors", () => {
-    const { inputs, out } = run("mttkrp", { parameters: { i: 3, j: 2, k: 4, l: 5 } });
-    const expected = tabulate([3, 2], (i = 0, j = 0) =>
-      sum([4, 5], (k = 0, l = 0) => {
-        const factors = at(inputs["b"], [4, 2], [k, j]) * at(inputs["c"], [5, 2], [l, j]);
-        return at(inputs["x"], [3, 4, 5], [i, k, l]) * factors;
-      }),
-    );
     expect(out).toEqual(expected);
   });
 
