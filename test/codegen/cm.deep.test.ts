@@ -18,13 +18,8 @@ import { reducedLayers } from "../support/resnet-layers.ts";
 import { scratchFolder } from "../support/scratch.ts";
 import { inFull } from "../support/slow.ts";
 import { integerInputs } from "../support/space-time.ts";
-import { disagreements, kernelsOf, rowsOf } from "../support/subgroup-kernels.ts";
+import { DEVICES, disagreements, kernelsOf, rowsOf } from "../support/subgroup-kernels.ts";
 import { operation } from "../support/subjects.ts";
-
-const DEVICES = [
-  ["dg2", "xe_hpg"],
-  ["pvc", "xe_hpc"],
-] as const;
 
 /** Of Xe-HPC alone. */
 const TF32 = { xe_hpg: [], xe_hpc: ["tf32"] } as const;

@@ -7,7 +7,6 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { beforeAll, describe, expect, it, vi } from "vitest";
 import { defineComputation } from "../../abstraction/computation.ts";
-import { GraphBuilder } from "../../network/builder.ts";
 import type { Graph } from "../../network/graph.ts";
 import { bertBase } from "../../network/models/bert.ts";
 import { SeededLayers } from "../../network/models/layers.ts";
@@ -23,6 +22,7 @@ import { emulatedNvcc } from "../support/emulated-nvcc.ts";
 import { NVCC } from "../support/grid-kernels.ts";
 import { compilerHere } from "../support/here.ts";
 import { compileOnce, keptProgram } from "../support/kept-compiler.ts";
+import { MOVES, onnx } from "../support/networks.ts";
 import { scratchFolder } from "../support/scratch.ts";
 import { inFull } from "../support/slow.ts";
 
@@ -61,28 +61,14 @@ function norms(): Graph {
   return net.graph;
 }
 
-/** Nodes that move: outputs that are inputs, shapes of others, and values read twice. */
-function moves(): Graph {
-  const net = new GraphBuilder("moves");
-  const x = net.input("x", [2, 3, 4]);
-  const t = net.node("Transpose", [x], { perm: [2, 0, 1] });
-  const c = net.node("Concat", [t, net.node("Exp", [t])], { axis: 1 });
-  net.output(net.node("ReduceMean", [c, net.whole("along", [1])], { keepdims: 0 }));
-  net.output(net.node("Reshape", [c, net.constant("shape", [2], Float64Array.of(8, 6), "s64")]));
-  net.output(net.node("Identity", [x]));
-  return net.graph;
-}
-
 /** A mask of infinities on a sum, and the largest of each row. */
-function masked(): Graph {
-  const net = new GraphBuilder("masked");
-  const x = net.input("x", [3, 4]);
-  const mask = net.constant("mask", [4], Float32Array.of(0, 0, Number.NEGATIVE_INFINITY, 1));
-  const sum = net.node("Add", [x, mask]);
-  net.output(sum);
-  net.output(net.node("ReduceMax", [sum, net.whole("along", [1])], { keepdims: 0 }));
-  return net.graph;
-}
+const MASKED: Graph = {
+  ...onnx(`
+    sum = Add(x[3,4], {0,0,-inf,1})
+    return sum, ReduceMax<keepdims=0>(sum, s64{1})
+  `),
+  name: "masked",
+};
 
 function emitted(graph: Graph, name: string): { at: string; parts: NetworkParts } {
   const { program } = inHalfOnGpu(openGraph(graph));
@@ -118,7 +104,7 @@ async function judgeOf(): Promise<{ readonly judge: OutputJudge; readonly judged
 describe("the library of a network on a GPU", () => {
   it.each([
     ["a residual block", block],
-    ["moves alone", moves],
+    ["moves alone", () => MOVES],
     ["norms", norms],
     ["heads of attention", () => bertBase({ tokens: 16, layers: 1, hidden: 32, heads: 2, vocabulary: 16 })],
   ] as const)("computes its equations on the emulated device: %s", async (name, build) => {
@@ -133,7 +119,7 @@ describe("the library of a network on a GPU", () => {
   });
 
   it("replays its graph on the current input, and names a wrong step", async () => {
-    const { at, parts } = emitted(moves(), "again");
+    const { at, parts } = emitted(MOVES, "again");
     const main = join(at, "moves_main.cu");
     // A second run of other numbers behind the first.
     const twice = `if (int code = moves_run_host(net, $1)) return failed("run", code);\n  ((uint16_t*)data[0])[5] ^= 0x4000;\n  `;
@@ -157,7 +143,7 @@ describe("the library of a network on a GPU", () => {
   });
 
   it("leaves infinite answers to the CPU, which demands exactly them", async () => {
-    const { at, parts } = emitted(masked(), "masked");
+    const { at, parts } = emitted(MASKED, "masked");
     const builder = { command: [nvcc] };
     const { judge, judged } = await judgeOf();
     expect(await proveNetwork(at, parts, compiler, { builder, judge })).toMatchObject({ status: "right" });
@@ -195,7 +181,7 @@ describe("the library of a network on a GPU", () => {
   });
 
   it("has a PyTorch module, a header and a script that agree on its tensors", () => {
-    const { at, parts } = emitted(moves(), "files");
+    const { at, parts } = emitted(MOVES, "files");
     const text = (name: string): string => readFileSync(join(at, name), "utf8");
     expect(text("moves.h")).toContain(
       "int moves_run(moves_net* net, const uint16_t* x, uint16_t* reducemean3, uint16_t* reshape4, uint16_t* identity5, cudaStream_t stream);",
@@ -207,14 +193,14 @@ describe("the library of a network on a GPU", () => {
 
   const python = findProgram("python3");
   it.skipIf(python === undefined)(`is Python${python ? "" : " (skipped: no python3)"}`, async () => {
-    const { at } = emitted(moves(), "python");
+    const { at } = emitted(MOVES, "python");
     const check = "import ast, sys\nast.parse(open(sys.argv[1]).read())";
     const run = await runChild([python ?? "", "-c", check, join(at, "moves_torch.py")], { timeLimitMs: 20_000 });
     expect(run).toMatchObject({ status: "ok" });
   });
 
   it.skipIf(NVCC === undefined)(`is compiled by nvcc${NVCC === undefined ? " (skipped: no nvcc)" : ""}`, async () => {
-    const { at, parts } = emitted(moves(), "taken");
+    const { at, parts } = emitted(MOVES, "taken");
     const { objects, main } = networkBuildOf(parts);
     const own = objects.find(({ sources }) => sources[0] === "moves.cu");
     const compiled = [own?.flags ?? [], main.flags].map((flags, i) => {
@@ -227,7 +213,7 @@ describe("the library of a network on a GPU", () => {
 
   const isBuilt = NVCC !== undefined && inFull(true, false);
   it.skipIf(!isBuilt)(`is built by its script${isBuilt ? "" : " (skipped: no nvcc, or AUTOMAP_SLOW)"}`, async () => {
-    const { at } = emitted(moves(), "script");
+    const { at } = emitted(MOVES, "script");
     expect(await runChild(["sh", join(at, "build.sh")], { timeLimitMs: 300_000 })).toMatchObject({ status: "ok" });
     const files = ["in", "mean", "shaped", "same"].map((name) => join(at, name));
     writeFileSync(files[0] ?? "", new Uint8Array(48));

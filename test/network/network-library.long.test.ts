@@ -18,6 +18,7 @@ import { buildNetwork, proveNetwork } from "../../session/network/prove-network.
 import { writePackage } from "../../session/package/package-folder.ts";
 import { exportedTransformer } from "../support/exported.ts";
 import { compilerHere } from "../support/here.ts";
+import { MOVES, onnx } from "../support/networks.ts";
 import { quantisedBlock } from "../support/quantised.ts";
 import { scratchFolder } from "../support/scratch.ts";
 import { inFull } from "../support/slow.ts";
@@ -60,18 +61,6 @@ function rowByRow(): Graph {
   return net.graph;
 }
 
-/** Nodes that move: outputs that are inputs, shapes of others, and values read twice. */
-function moves(): Graph {
-  const net = new GraphBuilder("moves");
-  const x = net.input("x", [2, 3, 4]);
-  const t = net.node("Transpose", [x], { perm: [2, 0, 1] });
-  const c = net.node("Concat", [t, net.node("Exp", [t])], { axis: 1 });
-  net.output(net.node("ReduceMean", [c, net.whole("along", [1])], { keepdims: 0 }));
-  net.output(net.node("Reshape", [c, net.constant("shape", [2], Float64Array.of(8, 6), "s64")]));
-  net.output(net.node("Identity", [x]));
-  return net.graph;
-}
-
 /** A convolution that reads an image as a Reshape shows it: the elements lie row-major, not channels last. */
 function shuffle(): Graph {
   const net = new SeededLayers("shuffle", 3);
@@ -88,20 +77,13 @@ const sized = ({ inputs }: Graph): Graph["inputs"] =>
   inputs.map((input) => ({ ...input, shape: input.shape.map((size) => (size === "batch" ? 2 : Number(size) || 5)) }));
 
 /** Rows by the place of the largest, its product with neighbours, and bytes of bool. */
-function places(): Graph {
-  const net = new GraphBuilder("places");
-  const x = net.input("x", [3, 5]);
-  const table = net.constant(
-    "table",
-    [5, 2],
-    Float32Array.from({ length: 10 }, (_, i) => i / 3),
-  );
-  net.output(net.node("Gather", [table, net.node("ArgMax", [x], { axis: 1, keepdims: 0 })]));
-  net.output(net.node("ReduceProd", [x, net.whole("along", [1])], { keepdims: 0 }));
-  net.output(net.node("Hardmax", [x], { axis: 1 }));
-  net.output(net.node("Cast", [net.node("Cast", [x], { to: 9 })], { to: 1 }));
-  return net.graph;
-}
+const PLACES: Graph = {
+  ...onnx(`
+    table = [5,2]{0,0.25,0.5,0.75,1,1.25,1.5,1.75,2,2.25}
+    return Gather(table, ArgMax<axis=1, keepdims=0>(x[3,5])), ReduceProd<keepdims=0>(x, s64{1}), Hardmax<axis=1>(x), Cast<to=1>(Cast<to=9>(x))
+  `),
+  name: "places",
+};
 
 /** Both directions of a recurrent layer, the largest of its outputs, and elements replaced. */
 function recurrent(): Graph {
@@ -146,8 +128,8 @@ describe("the library of a network", () => {
     ["by kernels that the model chose", block, true, 1],
     ["by kernels that two threads share", block, true, 2],
     ["by plain loops", block, false, 1],
-    ["that only moves elements", moves, true, 2],
-    ["that asks for places", places, true, 1],
+    ["that only moves elements", () => MOVES, true, 2],
+    ["that asks for places", () => PLACES, true, 1],
   ] as const)("computes its equations, %s", async (_, build, kernels, threads) => {
     const { at, parts } = emitted(build(), kernels, threads);
     expect(await proveNetwork(at, parts, compiler)).toEqual({ status: "right", steps: parts.steps.length });
@@ -178,7 +160,7 @@ describe("the library of a network", () => {
   });
 
   it("prints the time of each step", async () => {
-    const { at, parts } = emitted(moves(), false);
+    const { at, parts } = emitted(MOVES, false);
     expect(await buildNetwork(at, parts, compiler, shareCores())).toBeUndefined();
     const files = ["input", "mean", "shaped", "same"].map((name) => join(at, name));
     writeFileSync(files[0] ?? "", new Uint8Array(96));
@@ -223,14 +205,14 @@ describe("the library of a network", () => {
   });
 
   it("is found wrong where an output that no step computes is not copied", async () => {
-    const net = new GraphBuilder("copies");
-    const x = net.input("x", [2, 3]);
-    const y = net.node("Relu", [x]);
-    net.output(y);
-    net.output(net.node("Identity", [x]));
-    net.output(net.node("Identity", [net.constant("c", [4], Float32Array.of(1, 2, 3, 4))]));
-    net.output(net.node("Reshape", [y, net.constant("shape", [1], Float64Array.of(-1), "s64")]));
-    const { at, parts } = emitted(net.graph, false);
+    const graph = {
+      ...onnx(`
+        y = Relu(x[2,3])
+        return y, Identity(x), Identity({1,2,3,4}), Reshape(y, s64{-1})
+      `),
+      name: "copies",
+    };
+    const { at, parts } = emitted(graph, false);
     expect(await proveNetwork(at, parts, compiler)).toEqual({ status: "right", steps: 1 });
     const file = join(at, "copies.cpp");
     const source = readFileSync(file, "utf8");
@@ -240,7 +222,7 @@ describe("the library of a network", () => {
       writeFileSync(file, source.replace(copy, ""));
       expect(await proveNetwork(at, parts, compiler)).toMatchObject({
         status: "wrong",
-        step: `output ${net.graph.outputs[i + 1]}`,
+        step: `output ${graph.outputs[i + 1]}`,
       });
     }
   });

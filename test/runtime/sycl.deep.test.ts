@@ -12,26 +12,11 @@ import { complaint } from "../support/cli.ts";
 import { commandLine } from "../support/command-line.ts";
 import { reducedLayers } from "../support/resnet-layers.ts";
 import { inFull } from "../support/slow.ts";
-import { disagreements, kernelsOf, rowsOf } from "../support/subgroup-kernels.ts";
+import { COMPUTATIONS, DEVICES, disagreements, kernelsOf, rowsOf } from "../support/subgroup-kernels.ts";
 import { operation } from "../support/subjects.ts";
 
-const DEVICES = [
-  ["dg2", "xe_hpg"],
-  ["pvc", "xe_hpc"],
-] as const;
 const DRAWN = inFull(12, 2);
 
-/** Overflows 32 bits, which ends an emulated program unless it is written as unsigned arithmetic. */
-const WRAPPING = "y[n,k,p,q] = square(out[n,k,p,q] * 70000) - abs(out[n,k,p,q]) * 2000000000";
-/** Sizes of which none is a multiple of a tile. */
-const COMPUTATIONS = [
-  operation("matmul m=21 n=19 k=37", "f16"),
-  operation("matmul m=21 n=19 k=37", "u8s8", { epilogue: "y[m,n] = sat_u8(round(max(f32(out[m,n]) * 0.5, 0)))" }),
-  operation("batched-matmul b=2 m=9 n=17 k=18", "bf16"),
-  operation("conv1d c=5 l=23 k=9 r=3 pad=2 dilation=2", "f16"),
-  operation("conv2d c=5 h=7 w=9 k=9 r=3 s=3 pad=1 stride=2", "s8", { epilogue: WRAPPING }),
-  operation("conv2d c=4 h=7 w=9 k=17 r=3 s=3 pad=1", "u8s8"),
-];
 const PLAIN = [operation("matmul m=21 n=19 k=37"), operation("conv2d c=3 h=6 w=19 k=18 r=3 s=3 pad=1")];
 
 describe.each(DEVICES)("sub-groups of %s", (_, isa) => {

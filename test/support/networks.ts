@@ -209,6 +209,16 @@ export async function made(
   return Array.from(values.get(output) ?? [], Number);
 }
 
+/** Nodes that move: outputs that are inputs, shapes of others, and values read twice. */
+export const MOVES: Graph = {
+  ...onnx(`
+    t = Transpose<perm=[2,0,1]>(x[2,3,4])
+    c = Concat<axis=1>(t, Exp(t))
+    return ReduceMean<keepdims=0>(c, s64{1}), Reshape(c, s64{8,6}), Identity(x)
+  `),
+  name: "moves",
+};
+
 /** Why a network is refused, or `accepted`. */
 export const refused = (graph: Graph): string => messageOf(() => lowerGraph(graph));
 
