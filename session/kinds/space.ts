@@ -75,8 +75,6 @@ const ofFamily = (spaces: readonly KindSpace[], family: Family): readonly KindSp
 function isWanted(family: Family, search: Search, found: readonly KindSpace[]): boolean {
   const { kinds, computation, intrinsics, loops } = search;
   const isMapped = ofFamily(found, "mapping").length > 0;
-  // Lanes use no instruction that is offered: a search in plain loops alone wants none.
-  if (kinds === "all" && intrinsics.length === 0 && loops.length > 0) return family === "loops";
   switch (family) {
     case "mapping":
       return kinds !== "lanes";

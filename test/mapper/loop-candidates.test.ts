@@ -6,18 +6,23 @@ import type { DType } from "../../abstraction/dtype.ts";
 import { UsageError } from "../../abstraction/error.ts";
 import { interpret } from "../../abstraction/interpret.ts";
 import { interpretNest } from "../../abstraction/interpret-nest.ts";
+import type { Intrinsic } from "../../abstraction/intrinsic.ts";
+import type { Target } from "../../abstraction/machine.ts";
 import { printNest } from "../../abstraction/print-nest.ts";
 import { seededRandom } from "../../abstraction/random.ts";
 import { finished } from "../../abstraction/steps.ts";
 import { readComputation } from "../../cli/subject.ts";
+import { LOOPS } from "../../intrinsics/loops.ts";
+import { THREAD } from "../../intrinsics/thread.ts";
 import { lowerLoops } from "../../mapper/lower/loops.ts";
 import { vectorProblem } from "../../mapper/space-time/lane-values.ts";
 import { chooseSpace, usableIntrinsics } from "../../session/kinds/choose.ts";
 import { isRefusals } from "../../session/kinds/session-space.ts";
 import { sessionSpace } from "../../session/kinds/space.ts";
-import { nativeTarget } from "../../targets/index.ts";
+import { nativeTarget, nvidiaTarget } from "../../targets/index.ts";
 import { randomInputs } from "../support/random-computation.ts";
 
+const H100 = nvidiaTarget("h100");
 const AVX2 = { ...nativeTarget(), isa: ["avx2", "fma"] };
 
 const EXTENTS = { i: 33, j: 17, k: 5 };
@@ -89,6 +94,20 @@ describe("plain loops", () => {
     expect(kindsOf(of("s[] += square(x[i])", { x: "f32" }))).toBe("loops loops, loops loops.avx2");
     expect(kindsOf(of("s[i] = 0.75*s[i-1] + x[i]", { x: "f32", s: "f32" }))).toBe("loops loops, loops loops.avx2");
     expect(kindsOf(of("s[i] = 0.75*s[i-1] + x[i]", { x: "f32", s: "f32" }), [])).toBe("loops loops");
+  });
+
+  it("are alone in a search to which nothing else is offered, also where lanes would compute it", () => {
+    const filter = readComputation("conv1d-single", { l: 500, r: 5 }, {});
+    const kindsOn = (machine: Target, intrinsics: readonly Intrinsic[]): string => {
+      const space = finished(sessionSpace(filter, { intrinsics, machine, threads: 1, seed: 1 }));
+      if (isRefusals(space)) throw new Error(space[0]?.because);
+      const random = seededRandom(1);
+      return [...new Set(Array.from({ length: 20 }, () => space.random(random).kind))].sort().join(" ");
+    };
+    expect(kindsOn(AVX2, LOOPS)).toBe("loops");
+    expect(kindsOn(AVX2, usableIntrinsics(AVX2))).toContain("window");
+    expect(kindsOn(H100, [THREAD])).toBe("warp-loops");
+    expect(kindsOn(H100, usableIntrinsics(H100))).toContain("warp-window");
   });
 
   it("leave products to instructions", () => {
