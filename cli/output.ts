@@ -29,7 +29,18 @@ type Distributed<T> = T extends unknown ? Omit<T, "schemaVersion"> : never;
 
 /** Prints a document of `--json`. @param _schema what `--json-schema` tells of it: the compiler holds the document against it */
 export function printJson<S extends z.ZodType>(_schema: S, document: PartsOf<S>): void {
-  print(JSON.stringify({ schemaVersion: SCHEMA_VERSION, ...document }, undefined, 2));
+  print(JSON.stringify(rounded({ schemaVersion: SCHEMA_VERSION, ...document }), undefined, 2));
+}
+
+/** Significant digits of a figure that is computed of others; times are good to four at best. */
+const DIGITS = 6;
+
+/** A document without the noise of binary fractions: 100, not 99.99999999999999. Samples stay as they were measured. */
+function rounded(value: unknown, name = ""): unknown {
+  if (typeof value === "number") return Number.isInteger(value) ? value : Number(value.toPrecision(DIGITS));
+  if (typeof value !== "object" || value === null || name === "samples") return value;
+  if (Array.isArray(value)) return value.map((each) => rounded(each));
+  return Object.fromEntries(Object.entries(value).map(([key, each]) => [key, rounded(each, key)]));
 }
 
 /** A `--json` document, as `--json-schema` prints its schema. */

@@ -2,14 +2,30 @@
 
 import { readFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";
+import { z } from "zod";
+import { documentOf, number, printJson } from "../../cli/output.ts";
 import { printed, widest } from "../support/cli.ts";
-import { commandLine } from "../support/command-line.ts";
+import { captured, commandLine } from "../support/command-line.ts";
 
 describe("automap", () => {
   it("prints its help and counts as a mistake when no command is given", async () => {
     const { code, out, err } = await commandLine([]);
     expect({ code, out }).toEqual({ code: 2, out: "" });
     expect(err).toContain("Usage: automap [options] [command]");
+  });
+
+  it("prints documents without the noise of binary fractions, and samples as they were measured", async () => {
+    const schema = documentOf({ share: number, times: z.array(z.object({ us: number, samples: z.array(number) })) });
+    const { out } = await captured(() => {
+      const samples = [1.23456789e-6, 0.1 + 0.2];
+      printJson(schema, { share: 99.99999999999999, times: [{ us: 1e6 * 1.23456789e-6, samples }] });
+      return 0;
+    });
+    expect(JSON.parse(out)).toEqual({
+      schemaVersion: 1,
+      share: 100,
+      times: [{ us: 1.23457, samples: [1.23456789e-6, 0.30000000000000004] }],
+    });
   });
 
   it("tells its version", async () => {

@@ -405,7 +405,15 @@ describe("automap explain of a record", () => {
     const { code, out } = await commandLine(["explain", fastest.slice(0, 12), "--db", FILE, "--json"]);
     expect(code).toBe(0);
     const found: unknown = JSON.parse(out);
-    expect(found).toMatchObject({ id: fastest, microseconds: expect.closeTo(50), recordedPrediction: predicted(55) });
+    expect(found).toMatchObject({
+      id: fastest,
+      microseconds: expect.closeTo(50),
+      recordedPrediction: {
+        ...predicted(55),
+        seconds: 55e-6,
+        uncorrectedSeconds: 55e-6,
+      },
+    });
     expect(found).toMatchObject({
       because: null,
       prediction: { levels: expect.arrayContaining([expect.objectContaining({ level: "registers" })]) },

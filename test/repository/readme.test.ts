@@ -101,7 +101,7 @@ describe("README.md and docs/", () => {
       .map((s) => s.command)
       .filter((c) => !isOurs(c));
     const compiler = "cc main.c -Imatmul -Lmatmul/build -lmatmul -Wl,-rpath,matmul/build -o main";
-    expect([...new Set(others)]).toEqual(["npm ci", compiler, "./main"]);
+    expect([...new Set(others)]).toEqual(["npm ci", compiler, "./main", "node main.mjs"]);
     const mentioned = PAGES.flatMap((page) =>
       [...read(page).matchAll(/`npm run ([\w:]+)`/g)].map(([, name = ""]) => name),
     );
