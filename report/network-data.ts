@@ -40,7 +40,7 @@ export interface NetworkStep {
   readonly ops: readonly string[];
   /** Index in {@link NetworkReportData.tasks}. */
   readonly task: number;
-  /** Numbers of the earlier steps whose values it reads. */
+  /** Numbers of the earlier steps whose values it reads, the last 64 of them. */
   readonly reads: readonly number[];
 }
 

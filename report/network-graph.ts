@@ -28,6 +28,8 @@ const LAYERS = 16;
 const MOST_BOXES = 150;
 const MOST_IN_A_LAYER = 12;
 const MOST_PASSED = 1000;
+/** With more boxes the drawing is folded at first. */
+const MOST_UNFOLDED = 100;
 /** So few steps are drawn in any case. */
 const FEWEST_BOXES = 8;
 /** Longest name in a tooltip. */
@@ -138,7 +140,8 @@ ${text(7, 14, fitted(node ?? "", BOX.width - 12), { kind: "title" })}${text(7, 2
     drawn.length === steps.length
       ? "Arrows lead from a step to those that read its values."
       : `Drawn are the ${drawn.length} slowest of ${counted(steps.length, "step")}; a dashed arrow passes over others.`;
-  return html`<figure class="drawing graphs" tabindex="0" role="region" aria-label="The graph of ${name}"><div class="columns">${columns.map(
+  return html`<details${drawn.length > MOST_UNFOLDED ? undefined : html` open=""`}><summary>The graph: ${counted(drawn.length, "step")}</summary>
+<figure class="drawing graphs" tabindex="0" role="region" aria-label="The graph of ${name}"><div class="columns">${columns.map(
     ([top, bottom], i) => {
       const own = boxes.filter(({ y }) => y > top && y < bottom);
       const passing = lines.filter(
@@ -156,7 +159,7 @@ ${own.map(({ drawing }) => drawing)}
 </svg>`;
     },
   )}</div>
-<figcaption>${told} The bar in a box is its time beside that of the slowest step.${columns.length > 1 ? " Read down, then on at the top of the next column." : ""}</figcaption></figure>`;
+<figcaption>${told} The bar in a box is its time beside that of the slowest step.${columns.length > 1 ? " Read down, then on at the top of the next column." : ""}</figcaption></figure></details>`;
 }
 
 /** Upper and lower end of each column, which are between layers. */

@@ -107,7 +107,13 @@ function figuresOf(data: NetworkReportData): Figure[] {
       value: partOf(slowest),
       remark: more.map(partOf).join(", "),
     },
-    best > 0 && { title: "how sure", value: noise.verdict, verdict: noise.verdict, remark: noise.meaning },
+    best > 0
+      ? { title: "how sure", value: noise.verdict, verdict: noise.verdict, remark: noise.meaning }
+      : {
+          title: "how sure",
+          value: "not measured",
+          remark: "No step is tuned: the model and the memory's rate give the times.",
+        },
   ]);
 }
 
@@ -170,7 +176,7 @@ ${
 <ul class="legend">${SOURCES.map(([source, series, meaning]) => (tasks.some((t) => t.time === source) ? html`<li>${swatchOf(series, source)}${meaning}</li>` : undefined))}</ul>
 <figcaption>Steps in the order they run, each with its time and its share.</figcaption></figure>`
 }
-${graph && html`<h3>The graph</h3>${graph}`}
+${graph}
 <details><summary>Every step as numbers: ${rows.length}</summary>${dataTable("Steps in the order they run; operations count a multiply and an add as two.", columns, rows, "cards")}</details>`;
 }
 

@@ -103,12 +103,15 @@ export function gatherNetworkReport(
   };
 }
 
+/** Most steps that are kept of those that write what one step reads: a joined value has a writer for each of its parts. */
+const MOST_READ = 64;
+
 function stepsOf({ steps }: Network, placeOf: ReadonlyMap<string, number>): NetworkStep[] {
   const writers = new Map<Value, number[]>();
   return steps.map((step, i) => {
-    const reads = [...rootsRead(step)].flatMap((root) => writers.get(root) ?? []);
+    const reads = unique([...rootsRead(step)].flatMap((root) => writers.get(root) ?? [])).slice(-MOST_READ);
     addTo(writers, rootOf(step.output), i);
-    return { node: step.nodes[0] ?? "", ops: step.ops, task: placeOf.get(keyOfStep(step)) ?? 0, reads: unique(reads) };
+    return { node: step.nodes[0] ?? "", ops: step.ops, task: placeOf.get(keyOfStep(step)) ?? 0, reads };
   });
 }
 

@@ -60,6 +60,9 @@ describe("a large graph", () => {
     expect(arrows).toHaveLength(149);
     expect(arrows.filter(({ from, to, passes }) => passes !== to - from > 1)).toEqual([]);
     expect(pageOf(chain)).toContain("Drawn are the 150 slowest of 400 steps");
+    // So large a drawing is folded at first.
+    expect(pageOf(chain)).toContain("<details><summary>The graph: 150 steps");
+    expect(pageOf(chain.slice(0, 50))).toContain('<details open=""><summary>The graph: 50 steps');
   });
 
   it.each([

@@ -69,6 +69,21 @@ describe("the page of a network", () => {
     ]);
   });
 
+  it("sums up the time, the bound, what tuning gained, the mapped share, the slowest steps and the noise", () => {
+    const figuresOf = (text: string): string[] =>
+      [...text.matchAll(/<dt>([^<]*)<\/dt><dd><strong[^>]*>([^<]*)</g)].map(([, title, value]) => `${title}: ${value}`);
+    expect(figuresOf(page)).toEqual([
+      "time of all steps: 46.4 ms",
+      "of its bound: 89.5 %",
+      "gained by tuning: 1.44 times as fast",
+      "mapped onto instructions: 70.0 %",
+      "slowest steps: model/stage_0/residual_branch/convolution_with_a_long_name 4.1 %",
+      "how sure: noisy",
+    ]);
+    const untuned = NETWORK_REPORT.tasks.filter(({ time }) => time !== "measured");
+    expect(figuresOf(networkPage({ ...NETWORK_REPORT, tasks: untuned }))).toContain("how sure: not measured");
+  });
+
   it("treats no name of a node, a kernel or a file as markup", () => {
     const tagsOf = (text: string): string => {
       const tags = text.replace(`<script>${PAGE_SCRIPT}</script>`, "").match(/<(?:[^<>"']|"[^"]*"|'[^']*')*>?/g) ?? [];
