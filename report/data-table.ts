@@ -38,6 +38,11 @@ export const numbers = <R>(
   ...(seldom && { seldom }),
 });
 
+/** A table of names and values. */
+export const factsTable = (caption: Part, rows: readonly (readonly [name: string, value: string])[]): Markup =>
+  html`<table class="facts"><caption>${caption}</caption><tbody>
+${rows.map(([name, value]) => html`<tr><th scope="row">${name}</th><td>${value}</td></tr>\n`)}</tbody></table>`;
+
 /** @param kind `cards`: on a narrow screen a row becomes a card of lines. Other tables scroll when they are too wide */
 export function dataTable<R>(
   caption: Part,

@@ -22,48 +22,25 @@ import { counted, instant, percent, printTime, threeDigits } from "./text.ts";
 export function networkPage(data: NetworkReportData): string {
   const { name, source, madeAt, version, machine, nodes, multiplyAdds, parameters, steps, tasks, roofline } = data;
   const title = `automap report: ${name}`;
-  const header = html`<h1>${title}</h1>
-<p>${source}, made ${instant(madeAt)} UTC by automap ${version}, for ${machine}.</p>
-<p>${counted(nodes, "node")} in ${counted(steps.length, "step")}, ${tasks.length} of them different; ${threeDigits(multiplyAdds / 1e9)} G multiply-adds, ${threeDigits(parameters / 1e6)} M parameters.</p>
-<nav aria-label="Contents"><ul>${[
-    ["summary", "Summary"],
-    ["time", "Time"],
-    ["tuning", "Tuning"],
-    ...(roofline && isDrawable(roofline) ? [["roofline", "Roofline"]] : []),
-    ["mapped", "Mapped share"],
-    ["fallback", "Fallbacks"],
-  ].map(([id = "", word = ""]) => html`<li><a href="#${id}">${word}</a></li>`)}</ul></nav>
-<p class="downloads">Data: ${fileLink("network.json", "application/json", JSON.stringify(data))}, all that this page shows.</p>`;
-  const main = html`<section id="summary">
-<h2>Summary</h2>
-${figures(figuresOf(data))}
-${nextPart(data.next)}
-</section>
-<section id="time">
-<h2>Where the time goes</h2>
-${timePart(data)}
-</section>
-<section id="tuning">
-<h2>Before and after tuning</h2>
-${tuningPart(data)}
-</section>
-${
-  roofline && isDrawable(roofline)
-    ? html`<section id="roofline">
-<h2>Roofline</h2>
-${rooflinePart(roofline, machine, seriesOfTypes(roofline.points.map((p) => p.dtype)))}
-</section>`
-    : undefined
-}
-<section id="mapped">
-<h2>Mapped share</h2>
-${mappedPart(data)}
-</section>
-<section id="fallback">
-<h2>What no instruction maps</h2>
-${fallbackPart(tasks)}
-</section>`;
-  return wholePage(title, header, main);
+  return wholePage({
+    title,
+    about: html`<p>${source}, made ${instant(madeAt)} UTC by automap ${version}, for ${machine}.</p>
+<p>${counted(nodes, "node")} in ${counted(steps.length, "step")}, ${tasks.length} of them different; ${threeDigits(multiplyAdds / 1e9)} G multiply-adds, ${threeDigits(parameters / 1e6)} M parameters.</p>`,
+    downloads: html`<p class="downloads">Data: ${fileLink("network.json", "application/json", JSON.stringify(data))}, all that this page shows.</p>`,
+    sections: [
+      { id: "summary", name: "Summary", content: html`${figures(figuresOf(data))}\n${nextPart(data.next)}` },
+      { id: "time", name: "Time", title: "Where the time goes", content: timePart(data) },
+      { id: "tuning", name: "Tuning", title: "Before and after tuning", content: tuningPart(data) },
+      roofline &&
+        isDrawable(roofline) && {
+          id: "roofline",
+          name: "Roofline",
+          content: rooflinePart(roofline, machine, seriesOfTypes(roofline.points.map((p) => p.dtype))),
+        },
+      { id: "mapped", name: "Mapped share", content: mappedPart(data) },
+      { id: "fallback", name: "Fallbacks", title: "What no instruction maps", content: fallbackPart(tasks) },
+    ],
+  });
 }
 
 // ---- The summary

@@ -7,14 +7,34 @@
  */
 
 import { createHash } from "node:crypto";
+import { type Optional, present } from "../abstraction/collections.ts";
 import { ARRAY_STYLE } from "./draw-array-svg.ts";
 import { MAPPING_STYLE } from "./draw-svg.ts";
 import { html, type Markup, trusted } from "./html.ts";
 import { PAGE_SCRIPT } from "./page-script.ts";
 import { PAGE_STYLE } from "./page-style.ts";
 
+export interface Section {
+  readonly id: string;
+  /** Its name in the list of contents. */
+  readonly name: string;
+  /** Its heading, where it is longer than its name. */
+  readonly title?: string;
+  readonly content: Markup;
+}
+
+interface Contents {
+  readonly title: string;
+  /** Paragraphs below the title. */
+  readonly about: Markup;
+  readonly downloads: Markup | undefined;
+  /** Those that are absent are left out. */
+  readonly sections: readonly Optional<Section>[];
+}
+
 /** @returns the text of the page */
-export function wholePage(title: string, header: Markup, main: Markup): string {
+export function wholePage({ title, about, downloads, sections }: Contents): string {
+  const shown = present(sections);
   return html`<!doctype html>
 <html lang="en">
 <head>
@@ -27,11 +47,13 @@ export function wholePage(title: string, header: Markup, main: Markup): string {
 </head>
 <body>
 <header>
-${header}
+<h1>${title}</h1>
+${about}
+<nav aria-label="Contents"><ul>${shown.map(({ id, name }) => html`<li><a href="#${id}">${name}</a></li>`)}</ul></nav>
+${downloads}
 </header>
 <main>
-${main}
-</main>
+${shown.map(({ id, name, title: heading = name, content }) => html`<section id="${id}">\n<h2>${heading}</h2>\n${content}\n</section>\n`)}</main>
 <script>${trusted(PAGE_SCRIPT)}</script>
 </body>
 </html>

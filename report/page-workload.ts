@@ -6,7 +6,7 @@
 import { sumOf, unique } from "../abstraction/collections.ts";
 import { printClock } from "../abstraction/trial.ts";
 import { convergenceChart, runsChart } from "./charts.ts";
-import { type Column, dataTable, numbers } from "./data-table.ts";
+import { type Column, dataTable, factsTable, numbers } from "./data-table.ts";
 import { haveShares, importanceChart, parallelChart } from "./decision-charts.ts";
 import { gridChart } from "./draw-grid.ts";
 import { drawLanesSvg, drawTransformSvg } from "./draw-lanes.ts";
@@ -59,8 +59,7 @@ function bestPart(best: Best, series: number): Markup {
     ...(clock === undefined ? [] : [["clock", printClock(clock)] as const]),
   ];
   return html`<h4>The best: ${printTime(best.seconds)} <small>${printInterval(low, high)}</small></h4>
-<div class="winner-parts"><table class="facts"><caption>Record <code>${best.id.slice(0, 12)}</code>${best.isImported ? ", imported: measured elsewhere, or so whoever wrote it says" : ""}</caption><tbody>
-${facts.map(([name, text]) => html`<tr><th scope="row">${name}</th><td>${text}</td></tr>\n`)}</tbody></table>
+<div class="winner-parts">${factsTable(html`Record <code>${best.id.slice(0, 12)}</code>${best.isImported ? ", imported: measured elsewhere, or so whoever wrote it says" : ""}`, facts)}
 ${drawingPart(drawing, series)}</div>
 ${levelsPart(best)}`;
 }

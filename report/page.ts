@@ -6,7 +6,7 @@
 
 import { present, sumOf } from "../abstraction/collections.ts";
 import { predictionChart } from "./charts.ts";
-import { type Column, dataTable, numbers } from "./data-table.ts";
+import { type Column, dataTable, factsTable, numbers } from "./data-table.ts";
 import { downloadLinks } from "./downloads.ts";
 import { html, type Markup } from "./html.ts";
 import { wholePage } from "./page-shell.ts";
@@ -19,65 +19,43 @@ import { counted, instant, percent, printInterval, printTime, rateText, threeDig
 
 /** A self-contained HTML page of what a database holds. @returns its text */
 export function reportPage(data: ReportData): string {
-  const { subjects, rooflines, environments, source, filter, madeAt, version } = data;
+  const { subjects, rooflines, environments, comparisons, compared, source, filter, madeAt, version } = data;
   const title = filter === undefined ? "automap report" : `automap report: ${filter}`;
   const series = seriesOfTypes(subjects.map((s) => s.dtype));
   const trials = sumOf(subjects, (s) => s.trials.length);
-  const header = html`<h1>${title}</h1>
-<p>${source}, made ${instant(madeAt)} UTC by automap ${version}: ${counted(subjects.length, "workload")}, ${counted(trials, "trial")}.</p>
-${contents(data)}
-${subjects.length === 0 ? undefined : downloadLinks(data)}`;
-  const main = html`<section id="summary">
-<h2>Summary</h2>
-${summaryPart(data, series)}
-</section>
-<section id="noise">
-<h2>Can the numbers be believed?</h2>
-${noisePart(data)}
-</section>
-${comparedPart(data, series)}
-${
-  rooflines.some(isDrawable)
-    ? html`<section id="roofline">
-<h2>Roofline</h2>
-${rooflines.filter(isDrawable).map((r) => rooflinePart(r, environments[r.environment]?.name ?? "", series))}
-</section>`
-    : undefined
-}
-<section id="model">
-<h2>The model against measurement</h2>
-${modelPart(data, series)}
-</section>
-<section id="workloads">
-<h2>Workload by workload</h2>
-${subjects.map((s, i) => subjectSection(s, i, series))}
-</section>
-<section id="environment">
-<h2>Environment</h2>
-${environments.map(
-  (
-    { name, fields },
-    i,
-  ) => html`<table class="facts"><caption>${environments.length > 1 ? `${i + 1}. ` : ""}${name}</caption><tbody>
-${fields.map(([field, value]) => html`<tr><th scope="row">${field}</th><td>${value}</td></tr>`)}
-</tbody></table>`,
-)}
-</section>`;
-  return wholePage(title, header, main);
+  const drawable = rooflines.filter(isDrawable);
+  return wholePage({
+    title,
+    about: html`<p>${source}, made ${instant(madeAt)} UTC by automap ${version}: ${counted(subjects.length, "workload")}, ${counted(trials, "trial")}.</p>
+${subjects.length === 0 ? html`<p>No trial matches.</p>` : undefined}`,
+    downloads: subjects.length === 0 ? undefined : downloadLinks(data),
+    sections: [
+      { id: "summary", name: "Summary", content: summaryPart(data, series) },
+      { id: "noise", name: "Noise", title: "Can the numbers be believed?", content: noisePart(data) },
+      (comparisons.length > 0 || compared) && {
+        id: "runs",
+        name: titleOfCompared(compared),
+        content: comparedPart(data, series),
+      },
+      drawable.length > 0 && {
+        id: "roofline",
+        name: "Roofline",
+        content: html`${drawable.map((r) => rooflinePart(r, environments[r.environment]?.name ?? "", series))}`,
+      },
+      { id: "model", name: "Model", title: "The model against measurement", content: modelPart(data, series) },
+      {
+        id: "workloads",
+        name: "Workloads",
+        title: "Workload by workload",
+        content: html`${subjects.map((s, i) => subjectSection(s, i, series))}`,
+      },
+      { id: "environment", name: "Environment", content: environmentPart(environments) },
+    ],
+  });
 }
 
-function contents({ subjects, rooflines, comparisons, compared }: ReportData): Markup {
-  const parts = present([
-    ["summary", "Summary"],
-    ["noise", "Noise"],
-    (comparisons.length > 0 || compared) && ["runs", titleOfCompared(compared)],
-    rooflines.some(isDrawable) && ["roofline", "Roofline"],
-    ["model", "Model"],
-    ["workloads", "Workloads"],
-    ["environment", "Environment"],
-  ]);
-  return html`<nav aria-label="Contents"><ul>${parts.map(([id = "", name = ""]) => html`<li><a href="#${id}">${name}</a></li>`)}</ul>${subjects.length === 0 ? html`<p>No trial matches.</p>` : undefined}</nav>`;
-}
+const environmentPart = (environments: ReportData["environments"]): Markup =>
+  html`${environments.map(({ name, fields }, i) => factsTable(`${environments.length > 1 ? `${i + 1}. ` : ""}${name}`, fields))}`;
 
 // ---- The summary
 
@@ -208,21 +186,17 @@ function bestTime({ best }: Subject): Markup {
 const titleOfCompared = (compared: ReportData["compared"]): string =>
   compared ? `Compared with ${compared.source}` : "Runs compared";
 
-function comparedPart({ comparisons, compared, environments, source }: ReportData, series: Series): Markup | undefined {
-  if (comparisons.length === 0 && !compared) return undefined;
+function comparedPart({ comparisons, compared, environments, source }: ReportData, series: Series): Markup {
   const only = (labels: readonly string[], of: string): Markup | undefined =>
     labels.length === 0
       ? undefined
       : html`<details><summary>Only in ${of}: ${counted(labels.length, "workload")}</summary><ul>${labels.map((label) => html`<li>${label}</li>`)}</ul></details>`;
-  return html`<section id="runs">
-<h2>${titleOfCompared(compared)}</h2>
-${
-  compared &&
-  html`<p>${comparisons.length === 0 ? "No workload has a time in both databases" : `${counted(comparisons.length, "workload")} ${comparisons.length === 1 ? "has" : "have"} a time in both databases`}. From each database comes the run whose winner is the fastest: run 1 is of ${source}, run 2 of ${compared.source}.</p>
+  return html`${
+    compared &&
+    html`<p>${comparisons.length === 0 ? "No workload has a time in both databases" : `${counted(comparisons.length, "workload")} ${comparisons.length === 1 ? "has" : "have"} a time in both databases`}. From each database comes the run whose winner is the fastest: run 1 is of ${source}, run 2 of ${compared.source}.</p>
 ${only(compared.onlyHere, source)}${only(compared.onlyThere, compared.source)}`
-}
-${comparisons.map((c, i) => comparisonPart(c, i, { series: series.of(c.dtype), severalEnvironments: environments.length > 1 }))}
-</section>`;
+  }
+${comparisons.map((c, i) => comparisonPart(c, i, { series: series.of(c.dtype), severalEnvironments: environments.length > 1 }))}`;
 }
 
 /** Most comparisons named in the summary. */
@@ -281,9 +255,7 @@ ${rooflineChart(roofline, series.of)}
 ${legend(seriesOfTypes(points.map((p) => p.dtype)))}
 <figcaption>${name}. Lines are ceilings of ${of === "GPU" ? "the whole GPU" : "one core"}: slopes the read bandwidth of each level of memory, flat ones the rate of each instruction from registers. Products with padding are not counted; data that a cache keeps from call to call lies above the slope of the memory behind it. Large marks are the best of a workload, small ones its other trials.</figcaption>
 </figure>
-<table class="facts"><caption>${of === "GPU" ? "The GPU" : "One core"} as ${source}.</caption><tbody>
-${rows.map(([what, rate]) => html`<tr><th scope="row">${what}</th><td>${rate}</td></tr>`)}
-</tbody></table></div>`;
+${factsTable(`${of === "GPU" ? "The GPU" : "One core"} as ${source}.`, rows)}</div>`;
 }
 
 /** With fewer trials nothing is said of the model. */
