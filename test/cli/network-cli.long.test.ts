@@ -3,6 +3,7 @@
 import { mkdirSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
+import { EXIT } from "../../abstraction/exit-codes.ts";
 import { openDatabase, runsIn } from "../../db/index.ts";
 import { GraphBuilder } from "../../network/builder.ts";
 import { onnxBytes } from "../../network/onnx/write.ts";
@@ -95,7 +96,7 @@ describe("automap network", () => {
         await complaint(`network show ${model} --dim batch`),
         await complaint(`network show ${model} --dim batch=0`),
         await complaint(`network show ${model} --dim bach=4`),
-        await complaint(`network show ${at("none.onnx")}`),
+        await complaint(`network show ${at("none.onnx")}`, EXIT.nothingFound),
         await complaint(`network show ${at("text.onnx")}`),
         await complaint("network show resnet81"),
         await complaint(`network show ${model} --dim batch=1 --constant x=${at("text.onnx")}`),

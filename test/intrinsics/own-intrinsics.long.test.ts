@@ -209,7 +209,7 @@ describe("a module of declarations", () => {
 
   it("must exist", async () => {
     expect(await commandLine(["tune", "matmul", "--declare", "vnni"])).toMatchObject({
-      code: 2,
+      code: 3,
       err: expect.stringContaining("there is no file vnni"),
     });
   });

@@ -3,6 +3,7 @@
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { expect, it } from "vitest";
+import { EXIT } from "../../abstraction/exit-codes.ts";
 import { onnxBytes } from "../../network/onnx/write.ts";
 import { complaint, printed } from "../support/cli.ts";
 import { onnx } from "../support/networks.ts";
@@ -37,7 +38,9 @@ it("what is no number of the input's type is refused, and other words are files"
   const others = "--constant shape=3,2 --constant factor=1";
   expect(await complaint(`${show} sr=1.5 ${others}`)).toMatch(/--constant sr=1.5: 1.5 is no number of s64/);
   expect(await complaint(`${show} sr=1,2 ${others}`)).toMatch(/input sr is s64\[\], and the constant is s64\[2\]/);
-  expect(await complaint(`${show} sr=16k ${others}`)).toMatch(/16k cannot be read: there is no such file/);
+  expect(await complaint(`${show} sr=16k ${others}`, EXIT.nothingFound)).toMatch(
+    /16k cannot be read: there is no such file/,
+  );
   expect(await complaint(`${show} sr ${others}`)).toMatch(
     /--constant "sr" is not name=value\n {2}for example --constant sr=16000/,
   );

@@ -1,6 +1,7 @@
 /** @file Expectations of a command line: it works, or it is refused in a sentence. */
 
 import { expect } from "vitest";
+import { EXIT, type ExitCode } from "../../abstraction/exit-codes.ts";
 import { commandLine } from "./command-line.ts";
 
 /** A line that worked: its data, with nothing but remarks beside. */
@@ -11,9 +12,9 @@ export async function printed(line: string | readonly string[]): Promise<string>
 }
 
 /** A refused line: nothing on stdout, a sentence on stderr, no stack. */
-export async function complaint(line: string | readonly string[]): Promise<string> {
+export async function complaint(line: string | readonly string[], refusal: ExitCode = EXIT.usage): Promise<string> {
   const { code, out, err } = await commandLine(line);
-  expect({ code, out }).toEqual({ code: 2, out: "" });
+  expect({ code, out }).toEqual({ code: refusal, out: "" });
   expectNoStack(err);
   return err.trimEnd();
 }
