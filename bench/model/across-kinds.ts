@@ -25,7 +25,7 @@ import { SESSION_KINDS } from "../../session/kinds/kinds.ts";
 import type { SessionSpace } from "../../session/kinds/session-space.ts";
 import { genetic } from "../../tuner/genetic.ts";
 import { fillOptions } from "../../tuner/strategy.ts";
-import { cpuName, cpuRunner, geomean, ms, page, table } from "../support/frame.ts";
+import { cpuName, cpuRunner, geomean, leastOf, page, table, us } from "../support/frame.ts";
 import { readOptions, wordOf } from "../support/options.ts";
 
 const { values } = readOptions({
@@ -101,7 +101,7 @@ try {
 const of = [...factors].map(([kind, all]) => [kind, all.length, geomean(all).toFixed(2)]);
 const text = page(
   "Kinds of candidates on one scale",
-  `Judged on ${cpuName()}, one thread: the ${values.candidates} best of each kind that the first round of a search would propose. "predicted" and "measured" are the shortest times of a kind in ms, "factor" is measured over predicted time of the candidate with the best prediction, "slowest" the longest measured time. Of ${compared} cases with more than one kind, ${agreeing} have the kind with the best prediction measured fastest.`,
+  `Judged on ${cpuName()}, one thread: the ${values.candidates} best of each kind that the first round of a search would propose. "predicted" and "measured" are the shortest times of a kind in us, of a kernel its fastest batch; "factor" is measured over predicted time of the candidate with the best prediction, "slowest" the longest measured time. Of ${compared} cases with more than one kind, ${agreeing} have the kind with the best prediction measured fastest.`,
   ...table(["case", "kind", "predicted", "measured", "factor", "slowest", "best"], rows),
   "",
   ...table(["kind", "cases", "factor, geometric mean"], of),
@@ -163,8 +163,7 @@ function bestOf(space: SessionSpace, kind: Candidate["kind"]): readonly Candidat
 
 function add(name: string, all: readonly Judged[]): void {
   const kinds = [...new Set(all.map(({ kind }) => kind))];
-  const secondsOf = ({ measurement }: Judged): number =>
-    measurement?.status === "ok" ? measurement.median : Number.POSITIVE_INFINITY;
+  const secondsOf = ({ measurement }: Judged): number => leastOf(measurement);
   const least = Math.min(...all.map(secondsOf));
   const expected = Math.min(...all.map(({ predicted }) => predicted));
   const kindWith = (is: (one: Judged) => boolean): string | undefined => all.find(is)?.kind;
@@ -182,10 +181,10 @@ function add(name: string, all: readonly Judged[]): void {
     const row = [
       name,
       kind,
-      ms(first?.predicted),
-      times.length > 0 ? ms(Math.min(...times)) : failed,
+      us(first?.predicted),
+      times.length > 0 ? us(Math.min(...times)) : failed,
       Number.isFinite(factor) ? factor.toFixed(2) : failed,
-      times.length > 0 ? ms(Math.max(...times)) : "",
+      times.length > 0 ? us(Math.max(...times)) : "",
       Math.min(...times) === least ? "measured" : "",
     ];
     if (own[0]?.predicted === expected) row[6] = row[6] === "" ? "predicted" : "both";
