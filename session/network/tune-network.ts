@@ -197,7 +197,10 @@ async function tuneOn(
       `${program.name} has nothing to tune: each of its steps has one form`,
       "automap network emit writes its library as it is",
     );
-  options.onTasks?.(tasks.length);
+  const isPlainAlone = tasks.every(isPlain);
+  // Plain loops beside other tasks are counted once they are searched.
+  const count = isPlainAlone ? tasks.length : tasks.filter((task) => !isPlain(task)).length;
+  options.onTasks?.(count);
   const left = (): number => seconds - (Date.now() - started) / 1000;
   const known = gpu && records ? tasks.map(({ computation }) => recordedSeconds(computation, records, ON_GPU)) : [];
   const states = tasks.map((task, i): State => {
@@ -213,14 +216,14 @@ async function tuneOn(
   const first: Spend = equal
     ? { seconds: Math.max(LEAST_SHARE_SECONDS, seconds / Math.ceil(tasks.length / beside)) }
     : { seconds: Math.max(MOST_FIRST_SECONDS, seconds / tasks.length), trials: FIRST_TRIALS };
-  const isPlainAlone = tasks.every(isPlain);
-  const isByGain = ({ task }: State): boolean => (gpu ? !equal : isPlain(task) && !isPlainAlone);
+  const isAside = ({ task }: State): boolean => isPlain(task) && !isPlainAlone;
+  const isByGain = (state: State): boolean => (gpu ? !equal : isAside(state));
   // Tasks of a form come before the step's own equation, then tasks with the most work: those at the end of the list matter least when time
   // runs out.
   const inOrder = states.toSorted(
     (a, b) => Number(field.isOfForm(b)) - Number(field.isOfForm(a)) || workOf(b.task) - workOf(a.task),
   );
-  const place = { of: states.length, left, db, search: options.search ?? searchOn(runner) };
+  const place = { of: count, left, db, search: options.search ?? searchOn(runner) };
   const waiting = [...inOrder.filter((state) => !isByGain(state)).entries()];
   await sideBySide(beside, async (goesOn) => {
     for (let next = waiting.shift(); next && goesOn(); next = waiting.shift()) {
@@ -250,7 +253,7 @@ async function tuneOn(
   const used = field.inUse();
   // Plain loops of which no search was worth its time keep their usual kernel.
   return states
-    .filter((state) => state.searched || !isPlain(state.task))
+    .filter((state) => state.searched || !isAside(state))
     .map((state) => ({
       task: state.task,
       searched: state.searched,
@@ -361,9 +364,10 @@ async function share(
     onShare,
     onNotice,
   }: TuneNetworkOptions,
-  { of, left, db, search }: SharedPlace,
+  { of: counted, left, db, search }: SharedPlace,
 ): Promise<void> {
   const { task, place, cache, best: before } = state;
+  const of = Math.max(counted, place);
   const { computation, operator } = task;
   checkPlace(db, "its tasks were tuned");
   const outcome = await search(

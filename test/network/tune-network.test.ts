@@ -105,9 +105,10 @@ describe("the network's time", () => {
       >["best"];
       return Promise.resolve({ ...nothing(computation), best } as Awaited<ReturnType<Search>>);
     };
-    const tasks = await tuneNetwork(program, { seconds: 9, database: ":memory:", search });
-    expect(tasks).toHaveLength(1);
-    expect(searched).toHaveLength(1);
+    const counts: number[] = [];
+    const onTasks = (count: number) => counts.push(count);
+    const tasks = await tuneNetwork(program, { seconds: 9, database: ":memory:", search, onTasks });
+    expect([tasks.length, searched.length, counts]).toEqual([1, 1, [1]]);
     const pool = openGraph(onnx("MaxPool<kernel_shape=[2,2]>(x[1,16,20,20])")).program;
     const machine = { ...nativeTarget(), isa: [] };
     await expect(tuneNetwork(pool, { seconds: 9, database: ":memory:", search, machine })).rejects.toThrow(
