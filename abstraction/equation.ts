@@ -8,8 +8,7 @@
  * of the combine: padding is part of the notation. Points where the condition fails contribute nothing.
  */
 
-import type { DType } from "./dtype.ts";
-import { rangeOf } from "./dtype.ts";
+import { type DType, isInteger, rangeOf } from "./dtype.ts";
 import { type Access, accessesIn, axesIn, type Expr, printAccess, printExpr, substitute } from "./expression.ts";
 
 /**
@@ -68,9 +67,9 @@ export function identityOf(op: CombineOp, dtype: DType): number {
     case "sat+=":
       return 0;
     case "max=":
-      return isFloat(dtype) ? Number.NEGATIVE_INFINITY : rangeOf(dtype)[0];
+      return isInteger(dtype) ? rangeOf(dtype)[0] : Number.NEGATIVE_INFINITY;
     case "min=":
-      return isFloat(dtype) ? Number.POSITIVE_INFINITY : rangeOf(dtype)[1];
+      return isInteger(dtype) ? rangeOf(dtype)[1] : Number.POSITIVE_INFINITY;
     default:
       return op satisfies never;
   }
@@ -90,8 +89,4 @@ export function substituteAxes(equation: Equation, replacements: ReadonlyMap<str
     ...(where !== undefined && { where: again(where) }),
     ...(beside && { beside: beside.map((other) => substituteAxes(other, replacements)) }),
   };
-}
-
-function isFloat(dtype: DType): boolean {
-  return dtype.startsWith("f") || dtype === "bf16" || dtype === "tf32";
 }

@@ -271,6 +271,23 @@ export function childrenOf(e: Expr): readonly Expr[] {
   }
 }
 
+/** A value whose parts are changed that compute its elements; what an index or a condition is made of stays. */
+export function changeParts(e: Expr, change: (part: Expr) => Expr): Expr {
+  switch (e.kind) {
+    case "cast":
+    case "negate":
+      return { ...e, value: change(e.value) };
+    case "binary":
+      return { ...e, left: change(e.left), right: change(e.right) };
+    case "call":
+      return { ...e, args: e.args.map(change) };
+    case "select":
+      return { ...e, whenTrue: change(e.whenTrue), whenFalse: change(e.whenFalse) };
+    default:
+      return e;
+  }
+}
+
 /** Every node, parents before children, left to right. @param inside the children to visit; all by default */
 export function* walk(e: Expr, inside: (e: Expr) => readonly Expr[] = childrenOf): Generator<Expr> {
   const left = [e];

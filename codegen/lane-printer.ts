@@ -11,35 +11,26 @@
  */
 
 import type { Extents } from "../abstraction/affine.ts";
+import { conjunctsOf } from "../abstraction/condition.ts";
 import type { DType } from "../abstraction/dtype.ts";
-import { type Equation, printEquation } from "../abstraction/equation.ts";
+import { type Equation, printEquation, substituteAxes } from "../abstraction/equation.ts";
 import { internal, UsageError } from "../abstraction/error.ts";
 import {
   type Access,
   accessesIn,
   axesIn,
   axis,
-  binary,
   compare,
   type Expr,
   number,
+  plus,
   substitute,
 } from "../abstraction/expression.ts";
 import { C_TYPES } from "../abstraction/kernel.ts";
 import type { LoopNest } from "../abstraction/loop-nest.ts";
 import { type Code, code, NOTHING, tensorName } from "../abstraction/source-text.ts";
 import type { CExpressions } from "./c-expressions.ts";
-import {
-  always,
-  conjunction,
-  guarded,
-  joinScalars,
-  type LaneAccess,
-  never,
-  onlyLane,
-  registerIn,
-  split,
-} from "./lane-statement.ts";
+import { always, guarded, joinScalars, type LaneAccess, never, onlyLane, registerIn, split } from "./lane-statement.ts";
 import type { Loop, Of } from "./walk.ts";
 
 /** The context of a statement's text. */
@@ -139,7 +130,7 @@ export abstract class LanePrinter {
       );
     const { target, op } = equation;
     const dtype = this.dtypeOf(target.tensor);
-    const whole = conjunction(equation.where);
+    const whole = conjunctsOf(equation.where);
     const [alike, varying] = this.parted(whole, lane);
     if (whole.some((e) => never(e, { ...extents, [lane]: extent }))) return [];
     const conditions = alike.filter((e) => !always(e, extents)).map((e) => this.c.condition(e, extents));
@@ -153,8 +144,8 @@ export abstract class LanePrinter {
       const from = i * width;
       const within = { ...extents, [lane]: Math.min(width, extent - from) };
       const context: LaneContext = { axis: lane, extents: within, dtype, before: [], known: alike };
-      const own = from === 0 ? equation : movedLanes(equation, lane, from);
-      return { equation: own, mask: this.parted(conjunction(own.where), lane)[1], context };
+      const own = from === 0 ? equation : substituteAxes(equation, new Map([[lane, plus(axis(lane), from)]]));
+      return { equation: own, mask: this.parted(conjunctsOf(own.where), lane)[1], context };
     });
     return each ? this.each(equation, parts, conditions) : guarded(conditions, this.fold(equation, parts));
   }
@@ -245,17 +236,4 @@ export type FoldName = "sum" | "most" | "least";
 /** The name of a fold. */
 export function foldOf(op: Equation["op"]): FoldName {
   return op === "max=" ? "most" : op === "min=" ? "least" : "sum";
-}
-
-/** The statement with its lanes counted from `from`. */
-function movedLanes(equation: Equation, lane: string, from: number): Equation {
-  const moved = new Map([[lane, binary("+", axis(lane), number(from))]]);
-  const change = (e: Expr): Expr => substitute(e, moved, "index");
-  const { target, op, value, where } = equation;
-  const result = {
-    target: { ...target, index: target.index.map(change) },
-    op,
-    value: substitute(value, moved, "value"),
-  };
-  return where === undefined ? result : { ...result, where: change(where) };
 }

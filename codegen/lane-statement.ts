@@ -7,6 +7,7 @@
  */
 
 import { boundsOf, type Extents, evaluateIndex, strideIn } from "../abstraction/affine.ts";
+import { settled } from "../abstraction/condition.ts";
 import { type DType, isInteger } from "../abstraction/dtype.ts";
 import type { Equation } from "../abstraction/equation.ts";
 import { internal } from "../abstraction/error.ts";
@@ -17,6 +18,7 @@ import {
   binary,
   comparesElements,
   type Expr,
+  minus,
   number,
   printAccess,
   printExpr,
@@ -31,45 +33,23 @@ import type { DTypes } from "../abstraction/typing.ts";
 import { allOf, type CExpressions } from "./c-expressions.ts";
 import { extentsIn, type Loop, stepsOf } from "./walk.ts";
 
-/** Whether a comparison holds at every step of the loops. */
-export function always(e: Expr, extents: Extents): boolean {
+/** Whether a condition holds at every step of the loops, or fails at every one; undefined where its bounds decide neither. */
+function decided(e: Expr, extents: Extents): boolean | undefined {
   if (e.kind === "logic") {
-    const left = always(e.left, extents);
-    const right = always(e.right, extents);
-    return e.op === "and" ? left && right : left || right;
+    const sides = [decided(e.left, extents), decided(e.right, extents)];
+    const decisive = e.op === "or";
+    if (sides.includes(decisive)) return decisive;
+    return sides.includes(undefined) ? undefined : !decisive;
   }
-  if (e.kind !== "compare" || comparesElements(e)) return false;
-  const [min, max] = boundsOf(binary("-", e.left, e.right), extents);
-  const { op } = e;
-  switch (op) {
-    case "<":
-      return max < 0;
-    case "<=":
-      return max <= 0;
-    case ">":
-      return min > 0;
-    case ">=":
-      return min >= 0;
-    case "==":
-      return min === 0 && max === 0;
-    case "!=":
-      return min > 0 || max < 0;
-    default:
-      return op satisfies never;
-  }
+  if (e.kind !== "compare" || comparesElements(e)) return undefined;
+  return settled(e.op, ...boundsOf(minus(e.left, e.right), extents));
 }
 
-const OPPOSITE = { "<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "==" } as const;
+/** Whether a condition holds at every step of the loops. */
+export const always = (e: Expr, extents: Extents): boolean => decided(e, extents) === true;
 
-/** Whether a comparison fails at every step of the loops. */
-export function never(e: Expr, extents: Extents): boolean {
-  if (e.kind === "logic") {
-    const left = never(e.left, extents);
-    const right = never(e.right, extents);
-    return e.op === "and" ? left || right : left && right;
-  }
-  return e.kind === "compare" && always({ ...e, op: OPPOSITE[e.op] }, extents);
-}
+/** Whether a condition fails at every step of the loops. */
+export const never = (e: Expr, extents: Extents): boolean => decided(e, extents) === false;
 
 /** The lanes that satisfy the conditions on the lane alone. */
 function lanesLeft(conditions: readonly Expr[], lane: string, extents: Extents): number[] {
@@ -147,12 +127,6 @@ export function equationsIn(body: readonly Statement[]): Equation[] {
 function insideOf(s: Statement): readonly Statement[] {
   if (s.kind === "when") return [...s.body, ...s.otherwise];
   return s.kind === "loop" ? s.body : [];
-}
-
-/** The terms of a condition that must all hold. */
-export function conjunction(e: Expr | undefined): Expr[] {
-  if (e === undefined) return [];
-  return e.kind === "logic" && e.op === "and" ? [...conjunction(e.left), ...conjunction(e.right)] : [e];
 }
 
 /** Conditions that are the same on every lane, and the others. */

@@ -7,6 +7,7 @@
  */
 
 import { affineForm, strideIn } from "../abstraction/affine.ts";
+import { conjunctsOf } from "../abstraction/condition.ts";
 import { bytesOf, type DType, isInteger } from "../abstraction/dtype.ts";
 import { internal } from "../abstraction/error.ts";
 import {
@@ -28,7 +29,6 @@ import { allOf } from "./c-expressions.ts";
 import { type LaneContext, LanePrinter, type Part } from "./lane-printer.ts";
 import {
   always,
-  conjunction,
   factorsIn,
   joinedValue,
   type LaneAccess,
@@ -138,7 +138,7 @@ export abstract class VectorExpressions extends LanePrinter {
         return this.operation(e.fn, args, own, context);
       }
       case "select": {
-        const terms = conjunction(e.condition).filter((x) => !always(x, extents));
+        const terms = conjunctsOf(e.condition).filter((x) => !always(x, extents));
         if (terms.some((x) => never(x, extents))) return this.vector(e.whenFalse, { ...context, dtype: own });
         const [alike, varying] = split(terms, lane);
         const pinned = varying.map((x) => pinnedLane(x, lane)).find((x) => x !== undefined);

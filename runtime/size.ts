@@ -14,6 +14,7 @@ import { internal } from "../abstraction/error.ts";
 import {
   type Access,
   type BinaryOp,
+  changeParts,
   childrenOf,
   type Expr,
   type FloatFunction,
@@ -223,32 +224,9 @@ function isWhole(e: Expr): boolean {
 
 /** The value computed in f64. Casts to integers still truncate. */
 export function inDoubles(e: Expr): Expr {
-  switch (e.kind) {
-    case "number":
-    case "axis":
-    case "access":
-      return e;
-    case "cast": {
-      const inner = { ...e, value: inDoubles(e.value) };
-      return isInteger(e.dtype)
-        ? { kind: "cast", dtype: "f64", saturate: false, value: inner }
-        : { ...inner, dtype: "f64", saturate: false };
-    }
-    case "negate":
-      return { ...e, value: inDoubles(e.value) };
-    case "binary":
-      return { ...e, left: inDoubles(e.left), right: inDoubles(e.right) };
-    case "call":
-      return { ...e, args: e.args.map(inDoubles) };
-    case "select":
-      return { ...e, whenTrue: inDoubles(e.whenTrue), whenFalse: inDoubles(e.whenFalse) };
-    case "border":
-    case "compare":
-    case "logic":
-      return e;
-    default:
-      return e satisfies never;
-  }
+  const inner = changeParts(e, inDoubles);
+  if (inner.kind !== "cast") return inner;
+  return inF64(inner, isInteger(inner.dtype) ? inner : inner.value);
 }
 
 /** Whether a value is not rounded: an element in memory, or a constant that f32 represents. */
@@ -268,8 +246,9 @@ function isExact(e: Expr): boolean {
   }
 }
 
-const binary = (op: BinaryOp, left: Expr, right: Expr): Expr => ({ kind: "binary", op, left, right });
-const call = (fn: FunctionName, ...args: readonly Expr[]): Expr => ({ kind: "call", fn, args });
+/** Arithmetic of elements as it is written: no identity of integers applies. */
+export const binary = (op: BinaryOp, left: Expr, right: Expr): Expr => ({ kind: "binary", op, left, right });
+export const call = (fn: FunctionName, ...args: readonly Expr[]): Expr => ({ kind: "call", fn, args });
 
 /** The nodes that compute elements, without those of indices and conditions. */
 export const valueNodes = (e: Expr): Generator<Expr> => walk(e, valuesIn);

@@ -10,6 +10,7 @@
  */
 
 import { affineForm, boundsOf, type Extents } from "../../abstraction/affine.ts";
+import { conjunctsOf } from "../../abstraction/condition.ts";
 import { bytesOf, type DType } from "../../abstraction/dtype.ts";
 import { identityOf } from "../../abstraction/equation.ts";
 import { internal } from "../../abstraction/error.ts";
@@ -29,7 +30,7 @@ import { C_TYPES } from "../../abstraction/kernel.ts";
 import { type Copy, type Group, MOST_WRITTEN_OUT } from "../../abstraction/loop-nest.ts";
 import { block, type Code, code, indented, keyOf, type Name, tensorName } from "../../abstraction/source-text.ts";
 import { allOf, type CExpressions } from "../c-expressions.ts";
-import { conjunction, guarded } from "../lane-statement.ts";
+import { guarded } from "../lane-statement.ts";
 import { type CudaExpressions, ownAxis } from "./cuda-expressions.ts";
 import { holdsTogether, insideTogether, requireTogether, sideBySide, stepped, steppedAccess } from "./cuda-pieces.ts";
 
@@ -66,7 +67,7 @@ interface Pieces {
 
 export function printCopy(copy: Copy, context: CopyContext, around: Extents): Code[] {
   const { c, threadsOf } = context;
-  const outside = conjunction(copy.when).reduce(narrowed, around);
+  const outside = conjunctsOf(copy.when).reduce(narrowed, around);
   const pieces = piecesOf(copy);
   const threads = threadsOf(copy.group);
   const self = axis(threads.axis);
@@ -121,7 +122,7 @@ function piecesOf(copy: Copy): Pieces {
   }
   if (!Number.isInteger(below)) internal(`pieces of ${width} do not divide ${axes.at(-1)?.extent}`);
   const { target, value, where } = equation;
-  return substituted({ copy, target, value, where: conjunction(where), count: below }, digits);
+  return substituted({ copy, target, value, where: conjunctsOf(where), count: below }, digits);
 }
 
 const at = (pieces: Pieces, piece: Expr): Pieces => substituted(pieces, new Map([[PIECE, piece]]));
@@ -145,8 +146,8 @@ function chosenOf(value: Expr): Chosen {
   const { condition, whenTrue, whenFalse } = value;
   const inner = chosenOf(whenTrue);
   const same = inner.otherwise === undefined || printExpr(inner.otherwise) === printExpr(whenFalse);
-  if (!same) return { conditions: conjunction(condition), value: whenTrue, otherwise: whenFalse };
-  return { conditions: [...conjunction(condition), ...inner.conditions], value: inner.value, otherwise: whenFalse };
+  if (!same) return { conditions: conjunctsOf(condition), value: whenTrue, otherwise: whenFalse };
+  return { conditions: [...conjunctsOf(condition), ...inner.conditions], value: inner.value, otherwise: whenFalse };
 }
 
 /** Accesses that depend on the element's number and can be made as one vector access. */
@@ -263,7 +264,7 @@ function sideOf(
   { c }: CopyContext,
   extents: Extents,
 ): Expr | readonly Code[] {
-  const conditions = c.untested(conjunction(value.condition), extents);
+  const conditions = c.untested(conjunctsOf(value.condition), extents);
   if (conditions.length === 0) return value.whenTrue;
   const never = conditions.some((e) => {
     if (e.kind !== "compare" || e.op !== "==") return false;
@@ -310,7 +311,7 @@ function asyncChoice(
   // Zeros are the fill value of the other side's copy.
   if (value.whenFalse.kind === "number") {
     if (value.whenFalse.value !== 0) internal("an asynchronous copy filled with other numbers than 0");
-    return send(value.whenTrue, [...inside, ...conjunction(value.condition)]);
+    return send(value.whenTrue, [...inside, ...conjunctsOf(value.condition)]);
   }
   const side = sideOf(value, context, extents);
   if ("kind" in side) return send(side, inside);

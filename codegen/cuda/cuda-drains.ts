@@ -7,6 +7,7 @@
 
 import type { Extents } from "../../abstraction/affine.ts";
 import type { Tensor } from "../../abstraction/computation.ts";
+import { conjunctsOf } from "../../abstraction/condition.ts";
 import { bitsOf, bytesOf, type DType } from "../../abstraction/dtype.ts";
 import { internal } from "../../abstraction/error.ts";
 import {
@@ -22,7 +23,7 @@ import {
 import { type Intrinsic, lanesOf, type Operand } from "../../abstraction/intrinsic.ts";
 import { C_TYPES } from "../../abstraction/kernel.ts";
 import { block, type Code, code, list, NOTHING } from "../../abstraction/source-text.ts";
-import { conjunction, guarded } from "../lane-statement.ts";
+import { guarded } from "../lane-statement.ts";
 import { distance, divisorOf, shortIndex } from "../short-index.ts";
 import type { Of } from "../walk.ts";
 import { type CopyContext, vectorAt } from "./cuda-copies.ts";
@@ -89,7 +90,7 @@ function drainHeld(
   const held = all.slice(first).map(({ place, e }): Held => {
     const known = new Map(axes.map((a, d) => [a, place[d] ?? number(0)]));
     const target = { ...equation.target, index: equation.target.index.map((i) => substitute(i, known, "index")) };
-    const where = conjunction(equation.where).map((w) => substitute(w, known, "index"));
+    const where = conjunctsOf(equation.where).map((w) => substitute(w, known, "index"));
     const { at, guards } = c.placeOf(target, extents);
     return { e, target, value: substitute(equation.value, known), at, conditions: [...where, ...guards], where };
   });
@@ -171,7 +172,7 @@ function drainQuads(
         shortIndex(binary("+", column, binary("*", number(6), quadLane)), { [LANE]: lanesOf(intrinsic) }),
       ]);
       const index = equation.target.index.map((i) => substitute(i, places, "index"));
-      const where = conjunction(equation.where).map((w) => substitute(w, places, "index"));
+      const where = conjunctsOf(equation.where).map((w) => substitute(w, places, "index"));
       groups.push({ first: 4 * block + 2 * half, to: c.placeWhere({ ...equation.target, index }, where, extents) });
     }
   context.aligned(equation.target.tensor, QUAD * WORD);

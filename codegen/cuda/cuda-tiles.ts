@@ -9,6 +9,7 @@
  */
 
 import type { Extents } from "../../abstraction/affine.ts";
+import { conjunctsOf } from "../../abstraction/condition.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { internal } from "../../abstraction/error.ts";
 import {
@@ -27,7 +28,6 @@ import { tileOffset } from "../../abstraction/memory-tile.ts";
 import { type Code, code, list, Name } from "../../abstraction/source-text.ts";
 import { declareRegister } from "../../targets/registers.ts";
 import { allOf } from "../c-expressions.ts";
-import { conjunction } from "../lane-statement.ts";
 import type { Named } from "../named.ts";
 import { distance, divisorOf, shortIndex, shortTerms, sumOf } from "../short-index.ts";
 import { TileRegisters } from "../tile-registers.ts";
@@ -148,7 +148,7 @@ export abstract class CudaTiles extends TileRegisters {
       const memory = c.tensor(tile.access.tensor);
       const single = (a: Access): Code => code`${memory}[${c.place(a, extents).at}]`;
       const tests = own.map((place) =>
-        c.tests(conjunction(tile.where && placed(tile.where, tile.axes, place, from)), extents),
+        c.tests(conjunctsOf(tile.where && placed(tile.where, tile.axes, place, from)), extents),
       );
       const tested = (e: number, value: Code): Code => {
         const all = tests[e] ?? [];

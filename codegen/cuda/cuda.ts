@@ -16,6 +16,7 @@
 
 import { boundsOf, type Extents } from "../../abstraction/affine.ts";
 import { type Computation, memoryElements, type Tensor } from "../../abstraction/computation.ts";
+import { conjunctsOf } from "../../abstraction/condition.ts";
 import { bytesOf, type DType } from "../../abstraction/dtype.ts";
 import { internal, UsageError } from "../../abstraction/error.ts";
 import { accessesIn, axesIn, binary, type Expr, number } from "../../abstraction/expression.ts";
@@ -35,7 +36,7 @@ import { block, type Code, code, commentText, list, Name, NOTHING } from "../../
 import { CONSTANT_BYTES } from "../../targets/nvidia-gpu.ts";
 import { ALL_LANES, allOf } from "../c-expressions.ts";
 import { argumentsOf, intrinsicLine, ownPrelude, type SourceNotes } from "../cpp/cpp-frame.ts";
-import { conjunction, equationsIn, guarded, joinScalars, laneLoops } from "../lane-statement.ts";
+import { equationsIn, guarded, joinScalars, laneLoops } from "../lane-statement.ts";
 import type { Named } from "../named.ts";
 import { shortIndex } from "../short-index.ts";
 import { type Loop, type Of, printStatements, roundsOf } from "../walk.ts";
@@ -268,7 +269,7 @@ class KernelPrinter extends CudaTiles implements KernelWriter {
   }
 
   openWhen({ condition }: Of<"when">, extents: Extents): Code {
-    const tests = this.c.tests(conjunction(condition), extents);
+    const tests = this.c.tests(conjunctsOf(condition), extents);
     return tests.length === 0 ? code`{` : code`if (${allOf(tests)}) {`;
   }
 
@@ -285,7 +286,7 @@ class KernelPrinter extends CudaTiles implements KernelWriter {
     const { c } = this;
     const { target, op, value, where } = equation;
     const dtype = c.dtypes[target.tensor] ?? "f32";
-    const to = c.placeWhere(target, conjunction(where), extents);
+    const to = c.placeWhere(target, conjunctsOf(where), extents);
     const held = op === "=" ? NOTHING : c.value(target, dtype, extents);
     const joined = joinScalars(c, op, held, c.value(value, dtype, extents), dtype);
     const first = code`${c.axis(LANE)} == 0`;

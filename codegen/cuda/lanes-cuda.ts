@@ -9,6 +9,7 @@
  */
 
 import { type Extents, strideIn } from "../../abstraction/affine.ts";
+import { conjunctsOf } from "../../abstraction/condition.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { internal } from "../../abstraction/error.ts";
 import { type Access, accessesIn, axis } from "../../abstraction/expression.ts";
@@ -17,7 +18,7 @@ import type { Dimension } from "../../abstraction/layout.ts";
 import { substituteAxis } from "../../abstraction/rewrite-statement.ts";
 import { type Code, code, list } from "../../abstraction/source-text.ts";
 import { LINE_BYTES } from "../../targets/nvidia-gpu.ts";
-import { conjunction, equationsIn, guarded, registerName } from "../lane-statement.ts";
+import { equationsIn, guarded, registerName } from "../lane-statement.ts";
 import type { Named } from "../named.ts";
 import type { Loop, Of } from "../walk.ts";
 import type { WarpExpressions } from "../warp-expressions.ts";
@@ -77,7 +78,7 @@ export class CudaLanes extends WarpLanes {
     const count = extent / perRegister;
     const places = Array.from({ length: count }, (_, i) => i * perRegister);
     const access = at(memory, 0);
-    const place = c.placeWhere(access, conjunction(where), extents, first === undefined ? "to" : "from");
+    const place = c.placeWhere(access, conjunctsOf(where), extents, first === undefined ? "to" : "from");
     const vector = vectorAt({ c, aligned }, access, held, count, place.at, extents, first === undefined);
     const guards = [...this.beyond(loop.axis, loop.extent), ...place.guards];
     if (first === undefined) {

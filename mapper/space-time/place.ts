@@ -12,6 +12,7 @@ import {
   allOf,
   axesIn,
   axis,
+  changeParts,
   compare,
   type Expr,
   MIRRORED,
@@ -116,19 +117,10 @@ export class Places extends Coordinates {
   value(e: Expr, read: (variable: string, distance: Vector) => Access | undefined): Expr {
     const again = (child: Expr): Expr => this.value(child, read);
     switch (e.kind) {
-      case "number":
-        return e;
       case "axis":
         return this.index(e);
       case "access":
         return read(e.tensor, distanceIn(e, this.flows.loops.length)) ?? this.access(e);
-      case "cast":
-      case "negate":
-        return { ...e, value: again(e.value) };
-      case "binary":
-        return { ...e, left: again(e.left), right: again(e.right) };
-      case "call":
-        return { ...e, args: e.args.map(again) };
       case "select": {
         const condition = this.condition(e.condition);
         if (typeof condition === "boolean") return again(condition ? e.whenTrue : e.whenFalse);
@@ -137,7 +129,7 @@ export class Places extends Coordinates {
         return printExpr(whenTrue) === printExpr(whenFalse) ? whenTrue : { ...e, condition, whenTrue, whenFalse };
       }
       default:
-        throw new Error(`internal: ${printExpr(e)} is not a value`);
+        return changeParts(e, again);
     }
   }
 

@@ -20,6 +20,7 @@ import {
   binary,
   type Expr,
   number,
+  operandsOf,
   plus,
   printAccess,
   printExpr,
@@ -224,11 +225,7 @@ function termsOf(e: Expr, negative = false): { readonly factors: readonly Expr[]
   if (e.kind === "negate") return termsOf(e.value, !negative);
   if (e.kind === "binary" && (e.op === "+" || e.op === "-"))
     return [...termsOf(e.left, negative), ...termsOf(e.right, e.op === "-" ? !negative : negative)];
-  return [{ factors: factorsOf(e), negative }];
-}
-
-function factorsOf(e: Expr): readonly Expr[] {
-  return e.kind === "binary" && e.op === "*" ? [...factorsOf(e.left), ...factorsOf(e.right)] : [e];
+  return [{ factors: operandsOf(e, "*"), negative }];
 }
 
 function termOf(factors: readonly Expr[], negative: boolean, laneAxis: string, computation: Computation): Term {

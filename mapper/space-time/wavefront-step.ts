@@ -18,6 +18,7 @@ import {
   axesIn,
   axis,
   between,
+  changeParts,
   compare,
   comparesElements,
   type Expr,
@@ -114,7 +115,6 @@ interface OnLanes extends Pick<StepParts, "shape" | "ahead"> {
 
 /** Rewrites a value for the lanes of a step. */
 function onLanes(e: Expr, on: OnLanes): Expr {
-  const again = (part: Expr): Expr => onLanes(part, on);
   const { recurrent, row, column } = on.shape;
   const { target } = recurrent.computation.equation;
   const isOwn = accessesIn(e).some((a) => a.tensor === target.tensor);
@@ -122,28 +122,9 @@ function onLanes(e: Expr, on: OnLanes): Expr {
   const byRow = names.includes(row.name);
   const byColumn = names.includes(column.name);
   if (!isOwn && byRow !== byColumn) return on.ahead.read(e, byRow ? "row" : "column", on.lane, on.at);
-  switch (e.kind) {
-    case "number":
-    case "axis":
-      return e;
-    case "access":
-      return e.tensor === target.tensor ? madeBefore(e, on) : (substitute(e, on.places, "index") as Access); // an access stays one
-    case "negate":
-      return { ...e, value: again(e.value) };
-    case "binary":
-      return { ...e, left: again(e.left), right: again(e.right) };
-    case "call":
-      return { ...e, args: e.args.map(again) };
-    case "select":
-      return {
-        ...e,
-        condition: conditionOnLanes(e.condition, on),
-        whenTrue: again(e.whenTrue),
-        whenFalse: again(e.whenFalse),
-      };
-    default:
-      throw new Error(`internal: "${e.kind}" on the lanes of a wavefront`);
-  }
+  if (e.kind === "access") return e.tensor === target.tensor ? madeBefore(e, on) : substitute(e, on.places, "index");
+  const parts = changeParts(e, (part) => onLanes(part, on));
+  return parts.kind === "select" ? { ...parts, condition: conditionOnLanes(parts.condition, on) } : parts;
 }
 
 function conditionOnLanes(e: Expr, on: OnLanes): Expr {

@@ -7,8 +7,8 @@
 
 import { isInteger } from "../../abstraction/dtype.ts";
 import { internal } from "../../abstraction/error.ts";
-import { accessesIn, type BinaryOp, type Expr, type FunctionName, number } from "../../abstraction/expression.ts";
-import { inDoubles } from "../size.ts";
+import { accessesIn, type BinaryOp, type Expr, number } from "../../abstraction/expression.ts";
+import { binary, call, inDoubles } from "../size.ts";
 
 /**
  * @param inexact by name, tensors whose elements are known to within those of another
@@ -93,5 +93,3 @@ function farthest(there: Expr, args: readonly Expr[], at: (...args: Expr[]) => E
 }
 
 const larger = (a: Expr | undefined, b: Expr | undefined): Expr | undefined => (a && b ? call("max", a, b) : (a ?? b));
-const binary = (op: BinaryOp, left: Expr, right: Expr): Expr => ({ kind: "binary", op, left, right });
-const call = (fn: FunctionName, ...args: readonly Expr[]): Expr => ({ kind: "call", fn, args });
