@@ -6,7 +6,7 @@
  */
 
 import { affineForm, boundsOf, evaluateIndex, extentOf, pointsOf, pointsOver } from "./affine.ts";
-import { product } from "./collections.ts";
+import { present, product } from "./collections.ts";
 import { type Computation, elementCount, extentsOf, targetOf } from "./computation.ts";
 import { axesIn, compare, type Expr, number } from "./expression.ts";
 import { memoised } from "./memoised.ts";
@@ -57,10 +57,7 @@ export function insideTarget(computation: Computation): Expr[] {
   const { dims } = targetOf(computation);
   return computation.equation.target.index.flatMap((e, i): Expr[] => {
     const [[min, max], extent] = [boundsOf(e, extents), dims[i]?.extent ?? 0];
-    return [
-      ...(min < 0 ? [compare(">=", e, number(0))] : []),
-      ...(max >= extent ? [compare("<", e, number(extent))] : []),
-    ];
+    return present([min < 0 && compare(">=", e, number(0)), max >= extent && compare("<", e, number(extent))]);
   });
 }
 

@@ -7,6 +7,7 @@
  * Outside it is arithmetic on the element types. What prints reads back (`parse.ts`).
  */
 
+import { type Optional, present } from "./collections.ts";
 import type { DType } from "./dtype.ts";
 import { internal } from "./error.ts";
 
@@ -194,8 +195,11 @@ export const select = (condition: Expr, whenTrue: Expr, whenFalse: Expr): Expr =
   whenFalse,
 });
 
-/** The condition that several hold; undefined for none. */
-export const allOf = ([first, ...others]: readonly Expr[]): Expr | undefined => first && others.reduce(and, first);
+/** The condition that several hold, of those that there are; undefined for none. */
+export function allOf(conditions: readonly Optional<Expr>[]): Expr | undefined {
+  const [first, ...others] = present(conditions);
+  return first && others.reduce(and, first);
+}
 
 /** `from <= place < to` */
 export const between = (place: Expr, from: number, to: number): Expr =>

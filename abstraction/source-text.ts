@@ -154,22 +154,22 @@ function pieceOf(hole: unknown): Piece {
   throw new Error(`internal: ${shown(hole)} cannot stand in a program`);
 }
 
-/** Parts joined by a separator. */
-export function join(parts: readonly (Code | Name)[], separator: Code = NOTHING): Code {
+/** Parts joined by a separator; of those with a condition the ones whose condition holds. */
+export function join(parts: readonly Optional<Code | Name>[], separator: Code = NOTHING): Code {
   return new Code(
     MADE_HERE,
-    parts.flatMap((part, i): Piece[] => (i === 0 ? [part] : [separator, part])),
+    present(parts).flatMap((part, i): Piece[] => (i === 0 ? [part] : [separator, part])),
   );
 }
 
 /** `a, b, c` */
-export function list(parts: readonly (Code | Name)[]): Code {
+export function list(parts: readonly Optional<Code | Name>[]): Code {
   return join(parts, COMMA);
 }
 
-/** Lines of text, one after another; of those with a condition the ones whose condition holds. */
+/** Lines of text, one after another. */
 export function lines(parts: readonly Optional<Code>[]): Code {
-  return join(present(parts), NEW_LINE);
+  return join(parts, NEW_LINE);
 }
 
 export const NOTHING: Code = code``;
@@ -182,12 +182,12 @@ export function hexadecimal(value: number): Code {
   return trustedCode(`0x${value.toString(16)}`);
 }
 
-export function indented(parts: readonly Code[]): Code[] {
-  return parts.map((part) => code`  ${part}`);
+export function indented(parts: readonly Optional<Code>[]): Code[] {
+  return present(parts).map((part) => code`  ${part}`);
 }
 
 /** Lines in braces: `for (...) {`, the lines indented, `}`. */
-export function block(head: Code, body: readonly Code[]): Code[] {
+export function block(head: Code, body: readonly Optional<Code>[]): Code[] {
   return [head, ...indented(body), code`}`];
 }
 

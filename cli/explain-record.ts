@@ -117,7 +117,7 @@ function describe(trial: TrialRecord, explained: TrialExplanation, path: string)
     fitted([
       ...candidateRows(candidate),
       [trial.provenance === "here" ? "measured" : "imported", measured],
-      ...(conditions.clock ? [["clock", printClock(conditions.clock)]] : []),
+      conditions.clock && ["clock", printClock(conditions.clock)],
       ["predicted", prediction ? `${printTime(prediction.seconds)} when it was tried` : "not when it was tried"],
     ]),
     "",

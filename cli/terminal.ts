@@ -8,6 +8,7 @@
  *     56 w 56 k 64
  */
 
+import { type Optional, present } from "../abstraction/collections.ts";
 import { type Rows, table, tableWithin, WIDTH } from "../report/text.ts";
 import { columnsOf, print, say } from "./output.ts";
 
@@ -22,8 +23,8 @@ export function roomOn(inset = 0): number {
 }
 
 /** A table, with its cells broken over lines where the terminal is too narrow. @param inset spaces that will stand before each line */
-export function fitted(rows: Rows, inset = 0): string {
-  return tableWithin(rows, roomOn(inset));
+export function fitted(rows: readonly Optional<Rows[number]>[], inset = 0): string {
+  return tableWithin(present(rows), roomOn(inset));
 }
 
 /**

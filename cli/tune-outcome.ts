@@ -218,11 +218,9 @@ function countedText(ranked: Ranked): string {
 
 function rankedText(ranked: readonly Ranked[], machine: Target): string {
   const isCounted = ranked.some(({ compiled }) => compiled);
-  const rows = ranked.map((one) => [
-    printTime(one.prediction.seconds),
-    ...(isCounted ? [countedText(one)] : []),
-    ...rowOf(one),
-  ]);
+  const rows = ranked.map((one) =>
+    present([printTime(one.prediction.seconds), isCounted && countedText(one), ...rowOf(one)]),
+  );
   const hasRates = isGpu(machine) || isPredictedOnly(machine) || isElsewhere(machine);
   const rates = hasRates ? machine.name : "the reference machine";
   const head = `predicted by the model with the rates of ${rates}, nothing measured`;
@@ -327,7 +325,7 @@ function describeBest(best: TunedKernel, outcome: Found, given: Partial<TuneWord
     "",
     fitted([
       ...candidateRows(candidate),
-      ...(mapping ? [["waste", `${(100 * mapping.waste).toFixed(1)} %   (mapping ${mapping.id})`]] : []),
+      mapping && ["waste", `${(100 * mapping.waste).toFixed(1)} %   (mapping ${mapping.id})`],
       [
         "in the code",
         best.kernel.promises === undefined

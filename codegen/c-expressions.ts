@@ -9,6 +9,8 @@
  */
 
 import { boundsOf, type Extents } from "../abstraction/affine.ts";
+import type { Optional } from "../abstraction/collections.ts";
+import { present } from "../abstraction/collections.ts";
 import { type Computation, memoryElements, type Tensor, tensorOf } from "../abstraction/computation.ts";
 import { bytesOf, type DType, isInteger, rangeOf } from "../abstraction/dtype.ts";
 import { storesElsewhere } from "../abstraction/epilogue.ts";
@@ -332,10 +334,7 @@ export class CExpressions {
 /** Conditions for an index to be inside its dimension; empty if bounds prove it. */
 export function inside(e: Expr, extent: number, extents: Extents): Expr[] {
   const [least, most] = boundsOf(e, extents);
-  return [
-    ...(least < 0 ? [compare(">=", e, number(0))] : []),
-    ...(most >= extent ? [compare("<", e, number(extent))] : []),
-  ];
+  return present([least < 0 && compare(">=", e, number(0)), most >= extent && compare("<", e, number(extent))]);
 }
 
 /** The text of an index that may be a factor. */
@@ -343,7 +342,7 @@ const inParentheses = (text: Code, part: Expr): Code =>
   part.kind === "binary" || part.kind === "negate" ? code`(${text})` : text;
 
 /** Conditions that must all hold. */
-export function allOf(conditions: readonly Code[]): Code {
+export function allOf(conditions: readonly Optional<Code>[]): Code {
   return join(conditions, code` && `);
 }
 

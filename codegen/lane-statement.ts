@@ -7,6 +7,7 @@
  */
 
 import { boundsOf, type Extents, evaluateIndex, strideIn } from "../abstraction/affine.ts";
+import { type Optional, present } from "../abstraction/collections.ts";
 import { settled } from "../abstraction/condition.ts";
 import { type DType, isInteger } from "../abstraction/dtype.ts";
 import type { Equation } from "../abstraction/equation.ts";
@@ -220,11 +221,12 @@ export function registerName(file: string, register: number, part = 0, parts = 1
 }
 
 /** Lines under a condition, as a block if they declare something. */
-export function guarded(conditions: readonly Code[], lines: readonly Code[], inBlock = false): Code[] {
-  const test = conditions.length === 0 ? NOTHING : code`if (${allOf(conditions)}) `;
+export function guarded(conditions: readonly Optional<Code>[], lines: readonly Code[], inBlock = false): Code[] {
+  const tests = present(conditions);
+  const test = tests.length === 0 ? NOTHING : code`if (${allOf(tests)}) `;
   const [only] = lines;
   if (lines.length === 1 && only !== undefined && !inBlock) return [code`${test}${only}`];
-  if (conditions.length === 0 && !inBlock) return [...lines];
+  if (tests.length === 0 && !inBlock) return [...lines];
   return block(code`${test}{`, lines);
 }
 

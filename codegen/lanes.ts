@@ -8,6 +8,7 @@
  * and those of CUDA in pairs of f16.
  */
 
+import { present } from "../abstraction/collections.ts";
 import { type Computation, outputOf } from "../abstraction/computation.ts";
 import { bytesOf, type DType } from "../abstraction/dtype.ts";
 import { accessesOf, type Equation, identityOf } from "../abstraction/equation.ts";
@@ -70,11 +71,13 @@ export function generateLanes(
       return {
         ...common,
         source: x86Of(c, { ...whole, body: dealtOnce(whole.body) }, notes, comments, options),
-        features: compilerFeatures([
-          ...(words === "f16" ? [HALVES_512.feature] : []),
-          options.vectors?.feature ?? "avx512f",
-          ...(options.dots ? [DOT_FEATURE] : []),
-        ]),
+        features: compilerFeatures(
+          present([
+            words === "f16" && HALVES_512.feature,
+            options.vectors?.feature ?? "avx512f",
+            options.dots && DOT_FEATURE,
+          ]),
+        ),
       };
     case "cuda":
       return { ...common, ...cudaSource(computation, whole, notes, comments), features: [] };

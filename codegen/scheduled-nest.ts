@@ -61,7 +61,7 @@ export abstract class ScheduledNest extends TileRegisters {
     const dtype = this.c.dtypes[target.tensor] ?? "f32";
     const place = this.c.place(target, extents);
     const statement = code`${tensorName(target.tensor)}[${place.at}] = ${this.c.value(value, dtype, extents)};`;
-    return guarded([...(where === undefined ? [] : [this.c.condition(where, extents)]), ...place.guards], [statement]);
+    return guarded([where !== undefined && this.c.condition(where, extents), ...place.guards], [statement]);
   }
 
   /** `c3`: a variable for each register. */

@@ -263,7 +263,7 @@ function finishing(facts: Facts, epilogue: NonNullable<Facts["epilogue"]>): Code
   const answer = dataName(target.name);
   const result = dataName(output.name);
   const whole = isInteger(output.dtype);
-  return [
+  return present([
     code`  double squares = 0;
   for (Int i = 0; i < ${count}; i++) squares += double(sum.${answer}[i]) / ${count} * double(sum.${answer}[i]);
   double spread = squares > 0 ? sqrt(squares) : 1;
@@ -297,9 +297,9 @@ function finishing(facts: Facts, epilogue: NonNullable<Facts["epilogue"]>): Code
       if (share == 0 || value < low[i]) low.set(i, value);
       if (share == 0 || value > high[i]) high.set(i, value);
     }`,
-    ...(rule ? [] : [code`    break; /* the sum is exact */`]),
+    !rule && code`    break; /* the sum is exact */`,
     code`  }`,
-  ];
+  ]);
 }
 
 /** Runs the package on that data, in memory guarded against writes out of bounds. */
@@ -317,7 +317,7 @@ function running(facts: Facts): Code[] {
   const element = list([...output.dims.map((d) => code`${formatText(d.name)} %d`)]);
   const indices = join(output.dims.map((_, d) => code`, int(i${d})`));
   const bytes = parameters.find((p) => p.role === "output")?.bytes ?? 0;
-  return [
+  return present([
     code`/* Runs a plan on the set; false and a line when an element is wrong. */
 static bool run_set(${name}_plan* plan, const char* code, Data data, Place place) {`,
     ...parameters.map((p) => code`  Guarded ${memoryName(p.tensor)}(${p.bytes}, place, ${p.bytes / p.elements});`),
@@ -331,9 +331,8 @@ static bool run_set(${name}_plan* plan, const char* code, Data data, Place place
     ${loopsOver(tensor)}to.set(${placeIn(tensor)}, ${holderOf(facts, tensor)}.${dataName(tensor.name)}[at++]);
   }`,
       ),
-    ...(parameters.some((p) => p.role === "constant")
-      ? [code`  if (int bad = ${name}_prepare(plan${pointers(["constant"])})) return failed(code, "prepare", bad);`]
-      : []),
+    parameters.some((p) => p.role === "constant") &&
+      code`  if (int bad = ${name}_prepare(plan${pointers(["constant"])})) return failed(code, "prepare", bad);`,
     code`  /* Twice, to reveal state that the first call leaves behind. */
   for (int call = 0; call < 2; call++) {
     memset(${memoryName(output)}.data, call ? 0x5a : 0xa5, ${bytes});
@@ -354,7 +353,7 @@ static bool run_set(${name}_plan* plan, const char* code, Data data, Place place
   }
   return true;
 }`,
-  ];
+  ]);
 }
 
 function main({ name, said, upper, tuned, target, sum }: Facts): Code {

@@ -10,6 +10,7 @@
 
 import { existsSync } from "node:fs";
 import { arch } from "node:os";
+import { present } from "../abstraction/collections.ts";
 import type { EnvironmentProblem } from "../abstraction/error.ts";
 import { findProgram, runChild } from "./child.ts";
 import { type Compiler, findCompiler } from "./compiler.ts";
@@ -48,7 +49,7 @@ export async function findArmTools(path: string = process.env["PATH"] ?? ""): Pr
   const [compiler, emulator, disassembler] = [ARM_COMPILER, ARM_EMULATOR, ARM_DISASSEMBLER].map((name) =>
     findProgram(name, path),
   );
-  const missing = [...(compiler ? [] : [ARM_COMPILER]), ...(emulator ? [] : [ARM_EMULATOR])];
+  const missing = present([!compiler && ARM_COMPILER, !emulator && ARM_EMULATOR]);
   if (!compiler || !emulator)
     return { status: "environment", what: `no ${missing.join(" and no ")} on the PATH`, ...PROBLEM };
   const [version, emulated] = await Promise.all([versionOf(compiler), versionOf(emulator)]);

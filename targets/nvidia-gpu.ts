@@ -4,6 +4,7 @@
  *     gpu({ name: "h100", capability: 90, multiprocessors: 132, ... }).levels      grid, cluster, block, warpgroup, warp, lane
  */
 
+import { present } from "../abstraction/collections.ts";
 import type {
   Bandwidth,
   CopyForm,
@@ -78,9 +79,9 @@ export function gpu({ name, summary, isa, capability, multiprocessors, shared, c
     compilerFlags: [architectureFlag(capability)],
     clockHz: machine.clockHz,
     ...(machine.loadedClockHz && { loadedClockHz: machine.loadedClockHz }),
-    levels: [
+    levels: present([
       { name: "grid", units: 1 },
-      ...(cluster ? [cluster.level] : []),
+      cluster?.level,
       {
         name: "block",
         units: multiprocessors,
@@ -89,10 +90,10 @@ export function gpu({ name, summary, isa, capability, multiprocessors, shared, c
         synchronises: true,
         barrier: { cycles: cited(22, "audit of a B300"), cyclesPerUnit: 2 },
       },
-      ...(hopper ? [{ name: "warpgroup", units: 1, most: 8, synchronises: true, feature: "wgmma" } as const] : []),
+      hopper && ({ name: "warpgroup", units: 1, most: 8, synchronises: true, feature: "wgmma" } as const),
       { name: "warp", units: QUARTERS, most: hopper ? 4 : 32, resident: 64, synchronises: true },
       { name: "lane", units: 32, most: 32 },
-    ],
+    ]),
     memories: [
       memory({
         name: "dram",

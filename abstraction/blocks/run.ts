@@ -10,6 +10,7 @@
  * whose number such a loop does not reach passes it by.
  */
 
+import { present } from "../collections.ts";
 import { pointsIn } from "../layout.ts";
 import { isRoleMode, isShared, isTeamMode, type LoopNest, type Statement, type TeamMode } from "../loop-nest.ts";
 import { printHead } from "../print-nest.ts";
@@ -47,7 +48,7 @@ export const ADVERSE_ORDERS: readonly NestOrder[] = [
 export function teamOfNest({ prepare, body }: LoopNest): TeamMode {
   const teamsIn = (s: Statement): TeamMode[] => {
     if (s.kind !== "loop") return [];
-    return [...(isTeamMode(s.mode) ? [s.mode] : []), ...s.body.flatMap(teamsIn)];
+    return present([isTeamMode(s.mode) && s.mode, ...s.body.flatMap(teamsIn)]);
   };
   const teams = new Set([...prepare, ...body].flatMap(teamsIn));
   if (teams.size > 1) throw new NestFault("malformed", ["loops at warp and at warpgroup stand in one nest"]);
@@ -161,7 +162,7 @@ function compileBlocks(
   const context: BlockContext = { ...shared, teams, warps: teams + threadsOf(body), blocks: cluster?.extent ?? 1 };
   const { scope, judge } = context;
   const digits = axes.map(({ axis, extent }) => ({ slot: scope.slot(axis), extent }));
-  const loops = [...axes, ...(cluster ? [cluster] : [])].map(({ axis }) => ({ name: axis, slot: scope.slot(axis) }));
+  const loops = present([...axes, cluster]).map(({ axis }) => ({ name: axis, slot: scope.slot(axis) }));
   const program: Step[] = [];
   const { team, warps } = context;
   const site = { statement: s, team, teams, ofBlock: warps, loops, warpAxes: [], first: 0, warps };

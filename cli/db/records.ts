@@ -2,7 +2,7 @@
 
 import { z } from "zod";
 import type { Extents } from "../../abstraction/affine.ts";
-import { unique } from "../../abstraction/collections.ts";
+import { present, unique } from "../../abstraction/collections.ts";
 import type { Computation } from "../../abstraction/computation.ts";
 import {
   best,
@@ -171,7 +171,7 @@ export function printTrials(
   const rows = trials.map((trial) => {
     const { id, target, provenance, threads, intrinsic, status, at } = summarise(trial);
     const { measurement, prediction, finals } = trial;
-    return [
+    return present([
       shortId(id),
       ...workloadCells(trial.workload),
       target,
@@ -181,10 +181,10 @@ export function printTrials(
       `${measurement.status === "ok" ? printTime(measurement.median) : status}${finals === undefined ? "" : " in finals"}`,
       prediction === undefined ? "" : printTime(prediction.seconds),
       at.slice(0, 16),
-      ...(more ? [more.of(trial)] : []),
-    ];
+      more?.of(trial),
+    ]);
   });
-  const whole = withoutEmptyColumns([[...head, ...(more ? [more.title] : [])], ...rows]);
+  const whole = withoutEmptyColumns([present([...head, more?.title]), ...rows]);
   printFitted(whole, SPARED);
 }
 

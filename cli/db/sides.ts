@@ -160,7 +160,7 @@ function describe(
       ["both", counted(both.length, "computation")],
       ...listed("a", only[0]),
       ...listed("b", only[1]),
-      ...(candidates ? [["tried", triedText(candidates)]] : []),
+      candidates && ["tried", triedText(candidates)],
     ]),
   ].join("\n");
 }

@@ -14,6 +14,7 @@
  */
 
 import type { Extents } from "../../abstraction/affine.ts";
+import { present } from "../../abstraction/collections.ts";
 import type { Computation } from "../../abstraction/computation.ts";
 import { internal } from "../../abstraction/error.ts";
 import type { Intrinsic } from "../../abstraction/intrinsic.ts";
@@ -53,10 +54,10 @@ class CmWriter extends CmSurfaces {
   kernel(intrinsic: Intrinsic, notes: SourceNotes): Kernel {
     const { computation } = this.c;
     const phases = phasesOf(this.nest.body);
-    const kernels = [
-      ...(this.nest.prepare.length > 0 ? [this.kernelFunction(code`automap_prepare`, this.nest.prepare, true)] : []),
+    const kernels = present([
+      this.nest.prepare.length > 0 && this.kernelFunction(code`automap_prepare`, this.nest.prepare, true),
       ...phases.map((phase, i) => this.kernelFunction(code`automap_phase_${i}`, phase, false)),
-    ];
+    ]);
     const text = kernels.map((k) => k.text);
     const isGen9 = intrinsic.isa === "gen9";
     if (isGen9) checkGen9(computation, this.nest);
@@ -89,7 +90,7 @@ ${text}`;
     const tensors = Object.keys(this.c.computation.tensors).filter((t) => named.memory.has(t));
     const workspace = workspaceOf(this.nest).buffers.some((b) => named.memory.has(b.name));
     const groups = once ? 1 : dealtTo(body, this.tasks);
-    const surfaces = [...(workspace ? [WORKSPACE] : []), ...tensors.map((t) => tensorName(t))];
+    const surfaces = present([workspace && WORKSPACE, ...tensors.map((t) => tensorName(t))]);
     const parameters = surfaces.map((s) => code`SurfaceIndex ${s} [[type("buffer_t")]]`);
     const kernel = code`/* ${groups} thread groups of one thread${once ? ". Runs once, before the first call" : ""}. */
 extern "C" _GENX_MAIN_ void ${name}(${list(parameters)}) {
@@ -117,17 +118,17 @@ extern "C" _GENX_MAIN_ void ${name}(${list(parameters)}) {
     return block(code`for (int ${name} = 0; ${name} < ${extent}; ${name} += ${CM_LANES}) {`, [
       code`vector<int, 16> ${numbers}(${NUMBERS});`,
       code`${numbers} += ${name};`,
-      ...(active ? [code`vector<ushort, 16> ${active} = ${numbers} < ${extent};`] : []),
+      active && code`vector<ushort, 16> ${active} = ${numbers} < ${extent};`,
       ...this.c.within({ axis, active }, body),
     ]);
   }
 
   /** Fences, after which this thread reads what it has written. */
   protected override barriersOf(buffers: readonly string[]): Code[] {
-    return [
-      ...(buffers.some((b) => !this.c.isOwn(b)) ? [code`cm_fence();`] : []),
-      ...(buffers.some((b) => this.c.isOwn(b)) ? [code`cm_slm_fence(CM_GLOBAL_COHERENT_FENCE);`] : []),
-    ];
+    return present([
+      buffers.some((b) => !this.c.isOwn(b)) && code`cm_fence();`,
+      buffers.some((b) => this.c.isOwn(b)) && code`cm_slm_fence(CM_GLOBAL_COHERENT_FENCE);`,
+    ]);
   }
 
   protected override bounded(helper: "at_least" | "at_most", bound: Code, other: Code): Code {
@@ -146,7 +147,7 @@ extern "C" _GENX_MAIN_ void ${name}(${list(parameters)}) {
     if (op !== "=") internal(`a scheduled nest assigns, it does not ${op}`);
     const dtype = this.c.dtypes[target.tensor] ?? "f32";
     const place = this.c.placeOf(target, extents);
-    const active = this.c.mask([...(where ? [where] : []), ...place.guards], extents) ?? code`vector<ushort, 16>(1)`;
+    const active = this.c.mask(present([where, ...place.guards]), extents) ?? code`vector<ushort, 16>(1)`;
     const at = this.c.laneIndex(place.at, extents);
     const stored = this.c.stored(value, dtype, extents);
     return [this.c.scattered(target.tensor, at, stored, active)];

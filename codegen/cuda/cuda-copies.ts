@@ -10,6 +10,7 @@
  */
 
 import { affineForm, boundsOf, type Extents } from "../../abstraction/affine.ts";
+import { present } from "../../abstraction/collections.ts";
 import { conjunctsOf } from "../../abstraction/condition.ts";
 import { bytesOf, type DType } from "../../abstraction/dtype.ts";
 import { identityOf } from "../../abstraction/equation.ts";
@@ -196,10 +197,12 @@ function printPiece(pieces: Pieces, context: CopyContext, extents: Extents): Cod
         internal(`an asynchronous copy moves elements, or fills with zeros: ${printAccess(read)}`);
       return asyncPiece(pieces, read, to.at, from.at, inside, context);
     }
-    const fills = distinct([
-      ...(from.guards.length > 0 ? [c.outside(read.tensor, dtype)] : []),
-      ...(conditions.length > 0 && inside.length > 0 && otherwise ? [c.value(otherwise, dtype, extents)] : []),
-    ]);
+    const fills = distinct(
+      present([
+        from.guards.length > 0 && c.outside(read.tensor, dtype),
+        conditions.length > 0 && inside.length > 0 && otherwise && c.value(otherwise, dtype, extents),
+      ]),
+    );
     if (same && fills.length <= 1) {
       const piece = pieceType(dtype, copy.width);
       const loaded = vectorAt(context, read, dtype, copy.width, from.at, extents);

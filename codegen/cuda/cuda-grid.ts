@@ -12,6 +12,7 @@
  */
 
 import type { Extents } from "../../abstraction/affine.ts";
+import { present } from "../../abstraction/collections.ts";
 import { internal, UsageError } from "../../abstraction/error.ts";
 import { WARP } from "../../abstraction/intrinsic.ts";
 import {
@@ -191,16 +192,16 @@ export function kernelOf(
     beside,
     early,
     sharedBytes: shared.bytes,
-    body: [
-      ...(next ? [code`@begin_next_kernel();`] : []),
+    body: present([
+      next && code`@begin_next_kernel();`,
       ...begun,
       ...shared.lines,
       ...indices,
       ...writer.declarations(named),
       ...held,
-      ...(early ? [code`@await_kernel_ahead();`] : []),
+      early && code`@await_kernel_ahead();`,
       ...lines,
-    ],
+    ]),
   };
 }
 

@@ -15,6 +15,7 @@
  */
 
 import { boundsOf, type Extents } from "../../abstraction/affine.ts";
+import { present } from "../../abstraction/collections.ts";
 import { type Computation, memoryElements, type Tensor } from "../../abstraction/computation.ts";
 import { conjunctsOf } from "../../abstraction/condition.ts";
 import { bytesOf, type DType } from "../../abstraction/dtype.ts";
@@ -325,7 +326,7 @@ class KernelPrinter extends CudaTiles implements KernelWriter {
       this.context.aligned(box.tensor, BOX_ALIGNMENT);
     }
     const bytes = sent.reduce((sum, s) => sum + s.bytes, 0);
-    const conditions = [...(this.alone ? [] : [code`threadIdx.x == 0`]), ...(when ? [c.condition(when, extents)] : [])];
+    const conditions = present([!this.alone && code`threadIdx.x == 0`, when && c.condition(when, extents)]);
     const lines = [code`@expect_bytes(${at}, ${bytes});`, ...sent.flatMap((s) => s.lines)];
     return [...printStatement(statement).map((l) => code`// ${commentText(l)}`), ...guarded(conditions, lines, true)];
   }

@@ -14,6 +14,7 @@
  * left out of sums and not stored. A call that keeps the values of the chain stores the others too.
  */
 
+import { present } from "../../abstraction/collections.ts";
 import { identityIn, outputOf, targetOf, tensorOf } from "../../abstraction/computation.ts";
 import type { DType } from "../../abstraction/dtype.ts";
 import {
@@ -85,7 +86,7 @@ class ChainThreads implements ChainPlaces {
     const inside = loopsAt(
       "warp",
       warps.filter(([, extent]) => extent > 1),
-      [...body, this.lanes(stored), ...(kept.length > 0 ? [this.lanes(kept)] : [])],
+      present([...body, this.lanes(stored), kept.length > 0 && this.lanes(kept)]),
     );
     const blocks = Math.ceil(parts.chain.rows / rowsOfBlock);
     return {
@@ -251,10 +252,10 @@ class ChainThreads implements ChainPlaces {
     const where = [...this.inRows, ...asked];
     if (one.part.makes !== "each") {
       const { lanes, columnWarps } = this.shape;
-      const first = [
-        ...(lanes > 1 ? [compare("==", lanes === WARP ? axis(LANE) : remainder(axis(LANE), lanes), 0)] : []),
-        ...(columnWarps > 1 ? [compare("==", axis("column_warp"), 0)] : []),
-      ];
+      const first = present([
+        lanes > 1 && compare("==", lanes === WARP ? axis(LANE) : remainder(axis(LANE), lanes), 0),
+        columnWarps > 1 && compare("==", axis("column_warp"), 0),
+      ]);
       return [assign(at(place, this.counters(0)), this.register(tensor), [...first, ...where])];
     }
     return this.pieces().map((register) => {

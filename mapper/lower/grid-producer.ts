@@ -12,7 +12,8 @@
  * Work that all threads of the block do together comes before or after both roles: rows of zeros, cluster barriers.
  */
 
-import { and, axis, compare, type Expr, minus, number, over, plus, remainder } from "../../abstraction/expression.ts";
+import { present } from "../../abstraction/collections.ts";
+import { allOf, and, axis, compare, type Expr, minus, number, over, plus, remainder } from "../../abstraction/expression.ts";
 import { type LoopNest, loop, type Statement } from "../../abstraction/loop-nest.ts";
 import { stepsInFlight } from "../schedule/fragments.ts";
 import type { TapWindow } from "../schedule/taps.ts";
@@ -34,10 +35,10 @@ const isRefilled = ({ slices, stages }: TapWindow): boolean => slices > stages;
 export function arrivalsOf(places: GridPlaces): NonNullable<LoopNest["arrivals"]> {
   const { schedule, window } = places;
   const { producer, stage } = schedule;
-  const full = [
+  const full = present([
     { name: arrivalName(places), stages: stage },
-    ...(window ? [{ name: windowArrivals(places), stages: window.stages }] : []),
-  ];
+    window && { name: windowArrivals(places), stages: window.stages },
+  ]);
   if (producer === undefined) return full;
   const refilled = window && isRefilled(window) ? [{ name: windowEmptyName(places), stages: window.stages }] : [];
   const empty = [{ name: emptyName(places), stages: stage }, ...refilled];
@@ -55,26 +56,26 @@ export function consumed(places: GridPlaces): readonly Statement[] {
   const ended = (pending: number): Statement => ({ kind: "wait", pending, of: intrinsic });
   /** Signals that the stage of the step `before` steps ago is no longer read. */
   const left = (at: Expr, before: number): Statement => {
-    const [first, ...rest] = [
-      ...(before > 0 ? [compare(">=", axis(name), before)] : []),
+    const when = allOf([
+      before > 0 && compare(">=", axis(name), before),
       // A neighbour that has filled its last stage may end, and then nothing arrives there any more.
-      ...(schedule.multicast ? [compare("<", at, steps * places.turns - schedule.stage + before)] : []),
-    ];
+      schedule.multicast && compare("<", at, steps * places.turns - schedule.stage + before),
+    ]);
     return {
       kind: "arrive",
       arrival: { name: emptyName(places), stage: turnOf(at, before, schedule.stage) },
       ...(schedule.multicast && { group: "cluster" }),
-      ...(first && { when: rest.reduce(and, first) }),
+      ...(when && { when }),
     };
   };
-  const inside = [
+  const inside = present([
     awaitOf(places, step),
-    ...(window ? [windowAwait(places, window, step)] : []),
+    window && windowAwait(places, window, step),
     ...sendOff(places, step),
     ended(inFlight),
     left(step, inFlight),
-    ...(window && isRefilled(window) ? [windowLeft(places, window, step, inFlight)] : []),
-  ];
+    window && isRefilled(window) && windowLeft(places, window, step, inFlight),
+  ]);
   // The stages of the last tile are not filled again, so nothing is signalled. With an arrival between the wait and the
   // sums, ptxas serialised products that are stored element by element.
   const freed = places.turns > 1 ? [left(places.counted(number(steps - 1)), 0)] : [];
@@ -119,8 +120,8 @@ export function produced(places: GridPlaces): readonly Statement[] {
     inside.push(sendWindow(places, window, slice, when));
   }
   const ofTile = loop(name, steps, inside);
-  return [
-    ...(window ? [sendWindow(places, window, number(0))] : []),
+  return present([
+    window && sendWindow(places, window, number(0)),
     turns === 1 ? ofTile : loop(places.fresh("turn"), turns, [ofTile]),
-  ];
+  ]);
 }

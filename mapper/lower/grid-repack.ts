@@ -12,7 +12,7 @@
  * many channels.
  */
 
-import { volumeOf } from "../../abstraction/collections.ts";
+import { present, volumeOf } from "../../abstraction/collections.ts";
 import { memoryElements } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import {
@@ -133,10 +133,10 @@ export function copyInputs(places: GridPlaces): readonly Statement[] {
     const { chunks } = turned;
     // Chunks of this input count from 0. The chunks of other inputs wrap around and copy nothing.
     const own = remainder(plus(axis(chunk), Math.ceil(before / chunks) * chunks - before), chunks);
-    const conditions = [
-      ...(i > 0 ? [compare(">=", axis(chunk), before)] : []),
-      ...(i < all.length - 1 ? [compare("<", axis(chunk), before + chunks)] : []),
-    ];
+    const conditions = present([
+      i > 0 && compare(">=", axis(chunk), before),
+      i < all.length - 1 && compare("<", axis(chunk), before + chunks),
+    ]);
     before += chunks;
     const when = conditions.length > 0 ? { when: conditions.reduce(and) } : {};
     return turn(places, turned, i === 0 ? axis(chunk) : own).map((copy) => ({ ...copy, ...when }));

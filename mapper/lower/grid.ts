@@ -24,6 +24,7 @@
 
 import { extentOf } from "../../abstraction/affine.ts";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
+import { present } from "../../abstraction/collections.ts";
 import { axis, type Expr, number, plus } from "../../abstraction/expression.ts";
 import { readsShared } from "../../abstraction/intrinsic.ts";
 import { type LoopMode, type LoopNest, loop, type Scratch, type Statement } from "../../abstraction/loop-nest.ts";
@@ -251,7 +252,7 @@ function pipelineSentOff(places: GridPlaces): Pipeline {
   const products = (pending: number): Statement => ({ kind: "wait", pending, of: intrinsic });
   const { window } = places;
   // The copy engine's writes are visible to the instruction; those of threads need a fence.
-  const awaited = [awaitOf(places, step), ...(window ? [windowAwait(places, window, step)] : [])];
+  const awaited = present([awaitOf(places, step), window && windowAwait(places, window, step)]);
   const arrived = (pending: number): readonly Statement[] =>
     transfer === "engine" ? [...awaited, MET] : [...wait(pending), publish, MET];
   const ofWindow = window ? [...windowZeros(places, window), sendWindow(places, window, number(0))] : [];
@@ -274,18 +275,18 @@ function pipeline(places: GridPlaces): Pipeline {
   const step = axis(name);
   const { copies, wait, first, next: freed } = filling(places, step, stage - 1);
   // The box arrives with the first stage.
-  const before = [...(box ? [boxCopy(places, box)] : []), ...first];
+  const before = present([box && boxCopy(places, box), ...first]);
   if (places.schedule.fragments === "across") {
     // The last step has no successor, so it is peeled.
     const last = number(places.steps - 1);
     const arrived = [...wait(stage - 2), MET];
     const next = [...arrived, ...fetchesOf(places, plus(step, 1), number(0))];
-    const steps = [
+    const steps = present([
       ...arrived,
       ...fetchesOf(places, number(0), number(0)),
-      ...(places.steps > 1 ? [loop(name, places.steps - 1, multiplyAcross(places, step, freed, next))] : []),
+      places.steps > 1 && loop(name, places.steps - 1, multiplyAcross(places, step, freed, next)),
       ...multiplyAcross(places, last, [], []),
-    ];
+    ]);
     return { before, steps };
   }
   const inside =

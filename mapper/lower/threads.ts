@@ -19,6 +19,7 @@
 
 import type { Extents } from "../../abstraction/affine.ts";
 import type { ThreadSchedule } from "../../abstraction/candidate.ts";
+import { present } from "../../abstraction/collections.ts";
 import { type Computation, identityIn, targetOf } from "../../abstraction/computation.ts";
 import { storingAt } from "../../abstraction/epilogue.ts";
 import {
@@ -195,10 +196,9 @@ class Threads extends ThreadPlaces {
   private results(): readonly Statement[] {
     const first = this.dealt
       .filter((l) => !isKept(l))
-      .flatMap((l) => [
-        ...(l.lanes > 1 ? [compare("==", this.laneOf(l), 0)] : []),
-        ...(l.warps > 1 ? [compare("==", this.warpOf(l), 0)] : []),
-      ]);
+      .flatMap((l) =>
+        present([l.lanes > 1 && compare("==", this.laneOf(l), 0), l.warps > 1 && compare("==", this.warpOf(l), 0)]),
+      );
     const { result } = this.context;
     const along = this.split === 1 ? this.dealt.find((l) => runOf(result, l) > 1) : undefined;
     const run = along ? runOf(result, along) : 1;
@@ -222,7 +222,7 @@ class Threads extends ThreadPlaces {
   private output(counters: ReadonlyMap<string, Expr>, sum: Expr, where: readonly Expr[]): Scalar {
     const index = this.computation.equation.target.index.map((e) => substitute(e, counters, "index"));
     const stored = storingAt(this.computation, index, sum);
-    return assign(stored.target, stored.value, [...where, ...(stored.where === undefined ? [] : [stored.where])]);
+    return assign(stored.target, stored.value, present([...where, stored.where]));
   }
 
   // ---- blocks that share sums

@@ -12,7 +12,7 @@
 import { z } from "zod";
 import { affineForm, type Extents } from "../../abstraction/affine.ts";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
-import { sumOf } from "../../abstraction/collections.ts";
+import { present, sumOf } from "../../abstraction/collections.ts";
 import {
   type Axis,
   type Computation,
@@ -61,7 +61,7 @@ export function repackings(context: GridContext): readonly GridSchedule["repack"
   const names = plain.inputs.flatMap((input) =>
     typeof repackedForm(plain, input) === "string" ? [] : [input.operand.name],
   );
-  return [undefined, ...names.map((name) => [name]), ...(names.length > 1 ? [names] : [])];
+  return present([undefined, ...names.map((name) => [name]), names.length > 1 && names]);
 }
 
 /** The mapping without copies. */
@@ -237,7 +237,7 @@ function withCopies(computation: Computation, inputs: readonly RepackedInput[]):
     epilogue !== undefined && accessesOf(epilogue.equation).some((a) => a.tensor === name);
   const tensors = Object.values(computation.tensors).flatMap((t) => {
     const form = inputs.find((i) => i.source === t);
-    return [...(form ? [form.copy] : []), ...(!form || isStillRead(t.name) ? [t] : [])];
+    return present([form?.copy, (!form || isStillRead(t.name)) && t]);
   });
   return {
     ...computation,

@@ -8,6 +8,7 @@
 
 import { z } from "zod";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
+import { present } from "../../abstraction/collections.ts";
 import { boxIsAsync, isGatherable } from "./gather.ts";
 import type { GridContext, GridDecision } from "./grid-context.ts";
 import { viewForm } from "./views.ts";
@@ -43,7 +44,7 @@ export const transfer: GridDecision<"transfer"> = {
     const { limits, inputs } = context;
     const grouped =
       limits.asyncBytes.length > 0 && inputs.some((i) => i.asyncWidth !== undefined || isGatherable(context, i));
-    return ["plain", ...(grouped ? ["async" as const] : []), ...(engineProblem(context) ? [] : ["engine" as const])];
+    return present(["plain", grouped && ("async" as const), !engineProblem(context) && ("engine" as const)]);
   },
   goesWith: "repack",
   problem: (context, schedule) => {

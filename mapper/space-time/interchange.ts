@@ -5,6 +5,7 @@
  *                         s(c)                  for c_in in 0..16: s(16*c_tile + c_in) where 16*c_tile + c_in < 40
  */
 
+import { present } from "../../abstraction/collections.ts";
 import { suggestion, UsageError } from "../../abstraction/error.ts";
 import {
   type Access,
@@ -60,20 +61,19 @@ export function tileFlows(flows: Flows, { loop, outer, inner, size }: Tile): Flo
   const turned = (load: Expr, directions: readonly Vector[]): Vector[] =>
     directions.flatMap((d) => {
       const x = d[at] ?? 0;
-      const options = [
-        ...(x % size === 0 ? [[x / size, 0]] : []),
-        ...(x !== 0 && Math.abs(x) < size ? [[0, x]] : []),
-      ].map(([o = 0, i = 0]) => [...d.slice(0, at), o, i, ...d.slice(at + 1)]);
+      const options = present([x % size === 0 && [x / size, 0], x !== 0 && Math.abs(x) < size && [0, x]]).map(
+        ([o = 0, i = 0]) => [...d.slice(0, at), o, i, ...d.slice(at + 1)],
+      );
       return options.filter((v) => isInvariant(load, v, split));
     });
   const target = (a: Access): Access => ({ ...a, index: a.index.map((e) => substitute(e, replaced, "index")) });
   return {
     ...flows,
     loops: split,
-    tails: [
+    tails: present([
       ...flows.tails.map((t) => ({ ...t, index: substitute(t.index, replaced, "index") })),
-      ...(extent % size === 0 ? [] : [{ index, extent }]),
-    ],
+      extent % size !== 0 && { index, extent },
+    ]),
     flows: flows.flows.map((f): Flow => {
       if (f.kind === "fixed") return { ...f, value: again(f.value) };
       const load = again(f.load);

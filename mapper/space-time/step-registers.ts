@@ -7,7 +7,7 @@
  */
 
 import type { WarpStepSchedule } from "../../abstraction/candidate.ts";
-import { upTo } from "../../abstraction/collections.ts";
+import { present, upTo } from "../../abstraction/collections.ts";
 import { outputOf } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { axis, border, type Expr, plus, times } from "../../abstraction/expression.ts";
@@ -53,11 +53,11 @@ export abstract class StepRegisters extends StepPasses<WarpStepSchedule> {
   protected place({ depth, swept, tiled, lane, ...tile }: WarpTile, { step, k, y, column }: Own, block: Expr): Expr[] {
     const from = (along: PlaneAxis, by: number): Expr => times(axis(this.tileOfAxis(along)), by);
     const streamed = times(block, tile.unrolled);
-    return [
-      ...(swept ? [plus(plus(from(swept, tile.length), streamed), k - (depth + step) * swept.reach)] : []),
-      ...(tiled ? [plus(from(tiled, tile.rows), y)] : []),
+    return present([
+      swept && plus(plus(from(swept, tile.length), streamed), k - (depth + step) * swept.reach),
+      tiled && plus(from(tiled, tile.rows), y),
       plus(plus(from(lane, tile.width), times(axis(this.files.lane), tile.each)), column - tile.halo),
-    ];
+    ]);
   }
 
   /**

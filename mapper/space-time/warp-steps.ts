@@ -134,8 +134,8 @@ export class WarpSteps extends StepRegisters {
       );
       const own = plus(times(axis(this.files.lane), each), first);
       const where = allOf([
-        ...(swept ? [between(row, 0, length)] : []),
-        ...(halo > 0 ? [between(own, halo, this.schedule.lanes * each - halo)] : []),
+        swept && between(row, 0, length),
+        halo > 0 && between(own, halo, this.schedule.lanes * each - halo),
       ]);
       const value = this.files.several(this.file(depth), this.numberOf(tile, of), tile.together);
       return this.files.atOnce(tile.together, access(to, index), value, where);

@@ -298,8 +298,8 @@ export class BlockWriter {
       return name === this.planes?.name ? plus(base, number(row.plane)) : base;
     });
     const where = allOf([
-      ...(lastLane > 0 ? [compare(">=", axis(this.files.lane), lastLane)] : []),
-      ...(lastLane + outputs < lanes ? [compare("<", axis(this.files.lane), lastLane + outputs)] : []),
+      lastLane > 0 && compare(">=", axis(this.files.lane), lastLane),
+      lastLane + outputs < lanes && compare("<", axis(this.files.lane), lastLane + outputs),
     ]);
     const equation = { target: access(output.name, place), op: "=" as const, value: this.vector("A", sum) };
     const statement = { kind: "scalar" as const, equation: where ? { ...equation, where } : equation };

@@ -305,8 +305,8 @@ class SweepWriter {
     if (!this.swept) return undefined;
     const final = this.ahead * (this.steps - 1) + first - behind;
     return allOf([
-      ...(last < behind ? [compare(">=", sumOf(this.stepped(last), number(-behind)), 0)] : []),
-      ...(final >= this.length ? [compare("<", sumOf(this.stepped(first), number(-behind)), this.length)] : []),
+      last < behind && compare(">=", sumOf(this.stepped(last), number(-behind)), 0),
+      final >= this.length && compare("<", sumOf(this.stepped(first), number(-behind)), this.length),
     ]);
   }
 

@@ -10,7 +10,7 @@
  */
 
 import { strideIn } from "../../abstraction/affine.ts";
-import { sumOf } from "../../abstraction/collections.ts";
+import { present, sumOf } from "../../abstraction/collections.ts";
 import { childrenOf, type Expr, minus } from "../../abstraction/expression.ts";
 import type { LoopNest, Statement } from "../../abstraction/loop-nest.ts";
 
@@ -47,7 +47,7 @@ function termsOf(s: Statement, lanes: Lanes | undefined): number {
   if (s.kind === "when") return writtenTerms([...s.body, ...s.otherwise], lanes) + 1;
   if (s.kind !== "scalar") return 1;
   const { target, value, where } = s.equation;
-  return sumOf([target, value, ...(where ? [where] : [])], (e) => termsIn(e, lanes));
+  return sumOf(present([target, value, where]), (e) => termsIn(e, lanes));
 }
 
 /** A comparison that is not linear in the lane, or an index that is not contiguous, is printed for each lane. */

@@ -13,6 +13,7 @@ import { readFileSync } from "node:fs";
 import { constants } from "node:os";
 import { Readable } from "node:stream";
 import { fileURLToPath } from "node:url";
+import { present } from "../../abstraction/collections.ts";
 import { EnvironmentError } from "../../abstraction/error.ts";
 import type { KernelArgument } from "../../abstraction/kernel.ts";
 import { trustedCode } from "../../abstraction/source-text.ts";
@@ -436,7 +437,7 @@ function withOutput(verdict: Verdict, printed: string): Verdict {
 
 function requestText(request: HarnessRequest): string {
   const { sets, kernels, batches, enough } = request;
-  const lines = [
+  const lines = present([
     `parent ${process.pid}`,
     `threads ${request.cpus.length}`,
     `cpus ${request.cpus.join(" ")}`,
@@ -446,20 +447,22 @@ function requestText(request: HarnessRequest): string {
     `batch ${request.batchSeconds}`,
     `budget ${request.budgetSeconds}`,
     `batches ${batches.join(" ")}`,
-    ...(enough ? [`enough ${enough.join(" ")}`] : []),
-    ...(request.race ? ["race", ...(request.race.goal === undefined ? [] : [`goal ${request.race.goal}`])] : []),
+    enough && `enough ${enough.join(" ")}`,
+    ...(request.race ? present(["race", request.race.goal !== undefined && `goal ${request.race.goal}`]) : []),
     ...request.arguments.map(({ dtype, elements, tensor }) => `argument ${dtype} ${elements} ${tensor}`),
-    ...sets.flatMap((set) => [
-      `set ${set.name}`,
-      ...(set.output ? [`output ${set.output}`] : []),
-      ...(typeof set.tolerance === "number"
-        ? [`stored ${set.expected}`, `within ${set.tolerance}`]
-        : [`expected ${set.expected}`, `tolerance ${set.tolerance}`]),
-      ...(set.checked === undefined ? [] : [`checked ${set.checked}`]),
-      ...set.inputs.map((file) => `input ${file}`),
-    ]),
+    ...sets.flatMap((set) =>
+      present([
+        `set ${set.name}`,
+        set.output && `output ${set.output}`,
+        ...(typeof set.tolerance === "number"
+          ? [`stored ${set.expected}`, `within ${set.tolerance}`]
+          : [`expected ${set.expected}`, `tolerance ${set.tolerance}`]),
+        set.checked !== undefined && `checked ${set.checked}`,
+        ...set.inputs.map((file) => `input ${file}`),
+      ]),
+    ),
     ...(kernels.length === 0 ? ["baseline"] : kernels.map((file) => `kernel ${file}`)),
     "go",
-  ];
+  ]);
   return `${lines.join("\n")}\n`;
 }

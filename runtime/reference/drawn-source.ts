@@ -7,7 +7,7 @@
  * For each set it prints the smallest and the largest result, and 1 when all are finite.
  */
 
-import { mapValues } from "../../abstraction/collections.ts";
+import { mapValues, present } from "../../abstraction/collections.ts";
 import {
   type Computation,
   elementCount,
@@ -119,14 +119,13 @@ function programOf(
     code`auto* answer = mapped<${C_TYPES[output.dtype]}>(files[${inputs.length + words}], ${memoryElements(output)});`,
     ...inputs
       .filter(({ tensor }) => read.has(tensor.name))
-      .flatMap(({ tensor, i }) => [
-        ...(fixed.has(tensor.name) ? [] : [drawn(tensor, i)]),
-        ...placedInput("it", tensor, i, low.get(tensor.name)),
-      ]),
+      .flatMap(({ tensor, i }) =>
+        present([!fixed.has(tensor.name) && drawn(tensor, i), ...placedInput("it", tensor, i, low.get(tensor.name))]),
+      ),
     ...(time || isHeld(target) ? [] : [code`it.${dataName(target.name)}.data = answer;`]),
     ...(time
       ? [...stepped(time, compute), ...copied("it", output, time.first, low.get(time.first) ?? [])]
-      : [...(isHeld(target) || !isZero ? [filled(target, identity)] : []), compute]),
+      : present([(isHeld(target) || !isZero) && filled(target, identity), compute])),
     ...(epilogue
       ? finished(
           computation,
@@ -134,18 +133,18 @@ function programOf(
           inputs.filter(({ tensor }) => !read.has(tensor.name)),
           fixed,
         )
-      : [
+      : present([
           ...(time || !isHeld(target) ? [] : copied("it", output, output.name, low.get(output.name) ?? [])),
-          ...(words === 0 ? [] : [code`report(answer, ${memoryElements(output)}, within);`]),
-        ]),
+          words !== 0 && code`report(answer, ${memoryElements(output)}, within);`,
+        ])),
     ...inputs.map(({ tensor, i }) => code`munmap(drawn_${i}, ${memoryElements(tensor)} * sizeof *drawn_${i});`),
   ];
-  const structs = [
+  const structs = present([
     referenceStruct(code`Reference`, laid, (t) => heldPlain(t, form), lanes),
     code`static Reference it;`,
-    ...(epilogue ? [finishStruct(epilogue, target, lanes)] : []),
+    epilogue && finishStruct(epilogue, target, lanes),
     ...(time ? borderFunction(laid, time) : []),
-  ];
+  ]);
   const text = code`${apart(harnessText("arithmetic.h"))}
 ${apart(harnessText("drawn.h"))}
 ${structs}
@@ -249,11 +248,13 @@ export function finished(
   const isCopied = isTurned(output);
   return [
     code`const double spread = spread_of(it.${held}.data, ${elementCount(sums)});`,
-    ...inputs.flatMap(({ tensor, i }) => [
-      ...(fixed.has(tensor.name) ? [] : [drawnBeside(tensor, i, epilogue)]),
-      ...kept(tensor),
-      ...placedInput("finish", tensor, i, isTurned(tensor) ? withoutBorder(tensor) : undefined),
-    ]),
+    ...inputs.flatMap(({ tensor, i }) =>
+      present([
+        !fixed.has(tensor.name) && drawnBeside(tensor, i, epilogue),
+        ...kept(tensor),
+        ...placedInput("finish", tensor, i, isTurned(tensor) ? withoutBorder(tensor) : undefined),
+      ]),
+    ),
     isCopied ? code`static auto* const results = zeros<${type}>(${count});` : code`auto* const results = answer;`,
     code`finish.${held} = {it.${held}.data, 0};`,
     code`finish.${stored}.data = results;`,
