@@ -14,6 +14,7 @@
  */
 
 import { boundsOf, type Extents, extentOf, offendingPart, pointsOver } from "./affine.ts";
+import { defined } from "./collections.ts";
 import { type Computation, defineComputation, extentsOf, tensorOf } from "./computation.ts";
 import type { DType } from "./dtype.ts";
 import { internal, UsageError } from "./error.ts";
@@ -269,10 +270,7 @@ function formulasOf(spec: IntrinsicSpec): Formulas {
     equation: spec.compute,
     extents: spec.extents,
     tensors: Object.fromEntries(
-      Object.entries(given).map(([name, { dtype, dims, shape }]) => [
-        name,
-        { dtype, ...(dims && { dims }), ...(shape && { shape }) },
-      ]),
+      Object.entries(given).map(([name, { dtype, dims, shape }]) => [name, defined({ dtype, dims, shape })]),
     ),
   });
   const operands = Object.values(computation.tensors).map(({ name, dtype, dims }): Operand => {

@@ -12,6 +12,7 @@
  */
 
 import { boundsOf, type Extents, evaluateIndex, extentOf, pointsOf } from "../abstraction/affine.ts";
+import { defined } from "../abstraction/collections.ts";
 import {
   type Computation,
   defineComputation,
@@ -160,7 +161,7 @@ export function instantiate(operator: Operator, options: InstantiateOptions = {}
           tensors: {
             ...ending.tensors,
             ...tensors,
-            [output]: { ...(dims && { dims }), ...(stored !== undefined && { layout: stored }) },
+            [output]: defined({ dims, layout: stored }),
           },
         }
       : plain,
@@ -311,13 +312,13 @@ function tensorSpec(
   const dims = tensor.dims?.split(" ");
   const shape = tensor.sized && dims?.map((dim) => extentOf(dim, parameters));
   const storage = tensor.storage === undefined ? undefined : storageText(operator, tensor, tensor.storage, parameters);
-  return {
+  return defined({
     dtype: { first: types.inputs[0], second: types.inputs[1], sum: types.sum }[tensor.type],
     constant: tensor.constant ?? false,
-    ...(dims && { dims }),
-    ...(shape && { shape }),
+    dims,
+    shape,
     ...(layout !== undefined ? { layout } : storage !== undefined && { storage }),
-  };
+  });
 }
 
 /** The storage formula with parameters substituted, and without `/` and `%` that the sizes make redundant. */

@@ -339,11 +339,11 @@ class LocalCudaRunner implements CudaRunner {
         if (one) heard.push([one.at, verdict]);
       };
       const { name, time } = reference.computation;
-      const told = {
+      const told = defined({
         onVerdict,
         unverifiable: () => unverifiable(name, time?.steps ?? 0),
-        ...(timing.onLeftOut && { onLeftOut: timing.onLeftOut }),
-      };
+        onLeftOut: timing.onLeftOut,
+      });
       await this.run(request, timing, told).finally(() =>
         Promise.all(heard.map(([at, verdict]) => judge(at, verdict))),
       );
