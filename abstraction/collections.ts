@@ -34,7 +34,7 @@ export const combinations = <T>(lists: readonly (readonly T[])[]): T[][] =>
 
 /** Every index of a box, the last extent fastest. */
 export const indicesOf = (extents: readonly number[]): number[][] =>
-  combinations(extents.map((extent) => Array.from({ length: extent }, (_, i) => i)));
+  combinations(extents.map(upTo));
 
 /** The keys of a record whose values may be undefined. */
 type Open<T> = { [K in keyof T]: undefined extends T[K] ? K : never }[keyof T];

@@ -7,7 +7,7 @@
  */
 
 import { boundsOf, type Extents, evaluateIndex, pointsOf, pointsOver } from "./affine.ts";
-import { product, sumOf } from "./collections.ts";
+import { product, sumOf, upTo } from "./collections.ts";
 import type { Tensor } from "./computation.ts";
 import { conjunctsOf } from "./condition.ts";
 import type { Equation } from "./equation.ts";
@@ -48,9 +48,7 @@ export function writtenShape(
   });
   const first = written[0]?.equation.target;
   const rank = first?.index.length ?? 0;
-  const shape = Array.from({ length: rank }, (_, d) =>
-    Math.max(...written.map(({ groups }) => endsOf(placesAlong(groups, d))[1] + 1)),
-  );
+  const shape = upTo(rank).map((d) => Math.max(...written.map(({ groups }) => endsOf(placesAlong(groups, d))[1] + 1)));
   for (const { equation, groups } of written)
     for (const [d, size] of (given ?? shape).entries())
       for (const at of endsOf(placesAlong(groups, d)))

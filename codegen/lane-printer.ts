@@ -11,6 +11,7 @@
  */
 
 import type { Extents } from "../abstraction/affine.ts";
+import { upTo } from "../abstraction/collections.ts";
 import { conjunctsOf } from "../abstraction/condition.ts";
 import type { DType } from "../abstraction/dtype.ts";
 import { type Equation, printEquation, substituteAxes } from "../abstraction/equation.ts";
@@ -140,7 +141,7 @@ export abstract class LanePrinter {
       return guarded(conditions, this.pinned(equation, varying, context));
     }
     const width = this.width(dtype, extent);
-    const parts = Array.from({ length: Math.ceil(extent / width) }, (_, i): Part => {
+    const parts = upTo(Math.ceil(extent / width)).map((i): Part => {
       const from = i * width;
       const within = { ...extents, [lane]: Math.min(width, extent - from) };
       const context: LaneContext = { axis: lane, extents: within, dtype, before: [], known: alike };
@@ -182,13 +183,15 @@ export abstract class LanePrinter {
   /** An assignment from the lane that the conditions select while the kernel runs: one for each lane that they may select. */
   protected unpinned(equation: Equation, where: readonly Expr[], context: LaneContext): Code[] {
     const { axis: lane, extents } = context;
-    return Array.from({ length: extents[lane] ?? 0 }, (_, l) => number(l)).flatMap((by) => {
-      const at = (e: Expr): Expr => substitute(e, new Map([[lane, by]]));
-      const tests = where.map(at);
-      if (tests.some((e) => never(e, extents))) return [];
-      const needed = tests.filter((e) => !always(e, extents));
-      return this.alone({ ...equation, value: at(equation.value) }, needed, { ...context, before: [] }, by);
-    });
+    return upTo(extents[lane] ?? 0)
+      .map((l) => number(l))
+      .flatMap((by) => {
+        const at = (e: Expr): Expr => substitute(e, new Map([[lane, by]]));
+        const tests = where.map(at);
+        if (tests.some((e) => never(e, extents))) return [];
+        const needed = tests.filter((e) => !always(e, extents));
+        return this.alone({ ...equation, value: at(equation.value) }, needed, { ...context, before: [] }, by);
+      });
   }
 
   /** A statement on one lane: the first, or the selected one. */

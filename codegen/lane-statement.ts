@@ -7,7 +7,7 @@
  */
 
 import { boundsOf, type Extents, evaluateIndex, strideIn } from "../abstraction/affine.ts";
-import { type Optional, present } from "../abstraction/collections.ts";
+import { type Optional, present, upTo } from "../abstraction/collections.ts";
 import { settled } from "../abstraction/condition.ts";
 import { type DType, isInteger } from "../abstraction/dtype.ts";
 import type { Equation } from "../abstraction/equation.ts";
@@ -55,7 +55,7 @@ export const never = (e: Expr, extents: Extents): boolean => decided(e, extents)
 /** The lanes that satisfy the conditions on the lane alone. */
 function lanesLeft(conditions: readonly Expr[], lane: string, extents: Extents): number[] {
   const alone = conditions.filter((e) => axesIn(e).join() === lane && !testsElements(e));
-  const lanes = Array.from({ length: extents[lane] ?? 0 }, (_, l) => l);
+  const lanes = upTo(extents[lane] ?? 0);
   return lanes.filter((l) => alone.every((e) => evaluateIndex(e, { [lane]: l }) !== 0));
 }
 

@@ -8,6 +8,7 @@
  * tile holds the lanes' registers one after another, so that a lane loads its own with one vector access.
  */
 
+import { upTo } from "../abstraction/collections.ts";
 import { bytesOf, type DType } from "../abstraction/dtype.ts";
 import { type Intrinsic, tableRow } from "../abstraction/intrinsic.ts";
 import { matrixCost } from "../abstraction/machine.ts";
@@ -44,9 +45,13 @@ const registers = (dtype: DType, elements: number): number => (elements * bytesO
 /** The device function `mma_m16n8k16_f32_f16(c, a, b)` around the assembly. */
 function prelude(fn: string, shape: string, { a, b, sum }: Types, k: number): string {
   const list = (from: number, count: number): string =>
-    `{${Array.from({ length: count }, (_, i) => `%${from + i}`).join(",")}}`;
+    `{${upTo(count)
+      .map((i) => `%${from + i}`)
+      .join(",")}}`;
   const each = (letter: string, operand: string, count: number): string =>
-    Array.from({ length: count }, (_, i) => `"${letter}"(${operand}[${i}])`).join(", ");
+    upTo(count)
+      .map((i) => `"${letter}"(${operand}[${i}])`)
+      .join(", ");
   const ofA = registers(a, 16 * k);
   const ofB = registers(b, 8 * k);
   const ofC = registers(sum, 16 * 8);

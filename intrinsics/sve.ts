@@ -7,6 +7,7 @@
  * them are never stored. On shorter vectors the predicate is empty, so the feature (targets/arm.ts) requires the length.
  */
 
+import { upTo } from "../abstraction/collections.ts";
 import { bitsOf, bytesOf } from "../abstraction/dtype.ts";
 import { type Cost, type Intrinsic, type OperandSpec, tableRow } from "../abstraction/intrinsic.ts";
 import { SVE_BITS, type SveBits } from "../targets/arm.ts";
@@ -39,7 +40,7 @@ const predicate = (bits: SveBits, dtype: Element): string =>
 function vectors(bits: SveBits, dtype: Element, storage: string, registers: 1 | 2 | 4 = 1): OperandSpec {
   const load = (i: number): string =>
     `svld1_${dtype}(${predicate(bits, dtype)}, (const ${C[dtype]}*)({ptr}) + ${i * lanesIn(bits, dtype)})`;
-  const all = Array.from({ length: registers }, (_, i) => load(i));
+  const all = upTo(registers).map((i) => load(i));
   const text = registers === 1 ? load(0) : `svcreate${registers}_${dtype}(${all.join(", ")})`;
   return { dtype, storage: `z${bits}${registers > 1 ? `x${registers}` : ""}[${storage}]`, load: `{reg} = ${text};` };
 }
@@ -97,7 +98,7 @@ function laneRow(bits: SveBits, { name, family, feature, a, b, sum, instruction,
   const cast = (text: string): string => (a === sum ? text : `${sum}(${text})`);
   const compute: string = `c[n] += ${cast("a[k]")} * ${cast("b[k,n]")}`;
   const get = (i: number): string => `svget${steps}_${b}({b}, ${i})`;
-  const lines = Array.from({ length: steps }, (_, i) => `{c} = ${instruction}({c}, ${get(i)}, {a}, ${i});`);
+  const lines = upTo(steps).map((i) => `{c} = ${instruction}({c}, ${get(i)}, {a}, ${i});`);
   return tableRow({
     name: `sve${bits}.${name}`,
     family,

@@ -11,6 +11,7 @@
  * a single tile.
  */
 
+import { upTo } from "../abstraction/collections.ts";
 import { bytesOf, type DType } from "../abstraction/dtype.ts";
 import { type Intrinsic, type OperandSpec, tableRow } from "../abstraction/intrinsic.ts";
 import { matrixCost } from "../abstraction/machine.ts";
@@ -74,7 +75,7 @@ export const WGMMA_FORMS: readonly WgmmaForm[] = [
 
 /** The widths of a form: multiples of 8 up to 256; for integers, widths above 24 are multiples of 16 (PTX ISA, wgmma.mma_async). */
 export function wgmmaWidths({ sums }: WgmmaForm): number[] {
-  const widths = Array.from({ length: 32 }, (_, i) => 8 * (i + 1));
+  const widths = upTo(32).map((i) => 8 * (i + 1));
   return sums === "s32" ? widths.filter((n) => n <= 24 || n % 16 === 0) : widths;
 }
 
@@ -109,7 +110,9 @@ function sumsOf(dtype: DType, n: number): OperandSpec {
 function prelude({ sums, factors }: WgmmaForm, fn: string, n: number, k: number): string {
   const words = sums === "f16" ? n / 4 : n / 2;
   const [type, letter] = { f32: ["float", "f"], f16: ["unsigned", "r"], s32: ["int", "r"] }[sums];
-  const registers = Array.from({ length: words }, (_, i) => `%${i}`).join(",");
+  const registers = upTo(words)
+    .map((i) => `%${i}`)
+    .join(",");
   const turns = bytesOf(factors) === 2;
   const scales = sums === "s32" ? "" : ", 1, 1";
   const turned = turns ? `, %${words + 2}, %${words + 3}` : "";
@@ -118,7 +121,9 @@ function prelude({ sums, factors }: WgmmaForm, fn: string, n: number, k: number)
 __device__ inline void ${fn}(${type} (&c)[${words}], Matrix<TURNED_A> a, Matrix<TURNED_B> b) {
   asm volatile("{ .reg .pred p; setp.eq.b32 p, 0, 0; "
     "wgmma.mma_async.sync.aligned.m${ROWS}n${n}k${k}.${sums}.${factors}.${factors} {${registers}}, %${words}, %${words + 1}, p${scales}${turned}; }"
-    : ${Array.from({ length: words }, (_, i) => `"+${letter}"(c[${i}])`).join(", ")}
+    : ${upTo(words)
+      .map((i) => `"+${letter}"(c[${i}])`)
+      .join(", ")}
     : "l"(a.bits), "l"(b.bits)${flags});
 }
 `;

@@ -6,7 +6,7 @@
  */
 
 import { readdirSync, readFileSync } from "node:fs";
-import { isDefined, unique } from "../abstraction/collections.ts";
+import { isDefined, unique, upTo } from "../abstraction/collections.ts";
 import { readCpuInfo, sveBytes } from "../targets/native.ts";
 
 export interface Processor {
@@ -64,7 +64,7 @@ export function coresHere(
 /** Processors for a number of threads: one of every core in order, then the other hardware threads. */
 export function processorsOf(cores: readonly Core[], threads: number): number[] {
   const rounds = Math.max(...cores.map((core) => core.cpus.length));
-  const inTurn = Array.from({ length: rounds }, (_, i) => cores.flatMap((core) => core.cpus.slice(i, i + 1))).flat();
+  const inTurn = upTo(rounds).flatMap((i) => cores.flatMap((core) => core.cpus.slice(i, i + 1)));
   return inTurn.slice(0, threads);
 }
 
@@ -100,7 +100,7 @@ function readList(text: string): number[] {
     .split(",")
     .flatMap((range) => {
       const [from = 0, to = from] = range.split("-").map(Number);
-      return Array.from({ length: to - from + 1 }, (_, i) => from + i);
+      return upTo(to - from + 1).map((i) => from + i);
     });
 }
 

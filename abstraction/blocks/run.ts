@@ -10,7 +10,7 @@
  * whose number such a loop does not reach passes it by.
  */
 
-import { present } from "../collections.ts";
+import { present, upTo } from "../collections.ts";
 import { pointsIn } from "../layout.ts";
 import { isRoleMode, isShared, isTeamMode, type LoopNest, type Statement, type TeamMode } from "../loop-nest.ts";
 import { printHead } from "../print-nest.ts";
@@ -189,7 +189,7 @@ function compileBlocks(
       judge.startBlock(block, agents);
       engines.startBlock(context.warps);
       for (const { values } of buffers) values.fill(Number.NaN);
-      const warps = Array.from({ length: agents }, (_, number) => newWarp(number, context));
+      const warps = upTo(agents).map((number) => newWarp(number, context));
       for (const { env, block: inCluster } of warps) {
         setDigits(env, digits, block);
         if (cluster) env[scope.slot(cluster.axis)] = inCluster;
@@ -206,7 +206,7 @@ function compileBlocks(
 }
 
 function inOrder(count: number, { warps = "as written" }: NestOrder, random: Random): number[] {
-  const blocks = Array.from({ length: count }, (_, block) => block);
+  const blocks = upTo(count);
   if (typeof warps === "object") return shuffled(random, blocks);
   return warps === "reversed" ? blocks.reverse() : blocks;
 }

@@ -14,7 +14,7 @@
  */
 
 import type { Extents } from "../../abstraction/affine.ts";
-import { present } from "../../abstraction/collections.ts";
+import { present, upTo } from "../../abstraction/collections.ts";
 import type { Computation } from "../../abstraction/computation.ts";
 import { internal } from "../../abstraction/error.ts";
 import type { Intrinsic } from "../../abstraction/intrinsic.ts";
@@ -64,7 +64,7 @@ class CmWriter extends CmSurfaces {
     const source = code`${headOf(computation, [intrinsicLine(intrinsic), ...notes.lines])}
 #include <cm/cm.h>
 
-static const uint ${NUMBERS}[${CM_LANES}] = {${list(Array.from({ length: CM_LANES }, (_, i) => code`${i}`))}};
+static const uint ${NUMBERS}[${CM_LANES}] = {${list(upTo(CM_LANES).map((i) => code`${i}`))}};
 ${ownPrelude(intrinsic)}
 ${calledIn(text, isGen9 ? GEN9_HELPERS : HELPERS)}
 

@@ -6,6 +6,7 @@
  */
 
 import type { Extents } from "../../abstraction/affine.ts";
+import { upTo } from "../../abstraction/collections.ts";
 import { outputOf } from "../../abstraction/computation.ts";
 import { type DType, isInteger } from "../../abstraction/dtype.ts";
 import { internal } from "../../abstraction/error.ts";
@@ -105,7 +106,7 @@ export class LaneExpressions extends CExpressions {
     if (parts === 1) return laneOf(part(0), at);
     if (lane.kind === "number") return laneOf(part(Math.floor(lane.value / width)), code`${lane.value % width}`);
     const last = parts - 1;
-    const choices = Array.from({ length: last }, (_, i) => code`(${at}) < ${(i + 1) * width} ? ${part(i)} : `);
+    const choices = upTo(last).map((i) => code`(${at}) < ${(i + 1) * width} ? ${part(i)} : `);
     return laneOf(code`${join(choices)}${part(last)}`, code`(${at}) % ${width}`);
   }
 }
@@ -209,7 +210,7 @@ export class X86Lanes extends VectorExpressions {
   protected eachLane({ axis, dtype, extents }: LaneContext, text: (at: (e: Expr) => Expr) => Code): Code[] {
     const lanes = this.width(dtype);
     const used = extents[axis] ?? lanes;
-    return Array.from({ length: lanes }, (_, l) => {
+    return upTo(lanes).map((l) => {
       const at = new Map([[axis, number(Math.min(l, used - 1))]]);
       return text((e) => substitute(e, at, "index"));
     });
@@ -297,7 +298,7 @@ export class X86Lanes extends VectorExpressions {
     if (lane.kind === "number") return [write(Math.floor(lane.value / lanes), hexadecimal(2 ** (lane.value % lanes)))];
     const inPart = (part: number): Code =>
       code`@only_lane(${this.c.index(binary("-", lane, number(part * lanes)), context.extents)})`;
-    const writes = Array.from({ length: parts }, (_, part) => write(part, inPart(part)));
+    const writes = upTo(parts).map((part) => write(part, inPart(part)));
     return [join(writes, code` `)];
   }
 

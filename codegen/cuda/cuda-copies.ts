@@ -10,7 +10,7 @@
  */
 
 import { affineForm, boundsOf, type Extents } from "../../abstraction/affine.ts";
-import { present } from "../../abstraction/collections.ts";
+import { present, upTo } from "../../abstraction/collections.ts";
 import { conjunctsOf } from "../../abstraction/condition.ts";
 import { bytesOf, type DType } from "../../abstraction/dtype.ts";
 import { identityOf } from "../../abstraction/equation.ts";
@@ -355,7 +355,7 @@ function computedPiece(
   });
   c.atHand = (access) => loaded.get(printAccess(access));
   try {
-    const values = Array.from({ length: width }, (_, e) => c.value(stepped(value, ELEMENT, e), dtype, extents));
+    const values = upTo(width).map((e) => c.value(stepped(value, ELEMENT, e), dtype, extents));
     const stored = [
       code`${vectorAt(context, target, dtype, width, to.at, extents, true)} = {{`,
       ...indented(values.map((v) => code`${v},`)),

@@ -6,6 +6,7 @@
  */
 
 import type { Extents } from "../../abstraction/affine.ts";
+import { upTo } from "../../abstraction/collections.ts";
 import type { Tensor } from "../../abstraction/computation.ts";
 import { conjunctsOf } from "../../abstraction/condition.ts";
 import { bitsOf, bytesOf, type DType } from "../../abstraction/dtype.ts";
@@ -179,7 +180,7 @@ function drainQuads(
   for (const { tensor } of besides) context.aligned(tensor, QUAD * WORD);
   const stores = groups.map(({ first, to }, group): Code[] => {
     const own = besides.map(({ words, ...input }) => ({ ...input, words: code`${words}[${group % AT_ONCE}]` }));
-    const words = Array.from({ length: QUAD }, (_, j) => {
+    const words = upTo(QUAD).map((j) => {
       const e = first + 4 * j;
       const word = [0, 1].map((i) => withBeside(c, own, j, i, () => result(e + i)));
       const [low, high] = word.map((half = NOTHING) => (dtype === "s16" ? code`(uint16_t)(${half})` : half));
@@ -194,7 +195,7 @@ function drainQuads(
     ]);
   });
   if (besides.length === 0) return stores.flat();
-  const batches = Array.from({ length: Math.ceil(groups.length / AT_ONCE) }, (_, i) => i * AT_ONCE);
+  const batches = upTo(Math.ceil(groups.length / AT_ONCE)).map((i) => i * AT_ONCE);
   return batches.flatMap((begin) => {
     const loads = besides.flatMap(({ tensor, words }) => [
       code`unsigned ${words}[${Math.min(AT_ONCE, groups.length - begin)}][4] = {};`,

@@ -9,6 +9,7 @@
  * runtime/emulation/cuda-memory.h.
  */
 
+import { upTo } from "../../abstraction/collections.ts";
 import { apart, type Code, code, identifier, join, list, NOTHING } from "../../abstraction/source-text.ts";
 import { type Helpers, helpersOf, namesCalled, replacedBy } from "../cpp/cpp-helpers.ts";
 
@@ -40,10 +41,9 @@ function byRank(ranks: readonly number[], statement: (rank: number) => Code): Co
 }
 
 const INTO = code`shared::cluster.global`;
-const operands = (first: number, count: number): Code =>
-  list(Array.from({ length: count }, (_, i) => code`%${first + i}`));
-const places = (rank: number): Code[] => Array.from({ length: rank }, (_, i) => code`"r"(at[${i}])`);
-const taps = (count: number): Code[] => Array.from({ length: count }, (_, i) => code`"h"((uint16_t)offset[${i}])`);
+const operands = (first: number, count: number): Code => list(upTo(count).map((i) => code`%${first + i}`));
+const places = (rank: number): Code[] => upTo(rank).map((i) => code`"r"(at[${i}])`);
+const taps = (count: number): Code[] => upTo(count).map((i) => code`"h"((uint16_t)offset[${i}])`);
 
 /** A request to the engine for a box or for pixels; `shared`: for every block of a cluster. */
 function requested(what: "box" | "pixels", shared: boolean, rank: number): Code {

@@ -9,6 +9,7 @@
  */
 
 import type { Extents } from "../../abstraction/affine.ts";
+import { upTo } from "../../abstraction/collections.ts";
 import { conjunctsOf } from "../../abstraction/condition.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { internal } from "../../abstraction/error.ts";
@@ -73,7 +74,7 @@ export abstract class CudaTiles extends TileRegisters {
     return this.nest.registers
       .filter((file) => file.intrinsic.name === name)
       .flatMap((file) =>
-        Array.from({ length: file.count }, (_, i) =>
+        upTo(file.count).map((i) =>
           asynchronous ? fillTemplate(asynchronous.arrived, { reg: code`${nameOf(file)}[${i}]` }) : code``,
         ),
       );
@@ -90,7 +91,7 @@ export abstract class CudaTiles extends TileRegisters {
   fetch({ register, tile }: Of<"fetch">, extents: Extents): Code[] {
     const { intrinsic, operand } = this.heldAt(register);
     const { by } = tile;
-    const registers = Array.from({ length: tile.several?.count ?? 1 }, (_, i) => ({
+    const registers = upTo(tile.several?.count ?? 1).map((i) => ({
       register: { ...register, index: shortIndex(binary("+", register.index, number(i)), {}) },
       // The next tile along a dimension.
       from: operand.dims.map((d, at) => (at === tile.several?.along ? i * d.extent : 0)),
@@ -139,7 +140,7 @@ export abstract class CudaTiles extends TileRegisters {
     const inWord = WORD / size;
     if (!Number.isInteger(inWord)) internal(`lanes hold ${operand.dtype} in no registers of 32 bits`);
     const held = heldElements(intrinsic, operand);
-    return Array.from({ length: held.length / inWord }, (_, w) => {
+    return upTo(held.length / inWord).map((w) => {
       const own = held.slice(w * inWord, (w + 1) * inWord);
       const accesses = own.map((place) => atPlace(tile, place, from));
       const places = accesses.map((a) => c.offsetOf(a, extents));

@@ -9,6 +9,7 @@
  */
 
 import { type Extents, strideIn } from "../../abstraction/affine.ts";
+import { upTo } from "../../abstraction/collections.ts";
 import { conjunctsOf } from "../../abstraction/condition.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { internal } from "../../abstraction/error.ts";
@@ -76,7 +77,7 @@ export class CudaLanes extends WarpLanes {
     const dtype = this.dtypeOf(memory.tensor);
     const held = perRegister === 1 ? dtype : "u32";
     const count = extent / perRegister;
-    const places = Array.from({ length: count }, (_, i) => i * perRegister);
+    const places = upTo(count).map((i) => i * perRegister);
     const access = at(memory, 0);
     const place = c.placeWhere(access, conjunctsOf(where), extents, first === undefined ? "to" : "from");
     const vector = vectorAt({ c, aligned }, access, held, count, place.at, extents, first === undefined);
@@ -87,7 +88,7 @@ export class CudaLanes extends WarpLanes {
     }
     const outside = c.outside(memory.tensor, dtype);
     const registers = places.map((i) => {
-      const elements = Array.from({ length: perRegister }, (_, n) => at(target, i + n));
+      const elements = upTo(perRegister).map((n) => at(target, i + n));
       return this.isRead(elements) ? (c.ownRegister(at(target, i)) ?? first) : undefined;
     });
     const loaded = { from: vector, guards, outside: perRegister === 1 ? outside : code`@spread_half(${outside})` };

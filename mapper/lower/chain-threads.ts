@@ -14,7 +14,7 @@
  * left out of sums and not stored. A call that keeps the values of the chain stores the others too.
  */
 
-import { present } from "../../abstraction/collections.ts";
+import { present, upTo } from "../../abstraction/collections.ts";
 import { identityIn, outputOf, targetOf, tensorOf } from "../../abstraction/computation.ts";
 import type { DType } from "../../abstraction/dtype.ts";
 import {
@@ -177,7 +177,7 @@ class ChainThreads implements ChainPlaces {
 
   /** The first register of each piece of neighbouring columns. */
   private pieces(): number[] {
-    return Array.from({ length: this.shape.pieces }, (_, i) => i * this.shape.together);
+    return upTo(this.shape.pieces).map((i) => i * this.shape.together);
   }
 
   private together(): { readonly together?: { together: { name: string; extent: number } }; readonly step: Expr } {
@@ -193,17 +193,11 @@ class ChainThreads implements ChainPlaces {
     if (one.part.makes !== "sum") {
       const value = this.inRegisters(this.parts.placed(one, equation.value));
       const registers = one.part.makes === "each" ? this.each : 1;
-      return [
-        this.lanes(
-          Array.from({ length: registers }, (_, i) => assign(this.register(made.tensor, i), this.valueAt(value, i))),
-        ),
-      ];
+      return [this.lanes(upTo(registers).map((i) => assign(this.register(made.tensor, i), this.valueAt(value, i))))];
     }
     const sum = this.register(this.file(`${one.made}_sum`, targetOf(one.part.computation).dtype, 1));
     const value = this.inRegisters(this.parts.placed(one, equation.value));
-    const added = Array.from({ length: this.each }, (_, i) =>
-      assign(sum, this.valueAt(value, i), this.inRow(i), equation.op),
-    );
+    const added = upTo(this.each).map((i) => assign(sum, this.valueAt(value, i), this.inRow(i), equation.op));
     const end = this.inRegisters(this.parts.placed(one, storingEquation(one.part.computation).value, sum));
     return [
       this.lanes([assign(sum, number(identityIn(one.part.computation))), ...added, ...this.acrossLanes(one, sum)]),
@@ -234,7 +228,7 @@ class ChainThreads implements ChainPlaces {
     this.scratch.push({ name, dtype, elements: rowWarps * columnWarps * WARP, scope: "shared", dims });
     const partOf = (warp: Expr): Access =>
       access(name, [rowWarps === 1 ? number(0) : axis("row_warp"), warp, axis(LANE)]);
-    const added = Array.from({ length: columnWarps }, (_, warp) =>
+    const added = upTo(columnWarps).map((warp) =>
       assign(sum, partOf(number(warp)), [], one.part.computation.equation.op),
     );
     return [

@@ -14,7 +14,7 @@
  * companions is one-to-one, so a block can compute which block stores it.
  */
 
-import { indicesOf, sumOf } from "../../abstraction/collections.ts";
+import { indicesOf, sumOf, upTo } from "../../abstraction/collections.ts";
 
 /** Block numbers, one for each dimension of the grid. */
 type Place = readonly number[];
@@ -67,7 +67,7 @@ function longest(places: readonly Place[], dimension: number): number {
 function placesOf(of: Companions, place: Place, counts: readonly number[]): Place[] {
   const count = (d: number): number => counts[d] ?? 1;
   if (of.kind === "opposite") return [place.map((n, d) => count(d) - 1 - n)];
-  return Array.from({ length: of.times }, (_, t) =>
+  return upTo(of.times).map((t) =>
     place.map((n, d) => (d === of.dimension ? (n + (t + 1) * of.distance) % count(d) : n)),
   );
 }

@@ -7,7 +7,7 @@
  */
 
 import { boundsOf } from "../../abstraction/affine.ts";
-import { volumeOf } from "../../abstraction/collections.ts";
+import { upTo, volumeOf } from "../../abstraction/collections.ts";
 import type { Tensor } from "../../abstraction/computation.ts";
 import { type Access, axesIn, number, substitute } from "../../abstraction/expression.ts";
 import type { PaddedCopy } from "../schedule/reach.ts";
@@ -89,7 +89,7 @@ function interiors(tensor: Tensor, bound: Access, copy: PaddedCopy, moved: Moved
     const each = second !== undefined && others.length === 0 && first.extent - whole.count <= EDGE_VALUES;
     const edges = sides.flatMap((side): Ranges[] => {
       if (!each) return [new Map([[first.name, side]])];
-      return Array.from({ length: side.count }, (_, n) => {
+      return upTo(side.count).map((n) => {
         const value = side.from + n;
         const inside = insideOf(second.extent, (other) => isInside([first.name, value], [second.name, other]));
         return new Map([

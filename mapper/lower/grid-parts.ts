@@ -16,7 +16,7 @@
  *       copy line 4, n 64, by block    y[..] = f16(parts[0,m,n] + parts[1,m,n] + ..)
  */
 
-import { volumeOf } from "../../abstraction/collections.ts";
+import { upTo, volumeOf } from "../../abstraction/collections.ts";
 import { access, axis, type Expr, number, over, plus, remainder, times } from "../../abstraction/expression.ts";
 import type { Dimension } from "../../abstraction/layout.ts";
 import { type Copy, loop, type Scratch, type Statement } from "../../abstraction/loop-nest.ts";
@@ -114,9 +114,8 @@ function addition(
 ): Copy {
   const { rows } = places.context;
   const [line, at] = [places.fresh("line"), places.fresh("place")];
-  const sums = Array.from(
-    { length: partsOfSum(places.schedule) },
-    (_, part): Expr => access(partsName(places), [...held(number(part), axis(line)), axis(at)]),
+  const sums = upTo(partsOfSum(places.schedule)).map(
+    (part): Expr => access(partsName(places), [...held(number(part), axis(line)), axis(at)]),
   );
   const sum = sums.reduce((all, next) => plus(all, next));
   const across = plus(first, axis(line));
@@ -154,4 +153,7 @@ function dimsOfParts(places: GridPlaces, { across, line, lines, lineExtent, shar
   return [part, ...outer, ...tiles, { name: across.axis, extent: lines }, place];
 }
 
-const divisorsOf = (n: number): number[] => Array.from({ length: n }, (_, i) => i + 1).filter((d) => n % d === 0);
+const divisorsOf = (n: number): number[] =>
+  upTo(n)
+    .map((i) => i + 1)
+    .filter((d) => n % d === 0);

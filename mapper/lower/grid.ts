@@ -24,7 +24,7 @@
 
 import { extentOf } from "../../abstraction/affine.ts";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
-import { present } from "../../abstraction/collections.ts";
+import { present, upTo } from "../../abstraction/collections.ts";
 import { axis, type Expr, number, plus } from "../../abstraction/expression.ts";
 import { readsShared } from "../../abstraction/intrinsic.ts";
 import { type LoopMode, type LoopNest, loop, type Scratch, type Statement } from "../../abstraction/loop-nest.ts";
@@ -231,7 +231,7 @@ function filling(
   return {
     copies,
     wait: (pending) => (isAsync ? [{ kind: "wait", pending }] : []),
-    first: Array.from({ length: ahead }, (_, s) => (s < all ? copies(number(s)) : commit)).flat(),
+    first: upTo(ahead).flatMap((s) => (s < all ? copies(number(s)) : commit)),
     next: ahead < all ? copies(plus(step, ahead)) : commit,
   };
 }

@@ -15,16 +15,8 @@
  */
 
 import { boundsOf, evaluateIndex } from "../../abstraction/affine.ts";
-import { indicesOf, isDefined, product, unique, volumeOf } from "../../abstraction/collections.ts";
-import {
-  type Axis,
-  type Computation,
-  extentsOf,
-  keptIn,
-  summedIn,
-  targetOf,
-  tensorOf,
-} from "../../abstraction/computation.ts";
+import { indicesOf, isDefined, product, unique, upTo, volumeOf } from "../../abstraction/collections.ts";
+import { type Axis, type Computation, extentsOf, keptIn, summedIn, targetOf, tensorOf } from "../../abstraction/computation.ts";
 import { allOf } from "../../abstraction/condition.ts";
 import { isInteger } from "../../abstraction/dtype.ts";
 import { storingAt } from "../../abstraction/epilogue.ts";
@@ -242,7 +234,7 @@ class Lowering {
       const half = isLast ? undefined : buffer(`half${d}`, shape);
       for (const at of indicesOf(shape)) {
         const value = combined(
-          Array.from({ length: mode.columns }, (_, i) => [
+          upTo(mode.columns).map((i) => [
             numberAt(mode, at[d] ?? 0, i),
             before(at.map((index, e) => (e === d ? i : index))),
           ]),

@@ -3,7 +3,7 @@
  * that some blocks have.
  */
 
-import { volumeOf } from "../../abstraction/collections.ts";
+import { upTo, volumeOf } from "../../abstraction/collections.ts";
 import { keptIn, summedIn } from "../../abstraction/computation.ts";
 import { not } from "../../abstraction/condition.ts";
 import { compare, type Expr, minus, number, plus, remainder, substitute, times } from "../../abstraction/expression.ts";
@@ -135,7 +135,7 @@ export abstract class ScheduledBlock extends ScheduledStores {
     }
     const along = tied[kept.dimension];
     const shifted = (by: number): Parts => moved((d, at) => (d === along ? remainder(plus(at, by), blocks(d)) : at));
-    return Array.from({ length: kept.times }, (_, t) => {
+    return upTo(kept.times).map((t) => {
       const by = (t + 1) * kept.distance;
       return { to: shifted(by), from: shifted((along ? blocks(along) : 1) - by) };
     });
@@ -174,7 +174,7 @@ export abstract class ScheduledBlock extends ScheduledStores {
     if (memory === undefined || step === undefined) throw new Error("internal: zeros have no place");
     const steps = this.blocksIn(zeros.loop);
     const each = Math.ceil(zeros.tiles / steps);
-    const stores = Array.from({ length: each }, (_, n): readonly Statement[] => {
+    const stores = upTo(each).flatMap((n): readonly Statement[] => {
       const tile = plus(times(step, each), n);
       const within = new Map(splitRowMajor(tile, zeros.counts).map(([{ name }, digit]) => [name, digit]));
       const store = {
@@ -185,7 +185,7 @@ export abstract class ScheduledBlock extends ScheduledStores {
       if (each * steps === zeros.tiles) return [store];
       if (step.kind === "number") return step.value * each + n < zeros.tiles ? [store] : [];
       return [{ kind: "when", condition: compare("<", tile, zeros.tiles), body: [store], otherwise: [] }];
-    }).flat();
+    });
     return when(not(this.conditions.takesPart(this.stretchIn(of))), stores);
   }
 
@@ -244,10 +244,7 @@ export abstract class ScheduledBlock extends ScheduledStores {
     // In an edge block every step is separate, and steps that read outside are omitted.
     const steps = (dimensions: readonly LoopDimension[], known: ReadonlyMap<string, number>): Known[] =>
       dimensions.reduce<Known[]>(
-        (all, d) =>
-          all.flatMap((one) =>
-            Array.from({ length: countOf(parts, d) }, (_, i) => new Map(one).set(this.blockName(d), i)),
-          ),
+        (all, d) => all.flatMap((one) => upTo(countOf(parts, d)).map((i) => new Map(one).set(this.blockName(d), i))),
         [known],
       );
     const none: Known = new Map();

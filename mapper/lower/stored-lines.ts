@@ -11,7 +11,7 @@
  */
 
 import { evaluateIndex } from "../../abstraction/affine.ts";
-import { volumeOf } from "../../abstraction/collections.ts";
+import { upTo, volumeOf } from "../../abstraction/collections.ts";
 import { type Computation, elementCount, tensorOf } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import {
@@ -89,7 +89,7 @@ function fetchesOf({ tensor, place, loops }: Lines, step: Expr, steps: number): 
   const each = Math.ceil(count / steps);
   if (each > MOST_AT_ONCE) return [];
   const stepsPerLine = Math.max(1, Math.floor(steps / count));
-  return Array.from({ length: each }, (_, n): TileAt => {
+  return upTo(each).map((n): TileAt => {
     let rest = plus(times(over(step, stepsPerLine), each), n);
     const counters = new Map<string, Expr>();
     for (const { axis: name, lines, perLine } of loops.toReversed()) {

@@ -19,7 +19,7 @@
 
 import type { Extents } from "../../abstraction/affine.ts";
 import type { ThreadSchedule } from "../../abstraction/candidate.ts";
-import { present } from "../../abstraction/collections.ts";
+import { present, upTo } from "../../abstraction/collections.ts";
 import { type Computation, identityIn, targetOf } from "../../abstraction/computation.ts";
 import { storingAt } from "../../abstraction/epilogue.ts";
 import {
@@ -146,7 +146,7 @@ class Threads extends ThreadPlaces {
   /** A butterfly reduction: afterwards each of the lanes that share a sum holds all of it. */
   private acrossLanes(flips: readonly number[], sums: number): readonly Statement[] {
     const added = flips.flatMap((flip) =>
-      Array.from({ length: sums }, (_, i) =>
+      upTo(sums).map((i) =>
         assign(this.sumAt(i), this.sumAt(i, binary("^", axis(this.lane), flip)), [], this.computation.equation.op),
       ),
     );
@@ -259,7 +259,7 @@ class Threads extends ThreadPlaces {
       l.extent === 1 ? [] : [[this.names.fresh(`${l.name}_element`), l.extent]],
     );
     const rounds = Math.ceil(this.split / this.width);
-    const added = Array.from({ length: rounds }, (_, i) => {
+    const added = upTo(rounds).map((i) => {
       const part = plus(i * this.width, axis(this.lane));
       const where = this.split % this.width !== 0 ? [compare("<", part, this.split)] : [];
       return assign(this.sumAt(0), this.partAt(counters, part), where, this.computation.equation.op);

@@ -8,6 +8,7 @@
  */
 
 import type { WarpChainSchedule } from "../../abstraction/candidate.ts";
+import { upTo } from "../../abstraction/collections.ts";
 import { type Computation, extentsOf, outputOf, tensorOf } from "../../abstraction/computation.ts";
 import { accessesOf } from "../../abstraction/equation.ts";
 import { type Access, axesIn } from "../../abstraction/expression.ts";
@@ -44,8 +45,7 @@ export function shapeOf({ columns }: RowChain, schedule: WarpChainSchedule): Cha
 }
 
 /** Halves down to 1. */
-export const halvesOf = (most: number): number[] =>
-  Array.from({ length: Math.log2(most) + 1 }, (_, i) => most / 2 ** i);
+export const halvesOf = (most: number): number[] => upTo(Math.log2(most) + 1).map((i) => most / 2 ** i);
 
 function coversFew(chain: RowChain, schedule: WarpChainSchedule): boolean {
   const { together: moved, lanes: shared, columnWarps: warps, pieces } = shapeOf(chain, schedule);
@@ -78,7 +78,7 @@ export const WARP_CHAIN: ScheduleKind<WarpChainSchedule, WarpChainContext> = {
       summary: "Warps that share a row. Their sums meet in shared memory.",
       example: "3",
       schema: positive,
-      values: ({ limits }) => Array.from({ length: limits.threads / limits.lanes }, (_, i) => i + 1),
+      values: ({ limits }) => upTo(limits.threads / limits.lanes).map((i) => i + 1),
       problem: ({ limits }, schedule) =>
         schedule.columnWarps > 1 && schedule.lanes < limits.lanes
           ? "columnWarps: a part of a warp has no others"

@@ -5,7 +5,7 @@
  */
 
 import type { WarpWindowSchedule, WindowBlock, WindowSchedule } from "../../abstraction/candidate.ts";
-import { unique } from "../../abstraction/collections.ts";
+import { unique, upTo } from "../../abstraction/collections.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { type LaneRefusal, rollable, type TapSum } from "../space-time/taps.ts";
 import { placeWindow, WINDOW_DESIGNS } from "../space-time/window.ts";
@@ -213,9 +213,9 @@ export function stripsOf(sum: TapSum, tall: number): readonly number[] {
   const places = sum.input.dims[rowDimension ?? 0]?.extent ?? 1;
   const blocks = Math.floor((Math.min(extent, places - most) - Math.max(0, -least)) / tall);
   if (rowAxis === undefined || planes === 0 || blocks < 2) return [0];
-  const divisors = Array.from({ length: blocks - 1 }, (_, i) => i + 1).filter(
-    (s) => blocks % s === 0 && s * tall >= LEAST_STRIP_ROWS,
-  );
+  const divisors = upTo(blocks - 1)
+    .map((i) => i + 1)
+    .filter((s) => blocks % s === 0 && s * tall >= LEAST_STRIP_ROWS);
   const nearest = (goal: number): number[] =>
     divisors.length === 0
       ? []

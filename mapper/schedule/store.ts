@@ -10,7 +10,7 @@
 
 import { z } from "zod";
 import { evaluateIndex } from "../../abstraction/affine.ts";
-import { sumOf } from "../../abstraction/collections.ts";
+import { sumOf, upTo } from "../../abstraction/collections.ts";
 import { type Computation, outputOf } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { number } from "../../abstraction/expression.ts";
@@ -89,7 +89,7 @@ function countSectors(context: GridContext): number {
     const place = output.dims.map((d, i) => [d.name, evaluateIndex(index[i] ?? number(0), point)] as const);
     return Math.floor((evaluateIndex(output.storage, Object.fromEntries(place)) * bytes) / SECTOR_BYTES);
   };
-  const [down, across] = [rows, columns].map((a) => Array.from({ length: Math.min(PATCH, a.elements) }, (_, i) => i));
+  const [down, across] = [rows, columns].map((a) => upTo(Math.min(PATCH, a.elements)));
   // Contiguous pairs are written by one instruction, other pairs by two.
   const pairs = resultsAlong(context, columns, 1) > 0;
   const turns = pairs ? [across] : [0, 1].map((odd) => across?.filter((column) => column % 2 === odd));

@@ -13,7 +13,7 @@
 import { z } from "zod";
 import { extentOf } from "../../abstraction/affine.ts";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
-import { sumOf, volumeOf } from "../../abstraction/collections.ts";
+import { sumOf, upTo, volumeOf } from "../../abstraction/collections.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import type { Access } from "../../abstraction/expression.ts";
 import { readsShared } from "../../abstraction/intrinsic.ts";
@@ -223,7 +223,7 @@ export function bestUsed(
   const { kept, operand } = form.input;
   const columns = ROW_BYTES / bytesOf(operand.dtype);
   const { extent } = kept.axis === rows.axis ? rows : across;
-  const sizes = Array.from({ length: Math.floor(mostKept / extent) }, (_, i) => (i + 1) * extent);
+  const sizes = upTo(Math.floor(mostKept / extent)).map((i) => (i + 1) * extent);
   const tiles = sizes.map((size) => ({ [kept.axis]: size, [context.sum.axis]: columns }));
   return Math.max(0, ...tiles.map((tile) => usedPart(context, kept, { taps: "shifted", tile })));
 }

@@ -10,7 +10,7 @@
 
 import { z } from "zod";
 import { extentOf } from "../../../abstraction/affine.ts";
-import { product, unique } from "../../../abstraction/collections.ts";
+import { product, unique, upTo } from "../../../abstraction/collections.ts";
 import { type Axis, keptIn } from "../../../abstraction/computation.ts";
 import { pick, type Random, shuffled } from "../../../abstraction/random.ts";
 import { byAxis, strangeLoop } from "../decision.ts";
@@ -82,7 +82,9 @@ export const each: ThreadDecision<"each"> = {
 /** Powers of two, and divisors up to a filter's length. */
 function sizesOf({ extent, kind }: Axis): number[] {
   const powers = [1, 2, 4, 8, MOST].filter((n) => n < 2 * extent && n <= (kind === "reduce" ? MOST : MOST / 2));
-  const divisors = Array.from({ length: FILTER }, (_, i) => i + 1).filter((n) => extent % n === 0);
+  const divisors = upTo(FILTER)
+    .map((i) => i + 1)
+    .filter((n) => extent % n === 0);
   return unique([...powers, ...divisors]);
 }
 
