@@ -12,13 +12,16 @@ import type { Axis, Computation } from "./computation.ts";
 import {
   and,
   axesIn,
-  binary,
+  axis,
   type CompareOp,
   compare,
   compareOp,
   type Expr,
+  minus,
   number,
+  plus,
   substitute,
+  times,
 } from "./expression.ts";
 import { pointsIn } from "./layout.ts";
 import { memoised } from "./memoised.ts";
@@ -34,7 +37,7 @@ export function conditionOf(e: Expr): Condition {
   if (e.kind === "logic") return { kind: e.op, parts: [conditionOf(e.left), conditionOf(e.right)] };
   const other: Condition = { kind: "other", expr: e, loops: axesIn(e) };
   if (e.kind !== "compare") return other;
-  const difference = affineForm(binary("-", e.left, e.right));
+  const difference = affineForm(minus(e.left, e.right));
   return difference === undefined ? other : comparison(e.op, difference);
 }
 
@@ -168,27 +171,24 @@ export function extreme(
   for (const [loop, coefficient] of terms) {
     const { low, span } = spanOf(loop);
     if (coefficient > 0 === (which === "most")) fixed += coefficient * (span - 1);
-    moving = binary("+", moving, binary("*", low, number(coefficient)));
+    moving = plus(moving, times(low, coefficient));
   }
-  return binary("+", moving, number(fixed));
+  return plus(moving, fixed);
 }
 
 /** `e >= 0` with the subtracted terms on the other side: `16*j <= 6*i + 5`. Loop counters are never negative. */
 function isAtLeastZero(e: Expr): Truth {
   const form = affineForm(e);
-  if (form === undefined) return compare(">=", e, number(0));
+  if (form === undefined) return compare(">=", e, 0);
   const factors = [...form.terms.values()];
   if (form.constant >= 0 && factors.every((c) => c > 0)) return true;
   if (form.constant < 0 && factors.every((c) => c < 0)) return false;
   const side = (sign: 1 | -1): Expr =>
     [...form.terms]
       .filter(([, c]) => c * sign > 0)
-      .reduce<Expr>(
-        (sum, [loop, c]) => binary("+", sum, binary("*", number(c * sign), { kind: "axis", name: loop })),
-        number(0),
-      );
+      .reduce<Expr>((sum, [loop, c]) => plus(sum, times(c * sign, axis(loop))), number(0));
   const constant = (sign: 1 | -1): Expr => number(Math.max(0, sign * form.constant));
-  return compare("<=", binary("+", side(-1), constant(-1)), binary("+", side(1), constant(1)));
+  return compare("<=", plus(side(-1), constant(-1)), plus(side(1), constant(1)));
 }
 
 export function joined(op: "and" | "or", a: Truth, b: Truth): Truth {

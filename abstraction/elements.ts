@@ -8,7 +8,7 @@
 import { affineForm, boundsOf, evaluateIndex, extentOf, pointsOf, pointsOver } from "./affine.ts";
 import { present, product } from "./collections.ts";
 import { type Computation, elementCount, extentsOf, targetOf } from "./computation.ts";
-import { axesIn, compare, type Expr, number } from "./expression.ts";
+import { axesIn, compare, type Expr } from "./expression.ts";
 import { memoised } from "./memoised.ts";
 
 /** Largest number of kept points that are examined one by one, where the target's index divides. */
@@ -57,7 +57,7 @@ export function insideTarget(computation: Computation): Expr[] {
   const { dims } = targetOf(computation);
   return computation.equation.target.index.flatMap((e, i): Expr[] => {
     const [[min, max], extent] = [boundsOf(e, extents), dims[i]?.extent ?? 0];
-    return present([min < 0 && compare(">=", e, number(0)), max >= extent && compare("<", e, number(extent))]);
+    return present([min < 0 && compare(">=", e, 0), max >= extent && compare("<", e, extent)]);
   });
 }
 

@@ -203,7 +203,7 @@ export function allOf(conditions: readonly Optional<Expr>[]): Expr | undefined {
 
 /** `from <= place < to` */
 export const between = (place: Expr, from: number, to: number): Expr =>
-  and(compare(">=", place, number(from)), compare("<", place, number(to)));
+  and(compare(">=", place, from), compare("<", place, to));
 
 /** Index arithmetic: `/` rounds towards minus infinity and `%` takes the sign of the divisor. */
 export function integerOp(op: BinaryOp, a: number, b: number): number {

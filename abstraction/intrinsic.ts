@@ -14,7 +14,7 @@
  */
 
 import { boundsOf, type Extents, extentOf, offendingPart, pointsOver } from "./affine.ts";
-import { defined } from "./collections.ts";
+import { defined, mapValues } from "./collections.ts";
 import { type Computation, defineComputation, extentsOf, tensorOf } from "./computation.ts";
 import type { DType } from "./dtype.ts";
 import { internal, UsageError } from "./error.ts";
@@ -269,9 +269,7 @@ function formulasOf(spec: IntrinsicSpec): Formulas {
     name: spec.name,
     equation: spec.compute,
     extents: spec.extents,
-    tensors: Object.fromEntries(
-      Object.entries(given).map(([name, { dtype, dims, shape }]) => [name, defined({ dtype, dims, shape })]),
-    ),
+    tensors: mapValues(given, ({ dtype, dims, shape }) => defined({ dtype, dims, shape })),
   });
   const operands = Object.values(computation.tensors).map(({ name, dtype, dims }): Operand => {
     const operand = given[name];

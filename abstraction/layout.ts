@@ -11,7 +11,7 @@
 import { boundsOf, type Extents, offendingPart } from "./affine.ts";
 import { volumeOf } from "./collections.ts";
 import { suggestion, UsageError } from "./error.ts";
-import { axesIn, axis, binary, type Expr, number, over, printExpr, remainder, substitute } from "./expression.ts";
+import { axesIn, axis, type Expr, number, over, plus, printExpr, remainder, substitute, times } from "./expression.ts";
 import { parseExpr } from "./parse.ts";
 
 /** A dimension of a tensor. */
@@ -38,10 +38,7 @@ export function rowMajor(dims: readonly Dimension[]): Expr {
 
 /** `((i0*n1 + i1)*n2 + i2) ...`: one number from several digits, the last one fastest. */
 export function fuseRowMajor(digits: readonly { readonly index: Expr; readonly extent: number }[]): Expr {
-  return digits.reduce<Expr>(
-    (sum, { index, extent }) => binary("+", binary("*", sum, number(extent)), index),
-    number(0),
-  );
+  return digits.reduce<Expr>((sum, { index, extent }) => plus(times(sum, extent), index), number(0));
 }
 
 /** The place in memory of the element at an index. */
@@ -109,8 +106,8 @@ export function layoutStorage(layout: string, dims: readonly Dimension[], subjec
     const name = part.slice(-1).toLowerCase();
     const dim = dims.find((d) => d.name === name) ?? fail(`names a dimension "${part}" that is not there`);
     const block = blocks.get(name) ?? 1;
-    if (part.length > 1) return { index: binary("%", axis(name), number(block)), extent: block };
-    return { index: binary("/", axis(name), number(block)), extent: Math.ceil(dim.extent / block) };
+    if (part.length > 1) return { index: remainder(axis(name), block), extent: block };
+    return { index: over(axis(name), block), extent: Math.ceil(dim.extent / block) };
   });
 
   // 3. Every dimension exactly once, and its block inside it.

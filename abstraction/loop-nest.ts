@@ -343,6 +343,9 @@ export const loop = (axis: string, extent: number, body: readonly Statement[], m
   body,
 });
 
+/** A statement of one equation. */
+export const scalar = (equation: Equation): Statement => ({ kind: "scalar", equation });
+
 /** Loops around a body, outermost first. Loops of one step are kept, so that every axis stays bound. */
 export function loops<Axis extends { readonly name: string; readonly extent: number }>(
   axes: readonly Axis[],

@@ -13,6 +13,7 @@ import { COMBINE_OPS, type CombineOp, type Equation, printEquation } from "./equ
 import { internal, type Span, suggestion, UsageError } from "./error.ts";
 import {
   type Access,
+  axis,
   type BinaryOp,
   BORDERS,
   type CompareOp,
@@ -227,7 +228,7 @@ class Parser {
     if (this.peek().text === "(") return this.call(token);
     if (KEYWORDS.includes(token.text))
       this.fail(`"${token.text}" is a word of the notation and cannot stand here`, token.span);
-    return this.mark({ kind: "axis", name: token.text }, token.span);
+    return this.mark(axis(token.text), token.span);
   }
 
   private index(name: Token): Access {

@@ -22,9 +22,9 @@ import {
   axesIn,
   axis,
   type Border,
-  binary,
   comparesElements,
   type Expr,
+  minus,
   number,
   printAccess,
   printExpr,
@@ -325,7 +325,7 @@ export function inTime(
         `${step.name}: ${tensor} has the shape ${shape}, but a step computes ${computed}: planes are as large as their axes`,
       );
   }
-  const before = binary("-", axis(name), number(1));
+  const before = minus(axis(name), 1);
   const value = rewriteReads(step.equation.value, (read) =>
     read.tensor === first ? access(plane, [before, ...read.index]) : read,
   );

@@ -334,7 +334,7 @@ export class CExpressions {
 /** Conditions for an index to be inside its dimension; empty if bounds prove it. */
 export function inside(e: Expr, extent: number, extents: Extents): Expr[] {
   const [least, most] = boundsOf(e, extents);
-  return present([least < 0 && compare(">=", e, number(0)), most >= extent && compare("<", e, number(extent))]);
+  return present([least < 0 && compare(">=", e, 0), most >= extent && compare("<", e, extent)]);
 }
 
 /** The text of an index that may be a factor. */

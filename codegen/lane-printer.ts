@@ -174,7 +174,7 @@ export abstract class LanePrinter {
     if (pin === "none") return [];
     if (pin === undefined) return this.unpinned(equation, where, context);
     const at = (e: Expr): Expr => substitute(e, new Map([[lane, pin]]));
-    const inside = [compare(">=", pin, number(0)), compare("<", pin, number(context.extents[lane] ?? 0))];
+    const inside = [compare(">=", pin, 0), compare("<", pin, context.extents[lane] ?? 0)];
     const tests = [...where.map(at), ...(pin.kind === "number" ? [] : inside)];
     const needed = tests.filter((e) => !always(e, context.extents));
     return this.alone({ ...equation, value: at(equation.value) }, needed, context, pin);

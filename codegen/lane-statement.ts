@@ -16,11 +16,11 @@ import {
   type Access,
   axesIn,
   axis,
-  binary,
   comparesElements,
   type Expr,
   minus,
   number,
+  plus,
   printAccess,
   printExpr,
   substitute,
@@ -69,7 +69,7 @@ export function tested(conditions: readonly Expr[], lane: string, extents: Exten
   const isAlone = (e: Expr): boolean => axesIn(e).join() === lane && !testsElements(e);
   const left = lanesLeft(conditions, lane, extents);
   const [first = 0, last = first] = [left[0], left.at(-1)];
-  const moved = new Map([[lane, binary("+", axis(lane), number(first))]]);
+  const moved = new Map([[lane, plus(axis(lane), first)]]);
   const within = { ...extents, [lane]: last - first + 1 };
   const seen = new Set<string>();
   return conditions.filter((e) => {
@@ -140,10 +140,10 @@ export function split(conditions: readonly Expr[], lane: string): [uniform: Expr
 export function pinnedLane(e: Expr, lane: string): Expr | undefined {
   if (e.kind !== "compare" || e.op !== "==") return undefined;
   if (e.left.kind === "axis" && e.left.name === lane && !axesIn(e.right).includes(lane)) return e.right;
-  const factor = strideIn(binary("-", e.left, e.right), lane);
+  const factor = strideIn(minus(e.left, e.right), lane);
   if (factor !== 1 && factor !== -1) return undefined;
-  const rest = substitute(binary("-", e.left, e.right), new Map([[lane, number(0)]]), "index");
-  return factor === 1 ? binary("-", number(0), rest) : rest;
+  const rest = substitute(minus(e.left, e.right), new Map([[lane, number(0)]]), "index");
+  return factor === 1 ? minus(0, rest) : rest;
 }
 
 /**

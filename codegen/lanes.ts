@@ -13,9 +13,9 @@ import { type Computation, outputOf } from "../abstraction/computation.ts";
 import { bytesOf, type DType } from "../abstraction/dtype.ts";
 import { accessesOf, type Equation, identityOf } from "../abstraction/equation.ts";
 import { UsageError } from "../abstraction/error.ts";
-import { access, axis, binary, compare, number } from "../abstraction/expression.ts";
+import { access, axis, compare, number, plus, times } from "../abstraction/expression.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
-import { dealOf, type LoopNest, loop, type Statement } from "../abstraction/loop-nest.ts";
+import { dealOf, type LoopNest, loop, type Statement, scalar } from "../abstraction/loop-nest.ts";
 import { printNest } from "../abstraction/print-nest.ts";
 import type { SourceText } from "../abstraction/source-text.ts";
 import { compilerFeatures } from "../targets/features.ts";
@@ -163,15 +163,15 @@ function clearing(computation: Computation, nest: LoopNest, lanes: number | unde
   const fresh = (wish: string): string => (taken.has(wish) ? fresh(`${wish}_`) : wish);
   if (lanes !== undefined && last !== undefined) {
     const [block, lane] = [fresh(`${last.name}_block`), fresh("lane")];
-    const at = binary("+", binary("*", axis(block), number(lanes)), axis(lane));
+    const at = plus(times(axis(block), lanes), axis(lane));
     const index = output.dims.map((d) => (d === last ? at : axis(d.name)));
     const equation: Equation = {
       target: access(output.name, index),
       op: "=",
       value,
-      where: compare("<", at, number(last.extent)),
+      where: compare("<", at, last.extent),
     };
-    const line = loop(lane, lanes, [{ kind: "scalar", equation }], "lanes");
+    const line = loop(lane, lanes, [scalar(equation)], "lanes");
     const tiles = loop(block, Math.ceil(last.extent / lanes), [line], "parallel");
     const outer = output.dims.slice(0, -1);
     const all = outer.reduceRight<Statement>((body, d) => loop(d.name, d.extent, [body], "parallel"), tiles);
@@ -187,7 +187,7 @@ function clearing(computation: Computation, nest: LoopNest, lanes: number | unde
   };
   const inner = output.dims.reduceRight<readonly Statement[]>(
     (body, { name, extent }, i) => [loop(name, extent, body, i === 0 ? "parallel" : "serial")],
-    [{ kind: "scalar", equation: clear }],
+    [scalar(clear)],
   );
   return [...inner, { kind: "barrier" }];
 }

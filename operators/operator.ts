@@ -276,7 +276,7 @@ function extentOfAxis(operator: Operator, axis: string, parameters: Extents): nu
 function bind(text: string, parameters: Extents, sum: DType): Equation {
   const parsed = parseEquation(text.replaceAll(/\bacc\(/g, `${sum}(`));
   const { where, ...bound } = substituteAxes(parsed, replacements(parameters));
-  const condition = where === undefined ? undefined : withoutTruths(where);
+  const condition = where && withoutTruths(where);
   return condition === undefined ? bound : { ...bound, where: condition };
 }
 

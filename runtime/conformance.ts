@@ -23,7 +23,7 @@ import { access, axis } from "../abstraction/expression.ts";
 import { interpret } from "../abstraction/interpret.ts";
 import { interpretNest } from "../abstraction/interpret-nest.ts";
 import type { Intrinsic, Language } from "../abstraction/intrinsic.ts";
-import { type LoopNest, loops } from "../abstraction/loop-nest.ts";
+import { type LoopNest, loops, scalar } from "../abstraction/loop-nest.ts";
 import type { Family } from "../abstraction/machine.ts";
 import { tileElements, tileOffset } from "../abstraction/memory-tile.ts";
 import { seededRandom } from "../abstraction/random.ts";
@@ -332,7 +332,7 @@ function packIssueUnpack(row: Intrinsic): LoopNest {
       operand.dims.map((d) => axis(d.name)),
     );
     const [to, from] = into === "tile" ? [inTile, inTensor] : [inTensor, inTile];
-    return loops(operand.dims, [{ kind: "scalar", equation: { target: to, op: "=", value: from } }]);
+    return loops(operand.dims, [scalar({ target: to, op: "=", value: from })]);
   };
   const [target = internal(`${row.name} has no operands`), ...inputs] = row.operands;
   const tiles = Object.fromEntries(

@@ -10,7 +10,7 @@
  * synchronise with that use before it ends.
  */
 
-import { type Access, axis, binary, type Expr, number, rewrite } from "../expression.ts";
+import { type Access, axis, type Expr, number, plus, rewrite, times } from "../expression.ts";
 import { dimsOf, type LoopNest, type Scratch, type Statement, storageOf } from "../loop-nest.ts";
 import { rewriteStatement } from "../rewrite-statement.ts";
 
@@ -42,7 +42,7 @@ export function spreadOverCluster(nest: LoopNest): LoopNest {
       element,
       arrival: (a) => ({
         ...a,
-        stage: binary("+", binary("*", number(stages.get(a.name) ?? 0), block), a.stage),
+        stage: plus(times(stages.get(a.name) ?? 0, block), a.stage),
       }),
     });
   };
@@ -61,6 +61,6 @@ function ofEachBlock(scratch: Scratch, blocks: number): Scratch {
     ...scratch,
     elements: blocks * elements,
     dims: [{ name: "block", extent: blocks }, ...dimsOf(scratch)],
-    storage: binary("+", binary("*", number(elements), axis("block")), storageOf(scratch)),
+    storage: plus(times(elements, axis("block")), storageOf(scratch)),
   };
 }

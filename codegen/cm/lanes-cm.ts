@@ -17,7 +17,7 @@ import type { Computation } from "../../abstraction/computation.ts";
 import { bytesOf, type DType } from "../../abstraction/dtype.ts";
 import { identityOf } from "../../abstraction/equation.ts";
 import { internal, UsageError } from "../../abstraction/error.ts";
-import { type Access, axesIn, binary, type Expr, number } from "../../abstraction/expression.ts";
+import { type Access, axesIn, type Expr, times } from "../../abstraction/expression.ts";
 import type { Launch } from "../../abstraction/kernel.ts";
 import type { LoopNest, Statement } from "../../abstraction/loop-nest.ts";
 import {
@@ -250,7 +250,7 @@ class CmLanes extends VectorExpressions {
     const bytes = bytesOf(dtype) * lanes;
     const mask = this.mask([...where, ...place.varying], context);
     const guard = this.guard(place.uniform, context);
-    const offset = binary("*", place.first, number(bytesOf(dtype)));
+    const offset = times(place.first, bytesOf(dtype));
     const aligned = place.stride === 1 && multipleOf(offset, 16) && [16, 32, 64, 128].includes(bytes);
     if (aligned && mask === undefined)
       return code`${guard}write(${this.c.tensor(place.tensor)}, ${this.c.index(offset, extents)}, ${vectorType(dtype, lanes)}(${value}));`;

@@ -7,12 +7,16 @@
 import { affineForm, evaluateIndex, strideIn } from "../../abstraction/affine.ts";
 import {
   axesIn,
+  axis,
   binary,
   type CompareOp,
   type Expr,
   MIRRORED,
+  minus,
   number,
+  plus,
   substitute,
+  times,
 } from "../../abstraction/expression.ts";
 import { type Code, code, join } from "../../abstraction/source-text.ts";
 import type { CExpressions } from "../c-expressions.ts";
@@ -25,11 +29,11 @@ export function maskOf(c: CExpressions, e: Expr, context: LaneContext, lanes: nu
     return code`(${maskOf(c, e.left, context, lanes)} ${e.op === "and" ? "&" : "|"} ${maskOf(c, e.right, context, lanes)})`;
   if (e.kind === "compare") {
     if (!axesIn(e).includes(axis)) return code`(${c.condition(e, extents)} ? ~0u : 0u)`;
-    const difference = binary("-", e.left, e.right);
+    const difference = minus(e.left, e.right);
     const factor = strideIn(difference, axis);
     const rest = substitute(difference, new Map([[axis, number(0)]]), "index");
     // The form is lane + rest op 0, or -lane + rest op 0.
-    if (factor === 1) return lanesWhere(c, e.op, binary("-", number(0), rest), context);
+    if (factor === 1) return lanesWhere(c, e.op, minus(0, rest), context);
     if (factor === -1) return lanesWhere(c, MIRRORED[e.op], rest, context);
   }
   const each = Array.from({ length: lanes }, (_, l) => {
@@ -49,7 +53,7 @@ function lanesWhere(c: CExpressions, op: CompareOp, bound: Expr, { extents }: La
 
 /** The mask of elements whose number compares with a bound. @param below the mask of those below a number */
 export function maskWhere(op: Exclude<CompareOp, "==" | "!=">, bound: Expr, below: (e: Expr) => Code): Code {
-  const mask = below(op === "<" || op === ">=" ? bound : binary("+", bound, number(1)));
+  const mask = below(op === "<" || op === ">=" ? bound : plus(bound, 1));
   return op === "<" || op === "<=" ? mask : code`~${mask}`;
 }
 
@@ -65,11 +69,10 @@ function tidy(e: Expr): Expr {
   const form = affineForm(e);
   if (!form) return e;
   const terms = [...form.terms].sort(([, a], [, b]) => Number(a < 0) - Number(b < 0));
-  const term = ([name, factor]: readonly [string, number]): Expr =>
-    binary("*", number(Math.abs(factor)), { kind: "axis", name });
+  const term = ([name, factor]: readonly [string, number]): Expr => times(Math.abs(factor), axis(name));
   const sum = (start: Expr, list: typeof terms): Expr =>
     list.reduce((whole, t) => binary(t[1] < 0 ? "-" : "+", whole, term(t)), start);
   // Put a constant first if every other term is subtracted.
   if (terms.every(([, factor]) => factor < 0)) return sum(number(form.constant), terms);
-  return binary("+", sum(number(0), terms), number(form.constant));
+  return plus(sum(number(0), terms), form.constant);
 }

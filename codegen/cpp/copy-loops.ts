@@ -11,12 +11,16 @@ import { bytesOf, type DType } from "../../abstraction/dtype.ts";
 import { identityOf } from "../../abstraction/equation.ts";
 import {
   axesIn,
+  axis,
   binary,
   type CompareOp,
   type Expr,
   MIRRORED,
+  minus,
   number,
+  plus,
   substitute,
+  times,
 } from "../../abstraction/expression.ts";
 import { axisName, type Code, code, join } from "../../abstraction/source-text.ts";
 import { allOf, type CExpressions, type Place } from "../c-expressions.ts";
@@ -201,14 +205,13 @@ function movedBy(e: Expr, axes: readonly string[]): Expr {
 function maskOf(test: Expr, lane: string, c: CExpressions, extents: Extents): Code | undefined {
   if (test.kind !== "compare") return undefined;
   if (!axesIn(test).includes(lane)) return code`(${c.condition(test, extents)} ? ~0ull : 0)`;
-  const difference = affineForm(binary("-", test.left, test.right));
+  const difference = affineForm(minus(test.left, test.right));
   const factor = difference?.terms.get(lane);
   if (difference === undefined || (factor !== 1 && factor !== -1)) return undefined;
   // lane op bound
   const op: CompareOp = factor === 1 ? test.op : MIRRORED[test.op];
   const bound = [...difference.terms].reduce<Expr>(
-    (sum, [name, coefficient]) =>
-      name === lane ? sum : binary("+", sum, binary("*", { kind: "axis", name }, number(-factor * coefficient))),
+    (sum, [name, coefficient]) => (name === lane ? sum : plus(sum, times(axis(name), -factor * coefficient))),
     number(-factor * difference.constant),
   );
   return op === "==" || op === "!=" ? undefined : maskWhere(op, bound, (e) => code`@row_below(${c.index(e, extents)})`);

@@ -13,11 +13,13 @@ import { internal } from "../../abstraction/error.ts";
 import {
   type Access,
   axesIn,
-  binary,
+  axis,
   type Expr,
+  minus,
   number,
   substitute,
   testsElements,
+  times,
 } from "../../abstraction/expression.ts";
 import type { LoopNest, Statement } from "../../abstraction/loop-nest.ts";
 import {
@@ -252,7 +254,7 @@ export class X86Lanes extends VectorExpressions {
   /** The element of lane 0 and the distance of each lane; with uneven distances, from the tensor's first element. */
   private gathered({ tensor, at, first, stride }: LanePlace, context: LaneContext): { base: Code; order: Code } {
     if (stride === undefined) return { base: this.c.tensor(tensor), order: this.indices(at, context) };
-    const steps = binary("*", { kind: "axis", name: context.axis }, number(stride));
+    const steps = times(axis(context.axis), stride);
     return { base: this.addresses.at(tensor, first, context.extents), order: this.indices(steps, context) };
   }
 
@@ -297,7 +299,7 @@ export class X86Lanes extends VectorExpressions {
     };
     if (lane.kind === "number") return [write(Math.floor(lane.value / lanes), hexadecimal(2 ** (lane.value % lanes)))];
     const inPart = (part: number): Code =>
-      code`@only_lane(${this.c.index(binary("-", lane, number(part * lanes)), context.extents)})`;
+      code`@only_lane(${this.c.index(minus(lane, part * lanes), context.extents)})`;
     const writes = upTo(parts).map((part) => write(part, inPart(part)));
     return [join(writes, code` `)];
   }

@@ -8,7 +8,7 @@
 
 import { affineForm } from "../../abstraction/affine.ts";
 import { bytesOf, type DType, isInteger } from "../../abstraction/dtype.ts";
-import { type Access, binary, type Expr } from "../../abstraction/expression.ts";
+import { type Access, type Expr, minus } from "../../abstraction/expression.ts";
 import { type Code, code, list } from "../../abstraction/source-text.ts";
 import { dotOfTypes } from "../../targets/x86-dots.ts";
 import type { CExpressions } from "../c-expressions.ts";
@@ -65,7 +65,7 @@ export class NarrowLanes extends Avx512Rows {
     const places = all.map((a) => this.placeOf(a, context));
     const [first] = places;
     const isNext = (place: LanePlace, i: number): boolean => {
-      const apart = first && affineForm(binary("-", place.first, first.first));
+      const apart = first && affineForm(minus(place.first, first.first));
       return place.tensor === first?.tensor && apart?.terms.size === 0 && apart.constant === i;
     };
     if (!first || !places.every(isNext) || places.some((p) => p.uniform.length + p.varying.length > 0))

@@ -14,15 +14,7 @@
 import { type Extents, evaluateIndex } from "../../abstraction/affine.ts";
 import { bytesOf, type DType } from "../../abstraction/dtype.ts";
 import { internal } from "../../abstraction/error.ts";
-import {
-  type Access,
-  accessesIn,
-  axesIn,
-  binary,
-  type Expr,
-  number,
-  substitute,
-} from "../../abstraction/expression.ts";
+import { type Access, accessesIn, axesIn, type Expr, number, plus, substitute } from "../../abstraction/expression.ts";
 import { type Copy, dimsOf, type LoopNest, storageOf } from "../../abstraction/loop-nest.ts";
 import { VIEW_SPANS } from "../../abstraction/matrix-view.ts";
 import { type Code, code, list, Name, NOTHING } from "../../abstraction/source-text.ts";
@@ -78,7 +70,7 @@ export function printBoxes(
     const first = new Map(axes.map((a) => [a.name, number(a === columns ? j * span : 0)]));
     const to: Access = { ...target, index: target.index.map((e) => substitute(e, first, "index")) };
     const place = code`&${c.tensor(target.tensor)}[${c.place(to, extents, "to").at}]`;
-    const at = list(view.at.map((e, d) => index(d === 0 ? binary("+", e, number(j * span)) : e)));
+    const at = list(view.at.map((e, d) => index(d === 0 ? plus(e, j * span) : e)));
     const taps = view.rows.kind === "box" ? NOTHING : code`{${list(view.rows.offsets.map(index))}}, `;
     const request =
       group === "cluster"

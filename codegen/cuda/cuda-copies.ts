@@ -20,12 +20,16 @@ import {
   accessesIn,
   axesIn,
   axis,
-  binary,
   type Expr,
+  minus,
   number,
+  over,
+  plus,
   printAccess,
   printExpr,
+  remainder,
   substitute,
+  times,
 } from "../../abstraction/expression.ts";
 import { C_TYPES } from "../../abstraction/kernel.ts";
 import { type Copy, type Group, MOST_WRITTEN_OUT } from "../../abstraction/loop-nest.ts";
@@ -80,7 +84,7 @@ export function printCopy(copy: Copy, context: CopyContext, around: Extents): Co
   const whole = Math.floor(count / threads.count);
   const rest = count % threads.count;
   const lines: Code[] = [];
-  const turn = (i: Expr): Expr => binary("+", self, binary("*", number(threads.count), i));
+  const turn = (i: Expr): Expr => plus(self, times(threads.count, i));
   if (whole + (rest > 0 ? 1 : 0) > MOST_WRITTEN_OUT) {
     const name = c.axis(PIECE);
     lines.push(
@@ -101,7 +105,7 @@ export function printCopy(copy: Copy, context: CopyContext, around: Extents): Co
 /** `k_tile + 2 < 64` bounds k_tile by 62. */
 function narrowed(extents: Extents, condition: Expr): Extents {
   if (condition.kind !== "compare" || condition.op !== "<") return extents;
-  const form = affineForm(binary("-", condition.left, condition.right));
+  const form = affineForm(minus(condition.left, condition.right));
   const [[name, factor] = ["", 0]] = form?.terms ?? [];
   const extent = extents[name];
   if (form?.terms.size !== 1 || factor !== 1 || extent === undefined) return extents;
@@ -116,9 +120,9 @@ function piecesOf(copy: Copy): Pieces {
   const digits = new Map<string, Expr>();
   let below = 1;
   for (const [i, { name }] of [...axes.entries()].reverse()) {
-    const quotient = binary("/", axis(PIECE), number(below));
-    const digit = i === 0 ? quotient : binary("%", quotient, number(counts[i] ?? 1));
-    digits.set(name, i < axes.length - 1 ? digit : binary("+", binary("*", number(width), digit), axis(ELEMENT)));
+    const quotient = over(axis(PIECE), below);
+    const digit = i === 0 ? quotient : remainder(quotient, counts[i] ?? 1);
+    digits.set(name, i < axes.length - 1 ? digit : plus(times(width, digit), axis(ELEMENT)));
     below *= counts[i] ?? 1;
   }
   if (!Number.isInteger(below)) internal(`pieces of ${width} do not divide ${axes.at(-1)?.extent}`);
@@ -271,7 +275,7 @@ function sideOf(
   if (conditions.length === 0) return value.whenTrue;
   const never = conditions.some((e) => {
     if (e.kind !== "compare" || e.op !== "==") return false;
-    const [min, max] = boundsOf(binary("-", e.left, e.right), extents);
+    const [min, max] = boundsOf(minus(e.left, e.right), extents);
     return min > 0 || max < 0;
   });
   return never ? value.whenFalse : conditions.map((e) => c.condition(e, extents));

@@ -10,7 +10,7 @@
  */
 
 import { affineForm } from "../../abstraction/affine.ts";
-import { binary, type Expr, number, printExpr, substitute } from "../../abstraction/expression.ts";
+import { binary, type Expr, number, over, printExpr, substitute } from "../../abstraction/expression.ts";
 import { block, type Code, code, Name } from "../../abstraction/source-text.ts";
 
 /** The digits of one index that are counted: its remainder, and the digits that advance when the remainder wraps. */
@@ -113,14 +113,14 @@ const wordOf = (name: Name, what: string): Name => new Name("local", `${name.wis
 function digitOf(below: Counter, by: number): Counter {
   const known = below.digits.get(by);
   if (known) return known;
-  const from = binary("/", below.from, number(below.by));
+  const from = over(below.from, below.by);
   const counter: Counter = { from, by, remainder: wordOf(below.remainder, `then_${by}`), digits: new Map() };
   below.digits.set(by, counter);
   return counter;
 }
 
 function begun({ from, by, remainder, quotient, digits }: Counter, print: (e: Expr) => Code): Code[] {
-  const word = (name: Name, op: "%" | "/"): Code => code`${name} = ${print(binary(op, from, number(by)))}`;
+  const word = (name: Name, op: "%" | "/"): Code => code`${name} = ${print(binary(op, from, by))}`;
   return [
     word(remainder, "%"),
     ...(quotient ? [word(quotient, "/")] : []),

@@ -15,11 +15,13 @@ import {
   type Access,
   accessesIn,
   axis,
-  binary,
   type Expr,
   number,
+  plus,
   printExpr,
+  remainder,
   substitute,
+  times,
 } from "../../abstraction/expression.ts";
 import { type Intrinsic, lanesOf, type Operand } from "../../abstraction/intrinsic.ts";
 import { C_TYPES } from "../../abstraction/kernel.ts";
@@ -167,11 +169,8 @@ function drainQuads(
   for (let block = 0; 4 * block < count; block += QUAD)
     for (const half of [0, 1]) {
       const [row = number(0), column = number(0)] = held[4 * block + 2 * half] ?? [];
-      const quadLane = binary("%", axis(LANE), number(QUAD));
-      const places = known([
-        row,
-        shortIndex(binary("+", column, binary("*", number(6), quadLane)), { [LANE]: lanesOf(intrinsic) }),
-      ]);
+      const quadLane = remainder(axis(LANE), QUAD);
+      const places = known([row, shortIndex(plus(column, times(6, quadLane)), { [LANE]: lanesOf(intrinsic) })]);
       const index = equation.target.index.map((i) => substitute(i, places, "index"));
       const where = conjunctsOf(equation.where).map((w) => substitute(w, places, "index"));
       groups.push({ first: 4 * block + 2 * half, to: c.placeWhere({ ...equation.target, index }, where, extents) });

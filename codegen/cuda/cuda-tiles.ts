@@ -17,11 +17,12 @@ import {
   type Access,
   axesIn,
   axis,
-  binary,
   type Expr,
   number,
+  plus,
   printExpr,
   substitute,
+  times,
 } from "../../abstraction/expression.ts";
 import { fillTemplate, type Intrinsic, type Operand, operandOf } from "../../abstraction/intrinsic.ts";
 import type { RegisterAt, RegisterFile, TileAccess } from "../../abstraction/loop-nest.ts";
@@ -92,7 +93,7 @@ export abstract class CudaTiles extends TileRegisters {
     const { intrinsic, operand } = this.heldAt(register);
     const { by } = tile;
     const registers = upTo(tile.several?.count ?? 1).map((i) => ({
-      register: { ...register, index: shortIndex(binary("+", register.index, number(i)), {}) },
+      register: { ...register, index: shortIndex(plus(register.index, i), {}) },
       // The next tile along a dimension.
       from: operand.dims.map((d, at) => (at === tile.several?.along ? i * d.extent : 0)),
     }));
@@ -199,7 +200,7 @@ export abstract class CudaTiles extends TileRegisters {
   private rowAddress(matrices: Matrices, row: readonly Expr[], tile: TileAccess, extents: Extents): Code {
     const { c } = this.context;
     const from = row.map(() => 0);
-    const moved = row.map((e, d) => (d === matrices.along ? binary("+", e, axis(COLUMN)) : e));
+    const moved = row.map((e, d) => (d === matrices.along ? plus(e, axis(COLUMN)) : e));
     const within = { ...extents, [COLUMN]: matrices.columns };
     if (!sideBySide(c, atPlace(tile, moved, from), COLUMN, matrices.columns, within))
       internal(`${tile.access.tensor}: ${tile.by} wants rows of 16 bytes, at multiples of 16`);
@@ -219,7 +220,7 @@ export abstract class CudaTiles extends TileRegisters {
   ): { readonly pointer: Code; readonly stride: number } {
     const { c } = this.context;
     const within = { ...extents, ...Object.fromEntries(axes.map((a, d) => [a, operand.dims[d]?.extent ?? 1])) };
-    const moved = axes.map((a, d) => binary("+", axis(a), number(from[d] ?? 0)));
+    const moved = axes.map((a, d) => plus(axis(a), from[d] ?? 0));
     const inTile = (e: Expr): boolean => axesIn(e).some((a) => axes.includes(a));
     const terms = shortTerms(
       c.placeOf(
@@ -239,7 +240,7 @@ export abstract class CudaTiles extends TileRegisters {
     const stride = strided ? (terms.find((t) => t.of.kind === "axis" && t.of.name === outer)?.factor ?? 0) : 0;
     const names = new Map(operand.dims.map((d, i) => [d.name, axis(axes[i] ?? "")]));
     const wanted = strided
-      ? binary("+", binary("*", number(stride), axis(outer)), axis(inner))
+      ? plus(times(stride, axis(outer)), axis(inner))
       : substitute(tileOffset(operand), names, "index");
     if (distance(wanted, own, within) !== 0)
       internal(`a tile of ${operand.name} lies at ${printExpr(own, "formula")} of ${access.tensor}`);

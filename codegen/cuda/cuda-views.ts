@@ -12,9 +12,9 @@ import { compileIndex, Scope } from "../../abstraction/evaluate.ts";
 import {
   type Access,
   axesIn,
-  binary,
   type Expr,
   number,
+  plus,
   printExpr,
   rewrite,
   substitute,
@@ -98,6 +98,6 @@ export function atPlace(
 
 /** An index at a position in a tile. */
 export function placed(e: Expr, axes: readonly string[], place: readonly Expr[], from: readonly number[]): Expr {
-  const known = new Map(axes.map((a, d) => [a, binary("+", place[d] ?? number(0), number(from[d] ?? 0))]));
+  const known = new Map(axes.map((a, d) => [a, plus(place[d] ?? number(0), from[d] ?? 0)]));
   return substitute(e, known, "index");
 }

@@ -20,7 +20,7 @@ import { type Computation, memoryElements, type Tensor } from "../../abstraction
 import { conjunctsOf } from "../../abstraction/condition.ts";
 import { bytesOf, type DType } from "../../abstraction/dtype.ts";
 import { internal, UsageError } from "../../abstraction/error.ts";
-import { accessesIn, axesIn, binary, type Expr, number } from "../../abstraction/expression.ts";
+import { accessesIn, axesIn, type Expr, plus, remainder } from "../../abstraction/expression.ts";
 import { type Asynchronous, fillTemplate, type Intrinsic, operandOf, WARP } from "../../abstraction/intrinsic.ts";
 import type { Kernel } from "../../abstraction/kernel.ts";
 import {
@@ -335,7 +335,7 @@ class KernelPrinter extends CudaTiles implements KernelWriter {
     const { c } = this;
     // The use before the first one has the opposite parity.
     const before = boundsOf(use, extents)[0] < 0 ? 1 : 0;
-    const counted = binary("%", binary("+", use, number(before)), number(2));
+    const counted = remainder(plus(use, before), 2);
     const parity = code`${c.index(shortIndex(counted, extents), extents)}${before === 1 ? " ^ 1" : ""}`;
     const line = code`@await_arrival(${this.arrivalAt(arrival, extents)}, ${parity});`;
     return guarded(when ? [c.condition(when, extents)] : [], [line]);

@@ -11,7 +11,7 @@
 import { evaluateIndex, pointsOf } from "../../abstraction/affine.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { internal } from "../../abstraction/error.ts";
-import { axis, binary, type Expr, number } from "../../abstraction/expression.ts";
+import { axis, type Expr, number, over, plus, remainder, times } from "../../abstraction/expression.ts";
 import {
   type Intrinsic,
   lanesOf,
@@ -79,8 +79,8 @@ function overLanes(values: readonly number[], { name }: Intrinsic, dimension: st
     if (sum !== value) internal(`${name}: ${dimension} is no sum of the bits of a lane's number`);
   }
   const sum = bits.reduce<Expr>((e, { bit, step }) => {
-    const digit = binary("%", binary("/", axis(LANE), number(bit)), number(2));
-    return binary("+", e, binary("*", number(step), digit));
+    const digit = remainder(over(axis(LANE), bit), 2);
+    return plus(e, times(step, digit));
   }, number(origin));
   return shortIndex(sum, { [LANE]: values.length });
 }
@@ -136,13 +136,9 @@ export function rowOfLane(matrices: Matrices, origins: readonly (readonly number
   const step = (to: readonly number[], d: number): number => (to[d] ?? 0) - (first[d] ?? 0);
   if (fourth?.some((at, d) => at - (first[d] ?? 0) !== step(second, d) + step(third, d))) return undefined;
   return first.map((origin, d) => {
-    const row = d === matrices.across ? binary("%", axis(LANE), number(ROWS)) : number(0);
-    const digit = (bit: number): Expr => binary("%", binary("/", axis(LANE), number(bit)), number(2));
-    const moved = binary(
-      "+",
-      binary("*", number(step(second, d)), digit(ROWS)),
-      binary("*", number(step(third, d)), digit(2 * ROWS)),
-    );
-    return shortIndex(binary("+", binary("+", number(origin), row), moved), { [LANE]: WARP });
+    const row = d === matrices.across ? remainder(axis(LANE), ROWS) : number(0);
+    const digit = (bit: number): Expr => remainder(over(axis(LANE), bit), 2);
+    const moved = plus(times(step(second, d), digit(ROWS)), times(step(third, d), digit(2 * ROWS)));
+    return shortIndex(plus(plus(origin, row), moved), { [LANE]: WARP });
   });
 }

@@ -14,7 +14,7 @@ import { partsOf } from "../../abstraction/epilogue.ts";
 import { type Equation, substituteAxes } from "../../abstraction/equation.ts";
 import { access, axis, number } from "../../abstraction/expression.ts";
 import type { Dimension } from "../../abstraction/layout.ts";
-import { loop, type Statement } from "../../abstraction/loop-nest.ts";
+import { loop, type Statement, scalar } from "../../abstraction/loop-nest.ts";
 import { assignment } from "./assign.ts";
 import type { FreshNames } from "./names.ts";
 
@@ -49,6 +49,6 @@ function assignedOver(
   const placed = substituteAxes(equation, new Map(axes.map((a) => [a.name, axis(counterOf(a.name))])));
   return axes.reduceRight<readonly Statement[]>(
     (body, a, i) => [loop(counterOf(a.name), a.extent, body, i === 0 ? "parallel" : "serial")],
-    [{ kind: "scalar", equation: placed }],
+    [scalar(placed)],
   );
 }

@@ -15,7 +15,7 @@ import { dependencesOf } from "../../abstraction/dependence.ts";
 import { type Equation, substituteAxes } from "../../abstraction/equation.ts";
 import { access, axesIn, axis, type Expr, number } from "../../abstraction/expression.ts";
 import { splitRowMajor } from "../../abstraction/layout.ts";
-import { type LoopNest, loop, loops, type Scratch, type Statement } from "../../abstraction/loop-nest.ts";
+import { type LoopNest, loop, loops, type Scratch, type Statement, scalar } from "../../abstraction/loop-nest.ts";
 import { assignment } from "./assign.ts";
 import { storedBefore } from "./beside.ts";
 import { FreshNames } from "./names.ts";
@@ -45,14 +45,14 @@ export function lowerInOrder(computation: Computation): LoopNest {
 
   // 2. One element.
   const stored = (what: Expr): Equation => assignment(equation.target, what);
-  const scalar = (one: Equation): Statement => ({ kind: "scalar", equation: substituteAxes(one, places) });
+  const placed = (one: Equation): Statement => scalar(substituteAxes(one, places));
   const element: readonly Statement[] = isSum
     ? [
-        scalar(assignment(sum, identity)),
-        ...loops(summed, [scalar(combine(equation.op, sum, value))]),
-        scalar(stored(sum)),
+        placed(assignment(sum, identity)),
+        ...loops(summed, [placed(combine(equation.op, sum, value))]),
+        placed(stored(sum)),
       ]
-    : [scalar(stored(value))];
+    : [placed(stored(value))];
   const all = loop(rest, volumeOf(free), loops(inOrder, element), "parallel");
   return {
     scratch: isSum ? [sums] : [],

@@ -41,7 +41,7 @@ import {
   substitute,
   testsElements,
 } from "../../abstraction/expression.ts";
-import { type LoopNest, loop, type Scratch, type Statement } from "../../abstraction/loop-nest.ts";
+import { type LoopNest, loop, type Scratch, type Statement, scalar } from "../../abstraction/loop-nest.ts";
 import { when } from "../match/conditions.ts";
 import { assign, assignment } from "./assign.ts";
 import { storedBefore } from "./beside.ts";
@@ -214,7 +214,7 @@ class Lowering extends RowLoops {
 
   private joined(sum: Access): Statement {
     const { op } = this.computation.equation;
-    return { kind: "scalar", equation: this.placed(combine(op, sum, this.counted)) };
+    return scalar(this.placed(combine(op, sum, this.counted)));
   }
 
   /**
@@ -223,7 +223,7 @@ class Lowering extends RowLoops {
    */
   private stored(value: Expr, inside?: Access): Statement {
     const stored = storingAt(this.computation, this.computation.equation.target.index, value);
-    return { kind: "scalar", equation: this.placed(stored, inside) };
+    return scalar(this.placed(stored, inside));
   }
 
   /**
@@ -291,7 +291,7 @@ class Lowering extends RowLoops {
     const tested = this.placed(assignment(sum, { ...value, whenTrue: sum, whenFalse: sum })).value;
     const added = this.placed(combine(op, sum, value.whenTrue));
     if (tested.kind !== "select") return undefined;
-    return when(tested.condition, this.overRow([{ kind: "scalar", equation: added }]));
+    return when(tested.condition, this.overRow([scalar(added)]));
   }
 
   /** Whether a point leaves its sum unchanged if one of its reads is outside. */

@@ -39,7 +39,7 @@ import {
   times,
 } from "../../abstraction/expression.ts";
 import { splitRowMajor } from "../../abstraction/layout.ts";
-import { loop, type Scratch, type Statement } from "../../abstraction/loop-nest.ts";
+import { loop, type Scratch, type Statement, scalar } from "../../abstraction/loop-nest.ts";
 import { storingEquation } from "../../abstraction/row-chain.ts";
 import { when } from "../match/conditions.ts";
 import { strideAlong } from "../schedule/dense-runs.ts";
@@ -252,7 +252,7 @@ class Lowering {
 
   private overRow(equation: Equation): Statement {
     const { counter, steps, ends } = this.row;
-    const over = loop(counter, steps, [{ kind: "scalar", equation }]);
+    const over = loop(counter, steps, [scalar(equation)]);
     return ends.length > 0 ? { ...over, range: { from: [], to: ends } } : over;
   }
 

@@ -7,7 +7,7 @@
 
 import type { Equation } from "../../abstraction/equation.ts";
 import { type Access, access, axis, type Expr, plus } from "../../abstraction/expression.ts";
-import { loop, type Statement } from "../../abstraction/loop-nest.ts";
+import { loop, type Statement, scalar } from "../../abstraction/loop-nest.ts";
 
 /** Bytes of partial sums: four vectors of 64 bytes hide the latency of an addition. */
 export const PARTIAL_BYTES = 256;
@@ -31,7 +31,7 @@ export function halvings(
   for (let left = steps; left > 1; left = Math.ceil(left / 2)) {
     const half = Math.ceil(left / 2);
     const equation = combine(op, at(axis(counter)), at(plus(axis(counter), half)));
-    halves.push(loop(counter, left - half, [{ kind: "scalar", equation }]));
+    halves.push(loop(counter, left - half, [scalar(equation)]));
   }
   return halves;
 }

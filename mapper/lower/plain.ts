@@ -19,7 +19,14 @@ import type { Equation } from "../../abstraction/equation.ts";
 import { access, axis, compare, type Expr, number, plus, substitute, times } from "../../abstraction/expression.ts";
 import { type Operand, operandOf } from "../../abstraction/intrinsic.ts";
 import type { Dimension } from "../../abstraction/layout.ts";
-import { type LoopNest, loops, type Scratch, type Statement, type TileAt } from "../../abstraction/loop-nest.ts";
+import {
+  type LoopNest,
+  loops,
+  type Scratch,
+  type Statement,
+  scalar,
+  type TileAt,
+} from "../../abstraction/loop-nest.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
 import { tileOffset } from "../../abstraction/memory-tile.ts";
 import { conditionParts, partsPackedIn, storedCondition, storedSum } from "../match/conditions.ts";
@@ -90,7 +97,7 @@ export function lowerMapping(mapping: Mapping): LoopNest {
   const unpacked: Equation = computation.epilogue
     ? epilogueAt(computation.epilogue, index, result)
     : { target: { ...equation.target, index }, op: equation.op, value: result };
-  const unpack = loops(walk.loops, [{ kind: "scalar", equation: guarded(unpacked, walk.guards) }]);
+  const unpack = loops(walk.loops, [scalar(guarded(unpacked, walk.guards))]);
 
   const kept = keptIn(physical.outer);
   const summed = summedIn(physical.outer);

@@ -16,7 +16,7 @@
 
 import { identityIn, outputOf, targetOf } from "../../abstraction/computation.ts";
 import { type Access, access, axis, compare, type Expr, number, plus, times } from "../../abstraction/expression.ts";
-import { loop, type Scratch, type Statement } from "../../abstraction/loop-nest.ts";
+import { loop, type Scratch, type Statement, scalar } from "../../abstraction/loop-nest.ts";
 import { KEPT } from "../../abstraction/program.ts";
 import { type RowChain, storingEquation } from "../../abstraction/row-chain.ts";
 import { when } from "../match/conditions.ts";
@@ -98,8 +98,7 @@ class Lowering implements ChainPlaces {
     const { equation } = one.part.computation;
     const over = (statement: Statement): Statement => loop(LANE, count, [statement]);
     const value = this.parts.placed(one, equation.value);
-    if (one.part.makes === "sum")
-      return [over({ kind: "scalar", equation: combine(equation.op, this.partial(one), value) })];
+    if (one.part.makes === "sum") return [over(scalar(combine(equation.op, this.partial(one), value)))];
     const element = this.elementOf(one);
     if (this.parts.isStored(one)) return [over(assign(element, value))];
     return [over(assign(element, value)), ...onlyKept(over(assign(this.parts.inMemory(one), element)))];

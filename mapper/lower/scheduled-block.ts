@@ -3,7 +3,7 @@
  * that some blocks have.
  */
 
-import { upTo, volumeOf } from "../../abstraction/collections.ts";
+import { mapValues, upTo, volumeOf } from "../../abstraction/collections.ts";
 import { keptIn, summedIn } from "../../abstraction/computation.ts";
 import { not } from "../../abstraction/condition.ts";
 import { compare, type Expr, minus, number, plus, remainder, substitute, times } from "../../abstraction/expression.ts";
@@ -280,6 +280,6 @@ function at(s: Statement, known: Known): Statement {
   if (s.kind !== "register-issue") return s;
   return {
     ...s,
-    registers: Object.fromEntries(Object.entries(s.registers).map(([o, r]) => [o, register(r)])),
+    registers: mapValues(s.registers, (r) => register(r)),
   };
 }

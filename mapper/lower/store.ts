@@ -29,7 +29,7 @@ import {
 } from "../../abstraction/expression.ts";
 import type { Operand } from "../../abstraction/intrinsic.ts";
 import { addressOf, type Dimension } from "../../abstraction/layout.ts";
-import { loops, type Statement } from "../../abstraction/loop-nest.ts";
+import { loops, type Statement, scalar } from "../../abstraction/loop-nest.ts";
 import { tileElements, tileOffset } from "../../abstraction/memory-tile.ts";
 import { storedSum } from "../match/conditions.ts";
 import { digitsOf, gapsOf, type LoopDimension } from "../schedule/dimensions.ts";
@@ -134,7 +134,7 @@ function storeRuns(block: ResultBlock, runs: readonly Run[]): readonly Statement
   const last = stored.at(-1);
   const turned = row && last && row.extent >= ROW_LANES && last.extent < ROW_LANES && computation.epilogue;
   const order = turned ? [...stored.filter((l) => l !== row), row] : stored;
-  return loops(order, [{ kind: "scalar", equation }]);
+  return loops(order, [scalar(equation)]);
 }
 
 /** Elements between two consecutive steps of a loop. */

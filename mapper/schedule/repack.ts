@@ -12,7 +12,7 @@
 import { z } from "zod";
 import { affineForm, type Extents } from "../../abstraction/affine.ts";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
-import { present, sumOf } from "../../abstraction/collections.ts";
+import { mapValues, present, sumOf } from "../../abstraction/collections.ts";
 import {
   type Axis,
   type Computation,
@@ -211,9 +211,7 @@ function derive(plain: GridContext, inputs: readonly RepackedInput[]): GridConte
   const mapping: Mapping = {
     ...plain.mapping,
     computation: computations(computation, key, () => withCopies(computation, inputs)),
-    binding: bindings(binding, key, () =>
-      Object.fromEntries(Object.entries(binding).map(([operand, bound]) => [operand, inCopies(bound, inputs)])),
-    ),
+    binding: bindings(binding, key, () => mapValues(binding, (bound) => inCopies(bound, inputs))),
   };
   const context = gridContext(mapping, plain.limits);
   return typeof context === "string" ? context : { ...context, repacked: { plain, inputs } };

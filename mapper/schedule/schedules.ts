@@ -236,7 +236,7 @@ export function crossSchedules<S extends object, C>(
   for (const d of listOf(kind.decisions)) {
     // Decisions that searches do not change have the same value in both parents.
     if ("moves" in d && d.moves.length === 0) continue;
-    const parent = (d.goesWith === undefined ? undefined : from.get(d.goesWith)) ?? (random() < 0.5 ? a : b);
+    const parent = (d.goesWith && from.get(d.goesWith)) ?? (random() < 0.5 ? a : b);
     from.set(d.name, parent);
     mixed = withValue(mixed, d.name, valueIn(parent, d.name));
   }

@@ -12,13 +12,13 @@ import { UsageError } from "../../abstraction/error.ts";
 import {
   type Access,
   axis,
-  binary,
   type Expr,
   number,
   over,
   plus,
   remainder,
   substitute,
+  times,
 } from "../../abstraction/expression.ts";
 import type { SourceLoop, SpaceTime } from "../../abstraction/recurrence.ts";
 import { freshName } from "../lower/names.ts";
@@ -233,7 +233,7 @@ function timeOf(
   if (round !== undefined) {
     const block = free("t_block");
     const within = free("t_step");
-    const step = plus(plus(binary("*", axis(block), round), axis(within)), first);
+    const step = plus(plus(times(axis(block), round), axis(within)), first);
     return {
       loops: [
         { name: block, extent: Math.ceil(steps / round), serial: true },

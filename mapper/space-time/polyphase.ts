@@ -9,7 +9,7 @@
  */
 
 import { type Computation, defineComputation } from "../../abstraction/computation.ts";
-import { and, axesIn, axis, binary, compare, type Expr, plus, substitute } from "../../abstraction/expression.ts";
+import { and, axesIn, axis, compare, type Expr, plus, substitute, times } from "../../abstraction/expression.ts";
 import type { SourceLoop, SpaceTime } from "../../abstraction/recurrence.ts";
 import { freshName } from "../lower/names.ts";
 import type { ArrayPass } from "./derive.ts";
@@ -117,7 +117,7 @@ function withinPhases(reuse: readonly Vector[], factor: number): readonly Vector
 /** The same sum over the split loop. A phase beyond the loop's end adds nothing. */
 function splitComputation(pass: Computation, loops: readonly SourceLoop[], split: LoopSplit): Computation {
   const { loop, outer, phase, factor, extent } = split;
-  const index = plus(binary("*", factor, axis(outer)), axis(phase));
+  const index = plus(times(factor, axis(outer)), axis(phase));
   const replaced = new Map([[loop, index]]);
   const { equation, tensors } = pass;
   const inside = extent % factor === 0 ? undefined : compare("<", index, extent);

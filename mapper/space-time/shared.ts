@@ -25,7 +25,7 @@ import {
   rewrite,
 } from "../../abstraction/expression.ts";
 import { fuseRowMajor } from "../../abstraction/layout.ts";
-import { type LoopNest, loops, type Statement } from "../../abstraction/loop-nest.ts";
+import { type LoopNest, loops, type Statement, scalar } from "../../abstraction/loop-nest.ts";
 import { simplified } from "./term.ts";
 
 /**
@@ -56,17 +56,14 @@ export function inShared(nest: LoopNest, tensor: Tensor | undefined, name: strin
     const copies = box.map((b, d) => ({ name: `${buffer}_${d}`, extent: b.extent }));
     const flat = (index: readonly Expr[]): Access =>
       access(buffer, [fuseRowMajor(index.map((e, d) => ({ index: e, extent: box[d]?.extent ?? 1 })))]);
-    const copy: Statement = {
-      kind: "scalar",
-      equation: {
-        target: flat(copies.map((c) => axis(c.name))),
-        op: "=",
-        value: access(
-          name,
-          box.map((b, d) => plus(b.corner, axis(copies[d]?.name ?? ""))),
-        ),
-      },
-    };
+    const copy: Statement = scalar({
+      target: flat(copies.map((c) => axis(c.name))),
+      op: "=",
+      value: access(
+        name,
+        box.map((b, d) => plus(b.corner, axis(copies[d]?.name ?? ""))),
+      ),
+    });
     const there = (e: Expr): Expr =>
       rewrite(
         e,

@@ -17,7 +17,6 @@ import {
   accessesIn,
   axesIn,
   axis,
-  binary,
   type Expr,
   number,
   operandsOf,
@@ -25,6 +24,7 @@ import {
   printAccess,
   printExpr,
   substitute,
+  times,
 } from "../../abstraction/expression.ts";
 import { rowMajor } from "../../abstraction/layout.ts";
 
@@ -289,7 +289,7 @@ function offsetFrom(index: Expr, followed: string | undefined): Expr {
   if (!form) throw new Error(`internal: ${printExpr(index)} is not affine`);
   let offset: Expr = number(0);
   for (const [name, coefficient] of form.terms)
-    if (name !== followed) offset = plus(offset, binary("*", coefficient, axis(name)));
+    if (name !== followed) offset = plus(offset, times(coefficient, axis(name)));
   return plus(offset, form.constant);
 }
 

@@ -25,7 +25,7 @@ import {
   printExpr,
   substitute,
 } from "../../abstraction/expression.ts";
-import { loop, type Statement, type VectorFile } from "../../abstraction/loop-nest.ts";
+import { loop, type Statement, scalar, type VectorFile } from "../../abstraction/loop-nest.ts";
 import { FreshNames } from "../lower/names.ts";
 import { DISTANT_BYTES } from "../schedule/lanes.ts";
 import { LaneFiles } from "./lane-files.ts";
@@ -262,7 +262,7 @@ export class BlockWriter {
   }
 
   protected assign(file: File, index: number, op: CombineOp, value: Expr): Statement {
-    return { kind: "scalar", equation: { target: this.vector(file, index), op, value } };
+    return scalar({ target: this.vector(file, index), op, value });
   }
 
   /** The element that a shift reads on every lane, `columns` further on. */

@@ -33,7 +33,7 @@ import {
   substitute,
   times,
 } from "../../abstraction/expression.ts";
-import { type LoopNest, loop, loops, type Statement } from "../../abstraction/loop-nest.ts";
+import { type LoopNest, loop, loops, type Statement, scalar } from "../../abstraction/loop-nest.ts";
 import { memoised, memoisedBy } from "../../abstraction/memoised.ts";
 import { assign } from "../lower/assign.ts";
 import { FreshNames } from "../lower/names.ts";
@@ -293,7 +293,7 @@ class SweepWriter {
       const op = begun.has(a) ? "+=" : "=";
       begun.add(a);
       const value: Expr = factor ? { kind: "binary", op: "*", left: data, right: factor } : data;
-      return { kind: "scalar", equation: { target: this.element("A", a), op, value } };
+      return scalar({ target: this.element("A", a), op, value });
     });
   }
 
