@@ -8,8 +8,8 @@
  */
 
 import { Matrix } from "ml-matrix";
+import { memoised } from "./collections.ts";
 import { internal } from "./error.ts";
-import { memoised } from "./memoised.ts";
 
 export interface BinaryMatrix {
   readonly rows: readonly string[];

@@ -4,9 +4,9 @@
  *     avx512.vpdpbusd   n <- k   k <- c   order p q_k n ...   block q 12, k 2   in padded, w tiled
  */
 
+import { memoised } from "./collections.ts";
 import type { Rewriting } from "./computation.ts";
 import type { Matching } from "./mapping.ts";
-import { memoised } from "./memoised.ts";
 
 /**
  * How an input reaches the instruction.

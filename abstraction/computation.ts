@@ -14,6 +14,7 @@
 import { affineForm, boundsOf, type Extents } from "./affine.ts";
 import { reachOf, withExtents } from "./borders.ts";
 import { checkConditions, checkIndexReads, checkIndices, placeOfAxis } from "./check-equation.ts";
+import { memoised } from "./collections.ts";
 import { checkDependences, isRecurrent } from "./dependence.ts";
 import { DTYPES, type DType, isDType } from "./dtype.ts";
 import {
@@ -37,7 +38,6 @@ import {
 import { checkNames, internal, suggestion, UsageError } from "./error.ts";
 import { type Access, accessesIn, type Expr, number, printAccess, printExpr, rewriteReads } from "./expression.ts";
 import { type Dimension, extentsBy, layoutStorage, pointsIn, rowMajor, shapeOf, storageFormula } from "./layout.ts";
-import { memoised } from "./memoised.ts";
 import { parseEpilogue, parseEquation, problemOfSize, spanOf } from "./parse.ts";
 import type { Part, Program } from "./program.ts";
 import { constantsOf, constantValue, inTime, type Time, timeOf } from "./time.ts";

@@ -8,6 +8,7 @@
  */
 
 import { type AffineForm, affineForm, evaluateIndex } from "./affine.ts";
+import { memoised } from "./collections.ts";
 import type { Axis, Computation } from "./computation.ts";
 import {
   and,
@@ -24,7 +25,6 @@ import {
   times,
 } from "./expression.ts";
 import { pointsIn } from "./layout.ts";
-import { memoised } from "./memoised.ts";
 
 export type Condition =
   /** `constant + sum of coefficient * loop` is 0 or more. */

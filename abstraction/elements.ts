@@ -6,10 +6,9 @@
  */
 
 import { affineForm, boundsOf, evaluateIndex, extentOf, pointsOf, pointsOver } from "./affine.ts";
-import { present, product } from "./collections.ts";
+import { memoised, present, product } from "./collections.ts";
 import { type Computation, elementCount, extentsOf, targetOf } from "./computation.ts";
 import { axesIn, compare, type Expr } from "./expression.ts";
-import { memoised } from "./memoised.ts";
 
 /** Largest number of kept points that are examined one by one, where the target's index divides. */
 const MOST_POINTS = 100_000;

@@ -9,11 +9,11 @@
  */
 
 import type { Extents } from "./affine.ts";
+import { memoisedPair } from "./collections.ts";
 import { extentsOf } from "./computation.ts";
 import type { DType } from "./dtype.ts";
 import { internal } from "./error.ts";
 import type { Cost, Intrinsic } from "./intrinsic.ts";
-import { memoisedPair } from "./memoised.ts";
 
 export interface Figure {
   readonly value: number;

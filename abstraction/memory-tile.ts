@@ -5,12 +5,12 @@
  */
 
 import { boundsOf } from "./affine.ts";
+import { memoisedPair } from "./collections.ts";
 import { bytesOf } from "./dtype.ts";
 import { valuesOver } from "./evaluate.ts";
 import { type Expr, number, substitute } from "./expression.ts";
 import { type Intrinsic, type Operand, operandOf, sizesOf } from "./intrinsic.ts";
 import { rowMajor } from "./layout.ts";
-import { memoisedPair } from "./memoised.ts";
 
 /** Offset of a logical element in a memory tile: the storage formula with every broadcast axis at 0. */
 export function tileOffset(operand: Operand): Expr {

@@ -17,9 +17,9 @@ import { type CalibrateOutcome, calibrateMachine } from "../session/calibrate/ca
 import { contradictionText } from "../session/calibrate/contradiction.ts";
 import { isElsewhere, isGpu, isPredictedOnly } from "../targets/index.ts";
 import { calibratedParts, calibrateGpu, ending, gpuSchema, section } from "./calibrate-gpu.ts";
-import type { Cli } from "./command.ts";
-import { contradictionDocument, contradictionSchema } from "./contradiction.ts";
+import { type Cli } from "./command.ts";
 import { databaseFile, flag, optionalText } from "./options.ts";
+import { contradictionDocument, contradictionSchema } from "./contradiction.ts";
 import { documentOf, EXIT, type ExitCode, number, partOf, print, printJson, say, text } from "./output.ts";
 import { GPU_NAMES, readTarget } from "./target.ts";
 

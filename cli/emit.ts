@@ -42,11 +42,11 @@ import { type Proof, portableSubject, proveCudaPackage, provePackage, subjectOf 
 import { checkConsent, checkFenced } from "../session/package/imported.ts";
 import { writePackage } from "../session/package/package-folder.ts";
 import { sealedPackage } from "../session/package/sealed-package.ts";
-import type { Cli } from "./command.ts";
+import { type Cli } from "./command.ts";
+import { databaseFile, flag, optionalText, positiveInteger, readParameters } from "./options.ts";
 import { otherTypes } from "./db/records.ts";
 import { declareWords } from "./declare.ts";
 import { kernelFiles, writeKernel } from "./files.ts";
-import { databaseFile, flag, optionalText, positiveInteger, readParameters } from "./options.ts";
 import { documentOf, EXIT, type ExitCode, print, printJson, say, text, texts } from "./output.ts";
 import { addSubjectOptions, givenOptions, namesOf, readComputation, subjectOptions } from "./subject.ts";
 import { withDatabase } from "./with-database.ts";

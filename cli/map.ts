@@ -21,9 +21,9 @@ import { physicalMapping } from "../mapper/match/physical.ts";
 import { REWRITTEN } from "../report/describe-candidate.ts";
 import { drawSubjects } from "../report/draw-mapping.ts";
 import { counted, indent, percent } from "../report/text.ts";
-import type { Cli } from "./command.ts";
-import { declareWords } from "./declare.ts";
+import { type Cli } from "./command.ts";
 import { flag, readParameters } from "./options.ts";
+import { declareWords } from "./declare.ts";
 import {
   documentOf,
   EXIT,

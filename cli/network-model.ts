@@ -25,7 +25,7 @@ import { counted } from "../report/text.ts";
 import type { OpenNetwork } from "../session/network/network.ts";
 import { checkThreads } from "../session/tune/threads.ts";
 import { nativeTarget } from "../targets/index.ts";
-import type { Cli } from "./command.ts";
+import { type Cli } from "./command.ts";
 import { collect } from "./options.ts";
 import { say, text, texts } from "./output.ts";
 

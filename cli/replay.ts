@@ -15,9 +15,9 @@ import { candidateText } from "../report/describe-candidate.ts";
 import { counted, indent, printTime } from "../report/text.ts";
 import { type Replay, replayRun } from "../session/tune/replay.ts";
 import { secondsOf } from "../tuner/trials.ts";
-import type { Cli } from "./command.ts";
-import { WORKLOAD_COLUMNS, withoutEmptyColumns, workloadCells } from "./db/records.ts";
+import { type Cli } from "./command.ts";
 import { databaseFile, flag } from "./options.ts";
+import { WORKLOAD_COLUMNS, withoutEmptyColumns, workloadCells } from "./db/records.ts";
 import {
   counts,
   documentOf,

@@ -23,7 +23,7 @@ import { type OperandTypes, parseDataTypes, printDataTypes, typeSuggestion } fro
 import { EPILOGUE_NAMES, epilogueFor } from "../operators/epilogue.ts";
 import { operatorNamed } from "../operators/index.ts";
 import { instantiate, type Operator } from "../operators/operator.ts";
-import type { Cli } from "./command.ts";
+import { type Cli } from "./command.ts";
 import { collect, optionalText } from "./options.ts";
 import { texts } from "./output.ts";
 

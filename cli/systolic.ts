@@ -47,9 +47,9 @@ import {
   shownSchema,
 } from "./array-listing.ts";
 import { readArraySubject } from "./array-words.ts";
-import type { Cli } from "./command.ts";
-import { checkOneOutput, checkWritable, writeKernel, writeOutput } from "./files.ts";
+import { type Cli } from "./command.ts";
 import { flag, optionalText, optionalWord, positiveInteger, readParameters } from "./options.ts";
+import { checkOneOutput, checkWritable, writeKernel, writeOutput } from "./files.ts";
 import { EXIT, type ExitCode, print, printJson, style } from "./output.ts";
 
 /** Languages a design can be emitted in, by the words of --emit. */

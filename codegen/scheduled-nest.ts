@@ -15,9 +15,8 @@ import { axisName, type Code, code, Name, tensorName } from "../abstraction/sour
 import { declareRegister, isNumbered } from "../targets/registers.ts";
 import type { CExpressions } from "./c-expressions.ts";
 import { guarded } from "./lane-statement.ts";
-import type { Named } from "./named.ts";
 import { TileRegisters } from "./tile-registers.ts";
-import type { Loop, Of } from "./walk.ts";
+import type { Loop, Named, Of } from "./walk.ts";
 
 export abstract class ScheduledNest extends TileRegisters {
   protected readonly c: CExpressions;

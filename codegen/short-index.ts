@@ -9,9 +9,9 @@
  */
 
 import { boundsOf, type Extents } from "../abstraction/affine.ts";
+import { memoised } from "../abstraction/collections.ts";
 import { internal } from "../abstraction/error.ts";
 import { axesIn, binary, type Expr, isSame, number, printExpr } from "../abstraction/expression.ts";
-import { memoised } from "../abstraction/memoised.ts";
 
 /** A term of a sum: a constant factor times an axis, a quotient, a remainder or an exclusive or; 1 for the constant. */
 export interface Term {

@@ -38,7 +38,7 @@ import {
   registerName,
   split,
 } from "./lane-statement.ts";
-import type { Named } from "./named.ts";
+import type { Named } from "./walk.ts";
 
 /** Elements of memory that lanes access. `stride` is undefined if `at` is not affine in the lane. */
 export interface LanePlace {

@@ -17,8 +17,7 @@ import { allOf } from "./c-expressions.ts";
 import type { Helpers } from "./cpp/cpp-helpers.ts";
 import { type FoldName, foldOf, type LaneContext, LanePrinter, type Part } from "./lane-printer.ts";
 import { equationsIn, guarded, joinedValue, type LaneAccess, registerName } from "./lane-statement.ts";
-import type { Named } from "./named.ts";
-import type { LanguagePrinter, Loop, Of } from "./walk.ts";
+import type { LanguagePrinter, Loop, Named, Of } from "./walk.ts";
 import type { WarpExpressions } from "./warp-expressions.ts";
 
 /**

@@ -6,8 +6,8 @@
 
 import { createHash } from "node:crypto";
 import { canonicalJson } from "../abstraction/candidate.ts";
+import { memoised } from "../abstraction/collections.ts";
 import type { Intrinsic, IntrinsicSpec, OperandSpec } from "../abstraction/intrinsic.ts";
-import { memoised } from "../abstraction/memoised.ts";
 
 /** 128 bits of SHA-256 in hexadecimal, so that accidental collisions are impossible in practice. */
 export function idOf(data: unknown): string {

@@ -11,9 +11,9 @@
 import { accessSync, constants, existsSync, rmSync, statSync } from "node:fs";
 import { dirname } from "node:path";
 import Sqlite from "better-sqlite3";
+import { memoisedPair } from "../abstraction/collections.ts";
 import { automapCommand, quotedWords } from "../abstraction/command-line.ts";
-import { checkNames, internal, NotFoundError, reasonOf, UsageError } from "../abstraction/error.ts";
-import { memoisedPair } from "../abstraction/memoised.ts";
+import { NotFoundError, UsageError, checkNames, internal, reasonOf } from "../abstraction/error.ts";
 import { type Seals, sealsOf } from "../abstraction/seal.ts";
 import { visible } from "../abstraction/text.ts";
 import { databaseWords } from "./default.ts";

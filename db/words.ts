@@ -5,10 +5,10 @@
  *     workloadsWhere(db, { layout: "NHWC", epilogue: "relu" })   a condition on a row of workloads
  */
 
+import { memoised } from "../abstraction/collections.ts";
 import { outputOf } from "../abstraction/computation.ts";
 import { printEquation } from "../abstraction/equation.ts";
 import { attempt } from "../abstraction/error.ts";
-import { memoised } from "../abstraction/memoised.ts";
 import { parseEpilogue } from "../abstraction/parse.ts";
 import { describeWorkload, layoutName, type WorkloadWords, workloadLabel } from "../operators/describe.ts";
 import type { Database } from "./open.ts";

@@ -3,9 +3,9 @@
  * this machine.
  */
 
+import { remembered } from "../abstraction/collections.ts";
 import { automapCommand } from "../abstraction/command-line.ts";
 import { UsageError } from "../abstraction/error.ts";
-import { remembered } from "../abstraction/memoised.ts";
 import type { Provenance } from "../abstraction/seal.ts";
 import { databaseWords } from "./default.ts";
 import { idOfFacts, type Row, type SealedTable, type Table } from "./facts.ts";

@@ -8,10 +8,9 @@
  * inputs and outputs stay f32; a separate step rounds those that products read.
  */
 
-import { addTo, mapValues } from "../abstraction/collections.ts";
+import { addTo, mapValues, remembered } from "../abstraction/collections.ts";
 import { defineComputation } from "../abstraction/computation.ts";
 import { accessesIn } from "../abstraction/expression.ts";
-import { remembered } from "../abstraction/memoised.ts";
 import { halved, type NarrowTypes, rounded } from "./half.ts";
 import { axesOfRank } from "./lowering.ts";
 import { type Network, returnedBy, rootOf, rootsRead, type Step } from "./network.ts";

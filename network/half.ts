@@ -8,7 +8,7 @@
  * norm, unless a product reads them.
  */
 
-import { mapValues } from "../abstraction/collections.ts";
+import { mapValues, remembered } from "../abstraction/collections.ts";
 import {
   type Computation,
   outputOf,
@@ -30,7 +30,6 @@ import {
   rewrite,
   rewriteReads,
 } from "../abstraction/expression.ts";
-import { remembered } from "../abstraction/memoised.ts";
 import { type Network, returnedBy, rootOf, rootsRead, type Step } from "./network.ts";
 import { rebuilt, specOf } from "./rebuild.ts";
 import { multiplyAddsOf } from "./tasks.ts";

@@ -15,7 +15,7 @@
  */
 
 import { type AffineForm, affineForm, boundsOf, type Extents, exprOf } from "../abstraction/affine.ts";
-import { isDefined, product, unique } from "../abstraction/collections.ts";
+import { isDefined, product, remembered, unique } from "../abstraction/collections.ts";
 import {
   type Computation,
   elementCount,
@@ -38,7 +38,6 @@ import {
   substitute,
 } from "../abstraction/expression.ts";
 import { shapeOf } from "../abstraction/layout.ts";
-import { remembered } from "../abstraction/memoised.ts";
 import { type Network, returnedBy, rootOf, rootsRead, type Step } from "./network.ts";
 import { rebuilt } from "./rebuild.ts";
 import { shownAs } from "./reshape.ts";

@@ -17,8 +17,9 @@ import {
   NOTHING,
   plainWord,
   type SourceText,
+  type Spelling,
+  spell,
 } from "../abstraction/source-text.ts";
-import { type Spelling, spell } from "../abstraction/spelling.ts";
 import { codeFlags } from "../runtime/compiler.ts";
 import { architectureOf } from "../targets/features.ts";
 import { architectureFor } from "./library.ts";

@@ -8,8 +8,7 @@
  */
 
 import { UsageError } from "../abstraction/error.ts";
-import type { SourceText } from "../abstraction/source-text.ts";
-import { spell } from "../abstraction/spelling.ts";
+import { type SourceText, spell } from "../abstraction/source-text.ts";
 import { buildScript, cmakeText, readmeText } from "./build.ts";
 import { cudaPackageFiles } from "./cuda/index.ts";
 import type { KernelDescription } from "./files/binding.js";

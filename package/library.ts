@@ -22,9 +22,9 @@ import {
   quoted,
   replaced,
   type SourceText,
+  spell,
   stringLiteral,
 } from "../abstraction/source-text.ts";
-import { spell } from "../abstraction/spelling.ts";
 import { armExtensionNamed } from "../targets/arm.ts";
 import { architectureOf } from "../targets/features.ts";
 import { extensionNamed } from "../targets/x86.ts";

@@ -22,9 +22,9 @@ import {
   identifier,
   lines,
   type SourceText,
+  spell,
   trustedCode,
 } from "../abstraction/source-text.ts";
-import { spell } from "../abstraction/spelling.ts";
 import {
   dataName,
   type Holding,

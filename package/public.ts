@@ -4,7 +4,7 @@
  *     publicWords(subject).word(parameter.name)      `input` for a tensor `in`, `new_` for one called `new`
  */
 
-import { type Spelling, spellingOf } from "../abstraction/spelling.ts";
+import { type Spelling, spellingOf } from "../abstraction/source-text.ts";
 import { headerText } from "./header.ts";
 import type { EmitSubject } from "./subject.ts";
 import { indexTypes } from "./wrapper.ts";

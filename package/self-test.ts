@@ -34,8 +34,8 @@ import {
   Name,
   NOTHING,
   type SourceText,
+  spell,
 } from "../abstraction/source-text.ts";
-import { spell } from "../abstraction/spelling.ts";
 import { boundRule } from "../runtime/reference/error-bound.ts";
 import { largestInput } from "../runtime/reference/largest-input.ts";
 import { boundText } from "../runtime/reference/reference-bounds.ts";

@@ -17,9 +17,10 @@ import {
   lines,
   list,
   type SourceText,
+  type Spelling,
+  spell,
   stringLiteral,
 } from "../abstraction/source-text.ts";
-import { type Spelling, spell } from "../abstraction/spelling.ts";
 import { sizesText } from "../abstraction/text.ts";
 import { libraryFile } from "./build.ts";
 import type { KernelDescription } from "./files/binding.js";

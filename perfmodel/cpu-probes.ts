@@ -24,9 +24,9 @@ import {
   NOTHING,
   type SourceText,
   skeleton,
+  spell,
   stringLiteral,
 } from "../abstraction/source-text.ts";
-import { spell } from "../abstraction/spelling.ts";
 import { declareRegister, isNumbered, preludeOf, registerClass, widestVector } from "../targets/index.ts";
 
 /** Enough accumulators for two issues a cycle at a latency of seven, with two of 16 registers left for inputs. */

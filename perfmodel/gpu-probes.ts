@@ -38,8 +38,8 @@ import {
   NOTHING,
   type SourceText,
   skeleton,
+  spell,
 } from "../abstraction/source-text.ts";
-import { spell } from "../abstraction/spelling.ts";
 import { declareRegister } from "../targets/registers.ts";
 
 /** What one probe measures. */

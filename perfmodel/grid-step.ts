@@ -13,14 +13,13 @@
 
 import { boundsOf, extentOf } from "../abstraction/affine.ts";
 import type { GridSchedule } from "../abstraction/candidate.ts";
-import { sumOf, upTo } from "../abstraction/collections.ts";
+import { memoisedBy, sumOf, upTo } from "../abstraction/collections.ts";
 import { extentsOf, memoryElements, tensorOf } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { accessesIn, axesIn } from "../abstraction/expression.ts";
 import { readsShared } from "../abstraction/intrinsic.ts";
 import { MOST_WRITTEN_OUT } from "../abstraction/loop-nest.ts";
 import { issueCyclesOn, latencyCyclesOn, levelOf, memoryOf, readRate, type Target } from "../abstraction/machine.ts";
-import { memoisedBy } from "../abstraction/memoised.ts";
 import { stepsInFlight } from "../mapper/schedule/fragments.ts";
 import { boxOf, type GatherBox } from "../mapper/schedule/gather.ts";
 import { sharedBytesOf, threadsOf } from "../mapper/schedule/grid.ts";

@@ -6,11 +6,10 @@
  */
 
 import type { WindowSchedule } from "../abstraction/candidate.ts";
-import { product } from "../abstraction/collections.ts";
+import { memoisedBy, product } from "../abstraction/collections.ts";
 import { elementCount, extentsOf } from "../abstraction/computation.ts";
 import { bytesOf, isInteger } from "../abstraction/dtype.ts";
 import { unitCost } from "../abstraction/machine.ts";
-import { memoisedBy } from "../abstraction/memoised.ts";
 import { DISTANT_BYTES } from "../mapper/schedule/lanes.ts";
 import type { TapSum } from "../mapper/space-time/taps.ts";
 import { gcd } from "../mapper/space-time/vector.ts";

@@ -5,11 +5,10 @@
  *     gridRate(h100, "dram")               bytes per second of all multiprocessors together
  */
 
-import { sumOf } from "../abstraction/collections.ts";
+import { memoised, sumOf } from "../abstraction/collections.ts";
 import { type Computation, inputsOf, memoryElements, outputOf } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { type LevelName, levelOf, memoryOf, readRate, type Target, writeRate } from "../abstraction/machine.ts";
-import { memoised } from "../abstraction/memoised.ts";
 import type { MemoryLevel, ModelTarget } from "./target.ts";
 
 /** @param share of the shorter part that does not overlap with the longer */

@@ -7,10 +7,10 @@
  */
 
 import { affineForm } from "../abstraction/affine.ts";
+import { memoisedBy } from "../abstraction/collections.ts";
 import { type Computation, type Tensor, tensorOf } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { type Access, accessesIn, printExpr } from "../abstraction/expression.ts";
-import { memoisedBy } from "../abstraction/memoised.ts";
 import type { GridAxis, GridContext, GridInput } from "../mapper/schedule/grid-context.ts";
 
 /**

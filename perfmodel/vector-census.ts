@@ -12,7 +12,7 @@
  */
 
 import { type AffineForm, affineForm, type Extents } from "../abstraction/affine.ts";
-import { sumOf } from "../abstraction/collections.ts";
+import { memoised, sumOf } from "../abstraction/collections.ts";
 import type { Tensor } from "../abstraction/computation.ts";
 import { settled } from "../abstraction/condition.ts";
 import { bytesOf, type DType } from "../abstraction/dtype.ts";
@@ -28,7 +28,6 @@ import {
 } from "../abstraction/expression.ts";
 import { addressOf, type Dimension } from "../abstraction/layout.ts";
 import { dimsOf, type Loop, type LoopNest, type Statement, storageOf } from "../abstraction/loop-nest.ts";
-import { memoised } from "../abstraction/memoised.ts";
 
 /** Nothing of what is counted. Elements are counted where lanes do not lie side by side in memory. */
 const NONE = {

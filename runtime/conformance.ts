@@ -34,10 +34,10 @@ import {
   NOTHING,
   plainWord,
   type SourceText,
+  spell,
   stringLiteral,
   trustedCode,
 } from "../abstraction/source-text.ts";
-import { spell } from "../abstraction/spelling.ts";
 import { compilerFlags, familyOf, runsOn } from "../targets/features.ts";
 import { type ChildRun, explainRun, findProgram, runChild } from "./child.ts";
 import { casesOf } from "./conformance-cases.ts";

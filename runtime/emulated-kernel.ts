@@ -27,8 +27,8 @@ import {
   quoted,
   replaced,
   type SourceText,
+  spell,
 } from "../abstraction/source-text.ts";
-import { spell } from "../abstraction/spelling.ts";
 import { architectureOf, extensionFlags } from "../targets/features.ts";
 import { decodeElements, encodeElements } from "./bytes.ts";
 import { cacheFolder } from "./cache.ts";

@@ -12,8 +12,7 @@
 import { bytesOf } from "../abstraction/dtype.ts";
 import { internal } from "../abstraction/error.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
-import { code, list, type SourceText, stringLiteral } from "../abstraction/source-text.ts";
-import { spell } from "../abstraction/spelling.ts";
+import { code, list, type SourceText, spell, stringLiteral } from "../abstraction/source-text.ts";
 
 /** Flags in addition to those of a kernel. */
 export const OPENCL_FLAGS: readonly string[] = ["-lOpenCL"];

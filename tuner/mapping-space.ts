@@ -15,11 +15,11 @@ import {
   type MappedCandidate,
   type ThreadCandidate,
 } from "../abstraction/candidate.ts";
+import { memoised, memoisedPair } from "../abstraction/collections.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { printExpr } from "../abstraction/expression.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import { type Mapping, printMatching, type Refusal } from "../abstraction/mapping.ts";
-import { memoised, memoisedPair } from "../abstraction/memoised.ts";
 import { pickWeighted, type Random } from "../abstraction/random.ts";
 import type { Step, Steps } from "../abstraction/steps.ts";
 import { mappingsInSteps, validMappings } from "../mapper/match/enumerate.ts";

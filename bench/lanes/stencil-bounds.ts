@@ -11,8 +11,7 @@ import { type Computation, defineComputation, outputOf } from "../../abstraction
 import { bytesOf } from "../../abstraction/dtype.ts";
 import type { Inputs } from "../../abstraction/interpret.ts";
 import type { Kernel } from "../../abstraction/kernel.ts";
-import { code, type SourceText } from "../../abstraction/source-text.ts";
-import { spell } from "../../abstraction/spelling.ts";
+import { code, type SourceText, spell } from "../../abstraction/source-text.ts";
 import type { Measurement } from "../../abstraction/trial.ts";
 import { argumentsOf } from "../../codegen/cpp/cpp-frame.ts";
 import { generateLanes } from "../../codegen/lanes.ts";

@@ -13,8 +13,7 @@ import { readFileSync } from "node:fs";
 import { type Computation, elementCount, inputsOf, outputOf } from "../../abstraction/computation.ts";
 import { printExpr } from "../../abstraction/expression.ts";
 import { C_TYPES, type Kernel } from "../../abstraction/kernel.ts";
-import { code, commentText, stringLiteral, trustedCode } from "../../abstraction/source-text.ts";
-import { spell } from "../../abstraction/spelling.ts";
+import { code, commentText, spell, stringLiteral, trustedCode } from "../../abstraction/source-text.ts";
 import { shiftAt, type Tap, type TapSum, tapsOf } from "../../mapper/space-time/taps.ts";
 import { type CompileOptions, compileSource } from "../../runtime/compiler.ts";
 

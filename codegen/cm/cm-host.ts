@@ -19,9 +19,9 @@ import {
   list,
   NOTHING,
   type SourceText,
+  spell,
   stringLiteral,
 } from "../../abstraction/source-text.ts";
-import { spell } from "../../abstraction/spelling.ts";
 
 const HELPERS = code`
 #define MUST(call) must(call, #call)

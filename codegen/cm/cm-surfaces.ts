@@ -15,10 +15,9 @@ import type { LoopNest, Scratch } from "../../abstraction/loop-nest.ts";
 import { dwordRows } from "../../abstraction/memory-tile.ts";
 import { type Code, code, Name, tensorName } from "../../abstraction/source-text.ts";
 import { argumentsOf, workspaceOf } from "../cpp/cpp-frame.ts";
-import type { Named } from "../named.ts";
 import { divisorOf } from "../short-index.ts";
 import { SubgroupWriter } from "../subgroup/subgroup.ts";
-import type { Of } from "../walk.ts";
+import type { Named, Of } from "../walk.ts";
 import { CM_LANES } from "./cm-memory.ts";
 import { CM_WORDS, CmValues, WORKSPACE } from "./cm-values.ts";
 

@@ -28,14 +28,13 @@ import {
   list,
   namesIn,
   skeleton,
+  spell,
   tensorName,
 } from "../../abstraction/source-text.ts";
-import { spell } from "../../abstraction/spelling.ts";
 import { argumentsOf, headOf, intrinsicLine, ownPrelude, type SourceNotes, workspaceOf } from "../cpp/cpp-frame.ts";
 import { calledIn, type Helpers, helpersOf, replacedBy } from "../cpp/cpp-helpers.ts";
-import { namedIn } from "../named.ts";
 import { dealtTo } from "../subgroup/subgroup-tasks.ts";
-import { type Loop, type Of, phasesOf } from "../walk.ts";
+import { type Loop, namedIn, type Of, phasesOf } from "../walk.ts";
 import { CM_HELPERS } from "./cm-helpers.ts";
 import { CM_LANES, CM_MEMORY, checkGen9, GEN9_MEMORY } from "./cm-memory.ts";
 import { CmSurfaces, ONLY } from "./cm-surfaces.ts";

@@ -32,9 +32,9 @@ import {
   namesIn,
   type SourceText,
   skeleton,
+  spell,
   tensorName,
 } from "../../abstraction/source-text.ts";
-import { spell } from "../../abstraction/spelling.ts";
 import { CExpressions } from "../c-expressions.ts";
 import { headOf, type SourceNotes } from "../cpp/cpp-frame.ts";
 import { calledIn, helpersOf } from "../cpp/cpp-helpers.ts";
@@ -48,9 +48,8 @@ import {
   registerName,
   tested,
 } from "../lane-statement.ts";
-import { type Named, namedIn } from "../named.ts";
 import { type LaneOperation, type LanePlace, VectorExpressions } from "../vector-expressions.ts";
-import { phasesOf, printStatements, stepsOf } from "../walk.ts";
+import { type Named, namedIn, phasesOf, printStatements, stepsOf } from "../walk.ts";
 import { CM_HELPERS } from "./cm-helpers.ts";
 import { checkSizes } from "./cm-surfaces.ts";
 

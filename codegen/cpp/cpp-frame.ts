@@ -28,11 +28,10 @@ import {
   code,
   comment,
   commentText,
+  spell,
   tensorName,
 } from "../../abstraction/source-text.ts";
-import { spell } from "../../abstraction/spelling.ts";
-import { type Named, namedIn } from "../named.ts";
-import { type Loop, roundsOf } from "../walk.ts";
+import { type Loop, type Named, namedIn, roundsOf } from "../walk.ts";
 import { CPP_HELPERS, calledIn } from "./cpp-helpers.ts";
 
 /** Notes in the head of a source. */

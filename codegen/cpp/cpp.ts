@@ -19,9 +19,8 @@ import { block, type Code, code, filled, NOTHING, tensorName } from "../../abstr
 import { compilerFeatures, isWritten, writesVectorRows } from "../../targets/features.ts";
 import { isNumbered, preludeOf, widenedLoad } from "../../targets/registers.ts";
 import { CExpressions, type Place } from "../c-expressions.ts";
-import type { Named } from "../named.ts";
 import { ScheduledNest } from "../scheduled-nest.ts";
-import { type LanguagePrinter, type Loop, type Of, phasesOf, printStatements } from "../walk.ts";
+import { type LanguagePrinter, type Loop, type Named, type Of, phasesOf, printStatements } from "../walk.ts";
 import { AVX512_HELPERS } from "./avx512-helpers.ts";
 import { copyLoops, maskedRow, packedRun, turnedColumns, turnedRows, turnedTile } from "./copy-loops.ts";
 import { CPP_WORDS } from "./cpp-expressions.ts";

@@ -26,8 +26,7 @@ import {
 import { type Code, code, Name, namesIn } from "../../abstraction/source-text.ts";
 import { MOST_THREADS, QUARTERS } from "../../targets/nvidia-gpu.ts";
 import { dealtIndices, dealtLoops, laneLoops } from "../lane-statement.ts";
-import { type Named, namedIn } from "../named.ts";
-import { extentsIn, type LanguagePrinter, type Loop, printStatements, stepsOf } from "../walk.ts";
+import { extentsIn, type LanguagePrinter, type Loop, type Named, namedIn, printStatements, stepsOf } from "../walk.ts";
 import type { WarpExpressions } from "../warp-expressions.ts";
 import { ownAxis } from "./cuda-expressions.ts";
 import { type CudaKernel, type LaunchShape, pointersOf } from "./cuda-program.ts";

@@ -19,13 +19,13 @@ import {
   type Name,
   NOTHING,
   type SourceText,
+  spell,
   tensorName,
 } from "../../abstraction/source-text.ts";
-import { spell } from "../../abstraction/spelling.ts";
 import { headOf, workspaceOf } from "../cpp/cpp-frame.ts";
 import { calledIn, type Helpers } from "../cpp/cpp-helpers.ts";
 import { guarded } from "../lane-statement.ts";
-import type { Named } from "../named.ts";
+import type { Named } from "../walk.ts";
 import { type Box, describedBox } from "./cuda-boxes.ts";
 import type { Aligned } from "./cuda-copies.ts";
 import { deviceCode } from "./cuda-helpers.ts";

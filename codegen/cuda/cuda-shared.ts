@@ -15,7 +15,7 @@ import { isShared, type LoopNest, type Scratch } from "../../abstraction/loop-ne
 import { VIEW_ALIGNMENT } from "../../abstraction/matrix-view.ts";
 import { type Code, code, Name, tensorName } from "../../abstraction/source-text.ts";
 import { STATIC_SHARED_BYTES } from "../../targets/nvidia-gpu.ts";
-import type { Named } from "../named.ts";
+import type { Named } from "../walk.ts";
 import type { LaunchShape } from "./cuda-program.ts";
 
 /** Alignment of buffers in shared memory, in bytes: eight rows of 16 bytes, which cover all banks once. */

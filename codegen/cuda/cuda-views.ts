@@ -6,6 +6,7 @@
  */
 
 import { type Extents, evaluateIndex } from "../../abstraction/affine.ts";
+import { memoisedBy } from "../../abstraction/collections.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { internal } from "../../abstraction/error.ts";
 import { compileIndex, Scope } from "../../abstraction/evaluate.ts";
@@ -22,7 +23,6 @@ import {
 import type { Intrinsic, Operand } from "../../abstraction/intrinsic.ts";
 import { dimsOf, type LoopNest, storageOf, type TileAccess } from "../../abstraction/loop-nest.ts";
 import { type MatrixView, operandView, printView } from "../../abstraction/matrix-view.ts";
-import { memoisedBy } from "../../abstraction/memoised.ts";
 import { type Code, code } from "../../abstraction/source-text.ts";
 import { shortIndex } from "../short-index.ts";
 import type { CudaExpressions } from "./cuda-expressions.ts";

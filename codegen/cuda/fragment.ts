@@ -9,6 +9,7 @@
  */
 
 import { evaluateIndex, pointsOf } from "../../abstraction/affine.ts";
+import { memoisedPair } from "../../abstraction/collections.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { internal } from "../../abstraction/error.ts";
 import { axis, type Expr, number, over, plus, remainder, times } from "../../abstraction/expression.ts";
@@ -21,7 +22,6 @@ import {
   sizesOf,
   WARP,
 } from "../../abstraction/intrinsic.ts";
-import { memoisedPair } from "../../abstraction/memoised.ts";
 import { shortIndex } from "../short-index.ts";
 
 /** Bytes of a 32-bit register of a lane. */

@@ -17,8 +17,7 @@ import { type Access, axis, type Expr, isSame } from "../../abstraction/expressi
 import type { LoopNest } from "../../abstraction/loop-nest.ts";
 import { type Code, code, hexadecimal } from "../../abstraction/source-text.ts";
 import { type LaneAccess, registerIn, registerName } from "../lane-statement.ts";
-import type { Named } from "../named.ts";
-import type { Loop } from "../walk.ts";
+import type { Loop, Named } from "../walk.ts";
 import { type LaneRegister, ThreadExpressions } from "../warp-expressions.ts";
 import type { Aligned } from "./cuda-copies.ts";
 import { CudaLanes } from "./lanes-cuda.ts";

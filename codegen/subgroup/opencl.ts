@@ -17,15 +17,22 @@ import { bytesOf } from "../../abstraction/dtype.ts";
 import type { Intrinsic } from "../../abstraction/intrinsic.ts";
 import { C_TYPES, type Kernel, type PrintedIssues } from "../../abstraction/kernel.ts";
 import type { LoopNest, Statement } from "../../abstraction/loop-nest.ts";
-import { type Code, code, list, Name, namesIn, type SourceText, tensorName } from "../../abstraction/source-text.ts";
-import { spell } from "../../abstraction/spelling.ts";
+import {
+  type Code,
+  code,
+  list,
+  Name,
+  namesIn,
+  type SourceText,
+  spell,
+  tensorName,
+} from "../../abstraction/source-text.ts";
 import { lanesAreGroups, subgroupOf } from "../../targets/features.ts";
 import { CExpressions } from "../c-expressions.ts";
 import { argumentsOf, headOf, intrinsicLine, ownPrelude, type SourceNotes, workspaceOf } from "../cpp/cpp-frame.ts";
 import { calledIn, type Helpers } from "../cpp/cpp-helpers.ts";
-import { type Named, namedIn } from "../named.ts";
 import { divisorOf } from "../short-index.ts";
-import { type Loop, type Of, phasesOf } from "../walk.ts";
+import { type Loop, type Named, namedIn, type Of, phasesOf } from "../walk.ts";
 import { type Generics, openClHelpers, openClWords } from "./opencl-helpers.ts";
 import { checkLocalMemory, LANE, SubgroupWriter, withoutDoubles } from "./subgroup.ts";
 import { dealtTo } from "./subgroup-tasks.ts";

@@ -17,14 +17,21 @@ import { type Computation, outputOf } from "../../abstraction/computation.ts";
 import type { Intrinsic } from "../../abstraction/intrinsic.ts";
 import { C_TYPES, type Kernel } from "../../abstraction/kernel.ts";
 import type { LoopNest, Statement } from "../../abstraction/loop-nest.ts";
-import { apart, block, type Code, code, Name, type SourceText, tensorName } from "../../abstraction/source-text.ts";
-import { spell } from "../../abstraction/spelling.ts";
+import {
+  apart,
+  block,
+  type Code,
+  code,
+  Name,
+  type SourceText,
+  spell,
+  tensorName,
+} from "../../abstraction/source-text.ts";
 import { localBytesOf, subgroupOf } from "../../targets/features.ts";
 import { CExpressions } from "../c-expressions.ts";
 import { argumentsOf, headOf, intrinsicLine, ownPrelude, type SourceNotes, workspaceOf } from "../cpp/cpp-frame.ts";
 import { calledIn, type Helpers } from "../cpp/cpp-helpers.ts";
-import { type Named, namedIn } from "../named.ts";
-import { type Of, roundsOf } from "../walk.ts";
+import { type Named, namedIn, type Of, roundsOf } from "../walk.ts";
 import { checkLocalMemory, LANE, MEMBER, SubgroupWriter, TEAM, withoutDoubles } from "./subgroup.ts";
 import { dealtTo } from "./subgroup-tasks.ts";
 import type { Teams } from "./subgroup-teams.ts";

@@ -9,7 +9,7 @@
  */
 
 import { affineForm, boundsOf, extentOf } from "../../abstraction/affine.ts";
-import { defined, volumeOf } from "../../abstraction/collections.ts";
+import { defined, memoised, volumeOf } from "../../abstraction/collections.ts";
 import { type Computation, extentsOf, identityIn, targetOf, tensorOf } from "../../abstraction/computation.ts";
 import { type DType, isInteger, rangeOf, wrap } from "../../abstraction/dtype.ts";
 import { accessesOf } from "../../abstraction/equation.ts";
@@ -25,7 +25,6 @@ import {
 } from "../../abstraction/expression.ts";
 import { type Intrinsic, operandOf } from "../../abstraction/intrinsic.ts";
 import type { Binding, Refusal, Rule } from "../../abstraction/mapping.ts";
-import { memoised } from "../../abstraction/memoised.ts";
 import { type DTypes, dtypesOf, typeOf } from "../../abstraction/typing.ts";
 
 export interface Bindings {

@@ -10,13 +10,12 @@
  */
 
 import { bitAt } from "../../abstraction/binary-matrix.ts";
-import { sumOf } from "../../abstraction/collections.ts";
+import { memoised, sumOf } from "../../abstraction/collections.ts";
 import { type Axis, type Computation, summedIn } from "../../abstraction/computation.ts";
 import { printEquation } from "../../abstraction/equation.ts";
 import { checkNames } from "../../abstraction/error.ts";
 import type { Intrinsic } from "../../abstraction/intrinsic.ts";
 import { type Mapping, type Matching, printMatching, type Refusal, RULES } from "../../abstraction/mapping.ts";
-import { memoised } from "../../abstraction/memoised.ts";
 import { pick, type Random, seededRandom } from "../../abstraction/random.ts";
 import { finished, type Step, type Steps } from "../../abstraction/steps.ts";
 import { bandsWhole } from "./bands.ts";

@@ -12,9 +12,9 @@
  */
 
 import { bitAt } from "../../abstraction/binary-matrix.ts";
+import { memoised } from "../../abstraction/collections.ts";
 import { accessesIn, axesIn, type Expr, printExpr } from "../../abstraction/expression.ts";
 import { boundLabel, type Matching } from "../../abstraction/mapping.ts";
-import { memoised } from "../../abstraction/memoised.ts";
 import type { Problem } from "./problem.ts";
 
 /** Why a valid gather is not a union of match points; undefined when it is one. */

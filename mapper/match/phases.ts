@@ -17,6 +17,7 @@
  */
 
 import { type AffineForm, affineForm, exprOf } from "../../abstraction/affine.ts";
+import { memoised } from "../../abstraction/collections.ts";
 import {
   type Computation,
   keptIn,
@@ -29,7 +30,6 @@ import { conjunctsOf } from "../../abstraction/condition.ts";
 import { accessesIn, axis, compare, type Expr, minus, printExpr, substitute } from "../../abstraction/expression.ts";
 import { type Intrinsic, readsShared } from "../../abstraction/intrinsic.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
-import { memoised } from "../../abstraction/memoised.ts";
 import { strideAlong } from "../schedule/dense-runs.ts";
 import { BAND_NAMES, BANDS, inBands, isBand } from "./bands.ts";
 import { endsProblem, freshAxis, modulo, normal, type Rewritten, replaced, resized } from "./other-loops.ts";

@@ -9,9 +9,9 @@
  */
 
 import { affineForm, boundsOf } from "../../abstraction/affine.ts";
+import { memoisedPair } from "../../abstraction/collections.ts";
 import { type Computation, extentsOf, tensorOf } from "../../abstraction/computation.ts";
 import type { Access } from "../../abstraction/expression.ts";
-import { memoisedPair } from "../../abstraction/memoised.ts";
 import type { LoopDimension } from "./dimensions.ts";
 
 /** `perSpatial * p + perReduce * r + constant` must lie in 0 .. extent-1. */

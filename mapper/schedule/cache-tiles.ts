@@ -16,11 +16,11 @@
 
 import { z } from "zod";
 import type { Schedule } from "../../abstraction/candidate.ts";
+import { memoisedBy } from "../../abstraction/collections.ts";
 import { memoryElements, outputOf, targetOf, tensorOf } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { accessesIn, axesIn } from "../../abstraction/expression.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
-import { memoisedBy } from "../../abstraction/memoised.ts";
 import { pick, type Random, randomInteger } from "../../abstraction/random.ts";
 import { TAKEN } from "../../abstraction/schema.ts";
 import { isFreeName, LONGEST_NAME } from "../../abstraction/text.ts";

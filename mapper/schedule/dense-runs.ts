@@ -7,11 +7,10 @@
  */
 
 import { type AffineForm, affineForm, boundsOf, type Extents, evaluateIndex } from "../../abstraction/affine.ts";
-import { upTo, volumeOf } from "../../abstraction/collections.ts";
+import { memoised, memoisedPair, upTo, volumeOf } from "../../abstraction/collections.ts";
 import { extentsOf, type Tensor } from "../../abstraction/computation.ts";
 import { type Access, axesIn, number } from "../../abstraction/expression.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
-import { memoised, memoisedPair } from "../../abstraction/memoised.ts";
 import type { LoopDimension } from "./dimensions.ts";
 
 /** Loops of a mapping. */

@@ -5,12 +5,11 @@
  *     conv2d, n <- k, k <- c on avx512.vpdpbusd:    k: 4 steps of 16    c: 16 steps of 4    p, q, r, s: steps of 1
  */
 
-import { volumeOf } from "../../abstraction/collections.ts";
+import { memoised, volumeOf } from "../../abstraction/collections.ts";
 import { type Axis, keptIn, summedIn } from "../../abstraction/computation.ts";
 import { type Expr, over, remainder } from "../../abstraction/expression.ts";
 import type { Dimension } from "../../abstraction/layout.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
-import { memoised } from "../../abstraction/memoised.ts";
 
 /** One index a loop of the lowered program runs over. */
 export interface LoopDimension {

@@ -9,10 +9,10 @@
  */
 
 import type { Schedule } from "../../abstraction/candidate.ts";
+import { memoised, memoisedBy } from "../../abstraction/collections.ts";
 import { axesIn } from "../../abstraction/expression.ts";
 import { operandOf } from "../../abstraction/intrinsic.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
-import { memoised, memoisedBy } from "../../abstraction/memoised.ts";
 import { dimensionsOf, type LoopDimension } from "./dimensions.ts";
 import { copyOf, reachPadded } from "./reach.ts";
 

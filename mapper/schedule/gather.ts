@@ -13,12 +13,11 @@
 
 import { type AffineForm, affineForm } from "../../abstraction/affine.ts";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
-import { volumeOf } from "../../abstraction/collections.ts";
+import { memoisedBy, volumeOf } from "../../abstraction/collections.ts";
 import { type Computation, summedIn, type Tensor, tensorOf } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import type { Access } from "../../abstraction/expression.ts";
 import { readsShared } from "../../abstraction/intrinsic.ts";
-import { memoisedBy } from "../../abstraction/memoised.ts";
 import { identifier } from "../../abstraction/schema.ts";
 import { formsIn } from "./dense-runs.ts";
 import type { LoopDimension } from "./dimensions.ts";

@@ -8,6 +8,7 @@
 
 import { boundsOf } from "../../abstraction/affine.ts";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
+import { memoisedBy } from "../../abstraction/collections.ts";
 import { type Computation, summedIn, type Tensor, targetOf, tensorOf } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { writesAll, writesApart } from "../../abstraction/elements.ts";
@@ -16,7 +17,6 @@ import { type Intrinsic, lanesOf, type Operand, readsShared } from "../../abstra
 import type { Dimension } from "../../abstraction/layout.ts";
 import { levelOf, memoryOf, mostBytes, type Target } from "../../abstraction/machine.ts";
 import { type Mapping, printMatching } from "../../abstraction/mapping.ts";
-import { memoisedBy } from "../../abstraction/memoised.ts";
 import { bindingText } from "../match/bind.ts";
 import { beyondReads, conditionParts, conditionProblem, partsPackedIn, storedCondition } from "../match/conditions.ts";
 import { defineProblem } from "../match/problem.ts";

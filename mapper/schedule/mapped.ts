@@ -7,10 +7,10 @@
  */
 
 import type { Schedule } from "../../abstraction/candidate.ts";
+import { memoised } from "../../abstraction/collections.ts";
 import { targetOf } from "../../abstraction/computation.ts";
 import { writesApart } from "../../abstraction/elements.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
-import { memoised } from "../../abstraction/memoised.ts";
 import type { Random } from "../../abstraction/random.ts";
 import { conditionProblem, scheduledParts } from "../match/conditions.ts";
 import { defineProblem } from "../match/problem.ts";

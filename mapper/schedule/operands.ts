@@ -1,11 +1,11 @@
 /** @file The operands of a mapping's instruction: what it writes, what it reads, and which loops move them. */
 
+import { memoised } from "../../abstraction/collections.ts";
 import type { Computation } from "../../abstraction/computation.ts";
 import type { DType } from "../../abstraction/dtype.ts";
 import { axesIn, type Expr } from "../../abstraction/expression.ts";
 import { type Operand, operandOf } from "../../abstraction/intrinsic.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
-import { memoised } from "../../abstraction/memoised.ts";
 import { widenedLoad } from "../../targets/registers.ts";
 import type { LoopDimension } from "./dimensions.ts";
 

@@ -7,10 +7,9 @@
 
 import { z } from "zod";
 import { PLACEMENTS, type Placement, type Schedule } from "../../abstraction/candidate.ts";
-import { defined } from "../../abstraction/collections.ts";
+import { defined, memoisedPair } from "../../abstraction/collections.ts";
 import { identityIn } from "../../abstraction/computation.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
-import { memoisedPair } from "../../abstraction/memoised.ts";
 import { pick } from "../../abstraction/random.ts";
 import { identifier, named } from "../../abstraction/schema.ts";
 import { scheduledParts } from "../match/conditions.ts";

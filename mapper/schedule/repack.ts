@@ -12,7 +12,7 @@
 import { z } from "zod";
 import { affineForm, type Extents } from "../../abstraction/affine.ts";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
-import { mapValues, present, sumOf } from "../../abstraction/collections.ts";
+import { mapValues, memoisedBy, memoisedPair, present, sumOf } from "../../abstraction/collections.ts";
 import {
   type Axis,
   type Computation,
@@ -26,7 +26,6 @@ import { accessesOf } from "../../abstraction/equation.ts";
 import { type Access, axis, type Expr, number, plus, printExpr, rewrite, times } from "../../abstraction/expression.ts";
 import { type Dimension, fuseRowMajor } from "../../abstraction/layout.ts";
 import type { Binding, Mapping } from "../../abstraction/mapping.ts";
-import { memoisedBy, memoisedPair } from "../../abstraction/memoised.ts";
 import { identifier } from "../../abstraction/schema.ts";
 import { formsIn, mappedLoops, placesAlong } from "./dense-runs.ts";
 import { fusedDimension } from "./dimensions.ts";
@@ -61,7 +60,7 @@ export function repackings(context: GridContext): readonly GridSchedule["repack"
   const names = plain.inputs.flatMap((input) =>
     typeof repackedForm(plain, input) === "string" ? [] : [input.operand.name],
   );
-  return present([undefined, ...names.map((name) => [name]), names.length > 1 && names]);
+  return [undefined, ...names.map((name) => [name]), ...(names.length > 1 ? [names] : [])];
 }
 
 /** The mapping without copies. */

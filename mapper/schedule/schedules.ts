@@ -9,8 +9,7 @@
 
 import { z } from "zod";
 import { canonicalJson } from "../../abstraction/candidate.ts";
-import { sumOf } from "../../abstraction/collections.ts";
-import { memoised, memoisedBy } from "../../abstraction/memoised.ts";
+import { memoised, memoisedBy, sumOf } from "../../abstraction/collections.ts";
 import { pick, pickWeighted, type Random } from "../../abstraction/random.ts";
 import { type Decision, type Listed, type Move, printValue } from "./decision.ts";
 

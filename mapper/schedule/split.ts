@@ -12,9 +12,8 @@
 import { z } from "zod";
 import { extentOf } from "../../abstraction/affine.ts";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
-import { volumeOf } from "../../abstraction/collections.ts";
+import { memoised, volumeOf } from "../../abstraction/collections.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
-import { memoised } from "../../abstraction/memoised.ts";
 import type { GridAxis, GridContext, GridDecision } from "./grid-context.ts";
 import { runsAlongRows } from "./store.ts";
 import { keptTiles, windowOf } from "./taps.ts";

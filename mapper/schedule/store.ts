@@ -10,11 +10,10 @@
 
 import { z } from "zod";
 import { evaluateIndex } from "../../abstraction/affine.ts";
-import { sumOf, upTo } from "../../abstraction/collections.ts";
+import { memoisedBy, sumOf, upTo } from "../../abstraction/collections.ts";
 import { type Computation, outputOf } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { number } from "../../abstraction/expression.ts";
-import { memoisedBy } from "../../abstraction/memoised.ts";
 import { storingEquation } from "../../abstraction/row-chain.ts";
 import { mappedLoops } from "./dense-runs.ts";
 import { type GridAxis, type GridContext, type GridDecision, runAlong } from "./grid-context.ts";

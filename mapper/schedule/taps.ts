@@ -13,11 +13,10 @@
 import { z } from "zod";
 import { extentOf } from "../../abstraction/affine.ts";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
-import { sumOf, upTo, volumeOf } from "../../abstraction/collections.ts";
+import { memoised, memoisedBy, sumOf, upTo, volumeOf } from "../../abstraction/collections.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import type { Access } from "../../abstraction/expression.ts";
 import { readsShared } from "../../abstraction/intrinsic.ts";
-import { memoised, memoisedBy } from "../../abstraction/memoised.ts";
 import { stepsInFlight } from "./fragments.ts";
 import type { GridAxis, GridContext, GridDecision, GridInput } from "./grid-context.ts";
 import { tilesAlong } from "./tile.ts";

@@ -9,8 +9,8 @@
 import { z } from "zod";
 import { extentOf } from "../../abstraction/affine.ts";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
+import { memoisedBy } from "../../abstraction/collections.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
-import { memoisedBy } from "../../abstraction/memoised.ts";
 import { isBand } from "../match/bands.ts";
 import { byAxis, namesProblem } from "./decision.ts";
 import type { GridAxis, GridContext, GridDecision, GridLimits } from "./grid-context.ts";

@@ -9,7 +9,7 @@
  */
 
 import { type AffineForm, affineForm, type Extents } from "../../abstraction/affine.ts";
-import { sumOf } from "../../abstraction/collections.ts";
+import { memoisedPair, sumOf } from "../../abstraction/collections.ts";
 import {
   type Axis,
   type Computation,
@@ -21,7 +21,6 @@ import {
 } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import type { Access } from "../../abstraction/expression.ts";
-import { memoisedPair } from "../../abstraction/memoised.ts";
 import { BEGINNING_BYTES, type PixelRows, type ViewedDimension } from "../../abstraction/tensor-view.ts";
 import { placeAlong } from "./dense-runs.ts";
 import type { GridAxis, GridContext, GridInput } from "./grid-context.ts";

@@ -16,11 +16,10 @@ import {
   type WarpWindowSchedule,
   type WindowSchedule,
 } from "../../abstraction/candidate.ts";
-import { unique } from "../../abstraction/collections.ts";
+import { memoised, unique } from "../../abstraction/collections.ts";
 import { type Computation, outputOf } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { printExpr } from "../../abstraction/expression.ts";
-import { memoised } from "../../abstraction/memoised.ts";
 import { identifier } from "../../abstraction/schema.ts";
 import { type LaneRefusal, rollable, type TapSum, tapsOf } from "../space-time/taps.ts";
 import { WINDOW_DESIGNS } from "../space-time/window.ts";

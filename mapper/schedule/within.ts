@@ -14,11 +14,11 @@
 
 import { affineForm } from "../../abstraction/affine.ts";
 import type { Schedule } from "../../abstraction/candidate.ts";
+import { memoisedBy, memoisedPair } from "../../abstraction/collections.ts";
 import { tensorOf } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { accessesIn, axesIn, type Expr, plus, times } from "../../abstraction/expression.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
-import { memoisedBy, memoisedPair } from "../../abstraction/memoised.ts";
 import { tileElements } from "../../abstraction/memory-tile.ts";
 import { pick, type Random } from "../../abstraction/random.ts";
 import { identifier, named } from "../../abstraction/schema.ts";

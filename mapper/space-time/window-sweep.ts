@@ -18,7 +18,7 @@
  */
 
 import type { WarpWindowSchedule } from "../../abstraction/candidate.ts";
-import { upTo } from "../../abstraction/collections.ts";
+import { memoised, memoisedBy, upTo } from "../../abstraction/collections.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import {
   type Access,
@@ -34,7 +34,6 @@ import {
   times,
 } from "../../abstraction/expression.ts";
 import { type LoopNest, loop, loops, type Statement, scalar } from "../../abstraction/loop-nest.ts";
-import { memoised, memoisedBy } from "../../abstraction/memoised.ts";
 import { assign } from "../lower/assign.ts";
 import { FreshNames } from "../lower/names.ts";
 import { LaneFiles, laneNest } from "./lane-files.ts";

@@ -14,7 +14,7 @@
  */
 
 import type { LaneDataflow } from "../../abstraction/candidate.ts";
-import { memoisedBy } from "../../abstraction/memoised.ts";
+import { memoisedBy } from "../../abstraction/collections.ts";
 import type { SpaceTime } from "../../abstraction/recurrence.ts";
 import { designOf, type OperandFlow } from "./design.ts";
 import type { ArrayProblem } from "./problem.ts";

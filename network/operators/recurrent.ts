@@ -6,8 +6,8 @@
  * Gates and biases as in https://onnx.ai/onnx/operators/onnx__LSTM.html, onnx__GRU.html and onnx__RNN.html.
  */
 
+import { memoised } from "../../abstraction/collections.ts";
 import { internal } from "../../abstraction/error.ts";
-import { memoised } from "../../abstraction/memoised.ts";
 import { axesOfRank, type Lowering } from "../lowering.ts";
 import { bracketed, type Value } from "../value.ts";
 import { elementwise } from "./elementwise.ts";

@@ -16,8 +16,9 @@ import {
   NOTHING,
   plainWord,
   type SourceText,
+  type Spelling,
+  spell,
 } from "../../abstraction/source-text.ts";
-import { type Spelling, spell } from "../../abstraction/spelling.ts";
 import { NVCC_CODE } from "../../runtime/run/cuda-build.ts";
 import { type Build, type BuildStep, commandOf, libraryFile, scriptOf, wordsOf } from "../build.ts";
 import type { Parameter } from "../subject.ts";

@@ -5,8 +5,7 @@
  *                                    torch_example.py, build.sh, CMakeLists.txt, README.md
  */
 
-import type { SourceText } from "../../abstraction/source-text.ts";
-import { spellingOf } from "../../abstraction/spelling.ts";
+import { type SourceText, spellingOf } from "../../abstraction/source-text.ts";
 import { architectureFlag } from "../../targets/nvidia-gpu.ts";
 import type { Build } from "../build.ts";
 import { tunedSource } from "../library.ts";

@@ -16,9 +16,9 @@ import {
   list,
   NOTHING,
   type SourceText,
+  spell,
   stringLiteral,
 } from "../../abstraction/source-text.ts";
-import { spell } from "../../abstraction/spelling.ts";
 import { aboutParameter, type Parameter, pointerTo } from "../subject.ts";
 import {
   alignmentOf,

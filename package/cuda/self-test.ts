@@ -19,9 +19,9 @@ import {
   lines,
   list,
   type SourceText,
+  spell,
   stringLiteral,
 } from "../../abstraction/source-text.ts";
-import { spell } from "../../abstraction/spelling.ts";
 import { cudaReferenceSource, setsOf } from "../../runtime/reference/reference-cuda.ts";
 import { harnessText } from "../../runtime/reference/reference-source.ts";
 import { tunedSource } from "../library.ts";

@@ -23,9 +23,10 @@ import {
   NOTHING,
   plainWord,
   type SourceText,
+  type Spelling,
+  spell,
   stringLiteral,
 } from "../../abstraction/source-text.ts";
-import { type Spelling, spell } from "../../abstraction/spelling.ts";
 import { NVCC_CODE } from "../../runtime/run/cuda-build.ts";
 import { architectureFlag } from "../../targets/nvidia-gpu.ts";
 import { assetText } from "../portable.ts";

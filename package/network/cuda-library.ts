@@ -19,9 +19,9 @@ import {
   lines,
   list,
   type SourceText,
+  spell,
   stringLiteral,
 } from "../../abstraction/source-text.ts";
-import { spell } from "../../abstraction/spelling.ts";
 import { heldAs } from "../../network/value.ts";
 import { capabilityFor } from "../../targets/gpu.ts";
 import { capabilityText } from "../cuda/subject.ts";

@@ -20,9 +20,9 @@ import {
   list,
   NOTHING,
   type SourceText,
+  spell,
   stringLiteral,
 } from "../../abstraction/source-text.ts";
-import { spell } from "../../abstraction/spelling.ts";
 import { featureTests } from "../library.ts";
 import { POOL } from "../pool.ts";
 import { namesOf } from "../subject.ts";

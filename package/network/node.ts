@@ -13,8 +13,8 @@ import {
   jsonText,
   lines,
   type SourceText,
+  spell,
 } from "../../abstraction/source-text.ts";
-import { spell } from "../../abstraction/spelling.ts";
 import { elementsOf, type Value } from "../../network/value.ts";
 import type { NetworkDescription, NetworkTensor } from "../files/network-binding.js";
 import { assetText } from "../portable.ts";

@@ -16,8 +16,7 @@ import { fileURLToPath } from "node:url";
 import { present } from "../../abstraction/collections.ts";
 import { EnvironmentError } from "../../abstraction/error.ts";
 import type { KernelArgument } from "../../abstraction/kernel.ts";
-import { trustedCode } from "../../abstraction/source-text.ts";
-import { spell } from "../../abstraction/spelling.ts";
+import { spell, trustedCode } from "../../abstraction/source-text.ts";
 import { type DeviceClock, type Measurement, THROTTLES } from "../../abstraction/trial.ts";
 import { begin, whenOver } from "../child.ts";
 import { type Compiled, type CompileOptions, compileSource } from "../compiler.ts";
@@ -453,7 +452,7 @@ function requestText(request: HarnessRequest): string {
     ...sets.flatMap((set) =>
       present([
         `set ${set.name}`,
-        set.output && `output ${set.output}`,
+        (set.output ?? 0) > 0 && `output ${set.output}`,
         ...(typeof set.tolerance === "number"
           ? [`stored ${set.expected}`, `within ${set.tolerance}`]
           : [`expected ${set.expected}`, `tolerance ${set.tolerance}`]),

@@ -23,8 +23,17 @@ import { isElementwise, partsOf } from "../../abstraction/epilogue.ts";
 import { identityOf } from "../../abstraction/equation.ts";
 import { C_TYPES } from "../../abstraction/kernel.ts";
 import { rowMajor } from "../../abstraction/layout.ts";
-import { apart, block, type Code, code, list, Name, NOTHING, type SourceText } from "../../abstraction/source-text.ts";
-import { spell } from "../../abstraction/spelling.ts";
+import {
+  apart,
+  block,
+  type Code,
+  code,
+  list,
+  Name,
+  NOTHING,
+  type SourceText,
+  spell,
+} from "../../abstraction/source-text.ts";
 import type { Time } from "../../abstraction/time.ts";
 import { callsLibrary } from "../size.ts";
 import { literal, printIndex } from "./reference-expressions.ts";

@@ -19,8 +19,7 @@ import {
 import type { Values } from "../../abstraction/evaluate.ts";
 import type { Inputs } from "../../abstraction/interpret.ts";
 import { rowMajor } from "../../abstraction/layout.ts";
-import { apart, code, type SourceText } from "../../abstraction/source-text.ts";
-import { spell } from "../../abstraction/spelling.ts";
+import { apart, code, type SourceText, spell } from "../../abstraction/source-text.ts";
 import { callsLibrary, LIBRARY_UNITS } from "../size.ts";
 import { argumentsOf, counters, pointsOf, resultStruct } from "./reference-bounds.ts";
 import { type ProgramOptions, valuesOfProgram } from "./reference-program.ts";

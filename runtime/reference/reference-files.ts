@@ -5,9 +5,9 @@
  *     await filesOf(reference)      [{ name: "random", expected: "/tmp/runner-1/reference-Ab3xYz/random.expected", ... }], written once
  */
 
+import { memoised } from "../../abstraction/collections.ts";
 import { inputsOf } from "../../abstraction/computation.ts";
 import { internal } from "../../abstraction/error.ts";
-import { memoised } from "../../abstraction/memoised.ts";
 import { onThisMachine } from "../environment.ts";
 import type { SetFiles } from "../harness/run.ts";
 import type { OwnFolder } from "../own-folder.ts";

@@ -11,7 +11,7 @@ import { candidateKey, type ThreadSchedule, type WarpLoopCandidate } from "../..
 import type { Computation } from "../../abstraction/computation.ts";
 import { attempt, UsageError } from "../../abstraction/error.ts";
 import type { Target } from "../../abstraction/machine.ts";
-import { memoisedPair } from "../../abstraction/memoised.ts";
+import { memoisedPair } from "../../abstraction/collections.ts";
 import { seededRandom } from "../../abstraction/random.ts";
 import { THREAD } from "../../intrinsics/thread.ts";
 import { gridLimits } from "../../mapper/schedule/grid-context.ts";

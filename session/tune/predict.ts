@@ -7,9 +7,9 @@
  */
 
 import type { Schedule } from "../../abstraction/candidate.ts";
+import { remembered } from "../../abstraction/collections.ts";
 import type { Target } from "../../abstraction/machine.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
-import { remembered } from "../../abstraction/memoised.ts";
 import type { Prediction } from "../../abstraction/trial.ts";
 import type { Database, Environment } from "../../db/index.ts";
 import { INTRINSICS } from "../../intrinsics/index.ts";

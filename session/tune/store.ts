@@ -5,7 +5,7 @@
  */
 
 import { type Candidate, candidateKey } from "../../abstraction/candidate.ts";
-import { remembered } from "../../abstraction/memoised.ts";
+import { remembered } from "../../abstraction/collections.ts";
 import {
   type Conditions,
   type Database,

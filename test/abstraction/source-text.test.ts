@@ -23,10 +23,11 @@ import {
   plainWord,
   quoted,
   replaced,
+  spell,
+  spellingOf,
   stringLiteral,
   tensorName,
 } from "../../abstraction/source-text.ts";
-import { spell, spellingOf } from "../../abstraction/spelling.ts";
 import { readSource, sourceFiles } from "../support/imports.ts";
 import fc from "../support/property.ts";
 import { sourceOf, textOf } from "../support/source.ts";
@@ -331,6 +332,6 @@ describe("no other way into a source", () => {
   it("is used: no text is cast to a source, code or a row of the table", () => {
     const claim = /\bas (?:unknown as )?(?:SourceText|Code|Name|RowText)\b/;
     const claiming = files.filter((file) => claim.test(readSource(file)));
-    expect(claiming).toEqual(["abstraction/intrinsic.ts", "abstraction/source-text.ts", "abstraction/spelling.ts"]);
+    expect(claiming).toEqual(["abstraction/intrinsic.ts", "abstraction/source-text.ts"]);
   });
 });

@@ -8,7 +8,7 @@ import { execFileSync } from "node:child_process";
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
-import { spell } from "../../abstraction/spelling.ts";
+import { spell } from "../../abstraction/source-text.ts";
 import { FLOAT_ERRORS, FLOAT_HELPERS } from "../../codegen/float-functions.ts";
 import { nativeTarget } from "../../targets/index.ts";
 import { scratchFolder } from "../support/scratch.ts";

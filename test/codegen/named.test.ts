@@ -4,7 +4,7 @@ import { describe, expect, it } from "vitest";
 import { axis, binary, number } from "../../abstraction/expression.ts";
 import { type LoopNest, loop, type Statement } from "../../abstraction/loop-nest.ts";
 import { parseEquation } from "../../abstraction/parse.ts";
-import { namedIn } from "../../codegen/named.ts";
+import { namedIn } from "../../codegen/walk.ts";
 import { rowNamed } from "../support/subjects.ts";
 
 const intrinsic = rowNamed("avx512.vpdpbusd");

@@ -7,7 +7,7 @@ import { spawnSync } from "node:child_process";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { beforeAll, expect, it, vi } from "vitest";
-import { spell } from "../../abstraction/spelling.ts";
+import { spell } from "../../abstraction/source-text.ts";
 import { POOL } from "../../package/pool.ts";
 import { scratchFolder } from "../support/scratch.ts";
 

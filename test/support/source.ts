@@ -1,7 +1,6 @@
 /** @file Code as text and back, for tests: what they look at, and programs of their own. */
 
-import { type Code, type SourceText, trustedCode } from "../../abstraction/source-text.ts";
-import { spell } from "../../abstraction/spelling.ts";
+import { type Code, type SourceText, spell, trustedCode } from "../../abstraction/source-text.ts";
 
 /** The text a C++ source would have. */
 export function textOf(code: Code): string {
