@@ -205,12 +205,6 @@ export function storingAt({ equation, epilogue }: Computation, index: readonly E
   return { target: { ...equation.target, index }, op: "=", value: held };
 }
 
-/** An equation that holds only where further conditions do. */
-export function guarded(equation: Equation, conditions: readonly Expr[]): Equation {
-  const all = [...(equation.where === undefined ? [] : [equation.where]), ...conditions];
-  return all.length === 0 ? equation : { ...equation, where: all.reduce(and) };
-}
-
 /**
  * The sum, its epilogue and the equations beside it, each as a computation of its own. `epilogue` reads the sum as an input; those in `beside` leave
  * 0 in elements that they do not assign. Without an epilogue the first is the computation itself.

@@ -9,7 +9,7 @@
  */
 
 import { type DType, isInteger, rangeOf } from "./dtype.ts";
-import { type Access, accessesIn, axesIn, type Expr, printAccess, printExpr, substitute } from "./expression.ts";
+import { type Access, accessesIn, allOf, axesIn, type Expr, printAccess, printExpr, substitute } from "./expression.ts";
 
 /**
  * How a value joins what the target holds. The values of all summed points are folded exactly first and join once,
@@ -89,4 +89,10 @@ export function substituteAxes(equation: Equation, replacements: ReadonlyMap<str
     ...(where !== undefined && { where: again(where) }),
     ...(beside && { beside: beside.map((other) => substituteAxes(other, replacements)) }),
   };
+}
+
+/** An equation that holds only where further conditions do. */
+export function guarded(equation: Equation, conditions: readonly Expr[]): Equation {
+  const where = allOf([equation.where, ...conditions]);
+  return where ? { ...equation, where } : equation;
 }

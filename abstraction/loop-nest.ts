@@ -24,10 +24,15 @@
  *           wait 1
  *           barrier block
  *           ...
+ *
+ * Below are functions that build statements, and fresh names for the loops, buffers and registers that lowering adds.
+ *
+ *     assign(access("y", [plus(times(16, axis("block")), axis("lane"))]), number(0))          y[16*block + lane] = 0
  */
 
+import { type Computation, targetOf } from "./computation.ts";
 import type { DType } from "./dtype.ts";
-import type { Equation } from "./equation.ts";
+import { type Equation, guarded } from "./equation.ts";
 import type { Access, Expr } from "./expression.ts";
 import { type Intrinsic, WARP } from "./intrinsic.ts";
 import { type Dimension, rowMajor } from "./layout.ts";
@@ -353,4 +358,41 @@ export function loops<Axis extends { readonly name: string; readonly extent: num
   modeOf: (axis: Axis, at: number) => LoopMode = () => "serial",
 ): readonly Statement[] {
   return axes.reduceRight((inner, axis, at) => [loop(axis.name, axis.extent, inner, modeOf(axis, at))], body);
+}
+
+// ---- names -----------------------------------------------------------------------------------------------------------------------
+
+/** A wish, with underscores until it is not taken. */
+export const freshName = (wish: string, taken: ReadonlySet<string>): string =>
+  taken.has(wish) ? freshName(`${wish}_`, taken) : wish;
+
+/** Fresh names that no loop or tensor of the computations has. The same wish always gives the same name. */
+export class FreshNames {
+  private readonly taken: ReadonlySet<string>;
+
+  constructor(...computations: readonly Computation[]) {
+    const all = computations.flatMap((c) => [
+      ...c.axes.map((a) => a.name),
+      ...Object.keys(c.tensors),
+      targetOf(c).name,
+    ]);
+    this.taken = new Set(all);
+  }
+
+  fresh(wish: string): string {
+    return freshName(wish, this.taken);
+  }
+}
+
+// ---- assignments of single elements ----------------------------------------------------------------------------------------------
+
+export type Scalar = Extract<Statement, { kind: "scalar" }>;
+
+/** @param where conditions that must all hold */
+export const assignment = (target: Access, value: Expr, where: readonly Expr[] = []): Equation =>
+  guarded({ target, op: "=", value }, where);
+
+/** @param where conditions that must all hold */
+export function assign(target: Access, value: Expr, where: readonly Expr[] = [], op: Equation["op"] = "="): Scalar {
+  return { kind: "scalar", equation: guarded({ target, op, value }, where) };
 }

@@ -21,8 +21,7 @@ import { offendingPart } from "./affine.ts";
 import { suggestion, UsageError } from "./error.ts";
 import type { Expr } from "./expression.ts";
 import { parseExpr } from "./parse.ts";
-import { lineError, linesOf, parseRecurrence } from "./parse-recurrence.ts";
-import type { Recurrence, SpaceTime } from "./recurrence.ts";
+import { lineError, linesOf, parseRecurrence, type Recurrence, type SpaceTime } from "./recurrence.ts";
 
 /** `loop = value`, in the destination loops and the loops defined before. */
 export interface ReverseLine {

@@ -1,7 +1,7 @@
 /** @file The output of `automap systolic`: the table of designs, and its JSON document. */
 
 import { z } from "zod";
-import { type CommandLine, quotedWords } from "../abstraction/command-line.ts";
+import { type CommandLine, quotedWords } from "../abstraction/error.ts";
 import { KERNEL_LANGUAGES } from "../abstraction/kernel.ts";
 import { flowWords } from "../mapper/space-time/classify.ts";
 import type { Design } from "../mapper/space-time/design.ts";

@@ -9,7 +9,7 @@ import { z } from "zod";
 import { sumOf } from "../abstraction/collections.ts";
 import { counted } from "../report/text.ts";
 import { CACHES, type CacheEntry, cacheFolder, cacheLimits, examineCache, trimCache } from "../runtime/cache.ts";
-import { type Cli } from "./command.ts";
+import type { Cli } from "./command.ts";
 import { flag } from "./options.ts";
 import { documentOf, EXIT, type ExitCode, integer, number, print, printJson, text } from "./output.ts";
 import { printFitted } from "./terminal.ts";

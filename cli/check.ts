@@ -7,7 +7,7 @@
  */
 
 import { z } from "zod";
-import { automapCommand } from "../abstraction/command-line.ts";
+import { automapCommand } from "../abstraction/error.ts";
 import {
   best,
   type Database,
@@ -21,11 +21,11 @@ import {
 import { junit } from "../report/junit.ts";
 import { counted, indent, printTime } from "../report/text.ts";
 import { type Checked, compareBest, type Finding, verdictFails } from "../session/report/check.ts";
-import { type Cli } from "./command.ts";
-import { databaseFile, flag, optionalText, optionalWord } from "./options.ts";
+import type { Cli } from "./command.ts";
 import { readOperator } from "./db/filters.ts";
 import { intervalSchema } from "./db/records.ts";
 import { checkWritable, writeOutput } from "./files.ts";
+import { databaseFile, flag, optionalText, optionalWord } from "./options.ts";
 import {
   counts,
   documentOf,

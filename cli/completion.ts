@@ -16,7 +16,7 @@ import { INTRINSICS } from "../intrinsics/index.ts";
 import { EPILOGUE_NAMES } from "../operators/epilogue.ts";
 import { OPERATORS } from "../operators/index.ts";
 import { STRATEGIES } from "../tuner/strategies.ts";
-import { type Cli } from "./command.ts";
+import type { Cli } from "./command.ts";
 import { optionsOf } from "./options.ts";
 import { EXIT, print } from "./output.ts";
 import { TARGET_NAMES } from "./target.ts";

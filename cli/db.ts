@@ -9,8 +9,7 @@
 import type { Command } from "commander";
 import { z } from "zod";
 import { isDefined } from "../abstraction/collections.ts";
-import { automapCommand } from "../abstraction/command-line.ts";
-import { UsageError } from "../abstraction/error.ts";
+import { automapCommand, UsageError } from "../abstraction/error.ts";
 import {
   best,
   countTrials,
@@ -21,8 +20,7 @@ import {
   queryTrials,
   SORTS,
 } from "../db/index.ts";
-import { type Cli } from "./command.ts";
-import { flag, optionalWord, unexpected } from "./options.ts";
+import type { Cli } from "./command.ts";
 import { registerColumns } from "./db/columns.ts";
 import { failuresDocument, printFailures } from "./db/failures.ts";
 import { registerFiles } from "./db/files.ts";
@@ -42,6 +40,7 @@ import { bestOfLayers, layersAsked, layersSchema } from "./db/layers.ts";
 import { csvOf, differenceSchema, printTrials, summarise, summarySchema } from "./db/records.ts";
 import { compareRecords, showDocument, showRecord } from "./db/show.ts";
 import { compareDocument, compareSides, sidesOfRuns } from "./db/sides.ts";
+import { flag, optionalWord, unexpected } from "./options.ts";
 import { documentOf, EXIT, type ExitCode, integer, print, printJson, say, text, texts } from "./output.ts";
 import { withDatabase } from "./with-database.ts";
 

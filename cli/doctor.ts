@@ -6,7 +6,7 @@ import { examineGpu } from "../runtime/doctor-gpu.ts";
 import { examineCalibration } from "../session/calibrate/calibrate.ts";
 import { examineGpuCalibration } from "../session/calibrate/calibrate-gpu.ts";
 import { examineNatives } from "../session/natives.ts";
-import { type Cli } from "./command.ts";
+import type { Cli } from "./command.ts";
 import { databaseFile, flag } from "./options.ts";
 import { documentOf, EXIT, type ExitCode, print, printJson, style, text } from "./output.ts";
 import { worded } from "./terminal.ts";

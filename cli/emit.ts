@@ -12,9 +12,15 @@ import type { Command } from "commander";
 import { z } from "zod";
 import { isOnGpu } from "../abstraction/candidate.ts";
 import { defined, unique } from "../abstraction/collections.ts";
-import { automapCommand, type CommandLine, quotedWords } from "../abstraction/command-line.ts";
 import type { Computation } from "../abstraction/computation.ts";
-import { type EnvironmentProblem, NotFoundError, UsageError } from "../abstraction/error.ts";
+import {
+  automapCommand,
+  type CommandLine,
+  type EnvironmentProblem,
+  NotFoundError,
+  quotedWords,
+  UsageError,
+} from "../abstraction/error.ts";
 import { KERNEL_LANGUAGES, type KernelLanguage, LANGUAGES } from "../abstraction/kernel.ts";
 import {
   best,
@@ -42,11 +48,11 @@ import { type Proof, portableSubject, proveCudaPackage, provePackage, subjectOf 
 import { checkConsent, checkFenced } from "../session/package/imported.ts";
 import { writePackage } from "../session/package/package-folder.ts";
 import { sealedPackage } from "../session/package/sealed-package.ts";
-import { type Cli } from "./command.ts";
-import { databaseFile, flag, optionalText, positiveInteger, readParameters } from "./options.ts";
+import type { Cli } from "./command.ts";
 import { otherTypes } from "./db/records.ts";
 import { declareWords } from "./declare.ts";
 import { kernelFiles, writeKernel } from "./files.ts";
+import { databaseFile, flag, optionalText, positiveInteger, readParameters } from "./options.ts";
 import { documentOf, EXIT, type ExitCode, print, printJson, say, text, texts } from "./output.ts";
 import { addSubjectOptions, givenOptions, namesOf, readComputation, subjectOptions } from "./subject.ts";
 import { withDatabase } from "./with-database.ts";

@@ -7,9 +7,8 @@
 
 import { z } from "zod";
 import type { Candidate } from "../abstraction/candidate.ts";
-import { automapCommand } from "../abstraction/command-line.ts";
 import type { Computation } from "../abstraction/computation.ts";
-import { NotFoundError } from "../abstraction/error.ts";
+import { automapCommand, NotFoundError } from "../abstraction/error.ts";
 import { day } from "../abstraction/text.ts";
 import { type Prediction, printClock } from "../abstraction/trial.ts";
 import {

@@ -25,8 +25,7 @@ import { defineProblem } from "../mapper/match/problem.ts";
 import { validate } from "../mapper/match/validate.ts";
 import { drawMapping, drawRefusal } from "../report/draw-mapping.ts";
 import { drawMappingSvg } from "../report/draw-svg.ts";
-import { type Cli } from "./command.ts";
-import { flag, optionalText, optionalWord, readParameters } from "./options.ts";
+import type { Cli } from "./command.ts";
 import { explainBest, explainRecord, isRecordId, recordSchema } from "./explain-record.ts";
 import { checkWritable, writeOutput } from "./files.ts";
 import {
@@ -38,6 +37,7 @@ import {
   refusalDocument,
   refusalSchema,
 } from "./map.ts";
+import { flag, optionalText, optionalWord, readParameters } from "./options.ts";
 import { documentOf, EXIT, type ExitCode, integer, number, print, printJson, say, text, texts } from "./output.ts";
 import { readComputation, readIntrinsics } from "./subject.ts";
 import { sentenceRoom } from "./terminal.ts";

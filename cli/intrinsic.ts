@@ -7,7 +7,7 @@ import { sizesText } from "../abstraction/text.ts";
 import { indent } from "../report/text.ts";
 import { type CheckResult, checkIntrinsics } from "../runtime/conformance.ts";
 import { nativeTarget, runsOn } from "../targets/index.ts";
-import { type Cli } from "./command.ts";
+import type { Cli } from "./command.ts";
 import { flag, wholeNumber } from "./options.ts";
 import {
   counts,

@@ -10,9 +10,8 @@ import type { Command } from "commander";
 import { z } from "zod";
 import type { Extents } from "../abstraction/affine.ts";
 import { defined, groupsOf, mapValues, sumOf } from "../abstraction/collections.ts";
-import { automapCommand, type CommandLine } from "../abstraction/command-line.ts";
 import { type Computation, computationKey, equationText, REWRITINGS } from "../abstraction/computation.ts";
-import { internal, UsageError } from "../abstraction/error.ts";
+import { automapCommand, type CommandLine, internal, UsageError } from "../abstraction/error.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import { boundName, type Mapping, printMatching, type Refusal, RULES, type Witness } from "../abstraction/mapping.ts";
 import { type MappingSet, mappings } from "../mapper/match/enumerate.ts";
@@ -21,9 +20,9 @@ import { physicalMapping } from "../mapper/match/physical.ts";
 import { REWRITTEN } from "../report/describe-candidate.ts";
 import { drawSubjects } from "../report/draw-mapping.ts";
 import { counted, indent, percent } from "../report/text.ts";
-import { type Cli } from "./command.ts";
-import { flag, readParameters } from "./options.ts";
+import type { Cli } from "./command.ts";
 import { declareWords } from "./declare.ts";
+import { flag, readParameters } from "./options.ts";
 import {
   documentOf,
   EXIT,

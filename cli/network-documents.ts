@@ -1,8 +1,8 @@
 /** @file Options of `automap network` and `automap tune-network`, and the documents that they print. */
 
 import { z } from "zod";
-import { databaseFile, flag, optionalText, positiveInteger, wholeNumber } from "./options.ts";
 import { modelOptions } from "./network-model.ts";
+import { databaseFile, flag, optionalText, positiveInteger, wholeNumber } from "./options.ts";
 import { documentOf, integer, number, text, texts } from "./output.ts";
 
 export const commonOptions = modelOptions.extend({

@@ -2,7 +2,7 @@
 
 import type { z } from "zod";
 import { defined } from "../abstraction/collections.ts";
-import { automapCommand } from "../abstraction/command-line.ts";
+import { automapCommand } from "../abstraction/error.ts";
 import { databaseWords } from "../db/index.ts";
 import { type EmittedNetwork, emitNetwork } from "../session/network/emit-network.ts";
 import { type emitOptions, emitSchema } from "./network-documents.ts";

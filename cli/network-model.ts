@@ -9,8 +9,7 @@ import { existsSync, statSync } from "node:fs";
 import { parse } from "node:path";
 import { z } from "zod";
 import { present, product } from "../abstraction/collections.ts";
-import { automapCommand } from "../abstraction/command-line.ts";
-import { suggestion, UsageError } from "../abstraction/error.ts";
+import { automapCommand, suggestion, UsageError } from "../abstraction/error.ts";
 import type { Target } from "../abstraction/machine.ts";
 import type { Constant, Graph, Input } from "../network/graph.ts";
 import type { LowerOptions } from "../network/lower.ts";
@@ -25,7 +24,7 @@ import { counted } from "../report/text.ts";
 import type { OpenNetwork } from "../session/network/network.ts";
 import { checkThreads } from "../session/tune/threads.ts";
 import { nativeTarget } from "../targets/index.ts";
-import { type Cli } from "./command.ts";
+import type { Cli } from "./command.ts";
 import { collect } from "./options.ts";
 import { say, text, texts } from "./output.ts";
 

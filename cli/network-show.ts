@@ -2,8 +2,8 @@
 
 import type { z } from "zod";
 import { sumOf, unique } from "../abstraction/collections.ts";
-import { automapCommand } from "../abstraction/command-line.ts";
 import { equationText } from "../abstraction/computation.ts";
+import { automapCommand } from "../abstraction/error.ts";
 import type { Network, Step } from "../network/network.ts";
 import { OPSETS } from "../network/onnx/read.ts";
 import { NETWORK_OPERATOR_GROUPS } from "../network/operators/index.ts";

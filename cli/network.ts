@@ -11,10 +11,10 @@ import { z } from "zod";
 import { DEFAULT_DATABASE } from "../db/index.ts";
 import { packageName } from "../package/subject.ts";
 import { checkPackageFolder } from "../session/package/package-folder.ts";
-import { type Cli } from "./command.ts";
-import { flag } from "./options.ts";
+import type { Cli } from "./command.ts";
 import { commonOptions, emitOptions, emitSchema, operatorsSchema, showSchema } from "./network-documents.ts";
 import { addModel, EXACT, openFor } from "./network-model.ts";
+import { flag } from "./options.ts";
 
 export function register(network: Cli): void {
   network.examples(["automap network show resnet18", "automap network emit resnet18 --to resnet18 --verify"]);

@@ -10,7 +10,7 @@ import { printExpr } from "../abstraction/expression.ts";
 import { OPERATORS, operatorNamed } from "../operators/index.ts";
 import { instantiate } from "../operators/operator.ts";
 import { indent } from "../report/text.ts";
-import { type Cli } from "./command.ts";
+import type { Cli } from "./command.ts";
 import { flag, optionalText, readParameters } from "./options.ts";
 import { documentOf, EXIT, type ExitCode, integer, number, print, printJson, style, text, texts } from "./output.ts";
 import { readComputation } from "./subject.ts";

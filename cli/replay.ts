@@ -9,15 +9,15 @@ import type { Command } from "commander";
 import { z } from "zod";
 import type { Candidate } from "../abstraction/candidate.ts";
 import { present } from "../abstraction/collections.ts";
-import { automapCommand } from "../abstraction/command-line.ts";
+import { automapCommand } from "../abstraction/error.ts";
 import { type Database, databaseWords, labelOf, type RunRecord, runsIn, shortId } from "../db/index.ts";
 import { candidateText } from "../report/describe-candidate.ts";
 import { counted, indent, printTime } from "../report/text.ts";
 import { type Replay, replayRun } from "../session/tune/replay.ts";
 import { secondsOf } from "../tuner/trials.ts";
-import { type Cli } from "./command.ts";
-import { databaseFile, flag } from "./options.ts";
+import type { Cli } from "./command.ts";
 import { WORKLOAD_COLUMNS, withoutEmptyColumns, workloadCells } from "./db/records.ts";
+import { databaseFile, flag } from "./options.ts";
 import {
   counts,
   documentOf,

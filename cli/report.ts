@@ -9,15 +9,14 @@
 
 import { z } from "zod";
 import { defined, unique } from "../abstraction/collections.ts";
-import { automapCommand } from "../abstraction/command-line.ts";
-import { NotFoundError, UsageError } from "../abstraction/error.ts";
+import { automapCommand, NotFoundError, UsageError } from "../abstraction/error.ts";
 import { databaseWords, operatorsIn, showRun } from "../db/index.ts";
 import { reportPage } from "../report/page.ts";
 import { gatherReport } from "../session/report/report.ts";
-import { type Cli } from "./command.ts";
-import { collect, databaseFile, optionalFlag, optionalText, positiveInteger, unexpected } from "./options.ts";
+import type { Cli } from "./command.ts";
 import { readOperator, readTypes } from "./db/filters.ts";
 import { checkWritable, writeOutput } from "./files.ts";
+import { collect, databaseFile, optionalFlag, optionalText, positiveInteger, unexpected } from "./options.ts";
 import { EXIT, type ExitCode, print, say, text, texts } from "./output.ts";
 import { withDatabase } from "./with-database.ts";
 

@@ -8,11 +8,10 @@
 import { z } from "zod";
 import type { Extents } from "../abstraction/affine.ts";
 import { defined, unique } from "../abstraction/collections.ts";
-import { automapCommand } from "../abstraction/command-line.ts";
 import { type Computation, defineComputation, type TensorSpec, withConstants } from "../abstraction/computation.ts";
 import { type DType, isDType } from "../abstraction/dtype.ts";
 import { accessesOf, axesOf, type Equation, tensorsOf } from "../abstraction/equation.ts";
-import { attempt, suggestion, UsageError } from "../abstraction/error.ts";
+import { attempt, automapCommand, suggestion, UsageError } from "../abstraction/error.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import { parseEquation } from "../abstraction/parse.ts";
 import { constantsOf } from "../abstraction/time.ts";
@@ -23,7 +22,7 @@ import { type OperandTypes, parseDataTypes, printDataTypes, typeSuggestion } fro
 import { EPILOGUE_NAMES, epilogueFor } from "../operators/epilogue.ts";
 import { operatorNamed } from "../operators/index.ts";
 import { instantiate, type Operator } from "../operators/operator.ts";
-import { type Cli } from "./command.ts";
+import type { Cli } from "./command.ts";
 import { collect, optionalText } from "./options.ts";
 import { texts } from "./output.ts";
 

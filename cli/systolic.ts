@@ -8,11 +8,9 @@
 
 import type { Command } from "commander";
 import { z } from "zod";
-import { automapCommand } from "../abstraction/command-line.ts";
-import { UsageError } from "../abstraction/error.ts";
+import { automapCommand, UsageError } from "../abstraction/error.ts";
 import type { Target } from "../abstraction/machine.ts";
-import { printRecurrence } from "../abstraction/parse-recurrence.ts";
-import type { SpaceTime } from "../abstraction/recurrence.ts";
+import { printRecurrence, type SpaceTime } from "../abstraction/recurrence.ts";
 import type { Design } from "../mapper/space-time/design.ts";
 import { pointsOfProblem } from "../mapper/space-time/problem.ts";
 import type { SpaceTimeRefusal } from "../mapper/space-time/validity.ts";
@@ -47,9 +45,9 @@ import {
   shownSchema,
 } from "./array-listing.ts";
 import { readArraySubject } from "./array-words.ts";
-import { type Cli } from "./command.ts";
-import { flag, optionalText, optionalWord, positiveInteger, readParameters } from "./options.ts";
+import type { Cli } from "./command.ts";
 import { checkOneOutput, checkWritable, writeKernel, writeOutput } from "./files.ts";
+import { flag, optionalText, optionalWord, positiveInteger, readParameters } from "./options.ts";
 import { EXIT, type ExitCode, print, printJson, style } from "./output.ts";
 
 /** Languages a design can be emitted in, by the words of --emit. */

@@ -2,8 +2,7 @@
 
 import type { z } from "zod";
 import { defined, sumOf } from "../abstraction/collections.ts";
-import { automapCommand } from "../abstraction/command-line.ts";
-import { EnvironmentError } from "../abstraction/error.ts";
+import { automapCommand, EnvironmentError } from "../abstraction/error.ts";
 import { counted } from "../report/text.ts";
 import { type Share, type TunedTask, tuneNetwork } from "../session/network/tune-network.ts";
 import { labelOfTask } from "../session/report/network-report.ts";

@@ -3,8 +3,8 @@
 import { z } from "zod";
 import { type Candidate, isMapped } from "../abstraction/candidate.ts";
 import { defined, present } from "../abstraction/collections.ts";
-import { automapCommand } from "../abstraction/command-line.ts";
 import type { Computation } from "../abstraction/computation.ts";
+import { automapCommand } from "../abstraction/error.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Target } from "../abstraction/machine.ts";
 import { NOISE_VERDICTS } from "../abstraction/noise.ts";

@@ -4,28 +4,32 @@
  *     automap tune conv2d --c 64 --k 64 --h 56 --w 56 --r 3 --s 3 --pad 1 --dtype u8s8
  *     automap tune matmul --m 512 --n 512 --k 512 --dtype f32 --trials 200 --threads 2
  *     automap tune matmul --m 4096 --n 4096 --k 4096 --dtype f16 --target cuda
+ *
+ * Output of `automap tune` for a machine that is not available: the kernels that the model ranks highest, and those that an emulator finds
+ * right.
  */
 
 import type { Command } from "commander";
 import { z } from "zod";
 import type { Extents } from "../abstraction/affine.ts";
-import { CANDIDATE_KINDS } from "../abstraction/candidate.ts";
+import { CANDIDATE_KINDS, isMapped } from "../abstraction/candidate.ts";
 import { defined, mapValues, unique } from "../abstraction/collections.ts";
 import type { Computation } from "../abstraction/computation.ts";
-import { EnvironmentError, suggestion, UsageError } from "../abstraction/error.ts";
+import { automapCommand, EnvironmentError, suggestion, UsageError } from "../abstraction/error.ts";
 import type { Inputs } from "../abstraction/interpret.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
-import { KERNEL_LANGUAGES, type KernelLanguage } from "../abstraction/kernel.ts";
+import { KERNEL_LANGUAGES, type KernelLanguage, LANGUAGES } from "../abstraction/kernel.ts";
 import type { Target } from "../abstraction/machine.ts";
 import { operationsOf } from "../abstraction/time.ts";
-import { checkDatabase, DEFAULT_DATABASE, WORKLOAD_NAME } from "../db/index.ts";
+import { checkDatabase, DEFAULT_DATABASE, databaseWords, shortId, WORKLOAD_NAME } from "../db/index.ts";
 import { INTRINSICS, intrinsicsNamed } from "../intrinsics/index.ts";
 import { describeWorkload, workloadLabel } from "../operators/describe.ts";
 import { operatorNamed } from "../operators/index.ts";
 import { constantValues } from "../operators/operator.ts";
-import { counted } from "../report/text.ts";
+import { placeText, scheduleText } from "../report/describe-candidate.ts";
+import { counted, indent, printTime } from "../report/text.ts";
 import { checkEmulated } from "../session/judge/emulators.ts";
-import { checkCores, checkJudged } from "../session/judge/judge.ts";
+import { checkCores, checkJudged, type JudgedKernel, judgeByModel } from "../session/judge/judge.ts";
 import { isPlain, languagesFor, tiersOf, usableIntrinsics } from "../session/kinds/choose.ts";
 import { checkMemory } from "../session/tune/memory.ts";
 import { checkThreads } from "../session/tune/threads.ts";
@@ -35,15 +39,15 @@ import { measuringProblem } from "../session/tune/workplace.ts";
 import { isElsewhere, isGpu } from "../targets/index.ts";
 import { STRATEGIES } from "../tuner/strategies.ts";
 import type { Strategy } from "../tuner/strategy.ts";
-import { type Cli } from "./command.ts";
-import { flag, optionalText, optionalWord, positiveInteger, readParameters, wholeNumber } from "./options.ts";
-import { checkKernelFiles, checkOneOutput, checkWritable, writeOutput } from "./files.ts";
+import type { Cli } from "./command.ts";
+import { checkKernelFiles, checkOneOutput, checkWritable, writeKernel, writeOutput } from "./files.ts";
 import { heardInterrupts } from "./interrupts.ts";
-import { type ExitCode, say, style, text } from "./output.ts";
+import { flag, optionalText, optionalWord, positiveInteger, readParameters, wholeNumber } from "./options.ts";
+import { EXIT, type ExitCode, printJson, say, style, text } from "./output.ts";
 import { addSubjectOptions, defaultTypes, readComputation, subjectOptions } from "./subject.ts";
 import { readTarget, TARGET_OPTION } from "./target.ts";
-import { judge } from "./tune-judged.ts";
-import { commandToGoOn, conclude, rank, tuneSchema } from "./tune-outcome.ts";
+import { fitted } from "./terminal.ts";
+import { commandToGoOn, conclude, judgedSchema, rank, tellerOf, tuneSchema, whyUnanswered } from "./tune-outcome.ts";
 import { progressOf } from "./tune-progress.ts";
 
 const options = subjectOptions.extend({
@@ -307,4 +311,97 @@ function readChosen(subject: string, parameters: Extents, given: TuneWords): Cho
     ...Object.keys(complete).flatMap((name) => (parameters[name] === undefined ? [`--${name} ${complete[name]}`] : [])),
   ];
   return { computation, fixed: constantValues(operator, computation), parameters: complete, assumed };
+}
+
+// ---- a machine that is not available ---------------------------------------------------------------------------------------------
+
+/** Ranks candidates by the model, runs the best under an emulator, and records each without a time. */
+export async function judge(
+  subject: {
+    readonly computation: Computation;
+    readonly parameters: Extents;
+    readonly fixed: Inputs;
+  },
+  { intrinsics, machine }: { readonly intrinsics: readonly Intrinsic[]; readonly machine: Target },
+  given: TuneWords,
+  signal: AbortSignal,
+): Promise<ExitCode> {
+  const outcome = await judgeByModel(
+    { ...subject, name: given.name },
+    {
+      intrinsics,
+      machine,
+      signal,
+      database: given.db ?? DEFAULT_DATABASE,
+      ...defined({
+        seconds: given.time,
+        count: given.trials,
+        seed: given.seed,
+        threads: given.threads,
+        kinds: given.kinds,
+      }),
+      onDropped: (why) => say(`dropped: ${why}`),
+      onJudged: ({ measurement, prediction }) => {
+        if (!given.quiet) say(style("dim", `predicted ${printTime(prediction.seconds)}: ${measurement.status}`));
+      },
+    },
+  );
+  if ("refused" in outcome) return conclude({ status: "nothing-maps", refused: outcome.refused }, given, 0);
+  if ("problem" in outcome) return conclude({ status: "environment", problem: outcome.problem }, given, 0);
+  const { judged, database, emulator, unanswered } = outcome;
+  const right = judged.find(({ measurement }) => measurement.status === "emulated");
+  if (unanswered) say(whyUnanswered(unanswered));
+  const ended = signal.aborted ? "stopped" : outcome.late ? "the time was up" : undefined;
+  if (ended) say(`${ended} after ${counted(judged.length, "kernel")}; none of the others was judged`);
+  if (given.json)
+    printJson(judgedSchema, {
+      measured: false,
+      target: machine.name,
+      emulator,
+      database,
+      late: outcome.late === true,
+      candidates: judged.map(({ id, candidate, prediction, measurement }) => ({
+        id,
+        status: measurement.status,
+        intrinsic: candidate.intrinsic,
+        mapping: isMapped(candidate) ? candidate.matching : { design: placeText(candidate) },
+        schedule: candidate.schedule,
+        predictedMicroseconds: prediction.seconds * 1e6,
+      })),
+    });
+  else if (judged.length > 0) tellerOf(given)(judgedText(judged, machine, emulator));
+  if (!right) {
+    for (const { id, measurement } of judged)
+      if (measurement.status !== "ok") say(`${shortId(id)} ${measurement.status}: ${measurement.log}`);
+    if (signal.aborted) return EXIT.interrupted;
+    return judged.some(({ measurement }) => measurement.status === "wrong") ? EXIT.wrong : EXIT.failed;
+  }
+  if (given.to !== undefined) {
+    const written = writeKernel(given.to, right.kernel);
+    say(
+      `written: ${written}, predicted to take ${printTime(right.prediction.seconds)}; right under ${emulator}, not timed`,
+    );
+  }
+  if (!given.quiet) {
+    const { language } = right.kernel;
+    const [does, to] = language === "c++" ? ["package it", "DIR"] : ["write it", `kernel${LANGUAGES[language].ending}`];
+    say(`${does}   ${automapCommand("emit", shortId(right.id), "--to", to, databaseWords(database))}`);
+  }
+  return signal.aborted ? EXIT.interrupted : EXIT.ok;
+}
+
+function judgedText(judged: readonly JudgedKernel[], machine: Target, emulator: string): string {
+  const rows = judged.map(({ id, candidate, prediction, measurement }) => [
+    printTime(prediction.seconds),
+    measurement.status,
+    shortId(id),
+    candidate.intrinsic,
+    placeText(candidate),
+    scheduleText(candidate),
+  ]);
+  return [
+    `predicted by the model with the rates of ${machine.name}, run under ${emulator}; nothing was timed`,
+    "",
+    indent(fitted(rows, 2)),
+  ].join("\n");
 }

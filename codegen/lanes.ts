@@ -28,7 +28,7 @@ import { NarrowLanes } from "./cpp/narrow-lanes-avx512.ts";
 import { HALVES_512, WordLanes, type WordType, wordVectors } from "./cpp/word-lanes.ts";
 import { AVX512 } from "./cpp/x86-vectors.ts";
 import { cudaSource } from "./cuda/cuda.ts";
-import { multiplies } from "./lane-statement.ts";
+import { multiplies } from "./lane-printer.ts";
 import { openClLanes, syclLanes } from "./subgroup/lanes-subgroup.ts";
 
 export type LaneLanguage = Kernel["language"];

@@ -26,18 +26,20 @@ import type { VectorFile } from "../abstraction/loop-nest.ts";
 import { bare, type Code, code, type Name, NOTHING, skeleton } from "../abstraction/source-text.ts";
 import { typeOf } from "../abstraction/typing.ts";
 import { allOf } from "./c-expressions.ts";
-import { type LaneContext, LanePrinter, type Part } from "./lane-printer.ts";
 import {
   always,
   factorsIn,
   joinedValue,
   type LaneAccess,
+  type LaneContext,
+  LanePrinter,
   never,
+  type Part,
   pinnedLane,
   registerIn,
   registerName,
   split,
-} from "./lane-statement.ts";
+} from "./lane-printer.ts";
 import type { Named } from "./walk.ts";
 
 /** Elements of memory that lanes access. `stride` is undefined if `at` is not affine in the lane. */

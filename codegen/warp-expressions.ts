@@ -25,7 +25,7 @@ import type { LoopNest } from "../abstraction/loop-nest.ts";
 import { type Code, code, keyOf, list, type Name, tensorName } from "../abstraction/source-text.ts";
 import { type DTypes, typeOf } from "../abstraction/typing.ts";
 import { CExpressions, type Shuffle, type Words } from "./c-expressions.ts";
-import { type LaneAccess, registerIn, registerName, tested } from "./lane-statement.ts";
+import { type LaneAccess, registerIn, registerName, tested } from "./lane-printer.ts";
 
 /** The purpose of an address: a write, a read, or the matrix row that a lane supplies to `ldmatrix`. */
 export type Role = "at" | "to" | "from" | "row";

@@ -15,8 +15,18 @@ import { C_TYPES } from "../abstraction/kernel.ts";
 import { type Code, code, identifier, NOTHING } from "../abstraction/source-text.ts";
 import { allOf } from "./c-expressions.ts";
 import type { Helpers } from "./cpp/cpp-helpers.ts";
-import { type FoldName, foldOf, type LaneContext, LanePrinter, type Part } from "./lane-printer.ts";
-import { equationsIn, guarded, joinedValue, type LaneAccess, registerName } from "./lane-statement.ts";
+import {
+  equationsIn,
+  type FoldName,
+  foldOf,
+  guarded,
+  joinedValue,
+  type LaneAccess,
+  type LaneContext,
+  LanePrinter,
+  type Part,
+  registerName,
+} from "./lane-printer.ts";
 import type { LanguagePrinter, Loop, Named, Of } from "./walk.ts";
 import type { WarpExpressions } from "./warp-expressions.ts";
 

@@ -9,7 +9,7 @@ import type { Row } from "./facts.ts";
 import { type Database, read } from "./open.ts";
 import { checkFilter, type Filter, trialsWhere } from "./query.ts";
 import type { TrialRecord } from "./record.ts";
-import { provenanceOf, trialsOfRows } from "./world.ts";
+import { provenanceOf, trialsOfRows } from "./rows.ts";
 
 /** Which trials to consider. */
 export interface BestOptions {

@@ -7,8 +7,7 @@
 
 import { dirname } from "node:path";
 import Sqlite from "better-sqlite3";
-import { automapCommand } from "../abstraction/command-line.ts";
-import { EnvironmentError, MachineFault, UsageError } from "../abstraction/error.ts";
+import { automapCommand, EnvironmentError, MachineFault, UsageError } from "../abstraction/error.ts";
 import { databaseWords } from "./default.ts";
 
 /** A failure of a database: its disk, its locks, its permissions. */

@@ -12,8 +12,15 @@ import { accessSync, constants, existsSync, rmSync, statSync } from "node:fs";
 import { dirname } from "node:path";
 import Sqlite from "better-sqlite3";
 import { memoisedPair } from "../abstraction/collections.ts";
-import { automapCommand, quotedWords } from "../abstraction/command-line.ts";
-import { NotFoundError, UsageError, checkNames, internal, reasonOf } from "../abstraction/error.ts";
+import {
+  automapCommand,
+  checkNames,
+  internal,
+  NotFoundError,
+  quotedWords,
+  reasonOf,
+  UsageError,
+} from "../abstraction/error.ts";
 import { type Seals, sealsOf } from "../abstraction/seal.ts";
 import { visible } from "../abstraction/text.ts";
 import { databaseWords } from "./default.ts";

@@ -11,8 +11,7 @@ import { closeSync, existsSync, fsyncSync, openSync, renameSync, rmSync, statSyn
 import { tmpdir } from "node:os";
 import { basename, format, join, parse } from "node:path";
 import type Sqlite from "better-sqlite3";
-import { quotedWords } from "../abstraction/command-line.ts";
-import { reasonOf } from "../abstraction/error.ts";
+import { quotedWords, reasonOf } from "../abstraction/error.ts";
 import { databaseWords } from "./default.ts";
 import { DatabaseError } from "./error.ts";
 

@@ -5,9 +5,8 @@
  */
 
 import { isDefined } from "../abstraction/collections.ts";
-import { automapCommand } from "../abstraction/command-line.ts";
 import { type Computation, computationKey } from "../abstraction/computation.ts";
-import { checkNames, internal, NotFoundError, UsageError } from "../abstraction/error.ts";
+import { automapCommand, checkNames, internal, NotFoundError, UsageError } from "../abstraction/error.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import { visible } from "../abstraction/text.ts";
 import type { MeasurementStatus } from "../abstraction/trial.ts";
@@ -17,7 +16,7 @@ import { strings } from "./held.ts";
 import { shortId } from "./identity.ts";
 import { type Database, read, statement } from "./open.ts";
 import type { CalibrationRecord, Environment, RunRecord, TrialRecord, Workload } from "./record.ts";
-import { environmentRowOf, factsOf, problemOf, runOf } from "./rows.ts";
+import { environmentRowOf, factsOf, problemOf, provenanceOf, runOf, trialsOfRows, worldIn } from "./rows.ts";
 import {
   type Condition,
   DECLARED,
@@ -28,7 +27,6 @@ import {
   trustedBy,
 } from "./trust.ts";
 import { type WordFilter, workloadsWhere } from "./words.ts";
-import { provenanceOf, trialsOfRows, worldIn } from "./world.ts";
 
 /** A range with inclusive ends; an omitted end is open. */
 export interface Range {

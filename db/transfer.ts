@@ -29,9 +29,8 @@ import {
 import { shortId } from "./identity.ts";
 import { type Database, statement, write } from "./open.ts";
 import { idsWhere, type TrialFilter } from "./query.ts";
-import { problemOf, problemOfTrial, type Referred, rowHeld, wrongField } from "./rows.ts";
+import { problemOf, problemOfTrial, provenanceOf, type Referred, rowHeld, worldIn, wrongField } from "./rows.ts";
 import { withDatabase } from "./with-database.ts";
-import { provenanceOf, worldIn } from "./world.ts";
 import { insert, insertSealed, replace, rowOf } from "./write.ts";
 
 /** Version of the format; raised when older versions of automap could not read the lines. */

@@ -13,8 +13,7 @@ import { shortId } from "./identity.ts";
 import { type Database, read } from "./open.ts";
 import { type Filter, idsWhere, showTrial } from "./query.ts";
 import type { TrialRecord } from "./record.ts";
-import { problemOf, problemOfTrial, type Referred, rowHeld } from "./rows.ts";
-import { worldIn } from "./world.ts";
+import { problemOf, problemOfTrial, type Referred, rowHeld, worldIn } from "./rows.ts";
 
 export interface Problem {
   /** `integrity`, `reference`, or a record by its table and id. */

@@ -1,8 +1,7 @@
 /** @file Writes facts. Each call is one transaction, which is on disk when the call returns. Recording the same fact again changes nothing. */
 
-import { automapCommand } from "../abstraction/command-line.ts";
 import { equationText, pointCount } from "../abstraction/computation.ts";
-import { UsageError } from "../abstraction/error.ts";
+import { automapCommand, UsageError } from "../abstraction/error.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import { day } from "../abstraction/text.ts";
 import type { Trial } from "../abstraction/trial.ts";
@@ -12,8 +11,7 @@ import { declarationHash, shortId } from "./identity.ts";
 import { type Database, statement, write } from "./open.ts";
 import { impossibleTrial } from "./possible.ts";
 import type { Conditions, Environment, Finals, RunStatus, Workload } from "./record.ts";
-import { environmentRowOf, rowFrom, trialRowOf, workloadRowOf } from "./rows.ts";
-import { provenanceOf, sealed } from "./world.ts";
+import { environmentRowOf, provenanceOf, rowFrom, sealed, trialRowOf, workloadRowOf } from "./rows.ts";
 
 /** How far a clock may be set back between two searches, milliseconds; beyond that one of the two times is wrong. */
 const SET_BACK = 24 * 60 * 60 * 1000;

@@ -15,10 +15,9 @@ export {
   enumerateDesigns,
   type ListedDesign,
 } from "../mapper/space-time/enumerate.ts";
-export type { ArrayLoopOptions } from "../mapper/space-time/loops.ts";
 export { type LowerOptions, lowerDesign } from "../mapper/space-time/lower.ts";
 export { paretoSet } from "../mapper/space-time/pareto.ts";
-export type { ArrayProblem } from "../mapper/space-time/problem.ts";
+export type { ArrayLoopOptions, ArrayProblem } from "../mapper/space-time/problem.ts";
 export type { ReverseDefinition } from "../mapper/space-time/reverse.ts";
 export { refusalOf, type SpaceTimeRefusal } from "../mapper/space-time/validity.ts";
 export type { Vector } from "../mapper/space-time/vector.ts";

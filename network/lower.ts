@@ -5,8 +5,7 @@
  */
 
 import { addTo, unique } from "../abstraction/collections.ts";
-import { quotedWords } from "../abstraction/command-line.ts";
-import { suggestion, UsageError } from "../abstraction/error.ts";
+import { quotedWords, suggestion, UsageError } from "../abstraction/error.ts";
 import { type Body, type Constant, type Dimension, type Graph, type Input, type Node, readsOf } from "./graph.ts";
 import { type LowerBody, Lowering, type Scope, SharedLowering } from "./lowering.ts";
 import { type Network, rootOf, rootsRead, type Step } from "./network.ts";

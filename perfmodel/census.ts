@@ -18,8 +18,7 @@ import {
   storedCondition,
 } from "../mapper/match/conditions.ts";
 import { defineProblem } from "../mapper/match/problem.ts";
-import type { LoopDimension } from "../mapper/schedule/dimensions.ts";
-import { dependsOn } from "../mapper/schedule/operands.ts";
+import { dependsOn, type LoopDimension } from "../mapper/schedule/dimensions.ts";
 import { at, type DimensionState } from "./placed.ts";
 
 /** A dimension that the condition depends on. */

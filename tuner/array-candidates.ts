@@ -14,8 +14,14 @@ import { axesIn } from "../abstraction/expression.ts";
 import type { LoopNest } from "../abstraction/loop-nest.ts";
 import { pick, type Random } from "../abstraction/random.ts";
 import type { Steps } from "../abstraction/steps.ts";
-import { type ArrayDesign, type ArrayDesigns, arrayDesigns } from "../mapper/space-time/array-designs.ts";
-import { type LaneArray, placeArray, withBeside } from "../mapper/space-time/lane-array.ts";
+import {
+  type ArrayDesign,
+  type ArrayDesigns,
+  arrayDesigns,
+  type LaneArray,
+  placeArray,
+  withBeside,
+} from "../mapper/space-time/lane-array.ts";
 import { MOST_UNROLLED_STEPS } from "../mapper/space-time/lower.ts";
 import { lowerPlaced } from "../mapper/space-time/lower-array.ts";
 import { operandAccesses } from "../mapper/space-time/problem.ts";

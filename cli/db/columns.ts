@@ -3,7 +3,7 @@
 import { z } from "zod";
 import { suggestion, UsageError } from "../../abstraction/error.ts";
 import { COLUMNS, type Column } from "../../db/columns.ts";
-import { type Cli } from "../command.ts";
+import type { Cli } from "../command.ts";
 import { optionalFlag } from "../options.ts";
 import { documentOf, EXIT, type ExitCode, print, printJson, text } from "../output.ts";
 import { printFitted } from "../terminal.ts";

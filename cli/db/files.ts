@@ -29,9 +29,9 @@ import {
 } from "../../db/index.ts";
 import { counted, printTime } from "../../report/text.ts";
 import { compareTimes } from "../../runtime/statistics.ts";
-import { type Cli } from "../command.ts";
-import { flag, optionalWord, wholeNumber } from "../options.ts";
+import type { Cli } from "../command.ts";
 import { checkWritable, writeLines } from "../files.ts";
+import { flag, optionalWord, wholeNumber } from "../options.ts";
 import {
   counts,
   documentOf,

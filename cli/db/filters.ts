@@ -29,7 +29,7 @@ import { intrinsicsNamed } from "../../intrinsics/index.ts";
 import { parseDataTypes } from "../../operators/data-types.ts";
 import { EPILOGUE_NAMES } from "../../operators/epilogue.ts";
 import { OPERATORS } from "../../operators/index.ts";
-import { type Cli } from "../command.ts";
+import type { Cli } from "../command.ts";
 import { databaseFile, flag, optionalText, optionsOf, positiveInteger, valuesIn } from "../options.ts";
 import { say } from "../output.ts";
 

@@ -6,8 +6,7 @@
  */
 
 import { z } from "zod";
-import { automapCommand } from "../../abstraction/command-line.ts";
-import { attempt, UsageError } from "../../abstraction/error.ts";
+import { attempt, automapCommand, UsageError } from "../../abstraction/error.ts";
 import type { Measurement, Prediction } from "../../abstraction/trial.ts";
 import {
   computationOf,

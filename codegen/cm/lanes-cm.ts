@@ -38,20 +38,21 @@ import {
 import { CExpressions } from "../c-expressions.ts";
 import { headOf, type SourceNotes } from "../cpp/cpp-frame.ts";
 import { calledIn, helpersOf } from "../cpp/cpp-helpers.ts";
-import type { LaneContext, Part } from "../lane-printer.ts";
 import {
   dealtIndices,
   dealtLoops,
   type LaneAccess,
+  type LaneContext,
   laneLoops,
+  type Part,
   registerIn,
   registerName,
   tested,
-} from "../lane-statement.ts";
+} from "../lane-printer.ts";
 import { type LaneOperation, type LanePlace, VectorExpressions } from "../vector-expressions.ts";
 import { type Named, namedIn, phasesOf, printStatements, stepsOf } from "../walk.ts";
+import { checkSizes } from "./cm.ts";
 import { CM_HELPERS } from "./cm-helpers.ts";
-import { checkSizes } from "./cm-surfaces.ts";
 
 const TYPES: Partial<Record<DType, "float" | "double" | "int">> = { f32: "float", f64: "double", s32: "int" };
 

@@ -26,8 +26,7 @@ import { copyLoops, maskedRow, packedRun, turnedColumns, turnedRows, turnedTile 
 import { CPP_WORDS } from "./cpp-expressions.ts";
 import { argumentsOf, cppSource, intrinsicLine, openLoop, packedConstants, type SourceNotes } from "./cpp-frame.ts";
 import { calledIn } from "./cpp-helpers.ts";
-import { wideRow } from "./cpp-rows.ts";
-import { Avx512Rows } from "./rows-avx512.ts";
+import { Avx512Rows, wideRow } from "./rows-avx512.ts";
 
 /** The kernel of a scheduled nest. @throws Error if the instruction is not available in C++ */
 export function generateCpp(

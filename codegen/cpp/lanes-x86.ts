@@ -34,8 +34,7 @@ import {
 } from "../../abstraction/source-text.ts";
 import { allOf, CExpressions } from "../c-expressions.ts";
 import { LaneAddresses } from "../lane-addresses.ts";
-import type { LaneContext, Part } from "../lane-printer.ts";
-import { type LaneAccess, registerIn, registerName, tested } from "../lane-statement.ts";
+import { type LaneAccess, type LaneContext, type Part, registerIn, registerName, tested } from "../lane-printer.ts";
 import { type LaneOperation, type LanePlace, outsideIsZero, VectorExpressions } from "../vector-expressions.ts";
 import { type Loop, type Named, namedIn, printStatements, roundsOf } from "../walk.ts";
 import { maskOf, tableOf } from "./avx512-masks.ts";

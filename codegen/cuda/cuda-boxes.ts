@@ -9,14 +9,32 @@
  *     share_box<2, 2>(&b_ring[..], &b_ring_box, {64 * step, 128 * n_tile + 64 * member}, &full[..]);      to both blocks of a cluster
  *
  * All have the width of a span of the ring, at most 128 bytes, and the ring's swizzle.
+ *
+ * Descriptors, in CUDA, of tiles in shared memory for instructions that read them directly (wgmma).
+ *
+ *     matrix_at<128, false>(&a_ring[8192 * (step % 4)], 0, 1024)      rows of 128 bytes; groups of eight rows are 1,024 bytes apart
+ *     matrix_at<128, false>(&b_window[1856 * r + 64 * s], 0, 1024)    the same, beginning at any row
  */
 
 import { type Extents, evaluateIndex } from "../../abstraction/affine.ts";
+import { memoisedBy } from "../../abstraction/collections.ts";
 import { bytesOf, type DType } from "../../abstraction/dtype.ts";
 import { internal } from "../../abstraction/error.ts";
-import { type Access, accessesIn, axesIn, type Expr, number, plus, substitute } from "../../abstraction/expression.ts";
-import { type Copy, dimsOf, type LoopNest, storageOf } from "../../abstraction/loop-nest.ts";
-import { VIEW_SPANS } from "../../abstraction/matrix-view.ts";
+import { compileIndex, Scope } from "../../abstraction/evaluate.ts";
+import {
+  type Access,
+  accessesIn,
+  axesIn,
+  type Expr,
+  number,
+  plus,
+  printExpr,
+  rewrite,
+  substitute,
+} from "../../abstraction/expression.ts";
+import type { Intrinsic, Operand } from "../../abstraction/intrinsic.ts";
+import { type Copy, dimsOf, type LoopNest, storageOf, type TileAccess } from "../../abstraction/loop-nest.ts";
+import { type MatrixView, operandView, printView, VIEW_SPANS } from "../../abstraction/matrix-view.ts";
 import { type Code, code, list, Name, NOTHING } from "../../abstraction/source-text.ts";
 import type { TensorView } from "../../abstraction/tensor-view.ts";
 import { shortIndex } from "../short-index.ts";
@@ -140,4 +158,81 @@ export function describedBox({ name, dtype, view: { dims, rows }, span }: Box, t
     code`error = @describe_${rows.kind}<${dims.length}>(&${name}, ${tensor}, ${list([code`${bytes}`, ...shape, ...more])});`,
     code`if (error != cudaSuccess) return error;`,
   ];
+}
+
+// ---- tiles that instructions read ------------------------------------------------------------------------------------------------
+
+/** The descriptor of a tile in shared memory. @throws Error if the layout cannot be described */
+export function matrixOf(
+  c: CudaExpressions,
+  nest: LoopNest,
+  intrinsic: Intrinsic,
+  operand: Operand,
+  tile: TileAccess,
+  extents: Extents,
+): Code {
+  const { tensor } = tile.access;
+  const scratch =
+    nest.scratch.find((s) => s.name === tensor) ??
+    internal(`${intrinsic.name} reads ${tensor}, which is not shared memory`);
+  const names = dimsOf(scratch).map((d) => d.name);
+  const digits = operand.dims.map((d, i) => ({
+    extent: d.extent,
+    below: operand.dims.slice(i + 1).reduce((product, { extent }) => product * extent, 1),
+  }));
+  // Loops move only the start, by multiples of the swizzle pattern, so distances are those of their first step.
+  const still = Object.fromEntries(tile.access.index.flatMap(axesIn).map((name) => [name, 0]));
+  const view = knownView(intrinsic, operand, storageOf(scratch), tile, () => {
+    const scope = new Scope(new Map(), 0);
+    const inTile = tile.axes.map((name, i) => ({ slot: scope.slot(name), ...(digits[i] ?? { extent: 1, below: 1 }) }));
+    const index = new Map(names.map((name, i) => [name, tile.access.index[i] ?? number(0)]));
+    const place = compileIndex(substitute(storageOf(scratch), index, "index"), scope);
+    const point = scope.environment();
+    return (element) => {
+      for (const { slot, extent, below } of inTile) point[slot] = Math.floor(element / below) % extent;
+      return place(point);
+    };
+  });
+  const none = tile.axes.map(() => 0);
+  const first = atPlace(tile, none.map(number), none);
+  // The instruction applies the swizzle to absolute addresses. So the start is given without the swizzle, wherever in
+  // the pattern it is.
+  const unmoved = rewrite(storageOf(scratch), (e) => (e.kind === "binary" && e.op === "^" ? e.left : e), "index");
+  const place = new Map(names.map((name, i) => [name, first.index[i] ?? number(0)]));
+  const start = shortIndex(substitute(unmoved, place, "index"), extents);
+  if (!view || evaluateIndex(start, still) * bytesOf(operand.dtype) !== view.start)
+    internal(`${operand.name} lies at ${printExpr(start, "formula")}, as ${intrinsic.name} does not read it`);
+  return printView(view, code`&${c.tensor(tensor)}[${c.index(c.hoist(start, `${tensor}_at`), extents)}]`);
+}
+
+/** Views of an instruction's tiles, by their layout. */
+const known = memoisedBy<Intrinsic, MatrixView | undefined>();
+
+/**
+ * Cached, since every element of a tile is compared with the view, and the kernels of a search read the same few tiles.
+ */
+function knownView(
+  intrinsic: Intrinsic,
+  operand: Operand,
+  storage: Expr,
+  { axes, access }: TileAccess,
+  places: () => (element: number) => number,
+): MatrixView | undefined {
+  const key = JSON.stringify([operand.name, axes, access.index, storage]);
+  return known(intrinsic, key, () => operandView(intrinsic, operand, places()));
+}
+
+/** The element at a position in a tile. */
+export function atPlace(
+  { axes, access }: Pick<TileAccess, "axes" | "access">,
+  place: readonly Expr[],
+  from: readonly number[],
+): Access {
+  return { ...access, index: access.index.map((e) => placed(e, axes, place, from)) };
+}
+
+/** An index at a position in a tile. */
+export function placed(e: Expr, axes: readonly string[], place: readonly Expr[], from: readonly number[]): Expr {
+  const known = new Map(axes.map((a, d) => [a, plus(place[d] ?? number(0), from[d] ?? 0)]));
+  return substitute(e, known, "index");
 }

@@ -35,7 +35,7 @@ import { C_TYPES } from "../../abstraction/kernel.ts";
 import { type Copy, type Group, MOST_WRITTEN_OUT } from "../../abstraction/loop-nest.ts";
 import { block, type Code, code, indented, keyOf, type Name, tensorName } from "../../abstraction/source-text.ts";
 import { allOf, type CExpressions } from "../c-expressions.ts";
-import { guarded } from "../lane-statement.ts";
+import { guarded } from "../lane-printer.ts";
 import { type CudaExpressions, ownAxis } from "./cuda-expressions.ts";
 import { holdsTogether, insideTogether, requireTogether, sideBySide, stepped, steppedAccess } from "./cuda-pieces.ts";
 

@@ -26,7 +26,7 @@ import {
 import { type Intrinsic, lanesOf, type Operand } from "../../abstraction/intrinsic.ts";
 import { C_TYPES } from "../../abstraction/kernel.ts";
 import { block, type Code, code, list, NOTHING } from "../../abstraction/source-text.ts";
-import { guarded } from "../lane-statement.ts";
+import { guarded } from "../lane-printer.ts";
 import { distance, divisorOf, shortIndex } from "../short-index.ts";
 import type { Of } from "../walk.ts";
 import { type CopyContext, vectorAt } from "./cuda-copies.ts";

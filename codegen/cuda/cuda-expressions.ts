@@ -25,7 +25,7 @@ import { WARP } from "../../abstraction/intrinsic.ts";
 import type { LoopNest, Statement } from "../../abstraction/loop-nest.ts";
 import { axisName, type Code, code, Name } from "../../abstraction/source-text.ts";
 import { C_WORDS, inside, type Place } from "../c-expressions.ts";
-import { always } from "../lane-statement.ts";
+import { always } from "../lane-printer.ts";
 import { shortIndex, sumOf, termsOfShort } from "../short-index.ts";
 import { type Role, STRENGTH, WarpExpressions } from "../warp-expressions.ts";
 import { Counters } from "./cuda-counters.ts";

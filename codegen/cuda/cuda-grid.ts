@@ -25,12 +25,11 @@ import {
 } from "../../abstraction/loop-nest.ts";
 import { type Code, code, Name, namesIn } from "../../abstraction/source-text.ts";
 import { MOST_THREADS, QUARTERS } from "../../targets/nvidia-gpu.ts";
-import { dealtIndices, dealtLoops, laneLoops } from "../lane-statement.ts";
+import { dealtIndices, dealtLoops, laneLoops } from "../lane-printer.ts";
 import { extentsIn, type LanguagePrinter, type Loop, type Named, namedIn, printStatements, stepsOf } from "../walk.ts";
 import type { WarpExpressions } from "../warp-expressions.ts";
 import { ownAxis } from "./cuda-expressions.ts";
-import { type CudaKernel, type LaunchShape, pointersOf } from "./cuda-program.ts";
-import { sharedMemory, type Teams } from "./cuda-shared.ts";
+import { type CudaKernel, type LaunchShape, pointersOf, sharedMemory, type Teams } from "./cuda-program.ts";
 import { LANE } from "./fragment.ts";
 
 /** The number of a thread in its block. */

@@ -30,14 +30,14 @@ import { tileOffset } from "../../abstraction/memory-tile.ts";
 import { type Code, code, list, Name } from "../../abstraction/source-text.ts";
 import { declareRegister } from "../../targets/registers.ts";
 import { allOf } from "../c-expressions.ts";
+import { TileRegisters } from "../scheduled-nest.ts";
 import { distance, divisorOf, shortIndex, shortTerms, sumOf } from "../short-index.ts";
-import { TileRegisters } from "../tile-registers.ts";
 import type { Named, Of } from "../walk.ts";
+import { atPlace, matrixOf, placed } from "./cuda-boxes.ts";
 import type { CopyContext } from "./cuda-copies.ts";
 import { printDrain } from "./cuda-drains.ts";
 import { ownAxis } from "./cuda-expressions.ts";
 import { sideBySide } from "./cuda-pieces.ts";
-import { atPlace, matrixOf, placed } from "./cuda-views.ts";
 import { heldElements, type Matrices, matricesOf, rowOfLane, WORD } from "./fragment.ts";
 
 /** Counts the elements of a row that `ldmatrix` loads. */

@@ -37,7 +37,7 @@ import { block, type Code, code, commentText, list, Name, NOTHING } from "../../
 import { CONSTANT_BYTES } from "../../targets/nvidia-gpu.ts";
 import { ALL_LANES, allOf } from "../c-expressions.ts";
 import { argumentsOf, intrinsicLine, ownPrelude, type SourceNotes } from "../cpp/cpp-frame.ts";
-import { equationsIn, guarded, joinScalars, laneLoops } from "../lane-statement.ts";
+import { equationsIn, guarded, joinScalars, laneLoops } from "../lane-printer.ts";
 import { shortIndex } from "../short-index.ts";
 import { type Loop, type Named, type Of, printStatements, roundsOf } from "../walk.ts";
 import { ThreadExpressions } from "../warp-expressions.ts";
@@ -56,12 +56,10 @@ import {
   THREAD,
   teamsOf,
 } from "./cuda-grid.ts";
-import { alignments, type CudaKernel, type CudaProgram, cudaProgram } from "./cuda-program.ts";
-import { arrivalsName } from "./cuda-shared.ts";
+import { alignments, arrivalsName, type CudaKernel, type CudaProgram, cudaProgram } from "./cuda-program.ts";
 import { CudaTiles } from "./cuda-tiles.ts";
 import { LANE } from "./fragment.ts";
-import { CudaLanes, ThreadLanes } from "./lanes-cuda.ts";
-import { HalfLanes } from "./lanes-halves.ts";
+import { CudaLanes, HalfLanes, ThreadLanes } from "./lanes-cuda.ts";
 
 /**
  * The kernel of a nest of blocks and warps.

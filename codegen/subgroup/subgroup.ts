@@ -19,7 +19,7 @@ import { axisName, block, type Code, code, Name, type SourceText } from "../../a
 import { localBytesOf } from "../../targets/features.ts";
 import type { CExpressions } from "../c-expressions.ts";
 import { IssueCount } from "../issue-count.ts";
-import { dealtIndices } from "../lane-statement.ts";
+import { dealtIndices } from "../lane-printer.ts";
 import { ScheduledNest } from "../scheduled-nest.ts";
 import { extentsIn, type LanguagePrinter, type Loop, type Of, printStatements, stepsOf } from "../walk.ts";
 import { contains, isScalars, laneAxis, type Tasks, tasksOf, touchedIn } from "./subgroup-tasks.ts";

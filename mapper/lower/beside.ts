@@ -14,9 +14,7 @@ import { partsOf } from "../../abstraction/epilogue.ts";
 import { type Equation, substituteAxes } from "../../abstraction/equation.ts";
 import { access, axis, number } from "../../abstraction/expression.ts";
 import type { Dimension } from "../../abstraction/layout.ts";
-import { loop, type Statement, scalar } from "../../abstraction/loop-nest.ts";
-import { assignment } from "./assign.ts";
-import type { FreshNames } from "./names.ts";
+import { assignment, type FreshNames, loop, type Statement, scalar } from "../../abstraction/loop-nest.ts";
 
 /** Loops over those elements, and over the elements of the output that no point writes; the outermost divided among threads. */
 export function storedBeside(computation: Computation, names: FreshNames): readonly Statement[] {

@@ -34,11 +34,18 @@ import {
   substitute,
   times,
 } from "../../abstraction/expression.ts";
-import { type LoopNest, loop, type Scratch, type Statement, type VectorFile } from "../../abstraction/loop-nest.ts";
+import {
+  assign,
+  type LoopNest,
+  loop,
+  type Scalar,
+  type Scratch,
+  type Statement,
+  type VectorFile,
+} from "../../abstraction/loop-nest.ts";
 import { KEPT } from "../../abstraction/program.ts";
 import { type RowChain, storingEquation } from "../../abstraction/row-chain.ts";
 import { type ChainShape, halvesOf } from "../schedule/chain-shape.ts";
-import { assign, type Scalar } from "./assign.ts";
 import { ChainParts, type ChainPlaces, type Timed } from "./chain-parts.ts";
 import { loopsAt } from "./thread-places.ts";
 

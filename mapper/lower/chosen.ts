@@ -9,8 +9,8 @@
 import { axis, type Expr, number, plus } from "../../abstraction/expression.ts";
 import type { Operand } from "../../abstraction/intrinsic.ts";
 import type { Dimension } from "../../abstraction/layout.ts";
+import type { FreshNames } from "../../abstraction/loop-nest.ts";
 import type { LoopDimension } from "../schedule/dimensions.ts";
-import type { FreshNames } from "./names.ts";
 
 /** A `select` on one loop counter: the value at step `at` of that loop, and the value at all other steps. */
 export interface Chosen {

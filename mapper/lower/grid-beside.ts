@@ -7,8 +7,8 @@
  *       copy k_beside 8 by warp       z[b_block,k_beside] = x[b_block,0,k_beside]       where m_warp == 0 and n_warp == 0
  */
 
-import { guarded, partsOf } from "../../abstraction/epilogue.ts";
-import { substituteAxes } from "../../abstraction/equation.ts";
+import { partsOf } from "../../abstraction/epilogue.ts";
+import { guarded, substituteAxes } from "../../abstraction/equation.ts";
 import { axis, compare } from "../../abstraction/expression.ts";
 import type { Statement } from "../../abstraction/loop-nest.ts";
 import { partsOfSum } from "../schedule/split.ts";

@@ -3,6 +3,13 @@
  *
  *     shared a_ring: f16[stage 3, m 128, k 64] at 8192*stage + 64*m + 8*((k/8) ^ (m%8)) + k%8
  *     copy m 128, k 64 by 8, async, by block where step+2 < 64          a_ring[(step+2)%3,m,k] = a[128*m_tile+m, 64*(step+2)+k]
+ *
+ * Lowers shifted taps (implicit GEMM): the window of an input that is staged once for all taps of a filter, the position of a result's inputs
+ * in it, and the copies that fill it.
+ *
+ *     shared a_window: f16[stage 2, m 272, k 64]        272 rows: 9 of 29 pixels, and the halo that the last rows of a tile read
+ *     copy h_place 9, w_place 29, k_in 64               a_window[slice%2, 29*h_place + w_place, k_in] = in[n, 64*slice+k_in, 7*m_tile+h_place-1, w_place-1]
+ *     issue                                             a_window[slice%2, m_in + 29*r + s, ..]
  */
 
 import { allOf, selected } from "../../abstraction/condition.ts";
@@ -10,9 +17,11 @@ import { bytesOf } from "../../abstraction/dtype.ts";
 import {
   type Access,
   access,
+  and,
   axis,
   compare,
   type Expr,
+  number,
   over,
   plus,
   remainder,
@@ -20,13 +29,16 @@ import {
   times,
 } from "../../abstraction/expression.ts";
 import type { Dimension } from "../../abstraction/layout.ts";
-import type { ArrivalAt, Copy, Scratch, Statement } from "../../abstraction/loop-nest.ts";
+import { type ArrivalAt, assignment, type Copy, type Scratch, type Statement } from "../../abstraction/loop-nest.ts";
+import type { ViewedDimension } from "../../abstraction/tensor-view.ts";
+import { stepsInFlight } from "../schedule/fragments.ts";
 import { fillOf, type GridInput } from "../schedule/grid-context.ts";
 import { sharersOf } from "../schedule/multicast.ts";
 import { rowElements, sharedStorage } from "../schedule/swizzle.ts";
-import { assignment } from "./assign.ts";
+import type { TapWindow, WindowDim } from "../schedule/taps.ts";
 import type { GridPlaces } from "./grid-places.ts";
 import { viewOf } from "./grid-views.ts";
+import { tilesOf } from "./window-places.ts";
 
 function ringName(places: GridPlaces, { operand }: GridInput): string {
   return places.fresh(`${operand.name}_ring`);
@@ -144,4 +156,140 @@ export function copyOf(places: GridPlaces, input: GridInput, step: Expr): Copy {
 /** Rows and columns of an input's tile in its ring. */
 function ringShape(places: GridPlaces, input: GridInput): readonly [number, number] {
   return inRows(input, [rowElements(input, places.extent(input.kept)), places.extent(places.context.sum)]);
+}
+
+// ---- windows ---------------------------------------------------------------------------------------------------------------------
+
+const windowName = (places: GridPlaces, { input }: TapWindow): string => places.fresh(`${input.operand.name}_window`);
+
+export const windowArrivals = (places: GridPlaces): string => places.fresh("window_full");
+
+/** The window's buffer in shared memory. */
+export function windowRing(places: GridPlaces, window: TapWindow): Scratch {
+  const { operand, kept } = window.input;
+  const { sum } = places.context;
+  const dims: [Dimension, Dimension, Dimension] = [
+    { name: "stage", extent: window.stages },
+    { name: kept.axis, extent: window.rows },
+    { name: sum.axis, extent: places.extent(sum) },
+  ];
+  const { storage, elements } = sharedStorage("spans", dims, bytesOf(operand.dtype));
+  return { name: windowName(places, window), dtype: operand.dtype, elements, scope: "shared", dims, storage };
+}
+
+/** The part of the window that a step's tap reads in place. */
+export function tapAccess(places: GridPlaces, window: TapWindow, step: Expr, inKept: Expr, inSum: Expr): Access {
+  const { counters } = places.countersOf(step, number(0));
+  const shifted = window.dims.reduce<Expr>((row, d) => {
+    const taps = [...d.form.terms].filter(([name]) => places.isSummed(name));
+    return taps.reduce((e, [name, by]) => plus(e, times(by * d.weight, counters.get(name) ?? 0)), row);
+  }, inKept);
+  return access(windowName(places, window), [slotOf(window, sliceOf(window, step)), shifted, inSum]);
+}
+
+const sliceOf = ({ taps }: TapWindow, step: Expr): Expr => over(step, taps);
+const slotOf = ({ stages }: TapWindow, slice: Expr): Expr => remainder(slice, stages);
+
+/** The copy of one slice of the sum into the window. */
+function windowCopy(places: GridPlaces, window: TapWindow, slice: Expr): Copy {
+  const { context, schedule } = places;
+  const { dims, input, column } = window;
+  const { sum } = context;
+  const columns = places.extent(sum);
+  const counters = places.outerCounters();
+  for (const d of context.outerSums) for (const l of d.loops) counters.set(l.name, number(0));
+  for (const l of sum.dimension?.loops ?? []) counters.set(l.name, times(columns, places.sliceAt(window, slice)));
+  const offsets = tilesOf(dims, places.tileAt(input.kept));
+  for (const [i, d] of dims.entries()) if (d.loop !== undefined) counters.set(d.loop, offsets[i] ?? number(0));
+  const first = window.access.index.map((e) => substitute(e, counters, "index"));
+  const inSum = places.name(sum, "in");
+  const placed = dims.filter((d) => d.staged > 1).toReversed();
+  const nameOf = (d: WindowDim): string => places.fresh(`${d.name}_place`);
+  const steps = new Map([[placeOf(column), axis(inSum)], ...placed.map((d) => [placeOf(d), axis(nameOf(d))] as const)]);
+  const index = first.map((e, position) => {
+    const step = steps.get(position);
+    return step ? plus(e, step) : e;
+  });
+  const row = placed.reduce<Expr>((e, d) => plus(e, times(d.weight, axis(nameOf(d)))), number(0));
+  const byEngine = schedule.transfer === "engine";
+  const all = [column, ...dims];
+  return {
+    kind: "copy",
+    axes: [...placed.map((d) => ({ name: nameOf(d), extent: d.staged })), { name: inSum, extent: columns }],
+    equation: assignment(access(windowName(places, window), [slotOf(window, slice), row, axis(inSum)]), {
+      ...window.access,
+      index,
+    }),
+    width: byEngine ? 1 : (input.asyncWidth ?? 1),
+    transfer: byEngine ? "engine" : "async",
+    group: "block",
+    ...(byEngine && {
+      view: {
+        dims: all.map(({ name, own, extent, pitch }) => ({ name, own, extent, pitch })),
+        at: all.map((d) => first[placeOf(d)] ?? number(0)),
+        rows: { kind: "box", extents: [columns, ...dims.map((d) => d.staged)] },
+      },
+    }),
+  };
+}
+
+/** The position, among the tensor's own dimensions, of a window dimension. */
+const placeOf = ({ own: [one] }: ViewedDimension): number => one?.position ?? 0;
+
+/** Requests the window of one slice of the sum. */
+export function sendWindow(places: GridPlaces, window: TapWindow, slice: Expr, when?: Expr): Statement {
+  const copy = windowCopy(places, window, slice);
+  const condition = when ? { when } : {};
+  if (copy.transfer !== "engine") return { ...copy, ...condition };
+  return { kind: "send", copies: [copy], arrival: windowArrival(places, window, slice), ...condition };
+}
+
+const windowArrival = (places: GridPlaces, window: TapWindow, slice: Expr): ArrivalAt => ({
+  name: windowArrivals(places),
+  stage: slotOf(window, slice),
+});
+
+/** Zeroes, before all steps, the rows behind those that copies fill. They stay zero. */
+export function windowZeros(places: GridPlaces, window: TapWindow): readonly Statement[] {
+  const { context } = places;
+  const columns = places.extent(context.sum);
+  const zeroRows = window.rows - window.staged;
+  const [slot, row, column] = [places.fresh("slot"), places.fresh("row"), places.name(context.sum, "in")];
+  const zeros: Statement = {
+    kind: "copy",
+    axes: [
+      { name: slot, extent: window.stages },
+      { name: row, extent: zeroRows },
+      { name: column, extent: columns },
+    ],
+    equation: assignment(
+      access(windowName(places, window), [axis(slot), plus(window.staged, axis(row)), axis(column)]),
+      number(0),
+    ),
+    width: window.input.width,
+    transfer: "plain",
+    group: "block",
+  };
+  const published: Statement = { kind: "fence", on: "memory", of: context.intrinsic };
+  return zeroRows > 0 ? [zeros, published] : [];
+}
+
+/** Requests the next window in a step, once the last products that read its stage have ended. */
+export function windowNext(places: GridPlaces, window: TapWindow, step: Expr): readonly Statement[] {
+  if (window.slices === 1) return [];
+  const { slice, when } = nextSlice(window, step, stepsInFlight(places.context, places.schedule));
+  return [sendWindow(places, window, slice, when)];
+}
+
+/** The slice after that of a step, and the condition that it exists and the step is at tap `tap`. */
+export function nextSlice(window: TapWindow, step: Expr, tap: number): { readonly slice: Expr; readonly when: Expr } {
+  const slice = plus(sliceOf(window, step), 1);
+  const atTap = compare("==", remainder(step, window.taps), tap);
+  return { slice, when: and(atTap, compare("<", slice, window.slices)) };
+}
+
+/** Waits until the window of a step has arrived. */
+export function windowAwait(places: GridPlaces, window: TapWindow, step: Expr): Statement {
+  const slice = sliceOf(window, step);
+  return { kind: "await", arrival: windowArrival(places, window, slice), use: over(slice, window.stages) };
 }

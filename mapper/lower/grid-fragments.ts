@@ -18,10 +18,9 @@ import { partsOf, setsOf } from "../schedule/fragments.ts";
 import type { GridInput } from "../schedule/grid-context.ts";
 import { rolledOf } from "../schedule/rolled.ts";
 import { fragmentsAlong } from "../schedule/tile.ts";
-import { ringAt } from "./grid-copies.ts";
+import { ringAt, tapAccess } from "./grid-copies.ts";
 import { boxAccess } from "./grid-gather.ts";
 import { type GridPlaces, unrolled } from "./grid-places.ts";
-import { tapAccess } from "./grid-window.ts";
 
 /** The products of a step by an instruction that reads shared memory itself (wgmma), committed as one group. */
 export function sendOff(places: GridPlaces, step: Expr): readonly Statement[] {

@@ -22,10 +22,9 @@ import {
   substitute,
   times,
 } from "../../abstraction/expression.ts";
-import type { Copy, Scratch, TileAccess } from "../../abstraction/loop-nest.ts";
+import { assignment, type Copy, type Scratch, type TileAccess } from "../../abstraction/loop-nest.ts";
 import { digitsOf } from "../schedule/dimensions.ts";
 import { type BoxDim, boxIsAsync, type GatherBox } from "../schedule/gather.ts";
-import { assignment } from "./assign.ts";
 import type { GridPlaces } from "./grid-places.ts";
 
 const boxName = (places: GridPlaces, { input }: GatherBox): string => places.fresh(`${input.operand.name}_box`);

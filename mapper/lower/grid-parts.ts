@@ -19,10 +19,9 @@
 import { upTo, volumeOf } from "../../abstraction/collections.ts";
 import { access, axis, type Expr, number, over, plus, remainder, times } from "../../abstraction/expression.ts";
 import type { Dimension } from "../../abstraction/layout.ts";
-import { type Copy, loop, type Scratch, type Statement } from "../../abstraction/loop-nest.ts";
+import { assignment, type Copy, loop, type Scratch, type Statement } from "../../abstraction/loop-nest.ts";
 import { type PartialTile, partialTile, partsOfSum, pitchOf } from "../schedule/split.ts";
 import { keptTiles } from "../schedule/taps.ts";
-import { assignment } from "./assign.ts";
 import { callBarrier, type GridPlaces } from "./grid-places.ts";
 import { resultOf, widthOf } from "./grid-results.ts";
 

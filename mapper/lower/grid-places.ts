@@ -21,7 +21,7 @@ import {
   remainder,
   times,
 } from "../../abstraction/expression.ts";
-import { loop, type RegisterAt, type Statement } from "../../abstraction/loop-nest.ts";
+import { FreshNames, loop, type RegisterAt, type Statement } from "../../abstraction/loop-nest.ts";
 import { digitsOf } from "../schedule/dimensions.ts";
 import { boxOf, type GatherBox } from "../schedule/gather.ts";
 import type { GridAxis, GridContext } from "../schedule/grid-context.ts";
@@ -30,7 +30,6 @@ import { turnsOf } from "../schedule/persistent.ts";
 import { partsOfSum, stepsOfPart, tilesOf } from "../schedule/split.ts";
 import { keptTiles, type TapWindow, windowOf } from "../schedule/taps.ts";
 import { fragmentsAlong, tilesAlong } from "../schedule/tile.ts";
-import { FreshNames } from "./names.ts";
 import { windowPlace } from "./window-places.ts";
 
 export const unrolled = (name: string, extent: number, body: readonly Statement[]): readonly Statement[] => [

@@ -28,12 +28,11 @@ import {
   remainder,
   times,
 } from "../../abstraction/expression.ts";
-import { type Copy, loop, type Scratch, type Statement } from "../../abstraction/loop-nest.ts";
+import { assignment, type Copy, loop, type Scratch, type Statement } from "../../abstraction/loop-nest.ts";
 import { digitsAlong } from "../schedule/dimensions.ts";
 import type { RepackedInput } from "../schedule/grid-context.ts";
 import { widthAlong } from "../schedule/repack.ts";
 import { PIECE_BYTES } from "../schedule/swizzle.ts";
-import { assignment } from "./assign.ts";
 import { callBarrier, type GridPlaces } from "./grid-places.ts";
 
 /** Threads in a block that copies, and the most elements of its tile. */

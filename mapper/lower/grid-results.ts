@@ -12,17 +12,16 @@
 
 import { extentOf } from "../../abstraction/affine.ts";
 import { insideTarget } from "../../abstraction/elements.ts";
-import { guarded, storingAt } from "../../abstraction/epilogue.ts";
-import type { Equation } from "../../abstraction/equation.ts";
+import { storingAt } from "../../abstraction/epilogue.ts";
+import { type Equation, guarded } from "../../abstraction/equation.ts";
 import { type Access, access, axis, type Expr, number, plus, substitute, times } from "../../abstraction/expression.ts";
 import type { Dimension } from "../../abstraction/layout.ts";
-import type { Scratch, Statement } from "../../abstraction/loop-nest.ts";
+import { assignment, type Scratch, type Statement } from "../../abstraction/loop-nest.ts";
 import { storedSum } from "../match/conditions.ts";
 import { stagedElements, stagedLines } from "../schedule/grid.ts";
 import type { PartialTile } from "../schedule/split.ts";
 import { resultsAlong, runsAlongRows } from "../schedule/store.ts";
 import { fragmentsAlong } from "../schedule/tile.ts";
-import { assignment } from "./assign.ts";
 import { type GridPlaces, unrolled } from "./grid-places.ts";
 
 export function storeResults(places: GridPlaces): readonly Statement[] {

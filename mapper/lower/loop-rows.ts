@@ -23,9 +23,8 @@ import {
   times,
 } from "../../abstraction/expression.ts";
 import { splitRowMajor } from "../../abstraction/layout.ts";
-import { loop, loops, type Statement } from "../../abstraction/loop-nest.ts";
+import { FreshNames, loop, loops, type Statement } from "../../abstraction/loop-nest.ts";
 import { type Run, rowAmong, runOf, runsOf } from "./loop-runs.ts";
-import { FreshNames } from "./names.ts";
 import { PARTIAL_BYTES } from "./partial-sums.ts";
 
 /** Elements in a row. The sums of a row must stay in L1. A row without sums is long enough to amortise its loop. */

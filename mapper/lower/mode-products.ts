@@ -16,7 +16,15 @@
 
 import { boundsOf, evaluateIndex } from "../../abstraction/affine.ts";
 import { indicesOf, isDefined, product, unique, upTo, volumeOf } from "../../abstraction/collections.ts";
-import { type Axis, type Computation, extentsOf, keptIn, summedIn, targetOf, tensorOf } from "../../abstraction/computation.ts";
+import {
+  type Axis,
+  type Computation,
+  extentsOf,
+  keptIn,
+  summedIn,
+  targetOf,
+  tensorOf,
+} from "../../abstraction/computation.ts";
 import { allOf } from "../../abstraction/condition.ts";
 import { isInteger } from "../../abstraction/dtype.ts";
 import { storingAt } from "../../abstraction/epilogue.ts";
@@ -39,14 +47,12 @@ import {
   times,
 } from "../../abstraction/expression.ts";
 import { splitRowMajor } from "../../abstraction/layout.ts";
-import { loop, type Scratch, type Statement, scalar } from "../../abstraction/loop-nest.ts";
+import { assignment, FreshNames, loop, type Scratch, type Statement, scalar } from "../../abstraction/loop-nest.ts";
 import { storingEquation } from "../../abstraction/row-chain.ts";
 import { when } from "../match/conditions.ts";
 import { strideAlong } from "../schedule/dense-runs.ts";
-import { assignment } from "./assign.ts";
 import { divisor } from "./loop-rows.ts";
 import type { PlainLoops } from "./loops.ts";
-import { FreshNames } from "./names.ts";
 
 /**
  * One matrix, such as `B(p%4,i)`: its rows are a kept axis, or the last digit of one, and its columns a summed axis.

@@ -14,12 +14,14 @@
 
 import { identityIn, keptIn, summedIn } from "../../abstraction/computation.ts";
 import { allOf, selected } from "../../abstraction/condition.ts";
-import { epilogueAt, guarded } from "../../abstraction/epilogue.ts";
-import type { Equation } from "../../abstraction/equation.ts";
+import { epilogueAt } from "../../abstraction/epilogue.ts";
+import { type Equation, guarded } from "../../abstraction/equation.ts";
 import { access, axis, compare, type Expr, number, plus, substitute, times } from "../../abstraction/expression.ts";
 import { type Operand, operandOf } from "../../abstraction/intrinsic.ts";
 import type { Dimension } from "../../abstraction/layout.ts";
 import {
+  assign,
+  FreshNames,
   type LoopNest,
   loops,
   type Scratch,
@@ -33,9 +35,7 @@ import { conditionParts, partsPackedIn, storedCondition, storedSum } from "../ma
 import { type FusedAxis, operandAxes, physicalMapping, tileBase } from "../match/physical.ts";
 import { defineProblem } from "../match/problem.ts";
 import { digitsAlong } from "../schedule/dimensions.ts";
-import { assign } from "./assign.ts";
 import { storedBeside } from "./beside.ts";
-import { FreshNames } from "./names.ts";
 
 /** The loop nest of a mapping under the trivial schedule. */
 export function lowerMapping(mapping: Mapping): LoopNest {

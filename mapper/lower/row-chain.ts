@@ -16,12 +16,11 @@
 
 import { identityIn, outputOf, targetOf } from "../../abstraction/computation.ts";
 import { type Access, access, axis, compare, type Expr, number, plus, times } from "../../abstraction/expression.ts";
-import { loop, type Scratch, type Statement, scalar } from "../../abstraction/loop-nest.ts";
+import { assign, loop, type Scratch, type Statement, scalar } from "../../abstraction/loop-nest.ts";
 import { KEPT } from "../../abstraction/program.ts";
 import { type RowChain, storingEquation } from "../../abstraction/row-chain.ts";
 import { when } from "../match/conditions.ts";
 import { usualColumns } from "../schedule/chain-decisions.ts";
-import { assign } from "./assign.ts";
 import { ChainParts, type ChainPlaces, type Timed } from "./chain-parts.ts";
 import type { PlainLoops } from "./loops.ts";
 import { combine, halvings } from "./partial-sums.ts";

@@ -37,8 +37,8 @@ import { type NestedLoop, printLoop } from "../schedule/cache-tiles.ts";
 import type { LoopDimension } from "../schedule/dimensions.ts";
 import { scheduleProblem } from "../schedule/mapped.ts";
 import { storedBeside } from "./beside.ts";
+import type { BlockRange, Part, Parts, Tiles } from "./operands.ts";
 import { overlapStores } from "./overlap.ts";
-import type { BlockRange, Part, Parts, Tiles } from "./packed-tiles.ts";
 import { ScheduledBlock } from "./scheduled-block.ts";
 
 /** The loop nest of a mapping under a schedule. @throws Error if {@link scheduleProblem} refuses the schedule */

@@ -15,7 +15,8 @@
 import { evaluateIndex } from "../../abstraction/affine.ts";
 import { combinations } from "../../abstraction/collections.ts";
 import { type Computation, outputOf } from "../../abstraction/computation.ts";
-import { guarded, storingAt } from "../../abstraction/epilogue.ts";
+import { storingAt } from "../../abstraction/epilogue.ts";
+import { guarded } from "../../abstraction/equation.ts";
 import {
   access,
   axesIn,

@@ -12,8 +12,7 @@ import type { Axis, Computation } from "../../abstraction/computation.ts";
 import { partsOf } from "../../abstraction/epilogue.ts";
 import { substituteAxes } from "../../abstraction/equation.ts";
 import { axis, compare, type Expr, number, plus, times } from "../../abstraction/expression.ts";
-import type { Statement } from "../../abstraction/loop-nest.ts";
-import { assign } from "./assign.ts";
+import { assign, type Statement } from "../../abstraction/loop-nest.ts";
 import { loopsAt, type ThreadPlaces } from "./thread-places.ts";
 
 /** Each kernel with the barrier before it; empty if there are no such assignments. */

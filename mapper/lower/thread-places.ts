@@ -9,11 +9,10 @@ import { type Extents, pointsOf } from "../../abstraction/affine.ts";
 import type { ThreadSchedule } from "../../abstraction/candidate.ts";
 import { summedIn } from "../../abstraction/computation.ts";
 import { axis, compare, type Expr, number, over, plus, remainder, times } from "../../abstraction/expression.ts";
-import { type LoopMode, loop, type Statement } from "../../abstraction/loop-nest.ts";
+import { FreshNames, type LoopMode, loop, type Statement } from "../../abstraction/loop-nest.ts";
 import { halvesOf } from "../schedule/chain-shape.ts";
 import type { ThreadContext } from "../schedule/thread/context.ts";
 import { type DealtLoop, dealtLoops, isKept, productOf } from "../schedule/thread/schedule.ts";
-import { FreshNames } from "./names.ts";
 
 /** All combinations of so many steps of each loop. */
 export const pointsOver = (loops: readonly DealtLoop[], of: (l: DealtLoop) => number): Extents[] => [

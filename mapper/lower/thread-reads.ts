@@ -19,10 +19,9 @@ import {
   printAccess,
   substitute,
 } from "../../abstraction/expression.ts";
-import type { VectorFile } from "../../abstraction/loop-nest.ts";
+import { assign, type Scalar, type VectorFile } from "../../abstraction/loop-nest.ts";
 import type { ThreadAccess, ThreadContext } from "../schedule/thread/context.ts";
 import { runOf } from "../schedule/thread/schedule.ts";
-import { assign, type Scalar } from "./assign.ts";
 import type { ThreadPlaces } from "./thread-places.ts";
 
 /** The elements of one access that are held in registers. */

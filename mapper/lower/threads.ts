@@ -35,12 +35,19 @@ import {
   substitute,
   times,
 } from "../../abstraction/expression.ts";
-import { type LoopNest, loop, type Scratch, type Statement, type VectorFile } from "../../abstraction/loop-nest.ts";
+import {
+  assign,
+  type LoopNest,
+  loop,
+  type Scalar,
+  type Scratch,
+  type Statement,
+  type VectorFile,
+} from "../../abstraction/loop-nest.ts";
 import { halvesOf } from "../schedule/chain-shape.ts";
 import { problemIn } from "../schedule/schedules.ts";
 import type { ThreadContext } from "../schedule/thread/context.ts";
 import { isKept, productOf, runOf, THREAD_KIND } from "../schedule/thread/schedule.ts";
-import { assign, type Scalar } from "./assign.ts";
 import { besideThreads } from "./thread-beside.ts";
 import { loopsAt, pointsOver, ThreadPlaces } from "./thread-places.ts";
 import { ThreadReads } from "./thread-reads.ts";

@@ -17,10 +17,9 @@ import { registerClass, registersTaken } from "../../targets/index.ts";
 import { type Border, borderBlocks } from "./borders.ts";
 import { parseLoop } from "./cache-tiles.ts";
 import type { Decision } from "./decision.ts";
-import { dimensionsOf, type LoopDimension, summedOf } from "./dimensions.ts";
+import { dependsOn, dimensionsOf, inputOperands, type LoopDimension, summedOf, targetOperand } from "./dimensions.ts";
 import { dimensionsUnder } from "./gaps.ts";
 import type { MappedContext } from "./mapped-context.ts";
-import { dependsOn, inputOperands, targetOperand } from "./operands.ts";
 import { bordersUnder } from "./place.ts";
 
 type Block = Schedule["block"];

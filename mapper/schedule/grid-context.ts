@@ -22,8 +22,7 @@ import { beyondReads, conditionParts, conditionProblem, partsPackedIn, storedCon
 import { defineProblem } from "../match/problem.ts";
 import type { Decision } from "./decision.ts";
 import { denseRun, formsIn, type MappedLoops, mappedLoops, placeAlong, placesAlong } from "./dense-runs.ts";
-import { dimensionsOf, type LoopDimension } from "./dimensions.ts";
-import { inputOperands, targetOperand } from "./operands.ts";
+import { dimensionsOf, inputOperands, type LoopDimension, targetOperand } from "./dimensions.ts";
 
 /** Limits of the machine for one block. */
 export interface GridLimits {

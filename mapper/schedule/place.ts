@@ -16,10 +16,9 @@ import { scheduledParts } from "../match/conditions.ts";
 import { defineProblem } from "../match/problem.ts";
 import { type Border, bordersOf } from "./borders.ts";
 import { type Decision, pairsApart } from "./decision.ts";
-import { gapsOf, type LoopDimension } from "./dimensions.ts";
+import { dependsOn, gapsOf, inputOperands, type LoopDimension } from "./dimensions.ts";
 import { dimensionsUnder } from "./gaps.ts";
 import type { MappedContext } from "./mapped-context.ts";
-import { dependsOn, inputOperands } from "./operands.ts";
 import { reachInPlace, reachPadded, reachWindowed } from "./reach.ts";
 
 type Placements = Schedule["placement"];

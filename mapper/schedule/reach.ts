@@ -15,8 +15,7 @@ import { addressOf } from "../../abstraction/layout.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
 import { tilePlaces, tileRowElements } from "../../abstraction/memory-tile.ts";
 import { bordersOf } from "./borders.ts";
-import type { LoopDimension } from "./dimensions.ts";
-import { targetOperand } from "./operands.ts";
+import { type LoopDimension, targetOperand } from "./dimensions.ts";
 
 /** An operand's tiles in flat memory: `base + sum over dimensions of perStep * step`, rows `stride` apart. */
 export interface Reach {

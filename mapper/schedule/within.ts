@@ -24,10 +24,9 @@ import { pick, type Random } from "../../abstraction/random.ts";
 import { identifier, named } from "../../abstraction/schema.ts";
 import { blocksOf, loop, parseLoop, printLoop } from "./cache-tiles.ts";
 import { type Decision, pairsApart } from "./decision.ts";
-import type { LoopDimension } from "./dimensions.ts";
+import { dependsOn, inputOperands, type LoopDimension, packedForm } from "./dimensions.ts";
 import { dimensionsUnder } from "./gaps.ts";
 import type { MappedContext } from "./mapped-context.ts";
-import { dependsOn, inputOperands, packedForm } from "./operands.ts";
 import { type PaddedReach, reachPadded, reachWindowed } from "./reach.ts";
 
 type Within = Schedule["within"];

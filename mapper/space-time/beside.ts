@@ -12,10 +12,9 @@ import { pointsOf } from "../../abstraction/affine.ts";
 import { product } from "../../abstraction/collections.ts";
 import type { Equation } from "../../abstraction/equation.ts";
 import { type Access, accessesIn, axesIn, number, plus, rewrite } from "../../abstraction/expression.ts";
-import type { Statement, VectorFile } from "../../abstraction/loop-nest.ts";
+import type { Scalar, Statement, VectorFile } from "../../abstraction/loop-nest.ts";
 import type { SourceLoop } from "../../abstraction/recurrence.ts";
 import { substituteAxis } from "../../abstraction/rewrite-statement.ts";
-import type { Scalar } from "../lower/assign.ts";
 
 /** A body of loops around lanes, and the registers it uses. */
 export interface OnLanes {

@@ -8,10 +8,9 @@
  */
 
 import { sumOf, upTo } from "../../abstraction/collections.ts";
-import { choices, minorsOf } from "./null-space.ts";
 import type { ArrayProblem } from "./problem.ts";
 import { keepsOrder } from "./validity.ts";
-import { type Vector, vectorsWithin } from "./vector.ts";
+import { choices, minorsOf, type Vector, vectorsWithin } from "./vector.ts";
 
 export interface TransformCount {
   /** Matrices with bounded entries. */

@@ -30,13 +30,20 @@ import {
   select,
   substitute,
 } from "../../abstraction/expression.ts";
-import { defineRecurrence } from "../../abstraction/parse-recurrence.ts";
-import type { Recurrence, SourceLoop } from "../../abstraction/recurrence.ts";
+import { defineRecurrence, type Recurrence, type SourceLoop } from "../../abstraction/recurrence.ts";
+import { weights } from "./coordinates.ts";
 import { type Design, type TimedVariable, timeSide } from "./design.ts";
 import { chainFrom, joinedBy, outsideBox } from "./flow.ts";
-import { type ArrayLoopOptions, type ArraySpace, arraySpace, onlyInside } from "./loops.ts";
-import { type ArrayProblem, arrayProblem, extentsOfLoops, namedOperands } from "./problem.ts";
-import { weights } from "./term.ts";
+import {
+  type ArrayLoopOptions,
+  type ArrayProblem,
+  type ArraySpace,
+  arrayProblem,
+  arraySpace,
+  extentsOfLoops,
+  namedOperands,
+  onlyInside,
+} from "./problem.ts";
 import { scaled, type Vector } from "./vector.ts";
 
 /**

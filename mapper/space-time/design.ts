@@ -14,7 +14,6 @@ import { UsageError } from "../../abstraction/error.ts";
 import type { SpaceTime } from "../../abstraction/recurrence.ts";
 import { classify, type FlowClass } from "./classify.ts";
 import { latticePointIn } from "./lattice.ts";
-import { nullSpace } from "./null-space.ts";
 import {
   type ArrayOperand,
   type ArrayProblem,
@@ -23,7 +22,7 @@ import {
   occupiedExtent,
   pointsOfProblem,
 } from "./problem.ts";
-import { combination, dot, extentOfRow, isZero, plus, printMatrix, scaled, type Vector } from "./vector.ts";
+import { combination, dot, extentOfRow, isZero, nullSpace, plus, printMatrix, scaled, type Vector } from "./vector.ts";
 
 /** A value read at `z - distance`: `steps` later and `hop` PEs further on. */
 export interface Dependence {

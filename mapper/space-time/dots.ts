@@ -29,10 +29,9 @@ import {
   walk,
 } from "../../abstraction/expression.ts";
 import { addressOf } from "../../abstraction/layout.ts";
-import type { Loop, LoopNest, Statement } from "../../abstraction/loop-nest.ts";
+import type { Loop, LoopNest, Scalar, Statement } from "../../abstraction/loop-nest.ts";
 import { substituteAxis } from "../../abstraction/rewrite-statement.ts";
 import { type Dot, dotOfTypes } from "../../targets/x86-dots.ts";
-import type { Scalar } from "../lower/assign.ts";
 import type { OnLanes } from "./beside.ts";
 import { conditionLeft, decided } from "./decided.ts";
 import { MOST_UNROLLED_STEPS } from "./lower.ts";

@@ -16,10 +16,18 @@ import type { SpaceTime } from "../../abstraction/recurrence.ts";
 import { countTransforms, pairingOf, type TransformCount } from "./count.ts";
 import { type ArraySide, arraySide, combine, type Design, type TimeSide, timeSide } from "./design.ts";
 import { named, ranked } from "./names.ts";
-import { hermiteForm, minorsOf } from "./null-space.ts";
 import { type ArrayProblem, extentsOfLoops } from "./problem.ts";
 import { keepsOrder } from "./validity.ts";
-import { directionsWithin, extentOfRow, primitive, scaled, unit, type Vector } from "./vector.ts";
+import {
+  directionsWithin,
+  extentOfRow,
+  hermiteForm,
+  minorsOf,
+  primitive,
+  scaled,
+  unit,
+  type Vector,
+} from "./vector.ts";
 
 /** The transforms to enumerate. */
 export interface DesignOptions {

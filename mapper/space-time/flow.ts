@@ -32,8 +32,7 @@ import {
   rewrite,
   select,
 } from "../../abstraction/expression.ts";
-import { distanceOf } from "../../abstraction/parse-recurrence.ts";
-import type { Recurrence, SourceLoop } from "../../abstraction/recurrence.ts";
+import { distanceOf, type Recurrence, type SourceLoop } from "../../abstraction/recurrence.ts";
 import type { Vector } from "./vector.ts";
 
 /** The contents of a variable at a point. */

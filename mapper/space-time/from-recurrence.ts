@@ -20,8 +20,7 @@ import {
   rewrite,
   substitute,
 } from "../../abstraction/expression.ts";
-import { distanceOf } from "../../abstraction/parse-recurrence.ts";
-import type { Recurrence } from "../../abstraction/recurrence.ts";
+import { distanceOf, type Recurrence } from "../../abstraction/recurrence.ts";
 import { distanceIn, type Flow, type Flows, flowsOf } from "./flow.ts";
 import { type ArrayOperand, type ArrayProblem, resultsAlong, reuseOf, shapesOf } from "./problem.ts";
 import { isZero } from "./vector.ts";

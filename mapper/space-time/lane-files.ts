@@ -7,9 +7,14 @@
 
 import type { DType } from "../../abstraction/dtype.ts";
 import { type Access, access, axis, type Expr, number, plus } from "../../abstraction/expression.ts";
-import { type LoopNest, loop, type Statement, type VectorFile } from "../../abstraction/loop-nest.ts";
-import { assign } from "../lower/assign.ts";
-import type { FreshNames } from "../lower/names.ts";
+import {
+  assign,
+  type FreshNames,
+  type LoopNest,
+  loop,
+  type Statement,
+  type VectorFile,
+} from "../../abstraction/loop-nest.ts";
 
 /** A nest without scratch memory. */
 export const laneNest = (vectors: readonly VectorFile[], body: readonly Statement[]): LoopNest => ({

@@ -20,7 +20,7 @@ import {
   printExpr,
 } from "../../abstraction/expression.ts";
 import { type DTypes, typeOf } from "../../abstraction/typing.ts";
-import { wordTypeOf } from "./lower-computation.ts";
+import { wordTypeOf } from "./lower.ts";
 import { type LaneRefusal, refusal } from "./taps.ts";
 
 /** Types that lanes of 32 and of 64 bits hold as they are, and types that 32-bit lanes hold widened. */

@@ -12,8 +12,7 @@
  */
 
 import { sumOf } from "../../abstraction/collections.ts";
-import { nullSpace } from "./null-space.ts";
-import { combination, isZero, plus, scaled, type Vector } from "./vector.ts";
+import { combination, isZero, nullSpace, plus, scaled, type Vector } from "./vector.ts";
 
 /**
  * Finds a lattice vector inside a box.

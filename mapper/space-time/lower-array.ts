@@ -24,7 +24,7 @@ import { substituteAxis } from "../../abstraction/rewrite-statement.ts";
 import { type OnLanes, sideBySide } from "./beside.ts";
 import { withDots } from "./dots.ts";
 import { keptOutside, type LaneArray, placeArray } from "./lane-array.ts";
-import { heldAs, lowerComputation } from "./lower-computation.ts";
+import { heldAs, lowerComputation } from "./lower.ts";
 
 /**
  * Lowers a design.

@@ -31,9 +31,7 @@ import {
   substitute,
   times,
 } from "../../abstraction/expression.ts";
-import { type LoopNest, loop, loops, type Statement } from "../../abstraction/loop-nest.ts";
-import { assign } from "../lower/assign.ts";
-import { FreshNames } from "../lower/names.ts";
+import { assign, FreshNames, type LoopNest, loop, loops, type Statement } from "../../abstraction/loop-nest.ts";
 import { decided, undecided } from "./decided.ts";
 import { joinedBy } from "./flow.ts";
 import { laneNest } from "./lane-files.ts";

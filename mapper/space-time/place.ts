@@ -22,9 +22,8 @@ import {
   printExpr,
   remainder,
 } from "../../abstraction/expression.ts";
-import { Coordinates, type TimeWindow } from "./coordinates.ts";
+import { Coordinates, sumOf, type Term, type TimeWindow } from "./coordinates.ts";
 import { distanceIn } from "./flow.ts";
-import { sumOf, type Term } from "./term.ts";
 import { dot, extentOfRow, gcd, leastOfRow, type Vector } from "./vector.ts";
 
 /** The most points that are examined to find the last step. Beyond, all steps are kept. */

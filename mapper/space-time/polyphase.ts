@@ -10,14 +10,12 @@
 
 import { type Computation, defineComputation } from "../../abstraction/computation.ts";
 import { and, axesIn, axis, compare, type Expr, plus, substitute, times } from "../../abstraction/expression.ts";
+import { freshName } from "../../abstraction/loop-nest.ts";
 import type { SourceLoop, SpaceTime } from "../../abstraction/recurrence.ts";
-import { freshName } from "../lower/names.ts";
 import type { ArrayPass } from "./derive.ts";
 import { type Design, designOf } from "./design.ts";
-import { type ArraySpace, onlyInside } from "./loops.ts";
-import { determinant, nullSpace } from "./null-space.ts";
-import { arrayProblem, type LoopSplit, shapesOf } from "./problem.ts";
-import { combination, primitive, type Vector } from "./vector.ts";
+import { type ArraySpace, arrayProblem, type LoopSplit, onlyInside, shapesOf } from "./problem.ts";
+import { combination, determinant, nullSpace, primitive, type Vector } from "./vector.ts";
 
 /** A transform of the loops with one of them split: the outer part in its place, the phase as last column. */
 export interface PhaseSplit {

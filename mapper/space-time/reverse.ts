@@ -11,8 +11,7 @@ import { evaluateIndex, offendingPart, pointsOf } from "../../abstraction/affine
 import { suggestion, UsageError } from "../../abstraction/error.ts";
 import { axesIn, type Expr, printExpr } from "../../abstraction/expression.ts";
 import type { SourceLoop, SpaceTime } from "../../abstraction/recurrence.ts";
-import { determinant } from "./null-space.ts";
-import { dot, extentOfRow, isZero, printVector, type Vector } from "./vector.ts";
+import { determinant, dot, extentOfRow, isZero, printVector, type Vector } from "./vector.ts";
 
 /** `numerators / denominator`, the denominator positive and not reduced. */
 export interface Inverse {

@@ -26,7 +26,7 @@ import {
 } from "../../abstraction/expression.ts";
 import { fuseRowMajor } from "../../abstraction/layout.ts";
 import { type LoopNest, loops, type Statement, scalar } from "../../abstraction/loop-nest.ts";
-import { simplified } from "./term.ts";
+import { simplified } from "./coordinates.ts";
 
 /**
  * @param outsideLoops the number of loops around the array

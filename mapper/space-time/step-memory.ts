@@ -23,9 +23,7 @@ import {
   substitute,
   times,
 } from "../../abstraction/expression.ts";
-import { loop, type Statement } from "../../abstraction/loop-nest.ts";
-import { assign } from "../lower/assign.ts";
-import { FreshNames } from "../lower/names.ts";
+import { assign, FreshNames, loop, type Statement } from "../../abstraction/loop-nest.ts";
 import type { PlaneAxis, Steps } from "./plane.ts";
 import { keptRows, overwrites, shiftsOf } from "./step-lines.ts";
 

@@ -23,8 +23,7 @@ import {
   select,
   times,
 } from "../../abstraction/expression.ts";
-import { loop, type Statement, type VectorFile } from "../../abstraction/loop-nest.ts";
-import { assign, type Scalar } from "../lower/assign.ts";
+import { assign, loop, type Scalar, type Statement, type VectorFile } from "../../abstraction/loop-nest.ts";
 import { inBlock, linesOf } from "./step-lines.ts";
 import type { Level } from "./step-memory.ts";
 import { StepPasses } from "./step-passes.ts";

@@ -12,9 +12,8 @@
 
 import type { SpaceTime } from "../../abstraction/recurrence.ts";
 import { latticePointIn } from "./lattice.ts";
-import { nullSpace } from "./null-space.ts";
 import { type ArrayProblem, extentsOfLoops } from "./problem.ts";
-import { dot, isZero, plus, printMatrix, printVector, type Vector } from "./vector.ts";
+import { dot, isZero, nullSpace, plus, printMatrix, printVector, type Vector } from "./vector.ts";
 
 export const REFUSALS = ["shape", "collision", "backwards", "registers"] as const;
 

@@ -36,8 +36,7 @@ import {
   select,
   times,
 } from "../../abstraction/expression.ts";
-import { loop, type Statement } from "../../abstraction/loop-nest.ts";
-import { assign } from "../lower/assign.ts";
+import { assign, loop, type Statement } from "../../abstraction/loop-nest.ts";
 import type { PlaneAxis } from "./plane.ts";
 import type { Source } from "./step-memory.ts";
 import { type Own, StepRegisters } from "./step-registers.ts";

@@ -19,8 +19,7 @@ import {
   substitute,
   times,
 } from "../../abstraction/expression.ts";
-import { loop, type Scratch, type Statement, type VectorFile } from "../../abstraction/loop-nest.ts";
-import { assign } from "../lower/assign.ts";
+import { assign, loop, type Scratch, type Statement, type VectorFile } from "../../abstraction/loop-nest.ts";
 import { placeInOwn, type WavefrontShape, workspaceOf } from "./wavefront-shape.ts";
 
 /** A part of the value, and the memory it is stored in. */

@@ -8,8 +8,7 @@
 
 import { outputOf } from "../../abstraction/computation.ts";
 import { type Access, access, axis, type Expr, number, plus, times } from "../../abstraction/expression.ts";
-import { loop, type Scratch, type Statement } from "../../abstraction/loop-nest.ts";
-import { assign } from "../lower/assign.ts";
+import { assign, loop, type Scratch, type Statement } from "../../abstraction/loop-nest.ts";
 import { placeInOwn, type WavefrontShape, workspaceOf } from "./wavefront-shape.ts";
 
 export class WavefrontEdge {

@@ -10,9 +10,8 @@ import { volumeOf } from "../../abstraction/collections.ts";
 import type { Axis } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { axis, type Expr, number, plus, times } from "../../abstraction/expression.ts";
-import type { Scratch } from "../../abstraction/loop-nest.ts";
+import { FreshNames, type Scratch } from "../../abstraction/loop-nest.ts";
 import { ZMM } from "../../targets/x86.ts";
-import { FreshNames } from "../lower/names.ts";
 import { arrayDependences, type Recurrent } from "./recurrent.ts";
 
 /** The reads from the row `rows` above: `depth` columns, beginning `least` before the element's own column. */

@@ -25,8 +25,7 @@ import {
   printExpr,
   substitute,
 } from "../../abstraction/expression.ts";
-import { loop, type Statement, scalar, type VectorFile } from "../../abstraction/loop-nest.ts";
-import { FreshNames } from "../lower/names.ts";
+import { FreshNames, loop, type Statement, scalar, type VectorFile } from "../../abstraction/loop-nest.ts";
 import { DISTANT_BYTES } from "../schedule/lanes.ts";
 import { LaneFiles } from "./lane-files.ts";
 import { shiftAt, type Tap, type TapSum } from "./taps.ts";

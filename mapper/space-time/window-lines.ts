@@ -17,8 +17,7 @@ import type { WindowSchedule } from "../../abstraction/candidate.ts";
 import { groupsOf, sumOf, upTo } from "../../abstraction/collections.ts";
 import { extentsOf } from "../../abstraction/computation.ts";
 import { type Access, access, axis, type Expr, number, plus, times } from "../../abstraction/expression.ts";
-import { loop, type Statement, type VectorFile } from "../../abstraction/loop-nest.ts";
-import { assign } from "../lower/assign.ts";
+import { assign, loop, type Statement, type VectorFile } from "../../abstraction/loop-nest.ts";
 import { hasWideEnds } from "../schedule/lanes.ts";
 import { shiftAt, type TapSum } from "./taps.ts";
 import {

@@ -33,9 +33,7 @@ import {
   substitute,
   times,
 } from "../../abstraction/expression.ts";
-import { type LoopNest, loop, loops, type Statement, scalar } from "../../abstraction/loop-nest.ts";
-import { assign } from "../lower/assign.ts";
-import { FreshNames } from "../lower/names.ts";
+import { assign, FreshNames, type LoopNest, loop, loops, type Statement, scalar } from "../../abstraction/loop-nest.ts";
 import { LaneFiles, laneNest } from "./lane-files.ts";
 import { shiftAt, type Tap, type TapSum } from "./taps.ts";
 

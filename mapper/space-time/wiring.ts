@@ -25,13 +25,12 @@ import {
   printAccess,
   select,
 } from "../../abstraction/expression.ts";
-import { freshName } from "../lower/names.ts";
+import { freshName } from "../../abstraction/loop-nest.ts";
 import { chained, lengthAlong } from "./design.ts";
 import { chainFrom, distanceIn, type Flows, joinedBy, type Outcome, outsideBox, type SumOp } from "./flow.ts";
-import { nullSpace } from "./null-space.ts";
 import type { Places } from "./place.ts";
 import { extentsOfLoops } from "./problem.ts";
-import { printVector, scaled, type Vector } from "./vector.ts";
+import { nullSpace, printVector, scaled, type Vector } from "./vector.ts";
 
 export interface PlannedRead {
   readonly variable: string;

@@ -6,7 +6,19 @@
  */
 
 import { internal } from "../../abstraction/error.ts";
-import { apart, code, commentText, identifier, join, jsonText, lines, plainWord, type SourceText, spell, spellingOf } from "../../abstraction/source-text.ts";
+import {
+  apart,
+  code,
+  commentText,
+  identifier,
+  join,
+  jsonText,
+  lines,
+  plainWord,
+  type SourceText,
+  spell,
+  spellingOf,
+} from "../../abstraction/source-text.ts";
 import { heldAs, type Value } from "../../network/value.ts";
 import { NVCC_CODE } from "../../runtime/run/cuda-build.ts";
 import { architectureFlag, architectureName } from "../../targets/nvidia-gpu.ts";

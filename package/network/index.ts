@@ -5,7 +5,17 @@
  *                                 README.md, network.json, package.json, index.js, index.d.ts and what they import; on a GPU those of cuda.ts
  */
 
-import { NOTHING, type SourceText, code, commentText, identifier, join, lines, spell, spellingOf } from "../../abstraction/source-text.ts";
+import {
+  code,
+  commentText,
+  identifier,
+  join,
+  lines,
+  NOTHING,
+  type SourceText,
+  spell,
+  spellingOf,
+} from "../../abstraction/source-text.ts";
 import { CXX, CXX_FOUND, commandOf, compiled, libraryFile, PLAIN, scriptOf, tunedFlags, wordsOf } from "../build.ts";
 import type { NetworkDescription } from "../files/network-binding.js";
 import { tunedSource } from "../library.ts";

@@ -5,7 +5,16 @@
  */
 
 import { unique } from "../../abstraction/collections.ts";
-import { type Code, code, lines, list, markdownVerbatim, plainWord, type SourceText, type Spelling } from "../../abstraction/source-text.ts";
+import {
+  type Code,
+  code,
+  lines,
+  list,
+  markdownVerbatim,
+  plainWord,
+  type SourceText,
+  type Spelling,
+} from "../../abstraction/source-text.ts";
 import { architectureName } from "../../targets/nvidia-gpu.ts";
 import { capabilityText } from "../cuda/subject.ts";
 import { namesOf } from "../subject.ts";

@@ -7,8 +7,13 @@
 
 import { existsSync } from "node:fs";
 import { unique } from "../../abstraction/collections.ts";
-import { automapCommand } from "../../abstraction/command-line.ts";
-import { EnvironmentError, type EnvironmentProblem, MachineFault, UsageError } from "../../abstraction/error.ts";
+import {
+  automapCommand,
+  EnvironmentError,
+  type EnvironmentProblem,
+  MachineFault,
+  UsageError,
+} from "../../abstraction/error.ts";
 import type { Target } from "../../abstraction/machine.ts";
 import { day } from "../../abstraction/text.ts";
 import { type Database, databaseWords, type Environment, withDatabase } from "../../db/index.ts";

@@ -5,8 +5,7 @@
  */
 
 import { existsSync } from "node:fs";
-import { automapCommand } from "../../abstraction/command-line.ts";
-import { type EnvironmentProblem, MachineFault, UsageError } from "../../abstraction/error.ts";
+import { automapCommand, type EnvironmentProblem, MachineFault, UsageError } from "../../abstraction/error.ts";
 import { day } from "../../abstraction/text.ts";
 import { calibrationOf, type Database, databaseWords, type Environment, withDatabase } from "../../db/index.ts";
 import type { Calibration } from "../../perfmodel/calibrate.ts";

@@ -8,8 +8,7 @@
  * faster than the machine, so one that seems to be says which of the two numbers to measure again.
  */
 
-import { automapCommand } from "../../abstraction/command-line.ts";
-import { attempt } from "../../abstraction/error.ts";
+import { attempt, automapCommand } from "../../abstraction/error.ts";
 import type { Target } from "../../abstraction/machine.ts";
 import { day } from "../../abstraction/text.ts";
 import {

@@ -9,18 +9,21 @@ import { type Computation, equationText } from "../../abstraction/computation.ts
 import { UsageError } from "../../abstraction/error.ts";
 import { type Access, accessesIn, axesIn } from "../../abstraction/expression.ts";
 import type { LoopNest } from "../../abstraction/loop-nest.ts";
-import { printRecurrence } from "../../abstraction/parse-recurrence.ts";
-import type { Recurrence, SpaceTime } from "../../abstraction/recurrence.ts";
+import { printRecurrence, type Recurrence, type SpaceTime } from "../../abstraction/recurrence.ts";
 import { type Specification, spaceTimeOf } from "../../abstraction/specification.ts";
 import { sizesText } from "../../abstraction/text.ts";
 import { type ArrayPass, arrayPass, recurrenceOf } from "../../mapper/space-time/derive.ts";
 import type { Design } from "../../mapper/space-time/design.ts";
 import { computationOf, problemOfFlows, problemOfRecurrence } from "../../mapper/space-time/from-recurrence.ts";
-import { type ArraySpace, hasWindow, printSpace } from "../../mapper/space-time/loops.ts";
-import { type LowerOptions, lowerDesign } from "../../mapper/space-time/lower.ts";
-import { lowerComputation } from "../../mapper/space-time/lower-computation.ts";
+import { type LowerOptions, lowerComputation, lowerDesign } from "../../mapper/space-time/lower.ts";
 import { splitPass, splitSpace } from "../../mapper/space-time/polyphase.ts";
-import { type ArrayProblem, operandAccesses } from "../../mapper/space-time/problem.ts";
+import {
+  type ArrayProblem,
+  type ArraySpace,
+  hasWindow,
+  operandAccesses,
+  printSpace,
+} from "../../mapper/space-time/problem.ts";
 import { arrange, lowerSpecification } from "../../mapper/space-time/specify.ts";
 
 export interface ArraySubject {

@@ -23,7 +23,7 @@ import { type GridContext, type GridLimits, gridContext, gridLimits } from "../.
 import { problemIn } from "../../mapper/schedule/schedules.ts";
 import { type ThreadContext, threadContext } from "../../mapper/schedule/thread/context.ts";
 import { printThreadSchedule, THREAD_KIND } from "../../mapper/schedule/thread/schedule.ts";
-import { windowsOf } from "../../mapper/space-time/loops.ts";
+import { windowsOf } from "../../mapper/space-time/problem.ts";
 import type { Correction, Costs } from "../../perfmodel/correct.ts";
 import { gridCosts, predictGrid } from "../../perfmodel/grid.ts";
 import { predictThreads, threadCosts } from "../../perfmodel/threads.ts";

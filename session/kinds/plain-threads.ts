@@ -8,10 +8,10 @@
  */
 
 import { candidateKey, type ThreadSchedule, type WarpLoopCandidate } from "../../abstraction/candidate.ts";
+import { memoisedPair } from "../../abstraction/collections.ts";
 import type { Computation } from "../../abstraction/computation.ts";
 import { attempt, UsageError } from "../../abstraction/error.ts";
 import type { Target } from "../../abstraction/machine.ts";
-import { memoisedPair } from "../../abstraction/collections.ts";
 import { seededRandom } from "../../abstraction/random.ts";
 import { THREAD } from "../../intrinsics/thread.ts";
 import { gridLimits } from "../../mapper/schedule/grid-context.ts";

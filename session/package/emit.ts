@@ -8,9 +8,8 @@
 
 import { mkdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
-import { automapCommand } from "../../abstraction/command-line.ts";
 import type { Computation } from "../../abstraction/computation.ts";
-import { EnvironmentError, NotFoundError, UsageError } from "../../abstraction/error.ts";
+import { automapCommand, EnvironmentError, NotFoundError, UsageError } from "../../abstraction/error.ts";
 import { EXIT } from "../../abstraction/exit-codes.ts";
 import { LANGUAGES } from "../../abstraction/kernel.ts";
 import { day } from "../../abstraction/text.ts";

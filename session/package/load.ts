@@ -12,8 +12,7 @@ import { existsSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { z } from "zod";
 import { callingThreads } from "../../abstraction/candidate.ts";
-import { automapCommand } from "../../abstraction/command-line.ts";
-import { checkNames, EnvironmentError, UsageError } from "../../abstraction/error.ts";
+import { automapCommand, checkNames, EnvironmentError, UsageError } from "../../abstraction/error.ts";
 import { DEFAULT_DATABASE, shortId, showTrial, type TrialRecord, withDatabase } from "../../db/index.ts";
 import {
   type BindOptions,

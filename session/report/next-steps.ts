@@ -7,7 +7,7 @@
  */
 
 import { type Optional, present, sumOf } from "../../abstraction/collections.ts";
-import { automapCommand } from "../../abstraction/command-line.ts";
+import { automapCommand } from "../../abstraction/error.ts";
 import type { NoiseVerdict } from "../../abstraction/noise.ts";
 import { databaseWords, shortId, type TrialRecord } from "../../db/index.ts";
 import type { NetworkTask } from "../../report/network-data.ts";

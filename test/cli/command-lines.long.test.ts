@@ -5,7 +5,7 @@ import { copyFileSync, readdirSync, writeFileSync } from "node:fs";
 import { delimiter, join } from "node:path";
 import Sqlite from "better-sqlite3";
 import { beforeAll, describe, expect, it } from "vitest";
-import { automapCommand, quotedWords } from "../../abstraction/command-line.ts";
+import { automapCommand, quotedWords } from "../../abstraction/error.ts";
 import { declareWords } from "../../cli/declare.ts";
 import { targetWords } from "../../cli/network-model.ts";
 import {

@@ -9,8 +9,7 @@ import { type Computation, defineComputation } from "../../abstraction/computati
 import { UsageError } from "../../abstraction/error.ts";
 import { seededRandom } from "../../abstraction/random.ts";
 import { finished } from "../../abstraction/steps.ts";
-import { arrayDesigns } from "../../mapper/space-time/array-designs.ts";
-import { placeArray } from "../../mapper/space-time/lane-array.ts";
+import { arrayDesigns, placeArray } from "../../mapper/space-time/lane-array.ts";
 import { latticePointIn } from "../../mapper/space-time/lattice.ts";
 import { lowerArray } from "../../mapper/space-time/lower-array.ts";
 import { inverseOf } from "../../mapper/space-time/reverse.ts";

@@ -1,7 +1,7 @@
 /** @file Lattices of integer vectors by their normal form, null spaces and determinants. */
 
 import { expect, it } from "vitest";
-import { choices, determinant, hermiteForm, minorsOf, nullSpace } from "../../mapper/space-time/null-space.ts";
+import { choices, determinant, hermiteForm, minorsOf, nullSpace } from "../../mapper/space-time/vector.ts";
 
 it.each([
   [[[-2, 1, 0]], [[2, -1, 0]]],

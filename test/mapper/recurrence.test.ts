@@ -1,7 +1,7 @@
 /** @file Recurrences as text: parsed, printed, and refused with the position of the mistake. */
 
 import { describe, expect, it } from "vitest";
-import { parseRecurrence, printRecurrence } from "../../abstraction/parse-recurrence.ts";
+import { parseRecurrence, printRecurrence } from "../../abstraction/recurrence.ts";
 import { derive } from "../../mapper/space-time/derive.ts";
 import { flowsOf } from "../../mapper/space-time/flow.ts";
 import { explanationOf } from "../support/message.ts";

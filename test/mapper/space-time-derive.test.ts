@@ -3,8 +3,8 @@
 import { describe, expect, it } from "vitest";
 import { interpret } from "../../abstraction/interpret.ts";
 import { interpretNest } from "../../abstraction/interpret-nest.ts";
-import { parseRecurrence, printRecurrence } from "../../abstraction/parse-recurrence.ts";
 import { printNest } from "../../abstraction/print-nest.ts";
+import { parseRecurrence, printRecurrence } from "../../abstraction/recurrence.ts";
 import { arrayPass, derive, recurrenceOf } from "../../mapper/space-time/derive.ts";
 import { enumerateDesigns } from "../../mapper/space-time/enumerate.ts";
 import { computationOf, problemOfRecurrence } from "../../mapper/space-time/from-recurrence.ts";

@@ -8,10 +8,18 @@ import { arrayPass } from "../../mapper/space-time/derive.ts";
 import { chainsOf, collapseSchedule, designOf } from "../../mapper/space-time/design.ts";
 import { enumerateDesigns } from "../../mapper/space-time/enumerate.ts";
 import { latticePointIn } from "../../mapper/space-time/lattice.ts";
-import { nullSpace } from "../../mapper/space-time/null-space.ts";
 import { polyphaseForm } from "../../mapper/space-time/polyphase.ts";
 import { type ArrayProblem, occupiedExtent } from "../../mapper/space-time/problem.ts";
-import { dot, isZero, leastOfRow, plus, scaled, type Vector, vectorsWithin } from "../../mapper/space-time/vector.ts";
+import {
+  dot,
+  isZero,
+  leastOfRow,
+  nullSpace,
+  plus,
+  scaled,
+  type Vector,
+  vectorsWithin,
+} from "../../mapper/space-time/vector.ts";
 import { conv1d, conv2d, gemm, problemOf } from "../support/arrays.ts";
 import { commandLine } from "../support/command-line.ts";
 import { processorWatch } from "../support/processor-time.ts";

@@ -8,14 +8,12 @@ import { interpret } from "../../abstraction/interpret.ts";
 import { interpretNest } from "../../abstraction/interpret-nest.ts";
 import { type LoopNest, loop, type Statement } from "../../abstraction/loop-nest.ts";
 import { parseExpr } from "../../abstraction/parse.ts";
-import { parseRecurrence } from "../../abstraction/parse-recurrence.ts";
 import { printNest } from "../../abstraction/print-nest.ts";
-import type { Recurrence, SpaceTime } from "../../abstraction/recurrence.ts";
+import { parseRecurrence, type Recurrence, type SpaceTime } from "../../abstraction/recurrence.ts";
 import { arrayPass } from "../../mapper/space-time/derive.ts";
 import { designOf } from "../../mapper/space-time/design.ts";
 import { enumerateDesigns } from "../../mapper/space-time/enumerate.ts";
-import { type LowerOptions, lowerDesign } from "../../mapper/space-time/lower.ts";
-import { lowerComputation } from "../../mapper/space-time/lower-computation.ts";
+import { type LowerOptions, lowerComputation, lowerDesign } from "../../mapper/space-time/lower.ts";
 import { polyphaseForm, splitSpace } from "../../mapper/space-time/polyphase.ts";
 import { convolution1d, convolution2d, FORMS, integerInputs } from "../support/space-time.ts";
 

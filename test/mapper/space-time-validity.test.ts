@@ -3,10 +3,22 @@
 import { describe, expect, it } from "vitest";
 import { accessesIn } from "../../abstraction/expression.ts";
 import { parseExpr } from "../../abstraction/parse.ts";
-import { choices, determinant, hermiteForm, minorsOf, nullSpace, rankOf } from "../../mapper/space-time/null-space.ts";
 import { reuseOf } from "../../mapper/space-time/problem.ts";
 import { collision, refusalOf, timeSign } from "../../mapper/space-time/validity.ts";
-import { dot, isZero, plus, primitive, scaled, type Vector } from "../../mapper/space-time/vector.ts";
+import {
+  choices,
+  determinant,
+  dot,
+  hermiteForm,
+  isZero,
+  minorsOf,
+  nullSpace,
+  plus,
+  primitive,
+  rankOf,
+  scaled,
+  type Vector,
+} from "../../mapper/space-time/vector.ts";
 import { conv1d, conv2d, gemm, inOrder, problemOf } from "../support/arrays.ts";
 import fc from "../support/property.ts";
 

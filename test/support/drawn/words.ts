@@ -9,8 +9,7 @@ import { type Computation, computationKey, defineComputation } from "../../../ab
 import { pick, type Random, randomInteger } from "../../../abstraction/random.ts";
 import { finished } from "../../../abstraction/steps.ts";
 import { windowProblem } from "../../../mapper/schedule/lanes.ts";
-import { arrayDesigns } from "../../../mapper/space-time/array-designs.ts";
-import { placeArray } from "../../../mapper/space-time/lane-array.ts";
+import { arrayDesigns, placeArray } from "../../../mapper/space-time/lane-array.ts";
 import { lowerArray } from "../../../mapper/space-time/lower-array.ts";
 import { lowerWindow } from "../../../mapper/space-time/lower-window.ts";
 import { rollable, tapsOf } from "../../../mapper/space-time/taps.ts";
