@@ -23,7 +23,6 @@ import { levelOf, memoryOf, readRate, type Target } from "../abstraction/machine
 import type { Prediction } from "../abstraction/trial.ts";
 import { widthOf } from "../mapper/lower/grid-results.ts";
 import {
-  GRID_DECISIONS,
   gridProblem,
   launchedThreads,
   registersOf,
@@ -32,6 +31,7 @@ import {
   threadsOf,
 } from "../mapper/schedule/grid.ts";
 import type { GridAxis, GridContext } from "../mapper/schedule/grid-context.ts";
+import { GRID_DECISIONS } from "../mapper/schedule/grid-decisions.ts";
 import { copiedBytes, repackedContext } from "../mapper/schedule/repack.ts";
 import { traitsOf } from "../mapper/schedule/schedules.ts";
 import { partsOfSum, stepsOfPart, tilesOf } from "../mapper/schedule/split.ts";

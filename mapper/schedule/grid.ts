@@ -3,10 +3,6 @@
  * together.
  *
  *     tile m 128, n 256, k 64   warps m 2, n 4   stage 3   swizzle swizzled   transfer async   order 8   fragments 1   store direct   split 4 through cluster
- *
- * The decisions about blocks and warps. Together they are the schedule.
- *
- *     tile m 128, n 256, k 64   warps m 2, n 4   stage 3   swizzle swizzled   transfer async   order 8   fragments ahead   store direct   split 4 through cluster
  */
 
 import { extentOf } from "../../abstraction/affine.ts";
@@ -14,44 +10,18 @@ import type { GridSchedule } from "../../abstraction/candidate.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { readsShared, registerElements } from "../../abstraction/intrinsic.ts";
 import { VIEW_ALIGNMENT } from "../../abstraction/matrix-view.ts";
-import { fragments, heldFragments } from "./fragments.ts";
-import { boxOf, gather } from "./gather.ts";
+import { heldFragments } from "./fragments.ts";
+import { boxOf } from "./gather.ts";
 import { type GridContext, registersProblem } from "./grid-context.ts";
-import { launch } from "./launch.ts";
-import { multicast } from "./multicast.ts";
-import { order } from "./order.ts";
-import { persistent } from "./persistent.ts";
-import { producer, producingThreads } from "./producer.ts";
-import { repack, repackedContext } from "./repack.ts";
-import { type Decisions, printSchedule, problemIn, type ScheduleKind } from "./schedules.ts";
-import { type PartialTile, pitchOf, receivedElements, split } from "./split.ts";
-import { stage } from "./stage.ts";
-import { runsAlongRows, store } from "./store.ts";
-import { rowElements, sharedElements, swizzle } from "./swizzle.ts";
-import { taps, windowOf } from "./taps.ts";
-import { fragmentsAlong, tile } from "./tile.ts";
-import { transfer } from "./transfer.ts";
-import { warps } from "./warps.ts";
-
-/** The decisions in the order they are drawn and printed. */
-export const GRID_DECISIONS: Decisions<GridSchedule, GridContext> = {
-  repack,
-  tile,
-  warps,
-  stage,
-  swizzle,
-  transfer,
-  producer,
-  taps,
-  gather,
-  order,
-  fragments,
-  store,
-  split,
-  persistent,
-  launch,
-  multicast,
-};
+import { GRID_DECISIONS } from "./grid-decisions.ts";
+import { producingThreads } from "./producer.ts";
+import { repackedContext } from "./repack.ts";
+import { printSchedule, problemIn, type ScheduleKind } from "./schedules.ts";
+import { type PartialTile, pitchOf, receivedElements } from "./split.ts";
+import { runsAlongRows } from "./store.ts";
+import { rowElements, sharedElements } from "./swizzle.ts";
+import { windowOf } from "./taps.ts";
+import { fragmentsAlong } from "./tile.ts";
 
 /** Schedules of blocks and warps. */
 export const GRID: ScheduleKind<GridSchedule, GridContext> = {

@@ -10,7 +10,7 @@ import { DESIGN_DECISIONS, printTransform, RECURRENCE_DECISIONS, WARP_DESIGN_DEC
 import { CHAIN } from "./chain-decisions.ts";
 import { WARP_CHAIN } from "./chain-shape.ts";
 import { printPairs } from "./decision.ts";
-import { GRID_DECISIONS } from "./grid.ts";
+import { GRID_DECISIONS } from "./grid-decisions.ts";
 import { threads } from "./lane-decisions.ts";
 import { MAPPED_DECISIONS } from "./mapped-decisions.ts";
 import { MODE_PRODUCTS } from "./mode-decisions.ts";
