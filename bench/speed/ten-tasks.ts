@@ -3,17 +3,15 @@
  * calibrated or known before.
  *
  *     npm run build
- *     node dist/bench/speed/ten-tasks.js [--out bench/results/ten-tasks.md]
+ *     node dist/bench/speed/ten-tasks.js > bench/results/ten-tasks.md
  */
 
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { availableParallelism, loadavg, tmpdir } from "node:os";
 import { join, resolve } from "node:path";
-import { parseArgs } from "node:util";
 import { placeOf, readersTasks, writeReadersFiles } from "../../test/support/page-walk.ts";
-import { cpuName, table } from "../support/frame.ts";
+import { cpuName, page, table } from "../support/frame.ts";
 
-const { values } = parseArgs({ options: { out: { type: "string", default: "bench/results/ten-tasks.md" } } });
 const folder = mkdtempSync(join(tmpdir(), "automap tasks "));
 try {
   mkdirSync(join(folder, "home"));
@@ -28,25 +26,19 @@ try {
     const begun = performance.now();
     const codes = commands.map((command) => place.run(command).status);
     const seconds = (performance.now() - begun) / 1000;
-    console.log(`${seconds.toFixed(1)} s   ${want}`);
+    console.error(`${seconds.toFixed(1)} s   ${want}`);
     return [want, takes, `${seconds.toFixed(1)} s`, codes.join(", ")];
   });
-  writeFileSync(values.out, page(rows, load));
+  const machine = `${cpuName()}, ${availableParallelism()} processors, load ${load.toFixed(1)} before the first task, ${new Date().toISOString().slice(0, 10)}, Node ${process.version}.`;
+  const told =
+    "Each task begins where the one before ended, in a home that was empty before the first. The model of the network has one product; another takes its `--time`, and its build. What an instruction cannot compute ends with exit code 3.";
+  console.log(
+    page(
+      "The ten tasks of README.md",
+      `${machine} ${told}`,
+      ...table(["task", "README.md says", "took", "exit codes"], rows),
+    ),
+  );
 } finally {
   rmSync(folder, { recursive: true, force: true });
-}
-
-function page(rows: readonly string[][], load: number): string {
-  return [
-    "# The ten tasks of README.md",
-    "",
-    `${cpuName()}, ${availableParallelism()} processors, load ${load.toFixed(1)} before the first task, ${new Date().toISOString().slice(0, 10)}, Node ${process.version}.`,
-    "Each task begins where the one before ended, in a home that was empty before the first. The model of the network has one product; another",
-    "takes its `--time`, and its build.",
-    "",
-    ...table(["task", "README.md says", "took", "exit codes"], rows),
-    "",
-    "What an instruction cannot compute ends with exit code 3. Made by `node dist/bench/speed/ten-tasks.js`, after `npm run build`.",
-    "",
-  ].join("\n");
 }
