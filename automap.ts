@@ -6,7 +6,7 @@
  * @module automap
  */
 
-export type { Extents } from "./abstraction/affine.ts";
+export type { Dimension, Extents } from "./abstraction/affine.ts";
 export type { Candidate, CandidateKinds } from "./abstraction/candidate.ts";
 export {
   type Axis,
@@ -20,7 +20,6 @@ export {
 } from "./abstraction/computation.ts";
 export type { DType } from "./abstraction/dtype.ts";
 export type { Epilogue } from "./abstraction/epilogue.ts";
-export { type Equation, printEquation } from "./abstraction/equation.ts";
 export {
   EnvironmentError,
   type EnvironmentProblem,
@@ -30,7 +29,7 @@ export {
   UsageError,
 } from "./abstraction/error.ts";
 export type { Values } from "./abstraction/evaluate.ts";
-export type { Access, Expr } from "./abstraction/expression.ts";
+export { type Access, type Equation, type Expr, printEquation } from "./abstraction/expression.ts";
 export { type Inputs, interpret } from "./abstraction/interpret.ts";
 export {
   type AsynchronousSpec,
@@ -44,7 +43,6 @@ export {
   type OperandSpec,
 } from "./abstraction/intrinsic.ts";
 export { KERNEL_LANGUAGES, type Kernel, type KernelArgument, type KernelLanguage } from "./abstraction/kernel.ts";
-export type { Dimension } from "./abstraction/layout.ts";
 export type { Level, Memory, Target } from "./abstraction/machine.ts";
 export {
   type Binding,

@@ -10,9 +10,8 @@
  */
 
 import { boundsOf, type Extents } from "./affine.ts";
-import type { Equation } from "./equation.ts";
 import { UsageError } from "./error.ts";
-import { accessesIn, type Expr, printExpr, rewriteReads } from "./expression.ts";
+import { accessesIn, type Equation, type Expr, printExpr, rewriteReads } from "./expression.ts";
 
 /**
  * The extent of a dimension, from the indices that read it. Plain indices decide it where there are any. Otherwise the

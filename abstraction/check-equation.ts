@@ -8,13 +8,14 @@ import { type Extents, offendingPart } from "./affine.ts";
 import type { Tensor } from "./computation.ts";
 import { isRecurrent } from "./dependence.ts";
 import { isInteger } from "./dtype.ts";
-import { accessesOf, type Equation } from "./equation.ts";
 import { UsageError } from "./error.ts";
 import {
   type Access,
   accessesIn,
+  accessesOf,
   type Compare,
   comparesElements,
+  type Equation,
   type Expr,
   printAccess,
   printExpr,

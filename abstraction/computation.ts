@@ -11,7 +11,18 @@
  * An epilogue, behind a semicolon or by itself, makes the output of the target, element by element (epilogue.ts).
  */
 
-import { affineForm, boundsOf, type Extents } from "./affine.ts";
+import {
+  affineForm,
+  boundsOf,
+  type Dimension,
+  type Extents,
+  extentsBy,
+  layoutStorage,
+  pointsIn,
+  rowMajor,
+  shapeOf,
+  storageFormula,
+} from "./affine.ts";
 import { reachOf, withExtents } from "./borders.ts";
 import { checkConditions, checkIndexReads, checkIndices, placeOfAxis } from "./check-equation.ts";
 import { memoised } from "./collections.ts";
@@ -25,19 +36,24 @@ import {
   isElementwise,
   needed,
 } from "./epilogue.ts";
+import { checkNames, internal, suggestion, UsageError } from "./error.ts";
 import {
+  type Access,
+  accessesIn,
   accessesOf,
   axesOf,
   type Equation,
+  type Expr,
   identityOf,
+  number,
+  printAccess,
   printEquation,
+  printExpr,
+  rewriteReads,
   spatialAxesOf,
   substituteAxes,
   tensorsOf,
-} from "./equation.ts";
-import { checkNames, internal, suggestion, UsageError } from "./error.ts";
-import { type Access, accessesIn, type Expr, number, printAccess, printExpr, rewriteReads } from "./expression.ts";
-import { type Dimension, extentsBy, layoutStorage, pointsIn, rowMajor, shapeOf, storageFormula } from "./layout.ts";
+} from "./expression.ts";
 import { parseEpilogue, parseEquation, problemOfSize, spanOf } from "./parse.ts";
 import type { Part, Program } from "./program.ts";
 import { constantsOf, constantValue, inTime, type Time, timeOf } from "./time.ts";

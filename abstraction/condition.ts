@@ -7,7 +7,7 @@
  * at single points only.
  */
 
-import { type AffineForm, affineForm, evaluateIndex } from "./affine.ts";
+import { type AffineForm, affineForm, evaluateIndex, pointsIn } from "./affine.ts";
 import { memoised } from "./collections.ts";
 import type { Axis, Computation } from "./computation.ts";
 import {
@@ -24,7 +24,6 @@ import {
   substitute,
   times,
 } from "./expression.ts";
-import { pointsIn } from "./layout.ts";
 
 export type Condition =
   /** `constant + sum of coefficient * loop` is 0 or more. */

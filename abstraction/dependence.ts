@@ -9,9 +9,18 @@
  */
 
 import { affineForm } from "./affine.ts";
-import { accessesOf, axesOf, type Equation } from "./equation.ts";
 import { UsageError } from "./error.ts";
-import { type Access, axesIn, type Expr, printAccess, readsOf, walk } from "./expression.ts";
+import {
+  type Access,
+  accessesOf,
+  axesIn,
+  axesOf,
+  type Equation,
+  type Expr,
+  printAccess,
+  readsOf,
+  walk,
+} from "./expression.ts";
 import { spanOf } from "./parse.ts";
 
 /**

@@ -16,13 +16,14 @@
 import { affineForm, type Extents, offendingPart } from "./affine.ts";
 import type { Axis, Computation, Tensor } from "./computation.ts";
 import { conjunctsOf } from "./condition.ts";
-import { axesOf, type Equation, tensorsOf } from "./equation.ts";
 import { UsageError } from "./error.ts";
 import {
   type Access,
   accessesIn,
   and,
   axesIn,
+  axesOf,
+  type Equation,
   type Expr,
   number,
   plainAxes,
@@ -31,6 +32,7 @@ import {
   readsOf,
   rewrite,
   substitute,
+  tensorsOf,
 } from "./expression.ts";
 import { spanOf } from "./parse.ts";
 

@@ -6,22 +6,22 @@
  * Loop counters are slots of one array. An element outside its tensor has address -1. interpret.ts is built from these functions.
  */
 
-import { type AffineForm, affineForm } from "./affine.ts";
+import { type AffineForm, affineForm, type Dimension, pointsIn } from "./affine.ts";
 import { type DType, isInteger, roundHalfEven, saturate, wrap, wrapperOf } from "./dtype.ts";
-import type { CombineOp, Equation } from "./equation.ts";
 import { internal } from "./error.ts";
 import {
   type Access,
   type BinaryOp,
   borderOp,
+  type CombineOp,
   compareOp,
   comparesElements,
+  type Equation,
   type Expr,
   integerOp,
   printAccess,
 } from "./expression.ts";
 import { FLOAT_VALUES } from "./float-functions.ts";
-import { type Dimension, pointsIn } from "./layout.ts";
 import { typeOf } from "./typing.ts";
 
 /** Elements in logical row-major order. */

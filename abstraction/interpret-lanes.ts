@@ -5,10 +5,9 @@
  *       Z[0,lane] = Z[0,lane-1] + x[16*b + lane] * w[q]          every lane reads before any writes
  */
 
-import { type Equation, printEquation } from "./equation.ts";
 import { internal } from "./error.ts";
 import { compileEquation, type Run, type Scope } from "./evaluate.ts";
-import { axesIn, number } from "./expression.ts";
+import { axesIn, type Equation, number, printEquation } from "./expression.ts";
 import type { Statement } from "./loop-nest.ts";
 import { substituteAxis } from "./rewrite-statement.ts";
 

@@ -2,13 +2,13 @@
  * @file Memory of a nest while it is interpreted: the user's tensors in their layouts, and scratch where its storage formulas put it.
  */
 
+import { type Dimension, pointsIn, rowMajor, shapeOf } from "./affine.ts";
 import { describeElement, NestFault } from "./blocks/fault.ts";
 import { type Judge, type WatchedBuffer, WatchedMemory } from "./blocks/watched-memory.ts";
 import { type Computation, elementCount, inputsOf, memoryElements, outputOf, type Tensor } from "./computation.ts";
 import { type Buffer, type Values, valuesOver } from "./evaluate.ts";
 import { type Expr, printExpr } from "./expression.ts";
 import { bufferOf, type Inputs } from "./interpret.ts";
-import { type Dimension, pointsIn, rowMajor, shapeOf } from "./layout.ts";
 import { dimsOf, isShared, type LoopNest, type Scratch, storageOf } from "./loop-nest.ts";
 
 export interface NestMemory {

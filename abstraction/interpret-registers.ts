@@ -3,8 +3,8 @@
  */
 
 import { isInteger, wrap } from "./dtype.ts";
-import { identityOf } from "./equation.ts";
 import type { Buffer, Registers } from "./evaluate.ts";
+import { identityOf } from "./expression.ts";
 import { type Intrinsic, operandOf } from "./intrinsic.ts";
 import type { VectorFile } from "./loop-nest.ts";
 import { tilePlaces, tileRowElements } from "./memory-tile.ts";

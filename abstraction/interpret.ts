@@ -8,13 +8,12 @@
  * Loop nests that were lowered from an equation are run by interpret-nest.ts.
  */
 
+import { pointsIn, shapeOf } from "./affine.ts";
 import { memoised } from "./collections.ts";
 import { type Axis, type Computation, elementCount, inputsOf, type Tensor, targetOf } from "./computation.ts";
 import { partsOf, together } from "./epilogue.ts";
-import { identityOf } from "./equation.ts";
 import { type Buffer, compileEquation, compilePlace, type Environment, Scope, type Values } from "./evaluate.ts";
-import { type Access, accessesIn, number, readsIndices, rewriteReads, walk } from "./expression.ts";
-import { pointsIn, shapeOf } from "./layout.ts";
+import { type Access, accessesIn, identityOf, number, readsIndices, rewriteReads, walk } from "./expression.ts";
 
 /** Values of each input by name, in logical row-major order whatever the tensor's layout. */
 export type Inputs = Readonly<Record<string, ArrayLike<number>>>;

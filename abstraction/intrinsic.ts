@@ -13,14 +13,22 @@
  * element holds which logical element; an axis in it that the operand lacks is a broadcast.
  */
 
-import { boundsOf, type Extents, extentOf, offendingPart, pointsOver } from "./affine.ts";
+import {
+  boundsOf,
+  type Dimension,
+  type Extents,
+  extentOf,
+  extentsBy,
+  offendingPart,
+  pointsOver,
+  rowMajor,
+} from "./affine.ts";
 import { defined, mapValues, memoisedPair } from "./collections.ts";
 import { type Computation, defineComputation, extentsOf, tensorOf } from "./computation.ts";
 import type { DType } from "./dtype.ts";
 import { internal, UsageError } from "./error.ts";
 import { valuesOver } from "./evaluate.ts";
 import { axesIn, type Expr, printExpr } from "./expression.ts";
-import { type Dimension, extentsBy, rowMajor } from "./layout.ts";
 import { parseExpr, spanOf } from "./parse.ts";
 import { BRACES, type Code, filled, type Name, trustedCode } from "./source-text.ts";
 

@@ -30,12 +30,11 @@
  *     assign(access("y", [plus(times(16, axis("block")), axis("lane"))]), number(0))          y[16*block + lane] = 0
  */
 
+import { type Dimension, rowMajor } from "./affine.ts";
 import { type Computation, targetOf } from "./computation.ts";
 import type { DType } from "./dtype.ts";
-import { type Equation, guarded } from "./equation.ts";
-import type { Access, Expr } from "./expression.ts";
+import { type Access, type Equation, type Expr, guarded } from "./expression.ts";
 import { type Intrinsic, WARP } from "./intrinsic.ts";
-import { type Dimension, rowMajor } from "./layout.ts";
 import type { TensorView } from "./tensor-view.ts";
 
 /** Memory of a nest besides the user's tensors. It begins zeroed, except shared memory, whose initial contents are undefined. */

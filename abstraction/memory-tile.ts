@@ -4,13 +4,12 @@
  *     b: "tile[64*(k/4) + 4*n + k%4]"          element k 5, n 2 at 64 + 8 + 1; rows of 64
  */
 
-import { boundsOf } from "./affine.ts";
+import { boundsOf, rowMajor } from "./affine.ts";
 import { memoisedPair } from "./collections.ts";
 import { bytesOf } from "./dtype.ts";
 import { valuesOver } from "./evaluate.ts";
 import { type Expr, number, substitute } from "./expression.ts";
 import { type Intrinsic, type Operand, operandOf, sizesOf } from "./intrinsic.ts";
-import { rowMajor } from "./layout.ts";
 
 /** Offset of a logical element in a memory tile: the storage formula with every broadcast axis at 0. */
 export function tileOffset(operand: Operand): Expr {

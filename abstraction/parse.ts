@@ -9,18 +9,21 @@
  */
 
 import { DTYPES, isDType } from "./dtype.ts";
-import { COMBINE_OPS, type CombineOp, type Equation, printEquation } from "./equation.ts";
 import { internal, type Span, suggestion, UsageError } from "./error.ts";
 import {
   type Access,
   axis,
   type BinaryOp,
   BORDERS,
+  COMBINE_OPS,
+  type CombineOp,
   type CompareOp,
   childrenOf,
+  type Equation,
   type Expr,
   FUNCTIONS,
   type FunctionName,
+  printEquation,
 } from "./expression.ts";
 
 interface Token {

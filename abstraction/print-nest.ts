@@ -5,8 +5,7 @@
  *       c{0} <- identity
  */
 
-import { printEquation } from "./equation.ts";
-import { type Expr, printAccess, printExpr } from "./expression.ts";
+import { type Expr, printAccess, printEquation, printExpr } from "./expression.ts";
 import {
   type ArrivalAt,
   type Copy,

@@ -7,9 +7,9 @@
  *     y3[i,j] = y1[i,j] / y2[i]
  */
 
+import { rowMajor } from "./affine.ts";
 import { type Computation, equationsOf, outputOf, type Tensor } from "./computation.ts";
 import { internal } from "./error.ts";
-import { rowMajor } from "./layout.ts";
 
 /** A computation as part of a program. */
 export interface Part {

@@ -11,13 +11,20 @@
  * A `#` begins a comment. What {@link printRecurrence} prints reads back to an equal system.
  */
 
-import { affineForm, offendingPart } from "./affine.ts";
+import { affineForm, extentsBy, offendingPart, shapeOf } from "./affine.ts";
 import { completeTensor, type Tensor } from "./computation.ts";
 import { DTYPES, type DType, isDType } from "./dtype.ts";
-import { accessesOf, type Equation, printEquation, tensorsOf } from "./equation.ts";
 import { type Span, suggestion, type UsageDetails, UsageError } from "./error.ts";
-import { type Access, type Expr, printAccess, walk } from "./expression.ts";
-import { extentsBy, shapeOf } from "./layout.ts";
+import {
+  type Access,
+  accessesOf,
+  type Equation,
+  type Expr,
+  printAccess,
+  printEquation,
+  tensorsOf,
+  walk,
+} from "./expression.ts";
 import { parseEquation, spanOf } from "./parse.ts";
 import { typeOf } from "./typing.ts";
 

@@ -5,8 +5,7 @@
  *     substituteAxis(copy, "k_tile", number(3))          a_ring[k_tile%4, m, k] = a[m, 64*k_tile + k]   ->   a_ring[3, m, k] = a[m, 192 + k]
  */
 
-import type { Equation } from "./equation.ts";
-import { type Access, type Expr, substitute } from "./expression.ts";
+import { type Access, type Equation, type Expr, substitute } from "./expression.ts";
 import type { ArrivalAt, Copy, RegisterAt, Statement, TileAccess } from "./loop-nest.ts";
 import type { TensorView } from "./tensor-view.ts";
 

@@ -12,7 +12,7 @@
  * column. Whether an equation does so follows from its indices alone (`placedInRows`).
  */
 
-import { affineForm, boundsOf } from "./affine.ts";
+import { addressOf, affineForm, boundsOf, pointsIn, rowMajor } from "./affine.ts";
 import {
   type Computation,
   elementCount,
@@ -24,11 +24,11 @@ import {
 } from "./computation.ts";
 import { isRecurrent } from "./dependence.ts";
 import { isElementwise, storingAt } from "./epilogue.ts";
-import type { Equation } from "./equation.ts";
 import {
   type Access,
   accessesIn,
   axesIn,
+  type Equation,
   type Expr,
   number,
   printAccess,
@@ -37,7 +37,6 @@ import {
   substitute,
   testsElements,
 } from "./expression.ts";
-import { addressOf, pointsIn, rowMajor } from "./layout.ts";
 import type { Part } from "./program.ts";
 
 /** The rows that the equations of a chain share. */

@@ -8,21 +8,22 @@
  * `reflect(i-1)`, `wrap(i-1)`. Names that index nothing are constants.
  */
 
-import { affineForm, type Extents } from "./affine.ts";
+import { affineForm, type Extents, shapeOf } from "./affine.ts";
 import type { Computation, ComputationSpec, TensorSpec } from "./computation.ts";
 import { usefulPoints } from "./condition.ts";
 import { isRecurrent, namesOfNumbers } from "./dependence.ts";
 import type { DType } from "./dtype.ts";
-import { axesOf, type Equation, substituteAxes, tensorsOf } from "./equation.ts";
 import { UsageError } from "./error.ts";
 import {
   type Access,
   access,
   accessesIn,
   axesIn,
+  axesOf,
   axis,
   type Border,
   comparesElements,
+  type Equation,
   type Expr,
   minus,
   number,
@@ -31,9 +32,10 @@ import {
   readsInIndex,
   readsOf,
   rewriteReads,
+  substituteAxes,
+  tensorsOf,
   walk,
 } from "./expression.ts";
-import { shapeOf } from "./layout.ts";
 import { spanOf } from "./parse.ts";
 
 /** The name of the time axis. */

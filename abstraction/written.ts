@@ -6,14 +6,12 @@
  * Indices that share an axis are examined together, point by point; an index with an axis of its own is treated as a range.
  */
 
-import { boundsOf, type Extents, evaluateIndex, pointsOf, pointsOver } from "./affine.ts";
+import { boundsOf, type Extents, evaluateIndex, pointsOf, pointsOver, shapeOf } from "./affine.ts";
 import { product, sumOf, upTo } from "./collections.ts";
 import type { Tensor } from "./computation.ts";
 import { conjunctsOf } from "./condition.ts";
-import type { Equation } from "./equation.ts";
 import { UsageError } from "./error.ts";
-import { type Access, axesIn, type Expr, printAccess } from "./expression.ts";
-import { shapeOf } from "./layout.ts";
+import { type Access, axesIn, type Equation, type Expr, printAccess } from "./expression.ts";
 import { spanOf } from "./parse.ts";
 
 /** Largest number of points of indices that share axes; larger ones are refused. */

@@ -1,7 +1,7 @@
 /** @file `automap intrinsic list|show|check`: the instructions, their declarations, and the check that each computes what it declares. */
 
 import { z } from "zod";
-import { printEquation } from "../abstraction/equation.ts";
+import { printEquation } from "../abstraction/expression.ts";
 import { type Intrinsic, type IntrinsicSpec, printStorage, registerElements } from "../abstraction/intrinsic.ts";
 import { sizesText } from "../abstraction/text.ts";
 import { indent } from "../report/text.ts";

@@ -7,8 +7,8 @@
 import type { Command } from "commander";
 import { z } from "zod";
 import { mapValues } from "../abstraction/collections.ts";
-import { axesOf } from "../abstraction/equation.ts";
 import { attempt, nearest, suggestion, UsageError } from "../abstraction/error.ts";
+import { axesOf } from "../abstraction/expression.ts";
 import { parseEquation } from "../abstraction/parse.ts";
 import { constantsOf } from "../abstraction/time.ts";
 import { DEFAULT_DATABASE } from "../db/default.ts";

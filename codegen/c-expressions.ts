@@ -14,7 +14,6 @@ import { present } from "../abstraction/collections.ts";
 import { type Computation, memoryElements, type Tensor, tensorOf } from "../abstraction/computation.ts";
 import { bytesOf, type DType, isInteger, rangeOf } from "../abstraction/dtype.ts";
 import { storesElsewhere } from "../abstraction/epilogue.ts";
-import { identityOf } from "../abstraction/equation.ts";
 import { internal } from "../abstraction/error.ts";
 import {
   type Access,
@@ -23,6 +22,7 @@ import {
   type Expr,
   extentOfBorder,
   type FloatFunction,
+  identityOf,
   number,
   printExpr,
   substitute,

@@ -9,8 +9,7 @@
  */
 
 import { type AffineForm, affineForm, type Extents } from "../abstraction/affine.ts";
-import { accessesOf } from "../abstraction/equation.ts";
-import { type Access, axesIn, type Expr, number, substitute } from "../abstraction/expression.ts";
+import { type Access, accessesOf, axesIn, type Expr, number, substitute } from "../abstraction/expression.ts";
 import { type Code, code, type Name, skeleton, tensorName } from "../abstraction/source-text.ts";
 import type { CExpressions } from "./c-expressions.ts";
 import type { Loop } from "./walk.ts";

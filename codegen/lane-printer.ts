@@ -20,7 +20,6 @@ import { boundsOf, type Extents, evaluateIndex, strideIn } from "../abstraction/
 import { type Optional, present, upTo } from "../abstraction/collections.ts";
 import { conjunctsOf, settled } from "../abstraction/condition.ts";
 import { type DType, isInteger } from "../abstraction/dtype.ts";
-import { type Equation, printEquation, substituteAxes } from "../abstraction/equation.ts";
 import { internal, UsageError } from "../abstraction/error.ts";
 import {
   type Access,
@@ -29,13 +28,16 @@ import {
   axis,
   compare,
   comparesElements,
+  type Equation,
   type Expr,
   minus,
   number,
   plus,
   printAccess,
+  printEquation,
   printExpr,
   substitute,
+  substituteAxes,
   testsElements,
   walk,
 } from "../abstraction/expression.ts";

@@ -11,9 +11,18 @@
 import { present } from "../abstraction/collections.ts";
 import { type Computation, outputOf } from "../abstraction/computation.ts";
 import { bytesOf, type DType } from "../abstraction/dtype.ts";
-import { accessesOf, type Equation, identityOf } from "../abstraction/equation.ts";
 import { UsageError } from "../abstraction/error.ts";
-import { access, axis, compare, number, plus, times } from "../abstraction/expression.ts";
+import {
+  access,
+  accessesOf,
+  axis,
+  compare,
+  type Equation,
+  identityOf,
+  number,
+  plus,
+  times,
+} from "../abstraction/expression.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import { dealOf, type LoopNest, loop, type Statement, scalar } from "../abstraction/loop-nest.ts";
 import { printNest } from "../abstraction/print-nest.ts";

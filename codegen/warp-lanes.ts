@@ -9,8 +9,15 @@
 
 import type { Extents } from "../abstraction/affine.ts";
 import type { DType } from "../abstraction/dtype.ts";
-import { type Equation, identityOf } from "../abstraction/equation.ts";
-import { type Access, accessesIn, axesIn, type Expr, walk } from "../abstraction/expression.ts";
+import {
+  type Access,
+  accessesIn,
+  axesIn,
+  type Equation,
+  type Expr,
+  identityOf,
+  walk,
+} from "../abstraction/expression.ts";
 import { C_TYPES } from "../abstraction/kernel.ts";
 import { type Code, code, identifier, NOTHING } from "../abstraction/source-text.ts";
 import { allOf } from "./c-expressions.ts";

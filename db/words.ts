@@ -7,8 +7,8 @@
 
 import { memoised } from "../abstraction/collections.ts";
 import { outputOf } from "../abstraction/computation.ts";
-import { printEquation } from "../abstraction/equation.ts";
 import { attempt } from "../abstraction/error.ts";
+import { printEquation } from "../abstraction/expression.ts";
 import { parseEpilogue } from "../abstraction/parse.ts";
 import { describeWorkload, layoutName, type WorkloadWords, workloadLabel } from "../operators/describe.ts";
 import type { Database } from "./open.ts";

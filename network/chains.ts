@@ -9,10 +9,10 @@
  * it is computed where its last step stands.
  */
 
+import { storageText } from "../abstraction/affine.ts";
 import { addTo } from "../abstraction/collections.ts";
 import { type Computation, elementCount, outputOf, type Tensor } from "../abstraction/computation.ts";
 import { internal } from "../abstraction/error.ts";
-import { storageText } from "../abstraction/layout.ts";
 import { joined } from "../abstraction/program.ts";
 import { placedInRows, type Rows, rowsOf } from "../abstraction/row-chain.ts";
 import { beginOf, type Network, returnedBy, rootOf, rootsRead, type Step } from "./network.ts";

@@ -9,15 +9,17 @@
  * equations, whatever nodes these came from.
  */
 
+import { shapeOf } from "../abstraction/affine.ts";
 import { mapValues } from "../abstraction/collections.ts";
 import { type Computation, outputOf, type TensorSpec, targetOf } from "../abstraction/computation.ts";
-import { axesOf, type Equation } from "../abstraction/equation.ts";
 import { attempt } from "../abstraction/error.ts";
 import {
   type Access,
   access,
+  axesOf,
   axis,
   childrenOf,
+  type Equation,
   type Expr,
   plainAxes,
   readsOf,
@@ -25,7 +27,6 @@ import {
   substitute,
   walk,
 } from "../abstraction/expression.ts";
-import { shapeOf } from "../abstraction/layout.ts";
 import { problemOfSize } from "../abstraction/parse.ts";
 import { withoutDivision } from "./fold-divisor.ts";
 import { scaledWeights } from "./fold-scale.ts";

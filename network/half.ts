@@ -18,12 +18,12 @@ import {
   tensorOf,
 } from "../abstraction/computation.ts";
 import { rangeOf, wrapperOf } from "../abstraction/dtype.ts";
-import type { Equation } from "../abstraction/equation.ts";
 import { UsageError } from "../abstraction/error.ts";
 import {
   access,
   accessesIn,
   axis,
+  type Equation,
   type Expr,
   plainAxes,
   readsInIndex,

@@ -7,11 +7,11 @@
  * layout is a storage formula.
  */
 
+import { fuseRowMajor } from "../abstraction/affine.ts";
 import { addTo, mapValues } from "../abstraction/collections.ts";
 import { type Computation, outputOf, type Tensor } from "../abstraction/computation.ts";
 import { internal } from "../abstraction/error.ts";
 import { accessesIn, axis } from "../abstraction/expression.ts";
-import { fuseRowMajor } from "../abstraction/layout.ts";
 import { type Network, returnedBy, rootOf, type Step } from "./network.ts";
 import { multiplyAddsOf } from "./tasks.ts";
 import type { Value } from "./value.ts";

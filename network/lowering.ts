@@ -7,12 +7,12 @@
  * An equation whose inputs are all known before the run is evaluated at once, which folds constants.
  */
 
+import { pointsIn, shapeOf } from "../abstraction/affine.ts";
 import { mapValues } from "../abstraction/collections.ts";
 import { type Computation, defineComputation, type TensorSpec } from "../abstraction/computation.ts";
 import { internal, UsageError } from "../abstraction/error.ts";
 import { type Access, accessesIn, plainAxes } from "../abstraction/expression.ts";
 import { interpret } from "../abstraction/interpret.ts";
-import { pointsIn, shapeOf } from "../abstraction/layout.ts";
 import { parseEquation } from "../abstraction/parse.ts";
 import { type Attribute, type Body, type Constant, isBody, type Node } from "./graph.ts";
 import type { Step } from "./network.ts";

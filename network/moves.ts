@@ -14,7 +14,7 @@
  * become neighbours.
  */
 
-import { type AffineForm, affineForm, boundsOf, type Extents, exprOf } from "../abstraction/affine.ts";
+import { type AffineForm, affineForm, boundsOf, type Extents, exprOf, shapeOf } from "../abstraction/affine.ts";
 import { isDefined, product, remembered, unique } from "../abstraction/collections.ts";
 import {
   type Computation,
@@ -37,7 +37,6 @@ import {
   rewriteReads,
   substitute,
 } from "../abstraction/expression.ts";
-import { shapeOf } from "../abstraction/layout.ts";
 import { type Network, returnedBy, rootOf, rootsRead, type Step } from "./network.ts";
 import { rebuilt } from "./rebuild.ts";
 import { shownAs } from "./reshape.ts";

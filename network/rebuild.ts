@@ -4,7 +4,7 @@
  *     rebuilt(conv, { epilogue, tensors: { bias } })      the same sums, and what is made of them
  */
 
-import type { Extents } from "../abstraction/affine.ts";
+import { type Extents, shapeOf } from "../abstraction/affine.ts";
 import {
   type Computation,
   defineComputation,
@@ -12,9 +12,7 @@ import {
   type Tensor,
   type TensorSpec,
 } from "../abstraction/computation.ts";
-import { type Equation, tensorsOf } from "../abstraction/equation.ts";
-import { printExpr } from "../abstraction/expression.ts";
-import { shapeOf } from "../abstraction/layout.ts";
+import { type Equation, printExpr, tensorsOf } from "../abstraction/expression.ts";
 
 /** The specification of an existing tensor, for `defineComputation`. */
 export function specOf({ dtype, dims, storage, constant }: Tensor, layout = true): TensorSpec {

@@ -4,6 +4,7 @@
  *     y[i0,i1,i2] = x[i0,i1,i2] + b[i2]   1 x 128 x 768   ->   y[d0,d1] = x[d0,d1] + b[d1]   128 x 768
  */
 
+import { shapeOf } from "../abstraction/affine.ts";
 import { mapValues } from "../abstraction/collections.ts";
 import { outputOf, type TensorSpec, tensorOf } from "../abstraction/computation.ts";
 import {
@@ -16,7 +17,6 @@ import {
   rewriteReads,
   walk,
 } from "../abstraction/expression.ts";
-import { shapeOf } from "../abstraction/layout.ts";
 import { rootOf, type Step } from "./network.ts";
 import { rebuilt } from "./rebuild.ts";
 import { isSameShape, type Value } from "./value.ts";

@@ -9,11 +9,10 @@
  * parts do not apply to the whole. What reads the parts does not change: each is contiguous, at an offset.
  */
 
+import { rowMajor, storageText } from "../abstraction/affine.ts";
 import { groupsOf, mapValues } from "../abstraction/collections.ts";
 import { computationKey, extentsOf, outputOf, type Tensor, tensorOf } from "../abstraction/computation.ts";
-import type { Equation } from "../abstraction/equation.ts";
-import { type Access, access, axis, rewriteReads } from "../abstraction/expression.ts";
-import { rowMajor, storageText } from "../abstraction/layout.ts";
+import { type Access, access, axis, type Equation, rewriteReads } from "../abstraction/expression.ts";
 import { beginOf, type Network, returnedBy, rootOf, type Step } from "./network.ts";
 import { numbersFor } from "./numbers.ts";
 import { rebuilt, specOf } from "./rebuild.ts";

@@ -9,8 +9,7 @@
 
 import { type Computation, extentsOf } from "../abstraction/computation.ts";
 import { isInteger, rangeOf } from "../abstraction/dtype.ts";
-import { spatialAxesOf } from "../abstraction/equation.ts";
-import type { Access, Expr } from "../abstraction/expression.ts";
+import { type Access, type Expr, spatialAxesOf } from "../abstraction/expression.ts";
 import { rootOf } from "./network.ts";
 import { heldAs, holdsIntegers, type Range, type Reads, type Value } from "./value.ts";
 

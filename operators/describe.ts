@@ -8,6 +8,7 @@
  * is named by its equation, and facts that the other words omit are listed by tensor.
  */
 
+import { layoutStorage, rowMajor, shapeOf } from "../abstraction/affine.ts";
 import {
   type Computation,
   computationKey,
@@ -19,10 +20,8 @@ import {
   targetOf,
 } from "../abstraction/computation.ts";
 import type { DType } from "../abstraction/dtype.ts";
-import { printEquation, tensorsOf } from "../abstraction/equation.ts";
 import { attempt } from "../abstraction/error.ts";
-import { printExpr } from "../abstraction/expression.ts";
-import { layoutStorage, rowMajor, shapeOf } from "../abstraction/layout.ts";
+import { printEquation, printExpr, tensorsOf } from "../abstraction/expression.ts";
 import { type OperandTypes, parseDataTypes } from "./data-types.ts";
 import { EPILOGUE_NAMES, type EpilogueSubject, epilogueFor } from "./epilogue.ts";
 import { OPERATORS } from "./index.ts";

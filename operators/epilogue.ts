@@ -8,9 +8,8 @@
 
 import type { TensorSpec } from "../abstraction/computation.ts";
 import { type DType, isInteger } from "../abstraction/dtype.ts";
-import { type Equation, tensorsOf } from "../abstraction/equation.ts";
 import { nearest, suggestion, UsageError } from "../abstraction/error.ts";
-import { accessesIn, childrenOf, type Expr, walk } from "../abstraction/expression.ts";
+import { accessesIn, childrenOf, type Equation, type Expr, tensorsOf, walk } from "../abstraction/expression.ts";
 import { parseEpilogue } from "../abstraction/parse.ts";
 import { typeOf } from "../abstraction/typing.ts";
 

@@ -11,7 +11,16 @@
  * has the extent of the parameter of its name.
  */
 
-import { boundsOf, type Extents, evaluateIndex, extentOf, pointsOf } from "../abstraction/affine.ts";
+import {
+  boundsOf,
+  type Extents,
+  evaluateIndex,
+  extentOf,
+  extentsBy,
+  layoutStorage,
+  pointsOf,
+  shapeOf,
+} from "../abstraction/affine.ts";
 import { defined } from "../abstraction/collections.ts";
 import {
   type Computation,
@@ -21,10 +30,20 @@ import {
   withConstants,
 } from "../abstraction/computation.ts";
 import { type DType, isInteger, wrap } from "../abstraction/dtype.ts";
-import { axesOf, type Equation, printEquation, substituteAxes, tensorsOf } from "../abstraction/equation.ts";
 import { checkNames, internal, suggestion, UsageError } from "../abstraction/error.ts";
-import { compareOp, type Expr, number, printExpr, rewrite, substitute } from "../abstraction/expression.ts";
-import { extentsBy, layoutStorage, shapeOf } from "../abstraction/layout.ts";
+import {
+  axesOf,
+  compareOp,
+  type Equation,
+  type Expr,
+  number,
+  printEquation,
+  printExpr,
+  rewrite,
+  substitute,
+  substituteAxes,
+  tensorsOf,
+} from "../abstraction/expression.ts";
 import { parseEpilogue, parseEquation, parseExpr } from "../abstraction/parse.ts";
 import type { OperandTypes } from "./data-types.ts";
 import { epilogueFor } from "./epilogue.ts";

@@ -8,12 +8,12 @@
  */
 
 import { readFileSync } from "node:fs";
+import { rowMajor } from "../abstraction/affine.ts";
 import { elementCount, memoryElements, type Tensor, targetOf } from "../abstraction/computation.ts";
 import { bytesOf, isInteger } from "../abstraction/dtype.ts";
 import { partsOf } from "../abstraction/epilogue.ts";
-import { printEquation } from "../abstraction/equation.ts";
+import { printEquation } from "../abstraction/expression.ts";
 import { C_TYPES } from "../abstraction/kernel.ts";
-import { rowMajor } from "../abstraction/layout.ts";
 import {
   apart,
   type Code,

@@ -1,12 +1,11 @@
 /** @file A quick time estimate for lane designs given by transforms, on vectors and on warps, precise enough to sort thousands of them. */
 
-import { affineForm } from "../abstraction/affine.ts";
+import { addressOf, affineForm } from "../abstraction/affine.ts";
 import type { ArrayPlan } from "../abstraction/candidate.ts";
 import { volumeOf } from "../abstraction/collections.ts";
 import { tensorOf } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { type Access, axesIn } from "../abstraction/expression.ts";
-import { addressOf } from "../abstraction/layout.ts";
 import { stepsJoined } from "../mapper/space-time/dots.ts";
 import type { LaneArray } from "../mapper/space-time/lane-array.ts";
 import { operandAccesses } from "../mapper/space-time/problem.ts";

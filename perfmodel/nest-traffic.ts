@@ -7,10 +7,10 @@
  *         X[0,lane] = in[0,c,p,14*q_tile+lane]     NHWC: 16 lines, which hold nothing else that this channel reads
  */
 
+import { addressOf } from "../abstraction/affine.ts";
 import { sumOf } from "../abstraction/collections.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { type Access, childrenOf, type Expr } from "../abstraction/expression.ts";
-import { addressOf } from "../abstraction/layout.ts";
 import type { Statement } from "../abstraction/loop-nest.ts";
 import { AffineFootprint, type Covered, LINE_BYTES, type Term, term } from "./footprint.ts";
 import type { MemoryLevel, ModelTarget } from "./target.ts";

@@ -6,7 +6,7 @@
  * plan.ts computes it once for each mapping. Whatever depends on the schedule is read from the states of the dimensions.
  */
 
-import { type AffineForm, affineForm, boundsOf } from "../abstraction/affine.ts";
+import { type AffineForm, addressOf, affineForm, boundsOf } from "../abstraction/affine.ts";
 import type { Placement } from "../abstraction/candidate.ts";
 import { product, sumOf } from "../abstraction/collections.ts";
 import {
@@ -21,7 +21,6 @@ import { bytesOf } from "../abstraction/dtype.ts";
 import { epilogueAt } from "../abstraction/epilogue.ts";
 import { type Access, access, accessesIn, axesIn, childrenOf, type Expr, number } from "../abstraction/expression.ts";
 import type { Operand } from "../abstraction/intrinsic.ts";
-import { addressOf } from "../abstraction/layout.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
 import { tileOffset, tileRowElements } from "../abstraction/memory-tile.ts";
 import { copyParts, elementsOf } from "../mapper/lower/copies.ts";

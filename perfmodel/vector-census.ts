@@ -11,22 +11,21 @@
  * instructions, whatever they cost.
  */
 
-import { type AffineForm, affineForm, type Extents } from "../abstraction/affine.ts";
+import { type AffineForm, addressOf, affineForm, type Dimension, type Extents } from "../abstraction/affine.ts";
 import { memoised, sumOf } from "../abstraction/collections.ts";
 import type { Tensor } from "../abstraction/computation.ts";
 import { settled } from "../abstraction/condition.ts";
 import { bytesOf, type DType } from "../abstraction/dtype.ts";
-import type { Equation } from "../abstraction/equation.ts";
 import {
   type Access,
   type CompareOp,
   childrenOf,
+  type Equation,
   type Expr,
   integerOp,
   number,
   printExpr,
 } from "../abstraction/expression.ts";
-import { addressOf, type Dimension } from "../abstraction/layout.ts";
 import { dimsOf, type Loop, type LoopNest, type Statement, storageOf } from "../abstraction/loop-nest.ts";
 
 /** Nothing of what is counted. Elements are counted where lanes do not lie side by side in memory. */

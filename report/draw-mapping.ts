@@ -8,8 +8,7 @@
 import { type BinaryMatrix, printMatrix } from "../abstraction/binary-matrix.ts";
 import { type Computation, equationText, pointCount } from "../abstraction/computation.ts";
 import { usefulPoints } from "../abstraction/condition.ts";
-import { printEquation } from "../abstraction/equation.ts";
-import { printExpr } from "../abstraction/expression.ts";
+import { printEquation, printExpr } from "../abstraction/expression.ts";
 import { type Intrinsic, printStorage } from "../abstraction/intrinsic.ts";
 import {
   type Binding,

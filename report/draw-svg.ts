@@ -6,7 +6,7 @@
 
 import type { BinaryMatrix } from "../abstraction/binary-matrix.ts";
 import { equationText } from "../abstraction/computation.ts";
-import { printEquation } from "../abstraction/equation.ts";
+import { printEquation } from "../abstraction/expression.ts";
 import { boundName, type Mapping } from "../abstraction/mapping.ts";
 import { cut, sizesText } from "../abstraction/text.ts";
 import { matchingMatrix } from "../mapper/match/access.ts";

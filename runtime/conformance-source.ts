@@ -17,11 +17,11 @@
  * of the program and describes the data format.
  */
 
-import { evaluateIndex, pointsOf } from "../abstraction/affine.ts";
+import { evaluateIndex, pointsOf, rowMajor } from "../abstraction/affine.ts";
 import { elementCount, extentsOf } from "../abstraction/computation.ts";
 import { bytesOf, DTYPES } from "../abstraction/dtype.ts";
-import { printEquation } from "../abstraction/equation.ts";
 import { internal } from "../abstraction/error.ts";
+import { printEquation } from "../abstraction/expression.ts";
 import {
   fillTemplate,
   type Intrinsic,
@@ -33,7 +33,6 @@ import {
   sizesOf,
 } from "../abstraction/intrinsic.ts";
 import { C_TYPES } from "../abstraction/kernel.ts";
-import { rowMajor } from "../abstraction/layout.ts";
 import { printTile } from "../abstraction/matrix-view.ts";
 import { dwordRows, tileElements, tilePlaces, tileRowElements } from "../abstraction/memory-tile.ts";
 import { seededRandom } from "../abstraction/random.ts";

@@ -10,8 +10,8 @@
 import { extentOf } from "../abstraction/affine.ts";
 import { extentsOf } from "../abstraction/computation.ts";
 import { bytesOf, type DType } from "../abstraction/dtype.ts";
-import { identityOf } from "../abstraction/equation.ts";
 import { internal } from "../abstraction/error.ts";
+import { identityOf } from "../abstraction/expression.ts";
 import { fillTemplate, type Intrinsic, lanesOf, type Operand, registerElements } from "../abstraction/intrinsic.ts";
 import type { RegisterClass } from "../abstraction/machine.ts";
 import { tileElements } from "../abstraction/memory-tile.ts";

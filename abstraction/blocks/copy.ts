@@ -8,6 +8,7 @@
  * together. An asynchronous copy takes effect at once or when its flight is awaited; both are run.
  */
 
+import { pointsIn } from "../affine.ts";
 import { addTo } from "../collections.ts";
 import { wrapperOf } from "../dtype.ts";
 import {
@@ -20,7 +21,6 @@ import {
   type Scope,
 } from "../evaluate.ts";
 import { type Access, accessesIn, axesIn, childrenOf, type Expr } from "../expression.ts";
-import { pointsIn } from "../layout.ts";
 import type { Copy } from "../loop-nest.ts";
 import {
   type BlockContext,

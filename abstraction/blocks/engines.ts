@@ -9,12 +9,12 @@
  * threads that ever await it have awaited its last use, and no thread may await a use other than the last or the next.
  */
 
+import { pointsIn } from "../affine.ts";
 import { product, sumOf, upTo } from "../collections.ts";
 import { bytesOf } from "../dtype.ts";
 import { internal } from "../error.ts";
 import { type Buffer, compileIndex, compilePlace, type Evaluate } from "../evaluate.ts";
 import { type Access, accessesIn, type Expr, number } from "../expression.ts";
-import { pointsIn } from "../layout.ts";
 import type { ArrivalAt, Copy, Statement } from "../loop-nest.ts";
 import { BEGINNING_BYTES, type TensorView, viewedCoordinates } from "../tensor-view.ts";
 import {

@@ -9,8 +9,8 @@
  *       missing: a wait for the copy, and then a barrier of the block
  */
 
+import type { Dimension } from "../affine.ts";
 import type { Environment } from "../evaluate.ts";
-import type { Dimension } from "../layout.ts";
 import type { Statement, TeamMode } from "../loop-nest.ts";
 import { printHead } from "../print-nest.ts";
 import { ALL_LANES, type Moment } from "./happens-before.ts";

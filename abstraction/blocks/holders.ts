@@ -5,11 +5,10 @@
  *     ldmatrix           row 0 of the first matrix: [0,0] .. [0,7], which lanes 0 to 3 get two each
  */
 
-import { evaluateIndex, pointsOf } from "../affine.ts";
+import { evaluateIndex, pointsIn, pointsOf, rowMajor } from "../affine.ts";
 import { extentsOf } from "../computation.ts";
 import { bytesOf } from "../dtype.ts";
 import { lanesOf, type Operand, registerElements, sizesOf, WARP } from "../intrinsic.ts";
-import { pointsIn, rowMajor } from "../layout.ts";
 import type { RegisterShape } from "./context.ts";
 import { ALL_LANES } from "./happens-before.ts";
 

@@ -9,11 +9,11 @@
  * An asynchronous issue reads memory and writes its sums at any time until it has been awaited: both extremes are run.
  */
 
+import { pointsIn } from "../affine.ts";
 import { addTo } from "../collections.ts";
 import { compilePlace } from "../evaluate.ts";
 import { prepareInPlace } from "../interpret.ts";
 import { type Intrinsic, type Operand, readsShared } from "../intrinsic.ts";
-import { pointsIn } from "../layout.ts";
 import type { RegisterAt, Statement, TileAccess } from "../loop-nest.ts";
 import { operandView } from "../matrix-view.ts";
 import {

@@ -10,8 +10,8 @@
  * whose number such a loop does not reach passes it by.
  */
 
+import { pointsIn } from "../affine.ts";
 import { present, upTo } from "../collections.ts";
-import { pointsIn } from "../layout.ts";
 import { isRoleMode, isShared, isTeamMode, type LoopNest, type Statement, type TeamMode } from "../loop-nest.ts";
 import { printHead } from "../print-nest.ts";
 import { pick, type Random, seededRandom, shuffled } from "../random.ts";

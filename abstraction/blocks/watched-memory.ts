@@ -11,10 +11,10 @@
  * warps: in whichever it runs them, one of two accesses comes second and finds that the first has not ended for it.
  */
 
+import type { Dimension } from "../affine.ts";
 import { internal } from "../error.ts";
 import type { Environment, Watch } from "../evaluate.ts";
 import { type Access, printAccess } from "../expression.ts";
-import type { Dimension } from "../layout.ts";
 import { type Deed, describeDeed, describeElement, type Event, NestFault, raceOf, type Site } from "./fault.ts";
 import { ALL_LANES, HappensBefore, type Queue } from "./happens-before.ts";
 

@@ -7,8 +7,8 @@
 import { type Command, Option } from "commander";
 import { z } from "zod";
 import { defined, unique } from "../../abstraction/collections.ts";
-import { printEquation } from "../../abstraction/equation.ts";
 import { NotFoundError, suggestion, UsageError } from "../../abstraction/error.ts";
+import { printEquation } from "../../abstraction/expression.ts";
 import { parseEquation } from "../../abstraction/parse.ts";
 import {
   type Database,

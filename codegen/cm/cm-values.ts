@@ -9,9 +9,15 @@
 
 import type { Extents } from "../../abstraction/affine.ts";
 import { type DType, isInteger, rangeOf } from "../../abstraction/dtype.ts";
-import { identityOf } from "../../abstraction/equation.ts";
 import { internal, UsageError } from "../../abstraction/error.ts";
-import { type Access, axesIn, comparesElements, type Expr, printExpr } from "../../abstraction/expression.ts";
+import {
+  type Access,
+  axesIn,
+  comparesElements,
+  type Expr,
+  identityOf,
+  printExpr,
+} from "../../abstraction/expression.ts";
 import { axisName, type Code, code, join, list, Name, NOTHING, tensorName } from "../../abstraction/source-text.ts";
 import { typeOf } from "../../abstraction/typing.ts";
 import { C_WORDS, CExpressions, type Words } from "../c-expressions.ts";

@@ -15,9 +15,8 @@
 import { affineForm, boundsOf, type Extents } from "../../abstraction/affine.ts";
 import type { Computation } from "../../abstraction/computation.ts";
 import { bytesOf, type DType } from "../../abstraction/dtype.ts";
-import { identityOf } from "../../abstraction/equation.ts";
 import { internal, UsageError } from "../../abstraction/error.ts";
-import { type Access, axesIn, type Expr, times } from "../../abstraction/expression.ts";
+import { type Access, axesIn, type Expr, identityOf, times } from "../../abstraction/expression.ts";
 import type { Launch } from "../../abstraction/kernel.ts";
 import type { LoopNest, Statement } from "../../abstraction/loop-nest.ts";
 import {

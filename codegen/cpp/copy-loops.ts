@@ -8,13 +8,13 @@
 import { affineForm, type Extents, evaluateIndex } from "../../abstraction/affine.ts";
 import { conjunctsOf } from "../../abstraction/condition.ts";
 import { bytesOf, type DType } from "../../abstraction/dtype.ts";
-import { identityOf } from "../../abstraction/equation.ts";
 import {
   axesIn,
   axis,
   binary,
   type CompareOp,
   type Expr,
+  identityOf,
   MIRRORED,
   minus,
   number,

@@ -15,8 +15,7 @@ import {
   writtenBy,
 } from "../../abstraction/computation.ts";
 import { bytesOf, type DType } from "../../abstraction/dtype.ts";
-import { printEquation } from "../../abstraction/equation.ts";
-import { printExpr } from "../../abstraction/expression.ts";
+import { printEquation, printExpr } from "../../abstraction/expression.ts";
 import { fillTemplate, type Intrinsic, printStorage } from "../../abstraction/intrinsic.ts";
 import { C_TYPES, type Kernel, type KernelArgument } from "../../abstraction/kernel.ts";
 import type { LoopNest } from "../../abstraction/loop-nest.ts";

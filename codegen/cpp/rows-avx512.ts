@@ -26,8 +26,15 @@
 import type { Extents } from "../../abstraction/affine.ts";
 import { outputOf } from "../../abstraction/computation.ts";
 import { bitsOf, bytesOf, type DType, isInteger, rangeOf } from "../../abstraction/dtype.ts";
-import type { Equation } from "../../abstraction/equation.ts";
-import { access, accessesIn, axesIn, axis, type Expr, isFloatFunction } from "../../abstraction/expression.ts";
+import {
+  access,
+  accessesIn,
+  axesIn,
+  axis,
+  type Equation,
+  type Expr,
+  isFloatFunction,
+} from "../../abstraction/expression.ts";
 import { C_TYPES } from "../../abstraction/kernel.ts";
 import type { LoopNest } from "../../abstraction/loop-nest.ts";
 import { type Code, code, indented, NOTHING, skeleton, tensorName } from "../../abstraction/source-text.ts";

@@ -13,7 +13,6 @@ import { affineForm, boundsOf, type Extents } from "../../abstraction/affine.ts"
 import { present, upTo } from "../../abstraction/collections.ts";
 import { conjunctsOf } from "../../abstraction/condition.ts";
 import { bytesOf, type DType } from "../../abstraction/dtype.ts";
-import { identityOf } from "../../abstraction/equation.ts";
 import { internal } from "../../abstraction/error.ts";
 import {
   type Access,
@@ -21,6 +20,7 @@ import {
   axesIn,
   axis,
   type Expr,
+  identityOf,
   minus,
   number,
   over,

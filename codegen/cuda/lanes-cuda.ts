@@ -17,16 +17,22 @@
  * Register 2k and the one after it are pair k. Each multiply-add is rounded to f16. Helpers: cuda-helpers.ts.
  */
 
-import { type Extents, strideIn } from "../../abstraction/affine.ts";
+import { type Dimension, type Extents, strideIn } from "../../abstraction/affine.ts";
 import { upTo } from "../../abstraction/collections.ts";
 import type { Computation } from "../../abstraction/computation.ts";
 import { conjunctsOf } from "../../abstraction/condition.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
-import { type Equation, printEquation } from "../../abstraction/equation.ts";
 import { internal, UsageError } from "../../abstraction/error.ts";
-import { type Access, accessesIn, axis, type Expr, isSame } from "../../abstraction/expression.ts";
+import {
+  type Access,
+  accessesIn,
+  axis,
+  type Equation,
+  type Expr,
+  isSame,
+  printEquation,
+} from "../../abstraction/expression.ts";
 import { C_TYPES } from "../../abstraction/kernel.ts";
-import type { Dimension } from "../../abstraction/layout.ts";
 import type { LoopNest } from "../../abstraction/loop-nest.ts";
 import { substituteAxis } from "../../abstraction/rewrite-statement.ts";
 import { type Code, code, hexadecimal, list } from "../../abstraction/source-text.ts";

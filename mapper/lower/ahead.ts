@@ -12,11 +12,10 @@
  * 0.15 us where they are in a near cache and 0.6 us where they are in memory (Zen 4, 2026-11-23).
  */
 
-import { affineForm, boundsOf } from "../../abstraction/affine.ts";
+import { addressOf, affineForm, boundsOf } from "../../abstraction/affine.ts";
 import { extentsOf, tensorOf } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { accessesIn, axis, type Expr, number, over, plus, substitute, times } from "../../abstraction/expression.ts";
-import { addressOf } from "../../abstraction/layout.ts";
 import type { Loop, Statement, TileAt } from "../../abstraction/loop-nest.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
 import type { LoopDimension } from "../schedule/dimensions.ts";

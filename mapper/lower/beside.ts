@@ -8,12 +8,11 @@
  *         z[b_beside,k_beside] = x[b_beside,0,k_beside]
  */
 
+import type { Dimension } from "../../abstraction/affine.ts";
 import { type Computation, identityIn, outputOf } from "../../abstraction/computation.ts";
 import { writesAll } from "../../abstraction/elements.ts";
 import { partsOf } from "../../abstraction/epilogue.ts";
-import { type Equation, substituteAxes } from "../../abstraction/equation.ts";
-import { access, axis, number } from "../../abstraction/expression.ts";
-import type { Dimension } from "../../abstraction/layout.ts";
+import { access, axis, type Equation, number, substituteAxes } from "../../abstraction/expression.ts";
 import { assignment, type FreshNames, loop, type Statement, scalar } from "../../abstraction/loop-nest.ts";
 
 /** Loops over those elements, and over the elements of the output that no point writes; the outermost divided among threads. */

@@ -1,7 +1,15 @@
 /** @file The parts of a chain of equations that share their rows: what each computes, in which pass over the row, and where its results are kept. */
 
-import { accessesOf } from "../../abstraction/equation.ts";
-import { type Access, access, type Expr, number, over, remainder, rewrite } from "../../abstraction/expression.ts";
+import {
+  type Access,
+  access,
+  accessesOf,
+  type Expr,
+  number,
+  over,
+  remainder,
+  rewrite,
+} from "../../abstraction/expression.ts";
 import { madeBy } from "../../abstraction/program.ts";
 import { type ChainPart, type RowChain, storingEquation } from "../../abstraction/row-chain.ts";
 

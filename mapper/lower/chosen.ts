@@ -6,9 +6,9 @@
  *     select(j == 0, d[b,k], e[b,j-1,k])      ->      e[b,j-1,k] at every j, of which j = 0 lies outside;  then d[b,k] at j = 0
  */
 
+import type { Dimension } from "../../abstraction/affine.ts";
 import { axis, type Expr, number, plus } from "../../abstraction/expression.ts";
 import type { Operand } from "../../abstraction/intrinsic.ts";
-import type { Dimension } from "../../abstraction/layout.ts";
 import type { FreshNames } from "../../abstraction/loop-nest.ts";
 import type { LoopDimension } from "../schedule/dimensions.ts";
 

@@ -14,9 +14,9 @@
  * touched.
  */
 
+import type { Dimension } from "../../abstraction/affine.ts";
 import { axis, type Expr, minus, number, plus, times } from "../../abstraction/expression.ts";
 import type { Operand } from "../../abstraction/intrinsic.ts";
-import type { Dimension } from "../../abstraction/layout.ts";
 import { type FreshNames, loop, loops, type Statement } from "../../abstraction/loop-nest.ts";
 import { type Conditions, type Stretch, when, wholeStretch } from "../match/conditions.ts";
 import { blocksOf } from "../schedule/cache-tiles.ts";

@@ -8,8 +8,7 @@
  */
 
 import { partsOf } from "../../abstraction/epilogue.ts";
-import { guarded, substituteAxes } from "../../abstraction/equation.ts";
-import { axis, compare } from "../../abstraction/expression.ts";
+import { axis, compare, guarded, substituteAxes } from "../../abstraction/expression.ts";
 import type { Statement } from "../../abstraction/loop-nest.ts";
 import { partsOfSum } from "../schedule/split.ts";
 import { keptTiles } from "../schedule/taps.ts";

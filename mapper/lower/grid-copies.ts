@@ -12,6 +12,7 @@
  *     issue                                             a_window[slice%2, m_in + 29*r + s, ..]
  */
 
+import type { Dimension } from "../../abstraction/affine.ts";
 import { allOf, selected } from "../../abstraction/condition.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import {
@@ -28,7 +29,6 @@ import {
   substitute,
   times,
 } from "../../abstraction/expression.ts";
-import type { Dimension } from "../../abstraction/layout.ts";
 import { type ArrivalAt, assignment, type Copy, type Scratch, type Statement } from "../../abstraction/loop-nest.ts";
 import type { ViewedDimension } from "../../abstraction/tensor-view.ts";
 import { stepsInFlight } from "../schedule/fragments.ts";

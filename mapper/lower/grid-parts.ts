@@ -16,9 +16,9 @@
  *       copy line 4, n 64, by block    y[..] = f16(parts[0,m,n] + parts[1,m,n] + ..)
  */
 
+import type { Dimension } from "../../abstraction/affine.ts";
 import { upTo, volumeOf } from "../../abstraction/collections.ts";
 import { access, axis, type Expr, number, over, plus, remainder, times } from "../../abstraction/expression.ts";
-import type { Dimension } from "../../abstraction/layout.ts";
 import { assignment, type Copy, loop, type Scratch, type Statement } from "../../abstraction/loop-nest.ts";
 import { type PartialTile, partialTile, partsOfSum, pitchOf } from "../schedule/split.ts";
 import { keptTiles } from "../schedule/taps.ts";

@@ -8,12 +8,12 @@
 import { type Extents, extentOf } from "../../abstraction/affine.ts";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
 import type { Computation } from "../../abstraction/computation.ts";
-import type { Equation } from "../../abstraction/equation.ts";
 import {
   type Access,
   access,
   axis,
   compare,
+  type Equation,
   type Expr,
   number,
   over,

@@ -10,12 +10,21 @@
  *     barrier warp
  */
 
-import { extentOf } from "../../abstraction/affine.ts";
+import { type Dimension, extentOf } from "../../abstraction/affine.ts";
 import { insideTarget } from "../../abstraction/elements.ts";
 import { storingAt } from "../../abstraction/epilogue.ts";
-import { type Equation, guarded } from "../../abstraction/equation.ts";
-import { type Access, access, axis, type Expr, number, plus, substitute, times } from "../../abstraction/expression.ts";
-import type { Dimension } from "../../abstraction/layout.ts";
+import {
+  type Access,
+  access,
+  axis,
+  type Equation,
+  type Expr,
+  guarded,
+  number,
+  plus,
+  substitute,
+  times,
+} from "../../abstraction/expression.ts";
 import { assignment, type Scratch, type Statement } from "../../abstraction/loop-nest.ts";
 import { storedSum } from "../match/conditions.ts";
 import { stagedElements, stagedLines } from "../schedule/grid.ts";

@@ -5,7 +5,7 @@
  *     y[n,c,p,q] max= x[n,c,p*2+r-1,q*2+s-1]       for parallel rest: n = rest/56/64, c = rest/56%64, p = rest%56; for r, s; for q
  */
 
-import { affineForm, boundsOf } from "../../abstraction/affine.ts";
+import { affineForm, boundsOf, splitRowMajor } from "../../abstraction/affine.ts";
 import { volumeOf } from "../../abstraction/collections.ts";
 import { type Computation, extentsOf, keptIn, summedIn, targetOf, tensorOf } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
@@ -22,7 +22,6 @@ import {
   substitute,
   times,
 } from "../../abstraction/expression.ts";
-import { splitRowMajor } from "../../abstraction/layout.ts";
 import { FreshNames, loop, loops, type Statement } from "../../abstraction/loop-nest.ts";
 import { type Run, rowAmong, runOf, runsOf } from "./loop-runs.ts";
 import { PARTIAL_BYTES } from "./partial-sums.ts";

@@ -4,13 +4,19 @@
  *     y[n,c,p,q] = x[n,c,p,q] + b[c]       runs  n   c   p,q         the row is p,q: side by side in y and x, one element of b
  */
 
-import { affineForm } from "../../abstraction/affine.ts";
+import { addressOf, affineForm } from "../../abstraction/affine.ts";
 import { volumeOf } from "../../abstraction/collections.ts";
 import { type Axis, type Computation, type Tensor, tensorOf } from "../../abstraction/computation.ts";
 import { epilogueAt } from "../../abstraction/epilogue.ts";
-import { accessesOf, type Equation } from "../../abstraction/equation.ts";
-import { type Access, axesIn, type Expr, number, rewrite } from "../../abstraction/expression.ts";
-import { addressOf } from "../../abstraction/layout.ts";
+import {
+  type Access,
+  accessesOf,
+  axesIn,
+  type Equation,
+  type Expr,
+  number,
+  rewrite,
+} from "../../abstraction/expression.ts";
 
 /** Neighbouring loops of one kind that are walked as one, outermost first. */
 export interface Run {

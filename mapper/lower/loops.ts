@@ -21,7 +21,7 @@
  * Loops that no dependence crosses are dealt to threads; the others stay in order.
  */
 
-import { affineForm, boundsOf } from "../../abstraction/affine.ts";
+import { affineForm, boundsOf, splitRowMajor } from "../../abstraction/affine.ts";
 import { volumeOf } from "../../abstraction/collections.ts";
 import {
   type Computation,
@@ -36,22 +36,24 @@ import { dependencesOf, isRecurrent } from "../../abstraction/dependence.ts";
 import { isInteger } from "../../abstraction/dtype.ts";
 import { writesApart } from "../../abstraction/elements.ts";
 import { storingAt } from "../../abstraction/epilogue.ts";
-import { accessesOf, type Equation, printEquation, substituteAxes } from "../../abstraction/equation.ts";
 import {
   type Access,
   access,
   accessesIn,
+  accessesOf,
   axesIn,
   axis,
+  type Equation,
   type Expr,
   isSame,
   minus,
   number,
+  printEquation,
   rewrite,
   substitute,
+  substituteAxes,
   testsElements,
 } from "../../abstraction/expression.ts";
-import { splitRowMajor } from "../../abstraction/layout.ts";
 import {
   assign,
   assignment,

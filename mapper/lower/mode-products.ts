@@ -14,7 +14,7 @@
  * such products (network/winograd.ts).
  */
 
-import { boundsOf, evaluateIndex } from "../../abstraction/affine.ts";
+import { boundsOf, evaluateIndex, splitRowMajor } from "../../abstraction/affine.ts";
 import { indicesOf, isDefined, product, unique, upTo, volumeOf } from "../../abstraction/collections.ts";
 import {
   type Axis,
@@ -28,15 +28,16 @@ import {
 import { allOf } from "../../abstraction/condition.ts";
 import { isInteger } from "../../abstraction/dtype.ts";
 import { storingAt } from "../../abstraction/epilogue.ts";
-import { accessesOf, type Equation, substituteAxes } from "../../abstraction/equation.ts";
 import {
   type Access,
   access,
   accessesIn,
+  accessesOf,
   axesIn,
   axis,
   childrenOf,
   compare,
+  type Equation,
   type Expr,
   minus,
   number,
@@ -44,9 +45,9 @@ import {
   plus,
   rewrite,
   substitute,
+  substituteAxes,
   times,
 } from "../../abstraction/expression.ts";
-import { splitRowMajor } from "../../abstraction/layout.ts";
 import { assignment, FreshNames, loop, type Scratch, type Statement, scalar } from "../../abstraction/loop-nest.ts";
 import { storingEquation } from "../../abstraction/row-chain.ts";
 import { when } from "../match/conditions.ts";

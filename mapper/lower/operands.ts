@@ -13,6 +13,7 @@
  *     b tiled within n   in the loop over n: b_tiles[...] <- e[n, ...]      each thread for itself; lines of the next step are fetched meanwhile
  */
 
+import type { Dimension } from "../../abstraction/affine.ts";
 import type { Placement, Schedule } from "../../abstraction/candidate.ts";
 import { type Computation, inputsOf, keptIn, type Tensor, tensorOf } from "../../abstraction/computation.ts";
 import type { Truth } from "../../abstraction/condition.ts";
@@ -31,7 +32,6 @@ import {
   times,
 } from "../../abstraction/expression.ts";
 import type { Operand } from "../../abstraction/intrinsic.ts";
-import type { Dimension } from "../../abstraction/layout.ts";
 import { assign, type FreshNames, loop, loops, type Scratch, type Statement } from "../../abstraction/loop-nest.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
 import { tileElements, tileOffset, tileRowElements } from "../../abstraction/memory-tile.ts";

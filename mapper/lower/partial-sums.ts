@@ -5,8 +5,7 @@
  *     for i in 0..1: sums[i] = sums[i] + sums[i+1]
  */
 
-import type { Equation } from "../../abstraction/equation.ts";
-import { type Access, access, axis, type Expr, plus } from "../../abstraction/expression.ts";
+import { type Access, access, axis, type Equation, type Expr, plus } from "../../abstraction/expression.ts";
 import { loop, type Statement, scalar } from "../../abstraction/loop-nest.ts";
 
 /** Bytes of partial sums: four vectors of 64 bytes hide the latency of an addition. */

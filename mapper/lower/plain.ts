@@ -12,13 +12,23 @@
  * It uses only the addresses of the physical mapping, so that interpreting the result proves them.
  */
 
+import type { Dimension } from "../../abstraction/affine.ts";
 import { identityIn, keptIn, summedIn } from "../../abstraction/computation.ts";
 import { allOf, selected } from "../../abstraction/condition.ts";
 import { epilogueAt } from "../../abstraction/epilogue.ts";
-import { type Equation, guarded } from "../../abstraction/equation.ts";
-import { access, axis, compare, type Expr, number, plus, substitute, times } from "../../abstraction/expression.ts";
+import {
+  access,
+  axis,
+  compare,
+  type Equation,
+  type Expr,
+  guarded,
+  number,
+  plus,
+  substitute,
+  times,
+} from "../../abstraction/expression.ts";
 import { type Operand, operandOf } from "../../abstraction/intrinsic.ts";
-import type { Dimension } from "../../abstraction/layout.ts";
 import {
   assign,
   FreshNames,

@@ -8,11 +8,11 @@
  *     out[12*q_outer + q_block, ..] <- c{q_block}
  */
 
+import { type Dimension, splitRowMajor } from "../../abstraction/affine.ts";
 import { mapValues, upTo, volumeOf } from "../../abstraction/collections.ts";
 import { keptIn, summedIn } from "../../abstraction/computation.ts";
 import { not } from "../../abstraction/condition.ts";
 import { compare, type Expr, minus, number, plus, remainder, substitute, times } from "../../abstraction/expression.ts";
-import { type Dimension, splitRowMajor } from "../../abstraction/layout.ts";
 import type { MemoryTile, RegisterAt, Statement } from "../../abstraction/loop-nest.ts";
 import { tileElements, tileRowElements } from "../../abstraction/memory-tile.ts";
 import { registerClass } from "../../targets/index.ts";

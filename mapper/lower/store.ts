@@ -12,24 +12,23 @@
  * (codegen/cpp/rows-avx512.ts). When it is too short for that, an epilogue is computed along the rows of the tiles.
  */
 
-import { evaluateIndex } from "../../abstraction/affine.ts";
+import { addressOf, type Dimension, evaluateIndex } from "../../abstraction/affine.ts";
 import { combinations } from "../../abstraction/collections.ts";
 import { type Computation, outputOf } from "../../abstraction/computation.ts";
 import { storingAt } from "../../abstraction/epilogue.ts";
-import { guarded } from "../../abstraction/equation.ts";
 import {
   access,
   axesIn,
   axis,
   compare,
   type Expr,
+  guarded,
   number,
   plus,
   substitute,
   times,
 } from "../../abstraction/expression.ts";
 import type { Operand } from "../../abstraction/intrinsic.ts";
-import { addressOf, type Dimension } from "../../abstraction/layout.ts";
 import { loops, type Statement, scalar } from "../../abstraction/loop-nest.ts";
 import { tileElements, tileOffset } from "../../abstraction/memory-tile.ts";
 import { storedSum } from "../match/conditions.ts";

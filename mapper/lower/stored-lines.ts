@@ -10,7 +10,7 @@
  * to 256 channels of 56 x 56 with a residual in ResNet-50 took 1331 us and takes 978 (least times, its tensors not in a cache, Zen 4, 2026-11-23).
  */
 
-import { evaluateIndex } from "../../abstraction/affine.ts";
+import { addressOf, evaluateIndex } from "../../abstraction/affine.ts";
 import { upTo, volumeOf } from "../../abstraction/collections.ts";
 import { type Computation, elementCount, tensorOf } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
@@ -26,7 +26,6 @@ import {
   substitute,
   times,
 } from "../../abstraction/expression.ts";
-import { addressOf } from "../../abstraction/layout.ts";
 import type { Loop, Statement, TileAt } from "../../abstraction/loop-nest.ts";
 import { LINE_BYTES } from "./ahead.ts";
 

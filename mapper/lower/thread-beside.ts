@@ -10,8 +10,7 @@
 
 import type { Axis, Computation } from "../../abstraction/computation.ts";
 import { partsOf } from "../../abstraction/epilogue.ts";
-import { substituteAxes } from "../../abstraction/equation.ts";
-import { axis, compare, type Expr, number, plus, times } from "../../abstraction/expression.ts";
+import { axis, compare, type Expr, number, plus, substituteAxes, times } from "../../abstraction/expression.ts";
 import { assign, type Statement } from "../../abstraction/loop-nest.ts";
 import { loopsAt, type ThreadPlaces } from "./thread-places.ts";
 

@@ -12,10 +12,10 @@ import { affineForm, boundsOf, extentOf } from "../../abstraction/affine.ts";
 import { defined, memoised, volumeOf } from "../../abstraction/collections.ts";
 import { type Computation, extentsOf, identityIn, targetOf, tensorOf } from "../../abstraction/computation.ts";
 import { type DType, isInteger, rangeOf, wrap } from "../../abstraction/dtype.ts";
-import { accessesOf } from "../../abstraction/equation.ts";
 import {
   access,
   accessesIn,
+  accessesOf,
   axesIn,
   type BinaryOp,
   type Expr,

@@ -12,8 +12,8 @@
 import { bitAt } from "../../abstraction/binary-matrix.ts";
 import { memoised, sumOf } from "../../abstraction/collections.ts";
 import { type Axis, type Computation, summedIn } from "../../abstraction/computation.ts";
-import { printEquation } from "../../abstraction/equation.ts";
 import { checkNames } from "../../abstraction/error.ts";
+import { printEquation } from "../../abstraction/expression.ts";
 import type { Intrinsic } from "../../abstraction/intrinsic.ts";
 import { type Mapping, type Matching, printMatching, type Refusal, RULES } from "../../abstraction/mapping.ts";
 import { pick, type Random, seededRandom } from "../../abstraction/random.ts";

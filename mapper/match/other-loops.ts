@@ -7,8 +7,7 @@
 import { affineForm, evaluateIndex, exprOf } from "../../abstraction/affine.ts";
 import { type Axis, type Computation, targetOf } from "../../abstraction/computation.ts";
 import { conjunctsOf } from "../../abstraction/condition.ts";
-import { guarded } from "../../abstraction/equation.ts";
-import { axesIn, type Expr, number, rewrite, substitute } from "../../abstraction/expression.ts";
+import { axesIn, type Expr, guarded, number, rewrite, substitute } from "../../abstraction/expression.ts";
 
 /** The Euclidean remainder, never negative. */
 export const modulo = (a: number, by: number): number => ((a % by) + by) % by;

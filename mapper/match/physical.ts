@@ -10,11 +10,11 @@
  * tile elements.
  */
 
+import type { Dimension } from "../../abstraction/affine.ts";
 import { product, volumeOf } from "../../abstraction/collections.ts";
 import { liesRowMajor } from "../../abstraction/computation.ts";
 import { axis, type Expr, number, operandsOf, over, plus, times } from "../../abstraction/expression.ts";
 import type { Operand } from "../../abstraction/intrinsic.ts";
-import type { Dimension } from "../../abstraction/layout.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
 import { tileElements, tileOffset } from "../../abstraction/memory-tile.ts";
 

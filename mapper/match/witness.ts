@@ -15,7 +15,6 @@ import { pointsOf } from "../../abstraction/affine.ts";
 import { bitAt } from "../../abstraction/binary-matrix.ts";
 import { extentsOf, inputsOf, pointCount, targetOf } from "../../abstraction/computation.ts";
 import { type DType, isInteger, rangeOf, wrap } from "../../abstraction/dtype.ts";
-import { identityOf } from "../../abstraction/equation.ts";
 import {
   type Buffer,
   compileIndex,
@@ -27,7 +26,16 @@ import {
   joinOf,
   Scope,
 } from "../../abstraction/evaluate.ts";
-import { access, accessesIn, type Expr, number, printExpr, rewrite, substitute } from "../../abstraction/expression.ts";
+import {
+  access,
+  accessesIn,
+  type Expr,
+  identityOf,
+  number,
+  printExpr,
+  rewrite,
+  substitute,
+} from "../../abstraction/expression.ts";
 import { operandOf } from "../../abstraction/intrinsic.ts";
 import type { Matching, Witness } from "../../abstraction/mapping.ts";
 import { randomInteger, seededRandom } from "../../abstraction/random.ts";

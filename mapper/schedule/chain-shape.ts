@@ -10,8 +10,7 @@
 import type { WarpChainSchedule } from "../../abstraction/candidate.ts";
 import { upTo } from "../../abstraction/collections.ts";
 import { type Computation, extentsOf, outputOf, tensorOf } from "../../abstraction/computation.ts";
-import { accessesOf } from "../../abstraction/equation.ts";
-import { type Access, axesIn } from "../../abstraction/expression.ts";
+import { type Access, accessesOf, axesIn } from "../../abstraction/expression.ts";
 import { type ChainPart, type RowChain, storingEquation } from "../../abstraction/row-chain.ts";
 import { fusedDimension } from "./dimensions.ts";
 import { type GridLimits, runAlong } from "./grid-context.ts";

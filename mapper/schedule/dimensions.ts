@@ -7,12 +7,12 @@
  * Also the operands of a mapping's instruction: what it writes, what it reads, and which loops move them.
  */
 
+import type { Dimension } from "../../abstraction/affine.ts";
 import { memoised, volumeOf } from "../../abstraction/collections.ts";
 import { type Axis, type Computation, keptIn, summedIn } from "../../abstraction/computation.ts";
 import type { DType } from "../../abstraction/dtype.ts";
 import { axesIn, type Expr, over, remainder } from "../../abstraction/expression.ts";
 import { type Operand, operandOf } from "../../abstraction/intrinsic.ts";
-import type { Dimension } from "../../abstraction/layout.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
 import { widenedLoad } from "../../targets/registers.ts";
 

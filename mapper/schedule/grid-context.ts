@@ -6,7 +6,7 @@
  *                                         a = in: 8 elements at once along k     b = w: 8 at once along k
  */
 
-import { boundsOf } from "../../abstraction/affine.ts";
+import { boundsOf, type Dimension } from "../../abstraction/affine.ts";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
 import { memoisedBy } from "../../abstraction/collections.ts";
 import { type Computation, summedIn, type Tensor, targetOf, tensorOf } from "../../abstraction/computation.ts";
@@ -14,7 +14,6 @@ import { bytesOf } from "../../abstraction/dtype.ts";
 import { writesAll, writesApart } from "../../abstraction/elements.ts";
 import { type Access, accessesIn, axesIn, type Expr, number } from "../../abstraction/expression.ts";
 import { type Intrinsic, lanesOf, type Operand, readsShared } from "../../abstraction/intrinsic.ts";
-import type { Dimension } from "../../abstraction/layout.ts";
 import { levelOf, memoryOf, mostBytes, type Target } from "../../abstraction/machine.ts";
 import { type Mapping, printMatching } from "../../abstraction/mapping.ts";
 import { bindingText } from "../match/bind.ts";

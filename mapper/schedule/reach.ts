@@ -5,13 +5,12 @@
  *     the same in NCHW                                 elements of c are 3136 apart: no load fetches four of them
  */
 
-import { type AffineForm, affineForm, boundsOf, pointsOf } from "../../abstraction/affine.ts";
+import { type AffineForm, addressOf, affineForm, boundsOf, pointsOf } from "../../abstraction/affine.ts";
 import { memoisedBy, memoisedPair, sumOf } from "../../abstraction/collections.ts";
 import { tensorOf } from "../../abstraction/computation.ts";
 import { isInteger } from "../../abstraction/dtype.ts";
 import { type Access, axis, type Expr, minus, number, plus, times } from "../../abstraction/expression.ts";
 import { type Intrinsic, type Operand, sizesOf } from "../../abstraction/intrinsic.ts";
-import { addressOf } from "../../abstraction/layout.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
 import { tilePlaces, tileRowElements } from "../../abstraction/memory-tile.ts";
 import { bordersOf } from "./borders.ts";

@@ -10,7 +10,7 @@
  */
 
 import { z } from "zod";
-import { affineForm, type Extents } from "../../abstraction/affine.ts";
+import { affineForm, type Dimension, type Extents, fuseRowMajor } from "../../abstraction/affine.ts";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
 import { mapValues, memoisedBy, memoisedPair, present, sumOf } from "../../abstraction/collections.ts";
 import {
@@ -22,9 +22,17 @@ import {
   tensorOf,
 } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
-import { accessesOf } from "../../abstraction/equation.ts";
-import { type Access, axis, type Expr, number, plus, printExpr, rewrite, times } from "../../abstraction/expression.ts";
-import { type Dimension, fuseRowMajor } from "../../abstraction/layout.ts";
+import {
+  type Access,
+  accessesOf,
+  axis,
+  type Expr,
+  number,
+  plus,
+  printExpr,
+  rewrite,
+  times,
+} from "../../abstraction/expression.ts";
 import type { Binding, Mapping } from "../../abstraction/mapping.ts";
 import { identifier } from "../../abstraction/schema.ts";
 import { formsIn, mappedLoops, placesAlong } from "./dense-runs.ts";

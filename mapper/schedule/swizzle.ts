@@ -9,12 +9,11 @@
  */
 
 import { z } from "zod";
-import { extentOf } from "../../abstraction/affine.ts";
+import { type Dimension, extentOf, rowMajor } from "../../abstraction/affine.ts";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { axis, binary, type Expr, over, plus, remainder, times } from "../../abstraction/expression.ts";
 import { readsShared } from "../../abstraction/intrinsic.ts";
-import { type Dimension, rowMajor } from "../../abstraction/layout.ts";
 import type { GridContext, GridDecision, GridInput } from "./grid-context.ts";
 
 const VALUES = ["swizzled", "padded", "plain", "spans"] as const;

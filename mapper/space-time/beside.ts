@@ -10,8 +10,7 @@
 
 import { pointsOf } from "../../abstraction/affine.ts";
 import { product } from "../../abstraction/collections.ts";
-import type { Equation } from "../../abstraction/equation.ts";
-import { type Access, accessesIn, axesIn, number, plus, rewrite } from "../../abstraction/expression.ts";
+import { type Access, accessesIn, axesIn, type Equation, number, plus, rewrite } from "../../abstraction/expression.ts";
 import type { Scalar, Statement, VectorFile } from "../../abstraction/loop-nest.ts";
 import type { SourceLoop } from "../../abstraction/recurrence.ts";
 import { substituteAxis } from "../../abstraction/rewrite-statement.ts";

@@ -13,7 +13,6 @@
 import { affineForm, boundsOf, type Extents, exprOf } from "../../abstraction/affine.ts";
 import { type Computation, defineComputation, type TensorSpec, tensorOf } from "../../abstraction/computation.ts";
 import { joined, type Truth } from "../../abstraction/condition.ts";
-import { type Equation, identityOf } from "../../abstraction/equation.ts";
 import {
   type Access,
   access,
@@ -22,7 +21,9 @@ import {
   axis,
   compare,
   compareOp,
+  type Equation,
   type Expr,
+  identityOf,
   minus,
   number,
   printAccess,

@@ -14,7 +14,7 @@
  *           Z[0,lane] = Z[0,lane] + s32(x[16*b+lane+4]) * s32(w[4])
  */
 
-import { affineForm } from "../../abstraction/affine.ts";
+import { addressOf, affineForm } from "../../abstraction/affine.ts";
 import type { LaneTransform } from "../../abstraction/candidate.ts";
 import { upTo } from "../../abstraction/collections.ts";
 import { type Computation, outputOf, tensorOf } from "../../abstraction/computation.ts";
@@ -28,7 +28,6 @@ import {
   substitute,
   walk,
 } from "../../abstraction/expression.ts";
-import { addressOf } from "../../abstraction/layout.ts";
 import type { Loop, LoopNest, Scalar, Statement } from "../../abstraction/loop-nest.ts";
 import { substituteAxis } from "../../abstraction/rewrite-statement.ts";
 import { type Dot, dotOfTypes } from "../../targets/x86-dots.ts";

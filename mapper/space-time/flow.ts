@@ -17,16 +17,18 @@ import { affineForm, evaluateIndex, pointsOf } from "../../abstraction/affine.ts
 import { upTo, volumeOf } from "../../abstraction/collections.ts";
 import type { Tensor } from "../../abstraction/computation.ts";
 import type { DType } from "../../abstraction/dtype.ts";
-import { type CombineOp, type Equation, identityOf } from "../../abstraction/equation.ts";
 import { UsageError } from "../../abstraction/error.ts";
 import {
   type Access,
   access,
   accessesIn,
   axis,
+  type CombineOp,
   childrenOf,
   compare,
+  type Equation,
   type Expr,
+  identityOf,
   number,
   printExpr,
   rewrite,

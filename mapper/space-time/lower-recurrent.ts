@@ -17,13 +17,13 @@
 
 import type { RecurrenceSchedule } from "../../abstraction/candidate.ts";
 import { upTo } from "../../abstraction/collections.ts";
-import { identityOf } from "../../abstraction/equation.ts";
 import {
   type Access,
   access,
   axis,
   compare,
   type Expr,
+  identityOf,
   minus,
   number,
   plus,

@@ -34,9 +34,17 @@ import { volumeOf } from "../../abstraction/collections.ts";
 import type { Computation } from "../../abstraction/computation.ts";
 import { isRecurrent } from "../../abstraction/dependence.ts";
 import { bytesOf, type DType, isInteger } from "../../abstraction/dtype.ts";
-import { identityOf } from "../../abstraction/equation.ts";
 import { checkNames, UsageError } from "../../abstraction/error.ts";
-import { type Access, access, axesIn, axis, type Expr, minus, number } from "../../abstraction/expression.ts";
+import {
+  type Access,
+  access,
+  axesIn,
+  axis,
+  type Expr,
+  identityOf,
+  minus,
+  number,
+} from "../../abstraction/expression.ts";
 import { assign, type LoopNest, loop, loops, type Statement, type VectorFile } from "../../abstraction/loop-nest.ts";
 import type { Recurrence, SpaceTime } from "../../abstraction/recurrence.ts";
 import { type Flows, flowsOf, type Outcome } from "./flow.ts";

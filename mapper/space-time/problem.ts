@@ -16,7 +16,6 @@
 import { affineForm } from "../../abstraction/affine.ts";
 import { mapValues, volumeOf } from "../../abstraction/collections.ts";
 import { type Axis, type Computation, extentsOf, type Tensor, type TensorSpec } from "../../abstraction/computation.ts";
-import { printEquation } from "../../abstraction/equation.ts";
 import { suggestion, UsageError } from "../../abstraction/error.ts";
 import {
   type Access,
@@ -26,6 +25,7 @@ import {
   type Expr,
   isSame,
   printAccess,
+  printEquation,
   readsIndices,
   rewrite,
   select,

@@ -10,6 +10,7 @@
  * and Stone, 1973.
  */
 
+import { rowMajor } from "../../abstraction/affine.ts";
 import type { LaneTransform, RecurrenceSchedule } from "../../abstraction/candidate.ts";
 import { product } from "../../abstraction/collections.ts";
 import { type Axis, type Computation, outputOf } from "../../abstraction/computation.ts";
@@ -26,7 +27,6 @@ import {
   printExpr,
   walk,
 } from "../../abstraction/expression.ts";
-import { rowMajor } from "../../abstraction/layout.ts";
 import { typeOf } from "../../abstraction/typing.ts";
 import { ZMM } from "../../targets/x86.ts";
 import { MOST_WRITTEN } from "../schedule/lanes.ts";

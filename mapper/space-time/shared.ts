@@ -8,7 +8,7 @@
  *                                                         X[0,lane] = x_shared[lane]
  */
 
-import { affineForm, boundsOf, type Extents, exprOf } from "../../abstraction/affine.ts";
+import { affineForm, boundsOf, type Extents, exprOf, fuseRowMajor } from "../../abstraction/affine.ts";
 import { volumeOf } from "../../abstraction/collections.ts";
 import type { Tensor } from "../../abstraction/computation.ts";
 import { UsageError } from "../../abstraction/error.ts";
@@ -24,7 +24,6 @@ import {
   printAccess,
   rewrite,
 } from "../../abstraction/expression.ts";
-import { fuseRowMajor } from "../../abstraction/layout.ts";
 import { type LoopNest, loops, type Statement, scalar } from "../../abstraction/loop-nest.ts";
 import { simplified } from "./coordinates.ts";
 

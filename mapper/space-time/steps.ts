@@ -5,11 +5,11 @@
  *                                                 of f16: refused, lanes step in f32 and f64
  */
 
+import { rowMajor } from "../../abstraction/affine.ts";
 import type { StepSchedule, WarpStepSchedule } from "../../abstraction/candidate.ts";
 import type { Computation } from "../../abstraction/computation.ts";
 import { isInteger } from "../../abstraction/dtype.ts";
 import { printExpr, walk } from "../../abstraction/expression.ts";
-import { rowMajor } from "../../abstraction/layout.ts";
 import { operationsOfStep } from "../../abstraction/time.ts";
 import { MOST_WRITTEN } from "../schedule/lanes.ts";
 import type { Steps } from "./plane.ts";

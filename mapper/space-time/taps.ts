@@ -9,7 +9,7 @@
  * neighbour has read.
  */
 
-import { affineForm, boundsOf, type Extents, evaluateIndex, pointsOf } from "../../abstraction/affine.ts";
+import { affineForm, boundsOf, type Extents, evaluateIndex, pointsOf, rowMajor } from "../../abstraction/affine.ts";
 import { type Computation, extentsOf, outputOf, type Tensor, tensorOf } from "../../abstraction/computation.ts";
 import type { DType } from "../../abstraction/dtype.ts";
 import {
@@ -26,7 +26,6 @@ import {
   substitute,
   times,
 } from "../../abstraction/expression.ts";
-import { rowMajor } from "../../abstraction/layout.ts";
 
 /** One neighbour and its factor. */
 export interface Tap {

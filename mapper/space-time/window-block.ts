@@ -12,13 +12,13 @@
 import type { WindowBlock, WindowSchedule } from "../../abstraction/candidate.ts";
 import { groupsOf, upTo } from "../../abstraction/collections.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
-import type { CombineOp } from "../../abstraction/equation.ts";
 import {
   type Access,
   access,
   allOf,
   axis,
   binary,
+  type CombineOp,
   compare,
   type Expr,
   number,

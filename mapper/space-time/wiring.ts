@@ -10,7 +10,6 @@
 
 import { affineForm, evaluateIndex, pointsOf } from "../../abstraction/affine.ts";
 import type { DType } from "../../abstraction/dtype.ts";
-import { identityOf } from "../../abstraction/equation.ts";
 import { UsageError } from "../../abstraction/error.ts";
 import {
   type Access,
@@ -21,6 +20,7 @@ import {
   axis,
   compare,
   type Expr,
+  identityOf,
   number,
   printAccess,
   select,

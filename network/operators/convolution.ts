@@ -7,8 +7,8 @@
  * records with `automap tune`.
  */
 
+import { shapeOf } from "../../abstraction/affine.ts";
 import { tensorOf } from "../../abstraction/computation.ts";
-import { shapeOf } from "../../abstraction/layout.ts";
 import type { OperandTypes } from "../../operators/data-types.ts";
 import { operatorNamed } from "../../operators/index.ts";
 import { instantiate, type Operator } from "../../operators/operator.ts";

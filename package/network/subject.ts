@@ -5,6 +5,7 @@
  *     parts.steps[0]      { kernel: 0, places: [{ kind: "arena", offset: 0 }, { kind: "input", number: 0 }, { kind: "weights", offset: 0 }] }
  */
 
+import { storageText } from "../../abstraction/affine.ts";
 import { product, volumeOf } from "../../abstraction/collections.ts";
 import {
   type Computation,
@@ -16,7 +17,6 @@ import {
 import { bytesOf, wrapperOf } from "../../abstraction/dtype.ts";
 import { internal, UsageError } from "../../abstraction/error.ts";
 import type { Kernel } from "../../abstraction/kernel.ts";
-import { storageText } from "../../abstraction/layout.ts";
 import { KEPT } from "../../abstraction/program.ts";
 import type { StepChain } from "../../network/chains.ts";
 import { type MemoryPlan, planMemory } from "../../network/memory.ts";

@@ -7,6 +7,7 @@
  * For each set it prints the smallest and the largest result, and 1 when all are finite.
  */
 
+import { rowMajor } from "../../abstraction/affine.ts";
 import { mapValues, present } from "../../abstraction/collections.ts";
 import {
   type Computation,
@@ -20,9 +21,8 @@ import {
 } from "../../abstraction/computation.ts";
 import { type DType, isInteger, rangeOf } from "../../abstraction/dtype.ts";
 import { isElementwise, partsOf } from "../../abstraction/epilogue.ts";
-import { identityOf } from "../../abstraction/equation.ts";
+import { identityOf } from "../../abstraction/expression.ts";
 import { C_TYPES } from "../../abstraction/kernel.ts";
-import { rowMajor } from "../../abstraction/layout.ts";
 import {
   apart,
   block,

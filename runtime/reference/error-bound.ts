@@ -12,9 +12,8 @@ import { type Axis, type Computation, elementCount, inputsOf, targetOf } from ".
 import { dependencesOf, isRecurrent } from "../../abstraction/dependence.ts";
 import { epsilonOf, isInteger, rangeOf } from "../../abstraction/dtype.ts";
 import { writesApart } from "../../abstraction/elements.ts";
-import type { Equation } from "../../abstraction/equation.ts";
 import type { Values } from "../../abstraction/evaluate.ts";
-import { type Expr, isFloatFunction, number } from "../../abstraction/expression.ts";
+import { type Equation, type Expr, isFloatFunction, number } from "../../abstraction/expression.ts";
 import type { Inputs } from "../../abstraction/interpret.ts";
 import type { Time } from "../../abstraction/time.ts";
 import { typeOf } from "../../abstraction/typing.ts";

@@ -7,6 +7,7 @@
  * (harness/intervals.h).
  */
 
+import { rowMajor } from "../../abstraction/affine.ts";
 import { mapValues } from "../../abstraction/collections.ts";
 import {
   type Computation,
@@ -18,7 +19,6 @@ import {
 } from "../../abstraction/computation.ts";
 import type { Values } from "../../abstraction/evaluate.ts";
 import type { Inputs } from "../../abstraction/interpret.ts";
-import { rowMajor } from "../../abstraction/layout.ts";
 import { apart, code, type SourceText, spell } from "../../abstraction/source-text.ts";
 import { callsLibrary, LIBRARY_UNITS } from "../size.ts";
 import { argumentsOf, counters, pointsOf, resultStruct } from "./reference-bounds.ts";

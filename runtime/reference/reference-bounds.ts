@@ -8,9 +8,8 @@
 import { mapValues } from "../../abstraction/collections.ts";
 import { type Axis, type Computation, inputsOf, type Tensor, targetOf } from "../../abstraction/computation.ts";
 import { type DType, isInteger } from "../../abstraction/dtype.ts";
-import { identityOf } from "../../abstraction/equation.ts";
 import { internal } from "../../abstraction/error.ts";
-import type { Expr } from "../../abstraction/expression.ts";
+import { type Expr, identityOf } from "../../abstraction/expression.ts";
 import { C_TYPES } from "../../abstraction/kernel.ts";
 import { axisName, type Code, code, list } from "../../abstraction/source-text.ts";
 import type { BoundRule } from "./error-bound.ts";

@@ -5,9 +5,14 @@
  */
 
 import { type DType, isInteger, wrap } from "../../abstraction/dtype.ts";
-import type { CombineOp } from "../../abstraction/equation.ts";
 import { internal } from "../../abstraction/error.ts";
-import { type Access, comparesElements, type Expr, extentOfBorder } from "../../abstraction/expression.ts";
+import {
+  type Access,
+  type CombineOp,
+  comparesElements,
+  type Expr,
+  extentOfBorder,
+} from "../../abstraction/expression.ts";
 import { axisName, type Code, code, list, Name } from "../../abstraction/source-text.ts";
 import { type DTypes, typeOf } from "../../abstraction/typing.ts";
 

@@ -6,13 +6,11 @@
  * Without a test of each read, a compiler vectorises the loops; the tests would cost more than the arithmetic.
  */
 
-import { boundsOf } from "../../abstraction/affine.ts";
+import { boundsOf, rowMajor } from "../../abstraction/affine.ts";
 import { mapValues } from "../../abstraction/collections.ts";
 import { type Computation, elementCount, inputsOf, type Tensor, targetOf } from "../../abstraction/computation.ts";
 import { rangeOf } from "../../abstraction/dtype.ts";
-import { identityOf } from "../../abstraction/equation.ts";
-import { accessesIn, type Expr, number, rewrite } from "../../abstraction/expression.ts";
-import { rowMajor } from "../../abstraction/layout.ts";
+import { accessesIn, type Expr, identityOf, number, rewrite } from "../../abstraction/expression.ts";
 
 export interface Padded {
   readonly computation: Computation;

@@ -10,6 +10,7 @@
 
 import { readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
+import { rowMajor } from "../../abstraction/affine.ts";
 import { mapValues } from "../../abstraction/collections.ts";
 import {
   type Axis,
@@ -21,9 +22,7 @@ import {
 } from "../../abstraction/computation.ts";
 import { type DType, isInteger } from "../../abstraction/dtype.ts";
 import { writesApart } from "../../abstraction/elements.ts";
-import { identityOf } from "../../abstraction/equation.ts";
-import { type Access, accessesIn, type Expr } from "../../abstraction/expression.ts";
-import { rowMajor } from "../../abstraction/layout.ts";
+import { type Access, accessesIn, type Expr, identityOf } from "../../abstraction/expression.ts";
 import {
   axisName,
   block,

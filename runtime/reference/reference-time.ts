@@ -6,10 +6,10 @@
  * The plane is padded with its border, which is filled before every step, so that no read is tested.
  */
 
+import { rowMajor } from "../../abstraction/affine.ts";
 import { mapValues } from "../../abstraction/collections.ts";
 import { type Computation, type Tensor, targetOf } from "../../abstraction/computation.ts";
 import { type Expr, number, rewrite } from "../../abstraction/expression.ts";
-import { rowMajor } from "../../abstraction/layout.ts";
 import { block, type Code, code, list, Name, NOTHING } from "../../abstraction/source-text.ts";
 import type { Time } from "../../abstraction/time.ts";
 import { dataName, placeName } from "./reference-source.ts";

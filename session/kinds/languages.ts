@@ -7,8 +7,8 @@
 
 import { type Candidate, isMapped, isMappedOnGpu } from "../../abstraction/candidate.ts";
 import { type Computation, extentsOf } from "../../abstraction/computation.ts";
-import { printEquation } from "../../abstraction/equation.ts";
 import { attempt } from "../../abstraction/error.ts";
+import { printEquation } from "../../abstraction/expression.ts";
 import type { Intrinsic } from "../../abstraction/intrinsic.ts";
 import type { Kernel, KernelLanguage } from "../../abstraction/kernel.ts";
 import type { SpaceTime } from "../../abstraction/recurrence.ts";

@@ -20,8 +20,8 @@ import {
 } from "../../abstraction/candidate.ts";
 import { sumOf } from "../../abstraction/collections.ts";
 import { type Computation, computationKey, extentsOf, inputsOf } from "../../abstraction/computation.ts";
-import { printEquation } from "../../abstraction/equation.ts";
 import { attempt } from "../../abstraction/error.ts";
+import { printEquation } from "../../abstraction/expression.ts";
 import type { Intrinsic } from "../../abstraction/intrinsic.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
 import {

@@ -11,7 +11,7 @@ import {
 } from "../../abstraction/computation.ts";
 import type { DType } from "../../abstraction/dtype.ts";
 import { writesAll, writesApart } from "../../abstraction/elements.ts";
-import { printEquation } from "../../abstraction/equation.ts";
+import { printEquation } from "../../abstraction/expression.ts";
 
 const of = (equation: string, extents: Record<string, number>, shape?: readonly number[]): Computation =>
   defineComputation({

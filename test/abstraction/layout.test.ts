@@ -1,10 +1,9 @@
 /** @file Layout names and the storage formulas they stand for. */
 
 import { describe, expect, it } from "vitest";
-import { evaluateIndex, pointsOf } from "../../abstraction/affine.ts";
+import { type Dimension, evaluateIndex, layoutStorage, pointsOf, rowMajor } from "../../abstraction/affine.ts";
 import { type ComputationSpec, defineComputation, memoryElements, tensorOf } from "../../abstraction/computation.ts";
 import { printExpr } from "../../abstraction/expression.ts";
-import { type Dimension, layoutStorage, rowMajor } from "../../abstraction/layout.ts";
 import { explanationOf } from "../support/message.ts";
 import fc from "../support/property.ts";
 

@@ -1,9 +1,8 @@
 /** @file The notation prints as it is written and reads back as it prints. Mistakes, marked at their positions, stand in test/golden/computations/unread.txt. */
 
 import { describe, expect, it } from "vitest";
-import { printEquation } from "../../abstraction/equation.ts";
 import { UsageError } from "../../abstraction/error.ts";
-import { printExpr } from "../../abstraction/expression.ts";
+import { printEquation, printExpr } from "../../abstraction/expression.ts";
 import { parseEquation, parseExpr } from "../../abstraction/parse.ts";
 import { anyEquation, anyExpr } from "../support/arbitrary.ts";
 import { explanationOf } from "../support/message.ts";

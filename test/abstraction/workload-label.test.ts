@@ -2,8 +2,8 @@
 
 import { describe, expect, it } from "vitest";
 import { type ComputationSpec, computationKey, defineComputation } from "../../abstraction/computation.ts";
-import { printEquation } from "../../abstraction/equation.ts";
 import { attempt } from "../../abstraction/error.ts";
+import { printEquation } from "../../abstraction/expression.ts";
 import { type Described, describeWorkload, workloadLabel } from "../../operators/describe.ts";
 import { EPILOGUE_NAMES } from "../../operators/epilogue.ts";
 import { type InstantiateOptions, OPERATORS } from "../../operators/index.ts";

@@ -4,8 +4,8 @@
  */
 
 import { describe, expect, it } from "vitest";
-import { printEquation } from "../../abstraction/equation.ts";
 import type { Values } from "../../abstraction/evaluate.ts";
+import { printEquation } from "../../abstraction/expression.ts";
 import { interpret } from "../../abstraction/interpret.ts";
 import { generateCuda } from "../../codegen/cuda/cuda.ts";
 import { ADVERSE_ORDERS, runEmulated } from "../../runtime/emulated-kernel.ts";

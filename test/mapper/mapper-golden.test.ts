@@ -1,11 +1,11 @@
 /** @file The worked example of the AMOS paper (figure 3), address by address: a 2x2x2 unit runs a small convolution. */
 
 import { describe, expect, it } from "vitest";
+import { fuseRowMajor } from "../../abstraction/affine.ts";
 import { printMatrix } from "../../abstraction/binary-matrix.ts";
 import { printExpr } from "../../abstraction/expression.ts";
 import { interpret } from "../../abstraction/interpret.ts";
 import { interpretNest } from "../../abstraction/interpret-nest.ts";
-import { fuseRowMajor } from "../../abstraction/layout.ts";
 import { printNest } from "../../abstraction/print-nest.ts";
 import { lowerMapping } from "../../mapper/lower/plain.ts";
 import { accessMatrices } from "../../mapper/match/access.ts";

@@ -2,8 +2,7 @@
 
 import { describe, expect, it } from "vitest";
 import type { Computation } from "../../abstraction/computation.ts";
-import { substituteAxes } from "../../abstraction/equation.ts";
-import { axis, binary, number } from "../../abstraction/expression.ts";
+import { axis, binary, number, substituteAxes } from "../../abstraction/expression.ts";
 import { interpret } from "../../abstraction/interpret.ts";
 import { interpretNest } from "../../abstraction/interpret-nest.ts";
 import { type LoopNest, loop, type Statement } from "../../abstraction/loop-nest.ts";

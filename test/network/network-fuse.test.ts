@@ -2,8 +2,8 @@
 
 import { describe, expect, it } from "vitest";
 import { equationText } from "../../abstraction/computation.ts";
-import { printEquation } from "../../abstraction/equation.ts";
 import { UsageError } from "../../abstraction/error.ts";
+import { printEquation } from "../../abstraction/expression.ts";
 import { parseEquation } from "../../abstraction/parse.ts";
 import { randomInteger, seededRandom } from "../../abstraction/random.ts";
 import { inBrainFloats } from "../../network/brain-float.ts";

@@ -4,7 +4,7 @@
 
 import { describe, expect, it } from "vitest";
 import { equationText } from "../../abstraction/computation.ts";
-import { printEquation } from "../../abstraction/equation.ts";
+import { printEquation } from "../../abstraction/expression.ts";
 import { parseEquation } from "../../abstraction/parse.ts";
 import { inBrainFloats } from "../../network/brain-float.ts";
 import { GraphBuilder } from "../../network/builder.ts";

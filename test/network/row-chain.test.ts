@@ -3,7 +3,7 @@
 import { describe, expect, it } from "vitest";
 import type { Extents } from "../../abstraction/affine.ts";
 import { defineComputation, equationsOf } from "../../abstraction/computation.ts";
-import { printEquation } from "../../abstraction/equation.ts";
+import { printEquation } from "../../abstraction/expression.ts";
 import { interpretNest } from "../../abstraction/interpret-nest.ts";
 import { seededRandom } from "../../abstraction/random.ts";
 import { placedInRows } from "../../abstraction/row-chain.ts";

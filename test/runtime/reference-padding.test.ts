@@ -2,7 +2,7 @@
 
 import { expect, it } from "vitest";
 import { defineComputation, inputsOf } from "../../abstraction/computation.ts";
-import { printEquation } from "../../abstraction/equation.ts";
+import { printEquation } from "../../abstraction/expression.ts";
 import { interpret } from "../../abstraction/interpret.ts";
 import { parseExpr } from "../../abstraction/parse.ts";
 import { code, keyOf } from "../../abstraction/source-text.ts";

@@ -1,8 +1,14 @@
 /** @file Random notation for property tests: any tree the parser can produce. */
 
 import { DTYPES } from "../../abstraction/dtype.ts";
-import { COMBINE_OPS, type Equation } from "../../abstraction/equation.ts";
-import { type Access, type Expr, FUNCTIONS, type FunctionName } from "../../abstraction/expression.ts";
+import {
+  type Access,
+  COMBINE_OPS,
+  type Equation,
+  type Expr,
+  FUNCTIONS,
+  type FunctionName,
+} from "../../abstraction/expression.ts";
 import fc from "./property.ts";
 
 /** Plain names, and names that look like words of the notation. */

@@ -14,9 +14,9 @@
  * are whole tensors.
  */
 
+import type { Dimension } from "../../abstraction/affine.ts";
 import { type Access, type Expr, number } from "../../abstraction/expression.ts";
 import type { Intrinsic } from "../../abstraction/intrinsic.ts";
-import type { Dimension } from "../../abstraction/layout.ts";
 import type { LoopNest, Statement } from "../../abstraction/loop-nest.ts";
 import { parseEquation, parseExpr } from "../../abstraction/parse.ts";
 import type { TensorView } from "../../abstraction/tensor-view.ts";

@@ -9,7 +9,7 @@
 
 import { type Computation, defineComputation, type TensorSpec, tensorOf } from "../../abstraction/computation.ts";
 import { type DType, isDType, isInteger, rangeOf } from "../../abstraction/dtype.ts";
-import type { CombineOp } from "../../abstraction/equation.ts";
+import type { CombineOp } from "../../abstraction/expression.ts";
 import { defineIntrinsic, type Intrinsic, type IntrinsicSpec } from "../../abstraction/intrinsic.ts";
 import { pick, type Random, randomInteger } from "../../abstraction/random.ts";
 
