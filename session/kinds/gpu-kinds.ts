@@ -149,6 +149,20 @@ export function costsOnGpu({ kind, context, schedule }: GpuChoice, machine: Targ
 /** A recorded candidate on the GPU it was made for. */
 export type OnMachine = GpuChoice & { readonly machine: Target };
 
+/** What can be made on a given GPU, or else on the first of the table; why it cannot be made on the last of them otherwise. */
+export function onFirstGpu<T extends object>(
+  machine: Target | undefined,
+  madeOn: (gpu: Target) => T | string,
+): T | string {
+  let because = "";
+  for (const gpu of machine && isGpu(machine) ? [machine] : NVIDIA_TARGETS) {
+    const made = madeOn(gpu);
+    if (typeof made !== "string") return made;
+    because = `${made} (on ${gpu.name})`;
+  }
+  return because;
+}
+
 /**
  * The choice that a recorded candidate is lowered from.
  * @param machine the GPU it was made for; when left out, the first GPU of the table that can run it
@@ -161,14 +175,14 @@ export function choiceOnGpu(
 ): OnMachine {
   const { kind, schedule } = candidate;
   const mapping = mappingOf(computation, candidate);
-  let problem = "no machine of blocks and warps";
-  for (const one of machine && isGpu(machine) ? [machine] : NVIDIA_TARGETS) {
-    const context = ON_GPU[kind].contextOf(mapping, gridLimits(one));
+  const found = onFirstGpu(machine, (gpu) => {
+    const context = ON_GPU[kind].contextOf(mapping, gridLimits(gpu));
     const because = typeof context === "string" ? context : ON_GPU[kind].problem(context, schedule);
-    if (because === undefined) return { kind, context, schedule, machine: one } as OnMachine; // all three of the candidate's kind
-    problem = `${because} (on ${one.name})`;
-  }
-  throw new UsageError(`the schedule does not fit ${computation.name} on ${candidate.intrinsic}: ${problem}`);
+    return because ?? ({ kind, context, schedule, machine: gpu } as OnMachine); // all three of the candidate's kind
+  });
+  if (typeof found === "string")
+    throw new UsageError(`the schedule does not fit ${computation.name} on ${candidate.intrinsic}: ${found}`);
+  return found;
 }
 
 /** The kernel of a mapping, lowered under its schedule and printed. */

@@ -10,14 +10,12 @@ import type { Computation } from "../../abstraction/computation.ts";
 import { UsageError } from "../../abstraction/error.ts";
 import type { Kernel } from "../../abstraction/kernel.ts";
 import type { Target } from "../../abstraction/machine.ts";
-import { CHAIN_KIND } from "./chain-kind.ts";
 import { DESIGN_KIND, RECURRENCE_KIND, WARP_DESIGN_KIND } from "./design-kinds.ts";
 import { GRID_KIND, THREADS_KIND } from "./gpu-kinds.ts";
-import { LOOP_KIND, MODE_KIND } from "./loop-kind.ts";
 import { MAPPING } from "./mapping-kind.ts";
-import { WARP_LOOP_KIND } from "./plain-threads.ts";
+import { CHAIN_KIND, LOOP_KIND, MODE_KIND } from "./plain-loops.ts";
+import { WARP_CHAIN_KIND, WARP_LOOP_KIND } from "./plain-threads.ts";
 import type { InStream, SessionKind } from "./session-space.ts";
-import { WARP_CHAIN_KIND } from "./warp-chain-kind.ts";
 import { STEP_KIND, WARP_STEP_KIND, WARP_WINDOW_KIND, WINDOW_KIND } from "./window-kinds.ts";
 
 export const SESSION_KINDS: { readonly [K in Kind]: SessionKind<Extract<Candidate, { kind: K }>> } = {

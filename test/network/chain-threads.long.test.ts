@@ -19,7 +19,7 @@ import { type Network, rootOf } from "../../network/network.ts";
 import { runNetwork } from "../../network/run.ts";
 import type { Value } from "../../network/value.ts";
 import { chainSeconds } from "../../perfmodel/row-chains.ts";
-import { chainInShape } from "../../session/kinds/warp-chain-kind.ts";
+import { chainInShape } from "../../session/kinds/plain-threads.ts";
 import { nvidiaTarget } from "../../targets/nvidia.ts";
 import { CHAIN_GRAPHS, masked, rowsIn } from "../support/chain-graphs.ts";
 import { onnx } from "../support/networks.ts";

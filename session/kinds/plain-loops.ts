@@ -1,8 +1,13 @@
 /**
- * @file What the kinds of plain loops in C++ have in common: their candidates are one for each set of vectors that the compiler may use, and each
- * schedule. A network takes the usual schedule without a search, on all vectors of the machine.
+ * @file Plain loops in C++, on a processor's cores: what a search falls back on where no instruction maps, and the steps of a network other than its
+ * products. Products of small windows with matrices, as in Winograd's transforms, are computed one dimension after another; programs whose equations
+ * share their rows, such as a softmax, row by row.
  *
- *     const LOOP_KIND = kindInLoops<LoopCandidate, Context>({ kind: "loops", contextOf, schedules: LOOPS, lower, secondsOf, ... })
+ *     LOOP_KIND.kernelOf(computation, { kind: "loops", intrinsic: "loops.avx2", schedule: { threads: 1 } }, machine, {}).source
+ *     CHAIN_KIND.kernelOf(softmax, { kind: "chain", intrinsic: "loops.avx2", schedule: { columns: 64, threads: 1 } }, machine, {}).source
+ *
+ * Candidates are one for each set of vectors that the compiler may use, and each schedule. A network takes the usual schedule without a search, on all
+ * vectors of the machine.
  */
 
 import {
@@ -17,11 +22,20 @@ import { UsageError } from "../../abstraction/error.ts";
 import type { Intrinsic } from "../../abstraction/intrinsic.ts";
 import type { Kernel } from "../../abstraction/kernel.ts";
 import { pick } from "../../abstraction/random.ts";
+import { rowChainOf } from "../../abstraction/row-chain.ts";
 import { generateLoops } from "../../codegen/cpp/cpp.ts";
-import type { PlainLoops } from "../../mapper/lower/loops.ts";
+import { loopsRefused, lowerLoops, type PlainLoops } from "../../mapper/lower/loops.ts";
+import { lowerModeProducts, modeProductsOf } from "../../mapper/lower/mode-products.ts";
+import { lowerRowChain } from "../../mapper/lower/row-chain.ts";
+import { CHAIN, type ChainContext } from "../../mapper/schedule/chain-decisions.ts";
+import { threads } from "../../mapper/schedule/lane-decisions.ts";
+import { MODE_PRODUCTS, type ModeContext } from "../../mapper/schedule/mode-decisions.ts";
 import { allSchedules, problemIn, type ScheduleKind } from "../../mapper/schedule/schedules.ts";
+import { loopSeconds, modeSeconds } from "../../perfmodel/loops.ts";
+import { rowSeconds } from "../../perfmodel/row-chains.ts";
 import { type ModelTarget, modelTarget } from "../../perfmodel/target.ts";
 import { scheduleText } from "../../report/describe-candidate.ts";
+import { unboundedIn } from "../../runtime/reference/reference-of-parts.ts";
 import { compilerFeatures } from "../../targets/features.ts";
 import { isGpu } from "../../targets/index.ts";
 import type { SearchSpace } from "../../tuner/space.ts";
@@ -30,15 +44,65 @@ import { learntFactor, predictionOf } from "../tune/learner.ts";
 import { MADE_BY } from "../version.ts";
 import type { SessionKind } from "./session-space.ts";
 
+const inPlainLoops = (schedule?: string): readonly string[] => [
+  schedule === undefined ? "plain loops" : `schedule  plain loops, ${schedule}`,
+];
+
+/** The equation in plain loops. */
+export const LOOP_KIND = kindInLoops<LoopCandidate, { readonly computation: Computation; readonly threads: number }>({
+  kind: "loops",
+  about: inPlainLoops,
+  what: "plain loops",
+  isFor: (computation) => modeProductsOf(computation) === undefined,
+  contextOf: (computation, threads) => loopsRefused(computation) ?? { computation, threads },
+  schedules: { decisions: { threads }, tries: 1 },
+  lower: ({ computation }) => lowerLoops(computation),
+  secondsOf: ({ computation }, row, { threads }, target) => loopSeconds(computation, row, threads, target),
+});
+
+/** Products of a tensor with a matrix for each dimension. */
+export const MODE_KIND = kindInLoops<ModeCandidate, ModeContext>({
+  kind: "mode-products",
+  about: inPlainLoops,
+  what: "products with matrices",
+  isFor: (computation) => modeProductsOf(computation) !== undefined,
+  contextOf: (computation, threads) => {
+    const products = modeProductsOf(computation);
+    return products ? { computation, products, threads } : "it is no sum of products with a matrix for each dimension";
+  },
+  schedules: MODE_PRODUCTS,
+  lower: ({ computation, products }, schedule) => lowerModeProducts(computation, products, schedule?.row),
+  secondsOf: ({ computation, products }, row, schedule, target) =>
+    modeSeconds(computation, products, row, schedule, target),
+});
+
+/** Programs whose equations share their rows, in the columns that usually are computed together, and in other numbers of them. */
+export const CHAIN_KIND = kindInLoops<ChainCandidate, ChainContext>({
+  kind: "chain",
+  ofPrograms: true,
+  about: (schedule) => ["plain loops, row by row", ...(schedule === undefined ? [] : [`schedule  ${schedule}`])],
+  what: "rows",
+  isFor: () => true,
+  contextOf: (computation, threads) => {
+    const chain = rowChainOf(computation);
+    return "because" in chain ? chain.because : { chain, threads };
+  },
+  schedules: CHAIN,
+  unverified: unboundedIn,
+  lower: ({ chain }, schedule) => lowerRowChain(chain, schedule?.columns),
+  secondsOf: ({ chain }, row, schedule, target) => rowSeconds(chain, row, schedule, target),
+});
+
+type InPlainLoops = LoopCandidate | ModeCandidate | ChainCandidate;
+
 /** What one of these kinds computes, and how. */
-interface InLoops<K extends LoopCandidate | ModeCandidate | ChainCandidate, C> {
+interface InLoops<K extends InPlainLoops, C> {
   readonly kind: K["kind"];
   readonly ofPrograms?: true;
   /** Comments of a kernel. @param schedule as text; the usual one when left out */
   about(schedule?: string): readonly string[];
-  /** What a computation has not, where it has no candidates, and the rule that says so. */
+  /** What a computation has not, where it has no candidates. */
   readonly what: string;
-  readonly rule: string;
   /** Whether the kind computes it better than the others of these kinds. */
   isFor(computation: Computation): boolean;
   /** What schedules are of, or why there are none. */
@@ -52,10 +116,8 @@ interface InLoops<K extends LoopCandidate | ModeCandidate | ChainCandidate, C> {
   secondsOf(context: C, row: Intrinsic, schedule: K["schedule"], target: ModelTarget): number;
 }
 
-export function kindInLoops<K extends LoopCandidate | ModeCandidate | ChainCandidate, C extends object>(
-  of: InLoops<K, C>,
-): SessionKind<K> {
-  const { kind, ofPrograms, about, what, rule, contextOf, schedules, unverified, lower, secondsOf } = of;
+function kindInLoops<K extends InPlainLoops, C extends object>(of: InLoops<K, C>): SessionKind<K> {
+  const { kind, ofPrograms, about, what, contextOf, schedules, unverified, lower, secondsOf } = of;
   const kernelIn = (computation: Computation, features: readonly string[], candidate?: K): Kernel => {
     const schedule: K["schedule"] | undefined = candidate?.schedule;
     const context = contextOf(computation, schedule?.threads ?? 1);
@@ -75,7 +137,8 @@ export function kindInLoops<K extends LoopCandidate | ModeCandidate | ChainCandi
     *spaceOf({ computation, loops, threads, machine, calibration }) {
       const context = contextOf(computation, threads);
       const because = typeof context === "string" ? context : unverified?.(computation);
-      if (typeof context === "string" || because !== undefined) return [{ rule, because: `no ${what}: ${because}` }];
+      if (typeof context === "string" || because !== undefined)
+        return [{ rule: ofPrograms ? "rows" : "loops", because: `no ${what}: ${because}` }];
       const target = modelTarget(machine, calibration);
       const each = [...allSchedules(schedules, context)];
       const all = each.flatMap(
