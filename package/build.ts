@@ -178,7 +178,7 @@ install(EXPORT ${name} FILE ${name}-config.cmake DESTINATION \${CMAKE_INSTALL_LI
   return spell(text, "c++");
 }
 
-/** @param words spelling of the package's parameters (public.ts) */
+/** @param words spelling of the package's parameters (index.ts) */
 export function readmeText(subject: EmitSubject, words: Spelling): SourceText {
   const { tuned, provenance, computation } = subject;
   const { name, upper } = namesOf(subject);

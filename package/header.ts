@@ -28,7 +28,7 @@ export function signatures(parameters: readonly Parameter[]): { prepare: Code; r
   };
 }
 
-/** The header. Parameter names are spelled as in the package's other public files (public.ts). */
+/** The header. Parameter names are spelled as in the package's other public files (index.ts). */
 export function headerText(subject: EmitSubject): Code {
   const { computation, tuned, threads, provenance } = subject;
   const { name, upper } = namesOf(subject);

@@ -8,14 +8,13 @@
  */
 
 import { UsageError } from "../abstraction/error.ts";
-import { type SourceText, spell } from "../abstraction/source-text.ts";
+import { type SourceText, type Spelling, spell, spellingOf } from "../abstraction/source-text.ts";
 import { buildScript, cmakeText, readmeText } from "./build.ts";
 import { cudaPackageFiles } from "./cuda/index.ts";
 import type { KernelDescription } from "./files/binding.js";
 import { headerText } from "./header.ts";
 import { librarySource, tunedSource } from "./library.ts";
 import { assetText, portableSource } from "./portable.ts";
-import { publicWords } from "./public.ts";
 import { selfTestSource } from "./self-test.ts";
 import type { EmitSubject } from "./subject.ts";
 import { descriptionOf as describe, descriptionText, indexText, indexTypes, packageJsonText } from "./wrapper.ts";
@@ -33,6 +32,14 @@ export {
 } from "./files/binding.js";
 export { type EmitSubject, type GpuFacts, packageName, packageNameFrom } from "./subject.ts";
 export { PACKAGE_VERSION } from "./wrapper.ts";
+
+/**
+ * The public names of a package's tensors: `input` for a tensor `in`, `new_` for one called `new`. One spelling for the C header, TypeScript,
+ * kernel.json and the README: names that are not keywords in C, C++ or TypeScript and do not clash with other names in the files.
+ */
+function publicWords(subject: EmitSubject): Spelling {
+  return spellingOf([headerText(subject), indexTypes(subject)], ["c++", "typescript"]);
+}
 
 /** What a package is for whoever calls it without its files. */
 export function descriptionOf(subject: EmitSubject): KernelDescription {

@@ -51,7 +51,7 @@ export function tunedSource(
 const FUNCTIONS = ["workspace_bytes", "allow", "prepare", "phases", "run", "launch", "reference"] as const;
 
 /** Whether a kernel reads tensor `place` at run time, and not only during preparation. */
-export function readsAtRun({ source }: Kernel, place: number): boolean {
+function readsAtRun({ source }: Kernel, place: number): boolean {
   const prepare = /^extern "C" void automap_prepare\([\s\S]*?^}$/m;
   return source.replace(prepare, "").includes(`tensors[${place}]`);
 }

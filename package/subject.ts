@@ -62,7 +62,7 @@ export const namesOf = ({ name }: { readonly name: string }): { readonly name: C
 
 export interface Parameter {
   readonly tensor: Tensor;
-  /** The parameter's name in C and TypeScript, the same in every public file (public.ts). */
+  /** The parameter's name in C and TypeScript, the same in every public file (index.ts). */
   readonly name: Name;
   readonly role: "input" | "constant" | "output";
   /** Position among the pointers that the kernel receives: the output is first. */

@@ -29,7 +29,7 @@ import { ARRAYS, describeTensor, type EmitSubject, parametersOf } from "./subjec
 /** koffi's interface has been stable since its third major version. */
 export const KOFFI = "^3.3.4";
 
-/** @param words spelling of the package's parameters (public.ts) */
+/** @param words spelling of the package's parameters (index.ts) */
 export function descriptionOf({ name, computation, tuned, threads }: EmitSubject, words: Spelling): KernelDescription {
   return {
     name,
@@ -98,7 +98,7 @@ export function load(options = {}) {
   return spell(text, "typescript");
 }
 
-/** The text of index.d.ts. Parameter names are spelled as in the package's other public files (public.ts). */
+/** The text of index.d.ts. Parameter names are spelled as in the package's other public files (index.ts). */
 export function indexTypes({ name, computation }: EmitSubject): Code {
   const parameters = parametersOf(computation);
   const arrays = list(parameters.map((p) => code`${p.name}: ${ARRAYS[p.tensor.dtype]}`));

@@ -53,7 +53,7 @@ export type Place =
   | { readonly kind: "arena" | "weights" | "widened"; readonly offset: number }
   | { readonly kind: "input" | "output"; readonly number: number };
 
-export interface PlacedStep {
+interface PlacedStep {
   /** A readable name: `layer1.0.conv1 (Conv BatchNormalization Relu)`. */
   readonly name: string;
   /** Undefined for a step that is computed with a later one, the last of its chain. */
@@ -85,7 +85,7 @@ export interface NetworkParts {
   readonly copies: readonly { readonly to: number; readonly from: Place; readonly bytes: number }[];
 }
 
-export interface WidenedPart {
+interface WidenedPart {
   /** Offset in the weights. */
   readonly from: number;
   readonly to: number;
@@ -93,7 +93,7 @@ export interface WidenedPart {
 }
 
 /** Integers of 8 bits: element `i` stands for `(element - zeros[k]) * scales[k]`, where `k = i / run % channels`. */
-export interface IntegerPart extends WidenedPart {
+interface IntegerPart extends WidenedPart {
   readonly type: "u8" | "s8";
   /** Offset in the weights of the scales, which the zeros follow, all in f32. */
   readonly by: number;
