@@ -66,7 +66,7 @@ export function trialsCsv({ subjects }: ReportData): string {
 }
 
 /** Trials appear only under their workload; drawings that can be derived from them are left out. */
-export function reportJson(data: ReportData): string {
+function reportJson(data: ReportData): string {
   const comparisons = data.comparisons.map((c) => ({ ...c, runs: c.runs.map(({ trials: _, ...run }) => run) }));
   const rooflines = data.rooflines.map(({ points: _, ...roofline }) => roofline);
   const rest = { ...data, comparisons, rooflines };

@@ -29,7 +29,7 @@ export function drawArray(problem: ArrayProblem, design: Design, trace: Trace | 
 }
 
 /** The transform as formulas, the movement of operands, and the costs. */
-export function drawDesign(problem: ArrayProblem, design: Design): string {
+function drawDesign(problem: ArrayProblem, design: Design): string {
   const { allocation, schedule } = design.spaceTime;
   const loops = problem.loops.map((l) => l.name);
   const place = allocation.map((row) => formula(row, loops)).join(", ");

@@ -29,7 +29,7 @@ export interface DecisionShare {
   readonly values: readonly DecisionValue[];
 }
 
-export interface DecisionValue {
+interface DecisionValue {
   readonly value: string;
   readonly trials: number;
   /** Seconds. */

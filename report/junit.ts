@@ -7,7 +7,7 @@
 import { unique } from "../abstraction/collections.ts";
 import { escapeMarkup } from "./html.ts";
 
-export interface TestCase {
+interface TestCase {
   /** Cases are grouped by suite. */
   readonly suite: string;
   readonly name: string;

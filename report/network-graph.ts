@@ -35,7 +35,7 @@ const FEWEST_BOXES = 8;
 /** Longest name in a tooltip. */
 const LONGEST_NAME = 200;
 
-export interface Arrow {
+interface Arrow {
   readonly from: number;
   readonly to: number;
   /** Whether it passes over steps that are not drawn. */
@@ -43,7 +43,7 @@ export interface Arrow {
 }
 
 /** The numbers of the steps that are drawn, and the arrows between them. */
-export interface DrawnGraph {
+interface DrawnGraph {
   readonly drawn: readonly number[];
   readonly arrows: readonly Arrow[];
 }

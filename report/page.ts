@@ -5,14 +5,13 @@
  */
 
 import { present, sumOf } from "../abstraction/collections.ts";
-import { predictionChart } from "./charts.ts";
+import { predictionChart, rooflineChart } from "./charts.ts";
 import { type Column, dataTable, factsTable, numbers } from "./data-table.ts";
 import { downloadLinks } from "./downloads.ts";
 import { html, type Markup } from "./html.ts";
 import { wholePage } from "./page-shell.ts";
 import { comparisonPart, subjectSection, verdictsOf } from "./page-workload.ts";
 import type { Accuracy, ReportData, Roofline, Subject, TrialPoint } from "./report-data.ts";
-import { rooflineChart } from "./roofline-chart.ts";
 import { legend, type Series, seriesOfTypes, swatch } from "./series.ts";
 import { type Figure, figures, nextPart } from "./summary.ts";
 import { counted, instant, percent, printInterval, printTime, rateText, threeDigits } from "./text.ts";

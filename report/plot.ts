@@ -141,7 +141,7 @@ ${text(0, top - 10, y.title, { kind: "title" })}
 
 // ---- Marks
 
-export interface TextLook {
+interface TextLook {
   readonly anchor?: "start" | "middle" | "end";
   readonly kind?: string;
   /** Rotation in degrees about its own position. */
@@ -171,8 +171,8 @@ export function mark(series: number, x: number, y: number, radius: number, kind 
   return html`<path class="${`mark ${seriesClass(series)} ${kind}`.trim()}" d="${shape?.(x, y, radius)}"/>`;
 }
 
-/** Number of colours; see page-style.ts. */
-export const COLOURS = 8;
+/** Number of colours; see page-shell.ts. */
+const COLOURS = 8;
 export const seriesClass = (series: number): string => `s${series % COLOURS}`;
 
 export const cross = (x: number, y: number): string => `M${n(x - 3.5)} ${n(y - 3.5)}l7 7m-7 0l7-7`;

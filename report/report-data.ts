@@ -175,7 +175,7 @@ export interface Accuracy {
 }
 
 /** Shares; undefined when there are too few trials. */
-export interface Rates {
+interface Rates {
   readonly pairwise: number | undefined;
   readonly recall: number | undefined;
 }

@@ -30,7 +30,7 @@ import {
 } from "../../db/index.ts";
 import { packageFiles } from "../../package/index.ts";
 import { reportPage } from "../../report/page.ts";
-import { PAGE_SCRIPT } from "../../report/page-script.ts";
+import { PAGE_SCRIPT } from "../../report/page-shell.ts";
 import { environmentOf } from "../../session/calibrate/environment.ts";
 import { kernelFor } from "../../session/kinds/kernel.ts";
 import { subjectOf } from "../../session/package/emit.ts";

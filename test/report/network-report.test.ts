@@ -8,7 +8,7 @@ import { mappedShare } from "../../network/mapped-share.ts";
 import { MODELS } from "../../network/models/index.ts";
 import { stepsChart } from "../../report/network-charts.ts";
 import { networkPage } from "../../report/network-page.ts";
-import { PAGE_SCRIPT } from "../../report/page-script.ts";
+import { PAGE_SCRIPT } from "../../report/page-shell.ts";
 import { openGraph } from "../../session/network/network.ts";
 import { type Line, plant, textsIn } from "../support/forge.ts";
 import { NETWORK_REPORT } from "../support/network-report.ts";

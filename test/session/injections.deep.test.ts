@@ -15,7 +15,7 @@ import { openDatabase, recordTrial, showTrial, type TrialRecord } from "../../db
 import { packageFiles } from "../../package/index.ts";
 import { junit } from "../../report/junit.ts";
 import { reportPage } from "../../report/page.ts";
-import { PAGE_SCRIPT } from "../../report/page-script.ts";
+import { PAGE_SCRIPT } from "../../report/page-shell.ts";
 import { runChild } from "../../runtime/child.ts";
 import { environmentOf } from "../../session/calibrate/environment.ts";
 import { provePackage, subjectOf } from "../../session/package/emit.ts";

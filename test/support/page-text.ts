@@ -1,6 +1,6 @@
 /** @file Pages and their data as text that a person can compare: an element a line, numbers of six digits. */
 
-import { PAGE_SCRIPT } from "../../report/page-script.ts";
+import { PAGE_SCRIPT } from "../../report/page-shell.ts";
 
 /** Numbers of a text, no longer than is told apart. */
 const rounded = (text: string): string =>
