@@ -6,9 +6,10 @@
  * Names apply to every operator; those with per-channel values apply to operators whose output has channels.
  */
 
+import { isDefined } from "../abstraction/collections.ts";
 import type { TensorSpec } from "../abstraction/computation.ts";
 import { type DType, isInteger } from "../abstraction/dtype.ts";
-import { nearest, suggestion, UsageError } from "../abstraction/error.ts";
+import { attempt, nearest, suggestion, UsageError } from "../abstraction/error.ts";
 import { accessesIn, childrenOf, type Equation, type Expr, tensorsOf, walk } from "../abstraction/expression.ts";
 import { parseEpilogue } from "../abstraction/parse.ts";
 import { typeOf } from "../abstraction/typing.ts";
@@ -103,18 +104,9 @@ function learnTypes(value: Expr, known: Record<string, DType>): void {
   for (const node of [...walk(value)].reverse()) {
     if (node.kind !== "binary" && node.kind !== "call") continue;
     const parts = childrenOf(node);
-    const found = parts.map((part) => attemptType(part, known)).find((dtype) => dtype !== undefined);
+    // Types that disagree are reported by `defineComputation`.
+    const found = parts.map((part) => attempt(() => typeOf(part, known))).find(isDefined);
     if (found === undefined) continue;
     for (const part of parts) if (part.kind === "access") known[part.tensor] ??= found;
-  }
-}
-
-/** The type of an expression; undefined when its types disagree, which `defineComputation` reports. */
-function attemptType(e: Expr, known: Readonly<Record<string, DType>>): DType | undefined {
-  try {
-    return typeOf(e, known);
-  } catch (error) {
-    if (error instanceof UsageError) return undefined;
-    throw error;
   }
 }

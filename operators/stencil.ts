@@ -43,7 +43,7 @@ interface Coefficients {
   readonly byClass: Readonly<Record<string, number>>;
 }
 
-export interface Stencil {
+interface Stencil {
   readonly name: string;
   readonly dimensions: 2 | 3;
   readonly radius: number;
@@ -199,7 +199,7 @@ export function operationsPerPoint(stencil: Stencil): number {
 }
 
 /** The weight at a point of the window; 0 where the shape has no point. */
-export function coefficientAt(stencil: Stencil, place: readonly number[]): number {
+function coefficientAt(stencil: Stencil, place: readonly number[]): number {
   if (!takesPart(stencil, place)) return 0;
   const { coefficients, radius } = stencil;
   const side = 2 * radius + 1;
