@@ -85,7 +85,7 @@ export const refusedSchema = documentOf({
   ),
 });
 
-export interface ListingOptions {
+interface ListingOptions {
   readonly bound: number;
   readonly registers?: number | undefined;
   readonly why: boolean;

@@ -141,13 +141,12 @@ function check(given: Options): ExitCode {
   if (given.json) printJson(checkSchema, checkDocument(checked, given, failed));
   else print(describe(checked, given, failed));
   if (given.junit !== undefined) writeJunit(given.junit, checked, failed);
-  if (checked.compared === 0) {
+  if (checked.compared === 0)
     say(
       `automap: no workload of ${given.baseline} was measured in ${given.db} on the same CPU with as many threads: nothing is checked`,
     );
-    return checked.findings.some(failed) ? EXIT.regression : EXIT.nothingFound;
-  }
-  return checked.findings.some(failed) ? EXIT.regression : EXIT.ok;
+  if (checked.findings.some(failed)) return EXIT.regression;
+  return checked.compared === 0 ? EXIT.nothingFound : EXIT.ok;
 }
 
 /** The best trial of each workload, and the failures of workloads that have no working kernel. */

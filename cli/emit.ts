@@ -26,7 +26,6 @@ import {
   best,
   countTrials,
   type Database,
-  DEFAULT_DATABASE,
   databaseWords,
   differencesOf,
   labelOf,
@@ -52,7 +51,7 @@ import type { Cli } from "./command.ts";
 import { otherTypes } from "./db/records.ts";
 import { declareWords } from "./declare.ts";
 import { kernelFiles, writeKernel } from "./files.ts";
-import { databaseFile, flag, optionalText, positiveInteger, readParameters } from "./options.ts";
+import { databaseFile, flag, optionalText, optionWords, positiveInteger, readParameters } from "./options.ts";
 import { documentOf, EXIT, type ExitCode, print, printJson, say, text, texts } from "./output.ts";
 import { addSubjectOptions, givenOptions, namesOf, readComputation, subjectOptions } from "./subject.ts";
 import { withDatabase } from "./with-database.ts";
@@ -368,8 +367,7 @@ function sameOptions(given: Options): string[] {
   const { intrinsic, threads, db } = given;
   return [
     ...givenOptions(given),
-    ...(intrinsic === undefined ? [] : ["--intrinsic", intrinsic]),
-    ...(threads > 1 ? ["--threads", String(threads)] : []),
-    ...(db === DEFAULT_DATABASE ? [] : ["--db", db]),
+    ...optionWords({ intrinsic, threads: threads > 1 ? threads : undefined }),
+    ...databaseWords(db),
   ];
 }

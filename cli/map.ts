@@ -22,7 +22,7 @@ import { drawSubjects } from "../report/draw-mapping.ts";
 import { counted, indent, percent } from "../report/text.ts";
 import type { Cli } from "./command.ts";
 import { declareWords } from "./declare.ts";
-import { flag, readParameters } from "./options.ts";
+import { flag, optionWords, readParameters } from "./options.ts";
 import {
   documentOf,
   EXIT,
@@ -36,14 +36,7 @@ import {
   text,
   textsByName,
 } from "./output.ts";
-import {
-  addSubjectOptions,
-  givenOptions,
-  optionWords,
-  readComputation,
-  readIntrinsics,
-  subjectOptions,
-} from "./subject.ts";
+import { addSubjectOptions, givenOptions, readComputation, readIntrinsics, subjectOptions } from "./subject.ts";
 import { fitted, worded } from "./terminal.ts";
 
 /** Mappings listed for one instruction unless --all is given. */
@@ -170,7 +163,7 @@ export function readForm(
 }
 
 /** One set for each instruction. In a family, rows that the given types do not fit are refusals like any other. */
-export function mapOntoAll(
+function mapOntoAll(
   subject: string,
   parameters: Extents,
   given: z.infer<typeof mappingOptions>,

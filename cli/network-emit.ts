@@ -7,6 +7,7 @@ import { databaseWords } from "../db/index.ts";
 import { type EmittedNetwork, emitNetwork } from "../session/network/emit-network.ts";
 import { type emitOptions, emitSchema } from "./network-documents.ts";
 import { type OpenedFor, targetWords } from "./network-model.ts";
+import { optionWords } from "./options.ts";
 import { EXIT, type ExitCode, print, printJson, say, showStatus } from "./output.ts";
 
 export async function emit(
@@ -62,8 +63,7 @@ function remake(model: string, given: z.infer<typeof emitOptions>): string {
   return automapCommand(
     ["network", "emit", model, "--to", "DIR"],
     targetWords(given),
-    name === undefined ? undefined : ["--name", name],
-    threads === 1 ? undefined : ["--threads", `${threads}`],
+    optionWords({ name, threads: threads === 1 ? undefined : threads }),
     exact ? "--exact" : undefined,
     databaseWords(db),
   );

@@ -25,7 +25,7 @@ import type { OpenNetwork } from "../session/network/network.ts";
 import { checkThreads } from "../session/tune/threads.ts";
 import { nativeTarget } from "../targets/index.ts";
 import type { Cli } from "./command.ts";
-import { collect } from "./options.ts";
+import { collect, optionWords } from "./options.ts";
 import { say, text, texts } from "./output.ts";
 
 export const modelOptions = z.object({
@@ -135,8 +135,7 @@ function sizeOf(name: string, text: string): number {
 /** Command-line words that select the same network on the same machine. */
 export function targetWords({ target, dtype, dim, constant }: z.infer<typeof modelOptions>): readonly string[] {
   return [
-    ...(target === "native" ? [] : ["--target", target]),
-    ...(dtype === undefined ? [] : ["--dtype", dtype]),
+    ...optionWords({ target: target === "native" ? undefined : target, dtype }),
     ...dim.flatMap((word) => ["--dim", word]),
     ...constant.flatMap((word) => ["--constant", word]),
   ];

@@ -135,6 +135,10 @@ function unknownWord(
   );
 }
 
+/** Those options of several that were given, as words of a command line. */
+export const optionWords = (told: Readonly<Record<string, string | number | undefined>>): string[] =>
+  Object.entries(told).flatMap(([name, value]) => (value === undefined ? [] : [`--${name}`, String(value)]));
+
 /** The long names of a command's options, without the dashes. Options hidden from help are left out. */
 export function optionsOf(command: Command): string[] {
   return command.options.flatMap((o) => (o.hidden ? [] : (/^--([a-z][a-z-]*)$/.exec(o.long ?? "")?.[1] ?? [])));

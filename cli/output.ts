@@ -15,7 +15,7 @@ import { indent, MARKED, table, WIDTH } from "../report/text.ts";
 export { EXIT, type ExitCode };
 
 /** Version of every `--json` document. */
-export const SCHEMA_VERSION = 1;
+const SCHEMA_VERSION = 1;
 
 export function print(text: string): void {
   aboveStatus(() => process.stdout.write(`${painted(text)}\n`));

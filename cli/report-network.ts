@@ -11,7 +11,7 @@ import { gatherNetworkReport } from "../session/report/network-report.ts";
 import { type modelOptions, openFor } from "./network-model.ts";
 import { withDatabase } from "./with-database.ts";
 
-export interface NetworkReportOptions extends z.infer<typeof modelOptions> {
+interface NetworkReportOptions extends z.infer<typeof modelOptions> {
   readonly network: string;
   readonly db: string;
   readonly threads: number;

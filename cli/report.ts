@@ -91,17 +91,13 @@ async function report({
   ...ofNetwork
 }: Options): Promise<ExitCode> {
   if (output !== "-") checkWritable("--output", output);
-  const alone = (option: string): UsageError =>
-    new UsageError(
-      `--${option} is of ${network === undefined ? "the report of a network" : "the report of a database"}`,
+  const [stray] = Object.keys(defined(network === undefined ? ofNetwork : { op, dtype, run, compare }));
+  if (stray !== undefined)
+    throw new UsageError(
+      `--${stray} is of ${network === undefined ? "the report of a network" : "the report of a database"}`,
       network === undefined ? "name the network: --network resnet18" : "leave out --network, or this option",
     );
-  if (network === undefined) {
-    const [given] = Object.entries(ofNetwork).find(([, value]) => value !== undefined) ?? [];
-    if (given !== undefined) throw alone(given);
-  } else {
-    const [given] = Object.entries({ op, dtype, run, compare }).find(([, value]) => value !== undefined) ?? [];
-    if (given !== undefined) throw alone(given);
+  if (network !== undefined) {
     const { networkReport } = await import("./report-network.ts");
     const { target = "native", dim = [], constant = [], threads = 1, exact = false } = ofNetwork;
     return deliver(output, await networkReport({ network, db: file, target, dim, constant, threads, exact }));

@@ -23,7 +23,7 @@ import { EPILOGUE_NAMES, epilogueFor } from "../operators/epilogue.ts";
 import { operatorNamed } from "../operators/index.ts";
 import { instantiate, type Operator } from "../operators/operator.ts";
 import type { Cli } from "./command.ts";
-import { collect, optionalText } from "./options.ts";
+import { collect, optionalText, optionWords } from "./options.ts";
 import { texts } from "./output.ts";
 
 /** Options of every command that takes an operator. */
@@ -72,10 +72,6 @@ export function addSubjectOptions(command: Cli, argument = "<operator or equatio
     .allowUnknownOption()
     .allowExcessArguments();
 }
-
-/** Those options of several that were given, as words of a command line. */
-export const optionWords = (told: Readonly<Record<string, string | undefined>>): string[] =>
-  Object.entries(told).flatMap(([name, value]) => (value === undefined ? [] : [`--${name}`, value]));
 
 /** The options of a subject as they were given, for a command to paste; those of its instruction and of declarations are apart. */
 export function givenOptions({ dtype, sum, layout, epilogue, constant = [] }: SubjectOptions): string[] {

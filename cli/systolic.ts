@@ -1,24 +1,40 @@
 /**
- * @file `automap systolic`: lists every systolic array that computes an operator, an equation or a recurrence on lanes.
+ * @file `automap systolic`: lists every systolic array that computes an operator, an equation or a recurrence on lanes. Its subject is one pass of
+ * an operator, an equation, or a file of recurrences.
+ *
+ *     conv1d                                       single channel, a tile of 16 outputs, filter 5: the case of the published table
+ *     "z[c] += x[c+q]*w[q]" --c 16 --q 5
+ *     design.ure
  *
  *     automap systolic conv1d
  *     automap systolic matmul --m 3 --n 3 --k 3 --show FFS
  *     automap systolic conv1d --allocation "1,1" --schedule "0,1"
  */
 
+import { readFileSync } from "node:fs";
 import type { Command } from "commander";
 import { z } from "zod";
-import { automapCommand, UsageError } from "../abstraction/error.ts";
+import type { Extents } from "../abstraction/affine.ts";
+import type { Computation } from "../abstraction/computation.ts";
+import { automapCommand, reasonOf, UsageError, unreadable } from "../abstraction/error.ts";
 import type { Target } from "../abstraction/machine.ts";
 import { printRecurrence, type SpaceTime } from "../abstraction/recurrence.ts";
+import { parseSpecification, type Specification } from "../abstraction/specification.ts";
 import type { Design } from "../mapper/space-time/design.ts";
 import { pointsOfProblem } from "../mapper/space-time/problem.ts";
 import type { SpaceTimeRefusal } from "../mapper/space-time/validity.ts";
+import { OPERATORS } from "../operators/index.ts";
 import { explainDesign } from "../perfmodel/design.ts";
 import { drawArray, figure } from "../report/draw-array.ts";
 import { drawArraySvg } from "../report/draw-array-svg.ts";
 import { indent } from "../report/text.ts";
-import { type ArraySubject, viewOf } from "../session/kinds/array-subject.ts";
+import {
+  type ArraySubject,
+  arrayOfComputation,
+  arrayOfSpecification,
+  inWrittenOrder,
+  viewOf,
+} from "../session/kinds/array-subject.ts";
 import {
   arrayKernel,
   arraysOf,
@@ -44,11 +60,11 @@ import {
   refusedSchema,
   shownSchema,
 } from "./array-listing.ts";
-import { readArraySubject } from "./array-words.ts";
 import type { Cli } from "./command.ts";
 import { checkOneOutput, checkWritable, writeKernel, writeOutput } from "./files.ts";
-import { flag, optionalText, optionalWord, positiveInteger, readParameters } from "./options.ts";
+import { flag, optionalText, optionalWord, optionWords, positiveInteger, readParameters } from "./options.ts";
 import { EXIT, type ExitCode, print, printJson, style } from "./output.ts";
+import { readComputation } from "./subject.ts";
 
 /** Languages a design can be emitted in, by the words of --emit. */
 const EMITTED = ["cm", "cuda", "cpp", "opencl", "sycl"] as const;
@@ -190,17 +206,14 @@ function runFixed(
 
 /** The given options that determine the set of designs. */
 function keptOptions({ lanes, bound, array, loops, dtype, sum, keepOrder }: Options): string[] {
-  const values = {
+  const words = optionWords({
     lanes: lanes === options.shape.lanes.parse(undefined) ? undefined : lanes,
     bound: bound === options.shape.bound.parse(undefined) ? undefined : bound,
     array,
     loops,
     dtype,
     sum,
-  };
-  const words = Object.entries(values).flatMap(([name, value]) =>
-    value === undefined ? [] : [`--${name}`, String(value)],
-  );
+  });
   return keepOrder ? [...words, "--keep-order"] : words;
 }
 
@@ -327,4 +340,57 @@ function readRows(text: string, option: string): number[][] {
       return Number(trimmed) + 0;
     }),
   );
+}
+
+// ---- the subject
+
+/** Defaults that differ from the operator's own: the filter sizes of the published table. */
+const ARRAY_DEFAULTS: Readonly<Record<string, Extents>> = {
+  conv1d: { r: 5 },
+  "conv1d-single": { r: 5 },
+};
+
+/** Those options that say what a subject is. */
+type WordOptions = Pick<Options, "lanes"> & Partial<Pick<Options, "loops" | "dtype" | "sum" | "keepOrder">>;
+
+/** @throws UsageError for words that name nothing, and for computations without a uniform recurrence */
+export function readArraySubject(subject: string, parameters: Extents, options: WordOptions): ArraySubject {
+  const loops = options.loops?.split(",").map((name) => name.trim());
+  const found = isFile(subject)
+    ? arrayOfSpecification(specificationIn(subject, parameters), loops)
+    : arrayOfComputation(computationFor(subject, parameters, options), { loops, lanes: options.lanes });
+  return options.keepOrder ? inWrittenOrder(found) : found;
+}
+
+/** Operator names contain no dot and no slash; equations contain brackets. */
+function isFile(subject: string): boolean {
+  return !subject.includes("[") && /[./]/.test(subject);
+}
+
+function computationFor(subject: string, parameters: Extents, { dtype, sum }: WordOptions): Computation {
+  const operator = OPERATORS.find((o) => o.name === subject.toLowerCase() || o.aliases.includes(subject.toLowerCase()));
+  const defaults = operator ? ARRAY_DEFAULTS[operator.name] : undefined;
+  return readComputation(subject, { ...defaults, ...parameters }, { dtype, sum });
+}
+
+function specificationIn(file: string, parameters: Extents): Specification {
+  const [given] = Object.keys(parameters);
+  if (given !== undefined)
+    throw new UsageError(
+      `${file} says how long its loops are; --${given} has no place there`,
+      "change the line that begins with loops",
+    );
+  return parseSpecification(readText(file));
+}
+
+function readText(file: string): string {
+  try {
+    return readFileSync(file, "utf8");
+  } catch (error) {
+    throw unreadable(
+      `cannot read ${file}: ${reasonOf(error)}`,
+      error,
+      "an operator's name, an equation in quotes, or a file of recurrences is wanted",
+    );
+  }
 }

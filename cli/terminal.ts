@@ -18,7 +18,7 @@ function columnsHere(): number | undefined {
 }
 
 /** The longest line that fits. @param inset spaces that will stand before it */
-export function roomOn(inset = 0): number {
+function roomOn(inset = 0): number {
   return (columnsHere() ?? Number.POSITIVE_INFINITY) - inset;
 }
 

@@ -9,7 +9,7 @@ import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Target } from "../abstraction/machine.ts";
 import { NOISE_VERDICTS } from "../abstraction/noise.ts";
 import { operationsOf } from "../abstraction/time.ts";
-import { databaseWords, MEMORY } from "../db/index.ts";
+import { databaseWords, MEMORY, shortId } from "../db/index.ts";
 import type { CountedLoop } from "../perfmodel/counted-code.ts";
 import { candidateRows, placeText, scheduleRows, scheduleText } from "../report/describe-candidate.ts";
 import { indent, percent, printTime } from "../report/text.ts";
@@ -346,8 +346,8 @@ function isKept({ database, unrecorded }: Found): boolean {
 function pasteLines({ id }: TunedKernel, database: string, given: Partial<TuneWords>): string[] {
   const db = ["--db", database];
   return [
-    `record   ${automapCommand("db", "show", id.slice(0, 12), db)}`,
-    `use it   ${automapCommand("emit", id.slice(0, 12), "--to", "DIR", db, declareWords(given))}`,
+    `record   ${automapCommand("db", "show", shortId(id), db)}`,
+    `use it   ${automapCommand("emit", shortId(id), "--to", "DIR", db, declareWords(given))}`,
   ];
 }
 

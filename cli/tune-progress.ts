@@ -48,7 +48,7 @@ export function leftText({ seconds, isEstimate, mayEndSooner }: TimeLeft): strin
   return isEstimate && mayEndSooner ? `${text} or less` : text;
 }
 
-export interface Progress {
+interface Progress {
   readonly hear: (event: TuneEvent<Candidate>) => void;
   /** Removes the status line. */
   readonly end: () => void;

@@ -294,7 +294,7 @@ export interface Referred {
   provenance(table: "trials" | "runs", row: unknown): Provenance;
 }
 
-export function trialOf(row: unknown, world: Referred, path: string): TrialRecord {
+function trialOf(row: unknown, world: Referred, path: string): TrialRecord {
   const facts = factsOf("trials", row, path);
   const workload = world.workload(facts.workload);
   const environment = world.environment(facts.environment);

@@ -34,7 +34,7 @@ import { withDatabase } from "./with-database.ts";
 import { insert, insertSealed, replace, rowOf } from "./write.ts";
 
 /** Version of the format; raised when older versions of automap could not read the lines. */
-export const EXPORT_VERSION = 1;
+const EXPORT_VERSION = 1;
 const FORMAT = "automap-records";
 
 // ---- Out

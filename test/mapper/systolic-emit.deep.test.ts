@@ -2,7 +2,7 @@
 
 import { describe, expect, it, vi } from "vitest";
 import { type Inputs, interpret } from "../../abstraction/interpret.ts";
-import { readArraySubject } from "../../cli/array-words.ts";
+import { readArraySubject } from "../../cli/systolic.ts";
 import { generateLanes, type LaneLanguage } from "../../codegen/lanes.ts";
 import { designOf } from "../../mapper/space-time/design.ts";
 import { enumerateDesigns } from "../../mapper/space-time/enumerate.ts";
