@@ -54,6 +54,7 @@ export {
   type Witness,
 } from "./abstraction/mapping.ts";
 export type { Random } from "./abstraction/random.ts";
+export { operationsOf } from "./abstraction/time.ts";
 export type { LevelCost, Measurement, Prediction, Surroundings, Trial } from "./abstraction/trial.ts";
 export {
   type BestOptions,

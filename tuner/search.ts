@@ -11,6 +11,7 @@
  */
 
 import { setImmediate } from "node:timers/promises";
+import type { Candidate } from "../abstraction/candidate.ts";
 import { seededRandom } from "../abstraction/random.ts";
 import type { Step } from "../abstraction/steps.ts";
 import type { Measurement, Prediction } from "../abstraction/trial.ts";
@@ -116,7 +117,7 @@ export interface TimeLeft {
 }
 
 /** Events of a running search. */
-export type TuneEvent<C> =
+export type TuneEvent<C = Candidate> =
   | {
       /** Sent by `tune` when its activity changes, and up to several times a second while it goes on. */
       readonly kind: "phase";

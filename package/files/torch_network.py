@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import weakref
 
 import torch
 
@@ -25,7 +26,6 @@ class Network(torch.nn.Module):
 
     def __init__(self, device="cuda", library=None):
         super().__init__()
-        self.handle = None
         self.device = torch.device(device)
         if self.device.index is None:
             self.device = torch.device("cuda", torch.cuda.current_device())
@@ -38,6 +38,10 @@ class Network(torch.nn.Module):
         with torch.cuda.device(self.device):
             self.check(getattr(self.library, f"{NAME}_create")(ctypes.byref(made), 0))
         self.handle = made
+        # Also called when the interpreter ends, before what it calls is gone.
+        destroy = getattr(self.library, f"{NAME}_destroy")
+        destroy.argtypes = [ctypes.c_void_p]
+        weakref.finalize(self, destroy, made)
         # Looked up once: a call of a small network takes less time than these.
         self.tensors = [(name, getattr(torch, dtype), torch.Size(shape)) for name, dtype, shape in [*INPUTS, *OUTPUTS]]
 
@@ -71,10 +75,3 @@ class Network(torch.nn.Module):
             with torch.cuda.device(self.device):
                 self.check(self.launch(self.handle, *pointers))
         return out[0] if len(out) == 1 else tuple(out)
-
-    def __del__(self):
-        if getattr(self, "handle", None):
-            destroy = getattr(self.library, f"{NAME}_destroy")
-            destroy.argtypes = [ctypes.c_void_p]
-            destroy(self.handle)
-            self.handle = None

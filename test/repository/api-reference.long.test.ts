@@ -1,6 +1,6 @@
 /**
- * @file docs/api/ is what TypeDoc makes of automap.ts and entries/ now, every export says what it is, and so does every option. It takes a type check of
- * its own. `npm run docs` brings the pages up to date.
+ * @file TypeDoc makes the pages of the API, which the package holds, of automap.ts and entries/: every export says what it is, and so does every option.
+ * It takes a type check of its own.
  */
 
 import { execFileSync } from "node:child_process";
@@ -24,25 +24,15 @@ const exported = z.object({ name: z.string(), children: z.array(member).optional
 /** A module for each entry. */
 const project = z.object({ children: z.array(z.object({ name: z.string(), children: z.array(exported) })) });
 
-const textsIn = (folder: string): Record<string, string> =>
-  Object.fromEntries(
-    readdirSync(folder, { recursive: true, encoding: "utf8" })
-      .filter((name) => name.endsWith(".md"))
-      .sort()
-      .map((name) => [name, readFileSync(join(folder, name), "utf8")]),
-  );
-
 describe("the API reference", () => {
   beforeAll(() => {
     // It fails where an export has no comment, or a comment links to what is not exported.
     execFileSync("node_modules/.bin/typedoc", ["--out", pages, "--json", model], { stdio: "pipe" });
   }, 300_000);
 
-  it("is up to date: npm run docs", () => {
-    const now = textsIn(pages);
-    const kept = textsIn("docs/api");
-    expect(Object.keys(kept)).toEqual(Object.keys(now));
-    expect(Object.keys(now).filter((page) => now[page] !== kept[page])).toEqual([]);
+  it("has a page for each entry, and for what it exports", () => {
+    const names = readdirSync(pages, { recursive: true, encoding: "utf8" });
+    expect(names).toEqual(expect.arrayContaining(["automap/functions/tune.md", "automap/network/README.md"]));
   });
 
   it("describes every option", () => {
