@@ -10,7 +10,7 @@
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import { unitCost } from "../abstraction/machine.ts";
 import { REFERENCE_CPU } from "../targets/x86.ts";
-import { type DotForm, dots, INTEGERS_256, laneByLane, multiplyAdds } from "./vector-forms.ts";
+import { BYTE_DOTS, DOTS_256, type DotForm, dots, INTEGERS_256, laneByLane, multiplyAdds } from "./vector-forms.ts";
 
 /** Two FMAs per cycle, as many as of 512 bits. */
 const FMA_COST = {
@@ -59,22 +59,12 @@ const FMAS = [
 
 /** The four bytes of `a` go to every lane; `b` holds four consecutive k side by side. */
 const VPDPBUSD: DotForm = {
+  ...BYTE_DOTS,
+  ...DOTS_256,
   name: "avxvnni.vpdpbusd",
-  family: "vnni",
   isa: "avx_vnni",
   summary: "Eight dot products of four bytes, u8 times s8",
-  shared: "the u8",
-  a: "u8",
-  b: "s8",
-  sum: "s32",
-  lanes: 8,
-  products: 4,
-  file: "ymm",
-  loadShared: "{reg} = _mm256_broadcastd_epi32(_mm_loadu_si32({ptr}));",
-  loadOwn: INTEGERS_256.load,
-  moves: INTEGERS_256,
   emit: "{c} = _mm256_dpbusd_avx_epi32({c}, {a}, {b});",
-  mnemonic: "vpdpbusd",
   source: "Intel SDM vol. 2, VPDPBUSD (VEX.256.66.0F38.W0 50)",
 };
 

@@ -8,7 +8,7 @@
  */
 
 import { type Intrinsic, type OperandSpec, tableRow } from "../abstraction/intrinsic.ts";
-import { type DotForm, dots, FLOATS_512, INTEGERS_256, INTEGERS_512 } from "./vector-forms.ts";
+import { BYTE_DOTS, DOTS_256, DOTS_512, type DotForm, dots, FLOATS_512, INTEGERS_512 } from "./vector-forms.ts";
 
 /**
  * Inline assembly, because g++ 12 copies every accumulator of `_mm512_dpbusd_epi32` to the stack once about twenty are live. Measured 2026-11-21, 28
@@ -50,24 +50,14 @@ const BF16_COST = {
 
 /** The four bytes of `a` go to every lane; `b` holds four consecutive k side by side. The products fit in 32 bits, so their order does not matter. */
 const VPDPBUSD: DotForm = {
+  ...BYTE_DOTS,
+  ...DOTS_512,
   name: "avx512.vpdpbusd",
-  family: "vnni",
   isa: "avx512_vnni",
   summary: "Sixteen dot products of four bytes, u8 times s8",
-  shared: "the u8",
-  a: "u8",
-  b: "s8",
-  sum: "s32",
-  lanes: 16,
-  products: 4,
-  file: "zmm",
-  loadShared: "{reg} = _mm512_broadcastd_epi32(_mm_loadu_si32({ptr}));",
-  loadOwn: INTEGERS_512.load,
-  moves: INTEGERS_512,
   prelude: VNNI_PRELUDE,
   emit: "{c} = dot_bytes({c}, {a}, {b});",
   cost: VNNI_COST,
-  mnemonic: "vpdpbusd",
   source: "Intel SDM vol. 2, VPDPBUSD (EVEX.512.66.0F38.W0 50)",
 };
 
@@ -83,27 +73,18 @@ const VPDPBUSDS: DotForm = {
 
 /** Half the width, for tails and for CPUs that run 256 bits faster; needs AVX512VL, which every CPU with AVX512-VNNI has. */
 const VPDPBUSD_256: DotForm = {
+  ...BYTE_DOTS,
+  ...DOTS_256,
   name: "avx512.vpdpbusd.256",
-  family: "vnni",
   isa: "avx512_vnni",
   summary: "Eight dot products of four bytes, u8 times s8",
-  shared: "the u8",
-  a: "u8",
-  b: "s8",
-  sum: "s32",
-  lanes: 8,
-  products: 4,
-  file: "ymm",
-  loadShared: "{reg} = _mm256_broadcastd_epi32(_mm_loadu_si32({ptr}));",
-  loadOwn: INTEGERS_256.load,
-  moves: INTEGERS_256,
   emit: "{c} = _mm256_dpbusd_epi32({c}, {a}, {b});",
-  mnemonic: "vpdpbusd",
   source: "Intel SDM vol. 2, VPDPBUSD (EVEX.256.66.0F38.W0 50)",
 };
 
 /** The products of two words fit in 32 bits, and so does the sum of any two but of (-32768)^2 and itself, which wraps as the notation's sums do. */
 const VPDPWSSD: DotForm = {
+  ...DOTS_512,
   name: "avx512.vpdpwssd",
   family: "vnni",
   isa: "avx512_vnni",
@@ -112,12 +93,7 @@ const VPDPWSSD: DotForm = {
   a: "s16",
   b: "s16",
   sum: "s32",
-  lanes: 16,
   products: 2,
-  file: "zmm",
-  loadShared: "{reg} = _mm512_broadcastd_epi32(_mm_loadu_si32({ptr}));",
-  loadOwn: INTEGERS_512.load,
-  moves: INTEGERS_512,
   prelude: WORDS_PRELUDE,
   emit: "{c} = dot_words({c}, {a}, {b});",
   cost: VNNI_COST,
@@ -127,6 +103,7 @@ const VPDPWSSD: DotForm = {
 
 /** Two bf16 products per lane, added to f32: the odd k first, each by a fused multiply-add, round to nearest even, MXCSR ignored. */
 const VDPBF16PS: DotForm = {
+  ...DOTS_512,
   name: "avx512.vdpbf16ps",
   family: "bf16",
   isa: "avx512_bf16",
@@ -135,9 +112,7 @@ const VDPBF16PS: DotForm = {
   a: "bf16",
   b: "bf16",
   sum: "f32",
-  lanes: 16,
   products: 2,
-  file: "zmm",
   loadShared: "{reg} = (__m512bh)_mm512_broadcastd_epi32(_mm_loadu_si32({ptr}));",
   loadOwn: "{reg} = (__m512bh)_mm512_loadu_si512({ptr});",
   moves: FLOATS_512,

@@ -10,6 +10,7 @@ import { type Cost, type Intrinsic, tableRow } from "../abstraction/intrinsic.ts
 import { unitCost } from "../abstraction/machine.ts";
 import { GEN9 } from "../targets/intel.ts";
 import { CM_TILES, loadRows, storeRows } from "./cm-tiles.ts";
+import { dotOf, multiplyAddOf, suffix, typesOf } from "./lane-forms.ts";
 import { lanesCost } from "./sycl.ts";
 
 const COST = unitCost(GEN9, "fma");
@@ -119,15 +120,14 @@ const cmDp4 = tableRow({
 /** For Xe, where the nest of a mapping reads rows in blocks of dwords: as many lanes as an engine issues per cycle. */
 function cmFmaRows(lanes: 8 | 16, shared: boolean): Intrinsic {
   const rows = { dtype: "f32", storage: "grf[n]", load: loadRows("float") } as const;
-  const compute: string = `c[n] += a[${shared ? "" : "n"}] * b[n]`;
   return tableRow({
-    name: `cm.fma.${lanes}.f32${shared ? ".broadcast" : ""}`,
+    name: `cm.fma.${lanes}.f32${suffix(shared)}`,
     family: "fma",
     isa: lanes === 8 ? "xe_hpg" : "xe_hpc",
     language: "cm",
     scope: "subgroup",
     summary: `${lanes} f32 multiply-adds, ${shared ? "one factor common to all lanes" : "lane by lane"}.`,
-    compute,
+    compute: multiplyAddOf("f32", "f32", shared),
     extents: { n: lanes },
     operands: {
       a: shared ? { ...rows, load: "{reg} = load_rows{by}<float, {rows}>({ptr}, {stride})(0);" } : rows,
@@ -158,15 +158,14 @@ function cmDp4a(lanes: 8 | 16, a: "u8" | "s8", b: "u8" | "s8", shared: boolean):
     storage: "grf_dwords[4*n + k]",
     load: `{reg} = load_rows{by}<${dtype === "u8" ? "uint" : "int"}, {rows}>({ptr}, ${one ? "4)(0)" : "{stride})"};`,
   });
-  const compute: string = `c[n] += s32(a[${shared ? "k" : "n,k"}]) * s32(b[${shared ? "k,n" : "n,k"}])`;
   return tableRow({
-    name: `cm.dp4a.${lanes}.s32.${a === b ? a : a + b}${shared ? ".broadcast" : ""}`,
+    name: `cm.dp4a.${lanes}.s32.${typesOf(a, b)}${suffix(shared)}`,
     family: "dot",
     isa: lanes === 8 ? "xe_hpg" : "xe_hpc",
     language: "cm",
     scope: "subgroup",
     summary: `${lanes} dot products of four ${a} by ${b}, added to sums in s32${shared ? ", one factor common to all lanes" : ""}.`,
-    compute,
+    compute: dotOf("s32", shared),
     extents: { n: lanes, k: 4 },
     operands: {
       a: rows(a, shared),

@@ -21,57 +21,51 @@ const UINT = {
   store: "*({space} uint*)({ptr}) = {reg};",
 } as const;
 
-export const armDot = tableRow({
-  name: "mali.arm_dot",
-  family: "dot",
-  isa: "cl_arm_integer_dot_product_int8",
-  language: "opencl",
-  summary: "A dot product of four s8, added by a second instruction.",
-  compute: "c[] += s32(a[k]) * s32(b[k])",
-  extents: { k: 4 },
-  operands: { a: CHAR4, b: CHAR4, c: INT },
-  emit: "{c} = as_int(as_uint({c}) + as_uint(arm_dot({a}, {b})));",
-  source: "OpenCL extension cl_arm_integer_dot_product_int8, int arm_dot(char4, char4)",
-});
+const SIGNED = { a: CHAR4, b: CHAR4, c: INT } as const;
 
-export const armDotUnsigned = tableRow({
-  name: "mali.arm_dot.u8",
-  family: "dot",
-  isa: "cl_arm_integer_dot_product_int8",
-  language: "opencl",
-  summary: "A dot product of four u8, added by a second instruction.",
-  compute: "c[] += u32(a[k]) * u32(b[k])",
-  extents: { k: 4 },
-  operands: { a: UCHAR4, b: UCHAR4, c: UINT },
-  emit: "{c} += arm_dot({a}, {b});",
-  source: "OpenCL extension cl_arm_integer_dot_product_int8, uint arm_dot(uchar4, uchar4)",
-});
+/** What all of them have in common. */
+const BYTES = { family: "dot", language: "opencl", extents: { k: 4 } } as const;
 
-export const armDotAccumulate = tableRow({
-  name: "mali.arm_dot_acc",
-  family: "dot",
-  isa: "cl_arm_integer_dot_product_accumulate_int8",
-  language: "opencl",
-  summary: "A dot product of four s8 and a sum in one instruction.",
-  compute: "c[] += s32(a[k]) * s32(b[k])",
-  extents: { k: 4 },
-  operands: { a: CHAR4, b: CHAR4, c: INT },
-  emit: "{c} = arm_dot_acc({a}, {b}, {c});",
-  source: "OpenCL extension cl_arm_integer_dot_product_accumulate_int8, int arm_dot_acc(char4, char4, int)",
-});
-
-export const armDotAccumulateSaturate = tableRow({
-  name: "mali.arm_dot_acc_sat",
-  family: "dot",
-  isa: "cl_arm_integer_dot_product_accumulate_saturate_int8",
-  language: "opencl",
-  summary: "A dot product of four s8 and a saturating sum in one instruction.",
-  compute: "c[] sat+= s32(a[k]) * s32(b[k])",
-  extents: { k: 4 },
-  operands: { a: CHAR4, b: CHAR4, c: INT },
-  emit: "{c} = arm_dot_acc_sat({a}, {b}, {c});",
-  source:
-    "OpenCL extension cl_arm_integer_dot_product_accumulate_saturate_int8, int arm_dot_acc_sat(char4, char4, int)",
-});
-
-export const MALI: readonly Intrinsic[] = [armDot, armDotUnsigned, armDotAccumulate, armDotAccumulateSaturate];
+export const MALI: readonly Intrinsic[] = [
+  tableRow({
+    ...BYTES,
+    name: "mali.arm_dot",
+    isa: "cl_arm_integer_dot_product_int8",
+    summary: "A dot product of four s8, added by a second instruction.",
+    compute: "c[] += s32(a[k]) * s32(b[k])",
+    operands: SIGNED,
+    emit: "{c} = as_int(as_uint({c}) + as_uint(arm_dot({a}, {b})));",
+    source: "OpenCL extension cl_arm_integer_dot_product_int8, int arm_dot(char4, char4)",
+  }),
+  tableRow({
+    ...BYTES,
+    name: "mali.arm_dot.u8",
+    isa: "cl_arm_integer_dot_product_int8",
+    summary: "A dot product of four u8, added by a second instruction.",
+    compute: "c[] += u32(a[k]) * u32(b[k])",
+    operands: { a: UCHAR4, b: UCHAR4, c: UINT },
+    emit: "{c} += arm_dot({a}, {b});",
+    source: "OpenCL extension cl_arm_integer_dot_product_int8, uint arm_dot(uchar4, uchar4)",
+  }),
+  tableRow({
+    ...BYTES,
+    name: "mali.arm_dot_acc",
+    isa: "cl_arm_integer_dot_product_accumulate_int8",
+    summary: "A dot product of four s8 and a sum in one instruction.",
+    compute: "c[] += s32(a[k]) * s32(b[k])",
+    operands: SIGNED,
+    emit: "{c} = arm_dot_acc({a}, {b}, {c});",
+    source: "OpenCL extension cl_arm_integer_dot_product_accumulate_int8, int arm_dot_acc(char4, char4, int)",
+  }),
+  tableRow({
+    ...BYTES,
+    name: "mali.arm_dot_acc_sat",
+    isa: "cl_arm_integer_dot_product_accumulate_saturate_int8",
+    summary: "A dot product of four s8 and a saturating sum in one instruction.",
+    compute: "c[] sat+= s32(a[k]) * s32(b[k])",
+    operands: SIGNED,
+    emit: "{c} = arm_dot_acc_sat({a}, {b}, {c});",
+    source:
+      "OpenCL extension cl_arm_integer_dot_product_accumulate_saturate_int8, int arm_dot_acc_sat(char4, char4, int)",
+  }),
+];

@@ -13,6 +13,7 @@ import { bytesOf, type DType } from "../abstraction/dtype.ts";
 import { type Intrinsic, tableRow } from "../abstraction/intrinsic.ts";
 import { matrixCost } from "../abstraction/machine.ts";
 import { nvidiaTarget } from "../targets/nvidia.ts";
+import { typesOf } from "./lane-forms.ts";
 
 const LOAD_FRAGMENT = `#ifndef AUTOMAP_FRAGMENT
 #define AUTOMAP_FRAGMENT
@@ -83,7 +84,7 @@ const FACTORS: Readonly<Record<string, readonly [a: string, b: string]>> = {
 /** @param timed whether the rate of the family was measured on this shape */
 function mma(isa: string, k: number, { a, b, sum }: Types, timed = false): Intrinsic {
   const shape = `m16n8k${k}`;
-  const name = `mma.${shape}.${sum}.${a === b ? a : a + b}`;
+  const name = `mma.${shape}.${sum}.${typesOf(a, b)}`;
   const fn = name.replaceAll(".", "_");
   const extents = { m: 16, n: 8, k };
   const cost = timed && matrixCost(nvidiaTarget("h200"), "mma", a, extents);

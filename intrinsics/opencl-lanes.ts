@@ -7,9 +7,10 @@
  */
 
 import type { DType } from "../abstraction/dtype.ts";
-import { type Cost, type Intrinsic, type OperandSpec, tableRow } from "../abstraction/intrinsic.ts";
+import { type Cost, type Intrinsic, type IntrinsicSpec, type OperandSpec, tableRow } from "../abstraction/intrinsic.ts";
 import { unitCost } from "../abstraction/machine.ts";
 import { GEN9 } from "../targets/intel.ts";
+import { dotOf, multiplyAddOf, suffix, typesOf } from "./lane-forms.ts";
 
 const TYPES = { s8: "char", u8: "uchar", s32: "int", f32: "float" } as const satisfies Partial<Record<DType, string>>;
 type Type = keyof typeof TYPES;
@@ -42,64 +43,75 @@ const G76_LANES: Lanes = {
   source: "OpenCL C specification, fma",
 };
 
-const sideBySide = ({ file, own }: Lanes, dtype: Type): OperandSpec => ({
+const GEN9_BYTES: Cost = {
+  issueCycles: 4,
+  latencyCycles: 28,
+  source: "assumed: a product of 24 bits and a sum, each as an f32 instruction of sixteen lanes; not measured",
+};
+const G76_FLOATS: Cost = {
+  issueCycles: 1,
+  latencyCycles: 4,
+  source: "Arm Community, Mali-G76: eight lanes an engine; latency assumed; not measured",
+};
+
+/** @param shared whether all lanes have the same element */
+const operand = ({ file, own }: Lanes, dtype: Type, shared = false): OperandSpec => ({
   dtype,
   storage: `${file}[n]`,
-  load: `{reg} = (({space} const ${TYPES[dtype]}*)({ptr}))[${own}];`,
-});
-const common = ({ file }: Lanes, dtype: Type): OperandSpec => ({
-  dtype,
-  storage: `${file}[n]`,
-  load: `{reg} = *({space} const ${TYPES[dtype]}*)({ptr});`,
+  load: shared
+    ? `{reg} = *({space} const ${TYPES[dtype]}*)({ptr});`
+    : `{reg} = (({space} const ${TYPES[dtype]}*)({ptr}))[${own}];`,
 });
 const result = (lanes: Lanes, dtype: "f32" | "s32"): OperandSpec => ({
-  ...sideBySide(lanes, dtype),
+  ...operand(lanes, dtype),
   store: `(({space} ${TYPES[dtype]}*)({ptr}))[${lanes.own}] = {reg};`,
 });
 
-const suffix = (shared: boolean): string => (shared ? ".broadcast" : "");
 const side = (shared: boolean): string => (shared ? ", one factor common to all lanes" : "");
 
-/** @param shared whether all lanes share one factor */
-function floats(lanes: Lanes, cost: Cost, shared: boolean): Intrinsic {
-  const compute: string = `c[n] += a[${shared ? "" : "n"}] * b[n]`;
-  return tableRow({
-    name: `${lanes.named}.fma.f32${suffix(shared)}`,
-    family: "lanes",
-    isa: lanes.isa,
-    language: "opencl",
-    scope: "subgroup",
-    summary: `${lanes.count} f32 multiply-adds on lanes${side(shared)}.`,
-    compute,
-    extents: { n: lanes.count },
-    operands: {
-      a: shared ? common(lanes, "f32") : sideBySide(lanes, "f32"),
-      b: sideBySide(lanes, "f32"),
-      c: result(lanes, "f32"),
-    },
-    emit: "{c} = fma({a}, {b}, {c});",
-    cost,
-    source: lanes.source,
-  });
+/** What all rows of some lanes say. */
+const onLanes = ({ isa, source }: Lanes) =>
+  ({ family: "lanes", isa, language: "opencl", scope: "subgroup", source }) as const;
+
+/** A product in each lane. */
+interface Product extends Pick<IntrinsicSpec, "name" | "summary" | "emit" | "cost"> {
+  readonly a: Type;
+  readonly b: Type;
+  readonly sum: "f32" | "s32";
 }
 
+const floats = (cost: Cost): Product => ({
+  name: "fma.f32",
+  summary: "f32 multiply-adds on lanes",
+  a: "f32",
+  b: "f32",
+  sum: "f32",
+  emit: "{c} = fma({a}, {b}, {c});",
+  cost,
+});
+
 /** Products of bytes, each a product of 24 bits. */
-function bytes(lanes: Lanes, cost: Cost, a: "u8" | "s8", b: "u8" | "s8", shared: boolean): Intrinsic {
-  const compute: string = `c[n] += s32(a[${shared ? "" : "n"}]) * s32(b[n])`;
+const bytes = (a: "u8" | "s8"): Product => ({
+  name: `mad.s32.${typesOf(a, "s8")}`,
+  summary: `products of ${a} by s8 on lanes, added to sums in s32`,
+  a,
+  b: "s8",
+  sum: "s32",
+  // Unsigned, because overflow of a signed sum is undefined.
+  emit: "{c} = as_int(as_uint({c}) + as_uint(mul24({a}, {b})));",
+  cost: GEN9_BYTES,
+});
+
+/** @param shared whether all lanes share one factor */
+function multiplyAdd(lanes: Lanes, { name, summary, a, b, sum, ...facts }: Product, shared: boolean): Intrinsic {
   return tableRow({
-    name: `${lanes.named}.mad.s32.${a === b ? a : a + b}${suffix(shared)}`,
-    family: "lanes",
-    isa: lanes.isa,
-    language: "opencl",
-    scope: "subgroup",
-    summary: `${lanes.count} products of ${a} by ${b} on lanes, added to sums in s32${side(shared)}.`,
-    compute,
+    ...onLanes(lanes),
+    ...facts,
+    name: `${lanes.named}.${name}${suffix(shared)}`,
+    summary: `${lanes.count} ${summary}${side(shared)}.`,
+    compute: multiplyAddOf(sum, a, shared),
     extents: { n: lanes.count },
-    operands: { a: shared ? common(lanes, a) : sideBySide(lanes, a), b: sideBySide(lanes, b), c: result(lanes, "s32") },
-    // Unsigned, because overflow of a signed sum is undefined.
-    emit: "{c} = as_int(as_uint({c}) + as_uint(mul24({a}, {b})));",
-    cost,
-    source: lanes.source,
+    operands: { a: operand(lanes, a, shared), b: operand(lanes, b), c: result(lanes, sum) },
   });
 }
 
@@ -116,16 +128,12 @@ const MIXED =
 
 function dots(lanes: Lanes, a: "u8" | "s8", shared: boolean): Intrinsic {
   const isMixed = a === "u8";
-  const compute: string = `c[n] += s32(a[${shared ? "k" : "n,k"}]) * s32(b[${shared ? "k,n" : "n,k"}])`;
   return tableRow({
-    name: `${lanes.named}.dot.s32.${isMixed ? "u8s8" : "s8"}${suffix(shared)}`,
-    family: "lanes",
-    isa: lanes.isa,
+    ...onLanes(lanes),
+    name: `${lanes.named}.dot.s32.${typesOf(a, "s8")}${suffix(shared)}`,
     features: ["cl_arm_integer_dot_product_int8", "cl_arm_integer_dot_product_accumulate_int8"],
-    language: "opencl",
-    scope: "subgroup",
     summary: `${lanes.count} dot products of four ${a} by s8 on lanes, added to sums in s32${side(shared)}.`,
-    compute,
+    compute: dotOf("s32", shared),
     extents: { n: lanes.count, k: 4 },
     operands: { a: fourBytes(lanes, a, shared), b: fourBytes(lanes, "s8", false), c: result(lanes, "s32") },
     emit: isMixed ? MIXED : "{c} = arm_dot_acc({a}, {b}, {c});",
@@ -140,25 +148,14 @@ function dots(lanes: Lanes, a: "u8" | "s8", shared: boolean): Intrinsic {
   });
 }
 
-const GEN9_BYTES: Cost = {
-  issueCycles: 4,
-  latencyCycles: 28,
-  source: "assumed: a product of 24 bits and a sum, each as an f32 instruction of sixteen lanes; not measured",
-};
-const G76_FLOATS: Cost = {
-  issueCycles: 1,
-  latencyCycles: 4,
-  source: "Arm Community, Mali-G76: eight lanes an engine; latency assumed; not measured",
-};
-
 const BOTH = [true, false] as const;
 
 export const GEN9_ROWS: readonly Intrinsic[] = BOTH.flatMap((shared) => [
-  floats(GEN9_LANES, unitCost(GEN9, "fma"), shared),
-  ...(["u8", "s8"] as const).map((a) => bytes(GEN9_LANES, GEN9_BYTES, a, "s8", shared)),
+  multiplyAdd(GEN9_LANES, floats(unitCost(GEN9, "fma")), shared),
+  ...(["u8", "s8"] as const).map((a) => multiplyAdd(GEN9_LANES, bytes(a), shared)),
 ]);
 
 export const MALI_LANES: readonly Intrinsic[] = BOTH.flatMap((shared) => [
-  floats(G76_LANES, G76_FLOATS, shared),
+  multiplyAdd(G76_LANES, floats(G76_FLOATS), shared),
   ...(["s8", "u8"] as const).map((a) => dots(G76_LANES, a, shared)),
 ]);

@@ -9,6 +9,7 @@
 import type { DType } from "../abstraction/dtype.ts";
 import { type Intrinsic, type OperandSpec, tableRow } from "../abstraction/intrinsic.ts";
 import { OPENCL_ISA } from "../targets/opencl.ts";
+import { dotOf, multiplyAddOf, suffix, typesOf } from "./lane-forms.ts";
 
 const LANES = 16;
 const TYPES = { s8: "char", u8: "uchar", s32: "int", f32: "float" } as const satisfies Partial<Record<DType, string>>;
@@ -16,37 +17,31 @@ type Type = keyof typeof TYPES;
 
 const SOURCE = "OpenCL C specification, vload, fma, convert";
 
-const sideBySide = (dtype: Type): OperandSpec => ({
+/** @param shared whether all lanes have the same element */
+const operand = (dtype: Type, shared = false): OperandSpec => ({
   dtype,
   storage: "wide[n]",
-  load: `{reg} = vload${LANES}(0, ({space} const ${TYPES[dtype]}*)({ptr}));`,
-});
-const common = (dtype: Type): OperandSpec => ({
-  dtype,
-  storage: "wide[n]",
-  load: `{reg} = (${TYPES[dtype]}${LANES})(*({space} const ${TYPES[dtype]}*)({ptr}));`,
+  load: shared
+    ? `{reg} = (${TYPES[dtype]}${LANES})(*({space} const ${TYPES[dtype]}*)({ptr}));`
+    : `{reg} = vload${LANES}(0, ({space} const ${TYPES[dtype]}*)({ptr}));`,
 });
 const result = (dtype: Type): OperandSpec => ({
-  ...sideBySide(dtype),
+  ...operand(dtype),
   store: `vstore${LANES}({reg}, 0, ({space} ${TYPES[dtype]}*)({ptr}));`,
 });
 
 /** @param shared whether all lanes share one factor */
 function multiplyAdd(sum: "f32" | "s32", a: Type, b: Type, shared: boolean): Intrinsic {
   const isFloat = sum === "f32";
-  const factors = isFloat ? "" : `.${a === b ? a : a + b}`;
-  const [left, right] = isFloat ? ["a", "b"] : ["s32(a", "s32(b"];
-  const close = isFloat ? "" : ")";
-  const compute: string = `c[n] += ${left}[${shared ? "" : "n"}]${close} * ${right}[n]${close}`;
   return tableRow({
-    name: `opencl.${isFloat ? "fma" : "mad"}.${sum}${factors}${shared ? ".broadcast" : ""}`,
+    name: `opencl.${isFloat ? "fma.f32" : `mad.s32.${typesOf(a, b)}`}${suffix(shared)}`,
     family: "opencl",
     isa: OPENCL_ISA,
     language: "opencl",
     summary: `Sixteen products of ${a} by ${b}, added to sums in ${sum}${shared ? ", with one factor common to all lanes" : ""}.`,
-    compute,
+    compute: multiplyAddOf(sum, a, shared),
     extents: { n: LANES },
-    operands: { a: shared ? common(a) : sideBySide(a), b: sideBySide(b), c: result(sum) },
+    operands: { a: operand(a, shared), b: operand(b), c: result(sum) },
     // Unsigned, because overflow of a signed sum is undefined.
     emit: isFloat
       ? "{c} = fma({a}, {b}, {c});"
@@ -92,14 +87,13 @@ function dot(shared: boolean): Intrinsic {
       ? "{reg} = (int16)(*({space} const four_bytes*)({ptr}));"
       : "{reg} = *({space} const sixty_four_bytes*)({ptr});",
   });
-  const compute: string = `c[n] += s32(a[${shared ? "k" : "n,k"}]) * s32(b[${shared ? "k,n" : "n,k"}])`;
   return tableRow({
-    name: `opencl.vpdpbusd${shared ? ".broadcast" : ""}`,
+    name: `opencl.vpdpbusd${suffix(shared)}`,
     family: "opencl",
     isa: "opencl_vnni",
     language: "opencl",
     summary: `Sixteen dot products of four u8 by s8, added to sums in s32${shared ? ", with one factor common to all lanes" : ""}.`,
-    compute,
+    compute: dotOf("s32", shared),
     extents: { n: LANES, k: 4 },
     operands: { a: bytes("u8", shared), b: bytes("s8", false), c: result("s32") },
     prelude: DOT,

@@ -9,7 +9,7 @@
  */
 
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
-import { type DotForm, dots, INTEGERS_256, INTEGERS_512 } from "./vector-forms.ts";
+import { BYTE_DOTS, DOTS_256, DOTS_512, type DotForm, dots } from "./vector-forms.ts";
 
 /** The subtraction is exact whatever overflows, because sums of s32 wrap. Both the moved `a` and 128 * b serve every instruction that reads them. */
 const MOVED_PRELUDE_512 = `#include <immintrin.h>
@@ -38,25 +38,23 @@ static inline __m256i dot_signed_bytes(__m256i c, __m128i a, __m128i b) {
 
 /** What all of them have in common. */
 const SIGNED = {
+  ...BYTE_DOTS,
   shared: "the left bytes",
   a: "s8",
-  b: "s8",
-  sum: "s32",
   emit: "{c} = dot_signed_bytes({c}, {a}, {b});",
 } as const;
 
 const WORDS: DotForm = {
   ...SIGNED,
+  ...DOTS_256,
   name: "avx2.vpmaddwd.s8",
   family: "madd",
   summary: "Eight dot products of two bytes, s8 times s8",
   isa: "avx2",
-  lanes: 8,
   products: 2,
   file: "xmm",
   loadShared: "{reg} = _mm_broadcastw_epi16(_mm_loadu_si16({ptr}));",
   loadOwn: "{reg} = _mm_loadu_si128((const __m128i*)({ptr}));",
-  moves: INTEGERS_256,
   prelude: WORDS_PRELUDE,
   cost: {
     issueCycles: 0.75,
@@ -75,37 +73,23 @@ const MOVED_COST = {
 
 const MOVED_256: DotForm = {
   ...SIGNED,
+  ...DOTS_256,
   name: "avxvnni.vpdpbusd.s8",
-  family: "vnni",
   summary: "Eight dot products of four bytes, s8 times s8",
   isa: "avx_vnni",
-  lanes: 8,
-  products: 4,
-  file: "ymm",
-  loadShared: "{reg} = _mm256_broadcastd_epi32(_mm_loadu_si32({ptr}));",
-  loadOwn: INTEGERS_256.load,
-  moves: INTEGERS_256,
   prelude: MOVED_PRELUDE_256,
   cost: MOVED_COST,
-  mnemonic: "vpdpbusd",
   source: "Intel SDM vol. 2, VPDPBUSD (VEX.256.66.0F38.W0 50), VPSUBD",
 };
 
 const MOVED_512: DotForm = {
   ...SIGNED,
+  ...DOTS_512,
   name: "avx512.vpdpbusd.s8",
-  family: "vnni",
   summary: "Sixteen dot products of four bytes, s8 times s8",
   isa: "avx512_vnni",
-  lanes: 16,
-  products: 4,
-  file: "zmm",
-  loadShared: "{reg} = _mm512_broadcastd_epi32(_mm_loadu_si32({ptr}));",
-  loadOwn: INTEGERS_512.load,
-  moves: INTEGERS_512,
   prelude: MOVED_PRELUDE_512,
   cost: MOVED_COST,
-  mnemonic: "vpdpbusd",
   source: "Intel SDM vol. 2, VPDPBUSD (EVEX.512.66.0F38.W0 50), VPSUBD",
 };
 

@@ -45,13 +45,15 @@ function vectors(bits: SveBits, dtype: Element, storage: string, registers: 1 | 
   return { dtype, storage: `z${bits}${registers > 1 ? `x${registers}` : ""}[${storage}]`, load: `{reg} = ${text};` };
 }
 
-/** The same 16 bytes in each 128 bits. */
+/** The same 16 bytes in each 128 bits; of f16 four for all lanes, which are repeated in each 64 bits. */
 function repeated(bits: SveBits, dtype: Element, storage: string): OperandSpec {
-  const all = `svptrue_b${bitsOf(dtype)}()`;
   return {
     dtype,
     storage: `z${bits}[${storage}]`,
-    load: `{reg} = svld1rq_${dtype}(${all}, (const ${C[dtype]}*)({ptr}));`,
+    load:
+      dtype === "f16"
+        ? "{ uint64_t four; memcpy(&four, {ptr}, 8); {reg} = svreinterpret_f16_u64(svdup_u64(four)); }"
+        : `{reg} = svld1rq_${dtype}(svptrue_b${bitsOf(dtype)}(), (const ${C[dtype]}*)({ptr}));`,
   };
 }
 
@@ -74,7 +76,7 @@ interface ByLane extends Pick<Dot, "name" | "byLane" | "forward"> {
 
 const BY_LANE: readonly ByLane[] = [
   ...DOTS.map((dot) => ({ ...dot, instruction: `sv${functionStem(dot.byLane)}_lane_${dot.sum}` })),
-  ...(["f32", "f64"] as const).map(
+  ...(["f32", "f64", "f16"] as const).map(
     (dtype): ByLane => ({
       name: `fmla.${dtype}`,
       family: "fma",
@@ -91,7 +93,7 @@ const BY_LANE: readonly ByLane[] = [
 /** Register i of `b` by lane i of each 128 bits of `a`. */
 function laneRow(bits: SveBits, { name, family, feature, a, b, sum, instruction, byLane, forward }: ByLane): Intrinsic {
   const n = lanesIn(bits, sum);
-  // `p` is the number of factors per sum in one instruction; there are as many instructions as 128 bits hold sums.
+  // `p` is the number of factors per sum in one instruction; there are as many instructions as 128 bits hold sums, of f16 as 64 bits do.
   const p = bytesOf(sum) / bytesOf(a);
   const steps = bytesOf(sum) === 8 ? 2 : 4;
   const k = p * steps;
@@ -118,36 +120,7 @@ function laneRow(bits: SveBits, { name, family, feature, a, b, sum, instruction,
     emit: lines.join(" "),
     cost: cost(steps, forward),
     mnemonic: byLane,
-    source: `${MANUAL}, ${byLane.toUpperCase()} (indexed), LD1RQ`,
-  });
-}
-
-/** Four f16 for all lanes are 64 bits, repeated in each 64 bits. */
-function halfRow(bits: SveBits): Intrinsic {
-  const n = lanesIn(bits, "f16");
-  const step = (i: number): string => `{c} = svmla_lane_f16({c}, svget4_f16({b}, ${i}), {a}, ${i});`;
-  return tableRow({
-    name: `sve${bits}.fmla.f16`,
-    family: "fma",
-    isa: `sve${bits}`,
-    language: "c++",
-    prelude: "#include <arm_sve.h>\n",
-    summary: `${n} sums of 4 products, f16, the left factors common to all lanes.`,
-    compute: "c[n] += a[k] * b[k,n]",
-    extents: { n, k: 4 },
-    operands: {
-      a: {
-        dtype: "f16",
-        storage: `z${bits}[4*(n/4) + k]`,
-        load: "{ uint64_t four; memcpy(&four, {ptr}, 8); {reg} = svreinterpret_f16_u64(svdup_u64(four)); }",
-      },
-      b: vectors(bits, "f16", `${n}*k + n`, 4),
-      c: sums(bits, "f16", "n"),
-    },
-    emit: [0, 1, 2, 3].map(step).join(" "),
-    cost: cost(4, 2),
-    mnemonic: "fmla",
-    source: `${MANUAL}, FMLA (indexed), LD1RD`,
+    source: `${MANUAL}, ${byLane.toUpperCase()} (indexed), ${a === "f16" ? "LD1RD" : "LD1RQ"}`,
   });
 }
 
@@ -180,6 +153,5 @@ function matrixRow(bits: SveBits, { name, a, b, sum }: Products): Intrinsic {
 
 export const SVE: readonly Intrinsic[] = SVE_BITS.flatMap((bits) => [
   ...BY_LANE.map((form) => laneRow(bits, form)),
-  halfRow(bits),
   ...MATRIX_PRODUCTS.map((form) => matrixRow(bits, form)),
 ]);

@@ -12,6 +12,7 @@ import { type Cost, type Intrinsic, type OperandSpec, tableRow } from "../abstra
 import { unitCost } from "../abstraction/machine.ts";
 import { GEN9 } from "../targets/intel.ts";
 import { DPAS_PAIRS, dpasFacts, type Precision, TF32 } from "./dpas.ts";
+import { multiplyAddOf, suffix, typesOf } from "./lane-forms.ts";
 
 type Lanes = 8 | 16;
 const ISA = { 8: "xe_hpg", 16: "xe_hpc" } as const satisfies Record<Lanes, string>;
@@ -25,15 +26,11 @@ const held = (dtype: DType, element: string): string => {
   const type = TYPES[dtype];
   return type === undefined ? element : `sycl::bit_cast<${type}>(${element})`;
 };
-const sideBySide = (dtype: DType): OperandSpec => ({
+/** @param at the lane, or 0 for the element of all lanes */
+const operand = (dtype: DType, at: "{lane}" | "0" = "{lane}"): OperandSpec => ({
   dtype,
   storage: "item[n]",
-  load: `{reg} = ${held(dtype, "({ptr})[{lane}]")};`,
-});
-const common = (dtype: DType): OperandSpec => ({
-  dtype,
-  storage: "item[n]",
-  load: `{reg} = ${held(dtype, "({ptr})[0]")};`,
+  load: `{reg} = ${held(dtype, `({ptr})[${at}]`)};`,
 });
 
 /** An instruction on as many lanes as an engine issues per cycle; 32-bit integers take four cycles. */
@@ -57,26 +54,24 @@ function gen9Cost(isFloat: boolean): Cost {
  */
 function multiplyAdd(lanes: Lanes, sum: "f32" | "s32", a: DType, b: DType, shared: boolean, gen9 = false): Intrinsic {
   const isFloat = sum === "f32";
-  const isPlain = a === sum && b === sum;
-  const factors = isPlain ? "" : `.${a === b ? a : a + b}`;
-  const [from, close] = isPlain ? ["", ""] : [`${sum}(`, ")"];
-  const compute: string = `c[n] += ${from}a[${shared ? "" : "n"}]${close} * ${from}b[n]${close}`;
+  const isPlain = a === sum;
+  const factors = isPlain ? "" : `.${typesOf(a, b)}`;
   const float = isPlain ? "" : "(float)";
   // Unsigned, because overflow of a signed sum is undefined.
   const sumOfIntegers = "{c} = (int32_t)((uint32_t){c} + (uint32_t)((int32_t){a} * (int32_t){b}));";
   return tableRow({
-    name: `sycl${gen9 ? ".gen9" : ""}.fma.${lanes}.${sum}${factors}${shared ? ".broadcast" : ""}`,
+    name: `sycl${gen9 ? ".gen9" : ""}.fma.${lanes}.${sum}${factors}${suffix(shared)}`,
     family: "sycl",
     isa: gen9 ? "gen9" : ISA[lanes],
     language: "sycl",
     scope: "subgroup",
     summary: `${lanes} products of ${a} by ${b} on the lanes of a sub-group, added to sums in ${sum}${shared ? ", one factor common to all" : ""}.`,
-    compute,
+    compute: multiplyAddOf(sum, a, shared),
     extents: { n: lanes },
     operands: {
-      a: shared ? common(a) : sideBySide(a),
-      b: sideBySide(b),
-      c: { ...sideBySide(sum), store: "({ptr})[{lane}] = {reg};" },
+      a: operand(a, shared ? "0" : "{lane}"),
+      b: operand(b),
+      c: { ...operand(sum), store: "({ptr})[{lane}] = {reg};" },
     },
     emit: isFloat ? `{c} = sycl::fma(${float}{a}, ${float}{b}, {c});` : sumOfIntegers,
     cost: gen9 ? gen9Cost(isFloat) : lanesCost(lanes, isFloat),

@@ -8,6 +8,7 @@
 
 import type { DType } from "../abstraction/dtype.ts";
 import { type Intrinsic, type IntrinsicSpec, type OperandSpec, tableRow } from "../abstraction/intrinsic.ts";
+import { dotOf } from "./lane-forms.ts";
 
 /** How C++ moves a vector between registers and memory. */
 export interface Moves {
@@ -112,19 +113,46 @@ export interface DotForm extends Facts {
   readonly isSaturating?: true;
 }
 
+/** What dot products into all lanes of a width say alike: their factors lie as integers do. */
+type Width = Pick<DotForm, "lanes" | "file" | "loadShared" | "loadOwn" | "moves">;
+export const DOTS_256: Width = {
+  lanes: 8,
+  file: "ymm",
+  loadShared: "{reg} = _mm256_broadcastd_epi32(_mm_loadu_si32({ptr}));",
+  loadOwn: INTEGERS_256.load,
+  moves: INTEGERS_256,
+};
+export const DOTS_512: Width = {
+  lanes: 16,
+  file: "zmm",
+  loadShared: "{reg} = _mm512_broadcastd_epi32(_mm_loadu_si32({ptr}));",
+  loadOwn: INTEGERS_512.load,
+  moves: INTEGERS_512,
+};
+
+/** Four products of u8 by s8 a lane, which x86 has in every width. */
+export const BYTE_DOTS = {
+  family: "vnni",
+  shared: "the u8",
+  a: "u8",
+  b: "s8",
+  sum: "s32",
+  products: 4,
+  mnemonic: "vpdpbusd",
+} as const satisfies Partial<DotForm>;
+
 /** Dot products with the left factors common to all lanes, and lane by lane. */
 export function dots(form: DotForm): readonly [Intrinsic, Intrinsic] {
   const { summary, shared, a, b, sum, lanes, products, file, loadShared, loadOwn, moves, isSaturating, ...facts } =
     form;
   const storage = `${file}[${products}*n + k]`;
-  const row = (isShared: boolean): Intrinsic => {
-    const compute: string = `c[n] ${isSaturating ? "sat+=" : "+="} ${sum}(a[${isShared ? "k" : "n,k"}]) * ${sum}(b[${isShared ? "k,n" : "n,k"}])`;
-    return tableRow({
+  const row = (isShared: boolean): Intrinsic =>
+    tableRow({
       ...facts,
       name: isShared ? form.name : `${form.name}.lanes`,
       language: "c++",
       summary: `${summary}, ${isShared ? `${shared} common to all lanes` : "lane by lane"}.`,
-      compute,
+      compute: dotOf(sum, isShared, isSaturating && "sat+="),
       extents: { n: lanes, k: products },
       operands: {
         a: { dtype: a, storage, load: isShared ? loadShared : loadOwn },
@@ -132,6 +160,5 @@ export function dots(form: DotForm): readonly [Intrinsic, Intrinsic] {
         c: { dtype: sum, storage: `${lanes === 16 ? "zmm" : "ymm"}[n]`, ...moves },
       },
     });
-  };
   return [row(true), row(false)];
 }
