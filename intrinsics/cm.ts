@@ -10,7 +10,7 @@ import { type Cost, type Intrinsic, tableRow } from "../abstraction/intrinsic.ts
 import { unitCost } from "../abstraction/machine.ts";
 import { GEN9 } from "../targets/intel.ts";
 import { CM_TILES, loadRows, storeRows } from "./cm-tiles.ts";
-import { dotOf, multiplyAddOf, suffix, typesOf } from "./lane-forms.ts";
+import { BOTH, dotOf, multiplyAddOf, suffix, typesOf } from "./lane-forms.ts";
 import { lanesCost } from "./sycl.ts";
 
 const COST = unitCost(GEN9, "fma");
@@ -54,35 +54,35 @@ const SUMS = { ...ROW, store: "write_lanes{by}<float>({ptr}, {reg});" } as const
 
 const GEN9_SUBGROUP = { isa: "gen9", language: "cm", scope: "subgroup" } as const;
 
-const cmFmaF32 = tableRow({
+/** Multiply-adds of f32. */
+const GEN9_FMA = {
   ...GEN9_SUBGROUP,
-  name: "cm.fma.f32",
   family: "fma",
-  summary: "Sixteen f32 multiply-adds, lane by lane.",
-  compute: "c[n] += a[n] * b[n]",
   extents: { n: 16 },
-  operands: { a: ROW, b: ROW, c: SUMS },
   prelude: GEN9_ROWS,
   emit: "{c} += {a} * {b};",
   cost: COST,
+} as const;
+
+const cmFmaF32 = tableRow({
+  ...GEN9_FMA,
+  name: "cm.fma.f32",
+  summary: "Sixteen f32 multiply-adds, lane by lane.",
+  compute: "c[n] += a[n] * b[n]",
+  operands: { a: ROW, b: ROW, c: SUMS },
   source: "CM language specification, vector operators",
 });
 
 const cmFmaF32Broadcast = tableRow({
-  ...GEN9_SUBGROUP,
+  ...GEN9_FMA,
   name: "cm.fma.f32.broadcast",
-  family: "fma",
   summary: "Sixteen f32 multiply-adds with one factor common to all lanes.",
   compute: "c[n] += a[] * b[n]",
-  extents: { n: 16 },
   operands: {
     a: { dtype: "f32", storage: "grf[n]", load: "{reg} = read_element{by}<float>({ptr});" },
     b: ROW,
     c: SUMS,
   },
-  prelude: GEN9_ROWS,
-  emit: "{c} += {a} * {b};",
-  cost: COST,
   source: "CM language specification, vector operators; a scalar assigned to a vector fills it",
 });
 
@@ -184,8 +184,8 @@ const BYTES = ["u8", "s8"] as const;
 /** Xe before Gen9: of two rows that compute the same, the first is taken for a candidate of another language. */
 export const CM: readonly Intrinsic[] = [
   ...([8, 16] as const).flatMap((lanes) => [
-    ...[true, false].map((shared) => cmFmaRows(lanes, shared)),
-    ...BYTES.flatMap((a) => BYTES.flatMap((b) => [true, false].map((shared) => cmDp4a(lanes, a, b, shared)))),
+    ...BOTH.map((shared) => cmFmaRows(lanes, shared)),
+    ...BYTES.flatMap((a) => BYTES.flatMap((b) => BOTH.map((shared) => cmDp4a(lanes, a, b, shared)))),
   ]),
   cmFmaF32,
   cmFmaF32Broadcast,

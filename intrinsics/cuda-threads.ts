@@ -12,8 +12,14 @@ import { C_TYPES } from "../abstraction/kernel.ts";
 import { unitCost } from "../abstraction/machine.ts";
 import { nvidiaTarget } from "../targets/nvidia.ts";
 
-/** Multiply-adds of four warps per cycle and multiprocessor. */
-const COST = unitCost(nvidiaTarget("h200"), "fma");
+/** What all of them have in common; multiply-adds of four warps per cycle and multiprocessor. */
+const THREAD = {
+  family: "fma",
+  isa: "sm_70",
+  language: "cuda",
+  extents: {},
+  cost: unitCost(nvidiaTarget("h200"), "fma"),
+} as const;
 
 const operand = (dtype: DType): OperandSpec => ({
   dtype,
@@ -42,17 +48,13 @@ const WIDENED: Readonly<Partial<Record<DType, { readonly call: string; readonly 
 function narrowFma(dtype: "f16" | "bf16"): Intrinsic {
   const { call = "", prelude = "" } = WIDENED[dtype] ?? {};
   return tableRow({
+    ...THREAD,
     name: `thread.fma.f32.${dtype}`,
-    family: "fma",
-    isa: "sm_70",
-    language: "cuda",
     summary: `One f32 multiply-add of two ${dtype}.`,
     compute: "c[] += f32(a[]) * f32(b[])",
-    extents: {},
     operands: { a: operand(dtype), b: operand(dtype), c: target("f32") },
     emit: `{c} = fmaf(${call}({a}), ${call}({b}), {c});`,
     prelude,
-    cost: COST,
     mnemonic: "FFMA",
     source: "CUDA Math API, fmaf; PTX ISA, cvt",
   });
@@ -62,30 +64,22 @@ export const THREADS: readonly Intrinsic[] = [
   narrowFma("f16"),
   narrowFma("bf16"),
   tableRow({
+    ...THREAD,
     name: "thread.fma.f32",
-    family: "fma",
-    isa: "sm_70",
-    language: "cuda",
     summary: "One f32 multiply-add.",
     compute: "c[] += a[] * b[]",
-    extents: {},
     operands: { a: operand("f32"), b: operand("f32"), c: target("f32") },
     emit: "{c} = fmaf({a}, {b}, {c});",
-    cost: COST,
     mnemonic: "FFMA",
     source: "CUDA Math API, fmaf",
   }),
   tableRow({
+    ...THREAD,
     name: "thread.mad.s32.s8",
-    family: "fma",
-    isa: "sm_70",
-    language: "cuda",
     summary: "One s32 multiply-add of two s8.",
     compute: "c[] += s32(a[]) * s32(b[])",
-    extents: {},
     operands: { a: operand("s8"), b: operand("s8"), c: target("s32") },
     emit: "{c} = {a} * {b} + {c};",
-    cost: COST,
     source: "CUDA C++ Programming Guide, Arithmetic Instructions",
   }),
 ];

@@ -8,6 +8,9 @@
 
 import type { DType } from "../abstraction/dtype.ts";
 
+/** Whether lanes share a factor: with rows of both, the shared form stands first. */
+export const BOTH = [true, false] as const;
+
 /** The equation of one product in each lane. @param factors type of the factors, which are converted where the sums have another */
 export function multiplyAddOf(sum: DType, factors: DType, shared: boolean): string {
   const converted = (factor: string): string => (factors === sum ? factor : `${sum}(${factor})`);

@@ -10,7 +10,7 @@ import type { DType } from "../abstraction/dtype.ts";
 import { type Cost, type Intrinsic, type IntrinsicSpec, type OperandSpec, tableRow } from "../abstraction/intrinsic.ts";
 import { unitCost } from "../abstraction/machine.ts";
 import { GEN9 } from "../targets/intel.ts";
-import { dotOf, multiplyAddOf, suffix, typesOf } from "./lane-forms.ts";
+import { BOTH, dotOf, multiplyAddOf, suffix, typesOf } from "./lane-forms.ts";
 
 const TYPES = { s8: "char", u8: "uchar", s32: "int", f32: "float" } as const satisfies Partial<Record<DType, string>>;
 type Type = keyof typeof TYPES;
@@ -147,8 +147,6 @@ function dots(lanes: Lanes, a: "u8" | "s8", shared: boolean): Intrinsic {
     source: "OpenCL extension cl_arm_integer_dot_product_accumulate_int8, int arm_dot_acc(char4, char4, int)",
   });
 }
-
-const BOTH = [true, false] as const;
 
 export const GEN9_ROWS: readonly Intrinsic[] = BOTH.flatMap((shared) => [
   multiplyAdd(GEN9_LANES, floats(unitCost(GEN9, "fma")), shared),

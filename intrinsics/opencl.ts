@@ -9,7 +9,7 @@
 import type { DType } from "../abstraction/dtype.ts";
 import { type Intrinsic, type OperandSpec, tableRow } from "../abstraction/intrinsic.ts";
 import { OPENCL_ISA } from "../targets/opencl.ts";
-import { dotOf, multiplyAddOf, suffix, typesOf } from "./lane-forms.ts";
+import { BOTH, dotOf, multiplyAddOf, suffix, typesOf } from "./lane-forms.ts";
 
 const LANES = 16;
 const TYPES = { s8: "char", u8: "uchar", s32: "int", f32: "float" } as const satisfies Partial<Record<DType, string>>;
@@ -104,9 +104,7 @@ function dot(shared: boolean): Intrinsic {
 }
 
 export const OPENCL_ROWS: readonly Intrinsic[] = [
-  dot(true),
-  dot(false),
-  multiplyAdd("f32", "f32", "f32", true),
-  multiplyAdd("f32", "f32", "f32", false),
-  ...(["u8", "s8"] as const).flatMap((a) => [multiplyAdd("s32", a, "s8", true), multiplyAdd("s32", a, "s8", false)]),
+  ...BOTH.map(dot),
+  ...BOTH.map((shared) => multiplyAdd("f32", "f32", "f32", shared)),
+  ...(["u8", "s8"] as const).flatMap((a) => BOTH.map((shared) => multiplyAdd("s32", a, "s8", shared))),
 ];

@@ -18,6 +18,7 @@ import { internal } from "../abstraction/error.ts";
 import { type Cost, type Intrinsic, type OperandSpec, tableRow } from "../abstraction/intrinsic.ts";
 import { C_TYPES } from "../abstraction/kernel.ts";
 import { PORTABLE_ISA } from "../targets/portable.ts";
+import { BOTH, dotOf, multiplyAddOf, suffix, typesOf } from "./lane-forms.ts";
 import { BOUNDS, DOT_BF16, DOT_BYTES, FORMATS, LANES } from "./portable-prelude.ts";
 
 /** Both SSE2 and Advanced SIMD have registers of 16 bytes; every x86-64 and every AArch64 has one of them. */
@@ -123,14 +124,10 @@ const COPIED_BYTES = 64;
 const lanesOf = (sum: DType): number => VECTOR_BYTES / (FOREIGN.has(sum) ? bytesOf("f32") : bytesOf(sum));
 const lanesType = (dtype: DType, count: number): string => `lanes<${C_TYPES[dtype]}, ${count}>`;
 
-/** Lane n holds element n of memory. */
-function sideBySide(dtype: DType, count: number): OperandSpec {
-  return { dtype, storage: "vec[n]", load: `{reg} = load_lanes<${lanesType(dtype, count)}>({ptr});` };
-}
-
-/** Every lane holds the same element. */
-function common(dtype: DType, count: number): OperandSpec {
-  return { dtype, storage: "vec[n]", load: `{reg} = same_lanes<${C_TYPES[dtype]}, ${count}>({ptr});` };
+/** Lane n holds element n of memory, or every lane the same element. */
+function sideBySide(dtype: DType, count: number, shared = false): OperandSpec {
+  const load = shared ? `same_lanes<${C_TYPES[dtype]}, ${count}>` : `load_lanes<${lanesType(dtype, count)}>`;
+  return { dtype, storage: "vec[n]", load: `{reg} = ${load}({ptr});` };
 }
 
 function result(dtype: DType, count: number): OperandSpec {
@@ -173,39 +170,30 @@ const ofType = (dtype: DType) => ({ ...COMMON, prelude: preludeOf(dtype) });
 function productsOf(dtype: DType): Intrinsic[] {
   const count = lanesOf(dtype);
   const some = WORDS[count] ?? String(count);
+  const single = { ...ofType(dtype), emit: addProduct(dtype, 1), cost: costOf(dtype, "scalar") };
   return [
+    ...BOTH.map((shared) =>
+      tableRow({
+        ...ofType(dtype),
+        name: `portable.mla.${dtype}${suffix(shared)}`,
+        summary: `${some} ${dtype} products and sums${shared ? " with one factor common to all lanes" : ", lane by lane"}.`,
+        compute: multiplyAddOf(dtype, dtype, shared),
+        extents: { n: count },
+        operands: { a: sideBySide(dtype, count, shared), b: sideBySide(dtype, count), c: result(dtype, count) },
+        emit: addProduct(dtype, count),
+        cost: costOf(dtype, "product"),
+      }),
+    ),
     tableRow({
-      ...ofType(dtype),
-      name: `portable.mla.${dtype}.broadcast`,
-      summary: `${some} ${dtype} products and sums with one factor common to all lanes.`,
-      compute: "c[n] += a[] * b[n]",
-      extents: { n: count },
-      operands: { a: common(dtype, count), b: sideBySide(dtype, count), c: result(dtype, count) },
-      emit: addProduct(dtype, count),
-      cost: costOf(dtype, "product"),
-    }),
-    tableRow({
-      ...ofType(dtype),
-      name: `portable.mla.${dtype}`,
-      summary: `${some} ${dtype} products and sums, lane by lane.`,
-      compute: "c[n] += a[n] * b[n]",
-      extents: { n: count },
-      operands: { a: sideBySide(dtype, count), b: sideBySide(dtype, count), c: result(dtype, count) },
-      emit: addProduct(dtype, count),
-      cost: costOf(dtype, "product"),
-    }),
-    tableRow({
-      ...ofType(dtype),
+      ...single,
       name: `portable.scalar.${dtype}`,
       summary: `One ${dtype} product and sum.`,
       compute: "c[n] += a[n] * b[n]",
       extents: { n: 1 },
       operands: { a: sideBySide(dtype, 1), b: sideBySide(dtype, 1), c: result(dtype, 1) },
-      emit: addProduct(dtype, 1),
-      cost: costOf(dtype, "scalar"),
     }),
     tableRow({
-      ...ofType(dtype),
+      ...single,
       name: `portable.inner.${dtype}`,
       summary: `One ${dtype} product and sum, of a loop that is summed.`,
       compute: "c[] += a[k] * b[k]",
@@ -215,8 +203,6 @@ function productsOf(dtype: DType): Intrinsic[] {
         b: { ...sideBySide(dtype, 1), storage: "vec[k]" },
         c: { ...result(dtype, 1), storage: "vec[0]" },
       },
-      emit: addProduct(dtype, 1),
-      cost: costOf(dtype, "scalar"),
     }),
   ];
 }
@@ -314,39 +300,28 @@ const PAIRS: readonly Pair[] = [
 
 /** Two products per lane. A register of the operands has half as many bytes as one of sums, or as many. */
 function dotRows({ a, b, sum, emit, pair, prelude }: Pair): Intrinsic[] {
-  const types = a === b ? a : `${a}${b}`;
   const side = (dtype: DType): OperandSpec => ({
     dtype,
     storage: "vec[2*n + k]",
     load: `{reg} = load_lanes<${lanesType(dtype, 8)}>({ptr});`,
   });
-  const shared = {
-    ...COMMON,
-    prelude,
-    extents: { n: 4, k: 2 },
-    emit,
-    cost: costOf(a, "narrow"),
-  } as const;
-  return [
+  return BOTH.map((shared) =>
     tableRow({
-      ...shared,
-      name: `portable.dot.${sum}.${types}.broadcast`,
-      summary: `Four dot products of two, ${a} times ${b}, the left pair common to all lanes.`,
-      compute: `c[n] += ${sum}(a[k]) * ${sum}(b[k,n])`,
+      ...COMMON,
+      prelude,
+      name: `portable.dot.${sum}.${typesOf(a, b)}${suffix(shared)}`,
+      summary: `Four dot products of two, ${a} times ${b}, ${shared ? "the left pair common to all lanes" : "lane by lane"}.`,
+      compute: dotOf(sum, shared),
+      extents: { n: 4, k: 2 },
       operands: {
-        a: { ...side(a), load: `{reg} = (${lanesType(a, 8)})same_lanes<${pair}, 4>({ptr});` },
+        a: shared ? { ...side(a), load: `{reg} = (${lanesType(a, 8)})same_lanes<${pair}, 4>({ptr});` } : side(a),
         b: side(b),
         c: result(sum, 4),
       },
+      emit,
+      cost: costOf(a, "narrow"),
     }),
-    tableRow({
-      ...shared,
-      name: `portable.dot.${sum}.${types}`,
-      summary: `Four dot products of two, ${a} times ${b}, lane by lane.`,
-      compute: `c[n] += ${sum}(a[n,k]) * ${sum}(b[n,k])`,
-      operands: { a: side(a), b: side(b), c: result(sum, 4) },
-    }),
-  ];
+  );
 }
 
 interface Widening {
@@ -367,30 +342,19 @@ function wideningRows({ from, sum }: Widening): Intrinsic[] {
     FOREIGN.has(from)
       ? `${from}<${count}>::number(${operand})`
       : `__builtin_convertvector(${operand}, ${lanesType(sum, count)})`;
-  const shared = {
-    ...COMMON,
-    prelude: preludeOf(from),
-    extents: { n: count },
-    emit: `{c} += ${wide("{a}")} * ${wide("{b}")};`,
-    cost: costOf(from, "narrow"),
-  } as const;
   const some = WORDS[count] ?? String(count);
-  return [
+  return BOTH.map((shared) =>
     tableRow({
-      ...shared,
-      name: `portable.mla.${sum}.${from}.broadcast`,
-      summary: `${some} ${from} products summed in ${sum}, one factor common to all lanes.`,
-      compute: `c[n] += ${sum}(a[]) * ${sum}(b[n])`,
-      operands: { a: common(from, count), b: sideBySide(from, count), c: result(sum, count) },
+      ...ofType(from),
+      name: `portable.mla.${sum}.${from}${suffix(shared)}`,
+      summary: `${some} ${from} products summed in ${sum}, ${shared ? "one factor common to all lanes" : "lane by lane"}.`,
+      compute: multiplyAddOf(sum, from, shared),
+      extents: { n: count },
+      operands: { a: sideBySide(from, count, shared), b: sideBySide(from, count), c: result(sum, count) },
+      emit: `{c} += ${wide("{a}")} * ${wide("{b}")};`,
+      cost: costOf(from, "narrow"),
     }),
-    tableRow({
-      ...shared,
-      name: `portable.mla.${sum}.${from}`,
-      summary: `${some} ${from} products summed in ${sum}, lane by lane.`,
-      compute: `c[n] += ${sum}(a[n]) * ${sum}(b[n])`,
-      operands: { a: sideBySide(from, count), b: sideBySide(from, count), c: result(sum, count) },
-    }),
-  ];
+  );
 }
 
 export const PORTABLE: readonly Intrinsic[] = [

@@ -12,7 +12,7 @@ import { type Cost, type Intrinsic, type OperandSpec, tableRow } from "../abstra
 import { unitCost } from "../abstraction/machine.ts";
 import { GEN9 } from "../targets/intel.ts";
 import { DPAS_PAIRS, dpasFacts, type Precision, TF32 } from "./dpas.ts";
-import { multiplyAddOf, suffix, typesOf } from "./lane-forms.ts";
+import { BOTH, multiplyAddOf, suffix, typesOf } from "./lane-forms.ts";
 
 type Lanes = 8 | 16;
 const ISA = { 8: "xe_hpg", 16: "xe_hpc" } as const satisfies Record<Lanes, string>;
@@ -132,14 +132,14 @@ function joint(lanes: Lanes, a: Precision, b: Precision): Intrinsic {
 }
 
 const ON_GEN9 = FACTORS.filter(([, a]) => a !== "bf16" && a !== "tf32").flatMap(([sum, a, b]) =>
-  [true, false].map((shared) => multiplyAdd(16, sum, a, b, shared, true)),
+  BOTH.map((shared) => multiplyAdd(16, sum, a, b, shared, true)),
 );
 
 const onXe = ([8, 16] as const).flatMap((of) => {
   return [
     ...DPAS_PAIRS.map(([a, b]) => joint(of, a, b)),
     ...(of === 16 ? [joint(of, TF32, TF32)] : []),
-    ...FACTORS.flatMap(([sum, a, b]) => [true, false].map((shared) => multiplyAdd(of, sum, a, b, shared))),
+    ...FACTORS.flatMap(([sum, a, b]) => BOTH.map((shared) => multiplyAdd(of, sum, a, b, shared))),
   ];
 });
 

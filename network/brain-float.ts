@@ -15,7 +15,7 @@ import { halved, type NarrowTypes, rounded } from "./half.ts";
 import { axesOfRank } from "./lowering.ts";
 import { type Network, returnedBy, rootOf, rootsRead, type Step } from "./network.ts";
 import { multiplyAddsOf } from "./tasks.ts";
-import type { Reads, Value } from "./value.ts";
+import { bracketed, type Reads, type Value } from "./value.ts";
 
 /** The program with factors of products in bf16. */
 export function inBrainFloats(program: Network): Network {
@@ -87,10 +87,10 @@ class Factors implements NarrowTypes {
   roundingOf(value: Value): Step[] {
     const copy = this.copies.get(value);
     if (!copy) return [];
-    const axes = axesOfRank(value.shape.length).join(",");
+    const axes = bracketed(axesOfRank(value.shape.length));
     const computation = defineComputation({
       name: "Cast",
-      equation: `y[${axes}] = bf16(x[${axes}])`,
+      equation: `y${axes} = bf16(x${axes})`,
       extents: Object.fromEntries(value.shape.map((size, d) => [`i${d}`, size])),
       tensors: { y: { dtype: "bf16", shape: value.shape }, x: { dtype: "f32", shape: value.shape } },
     });

@@ -28,8 +28,7 @@ import {
   walk,
 } from "../abstraction/expression.ts";
 import { problemOfSize } from "../abstraction/parse.ts";
-import { withoutDivision } from "./fold-divisor.ts";
-import { scaledWeights } from "./fold-scale.ts";
+import { scaledWeights, withoutDivision } from "./fold-factors.ts";
 import { liftedNumbers } from "./lift-numbers.ts";
 import { withoutMoves } from "./moves.ts";
 import { type Network, returnedBy, rootOf, rootsRead, type Step } from "./network.ts";

@@ -1,15 +1,37 @@
 /**
- * @file Element types of networks, and the JavaScript typed array that holds constants of each type.
+ * @file Element types of networks with their numbers in ONNX, and the JavaScript typed array that holds constants of each type.
  *
  *     numbersFor("f16", 4)      Float32Array(4): every f16 is one exactly
  */
 
 import { DTYPES } from "../abstraction/dtype.ts";
-import { UsageError } from "../abstraction/error.ts";
+import { internal, UsageError } from "../abstraction/error.ts";
 
 /** Element types of a graph: those of the notation, and two that are held in other types (value.ts). */
 export const ELEMENT_TYPES = [...DTYPES, "s64", "bool"] as const;
 export type ElementType = (typeof ELEMENT_TYPES)[number];
+
+/** TensorProto.DataType numbers of the types that an attribute may name. */
+export const NUMBERED_TYPES: Readonly<Record<number, ElementType>> = {
+  1: "f32",
+  2: "u8",
+  3: "s8",
+  4: "u16",
+  5: "s16",
+  6: "s32",
+  7: "s64",
+  9: "bool",
+  10: "f16",
+  11: "f64",
+  12: "u32",
+  16: "bf16",
+};
+
+/** ONNX's number of an element type. */
+export function numberOfType(type: ElementType): number {
+  for (const [number, known] of Object.entries(NUMBERED_TYPES)) if (known === type) return Number(number);
+  internal(`ONNX has no ${type}`);
+}
 
 /** Elements as numbers. */
 export type NumberArray =

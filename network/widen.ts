@@ -8,8 +8,7 @@
 
 import { mapValues } from "../abstraction/collections.ts";
 import { type Attribute, type Body, type Constant, type Graph, isBody, isConstant, type Node } from "./graph.ts";
-import { numbersFor } from "./numbers.ts";
-import { NUMBERED_TYPES } from "./operators/elementwise.ts";
+import { numberOfType, numbersFor } from "./numbers.ts";
 
 /** The f16 of a network that is computed in f32. */
 export interface Widened {
@@ -20,11 +19,8 @@ export interface Widened {
   readonly outputs: readonly string[];
 }
 
-/** The number of a type in ONNX. */
-const numberOf = (type: "f16" | "f32"): number =>
-  Number(Object.entries(NUMBERED_TYPES).find(([, named]) => named === type)?.[0]);
-const HALF = numberOf("f16");
-const FLOAT = numberOf("f32");
+const HALF = numberOfType("f16");
+const FLOAT = numberOfType("f32");
 /** Attributes that name a type by its number. */
 const TYPED = ["to", "dtype", "output_dtype"];
 

@@ -13,8 +13,8 @@
  * cancel; session/network/form-bound.ts gives the bound on the difference.
  */
 
-import { affineForm } from "../abstraction/affine.ts";
-import { defineComputation, outputOf, targetOf, tensorOf } from "../abstraction/computation.ts";
+import { affineForm, extentOf } from "../abstraction/affine.ts";
+import { defineComputation, extentsOf, outputOf, targetOf, tensorOf } from "../abstraction/computation.ts";
 import { attempt, internal } from "../abstraction/error.ts";
 import { type Access, printAccess } from "../abstraction/expression.ts";
 import { parseEquation } from "../abstraction/parse.ts";
@@ -106,7 +106,8 @@ interface Convolution {
 }
 
 function convolutionOf({ computation, reads }: Step): Convolution | undefined {
-  const { equation, axes, time } = computation;
+  const { equation, time } = computation;
+  const extents = extentsOf(computation);
   const { value, target, op, where } = equation;
   if (op !== "+=" || where !== undefined || time || value.kind !== "binary" || value.op !== "*") return undefined;
   if (targetOf(computation).dtype !== "f32") return undefined;
@@ -122,7 +123,6 @@ function convolutionOf({ computation, reads }: Step): Convolution | undefined {
     const [own, c, r, s] = filters.index.map((e) => (e.kind === "axis" ? e.name : undefined));
     const weights = reads[filters.tensor];
     if (!c || !r || !s || own !== k || filters.index.length !== 4 || !weights?.constant) continue;
-    const extentOf = (name: string): number => axes.find((a) => a.name === name)?.extent ?? 0;
     const begins = [slid(image.index[2], p, r), slid(image.index[3], q, s)];
     const [top, leading] = begins;
     const isPlain = (d: number, name: string): boolean => {
@@ -132,8 +132,8 @@ function convolutionOf({ computation, reads }: Step): Convolution | undefined {
     const one = computation.tensors[image.tensor]?.dtype;
     const two = computation.tensors[filters.tensor]?.dtype;
     if (image.index.length !== 4 || !isPlain(0, n) || !isPlain(1, c) || one !== "f32" || two !== "f32") continue;
-    if (top === undefined || leading === undefined || extentOf(r) !== 3 || extentOf(s) !== 3) continue;
-    if (Math.min(extentOf(c), extentOf(k)) < LEAST_CHANNELS) continue;
+    if (top === undefined || leading === undefined || extents[r] !== 3 || extents[s] !== 3) continue;
+    if (Math.min(extentOf(c, extents), extentOf(k, extents)) < LEAST_CHANNELS) continue;
     return { image, filters, weights, begins: [top, leading], axes: { n, k, p, q, c } };
   }
   return undefined;
@@ -167,15 +167,15 @@ function stepsOf(step: Step, convolution: Convolution, transform: Transform): re
     targetOf(computation).name,
   ];
   if (ADDED.some((name) => taken.includes(name))) return undefined;
-  const extentOf = (name: string): number => computation.axes.find((a) => a.name === name)?.extent ?? 0;
+  const extents = extentsOf(computation);
   const { n, k, p, q, c } = convolution.axes;
   const sizes: Sizes = {
     size: transform.input.length,
-    images: extentOf(n),
-    high: Math.ceil(extentOf(p) / transform.outputs),
-    wide: Math.ceil(extentOf(q) / transform.outputs),
-    channels: extentOf(c),
-    made: extentOf(k),
+    images: extentOf(n, extents),
+    high: Math.ceil(extentOf(p, extents) / transform.outputs),
+    wide: Math.ceil(extentOf(q, extents) / transform.outputs),
+    channels: extentOf(c, extents),
+    made: extentOf(k, extents),
   };
   const windows = windowsOf(step, convolution, transform, sizes);
   const products = productsOf(step, convolution, transform, sizes, windows.output);

@@ -8,20 +8,19 @@ import type { Family, Feature, RegisterClass } from "../abstraction/machine.ts";
 import { VIEW_ALIGNMENT } from "../abstraction/matrix-view.ts";
 import { GUIDE } from "./nvidia-gpu.ts";
 
-const sm = (capability: number): Feature & { readonly capability: number } => ({
+/** A feature with the compute capability that introduces it. */
+interface Introduced extends Feature {
+  readonly capability: number;
+}
+
+const sm = (capability: number): Introduced => ({
   name: `sm_${capability}`,
   summary: `compute capability ${capability / 10}`,
   capability,
   source: GUIDE,
 });
 
-const feature = (
-  name: string,
-  capability: number,
-  summary: string,
-  source: string,
-  only?: true,
-): Feature & { readonly capability: number } => ({
+const feature = (name: string, capability: number, summary: string, source: string, only?: true): Introduced => ({
   name,
   summary,
   capability,
@@ -29,8 +28,8 @@ const feature = (
   ...(only && { only }),
 });
 
-/** Features that instructions require, by the compute capability that introduces them. */
-const FEATURES: readonly (Feature & { readonly capability: number })[] = [
+/** Features that instructions require. */
+const FEATURES: readonly Introduced[] = [
   ...[61, 70, 72, 75, 80, 89, 90].map(sm),
   feature("sm_90a", 90, "what only Hopper has", "PTX ISA, Target directive: sm_90a", true),
   feature("dp4a", 61, "dot product of four bytes in each lane", "PTX ISA, dp4a"),

@@ -1,11 +1,34 @@
-/** @file The built-in networks, by name. */
+/**
+ * @file The built-in networks, by name, and the quantised forms of the image networks: u8 activations and s8 weights, with the ranges of `ranges.ts`.
+ *
+ *     MODELS["resnet18-u8s8"]      QuantizeLinear and DequantizeLinear around stored values
+ */
 
+import type { Graph } from "../graph.ts";
+import { quantise, type Ranges } from "../quantise.ts";
 import { bertBase } from "./bert.ts";
 import { miLstm } from "./milstm.ts";
 import { mobilenetV1 } from "./mobilenet.ts";
-import { type BuildModel, quantisedModels } from "./quantised.ts";
+import { RANGES } from "./ranges.ts";
 import { resnet18, resnet50 } from "./resnet.ts";
 import { shufflenet } from "./shufflenet.ts";
+
+/** Builds a network for a batch, by default 1. */
+type BuildModel = (options?: { readonly batch?: number }) => Graph;
+
+/** Every network that has ranges, named `NAME-u8s8`. */
+function quantisedModels(models: Readonly<Record<string, BuildModel>>): Record<string, BuildModel> {
+  const made =
+    (build: BuildModel, ranges: Ranges): BuildModel =>
+    (options) =>
+      quantise(build(options), ranges);
+  return Object.fromEntries(
+    Object.entries(RANGES).flatMap(([name, ranges]) => {
+      const build = models[name];
+      return build ? [[`${name}-u8s8`, made(build, ranges)] as const] : [];
+    }),
+  );
+}
 
 const PLAIN: Readonly<Record<string, BuildModel>> = {
   resnet18,

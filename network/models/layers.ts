@@ -20,6 +20,9 @@ export interface LayerShape {
   readonly relu?: boolean;
 }
 
+/** A window of 3 x 3 that halves an image. */
+export const HALVING = { kernel_shape: [3, 3], strides: [2, 2], pads: [1, 1, 1, 1] } as const;
+
 /** Adds layers to a graph. */
 export class SeededLayers extends GraphBuilder {
   private readonly random: Random;

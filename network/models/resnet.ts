@@ -8,7 +8,7 @@
  */
 
 import type { Graph } from "../graph.ts";
-import { SeededLayers } from "./layers.ts";
+import { HALVING, SeededLayers } from "./layers.ts";
 
 export interface ModelOptions {
   /** Images; default 1. */
@@ -49,7 +49,7 @@ function resnet({ name, blocks, expansion, branch }: Family, { batch = 1, seed =
   const net = new SeededLayers(name, seed);
   const x = net.input("image", [batch, 3, size, size]);
   const first = net.convolved(x, "conv1", { from: 3, to: 64, kernel: 7, stride: 2 });
-  let y = net.node("MaxPool", [first], { kernel_shape: [3, 3], strides: [2, 2], pads: [1, 1, 1, 1] }, "maxpool");
+  let y = net.node("MaxPool", [first], HALVING, "maxpool");
   let from = 64;
   for (const [stage, inner] of STAGES.entries())
     for (let block = 0; block < (blocks[stage] ?? 0); block++) {

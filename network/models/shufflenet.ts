@@ -6,7 +6,7 @@
  */
 
 import type { Graph } from "../graph.ts";
-import { SeededLayers } from "./layers.ts";
+import { HALVING, SeededLayers } from "./layers.ts";
 import type { ModelOptions } from "./resnet.ts";
 
 const GROUPS = 3;
@@ -29,8 +29,7 @@ export function shufflenet({ batch = 1, seed = 1, size = 224 }: ModelOptions = {
   const net = new SeededLayers("shufflenet", seed);
   const x = net.input("image", [batch, 3, size, size]);
   const first = net.convolved(x, "conv1", { from: 3, to: 24, kernel: 3, stride: 2 });
-  const pooling = { kernel_shape: [3, 3], strides: [2, 2], pads: [1, 1, 1, 1] };
-  let y = net.node("MaxPool", [first], pooling, "maxpool");
+  let y = net.node("MaxPool", [first], HALVING, "maxpool");
   let shape = { from: 24, size: halved(halved(size)), batch };
   for (const [stage, { channels, units }] of STAGES.entries())
     for (let number = 0; number < units; number++) {
@@ -63,8 +62,7 @@ function unit(net: SeededLayers, x: string, name: string, { from, to, size, batc
   const wide = { from: inner, to: stride === 1 ? to : to - from, groups: GROUPS, relu: false };
   const outer = net.convolved(deep, `${name}.expand`, wide);
   if (stride === 1) return net.node("Relu", [net.node("Add", [x, outer], {}, `${name}.add`)], {}, `${name}.relu`);
-  const pooling = { kernel_shape: [3, 3], strides: [2, 2], pads: [1, 1, 1, 1] };
-  const beside = net.node("AveragePool", [x], { ...pooling, count_include_pad: 1 }, `${name}.pool`);
+  const beside = net.node("AveragePool", [x], { ...HALVING, count_include_pad: 1 }, `${name}.pool`);
   return net.node("Relu", [net.node("Concat", [beside, outer], { axis: 1 }, `${name}.concat`)], {}, `${name}.relu`);
 }
 

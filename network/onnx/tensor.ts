@@ -9,11 +9,12 @@
 import { readSync, realpathSync } from "node:fs";
 import { isAbsolute, join, relative, sep } from "node:path";
 import { TensorProto_DataType as DataType, TensorProto_DataLocation as Location, type TensorProto } from "onnx-buf";
-import { internal, reasonOf, UsageError } from "../../abstraction/error.ts";
+import { bytesOf } from "../../abstraction/dtype.ts";
+import { reasonOf, UsageError } from "../../abstraction/error.ts";
 import { isShort, shortValue } from "../../abstraction/short-floats.ts";
 import type { Constant } from "../graph.ts";
-import { bytesHeld, checkBytes, type NumberArray, numbersFor } from "../numbers.ts";
-import { type ElementType, elementsOf } from "../value.ts";
+import { bytesHeld, checkBytes, NUMBERED_TYPES, type NumberArray, numbersFor } from "../numbers.ts";
+import { type ElementType, elementsOf, heldAs } from "../value.ts";
 import { withFile } from "./file.ts";
 
 /** The model's name in messages, and the folder of its external files. */
@@ -22,44 +23,20 @@ export interface Folder {
   readonly folder: string;
 }
 
-/** Element types by ONNX's numbers, with their size in bytes. */
-const TYPES: ReadonlyMap<number, readonly [type: ElementType, bytes: number]> = new Map([
-  [DataType.FLOAT, ["f32", 4]],
-  [DataType.UINT8, ["u8", 1]],
-  [DataType.INT8, ["s8", 1]],
-  [DataType.UINT16, ["u16", 2]],
-  [DataType.INT16, ["s16", 2]],
-  [DataType.INT32, ["s32", 4]],
-  [DataType.INT64, ["s64", 8]],
-  [DataType.BOOL, ["bool", 1]],
-  [DataType.FLOAT16, ["f16", 2]],
-  [DataType.DOUBLE, ["f64", 8]],
-  [DataType.UINT32, ["u32", 4]],
-  [DataType.BFLOAT16, ["bf16", 2]],
-]);
-
-function formatOf(number: number, subject: string): readonly [ElementType, number] {
-  const found = TYPES.get(number);
+/** @throws UsageError for an unsupported type */
+export function elementTypeOf(number: number, subject: string): ElementType {
+  const found = NUMBERED_TYPES[number];
   if (!found) throw new UsageError(`${subject}: elements of type ${DataType[number] ?? number} are not supported`);
   return found;
 }
 
-/** @throws UsageError for an unsupported type */
-export const elementTypeOf = (number: number, subject: string): ElementType => formatOf(number, subject)[0];
-
-/** ONNX's number of an element type. */
-export function numberOfType(type: ElementType): number {
-  for (const [number, [known]] of TYPES) if (known === type) return number;
-  internal(`ONNX has no ${type}`);
-}
-
 /** The declared type and shape of a tensor, without looking at its elements. */
 function claimOf(tensor: TensorProto, subject: string) {
-  const [type, bytesEach] = formatOf(tensor.dataType, subject);
+  const type = elementTypeOf(tensor.dataType, subject);
   const shape = tensor.dims.map(Number);
   const elements = elementsOf(shape, subject);
   checkBytes(type, elements, subject);
-  return { type, bytesEach, shape, elements };
+  return { type, bytesEach: bytesOf(heldAs(type)), shape, elements };
 }
 
 /** Limit in bytes on all constants of a file together; each one is also limited (numbers.ts). */

@@ -29,7 +29,7 @@ import {
   isConstant,
   type Node,
 } from "../graph.ts";
-import { numberOfType } from "./tensor.ts";
+import { numberOfType } from "../numbers.ts";
 
 /** The format's version that knows opset 20. */
 const IR_VERSION = 9n;

@@ -65,5 +65,13 @@ function numbersText(read: string, { scale, zero, stored }: Quantised): string |
     : `(f32(s32(${read}) - ${less < 0 ? `(${less})` : less}) * ${numberText(factor)})`;
 }
 
+/** A list with an element for each channel, along dimension 1. @param called the list in messages */
+export function overChannels(node: Lowering, list: Value, { shape }: Value, called: string): Value {
+  const [, channels = 1, ...spatial] = shape;
+  if (list.shape.length !== 1 || list.shape[0] !== channels)
+    node.refuse(`${called} of ${bracketed(list.shape)} for ${channels} channels`);
+  return node.reshaped(list, [channels, ...spatial.map(() => 1)]);
+}
+
 /** A number as the notation reads it. */
 export const numberText = (x: number): string => (Object.is(x, -0) ? "-0" : String(x));

@@ -10,10 +10,11 @@
 
 import { bitsOf } from "../../abstraction/dtype.ts";
 import { axesOfRank, type Lowering } from "../lowering.ts";
+import { NUMBERED_TYPES } from "../numbers.ts";
 import { bracketed, heldAs, holdsIntegers, type Range, type Value } from "../value.ts";
 import { rangeIn } from "../whole.ts";
 import { indicesIn, pairOf, placesIn } from "./compare.ts";
-import { elementwise, NUMBERED_TYPES, truncated } from "./elementwise.ts";
+import { elementwise, truncated } from "./elementwise.ts";
 import type { OperatorTable } from "./table.ts";
 
 /** Indices as s32 where negative ones select nothing, as before opset 11. */
@@ -56,8 +57,8 @@ export const CHOICES: OperatorTable = {
     const [exclusive, reverse] = [node.flag("exclusive"), node.flag("reverse")];
     const axes = axesOfRank(x.shape.length);
     const op = `${reverse ? ">" : "<"}${exclusive ? "" : "="}`;
-    const from = axes.with(axis, "v").join(",");
-    return node.equation(`y${bracketed(axes)} += x[${from}] where v ${op} ${axes[axis]}`, { x }, { shape: x.shape });
+    const from = bracketed(axes.with(axis, "v"));
+    return node.equation(`y${bracketed(axes)} += x${from} where v ${op} ${axes[axis]}`, { x }, { shape: x.shape });
   },
   EyeLike(node: Lowering) {
     const x = node.input(0);
@@ -73,7 +74,7 @@ export const CHOICES: OperatorTable = {
     const x = node.input(0);
     const picked = node.input(1);
     const rank = x.shape.length;
-    const axis = node.axis(node.int("axis", 0), rank);
+    const axis = node.axisGiven(x, 0);
     if (picked.shape.length !== rank || picked.shape.some((n, d) => d !== axis && n > (x.shape[d] ?? 1)))
       node.refuse(`indices of ${bracketed(picked.shape)} for ${bracketed(x.shape)}`);
     const size = x.shape[axis] ?? 1;
@@ -118,7 +119,7 @@ export const CHOICES: OperatorTable = {
     const axes = axesOfRank(rank);
     const shape = picked.shape.toSpliced(axis, 0, size);
     const places = picked.type === "s32" || picked.type === "s64" ? picked : whole(node, picked, size);
-    const read = `ids[${axes.toSpliced(axis, 1).join(",")}]`;
+    const read = `ids${bracketed(axes.toSpliced(axis, 1))}`;
     const ids = node.opset >= 11 ? placesIn(node, places, size) : uncounted(node, places, size);
     return node.equation(
       `y${bracketed(axes)} = select(${read} == ${axes[axis]}, values[1], values[0])`,
@@ -136,7 +137,7 @@ export const CHOICES: OperatorTable = {
     const [steps, sequences] = [x.shape[time], x.shape[batch]];
     if (steps === undefined || sequences === undefined || time === batch || given.shape.join() !== `${sequences}`)
       return node.refuse(
-        `[${given.shape.join(",")}] lengths of sequences along axis ${batch}, in time along axis ${time}`,
+        `${bracketed(given.shape)} lengths of sequences along axis ${batch}, in time along axis ${time}`,
       );
     const lengths = indicesIn(node, given, steps);
     const ids = node.equation(
@@ -146,7 +147,7 @@ export const CHOICES: OperatorTable = {
     );
     const axes = axesOfRank(rank);
     const from = axes.map((name, d) => (d === time ? `wrap(ids[${axes[time]},${axes[batch]}])` : name));
-    return node.equation(`y[${axes.join(",")}] = x[${from.join(",")}]`, { ids, x }, { type: x.type });
+    return node.equation(`y${bracketed(axes)} = x${bracketed(from)}`, { ids, x }, { type: x.type });
   },
   Trilu(node: Lowering) {
     const x = node.input(0);
@@ -159,7 +160,7 @@ export const CHOICES: OperatorTable = {
     const most = Math.max(...x.shape);
     const diagonal = Math.max(-most, Math.min(most, above));
     const kept = `${column} - ${row} ${upper ? ">=" : "<="} ${diagonal < 0 ? `(${diagonal})` : diagonal}`;
-    const at = `${bracketed(axes)}`;
+    const at = bracketed(axes);
     return node.equation(`y${at} = select(${kept}, x${at}, 0)`, { x });
   },
 };

@@ -6,27 +6,23 @@
  */
 
 import { axesOfRank, type Lowering } from "../lowering.ts";
-import { describeValue, isSameShape, type Value } from "../value.ts";
-import { joined } from "./move.ts";
+import { bracketed, describeValue, isSameShape, type Value } from "../value.ts";
+import { stacked } from "./move.ts";
 import type { OperatorTable } from "./table.ts";
 
 function chosen(node: Lowering, condition: Value, [a, b]: readonly [Value, Value]): Value {
-  const at = `[${axesOfRank(a.shape.length).join(",")}]`;
+  const at = bracketed(axesOfRank(a.shape.length));
   const flag = node.reshaped(condition, []);
   return node.equation(`y${at} = select(c[] != 0, a${at}, b${at})`, { c: flag, a, b }, { type: a.type });
 }
 
 /** The values of all passes under a new first dimension. */
-function stacked(node: Lowering, values: readonly Value[]): Value {
+function passes(node: Lowering, values: readonly Value[]): Value {
   const [first] = values;
   if (!first) return node.refuse("it makes no pass, so that its outputs have no elements");
   const other = values.find(({ shape }) => !isSameShape(shape, first.shape));
   if (other) node.refuse(`its passes give ${describeValue(first)} and ${describeValue(other)}`);
-  return joined(
-    node,
-    values.map((value) => node.reshaped(value, [1, ...value.shape])),
-    0,
-  );
+  return stacked(node, values);
 }
 
 export const CONTROL: OperatorTable = {
@@ -74,6 +70,6 @@ export const CONTROL: OperatorTable = {
       carried = made.slice(0, count);
       for (const [i, value] of made.slice(count).entries()) rows[i]?.push(value);
     }
-    return [...carried, ...rows.map((values) => stacked(node, values))];
+    return [...carried, ...rows.map((values) => passes(node, values))];
   },
 };

@@ -14,6 +14,7 @@ import { operatorNamed } from "../../operators/index.ts";
 import { instantiate, type Operator } from "../../operators/operator.ts";
 import type { Lowering } from "../lowering.ts";
 import { bracketed, isWide, type Value } from "../value.ts";
+import { overChannels } from "./broadcast.ts";
 import { elementwise } from "./elementwise.ts";
 import type { OperatorTable } from "./table.ts";
 
@@ -212,11 +213,7 @@ export function layerOfTable(
 /** Adds a bias per channel, along dimension 1. */
 export function biased(node: Lowering, sum: Value, bias: Value | undefined): Value {
   if (!bias) return sum;
-  const [, channels = 1, ...spatial] = sum.shape;
-  if (bias.shape.length !== 1 || bias.shape[0] !== channels)
-    node.refuse(`a bias of ${bracketed(bias.shape)} for ${channels} channels`);
-  const spread = node.reshaped(bias, [channels, ...spatial.map(() => 1)]);
-  return elementwise(node, "sum + spread", { sum, spread });
+  return elementwise(node, "sum + spread", { sum, spread: overChannels(node, bias, sum, "a bias") });
 }
 
 /** https://onnx.ai/onnx/operators/onnx__ConvTranspose.html: along each dimension the size of the output, and elements cropped at its front. */

@@ -80,8 +80,8 @@ function gemm(node: Lowering): Value | undefined {
   if (!factors || node.flag("transA") || node.float("alpha", 1) !== 1 || node.float("beta", 1) !== 1) return undefined;
   const [a, b] = factors;
   const { shape } = b.stored;
-  if (a.stored.shape.length !== 2 || shape.length !== 2 || (b.axis ?? (isTurned ? 0 : 1)) !== (isTurned ? 0 : 1))
-    return undefined;
+  const columns = isTurned ? 0 : 1;
+  if (a.stored.shape.length !== 2 || shape.length !== 2 || (b.axis ?? columns) !== columns) return undefined;
   const right = isTurned ? turned(node, b.stored) : b.stored;
   const scale = times(node, a.scale, b.scale);
   const given = node.optional(2);

@@ -9,6 +9,7 @@
 import { mapValues } from "../../abstraction/collections.ts";
 import { isInteger, rangeOf } from "../../abstraction/dtype.ts";
 import { axesOfRank, type Lowering } from "../lowering.ts";
+import { NUMBERED_TYPES } from "../numbers.ts";
 import {
   bracketed,
   type ElementType,
@@ -145,9 +146,11 @@ export function floatsAt(node: Lowering, place: number): Value {
   return x;
 }
 
-/** @throws UsageError for other types than the two that windows and samples are computed in */
-export function checkWide(node: Lowering, { type }: Value): void {
-  if (!isWide(type)) node.refuse(`${type} is not supported; f32 and f64 are`);
+/** An input of one of the two types that windows and samples are computed in. @throws UsageError for another type */
+export function wideAt(node: Lowering, place: number): Value {
+  const x = node.input(place);
+  if (!isWide(x.type)) node.refuse(`${x.type} is not supported; f32 and f64 are`);
+  return x;
 }
 
 function unary(given: string | Unary) {
@@ -189,22 +192,6 @@ function boundOf(node: Lowering, name: string, x: Value): Value | undefined {
   if (node.attribute(name) === undefined) return undefined;
   return node.constantFrom(x.type, [node.float(name, 0)], []);
 }
-
-/** TensorProto.DataType numbers of the types that an attribute may name. */
-export const NUMBERED_TYPES: Readonly<Record<number, ElementType>> = {
-  1: "f32",
-  2: "u8",
-  3: "s8",
-  4: "u16",
-  5: "s16",
-  6: "s32",
-  7: "s64",
-  9: "bool",
-  10: "f16",
-  11: "f64",
-  12: "u32",
-  16: "bf16",
-};
 
 /** @param to the target type */
 function cast(node: Lowering, to: ElementType): Value {

@@ -44,7 +44,7 @@ function sliced(
 /** Inputs joined by one equation; longer lists take several. */
 const JOINED_AT_ONCE = 8;
 
-export function joined(node: Lowering, values: readonly Value[], axis: number): Value {
+function joined(node: Lowering, values: readonly Value[], axis: number): Value {
   const [first, ...others] = values;
   if (!first) internal("nothing to join");
   if (others.length === 0) return first;
@@ -61,7 +61,7 @@ export function joined(node: Lowering, values: readonly Value[], axis: number): 
     const start = total;
     total += value.shape[axis] ?? 0;
     return {
-      text: `x${i}[${axes.map((a, d) => (d === axis && start > 0 ? `${a}-${start}` : a)).join(",")}]`,
+      text: `x${i}${bracketed(start > 0 ? axes.with(axis, `${own}-${start}`) : axes)}`,
       end: total,
     };
   });
@@ -73,6 +73,14 @@ export function joined(node: Lowering, values: readonly Value[], axis: number): 
   const reads = Object.fromEntries(values.map((value, i) => [`x${i}`, value]));
   return node.equation(`y${bracketed(axes)} = ${text}`, reads, { shape });
 }
+
+/** Values of one shape under a new first dimension. */
+export const stacked = (node: Lowering, values: readonly Value[]): Value =>
+  joined(
+    node,
+    values.map((value) => node.reshaped(value, [1, ...value.shape])),
+    0,
+  );
 
 const BORDERS: Readonly<Record<string, string>> = { edge: "clamp", reflect: "reflect", wrap: "wrap" };
 

@@ -20,7 +20,7 @@ function multiplied(node: Lowering, x: Value, axis: number): Value {
   if (size === 1) return x;
   const axes = axesOfRank(x.shape.length);
   const own = axes[axis] ?? "";
-  const at = (index: string): string => `x[${axes.with(axis, index).join(",")}]`;
+  const at = (index: string): string => `x${bracketed(axes.with(axis, index))}`;
   const second = size % 2 === 0 ? at(`2*${own}+1`) : `select(2*${own}+1 < ${size}, ${at(`2*${own}+1`)}, 1)`;
   const half = node.equation(
     `y${bracketed(axes)} = ${at(`2*${own}`)} * ${second}`,
@@ -79,9 +79,9 @@ export const PLACES: OperatorTable = {
     const found = placeOf(node, x, axis, { op: "max=", last: false });
     const axes = axesOfRank(x.shape.length);
     const kept = node.reshaped(found, x.shape.toSpliced(axis, 1));
-    const index = axes.toSpliced(axis, 1).join(",");
+    const index = bracketed(axes.toSpliced(axis, 1));
     const y = node.equation(
-      `y${bracketed(axes)} = select(place[${index}] == ${axes[axis]}, 1, 0)`,
+      `y${bracketed(axes)} = select(place${index} == ${axes[axis]}, 1, 0)`,
       { place: kept },
       { shape: x.shape, type: x.type },
     );

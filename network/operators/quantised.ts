@@ -9,10 +9,11 @@
 import { product } from "../../abstraction/collections.ts";
 import { internal } from "../../abstraction/error.ts";
 import type { Lowering } from "../lowering.ts";
+import { NUMBERED_TYPES } from "../numbers.ts";
 import { bracketed, type Quantised, type Value } from "../value.ts";
 import { numberText } from "./broadcast.ts";
 import { layerOf } from "./convolution.ts";
-import { elementwise, NUMBERED_TYPES } from "./elementwise.ts";
+import { elementwise } from "./elementwise.ts";
 import { along, convolvedIntegers, multipliedIntegers } from "./integer-sums.ts";
 import { reduced } from "./reduction.ts";
 import type { OperatorTable } from "./table.ts";

@@ -11,7 +11,7 @@ import { internal } from "../../abstraction/error.ts";
 import { axesOfRank, type Lowering } from "../lowering.ts";
 import { bracketed, type Value } from "../value.ts";
 import { elementwise } from "./elementwise.ts";
-import { joined } from "./move.ts";
+import { stacked } from "./move.ts";
 import type { OperatorTable } from "./table.ts";
 
 /** Most steps that are written out, each as a few equations. */
@@ -111,11 +111,8 @@ function checkShape(node: Lowering, { name, shape }: Value, wanted: readonly num
 
 /** The first two dimensions exchanged. */
 function swapped(node: Lowering, x: Value): Value {
-  const tail = axesOfRank(x.shape.length)
-    .slice(2)
-    .map((name) => `,${name}`)
-    .join("");
-  return node.equation(`y[i0,i1${tail}] = x[i1,i0${tail}]`, { x });
+  const [first = "", second = "", ...tail] = axesOfRank(x.shape.length);
+  return node.equation(`y${bracketed([first, second, ...tail])} = x${bracketed([second, first, ...tail])}`, { x });
 }
 
 /** One matrix or list of those that stand along dimension 0, or a part of it. */
@@ -190,17 +187,11 @@ function unrolled(layer: Layer, states: readonly number[], apart: readonly numbe
     }
     return now;
   });
-  const all = joined(
-    node,
-    outputs.map((h) => node.reshaped(h, [1, batch, hidden])),
-    0,
-  );
-  const y = node.reshaped(all, [steps, directions.length, batch, hidden]);
+  const y = node.reshaped(stacked(node, outputs), [steps, directions.length, batch, hidden]);
   const ends = states.map((_, s) =>
-    joined(
+    stacked(
       node,
-      last.map((now) => node.reshaped(now[s] ?? node.refuse("it has no state"), [1, batch, hidden])),
-      0,
+      last.map((now) => now[s] ?? node.refuse("it has no state")),
     ),
   );
   if (!isBatchFirst) return [y, ...ends];

@@ -9,7 +9,7 @@ import { defined, mapValues, product } from "../../abstraction/collections.ts";
 import { isInteger } from "../../abstraction/dtype.ts";
 import { axesOfRank, type Lowering } from "../lowering.ts";
 import { bracketed, type ElementType, heldAs, type Value } from "../value.ts";
-import { numberText } from "./broadcast.ts";
+import { numberText, overChannels } from "./broadcast.ts";
 import { elementwise, floatsAt, written } from "./elementwise.ts";
 import type { OperatorTable } from "./table.ts";
 
@@ -140,12 +140,7 @@ function normalised(
 }
 
 function scaledByChannel(node: Lowering, x: Value, scale: Value, bias: Value): Value {
-  const [, channels = 1, ...spatial] = x.shape;
-  const spread = (value: Value): Value => {
-    if (value.shape.length !== 1 || value.shape[0] !== channels)
-      node.refuse(`${value.name} of ${bracketed(value.shape)} for ${channels} channels`);
-    return node.reshaped(value, [channels, ...spatial.map(() => 1)]);
-  };
+  const spread = (value: Value): Value => overChannels(node, value, x, value.name);
   return elementwise(node, "x * s + b", { x, s: spread(scale), b: spread(bias) });
 }
 

@@ -13,7 +13,7 @@ import { axesOfRank, type Lowering } from "../lowering.ts";
 import type { NumberArray } from "../numbers.ts";
 import { bracketed, type Value } from "../value.ts";
 import { numberText } from "./broadcast.ts";
-import { checkWide, elementwise } from "./elementwise.ts";
+import { elementwise, wideAt } from "./elementwise.ts";
 import { sizesOf } from "./shape.ts";
 import type { OperatorTable } from "./table.ts";
 
@@ -163,7 +163,7 @@ function alongAxis(node: Lowering, x: Value, d: number, axis: Resized, sampling:
   const own = axes[d] ?? "";
   const scaled = `${own}*${rise}${start < 0 ? start : `+${start}`}`;
   const first = run === 1 ? scaled : `(${scaled})/${run}`;
-  const at = (place: string): string => `x[${axes.with(d, place).join(",")}]`;
+  const at = (place: string): string => `x${bracketed(axes.with(d, place))}`;
   const target = `y${bracketed(axes)}`;
   const values = node.numbers(x.type, axis.to * count);
   forEachTap(taps, (p, place, weight) => {
@@ -224,18 +224,12 @@ function axesOf(
   });
 }
 
-function imageOf(node: Lowering): Value {
-  const x = node.input(0);
-  checkWide(node, x);
-  return x;
-}
-
 /**
  * Upsample, and Resize in opset 10: coordinates are divided by the scale. The texts leave the rounding open; this one is ONNX Runtime's, and of
  * ONNX's test cases.
  */
 function scaled(node: Lowering, scales: ArrayLike<number> | undefined): Value {
-  const x = imageOf(node);
+  const x = wideAt(node, 0);
   const mode = node.text("mode", "nearest", ["nearest", "linear"]);
   const sampling = { transform: "asymmetric", mode, a: 0, excludesOutside: false };
   return axesOf(node, x, sampling.transform, { scales }).reduce(
@@ -243,8 +237,6 @@ function scaled(node: Lowering, scales: ArrayLike<number> | undefined): Value {
     x,
   );
 }
-
-const upsample = (node: Lowering): Value => scaled(node, node.numbersSince(9, "scales", 1, "the list of scales"));
 
 /** Gives all places outside the image one value. */
 function filledOutside(
@@ -272,7 +264,7 @@ function filledOutside(
 export const RESIZING: OperatorTable = {
   Resize(node: Lowering) {
     if (node.opset < 11) return scaled(node, node.known(1, "the list of scales"));
-    const x = imageOf(node);
+    const x = wideAt(node, 0);
     const transform = node.text("coordinate_transformation_mode", "half_pixel", TRANSFORMS);
     const sampling = {
       transform,
@@ -294,5 +286,5 @@ export const RESIZING: OperatorTable = {
     const y = axes.reduce((value, [d, axis]) => alongAxis(node, value, d, axis, sampling), x);
     return transform === "tf_crop_and_resize" ? filledOutside(node, y, axes, outside) : y;
   },
-  Upsample: upsample,
+  Upsample: (node) => scaled(node, node.numbersSince(9, "scales", 1, "the list of scales")),
 };

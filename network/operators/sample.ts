@@ -56,9 +56,7 @@ export const SAMPLES: OperatorTable = {
       return node.equation(`y[n,p] = ${within}`, { grid: shown }, { type: held });
     });
     const corners = mode === "linear" ? 2 ** rank : 1;
-    const steps = spatial.map((_, d) => {
-      return node.filled(held, [corners], (t) => (t >> d) & 1, `step${d}`);
-    });
+    const steps = spatial.map((_, d) => node.filled(held, [corners], (t) => (t >> d) & 1, `step${d}`));
     const reads = Object.fromEntries([
       ...coordinates.map((value, d) => [`at${d}`, value] as const),
       ...steps.map((value, d) => [`step${d}`, value] as const),
@@ -116,9 +114,7 @@ export const SAMPLES: OperatorTable = {
     });
     const [rows, columns] = sides;
     if (!rows || !columns) throw new Error("internal: an image has two sides");
-    const corner = [0, 1].map((d) => {
-      return node.filled(held, [4], (t) => (t >> d) & 1, `corner${d}`);
-    });
+    const corner = [0, 1].map((d) => node.filled(held, [4], (t) => (t >> d) & 1, `corner${d}`));
     const reads = { at0: rows.at, at1: columns.at, corner0: corner[0] ?? x, corner1: corner[1] ?? x };
     const place = (d: number): string => (d === 0 ? "at0[r,a]" : "at1[r,b]");
     const within = (d: number, size: number): string => `max(0, min(${size - 1}, ${place(d)}))`;

@@ -7,8 +7,8 @@
 import { product } from "../../abstraction/collections.ts";
 import { isConstant } from "../graph.ts";
 import type { Lowering } from "../lowering.ts";
+import { NUMBERED_TYPES } from "../numbers.ts";
 import { bracketed, elementsOf, type Value } from "../value.ts";
-import { NUMBERED_TYPES } from "./elementwise.ts";
 import type { LowerNode, OperatorTable } from "./table.ts";
 
 /** The given list as sizes. Refuses what is not a size. */
@@ -24,11 +24,6 @@ export const flattened = (node: Lowering, x: Value, axis: number): Value =>
   node.reshaped(x, [product(x.shape.slice(0, axis)), product(x.shape.slice(axis))]);
 
 const listOf = (node: Lowering): ArrayLike<number> | undefined => node.numbersSince(13, "axes", 1, "the list of axes");
-
-function size(node: Lowering): Value {
-  const all = node.elements(node.input(0).shape);
-  return node.constantFrom("s64", [all], []);
-}
 
 /**
  * A window of samples as a sum of cosines, of which the factor of each is given: 0.5 and -0.5 for Hann's.
@@ -84,8 +79,7 @@ export const SHAPES: OperatorTable = {
     const x = node.input(0);
     const rank = x.shape.length;
     const given = node.int("axis", 1);
-    const axis = given === rank ? rank : node.axis(given, rank);
-    return flattened(node, x, axis);
+    return flattened(node, x, given === rank ? rank : node.axis(given, rank));
   },
   HammingWindow: windowOf([25 / 46, -21 / 46]),
   HannWindow: windowOf([0.5, -0.5]),
@@ -136,7 +130,7 @@ export const SHAPES: OperatorTable = {
     const sizes = shape.slice(clamp(node.int("start", 0)), clamp(node.int("end", shape.length)));
     return node.constantFrom("s64", sizes);
   },
-  Size: size,
+  Size: (node) => node.constantFrom("s64", [node.elements(node.input(0).shape)], []),
   Squeeze(node: Lowering) {
     const x = node.input(0);
     const given = listOf(node);

@@ -17,8 +17,7 @@ import { fuse } from "../../network/fuse.ts";
 import type { Attribute, Body, Constant, Dimension, Graph, Input, Node } from "../../network/graph.ts";
 import { channelsLast } from "../../network/layout.ts";
 import { lowerGraph } from "../../network/lower.ts";
-import { ELEMENT_TYPES, type ElementType, numbersFor } from "../../network/numbers.ts";
-import { numberOfType } from "../../network/onnx/tensor.ts";
+import { ELEMENT_TYPES, type ElementType, numberOfType, numbersFor } from "../../network/numbers.ts";
 import { runNetwork } from "../../network/run.ts";
 import { messageOf } from "./message.ts";
 
