@@ -6,7 +6,7 @@ import { internal } from "../error.ts";
 import { compileIndex, type Environment, type Scope, type Values } from "../evaluate.ts";
 import type { Intrinsic, Operand } from "../intrinsic.ts";
 import { WARP } from "../intrinsic.ts";
-import type { LoopNest, RegisterAt, Scratch, TeamMode } from "../loop-nest.ts";
+import type { LoopNest, RegisterAt, Scratch } from "../loop-nest.ts";
 import { printHead } from "../print-nest.ts";
 import { describeElement, describeThread, NestFault, type Site } from "./fault.ts";
 import { ALL_LANES, type Flight } from "./happens-before.ts";
@@ -61,7 +61,7 @@ export interface RegisterShape {
   readonly identity: number;
 }
 
-export interface BlockContext {
+export interface BlockContext extends Pick<Site, "team" | "teams" | "ofBlock"> {
   readonly scope: Scope;
   readonly judge: Judge;
   readonly files: ReadonlyMap<string, RegisterShape>;
@@ -73,12 +73,8 @@ export interface BlockContext {
   readonly vectors: readonly { readonly values: Values; readonly unknown: number }[];
   /** When asynchronous copies take effect: as late as their wait allows, or at once. */
   readonly copies: "early" | "late";
-  /** Agents of a block: its teams, then single threads. */
-  readonly warps: number;
-  readonly teams: number;
   /** Blocks of a cluster. */
   readonly blocks: number;
-  readonly team: TeamMode;
   readonly arrivals: NonNullable<LoopNest["arrivals"]>;
 }
 
@@ -91,10 +87,10 @@ export const lanesOf = (context: BlockContext, inBlock: number): number =>
 
 /** Threads of a block. */
 export const threadsOfBlock = (context: BlockContext): number =>
-  lanesOfTeam(context) * context.teams + WARP * (context.warps - context.teams);
+  lanesOfTeam(context) * context.teams + WARP * (context.ofBlock - context.teams);
 
-/** The position of a statement in the block. */
-export interface Standing extends Site {
+/** A statement at its position in the block. */
+export interface Standing extends Site, BlockContext {
   /** Axes of the surrounding loops over parts of the block; the first agent that runs the statement, and the number of agents that do. */
   readonly warpAxes: readonly string[];
   readonly first: number;
@@ -102,23 +98,21 @@ export interface Standing extends Site {
 }
 
 /** Whether a single thread runs it while the rest of its warp is idle. */
-export const isAlone = ({ first, warpAxes }: Standing, { teams }: BlockContext): boolean =>
-  warpAxes.length > 0 && first >= teams;
+export const isAlone = ({ first, warpAxes, teams }: Standing): boolean => warpAxes.length > 0 && first >= teams;
 
 /** The register that a statement names, and a function that computes its number. @throws NestFault when the file has no such number */
 export function compileRegister(
   { file, index }: RegisterAt,
-  site: Site,
-  context: BlockContext,
+  site: Standing,
 ): { readonly shape: RegisterShape; readonly number: (warp: Warp, further?: number) => number } {
-  const shape = context.files.get(file) ?? internal(`no registers "${file}"`);
-  const at = compileIndex(index, context.scope);
+  const shape = site.files.get(file) ?? internal(`no registers "${file}"`);
+  const at = compileIndex(index, site.scope);
   return {
     shape,
     number: (warp, further = 0) => {
       const number = at(warp.env) + further;
       if (number < 0 || number >= shape.count)
-        refuseAt(site, context, warp, `${file}{${number}} does not exist: ${file} has ${shape.count} registers`);
+        refuseAt(site, warp, `${file}{${number}} does not exist: ${file} has ${shape.count} registers`);
       return number;
     },
   };
@@ -150,14 +144,8 @@ export function refuse(site: Site, what: string): never {
 }
 
 /** An access to a register while an issue in flight writes it. */
-export function inFlightAt(
-  site: Site,
-  { judge }: BlockContext,
-  warp: Warp,
-  register: string,
-  missing: string,
-): NestFault {
-  const event = judge.eventOf(site, warp.number, warp.env);
+export function inFlightAt(site: Standing, warp: Warp, register: string, missing: string): NestFault {
+  const event = site.judge.eventOf(site, warp.number, warp.env);
   return new NestFault("race", [
     `${register} is used before the issue that writes it has ended`,
     printHead(site.statement),
@@ -167,13 +155,7 @@ export function inFlightAt(
 }
 
 /** The same when it runs. */
-export function refuseAt(
-  site: Site,
-  { judge }: BlockContext,
-  warp: Warp,
-  what: string,
-  lane: number = ALL_LANES,
-): never {
-  const event = judge.eventOf(site, warp.number, warp.env);
+export function refuseAt(site: Standing, warp: Warp, what: string, lane: number = ALL_LANES): never {
+  const event = site.judge.eventOf(site, warp.number, warp.env);
   throw new NestFault("malformed", [what, printHead(site.statement), `  run by ${describeThread({ event, lane })}`]);
 }

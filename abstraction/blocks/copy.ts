@@ -48,18 +48,18 @@ interface Read {
 const OUTSIDE = -1;
 const LEFT_OUT = -2;
 
-export function compileCopy(copy: Copy, site: Standing, context: BlockContext): WarpRun {
-  checkCopy(copy, site, context);
-  const { scope, judge } = context;
-  const threads = copy.group === "block" ? threadsOfBlock(context) : lanesOfTeam(context);
+export function compileCopy(copy: Copy, site: Standing): WarpRun {
+  checkCopy(copy, site);
+  const { scope, judge } = site;
+  const threads = copy.group === "block" ? threadsOfBlock(site) : lanesOfTeam(site);
   const { pieces, seek } = piecesOf(copy, scope);
   const when = copy.when && compileIndex(copy.when, scope);
-  const movePiece = compilePiece(copy, site, context);
+  const movePiece = compilePiece(copy, site);
   return (warp) => {
     if (when && when(warp.env) === 0) return;
     judge.begin(site, warp.number, warp.env, copy.transfer === "async" ? "copies" : undefined);
-    const first = copy.group === "block" ? lanesOfTeam(context) * warp.inBlock : 0;
-    const lanes = lanesOf(context, warp.inBlock);
+    const first = copy.group === "block" ? lanesOfTeam(site) * warp.inBlock : 0;
+    const lanes = lanesOf(site, warp.inBlock);
     for (let lane = 0; lane < lanes; lane++) {
       judge.lane = lane;
       for (let piece = first + lane; piece < pieces; piece += threads) {
@@ -71,12 +71,8 @@ export function compileCopy(copy: Copy, site: Standing, context: BlockContext): 
 }
 
 /** Checks what is known of a copy before it runs. @throws NestFault */
-function checkCopy(
-  { axes, equation, width, transfer, gathered, group, when }: Copy,
-  site: Standing,
-  context: BlockContext,
-): void {
-  const { scope, inputs, scratch } = context;
+function checkCopy({ axes, equation, width, transfer, gathered, group, when }: Copy, site: Standing): void {
+  const { scope, inputs, scratch } = site;
   const last = axes.at(-1)?.extent ?? 0;
   if (width < 1 || last % width !== 0) refuse(site, `a row of ${last} elements cannot be dealt in pieces of ${width}`);
   const taken = axes.find((a) => site.loops.some((l) => l.name === a.name));
@@ -86,11 +82,11 @@ function checkCopy(
   if (inputs.has(target.tensor)) refuse(site, `${target.tensor} is an input: nothing may write it`);
   const inWhen = when && axesIn(when).find((name) => axes.some((a) => a.name === name));
   if (inWhen !== undefined) refuse(site, `the copy's condition names its axis ${inWhen}: threads would disagree`);
-  if (group !== "block" && group !== context.team)
-    refuse(site, `a copy is dealt to a ${group}, and the block is made of ${context.team}s`);
+  if (group !== "block" && group !== site.team)
+    refuse(site, `a copy is dealt to a ${group}, and the block is made of ${site.team}s`);
   if (group === "block") {
-    if (site.warps < context.warps)
-      refuse(site, `${site.warps} of ${context.warps} warps run a copy that is dealt to the whole block`);
+    if (site.warps < site.ofBlock)
+      refuse(site, `${site.warps} of ${site.ofBlock} warps run a copy that is dealt to the whole block`);
     const named = [target, value, equation.where, when].flatMap((e) => (e ? axesIn(e) : []));
     const own = site.warpAxes.find((name) => named.includes(name));
     if (own !== undefined)
@@ -129,18 +125,18 @@ function piecesOf(
 }
 
 /** Moves the piece at whose first element the loop counters stand. */
-function compilePiece(copy: Copy, site: Standing, context: BlockContext): WarpRun {
+function compilePiece(copy: Copy, site: Standing): WarpRun {
   const { axes, equation, width, transfer } = copy;
   const { target, value, where } = equation;
-  const { scope, judge } = context;
+  const { scope, judge } = site;
   const holds = where && compileIndex(where, scope);
   const place = compilePlace(target, scope);
   const places = new Int32Array(width);
   const reads = readsOf(value, width, scope);
   const slot = scope.slot(axes.at(-1)?.name ?? "");
-  const check = compileCheck(copy, places, reads, context);
+  const check = compileCheck(copy, places, reads, site);
   const write =
-    transfer === "async" ? compileFlight(copy, places, reads, context) : compileWrites(copy, places, slot, context);
+    transfer === "async" ? compileFlight(copy, places, reads, site) : compileWrites(copy, places, slot, site);
   return (warp) => {
     const { env } = warp;
     const start = env[slot] ?? 0;
@@ -156,7 +152,7 @@ function compilePiece(copy: Copy, site: Standing, context: BlockContext): WarpRu
     if (copied === 0) return;
     const problem =
       copied < width ? `${copied} of the ${width} elements of a piece are copied: all must be, or none` : check();
-    if (problem !== undefined) refuseAt(site, context, warp, problem, judge.lane);
+    if (problem !== undefined) refuseAt(site, warp, problem, judge.lane);
     write(warp);
   };
 }

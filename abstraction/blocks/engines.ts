@@ -76,20 +76,20 @@ export class Engines {
     }));
   }
 
-  send(s: Extract<Statement, { kind: "send" }>, site: Standing, context: BlockContext): WarpRun {
-    const { scope, judge } = context;
-    const alone = isAlone(site, context);
-    if (!alone && (site.warps < context.warps || site.warpAxes.length === 0))
-      refuse(site, `what one thread of a block sends stands in loops over all its ${context.team}s`);
+  send(s: Extract<Statement, { kind: "send" }>, site: Standing): WarpRun {
+    const { scope, judge } = site;
+    const alone = isAlone(site);
+    if (!alone && (site.warps < site.ofBlock || site.warpAxes.length === 0))
+      refuse(site, `what one thread of a block sends stands in loops over all its ${site.team}s`);
     if (alone && site.warps > 1) refuse(site, `${site.warps} threads on their own send the same`);
     const at = this.numberOf(s.arrival, site, "an engine");
     const when = s.when && compileIndex(s.when, scope);
-    const boxes = s.copies.map((copy) => ({ copy, bring: compileBox(copy, site, context) }));
+    const boxes = s.copies.map((copy) => ({ copy, bring: compileBox(copy, site) }));
     const isShared = s.copies.some((copy) => copy.group === "cluster");
-    const senders = isShared ? context.blocks : 1;
+    const senders = isShared ? site.blocks : 1;
     return (warp) => {
       if (warp.inBlock !== site.first || (when && when(warp.env) === 0)) return;
-      for (const block of isShared ? upTo(context.blocks) : [warp.block]) {
+      for (const block of isShared ? upTo(site.blocks) : [warp.block]) {
         const number = this.inBlock(at(warp), s.arrival, warp, block);
         const stage = this.stageAt(number);
         const late = [...(this.awaiting.get(s.arrival.name) ?? [])].find((n) => (stage.awaited[n] ?? 0) < stage.uses);
@@ -97,12 +97,11 @@ export class Engines {
         if (late !== undefined)
           refuseAt(
             site,
-            context,
             warp,
-            `the stage is sent for again, and ${agentName(context, late)} has not awaited its last use: missing: ${missing}`,
+            `the stage is sent for again, and ${agentName(site, late)} has not awaited its last use: missing: ${missing}`,
           );
         if (stage.sent.has(warp.block))
-          refuseAt(site, context, warp, "the stage is sent for again before the other blocks of the cluster have sent");
+          refuseAt(site, warp, "the stage is sent for again before the other blocks of the cluster have sent");
         stage.sent.add(warp.block);
         // The engine starts with the requesting thread's knowledge.
         const engine = this.engineOf(number, warp.block);
@@ -117,7 +116,7 @@ export class Engines {
         if (stage.sent.size < senders) continue;
         stage.sent.clear();
         stage.uses++;
-        if (context.copies === "early") arrive(stage);
+        if (site.copies === "early") arrive(stage);
       }
     };
   }
@@ -125,9 +124,8 @@ export class Engines {
   await(
     s: Extract<Statement, { kind: "await" }>,
     site: Standing,
-    context: BlockContext,
   ): { readonly isThere: (warp: Warp) => boolean; readonly run: WarpRun } {
-    const { scope, judge, blocks } = context;
+    const { scope, judge, blocks } = site;
     const at = this.numberOf(s.arrival, site);
     const byTeams = this.context.arrivals.some((a) => a.name === s.arrival.name && a.by !== undefined);
     const use = compileIndex(s.use, scope);
@@ -143,7 +141,6 @@ export class Engines {
         if (awaited !== uses && awaited !== uses - 1)
           refuseAt(
             site,
-            context,
             warp,
             `use ${awaited} is awaited and ${uses} have been: a wait knows their parity alone, and passes at once or never`,
           );
@@ -163,16 +160,16 @@ export class Engines {
     };
   }
 
-  arrive(s: Extract<Statement, { kind: "arrive" }>, site: Standing, context: BlockContext): WarpRun {
-    const { scope, judge, teams } = context;
-    if (site.warps !== teams || site.warpAxes.length === 0 || isAlone(site, context))
-      refuse(site, `a stage is free when all ${context.team}s have arrived: it stands in loops over all of them`);
+  arrive(s: Extract<Statement, { kind: "arrive" }>, site: Standing): WarpRun {
+    const { scope, judge, teams } = site;
+    if (site.warps !== teams || site.warpAxes.length === 0 || isAlone(site))
+      refuse(site, `a stage is free when all ${site.team}s have arrived: it stands in loops over all of them`);
     const at = this.numberOf(s.arrival, site, s.group ? "teams of the cluster" : "teams");
     const when = s.when && compileIndex(s.when, scope);
-    const arriving = s.group ? teams * context.blocks : teams;
+    const arriving = s.group ? teams * site.blocks : teams;
     return (warp) => {
       if (when && when(warp.env) === 0) return;
-      for (const block of s.group ? upTo(context.blocks) : [warp.block]) {
+      for (const block of s.group ? upTo(site.blocks) : [warp.block]) {
         const number = this.inBlock(at(warp), s.arrival, warp, block);
         const stage = this.stageAt(number);
         if (s.group) {
@@ -202,8 +199,8 @@ export class Engines {
 
   /** The agent that fills a stage for the thread of a block that sends. */
   private engineOf(stage: number, sender: number): number {
-    const { warps, blocks } = this.context;
-    return warps * blocks + stage * blocks + sender;
+    const { ofBlock, blocks } = this.context;
+    return ofBlock * blocks + stage * blocks + sender;
   }
 
   /** The same stage of another block of the cluster. */
@@ -281,12 +278,8 @@ function compileView(
 }
 
 /** Records an engine's reads and writes, `further` blocks on in the cluster. The returned function transfers the values. */
-function compileBox(
-  { axes, equation, view }: Copy,
-  site: Standing,
-  context: BlockContext,
-): (warp: Warp, further: number) => () => void {
-  const { scope, scratch, inputs } = context;
+function compileBox({ axes, equation, view }: Copy, site: Standing): (warp: Warp, further: number) => () => void {
+  const { scope, scratch, inputs } = site;
   const { target, value } = equation;
   const ring = scratch.get(target.tensor);
   if (ring?.scope !== "shared") refuse(site, `an engine fills shared memory, and ${target.tensor} is none`);
@@ -300,15 +293,15 @@ function compileBox(
   const place = compilePlace(target, scope);
   const origin: Evaluate = compilePlace(source, scope);
   const isAsked: Evaluate = asked ? compileIndex(asked, scope) : () => 1;
-  const brings = compileView(view, tensor, context);
+  const brings = compileView(view, tensor, site);
   const [inner] = view.dims;
   const begins = compileIndex(view.at[0] ?? number(0), scope);
   const digits = axes.map(({ name, extent }) => ({ slot: scope.slot(name), extent }));
   const size = pointsIn(axes);
   const columns = axes.at(-1)?.extent ?? 1;
-  const named = (at: number): string => (at < 0 ? "a zero" : elementAt(context, source.tensor, at));
+  const named = (at: number): string => (at < 0 ? "a zero" : elementAt(site, source.tensor, at));
   return (warp, further) => {
-    const elsewhere = further * (to.values.length / context.blocks);
+    const elsewhere = further * (to.values.length / site.blocks);
     const places = new Int32Array(size);
     const origins = new Int32Array(size);
     const brought = brings(warp);
@@ -316,7 +309,6 @@ function compileBox(
     if (begun % BEGINNING_BYTES !== 0)
       refuseAt(
         site,
-        context,
         warp,
         `the engine begins at multiples of ${BEGINNING_BYTES} bytes along ${inner?.name}, not at ${begun}`,
       );
@@ -326,9 +318,9 @@ function compileBox(
       origins[e] = isAsked(warp.env) === 0 ? ANYTHING : origin(warp.env);
       const got = brought(Math.floor(e / columns), e % columns);
       if (origins[e] !== ANYTHING && got !== origins[e])
-        refuseAt(site, context, warp, `the engine brings ${named(got)} where ${named(origins[e] ?? -1)} is asked for`);
+        refuseAt(site, warp, `the engine brings ${named(got)} where ${named(origins[e] ?? -1)} is asked for`);
     }
-    if (places.includes(-1)) refuseAt(site, context, warp, `the copy leaves ${target.tensor}`);
+    if (places.includes(-1)) refuseAt(site, warp, `the copy leaves ${target.tensor}`);
     for (let e = 0; e < size; e++) {
       places[e] = (places[e] ?? 0) + elsewhere;
       to.watch?.write(places[e] ?? 0);

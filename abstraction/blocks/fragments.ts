@@ -37,35 +37,31 @@ const LDMATRIX_ROW_BYTES = 16;
 /** Describes what is wrong with the places of a tile's elements. */
 type TileCheck = (places: Int32Array) => string | undefined;
 
-export function compileFetch(
-  { register, tile }: Extract<Statement, { kind: "fetch" }>,
-  site: Standing,
-  context: BlockContext,
-): WarpRun {
-  const { scope, judge } = context;
+export function compileFetch({ register, tile }: Extract<Statement, { kind: "fetch" }>, site: Standing): WarpRun {
+  const { scope, judge } = site;
   const { access, axes, by, where, several = { count: 1, along: 0 } } = tile;
-  const { shape, number } = compileRegister(register, site, context);
+  const { shape, number } = compileRegister(register, site);
   const { values, dtype, watch } = scope.buffer(access.tensor);
   checkTypes(shape, dtype, access.tensor, site);
-  const check = tileCheck(by, access.tensor, shape, site, context);
+  const check = tileCheck(by, access.tensor, shape, site);
   const holders = by === "elements" ? holdersOrRefuse(shape, site) : undefined;
   const place = compilePlace(access, scope);
   const holds = where && compileIndex(where, scope);
   if (holds && by !== "elements") refuse(site, `${by} moves a whole tile: none of it is left out`);
-  const seek = seekerOf(axes, shape, site, context);
+  const seek = seekerOf(axes, shape, site);
   const extent = shape.operand.dims[several.along]?.extent ?? 0;
   const places = new Int32Array(shape.rows.length);
   return (warp) => {
     const { env } = warp;
     judge.begin(site, warp.number, env);
     for (let i = 0; i < several.count; i++) {
-      const held = tileOf(warp, shape, number(warp, i), site, context);
+      const held = tileOf(warp, shape, number(warp, i), site);
       for (let e = 0; e < places.length; e++) {
         seek(env, e, several.along, i * extent);
         places[e] = holds !== undefined && holds(env) === 0 ? STAYS : place(env);
       }
       const problem = places.includes(-1) ? `the tile leaves ${access.tensor}` : check(places);
-      if (problem !== undefined) refuseAt(site, context, warp, problem);
+      if (problem !== undefined) refuseAt(site, warp, problem);
       for (let e = 0; e < places.length; e++) {
         const at = places[e] ?? 0;
         if (at === STAYS) {
@@ -83,14 +79,13 @@ export function compileFetch(
 export function compileDrain(
   { register, axes, equation, element, by }: Extract<Statement, { kind: "drain" }>,
   site: Standing,
-  context: BlockContext,
 ): WarpRun {
-  const { scope, judge } = context;
+  const { scope, judge } = site;
   const { target, op, value, where } = equation;
-  const { shape, number } = compileRegister(register, site, context);
+  const { shape, number } = compileRegister(register, site);
   const { values, dtype, watch } = scope.buffer(target.tensor);
   if (op !== "=") refuse(site, `a drain assigns with "=", not with "${op}"`);
-  checkWritable(target.tensor, site, context);
+  checkWritable(target.tensor, site);
   const one: Buffer = { values: new Float64Array(1), shape: [], dtype: shape.operand.dtype };
   const inner = scope.including(element, one);
   const evaluate = compileValue(value, inner, dtype);
@@ -103,21 +98,21 @@ export function compileDrain(
   if (whole) checkTypes(shape, dtype, target.tensor, site);
   const quads = by === "quads";
   const check = quads
-    ? quadsCheck(target.tensor, bytesOf(dtype), shape, site, context)
-    : tileCheck(by ?? "elements", target.tensor, shape, site, context);
+    ? quadsCheck(target.tensor, bytesOf(dtype), shape, site)
+    : tileCheck(by ?? "elements", target.tensor, shape, site);
   // After the exchange within four lanes, the writing lane of an element is unspecified.
   const holders = whole || quads ? undefined : holdersOrRefuse(shape, site);
-  const seek = seekerOf(axes, shape, site, context);
+  const seek = seekerOf(axes, shape, site);
   const places = new Int32Array(shape.rows.length);
   const results = new Float64Array(shape.rows.length);
   return (warp) => {
     const { env } = warp;
     judge.begin(site, warp.number, env);
-    const held = filledTileOf(warp, shape, number(warp), site, context);
+    const held = filledTileOf(warp, shape, number(warp), site);
     for (let e = 0; e < places.length; e++) {
       seek(env, e);
       const stays = holds !== undefined && holds(env) === 0;
-      if (stays && whole) refuseAt(site, context, warp, "an instruction stores a whole tile: none of it can stay");
+      if (stays && whole) refuseAt(site, warp, "an instruction stores a whole tile: none of it can stay");
       places[e] = stays ? STAYS : place(env);
       if (stays) continue;
       judge.lane = holders?.[e] ?? ALL_LANES;
@@ -125,7 +120,7 @@ export function compileDrain(
       results[e] = round(evaluate(env));
     }
     const problem = places.includes(-1) ? `the tile leaves ${target.tensor}` : check(places);
-    if (problem !== undefined) refuseAt(site, context, warp, problem);
+    if (problem !== undefined) refuseAt(site, warp, problem);
     for (let e = 0; e < places.length; e++) {
       const at = places[e] ?? STAYS;
       if (at === STAYS) continue;
@@ -143,13 +138,12 @@ const STAYS = -2;
 export function compileTileMove(
   { kind, register, memory }: { kind: "load" | "store"; register: RegisterAt; memory: MemoryTile },
   site: Standing,
-  context: BlockContext,
 ): WarpRun {
-  const { scope, judge } = context;
-  const { shape, number } = compileRegister(register, site, context);
+  const { scope, judge } = site;
+  const { shape, number } = compileRegister(register, site);
   const { values, dtype, watch } = scope.buffer(memory.buffer);
   checkTypes(shape, dtype, memory.buffer, site);
-  if (kind === "store") checkWritable(memory.buffer, site, context);
+  if (kind === "store") checkWritable(memory.buffer, site);
   const holders = holdersOf(shape);
   const base = compileIndex(memory.base, scope);
   const { rows, columns } = shape;
@@ -157,16 +151,11 @@ export function compileTileMove(
     judge.begin(site, warp.number, warp.env);
     const from = base(warp.env);
     const n = number(warp);
-    const held = kind === "load" ? tileOf(warp, shape, n, site, context) : filledTileOf(warp, shape, n, site, context);
+    const held = kind === "load" ? tileOf(warp, shape, n, site) : filledTileOf(warp, shape, n, site);
     for (let e = 0; e < rows.length; e++) {
       const at = from + (rows[e] ?? 0) * memory.stride + (columns[e] ?? 0);
       if (at < 0 || at >= values.length)
-        refuseAt(
-          site,
-          context,
-          warp,
-          `the tile leaves ${memory.buffer}: it has ${values.length} elements, and no ${at}`,
-        );
+        refuseAt(site, warp, `the tile leaves ${memory.buffer}: it has ${values.length} elements, and no ${at}`);
       judge.lane = holders?.[e] ?? ALL_LANES;
       if (kind === "load") {
         watch?.read(at);
@@ -183,20 +172,14 @@ export function compileTileMove(
  * The tile of a register that is written; it counts as filled from now on.
  * @throws NestFault while an issue that writes it is in flight
  */
-export function tileOf(
-  warp: Warp,
-  shape: RegisterShape,
-  number: number,
-  site: Standing,
-  context: BlockContext,
-): Float64Array {
+export function tileOf(warp: Warp, shape: RegisterShape, number: number, site: Standing): Float64Array {
   const file = warp.files[shape.number];
   const tile = file?.tiles[number];
   if (!file || !tile) throw new Error(`internal: no register ${shape.name}{${number}}`);
   const flight = file.flights[number];
   if (flight?.endedIn === Number.POSITIVE_INFINITY) {
     const missing = `${flight.committed ? "" : "a commit of the issue and "}a wait for it`;
-    throw inFlightAt(site, context, warp, `${shape.name}{${number}}`, missing);
+    throw inFlightAt(site, warp, `${shape.name}{${number}}`, missing);
   }
   file.filled[number] = 1;
   file.touched[number] = 1;
@@ -204,16 +187,10 @@ export function tileOf(
 }
 
 /** The tile of a register that is read. @throws NestFault when it was never filled */
-export function filledTileOf(
-  warp: Warp,
-  shape: RegisterShape,
-  number: number,
-  site: Standing,
-  context: BlockContext,
-): Float64Array {
+export function filledTileOf(warp: Warp, shape: RegisterShape, number: number, site: Standing): Float64Array {
   if (warp.files[shape.number]?.filled[number] !== 1)
-    refuseAt(site, context, warp, `${shape.name}{${number}} is read, and nothing has filled it`);
-  return tileOf(warp, shape, number, site, context);
+    refuseAt(site, warp, `${shape.name}{${number}} is read, and nothing has filled it`);
+  return tileOf(warp, shape, number, site);
 }
 
 /** A function that sets the names of an operand's dimensions to the index of an element. */
@@ -221,14 +198,13 @@ export function seekerOf(
   axes: readonly string[],
   { intrinsic, operand }: Pick<RegisterShape, "intrinsic" | "operand">,
   site: Standing,
-  { scope }: BlockContext,
 ): (env: Environment, element: number, along?: number, shift?: number) => void {
   if (axes.length !== operand.dims.length)
     refuse(site, `${axes.join(", ")} run over ${operand.dims.length} dimensions of ${intrinsic.name}.${operand.name}`);
   const taken = axes.find((name) => site.loops.some((l) => l.name === name));
   if (taken !== undefined)
     refuse(site, `${taken} runs over the tile and is an axis of a loop around it: give it another name`);
-  const digits = digitsOf(operand).map((of, d) => ({ of, slot: scope.slot(axes[d] ?? "") }));
+  const digits = digitsOf(operand).map((of, d) => ({ of, slot: site.scope.slot(axes[d] ?? "") }));
   return (env, element, along = -1, shift = 0) => {
     for (let d = 0; d < digits.length; d++) {
       const digit = digits[d];
@@ -258,30 +234,24 @@ export function checkTypes(
     refuse(site, `${buffer} holds ${dtype}, and ${intrinsic.name}.${operand.name} is ${operand.dtype}`);
 }
 
-function checkWritable(buffer: string, site: Standing, { inputs }: BlockContext): void {
-  if (inputs.has(buffer)) refuse(site, `${buffer} is an input: nothing may write it`);
+function checkWritable(buffer: string, site: Standing): void {
+  if (site.inputs.has(buffer)) refuse(site, `${buffer} is an input: nothing may write it`);
 }
 
 function isElement(value: Expr, element: string): boolean {
   return value.kind === "access" && value.tensor === element;
 }
 
-function tileCheck(
-  by: TileAccess["by"],
-  buffer: string,
-  shape: RegisterShape,
-  site: Standing,
-  context: BlockContext,
-): TileCheck {
+function tileCheck(by: TileAccess["by"], buffer: string, shape: RegisterShape, site: Standing): TileCheck {
   const bytes = bytesOf(shape.operand.dtype);
   switch (by) {
     case "elements":
       return () => undefined;
     case "instruction":
-      return rowsCheck(buffer, shape, bytes, context);
+      return rowsCheck(buffer, shape, bytes, site);
     case "ldmatrix":
     case "ldmatrix.trans": {
-      if (context.scratch.get(buffer)?.scope !== "shared")
+      if (site.scratch.get(buffer)?.scope !== "shared")
         refuse(site, `ldmatrix reads shared memory, and ${buffer} is none`);
       const rows = matrixRows(shape, by);
       if (!rows)
@@ -293,7 +263,7 @@ function tileCheck(
         for (const row of rows) {
           const first = places[row[0] ?? 0] ?? 0;
           const apart = row.findIndex((e, j) => places[e] !== first + j);
-          const name = (at: number): string => elementAt(context, buffer, at);
+          const name = (at: number): string => elementAt(site, buffer, at);
           if (apart > 0)
             return `${name(first)} and ${name(places[row[apart] ?? 0] ?? 0)} belong to one row of 16 bytes and do not lie ${apart} apart`;
           if ((first * bytes) % LDMATRIX_ROW_BYTES !== 0)
@@ -311,13 +281,7 @@ function tileCheck(
 const QUAD_BYTES = 16;
 
 /** Checks the results of four neighbouring lanes: 16 bytes that are written together or not at all. */
-function quadsCheck(
-  buffer: string,
-  bytes: number,
-  { intrinsic, operand }: RegisterShape,
-  site: Standing,
-  context: BlockContext,
-): TileCheck {
+function quadsCheck(buffer: string, bytes: number, { intrinsic, operand }: RegisterShape, site: Standing): TileCheck {
   const atOnce = QUAD_BYTES / bytes;
   const columns = operand.dims.at(-1)?.extent ?? 0;
   if (bytes !== 2 || columns % atOnce !== 0)
@@ -329,7 +293,7 @@ function quadsCheck(
       if (apart >= 0)
         return `${atOnce} results of four lanes do not lie side by side in ${buffer}, or not all of them stay`;
       if (first !== STAYS && first % atOnce !== 0)
-        return `${elementAt(context, buffer, first)} lies at element ${first}: ${atOnce} results begin at a multiple of ${atOnce}`;
+        return `${elementAt(site, buffer, first)} lies at element ${first}: ${atOnce} results begin at a multiple of ${atOnce}`;
     }
     return undefined;
   };

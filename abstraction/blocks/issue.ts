@@ -17,7 +17,6 @@ import { type Intrinsic, type Operand, readsShared } from "../intrinsic.ts";
 import type { RegisterAt, Statement, TileAccess } from "../loop-nest.ts";
 import { operandView } from "../matrix-view.ts";
 import {
-  type BlockContext,
   compileRegister,
   elementAt,
   type RegisterShape,
@@ -43,7 +42,8 @@ export function fenceRegisters(warp: Warp): void {
 }
 
 /** Publishes the warp's writes to instructions that read memory directly. */
-export function publish(warp: Warp, site: Standing, { judge }: BlockContext): void {
+export function publish(warp: Warp, site: Standing): void {
+  const { judge } = site;
   const event = judge.next;
   judge.begin(site, warp.number, warp.env);
   judge.order.publish(warp.number, event);
@@ -56,25 +56,21 @@ interface Factor {
   readonly begin: (warp: Warp) => () => void;
 }
 
-export function compileIssue(
-  { intrinsic, registers, tiles = {} }: Issue,
-  site: Standing,
-  context: BlockContext,
-): WarpRun {
-  const { judge, copies } = context;
-  if (intrinsic.scope !== context.team)
-    refuse(site, `${intrinsic.name} is issued by a ${intrinsic.scope}, not by a ${context.team}`);
+export function compileIssue({ intrinsic, registers, tiles = {} }: Issue, site: Standing): WarpRun {
+  const { judge, copies } = site;
+  if (intrinsic.scope !== site.team)
+    refuse(site, `${intrinsic.name} is issued by a ${intrinsic.scope}, not by a ${site.team}`);
   // The instruction's equation runs on arrays of its own; operands are copied in and the target copied back.
   const logical: Record<string, Float64Array> = {};
   const [declared, ...others] = intrinsic.operands;
   if (!declared) throw new Error(`internal: ${intrinsic.name} has no operands`);
-  const { shape, number } = registerOf(intrinsic, declared, registers[declared.name], site, context);
+  const { shape, number } = registerOf(intrinsic, declared, registers[declared.name], site);
   const factors = others.map((operand): Factor => {
     const tile = tiles[operand.name];
     const factor =
       tile && readsShared(operand)
-        ? inMemory(intrinsic, operand, tile, site, context)
-        : inRegisters(intrinsic, operand, registers[operand.name], site, context);
+        ? inMemory(intrinsic, operand, tile, site)
+        : inRegisters(intrinsic, operand, registers[operand.name], site);
     logical[operand.name] = factor.values;
     return factor;
   });
@@ -86,9 +82,9 @@ export function compileIssue(
     return (warp) => {
       for (const { begin } of factors) begin(warp)();
       const n = number(warp);
-      if (accumulates) sums.set(filledTileOf(warp, shape, n, site, context));
+      if (accumulates) sums.set(filledTileOf(warp, shape, n, site));
       issue();
-      tileOf(warp, shape, n, site, context).set(sums);
+      tileOf(warp, shape, n, site).set(sums);
     };
   return (warp) => {
     judge.begin(site, warp.number, warp.env, "issues");
@@ -97,7 +93,7 @@ export function compileIssue(
     const tile = file?.tiles[n];
     if (!file || !tile) throw new Error(`internal: no register ${shape.name}{${n}}`);
     const problem = registerProblem(warp, file, n, accumulates, `${shape.name}{${n}}`, intrinsic);
-    if (problem !== undefined) refuseAt(site, context, warp, problem);
+    if (problem !== undefined) refuseAt(site, warp, problem);
     const reads = factors.map(({ begin }) => begin(warp));
     const { flight } = judge.order.sentOff(warp.number, "issues");
     file.flights[n] = flight;
@@ -135,49 +131,36 @@ function registerOf(
   { name }: Operand,
   register: RegisterAt | undefined,
   site: Standing,
-  context: BlockContext,
 ): { readonly shape: RegisterShape; readonly number: (warp: Warp) => number } {
   if (!register) throw new Error(`internal: ${intrinsic.name} is issued without ${name}`);
-  const { shape, number } = compileRegister(register, site, context);
+  const { shape, number } = compileRegister(register, site);
   if (shape.intrinsic !== intrinsic || shape.operand.name !== name)
     refuse(site, `${shape.name} holds ${shape.intrinsic.name}.${shape.operand.name}, not ${intrinsic.name}.${name}`);
   return { shape, number };
 }
 
-function inRegisters(
-  intrinsic: Intrinsic,
-  operand: Operand,
-  register: RegisterAt | undefined,
-  site: Standing,
-  context: BlockContext,
-): Factor {
-  const { shape, number } = registerOf(intrinsic, operand, register, site, context);
+function inRegisters(intrinsic: Intrinsic, operand: Operand, register: RegisterAt | undefined, site: Standing): Factor {
+  const { shape, number } = registerOf(intrinsic, operand, register, site);
   const values = new Float64Array(shape.rows.length);
   return {
     values,
     begin: (warp) => {
-      const held = Float64Array.from(filledTileOf(warp, shape, number(warp), site, context));
+      const held = Float64Array.from(filledTileOf(warp, shape, number(warp), site));
       return () => values.set(held);
     },
   };
 }
 
 /** A factor that the instruction reads directly from shared memory, in a layout that its descriptor can express. */
-function inMemory(
-  intrinsic: Intrinsic,
-  operand: Operand,
-  { axes, access }: TileAccess,
-  site: Standing,
-  context: BlockContext,
-): Factor {
-  const { scope } = context;
+function inMemory(intrinsic: Intrinsic, operand: Operand, { axes, access }: TileAccess, site: Standing): Factor {
+  const { scope } = site;
   const { tensor } = access;
-  if (context.scratch.get(tensor)?.scope !== "shared")
+  if (site.scratch.get(tensor)?.scope !== "shared")
     refuse(site, `${intrinsic.name} reads ${operand.name} from shared memory, and ${tensor} is none`);
   const { values: memory, dtype, watch } = scope.buffer(tensor);
   checkTypes({ intrinsic, operand }, dtype, tensor, site);
   const place = compilePlace(access, scope);
-  const seek = seekerOf(axes, { intrinsic, operand }, site, context);
+  const seek = seekerOf(axes, { intrinsic, operand }, site);
   const size = pointsIn(operand.dims);
   const values = new Float64Array(size);
   return {
@@ -188,13 +171,12 @@ function inMemory(
         seek(warp.env, e);
         places[e] = place(warp.env);
       }
-      if (places.includes(-1)) refuseAt(site, context, warp, `the tile leaves ${tensor}`);
+      if (places.includes(-1)) refuseAt(site, warp, `the tile leaves ${tensor}`);
       if (!operandView(intrinsic, operand, (e) => places[e] ?? 0))
         refuseAt(
           site,
-          context,
           warp,
-          `${operand.name} from ${elementAt(context, tensor, places[0] ?? 0)} on lies in no form that ${intrinsic.name} reads: a start, two distances, a swizzle`,
+          `${operand.name} from ${elementAt(site, tensor, places[0] ?? 0)} on lies in no form that ${intrinsic.name} reads: a start, two distances, a swizzle`,
         );
       for (const from of places) watch?.read(from, true);
       return () => {

@@ -67,7 +67,7 @@ export function warpsOfNest({ prepare, body }: LoopNest): number {
  */
 export function compilePhases(
   statements: readonly Statement[],
-  context: Omit<BlockContext, "teams" | "warps" | "blocks">,
+  context: Omit<BlockContext, "teams" | "ofBlock" | "blocks">,
   order: NestOrder,
   plain: (s: Statement) => () => void,
 ): () => void {
@@ -151,7 +151,7 @@ type Step =
 
 function compileBlocks(
   s: LoopStatement,
-  shared: Omit<BlockContext, "teams" | "warps" | "blocks">,
+  shared: Omit<BlockContext, "teams" | "ofBlock" | "blocks">,
   order: NestOrder,
 ): () => void {
   const { axes, body: inside } = chainOf(s, "block");
@@ -159,20 +159,20 @@ function compileBlocks(
   const cluster = inside.length === 1 && only?.kind === "loop" && only.mode === "cluster" ? only : undefined;
   const body = cluster?.body ?? inside;
   const teams = teamsOf(body);
-  const context: BlockContext = { ...shared, teams, warps: teams + threadsOf(body), blocks: cluster?.extent ?? 1 };
+  const ofBlock = teams + threadsOf(body);
+  const context: BlockContext = { ...shared, teams, ofBlock, blocks: cluster?.extent ?? 1 };
   const { scope, judge } = context;
   const digits = axes.map(({ axis, extent }) => ({ slot: scope.slot(axis), extent }));
   const loops = present([...axes, cluster]).map(({ axis }) => ({ name: axis, slot: scope.slot(axis) }));
   const program: Step[] = [];
-  const { team, warps } = context;
-  const site = { statement: s, team, teams, ofBlock: warps, loops, warpAxes: [], first: 0, warps };
+  const site = { ...context, statement: s, loops, warpAxes: [], first: 0, warps: ofBlock };
   const engines = new Engines(context);
-  compileSteps(body, site, context, program, engines);
+  compileSteps(body, site, program, engines);
   const random = seededRandom(typeof order.warps === "object" ? order.warps.seed : 0);
   const scratch = [...context.scratch.values()];
   const buffers = scratch.filter(isShared).map((b) => scope.buffer(b.name));
   const reached = scratch.filter((b) => b.scope === "cluster").map((b) => scope.buffer(b.name));
-  const agents = context.warps * context.blocks;
+  const agents = ofBlock * context.blocks;
   /** The owner of each block's part of cluster memory writes all of it, so that unsynchronised uses conflict. */
   const own = (): void => {
     for (let block = 0; block < context.blocks; block++) {
@@ -187,7 +187,7 @@ function compileBlocks(
   return () => {
     for (const block of inOrder(pointsIn(axes), order, random)) {
       judge.startBlock(block, agents);
-      engines.startBlock(context.warps);
+      engines.startBlock(ofBlock);
       for (const { values } of buffers) values.fill(Number.NaN);
       const warps = upTo(agents).map((number) => newWarp(number, context));
       for (const { env, block: inCluster } of warps) {
@@ -212,31 +212,25 @@ function inOrder(count: number, { warps = "as written" }: NestOrder, random: Ran
 }
 
 /** Appends the steps of statements to the program. */
-function compileSteps(
-  statements: readonly Statement[],
-  around: Standing,
-  context: BlockContext,
-  program: Step[],
-  engines: Engines,
-): void {
-  const { scope } = context;
+function compileSteps(statements: readonly Statement[], around: Standing, program: Step[], engines: Engines): void {
+  const { scope } = around;
   for (const s of statements) {
     const site: Standing = { ...around, statement: s };
     if (s.kind === "loop" && s.range) refuse(site, "a loop inside a block runs all of its steps");
     if (s.kind === "barrier" && (s.group === "block" || s.group === "cluster"))
       program.push({ kind: "barrier", site, of: s.of ?? s.group });
-    else if (s.kind === "await") program.push({ kind: "await", site, ...engines.await(s, site, context) });
-    else if (s.kind === "arrive") program.push({ kind: "run", run: engines.arrive(s, site, context) });
-    else if (s.kind === "send") program.push({ kind: "run", run: engines.send(s, site, context) });
+    else if (s.kind === "await") program.push({ kind: "await", site, ...engines.await(s, site) });
+    else if (s.kind === "arrive") program.push({ kind: "run", run: engines.arrive(s, site) });
+    else if (s.kind === "send") program.push({ kind: "run", run: engines.send(s, site) });
     else if (s.kind !== "loop" || !(["serial", "unrolled"].includes(s.mode) || isRoleMode(s.mode)))
-      program.push({ kind: "run", run: compileWarpStatement(s, site, context) });
-    else if (isRoleMode(s.mode)) compileWarps(s, s.mode, site, context, program, engines);
+      program.push({ kind: "run", run: compileWarpStatement(s, site) });
+    else if (isRoleMode(s.mode)) compileWarps(s, s.mode, site, program, engines);
     else {
       const slot = scope.slot(s.axis);
       const inside = { ...site, loops: [...site.loops, { name: s.axis, slot }] };
       const head = program.length;
       program.push({ kind: "repeat", slot, extent: s.extent, body: 0 });
-      compileSteps(s.body, inside, context, program, engines);
+      compileSteps(s.body, inside, program, engines);
       program.push({ kind: "repeat", slot, extent: s.extent, body: head + 1 });
       program[head] = { kind: "begin", slot, extent: s.extent, behind: program.length };
     }
@@ -247,28 +241,27 @@ function compileWarps(
   s: LoopStatement,
   mode: TeamMode | "thread",
   site: Standing,
-  context: BlockContext,
   program: Step[],
   engines: Engines,
 ): void {
   if (site.warpAxes.length > 0) refuse(site, `loops at ${mode} stand directly inside one another`);
   const { axes, body } = chainOf(s, mode);
-  const digits = axes.map(({ axis, extent }) => ({ slot: context.scope.slot(axis), extent }));
+  const digits = axes.map(({ axis, extent }) => ({ slot: site.scope.slot(axis), extent }));
   const loops = axes.map(({ axis }, d) => ({ name: axis, slot: digits[d]?.slot ?? 0 }));
   const count = pointsIn(axes);
-  const first = mode === "thread" ? context.teams : 0;
+  const first = mode === "thread" ? site.teams : 0;
   const head = program.length;
   program.push({ kind: "warps", axes: digits, first, count, behind: 0 });
   const inside = { ...site, loops: [...site.loops, ...loops], warpAxes: axes.map(({ axis }) => axis) };
-  compileSteps(body, { ...inside, first, warps: count }, context, program, engines);
+  compileSteps(body, { ...inside, first, warps: count }, program, engines);
   program[head] = { kind: "warps", axes: digits, first, count, behind: program.length };
 }
 
-function newWarp(number: number, { scope, files, vectors, warps: perBlock }: BlockContext): Warp {
+function newWarp(number: number, { scope, files, vectors, ofBlock }: BlockContext): Warp {
   return {
     number,
-    inBlock: number % perBlock,
-    block: Math.floor(number / perBlock),
+    inBlock: number % ofBlock,
+    block: Math.floor(number / ofBlock),
     env: scope.environment(),
     files: [...files.values()].map(({ count, rows }) => ({
       tiles: Array.from({ length: count }, () => new Float64Array(rows.length).fill(Number.NaN)),

@@ -9,21 +9,21 @@ import { compileIndex } from "../evaluate.ts";
 import { compileLanes } from "../interpret-lanes.ts";
 import { WARP } from "../intrinsic.ts";
 import type { Statement } from "../loop-nest.ts";
-import { type BlockContext, compileRegister, isAlone, refuse, type Standing, type WarpRun } from "./context.ts";
+import { compileRegister, isAlone, refuse, type Standing, type WarpRun } from "./context.ts";
 import { compileCopy } from "./copy.ts";
 import { compileDrain, compileFetch, compileTileMove, tileOf } from "./fragments.ts";
 import { compileIssue, fenceRegisters, publish, queueOf } from "./issue.ts";
 
 /** Statements that a warp runs alone. Barriers of a block and loops are steps of the program (run.ts). */
-export function compileWarpStatement(s: Statement, site: Standing, context: BlockContext): WarpRun {
-  const { judge } = context;
-  if (isAlone(site, context)) refuse(site, `one thread on its own sends and awaits, and makes no ${s.kind}`);
+export function compileWarpStatement(s: Statement, site: Standing): WarpRun {
+  const { judge } = site;
+  if (isAlone(site)) refuse(site, `one thread on its own sends and awaits, and makes no ${s.kind}`);
   switch (s.kind) {
     case "loop":
-      if (s.mode === "lanes") return compileWarpLanes(s, site, context);
+      if (s.mode === "lanes") return compileWarpLanes(s, site);
       return refuse(site, `a loop at ${s.mode} does not stand inside a block`);
     case "copy":
-      return compileCopy(s, site, context);
+      return compileCopy(s, site);
     case "commit": {
       const queue = queueOf(s.of);
       return (warp) => {
@@ -41,32 +41,31 @@ export function compileWarpStatement(s: Statement, site: Standing, context: Bloc
       };
     }
     case "fence":
-      return s.on === "registers" ? fenceRegisters : (warp) => publish(warp, site, context);
+      return s.on === "registers" ? fenceRegisters : (warp) => publish(warp, site);
     case "barrier":
       if (s.group === undefined)
         refuse(site, "a barrier of the whole call stands at the top of a nest, outside its blocks");
-      if (s.group !== context.team)
-        refuse(site, `a barrier of a ${s.group}, and the block is made of ${context.team}s`);
+      if (s.group !== site.team) refuse(site, `a barrier of a ${s.group}, and the block is made of ${site.team}s`);
       return ({ number }) => judge.order.barrier([number]);
     case "fetch":
-      return compileFetch(s, site, context);
+      return compileFetch(s, site);
     case "drain":
-      return compileDrain(s, site, context);
+      return compileDrain(s, site);
     case "load":
     case "store":
-      return compileTileMove(s, site, context);
+      return compileTileMove(s, site);
     case "clear": {
-      const { shape, number } = compileRegister(s.register, site, context);
-      return (warp) => void tileOf(warp, shape, number(warp), site, context).fill(shape.identity);
+      const { shape, number } = compileRegister(s.register, site);
+      return (warp) => void tileOf(warp, shape, number(warp), site).fill(shape.identity);
     }
     case "register-issue":
-      return compileIssue(s, site, context);
+      return compileIssue(s, site);
     case "send":
     case "await":
     case "arrive":
       throw new Error(`internal: ${s.kind} is a step of the program`);
     case "when":
-      return compileIssuesWhere(s, site, context);
+      return compileIssuesWhere(s, site);
     case "scalar":
       return refuse(site, "a scalar statement of a warp stands in a loop over its lanes");
     case "issue":
@@ -77,7 +76,7 @@ export function compileWarpStatement(s: Statement, site: Standing, context: Bloc
 }
 
 /** Issues of a warp under a condition. The condition names surrounding loops only, so all lanes agree. */
-function compileIssuesWhere(s: Extract<Statement, { kind: "when" }>, site: Standing, context: BlockContext): WarpRun {
+function compileIssuesWhere(s: Extract<Statement, { kind: "when" }>, site: Standing): WarpRun {
   const isIssue = (inner: Statement): boolean =>
     inner.kind === "register-issue" && inner.intrinsic.asynchronous === undefined;
   if (s.otherwise.length > 0 || !s.body.every(isIssue))
@@ -85,20 +84,20 @@ function compileIssuesWhere(s: Extract<Statement, { kind: "when" }>, site: Stand
       site,
       "a choice between statements does not stand inside a block but for issues: copies and equations have conditions",
     );
-  const holds = compileIndex(s.condition, context.scope);
-  const runs = s.body.map((inner) => compileWarpStatement(inner, { ...site, statement: inner }, context));
+  const holds = compileIndex(s.condition, site.scope);
+  const runs = s.body.map((inner) => compileWarpStatement(inner, { ...site, statement: inner }));
   return (warp) => {
     if (holds(warp.env) !== 0) for (const run of runs) run(warp);
   };
 }
 
 /** Statements on the lanes of a warp and its own vectors. Memory accesses are recorded lane by lane. */
-function compileWarpLanes(s: Extract<Statement, { kind: "loop" }>, site: Standing, context: BlockContext): WarpRun {
-  const { scope, judge, vectors } = context;
-  if (context.team !== "warp") refuse(site, `lanes are those of a warp, and the block is made of ${context.team}s`);
+function compileWarpLanes(s: Extract<Statement, { kind: "loop" }>, site: Standing): WarpRun {
+  const { scope, judge, vectors } = site;
+  if (site.team !== "warp") refuse(site, `lanes are those of a warp, and the block is made of ${site.team}s`);
   if (s.extent > WARP) refuse(site, `a warp has ${WARP} lanes, not ${s.extent}`);
   const runs = s.body.map((inner) => ({
-    site: { ...site, statement: inner, loops: site.loops },
+    site: { ...site, statement: inner },
     run: compileLanes({ ...s, body: [inner] }, scope, judge),
   }));
   return (warp) => {
