@@ -5,24 +5,52 @@
  *
  * Values are rounded as interpret.ts rounds them. On lanes each statement runs as a whole before the next: every lane reads before
  * any writes. Blocks and warps of a GPU run in any order (blocks/), and whatever depends on that order is an error.
+ * Memory holds the user's tensors in their layouts, and scratch where its storage formulas put it.
  */
 
+import { type Dimension, pointsIn, rowMajor, shapeOf } from "./affine.ts";
 import { clusterOfNest, spreadOverCluster } from "./blocks/cluster.ts";
 import type { RegisterShape } from "./blocks/context.ts";
-import { NestFault } from "./blocks/fault.ts";
+import { describeElement, NestFault } from "./blocks/fault.ts";
 import { compilePhases, type NestOrder, teamOfNest, warpsOfNest } from "./blocks/run.ts";
-import { Judge } from "./blocks/watched-memory.ts";
-import { type Computation, inputsOf, outputOf, targetOf } from "./computation.ts";
+import { Judge, type WatchedBuffer, WatchedMemory } from "./blocks/watched-memory.ts";
+import {
+  type Computation,
+  elementCount,
+  inputsOf,
+  memoryElements,
+  outputOf,
+  type Tensor,
+  targetOf,
+} from "./computation.ts";
+import { isInteger, wrap } from "./dtype.ts";
 import { internal } from "./error.ts";
-import { type Buffer, compileCondition, compileIndex, type Run, Scope, type Values } from "./evaluate.ts";
-import { identityOf } from "./expression.ts";
-import { type Inputs, prepareInPlace } from "./interpret.ts";
+import {
+  type Buffer,
+  compileCondition,
+  compileIndex,
+  type Registers,
+  type Run,
+  Scope,
+  type Values,
+  valuesOver,
+} from "./evaluate.ts";
+import { type Expr, identityOf, printExpr } from "./expression.ts";
+import { bufferOf, type Inputs, prepareInPlace } from "./interpret.ts";
 import { compileLanes, compileScalar } from "./interpret-lanes.ts";
-import { bindMemory, type NestMemory } from "./interpret-memory.ts";
-import { registersOf, vectorsOf } from "./interpret-registers.ts";
 import { type Intrinsic, operandOf } from "./intrinsic.ts";
-import { isGridMode, isRoleMode, type LoopNest, type Statement } from "./loop-nest.ts";
-import { tilePlaces } from "./memory-tile.ts";
+import {
+  dimsOf,
+  isGridMode,
+  isRoleMode,
+  isShared,
+  type LoopNest,
+  type Scratch,
+  type Statement,
+  storageOf,
+  type VectorFile,
+} from "./loop-nest.ts";
+import { tilePlaces, tileRowElements } from "./memory-tile.ts";
 import { printHead } from "./print-nest.ts";
 
 /**
@@ -273,4 +301,111 @@ function compileIssue({ intrinsic, tiles }: Extract<Statement, { kind: "issue" }
       },
     };
   });
+}
+
+interface NestMemory {
+  readonly buffers: Map<string, Buffer>;
+  readonly output: Buffer;
+  /** Names of the elements of each buffer, for messages. */
+  readonly names: ReadonlyMap<string, WatchedBuffer>;
+}
+
+/**
+ * Buffers of all tensors and all scratch of a nest.
+ * @param judge watches accesses by the threads of a GPU; none are watched when left out
+ * @throws NestFault when a storage formula puts two elements in one place, or one outside its buffer
+ */
+function bindMemory(nest: LoopNest, computation: Computation, inputs: Inputs, judge?: Judge): NestMemory {
+  const buffers = new Map<string, Buffer>();
+  const names = new Map<string, WatchedBuffer>();
+  const name = (buffer: WatchedBuffer): WatchedBuffer => {
+    names.set(buffer.name, buffer);
+    return buffer;
+  };
+  const watch = (buffer: WatchedBuffer): Pick<Buffer, "watch"> =>
+    judge ? { watch: new WatchedMemory(judge, buffer) } : {};
+  const ofTensor = (tensor: Tensor, { values, places }: Buffer): WatchedBuffer =>
+    name({ name: tensor.name, dims: tensor.dims, elements: values.length, places, shared: false });
+
+  for (const tensor of inputsOf(computation)) {
+    const buffer = storedBuffer(tensor, bufferOf(computation.name, tensor, inputs[tensor.name]).values);
+    ofTensor(tensor, buffer);
+    buffers.set(tensor.name, buffer);
+  }
+  const stored = outputOf(computation);
+  const unwatched = storedBuffer(stored, new Float64Array(elementCount(stored)));
+  const output = { ...unwatched, ...watch(ofTensor(stored, unwatched)) };
+  buffers.set(stored.name, output);
+  for (const scratch of nest.scratch) {
+    const dims = dimsOf(scratch);
+    const places = scratchPlaces(scratch);
+    const { dtype, elements, outside } = scratch;
+    const named = name({ name: scratch.name, dims, elements, places, shared: isShared(scratch), outside });
+    const values = new Float64Array(elements);
+    buffers.set(scratch.name, { values, shape: shapeOf({ dims }), dtype, ...(places && { places }), ...watch(named) });
+  }
+  return { buffers, output, names };
+}
+
+/** A tensor's elements in storage order, with the place of each logical element. */
+function storedBuffer(tensor: Tensor, logical: Values): Buffer {
+  const shape = shapeOf(tensor);
+  const places = placesOf(tensor.dims, tensor.storage);
+  if (!places) return { values: Float64Array.from(logical), shape, dtype: tensor.dtype };
+  const values = new Float64Array(memoryElements(tensor));
+  for (let i = 0; i < places.length; i++) values[places[i] ?? 0] = logical[i] ?? Number.NaN;
+  return { values, shape, dtype: tensor.dtype, places };
+}
+
+/** Place in memory of each logical element, in row-major order; undefined when the storage is row-major. */
+function placesOf(dims: readonly Dimension[], storage: Expr): Int32Array | undefined {
+  return printExpr(storage) === printExpr(rowMajor(dims)) ? undefined : Int32Array.from(valuesOver(storage, dims));
+}
+
+function scratchPlaces(scratch: Scratch): Int32Array | undefined {
+  const { name, elements } = scratch;
+  const dims = dimsOf(scratch);
+  const places = placesOf(dims, storageOf(scratch));
+  if (!places) {
+    const size = pointsIn(dims);
+    if (size > elements)
+      throw new NestFault("malformed", [`${name} has ${size} elements and memory for ${elements}: give it as much`]);
+    return undefined;
+  }
+  const holder = new Int32Array(elements).fill(-1);
+  for (const [element, place] of places.entries()) {
+    const described = (at: number): string => describeElement({ name, dims }, at);
+    if (place < 0 || place >= elements)
+      throw new NestFault("malformed", [
+        `${described(element)} lies at place ${place} of ${elements}: the storage formula leaves its buffer`,
+      ]);
+    const before = holder[place] ?? -1;
+    if (before >= 0)
+      throw new NestFault("malformed", [
+        `${described(before)} and ${described(element)} lie in one place, ${place}: the storage formula must keep them apart`,
+      ]);
+    holder[place] = element;
+  }
+  return places;
+}
+
+/** Registers that all hold 0. */
+function registersOf(intrinsic: Intrinsic, operandName: string, count: number): Registers {
+  const operand = operandOf(intrinsic, operandName);
+  const places = tilePlaces(intrinsic, operandName);
+  const row = tileRowElements(operand);
+  return {
+    tiles: Array.from({ length: count }, () => new Float64Array(places.length)),
+    rows: places.map((at) => Math.floor(at / row)),
+    columns: places.map((at) => at % row),
+    identity: identityOf(intrinsic.computation.equation.op, operand.dtype),
+  };
+}
+
+/** Integers have no NaN: this value, which tests do not use, marks an unknown element. */
+const UNKNOWN_INTEGER = 0x5bad_5bad;
+
+function vectorsOf({ dtype, lanes, count }: VectorFile): Buffer & { readonly unknown: number } {
+  const unknown = isInteger(dtype) ? wrap(dtype, UNKNOWN_INTEGER) : Number.NaN;
+  return { values: new Float64Array(count * lanes), shape: [count, lanes], dtype, unknown };
 }

@@ -9,6 +9,12 @@
  * Results are cached under a hash of source, flags and compiler. The ISA is never `-march=native`, which guesses
  * wrongly on processors with masked features and would let the compiler use features that the kernel's record does not
  * name.
+ *
+ * A pool runs a limited number of jobs at a time and starts the longest waiting one first, so that the jobs of a round
+ * end nearly together.
+ *
+ *     first come   | 1 2 2 4 4 4 4 |          longest first   | 1 4 4 4 4 |          two at once, of lengths 1 3 2 4: in this order
+ *                  | 3 3 3         |                          | 3 3 3 2 2 |
  */
 
 import { createHash } from "node:crypto";
@@ -26,7 +32,6 @@ import { countInstruction } from "./disassembly.ts";
 import { onThisMachine, toolProblem } from "./environment.ts";
 import { compiledBehindHeaders, type HeaderOptions, leadingIncludes } from "./headers.ts";
 import { keep, privatePath, type Stay, takeKept } from "./kept.ts";
-import { longestFirst } from "./longest-first.ts";
 import { OPENCL_FLAGS, openClHost } from "./opencl-host.ts";
 import { coresHere } from "./processor.ts";
 
@@ -348,4 +353,33 @@ function shorten(log: string): string {
   return log.length > LOG_CHARACTERS
     ? `${log.slice(0, LOG_CHARACTERS)}\n... ${log.length - LOG_CHARACTERS} more characters`
     : log;
+}
+
+type InTurn = <T>(length: number, job: () => Promise<T>) => Promise<T>;
+
+/** @param most jobs at once. A job begins as soon as there is room; those of equal length in the order in which they came */
+export function longestFirst(most: number): InTurn {
+  const waiting: { readonly length: number; readonly begin: () => void }[] = [];
+  let running = 0;
+  const next = (): void => {
+    if (running >= most) return;
+    const one = waiting.shift();
+    if (!one) return;
+    running++;
+    one.begin();
+  };
+  return (length, job) =>
+    new Promise((resolve, reject) => {
+      const begin = (): void => {
+        job()
+          .then(resolve, reject)
+          .finally(() => {
+            running--;
+            next();
+          });
+      };
+      const shorter = waiting.findIndex((other) => other.length < length);
+      waiting.splice(shorter === -1 ? waiting.length : shorter, 0, { length, begin });
+      next();
+    });
 }

@@ -8,17 +8,23 @@
  *     for (int step = part; step < 448; step += parts) {                    for parallel p in 0..56, q_outer in 0..8
  *       const int p = step / 8, q_outer = step % 8;
  *       for (int n = lane; n < 64; n += 8) out[...] = ...                     for n in 0..64
+ *
+ * While a nest is printed, the issues of each instruction are counted, loop by loop.
+ *
+ *     for (int step = part; step < 448; step += parts)         448 trips
+ *       for (int k = 0; k < 4 * once; k++)                        4 trips
+ *         c0 = ...mad...; c1 = ...mad...;                            2 issues
  */
 
 import type { Extents } from "../../abstraction/affine.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { UsageError } from "../../abstraction/error.ts";
 import type { Intrinsic } from "../../abstraction/intrinsic.ts";
+import type { PrintedIssues, PrintedLoop } from "../../abstraction/kernel.ts";
 import type { LoopNest, Statement } from "../../abstraction/loop-nest.ts";
 import { axisName, block, type Code, code, Name, type SourceText } from "../../abstraction/source-text.ts";
 import { localBytesOf } from "../../targets/features.ts";
 import type { CExpressions } from "../c-expressions.ts";
-import { IssueCount } from "../issue-count.ts";
 import { dealtIndices } from "../lane-printer.ts";
 import { ScheduledNest } from "../scheduled-nest.ts";
 import { extentsIn, type LanguagePrinter, type Loop, type Of, printStatements, stepsOf } from "../walk.ts";
@@ -242,5 +248,34 @@ export abstract class SubgroupWriter extends ScheduledNest implements LanguagePr
 
   protected onOneLane(print: () => Code[]): Code[] {
     return block(code`if (${this.workers().one} == 0) {`, print());
+  }
+}
+
+interface Counting {
+  issues: number;
+  readonly loops: PrintedLoop[];
+}
+
+export class IssueCount {
+  private current: Counting = { issues: 0, loops: [] };
+
+  add(): void {
+    this.current.issues += 1;
+  }
+
+  /** Prints the inside of a loop. A loop without issues is not kept. */
+  inside<T>(trips: number, print: () => T): T {
+    const around = this.current;
+    const own: Counting = { issues: 0, loops: [] };
+    this.current = own;
+    const text = print();
+    this.current = around;
+    if (own.issues > 0 || own.loops.length > 0) around.loops.push({ trips, ...own });
+    return text;
+  }
+
+  /** What has been printed so far. */
+  printed(): PrintedIssues {
+    return this.current;
   }
 }

@@ -5,7 +5,7 @@
 
 import { describe, expect, it } from "vitest";
 import { NestFault } from "../../abstraction/blocks/fault.ts";
-import { matrixRows } from "../../abstraction/blocks/holders.ts";
+import { matrixRows } from "../../abstraction/blocks/fragments.ts";
 import { ADVERSE_ORDERS, type NestOrder } from "../../abstraction/blocks/run.ts";
 import { type Computation, elementCount, inputsOf } from "../../abstraction/computation.ts";
 import { type Inputs, interpret } from "../../abstraction/interpret.ts";

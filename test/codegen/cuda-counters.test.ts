@@ -9,7 +9,7 @@ import { type Extents, evaluateIndex } from "../../abstraction/affine.ts";
 import type { Expr } from "../../abstraction/expression.ts";
 import { parseExpr } from "../../abstraction/parse.ts";
 import { axisName, code, lines as linesOf, NOTHING, spell } from "../../abstraction/source-text.ts";
-import { Counters } from "../../codegen/cuda/cuda-counters.ts";
+import { Counters } from "../../codegen/cuda/cuda-expressions.ts";
 
 /** The text of a loop over `step` that notes what an index is in every step, with the numbers that are known ahead of it. */
 function counted(e: Expr, extent: number, ahead: Extents = {}): { readonly text: string; readonly noted: number[] } {

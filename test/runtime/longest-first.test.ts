@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { longestFirst } from "../../runtime/longest-first.ts";
+import { longestFirst } from "../../runtime/compiler.ts";
 
 /** Jobs that end when they are told to, and the order in which they began. */
 function jobs(most: number) {

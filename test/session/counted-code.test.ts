@@ -9,7 +9,7 @@ import { axis, compare, number } from "../../abstraction/expression.ts";
 import type { Kernel, PrintedIssues } from "../../abstraction/kernel.ts";
 import type { Loop } from "../../abstraction/loop-nest.ts";
 import { code, skeleton } from "../../abstraction/source-text.ts";
-import { IssueCount } from "../../codegen/issue-count.ts";
+import { IssueCount } from "../../codegen/subgroup/subgroup.ts";
 import { type LanguagePrinter, printStatements } from "../../codegen/walk.ts";
 import { intrinsicNamed } from "../../intrinsics/index.ts";
 import { type CountedCode, countedCycles } from "../../perfmodel/counted-code.ts";
