@@ -150,7 +150,7 @@ async function gpuOf({ target, dtype }: z.infer<typeof modelOptions>): Promise<T
   }
   if (dtype !== undefined && dtype !== "f16")
     throw new UsageError(`--dtype ${dtype}: networks on a GPU compute in f16, with sums in f32`, "leave --dtype out");
-  return (await import("../session/network/gpu-network.ts")).gpuForNetworks(target);
+  return (await import("../session/network/choices.ts")).gpuForNetworks(target);
 }
 
 /** Which of a model's f16 is computed in f32. */

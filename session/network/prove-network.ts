@@ -6,7 +6,8 @@
  *
  * Steps are compared one by one, each within the bound of its own rounding, so that no error hides behind those of earlier steps. Each output
  * must hold its value, also when no step computes it: an input, a constant, or a second name. On a GPU reference kernels compare the steps, and the
- * CPU only those that have none (prove-on-device.ts). The run in which values share memory must then give the same outputs, bit for bit. If the network as it was read is available, outputs are compared with it too (as-read.ts).
+ * CPU only those that have none. The run in which values share memory must then give the same outputs, bit for bit. If the network as it was read is
+ * available, outputs are compared with it too (as-read.ts).
  */
 
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
@@ -14,25 +15,24 @@ import { availableParallelism } from "node:os";
 import { join, resolve } from "node:path";
 import pLimit from "p-limit";
 import { defined, mapValues } from "../../abstraction/collections.ts";
-import { outputOf, type Tensor } from "../../abstraction/computation.ts";
+import { inputsOf, outputOf, type Tensor } from "../../abstraction/computation.ts";
 import { bytesOf as bytesOfType, isInteger, rangeOf } from "../../abstraction/dtype.ts";
 import { internal } from "../../abstraction/error.ts";
-import { accessesIn, type Expr, extentOfBorder } from "../../abstraction/expression.ts";
+import { accessesIn, axis, type Expr, extentOfBorder, printExpr, substitute } from "../../abstraction/expression.ts";
 import { randomInteger, seededRandom } from "../../abstraction/random.ts";
 import { type Network, rootOf, type Step, shownOf } from "../../network/network.ts";
 import { elementsOf, heldAs, type Value } from "../../network/value.ts";
 import { borderBytes, borderElements, type NetworkParts, networkBuildOf } from "../../package/network/index.ts";
-import { decodeElements } from "../../runtime/bytes.ts";
+import { decodeElements, encodeElements } from "../../runtime/bytes.ts";
 import { explainRun, runChild } from "../../runtime/child.ts";
 import type { Compiler } from "../../runtime/compiler.ts";
 import { type CoreOptions, type Cores, coresOf } from "../../runtime/cores.ts";
 import { type Expected, expectedOn } from "../../runtime/reference/expected.ts";
-import { fromMemory } from "../../runtime/reference/verify.ts";
-import type { OutputJudge } from "../../runtime/run/cuda-judge.ts";
+import { fromMemory, toMemory } from "../../runtime/reference/verify.ts";
+import type { Left, OutputJudge } from "../../runtime/run/cuda-judge.ts";
 import { compileInFolder, type FolderOptions } from "../package/emit.ts";
 import { differenceAsRead, outputsAsRead } from "./as-read.ts";
-import { expectedOfForm } from "./form-bound.ts";
-import { leftBy } from "./prove-on-device.ts";
+import { type ElementsOf, expectedOfForm } from "./form-bound.ts";
 
 /** The outcome of a network's verification. */
 export type NetworkProof =
@@ -224,6 +224,48 @@ async function firstWrong(
     ),
   );
   return found.find((wrong) => wrong !== undefined);
+}
+
+/**
+ * Hands a network's outputs to a GPU for verification: the output of each step, and the inputs that it read, from files that the library wrote. An
+ * input is the file of the step that made it where both see the same memory. Weights, inputs of the network, and values shown in part or under
+ * another shape are written anew from their elements.
+ * @param valuesOf the elements of a value, row-major
+ * @param folder of the files `step_0.bin` and so on, and for those written here
+ */
+function leftBy(program: Network, valuesOf: ElementsOf, folder: string): readonly Left[] {
+  const madeBy = new Map(program.steps.map((step, i) => [step.output, { step, file: join(folder, `step_${i}.bin`) }]));
+  const written = new Map<Value, Map<string, string>>();
+  let files = 0;
+  const fileOf = (value: Value, tensor: Tensor): string => {
+    const made = madeBy.get(value);
+    const layout = layoutOf(tensor);
+    if (made && layoutOf(outputOf(made.step.computation)) === layout) return made.file;
+    const known = written.get(value) ?? new Map<string, string>();
+    written.set(value, known);
+    const file = known.get(layout) ?? join(folder, `read_${files++}.bin`);
+    if (!known.has(layout)) {
+      writeFileSync(file, encodeElements(tensor.dtype, toMemory(tensor, valuesOf(value))));
+      known.set(layout, file);
+    }
+    return file;
+  };
+  const inputsRead = ({ computation, reads }: Step): string[] =>
+    inputsOf(computation).map((tensor) => {
+      const value = reads[tensor.name] ?? internal(`a step reads ${tensor.name}, which is no value`);
+      return fileOf(value, tensor);
+    });
+  return program.steps.map((step, i) => ({
+    computation: step.computation,
+    output: join(folder, `step_${i}.bin`),
+    inputs: inputsRead(step),
+  }));
+}
+
+/** A text that is the same for tensors with the same bytes in memory, whatever their dimensions are called. */
+function layoutOf({ dtype, dims, storage }: Tensor): string {
+  const places = new Map(dims.map(({ name }, d) => [name, axis(`d${d}`)] as const));
+  return `${dtype}[${dims.map(({ extent }) => extent).join(",")}] ${printExpr(substitute(storage, places))}`;
 }
 
 async function wrongElement(

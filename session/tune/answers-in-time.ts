@@ -5,12 +5,20 @@
  *     const answers = answersIn(5);                                     they may take 60 s
  *     needsLonger(conv2d, answers)                                      { seconds: 110 }: the search ends at once
  *     if (!(await isDoneBefore(drawing, answers.late))) ...             the search ends with nothing measured
+ *
+ * A run of kernels under emulation ends at the user's signal, when the expected results take too long, or when the time is up and at least one kernel
+ * has been judged:
+ *
+ *     const deadline = deadlineOf(signal, 5);
+ *     const reference = await emulator.reference(computation, fixed);   deadline.signal ends it
+ *     deadline.next("first kernel");
  */
 
 import { availableParallelism } from "node:os";
 import type { Computation } from "../../abstraction/computation.ts";
 import type { Inputs } from "../../abstraction/interpret.ts";
 import { secondsOfReference } from "../../runtime/reference/reference-cost.ts";
+import { heard } from "../../runtime/until.ts";
 
 /** Why nothing was verified, and therefore nothing measured: the expected results would have taken too long. */
 export interface Unanswered {
@@ -21,7 +29,7 @@ export interface Unanswered {
 }
 
 /** The time that expected results may take. */
-export interface AnswersInTime {
+interface AnswersInTime {
   /** In seconds; infinite for a search without a limit. */
   readonly limit: number;
   /** Aborted when it is over; undefined for a search without a limit. */
@@ -52,4 +60,44 @@ export function needsLonger(
 ): Unanswered | undefined {
   const needs = secondsOfReference(computation, processors, fixed);
   return needs !== undefined && needs > limit ? { needs, limit } : undefined;
+}
+
+/** The time of a run of kernels under emulation. */
+export interface Deadline {
+  /** Aborted at the end. */
+  readonly signal: AbortSignal;
+  readonly answers: AnswersInTime;
+  /** What is being worked on from now on; the expected results at first. */
+  readonly next: (stage: "first kernel" | "other kernels") => void;
+  /** Whether the time ended the run, and not the user. */
+  readonly isLate: () => boolean;
+  /** Ends the listening to the user's signal. */
+  readonly letGo: () => void;
+}
+
+/** @param seconds the time limit from now on; unlimited when left out */
+export function deadlineOf(user: AbortSignal | undefined, seconds: number | undefined): Deadline {
+  const controller = new AbortController();
+  const answers = answersIn(seconds);
+  const time = seconds === undefined ? undefined : AbortSignal.timeout(Math.ceil(1000 * seconds));
+  let until = answers.late;
+  let isLate = false;
+  const look = (): void => {
+    if (controller.signal.aborted || !(user?.aborted || until?.aborted)) return;
+    isLate = !user?.aborted;
+    controller.abort();
+  };
+  const releases = [user, answers.late, time].map((signal) => heard(signal, look));
+  return {
+    signal: controller.signal,
+    answers,
+    next: (stage) => {
+      until = stage === "first kernel" ? undefined : time;
+      look();
+    },
+    isLate: () => isLate,
+    letGo: () => {
+      for (const release of releases) release();
+    },
+  };
 }
