@@ -6,6 +6,7 @@
  *     const { proof } = await emitNetwork(opened, { to: "resnet18", verify: true });
  */
 
+import { defined } from "../../abstraction/collections.ts";
 import { checkNames, EnvironmentError, type EnvironmentProblem } from "../../abstraction/error.ts";
 import type { Target } from "../../abstraction/machine.ts";
 import { DEFAULT_DATABASE } from "../../db/index.ts";
@@ -120,8 +121,7 @@ export async function emitNetwork(opened: OpenNetwork, options: EmitNetworkOptio
     // Half precision changes outputs more than an error in operator fusion would, so the comparison would show nothing.
     ...(nvcc ? { builder: { command: [nvcc.path] } } : { asRead: opened.plain }),
     ...(judge && !("status" in judge) && { judge }),
-    ...(onBuilt && { onBuilt }),
-    ...(onStep && { onStep }),
+    ...defined({ onBuilt, onStep }),
   });
   if (proof.status === "right" && !gpu) await keepNetwork(to, describeNetwork(parts), files, compiler);
   return { ...written, proof };

@@ -3,7 +3,7 @@
  *
  *     const { program } = openGraph(readOnnx("resnet18.onnx"), { dims: { batch: 1 } });
  *     await tuneNetwork(program, { seconds: 60, database: "automap.db" });
- *     const subject = networkSubject("resnet18", program, kernelsFor(program, records));
+ *     const subject = networkSubject(program, choicesOf(program, { records }));
  */
 
 import { type Candidate, isOnGpu } from "../../abstraction/candidate.ts";
@@ -13,7 +13,7 @@ import type { Intrinsic } from "../../abstraction/intrinsic.ts";
 import type { Kernel } from "../../abstraction/kernel.ts";
 import type { Target } from "../../abstraction/machine.ts";
 import { finished } from "../../abstraction/steps.ts";
-import { best, type Conditions, type Database, type Environment, shortId, type TrialRecord } from "../../db/index.ts";
+import { best, type Conditions, type Database, type Environment, shortId } from "../../db/index.ts";
 import { intrinsicNamed } from "../../intrinsics/index.ts";
 import { isLoops } from "../../intrinsics/loops.ts";
 import { THREAD } from "../../intrinsics/thread.ts";
@@ -33,13 +33,14 @@ import type { NetworkKernel, NetworkSubject } from "../../package/network/index.
 import { placeText } from "../../report/describe-candidate.ts";
 import { counted } from "../../report/text.ts";
 import { capabilityOf, isGpu, nativeTarget } from "../../targets/index.ts";
-import { secondsOf } from "../../tuner/trials.ts";
+import { isTimed } from "../../tuner/trials.ts";
 import { usableIntrinsics } from "../kinds/choose.ts";
 import { kernelFor, kernelOfRecord } from "../kinds/kernel.ts";
 import { sessionKindOf, usualKernel } from "../kinds/kinds.ts";
 import { isRefusals, type SessionKind } from "../kinds/session-space.ts";
 import { sessionSpace } from "../kinds/space.ts";
 import { storedCalibration } from "../recorded.ts";
+import type { TimedRecord } from "../report/report-trials.ts";
 import { rankOf } from "../tune/rank.ts";
 import { MADE_BY } from "../version.ts";
 import { type FormCosts, formsIn, inBestForms, targetOfForms } from "./forms.ts";
@@ -126,20 +127,26 @@ export const networkKernel = (kernel: Kernel, ...from: readonly string[]): Netwo
   provenance: [...from, MADE_BY],
 });
 
+/** Which kernels are meant. */
+interface Kernels {
+  readonly threads: number;
+  /** Those of GPUs, or those of CPUs. */
+  readonly onGpu: boolean;
+}
+
 /**
  * The fastest kernel of a computation that was measured here: with flushed caches if it was, because that comes nearer to its time in the network,
  * unless the other one alone was decided in finals. Imported records have no part in a network: `tune-network --trust-imported` measures them here.
- * @param onGpu whether GPU kernels or CPU kernels are meant
  */
 function bestRecord(
   computation: Computation,
   { db, environment }: Records,
-  { threads, onGpu }: { readonly threads: number; readonly onGpu: boolean },
-): TrialRecord | undefined {
+  { threads, onGpu }: Kernels,
+): TimedRecord | undefined {
   // Designs on the lanes of warps keep constants in variables that all kernels of a program share.
-  const found = best(db, { computation, trusted: trustedIn(environment), threads }).filter(({ candidate }) =>
-    onGpu ? isOnGpu(candidate) && !isOnLanes(candidate) : !isOnGpu(candidate),
-  );
+  const found = best(db, { computation, trusted: trustedIn(environment), threads })
+    .filter(isTimed)
+    .filter(({ candidate }) => (onGpu ? isOnGpu(candidate) && !isOnLanes(candidate) : !isOnGpu(candidate)));
   const [warm, flushed] = (["warm", "flushed"] as const).map((cache) =>
     found.find(({ conditions }) => conditions.cache === cache),
   );
@@ -151,7 +158,7 @@ const isOnLanes = (candidate: Candidate): boolean => ["window", "design"].includ
 
 /** A kernel measured with another number of threads, its loops divided among those wanted; its time is expected in proportion. */
 interface Divided {
-  readonly trial: TrialRecord;
+  readonly trial: TimedRecord;
   readonly candidate: Candidate;
   readonly seconds: number;
 }
@@ -162,7 +169,7 @@ function dividedRecord(computation: Computation, records: Records, threads: numb
   const counts = new Set(best(records.db, { computation, trusted }).map(({ conditions }) => conditions.threads));
   const found = [...counts].flatMap((count): readonly Divided[] => {
     const trial = bestRecord(computation, records, { threads: count, onGpu: false });
-    if (trial?.measurement.status !== "ok" || trial.candidate.kind !== "mapping") return [];
+    if (trial?.candidate.kind !== "mapping") return [];
     const candidate = { ...trial.candidate, schedule: { ...trial.candidate.schedule, threads } };
     return [{ trial, candidate, seconds: (trial.measurement.median * count) / threads }];
   });
@@ -173,9 +180,7 @@ function dividedRecord(computation: Computation, records: Records, threads: numb
 export function inRecordedForms(program: Network, records: Records, threads = 1, exact = false): Network {
   const recordOf = (computation: Computation): Pick<Divided, "trial" | "seconds"> | undefined => {
     const trial = bestRecord(computation, records, { threads, onGpu: false });
-    return trial?.measurement.status === "ok"
-      ? { trial, seconds: trial.measurement.median }
-      : dividedRecord(computation, records, threads);
+    return trial ? { trial, seconds: trial.measurement.median } : dividedRecord(computation, records, threads);
   };
   const costs: FormCosts = {
     secondsOf: (computation) => recordOf(computation)?.seconds,
@@ -187,23 +192,14 @@ export function inRecordedForms(program: Network, records: Records, threads = 1,
 }
 
 /** Seconds of the fastest kernel that was measured here, if any. */
-export function recordedSeconds(
-  computation: Computation,
-  records: Records,
-  of: Parameters<typeof bestRecord>[2],
-): number | undefined {
-  const trial = bestRecord(computation, records, of);
-  return trial && secondsOf(trial);
+export function recordedSeconds(computation: Computation, records: Records, of: Kernels): number | undefined {
+  return bestRecord(computation, records, of)?.measurement.median;
 }
 
-/** The fastest measured kernel, if any. @param onGpu whether GPU kernels or CPU kernels are meant */
-export function recordedKernel(
-  computation: Computation,
-  records: Records,
-  of: { readonly threads: number; readonly onGpu: boolean },
-): Choice | undefined {
+/** The fastest measured kernel, if any. */
+export function recordedKernel(computation: Computation, records: Records, of: Kernels): Choice | undefined {
   const trial = bestRecord(computation, records, of);
-  if (trial?.measurement.status !== "ok") return undefined;
+  if (!trial) return undefined;
   const id = shortId(trial.id);
   return {
     kind: "record",

@@ -198,14 +198,15 @@ async function tuneOn(
       "automap network emit writes its library as it is",
     );
   const isPlainAlone = tasks.every(isPlain);
+  const isAside = (task: Task): boolean => isPlain(task) && !isPlainAlone;
   // Plain loops beside other tasks are counted once they are searched.
-  const count = isPlainAlone ? tasks.length : tasks.filter((task) => !isPlain(task)).length;
+  const count = tasks.filter((task) => !isAside(task)).length;
   options.onTasks?.(count);
   const left = (): number => seconds - (Date.now() - started) / 1000;
-  const known = gpu && records ? tasks.map(({ computation }) => recordedSeconds(computation, records, ON_GPU)) : [];
   const states = tasks.map((task, i): State => {
     const cache = gpu || !isTuned(task) ? "warm" : cacheOfTask(task, target);
-    return { task, place: i + 1, cache, searched: false, beaten: false, best: known[i], fruitless: 0, over: false };
+    const best = gpu && records && recordedSeconds(task.computation, records, ON_GPU);
+    return { task, place: i + 1, cache, searched: false, beaten: false, best, fruitless: 0, over: false };
   });
   const floorOf = (computation: Computation): number => {
     if (gpu) return leastSecondsOnGpu(withoutInner(computation), gpu);
@@ -216,8 +217,7 @@ async function tuneOn(
   const first: Spend = equal
     ? { seconds: Math.max(LEAST_SHARE_SECONDS, seconds / Math.ceil(tasks.length / beside)) }
     : { seconds: Math.max(MOST_FIRST_SECONDS, seconds / tasks.length), trials: FIRST_TRIALS };
-  const isAside = ({ task }: State): boolean => isPlain(task) && !isPlainAlone;
-  const isByGain = (state: State): boolean => (gpu ? !equal : isAside(state));
+  const isByGain = (state: State): boolean => (gpu ? !equal : isAside(state.task));
   // Tasks of a form come before the step's own equation, then tasks with the most work: those at the end of the list matter least when time
   // runs out.
   const inOrder = states.toSorted(
@@ -253,14 +253,14 @@ async function tuneOn(
   const used = field.inUse();
   // Plain loops of which no search was worth its time keep their usual kernel.
   return states
-    .filter((state) => state.searched || !isAside(state))
+    .filter((state) => state.searched || !isAside(state.task))
     .map((state) => ({
       task: state.task,
       searched: state.searched,
       beaten: state.beaten,
       seconds: state.best,
       used: used.has(state),
-      ...(state.failed !== undefined && { failed: state.failed }),
+      ...defined({ failed: state.failed }),
     }));
 }
 
@@ -318,7 +318,7 @@ async function targetFor(
   if (!runner || "device" in runner) return modelTarget(nativeTarget());
   const environment = environmentOf(runner);
   // When it fails, the searches request it again and report why.
-  await calibrationFor(db, environment, runner, onNotice, { ...(signal && { signal }) }).catch(() => undefined);
+  await calibrationFor(db, environment, runner, onNotice, defined({ signal })).catch(() => undefined);
   return targetOfForms({ db, environment });
 }
 

@@ -51,7 +51,7 @@ import { VERSION } from "../version.ts";
 import { nextOfWorkload } from "./next-steps.ts";
 import { clockFacts, noiseOf } from "./noise.ts";
 import { ceilingsOf, type Roofs, rooflineOf } from "./report-roofline.ts";
-import { comparisonsOf, databasesCompared } from "./report-runs.ts";
+import { comparisonsOf, databasesCompared, type Recorded } from "./report-runs.ts";
 import { groupBy, isSearched, type TimedRecord } from "./report-trials.ts";
 
 /** Selects the trials of a report. */
@@ -68,19 +68,21 @@ export interface ReportFilter extends Filter {
 export function gatherReport(db: Database, filter: ReportFilter, now: number, other?: Database): ReportData {
   const { runs, ...every } = filter;
   const asked = runs?.map((run) => ({ ...every, run })) ?? [every];
-  const trialsIn = (from: Database): readonly TrialRecord[] => {
+  const recordedIn = (from: Database): Recorded => {
     const found = asked.flatMap((f) => queryTrials(from, { ...f, sort: "at" })).sort((a, b) => a.at - b.at);
-    return runs === undefined ? withoutClaims(found) : found;
+    return { db: from, trials: runs === undefined ? withoutClaims(found) : found };
   };
-  const trials = trialsIn(db);
-  const there = other && { db: other, trials: trialsIn(other) };
+  const here = recordedIn(db);
+  const there = other && recordedIn(other);
+  const sides = there ? [here, there] : [here];
+  const { trials } = here;
   const winners = new Set(asked.flatMap((f) => best(db, f, { imported: true })).map((t) => t.id));
   const environments = [
-    ...new Map([...trials, ...(there?.trials ?? [])].map((t) => [t.environment.id, t.environment])).values(),
+    ...new Map(sides.flatMap((side) => side.trials).map((t) => [t.environment.id, t.environment])).values(),
   ];
   const indexOf = (e: EnvironmentRecord): number => environments.findIndex((other) => other.id === e.id);
   const ceilings = environments.map((e) => ceilingsOf(db, e));
-  const started = new Map([...startsOf(db, trials), ...(there ? startsOf(there.db, there.trials) : [])]);
+  const started = new Map(sides.flatMap(startsOf));
   const pointOf = (trial: TrialRecord): TrialPoint => pointFrom(trial, started);
   const groups = groupBy(trials, subjectKey);
   const subjects = groups.map((group) => {
@@ -110,8 +112,8 @@ export function gatherReport(db: Database, filter: ReportFilter, now: number, ot
     environments: environments.map(environmentFacts),
     noise: { ...noise, facts: [...noise.facts, ...clockFacts(trials)] },
     ...(there
-      ? databasesCompared({ db, trials }, there, known)
-      : { comparisons: comparisonsOf({ db, trials }, known), compared: undefined }),
+      ? databasesCompared(here, there, known)
+      : { comparisons: comparisonsOf(here, known), compared: undefined }),
   };
 }
 
@@ -125,9 +127,9 @@ function withoutClaims(trials: readonly TrialRecord[]): readonly TrialRecord[] {
 }
 
 /** Start times of the trials' runs, milliseconds since 1970. */
-function startsOf(db: Database, trials: readonly TrialRecord[]): ReadonlyMap<string, number> {
+function startsOf({ db, trials }: Recorded): (readonly [run: string, started: number])[] {
   const known = new Set(trials.map((t) => t.run));
-  return new Map(runsIn(db).flatMap(({ run }) => (known.has(run.id) ? [[run.id, run.started] as const] : [])));
+  return runsIn(db).flatMap(({ run }) => (known.has(run.id) ? [[run.id, run.started] as const] : []));
 }
 
 interface SubjectParts {
