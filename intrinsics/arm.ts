@@ -222,31 +222,31 @@ function multiplyAddRows({ dtype, lanes, k, file, lane }: MultiplyAdd): Intrinsi
     mnemonic: "fmla",
   } as const;
   const vector = operand(dtype, "v[n]");
+  const laneByLane = {
+    ...common,
+    extents: { n: lanes },
+    emit: `{c} = vfmaq_${dtype}({c}, {a}, {b});`,
+    cost: cost(1, 2),
+  };
   return [
     tableRow({
-      ...common,
+      ...laneByLane,
       name: `arm.fmla.${dtype}`,
       summary: `${NUMBERS[lanes]} ${dtype} multiply-adds, lane by lane.`,
       compute: "c[n] += a[n] * b[n]",
-      extents: { n: lanes },
       operands: { a: vector, b: vector, c: sums(dtype, "v[n]") },
-      emit: `{c} = vfmaq_${dtype}({c}, {a}, {b});`,
-      cost: cost(1, 2),
       source: `${MANUAL}, FMLA (vector)`,
     }),
     tableRow({
-      ...common,
+      ...laneByLane,
       name: `arm.fmla.${dtype}.broadcast`,
       summary: `${NUMBERS[lanes]} ${dtype} multiply-adds with one factor common to all lanes.`,
       compute: "c[n] += a[] * b[n]",
-      extents: { n: lanes },
       operands: {
         a: { dtype, storage: "v[n]", load: `{reg} = vld1q_dup_${dtype}((const ${C[dtype]}*)({ptr}));` },
         b: vector,
         c: sums(dtype, "v[n]"),
       },
-      emit: `{c} = vfmaq_${dtype}({c}, {a}, {b});`,
-      cost: cost(1, 2),
       source: `${MANUAL}, FMLA (vector); LD1R`,
     }),
     tableRow({

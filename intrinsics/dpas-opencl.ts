@@ -126,7 +126,7 @@ const loaded = ({ file, type }: Fragment, dtype: DType, formula: string): Operan
 });
 
 function dpas(lanes: 8 | 16, a: Precision, b: Precision): Intrinsic {
-  const { sum, k, types, facts } = dpasFacts(lanes, a, b);
+  const { sum, k, placeOfB, types, facts } = dpasFacts(lanes, a, b);
   const sums = sum === "s32" ? "int8" : "float8";
   const ofA = fragmentOfA(lanes, a);
   const ofB = fragmentOfB(b);
@@ -139,7 +139,6 @@ function dpas(lanes: 8 | 16, a: Precision, b: Precision): Intrinsic {
   const moves = [...new Set([ofA.type, ofB.type])].map((type) =>
     type === "tf32_rows" ? tf32Rows(lanes) : loadsOf(lanes, type),
   );
-  const isOneByte = b.perDword === 1;
   return tableRow({
     ...facts,
     name: `opencl.dpas.8x${lanes}.${types}`,
@@ -148,11 +147,7 @@ function dpas(lanes: 8 | 16, a: Precision, b: Precision): Intrinsic {
     summary: `An 8x${lanes}x${k} matrix product: ${a.dtype} by ${b.dtype}, ${sum} sums.`,
     operands: {
       a: loaded(ofA, a.dtype, `${k}*m + k`),
-      b: loaded(
-        ofB,
-        b.dtype,
-        isOneByte ? `${lanes}*k + n` : `${lanes * b.perDword}*(k/${b.perDword}) + ${b.perDword}*n + k%${b.perDword}`,
-      ),
+      b: loaded(ofB, b.dtype, placeOfB),
       c: {
         dtype: sum,
         storage: `dwords[${lanes}*m + n]`,

@@ -40,9 +40,12 @@ export function dpasFacts(lanes: 8 | 16, a: Precision, b: Precision) {
   const sum = a.perDword === 4 ? "s32" : "f32";
   const k = 8 * a.perDword;
   const compute: string = `c[m,n] += ${sum}(a[m,k]) * ${sum}(b[k,n])`;
+  const each = b.perDword;
   return {
     sum,
     k,
+    /** Place of an element of `b` in its registers. */
+    placeOfB: each === 1 ? `${lanes}*k + n` : `${lanes * each}*(k/${each}) + ${each}*n + k%${each}`,
     types: `${sum}.${a === b ? a.dtype : `${a.dtype}${b.dtype}`}`,
     facts: {
       isa: lanes === 8 ? "xe_hpg" : "xe_hpc",
@@ -55,7 +58,7 @@ export function dpasFacts(lanes: 8 | 16, a: Precision, b: Precision) {
 }
 
 function dpas(lanes: 8 | 16, a: Precision, b: Precision): Intrinsic {
-  const { sum, k, types, facts } = dpasFacts(lanes, a, b);
+  const { sum, k, placeOfB, types, facts } = dpasFacts(lanes, a, b);
   const sums = sum === "s32" ? "int" : "float";
   return tableRow({
     ...facts,
@@ -65,14 +68,7 @@ function dpas(lanes: 8 | 16, a: Precision, b: Precision): Intrinsic {
     summary: `An 8x${lanes}x${k} matrix product: ${a.dtype} by ${b.dtype}, ${sum} sums.`,
     operands: {
       a: { dtype: a.dtype, storage: `${lanes === 8 ? "grf8" : "grf4"}[${k}*m + k]`, load: loadRows("int") },
-      b: {
-        dtype: b.dtype,
-        storage:
-          b.perDword === 1
-            ? `grf8[${lanes}*k + n]`
-            : `grf8[${lanes * b.perDword}*(k/${b.perDword}) + ${b.perDword}*n + k%${b.perDword}]`,
-        load: loadRows("int"),
-      },
+      b: { dtype: b.dtype, storage: `grf8[${placeOfB}]`, load: loadRows("int") },
       c: {
         dtype: sum,
         storage: `grf8[${lanes}*m + n]`,

@@ -81,22 +81,22 @@ function wmma(
   });
 }
 
+const SHAPES = [
+  [16, 16, 16],
+  [32, 8, 16],
+  [8, 32, 16],
+] as const;
+
+/** The products of most types, in every shape. */
+const inShapes = (isa: string, sums: Sums, factors: Factors): Intrinsic[] =>
+  SHAPES.map((shape) => wmma(isa, shape, sums, factors));
+
 export const WMMA: readonly Intrinsic[] = [
-  wmma("sm_70", [16, 16, 16], SUM_F32, F16),
-  wmma("sm_70", [32, 8, 16], SUM_F32, F16),
-  wmma("sm_70", [8, 32, 16], SUM_F32, F16),
-  wmma("sm_70", [16, 16, 16], SUM_F16, F16),
-  wmma("sm_70", [32, 8, 16], SUM_F16, F16),
-  wmma("sm_70", [8, 32, 16], SUM_F16, F16),
-  wmma("sm_80", [16, 16, 16], SUM_F32, BF16),
-  wmma("sm_80", [32, 8, 16], SUM_F32, BF16),
-  wmma("sm_80", [8, 32, 16], SUM_F32, BF16),
+  ...inShapes("sm_70", SUM_F32, F16),
+  ...inShapes("sm_70", SUM_F16, F16),
+  ...inShapes("sm_80", SUM_F32, BF16),
   wmma("sm_80", [16, 16, 8], SUM_F32, TF32),
-  wmma("sm_72", [16, 16, 16], SUM_S32, S8),
-  wmma("sm_72", [32, 8, 16], SUM_S32, S8),
-  wmma("sm_72", [8, 32, 16], SUM_S32, S8),
-  wmma("sm_72", [16, 16, 16], SUM_S32, U8),
-  wmma("sm_72", [32, 8, 16], SUM_S32, U8),
-  wmma("sm_72", [8, 32, 16], SUM_S32, U8),
+  ...inShapes("sm_72", SUM_S32, S8),
+  ...inShapes("sm_72", SUM_S32, U8),
   wmma("sm_80", [8, 8, 4], SUM_F64, F64),
 ];
