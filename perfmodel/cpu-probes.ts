@@ -38,6 +38,7 @@ const TILES = 8;
 export function calibrationSource(target: Target, rows: readonly Intrinsic[]): SourceText {
   const preludes = new Map(rows.map((row) => [row.prelude, preludeOf(row)]));
   const vector = widestVector(target);
+  const lanes = target.isa.includes("avx512f");
   const functions = rows.flatMap((row, i) => [
     code`// ${commentText(row.name)}`,
     issueLoop(row, code`issue_${i}`, accumulatorsOf(row)),
@@ -66,7 +67,7 @@ export function calibrationSource(target: Target, rows: readonly Intrinsic[]): S
     code`#define KEEP(x) asm volatile("" : "+${vector.constraint ?? "x"}"(x))`,
     MEMORY_LOOPS,
     SCALAR_LOOPS,
-    LANE_LOOPS,
+    ...(lanes ? [LANE_LOOPS] : []),
     ...functions,
     code`int main() {`,
     code`  far = (char*)aligned_alloc(4096, ${largest + 4096}); memset(far, 1, ${largest + 4096}); memset(near, 0, sizeof near);`,
@@ -76,7 +77,7 @@ export function calibrationSource(target: Target, rows: readonly Intrinsic[]): S
       measureCall("loads", 8, EIGHT_LOADS),
       ...memory,
       ...SCALAR_CALLS,
-      ...LANE_CALLS,
+      ...(lanes ? LANE_CALLS : []),
       clock,
     ]),
     code`  return 0;`,
@@ -219,9 +220,8 @@ const SCALAR_CALLS = [
   measureCall("scattered", 12 * 2 * 16, code`scattered_copy`),
 ];
 
-/** Sixteen lanes, each in a line of its own of the first-level cache. */
+/** With AVX-512, sixteen lanes, each in a line of its own of the first-level cache. */
 const LANE_LOOPS = code`
-#ifdef __AVX512F__
 #include <immintrin.h>
 static const __m512i apart = _mm512_mullo_epi32(_mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15), _mm512_set1_epi32(80));
 __attribute__((noinline)) static void gather_lanes(long n) {
@@ -230,13 +230,10 @@ __attribute__((noinline)) static void gather_lanes(long n) {
 __attribute__((noinline)) static void scatter_lanes(long n) {
   __m512 v = _mm512_setzero_ps();
   for (__m512i at = apart; n > 0; n--, fence()) { asm volatile("" : "+v"(at), "+v"(v)); _mm512_i32scatter_ps(near, at, v, 4); }
-}
-#endif`;
+}`;
 const LANE_CALLS = [
-  code`#ifdef __AVX512F__`,
   measureCall("gathered lane", 16, code`gather_lanes`),
   measureCall("scattered lane", 16, code`scatter_lanes`),
-  code`#endif`,
 ];
 
 function measureCall(label: string, units: number, measured: Code): Code {

@@ -262,11 +262,11 @@ describe("automap replay", () => {
     expect(JSON.parse(json)).toMatchObject({ schemaVersion: 1, identical: true, divergence: null, run: { id: run } });
   });
 
-  it("exits with 1 where it diverges and with 2 where there is no such run", async () => {
+  it("exits with 1 where it diverges and with 3 where there is no such run", async () => {
     const { run } = await recordedSearch({ seed: 22, alter: (p) => p && { ...p, seconds: p.seconds * 2 } });
     const { out, code } = await commandLine(["replay", run, "--db", FILE]);
     expect(code).toBe(1);
     expect(out).toContain("diverges at trial 1");
-    expect(await commandLine(["replay", "00000000", "--db", FILE])).toMatchObject({ code: 2 });
+    expect(await commandLine(["replay", "00000000", "--db", FILE])).toMatchObject({ code: 3 });
   });
 });
