@@ -138,9 +138,8 @@ export function fit(trials: readonly Observation[], prior: Correction = NO_CORRE
   const usable = trials.filter(
     ({ costs, measuredSeconds }) => measuredSeconds > 0 && Number.isFinite(measuredSeconds) && costs.bounds[0] > 0,
   );
-  const [first, ...more] = usable;
-  if (first === undefined) return prior;
-  if (more.length === 0) return scaledTo([first], prior);
+  if (usable.length === 0) return prior;
+  if (usable.length === 1) return scaledTo(usable, prior);
   const names = [
     ...new Set(
       usable.flatMap(({ costs }) => [...costs.terms.filter((t) => t.seconds > 0).map((t) => t.name), ...costs.traits]),
@@ -241,13 +240,10 @@ function beliefs(residuals: readonly number[]): number[] {
  * factor of all other trials predicts each; a single trial is believed.
  */
 export function commonFactor(ratios: readonly number[]): number {
-  const [only, ...more] = ratios;
-  if (only !== undefined && more.length === 0) return only;
   const sorted = [...ratios].sort((a, b) => a - b);
-  // The median of the others is the same one, or its neighbour.
+  // The median of the others is the same one, or its neighbour; without others a trial predicts itself.
   const middle = (sorted.length - 1) >> 1;
-  const others = sorted.map((_, i) => sorted[i <= middle ? middle + 1 : middle] ?? 1);
-  const leftOut = sorted.map((ratio, i) => Math.log(ratio / (others[i] ?? 1)));
+  const leftOut = sorted.map((ratio, i) => Math.log(ratio / (sorted[i <= middle ? middle + 1 : middle] ?? ratio)));
   return errorOf(leftOut) < errorOf(sorted.map(Math.log)) ? (sorted[sorted.length >> 1] ?? 1) : 1;
 }
 

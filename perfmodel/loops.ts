@@ -42,16 +42,22 @@ export function loopSeconds(computation: Computation, row: Intrinsic, threads: n
 /** Cycles of one core for the arithmetic of all points. */
 export function computeCycles(computation: Computation, row: Intrinsic, target: ModelTarget): number {
   const { equation, epilogue } = computation;
-  const output = outputOf(computation);
   const points = pointCount(computation);
   const operations = operationsOf(equation.value) + (equation.op === "=" ? 0 : 1);
   const loads = accessesIn(equation.value).length / target.loadsPerCycle.value;
   const isInOrder = isRecurrent(equation);
   const isScalar = isInOrder || readsIndices(equation.value);
-  const lanes = isScalar ? 1 : (VECTOR_BYTES[row.isa] ?? LEAST_VECTOR_BYTES) / Math.max(4, bytesOf(output.dtype));
+  const lanes = isScalar ? 1 : lanesOf(computation, row);
   const each = isInOrder ? LATENCY * operations : Math.max(operations / PER_CYCLE, loads);
-  const ending = epilogue ? (operationsOf(epilogue.equation.value) * elementCount(output)) / PER_CYCLE : 0;
+  const ending = epilogue
+    ? (operationsOf(epilogue.equation.value) * elementCount(outputOf(computation))) / PER_CYCLE
+    : 0;
   return (points * each) / lanes + ending / lanes;
+}
+
+/** Elements of a vector. */
+function lanesOf(computation: Computation, row: Intrinsic): number {
+  return (VECTOR_BYTES[row.isa] ?? LEAST_VECTOR_BYTES) / Math.max(4, bytesOf(outputOf(computation).dtype));
 }
 
 /** Seconds of products of windows with matrices, one dimension after another. */
@@ -67,8 +73,8 @@ export function modeSeconds(
   // Each element of what a matrix makes is a sum over its columns.
   const sums = modes.map((_, d) => product(modes.map((mode, i) => (i <= d ? mode.rows : mode.columns))));
   const products = sumOf(sums.map((elements, d) => elements * (modes[d]?.columns ?? 0)));
-  const lanes = (VECTOR_BYTES[row.isa] ?? LEAST_VECTOR_BYTES) / Math.max(4, bytesOf(outputOf(computation).dtype));
-  const compute = windows * ((2 * products) / PER_CYCLE / lanes + (sumOf(sums) / schedule.row) * PER_LOOP);
+  const vectors = (2 * products) / PER_CYCLE / lanesOf(computation, row);
+  const compute = windows * (vectors + (sumOf(sums) / schedule.row) * PER_LOOP);
   const memory = transferCycles(computation, false, target);
   return overlapped(compute, memory, NOT_OVERLAPPED) / target.clockHz.value / schedule.threads;
 }

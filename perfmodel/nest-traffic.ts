@@ -75,7 +75,7 @@ export function addTraffic(
   });
   for (const { footprint } of all) footprint.measure();
   let before = totals();
-  const moved = caches.map(() => all.map(({ footprint }) => footprint.lines));
+  const lines = caches.map(() => all.map(({ footprint }) => footprint.lines));
   for (const step of around.toReversed()) {
     if (step.steps <= 1) continue;
     step.covered = step.steps;
@@ -85,7 +85,7 @@ export function addTraffic(
       for (const [i, { footprint, axes, isWritten }] of all.entries()) {
         // Sums stay in registers.
         if (isWritten && !axes.has(step.axis)) continue;
-        const own = moved[c];
+        const own = lines[c];
         if (own) own[i] = kept * footprint.lines + (1 - kept) * step.steps * (own[i] ?? 0);
       }
     }
@@ -93,7 +93,7 @@ export function addTraffic(
   }
   for (const [c, one] of caches.entries())
     for (const [i, { isWritten }] of all.entries()) {
-      const bytes = share * (moved[c]?.[i] ?? 0);
+      const bytes = share * (lines[c]?.[i] ?? 0);
       if (isWritten) one.returned += bytes;
       else one.fetched += bytes;
     }
@@ -168,15 +168,17 @@ interface Place {
 function placeOf({ dims, storage }: Stored, { index }: Access): Place {
   const pitches = formOf(storage);
   if (pitches === "other") return slopesOf(addressOf({ dims, storage }, index));
-  let constant = pitches.constant;
-  const slopes = new Map<string, number>();
-  for (const [d, e] of index.entries()) {
-    const pitch = pitches.terms.get(dims[d]?.name ?? "") ?? 0;
-    const own = slopesOf(e);
-    constant += pitch * own.constant;
-    for (const [axis, slope] of own.slopes) slopes.set(axis, (slopes.get(axis) ?? 0) + pitch * slope);
-  }
-  return { constant, slopes };
+  return index.reduce<Place>((place, e, d) => moved(place, pitches.terms.get(dims[d]?.name ?? "") ?? 0, slopesOf(e)), {
+    constant: pitches.constant,
+    slopes: new Map(),
+  });
+}
+
+/** A place, moved by so many times another. */
+function moved(place: Place, times: number, by: Place): Place {
+  const slopes = new Map(place.slopes);
+  for (const [axis, slope] of by.slopes) slopes.set(axis, (slopes.get(axis) ?? 0) + times * slope);
+  return { constant: place.constant + times * by.constant, slopes };
 }
 
 /** The slopes of an index, on average where it has quotients: a remainder stays where it is. */
@@ -192,12 +194,9 @@ function slopesOf(e: Expr): Place {
   });
   switch (e.op) {
     case "+":
-    case "-": {
-      const sign = e.op === "+" ? 1 : -1;
-      const slopes = new Map(left.slopes);
-      for (const [axis, slope] of right.slopes) slopes.set(axis, (slopes.get(axis) ?? 0) + sign * slope);
-      return { constant: left.constant + sign * right.constant, slopes };
-    }
+      return moved(left, 1, right);
+    case "-":
+      return moved(left, -1, right);
     case "*":
       return scaled(right.constant);
     case "/":

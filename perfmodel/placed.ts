@@ -8,7 +8,7 @@
 
 import { type AffineForm, addressOf, affineForm, boundsOf } from "../abstraction/affine.ts";
 import type { Placement } from "../abstraction/candidate.ts";
-import { product, sumOf } from "../abstraction/collections.ts";
+import { present, product, sumOf } from "../abstraction/collections.ts";
 import {
   type Computation,
   extentsOf,
@@ -330,7 +330,7 @@ function outsideTests(computation: Computation, bound: Expr): readonly string[][
     a.index.flatMap((e, i) => {
       const [least, most] = boundsOf(e, extents);
       const extent = tensorOf(computation, a.tensor).dims[i]?.extent ?? 0;
-      return [...(least < 0 ? [axesIn(e)] : []), ...(most >= extent ? [axesIn(e)] : [])];
+      return present([least < 0 && axesIn(e), most >= extent && axesIn(e)]);
     }),
   );
 }

@@ -13,6 +13,7 @@ import type { LoopNest } from "../abstraction/loop-nest.ts";
 import { laneCosts } from "../targets/lanes.ts";
 import { leastLaneBytes, REFERENCE_CPU, type VectorRegisters, ZMM } from "../targets/x86.ts";
 import type { Costs } from "./correct.ts";
+import { LINE_BYTES } from "./footprint.ts";
 import { ADDITION_LATENCY, multiplyAddCycles, portCycles, WORD_SHIFT } from "./lane-operations.ts";
 import { LOADS_SHOWING, NOT_OVERLAPPED } from "./lanes.ts";
 import { addTraffic, cachesOf } from "./nest-traffic.ts";
@@ -24,7 +25,6 @@ import { type Chain, straightRuns, tensorsIn, type VectorRun, vectorRuns } from 
 const { multiplyAdd: FMA, shift: SHIFT } = laneCosts(REFERENCE_CPU);
 /** A shift on 256 bits: VPERM2I128 of port 5, and VPALIGNR of two ports. Source: LLVM's scheduling model of Sapphire Rapids. */
 const YMM_SHIFT = { issueCycles: 1.5, latencyCycles: 4 };
-const LINE_BYTES = 64;
 /** Reads of the cache for an unaligned load as long as a line; shorter ones cross a line less often. */
 const CROSSING_READS = 2;
 
@@ -188,9 +188,8 @@ const bytesIn = (tensor: Tensor): number => elementCount(tensor) * bytesOf(tenso
 
 /** Cycles of one core to read every input and write the output once, in the level that holds them all. */
 export function transferCycles(computation: Computation, streaming: boolean, target: ModelTarget): number {
-  const output = outputOf(computation);
-  const outBytes = elementCount(output) * bytesOf(output.dtype);
-  const inBytes = sumOf(inputsOf(computation), (t) => elementCount(t) * bytesOf(t.dtype));
+  const outBytes = bytesIn(outputOf(computation));
+  const inBytes = sumOf(inputsOf(computation), bytesIn);
   const { read, write } = ratesOf(levelHolding(target, inBytes + outBytes), streaming, target);
   return inBytes / read + outBytes / write;
 }

@@ -26,7 +26,7 @@ export interface Evaluation {
 }
 
 /** The fraction that `recall` considers. */
-export const TOP = 0.4;
+const TOP = 0.4;
 
 /** For each run that worked, the prediction at the time it was proposed, before its result could correct the model. */
 export function judged(

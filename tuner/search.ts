@@ -12,6 +12,7 @@
 
 import { setImmediate } from "node:timers/promises";
 import type { Candidate } from "../abstraction/candidate.ts";
+import { isDefined } from "../abstraction/collections.ts";
 import { seededRandom } from "../abstraction/random.ts";
 import type { Step } from "../abstraction/steps.ts";
 import type { Measurement, Prediction } from "../abstraction/trial.ts";
@@ -240,7 +241,7 @@ class Running<C> {
       const asked = this.untried(proposals).slice(0, this.trialsLeft());
       if (asked.length === 0) return "exhausted";
       if (asked.length === this.trialsLeft()) this.besides = undefined;
-      const expectedSeconds = least(asked.flatMap(({ candidate }) => model.expected(candidate) ?? []));
+      const expectedSeconds = least(asked.map(({ candidate }) => model.expected(candidate)));
       if (strategy.guided && earlyStop && this.roundsWithoutGain >= earlyStop.rounds) {
         const best = this.leader && secondsOf(this.leader);
         if (best !== undefined && expectedSeconds !== undefined && expectedSeconds > best * (1 + earlyStop.margin))
@@ -369,7 +370,7 @@ class Running<C> {
 
   private mostTrials(): number | undefined {
     const { budget, space } = this.options;
-    return least([budget.trials ?? [], space.size ?? []].flat());
+    return least([budget.trials, space.size]);
   }
 
   private timeLeft(): TimeLeft | undefined {
@@ -378,7 +379,7 @@ class Running<C> {
     const trials = most === undefined ? undefined : Math.max(0, most - this.trials.length);
     const byTime = budget.seconds === undefined ? undefined : budget.seconds - this.elapsed();
     const byPace = trials === undefined ? undefined : this.pace.secondsFor(trials, this.options.now());
-    const seconds = least([byTime ?? [], byPace ?? []].flat());
+    const seconds = least([byTime, byPace]);
     if (seconds === undefined) return undefined;
     const rounds = this.roundsWithoutGain + (trials ?? Number.POSITIVE_INFINITY) / batch;
     return {
@@ -478,8 +479,10 @@ export class CutShort extends Error {
   }
 }
 
-function least(numbers: readonly number[]): number | undefined {
-  return numbers.length === 0 ? undefined : Math.min(...numbers);
+/** The least of those that are known. */
+function least(numbers: readonly (number | undefined)[]): number | undefined {
+  const known = numbers.filter(isDefined);
+  return known.length === 0 ? undefined : Math.min(...known);
 }
 
 function check<C>({ budget, batch, seed, earlyStop }: SearchOptions<C>): void {

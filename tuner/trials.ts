@@ -28,7 +28,7 @@ export type TimedMeasurement = Extract<Measurement, { status: "ok" }>;
 export type Timed<T> = T & { readonly measurement: TimedMeasurement };
 
 /** Most finalists. */
-export const FINALISTS = 3;
+const FINALISTS = 3;
 
 /** The median of a run that worked; undefined for others. */
 export function secondsOf(trial: Pick<Trial, "measurement">): number | undefined {

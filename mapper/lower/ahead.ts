@@ -13,6 +13,7 @@
  */
 
 import { addressOf, affineForm, boundsOf } from "../../abstraction/affine.ts";
+import { upTo } from "../../abstraction/collections.ts";
 import { extentsOf, tensorOf } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { accessesIn, axis, type Expr, number, over, plus, substitute, times } from "../../abstraction/expression.ts";
@@ -86,7 +87,7 @@ export function fetchingAhead(
       const perFetch = Math.max(1, Math.floor(steps / lines));
       const next = times(plus(outer(dimension), 1), elements);
       const step = over(plus(times(among.at, loop.extent), axis(loop.axis)), perFetch);
-      return Array.from({ length: each }, (_, n) => ({
+      return upTo(each).map((n) => ({
         buffer: tensor,
         base: plus(next, times(plus(times(step, each), n), perLine)),
       }));

@@ -80,7 +80,8 @@ export class GridPlaces {
     this.box = boxOf(context, schedule);
     const { rows, columns } = context;
     const { persistent } = schedule;
-    const [deep, wide] = [rows, columns].map((a) => neighboursAlong(context, schedule, a)) as [number, number];
+    const deep = neighboursAlong(context, schedule, rows);
+    const wide = neighboursAlong(context, schedule, columns);
     const order = this.order;
     // The number of the cluster's first tile along each axis, in clusters; a cluster of one block is a tile.
     let row: Expr;

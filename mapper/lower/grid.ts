@@ -344,7 +344,7 @@ const isRefilled = ({ slices, stages }: TapWindow): boolean => slices > stages;
  * The arrival counters of the block. The engine signals full stages; with a producer, warpgroups also signal empty
  * ones.
  */
-export function arrivalsOf(places: GridPlaces): NonNullable<LoopNest["arrivals"]> {
+function arrivalsOf(places: GridPlaces): NonNullable<LoopNest["arrivals"]> {
   const { schedule, window } = places;
   const { producer, stage } = schedule;
   const full = present([
@@ -359,7 +359,7 @@ export function arrivalsOf(places: GridPlaces): NonNullable<LoopNest["arrivals"]
 }
 
 /** The warpgroups' work in the steps of a tile. */
-export function consumed(places: GridPlaces): readonly Statement[] {
+function consumed(places: GridPlaces): readonly Statement[] {
   const { context, schedule, steps, window } = places;
   const { intrinsic } = context;
   const name = places.fresh("step");
@@ -412,7 +412,7 @@ function windowLeft(places: GridPlaces, { taps, stages }: TapWindow, step: Expr,
 }
 
 /** The producer's work: requests for all tiles that the block computes, one after another. */
-export function produced(places: GridPlaces): readonly Statement[] {
+function produced(places: GridPlaces): readonly Statement[] {
   const { schedule, steps, turns, window } = places;
   const { stage } = schedule;
   const name = places.fresh("step");

@@ -394,15 +394,11 @@ export function lowerInOrder(computation: Computation): LoopNest {
   const places = new Map(splitRowMajor(axis(rest), free).map(([a, digit]) => [a.name, digit]));
 
   // 2. One element.
-  const stored = (what: Expr): Equation => assignment(equation.target, what);
   const placed = (one: Equation): Statement => scalar(substituteAxes(one, places));
+  const stored = placed(assignment(equation.target, isSum ? sum : value));
   const element: readonly Statement[] = isSum
-    ? [
-        placed(assignment(sum, identity)),
-        ...loops(summed, [placed(combine(equation.op, sum, value))]),
-        placed(stored(sum)),
-      ]
-    : [placed(stored(value))];
+    ? [placed(assignment(sum, identity)), ...loops(summed, [placed(combine(equation.op, sum, value))]), stored]
+    : [stored];
   const all = loop(rest, volumeOf(free), loops(inOrder, element), "parallel");
   return {
     scratch: isSum ? [sums] : [],

@@ -14,6 +14,7 @@
  * A call that keeps the values of the chain stores y0, y1 and y2 too, from where the next equation reads them.
  */
 
+import { upTo } from "../../abstraction/collections.ts";
 import { identityIn, outputOf, targetOf } from "../../abstraction/computation.ts";
 import { type Access, access, axis, compare, type Expr, number, plus, times } from "../../abstraction/expression.ts";
 import { assign, loop, type Scratch, type Statement, scalar } from "../../abstraction/loop-nest.ts";
@@ -57,7 +58,7 @@ class Lowering implements ChainPlaces {
     const passes = Math.max(...this.parts.all.map(({ pass }) => pass)) + 1;
     const body = [
       ...this.elementsOfRow(-1),
-      ...Array.from({ length: passes }, (_, pass) => [...this.passOver(pass), ...this.elementsOfRow(pass)]).flat(),
+      ...upTo(passes).flatMap((pass) => [...this.passOver(pass), ...this.elementsOfRow(pass)]),
     ];
     return {
       nest: {

@@ -136,7 +136,7 @@ export const bindingText = memoised((binding: Binding): string => {
 });
 
 /** Largest magnitude the sum of a computation can reach, from the ranges of its types; undefined for floats. */
-export function sumBound(computation: Computation): number | undefined {
+function sumBound(computation: Computation): number | undefined {
   const types = dtypesOf(Object.values(computation.tensors));
   const range = valueRange(computation.equation.value, types);
   if (!range) return undefined;

@@ -17,7 +17,7 @@
  */
 
 import { type AffineForm, affineForm, exprOf } from "../../abstraction/affine.ts";
-import { memoised } from "../../abstraction/collections.ts";
+import { memoised, upTo } from "../../abstraction/collections.ts";
 import {
   type Computation,
   keptIn,
@@ -210,7 +210,7 @@ function splitOf(
   //    remainder.
   const ofKept = form.terms.get(kept.name) ?? 0;
   const ofSummed = form.terms.get(summed.name) ?? 0;
-  const residues = Array.from({ length: by }, (_, i) => i);
+  const residues = upTo(by);
   const found = residues.find((x) => modulo(ofKept * x + ofSummed, by) === 0);
   const first = residues.find((x) => modulo(ofKept * x + form.constant, by) === 0);
   if (found === undefined || first === undefined || new Set(residues.map((x) => modulo(found * x, by))).size < by)

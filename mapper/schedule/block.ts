@@ -196,7 +196,7 @@ export function blockOf(schedule: Schedule, d: LoopDimension): number {
   return schedule.block[d.name] ?? 1;
 }
 
-export function blockedDimensions(mapping: Mapping, schedule: Schedule): LoopDimension[] {
+function blockedDimensions(mapping: Mapping, schedule: Schedule): LoopDimension[] {
   return keptIn(dimensionsUnder(mapping, schedule)).filter((d) => blockOf(schedule, d) > 1);
 }
 

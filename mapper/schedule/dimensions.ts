@@ -44,7 +44,7 @@ export interface LoopDimension {
 export const dimensionsOf: (mapping: Mapping) => readonly LoopDimension[] = memoised(findDimensions);
 
 /** For each of some fused loops, the distance between two of its values. */
-export const weightsOf = (loops: readonly { readonly extent: number }[]): number[] =>
+const weightsOf = (loops: readonly { readonly extent: number }[]): number[] =>
   loops.map((_, i) => volumeOf(loops.slice(i + 1)));
 
 /** The dimension of fused loops, outermost first, that feed an axis of an instruction or none. */

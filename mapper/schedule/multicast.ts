@@ -51,14 +51,10 @@ export const multicast: GridDecision<"multicast"> = {
 /** Whether the sums of a block are many, its steps long, and blocks more than run at once: elsewhere waiting for a neighbour costs more. */
 function isWorthwhile(context: GridContext, schedule: GridSchedule): boolean {
   const { rows, columns, sum, limits, elementBytes } = context;
-  const [down, across, deep] = [rows, columns, sum].map((a) => extentOf(a.axis, schedule.tile)) as [
-    number,
-    number,
-    number,
-  ];
+  const extent = ({ axis }: GridAxis): number => extentOf(axis, schedule.tile);
   return (
-    down * across >= WORTHWHILE.elements &&
-    (down + across) * deep * elementBytes >= WORTHWHILE.bytes &&
+    extent(rows) * extent(columns) >= WORTHWHILE.elements &&
+    (extent(rows) + extent(columns)) * extent(sum) * elementBytes >= WORTHWHILE.bytes &&
     tilesOf(context, schedule) > limits.multiprocessors
   );
 }
@@ -73,9 +69,8 @@ export const neighboursAlong = ({ rows }: GridContext, { multicast: value }: Cho
   value !== undefined && (value.along === "rows") === (axis.axis === rows.axis) ? value.blocks : 1;
 
 /** Number of blocks of a cluster that share an input's tile: its kept axis is the other one. */
-export function sharersOf({ rows }: GridContext, { multicast: value }: Chosen, { kept }: GridInput): number {
-  return value !== undefined && (value.along === "rows") !== (kept.axis === rows.axis) ? value.blocks : 1;
-}
+export const sharersOf = (context: GridContext, schedule: Chosen, { kept }: GridInput): number =>
+  (schedule.multicast?.blocks ?? 1) / neighboursAlong(context, schedule, kept);
 
 /** Why blocks cannot share tiles as a schedule says; undefined when they can. */
 function multicastProblem(context: GridContext, schedule: GridSchedule): string | undefined {

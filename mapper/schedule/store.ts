@@ -23,7 +23,7 @@ const QUAD = 4;
 const WRITTEN_BYTES = 16;
 
 /** Why four lanes cannot exchange their elements; undefined when they can. */
-export function quadsProblem(context: GridContext): string | undefined {
+function quadsProblem(context: GridContext): string | undefined {
   const { mapping, team, columns } = context;
   const output = outputOf(mapping.computation);
   if (team !== "warpgroup") return "four lanes exchange what a warpgroup holds";

@@ -74,16 +74,16 @@ export function placeArray(computation: Computation, plan: ArrayPlan): ArrayVerd
 }
 
 /** Why a stencil in time has no transform. */
-export const TIME_REFUSED = refusal(
+const TIME_REFUSED = refusal(
   "form",
   "planes follow one another in time: a window sweeps them, and no transform mixes their steps",
 );
 
 /** A transform with its tiles, independent of what runs side by side. */
-export type Judged = Pick<LaneArray, "problem" | "design" | "spaceTime">;
+type Judged = Pick<LaneArray, "problem" | "design" | "spaceTime">;
 
 /** The design of a tiled transform, or why lanes cannot run it. */
-export function judgeTransform(
+function judgeTransform(
   sum: Computation,
   { transform, lanes, tile }: Pick<ArrayPlan, "transform" | "lanes" | "tile">,
 ): Judged | LaneRefusal {

@@ -30,7 +30,7 @@ export function dot(a: Vector, b: Vector): number {
 export const scaled = (v: Vector, factor: number): number[] => v.map((x) => (x === 0 ? 0 : x * factor));
 export const plus = (a: Vector, b: Vector): number[] => a.map((x, i) => x + (b[i] ?? 0));
 export const isZero = (v: Vector): boolean => v.every((x) => x === 0);
-export const equals = (a: Vector, b: Vector): boolean => a.length === b.length && a.every((x, i) => x === b[i]);
+const equals = (a: Vector, b: Vector): boolean => a.length === b.length && a.every((x, i) => x === b[i]);
 export const unit = (length: number, at: number): number[] => upTo(length).map((i) => (i === at ? 1 : 0));
 
 export function gcd(a: number, b: number): number {

@@ -94,7 +94,7 @@ export function threadRegisters({ accesses }: ThreadContext, dealt: readonly Dea
 }
 
 /** Bytes of shared memory for sums that warps share; 0 if no warps share a sum. */
-export function partialBytes({ mapping, limits }: ThreadContext, dealt: readonly DealtLoop[]): number {
+function partialBytes({ mapping, limits }: ThreadContext, dealt: readonly DealtLoop[]): number {
   if (dealt.every((l) => isKept(l) || l.warps === 1)) return 0;
   const sums = productOf(dealt.filter(isKept), (l) => l.each);
   return productOf(dealt, (l) => l.warps) * sums * limits.lanes * bytesOf(targetOf(mapping.computation).dtype);
