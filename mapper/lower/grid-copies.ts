@@ -10,9 +10,15 @@
  *     shared a_window: f16[stage 2, m 272, k 64]        272 rows: 9 of 29 pixels, and the halo that the last rows of a tile read
  *     copy h_place 9, w_place 29, k_in 64               a_window[slice%2, 29*h_place + w_place, k_in] = in[n, 64*slice+k_in, 7*m_tile+h_place-1, w_place-1]
  *     issue                                             a_window[slice%2, m_in + 29*r + s, ..]
+ *
+ * The tiles of a step as requests to a copy engine: their origins, computed from the counters of the block and of
+ * the step.
+ *
+ *     in[n,c,p*2+r-1,q*2+s-1]    at c 64*(step%2), w 2*q-1, h 2*p-1, n    offsets s, r        q, p, n of the tile's first row
  */
 
 import type { Dimension } from "../../abstraction/affine.ts";
+import { summedIn } from "../../abstraction/computation.ts";
 import { allOf, selected } from "../../abstraction/condition.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import {
@@ -30,14 +36,14 @@ import {
   times,
 } from "../../abstraction/expression.ts";
 import { type ArrivalAt, assignment, type Copy, type Scratch, type Statement } from "../../abstraction/loop-nest.ts";
-import type { ViewedDimension } from "../../abstraction/tensor-view.ts";
+import type { TensorView, ViewedDimension } from "../../abstraction/tensor-view.ts";
 import { stepsInFlight } from "../schedule/fragments.ts";
-import { fillOf, type GridInput } from "../schedule/grid-context.ts";
+import { fillOf, type GridAxis, type GridInput } from "../schedule/grid-context.ts";
 import { sharersOf } from "../schedule/multicast.ts";
 import { rowElements, sharedStorage } from "../schedule/swizzle.ts";
 import type { TapWindow, WindowDim } from "../schedule/taps.ts";
+import { viewForm } from "../schedule/views.ts";
 import type { GridPlaces } from "./grid-places.ts";
-import { viewOf } from "./grid-views.ts";
 import { tilesOf } from "./window-places.ts";
 
 function ringName(places: GridPlaces, { operand }: GridInput): string {
@@ -292,4 +298,51 @@ export function nextSlice(window: TapWindow, step: Expr, tap: number): { readonl
 export function windowAwait(places: GridPlaces, window: TapWindow, step: Expr): Statement {
   const slice = sliceOf(window, step);
   return { kind: "await", arrival: windowArrival(places, window, slice), use: over(slice, window.stages) };
+}
+
+// ---- views for copy engines ---------------------------------------------------------------------------------------------------------------
+
+/** The view that a copy engine fetches for one input's tile. @throws Error if an engine cannot fetch this input */
+function viewOf(places: GridPlaces, input: GridInput, step: Expr): TensorView {
+  const { context, computation } = places;
+  const form = viewForm(context, input);
+  if (typeof form === "string") throw new Error(`internal: the schedule cannot be lowered: ${form}`);
+  const { kept, contiguous } = input;
+  const { there, inTile } = places.ofStep(step);
+  const [rowAxis, columnAxis] = contiguous === "sum" ? [kept, context.sum] : [context.sum, kept];
+  const across = places.extent(columnAxis);
+  const sharers = sharersOf(context, places.schedule, input);
+  const count = places.extent(rowAxis) / sharers;
+  /** The first row of the tile, or of this block's share of it. */
+  const firstOf = (a: GridAxis): Expr => (a === rowAxis && sharers > 1 ? times(count, places.member) : number(0));
+  const { counters } = there.countersOf(inTile, firstOf(context.sum));
+  there.place(kept, firstOf(kept), counters);
+  const columns = columnAxis === kept ? rowElements(input, across) : across;
+
+  const summed = new Set(summedIn(computation.axes).map((a) => a.name));
+  /** The part of an index that depends on some of the loops. */
+  const partOf = (d: (typeof form.dims)[number], constant: number, has: (loop: string) => boolean): Expr => {
+    const terms = [...d.form.terms].filter(([name]) => has(name));
+    const sum = terms.reduce<Expr>((e, [name, c]) => plus(e, times(c, axis(name))), number(constant));
+    return substitute(sum, counters, "index");
+  };
+  const { rows } = form;
+  const isWalked = (i: number): boolean => rows.kind === "pixels" && i > 0 && i < form.dims.length - 1;
+  return {
+    dims: form.dims.map(({ form: _, ...dim }) => dim),
+    at: form.dims.map((d, i) => partOf(d, d.form.constant, (name) => !isWalked(i) || !summed.has(name))),
+    rows:
+      rows.kind === "box"
+        ? {
+            kind: "box",
+            extents: form.dims.map((_, i) => (i === 0 ? columns : i === rows.along ? count : 1)),
+          }
+        : {
+            kind: "pixels",
+            columns,
+            count,
+            walks: rows.walks,
+            offsets: form.dims.slice(1, -1).map((d) => partOf(d, 0, (name) => summed.has(name))),
+          },
+  };
 }

@@ -15,24 +15,41 @@
  *         ...                                            warps along one: shared memory; blocks: the workspace
  *         for lanes lane in 0..32
  *           y[..] = f16(sum[0,lane])
+ *
+ * The reads of a thread: an element that several products need is read once into a register, and contiguous
+ * elements are read together.
+ *
+ *     in_held[0,lane] = in[..]
+ *     w_held[neighbour,lane] = w[.., neighbour]   (neighbour in 0..4 at once)
+ *
+ * Lowers the additional assignments of an epilogue to threads: one more kernel for each, whose lanes lie along its innermost axis.
+ *
+ *     z[b,i*(i-1)/2+j+8] = c[b,i,j] where j < i, z[b,k] = x[b,0,k]
+ *
+ *       for at block b_beside in 0..4
+ *         for lanes lane in 0..32
+ *           z[b_beside,lane] = x[b_beside,0,lane] where lane < 8
  */
 
-import type { Extents } from "../../abstraction/affine.ts";
+import { affineForm, type Extents } from "../../abstraction/affine.ts";
 import type { ThreadSchedule } from "../../abstraction/candidate.ts";
-import { present, upTo } from "../../abstraction/collections.ts";
-import { type Computation, identityIn, targetOf } from "../../abstraction/computation.ts";
-import { storingAt } from "../../abstraction/epilogue.ts";
+import { present, sumOf, upTo } from "../../abstraction/collections.ts";
+import { type Axis, type Computation, identityIn, targetOf } from "../../abstraction/computation.ts";
+import { partsOf, storingAt } from "../../abstraction/epilogue.ts";
 import {
   type Access,
   access,
+  axesIn,
   axis,
   binary,
   compare,
   type Expr,
   number,
   plus,
+  printAccess,
   rewrite,
   substitute,
+  substituteAxes,
   times,
 } from "../../abstraction/expression.ts";
 import {
@@ -46,11 +63,9 @@ import {
 } from "../../abstraction/loop-nest.ts";
 import { halvesOf } from "../schedule/chain-shape.ts";
 import { problemIn } from "../schedule/schedules.ts";
-import type { ThreadContext } from "../schedule/thread/context.ts";
+import type { ThreadAccess, ThreadContext } from "../schedule/thread/context.ts";
 import { isKept, productOf, runOf, THREAD_KIND } from "../schedule/thread/schedule.ts";
-import { besideThreads } from "./thread-beside.ts";
 import { loopsAt, pointsOver, ThreadPlaces } from "./thread-places.ts";
-import { ThreadReads } from "./thread-reads.ts";
 
 /** The nest of a computation under a schedule of threads. @throws Error if the schedule has a problem */
 export function lowerThreads(context: ThreadContext, schedule: ThreadSchedule): LoopNest {
@@ -277,4 +292,117 @@ class Threads extends ThreadPlaces {
       this.lanes([this.output(counters, this.sumAt(0), [compare("==", axis(this.lane), 0)])]),
     ]);
   }
+}
+
+// ---- reads --------------------------------------------------------------------------------------------------------------------------------
+
+/** The elements of one access that are held in registers. */
+interface Held {
+  readonly name: string;
+  readonly access: ThreadAccess;
+  /** The register of each distinct element; see {@link elementAt}. */
+  readonly registers: Map<string, number>;
+  readonly loads: Scalar[];
+}
+
+class ThreadReads {
+  private readonly places: ThreadPlaces;
+  private readonly held: readonly Held[];
+
+  constructor({ accesses }: ThreadContext, places: ThreadPlaces) {
+    this.places = places;
+    this.held = accesses.map((a, i) => {
+      const before = accesses.slice(0, i).filter((b) => b.tensor === a.tensor).length;
+      const name = places.names.fresh(`${a.tensor.name}_held${before === 0 ? "" : before}_`);
+      return { name, access: a, registers: new Map(), loads: [] };
+    });
+  }
+
+  /** The loads that fill the registers requested so far. */
+  loads(): readonly Scalar[] {
+    return this.held.flatMap((h) => h.loads);
+  }
+
+  vectors(): readonly VectorFile[] {
+    return this.held.map(({ name, access: { tensor }, registers }) => ({
+      name,
+      dtype: tensor.dtype,
+      lanes: this.places.width,
+      count: registers.size,
+    }));
+  }
+
+  /** The register that holds an element. Elements of an aligned run are contiguous in memory and loaded together. */
+  inRegister(e: Access, point: Extents): Access {
+    const held = this.held.find((h) => printAccess(h.access.access) === printAccess(e));
+    if (!held) throw new Error(`internal: ${printAccess(e)} is read and not known`);
+    const { registers, access: read, loads, name } = held;
+    const known = registers.get(elementAt(read, point));
+    if (known !== undefined) return access(name, [number(known), axis(this.places.lane)]);
+    const from = registers.size;
+    const along = this.places.dealt.find((l) => runOf(read, l) > 1);
+    if (along) {
+      const run = runOf(read, along);
+      const place = point[along.name] ?? 0;
+      const neighbour = (i: number): Extents => ({ ...point, [along.name]: place - (place % run) + i });
+      for (let i = 0; i < run; i++) registers.set(elementAt(read, neighbour(i)), from + i);
+      const together = { name: this.places.names.fresh("neighbour"), extent: run };
+      const step = axis(together.name);
+      const target = access(name, [plus(from, step), axis(this.places.lane)]);
+      loads.push({ ...assign(target, this.accessAt(read, neighbour(0), { [along.name]: step })), together });
+    } else {
+      registers.set(elementAt(read, point), from);
+      loads.push(assign(access(name, [number(from), axis(this.places.lane)]), this.accessAt(read, point)));
+    }
+    return this.inRegister(e, point);
+  }
+
+  /** @param further steps of a loop beyond the point */
+  private accessAt(
+    { access: read }: ThreadAccess,
+    point: Extents,
+    further: Readonly<Record<string, Expr>> = {},
+  ): Access {
+    const counters = [...this.places.counters(point)].map(([n, c]) => [n, plus(c, further[n] ?? 0)] as const);
+    return { ...read, index: read.index.map((i) => substitute(i, new Map(counters), "index")) };
+  }
+}
+
+/** A key for the element that an access reads at a point: equal elements have equal keys. */
+function elementAt({ access: { index } }: ThreadAccess, point: Extents): string {
+  const moved = index.map((e) => {
+    const form = affineForm(e);
+    if (form) return sumOf([...form.terms], ([name, factor]) => factor * (point[name] ?? 0));
+    return axesIn(e).map((name) => point[name] ?? 0);
+  });
+  return JSON.stringify(moved);
+}
+
+// ---- additional assignments ---------------------------------------------------------------------------------------------------------------
+
+/** Each kernel with the barrier before it; empty if there are no such assignments. */
+function besideThreads(computation: Computation, places: ThreadPlaces): readonly Statement[] {
+  const { names, width, lane } = places;
+  return partsOf(computation).beside.flatMap(({ equation, axes }) => {
+    const name = (a: Axis): string => names.fresh(`${a.name}_beside`);
+    const innermost = axes.at(-1);
+    const outer = axes.slice(0, -1).filter((a) => a.extent > 1);
+    const counters = new Map(axes.map((a) => [a.name, outer.includes(a) ? axis(name(a)) : number(0)]));
+    const blocks = outer.map((a): [string, number] => [name(a), a.extent]);
+    const where: Expr[] = innermost ? [] : [compare("==", axis(lane), 0)];
+    if (innermost) {
+      const chunks = Math.ceil(innermost.extent / width);
+      if (chunks > 1) blocks.push([name(innermost), chunks]);
+      const at = plus(times(width, chunks > 1 ? axis(name(innermost)) : 0), axis(lane));
+      counters.set(innermost.name, at);
+      if (chunks * width > innermost.extent) where.push(compare("<", at, innermost.extent));
+    }
+    const placed = substituteAxes(equation, counters);
+    if (placed.where !== undefined) where.push(placed.where);
+    const dealt = blocks.length > 0 ? blocks : [[names.fresh("only_beside"), 1] as const];
+    return [
+      { kind: "barrier" },
+      ...loopsAt("block", dealt, [places.lanes([assign(placed.target, placed.value, where)])]),
+    ];
+  });
 }

@@ -8,13 +8,18 @@
  * Sums of terms in the order they are printed: additions before subtractions, digits of a mixed radix.
  *
  *     sumOf([-1 t, 1 lane], 3)  =  lane - t + 3        digitOf(lane, 4, 3)  =  lane/4 % 3
+ *
+ * The loops that an array uses, and whether a transform of them is valid.
+ *
+ *     sourceLoops(flows, ["c_in", "q"])     those of the columns, in their order; the others run outside
  */
 
 import { affineForm, boundsOf, type Extents } from "../../abstraction/affine.ts";
-import { product } from "../../abstraction/collections.ts";
-import { UsageError } from "../../abstraction/error.ts";
+import { product, upTo } from "../../abstraction/collections.ts";
+import { suggestion, UsageError } from "../../abstraction/error.ts";
 import {
   type Access,
+  accessesIn,
   axis,
   type Expr,
   minus,
@@ -27,9 +32,9 @@ import {
 } from "../../abstraction/expression.ts";
 import { freshName } from "../../abstraction/loop-nest.ts";
 import type { SourceLoop, SpaceTime } from "../../abstraction/recurrence.ts";
-import type { Flows } from "./flow.ts";
+import { distanceIn, type Flows } from "./flow.ts";
 import { checkReverse, type Inverse, inverseOf, type ReverseDefinition, rowsOfTime } from "./reverse.ts";
-import { checkTransform, destinationNames, sourceLoops } from "./source-loops.ts";
+import { refusalOf } from "./validity.ts";
 import { dot, extentOfRow, leastOfRow, printVector, type Vector } from "./vector.ts";
 
 /** The weight of each digit; the last digit varies fastest. */
@@ -38,11 +43,11 @@ export function weights(extents: readonly number[]): number[] {
 }
 
 /** Several rows as one row of mixed radix. */
-export function rowOf(rows: readonly Vector[], radix: readonly number[]): number[] {
+function rowOf(rows: readonly Vector[], radix: readonly number[]): number[] {
   return (rows[0] ?? []).map((_, i) => rows.reduce((sum, row, r) => sum + (row[i] ?? 0) * (radix[r] ?? 0), 0));
 }
 
-export function digitOf(e: Expr, weight: number, extent: number | undefined): Expr {
+function digitOf(e: Expr, weight: number, extent: number | undefined): Expr {
   const quotient = over(e, weight);
   return extent === undefined ? quotient : remainder(quotient, extent);
 }
@@ -97,7 +102,7 @@ interface TimeLoop {
 }
 
 /** A row of the transform: `least + digit` is its value. */
-export interface Digit {
+interface Digit {
   readonly row: Vector;
   readonly least: number;
   readonly value: Expr;
@@ -308,4 +313,57 @@ function timeOf(
     step: axes.map((value, r) => ({ coefficient: radix[r] ?? 1, value })),
     digit: (row) => axes[row] ?? number(0),
   };
+}
+
+// ---- loops of the array -------------------------------------------------------------------------------------------------------------------
+
+function sourceLoops({ name, loops }: Flows, wanted: readonly string[] | undefined): readonly SourceLoop[] {
+  if (wanted === undefined) return loops;
+  return wanted.map((loop, i) => {
+    const found = loops.find((l) => l.name === loop);
+    if (!found)
+      throw new UsageError(
+        `${name}: no loop "${loop}" to be mapped`,
+        suggestion(
+          loop,
+          loops.map((l) => l.name),
+        ),
+      );
+    if (wanted.indexOf(loop) !== i) throw new UsageError(`${name}: loop ${loop} is mapped twice`);
+    return found;
+  });
+}
+
+/** @throws UsageError naming what is wrong with the transform */
+function checkTransform(all: Flows, source: readonly SourceLoop[], spaceTime: SpaceTime): void {
+  const { name, flows, outcomes, variables, loops } = all;
+  const columns = source.map((l) => loops.indexOf(l));
+  const operands = [
+    ...flows.flatMap((f) => (f.kind === "fixed" ? [{ name: f.name, e: f.value }] : [])),
+    ...outcomes.map((o) => ({ name: "", e: o.kind === "sum" ? o.term : o.value })),
+  ].flatMap(({ name: owner, e }) =>
+    accessesIn(e)
+      .filter((a) => Object.hasOwn(variables, a.tensor) && a.index.length > 0)
+      .map((a) => {
+        const distance = distanceIn(a, loops.length);
+        const carried = loops.find((l, i) => !source.includes(l) && distance[i] !== 0);
+        if (carried)
+          throw new UsageError(
+            `${name}: the dependence ${printVector(distance)} on ${a.tensor} is carried by loop ${carried.name}, which runs outside the array`,
+          );
+        const role: "input" | "output" = a.tensor === owner ? "output" : "input";
+        const reuse = [columns.map((column) => distance[column] ?? 0)];
+        return { name: a.tensor, role, reuse, order: "fixed" as const };
+      }),
+  );
+  const refusal = refusalOf({ name, loops: source, operands, outputs: 1 }, spaceTime);
+  if (refusal)
+    throw new UsageError(`${name}: ${refusal.because}`, refusal.hint === undefined ? {} : { hint: refusal.hint });
+}
+
+/** `k` and `t`, numbered where there are several. */
+function destinationNames({ allocation, schedule }: SpaceTime): string[] {
+  const numbered = (letter: string, count: number): string[] =>
+    upTo(count).map((i) => (count === 1 ? letter : `${letter}${i + 1}`));
+  return [...numbered("k", allocation.length), ...numbered("t", schedule.length)];
 }

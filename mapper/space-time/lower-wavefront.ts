@@ -25,6 +25,12 @@
  *     next[0,lane] = max(above_1[1,lane] + 2, above_1[0,lane] - g, made[0,lane] - g)
  *     made[0,lane] = next[0,lane]
  *     diagonals[16*step + lane] = made[0,lane]
+ *
+ * The edge between two strips of a wavefront: the last rows of one strip, which the top lanes of the next read as
+ * the rows above.
+ *
+ *     edge[j] = h[16*strip + 15, j]                                          kept after each strip
+ *     above_1[0,lane] = select(lane == 0, edge[column], made[0,lane-1])      read by lane 0 of the next
  */
 
 import { affineForm } from "../../abstraction/affine.ts";
@@ -61,8 +67,14 @@ import { typeOf } from "../../abstraction/typing.ts";
 import { decided, type Ranges, undecided } from "./decided.ts";
 import type { Recurrent } from "./recurrent.ts";
 import { WavefrontAhead } from "./wavefront-ahead.ts";
-import { WavefrontEdge } from "./wavefront-edge.ts";
-import { aboveFile, type Reach, type WavefrontShape, wavefrontShape } from "./wavefront-shape.ts";
+import {
+  aboveFile,
+  placeInOwn,
+  type Reach,
+  type WavefrontShape,
+  wavefrontShape,
+  workspaceOf,
+} from "./wavefront-shape.ts";
 
 /**
  * Blocks whose results leave together. Rows of a power of two share sets of the cache, so a line should be written as a
@@ -272,7 +284,7 @@ interface StepPlace {
 }
 
 /** One step on all lanes. */
-export function lanesAtStep(parts: StepParts, { base, isInside, value, at, step }: StepPlace): Statement {
+function lanesAtStep(parts: StepParts, { base, isInside, value, at, step }: StepPlace): Statement {
   const { row, column, names, lanes, skew, lead, depth, reach } = parts.shape;
   const lane = names.fresh("lane");
   const [made, next] = [names.fresh("made"), names.fresh("next")];
@@ -369,4 +381,61 @@ function madeBefore({ index }: Access, { shape, lane }: OnLanes): Access {
   const found = shape.reach.find((r) => r.rows === rows);
   if (!found) throw new Error(`internal: no lane ${rows} above`);
   return access(aboveFile(shape, rows), [number(columns - found.least), lane]);
+}
+
+// ---- the edge between strips --------------------------------------------------------------------------------------------------------------
+
+class WavefrontEdge {
+  private readonly shape: WavefrontShape;
+  private readonly name: string;
+  /** Elements before column 0. */
+  private readonly start: number;
+  /** Elements of a row. */
+  private readonly pitch: number;
+
+  constructor(shape: WavefrontShape) {
+    const { lead, skew, most, reach, side, blocks } = shape;
+    this.shape = shape;
+    this.name = shape.names.fresh("edge");
+    this.start = lead + skew * most + Math.max(0, ...reach.map((r) => r.least + r.depth));
+    this.pitch = this.start + side * blocks + Math.max(0, ...reach.map((r) => -r.least));
+  }
+
+  scratch(): Scratch[] {
+    return this.shape.most > 0 ? [workspaceOf(this.shape, this.name, this.size)] : [];
+  }
+
+  /** Zeros, since the first strip has no rows above it. */
+  clear(): Statement[] {
+    if (this.shape.most === 0) return [];
+    const column = this.shape.names.fresh("edge_column");
+    const target = access(this.name, [placeInOwn(this.shape, this.size, axis(column))]);
+    return [loop(column, this.size, [assign(target, number(0))])];
+  }
+
+  /** Stores the last rows of the strip whose lane 0 has row `base`, which the next strip reads. */
+  keep(base: Expr): Statement[] {
+    const { recurrent, names, lanes, most, column } = this.shape;
+    if (most === 0) return [];
+    const edgeRow = names.fresh("edge_row");
+    const edgeColumn = names.fresh("edge_column");
+    const from = plus(plus(base, axis(edgeRow)), lanes - most);
+    const made = access(outputOf(recurrent.computation).name, [
+      ...recurrent.outer.map((a) => axis(a.name)),
+      from,
+      axis(edgeColumn),
+    ]);
+    const kept = assign(this.at(axis(edgeRow), axis(edgeColumn)), made);
+    return [loop(edgeRow, most, [loop(edgeColumn, column.extent, [kept])])];
+  }
+
+  /** The element of a row above the strip at a column. Rows are counted from the topmost one that is kept. */
+  at(row: Expr, column: Expr): Access {
+    const flat = plus(plus(times(this.pitch, row), column), this.start);
+    return access(this.name, [placeInOwn(this.shape, this.size, flat)]);
+  }
+
+  private get size(): number {
+    return this.shape.most * this.pitch;
+  }
 }

@@ -6,10 +6,9 @@
  */
 
 import { expect, it } from "vitest";
-import { countTransforms } from "../../mapper/space-time/count.ts";
 import { arrayPass } from "../../mapper/space-time/derive.ts";
 import type { Design } from "../../mapper/space-time/design.ts";
-import { designSpace, enumerateDesigns, symmetriesOf } from "../../mapper/space-time/enumerate.ts";
+import { countTransforms, designSpace, enumerateDesigns, symmetriesOf } from "../../mapper/space-time/enumerate.ts";
 import { paretoSet } from "../../mapper/space-time/pareto.ts";
 import { polyphaseForm } from "../../mapper/space-time/polyphase.ts";
 import { type ArrayProblem, printReuse } from "../../mapper/space-time/problem.ts";
