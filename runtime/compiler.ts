@@ -17,7 +17,6 @@
  *                  | 3 3 3         |                          | 3 3 3 2 2 |
  */
 
-import { createHash } from "node:crypto";
 import { mkdir, rm, writeFile } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
 import { isDefined } from "../abstraction/collections.ts";
@@ -31,7 +30,7 @@ import type { Cores } from "./cores.ts";
 import { countInstruction } from "./disassembly.ts";
 import { onThisMachine, toolProblem } from "./environment.ts";
 import { compiledBehindHeaders, type HeaderOptions, leadingIncludes } from "./headers.ts";
-import { keep, privatePath, type Stay, takeKept } from "./kept.ts";
+import { keep, keptName, privatePath, type Stay, takeKept } from "./kept.ts";
 import { OPENCL_FLAGS, openClHost } from "./opencl-host.ts";
 import { coresHere } from "./processor.ts";
 
@@ -186,12 +185,11 @@ async function compileOrFind(
   const { compiler, workdir, cores } = options;
   // Objects to link are named by what they are made of, wherever they lie.
   const named = flags.map((flag) => (flag.endsWith(".o") ? basename(flag) : flag));
-  const identity = JSON.stringify([compiler.command, compiler.version, named, source]);
-  const hash = createHash("sha256").update(identity).digest("hex").slice(0, 32);
-  const file = await takeKept(join(workdir, hash + extension), stayOf(extension));
+  const name = keptName(workdir, [compiler.command, compiler.version, named, source]);
+  const file = await takeKept(name + extension, stayOf(extension));
   if (file !== undefined) return { status: "compiled", file, seconds: 0, cached: true };
   const compile = (cpus?: readonly number[]): Promise<Compiled> =>
-    compileAs(hash, extension, source, flags, { timeLimitMs: COMPILE_TIME_LIMIT_MS, ...options, cpus });
+    compileAs(name, extension, source, flags, { timeLimitMs: COMPILE_TIME_LIMIT_MS, ...options, cpus });
   return cores ? cores.working(compile) : compile();
 }
 
@@ -201,14 +199,14 @@ type Placed = HeaderOptions & Required<Pick<CompileOptions, "compiler">> & Pick<
 const stayOf = (extension: Extension): Stay => (extension === ".out" ? "lasting" : "fleeting");
 
 async function compileAs(
-  hash: string,
+  name: string,
   extension: Extension,
   source: string,
   flags: readonly string[],
   options: Placed,
 ): Promise<Compiled> {
   const { compiler, workdir } = options;
-  const entry = join(workdir, hash + extension);
+  const entry = name + extension;
 
   // In a private folder: nobody else can change the text before the compiler reads it, or what it makes before it is kept.
   await mkdir(workdir, { recursive: true });
@@ -228,7 +226,7 @@ async function compileAs(
     }
     if (!(await isWritten(own))) throw wroteNothing(compiler.command);
     // For people to read.
-    await writeFile(join(workdir, `${hash}.cpp`), source);
+    await writeFile(`${name}.cpp`, source);
     const file = await keep(own, entry, stayOf(extension));
     return { status: "compiled", file, seconds: (performance.now() - begun) / 1000, cached: false };
   } finally {

@@ -16,12 +16,10 @@
  * compile, and the source is then compiled with the whole header.
  */
 
-import { createHash } from "node:crypto";
 import { rm, writeFile } from "node:fs/promises";
-import { join } from "node:path";
 import { addTo, unique } from "../abstraction/collections.ts";
 import { type ChildRun, runChild } from "./child.ts";
-import { keep, privatePath, takeKept } from "./kept.ts";
+import { keep, keptName, privatePath, takeKept } from "./kept.ts";
 
 export interface HeaderOptions {
   readonly compiler: { readonly command: readonly string[]; readonly version: string };
@@ -79,8 +77,7 @@ export function leadingIncludes(source: string): string[] {
 
 /** The name, without its ending, of a header made from this. */
 function fileFor(of: readonly unknown[], { compiler, workdir }: HeaderOptions): string {
-  const identity = JSON.stringify([compiler.command, compiler.version, ...of]);
-  return join(workdir, createHash("sha256").update(identity).digest("hex").slice(0, 32));
+  return keptName(workdir, [compiler.command, compiler.version, ...of]);
 }
 
 // ---- Intrinsics ---------------------------------------------------------------------------------------------------------------

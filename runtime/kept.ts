@@ -97,6 +97,10 @@ export async function keepBytes(bytes: Uint8Array, entry: string): Promise<void>
   }
 }
 
+/** The name, without its ending, of an entry made from this. */
+export const keptName = (workdir: string, made: readonly unknown[]): string =>
+  join(workdir, createHash("sha256").update(JSON.stringify(made)).digest("hex").slice(0, 32));
+
 const stem = (entry: string): string => basename(entry).split(".", 1)[0] ?? "";
 
 function nameOf(entry: string, bytes: Uint8Array): string {

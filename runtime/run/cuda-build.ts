@@ -6,12 +6,12 @@
  *     await builder.kernel(kernel).examined                           { status: "compiled", file: ".../5f0c2e....so", instructions: 128 }
  */
 
-import { createHash } from "node:crypto";
 import { readFile, rm, writeFile } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import pLimit from "p-limit";
 import { isDefined } from "../../abstraction/collections.ts";
+import { internal } from "../../abstraction/error.ts";
 import type { Kernel } from "../../abstraction/kernel.ts";
 import { architectureFlag } from "../../targets/nvidia-gpu.ts";
 import { isWritten } from "../cache.ts";
@@ -21,7 +21,7 @@ import type { Cores } from "../cores.ts";
 import { undisassembled } from "../disassembly.ts";
 import { emulationFolder, emulationHash } from "../emulation.ts";
 import { toolProblem } from "../environment.ts";
-import { keep, keepBytes, privatePath, readKept, takeKept } from "../kept.ts";
+import { keep, keepBytes, keptName, privatePath, readKept, takeKept } from "../kept.ts";
 import type { CudaDevice } from "./cuda-device.ts";
 
 /** The kind of a source: a kernel of a search, the reference, a library of probes, or the measuring program. */
@@ -235,13 +235,18 @@ export class Builder {
     };
   }
 
+  /** The file of a source that always compiles. @param what it is, for the message if it does not */
+  async fileOf(source: string, kind: SourceKind, what: string): Promise<string> {
+    const built = await this.build(source, kind);
+    return built.status === "built" ? built.file : internal(`${what} does not compile\n${built.log}`);
+  }
+
   /** @throws Error if aborted */
   build(source: string, kind: SourceKind, abandoned?: AbortSignal): Promise<Built> {
     const signal = AbortSignal.any([this.signal, abandoned].filter(isDefined));
     return this.limit(async () => {
       const { identity, adapted, command } = this.toolchain;
-      const key = JSON.stringify([identity, command("", "", kind), source]);
-      const base = join(this.workdir, createHash("sha256").update(key).digest("hex").slice(0, 32));
+      const base = keptName(this.workdir, [identity, command("", "", kind), source]);
       const entry = base + (kind === "program" ? ".out" : ".so");
       const stay = kind === "kernel" ? "fleeting" : "lasting";
       const kept = await readKept(`${base}.log`);

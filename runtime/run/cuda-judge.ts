@@ -57,8 +57,7 @@ export async function cudaJudge({
   const toolchain = emulated ? emulatedToolchain(device) : nvccToolchain(device);
   const builder = new Builder(toolchain, workdir, availableParallelism(), shareCores());
   return async (outputs) => {
-    const program = await builder.build(await programText("cuda-proof.cu"), "program");
-    if (program.status !== "built") internal(`the judging program does not compile\n${program.log}`);
+    const program = await builder.fileOf(await programText("cuda-proof.cu"), "program", "the judging program");
     const references = new Map<string, ReturnType<typeof referenceFor>>();
     const asked = await Promise.all(
       outputs.map(async (left) => {
@@ -69,7 +68,7 @@ export async function cudaJudge({
       }),
     );
     const known = asked.flatMap(({ left, reference }) => ("file" in reference ? [lineOf(left, reference.file)] : []));
-    const answers = await answersOf(program.file, known, workdir, emulated ? undefined : device.id);
+    const answers = await answersOf(program, known, workdir, emulated ? undefined : device.id);
     return asked.map(({ reference }) =>
       "file" in reference ? judgedBy(answers.shift()) : { status: "unjudged", because: reference.because },
     );
@@ -81,9 +80,8 @@ async function referenceFor(
   computation: Computation,
 ): Promise<{ readonly file: string } | { readonly because: string }> {
   try {
-    const built = await builder.build(cudaReferenceSource(computation), "reference");
-    if (built.status === "built") return { file: built.file };
-    internal(`the reference of ${computation.name} does not compile\n${built.log}`);
+    const source = cudaReferenceSource(computation);
+    return { file: await builder.fileOf(source, "reference", `the reference of ${computation.name}`) };
   } catch (error) {
     if (error instanceof UsageError) return { because: error.message };
     throw error;

@@ -227,8 +227,8 @@ class LocalCudaRunner implements CudaRunner {
   ): Promise<CudaReference> {
     if (computation.program) return this.referenceInFiles(computation, seed);
     const { builder, scratch } = this.place;
-    const built = await builder.build(cudaReferenceSource(computation), "reference");
-    if (built.status !== "built") internal(`the reference of ${computation.name} does not compile\n${built.log}`);
+    const source = cudaReferenceSource(computation);
+    const library = await builder.fileOf(source, "reference", `the reference of ${computation.name}`);
     return onThisMachine("writing inputs", async () => {
       const { path, write } = await scratch.inside();
       const files = Object.entries(fixed).map(async ([name, values]): Promise<[string, string]> => {
@@ -239,7 +239,7 @@ class LocalCudaRunner implements CudaRunner {
       return {
         computation,
         seed,
-        file: built.file,
+        file: library,
         bounds: join(path, "bounds"),
         // Sums of small integers are exact, but not with fractions that the operator fixes.
         sets: Object.values(fixed).some((values) => Array.from(values).some((x) => !isSmall(x)))
@@ -380,11 +380,8 @@ class LocalCudaRunner implements CudaRunner {
   }
 
   async probe(sources: readonly SourceText[]): Promise<readonly (readonly (readonly [number, number])[])[]> {
-    const built = await Promise.all(sources.map((source) => this.place.builder.build(source, "probe")));
-    const files = built.map((one) => {
-      if (one.status === "built") return one.file;
-      return internal(`a library of probes does not compile\n${one.log}`);
-    });
+    const { builder } = this.place;
+    const files = await Promise.all(sources.map((source) => builder.fileOf(source, "probe", "a library of probes")));
     const verdicts = await this.run(`${files.map((file) => `probe ${file}`).join("\n")}\ngo\n`, {});
     return [...verdicts.entries()]
       .sort(([a], [b]) => a - b)
