@@ -4,6 +4,7 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import type { Placement, Schedule } from "../../abstraction/candidate.ts";
 import { type Computation, computationKey, defineComputation } from "../../abstraction/computation.ts";
 import type { DType } from "../../abstraction/dtype.ts";
+import { EXIT } from "../../abstraction/exit-codes.ts";
 import { readComputation } from "../../cli/subject.ts";
 import { best, openDatabase, recordTrial } from "../../db/index.ts";
 import { lowerSchedule } from "../../mapper/lower/scheduled.ts";
@@ -109,7 +110,7 @@ describe("records of a computation with a constant input", () => {
   it("are the ones that emit looks for", async () => {
     const to = shop.path("package");
     const words = ["emit", GEMV, ...WORDS, "--constant", "x", "--to", to, "--db", file, "--trust", "any"];
-    expect(await complaint(words)).toContain("--dtype w=s8,x=f32 --constant x");
+    expect(await complaint(words, EXIT.nothingFound)).toContain("--dtype w=s8,x=f32 --constant x");
   });
 });
 
