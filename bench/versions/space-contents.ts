@@ -30,7 +30,7 @@ import { chooseSpace, usableIntrinsics } from "../../session/kinds/choose.ts";
 import type { SessionSpace } from "../../session/kinds/session-space.ts";
 import { choicesOf, inHalfOnGpu, networkSubject, openGraph } from "../../session/network/network.ts";
 import { armTargetNamed, nvidiaTarget, OPENCL_ISA, targetOf } from "../../targets/index.ts";
-import { readOptions } from "../support/options.ts";
+import { readOptions, wordOf } from "../support/options.ts";
 
 const { values } = readOptions({
   options: {
@@ -254,6 +254,7 @@ for (const [name, graph] of Object.entries(NETWORKS))
     process.stdout.write(`${called}: ${contents.listed} calls, ${contents.schedules}, kernels ${contents.kernels}\n`);
   }
 if (values.out !== undefined) writeFileSync(values.out, `${JSON.stringify(found, null, 2)}\n`);
+if (Object.keys(found).length === 0) wordOf("only", values.only, CASES.map(nameOf));
 if (values.against !== undefined) {
   const before = JSON.parse(readFileSync(values.against, "utf8")) as Readonly<Record<string, Contents>>;
   const differing = Object.keys(found).filter((name) => canonicalJson(found[name]) !== canonicalJson(before[name]));
