@@ -131,7 +131,7 @@ const FITS = 4;
 /**
  * Fits the correction. Trials without a positive finite time are left out; with none left the prior is returned. Few trials change it little,
  * since the ridge pulls every coefficient towards the prior's. Where it does not improve on the prior or on the model alone, the better of these is
- * returned, scaled by the trials' common factor: kinds of candidates are compared after the first trial of each.
+ * returned. A single trial scales the prior: kinds of candidates are compared after the first trial of each.
  * @param prior the correction learnt from other computations on the machine
  */
 export function fit(trials: readonly Observation[], prior: Correction = NO_CORRECTION): Correction {
@@ -139,7 +139,11 @@ export function fit(trials: readonly Observation[], prior: Correction = NO_CORRE
     ({ costs, measuredSeconds }) => measuredSeconds > 0 && Number.isFinite(measuredSeconds) && costs.bounds[0] > 0,
   );
   if (usable.length === 0) return prior;
-  if (usable.length === 1) return scaledTo(usable, prior);
+  const [only, ...others] = usable;
+  if (only && others.length === 0) {
+    const factor = commonFactor([only.measuredSeconds / apply(prior, only.costs)]);
+    return { ...prior, scale: prior.scale + Math.log(factor) };
+  }
   const names = [
     ...new Set(
       usable.flatMap(({ costs }) => [...costs.terms.filter((t) => t.seconds > 0).map((t) => t.name), ...costs.traits]),
@@ -160,7 +164,7 @@ export function fit(trials: readonly Observation[], prior: Correction = NO_CORRE
   const ratiosTo = (correction: Correction): number[] =>
     usable.map(({ costs, measuredSeconds }) => Math.log(measuredSeconds / apply(correction, costs)));
   const known = errorOf(ratiosTo(MODEL_ALONE)) < errorOf(ratiosTo(prior)) ? MODEL_ALONE : prior;
-  if (best === undefined || errorOf(best.leftOut) >= errorOf(ratiosTo(known))) return scaledTo(usable, known);
+  if (best === undefined || errorOf(best.leftOut) >= errorOf(ratiosTo(known))) return known;
   const [scale = 0, overlap = 0, ...weights] = best.coefficients;
   return {
     scale: prior.scale + scale,
@@ -172,12 +176,6 @@ export function fit(trials: readonly Observation[], prior: Correction = NO_CORRE
     ridge: best.ridge,
     observations: usable.length,
   };
-}
-
-/** A correction multiplied by the common factor of trials. */
-function scaledTo(trials: readonly Observation[], correction: Correction): Correction {
-  const factor = commonFactor(trials.map(({ costs, measuredSeconds }) => measuredSeconds / apply(correction, costs)));
-  return { ...correction, scale: correction.scale + Math.log(factor) };
 }
 
 /** Corrected seconds. */

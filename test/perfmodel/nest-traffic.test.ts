@@ -69,3 +69,11 @@ test("sums that stay in registers leave once", () => {
     ]
   `);
 });
+
+test("reads of neighbours in two rows are a grid: 64 rows of 49 columns, each element in a line of its own", () => {
+  const pair = (row: string): string => `in[0,c,${row},16*q+lane] + in[0,c,${row},16*q+lane+1]`;
+  const grid = lanes(`out[0,c,p,16*q+lane] = ${pair("p")} + ${pair("p+8")}`);
+  const read = ((64 * 49 * 16) / (64 * 64)).toFixed(2);
+  const written = ((56 * 48 * 16) / (64 * 64)).toFixed(2);
+  expect(linesOf([loop("c", 128, [loop("p", 56, [loop("q", 3, [grid])])])], "NHWC")).toContain(`l2 ${read} ${written}`);
+});

@@ -12,7 +12,7 @@ import { openDatabase, queryTrials } from "../../db/index.ts";
 import { networkFiles, partsOfNetwork } from "../../package/network/index.ts";
 import { createRunner } from "../../runtime/measure.ts";
 import { environmentOf } from "../../session/calibrate/environment.ts";
-import { kernelOfRecord } from "../../session/kinds/kernel.ts";
+import { kernelFor, kernelOfRecord } from "../../session/kinds/kernel.ts";
 import { usualKernel } from "../../session/kinds/kinds.ts";
 import { chainsIn, choicesOf, loopRowsFor, networkSubject, openGraph } from "../../session/network/network.ts";
 import { proveNetwork } from "../../session/network/prove-network.ts";
@@ -130,6 +130,10 @@ describe("products with a matrix for each dimension", () => {
     expect(outcome.failed).toEqual({});
     const rows = outcome.trials.map(({ candidate }) => candidate.kind === "mode-products" && candidate.schedule.row);
     expect(new Set(rows)).toEqual(new Set([50, 25, 100, 13, 200]));
+    const codes = outcome.trials.map(({ candidate }) =>
+      kernelFor(computation, candidate).source.replace(/^ *\/\/.*\n/gm, ""),
+    );
+    expect(new Set(codes).size).toBe(new Set(rows).size);
     for (const { prediction } of outcome.trials) expect(prediction?.seconds).toBeGreaterThan(0);
   });
 });
