@@ -3,7 +3,7 @@
  * this machine's cores.
  *
  *     npm run build
- *     node dist/bench/model/across-kinds.js --db automap.db > bench/results/across-kinds.md       some ten minutes on a quiet machine
+ *     node dist/bench/model/across-kinds.js > bench/results/across-kinds.md       some ten minutes on a quiet machine
  *     node dist/bench/model/across-kinds.js --cases "wide 3x3 NHWC" --candidates 8
  *
  * Candidates are bred as in the first round of a search, for each kind alone. Predictions are of the calibrated machine, and nothing is learnt.
@@ -29,8 +29,6 @@ const { values } = readOptions({
   options: {
     cases: { type: "string", default: "all" },
     candidates: { type: "string", default: "3" },
-    /** Where the calibration of this machine is kept. */
-    db: { type: "string", default: ":memory:" },
   },
 });
 
@@ -59,18 +57,18 @@ const CASES: Readonly<Record<string, Computation>> = {
 const known = Object.keys(CASES);
 const chosen = values.cases === "all" ? known : values.cases.split(",").map((name) => wordOf("cases", name, known));
 
-/** A candidate, its predicted seconds and what came of it. */
+/** A candidate, its predicted and its measured seconds. */
 interface Judged {
   readonly kind: Candidate["kind"];
   readonly predicted: number;
-  readonly measurement: Measurement | undefined;
+  readonly measured: number;
 }
 
 const rows: string[][] = [];
 const factors = new Map<string, number[]>();
 /** For each case with several kinds, whether the kind with the best prediction is measured fastest. */
 const compared: boolean[] = [];
-const calibrated = await calibrateMachine(values.db, {}, (text) => console.error(text));
+const calibrated = await calibrateMachine(":memory:", {}, (text) => console.error(text));
 const calibration = calibrated.status === "calibrated" ? calibrated.calibration : undefined;
 const runner = await cpuRunner({ budgetSeconds: 0.1, memoryBytes: 2 ** 32 });
 try {
@@ -93,15 +91,14 @@ async function judged(computation: Computation): Promise<readonly Judged[]> {
   const found = finished(chooseSpace(computation, usableIntrinsics(), { calibration, threads: 1, seed: 1 }));
   if ("refused" in found) throw new Error(found.refused[0]?.because);
   const { space } = found;
-  const kinds = Object.values(SESSION_KINDS).map(({ kind }) => kind);
-  const candidates = kinds.flatMap((kind) => bestOf(space, kind));
+  const candidates = Object.values(SESSION_KINDS).flatMap(({ kind }) => bestOf(space, kind));
   const kernels = candidates.map((c) => space.kernelOf(c));
   const measured: Measurement[] = [];
   for await (const answer of runner.race(kernels, await runner.reference(computation, 1))) measured.push(answer);
   return candidates.map((candidate, i) => ({
     kind: candidate.kind,
     predicted: space.predict(candidate)?.seconds ?? Number.NaN,
-    measurement: measured[i],
+    measured: leastOf(measured[i]),
   }));
 }
 
@@ -126,16 +123,15 @@ function bestOf(space: SessionSpace, kind: Candidate["kind"]): readonly Candidat
 
 function add(name: string, all: readonly Judged[]): void {
   const kinds = unique(all.map(({ kind }) => kind));
-  const secondsOf = ({ measurement }: Judged): number => leastOf(measurement);
-  const [fastest] = all.toSorted((a, b) => secondsOf(a) - secondsOf(b));
+  const [fastest] = all.toSorted((a, b) => a.measured - b.measured);
   const [expected] = all.toSorted((a, b) => a.predicted - b.predicted);
   if (kinds.length > 1) compared.push(fastest?.kind === expected?.kind);
   for (const kind of kinds) {
     const own = all.filter((one) => one.kind === kind);
     const [first] = own.toSorted((a, b) => a.predicted - b.predicted);
-    const times = own.map(secondsOf).filter(Number.isFinite);
+    const times = own.map(({ measured }) => measured).filter(Number.isFinite);
     if (!first || times.length < own.length) throw new Error(`a ${kind} of ${name} failed`);
-    const factor = secondsOf(first) / first.predicted;
+    const factor = first.measured / first.predicted;
     factors.set(kind, [...(factors.get(kind) ?? []), factor]);
     const best = [...(kind === expected?.kind ? ["predicted"] : []), ...(kind === fastest?.kind ? ["measured"] : [])];
     const figures = [us(first.predicted), us(Math.min(...times)), factor.toFixed(2), us(Math.max(...times))];
