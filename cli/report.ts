@@ -7,6 +7,8 @@
  *     automap report --network resnet18 --db networks.db -o resnet18.html
  */
 
+import { resolve } from "node:path";
+
 import { z } from "zod";
 import { defined, unique } from "../abstraction/collections.ts";
 import { automapCommand, NotFoundError, UsageError } from "../abstraction/error.ts";
@@ -107,6 +109,8 @@ async function report({
       "--run and --compare do not go together: the first compares runs of one database, the second two databases",
       "leave out one of them",
     );
+  if (compare !== undefined && resolve(compare) === resolve(file))
+    throw new UsageError(`--compare ${compare}: that is the database itself`, "name another one: --compare before.db");
   return withDatabase(file, async (db) => {
     const filter = defined({
       operator: op === undefined ? undefined : readOperator(op, operatorsIn(db)),
