@@ -31,8 +31,8 @@ export interface GpuCase {
   readonly kinds: CandidateKinds;
   /** Has a counterpart in PyTorch. */
   readonly suite?: SuiteCase;
-  /** Side of a product of squares, which cuBLAS computes. */
-  readonly square?: number;
+  /** Sizes of a product of f16, which cuBLAS computes. */
+  readonly product?: ProductSizes;
   /** Side of a square window that NPP has. */
   readonly filter?: number;
   /** Whose best kernels by the model are measured beside one another. */
@@ -96,7 +96,7 @@ export function gpuCases(words: string, sizes: CaseSizes): readonly GpuCase[] {
 function caseNamed(word: string, sizes: CaseSizes): GpuCase {
   const [name = "", dtype = "f32"] = word.split(":");
   const layer = layerNamed(name);
-  if (layer) return { ...caseOfSuite(layer), ...(layer.op === "gmm" && { square: layer.params["n"] ?? 0 }) };
+  if (layer) return caseOfSuite(layer);
   const [kind, ...rest] = name.split(" ");
   const of = rest.join(" ");
   const lanes = (window: string): Computation =>
@@ -117,7 +117,7 @@ function caseNamed(word: string, sizes: CaseSizes): GpuCase {
   const filter = /^filter (\d+)$/.exec(name)?.[1];
   if (filter === undefined && !STENCILS.some((s) => s.name === name))
     throw new UsageError(
-      `no case "${word}": gemm-SIZE, conv-BATCH-CHANNELSxSIDE[-kFILTERS][-rKERNEL][-sSTRIDE][-dDILATION]-nhwc|nchw, resnet18-BATCH-nhwc|nchw, filters, stencils, filter SIDE:TYPE, STENCIL:TYPE, steps STENCIL:TYPE, design NAME:TYPE, fetched STENCIL:TYPE`,
+      `no case "${word}": gemm-SIZE, gemm-MxNxK, conv-BATCH-CHANNELSxSIDE[-kFILTERS][-rKERNEL][-sSTRIDE][-dDILATION]-nhwc|nchw, resnet18-BATCH-nhwc|nchw, filters, stencils, filter SIDE:TYPE, STENCIL:TYPE, steps STENCIL:TYPE, design NAME:TYPE, fetched STENCIL:TYPE`,
     );
   return {
     ...common,
@@ -138,15 +138,27 @@ export function caseOfSuite(suite: SuiteCase): GpuCase {
     fixed: constantValues(operatorNamed(op), computation),
     kinds: "all",
     suite,
+    ...(op === "gmm" && dtype === "f16" && { product: productSizes(suite.params) }),
   };
 }
 
-/** `gemm-4096`; `conv-16-64x56-k128-r3-s2-nhwc`: batch, channels x side, k filters, r kernel, s stride, d dilation. */
+/** Rows, columns, and the axis that is summed. */
+export interface ProductSizes {
+  readonly m: number;
+  readonly n: number;
+  readonly k: number;
+}
+
+function productSizes({ m = 1, n = 1, k = 1 }: SuiteCase["params"]): ProductSizes {
+  return { m, n, k };
+}
+
+/** `gemm-4096`; `gemm-1536x1000x4608`: rows, columns, sum; `conv-16-64x56-k128-r3-s2-nhwc`: batch, channels x side, k filters, r kernel, s stride, d dilation. */
 function layerNamed(name: string): SuiteCase | undefined {
-  const gemm = /^gemm-(\d+)$/.exec(name);
+  const gemm = /^gemm-(\d+)(?:x(\d+)x(\d+))?$/.exec(name);
   if (gemm) {
-    const n = Number(gemm[1]);
-    return { id: name, op: "gmm", params: { m: n, n, k: n }, layout: "first", dtype: "f16" };
+    const [m = 1, n = m, k = m] = gemm.slice(1).map((size) => (size === undefined ? undefined : Number(size)));
+    return { id: name, op: "gmm", params: { m, n, k }, layout: "first", dtype: "f16" };
   }
   const conv = /^conv-(\d+)-(\d+)x(\d+)(?:-k(\d+))?(?:-r(\d+))?(?:-s(\d+))?(?:-d(\d+))?-(nhwc|nchw)$/.exec(name);
   if (!conv) return undefined;

@@ -15,7 +15,7 @@ import { defineComputation } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { argumentsOf } from "../../codegen/cpp/cpp-frame.ts";
 import type { CudaRunner, Prebuilt } from "../../runtime/run/cuda.ts";
-import type { GpuCase } from "./gpu-cases.ts";
+import type { GpuCase, ProductSizes } from "./gpu-cases.ts";
 
 const peerFile = (name: string): string => fileURLToPath(new URL(`../peers/${name}`, import.meta.url));
 
@@ -26,10 +26,15 @@ function shared(runner: CudaRunner, source: string, file: string, words: readonl
   return file;
 }
 
-/** The product of two square matrices of f16 by cuBLAS, as a kernel. */
-export function cublas(runner: CudaRunner, workdir: string, n: number, like: Prebuilt["arguments"]): Prebuilt {
-  const words = [`-DM=${n}`, `-DN=${n}`, `-DK=${n}`, "-lcublas"];
-  return { file: shared(runner, "cublas.cu", join(workdir, `cublas-${n}.so`), words), arguments: like };
+/** The product of two matrices of f16 by cuBLAS, as a kernel. */
+export function cublas(
+  runner: CudaRunner,
+  workdir: string,
+  { m, n, k }: ProductSizes,
+  like: Prebuilt["arguments"],
+): Prebuilt {
+  const words = [`-DM=${m}`, `-DN=${n}`, `-DK=${k}`, "-lcublas"];
+  return { file: shared(runner, "cublas.cu", join(workdir, `cublas-${m}-${n}-${k}.so`), words), arguments: like };
 }
 
 export const COPY = z.object({ kind: z.literal("copy"), bytes: z.number(), by: z.string(), seconds: z.number() });

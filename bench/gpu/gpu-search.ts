@@ -167,7 +167,7 @@ async function caseDone(one: GpuCase, runner: CudaRunner, workdir: string): Prom
   // A kernel that several searches found is measured once.
   const kernels = new Map(found.flatMap(({ best }) => best.map(({ kernel }) => [kernel.source, kernel])));
   const [first] = kernels.values();
-  const library = one.square !== undefined && first ? [cublas(runner, workdir, one.square, first.arguments)] : [];
+  const library = one.product && first ? [cublas(runner, workdir, one.product, first.arguments)] : [];
   const timing = { budgetSeconds: 1, batches: [30, 1000] } as const;
   const isAlone = kernels.size + library.length < 2 && values.after === undefined;
   const measured = isAlone
