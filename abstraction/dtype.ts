@@ -9,7 +9,21 @@
  */
 
 /** Every element type automap knows. `tf32` is held in 32 bits, of which 10 fraction bits count. */
-export const DTYPES = ["u8", "s8", "u16", "s16", "u32", "s32", "f16", "bf16", "tf32", "f32", "f64"] as const;
+export const DTYPES = [
+  "u8",
+  "s8",
+  "u16",
+  "s16",
+  "u32",
+  "s32",
+  "e4m3",
+  "e5m2",
+  "f16",
+  "bf16",
+  "tf32",
+  "f32",
+  "f64",
+] as const;
 /** Element type of a tensor. */
 export type DType = (typeof DTYPES)[number];
 
@@ -20,7 +34,8 @@ interface IntegerFormat {
   readonly max: number;
 }
 
-interface FloatFormat {
+/** How a float type is stored. */
+export interface FloatFormat {
   readonly kind: "float";
   readonly bits: number;
   /** Fraction bits stored; the significand has one more. */
@@ -29,9 +44,11 @@ interface FloatFormat {
   readonly minExponent: number;
   /** Largest finite value. */
   readonly max: number;
+  /** What is beyond the largest finite value: infinity, or NaN in a type without infinities. */
+  readonly beyond: number;
 }
 
-type FloatType = "f16" | "bf16" | "tf32" | "f32" | "f64";
+type FloatType = "e4m3" | "e5m2" | "f16" | "bf16" | "tf32" | "f32" | "f64";
 type IntegerType = Exclude<DType, FloatType>;
 
 const INTEGERS: Readonly<Record<IntegerType, IntegerFormat>> = {
@@ -43,13 +60,27 @@ const INTEGERS: Readonly<Record<IntegerType, IntegerFormat>> = {
   s32: { kind: "integer", bits: 32, min: -0x80000000, max: 0x7fffffff },
 };
 
-/** Sources: IEEE 754-2019 for f16, f32, f64; Intel's BFLOAT16 numerics definition for bf16; NVIDIA's PTX ISA for tf32. */
+const ieee = (bits: number, fractionBits: number, minExponent: number, max: number): FloatFormat => ({
+  kind: "float",
+  bits,
+  fractionBits,
+  minExponent,
+  max,
+  beyond: Number.POSITIVE_INFINITY,
+});
+
+/**
+ * Sources: IEEE 754-2019 for f16, f32, f64; Intel's BFLOAT16 numerics definition for bf16; NVIDIA's PTX ISA for tf32; for e4m3 and e5m2, the 8-bit
+ * floats of the Open Compute Project, the PTX ISA and CUDA's cuda_fp8.h. e4m3 has one NaN of each sign in place of its largest number, and no infinity.
+ */
 const FLOATS: Readonly<Record<FloatType, FloatFormat>> = {
-  f16: { kind: "float", bits: 16, fractionBits: 10, minExponent: -14, max: 65504 },
-  bf16: { kind: "float", bits: 16, fractionBits: 7, minExponent: -126, max: 3.3895313892515355e38 },
-  tf32: { kind: "float", bits: 32, fractionBits: 10, minExponent: -126, max: 3.4011621342146535e38 },
-  f32: { kind: "float", bits: 32, fractionBits: 23, minExponent: -126, max: 3.4028234663852886e38 },
-  f64: { kind: "float", bits: 64, fractionBits: 52, minExponent: -1022, max: Number.MAX_VALUE },
+  e4m3: { ...ieee(8, 3, -6, 448), beyond: Number.NaN },
+  e5m2: ieee(8, 2, -14, 57344),
+  f16: ieee(16, 10, -14, 65504),
+  bf16: ieee(16, 7, -126, 3.3895313892515355e38),
+  tf32: ieee(32, 10, -126, 3.4011621342146535e38),
+  f32: ieee(32, 23, -126, 3.4028234663852886e38),
+  f64: ieee(64, 52, -1022, Number.MAX_VALUE),
 };
 
 const FORMATS: Readonly<Record<DType, IntegerFormat | FloatFormat>> = { ...INTEGERS, ...FLOATS };
@@ -72,6 +103,17 @@ export function bitsOf(dtype: DType): number {
   return FORMATS[dtype].bits;
 }
 
+/** How a float type is stored; undefined for an integer type. */
+export function floatFormatOf(dtype: DType): FloatFormat | undefined {
+  const format = FORMATS[dtype];
+  return format.kind === "float" ? format : undefined;
+}
+
+/** The floats of one byte. */
+export type ByteFloat = "e4m3" | "e5m2";
+
+export const isByteFloat = (dtype: DType): dtype is ByteFloat => dtype === "e4m3" || dtype === "e5m2";
+
 /** Smallest and largest finite value. */
 export function rangeOf(dtype: DType): readonly [min: number, max: number] {
   const format = FORMATS[dtype];
@@ -91,6 +133,8 @@ const WRAP: Readonly<Record<DType, (x: number) => number>> = {
   s16: (x) => (x << 16) >> 16,
   u32: (x) => x >>> 0,
   s32: (x) => x | 0,
+  e4m3: (x) => roundFloat(FLOATS.e4m3, x),
+  e5m2: (x) => roundFloat(FLOATS.e5m2, x),
   f16: (x) => roundFloat(FLOATS.f16, x),
   bf16: (x) => roundFloat(FLOATS.bf16, x),
   tf32: (x) => roundFloat(FLOATS.tf32, x),
@@ -98,7 +142,7 @@ const WRAP: Readonly<Record<DType, (x: number) => number>> = {
   f64: (x) => x,
 };
 
-/** Keeps the low bits, as integer hardware does; floats are rounded to nearest even. A float given to an integer type is truncated first, as C does. */
+/** Keeps the low bits, as integer hardware does; floats are rounded to nearest even, and what is too large is infinite, in e4m3 NaN. A float given to an integer type is truncated first, as C does. */
 export function wrap(dtype: DType, x: number): number {
   return WRAP[dtype](x);
 }
@@ -108,9 +152,13 @@ export function wrapperOf(dtype: DType): (x: number) => number {
   return WRAP[dtype];
 }
 
-/** Clamps to the range of an integer type (truncating first); floats are rounded as by {@link wrap}. NaN becomes 0 in an integer type. */
+/**
+ * Clamps to the range of an integer type (truncating first) or of a float of one byte, whose infinities become its largest numbers. Wider floats are
+ * rounded as by {@link wrap}. NaN becomes 0 in an integer type.
+ */
 export function saturate(dtype: DType, x: number): number {
   const format = FORMATS[dtype];
+  if (isByteFloat(dtype)) return wrap(dtype, Math.min(format.max, Math.max(-format.max, x)));
   if (format.kind === "float") return wrap(dtype, x);
   if (Number.isNaN(x)) return 0;
   // `+ 0`: integers have no -0.
@@ -121,15 +169,14 @@ export function saturate(dtype: DType, x: number): number {
 const BITS = new DataView(new ArrayBuffer(8));
 
 /**
- * Rounds to nearest, ties to even, with subnormals and overflow to infinity. Adding 1.5 * 2^52 spacings leaves no digits below one spacing: the
+ * Rounds to nearest, ties to even, with subnormals and overflow. Adding 1.5 * 2^52 spacings leaves no digits below one spacing: the
  * addition rounds, and the subtraction is exact.
  * Rounding a double that is itself the rounded sum or product of two values of the type is innocuous:
  * 53 significand bits are at least twice the type's plus two (Figueroa 1995).
  */
-function roundFloat({ fractionBits, minExponent, max }: FloatFormat, x: number): number {
-  if (!Number.isFinite(x) || x === 0) return x;
-  // What rounds beyond the largest finite value becomes infinite.
-  if (Math.abs(x) > 2 * max) return Math.sign(x) * Number.POSITIVE_INFINITY;
+function roundFloat({ fractionBits, minExponent, max, beyond }: FloatFormat, x: number): number {
+  if (Number.isNaN(x) || x === 0) return x;
+  if (Math.abs(x) > 2 * max) return Math.sign(x) * beyond;
   // 1. The spacing of the type's values around x is 2^(exponent - fractionBits).
   BITS.setFloat64(0, x);
   const exponent = Math.max(((BITS.getUint32(0) >>> 20) & 0x7ff) - 1023, minExponent);
@@ -139,7 +186,7 @@ function roundFloat({ fractionBits, minExponent, max }: FloatFormat, x: number):
   const large = BITS.getFloat64(0);
   const rounded = x + large - large;
   if (rounded === 0) return x < 0 ? -0 : 0;
-  return Math.abs(rounded) > max ? Math.sign(x) * Number.POSITIVE_INFINITY : rounded;
+  return Math.abs(rounded) > max ? Math.sign(x) * beyond : rounded;
 }
 
 /** Nearest integer, ties to even: what hardware does by default, unlike `Math.round`. Keeps the sign of a zero. */

@@ -16,7 +16,7 @@
  */
 
 import { type Optional, present } from "./collections.ts";
-import { type DType, isInteger, rangeOf } from "./dtype.ts";
+import { type DType, floatFormatOf, rangeOf } from "./dtype.ts";
 import { internal } from "./error.ts";
 
 /** `^` is the exclusive or of two integers. It is legal only in storage formulas, which use it for the swizzles of shared memory. */
@@ -569,9 +569,9 @@ export function identityOf(op: CombineOp, dtype: DType): number {
     case "sat+=":
       return 0;
     case "max=":
-      return isInteger(dtype) ? rangeOf(dtype)[0] : Number.NEGATIVE_INFINITY;
+      return floatFormatOf(dtype)?.beyond === Number.POSITIVE_INFINITY ? Number.NEGATIVE_INFINITY : rangeOf(dtype)[0];
     case "min=":
-      return isInteger(dtype) ? rangeOf(dtype)[1] : Number.POSITIVE_INFINITY;
+      return floatFormatOf(dtype)?.beyond === Number.POSITIVE_INFINITY ? Number.POSITIVE_INFINITY : rangeOf(dtype)[1];
     default:
       return op satisfies never;
   }

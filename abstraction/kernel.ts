@@ -32,7 +32,7 @@
 import type { DType } from "./dtype.ts";
 import type { SourceText } from "./source-text.ts";
 
-/** C type of each element in memory; 16-bit floats are held as their bits. */
+/** C type of each element in memory; floats of 8 and 16 bits are held as their bits. */
 export const C_TYPES = {
   u8: "uint8_t",
   s8: "int8_t",
@@ -40,6 +40,8 @@ export const C_TYPES = {
   s16: "int16_t",
   u32: "uint32_t",
   s32: "int32_t",
+  e4m3: "uint8_t",
+  e5m2: "uint8_t",
   f16: "uint16_t",
   bf16: "uint16_t",
   tf32: "float",

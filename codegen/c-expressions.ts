@@ -12,7 +12,7 @@ import { boundsOf, type Extents } from "../abstraction/affine.ts";
 import type { Optional } from "../abstraction/collections.ts";
 import { present } from "../abstraction/collections.ts";
 import { type Computation, memoryElements, type Tensor, tensorOf } from "../abstraction/computation.ts";
-import { bytesOf, type DType, isInteger, rangeOf } from "../abstraction/dtype.ts";
+import { bytesOf, type DType, isByteFloat, isInteger, rangeOf } from "../abstraction/dtype.ts";
 import { storesElsewhere } from "../abstraction/epilogue.ts";
 import { internal } from "../abstraction/error.ts";
 import {
@@ -30,6 +30,7 @@ import {
 import { WARP } from "../abstraction/intrinsic.ts";
 import { C_TYPES } from "../abstraction/kernel.ts";
 import { dimsOf, type LoopNest, type Scratch, storageOf } from "../abstraction/loop-nest.ts";
+import { isShort } from "../abstraction/short-floats.ts";
 import { axisName, type Code, code, join, list, type Name, NOTHING, tensorName } from "../abstraction/source-text.ts";
 import { type DTypes, typeOf } from "../abstraction/typing.ts";
 import { joinedDigits } from "./short-index.ts";
@@ -180,7 +181,7 @@ export class CExpressions {
     return { at: this.index(at, extents), guards: guards.map((g) => this.condition(g, extents)) };
   }
 
-  /** A value of the given type. 16-bit floats are held as their bits. */
+  /** A value of the given type. Floats of 8 and 16 bits are held as their bits. */
   value(e: Expr, dtype: DType, extents: Extents): Code {
     switch (e.kind) {
       case "number":
@@ -260,16 +261,16 @@ export class CExpressions {
     return this.literal(identityOf(this.computation.equation.op, this.dtypes[tensor] ?? dtype), dtype);
   }
 
-  /** A value in a type in which C can compute: 16-bit floats become float. */
+  /** A value in a type in which C can compute: floats of 8 and 16 bits become float. */
   private number(e: Expr, dtype: DType, extents: Extents): Code {
     const own = typeOf(e, this.dtypes) ?? dtype;
     const text = this.value(e, own, extents);
-    return own === "bf16" || own === "f16" ? this.plain(text, own) : code`(${text})`;
+    return isShort(own) ? this.plain(text, own) : code`(${text})`;
   }
 
   /** What memory holds of a type, as a number in which C can compute. */
   private plain(text: Code, dtype: DType): Code {
-    return dtype === "bf16" || dtype === "f16" ? code`@from_${dtype}(${text})` : text;
+    return isShort(dtype) ? code`@from_${dtype}(${text})` : text;
   }
 
   private arithmetic({ op, left, right }: Extract<Expr, { kind: "binary" }>, dtype: DType, extents: Extents): Code {
@@ -297,6 +298,17 @@ export class CExpressions {
     if (ROUNDED.has(to)) {
       // Through float, rounded to odd, because float does not hold every double or 32-bit integer.
       const wide = from === "f64" || (isInteger(from) && bytesOf(from) === 4);
+      if (saturate && isByteFloat(to)) {
+        const within = wide ? "f64" : "f32";
+        const [low, high] = rangeOf(to).map((end) => this.literal(end, within));
+        const type = C_TYPES[within];
+        const clamped = this.words.called(
+          "clamp",
+          [type],
+          [code`(${type})(${plain})`, low ?? NOTHING, high ?? NOTHING],
+        );
+        return code`@to_${to}(${wide ? code`@to_odd(${clamped})` : clamped})`;
+      }
       return wide ? code`@to_${to}(@to_odd(${plain}))` : code`@to_${to}((float)(${plain}))`;
     }
     if (!isInteger(to)) return code`(${C_TYPES[to]})(${plain})`;
@@ -320,9 +332,8 @@ export class CExpressions {
   }
 
   literal(value: number, dtype: DType): Code {
-    const half = dtype === "bf16" || dtype === "f16";
-    if (half && value === 0) return code`(uint16_t)0`;
-    if (half) return code`@to_${dtype}(${this.literal(value, "f32")})`;
+    if (isShort(dtype) && value === 0) return code`(${C_TYPES[dtype]})0`;
+    if (isShort(dtype)) return code`@to_${dtype}(${this.literal(value, "f32")})`;
     if (!Number.isFinite(value)) return value > 0 ? this.words.infinity : code`-${this.words.infinity}`;
     if (isInteger(dtype)) return code`${value}`;
     // From 1e21 on, a number prints with an exponent and is a floating-point literal without `.0`.
@@ -355,7 +366,7 @@ function unsigned(text: Code, dtype: DType): Code {
 }
 
 /** Types without arithmetic in C. Results are rounded to them. */
-const ROUNDED: ReadonlySet<DType> = new Set(["bf16", "f16", "tf32"]);
+const ROUNDED: ReadonlySet<DType> = new Set(["e4m3", "e5m2", "bf16", "f16", "tf32"]);
 
 type CType = (typeof C_TYPES)[DType];
 

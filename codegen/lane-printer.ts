@@ -43,6 +43,7 @@ import {
 } from "../abstraction/expression.ts";
 import { C_TYPES } from "../abstraction/kernel.ts";
 import type { LoopNest, Statement, VectorFile } from "../abstraction/loop-nest.ts";
+import { isShort } from "../abstraction/short-floats.ts";
 import { axisName, block, type Code, code, Name, NOTHING, tensorName } from "../abstraction/source-text.ts";
 import type { DTypes } from "../abstraction/typing.ts";
 import { allOf, type CExpressions } from "./c-expressions.ts";
@@ -195,8 +196,7 @@ export function joinScalars(c: CExpressions, op: Equation["op"], held: Code, sca
     case "=":
       return scalar;
     case "+=":
-      if (dtype === "f16" || dtype === "bf16")
-        return code`@to_${dtype}(@from_${dtype}(${held}) + @from_${dtype}(${scalar}))`;
+      if (isShort(dtype)) return code`@to_${dtype}(@from_${dtype}(${held}) + @from_${dtype}(${scalar}))`;
       return c.words.overflowIsUndefined && dtype === "s32"
         ? code`(int32_t)((uint32_t)(${held}) + (uint32_t)(${scalar}))`
         : code`${held} + ${scalar}`;

@@ -13,7 +13,7 @@
  * packed. Rows with narrower operands load them unconverted.
  */
 
-import { bytesOf, DTYPES, type DType, isInteger, rangeOf } from "../abstraction/dtype.ts";
+import { bytesOf, DTYPES, type DType, isByteFloat, isInteger, rangeOf } from "../abstraction/dtype.ts";
 import { internal } from "../abstraction/error.ts";
 import { type Cost, type Intrinsic, type OperandSpec, tableRow } from "../abstraction/intrinsic.ts";
 import { C_TYPES } from "../abstraction/kernel.ts";
@@ -25,7 +25,7 @@ import { BOUNDS, DOT_BF16, DOT_BYTES, FORMATS, LANES } from "./portable-prelude.
 const VECTOR_BYTES = 16;
 
 /** Types for which C has no arithmetic. */
-const FOREIGN: ReadonlySet<DType> = new Set(["f16", "bf16", "tf32"]);
+const FOREIGN: ReadonlySet<DType> = new Set(["e4m3", "e5m2", "f16", "bf16", "tf32"]);
 const preludeOf = (dtype: DType): string => (FOREIGN.has(dtype) ? FORMATS : LANES);
 
 const COMMON = {
@@ -101,6 +101,9 @@ const CYCLES: Readonly<Record<Work, Readonly<Partial<Record<DType, readonly [iss
     bf16: [2.1, 4.1],
     u16: [4.1, 5.8],
     s16: [4.2, 6.2],
+    // As f16: the conversion has as many operations. Not measured.
+    e4m3: [6.6, 12],
+    e5m2: [6.6, 12],
     f16: [6.6, 12],
     f32: [1.6, 2.4],
   },
@@ -332,6 +335,8 @@ interface Widening {
 const WIDENINGS: readonly Widening[] = [
   { from: "s16", sum: "s32" },
   { from: "u16", sum: "s32" },
+  { from: "e4m3", sum: "f32" },
+  { from: "e5m2", sum: "f32" },
   { from: "f16", sum: "f32" },
   { from: "f32", sum: "f64" },
 ];
@@ -360,5 +365,5 @@ function wideningRows({ from, sum }: Widening): Intrinsic[] {
 export const PORTABLE: readonly Intrinsic[] = [
   ...PAIRS.flatMap(dotRows),
   ...WIDENINGS.flatMap(wideningRows),
-  ...DTYPES.flatMap((dtype) => [...productsOf(dtype), ...unaryOf(dtype)]),
+  ...DTYPES.filter((dtype) => !isByteFloat(dtype)).flatMap((dtype) => [...productsOf(dtype), ...unaryOf(dtype)]),
 ];

@@ -51,6 +51,8 @@ const ARRAYS = {
   s16: Int16Array,
   u32: Uint32Array,
   s32: Int32Array,
+  e4m3: Float32Array,
+  e5m2: Float32Array,
   f16: Float32Array,
   bf16: Float32Array,
   tf32: Float32Array,

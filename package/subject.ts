@@ -12,6 +12,7 @@ import { attempt, UsageError } from "../abstraction/error.ts";
 import { printExpr } from "../abstraction/expression.ts";
 import { C_TYPES, type Kernel } from "../abstraction/kernel.ts";
 import { isReserved } from "../abstraction/keywords.ts";
+import { isShort } from "../abstraction/short-floats.ts";
 import { type Code, code, identifier, Name, NOTHING } from "../abstraction/source-text.ts";
 import { sizesText } from "../abstraction/text.ts";
 
@@ -39,7 +40,7 @@ export interface GpuFacts {
   readonly operator?: { readonly name: string; readonly parameters: Extents };
 }
 
-/** The JavaScript typed array with the same element layout as the C type. 16-bit floats are kept as bits. */
+/** The JavaScript typed array with the same element layout as the C type. Floats of 8 and 16 bits are kept as bits. */
 export const ARRAYS = {
   u8: "Uint8Array",
   s8: "Int8Array",
@@ -47,6 +48,8 @@ export const ARRAYS = {
   s16: "Int16Array",
   u32: "Uint32Array",
   s32: "Int32Array",
+  e4m3: "Uint8Array",
+  e5m2: "Uint8Array",
   f16: "Uint16Array",
   bf16: "Uint16Array",
   tf32: "Float32Array",
@@ -97,7 +100,7 @@ export const pointerTo = ({ tensor, name, role }: Parameter): Code =>
 /** The header's description of a parameter. */
 export function aboutParameter({ name, role, elements, bytes, tensor }: Parameter): (Code | string)[] {
   const { dtype } = tensor;
-  const bits = dtype === "f16" || dtype === "bf16" ? code` (the bits of a ${dtype})` : NOTHING;
+  const bits = isShort(dtype) ? code` (the bits of a ${dtype})` : NOTHING;
   return [
     code`${name}   ${role}, ${elements} elements of ${C_TYPES[dtype]}${bits}, ${bytes} bytes`,
     `${" ".repeat(name.wish.length)}   ${describeTensor(tensor)}`,

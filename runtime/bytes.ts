@@ -16,6 +16,8 @@ const ARRAYS = {
   s16: Int16Array,
   u32: Uint32Array,
   s32: Int32Array,
+  e4m3: Uint8Array,
+  e5m2: Uint8Array,
   f16: Uint16Array,
   bf16: Uint16Array,
   tf32: Float32Array,
@@ -25,7 +27,7 @@ const ARRAYS = {
 
 /** Contiguous elements from values that the type can represent exactly; round them first with `wrap`. */
 export function encodeElements(dtype: DType, values: ArrayLike<number>): Uint8Array {
-  const held = isShort(dtype) ? Uint16Array.from(values, (x) => shortBits(dtype, x)) : values;
+  const held = isShort(dtype) ? Array.from(values, (x) => shortBits(dtype, x)) : values;
   return new Uint8Array(new ARRAYS[dtype](held).buffer);
 }
 

@@ -8,7 +8,7 @@
  */
 
 import type { Extents } from "../../abstraction/affine.ts";
-import { type DType, isInteger, rangeOf } from "../../abstraction/dtype.ts";
+import { type DType, isByteFloat, isInteger, rangeOf } from "../../abstraction/dtype.ts";
 import { internal, UsageError } from "../../abstraction/error.ts";
 import {
   type Access,
@@ -30,6 +30,8 @@ export const CM_TYPES = {
   s16: "short",
   u32: "uint",
   s32: "int",
+  e4m3: "uchar",
+  e5m2: "uchar",
   f16: "ushort",
   bf16: "ushort",
   tf32: "float",
@@ -173,7 +175,8 @@ export class CmValues extends CExpressions {
   }
 
   private laneValue(e: Expr, dtype: DType, extents: Extents): Value {
-    if (dtype === "f64") throw new UsageError(`CM: ${printExpr(e)} is f64, which these kernels do not hold`);
+    if (dtype === "f64" || isByteFloat(dtype))
+      throw new UsageError(`CM: ${printExpr(e)} is ${dtype}, which these kernels do not hold`);
     switch (e.kind) {
       case "number":
         return { text: this.constant(e.value, dtype), isScalar: true };
@@ -267,7 +270,7 @@ export class CmValues extends CExpressions {
 
   private cast(value: Value, from: DType, to: DType, saturate: boolean): Value {
     if (from === to) return value;
-    if (to === "f64") throw new UsageError("CM: kernels of mappings hold no f64");
+    if (to === "f64" || isByteFloat(to)) throw new UsageError(`CM: kernels of mappings hold no ${to}`);
     const source = heldAs(from);
     const held = heldAs(to);
     const whole = this.whole(value, from);

@@ -43,8 +43,73 @@ const arithmeticOf = (inline: Inline): Helpers => ({
   remainder: code`template <class T> ${inline} T remainder(T a, T b) { return b == 0 || (T(-1) < T(0) && b == T(-1)) ? 0 : (T)(a % b); }`,
 });
 
-/** 16-bit floats are held as their bits. */
+/** What differs between the floats of one byte. */
+interface ByteFormat {
+  readonly name: "e4m3" | "e5m2";
+  /** Fraction bits that an f32 has more. */
+  readonly shift: 20 | 21;
+  /** Bits of the f32 of exponent field 0 of this type. */
+  readonly bias: "0x3c000000u" | "0x38000000u";
+  /** Bits of the f32 of the smallest normal number. */
+  readonly least: "0x3c800000u" | "0x38800000u";
+  /** The smallest number. */
+  readonly spacing: "0x1p-9f" | "0x1p-16f";
+  /** A float with that spacing, and its bits. */
+  readonly spaced: readonly ["16384.0f", "0x46800000u"] | readonly ["128.0f", "0x43000000u"];
+  /** Bits of the largest f32 that becomes a finite number, and what larger ones become. */
+  readonly last: "0x43e80000u" | "0x476fffffu";
+  readonly beyond: "0x7f" | "0x7c";
+}
+
+const BYTE_FORMATS: readonly ByteFormat[] = [
+  {
+    name: "e4m3",
+    shift: 20,
+    bias: "0x3c000000u",
+    least: "0x3c800000u",
+    spacing: "0x1p-9f",
+    spaced: ["16384.0f", "0x46800000u"],
+    last: "0x43e80000u",
+    beyond: "0x7f",
+  },
+  {
+    name: "e5m2",
+    shift: 21,
+    bias: "0x38000000u",
+    least: "0x38800000u",
+    spacing: "0x1p-16f",
+    spaced: ["128.0f", "0x43000000u"],
+    last: "0x476fffffu",
+    beyond: "0x7c",
+  },
+];
+
+/** Functions of floats of one byte. Floats below the smallest normal number are rounded by adding one whose spacing is theirs. */
+function byteFormatOf(
+  inline: Inline,
+  { name, shift, bias, least, spacing, spaced, last, beyond }: ByteFormat,
+): Helpers {
+  const normal = code`(((x & 0x7fu) << ${shift}) + ${bias})`;
+  return {
+    [`from_${name}`]: code`${inline} float from_${name}(uint8_t x) {
+  const uint32_t sign = (x & 0x80u) << 24, whole = (x & 0x7fu) < ${beyond} ? 0 : 0x7f800000u;
+  const float small = (float)(int)(x & 0x7fu) * ${spacing};
+  return @float_of_bits(sign | whole | ((x & 0x7fu) >> ${23 - shift} ? ${normal} : @bits_of_float(small)));
+}`,
+    [`to_${name}`]: code`${inline} uint8_t to_${name}(float f) { /* to nearest, ties to even */
+  const uint32_t all = @bits_of_float(f), size = all & 0x7fffffffu;
+  const uint32_t small = @bits_of_float(@float_of_bits(size) + ${spaced[0]}) - ${spaced[1]};
+  const uint32_t normal = (size - ${bias} + ((1u << ${shift - 1}) - 1) + (size >> ${shift} & 1)) >> ${shift};
+  const uint32_t finite = size < ${least} ? small : normal;
+  return (uint8_t)((all >> 24 & 0x80u) | (size > 0x7f800000u ? 0x7fu : size > ${last} ? ${beyond}u : finite));
+}`,
+  };
+}
+
+/** Floats of 8 and 16 bits are held as their bits. */
 const formatsOf = (inline: Inline): Helpers => ({
+  float_of_bits: code`${inline} float float_of_bits(uint32_t bits) { float f; memcpy(&f, &bits, 4); return f; }`,
+  bits_of_float: code`${inline} uint32_t bits_of_float(float f) { uint32_t bits; memcpy(&bits, &f, 4); return bits; }`,
   to_odd: code`${inline} float to_odd(double x) { /* inexact results get an odd last bit, so that rounding them again equals rounding x */
   float f = (float)x; int32_t bits; memcpy(&bits, &f, 4);
   if ((double)f != x && x == x) bits = (bits - (__builtin_fabs((double)f) > __builtin_fabs(x))) | 1;
@@ -63,6 +128,7 @@ const formatsOf = (inline: Inline): Helpers => ({
   if ((bits & 0x7f800000u) != 0x7f800000u) bits = (bits + 0xfffu + (bits >> 13 & 1)) & ~0x1fffu;
   memcpy(&f, &bits, 4); return f;
 }`,
+  ...Object.assign({}, ...BYTE_FORMATS.map((format) => byteFormatOf(inline, format))),
 });
 
 /** The helpers as a language declares them. */

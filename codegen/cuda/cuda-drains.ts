@@ -10,7 +10,6 @@ import { upTo } from "../../abstraction/collections.ts";
 import type { Tensor } from "../../abstraction/computation.ts";
 import { conjunctsOf } from "../../abstraction/condition.ts";
 import { bitsOf, bytesOf, type DType } from "../../abstraction/dtype.ts";
-import { internal } from "../../abstraction/error.ts";
 import {
   type Access,
   accessesIn,
@@ -266,18 +265,11 @@ function withElement<T>(c: CudaExpressions, from: Drained, e: number, print: () 
   }
 }
 
-/** An element of a lane's registers. 16-bit floats are held as their bits. */
+/** An element of a lane's registers. Floats of 8 and 16 bits are held as their bits. */
 function elementOf({ text, operand }: Drained, e: number): Code {
   const inWord = WORD / bytesOf(operand.dtype);
   if (inWord === 1) return code`${text}[${e}]`;
-  const type: Partial<Record<DType, "uint16_t" | "int8_t" | "uint8_t">> = {
-    f16: "uint16_t",
-    bf16: "uint16_t",
-    s8: "int8_t",
-    u8: "uint8_t",
-  };
-  const held = type[operand.dtype] ?? internal(`no way to an element of ${operand.dtype} in registers`);
   const shift = bitsOf(operand.dtype) * (e % inWord);
   const word = code`${text}[${Math.floor(e / inWord)}]`;
-  return code`(${held})${shift === 0 ? word : code`(${word} >> ${shift})`}`;
+  return code`(${C_TYPES[operand.dtype]})${shift === 0 ? word : code`(${word} >> ${shift})`}`;
 }

@@ -22,8 +22,10 @@ const TYPES: Readonly<Record<string, string>> = {
   uint64_t: "ulong",
 };
 
-/** 16-bit floats are held as their bits. OpenCL C can load and store them even without arithmetic for them. */
+/** Floats of 8 and 16 bits are held as their bits. OpenCL C can load and store them even without arithmetic for them. */
 const FORMATS: Helpers = {
+  float_of_bits: code`static inline float float_of_bits(uint32_t bits) { return as_float(bits); }`,
+  bits_of_float: code`static inline uint32_t bits_of_float(float f) { return as_uint(f); }`,
   to_odd: code`static inline float to_odd(double x) { /* inexact results get an odd last bit, so that rounding them again equals rounding x */
   float f = (float)x; int bits = as_int(f);
   if ((double)f != x && x == x) bits = (bits - (fabs((double)f) > fabs(x))) | 1;

@@ -6,6 +6,8 @@ import { CPP_HELPERS, type Helpers, replacedBy } from "../cpp/cpp-helpers.ts";
 
 /** Device code has no memcpy and no _Float16: SYCL 2020, sections 4.17.2 (bit_cast) and 4.14 (half). */
 const FORMATS: Helpers = {
+  float_of_bits: code`static inline float float_of_bits(uint32_t bits) { return sycl::bit_cast<float>(bits); }`,
+  bits_of_float: code`static inline uint32_t bits_of_float(float f) { return sycl::bit_cast<uint32_t>(f); }`,
   to_odd: code`static inline float to_odd(double x) { /* inexact results get an odd last bit, so that rounding them again equals rounding x */
   float f = (float)x;
   int32_t bits = sycl::bit_cast<int32_t>(f);

@@ -41,6 +41,8 @@ export const TORCH_TYPES = {
   s16: ["kShort", "int16"],
   u32: ["kUInt32", "uint32"],
   s32: ["kInt", "int32"],
+  e4m3: ["kFloat8_e4m3fn", "float8_e4m3fn"],
+  e5m2: ["kFloat8_e5m2", "float8_e5m2"],
   f16: ["kHalf", "float16"],
   bf16: ["kBFloat16", "bfloat16"],
   tf32: ["kFloat", "float32"],

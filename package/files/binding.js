@@ -65,7 +65,7 @@ export function bind(koffi, file, description, options = {}) {
     const { elements, array: type, dtype, shape, storage } = parameters[i];
     if (!(array instanceof classes[i])) {
       const given = array === null || typeof array !== "object" ? String(array) : `${article(array.constructor?.name)}`;
-      const bits = dtype === "bf16" || dtype === "f16" ? `, which holds the bits of ${dtype} numbers` : "";
+      const bits = ["e4m3", "e5m2", "bf16", "f16"].includes(dtype) ? `, which holds the bits of ${dtype} numbers` : "";
       complain(i, `is ${given}; it must be ${article(type)}${bits}`);
     }
     if (array.buffer.detached === true || (array.length === 0 && array.buffer.byteLength === 0))

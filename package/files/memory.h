@@ -1,4 +1,4 @@
-/* Tensors as they lie in memory: numbers of their own size, 16-bit floats as their bits. */
+/* Tensors as they lie in memory: numbers of their own size, floats of 8 and 16 bits as their bits. */
 
 template <class C, class T> struct Plain {
   C* data = nullptr;
@@ -16,6 +16,15 @@ template <> struct Memory<s32> : Plain<int32_t, Int> {};
 template <> struct Memory<tf32> : Plain<float, double> {};
 template <> struct Memory<f32> : Plain<float, double> {};
 template <> struct Memory<f64> : Plain<double, double> {};
+
+/* Floats of one byte: values given to set() are rounded already. */
+template <class F> struct ByteMemory {
+  uint8_t* data = nullptr;
+  double operator[](Int at) const { return F::decoded(data[at]); }
+  void set(Int at, double value) { data[at] = F::encoded(value); }
+};
+template <> struct Memory<e4m3> : ByteMemory<e4m3> {};
+template <> struct Memory<e5m2> : ByteMemory<e5m2> {};
 
 /* Half of a float: values given to set() are rounded already. */
 template <> struct Memory<bf16> {

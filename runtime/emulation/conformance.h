@@ -99,7 +99,7 @@ static double half_value(uint16_t bits) {
 
 /* An element of a type, numbered as in DTYPES of abstraction/dtype.ts. */
 static double element(const unsigned char* tile, int place, int dtype) {
-  enum { U8, S8, U16, S16, U32, S32, F16, BF16, TF32, F32, F64 };
+  enum { U8, S8, U16, S16, U32, S32, E4M3, E5M2, F16, BF16, TF32, F32, F64 };
   Cursor from = {tile};
   switch (dtype) {
     case U8: from.skip(place); return from.next<uint8_t>();
@@ -108,6 +108,13 @@ static double element(const unsigned char* tile, int place, int dtype) {
     case S16: from.skip(2 * place); return from.next<int16_t>();
     case U32: from.skip(4 * place); return from.next<uint32_t>();
     case S32: from.skip(4 * place); return from.next<int32_t>();
+    case E4M3: {
+      from.skip(place);
+      const uint8_t bits = from.next<uint8_t>();
+      const double size = (bits & 0x7f) == 0x7f ? NAN : 256 * half_value((uint16_t)((bits & 0x7f) << 7));
+      return bits & 0x80 ? -size : size;
+    }
+    case E5M2: from.skip(place); return half_value((uint16_t)(from.next<uint8_t>() << 8));
     case F16: from.skip(2 * place); return half_value(from.next<uint16_t>());
     case BF16: {
       from.skip(2 * place);

@@ -44,15 +44,50 @@ template <int fraction_bits, int min_exponent> struct Float {
   static constexpr bool integer = false;
   /* The spacing of values at 1. */
   static constexpr double epsilon = 1.0 / (1ull << fraction_bits);
-  AUTOMAP_FUNCTION static double wrap(double x) {
-    if (fraction_bits == 23) return double(float(x));
-    if (fraction_bits == 52 || !is_finite(x) || x == 0) return x;
+  AUTOMAP_FUNCTION static double rounded(double x) {
+    if (!is_finite(x) || x == 0) return x;
     int exponent = __builtin_ilogb(x);
     double spacing = __builtin_ldexp(1, (exponent < min_exponent ? min_exponent : exponent) - fraction_bits);
-    double rounded = __builtin_nearbyint(x / spacing) * spacing;
+    return __builtin_nearbyint(x / spacing) * spacing;
+  }
+  AUTOMAP_FUNCTION static double wrap(double x) {
+    if (fraction_bits == 23) return double(float(x));
+    if (fraction_bits == 52 || !is_finite(x)) return x;
+    double rounded = Float::rounded(x);
     return __builtin_fabs(rounded) >= __builtin_ldexp(1, 2 - min_exponent) ? __builtin_copysign(infinity, x) : rounded;
   }
   template <class T> AUTOMAP_FUNCTION static double saturate(T x) { return wrap(double(x)); }
+};
+
+/* Floats of one byte. What is beyond the largest is infinite, or NaN in a type without infinities, whose largest bits are its only NaN. */
+template <int fraction_bits, int min_exponent, int largest, bool infinite> struct ByteFloat {
+  using Wide = Float<fraction_bits, min_exponent>;
+  static constexpr bool integer = false;
+  static constexpr double epsilon = Wide::epsilon;
+  AUTOMAP_FUNCTION static double wrap(double x) {
+    const double rounded = Wide::rounded(x);
+    return __builtin_fabs(rounded) > largest ? (infinite ? __builtin_copysign(infinity, x) : not_a_number) : rounded;
+  }
+  template <class T> AUTOMAP_FUNCTION static double saturate(T given) {
+    const double x = double(given);
+    return x > largest ? largest : x < -largest ? -largest : wrap(x);
+  }
+  AUTOMAP_FUNCTION static double decoded(uint8_t bits) {
+    const int exponent = (bits & 0x7f) >> fraction_bits, fraction = bits & ((1 << fraction_bits) - 1);
+    const int significand = exponent ? (1 << fraction_bits) + fraction : fraction;
+    double size = __builtin_ldexp(double(significand), (exponent ? exponent - 1 : 0) + min_exponent - fraction_bits);
+    if (size > largest) size = infinite && fraction == 0 ? infinity : not_a_number;
+    return bits & 0x80 ? -size : size;
+  }
+  /* The bits of a value that is rounded already. */
+  AUTOMAP_FUNCTION static uint8_t encoded(double value) {
+    const double size = __builtin_fabs(value);
+    const uint8_t sign = __builtin_signbit(value) ? 0x80 : 0;
+    if (!is_finite(value)) return uint8_t(sign | (infinite && !is_nan(value) ? 0x7f >> fraction_bits << fraction_bits : 0x7f));
+    if (size < __builtin_ldexp(1, min_exponent)) return uint8_t(sign | int(__builtin_ldexp(size, fraction_bits - min_exponent)));
+    const int exponent = __builtin_ilogb(size);
+    return uint8_t(sign | (((exponent - min_exponent) << fraction_bits) + int(__builtin_ldexp(size, fraction_bits - exponent))));
+  }
 };
 
 using u8 = Integer<uint8_t>;
@@ -61,6 +96,8 @@ using u16 = Integer<uint16_t>;
 using s16 = Integer<int16_t>;
 using u32 = Integer<uint32_t>;
 using s32 = Integer<int32_t>;
+using e4m3 = ByteFloat<3, -6, 448, false>;
+using e5m2 = ByteFloat<2, -14, 57344, true>;
 using f16 = Float<10, -14>;
 using bf16 = Float<7, -126>;
 using tf32 = Float<10, -126>;

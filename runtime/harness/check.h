@@ -21,9 +21,17 @@ static double element(DType dtype, const char* p) {
       memcpy(&value, &bits, sizeof value);
       return value;
     }
+    case DType::e4m3: {
+      // One exponent more than a float of five bits of exponent has; its last number is NaN.
+      const int bits = as(uint8_t()), exponent = bits >> 3 & 15, fraction = bits & 7;
+      const double magnitude = (bits & 0x7f) == 0x7f ? NAN : exponent == 0 ? std::ldexp(fraction, -9) : std::ldexp(8 + fraction, exponent - 10);
+      return bits & 0x80 ? -magnitude : magnitude;
+    }
+    case DType::e5m2:
     case DType::f16: break;
   }
-  uint16_t bits = as(uint16_t());
+  // An e5m2 is the upper byte of the f16 of the same value.
+  uint16_t bits = dtype == DType::e5m2 ? uint16_t(as(uint8_t()) << 8) : as(uint16_t());
   int exponent = bits >> 10 & 31, fraction = bits & 1023;
   double magnitude = exponent == 31 ? (fraction ? NAN : INFINITY)
                                     : exponent == 0 ? std::ldexp(fraction, -24) : std::ldexp(1024 + fraction, exponent - 25);

@@ -8,7 +8,7 @@
 #include <tuple>
 #include <utility>
 
-enum Type { U8, S8, U16, S16, U32, S32, F16, BF16, F32, F64 };
+enum Type { U8, S8, U16, S16, U32, S32, F16, BF16, F32, F64, E4M3, E5M2 };
 
 __host__ __device__ static float half_to_float(uint16_t x) {
   uint32_t sign = (uint32_t)(x & 0x8000) << 16, exponent = x >> 10 & 31, fraction = x & 0x3ff, bits;
@@ -42,6 +42,27 @@ __host__ __device__ static uint16_t float_to_half(float f) { /* to nearest, ties
   return (uint16_t)(sign | ((rest + 0xfff + (rest >> 13 & 1) - 0x38000000) >> 13));
 }
 
+/* A float of one byte: exponent and fraction of an f16, moved; 2^8 and 1 make up for another bias. */
+__host__ __device__ static float byte_to_float(uint8_t x, Type type) {
+  if (type == E5M2) return half_to_float((uint16_t)(x << 8));
+  const uint16_t nan = (x & 0x7f) == 0x7f ? 0x7c00 : 0;
+  return half_to_float((uint16_t)((x & 0x80) << 8 | (x & 0x7f) << 7 | nan)) * 256;
+}
+
+__host__ __device__ static uint8_t float_to_byte(float f, Type type) { /* the nearest, of equally near ones the even one */
+  const float size = f < 0 ? -f : f;
+  int least = 0, most = type == E5M2 ? 0x7b : 0x7e;
+  while (least < most) { /* the first whose midpoint with the next is not below */
+    const int bits = (least + most) / 2;
+    const float between = (byte_to_float((uint8_t)bits, type) + byte_to_float((uint8_t)(bits + 1), type)) / 2;
+    if (size < between || (size == between && bits % 2 == 0)) most = bits;
+    else least = bits + 1;
+  }
+  uint32_t word;
+  memcpy(&word, &f, 4);
+  return (uint8_t)((word >> 24 & 0x80) | least);
+}
+
 __device__ static double element(const void* at, size_t i, Type type) {
   switch (type) {
     case U8: return ((const uint8_t*)at)[i];
@@ -57,6 +78,8 @@ __device__ static double element(const void* at, size_t i, Type type) {
       memcpy(&f, &bits, 4);
       return f;
     }
+    case E4M3:
+    case E5M2: return byte_to_float(((const uint8_t*)at)[i], type);
     case F32: return ((const float*)at)[i];
     default: return ((const double*)at)[i];
   }
@@ -114,6 +137,8 @@ __global__ void draw(void* to, size_t elements, Type type, bool tf32, Set set, u
         else ((uint16_t*)to)[i] = (uint16_t)((word + 0x7fff + (word >> 16 & 1)) >> 16);
         break;
       }
+      case E4M3:
+      case E5M2: ((uint8_t*)to)[i] = float_to_byte((float)value, type); break;
       default: ((double*)to)[i] = value;
     }
   }

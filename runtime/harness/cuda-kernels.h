@@ -43,8 +43,8 @@ static std::vector<unsigned char> read_file(const std::string& path, size_t byte
 }
 
 static Type type_of(const std::string& dtype) {
-  const char* names[] = {"u8", "s8", "u16", "s16", "u32", "s32", "f16", "bf16", "f32", "f64"};
-  for (int i = 0; i < 10; i++)
+  const char* names[] = {"u8", "s8", "u16", "s16", "u32", "s32", "f16", "bf16", "f32", "f64", "e4m3", "e5m2"};
+  for (int i = 0; i < 12; i++)
     if (dtype == names[i]) return (Type)i;
   if (dtype == "tf32") return F32;
   refuse("unknown type " + dtype);

@@ -14,6 +14,11 @@ struct Half {
     return bits & 0x8000 ? -size : size;
   }
 };
+/* A float of one byte, F of arithmetic.h. */
+template <class F> struct Byte {
+  uint8_t bits;
+  AUTOMAP_FUNCTION explicit operator double() const { return F::decoded(bits); }
+};
 struct Brain {
   uint16_t bits;
   AUTOMAP_FUNCTION explicit operator double() const {

@@ -4,7 +4,7 @@ struct Argument {
   size_t elements;
   size_t bytes() const { return elements * (size_t)width(); }
   int width() const {
-    if (dtype == "u8" || dtype == "s8") return 1;
+    if (dtype == "u8" || dtype == "s8" || dtype == "e4m3" || dtype == "e5m2") return 1;
     if (dtype == "u16" || dtype == "s16" || dtype == "f16" || dtype == "bf16") return 2;
     return dtype == "f64" ? 8 : 4;
   }

@@ -169,6 +169,15 @@ inline uint16_t encoded(f16, float value) {
 }
 inline double largest(f16) { return 65504; }
 
+/* Floats of one byte. */
+template <int F, int E, int most, bool I> float decoded(ByteFloat<F, E, most, I>, uint8_t bits) {
+  return float(ByteFloat<F, E, most, I>::decoded(bits));
+}
+template <int F, int E, int most, bool I> uint8_t encoded(ByteFloat<F, E, most, I>, float value) {
+  return ByteFloat<F, E, most, I>::encoded(value);
+}
+template <int F, int E, int most, bool I> double largest(ByteFloat<F, E, most, I>) { return most; }
+
 /* Wider floats are stored as they are. */
 inline float encoded(tf32, float value) { return value; }
 inline double largest(tf32) { return 0x1.ffcp127; }

@@ -1,6 +1,6 @@
 // ---------------------------------------------------------------------------------------------------- request
 
-enum class DType { u8, s8, u16, s16, u32, s32, f16, bf16, f32, f64 };
+enum class DType { u8, s8, u16, s16, u32, s32, f16, bf16, f32, f64, e4m3, e5m2 };
 
 struct Argument {
   DType dtype;
@@ -70,7 +70,8 @@ static File open_file(const std::string& path) {
 static DType dtype_of(const std::string& word) {
   static const std::pair<const char*, DType> WORDS[] = {
       {"u8", DType::u8},   {"s8", DType::s8},   {"u16", DType::u16}, {"s16", DType::s16},   {"u32", DType::u32}, {"s32", DType::s32},
-      {"f16", DType::f16}, {"bf16", DType::bf16}, {"f32", DType::f32}, {"tf32", DType::f32}, {"f64", DType::f64}};
+      {"f16", DType::f16}, {"bf16", DType::bf16}, {"f32", DType::f32}, {"tf32", DType::f32}, {"f64", DType::f64},
+      {"e4m3", DType::e4m3}, {"e5m2", DType::e5m2}};
   for (auto [known, dtype] : WORDS)
     if (word == known) return dtype;
   refuse("unknown type " + word);
@@ -78,7 +79,7 @@ static DType dtype_of(const std::string& word) {
 
 static size_t bytes_of(DType dtype) {
   switch (dtype) {
-    case DType::u8: case DType::s8: return 1;
+    case DType::u8: case DType::s8: case DType::e4m3: case DType::e5m2: return 1;
     case DType::u16: case DType::s16: case DType::f16: case DType::bf16: return 2;
     case DType::u32: case DType::s32: case DType::f32: return 4;
     case DType::f64: break;

@@ -23,6 +23,7 @@ import { type DType, isInteger, rangeOf } from "../../abstraction/dtype.ts";
 import { isElementwise, partsOf } from "../../abstraction/epilogue.ts";
 import { identityOf } from "../../abstraction/expression.ts";
 import { C_TYPES } from "../../abstraction/kernel.ts";
+import { isShort } from "../../abstraction/short-floats.ts";
 import {
   apart,
   block,
@@ -181,7 +182,7 @@ function lowInTime(time: Time): ReadonlyMap<string, readonly number[]> {
 
 /** Draws an input of the sums into its file. */
 function drawn(tensor: Tensor, i: number): Code {
-  const draw = isShort(tensor) || tensor.dtype === "tf32" ? code`draw_rounded(${tensor.dtype}{}, ` : code`draw(`;
+  const draw = isShort(tensor.dtype) || tensor.dtype === "tf32" ? code`draw_rounded(${tensor.dtype}{}, ` : code`draw(`;
   return code`in_parts(threads, ${memoryElements(tensor)}, [=](Int first, Int last) { ${draw}drawn_${i}, first, last, set, mixed(seed + ${i}), large); });`;
 }
 
@@ -339,15 +340,14 @@ export function heldPlain(tensor: Tensor, { element }: Form = OWN): Holding {
   return { ...heldAsNumbers(tensor), type: code`Plain<${element(tensor)}>` };
 }
 
-export const isShort = ({ dtype }: Tensor): boolean => dtype === "bf16" || dtype === "f16";
-/** Floats of 16 bits are converted when they are copied. */
+/** Floats of 8 and 16 bits are converted when they are copied. */
 export function heldType(tensor: Tensor): (typeof C_TYPES)[DType] {
-  return isShort(tensor) ? "float" : C_TYPES[tensor.dtype];
+  return isShort(tensor.dtype) ? "float" : C_TYPES[tensor.dtype];
 }
 
 /**
  * Whether a tensor is computed on a row-major copy, along whose rows the compiler vectorises: its file has another order, such as NHWC, or another
- * type, such as floats of 16 bits.
+ * type, such as floats of 8 and 16 bits.
  */
 export function isTurned(tensor: Tensor, { inFile, element }: Form = OWN): boolean {
   const stored = inFile(tensor);
@@ -367,7 +367,7 @@ export function mappedInput(tensor: Tensor, i: number, file: number, isFixed: bo
 export function placedInput(to: Struct, tensor: Tensor, i: number, low: readonly number[] | undefined): Code[] {
   if (!low) return [code`${to}.${dataName(tensor.name)}.data = drawn_${i};`];
   const value = (stored: Code): Code =>
-    isShort(tensor) ? code`decoded(${tensor.dtype}{}, drawn_${i}[${stored}])` : code`drawn_${i}[${stored}]`;
+    isShort(tensor.dtype) ? code`decoded(${tensor.dtype}{}, drawn_${i}[${stored}])` : code`drawn_${i}[${stored}]`;
   return overElements(
     to,
     tensor,
@@ -415,6 +415,6 @@ export function copied(to: Struct, output: Tensor, name: string, low: readonly n
     { ...output, name },
     low,
     (inside, stored) =>
-      code`answer[${stored}] = ${isShort(output) ? code`encoded(${output.dtype}{}, ${to}.${dataName(name)}[${inside}])` : code`${to}.${dataName(name)}[${inside}]`};`,
+      code`answer[${stored}] = ${isShort(output.dtype) ? code`encoded(${output.dtype}{}, ${to}.${dataName(name)}[${inside}])` : code`${to}.${dataName(name)}[${inside}]`};`,
   );
 }

@@ -10,7 +10,7 @@
 import { mapValues, product, sumOf } from "../../abstraction/collections.ts";
 import { type Axis, type Computation, elementCount, inputsOf, targetOf } from "../../abstraction/computation.ts";
 import { dependencesOf, isRecurrent } from "../../abstraction/dependence.ts";
-import { epsilonOf, isInteger, rangeOf } from "../../abstraction/dtype.ts";
+import { type DType, epsilonOf, floatFormatOf, isInteger, rangeOf } from "../../abstraction/dtype.ts";
 import { writesApart } from "../../abstraction/elements.ts";
 import type { Values } from "../../abstraction/evaluate.ts";
 import { type Equation, type Expr, isFloatFunction, number } from "../../abstraction/expression.ts";
@@ -103,13 +103,19 @@ function ruleOf(computation: Computation, again: boolean): BoundRule | undefined
     chain: chain ?? inDoubles(computation, number(1)),
     operations: arithmetic.length,
     epsilon,
-    smallest: types.includes("f16") ? 2 ** -24 : 2 ** -126,
+    smallest: Math.max(...types.map(smallestOf)),
     roof: Math.min(...types.map((t) => rangeOf(t)[1])) / 4,
     exactBelow: 2 / epsilon,
     integral: [...valueNodes(equation.value)].every((e) =>
       e.kind === "number" ? Number.isInteger(e.value) : !(e.kind === "binary" && e.op === "/") && !isOfLibrary(e),
     ),
   };
+}
+
+/** The spacing of subnormal numbers; the smallest normal number where some hardware has no subnormals. */
+function smallestOf(dtype: DType): number {
+  const { minExponent = -126, fractionBits = 0 } = floatFormatOf(dtype) ?? {};
+  return minExponent <= -126 ? 2 ** -126 : 2 ** (minExponent - fractionBits);
 }
 
 /**

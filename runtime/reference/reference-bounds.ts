@@ -7,7 +7,7 @@
 
 import { mapValues } from "../../abstraction/collections.ts";
 import { type Axis, type Computation, inputsOf, type Tensor, targetOf } from "../../abstraction/computation.ts";
-import { type DType, isInteger } from "../../abstraction/dtype.ts";
+import { type DType, isByteFloat, isInteger } from "../../abstraction/dtype.ts";
 import { internal } from "../../abstraction/error.ts";
 import { type Expr, identityOf } from "../../abstraction/expression.ts";
 import { C_TYPES } from "../../abstraction/kernel.ts";
@@ -36,6 +36,7 @@ export interface Part {
 
 /** The type in which an element is stored. */
 export function storedType(dtype: DType): Code {
+  if (isByteFloat(dtype)) return code`Byte<${dtype}>`;
   return dtype === "f16" ? code`Half` : dtype === "bf16" ? code`Brain` : code`${C_TYPES[dtype]}`;
 }
 

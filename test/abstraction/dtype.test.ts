@@ -13,6 +13,8 @@ import {
   saturate,
   wrap,
 } from "../../abstraction/dtype.ts";
+import { identityOf } from "../../abstraction/expression.ts";
+import { shortBits, shortValue } from "../../abstraction/short-floats.ts";
 import fc from "../support/property.ts";
 
 const word = new DataView(new ArrayBuffer(8));
@@ -220,11 +222,84 @@ describe("integers", () => {
   });
 });
 
+describe("floats of one byte", () => {
+  /** The fields of each format, and what its bits mean whose exponent is all ones. PTX ISA, Alternate Floating-Point Data Formats. */
+  const formats = [
+    {
+      dtype: "e4m3",
+      fractionBits: 3,
+      bias: 7,
+      special: (fraction: number) => (fraction === 7 ? Number.NaN : undefined),
+    },
+    {
+      dtype: "e5m2",
+      fractionBits: 2,
+      bias: 15,
+      special: (fraction: number) => (fraction === 0 ? Number.POSITIVE_INFINITY : Number.NaN),
+    },
+  ] as const;
+  const meant = ({ fractionBits, bias, special }: (typeof formats)[number], bits: number): number => {
+    const digits = bits.toString(2).padStart(8, "0");
+    const exponent = Number.parseInt(digits.slice(1, 8 - fractionBits), 2);
+    const fraction = Number.parseInt(digits.slice(8 - fractionBits), 2);
+    const isLast = !digits.slice(1, 8 - fractionBits).includes("0");
+    const part = fraction / 2 ** fractionBits;
+    const finite = exponent === 0 ? part * 2 ** (1 - bias) : (1 + part) * 2 ** (exponent - bias);
+    return (digits.startsWith("1") ? -1 : 1) * ((isLast ? special(fraction) : undefined) ?? finite);
+  };
+
+  it.each(formats)("$dtype means by its 256 bytes what its fields say, and is encoded as them", (format) => {
+    for (let bits = 0; bits < 256; bits++) {
+      const value = meant(format, bits);
+      expect(shortValue(format.dtype, bits)).toBe(value);
+      expect(wrap(format.dtype, value)).toBe(value);
+      const back = shortBits(format.dtype, value);
+      if (Number.isNaN(value)) expect(shortValue(format.dtype, back)).toBeNaN();
+      else expect(back).toBe(bits);
+    }
+  });
+
+  it.each(formats)("$dtype is rounded to the nearest, of two equally near ones to that of even bits", (format) => {
+    const { dtype } = format;
+    const last = dtype === "e4m3" ? 0x7e : 0x7b;
+    for (let bits = 0; bits < last; bits++) {
+      const low = meant(format, bits);
+      const high = meant(format, bits + 1);
+      const between = (low + high) / 2;
+      const tie = bits % 2 === 0 ? low : high;
+      const cases = [low, between * (1 - 2 ** -52), between, between * (1 + 2 ** -52), high];
+      const nearest = [low, low, tie, high, high];
+      expect(cases.map((x) => wrap(dtype, x))).toEqual(nearest);
+      expect(cases.map((x) => saturate(dtype, -x))).toEqual(nearest.map((x) => -x));
+    }
+  });
+
+  it("what is beyond the largest is NaN in e4m3 and infinite in e5m2; a cast that saturates stops at the largest", () => {
+    const beyond = [464.0000000000001, 1e300, Number.POSITIVE_INFINITY];
+    expect(wrap("e4m3", 464)).toBe(448);
+    expect(beyond.map((x) => wrap("e4m3", x))).toEqual([Number.NaN, Number.NaN, Number.NaN]);
+    expect(beyond.map((x) => saturate("e4m3", -x))).toEqual([-448, -448, -448]);
+    expect([61439, 61440, -61440, 1e300].map((x) => wrap("e5m2", x))).toEqual([
+      57344,
+      Number.POSITIVE_INFINITY,
+      Number.NEGATIVE_INFINITY,
+      Number.POSITIVE_INFINITY,
+    ]);
+    expect([61440, Number.NEGATIVE_INFINITY].map((x) => saturate("e5m2", x))).toEqual([57344, -57344]);
+    for (const dtype of ["e4m3", "e5m2"] as const) expect(saturate(dtype, Number.NaN)).toBeNaN();
+  });
+
+  it("the greatest of no elements is a number that e4m3 holds", () => {
+    expect([identityOf("max=", "e4m3"), identityOf("min=", "e4m3")]).toEqual([-448, 448]);
+    expect(identityOf("max=", "e5m2")).toBe(Number.NEGATIVE_INFINITY);
+  });
+});
+
 describe("every element type", () => {
   it.each(DTYPES)("%s holds the ends of its range and no more", (dtype) => {
     const [min, max] = rangeOf(dtype);
     expect([wrap(dtype, min), wrap(dtype, max)]).toEqual([min, max]);
-    expect(saturate(dtype, max * 2)).toBe(isInteger(dtype) ? max : Number.POSITIVE_INFINITY);
+    expect(saturate(dtype, max * 2)).toBe(bytesOf(dtype) === 1 || isInteger(dtype) ? max : Number.POSITIVE_INFINITY);
   });
 
   it.each(DTYPES.filter((d) => !isInteger(d)))("%s has its next value after 1 at a distance of epsilon", (dtype) => {
@@ -242,6 +317,8 @@ describe("every element type", () => {
       s16: 2,
       u32: 4,
       s32: 4,
+      e4m3: 1,
+      e5m2: 1,
       f16: 2,
       bf16: 2,
       tf32: 4,
