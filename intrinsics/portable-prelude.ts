@@ -90,20 +90,6 @@ template <int N> struct bf16 {
     return converted<uint16_t, N>((x != x ? bits | 0x400000 : near) >> 16);
   }
 };
-/* A float of one byte, as factors: SHIFT more bits of fraction in a float, BIAS of exponents, and FIRST the bits from which it is no finite number. */
-template <int N, int SHIFT, int BIAS, int FIRST> struct byte_float {
-  typedef lanes<float, N> numbers;
-  typedef lanes<int32_t, N> words;
-  typedef lanes<uint8_t, N> held;
-  static numbers number(held x) {
-    const words all = converted<int32_t, N>(x), size = all & 0x7f;
-    const numbers magnitude = bits_as<numbers>(size << SHIFT) * bits_as<numbers>(words{} + (127 + BIAS << 23));
-    const words bits = bits_as<words>(magnitude);
-    return bits_as<numbers>((size >= FIRST ? bits | 0x7f800000 : bits) | (all & 0x80) << 24);
-  }
-};
-template <int N> struct e4m3 : byte_float<N, 20, 120, 0x7f> {};
-template <int N> struct e5m2 : byte_float<N, 21, 112, 0x7c> {};
 template <int N> struct f16 {
   typedef lanes<float, N> numbers;
   typedef lanes<int32_t, N> words;
@@ -137,5 +123,26 @@ template <class F, class V> static inline V add_product(V c, V a, V b) {
   const V product = F::rounded(F::number(a) * F::number(b));
   return F::rounded(F::number(c) + F::number(product));
 }
+`,
+  );
+
+export const BYTE_FORMATS =
+  FORMATS +
+  guarded(
+    "BYTE_FORMATS",
+    `/* A float of one byte, as factors: SHIFT more bits of fraction in a float, BIAS of exponents, and FIRST the bits from which it is no finite number. */
+template <int N, int SHIFT, int BIAS, int FIRST> struct byte_float {
+  typedef lanes<float, N> numbers;
+  typedef lanes<int32_t, N> words;
+  typedef lanes<uint8_t, N> held;
+  static numbers number(held x) {
+    const words all = converted<int32_t, N>(x), size = all & 0x7f;
+    const numbers magnitude = bits_as<numbers>(size << SHIFT) * bits_as<numbers>(words{} + (127 + BIAS << 23));
+    const words bits = bits_as<words>(magnitude);
+    return bits_as<numbers>((size >= FIRST ? bits | 0x7f800000 : bits) | (all & 0x80) << 24);
+  }
+};
+template <int N> struct e4m3 : byte_float<N, 20, 120, 0x7f> {};
+template <int N> struct e5m2 : byte_float<N, 21, 112, 0x7c> {};
 `,
   );

@@ -19,14 +19,14 @@ import { type Cost, type Intrinsic, type OperandSpec, tableRow } from "../abstra
 import { C_TYPES } from "../abstraction/kernel.ts";
 import { PORTABLE_ISA } from "../targets/portable.ts";
 import { BOTH, dotOf, multiplyAddOf, suffix, typesOf } from "./lane-forms.ts";
-import { BOUNDS, DOT_BF16, DOT_BYTES, FORMATS, LANES } from "./portable-prelude.ts";
+import { BOUNDS, BYTE_FORMATS, DOT_BF16, DOT_BYTES, FORMATS, LANES } from "./portable-prelude.ts";
 
 /** Both SSE2 and Advanced SIMD have registers of 16 bytes; every x86-64 and every AArch64 has one of them. */
 const VECTOR_BYTES = 16;
 
 /** Types for which C has no arithmetic. */
 const FOREIGN: ReadonlySet<DType> = new Set(["e4m3", "e5m2", "f16", "bf16", "tf32"]);
-const preludeOf = (dtype: DType): string => (FOREIGN.has(dtype) ? FORMATS : LANES);
+const preludeOf = (dtype: DType): string => (isByteFloat(dtype) ? BYTE_FORMATS : FOREIGN.has(dtype) ? FORMATS : LANES);
 
 const COMMON = {
   family: "portable",
