@@ -46,7 +46,9 @@ const MAY_SEE: Readonly<Record<string, readonly string[]>> = {
   report: ["abstraction", "mapper"],
   package: ["abstraction", "targets", "network", "runtime"],
   session: BELOW,
-  cli: LIBRARY,
+  // Another place to measure, for a search that knows nothing of it.
+  fleet: ["abstraction", "targets", "runtime", "db", "session"],
+  cli: [...LIBRARY, "fleet"],
   "automap.ts": LIBRARY,
   entries: LIBRARY,
   // The package, by its name.

@@ -1,0 +1,197 @@
+/**
+ * @file A fleet's server in Redis, Valkey or another that speaks as Redis does. The keys of a fleet:
+ *
+ *     automap:{ID}:blob:HASH            the content, for a week
+ *     automap:{ID}:board:NAME           a text, for as long as it was posted
+ *     automap:{ID}:names                the names on the board, in order
+ *     automap:{ID}:queue:...            BullMQ's
+ */
+
+import { isIP } from "node:net";
+import { EnvironmentError } from "../abstraction/error.ts";
+import type { Address } from "./address.ts";
+import { connectionProblem, driver, within } from "./connection.ts";
+import {
+  BLOB_SECONDS,
+  type Blobs,
+  type Board,
+  checkBlobSize,
+  checkedBlob,
+  checkHash,
+  type FleetServer,
+  hashOf,
+  JOB_OPTIONS,
+  LOCK_MS,
+  LONGEST_POST,
+  MOST_POSTS,
+} from "./contents.ts";
+
+/** Oldest Redis that has all that BullMQ asks for (docs.bullmq.io, "Redis compatibility"). */
+const OLDEST: readonly [major: number, minor: number] = [6, 2];
+
+/** Waits before the connection is tried again: one second, then up to twenty. */
+const again = (times: number): number => Math.min(20_000, 1000 * times);
+
+/** @param report is told of errors of connections that were open */
+export async function openRedis(
+  address: Address,
+  fleetId: string,
+  { patience, report }: { readonly patience: number; readonly report: (error: unknown) => void },
+): Promise<FleetServer> {
+  const [{ Redis }, { Queue, QueueEvents, Worker }] = await driver(
+    () => Promise.all([import("ioredis"), import("bullmq")]),
+    "bullmq",
+    "ioredis",
+  );
+  const { host, port, user, password, database, tls } = address;
+  const connection = {
+    host,
+    port,
+    db: Number(database),
+    connectTimeout: patience,
+    ...(user !== undefined && { username: user }),
+    ...(password && { password: password.reveal() }),
+    ...(tls !== "none" && { tls: isIP(host) === 0 ? { servername: host } : {} }),
+  };
+  let isOpen = false;
+  const client = new Redis({
+    ...connection,
+    lazyConnect: true,
+    maxRetriesPerRequest: 3,
+    retryStrategy: (times) => (isOpen ? again(times) : null),
+  });
+  // The first of several tells most: what follows is that the connection is closed.
+  let first: unknown;
+  client.on("error", (error: unknown) => {
+    first ??= error;
+    if (isOpen) report(error);
+  });
+  const asked = async <T>(work: Promise<T>): Promise<T> => {
+    try {
+      return await work;
+    } catch (error) {
+      throw new EnvironmentError(connectionProblem(address, error));
+    }
+  };
+  let info: ReadonlyMap<string, string>;
+  try {
+    info = await within(address, patience, connected());
+  } catch (error) {
+    client.disconnect();
+    throw error;
+  }
+  async function connected(): Promise<ReadonlyMap<string, string>> {
+    try {
+      await client.connect();
+      const text = await client.info();
+      if (first !== undefined) throw first;
+      return new Map(text.split(/\r?\n/).map((line) => splitAt(line, line.indexOf(":"))));
+    } catch (error) {
+      throw first ?? error;
+    }
+  }
+  const unfit = unfitness(info);
+  if (unfit !== undefined) {
+    client.disconnect();
+    throw new EnvironmentError({ what: `the server ${address.text} cannot keep a fleet's queues`, ...unfit });
+  }
+  isOpen = true;
+  const prefix = `automap:{${fleetId}}`;
+  const made: { readonly close: () => Promise<void> }[] = [];
+  const shared = {
+    prefix: `${prefix}:queue`,
+    // Else BullMQ would print a warning of its own for each connection.
+    skipVersionCheck: info.get("maxmemory_policy") !== "noeviction",
+  };
+  const patient = { ...connection, maxRetriesPerRequest: null, retryStrategy: again };
+  const blobs: Blobs = {
+    put: async (bytes) => {
+      const hash = hashOf(bytes);
+      await asked(client.set(`${prefix}:blob:${hash}`, Buffer.from(bytes), "EX", BLOB_SECONDS));
+      return hash;
+    },
+    get: async (hash) => {
+      const name = `${prefix}:blob:${checkHash(hash)}`;
+      checkBlobSize(hash, await asked(client.strlen(name)));
+      const bytes = await asked(client.getBuffer(name));
+      return bytes === null ? undefined : checkedBlob(hash, bytes);
+    },
+  };
+  const names = `${prefix}:names`;
+  const post = (name: string): string => `${prefix}:board:${name}`;
+  const board: Board = {
+    post: async (name, text, ttlSeconds) => {
+      await asked(client.multi().set(post(name), text, "EX", ttlSeconds).zadd(names, 0, name).exec());
+    },
+    list: async (start) => {
+      const found = await asked(client.zrangebylex(names, `[${start}`, `[${start}\u{10ffff}`, "LIMIT", 0, MOST_POSTS));
+      const texts = found.length === 0 ? [] : await asked(client.mget(found.map(post)));
+      const gone = found.filter((_, i) => texts[i] === null);
+      if (gone.length > 0) await asked(client.zrem(names, ...gone));
+      return found.flatMap((name, i) => {
+        const text = texts[i];
+        return typeof text === "string" && text.length <= LONGEST_POST ? [{ name, text }] : [];
+      });
+    },
+    remove: async (name) => {
+      await asked(client.multi().del(post(name)).zrem(names, name).exec());
+    },
+  };
+  const kept = <T extends { on(event: "error", listener: (error: Error) => void): T; close(): Promise<void> }>(
+    one: T,
+  ): T => {
+    made.push(one);
+    return one.on("error", report);
+  };
+  return {
+    address,
+    software: softwareOf(info),
+    warnings: warningsOf(info),
+    blobs,
+    board,
+    queue: (name) =>
+      kept(
+        new Queue(name, {
+          ...shared,
+          connection: { ...connection, enableOfflineQueue: false, retryStrategy: again },
+          defaultJobOptions: JOB_OPTIONS,
+        }),
+      ),
+    worker: (name, work, options) =>
+      kept(
+        new Worker(name, work, { ...JOB_OPTIONS, lockDuration: LOCK_MS, ...options, ...shared, connection: patient }),
+      ),
+    events: (name) => kept(new QueueEvents(name, { ...shared, connection: patient })),
+    close: async () => {
+      isOpen = false;
+      await Promise.all(made.map((one) => one.close()));
+      client.disconnect();
+    },
+  };
+}
+
+const splitAt = (line: string, at: number): [string, string] => [line.slice(0, at), line.slice(at + 1)];
+
+function softwareOf(info: ReadonlyMap<string, string>): string {
+  const valkey = info.get("valkey_version");
+  return valkey === undefined ? `Redis ${info.get("redis_version") ?? "of an unknown version"}` : `Valkey ${valkey}`;
+}
+
+/** Why a server cannot keep queues whatever else is done, and what to do. */
+function unfitness(info: ReadonlyMap<string, string>): { readonly why: string; readonly remedy: string } | undefined {
+  const remedy = "name a server that stands alone, or the first of its replicas";
+  if (info.get("cluster_enabled") === "1")
+    return { why: "it is a node of a cluster, which spreads keys over servers", remedy };
+  if (info.get("role") === "slave") return { why: "it is a replica, which takes no jobs", remedy };
+  const [major = 0, minor = 0] = (info.get("redis_version") ?? "").split(".").map(Number);
+  if (major > OLDEST[0] || (major === OLDEST[0] && minor >= OLDEST[1])) return undefined;
+  return { why: `it is ${softwareOf(info)}, and queues ask for ${OLDEST.join(".")}`, remedy: "install a later one" };
+}
+
+function warningsOf(info: ReadonlyMap<string, string>): readonly string[] {
+  const policy = info.get("maxmemory_policy") ?? "noeviction";
+  if (policy === "noeviction" || info.get("maxmemory") === "0") return [];
+  return [
+    `the server removes data when its memory is full (maxmemory-policy ${policy}), and jobs with it: set maxmemory-policy to noeviction`,
+  ];
+}
