@@ -95,6 +95,11 @@ export const COMMANDS: readonly CommandFile[] = [
     load: () => import("./report.ts"),
   },
   {
+    name: "watch",
+    summary: "show searches while they run, as a page in a browser of this machine",
+    load: () => import("./watch.ts"),
+  },
+  {
     name: "replay",
     summary: "repeat the decisions of a search from its records, without hardware",
     load: () => import("./replay.ts"),

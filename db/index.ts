@@ -12,6 +12,7 @@ export { type Provenance, type Seals, sealsOf } from "../abstraction/seal.ts";
 export { type BestOptions, best } from "./best.ts";
 export { DEFAULT_DATABASE, databaseWords } from "./default.ts";
 export { DatabaseError } from "./error.ts";
+export { Following, type News } from "./follow.ts";
 export { extentsIn, intrinsicsIn, namesIn, operatorsIn, targetsIn } from "./held.ts";
 export { declarationHash, idOf, shortId } from "./identity.ts";
 export {
@@ -22,7 +23,7 @@ export {
   openDatabase,
 } from "./open.ts";
 export { STATUSES } from "./parse.ts";
-export { MEMORY } from "./place.ts";
+export { identityOf as fileAt, MEMORY } from "./place.ts";
 export { type PruneOptions, pruneTrials } from "./prune.ts";
 export {
   type CalibrationFilter,

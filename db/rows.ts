@@ -369,8 +369,7 @@ function rowOf(db: Database, table: Table, id: string): unknown {
   return row;
 }
 
-export function trialsOfRows(db: Database, rows: readonly unknown[]): TrialRecord[] {
-  const world = worldIn(db);
+export function trialsOfRows(db: Database, rows: readonly unknown[], world = worldIn(db)): TrialRecord[] {
   return rows.map((row) => trialOf(row, world, db.path));
 }
 

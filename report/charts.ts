@@ -15,6 +15,7 @@ import {
   linear,
   log,
   mark,
+  markPath,
   n,
   type Scale,
   seriesClass,
@@ -40,31 +41,76 @@ export type Pace = "trials" | "seconds";
 /** Times of a workload's trials: each with its interval, the best so far as a line, and failures at the top. */
 export function convergenceChart({ trials, label }: Subject, series: number, pace: Pace): Markup {
   const placed = placedBy(pace, trials);
-  const timed = placed.flatMap(({ trial: { seconds, interval, id }, x }) =>
-    seconds === undefined ? [] : [{ id, x, seconds, interval: interval ?? ([seconds, seconds] as const) }],
-  );
-  const bottom = 210;
-  const { y, unit } = timeScale(
-    timed.flatMap((t) => t.interval),
-    bottom,
-  );
-  const x = paceScale(
-    placed.map((p) => p.x),
-    pace,
-    RIGHT,
-  );
   const failed = placed.filter(({ trial }) => trial.seconds === undefined);
-  const lines = groupsOf(placed, pace).map((group) => stepsOf(group, x, y, unit.size));
+  const frame = convergenceFrame(extentOf(placed), pace);
+  return convergenceIn(frame, {
+    label: `Convergence of ${label} over ${paceTitle(pace)}: ${trials.length} trials, ${failed.length} failed`,
+    parts: layersOf(placed, frame, series)
+      .filter(({ d }) => d !== "")
+      .map(layerPath),
+  });
+}
+
+/** Where trials lie in a chart of their times. */
+export interface Frame {
+  readonly pace: Pace;
+  readonly x: Scale;
+  readonly y: Scale;
+  readonly unit: ReturnType<typeof timeUnit>;
+}
+
+export function convergenceFrame({ first, last, low, high }: Extent, pace: Pace): Frame {
+  return { pace, x: paceScale(first, last, pace, RIGHT), ...timeScale(low, high, 210) };
+}
+
+/** A chart of times with axes. @param parts what it draws, back to front */
+export function convergenceIn(
+  { pace, x, y, unit }: Frame,
+  { label, parts }: { readonly label: string; readonly parts: readonly Markup[] },
+): Markup {
   return chart(
-    `Convergence of ${label} over ${paceTitle(pace)}: ${trials.length} trials, ${failed.length} failed`,
+    label,
     250,
     html`${axes({ scale: x, title: paceTitle(pace) }, { scale: y, title: `${unit.name} a call` })}
-<path class="interval ${seriesClass(series)}" d="${timed.map((t) => `M${n(x.at(t.x))} ${n(y.at(t.interval[0] / unit.size))}V${n(y.at(t.interval[1] / unit.size))}`).join("")}"/>
-${lines.map((d) => html`<path class="best" d="${d}"/>`)}
-${timed.map((t) => mark(series, x.at(t.x), y.at(t.seconds / unit.size), 2.8))}
-${failed.length === 0 ? undefined : html`<path class="failed" d="${failed.map((p) => cross(x.at(p.x), TOP + 4)).join("")}"/>`}`,
+${parts.map((part) => html`${part}\n`)}`,
   );
 }
+
+/** Shapes of one look. */
+export interface Layer {
+  readonly look: string;
+  readonly d: string;
+}
+
+export const layerPath = ({ look, d }: Layer): Markup => html`<path class="${look}" d="${d}"/>`;
+
+/** Trials within a frame, back to front: their intervals, the best so far, their times, and crosses for those that failed. */
+export function layersOf(placed: readonly Placed[], frame: Frame, series: number): Layer[] {
+  const { x, y, unit } = frame;
+  const timed = timedOf(placed);
+  const failed = placed.filter(({ trial }) => trial.seconds === undefined);
+  const across = (seconds: number): number => y.at(seconds / unit.size);
+  return [
+    {
+      look: `interval ${seriesClass(series)}`,
+      d: timed.map((t) => `M${n(x.at(t.x))} ${n(across(t.interval[0]))}V${n(across(t.interval[1]))}`).join(""),
+    },
+    bestLayer(placed, frame),
+    {
+      look: `mark ${seriesClass(series)}`,
+      d: timed.map((t) => markPath(series, x.at(t.x), across(t.seconds), 2.8)).join(""),
+    },
+    { look: "failed", d: failed.map((p) => cross(x.at(p.x), TOP + 4)).join("") },
+  ];
+}
+
+/** The best so far of each run as a line. */
+export const bestLayer = (placed: readonly Placed[], { pace, x, y, unit }: Frame): Layer => ({
+  look: "best",
+  d: groupsOf(placed, pace)
+    .map((group) => stepsOf(group, x, y, unit.size))
+    .join(""),
+});
 
 /** Dash patterns of the first runs; further runs share the last. */
 const DASHES = ["", "6 3", "2 3", "8 3 2 3", "1 2", "10 4"] as const;
@@ -72,14 +118,11 @@ const DASHES = ["", "6 3", "2 3", "8 3 2 3", "1 2", "10 4"] as const;
 /** The best time so far in each run of a workload. Each line carries the number of its run. */
 export function runsChart({ label, runs }: Comparison, series: number, pace: Pace): Markup {
   const curves = runs.map((run) => placedBy(pace, run.trials));
-  const seconds = curves.flatMap((c) => bestSoFar(c).map((p) => p.best));
-  const { y, unit } = timeScale(seconds, 210);
+  const best = endsOf(curves.flatMap((c) => bestSoFar(c).map((p) => p.best)));
+  const { y, unit } = timeScale(best.least, best.most, 210);
   const right = RIGHT - 18;
-  const x = paceScale(
-    curves.flatMap((c) => c.map((p) => p.x)),
-    pace,
-    right,
-  );
+  const across = endsOf(curves.flatMap((c) => c.map((p) => p.x)));
+  const x = paceScale(across.least, across.most, pace, right);
   const ends = curves
     .map((curve, i) => ({ i, last: bestSoFar(curve).at(-1)?.best }))
     .flatMap(({ i, last }) => (last === undefined ? [] : [{ i, y: y.at(last / unit.size) }]))
@@ -102,44 +145,112 @@ ${ends.map(({ i }, at) => text(right + 5, places[at] ?? 0, String(i + 1), { kind
 /** Predicted against measured time of every trial. On the diagonal the model is right. */
 export function predictionChart({ subjects }: ReportData, seriesOf: (dtype: string) => number): Markup {
   const points = subjects.flatMap((s) =>
-    s.trials.flatMap((t) =>
-      t.seconds === undefined || t.predicted === undefined
-        ? []
-        : [{ measured: t.seconds, predicted: t.predicted, series: seriesOf(s.dtype) }],
-    ),
+    predictedOf(s.trials).map((point) => ({ ...point, series: seriesOf(s.dtype) })),
   );
-  const all = points.flatMap((p) => [p.measured, p.predicted]);
-  const unit = timeUnit(Math.sqrt(Math.min(...all) * Math.max(...all)));
-  const domain = [Math.min(...all) / 1.15 / unit.size, (Math.max(...all) * 1.15) / unit.size] as const;
-  const x = log(domain, [LEFT, RIGHT]);
-  const y = log(domain, [BOTTOM, TOP]);
+  const frame = predictionFrame(endsOf(points.flatMap((p) => [p.measured, p.predicted])));
+  return predictionIn(frame, {
+    label: `The model against measurement, ${points.length} trials`,
+    parts: points.map((p) => layerPath(predictionLayer([p], frame, p.series))),
+  });
+}
+
+/** A trial with a prediction and a time, in seconds. */
+export interface Predicted {
+  readonly measured: number;
+  readonly predicted: number;
+}
+
+export const predictedOf = (trials: readonly TrialPoint[]): Predicted[] =>
+  trials.flatMap(({ seconds, predicted }) =>
+    seconds === undefined || predicted === undefined ? [] : [{ measured: seconds, predicted }],
+  );
+
+/** Where trials lie in the chart of the model against measurement. */
+export type PredictionFrame = Omit<Frame, "pace">;
+
+export function predictionFrame({ least, most }: Ends): PredictionFrame {
+  const unit = timeUnit(Math.sqrt(least * most));
+  const domain = [least / 1.15 / unit.size, (most * 1.15) / unit.size] as const;
+  return { unit, x: log(domain, [LEFT, RIGHT]), y: log(domain, [BOTTOM, TOP]) };
+}
+
+export function predictionIn(
+  { x, y, unit }: PredictionFrame,
+  { label, parts }: { readonly label: string; readonly parts: readonly Markup[] },
+): Markup {
   return chart(
-    `The model against measurement, ${points.length} trials`,
+    label,
     380,
     html`${axes({ scale: x, title: `measured, ${unit.name}` }, { scale: y, title: `predicted, ${unit.name}` })}
 <path class="equal" d="M${LEFT} ${BOTTOM}L${RIGHT} ${TOP}"/>
-${points.map((p) => mark(p.series, x.at(p.measured / unit.size), y.at(p.predicted / unit.size), 2.8, "trial"))}`,
+${parts}`,
   );
 }
 
+export const predictionLayer = (
+  points: readonly Predicted[],
+  { x, y, unit }: PredictionFrame,
+  series: number,
+): Layer => ({
+  look: `mark ${seriesClass(series)} trial`,
+  d: points.map((p) => markPath(series, x.at(p.measured / unit.size), y.at(p.predicted / unit.size), 2.8)).join(""),
+});
+
 // ---- Parts
 
-interface Placed {
+export interface Placed {
   readonly trial: TrialPoint;
   readonly x: number;
 }
 
-const placedBy = (pace: Pace, trials: readonly TrialPoint[]): Placed[] =>
+/** @param from number of the first trial */
+export const placedBy = (pace: Pace, trials: readonly TrialPoint[], from = 1): Placed[] =>
   trials.flatMap((trial, i) => {
-    const x = pace === "trials" ? i + 1 : trial.after;
+    const x = pace === "trials" ? i + from : trial.after;
     return x === undefined ? [] : [{ trial, x }];
   });
 
-const paceTitle = (pace: Pace): string => (pace === "trials" ? "trial" : "seconds since the run began");
+export const paceTitle = (pace: Pace): string => (pace === "trials" ? "trial" : "seconds since the run began");
 
-function paceScale(values: readonly number[], pace: Pace, right: number): Scale {
-  const most = Math.max(1, ...values);
-  const first = Math.min(most, ...values);
+/** What a chart of times has room for: positions from the first to the last, seconds from low to high. */
+export interface Extent {
+  readonly first: number;
+  readonly last: number;
+  readonly low: number;
+  readonly high: number;
+}
+
+export function extentOf(placed: readonly Placed[]): Extent {
+  const { least: first, most: last } = endsOf(placed.map((p) => p.x));
+  const { least: low, most: high } = endsOf(timedOf(placed).flatMap((t) => t.interval));
+  return { first, last, low, high };
+}
+
+interface Ends {
+  readonly least: number;
+  readonly most: number;
+}
+
+/** The least and the most of any number of values. */
+export function endsOf(values: readonly number[]): Ends {
+  let least = Number.POSITIVE_INFINITY;
+  let most = Number.NEGATIVE_INFINITY;
+  for (const value of values) {
+    least = Math.min(least, value);
+    most = Math.max(most, value);
+  }
+  return { least, most };
+}
+
+/** Trials that worked. One without an interval has its time as both ends. */
+const timedOf = (placed: readonly Placed[]) =>
+  placed.flatMap(({ trial: { seconds, interval }, x }) =>
+    seconds === undefined ? [] : [{ x, seconds, interval: interval ?? ([seconds, seconds] as const) }],
+  );
+
+function paceScale(from: number, to: number, pace: Pace, right: number): Scale {
+  const most = Math.max(1, to);
+  const first = Math.min(most, from);
   // When a search spends most of its time preparing, the axis begins just before its first trial.
   const least = pace === "trials" ? 1 : first > most / 3 ? Math.max(0, first - (most - first) / 10) : 0;
   const scale = linear([least, Math.max(most, pace === "trials" ? least + 1 : most)], [LEFT + 6, right - 2]);
@@ -147,9 +258,7 @@ function paceScale(values: readonly number[], pace: Pace, right: number): Scale 
   return { ...scale, range: [LEFT, right], ticks: whole };
 }
 
-function timeScale(seconds: readonly number[], bottom: number) {
-  const low = Math.min(...seconds);
-  const high = Math.max(...seconds);
+function timeScale(low: number, high: number, bottom: number): Pick<Frame, "y" | "unit"> {
   const unit = timeUnit(low);
   const y = log([(low * 0.96) / unit.size, (high * 1.04) / unit.size], [bottom, TOP + 10]);
   return { unit, y: { ...y, range: [bottom, TOP] as const } };
@@ -175,9 +284,11 @@ function gainsOf(placed: readonly Placed[]): { readonly x: number; readonly best
   return bestSoFar(placed).filter((p, i, all) => p.best < (all[i - 1]?.best ?? Number.POSITIVE_INFINITY));
 }
 
+/** The best so far as a line to the last trial. */
 function stepsOf(placed: readonly Placed[], x: Scale, y: Scale, size: number): string {
-  const points = bestSoFar(placed).map((p) => [n(x.at(p.x)), n(y.at(p.best / size))] as const);
-  return stairs(points);
+  const points = gainsOf(placed).map((p) => [n(x.at(p.x)), n(y.at(p.best / size))] as const);
+  const last = placed.at(-1);
+  return points.length === 0 || !last ? "" : `${stairs(points)}H${n(x.at(last.x))}`;
 }
 
 // ---- The roofline

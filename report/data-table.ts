@@ -43,18 +43,23 @@ export const factsTable = (caption: Part, rows: readonly (readonly [name: string
   html`<table class="facts"><caption>${caption}</caption><tbody>
 ${rows.map(([name, value]) => html`<tr><th scope="row">${name}</th><td>${value}</td></tr>\n`)}</tbody></table>`;
 
-/** @param kind `cards`: on a narrow screen a row becomes a card of lines. Other tables scroll when they are too wide */
+/**
+ * @param kind `cards`: on a narrow screen a row becomes a card of lines. Other tables scroll when they are too wide
+ * @param still whether its rows keep their order: those of a page that changes
+ */
 export function dataTable<R>(
   caption: Part,
   columns: readonly Column<R>[],
   rows: readonly R[],
   kind: "cards" | "scrolled" = "scrolled",
+  still = false,
 ): Markup {
   const shown = columns.filter(({ seldom }) => seldom === undefined || rows.some(seldom));
   const cards = kind === "cards";
   // A table laid out as cards needs explicit roles for screen readers.
+  const looks = [still || "sortable", cards && "cards"].filter((look) => typeof look === "string").join(" ");
   const role = (name: string): Markup | undefined => (cards ? html` role="${name}"` : undefined);
-  return html`<div class="${cards ? "carded" : "wide"}"${cards ? undefined : html` tabindex="0" role="region" aria-label="${plain(caption)}"`}><table class="${cards ? "sortable cards" : "sortable"}"${role("table")}>
+  return html`<div class="${cards ? "carded" : "wide"}"${cards ? undefined : html` tabindex="0" role="region" aria-label="${plain(caption)}"`}><table class="${looks}"${role("table")}>
 <caption>${caption}</caption>
 <thead${role("rowgroup")}><tr${role("row")}>${shown.map((c) => html`<th scope="col"${c.number ? html` class="number"` : undefined}${role("columnheader")}>${c.title}</th>`)}</tr></thead>
 <tbody${role("rowgroup")}>

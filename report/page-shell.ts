@@ -11,6 +11,7 @@ import { type Optional, present } from "../abstraction/collections.ts";
 import { ARRAY_STYLE } from "./draw-array-svg.ts";
 import { MAPPING_STYLE } from "./draw-svg.ts";
 import { html, type Markup, trusted } from "./html.ts";
+import { LIVE_SCRIPT } from "./live-script.ts";
 
 export interface Section {
   readonly id: string;
@@ -25,35 +26,37 @@ interface Contents {
   readonly title: string;
   /** Paragraphs below the title. */
   readonly about: Markup;
-  readonly downloads: Markup | undefined;
+  readonly downloads?: Markup | undefined;
+  /** Where a page that follows a database hears of changes; undefined for one that stays as it is. */
+  readonly events?: string | undefined;
   /** Those that are absent are left out. */
   readonly sections: readonly Optional<Section>[];
 }
 
 /** @returns the text of the page */
-export function wholePage({ title, about, downloads, sections }: Contents): string {
+export function wholePage({ title, about, downloads, events, sections }: Contents): string {
   const shown = present(sections);
   return html`<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="${POLICY}">
+<meta http-equiv="Content-Security-Policy" content="${policyOf(events !== undefined)}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
 <title>${title}</title>
 <style>${trusted(PAGE_STYLE)}</style>
 </head>
-<body>
+<body${events === undefined ? undefined : html` data-events="${events}"`}>
 <header>
 <h1>${title}</h1>
-${about}
-<nav aria-label="Contents"><ul>${shown.map(({ id, name }) => html`<li><a href="#${id}">${name}</a></li>`)}</ul></nav>
+${events === undefined ? undefined : html`<p id="told" class="verdict" role="status" hidden></p>\n`}${about}
+${shown.length < 2 ? undefined : html`<nav aria-label="Contents"><ul>${shown.map(({ id, name }) => html`<li><a href="#${id}">${name}</a></li>`)}</ul></nav>`}
 ${downloads}
 </header>
 <main>
 ${shown.map(({ id, name, title: heading = name, content }) => html`<section id="${id}">\n<h2>${heading}</h2>\n${content}\n</section>\n`)}</main>
 <script>${trusted(PAGE_SCRIPT)}</script>
-</body>
+${events === undefined ? undefined : html`<script>${trusted(LIVE_SCRIPT)}</script>\n`}</body>
 </html>
 `.text;
 }
@@ -136,7 +139,7 @@ body{padding:1rem .875rem 3rem}
 .cards tbody tr{display:block;padding:.5rem 0;border-bottom:1px solid var(--line)}
 .cards tbody th,.cards tbody td{display:flex;justify-content:space-between;gap:1rem;border:0;padding:.05rem 0;text-align:right;white-space:normal;overflow-wrap:anywhere}
 .cards tbody th{min-width:0;text-align:left;font-size:1rem}.cards tbody td::before{content:attr(data-label);color:var(--soft);text-align:left;white-space:nowrap}
-.cards tbody td:empty{display:none}
+.cards tbody td:empty,.cards:not(.sortable) thead{display:none}
 }
 `;
 
@@ -157,7 +160,7 @@ ${TEXT}${TABLES}${CHARTS}${NARROW}${PAPER}`;
 
 // ---- The script
 
-/** The only script: it sorts tables, and unfolds sections for printing. It writes no markup and reads only cell texts. The page works without it. */
+/** The script of every page: it sorts tables, and unfolds sections for printing. It writes no markup and reads only cell texts. The page works without it. */
 export const PAGE_SCRIPT = `
 "use strict";
 for (const table of document.querySelectorAll("table.sortable")) {
@@ -202,10 +205,13 @@ addEventListener("afterprint", () => {
 /** The hash of an inline script or style, as a content security policy writes it. */
 const hashOf = (text: string): string => `'sha256-${createHash("sha256").update(text, "utf8").digest("base64")}'`;
 
-const POLICY = [
-  "default-src 'none'",
-  `script-src ${hashOf(PAGE_SCRIPT)}`,
-  `style-src ${[PAGE_STYLE, MAPPING_STYLE, ARRAY_STYLE].map(hashOf).join(" ")}`,
-  "base-uri 'none'",
-  "form-action 'none'",
-].join("; ");
+/** @param follows whether the page hears of changes */
+export const policyOf = (follows: boolean): string =>
+  [
+    "default-src 'none'",
+    `script-src ${(follows ? [PAGE_SCRIPT, LIVE_SCRIPT] : [PAGE_SCRIPT]).map(hashOf).join(" ")}`,
+    `style-src ${[PAGE_STYLE, MAPPING_STYLE, ARRAY_STYLE].map(hashOf).join(" ")}`,
+    ...(follows ? ["connect-src 'self'"] : []),
+    "base-uri 'none'",
+    "form-action 'none'",
+  ].join("; ");

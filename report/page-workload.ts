@@ -17,12 +17,24 @@ import type { Best, Comparison, Drawing, Found, Reason, RunSummary, Subject, Tri
 import { type Series, swatch } from "./series.ts";
 import { counted, instant, percent, printInterval, printTime } from "./text.ts";
 
-export function subjectSection(subject: Subject, index: number, series: Series): Markup {
-  const { name, subject: what, shape, types, layout, besides, epilogue, threads, equation, dtype } = subject;
+/** What a heading says of a workload. */
+export type Headed = Pick<
+  Subject,
+  "name" | "subject" | "shape" | "types" | "dtype" | "layout" | "epilogue" | "threads"
+>;
+
+export function subjectHeading(
+  { name, subject, shape, types, dtype, layout, epilogue, threads }: Headed,
+  series: Series,
+): Markup {
   const words = [shape, types, layout, epilogue, counted(threads, "thread")].filter((word) => word !== "");
-  const { best, failures, refusals } = subject;
+  return html`<h3>${swatch(series, dtype)}${name === undefined ? "" : `${name}: `}${subject} <small>${words.join(", ")}</small></h3>`;
+}
+
+export function subjectSection(subject: Subject, index: number, series: Series): Markup {
+  const { subject: what, besides, equation, dtype, best, failures, refusals } = subject;
   return html`<article id="w${index}">
-<h3>${swatch(series, dtype)}${name === undefined ? "" : `${name}: `}${what} <small>${words.join(", ")}</small></h3>
+${subjectHeading(subject, series)}
 ${equation === what ? undefined : html`<p><code>${equation}</code></p>`}
 ${besides === "" ? undefined : html`<p><code>${besides}</code></p>`}
 ${convergencePart(subject, series.of(dtype))}
@@ -143,8 +155,13 @@ function reasonTable(caption: string, what: string, rows: readonly Reason[]): Ma
 
 /** The trials as numbers, for readers who cannot see the charts. */
 function trialTable({ trials }: Subject): Markup {
-  const columns: readonly Column<TrialPoint>[] = [
-    { title: "trial", number: true, head: true, cell: (_, i) => i + 1 },
+  return html`<details><summary>Every trial as numbers: ${trials.length}</summary>${dataTable("Trials in the order they were made.", trialColumns(trials), trials)}</details>`;
+}
+
+/** @param from number of the first trial */
+export function trialColumns(trials: readonly TrialPoint[], from = 1): readonly Column<TrialPoint>[] {
+  return [
+    { title: "trial", number: true, head: true, cell: (_, i) => from + i },
     { title: "record", cell: (t) => html`<code>${t.id.slice(0, 12)}</code>${t.isImported ? " imported" : ""}` },
     {
       title: "run",
@@ -179,7 +196,6 @@ function trialTable({ trials }: Subject): Markup {
       seldom: (t) => t.clock !== undefined,
     },
   ];
-  return html`<details><summary>Every trial as numbers: ${trials.length}</summary>${dataTable("Trials in the order they were made.", columns, trials)}</details>`;
 }
 
 const clockText = ({ hertz, throttled }: NonNullable<TrialPoint["clock"]>): string =>

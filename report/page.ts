@@ -16,8 +16,16 @@ import { legend, type Series, seriesOfTypes, swatch } from "./series.ts";
 import { type Figure, figures, nextPart } from "./summary.ts";
 import { counted, instant, percent, printInterval, printTime, rateText, threeDigits } from "./text.ts";
 
+/** How a page follows a database. */
+export interface Follows {
+  /** Where it hears of changes. */
+  readonly events: string;
+  /** What it says of that, below its title. */
+  readonly says: Markup;
+}
+
 /** A self-contained HTML page of what a database holds. @returns its text */
-export function reportPage(data: ReportData): string {
+export function reportPage(data: ReportData, follows?: Follows): string {
   const { subjects, rooflines, environments, comparisons, compared, source, filter, madeAt, version } = data;
   const title = filter === undefined ? "automap report" : `automap report: ${filter}`;
   const series = seriesOfTypes(subjects.map((s) => s.dtype));
@@ -26,7 +34,8 @@ export function reportPage(data: ReportData): string {
   return wholePage({
     title,
     about: html`<p>${source}, made ${instant(madeAt)} UTC by automap ${version}: ${counted(subjects.length, "workload")}, ${counted(trials, "trial")}.</p>
-${subjects.length === 0 ? html`<p>No trial matches.</p>` : undefined}`,
+${subjects.length === 0 ? html`<p>No trial matches.</p>` : undefined}${follows?.says}`,
+    events: follows?.events,
     downloads: subjects.length === 0 ? undefined : downloadLinks(data),
     sections: [
       { id: "summary", name: "Summary", content: summaryPart(data, series) },

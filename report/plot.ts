@@ -167,8 +167,13 @@ const SHAPES: readonly ((x: number, y: number, r: number) => string)[] = [
 
 /** A mark in the colour and shape of a series; combinations repeat after forty series. */
 export function mark(series: number, x: number, y: number, radius: number, kind = ""): Markup {
+  return html`<path class="${`mark ${seriesClass(series)} ${kind}`.trim()}" d="${markPath(series, x, y, radius)}"/>`;
+}
+
+/** The shape of a mark, as a path that others may follow. */
+export function markPath(series: number, x: number, y: number, radius: number): string {
   const shape = SHAPES[series % SHAPES.length] ?? SHAPES[0];
-  return html`<path class="${`mark ${seriesClass(series)} ${kind}`.trim()}" d="${shape?.(x, y, radius)}"/>`;
+  return shape?.(x, y, radius) ?? "";
 }
 
 /** Number of colours; see page-shell.ts. */

@@ -104,7 +104,8 @@ function readList(text: string): number[] {
     });
 }
 
-function textOf(file: string): string | undefined {
+/** The text of a file, if it can be read. */
+export function textOf(file: string): string | undefined {
   try {
     return readFileSync(file, "utf8");
   } catch {

@@ -179,7 +179,8 @@ function subjectOf(
   };
 }
 
-function pointFrom(trial: TrialRecord, started: ReadonlyMap<string, number>): TrialPoint {
+/** @param started when each run began, by its id */
+export function pointFrom(trial: TrialRecord, started: ReadonlyMap<string, number>): TrialPoint {
   const { id, at, run, candidate, measurement, prediction, conditions } = trial;
   const timed = measurement.status === "ok" ? measurement : undefined;
   const begun = run === undefined ? undefined : started.get(run);

@@ -87,6 +87,8 @@ export interface Page {
   /** The value of an expression, as JSON has it. */
   readonly evaluate: (expression: string) => Promise<unknown>;
   readonly press: (key: "Enter" | "Tab") => Promise<void>;
+  /** One command of the Chrome DevTools Protocol, to this page. */
+  readonly send: (method: string, params?: object) => Promise<unknown>;
 }
 
 const CODES = {
@@ -94,9 +96,10 @@ const CODES = {
   Tab: { code: "Tab", windowsVirtualKeyCode: 9 },
 };
 
+/** @param place a file, or an address */
 export async function openPage(
   browser: Browser,
-  file: string,
+  place: string,
   { width, dark = false, paper = false }: { readonly width: number; readonly dark?: boolean; readonly paper?: boolean },
 ): Promise<Page> {
   const { targetId } = z
@@ -121,7 +124,7 @@ export async function openPage(
     media: paper ? "print" : "screen",
     features: [{ name: "prefers-color-scheme", value: dark ? "dark" : "light" }],
   });
-  await send("Page.navigate", { url: pathToFileURL(file).href });
+  await send("Page.navigate", { url: place.startsWith("http:") ? place : pathToFileURL(place).href });
   await loaded;
   const evaluated = z.object({
     result: z.object({ value: z.unknown().optional() }),
@@ -129,6 +132,7 @@ export async function openPage(
   });
   return {
     complaints,
+    send,
     evaluate: async (expression) => {
       const { result, exceptionDetails } = evaluated.parse(
         await send("Runtime.evaluate", { expression, returnByValue: true, awaitPromise: true }),

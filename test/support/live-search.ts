@@ -1,0 +1,71 @@
+/**
+ * @file A search as another process makes it: trials that land one after another in a database.
+ *
+ *     const search = beginSearch(db, { trials: 160 });
+ *     search.land(12);
+ *     search.end();
+ */
+
+import { beginRun, type Database, endRun, recordTrial, type Workload } from "../../db/index.ts";
+import { CONV, candidate, MACHINE, measured, VNNI } from "./database.ts";
+
+interface Given {
+  readonly workload?: Workload;
+  readonly trials?: number;
+  readonly seconds?: number;
+  readonly process?: number;
+  readonly started?: number;
+}
+
+export interface Search {
+  readonly run: string;
+  /** Records so many further trials; each thirteenth fails. */
+  readonly land: (count: number) => void;
+  readonly end: () => void;
+}
+
+export function beginSearch(
+  db: Database,
+  { workload = CONV, trials = 160, seconds = 40, process, started = Date.now() }: Given = {},
+): Search {
+  const run = beginRun(db, {
+    workload,
+    environment: MACHINE,
+    seed: 1,
+    options: { strategy: "genetic", threads: 1 },
+    budget: { trials, seconds },
+    started,
+    ...(process !== undefined && { process }),
+  });
+  // Nothing of a test is to survive a power cut.
+  db.sqlite.pragma("synchronous = OFF");
+  let made = 0;
+  const land = (count: number): void => {
+    for (let i = 0; i < count; i++) {
+      made++;
+      // Falls and scatters, always alike.
+      const noise = (made * 7919) % 101;
+      const microseconds = 60 + 400 / Math.sqrt(made) + noise;
+      const measurement =
+        made % 13 === 0 ? ({ status: "crashed", log: "segmentation fault" } as const) : measured(microseconds);
+      recordTrial(db, {
+        workload,
+        environment: MACHINE,
+        run,
+        ...(VNNI && { intrinsic: VNNI }),
+        trial: {
+          candidate: candidate(made),
+          prediction: {
+            seconds: (microseconds + noise / 2) * 1e-6,
+            uncorrectedSeconds: microseconds * 1e-6,
+            levels: [],
+          },
+          measurement,
+          at: Math.max(Date.now(), started + made),
+        },
+        conditions: { threads: 1, cache: "warm" },
+      });
+    }
+  };
+  return { run, land, end: () => endRun(db, run, { status: "done", ended: Date.now() }) };
+}
