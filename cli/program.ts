@@ -110,6 +110,13 @@ export const COMMANDS: readonly CommandFile[] = [
     load: () => import("./check.ts"),
   },
   {
+    name: "fleet",
+    summary: "make a fleet of machines that measure for one another, and admit its members",
+    load: () => import("./fleet.ts"),
+    isGroup: true,
+    needsNone: true,
+  },
+  {
     name: "completion",
     summary: "print the script by which a shell completes commands, options, names and ids",
     load: () => import("./completion.ts"),

@@ -33,8 +33,27 @@ describe("automap", () => {
     expect(await printed("--version")).toBe(`${version}\n`);
   });
 
-  const commands = ["", "map", "explain", "intrinsic", "operator", "tune", "doctor", "db", "systolic", "cache"];
-  const nested = ["intrinsic list", "intrinsic show", "intrinsic check", "operator list", "operator show"];
+  const commands = [
+    "",
+    "map",
+    "explain",
+    "intrinsic",
+    "operator",
+    "tune",
+    "doctor",
+    "db",
+    "systolic",
+    "cache",
+    "fleet",
+  ];
+  const nested = [
+    "intrinsic list",
+    "intrinsic show",
+    "intrinsic check",
+    "operator list",
+    "operator show",
+    "fleet admit",
+  ];
   it.each([...commands, ...nested])('helps with "%s" in no more than 100 columns', async (command) => {
     const help = await printed(`${command} --help`);
     expect(help).toContain(`Usage: ${["automap", command].join(" ").trim()} `);
