@@ -21,7 +21,7 @@ import { type Optional, present } from "./collections.ts";
 import { internal, UsageError } from "./error.ts";
 import { isReserved, type Language } from "./keywords.ts";
 
-/** The text of a finished program. Only {@link spell} creates it. */
+/** The text of a finished program. {@link spell} creates it, and {@link received} admits one that was created elsewhere. */
 export type SourceText = string & { readonly [finished]: true };
 declare const finished: unique symbol;
 
@@ -246,6 +246,11 @@ export const BRACES = /\{(\w+)\}/g;
 /** A finished source as part of another text. */
 export function quoted(source: SourceText): Code {
   return apart(trustedCode(source));
+}
+
+/** A finished source that another automap wrote and signed. It is compiled as it stands, and no part of it enters another text. */
+export function received(source: string): SourceText {
+  return source as SourceText;
 }
 
 /** A finished source with every match of a pattern replaced; `made` computes the replacement from the groups. */

@@ -51,7 +51,12 @@ export const THROTTLES = ["power-limit", "slowdown", "temperature", "hot-slowdow
 export type Throttle = (typeof THROTTLES)[number];
 
 /** A failed run is a status with its log, never a number. */
-export type Measurement = { readonly ran?: Surroundings; readonly clock?: DeviceClock } & (
+export type Measurement = {
+  readonly ran?: Surroundings;
+  readonly clock?: DeviceClock;
+  /** The fleet's worker that measured it; left out at home. */
+  readonly worker?: string;
+} & (
   | {
       readonly status: "ok";
       /** Seconds per call, one sample per batch. */

@@ -129,6 +129,12 @@ export const COMMANDS: readonly CommandFile[] = [
     needsNone: true,
   },
   {
+    name: "worker",
+    summary: "compile and measure on this machine for the tuners of a fleet",
+    load: () => import("./worker.ts"),
+    needsNone: true,
+  },
+  {
     name: "calibrate",
     summary: "measure this machine's bandwidths and instruction rates for the latency model",
     load: () => import("./calibrate.ts"),

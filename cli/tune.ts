@@ -22,6 +22,7 @@ import { KERNEL_LANGUAGES, type KernelLanguage, LANGUAGES } from "../abstraction
 import type { Target } from "../abstraction/machine.ts";
 import { operationsOf } from "../abstraction/time.ts";
 import { checkDatabase, DEFAULT_DATABASE, databaseWords, shortId, WORKLOAD_NAME } from "../db/index.ts";
+import type { FleetPlace } from "../fleet/place.ts";
 import { INTRINSICS, intrinsicsNamed } from "../intrinsics/index.ts";
 import { describeWorkload, workloadLabel } from "../operators/describe.ts";
 import { operatorNamed } from "../operators/index.ts";
@@ -41,6 +42,7 @@ import { STRATEGIES } from "../tuner/strategies.ts";
 import type { Strategy } from "../tuner/strategy.ts";
 import type { Cli } from "./command.ts";
 import { checkKernelFiles, checkOneOutput, checkWritable, writeKernel, writeOutput } from "./files.ts";
+import { FLEET_OPTIONS, fleetPlaceOf } from "./fleet-place.ts";
 import { heardInterrupts } from "./interrupts.ts";
 import { flag, optionalText, optionalWord, positiveInteger, readParameters, wholeNumber } from "./options.ts";
 import { EXIT, type ExitCode, printJson, say, style, text } from "./output.ts";
@@ -68,6 +70,9 @@ const options = subjectOptions.extend({
     })
     .optional(),
   db: optionalWord,
+  fleet: optionalWord,
+  fleetKey: optionalWord,
+  on: optionalWord,
   name: text
     .regex(WORKLOAD_NAME, {
       error: "--name must be letters, digits and . _ - + / :, no more than 80, for example --name resnet18/layer2.0",
@@ -104,6 +109,9 @@ export function register(command: Cli): void {
       "what to choose from: mappings onto instructions, designs on vector lanes, or all (default all)",
     )
     .option("--db <file>", "database of trials (default automap.db)")
+    .option(...FLEET_OPTIONS[0])
+    .option(...FLEET_OPTIONS[1])
+    .option(...FLEET_OPTIONS[2])
     .option(
       "--name <name>",
       "what to call it in tables, reports and `automap db --name`: letters, digits and . _ - + / :",
@@ -125,6 +133,7 @@ export function register(command: Cli): void {
         "automap tune conv2d",
         "automap tune conv2d --c 64 --k 64 --h 56 --w 56 --r 3 --s 3 --pad 1 --dtype u8s8 --layout NHWC",
         "automap tune matmul --m 512 --n 512 --k 512 --dtype f32 --trials 200 --to matmul.cpp",
+        "automap tune conv2d --fleet redis://queue.lan --fleet-key tuner.key",
       ],
       "Ctrl-C ends the search within about a second: finals decide among its fastest kernels where they fit into it. A second Ctrl-C stops at once.",
       "A search that was stopped goes on where it was when the same command is given again.",
@@ -138,24 +147,50 @@ async function runTune(given: TuneWords, command: Command, subject: string): Pro
   const remark = given.quiet ? (): void => undefined : say;
   // 1. The computation, the machine and the instructions.
   const parameters = readParameters(command);
-  const machine = await readTarget(given.target, {
-    otherwise: "; or rank for one by name with the model alone: --target h100 --model-only",
-    ...defined({ threads: given.threads }),
-  });
+  checkFleet(given);
+  const place = await fleetPlaceOf(given, remark);
+  try {
+    return await tuneOn(place, parameters, given, subject);
+  } finally {
+    await place?.close();
+  }
+}
+
+/** @throws UsageError for options that name another machine than the workers of the fleet */
+function checkFleet({ fleet, target, emulate, modelOnly }: TuneWords): void {
+  if (fleet === undefined) return;
+  const [lone] = Object.entries({ target, emulate, "model-only": modelOnly }).find(([, value]) => value) ?? [];
+  if (lone !== undefined)
+    throw new UsageError(`--fleet and --${lone} exclude each other`, "kernels are for the workers that --on names");
+}
+
+async function tuneOn(
+  place: FleetPlace | undefined,
+  parameters: Record<string, number>,
+  given: TuneWords,
+  subject: string,
+): Promise<ExitCode> {
+  const remark = given.quiet ? (): void => undefined : say;
+  const machine =
+    place?.machine ??
+    (await readTarget(given.target, {
+      otherwise: "; or rank for one by name with the model alone: --target h100 --model-only",
+      ...defined({ threads: given.threads }),
+    }));
   const intrinsics = chooseIntrinsics(given.intrinsic, machine, given.language);
   const chosen = readChosen(subject, parameters, given);
-  const isJudged = given.emulate || isElsewhere(machine);
+  const isJudged = !place && (given.emulate || isElsewhere(machine));
   checkSearched(given, machine, isJudged);
   const strategy = given.strategy === undefined ? undefined : strategyNamed(given.strategy);
   if (given.to !== undefined)
     checkKernelFiles(given.to, intrinsics.some(({ language }) => language === "cm") ? "cm" : "c++");
   if (given.trace !== undefined) checkWritable("--trace", given.trace);
-  if (isElsewhere(machine)) checkCores(machine, given.threads ?? 1);
+  if (place || isElsewhere(machine)) checkCores(machine, given.threads ?? 1);
   else checkThreads(machine, given.threads ?? 1);
   if (!given.modelOnly) {
     const unmeasured = isJudged ? undefined : measuringProblem(machine);
     if (unmeasured) throw new EnvironmentError(unmeasured);
-    checkHeld(chosen.computation, machine, isJudged);
+    if (!place) checkHeld(chosen.computation, machine, isJudged);
     const notice = checkDatabase(given.db ?? DEFAULT_DATABASE);
     if (notice !== undefined) remark(notice);
   }
@@ -199,6 +234,7 @@ async function runTune(given: TuneWords, command: Command, subject: string): Pro
       onNotice: remark,
       ...budget,
       within: budget.seconds,
+      ...(place && { openPlace: () => Promise.resolve(place) }),
       ...defined({ seed: given.seed, threads: given.threads, kinds: given.kinds, database: given.db, strategy }),
     },
   ).finally(() => {

@@ -288,6 +288,14 @@ const trials = {
     at: "measurement.lostTo",
     about: "seconds; every sample is longer by a margin",
   },
+  worker: {
+    holds: z.string().regex(/^[a-z0-9][a-z0-9._-]{0,62}$/, { error: "is no name of a worker" }),
+    optional: true,
+    at: "conditions.worker",
+    since: 2,
+    about: "of a fleet, that measured it; NULL: measured by this machine itself",
+    shown: { label: "worker", text: String },
+  },
 } as const satisfies Columns<TrialRecord>;
 
 const calibrations = {

@@ -46,10 +46,14 @@ export function impossibleTrial(
   return impossibleTimes(trial, workload, environment);
 }
 
-function impossibleTimes(
-  { measurement, conditions }: Claim,
+/** Why times cannot have been measured; undefined when they can. */
+export function impossibleTimes(
+  {
+    measurement,
+    conditions,
+  }: Pick<Claim, "measurement"> & { readonly conditions: Pick<Claim["conditions"], "threads"> },
   { points, equation }: Pick<WorkloadRecord, "points" | "equation">,
-  environment: Pick<Environment, "cores" | "driver">,
+  environment: Pick<Environment, "driver">,
 ): string | undefined {
   if (measurement.status !== "ok") return undefined;
   const { median } = measurement;

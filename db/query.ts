@@ -66,6 +66,8 @@ export interface Filter extends WordFilter {
   readonly run?: string;
   /** Threads that the kernel was called with. */
   readonly threads?: number;
+  /** The fleet's worker that measured it. */
+  readonly worker?: string | undefined;
   /** Ranges by axis or parameter. */
   readonly extents?: Readonly<Record<string, Range>>;
   /** Only trials that were measured here. */
@@ -109,6 +111,7 @@ const FILTER = {
   top: true,
   limit: true,
   provenance: true,
+  worker: true,
 } as const;
 
 /** Checks the names of a filter, because a misspelt one would match everything. @throws UsageError with the nearest name */
@@ -391,7 +394,7 @@ function within({ sql, values }: Condition): Condition {
 
 /** The part of a filter that a row of `trials` alone decides. */
 function onTrials(db: Database, filter: TrialFilter & Among): Condition {
-  const { status, intrinsic, run, threads, provenance, among, since, until, target, trusted, stale } = filter;
+  const { status, intrinsic, run, threads, worker, provenance, among, since, until, target, trusted, stale } = filter;
   const untrusted = stale ? Object.values(trustedBy(db, stale) ?? {}) : [];
   return allOf([
     // A literal, so that SQLite can use the partial indexes of successful trials.
@@ -401,6 +404,7 @@ function onTrials(db: Database, filter: TrialFilter & Among): Condition {
       : { sql: "intrinsic IN (SELECT value FROM json_each(?))", values: [JSON.stringify([intrinsic].flat())] },
     when("run = ?", run),
     when("threads = ?", threads),
+    when("worker = ?", worker),
     provenance && { sql: "seal IS NOT NULL", values: [] },
     among && { sql: "trials.id IN (SELECT value FROM json_each(?))", values: [JSON.stringify([...among])] },
     when("at >= ?", since),

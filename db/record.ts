@@ -101,6 +101,8 @@ export interface Conditions {
   readonly load?: number;
   /** Clock of a GPU during timing. */
   readonly clock?: DeviceClock;
+  /** The fleet's worker that measured it, by the name its key was admitted under; left out at home. */
+  readonly worker?: string;
 }
 
 /** Kernels measured alternately in one process to decide between them: sample i of each was taken next to sample i of the others. */

@@ -180,14 +180,14 @@ function recordOf(computation: Computation): ComputationRecord {
 
 export function trialRowOf(trial: Omit<Facts["trials"], "id">): Row {
   const { measurement, conditions } = trial;
-  const { ran, clock } = measurement;
+  const { ran, clock, worker } = measurement;
   return rowFrom("trials", {
     ...trial,
     measurement:
       measurement.status === "ok" ? measurement : { ...measurement, log: shortened(visible(measurement.log)) },
     // Facts in the measurement fill conditions that were not given.
     conditions: {
-      ...defined({ affinity: ran?.cpus, load: ran?.load, clock }),
+      ...defined({ affinity: ran?.cpus, load: ran?.load, clock, worker }),
       ...conditions,
     },
   });

@@ -182,15 +182,29 @@ async function compileOrFind(
   extension: Extension,
   options: CompileOptions,
 ): Promise<Compiled> {
-  const { compiler, workdir, cores } = options;
-  // Objects to link are named by what they are made of, wherever they lie.
-  const named = flags.map((flag) => (flag.endsWith(".o") ? basename(flag) : flag));
-  const name = keptName(workdir, [compiler.command, compiler.version, named, source]);
+  const { cores } = options;
+  const name = nameOf(source, flags, options);
   const file = await takeKept(name + extension, stayOf(extension));
   if (file !== undefined) return { status: "compiled", file, seconds: 0, cached: true };
   const compile = (cpus?: readonly number[]): Promise<Compiled> =>
     compileAs(name, extension, source, flags, { timeLimitMs: COMPILE_TIME_LIMIT_MS, ...options, cpus });
   return cores ? cores.working(compile) : compile();
+}
+
+/** The entry, without its ending, of a text that is compiled with these flags. */
+function nameOf(
+  source: SourceText,
+  flags: readonly string[],
+  { compiler, workdir }: Pick<CompileOptions, "compiler" | "workdir">,
+): string {
+  // Objects to link are named by what they are made of, wherever they lie.
+  const named = flags.map((flag) => (flag.endsWith(".o") ? basename(flag) : flag));
+  return keptName(workdir, [compiler.command, compiler.version, named, source]);
+}
+
+/** The entry that {@link compileKernel} keeps for a C++ kernel in one text. */
+export function keptKernel(kernel: Kernel, options: Pick<CompileOptions, "compiler" | "workdir">): string {
+  return `${nameOf(kernel.source, kernelFlags(kernel), options)}.so`;
 }
 
 /** What a compilation that takes place needs to know. */

@@ -24,6 +24,7 @@ import { type Compiled, type CompilePool, type Compiler, compilePool, findCompil
 import { type CoreOptions, type Cores, checkProcessors, coresOf } from "./cores.ts";
 import type { ArmTools } from "./cross.ts";
 import { onThisMachine, orProblem } from "./environment.ts";
+import { FENCE_PROCESS, type Fence } from "./fence.ts";
 import {
   type HarnessLimits,
   type HarnessReply,
@@ -101,6 +102,8 @@ export interface RunnerOptions extends MeasureOptions, CoreOptions {
   readonly flags?: readonly string[];
   /** The seed of the bootstrap. */
   readonly seed?: number;
+  /** Around every process that runs kernels. */
+  readonly fence?: Fence | undefined;
   /** Tools for code of another processor. Correct kernels end as `emulated`, and nothing is timed. */
   readonly emulated?: ArmTools;
 }
@@ -210,6 +213,7 @@ class LocalRunner implements Runner {
   private readonly settings: Settings;
   private readonly seed: number;
   private readonly emulated: ArmTools | undefined;
+  private readonly fence: Fence | undefined;
   private readonly pool: CompilePool;
   private readonly oneAtATime = pLimit(1);
   private readonly filesOf: ReturnType<typeof referenceFiles>;
@@ -219,6 +223,7 @@ class LocalRunner implements Runner {
     this.place = place;
     this.filesOf = referenceFiles(place.scratch);
     this.emulated = options.emulated;
+    this.fence = options.fence;
     this.settings = { ...DEFAULTS, ...defined(options) };
     this.seed = options.seed ?? 1;
     const { signal } = place.stopping;
@@ -351,8 +356,8 @@ class LocalRunner implements Runner {
     ): Promise<HarnessReply & { readonly heard: Map<number, Heard> }> => {
       const heard = (verdict: Verdict, load: number | undefined): Heard => ({ ...verdict, ran: { cpus, load } });
       const running = runHarness(
-        [...(this.emulated?.emulator ?? []), harness],
-        { ...timing, ...subject, cpus },
+        [...(this.fence?.command ?? []), ...(this.emulated?.emulator ?? []), harness],
+        { ...timing, ...subject, cpus, ...(this.fence && { parent: FENCE_PROCESS }) },
         {
           ...limits,
           ...defined({ onTurn }),

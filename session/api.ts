@@ -41,7 +41,7 @@ export interface Choice {
 }
 
 /** Options of a search; all have defaults. */
-export interface TuneOptions extends TuneComputationOptions, Omit<TuneSubject, "computation"> {}
+export interface TuneOptions extends Omit<TuneComputationOptions, "openPlace">, Omit<TuneSubject, "computation"> {}
 
 const count = z.int({ error: "must be a whole number" }).positive({ error: "must be positive" });
 const callback = z.custom<never>((value) => typeof value === "function", { error: "must be a function" });

@@ -36,6 +36,8 @@ export interface SetFiles {
 }
 
 export interface HarnessRequest {
+  /** The number by which the measuring program knows the process that starts it, without which it ends; this one when left out. */
+  readonly parent?: number;
   readonly cpus: readonly number[];
   readonly memoryBytes: number;
   /** The largest file that a kernel may write, in bytes. */
@@ -437,7 +439,7 @@ function withOutput(verdict: Verdict, printed: string): Verdict {
 function requestText(request: HarnessRequest): string {
   const { sets, kernels, batches, enough } = request;
   const lines = present([
-    `parent ${process.pid}`,
+    `parent ${request.parent ?? process.pid}`,
     `threads ${request.cpus.length}`,
     `cpus ${request.cpus.join(" ")}`,
     `memory ${request.memoryBytes}`,

@@ -118,6 +118,8 @@ export interface TuneComputationOptions extends Consent {
   readonly database?: string;
   /** Compiles and measures on the machine's CPU or GPU. When left out, one is made for the session. It is closed at the end in either case. */
   readonly runner?: Runner | CudaRunner;
+  /** Opens the place that measures, such as a fleet, in place of this machine. It is closed at the end. */
+  readonly openPlace?: () => Promise<Workplace | EnvironmentProblem>;
   /** Ends the search. Measurements are kept, and the best kernel so far is returned. */
   readonly signal?: AbortSignal;
   /** Called for every round, every trial, every new best, and the end. */
@@ -190,9 +192,9 @@ export async function tuneComputation(
       'database: ":memory:"',
     );
   try {
-    const { threads = 1, runner, machine = nativeTarget(), onNotice } = options;
-    if (!isGpu(machine)) checkMemory(subject.computation);
-    const place = await openWorkplace(machine, { threads, runner, onWait: onNotice });
+    const { threads = 1, runner, machine = nativeTarget(), onNotice, openPlace } = options;
+    if (!isGpu(machine) && !openPlace) checkMemory(subject.computation);
+    const place = await (openPlace ?? (() => openWorkplace(machine, { threads, runner, onWait: onNotice })))();
     if (place.status === "environment") return { status: "environment", problem: place };
     try {
       return await tuneAt(place, subject, options, kept);

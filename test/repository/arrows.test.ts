@@ -47,7 +47,7 @@ const MAY_SEE: Readonly<Record<string, readonly string[]>> = {
   package: ["abstraction", "targets", "network", "runtime"],
   session: BELOW,
   // Another place to measure, for a search that knows nothing of it.
-  fleet: ["abstraction", "targets", "runtime", "db", "session"],
+  fleet: ["abstraction", "targets", "runtime", "db", "report", "session"],
   cli: [...LIBRARY, "fleet"],
   "automap.ts": LIBRARY,
   entries: LIBRARY,

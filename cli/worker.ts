@@ -1,0 +1,127 @@
+/**
+ * @file `automap worker`: compiles and measures for the tuners of a fleet, until it is stopped.
+ *
+ *     automap worker --fleet redis://queue.lan --key node1.key
+ *     automap worker --fleet redis://queue.lan --key node2.key --measure none --compile 8
+ */
+
+import { z } from "zod";
+import { EnvironmentError, UsageError } from "../abstraction/error.ts";
+import { sealsOf } from "../abstraction/seal.ts";
+import { parseAddress } from "../fleet/address.ts";
+import { readMember } from "../fleet/members.ts";
+import { openServer } from "../fleet/server.ts";
+import { machineHere, startWorker } from "../fleet/worker.ts";
+import { counted } from "../report/text.ts";
+import { explainRun, findProgram, runChild } from "../runtime/child.ts";
+import { fenceHere } from "../runtime/fence.ts";
+import { coresHere } from "../runtime/processor.ts";
+import type { Cli } from "./command.ts";
+import { optionalWord, wholeNumber } from "./options.ts";
+import { EXIT, type ExitCode, say, text } from "./output.ts";
+
+const MEASURES = ["cpu", "none"] as const;
+
+const options = z.object({
+  fleet: text.min(1, { error: "--fleet needs the address of the server" }),
+  key: text.min(1, { error: "--key needs the file of the worker's key" }),
+  measure: z
+    .enum(MEASURES, { error: ({ input }) => `--measure must be ${MEASURES.join(" or ")}, got "${String(input)}"` })
+    .default("cpu"),
+  compile: wholeNumber.optional(),
+  pin: optionalWord,
+});
+
+export function register(command: Cli): void {
+  command
+    .requiredOption("--fleet <url>", "the fleet's server: redis://HOST, rediss://HOST or postgresql://HOST/DATABASE")
+    .requiredOption("--key <file>", "the worker's key, as automap fleet admit wrote it")
+    .option("--measure <what>", "cpu: kernels are timed on this machine; none: it only compiles (default cpu)")
+    .option("--compile <n>", "compilations at once for itself and for others (default one less than it has cores)")
+    .option("--pin <processors>", "the processors it may use, as taskset takes them: 0-3,8 (default all)")
+    .examples(
+      [
+        "automap worker --fleet redis://queue.lan --key node1.key",
+        "automap worker --fleet redis://queue.lan --key node2.key --measure none --compile 8",
+        "automap worker --fleet postgresql://queue.lan/automap --key node3.key --pin 0-7",
+      ],
+      "Kernels that a tuner of the fleet signed are built and run here, as this user. AUTOMAP_FLEET_PASSWORD, or the file that",
+      "AUTOMAP_FLEET_PASSWORD_FILE names, is the server's password. Ctrl-C, or SIGTERM, finishes the job at hand and ends; a second",
+      "one gives it back.",
+    )
+    .runs(options, work);
+}
+
+async function work({ fleet, key, measure, compile, pin }: z.infer<typeof options>): Promise<ExitCode> {
+  // 1. Who it is, and what it has.
+  const address = parseAddress(fleet);
+  const member = readMember(key);
+  const { name, role } = member.certificate;
+  if (role !== "worker")
+    throw new UsageError(`${key} is the key of a ${role}`, "automap fleet admit NAME --role worker");
+  if (pin !== undefined) await pinTo(pin);
+  const fence = await fenceHere([key, sealsOf().file]);
+  if (typeof fence === "string") say(`kernels are not fenced in: ${fence}`);
+  const here = await machineHere(say, typeof fence === "string" ? undefined : fence);
+  if ("status" in here) throw new EnvironmentError(here);
+
+  // 2. It serves until it is stopped.
+  const server = await openServer(address, member.fleet, { onTrouble: say });
+  for (const warning of server.warnings) say(warning);
+  const compiles = compile ?? Math.max(1, coresHere().length - 1);
+  const stops = heardStops();
+  const worker = await startWorker(server, member, here, { measures: measure === "cpu", compiles, say });
+  const measures = measure === "cpu" ? `measures on ${here.machine.name}` : "measures nothing";
+  say(`worker ${name} at ${address.text} ${measures} and compiles ${compiles} at once; Ctrl-C ends it`);
+  const fault = await Promise.race([worker.failed, stops.first]);
+
+  // 3. It finishes what it is at, or gives it back.
+  if (!fault) say("finishing the job at hand; Ctrl-C again gives it back");
+  const finishing = worker.stop(fault ? "give-back" : "finish");
+  void stops.second.then(() => worker.stop("give-back"));
+  await finishing;
+  stops.end();
+  say(`worker ${name} ends: ${counted(worker.answered(), "job")} answered`);
+  await server.close();
+  if (fault) throw fault;
+  return EXIT.ok;
+}
+
+/** SIGINT and SIGTERM, the first and the second of them. */
+function heardStops(): {
+  readonly first: Promise<undefined>;
+  readonly second: Promise<undefined>;
+  readonly end: () => void;
+} {
+  let tellFirst = (_: undefined): void => undefined;
+  let tellSecond = tellFirst;
+  const first = new Promise<undefined>((resolve) => {
+    tellFirst = resolve;
+  });
+  const second = new Promise<undefined>((resolve) => {
+    tellSecond = resolve;
+  });
+  let count = 0;
+  const onStop = (): void => (++count > 1 ? tellSecond : tellFirst)(undefined);
+  const signals = ["SIGINT", "SIGTERM"] as const;
+  for (const signal of signals) process.on(signal, onStop);
+  const end = (): void => {
+    for (const signal of signals) process.off(signal, onStop);
+  };
+  return { first, second, end };
+}
+
+/** Restricts this process, and with it all that it starts, to some processors. */
+async function pinTo(processors: string): Promise<void> {
+  if (!/^\d+(-\d+)?(,\d+(-\d+)?)*$/.test(processors))
+    throw new UsageError(`--pin: "${processors}" is no list of processors`, "for example --pin 0-3,8");
+  const taskset = findProgram("taskset");
+  if (taskset === undefined)
+    throw new EnvironmentError({
+      what: "taskset is not on the PATH",
+      why: "--pin binds the worker with it",
+      remedy: "install util-linux, or leave --pin out",
+    });
+  const run = await runChild([taskset, "-apc", processors, String(process.pid)], { timeLimitMs: 10_000 });
+  if (run.status !== "ok") throw new UsageError(`--pin ${processors}: ${explainRun(run)}: ${run.stderr.trim()}`);
+}

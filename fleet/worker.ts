@@ -1,0 +1,449 @@
+/**
+ * @file A worker of a fleet: takes signed jobs that fit its machine, compiles, checks and times kernels as a search at home does, and signs what
+ * it answers.
+ *
+ *     const here = await machineHere();
+ *     const worker = await startWorker(server, member, here, { measures: 1, compiles: 2, say });
+ *     await worker.stop();                 finishes what it is at, takes nothing more
+ *
+ * It builds and runs what a tuner of its fleet signed, and nothing else. Timing happens one kernel at a time, in child processes: the process itself
+ * stays free to renew the locks of its jobs, so a worker that dies loses its jobs to others within a minute.
+ */
+
+import { readFile } from "node:fs/promises";
+import type { Job as QueueJob, Worker } from "bullmq";
+import pLimit from "p-limit";
+import { defined } from "../abstraction/collections.ts";
+import { EnvironmentError, type EnvironmentProblem } from "../abstraction/error.ts";
+import type { Kernel } from "../abstraction/kernel.ts";
+import type { Target } from "../abstraction/machine.ts";
+import { visible } from "../abstraction/text.ts";
+import type { Measurement } from "../abstraction/trial.ts";
+import { idOf, MEMORY, withDatabase } from "../db/index.ts";
+import { shortened } from "../db/parse-text.ts";
+import type { Environment } from "../db/record.ts";
+import { environmentRowOf } from "../db/rows.ts";
+import { cacheFolder, isWritten } from "../runtime/cache.ts";
+import {
+  type CompilePool,
+  type Compiler,
+  compilePool,
+  findCompiler,
+  keptKernel,
+  recordedCompiler,
+} from "../runtime/compiler.ts";
+import { shareCores } from "../runtime/cores.ts";
+import { requireDisassembler } from "../runtime/disassembly.ts";
+import type { Fence } from "../runtime/fence.ts";
+import { keepBytes } from "../runtime/kept.ts";
+import { createRunner, type Runner } from "../runtime/measure.ts";
+import type { Reference } from "../runtime/reference/verify.ts";
+import { environmentOf } from "../session/calibrate/environment.ts";
+import { checkMemory } from "../session/tune/memory.ts";
+import { calibrationFor } from "../session/tune/predict.ts";
+import { INPUT_SEED, TRIAL } from "../session/tune/workplace.ts";
+import { nativeTarget, recordOf } from "../targets/index.ts";
+import { ADVERTS } from "./adverts.ts";
+import {
+  ADVERT,
+  ANSWER,
+  advertSent,
+  answerTo,
+  type Binary,
+  classOf,
+  JOB,
+  type Job,
+  jobId,
+  type KernelAsked,
+  type MeasuringJob,
+  type Outcome,
+  readJob,
+  readKernel,
+  readSubject,
+  sha256Of,
+} from "./jobs.ts";
+import type { Member } from "./members.ts";
+import type { FleetServer } from "./server.ts";
+import { FleetRefusal, sign, verified } from "./signed.ts";
+
+/** Names of queues. */
+export const measuringQueue = (environment: string): string => `measure-${environment}`;
+export const compileQueue = (compilers: string): string => `compile-${compilers}`;
+/** Of one worker alone, by the key it signs with. */
+export const ownQueue = (publicKey: string): string => `own-${sha256Of(publicKey).slice(0, 32)}`;
+
+/** What a worker measures and compiles with. */
+export interface WorkerMachine {
+  readonly machine: Target;
+  readonly environment: Environment;
+  readonly compiler: Compiler;
+  readonly openRunner: (threads: number) => Promise<Runner>;
+}
+
+/** The CPU of this machine, or what it lacks. @throws EnvironmentError without a disassembler */
+export async function machineHere(
+  onWait: (text: string) => void,
+  fence?: Fence,
+): Promise<WorkerMachine | EnvironmentProblem> {
+  const compiler = await findCompiler();
+  if (compiler.status === "environment") return compiler;
+  requireDisassembler();
+  const machine = nativeTarget();
+  return {
+    machine,
+    environment: environmentOf({ compiler }, machine),
+    compiler,
+    openRunner: async (threads) => {
+      const made = await createRunner({ threads, compiler, onWait, fence });
+      if (made.status === "environment") throw new EnvironmentError(made);
+      return made.runner;
+    },
+  };
+}
+
+/** Compilers whose code is the same: of one version, with the same flags, for the same processors. */
+export function compilersOf({ compiler }: Pick<WorkerMachine, "compiler">): string {
+  const { version, flags } = recordedCompiler(compiler);
+  return idOf({ version, flags, architecture: process.arch });
+}
+
+export interface WorkerOptions {
+  /** Whether it measures, or compiles only. */
+  readonly measures: boolean;
+  /** Compilations at once. */
+  readonly compiles: number;
+  /** Told what the worker does and refuses. */
+  readonly say: (text: string) => void;
+  /** Milliseconds of the lock of a job, and between two looks for jobs of workers that died. */
+  readonly lockMs?: number;
+}
+
+export interface FleetWorker {
+  /** The id of the environment that it measures in. */
+  readonly environment: string;
+  /** Jobs answered so far. */
+  readonly answered: () => number;
+  /** Resolves with what ended the worker by itself: a fault of the machine again and again. */
+  readonly failed: Promise<EnvironmentError>;
+  /** Takes nothing more. What it is at is finished, or given back where there is no time for it. */
+  readonly stop: (how?: "finish" | "give-back") => Promise<void>;
+}
+
+const ADVERT_SECONDS = 60;
+/** Jobs that it prepares or measures at once: one is compiled and drawn while the other is timed. */
+const AHEAD = 2;
+/** Computations whose inputs and answers are kept. */
+const HELD = 2;
+/** A worker that failed so often in a row stops. */
+const MOST_FAULTS = 3;
+/** How often a job may be lost with its worker. */
+const MOST_LOST = 5;
+
+/** Starts a worker. It serves until it is stopped. */
+export async function startWorker(
+  server: FleetServer,
+  member: Member,
+  here: WorkerMachine,
+  options: WorkerOptions,
+): Promise<FleetWorker> {
+  const worker = new Serving(server, member, here, options);
+  await worker.begin();
+  return worker;
+}
+
+/** The worker is stopping, and the job goes back to the queue. */
+class GivenBack extends Error {}
+
+/** Tells the queue that a job was put back by its worker, as BullMQ's own error of this name does. */
+class WaitingError extends Error {
+  override readonly name = "WaitingError";
+}
+
+/** A computation with its inputs and answers, and the runner that has their files. */
+interface Held {
+  readonly key: string;
+  readonly runner: Promise<Runner>;
+  readonly reference: Promise<Reference>;
+  users: number;
+}
+
+class Serving implements FleetWorker {
+  readonly failed: Promise<EnvironmentError>;
+  private readonly server: FleetServer;
+  private readonly member: Member;
+  private readonly here: WorkerMachine;
+  private readonly options: WorkerOptions;
+  readonly environment: string;
+  private readonly compilers: string;
+  private readonly workers: Worker[] = [];
+  private readonly held = new Map<string, Held>();
+  private readonly inTurn = pLimit(1);
+  private readonly giveBack = new AbortController();
+  private readonly pool: CompilePool;
+  private fail: (error: EnvironmentError) => void = () => undefined;
+  private timer: NodeJS.Timeout | undefined;
+  private count = 0;
+  private faults = 0;
+
+  constructor(server: FleetServer, member: Member, here: WorkerMachine, options: WorkerOptions) {
+    this.server = server;
+    this.member = member;
+    this.here = here;
+    this.options = options;
+    this.environment = String(environmentRowOf(here.environment)["id"]);
+    this.compilers = compilersOf(here);
+    this.failed = new Promise((resolve) => {
+      this.fail = resolve;
+    });
+    this.pool = compilePool({
+      compiler: here.compiler,
+      workdir: cacheFolder("runtime"),
+      cores: shareCores(),
+      jobs: Math.max(1, options.compiles),
+      signal: this.giveBack.signal,
+    });
+  }
+
+  answered(): number {
+    return this.count;
+  }
+
+  async begin(): Promise<void> {
+    const { measures, compiles, lockMs } = this.options;
+    const locks = defined({ lockDuration: lockMs, stalledInterval: lockMs });
+    const serve = (queue: string, concurrency: number, work: (job: Job) => Promise<Outcome>): void => {
+      const answer = (job: QueueJob, token?: string): Promise<unknown> => this.answer(job, token, work);
+      this.workers.push(this.server.worker(queue, answer, { concurrency, maxStalledCount: MOST_LOST, ...locks }));
+    };
+    if (measures) {
+      const measure = (job: Job): Promise<Outcome> => this.measure(expected(job, this.environment));
+      serve(measuringQueue(this.environment), AHEAD, measure);
+      serve(ownQueue(this.member.certificate.publicKey), 1, measure);
+    }
+    if (compiles > 0) serve(compileQueue(this.compilers), compiles, (job) => this.compile(job));
+    await this.advertise();
+    this.timer = setInterval(() => void this.advertise().catch(() => undefined), (ADVERT_SECONDS * 1000) / 3);
+  }
+
+  async stop(how: "finish" | "give-back" = "finish"): Promise<void> {
+    clearInterval(this.timer);
+    if (how === "give-back") this.giveBack.abort();
+    await this.server.board.remove(this.boardName()).catch(() => undefined);
+    await Promise.all(this.workers.map((worker) => worker.close()));
+    this.giveBack.abort();
+    await Promise.all([...this.held.values()].map(closed));
+    this.held.clear();
+  }
+
+  private boardName(): string {
+    return ADVERTS + ownQueue(this.member.certificate.publicKey);
+  }
+
+  private async advertise(): Promise<void> {
+    const { machine, environment } = this.here;
+    const { measures, compiles } = this.options;
+    const advert = advertSent({
+      environment,
+      machine: recordOf(machine),
+      measures,
+      compiles,
+      compilers: this.compilers,
+      at: Date.now(),
+    });
+    const text = JSON.stringify(sign(this.member, ADVERT, advert));
+    await this.server.board.post(this.boardName(), text, ADVERT_SECONDS);
+  }
+
+  /** One job from its message to its signed answer. A fault or a refusal is an answer too, and fails the job. */
+  private async answer(
+    job: QueueJob,
+    token: string | undefined,
+    work: (job: Job) => Promise<Outcome>,
+  ): Promise<unknown> {
+    const { say } = this.options;
+    const { fleet } = this.member;
+    let asked: Job;
+    let tuner: string;
+    try {
+      const { body, by } = verified(fleet, job.data, { kind: JOB, role: "tuner" });
+      asked = readJob(body);
+      tuner = by.name;
+      if (jobId(asked) !== job.id) throw new FleetRefusal("a job is refused: its id is that of another");
+    } catch (error) {
+      if (!(error instanceof FleetRefusal)) throw error;
+      say(`refused: ${error.message}`);
+      throw error;
+    }
+    let outcome: Outcome;
+    try {
+      outcome = await work(asked);
+      this.faults = 0;
+    } catch (error) {
+      if (error instanceof GivenBack || this.giveBack.signal.aborted) {
+        await job.moveToWait(token);
+        throw new WaitingError("its worker stops");
+      }
+      outcome = this.outcomeOf(error, asked, tuner);
+    }
+    const signed = sign(this.member, ANSWER, answerTo(asked, outcome));
+    if (outcome.status === "fault" || outcome.status === "refused") throw new Error(JSON.stringify(signed));
+    this.count++;
+    return signed;
+  }
+
+  private outcomeOf(error: unknown, { task }: Job, tuner: string): Outcome {
+    const { say } = this.options;
+    if (error instanceof EnvironmentError) {
+      const { what, why, remedy } = error.problem;
+      say(`${task} for ${tuner}: ${error.message}`);
+      if (++this.faults >= MOST_FAULTS) this.fail(error);
+      return { status: "fault", what, why, remedy };
+    }
+    const because = error instanceof Error ? error.message : String(error);
+    say(`${task} for ${tuner} refused: ${because}`);
+    return { status: "refused", because: shortened(because) };
+  }
+
+  // ---- compiling
+
+  private async compile(job: Job): Promise<Outcome> {
+    if (job.task !== "compile" || classOf(job) !== this.compilers) throw strange();
+    const kernel = await this.kernelOf(job.kernel);
+    const { promises: _, ...unsearched } = kernel;
+    const compiled = await this.pool.kernel({ ...unsearched, promises: undefined });
+    if (compiled.status === "compile-failed")
+      return { status: "compile-failed", log: shortened(visible(compiled.log)) };
+    return { status: "compiled", bytes: await this.server.blobs.put(await readFile(compiled.file)) };
+  }
+
+  // ---- measuring
+
+  private async measure(job: MeasuringJob): Promise<Outcome> {
+    if (job.task === "calibrate") return this.calibrate();
+    const held = await this.hold(job.subject, job.threads);
+    try {
+      const [runner, reference] = await Promise.all([held.runner, held.reference]);
+      if (job.task === "draw") {
+        const { leftOut } = reference;
+        return { status: "drawn", ...(leftOut && { leftOut: [...leftOut] }) };
+      }
+      const asked = job.task === "race" ? [job.kernel] : job.kernels;
+      const kernels = await Promise.all(asked.map((kernel) => this.kernelOf(kernel)));
+      const taken = await Promise.all(asked.map((one, i) => this.adopt(one.binary, kernels[i], runner)));
+      const compiledHere = taken.find((why) => why !== undefined);
+      // Beside a kernel that is being timed.
+      await Promise.all(kernels.map((kernel) => runner.compile(kernel, this.giveBack.signal)));
+      const measurements = await this.inTurn(() => this.time(job, kernels, runner, reference));
+      return { status: "measured", measurements: measurements.map(sent), ...(compiledHere && { compiledHere }) };
+    } finally {
+      held.users--;
+    }
+  }
+
+  private async time(
+    job: Exclude<MeasuringJob, { task: "calibrate" | "draw" }>,
+    kernels: readonly Kernel[],
+    runner: Runner,
+    reference: Reference,
+  ): Promise<readonly Measurement[]> {
+    const { signal } = this.giveBack;
+    if (signal.aborted) throw new GivenBack();
+    if (job.task === "compare") return runner.compareKernels(kernels, reference, { cache: job.cache });
+    const timing = { ...TRIAL, cache: job.cache, goal: job.goal, signal };
+    for await (const measurement of runner.race(kernels, reference, timing)) return [measurement];
+    throw new GivenBack();
+  }
+
+  private async calibrate(): Promise<Outcome> {
+    const { machine, environment } = this.here;
+    const runner = await this.here.openRunner(1);
+    try {
+      const measured = (): ReturnType<typeof calibrationFor> =>
+        withDatabase(
+          MEMORY,
+          (db) => calibrationFor(db, environment, runner, this.options.say, { machine, signal: this.giveBack.signal }),
+          {},
+        );
+      const { calibration } = await this.inTurn(measured);
+      return { status: "calibrated", data: JSON.parse(JSON.stringify(calibration)) };
+    } finally {
+      await runner.close();
+    }
+  }
+
+  /** The inputs and answers of a computation, drawn when it is first asked for. */
+  private async hold(subject: string, threads: number): Promise<Held> {
+    const key = `${subject} ${threads}`;
+    let held = this.held.get(key);
+    if (held) this.held.delete(key);
+    else {
+      const { computation, fixed } = readSubject(await this.textOf(subject));
+      checkMemory(computation);
+      held = this.held.get(key);
+      if (!held) {
+        const runner = this.here.openRunner(threads);
+        const signal = this.giveBack.signal;
+        const reference = runner.then((r) => r.reference(computation, INPUT_SEED, { ...defined({ fixed }), signal }));
+        held = { key, runner, reference, users: 0 };
+        const made = held;
+        reference.catch(() => {
+          this.held.delete(key);
+          void closed(made);
+        });
+      }
+    }
+    held.users++;
+    this.held.set(key, held);
+    for (const oldest of this.held.values()) {
+      if (this.held.size <= HELD || oldest.users > 0) break;
+      this.held.delete(oldest.key);
+      await closed(oldest);
+    }
+    return held;
+  }
+
+  private async kernelOf({ text }: Pick<KernelAsked, "text">): Promise<Kernel> {
+    const kernel = readKernel(await this.textOf(text));
+    if (kernel.language !== "c++") throw new FleetRefusal(`a kernel in ${kernel.language} is not built here`);
+    return kernel;
+  }
+
+  private async textOf(hash: string): Promise<string> {
+    const bytes = await this.server.blobs.get(hash);
+    if (bytes === undefined) throw new FleetRefusal("what a job names is no longer on the server");
+    return bytes.toString("utf8");
+  }
+
+  /** Takes a binary that another worker made of the kernel, where the compilers are the same. @returns why it is compiled here */
+  private async adopt(
+    binary: Binary | undefined,
+    kernel: Kernel | undefined,
+    { compiler, workdir }: Runner,
+  ): Promise<string | undefined> {
+    if (!binary || !kernel) return undefined;
+    if (binary.compilers !== this.compilers) return "another compiler, or other flags";
+    const entry = keptKernel(kernel, { compiler, workdir });
+    if (await isWritten(entry)) return undefined;
+    const bytes = await this.server.blobs.get(binary.bytes);
+    if (bytes === undefined) return "the binary is no longer on the server";
+    await keepBytes(bytes, entry);
+    return undefined;
+  }
+}
+
+function expected(job: Job, environment: string): MeasuringJob {
+  if (job.task === "compile" || job.environment !== environment) throw strange();
+  return job;
+}
+
+const strange = (): FleetRefusal => new FleetRefusal("a job is refused: it is for another kind of machine");
+
+/** A measurement as it is recorded: its log is cut, and shows what cannot be seen. */
+function sent(measurement: Measurement): Measurement {
+  return measurement.status === "ok" ? measurement : { ...measurement, log: shortened(visible(measurement.log)) };
+}
+
+async function closed({ runner }: Held): Promise<void> {
+  const made = await runner.catch(() => undefined);
+  await made?.close();
+}

@@ -1,0 +1,186 @@
+/** @file A search in a fleet: the same proposals and records as at home, whoever measures and whatever fails. */
+
+import { join } from "node:path";
+import { setTimeout } from "node:timers/promises";
+import { describe, expect, it } from "vitest";
+import type { Measurement } from "../../abstraction/trial.ts";
+import { openDatabase, queryTrials } from "../../db/index.ts";
+import { ANSWER, answerTo, JOB, type Job, readJob } from "../../fleet/jobs.ts";
+import { admit, createFleet, readMember } from "../../fleet/members.ts";
+import { sign, verified } from "../../fleet/signed.ts";
+import { measuringQueue } from "../../fleet/worker.ts";
+import { replayRun } from "../../session/tune/replay.ts";
+import { fakeRunner, took, withCalibration } from "../support/fake-runner.ts";
+import { fakeMachine, fleetOn } from "../support/fleet.ts";
+import { BY_TEXT, decisionsOf, type Found, searched } from "../support/fleet-search.ts";
+import { compilerHere } from "../support/here.ts";
+import { scratchFolder } from "../support/scratch.ts";
+import { hasRedis, redisHere } from "../support/servers.ts";
+
+const compiler = await compilerHere();
+
+describe.skipIf(!hasRedis)("a search in a fleet", async () => {
+  const folder = scratchFolder();
+  const redis = await redisHere();
+  let count = 0;
+  const database = (): string => withCalibration(join(folder, `${count++}.db`), compiler);
+  const machine = fakeMachine(compiler, BY_TEXT);
+  let atHome: Found | undefined;
+  const home = async (): Promise<object> => {
+    atHome ??= await searched(database(), { runner: fakeRunner(compiler, BY_TEXT) });
+    expect(atHome.trials).toHaveLength(10);
+    return decisionsOf(atHome);
+  };
+  /** A fleet of its own for each test: its queues and blobs are its own too. */
+  const newFleet = () => fleetOn(redis, folder);
+
+  it("makes the trials that it makes at home, bit for bit, and records who measured them", async () => {
+    const fleet = newFleet();
+    const file = database();
+    const worker = await fleet.worker("node1", machine);
+    const inFleet = await searched(file, { openPlace: () => fleet.place() });
+    expect(decisionsOf(inFleet)).toEqual(await home());
+    // Each trial, what was drawn, and the finals.
+    expect(worker.answered()).toBe(12);
+
+    const db = openDatabase(file);
+    const records = queryTrials(db, { worker: "node1" });
+    expect(records).toHaveLength(queryTrials(db).length);
+    expect(records.every(({ provenance }) => provenance === "here")).toBe(true);
+    expect(await replayRun(db, records[0]?.run ?? "")).toMatchObject({ divergence: undefined });
+    db.close();
+    const again = await searched(file, { openPlace: () => fleet.place() });
+    expect(decisionsOf(again)).toMatchObject({ trials: Object(decisionsOf(inFleet)).trials });
+    expect(fleet.said).toEqual([]);
+  });
+
+  it("decides the same with several workers, and two searches at once share what both ask", async () => {
+    const fleet = newFleet();
+    const workers = [await fleet.worker("node1", machine), await fleet.worker("node2", machine)];
+    const both = await Promise.all(
+      [1, 2].map(() => searched(database(), { openPlace: () => fleet.place({ checkOneOf: 1e9 }) })),
+    );
+    for (const found of both) expect(decisionsOf(found)).toEqual(await home());
+    expect(workers.map((worker) => worker.answered()).reduce((a, b) => a + b)).toBeLessThan(18);
+  });
+
+  it("goes on when a worker dies with jobs: others do them, and each trial is there once", async () => {
+    const fleet = newFleet();
+    const server = await fleet.open();
+    const file = database();
+    const environment = (await fleet.worker("node1", machine, { lockMs: 400 })).environment;
+    // It takes a job, renews no lock, and never answers.
+    let taken = 0;
+    const dead = server.worker(
+      measuringQueue(environment),
+      async () => {
+        taken++;
+        await setTimeout(600_000, undefined, { ref: false });
+      },
+      { lockDuration: 400, skipLockRenewal: true, concurrency: 3, skipStalledCheck: true },
+    );
+    await dead.waitUntilReady();
+    const found = await searched(file, { openPlace: () => fleet.place() });
+    expect(taken).toBeGreaterThan(0);
+    expect(decisionsOf(found)).toEqual(await home());
+    await dead.close(true);
+    const db = openDatabase(file);
+    expect(queryTrials(db).filter((trial) => trial.finals === undefined)).toHaveLength(10);
+    db.close();
+  });
+
+  it("goes on when the server dies in the middle and is started again", async () => {
+    const fleet = newFleet();
+    let measured = 0;
+    const slow = fakeMachine(compiler, {
+      ...BY_TEXT,
+      alone: async (kernel) => {
+        if (++measured === 5) {
+          await redis.stop();
+          await redis.start();
+        }
+        return BY_TEXT.alone(kernel);
+      },
+    });
+    await fleet.worker("node1", slow, { lockMs: 1000 });
+    const found = await searched(database(), { openPlace: () => fleet.place() });
+    expect(measured).toBeGreaterThanOrEqual(10);
+    expect(decisionsOf(found)).toEqual(await home());
+    expect(fleet.said.join()).toMatch(/no connection to the fleet's server|closed/);
+  });
+
+  it("believes no answer that no worker of the fleet signed for this job, and measures again", async () => {
+    const fleet = newFleet();
+    const server = await fleet.open();
+    const strangers = join(folder, "strangers");
+    createFleet(strangers);
+    const stranger = readMember(admit(strangers, "node1", "worker"));
+    const known = fleet.member("node9");
+    const environment = (await fleet.worker("node1", machine)).environment;
+    const forged = [
+      (job: Job) => sign(stranger, ANSWER, answerTo(job, { status: "measured", measurements: [took(1e-9)] })),
+      (job: Job) => sign(fleet.tuner, ANSWER, answerTo(job, { status: "measured", measurements: [took(1e-9)] })),
+      (job: Job) =>
+        sign(known, ANSWER, { ...answerTo(job, { status: "measured", measurements: [] }), job: "0".repeat(64) }),
+      () => ({ status: "ok", median: 1e-9 }),
+    ];
+    let lies = 0;
+    const liar = server.worker(measuringQueue(environment), (sent) => {
+      const job = readJob(verified(fleet.tuner.fleet, sent.data, { kind: JOB, role: "tuner" }).body);
+      const lie = Promise.resolve(forged[lies++ % forged.length]?.(job));
+      if (lies === forged.length) void liar.close();
+      return lie;
+    });
+    await liar.waitUntilReady();
+    const place = await fleet.place();
+    const found = searched(database(), { openPlace: () => Promise.resolve(place), trials: 8 });
+    const { trials } = await found;
+    expect(lies).toBeGreaterThan(0);
+    expect(trials.every(({ measurement }) => measurement.worker === "node1")).toBe(true);
+    expect(fleet.said.join("\n")).toMatch(/belongs to another fleet/);
+  });
+
+  it("quarantines a worker whose measurements others do not confirm, and names it", async () => {
+    const fleet = newFleet();
+    const twice = ({ median }: Extract<Measurement, { status: "ok" }>): Measurement => took(median / 3);
+    const lying = fakeMachine(compiler, {
+      ...BY_TEXT,
+      alone: async (kernel) => {
+        const told = await BY_TEXT.alone(kernel);
+        return told.status === "ok" ? twice(told) : told;
+      },
+    });
+    await fleet.worker("honest1", machine);
+    await fleet.worker("liar", lying);
+    await fleet.worker("honest2", machine);
+    const found = await searched(database(), { openPlace: () => fleet.place({ checkOneOf: 1 }) });
+    expect(decisionsOf(found)).toEqual(await home());
+    expect(found.trials.every(({ measurement }) => measurement.worker !== "liar")).toBe(true);
+    const named = fleet.said.filter((text) => text.includes("quarantined"));
+    expect(named).toEqual([expect.stringMatching(/^worker liar is quarantined: of one kernel .*liar says 3\.\d+ us/)]);
+  });
+
+  it("is refused by workers when nobody signed it, and by tuners when no worker fits", async () => {
+    const fleet = newFleet();
+    await expect(fleet.place()).rejects.toThrow(/no worker of the fleet measures/);
+    const { environment } = await fleet.worker("node1", machine);
+    await expect(fleet.place({ on: "isa contains none_such" })).rejects.toThrow(
+      /no measuring worker of the fleet fits/,
+    );
+    await expect(fleet.place({ on: "isa equals x" })).rejects.toThrow(/is no condition on a worker/);
+    expect((await fleet.place({ on: "worker is node1 and isa contains avx2" })).workers).toEqual(["node1"]);
+    const server = await fleet.open();
+    const queue = server.queue(measuringQueue(environment));
+    const job: Job = { task: "calibrate", environment };
+    for (const [id, data] of [
+      ["unsigned", job],
+      ["by-a-worker", sign(fleet.member("node2"), JOB, job)],
+      ["of-another-id", sign(fleet.tuner, JOB, job)],
+    ] as const)
+      await queue.add("calibrate", data, { jobId: id });
+    await expect
+      .poll(async () => (await queue.getFailed()).map(({ id }) => id).sort())
+      .toEqual(["by-a-worker", "of-another-id", "unsigned"]);
+    expect(fleet.said.join("\n")).toMatch(/is not signed.*node2 is a worker.*its id is that of another/s);
+  });
+});
