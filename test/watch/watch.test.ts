@@ -6,7 +6,7 @@ import Sqlite from "better-sqlite3";
 import { afterEach, describe, expect, it } from "vitest";
 import type { Patch } from "../../report/live-script.ts";
 import { Watch } from "../../session/watch/watch.ts";
-import { eachWorkshop, tamper, workloadNamed } from "../support/database.ts";
+import { eachWorkshop, MACHINE, tamper, workloadNamed } from "../support/database.ts";
 import { beginSearch } from "../support/live-search.ts";
 
 const shop = eachWorkshop();
@@ -20,6 +20,8 @@ function watching(file: string, later = 0): Watch {
   watches.push(watch);
   return watch;
 }
+
+const MATMUL = workloadNamed("matmul", { m: 64, n: 64, k: 64 });
 
 /** What a page says, without its markup. */
 const textOf = (markup: string): string =>
@@ -147,7 +149,7 @@ describe("a search", () => {
     search.land(20);
     search.end();
     // Ended by a process that is gone: nothing else is to come of it.
-    const next = { process: gone(), workload: workloadNamed("matmul", { m: 64, n: 64, k: 64 }) };
+    const next = { process: gone(), workload: MATMUL };
     const watch = watching(shop.path("live.db"), 3_600_000);
     expect(pageOf(watch)).toContain("automap report");
     expect(pageOf(watch)).toContain("No search runs now; this page shows the next one when it begins.");
@@ -200,19 +202,20 @@ describe("a search", () => {
     const first = beginSearch(db);
     first.land(10);
     first.end();
-    beginSearch(db, { workload: workloadNamed("matmul", { m: 64, n: 64, k: 64 }), started: Date.now() + 1 }).land(2);
+    beginSearch(db, { workload: MATMUL, started: Date.now() + 1 }).land(2);
     expect(pageOf(watching(shop.path("tasks.db"), 9000))).toMatch(
       /Tasks of process \d+ .* conv2d .* 1 0 s \d\.\d % 10 .* done matmul .* 1 9 s 9\d\.\d % 2 .* searched now/,
     );
   });
 
-  it("with a hostile name is shown as text", () => {
+  it("on a machine with a hostile name is shown as text", () => {
     const db = shop.open("hostile.db");
-    const named = { ...workloadNamed("matmul", { m: 64, n: 64, k: 64 }), name: "layer1" };
-    const search = beginSearch(db, { workload: named });
-    search.land(3);
-    tamper(db.sqlite, `UPDATE runs SET status = 'running', options = '{"strategy":"</script><img src=x>"}'`);
+    const environment = { ...MACHINE, cpu: "<img src=x onerror=alert(1)></script>" };
+    beginSearch(db, { environment }).land(3);
+    beginSearch(db, { environment, workload: MATMUL, started: Date.now() + 1 }).land(3);
     const watch = watching(shop.path("hostile.db"));
-    expect(watch.page("events")).not.toContain("<img");
+    const page = watch.page("events");
+    expect(page).not.toContain("<img");
+    expect(page).toContain("&lt;img src=x onerror=alert(1)&gt;&lt;/script&gt;");
   });
 });

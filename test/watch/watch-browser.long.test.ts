@@ -1,0 +1,222 @@
+/** @file The live page in a real browser: trials as they land, a search that ends and the next, a lost connection, two readers, ten thousand trials. */
+
+import { spawnSync } from "node:child_process";
+import { connect, createServer, type Socket } from "node:net";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { z } from "zod";
+import { type Database, openDatabase } from "../../db/index.ts";
+import { type Served, servePage } from "../../session/watch/serve.ts";
+import { Watch } from "../../session/watch/watch.ts";
+import { BROWSER, Browser, openPage, type Page } from "../support/browser.ts";
+import { workloadNamed, workshop } from "../support/database.ts";
+import { beginSearch } from "../support/live-search.ts";
+import { OUTSIDE, TOUCHING } from "../support/page-faults.ts";
+
+const shop = workshop();
+let browser: Browser;
+
+const MATMUL = workloadNamed("matmul", { m: 512, n: 512, k: 512 });
+const says = (page: Page, text: string): Promise<void> =>
+  expect.poll(() => page.evaluate("document.body.innerText")).toContain(text);
+/** How many marks the three charts have. */
+const MARKS =
+  "[...document.querySelectorAll('.chart path.mark')].map((path) => path.getAttribute('d').split('M').length - 1).reduce((a, b) => a + b, 0)";
+const pause = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
+const gone = (): number => spawnSync("true").pid;
+
+/** A database that is watched while some work writes it. */
+async function watched(name: string, work: (db: Database, served: Served) => Promise<void>): Promise<void> {
+  const db = openDatabase(shop.path(name));
+  const watch = new Watch(shop.path(name));
+  const served = await servePage(watch, { port: 0 });
+  try {
+    await work(db, served);
+  } finally {
+    await served.close();
+    watch.close();
+    db.close();
+  }
+}
+
+/** Counts what a page draws, and what keeps it from that: milliseconds of its longest task. */
+const COUNTING = `{
+  globalThis.counted = { task: 0, charts: 0 };
+  new PerformanceObserver((list) => {
+    for (const { duration } of list.getEntries()) counted.task = Math.max(counted.task, duration);
+  }).observe({ type: "longtask" });
+  new MutationObserver((changes) => {
+    for (const { addedNodes } of changes) counted.charts += [...addedNodes].filter((node) => node.nodeName === "svg").length;
+  }).observe(document.body, { childList: true, subtree: true });
+}`;
+const counting = z.object({ task: z.number(), charts: z.number() });
+const metrics = z.object({ metrics: z.array(z.object({ name: z.string(), value: z.number() })) });
+
+/** Seconds of processor time that a page's main thread took. */
+async function busyOf(page: Page): Promise<number> {
+  const { metrics: all } = metrics.parse(await page.send("Performance.getMetrics"));
+  return all.find(({ name }) => name === "TaskDuration")?.value ?? Number.NaN;
+}
+
+describe.skipIf(BROWSER === undefined)("the live page in a browser", () => {
+  beforeAll(() => {
+    browser = new Browser(BROWSER ?? "");
+  });
+  afterAll(async () => {
+    await browser.close();
+    shop.remove();
+  });
+
+  it.each([
+    ["a wide screen", { width: 1280 }],
+    ["a wide one in the dark", { width: 1280, dark: true }],
+    ["a narrow one", { width: 400 }],
+    ["a narrow one in the dark", { width: 400, dark: true }],
+  ])("fits %s", (name, how) =>
+    watched(`${name}.db`, async (db, { link }) => {
+      const page = await openPage(browser, link, how);
+      const first = beginSearch(db);
+      first.land(5);
+      first.end();
+      const search = beginSearch(db, { workload: MATMUL, started: Date.now() + 1 });
+      await says(page, "1 search runs now");
+      for (const count of [1, 2, 30, 60]) {
+        search.land(count);
+        await pause(300);
+      }
+      await says(page, "93 of 160");
+      expect(await page.evaluate("document.querySelectorAll('svg.chart').length")).toBe(3);
+      expect(await page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")).toBe(
+        0,
+      );
+      expect(await page.evaluate(TOUCHING)).toEqual([]);
+      expect(await page.evaluate(OUTSIDE)).toEqual([]);
+      expect(page.complaints).toEqual([]);
+    }),
+  );
+
+  it("becomes the report when a search ends, and turns to the next one", () =>
+    watched("next.db", async (db, { link }) => {
+      const page = await openPage(browser, link, { width: 1280 });
+      await says(page, "No search runs now");
+      const search = beginSearch(db, { process: gone() });
+      search.land(30);
+      await says(page, "30 of 160");
+      search.end();
+      await expect.poll(() => page.evaluate("document.title")).toBe("automap report");
+      await says(page, "Every trial as numbers: 30");
+      const next = beginSearch(db, { process: gone(), workload: MATMUL, started: Date.now() + 1 });
+      next.land(2);
+      await says(page, "2 of 160");
+      expect(page.complaints).toEqual([]);
+    }));
+
+  it("shows two readers the same", () =>
+    watched("two.db", async (db, { link }) => {
+      const search = beginSearch(db);
+      search.land(20);
+      const early = await openPage(browser, link, { width: 1280 });
+      await says(early, "20 of 160");
+      search.land(40);
+      const late = await openPage(browser, link, { width: 400 });
+      await says(late, "60 of 160");
+      search.land(20);
+      for (const page of [early, late]) await says(page, "80 of 160");
+      const marks = await early.evaluate(MARKS);
+      // Six of eighty failed; a time is a mark in each of three charts.
+      expect(marks).toBe(3 * (80 - 6));
+      expect(await late.evaluate(MARKS)).toBe(marks);
+    }));
+
+  it("asks again where it was when the connection is lost", () =>
+    watched("lost.db", async (db, { link }) => {
+      const { port, pathname } = new URL(link);
+      const sockets = new Set<Socket>();
+      let sent = "";
+      let isBroken = false;
+      const between = createServer((socket) => {
+        if (isBroken) {
+          socket.destroy();
+          return;
+        }
+        const onward = connect({ host: "127.0.0.1", port: Number(port) });
+        for (const end of [socket, onward]) sockets.add(end.on("error", () => end.destroy()));
+        socket.on("data", (bytes) => {
+          sent += String(bytes);
+        });
+        socket.pipe(onward).pipe(socket);
+      });
+      await new Promise<void>((resolve) => between.listen(0, "127.0.0.1", resolve));
+      const address = between.address();
+      const own = typeof address === "object" ? address?.port : undefined;
+      const search = beginSearch(db);
+      search.land(10);
+      const page = await openPage(browser, `http://127.0.0.1:${own}${pathname}`, { width: 1280 });
+      search.land(1);
+      await says(page, "11 of 160");
+      isBroken = true;
+      for (const socket of sockets) socket.destroy();
+      await says(page, "automap watch does not answer; this page keeps asking.");
+      search.land(5);
+      await page.evaluate("globalThis.isSamePage = true");
+      isBroken = false;
+      await says(page, "16 of 160");
+      expect(sent).toMatch(/Last-Event-ID: \w+-\d+/i);
+      expect(await page.evaluate("globalThis.isSamePage")).toBe(true);
+      expect(await page.evaluate("document.getElementById('told').hidden")).toBe(true);
+      expect(await page.evaluate(MARKS)).toBe(3 * 15);
+      for (const socket of sockets) socket.destroy();
+      await new Promise((resolve) => between.close(resolve));
+    }));
+
+  it("says that the watch has ended, and stays", () =>
+    watched("ended.db", async (db, served) => {
+      const search = beginSearch(db);
+      search.land(10);
+      const page = await openPage(browser, served.link, { width: 1280 });
+      await pause(300);
+      await served.close();
+      await says(page, "automap watch has ended: this page stays as it is.");
+      await says(page, "10 of 160");
+      await pause(1500);
+      expect(page.complaints).toEqual([]);
+    }));
+
+  it("runs no planted script", () =>
+    watched("planted.db", async (_, { link }) => {
+      const page = await openPage(browser, link, { width: 1280 });
+      await page.evaluate(
+        `{ const planted = document.createElement("script"); planted.textContent = "globalThis.planted = 1"; document.body.append(planted); }`,
+      );
+      await page.evaluate(
+        `document.body.insertAdjacentHTML("beforeend", "<img src=x onerror='globalThis.planted = 1'>")`,
+      );
+      expect(await page.evaluate("fetch('http://127.0.0.1:9/').then(() => 1, () => 0)")).toBe(0);
+      expect(await page.evaluate("typeof globalThis.planted")).toBe("undefined");
+      expect(page.complaints.join()).toContain("Content Security Policy");
+    }));
+
+  it("takes ten thousand trials, drawing what is new", () =>
+    watched("many.db", async (db, { link }) => {
+      const page = await openPage(browser, link, { width: 1280 });
+      const search = beginSearch(db, { trials: 10_000, seconds: 120 });
+      await says(page, "1 search runs now");
+      await page.send("Performance.enable", { timeDomain: "threadTicks" });
+      await page.evaluate(COUNTING);
+      const before = await busyOf(page);
+      const begun = performance.now();
+      for (let made = 0; made < 10_000; made += 100) {
+        search.land(100);
+        await pause(100);
+      }
+      await says(page, "10000 of 10000");
+      const busy = (await busyOf(page)) - before;
+      const share = (1000 * busy) / (performance.now() - begun);
+      const { task, charts } = counting.parse(await page.evaluate("counted"));
+      console.log(JSON.stringify({ share, busy, task, charts }));
+      expect(charts).toBeLessThan(20);
+      expect(await page.evaluate("document.querySelectorAll('path').length")).toBeLessThan(400);
+      expect(share).toBeLessThan(0.5);
+      expect(task).toBeLessThan(1000);
+      expect(await page.evaluate(MARKS)).toBe(3 * (10_000 - 769));
+    }));
+});
