@@ -67,8 +67,6 @@ export function openDatabase(path: string, options: OpenOptions = {}): Database 
   const { readonly = false, patience = PATIENCE } = options;
   const seals = sealsOf(options.key);
   checkPath(path, readonly, options.existing ?? readonly);
-  // A reader creates these files but cannot remove them, so only a writer may create them.
-  const leavesLog = readonly && path !== MEMORY && !existsSync(`${path}-wal`);
   return patiently(path, patience, "opening it", () => {
     const isNew = !readonly && path !== MEMORY && !existsSync(path);
     const [before] = filesOf(path).map(identityOf);
@@ -85,7 +83,7 @@ export function openDatabase(path: string, options: OpenOptions = {}): Database 
         throw new NotFoundError(`${path} is empty`, "automap tune fills it: automap tune --help");
       if (readonly) {
         const read = handle(sqlite, path, true, patience, seals, undefined);
-        return leavesLog ? { ...read, close: () => closeTidily(sqlite, path) } : read;
+        return { ...read, close: () => closeTidily(sqlite, path) };
       }
 
       // 2. Durability of commits.
@@ -194,7 +192,10 @@ function handle(
   return { path, readonly, notice, patience, seals, sqlite, close: () => void sqlite.close() };
 }
 
-/** Closes a connection that only read. The last connection removes an empty log, where the folder permits. */
+/**
+ * Closes a connection that only read. A reader creates a log, or keeps the one of a writer that ended before it, but cannot remove it; the last
+ * connection that may write does, where the folder permits.
+ */
 function closeTidily(sqlite: Sqlite.Database, path: string): void {
   sqlite.close();
   try {

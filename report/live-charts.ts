@@ -83,9 +83,10 @@ export class GrowingChart {
       this.look.layers(this.trials.slice(i * SHARED, (i + 1) * SHARED), i * SHARED + 1, this.room),
     );
     const groups = (parts[0] ?? []).map((layer, at) => {
-      const drawn = layer.look === whole?.look ? [whole] : parts.flatMap((part) => part[at] ?? []);
-      const paths = drawn.filter(({ d }) => d !== "").map(layerPath);
-      return html`<g id="${this.placeOf(layer)}" data-look="${layer.look}">${paths}</g>`;
+      const drawn = parts.flatMap((part) => part[at] ?? []).filter(({ d }) => d !== "");
+      const inside =
+        layer.look === whole?.look ? layerPath(whole) : html`<g class="settled">${drawn.map(layerPath)}</g>`;
+      return html`<g id="${this.placeOf(layer)}" data-look="${layer.look}">${inside}</g>`;
     });
     return this.look.draw(this.room, groups);
   }

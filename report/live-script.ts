@@ -9,7 +9,9 @@
 export type Patch = readonly [what: "put" | "grow", id: string, text: string];
 
 /** A path is drawn as a whole when it grows, so one of this many characters is left as it is and another begun. */
-export const LONGEST_PATH = 8000;
+const LONGEST_PATH = 8000;
+/** A browser paints all that shares a layer when some of it changes. Paths that are left as they are move to a layer of their own, so many at once. */
+const MOST_FRESH = 8;
 
 export const LIVE_SCRIPT = `
 "use strict";
@@ -20,12 +22,14 @@ export const LIVE_SCRIPT = `
     told.hidden = text === "";
   };
   const grow = (group, d) => {
-    const last = group.lastElementChild;
+    const [settled, ...fresh] = group.children;
+    const last = fresh.at(-1);
     const drawn = last?.getAttribute("d") ?? "";
     if (last && drawn.length < ${LONGEST_PATH}) {
       last.setAttribute("d", drawn + d);
       return;
     }
+    if (fresh.length >= ${MOST_FRESH}) settled.append(...fresh);
     const path = document.createElementNS("http://www.w3.org/2000/svg", "path");
     path.setAttribute("class", group.dataset.look);
     path.setAttribute("d", d);

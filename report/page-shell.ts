@@ -122,7 +122,7 @@ ${SERIES}
 .chart .mark,.swatch path{fill:var(--series)}.chart .trial{opacity:.45}.chart .winner{stroke:var(--ink);stroke-width:1.2}
 .chart .interval{fill:none;stroke:var(--series);stroke-width:2;opacity:.5}.best{stroke:var(--ink);stroke-width:1.5}
 .failed{stroke:var(--bad);stroke-width:1.6}.chart .run{fill:none;stroke:var(--series);stroke-width:2}
-.chart .bar{fill:var(--series)}.line{stroke:var(--faint);opacity:.4}.chart .line-fast{fill:none;stroke:var(--series);stroke-width:1.3;opacity:.85}
+.settled{will-change:transform}.chart .bar{fill:var(--series)}.line{stroke:var(--faint);opacity:.4}.chart .line-fast{fill:none;stroke:var(--series);stroke-width:1.3;opacity:.85}
 .line-best{stroke:var(--ink);stroke-width:2.2}
 .graph{display:block;flex:none}.graph text{font:11px system-ui,sans-serif;fill:var(--soft)}.graph .title{fill:var(--ink)}.graph .box{fill:var(--shade);stroke:var(--line)}.graph .bar{fill:var(--series)}
 .arrow{fill:none;stroke:var(--faint);stroke-width:1.2}.head{fill:var(--faint)}.passes{stroke-dasharray:4 3}.columns{display:flex;flex-wrap:wrap;gap:1.5rem 2rem}.drawing svg .paper{fill:none}

@@ -1,7 +1,7 @@
 /** @file A database is followed while others write it: what runs, what landed, what ended, what was killed, and what is wrong with the file. */
 
 import { spawnSync } from "node:child_process";
-import { rmSync, writeFileSync } from "node:fs";
+import { existsSync, rmSync, writeFileSync } from "node:fs";
 import Sqlite from "better-sqlite3";
 import { afterEach, describe, expect, it } from "vitest";
 import type { Patch } from "../../report/live-script.ts";
@@ -49,6 +49,17 @@ describe("a file", () => {
     beginSearch(shop.open("late.db")).land(2);
     expect(JSON.stringify(watch.look())).toContain("1 search runs now");
     expect(pageOf(watch)).toContain("2 of 160");
+  });
+
+  it("is one file again when the watch ends after the search", () => {
+    const db = shop.open("one.db");
+    const search = beginSearch(db);
+    search.land(1);
+    const watch = watching(shop.path("one.db"));
+    search.end();
+    db.close();
+    watch.close();
+    expect(["", "-wal", "-shm"].map((end) => existsSync(shop.path(`one.db${end}`)))).toEqual([true, false, false]);
   });
 
   it("that is not automap's is refused in a sentence", () => {
