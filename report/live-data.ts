@@ -41,6 +41,8 @@ export interface LiveSearch extends Pick<Subject, Words> {
   readonly status: string;
   /** What it may spend, as far as that is recorded. */
   readonly budget: { readonly trials: number | undefined; readonly seconds: number | undefined };
+  /** The network that it is a task of: the steps that its kernel computes, and the seconds that were left for all tasks when it began. */
+  readonly network: { readonly name: string; readonly steps: number; readonly seconds: number } | undefined;
   /** Multiply-adds of a call. */
   readonly points: number;
   /** Those of the search, in the order in which they landed. */

@@ -7,6 +7,7 @@
  */
 
 import { groupsOf, present, sumOf } from "../abstraction/collections.ts";
+import { endsOf } from "./charts.ts";
 import { type Column, dataTable, numbers } from "./data-table.ts";
 import { html, type Markup } from "./html.ts";
 import { type GrowingChart, growingConvergence, growingPrediction } from "./live-charts.ts";
@@ -273,27 +274,50 @@ function latestPart({ trials }: LiveSearch): Markup {
 // ---- The searches of one process
 
 interface Task {
+  /** The last one. */
   readonly search: LiveSearch;
   readonly searches: readonly LiveSearch[];
+  /** Spent on it so far. */
   readonly seconds: number;
+  /** Steps of a network that it computes. */
+  readonly steps: number;
+  /** Seconds of a call: of the first kernel that worked, and of the fastest. */
+  readonly first: number | undefined;
   readonly best: number | undefined;
+}
+
+function taskOf(searches: readonly LiveSearch[], now: number): Task[] {
+  const search = searches.at(-1);
+  if (!search) return [];
+  const times = searches
+    .flatMap(({ trials, best }) => [...trials, ...(best ? [best] : [])])
+    .flatMap((t) => t.seconds ?? []);
+  return [
+    {
+      search,
+      searches,
+      seconds: sumOf(searches, ({ started, ended = now }) => (ended - started) / 1000),
+      steps: search.network?.steps ?? 1,
+      first: times[0],
+      best: times.length === 0 ? undefined : endsOf(times).least,
+    },
+  ];
 }
 
 /** Where a process searches for several kernels, as for a network: what each got of its time. */
 function tasksPart({ process, machine, searches }: LiveProcess, now: number): Markup {
-  const tasks = [...groupsOf(searches, ({ label }) => label).values()].flatMap((same): Task[] => {
-    const search = same.at(-1);
-    if (!search) return [];
-    const times = same.flatMap(({ best }) => best?.seconds ?? []);
-    const best = times.length === 0 ? undefined : Math.min(...times);
-    return [
-      { search, searches: same, best, seconds: sumOf(same, ({ started, ended = now }) => (ended - started) / 1000) },
-    ];
-  });
-  if (tasks.length < 2) return html``;
+  const tasks = [...groupsOf(searches, ({ label }) => label).values()].flatMap((same) => taskOf(same, now));
+  const network = searches.at(-1)?.network;
+  if (tasks.length < 2 && !network) return html``;
   const total = sumOf(tasks, ({ seconds }) => seconds);
   const columns: readonly Column<Task>[] = [
     { title: "task", head: true, cell: ({ search }) => taskName(search) },
+    numbers(
+      "steps",
+      (t) => t.steps,
+      undefined,
+      () => network !== undefined,
+    ),
     numbers("searches", (t) => t.searches.length),
     numbers(
       "time",
@@ -302,11 +326,33 @@ function tasksPart({ process, machine, searches }: LiveProcess, now: number): Ma
     ),
     numbers("share", (t) => (total === 0 ? undefined : t.seconds / total), percent),
     numbers("trials", (t) => sumOf(t.searches, ({ trials }) => trials.length)),
+    numbers("first", (t) => t.first, printTime),
     numbers("fastest", (t) => t.best, printTime),
     { title: "state", cell: ({ search }) => (isRunning(search) ? html`<strong>searched now</strong>` : search.status) },
   ];
-  return html`<h3>Tasks of process ${process} <small>${machine}</small></h3>
-${dataTable("What each task got of the time that this process spent in searches so far.", columns, tasks, "cards", true)}`;
+  return html`<h3>Tasks of ${network?.name ?? `process ${process}`} <small>${machine}</small></h3>
+${network && figures(figuresOfNetwork(searches, tasks, now))}
+${dataTable("What each task got of the time that this process spent in searches so far. First: the first kernel that worked.", columns, tasks, "cards", true)}`;
+}
+
+function figuresOfNetwork(searches: readonly LiveSearch[], tasks: readonly Task[], now: number): Figure[] {
+  const newest = searches.at(-1);
+  const left = newest?.network ? 1000 * newest.network.seconds - (now - newest.started) : 0;
+  const timed = tasks.filter(({ best }) => best !== undefined);
+  const first = sumOf(timed, ({ first: seconds = 0, steps }) => seconds * steps);
+  const best = sumOf(timed, ({ best: seconds = 0, steps }) => seconds * steps);
+  return present<Figure>([
+    {
+      title: "time left for all tasks",
+      value: left > 0 ? `at most ${span(left)}` : "time is up",
+      remark: `${counted(tasks.length, "task")} searched so far.`,
+    },
+    best > 0 && {
+      title: "steps of these tasks",
+      value: printTime(best),
+      remark: `${(first / best).toFixed(2)} times as fast as with the first kernels, which took ${printTime(first)}.`,
+    },
+  ]);
 }
 
 const taskName = ({ name, subject, shape, types }: LiveSearch): Markup =>

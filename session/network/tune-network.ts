@@ -26,6 +26,7 @@ import { defined, sumOf } from "../../abstraction/collections.ts";
 import type { Computation } from "../../abstraction/computation.ts";
 import { checkNames, EnvironmentError, reasonOf, UsageError } from "../../abstraction/error.ts";
 import type { Target } from "../../abstraction/machine.ts";
+import { cut, visible } from "../../abstraction/text.ts";
 import { checkPlace, type Database, DatabaseError, DEFAULT_DATABASE, withDatabase } from "../../db/index.ts";
 import type { Network } from "../../network/network.ts";
 import { isTuned, multiplyAddsOf, type Task, tasksOf } from "../../network/tasks.ts";
@@ -147,6 +148,9 @@ const LATER_SHARE = { of: 1 / 20, least: 8, most: 30 } as const;
 const GPU_SHARE = { of: 1 / 4, least: 15, most: 30 } as const;
 /** A first share ends after so many seconds, or after an equal share of the time if that is longer: enumeration and references may take that much. */
 const MOST_FIRST_SECONDS = 30;
+/** A model's name is cut in records: its file may say anything. */
+const LONGEST_NAME = 80;
+const nameOf = ({ name }: Network): string => cut(visible(name).replaceAll(/\s+/g, " "), LONGEST_NAME);
 /** Shares below this are not started: nothing could be compiled and measured in them. */
 const LEAST_LEFT_SECONDS = 1;
 /** A share that saved less than this fraction of its task's time was fruitless. */
@@ -223,7 +227,7 @@ async function tuneOn(
   const inOrder = states.toSorted(
     (a, b) => Number(field.isOfForm(b)) - Number(field.isOfForm(a)) || workOf(b.task) - workOf(a.task),
   );
-  const place = { of: count, left, db, search: options.search ?? searchOn(runner) };
+  const place = { name: nameOf(program), of: count, left, db, search: options.search ?? searchOn(runner) };
   const waiting = [...inOrder.filter((state) => !isByGain(state)).entries()];
   await sideBySide(beside, async (goesOn) => {
     for (let next = waiting.shift(); next && goesOn(); next = waiting.shift()) {
@@ -336,6 +340,8 @@ function searchOn(runner: Runner | CudaRunner | undefined): typeof tuneComputati
 const workOf = ({ multiplyAdds, steps }: Task): number => multiplyAdds * steps.length;
 
 interface SharedPlace {
+  /** The network's. */
+  readonly name: string;
   readonly of: number;
   readonly left: () => number;
   readonly db: Database;
@@ -364,14 +370,18 @@ async function share(
     onShare,
     onNotice,
   }: TuneNetworkOptions,
-  { of: counted, left, db, search }: SharedPlace,
+  { name, of: counted, left, db, search }: SharedPlace,
 ): Promise<void> {
   const { task, place, cache, best: before } = state;
   const of = Math.max(counted, place);
   const { computation, operator } = task;
   checkPlace(db, "its tasks were tuned");
   const outcome = await search(
-    { computation, ...defined({ parameters: operator?.parameters }) },
+    {
+      computation,
+      network: { name, steps: task.steps.length, seconds: left() },
+      ...defined({ parameters: operator?.parameters }),
+    },
     {
       within: seconds,
       ...(trials !== undefined && { trials, finals: false }),

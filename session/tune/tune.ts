@@ -73,6 +73,20 @@ export interface TuneSubject {
   readonly name?: string | undefined;
 }
 
+/** A subject that may be a task of a network. */
+interface SearchedSubject extends TuneSubject {
+  readonly network?: TaskOfNetwork;
+}
+
+/** What the record of a search says of the network for which it was made. */
+interface TaskOfNetwork {
+  readonly name: string;
+  /** Steps of the network that its kernel computes. */
+  readonly steps: number;
+  /** Seconds left for all tasks together. */
+  readonly seconds: number;
+}
+
 export interface TuneComputationOptions extends Consent {
   /**
    * Instructions to choose from; by default all that the machine has, registered ones included. Those of plain C++ are used only when no other
@@ -176,7 +190,7 @@ const LEAST_ENUMERATION_MS = 1000;
  * requested than there are processors
  */
 export async function tuneComputation(
-  subject: TuneSubject,
+  subject: SearchedSubject,
   options: TuneComputationOptions = {},
   kept?: Preparations,
 ): Promise<TuneOutcome> {
@@ -209,7 +223,7 @@ export async function tuneComputation(
 
 async function tuneAt(
   place: Workplace,
-  subject: TuneSubject,
+  subject: SearchedSubject,
   options: TuneComputationOptions,
   kept?: Preparations,
 ): Promise<TuneOutcome> {
@@ -246,6 +260,7 @@ interface Prepared {
   /** Whether its calibration was found contradicted, and the user told so. */
   readonly doubted: boolean;
   readonly workload: Workload;
+  readonly network: TaskOfNetwork | undefined;
   readonly offered: readonly Intrinsic[];
   /** The offered instructions that the search chooses from. */
   readonly chosen: readonly Intrinsic[];
@@ -261,7 +276,7 @@ interface Prepared {
 async function prepare(
   db: Database,
   place: Workplace,
-  { computation, parameters = {}, fixed, name }: TuneSubject,
+  { computation, parameters = {}, fixed, name, network }: SearchedSubject,
   options: TuneComputationOptions,
   kept?: Preparations,
 ): Promise<Prepared | { readonly refused: readonly Reason[] } | { readonly unanswered: Unanswered }> {
@@ -317,6 +332,7 @@ async function prepare(
     place,
     doubted,
     workload,
+    network,
     offered,
     chosen,
     space,
@@ -350,7 +366,7 @@ async function searchPrepared(
   prepared: Prepared,
   options: TuneComputationOptions,
 ): Promise<Extract<TuneOutcome, { trials: unknown }>> {
-  const { started, now, threads, kinds, place, doubted, workload, offered, space, bench, cut } = prepared;
+  const { started, now, threads, kinds, place, doubted, workload, network, offered, space, bench, cut } = prepared;
   const { environment, batch } = place;
   const { seed = 1, machine = nativeTarget(), strategy = STRATEGIES[0], onNotice } = options;
   if (!strategy) internal("no strategies");
@@ -361,9 +377,16 @@ async function searchPrepared(
     earlyStop: options.earlyStop ?? true,
     cache: cacheOf(options),
   });
-  const run = beginRun(db, { workload, environment, seed, options: recorded, budget, started: now() });
   const stop = options.signal ?? new AbortController().signal;
   const left = secondsLeft(budget.seconds, options.within, started);
+  // Preparing took of both.
+  const spent = (Date.now() - started) / 1000;
+  const spends = {
+    ...budget,
+    left: inMilliseconds(left),
+    ...(network && { network: { ...network, seconds: inMilliseconds(network.seconds - spent) } }),
+  };
+  const run = beginRun(db, { workload, environment, seed, options: recorded, budget: spends, started: now() });
   const time = AbortSignal.timeout(Math.ceil(1000 * left));
   const rounds = batch === undefined || options.within !== undefined ? time : new AbortController().signal;
   const phase = (name: TunePhase, done: number, of: number): void =>
@@ -446,6 +469,8 @@ function replayOptions(
 
 const cacheOf = ({ cache = "warm", machine }: TuneComputationOptions): Conditions["cache"] =>
   machine && isGpu(machine) ? "warm" : cache;
+
+const inMilliseconds = (seconds: number): number => Math.round(1000 * seconds) / 1000;
 
 /** Seconds left; when none are, the search still has time for one kernel. */
 function secondsLeft(seconds: number, within: number | undefined, started: number): number {

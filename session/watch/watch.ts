@@ -14,6 +14,7 @@
  *     watch.page("events")      the page as it is now
  */
 
+import { z } from "zod";
 import { groupsOf } from "../../abstraction/collections.ts";
 import { MachineFault, NotFoundError, UsageError } from "../../abstraction/error.ts";
 import {
@@ -248,7 +249,9 @@ function liveOf({ words, run, trials, finals, best }: Followed): LiveSearch {
     started,
     ended,
     status,
-    budget: { trials: numberIn(budget, "trials"), seconds: numberIn(budget, "seconds") },
+    // Records of earlier versions say what was asked for, and not what preparing left of it.
+    budget: { trials: numberIn(budget, "trials"), seconds: numberIn(budget, "left") ?? numberIn(budget, "seconds") },
+    network: networkSchema.safeParse(budget["network"]).data,
     threads: numberIn(options, "threads") ?? 1,
     points: workload.points,
     trials,
@@ -256,6 +259,8 @@ function liveOf({ words, run, trials, finals, best }: Followed): LiveSearch {
     best,
   };
 }
+
+const networkSchema = z.object({ name: z.string(), steps: z.int().positive(), seconds: z.number() });
 
 const leftOf = ({ run, words }: Followed): LeftSearch => ({
   id: run.id,

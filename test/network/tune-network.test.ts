@@ -53,6 +53,21 @@ describe("the network's time", () => {
     expect(most).toBe(beside);
   });
 
+  it("is said to each search, with the steps that its kernel computes and the network's name", async () => {
+    const said: unknown[] = [];
+    const search: Search = async ({ computation, network }) => {
+      said.push({ ...network, seconds: Math.ceil(network?.seconds ?? 0) });
+      return Promise.resolve(nothing(computation));
+    };
+    const program = { ...products([16, 16, 16, 8]), name: `bad\u0007\nname ${"n".repeat(200)}` };
+    await tuneNetwork(program, { seconds: 9, database: ":memory:", search });
+    const name = `bad\\u0007 name ${"n".repeat(64)}…`;
+    expect(said).toEqual([
+      { name, steps: 2, seconds: 9 },
+      { name, steps: 1, seconds: 9 },
+    ]);
+  });
+
   it.each(["a CPU", "a GPU"])("is spent on chains too, once each: on %s", async (where) => {
     const opened = openGraph(
       onnx("a = Softmax<axis=1>(MatMul(x[64,64], [64,64]{1}))\nSoftmax<axis=1>(MatMul(a, [64,64]{2}))"),

@@ -2,6 +2,7 @@
 
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
+import { z } from "zod";
 import { candidateKey } from "../../abstraction/candidate.ts";
 import { defineComputation } from "../../abstraction/computation.ts";
 import type { Kernel } from "../../abstraction/kernel.ts";
@@ -160,6 +161,21 @@ describe("a search", () => {
     const [listed] = runsIn(db);
     db.close();
     expect(listed?.run.options).toMatchObject({ unchecked: leftOut });
+  });
+
+  it("records what preparing left of its time, and the network that it is for", async () => {
+    const { runner } = machine(() => Promise.resolve(DONE));
+    const database = withCalibration(join(folder, "left.db"), compiler);
+    const subject = { computation: matmul, network: { name: "resnet18", steps: 3, seconds: 500 } };
+    await tuneComputation(subject, { database, runner, trials: 8, seconds: 40, within: 30 });
+    const db = openDatabase(database, { readonly: true });
+    const [listed] = runsIn(db);
+    db.close();
+    const budget = z
+      .looseObject({ left: z.number().positive().max(30), network: z.looseObject({ seconds: z.number() }) })
+      .parse(listed?.run.budget);
+    expect(budget).toMatchObject({ trials: 8, seconds: 40, network: { name: "resnet18", steps: 3 } });
+    expect(500 - budget.network.seconds).toBeCloseTo(30 - budget.left, 0);
   });
 
   it("that is stopped while inputs are drawn ends at once", async () => {

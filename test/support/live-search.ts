@@ -14,6 +14,8 @@ interface Given {
   readonly environment?: Environment;
   readonly trials?: number;
   readonly seconds?: number;
+  /** Further facts of the budget. */
+  readonly budget?: Readonly<Record<string, unknown>>;
   readonly process?: number;
   readonly started?: number;
 }
@@ -27,14 +29,22 @@ export interface Search {
 
 export function beginSearch(
   db: Database,
-  { workload = CONV, environment = MACHINE, trials = 160, seconds = 40, process, started = Date.now() }: Given = {},
+  {
+    workload = CONV,
+    environment = MACHINE,
+    trials = 160,
+    seconds = 40,
+    budget = {},
+    process,
+    started = Date.now(),
+  }: Given = {},
 ): Search {
   const run = beginRun(db, {
     workload,
     environment,
     seed: 1,
     options: { strategy: "genetic", threads: 1 },
-    budget: { trials, seconds },
+    budget: { trials, seconds, ...budget },
     started,
     ...(process !== undefined && { process }),
   });

@@ -219,6 +219,28 @@ describe("a search", () => {
     );
   });
 
+  it("for a network is told with the time left for all tasks, and what their steps take", () => {
+    const db = shop.open("network.db");
+    const network = { name: "resnet18", steps: 3, seconds: 300 };
+    const first = beginSearch(db, { budget: { left: 20, network } });
+    first.land(10);
+    first.end();
+    const second = {
+      workload: MATMUL,
+      started: Date.now() + 1,
+      budget: { left: 12, network: { ...network, seconds: 280 } },
+    };
+    beginSearch(db, second).land(2);
+    const page = pageOf(watching(shop.path("network.db"), 10_000));
+    expect(page).toContain("Tasks of resnet18");
+    expect(page).toMatch(/time left for all tasks at most (4 min 30 s|4 min 29 s) 2 tasks searched so far/);
+    // 3 steps of 186 us and 3 of 343 us; before them of 460 us each.
+    expect(page).toMatch(
+      /steps of these tasks 1\.\d+ ms 1\.\d+ times as fast as with the first kernels, which took \d\.\d+ ms/,
+    );
+    expect(page).toMatch(/time left at most \d s of 12 s/);
+  });
+
   it("on a machine with a hostile name is shown as text", () => {
     const db = shop.open("hostile.db");
     const environment = { ...MACHINE, cpu: "<img src=x onerror=alert(1)></script>" };
