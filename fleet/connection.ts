@@ -45,7 +45,7 @@ export async function within<T>(address: Address, patience: number, work: Promis
 interface Trouble {
   /** Looked for in the code and the message of a driver's error. */
   readonly sign: RegExp;
-  readonly why: (address: Address, message: string) => string;
+  readonly why: (address: Address, message: string, isOpen: boolean) => string;
   readonly remedy: (address: Address) => string;
 }
 
@@ -110,21 +110,29 @@ const TROUBLES: readonly Trouble[] = [
     remedy: () => CHECK_ADDRESS,
   },
   {
-    sign: /RESP type|Protocol error|ECONNRESET|EPIPE|closed|terminated|unexpected message/i,
-    why: (address) => `what answers there does not speak as ${nameOf(address)} does`,
+    sign: /RESP type|Protocol error|ECONNRESET|EPIPE|57P0|closed|terminat|unexpected message/i,
+    why: (address, _, isOpen) =>
+      isOpen ? "the connection is lost" : `what answers there does not speak as ${nameOf(address)} does`,
     remedy: () => "check the port, and whether the server asks for TLS",
   },
 ];
 
-/** A driver's error in the user's words. Its own text is shown where it is not known, and has no secrets: drivers name no passwords in it. */
-export function connectionProblem(address: Address, error: unknown): Omit<EnvironmentProblem, "status"> {
+/**
+ * A driver's error in the user's words. Where it is not known its own text is shown, in which drivers name no passwords.
+ * @param isOpen whether the connection was open before
+ */
+export function connectionProblem(
+  address: Address,
+  error: unknown,
+  isOpen = false,
+): Omit<EnvironmentProblem, "status"> {
   const message = error instanceof Error ? error.message.trim() : String(error);
   const code = error instanceof Error && "code" in error ? String(error.code) : "";
   const told = `${code} ${message}`;
   const trouble = TROUBLES.find(({ sign }) => sign.test(told));
   return {
     what: `no connection to the fleet's server ${address.text}`,
-    why: trouble?.why(address, message) ?? `it says: ${message}`,
+    why: trouble?.why(address, message, isOpen) ?? `it says: ${message}`,
     remedy: trouble?.remedy(address) ?? CHECK_ADDRESS,
   };
 }

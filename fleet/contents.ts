@@ -1,14 +1,13 @@
 /**
- * @file What a server keeps for a fleet: queues of jobs (BullMQ's), blobs, which are found by the hash of their content, and a board of short texts
+ * @file What a server keeps for a fleet besides queues of jobs: blobs, which are found by the hash of their content, and a board of short texts
  * that expire. Redis and PostgreSQL keep them alike.
  *
  *     const hash = await server.blobs.put(source);
- *     await server.queue("measure").add("measure", sign(tuner, "measure", { kernel: hash }));
+ *     await server.board.post("worker-node3", text, 60);
  */
 
 import { createHash } from "node:crypto";
-import type { Processor, Queue, QueueEvents, Worker, WorkerOptions } from "bullmq";
-import type { Address } from "./address.ts";
+import type { BackendFactory, ConnectionOptions, RedisQueueBackend } from "bullmq";
 import { FleetRefusal } from "./signed.ts";
 
 /** Content that is found by its hash: kernels, references, binaries. */
@@ -35,23 +34,31 @@ export interface Post {
   readonly text: string;
 }
 
-/** An open server, with everything in it that belongs to one fleet. */
-export interface FleetServer {
-  readonly address: Address;
-  /** `Redis 7.0.15` */
+/** What one kind of server gives. */
+export interface Opened {
   readonly software: string;
-  /** What may go wrong with how it is set up: sentences. */
   readonly warnings: readonly string[];
   readonly blobs: Blobs;
   readonly board: Board;
-  /** A queue to put jobs into. While the server is away, its calls fail at once. Jobs that have ended are removed after a day. */
-  readonly queue: (name: string) => Queue;
-  /** Takes jobs from a queue, and waits for the server while it is away. */
-  readonly worker: (name: string, work: Processor, options?: Partial<WorkerOptions>) => Worker;
-  /** The events of a queue, by which one waits for the end of a job. */
-  readonly events: (name: string) => QueueEvents;
-  /** Closes the connections, and all that was made of them. A worker ends its job first. */
+  /** How BullMQ is to connect to it. */
+  readonly queues: {
+    readonly shared: { readonly prefix?: string; readonly skipVersionCheck: boolean };
+    /** For calls that fail while the server is away. */
+    readonly producer: ConnectionOptions;
+    /** For those that wait for it. */
+    readonly consumer: ConnectionOptions;
+    /** BullMQ's own, Redis, where undefined. */
+    readonly backend: BackendFactory<RedisQueueBackend, ConnectionOptions> | undefined;
+  };
   readonly close: () => Promise<void>;
+}
+
+/** How a kind of server is opened. */
+export interface OpeningOptions {
+  /** Milliseconds within which it must answer. */
+  readonly patience: number;
+  /** Is told of errors of connections that were open. */
+  readonly report: (error: unknown) => void;
 }
 
 /** Bytes of a blob: sources have kilobytes, binaries with their weights some megabytes. */
@@ -61,16 +68,6 @@ export const BLOB_SECONDS = 7 * 24 * 3600;
 export const LONGEST_POST = 2 ** 21;
 /** Most posts that are listed. */
 export const MOST_POSTS = 1000;
-const DAY_SECONDS = 24 * 3600;
-
-/** What becomes of jobs that have ended. Their results are in the database of whoever asked. */
-export const JOB_OPTIONS = {
-  removeOnComplete: { age: DAY_SECONDS },
-  removeOnFail: { age: DAY_SECONDS },
-} as const;
-/** A worker that does not renew its lock within this time is taken for dead, and its job is given to another. */
-export const LOCK_MS = 30_000;
-
 /** The name under which a blob is found. */
 export function hashOf(bytes: Uint8Array): string {
   if (bytes.length > LARGEST_BLOB) throw new FleetRefusal(`a blob of ${bytes.length} bytes is refused: ${TOO_LARGE}`);

@@ -18,12 +18,11 @@ import {
   checkBlobSize,
   checkedBlob,
   checkHash,
-  type FleetServer,
   hashOf,
-  JOB_OPTIONS,
-  LOCK_MS,
   LONGEST_POST,
   MOST_POSTS,
+  type Opened,
+  type OpeningOptions,
 } from "./contents.ts";
 
 /** Oldest Redis that has all that BullMQ asks for (docs.bullmq.io, "Redis compatibility"). */
@@ -32,17 +31,13 @@ const OLDEST: readonly [major: number, minor: number] = [6, 2];
 /** Waits before the connection is tried again: one second, then up to twenty. */
 const again = (times: number): number => Math.min(20_000, 1000 * times);
 
-/** @param report is told of errors of connections that were open */
+/** Connects to it. @throws EnvironmentError when that fails, or it is none that can keep queues */
 export async function openRedis(
   address: Address,
   fleetId: string,
-  { patience, report }: { readonly patience: number; readonly report: (error: unknown) => void },
-): Promise<FleetServer> {
-  const [{ Redis }, { Queue, QueueEvents, Worker }] = await driver(
-    () => Promise.all([import("ioredis"), import("bullmq")]),
-    "bullmq",
-    "ioredis",
-  );
+  { patience, report }: OpeningOptions,
+): Promise<Opened> {
+  const { Redis } = await driver(() => import("ioredis"), "ioredis");
   const { host, port, user, password, database, tls } = address;
   const connection = {
     host,
@@ -70,7 +65,7 @@ export async function openRedis(
     try {
       return await work;
     } catch (error) {
-      throw new EnvironmentError(connectionProblem(address, error));
+      throw new EnvironmentError(connectionProblem(address, error, true));
     }
   };
   let info: ReadonlyMap<string, string>;
@@ -97,13 +92,6 @@ export async function openRedis(
   }
   isOpen = true;
   const prefix = `automap:{${fleetId}}`;
-  const made: { readonly close: () => Promise<void> }[] = [];
-  const shared = {
-    prefix: `${prefix}:queue`,
-    // Else BullMQ would print a warning of its own for each connection.
-    skipVersionCheck: info.get("maxmemory_policy") !== "noeviction",
-  };
-  const patient = { ...connection, maxRetriesPerRequest: null, retryStrategy: again };
   const blobs: Blobs = {
     put: async (bytes) => {
       const hash = hashOf(bytes);
@@ -137,34 +125,23 @@ export async function openRedis(
       await asked(client.multi().del(post(name)).zrem(names, name).exec());
     },
   };
-  const kept = <T extends { on(event: "error", listener: (error: Error) => void): T; close(): Promise<void> }>(
-    one: T,
-  ): T => {
-    made.push(one);
-    return one.on("error", report);
-  };
   return {
-    address,
     software: softwareOf(info),
     warnings: warningsOf(info),
     blobs,
     board,
-    queue: (name) =>
-      kept(
-        new Queue(name, {
-          ...shared,
-          connection: { ...connection, enableOfflineQueue: false, retryStrategy: again },
-          defaultJobOptions: JOB_OPTIONS,
-        }),
-      ),
-    worker: (name, work, options) =>
-      kept(
-        new Worker(name, work, { ...JOB_OPTIONS, lockDuration: LOCK_MS, ...options, ...shared, connection: patient }),
-      ),
-    events: (name) => kept(new QueueEvents(name, { ...shared, connection: patient })),
+    queues: {
+      shared: {
+        prefix: `${prefix}:queue`,
+        // Else BullMQ would print a warning of its own for each connection.
+        skipVersionCheck: info.get("maxmemory_policy") !== "noeviction",
+      },
+      producer: { ...connection, enableOfflineQueue: false, retryStrategy: again },
+      consumer: { ...connection, maxRetriesPerRequest: null, retryStrategy: again },
+      backend: undefined,
+    },
     close: async () => {
       isOpen = false;
-      await Promise.all(made.map((one) => one.close()));
       client.disconnect();
     },
   };

@@ -8,9 +8,11 @@ import { complaint, printed } from "../support/cli.ts";
 import { messageOf } from "../support/message.ts";
 import { scratchFolder } from "../support/scratch.ts";
 
+const scratch = scratchFolder();
+
 describe("automap fleet", () => {
   it("makes a fleet, admits members and expels them, and says what to do with each file", async () => {
-    const folder = join(scratchFolder(), "my fleet");
+    const folder = join(scratch, "my fleet");
     const shown = async (...words: string[]): Promise<string> =>
       (await printed(["fleet", ...words])).replaceAll(folder, "DIR").replace(/\b[0-9a-f]{32}\b/, "ID");
     expect(await shown("init", folder)).toBe(
@@ -30,7 +32,7 @@ describe("automap fleet", () => {
   });
 
   it("refuses in a sentence, and prints no key", async () => {
-    const folder = join(scratchFolder(), "fleet");
+    const folder = join(scratch, "fleet");
     await printed(["fleet", "init", folder]);
     expect(await complaint(["fleet", "init", folder])).toMatch(/holds a fleet already/);
     expect(await complaint(["fleet", "admit", folder, "node3"])).toBe(

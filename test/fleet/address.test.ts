@@ -8,6 +8,7 @@ import { type Address, parseAddress } from "../../fleet/address.ts";
 import { explanationOf, messageOf } from "../support/message.ts";
 import { scratchFolder } from "../support/scratch.ts";
 
+const scratch = scratchFolder();
 const part = (url: string): Partial<Address> => parseAddress(url, {});
 
 describe("an address", () => {
@@ -75,7 +76,7 @@ describe("an address", () => {
   });
 
   it("takes the password from a variable or a file, and is printed without it", () => {
-    const file = join(scratchFolder(), "password");
+    const file = join(scratch, "password");
     writeFileSync(file, "ge heim\n");
     const url = "redis://queue.lan";
     const given = parseAddress(url, { AUTOMAP_FLEET_PASSWORD: "geheim" });

@@ -19,9 +19,12 @@ interface KeyFile {
   readonly members: { name: string }[];
 }
 
+const scratch = scratchFolder();
+let fleets = 0;
+
 /** A fleet with a tuner and a worker. */
 function newFleet() {
-  const folder = join(scratchFolder(), "fleet");
+  const folder = join(scratch, `fleet${fleets++}`);
   const fleet = createFleet(folder);
   return { folder, fleet, tuner: admit(folder, "desk", "tuner"), worker: admit(folder, "node3", "worker") };
 }
@@ -74,7 +77,7 @@ describe("a fleet", () => {
   });
 
   it("is asked for before somebody is admitted", () => {
-    const folder = scratchFolder();
+    const folder = join(scratch, "none");
     expect(explanationOf(() => admit(folder, "node3", "worker"))).toBe(
       `${folder} holds no fleet: there is no such file or directory\n  automap fleet init ${folder}`,
     );

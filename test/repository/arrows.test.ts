@@ -121,6 +121,14 @@ describe("imports", () => {
     ]);
   });
 
+  it("reach the packages of a fleet's server from fleet only, and when a server is opened", () => {
+    const drivers = imports.filter(({ to }) => ["bullmq", "ioredis", "pg"].includes(to));
+    expect(drivers.filter(({ from, erased, deferred }) => folderOf(from) !== "fleet" || !(erased || deferred))).toEqual(
+      [],
+    );
+    expect(new Set(drivers.map(({ to }) => to)).size).toBe(3);
+  });
+
   it("reach better-sqlite3 from db and genetic-js from one file of the tuner only", () => {
     const importers = (name: string): string[] => imports.filter(({ to }) => to === name).map(({ from }) => from);
     expect(importers("better-sqlite3").filter((name) => folderOf(name) !== "db")).toEqual([]);
@@ -150,9 +158,9 @@ describe("the command line", () => {
 });
 
 describe("SQL", () => {
-  it("is written in db/ only", () => {
+  it("is written in db/ only, and where a fleet keeps its queues", () => {
     const strangers = files.filter((name) => folderOf(name) !== "db" && SQL.test(readSource(name)));
-    expect(strangers).toEqual([]);
+    expect(strangers).toEqual(["fleet/postgres.ts"]);
     expect(files.filter((name) => folderOf(name) === "db" && SQL.test(readSource(name))).length).toBeGreaterThan(5);
   });
 });

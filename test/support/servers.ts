@@ -8,10 +8,12 @@
 
 import { type ChildProcess, spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
+import { chownSync, existsSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { connect, createServer, type Server } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { setTimeout } from "node:timers/promises";
-import { afterAll } from "vitest";
-import { scratchFolder } from "./scratch.ts";
+import { afterAll, onTestFinished, TestRunner } from "vitest";
 
 export interface TestServer {
   /** Without the password. */
@@ -37,7 +39,7 @@ export const hasRedis: boolean = isInstalled("redis-server");
 
 /** Redis, which keeps every write on disk before the next second. */
 export async function redisHere({ password, configuration = [] }: TestServerOptions = {}): Promise<TestServer> {
-  const folder = scratchFolder("automap-redis-");
+  const folder = mkdtempSync(join(tmpdir(), "automap-redis-"));
   const port = await freePort();
   const lines = [
     `port ${port}`,
@@ -48,11 +50,12 @@ export async function redisHere({ password, configuration = [] }: TestServerOpti
     ...(password === undefined ? [] : [`requirepass ${password}`]),
     ...configuration,
   ];
-  const running = await runningProcess(port, () => {
+  const start = (): ChildProcess => {
     const child = spawn("redis-server", ["-"], { stdio: ["pipe", "ignore", "ignore"] });
     child.stdin.end(lines.join("\n"));
     return child;
-  });
+  };
+  const running = await runningProcess({ folder, start, isReady: () => isListening(port), end: "SIGKILL" });
   return {
     ...running,
     url: `redis://127.0.0.1:${port}`,
@@ -61,29 +64,90 @@ export async function redisHere({ password, configuration = [] }: TestServerOpti
   };
 }
 
-/** Starts a server and waits until it takes connections. */
-async function runningProcess(port: number, launch: () => ChildProcess): Promise<Pick<TestServer, "start" | "stop">> {
+/** The folder of PostgreSQL's programs; undefined where it is not installed. Debian has them outside PATH. */
+const POSTGRES = ["", ...debianFolders()].find(
+  (folder) => isInstalled(`${folder}initdb`) && isInstalled(`${folder}postgres`),
+);
+
+export const hasPostgres: boolean = POSTGRES !== undefined;
+
+/** The user that PostgreSQL runs as, since it refuses to as root; undefined where the tests run as somebody else. */
+const POSTGRES_USER = process.getuid?.() === 0 ? { uid: numberOf("-u"), gid: numberOf("-g") } : undefined;
+
+function numberOf(what: "-u" | "-g"): number {
+  return Number(spawnSync("id", [what, "postgres"], { encoding: "utf8" }).stdout);
+}
+
+function debianFolders(): readonly string[] {
+  const root = "/usr/lib/postgresql";
+  return existsSync(root) ? readdirSync(root).map((version) => `${root}/${version}/bin/`) : [];
+}
+
+/** PostgreSQL with a user `automap`, to whom it belongs. It asks for the password only if there is one. */
+export async function postgresHere({ password, configuration = [] }: TestServerOptions = {}): Promise<TestServer> {
+  const folder = mkdtempSync(join(tmpdir(), "automap-postgres-"));
+  const port = await freePort();
+  const secret = join(folder, "password");
+  const data = join(folder, "data");
+  writeFileSync(secret, password ?? "none");
+  const user = POSTGRES_USER;
+  if (user) for (const path of [folder, secret]) chownSync(path, user.uid, user.gid);
+  const access = password === undefined ? "trust" : "scram-sha-256";
+  const words = ["-D", data, "-U", "automap", "-A", access, "--pwfile", secret, "-N", "-E", "UTF8", "--locale=C"];
+  const { status, stderr } = spawnSync(`${POSTGRES}initdb`, words, { encoding: "utf8", cwd: folder, ...user });
+  if (status !== 0) throw new Error(`initdb: ${stderr}`);
+  const settings = ["listen_addresses=127.0.0.1", "unix_socket_directories=", "fsync=off", "jit=off", ...configuration];
+  const line = ["-D", data, "-p", String(port), ...settings.flatMap((setting) => ["-c", setting])];
+  const start = (): ChildProcess => spawn(`${POSTGRES}postgres`, line, { stdio: "ignore", cwd: folder, ...user });
+  const isReady = (): boolean =>
+    spawnSync(`${POSTGRES}pg_isready`, ["-q", "-h", "127.0.0.1", "-p", String(port)]).status === 0;
+  // Killed, it would leave its other processes behind.
+  const running = await runningProcess({ folder, start, isReady, end: "SIGQUIT" });
+  return {
+    ...running,
+    url: `postgresql://automap@127.0.0.1:${port}/postgres`,
+    port,
+    environment: password === undefined ? {} : { AUTOMAP_FLEET_PASSWORD: password },
+  };
+}
+
+interface Launch {
+  readonly folder: string;
+  readonly start: () => ChildProcess;
+  readonly isReady: () => boolean | Promise<boolean>;
+  /** What ends it at once, with all its processes. */
+  readonly end: NodeJS.Signals;
+}
+
+/** Starts a server and waits until it answers. When it has ended, its folder is removed. */
+async function runningProcess({ folder, start, isReady, end }: Launch): Promise<Pick<TestServer, "start" | "stop">> {
   let child: ChildProcess | undefined;
-  const kill = (): void => void child?.kill("SIGKILL");
+  const kill = (): void => void child?.kill(end);
   const stop = async (): Promise<void> => {
     const ended = child?.exitCode === null && child.signalCode === null ? once(child, "exit") : undefined;
     kill();
     await ended;
   };
-  const start = async (): Promise<void> => {
-    child = launch();
-    while (!(await isListening(port))) {
+  const again = async (): Promise<void> => {
+    child = start();
+    while (!(await isReady())) {
       if (child.exitCode !== null) throw new Error(`the server ended with code ${child.exitCode}`);
-      await setTimeout(20);
+      await setTimeout(50);
     }
   };
   process.once("exit", kill);
-  afterAll(async () => {
+  atEnd(async () => {
     await stop();
     process.removeListener("exit", kill);
+    rmSync(folder, { recursive: true, force: true });
   });
-  await start();
-  return { start, stop };
+  await again();
+  return { start: again, stop };
+}
+
+/** Does some work when the test that asks for it has ended, or all tests of the block or the file that does. */
+function atEnd(work: () => Promise<void>): void {
+  (TestRunner.getCurrentTest() === undefined ? afterAll : onTestFinished)(work);
 }
 
 async function isListening(port: number): Promise<boolean> {

@@ -1,0 +1,101 @@
+/** @file What a fleet's server keeps, in Redis and in PostgreSQL alike: blobs, a board and queues. */
+
+import { createHash } from "node:crypto";
+import { setTimeout } from "node:timers/promises";
+import type { Job, QueueEvents } from "bullmq";
+import { describe, expect, it, onTestFinished } from "vitest";
+import { parseAddress } from "../../fleet/address.ts";
+import { LARGEST_BLOB } from "../../fleet/contents.ts";
+import { type FleetServer, openServer } from "../../fleet/server.ts";
+import { hasPostgres, hasRedis, postgresHere, redisHere, type TestServer } from "../support/servers.ts";
+
+const FLEET = { id: "0".repeat(32) };
+const OTHER = { id: "1".repeat(32) };
+
+/** The result of a job. The event of one that ends while events are being subscribed to is missed. */
+async function answered(job: Job, events: QueueEvents): Promise<unknown> {
+  await expect.poll(() => job.isCompleted()).toBe(true);
+  return job.waitUntilFinished(events, 5000);
+}
+
+const KINDS = [
+  { kind: "redis", needs: "redis-server", isHere: hasRedis, start: redisHere },
+  { kind: "postgresql", needs: "postgres and initdb", isHere: hasPostgres, start: postgresHere },
+];
+
+for (const { kind, needs, isHere, start } of KINDS)
+  describe.skipIf(!isHere)(`a fleet's server in ${kind} (${needs})`, async () => {
+    const here: Partial<TestServer> = isHere ? await start({ password: "geheim" }) : {};
+
+    const opened = async (fleet = FLEET): Promise<FleetServer> => {
+      const server = await openServer(parseAddress(here.url ?? "", here.environment), fleet);
+      onTestFinished(() => server.close());
+      return server;
+    };
+
+    it("keeps blobs by their hash, apart from those of other fleets", async () => {
+      const { blobs, software, warnings, address } = await opened();
+      expect({ software, warnings }).toEqual({
+        software: expect.stringMatching(/^(Redis|Valkey|PostgreSQL) \d/),
+        warnings: [],
+      });
+      expect(address.kind).toBe(kind);
+      const bytes = Buffer.from([0, 255, 10, 13, 128]);
+      const hash = await blobs.put(bytes);
+      expect(hash).toBe(createHash("sha256").update(bytes).digest("hex"));
+      expect(await blobs.put(bytes)).toBe(hash);
+      expect(await blobs.get(hash)).toEqual(bytes);
+      expect(await blobs.get("f".repeat(64))).toBeUndefined();
+      expect(await blobs.get(await blobs.put(Buffer.alloc(0)))).toEqual(Buffer.alloc(0));
+      expect(await (await opened(OTHER)).blobs.get(hash)).toBeUndefined();
+      await expect(blobs.get("*")).rejects.toThrow("its name is not a hash");
+      await expect(blobs.put(new Uint8Array(LARGEST_BLOB + 1))).rejects.toThrow(/67108865 bytes is refused/);
+    });
+
+    it("shows what is posted until it expires or is removed", async () => {
+      const { board } = await opened();
+      await board.post("worker-b", "1", 60);
+      await board.post("worker-a", '{"é":"\\u0000"}', 60);
+      await board.post("worker-b", "3", 60);
+      await board.post("worker-c", "4", 1);
+      await board.post("worker%", "5", 60);
+      const names = async (): Promise<string[]> => (await board.list("worker-")).map(({ name, text }) => name + text);
+      expect(await names()).toEqual(['worker-a{"é":"\\u0000"}', "worker-b3", "worker-c4"]);
+      await board.remove("worker-a");
+      await setTimeout(1100);
+      expect(await names()).toEqual(["worker-b3"]);
+      expect(await (await opened(OTHER)).board.list("")).toEqual([]);
+    });
+
+    it("takes jobs to workers and their answers back", async () => {
+      const server = await opened();
+      const queue = server.queue("measure");
+      const events = server.events("measure");
+      const worker = server.worker("measure", async ({ data }) => data.n + 1, { name: "node3" });
+      expect(await answered(await queue.add("measure", { n: 41 }, { jobId: "a1" }), events)).toBe(42);
+      expect(worker.opts).toMatchObject({ lockDuration: 30_000, name: "node3" });
+      expect((await queue.getJob("a1"))?.opts).toMatchObject({ removeOnComplete: { age: 86_400 } });
+      expect(await (await opened(OTHER)).queue("measure").getJob("a1")).toBeUndefined();
+    });
+
+    it("may go and come back: what needs it says so, once, and works again", async () => {
+      const frail = await start();
+      const troubles: string[] = [];
+      const server = await openServer(parseAddress(frail.url, {}), FLEET, { onTrouble: (text) => troubles.push(text) });
+      const queue = server.queue("measure");
+      const events = server.events("measure");
+      server.worker("measure", async ({ data }) => data);
+      expect(await answered(await queue.add("measure", 1), events)).toBe(1);
+      await frail.stop();
+      await expect.poll(() => troubles.length).toBeGreaterThan(0);
+      await expect(queue.add("measure", 2)).rejects.toThrow();
+      await frail.start();
+      const added = (): Promise<Job | undefined> => queue.add("measure", 3).catch(() => undefined);
+      await expect.poll(added).toBeDefined();
+      await expect.poll(() => queue.getCompletedCount()).toBeGreaterThan(1);
+      await server.board.post("name", "text", 5);
+      for (const sentence of troubles) expect(sentence).toMatch(/^no connection to the fleet's server \S+: [a-z ]+$/);
+      expect(new Set(troubles).size).toBe(troubles.length);
+      await server.close();
+    });
+  });
