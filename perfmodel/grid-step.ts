@@ -24,6 +24,7 @@ import { stepsInFlight } from "../mapper/schedule/fragments.ts";
 import { boxOf, type GatherBox } from "../mapper/schedule/gather.ts";
 import { sharedBytesOf, threadsOf } from "../mapper/schedule/grid.ts";
 import type { GridAxis, GridContext, GridInput } from "../mapper/schedule/grid-context.ts";
+import { sharersOf } from "../mapper/schedule/multicast.ts";
 import { rolledOf } from "../mapper/schedule/rolled.ts";
 import { stepsOfPart } from "../mapper/schedule/split.ts";
 import { PIECE_BYTES } from "../mapper/schedule/swizzle.ts";
@@ -193,12 +194,16 @@ function copiesOf(context: GridContext, schedule: GridSchedule, target: Target, 
     const along = extentOf(sum.axis, schedule.tile);
     const written = staged * along * bytes;
     const how = transferOf(input, schedule);
-    // One thread starts the engine's copy.
+    // One thread starts the engine's copy. The last cache reads whole lines, once for all blocks of a cluster that share them; all
+    // elements arrive at each block.
     if (how === "engine")
       return {
         instructions: 0,
         stores: written / sharedRate,
-        fetched: written,
+        fetched: Math.max(
+          written,
+          tileCopy(context, input, staged, along, input.width).lineBytes / sharersOf(context, schedule, input),
+        ),
         lines: 0,
         wait: latencyOf("barrier") / hidden,
       };

@@ -10,6 +10,7 @@
  *
  *     repack         a kernel that copies inputs: its bytes, each read and written once, and its launch
  *     split          what the parts of a sum cost that meet: barriers and bytes of a cluster, or a second kernel and its bytes
+ *     multicast      a barrier of each cluster: its blocks begin together
  *
  * Every rate is the target's (targets/). Each fitted number has a name and states what it was fitted on.
  */
@@ -112,6 +113,7 @@ export function gridCosts(given: GridContext, schedule: GridSchedule, target: Ta
     launch: launchOf(target),
     ...(schedule.repack && { repack: repackSeconds(context, schedule, target, clock) }),
     ...(schedule.split && { split: splitSeconds(context, schedule, target, clock, waves) }),
+    ...(schedule.multicast && { multicast: begun * clusterBarrier(target, clock) }),
   };
   return overlappingCosts(fixed, busy, latency, [
     context.intrinsic.family,
@@ -195,6 +197,10 @@ function kernelSeconds({ launch: how }: GridSchedule, { fixed }: Target, clock: 
   return (begun ?? 0) + COPY_LATENCY / clock + (drain?.value ?? 0);
 }
 
+/** Seconds in which the blocks of a cluster meet. */
+const clusterBarrier = (target: Target, clock: number): number =>
+  (levelOf(target, "cluster").barrier?.cycles.value ?? 0) / clock;
+
 /** Cost of combining partial sums, besides the stores of the blocks that hold them. */
 function splitSeconds(
   context: GridContext,
@@ -209,8 +215,7 @@ function splitSeconds(
   const bytes = elements * bytesOf(context.target.dtype);
   if (split.through === "cluster") {
     // All blocks of a cluster wait for the slowest, and for data in flight.
-    const barrier = levelOf(target, "cluster").barrier?.cycles.value ?? 0;
-    return waits * (barrier / clock + bytes / MET_BYTES);
+    return waits * (clusterBarrier(target, clock) + bytes / MET_BYTES);
   }
   const all = bytes * tilesOf(context, schedule) * split.parts;
   return kernelSeconds(schedule, target, clock) + all / rateOn(target, "l2");

@@ -21,6 +21,8 @@ export const SECTOR_BYTES = 32;
 export const LINE_BYTES = 128;
 /** Number of warp accesses examined: those of a tile are alike. */
 const LOOKED_AT = 8;
+/** Rows examined for the lines that they touch: a pitch of 16-byte pieces repeats its place in a line after eight rows. */
+const ROWS_LOOKED_AT = 8;
 
 /** The accesses of one tile. */
 export interface TileCopy {
@@ -33,6 +35,8 @@ export interface TileCopy {
   readonly fetchedBytes: number;
   /** Bytes of these that are read. */
   readonly usedBytes: number;
+  /** Bytes of the lines that hold the tile, a line counted for each piece of {@link LINE_BYTES} of a row that begins or ends in it. */
+  readonly lineBytes: number;
 }
 
 const copies = memoisedBy<Computation, TileCopy>();
@@ -70,6 +74,8 @@ function findCopy(context: GridContext, input: GridInput, kept: number, sum: num
   const [rowPlace, columnPlace] = input.contiguous === "sum" ? [alongKept, alongSum] : [alongSum, alongKept];
   const [rowsInside, columnsInside] = input.contiguous === "sum" ? [keptInside, sumInside] : [sumInside, keptInside];
 
+  const place = (row: number, column: number): number => (rowPlace(row) + columnPlace(column)) * bytes;
+
   let looked = 0;
   let live = 0;
   let lines = 0;
@@ -79,8 +85,7 @@ function findCopy(context: GridContext, input: GridInput, kept: number, sum: num
     for (let lane = 0; lane < Math.min(lanes, rows * inRow); lane++) {
       const row = Math.floor((first + lane) / inRow);
       const column = ((first + lane) % inRow) * width;
-      if (row < rowsInside && column < columnsInside)
-        touched.add(Math.floor(((rowPlace(row) + columnPlace(column)) * bytes) / LINE_BYTES));
+      if (row < rowsInside && column < columnsInside) touched.add(Math.floor(place(row, column) / LINE_BYTES));
     }
     looked++;
     if (touched.size > 0) live++;
@@ -93,7 +98,29 @@ function findCopy(context: GridContext, input: GridInput, kept: number, sum: num
     lines: lines * share,
     fetchedBytes: fetchedBytes({ place: alongKept, extent: keptInside }, { place: alongSum, extent: sumInside }, bytes),
     usedBytes: keptInside * sumInside * bytes,
+    lineBytes: lineBytes(place, rowsInside, columnsInside, bytes),
   };
+}
+
+/** Lines of the pieces of a line's length that boxes take from each row, in bytes. Rows whose pitch is no multiple of a line begin within one. */
+function lineBytes(
+  place: (row: number, column: number) => number,
+  rows: number,
+  columns: number,
+  bytes: number,
+): number {
+  const piece = LINE_BYTES / bytes;
+  const looked = Math.min(Math.ceil(rows), ROWS_LOOKED_AT);
+  let lines = 0;
+  for (let row = 0; row < looked; row++) {
+    for (let first = 0; first < columns; first += piece) {
+      const touched = new Set<number>();
+      for (let column = first; column < Math.min(columns, first + piece); column++)
+        touched.add(Math.floor(place(row, column) / LINE_BYTES));
+      lines += touched.size;
+    }
+  }
+  return (lines * LINE_BYTES * rows) / Math.max(1, looked);
 }
 
 type Place = (index: number) => number;

@@ -230,17 +230,20 @@ const HOPPER_COPIES: readonly CopyForm[] = [
     alignment: 128,
     completes: "barrier",
     feature: "tma",
-    latencyCycles: cited(590, `${H100_PROBES}: a box of 16 KB from L2 to the barrier's release`),
+    latencyCycles: cited(
+      1000,
+      `under load, fitted as the rate of the last cache was; ${H100_PROBES}: 590 for a box of 16 KB that is alone`,
+    ),
   },
 ];
 
 const HOPPER_L2_TO_SHARED = [
   perSecond(7.66e12, "read", "grid", `${H100_PROBES}: to shared memory, by boxes and by 16 bytes alike`),
   perSecond(
-    67e9,
+    120e9,
     "read",
     "block",
-    `${H100_PROBES}: what a GEMM of 4096 cubed in tiles of 128 x 256 reads at 750 TFLOP/s; 58 in a probe that only copies`,
+    "fitted to 2,000 products and convolutions of bench/trials (H100, H200), whose blocks read the same tiles at the same time; a probe whose blocks share nothing reaches 58",
   ),
   perSecond(25e9, "write", "block", `${H100_PROBES}: stores of a block as its time model fits them, about`),
 ] as const;

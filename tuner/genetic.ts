@@ -38,6 +38,9 @@ const GOOD_SHARE = 0.25;
  * (c and k 128 at 112 x 112 in f32, a Zen 4, 2026-11-29).
  */
 const WORTHWHILE_SPREAD = 3;
+/** Candidates of the first round that differ in so many decisions come first, as long as they are expected to take at most this many times the least. */
+const MOST_APART = 4;
+const AS_FAST = 1.35;
 /**
  * Random candidates of a round are expected to take at most this many times the least, as long as such are found. Of designs on lanes
  * that were drawn blindly, kernels of 150 ms to seconds used up searches whose best takes 2 ms, while the model's error is a factor of two
@@ -196,7 +199,8 @@ function handOut<C>(search: Search<C>, options: Options, seen: ReadonlyMap<strin
   const worthwhile = ranked.filter((candidate) => (expected(candidate) ?? 0) <= WORTHWHILE_SPREAD * least);
   const rivals = bestOfOthers(search, worthwhile);
   const different = Math.min(batch - explore, Math.max(0, Math.round(batch * options.different) - rivals.length));
-  const promising = unlike(search, ranked, Math.max(1, batch - different - explore - rivals.length));
+  const wanted = Math.max(1, batch - different - explore - rivals.length);
+  const promising = search.trials.length === 0 ? apart(search, worthwhile, wanted) : unlike(search, ranked, wanted);
   const best = [...new Set([...promising.slice(0, 1), ...rivals, ...promising])];
 
   // 2. the most different
@@ -225,6 +229,23 @@ function bestOfOthers<C>({ space, trials }: Search<C>, ranked: readonly C[]): C[
     known.add(model);
     return true;
   });
+}
+
+/**
+ * The best of `ranked`, then those that differ most from all before and are expected to be about as fast. Until something is measured, the model's
+ * errors are the same for schedules that are much alike: of a product of 1536 x 1536 x 4608 ten of the first sixteen kernels had the tile that it
+ * preferred by mistake, and the best one after eight seconds took 1.5 times what another tile takes (an H200, 2026-11-29).
+ */
+function apart<C>({ space, expected }: Search<C>, ranked: readonly C[], count: number): C[] {
+  const least = ranked.reduce((min, candidate) => Math.min(min, expected(candidate) ?? min), Number.POSITIVE_INFINITY);
+  const close = ranked.filter((candidate) => (expected(candidate) ?? 0) <= AS_FAST * least);
+  const chosen: C[] = [];
+  for (let decisions = MOST_APART; decisions >= 1; decisions--)
+    for (const candidate of close) {
+      if (chosen.length === count) return chosen;
+      if (chosen.every((other) => distanceIn(space, candidate, other) >= decisions)) chosen.push(candidate);
+    }
+  return [...chosen, ...ranked.filter((candidate) => !chosen.includes(candidate)).slice(0, count - chosen.length)];
 }
 
 /**

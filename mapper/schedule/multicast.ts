@@ -12,18 +12,17 @@
 import { z } from "zod";
 import { extentOf } from "../../abstraction/affine.ts";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
-import { MINOR_DISTANCE } from "./decision.ts";
 import type { GridAxis, GridContext, GridDecision, GridInput } from "./grid-context.ts";
-import { tilesOf } from "./split.ts";
 import { keptTiles } from "./taps.ts";
 
 /**
- * Blocks to try, neighbours along the rows: along the columns was no faster. Of four blocks only 30 clusters run at once on an H100, and what
- * arrives at a block comes at half the rate: a product takes twice the time.
+ * Blocks to try. Of four blocks only 30 clusters run at once on an H100, and what arrives at a block comes at half the rate: a product takes twice
+ * the time.
  */
-const TRIED = { blocks: 2, along: "rows" } as const;
-/** Bytes of both tiles of a step below which sharing only lost on an H200, and elements of a tile. */
-const WORTHWHILE = { bytes: 48 * 1024, elements: 128 * 256 } as const;
+const TRIED = [
+  { blocks: 2, along: "rows" },
+  { blocks: 2, along: "columns" },
+] as const;
 /** The swizzle of shared memory repeats after so many rows, so a part of a tile begins at a multiple of them. */
 const ROWS = 8;
 
@@ -34,30 +33,16 @@ export const multicast: GridDecision<"multicast"> = {
   schema: z.strictObject({ blocks: z.int().min(2).max(16), along: z.enum(["rows", "columns"]) }).optional(),
   values: ({ limits, intrinsic }) => [
     undefined,
-    ...(limits.engine && intrinsic.asynchronous && TRIED.blocks <= limits.clusterBlocks ? [TRIED] : []),
+    ...(limits.engine && intrinsic.asynchronous ? TRIED.filter(({ blocks }) => blocks <= limits.clusterBlocks) : []),
   ],
   suits: (context, schedule, value) =>
-    value === undefined ||
-    (isWorthwhile(context, schedule) && multicastProblem(context, { ...schedule, multicast: value }) === undefined),
-  worthTrying: (context, schedule) => schedule.multicast === undefined || isWorthwhile(context, schedule),
+    value === undefined || multicastProblem(context, { ...schedule, multicast: value }) === undefined,
   goesWith: "producer",
-  // The model sees no difference: on an H200 tiles of 128 x 256 gain up to 2 %.
-  distance: (_, a, b) => (sameMulticast(a, b) ? 0 : MINOR_DISTANCE),
+  distance: (_, a, b) => (sameMulticast(a, b) ? 0 : 1),
   print: (value) => value && `${value.blocks} along ${value.along}`,
   traits: ({ multicast: value }) => (value ? ["multicast"] : []),
   problem: multicastProblem,
 };
-
-/** Whether the sums of a block are many, its steps long, and blocks more than run at once: elsewhere waiting for a neighbour costs more. */
-function isWorthwhile(context: GridContext, schedule: GridSchedule): boolean {
-  const { rows, columns, sum, limits, elementBytes } = context;
-  const extent = ({ axis }: GridAxis): number => extentOf(axis, schedule.tile);
-  return (
-    extent(rows) * extent(columns) >= WORTHWHILE.elements &&
-    (extent(rows) + extent(columns)) * extent(sum) * elementBytes >= WORTHWHILE.bytes &&
-    tilesOf(context, schedule) > limits.multiprocessors
-  );
-}
 
 type Chosen = Pick<GridSchedule, "multicast">;
 
