@@ -112,6 +112,15 @@ export function floatFormatOf(dtype: DType): FloatFormat | undefined {
 /** The floats of one byte. */
 export type ByteFloat = "e4m3" | "e5m2";
 
+/**
+ * Fraction bits of the sums of tensor cores that multiply floats of one byte. Each product is moved to the exponent of the largest and cut off, as the
+ * sum is; so are sums of whole numbers below twice 2 to this power exact. DeepSeek-V3 Technical Report, section 3.5.2: about 14 bits on an H800.
+ */
+export const BYTE_SUM_BITS = 13;
+
+/** What each term of a sum with so many fraction bits may add to its error: the term, the sum before and the sum after it are cut off. */
+export const cutOff = (bits: number): number => 3 * 2 ** -bits;
+
 export const isByteFloat = (dtype: DType): dtype is ByteFloat => dtype === "e4m3" || dtype === "e5m2";
 
 /** Smallest and largest finite value. */

@@ -125,6 +125,8 @@ export interface IntrinsicSpec<E extends string = string> {
   readonly setup?: string;
   /** How the instruction treats subnormal inputs and results; kept when left out. */
   readonly subnormals?: "flushed";
+  /** Fraction bits with which it adds, where these are fewer than those of the sums' type. */
+  readonly sumBits?: number;
   /** Cost that the model assumes where nothing was measured; one issue per cycle when left out. */
   readonly cost?: Cost;
   /** Name that disassemblers print. A compiled kernel must contain it; not checked when left out. */
@@ -187,6 +189,8 @@ export interface Intrinsic {
   readonly setup: RowText | undefined;
   /** What it makes of subnormal inputs and results. */
   readonly subnormals: "kept" | "flushed";
+  /** Fraction bits with which it adds; undefined for those of the sums' type. */
+  readonly sumBits: number | undefined;
   /** As declared. */
   readonly cost: Cost | undefined;
   /** Name that the disassembly of a compiled kernel must contain. */
@@ -263,6 +267,7 @@ const factsOf = (spec: IntrinsicSpec): Omit<Intrinsic, keyof Formulas> => ({
   prelude: rowText(spec.prelude),
   setup: rowText(spec.setup),
   subnormals: spec.subnormals ?? "kept",
+  sumBits: spec.sumBits,
   cost: spec.cost,
   mnemonic: spec.mnemonic,
   source: spec.source,

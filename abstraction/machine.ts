@@ -247,6 +247,8 @@ export interface ScalarCycles {
 export interface Rate {
   /** {@link Intrinsic.family}: `mma`, `wmma`, `wgmma`. */
   readonly family: string;
+  /** Types of the factors that it is of, where not of all. */
+  readonly types?: readonly DType[];
   readonly unit: string;
   /** Share of the unit's operations; by extent of an axis of the instruction, ascending, where it depends on it. */
   readonly share: Figure | ShareByExtent;
@@ -375,19 +377,24 @@ export function ratedCost(target: Target, { family, operands, computation }: Int
 /** The same for a matrix product that has no declaration yet. Undefined unless the target gives both issue and latency. */
 export function matrixCost(target: Target, family: string, factors: DType, extents: Extents): Cost | undefined {
   const issue = issueCyclesOf(target, family, factors, extents);
-  const latency = target.rates.find((r) => r.family === family)?.latencyCycles;
+  const latency = rateOf(target, family, factors)?.latencyCycles;
   if (!issue || !latency) return undefined;
   const source = `${issue.source}; latency: ${latency.source}`;
   return { issueCycles: issue.value, latencyCycles: valueAt(latency, extents), source };
 }
 
 function issueCyclesOf(target: Target, family: string, factors: DType, extents: Extents): Figure | undefined {
-  const rate = target.rates.find((r) => r.family === family);
+  const rate = rateOf(target, family, factors);
   const peak = target.units.find((u) => u.name === rate?.unit)?.operationsPerCycle?.[factors];
   if (!rate || !peak) return undefined;
   const operations = Object.values(extents).reduce((product, extent) => product * extent, 2);
   return { value: operations / (peak * valueAt(rate.share, extents)), source: rate.share.source };
 }
+
+/** The rate of a family: that of these factors, if they have one of their own. */
+const rateOf = ({ rates }: Target, family: string, factors: DType): Rate | undefined =>
+  rates.find((r) => r.family === family && r.types?.includes(factors)) ??
+  rates.find((r) => r.family === family && r.types === undefined);
 
 const valueAt = (figure: Figure | ShareByExtent, extents: Extents): number =>
   "value" in figure ? figure.value : interpolate(figure.points, extents[figure.axis] ?? 1);

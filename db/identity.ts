@@ -21,7 +21,7 @@ export function shortId(id: string): string {
 
 /**
  * The fields of a declaration that a record's hash covers: what the instruction computes, what it costs, and its code. Defaults of omitted fields
- * never change, so records of such declarations stay valid. `mnemonic` affects no kernel and is left out.
+ * never change, so records of such declarations stay valid. `mnemonic` and `sumBits` affect no kernel and are left out.
  */
 const HASHED =
   "name family isa features language scope summary compute extents operands emit prelude setup subnormals cost source".split(

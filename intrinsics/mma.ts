@@ -9,7 +9,7 @@
  */
 
 import { upTo } from "../abstraction/collections.ts";
-import { bytesOf, type DType } from "../abstraction/dtype.ts";
+import { BYTE_SUM_BITS, bytesOf, type DType, isByteFloat } from "../abstraction/dtype.ts";
 import { type Intrinsic, tableRow } from "../abstraction/intrinsic.ts";
 import { matrixCost } from "../abstraction/machine.ts";
 import { nvidiaTarget } from "../targets/nvidia.ts";
@@ -81,7 +81,10 @@ const FACTORS: Readonly<Record<string, readonly [a: string, b: string]>> = {
   "4 8": ["frag[4*(4*(m%8) + k%4) + 2*(k/4) + m/8]", "frag[2*(4*n + k%4) + k/4]"],
 };
 
-/** @param timed whether the rate of the family was measured on this shape */
+/** SASS has no instruction of floats of one byte on compute capability 9.0, where ptxas converts them to f16. */
+const mnemonicOf = ({ a, sum }: Types): string => (sum === "s32" ? "IMMA" : isByteFloat(a) ? "QMMA/HMMA" : "HMMA");
+
+/** @param timed whether the rate of the family is known for this shape */
 function mma(isa: string, k: number, { a, b, sum }: Types, timed = false): Intrinsic {
   const shape = `m16n8k${k}`;
   const name = `mma.${shape}.${sum}.${typesOf(a, b)}`;
@@ -107,7 +110,8 @@ function mma(isa: string, k: number, { a, b, sum }: Types, timed = false): Intri
     emit: `${fn}({c}, {a}, {b});`,
     prelude: prelude(fn, shape, { a, b, sum }, k),
     ...(cost && { cost }),
-    mnemonic: sum === "s32" ? "IMMA" : "HMMA",
+    mnemonic: mnemonicOf({ a, b, sum }),
+    ...(isByteFloat(a) && { sumBits: BYTE_SUM_BITS }),
     source: `PTX ISA, Matrix Fragments for mma.${shape}`,
   });
 }
@@ -127,4 +131,8 @@ export const MMA: readonly Intrinsic[] = [
   mma("sm_80", 32, alike("u8", "s32"), true),
   mma("sm_80", 32, { a: "u8", b: "s8", sum: "s32" }, true),
   mma("sm_80", 32, { a: "s8", b: "u8", sum: "s32" }, true),
+  mma("sm_89", 32, alike("e4m3", "f32"), true),
+  mma("sm_89", 32, { a: "e4m3", b: "e5m2", sum: "f32" }, true),
+  mma("sm_89", 32, { a: "e5m2", b: "e4m3", sum: "f32" }, true),
+  mma("sm_89", 32, alike("e5m2", "f32"), true),
 ];

@@ -46,6 +46,7 @@ const declarationSchema = z.strictObject({
   prelude: text.optional(),
   setup: text.optional(),
   subnormals: z.literal("flushed").optional(),
+  sumBits: z.int().positive().optional(),
   cost: z.strictObject({ issueCycles: cycles, latencyCycles: cycles, source: text }).optional(),
   mnemonic: word.optional(),
   source: text,

@@ -12,10 +12,11 @@
  */
 
 import { upTo } from "../abstraction/collections.ts";
-import { bytesOf, type DType } from "../abstraction/dtype.ts";
+import { BYTE_SUM_BITS, type ByteFloat, bytesOf, type DType, isByteFloat } from "../abstraction/dtype.ts";
 import { type Intrinsic, type OperandSpec, tableRow } from "../abstraction/intrinsic.ts";
 import { matrixCost } from "../abstraction/machine.ts";
 import { nvidiaTarget } from "../targets/nvidia.ts";
+import { typesOf } from "./lane-forms.ts";
 
 const ROWS = 64;
 /** Bytes of a row of either factor: the widest swizzle. */
@@ -61,7 +62,9 @@ template <class T, int N> __device__ inline void store_group_fragment(void* tile
 /** The common part of all widths of an instruction. */
 export interface WgmmaForm {
   readonly sums: "f32" | "f16" | "s32";
-  readonly factors: "f16" | "bf16" | "tf32" | "s8" | "u8";
+  readonly factors: "f16" | "bf16" | "tf32" | "s8" | "u8" | ByteFloat;
+  /** Type of the second factor, where it is another. */
+  readonly second?: WgmmaForm["factors"];
 }
 
 export const WGMMA_FORMS: readonly WgmmaForm[] = [
@@ -71,7 +74,14 @@ export const WGMMA_FORMS: readonly WgmmaForm[] = [
   { sums: "f32", factors: "tf32" },
   { sums: "s32", factors: "s8" },
   { sums: "s32", factors: "u8" },
+  { sums: "f32", factors: "e4m3" },
+  { sums: "f32", factors: "e4m3", second: "e5m2" },
+  { sums: "f32", factors: "e5m2", second: "e4m3" },
+  { sums: "f32", factors: "e5m2" },
 ];
+
+/** `f16`, `e4m3e5m2` */
+const factorsOf = ({ factors, second = factors }: WgmmaForm): string => typesOf(factors, second);
 
 /** The widths of a form: multiples of 8 up to 256; for integers, widths above 24 are multiples of 16 (PTX ISA, wgmma.mma_async). */
 export function wgmmaWidths({ sums }: WgmmaForm): number[] {
@@ -107,7 +117,7 @@ function sumsOf(dtype: DType, n: number): OperandSpec {
 }
 
 /** The function `wgmma_f32_f16(c, a, b)` of one width. Widths differ in the size of `c`. */
-function prelude({ sums, factors }: WgmmaForm, fn: string, n: number, k: number): string {
+function prelude({ sums, factors, second = factors }: WgmmaForm, fn: string, n: number, k: number): string {
   const words = sums === "f16" ? n / 4 : n / 2;
   const [type, letter] = { f32: ["float", "f"], f16: ["unsigned", "r"], s32: ["int", "r"] }[sums];
   const registers = upTo(words)
@@ -120,7 +130,7 @@ function prelude({ sums, factors }: WgmmaForm, fn: string, n: number, k: number)
   return `${COMMON}template <bool TURNED_A, bool TURNED_B>
 __device__ inline void ${fn}(${type} (&c)[${words}], Matrix<TURNED_A> a, Matrix<TURNED_B> b) {
   asm volatile("{ .reg .pred p; setp.eq.b32 p, 0, 0; "
-    "wgmma.mma_async.sync.aligned.m${ROWS}n${n}k${k}.${sums}.${factors}.${factors} {${registers}}, %${words}, %${words + 1}, p${scales}${turned}; }"
+    "wgmma.mma_async.sync.aligned.m${ROWS}n${n}k${k}.${sums}.${factors}.${second} {${registers}}, %${words}, %${words + 1}, p${scales}${turned}; }"
     : ${upTo(words)
       .map((i) => `"+${letter}"(c[${i}])`)
       .join(", ")}
@@ -137,22 +147,22 @@ const COMPUTE = {
 
 /** The row of one width. @param n one of {@link wgmmaWidths} */
 export function wgmma(form: WgmmaForm, n: number): Intrinsic {
-  const { sums, factors } = form;
+  const { sums, factors, second = factors } = form;
   const k = SUM_BYTES / bytesOf(factors);
-  const fn = `wgmma_${sums}_${factors}`;
+  const fn = `wgmma_${sums}_${factorsOf(form)}`;
   const extents = { m: ROWS, n, k };
   const cost = matrixCost(nvidiaTarget("h100"), "wgmma", factors, extents);
   return tableRow({
-    name: `wgmma.m${ROWS}n${n}k${k}.${sums}.${factors}`,
+    name: `wgmma.m${ROWS}n${n}k${k}.${sums}.${factorsOf(form)}`,
     family: "wgmma",
     isa: "sm_90a",
     features: ["wgmma"],
     language: "cuda",
     scope: "warpgroup",
-    summary: `A ${ROWS}x${n}x${k} matrix product of ${THREADS} threads on shared memory: ${factors} factors, ${sums} sums.`,
+    summary: `A ${ROWS}x${n}x${k} matrix product of ${THREADS} threads on shared memory: ${second === factors ? factors : `${factors} and ${second}`} factors, ${sums} sums.`,
     compute: COMPUTE[sums],
     extents,
-    operands: { a: factor(factors, "m", ROWS), b: factor(factors, "n", n), c: sumsOf(sums, n) },
+    operands: { a: factor(factors, "m", ROWS), b: factor(second, "n", n), c: sumsOf(sums, n) },
     emit: `${fn}({c}, {a}, {b});`,
     asynchronous: {
       publish: "publish_shared();",
@@ -161,7 +171,8 @@ export function wgmma(form: WgmmaForm, n: number): Intrinsic {
       wait: "wgmma_wait<{pending}>();",
       arrived: "wgmma_arrived({reg});",
     },
-    mnemonic: sums === "s32" ? "IGMMA" : "HGMMA",
+    mnemonic: sums === "s32" ? "IGMMA" : isByteFloat(factors) ? "QGMMA" : "HGMMA",
+    ...(isByteFloat(factors) && { sumBits: BYTE_SUM_BITS }),
     prelude: prelude(form, fn, n, k),
     ...(cost && { cost }),
     source: "PTX ISA, wgmma.mma_async: register fragments and shared memory layouts",
@@ -172,7 +183,7 @@ const known = new Map<string, Intrinsic>();
 
 /** Returns the same object for a row at every call. */
 function knownRow(form: WgmmaForm, n: number): Intrinsic {
-  const key = `${form.sums} ${form.factors} ${n}`;
+  const key = `${form.sums} ${factorsOf(form)} ${n}`;
   const row = known.get(key) ?? wgmma(form, n);
   known.set(key, row);
   return row;
@@ -200,7 +211,7 @@ const NAME = /^wgmma\.m64n(\d+)k\d+\.(\w+)\.(\w+)$/;
 /** The row of this name, listed or not; undefined where there is no such instruction. */
 export function wgmmaNamed(name: string): Intrinsic | undefined {
   const [, n = "", sums, factors] = NAME.exec(name) ?? [];
-  const form = WGMMA_FORMS.find((f) => f.sums === sums && f.factors === factors);
+  const form = WGMMA_FORMS.find((f) => f.sums === sums && factorsOf(f) === factors);
   if (!form || !wgmmaWidths(form).includes(Number(n))) return undefined;
   const row = knownRow(form, Number(n));
   return row.name === name ? row : undefined;

@@ -5,13 +5,13 @@
  *
  * Integers must agree bit for bit. The hardware may take float sums in any order and precision, so these must agree
  * within (terms + 1) * (eps * sum of |terms| + tiny), with eps and tiny of the type of the sum. tiny is its smallest
- * normal number if the instruction flushes subnormals, else its smallest subnormal. On small integers every sum is
- * exact, so results must be equal.
+ * normal number if the instruction flushes subnormals, else its smallest subnormal. eps of an instruction that adds with
+ * fewer bits is what these cut off. On small integers every sum is exact, so results must be equal.
  */
 
 import { mapValues } from "../abstraction/collections.ts";
 import { elementCount, targetOf } from "../abstraction/computation.ts";
-import { type DType, epsilonOf, isInteger, rangeOf, wrap } from "../abstraction/dtype.ts";
+import { cutOff, type DType, epsilonOf, isInteger, rangeOf, wrap } from "../abstraction/dtype.ts";
 import { internal } from "../abstraction/error.ts";
 import type { Values } from "../abstraction/evaluate.ts";
 import { interpretInPlace } from "../abstraction/interpret.ts";
@@ -45,6 +45,7 @@ export function casesOf(intrinsic: Intrinsic, random: Random): ConformanceCase[]
   const recipes = isInteger(sums)
     ? INTEGER_RECIPES
     : floatRecipes(sums, terms).filter((r) => r.label !== "subnormals" || intrinsic.subnormals === "kept");
+  const epsilon = intrinsic.sumBits === undefined ? epsilonOf(sums) : cutOff(intrinsic.sumBits);
   const tiny = smallestNormal(sums) * (intrinsic.subnormals === "kept" ? epsilonOf(sums) : 1);
 
   return recipes.map(({ label, fill, exact }) => {
@@ -58,7 +59,7 @@ export function casesOf(intrinsic: Intrinsic, random: Random): ConformanceCase[]
     const expected = runEquation(intrinsic, operands, (x) => x);
     if (isInteger(sums) || moves || exact) return { label, operands, expected, bound: undefined };
     // The equation on absolute values gives the sum of the terms' absolute values, including the old target.
-    const bound = runEquation(intrinsic, operands, Math.abs).map((sum) => (terms + 1) * (epsilonOf(sums) * sum + tiny));
+    const bound = runEquation(intrinsic, operands, Math.abs).map((sum) => (terms + 1) * (epsilon * sum + tiny));
     return { label, operands, expected, bound };
   });
 }

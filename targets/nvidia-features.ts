@@ -83,7 +83,15 @@ const REGISTERS: readonly RegisterClass[] = [
   {
     // Not registers: the instruction reads its operand from shared memory.
     name: "shared",
-    types: { f16: "uint16_t", bf16: "uint16_t", tf32: "float", s8: "int8_t", u8: "uint8_t" },
+    types: {
+      f16: "uint16_t",
+      bf16: "uint16_t",
+      tf32: "float",
+      s8: "int8_t",
+      u8: "uint8_t",
+      e4m3: "uint8_t",
+      e5m2: "uint8_t",
+    },
     declared: `__shared__ __align__(${VIEW_ALIGNMENT}) {type} {reg}[{elements}];`,
     cleared: "for (auto& element : {reg}) element = 0;",
     source: "PTX ISA, wgmma.mma_async: matrix descriptors",

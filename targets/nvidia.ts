@@ -136,8 +136,9 @@ const A100 = machine({
 const HOPPER_TENSOR: Unit = {
   name: "tensor",
   at: "block",
-  operationsPerCycle: { f16: 4096, bf16: 4096, tf32: 2048, s8: 8192, u8: 8192, f64: 256 },
-  source: "NVIDIA H100 whitepaper: 989 TFLOP/s f16 and bf16, 495 tf32, 1,979 TOP/s int8 at 1.83 GHz; 67 TFLOP/s f64",
+  operationsPerCycle: { f16: 4096, bf16: 4096, tf32: 2048, s8: 8192, u8: 8192, e4m3: 8192, e5m2: 8192, f64: 256 },
+  source:
+    "NVIDIA H100 whitepaper: 989 TFLOP/s f16 and bf16, 495 tf32, 1,979 TFLOP/s fp8 and TOP/s int8 at 1.83 GHz; 67 TFLOP/s f64",
 };
 
 const HOPPER_FMA: Unit = {
@@ -190,6 +191,17 @@ const HOPPER_RATES: readonly Rate[] = [
     unit: "tensor",
     share: MMA_SHARE,
     latencyCycles: cited(25, `${H200_PROBES}: m16n8k16 f16`),
+    feature: "mma",
+  },
+  {
+    family: "mma",
+    types: ["e4m3", "e5m2"],
+    unit: "tensor",
+    share: assumed(
+      MMA_SHARE.value / 2,
+      "ptxas converts the factors to f16 on sm_90 and issues m16n8k16: the rate of f16",
+    ),
+    latencyCycles: assumed(50, "two m16n8k16 after one another"),
     feature: "mma",
   },
   {

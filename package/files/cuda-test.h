@@ -167,7 +167,7 @@ static int prove(const Package& p, uint64_t seed) {
   for (Set set : p.sets) {
     // 3. Inputs, and what the equation makes of them.
     for (size_t t = 1; t < p.tensors.size(); t++)
-      start(p, draw, BLOCKS, THREADS, own.stream, inputs[t], p.tensors[t].elements, p.tensors[t].type, p.tensors[t].tf32, set, seed * 1000 + set * 100 + t, most_of(set));
+      start(p, draw, BLOCKS, THREADS, own.stream, inputs[t], p.tensors[t].elements, p.tensors[t].type, p.tensors[t].tf32, set, seed * 1000 + set * 100 + t, most_of(set, p.tensors[t].type));
     must(p, cudaStreamSynchronize(own.stream), "drawing inputs");
     must(p, cudaMemset(e.low, POISON, bytes), "cudaMemset");
     must(p, cudaMemset(e.high, POISON, bytes), "cudaMemset");

@@ -58,18 +58,19 @@ static void begin_issues(unsigned threads) {
 }
 
 /* PTX ISA, register fragments for wgmma.mma_async: register i of thread t of 128. */
-template <class C, class T, int N, int K> static void add_product(void* sums, const Described& a, const Described& b) {
+template <class C, class T, class U, int N, int K> static void add_product(void* sums, const Described& a, const Described& b) {
   const unsigned thread = running % GROUP_LANES, row = 16 * (thread / 32) + thread % 32 / 4;
-  T left[2][K], right[K];
+  T left[2][K];
+  U right[K];
   for (int k = 0; k < K; k++) left[0][k] = seen_at<T>(a, row, k), left[1][k] = seen_at<T>(a, row + 8, k);
   for (unsigned block = 0; block < N / 8; block++)
     for (unsigned j = 0; j < 2; j++) {
-      for (int k = 0; k < K; k++) right[k] = seen_at<T>(b, 8 * block + 2 * (thread % 4) + j, k);
+      for (int k = 0; k < K; k++) right[k] = seen_at<U>(b, 8 * block + 2 * (thread % 4) + j, k);
       for (unsigned half = 0; half < 2; half++) {
         char* at = (char*)sums + (4 * block + 2 * half + j) * sizeof(C);
         C sum;
         memcpy(&sum, at, sizeof(C));
-        sum = dot<C, T, T>(sum, K, [&](int k) { return left[half][k]; }, [&](int k) { return right[k]; });
+        sum = dot<C, T, U>(sum, K, [&](int k) { return left[half][k]; }, [&](int k) { return right[k]; });
         memcpy(at, &sum, sizeof(C));
       }
     }
@@ -79,13 +80,13 @@ static bool alike(const Described& x, const Described& y) {
   return x.start == y.start && x.leading == y.leading && x.stride == y.stride && x.span == y.span && x.turned == y.turned;
 }
 
-template <class C, class T, int N, int K> static void issue(void* registers, const Described& a, const Described& b) {
+template <class C, class T, class U, int N, int K> static void issue(void* registers, const Described& a, const Described& b) {
   for (const Described& d : {a, b})
     if ((uintptr_t)d.start % 16 || d.leading % 16 || d.stride % 16 || d.leading >> 18 || d.stride >> 18)
       misuse("wgmma counts starts and distances in 16 bytes, distances below 256 KiB");
   if ((a.turned || b.turned) && sizeof(T) != 2) misuse("wgmma turns factors of 16 bits only");
   if (!fenced[running]) misuse("a group of wgmma begins with a fence of registers");
-  const PendingIssue own = {add_product<C, T, N, K>, registers, a, b, committed_issues[running]};
+  const PendingIssue own = {add_product<C, T, U, N, K>, registers, a, b, committed_issues[running]};
   offered[running] = &own;
   const unsigned self = running;
   wait_for_group();
@@ -159,10 +160,11 @@ template <class T, int N> static void store_group_fragment(void* tile, const T (
 }
 
 /* The width follows from the sums' registers: type C in R, PER sums in each. */
-#define AUTOMAP_WGMMA(name, K, T, C, R, PER)                                                                        \
+#define AUTOMAP_WGMMA(name, K, T, C, R, PER) AUTOMAP_WGMMA_OF_TWO(name, K, T, T, C, R, PER)
+#define AUTOMAP_WGMMA_OF_TWO(name, K, T, U, C, R, PER)                                                                  \
   template <int WORDS, bool TURNED_A, bool TURNED_B>                                                                \
   static inline void name(R (&c)[WORDS], const Matrix<TURNED_A>& a, const Matrix<TURNED_B>& b) {                    \
-    emulation::issue<C, T, 2 * PER * WORDS, K>(c, a.described, b.described);                                        \
+    emulation::issue<C, T, U, 2 * PER * WORDS, K>(c, a.described, b.described);                                     \
   }
 AUTOMAP_WGMMA(wgmma_f32_f16, 16, __half, float, float, 1)
 AUTOMAP_WGMMA(wgmma_f16_f16, 16, __half, __half, unsigned, 2)
@@ -170,5 +172,9 @@ AUTOMAP_WGMMA(wgmma_f32_bf16, 16, __nv_bfloat16, float, float, 1)
 AUTOMAP_WGMMA(wgmma_f32_tf32, 8, float, float, float, 1)
 AUTOMAP_WGMMA(wgmma_s32_s8, 32, int8_t, int, int, 1)
 AUTOMAP_WGMMA(wgmma_s32_u8, 32, uint8_t, int, int, 1)
+AUTOMAP_WGMMA(wgmma_f32_e4m3, 32, __nv_fp8_e4m3, float, float, 1)
+AUTOMAP_WGMMA_OF_TWO(wgmma_f32_e4m3e5m2, 32, __nv_fp8_e4m3, __nv_fp8_e5m2, float, float, 1)
+AUTOMAP_WGMMA_OF_TWO(wgmma_f32_e5m2e4m3, 32, __nv_fp8_e5m2, __nv_fp8_e4m3, float, float, 1)
+AUTOMAP_WGMMA(wgmma_f32_e5m2, 32, __nv_fp8_e5m2, float, float, 1)
 
 #endif

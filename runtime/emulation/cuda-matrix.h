@@ -19,12 +19,50 @@ struct __nv_bfloat16 {
   }
 };
 
+struct __nv_fp8_e5m2 {
+  uint8_t bits;
+  operator float() const {
+    const uint16_t wide = (uint16_t)(bits << 8);
+    __half value;
+    memcpy(&value, &wide, sizeof value);
+    return value;
+  }
+};
+/* Fewer exponents than a half has, with another bias, and one NaN of each sign. */
+struct __nv_fp8_e4m3 {
+  uint8_t bits;
+  operator float() const {
+    const uint16_t wide = (uint16_t)((bits & 0x80) << 8 | (bits & 0x7f) << 7 | ((bits & 0x7f) == 0x7f ? 0x7c00 : 0));
+    __half value;
+    memcpy(&value, &wide, sizeof value);
+    return 256 * (float)value;
+  }
+};
+
 /* Sums of a matrix product: f16 sums are kept in f32 and rounded once, integers wrap. */
 namespace emulation {
 template <class T> struct Sum { typedef T Type; };
 template <> struct Sum<__half> { typedef float Type; };
 template <> struct Sum<int> { typedef unsigned Type; };
+
+/* As tensor cores add products of floats of one byte: in units of the largest term, of 13 fraction bits; what is below a unit is cut off. */
+template <class GetTerm> static float cut_off_sum(float c, int k, GetTerm term) {
+  constexpr int SUM_BITS = 13;
+  double largest = fabs((double)c), plain = c, sum = 0;
+  for (int i = 0; i < k; i++) plain += term(i), largest = fmax(largest, fabs(term(i)));
+  if (plain - plain != 0 || largest == 0) return (float)plain; /* infinities and NaN, or zeros */
+  const double unit = ldexp(1, ilogb(largest) - SUM_BITS);
+  sum = trunc(c / unit);
+  for (int i = 0; i < k; i++) sum += trunc(term(i) / unit);
+  if (sum == 0) return 0;
+  const double last = ldexp(1, ilogb(sum) - SUM_BITS);
+  return (float)(trunc(sum / last) * last * unit);
+}
+template <class T> struct IsByte { enum { value = false }; };
+template <> struct IsByte<__nv_fp8_e4m3> { enum { value = true }; };
+template <> struct IsByte<__nv_fp8_e5m2> { enum { value = true }; };
 template <class C, class A, class B, class GetA, class GetB> static C dot(C c, int k, GetA a, GetB b) {
+  if (IsByte<A>::value) return (C)cut_off_sum((float)c, k, [&](int i) { return (double)(float)a(i) * (double)(float)b(i); });
   typedef typename Sum<C>::Type S;
   S sum = (S)c;
   for (int i = 0; i < k; i++) sum += (S)(A)a(i) * (S)(B)b(i);
@@ -197,5 +235,9 @@ AUTOMAP_MMA(mma_m16n8k32_s32_s8, 32, int8_t, int8_t, int, int, 4, 4, 2)
 AUTOMAP_MMA(mma_m16n8k32_s32_u8, 32, uint8_t, uint8_t, int, int, 4, 4, 2)
 AUTOMAP_MMA(mma_m16n8k32_s32_u8s8, 32, uint8_t, int8_t, int, int, 4, 4, 2)
 AUTOMAP_MMA(mma_m16n8k32_s32_s8u8, 32, int8_t, uint8_t, int, int, 4, 4, 2)
+AUTOMAP_MMA(mma_m16n8k32_f32_e4m3, 32, __nv_fp8_e4m3, __nv_fp8_e4m3, float, float, 4, 4, 2)
+AUTOMAP_MMA(mma_m16n8k32_f32_e4m3e5m2, 32, __nv_fp8_e4m3, __nv_fp8_e5m2, float, float, 4, 4, 2)
+AUTOMAP_MMA(mma_m16n8k32_f32_e5m2e4m3, 32, __nv_fp8_e5m2, __nv_fp8_e4m3, float, float, 4, 4, 2)
+AUTOMAP_MMA(mma_m16n8k32_f32_e5m2, 32, __nv_fp8_e5m2, __nv_fp8_e5m2, float, float, 4, 4, 2)
 
 #endif

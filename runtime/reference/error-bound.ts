@@ -10,10 +10,19 @@
 import { mapValues, product, sumOf } from "../../abstraction/collections.ts";
 import { type Axis, type Computation, elementCount, inputsOf, targetOf } from "../../abstraction/computation.ts";
 import { dependencesOf, isRecurrent } from "../../abstraction/dependence.ts";
-import { type DType, epsilonOf, floatFormatOf, isInteger, rangeOf } from "../../abstraction/dtype.ts";
+import {
+  BYTE_SUM_BITS,
+  cutOff,
+  type DType,
+  epsilonOf,
+  floatFormatOf,
+  isByteFloat,
+  isInteger,
+  rangeOf,
+} from "../../abstraction/dtype.ts";
 import { writesApart } from "../../abstraction/elements.ts";
 import type { Values } from "../../abstraction/evaluate.ts";
-import { type Equation, type Expr, isFloatFunction, number } from "../../abstraction/expression.ts";
+import { accessesIn, type Equation, type Expr, isFloatFunction, number } from "../../abstraction/expression.ts";
 import type { Inputs } from "../../abstraction/interpret.ts";
 import type { Time } from "../../abstraction/time.ts";
 import { typeOf } from "../../abstraction/typing.ts";
@@ -94,7 +103,9 @@ function ruleOf(computation: Computation, again: boolean): BoundRule | undefined
   const types = [target.dtype, ...[...arithmetic, ...casts].map((e) => typeOf(e, dtypes) ?? target.dtype)].filter(
     (t) => !isInteger(t),
   );
-  const epsilon = Math.max(...types.map(epsilonOf));
+  const few = sums && multipliesBytes(computation) ? BYTE_SUM_BITS : undefined;
+  const unit = Math.max(...types.map(epsilonOf), few === undefined ? 0 : 2 ** -few);
+  const epsilon = Math.max(unit, few === undefined ? 0 : cutOff(few));
   const chain = writesApart(computation) ? chainLength(computation, arithmetic.length) : undefined;
   const slack = ((chain ?? 1) + arithmetic.length + 1) * epsilon;
   return {
@@ -105,11 +116,17 @@ function ruleOf(computation: Computation, again: boolean): BoundRule | undefined
     epsilon,
     smallest: Math.max(...types.map(smallestOf)),
     roof: Math.min(...types.map((t) => rangeOf(t)[1])) / 4,
-    exactBelow: 2 / epsilon,
+    exactBelow: 2 / unit,
     integral: [...valueNodes(equation.value)].every((e) =>
       e.kind === "number" ? Number.isInteger(e.value) : !(e.kind === "binary" && e.op === "/") && !isOfLibrary(e),
     ),
   };
+}
+
+/** Whether tensor cores may sum products of floats of one byte, with few bits. */
+function multipliesBytes({ equation, tensors }: Computation): boolean {
+  const factors = accessesIn(equation.value);
+  return factors.length > 1 && factors.every(({ tensor }) => isByteFloat(tensors[tensor]?.dtype ?? "f32"));
 }
 
 /** The spacing of subnormal numbers; the smallest normal number where some hardware has no subnormals. */

@@ -299,10 +299,11 @@ function refusalIn(log: string): CompileFailure {
   return /uses too much shared data|too many (?:resources|registers)/.test(log) ? "out-of-resources" : "compile-failed";
 }
 
-/** Counts lines of a SASS listing with an instruction: `HMMA` counts `HMMA.16816.F32`. */
+/** Counts lines of a SASS listing with an instruction: `HMMA` counts `HMMA.16816.F32`, `QMMA/HMMA` either. */
 export function countSass(listing: string, mnemonic: string): number {
+  const wanted = mnemonic.split("/");
   let count = 0;
   for (const [, word = ""] of listing.matchAll(/^\s+\/\*[0-9a-f]+\*\/\s+(?:@!?U?P\w+ )?([A-Z0-9]+)/gm))
-    if (word === mnemonic) count++;
+    if (wanted.includes(word)) count++;
   return count;
 }
