@@ -18,8 +18,10 @@
  */
 
 import { evaluateIndex, pointsOf, rowMajor } from "../abstraction/affine.ts";
+
+import { product } from "../abstraction/collections.ts";
 import { elementCount, extentsOf } from "../abstraction/computation.ts";
-import { bytesOf, DTYPES } from "../abstraction/dtype.ts";
+import { bytesOf, DTYPES, isByteFloat } from "../abstraction/dtype.ts";
 import { internal } from "../abstraction/error.ts";
 import { printEquation } from "../abstraction/expression.ts";
 import {
@@ -220,6 +222,14 @@ function writeRow(out: ByteWriter, intrinsic: Intrinsic, cases: readonly Conform
     for (const from of map) out.int(from);
   }
   for (const place of tilePlaces(intrinsic, target.name)) out.int(place);
+  const factors = factorsOfBytes(intrinsic);
+  const summed = intrinsic.computation.axes.filter((axis) => axis.kind === "reduce");
+  out.int(factors.length === 0 ? 0 : product(summed.map((axis) => axis.extent)));
+  if (factors.length > 0) out.int(intrinsic.sumBits ?? 0);
+  for (const factor of factors) {
+    out.int(DTYPES.indexOf(factor.dtype));
+    for (const place of tilePlaces(intrinsic, factor.name)) out.int(place);
+  }
 
   // 2. The cases.
   for (const { label, operands, expected, bound } of cases) {
@@ -236,6 +246,13 @@ function writeRow(out: ByteWriter, intrinsic: Intrinsic, cases: readonly Conform
     out.int(bound === undefined ? 1 : 0);
     if (bound !== undefined) out.doubles(bound);
   }
+}
+
+/** The factors of a matrix product of floats of one byte, of which there are few enough to try all. */
+function factorsOfBytes({ operands }: Intrinsic): readonly Operand[] {
+  const [target, ...factors] = operands;
+  const isProduct = target?.dims.length === 2 && factors.length === 2;
+  return isProduct && factors.every(({ dtype }) => isByteFloat(dtype)) ? factors : [];
 }
 
 /** For each register element, the tile element it must equal, or -1 if none; empty if the layout is not documented. */

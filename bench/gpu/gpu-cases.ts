@@ -2,6 +2,7 @@
  * @file The computations of the GPU's bench, by name.
  *
  *     gpuCases("gemm-4096,conv-16-64x56-nhwc,resnet18-1-nhwc")      products, convolutions and the layers of ResNet-18, f16
+ *     gpuCases("gemm-4096:e4m3,gemm-8192x28672x8192:bf16")          products of other types, the summed axis innermost in both factors
  *     gpuCases("filters,stencils:f64,filter 9:f16")                 windows; the two words are all filters of 2 to 20 and all stencils
  *     gpuCases("steps 2d5pt:f64,design conv1d:f32,fetched 3d13pt:f64")
  *
@@ -16,7 +17,7 @@ import { tapsOf } from "../../mapper/space-time/taps.ts";
 import { constantValues, instantiate, operatorNamed, parseDataTypes } from "../../operators/index.ts";
 import { STENCILS } from "../../operators/stencil.ts";
 import { CASE_TYPES, laneCase } from "../../test/support/lane-cases.ts";
-import { type SuiteCase, suiteComputation } from "../../test/support/suite.ts";
+import { type SuiteCase, suiteComputation, suiteType } from "../../test/support/suite.ts";
 import { STEP_CASES, stepCase } from "../lanes/step-cases.ts";
 import { wordOf } from "../support/options.ts";
 
@@ -95,7 +96,7 @@ export function gpuCases(words: string, sizes: CaseSizes): readonly GpuCase[] {
 
 function caseNamed(word: string, sizes: CaseSizes): GpuCase {
   const [name = "", dtype = "f32"] = word.split(":");
-  const layer = layerNamed(name);
+  const layer = layerNamed(word);
   if (layer) return caseOfSuite(layer);
   const [kind, ...rest] = name.split(" ");
   const of = rest.join(" ");
@@ -117,7 +118,7 @@ function caseNamed(word: string, sizes: CaseSizes): GpuCase {
   const filter = /^filter (\d+)$/.exec(name)?.[1];
   if (filter === undefined && !STENCILS.some((s) => s.name === name))
     throw new UsageError(
-      `no case "${word}": gemm-SIZE, gemm-MxNxK, conv-BATCH-CHANNELSxSIDE[-kFILTERS][-rKERNEL][-sSTRIDE][-dDILATION]-nhwc|nchw, resnet18-BATCH-nhwc|nchw, filters, stencils, filter SIDE:TYPE, STENCIL:TYPE, steps STENCIL:TYPE, design NAME:TYPE, fetched STENCIL:TYPE`,
+      `no case "${word}": gemm-SIZE[:TYPE], gemm-MxNxK[:TYPE], conv-BATCH-CHANNELSxSIDE[-kFILTERS][-rKERNEL][-sSTRIDE][-dDILATION]-nhwc|nchw, resnet18-BATCH-nhwc|nchw, filters, stencils, filter SIDE:TYPE, STENCIL:TYPE, steps STENCIL:TYPE, design NAME:TYPE, fetched STENCIL:TYPE`,
     );
   return {
     ...common,
@@ -138,7 +139,7 @@ export function caseOfSuite(suite: SuiteCase): GpuCase {
     fixed: constantValues(operatorNamed(op), computation),
     kinds: "all",
     suite,
-    ...(op === "gmm" && dtype === "f16" && { product: productSizes(suite.params) }),
+    ...(op === "gmm" && dtype === "f16" && layout === "first" && { product: productSizes(suite.params) }),
   };
 }
 
@@ -153,12 +154,18 @@ function productSizes({ m = 1, n = 1, k = 1 }: SuiteCase["params"]): ProductSize
   return { m, n, k };
 }
 
-/** `gemm-4096`; `gemm-1536x1000x4608`: rows, columns, sum; `conv-16-64x56-k128-r3-s2-nhwc`: batch, channels x side, k filters, r kernel, s stride, d dilation. */
+/**
+ * `gemm-4096`; `gemm-1536x1000x4608`: rows, columns, sum; `gemm-4096:e4m3`: another type, the summed axis innermost in both factors; `conv-16-64x56-k128-r3-s2-nhwc`: batch, channels x side, k filters, r kernel, s stride, d dilation.
+ */
 function layerNamed(name: string): SuiteCase | undefined {
-  const gemm = /^gemm-(\d+)(?:x(\d+)x(\d+))?$/.exec(name);
+  const gemm = /^(gemm-(\d+)(?:x(\d+)x(\d+))?)(?::(\w+))?$/.exec(name);
   if (gemm) {
-    const [m = 1, n = m, k = m] = gemm.slice(1).map((size) => (size === undefined ? undefined : Number(size)));
-    return { id: name, op: "gmm", params: { m, n, k }, layout: "first", dtype: "f16" };
+    const [, id = name, ...rest] = gemm;
+    const type = rest.pop();
+    const [m = 1, n = m, k = m] = rest.map((size) => (size === undefined ? undefined : Number(size)));
+    const params = { m, n, k };
+    if (type === undefined) return { id, op: "gmm", params, layout: "first", dtype: "f16" };
+    return { id, op: "gmm", params, layout: "last", dtype: wordOf("cases", type, suiteType.options) };
   }
   const conv = /^conv-(\d+)-(\d+)x(\d+)(?:-k(\d+))?(?:-r(\d+))?(?:-s(\d+))?(?:-d(\d+))?-(nhwc|nchw)$/.exec(name);
   if (!conv) return undefined;

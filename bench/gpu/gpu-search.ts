@@ -3,6 +3,7 @@
  *
  *     npm run build
  *     node dist/bench/gpu/gpu-search.js --cases gemm-4096,conv-16-64x56-nhwc --searches any:60 --out products.jsonl
+ *     node dist/bench/gpu/gpu-search.js --cases gemm-2048:e4m3,gemm-4096:e4m3,gemm-8192:e4m3 --searches tensor-cores:60 --target h200
  *     node dist/bench/gpu/gpu-search.js --suite all --batches 1,16 --layout last --shard 1/4 --out part-1.jsonl      the operators of AMOS
  *     node dist/bench/gpu/gpu-search.js --suite c2d,gmm --dtype bf16 --layout last --trials trials.jsonl             or tf32, s8
  *     node dist/bench/gpu/gpu-search.js --cases filters,stencils:f32,stencils:f64 --within 330 --out lanes.jsonl
@@ -56,7 +57,7 @@ const { values } = readOptions({
     batches: { type: "string", default: "1,16" },
     /** Where channels of the suite lie: `first` (NCHW) or `last` (NHWC). */
     layout: { type: "string", default: "first" },
-    /** Type of the suite's factors: `f16`, `bf16`, `tf32` or `s8`. */
+    /** Type of the suite's factors: `f16`, `bf16`, `tf32`, `s8` or `e4m3`. */
     dtype: { type: "string", default: "f16" },
     side: { type: "string", default: "8192" },
     cube: { type: "string", default: "512" },

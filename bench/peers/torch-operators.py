@@ -2,7 +2,8 @@
 
 usage: torch-operators.py < CASES        a JSON list of {"id", "op", "params", "dtype"}; a line of JSON a case as it ends
 
-Types are f16, bf16, tf32 (float32 with allow_tf32) and s8 (int8, sums in int32). Products in s8 are torch._int_mm; of convolutions in s8 PyTorch has
+Types are f16, bf16, tf32 (float32 with allow_tf32), s8 (int8, sums in int32) and e4m3 (float8_e4m3fn, products only: torch._scaled_mm with scales of 1
+and results in bf16, by sums of few bits and by those of f32). Products in s8 are torch._int_mm; of convolutions in s8 PyTorch has
 no kernel on a GPU, and its own words are among the failed forms.
 
 The first form of an operator has the layout that automap is given (images NCHW, filters KCRS, matrices row-major); the others are what a
@@ -23,13 +24,15 @@ torch.backends.cudnn.benchmark = True
 
 torch.backends.cudnn.allow_tf32 = True
 torch.backends.cuda.matmul.allow_tf32 = True
-DTYPES = {"f16": torch.float16, "bf16": torch.bfloat16, "tf32": torch.float32, "s8": torch.int8}
+DTYPES = {"f16": torch.float16, "bf16": torch.bfloat16, "tf32": torch.float32, "s8": torch.int8, "e4m3": torch.float8_e4m3fn}
 dtype = torch.float16
 
 
 def tensor(*shape):
     if dtype == torch.int8:
         return torch.randint(-128, 128, shape, device="cuda", dtype=dtype)
+    if dtype == torch.float8_e4m3fn:
+        return torch.randn(*shape, device="cuda").to(dtype)
     return torch.randn(*shape, device="cuda", dtype=dtype)
 
 
@@ -43,7 +46,19 @@ def both(f, x, w, **how):
     return {"NCHW": lambda: f(x, w, **how), "channels last": lambda: f(xl, wl, **how)}
 
 
+def scaled(p):
+    """cuBLASLt takes its right factor transposed only."""
+    x, t, one = tensor(p["m"], p["k"]), tensor(p["n"], p["k"]), torch.ones((), device="cuda")
+    how = {"scale_a": one, "scale_b": one, "out_dtype": torch.bfloat16}
+    return {
+        "_scaled_mm, fast accumulation": lambda: torch._scaled_mm(x, t.t(), use_fast_accum=True, **how),
+        "_scaled_mm": lambda: torch._scaled_mm(x, t.t(), use_fast_accum=False, **how),
+    }
+
+
 def matmul(p):
+    if dtype == torch.float8_e4m3fn:
+        return scaled(p)
     x, w, t = tensor(p["m"], p["k"]), tensor(p["k"], p["n"]), tensor(p["n"], p["k"])
     mm, name = (torch._int_mm, "_int_mm") if dtype == torch.int8 else (torch.mm, "mm")
     return {name: lambda: mm(x, w), f"{name}, right factor transposed": lambda: mm(x, t.t())}

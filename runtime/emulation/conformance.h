@@ -7,7 +7,9 @@
  * register's contents after the load in an image. `runtime/conformance.ts` writes the data:
  *
  *     row    cases, frame bytes, target's type, dimensions, results; per operand the places of its tile and image, and
- *            the tile element of each register element; the place in the target's tile of each result
+ *            the tile element of each register element; the place in the target's tile of each result; of a product
+ *            of floats of one byte, k, the fraction bits of its sums, and for each factor its type and the places of
+ *            its elements, else k 0
  *     case   its name, every tile's bytes, the expected results and, unless they must be exact, a bound for each
  */
 #ifndef AUTOMAP_CONFORMANCE_H
@@ -145,8 +147,71 @@ static void print_index(char* to, size_t size, int flat, const int* dims, int ra
   snprintf(to + used, size - used, "]");
 }
 
+/* A factor of a row whose products are all tried: its type, and the places of its elements, those along the first axis outermost. */
+struct Factor {
+  int dtype;
+  const unsigned char* places;
+  int place(int i) const { return Cursor{places + 4 * (size_t)i}.next<int>(); }
+};
+
+/* All products of two floats of one byte: m by n of them in an issue, each beside zeros. The first that is not exact is described in `detail`. */
+static bool check_products(const Row& row, const OperandPlan* plans, const Factor* factors, const unsigned char* results, const int* dims,
+                           int k, int dtype, unsigned char* frame, int frame_bytes, char* detail, size_t size) {
+  const int m = dims[0], n = dims[1];
+  unsigned char *a = frame + plans[1].tile_at, *b = frame + plans[2].tile_at;
+  for (int first = 0, issues = 0; first < 256; first += m)
+    for (int second = 0; second < 256; second += n, issues++) {
+      memset(frame, 0, frame_bytes);
+      for (int i = 0; i < m; i++) a[factors[0].place(i * k + issues % k)] = (unsigned char)(first + i);
+      for (int j = 0; j < n; j++) b[factors[1].place(issues % k * n + j)] = (unsigned char)(second + j);
+      if (const char* error = run_row(row, frame, frame_bytes)) {
+        snprintf(detail, size, "products: %s", error);
+        return false;
+      }
+      Cursor place = {results};
+      for (int i = 0; i < m; i++)
+        for (int j = 0; j < n; j++) {
+          const unsigned char x = (unsigned char)(first + i), y = (unsigned char)(second + j);
+          const double is = element(frame + plans[0].tile_at, place.next<int>(), dtype);
+          const double should = element(&x, 0, factors[0].dtype) * element(&y, 0, factors[1].dtype);
+          if (is == should || (is != is && should != should)) continue;
+          snprintf(detail, size, "the product of the bytes %d and %d is %.17g, its equation gives %.17g", x, y, is, should);
+          return false;
+        }
+    }
+  return true;
+}
+
+/* The byte of a power of two. */
+static unsigned char power_of_two(const Factor& factor, int power) {
+  for (int i = 0; i < 256; i++) {
+    const unsigned char bits = (unsigned char)i;
+    if (element(&bits, 0, factor.dtype) == ldexp(1, power)) return bits;
+  }
+  return 0;
+}
+
+/* Fraction bits with which the row adds: how much smaller than the larger of two products the smaller may be without being cut off. */
+static int kept_bits(const Row& row, const OperandPlan* plans, const Factor* factors, const unsigned char* results, int n, int k, int dtype,
+                     unsigned char* frame, int frame_bytes) {
+  const int large = 7, most = 23;
+  const int second = k > 1 ? 1 : 0;
+  for (int bits = 1; bits <= most; bits++) {
+    memset(frame, 0, frame_bytes);
+    unsigned char *a = frame + plans[1].tile_at, *b = frame + plans[2].tile_at;
+    a[factors[0].place(0)] = power_of_two(factors[0], large);
+    b[factors[1].place(0)] = power_of_two(factors[1], large);
+    a[factors[0].place(second)] = power_of_two(factors[0], large - bits / 2);
+    b[factors[1].place(second * n)] = power_of_two(factors[1], large - bits + bits / 2);
+    run_row(row, frame, frame_bytes);
+    const double is = element(frame + plans[0].tile_at, Cursor{results}.next<int>(), dtype);
+    if (is != ldexp(1, 2 * large) + ldexp(1, 2 * large - bits)) return bits - 1;
+  }
+  return most;
+}
+
 /* Reads a row's cases, and runs them if `run`. Returns false at the first disagreement, described in `detail`. */
-static bool check_row(Cursor& data, const Row& row, bool run, int* cases, char* detail, size_t size) {
+static bool check_row(Cursor& data, const Row& row, bool run, int* cases, int* kept, char* detail, size_t size) {
   *cases = data.next<int>();
   int frame_bytes = data.next<int>(), dtype = data.next<int>(), rank = data.next<int>(), dims[8] = {0};
   for (int d = 0; d < rank; d++) dims[d] = data.next<int>();
@@ -160,6 +225,12 @@ static bool check_row(Cursor& data, const Row& row, bool run, int* cases, char* 
     p.map = data.skip(4 * (size_t)p.register_elements);
   }
   const unsigned char* places = data.skip(4 * (size_t)results);
+  const int k = data.next<int>(), sum_bits = k > 0 ? data.next<int>() : 0;
+  Factor factors[2];
+  for (int f = 0; f < 2 && k > 0; f++) {
+    factors[f].dtype = data.next<int>();
+    factors[f].places = data.skip(4 * (size_t)k * dims[f]);
+  }
 
   unsigned char* frame = run ? (unsigned char*)aligned_alloc(64, frame_bytes) : nullptr;
   bool agrees = true;
@@ -216,6 +287,11 @@ static bool check_row(Cursor& data, const Row& row, bool run, int* cases, char* 
       agrees = false;
     }
   }
+  if (run && agrees && k > 0) agrees = check_products(row, plans, factors, places, dims, k, dtype, frame, frame_bytes, detail, size);
+  if (run && agrees && k > 0) {
+    *kept = kept_bits(row, plans, factors, places, dims[1], k, dtype, frame, frame_bytes);
+    if (*kept < sum_bits) agrees = false, snprintf(detail, size, "it adds with %d bits of fraction, and is said to add with %d", *kept, sum_bits);
+  }
   free(frame);
   return agrees;
 }
@@ -224,10 +300,12 @@ static int check_rows(const Row* rows, int count, const unsigned char* data, int
   Cursor cursor = {data};
   for (int r = 0; r < count; r++) {
     char detail[256] = "";
-    int cases = 0;
-    bool agrees = check_row(cursor, rows[r], r >= first, &cases, detail, sizeof detail);
+    char bits[32] = "";
+    int cases = 0, kept = 0;
+    bool agrees = check_row(cursor, rows[r], r >= first, &cases, &kept, detail, sizeof detail);
     if (r < first) continue;
-    printf("{\"intrinsic\": \"%s\", \"status\": \"%s\", \"cases\": %d%s%s%s}\n", rows[r].name, agrees ? "ok" : "differs", cases,
+    if (kept > 0) snprintf(bits, sizeof bits, ", \"sumBits\": %d", kept);
+    printf("{\"intrinsic\": \"%s\", \"status\": \"%s\", \"cases\": %d%s%s%s%s}\n", rows[r].name, agrees ? "ok" : "differs", cases, bits,
            agrees ? "" : ", \"detail\": \"", detail, agrees ? "" : "\"");
     fflush(stdout);
   }

@@ -41,6 +41,12 @@ const SAMPLES: readonly Kernel[] = [
   product("wmma.m16n16k16.f32.f16", 48, { a: "instruction", b: "instruction", store: "staged" }),
 ];
 
+/** What began with sm_89. */
+const ADA: readonly Kernel[] = [
+  product("mma.m16n8k32.f32.e4m3", 96, { a: "ldmatrix", b: "elements", store: "direct", epilogue: "f16" }),
+  product("mma.m16n8k32.f32.e5m2e4m3", 64, { a: "ldmatrix", b: "elements", store: "staged", epilogue: "bf16" }),
+];
+
 /** What only sm_90a has. */
 const HOPPER: readonly Kernel[] = [{}, { turned: true }].map((options) => {
   const { intrinsic, ...made } = groupMatmul(options);
@@ -66,7 +72,8 @@ function programOf(kernels: readonly Kernel[]): { readonly text: string; readonl
 describe(`nvcc${nvcc === undefined ? " (skipped: no nvcc on the PATH)" : ""}`, () => {
   it.skipIf(nvcc === undefined).each([
     ["80", SAMPLES],
-    ["90a", [...SAMPLES, ...HOPPER]],
+    ["89", ADA],
+    ["90a", [...SAMPLES, ...ADA, ...HOPPER]],
   ])(
     "compiles kernels of every kind for sm_%s without a warning or a byte of stack",
     async (architecture, samples) => {

@@ -19,6 +19,7 @@ const TYPES = [
   ["bf16", "wgmma.m64n16k16.f32.bf16", "mma.m16n8k16.f32.bf16", 32],
   ["tf32", "wgmma.m64n16k8.f32.tf32", "mma.m16n8k8.f32.tf32", 16],
   ["s8", "wgmma.m64n16k32.s32.s8", "mma.m16n8k32.s32.s8", 64],
+  ["e4m3", "wgmma.m64n16k32.f32.e4m3", "mma.m16n8k32.f32.e4m3", 64],
 ] as const;
 type Row = (typeof TYPES)[number];
 
@@ -60,7 +61,7 @@ describe("the operator suite", () => {
     "in %s has factors of that type, and stores the type that PyTorch does",
     (dtype, row) => {
       const computation = subjects(row)[0]?.context.mapping.computation;
-      const stored = { f16: "f16", bf16: "bf16", tf32: "f32", s8: "s32" } as const;
+      const stored = { f16: "f16", bf16: "bf16", tf32: "f32", s8: "s32", e4m3: "bf16" } as const;
       expect(computation && inputsOf(computation).map((t) => t.dtype)).toEqual([dtype, dtype]);
       expect(computation && outputOf(computation).dtype).toBe(stored[dtype]);
     },
@@ -75,7 +76,10 @@ describe("the operator suite", () => {
       .map((s) => [s.name, s] as const),
   )(
     "is compiled: %s",
-    (_, subject) => expectCompiled(subject, subject.context.intrinsic.asynchronous ? "90a" : "80"),
+    (_, subject) => {
+      const { asynchronous, isa } = subject.context.intrinsic;
+      return expectCompiled(subject, asynchronous ? "90a" : isa === "sm_89" ? "89" : "80");
+    },
     120_000,
   );
 });

@@ -104,6 +104,11 @@ const WRONG_ROWS: readonly Intrinsic[] = [
       storage: "frag[8*(4*(m%8) + (k%8)/2) + 2*(k/8) + 4*(m/8) + k%2]",
     }),
   }),
+  altered("mma.m16n8k32.f32.e4m3", "a NaN taken for 0", {
+    emit: "for (auto& word : {a}) if ((word & 255) == 127) word ^= 127; mma_m16n8k32_f32_e4m3({c}, {a}, {b});",
+  }),
+  altered("mma.m16n8k32.f32.e5m2", "said to add with more bits", { sumBits: 14 }),
+  altered("wgmma.m64n8k32.f32.e5m2", "factors of the other format", { emit: "wgmma_f32_e4m3({c}, {a}, {b});" }),
   altered("wgmma.m64n8k16.f32.f16", "rows of a warp exchanged", {
     operands: withOperand("wgmma.m64n8k16.f32.f16", "c", {
       storage: "frag[4*(32*(m/16) + 4*(m%8) + n/2) + 2*(1 - (m/8)%2) + n%2]",
@@ -243,6 +248,9 @@ describe("a wrong row", async () => {
     const told = (name: string): string | undefined => results.find((r) => r.intrinsic === name)?.detail;
     expect(told("avx512.vpdpbusds, declared as wrapping")).toMatchInlineSnapshot(
       `"extremes: c[0] is 2147483647, its equation gives -2147483523"`,
+    );
+    expect(told("mma.m16n8k32.f32.e4m3, a NaN taken for 0")).toMatchInlineSnapshot(
+      `"the product of the bytes 127 and 0 is 0, its equation gives nan"`,
     );
     expect(told("shuffle.down.4, zero at the edge")).toMatchInlineSnapshot(
       `"small integers: d[28] is 2, its equation gives 0"`,

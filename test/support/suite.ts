@@ -39,10 +39,16 @@ export function layersNamed(words: string): readonly Layer[] {
 }
 
 /** Element types of both factors. */
-export const suiteType = z.enum(["f16", "bf16", "tf32", "s8"]);
+export const suiteType = z.enum(["f16", "bf16", "tf32", "s8", "e4m3"]);
 export type SuiteType = z.infer<typeof suiteType>;
 /** Types in which results are stored. */
-export const STORED: Readonly<Record<SuiteType, DType>> = { f16: "f16", bf16: "bf16", tf32: "f32", s8: "s32" };
+export const STORED: Readonly<Record<SuiteType, DType>> = {
+  f16: "f16",
+  bf16: "bf16",
+  tf32: "f32",
+  s8: "s32",
+  e4m3: "bf16",
+};
 
 export interface Configuration {
   readonly op: string;
