@@ -10,6 +10,7 @@ import { z } from "zod";
 import { automapCommand } from "../abstraction/error.ts";
 import { admit, createFleet, expel, ROLES, type Role } from "../fleet/members.ts";
 import type { Cli } from "./command.ts";
+import { addOrders } from "./fleet/orders.ts";
 import { flag } from "./options.ts";
 import { documentOf, EXIT, type ExitCode, print, printJson, text } from "./output.ts";
 
@@ -60,6 +61,7 @@ export function register(fleet: Cli): void {
       "The list is signed by the fleet's root. Copy it beside the key of every member, and start the members anew.",
     )
     .runs(options, expelOne);
+  addOrders(fleet);
 }
 
 function init({ json }: Options, _command: Cli, folder: string): ExitCode {

@@ -111,7 +111,7 @@ export const COMMANDS: readonly CommandFile[] = [
   },
   {
     name: "fleet",
-    summary: "make a fleet of machines that measure for one another, and admit its members",
+    summary: "make a fleet of machines that measure for one another, admit its members, and look after its workers",
     load: () => import("./fleet.ts"),
     isGroup: true,
     needsNone: true,

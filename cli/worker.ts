@@ -10,6 +10,7 @@ import { EnvironmentError, UsageError } from "../abstraction/error.ts";
 import { sealsOf } from "../abstraction/seal.ts";
 import { parseAddress } from "../fleet/address.ts";
 import { readMember } from "../fleet/members.ts";
+import { takeOrders } from "../fleet/orders.ts";
 import { openServer } from "../fleet/server.ts";
 import { machineHere, startWorker } from "../fleet/worker.ts";
 import { counted } from "../report/text.ts";
@@ -73,7 +74,9 @@ async function work({ fleet, key, measure, compile, pin }: z.infer<typeof option
   const worker = await startWorker(server, member, here, { measures: measure === "cpu", compiles, say });
   const measures = measure === "cpu" ? `measures on ${here.machine.name}` : "measures nothing";
   say(`worker ${name} at ${address.text} ${measures} and compiles ${compiles} at once; Ctrl-C ends it`);
-  const fault = await Promise.race([worker.failed, stops.first]);
+  const orders = takeOrders(server, member, { answered: () => worker.answered(), say });
+  const drained = orders.drained.then((by) => say(`${by} asks this worker to end`));
+  const fault = await Promise.race([worker.failed, stops.first, drained]);
 
   // 3. It finishes what it is at, or gives it back.
   if (!fault) say("finishing the job at hand; Ctrl-C again gives it back");
