@@ -1,5 +1,5 @@
 /**
- * @file `automap fleet init|admit|expel`: who belongs to a fleet of machines that measure for one another.
+ * @file `automap fleet init|admit|expel|status`: who belongs to a fleet of machines that measure for one another, and which of them are there.
  *
  *     automap fleet init my-fleet
  *     automap fleet admit my-fleet node3 --role worker
@@ -11,6 +11,7 @@ import { automapCommand } from "../abstraction/error.ts";
 import { admit, createFleet, expel, ROLES, type Role } from "../fleet/members.ts";
 import type { Cli } from "./command.ts";
 import { addOrders } from "./fleet/orders.ts";
+import { addStatus } from "./fleet/status.ts";
 import { flag } from "./options.ts";
 import { documentOf, EXIT, type ExitCode, print, printJson, text } from "./output.ts";
 
@@ -62,6 +63,7 @@ export function register(fleet: Cli): void {
     )
     .runs(options, expelOne);
   addOrders(fleet);
+  addStatus(fleet);
 }
 
 function init({ json }: Options, _command: Cli, folder: string): ExitCode {

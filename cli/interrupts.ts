@@ -1,11 +1,13 @@
 /**
- * @file Ctrl-C during long work: the first one ends it with the best so far, the second one ends the process.
+ * @file Ctrl-C during long work, or SIGTERM: the first one ends it with the best so far, the second one ends the process.
  *
  *     const { signal, end } = heardInterrupts("search");
  *     await tuneNetwork(program, { seconds: 60, signal }).finally(end);
  */
 
 import { EXIT, say } from "./output.ts";
+
+const SIGNALS = ["SIGINT", "SIGTERM"] as const;
 
 /**
  * @param what the work, as a message names it
@@ -25,6 +27,9 @@ export function heardInterrupts(
     say(`ending the ${what} with the best so far; Ctrl-C again stops at once`);
     controller.abort();
   };
-  process.on("SIGINT", onInterrupt);
-  return { signal: controller.signal, end: () => void process.off("SIGINT", onInterrupt) };
+  for (const signal of SIGNALS) process.on(signal, onInterrupt);
+  const end = (): void => {
+    for (const signal of SIGNALS) process.off(signal, onInterrupt);
+  };
+  return { signal: controller.signal, end };
 }

@@ -1,6 +1,7 @@
 /** @file The names that occur in a database file. Filters accept them, and misspelt names are compared with them. */
 
 import { identifier } from "../abstraction/schema.ts";
+import { COLUMNS } from "./columns.ts";
 import { type Database, read } from "./open.ts";
 import { line, title, word } from "./parse-text.ts";
 import { WORKLOAD_NAME } from "./record.ts";
@@ -20,6 +21,12 @@ export function namesIn(db: Database): string[] {
 /** Targets of the trials in a file. */
 export function targetsIn(db: Database): string[] {
   return read(db, () => strings(db, "SELECT DISTINCT target FROM environments ORDER BY target")).filter(is(line));
+}
+
+/** Workers of fleets that measured trials in a file. */
+export function workersIn(db: Database): string[] {
+  const sql = "SELECT DISTINCT worker FROM trials WHERE worker IS NOT NULL ORDER BY worker";
+  return read(db, () => strings(db, sql)).filter((name) => COLUMNS.trials.worker.holds.safeParse(name).success);
 }
 
 /** Instructions of the trials in a file; each takes one step in an index. */

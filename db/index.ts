@@ -13,7 +13,7 @@ export { type BestOptions, best } from "./best.ts";
 export { DEFAULT_DATABASE, databaseWords } from "./default.ts";
 export { DatabaseError } from "./error.ts";
 export { Following, type News } from "./follow.ts";
-export { extentsIn, intrinsicsIn, namesIn, operatorsIn, targetsIn } from "./held.ts";
+export { extentsIn, intrinsicsIn, namesIn, operatorsIn, targetsIn, workersIn } from "./held.ts";
 export { declarationHash, idOf, shortId } from "./identity.ts";
 export {
   checkDatabase,

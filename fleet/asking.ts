@@ -8,6 +8,7 @@
  * there is put again, and an answer counts only when a worker of the fleet signed it for exactly this job.
  */
 
+import { setTimeout } from "node:timers/promises";
 import type { Queue, Job as QueueJob } from "bullmq";
 import { remembered } from "../abstraction/collections.ts";
 import { EnvironmentError } from "../abstraction/error.ts";
@@ -43,8 +44,10 @@ const LOOK_MS = 2000;
 const MOST_FAULTS = 5;
 /** How long a server may be away. */
 const PATIENCE_MS = 120_000;
-/** Answers stay on the server for so many seconds: a search that begins anew, or another one, finds them. */
-const KEPT_SECONDS = 3600;
+/** Between two attempts while it is. */
+const AGAIN_MS = 500;
+/** Answers stay on the server for so many seconds: a search that is started again, or another one at the same time, finds them. */
+const KEPT_SECONDS = 600;
 const KEPT = { removeOnComplete: { age: KEPT_SECONDS }, removeOnFail: true } as const;
 
 interface Question {
@@ -100,6 +103,23 @@ export class Asking {
       release();
       question.askers--;
       if (question.askers === 0) await this.end(question);
+    }
+  }
+
+  /**
+   * Puts a text on the server, as soon as that is there. @returns its hash
+   * @throws Withdrawn when the signal is aborted before; EnvironmentError when the server stays away
+   */
+  async put(text: string, signal?: AbortSignal): Promise<string> {
+    const begun = performance.now();
+    for (;;) {
+      if (this.isClosed || signal?.aborted) throw new Withdrawn();
+      try {
+        return await this.server.blobs.put(Buffer.from(text));
+      } catch (error) {
+        if (performance.now() - begun > PATIENCE_MS) throw error;
+        await setTimeout(AGAIN_MS);
+      }
     }
   }
 

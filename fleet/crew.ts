@@ -18,6 +18,9 @@ import { measuringQueue, ownQueue } from "./worker.ts";
 /** Intervals of two machines may lie apart by this factor: other programs, other boards and other cooling move medians so far. */
 const APART = 1.25;
 
+/** Between two looks at who is there. */
+const LOOK_MS = 15_000;
+
 export class Crew {
   private readonly server: Pick<FleetServer, "board">;
   private readonly fleet: Fleet;
@@ -25,18 +28,28 @@ export class Crew {
   private readonly announce: (text: string) => void;
   private readonly quarantined = new Set<string>();
   private known: readonly KnownWorker[];
+  private compiling: ReadonlySet<string>;
+  private readonly timer: NodeJS.Timeout;
   private turn = 0;
 
-  constructor(
-    server: Pick<FleetServer, "board">,
-    fleet: Fleet,
-    { environment, known, announce }: Pick<Crewed, "environment" | "known" | "announce">,
-  ) {
+  constructor(server: Pick<FleetServer, "board">, fleet: Fleet, { environment, workers, announce }: Crewed) {
     this.server = server;
     this.fleet = fleet;
     this.environment = environment;
-    this.known = known;
+    this.known = this.measuringAmong(workers);
+    this.compiling = compilingAmong(workers);
     this.announce = announce;
+    this.timer = setInterval(() => void this.look().catch(() => undefined), LOOK_MS);
+    this.timer.unref();
+  }
+
+  close(): void {
+    clearInterval(this.timer);
+  }
+
+  /** Whether a worker compiles with these compilers. */
+  compiles(compilers: string): boolean {
+    return this.compiling.has(compilers);
   }
 
   isTrusted(name: string): boolean {
@@ -58,9 +71,22 @@ export class Crew {
 
   /** A trusted worker besides some; undefined when there is none. */
   async another(besides: readonly string[]): Promise<KnownWorker | undefined> {
-    const workers = await workersOf(this.server, this.fleet).catch(() => this.known);
-    this.known = workers.filter(({ advert }) => advert.measures && advert.environment.id === this.environment);
+    await this.look().catch(() => undefined);
     return this.known.find(({ name }) => this.isTrusted(name) && !besides.includes(name));
+  }
+
+  /** Looks who is there, and tells when nobody is left who measures. */
+  private async look(): Promise<void> {
+    const workers = await workersOf(this.server, this.fleet);
+    const known = this.measuringAmong(workers);
+    if (known.length === 0 && this.known.length > 0)
+      this.announce("no worker of this environment is there any more: waiting for one");
+    this.known = known;
+    this.compiling = compilingAmong(workers);
+  }
+
+  private measuringAmong(workers: readonly KnownWorker[]): readonly KnownWorker[] {
+    return workers.filter(({ advert }) => advert.measures && advert.environment.id === this.environment);
   }
 
   quarantine(name: string, because: string): void {
@@ -75,9 +101,14 @@ export class Crew {
 export interface Crewed {
   /** The id of the environment. */
   readonly environment: string;
-  /** Those that were there when the search began. */
-  readonly known: readonly KnownWorker[];
+  /** All that are there. */
+  readonly workers: readonly KnownWorker[];
   readonly announce: (text: string) => void;
+}
+
+/** Classes of compilers that workers compile with. */
+function compilingAmong(workers: readonly KnownWorker[]): ReadonlySet<string> {
+  return new Set(workers.flatMap(({ advert }) => (advert.compiles > 0 ? [advert.compilers] : [])));
 }
 
 /** Whether two measurements of one kernel may both be true. */

@@ -20,7 +20,7 @@ import { storedIn } from "../session/calibrate/shared-calibration.ts";
 import { readCalibrationData } from "../session/recorded.ts";
 import { type Bench, PATIENCE_MS, type Workplace } from "../session/tune/workplace.ts";
 import { targetOf } from "../targets/index.ts";
-import { type ChosenEnvironment, chooseEnvironment, type KnownWorker, workersOf } from "./adverts.ts";
+import { chooseEnvironment, type KnownWorker, workersOf } from "./adverts.ts";
 import { type Answered, Asking, Withdrawn } from "./asking.ts";
 import { agree, Crew, claimsMore } from "./crew.ts";
 import { type Job, type KernelAsked, kernelText, type Subject, subjectText } from "./jobs.ts";
@@ -53,6 +53,8 @@ export interface FleetPlaceOptions {
 }
 
 const CHECK_ONE_OF = 100;
+/** So often a search that waits for a compiler looks whether one is still there. */
+const COMPILERS_MS = 5000;
 
 /**
  * Opens the workplace; closing it closes the server.
@@ -67,10 +69,9 @@ export async function openFleetPlace(options: FleetPlaceOptions): Promise<FleetP
   const { environment: record } = chosen;
   const { id, ...environment } = record;
   const machine = targetOf(chosen.workers[0].advert.machine);
-  const crew = new Crew(server, member.fleet, { environment: id, known: chosen.workers, announce });
-  const compilers = compilersAmong(workers, chosen);
+  const crew = new Crew(server, member.fleet, { environment: id, workers, announce });
+  const { compilers } = chosen.workers[0].advert;
   const place = {
-    server,
     asking,
     crew,
     compilers,
@@ -101,7 +102,7 @@ export async function openFleetPlace(options: FleetPlaceOptions): Promise<FleetP
     checkPromises: () => undefined,
     bench: async (computation, { fixed, cache = "warm", announce: tell, late }) => {
       const subject = { computation, fixed };
-      const text = await server.blobs.put(Buffer.from(subjectText(subject)));
+      const text = await asking.put(subjectText(subject), late);
       const { outcome } = await asking.ask(
         crew.queue(),
         { task: "draw", environment: id, subject: text, threads },
@@ -115,19 +116,11 @@ export async function openFleetPlace(options: FleetPlaceOptions): Promise<FleetP
     waited: () => 0,
     close: async () => {
       ended.abort();
+      crew.close();
       await asking.close();
       await server.close();
     },
   };
-}
-
-/** The class of compilers that workers compile with, if it is that of those who measure; undefined when these compile for themselves. */
-function compilersAmong(
-  workers: readonly KnownWorker[],
-  { workers: measuring }: ChosenEnvironment,
-): string | undefined {
-  const { compilers } = measuring[0].advert;
-  return workers.some(({ advert }) => advert.compilers === compilers && advert.compiles > 0) ? compilers : undefined;
 }
 
 function unreadable({ worker, outcome }: Answered): never {
@@ -139,10 +132,10 @@ function unreadable({ worker, outcome }: Answered): never {
 }
 
 interface Place {
-  readonly server: FleetServer;
   readonly asking: Asking;
   readonly crew: Crew;
-  readonly compilers: string | undefined;
+  /** The class of compilers of those who measure. */
+  readonly compilers: string;
   readonly environment: string;
   readonly threads: number;
   readonly announce: (text: string) => void;
@@ -289,7 +282,8 @@ class FleetBench implements Bench {
 
   private async measuredBy(worker: KnownWorker, job: RaceJob, signal: AbortSignal): Promise<Measurement | undefined> {
     const answered = await this.place.asking.ask(ownQueue(worker.publicKey), job, signal);
-    return this.measurements(job, answered)[0];
+    // Whoever else takes jobs from its queue is not asked.
+    return answered.worker === worker.name ? this.measurements(job, answered)[0] : undefined;
   }
 
   /** Puts a kernel on the server, and has it compiled where workers do that for others. */
@@ -303,13 +297,24 @@ class FleetBench implements Bench {
   }
 
   private async compiled(kernel: Kernel, signal: AbortSignal): Promise<KernelAsked> {
-    const { server, asking, compilers } = this.place;
-    const text = await server.blobs.put(Buffer.from(kernelText(kernel)));
-    if (compilers === undefined) return { text };
+    const { asking, compilers, crew } = this.place;
+    const text = await asking.put(kernelText(kernel), signal);
+    if (!crew.compiles(compilers)) return { text };
     const job: Job = { task: "compile", compilers, kernel: { text } };
-    const { outcome } = await asking.ask(compileQueue(compilers), job, signal);
-    // Who measures compiles what did not compile elsewhere, and says why it does not.
-    return outcome.status === "compiled" ? { text, binary: { bytes: outcome.bytes, compilers } } : { text };
+    const gone = new AbortController();
+    const timer = setInterval(() => {
+      if (!crew.compiles(compilers)) gone.abort();
+    }, COMPILERS_MS);
+    try {
+      const { outcome } = await asking.ask(compileQueue(compilers), job, AbortSignal.any([signal, gone.signal]));
+      return outcome.status === "compiled" ? { text, binary: { bytes: outcome.bytes, compilers } } : { text };
+    } catch (error) {
+      // Who measures compiles what did not compile elsewhere, and says why it does not.
+      if (error instanceof EnvironmentError || gone.signal.aborted) return { text };
+      throw error;
+    } finally {
+      clearInterval(timer);
+    }
   }
 
   /** The measurements of an answer, each held against what a record may hold. */

@@ -409,9 +409,19 @@ class Serving implements FleetWorker {
   }
 
   private async textOf(hash: string): Promise<string> {
-    const bytes = await this.server.blobs.get(hash);
+    const bytes = await this.blob(hash);
     if (bytes === undefined) throw new FleetRefusal("what a job names is no longer on the server");
     return bytes.toString("utf8");
+  }
+
+  private async blob(hash: string): Promise<Buffer | undefined> {
+    try {
+      return await this.server.blobs.get(hash);
+    } catch (error) {
+      // The server is away, which is no fault of this machine: the job is done again.
+      if (error instanceof EnvironmentError) throw new GivenBack();
+      throw error;
+    }
   }
 
   /** Takes a binary that another worker made of the kernel, where the compilers are the same. @returns why it is compiled here */
@@ -424,7 +434,7 @@ class Serving implements FleetWorker {
     if (binary.compilers !== this.compilers) return "another compiler, or other flags";
     const entry = keptKernel(kernel, { compiler, workdir });
     if (await isWritten(entry)) return undefined;
-    const bytes = await this.server.blobs.get(binary.bytes);
+    const bytes = await this.blob(binary.bytes);
     if (bytes === undefined) return "the binary is no longer on the server";
     await keepBytes(bytes, entry);
     return undefined;

@@ -24,6 +24,7 @@ import {
   showRun,
   type TrialFilter,
   targetsIn,
+  workersIn,
 } from "../../db/index.ts";
 import { intrinsicsNamed } from "../../intrinsics/index.ts";
 import { parseDataTypes } from "../../operators/data-types.ts";
@@ -43,6 +44,7 @@ export const filterOptions = fileOptions.extend({
   epilogue: optionalText,
   threads: positiveInteger.optional(),
   run: optionalText,
+  worker: optionalText,
   intrinsic: optionalText,
   target: optionalText,
   since: optionalText,
@@ -72,6 +74,7 @@ export function addFilters(command: Cli, document?: z.ZodType): Cli {
     .option("--epilogue <name or equation>", `${EPILOGUE_NAMES.join(", ")}, an equation in quotes, or none`)
     .option("--threads <n>", "threads of a kernel")
     .option("--run <id>", "only trials of this run, given by the first digits of its id")
+    .option("--worker <name>", "only trials that this worker of a fleet measured")
     .option("--intrinsic <name>", "an instruction or a family of them")
     .option("--target <name>", "a target as records name it: native")
     .option("--<axis or parameter> <n>", "an extent or a range of them: --c 64, --c 64..256, --c 64.., --c ..256")
@@ -88,7 +91,7 @@ export function addStatus(command: Cli): Cli {
 
 /** @throws UsageError for an invalid name, range or time */
 export function readFilter(db: Database, given: z.infer<typeof filterOptions>, command: Command): Filter {
-  const { op, name, dtype, layout, epilogue, threads, run, intrinsic, target, since, until, limit } = given;
+  const { op, name, dtype, layout, epilogue, threads, run, worker, intrinsic, target, since, until, limit } = given;
   const now = Date.now();
   const known = operatorsIn(db);
   const filter: Filter = defined({
@@ -102,6 +105,10 @@ export function readFilter(db: Database, given: z.infer<typeof filterOptions>, c
     epilogue: epilogue === undefined ? undefined : readEpilogue(epilogue),
     threads,
     run: run === undefined ? undefined : showRun(db, run).id,
+    worker:
+      worker === undefined
+        ? undefined
+        : readHeld(worker, workersIn(db), "no record is of a worker", "it holds no records of a fleet"),
     intrinsic: intrinsic === undefined ? undefined : readInstructions(db, intrinsic),
     target:
       target === undefined

@@ -175,7 +175,7 @@ export function printTrials(
       shortId(id),
       ...workloadCells(trial.workload),
       target,
-      provenance === "here" ? "" : provenance,
+      provenance === "here" ? (trial.conditions.worker ?? "") : provenance,
       String(threads),
       intrinsic,
       `${measurement.status === "ok" ? printTime(measurement.median) : status}${finals === undefined ? "" : " in finals"}`,

@@ -159,10 +159,7 @@ function proofRows(trial: TrialRecord, world: World, problem: string | undefined
   const differences = differencesOf(trial, world);
   const otherwise = differences.find((d) => d.field === "declaration");
   return [
-    [
-      "origin",
-      trial.provenance === "here" ? "measured here" : "imported: measured elsewhere, or so whoever wrote it says",
-    ],
+    ["origin", originOf(trial)],
     ["record", problem === undefined ? "its id is the hash of its facts" : style("red", problem)],
     ...(measurement.status === "ok"
       ? [
@@ -182,6 +179,13 @@ function proofRows(trial: TrialRecord, world: World, problem: string | undefined
       differences.length === 0 ? "this machine is the record's world" : differences.map(printDifference).join("\n"),
     ],
   ];
+}
+
+function originOf({ provenance, conditions: { worker } }: TrialRecord): string {
+  if (provenance !== "here") return "imported: measured elsewhere, or so whoever wrote it says";
+  return worker === undefined
+    ? "measured here"
+    : `measured for this machine by worker ${worker} of a fleet, which signed it`;
 }
 
 function drawn({ workload, candidate }: TrialRecord): string {
