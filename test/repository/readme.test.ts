@@ -56,7 +56,7 @@ const isOurs = (command: string): boolean => /^(npx )?automap /.test(command);
 /** Commands, operators and options among the words that the help of the command does not know. */
 async function unknownIn(words: readonly string[]): Promise<string[]> {
   const [first = "", second = ""] = words;
-  const path = ["cache", "db", "intrinsic", "network", "operator"].includes(first) ? [first, second] : [first];
+  const path = ["cache", "db", "fleet", "intrinsic", "network", "operator"].includes(first) ? [first, second] : [first];
   const { out: help } = await commandLine([...path, "--help"]);
   // A command is named with its alias: `query|list`.
   if (!help.replace(/\|\w+/, "").startsWith(`Usage: automap ${path.join(" ")} `)) return [path.at(-1) ?? ""];
