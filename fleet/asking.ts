@@ -11,7 +11,7 @@
 import { setTimeout } from "node:timers/promises";
 import type { Queue, Job as QueueJob } from "bullmq";
 import { remembered } from "../abstraction/collections.ts";
-import { EnvironmentError } from "../abstraction/error.ts";
+import { EnvironmentError, type EnvironmentProblem } from "../abstraction/error.ts";
 import { heard } from "../runtime/until.ts";
 import { ANSWER, type Answer, JOB, type Job, jobId, type Outcome, readAnswer } from "./jobs.ts";
 import type { Member } from "./members.ts";
@@ -273,14 +273,16 @@ export class Asking {
     const now = performance.now();
     this.awayFrom ??= now;
     if (now - this.awayFrom < PATIENCE_MS) return;
-    for (const question of this.open.values())
-      question.fail(
-        new EnvironmentError({
-          what: `${this.server.address.text} is away: ${error instanceof Error ? error.message : String(error)}`,
-          why: "jobs and answers of the fleet go through it",
-          remedy: "start it, and run the same command again: what was measured is kept",
-        }),
-      );
+    this.giveUp({
+      what: `${this.server.address.text} is away: ${error instanceof Error ? error.message : String(error)}`,
+      why: "jobs and answers of the fleet go through it",
+      remedy: "start it, and run the same command again: what was measured is kept",
+    });
+  }
+
+  /** Ends all that is asked, since nobody will answer. */
+  giveUp(problem: Omit<EnvironmentProblem, "status">): void {
+    for (const question of this.open.values()) question.fail(new EnvironmentError(problem));
   }
 
   /** Forgets a question that nobody asks any more. A job that no worker has begun is taken back. */

@@ -13,13 +13,14 @@ import type { Measurement } from "../abstraction/trial.ts";
 import { type KnownWorker, workersOf } from "./adverts.ts";
 import type { Fleet } from "./members.ts";
 import type { FleetServer } from "./server.ts";
-import { measuringQueue, ownQueue } from "./worker.ts";
 
 /** Intervals of two machines may lie apart by this factor: other programs, other boards and other cooling move medians so far. */
 const APART = 1.25;
 
 /** Between two looks at who is there. */
 const LOOK_MS = 15_000;
+/** A search waits so long for a worker when there is none. */
+const PATIENCE_MS = 120_000;
 
 export class Crew {
   private readonly server: Pick<FleetServer, "board">;
@@ -30,16 +31,25 @@ export class Crew {
   private known: readonly KnownWorker[];
   private compiling: ReadonlySet<string>;
   private readonly timer: NodeJS.Timeout;
+  private readonly patienceMs: number;
+  private readonly onAlone: () => void;
+  private aloneFrom: number | undefined;
   private turn = 0;
 
-  constructor(server: Pick<FleetServer, "board">, fleet: Fleet, { environment, workers, announce }: Crewed) {
+  constructor(
+    server: Pick<FleetServer, "board">,
+    fleet: Fleet,
+    { environment, workers, announce, onAlone, patienceMs = PATIENCE_MS }: Crewed,
+  ) {
     this.server = server;
     this.fleet = fleet;
     this.environment = environment;
     this.known = this.measuringAmong(workers);
     this.compiling = compilingAmong(workers);
     this.announce = announce;
-    this.timer = setInterval(() => void this.look().catch(() => undefined), LOOK_MS);
+    this.onAlone = onAlone;
+    this.patienceMs = patienceMs;
+    this.timer = setInterval(() => void this.look().catch(() => undefined), Math.min(LOOK_MS, patienceMs));
     this.timer.unref();
   }
 
@@ -56,17 +66,22 @@ export class Crew {
     return !this.quarantined.has(name);
   }
 
-  /** Where the next job goes. @throws EnvironmentError when no worker is trusted any more */
-  queue(): string {
-    if (this.quarantined.size === 0) return measuringQueue(this.environment);
+  /** Who gets the next job: whoever is free when undefined. @throws EnvironmentError when no worker is trusted any more */
+  next(): KnownWorker | undefined {
+    if (this.quarantined.size === 0) return undefined;
     const trusted = this.known.filter(({ name }) => this.isTrusted(name));
     const next = trusted[this.turn++ % Math.max(1, trusted.length)];
-    if (next) return ownQueue(next.publicKey);
+    if (next) return next;
     throw new EnvironmentError({
       what: `no worker of the fleet is trusted any more: ${[...this.quarantined].join(", ")}`,
       why: "their measurements disagree with those of others",
       remedy: "look at them, or measure with --on by others",
     });
+  }
+
+  /** Whether a worker has said lately that it is there. */
+  isThere({ publicKey }: KnownWorker): boolean {
+    return this.known.some((worker) => worker.publicKey === publicKey);
   }
 
   /** A trusted worker besides some; undefined when there is none. */
@@ -79,8 +94,12 @@ export class Crew {
   private async look(): Promise<void> {
     const workers = await workersOf(this.server, this.fleet);
     const known = this.measuringAmong(workers);
-    if (known.length === 0 && this.known.length > 0)
+    const now = performance.now();
+    if (known.length > 0) this.aloneFrom = undefined;
+    else if (this.aloneFrom === undefined) {
+      this.aloneFrom = now;
       this.announce("no worker of this environment is there any more: waiting for one");
+    } else if (now - this.aloneFrom > this.patienceMs) this.onAlone();
     this.known = known;
     this.compiling = compilingAmong(workers);
   }
@@ -104,6 +123,9 @@ export interface Crewed {
   /** All that are there. */
   readonly workers: readonly KnownWorker[];
   readonly announce: (text: string) => void;
+  /** Called when nobody has been there who measures for longer than patience lasts. */
+  readonly onAlone: () => void;
+  readonly patienceMs?: number | undefined;
 }
 
 /** Classes of compilers that workers compile with. */

@@ -26,7 +26,7 @@ import { agree, Crew, claimsMore } from "./crew.ts";
 import { type Job, type KernelAsked, kernelText, type Subject, subjectText } from "./jobs.ts";
 import type { Member } from "./members.ts";
 import type { FleetServer } from "./server.ts";
-import { compileQueue, ownQueue } from "./worker.ts";
+import { compileQueue, measuringQueue, ownQueue } from "./worker.ts";
 
 type RaceJob = Extract<Job, { task: "race" }>;
 type CompareJob = Extract<Job, { task: "compare" }>;
@@ -48,20 +48,22 @@ export interface FleetPlaceOptions {
   readonly announce: (text: string) => void;
   /** Milliseconds between two looks for answers whose events may have been lost. */
   readonly lookMs?: number;
+  /** Milliseconds that a search waits for a worker when there is none. */
+  readonly patienceMs?: number;
   /** One trial of so many is measured again by another worker. */
   readonly checkOneOf?: number;
 }
 
 const CHECK_ONE_OF = 100;
-/** So often a search that waits for a compiler looks whether one is still there. */
-const COMPILERS_MS = 5000;
+/** So often a search that waits for a certain worker looks whether it is still there. */
+const AWAY_MS = 5000;
 
 /**
  * Opens the workplace; closing it closes the server.
  * @throws EnvironmentError when no worker fits; UsageError when those that fit have several environments
  */
 export async function openFleetPlace(options: FleetPlaceOptions): Promise<FleetPlace> {
-  const { server, member, on, threads, announce, lookMs, checkOneOf = CHECK_ONE_OF } = options;
+  const { server, member, on, threads, announce, lookMs, patienceMs, checkOneOf = CHECK_ONE_OF } = options;
   const workers = await workersOf(server, member.fleet);
   const chosen = chooseEnvironment(workers, on);
   const asking = new Asking(server, member, { announce, ...defined({ lookMs }) });
@@ -69,7 +71,13 @@ export async function openFleetPlace(options: FleetPlaceOptions): Promise<FleetP
   const { environment: record } = chosen;
   const { id, ...environment } = record;
   const machine = targetOf(chosen.workers[0].advert.machine);
-  const crew = new Crew(server, member.fleet, { environment: id, workers, announce });
+  const onAlone = (): void =>
+    asking.giveUp({
+      what: `no worker of the fleet is there that measures on ${record.target}`,
+      why: "a search waits for one, but not for ever",
+      remedy: "start one, and run the same command again: what was measured is kept",
+    });
+  const crew = new Crew(server, member.fleet, { environment: id, workers, announce, onAlone, patienceMs });
   const { compilers } = chosen.workers[0].advert;
   const place = {
     asking,
@@ -91,7 +99,7 @@ export async function openFleetPlace(options: FleetPlaceOptions): Promise<FleetP
       const stored = storedIn(db, environment, readCalibrationData);
       if (stored) return stored.calibration;
       announce("a worker calibrates its machine, once: some seconds");
-      const answered = await asking.ask(crew.queue(), { task: "calibrate", environment: id }, signal);
+      const answered = await askCrew(place, { task: "calibrate", environment: id }, signal);
       const data = answered.outcome.status === "calibrated" ? answered.outcome.data : undefined;
       const calibration = readCalibrationData(data) ?? unreadable(answered);
       if (!db.readonly) recordCalibration(db, { environment, data: calibration, at: Date.now() });
@@ -103,11 +111,7 @@ export async function openFleetPlace(options: FleetPlaceOptions): Promise<FleetP
     bench: async (computation, { fixed, cache = "warm", announce: tell, late }) => {
       const subject = { computation, fixed };
       const text = await asking.put(subjectText(subject), late);
-      const { outcome } = await asking.ask(
-        crew.queue(),
-        { task: "draw", environment: id, subject: text, threads },
-        late,
-      );
+      const { outcome } = await askCrew(place, { task: "draw", environment: id, subject: text, threads }, late);
       if (outcome.status !== "drawn") internal(`a worker drew inputs and answers that it ${outcome.status}`);
       const { leftOut } = outcome;
       for (const { name, because } of leftOut ?? []) tell(`kernels are not checked by ${name} inputs: ${because}`);
@@ -141,6 +145,39 @@ interface Place {
   readonly announce: (text: string) => void;
   readonly checkOneOf: number;
   readonly ended: AbortSignal;
+}
+
+/** Asks whoever is free, or one that is trusted. */
+async function askCrew(place: Place, job: Job, signal: AbortSignal | undefined): Promise<Answered> {
+  for (;;) {
+    const worker = place.crew.next();
+    if (!worker) return place.asking.ask(measuringQueue(place.environment), job, signal);
+    const answered = await askOne(place, worker, job, signal);
+    if (answered) return answered;
+  }
+}
+
+/** Asks one worker. Undefined when it goes away before it answers, or somebody else answers in its place. */
+async function askOne(
+  { asking, crew }: Place,
+  worker: KnownWorker,
+  job: Job,
+  signal: AbortSignal | undefined,
+): Promise<Answered | undefined> {
+  const gone = new AbortController();
+  const timer = setInterval(() => {
+    if (!crew.isThere(worker)) gone.abort();
+  }, AWAY_MS);
+  try {
+    const signals = signal ? [signal, gone.signal] : [gone.signal];
+    const answered = await asking.ask(ownQueue(worker.publicKey), job, AbortSignal.any(signals));
+    return answered.worker === worker.name ? answered : undefined;
+  } catch (error) {
+    if (error instanceof Withdrawn && gone.signal.aborted && !signal?.aborted) return undefined;
+    throw error;
+  } finally {
+    clearInterval(timer);
+  }
 }
 
 interface Benched {
@@ -246,9 +283,9 @@ class FleetBench implements Bench {
 
   /** The measurements of a job by a worker that is trusted. */
   private async trusted(job: RaceJob | CompareJob, signal: AbortSignal): Promise<readonly Measurement[]> {
-    const { asking, crew } = this.place;
+    const { crew } = this.place;
     for (;;) {
-      const answered = await asking.ask(crew.queue(), job, signal);
+      const answered = await askCrew(this.place, job, signal);
       if (crew.isTrusted(answered.worker)) return this.measurements(job, answered);
     }
   }
@@ -281,9 +318,8 @@ class FleetBench implements Bench {
   }
 
   private async measuredBy(worker: KnownWorker, job: RaceJob, signal: AbortSignal): Promise<Measurement | undefined> {
-    const answered = await this.place.asking.ask(ownQueue(worker.publicKey), job, signal);
-    // Whoever else takes jobs from its queue is not asked.
-    return answered.worker === worker.name ? this.measurements(job, answered)[0] : undefined;
+    const answered = await askOne(this.place, worker, job, signal);
+    return answered && this.measurements(job, answered)[0];
   }
 
   /** Puts a kernel on the server, and has it compiled where workers do that for others. */
@@ -304,7 +340,7 @@ class FleetBench implements Bench {
     const gone = new AbortController();
     const timer = setInterval(() => {
       if (!crew.compiles(compilers)) gone.abort();
-    }, COMPILERS_MS);
+    }, AWAY_MS);
     try {
       const { outcome } = await asking.ask(compileQueue(compilers), job, AbortSignal.any([signal, gone.signal]));
       return outcome.status === "compiled" ? { text, binary: { bytes: outcome.bytes, compilers } } : { text };

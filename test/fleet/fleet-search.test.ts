@@ -8,7 +8,8 @@ import { openDatabase, queryTrials } from "../../db/index.ts";
 import { ANSWER, answerTo, JOB, type Job, readJob } from "../../fleet/jobs.ts";
 import { admit, createFleet, readMember } from "../../fleet/members.ts";
 import { sign, verified } from "../../fleet/signed.ts";
-import { measuringQueue } from "../../fleet/worker.ts";
+import { measuringQueue, type WorkerMachine } from "../../fleet/worker.ts";
+import type { Runner } from "../../runtime/measure.ts";
 import { replayRun } from "../../session/tune/replay.ts";
 import { fakeRunner, took, withCalibration } from "../support/fake-runner.ts";
 import { fakeMachine, fleetOn } from "../support/fleet.ts";
@@ -158,6 +159,66 @@ describe.skipIf(!hasRedis)("a search in a fleet", async () => {
     expect(found.trials.every(({ measurement }) => measurement.worker !== "liar")).toBe(true);
     const named = fleet.said.filter((text) => text.includes("quarantined"));
     expect(named).toEqual([expect.stringMatching(/^worker liar is quarantined: of one kernel .*liar says 3\.\d+ us/)]);
+  });
+
+  /** A machine whose every kernel takes for ever, until it is stopped. */
+  const hanging = (): { machine: WorkerMachine; began: () => number } => {
+    let began = 0;
+    const race: Runner["race"] = async function* (_kernels, _reference, { signal } = {}) {
+      began++;
+      await setTimeout(600_000, undefined, { ref: false, ...(signal && { signal }) }).catch(() => undefined);
+    };
+    return { machine: fakeMachine(compiler, BY_TEXT, { race }), began: () => began };
+  };
+
+  it("goes on when a worker gives back what it is at", async () => {
+    const fleet = newFleet();
+    const { machine: slow, began } = hanging();
+    const first = await fleet.worker("node1", slow);
+    const found = searched(database(), { openPlace: () => fleet.place() });
+    await expect.poll(began).toBe(1);
+    await fleet.worker("node2", machine);
+    await first.stop("give-back");
+    expect(decisionsOf(await found)).toEqual(await home());
+    expect((await found).trials.map(({ measurement }) => measurement.worker)).toEqual(Array(10).fill("node2"));
+  });
+
+  it("ends in time without what no worker has answered, and its jobs with it", async () => {
+    const fleet = newFleet();
+    const { machine: slow, began } = hanging();
+    const { race: fast } = await machine.openRunner(1);
+    const { race: never } = await slow.openRunner(1);
+    let left = 3;
+    const race: Runner["race"] = (...asked) => (left-- > 0 ? fast : never)(...asked);
+    const { environment } = await fleet.worker("node1", fakeMachine(compiler, BY_TEXT, { race }));
+    const found = await searched(database(), { openPlace: () => fleet.place(), within: 3, finals: false });
+    expect(began()).toBe(1);
+    expect(found).toMatchObject({ status: "time-spent" });
+    expect(found.trials).toHaveLength(3);
+    const counts = await (await fleet.open()).queue(measuringQueue(environment)).getJobCounts("waiting");
+    expect(counts).toEqual({ waiting: 0 });
+  });
+
+  it("ends when no worker is there any more, and keeps what it has", async () => {
+    const fleet = newFleet();
+    const file = database();
+    let left = 3;
+    const worker = await fleet.worker(
+      "node1",
+      fakeMachine(compiler, {
+        ...BY_TEXT,
+        alone: (kernel) => {
+          if (--left === 0) void worker.stop("finish");
+          return BY_TEXT.alone(kernel);
+        },
+      }),
+    );
+    const search = searched(file, { openPlace: () => fleet.place({ patienceMs: 300 }) });
+    await expect(search).rejects.toThrow(/no worker of the fleet is there that measures on/);
+    expect(fleet.said.join()).toMatch(/no worker of this environment is there any more: waiting for one/);
+    const db = openDatabase(file);
+    expect(queryTrials(db).length).toBeGreaterThan(2);
+    db.close();
   });
 
   it("is refused by workers when nobody signed it, and by tuners when no worker fits", async () => {
