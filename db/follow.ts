@@ -2,8 +2,8 @@
  * @file What other processes write into a database, read as it lands.
  *
  *     const following = new Following(db);
- *     following.searches(since)       what was searched last, and every search of the same processes
- *     following.news([run.id])        once something was committed: new searches, ends of these, trials in the order in which they landed
+ *     following.searches(since, from)   what was searched last, and every search of the same processes
+ *     following.news([run.id])          once something was committed: new searches, ends of these, trials in the order in which they landed
  */
 
 import type { Row } from "./facts.ts";
@@ -46,20 +46,18 @@ export class Following {
 
   /**
    * The searches that have not ended, or ended later than `since`, and all others of their processes; with their trials. From here on there is news.
-   * @param since milliseconds since 1970
+   * @param from searches that began earlier are left out, milliseconds since 1970: numbers of processes come again
    */
-  searches(since: number): Omit<News, "isMore"> {
+  searches(since: number, from: number): Omit<News, "isMore"> {
     return read(this.db, () => {
       this.run = this.lastOf("runs");
       this.trial = this.lastOf("trials");
-      const rows = statement(
-        this.db,
-        "SELECT * FROM runs WHERE process IN (SELECT process FROM runs WHERE ended IS NULL OR ended >= ?) ORDER BY rowid",
-      ).all(since);
-      const runs = this.runsOf(rows);
+      const recent = "SELECT process FROM runs WHERE ended IS NULL OR ended >= ?";
+      const sql = `SELECT * FROM runs WHERE started >= ? AND process IN (${recent}) ORDER BY rowid`;
+      const runs = this.runsOf(statement(this.db, sql).all(from, since));
       const ids = JSON.stringify(runs.map(({ id }) => id));
-      const sql = "SELECT * FROM trials WHERE run IN (SELECT value FROM json_each(?)) ORDER BY rowid";
-      return { runs, trials: trialsOfRows(this.db, statement(this.db, sql).all(ids), this.world) };
+      const theirs = "SELECT * FROM trials WHERE run IN (SELECT value FROM json_each(?)) ORDER BY rowid";
+      return { runs, trials: trialsOfRows(this.db, statement(this.db, theirs).all(ids), this.world) };
     });
   }
 

@@ -26,6 +26,7 @@ import {
   type News,
   openDatabase,
   type RunRecord,
+  type TrialRecord,
   wordsOf,
 } from "../../db/index.ts";
 import { html } from "../../report/html.ts";
@@ -33,7 +34,7 @@ import type { LeftSearch, LiveData, LiveProcess, LiveSearch } from "../../report
 import { LivePage, leftPart } from "../../report/live-page.ts";
 import type { Patch } from "../../report/live-script.ts";
 import { reportPage } from "../../report/page.ts";
-import type { TrialPoint } from "../../report/report-data.ts";
+import type { ReportData, TrialPoint } from "../../report/report-data.ts";
 import { gatherReport, pointFrom } from "../report/report.ts";
 import { isSearched } from "../report/report-trials.ts";
 import { VERSION } from "../version.ts";
@@ -41,6 +42,10 @@ import { beginningOf } from "./life.ts";
 
 /** So long after its last search a process may begin the next one: those of a network prepare for seconds. */
 const PAUSE_MS = 60_000;
+/** Searches that began so long ago are not followed. */
+const OLD_MS = 7 * 24 * 60 * 60 * 1000;
+/** How long a look waits for other programs, as for one that closes the file. Nothing is served meanwhile. */
+const PATIENCE_MS = 50;
 /** By so much a process may seem to have begun after its search: the system counts its beginning in seconds. */
 const INEXACT_MS = 2000;
 /** A search whose process is not seen here goes on for so long after a trial of it landed. */
@@ -68,6 +73,8 @@ export class Watch {
   private isBehind = false;
   private fault: string | undefined;
   private live: LivePage | undefined;
+  /** The report, until something changes. */
+  private report: ReportData | undefined;
 
   /**
    * A file that is not there yet, or is locked, is waited for.
@@ -91,6 +98,7 @@ export class Watch {
       () => this.read(),
       () => true,
     );
+    if (isChanged) this.report = undefined;
     const before = this.live;
     const data = this.data();
     this.turn(data);
@@ -105,7 +113,8 @@ export class Watch {
     if (live || !db) return (live ?? new LivePage()).text(data, events);
     const says = html`\n<p>No search runs now; this page shows the next one when it begins.</p>\n${leftPart(data.left)}`;
     try {
-      return reportPage(gatherReport(db, {}, data.now), { events, says });
+      this.report ??= gatherReport(db, {}, data.now);
+      return reportPage(this.report, { events, says });
     } catch (error) {
       return new LivePage().text({ ...data, trouble: sentenceOf(error) }, events);
     }
@@ -138,11 +147,12 @@ export class Watch {
     this.close();
     this.followed.clear();
     this.file = fileAt(this.path);
-    const db = openDatabase(this.path, { readonly: true, patience: 0 });
+    const db = openDatabase(this.path, { readonly: true, patience: PATIENCE_MS });
     this.db = db;
     this.following = new Following(db);
     this.following.changed();
-    this.take(this.following.searches(this.clock() - PAUSE_MS));
+    const now = this.clock();
+    this.take(this.following.searches(now - PAUSE_MS, now - OLD_MS), (trial) => Math.min(trial.at, now));
     return true;
   }
 
@@ -154,24 +164,25 @@ export class Watch {
     this.isBehind = true;
     const unended = [...this.followed.values()].filter(isRunning);
     const news = this.following.news(unended.map(({ run }) => run.id));
-    this.take(news);
+    const now = this.clock();
+    this.take(news, () => now);
     this.isBehind = news.isMore;
     return true;
   }
 
-  private take({ runs, trials }: Omit<News, "isMore">): void {
+  /** @param landed when a trial did */
+  private take({ runs, trials }: Omit<News, "isMore">, landed: (trial: TrialRecord) => number): void {
     for (const run of runs) {
       const known = this.followed.get(run.id);
       if (known) known.run = run;
       else this.followed.set(run.id, followedOf(run));
     }
-    const landed = this.clock();
     for (const trial of trials) {
       const search = this.followed.get(trial.run ?? "");
       if (!search) continue;
       const point = pointFrom(trial, new Map([[search.run.id, search.run.started]]));
       const { finals } = trial;
-      search.landed = Math.min(landed, trial.at);
+      search.landed = landed(trial);
       if (finals) search.finals++;
       if (isSearched(trial)) search.trials.push(point);
       const isFaster = (point.seconds ?? Number.POSITIVE_INFINITY) < (search.best?.seconds ?? Number.POSITIVE_INFINITY);

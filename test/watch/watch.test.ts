@@ -200,6 +200,15 @@ describe("a search", () => {
     expect(pageOf(watching(shop.path("number.db")))).toContain("No search runs now");
   });
 
+  it("of a machine whose clock is slow is followed all the same", () => {
+    const db = shop.open("slow.db");
+    const search = beginSearch(db, { process: gone() });
+    const watch = watching(shop.path("slow.db"), 600_000);
+    search.land(1);
+    expect(watch.look()).toBe("reload");
+    expect(pageOf(watch)).toContain("1 of 160");
+  });
+
   it("says what time is left of its budget", () => {
     beginSearch(shop.open("time.db"), { seconds: 600 });
     expect(pageOf(watching(shop.path("time.db"), 60_000))).toMatch(
