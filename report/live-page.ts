@@ -176,7 +176,7 @@ function figuresOf(search: LiveSearch, process: LiveProcess, now: number): Figur
   const place = best ? trials.indexOf(best) + 1 : 0;
   return present<Figure>([
     best?.seconds !== undefined && {
-      title: finals > 0 ? "best, by its finals" : "best so far",
+      title: finals > 0 ? "best, by its finals" : search.ended === undefined ? "best so far" : "best",
       value: printTime(best.seconds),
       remark: `${best.interval ? `95 % within ${printInterval(...best.interval)}, ` : ""}${place > 0 ? `trial ${place}, ` : ""}${rateText((2 * points) / best.seconds)} op/s`,
     },
@@ -204,10 +204,10 @@ function timeLeft(
   const past = now - started;
   if (seconds === undefined) return { value: "not recorded", remark: `It has run for ${span(past)}.` };
   const left = 1000 * seconds - past;
-  if (left <= 0) return { value: "time is up", remark: "Finals decide among the fastest kernels." };
+  if (left <= 0) return { value: "time is up", remark: "Finals may decide among the fastest kernels." };
   return {
     value: `at most ${span(left)}`,
-    remark: `of ${span(1000 * seconds)}; then finals decide among the fastest.`,
+    remark: `of ${span(1000 * seconds)} for trials; finals may follow.`,
   };
 }
 

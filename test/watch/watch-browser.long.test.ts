@@ -151,6 +151,7 @@ describe.skipIf(BROWSER === undefined)("the live page in a browser", () => {
       const search = beginSearch(db);
       search.land(10);
       const page = await openPage(browser, `http://127.0.0.1:${own}${pathname}`, { width: 1280 });
+      await says(page, "10 of 160");
       search.land(1);
       await says(page, "11 of 160");
       isBroken = true;
