@@ -33,7 +33,7 @@ export interface FleetServer {
   readonly worker: (name: string, work: Processor, options?: Partial<WorkerOptions>) => Worker;
   /** The events of a queue, by which one waits for the end of a job. */
   readonly events: (name: string) => QueueEvents;
-  /** Closes the connections, and all that was made of them. A worker ends its job first. */
+  /** Closes the connections, and all that was made of them; once, however often it is called. A worker ends its job first. */
   readonly close: () => Promise<void>;
 }
 
@@ -91,6 +91,7 @@ export async function openServer(
     made.push(one);
     return one.on("error", report);
   };
+  let closing: Promise<void> | undefined;
   const { shared, producer, consumer, backend = bullmq.createRedisBackend } = queues;
   return {
     address,
@@ -105,9 +106,9 @@ export async function openServer(
       return kept(new bullmq.Worker(name, work, all, backend));
     },
     events: (name) => kept(new bullmq.QueueEvents(name, { ...shared, connection: consumer }, backend)),
-    close: async () => {
-      await Promise.all(made.map((one) => one.close()));
-      await close();
+    close: () => {
+      closing ??= Promise.all(made.map((one) => one.close())).then(close);
+      return closing;
     },
   };
 }
