@@ -298,18 +298,8 @@ export class CExpressions {
     if (ROUNDED.has(to)) {
       // Through float, rounded to odd, because float does not hold every double or 32-bit integer.
       const wide = from === "f64" || (isInteger(from) && bytesOf(from) === 4);
-      if (saturate && isByteFloat(to)) {
-        const within = wide ? "f64" : "f32";
-        const [low, high] = rangeOf(to).map((end) => this.literal(end, within));
-        const type = C_TYPES[within];
-        const clamped = this.words.called(
-          "clamp",
-          [type],
-          [code`(${type})(${plain})`, low ?? NOTHING, high ?? NOTHING],
-        );
-        return code`@to_${to}(${wide ? code`@to_odd(${clamped})` : clamped})`;
-      }
-      return wide ? code`@to_${to}(@to_odd(${plain}))` : code`@to_${to}((float)(${plain}))`;
+      const rounding = saturate && isByteFloat(to) ? code`@sat_to_${to}` : code`@to_${to}`;
+      return wide ? code`${rounding}(@to_odd(${plain}))` : code`${rounding}((float)(${plain}))`;
     }
     if (!isInteger(to)) return code`(${C_TYPES[to]})(${plain})`;
     if (saturate) return this.saturated(text, from, to, to);

@@ -59,6 +59,7 @@ interface ByteFormat {
   /** Bits of the largest f32 that becomes a finite number, and what larger ones become. */
   readonly last: "0x43e80000u" | "0x476fffffu";
   readonly beyond: "0x7f" | "0x7c";
+  readonly largest: "448.0f" | "57344.0f";
 }
 
 const BYTE_FORMATS: readonly ByteFormat[] = [
@@ -71,6 +72,7 @@ const BYTE_FORMATS: readonly ByteFormat[] = [
     spaced: ["16384.0f", "0x46800000u"],
     last: "0x43e80000u",
     beyond: "0x7f",
+    largest: "448.0f",
   },
   {
     name: "e5m2",
@@ -81,27 +83,42 @@ const BYTE_FORMATS: readonly ByteFormat[] = [
     spaced: ["128.0f", "0x43000000u"],
     last: "0x476fffffu",
     beyond: "0x7c",
+    largest: "57344.0f",
   },
 ];
 
-/** Functions of floats of one byte. Floats below the smallest normal number are rounded by adding one whose spacing is theirs. */
-function byteFormatOf(
-  inline: Inline,
-  { name, shift, bias, least, spacing, spaced, last, beyond }: ByteFormat,
-): Helpers {
+/**
+ * Functions of floats of one byte. Floats below the smallest normal number are rounded by adding one whose spacing is theirs. Devices since compute
+ * capability 8.9 have instructions: PTX ISA, cvt.
+ */
+function byteFormatOf(inline: Inline, format: ByteFormat): Helpers {
+  const { name, shift, bias, least, spacing, spaced, last, beyond, largest } = format;
   const normal = code`(((x & 0x7fu) << ${shift}) + ${bias})`;
+  const onDevice = (text: Code): readonly Code[] =>
+    inline === "static __device__ inline" ? [code`#if __CUDA_ARCH__ >= 890`, text, code`#endif`] : [];
+  const converted = code`  uint16_t x; asm("cvt.rn.satfinite.${name}x2.f32 %0, %1, %2;" : "=h"(x) : "f"(0.0f), "f"(f));`;
   return {
     [`from_${name}`]: code`${inline} float from_${name}(uint8_t x) {
+${onDevice(code`  uint32_t pair; asm("cvt.rn.f16x2.${name}x2 %0, %1;" : "=r"(pair) : "h"((uint16_t)x));
+  float f; asm("cvt.f32.f16 %0, %1;" : "=f"(f) : "h"((uint16_t)pair));
+  return f;`)}
   const uint32_t sign = (x & 0x80u) << 24, whole = (x & 0x7fu) < ${beyond} ? 0 : 0x7f800000u;
   const float small = (float)(int)(x & 0x7fu) * ${spacing};
   return @float_of_bits(sign | whole | ((x & 0x7fu) >> ${23 - shift} ? ${normal} : @bits_of_float(small)));
 }`,
     [`to_${name}`]: code`${inline} uint8_t to_${name}(float f) { /* to nearest, ties to even */
   const uint32_t all = @bits_of_float(f), size = all & 0x7fffffffu;
+${onDevice(code`${converted}
+  return (uint8_t)(size > ${last} && size <= 0x7f800000u ? (all >> 24 & 0x80u) | ${beyond}u : x);`)}
   const uint32_t small = @bits_of_float(@float_of_bits(size) + ${spaced[0]}) - ${spaced[1]};
   const uint32_t normal = (size - ${bias} + ((1u << ${shift - 1}) - 1) + (size >> ${shift} & 1)) >> ${shift};
   const uint32_t finite = size < ${least} ? small : normal;
   return (uint8_t)((all >> 24 & 0x80u) | (size > 0x7f800000u ? 0x7fu : size > ${last} ? ${beyond}u : finite));
+}`,
+    [`sat_to_${name}`]: code`${inline} uint8_t sat_to_${name}(float f) { /* infinities become the largest numbers; keeps NaN */
+${onDevice(code`${converted}
+  return (uint8_t)x;`)}
+  return @to_${name}(f > ${largest} ? ${largest} : f < -${largest} ? -${largest} : f);
 }`,
   };
 }

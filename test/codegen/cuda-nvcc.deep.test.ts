@@ -37,13 +37,14 @@ const SAMPLES: readonly Kernel[] = [
   product("mma.m16n8k16.f32.bf16", 700, { a: "ldmatrix", b: "ldmatrix.trans", store: "direct", epilogue: "bf16" }),
   product("mma.m16n8k8.f32.tf32", 29, { a: "ldmatrix", b: "elements", store: "direct", epilogue: "f16" }),
   product("mma.m16n8k32.s32.u8s8", 61, { a: "ldmatrix", b: "elements", store: "staged", epilogue: "u8" }),
+  product("mma.m16n8k16.f32.f16", 48, { a: "ldmatrix", b: "ldmatrix.trans", store: "staged", epilogue: "e4m3" }),
   product("mma.m16n8k16.f16.f16", 48, { a: "elements", b: "ldmatrix", store: "direct" }),
   product("wmma.m16n16k16.f32.f16", 48, { a: "instruction", b: "instruction", store: "staged" }),
 ];
 
 /** What began with sm_89. */
 const ADA: readonly Kernel[] = [
-  product("mma.m16n8k32.f32.e4m3", 96, { a: "ldmatrix", b: "elements", store: "direct", epilogue: "f16" }),
+  product("mma.m16n8k32.f32.e4m3", 96, { a: "ldmatrix", b: "elements", store: "direct", epilogue: "e4m3" }),
   product("mma.m16n8k32.f32.e5m2e4m3", 64, { a: "ldmatrix", b: "elements", store: "staged", epilogue: "bf16" }),
 ];
 
