@@ -114,7 +114,8 @@ export type ByteFloat = "e4m3" | "e5m2";
 
 /**
  * Fraction bits of the sums of tensor cores that multiply floats of one byte. Each product is moved to the exponent of the largest and cut off, as the
- * sum is; so are sums of whole numbers below twice 2 to this power exact. DeepSeek-V3 Technical Report, section 3.5.2: about 14 bits on an H800.
+ * sum is; so are sums of whole numbers below twice 2 to this power exact. Measured by the conformance of wgmma on an H200;
+ * DeepSeek-V3 Technical Report, section 3.5.2: about 14 bits on an H800. mma.sync of an H200 keeps 23, which no source promises for Ada.
  */
 export const BYTE_SUM_BITS = 13;
 
