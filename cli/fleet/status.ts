@@ -1,25 +1,42 @@
 /**
- * @file `automap fleet status`: the workers of a fleet, and what waits for them.
+ * @file `automap fleet status`: the workers of a fleet, and how their queues stand.
  *
  *     automap fleet status --fleet redis://queue.lan --key desk.key
+ *     automap fleet status --fleet redis://queue.lan --key desk.key --watch
  */
 
+import { setTimeout } from "node:timers/promises";
+import type { Queue } from "bullmq";
 import { z } from "zod";
+import { remembered } from "../../abstraction/collections.ts";
 import { shortId } from "../../db/index.ts";
 import { parseAddress } from "../../fleet/address.ts";
 import { type KnownWorker, workersOf } from "../../fleet/adverts.ts";
 import { readMember } from "../../fleet/members.ts";
-import { type FleetServer, openServer } from "../../fleet/server.ts";
-import { compileQueue, measuringQueue } from "../../fleet/worker.ts";
+import { openServer } from "../../fleet/server.ts";
+import { STUCK, standingsOf } from "../../fleet/standing.ts";
 import type { Cli } from "../command.ts";
 import { flag } from "../options.ts";
-import { documentOf, EXIT, type ExitCode, integer, print, printJson, say, text } from "../output.ts";
+import {
+  documentOf,
+  EXIT,
+  type ExitCode,
+  integer,
+  number,
+  type PartsOf,
+  print,
+  printJson,
+  say,
+  text,
+  texts,
+} from "../output.ts";
 import { printFitted } from "../terminal.ts";
 
 const options = z.object({
   fleet: text.min(1, { error: "--fleet needs the address of the server" }),
   key: text.min(1, { error: "--key needs the file of a member's key" }),
   json: flag,
+  watch: flag,
 });
 
 const statusSchema = documentOf({
@@ -32,8 +49,17 @@ const statusSchema = documentOf({
       compiles: integer.describe("compilations at once"),
       compiler: text,
       environment: text.describe("id, as records name it"),
-      waiting: integer.describe("jobs for this environment that no worker has begun"),
-      active: integer.describe("jobs for this environment that workers are at"),
+    }),
+  ),
+  queues: z.array(
+    z.strictObject({
+      task: z.enum(["measure", "compile"]),
+      of: text.describe("the machine, or the compiler"),
+      workers: texts.describe("those that take its jobs"),
+      waiting: integer.describe("jobs that no worker has begun"),
+      active: integer.describe("jobs that workers are at"),
+      lastMinute: integer.describe("jobs that ended within the last minute, 200 at most"),
+      longest: number.nullable().describe("seconds since the job was begun that has been worked at longest"),
     }),
   ),
 });
@@ -42,51 +68,110 @@ export function addStatus(fleet: Cli): void {
   fleet
     .command("status")
     .json(statusSchema)
-    .summary("list the workers that are there, and how many jobs wait for them")
+    .summary("list the workers that are there, and how many jobs wait, are worked at, and end in a minute")
     .requiredOption("--fleet <url>", "the fleet's server: redis://HOST, rediss://HOST or postgresql://HOST/DATABASE")
     .requiredOption("--key <file>", "the key of a member")
+    .option("--watch", "look again every two seconds, and print what has changed, until Ctrl-C")
     .examples(
-      ["automap fleet status --fleet redis://queue.lan --key desk.key"],
+      [
+        "automap fleet status --fleet redis://queue.lan --key desk.key",
+        "automap fleet status --fleet redis://queue.lan --key desk.key --watch",
+      ],
       "A worker is listed while it renews its signed advert, which it does every twenty seconds; one that was killed is there for",
       "a minute more. The password of the server is read as automap worker reads it.",
     )
     .runs(options, status);
 }
 
-async function status({ fleet, key, json }: z.infer<typeof options>): Promise<ExitCode> {
+/** Milliseconds between two looks. */
+const AGAIN_MS = 2000;
+
+async function status({ fleet, key, json, watch }: z.infer<typeof options>): Promise<ExitCode> {
   const address = parseAddress(fleet);
   const { fleet: known } = readMember(key);
   const server = await openServer(address, known, { onTrouble: say });
+  const ended = new AbortController();
+  const end = (): void => ended.abort();
   try {
     for (const warning of server.warnings) say(warning);
-    const workers = await Promise.all((await workersOf(server, known)).map((worker) => rowOf(server, worker)));
-    const where = `${address.text} (${server.software})`;
-    if (json) printJson(statusSchema, { server: where, workers });
-    else if (workers.length === 0) say(`no worker of this fleet is at ${where}`);
-    else {
-      const head = ["worker", "measures on", "compiles", "compiler", "environment", "waiting", "active"];
-      const rows = workers.map((row) => [
-        row.name,
-        row.measures ? row.target : "",
-        String(row.compiles),
-        row.compiler,
-        shortId(row.environment),
-        String(row.waiting),
-        String(row.active),
-      ]);
-      printFitted([head, ...rows], ["compiler", "environment"]);
-      print(`\nat ${where}`);
+    const queues = new Map<string, Queue>();
+    const looked = async (): Promise<Looked> => {
+      const workers = await workersOf(server, known);
+      return {
+        server: `${address.text} (${server.software})`,
+        workers: workers.map(rowOf),
+        queues: (await standingsOf(workers, (name) => remembered(queues, name, () => server.queue(name)))).map(
+          ({ longest = null, ...standing }) => ({ ...standing, longest }),
+        ),
+      };
+    };
+    let found = await looked();
+    show(found, json);
+    if (!watch) return found.workers.length === 0 ? EXIT.nothingFound : EXIT.ok;
+    process.once("SIGINT", end);
+    while (await isTime(ended.signal)) {
+      const before = textOf(found);
+      found = await looked();
+      if (textOf(found) === before) continue;
+      if (!json) print(`\n${new Date().toLocaleTimeString("sv")}`);
+      show(found, json);
     }
-    return workers.length === 0 ? EXIT.nothingFound : EXIT.ok;
+    return EXIT.ok;
   } finally {
+    process.off("SIGINT", end);
     await server.close();
   }
 }
 
-async function rowOf(server: FleetServer, { name, advert }: KnownWorker) {
-  const { environment, measures, compiles, compilers } = advert;
-  const queue = server.queue(measures ? measuringQueue(environment.id) : compileQueue(compilers));
-  const counts = await queue.getJobCounts("waiting", "active");
+type Looked = PartsOf<typeof statusSchema>;
+
+/** What would be printed again only when it changes: how long jobs have been worked at changes always. */
+function textOf({ queues, ...rest }: Looked): string {
+  return JSON.stringify([rest, queues.map(({ longest, ...standing }) => [standing, (longest ?? 0) > STUCK])]);
+}
+
+/** Waits. False when the user ends it. */
+async function isTime(signal: AbortSignal): Promise<boolean> {
+  await setTimeout(AGAIN_MS, undefined, { signal }).catch(() => undefined);
+  return !signal.aborted;
+}
+
+function show({ server, workers, queues }: Looked, json: boolean): void {
+  if (json) {
+    printJson(statusSchema, { server, workers, queues });
+    return;
+  }
+  if (workers.length === 0) {
+    say(`no worker of this fleet is at ${server}`);
+    return;
+  }
+  const rows = workers.map(({ name, measures, target, compiles, compiler, environment }) => [
+    name,
+    measures ? target : "",
+    String(compiles),
+    compiler,
+    shortId(environment),
+  ]);
+  printFitted([["worker", "measures on", "compiles", "compiler", "environment"], ...rows], ["compiler", "environment"]);
+  print("");
+  const standing = queues.map(({ task, of, workers: names, waiting, active, lastMinute }) => [
+    `${task}, ${of}`,
+    String(names.length),
+    String(waiting),
+    String(active),
+    String(lastMinute),
+  ]);
+  printFitted([["jobs to", "workers", "waiting", "active", "last minute"], ...standing], ["workers"]);
+  for (const { task, of, longest } of queues)
+    if (longest !== null && longest > STUCK)
+      print(
+        `\na job to ${task} on ${of} has been worked at for ${Math.round(longest / 60)} minutes: look at its worker`,
+      );
+  print(`\nat ${server}`);
+}
+
+function rowOf({ name, advert }: KnownWorker): Looked["workers"][number] {
+  const { environment, measures, compiles } = advert;
   return {
     name,
     measures,
@@ -94,7 +179,5 @@ async function rowOf(server: FleetServer, { name, advert }: KnownWorker) {
     compiles,
     compiler: environment.compiler.version,
     environment: environment.id,
-    waiting: counts["waiting"] ?? 0,
-    active: counts["active"] ?? 0,
   };
 }

@@ -80,12 +80,21 @@ describe.skipIf(!hasRedis)("a fleet of processes", async () => {
     expect(JSON.parse(status.out)).toMatchObject({
       workers: [
         { name: "builder", measures: false, compiles: 2 },
-        { name: "node1", measures: true, compiles: 0, waiting: 0, active: 0 },
+        { name: "node1", measures: true, compiles: 0 },
+      ],
+      queues: [
+        { task: "compile", workers: ["builder"], waiting: 0 },
+        { task: "measure", workers: ["node1"], waiting: 0, active: 0 },
       ],
     });
-    for (const { child } of [compiler, measurer]) child.kill("SIGTERM");
+    measurer.child.kill("SIGTERM");
+    const drained = await begin("desk", ["fleet", "drain", "builder", ...at, "--key", join(keys, "desk.key")]).ended;
+    expect(drained).toMatchObject({
+      code: 0,
+      out: expect.stringMatching(/^builder finishes the job at hand and ends/),
+    });
     expect(await measurer.ended).toMatchObject({ code: 0, err: expect.stringMatching(/worker node1 ends: \d+ jobs/) });
-    expect(await compiler.ended).toMatchObject({ code: 0 });
+    expect(await compiler.ended).toMatchObject({ code: 0, err: expect.stringMatching(/desk asks this worker to end/) });
     const gone = await begin("desk", ["fleet", "status", ...at, "--key", join(keys, "desk.key")]).ended;
     expect(gone).toMatchObject({ code: 3, out: "", err: expect.stringMatching(/^no worker of this fleet/) });
   });
