@@ -311,7 +311,9 @@ describe("a command to paste", () => {
   });
 
   it("is made by one function: no text holds a command with words that are put in", () => {
-    const files = sourceFiles().filter((file) => /^(cli|db|fleet|network|session|runtime|tuner|operators)\//.test(file));
+    const files = sourceFiles().filter((file) =>
+      /^(cli|db|fleet|network|session|runtime|tuner|operators)\//.test(file),
+    );
     const command =
       /automap (?:tune|tune-network|network|map|explain|emit|systolic|intrinsic|operator|db|report|replay|check|cache|calibrate|fleet)\b[^`"'\n;:,)]*\$\{/;
     const found = files.flatMap((file) =>
