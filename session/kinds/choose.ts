@@ -15,6 +15,7 @@ import type { Target } from "../../abstraction/machine.ts";
 import type { Steps } from "../../abstraction/steps.ts";
 import { knownIntrinsics } from "../../intrinsics/index.ts";
 import { isLoops, LOOPS } from "../../intrinsics/loops.ts";
+import { THREAD } from "../../intrinsics/thread.ts";
 import { searchedWgmma } from "../../intrinsics/wgmma.ts";
 import { strideAlong } from "../../mapper/schedule/dense-runs.ts";
 import {
@@ -36,12 +37,12 @@ export function nativeIntrinsics(machine: Target = nativeTarget()): Intrinsic[] 
 
 /**
  * All rows that kernels for a machine can use. On a CPU: its instructions, then plain C++, which needs none. On a GPU: those of a thread, a warp
- * or a warpgroup.
+ * or a warpgroup, then plain CUDA.
  * @param asked the language to generate; the machine's own when left out
  */
 export function usableIntrinsics(machine: Target = nativeTarget(), asked?: Language): Intrinsic[] {
   if (isGpu(machine) && (asked ?? "cuda") === "cuda")
-    return unique([...knownIntrinsics(), ...searchedWgmma()]).filter(
+    return unique([...knownIntrinsics(), ...searchedWgmma(), THREAD]).filter(
       (i) => i.language === "cuda" && i.scope !== "subgroup" && runsOn(machine, i),
     );
   const languages = languagesFor(machine);
@@ -124,9 +125,11 @@ export function* chooseSpace(
   let before = 0;
   const tiers = tiersOf(computation, intrinsics);
   const loops = intrinsics.filter(isLoops);
+  // On a GPU windows on lanes are never slower than plain loops on threads.
+  const beside = loops.includes(THREAD) ? [] : loops;
   // A computation that reads its own result runs on lanes or in plain loops. Refusals of rows of plain C++ would add nothing.
   const mapped = isRecurrent(computation.equation) ? tiers.slice(0, 1) : tiers;
-  for (const chosen of [...mapped.map((tier) => [...tier, ...loops]), ...(loops.length > 0 ? [loops] : [])]) {
+  for (const chosen of [...mapped.map((tier) => [...tier, ...beside]), ...(loops.length > 0 ? [loops] : [])]) {
     const work = sessionSpace(computation, { ...options, intrinsics: chosen });
     let made = 0;
     let next = work.next(false);

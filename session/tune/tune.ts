@@ -317,7 +317,9 @@ async function prepare(
     transfer || trustImported ? taughtBy(db, found.space, { ...taught, similar: transfer }) : { space: found.space };
   const isAllPlain = chosen.every(isPlain);
   if (isAllPlain && !offered.every(isPlain) && !computation.program)
-    announce("no instruction computes this: kernels are plain C++ (automap intrinsic list portable)");
+    announce(
+      `no instruction computes this: kernels are plain ${isGpu(machine) ? "CUDA" : "C++ (automap intrinsic list portable)"}`,
+    );
   if (!isAllPlain) place.checkPromises();
   phase("drawing");
   if (!(await drawnInTime)) return { unanswered: { limit: answers.limit } };

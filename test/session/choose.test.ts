@@ -1,10 +1,12 @@
 /** @file The instructions that a search is offered. */
 
 import { expect, it } from "vitest";
+import { finished } from "../../abstraction/steps.ts";
 import { intrinsicsNamed } from "../../intrinsics/index.ts";
 import { parseDataTypes } from "../../operators/data-types.ts";
 import { instantiate, operatorNamed } from "../../operators/index.ts";
-import { tiersOf } from "../../session/kinds/choose.ts";
+import { chooseSpace, tiersOf, usableIntrinsics } from "../../session/kinds/choose.ts";
+import { nvidiaTarget } from "../../targets/nvidia.ts";
 import { operation, stated } from "../support/subjects.ts";
 
 const ROWS = [...intrinsicsNamed("avx512.fma.f32.broadcast"), ...intrinsicsNamed("avx512.fma.f32.inner")];
@@ -44,4 +46,20 @@ it("a row is offered where it is the only one asked for", () => {
   const computation = operation("matmul");
   const inner = ROWS.slice(1);
   expect(tiersOf(computation, inner)).toEqual([inner]);
+});
+
+it.each([
+  ["y[i,j] = tanh(x[i,j]) * w[j] --i 64 --j 96", ["thread"]],
+  ["y[i] += x[i,j] * w[j] --i 64 --j 96", ["thread.fma.f32", "mma"]],
+] as const)("a GPU computes what nothing maps in plain loops on its threads: %s", (text, families) => {
+  const machine = nvidiaTarget("h200");
+  const found = finished(
+    chooseSpace(stated(text), usableIntrinsics(machine), { machine, threads: 1, seed: 1, kinds: "all" }),
+  );
+  if ("refused" in found) throw new Error("refused");
+  const names = new Set(found.space.promising?.map(({ intrinsic }) => intrinsic));
+  expect([...names].every((name) => families.some((family) => name === family || name.startsWith(`${family}.`)))).toBe(
+    true,
+  );
+  expect(names.size).toBeGreaterThan(0);
 });
