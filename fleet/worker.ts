@@ -94,7 +94,7 @@ export async function machineHere(
     environment: environmentOf({ compiler }, machine),
     compiler,
     openRunner: async (threads) => {
-      const made = await createRunner({ threads, compiler, onWait, fence });
+      const made = await createRunner({ threads, compiler, onWait, fence, workdir: cacheFolder("fleet") });
       if (made.status === "environment") throw new EnvironmentError(made);
       return made.runner;
     },
@@ -197,7 +197,7 @@ class Serving implements FleetWorker {
     });
     this.pool = compilePool({
       compiler: here.compiler,
-      workdir: cacheFolder("runtime"),
+      workdir: cacheFolder("fleet"),
       cores: shareCores(),
       jobs: Math.max(1, options.compiles),
       signal: this.giveBack.signal,

@@ -16,8 +16,11 @@ import { join } from "node:path";
 import { groupsOf, sumOf } from "../abstraction/collections.ts";
 import { UsageError } from "../abstraction/error.ts";
 
-/** Libraries compiled for measuring, libraries compiled for calls, and the rates of this machine. */
-export const CACHES = ["runtime", "kernels", "calibrations"] as const;
+/**
+ * Libraries compiled for measuring, libraries compiled for calls, the rates of this machine, and what a worker of a fleet measures: others compiled
+ * some of that, and nothing else runs it.
+ */
+export const CACHES = ["runtime", "kernels", "calibrations", "fleet"] as const;
 
 /** Reads XDG_CACHE_HOME and HOME. */
 export function cacheFolder(what: (typeof CACHES)[number]): string {

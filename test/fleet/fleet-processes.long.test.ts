@@ -65,7 +65,7 @@ describe.skipIf(!hasRedis)("a fleet of processes", async () => {
   };
   /** Kernels in a worker's cache, and those of them that it compiled itself: the source of these lies beside. */
   const kept = (name: string, ending: string): number =>
-    readdirSync(join(scratch, name, "automap", "runtime")).filter((file) => file.endsWith(ending)).length;
+    readdirSync(join(scratch, name, "automap", "fleet")).filter((file) => file.endsWith(ending)).length;
 
   it("compiles on one worker, measures on another, and stops when it is told to", async () => {
     const compiler = await worker("builder", "--measure", "none", "--compile", "2");
@@ -76,6 +76,8 @@ describe.skipIf(!hasRedis)("a fleet of processes", async () => {
     expect(trialsIn("apart.db").map(({ conditions }) => conditions.worker)).toEqual(Array(6).fill("node1"));
     expect(kept("node1", ".so")).toBeGreaterThanOrEqual(6);
     expect(kept("builder", ".cpp")).toBeGreaterThanOrEqual(6);
+    // What another compiled is out of the way of searches at home.
+    expect(readdirSync(join(scratch, "node1", "automap"))).not.toContain("runtime");
     const status = await begin("desk", ["fleet", "status", ...at, "--key", join(keys, "desk.key"), "--json"]).ended;
     expect(JSON.parse(status.out)).toMatchObject({
       workers: [

@@ -95,6 +95,7 @@ describe("automap cache", () => {
         { what: "runtime", folder, count: 3, bytes: 1100, inUse: 0 },
         { what: "kernels", count: 0 },
         { what: "calibrations", count: 0 },
+        { what: "fleet", count: 0 },
       ],
     });
     expect(await commandLine("cache clear")).toEqual({ code: 0, out: "3 entries deleted, 1.1 KiB\n", err: "" });
