@@ -94,7 +94,7 @@ const TROUBLES: readonly Trouble[] = [
     remedy: ({ kind }) => (kind === "redis" ? "name another number, or none" : "create it (createdb), or name another"),
   },
   {
-    sign: /^\s*OOM|53100|53200/,
+    sign: /\bOOM\b|53100|53200/,
     why: () => "its memory or its disk is full",
     remedy: () => "give it more, or let what it holds expire",
   },
@@ -127,7 +127,7 @@ export function connectionProblem(
   isOpen = false,
 ): Omit<EnvironmentProblem, "status"> {
   const message = error instanceof Error ? error.message.trim() : String(error);
-  const code = error instanceof Error && "code" in error ? String(error.code) : "";
+  const code = error instanceof Error && "code" in error && typeof error.code === "string" ? error.code : "";
   const told = `${code} ${message}`;
   const trouble = TROUBLES.find(({ sign }) => sign.test(told));
   return {

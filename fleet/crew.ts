@@ -8,7 +8,7 @@
  * While all are trusted, jobs go to whoever is free. Once one is not, jobs are addressed to the others by name.
  */
 
-import { EnvironmentError } from "../abstraction/error.ts";
+import { automapCommand, EnvironmentError } from "../abstraction/error.ts";
 import type { Measurement } from "../abstraction/trial.ts";
 import { type KnownWorker, workersOf } from "./adverts.ts";
 import type { Fleet } from "./members.ts";
@@ -111,9 +111,8 @@ export class Crew {
   quarantine(name: string, because: string): void {
     if (!this.isTrusted(name)) return;
     this.quarantined.add(name);
-    this.announce(
-      `worker ${name} is quarantined: ${because}; automap db query --worker ${name} lists what it measured`,
-    );
+    const listing = automapCommand("db", "query", "--worker", name);
+    this.announce(`worker ${name} is quarantined: ${because}; ${listing} lists what it measured`);
   }
 }
 

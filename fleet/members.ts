@@ -246,7 +246,10 @@ function keyOf(privateKey: string, publicKey: string): KeyObject | undefined {
 }
 
 function idOf(publicKey: string): string {
-  return createHash("sha256").update(`automap fleet ${publicKey}`).digest("hex").slice(0, 32);
+  return createHash("sha256")
+    .update(JSON.stringify(["automap fleet", publicKey]))
+    .digest("hex")
+    .slice(0, 32);
 }
 
 function readRoot(folder: string): { readonly fleet: z.infer<typeof fleetSchema>; readonly key: KeyObject } {

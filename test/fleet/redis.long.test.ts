@@ -1,13 +1,19 @@
 /** @file A fleet's server in Redis: what is said when it is not there, is another, or is not fit; and that it is not believed. */
 
+import { spawnSync } from "node:child_process";
 import { createServer as createHttp } from "node:http";
 import { createServer as createTcp, type Server } from "node:net";
+import { join } from "node:path";
 import { afterAll, describe, expect, it, onTestFinished } from "vitest";
 import { parseAddress } from "../../fleet/address.ts";
 import { LARGEST_BLOB } from "../../fleet/contents.ts";
 import { type FleetServer, openServer } from "../../fleet/server.ts";
 import { complaintAt, FLEET } from "../support/fleet-server.ts";
+import { scratchFolder } from "../support/scratch.ts";
 import { freePort, hasRedis, portOf, redisHere, type TestServer } from "../support/servers.ts";
+
+const folder = scratchFolder();
+const hasOpenssl = spawnSync("openssl", ["version"]).status === 0;
 
 /** Lets a server listen until the tests have ended. */
 async function listening(server: Server): Promise<number> {
@@ -93,5 +99,20 @@ describe.skipIf(!hasRedis)("Redis (redis-server)", async () => {
     await server.close();
     const replica = await redisHere({ configuration: [`replicaof 127.0.0.1 ${await freePort()}`] });
     expect(await complaintAt(replica.url)).toMatch(/cannot keep a fleet's queues\n {2}it is a replica/);
+  });
+
+  it.skipIf(!hasOpenssl)("is asked for its certificate with rediss, and says little without (openssl)", async () => {
+    const key = join(folder, "key.pem");
+    const certificate = join(folder, "certificate.pem");
+    const words = `req -x509 -newkey rsa:2048 -nodes -keyout ${key} -out ${certificate} -days 2 -subj /CN=queue.lan`;
+    expect(spawnSync("openssl", words.split(" ")).status).toBe(0);
+    const port = await freePort();
+    await redisHere({
+      configuration: [`tls-port ${port}`, `tls-cert-file ${certificate}`, `tls-key-file ${key}`, "tls-auth-clients no"],
+    });
+    expect(await complaintAt(`rediss://127.0.0.1:${port}`, "geheim")).toMatch(
+      / {2}its certificate is not trusted \(.*\)\n {2}name the file of its certificate authority in NODE_EXTRA_CA_CERTS$/,
+    );
+    expect(await complaintAt(`redis://127.0.0.1:${port}`, "geheim")).toMatch(/does not (speak as Redis does|answer)/);
   });
 });
