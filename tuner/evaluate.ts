@@ -7,6 +7,7 @@
  * AMOS reports 85.69 % pairwise accuracy and 91.4 % recall of the top 40 %, and counts the diagonal, which always agrees.
  */
 
+import { groupsOf, sumOf } from "../abstraction/collections.ts";
 import type { Prediction, Trial } from "../abstraction/trial.ts";
 import { secondsOf } from "./trials.ts";
 
@@ -71,14 +72,44 @@ export function evaluateTogether(workloads: readonly (readonly Judged[])[]): Eva
 
 /** Fraction of the ordered pairs (i, j) for which `measured i < measured j` and `predicted i < predicted j` are both true or both false. */
 export function pairwiseAccuracy(pairs: readonly Judged[], { diagonal = false } = {}): number | undefined {
-  const total = diagonal ? pairs.length ** 2 : pairs.length * (pairs.length - 1);
+  const count = pairs.length;
+  const others = count * (count - 1);
+  const total = diagonal ? count ** 2 : others;
   if (total === 0) return undefined;
-  let agree = 0;
-  for (const [i, a] of pairs.entries())
-    for (const [j, b] of pairs.entries())
-      if ((diagonal || i !== j) && a.measured < b.measured === a.predicted < b.predicted) agree++;
-  return agree / total;
+  const rising = risingPairs(pairs);
+  const measured = pairsApart(pairs.map((pair) => pair.measured));
+  const predicted = pairsApart(pairs.map((pair) => pair.predicted));
+  // Both are true of the rising pairs; both are false of those left when the pairs of either kind are taken away, the rising ones once too often.
+  const agree = 2 * rising + others - measured - predicted;
+  return (agree + (diagonal ? count : 0)) / total;
 }
+
+/** Number of pairs (i, j) with value i < value j. */
+function pairsApart(values: readonly number[]): number {
+  const equal = sumOf(groupsOf(values, (value) => value).values(), (same) => same.length ** 2);
+  return (values.length ** 2 - equal) / 2;
+}
+
+/** Number of pairs (i, j) with measured i < measured j and predicted i < predicted j, in n log n steps. */
+function risingPairs(pairs: readonly Judged[]): number {
+  const predicted = [...new Set(pairs.map((pair) => pair.predicted))].sort(byValue);
+  const ranks = new Map(predicted.map((value, i) => [value, i + 1]));
+  // A Fenwick tree: each place counts the predictions met so far of a range of ranks that ends there.
+  const counts = new Array<number>(ranks.size + 1).fill(0);
+  let rising = 0;
+  for (const [, same] of [...groupsOf(pairs, (pair) => pair.measured)].sort(([a], [b]) => a - b)) {
+    const own = same.map((pair) => ranks.get(pair.predicted) ?? 0);
+    for (const rank of own) {
+      for (let at = rank - 1; at > 0; at -= at & -at) rising += counts[at] ?? 0;
+    }
+    for (const rank of own) {
+      for (let at = rank; at <= ranks.size; at += at & -at) counts[at] = (counts[at] ?? 0) + 1;
+    }
+  }
+  return rising;
+}
+
+const byValue = (a: number, b: number): number => a - b;
 
 /**
  * Fraction of the k fastest that are among the k predicted fastest, where k is {@link TOP} of all, rounded, at least 1. Trials that share the k-th
@@ -100,9 +131,11 @@ export function topRecall(pairs: readonly Judged[]): number | undefined {
 
 /** The probability that a value is among the `k` lowest: 1, 0, or a fraction for equal values that share the last places. */
 function amongFirst(values: readonly number[], k: number): (value: number) => number {
-  return (value) => {
-    const lower = values.filter((other) => other < value).length;
-    const equal = values.filter((other) => other === value).length;
-    return Math.min(1, Math.max(0, (k - lower) / equal));
-  };
+  const shares = new Map<number, number>();
+  let lower = 0;
+  for (const [value, { length }] of [...groupsOf(values, (each) => each)].sort(([a], [b]) => a - b)) {
+    shares.set(value, Math.min(1, Math.max(0, (k - lower) / length)));
+    lower += length;
+  }
+  return (value) => shares.get(value) ?? 0;
 }

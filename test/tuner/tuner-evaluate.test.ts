@@ -1,6 +1,7 @@
 /** @file The accuracy of predictions, against cases worked out by hand. */
 
 import { describe, expect, it } from "vitest";
+import { seededRandom } from "../../abstraction/random.ts";
 import { evaluate, evaluateTogether, type Judged, judged, pairwiseAccuracy, topRecall } from "../../tuner/evaluate.ts";
 import { failed, predicts, took } from "../support/fake-space.ts";
 
@@ -87,5 +88,35 @@ describe("an evaluation", () => {
       pairwisePublished: 7 / 9,
       recall: 1,
     });
+  });
+});
+
+describe("many trials", () => {
+  const random = seededRandom(7);
+  const drawn = (count: number, values: number): Judged[] =>
+    Array.from({ length: count }, () => ({
+      predicted: Math.floor(values * random()),
+      measured: Math.floor(values * random()),
+    }));
+
+  it.each([3, 10, 1000])("are judged pair by pair, as few as %i values as they take", (values) => {
+    const all = drawn(120, values);
+    const agree = all.flatMap((a, i) =>
+      all.filter((b, j) => i !== j && a.measured < b.measured === a.predicted < b.predicted),
+    );
+    expect(pairwiseAccuracy(all)).toBe(agree.length / (120 * 119));
+    const k = 48;
+    const among = (which: keyof Judged, value: number): number => {
+      const lower = all.filter((other) => other[which] < value).length;
+      return Math.min(1, Math.max(0, (k - lower) / all.filter((other) => other[which] === value).length));
+    };
+    const recalled = all.reduce((sum, t) => sum + among("predicted", t.predicted) * among("measured", t.measured), 0);
+    expect(topRecall(all)).toBe(recalled / k);
+  });
+
+  it("are judged in less time than their pairs would take", () => {
+    const begun = process.cpuUsage().user;
+    expect(evaluate(drawn(20_000, 1e9)).pairwise).toBeCloseTo(0.5, 1);
+    expect((process.cpuUsage().user - begun) / 1e6).toBeLessThan(2);
   });
 });
