@@ -38,6 +38,45 @@ async function watched(name: string, work: (db: Database, served: Served) => Pro
   }
 }
 
+/** A connection to a page that may be cut, and joined to another. */
+async function lineTo(link: string) {
+  const sockets = new Set<Socket>();
+  let sent = "";
+  let target: URL | undefined = new URL(link);
+  const between = createServer((socket) => {
+    if (!target) {
+      socket.destroy();
+      return;
+    }
+    const onward = connect({ host: "127.0.0.1", port: Number(target.port) });
+    for (const end of [socket, onward]) sockets.add(end.on("error", () => end.destroy()));
+    socket.on("data", (bytes) => {
+      sent += String(bytes);
+    });
+    socket.pipe(onward).pipe(socket);
+  });
+  await new Promise<void>((resolve) => between.listen(0, "127.0.0.1", resolve));
+  const address = between.address();
+  const own = new URL(link);
+  own.port = String(typeof address === "object" ? address?.port : undefined);
+  const cut = (): void => {
+    target = undefined;
+    for (const socket of sockets) socket.destroy();
+  };
+  return {
+    link: own.href,
+    sent: () => sent,
+    cut,
+    join: (other: string): void => {
+      target = new URL(other);
+    },
+    close: async (): Promise<void> => {
+      cut();
+      await new Promise((resolve) => between.close(resolve));
+    },
+  };
+}
+
 /** Counts what a page draws, and what keeps it from that: milliseconds of its longest task. */
 const COUNTING = `{
   globalThis.counted = { task: 0, charts: 0 };
@@ -129,45 +168,40 @@ describe.skipIf(BROWSER === undefined)("the live page in a browser", () => {
 
   it("asks again where it was when the connection is lost", () =>
     watched("lost.db", async (db, { link }) => {
-      const { port, pathname } = new URL(link);
-      const sockets = new Set<Socket>();
-      let sent = "";
-      let isBroken = false;
-      const between = createServer((socket) => {
-        if (isBroken) {
-          socket.destroy();
-          return;
-        }
-        const onward = connect({ host: "127.0.0.1", port: Number(port) });
-        for (const end of [socket, onward]) sockets.add(end.on("error", () => end.destroy()));
-        socket.on("data", (bytes) => {
-          sent += String(bytes);
-        });
-        socket.pipe(onward).pipe(socket);
-      });
-      await new Promise<void>((resolve) => between.listen(0, "127.0.0.1", resolve));
-      const address = between.address();
-      const own = typeof address === "object" ? address?.port : undefined;
+      const line = await lineTo(link);
       const search = beginSearch(db);
       search.land(10);
-      const page = await openPage(browser, `http://127.0.0.1:${own}${pathname}`, { width: 1280 });
+      const page = await openPage(browser, line.link, { width: 1280 });
       await says(page, "10 of 160");
       search.land(1);
       await says(page, "11 of 160");
-      isBroken = true;
-      for (const socket of sockets) socket.destroy();
+      line.cut();
       await says(page, "automap watch does not answer; this page keeps asking.");
       search.land(5);
       await page.evaluate("globalThis.isSamePage = true");
-      isBroken = false;
+      line.join(link);
       await says(page, "16 of 160");
-      expect(sent).toMatch(/Last-Event-ID: \w+-\d+/i);
+      expect(line.sent()).toMatch(/Last-Event-ID: \w+-\d+/i);
       expect(await page.evaluate("globalThis.isSamePage")).toBe(true);
       expect(await page.evaluate("document.getElementById('told').hidden")).toBe(true);
       expect(await page.evaluate(MARKS)).toBe(3 * 15);
-      for (const socket of sockets) socket.destroy();
-      await new Promise((resolve) => between.close(resolve));
+      await line.close();
     }));
+
+  it("stays as it is where another watch has taken the port", () =>
+    watched("first.db", async (db, { link }) =>
+      watched("second.db", async (_, other) => {
+        const line = await lineTo(link);
+        beginSearch(db).land(10);
+        const page = await openPage(browser, line.link, { width: 1280 });
+        await says(page, "10 of 160");
+        line.cut();
+        line.join(other.link);
+        await says(page, "automap watch no longer answers: this page stays as it is.");
+        await says(page, "10 of 160");
+        await line.close();
+      }),
+    ));
 
   it("says that the watch has ended, and stays", () =>
     watched("ended.db", async (db, served) => {
