@@ -107,7 +107,7 @@ const TROUBLES: readonly Trouble[] = [
     sign: /ETIMEDOUT|no answer|timeout/i,
     why: (address) =>
       `it does not answer${address.tls === "none" ? "" : " in TLS"}, as a server does that is no ${nameOf(address)} or is behind a firewall`,
-    remedy: () => CHECK_ADDRESS,
+    remedy: ({ tls }) => (tls === "none" ? CHECK_ADDRESS : `${CHECK_ADDRESS}, and that it speaks TLS`),
   },
   {
     sign: /RESP type|Protocol error|ECONNRESET|EPIPE|57P0|closed|terminat|unexpected message/i,

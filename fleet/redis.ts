@@ -28,6 +28,9 @@ import {
 /** Oldest Redis that has all that BullMQ asks for (docs.bullmq.io, "Redis compatibility"). */
 const OLDEST: readonly [major: number, minor: number] = [6, 2];
 
+/** Forgets the name of a post that has expired, unless it was posted again meanwhile. */
+const FORGET = "if redis.call('exists', KEYS[1]) == 0 then return redis.call('zrem', KEYS[2], ARGV[1]) end";
+
 /** Waits before the connection is tried again: one second, then up to twenty. */
 const again = (times: number): number => Math.min(20_000, 1000 * times);
 
@@ -115,7 +118,7 @@ export async function openRedis(
       const found = await asked(client.zrangebylex(names, `[${start}`, `[${start}\u{10ffff}`, "LIMIT", 0, MOST_POSTS));
       const texts = found.length === 0 ? [] : await asked(client.mget(found.map(post)));
       const gone = found.filter((_, i) => texts[i] === null);
-      if (gone.length > 0) await asked(client.zrem(names, ...gone));
+      await Promise.all(gone.map((name) => asked(client.eval(FORGET, 2, post(name), names, name))));
       return found.flatMap((name, i) => {
         const text = texts[i];
         return typeof text === "string" && text.length <= LONGEST_POST ? [{ name, text }] : [];

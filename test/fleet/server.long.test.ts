@@ -64,6 +64,8 @@ for (const { kind, needs, isHere, start } of KINDS)
       await board.remove("worker-a");
       await setTimeout(1100);
       expect(await names()).toEqual(["worker-b3"]);
+      await board.post("worker-c", "6", 60);
+      expect(await names()).toEqual(["worker-b3", "worker-c6"]);
       expect(await (await opened(OTHER)).board.list("")).toEqual([]);
     });
 
@@ -73,6 +75,9 @@ for (const { kind, needs, isHere, start } of KINDS)
       const events = server.events("measure");
       const worker = server.worker("measure", async ({ data }) => data.n + 1, { name: "node3" });
       expect(await answered(await queue.add("measure", { n: 41 }, { jobId: "a1" }), events)).toBe(42);
+      expect(await queue.getJobCounts("waiting", "active")).toEqual({ waiting: 0, active: 0 });
+      const [ended] = await queue.getCompleted(0, 9);
+      expect(ended).toMatchObject({ id: "a1", processedOn: expect.any(Number), finishedOn: expect.any(Number) });
       expect(worker.opts).toMatchObject({ lockDuration: 30_000, name: "node3" });
       expect((await queue.getJob("a1"))?.opts).toMatchObject({ removeOnComplete: { age: 86_400 } });
       expect(await (await opened(OTHER)).queue("measure").getJob("a1")).toBeUndefined();
@@ -81,7 +86,9 @@ for (const { kind, needs, isHere, start } of KINDS)
     it("may go and come back: what needs it says so, once, and works again", async () => {
       const frail = await start();
       const troubles: string[] = [];
-      const server = await openServer(parseAddress(frail.url, {}), FLEET, { onTrouble: (text) => troubles.push(text) });
+      // A password where none is asked for does no harm.
+      const address = parseAddress(frail.url, { AUTOMAP_FLEET_PASSWORD: "geheim" });
+      const server = await openServer(address, FLEET, { onTrouble: (text) => troubles.push(text) });
       const queue = server.queue("measure");
       const events = server.events("measure");
       server.worker("measure", async ({ data }) => data);
