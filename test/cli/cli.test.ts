@@ -45,6 +45,7 @@ describe("automap", () => {
     "systolic",
     "cache",
     "fleet",
+    "watch",
   ];
   const nested = [
     "intrinsic list",

@@ -250,14 +250,19 @@ describe("a search", () => {
     expect(page).toMatch(/time left at most \d s of 12 s for trials/);
   });
 
-  it("on a machine with a hostile name is shown as text", () => {
+  it("on a machine and for a network with hostile names is shown as text", () => {
     const db = shop.open("hostile.db");
-    const environment = { ...MACHINE, cpu: "<img src=x onerror=alert(1)></script>" };
+    const cpu = "<img src=x onerror=alert(1)></script>";
+    const environment = { ...MACHINE, cpu };
+    const network = { name: `${cpu}"onload="alert(1)`, steps: 1, seconds: 9 };
     beginSearch(db, { environment }).land(3);
-    beginSearch(db, { environment, workload: MATMUL, started: Date.now() + 1 }).land(3);
     const watch = watching(shop.path("hostile.db"));
-    const page = watch.page("events");
-    expect(page).not.toContain("<img");
-    expect(page).toContain("&lt;img src=x onerror=alert(1)&gt;&lt;/script&gt;");
+    beginSearch(db, { environment, workload: MATMUL, started: Date.now() + 1, budget: { network } }).land(3);
+    const told = patchesOf(watch).map(([, , text]) => text);
+    for (const markup of [watch.page("events"), ...told]) expect(markup).not.toContain("<img");
+    for (const markup of [watch.page("events"), told.join("")]) {
+      expect(markup).toContain("&lt;img src=x onerror=alert(1)&gt;&lt;/script&gt;");
+      expect(markup).toContain("&lt;/script&gt;&quot;onload=&quot;alert(1)");
+    }
   });
 });
