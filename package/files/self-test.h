@@ -26,6 +26,8 @@ static double sign() { return random_bits() & 1 ? 1 : -1; }
 
 template <int bits, int least> double largest(Float<bits, least>) { return (2 - __builtin_ldexp(1, -bits)) * __builtin_ldexp(1, 1 - least); }
 template <int bits, int least> constexpr int fraction_bits(Float<bits, least>) { return bits; }
+template <int bits, int least, int most, bool infinite> double largest(ByteFloat<bits, least, most, infinite>) { return most; }
+template <int bits, int least, int most, bool infinite> constexpr int fraction_bits(ByteFloat<bits, least, most, infinite>) { return bits; }
 
 /* An input. `large` bounds floats of the extreme set, so that their sums stay finite. */
 template <class F> auto draw(Data data, double large) {

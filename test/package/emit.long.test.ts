@@ -55,6 +55,10 @@ describe("a package", () => {
   it.each([
     ["bytes with a requantised output", operation("conv2d c=16 k=16 h=6 w=5 NHWC", "u8s8", { epilogue: "requantize" })],
     ["16-bit floats rounded at the store", operation("matmul m=9 n=17 k=33", "bf16", { epilogue: "bf16" })],
+    [
+      "floats of one byte that stop at the largest",
+      operation("matmul m=9 n=17 k=33", "e4m3e5m2", { epilogue: "res[m,n] = sat_e4m3(out[m,n] * 64)" }),
+    ],
     ["a blocked layout with holes", operation("conv2d c=6 k=16 h=5 w=5 NCHW4c", "f32", { epilogue: "relu" })],
     ["a packed triangle beside an input", triangle],
   ])("proves itself: %s", async (what, computation) => {

@@ -23,6 +23,7 @@ const WAYS = [
   ["u8s8", "dg2", "cm", "k.cm", "cm_dp4a"],
   ["bf16", "pvc", "sycl", "k.sycl.cpp", "sycl::"],
   ["f16", "h100", "cuda", "k.cu", "__global__"],
+  ["e4m3", "h200", "cuda", "k8.cu", "__global__"],
 ] as const;
 
 describe("--emulate", () => {

@@ -257,6 +257,19 @@ describe("automap tune for a GPU that is not here", () => {
     expect(readFileSync(file, "utf8")).toContain("__global__");
   });
 
+  it("predicts products of floats of one byte at twice the rate of f16", async () => {
+    const predicted = async (dtype: string): Promise<number> => {
+      const layout = "--m 8192 --n 8192 --k 8192 --layout b=NK";
+      const { out } = await commandLine(`tune matmul --dtype ${dtype} ${layout} --target h200 --model-only --json`);
+      const { candidates } = z
+        .object({ candidates: z.array(z.object({ predictedMicroseconds: z.number(), intrinsic: z.string() })) })
+        .parse(JSON.parse(out));
+      expect(candidates[0]?.intrinsic).toContain(`.f32.${dtype}`);
+      return candidates[0]?.predictedMicroseconds ?? Number.NaN;
+    };
+    expect((await predicted("f16")) / (await predicted("e4m3"))).toBeCloseTo(2, 0);
+  });
+
   it("refuses an unknown GPU, and options that its kernels do not have", async () => {
     const unknown = await commandLine("tune matmul --target h10 --model-only");
     expect([unknown.code, unknown.err]).toEqual([2, expect.stringContaining('did you mean "h100"?')]);
