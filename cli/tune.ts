@@ -185,7 +185,7 @@ async function tuneOn(
   if (given.to !== undefined)
     checkKernelFiles(given.to, intrinsics.some(({ language }) => language === "cm") ? "cm" : "c++");
   if (given.trace !== undefined) checkWritable("--trace", given.trace);
-  if (place || isElsewhere(machine)) checkCores(machine, given.threads ?? 1);
+  if ((place && !isGpu(machine)) || isElsewhere(machine)) checkCores(machine, given.threads ?? 1);
   else checkThreads(machine, given.threads ?? 1);
   if (!given.modelOnly) {
     const unmeasured = isJudged ? undefined : measuringProblem(machine);

@@ -12,7 +12,7 @@ import { parseAddress } from "../fleet/address.ts";
 import { readMember } from "../fleet/members.ts";
 import { takeOrders } from "../fleet/orders.ts";
 import { openServer } from "../fleet/server.ts";
-import { machineHere, startWorker } from "../fleet/worker.ts";
+import { gpuHere, machineHere, startWorker } from "../fleet/worker.ts";
 import { counted } from "../report/text.ts";
 import { explainRun, findProgram, runChild } from "../runtime/child.ts";
 import { fenceHere } from "../runtime/fence.ts";
@@ -21,13 +21,13 @@ import type { Cli } from "./command.ts";
 import { optionalWord, wholeNumber } from "./options.ts";
 import { EXIT, type ExitCode, say, text } from "./output.ts";
 
-const MEASURES = ["cpu", "none"] as const;
+const MEASURES = ["cpu", "cuda", "none"] as const;
 
 const options = z.object({
   fleet: text.min(1, { error: "--fleet needs the address of the server" }),
   key: text.min(1, { error: "--key needs the file of the worker's key" }),
   measure: z
-    .enum(MEASURES, { error: ({ input }) => `--measure must be ${MEASURES.join(" or ")}, got "${String(input)}"` })
+    .enum(MEASURES, { error: ({ input }) => `--measure must be ${MEASURES.join(", ")}, got "${String(input)}"` })
     .default("cpu"),
   compile: wholeNumber.optional(),
   pin: optionalWord,
@@ -37,7 +37,10 @@ export function register(command: Cli): void {
   command
     .requiredOption("--fleet <url>", "the fleet's server: redis://HOST, rediss://HOST or postgresql://HOST/DATABASE")
     .requiredOption("--key <file>", "the worker's key, as automap fleet admit wrote it")
-    .option("--measure <what>", "cpu: kernels are timed on this machine; none: it only compiles (default cpu)")
+    .option(
+      "--measure <what>",
+      "cpu or cuda: kernels are timed on this machine's processor or GPU; none: it only compiles (default cpu)",
+    )
     .option("--compile <n>", "compilations at once for itself and for others (default one less than it has cores)")
     .option("--pin <processors>", "the processors it may use, as taskset takes them: 0-3,8 (default all)")
     .examples(
@@ -61,18 +64,24 @@ async function work({ fleet, key, measure, compile, pin }: z.infer<typeof option
   if (role !== "worker")
     throw new UsageError(`${key} is the key of a ${role}`, "automap fleet admit NAME --role worker");
   if (pin !== undefined) await pinTo(pin);
-  const fence = await fenceHere([key, sealsOf().file]);
+  const onGpu = measure === "cuda";
+  const fence = onGpu ? "those of a GPU need its devices" : await fenceHere([key, sealsOf().file]);
   if (typeof fence === "string") say(`kernels are not fenced in: ${fence}`);
-  const here = await machineHere(say, typeof fence === "string" ? undefined : fence);
+  const here = onGpu ? await gpuHere(say) : await machineHere(say, typeof fence === "string" ? undefined : fence);
   if ("status" in here) throw new EnvironmentError(here);
 
   // 2. It serves until it is stopped.
   const server = await openServer(address, member.fleet, { onTrouble: say });
   for (const warning of server.warnings) say(warning);
-  const compiles = compile ?? Math.max(1, coresHere().length - 1);
+  if (onGpu && compile !== undefined)
+    throw new UsageError(
+      "--compile is for workers that measure on a CPU, or nothing",
+      "a GPU's worker compiles for itself",
+    );
+  const compiles = onGpu ? 0 : (compile ?? Math.max(1, coresHere().length - 1));
   const stops = heardStops();
-  const worker = await startWorker(server, member, here, { measures: measure === "cpu", compiles, say });
-  const measures = measure === "cpu" ? `measures on ${here.machine.name}` : "measures nothing";
+  const worker = await startWorker(server, member, here, { measures: measure !== "none", compiles, say });
+  const measures = measure !== "none" ? `measures on ${here.machine.name}` : "measures nothing";
   say(`worker ${name} at ${address.text} ${measures} and compiles ${compiles} at once; Ctrl-C ends it`);
   const orders = takeOrders(server, member, { answered: () => worker.answered(), say });
   const drained = orders.drained.then((by) => say(`${by} asks this worker to end`));

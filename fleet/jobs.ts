@@ -209,7 +209,16 @@ const LONGEST_SOURCE = 2 ** 23;
 /** Most values that an operator fixes. */
 const FIXED = 2 ** 21;
 
+/** Bytes that a kernel may ask for. */
+const bytes = z
+  .int()
+  .nonnegative()
+  .max(2 ** 40);
+
 const kernelSchema = z.strictObject({
+  call: z
+    .strictObject({ workspaceBytes: bytes, prepares: z.boolean(), aligned: z.record(identifier, bytes) })
+    .optional(),
   language: z.enum(KERNEL_LANGUAGES),
   source: z.string().max(LONGEST_SOURCE),
   features: z.array(word).max(64),
@@ -226,14 +235,14 @@ const kernelSchema = z.strictObject({
     .max(LOOPS),
 });
 
-/** The text by which a C++ kernel travels: in one piece, with what measuring needs to know of it. */
-export function kernelText({ language, source, features, promises, arguments: taken }: Kernel): string {
-  return canonicalJson({ language, source, features, promises: promises ?? null, arguments: taken });
+/** The text by which a kernel in C++ or CUDA travels: in one piece, with what measuring needs to know of it. */
+export function kernelText({ language, source, features, promises, arguments: taken, call }: Kernel): string {
+  return canonicalJson({ language, source, features, promises: promises ?? null, arguments: taken, call });
 }
 
 export function readKernel(text: string): Kernel {
-  const { source, promises, ...rest } = parsed("a kernel", kernelSchema, jsonOf("a kernel", text));
-  return { ...rest, source: received(source), promises: promises ?? undefined };
+  const { source, promises, call, ...rest } = parsed("a kernel", kernelSchema, jsonOf("a kernel", text));
+  return { ...rest, source: received(source), promises: promises ?? undefined, ...(call && { call }) };
 }
 
 /** A computation, and the values of tensors that its operator fixes. */

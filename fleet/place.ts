@@ -12,14 +12,15 @@ import { EnvironmentError, internal } from "../abstraction/error.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import type { Target } from "../abstraction/machine.ts";
 import type { Measurement } from "../abstraction/trial.ts";
-import { recordCalibration } from "../db/index.ts";
+import { type Environment, recordCalibration } from "../db/index.ts";
 import { readMeasurement } from "../db/measurement.ts";
 import { printTime } from "../report/text.ts";
 import { following, heard, type Until } from "../runtime/until.ts";
+import { calibratedMachine } from "../session/calibrate/gpu-rates.ts";
 import { storedIn } from "../session/calibrate/shared-calibration.ts";
 import { readCalibrationData } from "../session/recorded.ts";
 import { type Bench, PATIENCE_MS, type Workplace } from "../session/tune/workplace.ts";
-import { targetOf } from "../targets/index.ts";
+import { gpuTargetNamed, isGpu, targetOf } from "../targets/index.ts";
 import { chooseEnvironment, type KnownWorker, workersOf } from "./adverts.ts";
 import { type Answered, Asking, Withdrawn } from "./asking.ts";
 import { agree, Crew, claimsMore } from "./crew.ts";
@@ -55,6 +56,8 @@ export interface FleetPlaceOptions {
 }
 
 const CHECK_ONE_OF = 100;
+/** Kernels a round on a GPU. At home it depends on the processors beside it. */
+const GPU_BATCH = 8;
 /** So often a search that waits for a certain worker looks whether it is still there. */
 const AWAY_MS = 5000;
 
@@ -70,7 +73,8 @@ export async function openFleetPlace(options: FleetPlaceOptions): Promise<FleetP
   const ended = new AbortController();
   const { environment: record } = chosen;
   const { id, ...environment } = record;
-  const machine = targetOf(chosen.workers[0].advert.machine);
+  const told = chosen.workers[0].advert.machine;
+  const machine = gpuTargetNamed(told.name) ?? targetOf(told);
   const onAlone = (): void =>
     asking.giveUp({
       what: `no worker of the fleet is there that measures on ${record.target}`,
@@ -84,6 +88,7 @@ export async function openFleetPlace(options: FleetPlaceOptions): Promise<FleetP
     crew,
     compilers,
     environment: id,
+    world: environment,
     threads,
     announce,
     checkOneOf,
@@ -94,8 +99,10 @@ export async function openFleetPlace(options: FleetPlaceOptions): Promise<FleetP
     machine,
     workers: chosen.workers.map(({ name }) => name),
     environment,
-    batch: undefined,
+    batch: isGpu(machine) ? GPU_BATCH : undefined,
     calibration: async (db, _, signal) => {
+      // The rates of GPUs are those of their table, or what the database has.
+      if (isGpu(machine)) return undefined;
       const stored = storedIn(db, environment, readCalibrationData);
       if (stored) return stored.calibration;
       announce("a worker calibrates its machine, once: some seconds");
@@ -105,7 +112,7 @@ export async function openFleetPlace(options: FleetPlaceOptions): Promise<FleetP
       if (!db.readonly) recordCalibration(db, { environment, data: calibration, at: Date.now() });
       return calibration;
     },
-    machineIn: () => machine,
+    machineIn: (db) => (isGpu(machine) ? calibratedMachine(db, environment, machine).machine : machine),
     // Workers refuse to start without a disassembler.
     checkPromises: () => undefined,
     bench: async (computation, { fixed, cache = "warm", announce: tell, late }) => {
@@ -141,6 +148,7 @@ interface Place {
   /** The class of compilers of those who measure. */
   readonly compilers: string;
   readonly environment: string;
+  readonly world: Environment;
   readonly threads: number;
   readonly announce: (text: string) => void;
   readonly checkOneOf: number;
@@ -361,7 +369,7 @@ class FleetBench implements Bench {
     if (outcome.status !== "measured" || outcome.measurements.length !== count) return unreadable(answered);
     const { computation } = this.benched.subject;
     return outcome.measurements.map((given) => {
-      const read = readMeasurement(given, { computation, threads, environment: {} });
+      const read = readMeasurement(given, { computation, threads, environment: this.place.world });
       if (typeof read === "string")
         throw new EnvironmentError({
           what: `worker ${worker} answers a measurement that cannot be one: ${read}`,

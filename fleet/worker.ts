@@ -24,25 +24,17 @@ import { shortened } from "../db/parse-text.ts";
 import type { Environment } from "../db/record.ts";
 import { environmentRowOf } from "../db/rows.ts";
 import { cacheFolder, isWritten } from "../runtime/cache.ts";
-import {
-  type CompilePool,
-  type Compiler,
-  compilePool,
-  findCompiler,
-  keptKernel,
-  recordedCompiler,
-} from "../runtime/compiler.ts";
+import { type CompilePool, type Compiler, compilePool, findCompiler, recordedCompiler } from "../runtime/compiler.ts";
 import { shareCores } from "../runtime/cores.ts";
 import { requireDisassembler } from "../runtime/disassembly.ts";
 import type { Fence } from "../runtime/fence.ts";
 import { keepBytes } from "../runtime/kept.ts";
 import { createRunner, type Runner } from "../runtime/measure.ts";
-import type { Reference } from "../runtime/reference/verify.ts";
-import { environmentOf } from "../session/calibrate/environment.ts";
-import { checkMemory } from "../session/tune/memory.ts";
+import type { CudaRunner } from "../runtime/run/cuda.ts";
+import { environmentOf, gpuEnvironment } from "../session/calibrate/environment.ts";
 import { calibrationFor } from "../session/tune/predict.ts";
-import { INPUT_SEED, TRIAL } from "../session/tune/workplace.ts";
-import { nativeTarget, recordOf } from "../targets/index.ts";
+import { localGpu, runnerOnGpu } from "../session/tune/workplace.ts";
+import { isGpu, nativeTarget, recordOf } from "../targets/index.ts";
 import { ADVERTS } from "./adverts.ts";
 import {
   ADVERT,
@@ -62,6 +54,7 @@ import {
   readSubject,
   sha256Of,
 } from "./jobs.ts";
+import { type Measurer, openMeasurer } from "./measurer.ts";
 import type { Member } from "./members.ts";
 import type { FleetServer } from "./server.ts";
 import { FleetRefusal, sign, verified } from "./signed.ts";
@@ -76,8 +69,9 @@ export const ownQueue = (publicKey: string): string => `own-${sha256Of(publicKey
 export interface WorkerMachine {
   readonly machine: Target;
   readonly environment: Environment;
-  readonly compiler: Compiler;
-  readonly openRunner: (threads: number) => Promise<Runner>;
+  /** The compiler of kernels for others; undefined for a GPU, which compiles for itself. */
+  readonly compiler: Compiler | undefined;
+  readonly openRunner: (threads: number) => Promise<Runner | CudaRunner>;
 }
 
 /** The CPU of this machine, or what it lacks. @throws EnvironmentError without a disassembler */
@@ -101,9 +95,24 @@ export async function machineHere(
   };
 }
 
+/** The GPU of this machine, or what it lacks. @throws EnvironmentError when kernels cannot be compiled for it */
+export async function gpuHere(onWait: (text: string) => void): Promise<WorkerMachine | EnvironmentProblem> {
+  const machine = await localGpu();
+  if ("status" in machine) return machine;
+  const openRunner = async (): Promise<CudaRunner> => {
+    const made = await runnerOnGpu(machine, onWait);
+    if ("status" in made) throw new EnvironmentError(made);
+    return made;
+  };
+  const runner = await openRunner();
+  const environment = gpuEnvironment(runner.device, machine);
+  await runner.close();
+  return { machine, environment, compiler: undefined, openRunner };
+}
+
 /** Compilers whose code is the same: of one version, with the same flags, for the same processors. */
-export function compilersOf({ compiler }: Pick<WorkerMachine, "compiler">): string {
-  const { version, flags } = recordedCompiler(compiler);
+export function compilersOf({ compiler, environment }: Pick<WorkerMachine, "compiler" | "environment">): string {
+  const { version, flags } = compiler ? recordedCompiler(compiler) : environment.compiler;
   return idOf({ version, flags, architecture: process.arch });
 }
 
@@ -159,11 +168,10 @@ class WaitingError extends Error {
   override readonly name = "WaitingError";
 }
 
-/** A computation with its inputs and answers, and the runner that has their files. */
+/** A computation with its inputs and answers. */
 interface Held {
   readonly key: string;
-  readonly runner: Promise<Runner>;
-  readonly reference: Promise<Reference>;
+  readonly measurer: Promise<Measurer>;
   users: number;
 }
 
@@ -179,7 +187,7 @@ class Serving implements FleetWorker {
   private readonly held = new Map<string, Held>();
   private readonly inTurn = pLimit(1);
   private readonly giveBack = new AbortController();
-  private readonly pool: CompilePool;
+  private readonly pool: CompilePool | undefined;
   private fail: (error: EnvironmentError) => void = () => undefined;
   private timer: NodeJS.Timeout | undefined;
   private count = 0;
@@ -195,13 +203,15 @@ class Serving implements FleetWorker {
     this.failed = new Promise((resolve) => {
       this.fail = resolve;
     });
-    this.pool = compilePool({
-      compiler: here.compiler,
-      workdir: cacheFolder("fleet"),
-      cores: shareCores(),
-      jobs: Math.max(1, options.compiles),
-      signal: this.giveBack.signal,
-    });
+    this.pool =
+      here.compiler &&
+      compilePool({
+        compiler: here.compiler,
+        workdir: cacheFolder("fleet"),
+        cores: shareCores(),
+        jobs: Math.max(1, options.compiles),
+        signal: this.giveBack.signal,
+      });
   }
 
   answered(): number {
@@ -307,7 +317,7 @@ class Serving implements FleetWorker {
   // ---- compiling
 
   private async compile(job: Job): Promise<Outcome> {
-    if (job.task !== "compile" || classOf(job) !== this.compilers) throw strange();
+    if (job.task !== "compile" || classOf(job) !== this.compilers || !this.pool) throw strange();
     const kernel = await this.kernelOf(job.kernel);
     const { promises: _, ...unsearched } = kernel;
     const compiled = await this.pool.kernel({ ...unsearched, promises: undefined });
@@ -322,41 +332,35 @@ class Serving implements FleetWorker {
     if (job.task === "calibrate") return this.calibrate();
     const held = await this.hold(job.subject, job.threads);
     try {
-      const [runner, reference] = await Promise.all([held.runner, held.reference]);
+      const measurer = await held.measurer;
       if (job.task === "draw") {
-        const { leftOut } = reference;
+        const { leftOut } = measurer;
         return { status: "drawn", ...(leftOut && { leftOut: [...leftOut] }) };
       }
       const asked = job.task === "race" ? [job.kernel] : job.kernels;
       const kernels = await Promise.all(asked.map((kernel) => this.kernelOf(kernel)));
-      const taken = await Promise.all(asked.map((one, i) => this.adopt(one.binary, kernels[i], runner)));
+      const taken = await Promise.all(asked.map((one, i) => this.adopt(one.binary, kernels[i], measurer)));
       const compiledHere = taken.find((why) => why !== undefined);
+      const { signal } = this.giveBack;
       // Beside a kernel that is being timed.
-      await Promise.all(kernels.map((kernel) => runner.compile(kernel, this.giveBack.signal)));
-      const measurements = await this.inTurn(() => this.time(job, kernels, runner, reference));
+      await measurer.prepare(kernels, signal);
+      const timing = {
+        cache: job.cache,
+        inTurns: job.task === "compare",
+        ...(job.task === "race" && { goal: job.goal }),
+      };
+      const measurements = await this.inTurn(() => (signal.aborted ? [] : measurer.time(kernels, timing, signal)));
+      if (measurements.length < kernels.length) throw new GivenBack();
       return { status: "measured", measurements: measurements.map(sent), ...(compiledHere && { compiledHere }) };
     } finally {
       held.users--;
     }
   }
 
-  private async time(
-    job: Exclude<MeasuringJob, { task: "calibrate" | "draw" }>,
-    kernels: readonly Kernel[],
-    runner: Runner,
-    reference: Reference,
-  ): Promise<readonly Measurement[]> {
-    const { signal } = this.giveBack;
-    if (signal.aborted) throw new GivenBack();
-    if (job.task === "compare") return runner.compareKernels(kernels, reference, { cache: job.cache });
-    const timing = { ...TRIAL, cache: job.cache, goal: job.goal, signal };
-    for await (const measurement of runner.race(kernels, reference, timing)) return [measurement];
-    throw new GivenBack();
-  }
-
   private async calibrate(): Promise<Outcome> {
     const { machine, environment } = this.here;
     const runner = await this.here.openRunner(1);
+    if ("device" in runner) throw strange();
     try {
       const measured = (): ReturnType<typeof calibrationFor> =>
         withDatabase(
@@ -377,19 +381,13 @@ class Serving implements FleetWorker {
     let held = this.held.get(key);
     if (held) this.held.delete(key);
     else {
-      const { computation, fixed } = readSubject(await this.textOf(subject));
-      checkMemory(computation);
+      const read = readSubject(await this.textOf(subject));
       held = this.held.get(key);
       if (!held) {
-        const runner = this.here.openRunner(threads);
-        const signal = this.giveBack.signal;
-        const reference = runner.then((r) => r.reference(computation, INPUT_SEED, { ...defined({ fixed }), signal }));
-        held = { key, runner, reference, users: 0 };
-        const made = held;
-        reference.catch(() => {
-          this.held.delete(key);
-          void closed(made);
-        });
+        const { signal } = this.giveBack;
+        const measurer = this.here.openRunner(threads).then((runner) => openMeasurer(runner, read, signal));
+        held = { key, measurer, users: 0 };
+        measurer.catch(() => this.held.delete(key));
       }
     }
     held.users++;
@@ -404,7 +402,8 @@ class Serving implements FleetWorker {
 
   private async kernelOf({ text }: Pick<KernelAsked, "text">): Promise<Kernel> {
     const kernel = readKernel(await this.textOf(text));
-    if (kernel.language !== "c++") throw new FleetRefusal(`a kernel in ${kernel.language} is not built here`);
+    const language = isGpu(this.here.machine) ? "cuda" : "c++";
+    if (kernel.language !== language) throw new FleetRefusal(`a kernel in ${kernel.language} is not built here`);
     return kernel;
   }
 
@@ -428,12 +427,12 @@ class Serving implements FleetWorker {
   private async adopt(
     binary: Binary | undefined,
     kernel: Kernel | undefined,
-    { compiler, workdir }: Runner,
+    { entryOf }: Measurer,
   ): Promise<string | undefined> {
     if (!binary || !kernel) return undefined;
     if (binary.compilers !== this.compilers) return "another compiler, or other flags";
-    const entry = keptKernel(kernel, { compiler, workdir });
-    if (await isWritten(entry)) return undefined;
+    const entry = entryOf(kernel);
+    if (entry === undefined || (await isWritten(entry))) return undefined;
     const bytes = await this.blob(binary.bytes);
     if (bytes === undefined) return "the binary is no longer on the server";
     await keepBytes(bytes, entry);
@@ -453,7 +452,7 @@ function sent(measurement: Measurement): Measurement {
   return measurement.status === "ok" ? measurement : { ...measurement, log: shortened(visible(measurement.log)) };
 }
 
-async function closed({ runner }: Held): Promise<void> {
-  const made = await runner.catch(() => undefined);
+async function closed({ measurer }: Held): Promise<void> {
+  const made = await measurer.catch(() => undefined);
   await made?.close();
 }

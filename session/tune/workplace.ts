@@ -276,7 +276,7 @@ export const TRIAL = { budgetSeconds: 0.1, batches: [5, 50], enough: [20, 0.01] 
 /** Longest wait, after a stop, for a measurement in progress. */
 export const PATIENCE_MS = 500;
 /** Finals on a GPU take longer than trials. */
-const FINAL = { budgetSeconds: 0.2, batches: [20, 400] } as const;
+export const FINAL = { budgetSeconds: 0.2, batches: [20, 400] } as const;
 /**
  * Fewest and most kernels that are compiled in parallel and measured in one process: one for each core within these limits, since more or fewer
  * would not pay for a process.

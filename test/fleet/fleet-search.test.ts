@@ -162,13 +162,13 @@ describe.skipIf(!hasRedis)("a search in a fleet", async () => {
   });
 
   /** A machine whose every kernel takes for ever, until it is stopped. */
-  const hanging = (): { machine: WorkerMachine; began: () => number } => {
+  const hanging = (): { machine: WorkerMachine; race: Runner["race"]; began: () => number } => {
     let began = 0;
     const race: Runner["race"] = async function* (_kernels, _reference, { signal } = {}) {
       began++;
       await setTimeout(600_000, undefined, { ref: false, ...(signal && { signal }) }).catch(() => undefined);
     };
-    return { machine: fakeMachine(compiler, BY_TEXT, { race }), began: () => began };
+    return { machine: fakeMachine(compiler, BY_TEXT, { race }), race, began: () => began };
   };
 
   it("goes on when a worker gives back what it is at", async () => {
@@ -185,9 +185,8 @@ describe.skipIf(!hasRedis)("a search in a fleet", async () => {
 
   it("ends in time without what no worker has answered, and its jobs with it", async () => {
     const fleet = newFleet();
-    const { machine: slow, began } = hanging();
-    const { race: fast } = await machine.openRunner(1);
-    const { race: never } = await slow.openRunner(1);
+    const { race: never, began } = hanging();
+    const { race: fast } = fakeRunner(compiler, BY_TEXT);
     let left = 3;
     const race: Runner["race"] = (...asked) => (left-- > 0 ? fast : never)(...asked);
     const { environment } = await fleet.worker("node1", fakeMachine(compiler, BY_TEXT, { race }));
