@@ -247,7 +247,8 @@ class FleetBench implements Bench {
       meanwhile?.();
       for (const one of rounds) {
         const answer = await one.answer;
-        if (stop?.signal.aborted) return;
+        // What was dropped for a stop is not what there was no time for.
+        if (stop?.signal.aborted || (answer === undefined && until?.stop.aborted)) return;
         yield answer;
         isAnswered ||= answer !== undefined;
         dropLate();

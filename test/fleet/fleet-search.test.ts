@@ -198,6 +198,20 @@ describe.skipIf(!hasRedis)("a search in a fleet", async () => {
     expect(counts).toEqual({ waiting: 0 });
   });
 
+  it("is interrupted when it is stopped, also while its kernels compile", async () => {
+    const fleet = newFleet();
+    await fleet.worker("node1", machine, { compiles: 1 });
+    const stop = new AbortController();
+    const found = await searched(database(), {
+      openPlace: () => fleet.place(),
+      signal: stop.signal,
+      // Later than the trial is taken, and before the next is compiled.
+      onEvent: ({ kind }) => kind === "trial" && setImmediate(() => stop.abort()),
+    });
+    expect(found).toMatchObject({ status: "interrupted", best: {} });
+    expect(found.trials.length).toBeLessThan(10);
+  });
+
   it("ends when no worker is there any more, and keeps what it has", async () => {
     const fleet = newFleet();
     const file = database();
