@@ -144,14 +144,14 @@ describe("a computation is refused", () => {
   it("when a tensor has no type, an unknown one, or is not there", () => {
     expect(complaint("y[i,j] = x[i] * z[j]")).toMatchInlineSnapshot(`
       "test: tensor "z" has no data type
-        known types: u8, s8, u16, s16, u32, s32, f16, bf16, tf32, f32, f64"
+        known types: u8, s8, u16, s16, u32, s32, e4m3, e5m2, f16, bf16, tf32, f32, f64"
     `);
     expect(complaint("y[i,j] = y[i-1,j] + x[i,j]")).toMatchInlineSnapshot(
       `"test: "y" reads itself, so its data type must be given"`,
     );
     expect(complaint("y[i,j] = x[i,j]", { tensors: { x: "float32" as "f32" } })).toMatchInlineSnapshot(`
       "test: unknown data type "float32" of x
-        known: u8, s8, u16, s16, u32, s32, f16, bf16, tf32, f32, f64"
+        known: u8, s8, u16, s16, u32, s32, e4m3, e5m2, f16, bf16, tf32, f32, f64"
     `);
     expect(complaint("y[i,j] = x[i,j]", { tensors: { x: "f32", weight: "f32" } })).toMatchInlineSnapshot(`
       "test: the equation has no tensor "weight"
