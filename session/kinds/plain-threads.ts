@@ -134,6 +134,8 @@ export const WARP_LOOP_KIND: SessionKind<WarpLoopCandidate> = {
   family: "loops",
   isFor: (_, machine) => isGpu(machine),
   *spaceOf({ computation, machine }) {
+    const none = plainContext(computation, THREAD, gridLimits(machine));
+    if (typeof none === "string") return [{ rule: "loops", because: `no plain loops: ${none}` }];
     const choices = attempt(
       () => threadsChoices(computation, machine),
       ({ message }) => message,

@@ -325,7 +325,10 @@ describe("a search of steps in time", () => {
       ],
     });
     expect(rankByModel(heat(), { machine: nvidiaTarget("v100") })).toEqual({
-      refused: [{ rule: "lanes", because: expect.stringContaining("no figures of the lanes of v100") }],
+      refused: [
+        { rule: "lanes", because: expect.stringContaining("no figures of the lanes of v100") },
+        { rule: "loops", because: "no plain loops: it steps through time" },
+      ],
     });
   });
 

@@ -118,7 +118,7 @@ describe("figures of the data sheets", () => {
     const target = nvidiaTarget("h100");
     expect(mostBytes(target, "shared", "block")).toBe(232448);
     expect(384 * 168 * 4).toBeLessThanOrEqual(memoryOf(target, "registers").bytes?.value ?? 0);
-    expect(readRate(target, "l2", "block")?.value).toBe(67e9);
+    expect(readRate(target, "l2", "block")?.value).toBe(120e9);
   });
 
   it("an mma of 4096 operations takes 1.6 cycles of an H100 and 2 of an A100", () => {
