@@ -31,12 +31,19 @@ export class Cli extends Command {
 
   /** Adds `--json`, and `--json-schema`, which prints the document's JSON Schema and runs nothing. */
   json(document: z.ZodType): this {
-    return this.option("--json", "print a JSON document")
-      .option("--json-schema", "print the JSON schema of that document, and do nothing else")
-      .on("option:json-schema", () => {
-        print(JSON.stringify(z.toJSONSchema(document), undefined, 2));
-        throw new CommanderError(EXIT.ok, "automap.schema", "");
-      });
+    return this.option("--json", "print a JSON document").schema(
+      "--json-schema",
+      "print the JSON schema of that document, and do nothing else",
+      document,
+    );
+  }
+
+  /** Adds an option that prints a JSON Schema and runs nothing. */
+  schema(option: string, says: string, of: z.ZodType): this {
+    return this.option(option, says).on(`option:${option.replace(/^--/, "")}`, () => {
+      print(JSON.stringify(z.toJSONSchema(of), undefined, 2));
+      throw new CommanderError(EXIT.ok, "automap.schema", "");
+    });
   }
 
   /** Lines that are examples, and what help says behind them. */

@@ -44,11 +44,12 @@ import {
 import { fitted } from "./terminal.ts";
 import type { TuneWords } from "./tune.ts";
 
-type Found = Extract<TuneOutcome, { best: unknown }>;
+/** The outcome of a search that was begun. */
+export type Found = Extract<TuneOutcome, { best: unknown }>;
 
 const microseconds = number;
 const schedule = partOf<Candidate["schedule"]>("docs/schedule.md names its decisions");
-const searchSchema = documentOf({
+const searchParts = {
   status: z.enum(TUNE_STATUSES).describe("why the search ended"),
   best: z
     .strictObject({
@@ -85,6 +86,27 @@ const searchSchema = documentOf({
   noise: z.enum(NOISE_VERDICTS).describe("how reliable the measurements are; noisy: they say little"),
   waitedSeconds: number.describe("of these, waiting for a core that another search used"),
   database: text,
+};
+const searchSchema = documentOf(searchParts);
+/** What became of a layer besides the endings of a search. */
+const LAYER_STATUSES = ["nothing-maps", "environment", "failed", "not-begun"] as const;
+/** The document of the layers of a file. */
+export const layersSchema = documentOf({
+  file: text,
+  layers: z
+    .array(
+      z.strictObject({
+        layer: integer.describe("its place in the file, from 1"),
+        name: text.nullable(),
+        workload: text.describe("the computation in words"),
+        status: z
+          .enum([...TUNE_STATUSES, ...LAYER_STATUSES])
+          .describe("why its search ended; not-begun where Ctrl-C came before it"),
+        problem: text.nullable().describe("what is missing on this machine, or what failed"),
+        search: z.strictObject(searchParts).nullable().describe("null where nothing was searched"),
+      }),
+    )
+    .describe("in the order of the file"),
 });
 const rankSchema = documentOf({
   measured: z.literal(false),
@@ -118,8 +140,8 @@ export const judgedSchema = documentOf({
   late: z.boolean().describe("whether the time was up before all kernels were judged"),
   database: text,
 });
-/** The document of a search, of a ranking (--model-only), or of kernels for a machine that is not available. */
-export const tuneSchema = z.union([searchSchema, rankSchema, judgedSchema]);
+/** The document of a search, of a ranking (--model-only), of kernels for a machine that is not available, or of layers. */
+export const tuneSchema = z.union([searchSchema, rankSchema, judgedSchema, layersSchema]);
 
 /** Milliseconds. A timer takes no more. */
 const LONGEST_TIMER = 2 ** 31 - 1;
@@ -241,8 +263,14 @@ function rowOf({ candidate }: Expected): string[] {
 /**
  * Prints the result of a search, then writes the requested files: a full disk loses no result.
  * @param measured number of kernels that this call measured
+ * @param show prints what was found
  */
-export function conclude(outcome: TuneOutcome, given: Partial<TuneWords>, measured: number): ExitCode {
+export function conclude(
+  outcome: TuneOutcome,
+  given: Partial<TuneWords>,
+  measured: number,
+  show = (found: Found): void => showFound(found, given),
+): ExitCode {
   switch (outcome.status) {
     case "nothing-maps": {
       say("nothing maps; the reasons, nearest to fitting first");
@@ -265,8 +293,7 @@ export function conclude(outcome: TuneOutcome, given: Partial<TuneWords>, measur
     default: {
       const { best, unrecorded } = outcome;
       if (!given.quiet) for (const line of surroundings(outcome)) say(line);
-      if (given.json) printJson(searchSchema, tuneDocument(outcome));
-      else if (best) tellerOf(given)(describeBest(best, outcome, given));
+      show(outcome);
       if (!best) say(whyNone(outcome, given.strategy));
       if (best && given.to !== undefined) {
         say(`written: ${writeKernel(given.to, best.kernel)}`);
@@ -282,6 +309,11 @@ export function conclude(outcome: TuneOutcome, given: Partial<TuneWords>, measur
       return best ? EXIT.ok : EXIT.failed;
     }
   }
+}
+
+function showFound(found: Found, given: Partial<TuneWords>): void {
+  if (given.json) printJson(searchSchema, tuneDocument(found));
+  else if (found.best) tellerOf(given)(describeBest(found.best, found, given));
 }
 
 /** The command that resumes the search where it was stopped. */
@@ -338,7 +370,7 @@ function describeBest(best: TunedKernel, outcome: Found, given: Partial<TuneWord
 }
 
 /** Whether the winner's record can be read afterwards. */
-function isKept({ database, unrecorded }: Found): boolean {
+export function isKept({ database, unrecorded }: Found): boolean {
   return unrecorded === undefined && database !== MEMORY;
 }
 
@@ -368,7 +400,8 @@ function surroundings({ best, noise, waitedSeconds, enumerationCut: cut, finalsC
   ]);
 }
 
-function tuneDocument(outcome: Found): PartsOf<typeof searchSchema> {
+/** A search as data. */
+export function tuneDocument(outcome: Found): PartsOf<typeof searchSchema> {
   const { best, trials, failed, seconds, waitedSeconds, database } = outcome;
   return {
     status: outcome.status,

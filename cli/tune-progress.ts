@@ -60,6 +60,15 @@ interface ProgressOptions {
   /** Seconds until the search's time limit. */
   readonly seconds: number;
   readonly verbose?: boolean;
+  readonly among?: Among;
+}
+
+/** The place of a search among several, for its status line. */
+export interface Among {
+  /** `layer 3 of 12` */
+  readonly place: string;
+  /** Seconds that the searches behind it have. */
+  readonly secondsBehind: number;
 }
 
 const TICK_MS = 1000;
@@ -68,8 +77,12 @@ const SAID_MS = 5000;
 
 export function progressOf(options: ProgressOptions): Progress {
   const said = linesOf(options);
-  const activity = activityOf({ seconds: options.seconds, isEstimate: false, mayEndSooner: true });
-  const shown = ticking(activity.text);
+  const { seconds, among } = options;
+  const activity = activityOf({ seconds, isEstimate: false, mayEndSooner: true }, among?.secondsBehind);
+  const shown = ticking(() => {
+    const text = activity.text();
+    return text === "" || !among ? text : `${among.place}: ${text}`;
+  });
   return {
     hear: (event) => {
       activity.hear(event);
@@ -124,8 +137,12 @@ interface Activity {
   readonly text: () => string;
 }
 
-/** What a search does now, the best kernel so far, and the time left. @param atMost the time before the search says it; not shown when left out */
-function activityOf(atMost?: TimeLeft): Activity {
+/**
+ * What a search does now, the best kernel so far, and the time left.
+ * @param atMost the time before the search says it; not shown when left out
+ * @param behind seconds of searches that follow
+ */
+function activityOf(atMost?: TimeLeft, behind = 0): Activity {
   let left = atMost;
   let toldAt = performance.now();
   let doing = "";
@@ -168,7 +185,7 @@ function activityOf(atMost?: TimeLeft): Activity {
     text: () => {
       if (doing === "") return "";
       const since = (performance.now() - toldAt) / 1000;
-      return doing + best + (isTimed && left ? leftText({ ...left, seconds: left.seconds - since }) : "");
+      return doing + best + (isTimed && left ? leftText({ ...left, seconds: left.seconds - since + behind }) : "");
     },
   };
 }

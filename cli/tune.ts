@@ -13,44 +13,46 @@ import type { Command } from "commander";
 import { z } from "zod";
 import type { Extents } from "../abstraction/affine.ts";
 import { CANDIDATE_KINDS, isMapped } from "../abstraction/candidate.ts";
-import { defined, mapValues, unique } from "../abstraction/collections.ts";
+import { defined } from "../abstraction/collections.ts";
 import type { Computation } from "../abstraction/computation.ts";
-import { automapCommand, EnvironmentError, suggestion, UsageError } from "../abstraction/error.ts";
+import { automapCommand, EnvironmentError, UsageError } from "../abstraction/error.ts";
 import type { Inputs } from "../abstraction/interpret.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
-import { KERNEL_LANGUAGES, type KernelLanguage, LANGUAGES } from "../abstraction/kernel.ts";
+import { KERNEL_LANGUAGES, LANGUAGES } from "../abstraction/kernel.ts";
 import type { Target } from "../abstraction/machine.ts";
-import { operationsOf } from "../abstraction/time.ts";
 import { checkDatabase, DEFAULT_DATABASE, databaseWords, shortId, WORKLOAD_NAME } from "../db/index.ts";
 import type { FleetPlace } from "../fleet/place.ts";
-import { INTRINSICS, intrinsicsNamed } from "../intrinsics/index.ts";
 import { describeWorkload, workloadLabel } from "../operators/describe.ts";
-import { operatorNamed } from "../operators/index.ts";
-import { constantValues } from "../operators/operator.ts";
 import { placeText, scheduleText } from "../report/describe-candidate.ts";
 import { counted, indent, printTime } from "../report/text.ts";
 import { checkEmulated } from "../session/judge/emulators.ts";
-import { checkCores, checkJudged, type JudgedKernel, judgeByModel } from "../session/judge/judge.ts";
-import { isPlain, languagesFor, tiersOf, usableIntrinsics } from "../session/kinds/choose.ts";
-import { checkMemory } from "../session/tune/memory.ts";
-import { checkThreads } from "../session/tune/threads.ts";
-import { timelineOf } from "../session/tune/timeline.ts";
-import { DEFAULT_SECONDS, DEFAULT_TRIALS, tuneComputation } from "../session/tune/tune.ts";
+import { type JudgedKernel, judgeByModel } from "../session/judge/judge.ts";
+import { isPlain, tiersOf } from "../session/kinds/choose.ts";
+import { DEFAULT_SECONDS, DEFAULT_TRIALS } from "../session/tune/tune.ts";
 import { measuringProblem } from "../session/tune/workplace.ts";
-import { isElsewhere, isGpu } from "../targets/index.ts";
+import { isElsewhere } from "../targets/index.ts";
 import { STRATEGIES } from "../tuner/strategies.ts";
-import type { Strategy } from "../tuner/strategy.ts";
 import type { Cli } from "./command.ts";
 import { checkKernelFiles, checkOneOutput, checkWritable, writeKernel, writeOutput } from "./files.ts";
 import { FLEET_OPTIONS, fleetPlaceOf } from "./fleet-place.ts";
 import { heardInterrupts } from "./interrupts.ts";
+import { layersFileSchema } from "./layers-file.ts";
 import { flag, optionalText, optionalWord, positiveInteger, readParameters, wholeNumber } from "./options.ts";
 import { EXIT, type ExitCode, printJson, say, style, text } from "./output.ts";
-import { addSubjectOptions, defaultTypes, readComputation, subjectOptions } from "./subject.ts";
+import { addSubjectOptions, subjectOptions } from "./subject.ts";
 import { readTarget, TARGET_OPTION } from "./target.ts";
 import { fitted } from "./terminal.ts";
+import { tuneLayers } from "./tune-layers.ts";
 import { commandToGoOn, conclude, judgedSchema, rank, tellerOf, tuneSchema, whyUnanswered } from "./tune-outcome.ts";
-import { progressOf } from "./tune-progress.ts";
+import {
+  budgetOf,
+  checkHeld,
+  checkThreadsOf,
+  chooseIntrinsics,
+  readChosen,
+  searchFor,
+  strategyOf,
+} from "./tune-search.ts";
 
 const options = subjectOptions.extend({
   trials: positiveInteger.optional(),
@@ -78,6 +80,7 @@ const options = subjectOptions.extend({
       error: "--name must be letters, digits and . _ - + / :, no more than 80, for example --name resnet18/layer2.0",
     })
     .optional(),
+  layers: optionalWord,
   to: optionalWord,
   modelOnly: flag,
   emulate: flag,
@@ -89,7 +92,7 @@ const options = subjectOptions.extend({
 export type TuneWords = z.infer<typeof options>;
 
 export function register(command: Cli): void {
-  addSubjectOptions(command)
+  addSubjectOptions(command, "[operator or equation]")
     .json(tuneSchema)
     .option(...TARGET_OPTION)
     .option(
@@ -109,6 +112,11 @@ export function register(command: Cli): void {
       "what to choose from: mappings onto instructions, designs on vector lanes, or all (default all)",
     )
     .option("--db <file>", "database of trials (default automap.db)")
+    .option(
+      "--layers <file>",
+      "tune each of the computations that a YAML or JSON file lists, into one database; the other options are the defaults of all",
+    )
+    .schema("--layers-schema", "print the JSON schema of that file, and do nothing else", layersFileSchema)
     .option(...FLEET_OPTIONS[0])
     .option(...FLEET_OPTIONS[1])
     .option(...FLEET_OPTIONS[2])
@@ -134,6 +142,7 @@ export function register(command: Cli): void {
         "automap tune conv2d --c 64 --k 64 --h 56 --w 56 --r 3 --s 3 --pad 1 --dtype u8s8 --layout NHWC",
         "automap tune matmul --m 512 --n 512 --k 512 --dtype f32 --trials 200 --to matmul.cpp",
         "automap tune conv2d --fleet redis://queue.lan --fleet-key tuner.key",
+        "automap tune --layers layers.yaml --time 20 --db resnet18.db",
       ],
       "Ctrl-C ends the search within about a second: finals decide among its fastest kernels where they fit into it. A second Ctrl-C stops at once.",
       "A search that was stopped goes on where it was when the same command is given again.",
@@ -141,8 +150,13 @@ export function register(command: Cli): void {
     .runs(options, runTune);
 }
 
-async function runTune(given: TuneWords, command: Command, subject: string): Promise<ExitCode> {
+async function runTune(given: TuneWords, command: Command, subject: string | undefined): Promise<ExitCode> {
   if (given.quiet && given.verbose) throw new UsageError("--quiet and --verbose exclude each other");
+  if (given.layers !== undefined) {
+    checkFleet(given);
+    return tuneLayers(given.layers, given, command.args);
+  }
+  if (subject === undefined) command.error("error: missing required argument 'operator or equation'");
   checkOneOutput(given);
   const remark = given.quiet ? (): void => undefined : say;
   // 1. The computation, the machine and the instructions.
@@ -181,12 +195,11 @@ async function tuneOn(
   const chosen = readChosen(subject, parameters, given);
   const isJudged = !place && (given.emulate || isElsewhere(machine));
   checkSearched(given, machine, isJudged);
-  const strategy = given.strategy === undefined ? undefined : strategyNamed(given.strategy);
+  strategyOf(given);
   if (given.to !== undefined)
     checkKernelFiles(given.to, intrinsics.some(({ language }) => language === "cm") ? "cm" : "c++");
   if (given.trace !== undefined) checkWritable("--trace", given.trace);
-  if ((place && !isGpu(machine)) || isElsewhere(machine)) checkCores(machine, given.threads ?? 1);
-  else checkThreads(machine, given.threads ?? 1);
+  checkThreadsOf(given, machine, place !== undefined);
   if (!given.modelOnly) {
     const unmeasured = isJudged ? undefined : measuringProblem(machine);
     if (unmeasured) throw new EnvironmentError(unmeasured);
@@ -200,7 +213,7 @@ async function tuneOn(
   const [offered = intrinsics] = tiersOf(chosen.computation, intrinsics);
   const choice = offered.some(isPlain) ? `${offered.length} rows of plain C++` : counted(offered.length, "instruction");
   const label = workloadLabel(describeWorkload(chosen), given.name);
-  const budget = { trials: given.trials ?? DEFAULT_TRIALS, seconds: given.time ?? DEFAULT_SECONDS };
+  const budget = budgetOf(given);
   const limits = `at most ${counted(budget.trials, "kernel")} in at most ${budget.seconds} s, then finals`;
   remark(`${label} on ${machine.name}: ${choice} to choose from${isSearch ? `; ${limits}` : ""}`);
   if (chosen.assumed.length > 0) remark(style("dim", `by default: ${chosen.assumed.join(" ")}`));
@@ -214,45 +227,16 @@ async function tuneOn(
   }
 
   // 2. The search.
-  const operations = operationsOf(chosen.computation);
-  const progress = given.quiet
-    ? undefined
-    : progressOf({ operations, seconds: budget.seconds, verbose: given.verbose });
-  const timeline = timelineOf(Date.now);
-  let measured = 0;
-  const outcome = await tuneComputation(
-    { computation: chosen.computation, parameters: chosen.parameters, fixed: chosen.fixed, name: given.name },
-    {
-      intrinsics,
-      machine,
-      signal: interrupts.signal,
-      onEvent: (event) => {
-        if (event.kind === "trial" && !event.known) measured++;
-        timeline.hear(event);
-        progress?.hear(event);
-      },
-      onNotice: remark,
-      ...budget,
-      within: budget.seconds,
-      ...(place && { openPlace: () => Promise.resolve(place) }),
-      ...defined({ seed: given.seed, threads: given.threads, kinds: given.kinds, database: given.db, strategy }),
-    },
-  ).finally(() => {
-    interrupts.end();
-    progress?.end();
-  });
+  const { outcome, measured, timeline } = await searchFor({ chosen, intrinsics, machine }, given, {
+    place,
+    signal: interrupts.signal,
+  }).finally(interrupts.end);
 
   // 3. The result.
   if (given.verbose) say(timeText(timeline.seconds()));
   const code = conclude(outcome, given, measured);
   if (given.trace !== undefined) writeOutput("--trace", given.trace, timeline.trace());
   return code;
-}
-
-/** @throws UsageError for a computation that is too large for this machine */
-function checkHeld(computation: Computation, machine: Target, isJudged: boolean): void {
-  if (isJudged) checkJudged(machine, computation);
-  else if (!isGpu(machine)) checkMemory(computation);
 }
 
 /** @throws UsageError for an option that has no effect because nothing is measured */
@@ -284,69 +268,6 @@ function timeText(seconds: Readonly<Record<string, number>>): string {
   return `time: ${Object.entries(seconds)
     .map(([part, spent]) => `${part} ${spent.toFixed(1)} s`)
     .join(", ")}`;
-}
-
-function strategyNamed(name: string): Strategy {
-  const strategy = STRATEGIES.find((s) => s.name === name);
-  if (strategy) return strategy;
-  const names = STRATEGIES.map((s) => s.name);
-  throw new UsageError(`unknown strategy "${name}"`, suggestion(name, names));
-}
-
-/** The named instructions. By default, and for a family, those that the machine has, plain C++ included. */
-function chooseIntrinsics(
-  name: string | undefined,
-  machine: Target,
-  language: KernelLanguage | undefined,
-): readonly Intrinsic[] {
-  const here = usableIntrinsics(machine, language);
-  if (here.length === 0 && language !== undefined)
-    throw new UsageError(
-      `no instruction that ${machine.name} has is reached from ${language}`,
-      `kernels for it are written in ${languagesFor(machine).join(", ")}`,
-    );
-  if (here.length === 0)
-    throw new UsageError(
-      `no instruction that automap knows runs on ${machine.name}`,
-      `those of a GPU begin with ${oldestGpu()}`,
-    );
-  if (name === undefined || name === "all") return here;
-  const named = intrinsicsNamed(name);
-  const usable = named.filter((i) => here.includes(i));
-  if (usable.length === 0) {
-    throw new UsageError(
-      `${machine.name} cannot run ${name}: it needs ${unique(named.map((i) => i.isa)).join(" or ")}`,
-      "`automap intrinsic list` marks what is here; `automap map` works without the instruction; --target names another machine",
-    );
-  }
-  return usable;
-}
-
-/** The lowest compute capability that the table has instructions for. */
-function oldestGpu(): string {
-  const capabilities = INTRINSICS.flatMap((i) => /^sm_(\d+)$/.exec(i.isa)?.[1] ?? []).map(Number);
-  return `sm_${Math.min(...capabilities)}`;
-}
-
-interface Chosen {
-  readonly computation: Computation;
-  /** Values of tensors that the operator fixes. */
-  readonly fixed: Inputs;
-  readonly parameters: Extents;
-  /** Options that the user left out, with the values taken: `--dtype f32`, `--c 64`. */
-  readonly assumed: readonly string[];
-}
-
-function readChosen(subject: string, parameters: Extents, given: TuneWords): Chosen {
-  const computation = readComputation(subject, parameters, given);
-  if (subject.includes("[")) return { computation, fixed: {}, parameters: {}, assumed: [] };
-  const operator = operatorNamed(subject);
-  const complete = mapValues(operator.parameters, (p, name) => parameters[name] ?? p.default);
-  const assumed = [
-    ...(given.dtype === undefined ? [`--dtype ${defaultTypes(given.intrinsic)}`] : []),
-    ...Object.keys(complete).flatMap((name) => (parameters[name] === undefined ? [`--${name} ${complete[name]}`] : [])),
-  ];
-  return { computation, fixed: constantValues(operator, computation), parameters: complete, assumed };
 }
 
 // ---- a machine that is not available ---------------------------------------------------------------------------------------------
