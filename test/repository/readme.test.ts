@@ -63,7 +63,7 @@ async function unknownIn(words: readonly string[]): Promise<string[]> {
   const known = new Set([...help.matchAll(/(?<![\w-])--?[a-z][\w-]*/g)].map(([option]) => option));
   const rest = words.slice(path.length);
   const options = rest.filter((w) => /^--?[a-z]/.test(w));
-  const subject = /<(?:record, )?operator/.test(help) && rest[0] !== undefined ? rest[0] : undefined;
+  const subject = /[<[](?:record, )?operator/.test(help) && rest[0] !== undefined ? rest[0] : undefined;
   const named = subject ?? rest[rest.indexOf("--op") + 1];
   const isName = named !== undefined && OPERATORS.some((o) => o.name === named);
   const unknownSubject =
