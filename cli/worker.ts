@@ -41,7 +41,7 @@ export function register(command: Cli): void {
       "--measure <what>",
       "cpu or cuda: kernels are timed on this machine's processor or GPU; none: it only compiles (default cpu)",
     )
-    .option("--compile <n>", "compilations at once for itself and for others (default one less than it has cores)")
+    .option("--compile <n>", "compilations at once for itself and for others (default one a core)")
     .option("--pin <processors>", "the processors it may use, as taskset takes them: 0-3,8 (default all)")
     .examples(
       [
@@ -78,7 +78,7 @@ async function work({ fleet, key, measure, compile, pin }: z.infer<typeof option
       "--compile is for workers that measure on a CPU, or nothing",
       "a GPU's worker compiles for itself",
     );
-  const compiles = onGpu ? 0 : (compile ?? Math.max(1, coresHere().length - 1));
+  const compiles = onGpu ? 0 : (compile ?? coresHere().length);
   const stops = heardStops();
   const worker = await startWorker(server, member, here, { measures: measure !== "none", compiles, say });
   const measures = measure !== "none" ? `measures on ${here.machine.name}` : "measures nothing";

@@ -48,7 +48,7 @@ const PATIENCE_MS = 120_000;
 const AGAIN_MS = 500;
 /** Answers stay on the server for so many seconds: a search that is started again, or another one at the same time, finds them. */
 const KEPT_SECONDS = 600;
-const KEPT = { removeOnComplete: { age: KEPT_SECONDS }, removeOnFail: true } as const;
+const KEPT = { removeOnComplete: { age: KEPT_SECONDS }, removeOnFail: true, stackTraceLimit: 0 } as const;
 
 interface Question {
   readonly queue: string;

@@ -103,14 +103,14 @@ describe.skipIf(!hasRedis)("a fleet of processes", async () => {
 
   it("loses no trial with a worker that is killed, and has each once", async () => {
     const first = await worker("node2");
-    const search = tune("killed.db", 12);
+    const search = tune("killed.db", 24);
     await search.says(/trial 1:/);
-    const second = await worker("node3");
     first.child.kill("SIGKILL");
-    const { code } = await search.ended;
-    expect(code).toBe(0);
+    const second = await worker("node3");
+    const { code, err } = await search.ended;
+    expect({ code, err, worker: second.told.err }).toMatchObject({ code: 0 });
     const by = trialsIn("killed.db").map(({ conditions }) => conditions.worker);
-    expect(by).toHaveLength(12);
+    expect(by).toHaveLength(24);
     expect(new Set(by)).toEqual(new Set(["node2", "node3"]));
     second.child.kill("SIGINT");
     expect((await second.ended).code).toBe(0);
