@@ -50,7 +50,7 @@ export async function tuneLayers(path: string, given: TuneWords, besides: readon
     if (notice !== undefined) remark(notice);
     const results = await tuneAll(layers, { machines, signal, remark });
     const inOrder = results.toSorted((a, b) => a.layer.place - b.layer.place);
-    if (given.json) printJson(layersSchema, { file: path, layers: inOrder.map(documentOf) });
+    if (given.json) printJson(layersSchema, { file: path, layers: inOrder.map(layerDocument) });
     else print(resultText(inOrder));
     return codeOf(results, remark);
   } finally {
@@ -111,7 +111,7 @@ class Machines {
 
 /** @throws UsageError that names each layer that the machine cannot search for */
 async function checkLayers(layers: readonly Layer[], machines: Machines): Promise<void> {
-  const [first] = layers;
+  const [first] = byPriority(layers);
   if (!first) return;
   const { machine, place } = await machines.for(first.given);
   const unmeasured = place ? undefined : measuringProblem(machine);
@@ -151,9 +151,12 @@ interface Together {
   readonly remark: (text: string) => void;
 }
 
+/** Equal ones stay in the order of the file. */
+const byPriority = (layers: readonly Layer[]): readonly Layer[] => layers.toSorted((a, b) => b.priority - a.priority);
+
 /** The searches, by priority. */
 async function tuneAll(layers: readonly Layer[], together: Together): Promise<readonly LayerResult[]> {
-  const queue = layers.toSorted((a, b) => b.priority - a.priority);
+  const queue = byPriority(layers);
   const results: LayerResult[] = [];
   for (const [index, layer] of queue.entries()) {
     const secondsBehind = sumOf(queue.slice(index + 1), ({ given }) => budgetOf(given).seconds);
@@ -224,7 +227,7 @@ function rowOf({ layer, workload, outcome, because }: LayerResult): string[] {
   return [...head, printTime(median), rate, isKept(outcome) ? shortId(best.id) : ""];
 }
 
-function documentOf({
+function layerDocument({
   layer,
   workload,
   outcome,

@@ -2,7 +2,7 @@
 
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { describe, expect, it } from "vitest";
+import { describe, expect, it, vi } from "vitest";
 import { z } from "zod";
 import { run } from "../../cli/program.ts";
 import { captured, commandLine } from "../support/command-line.ts";
@@ -45,40 +45,13 @@ describe("automap tune --layers", () => {
       ]
     `);
     expect(err).toContain("nothing maps");
-    expect(out.split("\n").map((line) => line.split(/ {2,}/).slice(0, 2))).toMatchInlineSnapshot(`
-      [
-        [
-          "",
-          "layer",
-        ],
-        [
-          "1",
-          "matmul m 8 n 8 k 8, s16->s32",
-        ],
-        [
-          "2",
-          "small/conv",
-        ],
-        [
-          "3",
-          "matmul m 8 n 8 k 8, u8s8->s32",
-        ],
-        [
-          "4",
-          "y[i] += x[i,k] * z[k], i 8 k 8, s16->s16",
-        ],
-        [
-          "",
-        ],
-        [
-          "use one",
-          "automap emit RECORD --to DIR --db /tmp/automap-qhE6dM/layers.db",
-        ],
-        [
-          "",
-        ],
-      ]
-    `);
+    expect(out.split("\n", 5).map((line) => line.split(/ {2,}/).slice(0, 2))).toEqual([
+      ["", "layer"],
+      ["1", "matmul m 8 n 8 k 8, s16->s32"],
+      ["2", "small/conv"],
+      ["3", "matmul m 8 n 8 k 8, u8s8->s32"],
+      ["4", "y[i] += x[i,k] * z[k], i 8 k 8, s16->s16"],
+    ]);
     expect(out).toMatch(/small\/conv +[\d.]+ [nu]s +\d+ +[0-9a-f]{12}\n/);
     expect(out).toMatch(/\nuse one {3}automap emit RECORD --to DIR --db \S+\n$/);
   });
@@ -111,5 +84,15 @@ describe("automap tune --layers", () => {
     });
     expect({ code, err }).toEqual({ code: 130, err: expect.stringContaining("go on with   automap") });
     expect(err).toContain("2 of 4 layers not begun");
+  });
+
+  it("tells of each layer what this machine lacks, and ends as one search does", async () => {
+    vi.stubEnv("CXX", "/nowhere/g++");
+    const { code, out, err } = await commandLine(words.replace("layers.db", "none.db"));
+    vi.unstubAllEnvs();
+    expect(err.match(/\/nowhere\/g\+\+ is not on the PATH/g)).toHaveLength(4);
+    expect(err).toContain("4 of 4 layers failed");
+    expect(out).toMatch(/^1 +matmul .* failed/m);
+    expect(code).toBe(6);
   });
 });

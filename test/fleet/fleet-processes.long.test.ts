@@ -2,7 +2,7 @@
 
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdirSync, readdirSync, rmSync } from "node:fs";
+import { mkdirSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { openDatabase, queryTrials } from "../../db/index.ts";
@@ -99,6 +99,38 @@ describe.skipIf(!hasRedis)("a fleet of processes", async () => {
     expect(await compiler.ended).toMatchObject({ code: 0, err: expect.stringMatching(/desk asks this worker to end/) });
     const gone = await begin("desk", ["fleet", "status", ...at, "--key", join(keys, "desk.key")]).ended;
     expect(gone).toMatchObject({ code: 3, out: "", err: expect.stringMatching(/^no worker of this fleet/) });
+  });
+
+  it("tunes the layers of a file over one connection for all of as many threads", async () => {
+    const node = await worker("node5");
+    const file = join(scratch, "layers.yaml");
+    writeFileSync(
+      file,
+      `defaults: { operator: matmul, intrinsic: portable, dtype: u8s8, trials: 2, time: 100 }
+layers:
+  - { name: last, parameters: { m: 40, n: 40, k: 40 }, priority: -1, threads: 2 }
+  - { name: none, dtype: u8s8, intrinsic: portable.mla.f32.broadcast }
+  - { name: first, parameters: { m: 24, n: 24, k: 24 } }
+`,
+    );
+    const database = join(scratch, "layers.db");
+    const { code, out, err } = await begin("desk", ["tune", "--layers", file, "--db", database, ...at, ...tuner]).ended;
+    expect({ code, err }).toEqual({ code: 3, err: expect.stringContaining("1 of 3 layers failed") });
+    // A place is for kernels of as many threads.
+    expect(err.match(/^(measuring in a fleet|layer)/gm)).toEqual([
+      "measuring in a fleet",
+      "layer",
+      "layer",
+      "layer",
+      "measuring in a fleet",
+    ]);
+    expect(err.match(/^layer \d of 3 {2}\w+/gm)).toEqual(
+      ["none", "first", "last"].map((name, i) => `layer ${i + 1} of 3  ${name}`),
+    );
+    expect(out).toMatch(/^1 +last +[\d.]+ .*\n2 +none +nothing maps.*\n3 +first +[\d.]+ /m);
+    expect(new Set(trialsIn("layers.db").map(({ conditions }) => conditions.worker))).toEqual(new Set(["node5"]));
+    node.child.kill("SIGTERM");
+    await node.ended;
   });
 
   it("loses no trial with a worker that is killed, and has each once", async () => {
