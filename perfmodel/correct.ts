@@ -28,6 +28,9 @@ export interface CostTerm {
   readonly seconds: number;
 }
 
+/** Numbers by name, always in the same order. */
+export type Features = Readonly<Record<string, number>>;
+
 /** The parts of a prediction before any correction. */
 export interface Costs {
   readonly terms: readonly CostTerm[];
@@ -35,6 +38,10 @@ export interface Costs {
   readonly bounds: readonly [max: number, sum: number];
   /** Other features that a correction may distinguish: the instruction and the place of each input, `a padded`. */
   readonly traits: readonly string[];
+  /** What trees were taught by, see perfmodel/learnt.ts. */
+  readonly features?: Features;
+  /** What they multiply the time by; 1 when left out. The parts are without it. */
+  readonly factor?: number;
 }
 
 /**
@@ -71,7 +78,7 @@ export function gridPrediction(
   const bound = read > inner && read > write ? "read" : write > inner ? "write" : "inner";
   return {
     seconds: apply(correction, costs),
-    uncorrectedSeconds: apply(NO_CORRECTION, costs),
+    uncorrectedSeconds: apply(NO_CORRECTION, { ...costs, factor: 1 }),
     levels: [{ level: "grid", trips: 1, inner, read, write, bound }],
   };
 }
@@ -179,7 +186,7 @@ export function fit(trials: readonly Observation[], prior: Correction = NO_CORRE
 }
 
 /** Corrected seconds. */
-export function apply({ scale, overlap, weights }: Correction, { terms, bounds, traits }: Costs): number {
+export function apply({ scale, overlap, weights }: Correction, { terms, bounds, traits, factor = 1 }: Costs): number {
   const [max, sum] = bounds;
   let all = 0;
   let weighted = 0;
@@ -189,7 +196,7 @@ export function apply({ scale, overlap, weights }: Correction, { terms, bounds, 
   }
   let log = scale + overlap * Math.log(sum / max) + (all > 0 ? weighted / Math.sqrt(all) : 0);
   for (const trait of traits) log += weights[trait] ?? 0;
-  return max * Math.exp(Math.min(MOST, Math.max(-MOST, log)));
+  return factor * max * Math.exp(Math.min(MOST, Math.max(-MOST, log)));
 }
 
 /** The features: 1, log(sum / max), the square root of each part's share, and for each trait whether it is present. */

@@ -79,7 +79,10 @@ const FETCH_LATENCY = 30;
 // instructions, WARP_CYCLES, STEP_CYCLES, LOADS_IN_FLIGHT, both latencies, LINES_PER_CYCLE, and in perfmodel/grid.ts those of stores.
 
 /** Cycles of one step of a block on each part of a multiprocessor. */
-type StepCycles = Readonly<Record<"tensor" | "shared" | "copies" | "threads" | "latency", number>>;
+type StepCycles = Readonly<Record<"tensor" | "shared" | "copies" | "threads" | "latency", number>> & {
+  /** How each input is copied. */
+  readonly inputs: readonly InputCopy[];
+};
 
 /** @param together blocks that a multiprocessor runs at once */
 export function stepCycles(context: GridContext, schedule: GridSchedule, target: Target, together: number): StepCycles {
@@ -136,6 +139,7 @@ export function stepCycles(context: GridContext, schedule: GridSchedule, target:
     copies: copies.fetched / cacheRate,
     threads: instructions / ISSUED_PER_CYCLE,
     latency: alone,
+    inputs: copies.inputs,
   };
 }
 
@@ -161,8 +165,19 @@ export function transferOf(input: GridInput, schedule: GridSchedule): GridSchedu
   return schedule.transfer === "async" && input.asyncWidth !== undefined ? "async" : "plain";
 }
 
+/** How a step's tile of an input is copied. */
+export interface InputCopy {
+  /** Pieces of a thread; 0 where an engine copies. */
+  readonly pieces: number;
+  /** Share of them that read anything. */
+  readonly live: number;
+  /** Bytes fetched over bytes used. */
+  readonly over: number;
+}
+
 /** The cost of bringing in both tiles of a step. */
 interface Copies {
+  readonly inputs: readonly InputCopy[];
   /** Warp instructions. */
   readonly instructions: number;
   /** Cycles of stores into shared memory. */
@@ -198,6 +213,7 @@ function copiesOf(context: GridContext, schedule: GridSchedule, target: Target, 
     // elements arrive at each block.
     if (how === "engine")
       return {
+        inputs: [{ pieces: 0, live: 1, over: 1 }],
         instructions: 0,
         stores: written / sharedRate,
         fetched: Math.max(
@@ -224,7 +240,9 @@ function copiesOf(context: GridContext, schedule: GridSchedule, target: Target, 
     const inFlight = LOADS_IN_FLIGHT[isLoop ? "loop" : "writtenOut"][place.isTested ? "tested" : "untested"];
     const missing = Math.min(1, (inFlight * far) / SECTOR_BYTES / Math.max(1, copy.lines));
     const turn = NEAR_LATENCY + missing * (COPY_LATENCY - NEAR_LATENCY);
+    const over = copy.fetchedBytes / Math.max(1, copy.usedBytes);
     return {
+      inputs: [{ pieces: copy.accesses / warps, live: copy.live / copy.accesses, over }],
       instructions,
       // The fill for elements outside the tensor is stored too.
       stores: Math.max(copy.accesses, written / sharedRate),
@@ -244,6 +262,7 @@ function copiesOf(context: GridContext, schedule: GridSchedule, target: Target, 
           sumOf(plain, (c) => c.wait),
         );
   return {
+    inputs: all.flatMap((c) => c.inputs),
     instructions: total((c) => c.instructions),
     stores: total((c) => c.stores),
     fetched: total((c) => c.fetched),
@@ -270,6 +289,7 @@ function boxCopies(
   const place = placeOf(context, false, input);
   const inFlight = LOADS_IN_FLIGHT.writtenOut.tested;
   return {
+    inputs: [{ pieces: accesses / warps / steps, live: 1, over: 1 }],
     instructions: (accesses * (each + place.instructions)) / steps,
     stores: Math.max(accesses, bytes / sharedRate) / steps,
     fetched: (rows * Math.ceil(row / SECTOR_BYTES) * SECTOR_BYTES) / steps,

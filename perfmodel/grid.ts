@@ -39,8 +39,10 @@ import { partsOfSum, stepsOfPart, tilesOf } from "../mapper/schedule/split.ts";
 import { resultsAlong, runsAlongRows, sectorsOver } from "../mapper/schedule/store.ts";
 import { usedPart, windowOf } from "../mapper/schedule/taps.ts";
 import { fragmentsAlong } from "../mapper/schedule/tile.ts";
-import { type Correction, type Costs, gridPrediction, overlappingCosts } from "./correct.ts";
+import { type Correction, type Costs, type Features, gridPrediction, overlappingCosts } from "./correct.ts";
+import { gridFeatures } from "./grid-features.ts";
 import { COPY_LATENCY, clockOf, ISSUED_PER_CYCLE, stepCycles, transferOf, WARP_CYCLES } from "./grid-step.ts";
+import { learnt } from "./learnt.ts";
 import { launchOf, rateOn, staysNear, trafficOf, writeRateOn } from "./rates.ts";
 
 /**
@@ -77,8 +79,18 @@ const MOST_TOGETHER = 4;
 /** Registers are allocated to warps in multiples of this many for each thread. */
 const REGISTER_GRANULE = 8;
 
-/** Predicted cost of a schedule part by part, in seconds; undefined when it cannot be lowered. */
-export function gridCosts(given: GridContext, schedule: GridSchedule, target: Target): Costs | undefined {
+/** Predicted cost of a schedule part by part, in seconds, with what is learnt beside them; undefined when it cannot be lowered. */
+export function gridCosts(context: GridContext, schedule: GridSchedule, target: Target): Costs | undefined {
+  const parts = gridParts(context, schedule, target);
+  return parts && learnt("grid", parts);
+}
+
+/** The parts and features alone. */
+export function gridParts(
+  given: GridContext,
+  schedule: GridSchedule,
+  target: Target,
+): (Costs & { readonly features: Features }) | undefined {
   if (gridProblem(given, schedule) !== undefined) return undefined;
   const context = repackedContext(given, schedule);
   const clock = clockOf(target);
@@ -88,7 +100,8 @@ export function gridCosts(given: GridContext, schedule: GridSchedule, target: Ta
   const blocks = tilesOf(context, schedule) * partsOfSum(schedule);
   const { persistent = Number.POSITIVE_INFINITY } = schedule;
   const kept = residentBlocks(context, schedule, target);
-  const perUnit = Math.ceil(blocks / unitsReached(schedule, target));
+  const share = blocks / unitsReached(schedule, target);
+  const perUnit = Math.ceil(share);
   const together = Math.min(kept, perUnit, Math.ceil(persistent / levelOf(target, "block").units));
   const waves = Math.ceil(perUnit / together);
 
@@ -115,13 +128,17 @@ export function gridCosts(given: GridContext, schedule: GridSchedule, target: Ta
     ...(schedule.split && { split: splitSeconds(context, schedule, target, clock, waves) }),
     ...(schedule.multicast && { multicast: begun * clusterBarrier(target, clock) }),
   };
-  return overlappingCosts(fixed, busy, latency, [
+  const costs = overlappingCosts(fixed, busy, latency, [
     context.intrinsic.family,
     ...traitsOfGrids(schedule),
     `warps ${threadsOf(context, schedule) / context.limits.lanes}`,
     `blocks together ${together > MOST_TOGETHER ? "and more" : together}`,
     ...context.inputs.map((i) => `copy of ${transferOf(i, schedule)} ${i.width}`),
   ]);
+
+  // 3. What parts leave out.
+  const facts = { costs, inputs: cycles.inputs, steps, perUnit: share, together, waves };
+  return { ...costs, features: gridFeatures(context, schedule, facts) };
 }
 
 /** Time to move bytes once: from the last cache when the previous call left them there, else from memory. */

@@ -20,6 +20,7 @@ import { bytesOf } from "../abstraction/dtype.ts";
 import { partsOf } from "../abstraction/epilogue.ts";
 import { levelOf, memoryOf, type Target } from "../abstraction/machine.ts";
 import type { Prediction } from "../abstraction/trial.ts";
+import { isLoops } from "../intrinsics/loops.ts";
 import { problemIn } from "../mapper/schedule/schedules.ts";
 import type { ThreadAccess, ThreadContext } from "../mapper/schedule/thread/context.ts";
 import {
@@ -31,8 +32,10 @@ import {
   THREAD_KIND,
   threadRegisters,
 } from "../mapper/schedule/thread/schedule.ts";
-import { type Correction, type Costs, gridPrediction, overlappingCosts } from "./correct.ts";
+import { type Correction, type Costs, type Features, gridPrediction, overlappingCosts } from "./correct.ts";
+import { shareOf } from "./grid-features.ts";
 import { ISSUED_PER_CYCLE, LINES_PER_CYCLE } from "./grid-step.ts";
+import { learnt } from "./learnt.ts";
 import { launchOf, rateOn, trafficOf, writeRateOn } from "./rates.ts";
 import { LINE_BYTES, SECTOR_BYTES } from "./tile-copies.ts";
 
@@ -62,8 +65,19 @@ export const WARP_CYCLES = 2;
 /** Number of warps of a block beyond which they wait for one another at a barrier, and cycles for each. */
 export const BARRIER = 5;
 
-/** Predicted cost of a schedule part by part, in seconds; undefined when it cannot be lowered. */
+/** Predicted cost of a schedule part by part, in seconds, with what is learnt beside them; undefined when it cannot be lowered. */
 export function threadCosts(context: ThreadContext, schedule: ThreadSchedule, target: Target): Costs | undefined {
+  const parts = threadParts(context, schedule, target);
+  // No kernel of plain loops taught the trees.
+  return parts && (isLoops(context.mapping.intrinsic) ? parts : learnt("threads", parts));
+}
+
+/** The parts and features alone. */
+export function threadParts(
+  context: ThreadContext,
+  schedule: ThreadSchedule,
+  target: Target,
+): (Costs & { readonly features: Features }) | undefined {
   if (problemIn(THREAD_KIND, context, schedule) !== undefined) return undefined;
   const dealt = dealtLoops(context, schedule);
   const clock = (target.clockHz ?? target.loadedClockHz)?.value ?? 1;
@@ -125,7 +139,66 @@ export function threadCosts(context: ThreadContext, schedule: ThreadSchedule, ta
   const fixed = {
     launch: beside + (schedule.split > 1 ? launch + second + READ_LATENCY / clock : launch),
   };
-  return overlappingCosts(fixed, busy, (waves * waits) / clock, ["threads"]);
+  const costs = overlappingCosts(fixed, busy, (waves * waits) / clock, ["threads"]);
+
+  // 4. What parts leave out.
+  const facts = { costs, dealt, waves, perUnit: blocks / machine.units, registers: perThread, stored: stored / sums };
+  return { ...costs, features: threadFeatures(context, schedule, facts) };
+}
+
+/** What the model has found out of a kernel. */
+interface ThreadFacts {
+  readonly costs: Costs;
+  readonly dealt: readonly DealtLoop[];
+  readonly waves: number;
+  /** Blocks of a multiprocessor, on average. */
+  readonly perUnit: number;
+  readonly registers: number;
+  /** Bytes stored for each result. */
+  readonly stored: number;
+}
+
+/** The features that trees were taught by, see perfmodel/learnt.ts. */
+function threadFeatures(
+  { accesses, result }: ThreadContext,
+  schedule: ThreadSchedule,
+  { costs, dealt, ...facts }: ThreadFacts,
+): Features {
+  const kept = dealt.filter(isKept);
+  const summed = dealt.filter((l) => !isKept(l));
+  const lanesOf = ({ strides }: ThreadAccess): number =>
+    productOf(dealt, (l) => (strides.get(l.name) === 1 ? l.lanes : 1));
+  const [one, other = one] = accesses.map((access) => ({ ...readsOf(access, dealt), lanes: lanesOf(access) }));
+  return {
+    "part launch": shareOf(costs, "launch"),
+    "part issue": shareOf(costs, "issue"),
+    "part load": shareOf(costs, "load"),
+    "part cache": shareOf(costs, "cache"),
+    "part memory": shareOf(costs, "memory"),
+    "part store": shareOf(costs, "store"),
+    "part latency": shareOf(costs, "latency"),
+    overlap: costs.bounds[1] / costs.bounds[0],
+    waves: facts.waves,
+    "per unit": facts.perUnit,
+    registers: facts.registers,
+    "stored over": facts.stored,
+    early: Number(schedule.launch !== undefined),
+    warps: productOf(dealt, (l) => l.warps),
+    "lanes of a sum": productOf(summed, (l) => l.lanes),
+    "warps of a sum": productOf(summed, (l) => l.warps),
+    sums: productOf(kept, (l) => l.each),
+    terms: productOf(summed, (l) => l.each),
+    steps: productOf(dealt, (l) => l.steps),
+    split: productOf(dealt, (l) => l.split),
+    beyond: sumOf(dealt, (l) => Number(l.beyond)),
+    "elements first": one?.elements ?? 0,
+    "moves first": one?.moves ?? 0,
+    "lanes first": one?.lanes ?? 0,
+    "elements second": other?.elements ?? 0,
+    "moves second": other?.moves ?? 0,
+    "lanes second": other?.lanes ?? 0,
+    "lanes of results": lanesOf(result),
+  };
 }
 
 /**

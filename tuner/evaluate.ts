@@ -129,6 +129,13 @@ export function topRecall(pairs: readonly Judged[]): number | undefined {
   return pairs.reduce((sum, pair) => sum + predicted(pair.predicted) * measured(pair.measured), 0) / k;
 }
 
+/** How many times as long as the fastest the best of the `tried` that are predicted fastest takes; undefined where there is none. */
+export function lossOf(pairs: readonly Judged[], tried: number): number | undefined {
+  const best = (of: readonly Judged[]): number => Math.min(...of.map(({ measured }) => measured));
+  const ranked = pairs.toSorted((a, b) => a.predicted - b.predicted);
+  return pairs.length === 0 ? undefined : best(ranked.slice(0, tried)) / best(pairs);
+}
+
 /** The probability that a value is among the `k` lowest: 1, 0, or a fraction for equal values that share the last places. */
 function amongFirst(values: readonly number[], k: number): (value: number) => number {
   const shares = new Map<number, number>();

@@ -25,8 +25,8 @@ import { type ThreadContext, threadContext } from "../../mapper/schedule/thread/
 import { printThreadSchedule, THREAD_KIND } from "../../mapper/schedule/thread/schedule.ts";
 import { windowsOf } from "../../mapper/space-time/problem.ts";
 import type { Correction, Costs } from "../../perfmodel/correct.ts";
-import { gridCosts, predictGrid } from "../../perfmodel/grid.ts";
-import { predictThreads, threadCosts } from "../../perfmodel/threads.ts";
+import { gridCosts, gridParts, predictGrid } from "../../perfmodel/grid.ts";
+import { predictThreads, threadCosts, threadParts } from "../../perfmodel/threads.ts";
 import { isGpu, NVIDIA_TARGETS } from "../../targets/index.ts";
 import type { FindSpace } from "../../tuner/gpu-space.ts";
 import { gridSpace } from "../../tuner/grid-candidates.ts";
@@ -45,6 +45,8 @@ interface OnGpu<C, S> {
   /** The model's prediction, and its parts; undefined when the schedule cannot be lowered. */
   predict(context: C, schedule: S, machine: Target, correction?: Correction): Prediction | undefined;
   costs(context: C, schedule: S, machine: Target): Costs | undefined;
+  /** The same without what is learnt. */
+  parts(context: C, schedule: S, machine: Target): Costs | undefined;
   lower(context: C, schedule: S): LoopNest;
   print(schedule: S): string;
 }
@@ -54,6 +56,7 @@ const GRIDS: OnGpu<GridContext, GridSchedule> = {
   problem: gridProblem,
   predict: predictGrid,
   costs: gridCosts,
+  parts: gridParts,
   lower: lowerGrid,
   print: printGridSchedule,
 };
@@ -63,6 +66,7 @@ const THREADS: OnGpu<ThreadContext, ThreadSchedule> = {
   problem: (context, schedule) => problemIn(THREAD_KIND, context, schedule),
   predict: predictThreads,
   costs: threadCosts,
+  parts: threadParts,
   lower: lowerThreads,
   print: printThreadSchedule,
 };
@@ -144,6 +148,11 @@ export function predictOnGpu({ kind, context, schedule }: GpuChoice, machine: Ta
 /** Its predicted cost part by part; undefined when its schedule cannot be lowered. */
 export function costsOnGpu({ kind, context, schedule }: GpuChoice, machine: Target): Costs | undefined {
   return ON_GPU[kind].costs(context, schedule, machine);
+}
+
+/** The same with the features of what is learnt, but without it. */
+export function partsOnGpu({ kind, context, schedule }: GpuChoice, machine: Target): Costs | undefined {
+  return ON_GPU[kind].parts(context, schedule, machine);
 }
 
 /** A recorded candidate on the GPU it was made for. */

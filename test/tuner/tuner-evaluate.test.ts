@@ -2,7 +2,15 @@
 
 import { describe, expect, it } from "vitest";
 import { seededRandom } from "../../abstraction/random.ts";
-import { evaluate, evaluateTogether, type Judged, judged, pairwiseAccuracy, topRecall } from "../../tuner/evaluate.ts";
+import {
+  evaluate,
+  evaluateTogether,
+  type Judged,
+  judged,
+  lossOf,
+  pairwiseAccuracy,
+  topRecall,
+} from "../../tuner/evaluate.ts";
 import { failed, predicts, took } from "../support/fake-space.ts";
 
 const pairs = (measured: readonly number[], predicted: readonly number[]): Judged[] =>
@@ -30,6 +38,14 @@ describe("pairwise accuracy", () => {
     expect(pairwiseAccuracy([])).toBeUndefined();
     expect(pairwiseAccuracy(pairs([1], [1]))).toBeUndefined();
     expect(pairwiseAccuracy(pairs([1], [1]), { diagonal: true })).toBe(1);
+  });
+});
+
+describe("the loss of a first choice", () => {
+  it("is how many times as long as the fastest it takes, or the best of the first few", () => {
+    const ranked = pairs([2, 3, 1, 4], [10, 30, 40, 20]);
+    expect([1, 2, 3, 4, 9].map((tried) => lossOf(ranked, tried))).toEqual([2, 2, 2, 1, 1]);
+    expect(lossOf([], 1)).toBeUndefined();
   });
 });
 
