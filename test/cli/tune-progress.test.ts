@@ -107,6 +107,20 @@ describe("the progress of a search", () => {
     expect(written).not.toContain("round 1:");
   });
 
+  it("says the place of a search among several, and the time left for all of them", async () => {
+    const { err } = await captured(() => {
+      Object.assign(process.stderr, { isTTY: true, columns: 200 });
+      const among = { place: "layer 3 of 12", secondsBehind: 100 };
+      const progress = progressOf({ operations: 1e9, seconds: 40, among });
+      for (const event of EVENTS.slice(0, 6)) progress.hear(event);
+      progress.end();
+      return 0;
+    });
+    const shown = linesIn(err);
+    expect(shown.at(0)).toBe("layer 3 of 12: enumerating mappings and schedules, at most 140 s left");
+    expect(shown.at(-1)).toBe("layer 3 of 12: trial 1 of at most 160, at most 139 s left");
+  });
+
   it("is one updated line for a network, which says the task and the time left for all", async () => {
     const task = undefined as never; // it is not shown
     const { err } = await captured(() => {
