@@ -239,7 +239,7 @@ const FAULTS: readonly Fault[] = [
   },
   { name: "compilers get no memory", compiler: "ulimit -v 30000", from: 8, code: 6, says: /memory|cc1plus/ },
   { name: "the tensors do not fit", words: ["--m", "900000", "--n", "900000"], code: 2, says: /memory|need .*TB/ },
-  { name: "SIGTERM", strike: (_place, search) => void search.kill("SIGTERM"), code: 143 },
+  { name: "SIGTERM", strike: (_place, search) => void search.kill("SIGTERM"), code: 130, says: /go on with/ },
   { name: "SIGHUP", strike: (_place, search) => void search.kill("SIGHUP"), code: 129 },
   { name: "SIGINT once", strike: (_place, search) => void search.kill("SIGINT"), code: 130 },
   {
