@@ -153,7 +153,7 @@ export async function openPostgres(
       shared: { skipVersionCheck: true },
       producer: forQueues,
       consumer: forQueues,
-      backend: bullmq.createPostgresBackend as unknown as NonNullable<Opened["queues"]["backend"]>,
+      backend: bullmq.createPostgresBackend as unknown as NonNullable<Opened["queues"]["backend"]>, // typed for its own connections alone
     },
     close: () => pool.end(),
   };

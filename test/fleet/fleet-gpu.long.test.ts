@@ -2,15 +2,13 @@
 
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
-import type { Kernel } from "../../abstraction/kernel.ts";
 import { openDatabase, queryTrials } from "../../db/index.ts";
 import type { WorkerMachine } from "../../fleet/worker.ts";
-import type { CudaRunner } from "../../runtime/run/cuda.ts";
 import { gpuEnvironment } from "../../session/calibrate/environment.ts";
 import { replayRun } from "../../session/tune/replay.ts";
 import { tuneComputation } from "../../session/tune/tune.ts";
 import { nvidiaTarget } from "../../targets/index.ts";
-import { shareOf, took } from "../support/fake-runner.ts";
+import { fakeGpuRunner } from "../support/fake-runner.ts";
 import { fleetOn } from "../support/fleet.ts";
 import { scratchFolder } from "../support/scratch.ts";
 import { hasRedis, redisHere } from "../support/servers.ts";
@@ -20,37 +18,14 @@ const matmul = operation("matmul m=128 n=128 k=128", "f16");
 
 /** A GPU whose kernels take times that their texts decide. */
 function fakeGpu(): { readonly machine: WorkerMachine; readonly asked: number[] } {
-  const unused = (): never => {
-    throw new Error("a fake GPU was asked for what it has not");
-  };
   const asked: number[] = [];
-  const runner: CudaRunner = {
-    device: {
-      name: "NVIDIA H100 80GB HBM3",
-      id: "GPU-fake",
-      driver: "580.159.03",
-      cuda: "13.0",
-      capability: 90,
-      limits: "1980 MHz, 700 W",
-      memoryMiB: 81559,
-      disassembler: "cuobjdump",
-      nvcc: { path: "/usr/local/cuda/bin/nvcc", version: "V13.0.88" },
-    },
-    reference: (computation, seed) => Promise.resolve({ computation, seed, file: "", sets: [], fixed: {}, bounds: "" }),
-    measureTogether: (kernels) => {
+  const runner = fakeGpuRunner({
+    onMeasure: (kernels) => {
       asked.push(kernels.length);
       for (const kernel of kernels)
         expect(kernel).toMatchObject({ language: "cuda", call: { prepares: expect.any(Boolean) } });
-      return Promise.resolve(kernels.map((k) => took((10 + shareOf(k as Kernel)) * 1e-6))); // no library is among them
     },
-    compile: () => Promise.resolve({ status: "compiled", file: "", instructions: 1, seconds: 0 }),
-    probe: unused,
-    emulated: false,
-    requestOf: unused,
-    harness: "",
-    waited: () => 0,
-    close: () => Promise.resolve(),
-  };
+  });
   const machine = nvidiaTarget("h100");
   const environment = gpuEnvironment(runner.device, machine);
   return { machine: { machine, environment, compiler: undefined, openRunner: () => Promise.resolve(runner) }, asked };

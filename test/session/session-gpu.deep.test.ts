@@ -7,13 +7,12 @@ import { existsSync } from "node:fs";
 import { availableParallelism } from "node:os";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
-import type { Kernel } from "../../abstraction/kernel.ts";
 import { openDatabase, queryTrials } from "../../db/index.ts";
 import type { CudaRunner } from "../../runtime/run/cuda.ts";
 import { replayRun } from "../../session/tune/replay.ts";
 import { type TuneComputationOptions, type TuneOutcome, tuneComputation } from "../../session/tune/tune.ts";
 import { nvidiaTarget } from "../../targets/index.ts";
-import { shareOf, took } from "../support/fake-runner.ts";
+import { fakeGpuRunner } from "../support/fake-runner.ts";
 import { scratchFolder } from "../support/scratch.ts";
 import { inFull } from "../support/slow.ts";
 import { operation } from "../support/subjects.ts";
@@ -29,41 +28,16 @@ interface Fake {
 }
 
 function fakeGpu(): Fake {
-  const unused = (): never => {
-    throw new Error("a fake GPU was asked for what it has not");
-  };
   const asked: number[] = [];
   const begun = new Set<string>();
-  const runner: CudaRunner = {
-    device: {
-      name: "NVIDIA H100 80GB HBM3",
-      id: "GPU-fake",
-      driver: "580.159.03",
-      cuda: "13.0",
-      capability: 90,
-      limits: "1980 MHz, 700 W",
-      memoryMiB: 81559,
-      disassembler: "cuobjdump",
-      nvcc: { path: "/usr/local/cuda/bin/nvcc", version: "V13.0.88" },
-    },
-    reference: (computation, seed) => Promise.resolve({ computation, seed, file: "", sets: [], fixed: {}, bounds: "" }),
-    measureTogether: (kernels) => {
+  const runner = fakeGpuRunner({
+    onCompile: ({ source }) => begun.add(source),
+    onMeasure: (kernels) => {
       asked.push(kernels.length);
       // Kernels are compiled as they are written, not when the last of them is.
-      if (asked.length === 1) expect(kernels.every((k) => "source" in k && begun.has(k.source))).toBe(true);
-      return Promise.resolve(kernels.map((k) => took((10 + shareOf(k as Kernel)) * 1e-6))); // no library is among them
+      if (asked.length === 1) expect(kernels.every(({ source }) => begun.has(source))).toBe(true);
     },
-    compile: (kernel) => {
-      begun.add(kernel.source);
-      return Promise.resolve({ status: "compiled", file: "", instructions: 1, seconds: 0 });
-    },
-    probe: unused,
-    emulated: false,
-    requestOf: unused,
-    harness: "",
-    waited: () => 0,
-    close: () => Promise.resolve(),
-  };
+  });
   return { runner, asked };
 }
 

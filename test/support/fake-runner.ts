@@ -12,6 +12,7 @@ import { openDatabase, recordCalibration } from "../../db/index.ts";
 import type { Compiler } from "../../runtime/compiler.ts";
 import type { Runner } from "../../runtime/measure.ts";
 import { referenceFor } from "../../runtime/reference/verify.ts";
+import type { CudaRunner } from "../../runtime/run/cuda.ts";
 import { environmentOf } from "../../session/calibrate/environment.ts";
 
 export interface FakeTimes {
@@ -77,4 +78,46 @@ export function withCalibration(path: string, compiler: Compiler): string {
   });
   db.close();
   return path;
+}
+
+/** Told what a fake GPU is asked for. */
+export interface GpuListener {
+  readonly onCompile?: (kernel: Kernel) => void;
+  readonly onMeasure: (kernels: readonly Kernel[]) => void;
+}
+
+/** An H100 whose kernels take times that their texts decide. */
+export function fakeGpuRunner({ onCompile, onMeasure }: GpuListener): CudaRunner {
+  const unused = (): never => {
+    throw new Error("a fake GPU was asked for what it has not");
+  };
+  return {
+    device: {
+      name: "NVIDIA H100 80GB HBM3",
+      id: "GPU-fake",
+      driver: "580.159.03",
+      cuda: "13.0",
+      capability: 90,
+      limits: "1980 MHz, 700 W",
+      memoryMiB: 81559,
+      disassembler: "cuobjdump",
+      nvcc: { path: "/usr/local/cuda/bin/nvcc", version: "V13.0.88" },
+    },
+    reference: (computation, seed) => Promise.resolve({ computation, seed, file: "", sets: [], fixed: {}, bounds: "" }),
+    measureTogether: (given) => {
+      const kernels = given as readonly Kernel[]; // no library is among them
+      onMeasure(kernels);
+      return Promise.resolve(kernels.map((kernel) => took((10 + shareOf(kernel)) * 1e-6)));
+    },
+    compile: (kernel) => {
+      onCompile?.(kernel);
+      return Promise.resolve({ status: "compiled", file: "", instructions: 1, seconds: 0 });
+    },
+    probe: unused,
+    emulated: false,
+    requestOf: unused,
+    harness: "",
+    waited: () => 0,
+    close: () => Promise.resolve(),
+  };
 }

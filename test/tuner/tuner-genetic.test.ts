@@ -117,6 +117,22 @@ describe("the genetic strategy", () => {
     expect(apart(5, 7)).toBeGreaterThan(apart(0, 5));
   });
 
+  it.each([
+    ["an eighth is as fast", ({ m }: Point) => m > 0, 3],
+    ["few are as fast", ({ m, n, k }: Point) => m + n > 0 || k > 1, 1],
+  ] as const)(
+    "begins with candidates that differ much, and none that is slower by half: %s",
+    async (_, isSlow, least) => {
+      const predict = (point: Point): Prediction =>
+        predicts((isSlow(point) ? 1.5e-6 : 1e-6) * (1 + 0.01 * noiseAt(point)));
+      const { result } = await fakeTune({ ...base, seed: 1, strategy: genetic, predict, budget: { trials: 8 } });
+      const best = result.trials.slice(0, 5).map(({ candidate }) => candidate);
+      const distances = best.flatMap((a, i) => best.slice(0, i).map((b) => grid.distance?.(a, b) ?? 0));
+      expect(Math.min(...distances)).toBeGreaterThanOrEqual(least);
+      expect(best.some(isSlow)).toBe(false);
+    },
+  );
+
   it("prefers the shorter of candidates that the model takes for equal, and a longer one that it takes for faster", async () => {
     const space: SearchSpace<Point> = { ...grid, codeSize: ({ unroll }) => 256 >> unroll };
     const best = async (
