@@ -35,19 +35,16 @@ export async function fleetPlaceOf(
   }
   if (fleetKey === undefined)
     throw new UsageError("--fleet needs --fleet-key", "the file of this tuner's key, from automap fleet admit");
-  const [{ parseAddress }, { readMember }, { openServer }, { openFleetPlace }] = await Promise.all([
+  const [{ parseAddress }, { commandToAdmit, readMember }, { openServer }, { openFleetPlace }] = await Promise.all([
     import("../fleet/address.ts"),
     import("../fleet/members.ts"),
     import("../fleet/server.ts"),
     import("../fleet/place.ts"),
   ]);
   const address = parseAddress(fleet);
-  const member = readMember(fleetKey);
+  const member = readMember(fleetKey, "tuner");
   if (member.certificate.role !== "tuner")
-    throw new UsageError(
-      `${fleetKey} is the key of a ${member.certificate.role}`,
-      "automap fleet admit NAME --role tuner",
-    );
+    throw new UsageError(`${fleetKey} is the key of a ${member.certificate.role}`, commandToAdmit("tuner"));
   const server = await openServer(address, member.fleet, { onTrouble: announce });
   try {
     for (const warning of server.warnings) announce(warning);

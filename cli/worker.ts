@@ -9,7 +9,7 @@ import { z } from "zod";
 import { EnvironmentError, UsageError } from "../abstraction/error.ts";
 import { sealsOf } from "../abstraction/seal.ts";
 import { parseAddress } from "../fleet/address.ts";
-import { readMember } from "../fleet/members.ts";
+import { commandToAdmit, readMember } from "../fleet/members.ts";
 import { takeOrders } from "../fleet/orders.ts";
 import { openServer } from "../fleet/server.ts";
 import { gpuHere, machineHere, startWorker } from "../fleet/worker.ts";
@@ -61,8 +61,7 @@ async function work({ fleet, key, measure, compile, pin }: z.infer<typeof option
   const address = parseAddress(fleet);
   const member = readMember(key);
   const { name, role } = member.certificate;
-  if (role !== "worker")
-    throw new UsageError(`${key} is the key of a ${role}`, "automap fleet admit NAME --role worker");
+  if (role !== "worker") throw new UsageError(`${key} is the key of a ${role}`, commandToAdmit("worker"));
   if (pin !== undefined) await pinTo(pin);
   const onGpu = measure === "cuda";
   const fence = onGpu ? "those of a GPU need its devices" : await fenceHere([key, sealsOf().file]);

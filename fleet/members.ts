@@ -168,17 +168,16 @@ export function expel(folder: string, name: string): string {
   return list;
 }
 
+/** The command that makes the key of such a member. */
+export const commandToAdmit = (role: Role): string => automapCommand("fleet", "admit", "DIR", "NAME", "--role", role);
+
 /**
  * Reads a member's key file, and the list of the expelled where it lies beside it.
+ * @param wanted whose key is looked for, as the error says where there is none; a worker by default
  * @throws UsageError when the file is no key, can be read by others, or was not made by the root that it names; NotFoundError when it is not there
  */
-export function readMember(file: string): Member {
-  const text = readText(
-    file,
-    `no key ${file}`,
-    automapCommand("fleet", "admit", "DIR", "NAME", "--role", "worker"),
-    true,
-  );
+export function readMember(file: string, wanted: Role = "worker"): Member {
+  const text = readText(file, `no key ${file}`, commandToAdmit(wanted), true);
   const { fleet, certificate, privateKey } = parsed(file, text, memberSchema);
   const list = join(dirname(file), EXPELLED);
   const expelled = existsSync(list) ? expelledIn(list, fleet).members : [];

@@ -108,7 +108,7 @@ async function withWorkers<T>(
   work: (server: FleetServer, member: Member, workers: readonly KnownWorker[]) => Promise<T>,
 ): Promise<T> {
   const address = parseAddress(fleet);
-  const member = readMember(key);
+  const member = readMember(key, "tuner");
   const { role } = member.certificate;
   if (role !== "tuner")
     throw new UsageError(`${key} is the key of a ${role}, and workers take orders of tuners`, "name a tuner's key");

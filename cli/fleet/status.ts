@@ -88,7 +88,7 @@ const AGAIN_MS = 2000;
 
 async function status({ fleet, key, json, watch }: z.infer<typeof options>): Promise<ExitCode> {
   const address = parseAddress(fleet);
-  const { fleet: known } = readMember(key);
+  const { fleet: known } = readMember(key, "tuner");
   const server = await openServer(address, known, { onTrouble: say });
   const ended = new AbortController();
   const end = (): void => ended.abort();

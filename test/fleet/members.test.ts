@@ -121,6 +121,7 @@ describe("a key file", () => {
     expect(explanationOf(() => readMember(join(folder, "none.key")))).toMatch(
       /no such file or directory\n {2}automap fleet admit DIR NAME --role worker$/,
     );
+    expect(explanationOf(() => readMember(join(folder, "none.key"), "tuner"))).toMatch(/--role tuner$/);
   });
 
   it("with another name, role, key or root than the root signed is refused", () => {
