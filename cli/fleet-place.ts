@@ -22,6 +22,14 @@ export interface FleetWords {
   readonly threads?: number | undefined;
 }
 
+/** @throws UsageError for options beside --fleet that name another machine than its workers */
+export function checkElsewhere(fleet: string | undefined, others: Readonly<Record<string, unknown>>): void {
+  if (fleet === undefined) return;
+  const [lone] = Object.entries(others).find(([, value]) => value) ?? [];
+  if (lone !== undefined)
+    throw new UsageError(`--fleet and --${lone} exclude each other`, "kernels are for the workers that --on names");
+}
+
 /** The fleet's workplace; undefined where a search measures at home. */
 export async function fleetPlaceOf(
   { fleet, fleetKey, on, threads = 1 }: FleetWords,

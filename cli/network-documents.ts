@@ -2,7 +2,7 @@
 
 import { z } from "zod";
 import { modelOptions } from "./network-model.ts";
-import { databaseFile, flag, optionalText, positiveInteger, wholeNumber } from "./options.ts";
+import { databaseFile, flag, optionalText, optionalWord, positiveInteger, wholeNumber } from "./options.ts";
 import { documentOf, integer, number, text, texts } from "./output.ts";
 
 export const commonOptions = modelOptions.extend({
@@ -76,6 +76,9 @@ export const tuneNetworkOptions = modelOptions.extend({
   exact: flag,
   equalShares: flag,
   db: databaseFile,
+  fleet: optionalWord,
+  fleetKey: optionalWord,
+  on: optionalWord,
   json: flag,
 });
 

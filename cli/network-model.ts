@@ -22,8 +22,8 @@ import { OPERATORS } from "../operators/index.ts";
 import { packageNameFrom } from "../package/subject.ts";
 import { counted } from "../report/text.ts";
 import type { OpenNetwork } from "../session/network/network.ts";
-import { checkThreads } from "../session/tune/threads.ts";
-import { nativeTarget } from "../targets/index.ts";
+import { checkCores, checkThreads } from "../session/tune/threads.ts";
+import { isGpu, nativeTarget } from "../targets/index.ts";
 import type { Cli } from "./command.ts";
 import { collect, optionWords } from "./options.ts";
 import { say, text, texts } from "./output.ts";
@@ -141,16 +141,19 @@ export function targetWords({ target, dtype, dim, constant }: z.infer<typeof mod
   ];
 }
 
-/** The requested GPU; undefined for this machine's CPU. @throws UsageError for a type that the machine does not compute in */
-async function gpuOf({ target, dtype }: z.infer<typeof modelOptions>): Promise<Target | undefined> {
-  if (target === "native") {
+/** The requested GPU; undefined for a CPU. @throws UsageError for a type that the machine does not compute in */
+async function gpuOf(
+  { target, dtype }: z.infer<typeof modelOptions>,
+  elsewhere: Target | undefined,
+): Promise<Target | undefined> {
+  if (elsewhere ? !isGpu(elsewhere) : target === "native") {
     if (dtype === "f16")
       throw new UsageError("--dtype f16: networks on a CPU compute in f32 or bf16", "--target cuda computes in f16");
     return undefined;
   }
   if (dtype !== undefined && dtype !== "f16")
     throw new UsageError(`--dtype ${dtype}: networks on a GPU compute in f16, with sums in f32`, "leave --dtype out");
-  return (await import("../session/network/choices.ts")).gpuForNetworks(target);
+  return elsewhere ?? (await import("../session/network/choices.ts")).gpuForNetworks(target);
 }
 
 /** Which of a model's f16 is computed in f32. */
@@ -175,18 +178,25 @@ export interface OpenedFor {
   readonly opened: OpenNetwork;
 }
 
+interface OpenOptions {
+  /** Runs before the model is read. */
+  readonly check?: () => void;
+  /** The machine of a fleet's workers, for which it is prepared in place of the one that `--target` names. */
+  readonly elsewhere?: Target | undefined;
+}
+
 /**
  * Checks what is cheap to check, reads the model, and only then loads what prepares it.
- * @param check runs before the model is read
  * @throws UsageError when there is no such network, it is not supported, or the machine has fewer threads than requested
  */
 export async function openFor(
   model: string,
   given: z.infer<typeof modelOptions> & { readonly threads: number },
-  check = (): void => undefined,
+  { check = () => undefined, elsewhere }: OpenOptions = {},
 ): Promise<OpenedFor> {
-  const gpu = await gpuOf(given);
-  checkThreads(gpu ?? nativeTarget(), given.threads);
+  const gpu = await gpuOf(given, elsewhere);
+  if (elsewhere && !gpu) checkCores(elsewhere, given.threads);
+  else checkThreads(gpu ?? nativeTarget(), given.threads);
   check();
   const { name, graph, options } = readModel(model, given);
   const { inBrainFloatsOnCpu, inHalfOnGpu, openGraph } = await import("../session/network/network.ts");

@@ -3,10 +3,14 @@
 import type { z } from "zod";
 import { defined, sumOf } from "../abstraction/collections.ts";
 import { automapCommand, EnvironmentError } from "../abstraction/error.ts";
+import type { Target } from "../abstraction/machine.ts";
+import { environmentDifferences } from "../db/index.ts";
+import type { FleetPlace } from "../fleet/place.ts";
 import { counted } from "../report/text.ts";
+import { environmentHere } from "../session/network/choices.ts";
 import { type Share, type TunedTask, tuneNetwork } from "../session/network/tune-network.ts";
 import { labelOfTask } from "../session/report/network-report.ts";
-import { nativeTarget } from "../targets/index.ts";
+import { isGpu, nativeTarget } from "../targets/index.ts";
 import { heardInterrupts } from "./interrupts.ts";
 import { type tuneNetworkOptions, tuneNetworkSchema } from "./network-documents.ts";
 import { type OpenedFor, targetWords } from "./network-model.ts";
@@ -17,10 +21,14 @@ import { leftText, networkProgressOf } from "./tune-progress.ts";
 export async function tuneOpened(
   { model, gpu, opened: { program } }: OpenedFor,
   given: z.infer<typeof tuneNetworkOptions>,
+  place?: FleetPlace,
 ): Promise<ExitCode> {
   const { signal, end } = heardInterrupts("search");
   const progress = networkProgressOf(given.time);
   let problem: Share["outcome"] | undefined;
+  const machine = place?.machine ?? gpu;
+  // What a fleet cannot do for one task it cannot do for the next.
+  const failed = new AbortController();
   try {
     const tasks = await tuneNetwork(program, {
       seconds: given.time,
@@ -30,17 +38,20 @@ export async function tuneOpened(
       transfer: given.transfer,
       trustImported: given.trustImported,
       exact: given.exact,
-      signal,
-      ...defined({ machine: gpu, seed: given.seed }),
+      signal: AbortSignal.any([signal, failed.signal]),
+      ...defined({ machine, seed: given.seed }),
+      ...(place && { beside: besideIn(place), openPlace: () => Promise.resolve({ ...place, close: stayOpen }) }),
       onTasks: (count) =>
         say(
-          `${program.name} on ${(gpu ?? nativeTarget()).name}: ${counted(count, "task")}, at most ${given.time} s together`,
+          `${program.name} on ${(machine ?? nativeTarget()).name}: ${counted(count, "task")}, at most ${given.time} s together`,
         ),
       onNotice: say,
       onEvent: progress.hear,
       onShare: (share) => {
         say(progressText(share));
-        if (share.outcome.status === "environment") problem = share.outcome;
+        if (share.outcome.status !== "environment") return;
+        problem = share.outcome;
+        if (place) failed.abort();
       },
     }).finally(progress.end);
     if (problem?.status === "environment") throw new EnvironmentError(problem.problem);
@@ -70,7 +81,11 @@ export async function tuneOpened(
       const threads = given.threads === 1 ? [] : ["--threads", String(given.threads)];
       const exact = given.exact ? "--exact" : undefined;
       const written = ["network", "emit", model, "--to", "DIR", "--verify"];
-      print(`write it   ${automapCommand(written, targetWords(given), threads, exact, ["--db", given.db])}`);
+      const words = { ...given, target: gpu && place ? "cuda" : given.target };
+      const apart = place ? await differencesHere(place, gpu) : [];
+      if (apart.length === 0)
+        print(`write it   ${automapCommand(written, targetWords(words), threads, exact, ["--db", given.db])}`);
+      else print(`its kernels are those of the workers' environment; here others are: ${apart.join(", ")}`);
     }
     if (signal.aborted) return EXIT.interrupted;
     return isTuned && tasks.every(({ failed }) => failed === undefined) ? EXIT.ok : EXIT.failed;
@@ -78,6 +93,22 @@ export async function tuneOpened(
     end();
   }
 }
+
+/** Fields in which this machine's environment differs from that of a fleet's workers. */
+async function differencesHere({ environment }: FleetPlace, gpu: Target | undefined): Promise<readonly string[]> {
+  const here = await environmentHere(gpu);
+  if (!here) return ["no compiler"];
+  return environmentDifferences(environment, here).map(({ field }) => field);
+}
+
+/** The place stays open for whoever opened it. */
+const stayOpen = (): Promise<void> => Promise.resolve();
+
+/** More searches at once keep no more workers busy: this process proposes and writes the kernels of all. */
+const MOST_BESIDE = 4;
+/** A search waits for one round at a time, in which several workers have something to do; a GPU is waited for longer. */
+const besideIn = ({ machine, workers }: FleetPlace): number =>
+  Math.min(MOST_BESIDE, isGpu(machine) ? 2 * workers.length : workers.length);
 
 function progressText({ task, place, of, seconds, secondsLeft, outcome }: Share): string {
   const time = seconds === undefined ? "no kernel" : `${(seconds * 1e6).toFixed(1)} us`;

@@ -7,6 +7,7 @@
 
 import { checkDatabase, DEFAULT_DATABASE } from "../db/index.ts";
 import type { Cli } from "./command.ts";
+import { checkElsewhere, FLEET_OPTIONS, fleetPlaceOf } from "./fleet-place.ts";
 import { DEFAULT_NETWORK_SECONDS, tuneNetworkOptions, tuneNetworkSchema } from "./network-documents.ts";
 import { addModel, EXACT, openFor } from "./network-model.ts";
 import { say } from "./output.ts";
@@ -22,19 +23,30 @@ export function register(command: Cli): void {
     .option("--trust-imported", "also build and measure kernels of records that were not measured here, before others")
     .option("--equal-shares", "give every task the same time, to compare")
     .option("--db <file>", `database of trials (default ${DEFAULT_DATABASE})`)
+    .option(...FLEET_OPTIONS[0])
+    .option(...FLEET_OPTIONS[1])
+    .option(...FLEET_OPTIONS[2])
     .examples(
       [
         "automap tune-network resnet18 --time 120",
         "automap tune-network model.onnx --dim batch=1 --time 600",
         "automap tune-network resnet18 --target cuda --dtype f16 --dim batch=16",
+        'automap tune-network resnet18 --fleet redis://queue.lan --fleet-key tuner.key --on "isa contains amx_int8"',
       ],
       "A network that was tuned before goes on from its records. Ctrl-C ends it; what was found is kept.",
     )
     .runs(tuneNetworkOptions, async (given, _command, model: string) => {
-      const opened = await openFor(model, given, () => {
-        const notice = checkDatabase(given.db);
-        if (notice !== undefined) say(notice);
-      });
-      return (await import("./tune-network-run.ts")).tuneOpened(opened, given);
+      checkElsewhere(given.fleet, { target: given.target !== "native" });
+      const place = await fleetPlaceOf(given, say);
+      try {
+        const check = (): void => {
+          const notice = checkDatabase(given.db);
+          if (notice !== undefined) say(notice);
+        };
+        const opened = await openFor(model, given, { check, elsewhere: place?.machine });
+        return await (await import("./tune-network-run.ts")).tuneOpened(opened, given, place);
+      } finally {
+        await place?.close();
+      }
     });
 }

@@ -34,7 +34,7 @@ import { isElsewhere } from "../targets/index.ts";
 import { STRATEGIES } from "../tuner/strategies.ts";
 import type { Cli } from "./command.ts";
 import { checkKernelFiles, checkOneOutput, checkWritable, writeKernel, writeOutput } from "./files.ts";
-import { FLEET_OPTIONS, fleetPlaceOf } from "./fleet-place.ts";
+import { checkElsewhere, FLEET_OPTIONS, fleetPlaceOf } from "./fleet-place.ts";
 import { heardInterrupts } from "./interrupts.ts";
 import { layersFileSchema } from "./layers-file.ts";
 import { flag, optionalText, optionalWord, positiveInteger, readParameters, wholeNumber } from "./options.ts";
@@ -170,13 +170,8 @@ async function runTune(given: TuneWords, command: Command, subject: string | und
   }
 }
 
-/** @throws UsageError for options that name another machine than the workers of the fleet */
-function checkFleet({ fleet, target, emulate, modelOnly }: TuneWords): void {
-  if (fleet === undefined) return;
-  const [lone] = Object.entries({ target, emulate, "model-only": modelOnly }).find(([, value]) => value) ?? [];
-  if (lone !== undefined)
-    throw new UsageError(`--fleet and --${lone} exclude each other`, "kernels are for the workers that --on names");
-}
+const checkFleet = ({ fleet, target, emulate, modelOnly }: TuneWords): void =>
+  checkElsewhere(fleet, { target, emulate, "model-only": modelOnly });
 
 async function tuneOn(
   place: FleetPlace | undefined,

@@ -13,7 +13,7 @@ import { EnvironmentError, type EnvironmentProblem, faultOf, UsageError } from "
 import type { Inputs } from "../../abstraction/interpret.ts";
 import type { Intrinsic } from "../../abstraction/intrinsic.ts";
 import type { Kernel, KernelLanguage } from "../../abstraction/kernel.ts";
-import { levelOf, type Target } from "../../abstraction/machine.ts";
+import type { Target } from "../../abstraction/machine.ts";
 import type { Measurement } from "../../abstraction/trial.ts";
 import {
   beginRun,
@@ -229,10 +229,4 @@ export function checkJudged(machine: Target, computation: Computation): void {
   // What qemu runs has the files and sizes of what is measured.
   if (isElsewhere(machine)) checkMemory(computation);
   else checkEmulatedMemory(computation);
-}
-
-/** @throws UsageError when more threads are requested than the cores of the unavailable machine */
-export function checkCores(machine: Target, threads: number): void {
-  const { units } = levelOf(machine, "core");
-  if (threads > units) throw new UsageError(`threads ${threads}: ${machine.name} has ${units} cores`);
 }

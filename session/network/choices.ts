@@ -52,7 +52,7 @@ export async function chosenFor(
     readonly chains: readonly ChosenChain[];
   }
 > {
-  const environment = !existsSync(file) ? undefined : gpu ? await gpuEnvironmentHere(gpu) : await environmentHere();
+  const environment = existsSync(file) ? await environmentHere(gpu) : undefined;
   const chosen = (formed: Network, records?: Records) => {
     const on = { machine: gpu, records, threads };
     const choices = choicesOf(formed, on);
@@ -65,7 +65,9 @@ export async function chosenFor(
   });
 }
 
-async function environmentHere(): Promise<Records["environment"] | undefined> {
+/** The environment of this machine's records: of its CPU, or of a GPU if it is here. Undefined where kernels cannot be measured. */
+export async function environmentHere(gpu: Target | undefined): Promise<Records["environment"] | undefined> {
+  if (gpu) return gpuEnvironmentHere(gpu);
   const compiler = await findCompiler();
   return compiler.status === "environment" ? undefined : environmentOf({ compiler });
 }

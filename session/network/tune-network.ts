@@ -24,7 +24,13 @@ import { availableParallelism } from "node:os";
 import type { Candidate } from "../../abstraction/candidate.ts";
 import { defined, sumOf } from "../../abstraction/collections.ts";
 import type { Computation } from "../../abstraction/computation.ts";
-import { checkNames, EnvironmentError, reasonOf, UsageError } from "../../abstraction/error.ts";
+import {
+  checkNames,
+  EnvironmentError,
+  type EnvironmentProblem,
+  reasonOf,
+  UsageError,
+} from "../../abstraction/error.ts";
 import type { Target } from "../../abstraction/machine.ts";
 import { cut, visible } from "../../abstraction/text.ts";
 import { checkPlace, type Database, DatabaseError, DEFAULT_DATABASE, withDatabase } from "../../db/index.ts";
@@ -33,16 +39,14 @@ import { isTuned, multiplyAddsOf, type Task, tasksOf } from "../../network/tasks
 import { leastSecondsOnGpu } from "../../perfmodel/grid.ts";
 import { leastProgramSeconds, withoutInner } from "../../perfmodel/row-chains.ts";
 import { type ModelTarget, modelTarget } from "../../perfmodel/target.ts";
-import { createRunner, type Runner } from "../../runtime/measure.ts";
-import { type CudaRunner, createCudaRunner } from "../../runtime/run/cuda.ts";
 import { isGpu, nativeTarget } from "../../targets/index.ts";
 import type { TuneEvent } from "../../tuner/search.ts";
-import { environmentOf, gpuEnvironment } from "../calibrate/environment.ts";
 import { Preparations } from "../kinds/prepared-space.ts";
-import { calibrationFor } from "../tune/predict.ts";
+import { checkMemory } from "../tune/memory.ts";
 import { type TuneOutcome, tuneComputation } from "../tune/tune.ts";
-import { cacheOfTask, formsIn, levelOfWeights, likelyForms, targetOfForms } from "./forms.ts";
-import { choicesOf, loopRowsFor, otherTasksOf, type Records, recordedSeconds, withoutProducts } from "./network.ts";
+import { openWorkplace, type Workplace } from "../tune/workplace.ts";
+import { cacheOfTask, formsIn, levelOfWeights, likelyForms } from "./forms.ts";
+import { choicesOf, loopRowsFor, otherTasksOf, recordedSeconds, withoutProducts } from "./network.ts";
 import { Field, type State } from "./network-field.ts";
 
 /** How long a network is tuned, for which machine, and where its records go. */
@@ -67,6 +71,8 @@ export interface TuneNetworkOptions {
   readonly equal?: boolean;
   /** Concurrent searches. By default one; on a GPU one for every four processors, at most four. */
   readonly beside?: number;
+  /** Opens the place that measures for `machine`, such as a fleet, in place of this machine. It is closed at the end. @internal */
+  readonly openPlace?: () => Promise<Workplace | EnvironmentProblem>;
   /** Ends the searches early; what was measured stays in the database. */
   readonly signal?: AbortSignal;
   /** Searches for one task; `tuneComputation` when left out. @internal */
@@ -92,6 +98,7 @@ const OPTIONS = {
   exact: true,
   equal: true,
   beside: true,
+  openPlace: true,
   signal: true,
   search: true,
   onTasks: true,
@@ -166,17 +173,22 @@ const LEAST_GAIN = 0.001;
  */
 export async function tuneNetwork(program: Network, options: TuneNetworkOptions): Promise<readonly TunedTask[]> {
   checkNames(options, OPTIONS, "tuneNetwork");
-  const runner = options.search ? undefined : await runnerFor(options);
+  const workplace = options.search ? undefined : await workplaceFor(options);
   try {
     // Open from the first share to the last, so that a file which is deleted between two of them is noticed, and saved.
-    return await withDatabase(options.database ?? DEFAULT_DATABASE, (db) => tuneOn(runner, db, program, options), {});
+    return await withDatabase(
+      options.database ?? DEFAULT_DATABASE,
+      (db) => tuneIn(workplace, db, program, options),
+      {},
+    );
   } finally {
-    await runner?.close();
+    await workplace?.close();
   }
 }
 
-async function tuneOn(
-  runner: Runner | CudaRunner | undefined,
+/** @param workplace measures; undefined where the search of the options does */
+async function tuneIn(
+  workplace: Workplace | undefined,
   db: Database,
   program: Network,
   options: TuneNetworkOptions,
@@ -184,7 +196,7 @@ async function tuneOn(
   const { seconds, threads = 1, equal = false, exact = false, machine, signal } = options;
   const gpu = machine && isGpu(machine) ? machine : undefined;
   const started = Date.now();
-  const target = await targetFor(runner, db, options);
+  const target = await targetFor(workplace, db, options);
   const { beside = gpu ? besideOnGpu() : 1 } = options;
   const forms = likelyForms(
     formsIn(program, exact || gpu !== undefined),
@@ -193,7 +205,7 @@ async function tuneOn(
   );
   const every = program.steps.flatMap((step) => (forms.get(step) ?? [[step]]).flat());
   const products = tasksOf({ ...program, steps: every }).filter(isTuned);
-  const records = recordsOf(runner, db, gpu);
+  const records = workplace && { db, environment: workplace.environment };
   const on = { machine, records, threads };
   const tasks = [...products, ...otherTasksOf(program, choicesOf(withoutProducts(program), on), on)];
   if (tasks.length === 0)
@@ -227,7 +239,7 @@ async function tuneOn(
   const inOrder = states.toSorted(
     (a, b) => Number(field.isOfForm(b)) - Number(field.isOfForm(a)) || workOf(b.task) - workOf(a.task),
   );
-  const place = { name: nameOf(program), of: count, left, db, search: options.search ?? searchOn(runner) };
+  const place = { name: nameOf(program), of: count, left, db, search: options.search ?? searchIn(workplace, options) };
   const waiting = [...inOrder.filter((state) => !isByGain(state)).entries()];
   await sideBySide(beside, async (goesOn) => {
     for (let next = waiting.shift(); next && goesOn(); next = waiting.shift()) {
@@ -295,46 +307,41 @@ async function sideBySide(count: number, work: (goesOn: () => boolean) => Promis
 /** What imported records claim counts for nothing until it is measured. */
 const ON_GPU = { threads: 1, onGpu: true } as const;
 
-/** The records that are valid for a runner. */
-function recordsOf(
-  runner: Runner | CudaRunner | undefined,
-  db: Database,
-  gpu: Target | undefined,
-): Records | undefined {
-  if (!runner) return undefined;
-  if (!("device" in runner)) return { db, environment: environmentOf(runner) };
-  return gpu && { db, environment: gpuEnvironment(runner.device, gpu) };
-}
-
 /** @throws EnvironmentError when there is no compiler or GPU */
-async function runnerFor({ machine, threads = 1 }: TuneNetworkOptions): Promise<Runner | CudaRunner> {
-  const made = machine && isGpu(machine) ? await createCudaRunner() : await createRunner({ threads });
-  if (made.status === "environment") throw new EnvironmentError(made);
-  return made.runner;
+async function workplaceFor({ machine = nativeTarget(), threads = 1, onNotice, openPlace }: TuneNetworkOptions) {
+  const place = await (openPlace ?? (() => openWorkplace(machine, { threads, onWait: onNotice })))();
+  if (place.status === "environment") throw new EnvironmentError(place);
+  return place;
 }
 
-/** The rates of this CPU's memories as `network emit` uses them: those of its calibration, which is made first. */
+/** The rates of a CPU's memories as `network emit` uses them: those of its calibration, which is made first. */
 async function targetFor(
-  runner: Runner | CudaRunner | undefined,
+  workplace: Workplace | undefined,
   db: Database,
-  { signal, onNotice = () => undefined }: TuneNetworkOptions,
+  { machine = nativeTarget(), signal, onNotice = () => undefined }: TuneNetworkOptions,
 ): Promise<ModelTarget> {
-  if (!runner || "device" in runner) return modelTarget(nativeTarget());
-  const environment = environmentOf(runner);
+  if (!workplace || isGpu(machine)) return modelTarget(nativeTarget());
   // When it fails, the searches request it again and report why.
-  await calibrationFor(db, environment, runner, onNotice, defined({ signal })).catch(() => undefined);
-  return targetOfForms({ db, environment });
+  const calibration = await workplace.calibration(db, onNotice, signal).catch(() => undefined);
+  return modelTarget(machine, calibration);
 }
 
 /** Tasks whose spaces, inputs and expected results stay in memory for their next shares: 50 MB each for large layers. */
 const KEPT = 8;
 
-/** A search function whose searches share one runner, and what they prepared. None of them closes the runner. */
-function searchOn(runner: Runner | CudaRunner | undefined): typeof tuneComputation {
-  // The runner is a class: overrides must precede its prototype's members.
-  const shared = runner && (Object.create(runner, { close: { value: () => Promise.resolve() } }) as typeof runner);
-  const kept = shared && !("device" in shared) ? new Preparations(KEPT) : undefined;
-  return (subject, options) => tuneComputation(subject, { ...options, ...(shared && { runner: shared }) }, kept);
+/** A search function whose searches share one workplace, and on a CPU what they prepared. None of them closes it. */
+function searchIn(
+  workplace: Workplace | undefined,
+  { machine = nativeTarget(), openPlace }: TuneNetworkOptions,
+): typeof tuneComputation {
+  const shared = workplace && { ...workplace, close: () => Promise.resolve() };
+  const place = defined({ openPlace: shared && (() => Promise.resolve(shared)) });
+  const kept = isGpu(machine) ? undefined : new Preparations(KEPT);
+  return async (subject, options) => {
+    // Those who measure elsewhere look at their own memory.
+    if (kept && !openPlace) checkMemory(subject.computation);
+    return tuneComputation(subject, { ...options, ...place }, kept);
+  };
 }
 
 const workOf = ({ multiplyAdds, steps }: Task): number => multiplyAdds * steps.length;

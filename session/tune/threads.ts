@@ -1,7 +1,7 @@
 /** @file How many threads a kernel may have on a machine. */
 
 import { UsageError } from "../../abstraction/error.ts";
-import type { Target } from "../../abstraction/machine.ts";
+import { levelOf, type Target } from "../../abstraction/machine.ts";
 import { checkProcessors, coresOf } from "../../runtime/cores.ts";
 import { isGpu, isPredictedOnly } from "../../targets/index.ts";
 
@@ -16,4 +16,10 @@ export function checkThreads(machine: Target, threads: number): void {
     return;
   }
   checkProcessors(threads, coresOf({}).processors);
+}
+
+/** @throws UsageError when more threads are requested than a machine elsewhere has cores */
+export function checkCores(machine: Target, threads: number): void {
+  const { units } = levelOf(machine, "core");
+  if (threads > units) throw new UsageError(`threads ${threads}: ${machine.name} has ${units} cores`);
 }

@@ -1,0 +1,92 @@
+/** @file `automap tune-network --fleet`: the tasks of a network are searched in a fleet, as one computation is. */
+
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { describe, expect, it } from "vitest";
+import { EnvironmentError } from "../../abstraction/error.ts";
+import { EXIT } from "../../abstraction/exit-codes.ts";
+import { openDatabase, queryTrials, runsIn } from "../../db/index.ts";
+import { onnxBytes } from "../../network/onnx/write.ts";
+import { replayRun } from "../../session/tune/replay.ts";
+import { complaint } from "../support/cli.ts";
+import { commandLine } from "../support/command-line.ts";
+import { withCalibration } from "../support/fake-runner.ts";
+import { fakeMachine, fleetOn } from "../support/fleet.ts";
+import { BY_TEXT } from "../support/fleet-search.ts";
+import { compilerHere } from "../support/here.ts";
+import { onnx } from "../support/networks.ts";
+import { scratchFolder } from "../support/scratch.ts";
+import { hasRedis, redisHere } from "../support/servers.ts";
+
+const compiler = await compilerHere();
+const TWO = "MatMul(MatMul(x[16,32], [32,16]{1}), [16,48]{2})";
+
+describe.skipIf(!hasRedis)("automap tune-network in a fleet", async () => {
+  const folder = scratchFolder();
+  const redis = await redisHere();
+  const model = join(folder, "two.onnx");
+  writeFileSync(model, onnxBytes(onnx(TWO)));
+  const words = (db: string, key: string): string[] => [
+    "tune-network",
+    model,
+    "--time",
+    "4",
+    "--db",
+    db,
+    "--fleet",
+    redis.url,
+    "--fleet-key",
+    key,
+  ];
+
+  it("tunes its tasks on the workers, records who measured, and says how it ends", async () => {
+    const fleet = fleetOn(redis, folder);
+    const machine = fakeMachine(compiler, BY_TEXT);
+    await fleet.worker("node1", machine);
+    await fleet.worker("node2", machine);
+    const file = withCalibration(join(folder, "two.db"), compiler);
+    const { code, out, err } = await commandLine(words(file, join(fleet.folder, "tuner.key")));
+    expect({ code, out }).toEqual({
+      code: EXIT.ok,
+      out: expect.stringMatching(/^text: .*\nwrite it {3}automap network emit /),
+    });
+    expect(err).toMatch(/measuring in a fleet: 2 workers .*\n.*: 2 tasks, at most 4 s together\n/);
+    expect(err.match(/^task \d of 2, 1 times: 10\.\d us/gm)?.length).toBeGreaterThan(1);
+    const db = openDatabase(file);
+    const measured = ["node1", "node2"].map((worker) => queryTrials(db, { worker }).length);
+    expect(measured.reduce((a, b) => a + b)).toBe(queryTrials(db).length);
+    const runs = runsIn(db);
+    expect(runs.length).toBeGreaterThan(1);
+    for (const { run } of runs) {
+      expect(run.budget["network"]).toMatchObject({ name: "text", steps: 1 });
+      expect(await replayRun(db, run.id)).toMatchObject({ divergence: undefined });
+    }
+    db.close();
+  });
+
+  it("ends at the first task that no worker can do, with what they say", async () => {
+    const fleet = fleetOn(redis, folder);
+    const problem = { what: "the disk is full", why: "kernels are written there", remedy: "make room" };
+    const openRunner = () => Promise.reject(new EnvironmentError(problem));
+    await fleet.worker("node1", { ...fakeMachine(compiler, BY_TEXT), openRunner });
+    const file = withCalibration(join(folder, "full.db"), compiler);
+    const { code, out, err } = await commandLine(words(file, join(fleet.folder, "tuner.key")));
+    expect({ code, out }).toEqual({ code: EXIT.environment, out: "" });
+    expect(err.match(/^task \d of 2/gm)).toHaveLength(1);
+    expect(err).toMatch(/automap: no worker of the fleet finished a job: worker node1: the disk is full/);
+  });
+
+  it("is for the workers, whatever the options say of this machine", async () => {
+    const fleet = fleetOn(redis, folder);
+    const given = words(join(folder, "none.db"), join(fleet.folder, "tuner.key"));
+    expect(await complaint([...given, "--target", "cuda"])).toMatch(
+      /^automap: --fleet and --target exclude each other/,
+    );
+    expect(await complaint(given.slice(0, -2))).toMatch(/^automap: --fleet needs --fleet-key/);
+    expect(await complaint([...given.slice(0, 6), "--on", "target is h100"])).toMatch(
+      /^automap: --on is for a search in a fleet/,
+    );
+    await fleet.worker("node1", fakeMachine(compiler, BY_TEXT));
+    expect(await complaint([...given, "--threads", "4000"])).toMatch(/4000/);
+  });
+});
