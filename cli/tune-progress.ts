@@ -132,6 +132,8 @@ function ticking(text: () => string): { readonly show: () => void; readonly end:
   };
 }
 
+type TrialNews = Extract<TuneEvent<Candidate>, { readonly kind: "trial" | "best" }>;
+
 interface Activity {
   readonly hear: (event: TuneEvent<Candidate>) => void;
   readonly text: () => string;
@@ -193,13 +195,19 @@ function activityOf(atMost?: TimeLeft, behind = 0): Activity {
 /** Prints a line when a kernel is the fastest so far; without a status line, one line a round. */
 function linesOf({ operations, verbose = false }: ProgressOptions): Progress["hear"] {
   const isLive = process.stderr.isTTY === true;
+  const lineOf = ({ number, trial: { measurement, candidate } }: TrialNews): string =>
+    measurement.status === "ok"
+      ? `trial ${number}: ${printTime(measurement.median)}  ${(operations / measurement.median / 1e9).toFixed(0)} G operations/s  ${candidateText(candidate)}`
+      : `trial ${number}: ${measurement.status}: ${measurement.log}`;
   let failures = 0;
+  let isDeciding = false;
   let next = performance.now() + SAID_MS;
   return (event) => {
     switch (event.kind) {
       case "phase": {
         const isFinals = event.phase === "deciding";
-        if (isLive || !event.at || (isFinals ? event.at.done > 0 || event.at.of < 2 : performance.now() < next)) break;
+        if (isLive || !event.at || (isFinals ? isDeciding || event.at.of < 2 : performance.now() < next)) break;
+        isDeciding = isFinals;
         next = performance.now() + SAID_MS;
         say(style("dim", isFinals ? `finals: ${finalsText(event.at.of)}` : PHASES[event.phase](event.at)));
         break;
@@ -211,28 +219,15 @@ function linesOf({ operations, verbose = false }: ProgressOptions): Progress["he
       case "trial":
         if (event.trial.measurement.status !== "ok") {
           failures++;
-          if (verbose || (process.env["AUTOMAP_DEBUG"] ?? "") !== "")
-            say(`trial ${event.number}: ${event.trial.measurement.status}: ${event.trial.measurement.log}`);
-        } else if (verbose)
-          say(
-            style(
-              "dim",
-              `trial ${event.number}: ${printTime(event.trial.measurement.median)}  ${candidateText(event.trial.candidate)}`,
-            ),
-          );
+          if (verbose || (process.env["AUTOMAP_DEBUG"] ?? "") !== "") say(lineOf(event));
+        } else if (verbose) say(style("dim", lineOf(event)));
         if (isLive || performance.now() < next) break;
         next = performance.now() + SAID_MS;
         say(style("dim", trialText(event) + (event.left ? leftText(event.left) : "")));
         break;
-      case "best": {
-        const { measurement, candidate } = event.trial;
-        if (measurement.status === "ok") {
-          say(
-            `trial ${event.number}: ${printTime(measurement.median)}  ${(operations / measurement.median / 1e9).toFixed(0)} G operations/s  ${candidateText(candidate)}`,
-          );
-        }
+      case "best":
+        if (!verbose && event.trial.measurement.status === "ok") say(lineOf(event));
         break;
-      }
       case "stop":
         say(
           `${ENDINGS[event.status]} after ${event.seconds.toFixed(1)} s: ${counted(event.trials, "kernel")} tried, ${event.measured} of them now, ${failures} failed`,

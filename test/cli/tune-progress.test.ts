@@ -24,15 +24,16 @@ const EVENTS: readonly TuneEvent<Candidate>[] = [
   { kind: "round", round: 3, proposed: 8, known: 3, expectedSeconds: undefined, left: about(31.5) },
   { kind: "stop", status: "time-spent", trials: 25, measured: 14, seconds: 40.1 },
   { kind: "phase", phase: "deciding", at: { what: "kernels", done: 0, of: 3 } },
+  { kind: "phase", phase: "deciding", at: { what: "kernels", done: 0, of: 3 } },
   { kind: "phase", phase: "deciding", at: { what: "kernels", done: 1, of: 3 } },
   { kind: "phase", phase: "deciding", at: { what: "kernels", done: 3, of: 3 } },
 ];
 
 /** What is written while a search is heard, a second between two events. */
-async function heard(columns?: number): Promise<string> {
+async function heard(columns?: number, verbose = false): Promise<string> {
   const { err } = await captured(() => {
     Object.assign(process.stderr, { isTTY: columns !== undefined, columns });
-    const progress = progressOf({ operations: 1e9, seconds: 40 });
+    const progress = progressOf({ operations: 1e9, seconds: 40, verbose });
     for (const event of EVENTS) {
       progress.hear(event);
       vi.advanceTimersByTime(1000);
@@ -68,6 +69,13 @@ describe("the progress of a search", () => {
       finals: measuring 3 kernels in turns
       "
     `);
+  });
+
+  it("has every kernel once when all are asked for", async () => {
+    const lines = linesIn(await heard(undefined, true));
+    expect(lines.filter((line) => line.startsWith("trial 1"))).toEqual([
+      "trial 1: 81.2 us  12315 G operations/s  avx512.vpdpbusd  n <- k  k <- c",
+    ]);
   });
 
   it("is one updated line on a terminal: the phase, its progress and the time left", async () => {
