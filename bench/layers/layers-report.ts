@@ -16,6 +16,8 @@ export const LAYER = z.object({
   /** The instruction to which both sides were restricted, if any. */
   intrinsic: z.string().optional(),
   isa: z.string().optional(),
+  /** oneDNN's version. */
+  onednn: z.string().optional(),
   operations: z.number(),
   /** Microseconds: see roofline.ts. */
   roofline: z.object({ compute: z.number(), memory: z.number(), level: z.string() }).optional(),
@@ -37,7 +39,7 @@ export function layerTables(rows: readonly LayerRow[]): string {
   return [...sections].map(([title, own]) => `## ${title}\n\n${tableOf(own)}\n`).join("\n");
 }
 
-function titleOf({ id, types, output, threads, layout, intrinsic, isa }: LayerRow): string {
+function titleOf({ id, types, output, threads, layout, intrinsic, isa, onednn }: LayerRow): string {
   const product = /^gm[mv]-/.test(id);
   return [
     `${id.replace(/-\d+$/, "")} ${types}`,
@@ -46,6 +48,7 @@ function titleOf({ id, types, output, threads, layout, intrinsic, isa }: LayerRo
     ...(intrinsic === undefined ? [] : [`automap held to ${intrinsic}`]),
     ...(isa === undefined ? [] : [`oneDNN held to ${isa}`]),
     threadsText(threads),
+    ...(onednn === undefined ? [] : [`oneDNN ${onednn}`]),
   ].join(", ");
 }
 

@@ -10,6 +10,7 @@
  *     node dist/bench/layers/layers.js --types u8s8 --output u8       scaled per channel, rectified, rounded and clamped to u8
  *     node dist/bench/layers/layers.js --types bf16 --output bf16     rounded to bf16
  *     node dist/bench/layers/layers.js --report 1.jsonl,2.jsonl       the tables of several runs
+ *     ONEDNN_ROOT=/opt/onednn node dist/bench/layers/layers.js        a oneDNN of your own, built for OpenMP
  *
  * oneDNN chooses its implementation. In "own layouts" it also chooses the activations' layouts, and reorders are not
  * timed; "NHWC" and "NCHW" use automap's layout. Both sides pack weights ahead of time. Ratios above 1 mean that
@@ -29,7 +30,7 @@ import { candidateText } from "../../report/describe-candidate.ts";
 import { nativeIntrinsics } from "../../session/kinds/choose.ts";
 import { tuneComputation } from "../../session/tune/tune.ts";
 import { layersNamed } from "../../test/support/suite.ts";
-import { ONEDNN_FLAGS, type OnednnOptions, onednnKernel } from "../peers/onednn.ts";
+import { ONEDNN_FLAGS, type OnednnOptions, onednnKernel, onednnVersion } from "../peers/onednn.ts";
 import { randomSetOnly, withConstant } from "../peers/reference.ts";
 import {
   calibratedTarget,
@@ -159,6 +160,7 @@ async function compare(id: string, types: string, computation: Computation): Pro
       layout,
       intrinsic: values.intrinsic,
       isa: values.isa,
+      onednn: onednnVersion(),
       operations: operationsOf(computation),
       roofline: rooflineOf(computation, intrinsics, await calibratedTarget(values.db), threads),
       trials: tuned.trials.length,

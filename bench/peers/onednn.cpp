@@ -173,34 +173,55 @@ static const dnnl::engine& engine() {
 
 static size_t channels() { return PROBLEM.output.dims[1]; }
 
-/** Selects an implementation. The list is read while the description exists, since oneDNN keeps a pointer to it. */
-template <class Operation>
-static dnnl::primitive_desc choose(const typename Operation::desc& what, const dnnl::primitive_attr& attributes) {
-  typename Operation::primitive_desc chosen(what, attributes, engine());
+/** Selects an implementation. Before version 3 its list is read while `what` exists, since oneDNN keeps a pointer to it. */
+template <class Operation, class... What>
+static dnnl::primitive_desc choose(const dnnl::primitive_attr& attributes, const What&... what) {
+#if DNNL_VERSION_MAJOR < 3
+  const typename Operation::desc description(what...);
+  typename Operation::primitive_desc chosen(description, attributes, engine());
+#else
+  typename Operation::primitive_desc chosen(engine(), what..., attributes);
+#endif
   for (int i = 0; i < PROBLEM.implementation; i++)
     if (!chosen.next_impl()) refuse("there are only " + std::to_string(i + 1) + " implementations");
   return chosen;
 }
 
+/** One factor for each output channel. From version 3 on it belongs to the weights, and its values are an argument. */
+static void scale_channels(dnnl::primitive_attr& attributes, const std::vector<float>& scales) {
+#if DNNL_VERSION_MAJOR < 3
+  attributes.set_output_scales(1 << 1, scales);
+#else
+  const bool is_grouped = PROBLEM.weights.dims.size() > PROBLEM.output.dims.size();
+  attributes.set_scales_mask(DNNL_ARG_WEIGHTS, is_grouped ? 3 : 1);
+#endif
+}
+
+static void rectify(dnnl::primitive_attr& attributes) {
+  dnnl::post_ops relu;
+#if DNNL_VERSION_MAJOR < 3
+  relu.append_eltwise(1, algorithm::eltwise_relu, 0, 0);
+#else
+  relu.append_eltwise(algorithm::eltwise_relu, 0, 0);
+#endif
+  attributes.set_post_ops(relu);
+}
+
 static dnnl::primitive_desc describe(const std::vector<float>& scales) {
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-  if (PROBLEM.scale_argument) attributes.set_output_scales(1 << 1, scales);
-  if (PROBLEM.relu) {
-    dnnl::post_ops relu;
-    relu.append_eltwise(1, algorithm::eltwise_relu, 0, 0);
-    attributes.set_post_ops(relu);
-  }
+  if (PROBLEM.scale_argument) scale_channels(attributes, scales);
+  if (PROBLEM.relu) rectify(attributes);
   const memory::desc source = PROBLEM.source.wanted(), weights = PROBLEM.weights.wanted(), output = PROBLEM.output.wanted();
   const auto inference = dnnl::prop_kind::forward_inference;
   const Problem& p = PROBLEM;
   switch (p.form) {
     case Problem::Form::convolution:
-      return choose<dnnl::convolution_forward>({inference, p.how, source, weights, output, p.step, p.dilation, p.pad, p.pad}, attributes);
-    case Problem::Form::matmul: return choose<dnnl::matmul>({source, weights, output}, attributes);
+      return choose<dnnl::convolution_forward>(attributes, inference, p.how, source, weights, output, p.step, p.dilation, p.pad, p.pad);
+    case Problem::Form::matmul: return choose<dnnl::matmul>(attributes, source, weights, output);
     case Problem::Form::inner_product: break;
   }
-  return choose<dnnl::inner_product_forward>({inference, source, weights, output}, attributes);
+  return choose<dnnl::inner_product_forward>(attributes, inference, source, weights, output);
 }
 
 /** Location of a tensor: the caller's memory or the workspace. */
@@ -309,6 +330,14 @@ extern "C" void automap_prepare(void* workspace, const void* const* tensors) {
                        {DNNL_ARG_WEIGHTS, weights.get()},
                        {DNNL_ARG_DST, output.get()},
                        {DNNL_ARG_SCRATCHPAD, scratchpad.get()}};
+#if DNNL_VERSION_MAJOR >= 3
+    if (PROBLEM.scale_argument) {
+      const auto count = static_cast<memory::dim>(channels());
+      const memory::desc factors({count}, type::f32, memory::format_tag::x);
+      state.memories.emplace_back(factors, engine(), const_cast<void*>(tensors[PROBLEM.scale_argument]));
+      state.arguments.push_back({DNNL_ARG_ATTR_SCALES | DNNL_ARG_WEIGHTS, state.memories.back().get()});
+    }
+#endif
     state.own_output = plan.output.own;
     if (plan.output.own) state.publish = dnnl::reorder(output, published);
     state.publish_arguments = {{DNNL_ARG_FROM, output.get()}, {DNNL_ARG_TO, published.get()}};

@@ -10,7 +10,7 @@
  * The head of onednn.cpp says what is timed, and whose threads run.
  */
 
-import { readFileSync } from "node:fs";
+import { existsSync, readFileSync } from "node:fs";
 import { affineForm } from "../../abstraction/affine.ts";
 import {
   type Computation,
@@ -30,8 +30,25 @@ import { argumentsOf } from "../../codegen/cpp/cpp-frame.ts";
 import { explainRun, runChild } from "../../runtime/child.ts";
 import { type CompileOptions, codeFlags, compileSource } from "../../runtime/compiler.ts";
 
-/** Linker flags of these kernels, without effect on ours. Kernels are linked as C, but oneDNN is called from C++. */
-export const ONEDNN_FLAGS: readonly string[] = ["-Wl,--as-needed", "-ldnnl", "-lstdc++", "-lgcc_s"];
+/** Where oneDNN is installed: ONEDNN_ROOT has its include and lib, built for OpenMP; else the system's. */
+const root = process.env.ONEDNN_ROOT;
+
+/** Flags of these kernels, without effect on ours. Kernels are linked as C, but oneDNN is called from C++. */
+export const ONEDNN_FLAGS: readonly string[] = [
+  ...(root === undefined ? [] : [`-I${root}/include`, `-L${root}/lib`, `-Wl,-rpath,${root}/lib`]),
+  "-Wl,--as-needed",
+  "-ldnnl",
+  "-lstdc++",
+  "-lgcc_s",
+];
+
+/** oneDNN's version as its header gives it, such as 3.13.1; undefined where it is not installed. */
+export function onednnVersion(): string | undefined {
+  const header = `${root ?? "/usr"}/include/oneapi/dnnl/dnnl_version.h`;
+  if (!existsSync(header)) return undefined;
+  const numbers = readFileSync(header, "utf8").matchAll(/^#define DNNL_VERSION_(?:MAJOR|MINOR|PATCH) (\d+)/gm);
+  return [...numbers].map(([, number]) => number).join(".");
+}
 
 /** oneDNN's names of ISAs, https://oneapi-src.github.io/oneDNN/v2.6/dev_guide_cpu_dispatcher_control.html. */
 export const ONEDNN_ISAS = [
@@ -85,6 +102,7 @@ export async function describeOnednn(kernel: Kernel, options: Omit<CompileOption
   const run = await runChild([compiled.file], { timeLimitMs: 60_000 });
   const line = run.stdout
     .split("\n")
+    .map((l) => l.replace("onednn_verbose,v1,primitive,", "onednn_verbose,"))
     .find((l) => /^onednn_verbose,exec,cpu,(convolution|matmul|inner_product)/.test(l));
   if (run.status !== "ok" || line === undefined) return `${explainRun(run)} ${run.stderr}`.trim();
   const [, , , , implementation, , layouts, , algorithm, shape] = line.split(",");

@@ -1,11 +1,16 @@
 /** @file oneDNN's kernels against the interpreter: a peer that computes something else is no fair comparison. */
 
-import { existsSync } from "node:fs";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import type { Extents } from "../../abstraction/affine.ts";
 import type { Computation } from "../../abstraction/computation.ts";
 import type { Kernel } from "../../abstraction/kernel.ts";
-import { describeOnednn, ONEDNN_FLAGS, type OnednnOptions, onednnKernel } from "../../bench/peers/onednn.ts";
+import {
+  describeOnednn,
+  ONEDNN_FLAGS,
+  type OnednnOptions,
+  onednnKernel,
+  onednnVersion,
+} from "../../bench/peers/onednn.ts";
 import { randomSetOnly, withConstant } from "../../bench/peers/reference.ts";
 import { instantiate, operatorNamed, parseDataTypes } from "../../operators/index.ts";
 import { findCompiler } from "../../runtime/compiler.ts";
@@ -18,7 +23,7 @@ const compiler = await findCompiler();
 const missing =
   compiler.status === "environment"
     ? compiler.what
-    : existsSync("/usr/include/oneapi/dnnl/dnnl.hpp")
+    : onednnVersion() !== undefined
       ? undefined
       : "oneDNN is not installed (apt-get install libdnnl-dev)";
 if (missing !== undefined) console.log(`skipped: ${missing}`);
