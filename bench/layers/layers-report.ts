@@ -9,6 +9,8 @@ import { geomean, TIME, table, threadsText, timeText } from "../support/frame.ts
 
 export const LAYER = z.object({
   id: z.string(),
+  /** Where it stands, such as `VGG-16, conv3_2`. */
+  of: z.string().optional(),
   types: z.string(),
   output: z.string(),
   threads: z.number(),
@@ -69,7 +71,7 @@ function tableOf(rows: readonly LayerRow[]): string {
     return ratios.length === 0 ? "" : `${geomean(ratios).toFixed(2)} (${ratios.length} layers)`;
   });
   const lines = ordered.map((r) => [
-    r.id,
+    r.of === undefined ? r.id : `${r.id}: ${r.of}`,
     timeText(r.automap),
     rooflineText(r),
     ...names.map((name) => cellOf(r, name)),

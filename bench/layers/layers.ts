@@ -78,8 +78,8 @@ async function run(): Promise<void> {
   const write = writerTo(`${values.out}.jsonl`);
   const rows: LayerRow[] = [];
   for (const types of values.types.split(","))
-    for (const { id, op, params } of configs) {
-      const row = await compare(id, types, subjectOf(op, params, types));
+    for (const { id, of, op, params } of configs) {
+      const row = await compare({ id, of }, types, subjectOf(op, params, types));
       if (!row) continue;
       rows.push(row);
       write(row);
@@ -117,7 +117,11 @@ function subjectOf(op: string, params: Readonly<Record<string, number>>, types: 
   }
 }
 
-async function compare(id: string, types: string, computation: Computation): Promise<LayerRow | undefined> {
+async function compare(
+  { id, of }: Pick<LayerRow, "id" | "of">,
+  types: string,
+  computation: Computation,
+): Promise<LayerRow | undefined> {
   const here = nativeIntrinsics();
   const intrinsics =
     values.intrinsic === undefined ? here : intrinsicsNamed(values.intrinsic).filter((i) => here.includes(i));
@@ -154,6 +158,7 @@ async function compare(id: string, types: string, computation: Computation): Pro
     if (!ours) return undefined;
     const row: LayerRow = {
       id,
+      of,
       types,
       output: values.output,
       threads,

@@ -1,6 +1,5 @@
 /** @file The operator table: every row becomes a computation, and the computations are the operators they are named after. */
 
-import { readFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";
 import {
   type Computation,
@@ -25,6 +24,7 @@ import {
 import { operationsPerPoint, pointsOfStencil, STENCILS } from "../../operators/stencil.ts";
 import { explanationOf } from "../support/message.ts";
 import { operation } from "../support/subjects.ts";
+import { layersNamed, suiteLayers } from "../support/suite.ts";
 
 const S8 = parseDataTypes("s8");
 
@@ -252,16 +252,12 @@ describe("the table", () => {
     );
   });
 
-  it("instantiates every layer of the AMOS suite", () => {
-    interface Suite {
-      configs: { id: string; op: string; params: Record<string, number> }[];
-    }
-    const suite = JSON.parse(
-      readFileSync(new URL("../../bench/suites/amos-operators.json", import.meta.url), "utf8"),
-    ) as Suite;
-    expect(suite.configs.length).toBeGreaterThan(100);
-    for (const { op, params } of suite.configs) instantiate(operatorNamed(op), { parameters: params, types: S8 });
-    expect(new Set(suite.configs.map((c) => c.op)).size).toBe(15);
+  it("instantiates every layer of the suites", () => {
+    const suite = suiteLayers();
+    expect(suite.length).toBeGreaterThan(100);
+    for (const { op, params } of [...suite, ...layersNamed("net")])
+      instantiate(operatorNamed(op), { parameters: params, types: S8 });
+    expect(new Set(suite.map((c) => c.op)).size).toBe(15);
   });
 
   it("refuses a row that does not describe a tensor", () => {

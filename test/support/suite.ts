@@ -1,7 +1,8 @@
 /**
- * @file The layers on which AMOS is evaluated (bench/suites), and computations of them in one element type, with their channels first or last.
+ * @file The layers on which AMOS is evaluated and those of networks to which nothing is fitted (bench/suites), and computations of them in one
+ * element type, with their channels first or last.
  *
- *     layersNamed("c2d,dep-0")                                                   ids and operators
+ *     layersNamed("c2d,dep-0,net")                                               ids, and what ids begin with
  *     suiteComputation({ op: "c2d", params: { n: 16, ... }, layout: "last" })    NHWC, KRSC, NPQK; f16, sums f32
  *     suiteComputation({ op: "gmm", params, layout: "first", dtype: "s8" })      factors s8, the result s32
  */
@@ -17,25 +18,30 @@ import { operatorNamed } from "../../operators/index.ts";
 import { instantiate } from "../../operators/operator.ts";
 
 const SUITE = z.object({
-  configs: z.array(z.object({ id: z.string(), op: z.string(), params: z.record(z.string(), z.number()) })),
+  configs: z.array(
+    z.object({ id: z.string(), op: z.string(), of: z.string().optional(), params: z.record(z.string(), z.number()) }),
+  ),
 });
 export type Layer = z.infer<typeof SUITE>["configs"][number];
 
 /** Every layer on which AMOS is evaluated. */
-export function suiteLayers(): readonly Layer[] {
-  const file = new URL("../../bench/suites/amos-operators.json", import.meta.url);
+export const suiteLayers = (): readonly Layer[] => layersIn("amos-operators");
+
+function layersIn(suite: string): readonly Layer[] {
+  const file = new URL(`../../bench/suites/${suite}.json`, import.meta.url);
   return SUITE.parse(JSON.parse(readFileSync(file, "utf8"))).configs;
 }
 
-/** @param words ids and operators, separated by commas: `c2d,dep-0`. @throws UsageError for one that is neither */
+/** @param words ids and what ids begin with, separated by commas: `c2d,dep-0`. @throws UsageError for one that is neither */
 export function layersNamed(words: string): readonly Layer[] {
-  const all = suiteLayers();
-  const known = [...new Set(all.flatMap(({ op, id }) => [op, id]))];
+  const all = [...suiteLayers(), ...layersIn("network-layers")];
+  const groupOf = (id: string): string => id.replace(/-\d+$/, "");
+  const known = [...new Set(all.flatMap(({ id }) => [groupOf(id), id]))];
   const wanted = words.split(",");
   for (const word of wanted)
     if (!known.includes(word))
       throw new UsageError(`no layer or operator "${word}"`, { hint: suggestion(word, known) });
-  return all.filter((c) => wanted.includes(c.op) || wanted.includes(c.id));
+  return all.filter(({ id }) => wanted.includes(groupOf(id)) || wanted.includes(id));
 }
 
 /** Element types of both factors. */
