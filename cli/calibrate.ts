@@ -1,5 +1,5 @@
 /**
- * @file `automap calibrate`: measures the latency model's figures on this machine and prints each with its source.
+ * @file `automap calibrate`: measures the latency model's figures on this machine, or on a worker of a fleet, and prints each with its source.
  *
  *     automap calibrate --db automap.db
  *     automap calibrate --force --json
@@ -11,19 +11,23 @@ import { z } from "zod";
 import { volumeOf } from "../abstraction/collections.ts";
 import { EnvironmentError, UsageError } from "../abstraction/error.ts";
 import { type Figure, memoryOf, readRate, type Target } from "../abstraction/machine.ts";
-import { checkDatabase, type Environment } from "../db/index.ts";
+import { checkDatabase, type Database, type Environment, withDatabase } from "../db/index.ts";
+import type { FleetPlace } from "../fleet/place.ts";
 import { INTRINSICS, intrinsicNamed } from "../intrinsics/index.ts";
 import type { CalibratedIntrinsic, Calibration, Measured } from "../perfmodel/calibrate.ts";
-import type { GpuCalibration } from "../perfmodel/calibrate-gpu.ts";
-import type { MemoryLevel } from "../perfmodel/target.ts";
+import { calibratedGpu, type GpuCalibration } from "../perfmodel/calibrate-gpu.ts";
+import { type MemoryLevel, modelTarget } from "../perfmodel/target.ts";
 import { indent, type Rows } from "../report/text.ts";
 import { type CalibrateOutcome, calibrateMachine } from "../session/calibrate/calibrate.ts";
 import { calibrateGpuHere, type GpuCalibrateOutcome } from "../session/calibrate/calibrate-gpu.ts";
-import { contradictionText } from "../session/calibrate/contradiction.ts";
+import { contradictionIn, contradictionText } from "../session/calibrate/contradiction.ts";
+import { readGpuCalibration } from "../session/calibrate/gpu-rates.ts";
+import { readCalibrationData } from "../session/recorded.ts";
 import { isElsewhere, isGpu, isPredictedOnly } from "../targets/index.ts";
 import type { Cli } from "./command.ts";
 import { contradictionDocument, contradictionSchema } from "./contradiction.ts";
-import { databaseFile, flag, optionalText } from "./options.ts";
+import { checkElsewhere, FLEET_OPTIONS, fleetPlaceOf } from "./fleet-place.ts";
+import { databaseFile, flag, optionalText, optionalWord } from "./options.ts";
 import { documentOf, EXIT, type ExitCode, number, partOf, print, printJson, say, style, text } from "./output.ts";
 import { GPU_NAMES, readTarget } from "./target.ts";
 import { fitted } from "./terminal.ts";
@@ -32,6 +36,9 @@ const options = z.object({
   target: optionalText,
   db: databaseFile,
   force: flag,
+  fleet: optionalWord,
+  fleetKey: optionalWord,
+  on: optionalWord,
   json: flag,
 });
 type Options = z.infer<typeof options>;
@@ -67,14 +74,25 @@ export function register(command: Cli): void {
     )
     .option("--db <file>", "the database that stores it for tune (default: automap.db in this directory)")
     .option("--force", "measure again even if the database has a calibration of this machine")
+    .option(...FLEET_OPTIONS[0])
+    .option(...FLEET_OPTIONS[1])
+    .option(...FLEET_OPTIONS[2])
     .examples(
-      ["automap calibrate", "automap calibrate --force --db automap.db", "automap calibrate --target cuda"],
+      [
+        "automap calibrate",
+        "automap calibrate --force --db automap.db",
+        "automap calibrate --target cuda",
+        'automap calibrate --fleet redis://queue.lan --fleet-key tuner.key --on "target is h100"',
+      ],
       "Every figure is a median of several samples of a generated program; the spread is the middle half of them.",
     )
     .runs(options, calibrate);
 }
 
 async function calibrate(given: Options): Promise<ExitCode> {
+  checkElsewhere(given.fleet, { target: given.target });
+  const place = await fleetPlaceOf(given, say);
+  if (place) return calibrateWorkers(place, given).finally(place.close);
   const target = await readTarget(given.target);
   if (isElsewhere(target))
     throw new UsageError(
@@ -91,10 +109,35 @@ async function calibrate(given: Options): Promise<ExitCode> {
   if (isGpu(target)) return calibrateGpu(target, given);
   const outcome = await calibrateMachine(given.db, { anew: given.force }, say);
   if (outcome.status === "environment") throw new EnvironmentError(outcome.problem);
-  if (given.json) printJson(cpuSchema, calibrationDocument(outcome, given.db));
-  else print(describe(outcome, given.db));
-  if (outcome.contradiction) say(`automap: ${contradictionText(outcome.contradiction, given.db)}`);
+  show(outcome, given);
   return EXIT.ok;
+}
+
+/** Calibrates the machine of a fleet's workers. */
+function calibrateWorkers(place: FleetPlace, given: Options): Promise<ExitCode> {
+  const { machine, environment } = place;
+  const notice = checkDatabase(given.db);
+  if (notice !== undefined) say(notice);
+  const calibrated = async (db: Database): Promise<ExitCode> => {
+    if (db.notice !== undefined) say(db.notice);
+    const facts = { status: "calibrated", environment } as const;
+    if (isGpu(machine)) {
+      const found = await place.rates(db, readGpuCalibration, given.force);
+      showGpu({ ...facts, ...found, machine: calibratedGpu(machine, found.calibration) }, machine, given);
+      return EXIT.ok;
+    }
+    const found = await place.rates(db, readCalibrationData, given.force);
+    const target = modelTarget(machine, found.calibration);
+    show({ ...facts, ...found, target, contradiction: contradictionIn(db, environment, machine) }, given);
+    return EXIT.ok;
+  };
+  return withDatabase(given.db, calibrated, {});
+}
+
+function show(outcome: Calibrated, { db, json }: Options): void {
+  if (json) printJson(cpuSchema, calibrationDocument(outcome, db));
+  else print(describe(outcome, db));
+  if (outcome.contradiction) say(`automap: ${contradictionText(outcome.contradiction, db)}`);
 }
 
 function describe(outcome: Calibrated, file: string): string {
@@ -185,16 +228,17 @@ function gigabytes(bytesPerSecond: number): string {
 
 type CalibratedGpu = Extract<GpuCalibrateOutcome, { status: "calibrated" }>;
 
-async function calibrateGpu(
-  target: Target,
-  given: { readonly db: string; readonly force: boolean; readonly json: boolean },
-): Promise<ExitCode> {
+async function calibrateGpu(target: Target, given: Options): Promise<ExitCode> {
   const outcome = await calibrateGpuHere(target, given.db, { anew: given.force }, say);
   if (outcome.status === "environment") throw new EnvironmentError(outcome.problem);
-  const { environment, calibration, measured } = outcome;
-  if (given.json) printJson(gpuSchema, { database: given.db, measuredNow: measured, environment, calibration });
-  else print(describeGpu(outcome, target, given.db));
+  showGpu(outcome, target, given);
   return EXIT.ok;
+}
+
+function showGpu(outcome: CalibratedGpu, target: Target, { db, json }: Options): void {
+  const { environment, calibration, measured } = outcome;
+  if (json) printJson(gpuSchema, { database: db, measuredNow: measured, environment, calibration });
+  else print(describeGpu(outcome, target, db));
 }
 
 const section = (title: string, rows: Rows): string => `${style("bold", title)}\n${indent(fitted(rows, 2))}`;

@@ -45,17 +45,27 @@ export type KernelAsked = z.infer<typeof kernel>;
 /** Most kernels of one comparison. */
 const KERNELS = 64;
 
+/** Most repetitions of one question. */
+export const REPETITIONS = 1000;
+/** Another number where the same is to be measured again. */
+const repetition = z.int().nonnegative().max(REPETITIONS);
+
 const conditions = {
   subject: sha256,
   threads,
   cache: z.enum(["warm", "flushed"]),
-  /** Counts up where the same is to be measured again. */
-  repetition: z.int().nonnegative().max(1000),
+  repetition,
 };
 const classes = { environment: hash };
 
 const jobSchema = z.discriminatedUnion("task", [
-  z.strictObject({ task: z.literal("calibrate"), ...classes }),
+  z.strictObject({
+    task: z.literal("calibrate"),
+    ...classes,
+    /** Only what is known of the machine, or measured where nothing is, or in any case. */
+    effort: z.enum(["kept", "once", "anew"]),
+    repetition,
+  }),
   z.strictObject({ task: z.literal("draw"), ...classes, subject: sha256, threads }),
   z.strictObject({ task: z.literal("race"), ...classes, ...conditions, kernel, goal: seconds.optional() }),
   z.strictObject({
@@ -70,6 +80,7 @@ const jobSchema = z.discriminatedUnion("task", [
 export type Job = z.infer<typeof jobSchema>;
 export type MeasuringJob = Exclude<Job, { task: "compile" }>;
 export type CompileJob = Extract<Job, { task: "compile" }>;
+export type CalibrateJob = Extract<Job, { task: "calibrate" }>;
 
 /** The hash of what is asked. Binaries only save work, and are not part of it. */
 export function jobId(job: Job): string {
@@ -107,7 +118,8 @@ const outcome = z.discriminatedUnion("status", [
       .max(8)
       .optional(),
   }),
-  z.strictObject({ status: z.literal("calibrated"), data: plainData }),
+  z.strictObject({ status: z.literal("calibrated"), data: plainData, isNew: z.boolean() }),
+  z.strictObject({ status: z.literal("uncalibrated") }),
   z.strictObject({ status: z.literal("compiled"), bytes: sha256 }),
   z.strictObject({ status: z.literal("compile-failed"), log }),
   /** A fault of the worker's machine. */

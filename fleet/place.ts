@@ -7,16 +7,17 @@
  * A round is as large as at home, and a kernel is one job, so what is proposed does not depend on how many workers there are.
  */
 
+import { randomInt } from "node:crypto";
 import { defined } from "../abstraction/collections.ts";
 import { EnvironmentError, internal } from "../abstraction/error.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import type { Target } from "../abstraction/machine.ts";
 import type { Measurement } from "../abstraction/trial.ts";
-import { type Environment, recordCalibration } from "../db/index.ts";
+import { type Database, type Environment, recordCalibration } from "../db/index.ts";
 import { readMeasurement } from "../db/measurement.ts";
 import { printTime } from "../report/text.ts";
 import { following, heard, type Until } from "../runtime/until.ts";
-import { calibratedMachine } from "../session/calibrate/gpu-rates.ts";
+import { calibratedMachine, readGpuCalibration } from "../session/calibrate/gpu-rates.ts";
 import { storedIn } from "../session/calibrate/shared-calibration.ts";
 import { readCalibrationData } from "../session/recorded.ts";
 import { type Bench, PATIENCE_MS, type Workplace } from "../session/tune/workplace.ts";
@@ -24,7 +25,15 @@ import { gpuTargetNamed, isGpu, targetOf } from "../targets/index.ts";
 import { chooseEnvironment, type KnownWorker, workersOf } from "./adverts.ts";
 import { type Answered, Asking, Withdrawn } from "./asking.ts";
 import { agree, Crew, claimsMore } from "./crew.ts";
-import { type Job, type KernelAsked, kernelText, type Subject, subjectText } from "./jobs.ts";
+import {
+  type CalibrateJob,
+  type Job,
+  type KernelAsked,
+  kernelText,
+  REPETITIONS,
+  type Subject,
+  subjectText,
+} from "./jobs.ts";
 import type { Member } from "./members.ts";
 import type { FleetServer } from "./server.ts";
 import { compileQueue, measuringQueue, ownQueue } from "./worker.ts";
@@ -37,6 +46,15 @@ export interface FleetPlace extends Workplace {
   readonly machine: Target;
   /** Names of the workers that measure. */
   readonly workers: readonly string[];
+  /** Rates of their machine: those of a database, or as a worker measures them. @param anew whether they are measured in any case */
+  readonly rates: <T>(db: Database, read: (data: unknown) => T | undefined, anew: boolean) => Promise<Rates<T>>;
+}
+
+/** Figures of the model. */
+interface Rates<T> {
+  readonly calibration: T;
+  /** Whether they were measured now. */
+  readonly measured: boolean;
 }
 
 export interface FleetPlaceOptions {
@@ -101,16 +119,15 @@ export async function openFleetPlace(options: FleetPlaceOptions): Promise<FleetP
     environment,
     batch: isGpu(machine) ? GPU_BATCH : undefined,
     calibration: async (db, _, signal) => {
-      // The rates of GPUs are those of their table, or what the database has.
-      if (isGpu(machine)) return undefined;
-      const stored = storedIn(db, environment, readCalibrationData);
-      if (stored) return stored.calibration;
-      announce("a worker calibrates its machine, once: some seconds");
-      const answered = await askCrew(place, { task: "calibrate", environment: id }, signal);
-      const data = answered.outcome.status === "calibrated" ? answered.outcome.data : undefined;
-      const calibration = readCalibrationData(data) ?? unreadable(answered);
-      if (!db.readonly) recordCalibration(db, { environment, data: calibration, at: Date.now() });
-      return calibration;
+      if (!isGpu(machine))
+        return (await ratesIn(db, place, readCalibrationData, { effort: "once", signal }))?.calibration;
+      // Without rates that were measured before, the model has those of its table.
+      await ratesIn(db, place, readGpuCalibration, { effort: "kept", signal });
+      return undefined;
+    },
+    rates: async (db, read, anew) => {
+      const found = await ratesIn(db, place, read, { effort: anew ? "anew" : "once" });
+      return found ?? internal("a worker that measures rates has them");
     },
     machineIn: (db) => (isGpu(machine) ? calibratedMachine(db, environment, machine).machine : machine),
     // Workers refuse to start without a disassembler.
@@ -132,6 +149,33 @@ export async function openFleetPlace(options: FleetPlaceOptions): Promise<FleetP
       await server.close();
     },
   };
+}
+
+interface RatesOptions {
+  readonly effort: CalibrateJob["effort"];
+  readonly signal?: AbortSignal | undefined;
+}
+
+/** Rates of the workers' machine: those of a database, or what a worker knows or measures, which the database then has. */
+async function ratesIn<T>(
+  db: Database,
+  place: Place,
+  read: (data: unknown) => T | undefined,
+  { effort, signal }: RatesOptions,
+): Promise<Rates<T> | undefined> {
+  const { environment, world, announce } = place;
+  const stored = effort === "anew" ? undefined : storedIn(db, world, read);
+  if (stored) return { calibration: stored.calibration, measured: false };
+  if (effort !== "kept") announce("a worker tells the rates of its machine, or measures them: some seconds");
+  // An earlier answer, which stays on the server for some minutes, may not be what the worker knows now.
+  const repetition = randomInt(REPETITIONS);
+  const answered = await askCrew(place, { task: "calibrate", environment, effort, repetition }, signal);
+  const { outcome } = answered;
+  if (outcome.status === "uncalibrated" && effort === "kept") return undefined;
+  if (outcome.status !== "calibrated") return unreadable(answered);
+  const calibration = read(outcome.data) ?? unreadable(answered);
+  if (!db.readonly) recordCalibration(db, { environment: world, data: calibration, at: Date.now() });
+  return { calibration, measured: outcome.isNew };
 }
 
 function unreadable({ worker, outcome }: Answered): never {

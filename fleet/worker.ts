@@ -19,7 +19,7 @@ import type { Kernel } from "../abstraction/kernel.ts";
 import type { Target } from "../abstraction/machine.ts";
 import { visible } from "../abstraction/text.ts";
 import type { Measurement } from "../abstraction/trial.ts";
-import { idOf, MEMORY, withDatabase } from "../db/index.ts";
+import { type Database, idOf, MEMORY, withDatabase } from "../db/index.ts";
 import { shortened } from "../db/parse-text.ts";
 import type { Environment } from "../db/record.ts";
 import { environmentRowOf } from "../db/rows.ts";
@@ -31,7 +31,11 @@ import type { Fence } from "../runtime/fence.ts";
 import { keepBytes } from "../runtime/kept.ts";
 import { createRunner, type Runner } from "../runtime/measure.ts";
 import type { CudaRunner } from "../runtime/run/cuda.ts";
+import { gpuRates } from "../session/calibrate/calibrate-gpu.ts";
 import { environmentOf, gpuEnvironment } from "../session/calibrate/environment.ts";
+import { readGpuCalibration } from "../session/calibrate/gpu-rates.ts";
+import { keptCalibration } from "../session/calibrate/shared-calibration.ts";
+import { readCalibrationData } from "../session/recorded.ts";
 import { calibrationFor } from "../session/tune/predict.ts";
 import { localGpu, runnerOnGpu } from "../session/tune/workplace.ts";
 import { isGpu, nativeTarget, recordOf } from "../targets/index.ts";
@@ -42,6 +46,7 @@ import {
   advertSent,
   answerTo,
   type Binary,
+  type CalibrateJob,
   classOf,
   JOB,
   type Job,
@@ -329,7 +334,7 @@ class Serving implements FleetWorker {
   // ---- measuring
 
   private async measure(job: MeasuringJob): Promise<Outcome> {
-    if (job.task === "calibrate") return this.calibrate();
+    if (job.task === "calibrate") return this.calibrate(job);
     const held = await this.hold(job.subject, job.threads);
     try {
       const measurer = await held.measurer;
@@ -357,19 +362,23 @@ class Serving implements FleetWorker {
     }
   }
 
-  private async calibrate(): Promise<Outcome> {
+  private async calibrate({ effort }: CalibrateJob): Promise<Outcome> {
     const { machine, environment } = this.here;
+    if (effort === "kept") {
+      const kept = keptCalibration<unknown>(environment, isGpu(machine) ? readGpuCalibration : readCalibrationData);
+      return kept ? calibrated(kept.calibration, false) : { status: "uncalibrated" };
+    }
+    const { say: announce } = this.options;
+    const { signal } = this.giveBack;
+    const anew = effort === "anew";
     const runner = await this.here.openRunner(1);
-    if ("device" in runner) throw strange();
+    const ratesIn = (db: Database): Promise<{ readonly calibration: unknown; readonly measured: boolean }> =>
+      "device" in runner
+        ? gpuRates(db, runner, machine, { anew, announce })
+        : calibrationFor(db, environment, runner, announce, { machine, anew, signal });
     try {
-      const measured = (): ReturnType<typeof calibrationFor> =>
-        withDatabase(
-          MEMORY,
-          (db) => calibrationFor(db, environment, runner, this.options.say, { machine, signal: this.giveBack.signal }),
-          {},
-        );
-      const { calibration } = await this.inTurn(measured);
-      return { status: "calibrated", data: JSON.parse(JSON.stringify(calibration)) };
+      const { calibration, measured } = await this.inTurn(() => withDatabase(MEMORY, ratesIn, {}));
+      return calibrated(calibration, measured);
     } finally {
       await runner.close();
     }
@@ -438,6 +447,11 @@ class Serving implements FleetWorker {
     await keepBytes(bytes, entry);
     return undefined;
   }
+}
+
+/** Figures as plain data. @param isNew whether they were measured for this job */
+function calibrated(figures: unknown, isNew: boolean): Outcome {
+  return { status: "calibrated", data: JSON.parse(JSON.stringify(figures)), isNew };
 }
 
 function expected(job: Job, environment: string): MeasuringJob {

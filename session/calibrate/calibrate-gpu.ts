@@ -65,26 +65,10 @@ export async function calibrateGpuHere(
   const runner = given ?? (await runnerOnGpu(target, announce));
   if ("status" in runner) return { status: "environment", problem: runner };
   try {
-    if (runner.emulated)
-      return {
-        status: "environment",
-        problem: {
-          status: "environment",
-          what: "this GPU is emulated on the CPU: it has no rates",
-          why: "a calibration is of the machine that kernels are timed on",
-          remedy: "run it where a GPU is, or leave it: the table of machines has figures of each GPU",
-        },
-      };
     const calibrated = async (db: Database): Promise<GpuCalibrateOutcome> => {
       if (db.notice !== undefined) announce(db.notice);
       const environment = gpuEnvironment(runner.device, target);
-      const measure = (): Promise<GpuCalibration> => {
-        announce(`calibrating ${runner.device.name}: compiling and running probes`);
-        return calibrateGpu(target, runner.device.name, rows(), (libraries) =>
-          runner.probe(libraries.map((l) => l.source)),
-        );
-      };
-      const found = await calibrationIn(db, environment, { read: readGpuCalibration, measure, anew, announce });
+      const found = await gpuRates(db, runner, target, { anew, announce });
       return { status: "calibrated", ...found, environment, machine: calibratedGpu(target, found.calibration) };
     };
     return await withDatabase(database, calibrated, {});
@@ -94,6 +78,29 @@ export async function calibrateGpuHere(
   } finally {
     if (!given) await runner.close();
   }
+}
+
+/** The rates of a GPU: stored ones, or measured now and stored. @throws EnvironmentError when it is emulated */
+export function gpuRates(
+  db: Database,
+  runner: CudaRunner,
+  target: Target,
+  { anew, announce }: { readonly anew: boolean; readonly announce: (text: string) => void },
+): Promise<{ readonly calibration: GpuCalibration; readonly measured: boolean }> {
+  if (runner.emulated)
+    throw new EnvironmentError({
+      what: "this GPU is emulated on the CPU: it has no rates",
+      why: "a calibration is of the machine that kernels are timed on",
+      remedy: "run it where a GPU is, or leave it: the table of machines has figures of each GPU",
+    });
+  const measure = (): Promise<GpuCalibration> => {
+    announce(`calibrating ${runner.device.name}: compiling and running probes`);
+    return calibrateGpu(target, runner.device.name, rows(), (libraries) =>
+      runner.probe(libraries.map((l) => l.source)),
+    );
+  };
+  const environment = gpuEnvironment(runner.device, target);
+  return calibrationIn(db, environment, { read: readGpuCalibration, measure, anew, announce });
 }
 
 /** The GPU rates stored in a database, as findings of `automap doctor`. Empty when there is no GPU or no database. */

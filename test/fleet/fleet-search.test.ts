@@ -245,7 +245,7 @@ describe.skipIf(!hasRedis)("a search in a fleet", async () => {
     expect((await fleet.place({ on: "worker is node1 and isa contains avx2" })).workers).toEqual(["node1"]);
     const server = await fleet.open();
     const queue = server.queue(measuringQueue(environment));
-    const job: Job = { task: "calibrate", environment };
+    const job: Job = { task: "calibrate", environment, effort: "once", repetition: 0 };
     for (const [id, data] of [
       ["unsigned", job],
       ["by-a-worker", sign(fleet.member("node2"), JOB, job)],
