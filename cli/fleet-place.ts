@@ -1,7 +1,10 @@
 /** @file `--fleet`: a search measures on the workers of a fleet. The packages that it needs are loaded by searches that have one. */
 
 import { UsageError } from "../abstraction/error.ts";
+import type { EnvironmentRecord } from "../db/record.ts";
+import type { Member } from "../fleet/members.ts";
 import type { FleetPlace } from "../fleet/place.ts";
+import type { FleetServer } from "../fleet/server.ts";
 import { counted } from "../report/text.ts";
 
 /** The options of commands that measure in a fleet. */
@@ -30,38 +33,66 @@ export function checkElsewhere(fleet: string | undefined, others: Readonly<Recor
     throw new UsageError(`--fleet and --${lone} exclude each other`, "kernels are for the workers that --on names");
 }
 
+/** @throws UsageError for options of a fleet without its address */
+export function checkFleetWords({ fleet, fleetKey, on }: FleetWords): void {
+  if (fleet !== undefined) return;
+  const [lone] = Object.entries({ "fleet-key": fleetKey, on }).find(([, value]) => value !== undefined) ?? [];
+  if (lone !== undefined)
+    throw new UsageError(`--${lone} is for what a fleet measures`, "--fleet names the address of its server");
+}
+
 /** The fleet's workplace; undefined where a search measures at home. */
 export async function fleetPlaceOf(
-  { fleet, fleetKey, on, threads = 1 }: FleetWords,
+  words: FleetWords,
   announce: (text: string) => void,
 ): Promise<FleetPlace | undefined> {
-  if (fleet === undefined) {
-    const [lone] = Object.entries({ "fleet-key": fleetKey, on }).find(([, value]) => value !== undefined) ?? [];
-    if (lone !== undefined)
-      throw new UsageError(`--${lone} is for a search in a fleet`, "--fleet names the address of its server");
-    return undefined;
+  const { fleet, fleetKey, on, threads = 1 } = words;
+  checkFleetWords(words);
+  if (fleet === undefined) return undefined;
+  const { server, member } = await openFleet(fleet, fleetKey, announce);
+  try {
+    const { openFleetPlace } = await import("../fleet/place.ts");
+    const place = await openFleetPlace({ server, member, on, threads, announce });
+    const names = place.workers.join(", ");
+    announce(`measuring in a fleet: ${counted(place.workers.length, "worker")} of ${server.address.text} (${names})`);
+    return place;
+  } catch (error) {
+    await server.close();
+    throw error;
   }
+}
+
+/** The environments of a fleet's workers that measure. */
+export async function fleetEnvironments(
+  { fleet = "", fleetKey, on }: FleetWords,
+  announce: (text: string) => void,
+): Promise<readonly EnvironmentRecord[]> {
+  const { server, member } = await openFleet(fleet, fleetKey, announce);
+  try {
+    const { environmentsOf, workersOf } = await import("../fleet/adverts.ts");
+    return environmentsOf(await workersOf(server, member.fleet), on);
+  } finally {
+    await server.close();
+  }
+}
+
+async function openFleet(
+  fleet: string,
+  fleetKey: string | undefined,
+  announce: (text: string) => void,
+): Promise<{ readonly server: FleetServer; readonly member: Member }> {
   if (fleetKey === undefined)
     throw new UsageError("--fleet needs --fleet-key", "the file of this tuner's key, from automap fleet admit");
-  const [{ parseAddress }, { commandToAdmit, readMember }, { openServer }, { openFleetPlace }] = await Promise.all([
+  const [{ parseAddress }, { commandToAdmit, readMember }, { openServer }] = await Promise.all([
     import("../fleet/address.ts"),
     import("../fleet/members.ts"),
     import("../fleet/server.ts"),
-    import("../fleet/place.ts"),
   ]);
   const address = parseAddress(fleet);
   const member = readMember(fleetKey, "tuner");
   if (member.certificate.role !== "tuner")
     throw new UsageError(`${fleetKey} is the key of a ${member.certificate.role}`, commandToAdmit("tuner"));
   const server = await openServer(address, member.fleet, { onTrouble: announce });
-  try {
-    for (const warning of server.warnings) announce(warning);
-    const place = await openFleetPlace({ server, member, on, threads, announce });
-    const names = place.workers.join(", ");
-    announce(`measuring in a fleet: ${counted(place.workers.length, "worker")} of ${address.text} (${names})`);
-    return place;
-  } catch (error) {
-    await server.close();
-    throw error;
-  }
+  for (const warning of server.warnings) announce(warning);
+  return { server, member };
 }

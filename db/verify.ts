@@ -4,6 +4,7 @@
  *     verifyDatabase(db)     { checked: { trials: 16000, ... }, problems: [{ what: "trial 3f9a1c77d0e2", why: "its facts make the id ..." }] }
  */
 
+import { unique } from "../abstraction/collections.ts";
 import { attempt } from "../abstraction/error.ts";
 import { type Random, randomInteger } from "../abstraction/random.ts";
 import { visible } from "../abstraction/text.ts";
@@ -79,17 +80,22 @@ export interface Remeasured {
 
 /**
  * Measures a random sample of successful trials again, one after another.
- * @param filter which records count; include `trusted`, because other machines' times do not apply here
+ * @param filters records that one of them names count; include `trusted`, because other machines' times do not apply where it is measured
  * @param imported whether to include imported records, whose kernels are code of unknown authors
  * @param measure function that measures, because db/ does not run kernels
  */
 export async function remeasure(
   db: Database,
-  options: { readonly count: number; readonly filter: Filter; readonly random: Random; readonly imported?: boolean },
+  options: {
+    readonly count: number;
+    readonly filters: readonly Filter[];
+    readonly random: Random;
+    readonly imported?: boolean;
+  },
   measure: (trial: TrialRecord) => Promise<Measurement>,
 ): Promise<Remeasured[]> {
-  const { count, filter, random, imported = false } = options;
-  const ids = read(db, () => idsWhere(db, { ...filter, status: "ok" })).sort();
+  const { count, filters, random, imported = false } = options;
+  const ids = read(db, () => unique(filters.flatMap((filter) => idsWhere(db, { ...filter, status: "ok" })))).sort();
   const found: Remeasured[] = [];
   while (found.length < count && ids.length > 0) {
     const [id] = ids.splice(randomInteger(random, 0, ids.length - 1), 1);

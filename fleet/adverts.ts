@@ -77,6 +77,12 @@ export function readCondition(text: string): (worker: KnownWorker) => boolean {
   return (worker) => tests.every((holds) => holds(worker));
 }
 
+/** Environments in which workers measure that fit a condition. @throws EnvironmentError when there is none */
+export function environmentsOf(workers: readonly KnownWorker[], on: string | undefined): readonly EnvironmentRecord[] {
+  const fitting = measuringOf(workers, on).map(({ advert }) => advert.environment);
+  return [...new Map(fitting.map((environment) => [environment.id, environment])).values()];
+}
+
 /** The measuring workers of one environment. */
 export interface ChosenEnvironment {
   readonly environment: EnvironmentRecord;
@@ -88,18 +94,8 @@ export interface ChosenEnvironment {
  * @throws EnvironmentError when no measuring worker fits; UsageError when those that fit have several environments
  */
 export function chooseEnvironment(workers: readonly KnownWorker[], on: string | undefined): ChosenEnvironment {
-  const fits = on === undefined ? () => true : readCondition(on);
-  const measuring = workers.filter(({ advert }) => advert.measures);
-  const fitting = measuring.filter(fits);
+  const fitting = measuringOf(workers, on);
   const [first, ...rest] = fitting;
-  if (!first) {
-    const there = measuring.map(({ name, advert }) => `${name} (${advert.environment.target})`).join(", ");
-    throw new EnvironmentError({
-      what: on === undefined ? "no worker of the fleet measures" : `no measuring worker of the fleet fits "${on}"`,
-      why: measuring.length === 0 ? "kernels are measured by workers" : `there are ${there}`,
-      remedy: `start one: ${automapCommand("worker", "--fleet", "URL", "--key", "FILE")}`,
-    });
-  }
   const { environment } = first.advert;
   const others = rest.filter(({ advert }) => advert.environment.id !== environment.id);
   if (others.length > 0) {
@@ -110,4 +106,21 @@ export function chooseEnvironment(workers: readonly KnownWorker[], on: string | 
     );
   }
   return { environment, workers: [first, ...rest] };
+}
+
+/** The measuring workers that fit a condition. @throws EnvironmentError when there is none */
+function measuringOf(
+  workers: readonly KnownWorker[],
+  on: string | undefined,
+): readonly [KnownWorker, ...KnownWorker[]] {
+  const fits = on === undefined ? () => true : readCondition(on);
+  const measuring = workers.filter(({ advert }) => advert.measures);
+  const [first, ...rest] = measuring.filter(fits);
+  if (first) return [first, ...rest];
+  const there = measuring.map(({ name, advert }) => `${name} (${advert.environment.target})`).join(", ");
+  throw new EnvironmentError({
+    what: on === undefined ? "no worker of the fleet measures" : `no measuring worker of the fleet fits "${on}"`,
+    why: measuring.length === 0 ? "kernels are measured by workers" : `there are ${there}`,
+    remedy: `start one: ${automapCommand("worker", "--fleet", "URL", "--key", "FILE")}`,
+  });
 }

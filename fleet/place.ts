@@ -13,7 +13,7 @@ import { EnvironmentError, internal } from "../abstraction/error.ts";
 import type { Kernel } from "../abstraction/kernel.ts";
 import type { Target } from "../abstraction/machine.ts";
 import type { Measurement } from "../abstraction/trial.ts";
-import { type Database, type Environment, recordCalibration } from "../db/index.ts";
+import { type Conditions, type Database, type Environment, recordCalibration } from "../db/index.ts";
 import { readMeasurement } from "../db/measurement.ts";
 import { printTime } from "../report/text.ts";
 import { following, heard, type Until } from "../runtime/until.ts";
@@ -48,6 +48,8 @@ export interface FleetPlace extends Workplace {
   readonly workers: readonly string[];
   /** Rates of their machine: those of a database, or as a worker measures them. @param anew whether they are measured in any case */
   readonly rates: <T>(db: Database, read: (data: unknown) => T | undefined, anew: boolean) => Promise<Rates<T>>;
+  /** Measures a kernel as finals do, whatever was measured of it before. */
+  readonly again: (kernel: Kernel, subject: Subject, conditions: Conditions) => Promise<Measurement>;
 }
 
 /** Figures of the model. */
@@ -128,6 +130,10 @@ export async function openFleetPlace(options: FleetPlaceOptions): Promise<FleetP
     rates: async (db, read, anew) => {
       const found = await ratesIn(db, place, read, { effort: anew ? "anew" : "once" });
       return found ?? internal("a worker that measures rates has them");
+    },
+    again: async (kernel, subject, { threads: wanted, cache }) => {
+      const text = await asking.put(subjectText(subject));
+      return new FleetBench({ ...place, threads: wanted }, { subject, text, cache }, undefined).again(kernel);
     },
     machineIn: (db) => (isGpu(machine) ? calibratedMachine(db, environment, machine).machine : machine),
     // Workers refuse to start without a disassembler.
@@ -307,13 +313,22 @@ class FleetBench implements Bench {
   }
 
   async compare(kernels: readonly Kernel[], onDone: (kernels: number) => void): Promise<readonly Measurement[]> {
+    const measured = await this.compared(kernels, 0);
+    onDone(kernels.length);
+    return measured;
+  }
+
+  async again(kernel: Kernel): Promise<Measurement> {
+    const [only] = await this.compared([kernel], randomInt(1, REPETITIONS));
+    return only ?? internal("a kernel has no answer");
+  }
+
+  private async compared(kernels: readonly Kernel[], repetition: number): Promise<readonly Measurement[]> {
     const { environment, threads, ended } = this.place;
     const { text, cache } = this.benched;
     const built = await Promise.all(kernels.map((kernel) => this.build(kernel, ended)));
-    const job = { task: "compare", environment, subject: text, kernels: built, threads, cache, repetition: 0 } as const;
-    const measured = await this.trusted(job, ended);
-    onDone(kernels.length);
-    return measured;
+    const job = { task: "compare", environment, subject: text, kernels: built, threads, cache, repetition } as const;
+    return this.trusted(job, ended);
   }
 
   /** Undefined when it was dropped before. */

@@ -31,6 +31,7 @@ import { counted, printTime } from "../../report/text.ts";
 import { compareTimes } from "../../runtime/statistics.ts";
 import type { Cli } from "../command.ts";
 import { checkWritable, writeLines } from "../files.ts";
+import { checkFleetWords, FLEET_OPTIONS } from "../fleet-place.ts";
 import { flag, optionalWord, wholeNumber } from "../options.ts";
 import {
   counts,
@@ -59,6 +60,9 @@ const verifyOptions = fileOptions.extend({
     .optional(),
   trustImported: flag,
   seed: wholeNumber.optional(),
+  fleet: optionalWord,
+  fleetKey: optionalWord,
+  on: optionalWord,
 });
 const pruneOptions = queryOptions.extend({
   yes: flag,
@@ -107,10 +111,19 @@ export function registerFiles(db: Cli, here: Here): void {
     .runs(fileOptions, runMerge);
   addFile(db.command("verify"), verifySchema)
     .summary("whether the file is whole and every record what its id says")
-    .option("--remeasure <n>", "also measure n trials of this machine again")
+    .option("--remeasure <n>", "also measure n trials of this machine again, or of the machines of a fleet")
     .option("--trust-imported", "with --remeasure: also build and run kernels of records that were not measured here")
     .option("--seed <n>", "seed that selects those trials (default 1)")
-    .examples(["automap db verify --remeasure 5"], "Exit code 4 when something is wrong.")
+    .option(...FLEET_OPTIONS[0])
+    .option(...FLEET_OPTIONS[1])
+    .option(...FLEET_OPTIONS[2])
+    .examples(
+      [
+        "automap db verify --remeasure 5",
+        "automap db verify --remeasure 20 --fleet redis://queue.lan --fleet-key tuner.key",
+      ],
+      "Exit code 4 when something is wrong.",
+    )
     .runs(verifyOptions, (given) => runVerify(given, here));
   addStatus(addFilters(db.command("prune"), pruneSchema))
     .summary("delete trials for good; the best of each computation stays")
@@ -177,9 +190,11 @@ function conclude(report: ImportReport, from: string, { db, json }: z.infer<type
 }
 
 async function runVerify(given: z.infer<typeof verifyOptions>, here: Here): Promise<ExitCode> {
-  const lone = given.trustImported ? "--trust-imported" : given.seed === undefined ? undefined : "--seed";
+  const { seed, trustImported, fleet } = given;
+  const [lone] = Object.entries({ "trust-imported": trustImported, seed, fleet }).find(([, value]) => value) ?? [];
   if (lone !== undefined && given.remeasure === undefined)
-    throw new UsageError(`${lone} is for trials that are measured again`, "add --remeasure 5, or leave it out");
+    throw new UsageError(`--${lone} is for trials that are measured again`, "add --remeasure 5, or leave it out");
+  checkFleetWords(given);
   return withDatabase(given.db, async (db) => {
     const { checked, problems } = verifyDatabase(db);
     const again = given.remeasure === undefined ? [] : await measureAgain(given.remeasure);
@@ -201,19 +216,18 @@ async function runVerify(given: z.infer<typeof verifyOptions>, here: Here): Prom
     return problems.length === 0 && moved.length === 0 ? EXIT.ok : EXIT.wrong;
 
     async function measureAgain(count: number): Promise<Remeasured[]> {
-      const world = await here();
       // What compiles and measures is loaded only for this.
-      const { remeasurer } = await import("./remeasure.ts");
-      const measuring = await remeasurer(say);
+      const { remeasurer, remeasurerInFleet } = await import("./remeasure.ts");
+      const measuring = given.fleet === undefined ? await remeasurer(here, say) : await remeasurerInFleet(given, say);
       try {
-        const filter = { trusted: { ...world, policy: "exact" as const } };
+        const filters = measuring.worlds.map((world) => ({ trusted: { ...world, policy: "exact" as const } }));
         const random = seededRandom(given.seed ?? 1);
         const imported = given.trustImported;
-        const found = await remeasure(db, { count, filter, random, imported }, measuring.measure);
-        if (found.length < count)
-          say(
-            `automap: ${found.length} trials ${imported ? "are of exactly this machine" : "were measured here"} and can be measured again${imported ? "" : "; --trust-imported takes imported ones too"}`,
-          );
+        const found = await remeasure(db, { count, filters, random, imported }, measuring.measure);
+        if (found.length < count) {
+          const others = imported ? "" : "; --trust-imported takes imported ones too";
+          say(`automap: ${counted(found.length, "trial")} ${measuring.whose} can be measured again${others}`);
+        }
         return found;
       } finally {
         await measuring.close();
@@ -242,6 +256,7 @@ function rowOf(remeasured: Remeasured): string[] {
     "->",
     again.status === "ok" ? printTime(again.median) : again.status,
     verdictOf(remeasured),
+    ...(again.worker === undefined ? [] : [`by ${again.worker}`]),
   ];
 }
 

@@ -6,8 +6,8 @@
  *     await checkFenced(trial, compiler)                   { status: "wrong", because: "... its kernel ended as crashed in a process of its own" }
  */
 
-import { sumOf } from "../../abstraction/collections.ts";
-import { elementCount, pointCount } from "../../abstraction/computation.ts";
+import { defined, sumOf } from "../../abstraction/collections.ts";
+import { type Computation, elementCount, pointCount } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { type EnvironmentProblem, internal, UsageError } from "../../abstraction/error.ts";
 import type { Inputs } from "../../abstraction/interpret.ts";
@@ -46,7 +46,8 @@ export async function measureRecorded(
   trial: TrialRecord,
   options?: MeasureOptions,
 ): Promise<Measurement> {
-  const reference = await runner.reference(computationOf(trial.workload), INPUT_SEED, fixedOf(trial));
+  const { computation, fixed } = subjectOf(trial);
+  const reference = await runner.reference(computation, INPUT_SEED, defined({ fixed }));
   return runner.measure(kernelOfRecord(trial), reference, options);
 }
 
@@ -56,17 +57,21 @@ export async function measureRecordedOnGpu(
   trial: TrialRecord,
   timing?: CudaTiming,
 ): Promise<Measurement> {
-  const reference = await runner.reference(computationOf(trial.workload), INPUT_SEED, fixedOf(trial));
+  const { computation, fixed } = subjectOf(trial);
+  const reference = await runner.reference(computation, INPUT_SEED, defined({ fixed }));
   const [only] = await runner.measureTogether([kernelOfRecord(trial)], reference, timing);
   if (!only) internal("a kernel has no answer");
   return only;
 }
 
-/** Values of the tensors that the operator itself fixes. */
-function fixedOf({ workload }: TrialRecord): { readonly fixed?: Inputs } {
+/** What a record's kernel computes, and the values of tensors that the operator itself fixes. */
+export function subjectOf({ workload }: TrialRecord): {
+  readonly computation: Computation;
+  readonly fixed: Inputs | undefined;
+} {
+  const computation = computationOf(workload);
   const operator = OPERATORS.find((o) => o.name === workload.operator);
-  const fixed = operator && constantValues(operator, computationOf(workload));
-  return fixed ? { fixed } : {};
+  return { computation, fixed: operator && constantValues(operator, computation) };
 }
 
 /**

@@ -388,7 +388,7 @@ describe("verifying", () => {
     recordTrial(db, newTrial(90, { trial: trial({ status: "crashed", log: "" }) }));
     const asked: number[] = [];
     const again = (count: number): Promise<{ trial: { id: string } }[]> =>
-      remeasure(db, { count, filter: {}, random: seededRandom(3) }, async (t) => {
+      remeasure(db, { count, filters: [{}], random: seededRandom(3) }, async (t) => {
         asked.push(t.measurement.status === "ok" ? Math.round(t.measurement.median * 1e6) : 0);
         return measured(7);
       });

@@ -84,7 +84,7 @@ describe.skipIf(!hasRedis)("automap tune-network in a fleet", async () => {
     );
     expect(await complaint(given.slice(0, -2))).toMatch(/^automap: --fleet needs --fleet-key/);
     expect(await complaint([...given.slice(0, 6), "--on", "target is h100"])).toMatch(
-      /^automap: --on is for a search in a fleet/,
+      /^automap: --on is for what a fleet measures/,
     );
     await fleet.worker("node1", fakeMachine(compiler, BY_TEXT));
     expect(await complaint([...given, "--threads", "4000"])).toMatch(/4000/);
