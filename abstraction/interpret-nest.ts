@@ -29,6 +29,8 @@ import {
   type Buffer,
   compileCondition,
   compileIndex,
+  compileValue,
+  type Environment,
   type Registers,
   type Run,
   Scope,
@@ -45,6 +47,8 @@ import {
   isRoleMode,
   isShared,
   type LoopNest,
+  type MadeElements,
+  type MemoryTile,
   type Scratch,
   type Statement,
   storageOf,
@@ -225,23 +229,44 @@ function compileStatement(s: Statement, scope: Scope): Run {
   }
 }
 
-function compileMove({ kind, register, memory }: Extract<Statement, { kind: "load" | "store" }>, scope: Scope): Run {
+function compileMove(statement: Extract<Statement, { kind: "load" | "store" }>, scope: Scope): Run {
+  const { kind, register, memory, made } = statement;
   const { tiles, rows, columns } = scope.registerFile(register.file);
   const { values } = scope.buffer(memory.buffer);
   const index = compileIndex(register.index, scope);
   const base = compileIndex(memory.base, scope);
   const { stride } = memory;
-  const place = (from: number, i: number): number => from + (rows[i] ?? 0) * stride + (columns[i] ?? 0);
+  const laneOf = (i: number): number => (rows[i] ?? 0) * stride + (columns[i] ?? 0);
+  const place = (from: number, lane: number): number => from + (made?.halves ? half(made.halves, lane) >> 1 : lane);
+  const make = made && compileMade(made, memory, scope);
   return (env) => {
     const tile = tiles[index(env)];
     const from = base(env);
     if (!tile) internal(`register ${register.file} ${index(env)} does not exist`);
     for (let i = 0; i < tile.length; i++) {
-      const at = place(from, i);
+      const lane = laneOf(i);
+      const at = place(from, lane);
       if (at < 0 || at >= values.length) internal(`${kind} at ${at} outside ${memory.buffer}`);
-      if (kind === "load") tile[i] = values[at] ?? Number.NaN;
+      const value = values[at] ?? Number.NaN;
+      if (kind === "load") tile[i] = make ? make(env, lane, value) : value;
       else values[at] = tile[i] ?? Number.NaN;
     }
+  };
+}
+
+/** The number that a lane takes among those in half bytes. */
+const half = (halves: readonly number[], lane: number): number =>
+  halves[lane] ?? internal(`lane ${lane} takes nothing`);
+
+/** What a load makes of the element of memory that belongs to a lane. */
+function compileMade({ lane, element, value, halves }: MadeElements, { buffer }: MemoryTile, scope: Scope) {
+  const one: Buffer = { values: new Float64Array(1), shape: [], dtype: scope.buffer(buffer).dtype };
+  const evaluate = compileValue(value, scope.including(element, one), "f32");
+  const slot = scope.slot(lane);
+  return (env: Environment, at: number, held: number): number => {
+    env[slot] = at;
+    one.values[0] = halves ? (half(halves, at) % 2 === 0 ? held % 16 : held >> 4) : held;
+    return evaluate(env);
   };
 }
 

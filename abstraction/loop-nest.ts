@@ -156,6 +156,8 @@ export type Statement =
       readonly kind: "load" | "store";
       readonly register: RegisterAt;
       readonly memory: MemoryTile;
+      /** For a load of anything but the elements of the tile. */
+      readonly made?: MadeElements;
     }
   /** Fills registers from the logical elements of a scratch buffer. */
   | { readonly kind: "fetch"; readonly register: RegisterAt; readonly tile: TileAccess }
@@ -281,6 +283,18 @@ export interface MemoryTile {
   readonly base: Expr;
   /** Elements from one row of the tile to the next. */
   readonly stride: number;
+}
+
+/** What a load makes of the elements of a tile: `(f32(element[]) - 8) * s[n,g]` of numbers that lie in half bytes. */
+export interface MadeElements {
+  /** The name that runs over the places of the tile, which are the lanes of the register. */
+  readonly lane: string;
+  /** The name of the element of memory in the value. */
+  readonly element: string;
+  /** Besides the element it reads elements that all lanes share, and tiles of other buffers: `part_tiles[16*n + lane]`. */
+  readonly value: Expr;
+  /** Where the tile holds numbers of half a byte, two a byte with the first in its low half, the number that each lane takes. */
+  readonly halves?: readonly number[];
 }
 
 /** A tile of logical elements of a scratch buffer: `a_ring[k_tile%3, 64*warp_m + 16*i + x, 16*kk + y]` with x and y over the tile. */

@@ -153,10 +153,14 @@ export interface RegisterClass {
   /** Code that clears `{reg}`; `{reg} = 0;` when left out. */
   readonly cleared?: string;
   /**
-   * Code that fills `{reg}` with one element a lane from `{ptr}`, where elements of a narrower type lie side by side: by the type of the register,
-   * then by the type in memory. Every value of the narrower type is one of the wider.
+   * A vector of one element a lane from `{ptr}`, where elements of a narrower type lie side by side: by the type of the register, then by the type
+   * in memory. Every value of the narrower type is one of the wider.
    */
   readonly widened?: Readonly<Partial<Record<DType, Readonly<Partial<Record<DType, string>>>>>>;
+  /** How numbers of half a byte fill a register, by its type. */
+  readonly halfBytes?: Readonly<Partial<Record<DType, HalfBytes>>>;
+  /** Arithmetic on the lanes of vectors, by their type. */
+  readonly arithmetic?: Readonly<Partial<Record<DType, LaneArithmetic>>>;
   /** Each lane of a warp holds its share of the elements. */
   readonly perLane?: true;
   /** The language knows no size of its variables, so nothing may inspect their bytes. */
@@ -166,6 +170,24 @@ export interface RegisterClass {
   /** Its constraint letter in inline assembly. */
   readonly constraint?: "v" | "w" | "x";
   readonly source: string;
+}
+
+/** Numbers from 0 to 15, two a byte, the first in its low half. */
+export interface HalfBytes {
+  /** The lane that takes each number of a tile, in their order. */
+  readonly lanes: readonly number[];
+  /** The elements of `{table}`, a vector of sixteen, that the numbers at `{ptr}` name; or the numbers. */
+  readonly loaded: string;
+  /** The table of the numbers themselves, where there is a table. */
+  readonly table?: string;
+}
+
+/** Values of vectors: of two vectors by a sign, with one number in all lanes, and of the elements at an address. */
+export interface LaneArithmetic extends Readonly<Record<"+" | "-" | "*", string>> {
+  /** `{value}` in all lanes. */
+  readonly shared: string;
+  /** The elements from `{ptr}` on. */
+  readonly loaded: string;
 }
 
 /** Machines that share features, registers and emulation. */

@@ -14,6 +14,7 @@ import {
   isRoleMode,
   type Loop,
   type LoopNest,
+  type MadeElements,
   type MemoryTile,
   type RegisterAt,
   type Scratch,
@@ -72,7 +73,7 @@ export function printHead(s: Statement): string {
         return tile && `${tile.buffer}[${printExpr(tile.base, "formula")} ..]`;
       });
     case "load":
-      return `${printRegister(s.register)} <- ${printTile(s.memory)}`;
+      return `${printRegister(s.register)} <- ${s.made ? printMade(s.made, s.memory) : printTile(s.memory)}`;
     case "store":
       return `${printTile(s.memory)} <- ${printRegister(s.register)}`;
     case "fetch": {
@@ -163,6 +164,10 @@ function printArrival({ name, stage }: ArrivalAt): string {
 
 function printRegister({ file, index }: RegisterAt): string {
   return `${file}{${printExpr(index, "formula")}}`;
+}
+
+function printMade({ lane, element, value, halves }: MadeElements, memory: MemoryTile): string {
+  return `${printExpr(value)} over ${lane}, ${element} of ${printTile(memory)}${halves ? " in half bytes" : ""}`;
 }
 
 function printTile({ buffer, base, stride }: MemoryTile): string {

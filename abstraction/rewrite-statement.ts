@@ -59,8 +59,10 @@ export function rewriteStatement(s: Statement, change: Rewriting): Statement {
     case "scalar":
       return { ...s, equation: equation(s.equation), ...(s.prefetch && { prefetch: element(s.prefetch) }) };
     case "load":
-    case "store":
-      return { ...s, register: register(s.register), memory: { ...s.memory, base: index(s.memory.base) } };
+    case "store": {
+      const made = s.made && { made: { ...s.made, value: value(s.made.value) } };
+      return { ...s, register: register(s.register), memory: { ...s.memory, base: index(s.memory.base) }, ...made };
+    }
     case "fetch":
       return { ...s, register: register(s.register), tile: fetched(s.tile) };
     case "clear":

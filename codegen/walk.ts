@@ -188,6 +188,7 @@ export function namedIn(statements: readonly Statement[], { vectors = [] }: Loop
     if (s.kind === "send") for (const { equation } of s.copies) element(equation.target);
     if (s.kind === "load" || s.kind === "store") memory.add(s.memory.buffer);
     if (s.kind === "drain") memory.delete(s.element);
+    if (s.kind === "load" && s.made) memory.delete(s.made.element);
   };
   for (const s of statements) visit(s, {});
   const inOrder = [...registers].map(([file, numbers]) => [file, [...numbers].sort((a, b) => a - b)] as const);

@@ -27,7 +27,8 @@ import { copyParts, elementsOf } from "../mapper/lower/copies.ts";
 import { partsPackedIn, scheduledParts } from "../mapper/match/conditions.ts";
 import { defineProblem } from "../mapper/match/problem.ts";
 import type { Border, BorderBlocks } from "../mapper/schedule/borders.ts";
-import { gapsOf, type LoopDimension, type PackedForm, packedForm } from "../mapper/schedule/dimensions.ts";
+import { gapsOf, type LoopDimension } from "../mapper/schedule/dimensions.ts";
+import { type PackedForm, packedForm } from "../mapper/schedule/packed-form.ts";
 import { type PaddedCopy, type Reach, reachInPlace, reachPadded, reachWindowed } from "../mapper/schedule/reach.ts";
 import { STILL } from "../mapper/schedule/within.ts";
 import { gcd } from "../mapper/space-time/vector.ts";
@@ -155,14 +156,13 @@ export function placedInput(
   const tile = product(operand.dims.map((o) => o.extent));
   const rowBytes = Math.min(tile, tileRowElements(operand)) * size;
 
-  const form = packedForm(operand, bound, computation);
+  const form = packedForm(mapping, operand.name);
   const tiles = constant ? undefined : tiledPacking(mapping, operand, form, dimensions, own, sourceBytes);
   if (placement === "tiled" || bound.kind !== "access") {
-    const packed = bytesOf(form.dtype);
     return {
-      footprint: new RunFootprint(own, tile * packed, LINE_BYTES),
-      bufferBytes: tile * product([...own].map((d) => d.steps)) * packed,
-      straddling: straddles(tile * packed, (rowBytes / size) * packed),
+      footprint: new RunFootprint(own, tile * form.bytes, LINE_BYTES),
+      bufferBytes: tile * product([...own].map((d) => d.steps)) * form.bytes,
+      straddling: straddles(tile * form.bytes, (rowBytes / size) * form.bytes),
       packing: tiles,
       edges: undefined,
       borders: [],
@@ -190,12 +190,11 @@ export function placedInput(
 function tiledPacking(
   { computation, intrinsic, binding }: Mapping,
   operand: Operand,
-  { dtype, value: bound }: PackedForm,
+  { bytes: size, value: bound }: PackedForm,
   dimensions: readonly LoopDimension[],
   own: ReadonlySet<DimensionState>,
   sourceBytes: number,
 ): Packing {
-  const size = bytesOf(dtype);
   const elements = product(operand.dims.map((o) => o.extent)) * product([...own].map((d) => d.steps));
   const run = operand.dims.at(-1)?.extent ?? 1;
   const names = new Set([...own].map((d) => d.name));

@@ -13,7 +13,7 @@ import { bytesOf, type DType } from "../abstraction/dtype.ts";
 import { internal } from "../abstraction/error.ts";
 import { identityOf } from "../abstraction/expression.ts";
 import { fillTemplate, type Intrinsic, lanesOf, type Operand, registerElements } from "../abstraction/intrinsic.ts";
-import type { RegisterClass } from "../abstraction/machine.ts";
+import type { HalfBytes, LaneArithmetic, RegisterClass } from "../abstraction/machine.ts";
 import { tileElements } from "../abstraction/memory-tile.ts";
 import { apart, type Code, code, filled, list, type Name, NOTHING, trustedCode } from "../abstraction/source-text.ts";
 import { FAMILIES, familyOf } from "./features.ts";
@@ -86,14 +86,26 @@ export function clearRegister(intrinsic: Intrinsic, operand: Operand, register: 
 }
 
 /**
- * Code that fills the register of an operand from elements of a narrower type that lie side by side; undefined where there is none. An operand whose
+ * The vector of an operand from elements of a narrower type that lie side by side at `{ptr}`; undefined where there is none. An operand whose
  * elements are copied to several lanes has none: its conversions would be as many as the instructions that use them.
  */
 export function widenedLoad(operand: Operand, stored: DType): Code | undefined {
-  const registers = registerClass(operand.file);
-  const code = registers?.widened?.[operand.dtype]?.[stored];
-  const isWhole = tileElements(operand) * bytesOf(operand.dtype) === registers?.bytes;
-  return isWhole && operand.broadcast.length === 0 && code !== undefined ? trustedCode(code) : undefined;
+  const code = isVector(operand) ? registerClass(operand.file)?.widened?.[operand.dtype]?.[stored] : undefined;
+  return code === undefined ? undefined : trustedCode(code);
+}
+
+/** How numbers of half a byte fill the register of an operand; undefined where there is no way. */
+export const halfBytesOf = (operand: Operand): HalfBytes | undefined =>
+  isVector(operand) ? registerClass(operand.file)?.halfBytes?.[operand.dtype] : undefined;
+
+/** How lanes of the register of an operand compute; undefined where no code is known. */
+export const laneArithmetic = (operand: Operand): LaneArithmetic | undefined =>
+  isVector(operand) ? registerClass(operand.file)?.arithmetic?.[operand.dtype] : undefined;
+
+/** Whether each element of an operand has a lane of its own. */
+function isVector(operand: Operand): boolean {
+  const isWhole = tileElements(operand) * bytesOf(operand.dtype) === registerClass(operand.file)?.bytes;
+  return isWhole && operand.broadcast.length === 0;
 }
 
 function classOf({ name, file }: Operand): RegisterClass {

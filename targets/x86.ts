@@ -90,8 +90,26 @@ export const ZMM = {
   ...vectorTypes(512),
   widened: {
     f32: {
-      s8: "{reg} = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i*)({ptr}))));",
-      u8: "{reg} = _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i*)({ptr}))));",
+      s8: "_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i*)({ptr}))))",
+      u8: "_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i*)({ptr}))))",
+    },
+  },
+  // A permutation looks at the lowest four bits of each lane. Each number is shifted there from the half of the eight bytes that its lane holds.
+  halfBytes: {
+    f32: {
+      lanes: [0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15],
+      loaded:
+        "_mm512_permutexvar_ps(_mm512_srlv_epi32(_mm512_broadcastq_epi64(_mm_loadl_epi64((const __m128i*)({ptr}))), _mm512_setr_epi32(0, 0, 4, 4, 8, 8, 12, 12, 16, 16, 20, 20, 24, 24, 28, 28)), {table})",
+      table: "_mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)",
+    },
+  },
+  arithmetic: {
+    f32: {
+      "+": "_mm512_add_ps({left}, {right})",
+      "-": "_mm512_sub_ps({left}, {right})",
+      "*": "_mm512_mul_ps({left}, {right})",
+      shared: "_mm512_set1_ps({value})",
+      loaded: "_mm512_loadu_ps({ptr})",
     },
   },
   constraint: "v",
@@ -106,8 +124,24 @@ export const YMM = {
   ...vectorTypes(256),
   widened: {
     f32: {
-      s8: "{reg} = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i*)({ptr}))));",
-      u8: "{reg} = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i*)({ptr}))));",
+      s8: "_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i*)({ptr}))))",
+      u8: "_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i*)({ptr}))))",
+    },
+  },
+  halfBytes: {
+    f32: {
+      lanes: [0, 1, 2, 3, 4, 5, 6, 7],
+      loaded:
+        "_mm256_cvtepi32_ps(_mm256_and_si256(_mm256_srlv_epi32(_mm256_broadcastd_epi32(_mm_loadu_si32({ptr})), _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28)), _mm256_set1_epi32(15)))",
+    },
+  },
+  arithmetic: {
+    f32: {
+      "+": "_mm256_add_ps({left}, {right})",
+      "-": "_mm256_sub_ps({left}, {right})",
+      "*": "_mm256_mul_ps({left}, {right})",
+      shared: "_mm256_set1_ps({value})",
+      loaded: "_mm256_loadu_ps((const float*)({ptr}))",
     },
   },
   constraint: "x",

@@ -33,6 +33,7 @@ import { AVX512_HELPERS } from "./avx512-helpers.ts";
 import { copyLoops, maskedRow, packedRun, turnedColumns, turnedRows, turnedTile } from "./copy-loops.ts";
 import { argumentsOf, cppSource, intrinsicLine, openLoop, packedConstants, type SourceNotes } from "./cpp-frame.ts";
 import { calledIn } from "./cpp-helpers.ts";
+import { madeValue } from "./made-loads.ts";
 import { Avx512Rows, wideRow } from "./rows-avx512.ts";
 
 const CPP_WORDS: Words = {
@@ -147,13 +148,14 @@ export class CppWriter extends ScheduledNest implements LanguagePrinter {
     ];
   }
 
-  move({ kind, register, memory }: Of<"load" | "store">, extents: Extents): Code[] {
+  move({ kind, register, memory, made }: Of<"load" | "store">, extents: Extents): Code[] {
     const pointer = code`(${tensorName(memory.buffer)} + ${this.c.index(memory.base, extents)})`;
     const text = this.register(register);
     const { operand } = this.heldAt(register);
     const stored = this.c.dtypes[memory.buffer] ?? operand.dtype;
+    if (made) return [code`${text} = ${madeValue(made, { operand, stored, ptr: pointer }, this.c, extents)};`];
     const widened = kind === "load" ? widenedLoad(operand, stored) : undefined;
-    if (widened !== undefined) return [filled(widened, { reg: text, ptr: pointer })];
+    if (widened !== undefined) return [code`${text} = ${filled(widened, { ptr: pointer })};`];
     if (operand[kind] !== undefined) return [this.moved(kind, register, pointer, memory.stride)];
     return kind === "load"
       ? [code`memcpy(&${text}, ${pointer}, sizeof ${text});`]

@@ -15,12 +15,15 @@
 
 import type { Dimension } from "../../abstraction/affine.ts";
 import type { Placement, Schedule } from "../../abstraction/candidate.ts";
+import { mapValues, upTo } from "../../abstraction/collections.ts";
 import { type Computation, inputsOf, keptIn, type Tensor, tensorOf } from "../../abstraction/computation.ts";
 import type { Truth } from "../../abstraction/condition.ts";
-import type { DType } from "../../abstraction/dtype.ts";
+import { bytesOf, type DType } from "../../abstraction/dtype.ts";
+import { internal } from "../../abstraction/error.ts";
 import {
   type Access,
   access,
+  axesIn,
   axis,
   type Expr,
   number,
@@ -28,19 +31,30 @@ import {
   plus,
   printExpr,
   remainder,
+  rewriteReads,
   substitute,
   times,
 } from "../../abstraction/expression.ts";
 import type { Operand } from "../../abstraction/intrinsic.ts";
-import { assign, type FreshNames, loop, loops, type Scratch, type Statement } from "../../abstraction/loop-nest.ts";
+import {
+  assign,
+  type FreshNames,
+  loop,
+  loops,
+  type MadeElements,
+  type Scratch,
+  type Statement,
+} from "../../abstraction/loop-nest.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
 import { tileElements, tileOffset, tileRowElements } from "../../abstraction/memory-tile.ts";
 import { substituteAxis } from "../../abstraction/rewrite-statement.ts";
+import { halfBytesOf } from "../../targets/registers.ts";
 import { type Conditions, partsPackedIn, scheduledParts } from "../match/conditions.ts";
 import { defineProblem } from "../match/problem.ts";
 import { blockOf } from "../schedule/block.ts";
 import { type NestedLoop, partialReach } from "../schedule/cache-tiles.ts";
-import { dependsOn, type LoopDimension, packedForm } from "../schedule/dimensions.ts";
+import { dependsOn, digitsOf, type LoopDimension } from "../schedule/dimensions.ts";
+import { ELEMENT, type MadeForm, type PackedForm, packedForm } from "../schedule/packed-form.ts";
 import { type PaddedCopy, type Reach, reachExpr, reachInPlace, reachPadded, reachWindowed } from "../schedule/reach.ts";
 import { type Around, copyWithin, type Moved, movedBy, STILL, tilesWithin } from "../schedule/within.ts";
 import { fetchingAhead, isFew, type Region, regionsOf } from "./ahead.ts";
@@ -61,6 +75,8 @@ export interface Placed {
    * applies to the operand, or if all of it is packed.
    */
   readonly edges?: Placed;
+  /** What a load at a position makes of the elements of its tile, if anything. */
+  readonly made?: (at: Position) => MadeElements;
 }
 
 /**
@@ -138,8 +154,10 @@ export abstract class PackedTiles extends OperandTiles {
    * Packs every tile of an operand in the order of the loops: outer blocks, then the steps of a block, then the tile.
    * @param edges writes only the blocks on the edge of the condition; the others are loaded from elsewhere
    */
-  protected placeTiled(operand: Operand, element: Expr, edges = false): Placed {
-    const { dtype, value: bound } = packedForm(operand, element, this.computation);
+  protected placeTiled(operand: Operand, edges = false): Placed {
+    const form = packedForm(this.mapping, operand.name);
+    if (form.made) return this.placeMade(operand, form, form.made);
+    const { dtype, value: bound } = form;
     const own = this.dimensions.filter((d) => dependsOn(this.mapping, operand.name, d));
     const loop = edges ? undefined : this.schedule.within?.[operand.name];
     const within =
@@ -209,6 +227,79 @@ export abstract class PackedTiles extends OperandTiles {
     return { operand, buffer, stride: tileRowElements(operand), base };
   }
 
+  /** Packs what each load makes an operand's elements of, all ahead of time. Parts that differ from lane to lane have tiles of their own. */
+  private placeMade(operand: Operand, form: PackedForm, { value, parts }: MadeForm): Placed {
+    const used = (e: Expr): ReadonlySet<string> => new Set(axesIn(e));
+    const dimensionsOf = (axes: ReadonlySet<string>): LoopDimension[] =>
+      this.dimensions.filter((d) => d.loops.some((l) => axes.has(l.name)));
+    const own = this.dimensions.filter((d) => dependsOn(this.mapping, operand.name, d));
+    const stored = this.packAhead(operand, `${operand.name}_tiles`, form, own);
+    const packed = mapValues(parts, (part, name) => {
+      const whole = { dtype: operand.dtype, bytes: bytesOf(operand.dtype), value: part };
+      return this.packAhead(operand, `${operand.name}_${name}`, whole, dimensionsOf(used(part)));
+    });
+    const lane = this.names.fresh(`${operand.name}_lane`);
+    const element = this.names.fresh("element");
+    const made = (at: Position): MadeElements => {
+      const first = new Map(own.flatMap((d) => digitsOf(d, times(this.stepAt(d, at), d.step))));
+      const read = (a: Access): Expr => {
+        const part = packed[a.tensor];
+        if (part) return access(part.buffer, [plus(part.base(at), axis(lane))]);
+        return a.tensor === ELEMENT.tensor ? access(element, []) : a;
+      };
+      const halves = form.bytes < 1 ? { halves: this.halvesOf(operand) } : {};
+      return { lane, element, value: rewriteReads(substitute(value, first), read), ...halves };
+    };
+    return { operand, ...stored, stride: tileRowElements(operand), made };
+  }
+
+  /** Tiles of values, packed ahead of time. */
+  private packAhead(
+    operand: Operand,
+    wish: string,
+    { dtype, bytes, value }: PackedForm,
+    own: readonly LoopDimension[],
+  ): { readonly buffer: string; readonly base: (at: Position) => Expr } {
+    const isHalved = bytes < 1;
+    const { elements, base } = this.layout(own, tileElements(operand) / (isHalved ? 2 : 1));
+    const buffer = this.allocate(wish, dtype, elements);
+    const { step, within, walk } = tileWalk(operand, own, this.names);
+    const at: Position = (d) => {
+      const block = number(blockOf(this.schedule, d));
+      return this.placeIn(d, over(step(d), block), remainder(step(d), block));
+    };
+    const assigned = (offset: Expr, filled: Expr): Statement =>
+      assign(access(buffer, [plus(base(at), offset)]), filled);
+    if (!isHalved) {
+      const filled = this.element(operand, value, own, step, within);
+      const offset = substitute(tileOffset(operand), within, "index");
+      this.prepare.push(...this.dealt(walk, [assigned(offset, filled)]));
+      return { buffer, base };
+    }
+    const [{ name } = { name: "" }] = operand.dims;
+    const numberOf = (lane: number): Expr => this.element(operand, value, own, step, new Map([[name, number(lane)]]));
+    const halves = this.halvesOf(operand);
+    const bytesOfTile = upTo(halves.length / 2).map((byte) => {
+      const low = numberOf(halves.indexOf(2 * byte));
+      const high = numberOf(halves.indexOf(2 * byte + 1));
+      return assigned(number(byte), plus(low, times(16, high)));
+    });
+    this.prepare.push(...this.dealt(walk.slice(0, own.length), bytesOfTile));
+    return { buffer, base };
+  }
+
+  /** The number that each lane takes of a tile of half bytes. */
+  private halvesOf(operand: Operand): readonly number[] {
+    const { lanes } = halfBytesOf(operand) ?? internal(`${operand.name} is not read from half bytes`);
+    return upTo(lanes.length).map((lane) => lanes.indexOf(lane));
+  }
+
+  /** The number of a dimension's step at a position. */
+  private stepAt(d: LoopDimension, at: Position): Expr {
+    const { outer, inner } = at(d);
+    return plus(times(outer, blockOf(this.schedule, d)), inner);
+  }
+
   /** The steps of a dimension that a buffer holds where the loops around it stand; undefined for one that it holds whole. */
   protected stepsHeld(
     d: LoopDimension,
@@ -273,10 +364,10 @@ export class OperandPlacement extends PackedTiles {
     const bound = this.mapping.binding[operand.name];
     const placement = this.schedule.placement[operand.name];
     if (bound === undefined || placement === undefined) throw new Error(`internal: ${operand.name} is not placed`);
-    if (placement === "tiled" || bound.kind !== "access") return this.placeTiled(operand, bound);
+    if (placement === "tiled" || bound.kind !== "access") return this.placeTiled(operand);
     const plain = this.placePlain(operand, bound, placement);
     const keepsOut = partsPackedIn(scheduledParts(this.problem), operand.name).length > 0;
-    return keepsOut ? { ...plain, edges: this.placeTiled(operand, bound, true) } : plain;
+    return keepsOut ? { ...plain, edges: this.placeTiled(operand, true) } : plain;
   }
 
   /** Places an operand in the tensor itself, or in a copy made once a call. */

@@ -9,12 +9,13 @@
  */
 
 import { type Dimension, splitRowMajor } from "../../abstraction/affine.ts";
-import { mapValues, upTo, volumeOf } from "../../abstraction/collections.ts";
+import { upTo, volumeOf } from "../../abstraction/collections.ts";
 import { keptIn, summedIn } from "../../abstraction/computation.ts";
 import { not } from "../../abstraction/condition.ts";
 import { compare, type Expr, minus, number, plus, remainder, substitute, times } from "../../abstraction/expression.ts";
 import type { MemoryTile, RegisterAt, Statement } from "../../abstraction/loop-nest.ts";
 import { tileElements, tileRowElements } from "../../abstraction/memory-tile.ts";
+import { substituteAxis } from "../../abstraction/rewrite-statement.ts";
 import { registerClass } from "../../targets/index.ts";
 import { when } from "../match/conditions.ts";
 import { blockOf, registersOf, registersTakenBy } from "../schedule/block.ts";
@@ -326,6 +327,7 @@ export abstract class ScheduledBlock extends ScheduledStores {
       kind: "load",
       register: { file: this.fileName(p.operand), index },
       memory: { buffer: p.buffer, base: p.base(this.positionIn(parts)), stride: p.stride },
+      ...(p.made && { made: p.made(this.positionIn(parts)) }),
     });
     const unrolledSummed = summedIn(this.dimensions).filter((d) => countOf(parts, d) > 1);
     if (![...parts.values()].some((part) => part.edge)) {
@@ -366,14 +368,5 @@ export abstract class ScheduledBlock extends ScheduledStores {
 
 /** A load or an issue with known loop counters substituted. */
 function at(s: Statement, known: Known): Statement {
-  const values = new Map([...known].map(([name, value]) => [name, number(value)]));
-  const change = (e: Expr): Expr => substitute(e, values, "index");
-  const register = (r: RegisterAt): RegisterAt => ({ ...r, index: change(r.index) });
-  if (s.kind === "load")
-    return { ...s, register: register(s.register), memory: { ...s.memory, base: change(s.memory.base) } };
-  if (s.kind !== "register-issue") return s;
-  return {
-    ...s,
-    registers: mapValues(s.registers, (r) => register(r)),
-  };
+  return [...known].reduce((all, [name, value]) => substituteAxis(all, name, number(value)), s);
 }

@@ -11,13 +11,12 @@
 import { affineForm, boundsOf, extentOf } from "../../abstraction/affine.ts";
 import { defined, memoised, volumeOf } from "../../abstraction/collections.ts";
 import { type Computation, extentsOf, identityIn, targetOf, tensorOf } from "../../abstraction/computation.ts";
-import { type DType, isInteger, rangeOf, wrap } from "../../abstraction/dtype.ts";
+import { rangeOf, wrap } from "../../abstraction/dtype.ts";
 import {
   access,
   accessesIn,
   accessesOf,
   axesIn,
-  type BinaryOp,
   type Expr,
   operandsOf,
   printExpr,
@@ -26,6 +25,7 @@ import {
 import { type Intrinsic, operandOf } from "../../abstraction/intrinsic.ts";
 import type { Binding, Refusal, Rule } from "../../abstraction/mapping.ts";
 import { type DTypes, dtypesOf, typeOf } from "../../abstraction/typing.ts";
+import { valueRange } from "./range.ts";
 
 export interface Bindings {
   /** Bindings in the order of the text, then those with commuted operands. */
@@ -325,43 +325,4 @@ class Matcher {
 
 function join(parts: readonly Expr[], op: "*" | "+"): Expr {
   return parts.reduce((left, right) => ({ kind: "binary", op, left, right }));
-}
-
-/** Interval of an integer expression. */
-function valueRange(e: Expr, types: DTypes): readonly [number, number] | undefined {
-  const typeRange = (dtype: DType | undefined): readonly [number, number] | undefined =>
-    dtype !== undefined && isInteger(dtype) ? rangeOf(dtype) : undefined;
-  switch (e.kind) {
-    case "number":
-      return [e.value, e.value];
-    case "access":
-      return typeRange(types[e.tensor]);
-    case "cast": {
-      const inner = valueRange(e.value, types);
-      const own = typeRange(e.dtype);
-      if (!own) return undefined;
-      return inner && inner[0] >= own[0] && inner[1] <= own[1] ? inner : own;
-    }
-    case "binary": {
-      const a = valueRange(e.left, types);
-      const b = valueRange(e.right, types);
-      if (!a || !b) return undefined;
-      const own = typeRange(typeOf(e, types));
-      const exact = rangeOfBinary(e.op, a, b);
-      // A value that leaves the type wraps and may become anything.
-      return exact && (!own || (exact[0] >= own[0] && exact[1] <= own[1])) ? exact : own;
-    }
-    default:
-      return typeRange(typeOf(e, types));
-  }
-}
-
-type Range = readonly [number, number];
-
-function rangeOfBinary(op: BinaryOp, a: Range, b: Range): Range | undefined {
-  if (op === "+") return [a[0] + b[0], a[1] + b[1]];
-  if (op === "-") return [a[0] - b[1], a[1] - b[0]];
-  if (op !== "*") return undefined;
-  const corners = [a[0] * b[0], a[0] * b[1], a[1] * b[0], a[1] * b[1]];
-  return [Math.min(...corners), Math.max(...corners)];
 }

@@ -9,12 +9,10 @@
 
 import type { Dimension } from "../../abstraction/affine.ts";
 import { memoised, volumeOf } from "../../abstraction/collections.ts";
-import { type Axis, type Computation, keptIn, summedIn } from "../../abstraction/computation.ts";
-import type { DType } from "../../abstraction/dtype.ts";
+import { type Axis, keptIn, summedIn } from "../../abstraction/computation.ts";
 import { axesIn, type Expr, over, remainder } from "../../abstraction/expression.ts";
 import { type Operand, operandOf } from "../../abstraction/intrinsic.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
-import { widenedLoad } from "../../targets/registers.ts";
 
 /** One index a loop of the lowered program runs over. */
 export interface LoopDimension {
@@ -124,24 +122,6 @@ export function targetOperand({ intrinsic }: Mapping): Operand {
 export function inputOperands(mapping: Mapping): Operand[] {
   const target = targetOperand(mapping);
   return mapping.intrinsic.operands.filter((o) => o !== target);
-}
-
-/** How the tiles of an operand lie in memory: the type of their elements, and what an element is made of. */
-export interface PackedForm {
-  readonly dtype: DType;
-  readonly value: Expr;
-}
-
-/**
- * The form in which an operand is packed. Where it is a conversion of an element to a wider type, and a load converts, its tiles keep the narrow type:
- * `f32(w[k,n])` of s8 takes a quarter of the memory.
- */
-export function packedForm(operand: Operand, bound: Expr, { tensors }: Pick<Computation, "tensors">): PackedForm {
-  const read = bound.kind === "cast" && bound.dtype === operand.dtype ? bound.value : undefined;
-  const stored = read?.kind === "access" ? tensors[read.tensor]?.dtype : undefined;
-  if (read !== undefined && stored !== undefined && widenedLoad(operand, stored) !== undefined)
-    return { dtype: stored, value: read };
-  return { dtype: operand.dtype, value: bound };
 }
 
 /** The loops that index each operand. */

@@ -24,9 +24,10 @@ import { pick, type Random } from "../../abstraction/random.ts";
 import { identifier, named } from "../../abstraction/schema.ts";
 import { blocksOf, loop, parseLoop, printLoop } from "./cache-tiles.ts";
 import { type Decision, pairsApart } from "./decision.ts";
-import { dependsOn, inputOperands, type LoopDimension, packedForm } from "./dimensions.ts";
+import { dependsOn, inputOperands, type LoopDimension } from "./dimensions.ts";
 import { dimensionsUnder } from "./gaps.ts";
 import type { MappedContext } from "./mapped-context.ts";
+import { packedForm } from "./packed-form.ts";
 import { type PaddedReach, reachPadded, reachWindowed } from "./reach.ts";
 
 type Within = Schedule["within"];
@@ -140,8 +141,7 @@ export function tilesWithin(
   for (const d of dimensions)
     if (dependsOn(mapping, operandName, d))
       elements *= moved.find((m) => m.dimension === d)?.steps ?? roundedUp(d.steps, schedule.block[d.name] ?? 1);
-  const { dtype } = packedForm(operand, bound, mapping.computation);
-  return problemOfBytes(elements * bytesOf(dtype), name) ?? { around: moved };
+  return problemOfBytes(elements * packedForm(mapping, operandName).bytes, name) ?? { around: moved };
 }
 
 const roundedUp = (steps: number, block: number): number => Math.ceil(steps / block) * block;

@@ -150,6 +150,51 @@ static inline __m256 _mm256_cvtepi32_ps(__m256i r) {
   for (int i = 0; i < 8; i++) reg.set(i, (float)r.get<int32_t>(i));
   return reg;
 }
+
+/* ---- numbers of half a byte, shifted to the low bits of a lane each, and what is made of them -------------------------- */
+
+template <class R> static R shift_lanes(R r, R counts) {
+  for (unsigned i = 0; i < sizeof r.bytes / 4; i++) {
+    const uint32_t count = counts.template get<uint32_t>(i);
+    r.set(i, count < 32 ? r.template get<uint32_t>(i) >> count : 0);
+  }
+  return r;
+}
+template <class R, class T, class... Rest> static R lanes_of(T first, Rest... rest) {
+  const T values[] = {first, (T)rest...};
+  return load_register<R>(values);
+}
+template <class... T> static __m512i _mm512_setr_epi32(T... lanes) { return lanes_of<__m512i>((int32_t)lanes...); }
+template <class... T> static __m256i _mm256_setr_epi32(T... lanes) { return lanes_of<__m256i>((int32_t)lanes...); }
+template <class... T> static __m512 _mm512_setr_ps(T... lanes) { return lanes_of<__m512>((float)lanes...); }
+static inline __m512i _mm512_broadcastq_epi64(__m128i r) { return fill_register<__m512i>(r.get<int64_t>(0)); }
+static inline __m512i _mm512_srlv_epi32(__m512i r, __m512i counts) { return shift_lanes(r, counts); }
+static inline __m256i _mm256_srlv_epi32(__m256i r, __m256i counts) { return shift_lanes(r, counts); }
+static inline __m256i _mm256_set1_epi32(int x) { return fill_register<__m256i>((int32_t)x); }
+static inline __m256i _mm256_and_si256(__m256i a, __m256i b) {
+  for (int i = 0; i < 32; i++) a.bytes[i] &= b.bytes[i];
+  return a;
+}
+static inline __m512 _mm512_permutexvar_ps(__m512i places, __m512 table) {
+  __m512 reg;
+  for (int i = 0; i < 16; i++) reg.set(i, table.get<float>(places.get<int32_t>(i) & 15));
+  return reg;
+}
+template <class R, class F> static R each_lane(R a, R b, F of) {
+  for (unsigned i = 0; i < sizeof a.bytes / 4; i++) a.set(i, of(a.template get<float>(i), b.template get<float>(i)));
+  return a;
+}
+static inline float sum(float a, float b) { return a + b; }
+static inline float difference(float a, float b) { return a - b; }
+static inline float product(float a, float b) { return a * b; }
+static inline __m512 _mm512_add_ps(__m512 a, __m512 b) { return each_lane(a, b, sum); }
+static inline __m512 _mm512_sub_ps(__m512 a, __m512 b) { return each_lane(a, b, difference); }
+static inline __m512 _mm512_mul_ps(__m512 a, __m512 b) { return each_lane(a, b, product); }
+static inline __m256 _mm256_add_ps(__m256 a, __m256 b) { return each_lane(a, b, sum); }
+static inline __m256 _mm256_sub_ps(__m256 a, __m256 b) { return each_lane(a, b, difference); }
+static inline __m256 _mm256_mul_ps(__m256 a, __m256 b) { return each_lane(a, b, product); }
+static inline __m256 _mm256_set1_ps(float x) { return fill_register<__m256>(x); }
+
 static inline __m512i _mm512_cvtepu16_epi32(__m256i r) { return widen_lanes<uint16_t>(r); }
 static inline __m512i _mm512_slli_epi32(__m512i r, int count) {
   for (int i = 0; i < 16; i++) r.set(i, r.get<uint32_t>(i) << count);

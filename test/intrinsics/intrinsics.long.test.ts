@@ -204,10 +204,8 @@ const WIDENING: readonly Intrinsic[] = [ZMM, YMM].flatMap((registers) =>
     const bits = 8 * registers.bytes;
     const lanes = registers.bytes / 4;
     const steps = Array.from({ length: 16 / lanes }, (_, k) => {
-      const load = registers.widened.f32[stored]
-        .replace("{reg}", "wide")
-        .replace("{ptr}", `(char*)&{b} + ${k * lanes}`);
-      return `${load} {c} = _mm${bits}_fmadd_ps({a}, wide, {c});`;
+      const wide = registers.widened.f32[stored].replace("{ptr}", `(char*)&{b} + ${k * lanes}`);
+      return `{c} = _mm${bits}_fmadd_ps({a}, ${wide}, {c});`;
     });
     const one = { dtype: "f32", load: `{reg} = _mm${bits}_loadu_ps((const float*)({ptr}));` } as const;
     return defineIntrinsic<string>({
@@ -223,15 +221,51 @@ const WIDENING: readonly Intrinsic[] = [ZMM, YMM].flatMap((registers) =>
         b: { dtype: stored, storage: `xmm[${lanes}*k + i]` },
         c: { ...one, storage: `${registers.name}[i]`, store: `_mm${bits}_storeu_ps((float*)({ptr}), {reg});` },
       },
-      emit: `{ __m${bits} wide; ${steps.join(" ")} }`,
+      emit: steps.join(" "),
       source: registers.source,
     });
   }),
 );
 
-test("loads that widen bytes give their values, on this CPU and by the emulators", async () => {
+/** The same of 32 numbers of half a byte. */
+const HALF_BYTES: readonly Intrinsic[] = [ZMM, YMM].map((registers): Intrinsic => {
+  const bits = 8 * registers.bytes;
+  const lanes = registers.bytes / 4;
+  const half = registers.halfBytes.f32;
+  const steps = Array.from({ length: 32 / lanes }, (_, k) => {
+    const table = "table" in half ? half.table : "";
+    const numbers = half.loaded.replace("{ptr}", `(char*)&{b} + ${(k * lanes) / 2}`).replace("{table}", table);
+    return `{c} = _mm${bits}_fmadd_ps({a}, ${numbers}, {c});`;
+  });
+  const [isLow, byte] = lanes === 16 ? ["i/2%2 == 0", "4*(i%2) + i/4"] : ["i%2 == 0", "i/2"];
+  const number = `f32(select(${isLow}, b[k,${byte}] % 16, b[k,${byte}] / 16))`;
+  const one = { dtype: "f32", load: `{reg} = _mm${bits}_loadu_ps((const float*)({ptr}));` } as const;
+  const lane = { ...one, storage: `${registers.name}[i]` };
+  return defineIntrinsic<string>({
+    name: `${registers.name} of f32 from half bytes`,
+    family: "fma",
+    isa: registers.name === "zmm" ? "avx512f" : "fma",
+    language: "c++",
+    summary: "A product of f32 by numbers of half a byte.",
+    compute: `c[i] += a[i] * ${number}`,
+    extents: { i: lanes, k: steps.length },
+    operands: {
+      a: lane,
+      b: { dtype: "u8", storage: `xmm[${lanes / 2}*k + byte]`, dims: ["k", "byte"] },
+      c: { ...lane, store: `_mm${bits}_storeu_ps((float*)({ptr}), {reg});` },
+    },
+    emit: steps.join(" "),
+    source: registers.source,
+  });
+});
+
+test("loads that widen bytes and half bytes give their values, on this CPU and by the emulators", async () => {
   for (const emulate of [false, true])
-    for (const { intrinsic, status, detail } of await checkIntrinsics(WIDENING, { seed: 5, isa, emulate }))
+    for (const { intrinsic, status, detail } of await checkIntrinsics([...WIDENING, ...HALF_BYTES], {
+      seed: 5,
+      isa,
+      emulate,
+    }))
       expect({ intrinsic, status, detail }).toEqual({ intrinsic, status: "ok", detail: undefined });
 });
 

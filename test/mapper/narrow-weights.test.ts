@@ -12,6 +12,7 @@ import { intrinsicsNamed } from "../../intrinsics/index.ts";
 import { lowerSchedule } from "../../mapper/lower/scheduled.ts";
 import { mappings } from "../../mapper/match/enumerate.ts";
 import { smallInputs } from "../support/drawn/drawn.ts";
+import { GROUPED_CASES, groupedNest, madeMapping } from "../support/grouped-weights.ts";
 
 function product(dtype: DType, equation = "y[m,n] += x[m,k] * f32(w[k,n])"): Computation {
   return defineComputation({
@@ -72,6 +73,51 @@ describe("weights of s8 in a product of f32", () => {
   it.each(["s8", "u8"] as const)("give what the equation gives in %s", (dtype) => {
     const computation = product(dtype);
     const nest = lowerSchedule(mappingOf(computation, "avx512.fma.f32.broadcast", "b"), SCHEDULE);
+    const inputs = smallInputs(computation, 3);
+    expect([...interpretNest(nest, computation, inputs)]).toEqual([...interpret(computation, inputs)]);
+  });
+});
+
+describe("weights of groups, each with a scale", () => {
+  it.each(GROUPED_CASES)("$what on $row", ({ tiles, bytes, ...one }) => {
+    const { computation, nest, inputs } = groupedNest(one);
+    const buffer = nest.scratch.find(({ name }) => name === "b_tiles");
+    expect(buffer).toMatchObject({ dtype: tiles });
+    expect(buffer?.elements).toBeLessThanOrEqual(bytes * 64 * 96);
+    const wanted = [...interpret(computation, inputs)];
+    for (const [i, value] of interpretNest(nest, computation, inputs).entries())
+      expect(value).toBeCloseTo(wanted[i] ?? 0, 1);
+  });
+
+  it("are looked up in a table of what a scale makes of sixteen numbers", () => {
+    const [halves] = GROUPED_CASES.filter(({ what, row }) => what === "half bytes" && row === "avx512.fma.f32.inner");
+    if (!halves) throw new Error("no such case");
+    const { mapping, nest } = groupedNest(halves);
+    const { source } = generateCpp(mapping.computation, mapping.intrinsic, nest, { lines: [] });
+    expect(String(source)).toMatch(/b0 = _mm512_permutexvar_ps\(.*, _mm512_mul_ps\(_mm512_sub_ps\(_mm512_setr_ps\(/);
+  });
+
+  it("are packed as f32 where what a load would make of padding is not 0", () => {
+    const row = "avx512.fma.f32.inner";
+    const { nest } = groupedNest({ weight: "((f32(w[n,g,j]) - 128) * s[n,g])", stored: "u8", row, group: 24 });
+    expect(nest.scratch.find(({ name }) => name === "b_tiles")).toMatchObject({ dtype: "f32" });
+  });
+
+  it("may have the index of a group divided out of the index of an element", () => {
+    const computation = defineComputation({
+      name: "divided",
+      equation: "y[m,n] += x[m,k] * (f32(w[n,k]) * s[n,k/32])",
+      extents: { m: 1, n: 4, k: 64 },
+      tensors: {
+        x: { dtype: "f32" },
+        w: { dtype: "s8", constant: true },
+        s: { dtype: "f32", constant: true },
+        y: { dtype: "f32" },
+      },
+    });
+    const mapping = madeMapping(computation, "avx512.fma.f32.inner");
+    const nest = lowerSchedule(mapping, SCHEDULE);
+    expect(nest.scratch.find(({ name }) => name === "b_tiles")).toMatchObject({ dtype: "s8" });
     const inputs = smallInputs(computation, 3);
     expect([...interpretNest(nest, computation, inputs)]).toEqual([...interpret(computation, inputs)]);
   });
