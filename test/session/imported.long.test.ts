@@ -121,7 +121,7 @@ describe("an imported record", () => {
       "db verify --remeasure",
       () => "db verify --remeasure 5",
       0,
-      /0 trials were measured here and can be measured again; --trust-imported/,
+      /0 trials of exactly this machine can be measured again; --trust-imported/,
     ],
     ["db show", () => `db show ${id}`, 0, /imported/],
     ["db best", () => "db best --trust any", 0, /./],
