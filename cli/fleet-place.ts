@@ -2,7 +2,7 @@
 
 import { UsageError } from "../abstraction/error.ts";
 import type { EnvironmentRecord } from "../db/record.ts";
-import type { Member } from "../fleet/members.ts";
+import type { Member, Role } from "../fleet/members.ts";
 import type { FleetPlace } from "../fleet/place.ts";
 import type { FleetServer } from "../fleet/server.ts";
 import { counted } from "../report/text.ts";
@@ -46,10 +46,10 @@ export async function fleetPlaceOf(
   words: FleetWords,
   announce: (text: string) => void,
 ): Promise<FleetPlace | undefined> {
-  const { fleet, fleetKey, on, threads = 1 } = words;
+  const { fleet, on, threads = 1 } = words;
   checkFleetWords(words);
   if (fleet === undefined) return undefined;
-  const { server, member } = await openFleet(fleet, fleetKey, announce);
+  const { server, member } = await openFleet(fleet, keyOf(words), announce, "tuner");
   try {
     const { openFleetPlace } = await import("../fleet/place.ts");
     const place = await openFleetPlace({ server, member, on, threads, announce });
@@ -64,10 +64,11 @@ export async function fleetPlaceOf(
 
 /** The environments of a fleet's workers that measure. */
 export async function fleetEnvironments(
-  { fleet = "", fleetKey, on }: FleetWords,
+  words: FleetWords,
   announce: (text: string) => void,
 ): Promise<readonly EnvironmentRecord[]> {
-  const { server, member } = await openFleet(fleet, fleetKey, announce);
+  const { fleet = "", on } = words;
+  const { server, member } = await openFleet(fleet, keyOf(words), announce, "tuner");
   try {
     const { environmentsOf, workersOf } = await import("../fleet/adverts.ts");
     return environmentsOf(await workersOf(server, member.fleet), on);
@@ -76,22 +77,31 @@ export async function fleetEnvironments(
   }
 }
 
-async function openFleet(
+function keyOf({ fleetKey }: FleetWords): string {
+  if (fleetKey !== undefined) return fleetKey;
+  throw new UsageError("--fleet needs --fleet-key", "the file of this tuner's key, from automap fleet admit");
+}
+
+/**
+ * The server of a fleet, and who asks.
+ * @param role that the member must have
+ * @throws UsageError when it has another, EnvironmentError when the server does not answer
+ */
+export async function openFleet(
   fleet: string,
-  fleetKey: string | undefined,
+  key: string,
   announce: (text: string) => void,
+  role?: Role,
 ): Promise<{ readonly server: FleetServer; readonly member: Member }> {
-  if (fleetKey === undefined)
-    throw new UsageError("--fleet needs --fleet-key", "the file of this tuner's key, from automap fleet admit");
   const [{ parseAddress }, { commandToAdmit, readMember }, { openServer }] = await Promise.all([
     import("../fleet/address.ts"),
     import("../fleet/members.ts"),
     import("../fleet/server.ts"),
   ]);
   const address = parseAddress(fleet);
-  const member = readMember(fleetKey, "tuner");
-  if (member.certificate.role !== "tuner")
-    throw new UsageError(`${fleetKey} is the key of a ${member.certificate.role}`, commandToAdmit("tuner"));
+  const member = readMember(key, "tuner");
+  if (role && member.certificate.role !== role)
+    throw new UsageError(`${key} is the key of a ${member.certificate.role}`, commandToAdmit(role));
   const server = await openServer(address, member.fleet, { onTrouble: announce });
   for (const warning of server.warnings) announce(warning);
   return { server, member };

@@ -55,6 +55,7 @@ const CHECK_ADDRESS = "check its address, and that the server runs and can be re
 /** What errors of ioredis, pg, OpenSSL and the network mean; the first that fits counts. */
 const TROUBLES: readonly Trouble[] = [
   { sign: /ECONNREFUSED/, why: () => "nothing listens there", remedy: () => CHECK_ADDRESS },
+  { sign: /max retries per request/i, why: () => "the connection is lost", remedy: () => CHECK_ADDRESS },
   { sign: /ENOTFOUND|EAI_AGAIN/, why: () => "there is no host of this name", remedy: () => CHECK_ADDRESS },
   {
     sign: /EHOSTUNREACH|ENETUNREACH|EADDRNOTAVAIL|EACCES/,

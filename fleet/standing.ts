@@ -7,26 +7,29 @@
 
 import type { Queue } from "bullmq";
 import { remembered } from "../abstraction/collections.ts";
-import type { KnownWorker } from "./adverts.ts";
+import type { FleetData, Standing, WorkerFacts } from "../report/fleet-data.ts";
+import { type KnownWorker, workersOf } from "./adverts.ts";
+import type { Fleet } from "./members.ts";
+import type { FleetServer } from "./server.ts";
 import { compileQueue, measuringQueue } from "./worker.ts";
 
-/** One queue, which the workers of an environment share, or those with the same compilers. */
-export interface Standing {
-  readonly task: "measure" | "compile";
-  /** The machine, or the compiler. */
-  readonly of: string;
-  readonly workers: readonly string[];
-  /** Jobs that nobody has begun. */
-  readonly waiting: number;
-  readonly active: number;
-  /** Jobs that ended within the last minute, of the latest two hundred. */
-  readonly lastMinute: number;
-  /** Seconds since the one that has been worked at longest was begun. */
-  readonly longest: number | undefined;
+/** The workers of a fleet and its queues as they are now. @param queueNamed the queues of the server; each name is asked for once in a call */
+export async function fleetData(
+  server: FleetServer,
+  fleet: Fleet,
+  queueNamed: (name: string) => Queue,
+): Promise<FleetData> {
+  const workers = await workersOf(server, fleet);
+  const queues = await standingsOf(workers, queueNamed);
+  return { server: `${server.address.text} (${server.software})`, workers: workers.map(factsOf), queues };
 }
 
-/** A job that has been worked at for so long is stuck, or its kernels are uncommonly slow: seconds. */
-export const STUCK = 600;
+function factsOf({ name, advert }: KnownWorker): WorkerFacts {
+  const { environment, measures, compiles } = advert;
+  const { target, compiler, id } = environment;
+  return { name, measures, target, compiles, compiler: compiler.version, environment: id };
+}
+
 /** Most jobs of a queue that are looked at. */
 const MOST = 200;
 const MINUTE_MS = 60_000;

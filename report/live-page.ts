@@ -13,7 +13,7 @@ import { html, type Markup } from "./html.ts";
 import { type GrowingChart, growingConvergence, growingPrediction } from "./live-charts.ts";
 import type { LeftSearch, LiveData, LiveProcess, LiveSearch } from "./live-data.ts";
 import type { Patch } from "./live-script.ts";
-import { wholePage } from "./page-shell.ts";
+import { type Section, wholePage } from "./page-shell.ts";
 import { subjectHeading, trialColumns } from "./page-workload.ts";
 import type { TrialPoint } from "./report-data.ts";
 import { seriesOfTypes } from "./series.ts";
@@ -50,14 +50,17 @@ export class LivePage {
     ];
   }
 
-  /** The whole page. @param events where it hears of changes */
-  text(data: LiveData, events: string): string {
+  /** The whole page. @param events where it hears of changes @param beside what stands on it besides the searches */
+  text(data: LiveData, events: string, beside?: Section): string {
     return wholePage({
       title: "automap watch",
       about: html`<p>${data.source}, followed by automap ${data.version}.</p>
 <div id="state">${statePart(data)}</div>`,
       events,
-      sections: [{ id: "searches", name: "Searches", content: html`<div id="now">${this.nowPart(data)}</div>` }],
+      sections: [
+        { id: "searches", name: "Searches", content: html`<div id="now">${this.nowPart(data)}</div>` },
+        beside,
+      ],
     });
   }
 

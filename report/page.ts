@@ -9,7 +9,7 @@ import { predictionChart, rooflineChart } from "./charts.ts";
 import { type Column, dataTable, factsTable, numbers } from "./data-table.ts";
 import { downloadLinks } from "./downloads.ts";
 import { html, type Markup } from "./html.ts";
-import { wholePage } from "./page-shell.ts";
+import { type Section, wholePage } from "./page-shell.ts";
 import { comparisonPart, subjectSection, verdictsOf } from "./page-workload.ts";
 import type { Accuracy, ReportData, Roofline, Subject, TrialPoint } from "./report-data.ts";
 import { legend, type Series, seriesOfTypes, swatch } from "./series.ts";
@@ -22,6 +22,8 @@ export interface Follows {
   readonly events: string;
   /** What it says of that, below its title. */
   readonly says: Markup;
+  /** What stands on it before the report. */
+  readonly beside?: Section | undefined;
 }
 
 /** A self-contained HTML page of what a database holds. @returns its text */
@@ -38,6 +40,7 @@ ${subjects.length === 0 ? html`<p>No trial matches.</p>` : undefined}${follows?.
     events: follows?.events,
     downloads: subjects.length === 0 ? undefined : downloadLinks(data),
     sections: [
+      follows?.beside,
       { id: "summary", name: "Summary", content: summaryPart(data, series) },
       { id: "noise", name: "Noise", title: "Can the numbers be believed?", content: noisePart(data) },
       (comparisons.length > 0 || compared) && {

@@ -6,15 +6,15 @@
  */
 
 import { z } from "zod";
-import { EnvironmentError, NotFoundError, suggestion, UsageError } from "../../abstraction/error.ts";
-import { parseAddress } from "../../fleet/address.ts";
+import { EnvironmentError, NotFoundError, suggestion } from "../../abstraction/error.ts";
 import { type KnownWorker, workersOf } from "../../fleet/adverts.ts";
-import { type Member, readMember } from "../../fleet/members.ts";
+import type { Member } from "../../fleet/members.ts";
 import { give } from "../../fleet/orders.ts";
-import { type FleetServer, openServer } from "../../fleet/server.ts";
+import type { FleetServer } from "../../fleet/server.ts";
 import { FleetRefusal } from "../../fleet/signed.ts";
 import { counted } from "../../report/text.ts";
 import type { Cli } from "../command.ts";
+import { openFleet } from "../fleet-place.ts";
 import { flag } from "../options.ts";
 import { documentOf, EXIT, type ExitCode, integer, number, print, printJson, say, text } from "../output.ts";
 import { printFitted } from "../terminal.ts";
@@ -107,12 +107,7 @@ async function withWorkers<T>(
   name: string | undefined,
   work: (server: FleetServer, member: Member, workers: readonly KnownWorker[]) => Promise<T>,
 ): Promise<T> {
-  const address = parseAddress(fleet);
-  const member = readMember(key, "tuner");
-  const { role } = member.certificate;
-  if (role !== "tuner")
-    throw new UsageError(`${key} is the key of a ${role}, and workers take orders of tuners`, "name a tuner's key");
-  const server = await openServer(address, member.fleet, { onTrouble: say });
+  const { server, member } = await openFleet(fleet, key, say, "tuner");
   try {
     const workers = await workersOf(server, member.fleet);
     const named = workers.filter((worker) => name === undefined || worker.name === name);

@@ -10,26 +10,12 @@ import type { Queue } from "bullmq";
 import { z } from "zod";
 import { remembered } from "../../abstraction/collections.ts";
 import { shortId } from "../../db/index.ts";
-import { parseAddress } from "../../fleet/address.ts";
-import { type KnownWorker, workersOf } from "../../fleet/adverts.ts";
-import { readMember } from "../../fleet/members.ts";
-import { openServer } from "../../fleet/server.ts";
-import { STUCK, standingsOf } from "../../fleet/standing.ts";
+import { fleetData } from "../../fleet/standing.ts";
+import { type FleetData, stuckText } from "../../report/fleet-data.ts";
 import type { Cli } from "../command.ts";
+import { openFleet } from "../fleet-place.ts";
 import { flag } from "../options.ts";
-import {
-  documentOf,
-  EXIT,
-  type ExitCode,
-  integer,
-  number,
-  type PartsOf,
-  print,
-  printJson,
-  say,
-  text,
-  texts,
-} from "../output.ts";
+import { documentOf, EXIT, type ExitCode, integer, number, print, printJson, say, text, texts } from "../output.ts";
 import { printFitted } from "../terminal.ts";
 
 const options = z.object({
@@ -87,24 +73,13 @@ export function addStatus(fleet: Cli): void {
 const AGAIN_MS = 2000;
 
 async function status({ fleet, key, json, watch }: z.infer<typeof options>): Promise<ExitCode> {
-  const address = parseAddress(fleet);
-  const { fleet: known } = readMember(key, "tuner");
-  const server = await openServer(address, known, { onTrouble: say });
+  const { server, member } = await openFleet(fleet, key, say);
   const ended = new AbortController();
   const end = (): void => ended.abort();
   try {
-    for (const warning of server.warnings) say(warning);
     const queues = new Map<string, Queue>();
-    const looked = async (): Promise<Looked> => {
-      const workers = await workersOf(server, known);
-      return {
-        server: `${address.text} (${server.software})`,
-        workers: workers.map(rowOf),
-        queues: (await standingsOf(workers, (name) => remembered(queues, name, () => server.queue(name)))).map(
-          ({ longest = null, ...standing }) => ({ ...standing, longest }),
-        ),
-      };
-    };
+    const looked = (): Promise<FleetData> =>
+      fleetData(server, member.fleet, (name) => remembered(queues, name, () => server.queue(name)));
     let found = await looked();
     show(found, json);
     if (!watch) return found.workers.length === 0 ? EXIT.nothingFound : EXIT.ok;
@@ -123,11 +98,12 @@ async function status({ fleet, key, json, watch }: z.infer<typeof options>): Pro
   }
 }
 
-type Looked = PartsOf<typeof statusSchema>;
-
 /** What would be printed again only when it changes: how long jobs have been worked at changes always. */
-function textOf({ queues, ...rest }: Looked): string {
-  return JSON.stringify([rest, queues.map(({ longest, ...standing }) => [standing, (longest ?? 0) > STUCK])]);
+function textOf({ queues, ...rest }: FleetData): string {
+  return JSON.stringify([
+    rest,
+    queues.map(({ longest, ...standing }) => [standing, stuckText({ ...standing, longest }) !== undefined]),
+  ]);
 }
 
 /** Waits. False when the user ends it. */
@@ -136,9 +112,10 @@ async function isTime(signal: AbortSignal): Promise<boolean> {
   return !signal.aborted;
 }
 
-function show({ server, workers, queues }: Looked, json: boolean): void {
+function show({ server, workers, queues }: FleetData, json: boolean): void {
   if (json) {
-    printJson(statusSchema, { server, workers, queues });
+    const standing = queues.map(({ longest = null, ...rest }) => ({ ...rest, longest }));
+    printJson(statusSchema, { server, workers, queues: standing });
     return;
   }
   if (workers.length === 0) {
@@ -162,22 +139,9 @@ function show({ server, workers, queues }: Looked, json: boolean): void {
     String(lastMinute),
   ]);
   printFitted([["jobs to", "workers", "waiting", "active", "last minute"], ...standing], ["workers"]);
-  for (const { task, of, longest } of queues)
-    if (longest !== null && longest > STUCK)
-      print(
-        `\na job to ${task} on ${of} has been worked at for ${Math.round(longest / 60)} minutes: look at its worker`,
-      );
+  for (const queue of queues) {
+    const stuck = stuckText(queue);
+    if (stuck !== undefined) print(`\n${stuck}`);
+  }
   print(`\nat ${server}`);
-}
-
-function rowOf({ name, advert }: KnownWorker): Looked["workers"][number] {
-  const { environment, measures, compiles } = advert;
-  return {
-    name,
-    measures,
-    target: environment.target,
-    compiles,
-    compiler: environment.compiler.version,
-    environment: environment.id,
-  };
 }

@@ -34,6 +34,7 @@ import type { LeftSearch, LiveData, LiveProcess, LiveSearch } from "../../report
 import { LivePage, leftPart } from "../../report/live-page.ts";
 import type { Patch } from "../../report/live-script.ts";
 import { reportPage } from "../../report/page.ts";
+import type { Section } from "../../report/page-shell.ts";
 import type { ReportData, TrialPoint } from "../../report/report-data.ts";
 import { gatherReport, pointFrom } from "../report/report.ts";
 import { isSearched } from "../report/report-trials.ts";
@@ -63,9 +64,22 @@ interface Followed {
   landed: number;
 }
 
+/** A section beside the searches, or below the report, which changes by itself. */
+export interface Beside {
+  /** What changed in it since the last call. */
+  readonly look: () => readonly Patch[];
+  readonly section: () => Section;
+}
+
+export interface WatchOptions {
+  readonly clock?: () => number;
+  readonly beside?: Beside | undefined;
+}
+
 export class Watch {
   private readonly path: string;
   private readonly clock: () => number;
+  private readonly beside: Beside | undefined;
   private readonly followed = new Map<string, Followed>();
   private db: Database | undefined;
   private following: Following | undefined;
@@ -80,9 +94,10 @@ export class Watch {
    * A file that is not there yet, or is locked, is waited for.
    * @throws UsageError when it is not automap's, DatabaseError when it cannot be read
    */
-  constructor(path: string, clock: () => number = Date.now) {
+  constructor(path: string, { clock = Date.now, beside }: WatchOptions = {}) {
     this.path = path;
     this.clock = clock;
+    this.beside = beside;
     this.follow(() => this.open(), isPassing);
     this.turn(this.data());
   }
@@ -103,20 +118,21 @@ export class Watch {
     const data = this.data();
     this.turn(data);
     if (this.live !== before || (!this.live && isChanged)) return "reload";
-    return this.live?.update(data) ?? [];
+    return [...(this.live?.update(data) ?? []), ...(this.beside?.look() ?? [])];
   }
 
   /** The page as it is now: searches that run, or the report of all that is recorded. @param events where it hears of changes */
   page(events: string): string {
     const data = this.data();
     const { db, live } = this;
-    if (live || !db) return (live ?? new LivePage()).text(data, events);
+    const beside = this.beside?.section();
+    if (live || !db) return (live ?? new LivePage()).text(data, events, beside);
     const says = html`\n<p>No search runs now; this page shows the next one when it begins.</p>\n${leftPart(data.left)}`;
     try {
       this.report ??= gatherReport(db, {}, data.now);
-      return reportPage(this.report, { events, says });
+      return reportPage(this.report, { events, says, beside });
     } catch (error) {
-      return new LivePage().text({ ...data, trouble: sentenceOf(error) }, events);
+      return new LivePage().text({ ...data, trouble: sentenceOf(error) }, events, beside);
     }
   }
 

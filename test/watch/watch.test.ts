@@ -16,7 +16,7 @@ afterEach(() => {
 });
 
 function watching(file: string, later = 0): Watch {
-  const watch = new Watch(file, () => Date.now() + later);
+  const watch = new Watch(file, { clock: () => Date.now() + later });
   watches.push(watch);
   return watch;
 }
