@@ -160,7 +160,8 @@ function readTypes(operator: Operator, text: string, sum: string | undefined): O
     const known = Object.keys(operator.tensors);
     if (place === undefined)
       throw new UsageError(`--dtype: ${operator.name} has no tensor "${tensor}"`, suggestion(tensor, known));
-    typeNamed(dtype, tensor);
+    if (typeNamed(dtype, tensor) !== place && isDType(place))
+      throw new UsageError(`--dtype: ${tensor} of ${operator.name} is always ${place}`);
     const other = given[place];
     if (other && other.dtype !== dtype)
       throw new UsageError(`--dtype: ${operator.name} gives ${other.tensor} and ${tensor} one type`);

@@ -1,12 +1,31 @@
 /**
  * @file Products of vectors and matrices.
  *
- *     matmul    out[m,n] += acc(a[m,k]) * acc(b[k,n])
+ *     matmul         out[m,n] += acc(a[m,k]) * acc(b[k,n])
+ *     matmul-8bit    out[m,n] += acc(a[m,group*g+j]) * (acc(w[n,g,j]) * acc(s[n,g]))
  *
  * Matrices of a product are not marked constant, because the operator does not know whether one holds weights; `--constant b` says so.
  */
 
+import { extentOf } from "../abstraction/affine.ts";
 import { defineOperator, divides, type Operator, size } from "./operator.ts";
+
+/** One row of 4096 numbers, as a language model has for each word that it writes. */
+const NARROW = {
+  parameters: {
+    m: size("rows of the output", 1),
+    n: size("columns of the output", 4096),
+    k: size("summed", 4096),
+    group: size("summed weights that share a scale", 32),
+  },
+  axes: { g: "k/group", j: "group" },
+};
+
+const SCALED = {
+  a: { type: "first", dims: "m k" },
+  s: { type: "second", constant: true },
+  out: { type: "sum", channels: "n" },
+} as const;
 
 export const LINEAR: readonly Operator[] = [
   defineOperator({
@@ -24,6 +43,26 @@ export const LINEAR: readonly Operator[] = [
     parameters: { m: size("rows of the output"), n: size("columns of the output"), k: size("summed") },
     equation: "out[m,n] += acc(a[m,k]) * acc(b[k,n])",
     tensors: { a: { type: "first" }, b: { type: "second" }, out: { type: "sum", channels: "n" } },
+  }),
+  // Weights of language models: half bytes as in MatMulNBits of ONNX Runtime, of which 8 stands for 0.
+  defineOperator({
+    name: "matmul-4bit",
+    aliases: ["w4"],
+    summary: "matrix times weights of 4 bits, two a byte, that share a scale in groups",
+    ...NARROW,
+    equation:
+      "out[m,n] += acc(a[m,group*g+j]) * ((acc(select(j%2 == 0, w[n,g,j/2] % 16, w[n,g,j/2] / 16)) - 8) * acc(s[n,g]))",
+    tensors: { ...SCALED, w: { type: "u8", constant: true } },
+    rules: [divides("group", "k"), (p) => (extentOf("group", p) % 2 === 0 ? undefined : "group must be even")],
+  }),
+  defineOperator({
+    name: "matmul-8bit",
+    aliases: ["w8"],
+    summary: "matrix times weights of 8 bits that share a scale in groups",
+    ...NARROW,
+    equation: "out[m,n] += acc(a[m,group*g+j]) * (acc(w[n,g,j]) * acc(s[n,g]))",
+    tensors: { ...SCALED, w: { type: "s8", constant: true } },
+    rules: [divides("group", "k")],
   }),
   // Its matrices are x and y, because b is the batch.
   defineOperator({

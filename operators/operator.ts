@@ -59,8 +59,8 @@ export interface Parameter {
 export const size = (describe: string, value = 1024): Parameter => ({ default: value, min: 1, describe });
 
 export interface OperatorTensor {
-  /** Which of the {@link OperandTypes} it has. */
-  readonly type: "first" | "second" | "sum";
+  /** Which of the {@link OperandTypes} it has, or the one type that it always has. */
+  readonly type: "first" | "second" | "sum" | DType;
   /** Names of its dimensions, which layouts use; by default the axes that index it. */
   readonly dims?: string;
   /** Its size follows from the parameters its dimensions are named after, not from the indices: reads may fall outside. */
@@ -332,12 +332,25 @@ function tensorSpec(
   const shape = tensor.sized && dims?.map((dim) => extentOf(dim, parameters));
   const storage = tensor.storage === undefined ? undefined : storageText(operator, tensor, tensor.storage, parameters);
   return defined({
-    dtype: { first: types.inputs[0], second: types.inputs[1], sum: types.sum }[tensor.type],
+    dtype: typeOfTensor(tensor, types),
     constant: tensor.constant ?? false,
     dims,
     shape,
     ...(layout !== undefined ? { layout } : storage !== undefined && { storage }),
   });
+}
+
+function typeOfTensor({ type }: OperatorTensor, { inputs: [first, second], sum }: OperandTypes): DType {
+  switch (type) {
+    case "first":
+      return first;
+    case "second":
+      return second;
+    case "sum":
+      return sum;
+    default:
+      return type;
+  }
 }
 
 /** The storage formula with parameters substituted, and without `/` and `%` that the sizes make redundant. */

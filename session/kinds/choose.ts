@@ -8,7 +8,7 @@
 import { unique } from "../../abstraction/collections.ts";
 import { type Computation, tensorOf } from "../../abstraction/computation.ts";
 import { isRecurrent } from "../../abstraction/dependence.ts";
-import { accessesIn } from "../../abstraction/expression.ts";
+import { accessesIn, axesIn } from "../../abstraction/expression.ts";
 import type { Intrinsic, Language } from "../../abstraction/intrinsic.ts";
 import type { KernelLanguage } from "../../abstraction/kernel.ts";
 import type { Target } from "../../abstraction/machine.ts";
@@ -93,13 +93,27 @@ function isSummedInnermost(computation: Computation): boolean {
 }
 
 /**
+ * Whether some constant factors are shared by groups of summed elements, as scales of weights are. What a load makes of weights is then the same in
+ * all lanes of a sum.
+ */
+function isScaledByGroups(computation: Computation): boolean {
+  const constants = accessesIn(computation.equation.value).filter((a) => tensorOf(computation, a.tensor).constant);
+  const summed = constants.map((a) => {
+    const axes = axesIn(a);
+    return computation.axes.filter(({ name, kind }) => kind === "reduce" && axes.includes(name)).length;
+  });
+  return Math.min(...summed) < Math.max(...summed);
+}
+
+/**
  * Groups in the order they are tried: instructions, then products in plain C++, then rows that only add or copy values computed during packing.
  * The last group maps almost anything, but writes every term to memory first. Plain loops belong to no group: they join one in which mappings fail.
  */
 export function tiersOf(computation: Computation, intrinsics: readonly Intrinsic[]): readonly (readonly Intrinsic[])[] {
   const plain = intrinsics.filter((i) => isPlain(i) && !isLoops(i));
   const instructions = intrinsics.filter((i) => !isPlain(i));
-  const others = isSummedInnermost(computation) ? instructions : instructions.filter((i) => !addsLanes(i));
+  const adds = isSummedInnermost(computation) || isScaledByGroups(computation);
+  const others = adds ? instructions : instructions.filter((i) => !addsLanes(i));
   const tiers = [
     others.length > 0 ? others : instructions,
     plain.filter((i) => i.operands.length > 2),

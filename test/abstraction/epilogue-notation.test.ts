@@ -99,6 +99,8 @@ describe("epilogues by name", () => {
       [
         "matvec",
         "matmul",
+        "matmul-4bit",
+        "matmul-8bit",
         "batched-matmul",
         "grouped-fc",
         "conv1d",

@@ -37,6 +37,10 @@ it.each([
   expect(offered(name, layouts)).toEqual(["avx512.fma.f32.broadcast"]);
 });
 
+it("and where a scale is shared by a group of weights", () => {
+  expect(offered("matmul-4bit")).toEqual(ROWS.map((row) => row.name));
+});
+
 it("rows that add up lanes are offered where one of several summed axes lies innermost", () => {
   const computation = stated("y[i,j] += x[i,r,k] * z[j,r,k] --i 32 --j 32 --r 4 --k 64");
   expect(tiersOf(computation, ROWS).flat()).toEqual(ROWS);
