@@ -59,7 +59,7 @@ export function register(fleet: Cli): void {
     .argument("<name>", "of the member")
     .examples(
       ["automap fleet expel my-fleet node3"],
-      "The list is signed by the fleet's root. Copy it beside the key of every member, and start the members anew.",
+      "The list is signed by the fleet's root. Copy it beside the key of every member: those that work read it when it changes.",
     )
     .runs(options, expelOne);
   addOrders(fleet);

@@ -28,11 +28,13 @@ import {
   openSync,
   readFileSync,
   renameSync,
+  statSync,
   writeFileSync,
 } from "node:fs";
 import { dirname, join } from "node:path";
 import { z } from "zod";
 import {
+  attempt,
   automapCommand,
   EnvironmentError,
   quotedWords,
@@ -52,8 +54,8 @@ export interface Fleet {
   readonly id: string;
   /** The root's public key, base64url. */
   readonly publicKey: string;
-  /** Public keys of members that were expelled, as far as is known here. */
-  readonly expelled: ReadonlySet<string>;
+  /** Public keys of members that were expelled, as far as is known here now. */
+  readonly expelled: Pick<ReadonlySet<string>, "has">;
 }
 
 /** What the root says of a member. It is public. */
@@ -172,16 +174,14 @@ export function expel(folder: string, name: string): string {
 export const commandToAdmit = (role: Role): string => automapCommand("fleet", "admit", "DIR", "NAME", "--role", role);
 
 /**
- * Reads a member's key file, and the list of the expelled where it lies beside it.
+ * Reads a member's key file, and the list of the expelled where it lies beside it. The list is read again when it has changed.
  * @param wanted whose key is looked for, as the error says where there is none; a worker by default
  * @throws UsageError when the file is no key, can be read by others, or was not made by the root that it names; NotFoundError when it is not there
  */
 export function readMember(file: string, wanted: Role = "worker"): Member {
   const text = readText(file, `no key ${file}`, commandToAdmit(wanted), true);
   const { fleet, certificate, privateKey } = parsed(file, text, memberSchema);
-  const list = join(dirname(file), EXPELLED);
-  const expelled = existsSync(list) ? expelledIn(list, fleet).members : [];
-  const known: Fleet = { ...fleet, expelled: new Set(expelled.map((member) => member.publicKey)) };
+  const known: Fleet = { ...fleet, expelled: new ExpelledList(join(dirname(file), EXPELLED), fleet) };
   const own = keyOf(privateKey, certificate.publicKey);
   const problem = idOf(fleet.publicKey) === fleet.id ? certificateProblem(known, certificate) : "it names a wrong root";
   if (own === undefined || problem !== undefined)
@@ -190,6 +190,37 @@ export function readMember(file: string, wanted: Role = "worker"): Member {
       "ask for a new key of the fleet",
     );
   return { fleet: known, certificate, privateKey: own };
+}
+
+/** The expelled as a file names them, which may come, and change. Whoever was named once stays expelled. */
+class ExpelledList {
+  private readonly file: string;
+  private readonly fleet: Omit<Fleet, "expelled">;
+  private readonly keys = new Set<string>();
+  /** What tells the file as it was read last from others. */
+  private version: string | undefined;
+
+  /** @throws UsageError when the file is there and not signed by the fleet's root */
+  constructor(file: string, fleet: Omit<Fleet, "expelled">) {
+    this.file = file;
+    this.fleet = fleet;
+    this.read();
+  }
+
+  has(publicKey: string): boolean {
+    // It may be half copied. If it stays so, the next start refuses it.
+    attempt(() => this.read());
+    return this.keys.has(publicKey);
+  }
+
+  private read(): void {
+    const found = existsSync(this.file) && statSync(this.file, { throwIfNoEntry: false });
+    if (!found) return;
+    const version = [found.ino, found.size, found.mtimeMs].join();
+    if (version === this.version) return;
+    this.version = version;
+    for (const { publicKey } of expelledIn(this.file, this.fleet).members) this.keys.add(publicKey);
+  }
 }
 
 /** Why a certificate is not that of a member of the fleet, or undefined. */

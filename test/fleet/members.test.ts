@@ -1,6 +1,15 @@
 /** @file Members of a fleet: their keys, who made them, and who reads them. */
 
-import { chmodSync, copyFileSync, existsSync, readFileSync, statSync, symlinkSync, writeFileSync } from "node:fs";
+import {
+  chmodSync,
+  copyFileSync,
+  existsSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
 import { join } from "node:path";
 import { inspect } from "node:util";
 import { describe, expect, it } from "vitest";
@@ -43,7 +52,7 @@ describe("a fleet", () => {
     const desk = readMember(tuner);
     const node = readMember(worker);
     expect(desk.certificate).toMatchObject({ fleet: fleet.id, name: "desk", role: "tuner" });
-    expect(desk.fleet).toEqual(fleet);
+    expect(desk.fleet).toMatchObject({ id: fleet.id, publicKey: fleet.publicKey });
     const { body, by } = verified(node.fleet, sign(desk, "measure", { kernel: "77d0" }), {
       kind: "measure",
       role: "tuner",
@@ -158,9 +167,11 @@ describe("an expelled member", () => {
     const node = readMember(worker);
     const result = sign(node, "result", 1);
     const before = readMember(tuner).fleet;
-    const list = expel(folder, "node3");
     const expected = { kind: "result", role: "worker" } as const;
     expect(verified(before, result, expected).body).toBe(1);
+    const list = expel(folder, "node3");
+    // Members that work read the list when it comes.
+    expect(() => verified(before, result, expected)).toThrow(/node3 was expelled from the fleet$/);
     expect(() => verified(readMember(tuner).fleet, result, expected)).toThrow(/node3 was expelled from the fleet$/);
     expect(messageOf(() => readMember(worker))).toBe(`${worker} is refused: node3 was expelled from the fleet`);
     expect(messageOf(() => admit(folder, "node3", "worker"))).toMatch(/admitted before/);
@@ -182,6 +193,22 @@ describe("an expelled member", () => {
     expect(messageOf(() => readMember(tuner))).toMatch(/not signed by the fleet's root$/);
     writeFileSync(list, "");
     expect(messageOf(() => readMember(tuner))).toMatch(/is not the file of a fleet/);
+  });
+
+  it("stays expelled for those who work, whatever becomes of the list, and others join it when it is whole again", () => {
+    const { folder, tuner } = newFleet();
+    const { fleet } = readMember(tuner);
+    const isExpelled = (name: string): boolean =>
+      fleet.expelled.has(JSON.parse(readFileSync(join(folder, "members", `${name}.json`), "utf8")).publicKey);
+    const list = expel(folder, "node3");
+    expect([isExpelled("node3"), isExpelled("desk")]).toEqual([true, false]);
+    rmSync(list);
+    expect(isExpelled("node3")).toBe(true);
+    const whole = readFileSync(expel(folder, "desk"), "utf8");
+    writeFileSync(list, whole.slice(0, 100));
+    expect([isExpelled("node3"), isExpelled("desk")]).toEqual([true, false]);
+    writeFileSync(list, whole);
+    expect([isExpelled("node3"), isExpelled("desk")]).toEqual([true, true]);
   });
 
   it("was admitted", () => {
