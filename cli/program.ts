@@ -135,6 +135,12 @@ export const COMMANDS: readonly CommandFile[] = [
     needsNone: true,
   },
   {
+    name: "batch",
+    summary: "write kernels into a folder that a machine without Node or network measures, and take its results",
+    load: () => import("./batch.ts"),
+    isGroup: true,
+  },
+  {
     name: "calibrate",
     summary: "measure this machine's bandwidths and instruction rates for the latency model",
     load: () => import("./calibrate.ts"),

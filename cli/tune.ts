@@ -54,7 +54,8 @@ import {
   strategyOf,
 } from "./tune-search.ts";
 
-const options = subjectOptions.extend({
+/** Its options, which other commands take too. */
+export const tuneOptions = subjectOptions.extend({
   trials: positiveInteger.optional(),
   time: positiveInteger.optional(),
   seed: wholeNumber.optional(),
@@ -89,7 +90,7 @@ const options = subjectOptions.extend({
   verbose: flag,
   json: flag,
 });
-export type TuneWords = z.infer<typeof options>;
+export type TuneWords = z.infer<typeof tuneOptions>;
 
 export function register(command: Cli): void {
   addSubjectOptions(command, "[operator or equation]")
@@ -147,7 +148,7 @@ export function register(command: Cli): void {
       "Ctrl-C ends the search within about a second: finals decide among its fastest kernels where they fit into it. A second Ctrl-C stops at once.",
       "A search that was stopped goes on where it was when the same command is given again.",
     )
-    .runs(options, runTune);
+    .runs(tuneOptions, runTune);
 }
 
 async function runTune(given: TuneWords, command: Command, subject: string | undefined): Promise<ExitCode> {

@@ -36,6 +36,7 @@ import { insert, insertSealed, replace, rowOf } from "./write.ts";
 /** Version of the format; raised when older versions of automap could not read the lines. */
 const EXPORT_VERSION = 1;
 const FORMAT = "automap-records";
+const HEADER = JSON.stringify({ kind: "header", format: FORMAT, version: EXPORT_VERSION });
 
 // ---- Out
 
@@ -47,10 +48,16 @@ export function exportLines(db: Database, filter?: TrialFilter): Generator<strin
   return linesWith(db, filter, false);
 }
 
+/** An export of rows, those that others refer to first. They are claims: nothing in it says where they were measured. */
+export function* linesOfRows(rows: Iterable<readonly [table: Table, row: Row]>): Generator<string> {
+  yield HEADER;
+  for (const [table, row] of rows) yield lineOf(table, row, null);
+}
+
 /** @param sealed whether lines carry this machine's seals, for transfer between two files of one user */
 function* linesWith(db: Database, filter: TrialFilter | undefined, sealed: boolean): Generator<string> {
   const chosen = filter && JSON.stringify(idsWhere(db, filter));
-  yield JSON.stringify({ kind: "header", format: FORMAT, version: EXPORT_VERSION });
+  yield HEADER;
   for (const table of TABLE_NAMES) {
     const where = chosen === undefined ? undefined : chosenRows(table);
     if (where === "") continue;
@@ -169,7 +176,7 @@ const MOST_REJECTED = 100_000;
 /** Ends a strict import's transaction. */
 class Rejected extends Error {}
 
-const HEADER_HINT = `an export begins with {"kind":"header","format":"${FORMAT}","version":${EXPORT_VERSION}}`;
+const HEADER_HINT = `an export begins with ${HEADER}`;
 
 function checkHeader(line: string): void {
   const header = parsed(line);

@@ -30,7 +30,7 @@ export const JOB = "job";
 export const ANSWER = "answer";
 export const ADVERT = "advert";
 
-const sha256 = z.string().regex(/^[0-9a-f]{64}$/, { error: "is no SHA-256" });
+export const sha256 = z.string().regex(/^[0-9a-f]{64}$/, { error: "is no SHA-256" });
 
 // ---- What is asked
 

@@ -148,7 +148,8 @@ export interface Runner {
 
 type Drawing = Pick<ReferenceOptions, "fixed" | "sets" | "signal">;
 type Settings = Required<Omit<MeasureOptions, "enough">> & Pick<MeasureOptions, "enough">;
-const DEFAULTS = {
+/** How a kernel is measured where nothing else is asked for. */
+export const MEASURING = {
   budgetSeconds: 0.3,
   batchSeconds: 200e-6,
   batches: [5, 200],
@@ -224,7 +225,7 @@ class LocalRunner implements Runner {
     this.filesOf = referenceFiles(place.scratch);
     this.emulated = options.emulated;
     this.fence = options.fence;
-    this.settings = { ...DEFAULTS, ...defined(options) };
+    this.settings = { ...MEASURING, ...defined(options) };
     this.seed = options.seed ?? 1;
     const { signal } = place.stopping;
     const { jobs, flags } = options;

@@ -105,6 +105,11 @@ export function featuresIn(words: ReadonlySet<string>): string[] {
   return all.filter((f) => f.cpuinfo?.every((word) => words.has(word))).map((f) => f.name);
 }
 
+/** Words of /proc/cpuinfo by which a machine has these features. */
+export function wordsOf(isa: readonly string[]): string[] {
+  return [...new Set(isa.flatMap((name) => FEATURES.get(name)?.[0].cpuinfo ?? []))];
+}
+
 /** Words of /proc/cpuinfo that features use; they do not tell the length of scalable vectors. */
 export function wordsAskedFor(): ReadonlySet<string> {
   return new Set(["sve", ...FAMILIES.flatMap((family) => family.features.flatMap((f) => f.cpuinfo ?? []))]);

@@ -24,12 +24,21 @@ export {
   isWritten,
   runsOn,
   subgroupOf,
+  wordsOf,
   writesVectorRows,
 } from "./features.ts";
 export { capabilityOf, gpuTargetNamed, gpuTargetOf, isGpu } from "./gpu.ts";
 export { ATS, oclocDevice, THREAD_REGISTERS } from "./intel-gpus.ts";
 export { LANE_TARGETS, laneTarget } from "./lanes.ts";
-export { type MachineRecord, machineFrom, nativeTarget, recordOf, targetOf } from "./native.ts";
+export {
+  type MachineRecord,
+  machineFrom,
+  nativeTarget,
+  parseCpuInfo,
+  recordOf,
+  targetOf,
+  targetOfCpuInfo,
+} from "./native.ts";
 export { NVIDIA_TARGETS, nvidiaTarget } from "./nvidia.ts";
 export { OPENCL_ISA, openClFeatures } from "./opencl.ts";
 export { PORTABLE_ISA } from "./portable.ts";

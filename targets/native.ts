@@ -134,6 +134,14 @@ export function targetOf({ name, isa, clockHz, levels, source }: MachineRecord):
   };
 }
 
+/** A CPU that is not here, by its /proc/cpuinfo: its features and cores, with the caches and the figures of the reference machine. */
+export function targetOfCpuInfo(text: string): Target {
+  const { name, isa, processors } = parseCpuInfo(text);
+  const reference = referenceOf({ name, isa });
+  const levels = reference.levels.map((level) => (level.name === "core" ? { ...level, units: processors } : level));
+  return targetOf(recordOf({ ...reference, name, isa, levels }));
+}
+
 /** The machine whose figures replace missing measurements: for Arm its core or Neoverse N1, else the reference Xeon. */
 export function referenceOf({ name, isa }: Pick<Target, "name" | "isa">): Target & Required<Pick<Target, "clockHz">> {
   const { clockHz = REFERENCE_CPU.clockHz, ...reference } = isa.includes("asimd") ? armReference(name) : REFERENCE_CPU;

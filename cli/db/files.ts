@@ -71,7 +71,7 @@ const pruneOptions = queryOptions.extend({
 });
 
 const rows = counts.describe("by table");
-const takenSchema = documentOf({
+export const takenSchema = documentOf({
   added: rows,
   known: integer.describe("lines whose record was there already"),
   rejected: z.array(z.strictObject({ line: integer, reason: text })),
@@ -162,13 +162,17 @@ function* ended(lines: Iterable<string>): Iterable<string> {
 function runImport(given: z.infer<typeof importOptions>, _command: Command, file: string): ExitCode {
   // A missing file is reported before a database is created for it.
   const lines = linesOf(file === "-" ? "/dev/stdin" : file);
-  return withDatabase(given.db, (db) => conclude(importLines(db, lines, { strict: given.strict }), file, given), {});
+  return withDatabase(
+    given.db,
+    (db) => concludeImport(importLines(db, lines, { strict: given.strict }), file, given),
+    {},
+  );
 }
 
 function runMerge(given: z.infer<typeof fileOptions>, _command: Command, other: string): ExitCode {
   // An unreadable file is reported before a database is created for it.
   openDatabase(other, { readonly: true }).close();
-  return withDatabase(given.db, (db) => conclude(mergeDatabase(db, other), other, given), {});
+  return withDatabase(given.db, (db) => concludeImport(mergeDatabase(db, other), other, given), {});
 }
 
 /** A number of rows of a table; the table's name is a plural. */
@@ -176,7 +180,12 @@ function countOf(table: string, count: number): string {
   return counted(count, table.replace(/s$/, ""));
 }
 
-function conclude(report: ImportReport, from: string, { db, json }: z.infer<typeof fileOptions>): ExitCode {
+/** Says what an import took and what it refused. */
+export function concludeImport(
+  report: ImportReport,
+  from: string,
+  { db, json }: z.infer<typeof fileOptions>,
+): ExitCode {
   const { added, known, rejected } = report;
   for (const { line, reason } of rejected) say(`automap: ${from}:${line}: ${reason}`);
   if (json) printJson(takenSchema, { added, known, rejected });

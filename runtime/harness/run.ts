@@ -16,7 +16,7 @@ import { fileURLToPath } from "node:url";
 import { present } from "../../abstraction/collections.ts";
 import { EnvironmentError } from "../../abstraction/error.ts";
 import type { KernelArgument } from "../../abstraction/kernel.ts";
-import { spell, trustedCode } from "../../abstraction/source-text.ts";
+import { type SourceText, spell, trustedCode } from "../../abstraction/source-text.ts";
 import { type DeviceClock, type Measurement, THROTTLES } from "../../abstraction/trial.ts";
 import { begin, whenOver } from "../child.ts";
 import { type Compiled, type CompileOptions, compileSource } from "../compiler.ts";
@@ -119,7 +119,8 @@ const PARTS = [
   "harness.cpp",
 ];
 
-const FLAGS = ["-O2", "-std=c++17", "-pthread", "-rdynamic", "-ldl"];
+/** What it is compiled with. */
+export const HARNESS_FLAGS = ["-O2", "-std=c++17", "-pthread", "-rdynamic", "-ldl"];
 const FAULTS = [
   ...(["illegal-instruction", "crashed", "timed-out"] as const),
   ...(["out-of-memory", "out-of-bounds", "out-of-resources"] as const),
@@ -134,10 +135,15 @@ const SECOND_LOOK_MS = 50;
 /** A process that does not end within this time after a request is killed. */
 const PATIENCE_MS = 5000;
 
+/** The harness in one text. */
+export function harnessSource(): SourceText {
+  const parts = PARTS.map((part) => readFileSync(fileURLToPath(new URL(`./${part}`, import.meta.url)), "utf8"));
+  return spell(trustedCode(parts.join("\n")), "c++");
+}
+
 /** Compiles the harness, once for each compiler. */
 export function compileHarness(options: Omit<CompileOptions, "flags">): Promise<Compiled> {
-  const parts = PARTS.map((part) => readFileSync(fileURLToPath(new URL(`./${part}`, import.meta.url)), "utf8"));
-  return compileSource(spell(trustedCode(parts.join("\n")), "c++"), FLAGS, ".out", options);
+  return compileSource(harnessSource(), HARNESS_FLAGS, ".out", options);
 }
 
 /** The path of the harness. @throws EnvironmentError if it does not compile */
@@ -436,7 +442,8 @@ function withOutput(verdict: Verdict, printed: string): Verdict {
     : { ...verdict, log: `${verdict.log}\nit printed:\n${printed}` };
 }
 
-function requestText(request: HarnessRequest): string {
+/** A request as the harness reads it. */
+export function requestText(request: HarnessRequest): string {
   const { sets, kernels, batches, enough } = request;
   const lines = present([
     `parent ${request.parent ?? process.pid}`,

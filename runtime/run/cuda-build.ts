@@ -75,25 +75,16 @@ const NVCC_FLAGS = {
   program: ["-O2", "-ldl"],
 } as const;
 
-/** nvcc's flags for every kernel, in order. */
-export function kernelFlagsOf({ capability }: Pick<CudaDevice, "capability">): string[] {
-  return ["-std=c++17", architectureFlag(capability), ...NVCC_FLAGS.kernel];
+/** nvcc's flags for every source of a kind, in order. */
+export function nvccFlags(kind: SourceKind, { capability }: Pick<CudaDevice, "capability">): string[] {
+  return ["-std=c++17", architectureFlag(capability), ...NVCC_FLAGS[kind]];
 }
 
 export function nvccToolchain({ nvcc, capability, disassembler }: CudaDevice): Toolchain {
-  const architecture = architectureFlag(capability);
   return {
-    identity: [nvcc.path, nvcc.version, architecture, ...(nvcc.options ?? [])].join(" "),
+    identity: [nvcc.path, nvcc.version, architectureFlag(capability), ...(nvcc.options ?? [])].join(" "),
     adapted: (source) => source,
-    command: (source, output, kind) => [
-      nvcc.path,
-      source,
-      "-o",
-      output,
-      "-std=c++17",
-      architecture,
-      ...NVCC_FLAGS[kind],
-    ],
+    command: (source, output, kind) => [nvcc.path, source, "-o", output, ...nvccFlags(kind, { capability })],
     disassemble: (file) => [disassembler, "-sass", file],
   };
 }
@@ -295,7 +286,7 @@ export function complaintOf(
 }
 
 /** Why ptxas generated no code for a kernel. */
-function refusalIn(log: string): CompileFailure {
+export function refusalIn(log: string): CompileFailure {
   return /uses too much shared data|too many (?:resources|registers)/.test(log) ? "out-of-resources" : "compile-failed";
 }
 

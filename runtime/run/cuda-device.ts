@@ -62,7 +62,7 @@ export async function findGpus(): Promise<readonly [Gpu, ...Gpu[]] | Environment
   ]);
   const cuda = /CUDA Version:\s*(\d+\.\d+)/.exec(told.stdout)?.[1];
   const lines = listed.status === "ok" ? listed.stdout.split("\n").filter((line) => line.trim() !== "") : [];
-  const [first, ...others] = lines.flatMap((line) => gpuIn(line, cuda));
+  const [first, ...others] = lines.flatMap((line) => gpusIn(line, cuda));
   if (first) return visibleFirst([first, ...others]);
   const said = `${listed.stderr}${listed.stdout}`.trim().slice(0, 500);
   return missing(
@@ -85,7 +85,8 @@ function visibleFirst(gpus: readonly [Gpu, ...Gpu[]]): readonly [Gpu, ...Gpu[]] 
       );
 }
 
-function gpuIn(line: string, cuda: string | undefined): Gpu[] {
+/** The GPU that a line of nvidia-smi tells of, if it does. */
+export function gpusIn(line: string, cuda: string | undefined): Gpu[] {
   const [name, driver, capability = "", id, memory, clock, power] = line.split(",").map((word) => word.trim());
   if (!name || !driver || !id || !/^\d+\.\d$/.test(capability)) return [];
   const figure = (text: string | undefined, unit: string): string[] =>

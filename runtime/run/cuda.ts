@@ -126,7 +126,8 @@ export interface CudaRunnerOptions extends CudaTiming {
 
 type Settings = Required<Omit<CudaTiming, "onMeasured" | "onLeftOut" | "until">>;
 
-const TIMING = {
+/** How a kernel is measured where nothing else is asked for. */
+export const CUDA_MEASURING = {
   cache: "warm",
   budgetSeconds: 0.05,
   batchSeconds: 500e-6,
@@ -212,7 +213,7 @@ class LocalCudaRunner implements CudaRunner {
     this.device = place.device;
     this.emulated = options.emulated === true;
     this.harness = place.harness;
-    this.settings = { ...TIMING, ...defined(options) };
+    this.settings = { ...CUDA_MEASURING, ...defined(options) };
     this.seed = options.seed ?? 1;
   }
 
@@ -241,10 +242,7 @@ class LocalCudaRunner implements CudaRunner {
         seed,
         file: library,
         bounds: join(path, "bounds"),
-        // Sums of small integers are exact, but not with fractions that the operator fixes.
-        sets: Object.values(fixed).some((values) => Array.from(values).some((x) => !isSmall(x)))
-          ? INEXACT_SETS
-          : setsOf(computation),
+        sets: cudaSets(computation, fixed),
         fixed: Object.fromEntries(await Promise.all(files)),
       };
     });
@@ -361,22 +359,7 @@ class LocalCudaRunner implements CudaRunner {
     reference: CudaReference,
     timing: CudaTiming = {},
   ): string {
-    const { cache, batchSeconds, budgetSeconds, batches } = { ...this.settings, ...defined(timing) };
-    const lines = [
-      ...kernel.arguments.map(({ dtype, elements, tensor }) => `argument ${dtype} ${elements} ${tensor}`),
-      ...Object.entries(reference.fixed).map(([tensor, file]) => `fixed ${tensor} ${file}`),
-      `seed ${reference.seed}`,
-      ...reference.sets.map((set) => `set ${set}`),
-      ...(reference.file === undefined ? [] : [`reference ${reference.file}`]),
-      `bounds ${reference.bounds}`,
-      `cache ${cache}`,
-      `batch ${batchSeconds}`,
-      `budget ${budgetSeconds}`,
-      `batches ${batches.join(" ")}`,
-      ...files.map((file) => `kernel ${file}`),
-      "go",
-    ];
-    return `${lines.join("\n")}\n`;
+    return cudaRequest(files, kernel, reference, { ...this.settings, ...defined(timing) });
   }
 
   async probe(sources: readonly SourceText[]): Promise<readonly (readonly (readonly [number, number])[])[]> {
@@ -451,6 +434,37 @@ async function countInTime(
   const first = (): Promise<unknown> => Promise.all([reference, begun[0]?.loadable]);
   if (compiled === 0 && until.needsOne && (await isDoneBefore(first(), until.stop))) compiled = Math.max(1, compiled);
   return until.stop.aborted ? 0 : compiled;
+}
+
+/** The request for compiled kernels, but for the process that makes it. */
+export function cudaRequest(
+  files: readonly string[],
+  kernel: Pick<Kernel, "arguments">,
+  reference: Omit<CudaReference, "computation">,
+  { cache, batchSeconds, budgetSeconds, batches }: Omit<Settings, "stepSeconds">,
+): string {
+  const lines = [
+    ...kernel.arguments.map(({ dtype, elements, tensor }) => `argument ${dtype} ${elements} ${tensor}`),
+    ...Object.entries(reference.fixed).map(([tensor, file]) => `fixed ${tensor} ${file}`),
+    `seed ${reference.seed}`,
+    ...reference.sets.map((set) => `set ${set}`),
+    ...(reference.file === undefined ? [] : [`reference ${reference.file}`]),
+    `bounds ${reference.bounds}`,
+    `cache ${cache}`,
+    `batch ${batchSeconds}`,
+    `budget ${budgetSeconds}`,
+    `batches ${batches.join(" ")}`,
+    ...files.map((file) => `kernel ${file}`),
+    "go",
+  ];
+  return `${lines.join("\n")}\n`;
+}
+
+/** The sets of inputs that kernels are checked on. Sums of small integers are exact, but not with fractions that the operator fixes. */
+export function cudaSets(computation: Computation, fixed: Inputs): readonly string[] {
+  return Object.values(fixed).some((values) => Array.from(values).some((x) => !isSmall(x)))
+    ? INEXACT_SETS
+    : setsOf(computation);
 }
 
 /** Whether a value is an integer of the exact set, whose products and sums are exact in every float type. */

@@ -10,7 +10,7 @@ import { levelOf, type Target } from "../../abstraction/machine.ts";
 import type { Environment } from "../../db/index.ts";
 import { recordedCompiler } from "../../runtime/compiler.ts";
 import type { Runner } from "../../runtime/measure.ts";
-import { kernelFlagsOf } from "../../runtime/run/cuda-build.ts";
+import { nvccFlags } from "../../runtime/run/cuda-build.ts";
 import type { CudaDevice } from "../../runtime/run/cuda-device.ts";
 import { nativeTarget } from "../../targets/index.ts";
 import { VERSION } from "../version.ts";
@@ -51,7 +51,7 @@ export function gpuEnvironment(device: CudaDevice, target: Target): Environment 
     cpu: device.limits === "" ? device.name : `${device.name} (${device.limits})`,
     cores: levelOf(target, "block").units,
     isa: target.isa,
-    compiler: { path, version, flags: [...options, ...kernelFlagsOf(device)] },
+    compiler: { path, version, flags: [...options, ...nvccFlags("kernel", device)] },
     driver: device.cuda === undefined ? device.driver : `${device.driver} (CUDA ${device.cuda})`,
     ...softwareHere(),
   };

@@ -1,0 +1,364 @@
+/**
+ * @file Writes a batch folder. The kernels are those that the first rounds of a search would measure, proposed by the model alone.
+ *
+ *     await writeBatch("batch", [{ computation, fixed: {}, intrinsics, threads: 1 }], { machine, kernels: 32, announce })
+ */
+
+import { copyFile, mkdir, mkdtemp, readFile, rm, stat, writeFile } from "node:fs/promises";
+import { basename, dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
+import type { Candidate, CandidateKinds } from "../../abstraction/candidate.ts";
+import { defined } from "../../abstraction/collections.ts";
+import { inputsOf, tensorOf } from "../../abstraction/computation.ts";
+import { EnvironmentError, internal, NotFoundError, reasonOf, UsageError } from "../../abstraction/error.ts";
+import type { Intrinsic } from "../../abstraction/intrinsic.ts";
+import type { Kernel } from "../../abstraction/kernel.ts";
+import { levelOf, type Target } from "../../abstraction/machine.ts";
+import type { Measurement, Prediction } from "../../abstraction/trial.ts";
+import { declarationHash, MEMORY } from "../../db/index.ts";
+import { workloadRowOf } from "../../db/rows.ts";
+import { encodeElements } from "../../runtime/bytes.ts";
+import { kernelFlags } from "../../runtime/compiler.ts";
+import { onThisMachine } from "../../runtime/environment.ts";
+import { HARNESS_FLAGS, harnessSource, requestText, type SetFiles } from "../../runtime/harness/run.ts";
+import { createRunner, MEASURING } from "../../runtime/measure.ts";
+import { OwnFolder } from "../../runtime/own-folder.ts";
+import { cudaReferenceSource } from "../../runtime/reference/reference-cuda.ts";
+import { referenceFiles } from "../../runtime/reference/reference-files.ts";
+import { toMemory } from "../../runtime/reference/verify.ts";
+import { CUDA_MEASURING, cudaRequest, cudaSets } from "../../runtime/run/cuda.ts";
+import { nvccFlags, programText } from "../../runtime/run/cuda-build.ts";
+import { softwareHere } from "../../session/calibrate/environment.ts";
+import { languagesFor } from "../../session/kinds/choose.ts";
+import { checkMemory } from "../../session/tune/memory.ts";
+import { type TuneSubject, tuneComputation } from "../../session/tune/tune.ts";
+import { INPUT_SEED, type Workplace } from "../../session/tune/workplace.ts";
+import { VERSION } from "../../session/version.ts";
+import { capabilityOf, isGpu, wordsOf } from "../../targets/index.ts";
+import { sha256Of } from "../jobs.ts";
+import { hashOfFile, MANIFEST, type Manifest } from "./manifest.ts";
+
+/** What to propose kernels of. */
+export interface BatchSubject extends TuneSubject {
+  /** How messages name it. */
+  readonly label: string;
+  readonly intrinsics: readonly Intrinsic[];
+  readonly threads: number;
+  readonly seed?: number | undefined;
+  readonly kinds?: CandidateKinds | undefined;
+}
+
+export interface BatchOptions {
+  readonly machine: Target;
+  /** Kernels of each computation, at most. */
+  readonly kernels: number;
+  /** Told what is done, and what is left out. */
+  readonly announce: (text: string) => void;
+}
+
+/** What was written. */
+export interface Batch {
+  readonly problems: number;
+  readonly kernels: number;
+  readonly bytes: number;
+}
+
+/**
+ * Writes a batch into a new folder, and nothing when that fails.
+ * @throws UsageError for a machine whose kernels are in another language, and for a folder that is there
+ */
+export async function writeBatch(
+  path: string,
+  subjects: readonly BatchSubject[],
+  { machine, kernels, announce }: BatchOptions,
+): Promise<Batch> {
+  const [language] = languagesFor(machine);
+  if (language !== "c++" && language !== "cuda")
+    throw new UsageError(
+      `kernels for ${machine.name} are written in ${language}`,
+      "a batch is for a CPU, whose kernels are in C++, or for an NVIDIA GPU, whose kernels are in CUDA",
+    );
+  const folder = new Folder(await newFolder(path));
+  try {
+    const written = language === "c++" ? await inCpp(folder, machine) : inCuda(folder, machine);
+    try {
+      await written.begin();
+      const problems: Manifest["problems"] = [];
+      const jobs: string[] = [];
+      for (const [at, subject] of subjects.entries()) {
+        announce(`${subject.label}: proposing ${kernels} kernels for ${machine.name}`);
+        const { threads, intrinsics } = subject;
+        const found = await proposed(subject, machine, kernels, announce);
+        const [first = internal("a search without kernels")] = found;
+        await written.problem(at, subject, first.kernel);
+        const entries: Manifest["problems"][number]["kernels"] = [];
+        for (const { kernel, candidate, prediction } of found) {
+          const source = await written.kernel(kernel);
+          const { promises } = kernel;
+          const intrinsic = intrinsics.find(({ name }) => name === candidate.intrinsic);
+          entries.push({
+            source,
+            candidate,
+            ...defined({ prediction, promises, declaration: intrinsic && declarationHash(intrinsic) }),
+          });
+          jobs.push([at, source, promises ?? "-", threads].join(" "));
+        }
+        problems.push({ workload: workloadRowOf(subject), threads, kernels: entries });
+      }
+      await folder.write("builds", lines(written.builds));
+      await folder.write("jobs", lines(jobs));
+      await folder.write(
+        "settings.sh",
+        lines(Object.entries(written.settings).map(([name, value]) => `${name}="${value}"`)),
+      );
+      await folder.write("run.sh", await readFile(fileURLToPath(new URL("./run.sh", import.meta.url))));
+      const manifest: Manifest = {
+        format: "automap-batch",
+        version: 1,
+        automap: VERSION,
+        language,
+        flags: [...written.flags],
+        problems,
+        files: Object.fromEntries(folder.files),
+      };
+      await folder.write(MANIFEST, JSON.stringify(manifest, undefined, 1));
+      await writeFile(join(path, "SHA256SUMS"), lines([...folder.files].map(([name, hash]) => `${hash}  ${name}`)));
+      return { problems: problems.length, kernels: jobs.length, bytes: folder.bytes };
+    } finally {
+      await written.close();
+    }
+  } catch (error) {
+    await rm(path, { recursive: true, force: true });
+    throw error;
+  }
+}
+
+const lines = (texts: Iterable<string>): string => [...texts].map((text) => `${text}\n`).join("");
+
+async function newFolder(path: string): Promise<string> {
+  try {
+    await mkdir(path);
+    return path;
+  } catch (error) {
+    const isThere = error instanceof Error && "code" in error && error.code === "EEXIST";
+    throw new UsageError(
+      isThere ? `${path} is there already` : `${path} cannot be made: ${reasonOf(error)}`,
+      "--out names a new folder in one that is there",
+    );
+  }
+}
+
+/** A folder that is written, and the SHA-256 of each of its files. */
+class Folder {
+  readonly files = new Map<string, string>();
+  bytes = 0;
+  private readonly path: string;
+
+  constructor(path: string) {
+    this.path = path;
+  }
+
+  async write(name: string, content: string | Uint8Array): Promise<void> {
+    await this.fill(name, (file) => writeFile(file, content));
+  }
+
+  /** @returns the name */
+  async copy(from: string, name: string): Promise<string> {
+    if (!this.files.has(name)) await this.fill(name, (file) => copyFile(from, file));
+    return name;
+  }
+
+  private async fill(name: string, write: (file: string) => Promise<void>): Promise<void> {
+    const file = join(this.path, name);
+    await onThisMachine("writing a batch", async () => {
+      await mkdir(dirname(file), { recursive: true });
+      await write(file);
+      this.files.set(name, await hashOfFile(file));
+      this.bytes += (await stat(file)).size;
+    });
+  }
+}
+
+// ---- What is proposed
+
+interface Proposal {
+  readonly candidate: Candidate;
+  readonly prediction: Prediction | undefined;
+  readonly kernel: Kernel;
+}
+
+/** The kernels that a search on a machine like this would measure in its first rounds. Nothing answers it, so it learns nothing. */
+async function proposed(
+  { computation, parameters, fixed, name, ...chosen }: BatchSubject,
+  machine: Target,
+  count: number,
+  announce: BatchOptions["announce"],
+): Promise<readonly Proposal[]> {
+  const kernels: Kernel[] = [];
+  const unmeasured: Measurement = { status: "emulated", log: "proposed for a batch, and not run" };
+  const place: Workplace = {
+    status: "open",
+    environment: {
+      target: machine.name,
+      cpu: machine.name,
+      cores: levelOf(machine, isGpu(machine) ? "block" : "core").units,
+      isa: machine.isa,
+      compiler: { path: "none", version: "none", flags: [] },
+      ...softwareHere(),
+    },
+    batch: count,
+    calibration: () => Promise.resolve(undefined),
+    machineIn: () => machine,
+    checkPromises: () => undefined,
+    bench: () =>
+      Promise.resolve({
+        begin: () => Promise.resolve(),
+        measure: (round) => {
+          kernels.push(...round);
+          return Promise.resolve(round.map(() => unmeasured));
+        },
+        compare: () => internal("kernels of a batch are not compared where it is made"),
+      }),
+    waited: () => 0,
+    close: () => Promise.resolve(),
+  };
+  const outcome = await tuneComputation(
+    { computation, ...defined({ parameters, fixed, name }) },
+    {
+      ...defined(chosen),
+      machine,
+      trials: count,
+      earlyStop: false,
+      finals: false,
+      database: MEMORY,
+      openPlace: () => Promise.resolve(place),
+      onNotice: announce,
+    },
+  );
+  if (outcome.status === "environment") throw new EnvironmentError(outcome.problem);
+  if (outcome.status === "nothing-maps")
+    throw new NotFoundError(`no kernel computes ${chosen.label} on ${machine.name}: ${outcome.refused[0]?.because}`);
+  return outcome.trials.map(({ candidate, prediction }, at) => ({
+    candidate,
+    prediction,
+    kernel: kernels[at] ?? internal("a candidate without its kernel"),
+  }));
+}
+
+// ---- In each language
+
+/** How kernels of a language stand in a folder. */
+interface Written {
+  /** Lines of what is built: the file that is made, its source, its flags. */
+  readonly builds: Set<string>;
+  /** Variables of run.sh. */
+  readonly settings: Readonly<Record<string, string | number>>;
+  /** Those of all kernels. */
+  readonly flags: readonly string[];
+  readonly begin: () => Promise<void>;
+  /** Writes what the kernels of a computation are checked with. */
+  readonly problem: (at: number, subject: BatchSubject, first: Kernel) => Promise<void>;
+  /** @returns the hash of its source */
+  readonly kernel: (kernel: Kernel) => Promise<string>;
+  readonly close: () => Promise<void>;
+}
+
+async function inCpp(folder: Folder, machine: Target): Promise<Written> {
+  // Inputs are drawn, and what kernels must answer is computed, by programs that are compiled here.
+  const made = await createRunner();
+  if (made.status === "environment") throw new EnvironmentError(made);
+  const { runner } = made;
+  const scratch = new OwnFolder(await mkdtemp(join(runner.workdir, `runner-${process.pid}-`)));
+  const filesOf = referenceFiles(scratch);
+  const builds = new Set<string>();
+  return {
+    builds,
+    settings: { language: "cpp", silence: MEASURING.stepSeconds, features: wordsOf(machine.isa).join(" ") },
+    flags: kernelFlags({ features: [] }),
+    begin: async () => {
+      await folder.write("harness.cpp", harnessSource());
+      builds.add(["harness", "harness.cpp", ...HARNESS_FLAGS].join(" "));
+    },
+    problem: async (at, { computation, fixed, threads }, first) => {
+      checkMemory(computation);
+      const reference = await runner.reference(computation, INPUT_SEED, defined({ fixed }));
+      const copied = (file: string): Promise<string> => folder.copy(file, `problems/${at}/${basename(file)}`);
+      const sets: SetFiles[] = [];
+      for (const set of await filesOf(reference)) {
+        const { expected, tolerance, checked } = set;
+        const inputs: string[] = [];
+        for (const file of set.inputs) inputs.push(await copied(file));
+        sets.push({
+          ...set,
+          inputs,
+          expected: await copied(expected),
+          tolerance: typeof tolerance === "string" ? await copied(tolerance) : tolerance,
+          checked: checked && (await copied(checked)),
+        });
+      }
+      const cpus = Array.from({ length: threads }, (_, part) => part);
+      const kernels = ["kernel.so"];
+      await folder.write(
+        `problems/${at}/request`,
+        requestText({ ...MEASURING, parent: 0, cpus, arguments: first.arguments, sets, kernels }),
+      );
+    },
+    kernel: (kernel) => kernelFile(folder, builds, kernel, "cpp", kernelFlags(kernel)),
+    close: async () => {
+      await runner.close();
+      await scratch.remove();
+    },
+  };
+}
+
+function inCuda(folder: Folder, machine: Target): Written {
+  const capability = capabilityOf(machine);
+  const builds = new Set<string>();
+  const flags = nvccFlags("kernel", { capability });
+  return {
+    builds,
+    settings: { language: "cuda", silence: CUDA_MEASURING.stepSeconds, capability },
+    flags,
+    begin: async () => {
+      await folder.write("harness.cu", await programText("cuda.cu"));
+      builds.add(["harness", "harness.cu", ...nvccFlags("program", { capability })].join(" "));
+    },
+    problem: async (at, { computation, fixed = {}, label }, first) => {
+      if (computation.program)
+        throw new UsageError(
+          `${label} computes several things in one kernel, and a batch for a GPU cannot check that`,
+          "tune it where the GPU is",
+        );
+      await folder.write(`problems/${at}/reference.cu`, cudaReferenceSource(computation));
+      const file = `build/${at}.reference.so`;
+      builds.add([basename(file), `problems/${at}/reference.cu`, ...nvccFlags("reference", { capability })].join(" "));
+      const held: Record<string, string> = {};
+      for (const [name, values] of Object.entries(fixed)) {
+        const tensor = tensorOf(computation, name);
+        held[name] = `problems/${at}/fixed-${inputsOf(computation).findIndex((input) => input.name === name)}`;
+        await folder.write(held[name], encodeElements(tensor.dtype, toMemory(tensor, Float64Array.from(values))));
+      }
+      const sets = cudaSets(computation, fixed);
+      const reference = { seed: INPUT_SEED, sets, file, bounds: `build/${at}.bounds`, fixed: held };
+      await folder.write(
+        `problems/${at}/request`,
+        `parent 0\n${cudaRequest(["kernel.so"], first, reference, CUDA_MEASURING)}`,
+      );
+    },
+    kernel: (kernel) => kernelFile(folder, builds, kernel, "cu", flags),
+    close: () => Promise.resolve(),
+  };
+}
+
+async function kernelFile(
+  folder: Folder,
+  builds: Set<string>,
+  { source }: Kernel,
+  ending: "cpp" | "cu",
+  flags: readonly string[],
+): Promise<string> {
+  const hash = sha256Of(source);
+  await folder.write(`kernels/${hash}.${ending}`, source);
+  builds.add([`${hash}.so`, `kernels/${hash}.${ending}`, ...flags].join(" "));
+  return hash;
+}

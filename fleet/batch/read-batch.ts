@@ -1,0 +1,214 @@
+/**
+ * @file Takes what a batch measured into a database. Results come unsigned, so they are claims: each is held against the manifest, read as the
+ * answers of the measuring program are at home, and imported as the records of somebody else are. One that is wrong refuses all.
+ *
+ *     await importBatch(db, "batch", "batch/results.jsonl")        { added: { trials: 64, ... }, known: 0, rejected: [] }
+ */
+
+import { z } from "zod";
+import { UsageError } from "../../abstraction/error.ts";
+import type { Measurement } from "../../abstraction/trial.ts";
+import { noRows, type Row, type Table } from "../../db/facts.ts";
+import { type Database, type Environment, type ImportReport, importLines, linesOf } from "../../db/index.ts";
+import { line, seconds, time } from "../../db/parse-text.ts";
+import { environmentRowOf, rowHeld, trialRowOf, workloadOf } from "../../db/rows.ts";
+import { linesOfRows } from "../../db/transfer.ts";
+import { Answers } from "../../runtime/harness/run.ts";
+import { complaintOf, refusalIn } from "../../runtime/run/cuda-build.ts";
+import { gpusIn } from "../../runtime/run/cuda-device.ts";
+import { summarise } from "../../runtime/statistics.ts";
+import { gpuEnvironment } from "../../session/calibrate/environment.ts";
+import { gpuTargetOf, parseCpuInfo } from "../../targets/index.ts";
+import { sha256 } from "../jobs.ts";
+import { jsonOf, type Manifest, readManifest } from "./manifest.ts";
+
+/** What run.sh says of the machine. */
+const machineSchema = z.strictObject({
+  kind: z.literal("machine"),
+  version: z.literal(1),
+  /** The hash of the manifest. */
+  batch: sha256,
+  name: line,
+  /** Of `uname`: the system, its release, the processors. */
+  system: z.tuple([line, line, line]),
+  /** The compiler's path, its version, and further words of its command, or variables that it takes options from. */
+  compiler: z.tuple([line, line]).rest(line),
+  cpuinfo: z.array(z.string().max(16_384)).max(8),
+  processors: z.int().positive().max(65_536),
+  /** Bytes of scalable vectors; 0 where there are none. */
+  vectors: z.int().nonnegative().max(256),
+  /** What nvidia-smi says of the GPU, and the version of CUDA that the driver runs. */
+  gpu: z.array(line).max(2),
+});
+type Machine = z.infer<typeof machineSchema>;
+
+const texts = z.array(z.string()).max(1000);
+/** What run.sh says of a kernel. */
+const resultSchema = z.strictObject({
+  kind: z.literal("result"),
+  problem: z.int().nonnegative(),
+  kernel: sha256,
+  at: time,
+  cpus: z.array(z.int().nonnegative().max(65_535)).max(4096),
+  instructions: z.int().nonnegative(),
+  compiled: z.boolean(),
+  /** Of the measuring program. */
+  answers: texts,
+  /** Of the compiler. */
+  log: texts,
+});
+type Result = z.infer<typeof resultSchema>;
+
+const samplesSchema = z.array(seconds).min(1).max(10_000);
+/** Of the bootstrap, as at home. */
+const SEED = 1;
+
+/**
+ * Imports all results, or none.
+ * @param folder the batch, as it was exported or with its results
+ * @throws UsageError for a folder that is no batch or was altered, and for results of another one
+ */
+export async function importBatch(db: Database, folder: string, results: string): Promise<ImportReport> {
+  const { manifest, id } = await readManifest(folder);
+  const [first, ...told] = withinLimits(results, manifest);
+  const machine = machineSchema.safeParse(first === undefined ? undefined : jsonOf(first)).data;
+  if (!machine)
+    throw new UsageError(`${results} is refused: its first line tells of no machine`, "take what run.sh wrote");
+  if (machine.batch !== id)
+    throw new UsageError(`${results} is of another batch`, "--batch names the folder that it was measured from");
+  const environment = environmentRowOf(environmentOf(machine, manifest));
+  const known = new Set<string>();
+  const workloads = new Map<number, Row>();
+  const trials: Row[] = [];
+  const rejected: { line: number; reason: string }[] = [];
+  for (const [at, text] of told.entries())
+    try {
+      const result = resultOf(text);
+      const key = `${result.problem} ${result.kernel}`;
+      if (known.has(key)) throw new UsageError("it is the second result of its kernel");
+      known.add(key);
+      const { problem, kernel } = entryOf(manifest, result);
+      const workload = rowHeld(problem.workload);
+      workloads.set(result.problem, workload);
+      const measurement = measurementOf(kernel, result, manifest);
+      trials.push(
+        trialRowOf({
+          candidate: kernel.candidate,
+          prediction: kernel.prediction,
+          intrinsic: kernel.candidate.intrinsic,
+          declaration: kernel.declaration,
+          measurement: { ...measurement, worker: machine.name },
+          at: result.at,
+          workload: workloadOf(workload, results).id,
+          environment: String(environment["id"]),
+          run: undefined,
+          conditions: { threads: problem.threads, cache: "warm" },
+          finals: undefined,
+        }),
+      );
+    } catch (error) {
+      if (!(error instanceof UsageError)) throw error;
+      rejected.push({ line: at + 2, reason: error.message });
+    }
+  if (rejected.length > 0) return { added: noRows(), known: 0, rejected };
+  if (trials.length === 0)
+    throw new UsageError(`${results} holds no results yet`, "run run.sh, which goes on where it was");
+  const rows: (readonly [Table, Row])[] = [
+    ["environments", environment],
+    ...[...workloads.values()].map((row) => ["workloads", row] as const),
+  ];
+  const before = rows.length;
+  for (const row of trials) rows.push(["trials", row]);
+  const report = importLines(db, linesOfRows(rows), { strict: true });
+  // Trials stand in the order of their results, behind the header and what they refer to.
+  const place = ({ line: at, reason }: { readonly line: number; readonly reason: string }) => ({
+    line: Math.max(1, at - before),
+    reason,
+  });
+  return { ...report, rejected: report.rejected.map(place) };
+}
+
+/** The lines of results. @throws UsageError for more than there are kernels */
+function withinLimits(results: string, { problems }: Manifest): string[] {
+  const most = 1 + problems.reduce((sum, { kernels }) => sum + kernels.length, 0);
+  const found: string[] = [];
+  for (const text of linesOf(results)) {
+    if (found.length === most)
+      throw new UsageError(
+        `${results} is refused: it has more results than its batch has kernels`,
+        "take what run.sh wrote",
+      );
+    found.push(text);
+  }
+  return found;
+}
+
+function resultOf(text: string): Result {
+  const read = resultSchema.safeParse(jsonOf(text));
+  if (read.success) return read.data;
+  const [issue] = read.error.issues;
+  throw new UsageError(`it is no result: ${issue?.path.join(".") || "the line"}: ${issue?.message}`);
+}
+
+type Problem = Manifest["problems"][number];
+
+function entryOf(
+  { problems }: Manifest,
+  { problem: at, kernel: hash }: Result,
+): { problem: Problem; kernel: Problem["kernels"][number] } {
+  const problem = problems[at];
+  const kernel = problem?.kernels.find(({ source }) => source === hash);
+  if (problem && kernel) return { problem, kernel };
+  throw new UsageError(`its kernel ${hash.slice(0, 12)} is none of problem ${at} of this batch`);
+}
+
+function environmentOf(
+  { system, compiler, cpuinfo, processors, vectors, gpu }: Machine,
+  { automap, flags }: Manifest,
+): Environment {
+  const [name, release, architecture] = system;
+  const [path, version, ...words] = compiler;
+  const software = {
+    compiler: { path, version, flags: [...words, ...flags] },
+    // As Node calls them.
+    kernel: `${name} ${release} ${architecture.replace("x86_64", "x64").replace("aarch64", "arm64")}`,
+    node: "none",
+    automap,
+  };
+  const [told, cuda] = gpu;
+  if (told !== undefined) {
+    const [device] = gpusIn(told, cuda);
+    if (!device) throw new UsageError("the results tell of no GPU that is known", "take what run.sh wrote");
+    return {
+      ...gpuEnvironment({ ...device, nvcc: { path, version }, disassembler: "" }, gpuTargetOf(device)),
+      ...software,
+    };
+  }
+  const cpu = parseCpuInfo(cpuinfo.join("\n"), vectors);
+  return { target: cpu.name, cpu: cpu.name, cores: processors, isa: cpu.isa, ...software };
+}
+
+/** What the measuring program answered, as a measurement. @throws UsageError when it is none */
+function measurementOf({ promises }: Problem["kernels"][number], result: Result, { language }: Manifest): Measurement {
+  const { instructions, compiled, answers, cpus } = result;
+  const log = result.log.join("\n");
+  const isCuda = language === "cuda";
+  if (!compiled) return { status: isCuda ? refusalIn(log) : "compile-failed", log };
+  const complaint = isCuda ? complaintOf(log) : undefined;
+  if (complaint) return complaint;
+  if (promises !== undefined && instructions === 0)
+    return { status: "missing-instruction", log: `the code of the kernel does not hold ${promises}` };
+  const heard = new Answers();
+  for (const answer of answers) heard.hear(answer);
+  const problem = heard.conclude(0, null, 0);
+  if (problem) throw new UsageError(`its answers are none of a kernel: ${problem.message}`);
+  const { verdicts, load } = heard.reply("");
+  const verdict = verdicts.get(0);
+  if (!verdict) throw new UsageError("its answers hold no verdict");
+  const ran = isCuda ? {} : { ran: { cpus, load } };
+  if (verdict.status !== "timed") return { ...verdict, ...ran };
+  const samples = samplesSchema.safeParse(verdict.samples).data;
+  if (!samples) throw new UsageError("its samples are no times of a kernel: 1 to 10000 numbers of seconds");
+  const { clock } = verdict;
+  return { status: "ok", samples, ...summarise(samples, SEED), instructions, ...(clock && { clock }), ...ran };
+}
