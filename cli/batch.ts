@@ -10,11 +10,12 @@ import { readFileSync, statSync } from "node:fs";
 import { dirname, join } from "node:path";
 import type { Command } from "commander";
 import type { z } from "zod";
-import { reasonOf, UsageError, unreadable } from "../abstraction/error.ts";
+import { UsageError } from "../abstraction/error.ts";
 import type { Target } from "../abstraction/machine.ts";
 import { type BatchSubject, writeBatch } from "../fleet/batch/make-batch.ts";
 import { MOST_KERNELS, RESULTS } from "../fleet/batch/manifest.ts";
-import { importBatch } from "../fleet/batch/read-batch.ts";
+import { importMeasured, readBatch } from "../fleet/batch/read-batch.ts";
+import { withFile } from "../network/onnx/file.ts";
 import { describeWorkload, workloadLabel } from "../operators/describe.ts";
 import { counted } from "../report/text.ts";
 import { sizeText } from "../session/tune/memory.ts";
@@ -76,7 +77,7 @@ export function register(batch: Cli): void {
     .examples(
       ["automap batch import batch --db automap.db", "automap batch import results.jsonl --batch batch"],
       "Nobody signs results, so they count as imported: automap db shows them and names their machine, a search does not take",
-      "them for its own, and their kernels are used with --trust-imported or once they are measured here.",
+      "them for its own, and their kernels are built here with --trust-imported only.",
     )
     .runs(importOptions, runImport);
 }
@@ -110,18 +111,9 @@ async function runExport(given: ExportWords, command: Command, subject: string |
 function machineOf({ target, cpuinfo, threads = 1 }: ExportWords): Promise<Target> | Target {
   if (cpuinfo === undefined) return readTarget(target, { threads });
   if (target !== undefined) throw new UsageError("--cpuinfo and --target exclude each other", "each names the machine");
-  const machine = targetOfCpuInfo(read(cpuinfo));
+  const machine = targetOfCpuInfo(withFile(cpuinfo, cpuinfo, (handle) => readFileSync(handle, "utf8")));
   if (machine.isa.length > 0) return machine;
   throw new UsageError(`${cpuinfo} names no feature of a CPU`, "make it on that machine: cat /proc/cpuinfo > FILE");
-}
-
-function read(path: string): string {
-  try {
-    if (statSync(path).isFile()) return readFileSync(path, "utf8");
-  } catch (error) {
-    throw unreadable(`cannot read ${path}: ${reasonOf(error)}`, error);
-  }
-  throw new UsageError(`${path} is no file`, "name a copy of /proc/cpuinfo");
 }
 
 function subjectOf(
@@ -144,13 +136,10 @@ function subjectOf(
   };
 }
 
-function runImport(given: z.infer<typeof importOptions>, _command: Command, path: string): Promise<ExitCode> {
+async function runImport(given: z.infer<typeof importOptions>, _command: Command, path: string): Promise<ExitCode> {
   const isFolder = statSync(path, { throwIfNoEntry: false })?.isDirectory() === true;
   const results = isFolder ? join(path, RESULTS) : path;
-  const folder = given.batch ?? (isFolder ? path : dirname(path));
-  return withDatabase(
-    given.db,
-    async (db) => concludeImport(await importBatch(db, folder, results), results, given),
-    {},
-  );
+  // What is refused as a whole is told before a database is created for it.
+  const measured = await readBatch(given.batch ?? (isFolder ? path : dirname(path)), results);
+  return withDatabase(given.db, (db) => concludeImport(importMeasured(db, measured), results, given), {});
 }

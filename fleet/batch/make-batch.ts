@@ -8,8 +8,8 @@ import { copyFile, mkdir, mkdtemp, readFile, rm, stat, writeFile } from "node:fs
 import { basename, dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import type { Candidate, CandidateKinds } from "../../abstraction/candidate.ts";
-import { defined } from "../../abstraction/collections.ts";
-import { inputsOf, tensorOf } from "../../abstraction/computation.ts";
+import { defined, remembered } from "../../abstraction/collections.ts";
+import { tensorOf } from "../../abstraction/computation.ts";
 import { EnvironmentError, internal, NotFoundError, reasonOf, UsageError } from "../../abstraction/error.ts";
 import type { Intrinsic } from "../../abstraction/intrinsic.ts";
 import type { Kernel } from "../../abstraction/kernel.ts";
@@ -73,59 +73,55 @@ export async function writeBatch(
   { machine, kernels, announce }: BatchOptions,
 ): Promise<Batch> {
   const [language] = languagesFor(machine);
-  if (language !== "c++" && language !== "cuda")
+  const dialect = language === "c++" ? inCpp : language === "cuda" ? inCuda : undefined;
+  if (!dialect)
     throw new UsageError(
       `kernels for ${machine.name} are written in ${language}`,
       "a batch is for a CPU, whose kernels are in C++, or for an NVIDIA GPU, whose kernels are in CUDA",
     );
   const folder = new Folder(await newFolder(path));
   try {
-    const written = language === "c++" ? await inCpp(folder, machine) : inCuda(folder, machine);
+    const { ending, harness, settings, flagsOf, requestFor, builds, close } = await dialect(folder, machine);
     try {
-      await written.begin();
+      await folder.write(`harness.${ending}`, harness);
       const problems: Manifest["problems"] = [];
       const jobs: string[] = [];
       for (const [at, subject] of subjects.entries()) {
         announce(`${subject.label}: proposing ${kernels} kernels for ${machine.name}`);
         const { threads, intrinsics } = subject;
         const found = await proposed(subject, machine, kernels, announce);
-        const [first = internal("a search without kernels")] = found;
-        await written.problem(at, subject, first.kernel);
+        const [first = internal("a search without kernels")] = found.values();
+        await folder.write(`problems/${at}/request`, await requestFor(`problems/${at}`, subject, first.kernel));
         const entries: Manifest["problems"][number]["kernels"] = [];
-        for (const { kernel, candidate, prediction } of found) {
-          const source = await written.kernel(kernel);
+        for (const [source, { kernel, candidate, prediction }] of found) {
           const { promises } = kernel;
           const intrinsic = intrinsics.find(({ name }) => name === candidate.intrinsic);
-          entries.push({
-            source,
-            candidate,
-            ...defined({ prediction, promises, declaration: intrinsic && declarationHash(intrinsic) }),
-          });
+          const declaration = intrinsic && declarationHash(intrinsic);
+          entries.push({ source, candidate, ...defined({ prediction, promises, declaration }) });
+          await folder.write(`kernels/${source}.${ending}`, kernel.source);
+          builds.add([`${source}.so`, `kernels/${source}.${ending}`, ...flagsOf(kernel)].join(" "));
           jobs.push([at, source, promises ?? "-", threads].join(" "));
         }
         problems.push({ workload: workloadRowOf(subject), threads, kernels: entries });
       }
-      await folder.write("builds", lines(written.builds));
+      await folder.write("builds", lines(builds));
       await folder.write("jobs", lines(jobs));
-      await folder.write(
-        "settings.sh",
-        lines(Object.entries(written.settings).map(([name, value]) => `${name}="${value}"`)),
-      );
+      await folder.write("settings.sh", lines(Object.entries(settings).map(([name, value]) => `${name}="${value}"`)));
       await folder.write("run.sh", await readFile(fileURLToPath(new URL("./run.sh", import.meta.url))));
       const manifest: Manifest = {
         format: "automap-batch",
         version: 1,
         automap: VERSION,
-        language,
-        flags: [...written.flags],
+        ending,
+        flags: flagsOf({ features: [] }),
         problems,
         files: Object.fromEntries(folder.files),
       };
       await folder.write(MANIFEST, JSON.stringify(manifest, undefined, 1));
-      await writeFile(join(path, "SHA256SUMS"), lines([...folder.files].map(([name, hash]) => `${hash}  ${name}`)));
+      await folder.write("SHA256SUMS", lines([...folder.files].map(([name, hash]) => `${hash}  ${name}`)));
       return { problems: problems.length, kernels: jobs.length, bytes: folder.bytes };
     } finally {
-      await written.close();
+      await close();
     }
   } catch (error) {
     await rm(path, { recursive: true, force: true });
@@ -164,7 +160,7 @@ class Folder {
 
   /** @returns the name */
   async copy(from: string, name: string): Promise<string> {
-    if (!this.files.has(name)) await this.fill(name, (file) => copyFile(from, file));
+    await this.fill(name, (file) => copyFile(from, file));
     return name;
   }
 
@@ -187,13 +183,13 @@ interface Proposal {
   readonly kernel: Kernel;
 }
 
-/** The kernels that a search on a machine like this would measure in its first rounds. Nothing answers it, so it learns nothing. */
+/** The kernels that a search on such a machine would measure first, by the hash of their sources. Nothing answers it, so it learns nothing. */
 async function proposed(
   { computation, parameters, fixed, name, ...chosen }: BatchSubject,
   machine: Target,
   count: number,
   announce: BatchOptions["announce"],
-): Promise<readonly Proposal[]> {
+): Promise<ReadonlyMap<string, Proposal>> {
   const kernels: Kernel[] = [];
   const unmeasured: Measurement = { status: "emulated", log: "proposed for a batch, and not run" };
   const place: Workplace = {
@@ -238,72 +234,60 @@ async function proposed(
   if (outcome.status === "environment") throw new EnvironmentError(outcome.problem);
   if (outcome.status === "nothing-maps")
     throw new NotFoundError(`no kernel computes ${chosen.label} on ${machine.name}: ${outcome.refused[0]?.because}`);
-  return outcome.trials.map(({ candidate, prediction }, at) => ({
-    candidate,
-    prediction,
-    kernel: kernels[at] ?? internal("a candidate without its kernel"),
-  }));
+  const found = new Map<string, Proposal>();
+  for (const [at, { candidate, prediction }] of outcome.trials.entries()) {
+    const kernel = kernels[at] ?? internal("a candidate without its kernel");
+    remembered(found, sha256Of(kernel.source), () => ({ candidate, prediction, kernel }));
+  }
+  return found;
 }
 
 // ---- In each language
 
-/** How kernels of a language stand in a folder. */
-interface Written {
-  /** Lines of what is built: the file that is made, its source, its flags. */
-  readonly builds: Set<string>;
+/** How kernels of a language are built and checked. */
+interface Dialect {
+  readonly ending: "cpp" | "cu";
+  /** The measuring program. */
+  readonly harness: string;
   /** Variables of run.sh. */
   readonly settings: Readonly<Record<string, string | number>>;
-  /** Those of all kernels. */
-  readonly flags: readonly string[];
-  readonly begin: () => Promise<void>;
-  /** Writes what the kernels of a computation are checked with. */
-  readonly problem: (at: number, subject: BatchSubject, first: Kernel) => Promise<void>;
-  /** @returns the hash of its source */
-  readonly kernel: (kernel: Kernel) => Promise<string>;
+  readonly flagsOf: (kernel: Pick<Kernel, "features">) => string[];
+  /** Lines of what is built: the file that is made, its source, its flags. */
+  readonly builds: Set<string>;
+  /** Writes what the kernels of a computation are checked with. @returns what is asked of the measuring program */
+  readonly requestFor: (folder: string, subject: BatchSubject, first: Kernel) => Promise<string>;
   readonly close: () => Promise<void>;
 }
 
-async function inCpp(folder: Folder, machine: Target): Promise<Written> {
+async function inCpp(folder: Folder, machine: Target): Promise<Dialect> {
   // Inputs are drawn, and what kernels must answer is computed, by programs that are compiled here.
   const made = await createRunner();
   if (made.status === "environment") throw new EnvironmentError(made);
   const { runner } = made;
   const scratch = new OwnFolder(await mkdtemp(join(runner.workdir, `runner-${process.pid}-`)));
   const filesOf = referenceFiles(scratch);
-  const builds = new Set<string>();
   return {
-    builds,
+    ending: "cpp",
+    harness: harnessSource(),
     settings: { language: "cpp", silence: MEASURING.stepSeconds, features: wordsOf(machine.isa).join(" ") },
-    flags: kernelFlags({ features: [] }),
-    begin: async () => {
-      await folder.write("harness.cpp", harnessSource());
-      builds.add(["harness", "harness.cpp", ...HARNESS_FLAGS].join(" "));
-    },
-    problem: async (at, { computation, fixed, threads }, first) => {
+    flagsOf: (kernel) => kernelFlags(kernel),
+    builds: new Set([["harness", "harness.cpp", ...HARNESS_FLAGS].join(" ")]),
+    requestFor: async (at, { computation, fixed, threads }, first) => {
       checkMemory(computation);
       const reference = await runner.reference(computation, INPUT_SEED, defined({ fixed }));
-      const copied = (file: string): Promise<string> => folder.copy(file, `problems/${at}/${basename(file)}`);
+      const copied = (file: string): Promise<string> => folder.copy(file, `${at}/${basename(file)}`);
       const sets: SetFiles[] = [];
-      for (const set of await filesOf(reference)) {
-        const { expected, tolerance, checked } = set;
-        const inputs: string[] = [];
-        for (const file of set.inputs) inputs.push(await copied(file));
+      for (const { expected, tolerance, checked, inputs, ...set } of await filesOf(reference))
         sets.push({
           ...set,
-          inputs,
+          inputs: await Promise.all(inputs.map(copied)),
           expected: await copied(expected),
           tolerance: typeof tolerance === "string" ? await copied(tolerance) : tolerance,
           checked: checked && (await copied(checked)),
         });
-      }
       const cpus = Array.from({ length: threads }, (_, part) => part);
-      const kernels = ["kernel.so"];
-      await folder.write(
-        `problems/${at}/request`,
-        requestText({ ...MEASURING, parent: 0, cpus, arguments: first.arguments, sets, kernels }),
-      );
+      return requestText({ ...MEASURING, parent: 0, cpus, arguments: first.arguments, sets, kernels: ["kernel.so"] });
     },
-    kernel: (kernel) => kernelFile(folder, builds, kernel, "cpp", kernelFlags(kernel)),
     close: async () => {
       await runner.close();
       await scratch.remove();
@@ -311,54 +295,35 @@ async function inCpp(folder: Folder, machine: Target): Promise<Written> {
   };
 }
 
-function inCuda(folder: Folder, machine: Target): Written {
+async function inCuda(folder: Folder, machine: Target): Promise<Dialect> {
   const capability = capabilityOf(machine);
-  const builds = new Set<string>();
-  const flags = nvccFlags("kernel", { capability });
+  const builds = new Set([["harness", "harness.cu", ...nvccFlags("program", { capability })].join(" ")]);
   return {
-    builds,
+    ending: "cu",
+    harness: await programText("cuda.cu"),
     settings: { language: "cuda", silence: CUDA_MEASURING.stepSeconds, capability },
-    flags,
-    begin: async () => {
-      await folder.write("harness.cu", await programText("cuda.cu"));
-      builds.add(["harness", "harness.cu", ...nvccFlags("program", { capability })].join(" "));
-    },
-    problem: async (at, { computation, fixed = {}, label }, first) => {
+    flagsOf: () => nvccFlags("kernel", { capability }),
+    builds,
+    requestFor: async (at, { computation, fixed = {}, label }, first) => {
       if (computation.program)
         throw new UsageError(
           `${label} computes several things in one kernel, and a batch for a GPU cannot check that`,
           "tune it where the GPU is",
         );
-      await folder.write(`problems/${at}/reference.cu`, cudaReferenceSource(computation));
-      const file = `build/${at}.reference.so`;
-      builds.add([basename(file), `problems/${at}/reference.cu`, ...nvccFlags("reference", { capability })].join(" "));
+      const name = `${basename(at)}.reference`;
+      await folder.write(`${at}/reference.cu`, cudaReferenceSource(computation));
+      builds.add([`${name}.so`, `${at}/reference.cu`, ...nvccFlags("reference", { capability })].join(" "));
       const held: Record<string, string> = {};
-      for (const [name, values] of Object.entries(fixed)) {
-        const tensor = tensorOf(computation, name);
-        held[name] = `problems/${at}/fixed-${inputsOf(computation).findIndex((input) => input.name === name)}`;
-        await folder.write(held[name], encodeElements(tensor.dtype, toMemory(tensor, Float64Array.from(values))));
+      for (const [tensor, values] of Object.entries(fixed)) {
+        const { dtype } = tensorOf(computation, tensor);
+        held[tensor] = `${at}/fixed.${tensor}`;
+        const bytes = encodeElements(dtype, toMemory(tensorOf(computation, tensor), Float64Array.from(values)));
+        await folder.write(held[tensor], bytes);
       }
-      const sets = cudaSets(computation, fixed);
-      const reference = { seed: INPUT_SEED, sets, file, bounds: `build/${at}.bounds`, fixed: held };
-      await folder.write(
-        `problems/${at}/request`,
-        `parent 0\n${cudaRequest(["kernel.so"], first, reference, CUDA_MEASURING)}`,
-      );
+      const files = { file: `build/${name}.so`, bounds: `build/${name}.bounds`, fixed: held };
+      const reference = { ...files, seed: INPUT_SEED, sets: cudaSets(computation, fixed) };
+      return `parent 0\n${cudaRequest(["kernel.so"], first, reference, CUDA_MEASURING)}`;
     },
-    kernel: (kernel) => kernelFile(folder, builds, kernel, "cu", flags),
     close: () => Promise.resolve(),
   };
-}
-
-async function kernelFile(
-  folder: Folder,
-  builds: Set<string>,
-  { source }: Kernel,
-  ending: "cpp" | "cu",
-  flags: readonly string[],
-): Promise<string> {
-  const hash = sha256Of(source);
-  await folder.write(`kernels/${hash}.${ending}`, source);
-  builds.add([`${hash}.so`, `kernels/${hash}.${ending}`, ...flags].join(" "));
-  return hash;
 }

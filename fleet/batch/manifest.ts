@@ -49,7 +49,8 @@ const manifest = z.strictObject({
   version: z.literal(1),
   /** The version of automap that wrote it. */
   automap: line,
-  language: z.enum(["c++", "cuda"]),
+  /** Of the sources, by which their language is known. */
+  ending: z.enum(["cpp", "cu"]),
   /** Those of the compiler that all kernels have in common. */
   flags: z.array(line).max(100),
   problems: z.array(problem).min(1).max(MOST_PROBLEMS),

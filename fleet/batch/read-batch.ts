@@ -2,25 +2,29 @@
  * @file Takes what a batch measured into a database. Results come unsigned, so they are claims: each is held against the manifest, read as the
  * answers of the measuring program are at home, and imported as the records of somebody else are. One that is wrong refuses all.
  *
- *     await importBatch(db, "batch", "batch/results.jsonl")        { added: { trials: 64, ... }, known: 0, rejected: [] }
+ *     const measured = await readBatch("batch", "batch/results.jsonl");
+ *     importMeasured(db, measured)                             { added: { trials: 64, ... }, known: 0, rejected: [] }
  */
 
 import { z } from "zod";
 import { UsageError } from "../../abstraction/error.ts";
 import type { Measurement } from "../../abstraction/trial.ts";
+import { COLUMNS } from "../../db/columns.ts";
 import { noRows, type Row, type Table } from "../../db/facts.ts";
 import { type Database, type Environment, type ImportReport, importLines, linesOf } from "../../db/index.ts";
-import { line, seconds, time } from "../../db/parse-text.ts";
+import { line } from "../../db/parse-text.ts";
 import { environmentRowOf, rowHeld, trialRowOf, workloadOf } from "../../db/rows.ts";
 import { linesOfRows } from "../../db/transfer.ts";
 import { Answers } from "../../runtime/harness/run.ts";
+import { toMeasurement } from "../../runtime/run/cuda.ts";
 import { complaintOf, refusalIn } from "../../runtime/run/cuda-build.ts";
 import { gpusIn } from "../../runtime/run/cuda-device.ts";
-import { summarise } from "../../runtime/statistics.ts";
 import { gpuEnvironment } from "../../session/calibrate/environment.ts";
 import { gpuTargetOf, parseCpuInfo } from "../../targets/index.ts";
 import { sha256 } from "../jobs.ts";
 import { jsonOf, type Manifest, readManifest } from "./manifest.ts";
+
+const { trials } = COLUMNS;
 
 /** What run.sh says of the machine. */
 const machineSchema = z.strictObject({
@@ -28,7 +32,7 @@ const machineSchema = z.strictObject({
   version: z.literal(1),
   /** The hash of the manifest. */
   batch: sha256,
-  name: line,
+  name: trials.worker.holds,
   /** Of `uname`: the system, its release, the processors. */
   system: z.tuple([line, line, line]),
   /** The compiler's path, its version, and further words of its command, or variables that it takes options from. */
@@ -48,9 +52,9 @@ const resultSchema = z.strictObject({
   kind: z.literal("result"),
   problem: z.int().nonnegative(),
   kernel: sha256,
-  at: time,
-  cpus: z.array(z.int().nonnegative().max(65_535)).max(4096),
-  instructions: z.int().nonnegative(),
+  at: trials.at.holds,
+  cpus: trials.affinity.holds,
+  instructions: trials.instructions.holds,
   compiled: z.boolean(),
   /** Of the measuring program. */
   answers: texts,
@@ -59,18 +63,25 @@ const resultSchema = z.strictObject({
 });
 type Result = z.infer<typeof resultSchema>;
 
-const samplesSchema = z.array(seconds).min(1).max(10_000);
 /** Of the bootstrap, as at home. */
 const SEED = 1;
 
+/** The records that results make, or what is wrong with some of them. */
+export interface Measured {
+  /** Rows in the order of an export: what trials refer to, then the trials in the order of the results. */
+  readonly rows: readonly (readonly [table: Table, row: Row])[];
+  readonly rejected: ImportReport["rejected"];
+}
+
 /**
- * Imports all results, or none.
+ * Reads the results of a batch, and says of each that is wrong why.
  * @param folder the batch, as it was exported or with its results
  * @throws UsageError for a folder that is no batch or was altered, and for results of another one
  */
-export async function importBatch(db: Database, folder: string, results: string): Promise<ImportReport> {
+export async function readBatch(folder: string, results: string): Promise<Measured> {
+  const lines = linesOf(results);
   const { manifest, id } = await readManifest(folder);
-  const [first, ...told] = withinLimits(results, manifest);
+  const [first, ...told] = withinLimits(lines, results, manifest);
   const machine = machineSchema.safeParse(first === undefined ? undefined : jsonOf(first)).data;
   if (!machine)
     throw new UsageError(`${results} is refused: its first line tells of no machine`, "take what run.sh wrote");
@@ -79,7 +90,7 @@ export async function importBatch(db: Database, folder: string, results: string)
   const environment = environmentRowOf(environmentOf(machine, manifest));
   const known = new Set<string>();
   const workloads = new Map<number, Row>();
-  const trials: Row[] = [];
+  const measured: Row[] = [];
   const rejected: { line: number; reason: string }[] = [];
   for (const [at, text] of told.entries())
     try {
@@ -91,7 +102,7 @@ export async function importBatch(db: Database, folder: string, results: string)
       const workload = rowHeld(problem.workload);
       workloads.set(result.problem, workload);
       const measurement = measurementOf(kernel, result, manifest);
-      trials.push(
+      measured.push(
         trialRowOf({
           candidate: kernel.candidate,
           prediction: kernel.prediction,
@@ -110,29 +121,34 @@ export async function importBatch(db: Database, folder: string, results: string)
       if (!(error instanceof UsageError)) throw error;
       rejected.push({ line: at + 2, reason: error.message });
     }
-  if (rejected.length > 0) return { added: noRows(), known: 0, rejected };
-  if (trials.length === 0)
+  if (told.length === 0)
     throw new UsageError(`${results} holds no results yet`, "run run.sh, which goes on where it was");
-  const rows: (readonly [Table, Row])[] = [
-    ["environments", environment],
-    ...[...workloads.values()].map((row) => ["workloads", row] as const),
+  const inTable = (table: Table) => (row: Row) => [table, row] as const;
+  const rows = [
+    inTable("environments")(environment),
+    ...[...workloads.values()].map(inTable("workloads")),
+    ...measured.map(inTable("trials")),
   ];
-  const before = rows.length;
-  for (const row of trials) rows.push(["trials", row]);
+  return { rows, rejected };
+}
+
+/** Imports all, or nothing where one is wrong. */
+export function importMeasured(db: Database, { rows, rejected }: Measured): ImportReport {
+  if (rejected.length > 0) return { added: noRows(), known: 0, rejected };
   const report = importLines(db, linesOfRows(rows), { strict: true });
-  // Trials stand in the order of their results, behind the header and what they refer to.
-  const place = ({ line: at, reason }: { readonly line: number; readonly reason: string }) => ({
-    line: Math.max(1, at - before),
-    reason,
-  });
-  return { ...report, rejected: report.rejected.map(place) };
+  // Behind the header and what they refer to, trials stand as their results do behind the machine.
+  const before = rows.filter(([table]) => table !== "trials").length;
+  return {
+    ...report,
+    rejected: report.rejected.map(({ line: at, reason }) => ({ line: Math.max(1, at - before), reason })),
+  };
 }
 
 /** The lines of results. @throws UsageError for more than there are kernels */
-function withinLimits(results: string, { problems }: Manifest): string[] {
+function withinLimits(lines: Iterable<string>, results: string, { problems }: Manifest): string[] {
   const most = 1 + problems.reduce((sum, { kernels }) => sum + kernels.length, 0);
   const found: string[] = [];
-  for (const text of linesOf(results)) {
+  for (const text of lines) {
     if (found.length === most)
       throw new UsageError(
         `${results} is refused: it has more results than its batch has kernels`,
@@ -144,7 +160,9 @@ function withinLimits(results: string, { problems }: Manifest): string[] {
 }
 
 function resultOf(text: string): Result {
-  const read = resultSchema.safeParse(jsonOf(text));
+  const found = jsonOf(text);
+  if (found === undefined) throw new UsageError("it is not JSON, or too long");
+  const read = resultSchema.safeParse(found);
   if (read.success) return read.data;
   const [issue] = read.error.issues;
   throw new UsageError(`it is no result: ${issue?.path.join(".") || "the line"}: ${issue?.message}`);
@@ -189,10 +207,10 @@ function environmentOf(
 }
 
 /** What the measuring program answered, as a measurement. @throws UsageError when it is none */
-function measurementOf({ promises }: Problem["kernels"][number], result: Result, { language }: Manifest): Measurement {
+function measurementOf({ promises }: Problem["kernels"][number], result: Result, { ending }: Manifest): Measurement {
   const { instructions, compiled, answers, cpus } = result;
   const log = result.log.join("\n");
-  const isCuda = language === "cuda";
+  const isCuda = ending === "cu";
   if (!compiled) return { status: isCuda ? refusalIn(log) : "compile-failed", log };
   const complaint = isCuda ? complaintOf(log) : undefined;
   if (complaint) return complaint;
@@ -205,10 +223,7 @@ function measurementOf({ promises }: Problem["kernels"][number], result: Result,
   const { verdicts, load } = heard.reply("");
   const verdict = verdicts.get(0);
   if (!verdict) throw new UsageError("its answers hold no verdict");
-  const ran = isCuda ? {} : { ran: { cpus, load } };
-  if (verdict.status !== "timed") return { ...verdict, ...ran };
-  const samples = samplesSchema.safeParse(verdict.samples).data;
-  if (!samples) throw new UsageError("its samples are no times of a kernel: 1 to 10000 numbers of seconds");
-  const { clock } = verdict;
-  return { status: "ok", samples, ...summarise(samples, SEED), instructions, ...(clock && { clock }), ...ran };
+  if (verdict.status === "timed" && !trials.samples.holds.safeParse(verdict.samples).success)
+    throw new UsageError("its samples are no times of a kernel: 1 to 10000 numbers of seconds");
+  return { ...toMeasurement(verdict, instructions, SEED), ...(!isCuda && { ran: { cpus, load } }) };
 }

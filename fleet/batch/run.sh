@@ -41,7 +41,7 @@ if [ "$language" = cuda ]; then
   done
   command -v nvidia-smi > /dev/null || fail "no nvidia-smi on the PATH" "run this where a GPU is, with its driver installed"
   query=name,driver_version,compute_cap,uuid,memory.total,clocks.max.sm,power.limit
-  gpu=$(nvidia-smi ${CUDA_VISIBLE_DEVICES:+-i "${CUDA_VISIBLE_DEVICES%%,*}"} --query-gpu=$query --format=csv,noheader,nounits | head -n 1)
+  gpu=$(nvidia-smi --query-gpu=$query --format=csv,noheader,nounits ${CUDA_VISIBLE_DEVICES:+-i "${CUDA_VISIBLE_DEVICES%%,*}"} | head -n 1)
   has=$(printf '%s' "$gpu" | cut -d, -f3 | tr -d ' .')
   [ "$has" = "$capability" ] ||
     fail "the GPU here has compute capability ${has:-that nvidia-smi does not tell} and kernels are for $capability" "export a batch for this GPU: automap batch export --target sm_$has"
@@ -112,7 +112,7 @@ children=
 stop() {
   trap '' INT TERM HUP
   [ -z "$children" ] || kill $children 2> /dev/null
-  rm -f build/pid
+  rm -f build/pid build/pipe
   say "interrupted: sh run.sh goes on from here"
   exit "$1"
 }
@@ -228,7 +228,7 @@ measure() {
   wait "$watcher" "$reader" 2> /dev/null
   children=
   [ ! -e build/silent ] || echo "fault 0 timed-out no sign of life for $silence s" >> build/answers
-  rm -f build/silent
+  rm -f build/silent build/pipe
 }
 
 total=$(wc -l < jobs | tr -d ' ')

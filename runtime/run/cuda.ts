@@ -472,7 +472,8 @@ function isSmall(value: number): boolean {
   return Number.isInteger(value) && Math.abs(value) <= 3;
 }
 
-function toMeasurement(verdict: Verdict, instructions: number, seed: number): Measurement {
+/** What the measuring program says of a kernel, as a measurement. */
+export function toMeasurement(verdict: Verdict, instructions: number, seed: number): Measurement {
   if (verdict.status !== "timed") return verdict;
   const { samples, clock } = verdict;
   return { status: "ok", samples, ...summarise(samples, seed), instructions, ...(clock && { clock }) };

@@ -45,6 +45,7 @@ describe("automap", () => {
     "systolic",
     "cache",
     "fleet",
+    "batch",
     "watch",
   ];
   const nested = [
@@ -54,6 +55,8 @@ describe("automap", () => {
     "operator list",
     "operator show",
     "fleet admit",
+    "batch export",
+    "batch import",
   ];
   it.each([...commands, ...nested])('helps with "%s" in no more than 100 columns', async (command) => {
     const help = await printed(`${command} --help`);

@@ -315,7 +315,7 @@ describe("a command to paste", () => {
       /^(cli|db|fleet|network|session|runtime|tuner|operators)\//.test(file),
     );
     const command =
-      /automap (?:tune|tune-network|network|map|explain|emit|systolic|intrinsic|operator|db|report|replay|check|cache|calibrate|fleet)\b[^`"'\n;:,)]*\$\{/;
+      /automap (?:tune|tune-network|network|map|explain|emit|systolic|intrinsic|operator|db|report|replay|check|cache|calibrate|fleet|batch)\b[^`"'\n;:,)]*\$\{/;
     const found = files.flatMap((file) =>
       readSource(file)
         .split("\n")

@@ -74,6 +74,7 @@ describe("--json-schema", () => {
     ["cache show", () => ""],
     ["fleet init", () => shop.path("fleet")],
     ["fleet admit", () => `${shop.path("fleet")} node3 --role worker`],
+    ["batch export", () => `${PRODUCT} --kernels 1 --out ${shop.path("batch")}`],
     ["fleet expel", () => `${shop.path("fleet")} node3`],
     ["emit", () => `${PRODUCT} --portable --to ${shop.path("portable")}`],
     ["emit", () => `${ids.GRID} --to ${shop.path("kernel.cu")} --db ${FILE}`],

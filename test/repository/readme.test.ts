@@ -56,7 +56,9 @@ const isOurs = (command: string): boolean => /^(npx )?automap /.test(command);
 /** Commands, operators and options among the words that the help of the command does not know. */
 async function unknownIn(words: readonly string[]): Promise<string[]> {
   const [first = "", second = ""] = words;
-  const path = ["cache", "db", "fleet", "intrinsic", "network", "operator"].includes(first) ? [first, second] : [first];
+  const path = ["batch", "cache", "db", "fleet", "intrinsic", "network", "operator"].includes(first)
+    ? [first, second]
+    : [first];
   const { out: help } = await commandLine([...path, "--help"]);
   // A command is named with its alias: `query|list`.
   if (!help.replace(/\|\w+/, "").startsWith(`Usage: automap ${path.join(" ")} `)) return [path.at(-1) ?? ""];
@@ -101,7 +103,7 @@ describe("README.md and docs/", () => {
       .map((s) => s.command)
       .filter((c) => !isOurs(c));
     const compiler = "cc main.c -Imatmul -Lmatmul/build -lmatmul -Wl,-rpath,matmul/build -o main";
-    expect([...new Set(others)]).toEqual(["npm ci", compiler, "./main", "node main.mjs"]);
+    expect([...new Set(others)]).toEqual(["npm ci", compiler, "./main", "node main.mjs", "sh run.sh"]);
     const mentioned = PAGES.flatMap((page) =>
       [...read(page).matchAll(/`npm run ([\w:]+)`/g)].map(([, name = ""]) => name),
     );
