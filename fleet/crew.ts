@@ -10,6 +10,7 @@
 
 import { automapCommand, EnvironmentError } from "../abstraction/error.ts";
 import type { Measurement } from "../abstraction/trial.ts";
+import type { Environment } from "../db/index.ts";
 import { type KnownWorker, workersOf } from "./adverts.ts";
 import type { Fleet } from "./members.ts";
 import type { FleetServer } from "./server.ts";
@@ -29,7 +30,7 @@ export class Crew {
   private readonly announce: (text: string) => void;
   private readonly quarantined = new Set<string>();
   private known: readonly KnownWorker[];
-  private compiling: ReadonlySet<string>;
+  private compiling: readonly KnownWorker[];
   private readonly timer: NodeJS.Timeout;
   private readonly patienceMs: number;
   private readonly onAlone: () => void;
@@ -59,7 +60,18 @@ export class Crew {
 
   /** Whether a worker compiles with these compilers. */
   compiles(compilers: string): boolean {
-    return this.compiling.has(compilers);
+    return this.compiling.some(({ advert }) => advert.compilers === compilers);
+  }
+
+  /** Why no worker compiles with the compiler of those who measure. */
+  whyUncompiled({ version }: Environment["compiler"]): string {
+    const [first] = this.compiling;
+    if (!first) return "no worker of the fleet compiles for others";
+    const { name, advert } = first;
+    const theirs = advert.environment.compiler.version;
+    return theirs === version
+      ? `worker ${name} compiles with other flags, or for another kind of processor`
+      : `they have ${version}, and worker ${name} compiles with ${theirs}`;
   }
 
   isTrusted(name: string): boolean {
@@ -127,9 +139,9 @@ export interface Crewed {
   readonly patienceMs?: number | undefined;
 }
 
-/** Classes of compilers that workers compile with. */
-function compilingAmong(workers: readonly KnownWorker[]): ReadonlySet<string> {
-  return new Set(workers.flatMap(({ advert }) => (advert.compiles > 0 ? [advert.compilers] : [])));
+/** Workers that compile for others. */
+function compilingAmong(workers: readonly KnownWorker[]): readonly KnownWorker[] {
+  return workers.filter(({ advert }) => advert.compiles > 0);
 }
 
 /** Whether two measurements of one kernel may both be true. */

@@ -103,6 +103,11 @@ export async function openFleetPlace(options: FleetPlaceOptions): Promise<FleetP
     });
   const crew = new Crew(server, member.fleet, { environment: id, workers, announce, onAlone, patienceMs });
   const { compilers } = chosen.workers[0].advert;
+  const said = new Set<string>();
+  const announceOnce = (text: string): void => {
+    if (!said.has(text)) announce(text);
+    said.add(text);
+  };
   const place = {
     asking,
     crew,
@@ -111,6 +116,7 @@ export async function openFleetPlace(options: FleetPlaceOptions): Promise<FleetP
     world: environment,
     threads,
     announce,
+    announceOnce,
     checkOneOf,
     ended: ended.signal,
   };
@@ -201,6 +207,8 @@ interface Place {
   readonly world: Environment;
   readonly threads: number;
   readonly announce: (text: string) => void;
+  /** Says what was not said before. */
+  readonly announceOnce: (text: string) => void;
   readonly checkOneOf: number;
   readonly ended: AbortSignal;
 }
@@ -401,9 +409,14 @@ class FleetBench implements Bench {
   }
 
   private async compiled(kernel: Kernel, signal: AbortSignal): Promise<KernelAsked> {
-    const { asking, compilers, crew } = this.place;
+    const { asking, compilers, crew, world, announceOnce } = this.place;
     const text = await asking.put(kernelText(kernel), signal);
-    if (!crew.compiles(compilers)) return { text };
+    if (!crew.compiles(compilers)) {
+      // A GPU's worker always does.
+      if (kernel.language === "c++")
+        announceOnce(`those who measure compile, too: ${crew.whyUncompiled(world.compiler)}`);
+      return { text };
+    }
     const job: Job = { task: "compile", compilers, kernel: { text } };
     const gone = new AbortController();
     const timer = setInterval(() => {
@@ -423,10 +436,12 @@ class FleetBench implements Bench {
 
   /** The measurements of an answer, each held against what a record may hold. */
   private measurements(job: RaceJob | CompareJob, answered: Answered): readonly Measurement[] {
-    const { environment, threads } = this.place;
+    const { environment, threads, announceOnce } = this.place;
     const { outcome, worker } = answered;
     const count = job.task === "race" ? 1 : job.kernels.length;
     if (outcome.status !== "measured" || outcome.measurements.length !== count) return unreadable(answered);
+    if (outcome.compiledHere !== undefined)
+      announceOnce(`worker ${worker} compiled a kernel itself: ${outcome.compiledHere}`);
     const { computation } = this.benched.subject;
     return outcome.measurements.map((given) => {
       const read = readMeasurement(given, { computation, threads, environment: this.place.world });

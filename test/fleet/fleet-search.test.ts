@@ -52,7 +52,21 @@ describe.skipIf(!hasRedis)("a search in a fleet", async () => {
     db.close();
     const again = await searched(file, { openPlace: () => fleet.place() });
     expect(decisionsOf(again)).toMatchObject({ trials: Object(decisionsOf(inFleet)).trials });
-    expect(fleet.said).toEqual([]);
+    const compiled = "those who measure compile, too: no worker of the fleet compiles for others";
+    expect(fleet.said).toEqual([compiled, compiled]);
+  });
+
+  it("says which compilers differ where workers compile for others and not for these", async () => {
+    const fleet = fleetOn(redis, folder);
+    await fleet.worker("node1", machine);
+    const version = "g++ 99.1";
+    const environment = { ...machine.environment, compiler: { ...machine.environment.compiler, version } };
+    const builder = { ...machine, environment, compiler: { ...compiler, version } };
+    await fleet.worker("builder", builder, { measures: false, compiles: 1 });
+    await searched(database(), { openPlace: () => fleet.place(), trials: 2, finals: false });
+    expect(fleet.said.filter((text) => text.includes("compile"))).toEqual([
+      `those who measure compile, too: they have ${machine.environment.compiler.version}, and worker builder compiles with g++ 99.1`,
+    ]);
   });
 
   it("decides the same with several workers, and two searches at once share what both ask", async () => {
