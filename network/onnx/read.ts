@@ -24,6 +24,7 @@ import {
 import { attempt, UsageError } from "../../abstraction/error.ts";
 import type { Attribute, Body, Constant, Dimension, Graph, Input, Node } from "../graph.ts";
 import type { ElementType } from "../value.ts";
+import { domainOf, isInDomain, OWN_DOMAINS } from "./domain.ts";
 import { withFile } from "./file.ts";
 import { checkTogether, constantOf, elementTypeOf, type Folder, numberOfLong } from "./tensor.ts";
 
@@ -84,9 +85,6 @@ function modelOf(bytes: Uint8Array, subject: string): ModelProto {
     throw new UsageError(`${subject} is no ONNX model: ${error instanceof Error ? error.message : String(error)}`);
   }
 }
-
-/** Names of ONNX's own domain. */
-const OWN_DOMAINS: readonly string[] = ["", "ai.onnx"];
 
 function opsetOf({ opsetImport }: ModelProto, subject: string): number {
   const own = opsetImport.find(({ domain }) => OWN_DOMAINS.includes(domain));
@@ -220,10 +218,10 @@ function typeOf({ name, type }: ValueInfoProto): (readonly [string, ElementType]
 
 function nodeOf({ name, opType, domain, input, output, attribute }: NodeProto, place: number, folder: Folder): Node {
   const called = calledOf(name, place);
-  if (!OWN_DOMAINS.includes(domain))
+  if (!isInDomain(opType, domain))
     throw new UsageError(
-      `${called}: the operator ${opType} of ${domain} is not supported`,
-      "operators of ONNX itself are",
+      `${called}: the operator ${opType} of ${domain === "" ? "ONNX itself" : domain} is not supported`,
+      domainOf(opType) === "" ? "operators of ONNX itself are" : `that of ${domainOf(opType)} is`,
     );
   return {
     name: called,

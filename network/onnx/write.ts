@@ -18,10 +18,12 @@ import {
   TypeProtoSchema,
   ValueInfoProtoSchema,
 } from "onnx-buf";
+import { unique } from "../../abstraction/collections.ts";
 import { internal } from "../../abstraction/error.ts";
 import {
   type Attribute,
   type Body,
+  bodiesOf,
   type Constant,
   type Graph,
   type Input,
@@ -30,6 +32,7 @@ import {
   type Node,
 } from "../graph.ts";
 import { numberOfType } from "../numbers.ts";
+import { domainOf } from "./domain.ts";
 
 /** The format's version that knows opset 20. */
 const IR_VERSION = 9n;
@@ -37,7 +40,9 @@ const IR_VERSION = 9n;
 export function onnxBytes(graph: Graph): Uint8Array {
   const model = create(ModelProtoSchema, {
     irVersion: IR_VERSION,
-    opsetImport: [create(OperatorSetIdProtoSchema, { domain: "", version: BigInt(graph.opset) })],
+    opsetImport: unique(["", ...operatorsIn(graph).map(domainOf)]).map((domain) =>
+      create(OperatorSetIdProtoSchema, { domain, version: domain === "" ? BigInt(graph.opset) : 1n }),
+    ),
     graph: {
       name: graph.name,
       ...partsOf(graph),
@@ -47,6 +52,9 @@ export function onnxBytes(graph: Graph): Uint8Array {
   });
   return toBinary(ModelProtoSchema, model);
 }
+
+const operatorsIn = ({ nodes }: Pick<Body, "nodes">): string[] =>
+  nodes.flatMap((node) => [node.op, ...bodiesOf(node).flatMap(operatorsIn)]);
 
 const partsOf = ({ nodes, constants }: Pick<Body, "nodes" | "constants">) => ({
   node: nodes.map(nodeProto),
@@ -81,6 +89,7 @@ function nodeProto({ name, op, inputs, outputs, attributes }: Node) {
   return create(NodeProtoSchema, {
     name,
     opType: op,
+    domain: domainOf(op),
     input: [...inputs],
     output: [...outputs],
     attribute: Object.entries(attributes).map(([attribute, value]) => attributeProto(attribute, value)),

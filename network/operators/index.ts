@@ -8,6 +8,7 @@ import { overIntegers } from "./dequantised.ts";
 import { ELEMENTWISE } from "./elementwise.ts";
 import { LOSSES } from "./loss.ts";
 import { MOVES } from "./move.ts";
+import { NARROW_PRODUCTS } from "./narrow-product.ts";
 import { PLACES } from "./place.ts";
 import { POOLING } from "./pooling.ts";
 import { PRODUCTS } from "./product.ts";
@@ -22,7 +23,7 @@ import type { LowerNode, OperatorTable } from "./table.ts";
 
 const GROUPS: readonly (readonly [summary: string, table: OperatorTable])[] = [
   ["convolutions", CONVOLUTIONS],
-  ["products", PRODUCTS],
+  ["products", { ...PRODUCTS, ...NARROW_PRODUCTS }],
   ["recurrent layers", RECURRENT],
   ["pooling", POOLING],
   ["element by element", ELEMENTWISE],
@@ -63,6 +64,8 @@ export const HARMLESS: ReadonlyMap<string, readonly string[]> = new Map([
   ["Cast", ["saturate"]],
   ["CastLike", ["saturate"]],
   ["Dropout", ["ratio", "seed"]],
+  // How many digits of the factors suffice: all of them are kept.
+  ["MatMulNBits", ["accuracy_level"]],
   ["QuantizeLinear", ["saturate"]],
 ]);
 

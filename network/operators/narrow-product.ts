@@ -1,0 +1,102 @@
+/**
+ * @file Products by weights of a few bits, as ONNX Runtime defines them:
+ * https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md#com.microsoft.MatMulNBits.
+ *
+ *     out[m,n] += a[m,32*g+j] * ((f32(select(j%2 == 0, w[n,g,j/2] % 16, w[n,g,j/2] / 16)) - 8) * s[n,g])
+ */
+
+import { product } from "../../abstraction/collections.ts";
+import { operatorNamed } from "../../operators/index.ts";
+import { instantiate } from "../../operators/operator.ts";
+import type { Lowering } from "../lowering.ts";
+import { bracketed, describeValue, isSameShape, type Value } from "../value.ts";
+import { elementwise } from "./elementwise.ts";
+import type { OperatorTable } from "./table.ts";
+
+/** Sizes of the weights: rows, groups in a row, summed weights of a group, and bits of each. */
+interface Weights {
+  readonly n: number;
+  readonly groups: number;
+  readonly size: number;
+  readonly bits: 2 | 4 | 8;
+}
+
+function weightsOf(node: Lowering, k: number): Weights {
+  const bits = node.int("bits", 4);
+  if (bits !== 2 && bits !== 4 && bits !== 8) return node.refuse(`weights of ${bits} bits are not supported`);
+  const n = node.int("N") ?? node.refuse("N is missing");
+  const size = node.int("block_size") ?? node.refuse("block_size is missing");
+  if (size < 16 || !Number.isInteger(Math.log2(size))) node.refuse(`block_size ${size} is no power of two from 16 on`);
+  return { n, groups: Math.ceil(k / size), size, bits };
+}
+
+/** The number of a weight, of which several may lie in a byte, the first in the lowest bits. */
+function codeOf(bits: Weights["bits"]): string {
+  const each = 8 / bits;
+  if (each === 1) return "w[n,g,j]";
+  const read = `w[n,g,j/${each}]`;
+  const part = (place: number): string => {
+    const shifted = place === 0 ? read : `${read} / ${2 ** (bits * place)}`;
+    return place === each - 1 ? shifted : `${shifted} % ${2 ** bits}`;
+  };
+  const choice = (place: number): string =>
+    place === each - 1 ? part(place) : `select(j%${each} == ${place}, ${part(place)}, ${choice(place + 1)})`;
+  return choice(0);
+}
+
+/** Zero points of one byte each, from rows of bytes that hold several. */
+function unpacked(node: Lowering, zero: Value, { n, groups, bits }: Weights): Value {
+  const bytes = node.required(3, "zero_points");
+  const each = 8 / bits;
+  const row = Math.ceil(groups / each);
+  if (bytes.length !== n * row) node.refuse(`zero_points of ${describeValue(zero)} are not ${n} rows of ${row} bytes`);
+  return node.filled("u8", [n, groups], (place) => {
+    const group = place % groups;
+    const byte = bytes[Math.floor(place / groups) * row + Math.floor(group / each)] ?? 0;
+    return Math.floor(byte / 2 ** (bits * (group % each))) % 2 ** bits;
+  });
+}
+
+function zeroOf(node: Lowering, weights: Weights): Value | undefined {
+  const zero = node.optional(3);
+  if (zero === undefined) return undefined;
+  if (zero.type === "u8") return unpacked(node, zero, weights);
+  if (zero.type !== "f32") node.refuse(`zero_points of ${zero.type} are not supported; u8 and f32 are`);
+  return node.reshaped(zero, [weights.n, weights.groups]);
+}
+
+export const NARROW_PRODUCTS: OperatorTable = {
+  MatMulNBits(node: Lowering) {
+    const a = node.input(0);
+    const w = node.input(1);
+    const bias = node.optional(5);
+    if (node.optional(4)) node.refuse("g_idx is not supported, groups of neighbours are");
+    const k = node.int("K") ?? node.refuse("K is missing");
+    if (a.type !== "f32" || w.type !== "u8")
+      node.refuse(`factors of ${a.type} and ${w.type}; f32 and u8 are supported`);
+    if (a.shape.at(-1) !== k) node.refuse(`rows of ${bracketed(a.shape)} are not of K = ${k}`);
+    const weights = weightsOf(node, k);
+    const { n, groups, size, bits } = weights;
+    const shape = [n, groups, (size * bits) / 8];
+    if (!isSameShape(w.shape, shape)) node.refuse(`weights of ${describeValue(w)} are not of ${bracketed(shape)}`);
+    const outer = a.shape.slice(0, -1);
+    const m = product(outer);
+    const s = node.reshaped(node.input(2), [n, groups]);
+    const z = zeroOf(node, weights);
+    const reads = { a: node.reshaped(a, [m, k]), w, s };
+    const isNamed = bits === 4 && z === undefined && k % size === 0 && [w, s].every(({ constant }) => constant);
+    const parameters = { m, n, k, group: size };
+    const lessZero = `f32(${codeOf(bits)}) - ${z === undefined ? 2 ** (bits - 1) : z.type === "u8" ? "f32(z[n,g])" : "z[n,g]"}`;
+    const sums = isNamed
+      ? node.computed(instantiate(operatorNamed("matmul-4bit"), { parameters }), reads, "f32", {
+          operator: { name: "matmul-4bit", parameters },
+        })
+      : node.equation(
+          `out[m,n] += a[m,${size}*g+j] * ((${lessZero}) * s[n,g])`,
+          { ...reads, ...(z && { z }) },
+          { shape: [m, n], type: "f32", extents: { g: groups, j: size } },
+        );
+    const out = node.reshaped(sums, [...outer, n]);
+    return bias ? elementwise(node, "out + bias", { out, bias }) : out;
+  },
+};
