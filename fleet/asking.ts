@@ -9,7 +9,7 @@
  */
 
 import { setTimeout } from "node:timers/promises";
-import type { Queue, Job as QueueJob } from "bullmq";
+import type { Queue, QueueEvents, Job as QueueJob } from "bullmq";
 import { remembered } from "../abstraction/collections.ts";
 import { EnvironmentError, type EnvironmentProblem } from "../abstraction/error.ts";
 import { heard } from "../runtime/until.ts";
@@ -20,8 +20,14 @@ import { FleetRefusal, type Signed, sign, verified } from "./signed.ts";
 
 /** An answer, and the name of the worker that signed it. */
 export interface Answered {
-  readonly outcome: Outcome;
+  readonly outcome: Outcome | Strange;
   readonly worker: string;
+}
+
+/** An answer to another question. */
+export interface Strange {
+  readonly status: "strange";
+  readonly because: string;
 }
 
 /** Who asks does not want the answer any more. */
@@ -170,12 +176,18 @@ export class Asking {
   /** A queue whose events are heard. */
   private queueNamed(name: string): Queue {
     return remembered(this.queues, name, () => {
-      this.listenTo(name);
-      return this.server.queue(name);
+      const queue = this.server.queue(name);
+      const events = this.listenTo(name);
+      // Made while the server is away, they would never find it.
+      queue.waitUntilReady().catch(() => {
+        this.queues.delete(name);
+        for (const one of [queue, events]) one.close().catch(() => undefined);
+      });
+      return queue;
     });
   }
 
-  private listenTo(queue: string): void {
+  private listenTo(queue: string): QueueEvents {
     const events = this.server.events(queue);
     const look = ({ jobId: id }: { readonly jobId: string }): void => {
       const question = this.open.get(`${queue} ${id}`);
@@ -187,6 +199,7 @@ export class Asking {
       const question = this.open.get(`${queue} ${id}`);
       if (question) this.takeFailure(question, failedReason);
     });
+    return events;
   }
 
   /** Looks how a job stands: puts it where it is not there, and takes its answer where it has ended. */
@@ -195,15 +208,11 @@ export class Asking {
     question.isLookedAt = true;
     try {
       const queue = this.queueNamed(question.queue);
-      const found: QueueJob | undefined = await queue.getJob(question.id);
-      const state = found && (await found.getState());
-      if (!found || state === "unknown") {
-        if (this.isOpen(question)) await queue.add(question.job.task, question.signed, { jobId: question.id, ...KEPT });
-      } else if (state === "completed") await this.take(question, found);
-      else if (state === "failed") {
-        await found.remove();
-        this.takeFailure(question, found.failedReason);
-      }
+      // The state first: a job that is read before it ends has no answer yet.
+      const state = await queue.getJobState(question.id);
+      if (state === "completed" || state === "failed") await this.takeEnded(question, await queue.getJob(question.id));
+      else if (state === "unknown" && this.isOpen(question))
+        await queue.add(question.job.task, question.signed, { jobId: question.id, ...KEPT });
       this.awayFrom = undefined;
     } catch (error) {
       this.missServer(error);
@@ -216,9 +225,18 @@ export class Asking {
     return !question.isOver && this.open.get(`${question.queue} ${question.id}`) === question;
   }
 
+  private async takeEnded(question: Question, found: QueueJob | undefined): Promise<void> {
+    if (found?.failedReason) {
+      await found.remove();
+      this.takeFailure(question, found.failedReason);
+    } else if (found) await this.take(question, found);
+  }
+
   private async take(question: Question, found: QueueJob): Promise<void> {
     try {
-      question.settle(this.answeredBy(question, found.returnvalue));
+      const answered = this.answeredBy(question, found.returnvalue);
+      if (answered.outcome.status === "strange") await found.remove();
+      question.settle(answered);
     } catch (error) {
       if (!(error instanceof FleetRefusal)) throw error;
       // It stays there as long as nobody removes it.
@@ -229,8 +247,14 @@ export class Asking {
 
   private answeredBy({ job }: Question, signed: unknown): Answered {
     const { body, by } = verified(this.member.fleet, signed, { kind: ANSWER, role: "worker" });
-    const answer: Answer = readAnswer(body, job);
-    return { outcome: answer.outcome, worker: by.name };
+    const worker = by.name;
+    try {
+      const answer: Answer = readAnswer(body, job);
+      return { outcome: answer.outcome, worker };
+    } catch (error) {
+      if (!(error instanceof FleetRefusal)) throw error;
+      return { outcome: { status: "strange", because: `worker ${worker}: ${error.message}` }, worker };
+    }
   }
 
   /** A job that failed: its reason is a signed answer, or what the queue says of it. */

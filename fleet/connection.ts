@@ -42,6 +42,26 @@ export async function within<T>(address: Address, patience: number, work: Promis
   }
 }
 
+/**
+ * Compares the clock of this machine with that of the server.
+ * @param there what the server says, in milliseconds since 1970
+ * @param asked when it was asked, by the clock here
+ * @param most milliseconds by which they may differ
+ * @throws EnvironmentError when they differ by more
+ */
+export function checkClocks(address: Address, there: number, asked: number, most: number): void {
+  const ahead = asked - there;
+  // The answer was under way for some time.
+  const behind = there - Date.now();
+  const off = Math.max(ahead, behind);
+  if (off <= most) return;
+  throw new EnvironmentError({
+    what: `the clock of this machine is ${Math.round(off / 1000)} s ${ahead > behind ? "ahead of" : "behind"} that of the fleet's server ${address.text}`,
+    why: "how long jobs, answers and locks last is counted by these clocks",
+    remedy: "set it, for example with timedatectl set-ntp true, or that of the server",
+  });
+}
+
 interface Trouble {
   /** Looked for in the code and the message of a driver's error. */
   readonly sign: RegExp;

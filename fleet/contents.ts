@@ -57,6 +57,8 @@ export interface Opened {
 export interface OpeningOptions {
   /** Milliseconds within which it must answer. */
   readonly patience: number;
+  /** Milliseconds after which a connection that is asked and does not answer is lost. */
+  readonly silence: number;
   /** Is told of errors of connections that were open. */
   readonly report: (error: unknown) => void;
 }

@@ -1,6 +1,6 @@
 /**
  * @file The measuring workers of one environment, as one search trusts them: some trials are measured again by another worker, and one that
- * disagrees beyond the intervals is quarantined.
+ * disagrees beyond the intervals is quarantined. So is one whose answers cannot be what was asked for.
  *
  *     node1   10.1 us   10.0 to 10.2        node2   10.0 us   9.9 to 10.1         they agree
  *     node1    4.0 us    3.9 to 4.1         node2   10.0 us   9.9 to 10.1         a third decides; without one, whoever claims more is not believed
@@ -8,6 +8,8 @@
  * While all are trusted, jobs go to whoever is free. Once one is not, jobs are addressed to the others by name.
  */
 
+import { randomInt } from "node:crypto";
+import { remembered } from "../abstraction/collections.ts";
 import { automapCommand, EnvironmentError } from "../abstraction/error.ts";
 import type { Measurement } from "../abstraction/trial.ts";
 import type { Environment } from "../db/index.ts";
@@ -17,6 +19,13 @@ import type { FleetServer } from "./server.ts";
 
 /** Intervals of two machines may lie apart by this factor: other programs, other boards and other cooling move medians so far. */
 const APART = 1.25;
+
+/** A worker whose trials others have confirmed so often is known. */
+const KNOWN_AFTER = 5;
+/** Of a worker that is not yet known, one trial of so many is measured again, as long as that is not rarer. */
+const NEW_ONE_OF = 20;
+/** So many answers to other questions than were asked may be old ones that somebody sends again. */
+const MOST_STRANGE = 3;
 
 /** Between two looks at who is there. */
 const LOOK_MS = 15_000;
@@ -29,6 +38,8 @@ export class Crew {
   private readonly environment: string;
   private readonly announce: (text: string) => void;
   private readonly quarantined = new Set<string>();
+  private readonly checkOneOf: number;
+  private readonly checks = new Map<string, Checks>();
   private known: readonly KnownWorker[];
   private compiling: readonly KnownWorker[];
   private readonly timer: NodeJS.Timeout;
@@ -40,7 +51,7 @@ export class Crew {
   constructor(
     server: Pick<FleetServer, "board">,
     fleet: Fleet,
-    { environment, workers, announce, onAlone, patienceMs = PATIENCE_MS }: Crewed,
+    { environment, workers, announce, checkOneOf, onAlone, patienceMs = PATIENCE_MS }: Crewed,
   ) {
     this.server = server;
     this.fleet = fleet;
@@ -48,6 +59,7 @@ export class Crew {
     this.known = this.measuringAmong(workers);
     this.compiling = compilingAmong(workers);
     this.announce = announce;
+    this.checkOneOf = checkOneOf;
     this.onAlone = onAlone;
     this.patienceMs = patienceMs;
     this.timer = setInterval(() => void this.look().catch(() => undefined), Math.min(LOOK_MS, patienceMs));
@@ -96,10 +108,22 @@ export class Crew {
     return this.known.some((worker) => worker.publicKey === publicKey);
   }
 
-  /** A trusted worker besides some; undefined when there is none. */
+  /** A trusted worker besides some, not always the same one; undefined when there is none. */
   async another(besides: readonly string[]): Promise<KnownWorker | undefined> {
     await this.look().catch(() => undefined);
-    return this.known.find(({ name }) => this.isTrusted(name) && !besides.includes(name));
+    const others = this.known.filter(({ name }) => this.isTrusted(name) && !besides.includes(name));
+    return others[this.turn++ % Math.max(1, others.length)];
+  }
+
+  /** How often others have measured again what a worker says. */
+  checksOf(name: string): Checks {
+    return remembered(this.checks, name, () => new Checks(this.checkOneOf));
+  }
+
+  /** Hears that a worker signed an answer to another question than was asked. */
+  doubt(name: string, because: string): void {
+    if (++this.checksOf(name).strange < MOST_STRANGE) this.announce(because);
+    else this.quarantine(name, because);
   }
 
   /** Looks who is there, and tells when nobody is left who measures. */
@@ -128,12 +152,42 @@ export class Crew {
   }
 }
 
+/** Which trials of one worker others measure again: its first one, and later one at random of so many. */
+export class Checks {
+  /** Answers of the worker to other questions than were asked. */
+  strange = 0;
+  /** Ends when its first trial has been measured again, or cannot be. */
+  first: Promise<unknown> | undefined;
+  private readonly oneOf: number;
+  private confirmed = 0;
+  private count = 0;
+  private next = 1;
+
+  constructor(oneOf: number) {
+    this.oneOf = oneOf;
+  }
+
+  /** Counts a trial. @returns whether it is to be measured again */
+  isDue(): boolean {
+    const isDue = ++this.count === this.next;
+    const many = this.confirmed < KNOWN_AFTER ? Math.min(NEW_ONE_OF, this.oneOf) : this.oneOf;
+    if (this.count % many === 0) this.next = this.count + 1 + randomInt(many);
+    return isDue;
+  }
+
+  confirm(): void {
+    this.confirmed++;
+  }
+}
+
 export interface Crewed {
   /** The id of the environment. */
   readonly environment: string;
   /** All that are there. */
   readonly workers: readonly KnownWorker[];
   readonly announce: (text: string) => void;
+  /** Of a worker that is known, one trial of so many is measured again. */
+  readonly checkOneOf: number;
   /** Called when nobody has been there who measures for longer than patience lasts. */
   readonly onAlone: () => void;
   readonly patienceMs?: number | undefined;

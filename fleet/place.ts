@@ -71,11 +71,14 @@ export interface FleetPlaceOptions {
   readonly lookMs?: number;
   /** Milliseconds that a search waits for a worker when there is none. */
   readonly patienceMs?: number;
-  /** One trial of so many is measured again by another worker. */
+  /** Of a worker that is known, one trial of so many is measured again by another. */
   readonly checkOneOf?: number;
+  /** Milliseconds that the other has for it. */
+  readonly checkMs?: number;
 }
 
 const CHECK_ONE_OF = 100;
+const CHECK_MS = 60_000;
 /** Kernels a round on a GPU. At home it depends on the processors beside it. */
 const GPU_BATCH = 8;
 /** So often a search that waits for a certain worker looks whether it is still there. */
@@ -86,7 +89,17 @@ const AWAY_MS = 5000;
  * @throws EnvironmentError when no worker fits; UsageError when those that fit have several environments
  */
 export async function openFleetPlace(options: FleetPlaceOptions): Promise<FleetPlace> {
-  const { server, member, on, threads, announce, lookMs, patienceMs, checkOneOf = CHECK_ONE_OF } = options;
+  const {
+    server,
+    member,
+    on,
+    threads,
+    announce,
+    lookMs,
+    patienceMs,
+    checkOneOf = CHECK_ONE_OF,
+    checkMs = CHECK_MS,
+  } = options;
   const workers = await workersOf(server, member.fleet);
   const chosen = chooseEnvironment(workers, on);
   const asking = new Asking(server, member, { announce, ...defined({ lookMs }) });
@@ -101,7 +114,7 @@ export async function openFleetPlace(options: FleetPlaceOptions): Promise<FleetP
       why: "a search waits for one, but not for ever",
       remedy: "start one, and run the same command again: what was measured is kept",
     });
-  const crew = new Crew(server, member.fleet, { environment: id, workers, announce, onAlone, patienceMs });
+  const crew = new Crew(server, member.fleet, { environment: id, workers, announce, checkOneOf, onAlone, patienceMs });
   const { compilers } = chosen.workers[0].advert;
   const said = new Set<string>();
   const announceOnce = (text: string): void => {
@@ -117,7 +130,7 @@ export async function openFleetPlace(options: FleetPlaceOptions): Promise<FleetP
     threads,
     announce,
     announceOnce,
-    checkOneOf,
+    checkMs,
     ended: ended.signal,
   };
   return {
@@ -147,9 +160,12 @@ export async function openFleetPlace(options: FleetPlaceOptions): Promise<FleetP
     bench: async (computation, { fixed, cache = "warm", announce: tell, late }) => {
       const subject = { computation, fixed };
       const text = await asking.put(subjectText(subject), late);
-      const { outcome } = await askCrew(place, { task: "draw", environment: id, subject: text, threads }, late);
-      if (outcome.status !== "drawn") internal(`a worker drew inputs and answers that it ${outcome.status}`);
-      const { leftOut } = outcome;
+      const { leftOut } = await askCrew(
+        place,
+        { task: "draw", environment: id, subject: text, threads },
+        ({ outcome }) => (outcome.status === "drawn" ? outcome : unreadable(outcome)),
+        late,
+      );
       for (const { name, because } of leftOut ?? []) tell(`kernels are not checked by ${name} inputs: ${because}`);
       return new FleetBench(place, { subject, text, cache }, leftOut as Bench["leftOut"]);
     },
@@ -181,22 +197,27 @@ async function ratesIn<T>(
   if (effort !== "kept") announce("a worker tells the rates of its machine, or measures them: some seconds");
   // An earlier answer, which stays on the server for some minutes, may not be what the worker knows now.
   const repetition = randomInt(REPETITIONS);
-  const answered = await askCrew(place, { task: "calibrate", environment, effort, repetition }, signal);
-  const { outcome } = answered;
-  if (outcome.status === "uncalibrated" && effort === "kept") return undefined;
-  if (outcome.status !== "calibrated") return unreadable(answered);
-  const calibration = read(outcome.data) ?? unreadable(answered);
+  const job = { task: "calibrate", environment, effort, repetition } as const;
+  const told = await askCrew<Partial<Rates<T>>>(
+    place,
+    job,
+    ({ outcome }) => {
+      if (outcome.status === "uncalibrated" && effort === "kept") return {};
+      if (outcome.status !== "calibrated") return unreadable(outcome);
+      const calibration = read(outcome.data);
+      return calibration === undefined ? unreadable(outcome) : { calibration, measured: outcome.isNew };
+    },
+    signal,
+  );
+  const { calibration, measured = false } = told;
+  if (calibration === undefined) return undefined;
   if (!db.readonly) recordCalibration(db, { environment: world, data: calibration, at: Date.now() });
-  return { calibration, measured: outcome.isNew };
+  return { calibration, measured };
 }
 
-function unreadable({ worker, outcome }: Answered): never {
-  throw new EnvironmentError({
-    what: `worker ${worker} answers a ${outcome.status} that cannot be read`,
-    why: "the answers of workers are held against what a record may hold",
-    remedy: "use the same automap on both sides",
-  });
-}
+/** Why an answer is none to what was asked. */
+const unreadable = ({ status }: Answered["outcome"]): string =>
+  `it answers a ${status} that cannot be read, as another automap or a worker that cannot be trusted does`;
 
 interface Place {
   readonly asking: Asking;
@@ -209,18 +230,42 @@ interface Place {
   readonly announce: (text: string) => void;
   /** Says what was not said before. */
   readonly announceOnce: (text: string) => void;
-  readonly checkOneOf: number;
+  readonly checkMs: number;
   readonly ended: AbortSignal;
 }
 
-/** Asks whoever is free, or one that is trusted. */
-async function askCrew(place: Place, job: Job, signal: AbortSignal | undefined): Promise<Answered> {
+/** What is read in an answer, or why that cannot be one. */
+type Read<T> = (answered: Answered) => T | string;
+
+/** Asks whoever is free, or one that is trusted, until an answer can be believed. */
+async function askCrew<T extends object>(
+  place: Place,
+  job: Job,
+  read: Read<T>,
+  signal: AbortSignal | undefined,
+): Promise<T> {
   for (;;) {
     const worker = place.crew.next();
-    if (!worker) return place.asking.ask(measuringQueue(place.environment), job, signal);
-    const answered = await askOne(place, worker, job, signal);
-    if (answered) return answered;
+    const answered = worker
+      ? await askOne(place, worker, job, signal)
+      : await place.asking.ask(measuringQueue(place.environment), job, signal);
+    const found = answered && believed(place, answered, read);
+    if (found) return found;
   }
+}
+
+/** What an answer says; undefined when it is not believed, which its worker is then held to. */
+function believed<T extends object>({ crew }: Place, answered: Answered, read: Read<T>): T | undefined {
+  const { worker, outcome } = answered;
+  if (!crew.isTrusted(worker)) return undefined;
+  if (outcome.status === "strange") {
+    crew.doubt(worker, outcome.because);
+    return undefined;
+  }
+  const found = read(answered);
+  if (typeof found !== "string") return found;
+  crew.quarantine(worker, found);
+  return undefined;
 }
 
 /** Asks one worker. Undefined when it goes away before it answers, or somebody else answers in its place. */
@@ -304,7 +349,9 @@ class FleetBench implements Bench {
       }
       meanwhile?.();
       for (const one of rounds) {
-        const answer = await one.answer;
+        let answer = await one.answer;
+        // Its worker may have been found out since.
+        if (answer && !this.isBelieved(answer)) answer = await this.answerOf(one, until?.goal);
         // What was dropped for a stop is not what there was no time for.
         if (stop?.signal.aborted || (answer === undefined && until?.stop.aborted)) return;
         yield answer;
@@ -349,53 +396,74 @@ class FleetBench implements Bench {
       const { text, cache } = this.benched;
       const asked = { environment, subject: text, kernel, threads, cache, repetition: 0 } as const;
       const job: RaceJob = { task: "race", ...asked, ...defined({ goal }) };
-      const [measurement] = await this.trusted(job, signal);
-      return measurement && (await this.checked(job, measurement, signal));
+      for (;;) {
+        const [measurement] = await this.trusted(job, signal);
+        const checked = measurement && (await this.checked(job, measurement, signal));
+        if (!checked || this.isBelieved(checked)) return checked;
+      }
     } catch (error) {
       if (error instanceof Withdrawn) return undefined;
       throw error;
     }
   }
 
+  private isBelieved({ worker = "" }: Measurement): boolean {
+    return this.place.crew.isTrusted(worker);
+  }
+
   /** The measurements of a job by a worker that is trusted. */
-  private async trusted(job: RaceJob | CompareJob, signal: AbortSignal): Promise<readonly Measurement[]> {
-    const { crew } = this.place;
-    for (;;) {
-      const answered = await askCrew(this.place, job, signal);
-      if (crew.isTrusted(answered.worker)) return this.measurements(job, answered);
-    }
+  private trusted(job: RaceJob | CompareJob, signal: AbortSignal): Promise<readonly Measurement[]> {
+    return askCrew(this.place, job, (answered) => this.measurements(job, answered), signal);
   }
 
   /** Has some trials measured again by others. @returns what is believed of the kernel in the end */
   private async checked(job: RaceJob, first: Measurement, signal: AbortSignal): Promise<Measurement> {
-    const { crew, announce, checkOneOf } = this.place;
-    const { text } = job.kernel;
-    if (Number.parseInt(text.slice(0, 8), 16) % checkOneOf !== 0) return first;
-    const { worker = "" } = first;
-    try {
-      const other = await crew.another([worker]);
-      const second = other && (await this.measuredBy(other, { ...job, repetition: 1 }, signal));
-      if (!second || agree(first, second)) return first;
-      const third = await crew.another([worker, other.name]);
-      const judged = third && (await this.measuredBy(third, { ...job, repetition: 2 }, signal));
-      const isFirstWrong = judged ? !agree(first, judged) : claimsMore(first, second);
-      const isSecondWrong = judged ? !agree(second, judged) : !isFirstWrong;
-      const said = [first, second, ...(judged ? [judged] : [])].map(
-        (one) => `${one.worker} says ${one.status === "ok" ? printTime(one.median) : one.status}`,
-      );
-      const because = `of one kernel ${said.join(", ")}`;
-      if (isFirstWrong === isSecondWrong) announce(`workers disagree, and it is not known who is right: ${because}`);
-      else crew.quarantine(isFirstWrong ? worker : other.name, because);
-      return isFirstWrong && !isSecondWrong ? second : first;
-    } catch (error) {
-      if (error instanceof Withdrawn) return first;
-      throw error;
+    const checks = this.place.crew.checksOf(first.worker ?? "");
+    const isBest = job.goal !== undefined && first.status === "ok" && first.median < job.goal;
+    if (!checks.isDue() && !isBest) {
+      // What a worker says first is not believed of itself.
+      await checks.first;
+      return first;
     }
+    const judged = this.judged(job, first, signal);
+    checks.first ??= judged;
+    return judged;
   }
 
+  /** A measurement, or that of another worker which finds that it cannot be true. */
+  private async judged(job: RaceJob, first: Measurement, signal: AbortSignal): Promise<Measurement> {
+    const { crew, announce } = this.place;
+    const { worker = "" } = first;
+    const other = await crew.another([worker]);
+    const second = other && (await this.measuredBy(other, { ...job, repetition: 1 }, signal));
+    if (!second) return first;
+    if (agree(first, second)) {
+      crew.checksOf(worker).confirm();
+      return first;
+    }
+    const third = await crew.another([worker, other.name]);
+    const judged = third && (await this.measuredBy(third, { ...job, repetition: 2 }, signal));
+    const isFirstWrong = judged ? !agree(first, judged) : claimsMore(first, second);
+    const isSecondWrong = judged ? !agree(second, judged) : !isFirstWrong;
+    const said = [first, second, ...(judged ? [judged] : [])].map(
+      (one) => `${one.worker} says ${one.status === "ok" ? printTime(one.median) : one.status}`,
+    );
+    const because = `of one kernel ${said.join(", ")}`;
+    if (isFirstWrong === isSecondWrong) announce(`workers disagree, and it is not known who is right: ${because}`);
+    else crew.quarantine(isFirstWrong ? worker : other.name, because);
+    return isFirstWrong && !isSecondWrong ? second : first;
+  }
+
+  /** Undefined when that worker does not answer in time, or not what can be believed. */
   private async measuredBy(worker: KnownWorker, job: RaceJob, signal: AbortSignal): Promise<Measurement | undefined> {
-    const answered = await askOne(this.place, worker, job, signal);
-    return answered && this.measurements(job, answered)[0];
+    const inTime = AbortSignal.any([signal, AbortSignal.timeout(this.place.checkMs)]);
+    try {
+      const answered = await askOne(this.place, worker, job, inTime);
+      return answered && believed(this.place, answered, (one) => this.measurements(job, one))?.[0];
+    } catch (error) {
+      if (error instanceof Withdrawn) return undefined;
+      throw error;
+    }
   }
 
   /** Puts a kernel on the server, and has it compiled where workers do that for others. */
@@ -434,25 +502,21 @@ class FleetBench implements Bench {
     }
   }
 
-  /** The measurements of an answer, each held against what a record may hold. */
-  private measurements(job: RaceJob | CompareJob, answered: Answered): readonly Measurement[] {
-    const { environment, threads, announceOnce } = this.place;
-    const { outcome, worker } = answered;
+  /** The measurements of an answer, each held against what a record may hold; or why they cannot be what was asked for. */
+  private measurements(job: RaceJob | CompareJob, { outcome, worker }: Answered): readonly Measurement[] | string {
+    const { threads, world, announceOnce } = this.place;
     const count = job.task === "race" ? 1 : job.kernels.length;
-    if (outcome.status !== "measured" || outcome.measurements.length !== count) return unreadable(answered);
+    if (outcome.status !== "measured" || outcome.measurements.length !== count) return unreadable(outcome);
     if (outcome.compiledHere !== undefined)
       announceOnce(`worker ${worker} compiled a kernel itself: ${outcome.compiledHere}`);
     const { computation } = this.benched.subject;
-    return outcome.measurements.map((given) => {
-      const read = readMeasurement(given, { computation, threads, environment: this.place.world });
-      if (typeof read === "string")
-        throw new EnvironmentError({
-          what: `worker ${worker} answers a measurement that cannot be one: ${read}`,
-          why: "the answers of workers are held against what a record may hold",
-          remedy: `look at that worker in environment ${environment}, or expel it from the fleet`,
-        });
-      return { ...read, worker };
-    });
+    const found: Measurement[] = [];
+    for (const given of outcome.measurements) {
+      const read = readMeasurement(given, { computation, threads, environment: world });
+      if (typeof read === "string") return `it answers a measurement that cannot be one: ${read}`;
+      found.push({ ...read, worker });
+    }
+    return found;
   }
 }
 

@@ -7,9 +7,10 @@
  */
 
 import type { ConnectionOptions } from "bullmq";
+import type { ClientConfig } from "pg";
 import { EnvironmentError } from "../abstraction/error.ts";
 import type { Address } from "./address.ts";
-import { connectionProblem, driver, within } from "./connection.ts";
+import { checkClocks, connectionProblem, driver, within } from "./connection.ts";
 import {
   BLOB_SECONDS,
   type Blobs,
@@ -29,6 +30,9 @@ const OLDEST = 13;
 /** Connections of one queue, worker or listener to events; each has another that listens. A server takes a hundred as it is installed. */
 const CONNECTIONS = 2;
 
+/** A lock lasts for half a minute by the clock of its holder, and others see by theirs whether it has ended. */
+const CLOCKS_MS = 5000;
+
 const TLS: Readonly<Record<Address["tls"], false | { readonly rejectUnauthorized: boolean }>> = {
   none: false,
   unverified: { rejectUnauthorized: false },
@@ -39,19 +43,28 @@ const TLS: Readonly<Record<Address["tls"], false | { readonly rejectUnauthorized
 export async function openPostgres(
   address: Address,
   fleetId: string,
-  { patience, report }: OpeningOptions,
+  { patience, silence, report }: OpeningOptions,
 ): Promise<Opened> {
-  const { Pool } = await driver(() => import("pg"), "pg");
+  const { Client, Pool } = await driver(() => import("pg"), "pg");
   const bullmq = await driver(() => import("bullmq"), "bullmq");
   const { host, port, user, password, database, tls } = address;
   const schema = `automap_${fleetId}`;
+  /** What breaks it while it is in use is told by what is asked of it; unheard, the event would end the process. */
+  class HeardClient extends Client {
+    constructor(config?: string | ClientConfig) {
+      super(config);
+      this.on("error", () => undefined);
+    }
+  }
   const connection = {
+    Client: HeardClient,
     host,
     port,
     database,
     ssl: TLS[tls],
     max: CONNECTIONS,
     connectionTimeoutMillis: patience,
+    query_timeout: silence,
     ...(user !== undefined && { user }),
     ...(password && { password: password.reveal() }),
   };
@@ -68,11 +81,14 @@ export async function openPostgres(
   const prepared = async (): Promise<string> => {
     const client = await pool.connect();
     try {
-      const { rows } = await client.query<{ version: string; number: string; standby: boolean }>(
+      const begun = Date.now();
+      const { rows } = await client.query<{ version: string; number: string; standby: boolean; clock: number }>(
         `SELECT current_setting('server_version') AS version, current_setting('server_version_num') AS number,
-                pg_is_in_recovery() AS standby FROM (VALUES (1)) AS one`,
+                pg_is_in_recovery() AS standby, 1000 * extract(epoch FROM clock_timestamp())::float8 AS clock
+         FROM (VALUES (1)) AS one`,
       );
-      const { version = "", number = "0", standby = false } = rows[0] ?? {};
+      const { version = "", number = "0", standby = false, clock = begun } = rows[0] ?? {};
+      checkClocks(address, clock, begun, CLOCKS_MS);
       const unfit = standby
         ? "it is a standby, which takes no jobs"
         : Number(number) < OLDEST * 10_000

@@ -10,7 +10,7 @@
 import { isIP } from "node:net";
 import { EnvironmentError } from "../abstraction/error.ts";
 import type { Address } from "./address.ts";
-import { connectionProblem, driver, within } from "./connection.ts";
+import { checkClocks, connectionProblem, driver, within } from "./connection.ts";
 import {
   BLOB_SECONDS,
   type Blobs,
@@ -28,6 +28,9 @@ import {
 /** Oldest Redis that has all that BullMQ asks for (docs.bullmq.io, "Redis compatibility"). */
 const OLDEST: readonly [major: number, minor: number] = [6, 2];
 
+/** Answers are kept for ten minutes by the clock of whoever answered last. */
+const CLOCKS_MS = 300_000;
+
 /** Forgets the name of a post that has expired, unless it was posted again meanwhile. */
 const FORGET = "if redis.call('exists', KEYS[1]) == 0 then return redis.call('zrem', KEYS[2], ARGV[1]) end";
 
@@ -38,7 +41,7 @@ const again = (times: number): number => Math.min(20_000, 1000 * times);
 export async function openRedis(
   address: Address,
   fleetId: string,
-  { patience, report }: OpeningOptions,
+  { patience, silence, report }: OpeningOptions,
 ): Promise<Opened> {
   const { Redis } = await driver(() => import("ioredis"), "ioredis");
   const { host, port, user, password, database, tls } = address;
@@ -47,6 +50,7 @@ export async function openRedis(
     port,
     db: Number(database),
     connectTimeout: patience,
+    socketTimeout: silence,
     ...(user !== undefined && { username: user }),
     ...(password && { password: password.reveal() }),
     ...(tls !== "none" && { tls: isIP(host) === 0 ? { servername: host } : {} }),
@@ -81,9 +85,13 @@ export async function openRedis(
   async function connected(): Promise<ReadonlyMap<string, string>> {
     try {
       await client.connect();
+      const asked = Date.now();
       const text = await client.info();
       if (first !== undefined) throw first;
-      return new Map(text.split(/\r?\n/).map((line) => splitAt(line, line.indexOf(":"))));
+      const told = new Map(text.split(/\r?\n/).map((line) => splitAt(line, line.indexOf(":"))));
+      const clock = told.get("server_time_usec");
+      if (clock !== undefined) checkClocks(address, Number(clock) / 1000, asked, CLOCKS_MS);
+      return told;
     } catch (error) {
       throw first ?? error;
     }

@@ -10,7 +10,9 @@
  * fleet but not deceive it. The packages bullmq, ioredis and pg are loaded by whom a server is opened, and by nobody else.
  */
 
+import { setTimeout as again } from "node:timers/promises";
 import type { Processor, Queue, QueueEvents, Worker, WorkerOptions } from "bullmq";
+import { isDoneBefore } from "../runtime/until.ts";
 import type { Address } from "./address.ts";
 import { connectionProblem, driver } from "./connection.ts";
 import type { Blobs, Board } from "./contents.ts";
@@ -33,7 +35,10 @@ export interface FleetServer {
   readonly worker: (name: string, work: Processor, options?: Partial<WorkerOptions>) => Worker;
   /** The events of a queue, by which one waits for the end of a job. */
   readonly events: (name: string) => QueueEvents;
-  /** Closes the connections, and all that was made of them; once, however often it is called. A worker ends its job first. */
+  /**
+   * Closes the connections, and all that was made of them; once, however often it is called. A worker ends its job first, for which it has some
+   * seconds.
+   */
   readonly close: () => Promise<void>;
 }
 
@@ -42,6 +47,8 @@ export interface ServerOptions {
   readonly onTrouble?: ((sentence: string) => void) | undefined;
   /** Milliseconds within which the server must answer; some go by while packages are loaded. */
   readonly patience?: number | undefined;
+  /** Milliseconds after which a connection on which an answer is awaited is taken to be lost, and made anew. */
+  readonly silence?: number | undefined;
 }
 
 const DAY_SECONDS = 24 * 3600;
@@ -50,10 +57,17 @@ const JOB_OPTIONS = {
   removeOnComplete: { age: DAY_SECONDS },
   removeOnFail: { age: DAY_SECONDS },
 } as const;
+/** Between two attempts of what an error has ended. */
+const AGAIN_MS = 1000;
 /** A worker that does not renew its lock within this time is taken for dead, and its job is given to another. */
 const LOCK_MS = 30_000;
+const WORKER_OPTIONS = { ...JOB_OPTIONS, lockDuration: LOCK_MS, runRetryDelay: AGAIN_MS } as const;
 /** A user is told within five seconds. */
 const PATIENCE_MS = 4_500;
+/** Routers forget connections and tell nobody; a server that is asked answers sooner, also one that waits for a job in its queue. */
+const SILENCE_MS = 30_000;
+/** To say goodbye to a server that may be gone. */
+const CLOSE_MS = 5000;
 /** A sentence that was said is not said again within this time. */
 const QUIET_MS = 60_000;
 
@@ -65,7 +79,7 @@ const QUIET_MS = 60_000;
 export async function openServer(
   address: Address,
   fleet: Pick<Fleet, "id">,
-  { onTrouble, patience = PATIENCE_MS }: ServerOptions = {},
+  { onTrouble, patience = PATIENCE_MS, silence = SILENCE_MS }: ServerOptions = {},
 ): Promise<FleetServer> {
   const began = performance.now();
   const said = new Map<string, number>();
@@ -82,16 +96,17 @@ export async function openServer(
     address.kind === "redis" ? (await import("./redis.ts")).openRedis : (await import("./postgres.ts")).openPostgres;
   const { software, warnings, blobs, board, queues, close } = await open(address, fleet.id, {
     patience: Math.max(patience / 4, patience - (performance.now() - began)),
+    silence,
     report,
   });
-  const made: { readonly close: () => Promise<void> }[] = [];
-  const kept = <T extends { on(event: "error", listener: (error: Error) => void): T; close(): Promise<void> }>(
-    one: T,
-  ): T => {
+  const made: Made[] = [];
+  const kept = <T extends Made & { on(event: "error", listener: (error: Error) => void): T }>(one: T): T => {
     made.push(one);
     return one.on("error", report);
   };
   let closing: Promise<void> | undefined;
+  // A server that is waited for answers in time when nothing has come.
+  const waits = silence / 3;
   const { shared, producer, consumer, backend = bullmq.createRedisBackend } = queues;
   return {
     address,
@@ -102,13 +117,56 @@ export async function openServer(
     queue: (name) =>
       kept(new bullmq.Queue(name, { ...shared, connection: producer, defaultJobOptions: JOB_OPTIONS }, backend)),
     worker: (name, work, options) => {
-      const all = { ...JOB_OPTIONS, lockDuration: LOCK_MS, ...options, ...shared, connection: consumer };
-      return kept(new bullmq.Worker(name, work, all, backend));
+      const all = { ...WORKER_OPTIONS, drainDelay: waits / 1000, ...options, ...shared, connection: consumer };
+      return looking(kept(new bullmq.Worker(name, work, all, backend)));
     },
-    events: (name) => kept(new bullmq.QueueEvents(name, { ...shared, connection: consumer }, backend)),
+    events: (name) => {
+      const all = { ...shared, connection: consumer, blockingTimeout: waits, autorun: false };
+      const events = kept(new bullmq.QueueEvents(name, all, backend));
+      void listening(events, report);
+      return events;
+    },
     close: () => {
-      closing ??= Promise.all(made.map((one) => one.close())).then(close);
+      closing ??= Promise.all(made.map((one) => ended(one, report))).then(close);
       return closing;
     },
   };
+}
+
+/** What speaks to a server. */
+interface Made {
+  readonly close: () => Promise<void>;
+  readonly disconnect: () => Promise<void>;
+}
+
+/** Closes what may not find its server any more, and would look for it for ever. */
+async function ended(one: Made, report: (error: unknown) => void): Promise<void> {
+  await isDoneBefore(one.close().catch(report), AbortSignal.timeout(CLOSE_MS));
+  one.disconnect().catch(() => undefined);
+}
+
+/** Lets a worker go on looking for jobs of others that died: its look ends with the first error of PostgreSQL. */
+function looking(worker: Worker): Worker {
+  let isDue = false;
+  return worker.on("error", () => {
+    if (isDue) return;
+    isDue = true;
+    const look = (): void => {
+      isDue = false;
+      void worker.startStalledCheckTimer();
+    };
+    setTimeout(look, AGAIN_MS).unref();
+  });
+}
+
+/** Hears the events of a queue until it is closed, also after errors. */
+async function listening(events: QueueEvents, report: (error: unknown) => void): Promise<void> {
+  while (!events.closing) {
+    try {
+      await events.run();
+    } catch (error) {
+      report(error);
+      await again(AGAIN_MS, undefined, { ref: false });
+    }
+  }
 }

@@ -27,10 +27,12 @@ import { cacheFolder, isWritten } from "../runtime/cache.ts";
 import { type CompilePool, type Compiler, compilePool, findCompiler, recordedCompiler } from "../runtime/compiler.ts";
 import { shareCores } from "../runtime/cores.ts";
 import { requireDisassembler } from "../runtime/disassembly.ts";
+import { systemError } from "../runtime/environment.ts";
 import type { Fence } from "../runtime/fence.ts";
 import { keepBytes } from "../runtime/kept.ts";
 import { createRunner, type Runner } from "../runtime/measure.ts";
 import type { CudaRunner } from "../runtime/run/cuda.ts";
+import { following, isDoneBefore } from "../runtime/until.ts";
 import { gpuRates } from "../session/calibrate/calibrate-gpu.ts";
 import { environmentOf, gpuEnvironment } from "../session/calibrate/environment.ts";
 import { readGpuCalibration } from "../session/calibrate/gpu-rates.ts";
@@ -150,6 +152,8 @@ const AHEAD = 2;
 const HELD = 2;
 /** A worker that failed so often in a row stops. */
 const MOST_FAULTS = 3;
+/** To give a job back, where the server is there to take it. */
+const GIVE_BACK_MS = 5000;
 /** How often a job may be lost with its worker. */
 const MOST_LOST = 5;
 
@@ -236,6 +240,7 @@ class Serving implements FleetWorker {
       serve(ownQueue(this.member.certificate.publicKey), 1, measure);
     }
     if (compiles > 0) serve(compileQueue(this.compilers), compiles, (job) => this.compile(job));
+    await Promise.all(this.workers.map((worker) => worker.waitUntilReady()));
     await this.advertise();
     this.timer = setInterval(() => void this.advertise().catch(() => undefined), (ADVERT_SECONDS * 1000) / 3);
   }
@@ -244,7 +249,10 @@ class Serving implements FleetWorker {
     clearInterval(this.timer);
     if (how === "give-back") this.giveBack.abort();
     await this.server.board.remove(this.boardName()).catch(() => undefined);
-    await Promise.all(this.workers.map((worker) => worker.close()));
+    // Those that do not find their server would wait for it for ever.
+    const late = following(this.giveBack.signal, GIVE_BACK_MS);
+    await isDoneBefore(Promise.all(this.workers.map((worker) => worker.close())), late.signal);
+    late.letGo();
     this.giveBack.abort();
     await Promise.all([...this.held.values()].map(closed));
     this.held.clear();
@@ -308,10 +316,11 @@ class Serving implements FleetWorker {
 
   private outcomeOf(error: unknown, { task }: Job, tuner: string): Outcome {
     const { say } = this.options;
-    if (error instanceof EnvironmentError) {
-      const { what, why, remedy } = error.problem;
-      say(`${task} for ${tuner}: ${error.message}`);
-      if (++this.faults >= MOST_FAULTS) this.fail(error);
+    const fault = error instanceof EnvironmentError ? error : systemError(error, task);
+    if (fault) {
+      const { what, why, remedy } = fault.problem;
+      say(`${task} for ${tuner}: ${fault.message}`);
+      if (++this.faults >= MOST_FAULTS) this.fail(fault);
       return { status: "fault", what, why, remedy };
     }
     const because = error instanceof Error ? error.message : String(error);
@@ -328,7 +337,8 @@ class Serving implements FleetWorker {
     const compiled = await this.pool.kernel({ ...unsearched, promises: undefined });
     if (compiled.status === "compile-failed")
       return { status: "compile-failed", log: shortened(visible(compiled.log)) };
-    return { status: "compiled", bytes: await this.server.blobs.put(await readFile(compiled.file)) };
+    const bytes = await readFile(compiled.file);
+    return { status: "compiled", bytes: await served(this.server.blobs.put(bytes)) };
   }
 
   // ---- measuring
@@ -422,14 +432,8 @@ class Serving implements FleetWorker {
     return bytes.toString("utf8");
   }
 
-  private async blob(hash: string): Promise<Buffer | undefined> {
-    try {
-      return await this.server.blobs.get(hash);
-    } catch (error) {
-      // The server is away, which is no fault of this machine: the job is done again.
-      if (error instanceof EnvironmentError) throw new GivenBack();
-      throw error;
-    }
+  private blob(hash: string): Promise<Buffer | undefined> {
+    return served(this.server.blobs.get(hash));
   }
 
   /** Takes a binary that another worker made of the kernel, where the compilers are the same. @returns why it is compiled here */
@@ -452,6 +456,16 @@ class Serving implements FleetWorker {
 /** Figures as plain data. @param isNew whether they were measured for this job */
 function calibrated(figures: unknown, isNew: boolean): Outcome {
   return { status: "calibrated", data: JSON.parse(JSON.stringify(figures)), isNew };
+}
+
+/** What the server does for a job. While it is away, which is no fault of this machine, the job is given back, to be done again. */
+async function served<T>(work: Promise<T>): Promise<T> {
+  try {
+    return await work;
+  } catch (error) {
+    if (error instanceof EnvironmentError) throw new GivenBack();
+    throw error;
+  }
 }
 
 function expected(job: Job, environment: string): MeasuringJob {

@@ -3,15 +3,16 @@
 import { join } from "node:path";
 import { setTimeout } from "node:timers/promises";
 import { describe, expect, it } from "vitest";
+import { EnvironmentError } from "../../abstraction/error.ts";
 import type { Measurement } from "../../abstraction/trial.ts";
 import { openDatabase, queryTrials } from "../../db/index.ts";
 import { ANSWER, answerTo, JOB, type Job, readJob } from "../../fleet/jobs.ts";
 import { admit, createFleet, readMember } from "../../fleet/members.ts";
 import { sign, verified } from "../../fleet/signed.ts";
-import { measuringQueue, type WorkerMachine } from "../../fleet/worker.ts";
+import { measuringQueue, startWorker, type WorkerMachine } from "../../fleet/worker.ts";
 import type { Runner } from "../../runtime/measure.ts";
 import { replayRun } from "../../session/tune/replay.ts";
-import { fakeRunner, took, withCalibration } from "../support/fake-runner.ts";
+import { type FakeTimes, fakeRunner, took, withCalibration } from "../support/fake-runner.ts";
 import { fakeMachine, fleetOn } from "../support/fleet.ts";
 import { BY_TEXT, decisionsOf, type Found, searched } from "../support/fleet-search.ts";
 import { compilerHere } from "../support/here.ts";
@@ -19,6 +20,8 @@ import { scratchFolder } from "../support/scratch.ts";
 import { hasRedis, redisHere } from "../support/servers.ts";
 
 const compiler = await compilerHere();
+
+type Ok = Extract<Measurement, { status: "ok" }>;
 
 describe.skipIf(!hasRedis)("a search in a fleet", async () => {
   const folder = scratchFolder();
@@ -155,24 +158,95 @@ describe.skipIf(!hasRedis)("a search in a fleet", async () => {
     expect(fleet.said.join("\n")).toMatch(/belongs to another fleet/);
   });
 
-  it("quarantines a worker whose measurements others do not confirm, and names it", async () => {
-    const fleet = newFleet();
-    const twice = ({ median }: Extract<Measurement, { status: "ok" }>): Measurement => took(median / 3);
-    const lying = fakeMachine(compiler, {
+  /** A machine that tells something else of each kernel than it measured. */
+  const telling = (tell: (told: Ok) => Measurement): WorkerMachine =>
+    fakeMachine(compiler, {
       ...BY_TEXT,
       alone: async (kernel) => {
         const told = await BY_TEXT.alone(kernel);
-        return told.status === "ok" ? twice(told) : told;
+        return told.status === "ok" ? tell(told) : told;
       },
     });
+
+  it.each([
+    ["flatters by 30 %", ({ median }: Ok) => took(median * 0.7), /of one kernel .*liar says \d\.\d+ us/],
+    ["says what cannot be", (told: Ok) => ({ ...told, median: -1 }), /it answers a measurement that cannot be one/],
+  ] as const)("quarantines a worker that %s at its first trial, and believes nothing of it", async (_, tell, why) => {
+    const fleet = newFleet();
     await fleet.worker("honest1", machine);
-    await fleet.worker("liar", lying);
+    await fleet.worker("liar", telling(tell));
     await fleet.worker("honest2", machine);
-    const found = await searched(database(), { openPlace: () => fleet.place({ checkOneOf: 1 }) });
+    const found = await searched(database(), { openPlace: () => fleet.place() });
     expect(decisionsOf(found)).toEqual(await home());
     expect(found.trials.every(({ measurement }) => measurement.worker !== "liar")).toBe(true);
     const named = fleet.said.filter((text) => text.includes("quarantined"));
-    expect(named).toEqual([expect.stringMatching(/^worker liar is quarantined: of one kernel .*liar says 3\.\d+ us/)]);
+    expect(named).toEqual([expect.stringMatching(/^worker liar is quarantined: /)]);
+    expect(named[0]).toMatch(why);
+  });
+
+  it("measures again what would be the best so far, whoever says it", async () => {
+    const fleet = newFleet();
+    let told = 0;
+    // Honest at first, and then ten times as fast as the best.
+    const sleeper = telling((honest) => (++told > 9 ? took(1e-6) : honest));
+    await fleet.worker("sleeper", sleeper);
+    await fleet.worker("honest1", machine);
+    await fleet.worker("honest2", machine);
+    const found = await searched(database(), { openPlace: () => fleet.place(), trials: 40, earlyStop: false });
+    const { trials } = await searched(database(), {
+      runner: fakeRunner(compiler, BY_TEXT),
+      trials: 40,
+      earlyStop: false,
+    });
+    expect(told).toBeGreaterThan(9);
+    expect(fleet.said.join()).toMatch(/worker sleeper is quarantined/);
+    expect(decisionsOf(found)).toMatchObject({ trials: Object(decisionsOf({ ...found, trials })).trials });
+  });
+
+  it("goes on without a worker that answers other jobs than it is given", async () => {
+    const fleet = newFleet();
+    const { environment } = await fleet.worker("node1", machine);
+    const stray = fleet.member("node9");
+    const server = await fleet.open();
+    const answers = server.worker(measuringQueue(environment), async ({ data }) => {
+      const job = readJob(verified(fleet.tuner.fleet, data, { kind: JOB, role: "tuner" }).body);
+      return sign(stray, ANSWER, { ...answerTo(job, { status: "measured", measurements: [] }), job: "0".repeat(64) });
+    });
+    await answers.waitUntilReady();
+    const found = await searched(database(), { openPlace: () => fleet.place() });
+    expect(decisionsOf(found)).toEqual(await home());
+    expect(fleet.said.filter((text) => text.includes("it is to another job"))).toHaveLength(3);
+    expect(fleet.said.join("\n")).toMatch(/worker node9 is quarantined: .*it is to another job/);
+  });
+
+  it("gives a job again whose worker has a full disk", async () => {
+    const fleet = newFleet();
+    let left = 2;
+    const alone: FakeTimes["alone"] = (kernel) => {
+      if (left-- > 0) throw Object.assign(new Error("ENOSPC: no space left on device, write"), { code: "ENOSPC" });
+      return BY_TEXT.alone(kernel);
+    };
+    await fleet.worker("node1", fakeMachine(compiler, { ...BY_TEXT, alone }));
+    const found = await searched(database(), { openPlace: () => fleet.place() });
+    expect(decisionsOf(found)).toEqual(await home());
+    expect(fleet.said.filter((text) => text.includes("ENOSPC"))).toHaveLength(4);
+  });
+
+  it("does not take a server that is away for a fault of the worker", async () => {
+    const fleet = newFleet();
+    const server = await fleet.open();
+    let left = 3;
+    const put = (bytes: Uint8Array): Promise<string> =>
+      left-- > 0
+        ? Promise.reject(new EnvironmentError({ what: "no connection", why: "it is lost", remedy: "wait" }))
+        : server.blobs.put(bytes);
+    const options = { measures: true, compiles: 1, say: (text: string) => void said.push(text) };
+    const said: string[] = [];
+    const away = { ...server, blobs: { ...server.blobs, put } };
+    const worker = await startWorker(away, fleet.member("node1"), machine, options);
+    const { trials } = await searched(database(), { openPlace: () => fleet.place(), trials: 1, finals: false });
+    await worker.stop("give-back");
+    expect({ trials: trials.length, left: left < 0, said }).toEqual({ trials: 1, left: true, said: [] });
   });
 
   /** A machine whose every kernel takes for ever, until it is stopped. */

@@ -18,7 +18,14 @@ describe("no PostgreSQL", () => {
     const http = createHttp((_, response) => response.end("hello"));
     const silent = createTcp(() => undefined);
     const closing = createTcp((socket) => socket.once("data", () => socket.destroy()));
-    for (const server of [http, silent, closing]) onTestFinished(() => void server.close());
+    // It takes the connection, and breaks it at the first question.
+    const breaking = createTcp((socket) =>
+      socket.once("data", () => {
+        socket.write(Buffer.from("5200000008000000005a0000000549", "hex"));
+        socket.once("data", () => socket.destroy());
+      }),
+    );
+    for (const server of [http, silent, closing, breaking]) onTestFinished(() => void server.close());
     const at = async (server: typeof silent, more = ""): Promise<string> =>
       complaintAt(`postgresql://me@127.0.0.1:${await portOf(server)}/x${more}`, "geheim");
     expect(await complaintAt(`postgresql://127.0.0.1:${await freePort()}/x`)).toBe(
@@ -26,6 +33,7 @@ describe("no PostgreSQL", () => {
     );
     expect(await complaintAt("postgres://no-such-host.invalid/x")).toMatch(/there is no host of this name/);
     expect(await at(http)).toMatch(/ {2}what answers there does not speak as PostgreSQL does\n/);
+    expect(await at(breaking)).toMatch(/ {2}the connection is lost|what answers there does not speak/);
     expect(await at(closing)).toMatch(/ {2}what answers there does not speak as PostgreSQL does\n/);
     expect(await at(silent)).toMatch(/ {2}it does not answer, as a server does that is no PostgreSQL/);
   });

@@ -3,10 +3,12 @@
 import { createHash } from "node:crypto";
 import { setTimeout } from "node:timers/promises";
 import type { Job, QueueEvents } from "bullmq";
-import { describe, expect, it, onTestFinished } from "vitest";
+import { describe, expect, it, onTestFinished, vi } from "vitest";
+import { seededRandom } from "../../abstraction/random.ts";
 import { parseAddress } from "../../fleet/address.ts";
 import { LARGEST_BLOB } from "../../fleet/contents.ts";
 import { type FleetServer, openServer } from "../../fleet/server.ts";
+import { networkTo } from "../support/proxy.ts";
 import { hasPostgres, hasRedis, postgresHere, redisHere, type TestServer } from "../support/servers.ts";
 
 const FLEET = { id: "0".repeat(32) };
@@ -103,6 +105,69 @@ for (const { kind, needs, isHere, start } of KINDS)
       await server.board.post("name", "text", 5);
       for (const sentence of troubles) expect(sentence).toMatch(/^no connection to the fleet's server \S+: [a-z, ]+$/);
       expect(new Set(troubles).size).toBe(troubles.length);
+      await server.close();
+    });
+
+    it("is not used by who has another clock", async () => {
+      const { now } = Date;
+      const off = kind === "redis" ? 301_000 : 6000;
+      for (const [skew, words] of [
+        [off, "ahead of"],
+        [-off, "behind"],
+      ] as const) {
+        const clock = vi.spyOn(Date, "now").mockImplementation(() => now() + skew);
+        await expect(opened()).rejects.toThrow(`clock of this machine is ${off / 1000} s ${words} that of the fleet's`);
+        clock.mockRestore();
+      }
+    });
+
+    it("hears of jobs, and finds those of workers that died, also when it has been away", async () => {
+      const frail = await start();
+      const server = await openServer(parseAddress(frail.url), FLEET);
+      onTestFinished(() => server.close());
+      const heard: string[] = [];
+      const events = server.events("measure");
+      events.on("completed", ({ jobId }) => heard.push(jobId));
+      const lock = { lockDuration: 500, stalledInterval: 500 };
+      const dead = server.worker("measure", () => setTimeout(600_000, undefined, { ref: false }), {
+        ...lock,
+        skipLockRenewal: true,
+        skipStalledCheck: true,
+      });
+      await Promise.all([dead.waitUntilReady(), events.waitUntilReady()]);
+      await server.queue("measure").add("measure", 1, { jobId: "lost" });
+      await expect.poll(() => server.queue("measure").getActiveCount()).toBe(1);
+      const living = server.worker("measure", async ({ data }) => data, lock);
+      await living.waitUntilReady();
+      await frail.stop();
+      await setTimeout(300);
+      await frail.start();
+      await dead.close(true);
+      await expect.poll(() => heard, { timeout: 15_000 }).toEqual(["lost"]);
+    });
+
+    it("makes a connection anew that the network has forgotten, and closes what finds no server any more", async () => {
+      const frail = await start();
+      const network = await networkTo(frail.port, seededRandom(1));
+      const troubles: string[] = [];
+      const address = parseAddress(frail.url.replace(String(frail.port), String(network.port)));
+      const onTrouble = (text: string): void => void troubles.push(text);
+      const server = await openServer(address, FLEET, { silence: 600, onTrouble });
+      const queue = server.queue("measure");
+      server.worker("measure", async ({ data }) => data);
+      await queue.add("measure", 1);
+      await expect.poll(() => queue.getCompletedCount()).toBe(1);
+      // Until it waits for the next.
+      await setTimeout(300);
+      network.is("silent");
+      network.is("well");
+      const put = (): Promise<unknown> => server.blobs.put(Buffer.from("kernel")).catch(() => undefined);
+      const added = (): Promise<unknown> => queue.add("measure", 2).catch(() => undefined);
+      await expect.poll(put).toBeDefined();
+      await expect.poll(added).toBeDefined();
+      await expect.poll(() => queue.getCompletedCount()).toBeGreaterThan(1);
+      await network.close();
+      await frail.stop();
       await server.close();
     });
   });

@@ -1,0 +1,71 @@
+/** @file How a tuner asks for answers through queues that change while it looks at them. */
+
+import { expect, it, onTestFinished } from "vitest";
+import { Asking } from "../../fleet/asking.ts";
+import { ANSWER, answerTo, type Job, jobId } from "../../fleet/jobs.ts";
+import { admit, createFleet, readMember } from "../../fleet/members.ts";
+import type { FleetServer } from "../../fleet/server.ts";
+import { sign } from "../../fleet/signed.ts";
+import { scratchFolder } from "../support/scratch.ts";
+
+const folder = scratchFolder();
+createFleet(folder);
+const tuner = readMember(admit(folder, "desk", "tuner"));
+const worker = readMember(admit(folder, "node1", "worker"));
+const job: Job = { task: "draw", environment: "9c1f".repeat(8), subject: "0".repeat(64), threads: 1 };
+const answer = sign(worker, ANSWER, answerTo(job, { status: "drawn" }));
+
+/** A tuner whose queues are made by a test. */
+function askingOf(queue: () => object): { readonly asking: Asking; readonly said: string[] } {
+  const said: string[] = [];
+  const events = { on: () => undefined, close: () => Promise.resolve() };
+  const server = { queue, events: () => events } as unknown as FleetServer; // all that it uses
+  const asking = new Asking(server, tuner, { announce: (text) => said.push(text), lookMs: 10 });
+  onTestFinished(() => asking.close());
+  return { asking, said };
+}
+
+it("takes the answer of a job that ends while it looks", async () => {
+  let isOver = false;
+  let removed = 0;
+  const found = () => ({
+    id: jobId(job),
+    returnvalue: isOver ? answer : undefined,
+    getState: () => queue.getJobState(),
+    remove: () => Promise.resolve(removed++),
+  });
+  const queue = {
+    waitUntilReady: () => Promise.resolve(),
+    close: () => Promise.resolve(),
+    add: () => Promise.resolve(),
+    getJob: () => {
+      const now = found();
+      isOver = true;
+      return Promise.resolve(now);
+    },
+    getJobState: () => {
+      const state = isOver ? "completed" : "active";
+      isOver = true;
+      return Promise.resolve(state);
+    },
+  };
+  const { asking, said } = askingOf(() => queue);
+  expect(await asking.ask("q", job)).toEqual({ worker: "node1", outcome: { status: "drawn" } });
+  expect({ said, removed }).toEqual({ said: [], removed: 0 });
+});
+
+it("makes a queue anew that did not find its server", async () => {
+  const away = (): Promise<never> => Promise.reject(new Error("connect ECONNREFUSED"));
+  let closed = 0;
+  const lost = { waitUntilReady: away, getJobState: away, close: () => Promise.resolve(closed++) };
+  const there = {
+    waitUntilReady: () => Promise.resolve(),
+    close: () => Promise.resolve(),
+    getJobState: () => Promise.resolve("completed"),
+    getJob: () => Promise.resolve({ returnvalue: answer }),
+  };
+  let made = 0;
+  const { asking } = askingOf(() => (made++ === 0 ? lost : there));
+  expect(await asking.ask("q", job)).toMatchObject({ worker: "node1" });
+  expect({ made, closed }).toEqual({ made: 2, closed: 1 });
+});
