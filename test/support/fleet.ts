@@ -12,7 +12,7 @@ import { onTestFinished } from "vitest";
 import { parseAddress } from "../../fleet/address.ts";
 import { admit, createFleet, type Member, readMember } from "../../fleet/members.ts";
 import { type FleetPlace, type FleetPlaceOptions, openFleetPlace } from "../../fleet/place.ts";
-import { type FleetServer, openServer } from "../../fleet/server.ts";
+import { type FleetServer, openServer, type ServerOptions } from "../../fleet/server.ts";
 import { type FleetWorker, startWorker, type WorkerMachine, type WorkerOptions } from "../../fleet/worker.ts";
 import type { Compiler } from "../../runtime/compiler.ts";
 import type { Runner } from "../../runtime/measure.ts";
@@ -34,7 +34,11 @@ export interface TestFleet {
 }
 
 /** A fleet of one test, with its keys in a new folder in another. It ends with the test. */
-export function fleetOn(redis: TestServer, scratch: string): TestFleet {
+export function fleetOn(
+  redis: Pick<TestServer, "url" | "environment">,
+  scratch: string,
+  options: ServerOptions = {},
+): TestFleet {
   const folder = mkdtempSync(join(scratch, "fleet-"));
   createFleet(folder);
   const closing: (() => Promise<unknown>)[] = [];
@@ -45,7 +49,8 @@ export function fleetOn(redis: TestServer, scratch: string): TestFleet {
   const say = (text: string): void => void said.push(text);
   const tuner = readMember(admit(folder, "tuner", "tuner"));
   const open = async (): Promise<FleetServer> => {
-    const server = await openServer(parseAddress(redis.url, redis.environment), tuner.fleet, { onTrouble: say });
+    const address = parseAddress(redis.url, redis.environment);
+    const server = await openServer(address, tuner.fleet, { onTrouble: say, ...options });
     closing.push(server.close);
     return server;
   };
