@@ -10,7 +10,9 @@ LC_ALL=C
 export LC_ALL
 unset CDPATH
 
+children=
 fail() {
+  [ -z "$children" ] || kill $children 2> /dev/null
   printf 'run.sh: %s\n  %s\n' "$1" "$2" >&2
   exit 1
 }
@@ -20,7 +22,7 @@ say() { printf '%s\n' "$1" >&2; }
 
 case $0 in */*) cd -- "${0%/*}" || exit 1 ;; esac
 [ -f settings.sh ] && [ -f jobs ] || fail "this is no batch folder" "copy the folder as a whole, and run run.sh in it"
-for tool in awk cat cut date grep head mkfifo paste sed sha256sum sleep sort tail tr uname wc; do
+for tool in awk cat cut date env grep head mkfifo paste sed sha256sum sleep sort tail tr uname wc; do
   command -v "$tool" > /dev/null || fail "$tool is not on the PATH" "install coreutils, grep, sed and awk"
 done
 [ "$(uname -s)" = Linux ] || fail "this is $(uname -s)" "kernels are measured on Linux"
@@ -33,12 +35,11 @@ if [ "$language" = cuda ]; then
   compiler=$(command -v nvcc || command -v "$home/bin/nvcc") ||
     fail "no nvcc on the PATH" "install the CUDA toolkit, or put its folder in CUDA_HOME"
   version=$("$compiler" --version | sed -n 's/.*release [0-9.]*, \(V[0-9.]*\).*/\1/p')
-  words=
-  for name in NVCC_PREPEND_FLAGS NVCC_APPEND_FLAGS NVCC_CCBIN; do
+  words=$(for name in NVCC_PREPEND_FLAGS NVCC_APPEND_FLAGS NVCC_CCBIN; do
     eval "value=\${$name:-}"
-    [ -z "$value" ] || words="$words$name=$value
-"
-  done
+    [ -z "$value" ] || printf '%s\n' "$name=$value"
+  done)
+  options=
   command -v nvidia-smi > /dev/null || fail "no nvidia-smi on the PATH" "run this where a GPU is, with its driver installed"
   query=name,driver_version,compute_cap,uuid,memory.total,clocks.max.sm,power.limit
   gpu=$(nvidia-smi --query-gpu=$query --format=csv,noheader,nounits ${CUDA_VISIBLE_DEVICES:+-i "${CUDA_VISIBLE_DEVICES%%,*}"} | head -n 1)
@@ -58,6 +59,7 @@ else
   shift
   version=$("$compiler" "$@" --version 2> /dev/null | head -n 1)
   words=$(for word; do printf '%s\n' "$word"; done)
+  options=$*
   gpu=
   driven=
   disassembler=$(command -v objdump || command -v llvm-objdump) ||
@@ -82,7 +84,7 @@ name=$(uname -n | tr 'A-Z' 'a-z' | tr -cd 'a-z0-9._-' | sed 's/^[._-]*//' | cut 
 cpuinfo=$(awk '/^(model name|flags|Features|CPU implementer|CPU part)[ \t]*:/ && !seen[$1 $2]++' /proc/cpuinfo | list)
 machine="{\"kind\":\"machine\",\"version\":1,\"batch\":\"$batch\",\"name\":\"${name:-unknown}\""
 machine="$machine,\"system\":$(printf '%s\n' "$(uname -s)" "$(uname -r)" "$(uname -m)" | list)"
-machine="$machine,\"compiler\":$(printf '%s\n' "$compiler" "$version" $words | list)"
+machine="$machine,\"compiler\":$(printf '%s\n' "$compiler" "$version" ${words:+"$words"} | list)"
 machine="$machine,\"cpuinfo\":$cpuinfo,\"processors\":$(grep -c '^processor' /proc/cpuinfo)"
 machine="$machine,\"vectors\":$(cat /proc/sys/abi/sve_default_vector_length 2> /dev/null || echo 0)"
 machine="$machine,\"gpu\":$(printf '%s' "${gpu:+$gpu
@@ -106,13 +108,12 @@ if [ "$(cat build/machine 2> /dev/null)" != "$machine" ]; then
   printf '%s\n' "$machine" > build/machine
 fi
 echo $$ > build/pid
+trap 'rm -f build/pid build/pipe' EXIT
 [ -s results.jsonl ] || printf '%s\n' "$machine" > results.jsonl || fail "results.jsonl cannot be written" "free some space"
 
-children=
 stop() {
   trap '' INT TERM HUP
   [ -z "$children" ] || kill $children 2> /dev/null
-  rm -f build/pid build/pipe
   say "interrupted: sh run.sh goes on from here"
   exit "$1"
 }
@@ -127,7 +128,7 @@ build() {
   source=$2
   shift 2
   [ -e "$output" ] || [ -e "$output.failed" ] && return
-  if "$compiler" $(printf '%s' "$words" | grep -v =) "$source" -o "$output.$$" "$@" > "$output.log" 2>&1; then
+  if "$compiler" $options "$source" -o "$output.$$" "$@" > "$output.log" 2>&1; then
     mv "$output.$$" "$output"
     say "built $source"
   elif grep -Eqi 'no space left|cannot allocate|out of memory|killed|quota exceeded|too many open' "$output.log"; then
@@ -139,11 +140,12 @@ build() {
   fi
 }
 jobs=${JOBS:-$(nproc 2> /dev/null || getconf _NPROCESSORS_ONLN)}
+case $jobs in *[!0-9]* | 0*) fail "JOBS is $jobs" "set it to a number from 1 on, or not at all" ;; esac
 say "building for $name with $compiler, $jobs at once"
 part=0
 while [ "$part" -lt "$jobs" ]; do
   (
-    trap - INT TERM HUP
+    trap - INT TERM HUP EXIT
     awk "NR % $jobs == $part" builds | while read -r line; do build $line || exit 1; done
   ) &
   children="$children $!"
@@ -156,7 +158,7 @@ children=
 while read -r output source flags; do
   case $source in
     kernels/*) ;;
-    *) [ ! -e "build/$output.failed" ] || { cat "build/$output.log" >&2; fail "$compiler cannot compile $source" "install a newer one, or set CXX"; } ;;
+    *) [ ! -e "build/$output.failed" ] || { cat "build/$output.log" >&2; fail "$compiler cannot compile $source" "take a newer compiler, or mend this one"; } ;;
   esac
 done < builds
 
@@ -175,26 +177,29 @@ choose() {
 # How often the instruction stands in the code of a kernel, as automap counts it.
 count() {
   if [ "$language" = cuda ]; then
-    "$disassembler" -sass "$1" | awk -v wanted="/$2/" '
+    "$disassembler" -sass "$1" > build/listing || fail "$disassembler does not read $1" "install it again"
+    awk -v wanted="/$2/" '
       $1 ~ /^\/\*[0-9a-f]+\*\/$/ {
         word = $2 ~ /^@/ ? $3 : $2
         sub(/[^A-Z0-9].*/, "", word)
         if (word != "" && index(wanted, "/" word "/")) count++
       }
-      END { print count + 0 }'
+      END { print count + 0 }' build/listing
   else
-    "$disassembler" -d --no-show-raw-insn "$1" | awk -v wanted="$2" '
+    "$disassembler" -d --no-show-raw-insn "$1" > build/listing || fail "$disassembler does not read $1" "install it again"
+    awk -v wanted="$2" '
       function bare(word) {
         if (word ~ /^vfn?m(add|sub|addsub|subadd)(132|213|231)/) sub(/132|213|231/, "", word)
         return word
       }
       BEGIN { wanted = bare(wanted) }
+      /\(bad\)/ { bad = 1 }
       /^[ \t]*[0-9a-f]+:[ \t]/ {
         sub(/^[ \t]*[0-9a-f]+:[ \t]+/, "")
         words = split($0, word, /[ \t]+/)
         for (i = 1; i <= words && i <= 3; i++) if (bare(word[i]) == wanted) { count++; break }
       }
-      END { print count + 0 }'
+      END { print count == 0 && bad ? "unknown" : count + 0 }' build/listing
   fi
 }
 
@@ -206,7 +211,9 @@ measure() {
   : > build/answers
   cat build/pipe > build/answers &
   reader=$!
-  build/harness < build/request 3> build/pipe > /dev/null 2>&1 &
+  # The environment is always the same, since its size shifts the stack, and thereby the time of a kernel.
+  env -i ${LD_LIBRARY_PATH:+"LD_LIBRARY_PATH=$LD_LIBRARY_PATH"} ${gpu:+"CUDA_VISIBLE_DEVICES=$CUDA_VISIBLE_DEVICES"} \
+    build/harness < build/request 3> build/pipe > /dev/null 2>&1 &
   harness=$!
   (
     trap 'kill "$nap"; exit' TERM
@@ -228,7 +235,7 @@ measure() {
   wait "$watcher" "$reader" 2> /dev/null
   children=
   [ ! -e build/silent ] || echo "fault 0 timed-out no sign of life for $silence s" >> build/answers
-  rm -f build/silent build/pipe
+  rm -f build/silent
 }
 
 total=$(wc -l < jobs | tr -d ' ')
@@ -238,19 +245,24 @@ while read -r problem hash promise threads <&4; do
   head="{\"kind\":\"result\",\"problem\":$problem,\"kernel\":\"$hash\""
   ! grep -qF "$head" results.jsonl || continue
   cpus=$(choose "$threads")
+  set -- $cpus
+  [ $# = "$threads" ] || fail "kernels have $threads threads, and $# processors are here" "measure them on a larger machine"
   instructions=0
   : > build/answers
   if [ -e "build/$hash.so.failed" ]; then
     told="does not compile"
   else
-    [ "$promise" = - ] || instructions=$(count "build/$hash.so" "$promise")
+    [ "$promise" = - ] || instructions=$(count "build/$hash.so" "$promise") || exit 1
+    [ "$instructions" != unknown ] ||
+      fail "$disassembler does not know all instructions of a kernel" "install binutils as new as the compiler"
     if [ "$promise" != - ] && [ "$instructions" = 0 ]; then
       told="has no $promise in its code"
     else
       measure
       # Something else may have killed it. A kernel that is killed again is the cause.
       ! grep -q '^ended signal 9' build/answers || measure
-      fault=$(grep -E '^(fault [0-9]+ environment|refused)' build/answers | head -n 1)
+      fault=$(grep -E '^(fault [0-9]+ environment|refused|unverifiable)' build/answers | head -n 1)
+      grep -Eq '^(samples|wrong|out-of-bounds|fault|ended)' build/answers || fault=${fault:-no answer; can programs run in this folder?}
       [ -z "$fault" ] || fail "measuring failed: $fault" "this says nothing about the kernel: mend it, and run it again"
       told=$(awk '
         /^samples / { least = $3; for (i = 4; i <= NF; i++) if ($i + 0 < least + 0) least = $i; printf "%.4g us", 1e6 * least }
@@ -265,5 +277,4 @@ while read -r problem hash promise threads <&4; do
     >> results.jsonl || fail "results.jsonl cannot be written" "free some space, and run it again"
   say "kernel $number of $total: $(printf '%s' "$hash" | cut -c 1-12) ${told:-ended without an answer}"
 done 4< jobs
-rm -f build/pid
 say "all $total kernels are in results.jsonl: bring it back, and import it with automap batch import"

@@ -8,6 +8,7 @@ import {
   mkdirSync,
   readdirSync,
   readFileSync,
+  renameSync,
   symlinkSync,
   writeFileSync,
 } from "node:fs";
@@ -16,6 +17,7 @@ import { beforeAll, describe, expect, it } from "vitest";
 import { z } from "zod";
 import { openDatabase, queryTrials, type TrialRecord } from "../../db/index.ts";
 import { MANIFEST, RESULTS } from "../../fleet/batch/manifest.ts";
+import { sha256Of } from "../../fleet/jobs.ts";
 import { findProgram } from "../../runtime/child.ts";
 import { commandLine, type Ran } from "../support/command-line.ts";
 import { fakeCuda } from "../support/fake-cuda.ts";
@@ -33,7 +35,7 @@ writeFileSync(
 
 /** A folder with the programs that run.sh needs, and no other. */
 const BIN = join(scratch, "bin");
-const TOOLS = "awk cat cut date grep head mkfifo mkdir mv nproc paste rm sed sha256sum sleep sort tail tr uname wc";
+const TOOLS = "awk cat cut date env grep head mkfifo mkdir mv nproc paste rm sed sha256sum sleep sort tail tr uname wc";
 const withTools = (folder: string, names: string): string => {
   mkdirSync(folder);
   for (const name of names.split(" ")) symlinkSync(findProgram(name) ?? `no ${name} here`, join(folder, name));
@@ -253,6 +255,77 @@ describe("a batch on a CPU", () => {
       err: expect.stringContaining("manifest.json is refused: files"),
     });
     expect(existsSync(database("hostile")) && recordsIn("hostile")).toEqual([]);
+  });
+});
+
+/** A batch like this whose kernels begin with other statements. */
+function withKernels(name: string, statements: readonly string[]): string {
+  const folder = join(scratch, name);
+  cpSync(batch, folder, { recursive: true, filter: (path) => !/build$|results\.jsonl$/.test(path) });
+  const at = (file: string): string => join(folder, file);
+  const edit = (file: string, change: (text: string) => string): void =>
+    writeFileSync(at(file), change(readFileSync(at(file), "utf8")));
+  for (const [i, statement] of statements.entries()) {
+    const [, hash = ""] = readFileSync(at("jobs"), "utf8").split("\n")[i]?.split(" ") ?? [];
+    edit(`kernels/${hash}.cpp`, (text) => text.replace(/^extern "C" void automap_run\(.*\{$/m, `$&\n${statement}`));
+    const made = sha256Of(readFileSync(at(`kernels/${hash}.cpp`)));
+    renameSync(at(`kernels/${hash}.cpp`), at(`kernels/${made}.cpp`));
+    for (const file of ["jobs", "builds", MANIFEST]) edit(file, (text) => text.replaceAll(hash, made));
+  }
+  edit("settings.sh", (text) => text.replace(/silence="\d+"/, 'silence="1"'));
+  const { files, ...manifest } = JSON.parse(readFileSync(at(MANIFEST), "utf8"));
+  const names = Object.keys(files);
+  const sums = Object.fromEntries(names.map((file) => [file, sha256Of(readFileSync(at(file)))]));
+  writeFileSync(at(MANIFEST), JSON.stringify({ ...manifest, files: sums }));
+  const all = [...names, MANIFEST].map((file) => `${sha256Of(readFileSync(at(file)))}  ${file}\n`);
+  writeFileSync(at("SHA256SUMS"), all.join(""));
+  return folder;
+}
+
+it("takes for a result that a kernel hangs, dies, answers wrongly or does not compile", async () => {
+  const folder = withKernels("wrong ones", [
+    "for (volatile int hangs = 1; hangs;) {}",
+    "*(volatile int*)8 = 1;",
+    "return;",
+    "no_statement",
+  ]);
+  const { code, err } = measure(folder);
+  expect({ code, told: err.match(/(?<=^kernel \d of 6: \w+ ).*/gm) }).toMatchInlineSnapshot(`
+    {
+      "code": 0,
+      "told": [
+        "fault timed-out no sign of life for 1 s",
+        "fault crashed wrote address 0x8",
+        "wrong call 1 on random inputs: 64 of 64 elements of out differ; first at memory element 0: got -1, want -522951770 within 0; largest error 2.13e+09",
+        "does not compile",
+        "0.1565 us",
+        "0.1679 us",
+      ],
+    }
+  `);
+  expect(await importing(folder, "wrong ones")).toMatchObject({ code: 0 });
+  const statuses = recordsIn("wrong ones").map(({ measurement }) => measurement.status);
+  expect(statuses.sort()).toEqual(["compile-failed", "crashed", "ok", "ok", "timed-out", "wrong"]);
+});
+
+describe("a batch for another CPU", () => {
+  const exported = async (name: string, ...words: readonly string[]): Promise<string> => {
+    const folder = join(scratch, name);
+    const ran = await commandLine(["batch", "export", "matmul", ...words, "--kernels", "2", "--out", folder]);
+    expect(ran, ran.err).toMatchObject({ code: 0 });
+    return readFileSync(join(folder, "builds"), "utf8");
+  };
+
+  it("has the instructions that its /proc/cpuinfo names", async () => {
+    const file = join(scratch, "cpuinfo");
+    writeFileSync(file, "processor : 0\nmodel name : Some CPU\nflags : sse2 avx2 fma\nprocessor : 1\n");
+    const builds = await exported("avx2", "--cpuinfo", file);
+    expect(builds.match(/-mavx\S*|-mfma/g)).toEqual(["-mavx2", "-mfma", "-mavx2", "-mfma"]);
+    expect(readFileSync(join(scratch, "avx2", "settings.sh"), "utf8")).toContain('features="avx2 fma"');
+  });
+
+  it("has those of an Arm CPU by its name", async () => {
+    expect(await exported("arm", "--target", "neoverse-n1")).toMatch(/ -march=armv8/);
   });
 });
 
