@@ -9,6 +9,7 @@ export const commonOptions = modelOptions.extend({
   threads: positiveInteger.default(1),
   exact: flag,
   db: databaseFile,
+  environment: optionalWord,
   json: flag,
 });
 export const emitOptions = commonOptions.extend({

@@ -24,6 +24,7 @@ export async function emit(
     database: given.db,
     name: given.name ?? name,
     machine: gpu,
+    environment: given.environment,
     provenance: [`remake    ${remake(model, given)}`],
     onBuilt: (done, of) => showStatus(`building  ${done} of ${of}`),
     onStep: (step, place, of) => showStatus(`proving  ${place} of ${of}  ${step}`),
@@ -59,11 +60,11 @@ export async function emit(
 
 /** The command that writes the package again. */
 function remake(model: string, given: z.infer<typeof emitOptions>): string {
-  const { name, threads, exact, db } = given;
+  const { name, threads, exact, db, environment } = given;
   return automapCommand(
     ["network", "emit", model, "--to", "DIR"],
     targetWords(given),
-    optionWords({ name, threads: threads === 1 ? undefined : threads }),
+    optionWords({ name, environment, threads: threads === 1 ? undefined : threads }),
     exact ? "--exact" : undefined,
     databaseWords(db),
   );

@@ -21,6 +21,7 @@ import type { Widened } from "../network/widen.ts";
 import { OPERATORS } from "../operators/index.ts";
 import { packageNameFrom } from "../package/subject.ts";
 import { counted } from "../report/text.ts";
+import type { RecordedWorld } from "../session/network/choices.ts";
 import type { OpenNetwork } from "../session/network/network.ts";
 import { checkCores, checkThreads } from "../session/tune/threads.ts";
 import { isGpu, nativeTarget } from "../targets/index.ts";
@@ -178,10 +179,35 @@ export interface OpenedFor {
   readonly opened: OpenNetwork;
 }
 
+/** The option that takes kernels of another machine. */
+export const ENVIRONMENT = [
+  "--environment <id>",
+  "take kernels of this environment of the database, as tune-network --fleet made them, and not of this machine",
+] as const;
+
+/** A network opened for the machine of the environment that is named, or else for the one that `--target` names. */
+export async function openForWorld(
+  model: string,
+  given: z.infer<typeof modelOptions> & {
+    readonly threads: number;
+    readonly db: string;
+    readonly environment?: string | undefined;
+  },
+): Promise<OpenedFor & { readonly world: RecordedWorld | undefined }> {
+  const { environment, target, db } = given;
+  if (environment !== undefined && target !== "native")
+    throw new UsageError("--environment and --target exclude each other", "an environment has a machine");
+  const world =
+    environment === undefined
+      ? undefined
+      : (await import("../session/network/choices.ts")).recordedWorld(db, environment);
+  return { ...(await openFor(model, given, { elsewhere: world?.machine })), world };
+}
+
 interface OpenOptions {
   /** Runs before the model is read. */
   readonly check?: () => void;
-  /** The machine of a fleet's workers, for which it is prepared in place of the one that `--target` names. */
+  /** A machine elsewhere, for which it is prepared in place of the one that `--target` names. */
   readonly elsewhere?: Target | undefined;
 }
 

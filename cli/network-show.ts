@@ -8,7 +8,7 @@ import type { Network, Step } from "../network/network.ts";
 import { OPSETS } from "../network/onnx/read.ts";
 import { NETWORK_OPERATOR_GROUPS } from "../network/operators/index.ts";
 import { totalsOf } from "../network/tasks.ts";
-import { chosenFor } from "../session/network/choices.ts";
+import { chosenFor, type RecordedWorld } from "../session/network/choices.ts";
 import type { Choice, ChosenChain } from "../session/network/network.ts";
 import { type ChosenNetwork, labelOfTask, shareOf } from "../session/report/network-report.ts";
 import { type commonOptions, operatorsSchema, showSchema } from "./network-documents.ts";
@@ -28,8 +28,11 @@ const kernelText = (choice: Choice): string =>
     ? `${choice.kernel?.kernel.language === "cuda" ? "threads" : "plain loops"}: ${choice.because}`
     : choice.place;
 
-export async function show({ model, gpu, opened }: OpenedFor, given: z.infer<typeof commonOptions>): Promise<ExitCode> {
-  const { program, choices, chains } = await chosenFor(opened.program, given, gpu);
+export async function show(
+  { model, gpu, opened, world }: OpenedFor & { readonly world: RecordedWorld | undefined },
+  given: z.infer<typeof commonOptions>,
+): Promise<ExitCode> {
+  const { program, choices, chains } = await chosenFor(opened.program, { ...given, world }, gpu);
   const { multiplyAdds, parameters } = totalsOf(opened.graph, opened.program);
   const { counted, mapped, instructions } = shareOf(opened, { program, choices });
   const computed = computedIn(program, choices, chains);

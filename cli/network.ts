@@ -13,7 +13,7 @@ import { packageName } from "../package/subject.ts";
 import { checkPackageFolder } from "../session/package/package-folder.ts";
 import type { Cli } from "./command.ts";
 import { commonOptions, emitOptions, emitSchema, operatorsSchema, showSchema } from "./network-documents.ts";
-import { addModel, EXACT, openFor } from "./network-model.ts";
+import { addModel, ENVIRONMENT, EXACT, openForWorld } from "./network-model.ts";
 import { flag } from "./options.ts";
 
 export function register(network: Cli): void {
@@ -30,9 +30,10 @@ export function register(network: Cli): void {
     .option("--threads <n>", "threads of each kernel (default 1)")
     .option(...EXACT)
     .option("--db <file>", `database of tuned kernels (default ${DEFAULT_DATABASE})`)
+    .option(...ENVIRONMENT)
     .examples(["automap network show resnet18", "automap network show model.onnx --dim batch=1"])
     .runs(commonOptions, async (given, _command, model: string) => {
-      const opened = await openFor(model, given);
+      const opened = await openForWorld(model, given);
       return (await import("./network-show.ts")).show(opened, given);
     });
   addModel(network.command("emit"))
@@ -43,16 +44,18 @@ export function register(network: Cli): void {
     .option("--threads <n>", "threads of each kernel (default 1)")
     .option(...EXACT)
     .option("--db <file>", `database of tuned kernels (default ${DEFAULT_DATABASE})`)
+    .option(...ENVIRONMENT)
     .option("--prove, --verify", "build it, run it, and compare the output of every step with its equation")
     .option("--force", "write into a folder that is not empty")
     .examples([
       "automap network emit resnet18 --to resnet18 --verify",
       "automap network emit resnet18 --target cuda --dtype f16 --to resnet18",
+      "automap network emit resnet18 --environment 9c1f2ab4 --to resnet18",
     ])
     .runs(emitOptions, async (given, _command, model: string) => {
       if (given.name !== undefined) packageName(given.name, given.name);
       checkPackageFolder(given.to, given.force);
-      const opened = await openFor(model, given);
+      const opened = await openForWorld(model, given);
       return (await import("./network-emit.ts")).emit(opened, given);
     });
 }

@@ -4,7 +4,7 @@ import type { z } from "zod";
 import { defined, sumOf } from "../abstraction/collections.ts";
 import { automapCommand, EnvironmentError } from "../abstraction/error.ts";
 import type { Target } from "../abstraction/machine.ts";
-import { environmentDifferences } from "../db/index.ts";
+import { environmentDifferences, shortId } from "../db/index.ts";
 import type { FleetPlace } from "../fleet/place.ts";
 import { counted } from "../report/text.ts";
 import { environmentHere } from "../session/network/choices.ts";
@@ -80,12 +80,13 @@ export async function tuneOpened(
       print(`${program.name}: tuned steps take ${(seconds * 1e3).toFixed(2)} ms together`);
       const threads = given.threads === 1 ? [] : ["--threads", String(given.threads)];
       const exact = given.exact ? "--exact" : undefined;
-      const written = ["network", "emit", model, "--to", "DIR", "--verify"];
-      const words = { ...given, target: gpu && place ? "cuda" : given.target };
       const apart = place ? await differencesHere(place, gpu) : [];
-      if (apart.length === 0)
-        print(`write it   ${automapCommand(written, targetWords(words), threads, exact, ["--db", given.db])}`);
-      else print(`its kernels are those of the workers' environment; here others are: ${apart.join(", ")}`);
+      const which = place && apart.length > 0 ? ["--environment", shortId(place.id)] : "--verify";
+      const written = ["network", "emit", model, "--to", "DIR", which].flat();
+      const words = { ...given, target: gpu && place && apart.length === 0 ? "cuda" : given.target };
+      if (apart.length > 0)
+        print(`its kernels are for the workers, whose environment is not that of this machine (${apart.join(", ")}):`);
+      print(`write it   ${automapCommand(written, targetWords(words), threads, exact, ["--db", given.db])}`);
     }
     if (signal.aborted) return EXIT.interrupted;
     return isTuned && tasks.every(({ failed }) => failed === undefined) ? EXIT.ok : EXIT.failed;

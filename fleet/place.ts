@@ -44,6 +44,8 @@ type CompareJob = Extract<Job, { task: "compare" }>;
 export interface FleetPlace extends Workplace {
   /** The machine of the workers. */
   readonly machine: Target;
+  /** Id of their environment. */
+  readonly id: string;
   /** Names of the workers that measure. */
   readonly workers: readonly string[];
   /** Rates of their machine: those of a database, or as a worker measures them. @param anew whether they are measured in any case */
@@ -136,6 +138,7 @@ export async function openFleetPlace(options: FleetPlaceOptions): Promise<FleetP
   return {
     status: "open",
     machine,
+    id,
     workers: chosen.workers.map(({ name }) => name),
     environment,
     batch: isGpu(machine) ? GPU_BATCH : undefined,

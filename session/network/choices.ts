@@ -7,14 +7,15 @@
  */
 
 import { existsSync } from "node:fs";
-import { EnvironmentError, UsageError } from "../../abstraction/error.ts";
+import { EnvironmentError, NotFoundError, UsageError } from "../../abstraction/error.ts";
 import type { Target } from "../../abstraction/machine.ts";
-import { withDatabase } from "../../db/index.ts";
+import { type EnvironmentRecord, runsIn, shortId, withDatabase } from "../../db/index.ts";
 import type { Network } from "../../network/network.ts";
 import { findCompiler } from "../../runtime/compiler.ts";
 import { findCudaDevice } from "../../runtime/run/cuda-device.ts";
 import { gpuTargetNamed, gpuTargetOf, isGpu } from "../../targets/index.ts";
 import { environmentOf, gpuEnvironment } from "../calibrate/environment.ts";
+import { recordedTarget } from "../recorded.ts";
 import type { ChosenNetwork } from "../report/network-report.ts";
 import { localGpu } from "../tune/workplace.ts";
 import { type ChosenChain, chainsIn, choicesOf, inRecordedForms, type Records } from "./network.ts";
@@ -34,9 +35,44 @@ export async function gpuForNetworks(name: string): Promise<Target> {
   return machine;
 }
 
+/** An environment and its machine. */
+export interface RecordedWorld {
+  readonly environment: EnvironmentRecord;
+  readonly machine: Target;
+}
+
+/**
+ * An environment in which a database has searches, with its machine as the newest of them recorded it.
+ * @param prefix how its id begins
+ * @throws UsageError when there is none, or more than one
+ */
+export function recordedWorld(file: string, prefix: string): RecordedWorld {
+  return withDatabase(file, (db) => {
+    const newest = runsIn(db).map(({ run }) => run);
+    const known = new Map(newest.map(({ environment }) => [environment.id, environment]));
+    const [environment, ...others] = [...known.values()].filter(({ id }) => id.startsWith(prefix));
+    const ids = [...known].map(([id, { target }]) => `${shortId(id)} (${target})`).join(", ");
+    if (!environment)
+      throw new NotFoundError(
+        `${file} has no search in an environment "${prefix}"`,
+        ids === "" ? "automap tune-network makes searches" : `it has searches in ${ids}`,
+      );
+    if (others.length > 0) throw new UsageError(`several environments of ${file} begin with "${prefix}"`, ids);
+    const targets = newest
+      .filter((run) => run.environment.id === environment.id)
+      .toSorted((a, b) => b.started - a.started)
+      .flatMap((run) => recordedTarget(run) ?? []);
+    const [machine] = targets;
+    if (machine) return { environment, machine };
+    throw new UsageError(`no search in environment ${shortId(environment.id)} recorded its machine`);
+  });
+}
+
 export interface ChoiceOptions {
   /** Path of the database, which need not exist. */
   readonly db: string;
+  /** Whose records count; this machine's when left out. */
+  readonly world?: RecordedWorld | undefined;
   readonly threads: number;
   readonly exact: boolean;
 }
@@ -44,7 +80,7 @@ export interface ChoiceOptions {
 /** The forms of the steps and the kernel of each task. Without a database, or when nothing can be measured here, the model alone decides. */
 export async function chosenFor(
   program: Network,
-  { db: file, threads, exact }: ChoiceOptions,
+  { db: file, world, threads, exact }: ChoiceOptions,
   gpu: Target | undefined,
 ): Promise<
   ChosenNetwork & {
@@ -52,15 +88,16 @@ export async function chosenFor(
     readonly chains: readonly ChosenChain[];
   }
 > {
-  const environment = existsSync(file) ? await environmentHere(gpu) : undefined;
+  const environment = world?.environment ?? (existsSync(file) ? await environmentHere(gpu) : undefined);
+  const machine = world?.machine ?? gpu;
   const chosen = (formed: Network, records?: Records) => {
-    const on = { machine: gpu, records, threads };
+    const on = { machine, records, threads };
     const choices = choicesOf(formed, on);
     return { program: formed, environment, choices, chains: chainsIn(formed, choices, on) };
   };
   if (!environment) return chosen(program);
   return withDatabase(file, (db) => {
-    const records = { db, environment };
+    const records = { db, environment, machine };
     return chosen(gpu ? program : inRecordedForms(program, records, threads, exact), records);
   });
 }

@@ -7,7 +7,7 @@
  */
 
 import { defined } from "../../abstraction/collections.ts";
-import { checkNames, EnvironmentError, type EnvironmentProblem } from "../../abstraction/error.ts";
+import { checkNames, EnvironmentError, type EnvironmentProblem, UsageError } from "../../abstraction/error.ts";
 import type { Target } from "../../abstraction/machine.ts";
 import { DEFAULT_DATABASE } from "../../db/index.ts";
 import { describeNetwork, networkFiles, partsOfNetwork } from "../../package/network/index.ts";
@@ -17,7 +17,7 @@ import { cudaJudge } from "../../runtime/run/cuda-judge.ts";
 import { isGpu, nativeTarget } from "../../targets/index.ts";
 import { writePackage } from "../package/package-folder.ts";
 import { sealedPackage } from "../package/sealed-package.ts";
-import { chosenFor } from "./choices.ts";
+import { chosenFor, type RecordedWorld, recordedWorld } from "./choices.ts";
 import { keepNetwork } from "./load-network.ts";
 import { networkSubject, type OpenNetwork } from "./network.ts";
 import { type NetworkProof, type ProofOptions, proveNetwork } from "./prove-network.ts";
@@ -36,6 +36,8 @@ export interface EmitNetworkOptions extends Pick<ProofOptions, "onBuilt" | "onSt
   readonly exact?: boolean;
   /** The GPU that the network was opened for; this CPU when left out. */
   readonly machine?: Target | undefined;
+  /** Id, or its first characters, of an environment of the database whose kernels are taken; that of this machine when left out. */
+  readonly environment?: string | undefined;
   /** Whether the library is built and the output of every step compared with its equation; false by default. */
   readonly verify?: boolean;
   /** Lines about where the network comes from, such as the command that writes it again. They become part of the package. */
@@ -51,6 +53,7 @@ const OPTIONS = {
   threads: true,
   exact: true,
   machine: true,
+  environment: true,
   verify: true,
   provenance: true,
   force: true,
@@ -77,6 +80,17 @@ export interface EmittedNetwork {
   readonly proof?: NetworkProof | EnvironmentProblem;
 }
 
+/** @throws UsageError when this machine lacks what kernels of another may need */
+function checkRunsHere({ machine }: RecordedWorld): void {
+  const { isa } = nativeTarget();
+  const lacking = isGpu(machine) ? undefined : machine.isa.find((feature) => !isa.includes(feature));
+  if (lacking === undefined) return;
+  throw new UsageError(
+    `the library is for ${machine.name}, and this machine has no ${lacking}: it cannot be verified here`,
+    "leave --verify out; the package has a test that such a machine runs",
+  );
+}
+
 /**
  * Writes a network's package. Each step gets the kernel of its best record that holds on this machine; without one, the kernel that the model expects
  * to be the fastest; without that, plain loops.
@@ -85,12 +99,15 @@ export interface EmittedNetwork {
  */
 export async function emitNetwork(opened: OpenNetwork, options: EmitNetworkOptions): Promise<EmittedNetwork> {
   checkNames(options, OPTIONS, "emitNetwork");
-  const { to, name, threads = 1, machine, force = false } = options;
-  const gpu = machine && isGpu(machine) ? machine : undefined;
+  const { to, name, threads = 1, force = false } = options;
   const { database: db = DEFAULT_DATABASE, exact = false } = options;
-  const { program, choices, chains, environment } = await chosenFor(opened.program, { db, threads, exact }, gpu);
+  const world = options.environment === undefined ? undefined : recordedWorld(db, options.environment);
+  const machine = world?.machine ?? options.machine;
+  const gpu = machine && isGpu(machine) ? machine : undefined;
+  if (world && options.verify) checkRunsHere(world);
+  const { program, choices, chains, environment } = await chosenFor(opened.program, { db, world, threads, exact }, gpu);
   const provenance = [
-    `made for  ${(gpu ?? nativeTarget()).name}, threads ${threads}`,
+    `made for  ${(machine ?? nativeTarget()).name}, threads ${threads}`,
     ...(environment ? [`records   measured on ${environment.cpu} with ${environment.compiler.version}`] : []),
     ...(options.provenance ?? []),
   ];

@@ -19,6 +19,7 @@ import {
 } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { internal } from "../../abstraction/error.ts";
+import type { Target } from "../../abstraction/machine.ts";
 import type { Conditions, Database, Environment } from "../../db/index.ts";
 import { type Form, formsOf, inForms } from "../../network/forms.ts";
 import type { Network, Step } from "../../network/network.ts";
@@ -39,14 +40,16 @@ export interface FormCosts {
   readonly threads?: number;
 }
 
-/** The target for comparing forms: memory rates measured here where there are any. */
+/** The target for comparing forms: memory rates measured in an environment where there are any. */
 export const targetOfForms = ({
   db,
   environment,
+  machine = nativeTarget(),
 }: {
   readonly db: Database;
   readonly environment: Environment;
-}): ModelTarget => modelTarget(nativeTarget(), storedCalibration(db, environment)?.calibration);
+  readonly machine?: Target | undefined;
+}): ModelTarget => modelTarget(machine, storedCalibration(db, environment)?.calibration);
 
 /** The forms of every step that has several, the step's own equation first. */
 export type Forms = ReadonlyMap<Step, readonly Form[]>;

@@ -97,10 +97,12 @@ export type Choice =
   /** Vectorised, or where that is not possible, compiled from the equation as written. */
   | { readonly kind: "loops"; readonly kernel?: NetworkKernel; readonly because: string };
 
-/** The records that are valid here. */
+/** The records of one environment. */
 export interface Records {
   readonly db: Database;
   readonly environment: Environment;
+  /** Its CPU where that is elsewhere. */
+  readonly machine?: Target | undefined;
 }
 
 /** Candidates that the model ranks for a step that was never tuned. */

@@ -1,14 +1,14 @@
 /** @file `automap tune-network --fleet`: the tasks of a network are searched in a fleet, as one computation is. */
 
-import { writeFileSync } from "node:fs";
+import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 import { EnvironmentError } from "../../abstraction/error.ts";
 import { EXIT } from "../../abstraction/exit-codes.ts";
-import { openDatabase, queryTrials, runsIn } from "../../db/index.ts";
+import { openDatabase, queryTrials, recordCalibration, runsIn } from "../../db/index.ts";
 import { onnxBytes } from "../../network/onnx/write.ts";
 import { replayRun } from "../../session/tune/replay.ts";
-import { complaint } from "../support/cli.ts";
+import { complaint, printed } from "../support/cli.ts";
 import { commandLine } from "../support/command-line.ts";
 import { withCalibration } from "../support/fake-runner.ts";
 import { fakeMachine, fleetOn } from "../support/fleet.ts";
@@ -62,6 +62,47 @@ describe.skipIf(!hasRedis)("automap tune-network in a fleet", async () => {
       expect(await replayRun(db, run.id)).toMatchObject({ divergence: undefined });
     }
     db.close();
+  });
+
+  it("is written for the workers' machine where that is another, with their kernels", async () => {
+    const fleet = fleetOn(redis, folder);
+    const here = fakeMachine(compiler, BY_TEXT);
+    const isa = [...here.machine.isa, "made_up"].sort();
+    const environment = { ...here.environment, cpu: "Processor elsewhere", isa };
+    await fleet.worker("node1", { ...here, machine: { ...here.machine, isa }, environment });
+    const file = join(folder, "elsewhere.db");
+    const db = openDatabase(file);
+    const clockHz = { median: 2e9, spread: 0 };
+    const data = { machine: "elsewhere", clockHz, memory: {}, intrinsics: {}, scalar: {} };
+    recordCalibration(db, { environment, data, at: 1 });
+    const { code, out } = await commandLine([...words(file, join(fleet.folder, "tuner.key"))]);
+    expect({ code, out }).toEqual({
+      code: EXIT.ok,
+      out: expect.stringMatching(
+        / not that of this machine \(.*cpu.*isa.*\):\nwrite it {3}automap network emit .*--environment /,
+      ),
+    });
+    const [, id = ""] = /--environment (\w+)/.exec(out) ?? [];
+    db.close();
+
+    const recordsOf = async (...more: string[]): Promise<number> => {
+      const shown = JSON.parse(await printed(["network", "show", model, "--db", file, "--json", ...more]));
+      return shown.tasks.filter(({ kind }: { kind: string }) => kind === "record").length;
+    };
+    expect([await recordsOf(), await recordsOf("--environment", id)]).toEqual([0, 2]);
+    const written = join(folder, "written");
+    const emit = ["network", "emit", model, "--to", written, "--db", file, "--environment"];
+    expect(await complaint([...emit, id, "--verify"])).toMatch(
+      /this machine has no made_up: it cannot be verified here/,
+    );
+    expect(await complaint([...emit, "ffff"], EXIT.nothingFound)).toContain(`it has searches in ${id}`);
+    expect(await complaint([...emit, id, "--target", "cuda"])).toMatch(/--environment and --target exclude each other/);
+    await printed([...emit, id]);
+    const sources = readdirSync(written).flatMap((name) =>
+      name.endsWith(".cpp") ? [readFileSync(join(written, name), "utf8")] : [],
+    );
+    expect(sources.join("\n")).toMatch(/record {4}[0-9a-f]{12}/);
+    expect(sources.join("\n")).toMatch(/records {3}measured on Processor elsewhere/);
   });
 
   it("ends at the first task that no worker can do, with what they say", async () => {
