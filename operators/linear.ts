@@ -18,7 +18,6 @@ const NARROW = {
     k: size("summed", 4096),
     group: size("summed weights that share a scale", 32),
   },
-  axes: { g: "k/group", j: "group" },
 };
 
 const SCALED = {
@@ -51,7 +50,8 @@ export const LINEAR: readonly Operator[] = [
     summary: "matrix times weights of 4 bits, two a byte, that share a scale in groups",
     ...NARROW,
     equation:
-      "out[m,n] += acc(a[m,group*g+j]) * ((acc(select(j%2 == 0, w[n,g,j/2] % 16, w[n,g,j/2] / 16)) - 8) * acc(s[n,g]))",
+      "out[m,n] += acc(a[m,group*g+2*b+h]) * ((acc(select(h == 0, w[n,g,b] % 16, w[n,g,b] / 16)) - 8) * acc(s[n,g]))",
+    axes: { g: "k/group", b: "group/2", h: "2" },
     tensors: { ...SCALED, w: { type: "u8", constant: true } },
     rules: [divides("group", "k"), (p) => (extentOf("group", p) % 2 === 0 ? undefined : "group must be even")],
   }),
@@ -60,6 +60,7 @@ export const LINEAR: readonly Operator[] = [
     aliases: ["w8"],
     summary: "matrix times weights of 8 bits that share a scale in groups",
     ...NARROW,
+    axes: { g: "k/group", j: "group" },
     equation: "out[m,n] += acc(a[m,group*g+j]) * (acc(w[n,g,j]) * acc(s[n,g]))",
     tensors: { ...SCALED, w: { type: "s8", constant: true } },
     rules: [divides("group", "k")],

@@ -96,7 +96,6 @@ function fillsTiles(mapping: Mapping, name: string): boolean {
     operandOf(intrinsic, name).dims.every(({ name: axis, extent }) => {
       const d = dimensions.find((one) => one.axis === axis);
       const isSummed = intrinsic.computation.axes.some((a) => a.name === axis && a.kind === "reduce");
-      if (d !== undefined && d.loops.length > 1) return false;
       return !isSummed || extent === 1 || (d !== undefined && d.steps === d.wholeSteps);
     })
   );

@@ -2,7 +2,7 @@
  * @file Products by weights of a few bits, as ONNX Runtime defines them:
  * https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md#com.microsoft.MatMulNBits.
  *
- *     out[m,n] += a[m,32*g+j] * ((f32(select(j%2 == 0, w[n,g,j/2] % 16, w[n,g,j/2] / 16)) - 8) * s[n,g])
+ *     out[m,n] += a[m,32*g+2*b+h] * ((f32(select(h == 0, w[n,g,b] % 16, w[n,g,b] / 16)) - 8) * s[n,g])
  */
 
 import { product } from "../../abstraction/collections.ts";
@@ -30,18 +30,24 @@ function weightsOf(node: Lowering, k: number): Weights {
   return { n, groups: Math.ceil(k / size), size, bits };
 }
 
-/** The number of a weight, of which several may lie in a byte, the first in the lowest bits. */
-function codeOf(bits: Weights["bits"]): string {
+/** Loops over the weights of a group and their place in it: bytes, and the numbers in each, of which the first has the lowest bits. */
+interface Reading {
+  readonly code: string;
+  readonly place: string;
+  readonly extents: Readonly<Record<string, number>>;
+}
+
+function readingOf({ groups, size, bits }: Weights): Reading {
   const each = 8 / bits;
-  if (each === 1) return "w[n,g,j]";
-  const read = `w[n,g,j/${each}]`;
+  const extents = { g: groups, b: size / each };
+  if (each === 1) return { code: "w[n,g,b]", place: "b", extents };
   const part = (place: number): string => {
-    const shifted = place === 0 ? read : `${read} / ${2 ** (bits * place)}`;
+    const shifted = place === 0 ? "w[n,g,b]" : `w[n,g,b] / ${2 ** (bits * place)}`;
     return place === each - 1 ? shifted : `${shifted} % ${2 ** bits}`;
   };
   const choice = (place: number): string =>
-    place === each - 1 ? part(place) : `select(j%${each} == ${place}, ${part(place)}, ${choice(place + 1)})`;
-  return choice(0);
+    place === each - 1 ? part(place) : `select(h == ${place}, ${part(place)}, ${choice(place + 1)})`;
+  return { code: choice(0), place: `${each}*b+h`, extents: { ...extents, h: each } };
 }
 
 /** Zero points of one byte each, from rows of bytes that hold several. */
@@ -86,15 +92,16 @@ export const NARROW_PRODUCTS: OperatorTable = {
     const reads = { a: node.reshaped(a, [m, k]), w, s };
     const isNamed = bits === 4 && z === undefined && k % size === 0 && [w, s].every(({ constant }) => constant);
     const parameters = { m, n, k, group: size };
-    const lessZero = `f32(${codeOf(bits)}) - ${z === undefined ? 2 ** (bits - 1) : z.type === "u8" ? "f32(z[n,g])" : "z[n,g]"}`;
+    const { code, place, extents } = readingOf(weights);
+    const lessZero = `f32(${code}) - ${z === undefined ? 2 ** (bits - 1) : z.type === "u8" ? "f32(z[n,g])" : "z[n,g]"}`;
     const sums = isNamed
       ? node.computed(instantiate(operatorNamed("matmul-4bit"), { parameters }), reads, "f32", {
           operator: { name: "matmul-4bit", parameters },
         })
       : node.equation(
-          `out[m,n] += a[m,${size}*g+j] * ((${lessZero}) * s[n,g])`,
+          `out[m,n] += a[m,${size}*g+${place}] * ((${lessZero}) * s[n,g])`,
           { ...reads, ...(z && { z }) },
-          { shape: [m, n], type: "f32", extents: { g: groups, j: size } },
+          { shape: [m, n], type: "f32", extents },
         );
     const out = node.reshaped(sums, [...outer, n]);
     return bias ? elementwise(node, "out + bias", { out, bias }) : out;

@@ -11,6 +11,7 @@ import { generateCpp } from "../../codegen/cpp/cpp.ts";
 import { intrinsicsNamed } from "../../intrinsics/index.ts";
 import { lowerSchedule } from "../../mapper/lower/scheduled.ts";
 import { mappings } from "../../mapper/match/enumerate.ts";
+import { instantiate, operatorNamed } from "../../operators/index.ts";
 import { smallInputs } from "../support/drawn/drawn.ts";
 import { GROUPED_CASES, groupedNest, madeMapping } from "../support/grouped-weights.ts";
 
@@ -101,6 +102,22 @@ describe("weights of groups, each with a scale", () => {
     const row = "avx512.fma.f32.inner";
     const { nest } = groupedNest({ weight: "((f32(w[n,g,j]) - 128) * s[n,g])", stored: "u8", row, group: 24 });
     expect(nest.scratch.find(({ name }) => name === "b_tiles")).toMatchObject({ dtype: "f32" });
+  });
+
+  it("may be counted by bytes and the halves of each, both of which feed the lanes", () => {
+    const computation = instantiate(operatorNamed("matmul-4bit"), { parameters: { m: 2, n: 3, k: 64, group: 32 } });
+    const [inner] = intrinsicsNamed("avx512.fma.f32.inner");
+    const mapping =
+      inner &&
+      mappings(computation, inner, { reasons: false }).valid.find(
+        ({ matching, binding }) => matching["k"]?.join() === "b,h" && binding["b"]?.kind === "binary",
+      );
+    if (!mapping) throw new Error("the halves of bytes feed no lanes");
+    const nest = lowerSchedule(mapping, { ...SCHEDULE, order: ["m", "n", "g", "b_h"] });
+    expect(nest.scratch.find(({ name }) => name === "b_tiles")).toMatchObject({ dtype: "u8", elements: 2 * 64 });
+    const w = Float64Array.from({ length: 96 }, (_, i) => (i * 37) % 256);
+    const inputs = { ...smallInputs(computation, 3), w };
+    expect([...interpretNest(nest, computation, inputs)]).toEqual([...interpret(computation, inputs)]);
   });
 
   it("may have the index of a group divided out of the index of an element", () => {

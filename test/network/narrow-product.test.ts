@@ -85,7 +85,7 @@ it("whose zero points are 8 are the operator matmul-4bit", () => {
   const [step] = lowerGraph(modelOf({ bits: 4, k: 48 })).steps;
   expect(step?.operator).toEqual({ name: "matmul-4bit", parameters: { m: ROWS, n: N, k: 48, group: SIZE } });
   expect(step && equationText(step.computation)).toBe(
-    "out[m,n] += a[m,16*g+j] * ((f32(select(j%2 == 0, w[n,g,j/2] % 16, w[n,g,j/2] / 16)) - 8) * s[n,g])",
+    "out[m,n] += a[m,16*g+2*b+h] * ((f32(select(h == 0, w[n,g,b] % 16, w[n,g,b] / 16)) - 8) * s[n,g])",
   );
   expect(step && dtypesOf(Object.values(step.computation.tensors))).toEqual({
     out: "f32",

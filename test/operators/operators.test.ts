@@ -97,7 +97,7 @@ describe("the table", () => {
       "
       matvec             out[m] += a[m,k] * b[k]
       matmul             out[m,n] += a[m,k] * b[k,n]
-      matmul-4bit        out[m,n] += a[m,32*g+j] * ((f32(select(j%2 == 0, w[n,g,j/2] % 16, w[n,g,j/2] / 16)) - 8) * s[n,g])
+      matmul-4bit        out[m,n] += a[m,32*g+2*b+h] * ((f32(select(h == 0, w[n,g,b] % 16, w[n,g,b] / 16)) - 8) * s[n,g])
       matmul-8bit        out[m,n] += a[m,32*g+j] * (f32(w[n,g,j]) * s[n,g])
       batched-matmul     out[b,m,n] += x[b,m,k] * y[b,k,n]
       grouped-fc         out[n,g*128+k] += in[n,g*128+c] * w[g*128+k,c]
@@ -157,7 +157,7 @@ describe("the table", () => {
       "
       matvec             m1024 | k1024
       matmul             m1024 n1024 | k1024
-      matmul-4bit        m1 n4096 | g128 j32
+      matmul-4bit        m1 n4096 | g128 b16 h2
       matmul-8bit        m1 n4096 | g128 j32
       batched-matmul     b12 m512 n64 | k512
       grouped-fc         n16 g8 k128 | c128

@@ -78,7 +78,7 @@ it("own-intrinsic: a new instruction is mapped onto at once", async () => {
   expect(await printedBy("own-intrinsic")).toMatchInlineSnapshot(`
     "matvec               2 waste 0.000
     matmul               2 waste 0.000
-    matmul-4bit         14 waste 0.000
+    matmul-4bit         30 waste 0.000
     matmul-8bit         14 waste 0.000
     batched-matmul       2 waste 0.000
     grouped-fc           2 waste 0.000
