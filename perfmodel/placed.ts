@@ -234,10 +234,19 @@ function tiledPacking(
       ? (outer?.extent ?? 0) * size === ROW_BYTES && along(outer?.name) === 1 && isOneLoop(outer?.name)
       : size === WORD_BYTES && operand.dims.length === 1 && !keepsOut && stride(moving.at(-1)) === 1) &&
     isOneLoop(innermost?.name);
+  // Words of elements from neighbouring rows, each of which lies in memory as sixteen elements.
+  const isMixed =
+    writesVectorRows(intrinsic.isa) &&
+    run * WORD_BYTES === ROW_BYTES &&
+    size < WORD_BYTES &&
+    between === 1 &&
+    (outer?.extent ?? 0) % (WORD_BYTES / size) === 0 &&
+    isOneLoop(innermost?.name) &&
+    isOneLoop(outer?.name);
   return {
-    kind: isRow || isTurned ? "copy" : "indexed",
+    kind: isRow || isTurned || isMixed ? "copy" : "indexed",
     elements,
-    run: isTurned ? ROW_BYTES / size : run,
+    run: isTurned || isMixed ? ROW_BYTES / size : run,
     arithmetic,
     gathered: strides(on(neighbour)).some((step) => step !== undefined && Math.abs(step) > 1),
     operations: operationsIn(bound),

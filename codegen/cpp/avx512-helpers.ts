@@ -88,6 +88,19 @@ static inline void turn_columns(void* to, long to_pitch, const void* from, long 
     for (int i = 0; i < 16 && k + i < words; i++) _mm512_storeu_si512((char*)to + (k + i) * to_pitch, r[i]);
   }
 }`,
+  mix_rows: code`/* Words of B-byte elements, each from another row of 16: \`words\` rows of 16 words; pitches in bytes. The mask counts elements. */
+template <int B> static inline void mix_rows(void* to, long to_pitch, const void* from, long pitch, unsigned long long mask, long words) {
+  const __mmask16 read = (__mmask16)mask;
+  for (long k = 0; k < words; k++) {
+    __m512i word = _mm512_setzero_si512();
+    for (int q = 0; q < 4 / B; q++) {
+      const char* const row = (const char*)from + (k * (4 / B) + q) * pitch;
+      const __m512i one = B == 1 ? _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(read, row)) : _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(read, row));
+      word = _mm512_or_si512(word, _mm512_slli_epi32(one, 8 * B * q));
+    }
+    _mm512_storeu_si512((char*)to + k * to_pitch, word);
+  }
+}`,
   lanes_from: code`/* The lanes of low:high that start at lane N. */
 template <int N> static inline __m512 lanes_from(__m512 low, __m512 high) {
   return _mm512_castsi512_ps(_mm512_alignr_epi32(_mm512_castps_si512(high), _mm512_castps_si512(low), N));

@@ -30,7 +30,7 @@ import { vectorFunction } from "../float-functions.ts";
 import { ScheduledNest } from "../scheduled-nest.ts";
 import { type LanguagePrinter, type Loop, type Named, type Of, phasesOf, printStatements } from "../walk.ts";
 import { AVX512_HELPERS } from "./avx512-helpers.ts";
-import { copyLoops, maskedRow, packedRun, turnedColumns, turnedRows, turnedTile } from "./copy-loops.ts";
+import { copyLoops, maskedRow, mixedRows, packedRun, turnedColumns, turnedRows, turnedTile } from "./copy-loops.ts";
 import { argumentsOf, cppSource, intrinsicLine, openLoop, packedConstants, type SourceNotes } from "./cpp-frame.ts";
 import { calledIn } from "./cpp-helpers.ts";
 import { madeValue } from "./made-loads.ts";
@@ -137,7 +137,12 @@ export class CppWriter extends ScheduledNest implements LanguagePrinter {
     const vectors =
       this.rows &&
       (this.rows.row(loop, extents) ??
-        (copied && (maskedRow(copied, c) ?? turnedTile(copied, c) ?? turnedRows(copied) ?? turnedColumns(copied, c))));
+        (copied &&
+          (maskedRow(copied, c) ??
+            turnedTile(copied, c) ??
+            mixedRows(copied, c) ??
+            turnedRows(copied) ??
+            turnedColumns(copied, c))));
     if (!vectors) return wide;
     return [
       IF_AVX512,

@@ -125,6 +125,32 @@ it("a tile of words is transposed in registers, from its first element to its fi
   `);
 });
 
+it.each([
+  [
+    "amx.tdpbusd",
+    "s32",
+    "x=u8,y=s8",
+    "mix_rows<1>(b_tiles + j_step * 2048 + (k_step * 1024), 64, y + (k_step * 64) * 48 + (j_step * 16), 48, ~0ull, 16);",
+  ],
+  [
+    "avx512.vdpbf16ps",
+    "f32",
+    "x=bf16,y=bf16",
+    "mix_rows<2>(b_tiles + j_step * 2048 + (k_step * 32), 64, y + (k_step * 2) * 48 + (j_step * 16), 96, ~0ull, 1);",
+  ],
+])("rows of a tile become words of their elements in registers: %s", (name, sum, dtypes, line) => {
+  const [on] = intrinsicsNamed(name);
+  const equation = `c[i,j] += ${sum}(x[i,k]) * ${sum}(y[k,j])`;
+  const computation = stated(`${equation} --i 32 --j 48 --k 128 --dtype ${dtypes}`);
+  const mapping = on && mappingsOnto(computation, on).find((m) => printMatching(m.matching).includes("n <- j"));
+  if (!on || !mapping) throw new Error("nothing maps");
+  const placement = { a: "tiled", b: "tiled" } as const;
+  const schedule = { ...plainSchedule(mapping), placement };
+  const { matching } = mapping;
+  const { source } = generate({ kind: "mapping", intrinsic: on.name, matching, operands: {}, schedule }, mapping);
+  expect([...source.matchAll(/mix_rows<.>\(b.*\);/g)].map(([text]) => text)).toEqual([line]);
+});
+
 it("the digits of a number, each behind the other, are joined to the number again", () => {
   const i = axis("i");
   const at = (e: Parameters<typeof joinedDigits>[0]): unknown => joinedDigits(e, { i: 60 * 56 });
