@@ -17,6 +17,7 @@ import { levelOf, type Target } from "../../abstraction/machine.ts";
 import type { Measurement, Prediction } from "../../abstraction/trial.ts";
 import { declarationHash, MEMORY } from "../../db/index.ts";
 import { workloadRowOf } from "../../db/rows.ts";
+import { counted } from "../../report/text.ts";
 import { encodeElements } from "../../runtime/bytes.ts";
 import { kernelFlags } from "../../runtime/compiler.ts";
 import { onThisMachine } from "../../runtime/environment.ts";
@@ -87,7 +88,7 @@ export async function writeBatch(
       const problems: Manifest["problems"] = [];
       const jobs: string[] = [];
       for (const [at, subject] of subjects.entries()) {
-        announce(`${subject.label}: proposing ${kernels} kernels for ${machine.name}`);
+        announce(`${subject.label}: proposing ${counted(kernels, "kernel")} for ${machine.name}`);
         const { threads, intrinsics } = subject;
         const found = await proposed(subject, machine, kernels, announce);
         const [first = internal("a search without kernels")] = found.values();

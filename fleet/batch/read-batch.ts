@@ -182,7 +182,7 @@ function entryOf(
 
 function environmentOf(
   { system, compiler, cpuinfo, processors, vectors, gpu }: Machine,
-  { automap, flags }: Manifest,
+  { automap, flags, ending }: Manifest,
 ): Environment {
   const [name, release, architecture] = system;
   const [path, version, ...words] = compiler;
@@ -193,8 +193,8 @@ function environmentOf(
     node: "none",
     automap,
   };
-  const [told, cuda] = gpu;
-  if (told !== undefined) {
+  if (ending === "cu") {
+    const [told = "", cuda] = gpu;
     const [device] = gpusIn(told, cuda);
     if (!device) throw new UsageError("the results tell of no GPU that is known", "take what run.sh wrote");
     return {

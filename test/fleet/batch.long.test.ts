@@ -290,19 +290,18 @@ it("takes for a result that a kernel hangs, dies, answers wrongly or does not co
     "no_statement",
   ]);
   const { code, err } = measure(folder);
-  expect({ code, told: err.match(/(?<=^kernel \d of 6: \w+ ).*/gm) }).toMatchInlineSnapshot(`
-    {
-      "code": 0,
-      "told": [
-        "fault timed-out no sign of life for 1 s",
-        "fault crashed wrote address 0x8",
-        "wrong call 1 on random inputs: 64 of 64 elements of out differ; first at memory element 0: got -1, want -522951770 within 0; largest error 2.13e+09",
-        "does not compile",
-        "0.1565 us",
-        "0.1679 us",
-      ],
-    }
-  `);
+  const told = err.match(/(?<=^kernel \d of 6: \w+ )[^:\n]*/gm)?.map((text) => text.replace(/^\S+ us$/, "N us"));
+  expect({ code, told }).toEqual({
+    code: 0,
+    told: [
+      "fault timed-out no sign of life for 1 s",
+      "fault crashed wrote address 0x8",
+      "wrong call 1 on random inputs",
+      "does not compile",
+      "N us",
+      "N us",
+    ],
+  });
   expect(await importing(folder, "wrong ones")).toMatchObject({ code: 0 });
   const statuses = recordsIn("wrong ones").map(({ measurement }) => measurement.status);
   expect(statuses.sort()).toEqual(["compile-failed", "crashed", "ok", "ok", "timed-out", "wrong"]);
