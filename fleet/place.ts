@@ -135,6 +135,7 @@ export async function openFleetPlace(options: FleetPlaceOptions): Promise<FleetP
     checkMs,
     ended: ended.signal,
   };
+  let areRatesAsked = false;
   return {
     status: "open",
     machine,
@@ -145,8 +146,9 @@ export async function openFleetPlace(options: FleetPlaceOptions): Promise<FleetP
     calibration: async (db, _, signal) => {
       if (!isGpu(machine))
         return (await ratesIn(db, place, readCalibrationData, { effort: "once", signal }))?.calibration;
-      // Without rates that were measured before, the model has those of its table.
-      await ratesIn(db, place, readGpuCalibration, { effort: "kept", signal });
+      // Without rates that were measured before, the model has those of its table. Later searches need not ask again.
+      if (!areRatesAsked) await ratesIn(db, place, readGpuCalibration, { effort: "kept", signal });
+      areRatesAsked = true;
       return undefined;
     },
     rates: async (db, read, anew) => {
