@@ -6,6 +6,7 @@ import { describe, expect, it } from "vitest";
 import { EnvironmentError } from "../../abstraction/error.ts";
 import { EXIT } from "../../abstraction/exit-codes.ts";
 import { openDatabase, queryTrials, recordCalibration, runsIn } from "../../db/index.ts";
+import { measuringQueue } from "../../fleet/worker.ts";
 import { onnxBytes } from "../../network/onnx/write.ts";
 import { replayRun } from "../../session/tune/replay.ts";
 import { complaint, printed } from "../support/cli.ts";
@@ -57,10 +58,8 @@ describe.skipIf(!hasRedis)("automap tune-network in a fleet", async () => {
     expect(measured.reduce((a, b) => a + b)).toBe(queryTrials(db).length);
     const runs = runsIn(db);
     expect(runs.length).toBeGreaterThan(1);
-    for (const { run } of runs) {
-      expect(run.budget["network"]).toMatchObject({ name: "text", steps: 1 });
-      expect(await replayRun(db, run.id)).toMatchObject({ divergence: undefined });
-    }
+    for (const { run } of runs) expect(run.budget["network"]).toMatchObject({ name: "text", steps: 1 });
+    expect(await replayRun(db, runs[0]?.run.id ?? "")).toMatchObject({ divergence: undefined });
     db.close();
   });
 
@@ -103,6 +102,29 @@ describe.skipIf(!hasRedis)("automap tune-network in a fleet", async () => {
     );
     expect(sources.join("\n")).toMatch(/record {4}[0-9a-f]{12}/);
     expect(sources.join("\n")).toMatch(/records {3}measured on Processor elsewhere/);
+  });
+
+  it("ends with the best so far on Ctrl-C, and takes its jobs back", async () => {
+    const fleet = fleetOn(redis, folder);
+    let left = 2;
+    const machine = fakeMachine(compiler, {
+      ...BY_TEXT,
+      alone: (kernel) => {
+        if (--left === 0) setImmediate(() => process.emit("SIGINT"));
+        return BY_TEXT.alone(kernel);
+      },
+    });
+    const { environment } = await fleet.worker("node1", machine);
+    const file = withCalibration(join(folder, "stopped.db"), compiler);
+    const long = words(file, join(fleet.folder, "tuner.key")).map((word) => (word === "4" ? "600" : word));
+    const { code, err } = await commandLine(long);
+    expect({ code, err }).toEqual({
+      code: EXIT.interrupted,
+      err: expect.stringMatching(/ending the search with the best/),
+    });
+    expect(err).toMatch(/interrupted: 1 of 2 tasks got no time; the same command goes on/);
+    const counts = await (await fleet.open()).queue(measuringQueue(environment)).getJobCounts("waiting");
+    expect(counts).toEqual({ waiting: 0 });
   });
 
   it("ends at the first task that no worker can do, with what they say", async () => {
