@@ -36,6 +36,8 @@ import {
 import { WARP } from "../../abstraction/intrinsic.ts";
 import type { LoopNest, Statement } from "../../abstraction/loop-nest.ts";
 import { axisName, block, type Code, code, Name } from "../../abstraction/source-text.ts";
+import { typeOf } from "../../abstraction/typing.ts";
+import { valueRange } from "../../abstraction/value-range.ts";
 import { C_WORDS, inside, type Place } from "../c-expressions.ts";
 import { always } from "../lane-printer.ts";
 import { shortIndex, sumOf, termsOfShort } from "../short-index.ts";
@@ -93,6 +95,24 @@ export class CudaExpressions extends WarpExpressions {
    */
   offsetOf(access: Access, extents: Extents): Expr {
     return shortIndex(this.flatOffset(access, extents), extents);
+  }
+
+  override value(e: Expr, dtype: DType, extents: Extents): Code {
+    return this.halfByteLess(e, extents) ?? super.value(e, dtype, extents);
+  }
+
+  /**
+   * A number of half a byte as f32, less a whole number: its bits stand behind those of 2^23, and nothing is converted. A GPU converts a quarter as
+   * many numbers as it adds. Undefined for other values.
+   */
+  private halfByteLess(e: Expr, extents: Extents): Code | undefined {
+    const isLess = e.kind === "binary" && e.op === "-" && e.right.kind === "number";
+    const [cast, less] = isLess && e.right.kind === "number" ? [e.left, e.right.value] : [e, 0];
+    if (cast.kind !== "cast" || cast.dtype !== "f32" || typeOf(cast.value, this.dtypes) !== "u8") return undefined;
+    const range = valueRange(cast.value, this.dtypes);
+    if (range === undefined || range[1] > 15 || !Number.isInteger(less) || Math.abs(less) > 15) return undefined;
+    const bits = code`0x4b000000u | ${this.value(cast.value, "u8", extents)}`;
+    return code`(@float_of_bits(${bits}) - ${this.literal(2 ** 23 + less, "f32")})`;
   }
 
   /** Conditions for an element to be inside its tensor. */

@@ -25,7 +25,7 @@ import {
 import { type Intrinsic, operandOf } from "../../abstraction/intrinsic.ts";
 import type { Binding, Refusal, Rule } from "../../abstraction/mapping.ts";
 import { type DTypes, dtypesOf, typeOf } from "../../abstraction/typing.ts";
-import { valueRange } from "./range.ts";
+import { valueRange } from "../../abstraction/value-range.ts";
 
 export interface Bindings {
   /** Bindings in the order of the text, then those with commuted operands. */

@@ -13,8 +13,8 @@ import { access, accessesIn, axesIn, childrenOf, type Expr } from "../../abstrac
 import { operandOf } from "../../abstraction/intrinsic.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
 import { dropIdleCasts, dtypesOf } from "../../abstraction/typing.ts";
+import { type Range, valueRange } from "../../abstraction/value-range.ts";
 import { halfBytesOf, laneArithmetic, widenedLoad } from "../../targets/registers.ts";
-import { type Range, valueRange } from "../match/range.ts";
 import { dependsOn, dimensionsOf, type LoopDimension } from "./dimensions.ts";
 
 /** How the tiles of an operand lie in memory: the type of their elements, and what an element is made of. */

@@ -59,6 +59,7 @@ const COMPUTATIONS: readonly (readonly [string, Computation])[] = [
   ["scn", operation("scn m=5 n=16", "f16", { epilogue: "y[i,j] = f16(out[i,j])" })],
   ["many terms, few sums", operation("men n=4 c=2 h=32 w=64", "bf16")],
   ["gmv f32", operation("gmv m=9 k=37")],
+  ["half bytes", operation("matmul-4bit m=3 n=8 k=64 group=32")],
   ["gmm s8", operation("gmm m=9 n=8 k=16", "s8")],
   [
     "triangle f16",
@@ -166,6 +167,14 @@ describe("a kernel of threads", () => {
     const runs = await runEmulated(jobs.map(({ job }) => job));
     for (const [i, run] of runs.entries())
       expect(run.status === "ok" ? [...run.output] : run.log, jobs[i]?.name).toEqual(jobs[i]?.want);
+  });
+
+  it("makes numbers of half a byte of their bits, since conversions are slow", () => {
+    const computation = operation("matmul-4bit m=1 n=8 k=64 group=32");
+    const context = contextOf(computation);
+    const nest = lowerThreads(context, { lanes: { n: 8, b: 4 }, warps: {}, each: { b: 4, h: 2 }, split: 1 });
+    const { source } = generateCuda(computation, context.mapping.intrinsic, nest, { lines: [] });
+    expect(source).toMatch(/\(float_of_bits\(0x4b000000u \| .*\) - 8388616\.0f\)/);
   });
 
   it("adds up parts that are no multiple of a warp, and refuses more than a GPU has memory for", async () => {

@@ -5,9 +5,9 @@
  *     select(k%2 == 0, w[n,k/2] % 16, w[n,k/2] / 16)      0 to 15
  */
 
-import { type DType, isInteger, rangeOf } from "../../abstraction/dtype.ts";
-import type { BinaryOp, Expr } from "../../abstraction/expression.ts";
-import { type DTypes, typeOf } from "../../abstraction/typing.ts";
+import { type DType, isInteger, rangeOf } from "./dtype.ts";
+import type { BinaryOp, Expr } from "./expression.ts";
+import { type DTypes, typeOf } from "./typing.ts";
 
 /** The least and the greatest value. */
 export type Range = readonly [number, number];
