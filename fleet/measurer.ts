@@ -78,7 +78,8 @@ async function onGpu(runner: CudaRunner, { computation, fixed }: Subject): Promi
     prepare: async (kernels) => {
       await Promise.all(kernels.map((kernel) => runner.compile(kernel)));
     },
-    time: (kernels, { inTurns }) => runner.measureTogether(kernels, reference, inTurns ? FINAL : {}),
+    time: (kernels, { goal, inTurns }) =>
+      runner.measureTogether(kernels, reference, inTurns ? FINAL : { race: { goal } }),
     close: () => runner.close(),
   };
 }

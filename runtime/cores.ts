@@ -12,6 +12,7 @@
 
 import { setMaxListeners } from "node:events";
 import { setTimeout } from "node:timers/promises";
+import pLimit from "p-limit";
 import { sumOf } from "../abstraction/collections.ts";
 import { UsageError } from "../abstraction/error.ts";
 import { DISTURBING_LOAD } from "../abstraction/noise.ts";
@@ -29,7 +30,7 @@ export interface Cores {
    */
   measuring<T>(threads: number, work: (cpus: readonly number[]) => Promise<Disturbed & T>): Promise<T>;
   /**
-   * Runs other work on cores that nobody measures on.
+   * Runs other work on cores that nobody measures on. As many jobs of one core each share one as it has processors.
    * @param most the most cores, if that many are free; one by default
    * @throws Error if waiting was aborted
    */
@@ -83,6 +84,12 @@ export function shareCores(options: SharingOptions = {}): Cores {
 
 type Work = "measures" | "compiles";
 
+/** A core that works, and the number of its jobs. */
+interface SharedCore {
+  readonly held: ReadonlyMap<Core, Lock | undefined>;
+  jobs: number;
+}
+
 const GATHERING = "gathering";
 const OWN = `process ${process.pid}`;
 
@@ -93,6 +100,8 @@ class Sharing implements Cores {
   private readonly options: SharingOptions;
   private readonly realm: string;
   private readonly politeUntil = new Map<Core, number>();
+  private readonly shared = new Set<SharedCore>();
+  private readonly oneAtATime = pLimit(1);
   private seconds = 0;
   private spokeAt = Number.NEGATIVE_INFINITY;
   private isUnlocked = false;
@@ -121,15 +130,46 @@ class Sharing implements Cores {
   }
 
   async working<T>(work: (cpus: readonly number[]) => Promise<T>, most = 1): Promise<T> {
-    // The core that was measured on last is left for the next measurement.
-    const wished = this.order.toReversed();
-    const held = await this.take(1, wished, "compiles");
+    if (most === 1) return this.onSharedCore(work);
+    const held = await this.take(1, this.wished(), "compiles");
     try {
-      await this.takeFree(most, wished, "compiles", held);
+      await this.takeFree(most, this.wished(), "compiles", held);
       return await work([...held.keys()].flatMap((core) => core.cpus));
     } finally {
       await this.letGo(held);
     }
+  }
+
+  /** The core that was measured on last is left for the next measurement. */
+  private wished(): readonly Core[] {
+    return this.order.toReversed();
+  }
+
+  /** Does a job on a core, which is released after the last one. */
+  private async onSharedCore<T>(work: (cpus: readonly number[]) => Promise<T>): Promise<T> {
+    // One after another, so that a job sees the core that the one before it took.
+    const one = await this.oneAtATime(async () => {
+      const found = this.coreToShare() ?? { held: await this.take(1, this.wished(), "compiles"), jobs: 0 };
+      this.shared.add(found);
+      found.jobs++;
+      return found;
+    });
+    try {
+      return await work([...one.held.keys()].flatMap((core) => core.cpus));
+    } finally {
+      one.jobs--;
+      if (one.jobs === 0) {
+        this.shared.delete(one);
+        await this.letGo(one.held);
+      }
+    }
+  }
+
+  /** A core that this process works on with fewer jobs than it has processors, unless another process waits for it. */
+  private coreToShare(): SharedCore | undefined {
+    return [...this.shared].find(({ held, jobs }) =>
+      [...held].every(([core, lock]) => jobs < core.cpus.length && !lock?.isWanted()),
+    );
   }
 
   waited(): number {

@@ -123,3 +123,16 @@ static void check_asked(int kernel, cudaError_t error) {
   if (error == cudaErrorInvalidValue) fault(kernel, "out-of-resources", told(error, "more shared memory than a block has"));
   check(kernel, error, "prepare");
 }
+
+static void* device_memory(size_t bytes, const char* what) {
+  void* memory = nullptr;
+  check_device(cudaMalloc(&memory, bytes), what);
+  return memory;
+}
+
+/* Whether less than half of the device's memory is free, so that others may need what could be found again. */
+static bool is_memory_short() {
+  size_t free = 0, all = 0;
+  check_device(cudaMemGetInfo(&free, &all), "cudaMemGetInfo");
+  return free < all / 2;
+}

@@ -6,6 +6,7 @@ typedef int (*Launch)(void* workspace, void* const* tensors, cudaStream_t stream
 typedef int (*ReferenceCall)(void* const* tensors, double* low, double* high, int exact, cudaStream_t stream);
 
 struct Loaded {
+  void* library;
   WorkspaceBytes workspace_bytes;
   Prepare prepare;
   Launch launch;
@@ -15,6 +16,8 @@ struct Loaded {
   int calls;    /* of a graph */
   int launches; /* of the graph in a batch */
   std::vector<double> samples;
+  double spent;  /* in batches, in seconds */
+  double lost_to; /* seconds of a call, once it has dropped out of a race */
 };
 
 template <class F> static F symbol(void* library, const char* name) {
@@ -27,6 +30,20 @@ static void* open_library(const std::string& path) {
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!library) refuse(std::string("cannot load ") + path + ": " + dlerror());
   return library;
+}
+
+static Loaded load(int k, const std::string& path) {
+  void* library = open_library(path);
+  Loaded kernel = {library, symbol<WorkspaceBytes>(library, "automap_workspace_bytes"), symbol<Prepare>(library, "automap_prepare"),
+                   symbol<Launch>(library, "automap_launch"), nullptr, false, nullptr, 1, 1, {}, 0, 0};
+  check(k, cudaMalloc(&kernel.workspace, kernel.workspace_bytes()), "cudaMalloc of the workspace");
+  return kernel;
+}
+
+static void unload(int k, Loaded& kernel) {
+  if (kernel.graph) check(k, cudaGraphExecDestroy(kernel.graph), "cudaGraphExecDestroy");
+  check(k, cudaFree(kernel.workspace), "cudaFree of the workspace");
+  dlclose(kernel.library);
 }
 
 template <class... P, class... A>
@@ -72,6 +89,8 @@ struct Stopwatch {
     check_device(cudaEventCreate(&begin), "cudaEventCreate");
     check_device(cudaEventCreate(&end), "cudaEventCreate");
   }
+  Stopwatch(const Stopwatch&) = delete;
+  ~Stopwatch() { cudaEventDestroy(begin), cudaEventDestroy(end); }
   template <class Work> double timed(int k, Work work, const char* what = "the kernel") {
     float ms = 0;
     check(k, cudaEventRecord(begin, stream), "cudaEventRecord");

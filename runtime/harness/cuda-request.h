@@ -22,19 +22,32 @@ struct Request {
   std::vector<InputSet> sets;
   std::vector<std::string> kernels, probes;
   std::string reference, bounds;
-  bool flushed = false;
+  bool flushed = false, race = false;
+  double goal = INFINITY;
   uint64_t seed = 1;
   double batch = 0.0005, budget = 0.1;
   int least = 5, most = 200;
+  /* The lines of all but the kernels and how they are timed: what stays from one request of a process to the next. */
+  std::string problem;
 };
 
-static Request read_request() {
-  Request r;
+static bool is_of_problem(const std::string& word) {
+  for (const char* known : {"device", "argument", "fixed", "seed", "set", "reference", "bounds"})
+    if (word == known) return true;
+  return false;
+}
+
+/* @returns whether there was a request; none ends the process */
+static bool read_request(Request& r) {
+  r = Request();
   std::string line;
+  bool is_begun = false;
   while (std::getline(std::cin, line)) {
+    is_begun = true;
     std::istringstream words(line);
     std::string word, rest;
     words >> word;
+    if (is_of_problem(word)) r.problem += line + "\n";
     if (word == "parent") {
       pid_t parent = 0;
       words >> parent;
@@ -56,6 +69,8 @@ static Request read_request() {
     else if (word == "batch") words >> r.batch;
     else if (word == "budget") words >> r.budget;
     else if (word == "batches") words >> r.least >> r.most;
+    else if (word == "race") r.race = true;
+    else if (word == "goal") words >> r.goal;
     else if (word == "set") {
       InputSet set;
       words >> set.name >> set.output;
@@ -67,8 +82,9 @@ static Request read_request() {
       if (word == "reference") r.reference = rest;
       else if (word == "bounds") r.bounds = rest;
       else (word == "probe" ? r.probes : r.kernels).push_back(rest);
-    } else if (word == "go") return r;
+    } else if (word == "go") return true;
     else refuse("unknown word " + word);
   }
-  refuse("the request ends without go");
+  if (is_begun) refuse("the request ends without go");
+  return false;
 }

@@ -23,16 +23,33 @@ static void warm_up(const Request& r, std::vector<Loaded>& kernels, Stopwatch& w
   }
 }
 
+static double median_of(std::vector<double> samples) {
+  std::sort(samples.begin(), samples.end());
+  return (samples[(samples.size() - 1) / 2] + samples[samples.size() / 2]) / 2;
+}
+
+/* A kernel drops out of a race when every batch exceeded the best median so far, or the goal, by a margin. */
+static constexpr double DROP_SECONDS = 0.005, DROP_MARGIN = 1.1;
+
+static void drop_out(const Request& r, std::vector<Loaded>& kernels) {
+  double best = r.goal;
+  for (const Loaded& kernel : kernels)
+    if (kernel.samples.size() >= (size_t)r.least) best = std::min(best, median_of(kernel.samples));
+  for (Loaded& kernel : kernels) {
+    if (kernel.lost_to || kernel.samples.size() < (size_t)r.least || kernel.spent < DROP_SECONDS) continue;
+    if (*std::min_element(kernel.samples.begin(), kernel.samples.end()) > DROP_MARGIN * best) kernel.lost_to = best;
+  }
+}
+
 /* Times batches of the kernels in turns. */
 static void time_batches(const Request& r, std::vector<Loaded>& kernels, Stopwatch& watch, const std::vector<void*>& tensors, unsigned char* flush) {
   const cudaStream_t stream = watch.stream;
-  std::vector<double> spent(kernels.size(), 0);
   std::vector<int> order;
   uint64_t shuffle = r.seed;
   for (int round = 0; round < r.most; round++) {
     order.clear();
     for (int k = 0; k < (int)kernels.size(); k++)
-      if (!kernels[k].failed && (round < r.least || spent[k] < r.budget)) order.push_back(k);
+      if (!kernels[k].failed && !kernels[k].lost_to && (round < r.least || kernels[k].spent < r.budget)) order.push_back(k);
     if (order.empty()) break;
     /* In random order, since a kernel affects the clock of the one after it. */
     for (size_t i = order.size(); i > 1; i--) {
@@ -54,8 +71,9 @@ static void time_batches(const Request& r, std::vector<Loaded>& kernels, Stopwat
         seconds = watch.timed(k, batch) / (kernel.calls * kernel.launches);
       }
       kernel.samples.push_back(seconds);
-      spent[k] += seconds * kernel.calls * kernel.launches;
+      kernel.spent += seconds * kernel.calls * kernel.launches;
     }
+    if (r.race) drop_out(r, kernels);
   }
 }
 
@@ -69,11 +87,17 @@ static void time_kernels(const Request& r, std::vector<Loaded>& kernels, cudaStr
     for (int k = 0; k < (int)timed_kernels->size(); k++)
       if ((*timed_kernels)[k].samples.size() >= enough) answer_samples(k, (*timed_kernels)[k].samples);
   };
+  clock_samples.clear();
   clocks_wanted = true;
   std::thread watcher(watch_clocks);
   time_batches(r, kernels, watch, tensors, flush);
   clocks_wanted = false;
   watcher.join();
-  for (int k = 0; k < (int)kernels.size(); k++)
-    if (!kernels[k].failed) answer_clock(k), answer_samples(k, kernels[k].samples);
+  for (int k = 0; k < (int)kernels.size(); k++) {
+    if (kernels[k].failed) continue;
+    answer_clock(k);
+    if (kernels[k].lost_to) answer("dropped %d %.9e", k, kernels[k].lost_to);
+    answer_samples(k, kernels[k].samples);
+  }
+  tell_what_is_known = nullptr;
 }

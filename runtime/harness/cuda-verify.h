@@ -8,16 +8,14 @@ struct Checked {
   double *low, *high;
   Wrong* wrong;
   double* one;
-  Checked(const Argument& output, const std::vector<void*>& tensors, void* written) : output(output), tensors(tensors), written(written) {
-    check_device(cudaMalloc((void**)&low, output.elements * sizeof(double)), "cudaMalloc of bounds");
-    check_device(cudaMalloc((void**)&high, output.elements * sizeof(double)), "cudaMalloc of bounds");
-    check_device(cudaMalloc((void**)&wrong, sizeof(Wrong)), "cudaMalloc");
-    check_device(cudaMalloc((void**)&one, sizeof(double)), "cudaMalloc");
-  }
-  Checked(const Checked&) = delete;
-  ~Checked() {
-    for (void* memory : {(void*)low, (void*)high, (void*)wrong, (void*)one}) cudaFree(memory);
-  }
+};
+
+/* The bounds of a set's answers. They stay on the device from request to request while most of its memory is free. */
+struct Bounds {
+  double *low = nullptr, *high = nullptr;
+  bool are_found = false;
+  /* Of their bits, since a kernel that writes where it should not may have changed them. */
+  unsigned long long sum = 0;
 };
 
 static void draw_inputs(const Request& r, Set set, const std::vector<void*>& tensors, cudaStream_t stream) {
@@ -39,6 +37,21 @@ static std::string kept_bounds(const Request& r, const InputSet& set) {
   return r.bounds + "." + set.name + (set.output ? "." + std::to_string(set.output) : "");
 }
 static bool are_kept(const std::string& file) { return !file.empty() && access(file.c_str(), R_OK) == 0; }
+
+__global__ void add_bits(const uint64_t* words, size_t count, unsigned long long* sum) {
+  unsigned long long own = 0;
+  for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < count; i += (size_t)gridDim.x * blockDim.x) own += mixed(words[i] ^ mixed(i));
+  atomicAdd(sum, own);
+}
+
+static unsigned long long sum_of(const Bounds& bounds, size_t elements, unsigned long long* place, cudaStream_t stream) {
+  unsigned long long sum = 0;
+  check_device(cudaMemcpy(place, &sum, sizeof sum, cudaMemcpyHostToDevice), "cudaMemcpy");
+  for (const double* half : {bounds.low, bounds.high}) start(0, add_bits, BLOCKS, THREADS, stream, (const uint64_t*)half, elements, place);
+  check_device(cudaStreamSynchronize(stream), "adding up bounds");
+  check_device(cudaMemcpy(&sum, place, sizeof sum, cudaMemcpyDeviceToHost), "cudaMemcpy");
+  return sum;
+}
 
 /* The bounds, from the reference or from a file that another process wrote. */
 static void find_bounds(const Request& r, const InputSet& set, void* reference, const Checked& at, cudaStream_t stream) {
@@ -102,16 +115,28 @@ static bool passes(int k, int call, const char* set, const Loaded& kernel, bool 
 
 /* Checks two calls on every set that distinguishes wrong answers. A kernel that fails is not timed. */
 static void verify(const Request& r, std::vector<Loaded>& kernels, cudaStream_t stream, const std::vector<void*>& tensors) {
-  void* reference = r.reference.empty() ? nullptr : open_library(r.reference);
+  static std::vector<Bounds> all(r.sets.size());
+  static Wrong* const wrong = (Wrong*)device_memory(sizeof(Wrong), "cudaMalloc");
+  static double* const one = (double*)device_memory(sizeof(double), "cudaMalloc");
+  static void* const reference = r.reference.empty() ? nullptr : open_library(r.reference);
   size_t left_out = 0;
-  for (const InputSet& set : r.sets) {
+  for (size_t s = 0; s < r.sets.size(); s++) {
+    const InputSet& set = r.sets[s];
     const std::string& name = set.name;
-    const Checked at(r.arguments[set.output], tensors, tensors[set.output]);
-    draw_inputs(r, name == "exact" ? EXACT : name == "random" ? RANDOM : EXTREME, at.tensors, stream);
+    Bounds& bounds = all[s];
+    const Argument& output = r.arguments[set.output];
+    draw_inputs(r, name == "exact" ? EXACT : name == "random" ? RANDOM : EXTREME, tensors, stream);
     answer("at 0 reference on %s inputs", name.c_str());
     const bool bounded = reference || are_kept(kept_bounds(r, set));
+    for (double** half : {&bounds.low, &bounds.high})
+      if (!*half) *half = (double*)device_memory(output.elements * sizeof(double), "cudaMalloc of bounds");
+    const Checked at = {output, tensors, tensors[set.output], bounds.low, bounds.high, wrong, one};
     if (bounded) {
-      find_bounds(r, set, reference, at, stream);
+      if (!bounds.are_found || sum_of(bounds, output.elements, &wrong->count, stream) != bounds.sum) {
+        find_bounds(r, set, reference, at, stream);
+        bounds.sum = sum_of(bounds, output.elements, &wrong->count, stream);
+        bounds.are_found = true;
+      }
       if (!tells(at.low, at.high)) {
         answer("left-out 0 %s", name.c_str());
         left_out++;
@@ -126,6 +151,10 @@ static void verify(const Request& r, std::vector<Loaded>& kernels, cudaStream_t 
       check_asked(k, (cudaError_t)kernel.prepare(kernel.workspace, at.tensors.data(), stream));
       /* Twice: a call must neither need nor suffer from what the previous one left behind. */
       for (int call = 0; call < 2 && !kernel.failed; call++) kernel.failed = !passes(k, call, name.c_str(), kernel, bounded, at, stream);
+    }
+    if (is_memory_short()) {
+      for (double* half : {bounds.low, bounds.high}) check_device(cudaFree(half), "cudaFree of bounds");
+      bounds = Bounds();
     }
   }
   if (left_out > 0 && left_out == r.sets.size()) {

@@ -1,8 +1,8 @@
 /*
  * Runs CUDA kernels on a device, checks every element they write against a reference kernel, and times them. It is
- * compiled once for each machine, and one process answers one request.
+ * compiled once for each machine. A process answers requests of one problem, one after another; inputs and bounds stay.
  *
- * The request comes on stdin. Each line is a keyword and its values:
+ * A request comes on stdin. Each line is a keyword and its values:
  *
  *     parent 4711                      the requesting process; this one ends when it does
  *     device 0
@@ -17,11 +17,14 @@
  *     batch 0.0005                     least seconds of a batch of calls
  *     budget 0.1                       seconds of batches for each kernel
  *     batches 5 200                    least and most batches
+ *     race                             kernels clearly slower than the best are timed briefly
+ *     goal 0.0002                      in a race: seconds of a call to beat
  *     kernel PATH                      shared objects as in abstraction/kernel.ts; the batches of several alternate
  *     probe PATH                       instead of kernels: libraries of probes (perfmodel/gpu-probes.ts), timed singly
  *     go                               the request is complete
  *
- * Answers go to descriptor 3 as in answers.h: at, wrong, fault, samples, done. `left-out 0 random` names a set that
+ * Answers go to descriptor 3 as in answers.h: at, wrong, fault, dropped, samples, done. Without a kernel, a request only finds the
+ * bounds. `left-out 0 random` names a set that
  * cannot reveal wrong answers; `unverifiable` means that no set can, and ends the process. `clock 0 1755 1` is the
  * median clock in MHz while a kernel was timed, and a bit for each reason that limited it. A probe's samples are pairs:
  * the seconds and the cycles of one repetition.
@@ -61,9 +64,22 @@
 #include "cuda-verify.h"
 #include "cuda-times.h"
 
+/* Memory with guards around each tensor. */
+static std::vector<void*> tensor_memory(const std::vector<Argument>& arguments) {
+  std::vector<void*> tensors;
+  for (const Argument& a : arguments) {
+    unsigned char* memory = (unsigned char*)device_memory(a.bytes() + 2 * GUARD_BYTES, "cudaMalloc of a tensor");
+    answer("at 0 taking memory");
+    check_device(cudaMemset(memory, POISON, a.bytes() + 2 * GUARD_BYTES), "cudaMemset");
+    tensors.push_back(memory + GUARD_BYTES);
+  }
+  return tensors;
+}
+
 int main() {
   report_faults();
-  const Request r = read_request();
+  Request r;
+  if (!read_request(r)) return 0;
   if (r.arguments.empty() && r.probes.empty()) refuse("no arguments");
   answer("at 0 starting the device");
   check_device(cudaSetDevice(r.device), "cudaSetDevice");
@@ -74,32 +90,19 @@ int main() {
     answer("done");
     return 0;
   }
-
-  // 1. Memory: guards around the output, drawn inputs.
-  std::vector<void*> tensors;
-  for (const Argument& a : r.arguments) {
-    unsigned char* memory = nullptr;
-    check_device(cudaMalloc((void**)&memory, a.bytes() + 2 * GUARD_BYTES), "cudaMalloc of a tensor");
-    answer("at 0 taking memory");
-    check_device(cudaMemset(memory, POISON, a.bytes() + 2 * GUARD_BYTES), "cudaMemset");
-    tensors.push_back(memory + GUARD_BYTES);
-  }
+  const std::string problem = r.problem;
+  const std::vector<void*> tensors = tensor_memory(r.arguments);
   unsigned char* flush = nullptr;
-  if (r.flushed) check_device(cudaMalloc((void**)&flush, FLUSH_BYTES), "cudaMalloc of what flushes the cache");
-
-  // 2. Kernels.
-  std::vector<Loaded> kernels;
-  for (const std::string& path : r.kernels) {
-    void* library = open_library(path);
-    Loaded k = {symbol<WorkspaceBytes>(library, "automap_workspace_bytes"), symbol<Prepare>(library, "automap_prepare"),
-                symbol<Launch>(library, "automap_launch"), nullptr, false, nullptr, 1, 1, {}};
-    check((int)kernels.size(), cudaMalloc(&k.workspace, k.workspace_bytes()), "cudaMalloc of the workspace");
-    kernels.push_back(k);
-  }
-
-  // 3. Check every element of every set, then time.
-  verify(r, kernels, stream, tensors);
-  time_kernels(r, kernels, stream, tensors, flush);
-  answer("done");
-  return 0;
+  do {
+    if (r.problem != problem) refuse("another problem than that of the first request");
+    if (r.flushed && !flush) flush = (unsigned char*)device_memory(FLUSH_BYTES, "cudaMalloc of what flushes the cache");
+    std::vector<Loaded> kernels;
+    for (const std::string& path : r.kernels) kernels.push_back(load((int)kernels.size(), path));
+    verify(r, kernels, stream, tensors);
+    if (!kernels.empty()) time_kernels(r, kernels, stream, tensors, flush);
+    for (int k = 0; k < (int)kernels.size(); k++) unload(k, kernels[k]);
+    answer("done");
+  } while (read_request(r));
+  /* What else a library would do at the end, it would do without a device. */
+  _exit(0);
 }

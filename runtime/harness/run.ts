@@ -10,6 +10,7 @@
 
 import { type ChildProcess, type ChildProcessWithoutNullStreams, spawn } from "node:child_process";
 import { readFileSync } from "node:fs";
+import { Socket } from "node:net";
 import { constants } from "node:os";
 import { Readable } from "node:stream";
 import { fileURLToPath } from "node:url";
@@ -161,12 +162,14 @@ export async function madeHarness(options: Omit<CompileOptions, "flags">): Promi
 /**
  * Runs a request to its end, however it ends. A harness for a device takes its request as text; one for another
  * processor runs under an emulator, given in `program`.
+ * @param standing a process that answers this request and stays for others, if it is for a device
  * @throws EnvironmentError if the machine fails rather than a kernel; Error if aborted
  */
 export function runHarness(
   program: string | readonly string[],
   request: HarnessRequest | string,
   limits: HarnessLimits,
+  standing?: StandingHarness,
 ): Promise<HarnessReply> {
   return new Promise((resolve, reject) => {
     if (limits.signal?.aborted) {
@@ -174,7 +177,7 @@ export function runHarness(
       return;
     }
     const killsBefore = memoryKills();
-    const begun = start(program, limits);
+    const begun = standing?.idle() ?? start(program, limits);
     if ("reason" in begun) {
       reject(environment(`the measuring program did not start: ${begun.reason}`));
       return;
@@ -183,7 +186,7 @@ export function runHarness(
     const heard = new Answers(limits);
     const printed = new Printed();
     let failure: Error | undefined;
-    const ending = endingOf(child);
+    const ending = endingOf(child.process);
     const stop = (status: FailedStatus, message: string): void => {
       heard.stop(status, message);
       ending.ask();
@@ -192,21 +195,6 @@ export function runHarness(
     // 1. Silence means that a kernel hangs.
     const silence = onSilence(limits.stepSeconds, (what) => stop("timed-out", what));
 
-    // 2. Answers.
-    onLines(child.stdio[3], (lines) => {
-      silence.broken();
-      for (const line of lines) heard.hear(line);
-    });
-
-    // 3. The kernel's output, kept for the log up to a limit.
-    const onOutput = (text: Buffer): void => {
-      printed.add(text);
-      if (printed.bytes > limits.outputBytes) stop("output-flood", `it printed more than ${limits.outputBytes} bytes`);
-    };
-    child.stdout.on("data", onOutput);
-    child.stderr.on("data", onOutput);
-
-    // 4. The end.
     const onAbort = (): void => {
       failure = new Error(STOPPED);
       ending.ask();
@@ -218,31 +206,121 @@ export function runHarness(
       limits.signal?.removeEventListener("abort", onAbort);
       settle();
     };
-    child.on("error", (error) =>
-      over(() => reject(environment(`the measuring program did not start: ${error.message}`))),
-    );
-    whenOver(child, (exitCode, signal) =>
-      over(() => {
-        const problem = failure ?? heard.conclude(exitCode, signal, memoryKills() - killsBefore);
-        if (problem) reject(problem);
-        else resolve(heard.reply(printed.text));
-      }),
-    );
+    child.begin({
+      // 2. Answers.
+      onLines: (lines) => {
+        silence.broken();
+        for (const line of lines) heard.hear(line);
+        if (!standing || !heard.isDone || failure) return;
+        standing.keep(child);
+        over(() => resolve(heard.reply(printed.text)));
+      },
 
-    // 5. The request. A child that dies early closes its end of the pipe; its exit says why.
-    child.stdin.on("error", () => child.stdin.destroy());
-    child.stdin.end(typeof request === "string" ? request : requestText(request));
+      // 3. The kernel's output, kept for the log up to a limit.
+      onOutput: (text) => {
+        printed.add(text);
+        if (printed.bytes > limits.outputBytes)
+          stop("output-flood", `it printed more than ${limits.outputBytes} bytes`);
+      },
+
+      // 4. The end.
+      onError: (error) => over(() => reject(environment(`the measuring program did not start: ${error.message}`))),
+      onEnd: (exitCode, signal) =>
+        over(() => {
+          const problem = failure ?? heard.conclude(exitCode, signal, memoryKills() - killsBefore);
+          if (problem) reject(problem);
+          else resolve(heard.reply(printed.text));
+        }),
+    });
+
+    // 5. The request.
+    const { stdin } = child.process;
+    const text = typeof request === "string" ? request : requestText(request);
+    if (standing) stdin.write(text);
+    else stdin.end(text);
   });
+}
+
+/** What is done with what a process says, and with its end. */
+interface Hearing {
+  readonly onLines: (lines: readonly string[]) => void;
+  readonly onOutput: (text: Buffer) => void;
+  readonly onError: (error: Error) => void;
+  readonly onEnd: (exitCode: number | null, signal: string | null) => void;
+}
+
+/** A process of the harness, which one request at a time is heard by. */
+class HarnessChild {
+  readonly process: ChildProcessWithoutNullStreams;
+  isOver = false;
+  private hearing: Hearing | undefined;
+
+  constructor(child: ChildProcessWithoutNullStreams) {
+    this.process = child;
+    onLines(child.stdio[3], (lines) => this.hearing?.onLines(lines));
+    for (const stream of [child.stdout, child.stderr])
+      stream.on("data", (text: Buffer) => this.hearing?.onOutput(text));
+    child.on("error", (error) => {
+      this.isOver = true;
+      this.hearing?.onError(error);
+    });
+    whenOver(child, (exitCode, signal) => {
+      this.isOver = true;
+      this.hearing?.onEnd(exitCode, signal);
+    });
+    // A child that dies early closes its end of the pipe; its exit says why.
+    child.stdin.on("error", () => child.stdin.destroy());
+  }
+
+  begin(hearing: Hearing): void {
+    this.hearing = hearing;
+    this.holdLoop("ref");
+  }
+
+  /** Ends the hearing. From then on the process does not keep this one alive. */
+  rest(): void {
+    this.hearing = undefined;
+    this.holdLoop("unref");
+  }
+
+  private holdLoop(how: "ref" | "unref"): void {
+    this.process[how]();
+    for (const stream of this.process.stdio) if (stream instanceof Socket) stream[how]();
+  }
+}
+
+/** A harness that stays from one request to the next, until it fails, is ended, or this process ends. */
+export class StandingHarness {
+  private child: HarnessChild | undefined;
+
+  /** The process that waits for a request, if there is one; it waits no longer. */
+  idle(): { readonly child: HarnessChild } | undefined {
+    const { child } = this;
+    this.child = undefined;
+    return child && !child.isOver ? { child } : undefined;
+  }
+
+  keep(child: HarnessChild): void {
+    child.rest();
+    this.child = child;
+  }
+
+  /** Ends the process that waits. */
+  end(): void {
+    const pid = this.idle()?.child.process.pid;
+    if (pid !== undefined) killGroup(pid);
+  }
 }
 
 /** Starts the harness as the leader of its own process group. It answers through file descriptor 3. */
 function start(
   program: string | readonly string[],
   limits: HarnessLimits,
-): { readonly child: ChildProcessWithoutNullStreams } | { readonly reason: string } {
+): { readonly child: HarnessChild } | { readonly reason: string } {
   const env = environmentOf(limits);
   const [command = "", ...leading] = typeof program === "string" ? [program] : program;
-  return begin(() => spawn(command, leading, { detached: true, env, stdio: ["pipe", "pipe", "pipe", "pipe"] }));
+  const begun = begin(() => spawn(command, leading, { detached: true, env, stdio: ["pipe", "pipe", "pipe", "pipe"] }));
+  return "child" in begun ? { child: new HarnessChild(begun.child) } : begun;
 }
 
 /** The environment is always the same, since its size shifts the stack and thereby changes a kernel's time. */
@@ -311,6 +389,8 @@ export class Answers {
   private here = { kernel: 0, stage: "starting" };
   /** Set once later answers no longer count. */
   private finished = false;
+  /** Whether the request was answered to its end. */
+  isDone = false;
   /** How the process that ran the kernels ended, according to its watcher. */
   private ended: { readonly kind: string; readonly value: number } | undefined;
   private problem: Error | undefined;
@@ -333,7 +413,7 @@ export class Answers {
     else if (word === "clock") this.clocks.set(kernel, clockOf(rest));
     else if (word === "samples") this.take(kernel, rest.map(Number));
     else if (word === "wrong" || word === "out-of-bounds") this.fail(kernel, word, text);
-    else if (word === "done") this.finished = true;
+    else if (word === "done") this.end();
     else if (word === "ended") this.ended = { kind: number, value: Number(rest[0]) };
     else if (word === "left-out") this.told.onLeftOut?.(text);
     else if (word === "unverifiable") this.problem ??= this.told.unverifiable?.();
@@ -344,6 +424,11 @@ export class Answers {
       this.fail(kernel, status, `${this.here.stage}: ${rest.slice(1).join(" ")}`);
       this.finished = true;
     }
+  }
+
+  private end(): void {
+    this.finished = true;
+    this.isDone = true;
   }
 
   private turnTo(kernel: number, stage: string): void {

@@ -15,14 +15,15 @@ import { internal } from "../../abstraction/error.ts";
 import type { Kernel } from "../../abstraction/kernel.ts";
 import { architectureFlag } from "../../targets/nvidia-gpu.ts";
 import { isWritten } from "../cache.ts";
-import { explainRun, runChild } from "../child.ts";
-import { wroteNothing } from "../compiler.ts";
+import { type ChildRun, explainRun, runChild } from "../child.ts";
+import { type Compiler, wroteNothing } from "../compiler.ts";
 import type { Cores } from "../cores.ts";
 import { undisassembled } from "../disassembly.ts";
 import { emulationFolder, emulationHash } from "../emulation.ts";
 import { toolProblem } from "../environment.ts";
 import { keep, keepBytes, keptName, privatePath, readKept, takeKept } from "../kept.ts";
 import type { CudaDevice } from "./cuda-device.ts";
+import { type KernelParts, partsOf } from "./cuda-parts.ts";
 
 /** The kind of a source: a kernel of a search, the reference, a library of probes, or the measuring program. */
 export type SourceKind = "kernel" | "reference" | "probe" | "program";
@@ -36,6 +37,15 @@ export interface Toolchain {
   readonly adapted: (source: string, kind: SourceKind) => string;
   /** The command that lists the machine code of a shared object; undefined if it contains none for a device. */
   readonly disassemble: ((file: string) => readonly string[]) | undefined;
+  /** Commands for the two parts of a kernel; undefined if it is always compiled as a whole. */
+  readonly apart?: Apart | undefined;
+}
+
+/** Commands for the two parts of a kernel (cuda-parts.ts). */
+interface Apart {
+  readonly device: (source: string, code: string, isLight: boolean) => readonly string[];
+  /** @param code the name of the code's file, beside the source */
+  readonly host: (source: string, code: string, output: string) => readonly string[];
 }
 
 type Failed = { readonly status: CompileFailure; readonly log: string };
@@ -68,8 +78,14 @@ export const NVCC_CODE = {
 } as const;
 /** Flags for shared objects. */
 const SHARED = ["-shared", "-Xcompiler", "-fPIC"];
+/** ptxas tells of spilled registers and of serialised products. */
+const RESOURCES = ["-Xptxas", "-v"];
+/** The folder of the header that stands for CUDA's own. */
+const LIGHT = fileURLToPath(new URL("../harness/light/", import.meta.url));
+/** The host's part calls nothing but what the measuring program has loaded. */
+const HOST_FLAGS = ["-std=c++17", "-w", "-shared", "-fPIC", "-nostdlib", "-fno-threadsafe-statics", "-fno-exceptions"];
 const NVCC_FLAGS = {
-  kernel: [...NVCC_CODE.kernel, ...SHARED, "-Xptxas", "-v"],
+  kernel: [...NVCC_CODE.kernel, ...SHARED, ...RESOURCES],
   reference: [...NVCC_CODE.reference, ...SHARED],
   probe: ["-O3", ...SHARED],
   program: ["-O2", "-ldl"],
@@ -80,10 +96,27 @@ export function nvccFlags(kind: SourceKind, { capability }: Pick<CudaDevice, "ca
   return ["-std=c++17", architectureFlag(capability), ...NVCC_FLAGS[kind]];
 }
 
-export function nvccToolchain({ nvcc, capability, disassembler }: CudaDevice): Toolchain {
+/** @param host the C++ compiler for the host's part of kernels; nvcc compiles them as a whole if left out */
+export function nvccToolchain({ nvcc, capability, disassembler }: CudaDevice, host?: Compiler): Toolchain {
+  const architecture = architectureFlag(capability);
   return {
-    identity: [nvcc.path, nvcc.version, architectureFlag(capability), ...(nvcc.options ?? [])].join(" "),
+    identity: [nvcc.path, nvcc.version, architecture, ...(nvcc.options ?? []), host?.version].join(" "),
     adapted: (source) => source,
+    apart: host && {
+      device: (source, code, isLight) => [
+        nvcc.path,
+        source,
+        "-o",
+        code,
+        "-std=c++17",
+        architecture,
+        "-fatbin",
+        ...NVCC_CODE.kernel,
+        ...RESOURCES,
+        ...(isLight ? [`-I${LIGHT}`] : []),
+      ],
+      host: (source, code, output) => [...host.command, source, "-o", output, `-DCODE="${code}"`, ...HOST_FLAGS],
+    },
     command: (source, output, kind) => [nvcc.path, source, "-o", output, ...nvccFlags(kind, { capability })],
     disassemble: (file) => [disassembler, "-sass", file],
   };
@@ -142,6 +175,15 @@ export async function programText(name: string): Promise<string> {
 type Built =
   | { readonly status: "built"; readonly file: string; readonly log: string; readonly seconds: number }
   | { readonly status: "failed"; readonly log: string };
+
+/** Files of a compilation, which it does not keep. */
+interface Drafts {
+  readonly output: string;
+  readonly text: string;
+  readonly host: string;
+  /** The code of the device. */
+  readonly code: string;
+}
 
 /** Compiles in parallel and caches results under a hash of source, flags and compiler. */
 export class Builder {
@@ -236,36 +278,61 @@ export class Builder {
   build(source: string, kind: SourceKind, abandoned?: AbortSignal): Promise<Built> {
     const signal = AbortSignal.any([this.signal, abandoned].filter(isDefined));
     return this.limit(async () => {
-      const { identity, adapted, command } = this.toolchain;
-      const base = keptName(this.workdir, [identity, command("", "", kind), source]);
+      const { identity, adapted, apart, command } = this.toolchain;
+      const parts = apart && kind === "kernel" ? partsOf(source) : undefined;
+      const base = keptName(this.workdir, [identity, command("", "", kind), source, parts?.host]);
       const entry = base + (kind === "program" ? ".out" : ".so");
       const stay = kind === "kernel" ? "fleeting" : "lasting";
       const kept = await readKept(`${base}.log`);
       const found = kept && (await takeKept(entry, stay));
       if (kept && found !== undefined)
         return { status: "built", file: found, log: Buffer.from(kept).toString("utf8"), seconds: 0 };
-      const own = privatePath(entry, ".out");
-      const text = privatePath(entry, ".cu");
+      const drafts = {
+        output: privatePath(entry, ".out"),
+        text: privatePath(entry, ".cu"),
+        host: privatePath(entry, ".cpp"),
+        code: privatePath(entry, ".fatbin"),
+      };
+      const own = drafts.output;
       const begun = performance.now();
       try {
-        await writeFile(text, adapted(source, kind));
-        const run = await this.cores.working((cpus) =>
-          runChild(command(text, own, kind), { timeLimitMs: COMPILE_LIMIT_MS, cwd: dirname(own), cpus, signal }),
-        );
-        if (run.status === "stopped") throw new Error("compiling was stopped");
-        const log = `${run.stderr}${run.stdout}`.replaceAll(text, "kernel.cu").slice(0, LOG_CHARACTERS);
-        const problem = toolProblem(run, `compiling with ${command("", "", kind)[0]}`);
+        const run = (words: readonly string[], cpus: readonly number[]): Promise<ChildRun> =>
+          runChild(words, { timeLimitMs: COMPILE_LIMIT_MS, cwd: dirname(own), cpus, signal });
+        const done = await this.cores.working(async (cpus) => {
+          const inParts = parts && (await this.compileParts(parts, drafts, (words) => run(words, cpus)));
+          if (inParts?.status === "ok") return inParts;
+          // What does not compile in parts is told by the message about the whole.
+          await writeFile(drafts.text, adapted(source, kind));
+          return run(command(drafts.text, own, kind), cpus);
+        });
+        const log = `${done.stderr}${done.stdout}`.replaceAll(drafts.text, "kernel.cu").slice(0, LOG_CHARACTERS);
+        const problem = toolProblem(done, `compiling with ${command("", "", kind)[0]}`);
         if (problem) throw problem;
-        if (run.status !== "ok") return { status: "failed", log: `${explainRun(run)}\n${log}` };
+        if (done.status !== "ok") return { status: "failed", log: `${explainRun(done)}\n${log}` };
         if (!(await isWritten(own))) throw wroteNothing(command("", "", kind).slice(0, 1));
         await keepBytes(Buffer.from(log, "utf8"), `${base}.log`);
-        await writeFile(`${base}.cu`, await readFile(text));
+        await writeFile(`${base}.cu`, await readFile(drafts.text));
         const file = await keep(own, entry, stay);
         return { status: "built", file, log, seconds: (performance.now() - begun) / 1000 };
       } finally {
-        await Promise.all([text, own].map((path) => rm(path, { force: true })));
+        await Promise.all(Object.values(drafts).map((path) => rm(path, { force: true })));
       }
     });
+  }
+
+  /** Compiles the device's part, then the host's, which takes the code into its library. @returns the compilation that failed, or that of the device */
+  private async compileParts(
+    parts: KernelParts,
+    drafts: Drafts,
+    run: (words: readonly string[]) => Promise<ChildRun>,
+  ): Promise<ChildRun | undefined> {
+    const { apart } = this.toolchain;
+    if (!apart) return undefined;
+    await Promise.all([writeFile(drafts.text, parts.device), writeFile(drafts.host, parts.host)]);
+    const device = await run(apart.device(drafts.text, drafts.code, parts.isLight));
+    if (device.status !== "ok") return device;
+    const host = await run(apart.host(drafts.host, basename(drafts.code), drafts.output));
+    return host.status === "ok" ? device : host;
   }
 }
 

@@ -27,12 +27,12 @@ import { cacheFolder, cacheLimits, trimCache } from "../cache.ts";
 import { findCompiler } from "../compiler.ts";
 import { type Cores, shareCores } from "../cores.ts";
 import { onThisMachine, orProblem } from "../environment.ts";
-import { type HarnessLimits, type HarnessReply, runHarness, type Verdict } from "../harness/run.ts";
+import { type HarnessLimits, type HarnessReply, runHarness, StandingHarness, type Verdict } from "../harness/run.ts";
 import { OwnFolder } from "../own-folder.ts";
 import { cudaReferenceSource, INEXACT_SETS, setsOf } from "../reference/reference-cuda.ts";
 import { referenceOfParts } from "../reference/reference-of-parts.ts";
 import { checkedIn, toMemory, unverifiable } from "../reference/verify.ts";
-import { checkArguments, type Ready } from "../runner.ts";
+import { argumentsOf, checkArguments, type Ready } from "../runner.ts";
 import { summarise } from "../statistics.ts";
 import { isDoneBefore, type Until } from "../until.ts";
 import {
@@ -55,8 +55,15 @@ export interface CudaReference {
   readonly seed: number;
   /** Files of inputs that the operator fixes, by tensor. */
   readonly fixed: Readonly<Record<string, string>>;
-  /** The folder in which bounds are kept between processes. */
-  readonly bounds: string;
+  /** The beginning of the names of files of bounds, where there is no reference kernel, or that keep its bounds for other processes. */
+  readonly bounds: string | undefined;
+}
+
+/** What is measured, without its equations. */
+type Problem = Omit<CudaReference, "computation">;
+/** What a kernel takes. */
+interface Taken {
+  readonly arguments: ReturnType<typeof argumentsOf>;
 }
 
 export interface CudaTiming {
@@ -64,6 +71,8 @@ export interface CudaTiming {
   readonly budgetSeconds?: number;
   readonly batchSeconds?: number;
   readonly batches?: readonly [least: number, most: number];
+  /** Kernels clearly slower than the best of them, or than `goal` seconds, are timed briefly. */
+  readonly race?: { readonly goal: number | undefined };
   /** The longest silence of the process, after which a kernel counts as hanging. */
   readonly stepSeconds?: number;
   /** Called with each kernel's result as soon as it is known, even if a fault of the machine follows. */
@@ -84,6 +93,8 @@ export interface CudaRunner {
     seed: number,
     options?: { readonly fixed?: Inputs },
   ) => Promise<CudaReference>;
+  /** Has what kernels of a computation are checked with computed, for measurements that follow; they tell of its errors. */
+  readonly prepare: (reference: CudaReference | Promise<CudaReference>) => Promise<void>;
   /** Measures kernels, or libraries compiled elsewhere, in one process on the same memory, in alternating batches. */
   readonly measureTogether: (
     kernels: readonly (Kernel | Prebuilt)[],
@@ -94,12 +105,7 @@ export interface CudaRunner {
   readonly probe: (sources: readonly SourceText[]) => Promise<readonly (readonly (readonly [number, number])[])[]>;
   /** The measuring program, and its request for compiled kernels, for use with a sanitizer or a profiler. */
   readonly harness: string;
-  readonly requestOf: (
-    files: readonly string[],
-    kernel: Pick<Kernel, "arguments">,
-    reference: CudaReference,
-    timing?: CudaTiming,
-  ) => string;
+  readonly requestOf: (files: readonly string[], reference: CudaReference, timing?: CudaTiming) => string;
   /** Seconds spent waiting until another search released the device. */
   readonly waited: () => number;
   readonly close: () => Promise<void>;
@@ -124,7 +130,7 @@ export interface CudaRunnerOptions extends CudaTiming {
   readonly onWait?: (text: string) => void;
 }
 
-type Settings = Required<Omit<CudaTiming, "onMeasured" | "onLeftOut" | "until">>;
+type Settings = Required<Omit<CudaTiming, "race" | "onMeasured" | "onLeftOut" | "until">>;
 
 /** How a kernel is measured where nothing else is asked for. */
 export const CUDA_MEASURING = {
@@ -148,7 +154,9 @@ async function makeRunner(options: CudaRunnerOptions): Promise<Ready<CudaRunner>
   await trimCache(workdir, cacheLimits());
   const stopping = new AbortController();
   const sharing = { signal: stopping.signal, ...(options.onWait ? { onWait: options.onWait } : {}) };
-  const toolchain = options.emulated ? emulatedToolchain(device) : nvccToolchain(device);
+  const compiler = await findCompiler();
+  const host = compiler.status === "found" ? compiler : undefined;
+  const toolchain = options.emulated ? emulatedToolchain(device) : nvccToolchain(device, host);
   const builder = new Builder(
     toolchain,
     workdir,
@@ -207,6 +215,9 @@ class LocalCudaRunner implements CudaRunner {
   private readonly settings: Settings;
   private readonly seed: number;
   private readonly oneAtATime = pLimit(1);
+  /** The measuring process, which stays for what else is measured of its problem. */
+  private readonly standing = new StandingHarness();
+  private problem: string | undefined;
 
   constructor(place: Place, options: CudaRunnerOptions) {
     this.place = place;
@@ -231,7 +242,7 @@ class LocalCudaRunner implements CudaRunner {
     const source = cudaReferenceSource(computation);
     const library = await builder.fileOf(source, "reference", `the reference of ${computation.name}`);
     return onThisMachine("writing inputs", async () => {
-      const { path, write } = await scratch.inside();
+      const { write } = await scratch.inside();
       const files = Object.entries(fixed).map(async ([name, values]): Promise<[string, string]> => {
         const tensor = tensorOf(computation, name);
         const file = `fixed-${inputsOf(computation).findIndex((t) => t.name === name)}`;
@@ -241,7 +252,7 @@ class LocalCudaRunner implements CudaRunner {
         computation,
         seed,
         file: library,
-        bounds: join(path, "bounds"),
+        bounds: undefined,
         sets: cudaSets(computation, fixed),
         fixed: Object.fromEntries(await Promise.all(files)),
       };
@@ -320,17 +331,13 @@ class LocalCudaRunner implements CudaRunner {
       if (examined?.status === "compiled") keep(at, toMeasurement(verdict, examined.instructions, this.seed));
       else if (examined) keep(at, examined);
     };
-    const [first] = kernels;
+    const isOwn = kernels.every((kernel) => "source" in kernel);
     // An error may lose the device's context. Kernels without a verdict start again in another process.
-    while (first && left.length > 0) {
+    while (left.length > 0) {
       const tried = left;
       const before = results.size;
-      const request = this.requestOf(
-        tried.map((k) => k.file),
-        first,
-        reference,
-        timing,
-      );
+      const files = tried.map((k) => k.file);
+      const request = this.requestOf(files, reference, timing);
       const heard: [number, Verdict][] = [];
       const onVerdict = (i: number, verdict: Verdict): void => {
         const one = tried[i];
@@ -342,7 +349,8 @@ class LocalCudaRunner implements CudaRunner {
         unverifiable: () => unverifiable(name, time?.steps ?? 0),
         onLeftOut: timing.onLeftOut,
       });
-      await this.run(request, timing, told).finally(() =>
+      // What is compiled elsewhere may leave something behind in its process.
+      await this.run(request, timing, told, isOwn ? reference : undefined).finally(() =>
         Promise.all(heard.map(([at, verdict]) => judge(at, verdict))),
       );
       if (results.size === before) internal("the measuring program ended without an answer");
@@ -353,13 +361,15 @@ class LocalCudaRunner implements CudaRunner {
     });
   }
 
-  requestOf(
-    files: readonly string[],
-    kernel: Pick<Kernel, "arguments">,
-    reference: CudaReference,
-    timing: CudaTiming = {},
-  ): string {
+  requestOf(files: readonly string[], reference: CudaReference, timing: CudaTiming = {}): string {
+    const kernel = { arguments: argumentsOf(reference.computation) };
     return cudaRequest(files, kernel, reference, { ...this.settings, ...defined(timing) });
+  }
+
+  async prepare(pending: CudaReference | Promise<CudaReference>): Promise<void> {
+    const reference = await pending;
+    const request = this.requestOf([], reference);
+    await this.run(request, {}, {}, reference).catch(() => undefined);
   }
 
   async probe(sources: readonly SourceText[]): Promise<readonly (readonly (readonly [number, number])[])[]> {
@@ -381,14 +391,19 @@ class LocalCudaRunner implements CudaRunner {
 
   async close(): Promise<void> {
     this.place.stopping.abort();
-    await this.oneAtATime(() => this.place.scratch.remove());
+    await this.oneAtATime(() => this.standing.end());
+    await this.place.scratch.remove();
   }
 
-  /** Runs one process, alone on the device. A fault that a new process may not meet is tried once more. */
+  /**
+   * Has a process answer a request, alone on the device. A fault that a new process may not meet is tried once more.
+   * @param reference what the process stays for; undefined for a process of its own
+   */
   private run(
     request: string,
     timing: CudaTiming,
     told: Pick<HarnessLimits, "onVerdict" | "unverifiable" | "onLeftOut"> = {},
+    reference?: CudaReference,
   ): Promise<HarnessReply["verdicts"]> {
     const { gpu, stopping } = this.place;
     const { stepSeconds } = { ...this.settings, ...defined(timing) };
@@ -402,9 +417,11 @@ class LocalCudaRunner implements CudaRunner {
       ...told,
     };
     const once = (): Promise<HarnessReply> =>
-      runHarness(this.harness, `parent ${process.pid}\n${request}`, limits).catch((error: unknown) => {
-        throw error instanceof EnvironmentError ? cudaProblem(error) : error;
-      });
+      runHarness(this.harness, `parent ${process.pid}\n${request}`, limits, this.standingFor(reference)).catch(
+        (error: unknown) => {
+          throw error instanceof EnvironmentError ? cudaProblem(error) : error;
+        },
+      );
     return this.oneAtATime(async () => {
       const reply = await gpu.measuring(1, () =>
         once().catch((error: unknown) => {
@@ -415,6 +432,26 @@ class LocalCudaRunner implements CudaRunner {
       return reply.verdicts;
     });
   }
+
+  /** The process that stays for a problem, or none; that of another problem ends. */
+  private standingFor(reference: CudaReference | undefined): StandingHarness | undefined {
+    const text = reference && problemOf({ arguments: argumentsOf(reference.computation) }, reference).join("\n");
+    if (this.problem !== text) this.standing.end();
+    this.problem = text;
+    return text === undefined ? undefined : this.standing;
+  }
+}
+
+/** The lines of a request that are the same for everything that is measured of a problem. */
+function problemOf({ arguments: all }: Taken, { fixed, seed, sets, file, bounds }: Problem): string[] {
+  return [
+    ...all.map(({ dtype, elements, tensor }) => `argument ${dtype} ${elements} ${tensor}`),
+    ...Object.entries(fixed).map(([tensor, path]) => `fixed ${tensor} ${path}`),
+    `seed ${seed}`,
+    ...sets.map((set) => `set ${set}`),
+    ...(file === undefined ? [] : [`reference ${file}`]),
+    ...(bounds === undefined ? [] : [`bounds ${bounds}`]),
+  ];
 }
 
 /** The number of kernels to measure, from the first: those compiled, with the reference, before the round ends. */
@@ -439,21 +476,18 @@ async function countInTime(
 /** The request for compiled kernels, but for the process that makes it. */
 export function cudaRequest(
   files: readonly string[],
-  kernel: Pick<Kernel, "arguments">,
-  reference: Omit<CudaReference, "computation">,
-  { cache, batchSeconds, budgetSeconds, batches }: Omit<Settings, "stepSeconds">,
+  kernel: Taken,
+  reference: Problem,
+  { cache, batchSeconds, budgetSeconds, batches, race }: Omit<Settings, "stepSeconds"> & Pick<CudaTiming, "race">,
 ): string {
   const lines = [
-    ...kernel.arguments.map(({ dtype, elements, tensor }) => `argument ${dtype} ${elements} ${tensor}`),
-    ...Object.entries(reference.fixed).map(([tensor, file]) => `fixed ${tensor} ${file}`),
-    `seed ${reference.seed}`,
-    ...reference.sets.map((set) => `set ${set}`),
-    ...(reference.file === undefined ? [] : [`reference ${reference.file}`]),
-    `bounds ${reference.bounds}`,
+    ...problemOf(kernel, reference),
     `cache ${cache}`,
     `batch ${batchSeconds}`,
     `budget ${budgetSeconds}`,
     `batches ${batches.join(" ")}`,
+    ...(race ? ["race"] : []),
+    ...(race?.goal === undefined ? [] : [`goal ${race.goal}`]),
     ...files.map((file) => `kernel ${file}`),
     "go",
   ];
@@ -475,6 +509,6 @@ function isSmall(value: number): boolean {
 /** What the measuring program says of a kernel, as a measurement. */
 export function toMeasurement(verdict: Verdict, instructions: number, seed: number): Measurement {
   if (verdict.status !== "timed") return verdict;
-  const { samples, clock } = verdict;
-  return { status: "ok", samples, ...summarise(samples, seed), instructions, ...(clock && { clock }) };
+  const { samples, clock, dropped: lostTo } = verdict;
+  return { status: "ok", samples, ...summarise(samples, seed), instructions, ...defined({ clock, lostTo }) };
 }

@@ -305,6 +305,7 @@ function gpuWorkplace(runner: CudaRunner, machine: Target): Workplace {
       // Compiled beside the first kernels. The measurement that awaits it reports its errors.
       const reference = runner.reference(computation, INPUT_SEED, fixed ? { fixed } : {});
       reference.catch(() => undefined);
+      runner.prepare(reference).catch(() => undefined);
       return Promise.resolve({
         begin: (kernel) => settled(runner.compile(kernel)),
         measure: async (kernels, until, meanwhile) => {
@@ -318,6 +319,7 @@ function gpuWorkplace(runner: CudaRunner, machine: Target): Workplace {
             const measuring = runner.measureTogether(kernels, reference, {
               onMeasured,
               onLeftOut,
+              race: { goal: until?.goal },
               ...(until && { until }),
             });
             // Beside the compilers, which have just been started.

@@ -84,7 +84,8 @@ describe("the clock of a device", () => {
   });
 
   it("is not known without the driver's library", async () => {
-    const reference = await runner().reference(twice, 1);
+    // Of another problem, which is measured by another process.
+    const reference = await runner().reference(twice, 2);
     const [measured] = await runner().measureTogether([kernelOf(0)], reference, TIMING);
     expect(measured).toMatchObject({ status: "ok" });
     expect(measured?.clock).toBeUndefined();
@@ -113,6 +114,7 @@ describe("a machine that fails while several kernels are timed", () => {
         ...runner(),
         device: runner().device,
         reference: () => Promise.resolve({ computation: twice, seed: 1, file: "", sets: [], fixed: {}, bounds: "" }),
+        prepare: () => Promise.resolve(),
         measureTogether: (_, __, timing) => {
           timing?.onMeasured?.(0, measured);
           return Promise.reject(fault);

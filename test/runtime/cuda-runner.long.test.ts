@@ -2,6 +2,7 @@
  * @file The runner of CUDA kernels on an emulated device: what passes, and every way to fail, each with its own status.
  */
 
+import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 import {
@@ -187,6 +188,86 @@ describe("a CUDA kernel on the emulated device", () => {
     ];
     const measured = await runner().measureTogether(kernels, reference, TIMING);
     expect(measured.map((m) => m.status)).toEqual(["ok", "crashed", "ok"]);
+  });
+
+  it("is measured by the process that measured others before, until one of them ends it", async () => {
+    const reference = await runner().reference(matmul, 1);
+    const file = join(folder, "processes");
+    // Its own process notes its number at every launch.
+    const noted = (body: string): Kernel => {
+      const kernel = kernelOf(matmul, body);
+      const source = kernel.source
+        .replace("#include <stdint.h>", '#include <stdint.h>\nextern "C" int getpid(void);')
+        .replace(
+          "uint16_t* out =",
+          `FILE* file = fopen("${file}", "a");\n  fprintf(file, "%d\\n", getpid()), fclose(file);\n  uint16_t* out =`,
+        );
+      return { ...kernel, source: sourceOf(source) };
+    };
+    await runner().prepare(reference);
+    const statuses: string[] = [];
+    const processes: number[] = [];
+    for (const body of [RIGHT, `${RIGHT}\n  // 2`, "  *(volatile int*)8 = 1;", `${RIGHT}\n  // 3`]) {
+      writeFileSync(file, "");
+      const [measured] = await runner().measureTogether([noted(body)], reference, TIMING);
+      statuses.push(measured?.status ?? "none");
+      processes.push(...new Set(readFileSync(file, "utf8").trim().split("\n").map(Number)));
+    }
+    expect(statuses).toEqual(["ok", "ok", "crashed", "ok"]);
+    const [first, second, third, fourth] = processes;
+    expect(processes).toHaveLength(4);
+    expect([second, third]).toEqual([first, first]);
+    expect(fourth).not.toBe(first);
+  });
+
+  it("is checked by bounds that another kernel of its process has written over", async () => {
+    const reference = await runner().reference(matmul, 1);
+    // Bounds of 30 elements end a page by itself; a NaN there leaves an element unchecked.
+    const vandal = kernelOf(
+      matmul,
+      `${RIGHT}
+  FILE* maps = fopen("/proc/self/maps", "r");
+  unsigned long from, to;
+  char rights[8], rest[400];
+  while (fscanf(maps, "%lx-%lx %7s%399[^\\n]", &from, &to, rights, rest) == 4) {
+    const bool isTensors = from == ((unsigned long)out & ~4095ul) || from == ((unsigned long)a & ~4095ul) || from == ((unsigned long)b & ~4095ul);
+    double* const all = (double*)(to - 256);
+    bool isBounds = to - from == 4096 && rights[1] == 'w' && !isTensors;
+    bool isNumber = false;
+    for (int i = 0; i < 30 && isBounds; i++) {
+      isBounds = all[i] > -1e6 && all[i] < 1e6;
+      isNumber |= all[i] > 0.01;
+    }
+    for (int i = 0; i < 30 && isBounds && isNumber; i++) all[i] = __builtin_nan("");
+  }
+  fclose(maps);`,
+    );
+    const [first] = await runner().measureTogether([vandal], reference, TIMING);
+    expect(first).toMatchObject({ status: "ok" });
+    expect(await statusOf(kernelOf(matmul, "  out[0] = 0;"))).toMatchObject({ status: "wrong" });
+  });
+
+  it("drops out of a race that it loses, and is timed to the end otherwise", async () => {
+    const reference = await runner().reference(matmul, 1);
+    const slow = kernelOf(
+      matmul,
+      RIGHT,
+      "(usleep(4000), cudaLaunchKernel(run, dim3(1), dim3(1), arguments, 0, stream))",
+    );
+    const source = slow.source.replace("#include <stdint.h>", '#include <stdint.h>\nextern "C" int usleep(unsigned);');
+    const late = { ...slow, source: sourceOf(source) };
+    const both = [kernelOf(matmul, RIGHT), late];
+    const timing = { cache: "flushed", budgetSeconds: 10, batches: [3, 12] } as const;
+    const samples = async (kernels: Kernel[], race?: { goal: number | undefined }): Promise<unknown[]> => {
+      const measured = await runner().measureTogether(kernels, reference, { ...timing, ...(race && { race }) });
+      return measured.map((m) => (m.status === "ok" ? [m.samples.length, m.lostTo !== undefined] : m.status));
+    };
+    const toTheEnd = [12, false];
+    const lost = [3, true];
+    expect(await samples(both)).toEqual([toTheEnd, toTheEnd]);
+    expect(await samples(both, { goal: undefined })).toEqual([toTheEnd, lost]);
+    expect(await samples([late], { goal: undefined })).toEqual([toTheEnd]);
+    expect(await samples([late], { goal: 1e-9 })).toEqual([lost]);
   });
 
   it("has the compiler's message as its log when it does not compile", async () => {

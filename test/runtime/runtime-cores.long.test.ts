@@ -224,6 +224,31 @@ describe("cores", () => {
     await busy;
   });
 
+  it("take as many jobs of a process at once as they have processors, and no measurement until the last has ended", async () => {
+    const realm = newRealm();
+    const one = CORES.slice(0, 1);
+    const cores = shareCores({ cores: one, realm });
+    const first = gate();
+    const second = gate();
+    const watch = new Watch();
+    let begun = 0;
+    const jobs = [first, second].map(({ opened }) =>
+      cores.working(() => {
+        begun++;
+        return opened;
+      }),
+    );
+    await expect.poll(() => begun).toBe(2);
+    first.open();
+    await jobs[0];
+    const measured = shareCores({ cores: one, realm }).measuring(1, watch.work(1));
+    await setTimeout(30);
+    expect(watch.seen).toEqual([]);
+    second.open();
+    await Promise.all([jobs[1], measured]);
+    expect(watch.seen).toEqual([[0]]);
+  });
+
   it("announce a wait for another process, not for one's own, and end it on a signal", async () => {
     const realm = newRealm();
     const heard: string[] = [];

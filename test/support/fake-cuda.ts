@@ -25,6 +25,9 @@ export const H100_SMI = `case "$1" in
 *) echo "| NVIDIA-SMI 580.159.03   Driver Version: 580.159.03   CUDA Version: 13.0 |" ;;
 esac`;
 
+/** It makes no code for a device alone, so that kernels are compiled as a whole. */
+const WHOLE = `case " $* " in *" -fatbin "*) exit 1 ;; esac`;
+
 const nvccScript = (compiler: string): string => `
 if [ "$1" = --version ]; then echo "Cuda compilation tools, release 13.0, V13.0.88"; exit 0; fi
 source=$1; output=$3
@@ -58,7 +61,7 @@ export function fakeCuda(folder: string, { smi = H100_SMI, nvcc = "" }: FakeCuda
   const tool = (name: string, script: string): void =>
     writeFileSync(join(bin, name), `#!/bin/sh\n${script}\n`, { mode: 0o755 });
   if (smi !== "") tool("nvidia-smi", smi);
-  if (nvcc !== null) tool("nvcc", `${nvcc}\n${nvccScript(keptProgram("g++"))}`);
+  if (nvcc !== null) tool("nvcc", `${WHOLE}\n${nvcc}\n${nvccScript(keptProgram("g++"))}`);
   tool("cuobjdump", CUOBJDUMP);
   // A toolkit that is really here is not found.
   const others = (process.env["PATH"] ?? "").split(delimiter).filter((at) => !existsSync(join(at, "nvcc")));

@@ -115,6 +115,7 @@ export function fakeGpuRunner({ onCompile, onMeasure }: GpuListener): CudaRunner
     },
     probe: unused,
     emulated: false,
+    prepare: () => Promise.resolve(),
     requestOf: unused,
     harness: "",
     waited: () => 0,
