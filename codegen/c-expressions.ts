@@ -262,7 +262,7 @@ export class CExpressions {
   }
 
   /** A value in a type in which C can compute: floats of 8 and 16 bits become float. */
-  private number(e: Expr, dtype: DType, extents: Extents): Code {
+  protected number(e: Expr, dtype: DType, extents: Extents): Code {
     const own = typeOf(e, this.dtypes) ?? dtype;
     const text = this.value(e, own, extents);
     return isShort(own) ? this.plain(text, own) : code`(${text})`;
@@ -288,7 +288,7 @@ export class CExpressions {
     this.words.overflowIsUndefined ? unsigned(text, dtype) : text;
 
   /** Converts a computed number back to its type. */
-  private computed(text: Code, dtype: DType): Code {
+  protected computed(text: Code, dtype: DType): Code {
     return ROUNDED.has(dtype) ? code`@to_${dtype}(${text})` : code`(${C_TYPES[dtype]})(${text})`;
   }
 

@@ -49,6 +49,9 @@ const OWN = "$";
 /** An axis for a variable of the printer. */
 export const ownAxis = (word: string): string => OWN + word;
 
+/** Floats that hold every whole number of five bits and a sign. */
+const FLOATS: readonly DType[] = ["f32", "f16", "bf16"];
+
 /** Named values available to a drain or a copy: an element of a register, or of a loaded piece. */
 export type AtHand = (e: Access) => Code | undefined;
 
@@ -98,17 +101,23 @@ export class CudaExpressions extends WarpExpressions {
   }
 
   override value(e: Expr, dtype: DType, extents: Extents): Code {
-    return this.halfByteLess(e, extents) ?? super.value(e, dtype, extents);
+    const small = this.halfByteLess(e, extents);
+    return small ? this.computed(small, typeOf(e, this.dtypes) ?? dtype) : super.value(e, dtype, extents);
+  }
+
+  protected override number(e: Expr, dtype: DType, extents: Extents): Code {
+    return this.halfByteLess(e, extents) ?? super.number(e, dtype, extents);
   }
 
   /**
-   * A number of half a byte as f32, less a whole number: its bits stand behind those of 2^23, and nothing is converted. A GPU converts a quarter as
-   * many numbers as it adds. Undefined for other values.
+   * A number of half a byte as a float, less a whole number: its bits stand behind those of 2^23, and nothing is converted. A GPU converts a quarter
+   * as many numbers as it adds. Every float holds such a difference. Undefined for other values.
    */
   private halfByteLess(e: Expr, extents: Extents): Code | undefined {
     const isLess = e.kind === "binary" && e.op === "-" && e.right.kind === "number";
     const [cast, less] = isLess && e.right.kind === "number" ? [e.left, e.right.value] : [e, 0];
-    if (cast.kind !== "cast" || cast.dtype !== "f32" || typeOf(cast.value, this.dtypes) !== "u8") return undefined;
+    if (cast.kind !== "cast" || !FLOATS.includes(cast.dtype) || typeOf(cast.value, this.dtypes) !== "u8")
+      return undefined;
     const range = valueRange(cast.value, this.dtypes);
     if (range === undefined || range[1] > 15 || !Number.isInteger(less) || Math.abs(less) > 15) return undefined;
     const bits = code`0x4b000000u | ${this.value(cast.value, "u8", extents)}`;

@@ -60,6 +60,12 @@ const COMPUTATIONS: readonly (readonly [string, Computation])[] = [
   ["many terms, few sums", operation("men n=4 c=2 h=32 w=64", "bf16")],
   ["gmv f32", operation("gmv m=9 k=37")],
   ["half bytes", operation("matmul-4bit m=3 n=8 k=64 group=32")],
+  [
+    "half bytes in f16",
+    stated(
+      "y[m,n] += f32(x[m,2*b+h]) * f32((f16(select(h == 0, w[n,b] % 16, w[n,b] / 16)) - 8) * s[n]) --m 2 --n 6 --b 8 --h 2 --dtype x=f16,w=u8,s=f16",
+    ),
+  ],
   ["gmm s8", operation("gmm m=9 n=8 k=16", "s8")],
   [
     "triangle f16",
