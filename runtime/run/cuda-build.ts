@@ -194,6 +194,7 @@ export class Builder {
   private readonly limit: ReturnType<typeof pLimit>;
   private readonly cores: Pick<Cores, "working">;
   private readonly kernels = new Map<string, Compiling>();
+  private readonly underway = new Set<Promise<Loadable>>();
 
   /** @param signal aborts compilations */
   constructor(
@@ -216,8 +217,10 @@ export class Builder {
     const controller = new AbortController();
     this.compiling.set(kernel.source, controller);
     const loadable = this.compile(kernel, controller.signal).finally(() => {
+      this.underway.delete(loadable);
       if (this.compiling.get(kernel.source) === controller) this.compiling.delete(kernel.source);
     });
+    this.underway.add(loadable);
     const examined = loadable.then((one) => (one.status === "compiled" ? this.examine(one, kernel) : one));
     // Errors reach those who await the result, so there are no unhandled rejections.
     for (const one of [loadable, examined]) one.catch(() => undefined);
@@ -255,6 +258,8 @@ export class Builder {
   ): Promise<CudaCompiled> {
     const { disassemble } = this.toolchain;
     if (promises === undefined || !disassemble) return { ...compiled, instructions: 0 };
+    // Processors are free once all kernels are compiled, and are timed.
+    while (this.underway.size > 0) await Promise.allSettled(this.underway);
     const { file } = compiled;
     const listing = await this.limit(() =>
       this.cores.working((cpus) => runChild(disassemble(file), { timeLimitMs: COMPILE_LIMIT_MS, cpus })),

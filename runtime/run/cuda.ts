@@ -35,14 +35,7 @@ import { checkedIn, toMemory, unverifiable } from "../reference/verify.ts";
 import { argumentsOf, checkArguments, type Ready } from "../runner.ts";
 import { summarise } from "../statistics.ts";
 import { isDoneBefore, type Until } from "../until.ts";
-import {
-  Builder,
-  type Compiling,
-  type CudaCompiled,
-  emulatedToolchain,
-  nvccToolchain,
-  programText,
-} from "./cuda-build.ts";
+import { Builder, type Compiling, emulatedToolchain, type Loadable, nvccToolchain, programText } from "./cuda-build.ts";
 import { type CudaDevice, emulatedDevice, findCudaDevice } from "./cuda-device.ts";
 import { cudaProblem, mayPass } from "./cuda-errors.ts";
 
@@ -87,7 +80,7 @@ export interface CudaRunner {
   readonly device: CudaDevice;
   /** Whether threads are fibers on the CPU. Results are then checked, but times mean nothing. */
   readonly emulated: boolean;
-  readonly compile: (kernel: Kernel) => Promise<CudaCompiled>;
+  readonly compile: (kernel: Kernel) => Promise<Loadable>;
   readonly reference: (
     computation: Computation,
     seed: number,
@@ -228,8 +221,8 @@ class LocalCudaRunner implements CudaRunner {
     this.seed = options.seed ?? 1;
   }
 
-  compile(kernel: Kernel): Promise<CudaCompiled> {
-    return this.place.builder.kernel(kernel).examined;
+  compile(kernel: Kernel): Promise<Loadable> {
+    return this.place.builder.kernel(kernel).loadable;
   }
 
   async reference(
