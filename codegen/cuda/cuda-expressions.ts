@@ -110,8 +110,8 @@ export class CudaExpressions extends WarpExpressions {
   }
 
   /**
-   * A number of half a byte as a float, less a whole number: its bits stand behind those of 2^23, and nothing is converted. A GPU converts a quarter
-   * as many numbers as it adds. Every float holds such a difference. Undefined for other values.
+   * A number of half a byte as a float, less a whole number: its bits stand behind those of 2^23, and nothing is converted. A GPU converts fewer
+   * numbers than it adds. Every float holds such a difference. Undefined for other values.
    */
   private halfByteLess(e: Expr, extents: Extents): Code | undefined {
     const isLess = e.kind === "binary" && e.op === "-" && e.right.kind === "number";
