@@ -46,6 +46,8 @@ export interface AskingOptions {
 }
 
 const LOOK_MS = 2000;
+/** Most questions that are looked at at once: a server that answers a thousand needs its time for jobs. */
+const LOOKS = 50;
 /** Faults and refused answers of one job, of any workers, before the search ends. */
 const MOST_FAULTS = 5;
 /** How long a server may be away. */
@@ -84,9 +86,7 @@ export class Asking {
     this.server = server;
     this.member = member;
     this.announce = announce;
-    this.timer = setInterval(() => {
-      for (const question of this.open.values()) void this.look(question);
-    }, lookMs);
+    this.timer = setInterval(() => this.lookAtSome(), lookMs);
     this.timer.unref();
   }
 
@@ -200,6 +200,15 @@ export class Asking {
       if (question) this.takeFailure(question, failedReason);
     });
     return events;
+  }
+
+  /** Looks at those questions that were not looked at for longest. */
+  private lookAtSome(): void {
+    for (const [key, question] of [...this.open].slice(0, LOOKS)) {
+      this.open.delete(key);
+      this.open.set(key, question);
+      void this.look(question);
+    }
   }
 
   /** Looks how a job stands: puts it where it is not there, and takes its answer where it has ended. */

@@ -156,8 +156,6 @@ export class Crew {
 export class Checks {
   /** Answers of the worker to other questions than were asked. */
   strange = 0;
-  /** Ends when its first trial has been measured again, or cannot be. */
-  first: Promise<unknown> | undefined;
   private readonly oneOf: number;
   private confirmed = 0;
   private count = 0;

@@ -423,16 +423,9 @@ class FleetBench implements Bench {
 
   /** Has some trials measured again by others. @returns what is believed of the kernel in the end */
   private async checked(job: RaceJob, first: Measurement, signal: AbortSignal): Promise<Measurement> {
-    const checks = this.place.crew.checksOf(first.worker ?? "");
+    const isDue = this.place.crew.checksOf(first.worker ?? "").isDue();
     const isBest = job.goal !== undefined && first.status === "ok" && first.median < job.goal;
-    if (!checks.isDue() && !isBest) {
-      // What a worker says first is not believed of itself.
-      await checks.first;
-      return first;
-    }
-    const judged = this.judged(job, first, signal);
-    checks.first ??= judged;
-    return judged;
+    return isDue || isBest ? this.judged(job, first, signal) : first;
   }
 
   /** A measurement, or that of another worker which finds that it cannot be true. */

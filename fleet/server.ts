@@ -10,7 +10,6 @@
  * fleet but not deceive it. The packages bullmq, ioredis and pg are loaded by whom a server is opened, and by nobody else.
  */
 
-import { setTimeout as again } from "node:timers/promises";
 import type { Processor, Queue, QueueEvents, Worker, WorkerOptions } from "bullmq";
 import { isDoneBefore } from "../runtime/until.ts";
 import type { Address } from "./address.ts";
@@ -45,7 +44,7 @@ export interface FleetServer {
 export interface ServerOptions {
   /** Called when a connection that was open is lost, at most once a minute with the same sentence. */
   readonly onTrouble?: ((sentence: string) => void) | undefined;
-  /** Milliseconds within which the server must answer; some go by while packages are loaded. */
+  /** Milliseconds within which the server must answer. Packages are loaded before, which takes as long on a machine with other work. */
   readonly patience?: number | undefined;
   /** Milliseconds after which a connection on which an answer is awaited is taken to be lost, and made anew. */
   readonly silence?: number | undefined;
@@ -63,7 +62,7 @@ const AGAIN_MS = 1000;
 const LOCK_MS = 30_000;
 const WORKER_OPTIONS = { ...JOB_OPTIONS, lockDuration: LOCK_MS, runRetryDelay: AGAIN_MS } as const;
 /** A user is told within five seconds. */
-const PATIENCE_MS = 4_500;
+const PATIENCE_MS = 4_000;
 /** Routers forget connections and tell nobody; a server that is asked answers sooner, also one that waits for a job in its queue. */
 const SILENCE_MS = 30_000;
 /** To say goodbye to a server that may be gone. */
@@ -81,7 +80,6 @@ export async function openServer(
   fleet: Pick<Fleet, "id">,
   { onTrouble, patience = PATIENCE_MS, silence = SILENCE_MS }: ServerOptions = {},
 ): Promise<FleetServer> {
-  const began = performance.now();
   const said = new Map<string, number>();
   const report = (error: unknown): void => {
     const { what, why } = connectionProblem(address, error, true);
@@ -95,7 +93,7 @@ export async function openServer(
   const open =
     address.kind === "redis" ? (await import("./redis.ts")).openRedis : (await import("./postgres.ts")).openPostgres;
   const { software, warnings, blobs, board, queues, close } = await open(address, fleet.id, {
-    patience: Math.max(patience / 4, patience - (performance.now() - began)),
+    patience,
     silence,
     report,
   });
@@ -118,13 +116,11 @@ export async function openServer(
       kept(new bullmq.Queue(name, { ...shared, connection: producer, defaultJobOptions: JOB_OPTIONS }, backend)),
     worker: (name, work, options) => {
       const all = { ...WORKER_OPTIONS, drainDelay: waits / 1000, ...options, ...shared, connection: consumer };
-      return looking(kept(new bullmq.Worker(name, work, all, backend)));
+      return kept(new bullmq.Worker(name, work, all, backend));
     },
     events: (name) => {
-      const all = { ...shared, connection: consumer, blockingTimeout: waits, autorun: false };
-      const events = kept(new bullmq.QueueEvents(name, all, backend));
-      void listening(events, report);
-      return events;
+      const all = { ...shared, connection: consumer, blockingTimeout: waits };
+      return kept(new bullmq.QueueEvents(name, all, backend));
     },
     close: () => {
       closing ??= Promise.all(made.map((one) => ended(one, report))).then(close);
@@ -143,30 +139,4 @@ interface Made {
 async function ended(one: Made, report: (error: unknown) => void): Promise<void> {
   await isDoneBefore(one.close().catch(report), AbortSignal.timeout(CLOSE_MS));
   one.disconnect().catch(() => undefined);
-}
-
-/** Lets a worker go on looking for jobs of others that died: its look ends with the first error of PostgreSQL. */
-function looking(worker: Worker): Worker {
-  let isDue = false;
-  return worker.on("error", () => {
-    if (isDue) return;
-    isDue = true;
-    const look = (): void => {
-      isDue = false;
-      void worker.startStalledCheckTimer();
-    };
-    setTimeout(look, AGAIN_MS).unref();
-  });
-}
-
-/** Hears the events of a queue until it is closed, also after errors. */
-async function listening(events: QueueEvents, report: (error: unknown) => void): Promise<void> {
-  while (!events.closing) {
-    try {
-      await events.run();
-    } catch (error) {
-      report(error);
-      await again(AGAIN_MS, undefined, { ref: false });
-    }
-  }
 }

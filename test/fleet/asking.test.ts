@@ -1,6 +1,7 @@
 /** @file How a tuner asks for answers through queues that change while it looks at them. */
 
-import { expect, it, onTestFinished } from "vitest";
+import { setImmediate } from "node:timers/promises";
+import { expect, it, onTestFinished, vi } from "vitest";
 import { Asking } from "../../fleet/asking.ts";
 import { ANSWER, answerTo, type Job, jobId } from "../../fleet/jobs.ts";
 import { admit, createFleet, readMember } from "../../fleet/members.ts";
@@ -68,4 +69,29 @@ it("makes a queue anew that did not find its server", async () => {
   const { asking } = askingOf(() => (made++ === 0 ? lost : there));
   expect(await asking.ask("q", job)).toMatchObject({ worker: "node1" });
   expect({ made, closed }).toEqual({ made: 2, closed: 1 });
+});
+
+it("looks at few of many questions at once, and at each in turn", async () => {
+  vi.useFakeTimers({ toFake: ["setInterval", "clearInterval"] });
+  onTestFinished(() => void vi.useRealTimers());
+  const looked: string[] = [];
+  const queue = {
+    waitUntilReady: () => Promise.resolve(),
+    close: () => Promise.resolve(),
+    getJob: () => Promise.resolve(undefined),
+    getJobState: (id: string) => {
+      looked.push(id);
+      return Promise.resolve("active");
+    },
+  };
+  const { asking } = askingOf(() => queue);
+  for (let i = 1; i <= 120; i++) asking.ask("q", { ...job, threads: i }).catch(() => undefined);
+  while (looked.length < 120) await setImmediate();
+  const inTurn = looked.splice(0);
+  for (const count of [50, 100, 150]) {
+    vi.advanceTimersByTime(10);
+    await setImmediate();
+    expect(looked).toHaveLength(count);
+  }
+  expect(looked).toEqual([...inTurn, ...inTurn.slice(0, 30)]);
 });

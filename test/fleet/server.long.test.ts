@@ -121,9 +121,11 @@ for (const { kind, needs, isHere, start } of KINDS)
       }
     });
 
-    it("hears of jobs, and finds those of workers that died, also when it has been away", async () => {
+    it("hears of jobs, and finds those of workers that died, also when it could not be reached", async () => {
       const frail = await start();
-      const server = await openServer(parseAddress(frail.url), FLEET);
+      const network = await networkTo(frail.port, seededRandom(1));
+      onTestFinished(() => network.close());
+      const server = await openServer(parseAddress(frail.url.replace(`:${frail.port}`, `:${network.port}`)), FLEET);
       onTestFinished(() => server.close());
       const heard: string[] = [];
       const events = server.events("measure");
@@ -139,9 +141,9 @@ for (const { kind, needs, isHere, start } of KINDS)
       await expect.poll(() => server.queue("measure").getActiveCount()).toBe(1);
       const living = server.worker("measure", async ({ data }) => data, lock);
       await living.waitUntilReady();
-      await frail.stop();
-      await setTimeout(300);
-      await frail.start();
+      network.is("cut");
+      await setTimeout(1500);
+      network.is("well");
       await dead.close(true);
       await expect.poll(() => heard, { timeout: 15_000 }).toEqual(["lost"]);
     });

@@ -27,6 +27,8 @@ export interface Network {
 /** One piece in so many ends a lossy connection. */
 const LOST_ONE_OF = 20;
 const SLOW_MS = [20, 200] as const;
+/** As of PostgreSQL's listeners in BullMQ. */
+const KEEPALIVE_MS = 20_000;
 
 /** A network to a port of this machine, in which chance decides what is lost and for how long pieces are under way. */
 export async function networkTo(port: number, random: Random): Promise<Network> {
@@ -53,7 +55,7 @@ export async function networkTo(port: number, random: Random): Promise<Network> 
     is: (next) => {
       state = next;
       if (next === "cut") end();
-      if (next === "silent") for (const connection of open) connection.isForgotten = true;
+      if (next === "silent") for (const connection of open) connection.forget();
     },
     close: async () => {
       const closed = once(server, "close");
@@ -96,6 +98,12 @@ class Connection {
       from.on("close", () => inTurn(() => (this.isForgotten && from === far) || this.end()));
       from.on("error", () => undefined);
     }
+  }
+
+  /** Nothing arrives any more. The keepalive of TCP, which libuv asks for each second, notices after some time where nothing was sent. */
+  forget(): void {
+    this.isForgotten = true;
+    void setTimeout(KEEPALIVE_MS, undefined, { ref: false }).then(() => this.end());
   }
 
   end(): void {
