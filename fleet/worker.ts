@@ -42,6 +42,7 @@ import { calibrationFor } from "../session/tune/predict.ts";
 import { localGpu, runnerOnGpu } from "../session/tune/workplace.ts";
 import { isGpu, nativeTarget, recordOf } from "../targets/index.ts";
 import { ADVERTS } from "./adverts.ts";
+import { connectionProblem } from "./connection.ts";
 import {
   ADVERT,
   ANSWER,
@@ -240,7 +241,10 @@ class Serving implements FleetWorker {
       serve(ownQueue(this.member.certificate.publicKey), 1, measure);
     }
     if (compiles > 0) serve(compileQueue(this.compilers), compiles, (job) => this.compile(job));
-    await Promise.all(this.workers.map((worker) => worker.waitUntilReady()));
+    // A queue that does not find its server within the patience of its driver never finds it.
+    await Promise.all(this.workers.map((worker) => worker.waitUntilReady())).catch((error: unknown) => {
+      throw new EnvironmentError(connectionProblem(this.server.address, error, true));
+    });
     await this.advertise();
     this.timer = setInterval(() => void this.advertise().catch(() => undefined), (ADVERT_SECONDS * 1000) / 3);
   }

@@ -60,6 +60,8 @@ const KERNEL_BYTES = 20_000;
 const A_PROCESS = 250;
 /** Jobs that a tuner asks for at once, for each worker: some wait while others are done. */
 const AHEAD = 1.5;
+/** Many connect at once. */
+const PATIENCE_MS = 60_000;
 /** Repetitions of what is timed alone. */
 const TIMES = 300;
 /** Jiffies a second, in which Linux counts processor time. */
@@ -77,7 +79,7 @@ else await serve(readMember(values.serve), workers[0] ?? 1, Number(values.share)
 
 /** Simulates workers until the process is ended. */
 async function serve(member: Member, count: number, share: number): Promise<void> {
-  const server = await openServer(parseAddress(values.fleet), member.fleet);
+  const server = await openServer(parseAddress(values.fleet), member.fleet, { patience: PATIENCE_MS });
   const random = seededRandom(process.pid);
   const seconds = recorded.slice(1).flatMap(({ at }, i) => {
     const took = (at - (recorded[i]?.at ?? at)) / 1000;
@@ -120,7 +122,7 @@ async function rowOf(folder: string, count: number): Promise<string[]> {
   const processes = Math.ceil(count / A_PROCESS);
   const keys = Array.from({ length: processes }, (_, i) => admit(folder, `node${i}`, "worker"));
   const children = await Promise.all(keys.map((key) => begun(key, Math.ceil(count / processes))));
-  const server = await openServer(parseAddress(values.fleet), tuner.fleet);
+  const server = await openServer(parseAddress(values.fleet), tuner.fleet, { patience: PATIENCE_MS });
   const asking = new Asking(server, tuner, { announce: (text) => process.stderr.write(`${text}\n`) });
   const db = openDatabase(join(folder, "fleet.db"));
   const jobs = count * Number(values.jobs);
