@@ -138,9 +138,11 @@ export function remedyOf(error: unknown): string {
 
 /** A file that could not be read: it is not there, or it is wrong. */
 export function unreadable(message: string, error: unknown, hint?: string): UsageError {
-  const isAbsent = ["ENOENT", "ENOTDIR"].includes(codeOf(error));
-  return isAbsent ? new NotFoundError(message, { hint }) : new UsageError(message, { hint });
+  return isAbsent(error) ? new NotFoundError(message, { hint }) : new UsageError(message, { hint });
 }
+
+/** Whether an error of the file system says that there is no such file. */
+export const isAbsent = (error: unknown): boolean => ["ENOENT", "ENOTDIR"].includes(codeOf(error));
 
 function codeOf(error: unknown): string {
   return error instanceof Error && "code" in error ? String(error.code) : "";

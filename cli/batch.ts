@@ -6,14 +6,14 @@
  *     automap batch import batch --db automap.db
  */
 
-import { readFileSync, statSync } from "node:fs";
+import { existsSync, readFileSync, rmSync, statSync } from "node:fs";
 import { dirname, join } from "node:path";
 import type { Command } from "commander";
 import type { z } from "zod";
-import { UsageError } from "../abstraction/error.ts";
+import { NotFoundError, UsageError } from "../abstraction/error.ts";
 import type { Target } from "../abstraction/machine.ts";
 import { type BatchSubject, writeBatch } from "../fleet/batch/make-batch.ts";
-import { MOST_KERNELS, RESULTS } from "../fleet/batch/manifest.ts";
+import { MOST_KERNELS, RESULTS, readManifest } from "../fleet/batch/manifest.ts";
 import { importMeasured, readBatch } from "../fleet/batch/read-batch.ts";
 import { withFile } from "../network/onnx/file.ts";
 import { describeWorkload, workloadLabel } from "../operators/describe.ts";
@@ -33,6 +33,8 @@ import { checkThreadsOf, chooseIntrinsics, readChosen } from "./tune-search.ts";
 import { withDatabase } from "./with-database.ts";
 
 const KERNELS = 32;
+/** What ends an export, and with it the folder that it has begun. */
+const STOPS = ["SIGINT", "SIGTERM"] as const;
 
 const exportOptions = tuneOptions.extend({
   out: text.min(1, { error: "--out needs the name of a new folder" }),
@@ -98,11 +100,19 @@ async function runExport(given: ExportWords, command: Command, subject: string |
     layers === undefined
       ? [subjectOf(subject ?? "", readParameters(command), given, machine)]
       : readLayers(layers, given).map((layer) => subjectOf(layer.subject, layer.parameters, layer.given, machine));
-  const { problems, kernels: count, bytes } = await writeBatch(out, subjects, { machine, kernels, announce: say });
-  if (given.json) printJson(exportSchema, { folder: out, target: machine.name, problems, kernels: count, bytes });
+  const isThere = existsSync(out);
+  const onStop = (): void => {
+    if (!isThere) rmSync(out, { recursive: true, force: true });
+    process.exit(EXIT.interrupted);
+  };
+  for (const signal of STOPS) process.once(signal, onStop);
+  const made = await writeBatch(out, subjects, { machine, kernels, announce: say }).finally(() => {
+    for (const signal of STOPS) process.off(signal, onStop);
+  });
+  if (given.json) printJson(exportSchema, { folder: out, target: machine.name, ...made });
   else
     print(
-      `${out}: ${counted(count, "kernel")} of ${counted(problems, "computation")} for ${machine.name}, ${sizeText(bytes)}; sh run.sh in it measures them there`,
+      `${out}: ${counted(made.kernels, "kernel")} of ${counted(made.problems, "computation")} for ${machine.name}, ${sizeText(made.bytes)}; sh run.sh in it measures them there`,
     );
   return EXIT.ok;
 }
@@ -139,6 +149,10 @@ function subjectOf(
 async function runImport(given: z.infer<typeof importOptions>, _command: Command, path: string): Promise<ExitCode> {
   const isFolder = statSync(path, { throwIfNoEntry: false })?.isDirectory() === true;
   const results = isFolder ? join(path, RESULTS) : path;
+  if (isFolder && !existsSync(results)) {
+    await readManifest(path);
+    throw new NotFoundError(`${path} has no results yet`, "run sh run.sh in it, on the machine that measures");
+  }
   // What is refused as a whole is told before a database is created for it.
   const measured = await readBatch(given.batch ?? (isFolder ? path : dirname(path)), results);
   return withDatabase(given.db, (db) => concludeImport(importMeasured(db, measured), results, given), {});

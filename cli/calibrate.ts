@@ -82,7 +82,7 @@ export function register(command: Cli): void {
         "automap calibrate",
         "automap calibrate --force --db automap.db",
         "automap calibrate --target cuda",
-        'automap calibrate --fleet redis://queue.lan --fleet-key tuner.key --on "target is h100"',
+        'automap calibrate --fleet redis://queue.lan --fleet-key desk.key --on "target is h100"',
       ],
       "Every figure is a median of several samples of a generated program; the spread is the middle half of them.",
     )

@@ -11,7 +11,7 @@ import { counted } from "../report/text.ts";
 export const FLEET_OPTIONS = [
   [
     "--fleet <url>",
-    "measure on the workers of a fleet, whose server is there: redis://HOST, postgresql://HOST/DATABASE",
+    "measure on the workers of a fleet, whose server is there: redis://HOST, rediss://HOST, postgresql://HOST/DATABASE",
   ],
   ["--fleet-key <file>", "this tuner's key of the fleet, as automap fleet admit wrote it"],
   ["--on <condition>", 'the workers to measure on, for example "isa contains amx_int8" or "worker is node1"'],

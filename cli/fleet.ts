@@ -47,7 +47,7 @@ export function register(fleet: Cli): void {
     .option("--role <role>", "tuner: it sends jobs; worker: it compiles, measures and answers")
     .examples(
       ["automap fleet admit my-fleet desk --role tuner", "automap fleet admit my-fleet node3 --role worker"],
-      "Move the key file to the member's machine over a way that nobody reads, such as scp, and let it be readable there by",
+      "Move the key file to the member's machine by a way that nobody else reads, such as scp, and let it be readable there by",
       "its owner alone. Whoever has it is that member: a tuner's key lets others run programs on every worker.",
     )
     .runs(admitOptions, admitOne);

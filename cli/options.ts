@@ -130,10 +130,14 @@ function unknownWord(
     return new UsageError(`--${name} stands behind --, where no options are read`, "leave out the -- before it");
   const near = nearest(name, options) === undefined ? Object.keys(names) : options;
   return new UsageError(
-    `--${name} is no option of automap ${command.name()} and no ${subject}`,
+    `--${name} is no option of automap ${pathOf(command)} and no ${subject}`,
     meantBy(name, command.args[0] ?? "", names) ?? suggestion(name, near, "--"),
   );
 }
+
+/** The words that call a command, behind the program's. */
+const pathOf = (command: Command): string =>
+  command.parent?.parent ? `${pathOf(command.parent)} ${command.name()}` : command.name();
 
 /** Those options of several that were given, as words of a command line. */
 export const optionWords = (told: Readonly<Record<string, string | number | undefined>>): string[] =>

@@ -31,7 +31,7 @@ export function register(command: Cli): void {
         "automap tune-network resnet18 --time 120",
         "automap tune-network model.onnx --dim batch=1 --time 600",
         "automap tune-network resnet18 --target cuda --dtype f16 --dim batch=16",
-        'automap tune-network resnet18 --fleet redis://queue.lan --fleet-key tuner.key --on "isa contains amx_int8"',
+        'automap tune-network resnet18 --fleet redis://queue.lan --fleet-key desk.key --on "isa contains amx_int8"',
       ],
       "A network that was tuned before goes on from its records. Ctrl-C ends it; what was found is kept.",
     )

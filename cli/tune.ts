@@ -142,7 +142,7 @@ export function register(command: Cli): void {
         "automap tune conv2d",
         "automap tune conv2d --c 64 --k 64 --h 56 --w 56 --r 3 --s 3 --pad 1 --dtype u8s8 --layout NHWC",
         "automap tune matmul --m 512 --n 512 --k 512 --dtype f32 --trials 200 --to matmul.cpp",
-        "automap tune conv2d --fleet redis://queue.lan --fleet-key tuner.key",
+        "automap tune conv2d --fleet redis://queue.lan --fleet-key desk.key",
         "automap tune --layers layers.yaml --time 20 --db resnet18.db",
       ],
       "Ctrl-C ends the search within about a second: finals decide among its fastest kernels where they fit into it. A second Ctrl-C stops at once.",

@@ -62,8 +62,15 @@ async function work({ fleet, key, measure, compile, pin }: z.infer<typeof option
   const member = readMember(key);
   const { name, role } = member.certificate;
   if (role !== "worker") throw new UsageError(`${key} is the key of a ${role}`, commandToAdmit("worker"));
-  if (pin !== undefined) await pinTo(pin);
   const onGpu = measure === "cuda";
+  if (onGpu && compile !== undefined)
+    throw new UsageError(
+      "--compile is for workers that measure on a CPU, or nothing",
+      "a GPU's worker compiles for itself",
+    );
+  if (measure === "none" && compile === 0)
+    throw new UsageError("--measure none --compile 0 leaves the worker nothing to do", "leave one of them out");
+  if (pin !== undefined) await pinTo(pin);
   const fence = onGpu ? "those of a GPU need its devices" : await fenceHere([key, sealsOf().file]);
   if (typeof fence === "string") say(`kernels are not fenced in: ${fence}`);
   const here = onGpu ? await gpuHere(say) : await machineHere(say, typeof fence === "string" ? undefined : fence);
@@ -72,16 +79,12 @@ async function work({ fleet, key, measure, compile, pin }: z.infer<typeof option
   // 2. It serves until it is stopped.
   const server = await openServer(address, member.fleet, { onTrouble: say });
   for (const warning of server.warnings) say(warning);
-  if (onGpu && compile !== undefined)
-    throw new UsageError(
-      "--compile is for workers that measure on a CPU, or nothing",
-      "a GPU's worker compiles for itself",
-    );
   const compiles = onGpu ? 0 : (compile ?? coresHere().length);
   const stops = heardStops();
   const worker = await startWorker(server, member, here, { measures: measure !== "none", compiles, say });
   const measures = measure !== "none" ? `measures on ${here.machine.name}` : "measures nothing";
-  say(`worker ${name} at ${address.text} ${measures} and compiles ${compiles} at once; Ctrl-C ends it`);
+  const compiling = compiles > 0 ? `compiles ${compiles} at once` : onGpu ? "compiles for itself" : "compiles nothing";
+  say(`worker ${name} at ${address.text} ${measures} and ${compiling}; Ctrl-C ends it`);
   const orders = takeOrders(server, member, { answered: () => worker.answered(), say });
   const drained = orders.drained.then((by) => say(`${by} asks this worker to end`));
   const fault = await Promise.race([worker.failed, stops.first, drained]);
@@ -134,5 +137,10 @@ async function pinTo(processors: string): Promise<void> {
       remedy: "install util-linux, or leave --pin out",
     });
   const run = await runChild([taskset, "-apc", processors, String(process.pid)], { timeLimitMs: 10_000 });
-  if (run.status !== "ok") throw new UsageError(`--pin ${processors}: ${explainRun(run)}: ${run.stderr.trim()}`);
+  if (run.status === "ok") return;
+  const allowed = coresHere().flatMap(({ cpus }) => cpus);
+  throw new UsageError(
+    `--pin: this process may not use processors ${processors}: ${explainRun(run)}`,
+    `it may use ${allowed.join(",")}`,
+  );
 }

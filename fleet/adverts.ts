@@ -102,7 +102,7 @@ export function chooseEnvironment(workers: readonly KnownWorker[], on: string | 
     const known = [first, ...others].map(({ name, advert }) => `${name}: ${advert.environment.target}`);
     throw new UsageError(
       `workers of ${new Set(fitting.map(({ advert }) => advert.environment.id)).size} environments fit, and a search measures in one`,
-      `--on names which, for example --on "worker is ${first.name}"; there are ${known.join("; ")}`,
+      `--on names which, for example --on "worker is ${first.name}"; those that fit: ${known.join("; ")}`,
     );
   }
   return { environment, workers: [first, ...rest] };
@@ -120,7 +120,7 @@ function measuringOf(
   const there = measuring.map(({ name, advert }) => `${name} (${advert.environment.target})`).join(", ");
   throw new EnvironmentError({
     what: on === undefined ? "no worker of the fleet measures" : `no measuring worker of the fleet fits "${on}"`,
-    why: measuring.length === 0 ? "kernels are measured by workers" : `there are ${there}`,
+    why: measuring.length === 0 ? "kernels are measured by workers" : `those that measure: ${there}`,
     remedy: `start one: ${automapCommand("worker", "--fleet", "URL", "--key", "FILE")}`,
   });
 }

@@ -37,6 +37,7 @@ import {
   attempt,
   automapCommand,
   EnvironmentError,
+  isAbsent,
   quotedWords,
   reasonOf,
   remedyOf,
@@ -158,6 +159,7 @@ export function expel(folder: string, name: string): string {
     file,
     readText(file, `nobody named "${name}" was admitted to ${folder}`),
     certificateSchema,
+    "the certificate of a member",
   );
   const list = join(folder, EXPELLED);
   const before = existsSync(list) ? expelledIn(list, root.fleet).members : [];
@@ -179,8 +181,8 @@ export const commandToAdmit = (role: Role): string => automapCommand("fleet", "a
  * @throws UsageError when the file is no key, can be read by others, or was not made by the root that it names; NotFoundError when it is not there
  */
 export function readMember(file: string, wanted: Role = "worker"): Member {
-  const text = readText(file, `no key ${file}`, commandToAdmit(wanted), true);
-  const { fleet, certificate, privateKey } = parsed(file, text, memberSchema);
+  const text = readText(file, `there is no key ${file}`, commandToAdmit(wanted), true);
+  const { fleet, certificate, privateKey } = parsed(file, text, memberSchema, "the key of a member");
   const known: Fleet = { ...fleet, expelled: new ExpelledList(join(dirname(file), EXPELLED), fleet) };
   const own = keyOf(privateKey, certificate.publicKey);
   const problem = idOf(fleet.publicKey) === fleet.id ? certificateProblem(known, certificate) : "it names a wrong root";
@@ -285,7 +287,7 @@ function idOf(publicKey: string): string {
 function readRoot(folder: string): { readonly fleet: z.infer<typeof fleetSchema>; readonly key: KeyObject } {
   const file = join(folder, ROOT);
   const text = readText(file, `${folder} holds no fleet`, automapCommand("fleet", "init", folder), true);
-  const { fleet, privateKey } = parsed(file, text, rootSchema);
+  const { fleet, privateKey } = parsed(file, text, rootSchema, "the root's key of a fleet");
   const root = keyOf(privateKey, fleet.publicKey);
   if (root !== undefined && idOf(fleet.publicKey) === fleet.id) return { fleet, key: root };
   throw new UsageError(`${file} is refused: its keys do not belong together`, "restore it from a copy");
@@ -293,7 +295,7 @@ function readRoot(folder: string): { readonly fleet: z.infer<typeof fleetSchema>
 
 /** @throws UsageError when the list is not one that the fleet's root signed: whoever broke it may want somebody back */
 function expelledIn(file: string, fleet: Omit<Fleet, "expelled">): z.infer<typeof expelledSchema> {
-  const list = parsed(file, readText(file, `no list ${file}`), expelledSchema);
+  const list = parsed(file, readText(file, `no list ${file}`), expelledSchema, "a list of expelled members");
   if (list.fleet === fleet.id && isSigned(expelledText(list), list.signature, fleet.publicKey)) return list;
   throw new UsageError(
     `${file} is refused: it is not signed by the fleet's root`,
@@ -311,8 +313,7 @@ function readText(file: string, absent: string, hint?: string, secret = false): 
   try {
     handle = openSync(file, "r");
   } catch (error) {
-    const why = reasonOf(error);
-    throw unreadable(`${absent}: ${why}`, error, hint);
+    throw unreadable(isAbsent(error) ? absent : `${absent}: ${reasonOf(error)}`, error, hint);
   }
   try {
     const { mode, size } = fstatSync(handle);
@@ -331,15 +332,13 @@ function readText(file: string, absent: string, hint?: string, secret = false): 
   }
 }
 
-function parsed<T>(file: string, text: string, schema: z.ZodType<T>): T {
+/** @param what the file holds, as the error says where it does not */
+function parsed<T>(file: string, text: string, schema: z.ZodType<T>, what: string): T {
   try {
     return schema.parse(JSON.parse(text));
   } catch {
     // What is wrong with it is not said: it may hold a key.
-    throw new UsageError(
-      `${file} is not the file of a fleet that its place or name says`,
-      "ask for it again, or restore it from a copy",
-    );
+    throw new UsageError(`${file} does not hold ${what}`, "name another file, or restore this one from a copy");
   }
 }
 

@@ -120,7 +120,7 @@ export function registerFiles(db: Cli, here: Here): void {
     .examples(
       [
         "automap db verify --remeasure 5",
-        "automap db verify --remeasure 20 --fleet redis://queue.lan --fleet-key tuner.key",
+        "automap db verify --remeasure 20 --fleet redis://queue.lan --fleet-key desk.key",
       ],
       "Exit code 4 when something is wrong.",
     )

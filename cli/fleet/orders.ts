@@ -86,7 +86,7 @@ async function ping({ fleet, key, json }: Options, _command: Cli, name?: string)
       milliseconds === null ? "" : `${milliseconds.toFixed(0)} ms`,
       problem ?? `${counted(answered ?? 0, "job")} answered`,
     ]);
-    printFitted([["worker", "after", ""], ...rows], []);
+    printFitted([["worker", "after", "answer"], ...rows], []);
   }
   return asked.every(({ problem }) => problem === null) ? EXIT.ok : EXIT.failed;
 }

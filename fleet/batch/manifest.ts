@@ -9,10 +9,10 @@
 
 import { createHash } from "node:crypto";
 import { createReadStream, readFileSync, statSync } from "node:fs";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { pipeline } from "node:stream/promises";
 import { z } from "zod";
-import { reasonOf, UsageError, unreadable } from "../../abstraction/error.ts";
+import { isAbsent, reasonOf, UsageError, unreadable } from "../../abstraction/error.ts";
 import { word } from "../../abstraction/schema.ts";
 import { candidate, levels, threads } from "../../db/parse.ts";
 import { hash, line } from "../../db/parse-text.ts";
@@ -84,7 +84,12 @@ function textOf(path: string): string {
     const about = statSync(path);
     if (about.isFile() && about.size <= MOST_BYTES) return readFileSync(path, "utf8");
   } catch (error) {
-    throw unreadable(`cannot read ${path}: ${reasonOf(error)}`, error);
+    const what = isAbsent(error) ? `there is no batch in ${dirname(path)}` : `cannot read ${path}: ${reasonOf(error)}`;
+    throw unreadable(
+      what,
+      error,
+      "name the folder that automap batch export wrote; beside results elsewhere, --batch names it",
+    );
   }
   throw new UsageError(
     `${path} is no file of at most ${MOST_BYTES} bytes`,

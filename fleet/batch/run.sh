@@ -20,6 +20,7 @@ say() { printf '%s\n' "$1" >&2; }
 
 # ---- 1. What is here, and what is missing
 
+[ $# -eq 0 ] || fail "run.sh takes no words, got $1" "CXX names another compiler; JOBS is the number of compilations at once"
 case $0 in */*) cd -- "${0%/*}" || exit 1 ;; esac
 [ -f settings.sh ] && [ -f jobs ] || fail "this is no batch folder" "copy the folder as a whole, and run run.sh in it"
 for tool in awk cat cut date env grep head mkfifo paste sed sha256sum sleep sort tail tr uname wc; do
@@ -53,9 +54,9 @@ if [ "$language" = cuda ]; then
     fail "no cuobjdump beside nvcc" "install the CUDA toolkit's binary utilities"
 else
   set -- ${CXX:-}
-  [ $# -gt 0 ] || set -- "$(command -v g++ || command -v clang++ || command -v c++)"
+  [ $# -gt 0 ] || set -- "$(command -v g++ || command -v clang++ || command -v c++ || echo g++)"
   compiler=$(command -v -- "$1") ||
-    fail "no C++ compiler: neither ${CXX:-g++ nor clang++} is on the PATH" "install g++ (apt-get install g++), or set CXX"
+    fail "no C++ compiler: $1 is not on the PATH" "install g++ (apt-get install g++), or name another compiler in CXX"
   shift
   version=$("$compiler" "$@" --version 2> /dev/null | head -n 1)
   words=$(for word; do printf '%s\n' "$word"; done)

@@ -3,7 +3,8 @@
  * Ctrl-C, colours.
  */
 
-import { spawnSync } from "node:child_process";
+import { spawn, spawnSync } from "node:child_process";
+import { once } from "node:events";
 import { chmodSync, existsSync, mkdirSync, rmSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
@@ -43,6 +44,17 @@ describe("the automap command as a process", () => {
       "$AUTOMAP tune matmul --m 8 --n 8 --k 8 --dtype s16 --intrinsic portable --trials 2 --db :memory: 2> >(head -c 1 >/dev/null)",
     );
     expect({ code, out }).toEqual({ code: 0, out: expect.stringContaining("a call") });
+  });
+
+  it("leaves nothing of a batch whose export Ctrl-C ends", async () => {
+    const folder = join(scratch, "batch");
+    const words = "batch export matmul --m 512 --n 512 --k 512 --kernels 500 --out".split(" ");
+    const child = spawn(process.execPath, [`${home}/cli/main.js`, ...words, folder], { stdio: "ignore" });
+    const ended = once(child, "exit");
+    await expect.poll(() => existsSync(folder), { interval: 10, timeout: 60_000 }).toBe(true);
+    child.kill("SIGINT");
+    expect(await ended).toEqual([130, null]);
+    expect(existsSync(folder)).toBe(false);
   });
 
   it("says that stdout takes no more, whatever the command prints", () => {

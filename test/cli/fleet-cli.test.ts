@@ -43,9 +43,31 @@ describe("automap fleet", () => {
     expect(await complaint(["fleet", "admit", join(folder, "none"), "x", "--role", "worker"], 3)).toMatch(
       /none holds no fleet/,
     );
-    expect(await complaint(["fleet", "expel", folder, "x"], 3)).toMatch(/^automap: nobody named "x" was admitted/);
+    expect(await complaint(["fleet", "expel", folder, "x"], 3)).toBe(
+      `automap: nobody named "x" was admitted to ${folder}`,
+    );
     expect(await complaint(["fleet", "init", "/dev/null/fleet"], 6)).toMatch(
       /^automap: \/dev\/null\/fleet\/root.key cannot be written: .*\n {2}the fleet keeps its keys there\n/,
+    );
+    const worker = ["worker", "--fleet", "redis://127.0.0.1:1", "--key"];
+    expect(await complaint([...worker, join(folder, "root.key")])).toMatch(
+      /root\.key does not hold the key of a member/,
+    );
+    expect(await complaint([...worker, join(folder, "none.key")], 3)).toMatch(
+      /^automap: there is no key \S+none\.key\n/,
+    );
+  });
+
+  it("starts no worker that has nothing to do, or whose processors it may not use", async () => {
+    const folder = join(scratch, "workers");
+    await printed(["fleet", "init", folder]);
+    await printed(["fleet", "admit", folder, "node1", "--role", "worker"]);
+    const refused = (...words: string[]): Promise<string> =>
+      complaint(["worker", "--fleet", "redis://127.0.0.1:1", "--key", join(folder, "node1.key"), ...words]);
+    expect(await refused("--measure", "none", "--compile", "0")).toMatch(/leaves the worker nothing to do/);
+    expect(await refused("--measure", "cuda", "--compile", "1")).toMatch(/^automap: --compile is for workers that/);
+    expect(await refused("--pin", "9999")).toMatch(
+      /^automap: --pin: this process may not use processors 9999: .*\n {2}it may use \d/,
     );
   });
 });

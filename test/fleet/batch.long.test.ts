@@ -156,7 +156,14 @@ describe("a batch on a CPU", () => {
     const poor = withTools(join(scratch, "poor"), TOOLS);
     expect(measure(batch, poor)).toMatchObject({
       code: 1,
-      err: expect.stringContaining("install g++ (apt-get install g++)"),
+      err: expect.stringMatching(
+        /^run\.sh: no C\+\+ compiler: g\+\+ is not on the PATH\n {2}install g\+\+ \(apt-get install g\+\+\)/,
+      ),
+    });
+    const words = spawnSync(SHELL, [join(batch, "run.sh"), "--help"], { env: { PATH: BIN }, encoding: "utf8" });
+    expect(words).toMatchObject({
+      status: 1,
+      stderr: expect.stringMatching(/^run\.sh: run\.sh takes no words, got --help\n/),
     });
     const [other = "", altered = ""] = ["other", "altered"].map((name) => {
       const folder = join(scratch, name);
@@ -237,6 +244,20 @@ describe("a batch on a CPU", () => {
         "a machine of no features: automap: @/hostile.jsonl is refused: its first line tells of no machine",
       ]
     `);
+    const empty = join(scratch, "no results");
+    cpSync(batch, empty, { recursive: true, filter: (path) => !/build$|results\.jsonl$/.test(path) });
+    expect(await importing(empty, "hostile")).toMatchObject({
+      code: 3,
+      err: `automap: ${empty} has no results yet\n  run sh run.sh in it, on the machine that measures\n`,
+    });
+    for (const [from, where] of [
+      [join(batch, "kernels"), join(batch, "kernels")],
+      [join(scratch, "hostile.jsonl"), scratch],
+    ] as const)
+      expect(await importing(from, "hostile")).toMatchObject({
+        code: 3,
+        err: expect.stringContaining(`automap: there is no batch in ${where}\n`),
+      });
     const altered = join(scratch, "altered");
     expect(await importing(altered, "hostile")).toMatchObject({
       code: 2,

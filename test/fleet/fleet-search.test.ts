@@ -327,7 +327,7 @@ describe.skipIf(!hasRedis)("a search in a fleet", async () => {
     await expect(fleet.place()).rejects.toThrow(/no worker of the fleet measures/);
     const { environment } = await fleet.worker("node1", machine);
     await expect(fleet.place({ on: "isa contains none_such" })).rejects.toThrow(
-      /no measuring worker of the fleet fits/,
+      /no measuring worker of the fleet fits .*\n *those that measure: node1 \(/,
     );
     await expect(fleet.place({ on: "isa equals x" })).rejects.toThrow(/is no condition on a worker/);
     expect((await fleet.place({ on: "worker is node1 and isa contains avx2" })).workers).toEqual(["node1"]);

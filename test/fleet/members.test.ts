@@ -88,7 +88,7 @@ describe("a fleet", () => {
   it("is asked for before somebody is admitted", () => {
     const folder = join(scratch, "none");
     expect(explanationOf(() => admit(folder, "node3", "worker"))).toBe(
-      `${folder} holds no fleet: there is no such file or directory\n  automap fleet init ${folder}`,
+      `${folder} holds no fleet\n  automap fleet init ${folder}`,
     );
   });
 });
@@ -118,7 +118,7 @@ describe("a key file", () => {
 
   it("that is none is refused, and nothing of it is shown", () => {
     const { folder, worker } = newFleet();
-    const refused = /^\S+ is not the file of a fleet that its place or name says$/;
+    const refused = /^\S+ does not hold the key of a member$/;
     for (const content of ["", "geheim", '{"privateKey":"geheim"}', "[".repeat(100_000), '"\u0000"']) {
       writeFileSync(worker, content);
       expect(messageOf(() => readMember(worker))).toMatch(refused);
@@ -128,7 +128,7 @@ describe("a key file", () => {
     expect(messageOf(() => readMember(worker))).toMatch(/too long for a file of a fleet$/);
     expect(messageOf(() => readMember(folder))).toMatch(/can be read or written by others|cannot be read/);
     expect(explanationOf(() => readMember(join(folder, "none.key")))).toMatch(
-      /no such file or directory\n {2}automap fleet admit DIR NAME --role worker$/,
+      /^there is no key \S+none\.key\n {2}automap fleet admit DIR NAME --role worker$/,
     );
     expect(explanationOf(() => readMember(join(folder, "none.key"), "tuner"))).toMatch(/--role tuner$/);
   });
@@ -192,7 +192,7 @@ describe("an expelled member", () => {
     copyFileSync(expel(other.folder, "node3"), list);
     expect(messageOf(() => readMember(tuner))).toMatch(/not signed by the fleet's root$/);
     writeFileSync(list, "");
-    expect(messageOf(() => readMember(tuner))).toMatch(/is not the file of a fleet/);
+    expect(messageOf(() => readMember(tuner))).toMatch(/does not hold a list of expelled members$/);
   });
 
   it("stays expelled for those who work, whatever becomes of the list, and others join it when it is whole again", () => {

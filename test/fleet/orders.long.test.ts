@@ -66,7 +66,7 @@ describe.skipIf(!hasRedis)("an order (redis-server)", async () => {
   it("is given by commands, which say who does not answer", async () => {
     const { fleet } = await newFleet();
     const who = `--fleet ${redis.url} --key ${join(fleet.folder, "tuner.key")}`;
-    expect(await printed(`fleet ping ${who}`)).toMatch(/^worker +after\nnode3 +\d+ ms +34 jobs answered\n$/);
+    expect(await printed(`fleet ping ${who}`)).toMatch(/^worker +after +answer\nnode3 +\d+ ms +34 jobs answered\n$/);
     expect(await printed(`fleet drain node3 ${who}`)).toBe(
       "node3 finishes the job at hand and ends; it has answered 34 jobs\n",
     );
