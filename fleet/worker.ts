@@ -252,10 +252,10 @@ class Serving implements FleetWorker {
   async stop(how: "finish" | "give-back" = "finish"): Promise<void> {
     clearInterval(this.timer);
     if (how === "give-back") this.giveBack.abort();
-    await this.server.board.remove(this.boardName()).catch(() => undefined);
+    const gone = this.server.board.remove(this.boardName()).catch(() => undefined);
     // Those that do not find their server would wait for it for ever.
     const late = following(this.giveBack.signal, GIVE_BACK_MS);
-    await isDoneBefore(Promise.all(this.workers.map((worker) => worker.close())), late.signal);
+    await isDoneBefore(Promise.all([gone, ...this.workers.map((worker) => worker.close())]), late.signal);
     late.letGo();
     this.giveBack.abort();
     await Promise.all([...this.held.values()].map(closed));

@@ -54,7 +54,7 @@ const MAY_SEE: Readonly<Record<string, readonly string[]>> = {
   // The package, by its name.
   examples: [],
   // Of the tests the cases, recorded trials and random subjects that both need.
-  bench: [...LIBRARY, "automap.ts", "test"],
+  bench: [...LIBRARY, "fleet", "automap.ts", "test"],
   "vitest.config.ts": ["test"],
 };
 
