@@ -95,6 +95,7 @@ async function serve(member: Member, count: number, share: number): Promise<void
     server.worker(measuringQueue(environment), work, { concurrency: share }),
   );
   await Promise.all(made.map((worker) => worker.waitUntilReady()));
+  process.once("disconnect", () => process.exit());
   process.stdout.write("ready\n");
 }
 
@@ -168,8 +169,10 @@ async function rowOf(folder: string, count: number): Promise<string[]> {
 async function begun(key: string, count: number): Promise<ChildProcess> {
   const { fleet, db, share } = values;
   const words = ["--serve", key, "--fleet", fleet, "--db", db, "--share", share, "--workers", String(count)];
-  const child = spawn(process.execPath, [process.argv[1] ?? "", ...words], { stdio: ["ignore", "pipe", "inherit"] });
-  await once(child.stdout, "data");
+  const child = spawn(process.execPath, [process.argv[1] ?? "", ...words], {
+    stdio: ["ignore", "pipe", "inherit", "ipc"],
+  });
+  if (child.stdout) await once(child.stdout, "data");
   return child;
 }
 

@@ -100,6 +100,7 @@ const here = {
 };
 const worker = await startWorker(lyingServer, member, here, { measures: true, compiles: 0, say, lockMs: LOCK_MS });
 process.stdout.write("ready\n");
+process.once("disconnect", () => process.exit());
 process.on("message", () => {
   full = 2;
 });
