@@ -12,6 +12,7 @@ import type { Command } from "commander";
 import type { z } from "zod";
 import { NotFoundError, UsageError } from "../abstraction/error.ts";
 import type { Target } from "../abstraction/machine.ts";
+import { noRows } from "../db/facts.ts";
 import { type BatchSubject, writeBatch } from "../fleet/batch/make-batch.ts";
 import { MOST_KERNELS, RESULTS, readManifest } from "../fleet/batch/manifest.ts";
 import { importMeasured, readBatch } from "../fleet/batch/read-batch.ts";
@@ -153,7 +154,9 @@ async function runImport(given: z.infer<typeof importOptions>, _command: Command
     await readManifest(path);
     throw new NotFoundError(`${path} has no results yet`, "run sh run.sh in it, on the machine that measures");
   }
-  // What is refused as a whole is told before a database is created for it.
+  // What is refused is told before a database is created for it.
   const measured = await readBatch(given.batch ?? (isFolder ? path : dirname(path)), results);
+  const { rejected } = measured;
+  if (rejected.length > 0) return concludeImport({ added: noRows(), known: 0, rejected }, results, given);
   return withDatabase(given.db, (db) => concludeImport(importMeasured(db, measured), results, given), {});
 }

@@ -83,7 +83,7 @@ async function work({ fleet, key, measure, compile, pin }: z.infer<typeof option
   const stops = heardStops();
   const worker = await startWorker(server, member, here, { measures: measure !== "none", compiles, say });
   const measures = measure !== "none" ? `measures on ${here.machine.name}` : "measures nothing";
-  const compiling = compiles > 0 ? `compiles ${compiles} at once` : onGpu ? "compiles for itself" : "compiles nothing";
+  const compiling = compiles > 0 ? `compiles ${compiles} at once` : "compiles for itself";
   say(`worker ${name} at ${address.text} ${measures} and ${compiling}; Ctrl-C ends it`);
   const orders = takeOrders(server, member, { answered: () => worker.answered(), say });
   const drained = orders.drained.then((by) => say(`${by} asks this worker to end`));

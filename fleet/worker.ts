@@ -41,7 +41,7 @@ import { readCalibrationData } from "../session/recorded.ts";
 import { calibrationFor } from "../session/tune/predict.ts";
 import { localGpu, runnerOnGpu } from "../session/tune/workplace.ts";
 import { isGpu, nativeTarget, recordOf } from "../targets/index.ts";
-import { ADVERTS } from "./adverts.ts";
+import { ADVERTS, workersOf } from "./adverts.ts";
 import { connectionProblem } from "./connection.ts";
 import {
   ADVERT,
@@ -229,7 +229,13 @@ class Serving implements FleetWorker {
   }
 
   async begin(): Promise<void> {
-    const { measures, compiles, lockMs } = this.options;
+    const { measures, compiles, lockMs, say } = this.options;
+    const { fleet, certificate } = this.member;
+    const others = await workersOf(this.server, fleet);
+    if (others.some(({ publicKey }) => publicKey === certificate.publicKey))
+      say(
+        `a worker with the key of ${certificate.name} is there, or was killed within the last minute: each needs a key of its own`,
+      );
     const locks = defined({ lockDuration: lockMs, stalledInterval: lockMs });
     const serve = (queue: string, concurrency: number, work: (job: Job) => Promise<Outcome>): void => {
       const answer = (job: QueueJob, token?: string): Promise<unknown> => this.answer(job, token, work);

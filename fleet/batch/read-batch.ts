@@ -10,7 +10,7 @@ import { z } from "zod";
 import { UsageError } from "../../abstraction/error.ts";
 import type { Measurement } from "../../abstraction/trial.ts";
 import { COLUMNS } from "../../db/columns.ts";
-import { noRows, type Row, type Table } from "../../db/facts.ts";
+import type { Row, Table } from "../../db/facts.ts";
 import { type Database, type Environment, type ImportReport, importLines, linesOf } from "../../db/index.ts";
 import { line } from "../../db/parse-text.ts";
 import { environmentRowOf, rowHeld, trialRowOf, workloadOf } from "../../db/rows.ts";
@@ -132,9 +132,8 @@ export async function readBatch(folder: string, results: string): Promise<Measur
   return { rows, rejected };
 }
 
-/** Imports all, or nothing where one is wrong. */
-export function importMeasured(db: Database, { rows, rejected }: Measured): ImportReport {
-  if (rejected.length > 0) return { added: noRows(), known: 0, rejected };
+/** Imports what results without a wrong one made: all of it, or nothing where the database refuses a part. */
+export function importMeasured(db: Database, { rows }: Pick<Measured, "rows">): ImportReport {
   const report = importLines(db, linesOfRows(rows), { strict: true });
   // Behind the header and what they refer to, trials stand as their results do behind the machine.
   const before = rows.filter(([table]) => table !== "trials").length;

@@ -45,7 +45,7 @@ describe.skipIf(!hasRedis)("a fleet of processes", async () => {
   const at = ["--fleet", redis.url];
   const worker = async (name: string, ...more: readonly string[]): Promise<ReturnType<typeof begin>> => {
     const begun = begin(name, ["worker", ...at, "--key", admit(keys, name, "worker"), ...more]);
-    await begun.says(/compiles (?:\d at once|nothing); Ctrl-C ends it/);
+    await begun.says(/compiles (?:\d at once|for itself); Ctrl-C ends it/);
     return begun;
   };
   const tuner = ["--fleet-key", admit(keys, "desk", "tuner")];

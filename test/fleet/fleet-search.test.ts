@@ -249,6 +249,19 @@ describe.skipIf(!hasRedis)("a search in a fleet", async () => {
     expect({ trials: trials.length, left: left < 0, said }).toEqual({ trials: 1, left: true, said: [] });
   });
 
+  it("says that a second worker has the key of one that is there", async () => {
+    const fleet = newFleet();
+    const server = await fleet.open();
+    const said: string[] = [];
+    const options = { measures: false, compiles: 1, say: (text: string) => void said.push(text) };
+    const member = fleet.member("node1");
+    const first = await startWorker(server, member, machine, options);
+    expect(said).toEqual([]);
+    const second = await startWorker(server, member, machine, options);
+    expect(said).toEqual([expect.stringMatching(/^a worker with the key of node1 is there/)]);
+    await Promise.all([first.stop(), second.stop()]);
+  });
+
   /** A machine whose every kernel takes for ever, until it is stopped. */
   const hanging = (): { machine: WorkerMachine; race: Runner["race"]; began: () => number } => {
     let began = 0;
