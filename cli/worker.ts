@@ -23,6 +23,9 @@ import { EXIT, type ExitCode, say, text } from "./output.ts";
 
 const MEASURES = ["cpu", "cuda", "none"] as const;
 
+/** What the process has to end by itself when all is closed. */
+const LINGER_MS = 1000;
+
 const options = z.object({
   fleet: text.min(1, { error: "--fleet needs the address of the server" }),
   key: text.min(1, { error: "--key needs the file of the worker's key" }),
@@ -97,6 +100,8 @@ async function work({ fleet, key, measure, compile, pin }: z.infer<typeof option
   stops.end();
   say(`worker ${name} ends: ${counted(worker.answered(), "job")} answered`);
   await server.close();
+  // Connections that look for a server that has gone away would hold the process for ever.
+  setTimeout(() => process.exit(), LINGER_MS).unref();
   if (fault) throw fault;
   return EXIT.ok;
 }

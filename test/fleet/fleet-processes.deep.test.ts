@@ -163,4 +163,14 @@ layers:
     node.child.kill("SIGTERM");
     await node.ended;
   });
+
+  it("ends a worker at the second signal, also when its server has gone away", async () => {
+    const node = await worker("node6");
+    await redis.stop();
+    await node.says(/^no connection to the fleet's server/m);
+    node.child.kill("SIGTERM");
+    await node.says(/^finishing the job at hand/m);
+    node.child.kill("SIGTERM");
+    expect(await node.ended).toMatchObject({ code: 0, err: expect.stringMatching(/^worker node6 ends: 0 jobs/m) });
+  }, 60_000);
 });
