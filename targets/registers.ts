@@ -94,13 +94,25 @@ export function widenedLoad(operand: Operand, stored: DType): Code | undefined {
   return code === undefined ? undefined : trustedCode(code);
 }
 
+/** Texts of a table as code. */
+type InCode<T> = { readonly [K in keyof T]: T[K] extends string | undefined ? Code : T[K] };
+
+function inCode<T extends object>(texts: T | undefined): InCode<T> | undefined {
+  if (texts === undefined) return undefined;
+  const entries = Object.entries(texts).map(([name, text]) => [
+    name,
+    typeof text === "string" ? trustedCode(text) : text,
+  ]);
+  return Object.fromEntries(entries) as InCode<T>; // the same entries
+}
+
 /** How numbers of half a byte fill the register of an operand; undefined where there is no way. */
-export const halfBytesOf = (operand: Operand): HalfBytes | undefined =>
-  isVector(operand) ? registerClass(operand.file)?.halfBytes?.[operand.dtype] : undefined;
+export const halfBytesOf = (operand: Operand): InCode<HalfBytes> | undefined =>
+  isVector(operand) ? inCode(registerClass(operand.file)?.halfBytes?.[operand.dtype]) : undefined;
 
 /** How lanes of the register of an operand compute; undefined where no code is known. */
-export const laneArithmetic = (operand: Operand): LaneArithmetic | undefined =>
-  isVector(operand) ? registerClass(operand.file)?.arithmetic?.[operand.dtype] : undefined;
+export const laneArithmetic = (operand: Operand): InCode<LaneArithmetic> | undefined =>
+  isVector(operand) ? inCode(registerClass(operand.file)?.arithmetic?.[operand.dtype]) : undefined;
 
 /** Whether each element of an operand has a lane of its own. */
 function isVector(operand: Operand): boolean {

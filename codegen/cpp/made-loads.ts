@@ -13,7 +13,7 @@ import { internal } from "../../abstraction/error.ts";
 import { type Access, accessesIn, axesIn, type Expr, number, substitute } from "../../abstraction/expression.ts";
 import type { Operand } from "../../abstraction/intrinsic.ts";
 import type { MadeElements } from "../../abstraction/loop-nest.ts";
-import { type Code, code, filled, tensorName, trustedCode } from "../../abstraction/source-text.ts";
+import { type Code, code, filled, tensorName } from "../../abstraction/source-text.ts";
 import { halfBytesOf, laneArithmetic, widenedLoad } from "../../targets/registers.ts";
 import type { CExpressions } from "../c-expressions.ts";
 
@@ -27,7 +27,7 @@ interface Load {
 export function madeValue(made: MadeElements, { operand, stored, ptr }: Load, c: CExpressions, extents: Extents): Code {
   const words = laneArithmetic(operand) ?? internal(`${operand.name} has no arithmetic on lanes`);
   const half = made.halves && halfBytesOf(operand);
-  const widened = half ? trustedCode(half.loaded) : widenedLoad(operand, stored);
+  const widened = half ? half.loaded : widenedLoad(operand, stored);
   const load = widened ?? internal(`no load of ${operand.name} widens ${stored}`);
   const isElement = ({ tensor }: Access): boolean => tensor === made.element;
   const differs = ({ index }: Access): boolean => index.some((e) => axesIn(e).includes(made.lane));
@@ -37,15 +37,14 @@ export function madeValue(made: MadeElements, { operand, stored, ptr }: Load, c:
     const reads = accessesIn(e);
     const isAlike = !reads.some(differs);
     if (held === undefined && half?.table !== undefined && isAlike && reads.some(isElement))
-      return filled(load, { ptr, table: vector(e, trustedCode(half.table)) });
-    if (isAlike && !reads.some(isElement))
-      return filled(trustedCode(words.shared), { value: c.value(e, operand.dtype, extents) });
+      return filled(load, { ptr, table: vector(e, half.table) });
+    if (isAlike && !reads.some(isElement)) return filled(words.shared, { value: c.value(e, operand.dtype, extents) });
     if (e.kind === "binary" && (e.op === "+" || e.op === "-" || e.op === "*"))
-      return filled(trustedCode(words[e.op]), { left: vector(e.left, held), right: vector(e.right, held) });
+      return filled(words[e.op], { left: vector(e.left, held), right: vector(e.right, held) });
     const [read] = reads;
     if (read === undefined || isElement(read)) return held ?? filled(load, { ptr });
     const first = substitute(read.index[0] ?? number(0), new Map([[made.lane, number(0)]]), "index");
-    return filled(trustedCode(words.loaded), { ptr: code`(${tensorName(read.tensor)} + ${c.index(first, extents)})` });
+    return filled(words.loaded, { ptr: code`(${tensorName(read.tensor)} + ${c.index(first, extents)})` });
   };
   return vector(made.value);
 }
