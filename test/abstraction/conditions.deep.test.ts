@@ -363,6 +363,38 @@ describe.skipIf(!nativeTarget().isa.includes("amx_int8"))("tiles of words turned
   );
 });
 
+describe("words of elements from neighbouring rows", () => {
+  const runs = (feature: string): boolean => nativeTarget().isa.includes(feature);
+  it.each(
+    (
+      [
+        ["avx512.vpdpbusd", "avx512_vnni", "u8", "s8", "s32", 48],
+        ["avx512.vpdpbusd", "avx512_vnni", "u8", "s8", "s32", 40],
+        ["avx512.vdpbf16ps", "avx512_bf16", "bf16", "bf16", "f32", 48],
+        ["avx512.vdpbf16ps", "avx512_bf16", "bf16", "bf16", "f32", 40],
+        ["amx.tdpbusd", "amx_int8", "u8", "s8", "s32", 48],
+        ["amx.tdpbf16ps", "amx_bf16", "bf16", "bf16", "f32", 48],
+      ] as const
+    ).filter(([, feature]) => runs(feature)),
+  )(
+    "on %s (%s), of %s by %s to %s with %i columns, equal the equation",
+    async (on, _, x, y, c, j) => {
+      const computation = defineComputation({
+        equation: `c[i,j] += ${c}(x[i,k]) * ${c}(y[k,j])`,
+        extents: { i: 32, j, k: 128 },
+        tensors: { x, y, c },
+      });
+      const mapping = mappingsOnto(computation, rowNamed(on)).find((m) => printMatching(m.matching).includes("n <- j"));
+      if (!mapping) throw new Error("nothing maps");
+      const schedule = { ...plainSchedule(mapping), placement: { a: "tiled", b: "tiled" } as const };
+      const kernel = mappedKernel(mapping, schedule);
+      if (j === 48) expect(kernel.source).toContain(`mix_rows<${x === "u8" ? 1 : 2}>(b_tiles`);
+      await expectRightCompiled(kernel, computation);
+    },
+    60_000,
+  );
+});
+
 describe.skipIf(!nativeTarget().isa.includes("avx512f"))("rows of words turned in registers (needs avx512f)", () => {
   it.each([
     ["tiled", 64, "turn_rows(b_tiles + j_step * 1280, 64, y + (j_step * 16) * 77, 308, 16, 77);"],
