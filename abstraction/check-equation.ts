@@ -61,8 +61,8 @@ function checkIndexRead(subject: string, read: Access): void {
 }
 
 /**
- * Checks indices that are read from a tensor: integers of at most 32 bits, of elements that the tensor has. Outside it an
- * index would be the number of no element.
+ * Checks indices that are read from a tensor, and elements that a `where` compares: integers of at most 32 bits, of
+ * elements that the tensor has. Outside it an index would be the number of no element.
  * @throws UsageError
  */
 export function checkIndexReads(
@@ -71,22 +71,42 @@ export function checkIndexReads(
   tensors: Readonly<Record<string, Tensor>>,
   extents: Extents,
 ): void {
-  for (const read of accessesIn(equation.value).flatMap(readsInIndex)) {
-    const place = spanOf(read);
-    if (isRecurrent(equation))
+  const indices = accessesIn(equation.value).flatMap(readsInIndex);
+  for (const read of indices) checkRead(subject, equation, read, "an index", tensors, extents);
+  for (const read of equation.where ? accessesIn(equation.where) : []) {
+    const [bordered] = read.index.filter((e) => e.kind === "border");
+    if (bordered)
       throw new UsageError(
-        `${subject}: "${equation.target.tensor}" reads itself, so its indices cannot be read from a tensor`,
-        place,
+        `${subject}: ${printAccess(read)} is in a condition, where indices have no border`,
+        spanOf(bordered),
       );
-    const held = tensors[read.tensor];
-    if (!held) throw new Error(`internal: no tensor ${read.tensor}`);
-    if (!isInteger(held.dtype) || held.dtype === "u32")
-      throw new UsageError(
-        `${subject}: ${printAccess(read)} is an index, and ${read.tensor} holds ${held.dtype}; integers up to s32 are indices`,
-        place,
-      );
-    checkInside(subject, read, held, extents);
+    checkRead(subject, equation, read, "in a condition", tensors, extents);
   }
+}
+
+/** @param stands where the element stands */
+function checkRead(
+  subject: string,
+  equation: Equation,
+  read: Access,
+  stands: "an index" | "in a condition",
+  tensors: Readonly<Record<string, Tensor>>,
+  extents: Extents,
+): void {
+  const place = spanOf(read);
+  if (isRecurrent(equation))
+    throw new UsageError(
+      `${subject}: "${equation.target.tensor}" reads itself, so its ${stands === "an index" ? "indices" : "conditions"} cannot be read from a tensor`,
+      place,
+    );
+  const held = tensors[read.tensor];
+  if (!held) throw new Error(`internal: no tensor ${read.tensor}`);
+  if (!isInteger(held.dtype) || held.dtype === "u32")
+    throw new UsageError(
+      `${subject}: ${printAccess(read)} is ${stands}, and ${read.tensor} holds ${held.dtype}; integers up to s32 ${stands === "an index" ? "are indices" : "can be compared there"}`,
+      place,
+    );
+  checkInside(subject, read, held, extents);
 }
 
 /**
@@ -95,8 +115,8 @@ export function checkIndexReads(
  * @throws UsageError for a condition that compares neither affine indices nor elements
  */
 export function checkConditions(subject: string, { target, value, where }: Equation, dtypes?: DTypes): void {
-  if (where !== undefined) checkCondition(subject, where);
   const inputs = dtypes && Object.fromEntries(Object.entries(dtypes).filter(([name]) => name !== target.tensor));
+  if (where !== undefined) checkCondition(subject, where, inputs);
   for (const node of walk(value)) if (node.kind === "select") checkCondition(subject, node.condition, inputs);
 }
 

@@ -10,7 +10,11 @@
 import { type AffineForm, affineForm, evaluateIndex, pointsIn } from "./affine.ts";
 import { memoised } from "./collections.ts";
 import type { Axis, Computation } from "./computation.ts";
+import { internal } from "./error.ts";
 import {
+  type Access,
+  accessesIn,
+  allOf as allConditions,
   and,
   axesIn,
   axis,
@@ -21,29 +25,42 @@ import {
   minus,
   number,
   plus,
+  printAccess,
+  rewriteReads,
   substitute,
+  testsElements,
   times,
 } from "./expression.ts";
 
 export type Condition =
-  /** `constant + sum of coefficient * loop` is 0 or more. */
-  | { readonly kind: "at-least"; readonly form: AffineForm }
+  | AtLeast
   | { readonly kind: "and" | "or"; readonly parts: readonly Condition[] }
   | { readonly kind: "other"; readonly expr: Expr; readonly loops: readonly string[] };
+
+/** `constant + sum of coefficient * loop` is 0 or more. */
+export interface AtLeast {
+  readonly kind: "at-least";
+  readonly form: AffineForm;
+  /** The elements that stand in the form beside loops, by the names of their terms: `count[g]`. */
+  readonly elements: ReadonlyMap<string, Access>;
+}
 
 /** A condition of the notation taken apart. */
 export function conditionOf(e: Expr): Condition {
   if (e.kind === "logic") return { kind: e.op, parts: [conditionOf(e.left), conditionOf(e.right)] };
   const other: Condition = { kind: "other", expr: e, loops: axesIn(e) };
   if (e.kind !== "compare") return other;
-  const difference = affineForm(minus(e.left, e.right));
-  return difference === undefined ? other : comparison(e.op, difference);
+  const elements = new Map(accessesIn(e).map((read) => [printAccess(read), read]));
+  const named = (side: Expr): Expr => rewriteReads(side, (read) => axis(printAccess(read)));
+  const difference = affineForm(minus(named(e.left), named(e.right)));
+  return difference === undefined ? other : comparison(e.op, difference, elements);
 }
 
 /** `difference op 0`. */
-function comparison(op: CompareOp, difference: AffineForm): Condition {
-  const atLeast = (sign: 1 | -1, margin: number): Condition => ({
+function comparison(op: CompareOp, difference: AffineForm, elements: AtLeast["elements"]): Condition {
+  const atLeast = (sign: 1 | -1, margin: number): AtLeast => ({
     kind: "at-least",
+    elements,
     form: {
       constant: sign * difference.constant - margin,
       terms: new Map([...difference.terms].map(([loop, c]) => [loop, sign * c])),
@@ -79,6 +96,7 @@ export type Outlook = "always" | "sometimes" | "never";
 export function outlook(c: Condition, rangeOf: (loop: string) => readonly [low: number, high: number]): Outlook {
   switch (c.kind) {
     case "at-least": {
+      if (c.elements.size > 0) return "sometimes";
       let least = c.form.constant;
       let most = c.form.constant;
       for (const [loop, coefficient] of c.form.terms) {
@@ -145,7 +163,7 @@ export function everywhere(c: Condition, spanOf: (loop: string) => Span): Truth 
 function tested(c: Condition, spanOf: (loop: string) => Span, where: "somewhere" | "everywhere"): Truth {
   switch (c.kind) {
     case "at-least":
-      return isAtLeastZero(extreme(c.form, spanOf, where === "somewhere" ? "most" : "least"));
+      return c.elements.size > 0 ? elementsTested(c, spanOf, where) : isAtLeastZero(extremeIn(c.form, spanOf, where));
     case "and":
     case "or":
       return c.parts.map((part) => tested(part, spanOf, where)).reduce((a, b) => joined(c.kind, a, b));
@@ -157,6 +175,24 @@ function tested(c: Condition, spanOf: (loop: string) => Span, where: "somewhere"
     default:
       return c satisfies never;
   }
+}
+
+const extremeIn = (form: AffineForm, spanOf: (loop: string) => Span, where: "somewhere" | "everywhere"): Expr =>
+  extreme(form, spanOf, where === "somewhere" ? "most" : "least");
+
+/** The test of a comparison with elements, which must be the same elements on the whole box. */
+function elementsTested(
+  { form, elements }: AtLeast,
+  spanOf: (loop: string) => Span,
+  where: "somewhere" | "everywhere",
+): Truth {
+  const places = new Map([...elements.values()].flatMap(axesIn).map((loop) => [loop, spanOf(loop)]));
+  if ([...places.values()].some(({ span }) => span > 1)) return where === "somewhere";
+  const lows = new Map([...places].map(([loop, { low }]) => [loop, low]));
+  const held = new Map([...elements].map(([name, read]) => [name, substitute(read, lows, "index")]));
+  const least = extremeIn(form, (name) => (elements.has(name) ? { low: axis(name), span: 1 } : spanOf(name)), where);
+  const { left, right } = sidesOf(least);
+  return compare("<=", substitute(left, held, "value"), substitute(right, held, "value"));
 }
 
 /** The smallest or largest value of an affine form on a box. */
@@ -182,12 +218,19 @@ function isAtLeastZero(e: Expr): Truth {
   const factors = [...form.terms.values()];
   if (form.constant >= 0 && factors.every((c) => c > 0)) return true;
   if (form.constant < 0 && factors.every((c) => c < 0)) return false;
+  const { left, right } = sidesOf(e);
+  return compare("<=", left, right);
+}
+
+/** The sides of `left <= right`, which says that a sum is 0 or more, without subtractions. */
+function sidesOf(e: Expr): { readonly left: Expr; readonly right: Expr } {
+  const form = affineForm(e) ?? internal("a comparison of a sum that is not affine");
   const side = (sign: 1 | -1): Expr =>
     [...form.terms]
       .filter(([, c]) => c * sign > 0)
       .reduce<Expr>((sum, [loop, c]) => plus(sum, times(c * sign, axis(loop))), number(0));
   const constant = (sign: 1 | -1): Expr => number(Math.max(0, sign * form.constant));
-  return compare("<=", plus(side(-1), constant(-1)), plus(side(1), constant(1)));
+  return { left: plus(side(-1), constant(-1)), right: plus(side(1), constant(1)) };
 }
 
 export function joined(op: "and" | "or", a: Truth, b: Truth): Truth {
@@ -221,9 +264,16 @@ export function settled(op: CompareOp, least: number, most: number): boolean | u
 /** Boxes examined before `usefulPoints` gives up and counts all points: about half a second. */
 const MOST_BOXES = 1_000_000;
 
-/** Points of the iteration domain at which the condition holds: the useful multiplies of a contraction. */
+/** The parts of a condition that loops alone decide. Elements are known at run time only. */
+const knownParts = (where: Expr | undefined): Expr | undefined =>
+  allConditions(conjunctsOf(where).filter((part) => !testsElements(part)));
+
+/**
+ * Points of the iteration domain at which the condition holds: the useful multiplies of a contraction. At most, where
+ * elements decide.
+ */
 export const usefulPoints = memoised(({ axes, equation }: Computation): number => {
-  const { where } = equation;
+  const where = knownParts(equation.where);
   const tied = where === undefined ? [] : axesIn(where);
   const points = (which: readonly Axis[]): number => pointsIn(which);
   const free = points(axes.filter((a) => !tied.includes(a.name)));

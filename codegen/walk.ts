@@ -11,7 +11,7 @@
 
 import { type Extents, evaluateIndex } from "../abstraction/affine.ts";
 import { internal } from "../abstraction/error.ts";
-import { type Access, accessesIn, axesIn, type Expr, number } from "../abstraction/expression.ts";
+import { type Access, accessesIn, axesIn, type Expr, number, testsElements } from "../abstraction/expression.ts";
 import type { ArrivalAt, Loop, LoopNest, RegisterAt, Statement, TileAt } from "../abstraction/loop-nest.ts";
 import { printHead } from "../abstraction/print-nest.ts";
 import { rewriteStatement, substituteAxis } from "../abstraction/rewrite-statement.ts";
@@ -79,7 +79,8 @@ export function printStatements(
       case "when": {
         // A condition on issues is resolved at print time if its value is known. Other bodies need their own scope.
         const names = axesIn(s.condition);
-        const known = names.every((name) => extents[name] === 1) && s.otherwise.length === 0;
+        const known =
+          names.every((name) => extents[name] === 1) && s.otherwise.length === 0 && !testsElements(s.condition);
         if (known && s.body.every((inner) => inner.kind === "register-issue")) {
           const holds = evaluateIndex(s.condition, Object.fromEntries(names.map((name) => [name, 0]))) !== 0;
           return holds ? printStatements(s.body, language, extents, writtenOut) : [];
@@ -185,7 +186,11 @@ export function namedIn(statements: readonly Statement[], { vectors = [] }: Loop
     // The host describes an engine's source tensors, so the kernel does not take them as parameters.
     const own = s.kind === "send" ? { ...s, copies: [] } : s;
     rewriteStatement(own, { index: value, value, element, register, arrival });
-    if (s.kind === "send") for (const { equation } of s.copies) element(equation.target);
+    if (s.kind === "send")
+      for (const { equation, view } of s.copies) {
+        element(equation.target);
+        view?.at.forEach(value);
+      }
     if (s.kind === "load" || s.kind === "store") memory.add(s.memory.buffer);
     if (s.kind === "drain") memory.delete(s.element);
     if (s.kind === "load" && s.made) memory.delete(s.made.element);

@@ -14,7 +14,7 @@ import { type Computation, extentsOf, inputsOf, type Tensor } from "../abstracti
 import { conditionOf, conjunctsOf, pointsHeld } from "../abstraction/condition.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { elementExtents } from "../abstraction/epilogue.ts";
-import { type Access, accessesIn, axesIn, between, type Expr } from "../abstraction/expression.ts";
+import { type Access, accessesIn, axesIn, between, type Expr, testsElements } from "../abstraction/expression.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Target } from "../abstraction/machine.ts";
 import type { Calibration } from "./calibrate.ts";
@@ -145,7 +145,8 @@ function valuesOf(e: Expr, extent: number, extents: Extents): number {
 
 /** Points whose condition holds and whose reads all lie inside, at least; 0 for programs of several equations. */
 export function neededPoints(computation: Computation): number {
-  if (computation.program) return 0;
+  const { program, equation } = computation;
+  if (program || (equation.where && testsElements(equation.where))) return 0;
   const extents = extentsOf(computation);
   const conditions = conditionsOf(computation, extents);
   const counts = componentsOf(Object.keys(extents), conditions).map((axes) => {

@@ -14,7 +14,7 @@ import { product, sumOf, upTo } from "../collections.ts";
 import { bytesOf } from "../dtype.ts";
 import { internal } from "../error.ts";
 import { type Buffer, compileIndex, compilePlace, type Evaluate } from "../evaluate.ts";
-import { type Access, accessesIn, type Expr, number } from "../expression.ts";
+import { type Access, type Expr, number, outermostAccessesIn } from "../expression.ts";
 import type { ArrivalAt, Copy, Statement } from "../loop-nest.ts";
 import { BEGINNING_BYTES, type TensorView, viewedCoordinates } from "../tensor-view.ts";
 import {
@@ -239,7 +239,7 @@ function arrive({ cargo }: Stage): void {
 
 /** The element that an engine copies, and the condition under which it is needed. */
 function sourceOf(value: Expr, site: Standing): { readonly source: Access; readonly asked: Expr | undefined } {
-  const [source, ...more] = accessesIn(value);
+  const [source, ...more] = outermostAccessesIn(value);
   if (!source || more.length > 0) refuse(site, "an engine copies one tensor, filled with zeros outside");
   if (value.kind === "access") return { source, asked: undefined };
   if (value.kind !== "select" || value.whenTrue !== source) refuse(site, "an engine cannot compute");

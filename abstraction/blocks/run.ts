@@ -12,6 +12,8 @@
 
 import { pointsIn } from "../affine.ts";
 import { present, upTo } from "../collections.ts";
+import { compileIndex } from "../evaluate.ts";
+import { axesIn } from "../expression.ts";
 import { isRoleMode, isShared, isTeamMode, type LoopNest, type Statement, type TeamMode } from "../loop-nest.ts";
 import { printHead } from "../print-nest.ts";
 import { pick, type Random, seededRandom, shuffled } from "../random.ts";
@@ -19,7 +21,7 @@ import { type BlockContext, type Digit, refuse, type Standing, setDigits, type W
 import { Engines } from "./engines.ts";
 import { agentName, describeThread, NestFault, type Site } from "./fault.ts";
 import { ALL_LANES } from "./happens-before.ts";
-import { compileWarpStatement } from "./statement.ts";
+import { compileWarpStatement, isOfIssues } from "./statement.ts";
 import type { Judge } from "./watched-memory.ts";
 
 type LoopStatement = Extract<Statement, { kind: "loop" }>;
@@ -146,6 +148,7 @@ type Step =
       readonly count: number;
       readonly behind: number;
     }
+  | { readonly kind: "when"; readonly holds: (warp: Warp) => boolean; readonly behind: number }
   | { readonly kind: "barrier"; readonly site: Site; readonly of: "block" | "cluster" | "beginnings" }
   | { readonly kind: "await"; readonly site: Site; readonly isThere: (warp: Warp) => boolean; readonly run: WarpRun };
 
@@ -222,6 +225,7 @@ function compileSteps(statements: readonly Statement[], around: Standing, progra
     else if (s.kind === "await") program.push({ kind: "await", site, ...engines.await(s, site) });
     else if (s.kind === "arrive") program.push({ kind: "run", run: engines.arrive(s, site) });
     else if (s.kind === "send") program.push({ kind: "run", run: engines.send(s, site) });
+    else if (s.kind === "when" && !isOfIssues(s)) compileWhen(s, site, program, engines);
     else if (s.kind !== "loop" || !(["serial", "unrolled"].includes(s.mode) || isRoleMode(s.mode)))
       program.push({ kind: "run", run: compileWarpStatement(s, site) });
     else if (isRoleMode(s.mode)) compileWarps(s, s.mode, site, program, engines);
@@ -235,6 +239,22 @@ function compileSteps(statements: readonly Statement[], around: Standing, progra
       program[head] = { kind: "begin", slot, extent: s.extent, behind: program.length };
     }
   }
+}
+
+/** Statements under a condition on which all threads of the block agree: it names what they share. */
+function compileWhen(s: Extract<Statement, { kind: "when" }>, site: Standing, program: Step[], engines: Engines): void {
+  const own = site.warpAxes.find((name) => axesIn(s.condition).includes(name));
+  if (own !== undefined) refuse(site, `threads would disagree: the condition names ${own}, which differs among them`);
+  if (s.otherwise.length > 0) refuse(site, "a choice between two bodies does not stand inside a block");
+  const holds = compileIndex(s.condition, site.scope);
+  const head = program.length;
+  const decide = (warp: Warp): boolean => {
+    site.judge.begin(site, warp.number, warp.env);
+    return holds(warp.env) !== 0;
+  };
+  program.push({ kind: "when", holds: decide, behind: 0 });
+  compileSteps(s.body, site, program, engines);
+  program[head] = { kind: "when", holds: decide, behind: program.length };
 }
 
 function compileWarps(
@@ -344,6 +364,9 @@ function runStep(program: readonly Step[], warp: Warp): void {
       warp.step = isOne ? warp.step + 1 : step.behind;
       return;
     }
+    case "when":
+      warp.step = step.holds(warp) ? warp.step + 1 : step.behind;
+      return;
     case "barrier":
       warp.waits = true;
       return;

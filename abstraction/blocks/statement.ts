@@ -75,15 +75,15 @@ export function compileWarpStatement(s: Statement, site: Standing): WarpRun {
   }
 }
 
+type When = Extract<Statement, { kind: "when" }>;
+
+/** Whether a condition stands before issues of a warp alone, so that warps need not agree on it. */
+export const isOfIssues = ({ body, otherwise }: When): boolean =>
+  otherwise.length === 0 &&
+  body.every((inner) => inner.kind === "register-issue" && inner.intrinsic.asynchronous === undefined);
+
 /** Issues of a warp under a condition. The condition names surrounding loops only, so all lanes agree. */
-function compileIssuesWhere(s: Extract<Statement, { kind: "when" }>, site: Standing): WarpRun {
-  const isIssue = (inner: Statement): boolean =>
-    inner.kind === "register-issue" && inner.intrinsic.asynchronous === undefined;
-  if (s.otherwise.length > 0 || !s.body.every(isIssue))
-    refuse(
-      site,
-      "a choice between statements does not stand inside a block but for issues: copies and equations have conditions",
-    );
+function compileIssuesWhere(s: When, site: Standing): WarpRun {
   const holds = compileIndex(s.condition, site.scope);
   const runs = s.body.map((inner) => compileWarpStatement(inner, { ...site, statement: inner }));
   return (warp) => {

@@ -322,6 +322,7 @@ function viewOf(places: GridPlaces, input: GridInput, step: Expr): TensorView {
   const summed = new Set(summedIn(computation.axes).map((a) => a.name));
   /** The part of an index that depends on some of the loops. */
   const partOf = (d: (typeof form.dims)[number], constant: number, has: (loop: string) => boolean): Expr => {
+    if (d.read) return substitute(d.read, counters, "index");
     const terms = [...d.form.terms].filter(([name]) => has(name));
     const sum = terms.reduce<Expr>((e, [name, c]) => plus(e, times(c, axis(name))), number(constant));
     return substitute(sum, counters, "index");
@@ -329,7 +330,7 @@ function viewOf(places: GridPlaces, input: GridInput, step: Expr): TensorView {
   const { rows } = form;
   const isWalked = (i: number): boolean => rows.kind === "pixels" && i > 0 && i < form.dims.length - 1;
   return {
-    dims: form.dims.map(({ form: _, ...dim }) => dim),
+    dims: form.dims.map(({ form: _, read: __, ...dim }) => dim),
     at: form.dims.map((d, i) => partOf(d, d.form.constant, (name) => !isWalked(i) || !summed.has(name))),
     rows:
       rows.kind === "box"

@@ -8,12 +8,12 @@
  *       c{8*m_fragment + n_fragment} <- mma(a{m_fragment}, b{n_fragment})
  */
 
-import { conditionOf, type Span, somewhere } from "../../abstraction/condition.ts";
+import { conditionOf, somewhere } from "../../abstraction/condition.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { kept } from "../../abstraction/epilogue.ts";
 import { and, axis, type Expr, number, plus, remainder, times } from "../../abstraction/expression.ts";
 import type { Statement, TileAccess } from "../../abstraction/loop-nest.ts";
-import { spanOf, when } from "../match/conditions.ts";
+import { when } from "../match/conditions.ts";
 import { partsOf, setsOf } from "../schedule/fragments.ts";
 import type { GridInput } from "../schedule/grid-context.ts";
 import { rolledOf } from "../schedule/rolled.ts";
@@ -199,18 +199,14 @@ function issuesOf(
 
 /** Work on a tile of sums, tested where an epilogue stores only some of the tiles. */
 function whereStored(places: GridPlaces, work: readonly Statement[]): readonly Statement[] {
-  const { rows, columns, mapping } = places.context;
-  const { equation, epilogue } = mapping.computation;
+  const { equation, epilogue } = places.context.mapping.computation;
   const asked = epilogue ? kept(equation, epilogue.equation) : [];
   if (asked.length === 0) return work;
-  const outer = places.outerCounters();
-  const span = (name: string): Span => {
-    const along = [rows, columns].find((a) => a.dimension?.loops.some((l) => l.name === name));
-    if (!along?.dimension) return { low: outer.get(name) ?? axis(name), span: 1 };
+  const ofFragment = places.spansOf((along) => {
     const low = plus(times(places.extent(along), places.tileAt(along)), places.fragmentAt(along));
-    return spanOf(along.dimension, name, { low, elements: along.extent, grain: along.extent });
-  };
-  return when(somewhere(conditionOf(asked.reduce(and)), span), work);
+    return { low, elements: along.extent, grain: along.extent };
+  });
+  return when(somewhere(conditionOf(asked.reduce(and)), ofFragment), work);
 }
 
 /** The first register of the fragment set that a part of the sum uses. */

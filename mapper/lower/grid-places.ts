@@ -8,6 +8,7 @@
 import { type Extents, extentOf } from "../../abstraction/affine.ts";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
 import type { Computation } from "../../abstraction/computation.ts";
+import { conditionOf, joined, type Span, somewhere, type Truth } from "../../abstraction/condition.ts";
 import {
   type Access,
   access,
@@ -22,6 +23,7 @@ import {
   times,
 } from "../../abstraction/expression.ts";
 import { FreshNames, loop, type RegisterAt, type Statement } from "../../abstraction/loop-nest.ts";
+import { type Stretch, spanOf } from "../match/conditions.ts";
 import { digitsOf } from "../schedule/dimensions.ts";
 import { boxOf, type GatherBox } from "../schedule/gather.ts";
 import type { GridAxis, GridContext } from "../schedule/grid-context.ts";
@@ -61,6 +63,9 @@ export class GridPlaces {
   readonly window: TapWindow | undefined;
   /** The box that is staged once in the tensor's layout, from which lanes gather fragments. */
   readonly box: GatherBox | undefined;
+  /** The number of the cluster's first tile along each axis, in clusters; a cluster of one block is a tile. */
+  private readonly row: Expr;
+  private readonly column: Expr;
   /** The number of the block's tile along each axis. */
   private readonly rowTile: Expr;
   private readonly columnTile: Expr;
@@ -83,7 +88,6 @@ export class GridPlaces {
     const deep = neighboursAlong(context, schedule, rows);
     const wide = neighboursAlong(context, schedule, columns);
     const order = this.order;
-    // The number of the cluster's first tile along each axis, in clusters; a cluster of one block is a tile.
     let row: Expr;
     let column: Expr;
     if (persistent === undefined) {
@@ -99,6 +103,8 @@ export class GridPlaces {
       const group = over(tile, order * across);
       row = order === 1 ? group : plus(times(order, group), remainder(tile, order));
     }
+    this.row = row;
+    this.column = column;
     this.rowTile = deep === 1 ? row : plus(times(deep, row), this.member);
     this.columnTile = wide === 1 ? column : plus(times(wide, column), this.member);
   }
@@ -156,6 +162,33 @@ export class GridPlaces {
   /** Counters of the kept loops that do not feed the instruction. */
   outerCounters(): Map<string, Expr> {
     return new Map(this.context.outer.flatMap((d) => digitsOf(d, axis(this.names.fresh(`${d.name}_block`)))));
+  }
+
+  /** The values of loops in a block, of which those of rows and columns are on a stretch. */
+  spansOf(stretchOf: (along: GridAxis) => Stretch): (loop: string) => Span {
+    const { rows, columns } = this.context;
+    const outer = this.outerCounters();
+    return (name) => {
+      const along = [rows, columns].find((a) => a.dimension?.loops.some((l) => l.name === name));
+      if (!along?.dimension) return { low: outer.get(name) ?? axis(name), span: 1 };
+      return spanOf(along.dimension, name, stretchOf(along));
+    };
+  }
+
+  /** Whether a block has something to sum, where elements decide it. The blocks of a cluster decide it for all their tiles. */
+  get taken(): Truth {
+    const { decided } = this.context;
+    const ofTiles = this.spansOf((along) => {
+      const elements = this.extent(along) * neighboursAlong(this.context, this.schedule, along);
+      return {
+        low: times(elements, along === this.context.columns ? this.column : this.row),
+        elements,
+        grain: elements,
+      };
+    });
+    return decided
+      .map((part) => somewhere(conditionOf(part), ofTiles))
+      .reduce<Truth>((a, b) => joined("and", a, b), true);
   }
 
   isSummed(loop: string): boolean {

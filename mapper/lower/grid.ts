@@ -51,6 +51,7 @@ import {
 } from "../../abstraction/expression.ts";
 import { readsShared } from "../../abstraction/intrinsic.ts";
 import { type LoopMode, type LoopNest, loop, type Scratch, type Statement } from "../../abstraction/loop-nest.ts";
+import { when } from "../match/conditions.ts";
 import { heldFragments, stepsInFlight } from "../schedule/fragments.ts";
 import { boxIsAsync } from "../schedule/gather.ts";
 import { gridProblem } from "../schedule/grid.ts";
@@ -204,8 +205,12 @@ function withoutProducer(
   stored: (there: GridPlaces) => readonly Statement[],
 ): readonly Statement[] {
   const { before, steps } = places.context.intrinsic.asynchronous ? pipelineSentOff(places) : pipeline(places);
-  if (places.schedule.persistent === undefined)
-    return [...cleared, ...before, ...meeting(places), ...steps, ...stored(places), ...addMet(places)];
+  const { taken } = places;
+  if (places.schedule.persistent === undefined) {
+    const met = meeting(places);
+    const summed = taken === true ? [...before, ...met, ...steps] : [...met, ...when(taken, [...before, ...steps])];
+    return [...cleared, ...summed, ...stored(places), ...addMet(places)];
+  }
   return [...before, ...inTurns(places, (there) => [...cleared, ...steps, ...stored(there)])];
 }
 
@@ -228,8 +233,8 @@ function withProducer(
   const met = zeros.length > 0 ? [MET] : [];
   return {
     ahead: [...zeros, ...met, ...meeting(places)],
-    teams: inTurns(places, (there) => [...cleared, ...consumed(places), ...stored(there)]),
-    thread: produced(places),
+    teams: inTurns(places, (there) => [...cleared, ...when(there.taken, consumed(places)), ...stored(there)]),
+    thread: when(places.taken, produced(places)),
     behind: addMet(places),
   };
 }

@@ -20,7 +20,6 @@ import {
   type Expr,
   operandsOf,
   printExpr,
-  readsIndices,
 } from "../../abstraction/expression.ts";
 import { type Intrinsic, operandOf } from "../../abstraction/intrinsic.ts";
 import type { Binding, Refusal, Rule } from "../../abstraction/mapping.ts";
@@ -54,11 +53,6 @@ export function bindOperands(computation: Computation, intrinsic: Intrinsic, com
       "use a space-time design",
     );
   }
-  if (readsIndices(software.value))
-    return refuse(
-      "expression",
-      `${printExpr(software.value)} reads an index from a tensor: an instruction moves with loops`,
-    );
   const unmatched = unmatchedForm(intrinsic);
   if (unmatched !== undefined) return refuse("expression", unmatched.because, unmatched.hint);
 

@@ -24,6 +24,7 @@ import { bitAt } from "../../abstraction/binary-matrix.ts";
 import type { Schedule } from "../../abstraction/candidate.ts";
 import { type Computation, identityIn, keptIn, tensorOf } from "../../abstraction/computation.ts";
 import {
+  type AtLeast,
   allOf,
   type Condition,
   conditionOf,
@@ -50,6 +51,7 @@ import {
   printExpr,
   remainder,
   substitute,
+  testsElements,
 } from "../../abstraction/expression.ts";
 import type { Statement, StepRange } from "../../abstraction/loop-nest.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
@@ -78,6 +80,8 @@ export function conditionParts(problem: Problem, loops: readonly string[]): Cond
   return conjunctsOf(where).map((part): ConditionPart => {
     const tied = axesIn(part);
     if (tied.every((l) => kept.has(l))) return { part, keptOutBy: "store" };
+    // What is packed may be packed ahead of time, when elements are not known.
+    if (testsElements(part)) return { part, keptOutBy: undefined };
     const needed = tied.filter((l) => loops.includes(l));
     const operand = droppers.find((row) => needed.every((l) => bitAt(problem.x, row, l) === 1));
     return { part, keptOutBy: operand === undefined ? undefined : { operand } };
@@ -171,6 +175,7 @@ export function storedSum(
 export function conditionProblem(problem: Problem, parts: readonly ConditionPart[]): string | undefined {
   const lost = parts.find(({ keptOutBy }) => keptOutBy === undefined);
   if (!lost) return undefined;
+  if (testsElements(lost.part)) return `elements decide which points of a sum are left out: ${printExpr(lost.part)}`;
   if (pointDroppers(problem).length === 0)
     return `${problem.intrinsic.name} cannot leave out the points where the condition fails`;
   return `the condition ties ${listed(axesIn(lost.part))} together, and no operand is indexed by all of them`;
@@ -294,7 +299,7 @@ export class Conditions {
   }
 
   private range(
-    tied: readonly Comparison[],
+    tied: readonly AtLeast[],
     d: LoopDimension,
     stretchOf: StretchOf,
     from: Expr,
@@ -329,7 +334,7 @@ export class Conditions {
   }
 
   /** The comparisons, among those that must all hold, that restrict a summed dimension consisting of one loop. */
-  private tiedTo(d: LoopDimension, condition: Condition | undefined): readonly Comparison[] {
+  private tiedTo(d: LoopDimension, condition: Condition | undefined): readonly AtLeast[] {
     const [loop, ...fused] = d.loops;
     if (condition === undefined || d.kind !== "reduce" || loop === undefined || fused.length > 0) return [];
     return comparisons(condition).filter(({ form }) => form.terms.has(loop.name));
@@ -351,20 +356,22 @@ export class Conditions {
   }
 }
 
-type Comparison = Extract<Condition, { kind: "at-least" }>;
-
 /** The position of the generated code in each dimension: the whole range while nothing is fixed. */
 export type StretchOf = (d: LoopDimension) => Stretch;
 
 /** The loops a condition mentions. */
 export function loopsIn(c: Condition): readonly string[] {
-  if (c.kind === "at-least") return [...c.form.terms.keys()];
+  if (c.kind === "at-least")
+    return [...c.form.terms.keys()].flatMap((name) => {
+      const element = c.elements.get(name);
+      return element ? axesIn(element) : [name];
+    });
   return c.kind === "other" ? c.loops : c.parts.flatMap(loopsIn);
 }
 
-/** The comparisons that must all hold. */
-export function comparisons(c: Condition): readonly Comparison[] {
-  if (c.kind === "at-least") return [c];
+/** The comparisons of loops alone that must all hold. */
+export function comparisons(c: Condition): readonly AtLeast[] {
+  if (c.kind === "at-least") return c.elements.size > 0 ? [] : [c];
   return c.kind === "and" ? c.parts.flatMap(comparisons) : [];
 }
 

@@ -8,10 +8,10 @@
 
 import { createHash } from "node:crypto";
 import { type BinaryMatrix, bitAt } from "../../abstraction/binary-matrix.ts";
-import { volumeOf } from "../../abstraction/collections.ts";
+import { memoised, volumeOf } from "../../abstraction/collections.ts";
 import { type Axis, type Computation, computationKey, identityIn } from "../../abstraction/computation.ts";
 import { saturate, wrap } from "../../abstraction/dtype.ts";
-import { type Expr, integerOp, number } from "../../abstraction/expression.ts";
+import { accessesIn, axesIn, type Expr, integerOp, number, readsInIndex } from "../../abstraction/expression.ts";
 import { type Intrinsic, operandOf } from "../../abstraction/intrinsic.ts";
 import type { Binding, Matching } from "../../abstraction/mapping.ts";
 import { dtypesOf, typeOf } from "../../abstraction/typing.ts";
@@ -56,10 +56,13 @@ function findProblem(computation: Computation, intrinsic: Intrinsic, binding: Bi
   const axes = intrinsic.computation.axes;
   const sameColumn = (loop: Axis, axis: Axis): boolean =>
     x.rows.every((row) => bitAt(x, row, loop.name) === bitAt(z, row, axis.name));
+  const fixed = loopsOfReadIndices(computation.equation.value);
   const feeders = Object.fromEntries(
     axes.map((axis) => [
       axis.name,
-      loops.filter((loop) => loop.kind === axis.kind && sameColumn(loop, axis)).map((l) => l.name),
+      loops
+        .filter((loop) => loop.kind === axis.kind && !fixed.has(loop.name) && sameColumn(loop, axis))
+        .map((l) => l.name),
     ]),
   );
   const digest = createHash("sha256")
@@ -67,6 +70,14 @@ function findProblem(computation: Computation, intrinsic: Intrinsic, binding: Bi
     .digest("hex");
   return { computation, intrinsic, binding, loops, axes, x, z, feeders, padding: paddingOf(intrinsic), digest };
 }
+
+/**
+ * The loops that an index read from a tensor depends on: `t` of `w[clamp(group[t]),n,k]`. An instruction moves with its
+ * loops, and from step to step of these an index may jump.
+ */
+export const loopsOfReadIndices = memoised(
+  (value: Expr): ReadonlySet<string> => new Set(accessesIn(value).flatMap(readsInIndex).flatMap(axesIn)),
+);
 
 /** Product of the extents of the loops that feed an axis; 1 when none does. */
 export function fusedExtent({ loops }: Pick<Problem, "loops">, matching: Matching, axis: string): number {

@@ -36,7 +36,7 @@ import {
 } from "../../abstraction/mapping.ts";
 import { type Disagreement, disagreementsWithX, matchingMatrix } from "./access.ts";
 import { conditionParts, conditionProblem } from "./conditions.ts";
-import { fusedExtent, leavesAlone, type Problem, wasteOf } from "./problem.ts";
+import { fusedExtent, leavesAlone, loopsOfReadIndices, type Problem, wasteOf } from "./problem.ts";
 import { findWitness } from "./witness.ts";
 
 /** Which matches are mappings: `gather`, every valid set of loops; `amos`, unions of match points. */
@@ -59,6 +59,16 @@ export function validate(problem: Problem, given: Matching, { rule, strict }: Va
   // 1. Each loop at most once, and kept to kept, summed to summed.
   const kind = kindProblem(problem, matching, refuse);
   if (kind) return kind;
+
+  const jumping = Object.values(matching)
+    .flat()
+    .find((loop) => loopsOfReadIndices(problem.computation.equation.value).has(loop));
+  if (jumping !== undefined)
+    return refuse(
+      "expression",
+      `an index that depends on ${jumping} is read from a tensor: an instruction moves with its loops`,
+      hintFor(problem, jumping),
+    );
 
   // 2. The access matrices, on the mapped loops.
   const y = matchingMatrix(problem.computation, intrinsic, matching);

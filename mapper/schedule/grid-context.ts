@@ -10,9 +10,18 @@ import { boundsOf, type Dimension } from "../../abstraction/affine.ts";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
 import { memoisedBy } from "../../abstraction/collections.ts";
 import { type Computation, summedIn, type Tensor, targetOf, tensorOf } from "../../abstraction/computation.ts";
+import { conjunctsOf } from "../../abstraction/condition.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { writesAll, writesApart } from "../../abstraction/elements.ts";
-import { type Access, accessesIn, axesIn, type Expr, number } from "../../abstraction/expression.ts";
+import {
+  type Access,
+  accessesIn,
+  allOf,
+  axesIn,
+  type Expr,
+  number,
+  testsElements,
+} from "../../abstraction/expression.ts";
 import { type Intrinsic, lanesOf, type Operand, readsShared } from "../../abstraction/intrinsic.ts";
 import { levelOf, memoryOf, mostBytes, type Target } from "../../abstraction/machine.ts";
 import { type Mapping, printMatching } from "../../abstraction/mapping.ts";
@@ -118,8 +127,10 @@ export interface GridContext {
   readonly elementBytes: number;
   /** The value of elements beyond the end. */
   readonly padding: Expr;
-  /** The condition under which an element holds more than the identity; undefined when it always does. */
+  /** The condition under which a sum is stored rather than the identity; undefined when all are. */
   readonly stored: Expr | undefined;
+  /** The parts of the condition that elements decide: a block whose tile has no such points sums nothing. */
+  readonly decided: readonly Expr[];
   readonly limits: GridLimits;
   /** Inputs that a separate kernel copies first, and the context without the copies; undefined when there are none. */
   readonly repacked?: { readonly plain: GridContext; readonly inputs: readonly RepackedInput[] };
@@ -177,6 +188,12 @@ export function gridContext(mapping: Mapping, limits: GridLimits): GridContext |
   const unwritten = outputProblem(computation);
   if (unwritten !== undefined) return unwritten;
 
+  const outer = dimensions.filter((d) => d.axis === undefined && d.kind === "spatial");
+  const decided = conjunctsOf(computation.equation.where).filter(testsElements);
+  // Where loops outside the instruction decide, the sums of a block without points are as they were cleared.
+  const ofBlocks = decided.filter((part) => axesIn(part).every((name) => loopsOf(outer).includes(name)));
+  const stored = conjunctsOf(storedCondition(condition)).filter((part) => !ofBlocks.includes(part));
+
   // 2. Inputs.
   const loops = mappedLoops(mapping);
   const alike = `${printMatching(mapping.matching)} ${bindingText(binding)}`;
@@ -220,12 +237,13 @@ export function gridContext(mapping: Mapping, limits: GridLimits): GridContext |
     sum,
     limits,
     teamThreads: lanesOf(intrinsic),
-    outer: dimensions.filter((d) => d.axis === undefined && d.kind === "spatial"),
+    outer,
     outerSums: dimensions.filter((d) => d.axis === undefined && d.kind === "reduce"),
     inputs: known,
     elementBytes: Math.max(...known.map((i) => bytesOf(i.operand.dtype))),
     padding: problem.padding,
-    stored: storedCondition(condition),
+    stored: allOf(stored),
+    decided,
   };
 }
 
@@ -311,6 +329,9 @@ export function runAlong(
   }
   return 1;
 }
+
+const loopsOf = (dimensions: readonly LoopDimension[]): string[] =>
+  dimensions.flatMap(({ loops }) => loops.map((l) => l.name));
 
 /** The fill value for positions beyond the end of an operand, as an element of its type. */
 export const fillOf = ({ padding }: GridContext): Expr => (padding.kind === "number" ? padding : number(0));

@@ -49,6 +49,8 @@ function persistentProblem(context: GridContext, schedule: GridSchedule): string
   if (!intrinsic.asynchronous)
     return `${intrinsic.name} is awaited within its step, so no ring of stages can run on from tile to tile`;
   if (outer.length > 0) return `each ${outer[0]?.name} has blocks of its own, so tiles are not taken in turn`;
+  if (context.decided.length > 0)
+    return "elements decide which tiles have sums, so the ring does not run on from tile to tile";
   if (schedule.split) return "a block either sums a part or takes tiles in turn, not both";
   if (windowOf(context, schedule)) return "a window that is staged once for all taps belongs to one tile";
   if (schedule.stage === 1) return "tiles taken in turn need at least two stages";

@@ -20,7 +20,7 @@ import {
   tensorOf,
 } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
-import type { Access } from "../../abstraction/expression.ts";
+import { type Access, accessesIn, type Expr, number } from "../../abstraction/expression.ts";
 import { BEGINNING_BYTES, type PixelRows, type ViewedDimension } from "../../abstraction/tensor-view.ts";
 import { placeAlong } from "./dense-runs.ts";
 import type { GridAxis, GridContext, GridInput } from "./grid-context.ts";
@@ -28,6 +28,8 @@ import type { GridAxis, GridContext, GridInput } from "./grid-context.ts";
 /** A tensor's dimension as a copy engine counts it, and its index as a form of the loops. */
 export interface ViewedDim extends ViewedDimension {
   readonly form: AffineForm;
+  /** Stands for an index that is read from a tensor; the form is then 0. */
+  readonly read?: Expr;
 }
 
 /** Innermost first. */
@@ -185,13 +187,15 @@ function dimsOf(tensor: Tensor, access: Access, bytes: number): ViewedDim[] | st
   const even = affineForm(tensor.storage);
   const dims: ViewedDim[] = [];
   for (const [position, { name, extent }] of tensor.dims.entries()) {
-    const form = affineForm(access.index[position] ?? access);
+    const index = access.index[position] ?? access;
+    const isRead = accessesIn(index).length > 0;
+    const form = affineForm(isRead ? number(0) : index);
     if (!form) return `${tensor.name} is not indexed by a linear sum of loops along ${name}`;
     const pitch = extent === 1 ? all : placeAlong(tensor, name, 1) - placeAlong(tensor, name, 0);
     for (let i = 1; i < extent && !even; i++)
       if (placeAlong(tensor, name, i) - placeAlong(tensor, name, i - 1) !== pitch)
         return `${tensor.name} has no constant stride along ${name}`;
-    dims.push({ name, own: [{ position, extent }], extent, pitch, form });
+    dims.push({ name, own: [{ position, extent }], extent, pitch, form, ...(isRead && { read: index }) });
   }
   if (placeAlong(tensor, "", 0) !== 0) return `the first element of ${tensor.name} is not at the start of its memory`;
   return dims.sort((a, b) => a.pitch - b.pitch);

@@ -29,6 +29,7 @@ import {
   readsIndices,
   rewrite,
   select,
+  testsElements,
 } from "../../abstraction/expression.ts";
 import { freshName } from "../../abstraction/loop-nest.ts";
 import type { SourceLoop } from "../../abstraction/recurrence.ts";
@@ -297,7 +298,7 @@ export function arrayProblem(computation: Computation, space: ArraySpace): Array
       `${computation.name}: sat+= clamps the whole sum once; an array forms it in parts`,
       "sum with +=, and clamp in an epilogue",
     );
-  if (choosesByElements(equation.value))
+  if (choosesByElements(equation.value) || (equation.where && testsElements(equation.where)))
     throw new UsageError(
       `${computation.name}: ${printAccess(equation.target)} is chosen by comparing elements, which no array passes on`,
     );

@@ -51,6 +51,13 @@ export function exampleOf(computation: Computation): Example {
   return example;
 }
 
+/** The computation, of which some inputs are given, the others small integers. */
+export function withInputs(computation: Computation, given: Inputs): Computation {
+  const inputs = { ...smallIntegers(computation), ...given };
+  examples.set(computation, { inputs, expected: interpret(computation, inputs) });
+  return computation;
+}
+
 /** An adverse order of threads for the case of a number, another for the next; in full all of them for each. */
 export const ordersInTurn = (turn: number): typeof INTERPRETED_ORDERS =>
   INTERPRETED_ORDERS.filter((_, i) => inFull(true, i === turn % INTERPRETED_ORDERS.length));
