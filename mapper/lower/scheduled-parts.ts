@@ -12,6 +12,8 @@
  *         when q_outer < 1                            s 0: q_block 0 is omitted
  *         otherwise                                        nothing is omitted
  *         ...                                         s 1: nothing is omitted or tested in any block
+ *
+ * Where steps are single, in[n,c,p+r-1], the edge is one loop: for r in max(0, 1-p)..min(3, 15-p).
  */
 
 import type { Schedule } from "../../abstraction/candidate.ts";
@@ -19,11 +21,11 @@ import { type Computation, keptIn } from "../../abstraction/computation.ts";
 import { joined, type Truth } from "../../abstraction/condition.ts";
 import { axis, compare, type Expr, number, plus, times } from "../../abstraction/expression.ts";
 import type { Operand } from "../../abstraction/intrinsic.ts";
-import { FreshNames, loop, type RegisterFile, type Statement } from "../../abstraction/loop-nest.ts";
+import { FreshNames, loop, type RegisterFile, type Statement, type StepRange } from "../../abstraction/loop-nest.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
 import { Conditions, type StretchOf, when, wholeStretch } from "../match/conditions.ts";
 import { blockOf, tilesOf } from "../schedule/block.ts";
-import { type Border, borderBlocks, isInside, stretches } from "../schedule/borders.ts";
+import { type Border, borderBlocks, isInside, isRange, rangeInside, stretches } from "../schedule/borders.ts";
 import { type NestedLoop, nestedLoops, printLoop } from "../schedule/cache-tiles.ts";
 import { inputOperands, type LoopDimension, targetOperand } from "../schedule/dimensions.ts";
 import { dimensionsUnder } from "../schedule/gaps.ts";
@@ -190,13 +192,39 @@ export abstract class ScheduledEdges extends ScheduledParts {
    */
   protected edges(summed: readonly NestedLoop[], parts: Parts, tiles: Tiles, step: Writing): readonly Statement[] {
     const copied = Object.values(this.schedule.within ?? {});
+    const inRange = (at: Parts): readonly Statement[] => step(this.insideRanges(at));
     const meets = (l: NestedLoop): boolean => this.bordersOf(l.dimension).length > 0;
     // Copies inside a summed loop depend on the loops in it, so the order is kept.
     if (summed.some((l) => copied.includes(printLoop({ name: l.dimension.name, tile: l.tile }))))
-      return this.byStretch(parts, (of) => this.nest(summed, of, tiles, step));
+      return this.byStretch(parts, (of) => this.nest(summed, of, tiles, inRange));
     const outer = summed.filter(meets);
     const inner = summed.filter((l) => !meets(l));
-    return this.nest(outer, parts, tiles, (at) => this.byStretch(at, (of) => this.nest(inner, of, tiles, step)));
+    return this.nest(outer, parts, tiles, (at) =>
+      this.byStretch(this.insideRanges(at), (of) => this.nest(inner, of, tiles, step)),
+    );
+  }
+
+  /** The borders of edges that the steps of a summed dimension may cross, unless it is to stay within a range. */
+  protected crossedBy(d: LoopDimension, parts: Parts): { readonly borders: readonly Border[]; range?: StepRange } {
+    const borders = this.bordersOf(d).filter((b) => b.reduce === d.name && parts.get(b.spatial)?.edge);
+    if (borders.length === 0 || !borders.every((b) => this.isRange(b))) return { borders };
+    const ranges = borders.map((b) => rangeInside(b, parts.get(b.spatial)?.outer ?? number(0)));
+    return { borders: [], range: { from: ranges.flatMap((r) => r.from), to: ranges.flatMap((r) => r.to) } };
+  }
+
+  /** Whether steps inside are a range. Borders of several inputs may meet in one loop, so then their steps are written. */
+  private isRange(border: Border): boolean {
+    const crossing = [...this.borders.values()].filter((borders) => borders.length > 0);
+    return crossing.length === 1 && isRange(border, (name) => blockOf(this.schedule, this.operands.dimension(name)));
+  }
+
+  /** Parts inside summed loops that run over what is inside: they cross no border any more. */
+  private insideRanges(parts: Parts): Parts {
+    const isEdge = (name: string): boolean =>
+      this.bordersAlong(this.operands.dimension(name)).some((b) => !this.isRange(b));
+    return new Map(
+      [...parts].map(([name, part]) => [name, part.edge && !isEdge(name) ? { ...part, edge: false } : part]),
+    );
   }
 
   /** Groups edge blocks whose steps leave the tensor in the same way. */

@@ -128,7 +128,8 @@ class Lowering extends ScheduledBlock {
       const known = new Map(parts).set(d.name, part);
       return [...this.operands.copiesWithin(d.name, known, tiles), ...this.nest(rest, known, tiles, inside)];
     };
-    if (this.bordersOf(d).some((b) => b.reduce === d.name && parts.get(b.spatial)?.edge))
+    const crossed = this.crossedBy(d, parts);
+    if (crossed.borders.length > 0)
       return upTo(d.steps).flatMap((step) =>
         within({ outer: number(Math.floor(step / block)), inner: step % block, count: 1, partial: false }),
       );
@@ -162,7 +163,7 @@ class Lowering extends ScheduledBlock {
     } else if (whole > 1) {
       const name = this.names.fresh(`${d.name}_outer`);
       const body = within(main(axis(name)));
-      const steps = this.conditions.blocks(d, this.stretchIn(parts), first, whole);
+      const steps = crossed.range ?? this.conditions.blocks(d, this.stretchIn(parts), first, whole);
       if (body.length > 0) statements.push(this.dealtLoop(d, loop(name, whole, body), parallel, steps));
     }
     if (left > 0) {

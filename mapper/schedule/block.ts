@@ -14,7 +14,7 @@ import type { Mapping } from "../../abstraction/mapping.ts";
 import { pick, type Random, shuffled } from "../../abstraction/random.ts";
 import { identifier, named } from "../../abstraction/schema.ts";
 import { registerClass, registersTaken } from "../../targets/index.ts";
-import { type Border, borderBlocks } from "./borders.ts";
+import { type Border, borderBlocks, isRange } from "./borders.ts";
 import { parseLoop } from "./cache-tiles.ts";
 import type { Decision } from "./decision.ts";
 import { dependsOn, dimensionsOf, inputOperands, type LoopDimension, summedOf, targetOperand } from "./dimensions.ts";
@@ -178,18 +178,20 @@ function roomProblem(mapping: Mapping, schedule: Schedule): string | undefined {
 export function issuesWritten(mapping: Mapping, schedule: Schedule): number {
   const dimensions = dimensionsUnder(mapping, schedule);
   const borders = bordersUnder(mapping, schedule);
-  const { edges, issues } = issuesIn(mapping, schedule);
-  const texts = dimensions.map((d) => {
+  let { edges, issues } = issuesIn(mapping, schedule);
+  for (const d of dimensions) {
     const block = blockOf(schedule, d);
     const whole = Math.floor(d.wholeSteps / block);
-    // The remainder of a border is counted with its edges.
-    const atBorder = borders.some((b) => b.spatial === d.name || b.reduce === d.name);
     const left = whole === 0 ? 0 : (d.steps - whole * block) / block;
     const tile = schedule.order.map(parseLoop).find((l) => l?.name === d.name && l.tile !== undefined)?.tile;
     const tiles = tile !== undefined && (left > 0 || whole % tile > 0) ? 2 : 1;
-    return tiles + (atBorder ? 0 : left);
-  });
-  return Math.round((issues + edges) * product(texts));
+    const border = borders.find((b) => b.spatial === d.name);
+    const blocks = border && borderBlocks(border, block);
+    // Without a block inside, only edges are written. The remainder of a border is counted with its edges.
+    issues *= (blocks && blocks.from === blocks.to ? 0 : tiles) + (blocks?.leftIsEdge ? 0 : left);
+    edges *= tiles + (borders.some((b) => b.spatial === d.name || b.reduce === d.name) ? 0 : left);
+  }
+  return Math.round(issues + edges);
 }
 
 export function blockOf(schedule: Schedule, d: LoopDimension): number {
@@ -232,6 +234,10 @@ export function edgeIssues<D extends { readonly name: string; readonly kind: "sp
   blockOf: (dimension: D) => number,
   accumulators: number,
 ): number {
+  const blockNamed = (name: string): number => {
+    const dimension = dimensions.find((d) => d.name === name);
+    return dimension ? blockOf(dimension) : 1;
+  };
   let issues = accumulators;
   let edges = 0;
   for (const d of dimensions) {
@@ -240,7 +246,7 @@ export function edgeIssues<D extends { readonly name: string; readonly kind: "sp
     else if (d.kind === "spatial") {
       const blocks = borderBlocks(border, blockOf(d));
       edges += blocks.edges;
-      issues *= blocks.texts + (blocks.leftIsEdge ? border.reduceSteps : 0);
+      if (!isRange(border, blockNamed)) issues *= blocks.texts;
     }
   }
   return edges === 0 ? 0 : issues;

@@ -5,13 +5,17 @@
  *
  * A border arises where a kept and a summed dimension meet in an index that leaves the tensor. Blocks of the kept
  * dimension that contain such a step are edges. Their summed dimension is unrolled, without the issues that would read
- * outside. Blocks that leave the tensor at the same steps share one copy of the code.
+ * outside. Blocks that leave the tensor at the same steps share one copy of the code. Where neither dimension is
+ * blocked, the steps inside are a range of the summed loop, and nothing is unrolled:
+ *
+ *     in[n,c,p+r-1,q+s-1], p 0..14 one by one         for r in max(0, 1-p)..min(3, 15-p)
  */
 
 import { affineForm, boundsOf } from "../../abstraction/affine.ts";
-import { memoisedPair } from "../../abstraction/collections.ts";
+import { memoisedPair, sumOf, upTo } from "../../abstraction/collections.ts";
 import { type Computation, extentsOf, tensorOf } from "../../abstraction/computation.ts";
-import type { Access } from "../../abstraction/expression.ts";
+import { type Access, type Expr, minus, over, plus, times } from "../../abstraction/expression.ts";
+import type { StepRange } from "../../abstraction/loop-nest.ts";
 import type { LoopDimension } from "./dimensions.ts";
 
 /** `perSpatial * p + perReduce * r + constant` must lie in 0 .. extent-1. */
@@ -72,6 +76,23 @@ export function isInside(border: Border, spatialStep: number, reduceStep: number
   return at >= 0 && at < border.extent;
 }
 
+/** Whether the steps inside are a range of the summed loop: both dimensions run step by step. */
+export function isRange({ spatial, reduce }: Border, blockOf: (dimension: string) => number): boolean {
+  return blockOf(spatial) === 1 && blockOf(reduce) === 1;
+}
+
+/** The steps of the summed dimension that lie inside at a step of the kept one. */
+export function rangeInside({ perSpatial, perReduce, constant, extent }: Border, spatialStep: Expr): StepRange {
+  const by = Math.abs(perReduce);
+  const moved = times(spatialStep, perSpatial);
+  // The first r with by*r >= limit - moved.
+  const first = (limit: number): Expr => over(minus(limit + by - 1, moved), by);
+  const firstBackwards = (limit: number): Expr => over(plus(moved, limit + by - 1), by);
+  return perReduce > 0
+    ? { from: [first(-constant)], to: [first(extent - constant)] }
+    : { from: [firstBackwards(constant - extent + 1)], to: [firstBackwards(constant + 1)] };
+}
+
 /**
  * The effect of a border on blocks of `block` steps of the kept dimension. Whole blocks in the range stay inside; those
  * before and after it are edges.
@@ -83,8 +104,8 @@ export interface BorderBlocks {
   readonly leftIsEdge: boolean;
   readonly edges: number;
   /**
-   * Copies of the code for whole blocks at the edge, over all steps of the summed dimension. Blocks that leave the
-   * tensor at the same steps share one.
+   * Blocks written where there are edges, as far as they are inside: one for each step of the summed dimension, and one
+   * for a remainder that is no edge. Blocks that leave the tensor at the same steps share one.
    */
   readonly texts: number;
   /** Number of pairs of a step and a summed step that lie inside. */
@@ -146,7 +167,16 @@ function countBlocks(border: Border, block: number): BorderBlocks {
   while (to < whole && inside[to]) to++;
   const leftIsEdge = inside[whole] === false;
   const edges = whole - (to - from) + (leftIsEdge ? 1 : 0);
+  const insideIn = (first: number, r: number): number =>
+    upTo(Math.min(block, spatialSteps - first)).filter((p) => isInside(border, first + p, r)).length / block;
   let texts = 0;
-  for (let r = 0; r < reduceSteps; r++) texts += stretches([border], block, () => r).length;
+  for (let r = 0; r < reduceSteps; r++) {
+    texts += sumOf(
+      stretches([border], block, () => r),
+      (begin) => insideIn(begin * block, r),
+    );
+    if (leftIsEdge) texts += insideIn(whole * block, r);
+  }
+  if (!leftIsEdge) texts += (spatialSteps - whole * block) / block;
   return { from, to, leftIsEdge, edges, texts, insideSteps, insideBlocks };
 }
