@@ -5,7 +5,7 @@
  *     process 1    a timed   b timed   c crashed
  *     process 2    c crashed                          alone, so c itself is the cause
  *     process 3    d timed, until all of five batches were longer than a's median by a margin
- *                  e verified by single calls, each of which took four times as long as a's median
+ *                  e verified by single calls, each of which took more than twice as long as a's median
  */
 
 import { internal } from "../abstraction/error.ts";

@@ -55,17 +55,22 @@ static void answer_samples(int kernel, const std::vector<double>& samples) {
 
 /**
  * A kernel drops out of a race if every batch exceeded the goal by a margin. With a median at the goal, five batches
- * all exceed it (without the margin) with probability 1/32. Most disturbances of a machine end within ten milliseconds.
+ * all exceed it (without the margin) with probability 1/32. Most disturbances of a machine end within ten milliseconds, so two batches
+ * that take so long each suffice.
  */
-static constexpr size_t DROP_BATCHES = 5;
+static constexpr size_t DROP_BATCHES = 5, DROP_LONG_BATCHES = 2;
 static constexpr double DROP_SECONDS = 0.01, DROP_MARGIN = 1.1;
 
 static bool is_lost(const std::vector<double>& samples, double seconds, double goal) {
-  return samples.size() >= DROP_BATCHES && seconds >= DROP_SECONDS && *std::min_element(samples.begin(), samples.end()) > DROP_MARGIN * goal;
+  const size_t enough = seconds >= DROP_SECONDS * samples.size() ? DROP_LONG_BATCHES : DROP_BATCHES;
+  return samples.size() >= enough && seconds >= DROP_SECONDS && *std::min_element(samples.begin(), samples.end()) > DROP_MARGIN * goal;
 }
 
-/** A kernel whose calls all took so many times the goal, and so long, is not timed again: its fastest one counts. */
-static constexpr double HOPELESS = 4;
+/**
+ * A kernel whose calls all took so many times the goal, and so long, is not timed again: its fastest one counts. Data that is not aligned for
+ * vectors, as in one of the sets, makes none twice as slow.
+ */
+static constexpr double HOPELESS = 2;
 
 static double median_of(std::vector<double> samples) {
   std::sort(samples.begin(), samples.end());
@@ -96,17 +101,14 @@ static double time_kernels(const Request& r, const std::vector<Kernel>& kernels,
     at(k.number, "timing");
     k.prepare(workspace, tensors.data());
     Job j = {&k, workspace, tensors.data(), k.phases(), 1};
-    double spent = run_job(j, r.threads);
-    for (;;) {
+    double seconds = run_job(j, r.threads), spent = seconds;
+    while (seconds < least || spent < (is_awake ? WARM_UP_AGAIN : WARM_UP)) {
       sign_of_life(k.number);
-      double seconds = time_batch(r, j);
+      seconds = time_batch(r, j);
       spent += seconds;
       if (seconds < least) j.calls = std::max<long>(j.calls + 1, std::min(1.1 * j.calls * least / std::max(seconds, 1e-9), 8.0 * j.calls));
-      else if (spent >= (is_awake ? WARM_UP_AGAIN : WARM_UP)) {
-        longest = std::max(longest, seconds / j.calls);
-        break;
-      }
     }
+    longest = std::max(longest, seconds / j.calls);
     jobs.push_back(j);
   }
   is_awake = true;
@@ -166,7 +168,7 @@ static void race(const Request& r) {
     Kernel k = load(i, r.kernels[i]);
     forget_spent(r.threads);
     const double slow = std::max(HOPELESS * goal, DROP_SECONDS);
-    const Checked checked = verify(k, r, slow);
+    const Checked checked = verify(k, r, slow, DROP_SECONDS);
     if (!checked.verdict.empty()) return answer_failure(k, checked.verdict);
     if (checked.fastest > slow) {
       answer(format("load %.4f", share_of_others(r.threads)));

@@ -272,7 +272,7 @@ async function* raceUntil(
  * 2026-11-22). A longer call is a batch by itself, and twenty of those are enough: of 206 trials of 0.3 ms to 2 ms their median lay within 0.26 %
  * of that of fifty for half, and within 2.2 % for nine in ten (Zen 4, 2026-11-23).
  */
-export const TRIAL = { budgetSeconds: 0.1, batches: [5, 50], enough: [20, 0.01] } as const;
+export const TRIAL = { budgetSeconds: 0.1, batches: [3, 50], enough: [20, 0.01] } as const;
 /** Longest wait, after a stop, for a measurement in progress. */
 export const PATIENCE_MS = 500;
 /** Finals on a GPU take longer than trials. */
