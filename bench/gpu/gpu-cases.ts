@@ -14,9 +14,10 @@ import { type Computation, elementCount, inputsOf, outputOf } from "../../abstra
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { UsageError } from "../../abstraction/error.ts";
 import { tapsOf } from "../../mapper/space-time/taps.ts";
-import { constantValues, instantiate, operatorNamed, parseDataTypes } from "../../operators/index.ts";
+import { constantValues, operatorNamed } from "../../operators/index.ts";
 import { STENCILS } from "../../operators/stencil.ts";
 import { CASE_TYPES, laneCase } from "../../test/support/lane-cases.ts";
+import { operation } from "../../test/support/subjects.ts";
 import { type SuiteCase, suiteComputation, suiteType } from "../../test/support/suite.ts";
 import { STEP_CASES, stepCase } from "../lanes/step-cases.ts";
 import { wordOf } from "../support/options.ts";
@@ -67,20 +68,15 @@ const RESNET18 = [
   "512x7",
 ] as const;
 
-/** Sums of several channels or factors: operator, sizes, and sizes to be emulated. */
-const DESIGNS: Readonly<Record<string, readonly [string, Sizes, Sizes]>> = {
-  conv1d: ["conv1d", { n: 16, c: 32, k: 64, l: 4096, r: 9 }, { n: 1, c: 3, k: 4, l: 90, r: 9 }],
-  conv2d: [
-    "conv2d",
-    { n: 4, c: 64, k: 64, h: 112, w: 112, r: 3, s: 3, pad: 1 },
-    { n: 1, c: 2, k: 4, h: 6, w: 40, r: 3, s: 3, pad: 1 },
-  ],
-  depthwise: ["depthwise-conv2d", { n: 8, c: 64, h: 256, w: 256, m: 1 }, { n: 1, c: 2, h: 8, w: 40, m: 1 }],
-  fir: ["conv1d", { n: 1, c: 1, k: 16, l: 2 ** 20, r: 32 }, { n: 1, c: 1, k: 4, l: 120, r: 16 }],
-  matmul: ["matmul", { m: 2048, n: 2048, k: 2048 }, { m: 5, n: 40, k: 9 }],
-  matvec: ["matvec", { m: 8192, k: 8192 }, { m: 40, k: 20 }],
+/** Sums of several channels or factors, and the same to be emulated. */
+const DESIGNS: Readonly<Record<string, readonly [large: string, small: string]>> = {
+  conv1d: ["conv1d n=16 c=32 k=64 l=4096 r=9", "conv1d n=1 c=3 k=4 l=90 r=9"],
+  conv2d: ["conv2d n=4 c=64 k=64 h=112 w=112 r=3 s=3 pad=1", "conv2d n=1 c=2 k=4 h=6 w=40 r=3 s=3 pad=1"],
+  depthwise: ["depthwise-conv2d n=8 c=64 h=256 w=256 m=1", "depthwise-conv2d n=1 c=2 h=8 w=40 m=1"],
+  fir: ["conv1d n=1 c=1 k=16 l=1048576 r=32", "conv1d n=1 c=1 k=4 l=120 r=16"],
+  matmul: ["matmul m=2048 n=2048 k=2048", "matmul m=5 n=40 k=9"],
+  matvec: ["matvec m=8192 k=8192", "matvec m=40 k=20"],
 };
-type Sizes = Readonly<Record<string, number>>;
 
 /** @throws UsageError for a name that is none */
 export function gpuCases(words: string, sizes: CaseSizes): readonly GpuCase[] {
@@ -107,12 +103,8 @@ function caseNamed(word: string, sizes: CaseSizes): GpuCase {
     return { ...common, group: "steps", computation: stepsNamed(of, dtype, sizes), ranked: "steps" };
   if (kind === "fetched") return { ...common, group: "fetched", computation: lanes(of), ranked: "fetched" };
   if (kind === "design") {
-    const [operator, large, small] = DESIGNS[of] ?? [];
-    if (operator === undefined) return { ...common, group: "designs", computation: lanes(of), ranked: "designs" };
-    const computation = instantiate(operatorNamed(operator), {
-      parameters: (sizes.small ? small : large) ?? {},
-      types: parseDataTypes(dtype),
-    });
+    const sums = DESIGNS[of];
+    const computation = sums ? operation(sums[sizes.small ? 1 : 0], dtype) : lanes(of);
     return { ...common, group: "designs", computation, ranked: "designs" };
   }
   const filter = /^filter (\d+)$/.exec(name)?.[1];

@@ -18,7 +18,6 @@ import type { Kernel } from "../../abstraction/kernel.ts";
 import { pick, type Random, seededRandom } from "../../abstraction/random.ts";
 import { finished } from "../../abstraction/steps.ts";
 import { inverseOf } from "../../mapper/space-time/reverse.ts";
-import { instantiate, operatorNamed, parseDataTypes } from "../../operators/index.ts";
 import { leavingSteps } from "../../perfmodel/arrays.ts";
 import { modelTarget } from "../../perfmodel/target.ts";
 import type { Runner } from "../../runtime/measure.ts";
@@ -28,6 +27,7 @@ import { kernelFor } from "../../session/kinds/kernel.ts";
 import { registersOf } from "../../session/kinds/window-kinds.ts";
 import { nativeTarget } from "../../targets/native.ts";
 import { caseLines, type RecordedTrial } from "../../test/support/recorded-trials.ts";
+import { operation } from "../../test/support/subjects.ts";
 import { type ArraySpaceOfDesigns, arraySpaceOf, type RankedArray } from "../../tuner/array-candidates.ts";
 import { cpuRunner } from "../support/frame.ts";
 import { readOptions, wordOf } from "../support/options.ts";
@@ -42,46 +42,20 @@ const { values } = readOptions({
   },
 });
 
-interface Case {
-  readonly operator: string;
-  readonly types: string;
-  readonly parameters: Readonly<Record<string, number>>;
-}
-
 /** Sizes that fit the second-level or last-level cache, like the layers and images for which lanes are tuned. */
-const CASES: Readonly<Record<string, Case>> = {
-  "1-D filter of 5": { operator: "conv1d-single", types: "f32", parameters: { l: 16384, r: 5 } },
-  "2-D filter 3x3": { operator: "conv2d-single", types: "f32", parameters: { h: 256, w: 256, r: 3, s: 3, pad: 1 } },
-  "convolution 16 to 16 channels": {
-    operator: "conv2d",
-    types: "f32",
-    parameters: { n: 1, c: 16, k: 16, h: 30, w: 66, r: 3, s: 3 },
-  },
-  "2-D filter 3x3 of bf16": { operator: "conv2d-single", types: "bf16", parameters: { h: 256, w: 256, r: 3, s: 3 } },
-  "2-D filter 5x5 of f64": { operator: "conv2d-single", types: "f64", parameters: { h: 128, w: 128, r: 5, s: 5 } },
-  "depthwise with stride 2": {
-    operator: "depthwise-conv2d",
-    types: "f32",
-    parameters: { n: 1, c: 16, h: 57, w: 57, m: 1, r: 3, s: 3, stride: 2 },
-  },
-  "stencil 2d9pt": { operator: "2d9pt", types: "f32", parameters: { h: 256, w: 256 } },
-  "stencil 3d7pt": { operator: "3d7pt", types: "f32", parameters: { d: 32, h: 48, w: 64 } },
-  "matrix product": { operator: "matmul", types: "f32", parameters: { m: 96, n: 192, k: 64 } },
-  "1-D convolution with stride 2": {
-    operator: "conv1d",
-    types: "f32",
-    parameters: { n: 1, c: 8, k: 8, l: 1030, r: 7, stride: 2 },
-  },
-  "convolution of bytes": {
-    operator: "conv2d",
-    types: "u8s8",
-    parameters: { n: 1, c: 16, k: 16, h: 30, w: 66, r: 3, s: 3 },
-  },
-  "dilated convolution of f16": {
-    operator: "dilated-conv2d",
-    types: "f16",
-    parameters: { n: 1, c: 8, k: 8, h: 34, w: 68, r: 3, s: 3 },
-  },
+const CASES: Readonly<Record<string, Computation>> = {
+  "1-D filter of 5": operation("conv1d-single l=16384 r=5"),
+  "2-D filter 3x3": operation("conv2d-single h=256 w=256 r=3 s=3 pad=1"),
+  "convolution 16 to 16 channels": operation("conv2d n=1 c=16 k=16 h=30 w=66 r=3 s=3"),
+  "2-D filter 3x3 of bf16": operation("conv2d-single h=256 w=256 r=3 s=3", "bf16"),
+  "2-D filter 5x5 of f64": operation("conv2d-single h=128 w=128 r=5 s=5", "f64"),
+  "depthwise with stride 2": operation("depthwise-conv2d n=1 c=16 h=57 w=57 m=1 r=3 s=3 stride=2"),
+  "stencil 2d9pt": operation("2d9pt h=256 w=256"),
+  "stencil 3d7pt": operation("3d7pt d=32 h=48 w=64"),
+  "matrix product": operation("matmul m=96 n=192 k=64"),
+  "1-D convolution with stride 2": operation("conv1d n=1 c=8 k=8 l=1030 r=7 stride=2"),
+  "convolution of bytes": operation("conv2d n=1 c=16 k=16 h=30 w=66 r=3 s=3", "u8s8"),
+  "dilated convolution of f16": operation("dilated-conv2d n=1 c=8 k=8 h=34 w=68 r=3 s=3", "f16"),
 };
 
 /** g++ takes more than a second for every 50,000 characters. */
@@ -97,13 +71,12 @@ const chosen = values.cases === "all" ? known : values.cases.split(",").map((nam
 const random = seededRandom(Number(values.seed));
 const runner = await cpuRunner({ budgetSeconds: Number(values.seconds), stepSeconds: 60 });
 try {
-  for (const name of chosen) await measured(name, CASES[name] as Case, runner); // its name was checked
+  for (const name of chosen) await measured(name, CASES[name] as Computation, runner); // its name was checked
 } finally {
   await runner.close();
 }
 
-async function measured(name: string, { operator, types, parameters }: Case, runner: Runner): Promise<void> {
-  const computation = instantiate(operatorNamed(operator), { parameters, types: parseDataTypes(types) });
+async function measured(name: string, computation: Computation, runner: Runner): Promise<void> {
   const multiplyAdd = multiplyAddOf(computation, intrinsics);
   if (!multiplyAdd) throw new Error(`${name}: no multiply-add of lanes on this machine`);
   const space = finished(arraySpaceOf(computation, { threads: 1, target, vectors: registersOf(multiplyAdd) }));
@@ -125,7 +98,7 @@ async function measured(name: string, { operator, types, parameters }: Case, run
     process.exitCode = 1;
     return [];
   });
-  const lines = caseLines({ name, operator, target: "native", computation, trials });
+  const lines = caseLines({ name, operator: computation.name, target: "native", computation, trials });
   if (values.out === undefined) process.stdout.write(lines);
   else appendFileSync(values.out, lines);
   console.error(

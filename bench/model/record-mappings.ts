@@ -20,6 +20,7 @@ import { CHANNELS_LAST, suiteCases, suiteLayers } from "../../test/support/suite
 import { genetic } from "../../tuner/genetic.ts";
 import { random } from "../../tuner/random.ts";
 import { graphNamed, networksNamed } from "../networks/built-network.ts";
+import { inShard } from "../support/frame.ts";
 import { readOptions } from "../support/options.ts";
 
 const { values } = readOptions({
@@ -42,8 +43,7 @@ const MOST_SECONDS = 120;
 /** Operators whose sums are products of two tensors. */
 const PRODUCTS = ["gmm", "gmv", "c1d", "c2d", "c3d", "t2d", "grp", "dil", "dep", "cap", "bcv"];
 
-const [share = 1, shares = 1] = values.shard.split("/").map(Number);
-const layers = [...layersOfNetworks(), ...layersOfSuite()].filter((_, i) => i % shares === share - 1);
+const layers = inShard([...layersOfNetworks(), ...layersOfSuite()], values.shard);
 for (const [at, computation] of layers.entries())
   for (const strategy of [random, genetic]) {
     const outcome = await tuneComputation(

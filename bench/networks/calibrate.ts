@@ -1,7 +1,7 @@
 /**
- * @file Ranges of a network's values on seeded inputs, for building quantised networks (network/models/ranges.ts).
+ * @file Ranges of a network's values on seeded inputs, for building quantised networks (network/models/ranges.json).
  *
- *     npm run build && node dist/bench/networks/calibrate.js --networks resnet18,mobilenet-v1 > network/models/ranges.ts
+ *     npm run build && node dist/bench/networks/calibrate.js --networks resnet18,mobilenet-v1 > network/models/ranges.json
  *
  * Compiled references compute the values, so the machine affects them only by the order of sums. Takes minutes.
  */
@@ -28,15 +28,7 @@ const FIGURES = 6;
 const compiler = await cpuCompiler();
 const workdir = mkdtempSync(join(tmpdir(), "automap-calibrate-"));
 const evaluate = evaluatorWith({ compiler, workdir });
-console.log(`/**
- * @file Ranges that values of the networks built here have on ${IMAGES} seeded images, for their quantised forms.
- *
- *     node dist/bench/networks/calibrate.js ${process.argv.slice(2).join(" ")}
- */
-
-import type { Ranges } from "../quantise.ts";
-
-export const RANGES: Readonly<Record<string, Ranges>> = {`);
+const found: Record<string, Record<string, readonly number[]>> = {};
 for (const name of networksNamed(values.networks)) {
   const graph = graphNamed(name);
   const wanted = valuesToObserve(graph);
@@ -62,10 +54,9 @@ for (const name of networksNamed(values.networks)) {
       ranges.set(value, [low, high]);
     }
   }
-  console.log(`  "${name}": {`);
-  for (const [value, range] of ranges)
-    console.log(`    "${value}": [${range.map((x) => Number(x.toPrecision(FIGURES))).join(", ")}],`);
-  console.log("  },");
+  const rounded = ([value, range]: [string, number[]]) =>
+    [value, range.map((x) => Number(x.toPrecision(FIGURES)))] as const;
+  found[name] = Object.fromEntries([...ranges].map(rounded));
 }
-console.log("};");
+console.log(JSON.stringify(found, null, 2));
 rmSync(workdir, { recursive: true, force: true });

@@ -6,10 +6,9 @@
  * Debian 12 has version 14 (libhalide14-0-dev). A call runs a compiled pipeline; only the first call compiles.
  */
 
-import { readFileSync } from "node:fs";
 import { type Computation, inputsOf } from "../../abstraction/computation.ts";
 import type { CompileOptions } from "../../runtime/compiler.ts";
-import { LOOP_FLAGS, opened, type Peer, shiftsOf, sumOf, weightPlaces } from "./loops.ts";
+import { filled, LOOP_FLAGS, opened, type Peer, shiftsOf, sumOf, weightPlaces } from "./loops.ts";
 
 export const HALIDE_SCHEDULES = ["Adams2019", "Mullapudi2016", "by hand"] as const;
 
@@ -31,12 +30,13 @@ export function halideKernel(
     .filter((t) => t.name !== sum.input.name)
     .flatMap((t) => t.dims.map((d) => d.extent))
     .reduce((all, n) => all * n, 1);
-  const source = readFileSync(new URL("./halide.cpp", import.meta.url), "utf8")
-    .replaceAll("@T", sum.output.dtype === "f64" ? "double" : "float")
-    .replaceAll("@WEIGHTS", String(elements))
-    .replaceAll("@SCHEDULE", schedule)
-    .replaceAll("/* @out */", innermostFirst(sum.output.dims))
-    .replaceAll("/* @in */", innermostFirst(sum.input.dims))
-    .replaceAll("/* @taps */", taps.join(", "));
+  const source = filled("halide.cpp", {
+    "@T": sum.output.dtype === "f64" ? "double" : "float",
+    "@WEIGHTS": elements,
+    "@SCHEDULE": schedule,
+    "/* @out */": innermostFirst(sum.output.dims),
+    "/* @in */": innermostFirst(sum.input.dims),
+    "/* @taps */": taps.join(", "),
+  });
   return opened(computation, source, [...LOOP_FLAGS, "-I/usr/include/halide14", "-lHalide14", "-ldl"], options);
 }

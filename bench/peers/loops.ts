@@ -21,6 +21,14 @@ export type Peer =
   | { readonly status: "ready"; readonly kernel: Kernel }
   | { readonly status: "refused"; readonly reason: string };
 
+/** The source in a file beside this one, with its places filled in, one after another. */
+export function filled(file: string, places: Readonly<Record<string, string | number | undefined>>): string {
+  return Object.entries(places).reduce(
+    (source, [place, text]) => source.replaceAll(place, String(text)),
+    readFileSync(new URL(file, import.meta.url), "utf8"),
+  );
+}
+
 /** Flags of the loops with which the goal of lane kernels is stated. */
 export const LOOP_FLAGS: readonly string[] = ["-O3", "-march=native", "-std=c++17", "-shared", "-fPIC"];
 
@@ -66,27 +74,25 @@ export function loopsKernel(computation: Computation, form: "window" | "rows", o
     const [min, max] = reach[d] ?? [0, 0];
     return [Math.max(0, -min), Math.min([D, H, W][d] ?? 1, ([inD, inH, inW][d] ?? 1) - max)] as const;
   });
-  const source = readFileSync(new URL("./loops.cpp", import.meta.url), "utf8")
-    .replaceAll(
-      "@T",
-      dtype === "f16" ? "_Float16" : dtype === "s16" ? "short" : dtype === "s32" ? "int" : C_TYPES[dtype],
-    )
-    .replaceAll("@D", String(D))
-    .replaceAll("@H", String(H))
-    .replaceAll("@W", String(W))
-    .replaceAll("@I0", String(bounds[0]?.[0]))
-    .replaceAll("@I1", String(bounds[0]?.[1]))
-    .replaceAll("@J0", String(bounds[1]?.[0]))
-    .replaceAll("@J1", String(bounds[1]?.[1]))
-    .replaceAll("@K0", String(bounds[2]?.[0]))
-    .replaceAll("@K1", String(bounds[2]?.[1]))
-    .replaceAll("@IN_D", String(inD))
-    .replaceAll("@IN_H", String(inH))
-    .replaceAll("@IN_W", String(inW))
-    .replaceAll("/* @taps */", taps.map((t) => `{${t.z}, ${t.y}, ${t.x}, ${t.weight}}`).join(", "))
-    .replaceAll("/* @point */", point)
-    .replaceAll("/* @row */", row)
-    .replaceAll("/* @form */", form === "rows" ? "#define BY_ROWS" : "");
+  const source = filled("loops.cpp", {
+    "@T": dtype === "f16" ? "_Float16" : dtype === "s16" ? "short" : dtype === "s32" ? "int" : C_TYPES[dtype],
+    "@D": D,
+    "@H": H,
+    "@W": W,
+    "@I0": bounds[0]?.[0],
+    "@I1": bounds[0]?.[1],
+    "@J0": bounds[1]?.[0],
+    "@J1": bounds[1]?.[1],
+    "@K0": bounds[2]?.[0],
+    "@K1": bounds[2]?.[1],
+    "@IN_D": inD,
+    "@IN_H": inH,
+    "@IN_W": inW,
+    "/* @taps */": taps.map((t) => `{${t.z}, ${t.y}, ${t.x}, ${t.weight}}`).join(", "),
+    "/* @point */": point,
+    "/* @row */": row,
+    "/* @form */": form === "rows" ? "#define BY_ROWS" : "",
+  });
   return opened(computation, source, LOOP_FLAGS, options);
 }
 
@@ -117,18 +123,19 @@ export function filter2dKernel(computation: Computation, options: Options): Prom
     window[(y - y0) * (x1 - x0 + 1) + (x - x0)] = weights[k] ?? 0;
   }
   // The window is anchored at the output's place. Where that is left of the window, the input is read further right.
-  const source = readFileSync(new URL("./opencv.cpp", import.meta.url), "utf8")
-    .replaceAll("@TOP", String(y0))
-    .replaceAll("@CV", sum.output.dtype === "f64" ? "CV_64F" : "CV_32F")
-    .replaceAll("@T", sum.output.dtype === "f64" ? "double" : "float")
-    .replaceAll("@IN_H", String(inH))
-    .replaceAll("@IN_W", String(inW))
-    .replaceAll("@H", String(H))
-    .replaceAll("@W", String(W))
-    .replaceAll("@KH", String(y1 - y0 + 1))
-    .replaceAll("@KW", String(x1 - x0 + 1))
-    .replaceAll("@LEFT", String(x0))
-    .replaceAll("/* @window */", window.join(", "));
+  const source = filled("opencv.cpp", {
+    "@TOP": y0,
+    "@CV": sum.output.dtype === "f64" ? "CV_64F" : "CV_32F",
+    "@T": sum.output.dtype === "f64" ? "double" : "float",
+    "@IN_H": inH,
+    "@IN_W": inW,
+    "@H": H,
+    "@W": W,
+    "@KH": y1 - y0 + 1,
+    "@KW": x1 - x0 + 1,
+    "@LEFT": x0,
+    "/* @window */": window.join(", "),
+  });
   const flags = [...LOOP_FLAGS, "-I/usr/include/opencv4", "-lopencv_imgproc", "-lopencv_core"];
   return opened(computation, source, flags, options);
 }

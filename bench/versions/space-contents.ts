@@ -22,14 +22,13 @@ import { bertBase } from "../../network/models/bert.ts";
 import { miLstm } from "../../network/models/milstm.ts";
 import { shufflenet } from "../../network/models/shufflenet.ts";
 import { multiplyAddsOf } from "../../network/tasks.ts";
-import { parseDataTypes } from "../../operators/data-types.ts";
-import { instantiate, operatorNamed } from "../../operators/index.ts";
 import { tunedSource } from "../../package/library.ts";
 import { partsOfNetwork } from "../../package/network/index.ts";
 import { chooseSpace, usableIntrinsics } from "../../session/kinds/choose.ts";
 import type { SessionSpace } from "../../session/kinds/session-space.ts";
 import { choicesOf, inHalfOnGpu, networkSubject, openGraph } from "../../session/network/network.ts";
 import { armTargetNamed, nvidiaTarget, OPENCL_ISA, targetOf } from "../../targets/index.ts";
+import { operation } from "../../test/support/subjects.ts";
 import { readOptions, wordOf } from "../support/options.ts";
 
 const { values } = readOptions({
@@ -60,17 +59,13 @@ const MACHINES = {
   h100: nvidiaTarget("h100"),
 };
 
-interface Case {
-  readonly machine: keyof typeof MACHINES;
-  readonly computation: Computation;
-  readonly kinds?: "all" | "mappings" | "lanes";
-}
+/** A machine, what is computed on it, and the kinds of candidates; all when left out. */
+type Case = readonly [machine: keyof typeof MACHINES, computation: Computation, kinds?: "all" | "mappings" | "lanes"];
 
-const operator = (name: string, parameters: Readonly<Record<string, number>>, types = "f32"): Computation =>
-  instantiate(operatorNamed(name), { parameters, types: parseDataTypes(types) });
-
-const FILTER = { h: 64, w: 96, r: 3, s: 3, pad: 1 };
-const CONV = { n: 1, c: 32, k: 32, h: 14, w: 14, r: 3, s: 3, pad: 1 };
+const CONV = "conv2d n=1 c=32 k=32 h=14 w=14 r=3 s=3 pad=1";
+const FILTER = "conv2d-single h=64 w=96 r=3 s=3 pad=1";
+const PRODUCT = "matmul m=64 n=96 k=128";
+const CUBE = "3d7pt d=16 h=24 w=64";
 const equation = (
   text: string,
   extents: Readonly<Record<string, number>>,
@@ -88,42 +83,42 @@ const wavefront = equation("d[i,j] = min(d[i-1,j], d[i,j-1]) + x[i,j]", { i: 64,
 const product = equation("c[i,j] max= x[i,k] + y[k,j]", { i: 64, j: 96, k: 32 }, { x: "s32", y: "s32", c: "s32" });
 
 const CASES: readonly Case[] = [
-  { machine: "amx", computation: operator("conv2d", CONV, "u8s8") },
-  { machine: "amx", computation: operator("matmul", { m: 64, n: 96, k: 128 }, "bf16") },
-  { machine: "amx", computation: operator("matmul", { m: 64, n: 96, k: 128 }) },
-  { machine: "amx", computation: operator("conv2d", CONV), kinds: "mappings" },
-  { machine: "amx", computation: operator("conv2d", CONV), kinds: "lanes" },
-  { machine: "amx", computation: operator("depthwise-conv2d", { c: 32, h: 14, w: 14, m: 1, r: 3, s: 3 }) },
-  { machine: "amx", computation: operator("conv1d-single", { l: 500, r: 5 }) },
-  { machine: "amx", computation: operator("conv2d-single", FILTER) },
-  { machine: "amx", computation: operator("conv2d-single", FILTER, "s16"), kinds: "lanes" },
-  { machine: "amx", computation: operator("conv2d-single", FILTER, "f64"), kinds: "lanes" },
-  { machine: "amx", computation: operator("2d5pt", { h: 64, w: 96 }) },
-  { machine: "amx", computation: operator("3d7pt", { d: 16, h: 24, w: 64 }) },
-  { machine: "amx", computation: steps },
-  { machine: "amx", computation: wideSteps },
-  { machine: "amx", computation: cubeSteps },
-  { machine: "amx", computation: product },
-  { machine: "amx", computation: recurrence },
-  { machine: "amx", computation: wavefront },
-  { machine: "amx", computation: operator("mean", { n: 4, c: 32, h: 14, w: 14 }) },
-  { machine: "amx", computation: operator("mttkrp", { i: 32, j: 32, k: 16, l: 16 }) },
-  { machine: "avx2", computation: operator("conv2d", CONV) },
-  { machine: "avx2", computation: operator("conv2d-single", FILTER) },
-  { machine: "avx2", computation: steps },
-  { machine: "arm", computation: operator("conv2d", CONV) },
-  { machine: "arm", computation: operator("matmul", { m: 64, n: 96, k: 128 }, "s8") },
-  { machine: "opencl", computation: operator("matmul", { m: 64, n: 96, k: 128 }) },
-  { machine: "h100", computation: operator("matmul", { m: 512, n: 512, k: 512 }, "f16") },
-  { machine: "h100", computation: operator("conv2d", CONV, "f16") },
-  { machine: "h100", computation: operator("conv2d", CONV) },
-  { machine: "h100", computation: operator("matvec", { m: 512, k: 4096 }) },
-  { machine: "h100", computation: operator("conv2d-single", FILTER) },
-  { machine: "h100", computation: operator("conv2d-single", FILTER, "f64"), kinds: "lanes" },
-  { machine: "h100", computation: operator("3d7pt", { d: 16, h: 24, w: 64 }) },
-  { machine: "h100", computation: steps },
-  { machine: "h100", computation: cubeSteps },
-  { machine: "h100", computation: operator("conv2d", CONV), kinds: "lanes" },
+  ["amx", operation(CONV, "u8s8")],
+  ["amx", operation(PRODUCT, "bf16")],
+  ["amx", operation(PRODUCT)],
+  ["amx", operation(CONV), "mappings"],
+  ["amx", operation(CONV), "lanes"],
+  ["amx", operation("depthwise-conv2d c=32 h=14 w=14 m=1 r=3 s=3")],
+  ["amx", operation("conv1d-single l=500 r=5")],
+  ["amx", operation(FILTER)],
+  ["amx", operation(FILTER, "s16"), "lanes"],
+  ["amx", operation(FILTER, "f64"), "lanes"],
+  ["amx", operation("2d5pt h=64 w=96")],
+  ["amx", operation(CUBE)],
+  ["amx", steps],
+  ["amx", wideSteps],
+  ["amx", cubeSteps],
+  ["amx", product],
+  ["amx", recurrence],
+  ["amx", wavefront],
+  ["amx", operation("mean n=4 c=32 h=14 w=14")],
+  ["amx", operation("mttkrp i=32 j=32 k=16 l=16")],
+  ["avx2", operation(CONV)],
+  ["avx2", operation(FILTER)],
+  ["avx2", steps],
+  ["arm", operation(CONV)],
+  ["arm", operation(PRODUCT, "s8")],
+  ["opencl", operation(PRODUCT)],
+  ["h100", operation("matmul m=512 n=512 k=512", "f16")],
+  ["h100", operation(CONV, "f16")],
+  ["h100", operation(CONV)],
+  ["h100", operation("matvec m=512 k=4096")],
+  ["h100", operation(FILTER)],
+  ["h100", operation(FILTER, "f64"), "lanes"],
+  ["h100", operation(CUBE)],
+  ["h100", steps],
+  ["h100", cubeSteps],
+  ["h100", operation(CONV), "lanes"],
 ];
 
 /** What is compared of one space. */
@@ -200,7 +195,7 @@ function impliedOf({ kind, schedule }: Candidate): unknown {
   return { dataflow: dataflow ?? null, weights: of.weights === "registers" ? "registers" : null };
 }
 
-const nameOf = ({ machine, computation, kinds = "all" }: Case): string => {
+const nameOf = ([machine, computation, kinds = "all"]: Case): string => {
   const extents = computation.axes.map(({ name, extent }) => `${name}${extent}`).join(" ");
   const dtypes = [...new Set(Object.values(computation.tensors).map((t) => t.dtype))].join(" ");
   return [machine, computation.name, dtypes, extents, kinds].join(", ");
@@ -208,7 +203,7 @@ const nameOf = ({ machine, computation, kinds = "all" }: Case): string => {
 
 const found: Record<string, Contents> = {};
 for (const one of CASES.filter((c) => nameOf(c).includes(values.only))) {
-  const { machine, computation, kinds = "all" } = one;
+  const [machine, computation, kinds = "all"] = one;
   const target = MACHINES[machine];
   const chosen = finished(
     chooseSpace(computation, usableIntrinsics(target), { machine: target, threads: 2, seed: 1, kinds }),

@@ -1,17 +1,23 @@
 /**
- * @file The built-in networks, by name, and the quantised forms of the image networks: u8 activations and s8 weights, with the ranges of `ranges.ts`.
+ * @file The built-in networks, by name, and the quantised forms of the image networks: u8 activations and s8 weights, with the ranges of
+ * ranges.json, which bench/networks/calibrate.ts makes.
  *
  *     MODELS["resnet18-u8s8"]      QuantizeLinear and DequantizeLinear around stored values
  */
 
+import { readFileSync } from "node:fs";
 import type { Graph } from "../graph.ts";
 import { quantise, type Ranges } from "../quantise.ts";
 import { bertBase } from "./bert.ts";
 import { miLstm } from "./milstm.ts";
 import { mobilenetV1 } from "./mobilenet.ts";
-import { RANGES } from "./ranges.ts";
 import { resnet18, resnet50 } from "./resnet.ts";
 import { shufflenet } from "./shufflenet.ts";
+
+/** Of the values of each network, on a few seeded images. */
+const RANGES = JSON.parse(readFileSync(new URL("./ranges.json", import.meta.url), "utf8")) as Readonly<
+  Record<string, Ranges>
+>; // a file of ours
 
 /** Builds a network for a batch, by default 1. */
 type BuildModel = (options?: { readonly batch?: number }) => Graph;

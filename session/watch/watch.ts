@@ -6,14 +6,6 @@
  *     watch.page("events")      the page as it is now
  */
 
-/**
- * @file Follows a database that other processes write: the searches that run now as a page that changes, and once none runs the report of all.
- *
- *     const watch = new Watch("automap.db");
- *     watch.look()              what changed since the last look: patches of the page, or that it is another page now
- *     watch.page("events")      the page as it is now
- */
-
 import { z } from "zod";
 import { groupsOf } from "../../abstraction/collections.ts";
 import { MachineFault, NotFoundError, UsageError } from "../../abstraction/error.ts";
