@@ -20,6 +20,7 @@ import { z } from "zod";
 import { sumOf, upTo } from "../../abstraction/collections.ts";
 import { openDatabase, queryTrials } from "../../db/index.ts";
 import { admit, createFleet } from "../../fleet/members.ts";
+import { counted } from "../../report/text.ts";
 import { coresHere } from "../../runtime/processor.ts";
 import { cpuName, percent, table } from "../support/frame.ts";
 import { readOptions } from "../support/options.ts";
@@ -29,6 +30,8 @@ const { values, positionals } = readOptions({
     redis: { type: "string", default: "redis-server" },
     /** Where the server finds its libraries, if they are not this machine's. */
     libraries: { type: "string" },
+    /** Cores of the searches at home; 0 for none. */
+    home: { type: "string", default: "1,2" },
     /** How many workers that only compile. */
     compilers: { type: "string", default: "0,1,2,4" },
     /** Kernels of each search. */
@@ -67,7 +70,7 @@ interface Sample {
 }
 const samples: Sample[] = [];
 /** Kernels a second in the first setting. */
-let homeRate: number | undefined;
+let firstRate: number | undefined;
 
 /** Rounds of one search after its first. */
 interface Searched {
@@ -88,16 +91,16 @@ try {
   await once(started(["taskset", "-cp", String(SERVES), String(process.pid)], {}), "exit");
   process.stderr.write("the rates of this machine\n");
   const warm = join(folder, "warm");
-  await automap(["calibrate", "--db", join(folder, "warm.db")], MEASURES, warm);
+  await automap(["calibrate", "--db", join(folder, "warm.db")], String(MEASURES), warm);
 
   const rows: string[][] = [];
-  rows.push(await rowOf("at home, 1 core", [MEASURES], (words, name) => automap(words, MEASURES, cacheOf(name))));
-  const both = `${MEASURES},${SEARCHES}`;
-  rows.push(
-    await rowOf("at home, 2 cores", [MEASURES, SEARCHES], (words, name) => automap(words, both, cacheOf(name))),
-  );
+  for (const count of numbersIn(values.home).filter((one) => one > 0)) {
+    const own = [MEASURES, SEARCHES].slice(0, count);
+    const setting = `at home, ${counted(count, "core")}`;
+    rows.push(await rowOf(setting, own, (words, name) => automap(words, own.join(","), cacheOf(name))));
+  }
   const address = await server();
-  for (const count of values.compilers.split(",").map(Number)) rows.push(await inFleet(address, count));
+  for (const count of numbersIn(values.compilers)) rows.push(await inFleet(address, count));
 
   const head = ["setting", "kernels", "kernels/s", "times", "proposing, ms a kernel", "to the first of a round"];
   const shares = ["between others", "searches", "measures", "compile", "busy s of compilers and measuring, a kernel"];
@@ -124,7 +127,7 @@ async function inFleet(address: string, count: number): Promise<string[]> {
   ]);
   const given = ["--fleet", address, "--fleet-key", desk];
   const row = await rowOf(`fleet, ${count} compile`, [MEASURES, ...compiling], (words) =>
-    automap([...words, ...given], SEARCHES, join(folder, name)),
+    automap([...words, ...given], String(SEARCHES), join(folder, name)),
   );
   await Promise.all(
     workers.map((child) => {
@@ -133,6 +136,10 @@ async function inFleet(address: string, count: number): Promise<string[]> {
     }),
   );
   return row;
+}
+
+function numbersIn(list: string): number[] {
+  return list.split(",").map(Number);
 }
 
 /** Searches all cases in one setting. @param working the processors that compile and measure */
@@ -159,12 +166,12 @@ async function rowOf(
   const share = (cpus: readonly number[]): string =>
     cpus.length === 0 ? "" : `${percent(sumOf(cpus, busy) / cpus.length / seconds)} %`;
   const rate = kernels / seconds;
-  homeRate ??= rate;
+  firstRate ??= rate;
   const row = [
     setting,
     String(kernels),
     rate.toFixed(2),
-    (rate / homeRate).toFixed(2),
+    (rate / firstRate).toFixed(2),
     part("proposing", "writing"),
     part("compiling"),
     part("measuring"),
@@ -226,8 +233,8 @@ function cacheOf(name: string): string {
 }
 
 /** Runs a command on some processors to its end. */
-async function automap(words: readonly string[], cpus: number | string, cache: string): Promise<void> {
-  const pinned = ["taskset", "-c", String(cpus), process.execPath, MAIN, ...words];
+async function automap(words: readonly string[], cpus: string, cache: string): Promise<void> {
+  const pinned = ["taskset", "-c", cpus, process.execPath, MAIN, ...words];
   const [code] = await once(started(pinned, { XDG_CACHE_HOME: cache }), "exit");
   if (code !== 0) throw new Error(`automap ${words.join(" ")}: ${code}`);
 }
