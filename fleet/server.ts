@@ -34,17 +34,16 @@ export interface FleetServer {
   readonly worker: (name: string, work: Processor, options?: Partial<WorkerOptions>) => Worker;
   /** The events of a queue, by which one waits for the end of a job. */
   readonly events: (name: string) => QueueEvents;
-  /**
-   * Closes the connections, and all that was made of them; once, however often it is called. A worker ends its job first, for which it has some
-   * seconds.
-   */
+  /** Closes a worker, which ends its job first, for as long as the server may take to answer. @returns whether it was there for that */
+  readonly end: (worker: Worker) => Promise<boolean>;
+  /** Closes the connections, and all that was made of them; once, however often it is called. */
   readonly close: () => Promise<void>;
 }
 
 export interface ServerOptions {
   /** Called when a connection that was open is lost, at most once a minute with the same sentence. */
   readonly onTrouble?: ((sentence: string) => void) | undefined;
-  /** Milliseconds within which the server must answer. Packages are loaded before, which takes as long on a machine with other work. */
+  /** Milliseconds within which the server must answer, also when it is left. Packages are loaded before, which takes as long on a machine with other work. */
   readonly patience?: number | undefined;
   /** Milliseconds after which a connection on which an answer is awaited is taken to be lost, and made anew. */
   readonly silence?: number | undefined;
@@ -65,8 +64,6 @@ const WORKER_OPTIONS = { ...JOB_OPTIONS, lockDuration: LOCK_MS, runRetryDelay: A
 const PATIENCE_MS = 4_000;
 /** Routers forget connections and tell nobody; a server that is asked answers sooner, also one that waits for a job in its queue. */
 const SILENCE_MS = 30_000;
-/** To say goodbye to a server that may be gone. */
-const CLOSE_MS = 5000;
 /** A sentence that was said is not said again within this time. */
 const QUIET_MS = 60_000;
 
@@ -98,6 +95,15 @@ export async function openServer(
     report,
   });
   const made: Made[] = [];
+  /** Whether it was waited for in vain. */
+  let isGone = false;
+  /** Closes what may not find its server any more, and would look for it for ever. */
+  const end = async (one: Made): Promise<boolean> => {
+    const isDone = await isDoneBefore(one.close().catch(report), AbortSignal.timeout(isGone ? 0 : patience));
+    isGone ||= !isDone;
+    one.disconnect().catch(() => undefined);
+    return isDone;
+  };
   const kept = <T extends Made & { on(event: "error", listener: (error: Error) => void): T }>(one: T): T => {
     made.push(one);
     return one.on("error", report);
@@ -122,8 +128,9 @@ export async function openServer(
       const all = { ...shared, connection: consumer, blockingTimeout: waits };
       return kept(new bullmq.QueueEvents(name, all, backend));
     },
+    end,
     close: () => {
-      closing ??= Promise.all(made.map((one) => ended(one, report))).then(close);
+      closing ??= Promise.all(made.map(end)).then(close);
       return closing;
     },
   };
@@ -133,10 +140,4 @@ export async function openServer(
 interface Made {
   readonly close: () => Promise<void>;
   readonly disconnect: () => Promise<void>;
-}
-
-/** Closes what may not find its server any more, and would look for it for ever. */
-async function ended(one: Made, report: (error: unknown) => void): Promise<void> {
-  await isDoneBefore(one.close().catch(report), AbortSignal.timeout(CLOSE_MS));
-  one.disconnect().catch(() => undefined);
 }

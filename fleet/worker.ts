@@ -32,7 +32,7 @@ import type { Fence } from "../runtime/fence.ts";
 import { keepBytes } from "../runtime/kept.ts";
 import { createRunner, type Runner } from "../runtime/measure.ts";
 import type { CudaRunner } from "../runtime/run/cuda.ts";
-import { following, isDoneBefore } from "../runtime/until.ts";
+import { isDoneBefore } from "../runtime/until.ts";
 import { gpuRates } from "../session/calibrate/calibrate-gpu.ts";
 import { environmentOf, gpuEnvironment } from "../session/calibrate/environment.ts";
 import { readGpuCalibration } from "../session/calibrate/gpu-rates.ts";
@@ -153,8 +153,6 @@ const AHEAD = 2;
 const HELD = 2;
 /** A worker that failed so often in a row stops. */
 const MOST_FAULTS = 3;
-/** To give a job back, where the server is there to take it. */
-const GIVE_BACK_MS = 5000;
 /** How often a job may be lost with its worker. */
 const MOST_LOST = 5;
 
@@ -200,6 +198,10 @@ class Serving implements FleetWorker {
   private readonly pool: CompilePool | undefined;
   private fail: (error: EnvironmentError) => void = () => undefined;
   private timer: NodeJS.Timeout | undefined;
+  private ending: Promise<void> | undefined;
+  /** Jobs that it is at. */
+  private atHand = 0;
+  private onIdle: () => void = () => undefined;
   private count = 0;
   private faults = 0;
 
@@ -238,7 +240,14 @@ class Serving implements FleetWorker {
       );
     const locks = defined({ lockDuration: lockMs, stalledInterval: lockMs });
     const serve = (queue: string, concurrency: number, work: (job: Job) => Promise<Outcome>): void => {
-      const answer = (job: QueueJob, token?: string): Promise<unknown> => this.answer(job, token, work);
+      const answer = async (job: QueueJob, token?: string): Promise<unknown> => {
+        this.atHand++;
+        try {
+          return await this.answer(job, token, work);
+        } finally {
+          if (--this.atHand === 0) this.onIdle();
+        }
+      };
       this.workers.push(this.server.worker(queue, answer, { concurrency, maxStalledCount: MOST_LOST, ...locks }));
     };
     if (measures) {
@@ -255,14 +264,23 @@ class Serving implements FleetWorker {
     this.timer = setInterval(() => void this.advertise().catch(() => undefined), (ADVERT_SECONDS * 1000) / 3);
   }
 
-  async stop(how: "finish" | "give-back" = "finish"): Promise<void> {
-    clearInterval(this.timer);
+  stop(how: "finish" | "give-back" = "finish"): Promise<void> {
     if (how === "give-back") this.giveBack.abort();
+    this.ending ??= this.end();
+    return this.ending;
+  }
+
+  private async end(): Promise<void> {
+    clearInterval(this.timer);
     const gone = this.server.board.remove(this.boardName()).catch(() => undefined);
-    // Those that do not find their server would wait for it for ever.
-    const late = following(this.giveBack.signal, GIVE_BACK_MS);
-    await isDoneBefore(Promise.all([gone, ...this.workers.map((worker) => worker.close())]), late.signal);
-    late.letGo();
+    // They take nothing more, and end once they have answered.
+    for (const worker of this.workers) worker.close().catch(() => undefined);
+    const idle = new Promise<void>((resolve) => {
+      this.onIdle = resolve;
+    });
+    if (this.atHand > 0) await isDoneBefore(idle, this.giveBack.signal);
+    const ended = await Promise.all(this.workers.map((worker) => this.server.end(worker)));
+    if (ended.every((isThere) => isThere)) await gone;
     this.giveBack.abort();
     await Promise.all([...this.held.values()].map(closed));
     this.held.clear();

@@ -295,7 +295,7 @@ function withKernels(name: string, statements: readonly string[]): string {
     renameSync(at(`kernels/${hash}.cpp`), at(`kernels/${made}.cpp`));
     for (const file of ["jobs", "builds", MANIFEST]) edit(file, (text) => text.replaceAll(hash, made));
   }
-  edit("settings.sh", (text) => text.replace(/silence="\d+"/, 'silence="3"'));
+  edit("settings.sh", (text) => text.replace(/silence="\d+"/, 'silence="1"'));
   const { files, ...manifest } = JSON.parse(readFileSync(at(MANIFEST), "utf8"));
   const names = Object.keys(files);
   const sums = Object.fromEntries(names.map((file) => [file, sha256Of(readFileSync(at(file)))]));
@@ -317,7 +317,7 @@ it("takes for a result that a kernel hangs, dies, answers wrongly or does not co
   expect({ code, told }).toEqual({
     code: 0,
     told: [
-      "fault timed-out no sign of life for 3 s",
+      "fault timed-out no sign of life for 1 s",
       "fault crashed wrote address 0x8",
       "wrong call 1 on random inputs",
       "does not compile",

@@ -16,7 +16,7 @@ const OTHER = { id: "1".repeat(32) };
 
 /** The result of a job. The event of one that ends while events are being subscribed to is missed. */
 async function answered(job: Job, events: QueueEvents): Promise<unknown> {
-  await expect.poll(() => job.isCompleted()).toBe(true);
+  await vi.waitUntil(() => job.isCompleted(), { timeout: 60_000 });
   return job.waitUntilFinished(events, 5000);
 }
 
@@ -85,29 +85,6 @@ for (const { kind, needs, isHere, start } of KINDS)
       expect(await (await opened(OTHER)).queue("measure").getJob("a1")).toBeUndefined();
     });
 
-    it("may go and come back: what needs it says so, once, and works again", async () => {
-      const frail = await start();
-      const troubles: string[] = [];
-      // A password where none is asked for does no harm.
-      const address = parseAddress(frail.url, { AUTOMAP_FLEET_PASSWORD: "geheim" });
-      const server = await openServer(address, FLEET, { onTrouble: (text) => troubles.push(text) });
-      const queue = server.queue("measure");
-      const events = server.events("measure");
-      server.worker("measure", async ({ data }) => data);
-      expect(await answered(await queue.add("measure", 1), events)).toBe(1);
-      await frail.stop();
-      await expect.poll(() => troubles.length).toBeGreaterThan(0);
-      await expect(queue.add("measure", 2)).rejects.toThrow();
-      await frail.start();
-      const added = (): Promise<Job | undefined> => queue.add("measure", 3).catch(() => undefined);
-      await expect.poll(added).toBeDefined();
-      await expect.poll(() => queue.getCompletedCount()).toBeGreaterThan(1);
-      await server.board.post("name", "text", 5);
-      for (const sentence of troubles) expect(sentence).toMatch(/^no connection to the fleet's server \S+: [a-z, ]+$/);
-      expect(new Set(troubles).size).toBe(troubles.length);
-      await server.close();
-    });
-
     it("is not used by who has another clock", async () => {
       const { now } = Date;
       const off = kind === "redis" ? 301_000 : 6000;
@@ -120,12 +97,45 @@ for (const { kind, needs, isHere, start } of KINDS)
         clock.mockRestore();
       }
     });
+  });
 
-    it("hears of jobs, and finds those of workers that died, also when it could not be reached", async () => {
-      const frail = await start();
-      const network = await networkTo(frail.port, seededRandom(1));
+// They wait for most of their time: all at once.
+for (const { kind, needs, isHere, start } of KINDS)
+  describe.skipIf(!isHere).concurrent(`a server that comes and goes in ${kind} (${needs})`, async () => {
+    const servers = isHere ? [await start(), await start(), await start()] : [];
+    const frail = (): TestServer => servers.pop() as TestServer; // one for each test
+
+    it("may go and come back: what needs it says so, once, and works again", async ({ expect }) => {
+      const here = frail();
+      const troubles: string[] = [];
+      // A password where none is asked for does no harm.
+      const address = parseAddress(here.url, { AUTOMAP_FLEET_PASSWORD: "geheim" });
+      const server = await openServer(address, FLEET, { onTrouble: (text) => troubles.push(text) });
+      const queue = server.queue("measure");
+      const events = server.events("measure");
+      server.worker("measure", async ({ data }) => data);
+      expect(await answered(await queue.add("measure", 1), events)).toBe(1);
+      await here.stop();
+      await expect.poll(() => troubles.length).toBeGreaterThan(0);
+      await expect(queue.add("measure", 2)).rejects.toThrow();
+      await here.start();
+      const added = (): Promise<Job | undefined> => queue.add("measure", 3).catch(() => undefined);
+      await expect.poll(added).toBeDefined();
+      await expect.poll(() => queue.getCompletedCount()).toBeGreaterThan(1);
+      await server.board.post("name", "text", 5);
+      for (const sentence of troubles) expect(sentence).toMatch(/^no connection to the fleet's server \S+: [a-z, ]+$/);
+      expect(new Set(troubles).size).toBe(troubles.length);
+      await server.close();
+    });
+
+    it("hears of jobs, and finds those of workers that died, also when it could not be reached", async ({
+      expect,
+      onTestFinished,
+    }) => {
+      const here = frail();
+      const network = await networkTo(here.port, seededRandom(1));
       onTestFinished(() => network.close());
-      const server = await openServer(parseAddress(frail.url.replace(`:${frail.port}`, `:${network.port}`)), FLEET);
+      const server = await openServer(parseAddress(here.url.replace(`:${here.port}`, `:${network.port}`)), FLEET);
       onTestFinished(() => server.close());
       const heard: string[] = [];
       const events = server.events("measure");
@@ -148,11 +158,13 @@ for (const { kind, needs, isHere, start } of KINDS)
       await expect.poll(() => heard, { timeout: 15_000 }).toEqual(["lost"]);
     });
 
-    it("makes a connection anew that the network has forgotten, and closes what finds no server any more", async () => {
-      const frail = await start();
-      const network = await networkTo(frail.port, seededRandom(1));
+    it("makes a connection anew that the network has forgotten, and closes what finds no server any more", async ({
+      expect,
+    }) => {
+      const here = frail();
+      const network = await networkTo(here.port, seededRandom(1));
       const troubles: string[] = [];
-      const address = parseAddress(frail.url.replace(String(frail.port), String(network.port)));
+      const address = parseAddress(here.url.replace(String(here.port), String(network.port)));
       const onTrouble = (text: string): void => void troubles.push(text);
       const server = await openServer(address, FLEET, { silence: 600, onTrouble });
       const queue = server.queue("measure");
@@ -169,7 +181,7 @@ for (const { kind, needs, isHere, start } of KINDS)
       await expect.poll(added).toBeDefined();
       await expect.poll(() => queue.getCompletedCount()).toBeGreaterThan(1);
       await network.close();
-      await frail.stop();
+      await here.stop();
       await server.close();
     });
   });
