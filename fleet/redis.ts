@@ -34,8 +34,8 @@ const CLOCKS_MS = 300_000;
 /** Forgets the name of a post that has expired, unless it was posted again meanwhile. */
 const FORGET = "if redis.call('exists', KEYS[1]) == 0 then return redis.call('zrem', KEYS[2], ARGV[1]) end";
 
-/** Waits before the connection is tried again: one second, then up to twenty. */
-const again = (times: number): number => Math.min(20_000, 1000 * times);
+/** Waits before the connection is tried again: a quarter of a second, then twice as long each time, up to twenty seconds. */
+const again = (times: number): number => Math.min(20_000, 125 * 2 ** times);
 
 /** Connects to it. @throws EnvironmentError when that fails, or it is none that can keep queues */
 export async function openRedis(

@@ -59,7 +59,14 @@ const JOB_OPTIONS = {
 const AGAIN_MS = 1000;
 /** A worker that does not renew its lock within this time is taken for dead, and its job is given to another. */
 const LOCK_MS = 30_000;
-const WORKER_OPTIONS = { ...JOB_OPTIONS, lockDuration: LOCK_MS, runRetryDelay: AGAIN_MS } as const;
+/** Between two looks for such jobs. One that was there at two looks, and is locked no more, is given. */
+const STALLED_MS = 10_000;
+const WORKER_OPTIONS = {
+  ...JOB_OPTIONS,
+  lockDuration: LOCK_MS,
+  stalledInterval: STALLED_MS,
+  runRetryDelay: AGAIN_MS,
+} as const;
 /** A user is told within five seconds. */
 const PATIENCE_MS = 4_000;
 /** Routers forget connections and tell nobody; a server that is asked answers sooner, also one that waits for a job in its queue. */

@@ -115,6 +115,8 @@ describe.skipIf(!hasRedis)("a search in a fleet", async () => {
       alone: async (kernel) => {
         if (++measured === 5) {
           await redis.stop();
+          // Until a connection was tried again.
+          await setTimeout(500);
           await redis.start();
         }
         return BY_TEXT.alone(kernel);

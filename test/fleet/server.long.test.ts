@@ -80,7 +80,7 @@ for (const { kind, needs, isHere, start } of KINDS)
       expect(await queue.getJobCounts("waiting", "active")).toEqual({ waiting: 0, active: 0 });
       const [ended] = await queue.getCompleted(0, 9);
       expect(ended).toMatchObject({ id: "a1", processedOn: expect.any(Number), finishedOn: expect.any(Number) });
-      expect(worker.opts).toMatchObject({ lockDuration: 30_000, name: "node3" });
+      expect(worker.opts).toMatchObject({ lockDuration: 30_000, stalledInterval: 10_000, name: "node3" });
       expect((await queue.getJob("a1"))?.opts).toMatchObject({ removeOnComplete: { age: 86_400 } });
       expect(await (await opened(OTHER)).queue("measure").getJob("a1")).toBeUndefined();
     });
@@ -166,7 +166,7 @@ for (const { kind, needs, isHere, start } of KINDS)
       const troubles: string[] = [];
       const address = parseAddress(here.url.replace(String(here.port), String(network.port)));
       const onTrouble = (text: string): void => void troubles.push(text);
-      const server = await openServer(address, FLEET, { silence: 600, onTrouble });
+      const server = await openServer(address, FLEET, { silence: 600, patience: 2000, onTrouble });
       const queue = server.queue("measure");
       server.worker("measure", async ({ data }) => data);
       await queue.add("measure", 1);

@@ -1,7 +1,7 @@
 /**
  * @file Searches in a fleet of processes to which faults happen at random: each makes the trials of a search to which nothing happens.
  *
- *     AUTOMAP_FAULTS=300 npx vitest run test/fleet/fleet-faults.long.test.ts       300 faults, and a table as in bench/results/fleet-faults.md
+ *     AUTOMAP_FAULTS=300 npx vitest run test/fleet/fleet-faults.deep.test.ts       300 faults, and a table as in bench/results/fleet-faults.md
  *     AUTOMAP_FAULTS=300 AUTOMAP_SEED=7 npx vitest run ...                         others
  */
 
