@@ -22,7 +22,7 @@ import { traitsOf } from "../mapper/schedule/schedules.ts";
 import { THREAD_REGISTERS } from "../targets/index.ts";
 import { apply, type Correction, type Costs, type CostTerm } from "./correct.ts";
 import { type CountedCode, countedCycles } from "./counted-code.ts";
-import type { Packing } from "./placed.ts";
+import { at, type Packing } from "./placed.ts";
 import { bySpread, type InputState, Plan } from "./plan.ts";
 import { type ModelTarget, timingOf } from "./target.ts";
 import { type Layer, Traffic } from "./traffic.ts";
@@ -96,6 +96,8 @@ class LayeredModel {
   private store = 0;
   private scatter = 0;
   private blocks = 0;
+  /** Register blocks that wait for the sums of the pass before. */
+  private waits = 0;
   private fill = 0;
   private pack = 0;
   private packMemory = 0;
@@ -130,6 +132,7 @@ class LayeredModel {
     if (code) this.count(code);
     const packed = packingOf(this.plan, this.target, schedule.threads);
     const moved = this.traffic.read(packed);
+    this.blocks += this.waits * at(PASS_CYCLES, Math.min(this.traffic.passLevel, PASS_CYCLES.length - 1));
     this.pack = packed.cycles;
     this.barrier = schedule.threads > 1 && packed.written > 0 ? this.target.barrierCycles.value : 0;
     const share = packed.read === 0 ? 0 : packed.ahead / packed.read;
@@ -230,7 +233,8 @@ class LayeredModel {
       this.load += (tiles * (plan.passes - 1)) / target.loadsPerCycle.value;
     }
     this.scatter = scattered * element;
-    this.blocks = blocks * (plan.passes * target.blockCycles.value + (plan.passes - 1) * PASS_CYCLES);
+    this.blocks = blocks * plan.passes * target.blockCycles.value;
+    this.waits = blocks * (plan.passes - 1);
   }
 
   /** Visits every kind of register block, formed from whole blocks and remainders of each kept dimension, with the number of times it runs. */
@@ -326,11 +330,12 @@ class LayeredModel {
 }
 
 /**
- * Cycles that a register block waits for the previous pass's sums in addition to their bandwidth, since nothing can start without them. For a
- * matmul of 1024 x 1024 x 1024 in f32, orders that keep the sums in the second level took 76 cycles longer a block and pass than the same blocks
- * in a single pass; orders that keep them behind it took 340 (Xeon with AMX and 2 MiB of second level, 2026-11-21).
+ * Cycles that a register block waits for the previous pass's sums in addition to their bandwidth, since nothing can start without them, by the
+ * caches that have not kept the sums. For a matmul of 1024 x 1024 x 1024 in f32, orders that keep the sums in the second level took 76 cycles longer
+ * a block and pass than the same blocks in a single pass; orders that keep them behind it took 340 (Xeon with AMX and 2 MiB of second level,
+ * 2026-11-21). From the first level they come as fast as other data.
  */
-const PASS_CYCLES = 150;
+const PASS_CYCLES = [10, 76, 340];
 
 /**
  * Time in which fetching and computing cannot overlap, because the first stage waits for its data. AMOS's `(trips - 1) * max(memory, compute) +
@@ -380,9 +385,12 @@ function packingCycles(packing: Packing, scalar: ScalarCycles): number {
   const { kind, elements, run, bytes, arithmetic, gathered, operations } = packing;
   switch (kind) {
     case "copy":
-      return bytes * scalar.copyByte.value + (elements / run) * scalar.copyRun.value;
+      return (
+        bytes * scalar.copyByte.value +
+        (elements / run) * (scalar.copyRun.value + arithmetic.guards * scalar.guard.value)
+      );
     case "strided":
-      return elements * scalar.strided.value;
+      return elements * (scalar.strided.value + arithmetic.guards * scalar.guard.value);
     case "indexed":
       return (
         elements *

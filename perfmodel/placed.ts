@@ -30,7 +30,7 @@ import type { Border, BorderBlocks } from "../mapper/schedule/borders.ts";
 import { gapsOf, type LoopDimension } from "../mapper/schedule/dimensions.ts";
 import { type PackedForm, packedForm } from "../mapper/schedule/packed-form.ts";
 import { type PaddedCopy, type Reach, reachInPlace, reachPadded, reachWindowed } from "../mapper/schedule/reach.ts";
-import { STILL } from "../mapper/schedule/within.ts";
+import { type Moved, STILL } from "../mapper/schedule/within.ts";
 import { gcd } from "../mapper/space-time/vector.ts";
 import { writesVectorRows } from "../targets/index.ts";
 import {
@@ -84,8 +84,6 @@ interface IndexArithmetic {
 const ROW_BYTES = 64;
 const FEWEST_IN_ROW = 8;
 const WORD_BYTES = 4;
-
-const PLAIN: IndexArithmetic = { digits: 0, guards: 0 };
 
 /** How an input is packed once a call. */
 export interface Packing {
@@ -199,10 +197,10 @@ function tiledPacking(
   const run = operand.dims.at(-1)?.extent ?? 1;
   const names = new Set([...own].map((d) => d.name));
   const moving = dimensions.filter((d) => names.has(d.name));
-  const arithmetic = indexArithmetic(operand, moving, outsideTests(computation, bound));
   const outer = operand.dims.at(-2);
   const innermost = operand.dims.at(-1);
   const reads = accessesIn(bound);
+  const tests = outsideTests(computation, bound);
   const on = (name: string | undefined): LoopDimension | undefined =>
     moving.find((d) => d.axis !== undefined && d.axis === name);
   const strides = (d: LoopDimension | undefined): readonly (number | undefined)[] =>
@@ -225,13 +223,24 @@ function tiledPacking(
     run * size <= ROW_BYTES &&
     affineForm(tileOffset(operand))?.terms.get(innermost?.name ?? "") === 1 &&
     isOneLoop(innermost?.name);
+  // The same elements of all rows that are turned or mixed must be left out.
+  const isTested = (name: string | undefined): boolean =>
+    moving.some(
+      (d) =>
+        d.axis !== undefined &&
+        d.axis === name &&
+        (d.steps !== d.wholeSteps || d.loops.some((l) => l.extent > 1 && tests.some((test) => test.includes(l.name)))),
+    );
   // Words of consecutive elements, one row of the tile or of the steps along a loop, transposed in registers (codegen/cpp/copy-loops.ts).
   const isTurned =
     writesVectorRows(intrinsic.isa) &&
     run * WORD_BYTES === ROW_BYTES &&
     between !== undefined &&
     (size < WORD_BYTES
-      ? (outer?.extent ?? 0) * size === ROW_BYTES && along(outer?.name) === 1 && isOneLoop(outer?.name)
+      ? (outer?.extent ?? 0) * size === ROW_BYTES &&
+        along(outer?.name) === 1 &&
+        isOneLoop(outer?.name) &&
+        !isTested(innermost?.name)
       : size === WORD_BYTES && operand.dims.length === 1 && !keepsOut && stride(moving.at(-1)) === 1) &&
     isOneLoop(innermost?.name);
   // Words of elements from neighbouring rows, each of which lies in memory as sixteen elements.
@@ -241,13 +250,14 @@ function tiledPacking(
     size < WORD_BYTES &&
     between === 1 &&
     (outer?.extent ?? 0) % (WORD_BYTES / size) === 0 &&
+    !isTested(outer?.name) &&
     isOneLoop(innermost?.name) &&
     isOneLoop(outer?.name);
   return {
     kind: isRow || isTurned || isMixed ? "copy" : "indexed",
     elements,
     run: isTurned || isMixed ? ROW_BYTES / size : run,
-    arithmetic,
+    arithmetic: indexArithmetic(operand, moving, tests),
     gathered: strides(on(neighbour)).some((step) => step !== undefined && Math.abs(step) > 1),
     operations: operationsIn(bound),
     bytes: elements * size,
@@ -307,9 +317,16 @@ export function resultDimension(
     step: d.step,
     extent: d.extent,
     coefficient: coefficient === undefined ? Number.POSITIVE_INFINITY : Math.abs(coefficient),
-    digits: digitsIn(d),
+    // Loops that lie one behind the other in the output are one index.
+    digits: coefficient !== undefined && isOneRun(d, coefficient, flat) ? gapsOf(d).length : digitsIn(d),
     last: d.axis !== undefined && d.axis === target.dims.findLast((o) => o.extent > 1)?.name,
   };
+}
+
+/** Whether all steps of a dimension are equally far apart. */
+function isOneRun({ loops, weights }: LoopDimension, coefficient: number, flat: AffineForm | undefined): boolean {
+  const least = weights[loops.findLastIndex((l) => l.extent > 1)] ?? 1;
+  return loops.every((l, i) => l.extent <= 1 || flat?.terms.get(l.name) === (coefficient * (weights[i] ?? 1)) / least);
 }
 
 /** Quotients and remainders that split a fused dimension, and tests of its gaps, as mapper/schedule/dimensions.ts writes them. */
@@ -377,33 +394,54 @@ function strideAlong(computation: Computation, bound: Access, dimension: LoopDim
   return sumOf(steps);
 }
 
-/** A padded copy, written element by element with its outermost dimension divided among threads. The border keeps its initial zeros. */
-function copyPacking(
+/**
+ * A padded copy, written element by element with its outermost dimension divided among threads. The border keeps its initial zeros.
+ * @param moved how loops around it shift it: what is outside then depends on their step, and rows are tested
+ */
+export function copyPacking(
   { computation, intrinsic }: Mapping,
   bound: Access,
   copy: PaddedCopy,
   elementBytes: number,
   sourceBytes: number,
+  moved: Moved = STILL,
 ): Packing {
   const tensor = tensorOf(computation, bound.tensor);
   const storage = affineForm(tensor.storage);
+  const extents = extentsOf(computation);
+  const testsOf = (position: number): number => {
+    const index = bound.index[position] ?? number(0);
+    const [least, most] = boundsOf(index, extents);
+    return moved.moves(index) ? Number(least < 0) + Number(most >= (tensor.dims[position]?.extent ?? 0)) : 0;
+  };
   const ranges = copy.dims.map((c) => {
-    const extent = tensor.dims.find((d) => d.name === c.name)?.extent ?? 0;
+    const position = tensor.dims.findIndex((d) => d.name === c.name);
+    const extent = tensor.dims[position]?.extent ?? 0;
     const held = Math.max(0, Math.min(extent, c.low + c.extent) - Math.max(0, c.low));
-    return { extent: held, stride: c.stride, sourceStride: storage?.terms.get(c.name) };
+    return {
+      extent: held,
+      stride: c.stride,
+      sourceStride: storage?.terms.get(c.name),
+      isTested: testsOf(position) > 0,
+    };
   });
   const loops = copy.apart.map((l) => {
     const position = bound.index.findIndex((e) => axesIn(e).includes(l.name));
     const steps = affineForm(bound.index[position] ?? number(0))?.terms.get(l.name) ?? 1;
     const between = storage?.terms.get(tensor.dims[position]?.name ?? "");
-    return { extent: l.extent, stride: l.stride, sourceStride: between === undefined ? undefined : between * steps };
+    return {
+      extent: l.extent,
+      stride: l.stride,
+      sourceStride: between === undefined ? undefined : between * steps,
+      isTested: testsOf(position) > 0,
+    };
   });
   const moving = [...ranges, ...loops].filter((w) => w.extent > 1).sort((a, b) => b.stride - a.stride);
-  const elements = sumOf(copyParts(tensor, bound, copy, STILL), (part) => elementsOf(part));
+  const elements = sumOf(copyParts(tensor, bound, copy, moved), (part) => elementsOf(part));
   // Loops laid apart are short: the compiler writes out those whose steps lie one behind the other on both sides, and they make one run.
   let run = 1;
   for (const [i, w] of [...moving].reverse().entries())
-    if ((i === 0 || loops.includes(w)) && w.stride === run && w.sourceStride === run) run *= w.extent;
+    if ((i === 0 || (loops.includes(w) && !w.isTested)) && w.stride === run && w.sourceStride === run) run *= w.extent;
     else break;
   const isTurned =
     writesVectorRows(intrinsic.isa) &&
@@ -414,7 +452,7 @@ function copyPacking(
     kind: moving.length === 0 || run > 1 || isTurned ? "copy" : "strided",
     elements,
     run: isTurned ? ROW_BYTES / WORD_BYTES : Math.max(run, 1),
-    arithmetic: PLAIN,
+    arithmetic: { digits: 0, guards: sumOf(bound.index.keys(), testsOf) },
     gathered: false,
     operations: 0,
     bytes: elements * elementBytes,

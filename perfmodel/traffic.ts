@@ -37,6 +37,8 @@ export class Traffic {
   readonly layers: readonly Layer[];
   private readonly plan: Plan;
   private readonly warm: boolean;
+  /** Caches that do not keep the partial sums from one pass to the next: 0 where the first does. */
+  passLevel = 0;
   private crowded = 0;
   private pages = 0;
 
@@ -88,6 +90,7 @@ export class Traffic {
     let open = this.pages;
     let trips = 1;
     for (const d of ordered) trips *= d.ownBlocks;
+    this.passLevel = 0;
     for (const layer of layers) {
       for (let i = 0; i < inputs.length; i++) layer.fetched[i] = inputs[i]?.placed.footprint.lines ?? 0;
       for (let i = 0; i < inputs.length; i++) layer.started[i] = inputs[i]?.placed.footprint.pages ?? 0;
@@ -102,6 +105,7 @@ export class Traffic {
       const before = total;
       const beforeCrowded = crowded;
       const followed = keptShare(open, STREAMS);
+      if (nested.pass) this.passLevel = Math.max(this.passLevel, layers.filter(({ bytes }) => before > bytes).length);
       d.covered = nested.covers;
       total = this.measureAfter(d, sums);
       crowded = this.crowded;

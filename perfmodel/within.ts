@@ -5,22 +5,20 @@
  */
 
 import type { Schedule } from "../abstraction/candidate.ts";
-import { product, sumOf } from "../abstraction/collections.ts";
-import { tensorOf } from "../abstraction/computation.ts";
+import { product } from "../abstraction/collections.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { number } from "../abstraction/expression.ts";
 import type { Operand } from "../abstraction/intrinsic.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
 import { tileRowElements } from "../abstraction/memory-tile.ts";
 import { isFew, linesAtOnce, regionsOf } from "../mapper/lower/ahead.ts";
-import { copyParts, elementsOf } from "../mapper/lower/copies.ts";
 import { parseLoop } from "../mapper/schedule/cache-tiles.ts";
 import { dependsOn, type LoopDimension } from "../mapper/schedule/dimensions.ts";
 import { dimensionsUnder } from "../mapper/schedule/gaps.ts";
 import { packedForm } from "../mapper/schedule/packed-form.ts";
 import { copyWithin, movedBy, tilesWithin, type WithinCopy, type WithinTiles } from "../mapper/schedule/within.ts";
 import { AffineFootprint, LINE_BYTES, RunFootprint, type Term, term } from "./footprint.ts";
-import { at, type DimensionState, type Packing, type PlacedInput, straddlingShare } from "./placed.ts";
+import { at, copyPacking, type DimensionState, type Packing, type PlacedInput, straddlingShare } from "./placed.ts";
 
 /** A copy as it is loaded, with the number of elements written each time it is made. */
 interface KnownCopy {
@@ -135,24 +133,19 @@ function knownCopy(
     const held = around.find((a) => a.dimension === d);
     return held ? { ...whole, most: held.steps * d.step } : whole;
   });
-  const tensor = tensorOf(mapping.computation, bound.tensor);
-  const parts = copyParts(
-    tensor,
-    bound,
-    copy,
-    movedBy(around, () => number(0)),
-  );
+  const moved = movedBy(around, () => number(0));
+  const packing = copyPacking(mapping, bound, copy, size, once.packing.sourceBytes, moved);
   const rowBytes = Math.min(product(operand.dims.map((o) => o.extent)), tileRowElements(operand)) * size;
   return {
     placed: {
       footprint: new AffineFootprint(terms, size, LINE_BYTES),
       bufferBytes: copy.elements * size,
       straddling: straddlingShare(reach, size, rowBytes),
-      packing: once.packing,
+      packing,
       edges: once.edges,
       borders: [],
     },
-    each: sumOf(parts, (part) => elementsOf(part)),
+    each: packing.elements,
   };
 }
 

@@ -11,6 +11,7 @@ import type { Costs } from "../../perfmodel/correct.ts";
 import { explainPrediction } from "../../perfmodel/explain.ts";
 import { createModel, createTerms, type ModelOptions } from "../../perfmodel/model.ts";
 import type { ModelTarget } from "../../perfmodel/target.ts";
+import { mappingOf } from "../../session/recorded.ts";
 import { REFERENCE_CPU } from "../../targets/x86.ts";
 import { mapped, mappingNamed, mappingsOnto, operation, rowNamed } from "../support/subjects.ts";
 
@@ -227,6 +228,67 @@ describe("packing into tiles of a matrix unit", () => {
     const turned = "m <- k; n <- q; k <- c";
     expect(packOf(turned, order, 3)).toBeCloseTo(16 * 16 * 64 * 2 * 0.03 + ((16 * 16 * 64) / 32) * 8);
   });
+
+  test("rows of words of which some are left out are packed one by one, each under its conditions", () => {
+    // Tests of q + s - 1 on both sides for each element, of p + r - 1 once a row of sixteen.
+    const mapping = mapped("conv2d c=64 k=64 h=16 w=16 NHWC", "amx.tdpbf16ps", "m <- k; n <- q; k <- c");
+    const costs = costsOf(mapping, schedule(["n", "k", "p", "q", "r", "s", "c"]));
+    const elements = 16 * 16 * 9 * 64;
+    expect(cyclesOf(costs, "pack")).toBeCloseTo(elements * (1 + (2 + 2 / 16) * 0.5));
+  });
+
+  test("windows copied inside a loop are tested where they leave the image, row by row", () => {
+    const on = rowNamed("amx.tdpbusd");
+    const packed = (pad: number): Costs => {
+      const matching = { m: ["q"], n: ["k"], k: ["r", "s", "c"] };
+      const operands = {
+        a: pad === 0 ? "in[n,c,p+r,q+s]" : `in[n,c,p+r-${pad},q+s-${pad}]`,
+        b: "w[k,c,r,s]",
+        c: "out[n,k,p,q]",
+      };
+      const computation = operation(`conv2d c=4 k=16 h=${34 - 2 * pad} w=${34 - 2 * pad} pad=${pad} NHWC`, on);
+      const schedule = {
+        order: ["n", "p", "q", "k", "r_s_c"],
+        block: {},
+        placement: { a: "windowed", b: "tiled" },
+        within: { a: "q" },
+        threads: 1,
+      } as const;
+      const mapping = mappingOf(computation, { kind: "mapping", intrinsic: on.name, matching, operands, schedule });
+      return costsOf(mapping, schedule);
+    };
+    // Three neighbours of four bytes are one run; with a border each is one, after four comparisons.
+    expect(cyclesOf(packed(0), "pack")).toBeCloseTo(32 * 32 * 3 * (12 * 0.03 + 8));
+    expect(cyclesOf(packed(1), "pack")).toBeCloseTo(32 * 32 * 9 * (4 * 0.03 + 8 + 4 * 0.5));
+  });
+});
+
+test("loops that lie one behind the other in the output are stored as one", () => {
+  const mapping = mapped(
+    "capsule-conv2d c=32 k=4 h=8 w=8 r=3 s=3 pad=1 stride=1 NHWC",
+    "amx.tdpbf16ps",
+    "m <- n,p,q; n <- k,u; k <- c",
+  );
+  const schedule: Schedule = {
+    spread: ["n_p_q"],
+    order: ["n_p_q", "k_u", "r", "s", "c"],
+    block: {},
+    placement: { a: "padded", b: "tiled" },
+    threads: 1,
+  };
+  // Eight rows of eight pixels, and two pixels between rows that are not stored.
+  expect(cyclesOf(costsOf(mapping, schedule), "scatter")).toBeCloseTo((8 * 8 + 7 * 2) * 4 * 8 * 0.25);
+});
+
+test("sums wait longer for the pass before the farther away they were kept", () => {
+  const waits = (n: number): number => {
+    const mapping = matmul(64, n, 64);
+    const inPasses = costsOf(mapping, inPlace({ m: 4 }, ["k/32", "m", "n", "k"]));
+    const inOne = costsOf(mapping, inPlace({ m: 4 }));
+    return (cyclesOf(inPasses, "blocks") - 2 * cyclesOf(inOne, "blocks")) / (16 * (n / 16));
+  };
+  // 8 KiB of sums in the first level, 128 KiB in the second, 2 MiB behind it.
+  expect([32, 512, 8192].map((n) => Math.round(waits(n)))).toEqual([10, 76, 340]);
 });
 
 describe("for every schedule", () => {
