@@ -31,8 +31,9 @@ import { recordOnGpu } from "../support/cuda-packages.ts";
 import { MACHINE, measured, newTrial, tamper, trial } from "../support/database.ts";
 import { readSource, sourceFiles } from "../support/imports.ts";
 import { explanationOf } from "../support/message.ts";
-import { computationOf, plainCandidate } from "../support/packages.ts";
+import { plainCandidate } from "../support/packages.ts";
 import { scratchFolder } from "../support/scratch.ts";
+import { operation } from "../support/subjects.ts";
 
 const folder = scratchFolder();
 const PRINTS_ITS_WORDS = `#!${process.execPath}\nprocess.stdout.write(JSON.stringify(process.argv.slice(2)));\n`;
@@ -55,7 +56,7 @@ const FOLDER = join(folder, NAME);
 
 /** Of the records in the file: one that worked, one that failed, and one that was imported and can be emitted. */
 const ids = { worked: "", failed: "", imported: "", run: "" };
-const small = computationOf("conv2d", "u8s8", { c: 16, k: 16, h: 5, w: 5 }, { layouts: "NHWC" });
+const small = operation("conv2d c=16 k=16 h=5 w=5 NHWC", "u8s8");
 const SMALL = ["conv2d", "--c", "16", "--k", "16", "--h", "5", "--w", "5", "--dtype", "u8s8", "--layout", "NHWC"];
 
 beforeAll(() => {

@@ -29,9 +29,8 @@ import { instantiate } from "../../operators/operator.ts";
 import { runChild } from "../../runtime/child.ts";
 import { generate } from "../../session/kinds/mapping-kind.ts";
 import { nativeTarget } from "../../targets/index.ts";
-import { computationOf } from "../support/packages.ts";
 import { textOf } from "../support/source.ts";
-import { mappingsOnto, stated } from "../support/subjects.ts";
+import { mappingsOnto, operation, stated } from "../support/subjects.ts";
 
 const alongK = ({ matching }: Mapping): boolean => printMatching(matching).includes("n <- k");
 
@@ -89,11 +88,7 @@ describe("a row of results in a kernel", () => {
 
   it("is stored along the instruction's lanes where outputs beside one another are fewer than eight, and the lanes are eight or more", () => {
     const inner = (on: string, types: string, epilogue?: string): readonly unknown[] => {
-      const parameters = { c: 8, k: 32, h: 6, w: 6, r: 1, s: 1, pad: 0 };
-      const computation = computationOf("conv2d", types, parameters, {
-        layouts: "NCHW",
-        ...(epilogue && { epilogue }),
-      });
+      const computation = operation("conv2d c=8 k=32 h=6 w=6 r=1 s=1 pad=0 NCHW", types, epilogue ? { epilogue } : {});
       const [row] = intrinsicsNamed(on);
       const mapping = row && mappingsOnto(computation, row).find(alongK);
       if (!mapping) throw new Error(`${on} does not take n <- k`);

@@ -14,7 +14,7 @@ import { isVisible } from "../../abstraction/text.ts";
 import { csvOf, summarise } from "../../cli/db/records.ts";
 import {
   beginRun,
-  computationOf as computationOfRecord,
+  computationOf,
   type Database,
   endRun,
   exportLines,
@@ -41,9 +41,10 @@ import { measured, trial, workshop } from "../support/database.ts";
 import { STEP_SCHEDULE } from "../support/drawn/steps.ts";
 import { forgedLines, type Line, type Path, plant, recordsIn } from "../support/forge.ts";
 import { compilerHere } from "../support/here.ts";
-import { computationOf, LANES, recordPlain } from "../support/packages.ts";
+import { LANES, recordPlain } from "../support/packages.ts";
 import { processorWatch } from "../support/processor-time.ts";
 import { inFull } from "../support/slow.ts";
+import { operation } from "../support/subjects.ts";
 
 vi.setConfig({ testTimeout: 7_200_000, hookTimeout: 120_000 });
 const shop = workshop();
@@ -93,15 +94,11 @@ const HEAT_STEPS: LaneCandidate = {
 async function honestLines(): Promise<Line[]> {
   const environment = environmentOf({ compiler: await compilerHere() });
   const file = shop.path("honest.db");
-  recordPlain(file, computationOf("conv2d", "u8s8", { n: 1, c: 16, k: 16, h: 9, w: 9 }), environment);
-  recordPlain(
-    file,
-    computationOf("conv2d", "f32", { n: 1, c: 16, k: 16, h: 5, w: 5 }, { epilogue: "relu" }),
-    environment,
-  );
-  recordPlain(file, computationOf("matmul", "f32", { m: 40, n: 48, k: 56 }), environment);
+  recordPlain(file, operation("conv2d n=1 c=16 k=16 h=9 w=9", "u8s8"), environment);
+  recordPlain(file, operation("conv2d n=1 c=16 k=16 h=5 w=5", "f32", { epilogue: "relu" }), environment);
+  recordPlain(file, operation("matmul m=40 n=48 k=56"), environment);
   const db = openDatabase(file);
-  const line = computationOf("conv1d-single", "f32", { l: 20_000, r: 5 });
+  const line = operation("conv1d-single l=20000 r=5");
   const conditions = { threads: 1, cache: "warm" as const };
   const workload = { computation: line };
   const run = beginRun(db, {
@@ -222,7 +219,7 @@ function remove(line: Line, path: Path): void {
 const USES: Readonly<Record<string, (record: TrialRecord, db: Database) => unknown>> = {
   show: (record) => csvOf([summarise(record)]),
   explain: (record, db) => explainTrial(db, record),
-  kernel: (record) => kernelFor(computationOfRecord(record.workload), record.candidate).source,
+  kernel: (record) => kernelFor(computationOf(record.workload), record.candidate).source,
   package: (record) => packageFiles(subjectOf(record, { name: "probe" })),
 };
 

@@ -27,6 +27,10 @@ function withOperand(name: string, operand: string, change: object): IntrinsicSp
   );
 }
 
+/** A row with one of its operands changed. */
+const otherOperand = (name: string, change: string, operand: string, changes: object): Intrinsic =>
+  altered(name, change, { operands: withOperand(name, operand, changes) });
+
 describe("the intrinsics table", async () => {
   const results = await checkIntrinsics(INTRINSICS, { seed: 20261121, isa });
   const resultOf = new Map(results.map((result) => [result.intrinsic, result]));
@@ -75,64 +79,42 @@ const WRONG_ROWS: readonly Intrinsic[] = [
   altered("avx512.vpdpbusd", "declared as saturating", { compute: "c[n] sat+= s32(a[k]) * s32(b[k,n])" }),
   altered("avx512.vpdpbusd", "u8 read as s8", { compute: "c[n] += s32(s8(a[k])) * s32(b[k,n])" }),
   altered("avx512.vpdpbusd", "factors exchanged", { emit: "{c} = dot_bytes({c}, {b}, {a});" }),
-  altered("avx512.vpdpbusd", "row-major b", {
-    operands: withOperand("avx512.vpdpbusd", "b", { storage: "zmm[16*k + n]" }),
-  }),
-  altered("avx512.vpdpbusd", "only one lane of a", {
-    operands: withOperand("avx512.vpdpbusd", "a", { storage: "zmm[k]" }),
-  }),
-  altered("avx2.vpmaddwd.s8", "row-major b", {
-    operands: withOperand("avx2.vpmaddwd.s8", "b", { storage: "xmm[8*k + n]" }),
-  }),
+  otherOperand("avx512.vpdpbusd", "row-major b", "b", { storage: "zmm[16*k + n]" }),
+  otherOperand("avx512.vpdpbusd", "only one lane of a", "a", { storage: "zmm[k]" }),
+  otherOperand("avx2.vpmaddwd.s8", "row-major b", "b", { storage: "xmm[8*k + n]" }),
   altered("avx512.vpdpbusd.s8", "not moved", { emit: "{c} = dot_bytes({c}, {a}, {b});", prelude: vnniPrelude }),
   altered("avxvnni.vpdpbusds", "declared as wrapping", { compute: "c[n] += s32(a[k]) * s32(b[k,n])" }),
-  altered("avx512.vdpbf16ps", "row-major b", {
-    operands: withOperand("avx512.vdpbf16ps", "b", { storage: "zmm[16*k + n]" }),
+  otherOperand("avx512.vdpbf16ps", "row-major b", "b", { storage: "zmm[16*k + n]" }),
+  otherOperand("amx.tdpbusd", "row-major b", "b", { storage: "tile[16*k + n]" }),
+  otherOperand("amx.tdpbusd", "u8 declared s8", "a", { dtype: "s8" }),
+  otherOperand("amx.tdpbf16ps", "b not in pairs", "b", { storage: "tile[16*k + n]" }),
+  otherOperand("wmma.m16n16k16.f32.f16", "result stored by columns", "c", {
+    store: "wmma::store_matrix_sync((float*)({ptr}), {reg}, {stride} / 4, wmma::mem_col_major);",
   }),
-  altered("amx.tdpbusd", "row-major b", { operands: withOperand("amx.tdpbusd", "b", { storage: "tile[16*k + n]" }) }),
-  altered("amx.tdpbusd", "u8 declared s8", { operands: withOperand("amx.tdpbusd", "a", { dtype: "s8" }) }),
-  altered("amx.tdpbf16ps", "b not in pairs", {
-    operands: withOperand("amx.tdpbf16ps", "b", { storage: "tile[16*k + n]" }),
-  }),
-  altered("wmma.m16n16k16.f32.f16", "result stored by columns", {
-    operands: withOperand("wmma.m16n16k16.f32.f16", "c", {
-      store: "wmma::store_matrix_sync((float*)({ptr}), {reg}, {stride} / 4, wmma::mem_col_major);",
-    }),
-  }),
-  altered("mma.m16n8k16.f32.f16", "registers 1 and 2 of a exchanged", {
-    operands: withOperand("mma.m16n8k16.f32.f16", "a", {
-      storage: "frag[8*(4*(m%8) + (k%8)/2) + 2*(k/8) + 4*(m/8) + k%2]",
-    }),
+  otherOperand("mma.m16n8k16.f32.f16", "registers 1 and 2 of a exchanged", "a", {
+    storage: "frag[8*(4*(m%8) + (k%8)/2) + 2*(k/8) + 4*(m/8) + k%2]",
   }),
   altered("mma.m16n8k32.f32.e4m3", "a NaN taken for 0", {
     emit: "for (auto& word : {a}) if ((word & 255) == 127) word ^= 127; mma_m16n8k32_f32_e4m3({c}, {a}, {b});",
   }),
   altered("mma.m16n8k32.f32.e5m2", "said to add with more bits", { sumBits: 14 }),
   altered("wgmma.m64n8k32.f32.e5m2", "factors of the other format", { emit: "wgmma_f32_e4m3({c}, {a}, {b});" }),
-  altered("wgmma.m64n8k16.f32.f16", "rows of a warp exchanged", {
-    operands: withOperand("wgmma.m64n8k16.f32.f16", "c", {
-      storage: "frag[4*(32*(m/16) + 4*(m%8) + n/2) + 2*(1 - (m/8)%2) + n%2]",
-    }),
+  otherOperand("wgmma.m64n8k16.f32.f16", "rows of a warp exchanged", "c", {
+    storage: "frag[4*(32*(m/16) + 4*(m%8) + n/2) + 2*(1 - (m/8)%2) + n%2]",
   }),
   altered("shuffle.down.4", "zero at the edge", { compute: "d[l] = s[l+4]" }),
   altered("shuffle.up.1", "zero at the edge", { compute: "d[l] = s[l-1]" }),
   altered("shuffle.xor.2", "taken as a rotation", { compute: "d[l] = s[(l+2)%32]" }),
-  altered("dp4a.s32.s8", "bytes declared unsigned", {
-    operands: { ...withOperand("dp4a.s32.s8", "a", { dtype: "u8" }) },
-  }),
+  otherOperand("dp4a.s32.s8", "bytes declared unsigned", "a", { dtype: "u8" }),
   altered("cuda.fma.f32", "the factor added again", { emit: "{c} = fmaf({a}, {b}, {a});" }),
   altered("dpas.8x8.s32.u8s8", "precisions exchanged", {
     emit: "{c} = cm_dpas<CM_PRECISION_U8, CM_PRECISION_S8, 8, 8>({c}, {b}.format<int>(), {a}.format<int>());",
   }),
-  altered("dpas.8x16.f32.bf16", "b not in pairs", {
-    operands: withOperand("dpas.8x16.f32.bf16", "b", { storage: "grf[16*k + n]" }),
-  }),
+  otherOperand("dpas.8x16.f32.bf16", "b not in pairs", "b", { storage: "grf[16*k + n]" }),
   altered("opencl.dpas.8x8.s32.u8s8", "the bytes of a signed", {
     emit: "{c} = intel_sub_group_i8_i8_matrix_mad_k32({a}, {b}, {c});",
   }),
-  altered("opencl.dpas.8x16.f32.f16", "b not in pairs", {
-    operands: withOperand("opencl.dpas.8x16.f32.f16", "b", { storage: "dwords[16*k + n]" }),
-  }),
+  otherOperand("opencl.dpas.8x16.f32.f16", "b not in pairs", "b", { storage: "dwords[16*k + n]" }),
   altered("opencl.fma.f32", "the factor added again", { emit: "{c} = fma({a}, {b}, {a});" }),
   altered("sycl.fma.8.f32.broadcast", "the factor added again", { emit: "{c} = sycl::fma({a}, {b}, {a});" }),
   altered("sycl.fma.16.s32.u8s8", "the bytes of a signed", { emit: "{c} += (int8_t){a} * {b};" }),
@@ -147,27 +129,19 @@ const WRONG_ROWS: readonly Intrinsic[] = [
     emit: "{c} = arm_dot_acc(as_char4(as_uint({a}) ^ 0x80808080u), {b}, {c});",
   }),
   altered("cm.fma.f32", "sum first", { emit: "{c} = ({c} + {a}) * {b};" }),
-  altered("cm.dp4", "groups of stride four", {
-    operands: withOperand("cm.dp4", "a", { storage: "grf[4*j + g]" }),
-  }),
-  altered("arm.sdot", "bytes of one lane far apart", {
-    operands: withOperand("arm.sdot", "b", { storage: "v[4*j + i]" }),
-  }),
+  otherOperand("cm.dp4", "groups of stride four", "a", { storage: "grf[4*j + g]" }),
+  otherOperand("arm.sdot", "bytes of one lane far apart", "b", { storage: "v[4*j + i]" }),
   altered("arm.smmla", "b not transposed", {
     compute: "c[m,n] += s32(a[m,k]) * s32(b[k,n])",
     operands: withOperand("arm.smmla", "b", { storage: "v[2*k + n]" }),
   }),
-  altered("arm.bfdot", "pairs far apart", { operands: withOperand("arm.bfdot", "b", { storage: "v[4*j + i]" }) }),
-  altered("arm.bfmmla", "sums exchanged", { operands: withOperand("arm.bfmmla", "c", { storage: "v[m + 2*n]" }) }),
-  altered("arm.sdot.u8s8.lane", "the left bytes signed", {
-    operands: withOperand("arm.sdot.u8s8.lane", "a", { dtype: "s8" }),
+  otherOperand("arm.bfdot", "pairs far apart", "b", { storage: "v[4*j + i]" }),
+  otherOperand("arm.bfmmla", "sums exchanged", "c", { storage: "v[m + 2*n]" }),
+  otherOperand("arm.sdot.u8s8.lane", "the left bytes signed", "a", { dtype: "s8" }),
+  otherOperand("sve256.sdot", "by the lanes of another register", "b", {
+    storage: "z256x4[32*((k/4 + 1)%4) + 4*n + k%4]",
   }),
-  altered("sve256.sdot", "by the lanes of another register", {
-    operands: withOperand("sve256.sdot", "b", { storage: "z256x4[32*((k/4 + 1)%4) + 4*n + k%4]" }),
-  }),
-  altered("sve512.smmla", "sums row by row", {
-    operands: withOperand("sve512.smmla", "c", { storage: "z512[8*m + n]" }),
-  }),
+  otherOperand("sve512.smmla", "sums row by row", "c", { storage: "z512[8*m + n]" }),
   altered("portable.mla.f32.broadcast", "a product without the sum", { emit: "{c} = {a} * {b};" }),
   altered("portable.dot.s32.u8.broadcast", "bytes read as signed", {
     emit: "{c} = dot_bytes<lanes<int16_t, 8>, lanes<int32_t, 4>>({c}, {a}, {b});",

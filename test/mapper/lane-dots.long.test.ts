@@ -16,12 +16,13 @@ import { lowerArray } from "../../mapper/space-time/lower-array.ts";
 import { parseDataTypes } from "../../operators/data-types.ts";
 import { instantiate, operatorNamed } from "../../operators/index.ts";
 import { modelTarget } from "../../perfmodel/target.ts";
-import { createRunner, type Runner } from "../../runtime/measure.ts";
+import type { Runner } from "../../runtime/measure.ts";
 import { readProcessor } from "../../runtime/processor.ts";
 import { kernelFor } from "../../session/kinds/kernel.ts";
 import { nativeTarget } from "../../targets/index.ts";
 import { arraySpaceOf } from "../../tuner/array-candidates.ts";
 import { smallInputs } from "../support/drawn/drawn.ts";
+import { runnerHere } from "../support/here.ts";
 import { inFull } from "../support/slow.ts";
 import { stated } from "../support/subjects.ts";
 
@@ -129,9 +130,7 @@ const { features } = readProcessor();
 describe.skipIf(!features.includes("avx512_vnni"))("kernels of dot products (skipped without AVX512-VNNI)", () => {
   let runner: Runner;
   beforeAll(async () => {
-    const made = await createRunner({ threads: 1, budgetSeconds: 0.002, batches: [1, 2] });
-    if (made.status !== "ready") throw new Error(made.what);
-    runner = made.runner;
+    runner = await runnerHere({ threads: 1, budgetSeconds: 0.002, batches: [1, 2] });
   });
   afterAll(() => runner.close());
 

@@ -15,13 +15,12 @@ import type { Graph } from "../../network/graph.ts";
 import { inHalf } from "../../network/half.ts";
 import { channelsLast } from "../../network/layout.ts";
 import { lowerGraph } from "../../network/lower.ts";
-import { type Network, rootOf } from "../../network/network.ts";
+import type { Network } from "../../network/network.ts";
 import { runNetwork } from "../../network/run.ts";
-import type { Value } from "../../network/value.ts";
 import { chainSeconds } from "../../perfmodel/row-chains.ts";
 import { chainInShape } from "../../session/kinds/plain-threads.ts";
 import { nvidiaTarget } from "../../targets/nvidia.ts";
-import { CHAIN_GRAPHS, masked, rowsIn } from "../support/chain-graphs.ts";
+import { CHAIN_GRAPHS, drawnFor, masked, readBy, rowsIn } from "../support/chain-graphs.ts";
 import { onnx } from "../support/networks.ts";
 import { inFull } from "../support/slow.ts";
 
@@ -42,16 +41,6 @@ const cell = onnx(`
   return state, Mul(Tanh(state), f)
 `);
 const GRAPHS = [...CHAIN_GRAPHS, ["a softmax of a row for several warps", classes], ["a cell", cell]] as const;
-
-function drawnFor(program: Network): ReadonlyMap<Value, Float64Array> {
-  const random = seededRandom(1);
-  return new Map(
-    program.inputs.map((value) => {
-      const size = value.shape.reduce((product, extent) => product * extent, 1);
-      return [value, Float64Array.from({ length: size }, () => Math.round(64 * (4 * random() - 2)) / 64)];
-    }),
-  );
-}
 
 function shapesOf(chain: RowChain): ChainShape[] {
   const random = seededRandom(2);
@@ -78,23 +67,13 @@ describe("a chain of equations on a GPU", () => {
     const held = drawnFor(program);
     const inputs = Object.fromEntries([...held].map(([value, elements]) => [value.name, elements]));
     const wanted = [...(await runNetwork(program, inputs)).values()].at(-1) ?? [];
-    const read = Object.entries(one.values).map(([name, value]): [string, Float64Array] => {
-      const zeros = new Float64Array(value.shape.reduce((product, extent) => product * extent, 1));
-      return [name, value.constant ? Float64Array.from(value.constant) : (held.get(rootOf(value)) ?? zeros)];
-    });
     const most = Array.from(wanted).reduce((a, b) => Math.max(a, Math.abs(b)), 0);
     const shapes = shapesOf(chain);
     expect(shapes.length).toBeGreaterThan(0);
     for (const [i, shape] of shapes.entries()) {
       const nest = lowerChainThreads(chain, shape);
       const order = ADVERSE_ORDERS[i % ADVERSE_ORDERS.length] ?? {};
-      const got = interpretNest(
-        nest,
-        one.computation,
-        { ...Object.fromEntries(read), kept: Int32Array.of(0) },
-        1,
-        order,
-      );
+      const got = interpretNest(nest, one.computation, readBy(one, held), 1, order);
       expect(got.length).toBe(wanted.length);
       const about = `${JSON.stringify(shape)}\n${printNest(nest)}`;
       for (const [e, element] of got.entries())

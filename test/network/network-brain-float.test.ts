@@ -6,11 +6,8 @@ import type { Graph } from "../../network/graph.ts";
 import { bertBase } from "../../network/models/bert.ts";
 import { SeededLayers } from "../../network/models/layers.ts";
 import { runNetwork } from "../../network/run.ts";
-import { networkFiles, partsOfNetwork } from "../../package/network/index.ts";
-import { inBrainFloatsOnCpu, networkSubject, openGraph } from "../../session/network/network.ts";
-import { proveNetwork } from "../../session/network/prove-network.ts";
-import { writePackage } from "../../session/package/package-folder.ts";
-import { compilerHere } from "../support/here.ts";
+import { inBrainFloatsOnCpu, openGraph } from "../../session/network/network.ts";
+import { expectProved } from "../support/proved-network.ts";
 import { scratchFolder } from "../support/scratch.ts";
 
 const folder = scratchFolder("automap-bf16-");
@@ -59,12 +56,8 @@ describe("a network in bf16", () => {
   });
 
   it("is a library whose steps compute their equations", async () => {
-    const compiler = await compilerHere();
     const opened = openGraph(attention());
     const { program } = inBrainFloatsOnCpu(opened);
-    const subject = networkSubject(program, new Map());
-    writePackage(folder, networkFiles(subject), true);
-    const proof = await proveNetwork(folder, partsOfNetwork(subject), compiler, { asRead: opened.plain });
-    expect(proof).toEqual({ status: "right", steps: program.steps.length });
+    await expectProved(folder, { program, plain: opened.plain });
   });
 });

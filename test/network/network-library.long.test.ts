@@ -10,7 +10,7 @@ import { SeededLayers } from "../../network/models/layers.ts";
 import { miLstm } from "../../network/models/milstm.ts";
 import { resnet50 } from "../../network/models/resnet.ts";
 import { shufflenet } from "../../network/models/shufflenet.ts";
-import { networkFiles, partsOfNetwork } from "../../package/network/index.ts";
+import { type NetworkParts, networkFiles, partsOfNetwork } from "../../package/network/index.ts";
 import { runChild } from "../../runtime/child.ts";
 import { shareCores } from "../../runtime/cores.ts";
 import { choicesOf, inBrainFloatsOnCpu, networkSubject, openGraph } from "../../session/network/network.ts";
@@ -19,6 +19,7 @@ import { writePackage } from "../../session/package/package-folder.ts";
 import { exportedTransformer } from "../support/exported.ts";
 import { compilerHere } from "../support/here.ts";
 import { MOVES, onnx } from "../support/networks.ts";
+import { expectProved } from "../support/proved-network.ts";
 import { quantisedBlock } from "../support/quantised.ts";
 import { scratchFolder } from "../support/scratch.ts";
 import { inFull } from "../support/slow.ts";
@@ -123,6 +124,13 @@ function emitted(graph: Graph, kernels: boolean, threads = 1) {
   return { at, parts: partsOfNetwork(subject) };
 }
 
+/** Writes, builds and proves the library of a network. */
+async function proved(graph: Graph, kernels: boolean, threads = 1): Promise<NetworkParts> {
+  const { at, parts } = emitted(graph, kernels, threads);
+  expect(await proveNetwork(at, parts, compiler)).toEqual({ status: "right", steps: parts.steps.length });
+  return parts;
+}
+
 describe("the library of a network", () => {
   it.each([
     ["by kernels that the model chose", block, true, 1],
@@ -131,19 +139,16 @@ describe("the library of a network", () => {
     ["that only moves elements", () => MOVES, true, 2],
     ["that asks for places", () => PLACES, true, 1],
   ] as const)("computes its equations, %s", async (_, build, kernels, threads) => {
-    const { at, parts } = emitted(build(), kernels, threads);
-    expect(await proveNetwork(at, parts, compiler)).toEqual({ status: "right", steps: parts.steps.length });
+    const parts = await proved(build(), kernels, threads);
     expect(parts.memory.bytes).toBeLessThanOrEqual(parts.memory.apart);
   });
 
   it("computes its equations where it is quantised", async () => {
-    const { at, parts } = emitted(await quantisedBlock(), true);
-    expect(await proveNetwork(at, parts, compiler)).toEqual({ status: "right", steps: parts.steps.length });
+    await proved(await quantisedBlock(), true);
   });
 
   it.each([1, 2])("computes the steps of norms and softmaxes together, row by row, on %i threads", async (threads) => {
-    const { at, parts } = emitted(rowByRow(), true, threads);
-    expect(await proveNetwork(at, parts, compiler)).toEqual({ status: "right", steps: parts.steps.length });
+    const parts = await proved(rowByRow(), true, threads);
     expect(parts.steps.filter(({ kernel }) => kernel !== undefined).length).toBe(5);
     expect(parts.steps.length).toBeGreaterThan(15);
     expect(parts.memory.bytes).toBeLessThan(parts.kept.bytes / 2);
@@ -152,11 +157,8 @@ describe("the library of a network", () => {
   it("computes its equations in bf16, by kernels that the model chose", async () => {
     const opened = openGraph(bertBase({ tokens: 5, layers: 1, hidden: 24, heads: 2, vocabulary: 40 }));
     const { program } = inBrainFloatsOnCpu(opened);
-    const subject = networkSubject(program, choicesOf(program), { name: "bert_bf16" });
     const at = join(folder, "bert_bf16");
-    writePackage(at, networkFiles(subject));
-    const proof = await proveNetwork(at, partsOfNetwork(subject), compiler, { asRead: opened.plain });
-    expect(proof).toEqual({ status: "right", steps: program.steps.length });
+    await expectProved(at, { program, plain: opened.plain }, choicesOf(program), { name: "bert_bf16" });
   });
 
   it("prints the time of each step", async () => {
@@ -171,13 +173,11 @@ describe("the library of a network", () => {
   });
 
   it.each(SMALL)("of %s computes its equations", async (_, build) => {
-    const { at, parts } = emitted(build(), false);
-    expect(await proveNetwork(at, parts, compiler)).toEqual({ status: "right", steps: parts.steps.length });
+    await proved(build(), false);
   });
 
   it.each(inFull(LARGE, []))("of %s computes its equations with tuned kernels", async (_, build) => {
-    const { at, parts } = emitted({ ...build(), name: `${build().name}_large` }, true);
-    expect(await proveNetwork(at, parts, compiler)).toEqual({ status: "right", steps: parts.steps.length });
+    await proved({ ...build(), name: `${build().name}_large` }, true);
   });
 
   it("is proved in a folder given relative to the working directory, also against reference programs", async () => {

@@ -4,13 +4,10 @@ import { join } from "node:path";
 import { beforeAll, describe, expect, it } from "vitest";
 import { defineComputation } from "../../abstraction/computation.ts";
 import { wholeResult } from "../../network/whole.ts";
-import { networkFiles, partsOfNetwork } from "../../package/network/index.ts";
 import { loadNetwork } from "../../session/network/load-network.ts";
-import { networkSubject, openGraph } from "../../session/network/network.ts";
-import { proveNetwork } from "../../session/network/prove-network.ts";
-import { writePackage } from "../../session/package/package-folder.ts";
-import { compilerHere } from "../support/here.ts";
+import { openGraph } from "../../session/network/network.ts";
 import { onnx } from "../support/networks.ts";
+import { expectProved } from "../support/proved-network.ts";
 import { scratchFolder } from "../support/scratch.ts";
 
 describe("the library of a network with s64 at its border", () => {
@@ -28,12 +25,7 @@ describe("the library of a network with s64 at its border", () => {
   `);
 
   beforeAll(async () => {
-    const { plain, program } = openGraph(graph);
-    const subject = networkSubject(program, new Map());
-    writePackage(at, networkFiles(subject));
-    const compiler = await compilerHere();
-    const proof = await proveNetwork(at, partsOfNetwork(subject), compiler, { asRead: plain });
-    expect(proof).toEqual({ status: "right", steps: program.steps.length });
+    await expectProved(at, openGraph(graph));
   });
 
   it("takes and gives bigints from Node", async () => {
@@ -70,13 +62,8 @@ describe("the library of a network that divides s64", () => {
       positive = Div(x, s64{${divisors.positive}})
       return negative, positive
     `);
-    const { plain, program } = openGraph(graph);
-    const subject = networkSubject(program, new Map());
     const at = join(folder, "quotients");
-    writePackage(at, networkFiles(subject));
-    const compiler = await compilerHere();
-    const proof = await proveNetwork(at, partsOfNetwork(subject), compiler, { asRead: plain });
-    expect(proof).toEqual({ status: "right", steps: program.steps.length });
+    await expectProved(at, openGraph(graph));
 
     const library = await loadNetwork(at, { trustImported: true });
     const given = [-7n, 7n, -(2n ** 31n), 2n ** 31n - 1n].flatMap((row) => Array.from({ length: 6 }, () => row));

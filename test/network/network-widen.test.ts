@@ -9,11 +9,8 @@ import type { Constant, Graph } from "../../network/graph.ts";
 import { lowerGraph } from "../../network/lower.ts";
 import { runNetwork } from "../../network/run.ts";
 import { widened } from "../../network/widen.ts";
-import { networkFiles, partsOfNetwork } from "../../package/network/index.ts";
-import { networkSubject, openGraph } from "../../session/network/network.ts";
-import { proveNetwork } from "../../session/network/prove-network.ts";
-import { writePackage } from "../../session/package/package-folder.ts";
-import { compilerHere } from "../support/here.ts";
+import { openGraph } from "../../session/network/network.ts";
+import { expectProved } from "../support/proved-network.ts";
 import { scratchFolder } from "../support/scratch.ts";
 
 const folder = scratchFolder();
@@ -74,14 +71,8 @@ describe("a network of f16", () => {
   });
 
   it("keeps its weights as f16 in the library, which widens them when it is made", async () => {
-    const { program, plain } = openGraph(halves("f16"));
-    const subject = networkSubject(program, new Map());
-    const parts = partsOfNetwork(subject);
+    const parts = await expectProved(folder, openGraph(halves("f16")));
     expect(parts.widened.halves).toEqual([{ from: 0, to: 0, elements: 288 }]);
     expect(parts.weights.length).toBeLessThan(4 * 288);
-    const compiler = await compilerHere();
-    writePackage(folder, networkFiles(subject), true);
-    const proof = await proveNetwork(folder, parts, compiler, { asRead: plain });
-    expect(proof).toEqual({ status: "right", steps: program.steps.length });
   });
 });

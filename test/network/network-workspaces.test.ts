@@ -4,14 +4,11 @@ import { mkdtempSync } from "node:fs";
 import { join } from "node:path";
 import { expect, it } from "vitest";
 import type { Task } from "../../network/tasks.ts";
-import { networkFiles, partsOfNetwork } from "../../package/network/index.ts";
 import { kernelFor } from "../../session/kinds/kernel.ts";
-import { type Choice, networkSubject, type OpenNetwork, openGraph, tunedTasks } from "../../session/network/network.ts";
-import { proveNetwork } from "../../session/network/prove-network.ts";
-import { writePackage } from "../../session/package/package-folder.ts";
+import { type Choice, type OpenNetwork, openGraph, tunedTasks } from "../../session/network/network.ts";
 import { rankOf } from "../../session/tune/rank.ts";
-import { compilerHere } from "../support/here.ts";
 import { onnx } from "../support/networks.ts";
+import { expectProved } from "../support/proved-network.ts";
 import { scratchFolder } from "../support/scratch.ts";
 
 const folder = scratchFolder();
@@ -28,14 +25,8 @@ const repeated = (): OpenNetwork =>
 
 /** The workspace of each step, once the library has computed what the model says. */
 async function provedWorkspaces(opened: OpenNetwork, choices: ReadonlyMap<Task, Choice>): Promise<readonly number[]> {
-  const found = await compilerHere();
-  const subject = networkSubject(opened.program, choices);
-  const parts = partsOfNetwork(subject);
+  const parts = await expectProved(mkdtempSync(join(folder, "net-")), opened, choices);
   expect(parts.steps.map(({ kernel }) => kernel)).toEqual([0, 0, 0]);
-  const own = mkdtempSync(join(folder, "net-"));
-  writePackage(own, networkFiles(subject));
-  const proof = await proveNetwork(own, parts, found, { asRead: opened.plain });
-  expect(proof.status).toBe("right");
   return parts.steps.map(({ workspace }) => workspace);
 }
 

@@ -1,11 +1,9 @@
 /** @file Steps that share their rows become one chain, whose nest computes what its equations say; other steps are refused with the reason. */
 
 import { describe, expect, it } from "vitest";
-import type { Extents } from "../../abstraction/affine.ts";
-import { defineComputation, equationsOf } from "../../abstraction/computation.ts";
+import { equationsOf } from "../../abstraction/computation.ts";
 import { printEquation } from "../../abstraction/expression.ts";
 import { interpretNest } from "../../abstraction/interpret-nest.ts";
-import { seededRandom } from "../../abstraction/random.ts";
 import { placedInRows } from "../../abstraction/row-chain.ts";
 import { lowerRowChain } from "../../mapper/lower/row-chain.ts";
 import { chainsOf, type StepChain } from "../../network/chains.ts";
@@ -17,9 +15,9 @@ import { planMemory } from "../../network/memory.ts";
 import { bertBase } from "../../network/models/bert.ts";
 import { rootOf } from "../../network/network.ts";
 import { runNetwork } from "../../network/run.ts";
-import type { Value } from "../../network/value.ts";
-import { CHAIN_GRAPHS, masked, residual, rowsIn } from "../support/chain-graphs.ts";
+import { CHAIN_GRAPHS, drawnFor, masked, readBy, residual, rowsIn } from "../support/chain-graphs.ts";
 import { onnx } from "../support/networks.ts";
+import { stated } from "../support/subjects.ts";
 
 const programOf = (graph: Graph) => channelsLast(fuse(lowerGraph(graph)));
 const text = (chain: StepChain): string[] => [
@@ -128,23 +126,11 @@ describe("steps that share their rows", () => {
     const [chain, another] = chainsOf(program);
     if (!chain || another) throw new Error("one chain is expected");
     expect(chain.steps.length).toBe(program.steps.length);
-    const random = seededRandom(1);
-    const held = new Map<Value, Float64Array>();
-    for (const value of program.inputs) {
-      const size = value.shape.reduce((product, extent) => product * extent, 1);
-      held.set(
-        value,
-        Float64Array.from({ length: size }, () => Math.fround(4 * random() - 2)),
-      );
-    }
+    const held = drawnFor(program);
     const inputs = Object.fromEntries([...held].map(([value, elements]) => [value.name, elements]));
     const wanted = [...(await runNetwork(program, inputs)).values()];
     const { nest } = lowerRowChain(rowsIn(chain));
-    const read = Object.entries(chain.values).map(([name, value]): [string, Float64Array] => {
-      const zeros = new Float64Array(value.shape.reduce((product, extent) => product * extent, 1));
-      return [name, value.constant ? Float64Array.from(value.constant) : (held.get(rootOf(value)) ?? zeros)];
-    });
-    const got = interpretNest(nest, chain.computation, { ...Object.fromEntries(read), kept: Int32Array.of(0) });
+    const got = interpretNest(nest, chain.computation, readBy(chain, held));
     expect(got.length).toBe(wanted[0]?.length);
     for (let i = 0; i < got.length; i++) expect(got[i]).toBeCloseTo(wanted[0]?.[i] ?? Number.NaN, 5);
   });
@@ -152,38 +138,31 @@ describe("steps that share their rows", () => {
 
 describe("an equation is refused as part of a chain", () => {
   const rows = { rows: 6, columns: 8 };
-  const because = (equation: string, extents: Extents, shapes: Readonly<Record<string, number[]>>): string => {
-    const tensors = Object.fromEntries(
-      Object.entries(shapes).map(([name, shape]) => [name, { dtype: name === "ids" ? "s32" : "f32", shape } as const]),
-    );
-    const computation = defineComputation({ equation, extents, tensors });
-    const placed = placedInRows(computation, rows, new Set(["made"]));
+  const because = (words: string): string => {
+    const placed = placedInRows(stated(words), rows, new Set(["made"]));
     return "because" in placed ? placed.because : placed.makes;
   };
-  const cases: readonly (readonly [equation: string, Extents, Readonly<Record<string, number[]>>, reason: string])[] = [
-    ["y[i,j] = made[j,i]", { i: 6, j: 8 }, { made: [8, 6] }, "made[j,i] is not of its own row"],
-    ["y[i,j] = made[i,7-j]", { i: 6, j: 8 }, { made: [6, 8] }, "made[i,7-j] is not of its own row"],
-    ["y[i,j] = x[j] + made[i]", { i: 6, j: 8 }, { x: [8], made: [6] }, "each"],
-    ["y[i,j] = x[j,i]", { i: 6, j: 8 }, { x: [8, 6] }, "the columns of x[j,i] do not lie together"],
-    ["y[i,j] = x[i,j-1]", { i: 6, j: 8 }, { x: [6, 8] }, "x[i,j-1] may lie outside x"],
+  it.each([
+    ["y[i,j] = made[j,i] --i 6 --j 8 --shape made=8x6", "made[j,i] is not of its own row"],
+    ["y[i,j] = made[i,7-j] --i 6 --j 8 --shape made=6x8", "made[i,7-j] is not of its own row"],
+    ["y[i,j] = x[j] + made[i] --i 6 --j 8 --shape x=8,made=6", "each"],
+    ["y[i,j] = x[j,i] --i 6 --j 8 --shape x=8x6", "the columns of x[j,i] do not lie together"],
+    ["y[i,j] = x[i,j-1] --i 6 --j 8 --shape x=6x8", "x[i,j-1] may lie outside x"],
     [
-      "y[i,j] = x[i,wrap(ids[j])]",
-      { i: 6, j: 8 },
-      { x: [6, 8], ids: [8] },
+      "y[i,j] = x[i,wrap(ids[j])] --i 6 --j 8 --shape x=6x8,ids=8 --dtype x=f32,ids=s32",
       "x[i,wrap(ids[j])] is at an index that is read",
     ],
-    ["y[i,j] += x[i,j] * x[i,k]", { i: 6, j: 8, k: 8 }, { x: [6, 8] }, "it sums for each element of a row"],
-    ["y[i] += x[i,j]", { i: 6, j: 4 }, { x: [6, 4] }, "it does not sum over rows of 8 columns"],
-    ["y[i] += x[j]", { i: 6, j: 8 }, { x: [8] }, "it sums over something else than whole rows"],
-    ["y[i,j] = x[i,j]", { i: 3, j: 16 }, { x: [3, 16] }, "loop j runs across the ends of rows"],
-    ["y[i,j] = x[i,j]", { i: 5, j: 8 }, { x: [5, 8] }, "it makes 40 elements, of 6 rows with 8 columns"],
-    ["y[i,j] = x[i,j] where j < i", { i: 6, j: 8 }, { x: [6, 8] }, "a condition leaves out points"],
-    ["y[i,j,k] = x[i,j]", { i: 6, j: 4, k: 2 }, { x: [6, 4] }, "the columns of x[i,j] do not lie together"],
-    ["y[i] += made[i,j]", { i: 6, j: 8 }, { made: [6, 8] }, "sum"],
-    ["y[i] = made[i] / 8", { i: 6 }, { made: [6] }, "row"],
-    ["y[i] = made[i,0]", { i: 6 }, { made: [6, 8] }, "made[i,0] is not of its own row"],
-  ];
-  it.each(cases)("%s", (equation, extents, shapes, reason) => {
-    expect(because(equation, extents, shapes)).toBe(reason);
+    ["y[i,j] += x[i,j] * x[i,k] --i 6 --j 8 --k 8 --shape x=6x8", "it sums for each element of a row"],
+    ["y[i] += x[i,j] --i 6 --j 4 --shape x=6x4", "it does not sum over rows of 8 columns"],
+    ["y[i] += x[j] --i 6 --j 8 --shape x=8", "it sums over something else than whole rows"],
+    ["y[i,j] = x[i,j] --i 3 --j 16 --shape x=3x16", "loop j runs across the ends of rows"],
+    ["y[i,j] = x[i,j] --i 5 --j 8 --shape x=5x8", "it makes 40 elements, of 6 rows with 8 columns"],
+    ["y[i,j] = x[i,j] where j < i --i 6 --j 8 --shape x=6x8", "a condition leaves out points"],
+    ["y[i,j,k] = x[i,j] --i 6 --j 4 --k 2 --shape x=6x4", "the columns of x[i,j] do not lie together"],
+    ["y[i] += made[i,j] --i 6 --j 8 --shape made=6x8", "sum"],
+    ["y[i] = made[i] / 8 --i 6 --shape made=6", "row"],
+    ["y[i] = made[i,0] --i 6 --shape made=6x8", "made[i,0] is not of its own row"],
+  ])("%s", (words, reason) => {
+    expect(because(words)).toBe(reason);
   });
 });

@@ -23,13 +23,14 @@ import { VERSION } from "../../session/version.ts";
 import { nvidiaTarget } from "../../targets/nvidia.ts";
 import { engineMatmul } from "../support/cuda-packages.ts";
 import { onnx } from "../support/networks.ts";
-import { computationOf, plainCandidate } from "../support/packages.ts";
+import { plainCandidate } from "../support/packages.ts";
+import { operation } from "../support/subjects.ts";
 
 const H100 = nvidiaTarget("h100");
 
 type Files = ReadonlyMap<string, unknown>;
 
-const computation = computationOf("matmul", "u8s8", { m: 16, n: 16, k: 64 }, { epilogue: "requantize" });
+const computation = operation("matmul m=16 n=16 k=64", "u8s8", { epilogue: "requantize" });
 
 function tuned(): Files {
   const plain = plainCandidate(computation, intrinsicsNamed("amx.tdpbusd"));

@@ -1,34 +1,25 @@
 /** @file References kept in files: the program's outputs equal the interpreter's on the same inputs. */
 
-import { mkdtemp, rm } from "node:fs/promises";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { describe, expect, it } from "vitest";
 import { defineComputation, elementCount, inputsOf, memoryElements, targetOf } from "../../abstraction/computation.ts";
 import { type DType, rangeOf } from "../../abstraction/dtype.ts";
 import { interpret } from "../../abstraction/interpret.ts";
 import { PORTABLE } from "../../intrinsics/portable.ts";
 import { decodeElements } from "../../runtime/bytes.ts";
 import { cacheFolder } from "../../runtime/cache.ts";
-import { type Compiler, findCompiler } from "../../runtime/compiler.ts";
-import { createRunner } from "../../runtime/measure.ts";
 import type { SetName } from "../../runtime/reference/draw-inputs.ts";
 import { drawnReference } from "../../runtime/reference/drawn-reference.ts";
 import { fromMemory, type Reference, type ReferenceSet, referenceFor } from "../../runtime/reference/verify.ts";
 import { generate } from "../../session/kinds/mapping-kind.ts";
-import { computationOf, plainCandidate } from "../support/packages.ts";
+import { valuesOf } from "../support/compiled-reference.ts";
+import { compilerHere, runnerHere } from "../support/here.ts";
+import { plainCandidate } from "../support/packages.ts";
+import { scratchFolder } from "../support/scratch.ts";
+import { operation } from "../support/subjects.ts";
 
 const workdir = cacheFolder("runtime");
-let compiler: Compiler;
-let folder: string;
-
-beforeAll(async () => {
-  const found = await findCompiler();
-  if (found.status === "environment") throw new Error(`${found.what}; ${found.remedy}`);
-  compiler = found;
-  folder = await mkdtemp(join(tmpdir(), "automap-drawn-"));
-});
-afterAll(() => rm(folder, { recursive: true, force: true }));
+const compiler = await compilerHere();
+const folder = scratchFolder();
 
 const drawn = (equation: string, extents: Record<string, number>, tensors: Record<string, DType>, least = 0) =>
   drawnReference(defineComputation({ equation, extents, tensors }), 1, { compiler, workdir, folder, least });
@@ -71,51 +62,43 @@ describe("a reference that is kept in files", () => {
   );
 
   it.each([
-    ["conv2d", "u8s8", "NHWC", { n: 2, c: 5, k: 6, h: 9, w: 11 }],
-    ["conv2d", "u8s8", "NCHW", { c: 5, k: 6, h: 9, w: 11, stride: 2 }],
-    ["conv2d", "s16", "NHWC", { c: 5, k: 6, h: 9, w: 11, pad: 0 }],
-    ["conv2d", "s16", "NCHW4c", { c: 8, k: 8, h: 9, w: 11 }],
-    ["conv2d", "f32", "NHWC", { c: 5, k: 6, h: 9, w: 11 }],
-    ["conv2d", "bf16", "NHWC", { c: 5, k: 6, h: 9, w: 11 }],
-    ["conv2d", "f16", "NCHW", { c: 5, k: 6, h: 9, w: 11 }],
-    ["depthwise-conv2d", "u8s8", "NHWC", { c: 5, h: 9, w: 11 }],
-    ["matmul", "s8", undefined, { m: 30, n: 300, k: 70 }],
-    ["matmul", "tf32", undefined, { m: 30, n: 300, k: 70 }],
-    ["conv2d", "s16", "NCHW4c", { c: 6, k: 7, h: 9, w: 11 }],
-  ] as [string, string, string | undefined, Record<string, number>][])(
-    "equals the interpreter in the order of its tensors: %s %s %s",
-    async (operator, dtype, layouts, parameters) => {
-      const computation = computationOf(operator, dtype, parameters, layouts === undefined ? {} : { layouts });
-      const reference = await drawnReference(computation, 1, { compiler, workdir, folder, least: 0 });
-      if (!reference) throw new Error("it is not drawn");
-      const isExact = targetOf(computation).dtype === "s32";
-      expect(reference.sets.map(({ name }) => name)).toEqual(["exact", "random", "extreme"].slice(isExact ? 1 : 0));
-      const holes = memoryElements(targetOf(computation)) - elementCount(targetOf(computation));
-      expect(reference.checked?.filter((x) => x === 0).length ?? 0).toBe(holes);
-      for (const set of reference.sets) {
-        const inputs = Object.fromEntries(
-          inputsOf(computation).map((t) => [
-            t.name,
-            fromMemory(t, decodeElements(t.dtype, set.inputs[t.name] ?? new Uint8Array())),
-          ]),
-        );
-        const output = targetOf(computation);
-        const expected = interpret(computation, inputs);
-        expect([...fromMemory(output, set.expected)]).toEqual([...expected]);
-        expect(set.expected.length).toBe(memoryElements(output));
-        if (isExact) expect(set.tolerance.every((x) => x === 0)).toBe(true);
-        // Zeros do not pass.
-        else if (set.name !== "extreme")
-          expect(set.expected.filter((x, i) => Math.abs(x) > (set.tolerance[i] ?? 0)).length).toBeGreaterThan(300);
-        expect(set.expected.every(Number.isFinite)).toBe(true);
-        for (const { name, dtype } of inputsOf(computation)) {
-          const [min, max] = rangeOf(dtype);
-          const ends = inputs[name]?.filter((x) => x === min || x === max).length ?? 0;
-          if (isExact) expect(ends / (inputs[name]?.length ?? 1) > 0.5).toBe(set.name === "extreme");
-        }
+    ["conv2d n=2 c=5 k=6 h=9 w=11 NHWC", "u8s8"],
+    ["conv2d c=5 k=6 h=9 w=11 stride=2 NCHW", "u8s8"],
+    ["conv2d c=5 k=6 h=9 w=11 pad=0 NHWC", "s16"],
+    ["conv2d c=8 k=8 h=9 w=11 NCHW4c", "s16"],
+    ["conv2d c=5 k=6 h=9 w=11 NHWC", "f32"],
+    ["conv2d c=5 k=6 h=9 w=11 NHWC", "bf16"],
+    ["conv2d c=5 k=6 h=9 w=11 NCHW", "f16"],
+    ["depthwise-conv2d c=5 h=9 w=11 NHWC", "u8s8"],
+    ["matmul m=30 n=300 k=70", "s8"],
+    ["matmul m=30 n=300 k=70", "tf32"],
+    ["conv2d c=6 k=7 h=9 w=11 NCHW4c", "s16"],
+  ])("equals the interpreter in the order of its tensors: %s of %s", async (words, dtype) => {
+    const computation = operation(words, dtype);
+    const reference = await drawnReference(computation, 1, { compiler, workdir, folder, least: 0 });
+    if (!reference) throw new Error("it is not drawn");
+    const isExact = targetOf(computation).dtype === "s32";
+    expect(reference.sets.map(({ name }) => name)).toEqual(["exact", "random", "extreme"].slice(isExact ? 1 : 0));
+    const holes = memoryElements(targetOf(computation)) - elementCount(targetOf(computation));
+    expect(reference.checked?.filter((x) => x === 0).length ?? 0).toBe(holes);
+    for (const set of reference.sets) {
+      const inputs = valuesOf(computation, set);
+      const output = targetOf(computation);
+      const expected = interpret(computation, inputs);
+      expect([...fromMemory(output, set.expected)]).toEqual([...expected]);
+      expect(set.expected.length).toBe(memoryElements(output));
+      if (isExact) expect(set.tolerance.every((x) => x === 0)).toBe(true);
+      // Zeros do not pass.
+      else if (set.name !== "extreme")
+        expect(set.expected.filter((x, i) => Math.abs(x) > (set.tolerance[i] ?? 0)).length).toBeGreaterThan(300);
+      expect(set.expected.every(Number.isFinite)).toBe(true);
+      for (const { name, dtype } of inputsOf(computation)) {
+        const [min, max] = rangeOf(dtype);
+        const ends = inputs[name]?.filter((x) => x === min || x === max).length ?? 0;
+        if (isExact) expect(ends / (inputs[name]?.length ?? 1) > 0.5).toBe(set.name === "extreme");
       }
-    },
-  );
+    }
+  });
 
   it("draws numbers of each set's kind, the same for the same seed", async () => {
     const all = await Promise.all(
@@ -217,9 +200,7 @@ describe("a reference that is kept in files", () => {
   );
 
   it("tells a wrong kernel from a right one", async () => {
-    const made = await createRunner();
-    if (made.status === "environment") throw new Error(made.what);
-    const { runner } = made;
+    const runner = await runnerHere();
     try {
       const extents = { p: 40, q: 3000, r: 3, s: 3 };
       const reference = await drawn("out[p,q] += in[p+r,q+s] * w[r,s]", extents, F32);

@@ -3,11 +3,10 @@
  * right in every element.
  */
 
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { afterAll, describe, expect, it } from "vitest";
 import type { RecurrenceSchedule } from "../../abstraction/candidate.ts";
 import { type Computation, computationKey } from "../../abstraction/computation.ts";
 import { seededRandom } from "../../abstraction/random.ts";
-import { createRunner, type Runner } from "../../runtime/measure.ts";
 import { readProcessor } from "../../runtime/processor.ts";
 import { kernelFor } from "../../session/kinds/kernel.ts";
 import { expectInterpreted } from "../support/compiled-reference.ts";
@@ -18,17 +17,12 @@ import {
   randomScheduleOf,
   scheduleOf,
 } from "../support/drawn/recurrent.ts";
+import { runnerHere } from "../support/here.ts";
 import { inFull } from "../support/slow.ts";
 import { stated } from "../support/subjects.ts";
 
 const AVX512 = readProcessor().features.includes("avx512dq");
-let runner: Runner;
-
-beforeAll(async () => {
-  const made = await createRunner({ threads: 1, budgetSeconds: 0.002, batches: [1, 2] });
-  if (made.status !== "ready") throw new Error(made.what);
-  runner = made.runner;
-});
+const runner = await runnerHere({ threads: 1, budgetSeconds: 0.002, batches: [1, 2] });
 afterAll(() => runner.close());
 
 const ALIGNED = "h[i,j] = max(0, h[i-1,j-1] + select(a[i] == b[j], 2, -1), h[i-1,j] - g, h[i,j-1] - g)";

@@ -3,31 +3,23 @@
  * element.
  */
 
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { afterAll, describe, expect, it } from "vitest";
 import type { StepSchedule } from "../../abstraction/candidate.ts";
-import { type Computation, defineComputation } from "../../abstraction/computation.ts";
+import type { Computation } from "../../abstraction/computation.ts";
+import type { Kernel } from "../../abstraction/kernel.ts";
 import { seededRandom } from "../../abstraction/random.ts";
-import { createRunner, type Runner } from "../../runtime/measure.ts";
 import { readProcessor } from "../../runtime/processor.ts";
 import { kernelFor } from "../../session/kinds/kernel.ts";
 import { expectInterpreted } from "../support/compiled-reference.ts";
 import { smallInputs } from "../support/drawn/drawn.ts";
 import { randomSchedule, randomStencil, STEP_SCHEDULE } from "../support/drawn/steps.ts";
+import { runnerHere } from "../support/here.ts";
 import { inFull } from "../support/slow.ts";
 import { stated } from "../support/subjects.ts";
 
 const AVX512 = readProcessor().features.includes("avx512dq");
-let runner: Runner;
-
-beforeAll(async () => {
-  const made = await createRunner({ threads: 1, budgetSeconds: 0.002, batches: [1, 2] });
-  if (made.status !== "ready") throw new Error(made.what);
-  runner = made.runner;
-});
+const runner = await runnerHere({ threads: 1, budgetSeconds: 0.002, batches: [1, 2] });
 afterAll(() => runner.close());
-
-const define = (equation: string, extents: Record<string, number>, dtype: "f32" | "f64" = "f32"): Computation =>
-  defineComputation({ equation, extents, tensors: equation.includes("c[") ? { u: dtype, c: dtype } : { u: dtype } });
 
 const CUBE =
   "u[t,i,j,k] = 0.25*u[t-1,i,j,k] + 0.125*(u[t-1,clamp(i-1),j,k] + u[t-1,clamp(i+1),j,k] + u[t-1,i,reflect(j-1),k] + u[t-1,i,reflect(j+1),k] + u[t-1,i,j,wrap(k-1)] + u[t-1,i,j,wrap(k+1)])";
@@ -71,24 +63,20 @@ describe("the reference of a stencil in time", () => {
 });
 
 describe.skipIf(!AVX512)("stencils in time on AVX-512 (skipped where the processor has none)", () => {
-  const expectRight = async (computation: Computation, schedule: StepSchedule): Promise<void> => {
-    const kernel = kernelFor(computation, { kind: "steps", intrinsic: "avx512.fma.f32", schedule });
-    const measured = await runner.measure(kernel, await runner.reference(computation, 1));
+  const kernelOf = (computation: Computation, schedule: StepSchedule): Kernel =>
+    kernelFor(computation, { kind: "steps", intrinsic: "avx512.fma.f32", schedule });
+  const expectRight = async (computation: Computation, schedule: StepSchedule, on = runner): Promise<void> => {
+    const measured = await on.measure(kernelOf(computation, schedule), await on.reference(computation, 1));
     expect(measured.status, "log" in measured ? measured.log : "").toBe("ok");
   };
 
   it("are computed by two threads that share the rows, pass by pass", async () => {
-    const made = await createRunner({ threads: 2, budgetSeconds: 0.002, batches: [1, 2] });
-    if (made.status !== "ready") throw new Error(made.what);
+    const two = await runnerHere({ threads: 2, budgetSeconds: 0.002, batches: [1, 2] });
     try {
-      for (const [name, computation, changes] of CASES.slice(inFull(0, 2), 3)) {
-        const schedule = { ...STEP_SCHEDULE, lanes: 16, ...changes, threads: 2 };
-        const kernel = kernelFor(computation, { kind: "steps", intrinsic: "avx512.fma.f32", schedule });
-        const measured = await made.runner.measure(kernel, await made.runner.reference(computation, 1));
-        expect(measured.status, "log" in measured ? `${name}: ${measured.log}` : "").toBe("ok");
-      }
+      for (const [, computation, changes] of CASES.slice(inFull(0, 2), 3))
+        await expectRight(computation, { ...STEP_SCHEDULE, lanes: 16, ...changes, threads: 2 }, two);
     } finally {
-      made.runner.close();
+      two.close();
     }
   });
 
@@ -97,15 +85,12 @@ describe.skipIf(!AVX512)("stencils in time on AVX-512 (skipped where the process
   });
 
   it("are found wrong when they give zeros after a hundred steps with cancelling terms", async () => {
-    const extents = { t: 100, i: 40, j: 70 };
-    const heat = define(
-      "u[t,i,j] = u[t-1,i,j] + 0.125*(u[t-1,i-1,j] + u[t-1,i+1,j] + u[t-1,i,j-1] + u[t-1,i,j+1] - 4*u[t-1,i,j])",
-      extents,
+    const heat = stated(
+      "u[t,i,j] = u[t-1,i,j] + 0.125*(u[t-1,i-1,j] + u[t-1,i+1,j] + u[t-1,i,j-1] + u[t-1,i,j+1] - 4*u[t-1,i,j]) --t 100 --i 40 --j 70",
     );
     await expectRight(heat, { ...STEP_SCHEDULE, lanes: 16 });
-    const zeros = define("u[t,i,j] = 0*u[t-1,i,j]", extents);
-    const schedule = { ...STEP_SCHEDULE, lanes: 16 };
-    const kernel = kernelFor(zeros, { kind: "steps", intrinsic: "avx512.fma.f32", schedule });
+    const zeros = stated("u[t,i,j] = 0*u[t-1,i,j] --t 100 --i 40 --j 70");
+    const kernel = kernelOf(zeros, { ...STEP_SCHEDULE, lanes: 16 });
     expect((await runner.measure(kernel, await runner.reference(heat, 1))).status).toBe("wrong");
   });
 

@@ -3,36 +3,27 @@
  * equations share their rows, products with matrices, and plain loops.
  */
 
-import { mkdtempSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { describe, expect, it } from "vitest";
 import { type Computation, defineComputation } from "../../abstraction/computation.ts";
 import { openDatabase, queryTrials } from "../../db/index.ts";
-import { networkFiles, partsOfNetwork } from "../../package/network/index.ts";
-import { createRunner } from "../../runtime/measure.ts";
 import { environmentOf } from "../../session/calibrate/environment.ts";
 import { kernelFor, kernelOfRecord } from "../../session/kinds/kernel.ts";
 import { usualKernel } from "../../session/kinds/kinds.ts";
-import { chainsIn, choicesOf, loopRowsFor, networkSubject, openGraph } from "../../session/network/network.ts";
-import { proveNetwork } from "../../session/network/prove-network.ts";
+import { chainsIn, choicesOf, loopRowsFor, openGraph } from "../../session/network/network.ts";
 import { tuneNetwork } from "../../session/network/tune-network.ts";
-import { writePackage } from "../../session/package/package-folder.ts";
 import { replayRun } from "../../session/tune/replay.ts";
 import { tuneComputation } from "../../session/tune/tune.ts";
 import { nativeTarget } from "../../targets/index.ts";
 import { CHAIN_GRAPHS, centred, programIn, STORING_GRAPHS } from "../support/chain-graphs.ts";
 import { withCalibration } from "../support/fake-runner.ts";
-import { compilerHere } from "../support/here.ts";
+import { compilerHere, runnerHere } from "../support/here.ts";
 import { onnx } from "../support/networks.ts";
+import { expectProved } from "../support/proved-network.ts";
+import { scratchFolder } from "../support/scratch.ts";
 
-let folder: string;
-let database: string;
-beforeAll(async () => {
-  folder = mkdtempSync(join(tmpdir(), "automap chains "));
-  database = withCalibration(join(folder, "chains.db"), await compilerHere());
-});
-afterAll(() => rmSync(folder, { recursive: true, force: true }));
+const folder = scratchFolder("automap chains ");
+const database = withCalibration(join(folder, "chains.db"), await compilerHere());
 
 describe("a program of rows", () => {
   it.each([...CHAIN_GRAPHS, ...STORING_GRAPHS])(
@@ -55,9 +46,7 @@ describe("a program of rows", () => {
 
   it("is wrong in each value that it stores", async () => {
     const right = programIn(centred);
-    const made = await createRunner();
-    if (made.status === "environment") throw new Error(made.what);
-    const { runner } = made;
+    const runner = await runnerHere();
     try {
       const reference = await runner.reference(right, 1);
       // Another factor of what is stored besides, then of the output.
@@ -92,11 +81,7 @@ describe("a program of rows", () => {
       const choices = choicesOf(program, { records });
       const chains = chainsIn(program, choices, { threads: 1, records });
       expect(chains.map(({ choice }) => choice.kind)).toEqual(["record"]);
-      const subject = networkSubject(program, choices, { chains });
-      const at = join(folder, "attention");
-      writePackage(at, networkFiles(subject));
-      const proof = await proveNetwork(at, partsOfNetwork(subject), compiler, { asRead: plain });
-      expect(proof).toEqual({ status: "right", steps: program.steps.length });
+      await expectProved(join(folder, "attention"), { program, plain }, choices, { chains });
     } finally {
       db.close();
     }
@@ -149,11 +134,7 @@ describe("plain loops of a network", () => {
     try {
       const choices = choicesOf(program, { records: { db, environment: environmentOf({ compiler }) } });
       expect([...choices.values()]).toMatchObject([{ kind: "record", family: "loops" }]);
-      const subject = networkSubject(program, choices);
-      const at = join(folder, "pool");
-      writePackage(at, networkFiles(subject));
-      const proof = await proveNetwork(at, partsOfNetwork(subject), compiler, { asRead: plain });
-      expect(proof).toEqual({ status: "right", steps: 1 });
+      await expectProved(join(folder, "pool"), { program, plain }, choices);
       const [task] = choices.keys();
       if (!task) throw new Error("no task");
       const [trial] = queryTrials(db, { computation: task.computation, limit: 1 });

@@ -1,6 +1,8 @@
 /** @file Networks whose steps share their rows. */
 
+import { mapValues, product } from "../../abstraction/collections.ts";
 import type { Computation } from "../../abstraction/computation.ts";
+import { seededRandom } from "../../abstraction/random.ts";
 import { type RowChain, rowChainOf } from "../../abstraction/row-chain.ts";
 import { chainsOf, type StepChain } from "../../network/chains.ts";
 import { fuse } from "../../network/fuse.ts";
@@ -8,6 +10,8 @@ import type { Graph } from "../../network/graph.ts";
 import { inHalf } from "../../network/half.ts";
 import { channelsLast } from "../../network/layout.ts";
 import { lowerGraph } from "../../network/lower.ts";
+import { type Network, rootOf } from "../../network/network.ts";
+import type { Value } from "../../network/value.ts";
 import { onnx } from "./networks.ts";
 
 /** Scores of 2 sentences with 3 heads, scaled and masked. */
@@ -62,3 +66,29 @@ export function programIn(graph: Graph, isHalf = false): Computation {
   if (!one || another) throw new Error("one chain is expected");
   return one.computation;
 }
+
+/** Numbers for the inputs of a network. */
+export function drawnFor(program: Network): ReadonlyMap<Value, Float64Array> {
+  const random = seededRandom(1);
+  return new Map(
+    program.inputs.map((value) => {
+      return [
+        value,
+        Float64Array.from({ length: product(value.shape) }, () => Math.round(64 * (4 * random() - 2)) / 64),
+      ];
+    }),
+  );
+}
+
+/** What the nest of a chain reads, by name: constants, inputs that were drawn, zeros for what it makes itself. */
+export const readBy = (
+  { values }: StepChain,
+  held: ReadonlyMap<Value, Float64Array>,
+): Record<string, Float64Array | Int32Array> => ({
+  ...mapValues(values, (value) =>
+    value.constant
+      ? Float64Array.from(value.constant)
+      : (held.get(rootOf(value)) ?? new Float64Array(product(value.shape))),
+  ),
+  kept: Int32Array.of(0),
+});

@@ -1,10 +1,12 @@
 /** @file The compiled reference of random computations beside the interpreter. */
 
 import { expect } from "vitest";
-import { type Computation, computationKey } from "../../abstraction/computation.ts";
+import { type Computation, computationKey, inputsOf } from "../../abstraction/computation.ts";
 import { interpret } from "../../abstraction/interpret.ts";
+import { decodeElements } from "../../runtime/bytes.ts";
 import type { Runner } from "../../runtime/measure.ts";
 import { interpretCompiled } from "../../runtime/reference/reference-program.ts";
+import { fromMemory, type ReferenceSet } from "../../runtime/reference/verify.ts";
 
 /** @param draw a computation and its inputs, of the i-th of `count` */
 export async function expectInterpreted(
@@ -21,3 +23,12 @@ export async function expectInterpreted(
     ).toEqual([...interpret(computation, inputs)].map((x) => x + 0));
   }
 }
+
+/** The numbers of a set's inputs, row-major. */
+export const valuesOf = (computation: Computation, set: ReferenceSet): Record<string, Float64Array> =>
+  Object.fromEntries(
+    inputsOf(computation).map((t) => [
+      t.name,
+      fromMemory(t, decodeElements(t.dtype, set.inputs[t.name] ?? new Uint8Array())),
+    ]),
+  );

@@ -14,22 +14,12 @@ import type { Environment } from "../../db/index.ts";
 import { openDatabase, recordTrial } from "../../db/index.ts";
 import { intrinsicsNamed } from "../../intrinsics/index.ts";
 import { plainSchedule, unschedulable } from "../../mapper/schedule/mapped.ts";
-import { instantiate, operatorNamed, parseDataTypes } from "../../operators/index.ts";
 import { type EmitSubject, packageName } from "../../package/index.ts";
 import { nativeIntrinsics } from "../../session/kinds/choose.ts";
 import { generate } from "../../session/kinds/mapping-kind.ts";
 import { measured } from "./database.ts";
 import { mappingsOnto } from "./subjects.ts";
 import { windowSchedule } from "./window.ts";
-
-export function computationOf(
-  operator: string,
-  dtype: string,
-  parameters: Readonly<Record<string, number>> = {},
-  more: { readonly layouts?: string; readonly epilogue?: string } = {},
-): Computation {
-  return instantiate(operatorNamed(operator), { parameters, types: parseDataTypes(dtype), ...more });
-}
 
 export interface Plain {
   readonly candidate: MappedCandidate;

@@ -1,5 +1,8 @@
 /** @file What may be wrong with the look of a page, as expressions for a browser: each gives the texts at fault. */
 
+import { expect } from "vitest";
+import type { Page } from "./browser.ts";
+
 /** Labels of a chart that touch: their corners as they are drawn, turned ones included, held against each other by separating axes. */
 export const TOUCHING = `(() => {
   const cornersOf = (text) => {
@@ -45,3 +48,14 @@ export const COVERED = `[...document.querySelectorAll("svg.chart")].flatMap((cha
     return winners.some((w) => w.left < own.right - 1 && w.right > own.left + 1 && w.top < own.bottom - 2 && w.bottom > own.top + own.height / 5);
   }).map((text) => text.textContent);
 })`;
+
+/** Nothing is wider than the window, no label has one of these faults, and the browser complains of nothing. */
+export async function expectFit(page: Page, faults: readonly string[] = [TOUCHING, OUTSIDE]): Promise<void> {
+  expect(await page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")).toBe(0);
+  for (const fault of faults) expect(await page.evaluate(fault)).toEqual([]);
+  expect(page.complaints).toEqual([]);
+}
+
+/** Waits until a page says a text. */
+export const says = (page: Page, text: string): Promise<void> =>
+  expect.poll(() => page.evaluate("document.body.innerText")).toContain(text);

@@ -25,3 +25,10 @@ export function dataText(data: unknown, indent = ""): string {
     .map(([name, value]) => `\n${indent}${name}: ${dataText(value, `${indent}  `)}`)
     .join("");
 }
+
+/** What a page says, without its markup. */
+export const wordsOf = (markup: string): string =>
+  markup
+    .replaceAll(/<(script|style)>[\s\S]*?<\/\1>/g, "")
+    .replaceAll(/<[^>]*>/g, " ")
+    .replaceAll(/\s+/g, " ");

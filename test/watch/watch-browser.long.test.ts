@@ -2,6 +2,7 @@
 
 import { spawnSync } from "node:child_process";
 import { connect, createServer, type Socket } from "node:net";
+import { setTimeout as pause } from "node:timers/promises";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { z } from "zod";
 import { type Database, openDatabase } from "../../db/index.ts";
@@ -10,18 +11,15 @@ import { Watch } from "../../session/watch/watch.ts";
 import { BROWSER, Browser, openPage, type Page } from "../support/browser.ts";
 import { workloadNamed, workshop } from "../support/database.ts";
 import { beginSearch } from "../support/live-search.ts";
-import { OUTSIDE, TOUCHING } from "../support/page-faults.ts";
+import { expectFit, says } from "../support/page-faults.ts";
 
 const shop = workshop();
 let browser: Browser;
 
 const MATMUL = workloadNamed("matmul", { m: 512, n: 512, k: 512 });
-const says = (page: Page, text: string): Promise<void> =>
-  expect.poll(() => page.evaluate("document.body.innerText")).toContain(text);
 /** How many marks the three charts have. */
 const MARKS =
   "[...document.querySelectorAll('.chart path.mark')].map((path) => path.getAttribute('d').split('M').length - 1).reduce((a, b) => a + b, 0)";
-const pause = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
 const gone = (): number => spawnSync("true").pid;
 
 /** A database that is watched while some work writes it. */
@@ -124,12 +122,7 @@ describe.skipIf(BROWSER === undefined)("the live page in a browser", () => {
       }
       await says(page, "93 of 160");
       expect(await page.evaluate("document.querySelectorAll('svg.chart').length")).toBe(3);
-      expect(await page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")).toBe(
-        0,
-      );
-      expect(await page.evaluate(TOUCHING)).toEqual([]);
-      expect(await page.evaluate(OUTSIDE)).toEqual([]);
-      expect(page.complaints).toEqual([]);
+      await expectFit(page);
     }),
   );
 

@@ -8,24 +8,18 @@ import { measuringQueue } from "../../fleet/worker.ts";
 import { FleetPage } from "../../report/fleet-page.ts";
 import { type Changing, servePage } from "../../session/watch/serve.ts";
 import { Watch } from "../../session/watch/watch.ts";
-import { BROWSER, Browser, openPage, type Page } from "../support/browser.ts";
+import { BROWSER, Browser, openPage } from "../support/browser.ts";
 import { complaint } from "../support/cli.ts";
 import { took } from "../support/fake-runner.ts";
 import { fakeMachine, fleetOn, type TestFleet } from "../support/fleet.ts";
 import { compilerHere } from "../support/here.ts";
 import { beginSearch } from "../support/live-search.ts";
-import { OUTSIDE, TOUCHING } from "../support/page-faults.ts";
+import { expectFit, says } from "../support/page-faults.ts";
+import { wordsOf } from "../support/page-text.ts";
 import { scratchFolder } from "../support/scratch.ts";
 import { hasRedis, redisHere } from "../support/servers.ts";
 
 const machine = fakeMachine(await compilerHere(), { alone: () => took(1e-3), inTurns: () => [] });
-
-/** What a page says, without its markup. */
-const textOf = (markup: string): string =>
-  markup
-    .replaceAll(/<(script|style)>[\s\S]*?<\/\1>/g, "")
-    .replaceAll(/<[^>]*>/g, " ")
-    .replaceAll(/\s+/g, " ");
 
 describe.skipIf(!hasRedis)("the page of a fleet", async () => {
   const folder = scratchFolder();
@@ -47,7 +41,7 @@ describe.skipIf(!hasRedis)("the page of a fleet", async () => {
   it("has its workers and queues as they come, work and go, and says when the server is away", async () => {
     const fleet = fleetOn(redis, folder);
     const watch = await watching(fleet);
-    const page = (): string => textOf(watch.page("events"));
+    const page = (): string => wordsOf(watch.page("events"));
     expect(page()).toContain("No worker of this fleet is at redis://127.0.0.1");
     expect(watch.look().map(([, id]) => id)).toEqual(["fleet-state", "fleet-workers", "fleet-queues"]);
     expect(watch.look()).toEqual([]);
@@ -79,7 +73,7 @@ describe.skipIf(!hasRedis)("the page of a fleet", async () => {
     const standing = { task: "measure", of: "Xeon", workers: ["node1"], waiting: 1, active: 1, lastMinute: 0 } as const;
     const seen = (longest: number) => {
       const data = { server: "redis://queue.lan (Redis 7.0.15)", workers: [], queues: [{ ...standing, longest }] };
-      return textOf(new FleetPage().text({ version: "0", data, trouble: undefined }, "events"));
+      return wordsOf(new FleetPage().text({ version: "0", data, trouble: undefined }, "events"));
     };
     expect(seen(601)).toContain(
       "Stuck: a job to measure on Xeon has been worked at for 10 minutes: look at its worker.",
@@ -96,11 +90,11 @@ describe.skipIf(!hasRedis)("the page of a fleet", async () => {
       watch.close();
       db.close();
     });
-    expect(textOf(watch.page("events"))).toMatch(/automap report.*No worker of this fleet is at/);
+    expect(wordsOf(watch.page("events"))).toMatch(/automap report.*No worker of this fleet is at/);
     const search = beginSearch(db);
     search.land(4);
     expect(watch.look()).toBe("reload");
-    expect(textOf(watch.page("events"))).toMatch(/1 search runs now.*4 of 160.*No worker of this fleet is at/);
+    expect(wordsOf(watch.page("events"))).toMatch(/1 search runs now.*4 of 160.*No worker of this fleet is at/);
     watch.look();
     await fleet.worker("node1", machine);
     await expect.poll(() => JSON.stringify(watch.look())).toContain("1 worker is at");
@@ -119,8 +113,6 @@ describe.skipIf(!hasRedis)("the page of a fleet", async () => {
       browser = new Browser(BROWSER ?? "");
     });
     afterAll(() => browser.close());
-    const says = (page: Page, text: string): Promise<void> =>
-      expect.poll(() => page.evaluate("document.body.innerText")).toContain(text);
 
     it.each([
       ["a wide screen", { width: 1280 }],
@@ -146,12 +138,7 @@ describe.skipIf(!hasRedis)("the page of a fleet", async () => {
       for (const shown of [alone, page]) {
         await says(shown, "2 workers are at redis://127.0.0.1");
         await says(shown, "a-worker-with-a-long-name.rack-12.example.org");
-        expect(
-          await shown.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth"),
-        ).toBe(0);
-        expect(await shown.evaluate(TOUCHING)).toEqual([]);
-        expect(await shown.evaluate(OUTSIDE)).toEqual([]);
-        expect(shown.complaints).toEqual([]);
+        await expectFit(shown);
       }
       expect(await page.evaluate("document.querySelectorAll('svg.chart').length")).toBe(3);
     });

@@ -8,6 +8,7 @@ import type { Patch } from "../../report/live-script.ts";
 import { Watch } from "../../session/watch/watch.ts";
 import { eachWorkshop, MACHINE, tamper, workloadNamed } from "../support/database.ts";
 import { beginSearch } from "../support/live-search.ts";
+import { wordsOf } from "../support/page-text.ts";
 
 const shop = eachWorkshop();
 const watches: Watch[] = [];
@@ -23,13 +24,7 @@ function watching(file: string, later = 0): Watch {
 
 const MATMUL = workloadNamed("matmul", { m: 64, n: 64, k: 64 });
 
-/** What a page says, without its markup. */
-const textOf = (markup: string): string =>
-  markup
-    .replaceAll(/<(script|style)>[\s\S]*?<\/\1>/g, "")
-    .replaceAll(/<[^>]*>/g, " ")
-    .replaceAll(/\s+/g, " ");
-const pageOf = (watch: Watch): string => textOf(watch.page("events"));
+const pageOf = (watch: Watch): string => wordsOf(watch.page("events"));
 const patchesOf = (watch: Watch): readonly Patch[] => {
   const found = watch.look();
   if (found === "reload") throw new Error("another page");
@@ -148,7 +143,7 @@ describe("a search", () => {
     }
     const late = watching(shop.path("live.db"));
     // Charts that grew may have another room ahead than one that is drawn at once.
-    const figures = (page: string): string => textOf(page.replaceAll(/<svg[\s\S]*?<\/svg>/g, ""));
+    const figures = (page: string): string => wordsOf(page.replaceAll(/<svg[\s\S]*?<\/svg>/g, ""));
     expect(figures(early.page("events"))).toBe(figures(late.page("events")));
     const marks = (page: string): number => page.match(/a2\.8 2\.8|h5/g)?.length ?? 0;
     expect(marks(early.page("events"))).toBe(marks(late.page("events")));
