@@ -5,10 +5,7 @@
 
 import { describe, expect, it, vi } from "vitest";
 import type { WarpWindowSchedule } from "../../abstraction/candidate.ts";
-import { type Computation, elementCount, inputsOf } from "../../abstraction/computation.ts";
-import { type Inputs, interpret } from "../../abstraction/interpret.ts";
-import type { LoopNest } from "../../abstraction/loop-nest.ts";
-import { generateLanes, type LaneLanguage } from "../../codegen/lanes.ts";
+import { elementCount, inputsOf } from "../../abstraction/computation.ts";
 import { type ArrayPass, arrayPass, recurrenceOf } from "../../mapper/space-time/derive.ts";
 import { type Design, designOf } from "../../mapper/space-time/design.ts";
 import { enumerateDesigns } from "../../mapper/space-time/enumerate.ts";
@@ -17,37 +14,14 @@ import { lowerWarpWindow } from "../../mapper/space-time/lower-window.ts";
 import { parseDataTypes } from "../../operators/data-types.ts";
 import { operatorNamed } from "../../operators/index.ts";
 import { instantiate } from "../../operators/operator.ts";
-import { runEmulated } from "../../runtime/emulated-kernel.ts";
 import { nativeTarget } from "../../targets/index.ts";
-import { convolution1d, convolution2d, FORMS, integerInputs } from "../support/space-time.ts";
+import { convolution1d, convolution2d, FORMS, type LaneProgram, wrongEmulated } from "../support/space-time.ts";
 
 /** Compilers on a busy machine. */
 vi.setConfig({ testTimeout: 120_000 });
 
-interface Subject {
-  readonly label: string;
-  readonly computation: Computation;
-  readonly nest: LoopNest;
-}
-
-/** What does not equal its equation. */
-async function wrongIn(language: LaneLanguage, subjects: readonly Subject[]): Promise<string[]> {
-  const jobs = subjects.map(({ label, computation, nest }) => ({
-    kernel: generateLanes(language, computation, nest, { lines: [label] }),
-    inputs: integerInputs(computation) as Inputs,
-  }));
-  const runs = await runEmulated(jobs);
-  return subjects.flatMap(({ label, computation }, i) => {
-    const run = runs[i];
-    if (run?.status !== "ok") return [`${label}: ${run?.log}`];
-    const want = interpret(computation, integerInputs(computation));
-    const at = want.findIndex((value, e) => value !== run.output[e]);
-    return at < 0 ? [] : [`${label}: element ${at} is ${run.output[at]}, not ${want[at]}`];
-  });
-}
-
 /** All twelve designs of a 1-D convolution by name, and SBM and FBS of a 2-D one, whose steps are p + KP*q. */
-function designs(forms: readonly LowerOptions[]): Subject[] {
+function designs(forms: readonly LowerOptions[]): LaneProgram[] {
   const line = arrayPass(convolution1d(16, 5));
   const found = enumerateDesigns(line.problem, { bound: 1, arrayRows: 1 }).designs;
   const subjects: { design: Design; pass: ArrayPass }[] = found.map((design) => ({ design, pass: line }));
@@ -71,16 +45,16 @@ describe("named designs", () => {
   it("emitted as CM equal the convolution, plain and coalesced", async () => {
     const subjects = designs(FORMS.filter((f) => f.checkTime === f.coalesced));
     expect(subjects.length).toBe(2 * (12 + 4));
-    expect(await wrongIn("cm", subjects)).toEqual([]);
+    expect(await wrongEmulated("cm", subjects)).toEqual([]);
   });
 
   it("emitted as CUDA equal the convolution", async () => {
-    expect(await wrongIn("cuda", designs(FORMS.slice(2, 3)))).toEqual([]);
+    expect(await wrongEmulated("cuda", designs(FORMS.slice(2, 3)))).toEqual([]);
   });
 
   const avx512 = nativeTarget().isa.includes("avx512f");
   it.skipIf(!avx512)(`emitted as AVX-512 equal the convolution${avx512 ? "" : " (skipped: no avx512f)"}`, async () => {
-    expect(await wrongIn("c++", designs(FORMS.slice(2, 3)))).toEqual([]);
+    expect(await wrongEmulated("c++", designs(FORMS.slice(2, 3)))).toEqual([]);
   });
 });
 
@@ -98,7 +72,7 @@ function ssam(changes: Partial<WarpWindowSchedule> = {}): WarpWindowSchedule {
 
 describe("SSAM kernels", () => {
   it("emitted as CUDA equal the equation: a sample of filters and stencils in f32 and f64", async () => {
-    const of = (operator: string, parameters: Readonly<Record<string, number>>, types: string): Subject => {
+    const of = (operator: string, parameters: Readonly<Record<string, number>>, types: string): LaneProgram => {
       const computation = instantiate(operatorNamed(operator), { parameters, types: parseDataTypes(types) });
       return {
         label: `${operator} ${JSON.stringify(parameters)} ${types}`,
@@ -114,7 +88,7 @@ describe("SSAM kernels", () => {
       of("2d25pt", { h: 9, w: 33 }, types),
       of("3d7pt", { d: 4, h: 5, w: 35 }, types),
     ]);
-    expect(await wrongIn("cuda", subjects)).toEqual([]);
+    expect(await wrongEmulated("cuda", subjects)).toEqual([]);
     expect(subjects.every(({ computation }) => inputsOf(computation).every((t) => elementCount(t) > 0))).toBe(true);
   });
 });

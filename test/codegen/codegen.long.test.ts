@@ -1,29 +1,18 @@
 /** Generated C++: golden sources, and every kernel compiled, run and compared element by element. */
-import { fileURLToPath } from "node:url";
 import { afterAll, describe, expect, it } from "vitest";
-import type { Intrinsic } from "../../abstraction/intrinsic.ts";
-import type { Kernel } from "../../abstraction/kernel.ts";
 import { printMatching } from "../../abstraction/mapping.ts";
 import { seededRandom } from "../../abstraction/random.ts";
 import { randomSchedule } from "../../mapper/schedule/mapped.ts";
 import { nativeTarget } from "../../targets/index.ts";
 import { runnerHere } from "../support/here.ts";
 import { inFull } from "../support/slow.ts";
-import { sourceOf } from "../support/source.ts";
+import { emulatedX86, sourceOf } from "../support/source.ts";
 import { mappedKernel, mappingNamed, mappingsOnto, operation, rowNamed } from "../support/subjects.ts";
 
 const QUICK = { budgetSeconds: 0.002, batchSeconds: 1e-5, batches: [1, 2] as const };
 
 const runner = await runnerHere({ threads: 1, flags: inFull([], ["-O1"]) });
 afterAll(() => runner.close());
-
-/** The same kernel against the emulation header: what this CPU lacks runs too. */
-function emulated(kernel: Kernel, on: Intrinsic): Kernel {
-  const header = fileURLToPath(new URL("../../runtime/emulation/x86.h", import.meta.url));
-  const prelude = on.prelude ?? "#include <immintrin.h>";
-  const source = sourceOf(kernel.source.replace(prelude, `#include "${header}"`));
-  return { ...kernel, source, features: ["avx2", "fma"], promises: undefined };
-}
 
 describe("the C++ of a convolution", () => {
   const small = "conv2d c=8 k=32 h=6 w=6 r=3 s=3 NHWC";
@@ -82,7 +71,7 @@ describe("kernels, compiled and run, equal their equations", () => {
     const kernel = mappedKernel(mapping, schedule);
     expect(kernel.source).toMatch(new RegExp(`turn_rows\\(out .*, ${q}, 16\\);`));
     const measured = await runner.measure(
-      nativeTarget().isa.includes(on.isa) ? kernel : emulated(kernel, on),
+      nativeTarget().isa.includes(on.isa) ? kernel : emulatedX86(kernel, on),
       await runner.reference(computation, 3),
       QUICK,
     );
@@ -109,7 +98,7 @@ describe("kernels, compiled and run, equal their equations", () => {
         const kernel = mappedKernel(mapping, schedule);
         ran.push(
           runner.reference(computation, 3).then(async (reference) => {
-            const measured = await runner.measure(here ? kernel : emulated(kernel, on), reference, QUICK);
+            const measured = await runner.measure(here ? kernel : emulatedX86(kernel, on), reference, QUICK);
             if (measured.status === "ok") return undefined;
             return `${row} ${printMatching(mapping.matching)} ${JSON.stringify(schedule)}: ${measured.status} ${measured.log}`;
           }),
@@ -132,7 +121,7 @@ describe("kernels, compiled and run, equal their equations", () => {
       threads: 1,
     };
     const made = mappedKernel(mapping, schedule);
-    const right = nativeTarget().isa.includes(on.isa) ? made : emulated(made, on);
+    const right = nativeTarget().isa.includes(on.isa) ? made : emulatedX86(made, on);
     const reference = await runner.reference(computation, 3);
     expect((await runner.measure(right, reference, QUICK)).status).toBe("ok");
     // One accumulator reads its neighbour's pixel.

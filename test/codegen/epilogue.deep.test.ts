@@ -1,6 +1,5 @@
 /** @file Kernels with an epilogue, compiled and run, equal their equations; so does the compiled reference. */
 
-import { fileURLToPath } from "node:url";
 import { afterAll, describe, expect, it } from "vitest";
 import {
   type Computation,
@@ -13,7 +12,6 @@ import { partsOf } from "../../abstraction/epilogue.ts";
 import { interpret } from "../../abstraction/interpret.ts";
 import { interpretNest } from "../../abstraction/interpret-nest.ts";
 import type { Intrinsic } from "../../abstraction/intrinsic.ts";
-import type { Kernel } from "../../abstraction/kernel.ts";
 import { printMatching } from "../../abstraction/mapping.ts";
 import { printNest } from "../../abstraction/print-nest.ts";
 import { pick, type Random, seededRandom } from "../../abstraction/random.ts";
@@ -27,7 +25,7 @@ import { fromMemory } from "../../runtime/reference/verify.ts";
 import { nativeTarget } from "../../targets/index.ts";
 import { runnerHere } from "../support/here.ts";
 import { inFull } from "../support/slow.ts";
-import { sourceOf } from "../support/source.ts";
+import { emulatedX86, sourceOf } from "../support/source.ts";
 import { mappedKernel, mappingNamed, mappingsOnto, operation, rowNamed, smallIntegers } from "../support/subjects.ts";
 
 const CASES = [
@@ -112,13 +110,6 @@ const QUICK = { budgetSeconds: 0.002, batchSeconds: 1e-5, batches: [1, 2] as con
 const runner = await runnerHere({ threads: 1, flags: inFull([], ["-O1"]) });
 afterAll(() => runner.close());
 
-/** The same kernel against the emulation header: what this CPU lacks runs too. */
-function emulated(kernel: Kernel, on: Intrinsic): Kernel {
-  const header = fileURLToPath(new URL("../../runtime/emulation/x86.h", import.meta.url));
-  const source = sourceOf(kernel.source.replace(on.prelude ?? "#include <immintrin.h>", `#include "${header}"`));
-  return { ...kernel, source, features: ["avx2", "fma"], promises: undefined };
-}
-
 async function measured(computation: Computation, on: Intrinsic, random: Random): Promise<string | undefined> {
   const valid = mappingsOnto(computation, on);
   const mapping = valid[Math.floor(random() * valid.length)];
@@ -127,7 +118,7 @@ async function measured(computation: Computation, on: Intrinsic, random: Random)
   const kernel = mappedKernel(mapping, schedule);
   const here = nativeTarget().isa.includes(on.isa);
   const reference = await runner.reference(computation, 3);
-  const result = await runner.measure(here ? kernel : emulated(kernel, on), reference, QUICK);
+  const result = await runner.measure(here ? kernel : emulatedX86(kernel, on), reference, QUICK);
   if (result.status === "ok") return undefined;
   return `${equationText(computation)} ${printMatching(mapping.matching)} ${JSON.stringify(schedule)}: ${result.status} ${result.log}`;
 }
@@ -218,7 +209,7 @@ describe("kernels with an epilogue, compiled and run, equal their equations", ()
     const of = async (source: SourceText): Promise<string> =>
       (
         await runner.measure(
-          nativeTarget().isa.includes(on.isa) ? { ...right, source } : emulated({ ...right, source }, on),
+          nativeTarget().isa.includes(on.isa) ? { ...right, source } : emulatedX86({ ...right, source }, on),
           reference,
           QUICK,
         )

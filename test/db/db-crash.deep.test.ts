@@ -1,13 +1,12 @@
 /** @file Killed and concurrent writers: a committed row is never lost. */
 
-import { type ChildProcess, spawn } from "node:child_process";
-import { once } from "node:events";
 import { writeFileSync } from "node:fs";
+import { setTimeout as later } from "node:timers/promises";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { randomInteger, seededRandom } from "../../abstraction/random.ts";
 import { type Database, openDatabase, queryTrials } from "../../db/index.ts";
 import { newTrial, workshop } from "../support/database.ts";
-import { compileProgram } from "../support/program.ts";
+import { compileProgram, type Started, startProgram } from "../support/program.ts";
 import { inFull } from "../support/slow.ts";
 
 const KILLS = inFull(100, 6);
@@ -83,40 +82,10 @@ beforeAll(() => {
 });
 afterAll(() => shop.remove());
 
-interface Writer {
-  readonly child: ChildProcess;
-  /** Ids it said were committed. A last line without its end was not said. */
-  readonly committed: () => string[];
-  /** Resolves at the first committed row, or when it ends without one. */
-  readonly begun: Promise<unknown>;
-  readonly ended: Promise<{ code: number | null; errors: string }>;
-}
+const start = (script: string, ...words: readonly string[]): Started => startProgram(shop.path(script), ...words);
+const startWriter = (path: string, count: number, first: number): Started =>
+  start("writer.js", path, String(count), String(first));
 
-function startWriter(path: string, count: number, first: number): Writer {
-  return start("writer.js", path, String(count), String(first));
-}
-
-function start(...words: readonly string[]): Writer {
-  const [script = "", ...rest] = words;
-  const child = spawn(process.execPath, [shop.path(script), ...rest]);
-  let said = "";
-  let errors = "";
-  child.stdout.setEncoding("utf8").on("data", (text: string) => {
-    said += text;
-  });
-  child.stderr.setEncoding("utf8").on("data", (text: string) => {
-    errors += text;
-  });
-  const ended = once(child, "close").then(() => ({ code: child.exitCode, errors }));
-  return {
-    child,
-    committed: () => said.split("\n").slice(0, -1),
-    begun: Promise.race([once(child.stdout, "data"), ended]),
-    ended,
-  };
-}
-
-const later = (milliseconds: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, milliseconds));
 const idsIn = (db: Database): Set<string> => new Set(queryTrials(db).map((t) => t.id));
 
 describe("a database whose writer is killed", () => {
@@ -136,7 +105,7 @@ describe("a database whose writer is killed", () => {
       writer.child.kill("SIGKILL");
       const { errors } = await writer.ended;
       expect(errors).toBe("");
-      const committed = writer.committed();
+      const committed = writer.lines();
       promised.push(...committed);
       if (committed.length > 0) midway++;
 
@@ -179,14 +148,14 @@ describe(`a database written by ${WRITERS} processes at once`, () => {
     writeFileSync(shop.path("stop"), "");
     for (const reader of readers) {
       expect(await reader.ended).toEqual({ code: 0, errors: "" });
-      const seen = reader.committed().map(Number);
+      const seen = reader.lines().map(Number);
       expect(seen.length).toBeGreaterThan(0);
       expect(seen).toEqual([...seen].sort((a, b) => a - b));
     }
     const db = openDatabase(path);
     const held = idsIn(db);
     expect(held.size).toBe(WRITERS * EACH);
-    expect(writers.flatMap((w) => w.committed()).filter((id) => !held.has(id))).toEqual([]);
+    expect(writers.flatMap((w) => w.lines()).filter((id) => !held.has(id))).toEqual([]);
     expect(db.sqlite.pragma("integrity_check", { simple: true })).toBe("ok");
     db.close();
   });
@@ -196,20 +165,9 @@ describe("a database created by several processes at once", () => {
   // Found so: a process that looked while another made the file took it for someone else's, once in a hundred files.
   it("is created once and holds the trial of each", async () => {
     const files = FILES;
-    const start = Date.now() + 1000;
-    const errors = await Promise.all(
-      [1, 2, 3].map(async (at) => {
-        const words = [shop.path("maker.js"), shop.path("made"), files, start, at].map(String);
-        const child = spawn(process.execPath, words, { stdio: ["ignore", "ignore", "pipe"] });
-        let said = "";
-        child.stderr.setEncoding("utf8").on("data", (text: string) => {
-          said += text;
-        });
-        await once(child, "close");
-        return said;
-      }),
-    );
-    expect(errors).toEqual(["", "", ""]);
+    const begin = Date.now() + 1000;
+    const makers = [1, 2, 3].map((at) => start("maker.js", shop.path("made"), ...[files, begin, at].map(String)));
+    expect(await Promise.all(makers.map((maker) => maker.ended))).toEqual(makers.map(() => ({ code: 0, errors: "" })));
     for (let i = 0; i < files; i++) {
       const db = openDatabase(shop.path(`made${i}.db`), { readonly: true });
       expect(queryTrials(db)).toHaveLength(3);

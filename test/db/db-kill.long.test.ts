@@ -3,16 +3,15 @@
  * never killed. Whether a record is written whole is the subject of db-crash and db-torn.
  */
 
-import { type ChildProcess, spawn } from "node:child_process";
-import { once } from "node:events";
 import { writeFileSync } from "node:fs";
+import { setTimeout as later } from "node:timers/promises";
 import { afterAll, beforeAll, expect, it } from "vitest";
 import { randomInteger, seededRandom } from "../../abstraction/random.ts";
 import { openDatabase, queryTrials } from "../../db/index.ts";
 import { genetic } from "../../tuner/genetic.ts";
 import { newTrial, workloadNamed, workshop } from "../support/database.ts";
 import { fakeTune, grid, mostlyWorks, nearlyRight } from "../support/fake-space.ts";
-import { compileProgram } from "../support/program.ts";
+import { compileProgram, startProgram } from "../support/program.ts";
 import { inFull } from "../support/slow.ts";
 
 const KILLS = inFull(500, 4);
@@ -62,34 +61,6 @@ beforeAll(() => {
 });
 afterAll(() => shop.remove());
 
-interface Searching {
-  readonly child: ChildProcess;
-  readonly lines: () => string[];
-  readonly begun: Promise<unknown>;
-  readonly ended: Promise<string>;
-}
-
-function startSearch(path: string, seed: number): Searching {
-  const child = spawn(process.execPath, [shop.path("search.js"), path, String(seed)]);
-  let said = "";
-  let errors = "";
-  child.stdout.setEncoding("utf8").on("data", (text: string) => {
-    said += text;
-  });
-  child.stderr.setEncoding("utf8").on("data", (text: string) => {
-    errors += text;
-  });
-  const ended = once(child, "close").then(() => errors);
-  return {
-    child,
-    lines: () => said.split("\n").slice(0, -1),
-    begun: Promise.race([once(child.stdout, "data"), ended]),
-    ended,
-  };
-}
-
-const later = (milliseconds: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, milliseconds));
-
 /** A result without its clock, which starts anew with each process. */
 function timeless(result: unknown): unknown {
   return JSON.parse(JSON.stringify(result, (key, value: unknown) => (key === "at" ? undefined : value)));
@@ -107,7 +78,7 @@ it(`a search killed ${KILLS} times loses nothing, and ends as if it had never be
     const committed = new Set<string>();
     // The last search of all is left to end.
     for (let done = false; !done; ) {
-      const search = startSearch(path, seed);
+      const search = startProgram(shop.path("search.js"), path, String(seed));
       if (kills < KILLS) {
         if (kills % 6 === 0) await later(randomInteger(random, 50, 350));
         else {
@@ -116,7 +87,7 @@ it(`a search killed ${KILLS} times loses nothing, and ends as if it had never be
         }
         search.child.kill("SIGKILL");
       }
-      expect(await search.ended).toBe("");
+      expect((await search.ended).errors).toBe("");
       const lines = search.lines();
       // It may have been killed after its last word.
       const last = lines.at(-1)?.startsWith("{") ? lines.pop() : undefined;

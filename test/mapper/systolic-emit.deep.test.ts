@@ -1,50 +1,49 @@
 /** @file What `automap systolic ... --emit` prints, compiled and run: the whole computation, equal to its equation. */
 
 import { describe, expect, it, vi } from "vitest";
-import { type Inputs, interpret } from "../../abstraction/interpret.ts";
 import { readArraySubject } from "../../cli/systolic.ts";
-import { generateLanes, type LaneLanguage } from "../../codegen/lanes.ts";
+import type { LaneLanguage } from "../../codegen/lanes.ts";
 import { designOf } from "../../mapper/space-time/design.ts";
 import { enumerateDesigns } from "../../mapper/space-time/enumerate.ts";
 import { polyphaseForm } from "../../mapper/space-time/polyphase.ts";
-import { runEmulated } from "../../runtime/emulated-kernel.ts";
 import { nativeTarget } from "../../targets/index.ts";
 import { inFull } from "../support/slow.ts";
-import { integerInputs } from "../support/space-time.ts";
+import { wrongEmulated } from "../support/space-time.ts";
+import { parametersIn } from "../support/subjects.ts";
 
 /** Compilers on a busy machine. */
 vi.setConfig({ testTimeout: 120_000 });
 
 interface Case {
   readonly subject: string;
-  readonly parameters: Readonly<Record<string, number>>;
+  readonly parameters: string;
   readonly lanes: number;
   readonly designs: readonly string[];
   readonly bound?: number;
 }
 
 const CASES: readonly Case[] = [
-  { subject: "conv1d-single", parameters: { l: 103, r: 5 }, lanes: 16, designs: ["SBM", "FBS", "FSM"] },
-  { subject: "conv1d", parameters: { n: 1, k: 2, c: 3, l: 21, r: 3 }, lanes: 8, designs: ["SBM", "BSM"] },
+  { subject: "conv1d-single", parameters: "l=103 r=5", lanes: 16, designs: ["SBM", "FBS", "FSM"] },
+  { subject: "conv1d", parameters: "n=1 k=2 c=3 l=21 r=3", lanes: 8, designs: ["SBM", "BSM"] },
   {
     subject: "conv1d",
-    parameters: { n: 1, k: 2, c: 2, l: 43, r: 5, stride: 2 },
+    parameters: "n=1 k=2 c=2 l=43 r=5 stride=2",
     lanes: 8,
     bound: 2,
     designs: ["SBM", "SBM.polyphase"],
   },
-  { subject: "conv2d", parameters: { n: 1, k: 2, c: 2, h: 5, w: 11, r: 3, s: 3, pad: 1 }, lanes: 8, designs: ["FBS"] },
-  { subject: "matmul", parameters: { m: 5, n: 6, k: 7 }, lanes: 4, designs: ["FFS", "FSM"] },
-  { subject: "2d5pt", parameters: { h: 5, w: 19 }, lanes: 8, designs: ["FFS"] },
-  { subject: "3d7pt", parameters: { d: 3, h: 4, w: 19 }, lanes: 8, designs: ["FBS"] },
-  { subject: "depthwise-conv2d", parameters: { n: 1, c: 2, h: 4, w: 9, m: 1 }, lanes: 8, designs: ["FBS"] },
-  { subject: "examples/sbm.ure", parameters: {}, lanes: 16, designs: [] },
-  { subject: "examples/gemm.ure", parameters: {}, lanes: 16, designs: ["FFS"] },
+  { subject: "conv2d", parameters: "n=1 k=2 c=2 h=5 w=11 r=3 s=3 pad=1", lanes: 8, designs: ["FBS"] },
+  { subject: "matmul", parameters: "m=5 n=6 k=7", lanes: 4, designs: ["FFS", "FSM"] },
+  { subject: "2d5pt", parameters: "h=5 w=19", lanes: 8, designs: ["FFS"] },
+  { subject: "3d7pt", parameters: "d=3 h=4 w=19", lanes: 8, designs: ["FBS"] },
+  { subject: "depthwise-conv2d", parameters: "n=1 c=2 h=4 w=9 m=1", lanes: 8, designs: ["FBS"] },
+  { subject: "examples/sbm.ure", parameters: "", lanes: 16, designs: [] },
+  { subject: "examples/gemm.ure", parameters: "", lanes: 16, designs: ["FFS"] },
 ];
 
 /** The programs of a case: each design that is named, or the one the file says. */
 function programsOf({ subject, parameters, lanes, designs, bound = 1 }: Case) {
-  const found = readArraySubject(subject, parameters, { lanes });
+  const found = readArraySubject(subject, parametersIn(parameters), { lanes });
   const { fixed, pass, problem, arrayRows, program } = found;
   if (!program) throw new Error(`${subject} has no program`);
   const all = fixed ? [] : enumerateDesigns(problem, { bound, arrayRows }).designs;
@@ -68,18 +67,6 @@ describe("a program of a design computes all of the computation", () => {
   it.each(languages)("in %s", async (language) => {
     if (language === "c++" && !avx512) return;
     const cases = inFull(CASES, language === "cm" ? CASES.slice(0, 3) : CASES).flatMap(programsOf);
-    const jobs = cases.map(({ label, computation, nest }) => ({
-      kernel: generateLanes(language, computation, nest, { lines: [label] }),
-      inputs: integerInputs(computation) as Inputs,
-    }));
-    const runs = await runEmulated(jobs);
-    const wrong = cases.flatMap(({ label, computation }, i) => {
-      const run = runs[i];
-      if (run?.status !== "ok") return [`${label}: ${run?.log}`];
-      const want = interpret(computation, integerInputs(computation));
-      const at = want.findIndex((value, e) => value !== run.output[e]);
-      return at < 0 ? [] : [`${label}: element ${at} is ${run.output[at]}, not ${want[at]}`];
-    });
-    expect(wrong).toEqual([]);
+    expect(await wrongEmulated(language, cases)).toEqual([]);
   });
 });

@@ -30,6 +30,18 @@ const nothing = (computation: Computation): Awaited<ReturnType<Search>> => ({
   database: ":memory:",
 });
 
+/** The same with a kernel that takes so long, of which only its time is read. */
+const timed = (computation: Computation, median: number, status = "exhausted") =>
+  ({ ...nothing(computation), status, best: { measurement: { status: "ok", median } } }) as Awaited<ReturnType<Search>>;
+
+/** A network on a CPU or a GPU, and where it is searched for. */
+function openedOn(where: string, text: string) {
+  const opened = openGraph(onnx(text));
+  return where === "a GPU"
+    ? { program: inHalfOnGpu(opened).program, on: { machine: nvidiaTarget("h100") } }
+    : { program: opened.program, on: {} };
+}
+
 describe("the network's time", () => {
   it.each([1, 2])("is spent on %i searches at once, each task by one", async (beside) => {
     const program = products([8, 16, 32, 64, 24]);
@@ -69,18 +81,17 @@ describe("the network's time", () => {
   });
 
   it.each(["a CPU", "a GPU"])("is spent on chains too, once each: on %s", async (where) => {
-    const opened = openGraph(
-      onnx("a = Softmax<axis=1>(MatMul(x[64,64], [64,64]{1}))\nSoftmax<axis=1>(MatMul(a, [64,64]{2}))"),
+    const { program, on } = openedOn(
+      where,
+      "a = Softmax<axis=1>(MatMul(x[64,64], [64,64]{1}))\nSoftmax<axis=1>(MatMul(a, [64,64]{2}))",
     );
-    const gpu = where === "a GPU" ? { machine: nvidiaTarget("h100") } : {};
-    const { program } = where === "a GPU" ? inHalfOnGpu(opened) : opened;
     const begun: Computation[] = [];
     const search: Search = async ({ computation }, options = {}) => {
       begun.push(computation);
       expect(options.kinds).toBe(computation.program ? "all" : "mappings");
       return Promise.resolve(nothing(computation));
     };
-    const tasks = await tuneNetwork(program, { seconds: 9, database: ":memory:", search, ...gpu });
+    const tasks = await tuneNetwork(program, { seconds: 9, database: ":memory:", search, ...on });
     expect(begun.map(({ program: one }) => one?.parts.length ?? 1).sort()).toEqual([1, 4]);
     expect(tasks.map(({ task, used }) => [task.steps.length, used])).toEqual([
       [2, true],
@@ -89,17 +100,16 @@ describe("the network's time", () => {
   });
 
   it.each(["a CPU", "a GPU"])("is spent on plain loops where nothing else is to be tuned: on %s", async (where) => {
-    const opened = openGraph(
-      onnx("a = MaxPool<kernel_shape=[3,3]>(x[1,16,20,20])\nMaxPool<kernel_shape=[2,2],strides=[2,2]>(a)"),
+    const { program, on } = openedOn(
+      where,
+      "a = MaxPool<kernel_shape=[3,3]>(x[1,16,20,20])\nMaxPool<kernel_shape=[2,2],strides=[2,2]>(a)",
     );
-    const gpu = where === "a GPU" ? { machine: nvidiaTarget("h100") } : {};
-    const { program } = where === "a GPU" ? inHalfOnGpu(opened) : opened;
     const offered: string[] = [];
     const search: Search = async ({ computation }, options = {}) => {
       offered.push(...(options.intrinsics ?? []).map(({ family }) => family));
       return Promise.resolve(nothing(computation));
     };
-    const tasks = await tuneNetwork(program, { seconds: 9, database: ":memory:", search, ...gpu });
+    const tasks = await tuneNetwork(program, { seconds: 9, database: ":memory:", search, ...on });
     expect(tasks.map(({ searched, used }) => [searched, used])).toEqual([
       [true, true],
       [true, true],
@@ -114,11 +124,7 @@ describe("the network's time", () => {
     const searched: number[] = [];
     const search: Search = async ({ computation }) => {
       searched.push(computation.axes.length);
-      const best = { measurement: { status: "ok", median: 1 } } as Extract<
-        Awaited<ReturnType<Search>>,
-        { best: unknown }
-      >["best"];
-      return Promise.resolve({ ...nothing(computation), best } as Awaited<ReturnType<Search>>);
+      return Promise.resolve(timed(computation, 1));
     };
     const counts: number[] = [];
     const onTasks = (count: number) => counts.push(count);
@@ -197,12 +203,7 @@ describe("the network's time", () => {
       if (rate === undefined)
         return Promise.resolve({ ...nothing(computation), status } as Awaited<ReturnType<Search>>);
       const median = (tasks[at]?.multiplyAdds ?? 0) / rate;
-      // Of a kernel only its time is read.
-      const best = { measurement: { status: "ok", median } } as Extract<
-        Awaited<ReturnType<Search>>,
-        { best: unknown }
-      >["best"];
-      return Promise.resolve({ ...nothing(computation), status, best } as Awaited<ReturnType<Search>>);
+      return Promise.resolve(timed(computation, median, status));
     };
     // More than any machine needs: what is left to gain ends it.
     await tuneNetwork(program, { seconds: 600, database: ":memory:", search, onShare: (share) => shares.push(share) });
@@ -241,11 +242,7 @@ describe("the network's time", () => {
       const isDeep = computationKey(computation) === computationKey(program.steps[0]?.computation ?? computation);
       // The depthwise layer has a hundredth of the rate of the other, but moves its bytes almost as fast as the memory can.
       const median = (isDeep ? 1.02 : 3) * leastSecondsOnGpu(computation, machine);
-      const best = { measurement: { status: "ok", median } } as Extract<
-        Awaited<ReturnType<Search>>,
-        { best: unknown }
-      >["best"];
-      return Promise.resolve({ ...nothing(computation), status: "time-spent", best } as Awaited<ReturnType<Search>>);
+      return Promise.resolve(timed(computation, median, "time-spent"));
     };
     await tuneNetwork(program, {
       seconds: 600,

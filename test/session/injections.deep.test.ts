@@ -12,11 +12,11 @@ import { join } from "node:path";
 import ts from "typescript";
 import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
 import { openDatabase, recordTrial, showTrial, type TrialRecord } from "../../db/index.ts";
-import { packageFiles } from "../../package/index.ts";
+import { type EmitSubject, packageFiles } from "../../package/index.ts";
 import { junit } from "../../report/junit.ts";
 import { reportPage } from "../../report/page.ts";
 import { PAGE_SCRIPT } from "../../report/page-shell.ts";
-import { runChild } from "../../runtime/child.ts";
+import { type ChildRun, runChild } from "../../runtime/child.ts";
 import { environmentOf } from "../../session/calibrate/environment.ts";
 import { provePackage, subjectOf } from "../../session/package/emit.ts";
 import { writePackage } from "../../session/package/package-folder.ts";
@@ -283,50 +283,50 @@ describe("a hostile text in a record", () => {
     return record;
   }
 
-  it("accepted in a CUDA package is not obeyed when the package is built and run under emulation", async () => {
-    const folder = join(mkdtempSync(join(tmpdir(), "automap injections ")), "package");
+  /** Runs a command in the folder of a package. */
+  type Run = (...command: string[]) => Promise<ChildRun>;
+
+  /** Writes the package of a record with all that is taken, and expects that what is done to it obeys nothing of that. */
+  async function expectNotObeyed(
+    kind: string,
+    work: (folder: string, run: Run, subject: EmitSubject) => Promise<void>,
+  ): Promise<void> {
+    const outer = mkdtempSync(join(tmpdir(), "automap injections "));
+    const folder = join(outer, "package");
     try {
-      writePackage(folder, packageFiles(subjectOf(plantedIn("CUDA"), { name: NAME })));
+      const subject = subjectOf(plantedIn(kind), { name: NAME });
+      writePackage(folder, packageFiles(subject));
+      await work(folder, (...command) => runChild(command, { timeLimitMs: 120_000, cwd: folder }), subject);
+      const found = readdirSync(outer, { recursive: true, encoding: "utf8" });
+      expect(found.filter((file) => file.includes("planted"))).toEqual([]);
+      expect(existsSync("planted")).toBe(false);
+    } finally {
+      rmSync(outer, { recursive: true, force: true });
+    }
+  }
+
+  it("accepted in a CUDA package is not obeyed when the package is built and run under emulation", () =>
+    expectNotObeyed("CUDA", async (folder, run) => {
       const proof = await proveEmulated(folder, NAME);
       expect([proof.status, proof.stdout]).toEqual(["ok", expect.stringContaining("probe: right on")]);
-      const run = (...command: string[]) => runChild(command, { timeLimitMs: 120_000, cwd: folder });
       expect((await run("env", "NVCC=true", "sh", "build.sh")).status).toBe("ok");
       const parse = "import ast, sys\nfor f in sys.argv[1:]: ast.parse(open(f).read())";
       const parsed = await run("python3", "-c", parse, "torch_ext.py", "torch_example.py").catch(() => undefined);
       expect(["ok", undefined, "missing"], parsed?.stderr).toContain(parsed?.status);
-      const found = readdirSync(join(folder, ".."), { recursive: true, encoding: "utf8" });
-      expect(found.filter((file) => file.includes("planted"))).toEqual([]);
-      expect(existsSync("planted")).toBe(false);
-    } finally {
-      rmSync(join(folder, ".."), { recursive: true, force: true });
-    }
-  });
+    }));
 
   it.each(["mapped", "lanes"])(
     "accepted in every program of a %s kernel is not obeyed when these are built and run",
-    async (kind) => {
-      const record = plantedIn(kind);
-      const folder = join(mkdtempSync(join(tmpdir(), "automap injections ")), "package");
-      try {
-        const subject = subjectOf(record, { name: NAME });
-        const built = { name: NAME, threads: subject.threads, features: subject.tuned?.features ?? [] };
-        writePackage(folder, packageFiles(subject));
-        const compiler = await compilerHere();
-        const proof = await provePackage(folder, built, compiler);
+    (kind) =>
+      expectNotObeyed(kind, async (folder, run, { threads, tuned }) => {
+        const built = { name: NAME, threads, features: tuned?.features ?? [] };
+        const proof = await provePackage(folder, built, await compilerHere());
         expect(proof.status, proof.said).toBe("right");
-        const run = (command: string, ...words: string[]) =>
-          runChild([command, ...words], { timeLimitMs: 120_000, cwd: folder });
         for (const ran of [await run("sh", "build.sh"), await run(process.execPath, "--check", "index.js")])
           expect(ran.status, ran.stderr).toBe("ok");
         const cmake = await run("cmake", "-S", ".", "-B", "made").catch(() => undefined);
         expect(["ok", undefined, "missing"], cmake?.stderr).toContain(cmake?.status);
-        const found = readdirSync(join(folder, ".."), { recursive: true, encoding: "utf8" });
-        expect(found.filter((file) => file.includes("planted"))).toEqual([]);
-        expect(existsSync("planted")).toBe(false);
-      } finally {
-        rmSync(join(folder, ".."), { recursive: true, force: true });
-      }
-    },
+      }),
   );
 });
 

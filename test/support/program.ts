@@ -6,7 +6,9 @@
  *     spawn(process.execPath, [join(folder, "main.js")]);
  */
 
+import { type ChildProcess, spawn } from "node:child_process";
 import { createHash } from "node:crypto";
+import { once } from "node:events";
 import {
   copyFileSync,
   existsSync,
@@ -70,4 +72,34 @@ function copyData(room: string, folder: string): void {
   for (const entry of readdirSync(join(ROOT, room), { withFileTypes: true }))
     if (entry.isFile() && (extname(entry.name) !== ".ts" || entry.name.endsWith(".d.ts")))
       copyFileSync(join(ROOT, room, entry.name), join(folder, room, entry.name));
+}
+
+/** A program at work. */
+export interface Started {
+  readonly child: ChildProcess;
+  /** What it said. A last line without its end was not said. */
+  readonly lines: () => string[];
+  /** Resolves at its first word, or when it ends without one. */
+  readonly begun: Promise<unknown>;
+  readonly ended: Promise<{ readonly code: number | null; readonly errors: string }>;
+}
+
+/** @param words a script, and what it is given */
+export function startProgram(...words: readonly string[]): Started {
+  const child = spawn(process.execPath, words);
+  let said = "";
+  let errors = "";
+  child.stdout.setEncoding("utf8").on("data", (text: string) => {
+    said += text;
+  });
+  child.stderr.setEncoding("utf8").on("data", (text: string) => {
+    errors += text;
+  });
+  const ended = once(child, "close").then(() => ({ code: child.exitCode, errors }));
+  return {
+    child,
+    lines: () => said.split("\n").slice(0, -1),
+    begun: Promise.race([once(child.stdout, "data"), ended]),
+    ended,
+  };
 }

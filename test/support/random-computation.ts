@@ -339,7 +339,7 @@ function splitProduct(text: string): string[] | undefined {
   return undefined;
 }
 
-function shuffled<T>(random: Random, items: readonly T[]): T[] {
+export function shuffled<T>(random: Random, items: readonly T[]): T[] {
   const keyed = items.map((item) => ({ item, key: random() }));
   return keyed.sort((a, b) => a.key - b.key).map(({ item }) => item);
 }

@@ -9,6 +9,7 @@
 import type { DType } from "../../abstraction/dtype.ts";
 import { defineIntrinsic, type Intrinsic } from "../../abstraction/intrinsic.ts";
 import { pick, type Random, randomInteger } from "../../abstraction/random.ts";
+import { shuffled } from "./random-computation.ts";
 
 interface Form {
   readonly op: string;
@@ -131,9 +132,4 @@ function rowMajorText(dims: readonly Dim[]): string {
     stride *= extent;
   }
   return terms.length === 0 ? "0" : terms.join(" + ");
-}
-
-function shuffled<T>(random: Random, items: readonly T[]): T[] {
-  const keyed = items.map((item) => ({ item, key: random() }));
-  return keyed.sort((a, b) => a.key - b.key).map(({ item }) => item);
 }

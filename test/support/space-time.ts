@@ -3,7 +3,11 @@
  */
 
 import { type Computation, defineComputation, elementCount, inputsOf } from "../../abstraction/computation.ts";
+import { interpret } from "../../abstraction/interpret.ts";
+import type { LoopNest } from "../../abstraction/loop-nest.ts";
+import { generateLanes, type LaneLanguage } from "../../codegen/lanes.ts";
 import type { LowerOptions } from "../../mapper/space-time/lower.ts";
+import { runEmulated } from "../../runtime/emulated-kernel.ts";
 import { stated } from "./subjects.ts";
 
 /** Plain and coalesced registers, with idle PEs guarded and not. */
@@ -40,4 +44,27 @@ export function integerInputs(computation: Computation): Record<string, number[]
       Array.from({ length: elementCount(t) }, (_, at) => ((at * 7 + i * 3) % 11) - 4),
     ]),
   );
+}
+
+/** A program of lanes, and the computation that it is of. */
+export interface LaneProgram {
+  readonly label: string;
+  readonly computation: Computation;
+  readonly nest: LoopNest;
+}
+
+/** Those that do not give what their equations say when they are compiled and run under emulation. */
+export async function wrongEmulated(language: LaneLanguage, programs: readonly LaneProgram[]): Promise<string[]> {
+  const jobs = programs.map(({ label, computation, nest }) => ({
+    kernel: generateLanes(language, computation, nest, { lines: [label] }),
+    inputs: integerInputs(computation),
+  }));
+  const runs = await runEmulated(jobs);
+  return programs.flatMap(({ label, computation }, i) => {
+    const run = runs[i];
+    if (run?.status !== "ok") return [`${label}: ${run?.log}`];
+    const want = interpret(computation, integerInputs(computation));
+    const at = want.findIndex((value, e) => value !== run.output[e]);
+    return at < 0 ? [] : [`${label}: element ${at} is ${run.output[at]}, not ${want[at]}`];
+  });
 }
