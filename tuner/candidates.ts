@@ -52,6 +52,7 @@ export function* candidateSpace(
   keeps: (mapping: Mapping) => boolean = () => true,
 ): Steps<CandidateSpace | readonly Refusal[]> {
   const random = seededRandom(seed);
+  const promising = new Map<MappedContext, Schedule>();
   const ranked = yield* rankMappings(
     computation,
     intrinsics,
@@ -62,15 +63,22 @@ export function* candidateSpace(
         ? { mapping, threads, nearBytes }
         : { rule: "schedule", because, matching: mapping.matching };
     },
-    ({ mapping }) => {
+    (context) => {
+      const { mapping } = context;
       const plain = plainSchedule(mapping, threads);
       const drawn = Array.from({ length: DRAWN }, () => randomSchedule(mapping, random, threads, nearBytes));
-      const expected = [plain, ...drawn].flatMap((schedule) => predict(mapping, schedule) ?? []);
-      return expected.length === 0 ? undefined : Math.min(...expected);
+      let least: number | undefined;
+      for (const schedule of [plain, ...drawn]) {
+        const seconds = predict(mapping, schedule);
+        if (seconds === undefined || (least !== undefined && seconds >= least)) continue;
+        least = seconds;
+        promising.set(context, schedule);
+      }
+      return least;
     },
     MAPPINGS_KEPT,
   );
-  return isRanked(ranked) ? new MappingSpace(ON_CORES, ranked) : ranked;
+  return isRanked(ranked) ? new MappingSpace(ON_CORES, ranked, promising) : ranked;
 }
 
 /**

@@ -100,3 +100,18 @@ test("a schedule is carried over to other sizes: unchanged to its own, legal in 
   const inRows = { ...wide, schedule: { ...wide.schedule, block: { q: 14 } } };
   expect(others[0]?.carried(inRows, candidates.mappingOf(wide))?.schedule.block).toEqual({ q: 7 });
 });
+
+test("the best of the schedules that each mapping was judged by are what a search begins with", () => {
+  let least = Number.POSITIVE_INFINITY;
+  const predict = (): number => {
+    const seconds = 1 + Math.sin(asked++) / 2;
+    least = Math.min(least, seconds);
+    return seconds;
+  };
+  let asked = 0;
+  const found = finished(candidateSpace(conv({}), intrinsicsNamed("avx512.vpdpbusd"), predict, 1, 1));
+  if (!("random" in found)) throw new Error(found[0]?.because);
+  expect(found.promising.length).toBe(found.ranked.length);
+  expect(found.promising[0] && found.mappingOf(found.promising[0])).toBe(found.ranked[0]?.context.mapping);
+  expect(found.ranked[0]?.expectedSeconds).toBe(least);
+});
