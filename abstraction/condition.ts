@@ -189,10 +189,15 @@ function elementsTested(
   const places = new Map([...elements.values()].flatMap(axesIn).map((loop) => [loop, spanOf(loop)]));
   if ([...places.values()].some(({ span }) => span > 1)) return where === "somewhere";
   const lows = new Map([...places].map(([loop, { low }]) => [loop, low]));
-  const held = new Map([...elements].map(([name, read]) => [name, substitute(read, lows, "index")]));
-  const least = extremeIn(form, (name) => (elements.has(name) ? { low: axis(name), span: 1 } : spanOf(name)), where);
-  const { left, right } = sidesOf(least);
-  return compare("<=", substitute(left, held, "value"), substitute(right, held, "value"));
+  const termOf = (name: string): Expr => {
+    const element = elements.get(name);
+    return element ? substitute(element, lows, "index") : spanOf(name).low;
+  };
+  // Sides are told apart by the names of their terms, whose values need not be affine.
+  const symbolic = (name: string): Span => ({ low: axis(name), span: elements.has(name) ? 1 : spanOf(name).span });
+  const { left, right } = sidesOf(extremeIn(form, symbolic, where));
+  const values = new Map([...form.terms.keys()].map((name) => [name, termOf(name)]));
+  return compare("<=", substitute(left, values, "index"), substitute(right, values, "index"));
 }
 
 /** The smallest or largest value of an affine form on a box. */

@@ -95,7 +95,7 @@ export function printHead(s: Statement): string {
     case "send":
       return `send for ${printArrival(s.arrival)}${where(s.when)}`;
     case "await":
-      return `await ${printArrival(s.arrival)}, use ${printExpr(s.use, "formula")}${where(s.when)}`;
+      return `await ${printArrival(s.arrival)}, use ${printExpr(s.use, "formula")}${s.by ? ` by ${s.by}` : ""}${where(s.when)}`;
     case "arrive":
       return `arrive ${printArrival(s.arrival)}${s.group ? ` by ${s.group}` : ""}${where(s.when)}`;
     case "fence":

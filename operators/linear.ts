@@ -98,6 +98,47 @@ export const LINEAR: readonly Operator[] = [
     },
     rules: [divides("groups", "i"), divides("groups", "o")],
   }),
+  // A mixture of experts: tokens sorted by expert, each expert's rows padded to whole tiles, and empty tiles at the end.
+  defineOperator({
+    name: "grouped-matmul",
+    aliases: ["moe"],
+    summary: "matrix products of uneven groups: each tile of rows has the matrix of its group, a tile of no group is 0",
+    parameters: {
+      groups: size("groups, with a matrix each", 8),
+      t: size("tiles of rows", 16),
+      m: size("rows of a tile", 128),
+      n: size("columns of the output", 2048),
+      k: size("summed", 1024),
+    },
+    equation: "out[t,m,n] += acc(a[t,m,k]) * acc(w[clamp(group[t]),n,k]) where group[t] >= 0",
+    tensors: {
+      a: { type: "first" },
+      w: { type: "second", dims: "groups n k", sized: true, constant: true },
+      group: {
+        type: "s32",
+        value: ([t = 0], [tiles = 1]) => (16 * t >= 15 * tiles && t > 0 ? -1 : Math.floor(Math.sqrt(t))),
+      },
+      out: { type: "sum", channels: "n" },
+    },
+  }),
+  defineOperator({
+    name: "counted-matmul",
+    summary:
+      "as many matrix products as there are groups, of whose rows the first count[g] are computed, the others are 0",
+    parameters: {
+      g: size("groups, with a matrix each", 8),
+      m: size("most rows of a group", 256),
+      n: size("columns of the output", 2048),
+      k: size("summed", 1024),
+    },
+    equation: "out[g,m,n] += acc(a[g,m,k]) * acc(w[g,n,k]) where m < count[g]",
+    tensors: {
+      a: { type: "first" },
+      w: { type: "second", constant: true },
+      count: { type: "s32" },
+      out: { type: "sum", channels: "n" },
+    },
+  }),
   // BERT-Base: 12 heads of size 64, sequences of 512.
   defineOperator({
     name: "attention-scores",

@@ -128,7 +128,11 @@ export class Engines {
     const { scope, judge, blocks } = site;
     const at = this.numberOf(s.arrival, site);
     const byTeams = this.context.arrivals.some((a) => a.name === s.arrival.name && a.by !== undefined);
-    const use = compileIndex(s.use, scope);
+    const counted = compileIndex(s.use, scope);
+    const use = ({ env }: Warp, { uses }: Stage): number => {
+      const told = counted(env);
+      return s.by === "parity" ? uses - Math.abs((uses - told) % 2) : told;
+    };
     const when = s.when && compileIndex(s.when, scope);
     const asks = (warp: Warp): boolean => when?.(warp.env) !== 0;
     const awaiting = this.awaiting.get(s.arrival.name) ?? new Set();
@@ -137,7 +141,9 @@ export class Engines {
     return {
       isThere: (warp) => {
         if (!asks(warp)) return true;
-        const [{ uses }, awaited] = [this.stageAt(at(warp)), use(warp.env)];
+        const stage = this.stageAt(at(warp));
+        const { uses } = stage;
+        const awaited = use(warp, stage);
         if (awaited !== uses && awaited !== uses - 1)
           refuseAt(
             site,
@@ -151,7 +157,7 @@ export class Engines {
         const number = at(warp);
         const stage = this.stageAt(number);
         arrive(stage);
-        stage.awaited[warp.inBlock] = use(warp.env) + 1;
+        stage.awaited[warp.inBlock] = use(warp, stage) + 1;
         if (byTeams) return judge.order.acquire(warp.number, stage.done);
         const clock = judge.order.newClock();
         for (const sender of upTo(blocks)) judge.order.release(this.engineOf(number, sender), clock);

@@ -82,7 +82,9 @@ export function printBoxes(
   // 2. One box or run of pixels for each span.
   const index = (e: Expr): Code => {
     const print = (): Code => c.index(shortIndex(e, extents), extents);
-    return counts ? print() : c.counters.without(print);
+    const printed = counts ? print() : c.counters.without(print);
+    // An index that is read is kept inside by a function of long.
+    return accessesIn(e).length > 0 ? code`(int)${printed}` : printed;
   };
   const lines = Array.from({ length: columns.extent / span }, (_, j) => {
     const first = new Map(axes.map((a) => [a.name, number(a === columns ? j * span : 0)]));

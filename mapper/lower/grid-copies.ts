@@ -117,7 +117,8 @@ export function sendOf(places: GridPlaces, step: Expr): Statement {
 
 /** Waits until a step's stage has been filled for it. */
 export function awaitOf(places: GridPlaces, step: Expr): Statement {
-  return { kind: "await", arrival: arrivalOf(places, step), use: over(step, places.schedule.stage) };
+  const use = over(step, places.schedule.stage);
+  return { kind: "await", arrival: arrivalOf(places, step), use, ...(places.countsInTile && { by: "parity" }) };
 }
 
 export function arrivalName(places: GridPlaces): string {

@@ -5,10 +5,11 @@
  *     m <- n,p,q   tile m 128, warps m 2        fused m = 128*m_tile + (64*m_warp + 16*m_fragment + m_in),   q = fused % 56, p = fused/56 % 56, ...
  */
 
-import { type Extents, extentOf } from "../../abstraction/affine.ts";
+import { type Extents, extentOf, splitRowMajor } from "../../abstraction/affine.ts";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
+import { volumeOf } from "../../abstraction/collections.ts";
 import type { Computation } from "../../abstraction/computation.ts";
-import { conditionOf, joined, type Span, somewhere, type Truth } from "../../abstraction/condition.ts";
+import { allOf, conditionOf, joined, type Span, somewhere, type Truth } from "../../abstraction/condition.ts";
 import {
   type Access,
   access,
@@ -24,7 +25,7 @@ import {
 } from "../../abstraction/expression.ts";
 import { FreshNames, loop, type RegisterAt, type Statement } from "../../abstraction/loop-nest.ts";
 import { type Stretch, spanOf } from "../match/conditions.ts";
-import { digitsOf } from "../schedule/dimensions.ts";
+import { digitsOf, type LoopDimension } from "../schedule/dimensions.ts";
 import { boxOf, type GatherBox } from "../schedule/gather.ts";
 import type { GridAxis, GridContext } from "../schedule/grid-context.ts";
 import { neighboursAlong } from "../schedule/multicast.ts";
@@ -63,6 +64,8 @@ export class GridPlaces {
   readonly window: TapWindow | undefined;
   /** The box that is staged once in the tensor's layout, from which lanes gather fragments. */
   readonly box: GatherBox | undefined;
+  /** The point of the outer loops, counted in row-major order, of persistent blocks. */
+  private readonly outerPoint: Expr | undefined;
   /** The number of the cluster's first tile along each axis, in clusters; a cluster of one block is a tile. */
   private readonly row: Expr;
   private readonly column: Expr;
@@ -96,9 +99,13 @@ export class GridPlaces {
       column = this.counter(columns, "tile");
     } else {
       // Tiles are numbered in the order in which separate blocks would take them. Numbers past the last tile fall below
-      // the last row.
-      const tile = plus(times(persistent / (deep * wide), turn), axis(this.fresh("block")));
+      // the last row, or behind the last point of the outer loops.
+      const number = plus(times(persistent / (deep * wide), turn), axis(this.fresh("block")));
       const across = keptTiles(context, columns, schedule) / wide;
+      const perOuter = (across * keptTiles(context, rows, schedule)) / deep;
+      const isOne = context.outer.length === 0;
+      this.outerPoint = isOne ? undefined : over(number, perOuter);
+      const tile = isOne ? number : remainder(number, perOuter);
       column = remainder(over(tile, order), across);
       const group = over(tile, order * across);
       row = order === 1 ? group : plus(times(order, group), remainder(tile, order));
@@ -114,6 +121,13 @@ export class GridPlaces {
     return this.turns === 1 ? this : new GridPlaces(this.context, this.schedule, turn);
   }
 
+  /**
+   * Whether steps are counted in each tile anew. Then blocks may leave out tiles, and stages come back in the same phase.
+   */
+  get countsInTile(): boolean {
+    return this.turns > 1 && this.context.decided.length > 0;
+  }
+
   /** Clusters of row tiles that are taken before the next column tile. */
   get order(): number {
     return Math.max(1, this.schedule.order / neighboursAlong(this.context, this.schedule, this.context.rows));
@@ -126,14 +140,14 @@ export class GridPlaces {
 
   /** Splits a step that is counted through all turns of a block into the turn's places and the step within its tile. */
   ofStep(step: Expr): { readonly there: GridPlaces; readonly inTile: Expr } {
-    if (this.turns === 1) return { there: this, inTile: step };
+    if (this.turns === 1 || this.countsInTile) return { there: this, inTile: step };
     const { steps } = this;
     return { there: this.inTurn(over(step, steps)), inTile: remainder(step, steps) };
   }
 
   /** Counts a step of the current tile through all turns of the block. */
   counted(inTile: Expr): Expr {
-    return this.turns === 1 ? inTile : plus(times(this.steps, axis(this.fresh("turn"))), inTile);
+    return this.turns === 1 || this.countsInTile ? inTile : plus(times(this.steps, axis(this.fresh("turn"))), inTile);
   }
 
   fresh(wish: string): string {
@@ -161,7 +175,21 @@ export class GridPlaces {
 
   /** Counters of the kept loops that do not feed the instruction. */
   outerCounters(): Map<string, Expr> {
-    return new Map(this.context.outer.flatMap((d) => digitsOf(d, axis(this.names.fresh(`${d.name}_block`)))));
+    const { outer } = this.context;
+    const places: (readonly [LoopDimension, Expr])[] = this.outerPoint
+      ? splitRowMajor(this.outerPoint, outer)
+      : outer.map((d) => [d, axis(this.names.fresh(`${d.name}_block`))]);
+    return new Map(places.flatMap(([d, at]) => digitsOf(d, at)));
+  }
+
+  /** Conditions for the block's tile to be one of those that there are; empty if each has a block or blocks divide them. */
+  inOuter(): Expr[] {
+    return this.outerPoint && this.isBehind ? [compare("<", this.outerPoint, volumeOf(this.context.outer))] : [];
+  }
+
+  /** Whether the last turn of some blocks is past the last tile. */
+  private get isBehind(): boolean {
+    return tilesOf(this.context, this.schedule) % (this.schedule.persistent ?? 1) !== 0;
   }
 
   /** The values of loops in a block, of which those of rows and columns are on a stretch. */
@@ -188,7 +216,7 @@ export class GridPlaces {
     });
     return decided
       .map((part) => somewhere(conditionOf(part), ofTiles))
-      .reduce<Truth>((a, b) => joined("and", a, b), true);
+      .reduce<Truth>((a, b) => joined("and", a, b), allOf(decided.length > 0 ? this.inOuter() : []));
   }
 
   isSummed(loop: string): boolean {
@@ -241,8 +269,7 @@ export class GridPlaces {
 
   /** Conditions for a fused index to be inside its extent; empty if tiles fit exactly. */
   beyond(a: GridAxis, fused: Expr): Expr[] {
-    const { context, schedule } = this;
-    const behind = a === context.rows && tilesOf(context, schedule) % (schedule.persistent ?? 1) !== 0;
+    const behind = a === this.context.rows && this.isBehind && this.outerPoint === undefined;
     const whole = a.elements % this.extent(a) === 0 && !behind;
     return whole ? [] : [compare("<", fused, a.elements)];
   }

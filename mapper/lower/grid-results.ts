@@ -118,6 +118,7 @@ export function resultOf(places: GridPlaces, rowInside: Expr, columnInside: Expr
   const { rows, columns } = places.context;
   const { counters } = places.countersOf(number(0), number(0));
   const guards = [
+    ...places.inOuter(),
     ...places.place(rows, rowInside, counters),
     ...places.place(columns, columnInside, counters),
     ...insideTarget(places.computation).map((c) => substitute(c, counters, "index")),

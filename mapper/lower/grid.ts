@@ -234,7 +234,7 @@ function withProducer(
   return {
     ahead: [...zeros, ...met, ...meeting(places)],
     teams: inTurns(places, (there) => [...cleared, ...when(there.taken, consumed(places)), ...stored(there)]),
-    thread: when(places.taken, produced(places)),
+    thread: produced(places),
     behind: addMet(places),
   };
 }
@@ -420,25 +420,26 @@ function windowLeft(places: GridPlaces, { taps, stages }: TapWindow, step: Expr,
 function produced(places: GridPlaces): readonly Statement[] {
   const { schedule, steps, turns, window } = places;
   const { stage } = schedule;
+  const turn = places.fresh("turn");
+  const there = places.countsInTile ? places.inTurn(axis(turn)) : places;
   const name = places.fresh("step");
   const step = places.counted(axis(name));
   /** Waits until the target stage of a copy has been released as often as it was filled. */
-  const free = (ring: string, at: Expr, stages: number, when?: Expr): Statement => ({
+  const free = (ring: string, at: Expr, stages: number, where?: Expr): Statement => ({
     kind: "await",
     arrival: { name: ring, stage: remainder(at, stages) },
     use: minus(over(at, stages), 1),
-    ...(when && { when }),
+    ...(places.countsInTile && { by: "parity" }),
+    ...(where && { when: where }),
   });
-  const inside: Statement[] = [free(emptyName(places), step, stage), sendOf(places, step)];
+  const inside: Statement[] = [free(emptyName(places), step, stage), sendOf(there, step)];
   if (window && window.slices > 1) {
     // The weights have `stage` stages, so after that many taps all products of the previous slice have ended.
     const { slice, when } = nextSlice(window, step, Math.min(stage, window.taps - 1));
     if (isRefilled(window)) inside.push(free(windowEmptyName(places), slice, window.stages, when));
     inside.push(sendWindow(places, window, slice, when));
   }
-  const ofTile = loop(name, steps, inside);
-  return present([
-    window && sendWindow(places, window, number(0)),
-    turns === 1 ? ofTile : loop(places.fresh("turn"), turns, [ofTile]),
-  ]);
+  const first = window ? [sendWindow(places, window, number(0))] : [];
+  const ofTile = when(there.taken, [...first, loop(name, steps, inside)]);
+  return turns === 1 ? ofTile : [loop(turn, turns, ofTile)];
 }

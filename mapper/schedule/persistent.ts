@@ -12,7 +12,7 @@ import { z } from "zod";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
 import { MINOR_DISTANCE } from "./decision.ts";
 import type { GridContext, GridDecision } from "./grid-context.ts";
-import { tilesOf } from "./split.ts";
+import { stepsOfPart, tilesOf } from "./split.ts";
 import { windowOf } from "./taps.ts";
 
 /** Blocks for each multiprocessor to try. */
@@ -23,8 +23,8 @@ export const persistent: GridDecision<"persistent"> = {
     "The number of persistent blocks that share all tiles. While such a block stores one tile, the first steps of its next tile are already being copied. By default each tile has its own block.",
   example: "132",
   schema: z.int().min(1).max(65_536).optional(),
-  values: ({ limits, intrinsic, outer }) =>
-    intrinsic.asynchronous && outer.length === 0
+  values: ({ limits, intrinsic, outer, decided }) =>
+    intrinsic.asynchronous && (outer.length === 0 || decided.length > 0)
       ? [undefined, ...BLOCKS.map((blocks) => blocks * limits.multiprocessors)]
       : [undefined],
   suits: (context, schedule, blocks) => blocks === undefined || blocks < tilesOf(context, schedule),
@@ -45,15 +45,29 @@ export function turnsOf(context: GridContext, schedule: GridSchedule): number {
 function persistentProblem(context: GridContext, schedule: GridSchedule): string | undefined {
   const { persistent: blocks } = schedule;
   if (blocks === undefined) return undefined;
-  const { intrinsic, outer } = context;
+  const { intrinsic, decided } = context;
   if (!intrinsic.asynchronous)
     return `${intrinsic.name} is awaited within its step, so no ring of stages can run on from tile to tile`;
-  if (outer.length > 0) return `each ${outer[0]?.name} has blocks of its own, so tiles are not taken in turn`;
-  if (context.decided.length > 0)
-    return "elements decide which tiles have sums, so the ring does not run on from tile to tile";
   if (schedule.split) return "a block either sums a part or takes tiles in turn, not both";
   if (windowOf(context, schedule)) return "a window that is staged once for all taps belongs to one tile";
   if (schedule.stage === 1) return "tiles taken in turn need at least two stages";
+  const uneven = decided.length > 0 ? unevenProblem(context, schedule) : undefined;
+  if (uneven !== undefined) return uneven;
   const tiles = tilesOf(context, schedule);
   return tiles <= blocks ? `${tiles} tiles are too few for ${blocks} blocks to take them in turn` : undefined;
+}
+
+/**
+ * Why blocks cannot leave out tiles as they take them in turn. Stages are awaited by the parity of their uses, so after a
+ * tile each must have been used an even number of times.
+ */
+function unevenProblem(context: GridContext, schedule: GridSchedule): string | undefined {
+  const { producer, multicast, stage } = schedule;
+  if (producer === undefined) return "elements decide which tiles have sums, and only a producer knows the next one";
+  if (multicast)
+    return "elements decide which tiles have sums, so a neighbour may have ended before its stages are freed";
+  const steps = stepsOfPart(context, schedule);
+  return steps % (2 * stage) === 0
+    ? undefined
+    : `elements decide which tiles have sums, and ${steps} steps of a tile use ${stage} stages unevenly, or an odd number of times`;
 }

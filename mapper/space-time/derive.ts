@@ -66,7 +66,8 @@ export interface ArrayPass {
 /** The loops that a systolic array places in space and time, and the dependences among them. */
 export function arrayPass(computation: Computation, options: ArrayLoopOptions = {}): ArrayPass {
   const space = arraySpace(computation, options);
-  return { computation: onePass(computation, space), space, problem: arrayProblem(computation, space) };
+  const problem = arrayProblem(computation, space);
+  return { computation: onePass(computation, space), space, problem };
 }
 
 /**

@@ -6,11 +6,66 @@
  */
 
 import { setImmediate } from "node:timers/promises";
-import { type Computation, elementCount, inputsOf } from "../../abstraction/computation.ts";
+import { type Computation, elementCount, inputsOf, tensorOf } from "../../abstraction/computation.ts";
 import { type DType, epsilonOf, isInteger, rangeOf, wrap } from "../../abstraction/dtype.ts";
-import { accessesIn, comparesElements, walk } from "../../abstraction/expression.ts";
+import {
+  accessesIn,
+  axesIn,
+  comparesElements,
+  type Expr,
+  number,
+  outermostAccessesIn,
+  rewriteReads,
+  walk,
+} from "../../abstraction/expression.ts";
 import type { Inputs } from "../../abstraction/interpret.ts";
 import { pick, type Random, randomInteger, seededRandom } from "../../abstraction/random.ts";
+
+/**
+ * The inputs that only say which elements are meant, as indices that are read and elements that a `where` compares do,
+ * with the least and the largest number drawn: one beyond what is inside.
+ */
+export function decidingInputs({
+  equation,
+  tensors,
+  axes,
+}: Computation): ReadonlyMap<string, readonly [number, number]> {
+  const ends = new Map<string, readonly [number, number]>();
+  const reach = (tensor: string, high: number): void => {
+    const [, before] = ends.get(tensor) ?? [-1, 0];
+    ends.set(tensor, [-1, Math.max(before, high)]);
+  };
+  for (const { tensor, index } of accessesIn(equation.value))
+    for (const [d, e] of index.entries())
+      for (const read of accessesIn(e)) reach(read.tensor, tensors[tensor]?.dims[d]?.extent ?? 0);
+  for (const e of equation.where ? walk(equation.where) : []) {
+    if (e.kind !== "compare" || !comparesElements(e)) continue;
+    const extents = axes.filter((a) => axesIn(withoutReads(e)).includes(a.name)).map((a) => a.extent);
+    const numbers = [e.left, e.right].flatMap((side) => (side.kind === "number" ? [side.value] : []));
+    for (const read of accessesIn(e)) reach(read.tensor, Math.max(...extents, ...numbers, 0) + 1);
+  }
+  for (const read of outermostAccessesIn(equation.value)) ends.delete(read.tensor);
+  return ends;
+}
+
+/** Values of {@link decidingInputs}, row-major. The device draws all others, from the whole range of their type. */
+export function drawnIndices(computation: Computation, seed: number): Record<string, Float64Array> {
+  const random = seededRandom(seed);
+  return Object.fromEntries(
+    [...decidingInputs(computation)].map(([name, ends]) => {
+      const tensor = tensorOf(computation, name);
+      const draw = indexDraw(tensor.dtype, ends, random);
+      return [name, Float64Array.from({ length: elementCount(tensor) }, draw)];
+    }),
+  );
+}
+
+function indexDraw(dtype: DType, [low, high]: readonly [number, number], random: Random): () => number {
+  const [least, most] = rangeOf(dtype);
+  return () => randomInteger(random, Math.max(low, least), Math.min(high, most));
+}
+
+const withoutReads = (e: Expr): Expr => rewriteReads(e, () => number(0));
 
 /** Integers whose sums are exact, arbitrary numbers, or the largest and smallest numbers. */
 export type SetName = "exact" | "random" | "extreme";
@@ -34,6 +89,7 @@ export async function drawInputs(
   const divides = [...walk(computation.equation.value)].some(
     (e) => e.kind === "binary" && (e.op === "/" || e.op === "%"),
   );
+  const deciding = decidingInputs(computation);
   const drawn: Record<string, Float64Array> = {};
   for (const tensor of inputsOf(computation)) {
     const given = fixed[tensor.name];
@@ -41,17 +97,20 @@ export async function drawInputs(
       drawn[tensor.name] = Float64Array.from(given);
       continue;
     }
+    const ends = deciding.get(tensor.name);
     // Coefficients of time steps multiply at every step. Large ones would overflow, so fractions are drawn as small as
     // the bound requires.
     const isCoefficient = time !== undefined && tensor.name !== time.first && name !== "exact";
     // Compared elements are drawn from few values. From the whole range, hardly any two would be equal.
-    const drawOne = compared.has(tensor.name)
-      ? (): number => randomInteger(random, 0, LETTERS - 1)
-      : DRAW[isCoefficient ? "random" : name][isInteger(tensor.dtype) ? "integer" : "float"](
-          tensor.dtype,
-          large,
-          random,
-        );
+    const drawOne = ends
+      ? indexDraw(tensor.dtype, ends, random)
+      : compared.has(tensor.name)
+        ? (): number => randomInteger(random, 0, LETTERS - 1)
+        : DRAW[isCoefficient ? "random" : name][isInteger(tensor.dtype) ? "integer" : "float"](
+            tensor.dtype,
+            large,
+            random,
+          );
     drawn[tensor.name] = await drawElements(elementCount(tensor), signal, () => {
       const value = wrap(tensor.dtype, drawOne());
       // Division by nearly zero would give infinities and NaN.

@@ -28,7 +28,7 @@ import { isRecurrent } from "../../abstraction/dependence.ts";
 import { isInteger, rangeOf } from "../../abstraction/dtype.ts";
 import { partsOf } from "../../abstraction/epilogue.ts";
 import { internal } from "../../abstraction/error.ts";
-import { comparesElements, type Expr, readsIndices, walk } from "../../abstraction/expression.ts";
+import { comparesElements, type Expr, readsIndices, testsElements, walk } from "../../abstraction/expression.ts";
 import type { Inputs } from "../../abstraction/interpret.ts";
 import { decodeElements, encodeElements } from "../bytes.ts";
 import type { SetFiles } from "../harness/run.ts";
@@ -162,6 +162,7 @@ function ruleOfDrawn(
     return undefined;
   if (time && !sharedAxis(time.step)) return undefined;
   if (readsIndices(equation.value)) return undefined;
+  if (equation.where && testsElements(equation.where)) return undefined;
   if ([...walk(equation.value)].some((e) => e.kind === "compare" && comparesElements(e))) return undefined;
   const isExact = !time && tensors.every(({ dtype }) => isInteger(dtype));
   if (!isFinishedByProgram(computation, isExact)) return undefined;

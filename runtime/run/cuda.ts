@@ -29,6 +29,7 @@ import { type Cores, shareCores } from "../cores.ts";
 import { onThisMachine, orProblem } from "../environment.ts";
 import { type HarnessLimits, type HarnessReply, runHarness, StandingHarness, type Verdict } from "../harness/run.ts";
 import { OwnFolder } from "../own-folder.ts";
+import { decidingInputs, drawnIndices } from "../reference/draw-inputs.ts";
 import { cudaReferenceSource, INEXACT_SETS, setsOf } from "../reference/reference-cuda.ts";
 import { referenceOfParts } from "../reference/reference-of-parts.ts";
 import { checkedIn, toMemory, unverifiable } from "../reference/verify.ts";
@@ -228,9 +229,10 @@ class LocalCudaRunner implements CudaRunner {
   async reference(
     computation: Computation,
     seed: number,
-    { fixed = {} }: { readonly fixed?: Inputs } = {},
+    options: { readonly fixed?: Inputs } = {},
   ): Promise<CudaReference> {
     if (computation.program) return this.referenceInFiles(computation, seed);
+    const fixed = { ...drawnIndices(computation, seed), ...options.fixed };
     const { builder, scratch } = this.place;
     const source = cudaReferenceSource(computation);
     const library = await builder.fileOf(source, "reference", `the reference of ${computation.name}`);
@@ -489,7 +491,8 @@ export function cudaRequest(
 
 /** The sets of inputs that kernels are checked on. Sums of small integers are exact, but not with fractions that the operator fixes. */
 export function cudaSets(computation: Computation, fixed: Inputs): readonly string[] {
-  return Object.values(fixed).some((values) => Array.from(values).some((x) => !isSmall(x)))
+  const deciding = decidingInputs(computation);
+  return Object.entries(fixed).some(([name, values]) => !deciding.has(name) && !Array.from(values).every(isSmall))
     ? INEXACT_SETS
     : setsOf(computation);
 }

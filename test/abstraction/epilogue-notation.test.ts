@@ -103,6 +103,8 @@ describe("epilogues by name", () => {
         "matmul-8bit",
         "batched-matmul",
         "grouped-fc",
+        "grouped-matmul",
+        "counted-matmul",
         "conv1d",
         "conv2d",
         "conv3d",

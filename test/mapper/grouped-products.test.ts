@@ -37,10 +37,10 @@ const WGMMA = "wgmma.m64n32k16.f32.f16";
 const MATCHED = "m <- m; n <- n; k <- k";
 
 /** Tiles of rows, each of a group: two of the last matrix, one of a matrix beyond the end, empty ones, one of the first. */
-const tiled = (rows: number, more = "") =>
+const tiled = (rows: number, more = "", k = 64) =>
   withInputs(
     stated(
-      `c[t,m,n] += f32(a[t,m,k]) * f32(w[clamp(group[t]),n,k])${more}; y[t,m,n] = f16(c[t,m,n]) --t 6 --m ${rows} --n 64 --k 64 --shape w=3x64x64 --dtype a=f16,w=f16,y=f16,group=s32`,
+      `c[t,m,n] += f32(a[t,m,k]) * f32(w[clamp(group[t]),n,k])${more}; y[t,m,n] = f16(c[t,m,n]) --t 6 --m ${rows} --n 64 --k ${k} --shape w=3x64x${k} --dtype a=f16,w=f16,y=f16,group=s32`,
     ),
     { group: [2, 2, 7, -1, 0, -5] },
   );
@@ -70,6 +70,9 @@ const engine = { ...wgmma, transfer: "engine" } as const;
 const byProducer = { ...engine, producer: "warp" } as const;
 const shared = { ...byProducer, multicast: { blocks: 2, along: "rows" } } as const;
 
+const inTurn = { ...byProducer, stage: 2, fragments: "inline", tile: { m: 64, n: 32, k: 16 } } as const;
+const inFlight = { ...inTurn, stage: 4, fragments: "across" } as const;
+
 const SUBJECTS = [
   gridSubject("mma, every tile summed", gridContextOf(tiled(32), MMA, MATCHED), mma),
   gridSubject("mma", gridContextOf(tiled(32, EMPTY), MMA, MATCHED), mma),
@@ -79,6 +82,29 @@ const SUBJECTS = [
   gridSubject("wgmma, boxes", gridContextOf(tiled(64, EMPTY), WGMMA, MATCHED), engine),
   gridSubject("wgmma, a producer", gridContextOf(tiled(64, EMPTY), WGMMA, MATCHED), byProducer),
   gridSubject("wgmma, counted rows", gridContextOf(masked(128), WGMMA, MATCHED), byProducer),
+  gridSubject("wgmma, in turn", gridContextOf(tiled(64, EMPTY), WGMMA, MATCHED), { ...inTurn, persistent: 4 }),
+  gridSubject("wgmma, in turn, some once more", gridContextOf(tiled(128, EMPTY), WGMMA, MATCHED), {
+    ...inTurn,
+    order: 2,
+    persistent: 5,
+  }),
+  gridSubject("wgmma, in turn, counted rows", gridContextOf(masked(130), WGMMA, MATCHED), { ...inTurn, persistent: 7 }),
+  gridSubject("wgmma, in turn, products in flight", gridContextOf(tiled(64, EMPTY, 128), WGMMA, MATCHED), {
+    ...inFlight,
+    persistent: 5,
+  }),
+  gridSubject("wgmma, in turn, every tile summed", gridContextOf(tiled(64), WGMMA, MATCHED), {
+    ...byProducer,
+    persistent: 5,
+  }),
+  gridSubject("wgmma, in turn without a producer", gridContextOf(tiled(64), WGMMA, MATCHED), {
+    ...engine,
+    persistent: 5,
+  }),
+  gridSubject("wgmma, in turn, copied by threads", gridContextOf(tiled(64), WGMMA, MATCHED), {
+    ...wgmma,
+    persistent: 5,
+  }),
   gridSubject("wgmma, counted rows, shared tiles", gridContextOf(masked(128), WGMMA, MATCHED), shared),
 ];
 
@@ -105,9 +131,9 @@ describe("products of groups", () => {
   it("are summed by random schedules of blocks and warps", () => {
     const random = seededRandom(8);
     const small = [MMA, "mma.m16n8k8.f32.f16", "wgmma.m64n8k16.f32.f16"].map(rowNamed);
-    for (const computation of [tiled(32, EMPTY), masked(48), masked(130)]) {
+    for (const computation of [tiled(32, EMPTY), masked(48)]) {
       const contexts = gridContextsOf(computation, small);
-      for (let done = 0; done < inFull(200, 4); done++) {
+      for (let done = 0; done < inFull(200, 2); done++) {
         const context = pick(random, contexts);
         const schedule = affordableSchedule(context, random, 6_000_000);
         if (schedule) expectRightInterpreted({ context, schedule }, ordersInTurn(done));
@@ -128,10 +154,21 @@ describe("products of groups", () => {
     expect(all.map((r) => r.because)).toContain("elements decide which points of a sum are left out: k < length[g]");
   });
 
-  it("are not of persistent blocks where elements decide", () => {
+  it("are taken in turn where stages come back in the same phase", () => {
+    const context = gridContextOf(tiled(64, EMPTY), WGMMA, MATCHED);
     expect(
-      refusals(gridContextOf(tiled(64, EMPTY), WGMMA, MATCHED), byProducer, [{ persistent: 2 }]),
-    ).toMatchInlineSnapshot(`"persistent 2: each t has blocks of its own, so tiles are not taken in turn"`);
+      refusals(context, inTurn, [
+        { persistent: 4 },
+        { persistent: 4, producer: undefined },
+        { persistent: 4, stage: 3 },
+        { persistent: 4, multicast: { blocks: 2, along: "columns" } },
+      ]),
+    ).toMatchInlineSnapshot(`
+      "persistent 4: legal
+      persistent 4: elements decide which tiles have sums, and only a producer knows the next one
+      persistent 4,stage 3: elements decide which tiles have sums, and 4 steps of a tile use 3 stages unevenly, or an odd number of times
+      persistent 4,multicast blocks 2,along columns: elements decide which tiles have sums, so a neighbour may have ended before its stages are freed"
+    `);
   });
 });
 

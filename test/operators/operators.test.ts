@@ -101,6 +101,8 @@ describe("the table", () => {
       matmul-8bit        out[m,n] += a[m,32*g+j] * (f32(w[n,g,j]) * s[n,g])
       batched-matmul     out[b,m,n] += x[b,m,k] * y[b,k,n]
       grouped-fc         out[n,g*128+k] += in[n,g*128+c] * w[g*128+k,c]
+      grouped-matmul     out[t,m,n] += a[t,m,k] * w[clamp(group[t]),n,k] where group[t] >= 0
+      counted-matmul     out[g,m,n] += a[g,m,k] * w[g,n,k] where m < count[g]
       attention-scores   out[b,h,i,j] += q[b,h,i,d] * k[b,h,j,d]
       conv1d             out[n,k,p] += in[n,c,p+r-1] * w[k,c,r]
       conv2d             out[n,k,p,q] += in[n,c,p+r-1,q+s-1] * w[k,c,r,s]
@@ -161,6 +163,8 @@ describe("the table", () => {
       matmul-8bit        m1 n4096 | g128 j32
       batched-matmul     b12 m512 n64 | k512
       grouped-fc         n16 g8 k128 | c128
+      grouped-matmul     t16 m128 n2048 | k1024
+      counted-matmul     g8 m256 n2048 | k1024
       attention-scores   b1 h12 i512 j512 | d64
       conv1d             n1 k512 p892 | c512 r3
       conv2d             n1 k64 p56 q56 | c64 r3 s3
@@ -351,6 +355,35 @@ describe("products and reductions", () => {
     expect([...(inputs["tri"] ?? [])].slice(0, 10)).toEqual([1, 1, 1, 1, 1, 0, 1, 1, 1, 1]);
     const expected = tabulate([3, 5], (i = 0, j = 0) => sum([j + 1], (k = 0) => at(inputs["in"], [3, 5], [i, k])));
     expect(out).toEqual(expected);
+  });
+
+  it("products of groups have the matrix of each tile's group, and count rows", () => {
+    const parameters = { groups: 3, t: 4, m: 2, n: 3, k: 2 };
+    const shapes = { a: [4, 2, 2], w: [3, 3, 2] } as const;
+    const product = (values: Record<string, Values>, t: number, m: number, n: number, matrix: number): number =>
+      sum([2], (k = 0) => at(values["a"], shapes.a, [t, m, k]) * at(values["w"], shapes.w, [matrix, n, k]));
+    const group = [1, 9, -1, 0];
+    const grouped = run("grouped-matmul", { parameters, types: S8 }, { group: Float64Array.from(group) });
+    const ofTiles = tabulate([4, 2, 3], (t = 0, m = 0, n = 0) => {
+      const matrix = group[t] ?? 0;
+      return matrix < 0 ? 0 : product(grouped.inputs, t, m, n, Math.min(matrix, 2));
+    });
+    expect(grouped.out).toEqual(ofTiles);
+    const count = [0, 1, 5];
+    const counted = run(
+      "counted-matmul",
+      { parameters: { g: 3, m: 2, n: 3, k: 2 }, types: S8 },
+      { count: Float64Array.from(count) },
+    );
+    const ofGroups = tabulate([3, 2, 3], (g = 0, m = 0, n = 0) =>
+      m < (count[g] ?? 0) ? product(counted.inputs, g, m, n, g) : 0,
+    );
+    expect(counted.out).toEqual(ofGroups);
+    // Tiles of the default are sorted by group, of which there are more and more, and the last tiles are empty.
+    const operator = operatorNamed("grouped-matmul");
+    expect([...(constantValues(operator, instantiate(operator, { parameters: { t: 16 } }))["group"] ?? [])]).toEqual([
+      0, 1, 1, 1, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, -1,
+    ]);
   });
 
   it("leaves out constants that an integer type cannot hold", () => {
