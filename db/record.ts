@@ -13,6 +13,9 @@ import type { Provenance } from "../abstraction/seal.ts";
 import type { DeviceClock, Trial } from "../abstraction/trial.ts";
 import { shortId } from "./identity.ts";
 
+/** The Node of an environment in which there was none, as where a batch is measured. */
+export const NO_NODE = "none";
+
 /** The environment in which a measurement is valid. */
 export interface Environment {
   /** Name of the target description. */

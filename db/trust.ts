@@ -12,7 +12,7 @@ import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import { COLUMNS } from "./columns.ts";
 import { declarationHash } from "./identity.ts";
 import type { Database } from "./open.ts";
-import type { Environment, TrialRecord } from "./record.ts";
+import { type Environment, NO_NODE, type TrialRecord } from "./record.ts";
 import { environmentOf, environmentRowOf } from "./rows.ts";
 
 /** A field of an environment: its columns in the database. */
@@ -84,15 +84,20 @@ function hereOf({ driver, cpu }: Environment, { environment, devices = [] }: Wor
   return driver === undefined || !device ? environment : device;
 }
 
-/** The fields in which two environments differ. */
+/** The fields in which two environments differ. What was measured without Node differs from nothing by its Node. */
 export function environmentDifferences(there: Environment, here: Environment): Difference[] {
   const recorded = environmentRowOf(there);
   const now = environmentRowOf(here);
-  return ENVIRONMENT_FIELDS.filter((field) => recorded[field] !== now[field]).map((field) => ({
-    field,
-    recorded: textOf(recorded[field]),
-    here: textOf(now[field]),
-  }));
+  const compared = [there.node, here.node].includes(NO_NODE)
+    ? ENVIRONMENT_FIELDS.filter((field) => field !== "node")
+    : ENVIRONMENT_FIELDS;
+  return compared
+    .filter((field) => recorded[field] !== now[field])
+    .map((field) => ({
+      field,
+      recorded: textOf(recorded[field]),
+      here: textOf(now[field]),
+    }));
 }
 
 /** A condition in SQL and the values of its placeholders. */

@@ -271,16 +271,8 @@ export class Asking {
     let text = `the queue says: ${String(reason).slice(0, 200)}`;
     try {
       const { outcome, worker } = this.answeredBy(question, JSON.parse(reason));
-      if (outcome.status === "refused") {
-        question.fail(
-          new EnvironmentError({
-            what: `worker ${worker} refuses a job: ${outcome.because}`,
-            why: "the workers of a fleet build and run what its tuners ask for",
-            remedy: "use the same automap on both sides, and look at what the worker says",
-          }),
-        );
-        return;
-      }
+      if (outcome.status === "refused")
+        text = `worker ${worker} refuses a job, as one with another automap does: ${outcome.because}`;
       if (outcome.status === "fault") text = `worker ${worker}: ${outcome.what} (${outcome.remedy})`;
     } catch {
       // Its reason is not one of ours.

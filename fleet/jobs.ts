@@ -124,7 +124,7 @@ const outcome = z.discriminatedUnion("status", [
   z.strictObject({ status: z.literal("compile-failed"), log }),
   /** A fault of the worker's machine. */
   z.strictObject({ status: z.literal("fault"), what: sentence, why: sentence, remedy: sentence }),
-  /** The job cannot be done anywhere. */
+  /** The job cannot be done by this worker. */
   z.strictObject({ status: z.literal("refused"), because: sentence }),
 ]);
 export type Outcome = z.infer<typeof outcome>;

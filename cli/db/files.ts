@@ -28,7 +28,6 @@ import {
   verifyDatabase,
 } from "../../db/index.ts";
 import { counted, printTime } from "../../report/text.ts";
-import { compareTimes } from "../../runtime/statistics.ts";
 import type { Cli } from "../command.ts";
 import { checkWritable, writeLines } from "../files.ts";
 import { checkFleetWords, FLEET_OPTIONS } from "../fleet-place.ts";
@@ -245,15 +244,14 @@ async function runVerify(given: z.infer<typeof verifyOptions>, here: Here): Prom
   });
 }
 
-/** A kernel that is now slower by less than this factor is the same kernel on a busier machine. */
+/** A kernel that is now slower or faster by less than this factor is the same kernel on a machine with more or less to do. */
 const DRIFT = 1.1;
 
 function verdictOf({ trial, again }: Remeasured): "same" | "faster" | "slower" | "fails" {
   const before = trial.measurement;
   if (before.status !== "ok" || again.status !== "ok") return "fails";
-  const verdict = compareTimes(again, before);
-  if (verdict === "slower" && again.interval[0] > DRIFT * before.interval[1]) return "slower";
-  return verdict === "faster" ? "faster" : "same";
+  if (again.interval[0] > DRIFT * before.interval[1]) return "slower";
+  return before.interval[0] > DRIFT * again.interval[1] ? "faster" : "same";
 }
 
 function rowOf(remeasured: Remeasured): string[] {

@@ -91,7 +91,7 @@ async function status({ fleet, key, json, watch }: z.infer<typeof options>): Pro
       if (!json) print(`\n${new Date().toLocaleTimeString("sv")}`);
       show(found, json);
     }
-    return EXIT.ok;
+    return EXIT.interrupted;
   } finally {
     process.off("SIGINT", end);
     await server.close();

@@ -13,6 +13,7 @@ import { COLUMNS } from "../../db/columns.ts";
 import type { Row, Table } from "../../db/facts.ts";
 import { type Database, type Environment, type ImportReport, importLines, linesOf } from "../../db/index.ts";
 import { line } from "../../db/parse-text.ts";
+import { NO_NODE } from "../../db/record.ts";
 import { environmentRowOf, rowHeld, trialRowOf, workloadOf } from "../../db/rows.ts";
 import { linesOfRows } from "../../db/transfer.ts";
 import { Answers } from "../../runtime/harness/run.ts";
@@ -189,7 +190,7 @@ function environmentOf(
     compiler: { path, version, flags: [...words, ...flags] },
     // As Node calls them.
     kernel: `${name} ${release} ${architecture.replace("x86_64", "x64").replace("aarch64", "arm64")}`,
-    node: "none",
+    node: NO_NODE,
     automap,
   };
   if (ending === "cu") {

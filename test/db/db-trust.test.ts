@@ -20,6 +20,7 @@ import {
   showTrial,
   type World,
 } from "../../db/index.ts";
+import { NO_NODE } from "../../db/record.ts";
 import { INTRINSICS, intrinsicNamed } from "../../intrinsics/index.ts";
 import { eachWorkshop, MACHINE, measured, newTrial, trial, VNNI } from "../support/database.ts";
 
@@ -47,6 +48,12 @@ const OTHER: Readonly<Record<(typeof ENVIRONMENT_FIELDS)[number], Environment>> 
 };
 
 describe("a record of another environment", () => {
+  it("that had no Node does not differ by that, as one of a batch", () => {
+    const id = recordTrial(db, newTrial(10, { environment: { ...MACHINE, node: NO_NODE } }));
+    expect(differencesOf(showTrial(db, id), HERE)).toEqual([]);
+    expect(best(db, { trusted: { ...HERE, policy: "exact" } })).toMatchObject([{ id }]);
+  });
+
   it.each(ENVIRONMENT_FIELDS)("differs in %s, and is not used under the policy exact", (field) => {
     const id = recordTrial(db, newTrial(10, { environment: OTHER[field] }));
     const own = recordTrial(db, newTrial(60));

@@ -55,6 +55,36 @@ it("takes the answer of a job that ends while it looks", async () => {
   expect({ said, removed }).toEqual({ said: [], removed: 0 });
 });
 
+it("asks again where a worker refuses, and gives up after some times", async () => {
+  const refused = sign(
+    worker,
+    ANSWER,
+    answerTo(job, { status: "refused", because: "a kernel in opencl is not built here" }),
+  );
+  let refusals = 1;
+  let added = 0;
+  const failed = (): boolean => refusals > 0;
+  const queue = {
+    waitUntilReady: () => Promise.resolve(),
+    close: () => Promise.resolve(),
+    add: () => Promise.resolve(added++),
+    getJobState: () => Promise.resolve(failed() ? "failed" : "completed"),
+    getJob: () =>
+      Promise.resolve({
+        ...(failed() ? { failedReason: JSON.stringify(refused) } : { returnvalue: answer }),
+        remove: () => Promise.resolve(refusals--),
+      }),
+  };
+  const { asking, said } = askingOf(() => queue);
+  expect(await asking.ask("q", job)).toMatchObject({ outcome: { status: "drawn" } });
+  expect(said).toEqual([
+    expect.stringMatching(/^worker node1 refuses a job, .*: a kernel in opencl is not built here$/),
+  ]);
+  refusals = 99;
+  await expect(asking.ask("q", job)).rejects.toThrow(/no worker of the fleet finished a job: worker node1 refuses/);
+  expect(said).toHaveLength(6);
+});
+
 it("makes a queue anew that did not find its server", async () => {
   const away = (): Promise<never> => Promise.reject(new Error("connect ECONNREFUSED"));
   let closed = 0;

@@ -63,6 +63,10 @@ describe.skipIf(!hasRedis)("records that workers measure again", async () => {
     expect(one.out.match(/same +by one$/gm)).toHaveLength(idsOf("one").length);
     expect(one.out).not.toMatch(/by two/);
     expect(one.err).toMatch(/automap: \d trials of exactly the workers' machines can be measured again/);
+    slower = 0.95;
+    expect((await again()).remeasured.map(({ verdict }: { verdict: string }) => verdict)).not.toContain("faster");
+    slower = 0.5;
+    expect((await commandLine(words("--on", "worker is two"))).out).toMatch(/faster +by two$/m);
     slower = 2;
     const { code, out } = await commandLine(words("--on", "worker is two"));
     expect({ code, out }).toEqual({ code: EXIT.wrong, out: expect.stringMatching(/slower +by two$/m) });

@@ -89,7 +89,7 @@ describe.skipIf(!hasRedis)("the queues of a fleet (redis-server)", async () => {
     await new Promise((resolve) => setTimeout(resolve, 2500));
     process.emit("SIGINT");
     const watched = await watching;
-    expect(watched.code).toBe(0);
+    expect(watched.code).toBe(130);
     expect(watched.err).toMatch(/^no worker of this fleet is at/m);
     expect(process.listenerCount("SIGINT")).toBe(listeners);
   });
