@@ -74,9 +74,7 @@ export function register(command: Cli): void {
     )
     .option("--db <file>", "the database that stores it for tune (default: automap.db in this directory)")
     .option("--force", "measure again even if the database has a calibration of this machine")
-    .option(...FLEET_OPTIONS[0])
-    .option(...FLEET_OPTIONS[1])
-    .option(...FLEET_OPTIONS[2])
+    .optionsOf(FLEET_OPTIONS)
     .examples(
       [
         "automap calibrate",

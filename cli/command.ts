@@ -46,6 +46,12 @@ export class Cli extends Command {
     });
   }
 
+  /** Adds options that several commands have. */
+  optionsOf(all: readonly (readonly [flags: string, says: string])[]): this {
+    for (const option of all) this.option(...option);
+    return this;
+  }
+
   /** Lines that are examples, and what help says behind them. */
   examples(lines: readonly string[], ...behind: readonly string[]): this {
     const head = lines.length === 1 ? "Example:" : "Examples:";

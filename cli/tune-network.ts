@@ -23,9 +23,7 @@ export function register(command: Cli): void {
     .option("--trust-imported", "also build and measure kernels of records that were not measured here, before others")
     .option("--equal-shares", "give every task the same time, to compare")
     .option("--db <file>", `database of trials (default ${DEFAULT_DATABASE})`)
-    .option(...FLEET_OPTIONS[0])
-    .option(...FLEET_OPTIONS[1])
-    .option(...FLEET_OPTIONS[2])
+    .optionsOf(FLEET_OPTIONS)
     .examples(
       [
         "automap tune-network resnet18 --time 120",

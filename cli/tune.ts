@@ -118,9 +118,7 @@ export function register(command: Cli): void {
       "tune each of the computations that a YAML or JSON file lists, into one database; the other options are the defaults of all",
     )
     .schema("--layers-schema", "print the JSON schema of that file, and do nothing else", layersFileSchema)
-    .option(...FLEET_OPTIONS[0])
-    .option(...FLEET_OPTIONS[1])
-    .option(...FLEET_OPTIONS[2])
+    .optionsOf(FLEET_OPTIONS)
     .option(
       "--name <name>",
       "what to call it in tables, reports and `automap db --name`: letters, digits and . _ - + / :",

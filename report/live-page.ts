@@ -7,7 +7,7 @@
  */
 
 import { groupsOf, present, sumOf } from "../abstraction/collections.ts";
-import { endsOf } from "./charts.ts";
+import { endsOf, predictedOf } from "./charts.ts";
 import { type Column, dataTable, numbers } from "./data-table.ts";
 import { html, type Markup } from "./html.ts";
 import { type GrowingChart, growingConvergence, growingPrediction } from "./live-charts.ts";
@@ -242,18 +242,14 @@ const MOST_PAIRED = 200;
 
 /** The share of pairs that the model put in the right order; undefined with too few trials. */
 function pairsOf(trials: readonly TrialPoint[]): { readonly share: number; readonly trials: number } | undefined {
-  const timed = trials
-    .slice(-MOST_PAIRED)
-    .flatMap(({ seconds, predicted }) =>
-      seconds === undefined || predicted === undefined ? [] : [{ seconds, predicted }],
-    );
+  const timed = predictedOf(trials.slice(-MOST_PAIRED));
   if (timed.length < FEWEST_PAIRED) return undefined;
   let right = 0;
   let all = 0;
   for (const [i, a] of timed.entries())
     for (const b of timed.slice(i + 1)) {
       all++;
-      if (a.seconds < b.seconds === a.predicted < b.predicted) right++;
+      if (a.measured < b.measured === a.predicted < b.predicted) right++;
     }
   return { share: right / all, trials: timed.length };
 }

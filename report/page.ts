@@ -5,13 +5,13 @@
  */
 
 import { present, sumOf } from "../abstraction/collections.ts";
-import { predictionChart, rooflineChart } from "./charts.ts";
+import { predictedOf, predictionChart, rooflineChart } from "./charts.ts";
 import { type Column, dataTable, factsTable, numbers } from "./data-table.ts";
 import { downloadLinks } from "./downloads.ts";
 import { html, type Markup } from "./html.ts";
 import { type Section, wholePage } from "./page-shell.ts";
 import { comparisonPart, subjectSection, verdictsOf } from "./page-workload.ts";
-import type { Accuracy, ReportData, Roofline, Subject, TrialPoint } from "./report-data.ts";
+import type { Accuracy, ReportData, Roofline, Subject } from "./report-data.ts";
 import { legend, type Series, seriesOfTypes, swatch } from "./series.ts";
 import { type Figure, figures, nextPart } from "./summary.ts";
 import { counted, instant, percent, printInterval, printTime, rateText, threeDigits } from "./text.ts";
@@ -273,9 +273,8 @@ ${factsTable(`${of === "GPU" ? "The GPU" : "One core"} as ${source}.`, rows)}</d
 const FEWEST_JUDGED = 3;
 
 function modelPart(data: ReportData, series: Series): Markup {
-  const isPredicted = (t: TrialPoint): boolean => t.seconds !== undefined && t.predicted !== undefined;
-  const predicted = data.subjects.filter((s) => s.trials.some(isPredicted));
-  const count = sumOf(predicted, (s) => s.trials.filter(isPredicted).length);
+  const predicted = data.subjects.filter(({ trials }) => predictedOf(trials).length > 0);
+  const count = sumOf(predicted, ({ trials }) => predictedOf(trials).length);
   if (count < FEWEST_JUDGED)
     return html`<p>The model is not judged: ${counted(count, "trial")} ${count === 1 ? "has" : "have"} both a prediction and a time.</p>`;
   return html`<div class="pair"><figure>

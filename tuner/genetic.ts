@@ -239,25 +239,32 @@ function bestOfOthers<C>({ space, trials }: Search<C>, ranked: readonly C[]): C[
 function apart<C>({ space, expected }: Search<C>, ranked: readonly C[], count: number): C[] {
   const least = ranked.reduce((min, candidate) => Math.min(min, expected(candidate) ?? min), Number.POSITIVE_INFINITY);
   const close = ranked.filter((candidate) => (expected(candidate) ?? 0) <= AS_FAST * least);
-  const chosen: C[] = [];
-  for (let decisions = MOST_APART; decisions >= 1; decisions--)
-    for (const candidate of close) {
-      if (chosen.length === count) return chosen;
-      if (chosen.every((other) => distanceIn(space, candidate, other) >= decisions)) chosen.push(candidate);
-    }
-  return [...chosen, ...ranked.filter((candidate) => !chosen.includes(candidate)).slice(0, count - chosen.length)];
+  return spread(space, { from: close, ranked, count, most: MOST_APART });
 }
 
 /**
  * The first `count` of `ranked`, skipping those that hardly differ from an earlier one: the model ranks such candidates next to each other, and
  * measuring both teaches little. Skipped ones fill the remaining places in order.
  */
-function unlike<C>({ space }: Search<C>, ranked: readonly C[], count: number): C[] {
+const unlike = <C>({ space }: Search<C>, ranked: readonly C[], count: number): C[] =>
+  spread(space, { from: ranked, ranked, count, most: 1 });
+
+/** The first of `from` that differ by `most` decisions from all before, then by fewer, and then others of `ranked`. */
+function spread<C>(
+  space: Search<C>["space"],
+  {
+    from,
+    ranked,
+    count,
+    most,
+  }: Readonly<Record<"from" | "ranked", readonly C[]>> & Readonly<Record<"count" | "most", number>>,
+): C[] {
   const chosen: C[] = [];
-  for (const candidate of ranked) {
-    if (chosen.length === count) return chosen;
-    if (chosen.every((other) => distanceIn(space, candidate, other) >= 1)) chosen.push(candidate);
-  }
+  for (let decisions = most; decisions >= 1; decisions--)
+    for (const candidate of from) {
+      if (chosen.length === count) return chosen;
+      if (chosen.every((other) => distanceIn(space, candidate, other) >= decisions)) chosen.push(candidate);
+    }
   return [...chosen, ...ranked.filter((candidate) => !chosen.includes(candidate)).slice(0, count - chosen.length)];
 }
 

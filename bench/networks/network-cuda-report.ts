@@ -4,6 +4,12 @@ import { z } from "zod";
 import { geomean, table, us } from "../support/frame.ts";
 
 const quantiles = z.array(z.number());
+const off = z.number().nullable();
+export const LIBRARY = z.object({ torch: z.string(), cudnn: z.number(), gpu: z.string() });
+/** Seconds of a graph and of a call of the module; `off` is the difference from the network in f32. */
+export const OURS = z.object({ seconds: z.number(), module: z.number(), off });
+export const FORM = z.object({ form: z.string(), ours: quantiles, theirs: quantiles, off, prepared: z.number() });
+export const FAILED = z.object({ form: z.string(), failed: z.string() });
 
 export const networkRow = z.object({
   network: z.string(),
@@ -22,21 +28,9 @@ export const networkRow = z.object({
   steps: z.array(
     z.object({ name: z.string(), seconds: z.number(), kernel: z.string(), record: z.number().optional() }),
   ),
-  library: z.object({ torch: z.string(), cudnn: z.number(), gpu: z.string() }).optional(),
-  /** Seconds of a graph and of a call of the module; `off` is the difference from the network in f32. */
-  ours: z.object({ seconds: z.number(), module: z.number(), off: z.number().nullable() }).optional(),
-  forms: z.array(
-    z.union([
-      z.object({
-        form: z.string(),
-        ours: quantiles,
-        theirs: quantiles,
-        off: z.number().nullable(),
-        prepared: z.number(),
-      }),
-      z.object({ form: z.string(), failed: z.string() }),
-    ]),
-  ),
+  library: LIBRARY.optional(),
+  ours: OURS.optional(),
+  forms: z.array(z.union([FORM, FAILED])),
 });
 export type NetworkRow = z.infer<typeof networkRow>;
 

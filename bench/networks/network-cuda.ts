@@ -46,7 +46,7 @@ import { gpuTargetOf } from "../../targets/index.ts";
 import { cpuCompiler, linesIn, linesOf, rowsIn, us, writerTo } from "../support/frame.ts";
 import { readOptions, wordOf } from "../support/options.ts";
 import { graphNamed, networksNamed } from "./built-network.ts";
-import { type NetworkRow, networkRow, report } from "./network-cuda-report.ts";
+import { FAILED, FORM, LIBRARY, type NetworkRow, networkRow, OURS, report } from "./network-cuda-report.ts";
 
 const FORMS = "eager;eager, folded;compile default;compile reduce-overhead;compile max-autotune";
 
@@ -86,18 +86,12 @@ const RUN_LIMIT_MS = 120_000;
 /** Shares that run when the time of a search is up end after so many seconds, with what they have measured. */
 const GRACE_SECONDS = 5;
 
+const form = { kind: z.literal("form") };
 const answer = z.union([
-  z.object({ kind: z.literal("library"), torch: z.string(), cudnn: z.number(), gpu: z.string() }),
-  z.object({ kind: z.literal("ours"), seconds: z.number(), module: z.number(), off: z.number().nullable() }),
-  z.object({
-    kind: z.literal("form"),
-    form: z.string(),
-    ours: z.array(z.number()),
-    theirs: z.array(z.number()),
-    off: z.number().nullable(),
-    prepared: z.number(),
-  }),
-  z.object({ kind: z.literal("form"), form: z.string(), failed: z.string() }),
+  LIBRARY.extend({ kind: z.literal("library") }),
+  OURS.extend({ kind: z.literal("ours") }),
+  FORM.extend(form),
+  FAILED.extend(form),
 ]);
 
 /** What is known of a network before it is timed. */

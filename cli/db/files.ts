@@ -113,9 +113,7 @@ export function registerFiles(db: Cli, here: Here): void {
     .option("--remeasure <n>", "also measure n trials of this machine again, or of the machines of a fleet")
     .option("--trust-imported", "with --remeasure: also build and run kernels of records that were not measured here")
     .option("--seed <n>", "seed that selects those trials (default 1)")
-    .option(...FLEET_OPTIONS[0])
-    .option(...FLEET_OPTIONS[1])
-    .option(...FLEET_OPTIONS[2])
+    .optionsOf(FLEET_OPTIONS)
     .examples(
       [
         "automap db verify --remeasure 5",

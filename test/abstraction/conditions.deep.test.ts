@@ -44,14 +44,15 @@ const product = (where: string, extents = { i: 40, j: 40, k: 5 }, target = "c[i,
     tensors: { x: "f32", y: "f32" },
   });
 
-/** The mapping `n <- j` of a product onto a multiply-add with one factor broadcast. */
-function rows(computation: Computation): Mapping {
-  const mapping = mappingsOnto(computation, rowNamed("avx512.fma.f32.broadcast")).find(
-    (m) => printMatching(m.matching) === "n <- j",
-  );
+/** The mapping of a computation onto an instruction that has this among its matches. */
+function mappingWith(computation: Computation, on: string, match: string): Mapping {
+  const mapping = mappingsOnto(computation, rowNamed(on)).find((m) => printMatching(m.matching).includes(match));
   if (!mapping) throw new Error("nothing maps");
   return mapping;
 }
+
+/** The mapping `n <- j` of a product onto a multiply-add with one factor broadcast. */
+const rows = (computation: Computation): Mapping => mappingWith(computation, "avx512.fma.f32.broadcast", "n <- j");
 
 /** Compiles and runs it here, and compares every element with the equation. */
 async function expectRightCompiled(kernel: Kernel, computation: Computation): Promise<void> {
@@ -308,15 +309,10 @@ describe("conditions, compiled,", () => {
         ["amx.tdpbf16ps", ["bf16", "bf16", "f32"], 96],
       ] as const) {
         const [x, y, c] = types;
-        const computation = defineComputation({
-          equation: `c[i,j] += ${c}(x[i,k]) * ${c}(y[k,j]) where i - k < 21 and k - i < 67`,
-          extents: { i: k === 100 ? 70 : 64, j: 40, k },
-          tensors: { x, y, c },
-        });
-        const mapping = mappingsOnto(computation, rowNamed(on)).find((m) =>
-          printMatching(m.matching).includes("m <- i"),
+        const computation = stated(
+          `c[i,j] += ${c}(x[i,k]) * ${c}(y[k,j]) where i - k < 21 and k - i < 67 --i ${k === 100 ? 70 : 64} --j 40 --k ${k} --dtype x=${x},y=${y},c=${c}`,
         );
-        if (!mapping) throw new Error("nothing maps");
+        const mapping = mappingWith(computation, on, "m <- i");
         const reference = await runner.reference(computation, 3);
         const [place = "padded"] = placementsOf(mapping)[0]?.open ?? [];
         expect(place).toBe(k === 100 ? "padded" : "in-place");
@@ -347,13 +343,10 @@ describe.skipIf(!nativeTarget().isa.includes("amx_int8"))("tiles of words turned
   ] as const)(
     "on %s, of %s by %s to %s with %i terms, equal the equation",
     async (on, x, y, c, k) => {
-      const computation = defineComputation({
-        equation: `c[i,j] += ${c}(x[i,k]) * ${c}(y[j,k])`,
-        extents: { i: 32, j: 48, k },
-        tensors: { x, y, c },
-      });
-      const mapping = mappingsOnto(computation, rowNamed(on)).find((m) => printMatching(m.matching).includes("m <- i"));
-      if (!mapping) throw new Error("nothing maps");
+      const computation = stated(
+        `c[i,j] += ${c}(x[i,k]) * ${c}(y[j,k]) --i 32 --j 48 --k ${k} --dtype x=${x},y=${y},c=${c}`,
+      );
+      const mapping = mappingWith(computation, on, "m <- i");
       const schedule = { ...plainSchedule(mapping), block: { j: 2 }, placement: { a: "tiled", b: "tiled" } as const };
       const kernel = mappedKernel(mapping, schedule);
       expect(kernel.source).toContain(`turn_words<${x === "u8" ? 1 : 2}>(b_tiles`);
@@ -379,13 +372,10 @@ describe("words of elements from neighbouring rows", () => {
   )(
     "on %s (%s), of %s by %s to %s with %i columns, equal the equation",
     async (on, _, x, y, c, j) => {
-      const computation = defineComputation({
-        equation: `c[i,j] += ${c}(x[i,k]) * ${c}(y[k,j])`,
-        extents: { i: 32, j, k: 128 },
-        tensors: { x, y, c },
-      });
-      const mapping = mappingsOnto(computation, rowNamed(on)).find((m) => printMatching(m.matching).includes("n <- j"));
-      if (!mapping) throw new Error("nothing maps");
+      const computation = stated(
+        `c[i,j] += ${c}(x[i,k]) * ${c}(y[k,j]) --i 32 --j ${j} --k 128 --dtype x=${x},y=${y},c=${c}`,
+      );
+      const mapping = mappingWith(computation, on, "n <- j");
       const schedule = { ...plainSchedule(mapping), placement: { a: "tiled", b: "tiled" } as const };
       const kernel = mappedKernel(mapping, schedule);
       if (j === 48) expect(kernel.source).toContain(`mix_rows<${x === "u8" ? 1 : 2}>(b_tiles`);
@@ -407,8 +397,7 @@ describe.skipIf(!nativeTarget().isa.includes("avx512f"))("rows of words turned i
     async (placement, columns, turned) => {
       const computation = stated(`c[i,j] += x[i,k] * y[j,k] --i 24 --j ${columns} --k 77`);
       const on = "avx512.fma.f32.broadcast";
-      const mapping = mappingsOnto(computation, rowNamed(on)).find((m) => printMatching(m.matching).includes("n <- j"));
-      if (!mapping) throw new Error("nothing maps");
+      const mapping = mappingWith(computation, on, "n <- j");
       const schedule = {
         ...plainSchedule(mapping),
         block: { k: 4 },

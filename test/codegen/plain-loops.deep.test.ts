@@ -11,7 +11,7 @@ import { usualKernel } from "../../session/kinds/kinds.ts";
 import { nativeTarget } from "../../targets/index.ts";
 import { runnerHere } from "../support/here.ts";
 import { compileOnce } from "../support/kept-compiler.ts";
-import { f32, NETWORK_STEPS } from "../support/network-steps.ts";
+import { NETWORK_STEPS } from "../support/network-steps.ts";
 import { randomComputation, randomInputs, SMALL_INTRINSICS } from "../support/random-computation.ts";
 import { inFull } from "../support/slow.ts";
 import { stated } from "../support/subjects.ts";
@@ -62,7 +62,7 @@ for parallel rest in 0..42
   });
 
   it("fill elements outside, and copy the rest without a test", () => {
-    const padded = f32("padded", "y[i,j] = 2 * x[i-2,j-3]", { i: 20, j: 40 }, [16, 35]);
+    const padded = stated("y[i,j] = 2 * x[i-2,j-3] --i 20 --j 40 --shape x=16x35 --name padded");
     expect(printNest(lowerLoops(padded).nest).trim()).toBe(`for parallel rest in 0..20
   for j in 0..40
     y[rest,j] = 2 * 0

@@ -22,7 +22,7 @@ import { loopRowsFor } from "../../session/network/network.ts";
 import { nvidiaTarget } from "../../targets/nvidia.ts";
 import { emulatedGpu } from "../support/here.ts";
 import { compileOnce } from "../support/kept-compiler.ts";
-import { f32, INDEXED_STEPS, NETWORK_STEPS } from "../support/network-steps.ts";
+import { INDEXED_STEPS, NETWORK_STEPS } from "../support/network-steps.ts";
 import { randomInputs } from "../support/random-computation.ts";
 import { stated } from "../support/subjects.ts";
 
@@ -32,9 +32,9 @@ const H100 = nvidiaTarget("h100");
 
 /** Beside those: few elements, and halves of which 16 bytes are read at once. */
 const MORE: readonly Computation[] = [
-  f32("five elements", "y[i] = 2 * x[i] + b[i]", { i: 5 }),
+  stated("y[i] = 2 * x[i] + b[i] --i 5 --name five elements"),
   ...INDEXED_STEPS,
-  f32("one sum", "s[i] += x[i,j]", { i: 1, j: 6 }),
+  stated("s[i] += x[i,j] --i 1 --j 6 --name one sum"),
   defineComputation({
     name: "windows of halves",
     equation: "t[n,c,p,q] max= f32(x[n,c,p*2+r-1,q*2+s-1])",
@@ -42,12 +42,7 @@ const MORE: readonly Computation[] = [
     extents: { n: 1, c: 32, p: 5, q: 5, r: 3, s: 3 },
     tensors: { x: { dtype: "f16", shape: [1, 32, 9, 10], dims: ["n", "c", "h", "w"], storage: "((n*9+h)*10+w)*32+c" } },
   }),
-  defineComputation({
-    name: "sum of halves",
-    equation: "y[i,j] = f16(max(f32(x[i,j]) + f32(b[i,j]), 0))",
-    extents: { i: 7, j: 64 },
-    tensors: { x: "f16", b: "f16" },
-  }),
+  stated("y[i,j] = f16(max(f32(x[i,j]) + f32(b[i,j]), 0)) --i 7 --j 64 --dtype x=f16,b=f16 --name sum of halves"),
 ];
 
 const runner = await emulatedGpu();

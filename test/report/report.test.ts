@@ -4,11 +4,8 @@ import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
 import fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import type { Candidate } from "../../abstraction/candidate.ts";
-import { printExpr } from "../../abstraction/expression.ts";
 import type { Trial } from "../../abstraction/trial.ts";
 import { beginRun, type Environment, openDatabase, recordCalibration, recordTrial } from "../../db/index.ts";
-import { plainSchedule } from "../../mapper/schedule/mapped.ts";
 import { drawMappingSvg } from "../../report/draw-svg.ts";
 import { escapeMarkup, html } from "../../report/html.ts";
 import { junit } from "../../report/junit.ts";
@@ -18,6 +15,7 @@ import type { ReportData, TrialPoint } from "../../report/report-data.ts";
 import { gatherReport } from "../../session/report/report.ts";
 import { commandLine } from "../support/command-line.ts";
 import { CONV, MACHINE, measured, newTrial, trial, VNNI, workloadNamed, workshop } from "../support/database.ts";
+import { convolution } from "../support/searches.ts";
 import { mappingsOnto } from "../support/subjects.ts";
 
 const EVIL = `<script>alert("x")</script><img src=x onerror='alert(1)'>]]>&"'`;
@@ -68,21 +66,8 @@ function predicted(microseconds: number): Trial["prediction"] {
   return { seconds, uncorrectedSeconds: seconds, levels: [level] };
 }
 
-/** The best mapping under its plain schedule, but for the register block. */
+/** The mapping of every trial. */
 const [MAPPING] = mappingsOnto(CONV.computation, VNNI ?? fail());
-
-function tried(block: number): Candidate {
-  const { intrinsic, matching, binding } = MAPPING ?? fail();
-  const schedule = plainSchedule(MAPPING ?? fail());
-  const operands = Object.fromEntries(Object.entries(binding).map(([o, bound]) => [o, printExpr(bound)]));
-  return {
-    kind: "mapping",
-    intrinsic: intrinsic.name,
-    matching,
-    operands,
-    schedule: { ...schedule, block: { q: block } },
-  };
-}
 
 beforeAll(() => {
   const db = openDatabase(FILE);
@@ -91,7 +76,7 @@ beforeAll(() => {
   const add = (block: number, trial: Pick<Trial, "measurement" | "prediction">, workload = CONV): string =>
     recordTrial(db, {
       ...newTrial(1, { workload, environment, run }),
-      trial: { ...trial, candidate: tried(block), at: NOW + 1000 * block },
+      trial: { ...trial, candidate: convolution(block, 0), at: NOW + 1000 * block },
     });
   add(1, { measurement: measured(70), prediction: predicted(60) });
   fastest = add(2, { measurement: measured(50), prediction: predicted(55) });
@@ -121,7 +106,7 @@ describe("the data of a report", () => {
     for (const [i, name] of ["matmul", "conv2d"].entries())
       recordTrial(db, {
         ...newTrial(1, { workload: workloadNamed(name, {}, "u8s8") }),
-        trial: trial({ status: "crashed", log }, NOW + i, tried(1)),
+        trial: trial({ status: "crashed", log }, NOW + i, convolution(1, 0)),
       });
     const { subjects } = gatherReport(db, {}, NOW);
     db.close();

@@ -1,28 +1,20 @@
 /** @file Bounds of epilogues that follow their sum in one direction: the same as by intervals, from results at both ends. */
 
-import { beforeAll, expect, it } from "vitest";
-import { defineComputation } from "../../abstraction/computation.ts";
+import { expect, it } from "vitest";
 import { partsOf } from "../../abstraction/epilogue.ts";
 import { interpret } from "../../abstraction/interpret.ts";
 import { seededRandom } from "../../abstraction/random.ts";
 import { cacheFolder } from "../../runtime/cache.ts";
-import { findCompiler } from "../../runtime/compiler.ts";
 import { endsByDirection, intervalsOf } from "../../runtime/reference/interval.ts";
-import type { ProgramOptions } from "../../runtime/reference/reference-program.ts";
+import { compilerHere } from "../support/here.ts";
+import { stated } from "../support/subjects.ts";
 
-let options: ProgramOptions;
-beforeAll(async () => {
-  const compiler = await findCompiler();
-  if (compiler.status === "environment") throw new Error(`${compiler.what}; ${compiler.remedy}`);
-  options = { compiler, workdir: cacheFolder("runtime") };
-});
+const options = { compiler: await compilerHere(), workdir: cacheFolder("runtime") };
 
 const COUNT = 200;
 
-function partOf(epilogue: string) {
-  const tensors: Record<string, "f32"> = { a: "f32", ...(epilogue.includes("x[") && { x: "f32" }) };
-  const extents = { i: COUNT, k: 1 };
-  const { epilogue: part } = partsOf(defineComputation({ equation: "out[i] += a[i,k]", epilogue, extents, tensors }));
+function partOf(epilogue: string, count = COUNT) {
+  const { epilogue: part } = partsOf(stated(`out[i] += a[i,k] --i ${count} --k 1 --epilogue ${epilogue}`));
   if (!part) throw new Error("no epilogue");
   return part;
 }
@@ -75,12 +67,8 @@ it.each(["sin", "cos", "atan", "asinh"])("the interval of %s holds what lies bet
 
 it("what is known exactly stays so where integers wrap, and every end is a number of its type", async () => {
   const known = { low: Float64Array.of(300.7, -3, 1, 0.1), high: Float64Array.of(300.7, -3, 257, 0.2) };
-  const extents = { i: 4, k: 1 };
   const of = async (epilogue: string, ends: typeof known, x?: Float64Array): Promise<number[][]> => {
-    const tensors: Record<string, "f32"> = x ? { a: "f32", x: "f32" } : { a: "f32" };
-    const { epilogue: part } = partsOf(defineComputation({ equation: "out[i] += a[i,k]", epilogue, extents, tensors }));
-    if (!part) throw new Error("no epilogue");
-    const { low, high } = await intervalsOf(part, x ? { x } : {}, "out", ends, options);
+    const { low, high } = await intervalsOf(partOf(epilogue, 4), x ? { x } : {}, "out", ends, options);
     return [[...low], [...high]];
   };
   expect(await of("res[i] = u8(out[i])", known)).toEqual([

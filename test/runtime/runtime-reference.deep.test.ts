@@ -21,7 +21,7 @@ import { cacheFolder } from "../../runtime/cache.ts";
 import { interpretCompiled } from "../../runtime/reference/reference-program.ts";
 import { fromMemory, type Reference, type ReferenceSet, referenceFor } from "../../runtime/reference/verify.ts";
 import { compilerHere } from "../support/here.ts";
-import { operation } from "../support/subjects.ts";
+import { operation, stated } from "../support/subjects.ts";
 
 const workdir = cacheFolder("runtime");
 const compiler = await compilerHere();
@@ -51,7 +51,7 @@ async function expectEqual(computation: Computation, seed: number): Promise<void
 }
 
 it("drawing a reference yields to the event loop, and ends at a signal", async () => {
-  const copy = defineComputation({ equation: "y[i] = x[i]", extents: { i: 2 ** 22 }, tensors: { x: "s8", y: "s8" } });
+  const copy = stated("y[i] = x[i] --i 4194304 --dtype s8");
   const controller = new AbortController();
   setTimeout(() => controller.abort(new Error("enough")), 1);
   const { signal } = controller;
@@ -59,12 +59,7 @@ it("drawing a reference yields to the event loop, and ends at a signal", async (
 });
 
 it("drawing one with an epilogue yields too, and ends at a signal in any turn", async () => {
-  const computation = defineComputation({
-    equation: "s[i,j] += x[i,j,k]",
-    epilogue: "y[i,j] = s[i,j] * w[i,j] + b[i,j]",
-    extents: { i: 520, j: 1024, k: 1 },
-    tensors: { x: "f32", w: "f32", b: "f32", y: "f32" },
-  });
+  const computation = stated("s[i,j] += x[i,j,k] --i 520 --j 1024 --k 1 --epilogue y[i,j] = s[i,j] * w[i,j] + b[i,j]");
   // Looked at in each turn.
   const { signal } = new AbortController();
   let looks = 0;
@@ -153,19 +148,12 @@ describe("the compiled reference", () => {
 
   it("sums more outputs than fit side by side, of one loop and of several, with threads", async () => {
     const sums = [
-      { equation: "y[i] += a[i,k] * x[k]", extents: { i: 67, k: 5 } },
-      { equation: "c[i,j] += a[i,k] * b[k,j]", extents: { i: 1, j: 70, k: 5 } },
-      { equation: "c[i,j] max= a[i,k] - b[k,j] where k <= j", extents: { i: 3, j: 33, k: 9 } },
-      { equation: "c[p,q] += a[2*p+r-1,q+s-1] * b[r,s]", extents: { p: 3, q: 40, r: 3, s: 3 } },
+      "y[i] += a[i,k] * x[k] --i 67 --k 5",
+      "c[i,j] += a[i,k] * b[k,j] --i 1 --j 70 --k 5",
+      "c[i,j] max= a[i,k] - b[k,j] where k <= j --i 3 --j 33 --k 9",
+      "c[p,q] += a[2*p+r-1,q+s-1] * b[r,s] --p 3 --q 40 --r 3 --s 3 --shape a=6x40",
     ];
-    for (const [i, { equation, extents }] of sums.entries()) {
-      const names = equation.includes("x[k]") ? ["a", "x"] : ["a", "b"];
-      const shape = equation.startsWith("c[p,q]") ? { shape: [6, 40] } : {};
-      const tensors = Object.fromEntries(
-        names.map((n, d) => [n, { dtype: "f32" as const, ...(d === 0 ? shape : {}) }]),
-      );
-      await expectEqual(defineComputation({ equation, extents, tensors }), i);
-    }
+    for (const [i, words] of sums.entries()) await expectEqual(stated(words), i);
   });
 
   it("equals the interpreter for every kind of operator", async () => {
@@ -206,11 +194,7 @@ function backwards(x: ArrayLike<number>, y: ArrayLike<number>): number {
   return sum;
 }
 
-const long = defineComputation({
-  equation: "out[m] += a[m,k] * b[k]",
-  extents: { m: 3, k: 4096 },
-  tensors: { a: "f32", b: "f32" },
-});
+const long = stated("out[m] += a[m,k] * b[k] --m 3 --k 4096");
 
 describe("a reference", () => {
   it("is the same for the same seed and another for another seed", async () => {
@@ -245,16 +229,8 @@ describe("a reference", () => {
   });
 
   it("has no tolerance for integers and for floats that are only compared", async () => {
-    const pool = defineComputation({
-      equation: "out[i] max= x[i*2+k]",
-      extents: { i: 5, k: 3 },
-      tensors: { x: "f16" },
-    });
-    const dot = defineComputation({
-      equation: "out[i] += s32(x[i,k]) * s32(y[k])",
-      extents: { i: 5, k: 3 },
-      tensors: { x: "u8", y: "s8" },
-    });
+    const pool = stated("out[i] max= x[i*2+k] --i 5 --k 3 --dtype f16");
+    const dot = stated("out[i] += s32(x[i,k]) * s32(y[k]) --i 5 --k 3 --dtype x=u8,y=s8");
     for (const computation of [pool, dot]) {
       const { sets } = await referenceFor(computation, 1, { compiler, workdir });
       for (const set of sets) expect(Math.max(...set.tolerance)).toBe(0);
@@ -269,11 +245,7 @@ describe("a reference", () => {
     ];
     for (const equation of equations)
       for (const dtype of ["f16", "bf16", "f32", "f64"] as const) {
-        const computation = defineComputation({
-          equation,
-          extents: { i: 6, k: 6 },
-          tensors: { out: dtype, x: dtype, y: dtype },
-        });
+        const computation = stated(`${equation} --i 6 --k 6 --dtype out=${dtype},x=${dtype},y=${dtype}`);
         for (const set of (await referenceFor(computation, 1, { compiler, workdir })).sets) {
           expect(set.expected.every(Number.isFinite)).toBe(true);
           expect(set.tolerance.every(Number.isFinite)).toBe(true);
@@ -282,11 +254,7 @@ describe("a reference", () => {
   });
 
   it("counts the terms where several points are added to one element", async () => {
-    const scatter = defineComputation({
-      equation: "out[p+r] += x[p] * w[r]",
-      extents: { p: 64, r: 64 },
-      tensors: { x: "f32", w: "f32" },
-    });
+    const scatter = stated("out[p+r] += x[p] * w[r] --p 64 --r 64");
     const { tolerance } = setOf(await referenceFor(scatter, 1, { compiler, workdir }), "random");
     expect((tolerance[63] ?? 0) / (tolerance[0] ?? 1)).toBeGreaterThan(64);
   });

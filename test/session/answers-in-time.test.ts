@@ -2,7 +2,7 @@
 
 import { join } from "node:path";
 import { afterEach, describe, expect, it, vi } from "vitest";
-import { type Computation, defineComputation } from "../../abstraction/computation.ts";
+import type { Computation } from "../../abstraction/computation.ts";
 import { conclude } from "../../cli/tune-outcome.ts";
 import { openDatabase, runsIn } from "../../db/index.ts";
 import { instantiate, OPERATORS } from "../../operators/index.ts";
@@ -14,7 +14,7 @@ import { captured } from "../support/command-line.ts";
 import { fakeRunner, took, withCalibration } from "../support/fake-runner.ts";
 import { compilerHere, runnerHere } from "../support/here.ts";
 import { scratchFolder } from "../support/scratch.ts";
-import { operation } from "../support/subjects.ts";
+import { operation, stated } from "../support/subjects.ts";
 
 const folder = scratchFolder();
 afterEach(() => void vi.restoreAllMocks());
@@ -57,8 +57,8 @@ describe("the time that expected results may take", () => {
     expect(seconds("u8s8", 1)).toBeLessThan(seconds("f32", 1) / 6);
     expect(seconds("f32", 1, 64)).toBeLessThan(8 * seconds("f32", 1, 8));
     expect(seconds("f32", 2)).toBe(seconds("f32", 1) / 2);
-    const steps = { equation: "u[t,i] = 0.5*u[t-1,i-1] + 0.5*u[t-1,i+1]", extents: { t: 9, i: 50 } };
-    expect(secondsOfReference(defineComputation({ ...steps, tensors: { u: "f32" } }), 1)).toBeUndefined();
+    const steps = stated("u[t,i] = 0.5*u[t-1,i-1] + 0.5*u[t-1,i+1] --t 9 --i 50");
+    expect(secondsOfReference(steps, 1)).toBeUndefined();
   });
 });
 
@@ -110,11 +110,7 @@ describe("a reference", () => {
     try {
       const stop = new AbortController();
       const begun = vi.spyOn(runner.cores, "working");
-      const large = defineComputation({
-        equation: "out[p] += s32(in[p+r]) * s32(w[r])",
-        extents: { p: 300_000, r: 300_000 },
-        tensors: { in: "u8", w: "s8" },
-      });
+      const large = stated("out[p] += s32(in[p+r]) * s32(w[r]) --p 300000 --r 300000 --dtype in=u8,w=s8");
       const drawing = runner.reference(large, 1, { signal: stop.signal });
       drawing.catch(() => undefined);
       await expect.poll(() => begun.mock.calls.length, { timeout: 60_000 }).toBeGreaterThan(0);

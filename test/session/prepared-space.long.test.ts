@@ -5,19 +5,15 @@ import { expect, it } from "vitest";
 import { openDatabase, runsIn } from "../../db/index.ts";
 import { Preparations } from "../../session/kinds/prepared-space.ts";
 import { replayRun } from "../../session/tune/replay.ts";
-import { type TuneComputationOptions, type TuneOutcome, tuneComputation } from "../../session/tune/tune.ts";
+import { type TuneComputationOptions, tuneComputation } from "../../session/tune/tune.ts";
 import { runnerHere } from "../support/here.ts";
 import { scratchFolder } from "../support/scratch.ts";
+import { keysOf } from "../support/searches.ts";
 import { operation } from "../support/subjects.ts";
 
 const folder = scratchFolder();
 
 const product = (m: number) => operation(`matmul m=${m} n=32 k=16`);
-
-function keysOf(outcome: TuneOutcome): readonly string[] {
-  if (!("trials" in outcome)) throw new Error(outcome.status);
-  return outcome.trials.map(({ key }) => key);
-}
 
 it("the next search of a computation goes on where the last ended, as one that prepares anew, and replays", async () => {
   const runner = await runnerHere({ threads: 1 });

@@ -4,7 +4,6 @@ import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 import { z } from "zod";
 import { candidateKey } from "../../abstraction/candidate.ts";
-import { defineComputation } from "../../abstraction/computation.ts";
 import type { Kernel } from "../../abstraction/kernel.ts";
 import { conclude } from "../../cli/tune-outcome.ts";
 import { best, openDatabase, runsIn, showTrial } from "../../db/index.ts";
@@ -17,15 +16,12 @@ import { captured } from "../support/command-line.ts";
 import { fakeRunner, took, withCalibration } from "../support/fake-runner.ts";
 import { compilerHere } from "../support/here.ts";
 import { scratchFolder } from "../support/scratch.ts";
+import { stated } from "../support/subjects.ts";
 
 const folder = scratchFolder();
 const compiler = await compilerHere();
 
-const matmul = defineComputation({
-  equation: "c[i,j] += a[i,k] * b[k,j]",
-  extents: { i: 16, j: 16, k: 16 },
-  tensors: { a: "f32", b: "f32" },
-});
+const matmul = stated("c[i,j] += a[i,k] * b[k,j] --i 16 --j 16 --k 16");
 const DONE: Compiled = { status: "compiled", file: "/nowhere/kernel.so", seconds: 0, cached: true };
 const never = <T>(): Promise<T> => new Promise(() => undefined);
 
@@ -41,6 +37,15 @@ function machine(compile: (nth: number) => Promise<Compiled>): {
     runner: { ...fake, compile: (_: Kernel, signal) => compile(signals.push(signal)) },
   };
 }
+
+/** A machine whose user stops the search when its finals begin. */
+const stoppedInFinals = (controller: AbortController): Runner => ({
+  ...machine(() => Promise.resolve(DONE)).runner,
+  compareKernels: () => {
+    controller.abort();
+    return never();
+  },
+});
 
 const search = (name: string, runner: Runner, more: { seconds?: number; signal?: AbortSignal }) =>
   tuneComputation(
@@ -90,15 +95,10 @@ describe("a search", () => {
 
   it("that is stopped in its finals gives them a second, then answers with its fastest trial", async () => {
     const controller = new AbortController();
-    const { runner } = machine(() => Promise.resolve(DONE));
-    const compareKernels: Runner["compareKernels"] = () => {
-      controller.abort();
-      return never();
-    };
     const database = withCalibration(join(folder, "finals.db"), compiler);
     const outcome = await tuneComputation(
       { computation: matmul },
-      { database, runner: { ...runner, compareKernels }, trials: 8, signal: controller.signal },
+      { database, runner: stoppedInFinals(controller), trials: 8, signal: controller.signal },
     );
     if (!("best" in outcome) || !outcome.best) throw new Error("no winner");
     expect(outcome).toMatchObject({ status: "interrupted", finalsCut: true, best: { measurement: { median: 1e-6 } } });
@@ -124,16 +124,11 @@ describe("a search", () => {
     });
     await tuneComputation({ computation: matmul }, { database, runner: before, strategy: random, trials: 8 });
     const controller = new AbortController();
-    const { runner } = machine(() => Promise.resolve(DONE));
-    const compareKernels: Runner["compareKernels"] = () => {
-      controller.abort();
-      return never();
-    };
     const outcome = await tuneComputation(
       { computation: matmul },
       {
         database,
-        runner: { ...runner, compareKernels },
+        runner: stoppedInFinals(controller),
         strategy: random,
         trials: 1,
         seed: 99,

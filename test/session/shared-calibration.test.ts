@@ -27,6 +27,14 @@ const asking = (measure: () => Promise<{ rate: number }>, anew = false) =>
 const never = (): Promise<never> => Promise.reject(new Error("measured again"));
 
 describe("a calibration that databases share", () => {
+  /** A measurement that is under way, and how it is ended. */
+  async function measuring() {
+    let give: ((rates: { rate: number }) => void) | undefined;
+    const slow = asking(() => new Promise((resolve) => (give = resolve)));
+    await vi.waitFor(() => expect(give).toBeDefined());
+    return { slow, give: (rates: { rate: number }): void => give?.(rates) };
+  }
+
   it("is measured once, and keeps the time of its measurement", async () => {
     const first = await asking(() => Promise.resolve({ rate: 3 }));
     expect(await asking(never)).toEqual(first);
@@ -43,26 +51,22 @@ describe("a calibration that databases share", () => {
   });
 
   it("is shared with callers that ask while it is measured", async () => {
-    let give: ((rates: { rate: number }) => void) | undefined;
-    const slow = asking(() => new Promise((resolve) => (give = resolve)));
-    await vi.waitFor(() => expect(give).toBeDefined());
+    const { slow, give } = await measuring();
     const other = asking(never);
     await vi.waitFor(() => expect(said).toContain(`waiting for process ${process.pid}, which calibrates this machine`));
-    give?.({ rate: 5 });
+    give({ rate: 5 });
     expect(await other).toEqual(await slow);
   });
 
   it("is waited for until the caller no longer wants it", { timeout: 20_000 }, async () => {
-    let give: ((rates: { rate: number }) => void) | undefined;
-    const slow = asking(() => new Promise((resolve) => (give = resolve)));
-    await vi.waitFor(() => expect(give).toBeDefined());
+    const { slow, give } = await measuring();
     const leaving = new AbortController();
     const options = { read, measure: never, announce: () => leaving.abort(), signal: leaving.signal };
     // Ends a wait that does not end by itself.
-    const late = setTimeout(() => give?.({ rate: 5 }), 2000);
+    const late = setTimeout(() => give({ rate: 5 }), 2000);
     await expect(sharedCalibration(MACHINE, options)).rejects.toThrow("abort");
     clearTimeout(late);
-    give?.({ rate: 5 });
+    give({ rate: 5 });
     await slow;
   });
 

@@ -11,6 +11,7 @@ import { replayRun } from "../../session/tune/replay.ts";
 import { type TuneOutcome, tuneComputation } from "../../session/tune/tune.ts";
 import { compilerHere } from "../support/here.ts";
 import { scratchFolder } from "../support/scratch.ts";
+import { keysOf } from "../support/searches.ts";
 import { operation } from "../support/subjects.ts";
 
 const folder = scratchFolder();
@@ -20,11 +21,6 @@ const product = (k: number, epilogue?: string): Computation =>
   operation(`matmul m=8 n=32 k=${k}`, "f32", { ...(epilogue !== undefined && { epilogue }) });
 const tuned = (computation: Computation, transfer = false, threads = 1): Promise<TuneOutcome> =>
   tuneComputation({ computation }, { trials: 6, finals: false, database, transfer, threads });
-
-function keysOf(outcome: TuneOutcome): readonly string[] {
-  if (!("trials" in outcome)) throw new Error(outcome.status);
-  return outcome.trials.map(({ key }) => key);
-}
 
 it("a search starts with the model corrected by similar computations and measures their fastest schedules in turns with the model's, also in a replay", async () => {
   await tuned(product(64));

@@ -16,6 +16,7 @@ import {
 import { intrinsicNamed } from "../../intrinsics/index.ts";
 import { mappings } from "../../mapper/match/enumerate.ts";
 import { plainSchedule } from "../../mapper/schedule/mapped.ts";
+import type { TuneOutcome } from "../../session/tune/tune.ts";
 import { CONV, MACHINE, measured, VNNI, workloadNamed } from "./database.ts";
 import { LANES } from "./packages.ts";
 
@@ -113,7 +114,7 @@ export function recordSearches(file: string, share = 1): readonly [first: string
   return [first, second];
 }
 
-function convolution(block: number, which: number): Candidate {
+export function convolution(block: number, which: number): Candidate {
   const mapping = VNNI && mappings(CONV.computation, VNNI).valid[which];
   if (!mapping) throw new Error("the table of instructions has changed");
   const { intrinsic, matching, binding } = mapping;
@@ -162,3 +163,9 @@ const CPU_CALIBRATION = {
     ]),
   ),
 };
+
+/** The candidates that a search tried, in order. */
+export function keysOf(outcome: TuneOutcome): readonly string[] {
+  if (!("trials" in outcome)) throw new Error(outcome.status);
+  return outcome.trials.map(({ key }) => key);
+}

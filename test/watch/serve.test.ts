@@ -1,6 +1,7 @@
 /** @file A page is served to whoever has the link, on this machine alone, and its changes reach every reader once. */
 
 import { request } from "node:http";
+import { setTimeout as pause } from "node:timers/promises";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { EnvironmentError } from "../../abstraction/error.ts";
 import type { Patch } from "../../report/live-script.ts";
@@ -109,10 +110,9 @@ describe("who is served", () => {
 
   it("is told when the port is taken", async () => {
     const port = Number(new URL(served.link).port);
-    await expect(servePage({ look: () => [], page: () => "" }, { port })).rejects.toThrow(EnvironmentError);
-    await expect(servePage({ look: () => [], page: () => "" }, { port })).rejects.toThrow(
-      `port ${port} of 127.0.0.1 cannot be had`,
-    );
+    const taken = servePage({ look: () => [], page: () => "" }, { port });
+    await expect(taken).rejects.toThrow(`port ${port} of 127.0.0.1 cannot be had`);
+    await expect(taken).rejects.toThrow(EnvironmentError);
   });
 });
 
@@ -120,7 +120,7 @@ describe("changes", () => {
   it("reach every reader, in order", async () => {
     const query = await queryOfPage();
     const readers = [heard(query, "second"), heard(query, "second")];
-    await new Promise((resolve) => setTimeout(resolve, 100));
+    await pause(100);
     coming.push([["put", "state", "first"]], [["grow", "marks", "second"]]);
     const [one = "", two] = await Promise.all(readers);
     expect(one.replaceAll(/id: \w+-/g, "id: ")).toBe(
@@ -152,7 +152,7 @@ describe("changes", () => {
 
   it("end with a word when the server does", async () => {
     const hearing = heard(await queryOfPage(), "never");
-    await new Promise((resolve) => setTimeout(resolve, 100));
+    await pause(100);
     await served.close();
     expect(await hearing).toContain("event: end");
   });
