@@ -4,7 +4,7 @@
  *     // avx512.vpdpbusd: 14 accumulators, then one
  *     for (long i = 0; i < n; i++) { c0 = dot_bytes(c0, a, b); c1 = dot_bytes(c1, a, b); ... }
  *
- * It prints a line for each figure: `issue avx512.vpdpbusd: 3.61 3.60 ...`, in nanoseconds of the thread's processor time, so that other work on
+ * It prints a line for each figure and round: `issue avx512.vpdpbusd: 3.61 3.60 ...`, in nanoseconds of the thread's processor time, so that other work on
  * the machine disturbs less. calibrate.ts parses it.
  */
 
@@ -33,6 +33,8 @@ import { declareRegister, isNumbered, preludeOf, registerClass, widestVector } f
 const ACCUMULATORS = 14;
 /** Tiles loaded or stored in a row. */
 const TILES = 8;
+/** So often each figure is measured, the others in between: what slows a machine lasts longer than a figure takes. */
+const ROUNDS = 3;
 
 /** The whole program: prints a line of samples, nanoseconds a unit, for each figure. */
 export function calibrationSource(target: Target, rows: readonly Intrinsic[]): SourceText {
@@ -71,15 +73,19 @@ export function calibrationSource(target: Target, rows: readonly Intrinsic[]): S
     ...functions,
     code`int main() {`,
     code`  far = (char*)aligned_alloc(4096, ${largest + 4096}); memset(far, 1, ${largest + 4096}); memset(near, 0, sizeof near);`,
-    ...indented([
-      clock,
-      ...calls,
-      measureCall("loads", 8, EIGHT_LOADS),
-      ...memory,
-      ...SCALAR_CALLS,
-      ...(lanes ? LANE_CALLS : []),
-      clock,
-    ]),
+    code`  for (int round = 0; round < ${ROUNDS}; round++) {`,
+    ...indented(
+      indented([
+        clock,
+        ...calls,
+        measureCall("loads", 8, EIGHT_LOADS),
+        ...memory,
+        ...SCALAR_CALLS,
+        ...(lanes ? LANE_CALLS : []),
+        clock,
+      ]),
+    ),
+    code`  }`,
     code`  return 0;`,
     code`}`,
     NOTHING,
@@ -106,7 +112,7 @@ static double now(void) {
   return t.tv_sec * 1e9 + t.tv_nsec;
 }
 
-/* Nine samples of at least half a millisecond, nanoseconds a unit; one call of f does n times so many units. */
+/* Three samples of at least half a millisecond, nanoseconds a unit; one call of f does n times so many units. */
 template <class F> static void measure(const char* label, double units, F f) {
   long n = 1;
   for (;;) {
@@ -117,7 +123,7 @@ template <class F> static void measure(const char* label, double units, F f) {
     n = taken < 1e4 ? n * 8 : (long)(n * 6e5 / taken) + 1;
   }
   printf("%s:", label);
-  for (int i = 0; i < 9; i++) {
+  for (int i = 0; i < 3; i++) {
     double begun = now();
     f(n);
     printf(" %.6g", (now() - begun) / (n * units));

@@ -103,6 +103,8 @@ test("figures are medians with their spread, in cycles of the measured clock", (
   expect(calibration.scalar.copyRun?.median).toBeCloseTo(9.6);
   expect(calibration.scalar.digit?.median).toBe(1);
   expect(calibration.scalar.guard?.median).toBe(0.25);
+  const slowed = lines.map((line) => line.replaceAll(/ [0-9.]+(?= |$)/g, " 90"));
+  expect(readCalibration(TARGET, rows, [...slowed, ...lines, ...slowed].join("\n"))).toEqual(calibration);
   const noisy = lines.map((line) => line.replace("guard: 0.625 0.625 0.625", "guard: 0.49 0.49 0.49"));
   expect(readCalibration(TARGET, rows, noisy.join("\n")).scalar.guard?.median).toBe(0);
   const target = modelTarget(TARGET, calibration);
