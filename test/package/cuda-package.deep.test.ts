@@ -12,7 +12,14 @@ import { findProgram, runChild } from "../../runtime/child.ts";
 import { proveCudaPackage } from "../../session/package/emit.ts";
 import { writePackage } from "../../session/package/package-folder.ts";
 import { capabilityFor } from "../../targets/gpu.ts";
-import { depthwise, engineMatmul, filter, proveEmulated, splitConvolution } from "../support/cuda-packages.ts";
+import {
+  depthwise,
+  engineMatmul,
+  filter,
+  groupedMatmul,
+  proveEmulated,
+  splitConvolution,
+} from "../support/cuda-packages.ts";
 import { NVCC } from "../support/grid-kernels.ts";
 import { keptProgram } from "../support/kept-compiler.ts";
 import { scratchFolder } from "../support/scratch.ts";
@@ -33,6 +40,7 @@ function written(folder: string, subject: EmitSubject, change: Change = (_, text
 const KINDS: readonly (readonly [string, () => EmitSubject])[] = [
   ["two launches through a workspace", splitConvolution],
   ["lanes of warps with prepared weights", filter],
+  ["an index that is read", groupedMatmul],
 ];
 const MORE_KINDS: typeof KINDS = [
   ["boxes and clusters", engineMatmul],

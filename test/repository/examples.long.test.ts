@@ -82,6 +82,7 @@ it("own-intrinsic: a new instruction is mapped onto at once", async () => {
     matmul-8bit         14 waste 0.000
     batched-matmul       2 waste 0.000
     grouped-fc           2 waste 0.000
+    grouped-matmul       2 waste 0.000
     conv1d              12 waste 0.000
     conv2d              56 waste 0.000
     conv3d             240 waste 0.000

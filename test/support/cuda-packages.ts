@@ -55,6 +55,14 @@ export function engineMatmul(): EmitSubject {
   return subjectOf(computation, kernel, { name: "matmul", parameters });
 }
 
+/** Products of groups whose matrices a copy engine finds by an index that is read. */
+export function groupedMatmul(): EmitSubject {
+  const computation = operation("grouped-matmul groups=3 t=6 m=64 n=64 k=64", "bf16", { epilogue: "bf16" });
+  const context = gridContextOf(computation, "wgmma.m64n32k16.f32.bf16", MATMUL);
+  const schedule = wgmmaSchedule(64, 32, 32, { transfer: "engine", producer: "warp" });
+  return subjectOf(computation, gridKernel(context, schedule));
+}
+
 /** A convolution of two launches, parts of its sum meeting in the workspace, on any GPU since sm_80. */
 export function splitConvolution(): EmitSubject {
   const words = "conv2d n=1 c=64 k=16 h=4 w=4 r=3 s=3 stride=1 pad=1 dilation=1 groups=1";
