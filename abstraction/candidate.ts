@@ -277,7 +277,7 @@ export interface GridSchedule {
   readonly order: number;
   /** When fragments are fetched from shared memory. */
   readonly fragments: "inline" | "ahead" | "across" | "rolled";
-  readonly store: "direct" | "staged" | "quads";
+  readonly store: "direct" | "staged" | "quads" | "bulk";
   /** Number of blocks that take all tiles in turn. When left out, each tile has its own block. */
   readonly persistent?: number | undefined;
   /**

@@ -219,6 +219,7 @@ function compileStatement(s: Statement, scope: Scope): Run {
     case "copy":
     case "commit":
     case "wait":
+    case "settle":
     case "fence":
     case "send":
     case "await":

@@ -180,9 +180,9 @@ export type Statement =
       readonly element: string;
       /**
        * `instruction`: the operand's own `store` writes the tile, given the distance between rows. `quads`: four lanes exchange elements first, so
-       * that each writes 16 contiguous bytes. When left out, the tile is written element by element.
+       * that each writes 16 contiguous bytes. `stmatrix`: in rows of 16 bytes, into shared memory. When left out, the tile is written element by element.
        */
-      readonly by?: "instruction" | "quads";
+      readonly by?: "instruction" | "quads" | "stmatrix";
     }
   | Copy
   /**
@@ -210,6 +210,8 @@ export type Statement =
   | { readonly kind: "commit"; readonly of?: Intrinsic }
   /** Waits until all but this thread's newest `pending` groups have ended. Copies by other threads are visible only after a barrier. */
   | { readonly kind: "wait"; readonly pending: number; readonly of?: Intrinsic }
+  /** Waits until the copy engine has read all that this thread sent it to store. */
+  | { readonly kind: "settle" }
   /**
    * `registers`: orders this thread's accesses to the instruction's registers before its next issue. `memory`: makes this thread's writes to shared
    * memory visible, after a barrier, to instructions that read it directly.
@@ -243,7 +245,11 @@ export interface Copy {
   readonly gathered?: true;
   /** `async` copies cannot be read until their group has been awaited. They cannot compute: the value is an element or zero. */
   readonly transfer: "plain" | "async" | "engine";
-  /** An engine's copy for a cluster lands in the same place of every block of it, and counts for the arrival of each. */
+  /**
+   * An engine's copy outside a `send` stores a tile of shared memory: the first thread of the group asks for it, each time in a group of its own, and
+   * a `settle` waits for it. What lies outside the tensor is not stored. For a cluster, an
+   * engine's copy lands in the same place of every block of it, and counts for the arrival of each.
+   */
   readonly group: Group;
   /** The copy runs only where this holds. It names none of `axes`, so all threads agree. */
   readonly when?: Expr;

@@ -83,7 +83,7 @@ export function printHead(s: Statement): string {
       return `${printRegister(s.register)}${more} <- ${printAccess(access)} over ${axes.join(", ")}${how}${where(when)}`;
     }
     case "drain": {
-      const how = s.by === "quads" ? " by quads" : "";
+      const how = s.by === "quads" || s.by === "stmatrix" ? ` by ${s.by}` : "";
       return `for ${s.axes.join(", ")} of ${printRegister(s.register)}${how}   ${printEquation(s.equation)}`;
     }
     case "copy":
@@ -92,6 +92,8 @@ export function printHead(s: Statement): string {
       return `commit${s.of ? ` ${s.of.family}` : ""}`;
     case "wait":
       return `wait${s.of ? ` ${s.of.family}` : ""} ${s.pending}`;
+    case "settle":
+      return "settle";
     case "send":
       return `send for ${printArrival(s.arrival)}${where(s.when)}`;
     case "await":

@@ -89,6 +89,7 @@ export function rewriteStatement(s: Statement, change: Rewriting): Statement {
     case "barrier":
     case "commit":
     case "wait":
+    case "settle":
     case "fence":
       return s;
     default:

@@ -24,7 +24,7 @@ export type Of<K extends Statement["kind"]> = Extract<Statement, { kind: K }>;
 
 /** Statements whose lines a language prints under the name of their kind. */
 type Leaf =
-  | ("scalar" | "clear" | "fetch" | "drain" | "copy" | "commit" | "wait" | "fence")
+  | ("scalar" | "clear" | "fetch" | "drain" | "copy" | "commit" | "wait" | "settle" | "fence")
   | ("send" | "await" | "arrive" | "barrier");
 type Leaves = { readonly [K in Leaf]?: (statement: Of<K>, extents: Extents) => Code[] };
 
@@ -183,14 +183,15 @@ export function namedIn(statements: readonly Statement[], { vectors = [] }: Loop
       for (let i = 0; i < inner.steps; i++) for (const one of inner.body) visit(one, { ...at, [inner.axis]: i });
       return;
     }
-    // The host describes an engine's source tensors, so the kernel does not take them as parameters.
+    // The host describes an engine's tensors, so the kernel does not take them as parameters.
+    const stored = s.kind === "copy" && s.transfer === "engine";
     const own = s.kind === "send" ? { ...s, copies: [] } : s;
-    rewriteStatement(own, { index: value, value, element, register, arrival });
-    if (s.kind === "send")
-      for (const { equation, view } of s.copies) {
-        element(equation.target);
-        view?.at.forEach(value);
-      }
+    if (!stored) rewriteStatement(own, { index: value, value, element, register, arrival });
+    const copies = s.kind === "send" ? s.copies : stored ? [s] : [];
+    for (const { equation, view } of copies) {
+      value(stored ? equation.value : equation.target);
+      view?.at.forEach(value);
+    }
     if (s.kind === "load" || s.kind === "store") memory.add(s.memory.buffer);
     if (s.kind === "drain") memory.delete(s.element);
     if (s.kind === "load" && s.made) memory.delete(s.made.element);

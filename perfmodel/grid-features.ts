@@ -30,7 +30,7 @@ interface GridFacts {
 }
 
 const FRAGMENTS = { rolled: 0, inline: 1, ahead: 2, across: 3 } as const;
-const STORES = { direct: 0, staged: 1, quads: 2 } as const;
+const STORES = { direct: 0, staged: 1, quads: 2, bulk: 2 } as const;
 const SWIZZLES = { plain: 0, padded: 1, swizzled: 2, spans: 3 } as const;
 
 /** The share of a part in the time if everything overlaps. */

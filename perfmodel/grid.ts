@@ -261,10 +261,12 @@ function drainSeconds(
     elements * (staged ? STAGED_INSTRUCTIONS : STORE_INSTRUCTIONS) +
     outside * (staged ? 2 : 1) * OUTSIDE_STORE_INSTRUCTIONS;
   const cycles = (instructions + loopedStores(context, schedule, share)) / limits.lanes;
+  // The engine writes a tile while its block computes the next one.
+  const isBehind = schedule.store === "bulk" && schedule.persistent !== undefined;
   return {
     wait: target.fixed["drain"]?.value ?? 0,
     busy: Math.max(bytes, cycles / ISSUED_PER_CYCLE / clock),
-    alone: Math.max(bytes, (cycles * WARP_CYCLES * limits.lanes) / threadsOf(context, schedule) / clock),
+    alone: Math.max(isBehind ? 0 : bytes, (cycles * WARP_CYCLES * limits.lanes) / threadsOf(context, schedule) / clock),
   };
 }
 
@@ -282,7 +284,7 @@ function loopedStores(context: GridContext, schedule: GridSchedule, share: numbe
 
 /** Factor by which storing results costs the last cache more than their bytes. */
 function writtenOver(context: GridContext, { store }: GridSchedule): number {
-  if (store === "quads") return 1;
+  if (store === "quads" || store === "bulk") return 1;
   if (store === "direct") {
     const over = sectorsOver(context);
     return over >= SCATTERED ? SCATTERED_STORES : over > 1 ? NARROW_STORES : 1;

@@ -10,7 +10,7 @@
  */
 
 import { pointsIn } from "../affine.ts";
-import { product, sumOf, upTo } from "../collections.ts";
+import { addTo, product, sumOf, upTo } from "../collections.ts";
 import { bytesOf } from "../dtype.ts";
 import { internal } from "../error.ts";
 import { type Buffer, compileIndex, compilePlace, type Evaluate } from "../evaluate.ts";
@@ -338,5 +338,60 @@ function compileBox({ axes, equation, view }: Copy, site: Standing): (warp: Warp
         to.values[places[e] ?? 0] = at === ANYTHING ? Number.NaN : at < 0 ? 0 : (tensor.values[at] ?? Number.NaN);
       }
     };
+  };
+}
+
+/**
+ * A copy of shared memory to the output by the engine, which reads what has been published, at any time until it is awaited. The first thread of the
+ * team asks for it and alone knows when it has ended.
+ */
+export function compileStore(copy: Copy, site: Standing): WarpRun {
+  const { axes, equation, view, group } = copy;
+  const { scope, scratch, inputs, judge } = site;
+  const { target, value, where } = equation;
+  if (group !== site.team) refuse(site, `a ${site.team} stores its tile, not a ${group}`);
+  if (value.kind !== "access" || scratch.get(value.tensor)?.scope !== "shared")
+    refuse(site, "an engine stores what lies in shared memory, and computes nothing");
+  if (inputs.has(target.tensor)) refuse(site, `${target.tensor} is an input: nothing may write it`);
+  if (view?.rows.kind !== "box") refuse(site, `an engine is told of a box of ${target.tensor}, and there is none`);
+  const from = scope.buffer(value.tensor);
+  const to = scope.buffer(target.tensor);
+  if (from.dtype !== to.dtype)
+    refuse(site, `an engine cannot compute: ${value.tensor} and ${target.tensor} differ in type`);
+  const origin = compilePlace(value, scope);
+  const place = compilePlace(target, scope);
+  const holds = where && compileIndex(where, scope);
+  const stores = compileView(view, to, site);
+  const digits = axes.map(({ name, extent }) => ({ slot: scope.slot(name), extent }));
+  const size = pointsIn(axes);
+  const columns = axes.at(-1)?.extent ?? 1;
+  return (warp) => {
+    judge.begin(site, warp.number, warp.env, "stores");
+    judge.lane = 0;
+    const stored = stores(warp);
+    const moves: (readonly [to: number, from: number])[] = [];
+    for (let e = 0; e < size; e++) {
+      setDigits(warp.env, digits, e);
+      const got = stored(Math.floor(e / columns), e % columns);
+      const asked = holds && holds(warp.env) === 0 ? -1 : place(warp.env);
+      if (got !== asked)
+        refuseAt(
+          site,
+          warp,
+          `the engine stores to ${got < 0 ? "nothing" : elementAt(site, target.tensor, got)} what is for ${asked < 0 ? "nothing" : elementAt(site, target.tensor, asked)}`,
+        );
+      if (asked < 0) continue;
+      const source = origin(warp.env);
+      if (source < 0) refuseAt(site, warp, `the copy leaves ${value.tensor}`);
+      from.watch?.read(source, true);
+      to.watch?.write(asked);
+      moves.push([asked, source]);
+    }
+    const arrive = (): void => {
+      for (const [into, source] of moves) to.values[into] = from.values[source] ?? Number.NaN;
+    };
+    if (site.copies === "early") arrive();
+    else addTo(warp.cargo, judge.order.sentOff(warp.number, "stores").flight, arrive);
+    judge.order.commit(warp.number, "stores");
   };
 }

@@ -13,7 +13,7 @@ import type { Dimension } from "../affine.ts";
 import type { Environment } from "../evaluate.ts";
 import type { Statement, TeamMode } from "../loop-nest.ts";
 import { printHead } from "../print-nest.ts";
-import { ALL_LANES, type Moment } from "./happens-before.ts";
+import { ALL_LANES, type Moment, type Queue } from "./happens-before.ts";
 
 /**
  * `race`: two unordered accesses to one element. `unwritten`: a read of an element that was never written. `deadlock`: a barrier that not all threads
@@ -133,6 +133,9 @@ export function raceOf(first: Deed, second: Deed, { name, fresh, ring, unpublish
   ]);
 }
 
+/** What a flight of each queue is called. */
+const FLIGHTS: Readonly<Record<Queue, string>> = { copies: "copy", issues: "issue", stores: "store" };
+
 function missingBetween({ event: first, lane }: Deed, { event: second, lane: here }: Deed): string {
   if (first === second) return "an order of its lanes: nothing orders the lanes of one statement";
   if (first.block !== second.block) return "a barrier of the whole call between the two: blocks run in any order";
@@ -150,11 +153,11 @@ function missingBetween({ event: first, lane }: Deed, { event: second, lane: her
   const barrier = hasSender ? `an arrival of every ${first.site.team} that the sender awaits` : meeting;
   const { flight } = first;
   if (flight && flight.endedIn === Number.POSITIVE_INFINITY) {
-    const what = flight.queue === "copies" ? "copy" : "issue";
+    const what = FLIGHTS[flight.queue];
     const wait = flight.committed ? `a wait for the ${what}` : `a commit of the ${what} and a wait for it`;
     const sameThread = first.agent === second.agent && lane === here && lane !== ALL_LANES;
     return sameThread ? wait : `${wait}, and then ${barrier}`;
   }
-  if (flight) return `${barrier} behind the wait for the ${flight.queue === "copies" ? "copy" : "issue"}`;
+  if (flight) return `${barrier} behind the wait for the ${FLIGHTS[flight.queue]}`;
   return `${barrier} between the two`;
 }

@@ -103,12 +103,14 @@ export function compileDrain(
   if (whole && !isElement(value, element))
     refuse(site, "an instruction that stores a tile computes nothing: the value must be the register's element");
   if (whole) checkTypes(shape, dtype, target.tensor, site);
-  const quads = by === "quads";
-  const check = quads
-    ? quadsCheck(target.tensor, bytesOf(dtype), shape, site)
+  const exchanged = by === "quads" || by === "stmatrix";
+  if (by === "stmatrix" && (holds || site.scratch.get(target.tensor)?.scope !== "shared"))
+    refuse(site, `stmatrix writes whole tiles of shared memory, and ${target.tensor} is none, or some of it stays`);
+  const check = exchanged
+    ? rowsOfLanes(by, target.tensor, bytesOf(dtype), shape, site)
     : tileCheck(by ?? "elements", target.tensor, shape, site);
-  // After the exchange within four lanes, the writing lane of an element is unspecified.
-  const holders = whole || quads ? undefined : holdersOrRefuse(shape, site);
+  // After an exchange among lanes, the writing lane of an element is unspecified.
+  const holders = whole || exchanged ? undefined : holdersOrRefuse(shape, site);
   const seek = seekerOf(axes, shape, site);
   const places = new Int32Array(shape.rows.length);
   const results = new Float64Array(shape.rows.length);
@@ -284,21 +286,27 @@ function tileCheck(by: TileAccess["by"], buffer: string, shape: RegisterShape, s
   }
 }
 
-/** Bytes that each of four lanes writes at once after exchanging elements. */
+/** Bytes that lie together after lanes have exchanged elements. */
 const QUAD_BYTES = 16;
 
-/** Checks the results of four neighbouring lanes: 16 bytes that are written together or not at all. */
-function quadsCheck(buffer: string, bytes: number, { intrinsic, operand }: RegisterShape, site: Standing): TileCheck {
+/** Checks what lanes exchange before they store it: 16 bytes that are written together or not at all. */
+function rowsOfLanes(
+  by: string,
+  buffer: string,
+  bytes: number,
+  { intrinsic, operand }: RegisterShape,
+  site: Standing,
+): TileCheck {
   const atOnce = QUAD_BYTES / bytes;
   const columns = operand.dims.at(-1)?.extent ?? 0;
   if (bytes !== 2 || columns % atOnce !== 0)
-    refuse(site, `four lanes cannot exchange ${columns} columns of ${bytes} bytes of ${intrinsic.name}`);
+    refuse(site, `lanes cannot exchange ${columns} columns of ${bytes} bytes of ${intrinsic.name} by ${by}`);
   return (places) => {
     for (let e = 0; e < places.length; e += atOnce) {
       const first = places[e] ?? STAYS;
       const apart = places.subarray(e, e + atOnce).findIndex((at, j) => at !== (first === STAYS ? STAYS : first + j));
       if (apart >= 0)
-        return `${atOnce} results of four lanes do not lie side by side in ${buffer}, or not all of them stay`;
+        return `${atOnce} results of lanes by ${by} do not lie side by side in ${buffer}, or not all of them stay`;
       if (first !== STAYS && first % atOnce !== 0)
         return `${elementAt(site, buffer, first)} lies at element ${first}: ${atOnce} results begin at a multiple of ${atOnce}`;
     }

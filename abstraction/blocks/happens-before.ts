@@ -29,7 +29,7 @@ export const ALL_LANES = -1;
 export type Clock = Int32Array;
 
 /** Queues of asynchronous work of an agent. Flights of one queue end in order. */
-export const QUEUES = ["copies", "issues"] as const;
+export const QUEUES = ["copies", "issues", "stores"] as const;
 export type Queue = (typeof QUEUES)[number];
 
 /** Asynchronous work that one agent started together. */
@@ -66,8 +66,8 @@ export class HappensBefore {
     this.epochs = new Int32Array(agents);
     const open = (queue: Queue): Flight[] => Array.from({ length: agents }, () => newFlight(queue));
     const none = (): Flight[][] => Array.from({ length: agents }, () => []);
-    this.open = { copies: open("copies"), issues: open("issues") };
-    this.flying = { copies: none(), issues: none() };
+    this.open = { copies: open("copies"), issues: open("issues"), stores: open("stores") };
+    this.flying = { copies: none(), issues: none(), stores: none() };
     this.publications = Array.from({ length: agents }, () => []);
   }
 

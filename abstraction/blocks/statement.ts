@@ -9,9 +9,11 @@ import { compileIndex } from "../evaluate.ts";
 import { compileLanes } from "../interpret-lanes.ts";
 import { WARP } from "../intrinsic.ts";
 import type { Statement } from "../loop-nest.ts";
-import { compileRegister, isAlone, refuse, type Standing, type WarpRun } from "./context.ts";
+import { compileRegister, isAlone, refuse, type Standing, type Warp, type WarpRun } from "./context.ts";
 import { compileCopy } from "./copy.ts";
+import { compileStore } from "./engines.ts";
 import { compileDrain, compileFetch, compileTileMove, tileOf } from "./fragments.ts";
+import type { Queue } from "./happens-before.ts";
 import { compileIssue, fenceRegisters, publish, queueOf } from "./issue.ts";
 
 /** Statements that a warp runs alone. Barriers of a block and loops are steps of the program (run.ts). */
@@ -23,7 +25,9 @@ export function compileWarpStatement(s: Statement, site: Standing): WarpRun {
       if (s.mode === "lanes") return compileWarpLanes(s, site);
       return refuse(site, `a loop at ${s.mode} does not stand inside a block`);
     case "copy":
-      return compileCopy(s, site);
+      return s.transfer === "engine" ? compileStore(s, site) : compileCopy(s, site);
+    case "settle":
+      return (warp) => awaitFlights(warp, "stores", 0, site);
     case "commit": {
       const queue = queueOf(s.of);
       return (warp) => {
@@ -33,12 +37,7 @@ export function compileWarpStatement(s: Statement, site: Standing): WarpRun {
     }
     case "wait": {
       const queue = queueOf(s.of);
-      return ({ number, cargo }) => {
-        for (const flight of judge.order.awaitFlights(number, queue, s.pending, judge.next)) {
-          for (const arrive of cargo.get(flight) ?? []) arrive();
-          cargo.delete(flight);
-        }
-      };
+      return (warp) => awaitFlights(warp, queue, s.pending, site);
     }
     case "fence":
       return s.on === "registers" ? fenceRegisters : (warp) => publish(warp, site);
@@ -72,6 +71,14 @@ export function compileWarpStatement(s: Statement, site: Standing): WarpRun {
       return refuse(site, `a warp issues ${s.intrinsic.name} on registers, not on tiles in memory`);
     default:
       return s satisfies never;
+  }
+}
+
+/** A warp awaits all but its newest flights of a queue, which take effect now at the latest. */
+function awaitFlights({ number, cargo }: Warp, queue: Queue, pending: number, { judge }: Standing): void {
+  for (const flight of judge.order.awaitFlights(number, queue, pending, judge.next)) {
+    for (const arrive of cargo.get(flight) ?? []) arrive();
+    cargo.delete(flight);
   }
 }
 

@@ -8,6 +8,8 @@
  *
  *     share_box<2, 2>(&b_ring[..], &b_ring_box, {64 * step, 128 * n_tile + 64 * member}, &full[..]);      to both blocks of a cluster
  *
+ *     store_box<2>(&results_box, {256 * n_tile, 128 * m_tile}, &results[..]);                                          from shared memory to the output
+ *
  * All have the width of a span of the ring, at most 128 bytes, and the ring's swizzle.
  *
  * Descriptors, in CUDA, of tiles in shared memory for instructions that read them directly (wgmma).
@@ -52,28 +54,30 @@ export interface Box {
 
 /**
  * The lines that request one tile, the box they use, and the bytes that arrive at the stage.
+ * @param arrival undefined where a tile is stored
  * @param counts whether loops may keep counters for the tile's coordinates. Not if a single thread uses them, since all
  * threads would count
  */
 export function printBoxes(
   { axes, equation, view, group }: Copy,
-  arrival: Code,
+  arrival: Code | undefined,
   { c, nest, counts, cluster }: { c: CudaExpressions; nest: LoopNest; counts: boolean; cluster: number },
   extents: Extents,
 ): { readonly lines: readonly Code[]; readonly box: Box; readonly bytes: number } {
   const { target, value } = equation;
   const [source] = accessesIn(value);
   const columns = axes.at(-1);
-  const ring = nest.scratch.find((s) => s.name === target.tensor);
-  if (!source || !view || !columns || !ring) internal(`the engine cannot copy into ${target.tensor}`);
+  const [shared, outside] = arrival ? [target, source] : [source, target];
+  const ring = nest.scratch.find((s) => s.name === shared?.tensor);
+  if (!shared || !outside || !view || !columns || !ring) internal(`the engine cannot copy into ${target.tensor}`);
   const bytes = bytesOf(ring.dtype);
 
   // 1. The span of the ring: the longest contiguous part of a row, apart from the swizzle.
-  const span = spanIn(ring.storage ? placeIn(nest, target, axes) : undefined, columns.extent, bytes);
+  const span = spanIn(ring.storage ? placeIn(nest, shared, axes) : undefined, columns.extent, bytes);
   const what = view.rows.kind;
   const box: Box = {
-    name: new Name("local", `${target.tensor}_${what}`),
-    tensor: source.tensor,
+    name: new Name("local", `${shared.tensor}_${what}`),
+    tensor: outside.tensor,
     dtype: ring.dtype,
     view,
     span,
@@ -88,9 +92,10 @@ export function printBoxes(
   };
   const lines = Array.from({ length: columns.extent / span }, (_, j) => {
     const first = new Map(axes.map((a) => [a.name, number(a === columns ? j * span : 0)]));
-    const to: Access = { ...target, index: target.index.map((e) => substitute(e, first, "index")) };
-    const place = code`&${c.tensor(target.tensor)}[${c.place(to, extents, "to").at}]`;
+    const to: Access = { ...shared, index: shared.index.map((e) => substitute(e, first, "index")) };
+    const place = code`&${c.tensor(shared.tensor)}[${c.place(to, extents, "to").at}]`;
     const at = list(view.at.map((e, d) => index(d === 0 ? plus(e, j * span) : e)));
+    if (!arrival) return code`@store_box<${view.dims.length}>(&${box.name}, {${at}}, ${place});`;
     const taps = view.rows.kind === "box" ? NOTHING : code`{${list(view.rows.offsets.map(index))}}, `;
     const request =
       group === "cluster"

@@ -16,13 +16,14 @@ import {
   axis,
   type Expr,
   number,
+  over,
   plus,
   printExpr,
   remainder,
   substitute,
   times,
 } from "../../abstraction/expression.ts";
-import { type Intrinsic, lanesOf, type Operand } from "../../abstraction/intrinsic.ts";
+import { type Intrinsic, lanesOf, type Operand, WARP } from "../../abstraction/intrinsic.ts";
 import { C_TYPES } from "../../abstraction/kernel.ts";
 import { block, type Code, code, list, NOTHING } from "../../abstraction/source-text.ts";
 import { guarded } from "../lane-printer.ts";
@@ -70,6 +71,7 @@ export function printDrain(
 ): Code[] {
   const from: Drained = { ...register, element };
   const count = heldElements(from.intrinsic, from.operand).length;
+  if (by === "stmatrix") return drainMatrices({ axes, equation }, from, context, extents);
   const exchanged = by === "quads" ? count - (count % (4 * QUAD)) : 0;
   return [
     ...drainQuads({ axes, equation }, from, context, extents, exchanged),
@@ -208,6 +210,36 @@ function drainQuads(
     return block(code`{`, [...loads, ...stores.slice(begin, begin + AT_ONCE).flat()]);
   });
 }
+
+/** Matrices of 8 x 8 results that a warp stores to shared memory at once, two for each block of eight columns. */
+const MATRICES = 4;
+
+/** Sixteen rows of each warp, eight columns a matrix: each lane gives a pair of every matrix, and names a row of one. */
+function drainMatrices({ axes, equation }: Drain, from: Drained, context: CopyContext, extents: Extents): Code[] {
+  const { c } = context;
+  const held = heldElements(from.intrinsic, from.operand);
+  const { target, value } = equation;
+  const dtype = c.dtypes[target.tensor] ?? "f16";
+  const known = (place: readonly Expr[]): Map<string, Expr> => new Map(axes.map((a, d) => [a, place[d] ?? number(0)]));
+  const bits = (e: number): Code => {
+    const result = withElement(c, from, e, () => c.value(substitute(value, known(held[e] ?? [])), dtype, extents));
+    return code`(unsigned)${dtype === "s16" ? code`(uint16_t)(${result})` : result}`;
+  };
+  const words = upTo(held.length / 2).map((w) => code`${bits(2 * w)} | ${bits(2 * w + 1)} << 16`);
+  const inWarp = remainder(axis(LANE), WARP);
+  const row = plus(times(ROWS_OF_WARP, over(axis(LANE), WARP)), remainder(inWarp, ROWS_OF_WARP));
+  return upTo(Math.ceil(words.length / MATRICES)).map((group) => {
+    const given = words.slice(MATRICES * group, MATRICES * (group + 1));
+    const column = plus(times(8, over(inWarp, ROWS_OF_WARP)), 4 * MATRICES * group);
+    const within = known([row, column].map((e) => shortIndex(e, extents)));
+    const to = { ...target, index: target.index.map((i) => substitute(i, within, "index")) };
+    const place = code`&${c.tensor(target.tensor)}[${c.place(to, extents, "row").at}]`;
+    return code`@store_${given.length}_matrices(${list([place, ...given])});`;
+  });
+}
+
+/** Rows of a warp's part of a warpgroup's sums (PTX ISA, wgmma). */
+const ROWS_OF_WARP = 16;
 
 /** Groups of 16 bytes of another input that a lane has in flight. With twice as many, tiles of 128 sums a lane spilled (sm_90a). */
 const AT_ONCE = 4;

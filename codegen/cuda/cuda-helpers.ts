@@ -61,6 +61,10 @@ function requested(what: "box" | "pixels", shared: boolean, rank: number): Code 
   return code`asm volatile("cp.async.bulk.tensor.${rank}d.${INTO}${mode}.mbarrier::complete_tx::bytes${to} [%0], [%1, {${operands(3, rank)}}], [%2]${off}${mask};" :: ${given} : "memory");`;
 }
 
+/** A box of shared memory as the engine stores it. */
+const storedBox = (rank: number): Code =>
+  code`asm volatile("cp.async.bulk.tensor.${rank}d.global.shared::cta.bulk_group [%0, {${operands(2, rank)}}], [%1];" :: ${list([code`"l"(map), "r"(@shared_address(from))`, ...places(rank)])} : "memory");`;
+
 /** An instruction on pairs of f16. */
 function pairs(name: string, operation: "fma" | "mul" | "add"): Code {
   const parameters = (["a", "b", "c"] as const).slice(0, operation === "fma" ? 3 : 2);
@@ -145,6 +149,21 @@ template <int RANK> static __device__ inline void copy_box(void* to, const CUten
   share_box: code`/* The same for every block of the cluster: into the same place of each, and for the same barrier of each. */
 template <int RANK, int BLOCKS> static __device__ inline void share_box(void* to, const CUtensorMap* map, const int (&at)[RANK], uint64_t* arrival) {
   ${byRank([2, 3, 4, 5], (rank) => requested("box", true, rank))}
+}`,
+  store_box: code`/* Stores the box that begins at these positions from shared memory, as far as it is inside the tensor. */
+template <int RANK> static __device__ inline void store_box(const CUtensorMap* map, const int (&at)[RANK], const void* from) {
+  ${byRank([2, 3, 4, 5], storedBox)}
+}`,
+  commit_stores: code`static __device__ inline void commit_stores() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }`,
+  wait_for_stores: code`/* Waits until all that this thread stores has been read. */
+static __device__ inline void wait_for_stores() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }`,
+  store_4_matrices: code`/* Each thread of a warp names a row of one of four matrices of 8 x 8 words of 16 bits, and gives a pair of each. */
+static __device__ inline void store_4_matrices(void* row, unsigned a, unsigned b, unsigned c, unsigned d) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" :: "r"(@shared_address(row)), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
+}`,
+  store_2_matrices: code`/* The same for two matrices, of which the first sixteen threads name the rows. */
+static __device__ inline void store_2_matrices(void* row, unsigned a, unsigned b) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x2.shared.b16 [%0], {%1, %2};" :: "r"(@shared_address(row)), "r"(a), "r"(b) : "memory");
 }`,
   copy_pixels: code`/* Copies pixels along the walk from these positions on, all with the same offset; zeros where they are outside the tensor. */
 template <int RANK> static __device__ inline void copy_pixels(void* to, const CUtensorMap* map, const int (&at)[RANK], const int (&offset)[RANK - 2], uint64_t* arrival) {
@@ -274,6 +293,9 @@ const FEATURES: Readonly<Record<string, string>> = {
   expect_bytes: "mbarrier_tx",
   copy_box: "tma",
   copy_pixels: "tma",
+  store_box: "tma",
+  store_2_matrices: "tma",
+  store_4_matrices: "tma",
   await_arrival: "mbarrier_tx",
   arrive_at: "mbarrier_tx",
   share_box: "cluster",

@@ -296,10 +296,23 @@ class KernelPrinter extends CudaTiles implements KernelWriter {
   }
 
   copy(statement: Copy, extents: Extents): Code[] {
-    return [
-      ...printStatement(statement).map((l) => code`// ${commentText(l)}`),
-      ...printCopy(statement, this.context, extents),
-    ];
+    const copied =
+      statement.transfer === "engine" ? this.stores(statement, extents) : printCopy(statement, this.context, extents);
+    return [...printStatement(statement).map((l) => code`// ${commentText(l)}`), ...copied];
+  }
+
+  /** Executed by the first thread of a team. */
+  private stores(statement: Copy, extents: Extents): Code[] {
+    const { c, nest } = this;
+    const { cluster } = this.levels;
+    const { box, lines } = printBoxes(statement, undefined, { c, nest, counts: false, cluster }, extents);
+    this.boxes.set(box.name.id, box);
+    this.context.aligned(box.tensor, BOX_ALIGNMENT);
+    return guarded([code`${c.axis(LANE)} == 0`], [...lines, code`@commit_stores();`], true);
+  }
+
+  settle(): Code[] {
+    return [code`@wait_for_stores();`];
   }
 
   commit({ of }: Of<"commit">): Code[] {

@@ -8,14 +8,23 @@
  *     barrier warp                                                vendor does not document which lane holds what
  *     copy n_in, m_in by warp   y[...] = f16(results[...])
  *     barrier warp
+ *
+ *     settle; barrier warpgroup                               bulk: the engine has read what the warpgroup staged of the tile before
+ *     for m_in, n_in of c{..} by stmatrix   results[..] = f16(sum)
+ *     fence memory; barrier warpgroup
+ *     copy m 64, n 256, engine    y[..] = results[..]          which goes on while the next tile is summed
  */
 
 import { type Dimension, extentOf } from "../../abstraction/affine.ts";
+import { outputOf } from "../../abstraction/computation.ts";
+import { conjunctsOf } from "../../abstraction/condition.ts";
+import { bytesOf } from "../../abstraction/dtype.ts";
 import { insideTarget } from "../../abstraction/elements.ts";
 import { storingAt } from "../../abstraction/epilogue.ts";
 import {
   type Access,
   access,
+  accessesIn,
   axis,
   type Equation,
   type Expr,
@@ -26,20 +35,27 @@ import {
   times,
 } from "../../abstraction/expression.ts";
 import { assignment, type Scratch, type Statement } from "../../abstraction/loop-nest.ts";
+import type { TensorView } from "../../abstraction/tensor-view.ts";
 import { storedSum } from "../match/conditions.ts";
 import { stagedElements, stagedLines } from "../schedule/grid.ts";
+import type { GridAxis } from "../schedule/grid-context.ts";
 import type { PartialTile } from "../schedule/split.ts";
 import { resultsAlong, runsAlongRows } from "../schedule/store.ts";
+import { sharedStorage } from "../schedule/swizzle.ts";
 import { fragmentsAlong } from "../schedule/tile.ts";
+import { resultForm } from "../schedule/views.ts";
 import { type GridPlaces, unrolled } from "./grid-places.ts";
 
 export function storeResults(places: GridPlaces): readonly Statement[] {
-  return places.schedule.store === "staged" ? drainStaged(places) : drain(places);
+  const { store } = places.schedule;
+  if (store === "bulk") return drainBulk(places);
+  return store === "staged" ? drainStaged(places) : drain(places);
 }
 
 /** The part of shared memory that each warp uses to stage results; empty if lanes write directly. */
 export function stagedResults(places: GridPlaces): Scratch[] {
   const { context, schedule } = places;
+  if (schedule.store === "bulk") return [bulkBuffer(places)];
   if (schedule.store !== "staged") return [];
   const { line, lineExtent, across, lines, pitch } = stagedLines(context, schedule);
   const elements = stagedElements(context, schedule);
@@ -66,7 +82,7 @@ function drainStaged(places: GridPlaces): readonly Statement[] {
   const row = places.counter(rows, "in");
   const inColumns = places.counter(columns, "in");
   const columnWarp = places.counter(columns, team);
-  const warp = plus(times(extentOf(columns.axis, schedule.warps), places.counter(rows, team)), columnWarp);
+  const warp = warpOf(places);
   const lines = stagedLines(context, schedule);
   const staged = (column: Expr): Access =>
     access(stagedName(places), [warp, ...(lines.line === rows ? [column, row] : [row, column])]);
@@ -95,6 +111,96 @@ function drainStaged(places: GridPlaces): readonly Statement[] {
     out,
     barrier,
   ]);
+}
+
+/** The number of a warp or warpgroup in its block. */
+function warpOf(places: GridPlaces): Expr {
+  const { context, schedule } = places;
+  const { rows, columns, team } = context;
+  const across = extentOf(columns.axis, schedule.warps);
+  return plus(times(across, places.counter(rows, team)), places.counter(columns, team));
+}
+
+/** The extent of a warpgroup's part of the tile along an axis. */
+const teamExtent = ({ schedule }: GridPlaces, a: GridAxis): number => fragmentsAlong(a, schedule) * a.extent;
+
+/** The shared memory from which the copy engine stores results: rows cut in spans, as its boxes lie. */
+function bulkBuffer(places: GridPlaces): Scratch {
+  const { context, schedule } = places;
+  const { rows, columns } = context;
+  const { dtype } = outputOf(places.computation);
+  const dims: [Dimension, Dimension, Dimension] = [
+    { name: "warpgroup", extent: extentOf(rows.axis, schedule.warps) * extentOf(columns.axis, schedule.warps) },
+    { name: rows.axis, extent: teamExtent(places, rows) },
+    { name: columns.axis, extent: teamExtent(places, columns) },
+  ];
+  return { name: stagedName(places), dtype, scope: "shared", dims, ...sharedStorage("spans", dims, bytesOf(dtype)) };
+}
+
+/** Hands the tile of each warpgroup to the copy engine, through the warpgroup's own part of shared memory. */
+function drainBulk(places: GridPlaces): readonly Statement[] {
+  const { context } = places;
+  const { intrinsic, rows, columns, team } = context;
+  const barrier: Statement = { kind: "barrier", group: team };
+  const within = (a: GridAxis): Expr => plus(times(a.extent, places.counter(a, "fragment")), places.counter(a, "in"));
+  const staged = (row: Expr, column: Expr): Access => access(stagedName(places), [warpOf(places), row, column]);
+  const drained = places.drained((sum): Equation => {
+    const { value, where } = resultOf(places, places.elementAt(rows), places.elementAt(columns), sum);
+    // What is computed from sums alone may be staged where no result is: the engine leaves it out.
+    const guards = accessesIn(value).some(({ tensor }) => tensor !== sum.tensor) ? conjunctsOf(where) : [];
+    return guarded(assignment(staged(within(rows), within(columns)), value), guards);
+  });
+  const into = places.eachSum([drained.equation.where ? drained : { ...drained, by: "stmatrix" }]);
+  const row = places.counter(rows, "in");
+  const column = places.counter(columns, "in");
+  const out: Statement = {
+    kind: "copy",
+    axes: [rows, columns].map((a) => ({ name: places.name(a, "in"), extent: teamExtent(places, a) })),
+    equation: {
+      ...resultOf(places, plus(places.warpAt(rows), row), plus(places.warpAt(columns), column), number(0)),
+      value: staged(row, column),
+    },
+    width: 1,
+    transfer: "engine",
+    group: team,
+    view: resultView(places),
+  };
+  return [
+    ...(places.turns > 1 ? [READ, barrier] : []),
+    ...into,
+    { kind: "fence", on: "memory", of: intrinsic },
+    barrier,
+    out,
+  ];
+}
+
+const READ: Statement = { kind: "settle" };
+
+/** A warpgroup waits, behind all of its tiles, until the engine has read the last one: then its shared memory may go. */
+export const storedLast = ({ schedule }: GridPlaces): readonly Statement[] => (schedule.store === "bulk" ? [READ] : []);
+
+/** A warpgroup's results as the copy engine stores them. */
+function resultView(places: GridPlaces): TensorView {
+  const { context } = places;
+  const form = resultForm(context);
+  if (typeof form === "string" || form.rows.kind !== "box")
+    throw new Error("internal: the engine cannot store results");
+  const { along } = form.rows;
+  const { counters } = places.countersOf(number(0), number(0));
+  for (const a of [context.rows, context.columns]) places.place(a, places.warpAt(a), counters);
+  return {
+    dims: form.dims.map(({ form: _, read: __, ...dim }) => dim),
+    at: form.dims.map(({ form: { constant, terms } }) => {
+      const sum = [...terms].reduce<Expr>((e, [name, by]) => plus(e, times(by, axis(name))), number(constant));
+      return substitute(sum, counters, "index");
+    }),
+    rows: {
+      kind: "box",
+      extents: form.dims.map((_, i) =>
+        i === 0 ? teamExtent(places, context.columns) : i === along ? teamExtent(places, context.rows) : 1,
+      ),
+    },
+  };
 }
 
 /** The most output elements that one thread stores at once. */

@@ -82,7 +82,7 @@ import { boxCopy, boxScratch } from "./grid-gather.ts";
 import { addMet, addParts, meeting, partialSums, storeParts } from "./grid-parts.ts";
 import { GridPlaces } from "./grid-places.ts";
 import { copiesOfInputs, copyInputs } from "./grid-repack.ts";
-import { stagedResults, storeResults } from "./grid-results.ts";
+import { stagedResults, storedLast, storeResults } from "./grid-results.ts";
 
 /**
  * The nest of a mapping under a schedule of blocks and warps. @throws Error if {@link gridProblem} refuses the schedule
@@ -209,9 +209,9 @@ function withoutProducer(
   if (places.schedule.persistent === undefined) {
     const met = meeting(places);
     const summed = taken === true ? [...before, ...met, ...steps] : [...met, ...when(taken, [...before, ...steps])];
-    return [...cleared, ...summed, ...stored(places), ...addMet(places)];
+    return [...cleared, ...summed, ...stored(places), ...storedLast(places), ...addMet(places)];
   }
-  return [...before, ...inTurns(places, (there) => [...cleared, ...steps, ...stored(there)])];
+  return [...before, ...inTurns(places, (there) => [...cleared, ...steps, ...stored(there)]), ...storedLast(places)];
 }
 
 /** Repeats a body for each tile that the block computes. */
@@ -233,7 +233,10 @@ function withProducer(
   const met = zeros.length > 0 ? [MET] : [];
   return {
     ahead: [...zeros, ...met, ...meeting(places)],
-    teams: inTurns(places, (there) => [...cleared, ...when(there.taken, consumed(places)), ...stored(there)]),
+    teams: [
+      ...inTurns(places, (there) => [...cleared, ...when(there.taken, consumed(places)), ...stored(there)]),
+      ...storedLast(places),
+    ],
     thread: produced(places),
     behind: addMet(places),
   };

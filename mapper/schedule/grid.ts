@@ -7,6 +7,7 @@
 
 import { extentOf } from "../../abstraction/affine.ts";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
+import { outputOf } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { readsShared, registerElements } from "../../abstraction/intrinsic.ts";
 import { VIEW_ALIGNMENT } from "../../abstraction/matrix-view.ts";
@@ -83,12 +84,17 @@ export function sharedBytesOf(context: GridContext, schedule: GridSchedule): num
   }, 0);
   // Barriers of a ring that an engine fills lie behind it.
   const arrivals = schedule.transfer === "engine" ? VIEW_ALIGNMENT : 0;
-  const results = stagedElements(context, schedule) + receivedElements(context, schedule);
-  return rings + arrivals + results * bytesOf(context.target.dtype);
+  const staged = schedule.store === "bulk" ? outputOf(context.mapping.computation) : context.target;
+  const results =
+    stagedElements(context, schedule) * bytesOf(staged.dtype) +
+    receivedElements(context, schedule) * bytesOf(context.target.dtype);
+  return rings + arrivals + results;
 }
 
-/** Elements that all warps of a block stage on their way to the output: a row of tiles each. */
+/** Elements that all warps of a block stage on their way to the output: a row of tiles each, or all tiles for the copy engine. */
 export function stagedElements(context: GridContext, schedule: GridSchedule): number {
+  if (schedule.store === "bulk")
+    return extentOf(context.rows.axis, schedule.tile) * extentOf(context.columns.axis, schedule.tile);
   if (schedule.store !== "staged") return 0;
   const { lines, pitch } = stagedLines(context, schedule);
   return (threadsOf(context, schedule) / context.teamThreads) * lines * pitch;

@@ -6,10 +6,12 @@
  *                least 32 columns; columns beyond a multiple of 32 are written as in direct
  *     staged     through shared memory, a row of tiles at a time, and from there along the output; the only way for
  *                fragments whose layout the vendor does not document
+ *     bulk       a warpgroup's whole tile through shared memory, from where the copy engine stores it while the next tile is computed
  */
 
 import { z } from "zod";
 import { evaluateIndex } from "../../abstraction/affine.ts";
+import type { GridSchedule } from "../../abstraction/candidate.ts";
 import { memoisedBy, sumOf, upTo } from "../../abstraction/collections.ts";
 import { type Computation, outputOf } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
@@ -17,6 +19,7 @@ import { number } from "../../abstraction/expression.ts";
 import { storingEquation } from "../../abstraction/row-chain.ts";
 import { mappedLoops } from "./dense-runs.ts";
 import { type GridAxis, type GridContext, type GridDecision, runAlong } from "./grid-context.ts";
+import { resultForm } from "./views.ts";
 
 /** Lanes that exchange words, and the bytes that each of them writes at once. */
 const QUAD = 4;
@@ -34,6 +37,25 @@ function quadsProblem(context: GridContext): string | undefined {
   if (resultsAlong(context, columns, atOnce) < atOnce)
     return `results of ${atOnce} columns are not contiguous in the output`;
   return undefined;
+}
+
+/** Why the copy engine cannot store results; undefined when it can. */
+function bulkProblem(context: GridContext, { split, taps, transfer }: GridSchedule): string | undefined {
+  const never = bulkNever(context);
+  if (never !== undefined) return never;
+  if (split) return "lanes store split sums";
+  if (taps) return "rows of a window have gaps between them, and a copy engine stores whole boxes";
+  return transfer === "engine" ? undefined : "a copy engine that stores results also fetches inputs";
+}
+
+/** Why the copy engine cannot store results under any schedule. */
+function bulkNever(context: GridContext): string | undefined {
+  const { mapping, team, limits } = context;
+  const { dtype } = outputOf(mapping.computation);
+  if (team !== "warpgroup" || !limits.engine) return "a copy engine stores what a warpgroup holds";
+  if (bytesOf(dtype) !== 2) return `a copy engine stores results of 2 bytes here, not of ${bytesOf(dtype)}`;
+  const form = resultForm(context);
+  return typeof form === "string" ? form : undefined;
 }
 
 /** The names of the loops that feed an axis. */
@@ -98,18 +120,25 @@ function countSectors(context: GridContext): number {
 
 export const store: GridDecision<"store"> = {
   summary:
-    "How sums reach the output: each lane writes the elements it holds (`direct`), four lanes exchange elements to write 16 bytes each (`quads`), or through shared memory (`staged`).",
+    "How sums reach the output: each lane writes the elements it holds (`direct`), four lanes exchange elements to write 16 bytes each (`quads`), or through shared memory, from where lanes (`staged`) or the copy engine (`bulk`) store them.",
   example: "staged",
-  schema: z.enum(["direct", "staged", "quads"]),
+  schema: z.enum(["direct", "staged", "quads", "bulk"]),
   values: (context) => {
     if (context.target.storage === undefined) return ["staged"];
-    return quadsProblem(context) === undefined ? ["quads", "direct", "staged"] : ["direct", "staged"];
+    return [
+      ...(quadsProblem(context) === undefined ? (["quads"] as const) : []),
+      ...(["direct", "staged"] as const),
+      ...(bulkNever(context) === undefined ? (["bulk"] as const) : []),
+    ];
   },
+  suits: (context, schedule, value) => value !== "bulk" || bulkProblem(context, schedule) === undefined,
+  goesWith: "transfer",
   // Lanes store split sums as they hold them, where the parts meet.
   tidy: (_, schedule) => (schedule.split ? "direct" : schedule.store),
   traits: (schedule) => [`store ${schedule.store}`],
   problem: (context, schedule) => {
     if (schedule.store === "quads") return quadsProblem(context);
+    if (schedule.store === "bulk") return bulkProblem(context, schedule);
     const secret = context.intrinsic.operands.find((o) => o.storage === undefined);
     return secret && schedule.store === "direct"
       ? `which lane holds which element of ${secret.name} is not known`

@@ -15,12 +15,14 @@ import {
   type Computation,
   extentsOf,
   keptIn,
+  outputOf,
   summedIn,
   type Tensor,
   tensorOf,
 } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { type Access, accessesIn, type Expr, number } from "../../abstraction/expression.ts";
+import { storingEquation } from "../../abstraction/row-chain.ts";
 import { BEGINNING_BYTES, type PixelRows, type ViewedDimension } from "../../abstraction/tensor-view.ts";
 import { placeAlong } from "./dense-runs.ts";
 import type { GridAxis, GridContext, GridInput } from "./grid-context.ts";
@@ -69,12 +71,9 @@ export const viewForm = memoisedPair(({ mapping, sum }: GridContext, input: Grid
   if (uneven !== undefined) return uneven;
 
   // 1. Columns run along the innermost dimension, and nothing else does.
-  const [inner] = dims;
-  if (!inner || !liesAlong(inner, columnAxis))
-    return `the columns of ${value.tensor} are neither one loop nor several loops that are contiguous in memory`;
+  const inner = columnsIn(value.tensor, dims, columnAxis);
+  if (typeof inner === "string") return inner;
   const ofColumns = new Set(columnAxis.dimension?.loops.map((l) => l.name));
-  if (dims.some((d) => d !== inner && [...d.form.terms.keys()].some((name) => ofColumns.has(name))))
-    return `${columnAxis.axis} does not run along ${inner.name} alone, the contiguous dimension of ${value.tensor}`;
 
   // Tiles along that dimension begin at aligned positions, so borders and the shifts of other loops must be aligned
   // too.
@@ -105,8 +104,48 @@ export const viewForm = memoisedPair(({ mapping, sum }: GridContext, input: Grid
   return typeof walks === "string" ? walks : { access: value, dims: read.dims, rows: { kind: "pixels", walks } };
 });
 
+/** The innermost dimension, along which columns run and nothing else does, or one sentence on why they do not. */
+function columnsIn(tensor: string, dims: readonly ViewedDim[], { axis, dimension }: GridAxis): ViewedDim | string {
+  const [inner] = dims;
+  if (!inner || !liesAlong(inner, { dimension }))
+    return `the columns of ${tensor} are neither one loop nor several loops that are contiguous in memory`;
+  const own = new Set(dimension?.loops.map((l) => l.name));
+  return dims.some((d) => d !== inner && [...d.form.terms.keys()].some((name) => own.has(name)))
+    ? `${axis} does not run along ${inner.name} alone, the contiguous dimension of ${tensor}`
+    : inner;
+}
+
+/**
+ * The results of a tile as a box for a copy engine, or one sentence on why an engine cannot store them. A tile ends where
+ * the tensor does, since that is all that the engine leaves out.
+ */
+export function resultForm({ mapping, rows, columns }: GridContext): ViewForm | string {
+  const { computation } = mapping;
+  const { target } = storingEquation(computation);
+  const output = outputOf(computation);
+  const bytes = bytesOf(output.dtype);
+  const own = dimsOf(output, target, bytes);
+  if (typeof own === "string") return own;
+  const extents = extentsOf(computation);
+  const dims = joined(joined(own, columns, extents), rows, extents);
+  const uneven = pitchProblem(output.name, dims, bytes);
+  if (uneven !== undefined) return uneven;
+  const inner = columnsIn(output.name, dims, columns);
+  if (typeof inner === "string") return inner;
+  const loops = rows.dimension?.loops.map((l) => l.name) ?? [];
+  const along = dims.findIndex((d) => loops.length > 0 && liesAlong(d, rows));
+  const isWhole = (d: ViewedDim | undefined, { dimension, elements }: GridAxis): boolean =>
+    d !== undefined && d.extent === elements && d.form.constant === 0 && d.form.terms.size === dimension?.loops.length;
+  if (dims.some((d) => d.read)) return `elements decide where ${output.name} is stored`;
+  if (along < 1 || dims.some((d, i) => i !== along && loops.some((name) => d.form.terms.has(name))))
+    return `the rows of ${output.name} do not run along one dimension`;
+  return isWhole(dims[along], rows) && isWhole(inner, columns)
+    ? { access: target, dims, rows: { kind: "box", along } }
+    : `the results do not end where ${output.name} does`;
+}
+
 /** Whether the fused loops of an axis run along a dimension with coefficient 1. */
-const liesAlong = ({ form }: ViewedDim, { dimension }: GridAxis): boolean =>
+const liesAlong = ({ form }: ViewedDim, { dimension }: Pick<GridAxis, "dimension">): boolean =>
   dimension?.loops.every((l, i) => form.terms.get(l.name) === dimension.weights[i]) ?? false;
 
 /**

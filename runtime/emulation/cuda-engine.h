@@ -39,7 +39,13 @@ struct StageArrival {
 };
 static std::vector<StageArrival> arrivals;
 
-static void begin_arrivals() { arrivals.clear(); }
+static std::vector<PendingBox> stores[MAX_THREADS]; /* that have not been read yet, late as they may be */
+
+static void begin_arrivals() {
+  arrivals.clear();
+  for (auto& own : stores)
+    if (!own.empty()) misuse("a block has ended before the engine has read what it stores");
+}
 
 static StageArrival& arrival_at(const void* at) {
   for (StageArrival& a : arrivals)
@@ -68,8 +74,8 @@ static void advance(const CUtensorMap& map, const int (&begin)[5], int (&at)[5])
   }
 }
 
-/* Copies a box, swizzled over the width of a row by the absolute address. */
-static void bring(const PendingBox& b) {
+/* Copies a box, swizzled over the width of a row by the absolute address; or stores it, as far as it is inside, from what has been published. */
+static void move(const PendingBox& b, bool stores) {
   const unsigned span = b.map.columns * b.map.bytes;
   int at[5];
   memcpy(at, b.at, sizeof at);
@@ -85,6 +91,9 @@ static void bring(const PendingBox& b) {
         from += place * (long)b.map.pitches[d];
       }
       check_shared(to, b.map.bytes, "the engine wants shared memory");
+      const unsigned char* seen = seen_memory + (to - dynamic_memory);
+      if (stores && inside) memcpy((unsigned char*)from, seen, b.map.bytes);
+      if (stores) continue;
       if (inside) memcpy(to, from, b.map.bytes);
       else memset(to, 0, b.map.bytes);
       memcpy(seen_memory + (to - dynamic_memory), to, b.map.bytes);
@@ -94,7 +103,7 @@ static void bring(const PendingBox& b) {
 static void deliver(StageArrival& a) {
   std::vector<PendingBox> boxes;
   boxes.swap(a.boxes);
-  for (const PendingBox& b : boxes) bring(b), a.bytes -= b.map.bytes * b.map.columns * b.map.rows;
+  for (const PendingBox& b : boxes) move(b, false), a.bytes -= b.map.bytes * b.map.columns * b.map.rows;
   complete(a);
 }
 
@@ -127,6 +136,15 @@ static void expect(uint64_t* barrier, unsigned bytes) {
   if (a.missing == 0) misuse("a barrier is told of more bytes before its phase is complete");
   a.missing--, a.bytes += bytes;
   complete(a);
+}
+
+static void store(const CUtensorMap* map, const int* at, const void* from) {
+  if ((uintptr_t)from % 128) misuse("the engine wants tiles at multiples of 128 bytes");
+  if (at[0] * (int)map->bytes % 16) misuse("the engine begins at multiples of 16 bytes along the innermost dimension");
+  PendingBox sent = {(unsigned char*)from, *map, {}, {}};
+  for (unsigned d = 0; d < map->rank; d++) sent.at[d] = at[d];
+  stores[running].push_back(sent);
+  if (arrival == EARLY) move(sent, true);
 }
 
 }  // namespace emulation
@@ -169,6 +187,17 @@ static inline void arrive_at(uint64_t* barrier) {
 template <int RANK> static inline void copy_box(void* to, const CUtensorMap* map, const int (&at)[RANK], uint64_t* barrier) {
   if (map->walks || map->rank != RANK) emulation::misuse("a box is copied of what is none");
   emulation::send(to, map, at, nullptr, 0, barrier);
+}
+template <int RANK> static inline void store_box(const CUtensorMap* map, const int (&at)[RANK], const void* from) {
+  if (map->walks || map->rank != RANK) emulation::misuse("a box is stored of what is none");
+  emulation::store(map, at, from);
+}
+static inline void commit_stores() {}
+static inline void wait_for_stores() {
+  using namespace emulation;
+  for (const PendingBox& b : stores[running])
+    if (arrival == LATE) move(b, true);
+  stores[running].clear();
 }
 template <int RANK>
 static inline void copy_pixels(void* to, const CUtensorMap* map, const int (&at)[RANK], const int (&offset)[RANK - 2], uint64_t* barrier) {

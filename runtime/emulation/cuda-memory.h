@@ -153,6 +153,21 @@ template <int COUNT, bool TRANSPOSED> static void load_matrices(const void* row,
 AUTOMAP_LDMATRIX(, false)
 AUTOMAP_LDMATRIX(_transposed, true)
 
+/* PTX ISA, stmatrix: the same reversed; lane l gives 32 bits of row l/4 of each matrix. */
+namespace emulation {
+template <int COUNT> static void store_matrices(void* row, const unsigned (&words)[COUNT]) {
+  const unsigned self = lane();
+  if (self < 8 * COUNT) check_shared(row, 16, "stmatrix wants rows in shared memory, aligned to 16 bytes");
+  for (int i = 0; i < COUNT; i++)
+    exchange(row, [&](auto other) {
+      memcpy((char*)other(8 * i + self / 4) + 4 * (self % 4), &words[i], 4);
+      return 0;
+    });
+}
+}  // namespace emulation
+static inline void store_2_matrices(void* row, unsigned a, unsigned b) { emulation::store_matrices(row, {a, b}); }
+static inline void store_4_matrices(void* row, unsigned a, unsigned b, unsigned c, unsigned d) { emulation::store_matrices(row, {a, b, c, d}); }
+
 template <class T> static inline T held(T place) { return place; }
 
 /* Conversions round to nearest, ties to even; a NaN stays a NaN. */

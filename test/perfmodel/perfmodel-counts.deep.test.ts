@@ -309,6 +309,7 @@ function walk(
         case "copy":
         case "commit":
         case "wait":
+        case "settle":
         case "fence":
         case "send":
         case "await":
