@@ -132,7 +132,6 @@ export const store: GridDecision<"store"> = {
     ];
   },
   suits: (context, schedule, value) => value !== "bulk" || bulkProblem(context, schedule) === undefined,
-  goesWith: "transfer",
   // Lanes store split sums as they hold them, where the parts meet.
   tidy: (_, schedule) => (schedule.split ? "direct" : schedule.store),
   traits: (schedule) => [`store ${schedule.store}`],

@@ -4,7 +4,9 @@
  */
 
 import { describe, expect, it } from "vitest";
-import type { Statement } from "../../abstraction/loop-nest.ts";
+import { rowMajor } from "../../abstraction/affine.ts";
+import type { LoopNest, Statement } from "../../abstraction/loop-nest.ts";
+import { generateCuda } from "../../codegen/cuda/cuda.ts";
 import { lowerGrid } from "../../mapper/lower/grid.ts";
 import {
   expectCompiled,
@@ -20,6 +22,7 @@ import {
   wgmmaSchedule,
   withoutStatements,
 } from "../support/grid-kernels.ts";
+import { stated } from "../support/subjects.ts";
 
 const wgmma = "wgmma.m64n32k16.f32.f16";
 const TALL = matmulF16(192, 64, 64);
@@ -28,6 +31,13 @@ const BULK = wgmmaSchedule(64, 32, 32, { store: "bulk", transfer: "engine" });
 const IN_TURN = { ...BULK, persistent: 4 } as const;
 const PRODUCED = { ...BULK, tile: { m: 128, n: 64, k: 32 }, warps: { m: 2, n: 1 }, producer: "warp" } as const;
 const CLIPPED = gridContextOf(matmulF16(150, 72, 40), wgmma, MATMUL);
+const BESIDE = gridContextOf(
+  stated(
+    "sum[m,n] += f32(a[m,k]) * f32(b[k,n]) --m 70 --n 96 --k 32 --dtype a=f16,b=f16,other=s16,out=s16 --epilogue out[m,n] = sat_s16(sum[m,n] + f32(other[m,n])) --constant b",
+  ),
+  wgmma,
+  MATMUL,
+);
 
 describe("results that the copy engine stores", () => {
   itEqualsTheEquation([
@@ -35,6 +45,7 @@ describe("results that the copy engine stores", () => {
     gridSubject("tiles taken in turn", context, IN_TURN),
     gridSubject("beside a producer, beyond the ends", CLIPPED, { ...PRODUCED, persistent: 1 }),
     gridSubject("beyond the ends", CLIPPED, { ...BULK, persistent: 4 }),
+    gridSubject("another input beside the sums, beyond the ends", BESIDE, { ...BULK, persistent: 3 }),
     gridSubject(
       "a convolution's pixels, an odd number of matrices",
       gridContextOf(
@@ -56,6 +67,15 @@ describe("results that the copy engine stores", () => {
     expect(without((s) => s.kind === "barrier" && s.group === "warpgroup")).toMatch(
       /missing: a barrier of the warpgroup/,
     );
+  });
+
+  it("lie as boxes do, or nothing is printed", () => {
+    const nest = lowerGrid(context, BULK);
+    const scratch = nest.scratch.map((s) => (s.name === "results" ? { ...s, storage: rowMajor(s.dims ?? []) } : s));
+    const print = (other: LoopNest): unknown =>
+      generateCuda(TALL, context.intrinsic, other, { lines: [], chained: false });
+    expect(() => print(nest)).not.toThrow();
+    expect(() => print({ ...nest, scratch })).toThrow();
   });
 
   it("are refused with the reason", () => {
