@@ -7,13 +7,9 @@ import { describe, expect, it } from "vitest";
 import { computationKey, defineComputation, equationText } from "../../abstraction/computation.ts";
 import { borderOp } from "../../abstraction/expression.ts";
 import { interpret } from "../../abstraction/interpret.ts";
+import { stated } from "../support/subjects.ts";
 
-const slid = (how: string, i = 6) =>
-  defineComputation({
-    equation: `y[i] += x[${how}(i+r-2)] * w[r]`,
-    extents: { i, r: 5 },
-    tensors: { x: "f32", w: "f32" },
-  });
+const slid = (how: string) => stated(`y[i] += x[${how}(i+r-2)] * w[r] --i 6 --r 5`);
 
 describe("indices that stay inside", () => {
   it("are those of ONNX's Pad: edge, reflect, wrap", () => {
@@ -38,21 +34,12 @@ describe("indices that stay inside", () => {
   it("print as they are written and are read back", () => {
     const computation = slid("clamp");
     expect(equationText(computation)).toBe("y[i] += x[clamp(i+r-2)] * w[r]");
-    const again = defineComputation({
-      equation: equationText(computation),
-      extents: { i: 6, r: 5 },
-      tensors: { x: "f32", w: "f32" },
-    });
-    expect(computationKey(again)).toBe(computationKey(computation));
+    expect(computationKey(stated(`${equationText(computation)} --i 6 --r 5`))).toBe(computationKey(computation));
   });
 
   it("may be read from a tensor, and find an element whatever their value", () => {
     const picked = (how: string) =>
-      defineComputation({
-        equation: `y[i,j] = table[${how}(ids[i]),j]`,
-        extents: { i: 4, j: 2 },
-        tensors: { ids: "s32", table: { dtype: "s8", shape: [3, 2] } },
-      });
+      stated(`y[i,j] = table[${how}(ids[i]),j] --i 4 --j 2 --dtype ids=s32,table=s8 --shape table=3x2`);
     const rows = { ids: [-1, 0, 7, -2147483648], table: [1, 2, 3, 4, 5, 6] };
     expect([...interpret(picked("wrap"), rows)]).toEqual([5, 6, 1, 2, 3, 4, 3, 4]);
     expect([...interpret(picked("clamp"), rows)]).toEqual([1, 2, 1, 2, 5, 6, 1, 2]);

@@ -8,25 +8,15 @@ import { ADVERSE_ORDERS } from "../../abstraction/blocks/run.ts";
 import { interpret } from "../../abstraction/interpret.ts";
 import { interpretNest } from "../../abstraction/interpret-nest.ts";
 import { printNest } from "../../abstraction/print-nest.ts";
-import { type GroupMatmulOptions, groupMatmul } from "../support/group-matmul.ts";
-
-function inputsOf({ turned = false }: GroupMatmulOptions): { x: Float64Array; y: Float64Array } {
-  const value = (i: number): number => ((i * 7919) % 7) - 3;
-  void turned;
-  return {
-    x: Float64Array.from({ length: 128 * 256 }, (_, i) => value(i)),
-    y: Float64Array.from({ length: 256 * 32 }, (_, i) => value(i + 3)),
-  };
-}
+import { GROUP_INPUTS, type GroupMatmulOptions, groupMatmul } from "../support/group-matmul.ts";
 
 /** What the judge says in each adverse order: nothing where the result is right. */
 function verdicts(options: GroupMatmulOptions): string[] {
   const { computation, nest } = groupMatmul(options);
-  const inputs = inputsOf(options);
-  const expected = interpret(computation, inputs);
+  const expected = interpret(computation, GROUP_INPUTS);
   const said = ADVERSE_ORDERS.map((order) => {
     try {
-      const got = interpretNest(nest, computation, inputs, 1, order);
+      const got = interpretNest(nest, computation, GROUP_INPUTS, 1, order);
       return got.every((v, i) => v === expected[i]) ? "right" : "wrong";
     } catch (error) {
       if (!(error instanceof NestFault)) throw error;

@@ -9,13 +9,7 @@ import { printEquation } from "../../abstraction/expression.ts";
 import { interpret } from "../../abstraction/interpret.ts";
 import { generateCuda } from "../../codegen/cuda/cuda.ts";
 import { ADVERSE_ORDERS, runEmulated } from "../../runtime/emulated-kernel.ts";
-import { type GroupMatmulOptions, GUARDS, groupMatmul } from "../support/group-matmul.ts";
-
-const value = (i: number): number => ((i * 7919) % 7) - 3;
-const INPUTS = {
-  x: Float64Array.from({ length: 128 * 256 }, (_, i) => value(i)),
-  y: Float64Array.from({ length: 256 * 32 }, (_, i) => value(i + 3)),
-};
+import { GROUP_INPUTS, type GroupMatmulOptions, GUARDS, groupMatmul } from "../support/group-matmul.ts";
 
 const VARIANTS: readonly (readonly [string, GroupMatmulOptions])[] = [
   ["whole", {}],
@@ -30,7 +24,7 @@ describe("an emulated warpgroup", async () => {
     const { computation, nest, intrinsic } = groupMatmul(options);
     const kernel = generateCuda(computation, intrinsic, nest, { lines: [] });
     const orders = options.without === undefined ? ADVERSE_ORDERS : ADVERSE_ORDERS.slice(0, 2);
-    return orders.map((order) => ({ name, computation, job: { kernel, inputs: INPUTS, order } }));
+    return orders.map((order) => ({ name, computation, job: { kernel, inputs: GROUP_INPUTS, order } }));
   });
   const runs = await runEmulated(jobs.map(({ job }) => job));
   const outcomes = new Map<string, Set<string>>();
@@ -38,7 +32,7 @@ describe("an emulated warpgroup", async () => {
   for (const [i, { name, computation }] of jobs.entries()) {
     const run = runs[i];
     const equation = printEquation(computation.equation);
-    const expected = results.get(equation) ?? interpret(computation, INPUTS);
+    const expected = results.get(equation) ?? interpret(computation, GROUP_INPUTS);
     results.set(equation, expected);
     const outcome =
       run?.status !== "ok"

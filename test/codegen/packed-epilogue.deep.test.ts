@@ -27,7 +27,7 @@ import { nativeTarget } from "../../targets/index.ts";
 import { runnerHere } from "../support/here.ts";
 import { messageOf } from "../support/message.ts";
 import { inFull } from "../support/slow.ts";
-import { mappedKernel, mappingsOnto, rowNamed, smallIntegers } from "../support/subjects.ts";
+import { mappedKernel, mappingsOnto, rowNamed, smallIntegers, stated } from "../support/subjects.ts";
 
 const SIZES = { b: 2, i: 4, j: 4, k: 3 };
 const product = (epilogue: string, extents: Record<string, number> = SIZES): Computation =>
@@ -161,12 +161,9 @@ it.each(["where j+1 < i", "where i <= 5", "where k <= i"])(
     for (const name of ROWS) {
       const intrinsic = rowNamed(name);
       const dtype = name.includes("bf16") ? "bf16" : "f32";
-      const subject = defineComputation({
-        equation: `c[b,i,j] += f32(x[b,i,k]) * f32(y[b,j,k]) ${where}`,
-        epilogue: "z[b,i*(i-1)/2+j] = c[b,i,j] + 1 where j < i",
-        extents: { b: 2, i: 21, j: 21, k: 4 },
-        tensors: { x: dtype, y: dtype },
-      });
+      const subject = stated(
+        `c[b,i,j] += f32(x[b,i,k]) * f32(y[b,j,k]) ${where}; z[b,i*(i-1)/2+j] = c[b,i,j] + 1 where j < i --b 2 --i 21 --j 21 --k 4 --dtype x=${dtype},y=${dtype}`,
+      );
       const inputs = smallIntegers(subject, random);
       const expected = [...interpret(subject, inputs)];
       const [mapping] = mappingsOnto(subject, intrinsic);

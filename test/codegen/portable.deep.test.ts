@@ -24,7 +24,7 @@ import { rankByModel } from "../../session/tune/rank.ts";
 import { machineFrom, parseCpuInfo, targetOf } from "../../targets/native.ts";
 import { compilerHere, runnerHere } from "../support/here.ts";
 import { plainCandidate } from "../support/packages.ts";
-import { operation } from "../support/subjects.ts";
+import { operation, stated } from "../support/subjects.ts";
 
 /** What Linux says of a processor of 2008, which has neither AVX nor FMA. */
 const NEHALEM_CPUINFO = `processor	: 0
@@ -139,12 +139,9 @@ function define(
 
 function pooling(op: "max=" | "min=", dtype: "u8" | "f16" | "f32"): Computation {
   const border = dtype === "u8" ? "" : "-1";
-  return defineComputation({
-    name: "pooling",
-    equation: `out[c,p,q] ${op} x[c,p*2+r${border},q*2+s${border}]`,
-    extents: { c: 3, p: 5, q: 6, r: 3, s: 3 },
-    tensors: { x: dtype, out: dtype },
-  });
+  return stated(
+    `out[c,p,q] ${op} x[c,p*2+r${border},q*2+s${border}] --c 3 --p 5 --q 6 --r 3 --s 3 --dtype ${dtype} --name pooling`,
+  );
 }
 
 describe("a CPU with AVX-512", () => {

@@ -2,7 +2,7 @@
  * Companion blocks: blocks without points are zeroed within the products of others, so that every element is written.
  */
 import { describe, expect, it } from "vitest";
-import { type Computation, defineComputation } from "../../abstraction/computation.ts";
+import type { Computation } from "../../abstraction/computation.ts";
 import { interpret } from "../../abstraction/interpret.ts";
 import { interpretNest } from "../../abstraction/interpret-nest.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
@@ -13,14 +13,10 @@ import { companionsOf } from "../../mapper/lower/companions.ts";
 import { lowerSchedule } from "../../mapper/lower/scheduled.ts";
 import { plainSchedule } from "../../mapper/schedule/mapped.ts";
 import { inFull } from "../support/slow.ts";
-import { mappingsOnto, smallIntegers } from "../support/subjects.ts";
+import { mappingsOnto, smallIntegers, stated } from "../support/subjects.ts";
 
 const product = (where: string, i: number, j: number, k: number): Computation =>
-  defineComputation({
-    equation: `c[i,j] += x[i,k] * y[k,j] where ${where}`,
-    extents: { i, j, k },
-    tensors: { x: "f32", y: "f32" },
-  });
+  stated(`c[i,j] += x[i,k] * y[k,j] where ${where} --i ${i} --j ${j} --k ${k}`);
 
 /** Sixteen columns at a time. */
 function broadcast(computation: Computation): Mapping {

@@ -15,7 +15,7 @@ import { valuesOf } from "../support/compiled-reference.ts";
 import { compilerHere, runnerHere } from "../support/here.ts";
 import { plainCandidate } from "../support/packages.ts";
 import { scratchFolder } from "../support/scratch.ts";
-import { operation } from "../support/subjects.ts";
+import { operation, stated } from "../support/subjects.ts";
 
 const workdir = cacheFolder("runtime");
 const compiler = await compilerHere();
@@ -142,11 +142,7 @@ describe("a reference that is kept in files", () => {
   );
 
   it("draws the sets that are asked for, the same as among others, in files and in memory", async () => {
-    const computation = defineComputation({
-      equation: "out[p] += in[p+r-2] * w[r]",
-      extents: { p: 90, r: 5 },
-      tensors: F32,
-    });
+    const computation = stated("out[p] += in[p+r-2] * w[r] --p 90 --r 5");
     for (const draw of [
       (sets?: readonly SetName[]) =>
         drawnReference(computation, 1, { compiler, workdir, folder, least: 0, ...(sets && { sets }) }),
@@ -160,20 +156,12 @@ describe("a reference that is kept in files", () => {
   });
 
   it("is kept in memory instead where an index is read from a tensor", async () => {
-    const computation = defineComputation({
-      equation: "y[i] = table[clamp(x[i])]",
-      extents: { i: 64 },
-      tensors: { x: "s32", y: "s32", table: { dtype: "s32", shape: [9] } },
-    });
+    const computation = stated("y[i] = table[clamp(x[i])] --i 64 --dtype s32 --shape table=9");
     expect(await drawnReference(computation, 1, { compiler, workdir, folder, least: 0 })).toBeUndefined();
   });
 
   it("keeps the values an operator fixes, which may be fractions", async () => {
-    const computation = defineComputation({
-      equation: "out[p] += in[p+r] * w[r]",
-      extents: { p: 500, r: 3 },
-      tensors: F32,
-    });
+    const computation = stated("out[p] += in[p+r] * w[r] --p 500 --r 3");
     const fixed = { w: Float64Array.of(0.25, 0.5, 0.25) };
     const reference = await drawnReference(computation, 1, { compiler, workdir, folder, fixed, least: 0 });
     expect(reference?.sets.map(({ name }) => name)).toEqual(["exact", "random", "extreme"]);

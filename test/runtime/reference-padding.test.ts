@@ -1,7 +1,7 @@
 /** @file Reads outside a tensor become reads of a padded one, and no result changes. */
 
 import { expect, it } from "vitest";
-import { defineComputation, inputsOf } from "../../abstraction/computation.ts";
+import { inputsOf } from "../../abstraction/computation.ts";
 import { printEquation } from "../../abstraction/expression.ts";
 import { interpret } from "../../abstraction/interpret.ts";
 import { parseExpr } from "../../abstraction/parse.ts";
@@ -12,14 +12,8 @@ import { heldAsNumbers, referenceStruct } from "../../runtime/reference/referenc
 import { textOf } from "../support/source.ts";
 import { stated } from "../support/subjects.ts";
 
-const shape = [5, 4];
-
 it("padding surrounds a tensor that is read outside with the identity, and shifts the reads", () => {
-  const given = defineComputation({
-    equation: "y[p,q] += x[p+r-1,q] * w[r]",
-    extents: { p: 5, q: 4, r: 3 },
-    tensors: { x: { dtype: "f32", shape }, w: "f32" },
-  });
+  const given = stated("y[p,q] += x[p+r-1,q] * w[r] --p 5 --q 4 --r 3 --shape x=5x4");
   const { computation, low } = padded(given);
   expect(printEquation(computation.equation)).toMatchInlineSnapshot(`"y[p,q] += x[p+r-1+1,q] * w[r]"`);
   expect(inputsOf(computation).map((t) => t.dims.map((d) => d.extent))).toEqual([[7, 4], [3]]);
@@ -30,12 +24,7 @@ it("padding surrounds a tensor that is read outside with the identity, and shift
 });
 
 it("padding with the identity of max= keeps the results of bytes, and leaves floats alone", () => {
-  const of = (dtype: "f32" | "s8") =>
-    defineComputation({
-      equation: "y[p] max= x[p+r-1]",
-      extents: { p: 5, r: 3 },
-      tensors: { x: { dtype, shape: [5] } },
-    });
+  const of = (dtype: string) => stated(`y[p] max= x[p+r-1] --p 5 --r 3 --dtype ${dtype} --shape x=5`);
   const negative = Float64Array.of(-3, -7, -1, -9, -4);
   // An infinite identity is in no range: such reads are tested instead.
   const floats = of("f32");

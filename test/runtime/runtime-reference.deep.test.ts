@@ -159,8 +159,9 @@ describe("the compiled reference", () => {
   it("equals the interpreter for every kind of operator", async () => {
     const few = OPERATORS.filter((_, i) => i % 4 === 0);
     const limit = pLimit(2);
+    // An interaction stores its sums beside its inputs, whose type must hold them.
     const compare = (operator: Operator, i: number): Promise<void> =>
-      expectEqual(small(operator, i % 2 === 0 ? "f32" : "u8s8"), i);
+      expectEqual(small(operator, i % 2 === 0 || operator.name === "interaction" ? "f32" : "u8s8"), i);
     await Promise.all(few.map((operator, i) => limit(compare, operator, i)));
   });
 });
@@ -273,8 +274,7 @@ describe("a reference", () => {
     ["u[t,i,j] = u[t-1,i,j] + c[i,j]*(u[t-1,i-1,j] + u[t-1,i,j+1] - 2*u[t-1,i,j])", 2],
     ["u[t,i,j] = max(0.75*u[t-1,i,j] - 0.25*u[t-1,i-1,j], 0.5*u[t-1,i,j] - 1)", 1],
   ])("tells time steps from zeros, however often rounding accumulates: %s", async (equation, least) => {
-    const tensors: Record<string, DType> = equation.includes("c[") ? { u: "f32", c: "f32" } : { u: "f32" };
-    const steps = defineComputation({ equation, extents: { t: 100, i: 24, j: 30 }, tensors });
+    const steps = stated(`${equation} --t 100 --i 24 --j 30`);
     const { sets, leftOut = [] } = await referenceFor(steps, 1, { compiler, workdir });
     expect(sets.length).toBeGreaterThanOrEqual(least);
     // Each set left out has its reason.
@@ -287,11 +287,7 @@ describe("a reference", () => {
   });
 
   it("refuses time steps whose rounding may exceed the answers", async () => {
-    const steps = defineComputation({
-      equation: "u[t,i] = 0.5*u[t-1,i]*u[t-1,i] - 3.5*abs(u[t-1,i-1]) + 3.25*abs(u[t-1,i-1])",
-      extents: { t: 100, i: 40 },
-      tensors: { u: "f32" },
-    });
+    const steps = stated("u[t,i] = 0.5*u[t-1,i]*u[t-1,i] - 3.5*abs(u[t-1,i-1]) + 3.25*abs(u[t-1,i-1]) --t 100 --i 40");
     await expect(referenceFor(steps, 1, { compiler, workdir })).rejects.toThrow(
       "kernels of 100 steps cannot be verified: rounding may differ by as much as the answers do",
     );
@@ -304,11 +300,9 @@ describe("a reference", () => {
   });
 
   it("covers a layer too large to interpret", async () => {
-    const layer = defineComputation({
-      equation: "out[k,p,q] += s32(in[c,p+r-1,q+s-1]) * s32(w[k,c,r,s])",
-      extents: { k: 32, p: 28, q: 28, c: 32, r: 3, s: 3 },
-      tensors: { in: { dtype: "u8", shape: [32, 28, 28] }, w: "s8" },
-    });
+    const layer = stated(
+      "out[k,p,q] += s32(in[c,p+r-1,q+s-1]) * s32(w[k,c,r,s]) --k 32 --p 28 --q 28 --c 32 --r 3 --s 3 --dtype in=u8,w=s8 --shape in=32x28x28",
+    );
     const { sets } = await referenceFor(layer, 1, { compiler, workdir });
     expect(sets.map(({ expected }) => new Set(expected).size > 1000)).toEqual([true, true]);
   });

@@ -1,15 +1,11 @@
 /** @file How much a step in time may enlarge a difference, and the steps of which that is not known. */
 
 import { expect, it } from "vitest";
-import { defineComputation } from "../../abstraction/computation.ts";
 import { growthOf } from "../../runtime/reference/step-growth.ts";
+import { stated } from "../support/subjects.ts";
 
 function growth(value: string): { factor: number; offset: number } | undefined {
-  const { time } = defineComputation({
-    equation: `u[t,i] = ${value}`,
-    extents: { t: 4, i: 8 },
-    tensors: { u: "f32" },
-  });
+  const { time } = stated(`u[t,i] = ${value} --t 4 --i 8`);
   if (!time) throw new Error("no steps in time");
   const whole = growthOf(time, 0)?.whole;
   return whole && { factor: whole.factor, offset: whole.offset };

@@ -7,6 +7,7 @@ import { drawElements } from "../../runtime/reference/draw-inputs.ts";
 import { isDrawnByProgram } from "../../runtime/reference/drawn-reference.ts";
 import { checkedIn, fromMemory, referenceFor, tellsApart, toMemory } from "../../runtime/reference/verify.ts";
 import { compilerHere } from "../support/here.ts";
+import { stated } from "../support/subjects.ts";
 
 describe("results of time steps", () => {
   it.each([
@@ -50,12 +51,9 @@ it("a device computes steps in time of planes that lie row-major alone", () => {
 });
 
 it.each(["u8", "s8"] as const)("results of type %s cover its range when sums are scaled and shifted", async (type) => {
-  const computation = defineComputation({
-    equation: "sum[i,j] += s32(a[i,k]) * s32(b[k,j])",
-    epilogue: `y[i,j] = sat_${type}(round(f32(sum[i,j]) * scale[j] + bias[j]))`,
-    extents: { i: 16, j: 32, k: 8 },
-    tensors: { a: "u8", b: "s8", y: type, scale: "f32", bias: "f32" },
-  });
+  const computation = stated(
+    `sum[i,j] += s32(a[i,k]) * s32(b[k,j]); y[i,j] = sat_${type}(round(f32(sum[i,j]) * scale[j] + bias[j])) --i 16 --j 32 --k 8 --dtype a=u8,b=s8,y=${type},scale=f32,bias=f32`,
+  );
   const reference = await referenceFor(computation, 1, { compiler: await compilerHere(), workdir: "unused" });
   const [least, most] = rangeOf(type);
   const near = (most - least) / 8;
@@ -75,12 +73,7 @@ it("drawing elements yields to the event loop every 524288 elements, where it ma
 });
 
 it("a device computes what must be exact only from sums, differences and products of integers", () => {
-  const product = (value: string) =>
-    defineComputation({
-      equation: `c[i,j] += ${value}`,
-      extents: { i: 1024, j: 1024, k: 256 },
-      tensors: { a: "s8", b: "s8", c: "s32" },
-    });
+  const product = (value: string) => stated(`c[i,j] += ${value} --i 1024 --j 1024 --k 256 --dtype s8 --sum s32`);
   expect(isDrawnByProgram(product("s32(a[i,k]) * s32(b[k,j])"))).toBe(true);
   expect(isDrawnByProgram(product("s32(f32(a[i,k]) * f32(b[k,j]))"))).toBe(false);
 });

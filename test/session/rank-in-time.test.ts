@@ -1,7 +1,6 @@
 /** @file A ranking by the model is cut by the time and by a signal, and says where. */
 
 import { expect, it } from "vitest";
-import { defineComputation } from "../../abstraction/computation.ts";
 import { run } from "../../cli/program.ts";
 import { following } from "../../runtime/until.ts";
 import { rankByModel, rankByModelInTime } from "../../session/tune/rank.ts";
@@ -11,11 +10,7 @@ import { stated } from "../support/subjects.ts";
 
 const EQUATION = "c[a,b,d,e,f,g,h,i,j,k] += x[a,b,d,e,f,l,m,n,o,p] * y[g,h,i,j,k,l,m,n,o,p]";
 const LOOPS = [..."abdefghijklmnop"];
-const long = defineComputation({
-  equation: EQUATION,
-  extents: Object.fromEntries(LOOPS.map((name) => [name, 2])),
-  tensors: { x: "f32", y: "f32" },
-});
+const long = stated(`${EQUATION} ${LOOPS.map((name) => `--${name} 2`).join(" ")}`);
 const small = stated("c[i,j] += a[i,k] * b[k,j] --i 16 --j 16 --k 16");
 
 it("a ranking in slices equals a ranking at once", async () => {

@@ -4,7 +4,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import type { Candidate } from "../../abstraction/candidate.ts";
-import { type Computation, defineComputation } from "../../abstraction/computation.ts";
+import type { Computation } from "../../abstraction/computation.ts";
 import { defineIntrinsic } from "../../abstraction/intrinsic.ts";
 import { openDatabase, queryTrials } from "../../db/index.ts";
 import { registerIntrinsic } from "../../intrinsics/register.ts";
@@ -14,7 +14,7 @@ import { hasFeature, nativeTarget } from "../../targets/index.ts";
 import type { TuneEvent } from "../../tuner/search.ts";
 import { withCalibration } from "../support/fake-runner.ts";
 import { compilerHere } from "../support/here.ts";
-import { operation } from "../support/subjects.ts";
+import { operation, stated } from "../support/subjects.ts";
 
 const matmul = operation("matmul m=32 n=32 k=32");
 let folder: string;
@@ -113,12 +113,7 @@ describe("a session", () => {
   });
 
   it("searches designs on lanes where an input is read through a window, or on request", () => {
-    const windows = defineComputation({
-      name: "blur",
-      equation: "out[i] += x[i+r] * w[r]",
-      extents: { i: 512, r: 5 },
-      tensors: { x: "f32", w: "f32" },
-    });
+    const windows = stated("out[i] += x[i+r] * w[r] --i 512 --r 5 --name blur");
     const kindsOf = (computation: Computation, kinds?: "all" | "lanes"): string[] => {
       const ranked = rankByModel(computation, { count: 400, ...(kinds ? { kinds } : {}) });
       if ("refused" in ranked) throw new Error("nothing maps");
@@ -130,12 +125,7 @@ describe("a session", () => {
   });
 
   it("says why nothing maps", async () => {
-    const saturated = defineComputation({
-      name: "saturated",
-      equation: "y[i] sat+= x[i,j]",
-      extents: { i: 8, j: 8 },
-      tensors: { x: "s16" },
-    });
+    const saturated = stated("y[i] sat+= x[i,j] --i 8 --j 8 --dtype s16 --name saturated");
     const outcome = await tuneComputation({ computation: saturated }, { database: calibrated("sums"), seconds: 5 });
     if (!("refused" in outcome)) throw new Error(outcome.status);
     expect(outcome.status).toBe("nothing-maps");

@@ -30,6 +30,13 @@ export interface GroupMatmulOptions {
   readonly crooked?: boolean;
 }
 
+const value = (i: number): number => ((i * 7919) % 7) - 3;
+
+export const GROUP_INPUTS = {
+  x: Float64Array.from({ length: 128 * 256 }, (_, i) => value(i)),
+  y: Float64Array.from({ length: 256 * 32 }, (_, i) => value(i + 3)),
+};
+
 export function groupMatmul(options: GroupMatmulOptions = {}): {
   readonly computation: Computation;
   readonly nest: LoopNest;

@@ -44,11 +44,6 @@ function figures(value: unknown, at: string): { at: string; source: unknown }[] 
     : inside;
 }
 
-const one = (name: string) => {
-  const found = rowNamed(name);
-  return found;
-};
-
 describe.each([...NVIDIA_TARGETS, REFERENCE_CPU, GEN9, ...PREDICTED_GPUS, ...ARM_TARGETS])("$name", (target) => {
   it("names the source of every figure", () => {
     const all = figures(target, target.name);
@@ -122,9 +117,9 @@ describe("figures of the data sheets", () => {
   });
 
   it("an mma of 4096 operations takes 1.6 cycles of an H100 and 2 of an A100", () => {
-    expect(issueCyclesOn(nvidiaTarget("h100"), one("mma.m16n8k16.f32.f16"))?.value).toBeCloseTo(1.59, 2);
-    expect(issueCyclesOn(nvidiaTarget("h100"), one("mma.m16n8k32.s32.s8"))?.value).toBeCloseTo(1.59, 2);
-    expect(issueCyclesOn(nvidiaTarget("a100"), one("mma.m16n8k16.f32.f16"))?.value).toBe(2);
+    expect(issueCyclesOn(nvidiaTarget("h100"), rowNamed("mma.m16n8k16.f32.f16"))?.value).toBeCloseTo(1.59, 2);
+    expect(issueCyclesOn(nvidiaTarget("h100"), rowNamed("mma.m16n8k32.s32.s8"))?.value).toBeCloseTo(1.59, 2);
+    expect(issueCyclesOn(nvidiaTarget("a100"), rowNamed("mma.m16n8k16.f32.f16"))?.value).toBe(2);
   });
 });
 
@@ -277,16 +272,16 @@ describe("a CPU described by Linux", () => {
 describe("a named unit", () => {
   it("has one cost: a warp's shuffle costs the same as an instruction and as an array's step", () => {
     const h200 = nvidiaTarget("h200");
-    expect(one("shuffle.down.1").cost).toEqual(unitCost(h200, "shuffle"));
+    expect(rowNamed("shuffle.down.1").cost).toEqual(unitCost(h200, "shuffle"));
     expect(unitCost(h200, "shuffle").issueCycles).toBe(1);
     // Four quarters of a multiprocessor take turns.
     expect(laneCosts(h200).shift).toEqual({ ...unitCost(h200, "shuffle"), issueCycles: 4 });
-    const mma = one("mma.m16n8k16.f32.f16");
+    const mma = rowNamed("mma.m16n8k16.f32.f16");
     expect(mma.cost?.issueCycles).toBe(issueCyclesOn(h200, mma)?.value);
-    expect(one("cuda.fma.f32").cost).toEqual(unitCost(h200, "fma"));
+    expect(rowNamed("cuda.fma.f32").cost).toEqual(unitCost(h200, "fma"));
     expect(laneCosts(h200).multiplyAdd.issueCycles).toBe(1);
-    expect(one("avx512.fma.f32").cost).toEqual(laneCosts(REFERENCE_CPU).multiplyAdd);
-    expect(one("cm.fma.f32").cost).toEqual(laneCosts(GEN9).multiplyAdd);
+    expect(rowNamed("avx512.fma.f32").cost).toEqual(laneCosts(REFERENCE_CPU).multiplyAdd);
+    expect(rowNamed("cm.fma.f32").cost).toEqual(laneCosts(GEN9).multiplyAdd);
   });
 });
 
