@@ -10,7 +10,16 @@
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import { unitCost } from "../abstraction/machine.ts";
 import { REFERENCE_CPU } from "../targets/x86.ts";
-import { BYTE_DOTS, DOTS_256, type DotForm, dots, INTEGERS_256, laneByLane, multiplyAdds } from "./vector-forms.ts";
+import {
+  BYTE_DOTS,
+  DOTS_256,
+  type DotForm,
+  dots,
+  FLOATS_256,
+  INTEGERS_256,
+  laneByLane,
+  multiplyAdds,
+} from "./vector-forms.ts";
 
 /** Two FMAs per cycle, as many as of 512 bits. */
 const FMA_COST = {
@@ -27,10 +36,7 @@ const FMAS = [
     dtype: "f32",
     lanes: 8,
     file: "ymm",
-    moves: {
-      load: "{reg} = _mm256_loadu_ps((const float*)({ptr}));",
-      store: "_mm256_storeu_ps((float*)({ptr}), {reg});",
-    },
+    moves: FLOATS_256,
     loadShared: "{reg} = _mm256_broadcast_ss((const float*)({ptr}));",
     emit: "{c} = _mm256_fmadd_ps({a}, {b}, {c});",
     cost: FMA_COST,

@@ -25,6 +25,10 @@ export const INTEGERS_512: Moves = {
   load: "{reg} = _mm512_loadu_si512({ptr});",
   store: "_mm512_storeu_si512({ptr}, {reg});",
 };
+export const FLOATS_256: Moves = {
+  load: "{reg} = _mm256_loadu_ps((const float*)({ptr}));",
+  store: "_mm256_storeu_ps((float*)({ptr}), {reg});",
+};
 export const FLOATS_512: Moves = {
   load: "{reg} = _mm512_loadu_ps({ptr});",
   store: "_mm512_storeu_ps({ptr}, {reg});",
