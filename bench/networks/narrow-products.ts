@@ -1,0 +1,152 @@
+/**
+ * @file Products by weights of 4 bits beside ONNX Runtime's MatMulNBits, all called from this process in turns. Outputs are compared first.
+ *
+ *     npm run build && npm install --no-save onnxruntime-node
+ *     node dist/bench/networks/narrow-products.js --seconds 20                      Llama's shapes, 1 to 512 rows, one thread
+ *     node dist/bench/networks/narrow-products.js --shapes 4096x4096 --groups 32 --rows 1,16 --threads 1,2
+ *
+ * `accuracy_level` 0 sums products of f32 on both sides. With 4, ONNX Runtime quantises each row's numbers to s8 by the weights' groups, by the
+ * largest of 127, sums integers in a group, and floats over groups: its outputs are compared with that sum too. Ratios above 1 mean that automap
+ * is faster.
+ */
+
+import { rmSync, writeFileSync } from "node:fs";
+import type { Graph } from "../../network/graph.ts";
+import { onnxBytes } from "../../network/onnx/write.ts";
+import { median, summariseRatio } from "../../runtime/statistics.ts";
+import { loadNetwork } from "../../session/network/load-network.ts";
+import { openGraph } from "../../session/network/network.ts";
+import { tuneNetwork } from "../../session/network/tune-network.ts";
+import { loadOnnxRuntime, type OnnxArray, onnxNetwork, onnxTensors } from "../peers/onnxruntime.ts";
+import { cpuCompiler, cpuName, page, table, us, writerTo } from "../support/frame.ts";
+import { readOptions } from "../support/options.ts";
+import { differenceOf } from "../support/same-outputs.ts";
+import { inTurns } from "../support/turns.ts";
+import { builtNetwork, drawnInputs } from "./built-network.ts";
+import { NarrowLayers } from "./narrow-layers.ts";
+
+const { values } = readOptions({
+  options: {
+    /** Weights, n x k. */
+    shapes: { type: "string", default: "4096x4096,14336x4096,4096x14336" },
+    groups: { type: "string", default: "32,128" },
+    rows: { type: "string", default: "1,16,128,512" },
+    threads: { type: "string", default: "1" },
+    /** Of search for each case; 0 uses the existing records. */
+    seconds: { type: "string", default: "20" },
+    /** Turns of each side, and the seconds after which no more begin. */
+    batches: { type: "string", default: "21" },
+    "turn-seconds": { type: "string", default: "10" },
+    db: { type: "string", default: "bench.db" },
+    onnxruntime: { type: "string" },
+    out: { type: "string", default: "narrow-products" },
+  },
+});
+const numbers = (words: string): readonly number[] => words.split(",").map(Number);
+/** Differences of sums of thousands of products in another order, relative to the largest output. */
+const TOLERANCE = 1e-4;
+/** Differences that numbers of 8 bits in place of f32 make. */
+const BYTE_TOLERANCE = 0.03;
+
+interface Case {
+  readonly m: number;
+  readonly n: number;
+  readonly k: number;
+  readonly group: number;
+}
+
+const compiler = await cpuCompiler();
+const ort = await loadOnnxRuntime(values.onnxruntime);
+writeFileSync(`${values.out}.jsonl`, "");
+const write = writerTo(`${values.out}.jsonl`);
+const rows: string[][] = [];
+for (const threads of numbers(values.threads))
+  for (const shape of values.shapes.split(","))
+    for (const group of numbers(values.groups))
+      for (const m of numbers(values.rows)) {
+        const [n = 0, k = 0] = shape.split("x").map(Number);
+        const row = await compared({ m, n, k, group }, threads);
+        write(row);
+        const { automap, floats, bytes } = row;
+        const ratios = [row.overFloats, row.overBytes].map((ratio) => ratio.toFixed(2));
+        rows.push([String(threads), shape, String(group), String(m), us(automap), us(floats), us(bytes), ...ratios]);
+        console.error(rows.at(-1)?.join("  "));
+        writeFileSync(`${values.out}.md`, pageOf());
+      }
+
+function pageOf(): string {
+  const about = `${cpuName()}, onnxruntime-node ${ort.version}; one Node process, at most ${values.batches} batches in turns, each after a rest; microseconds a call, median.`;
+  const head = ["threads", "weights, n x k", "group", "rows", "automap", "level 0", "level 4", "ratio to 0", "to 4"];
+  return page("Products by weights of 4 bits beside ONNX Runtime", about, ...table(head, rows));
+}
+
+function graphOf({ m, n, k, group }: Case, level: 0 | 4): Graph {
+  const net = new NarrowLayers("product", 1);
+  net.output(net.narrow(net.input("x", [m, k]), "y", { n, k, group, level }));
+  return net.graph;
+}
+
+async function compared(one: Case, threads: number) {
+  const graph = graphOf(one, 0);
+  const { program: direct } = openGraph(graph);
+  const seconds = Number(values.seconds);
+  if (seconds > 0) await tuneNetwork(direct, { seconds, threads, database: values.db });
+  const { folder, program } = await builtNetwork(direct, { database: values.db, threads, compiler });
+  try {
+    const inputs = drawnInputs(program);
+    const options = { inputs, tensors: onnxTensors(program), threads };
+    const ours = await loadNetwork(folder, { trustImported: true });
+    const floats = await onnxNetwork(ort, onnxBytes(graph), options);
+    const bytes = await onnxNetwork(ort, onnxBytes(graphOf(one, 4)), options);
+    const outputs = ours.run(inputs);
+    await floats.run();
+    await bytes.run();
+    differenceOf(outputs, floats.outputs, TOLERANCE);
+    differenceOf(bytes.outputs, floats.outputs, BYTE_TOLERANCE);
+    checkBytes(one, graph, inputs["x"] ?? new Float32Array(), bytes.outputs["y"] ?? new Float32Array());
+    const [a = [], b = [], c = []] = await inTurns([() => ours.run(inputs, outputs), floats.run, bytes.run], {
+      batches: Number(values.batches),
+      seconds: Number(values["turn-seconds"]),
+    });
+    ours.close();
+    await floats.close();
+    await bytes.close();
+    return {
+      ...one,
+      threads,
+      automap: median(a),
+      floats: median(b),
+      bytes: median(c),
+      overFloats: summariseRatio(b, a, 1).median,
+      overBytes: summariseRatio(c, a, 1).median,
+      least: [a, b, c].map((samples) => Math.min(...samples)),
+    };
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
+}
+
+/** Checks the first row of a result of level 4 against sums of integers by group. */
+function checkBytes({ n, k, group }: Case, graph: Graph, x: OnnxArray, got: OnnxArray): void {
+  const codes = graph.constants.get("y.w")?.values ?? [];
+  const scales = graph.constants.get("y.s")?.values ?? [];
+  const groups = k / group;
+  const row = Array.from({ length: groups }, (_, g) => {
+    const numbersIn = Array.from(x.slice(g * group, (g + 1) * group), Number);
+    const scale = Math.max(...numbersIn.map(Math.abs)) / 127;
+    return { scale, bytes: numbersIn.map((number) => Math.round(number / scale)) };
+  });
+  const wanted = Array.from({ length: n }, (_, j) => {
+    let sum = 0;
+    for (const [g, { scale, bytes }] of row.entries()) {
+      let whole = 0;
+      for (const [i, byte] of bytes.entries()) {
+        const code = Number(codes[(j * k + g * group + i) >> 1]);
+        whole += byte * ((i % 2 === 0 ? code % 16 : code >> 4) - 8);
+      }
+      sum += whole * scale * Number(scales[j * groups + g]);
+    }
+    return sum;
+  });
+  differenceOf({ y: Float32Array.from(wanted) }, { y: got.slice(0, n) }, TOLERANCE);
+}
