@@ -163,7 +163,7 @@ export interface RegisterClass {
   readonly arithmetic?: Readonly<Partial<Record<DType, LaneArithmetic>>>;
   /** Each lane of a warp holds its share of the elements. */
   readonly perLane?: true;
-  /** The language knows no size of its variables, so nothing may inspect their bytes. */
+  /** The language knows no size of its variables, or they are addresses, so nothing may inspect their bytes. */
   readonly sizeless?: true;
   /** Its instructions run on their own unit, in parallel with vector and scalar units. */
   readonly apart?: true;

@@ -5,6 +5,7 @@
  *     avx512.vpdpbusd.lanes     c[n] += s32(a[n,k]) * s32(b[n,k])    lane by lane
  *     avx512.vpdpbusds          c[n] sat+= ...                       the sum clamps once, at the end
  *     avx512.vpdpwssd           c[n] += s32(a[k]) * s32(b[k,n])      two `a` words to every lane
+ *     avx512.vpdpbusd.scaled    c[n] += f32(s32(a[k]) * s32(b[k,n])) * (s[n] * t[])      32 bytes of a group, summed in s32, then scaled
  */
 
 import { type Intrinsic, type OperandSpec, tableRow } from "../abstraction/intrinsic.ts";
@@ -169,11 +170,62 @@ export const avx512Vpdpwssd = tableRow({
   source: "Intel SDM vol. 2, VPMOVZXBD, VPMOVSXBD, VPDPWSSD (EVEX.512.66.0F38.W0 52)",
 });
 
+/**
+ * The weights are raised to u8, which adds 128 times the sum of `a`; all products that share `a` share that sum too. Not inline assembly: the
+ * accumulators of a loop are the sums of f32, and g++ may put the bytes of `a` into the dot product as a broadcast from memory.
+ */
+const SCALED_PRELUDE = `#include <immintrin.h>
+struct eight_vectors { __m512i at[8]; };
+static inline eight_vectors load_eight(const void* from) {
+  eight_vectors all;
+  for (int i = 0; i < 8; i++) all.at[i] = _mm512_loadu_si512((const char*)from + 64 * i);
+  return all;
+}
+static inline __m512 add_scaled_dots(__m512 c, const void* a, const eight_vectors& b, __m512 s, __m512 t) {
+  const __m512i raise = _mm512_set1_epi8(-128);
+  __m512i sum = _mm512_setzero_si512();
+  __m512i extra = _mm512_setzero_si512();
+  for (int i = 0; i < 8; i++) {
+    const __m512i four = _mm512_broadcastd_epi32(_mm_loadu_si32((const char*)a + 4 * i));
+    sum = _mm512_dpbusd_epi32(sum, _mm512_add_epi8(b.at[i], raise), four);
+    extra = _mm512_dpbusd_epi32(extra, raise, four);
+  }
+  return _mm512_fmadd_ps(_mm512_cvtepi32_ps(_mm512_sub_epi32(sum, extra)), _mm512_mul_ps(s, t), c);
+}
+`;
+
+/**
+ * A sum in two levels: integers within a group, floats over groups. Groups are 32 numbers or a multiple of it; `s` belongs to a lane's weights and `t`
+ * to the numbers of `a`. Both sums stay in registers.
+ */
+const scaledDots = tableRow({
+  name: "avx512.vpdpbusd.scaled",
+  family: "vnni",
+  isa: "avx512_vnni",
+  language: "c++",
+  summary:
+    "Sixteen dot products of 32 bytes, s8 times s8, the left bytes common to all lanes, that are scaled and added to sums of f32.",
+  compute: "c[n] += f32(s32(a[k]) * s32(b[k,n])) * (s[n] * t[])",
+  extents: { n: 16, k: 32 },
+  operands: {
+    a: { dtype: "s8", storage: "bytes[k]", load: "{reg} = (const void*)({ptr});" },
+    b: { dtype: "s8", storage: "zmm8[64*(k/4) + 4*n + k%4]", load: "{reg} = load_eight({ptr});" },
+    s: { dtype: "f32", storage: "zmm[n]", load: FLOATS_512.load },
+    t: { dtype: "f32", storage: "zmm[n]", load: "{reg} = _mm512_set1_ps(*(const float*)({ptr}));" },
+    c: { dtype: "f32", storage: "zmm[n]", ...FLOATS_512 },
+  },
+  prelude: SCALED_PRELUDE,
+  emit: "{c} = add_scaled_dots({c}, {a}, {b}, {s}, {t});",
+  cost: {
+    issueCycles: 8,
+    latencyCycles: 4,
+    source: "assumed: eight VPDPBUSD, one every half cycle, and as many instructions that raise bytes or scale sums",
+  },
+  mnemonic: "vpdpbusd",
+  source: "Intel SDM vol. 2, VPADDB, VPDPBUSD (EVEX.512.66.0F38.W0 50), VCVTDQ2PS, VFMADD231PS",
+});
+
 export const AVX512_DOT: readonly Intrinsic[] = [
-  VPDPBUSD,
-  VPDPBUSDS,
-  VPDPBUSD_256,
-  VPDPWSSD,
-  VDPBF16PS,
-  VDPBF16PS_256,
-].flatMap(dots);
+  ...[VPDPBUSD, VPDPBUSDS, VPDPBUSD_256, VPDPWSSD, VDPBF16PS, VDPBF16PS_256].flatMap(dots),
+  scaledDots,
+];

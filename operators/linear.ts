@@ -20,6 +20,9 @@ const NARROW = {
   },
 };
 
+const isEven = (p: Readonly<Record<string, number>>): string | undefined =>
+  extentOf("group", p) % 2 === 0 ? undefined : "group must be even";
+
 const SCALED = {
   a: { type: "first", dims: "m k" },
   s: { type: "second", constant: true },
@@ -53,7 +56,7 @@ export const LINEAR: readonly Operator[] = [
       "out[m,n] += acc(a[m,group*g+2*b+h]) * ((acc(select(h == 0, w[n,g,b] % 16, w[n,g,b] / 16)) - 8) * acc(s[n,g]))",
     axes: { g: "k/group", b: "group/2", h: "2" },
     tensors: { ...SCALED, w: { type: "u8", constant: true } },
-    rules: [divides("group", "k"), (p) => (extentOf("group", p) % 2 === 0 ? undefined : "group must be even")],
+    rules: [divides("group", "k"), isEven],
   }),
   defineOperator({
     name: "matmul-8bit",
@@ -64,6 +67,24 @@ export const LINEAR: readonly Operator[] = [
     equation: "out[m,n] += acc(a[m,group*g+j]) * (acc(w[n,g,j]) * acc(s[n,g]))",
     tensors: { ...SCALED, w: { type: "s8", constant: true } },
     rules: [divides("group", "k")],
+  }),
+  // What MatMulNBits computes with accuracy_level 4: sums of integers within a group, of floats over groups.
+  defineOperator({
+    name: "matmul-4bit-s8",
+    aliases: ["w4a8"],
+    summary: "matrix of bytes times weights of 4 bits, two a byte; both share scales in groups",
+    ...NARROW,
+    equation:
+      "out[m,n] += f32(s32(a[m,group*g+2*b+h]) * s32(s8(select(h == 0, w[n,g,b] % 16, w[n,g,b] / 16)) - 8)) * (s[n,g] * t[m,g])",
+    axes: { g: "k/group", b: "group/2", h: "2" },
+    tensors: {
+      a: { type: "s8", dims: "m k" },
+      w: { type: "u8", constant: true },
+      s: { type: "f32", constant: true },
+      t: { type: "f32" },
+      out: { type: "f32", channels: "n" },
+    },
+    rules: [divides("group", "k"), isEven],
   }),
   // Its matrices are x and y, because b is the batch.
   defineOperator({

@@ -9,7 +9,7 @@
  * fewer bits is what these cut off. On small integers every sum is exact, so results must be equal.
  */
 
-import { mapValues } from "../abstraction/collections.ts";
+import { mapValues, product } from "../abstraction/collections.ts";
 import { elementCount, targetOf } from "../abstraction/computation.ts";
 import { cutOff, type DType, epsilonOf, isInteger, rangeOf, wrap } from "../abstraction/dtype.ts";
 import { internal } from "../abstraction/error.ts";
@@ -40,11 +40,11 @@ interface Recipe {
 export function casesOf(intrinsic: Intrinsic, random: Random): ConformanceCase[] {
   const { computation } = intrinsic;
   const sums = targetOf(computation).dtype;
-  const terms = computation.axes.filter((a) => a.kind === "reduce").reduce((product, a) => product * a.extent, 1);
+  const terms = product(computation.axes.filter((a) => a.kind === "reduce").map((a) => a.extent));
   const moves = computation.equation.op === "=";
   const recipes = isInteger(sums)
     ? INTEGER_RECIPES
-    : floatRecipes(sums, terms).filter((r) => r.label !== "subnormals" || intrinsic.subnormals === "kept");
+    : floatRecipes(intrinsic, sums, terms).filter((r) => r.label !== "subnormals" || intrinsic.subnormals === "kept");
   const epsilon = intrinsic.sumBits === undefined ? epsilonOf(sums) : cutOff(intrinsic.sumBits);
   const tiny = smallestNormal(sums) * (intrinsic.subnormals === "kept" ? epsilonOf(sums) : 1);
 
@@ -98,12 +98,16 @@ function extremeInteger(dtype: DType, _: number | "target", random: Random): num
   return pick(random, [min, min + 1, Math.min(127, max), max - 1, max, 0, 1]);
 }
 
-function floatRecipes(sums: DType, terms: number): readonly Recipe[] {
+function floatRecipes({ operands }: Intrinsic, sums: DType, terms: number): readonly Recipe[] {
   const sign = (random: Random): number => (random() < 0.5 ? -1 : 1);
-  // Products of two such values, summed with the target, stay within the type of the sum.
+  // Products of such values, summed with the target, stay within the type of the sum.
   const roof = rangeOf(sums)[1];
+  const inputs = operands.slice(1).map(({ dtype }) => dtype);
+  const whole = product(inputs.filter(isInteger).map((dtype) => rangeOf(dtype)[1] + 1));
+  const most = roof / (2 * (terms + 1) * whole);
+  const floats = inputs.filter((dtype) => !isInteger(dtype)).length;
   const large = (dtype: DType, operand: number | "target"): number =>
-    operand === "target" ? roof / 4 : Math.min(rangeOf(dtype)[1], Math.sqrt(roof / (2 * (terms + 1))));
+    operand === "target" ? roof / 4 : Math.min(rangeOf(dtype)[1], floats > 2 ? most ** (1 / floats) : Math.sqrt(most));
   return [
     { label: "small integers", fill: (_, __, random) => randomInteger(random, -4, 4), exact: true },
     { label: "signed zeros", fill: (_, __, random) => pick(random, [0, -0, 1, -1, 0.5]), exact: true },

@@ -163,6 +163,21 @@ const REGISTERS: readonly RegisterClass[] = [
   YMM,
   { name: "xmm", count: 16, bytes: 16, ...vectorTypes(128), constraint: "x", source: "Intel SDM vol. 1, section 10" },
   {
+    name: "zmm8",
+    count: 4,
+    takes: 8,
+    bytes: 512,
+    feature: "avx512f",
+    otherwise: "eight_vectors",
+    source: "eight registers of 512 bits; intrinsics/avx512-dot.ts declares the type",
+  },
+  {
+    name: "bytes",
+    sizeless: true,
+    otherwise: "const void*",
+    source: "an address: instructions take their operand from memory",
+  },
+  {
     // Sixteen rows, as configured in intrinsics/amx.ts.
     name: "tile",
     count: 8,

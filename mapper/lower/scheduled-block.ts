@@ -133,6 +133,8 @@ export abstract class ScheduledBlock extends ScheduledStores {
   private kept: Companions | undefined;
   /** Name of the register file of zeros, if there is one. */
   protected zeros: string | undefined;
+  /** Inputs beyond two factors, which each issue loads. */
+  protected further: readonly Placed[] = [];
 
   /**
    * One register block: clear accumulators, run the summed loops, store results. In a pass of several, partial sums are
@@ -320,7 +322,12 @@ export abstract class ScheduledBlock extends ScheduledStores {
       registers: {
         [this.target.name]: accumulator,
         ...(held ? { [held.operand.name]: { file: this.fileName(held.operand), index: heldIndex } } : {}),
-        [streaming.operand.name]: { file: this.fileName(streaming.operand), index: number(0) },
+        ...Object.fromEntries(
+          [streaming, ...this.further].map(({ operand }) => [
+            operand.name,
+            { file: this.fileName(operand), index: number(0) },
+          ]),
+        ),
       },
     };
     const load = (p: Placed, index: Expr): Statement => ({
@@ -329,11 +336,12 @@ export abstract class ScheduledBlock extends ScheduledStores {
       memory: { buffer: p.buffer, base: p.base(this.positionIn(parts)), stride: p.stride },
       ...(p.made && { made: p.made(this.positionIn(parts)) }),
     });
+    const issued = [...this.further.map((p) => load(p, number(0))), issue];
     const unrolledSummed = summedIn(this.dimensions).filter((d) => countOf(parts, d) > 1);
     if (![...parts.values()].some((part) => part.edge)) {
       const step = [
         ...(held ? this.unrolled(heldDimensions, parts, [load(held, heldIndex)]) : []),
-        ...this.unrolled(streamed, parts, [load(streaming, number(0)), ...this.unrolled(others, parts, [issue])]),
+        ...this.unrolled(streamed, parts, [load(streaming, number(0)), ...this.unrolled(others, parts, issued)]),
       ];
       return this.unrolled(unrolledSummed, parts, step);
     }
@@ -349,7 +357,7 @@ export abstract class ScheduledBlock extends ScheduledStores {
       const issues = steps(others, known).filter(isInside);
       return issues.length === 0
         ? []
-        : [load(streaming, number(0)), ...issues.map((k) => at(issue, k))].map((s) => at(s, known));
+        : [load(streaming, number(0)), ...issues.flatMap((k) => issued.map((s) => at(s, k)))].map((s) => at(s, known));
     });
     if (streams.length === 0) return [];
     const loaded = held

@@ -70,13 +70,15 @@ class Lowering extends ScheduledBlock {
     const placed = this.inputs.map((operand) => this.operands.place(operand));
     const { accumulators, held } = registersOf(this.mapping, this.schedule);
     // The input with fewer tiles in the block is held in registers; the other is streamed.
-    const [first, second] = [...placed].sort((a, b) => this.blockTiles(a.operand) - this.blockTiles(b.operand));
+    const [first, second] = placed.slice(0, 2).sort((a, b) => this.blockTiles(a.operand) - this.blockTiles(b.operand));
     if (!first) throw new Error("internal: an instruction without inputs");
     const streaming = second ?? first;
+    this.further = placed.slice(2);
     const registers: RegisterFile[] = [
       this.registerFile(this.target, accumulators),
       ...(second ? [this.registerFile(first.operand, held)] : []),
       this.registerFile(streaming.operand, 1),
+      ...this.further.map(({ operand }) => this.registerFile(operand, 1)),
     ];
 
     const inBlock = this.loops.findLastIndex((l) => l.dimension.kind === "spatial") + 1;

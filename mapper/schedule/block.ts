@@ -17,7 +17,7 @@ import { registerClass, registersTaken } from "../../targets/index.ts";
 import { type Border, borderBlocks, isRange } from "./borders.ts";
 import { parseLoop } from "./cache-tiles.ts";
 import type { Decision } from "./decision.ts";
-import { dependsOn, dimensionsOf, inputOperands, type LoopDimension, summedOf, targetOperand } from "./dimensions.ts";
+import { dependsOn, dimensionsOf, factorOperands, type LoopDimension, summedOf, targetOperand } from "./dimensions.ts";
 import { dimensionsUnder } from "./gaps.ts";
 import type { MappedContext } from "./mapped-context.ts";
 import { bordersUnder } from "./place.ts";
@@ -213,7 +213,7 @@ export const tilesOf = (mapping: Mapping, schedule: Schedule, operand: string): 
 /** Registers the block takes: accumulators, and tiles of the input that is held while the other streams. */
 export function registersOf(mapping: Mapping, schedule: Schedule): { accumulators: number; held: number } {
   const accumulators = product(blockedDimensions(mapping, schedule).map((d) => blockOf(schedule, d)));
-  return { accumulators, held: Math.min(...inputOperands(mapping).map((o) => tilesOf(mapping, schedule, o.name))) };
+  return { accumulators, held: Math.min(...factorOperands(mapping).map((o) => tilesOf(mapping, schedule, o.name))) };
 }
 
 /**
@@ -221,7 +221,7 @@ export function registersOf(mapping: Mapping, schedule: Schedule): { accumulator
  * streams.
  */
 export function registersTakenBy(mapping: Mapping, schedule: Schedule): { held: number; streaming: number } {
-  const [first, second] = inputOperands(mapping)
+  const [first, second] = factorOperands(mapping)
     .map(({ name, file }) => ({ tiles: tilesOf(mapping, schedule, name), each: registersTaken(file) }))
     .sort((a, b) => a.tiles - b.tiles);
   return { held: (first?.tiles ?? 1) * (first?.each ?? 1), streaming: (second ?? first)?.each ?? 1 };

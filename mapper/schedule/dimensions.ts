@@ -119,6 +119,9 @@ export function targetOperand({ intrinsic }: Mapping): Operand {
   return operandOf(intrinsic, intrinsic.computation.equation.target.tensor);
 }
 
+/** The factors of an instruction: a block holds tiles of one in registers while those of the other stream past. Further inputs are loaded at each issue. */
+export const factorOperands = (mapping: Mapping): Operand[] => inputOperands(mapping).slice(0, 2);
+
 export function inputOperands(mapping: Mapping): Operand[] {
   const target = targetOperand(mapping);
   return mapping.intrinsic.operands.filter((o) => o !== target);

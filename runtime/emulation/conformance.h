@@ -216,7 +216,7 @@ static bool check_row(Cursor& data, const Row& row, bool run, int* cases, int* k
   int frame_bytes = data.next<int>(), dtype = data.next<int>(), rank = data.next<int>(), dims[8] = {0};
   for (int d = 0; d < rank; d++) dims[d] = data.next<int>();
   int results = data.next<int>(), operands = data.next<int>();
-  OperandPlan plans[4];
+  OperandPlan plans[8];
   for (int o = 0; o < operands; o++) {
     OperandPlan& p = plans[o];
     memcpy(p.name, data.skip(16), 16);
@@ -237,7 +237,7 @@ static bool check_row(Cursor& data, const Row& row, bool run, int* cases, int* k
   for (int c = 0; c < *cases; c++) {
     char label[32];
     memcpy(label, data.skip(32), 32);
-    const unsigned char* tiles[4];
+    const unsigned char* tiles[8];
     for (int o = 0; o < operands; o++) tiles[o] = data.skip(plans[o].tile_bytes);
     const unsigned char* expected = data.skip(8 * (size_t)results);
     bool exact = data.next<int>() != 0;

@@ -264,6 +264,23 @@ template <class R> static R moved_dot_products(R c, R a, R b) {
 static inline __m512i dot_signed_bytes(__m512i c, __m512i a, __m512i b) { return moved_dot_products(c, a, b); }
 static inline __m256i dot_signed_bytes(__m256i c, __m256i a, __m256i b) { return moved_dot_products(c, a, b); }
 
+/* Dot products of 32 bytes, scaled, as intrinsics/avx512-dot.ts writes them. */
+struct eight_vectors { __m512i at[8]; };
+static inline eight_vectors load_eight(const void* from) {
+  eight_vectors all;
+  for (int i = 0; i < 8; i++) all.at[i] = _mm512_loadu_si512((const char*)from + 64 * i);
+  return all;
+}
+static inline __m512 add_scaled_dots(__m512 c, const void* a, const eight_vectors& b, __m512 s, __m512 t) {
+  __m512i sum = fill_register<__m512i>(0);
+  for (int i = 0; i < 8; i++) {
+    uint32_t four;
+    memcpy(&four, (const char*)a + 4 * i, sizeof four);
+    sum = moved_dot_products(sum, b.at[i], fill_register<__m512i>(four));
+  }
+  return _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), _mm512_mul_ps(s, t), c);
+}
+
 /* VPMOVSXBW, VPMADDWD. */
 static inline __m256i dot_signed_bytes(__m256i c, __m128i a, __m128i b) {
   for (int i = 0; i < 16; i++) c.set(i / 2, c.get<uint32_t>(i / 2) + (uint32_t)((int32_t)a.get<int8_t>(i) * b.get<int8_t>(i)));

@@ -101,6 +101,7 @@ describe("epilogues by name", () => {
         "matmul",
         "matmul-4bit",
         "matmul-8bit",
+        "matmul-4bit-s8",
         "batched-matmul",
         "grouped-fc",
         "grouped-matmul",

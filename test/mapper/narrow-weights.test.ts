@@ -6,7 +6,7 @@ import { type Computation, defineComputation } from "../../abstraction/computati
 import type { DType } from "../../abstraction/dtype.ts";
 import { interpret } from "../../abstraction/interpret.ts";
 import { interpretNest } from "../../abstraction/interpret-nest.ts";
-import type { Mapping } from "../../abstraction/mapping.ts";
+import { type Mapping, printMatching } from "../../abstraction/mapping.ts";
 import { generateCpp } from "../../codegen/cpp/cpp.ts";
 import { intrinsicsNamed } from "../../intrinsics/index.ts";
 import { lowerSchedule } from "../../mapper/lower/scheduled.ts";
@@ -137,5 +137,43 @@ describe("weights of groups, each with a scale", () => {
     expect(nest.scratch.find(({ name }) => name === "b_tiles")).toMatchObject({ dtype: "s8" });
     const inputs = smallInputs(computation, 3);
     expect([...interpretNest(nest, computation, inputs)]).toEqual([...interpret(computation, inputs)]);
+  });
+});
+
+describe("sums of integers by group, scaled and added to sums of floats", () => {
+  const computation = instantiate(operatorNamed("matmul-4bit-s8"), {
+    parameters: { m: 3, n: 40, k: 128, group: 64 },
+  });
+  const [row] = intrinsicsNamed("avx512.vpdpbusd.scaled");
+  const valid = row ? mappings(computation, row, { reasons: false }).valid : [];
+
+  it("are one issue for 32 numbers of a group, and none crosses groups", () => {
+    expect(valid[0] && printMatching(valid[0].matching)).toBe("n <- n   k <- b,h");
+    expect(valid.every(({ matching }) => !matching["k"]?.includes("g"))).toBe(true);
+  });
+
+  it.each([
+    ["where they lie", { a: "in-place", b: "tiled", s: "tiled", t: "in-place" }],
+    ["in tiles", { a: "tiled", b: "tiled", s: "tiled", t: "tiled" }],
+  ] as const)("give what the equation gives with numbers read %s", (_, placement) => {
+    const [mapping] = valid;
+    if (!mapping) throw new Error("no mapping");
+    const nest = lowerSchedule(mapping, {
+      order: ["m", "n", "g", "b_h"],
+      block: { m: 2, n: 2 },
+      placement,
+      threads: 1,
+    });
+    const filled = (count: number, at: (i: number) => number): Float64Array =>
+      Float64Array.from({ length: count }, (_, i) => at(i));
+    const inputs = {
+      a: filled(3 * 128, (i) => ((i * 37) % 256) - 128),
+      w: filled(40 * 64, (i) => (i * 89) % 256),
+      s: filled(80, (i) => ((i % 7) + 1) / 64),
+      t: filled(6, (i) => (i + 1) / 8),
+    };
+    expect([...interpretNest(nest, computation, inputs)]).toEqual([...interpret(computation, inputs)]);
+    const { source } = generateCpp(computation, mapping.intrinsic, nest, { lines: [] });
+    expect(String(source)).toMatch(/c0 = add_scaled_dots\(c0, a0, b0, s0, t0\);/);
   });
 });
