@@ -14,6 +14,7 @@
  */
 
 import type { Schedule } from "../abstraction/candidate.ts";
+import { sumOf } from "../abstraction/collections.ts";
 import type { ScalarCycles } from "../abstraction/machine.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
 import type { LevelCost, Prediction } from "../abstraction/trial.ts";
@@ -108,6 +109,8 @@ class LayeredModel {
   private summedSteps = 1;
   private heldCycles = 0;
   private streamingCycles = 0;
+  /** Of the inputs that an issue loads by itself. */
+  private furtherCycles = 0;
   private loopInstructions = 0;
 
   constructor(mapping: Mapping, target: ModelTarget, { cache = "warm" }: ModelOptions, spread: readonly string[]) {
@@ -202,10 +205,11 @@ class LayeredModel {
 
   private computeBlocks(): void {
     const { plan, target } = this;
-    const { held, streaming } = plan;
+    const { held, streaming, further } = plan;
     this.issue = this.chain = this.frontEnd = this.arithmetic = this.load = 0;
     this.heldCycles = held ? this.cyclesToLoad(held) : 0;
     this.streamingCycles = this.cyclesToLoad(streaming);
+    this.furtherCycles = sumOf(further, (input) => this.cyclesToLoad(input));
     this.summedSteps = 1;
     // Iterations of the innermost loop per step: unrolled steps share one.
     let iterations = 1;
@@ -264,14 +268,15 @@ class LayeredModel {
 
   private addBlock(blocks: number, accumulators: number, held: number, streaming: number): void {
     const { target, plan } = this;
-    const loaded = (plan.held ? held : 0) + streaming;
+    const loaded = (plan.held ? held : 0) + streaming + accumulators * plan.further.length;
     const steps = blocks * this.summedSteps * plan.insideShare * plan.workedShare;
     const issue = accumulators * this.issueCycles;
     // Each accumulator waits for itself once a step, but later blocks start meanwhile, as far as the reorder window reaches.
     const blockInstructions = (this.summedSteps / plan.passes) * (accumulators + loaded);
     const chain = this.latencyCycles / Math.max(1, target.window.value / blockInstructions);
     const frontEnd = (accumulators + loaded + this.loopInstructions) / target.instructionsPerCycle.value;
-    const load = (plan.held ? held * this.heldCycles : 0) + streaming * this.streamingCycles;
+    const load =
+      (plan.held ? held * this.heldCycles : 0) + streaming * this.streamingCycles + accumulators * this.furtherCycles;
     this.issue += steps * issue;
     this.chain += steps * chain;
     this.frontEnd += steps * frontEnd;

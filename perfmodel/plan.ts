@@ -9,7 +9,7 @@
  */
 
 import type { Placement, Schedule } from "../abstraction/candidate.ts";
-import { product } from "../abstraction/collections.ts";
+import { product, sumOf } from "../abstraction/collections.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { type Operand, operandOf } from "../abstraction/intrinsic.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
@@ -74,6 +74,8 @@ export class Plan {
   /** The input held in registers; undefined when there is only one input. */
   held: InputState | undefined;
   streaming: InputState;
+  /** Inputs beyond two factors, which each issue loads. */
+  readonly further: readonly InputState[];
   /** Fraction of the steps that lie inside every border. */
   insideShare = 1;
   /** Fraction of the steps that a condition leaves. */
@@ -114,6 +116,7 @@ export class Plan {
       return { name: operand.name, operand, own, placements, runsPast: choice.runsPast, placed, registers, tiles: 1 };
     });
     this.streaming = at(this.inputs, 0);
+    this.further = this.inputs.slice(2);
     this.census = censusOf(mapping, dimensions, states);
     this.crosses = this.inputs.some((i) => Object.values(i.placements).some((p) => p.borders.length > 0));
     this.results = new Results(mapping, this.target, dimensions, states, this.census);
@@ -185,7 +188,7 @@ export class Plan {
     this.held = second === undefined ? undefined : first.tiles <= second.tiles ? first : second;
     this.streaming = second === undefined || this.held === second ? first : second;
     const kept = this.held ?? this.streaming;
-    const inputs = kept.tiles * kept.registers + this.streaming.registers;
+    const inputs = kept.tiles * kept.registers + this.streaming.registers + sumOf(this.further, (i) => i.registers);
     if (this.accumulators + inputs > this.registers || !this.readBorders()) return false;
     if (!this.readTiles(turn)) return false;
     this.deal(schedule.threads);

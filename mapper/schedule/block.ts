@@ -8,7 +8,7 @@
 
 import { z } from "zod";
 import type { Schedule } from "../../abstraction/candidate.ts";
-import { product, unique } from "../../abstraction/collections.ts";
+import { product, sumOf, unique } from "../../abstraction/collections.ts";
 import { keptIn, summedIn } from "../../abstraction/computation.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
 import { pick, type Random, shuffled } from "../../abstraction/random.ts";
@@ -17,7 +17,15 @@ import { registerClass, registersTaken } from "../../targets/index.ts";
 import { type Border, borderBlocks, isRange } from "./borders.ts";
 import { parseLoop } from "./cache-tiles.ts";
 import type { Decision } from "./decision.ts";
-import { dependsOn, dimensionsOf, factorOperands, type LoopDimension, summedOf, targetOperand } from "./dimensions.ts";
+import {
+  dependsOn,
+  dimensionsOf,
+  factorOperands,
+  inputOperands,
+  type LoopDimension,
+  summedOf,
+  targetOperand,
+} from "./dimensions.ts";
 import { dimensionsUnder } from "./gaps.ts";
 import type { MappedContext } from "./mapped-context.ts";
 import { bordersUnder } from "./place.ts";
@@ -217,14 +225,15 @@ export function registersOf(mapping: Mapping, schedule: Schedule): { accumulator
 }
 
 /**
- * Machine registers that the inputs of a block take. The input with fewer tiles is held (the first if equal); the other
- * streams.
+ * Machine registers that the inputs of a block take. The factor with fewer tiles is held (the first if equal); the other
+ * streams, as do further inputs.
  */
 export function registersTakenBy(mapping: Mapping, schedule: Schedule): { held: number; streaming: number } {
   const [first, second] = factorOperands(mapping)
     .map(({ name, file }) => ({ tiles: tilesOf(mapping, schedule, name), each: registersTaken(file) }))
     .sort((a, b) => a.tiles - b.tiles);
-  return { held: (first?.tiles ?? 1) * (first?.each ?? 1), streaming: (second ?? first)?.each ?? 1 };
+  const further = sumOf(inputOperands(mapping).slice(2), ({ file }) => registersTaken(file));
+  return { held: (first?.tiles ?? 1) * (first?.each ?? 1), streaming: ((second ?? first)?.each ?? 1) + further };
 }
 
 /** Upper bound for the issues written for blocks at the border; see {@link EDGE_ISSUES}. */

@@ -11,12 +11,12 @@ import type { LoopNest, Statement } from "../../abstraction/loop-nest.ts";
 import { type Mapping, printMatching } from "../../abstraction/mapping.ts";
 import { tilePlaces, tileRowElements } from "../../abstraction/memory-tile.ts";
 import { pick, type Random, randomInteger, seededRandom } from "../../abstraction/random.ts";
-import { INTRINSICS } from "../../intrinsics/index.ts";
 import { lowerSchedule } from "../../mapper/lower/scheduled.ts";
 import { nestedLoops, printLoop } from "../../mapper/schedule/cache-tiles.ts";
 import { dimensionsOf } from "../../mapper/schedule/dimensions.ts";
 import { mutateSchedule, randomSchedule, scheduleProblem, unschedulable } from "../../mapper/schedule/mapped.ts";
 import { placementsOf } from "../../mapper/schedule/place.ts";
+import { instantiate, operatorNamed } from "../../operators/index.ts";
 import { AffineFootprint, term } from "../../perfmodel/footprint.ts";
 import { type Counts, createCounts } from "../support/counts.ts";
 import { randomTriangle } from "../support/random-triangle.ts";
@@ -163,8 +163,17 @@ test("a schedule is refused exactly when it cannot be lowered", () => {
   expect(seen.illegal).toBeGreaterThan(100);
 });
 
-test("no instruction of the table has more inputs than a register block holds and streams", () => {
-  expect(INTRINSICS.filter((row) => row.operands.length > 3)).toEqual([]);
+test("inputs beyond two factors are loaded at each issue, and take registers", () => {
+  const random = seededRandom(19);
+  const computation = instantiate(operatorNamed("matmul-4bit-s8"), { parameters: { m: 3, n: 37, k: 128, group: 64 } });
+  const valid = mappingsOnto(computation, rowNamed("avx512.vpdpbusd.scaled"));
+  for (let i = 0; i < 20; i++) {
+    const mapping = pick(random, valid);
+    const schedule = randomSchedule(mapping, random, 1, NEAR_BYTES);
+    const met = walk(lowerSchedule(mapping, schedule), mapping);
+    expect(createCounts(mapping)(schedule), JSON.stringify(schedule)).toEqual(met);
+    expect([met.loads["s"], met.loads["t"]]).toEqual([met.issues, met.issues]);
+  }
 });
 
 test("a footprint is the number of distinct addresses while terms nest or two overlap", () => {

@@ -40,7 +40,10 @@ export function createCounts(mapping: Mapping): (schedule: Schedule) => Counts |
     const { tiles, scattered } = plan.results.ownStores();
     return {
       issues: issuesOf(plan),
-      loads: { ...each((i) => loadsOf(plan, i)), [plan.target.name]: tiles * (plan.passes - 1) },
+      loads: {
+        ...each((i) => (plan.further.includes(i) ? issuesOf(plan) : loadsOf(plan, i))),
+        [plan.target.name]: tiles * (plan.passes - 1),
+      },
       stores: tiles * plan.passes,
       scattered,
       packed: each((i) => {
