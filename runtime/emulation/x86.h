@@ -301,15 +301,17 @@ static inline float bf16_multiply_add(float c, uint16_t a, uint16_t b) {
 }
 
 /* VDPBF16PS: the odd element first. */
-static inline __m512 _mm512_dpbf16_ps(__m512 c, __m512bh a, __m512bh b) {
-  for (int i = 0; i < 16; i++) {
-    float sum = c.get<float>(i);
-    sum = bf16_multiply_add(sum, a.get<uint16_t>(2 * i + 1), b.get<uint16_t>(2 * i + 1));
-    sum = bf16_multiply_add(sum, a.get<uint16_t>(2 * i), b.get<uint16_t>(2 * i));
+template <class Sums, class Pairs> static Sums dot_bf16(Sums c, Pairs a, Pairs b) {
+  for (int i = 0; i < (int)sizeof c.bytes / 4; i++) {
+    float sum = c.template get<float>(i);
+    sum = bf16_multiply_add(sum, a.template get<uint16_t>(2 * i + 1), b.template get<uint16_t>(2 * i + 1));
+    sum = bf16_multiply_add(sum, a.template get<uint16_t>(2 * i), b.template get<uint16_t>(2 * i));
     c.set(i, sum);
   }
   return c;
 }
+static inline __m256 _mm256_dpbf16_ps(__m256 c, __m256bh a, __m256bh b) { return dot_bf16(c, a, b); }
+static inline __m512 _mm512_dpbf16_ps(__m512 c, __m512bh a, __m512bh b) { return dot_bf16(c, a, b); }
 
 /* ---- AMX: eight tiles of 16 rows of 64 bytes --------------------------------------------------------------------- */
 

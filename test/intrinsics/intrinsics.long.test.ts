@@ -349,7 +349,13 @@ describe("names of intrinsics", () => {
     expect(names("amx")).toEqual(["amx.tdpbssd", "amx.tdpbsud", "amx.tdpbusd", "amx.tdpbuud", "amx.tdpbf16ps"]);
     expect(names("vnni")).toContain("avxvnni.vpdpbusd");
     expect(names("avx512")).toContain("avx512.vpdpbusd");
-    expect(names("avx512_bf16")).toEqual(["avx512.vdpbf16ps", "avx512.vdpbf16ps.lanes", "avx512.vdpbf16ps.inner"]);
+    expect(names("avx512_bf16")).toEqual([
+      "avx512.vdpbf16ps",
+      "avx512.vdpbf16ps.lanes",
+      "avx512.vdpbf16ps.256",
+      "avx512.vdpbf16ps.256.lanes",
+      "avx512.vdpbf16ps.inner",
+    ]);
     for (const [word, rows] of Object.entries(INTRINSIC_TABLES)) expect(intrinsicsNamed(word)).toEqual(rows);
   });
 
