@@ -6,7 +6,9 @@ import { defineComputation } from "../../abstraction/computation.ts";
 import type { Figure } from "../../abstraction/machine.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
 import { pick, seededRandom } from "../../abstraction/random.ts";
-import { randomSchedule } from "../../mapper/schedule/mapped.ts";
+import { dimensionsOf } from "../../mapper/schedule/dimensions.ts";
+import { plainSchedule, randomSchedule } from "../../mapper/schedule/mapped.ts";
+import { instantiate, operatorNamed } from "../../operators/index.ts";
 import type { Costs } from "../../perfmodel/correct.ts";
 import { explainPrediction } from "../../perfmodel/explain.ts";
 import { createModel, createTerms, type ModelOptions } from "../../perfmodel/model.ts";
@@ -76,6 +78,14 @@ function costsOf(mapping: Mapping, schedule: Schedule, options?: Pick<ModelOptio
   return costs;
 }
 
+/** Three rows of sums of bytes in two groups of 32, scaled in the instruction. */
+function mappingWithScales(): Mapping {
+  const computation = instantiate(operatorNamed("matmul-4bit-s8"), { parameters: { m: 3, n: 16, k: 64, group: 32 } });
+  const [mapping] = mappingsOnto(computation, rowNamed("avx512.vpdpbusd.scaled"));
+  if (!mapping) throw new Error("nothing maps");
+  return mapping;
+}
+
 /** Cycles of a term, at 1 GHz. */
 function cyclesOf(costs: Costs, name: string): number {
   const found = costs.terms.find((t) => t.name === name);
@@ -95,6 +105,17 @@ describe("one register block", () => {
   test("sends issues, loads and the loop through the front end", () =>
     expect(cyclesOf(costs, "front end")).toBeCloseTo((8 * (8 + 6 + 4)) / 6));
   test("stores its accumulators once", () => expect(cyclesOf(costs, "store")).toBeCloseTo(8));
+
+  test("loads what an issue reads beyond two factors at each issue", () => {
+    // Three rows by one vector, two groups: a step loads a vector of b, three of a, and two scales for each of three issues.
+    const scaled = mappingWithScales();
+    const summed = dimensionsOf(scaled).filter((d) => d.kind === "reduce");
+    const order = ["m", "n", ...summed.map((d) => d.name)];
+    const schedule = { ...plainSchedule(scaled), order, block: { m: 3 } };
+    const timing = { issueCycles: 8, latencyCycles: 4, loadCycles: {}, storeCycles: 1, source: "this test" };
+    const timed = { ...TARGET, timings: { [scaled.intrinsic.name]: timing } };
+    expect(cyclesOf(costsOf(scaled, schedule, {}, timed), "load")).toBeCloseTo(2 * (1 + 3 + 2 * 3) * 0.5);
+  });
 
   test("with one accumulator waits the latency at every step", () => {
     const single = costsOf(mapping, inPlace({}));
