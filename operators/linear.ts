@@ -127,9 +127,9 @@ export const LINEAR: readonly Operator[] = [
     parameters: {
       groups: size("groups, with a matrix each", 8),
       t: size("tiles of rows", 16),
-      m: size("rows of a tile", 128),
-      n: size("columns of the output", 2048),
-      k: size("summed", 1024),
+      m: size("rows of a tile", 64),
+      n: size("columns of the output", 1024),
+      k: size("summed", 512),
     },
     equation: "out[t,m,n] += acc(a[t,m,k]) * acc(w[clamp(group[t]),n,k]) where group[t] >= 0",
     tensors: {
@@ -148,9 +148,9 @@ export const LINEAR: readonly Operator[] = [
       "as many matrix products as there are groups, of whose rows the first count[g] are computed, the others are 0",
     parameters: {
       g: size("groups, with a matrix each", 8),
-      m: size("most rows of a group", 256),
-      n: size("columns of the output", 2048),
-      k: size("summed", 1024),
+      m: size("most rows of a group", 128),
+      n: size("columns of the output", 1024),
+      k: size("summed", 512),
     },
     equation: "out[g,m,n] += acc(a[g,m,k]) * acc(w[g,n,k]) where m < count[g]",
     tensors: {

@@ -28,11 +28,11 @@ import { isRecurrent } from "../../abstraction/dependence.ts";
 import { isInteger, rangeOf } from "../../abstraction/dtype.ts";
 import { partsOf } from "../../abstraction/epilogue.ts";
 import { internal } from "../../abstraction/error.ts";
-import { comparesElements, type Expr, readsIndices, testsElements, walk } from "../../abstraction/expression.ts";
+import { accessesIn, comparesElements, type Expr, readsInIndex, walk } from "../../abstraction/expression.ts";
 import type { Inputs } from "../../abstraction/interpret.ts";
 import { decodeElements, encodeElements } from "../bytes.ts";
 import type { SetFiles } from "../harness/run.ts";
-import type { SetName } from "./draw-inputs.ts";
+import { drawnIndices, type SetName } from "./draw-inputs.ts";
 import { drawnSource, isFinishedByProgram } from "./drawn-source.ts";
 import { type BoundRule, boundRule, toleranceOf } from "./error-bound.ts";
 import { largestInput } from "./largest-input.ts";
@@ -83,16 +83,23 @@ export interface DrawnOptions extends ProgramOptions {
 
 /** Whether a program draws the inputs of a computation too; if not, verify.ts does. */
 export function isDrawnByProgram(computation: Computation, fixed: Inputs = {}): boolean {
-  return ruleOfDrawn(computation, LARGE_ELEMENTS, fixedOf(fixed)) !== undefined;
+  return ruleOfDrawn(computation, LARGE_ELEMENTS, fixedOf(givenTo(computation, 1, fixed))) !== undefined;
 }
+
+/** What the program is given: values that the operator fixes, and inputs that only say which elements are meant. */
+const givenTo = (computation: Computation, seed: number, fixed: Inputs = {}): Inputs => ({
+  ...drawnIndices(computation, seed),
+  ...fixed,
+});
 
 /** Undefined if a computation is small, or does not consist of products and sums, with an epilogue that never turns. */
 export async function drawnReference(
   computation: Computation,
   seed: number,
-  options: DrawnOptions,
+  given: DrawnOptions,
 ): Promise<Reference | undefined> {
-  const fixed = fixedOf(options.fixed ?? {});
+  const options = { ...given, fixed: givenTo(computation, seed, given.fixed) };
+  const fixed = fixedOf(options.fixed);
   const rule = ruleOfDrawn(computation, options.least ?? LARGE_ELEMENTS, fixed);
   if (!rule) return undefined;
   const names = SETS.filter((name) => options.sets?.includes(name) ?? true);
@@ -161,8 +168,11 @@ function ruleOfDrawn(
   if (time ? inputsOf(computation).length > 1 || fixed.size > 0 : isRecurrent(equation) || !sharedAxis(sum))
     return undefined;
   if (time && !sharedAxis(time.step)) return undefined;
-  if (readsIndices(equation.value)) return undefined;
-  if (equation.where && testsElements(equation.where)) return undefined;
+  const deciding = [
+    ...accessesIn(equation.value).flatMap(readsInIndex),
+    ...(equation.where === undefined ? [] : accessesIn(equation.where)),
+  ];
+  if (!deciding.every(({ tensor }) => fixed.has(tensor))) return undefined;
   if ([...walk(equation.value)].some((e) => e.kind === "compare" && comparesElements(e))) return undefined;
   const isExact = !time && tensors.every(({ dtype }) => isInteger(dtype));
   if (!isFinishedByProgram(computation, isExact)) return undefined;

@@ -166,8 +166,8 @@ describe("the table", () => {
       matmul-4bit-s8     m1 n4096 | g128 b16 h2
       batched-matmul     b12 m512 n64 | k512
       grouped-fc         n16 g8 k128 | c128
-      grouped-matmul     t16 m128 n2048 | k1024
-      counted-matmul     g8 m256 n2048 | k1024
+      grouped-matmul     t16 m64 n1024 | k512
+      counted-matmul     g8 m128 n1024 | k512
       attention-scores   b1 h12 i512 j512 | d64
       conv1d             n1 k512 p892 | c512 r3
       conv2d             n1 k64 p56 q56 | c64 r3 s3

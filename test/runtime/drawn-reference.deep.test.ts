@@ -155,9 +155,31 @@ describe("a reference that is kept in files", () => {
     }
   });
 
-  it("is kept in memory instead where an index is read from a tensor", async () => {
-    const computation = stated("y[i] = table[clamp(x[i])] --i 64 --dtype s32 --shape table=9");
+  it("is kept in memory instead where an index is read from a tensor whose elements are also summed", async () => {
+    const computation = stated("y[i] = table[clamp(x[i])] + x[i] --i 64 --dtype s32 --shape table=9");
     expect(await drawnReference(computation, 1, { compiler, workdir, folder, least: 0 })).toBeUndefined();
+  });
+
+  it.each([
+    ["y[i] = table[clamp(x[i])] --i 640 --dtype s32 --shape table=9", "x"],
+    [
+      "c[t,m,n] += f32(a[t,m,k]) * f32(w[clamp(g[t]),n,k]) where g[t] >= 0 --t 9 --m 4 --n 40 --k 7 --shape w=3x40x7 --dtype a=bf16,w=bf16,g=s32,c=f32",
+      "g",
+    ],
+    [
+      "c[g,m,n] += s32(a[g,m,k]) * s32(w[g,n,k]) where m < count[g] --g 5 --m 6 --n 40 --k 7 --dtype a=u8,w=s8,count=s32,c=s32",
+      "count",
+    ],
+  ])("equals the interpreter where elements say which points are meant: %s", async (words, deciding) => {
+    const computation = stated(words);
+    const reference = await drawnReference(computation, 1, { compiler, workdir, folder, least: 0 });
+    if (!reference) throw new Error("it is not drawn");
+    for (const set of reference.sets) {
+      const inputs = inputValues(reference, set);
+      expect([...set.expected]).toEqual([...(await interpret(computation, inputs))]);
+      expect(new Set(inputs[deciding]).size).toBeGreaterThan(2);
+      expect(set.expected.some((x) => x !== 0)).toBe(true);
+    }
   });
 
   it("keeps the values an operator fixes, which may be fractions", async () => {
