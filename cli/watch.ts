@@ -74,8 +74,10 @@ async function shown(
   { port, trouble }: { readonly port: number; readonly trouble: string | undefined },
 ): Promise<void> {
   const served = await servePage(page, { port });
+  // Who reads the link may stop the command at once.
+  const stopped = once(process, "SIGINT");
   if (trouble !== undefined) say(`automap: ${trouble}; waiting for it`);
   print(served.link);
-  await once(process, "SIGINT");
+  await stopped;
   await served.close();
 }

@@ -35,10 +35,11 @@ async function begun(file: string, ...words: readonly string[]) {
   return { child, link: link.trim(), said: () => said };
 }
 
+/** The exit code after Ctrl-C, or the signal that ended it. */
 const ended = async (child: ChildProcess): Promise<unknown> => {
   child.kill("SIGINT");
-  const [code] = (await once(child, "exit")) as unknown[];
-  return code;
+  const [code, signal] = (await once(child, "exit")) as unknown[];
+  return code ?? signal;
 };
 
 describe("automap watch", () => {
@@ -67,6 +68,11 @@ describe("automap watch", () => {
     const second = await begun(shop.path("port.db"), "--port", port);
     expect(new URL(second.link).port).toBe(port);
     expect(second.link).not.toBe(first.link);
+  });
+
+  it("ends by Ctrl-C from the moment on that its link is read", async () => {
+    const codes = await Promise.all([1, 2, 3, 4].map(async () => ended((await begun(shop.path("soon.db"))).child)));
+    expect(codes).toEqual([130, 130, 130, 130]);
   });
 
   it("refuses in a sentence what it cannot show", async () => {
