@@ -329,7 +329,7 @@ function copyTree(): void {
   writeFileSync(join(COPY, "mutation-setup.ts"), SETUP);
   writeFileSync(join(COPY, "mutation.config.ts"), CONFIG);
   const inCopy = { cwd: COPY, stdio: "inherit" } as const;
-  execFileSync("node", ["node_modules/typescript/lib/tsc.js", "-p", "tsconfig.build.json", "--noCheck"], inCopy);
+  execFileSync("node", ["node_modules/typescript/lib/tsc.js", "-p", "tsconfig.build.json"], inCopy);
   execFileSync("node", ["build-assets.mjs"], inCopy);
 }
 
