@@ -21,7 +21,7 @@ import { MODELS } from "../network/models/index.ts";
 import { type OperandTypes, parseDataTypes, printDataTypes, typeSuggestion } from "../operators/data-types.ts";
 import { EPILOGUE_NAMES, epilogueFor } from "../operators/epilogue.ts";
 import { operatorNamed } from "../operators/index.ts";
-import { instantiate, type Operator } from "../operators/operator.ts";
+import { instantiate, type Operator, typeProblem } from "../operators/operator.ts";
 import type { Cli } from "./command.ts";
 import { collect, optionalText, optionWords } from "./options.ts";
 import { texts } from "./output.ts";
@@ -133,8 +133,10 @@ export function readComputation(
       `--shape is for an equation; those of ${operator.name} follow from its parameters`,
       automapCommand("operator", "show", operator.name),
     );
-  const types =
-    options.dtype === undefined ? like && typesTakenBy(like) : readTypes(operator, options.dtype, options.sum);
+  const taken = like && typesTakenBy(like);
+  // An operator that refuses the instruction's types is taken in f32, and the mapping is refused with a reason.
+  const fitting = taken && typeProblem(operator, taken) === undefined ? taken : undefined;
+  const types = options.dtype === undefined ? fitting : readTypes(operator, options.dtype, options.sum);
   const layouts =
     options.layout === undefined
       ? undefined

@@ -55,6 +55,7 @@ export const LINEAR: readonly Operator[] = [
     equation:
       "out[m,n] += acc(a[m,group*g+2*b+h]) * ((acc(select(h == 0, w[n,g,b] % 16, w[n,g,b] / 16)) - 8) * acc(s[n,g]))",
     axes: { g: "k/group", b: "group/2", h: "2" },
+    integers: "matmul-4bit-s8 takes numbers of s8, with scales of f32",
     tensors: { ...SCALED, w: { type: "u8", constant: true } },
     rules: [divides("group", "k"), isEven],
   }),
@@ -65,6 +66,7 @@ export const LINEAR: readonly Operator[] = [
     ...NARROW,
     axes: { g: "k/group", j: "group" },
     equation: "out[m,n] += acc(a[m,group*g+j]) * (acc(w[n,g,j]) * acc(s[n,g]))",
+    integers: "take f32, f16 or bf16, or write the equation with scales of f32",
     tensors: { ...SCALED, w: { type: "s8", constant: true } },
     rules: [divides("group", "k")],
   }),

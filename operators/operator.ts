@@ -97,6 +97,8 @@ export interface Operator {
    * sums are the output, and users may choose an epilogue.
    */
   readonly stores?: string;
+  /** What to take for integers, of an operator whose factors are floats. */
+  readonly integers?: string;
   /** Named constants in the texts that users cannot change. */
   readonly fixed: Extents;
   /** Extents of axes as formulas of the parameters. */
@@ -153,6 +155,8 @@ export function instantiate(operator: Operator, options: InstantiateOptions = {}
     if (broken !== undefined) throw new UsageError(`${operator.name}: ${broken}`);
   }
   const types = options.types ?? F32;
+  const problem = typeProblem(operator, types);
+  if (problem !== undefined) throw new UsageError(`${operator.name}: ${problem.because}`, problem.hint);
   const grouped = operator.groupedEquation !== undefined && extentOf("groups", parameters) > 1;
   const equation = bind(grouped ? operator.groupedEquation : operator.equation, parameters, types.sum);
   const extents = Object.fromEntries(
@@ -188,11 +192,25 @@ export function instantiate(operator: Operator, options: InstantiateOptions = {}
   return withConstants(made, options.constants ?? []);
 }
 
+/** Why an operator does not take some types, and what to do; undefined for types that it takes. */
+export function typeProblem(
+  { stores, integers }: Operator,
+  { inputs, sum }: OperandTypes,
+): { readonly because: string; readonly hint: string } | undefined {
+  const [first] = inputs;
+  const whole = inputs.find(isInteger);
+  if (integers !== undefined && whole !== undefined)
+    return { because: `its scales are floats, of the type of a factor, and cannot be ${whole}`, hint: integers };
+  if (stores === undefined || !isInteger(first) || first === sum) return undefined;
+  const because = `sums of ${first} do not fit into ${first}, the type of what is stored beside them`;
+  return { because, hint: "take f32, f16 or bf16" };
+}
+
 /** The epilogue's name or text: the operator's own, else the one asked for. */
 function storedText(
   { name, stores }: Operator,
   parameters: Extents,
-  { inputs: [first], sum }: OperandTypes,
+  { inputs: [first] }: OperandTypes,
   asked: string | undefined,
 ): string | undefined {
   if (stores === undefined) return asked;
@@ -200,11 +218,6 @@ function storedText(
     throw new UsageError(
       `${name}: its sums have an epilogue already`,
       "write the equation with another epilogue behind it: automap operator show prints both",
-    );
-  if (isInteger(first) && first !== sum)
-    throw new UsageError(
-      `${name}: sums of ${first} do not fit into ${first}, the type of what is stored beside them`,
-      "take f32, f16 or bf16",
     );
   const typed = parseEpilogue(stores.replaceAll(/\bfirst\(/g, `${first}(`));
   return printEquation(substituteAxes(typed, replacements(parameters)));
