@@ -174,8 +174,8 @@ export interface RegisterClass {
 
 /** Numbers from 0 to 15, two a byte, the first in its low half. */
 export interface HalfBytes {
-  /** The lane that takes each number of a tile, in their order. */
-  readonly lanes: readonly number[];
+  /** The byte that holds the number of a lane, and its half, 0 for the low one: formulas of `lane`. Of a byte's lanes the first takes the low half. */
+  readonly place: { readonly byte: string; readonly half: string };
   /** The elements of `{table}`, a vector of sixteen, that the numbers at `{ptr}` name; or the numbers. */
   readonly loaded: string;
   /** The table of the numbers themselves, where there is a table. */
@@ -183,11 +183,13 @@ export interface HalfBytes {
 }
 
 /** Values of vectors: of two vectors by a sign, with one number in all lanes, and of the elements at an address. */
-export interface LaneArithmetic extends Readonly<Record<"+" | "-" | "*", string>> {
+export interface LaneArithmetic extends Readonly<Partial<Record<"+" | "-" | "*", string>>> {
   /** `{value}` in all lanes. */
   readonly shared: string;
   /** The elements from `{ptr}` on. */
   readonly loaded: string;
+  /** Which of them a lane takes, as a formula of `lane`; its own when left out. */
+  readonly place?: { readonly element: string };
 }
 
 /** Machines that share features, registers and emulation. */

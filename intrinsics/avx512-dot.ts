@@ -181,6 +181,31 @@ static inline eight_vectors load_eight(const void* from) {
   for (int i = 0; i < 8; i++) all.at[i] = _mm512_loadu_si512((const char*)from + 64 * i);
   return all;
 }
+static inline eight_vectors load_halves(const void* from) { /* two numbers a byte, from 0 to 15 */
+  eight_vectors all;
+  for (int i = 0; i < 4; i++) {
+    const __m512i both = _mm512_loadu_si512((const char*)from + 64 * i);
+    all.at[2 * i] = _mm512_and_si512(both, _mm512_set1_epi8(15));
+    all.at[2 * i + 1] = _mm512_and_si512(_mm512_srli_epi16(both, 4), _mm512_set1_epi8(15));
+  }
+  return all;
+}
+static inline eight_vectors eight_times(__m512i one) { return {{one, one, one, one, one, one, one, one}}; }
+static inline eight_vectors load_four_times(const void* from) { /* each of 16 bytes in the four of a lane */
+  const __m512i all = _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i*)from));
+  const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  return eight_times(_mm512_shuffle_epi8(all, _mm512_mullo_epi32(lanes, _mm512_set1_epi32(0x01010101))));
+}
+static inline eight_vectors operator+(const eight_vectors& a, const eight_vectors& b) {
+  eight_vectors all;
+  for (int i = 0; i < 8; i++) all.at[i] = _mm512_add_epi8(a.at[i], b.at[i]);
+  return all;
+}
+static inline eight_vectors operator-(const eight_vectors& a, const eight_vectors& b) {
+  eight_vectors all;
+  for (int i = 0; i < 8; i++) all.at[i] = _mm512_sub_epi8(a.at[i], b.at[i]);
+  return all;
+}
 static inline __m512 add_scaled_dots(__m512 c, const void* a, const eight_vectors& b, __m512 s, __m512 t) {
   const __m512i raise = _mm512_set1_epi8(-128);
   __m512i sum = _mm512_setzero_si512();

@@ -7,14 +7,16 @@
  *     clearRegister(tdpbusd, operandOf(tdpbusd, "c"), code`0`)            _tile_zero(0);
  */
 
-import { extentOf } from "../abstraction/affine.ts";
+import { evaluateIndex, extentOf } from "../abstraction/affine.ts";
+import { upTo } from "../abstraction/collections.ts";
 import { extentsOf } from "../abstraction/computation.ts";
 import { bytesOf, type DType } from "../abstraction/dtype.ts";
 import { internal } from "../abstraction/error.ts";
-import { identityOf } from "../abstraction/expression.ts";
+import { type Expr, identityOf, number, plus, substitute, times } from "../abstraction/expression.ts";
 import { fillTemplate, type Intrinsic, lanesOf, type Operand, registerElements } from "../abstraction/intrinsic.ts";
 import type { HalfBytes, LaneArithmetic, RegisterClass } from "../abstraction/machine.ts";
 import { tileElements } from "../abstraction/memory-tile.ts";
+import { parseExpr } from "../abstraction/parse.ts";
 import { apart, type Code, code, filled, list, type Name, NOTHING, trustedCode } from "../abstraction/source-text.ts";
 import { FAMILIES, familyOf } from "./features.ts";
 
@@ -109,6 +111,28 @@ function inCode<T extends object>(texts: T | undefined): InCode<T> | undefined {
 /** How numbers of half a byte fill the register of an operand; undefined where there is no way. */
 export const halfBytesOf = (operand: Operand): InCode<HalfBytes> | undefined =>
   isVector(operand) ? inCode(registerClass(operand.file)?.halfBytes?.[operand.dtype]) : undefined;
+
+/** The byte that holds the number of a lane in half bytes, and its half: 0 is the low one. */
+export function halfPlaces(operand: Operand, lane: Expr): { readonly byte: Expr; readonly half: Expr } {
+  const { place } = halfBytesOf(operand) ?? internal(`${operand.name} is not read from half bytes`);
+  return { byte: ofLane(place.byte, lane), half: ofLane(place.half, lane) };
+}
+
+/** The number that each lane takes of a tile of half bytes. */
+export const numbersTaken = (operand: Operand): readonly number[] =>
+  upTo(tileElements(operand)).map((lane) => {
+    const { byte, half } = halfPlaces(operand, number(lane));
+    return evaluateIndex(plus(times(2, byte), half), {});
+  });
+
+/** The element that a lane takes of those at an address which its arithmetic loads. */
+export function takenBy(operand: Operand, lane: Expr): Expr {
+  const place = laneArithmetic(operand)?.place;
+  return place === undefined ? lane : ofLane(place.element, lane);
+}
+
+const ofLane = (formula: string, lane: Expr): Expr =>
+  substitute(parseExpr(formula), new Map([["lane", lane]]), "index");
 
 /** How lanes of the register of an operand compute; undefined where no code is known. */
 export const laneArithmetic = (operand: Operand): InCode<LaneArithmetic> | undefined =>

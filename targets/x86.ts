@@ -97,7 +97,7 @@ export const ZMM = {
   // A permutation looks at the lowest four bits of each lane. Each number is shifted there from the half of the eight bytes that its lane holds.
   halfBytes: {
     f32: {
-      lanes: [0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15],
+      place: { byte: "lane/4 + 4*(lane%2)", half: "lane/2 % 2" },
       loaded:
         "_mm512_permutexvar_ps(_mm512_srlv_epi32(_mm512_broadcastq_epi64(_mm_loadl_epi64((const __m128i*)({ptr}))), _mm512_setr_epi32(0, 0, 4, 4, 8, 8, 12, 12, 16, 16, 20, 20, 24, 24, 28, 28)), {table})",
       table: "_mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)",
@@ -130,7 +130,7 @@ export const YMM = {
   },
   halfBytes: {
     f32: {
-      lanes: [0, 1, 2, 3, 4, 5, 6, 7],
+      place: { byte: "lane/2", half: "lane%2" },
       loaded:
         "_mm256_cvtepi32_ps(_mm256_and_si256(_mm256_srlv_epi32(_mm256_broadcastd_epi32(_mm_loadu_si32({ptr})), _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28)), _mm256_set1_epi32(15)))",
     },
@@ -169,7 +169,20 @@ const REGISTERS: readonly RegisterClass[] = [
     bytes: 512,
     feature: "avx512f",
     otherwise: "eight_vectors",
-    source: "eight registers of 512 bits; intrinsics/avx512-dot.ts declares the type",
+    // Two neighbours of the eight vectors share 64 bytes.
+    halfBytes: {
+      s8: { place: { byte: "64*(lane/128) + lane%64", half: "lane/64 % 2" }, loaded: "load_halves({ptr})" },
+    },
+    arithmetic: {
+      s8: {
+        "+": "({left} + {right})",
+        "-": "({left} - {right})",
+        shared: "eight_times(_mm512_set1_epi8({value}))",
+        loaded: "load_four_times({ptr})",
+        place: { element: "lane/4 % 16" },
+      },
+    },
+    source: "eight registers of 512 bits; intrinsics/avx512-dot.ts declares the type and its functions",
   },
   {
     name: "bytes",

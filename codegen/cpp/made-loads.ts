@@ -39,8 +39,10 @@ export function madeValue(made: MadeElements, { operand, stored, ptr }: Load, c:
     if (held === undefined && half?.table !== undefined && isAlike && reads.some(isElement))
       return filled(load, { ptr, table: vector(e, half.table) });
     if (isAlike && !reads.some(isElement)) return filled(words.shared, { value: c.value(e, operand.dtype, extents) });
-    if (e.kind === "binary" && (e.op === "+" || e.op === "-" || e.op === "*"))
-      return filled(words[e.op], { left: vector(e.left, held), right: vector(e.right, held) });
+    if (e.kind === "binary" && (e.op === "+" || e.op === "-" || e.op === "*")) {
+      const word = words[e.op] ?? internal(`no ${e.op} of lanes of ${operand.name}`);
+      return filled(word, { left: vector(e.left, held), right: vector(e.right, held) });
+    }
     const [read] = reads;
     if (read === undefined || isElement(read)) return held ?? filled(load, { ptr });
     const first = substitute(read.index[0] ?? number(0), new Map([[made.lane, number(0)]]), "index");

@@ -15,16 +15,16 @@
 
 import type { Dimension } from "../../abstraction/affine.ts";
 import type { Placement, Schedule } from "../../abstraction/candidate.ts";
-import { mapValues, upTo } from "../../abstraction/collections.ts";
+import { mapValues } from "../../abstraction/collections.ts";
 import { type Computation, inputsOf, keptIn, type Tensor, tensorOf } from "../../abstraction/computation.ts";
 import type { Truth } from "../../abstraction/condition.ts";
 import { bytesOf, type DType } from "../../abstraction/dtype.ts";
-import { internal } from "../../abstraction/error.ts";
 import {
   type Access,
   access,
   axesIn,
   axis,
+  compare,
   type Expr,
   number,
   over,
@@ -32,6 +32,7 @@ import {
   printExpr,
   remainder,
   rewriteReads,
+  select,
   substitute,
   times,
 } from "../../abstraction/expression.ts";
@@ -48,13 +49,13 @@ import {
 import type { Mapping } from "../../abstraction/mapping.ts";
 import { tileElements, tileOffset, tileRowElements } from "../../abstraction/memory-tile.ts";
 import { substituteAxis } from "../../abstraction/rewrite-statement.ts";
-import { halfBytesOf } from "../../targets/registers.ts";
+import { halfPlaces, numbersTaken, takenBy } from "../../targets/registers.ts";
 import { type Conditions, partsPackedIn, scheduledParts } from "../match/conditions.ts";
 import { defineProblem } from "../match/problem.ts";
 import { blockOf } from "../schedule/block.ts";
 import { type NestedLoop, partialReach } from "../schedule/cache-tiles.ts";
 import { dependsOn, digitsOf, type LoopDimension } from "../schedule/dimensions.ts";
-import { ELEMENT, type MadeForm, type PackedForm, packedForm } from "../schedule/packed-form.ts";
+import { ELEMENT, type MadeForm, type PackedForm, packedForm, partOperand } from "../schedule/packed-form.ts";
 import { type PaddedCopy, type Reach, reachExpr, reachInPlace, reachPadded, reachWindowed } from "../schedule/reach.ts";
 import { type Around, copyWithin, type Moved, movedBy, STILL, tilesWithin } from "../schedule/within.ts";
 import { fetchingAhead, isFew, type Region, regionsOf } from "./ahead.ts";
@@ -236,7 +237,7 @@ export abstract class PackedTiles extends OperandTiles {
     const stored = this.packAhead(operand, `${operand.name}_tiles`, form, own);
     const packed = mapValues(parts, (part, name) => {
       const whole = { dtype: operand.dtype, bytes: bytesOf(operand.dtype), value: part };
-      return this.packAhead(operand, `${operand.name}_${name}`, whole, dimensionsOf(used(part)));
+      return this.packAhead(partOperand(operand), `${operand.name}_${name}`, whole, dimensionsOf(used(part)));
     });
     const lane = this.names.fresh(`${operand.name}_lane`);
     const element = this.names.fresh("element");
@@ -244,10 +245,10 @@ export abstract class PackedTiles extends OperandTiles {
       const first = new Map(own.flatMap((d) => digitsOf(d, times(this.stepAt(d, at), d.step))));
       const read = (a: Access): Expr => {
         const part = packed[a.tensor];
-        if (part) return access(part.buffer, [plus(part.base(at), axis(lane))]);
+        if (part) return access(part.buffer, [plus(part.base(at), takenBy(operand, axis(lane)))]);
         return a.tensor === ELEMENT.tensor ? access(element, []) : a;
       };
-      const halves = form.bytes < 1 ? { halves: this.halvesOf(operand) } : {};
+      const halves = form.bytes < 1 ? { halves: numbersTaken(operand) } : {};
       return { lane, element, value: rewriteReads(substitute(value, first), read), ...halves };
     };
     return { operand, ...stored, stride: tileRowElements(operand), made };
@@ -268,30 +269,19 @@ export abstract class PackedTiles extends OperandTiles {
       const block = number(blockOf(this.schedule, d));
       return this.placeIn(d, over(step(d), block), remainder(step(d), block));
     };
-    const assigned = (offset: Expr, filled: Expr): Statement =>
-      assign(access(buffer, [plus(base(at), offset)]), filled);
+    const filled = this.element(operand, value, own, step, within);
+    const lane = substitute(tileOffset(operand), within, "index");
     if (!isHalved) {
-      const filled = this.element(operand, value, own, step, within);
-      const offset = substitute(tileOffset(operand), within, "index");
-      this.prepare.push(...this.dealt(walk, [assigned(offset, filled)]));
+      this.prepare.push(...this.dealt(walk, [assign(access(buffer, [plus(base(at), lane)]), filled)]));
       return { buffer, base };
     }
-    const [{ name } = { name: "" }] = operand.dims;
-    const numberOf = (lane: number): Expr => this.element(operand, value, own, step, new Map([[name, number(lane)]]));
-    const halves = this.halvesOf(operand);
-    const bytesOfTile = upTo(halves.length / 2).map((byte) => {
-      const low = numberOf(halves.indexOf(2 * byte));
-      const high = numberOf(halves.indexOf(2 * byte + 1));
-      return assigned(number(byte), plus(low, times(16, high)));
-    });
-    this.prepare.push(...this.dealt(walk.slice(0, own.length), bytesOfTile));
+    // One thread packs a tile: it writes the low half of a byte, then adds the high one.
+    const { byte, half } = halfPlaces(operand, lane);
+    const place = access(buffer, [plus(base(at), byte)]);
+    const both = select(compare("==", half, 0), filled, plus(place, times(16, filled)));
+    const tile = this.alone(walk.slice(own.length), [assign(place, both)]);
+    this.prepare.push(...this.dealt(walk.slice(0, own.length), tile));
     return { buffer, base };
-  }
-
-  /** The number that each lane takes of a tile of half bytes. */
-  private halvesOf(operand: Operand): readonly number[] {
-    const { lanes } = halfBytesOf(operand) ?? internal(`${operand.name} is not read from half bytes`);
-    return upTo(lanes.length).map((lane) => lanes.indexOf(lane));
   }
 
   /** The number of a dimension's step at a position. */

@@ -9,12 +9,22 @@ import { evaluateIndex, extentOf, extentsBy } from "../../abstraction/affine.ts"
 import { memoisedPair, upTo, volumeOf } from "../../abstraction/collections.ts";
 import { tensorOf } from "../../abstraction/computation.ts";
 import { bytesOf, type DType, rangeOf } from "../../abstraction/dtype.ts";
-import { access, accessesIn, axesIn, childrenOf, type Expr } from "../../abstraction/expression.ts";
-import { operandOf } from "../../abstraction/intrinsic.ts";
+import {
+  access,
+  accessesIn,
+  axesIn,
+  axis,
+  childrenOf,
+  type Expr,
+  number,
+  substitute,
+} from "../../abstraction/expression.ts";
+import { type Operand, operandOf } from "../../abstraction/intrinsic.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
+import { tileOffset } from "../../abstraction/memory-tile.ts";
 import { dropIdleCasts, dtypesOf } from "../../abstraction/typing.ts";
 import { type Range, valueRange } from "../../abstraction/value-range.ts";
-import { halfBytesOf, laneArithmetic, widenedLoad } from "../../targets/registers.ts";
+import { halfBytesOf, laneArithmetic, takenBy, widenedLoad } from "../../targets/registers.ts";
 import { dependsOn, dimensionsOf, type LoopDimension } from "./dimensions.ts";
 
 /** How the tiles of an operand lie in memory: the type of their elements, and what an element is made of. */
@@ -56,7 +66,7 @@ function findForm(mapping: Mapping, name: string): PackedForm {
   const range = core && valueRange(core.value, types);
   if (core === undefined || range === undefined) return plain;
   const isConstant = accessesIn(bound).every((a) => tensorOf(computation, a.tensor).constant);
-  const canMake = isConstant && operand.dims.length === 1 && fillsTiles(mapping, name);
+  const canMake = isConstant && fillsTiles(mapping, name);
   const halves = canMake && isInside(range, [0, 15]) && halfBytesOf(operand) !== undefined;
   const dtype = halves ? "u8" : BYTES.find((type) => isInside(range, rangeOf(type)));
   if (dtype === undefined || (!halves && widenedLoad(operand, dtype) === undefined)) return plain;
@@ -65,8 +75,7 @@ function findForm(mapping: Mapping, name: string): PackedForm {
 
   // 2. What a load makes of them.
   if (core === bound && !halves) return form;
-  if (!canMake || laneArithmetic(operand) === undefined) return plain;
-  const made = madeOf(mapping, name, bound, core);
+  const made = canMake && laneArithmetic(operand) ? madeOf(mapping, operand, bound, core) : undefined;
   return made ? { ...form, made } : plain;
 }
 
@@ -84,7 +93,7 @@ function integersIn(e: Expr, dtype: DType): Cast[] {
 type Cast = Extract<Expr, { kind: "cast" }>;
 
 /** What a vector computes of two vectors lane by lane. */
-const isLanewise = (e: Expr): e is Extract<Expr, { kind: "binary" }> =>
+const isLanewise = (e: Expr): e is Extract<Expr, { kind: "binary" }> & { readonly op: "+" | "-" | "*" } =>
   e.kind === "binary" && (e.op === "+" || e.op === "-" || e.op === "*");
 
 /** Whether nothing but kept elements pads the tiles of an operand: what a load makes of padding is not 0. */
@@ -101,21 +110,43 @@ function fillsTiles(mapping: Mapping, name: string): boolean {
   );
 }
 
-/** The value of a load, with its parts; undefined if a part would be packed as often as the element itself. */
-function madeOf(mapping: Mapping, name: string, bound: Expr, core: Cast): MadeForm | undefined {
-  const dimensions = dimensionsOf(mapping).filter((d) => dependsOn(mapping, name, d));
+/**
+ * The tile of a part that differs from lane to lane, as an operand: that of the elements, or one along the dimension of which each lane takes its
+ * element.
+ */
+export function partOperand(operand: Operand): Operand {
+  const places = tileOffset(operand);
+  const of = operand.dims.find((o) => {
+    const others = new Map(operand.dims.map((other) => [other.name, other === o ? axis(o.name) : number(0)]));
+    const taken = takenBy(operand, substitute(places, others, "index"));
+    return upTo(o.extent).every((i) => evaluateIndex(taken, { [o.name]: i }) === i);
+  });
+  return of === undefined ? operand : { ...operand, dims: [of], storage: axis(of.name), broadcast: [] };
+}
+
+/**
+ * The value of a load, with its parts; undefined if a part would be packed as often as the element itself, or if the registers have no instruction.
+ */
+function madeOf(mapping: Mapping, operand: Operand, bound: Expr, core: Cast): MadeForm | undefined {
+  const dimensions = dimensionsOf(mapping).filter((d) => dependsOn(mapping, operand.name, d));
   const lanes = dimensions.filter((d) => d.step > 1);
   const parts: Record<string, Expr> = {};
+  const words = laneArithmetic(operand);
+  const tile = partOperand(operand);
   let fits = true;
   const made = (e: Expr): Expr => {
     if (e === core) return { ...core, value: ELEMENT };
-    if (isLanewise(e) && contains(e, core)) return { ...e, left: made(e.left), right: made(e.right) };
+    if (isLanewise(e) && contains(e, core)) {
+      fits &&= words?.[e.op] !== undefined;
+      return { ...e, left: made(e.left), right: made(e.right) };
+    }
     const differing = lanes.filter((d) => !isAlike(e, d));
     if (differing.length === 0) return e;
     const part = `part${Object.keys(parts).length}`;
     parts[part] = e;
     const used = new Set(axesIn(e));
     fits &&= dimensions.some((d) => d.loops.every((l) => !used.has(l.name)));
+    fits &&= differing.every((d) => tile.dims.some((o) => o.name === d.axis));
     return access(part, []);
   };
   const value = made(bound);

@@ -5,11 +5,14 @@ import { interpret } from "../../abstraction/interpret.ts";
 import { generateCpp } from "../../codegen/cpp/cpp.ts";
 import { runEmulated } from "../../runtime/emulated-kernel.ts";
 import { hasFeature, nativeTarget } from "../../targets/index.ts";
-import { GROUPED_CASES, groupedNest } from "../support/grouped-weights.ts";
+import { GROUPED_CASES, groupedNest, SCALED_CASES, SCALED_DOTS, scaledNest } from "../support/grouped-weights.ts";
 
 it("weights of groups are what their equations say", async () => {
   const { isa } = nativeTarget();
-  const cases = GROUPED_CASES.map((one) => ({ ...one, ...groupedNest(one) }));
+  const cases = [
+    ...GROUPED_CASES.map((one) => ({ ...one, ...groupedNest(one) })),
+    ...SCALED_CASES.map((one) => ({ ...one, row: `${SCALED_DOTS.name}, groups of ${one.group}`, ...scaledNest(one) })),
+  ];
   const possible = cases.filter(({ mapping }) => hasFeature({ isa }, mapping.intrinsic.isa));
   const jobs = possible.map(({ computation, mapping, nest, inputs }) => ({
     kernel: generateCpp(computation, mapping.intrinsic, nest, { lines: [] }),

@@ -13,7 +13,14 @@ import { lowerSchedule } from "../../mapper/lower/scheduled.ts";
 import { mappings } from "../../mapper/match/enumerate.ts";
 import { instantiate, operatorNamed } from "../../operators/index.ts";
 import { smallInputs } from "../support/drawn/drawn.ts";
-import { GROUPED_CASES, groupedNest, madeMapping } from "../support/grouped-weights.ts";
+import {
+  GROUPED_CASES,
+  groupedNest,
+  madeMapping,
+  SCALED_CASES,
+  SCALED_DOTS,
+  scaledNest,
+} from "../support/grouped-weights.ts";
 
 function product(dtype: DType, equation = "y[m,n] += x[m,k] * f32(w[k,n])"): Computation {
   return defineComputation({
@@ -141,39 +148,23 @@ describe("weights of groups, each with a scale", () => {
 });
 
 describe("sums of integers by group, scaled and added to sums of floats", () => {
-  const computation = instantiate(operatorNamed("matmul-4bit-s8"), {
-    parameters: { m: 3, n: 40, k: 128, group: 64 },
-  });
-  const [row] = intrinsicsNamed("avx512.vpdpbusd.scaled");
-  const valid = row ? mappings(computation, row, { reasons: false }).valid : [];
-
   it("are one issue for 32 numbers of a group, and none crosses groups", () => {
+    const computation = instantiate(operatorNamed("matmul-4bit-s8"), {
+      parameters: { m: 3, n: 40, k: 128, group: 64 },
+    });
+    const { valid } = mappings(computation, SCALED_DOTS, { reasons: false });
     expect(valid[0] && printMatching(valid[0].matching)).toBe("n <- n   k <- b,h");
     expect(valid.every(({ matching }) => !matching["k"]?.includes("g"))).toBe(true);
   });
 
-  it.each([
-    ["where they lie", { a: "in-place", b: "tiled", s: "tiled", t: "in-place" }],
-    ["in tiles", { a: "tiled", b: "tiled", s: "tiled", t: "tiled" }],
-  ] as const)("give what the equation gives with numbers read %s", (_, placement) => {
-    const [mapping] = valid;
-    if (!mapping) throw new Error("no mapping");
-    const nest = lowerSchedule(mapping, {
-      order: ["m", "n", "g", "b_h"],
-      block: { m: 2, n: 2 },
-      placement,
-      threads: 1,
-    });
-    const filled = (count: number, at: (i: number) => number): Float64Array =>
-      Float64Array.from({ length: count }, (_, i) => at(i));
-    const inputs = {
-      a: filled(3 * 128, (i) => ((i * 37) % 256) - 128),
-      w: filled(40 * 64, (i) => (i * 89) % 256),
-      s: filled(80, (i) => ((i % 7) + 1) / 64),
-      t: filled(6, (i) => (i + 1) / 8),
-    };
+  it.each(SCALED_CASES)("of half bytes $what in groups of $group, $read, are what the equation gives", (one) => {
+    const { computation, nest, inputs } = scaledNest(one);
     expect([...interpretNest(nest, computation, inputs)]).toEqual([...interpret(computation, inputs)]);
-    const { source } = generateCpp(computation, mapping.intrinsic, nest, { lines: [] });
-    expect(String(source)).toMatch(/c0 = add_scaled_dots\(c0, a0, b0, s0, t0\);/);
+    const tiles = new Map(nest.scratch.map(({ name, elements }) => [name, elements]));
+    // Columns are padded to four vectors of 16, in two blocks.
+    expect(tiles.get("b_tiles")).toBe((64 * 2 * one.group) / 2);
+    expect(tiles.get("b_part0")).toBe(one.zero === "8" ? undefined : 64 * 2);
+    const { source } = generateCpp(computation, SCALED_DOTS, nest, { lines: [] });
+    expect(String(source)).toMatch(/b0 = \(load_halves\(.*c0 = add_scaled_dots\(c0, a0, b0, s0, t0\);/s);
   });
 });

@@ -10,6 +10,7 @@ import { intrinsicsNamed } from "../../intrinsics/index.ts";
 import { lowerSchedule } from "../../mapper/lower/scheduled.ts";
 import { mappings } from "../../mapper/match/enumerate.ts";
 import { smallInputs } from "./drawn/drawn.ts";
+import { rowNamed } from "./subjects.ts";
 
 const HALVES = "f32(select(j%2 == 0, w[n,g,j/2] % 16, w[n,g,j/2] / 16))";
 
@@ -89,4 +90,59 @@ export function madeMapping(computation: Computation, row: string): Mapping {
   });
   if (!found) throw new Error(`${row} does not take the weights of ${printExpr(computation.equation.value)}`);
   return found;
+}
+
+export const SCALED_DOTS = rowNamed("avx512.vpdpbusd.scaled");
+
+/** Sums of integers by group, scaled: half bytes less 8 or a zero point, times bytes that are read where they lie or from tiles. */
+const ZEROS = [
+  { what: "less 8", zero: "8" },
+  { what: "less a zero point", zero: "s8(z[n,g])" },
+] as const;
+const SIZES = [
+  { group: 32, read: "in-place" },
+  { group: 64, read: "tiled" },
+  { group: 128, read: "in-place" },
+] as const;
+
+export const SCALED_CASES = ZEROS.flatMap((zero) => SIZES.map((size) => ({ ...zero, ...size })));
+
+export function scaledNest({ zero, group, read }: (typeof SCALED_CASES)[number]): {
+  readonly computation: Computation;
+  readonly mapping: Mapping;
+  readonly nest: LoopNest;
+  readonly inputs: Inputs;
+} {
+  const groups = 2;
+  const computation = defineComputation({
+    name: "scaled",
+    equation: `y[m,n] += f32(s32(x[m,${group}*g+2*b+h]) * s32(s8(select(h == 0, w[n,g,b] % 16, w[n,g,b] / 16)) - ${zero})) * (s[n,g] * t[m,g])`,
+    extents: { m: 3, n: 40, g: groups, b: group / 2, h: 2 },
+    tensors: {
+      x: { dtype: "s8" },
+      w: { dtype: "u8", constant: true },
+      s: { dtype: "f32", constant: true },
+      t: { dtype: "f32" },
+      y: { dtype: "f32" },
+      ...(zero !== "8" && { z: { dtype: "u8", constant: true } }),
+    },
+  });
+  const [mapping] = mappings(computation, SCALED_DOTS, { reasons: false }).valid;
+  if (!mapping) throw new Error("sums of integers by group map onto nothing");
+  const nest = lowerSchedule(mapping, {
+    order: ["m", "n", "g", "b_h"],
+    block: { m: 2, n: 2 },
+    placement: { a: read, b: "tiled", s: "tiled", t: read },
+    threads: 1,
+  });
+  const filled = (tensor: string, at: (i: number) => number): Float64Array =>
+    Float64Array.from({ length: elementCount(tensorOf(computation, tensor)) }, (_, i) => at(i));
+  const inputs = {
+    x: filled("x", (i) => ((i * 37) % 256) - 128),
+    w: filled("w", (i) => (i * 89) % 256),
+    s: filled("s", (i) => ((i % 7) + 1) / 64),
+    t: filled("t", (i) => (i + 1) / 8),
+    ...(zero !== "8" && { z: filled("z", (i) => (i * 5) % 16) }),
+  };
+  return { computation, mapping, nest, inputs };
 }
