@@ -225,8 +225,8 @@ export async function openFor(
   else checkThreads(gpu ?? nativeTarget(), given.threads);
   check();
   const { name, graph, options } = readModel(model, given);
-  const { inBrainFloatsOnCpu, inHalfOnGpu, openGraph } = await import("../session/network/network.ts");
-  const plain = openGraph(graph, options);
+  const { inBrainFloatsOnCpu, inHalfOnGpu, openGraph, sumsBytes } = await import("../session/network/network.ts");
+  const plain = openGraph(graph, { ...options, inBytes: sumsBytes(gpu ?? elsewhere) });
   if (plain.widened && !gpu) say(widenedText(plain.widened));
   const opened = gpu ? inHalfOnGpu(plain) : given.dtype === "bf16" ? inBrainFloatsOnCpu(plain) : plain;
   return { model, name, gpu, opened };

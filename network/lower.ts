@@ -21,10 +21,13 @@ export interface LowerOptions {
   readonly dims?: Readonly<Record<string, number>>;
   /** Inputs whose elements are known, such as a shape. */
   readonly constants?: ReadonlyMap<string, Constant>;
+  /** Whether products whose `accuracy_level` is 4 round their numbers to bytes; false when left out. */
+  readonly inBytes?: boolean;
 }
 
 /** @throws UsageError, naming the node or input, when the network is not supported */
-export function lowerGraph(graph: Graph, { dims = {}, constants = new Map() }: LowerOptions = {}): Network {
+export function lowerGraph(graph: Graph, options: LowerOptions = {}): Network {
+  const { dims = {}, constants = new Map(), inBytes } = options;
   const unknown = [...constants.keys()].find((name) => !graph.inputs.some((input) => input.name === name));
   if (unknown !== undefined)
     throw new UsageError(
@@ -48,7 +51,7 @@ export function lowerGraph(graph: Graph, { dims = {}, constants = new Map() }: L
     values.set(input.name, value);
   }
   const steps: Step[] = [];
-  const shared = new SharedLowering();
+  const shared = new SharedLowering(inBytes);
   for (const node of inOrder(graph, graph.name, (name) => values.has(name)))
     for (const step of lowerNode(node, graph, values, shared)) steps.push(step);
   const outputs = graph.outputs.map((name) => ({ name, value: outputNamed(name, values, graph) }));
@@ -64,6 +67,7 @@ export function lowerGraph(graph: Graph, { dims = {}, constants = new Map() }: L
     steps: kept,
     nodes: graph.nodes.length,
     ...(graph.halves && { halves: true }),
+    ...(shared.hasRounded && { inBytes: true }),
     ...(integers.size > 0 && { integers }),
   };
 }

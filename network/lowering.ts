@@ -63,6 +63,9 @@ export type LowerBody = (body: Body, given: ReadonlyMap<string, Value>) => { ste
 
 /** State that all nodes share while a network is lowered. */
 export class SharedLowering {
+  /** Whether nodes that allow it may round numbers to bytes, and whether one did. */
+  readonly mayRound: boolean;
+  hasRounded = false;
   /** Points that may still be folded. */
   points = 10 * MOST_FOLDED_POINTS;
   elements = MOST_MADE_ELEMENTS;
@@ -72,6 +75,10 @@ export class SharedLowering {
   nodes = MOST_NODES;
   /** Values that are dequantised integers, with these integers. */
   readonly quantised = new Map<Value, Quantised>();
+
+  constructor(mayRound = false) {
+    this.mayRound = mayRound;
+  }
 }
 
 /** Names of an output's axes, by position. */
@@ -118,6 +125,12 @@ export class Lowering {
   /** @throws UsageError that names the node */
   refuse(because: string, hint?: string): never {
     throw new UsageError(`${this.subject}: ${because}`, hint);
+  }
+
+  /** Whether numbers of a node that allows it may be rounded to bytes. The network says that they were. */
+  roundsToBytes(): boolean {
+    this.shared.hasRounded ||= this.shared.mayRound;
+    return this.shared.mayRound;
   }
 
   get subject(): string {

@@ -40,6 +40,8 @@ export interface Network {
   readonly nodes: number;
   /** Whether constants of f32 were f16, so that a package may store them so. */
   readonly halves?: boolean;
+  /** Whether numbers are rounded to bytes where nodes allow it. */
+  readonly inBytes?: true;
   /** The integers of 8 bits behind constants of f32, by their elements, so that a package may store the integers. */
   readonly integers?: ReadonlyMap<NumberArray, Quantised>;
 }

@@ -3,11 +3,10 @@
  *
  *     npm run build && npm install --no-save onnxruntime-node
  *     node dist/bench/networks/narrow-products.js --seconds 20                      Llama's shapes, 1 to 512 rows, one thread
- *     node dist/bench/networks/narrow-products.js --shapes 4096x4096 --groups 32 --rows 1,16 --threads 1,2
+ *     node dist/bench/networks/narrow-products.js --shapes 4096x4096 --groups 32 --rows 1,16 --threads 1,2 --levels 4
  *
- * `accuracy_level` 0 sums products of f32 on both sides. With 4, ONNX Runtime quantises each row's numbers to s8 by the weights' groups, by the
- * largest of 127, sums integers in a group, and floats over groups: its outputs are compared with that sum too. Ratios above 1 mean that automap
- * is faster.
+ * `accuracy_level` 0 sums products of f32 on both sides. With 4, both quantise each row's numbers to s8 by the weights' groups, by the largest of
+ * 127, sum integers in a group, and floats over groups: outputs are compared with that sum too. Ratios above 1 mean that automap is faster.
  */
 
 import { rmSync, writeFileSync } from "node:fs";
@@ -32,6 +31,8 @@ const { values } = readOptions({
     groups: { type: "string", default: "32,128" },
     rows: { type: "string", default: "1,16,128,512" },
     threads: { type: "string", default: "1" },
+    /** `accuracy_level` of automap's products. */
+    levels: { type: "string", default: "0,4" },
     /** Of search for each case; 0 uses the existing records. */
     seconds: { type: "string", default: "20" },
     /** Turns of each side, and the seconds after which no more begin. */
@@ -53,6 +54,7 @@ interface Case {
   readonly n: number;
   readonly k: number;
   readonly group: number;
+  readonly level: 0 | 4;
 }
 
 const compiler = await cpuCompiler();
@@ -63,31 +65,43 @@ const rows: string[][] = [];
 for (const threads of numbers(values.threads))
   for (const shape of values.shapes.split(","))
     for (const group of numbers(values.groups))
-      for (const m of numbers(values.rows)) {
-        const [n = 0, k = 0] = shape.split("x").map(Number);
-        const row = await compared({ m, n, k, group }, threads);
-        write(row);
-        const { automap, floats, bytes } = row;
-        const ratios = [row.overFloats, row.overBytes].map((ratio) => ratio.toFixed(2));
-        rows.push([String(threads), shape, String(group), String(m), us(automap), us(floats), us(bytes), ...ratios]);
-        console.error(rows.at(-1)?.join("  "));
-        writeFileSync(`${values.out}.md`, pageOf());
-      }
+      for (const m of numbers(values.rows))
+        for (const level of numbers(values.levels)) {
+          const [n = 0, k = 0] = shape.split("x").map(Number);
+          const row = await compared({ m, n, k, group, level: level === 4 ? 4 : 0 }, threads);
+          write(row);
+          const times = [row.automap, row.floats, row.bytes].map(us);
+          const ratios = [row.overFloats, row.overBytes].map((ratio) => ratio.toFixed(2));
+          rows.push([String(threads), shape, String(group), String(m), String(level), ...times, ...ratios]);
+          console.error(rows.at(-1)?.join("  "));
+          writeFileSync(`${values.out}.md`, pageOf());
+        }
 
 function pageOf(): string {
   const about = `${cpuName()}, onnxruntime-node ${ort.version}; one Node process, at most ${values.batches} batches in turns, each after a rest; microseconds a call, median.`;
-  const head = ["threads", "weights, n x k", "group", "rows", "automap", "level 0", "level 4", "ratio to 0", "to 4"];
+  const head = [
+    "threads",
+    "weights, n x k",
+    "group",
+    "rows",
+    "level",
+    "automap",
+    "ONNX Runtime 0",
+    "4",
+    "ratio to 0",
+    "to 4",
+  ];
   return page("Products by weights of 4 bits beside ONNX Runtime", about, ...table(head, rows));
 }
 
-function graphOf({ m, n, k, group }: Case, level: 0 | 4): Graph {
+function graphOf({ m, n, k, group, level }: Case): Graph {
   const net = new NarrowLayers("product", 1);
   net.output(net.narrow(net.input("x", [m, k]), "y", { n, k, group, level }));
   return net.graph;
 }
 
 async function compared(one: Case, threads: number) {
-  const graph = graphOf(one, 0);
+  const graph = graphOf(one);
   const { program: direct } = openGraph(graph);
   const seconds = Number(values.seconds);
   if (seconds > 0) await tuneNetwork(direct, { seconds, threads, database: values.db });
@@ -96,12 +110,12 @@ async function compared(one: Case, threads: number) {
     const inputs = drawnInputs(program);
     const options = { inputs, tensors: onnxTensors(program), threads };
     const ours = await loadNetwork(folder, { trustImported: true });
-    const floats = await onnxNetwork(ort, onnxBytes(graph), options);
-    const bytes = await onnxNetwork(ort, onnxBytes(graphOf(one, 4)), options);
+    const floats = await onnxNetwork(ort, onnxBytes(graphOf({ ...one, level: 0 })), options);
+    const bytes = await onnxNetwork(ort, onnxBytes(graphOf({ ...one, level: 4 })), options);
     const outputs = ours.run(inputs);
     await floats.run();
     await bytes.run();
-    differenceOf(outputs, floats.outputs, TOLERANCE);
+    differenceOf(outputs, (one.level === 4 ? bytes : floats).outputs, TOLERANCE);
     differenceOf(bytes.outputs, floats.outputs, BYTE_TOLERANCE);
     checkBytes(one, graph, inputs["x"] ?? new Float32Array(), bytes.outputs["y"] ?? new Float32Array());
     const [a = [], b = [], c = []] = await inTurns([() => ours.run(inputs, outputs), floats.run, bytes.run], {

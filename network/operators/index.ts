@@ -64,8 +64,6 @@ export const HARMLESS: ReadonlyMap<string, readonly string[]> = new Map([
   ["Cast", ["saturate"]],
   ["CastLike", ["saturate"]],
   ["Dropout", ["ratio", "seed"]],
-  // How many digits of the factors suffice: all of them are kept.
-  ["MatMulNBits", ["accuracy_level"]],
   ["QuantizeLinear", ["saturate"]],
 ]);
 

@@ -3,13 +3,18 @@
  * https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md#com.microsoft.MatMulNBits.
  *
  *     out[m,n] += a[m,32*g+2*b+h] * ((f32(select(h == 0, w[n,g,b] % 16, w[n,g,b] / 16)) - 8) * s[n,g])
+ *
+ * With `accuracy_level` 4 numbers are rounded to bytes by groups, as ONNX Runtime does, and integers are summed within a group:
+ *
+ *     most[m,g] max= abs(a[m,32*g+j]),  t = most / 127,  q[m,g,j] = sat_s8(round(a[m,32*g+j] * (127 / most[m,g])))
+ *     out[m,n] += f32(s32(q[m,32*g+2*b+h]) * s32(s8(select(..)) - 8)) * (s[n,g] * t[m,g])
  */
 
 import { product } from "../../abstraction/collections.ts";
 import { operatorNamed } from "../../operators/index.ts";
 import { instantiate } from "../../operators/operator.ts";
 import type { Lowering } from "../lowering.ts";
-import { bracketed, describeValue, isSameShape, type Value } from "../value.ts";
+import { bracketed, describeValue, isSameShape, type Reads, type Value } from "../value.ts";
 import { elementwise } from "./elementwise.ts";
 import type { OperatorTable } from "./table.ts";
 
@@ -71,6 +76,27 @@ function zeroOf(node: Lowering, weights: Weights): Value | undefined {
   return node.reshaped(zero, [weights.n, weights.groups]);
 }
 
+/** Groups of 32 numbers or of a multiple are summed in one instruction or several. */
+const GRAIN = 32;
+/** The largest number of a group becomes this one. */
+const MOST = 127;
+
+/** Rows of numbers as bytes, each with a scale by group. Groups beyond the end of a row are filled with zeros. */
+function quantisedRows(node: Lowering, a: Value, { groups, size }: Weights): { q: Value; t: Value } {
+  const [m = 0, k = 0] = a.shape;
+  const inside = k < groups * size ? ` where ${size}*g+j < ${k}` : "";
+  const element = `a[m,${size}*g+j]`;
+  const extents = { g: groups, j: size };
+  const most = node.equation(`most[m,g] max= abs(${element})${inside}`, { a }, { shape: [m, groups], extents });
+  const t = elementwise(node, `most / ${MOST}`, { most });
+  const q = node.equation(
+    `q[m,g,j] = sat_s8(round(${element} * select(most[m,g] > 0, ${MOST} / most[m,g], 0)))`,
+    { a, most },
+    { shape: [m, groups, size], type: "s8" },
+  );
+  return { q, t };
+}
+
 export const NARROW_PRODUCTS: OperatorTable = {
   MatMulNBits(node: Lowering) {
     const a = node.input(0);
@@ -87,23 +113,43 @@ export const NARROW_PRODUCTS: OperatorTable = {
     if (!isSameShape(w.shape, shape)) node.refuse(`weights of ${describeValue(w)} are not of ${bracketed(shape)}`);
     const outer = a.shape.slice(0, -1);
     const m = product(outer);
+    const named = (name: string, reads: Reads, summed: number): Value => {
+      const parameters = { m, n, k: summed, group: size };
+      const computation = instantiate(operatorNamed(name), { parameters });
+      return node.computed(computation, reads, "f32", { operator: { name, parameters } });
+    };
+    const finished = (sums: Value): Value => {
+      const out = node.reshaped(sums, [...outer, n]);
+      return bias ? elementwise(node, "out + bias", { out, bias }) : out;
+    };
     const s = node.reshaped(node.input(2), [n, groups]);
     const z = zeroOf(node, weights);
-    const reads = { a: node.reshaped(a, [m, k]), w, s };
-    const isNamed = bits === 4 && z === undefined && k % size === 0 && [w, s].every(({ constant }) => constant);
-    const parameters = { m, n, k, group: size };
+    const rows = node.reshaped(a, [m, k]);
+    const isConstant = [w, s].every(({ constant }) => constant);
     const { code, place, extents } = readingOf(weights);
+    const isByteSum = node.int("accuracy_level", 0) === 4 && bits === 4 && size % GRAIN === 0 && z?.type !== "f32";
+    if (isByteSum && isConstant && node.roundsToBytes()) {
+      const { q, t } = quantisedRows(node, rows, weights);
+      const bytes = { a: node.reshaped(q, [m, groups * size]), w, s, t };
+      const sums = z
+        ? node.equation(
+            `out[m,n] += f32(s32(a[m,${size}*g+${place}]) * s32(s8(${code}) - s8(z[n,g]))) * (s[n,g] * t[m,g])`,
+            { ...bytes, z },
+            { shape: [m, n], type: "f32", extents },
+          )
+        : named("matmul-4bit-s8", bytes, groups * size);
+      return finished(sums);
+    }
+    const reads = { a: rows, w, s };
     const lessZero = `f32(${code}) - ${z === undefined ? 2 ** (bits - 1) : z.type === "u8" ? "f32(z[n,g])" : "z[n,g]"}`;
+    const isNamed = bits === 4 && z === undefined && k % size === 0 && isConstant;
     const sums = isNamed
-      ? node.computed(instantiate(operatorNamed("matmul-4bit"), { parameters }), reads, "f32", {
-          operator: { name: "matmul-4bit", parameters },
-        })
+      ? named("matmul-4bit", reads, k)
       : node.equation(
           `out[m,n] += a[m,${size}*g+${place}] * ((${lessZero}) * s[n,g])`,
           { ...reads, ...(z && { z }) },
           { shape: [m, n], type: "f32", extents },
         );
-    const out = node.reshaped(sums, [...outer, n]);
-    return bias ? elementwise(node, "out + bias", { out, bias }) : out;
+    return finished(sums);
   },
 };

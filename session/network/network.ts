@@ -48,6 +48,7 @@ import { type FormCosts, formsIn, inBestForms, targetOfForms } from "./forms.ts"
 /** A network that is ready to be tuned and emitted. */
 export interface OpenNetwork {
   readonly graph: Graph;
+  readonly options: LowerOptions;
   /** Every node as its equations. */
   readonly plain: Network;
   /** The same after operator fusion and layout selection. */
@@ -56,19 +57,26 @@ export interface OpenNetwork {
   readonly widened?: Widened;
 }
 
+/** Whether a machine has an instruction that scales sums of bytes, for products that allow rounding to bytes. */
+export const sumsBytes = (machine: Target = nativeTarget()): boolean =>
+  usableIntrinsics(machine).some(({ operands }) => operands[0]?.dtype === "f32" && operands[1]?.dtype === "s8");
+
 /**
- * Opens a graph for this CPU, in f32: every node as its equations, then fused, with channels last.
+ * Opens a graph for this CPU, in f32: every node as its equations, then fused, with channels last. Products of `accuracy_level` 4 are in bytes where
+ * {@link sumsBytes} says so, unless `inBytes` decides.
  * @throws UsageError, naming the node or input, when one of its nodes is not supported or a size is missing
  */
 export function openGraph(graph: Graph, options: LowerOptions = {}): OpenNetwork {
-  checkNames(options, { dims: true, constants: true }, "openGraph");
+  checkNames(options, { dims: true, constants: true, inBytes: true }, "openGraph");
   const wide = widened(graph);
-  const plain = lowerGraph(wide?.graph ?? graph, options);
-  return { graph, plain, program: channelsLast(fuse(plain)), ...(wide && { widened: wide.was }) };
+  const plain = lowerGraph(wide?.graph ?? graph, { inBytes: sumsBytes(), ...options });
+  return { graph, options, plain, program: channelsLast(fuse(plain)), ...(wide && { widened: wide.was }) };
 }
 
 /** The network for a GPU: values in f16, sums in f32, channels of images and filters innermost, and products of one value as one step. */
-export function inHalfOnGpu({ plain, ...opened }: OpenNetwork): OpenNetwork {
+export function inHalfOnGpu(given: OpenNetwork): OpenNetwork {
+  const { graph, options } = given;
+  const { plain, ...opened } = given.plain.inBytes ? openGraph(graph, { ...options, inBytes: false }) : given;
   return { ...opened, plain, program: stacked(channelsLast(inHalf(fuse(plain)), true)) };
 }
 

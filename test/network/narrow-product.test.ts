@@ -1,6 +1,6 @@
 /** @file Products by weights of a few bits give what ONNX Runtime's definition gives, and their weights stay narrow. */
 
-import { expect, it } from "vitest";
+import { describe, expect, it } from "vitest";
 import { equationText, tensorOf } from "../../abstraction/computation.ts";
 import { dtypesOf } from "../../abstraction/typing.ts";
 import type { Graph } from "../../network/graph.ts";
@@ -92,6 +92,70 @@ it("whose zero points are 8 are the operator matmul-4bit", () => {
     a: "f32",
     w: "u8",
     s: "f32",
+  });
+});
+
+describe("with accuracy_level 4, in bytes", () => {
+  const [n, group, k] = [5, 32, 80];
+  const groups = 3;
+  const graphOf = (zero = false): Graph => {
+    const graph = onnx(`
+      w = u8[${n},${groups},${group / 2}]{0}
+      s = [${n * groups}]{0}
+      z = u8[${n * 2}]{0}
+      y = MatMulNBits<K=${k},N=${n},bits=4,block_size=${group},accuracy_level=4>(a[2,${k}], w, s${zero ? ", z" : ""})
+      return y
+    `);
+    for (const [name, at] of [
+      ["w", (i: number) => (i * 89 + 31) % 256],
+      ["s", (i: number) => ((i % 7) + 1) / 64],
+      ["z", (i: number) => (i * 57 + 9) % 256],
+    ] as const) {
+      const values = graph.constants.get(name)?.values ?? [];
+      for (let i = 0; i < values.length; i++) values[i] = at(i);
+    }
+    return graph;
+  };
+  // The second group of the first row is 0; halves of a step are rounded to even.
+  const a = Float32Array.from({ length: 2 * k }, (_, i) => (i >= 32 && i < 64 ? 0 : ((i * 13) % 33) / 8 - 2));
+
+  it.each([false, true])(
+    "rows are rounded by groups, and integers summed within them; zero points: %s",
+    async (zero) => {
+      const graph = graphOf(zero);
+      const program = lowerGraph(graph, { inBytes: true });
+      const [out = []] = (await runNetwork(program, { a })).values();
+      const valueAt = (name: string, i: number): number => Number(graph.constants.get(name)?.values[i]);
+      const nibble = (name: string, i: number): number => (valueAt(name, i >> 1) >> (4 * (i % 2))) & 15;
+      const wanted = Array.from({ length: 2 * n }, (_, place) => {
+        const [row, column] = [Math.floor(place / n), place % n];
+        let sum = 0;
+        for (let g = 0; g < groups; g++) {
+          const numbers = Array.from(a.subarray(row * k + g * group, row * k + Math.min(k, (g + 1) * group)));
+          const most = Math.max(...numbers.map(Math.abs));
+          const point = zero ? nibble("z", column * 4 + g) : 8;
+          let whole = 0;
+          for (const [i, x] of numbers.entries()) {
+            const scaled = most > 0 ? Math.fround(x * Math.fround(127 / most)) : 0;
+            const down = Math.floor(scaled);
+            const byte = scaled - down === 0.5 ? 2 * Math.round(scaled / 2) : Math.round(scaled);
+            whole += byte * (nibble("w", (column * groups + g) * group + i) - point);
+          }
+          sum += whole * (most / 127) * valueAt("s", column * groups + g);
+        }
+        return sum;
+      });
+      for (const [i, value] of wanted.entries()) expect(out[i]).toBeCloseTo(value, 4);
+      expect(program.inBytes).toBe(true);
+      expect(program.steps.at(-1)?.operator?.name).toBe(zero ? undefined : "matmul-4bit-s8");
+    },
+  );
+
+  it("is the product of f32 where a machine does not sum bytes, with zero points of f32 and in other groups", () => {
+    const stepsOf = (graph: Graph, inBytes: boolean): number => lowerGraph(graph, { inBytes }).steps.length;
+    expect(stepsOf(graphOf(), false)).toBe(1);
+    expect(stepsOf(modelOf({ bits: 4, k: 48 }, ",accuracy_level=4"), true)).toBe(1);
+    expect(stepsOf(graphOf(), true)).toBe(4);
   });
 });
 
