@@ -174,11 +174,11 @@ function compileCheck(
       const inside = from.reduce((count, at) => count + (at >= 0 ? 1 : 0), 0);
       if (transfer === "async" && from.includes(OUTSIDE) && context.scope.identity !== 0)
         return `what lies outside ${access.tensor} is ${context.scope.identity}, and an asynchronous copy fills with 0`;
-      if (inside === 0) continue;
+      // What is computed may be read one by one; a printer reads together what it knows to lie together.
+      if (inside === 0 || computes) continue;
       if (inside < width)
         return `${inside} of the ${width} elements of a piece are inside ${access.tensor}: all must be, or none`;
-      // A single element for the whole piece is one load.
-      if (gathered || (computes && from.every((at) => at === from[0]))) continue;
+      if (gathered) continue;
       const apart = rowProblem(access.tensor, from, context);
       if (apart !== undefined) return apart;
     }

@@ -34,9 +34,12 @@ import {
 import { C_TYPES } from "../../abstraction/kernel.ts";
 import { type Copy, type Group, MOST_WRITTEN_OUT } from "../../abstraction/loop-nest.ts";
 import { block, type Code, code, indented, keyOf, type Name, tensorName } from "../../abstraction/source-text.ts";
+import { typeOf as typeOfValue } from "../../abstraction/typing.ts";
 import { allOf, type CExpressions } from "../c-expressions.ts";
 import { guarded } from "../lane-printer.ts";
+import { distance, divisorOf } from "../short-index.ts";
 import { type CudaExpressions, ownAxis } from "./cuda-expressions.ts";
+import { Halves, type LoadedAt } from "./cuda-halves.ts";
 import { holdsTogether, insideTogether, requireTogether, sideBySide, stepped, steppedAccess } from "./cuda-pieces.ts";
 
 /** The most bytes that one access of a thread moves. */
@@ -155,13 +158,37 @@ function chosenOf(value: Expr): Chosen {
   return { conditions: [...conjunctsOf(condition), ...inner.conditions], value: inner.value, otherwise: whenFalse };
 }
 
-/** Accesses that depend on the element's number and can be made as one vector access. */
-function movingIn(c: CudaExpressions, { copy, value }: Pieces, extents: Extents): Access[] {
+/** Elements side by side that a piece reads. */
+interface Run {
+  readonly first: Access;
+  readonly count: number;
+  /** For each element of the piece, the one that it reads. */
+  readonly at: readonly number[];
+  readonly accesses: readonly Access[];
+}
+
+/**
+ * The accesses that depend on the element's number and can be made as one vector access. Several elements of a piece may read the same:
+ * `w[n,k/2]` for eight k is four elements.
+ */
+function runsIn({ c }: CopyContext, { copy, value }: Pieces, extents: Extents): Run[] {
   const moving = accessesIn(value).filter((a) => a.index.some((e) => axesIn(e).includes(ELEMENT)));
   const distinct = [...new Map(moving.map((a) => [printAccess(a), a])).values()];
-  return distinct.filter(
-    (a) => sideBySide(c, a, ELEMENT, copy.width, extents) && insideTogether(c, a, ELEMENT, copy.width, extents),
-  );
+  return distinct.flatMap((access): Run[] => {
+    const accesses = upTo(copy.width).map((e) => steppedAccess(access, ELEMENT, e));
+    const [first] = accesses;
+    if (!first || !insideTogether(c, access, ELEMENT, copy.width, extents)) return [];
+    const from = c.offsetOf(first, extents);
+    const at = present(accesses.map((a) => distance(from, c.offsetOf(a, extents), extents)));
+    const count = Math.max(...at) + 1;
+    const isOne =
+      at.length === copy.width &&
+      Math.min(...at) === 0 &&
+      Number.isInteger(Math.log2(count)) &&
+      count <= copy.width &&
+      divisorOf(from, extents) % count === 0;
+    return isOne ? [{ first, count, at, accesses }] : [];
+  });
 }
 
 /** Proves, for all pieces together, that vector accesses are legal. */
@@ -344,31 +371,72 @@ function computedPiece(
     const plain = c.value(stepped(value, ELEMENT, 0), dtype, extents);
     return guarded(to.guards, [code`${c.memory(target, extents)}[${to.at}] = ${plain};`]);
   }
-  const loaded = new Map<string, Code>();
-  const lines = movingIn(c, pieces, extents).map((access, i): Code => {
-    const first = steppedAccess(access, ELEMENT, 0);
+  const loaded = new Map<string, LoadedAt>();
+  const lines = runsIn(context, pieces, extents).map(({ first, count, at, accesses }, i): Code => {
     const from = c.place(first, extents, "from");
-    const own = typeOf(c, access);
-    const name = tensorName(access.tensor).with(`_piece_${i}`);
-    for (let e = 0; e < width; e++)
-      loaded.set(printAccess(steppedAccess(access, ELEMENT, e)), code`${name}.values[${e}]`);
-    const vector = vectorAt(context, first, own, width, from.at, extents);
-    const fill = code`@filled<${pieceType(own, width)}>(${c.outside(access.tensor, own)})`;
-    const chosen = from.guards.length === 0 ? vector : code`${allOf(from.guards)} ? ${vector} : ${fill}`;
-    return code`const ${pieceType(own, width)} ${name} = ${chosen};`;
+    const own = typeOf(c, first);
+    const name = tensorName(first.tensor).with(`_piece_${i}`);
+    for (const [e, access] of accesses.entries())
+      loaded.set(printAccess(access), { name, at: count > 1 ? at[e] : undefined });
+    const type = count > 1 ? pieceType(own, count) : code`${C_TYPES[own]}`;
+    const outside = c.outside(first.tensor, own);
+    const fill = count > 1 ? code`@filled<${type}>(${outside})` : outside;
+    const read =
+      count > 1
+        ? vectorAt(context, first, own, count, from.at, extents)
+        : code`${c.memory(first, extents)}[${from.at}]`;
+    const chosen = from.guards.length === 0 ? read : code`${allOf(from.guards)} ? ${read} : ${fill}`;
+    return code`const ${type} ${name} = ${chosen};`;
   });
-  c.atHand = (access) => loaded.get(printAccess(access));
+  c.atHand = (access) => {
+    const found = loaded.get(printAccess(access));
+    return found && (found.at === undefined ? code`${found.name}` : code`${found.name}.values[${found.at}]`);
+  };
   try {
-    const values = upTo(width).map((e) => c.value(stepped(value, ELEMENT, e), dtype, extents));
-    const stored = [
-      code`${vectorAt(context, target, dtype, width, to.at, extents, true)} = {{`,
-      ...indented(values.map((v) => code`${v},`)),
-      code`}};`,
-    ];
-    return guarded([], [...lines, ...guarded(to.guards, stored)], true);
+    const settled = (e: Expr): readonly Expr[] => upTo(width).map((i) => c.settled(stepped(e, ELEMENT, i), extents));
+    const stored = halfPiece(pieces, context, new Halves(c, loaded, extents), to.at, settled, extents);
+    const inOrder = (): Code[] =>
+      writtenPiece(
+        vectorAt(context, target, dtype, width, to.at, extents, true),
+        settled(value).map((e) => c.value(e, dtype, extents)),
+        to.guards,
+      );
+    return guarded([], [...lines, ...(stored ? guarded(to.guards, stored) : inOrder())], true);
   } finally {
     c.atHand = () => undefined;
   }
+}
+
+/** A piece calculated in f16, in words of two; undefined for another, and if elements are chosen one by one. */
+function halfPiece(
+  { copy: { width }, target, value }: Pieces,
+  { c, aligned }: CopyContext,
+  halves: Halves,
+  to: Code,
+  settled: (e: Expr) => readonly Expr[],
+  extents: Extents,
+): Code[] | undefined {
+  const { conditions, value: read, otherwise } = chosenOf(value);
+  const areHalves = read.kind === "binary" && typeOf(c, target) === "f16" && typeOfValue(read, c.dtypes) === "f16";
+  if (!areHalves || !conditions.every((e) => holdsTogether(e, ELEMENT, width, extents))) return undefined;
+  aligned(target.tensor, width * bytesOf("f16"));
+  const wordsOf = (e: Expr): Code[] => {
+    const all = settled(e);
+    return upTo(width / 2).map((i) => halves.pair([all[2 * i] ?? e, all[2 * i + 1] ?? e]));
+  };
+  const inside = c.untested(
+    conditions.map((e) => stepped(e, ELEMENT, 0)),
+    extents,
+  );
+  const words = wordsOf(read);
+  const fills = inside.length > 0 && otherwise ? wordsOf(otherwise) : [];
+  const tested = allOf(inside.map((e) => c.condition(e, extents)));
+  const piece = code`*(@Piece<uint32_t, ${width / 2}>*)&${c.tensor(target.tensor)}[${to}]`;
+  return writtenPiece(
+    piece,
+    words.map((word, i) => (fills[i] ? code`${tested} ? ${word} : ${fills[i]}` : word)),
+    [],
+  );
 }
 
 /** Contiguous elements of memory as one vector value. */

@@ -26,6 +26,7 @@ import {
   axesIn,
   axis,
   binary,
+  changeParts,
   comparesElements,
   type Expr,
   number,
@@ -39,7 +40,7 @@ import { axisName, block, type Code, code, Name } from "../../abstraction/source
 import { typeOf } from "../../abstraction/typing.ts";
 import { valueRange } from "../../abstraction/value-range.ts";
 import { C_WORDS, inside, type Place } from "../c-expressions.ts";
-import { always } from "../lane-printer.ts";
+import { always, never } from "../lane-printer.ts";
 import { shortIndex, sumOf, termsOfShort } from "../short-index.ts";
 import { type Role, STRENGTH, WarpExpressions } from "../warp-expressions.ts";
 
@@ -199,6 +200,15 @@ export class CudaExpressions extends WarpExpressions {
       seen.add(text);
       return [short];
     });
+  }
+
+  /** A value whose selects are replaced by the side that bounds prove. */
+  settled(e: Expr, extents: Extents): Expr {
+    const inside = (part: Expr): Expr => this.settled(part, extents);
+    if (e.kind !== "select") return changeParts(e, inside);
+    const condition = shortCondition(e.condition, extents);
+    if (always(condition, extents)) return inside(e.whenTrue);
+    return never(condition, extents) ? inside(e.whenFalse) : changeParts(e, inside);
   }
 
   /** Extents of axes, including the kernel's named constants. */

@@ -261,6 +261,12 @@ template <unsigned BYTES> static __device__ inline uint32_t joined_halves(uint32
 const PORTABLE: Helpers = {
   Piece: code`/* Elements that move together. */
 template <class T, int N> struct alignas(N * sizeof(T) < 16 ? N * sizeof(T) : 16) Piece { T values[N]; typedef T Element; };`,
+  word_of: code`/* Four bytes of elements that move together. */
+template <class P> static __device__ inline uint32_t word_of(const P& piece, int i) {
+  uint32_t word;
+  memcpy(&word, (const char*)&piece + 4 * i, 4);
+  return word;
+}`,
   exchange_in_quad: code`/* Word i of lane q of four becomes word q of lane i. */
 static __device__ inline void exchange_in_quad(unsigned (&words)[4]) {
   for (int bit = 1; bit < 4; bit *= 2) {

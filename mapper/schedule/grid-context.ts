@@ -6,9 +6,9 @@
  *                                         a = in: 8 elements at once along k     b = w: 8 at once along k
  */
 
-import { boundsOf, type Dimension } from "../../abstraction/affine.ts";
+import { boundsOf, type Dimension, evaluateIndex } from "../../abstraction/affine.ts";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
-import { memoisedBy } from "../../abstraction/collections.ts";
+import { memoisedBy, upTo } from "../../abstraction/collections.ts";
 import { type Computation, summedIn, type Tensor, targetOf, tensorOf } from "../../abstraction/computation.ts";
 import { conjunctsOf } from "../../abstraction/condition.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
@@ -253,11 +253,50 @@ export function gridContext(mapping: Mapping, limits: GridLimits): GridContext |
  */
 function runOfChoice(value: Expr, ...[dimension, tensorNamed, most, mapped]: RunArguments): number {
   if (value.kind === "number") return most;
-  if (value.kind !== "select") return runAlong(value, dimension, tensorNamed, most, mapped);
+  if (value.kind === "access") return runAlong(value, dimension, tensorNamed, most, mapped);
+  if (value.kind !== "select") return dimension ? computedRun(value, dimension, tensorNamed, most) : 0;
   const { condition, whenTrue, whenFalse } = value;
   const chosenWithin = axesIn(condition).some((l) => dimension?.loops.some((loop) => loop.name === l));
   if (chosenWithin || accessesIn(condition).length > 0) return 0;
   return Math.min(...[whenTrue, whenFalse].map((e) => runOfChoice(e, dimension, tensorNamed, most, mapped)));
+}
+
+/**
+ * Number of neighbours, up to `most`, that a thread computes of one load of each tensor: what they read lies side by side, from a multiple of its
+ * number on, some of it read by several of them. 0 if there is none.
+ *
+ *     (f16(select(k%2 == 0, w[n,k/2] % 16, w[n,k/2] / 16)) - 8) * s[n,k/32]      8: four elements of w, one of s
+ */
+function computedRun(
+  value: Expr,
+  { loops, weights, extent }: LoopDimension,
+  tensorNamed: (name: string) => Tensor,
+  most: number,
+): number {
+  const reads = accessesIn(value).map(({ tensor, index }) => {
+    const { dims, storage } = tensorNamed(tensor);
+    return upTo(extent).map((fused) => {
+      const at = Object.fromEntries(
+        index.flatMap(axesIn).map((name) => {
+          const i = loops.findIndex((l) => l.name === name);
+          return [name, Math.floor(fused / (weights[i] ?? extent)) % (loops[i]?.extent ?? 1)];
+        }),
+      );
+      const places = Object.fromEntries(dims.map((d, i) => [d.name, evaluateIndex(index[i] ?? number(0), at)]));
+      return evaluateIndex(storage, places);
+    });
+  });
+  const together = (places: readonly number[], width: number): boolean => {
+    const span = (places[width - 1] ?? 0) - (places[0] ?? 0) + 1;
+    const offsetOf = (i: number): number => (places[i] ?? 0) - (places[i - (i % width)] ?? 0);
+    return (
+      width % span === 0 &&
+      places.every((at, i) => offsetOf(i) === offsetOf(i % width) && (i % width !== 0 || at % span === 0))
+    );
+  };
+  for (let width = most; width > 1; width /= 2)
+    if (extent % width === 0 && reads.length > 0 && reads.every((places) => together(places, width))) return width;
+  return 0;
 }
 
 type RunArguments = Parameters<typeof runAlong> extends [Expr, ...infer Rest] ? Rest : never;

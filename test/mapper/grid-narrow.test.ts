@@ -1,0 +1,71 @@
+/**
+ * @file Weights of 4 and 8 bits for Tensor Cores: a thread loads several at once, makes f16 of two in a word, and stores 16 bytes of a tile.
+ */
+
+import { describe, expect, it } from "vitest";
+import type { GridSchedule } from "../../abstraction/candidate.ts";
+import {
+  type GridSubject,
+  gridContextOf,
+  gridKernelOf,
+  gridSubject,
+  itEqualsTheEquation,
+  mmaSchedule,
+  wgmmaSchedule,
+  withInputs,
+} from "../support/grid-kernels.ts";
+import { stated } from "../support/subjects.ts";
+
+const [M, N, GROUPS, GROUP] = [24, 72, 4, 32] as const;
+
+/** Every byte; the numbers of a row have one of eight scales that round, or a subnormal one. */
+const GIVEN = {
+  w: Float64Array.from({ length: N * GROUPS * GROUP }, (_, i) => (i * 89 + Math.floor(i / 256)) % 256),
+  s: Float64Array.from({ length: N * GROUPS }, (_, i) =>
+    Math.floor(i / GROUPS) % 9 === 8 ? ((i % 7) + 1) * 2 ** -24 : (1024 + 2 * (i % 50) + 1) / 1024,
+  ),
+};
+const BYTES = { ...GIVEN, w: GIVEN.w.map((byte) => (byte % 64) - 32) };
+
+const numbers = `--m ${M} --n ${N} --g ${GROUPS} --dtype a=f16,s=f16,y=f32`;
+const HALVES = stated(
+  `y[m,n] += f32(a[m,32*g+2*b+h]) * f32((f16(select(h == 0, w[n,g,b] % 16, w[n,g,b] / 16)) - 8) * s[n,g]) ${numbers},w=u8 --b 16 --h 2`,
+);
+
+function subjectOf(what: "half bytes" | "bytes", row: string, matching: string, schedule: GridSchedule): GridSubject {
+  const computation =
+    what === "half bytes"
+      ? withInputs(HALVES, { ...GIVEN, w: GIVEN.w.slice(0, N * GROUPS * 16) })
+      : withInputs(stated(`y[m,n] += f32(a[m,32*g+j]) * f32(f16(w[n,g,j]) * s[n,g]) ${numbers},w=s8 --j 32`), BYTES);
+  return gridSubject(`${what} on ${row}, ${matching}`, gridContextOf(computation, row, matching), schedule);
+}
+
+const MMA = "mma.m16n8k16.f32.f16";
+const AS_A = subjectOf("half bytes", MMA, "m <- n; n <- m; k <- g,b,h", mmaSchedule(32, 8, 64));
+const SUBJECTS = [
+  AS_A,
+  subjectOf("half bytes", MMA, "m <- m; n <- n; k <- g,b,h", mmaSchedule(16, 16, 32, { swizzle: "padded" })),
+  subjectOf("half bytes", "wgmma.m64n8k16.f32.f16", "m <- n; n <- m; k <- g,b,h", wgmmaSchedule(64, 8, 64)),
+  subjectOf("bytes", "wgmma.m64n24k16.f32.f16", "m <- n; n <- m; k <- g,j", wgmmaSchedule(64, 24, 32)),
+];
+
+describe("weights that a product of f16 makes numbers of", () => {
+  itEqualsTheEquation(SUBJECTS);
+
+  it("are loaded four bytes at once, with one scale, and stored 16 bytes at once", () => {
+    const { context } = AS_A;
+    expect(context.inputs.map(({ width }) => width)).toEqual([8, 8]);
+    const lines = String(gridKernelOf(AS_A).source).split("\n");
+    const first = lines.findIndex((line) => line.includes("w_piece_0 ="));
+    expect(lines.slice(first, first + 8).join("\n")).toMatchInlineSnapshot(`
+      "    const Piece<uint8_t, 4> w_piece_0 = *(const Piece<uint8_t, 4>*)&w[w_from];
+          const uint16_t s_piece_1 = s[s_from];
+          {
+            *(Piece<uint32_t, 4>*)&a_ring[a_ring_to] = {{
+              multiplied_halves(fma_halves(joined_halves<0x4040>(word_of(w_piece_0, 0), 0x64u) & 0xfff0ff0fu, 0x2c003c00u, 0xd480e408u), spread_half(s_piece_1)),
+              multiplied_halves(fma_halves(joined_halves<0x4141>(word_of(w_piece_0, 0), 0x64u) & 0xfff0ff0fu, 0x2c003c00u, 0xd480e408u), spread_half(s_piece_1)),
+              multiplied_halves(fma_halves(joined_halves<0x4242>(word_of(w_piece_0, 0), 0x64u) & 0xfff0ff0fu, 0x2c003c00u, 0xd480e408u), spread_half(s_piece_1)),
+              multiplied_halves(fma_halves(joined_halves<0x4343>(word_of(w_piece_0, 0), 0x64u) & 0xfff0ff0fu, 0x2c003c00u, 0xd480e408u), spread_half(s_piece_1)),"
+    `);
+  });
+});
