@@ -22,8 +22,10 @@ import type { Value } from "./value.ts";
  */
 export function channelsLast(program: Network, filters = false): Network {
   const fixed = new Set<Value>([...program.inputs, ...returnedBy(program)]);
-  for (const step of program.steps)
-    for (const value of Object.values(step.reads)) if (value.of) fixed.add(rootOf(value));
+  for (const { computation, reads, output } of program.steps) {
+    for (const value of Object.values(reads)) if (value.of) fixed.add(rootOf(value));
+    if (outputOf(computation).dims.length !== output.shape.length) fixed.add(output);
+  }
   const turned = (value: Value): boolean => {
     const [, , ...pixels] = value.shape;
     return (

@@ -10,12 +10,17 @@
  * A move has one read at affine indices inside its input: Transpose, Slice, Split, Expand, with reshapes that keep the indices affine. It is folded only
  * if all its consumers can read the move's input, and if that does not slow a product down by more than the move takes. Kernels pack what they read
  * often, so another order of a matrix costs them no more than the move. A product that reads each element fewer than {@link COPIED_FROM} times reads
- * it in place, and a result is stored as it is computed: neighbours must then stay neighbours. Nor may elements of different matrices of a batch
- * become neighbours.
+ * it in place, and a result is stored as it is computed: neighbours must then stay neighbours, or a loop of as many steps must run along memory.
+ * Nor may elements of different matrices of a batch become neighbours.
+ *
+ * Heads that share keys are repeated by Expand and a reshape. A loop over such heads is split, and the repeated ones are read once:
+ *
+ *     k[h,g,n,d] = x[h,n,d]   8 x 2 heads    ->    s[h,g,m,n] += q[h,g,m,d] * x[h,n,d]
+ *     s[b,m,n] += q[b,m,d] * k[b,n,d]
  */
 
 import { type AffineForm, affineForm, boundsOf, type Extents, exprOf, shapeOf } from "../abstraction/affine.ts";
-import { isDefined, product, remembered, unique } from "../abstraction/collections.ts";
+import { isDefined, mapValues, product, remembered, unique } from "../abstraction/collections.ts";
 import {
   type Computation,
   elementCount,
@@ -31,6 +36,8 @@ import {
   type Access,
   access,
   accessesIn,
+  axis,
+  type Equation,
   type Expr,
   number,
   plainAxes,
@@ -191,8 +198,70 @@ function withNodesOf({ step: { nodes, ops } }: Move, step: Step): Step {
   return { ...rest, nodes: [...step.nodes, ...nodes], ops: [...step.ops, ...ops] };
 }
 
-/** A reader of a move that reads, as one of its tensors, what the move reads. */
+/** A reader of a move that reads, as one of its tensors, what the move reads; where a loop of it covers several dimensions of the move, it is split. */
 function readThrough(move: Move, reader: Step, tensor: string): Step | undefined {
+  const made = readAsItIs(move, reader, tensor);
+  const loop = made ? undefined : acrossDimensions(move.made, reader.computation, tensor);
+  const finer = loop && attempt(() => withSplitLoop(reader, loop));
+  return made ?? (finer && readThrough(move, finer, tensor));
+}
+
+/** A loop over matrices of a product that covers a dimension and those before it. */
+interface Across {
+  readonly name: string;
+  /** Elements of the dimension. */
+  readonly inner: number;
+}
+
+/** @param sizes of the dimensions */
+function acrossDimensions(sizes: readonly number[], computation: Computation, tensor: string): Across | undefined {
+  const shape = shapeOf(tensorOf(computation, tensor));
+  const extents = extentsOf(computation);
+  for (const { index } of accessesIn(computation.equation.value).filter((read) => read.tensor === tensor))
+    for (const [name, stride] of flatOf(index, shape)?.terms ?? []) {
+      if (!isOverMatrices(name, computation)) continue;
+      const [extent = 1, d] = [extents[name], sizes.findIndex((_, at) => product(sizes.slice(at + 1)) === stride)];
+      const inner = sizes[d] ?? 1;
+      if (inner > 1 && extent > inner && extent % inner === 0) return { name, inner };
+    }
+  return undefined;
+}
+
+/** A step with a loop as two: `b` of 16 steps as `bo` of 8 and `bi` of 2. @throws UsageError when an index holds the loop in another way than alone */
+function withSplitLoop({ computation, reads, ...step }: Step, { name, inner }: Across): Step {
+  const { equation, epilogue } = computation;
+  const { [name]: extent = 1, ...extents } = extentsOf(computation);
+  const parts = [axis(`${name}o`), axis(`${name}i`)];
+  const tensors = new Map<string, TensorSpec>();
+  const split = (read: Access): Access => {
+    const at = read.index.findIndex((e) => e.kind === "axis" && e.name === name);
+    if (at < 0) return read;
+    const { tensor } = read;
+    const { dtype, dims, constant } =
+      tensor === equation.target.tensor ? targetOf(computation) : tensorOf(computation, tensor);
+    const shape = shapeOf({ dims }).toSpliced(at, 1, extent / inner, inner);
+    tensors.set(tensor, { dtype, shape, ...(constant && { constant }) });
+    return access(tensor, read.index.toSpliced(at, 1, ...parts));
+  };
+  const inTwo = (given: Equation): Equation => ({
+    ...given,
+    target: split(given.target),
+    value: rewriteReads(given.value, split),
+  });
+  const made = rebuilt(computation, {
+    equation: inTwo(equation),
+    epilogue: epilogue && inTwo(epilogue.equation),
+    extents: { ...extents, [`${name}o`]: extent / inner, [`${name}i`]: inner },
+    tensors: Object.fromEntries(tensors),
+  });
+  const shown = mapValues(reads, (value, tensor) => {
+    const { shape } = tensors.get(tensor) ?? {};
+    return shape ? shownAs(value, shape) : value;
+  });
+  return { ...step, computation: made, reads: shown };
+}
+
+function readAsItIs(move: Move, reader: Step, tensor: string): Step | undefined {
   const { computation } = reader;
   const { equation, epilogue } = computation;
   const isProduct = multiplyAddsOf(computation) > 0;
@@ -213,7 +282,7 @@ function readThrough(move: Move, reader: Step, tensor: string): Step | undefined
     const before = flatOf(read.index, shapeOf(own));
     if (!before || !after) fits = false;
     else if (isProduct && !keepsNeighbours(before, after, extents))
-      fits &&= isCopied && liesInMatrices(after, computation);
+      fits &&= (isCopied || runsAlong(after, extents)) && liesInMatrices(after, computation);
     return access(
       tensor,
       kept.map((d) => index?.[d] ?? number(0)),
@@ -289,17 +358,20 @@ function keepsNeighbours(before: AffineForm, after: AffineForm, extents: Extents
   return along(before) === along(after);
 }
 
+/** Whether a loop with enough steps for a vector runs along memory. */
+const runsAlong = ({ terms }: AffineForm, extents: Extents): boolean =>
+  [...terms].some(([name, c]) => c === 1 && (extents[name] ?? 1) >= COPIED_FROM);
+
 /** Whether neighbours in memory belong to one product of matrices, of all that a batched product computes. */
-function liesInMatrices({ terms }: AffineForm, { axes, equation }: Computation): boolean {
-  const factors = accessesIn(equation.value);
-  return axes.every(
-    ({ name, kind, extent }) =>
-      Math.abs(terms.get(name) ?? 0) !== 1 ||
-      extent === 1 ||
-      kind === "reduce" ||
-      !factors.every(({ index }) => index.some((e) => affineForm(e)?.terms.has(name))),
+const liesInMatrices = ({ terms }: AffineForm, computation: Computation): boolean =>
+  computation.axes.every(
+    ({ name, extent }) => Math.abs(terms.get(name) ?? 0) !== 1 || extent === 1 || !isOverMatrices(name, computation),
   );
-}
+
+/** Whether a loop numbers the matrices of a batched product: all that is read depends on it, and so does the result. */
+const isOverMatrices = (name: string, { axes, equation }: Computation): boolean =>
+  axes.some((a) => a.name === name && a.kind === "spatial") &&
+  accessesIn(equation.value).every(({ index }) => index.some((e) => affineForm(e)?.terms.has(name)));
 
 /** The product whose result a move reorders, storing it in that order; undefined when it cannot. */
 function inWriter(move: Move, around: Surroundings): Changed | undefined {
@@ -309,11 +381,15 @@ function inWriter(move: Move, around: Surroundings): Changed | undefined {
   if (around.readersOf(root).some((step) => step !== move.step)) return undefined;
   const stored = shapeOf(outputOf(writer.computation));
   const order = orderOf(move, stored);
-  if (!order) return undefined;
+  if (!order) {
+    const loop = acrossDimensions(stored, move.step.computation, move.read.tensor);
+    const finer = loop && attempt(() => moveOf(withSplitLoop(move.step, loop)));
+    return finer && inWriter({ ...finer, step: move.step }, around);
+  }
   // An image's storage follows from the places of its dimensions, so writer and readers must agree on them.
   const { output } = move.step;
   const turned = order.map((d) => stored[d] ?? 1);
-  if (output.shape.length === 4 && !isSameShape(turned, output.shape)) return undefined;
+  if (turned.length === 4 && output.shape.length === 4 && !isSameShape(turned, output.shape)) return undefined;
   const made = attempt(() => inOrder(writer.computation, order));
   if (!made) return undefined;
   return new Map([[writer, withNodesOf(move, { ...writer, computation: made, output })]]);
