@@ -45,10 +45,19 @@ export class GraphBuilder {
     return called;
   }
 
+  /** A node with several outputs. */
+  nodeOf(
+    name: string,
+    op: string,
+    { inputs, outputs, attributes }: Pick<Node, "inputs" | "outputs" | "attributes">,
+  ): void {
+    this.nodes.push({ name, op, inputs, outputs, attributes });
+  }
+
   /** Splits a tensor into equal parts along an axis. @returns their names */
   split(x: string, axis: number, parts: number, name: string): string[] {
     const outputs = Array.from({ length: parts }, (_, i) => `${name}.${i}`);
-    this.nodes.push({ name, op: "Split", inputs: [x], outputs, attributes: { axis, num_outputs: parts } });
+    this.nodeOf(name, "Split", { inputs: [x], outputs, attributes: { axis, num_outputs: parts } });
     return outputs;
   }
 

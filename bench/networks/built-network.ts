@@ -26,16 +26,20 @@ import { buildNetwork } from "../../session/network/prove-network.ts";
 import { writePackage } from "../../session/package/package-folder.ts";
 import type { OnnxArray } from "../peers/onnxruntime.ts";
 import { wordOf } from "../support/options.ts";
+import { DECODER_NETWORKS } from "./decoder.ts";
 
-/** @param words names separated by commas, or `all`. @throws UsageError for a name that is none */
+/** @param words names separated by commas, of decoders too, or `all` for the built-in ones. @throws UsageError for a name that is none */
 export function networksNamed(words: string): readonly string[] {
-  const known = Object.keys(MODELS);
-  return words === "all" ? known : words.split(",").map((word) => wordOf("networks", word, known));
+  const models = Object.keys(MODELS);
+  const known = [...models, ...Object.keys(DECODER_NETWORKS)];
+  return words === "all" ? models : words.split(",").map((word) => wordOf("networks", word, known));
 }
 
 /** The graph of a network that `networksNamed` gave. */
 export function graphNamed(name: string, batch = 1): Graph {
-  return MODELS[name]?.({ batch }) ?? internal(`no network ${name}`);
+  const decoder = DECODER_NETWORKS[name];
+  if (decoder && batch !== 1) throw new UsageError(`--batch ${batch}: ${name} computes one sequence`);
+  return decoder?.() ?? MODELS[name]?.({ batch }) ?? internal(`no network ${name}`);
 }
 
 interface BuiltOptions {

@@ -24,7 +24,7 @@ import {
 import { attempt, UsageError } from "../../abstraction/error.ts";
 import type { Attribute, Body, Constant, Dimension, Graph, Input, Node } from "../graph.ts";
 import type { ElementType } from "../value.ts";
-import { domainOf, isInDomain, OWN_DOMAINS } from "./domain.ts";
+import { domainOf, OWN_DOMAINS, operatorIn } from "./domain.ts";
 import { withFile } from "./file.ts";
 import { checkTogether, constantOf, elementTypeOf, type Folder, numberOfLong } from "./tensor.ts";
 
@@ -218,14 +218,15 @@ function typeOf({ name, type }: ValueInfoProto): (readonly [string, ElementType]
 
 function nodeOf({ name, opType, domain, input, output, attribute }: NodeProto, place: number, folder: Folder): Node {
   const called = calledOf(name, place);
-  if (!isInDomain(opType, domain))
+  const op = operatorIn(opType, domain);
+  if (op === undefined)
     throw new UsageError(
       `${called}: the operator ${opType} of ${domain === "" ? "ONNX itself" : domain} is not supported`,
       domainOf(opType) === "" ? "operators of ONNX itself are" : `that of ${domainOf(opType)} is`,
     );
   return {
     name: called,
-    op: opType,
+    op,
     inputs: input,
     outputs: output,
     // Attribute names come from the file and must not be mistaken for properties that every object has.

@@ -32,7 +32,7 @@ import {
   type Node,
 } from "../graph.ts";
 import { numberOfType } from "../numbers.ts";
-import { domainOf } from "./domain.ts";
+import { domainOf, nameInDomain } from "./domain.ts";
 
 /** The format's version that knows opset 20. */
 const IR_VERSION = 9n;
@@ -88,7 +88,7 @@ function inputProto({ name, type, shape }: Input) {
 function nodeProto({ name, op, inputs, outputs, attributes }: Node) {
   return create(NodeProtoSchema, {
     name,
-    opType: op,
+    opType: nameInDomain(op),
     domain: domainOf(op),
     input: [...inputs],
     output: [...outputs],

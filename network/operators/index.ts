@@ -1,5 +1,6 @@
 /** @file The table of supported network operators, by ONNX's names. Others are refused with the node's name. */
 
+import { ATTENTION } from "./attention.ts";
 import { CHOICES } from "./choice.ts";
 import { COMPARISONS } from "./compare.ts";
 import { CONTROL } from "./control.ts";
@@ -24,6 +25,7 @@ import type { LowerNode, OperatorTable } from "./table.ts";
 const GROUPS: readonly (readonly [summary: string, table: OperatorTable])[] = [
   ["convolutions", CONVOLUTIONS],
   ["products", { ...PRODUCTS, ...NARROW_PRODUCTS }],
+  ["attention", ATTENTION],
   ["recurrent layers", RECURRENT],
   ["pooling", POOLING],
   ["element by element", ELEMENTWISE],

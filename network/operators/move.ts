@@ -16,7 +16,7 @@ import { sizesOf } from "./shape.ts";
 import type { OperatorTable } from "./table.ts";
 
 /** An output whose element at `i0, i1 ...` is the input's element at `index`. */
-function moved(node: Lowering, x: Value, shape: readonly number[], index: readonly string[]): Value {
+export function moved(node: Lowering, x: Value, shape: readonly number[], index: readonly string[]): Value {
   return node.equation(`y${bracketed(axesOfRank(shape.length))} = x${bracketed(index)}`, { x }, { shape });
 }
 
@@ -27,7 +27,7 @@ function steppedIndex(axis: string, start: number, step: number): string {
   return start === 0 ? times : `${times}+${start}`;
 }
 
-function sliced(
+export function sliced(
   node: Lowering,
   x: Value,
   parts: readonly { axis: number; start: number; step: number; count: number }[],
@@ -44,7 +44,7 @@ function sliced(
 /** Inputs joined by one equation; longer lists take several. */
 const JOINED_AT_ONCE = 8;
 
-function joined(node: Lowering, values: readonly Value[], axis: number): Value {
+export function joined(node: Lowering, values: readonly Value[], axis: number): Value {
   const [first, ...others] = values;
   if (!first) internal("nothing to join");
   if (others.length === 0) return first;

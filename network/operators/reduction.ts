@@ -144,6 +144,21 @@ function scaledByChannel(node: Lowering, x: Value, scale: Value, bias: Value): V
   return elementwise(node, "x * s + b", { x, s: spread(scale), b: spread(bias) });
 }
 
+/** Rows over the root of their mean square, times a scale. @returns also the inverse of the root */
+function rootMeanSquare(node: Lowering, x: Value, scale: Value, axes: readonly number[]): [Value, Value] {
+  if (node.int("stash_type", 1) !== 1) node.refuse("stash_type other than 1 is not supported");
+  const epsilon = numberText(node.float("epsilon", node.node.op === "SkipSimplifiedLayerNormalization" ? 1e-12 : 1e-5));
+  const squares = reduced(node, x, axes, { op: "+=", term: "square(x)" });
+  const inverse = elementwise(node, `1 / sqrt(squares / ${countOf(x, axes)} + ${epsilon})`, { squares });
+  return [elementwise(node, "x * inverse * scale", { x, inverse, scale }), inverse];
+}
+
+/** RMSNormalization of ONNX, and the name that ONNX Runtime had for it before. */
+function rootMeanSquareNorm(node: Lowering): Value[] {
+  const x = floatsAt(node, 0);
+  return rootMeanSquare(node, x, node.input(1), from(node.axisGiven(x, -1), x));
+}
+
 export const REDUCTIONS_AND_NORMS: OperatorTable = {
   ...mapValues(REDUCTIONS, reduction),
   /** A scale and an offset for each channel, by given statistics, or in training by those of the batch. */
@@ -221,6 +236,17 @@ export const REDUCTIONS_AND_NORMS: OperatorTable = {
     const axes = axesOf(node, x);
     const { most, sum } = softened(node, x, axes);
     return asKept(node, elementwise(node, "log(sum) + most", { sum, most }), axes);
+  },
+  RMSNormalization: (node) => rootMeanSquareNorm(node).slice(0, 1),
+  SimplifiedLayerNormalization: rootMeanSquareNorm,
+  /** The norm of a sum, which is its last output: https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md. */
+  SkipSimplifiedLayerNormalization(node: Lowering) {
+    const [x, skip, scale, bias] = [floatsAt(node, 0), node.input(1), node.input(2), node.optional(3)];
+    const sum = bias
+      ? elementwise(node, "x + skip + bias", { x, skip, bias })
+      : elementwise(node, "x + skip", { x, skip });
+    const [y, inverse] = rootMeanSquare(node, sum, scale, [sum.shape.length - 1]);
+    return [y, undefined, inverse, sum];
   },
   Softmax: softmax,
 };
