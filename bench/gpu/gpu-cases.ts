@@ -2,6 +2,7 @@
  * @file The computations of the GPU's bench, by name.
  *
  *     gpuCases("gemm-4096,conv-16-64x56-nhwc,resnet18-1-nhwc")      products, convolutions and the layers of ResNet-18, f16
+ *     gpuCases("unseen")                                            40 convolutions of networks to which nothing is tuned, NHWC
  *     gpuCases("gemm-4096:e4m3,gemm-8192x28672x8192:bf16")          products of other types, the summed axis innermost in both factors
  *     gpuCases("filters,stencils:f64,filter 9:f16")                 windows; the two words are all filters of 2 to 20 and all stencils
  *     gpuCases("steps 2d5pt:f64,design conv1d:f32,fetched 3d13pt:f64")
@@ -68,6 +69,38 @@ const RESNET18 = [
   "512x7",
 ] as const;
 
+/**
+ * Convolutions of networks that no suite here has, each chosen before it was measured: 25 layers, and of SDXL and below 15 more (2026-11-30). Batch and
+ * sizes are those of the papers: of diffusion two images of guidance, of detectors and classifiers the images of their training or evaluation.
+ */
+const UNSEEN: Readonly<Record<string, readonly string[]>> = {
+  "Stable Diffusion 1.5": [
+    "2-320x64",
+    "2-1280x16",
+    "2-640x32",
+    "2-960x64-k320-r1",
+    "2-1280x8",
+    "2-2560x16-k1280",
+    "2-320x64-s2",
+  ],
+  YOLOv8m: ["1-3x640-k48-s2", "8-48x160-k96-s2", "8-192x40", "1-288x20"],
+  "HRNet-W18": ["16-18x56", "16-36x28", "16-72x14"],
+  "WRN-28-10": ["64-160x32", "64-640x8", "64-320x16"],
+  "DenseNet-121": ["32-128x28-k32", "32-256x56-k128-r1"],
+  DeepLabV3: ["1-2048x65-k256-d12", "1-256x129-k21-r1"],
+  EDSR: ["16-64x48"],
+  "Darknet-53": ["8-512x13-k1024", "8-32x416-k64-s2"],
+  "U-Net": ["1-64x512"],
+  "SDXL, denoiser (Podell et al. 2023)": ["2-4x128-k320", "2-320x128", "2-640x64", "2-1920x64-k640"],
+  "Stable Diffusion, decoder (Rombach et al. 2022)": ["1-512x128", "1-128x512"],
+  "ESRGAN (Wang et al. 2018)": ["1-192x128-k64", "1-64x128-k32"],
+  "RetinaNet (Lin et al. 2017)": ["8-256x64", "8-256x64-k720"],
+  "EfficientNetV2-S (Tan and Le 2021)": ["16-48x96-k192", "16-64x48-k256"],
+  "PSPNet (Zhao et al. 2017)": ["1-4096x60-k512"],
+  "AlphaGo Zero (Silver et al. 2017)": ["64-256x19"],
+  "YOLOv4 (Bochkovskiy et al. 2020)": ["8-2048x19-k512-r1"],
+};
+
 /** Sums of several channels or factors, and the same to be emulated. */
 const DESIGNS: Readonly<Record<string, readonly [large: string, small: string]>> = {
   conv1d: ["conv1d n=16 c=32 k=64 l=4096 r=9", "conv1d n=1 c=3 k=4 l=90 r=9"],
@@ -84,6 +117,7 @@ export function gpuCases(words: string, sizes: CaseSizes): readonly GpuCase[] {
     const [name = "", dtype = "f32"] = word.split(":");
     const network = /^resnet18-(\d+)-(nhwc|nchw)$/.exec(name);
     if (network) return RESNET18.map((layer) => `conv-${network[1]}-${layer}-${network[2]}`);
+    if (name === "unseen") return Object.values(UNSEEN).flatMap((all) => all.map((layer) => `conv-${layer}-nhwc`));
     if (name === "filters") return Array.from({ length: 19 }, (_, i) => `filter ${i + 2}:${dtype}`);
     return name === "stencils" ? STENCILS.map((s) => `${s.name}:${dtype}`) : word === "" ? [] : [word];
   });
@@ -110,7 +144,7 @@ function caseNamed(word: string, sizes: CaseSizes): GpuCase {
   const filter = /^filter (\d+)$/.exec(name)?.[1];
   if (filter === undefined && !STENCILS.some((s) => s.name === name))
     throw new UsageError(
-      `no case "${word}": gemm-SIZE[:TYPE], gemm-MxNxK[:TYPE], conv-BATCH-CHANNELSxSIDE[-kFILTERS][-rKERNEL][-sSTRIDE][-dDILATION]-nhwc|nchw, resnet18-BATCH-nhwc|nchw, filters, stencils, filter SIDE:TYPE, STENCIL:TYPE, steps STENCIL:TYPE, design NAME:TYPE, fetched STENCIL:TYPE`,
+      `no case "${word}": gemm-SIZE[:TYPE], gemm-MxNxK[:TYPE], conv-BATCH-CHANNELSxSIDE[-kFILTERS][-rKERNEL][-sSTRIDE][-dDILATION]-nhwc|nchw, resnet18-BATCH-nhwc|nchw, unseen, filters, stencils, filter SIDE:TYPE, STENCIL:TYPE, steps STENCIL:TYPE, design NAME:TYPE, fetched STENCIL:TYPE`,
     );
   return {
     ...common,

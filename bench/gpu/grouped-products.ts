@@ -57,7 +57,10 @@ const tiled = (experts: number, n: number, k: number, tokens: number): Case => (
 });
 const counted = (...sizes: Parameters<typeof tiled>): Case => ({ ...tiled(...sizes), form: "counted" });
 
-/** Layers of experts as in Qwen3 (hidden 4096, inner 1536) and DeepSeek-V3 (hidden 7168, inner 2048), on one GPU of several. */
+/**
+ * Layers of experts as in Qwen3-235B (hidden 4096, inner 1536) and DeepSeek-V3 (hidden 7168, inner 2048), on one GPU of several; the last six, chosen
+ * before they were measured, are of Mixtral 8x7B (hidden 4096, inner 14336), Qwen3-30B-A3B (hidden 2048, inner 768) and DeepSeek-V3.
+ */
 const CASES: readonly Case[] = [
   tiled(8, 4096, 1536, 4096),
   tiled(32, 7168, 2048, 8192),
@@ -73,6 +76,12 @@ const CASES: readonly Case[] = [
   counted(64, 7168, 2048, 2048),
   tiled(64, 7168, 2048, 8192),
   tiled(32, 3072, 4096, 1024),
+  tiled(8, 28672, 4096, 64),
+  tiled(8, 4096, 14336, 4096),
+  tiled(128, 1536, 2048, 8192),
+  tiled(128, 2048, 768, 2048),
+  counted(128, 1536, 2048, 4096),
+  tiled(32, 4096, 7168, 8192),
 ];
 
 const FLAGS = "-std=c++17 -O3 -gencode=arch=compute_90a,code=sm_90a -shared -Xcompiler -fPIC".split(" ");
