@@ -191,6 +191,8 @@ function compileStatement(s: Statement, scope: Scope): Run {
       };
     }
     case "when": {
+      if (s.counted)
+        throw new NestFault("malformed", ["a body that is counted stands outside of a block", printHead(s)]);
       const condition = compileCondition(s.condition, scope);
       const body = compileStatements(s.body, scope);
       const otherwise = compileStatements(s.otherwise, scope);

@@ -135,6 +135,8 @@ export type Statement =
       readonly condition: Expr;
       readonly body: readonly Statement[];
       readonly otherwise: readonly Statement[];
+      /** An axis of the body, inside a block: how often this thread has run the body before, in the same block. */
+      readonly counted?: Dimension;
     }
   /** One scalar statement; its axes are bound by the loops around it. Tensors are indexed logically, scratch by element. */
   | {
@@ -190,17 +192,8 @@ export type Statement =
    * that read memory directly. Skipped where `when` does not hold.
    */
   | { readonly kind: "send"; readonly copies: readonly Copy[]; readonly arrival: ArrivalAt; readonly when?: Expr }
-  /**
-   * Waits until the stage has been filled, or freed, for the `use`th time, counted from 0. Does not wait when `use` is -1 or `when` does not hold.
-   * With `by` parity, only the parity of `use` is that of the next use of the stage.
-   */
-  | {
-      readonly kind: "await";
-      readonly arrival: ArrivalAt;
-      readonly use: Expr;
-      readonly by?: "parity";
-      readonly when?: Expr;
-    }
+  /** Waits until the stage has been filled, or freed, for the `use`th time, counted from 0. Does not wait when `use` is -1 or `when` does not hold. */
+  | { readonly kind: "await"; readonly arrival: ArrivalAt; readonly use: Expr; readonly when?: Expr }
   /**
    * Each warp or warpgroup that runs this is done with the stage, where `when` holds. The stage is free once all have arrived. With `cluster`, it
    * arrives at that stage of every block of the cluster, and those of all blocks free it.

@@ -61,7 +61,7 @@ export function printHead(s: Statement): string {
     case "loop":
       return printLoop(s);
     case "when":
-      return `when ${printExpr(s.condition)}`;
+      return `when ${printExpr(s.condition)}${s.counted ? `, counted by ${s.counted.name}` : ""}`;
     case "scalar": {
       const prefetch = s.prefetch ? `   (prefetch ${printAccess(s.prefetch)}${s.isDistant ? ", distant" : ""})` : "";
       const together = s.together ? `   (${s.together.name} in 0..${s.together.extent} at once)` : "";
@@ -97,7 +97,7 @@ export function printHead(s: Statement): string {
     case "send":
       return `send for ${printArrival(s.arrival)}${where(s.when)}`;
     case "await":
-      return `await ${printArrival(s.arrival)}, use ${printExpr(s.use, "formula")}${s.by ? ` by ${s.by}` : ""}${where(s.when)}`;
+      return `await ${printArrival(s.arrival)}, use ${printExpr(s.use, "formula")}${where(s.when)}`;
     case "arrive":
       return `arrive ${printArrival(s.arrival)}${s.group ? ` by ${s.group}` : ""}${where(s.when)}`;
     case "fence":

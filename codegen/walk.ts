@@ -36,6 +36,8 @@ export interface LanguagePrinter extends Leaves {
   openLoop(loop: Loop, extents: Extents): Code;
   /** The opening of a conditional's first body. */
   openWhen?(when: Of<"when">, extents: Extents): Code;
+  /** Counts a body that has run. */
+  count?(axis: string): Code;
   /** The statements of a loop over lanes. */
   lanes?(loop: Loop, extents: Extents): Code[];
   move?(statement: Of<"load" | "store">, extents: Extents): Code[];
@@ -86,7 +88,10 @@ export function printStatements(
           return holds ? printStatements(s.body, language, extents, writtenOut) : [];
         }
         // In the order of the text, in which issues are counted.
-        const lines = [language.openWhen?.(s, extents) ?? strange(s), ...bodyOf(s.body)];
+        const within = s.counted ? { ...extents, [s.counted.name]: s.counted.extent } : extents;
+        const run = printStatements(s.body, language, within);
+        const counted = s.counted ? [language.count?.(s.counted.name) ?? strange(s)] : [];
+        const lines = [language.openWhen?.(s, extents) ?? strange(s), ...indented([...run, ...counted])];
         return [...lines, ...(s.otherwise.length > 0 ? [code`} else {`, ...bodyOf(s.otherwise)] : []), code`}`];
       }
       case "load":

@@ -128,11 +128,7 @@ export class Engines {
     const { scope, judge, blocks } = site;
     const at = this.numberOf(s.arrival, site);
     const byTeams = this.context.arrivals.some((a) => a.name === s.arrival.name && a.by !== undefined);
-    const counted = compileIndex(s.use, scope);
-    const use = ({ env }: Warp, { uses }: Stage): number => {
-      const told = counted(env);
-      return s.by === "parity" ? uses - Math.abs((uses - told) % 2) : told;
-    };
+    const use = compileIndex(s.use, scope);
     const when = s.when && compileIndex(s.when, scope);
     const asks = (warp: Warp): boolean => when?.(warp.env) !== 0;
     const awaiting = this.awaiting.get(s.arrival.name) ?? new Set();
@@ -141,9 +137,8 @@ export class Engines {
     return {
       isThere: (warp) => {
         if (!asks(warp)) return true;
-        const stage = this.stageAt(at(warp));
-        const { uses } = stage;
-        const awaited = use(warp, stage);
+        const { uses } = this.stageAt(at(warp));
+        const awaited = use(warp.env);
         if (awaited !== uses && awaited !== uses - 1)
           refuseAt(
             site,
@@ -157,7 +152,7 @@ export class Engines {
         const number = at(warp);
         const stage = this.stageAt(number);
         arrive(stage);
-        stage.awaited[warp.inBlock] = use(warp, stage) + 1;
+        stage.awaited[warp.inBlock] = use(warp.env) + 1;
         if (byTeams) return judge.order.acquire(warp.number, stage.done);
         const clock = judge.order.newClock();
         for (const sender of upTo(blocks)) judge.order.release(this.engineOf(number, sender), clock);

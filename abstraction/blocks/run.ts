@@ -253,8 +253,14 @@ function compileWhen(s: Extract<Statement, { kind: "when" }>, site: Standing, pr
     return holds(warp.env) !== 0;
   };
   program.push({ kind: "when", holds: decide, behind: 0 });
-  compileSteps(s.body, site, program, engines);
+  const counter = s.counted && { name: s.counted.name, slot: site.scope.slot(s.counted.name) };
+  compileSteps(s.body, { ...site, loops: present([...site.loops, counter]) }, program, engines);
+  if (counter) program.push({ kind: "run", run: ({ env }) => countIn(env, counter.slot) });
   program[head] = { kind: "when", holds: decide, behind: program.length };
+}
+
+function countIn(env: Warp["env"], slot: number): void {
+  env[slot] = (env[slot] ?? 0) + 1;
 }
 
 function compileWarps(

@@ -347,6 +347,8 @@ interface CountedLoop {
 }
 
 export class Counters {
+  /** Axes that count bodies: they stay the same in the loops inside. */
+  readonly ofBodies = new Set<string>();
   private readonly loops: CountedLoop[] = [];
   private isPaused = false;
 
@@ -419,7 +421,7 @@ export class Counters {
     const at = this.loops.findLastIndex((l) => form?.terms.has(l.axis));
     const loop = this.loops[at];
     if (!form || !loop || form.terms.get(loop.axis) !== 1 || form.constant < 0) return undefined;
-    const around = this.loops.slice(0, at).map((l) => l.axis);
+    const around = [...this.loops.slice(0, at).map((l) => l.axis), ...this.ofBodies];
     const others = [...form.terms].filter(([name]) => name !== loop.axis);
     return others.every(([name, factor]) => factor >= 0 && around.includes(name)) ? loop : undefined;
   }

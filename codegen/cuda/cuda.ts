@@ -225,6 +225,7 @@ class KernelPrinter extends CudaTiles implements KernelWriter {
       aligned,
     };
     this.threadLanes = new ThreadLanes(this.c, aligned);
+    for (const axis of countedIn(statement)) this.c.counters.ofBodies.add(axis);
   }
 
   kernel(name: Name, overlap: Overlap = {}): CudaKernel {
@@ -233,7 +234,8 @@ class KernelPrinter extends CudaTiles implements KernelWriter {
   }
 
   override declarations(named: Named): Code[] {
-    return [...super.declarations(named), ...this.threadLanes.declarations(named)];
+    const counters = [...this.c.counters.ofBodies].map((axis) => code`${this.c.indexType} ${this.c.axis(axis)} = 0;`);
+    return [...super.declarations(named), ...this.threadLanes.declarations(named), ...counters];
   }
 
   // ---- leaves of the walk -----------------------------------------------------------------------------------------------------
@@ -269,6 +271,10 @@ class KernelPrinter extends CudaTiles implements KernelWriter {
   openWhen({ condition }: Of<"when">, extents: Extents): Code {
     const tests = this.c.tests(conjunctsOf(condition), extents);
     return tests.length === 0 ? code`{` : code`if (${allOf(tests)}) {`;
+  }
+
+  count(axis: string): Code {
+    return code`${this.c.axis(axis)}++;`;
   }
 
   openLoop({ axis }: Loop): Code {
@@ -387,6 +393,12 @@ function around({ name, asynchronous }: Intrinsic, what: keyof Asynchronous, pen
 }
 
 const headOf = (loop: Loop): Code => code`// ${commentText(printHead(loop))}`;
+
+/** The axes that count bodies. */
+function countedIn(s: Statement): string[] {
+  if (s.kind === "loop") return s.body.flatMap(countedIn);
+  return s.kind === "when" ? [...present([s.counted?.name]), ...[...s.body, ...s.otherwise].flatMap(countedIn)] : [];
+}
 
 /** The types of register elements, by their names in drains. */
 function elementTypes(nest: LoopNest): Record<string, DType> {

@@ -118,7 +118,7 @@ export function sendOf(places: GridPlaces, step: Expr): Statement {
 /** Waits until a step's stage has been filled for it. */
 export function awaitOf(places: GridPlaces, step: Expr): Statement {
   const use = over(step, places.schedule.stage);
-  return { kind: "await", arrival: arrivalOf(places, step), use, ...(places.countsInTile && { by: "parity" }) };
+  return { kind: "await", arrival: arrivalOf(places, step), use };
 }
 
 export function arrivalName(places: GridPlaces): string {

@@ -5,7 +5,7 @@
  *     m <- n,p,q   tile m 128, warps m 2        fused m = 128*m_tile + (64*m_warp + 16*m_fragment + m_in),   q = fused % 56, p = fused/56 % 56, ...
  */
 
-import { type Extents, extentOf, splitRowMajor } from "../../abstraction/affine.ts";
+import { type Dimension, type Extents, extentOf, splitRowMajor } from "../../abstraction/affine.ts";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
 import { volumeOf } from "../../abstraction/collections.ts";
 import type { Computation } from "../../abstraction/computation.ts";
@@ -121,11 +121,11 @@ export class GridPlaces {
     return this.turns === 1 ? this : new GridPlaces(this.context, this.schedule, turn);
   }
 
-  /**
-   * Whether steps are counted in each tile anew. Then blocks may leave out tiles, and stages come back in the same phase.
-   */
-  get countsInTile(): boolean {
-    return this.turns > 1 && this.context.decided.length > 0;
+  /** The axis that counts the tiles summed before, where elements decide which of a block's tiles are; undefined where all are. */
+  get summedTiles(): Dimension | undefined {
+    return this.turns > 1 && this.context.decided.length > 0
+      ? { name: this.fresh("summed"), extent: this.turns }
+      : undefined;
   }
 
   /** Clusters of row tiles that are taken before the next column tile. */
@@ -140,14 +140,16 @@ export class GridPlaces {
 
   /** Splits a step that is counted through all turns of a block into the turn's places and the step within its tile. */
   ofStep(step: Expr): { readonly there: GridPlaces; readonly inTile: Expr } {
-    if (this.turns === 1 || this.countsInTile) return { there: this, inTile: step };
+    if (this.turns === 1) return { there: this, inTile: step };
     const { steps } = this;
-    return { there: this.inTurn(over(step, steps)), inTile: remainder(step, steps) };
+    const there = this.summedTiles ? this : this.inTurn(over(step, steps));
+    return { there, inTile: remainder(step, steps) };
   }
 
-  /** Counts a step of the current tile through all turns of the block. */
+  /** Counts a step of the current tile through all tiles that the block sums. */
   counted(inTile: Expr): Expr {
-    return this.turns === 1 || this.countsInTile ? inTile : plus(times(this.steps, axis(this.fresh("turn"))), inTile);
+    const before = this.summedTiles?.name ?? this.fresh("turn");
+    return this.turns === 1 ? inTile : plus(times(this.steps, axis(before)), inTile);
   }
 
   fresh(wish: string): string {

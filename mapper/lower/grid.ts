@@ -234,12 +234,19 @@ function withProducer(
   return {
     ahead: [...zeros, ...met, ...meeting(places)],
     teams: [
-      ...inTurns(places, (there) => [...cleared, ...when(there.taken, consumed(places)), ...stored(there)]),
+      ...inTurns(places, (there) => [...cleared, ...whereSummed(there, consumed(places)), ...stored(there)]),
       ...storedLast(places),
     ],
     thread: produced(places),
-    behind: addMet(places),
+    // Where elements decide how many tiles a block sums, its neighbours wait for it before it ends.
+    behind: places.summedTiles && places.schedule.multicast ? [{ kind: "barrier", group: "cluster" }] : addMet(places),
   };
+}
+
+/** What is done for a tile that has a sum. */
+function whereSummed(there: GridPlaces, body: readonly Statement[]): readonly Statement[] {
+  const counted = there.summedTiles;
+  return when(there.taken, body).map((s) => (s.kind === "when" && counted ? { ...s, counted } : s));
 }
 
 /** A prologue that fills the first stages, and the steps. */
@@ -379,7 +386,7 @@ function consumed(places: GridPlaces): readonly Statement[] {
     const when = allOf([
       before > 0 && compare(">=", axis(name), before),
       // A neighbour that has filled its last stage may end, and then nothing arrives there any more.
-      schedule.multicast && compare("<", at, steps * places.turns - schedule.stage + before),
+      schedule.multicast && !places.summedTiles && compare("<", at, steps * places.turns - schedule.stage + before),
     ]);
     return {
       kind: "arrive",
@@ -424,7 +431,7 @@ function produced(places: GridPlaces): readonly Statement[] {
   const { schedule, steps, turns, window } = places;
   const { stage } = schedule;
   const turn = places.fresh("turn");
-  const there = places.countsInTile ? places.inTurn(axis(turn)) : places;
+  const there = places.summedTiles ? places.inTurn(axis(turn)) : places;
   const name = places.fresh("step");
   const step = places.counted(axis(name));
   /** Waits until the target stage of a copy has been released as often as it was filled. */
@@ -432,7 +439,6 @@ function produced(places: GridPlaces): readonly Statement[] {
     kind: "await",
     arrival: { name: ring, stage: remainder(at, stages) },
     use: minus(over(at, stages), 1),
-    ...(places.countsInTile && { by: "parity" }),
     ...(where && { when: where }),
   });
   const inside: Statement[] = [free(emptyName(places), step, stage), sendOf(there, step)];
@@ -443,6 +449,6 @@ function produced(places: GridPlaces): readonly Statement[] {
     inside.push(sendWindow(places, window, slice, when));
   }
   const first = window ? [sendWindow(places, window, number(0))] : [];
-  const ofTile = when(there.taken, [...first, loop(name, steps, inside)]);
+  const ofTile = whereSummed(there, [...first, loop(name, steps, inside)]);
   return turns === 1 ? ofTile : [loop(turn, turns, ofTile)];
 }

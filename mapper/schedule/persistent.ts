@@ -12,7 +12,7 @@ import { z } from "zod";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
 import { MINOR_DISTANCE } from "./decision.ts";
 import type { GridContext, GridDecision } from "./grid-context.ts";
-import { stepsOfPart, tilesOf } from "./split.ts";
+import { tilesOf } from "./split.ts";
 import { windowOf } from "./taps.ts";
 
 /** Blocks for each multiprocessor to try. */
@@ -51,23 +51,8 @@ function persistentProblem(context: GridContext, schedule: GridSchedule): string
   if (schedule.split) return "a block either sums a part or takes tiles in turn, not both";
   if (windowOf(context, schedule)) return "a window that is staged once for all taps belongs to one tile";
   if (schedule.stage === 1) return "tiles taken in turn need at least two stages";
-  const uneven = decided.length > 0 ? unevenProblem(context, schedule) : undefined;
-  if (uneven !== undefined) return uneven;
+  if (decided.length > 0 && schedule.producer === undefined)
+    return "elements decide which tiles have sums, and only a producer knows the next one";
   const tiles = tilesOf(context, schedule);
   return tiles <= blocks ? `${tiles} tiles are too few for ${blocks} blocks to take them in turn` : undefined;
-}
-
-/**
- * Why blocks cannot leave out tiles as they take them in turn. Stages are awaited by the parity of their uses, so after a
- * tile each must have been used an even number of times.
- */
-function unevenProblem(context: GridContext, schedule: GridSchedule): string | undefined {
-  const { producer, multicast, stage } = schedule;
-  if (producer === undefined) return "elements decide which tiles have sums, and only a producer knows the next one";
-  if (multicast)
-    return "elements decide which tiles have sums, so a neighbour may have ended before its stages are freed";
-  const steps = stepsOfPart(context, schedule);
-  return steps % (2 * stage) === 0
-    ? undefined
-    : `elements decide which tiles have sums, and ${steps} steps of a tile use ${stage} stages unevenly, or an odd number of times`;
 }

@@ -5,6 +5,7 @@
 
 import { describe, expect, it } from "vitest";
 import { upTo } from "../../abstraction/collections.ts";
+import type { Statement } from "../../abstraction/loop-nest.ts";
 import { printNest } from "../../abstraction/print-nest.ts";
 import { pick, seededRandom } from "../../abstraction/random.ts";
 import { generateCpp } from "../../codegen/cpp/cpp.ts";
@@ -93,6 +94,23 @@ const SUBJECTS = [
     ...inFlight,
     persistent: 5,
   }),
+  gridSubject("wgmma, in turn, stages that steps do not divide", gridContextOf(masked(130), WGMMA, MATCHED), {
+    ...inTurn,
+    stage: 3,
+    persistent: 7,
+  }),
+  gridSubject("wgmma, in turn, shared tiles", gridContextOf(tiled(128, EMPTY), WGMMA, MATCHED), {
+    ...inTurn,
+    stage: 3,
+    persistent: 4,
+    multicast: { blocks: 2, along: "columns" },
+  }),
+  gridSubject("wgmma, in turn, counted rows, shared tiles", gridContextOf(masked(256), WGMMA, MATCHED), {
+    ...inFlight,
+    stage: 3,
+    persistent: 4,
+    multicast: { blocks: 2, along: "rows" },
+  }),
   gridSubject("wgmma, in turn, every tile summed", gridContextOf(tiled(64), WGMMA, MATCHED), {
     ...byProducer,
     persistent: 5,
@@ -154,21 +172,24 @@ describe("products of groups", () => {
     expect(all.map((r) => r.because)).toContain("elements decide which points of a sum are left out: k < length[g]");
   });
 
-  it("are taken in turn where stages come back in the same phase", () => {
+  it("are taken in turn by blocks with a producer, which knows the next one", () => {
     const context = gridContextOf(tiled(64, EMPTY), WGMMA, MATCHED);
-    expect(
-      refusals(context, inTurn, [
-        { persistent: 4 },
-        { persistent: 4, producer: undefined },
-        { persistent: 4, stage: 3 },
-        { persistent: 4, multicast: { blocks: 2, along: "columns" } },
-      ]),
-    ).toMatchInlineSnapshot(`
-      "persistent 4: legal
-      persistent 4: elements decide which tiles have sums, and only a producer knows the next one
-      persistent 4,stage 3: elements decide which tiles have sums, and 4 steps of a tile use 3 stages unevenly, or an odd number of times
-      persistent 4,multicast blocks 2,along columns: elements decide which tiles have sums, so a neighbour may have ended before its stages are freed"
-    `);
+    expect(refusals(context, inTurn, [{ persistent: 4, producer: undefined }])).toBe(
+      "persistent 4: elements decide which tiles have sums, and only a producer knows the next one",
+    );
+  });
+
+  it("need the count of the tiles summed before: stages run on from one to the next", () => {
+    const context = gridContextOf(tiled(64, EMPTY), WGMMA, MATCHED);
+    const nest = lowerGrid(context, { ...inTurn, stage: 3, persistent: 4 });
+    const { computation } = context.mapping;
+    const counting = (body: readonly Statement[]): readonly Statement[] =>
+      body.map((s) => {
+        if (s.kind === "loop") return { ...s, body: counting(s.body) };
+        return s.kind === "when" && s.counted ? { ...s, counted: { ...s.counted, name: "another" } } : s;
+      });
+    expect(verdict({ nest, computation })).toBe("right");
+    expect(verdict({ nest: { ...nest, body: counting(nest.body) }, computation })).toMatch(/parity alone|never go on/);
   });
 });
 
