@@ -196,15 +196,9 @@ export const WGMMA: readonly Intrinsic[] = WGMMA_FORMS.flatMap((form) =>
   LISTED.filter((n) => wgmmaWidths(form).includes(n)).map((n) => knownRow(form, n)),
 );
 
-/** Further widths that a search tries: divisors of image sides, and thirds and quarters of 256 columns. */
-const SEARCHED = [16, 32, 48, 56, 96, 104, 112, 128, 160, 192, 208, 224];
-
 /** All rows that a search tries. */
-export function searchedWgmma(): readonly Intrinsic[] {
-  return WGMMA_FORMS.flatMap((form) =>
-    [...LISTED, ...SEARCHED].filter((n) => wgmmaWidths(form).includes(n)).map((n) => knownRow(form, n)),
-  );
-}
+export const searchedWgmma = (): readonly Intrinsic[] =>
+  WGMMA_FORMS.flatMap((form) => wgmmaWidths(form).map((n) => knownRow(form, n)));
 
 const NAME = /^wgmma\.m64n(\d+)k\d+\.(\w+)\.(\w+)$/;
 

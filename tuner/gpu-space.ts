@@ -11,7 +11,7 @@ import type { Mapping, Refusal } from "../abstraction/mapping.ts";
 import { seededRandom } from "../abstraction/random.ts";
 import type { Steps } from "../abstraction/steps.ts";
 import type { GridLimits } from "../mapper/schedule/grid-context.ts";
-import { drawSchedule } from "../mapper/schedule/schedules.ts";
+import { descendedSchedule, drawSchedule } from "../mapper/schedule/schedules.ts";
 import { isRanked, MappingSpace, rankMappings, type ScheduledCandidate, type Scheduling } from "./mapping-space.ts";
 
 /** One in this many mappings gets the full number of schedules, but at least 2 * {@link GpuKind.most} do. */
@@ -31,6 +31,8 @@ export interface GpuKind<K extends ScheduledCandidate, C> extends Omit<Schedulin
   readonly drawn: number;
   /** Most mappings kept. */
   readonly most: number;
+  /** Mappings, the best first, whose best schedule is improved until no decision by itself improves it. */
+  readonly descended: number;
 }
 
 export type FindSpace<K extends ScheduledCandidate, C extends { readonly mapping: Mapping }> = (
@@ -91,6 +93,11 @@ function* findSpace<K extends ScheduledCandidate, C extends { readonly mapping: 
     (count) => (kind.drawn > kind.glance ? Math.max(2 * kind.most, Math.ceil(count / HOPEFUL)) : 0),
   );
   if (!isRanked(ranked)) return ranked;
+  for (const { context } of ranked.slice(0, kind.descended)) {
+    const from = promising.get(context);
+    const cost = (schedule: K["schedule"]): number | undefined => predict(context, schedule);
+    if (from) promising.set(context, descendedSchedule(kind.schedules, context, from, cost));
+  }
   const drawn = (context: C, by: typeof random): K["schedule"] => {
     const schedule = drawSchedule(kind.schedules, context, by);
     if (!schedule) throw new Error("internal: a mapping was kept that has no schedule");

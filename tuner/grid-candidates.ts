@@ -7,7 +7,9 @@
  *       wmma.m32n8k16.f32.f16    m <- n   n <- m   k <- k         expected 1.9 ms    left out: beyond 3 times the least
  */
 
+import { extentOf } from "../abstraction/affine.ts";
 import type { GridCandidate } from "../abstraction/candidate.ts";
+import { volumeOf } from "../abstraction/collections.ts";
 import { readsShared } from "../abstraction/intrinsic.ts";
 import { type Mapping, printMatching } from "../abstraction/mapping.ts";
 import { bindingText } from "../mapper/match/bind.ts";
@@ -16,7 +18,7 @@ import { type GridContext, gridContext } from "../mapper/schedule/grid-context.t
 import { repackedContext, repackings } from "../mapper/schedule/repack.ts";
 import { allSchedules } from "../mapper/schedule/schedules.ts";
 import { bestUsed } from "../mapper/schedule/taps.ts";
-import { MOST_KEPT } from "../mapper/schedule/tile.ts";
+import { MOST_KEPT, tilesAlong, triedTiles } from "../mapper/schedule/tile.ts";
 import { type GpuKind, gpuSpace } from "./gpu-space.ts";
 import { reordered } from "./reordered.ts";
 
@@ -24,6 +26,11 @@ import { reordered } from "./reordered.ts";
 const WIDTHS_KEPT = 4;
 /** The same for windows that serve all taps of a filter. */
 const WINDOW_WIDTHS_KEPT = 2;
+/** Further widths tried: those whose tiles keep all multiprocessors busy. 1536 columns and rows are 132 tiles of 128 x 144, and 144 of 128 x 128. */
+const FULL_WIDTHS_KEPT = 2;
+/** Products, and elements of both tiles that the last cache delivers, in a cycle of a multiprocessor (H200: 64 x 256 x 16 in 128; 64 bytes). */
+const PRODUCTS_PER_CYCLE = 2048;
+const ELEMENTS_PER_CYCLE = 32;
 
 const BLOCKS: GpuKind<GridCandidate, GridContext> = {
   kind: "grid",
@@ -35,6 +42,7 @@ const BLOCKS: GpuKind<GridCandidate, GridContext> = {
   glance: 4,
   drawn: 16,
   most: 24,
+  descended: 4,
 };
 
 /** The space over all warp instructions or, when none maps, the refusals, those closest to a mapping first. */
@@ -72,6 +80,21 @@ function fitting(contexts: readonly GridContext[]): readonly GridContext[] {
     const used = new Map(shifted.map((c) => [c, copied ? Math.floor(20 * bestUsed(copied, MOST_KEPT, c)) : 0]));
     const windows = all.filter((c) => (used.get(c) ?? 0) > 0 && !kept.includes(c));
     windows.sort((a, b) => (used.get(b) ?? 0) - (used.get(a) ?? 0) || size(b) - size(a));
-    return [...kept, ...windows.slice(0, WINDOW_WIDTHS_KEPT)];
+    const cycles = new Map(all.map((c) => [c, leastCycles(c)]));
+    const full = all.filter((c) => !kept.includes(c));
+    full.sort((a, b) => (cycles.get(a) ?? 0) - (cycles.get(b) ?? 0) || size(b) - size(a));
+    return [...new Set([...kept, ...windows.slice(0, WINDOW_WIDTHS_KEPT), ...full.slice(0, FULL_WIDTHS_KEPT)])];
   });
+}
+
+/** Cycles of all waves of a product's tiles, for each element of the sum, under the tile that needs the fewest. */
+function leastCycles(context: GridContext): number {
+  const { rows, columns, outer, limits } = context;
+  const each = triedTiles(context).map((size) => {
+    const [m, n] = [extentOf(rows.axis, size), extentOf(columns.axis, size)];
+    const tiles = tilesAlong(rows, size) * tilesAlong(columns, size) * volumeOf(outer);
+    const waves = Math.ceil(tiles / limits.multiprocessors);
+    return waves * Math.max((m * n) / PRODUCTS_PER_CYCLE, (m + n) / ELEMENTS_PER_CYCLE);
+  });
+  return Math.min(...each);
 }

@@ -19,6 +19,7 @@ const THREADS: GpuKind<ThreadCandidate, ThreadContext> = {
   glance: 64,
   drawn: 64,
   most: 1,
+  descended: 0,
 };
 
 /** The space over the instructions of one thread; or why none computes it. */

@@ -36,6 +36,8 @@ import { dimensionsOf, inputOperands, type LoopDimension, targetOperand } from "
 export interface GridLimits {
   /** Threads of a warp. */
   readonly lanes: number;
+  /** Parts of a multiprocessor, each with its share of the registers; warps go to them in turn. */
+  readonly quarters: number;
   /** Threads of a block. */
   readonly threads: number;
   /** Bytes of shared memory of a block. */
@@ -382,6 +384,7 @@ export function gridLimits(target: Target): GridLimits {
   const form = memoryOf(target, "dram").copies?.find((c) => c.into === "shared" && c.completes === "group");
   return {
     lanes,
+    quarters: levelOf(target, "warp").units,
     threads: MOST_THREADS,
     sharedBytes: mostBytes(target, "shared", "block"),
     threadRegisters: mostBytes(target, "registers", "lane") / REGISTER_BYTES,
@@ -397,8 +400,10 @@ export function gridLimits(target: Target): GridLimits {
 /** Why a block of so many threads cannot have so many registers each. */
 export function registersProblem(limits: GridLimits, registers: number, threads: number): string | undefined {
   if (registers > limits.threadRegisters) return `${registers} registers a thread, it has ${limits.threadRegisters}`;
-  if (registers * threads <= limits.blockRegisters) return undefined;
-  return `${registers * threads} registers a block, it has ${limits.blockRegisters}`;
+  // The part with the most warps decides: of nine warps, three are in the first, as of twelve.
+  const even = limits.lanes * limits.quarters;
+  const all = registers * Math.ceil(threads / even) * even;
+  return all <= limits.blockRegisters ? undefined : `${all} registers a block, it has ${limits.blockRegisters}`;
 }
 
 const REGISTER_BYTES = 4;

@@ -4,8 +4,8 @@
  *     (left out)     thread 0, once all warpgroups have met; a stage is filled again a step after its products have ended
  *     warp           one thread of an extra warp, which waits for each stage until every warpgroup has left it: warpgroups do not wait for each other
  *
- * The warp is launched with as many registers as the others. Beside two warpgroups with 128 sums a thread, each thread
- * has 224, so registers need not be moved between roles (setmaxnreg), which only a whole warpgroup could do.
+ * The warp is launched with as many registers as the others. Beside two warpgroups each thread has 168, since nine warps take as much of the
+ * register file as twelve: enough for 128 sums. Registers are not moved between roles (setmaxnreg), which only a whole warpgroup could do.
  */
 
 import { z } from "zod";

@@ -219,6 +219,46 @@ export function mutateSchedule<S extends object, C>(
   return schedule;
 }
 
+/** Decisions below another, one of which may change with it where its value is illegal otherwise: a larger tile needs more warps, or fewer stages. */
+const YIELDING = 2;
+
+/**
+ * A schedule that no other value of one decision improves: each decision in turn takes the value of the least cost, together with one of the decisions
+ * below it where it needs that.
+ * @param cost undefined for a schedule that has none
+ */
+export function descendedSchedule<S extends object, C>(
+  kind: ScheduleKind<S, C>,
+  context: C,
+  schedule: S,
+  cost: (schedule: S) => number | undefined,
+): S {
+  const listed = listOf(kind.decisions).flatMap((d) => ("values" in d ? [d] : []));
+  let [best, least] = [schedule, cost(schedule) ?? Number.POSITIVE_INFINITY];
+  const improves = (changed: S): boolean => {
+    const tidy = tidied(kind, context, changed);
+    if (!isCandidate(kind, context, tidy)) return false;
+    const seconds = cost(tidy) ?? Number.POSITIVE_INFINITY;
+    if (seconds < least) [best, least] = [tidy, seconds];
+    return true;
+  };
+  for (let before = Number.POSITIVE_INFINITY; least < before; ) {
+    before = least;
+    for (const [i, d] of listed.entries()) {
+      const from = best;
+      for (const value of valuesOf(seenBy(kind, context, from), d)) {
+        const changed = withValue(from, d.name, value);
+        if (improves(changed)) continue;
+        const now = seenBy(kind, context, changed);
+        for (const below of listed.slice(i + 1, i + 1 + YIELDING))
+          for (const beside of suited(now, changed, below, valuesOf(now, below)))
+            improves(withValue(changed, below.name, beside));
+      }
+    }
+  }
+  return best;
+}
+
 /**
  * Takes each decision from either parent, and those that belong together from the same one; the first parent when the
  * result is illegal.

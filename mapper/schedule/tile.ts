@@ -30,25 +30,7 @@ export const tile: GridDecision<"tile"> = {
     "Elements of a block's tile along each axis. Larger tiles read each input fewer times; smaller tiles give more blocks to fill the machine.",
   example: "m 128, n 256, k 64",
   schema: byAxis(z.int().min(1).max(4096)),
-  values: (context) => {
-    const { rows, columns, sum, elementBytes, limits, mapping } = context;
-    const sizes = [rows, columns, sum].map((a) => `${a.axis} ${a.extent} ${a.elements}`);
-    const inBands = isBand(mapping.computation.rewriting?.kind);
-    const most = inBands ? MOST_RUNS : MOST_KEPT;
-    const all = tiles(limits, [...sizes, elementBytes, inBands].join(), () =>
-      keptTiles(rows, most).flatMap((m) =>
-        keptTiles(columns, most).flatMap((n) =>
-          (inBands ? bandTiles(sum, elementBytes) : sumTiles(sum, elementBytes)).map((k) => ({
-            [rows.axis]: m,
-            [columns.axis]: n,
-            [sum.axis]: k,
-          })),
-        ),
-      ),
-    );
-    const isSecret = context.inputs.some((i) => i.operand.storage === undefined);
-    return isSecret ? all.filter((size) => secretProblem(context, { tile: size }) === undefined) : all;
-  },
+  values: triedTiles,
   problem: (context, schedule) => {
     const { rows, columns, sum } = context;
     const strange = namesProblem("tile", schedule.tile, [rows, columns, sum]);
@@ -58,6 +40,27 @@ export const tile: GridDecision<"tile"> = {
     return secretProblem(context, schedule);
   },
 };
+
+/** The tiles that a search tries. */
+export function triedTiles(context: GridContext): readonly GridSchedule["tile"][] {
+  const { rows, columns, sum, elementBytes, limits, mapping } = context;
+  const sizes = [rows, columns, sum].map((a) => `${a.axis} ${a.extent} ${a.elements}`);
+  const inBands = isBand(mapping.computation.rewriting?.kind);
+  const most = inBands ? MOST_RUNS : MOST_KEPT;
+  const all = tiles(limits, [...sizes, elementBytes, inBands].join(), () =>
+    keptTiles(rows, most).flatMap((m) =>
+      keptTiles(columns, most).flatMap((n) =>
+        (inBands ? bandTiles(sum, elementBytes) : sumTiles(sum, elementBytes)).map((k) => ({
+          [rows.axis]: m,
+          [columns.axis]: n,
+          [sum.axis]: k,
+        })),
+      ),
+    ),
+  );
+  const isSecret = context.inputs.some((i) => i.operand.storage === undefined);
+  return isSecret ? all.filter((size) => secretProblem(context, { tile: size }) === undefined) : all;
+}
 
 /**
  * Alignment in bytes of tiles that an instruction itself loads (CUDA C++ Programming Guide, Warp Matrix Functions: 256
@@ -82,13 +85,16 @@ function secretProblem(
   );
 }
 
-/** Powers of two times the instruction's extent, up to twice the axis, and sizes that divide the axis. */
+/** The most that tiles which are no power of two reach beyond the end, over the axis. */
+const MOST_BEYOND = 1 / 16;
+
+/** Powers of two times the instruction's extent, up to twice the axis, and sizes that divide the axis or nearly do. */
 function keptTiles({ extent, elements }: GridAxis, most: number): number[] {
   const sizes: number[] = [];
   for (let size = extent; size <= Math.max(extent, most); size += extent) {
     const isPower = Number.isInteger(Math.log2(size / extent));
-    const divides = elements % size === 0 && size >= MOST_KEPT / 4;
-    if ((isPower || divides) && size < 2 * Math.max(elements, extent)) sizes.push(size);
+    const covers = Math.ceil(elements / size) * size <= (1 + MOST_BEYOND) * elements && size >= MOST_KEPT / 4;
+    if ((isPower || covers) && size < 2 * Math.max(elements, extent)) sizes.push(size);
   }
   return sizes;
 }

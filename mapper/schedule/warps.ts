@@ -23,7 +23,7 @@ export const warps: GridDecision<"warps"> = {
   example: "m 2, n 4",
   schema: byAxis(z.int().min(1).max(32)),
   values: ({ rows, columns, teamThreads, limits, mapping }) => {
-    const counts = [1, 2, 4, MOST, ...(isBand(mapping.computation.rewriting?.kind) ? [2 * MOST] : [])];
+    const counts = [1, 2, 3, 4, MOST, ...(isBand(mapping.computation.rewriting?.kind) ? [2 * MOST] : [])];
     return counts.flatMap((m) =>
       counts.filter((n) => m * n * teamThreads <= limits.threads).map((n) => ({ [rows.axis]: m, [columns.axis]: n })),
     );

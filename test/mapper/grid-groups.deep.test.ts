@@ -119,7 +119,7 @@ describe("a schedule of warpgroups", () => {
       stage 2: products across steps need a third stage
       fragments ahead: wgmma.m64n256k16.f32.f16 has no fragments to be fetched ahead
       swizzle plain: wgmma.m64n256k16.f32.f16 reads rows cut in spans
-      warps m 1,n 1: 296 registers a thread, it has 255"
+      warps m 1,n 1: 288 registers a thread, it has 255"
     `);
   });
 
