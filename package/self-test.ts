@@ -36,6 +36,7 @@ import {
   type SourceText,
   spell,
 } from "../abstraction/source-text.ts";
+import { decidingInputs } from "../runtime/reference/draw-inputs.ts";
 import { boundRule } from "../runtime/reference/error-bound.ts";
 import { largestInput } from "../runtime/reference/largest-input.ts";
 import { boundText } from "../runtime/reference/reference-bounds.ts";
@@ -154,9 +155,15 @@ function drawing(facts: Facts): Code[] {
   const { inputs, later, target, count, results, sum, divides, epilogue, rule } = facts;
   const { time } = sum;
   const answer = dataName(target.name);
+  const deciding = decidingInputs(sum);
   const drawn = inputs.map((t) => {
     // // Coefficients of time steps are drawn as in verify.ts.
     const isCoefficient = time !== undefined && t.name !== time.first;
+    const ends = deciding.get(t.name);
+    if (ends) {
+      const one = code`between(${ends[0]}, ${ends[1]})`;
+      return code`    for (Int i = 0; i < ${elementCount(t)}; i++) sum.${dataName(t.name)}.set(i, ${one});`;
+    }
     const value = code`draw<${t.dtype}>(${isCoefficient ? code`data == EXTREME ? RANDOM : data` : code`data`}, large)`;
     const whole = divides ? code`not_small(${value})` : value;
     const scale = isCoefficient ? (rule?.growth?.scale ?? 1) : 1;

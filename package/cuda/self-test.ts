@@ -22,6 +22,7 @@ import {
   spell,
   stringLiteral,
 } from "../../abstraction/source-text.ts";
+import { decidingInputs } from "../../runtime/reference/draw-inputs.ts";
 import { cudaReferenceSource, setsOf } from "../../runtime/reference/reference-cuda.ts";
 import { harnessText } from "../../runtime/reference/reference-source.ts";
 import { tunedSource } from "../library.ts";
@@ -37,12 +38,14 @@ export function referenceSource({ subject }: CudaSubject): SourceText {
 
 export function selfTestSource(cuda: CudaSubject): SourceText {
   const { subject, name, parameters, call } = cuda;
+  const deciding = decidingInputs(subject.computation);
   const places = [...parameters].sort((a, b) => a.place - b.place);
   const tensor = (p: Parameter): Code => {
     const { dtype, name: said } = p.tensor;
     const tf32 = dtype === "tf32" ? "true" : "false";
     const aligned = alignmentOf(cuda, p) ?? bytesOf(dtype);
-    return code`  {${list([stringLiteral(said), identifier((dtype === "tf32" ? "f32" : dtype).toUpperCase()), code`${tf32}`, code`${p.elements}`, code`${p.bytes}`, code`${aligned}`])}},`;
+    const [least, most] = deciding.get(said) ?? [0, 0];
+    return code`  {${list([stringLiteral(said), identifier((dtype === "tf32" ? "f32" : dtype).toUpperCase()), code`${tf32}`, code`${p.elements}`, code`${p.bytes}`, code`${aligned}`, code`${least}`, code`${most}`])}},`;
   };
   const wrapper = (word: "prepare" | "run", given: readonly Parameter[]): Code => {
     const pointers = given.map(

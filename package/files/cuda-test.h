@@ -15,6 +15,7 @@ struct Tensor {
   bool tf32;
   size_t elements, bytes;
   size_t aligned; /* what it begins at a multiple of; 1 where nothing is asked */
+  int least, most; /* of indices and counts, which are drawn between; equal for other tensors */
 };
 
 struct Package {
@@ -166,8 +167,12 @@ static int prove(const Package& p, uint64_t seed) {
   std::vector<Set> telling;
   for (Set set : p.sets) {
     // 3. Inputs, and what the equation makes of them.
-    for (size_t t = 1; t < p.tensors.size(); t++)
-      start(p, draw, BLOCKS, THREADS, own.stream, inputs[t], p.tensors[t].elements, p.tensors[t].type, p.tensors[t].tf32, set, seed * 1000 + set * 100 + t, most_of(set, p.tensors[t].type));
+    for (size_t t = 1; t < p.tensors.size(); t++) {
+      const Tensor& tensor = p.tensors[t];
+      const bool decides = tensor.least < tensor.most;
+      const double most = decides ? tensor.most : most_of(set, tensor.type);
+      start(p, draw, BLOCKS, THREADS, own.stream, inputs[t], tensor.elements, tensor.type, tensor.tf32, decides ? EXACT : set, seed * 1000 + set * 100 + t, decides ? tensor.least : -most, most);
+    }
     must(p, cudaStreamSynchronize(own.stream), "drawing inputs");
     must(p, cudaMemset(e.low, POISON, bytes), "cudaMemset");
     must(p, cudaMemset(e.high, POISON, bytes), "cudaMemset");

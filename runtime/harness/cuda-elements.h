@@ -93,7 +93,7 @@ __device__ static uint64_t mixed(uint64_t x) { /* splitmix64 */
 }
 
 /*
- * exact      integers from -most to most, so that every sum of products is exact
+ * exact      integers from `least` to `most`: small ones, so that every sum of products is exact
  * random     integers of the whole range, fractions between -1 and 1
  * extreme    the limits of integer types; floats of very unequal size, up to `most`
  */
@@ -101,14 +101,14 @@ enum Set { EXACT, RANDOM, EXTREME };
 /* Tensor cores add products of floats of one byte exactly to 2^14 only. */
 static inline double most_of(Set set, Type type) { return set == EXACT ? (type == E4M3 || type == E5M2 ? 1 : 3) : 16; }
 
-__global__ void draw(void* to, size_t elements, Type type, bool tf32, Set set, uint64_t seed, double most) {
+__global__ void draw(void* to, size_t elements, Type type, bool tf32, Set set, uint64_t seed, double least, double most) {
   for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < elements; i += (size_t)gridDim.x * blockDim.x) {
     const uint64_t bits = mixed(mixed(seed) ^ i);
     const double unit = (double)(bits >> 11) * 0x1p-53; /* 0 <= unit < 1 */
     double value;
     bool whole = type <= S32;
     if (set == EXACT) {
-      value = floor(unit * (2 * most + 1)) - most;
+      value = floor(unit * (most - least + 1)) + least;
       if (type == U8 || type == U16 || type == U32) value = fabs(value);
     } else if (whole) {
       const double low[] = {0, -128, 0, -32768, 0, -2147483648.0}, high[] = {255, 127, 65535, 32767, 4294967295.0, 2147483647.0};

@@ -26,7 +26,8 @@ static void draw_inputs(const Request& r, Set set, const std::vector<void*>& ten
       check_device(cudaMemcpy(tensors[t], data.data(), a.bytes(), cudaMemcpyHostToDevice), "cudaMemcpy of an input");
       continue;
     }
-    start(0, draw, BLOCKS, THREADS, stream, tensors[t], a.elements, type_of(a.dtype), a.dtype == "tf32", set, r.seed * 1000 + set * 100 + t, most_of(set, type_of(a.dtype)));
+    const double most = most_of(set, type_of(a.dtype));
+    start(0, draw, BLOCKS, THREADS, stream, tensors[t], a.elements, type_of(a.dtype), a.dtype == "tf32", set, r.seed * 1000 + set * 100 + t, -most, most);
   }
   check_device(cudaStreamSynchronize(stream), "drawing inputs");
 }

@@ -25,11 +25,8 @@ import { pick, type Random, randomInteger, seededRandom } from "../../abstractio
  * The inputs that only say which elements are meant, as indices that are read and elements that a `where` compares do,
  * with the least and the largest number drawn: one beyond what is inside.
  */
-export function decidingInputs({
-  equation,
-  tensors,
-  axes,
-}: Computation): ReadonlyMap<string, readonly [number, number]> {
+export function decidingInputs(computation: Computation): ReadonlyMap<string, readonly [number, number]> {
+  const { equation, tensors, axes } = computation;
   const ends = new Map<string, readonly [number, number]>();
   const reach = (tensor: string, high: number): void => {
     const [, before] = ends.get(tensor) ?? [-1, 0];
@@ -45,7 +42,12 @@ export function decidingInputs({
     for (const read of accessesIn(e)) reach(read.tensor, Math.max(...extents, ...numbers, 0) + 1);
   }
   for (const read of outermostAccessesIn(equation.value)) ends.delete(read.tensor);
-  return ends;
+  return new Map(
+    [...ends].map(([name, [low, high]]) => {
+      const [least, most] = rangeOf(tensorOf(computation, name).dtype);
+      return [name, [Math.max(low, least), Math.min(high, most)]];
+    }),
+  );
 }
 
 /** Values of {@link decidingInputs}, row-major. The device draws all others, from the whole range of their type. */
@@ -54,15 +56,9 @@ export function drawnIndices(computation: Computation, seed: number): Record<str
   return Object.fromEntries(
     [...decidingInputs(computation)].map(([name, ends]) => {
       const tensor = tensorOf(computation, name);
-      const draw = indexDraw(tensor.dtype, ends, random);
-      return [name, Float64Array.from({ length: elementCount(tensor) }, draw)];
+      return [name, Float64Array.from({ length: elementCount(tensor) }, () => randomInteger(random, ...ends))];
     }),
   );
-}
-
-function indexDraw(dtype: DType, [low, high]: readonly [number, number], random: Random): () => number {
-  const [least, most] = rangeOf(dtype);
-  return () => randomInteger(random, Math.max(low, least), Math.min(high, most));
 }
 
 const withoutReads = (e: Expr): Expr => rewriteReads(e, () => number(0));
@@ -103,7 +99,7 @@ export async function drawInputs(
     const isCoefficient = time !== undefined && tensor.name !== time.first && name !== "exact";
     // Compared elements are drawn from few values. From the whole range, hardly any two would be equal.
     const drawOne = ends
-      ? indexDraw(tensor.dtype, ends, random)
+      ? (): number => randomInteger(random, ...ends)
       : compared.has(tensor.name)
         ? (): number => randomInteger(random, 0, LETTERS - 1)
         : DRAW[isCoefficient ? "random" : name][isInteger(tensor.dtype) ? "integer" : "float"](
