@@ -256,6 +256,34 @@ export function evaluateIndex(e: Expr, point: Extents): number {
   }
 }
 
+/** The greatest common divisor; gcd(a, 0) is |a|. */
+export function gcd(a: number, b: number): number {
+  return b === 0 ? Math.abs(a) : gcd(b, a % b);
+}
+
+export const leastCommonMultiple = (a: number, b: number): number => (a / gcd(a, b)) * b;
+
+/** So many steps of any axis change an index by a constant: 16 for `64*(k/16) + k%16`, 1 if it is affine; undefined if no such number is known. */
+export function periodOf(e: Expr): number | undefined {
+  switch (e.kind) {
+    case "number":
+    case "axis":
+      return 1;
+    case "negate":
+      return periodOf(e.value);
+    case "binary": {
+      const left = periodOf(e.left);
+      const right = periodOf(e.right);
+      if (left === undefined || right === undefined) return undefined;
+      if (e.op === "+" || e.op === "-") return leastCommonMultiple(left, right);
+      if (e.op === "*") return e.left.kind === "number" || e.right.kind === "number" ? left * right : undefined;
+      return e.op !== "^" && e.right.kind === "number" ? left * e.right.value : undefined;
+    }
+    default:
+      return undefined;
+  }
+}
+
 /** How many points a box has. */
 export const pointsOver = (axes: readonly string[], extents: Extents): number =>
   product(axes.map((name) => extentOf(name, extents)));

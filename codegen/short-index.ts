@@ -8,7 +8,7 @@
  * `/` rounds down and `%` is never negative, so every rule also holds for negative numbers.
  */
 
-import { boundsOf, type Extents } from "../abstraction/affine.ts";
+import { boundsOf, type Extents, gcd } from "../abstraction/affine.ts";
 import { memoised } from "../abstraction/collections.ts";
 import { internal } from "../abstraction/error.ts";
 import { axesIn, binary, type Expr, isSame, number, printExpr } from "../abstraction/expression.ts";
@@ -64,7 +64,7 @@ export function divisorOf(e: Expr, extents: Extents): number {
 }
 
 export function divisorOfTerms(terms: readonly Term[]): number {
-  return terms.reduce((all, { factor }) => divisor(all, factor), 0);
+  return terms.reduce((all, { factor }) => gcd(all, factor), 0);
 }
 
 /** Whether an index is an axis plus multiples of a number. */
@@ -144,11 +144,6 @@ function collected(terms: readonly Term[]): Term[] {
 
 const isConstant = ({ of }: Term): boolean => of.kind === "number";
 
-/** The greatest common divisor; gcd(a, 0) is |a|. */
-function divisor(a: number, b: number): number {
-  return b === 0 ? Math.abs(a) : divisor(b, a % b);
-}
-
 /** Terms split by a divisor: multiples of it, and a rest that lies in 0 .. by-1. */
 interface Split {
   readonly by: number;
@@ -158,7 +153,7 @@ interface Split {
 
 /** The largest divisor of `most` that splits the terms; `most` itself if the undivided terms are small. */
 function splitOf(terms: readonly Term[], most: number, extents: Extents): Split | undefined {
-  const candidates = new Set([most, ...terms.filter((t) => !isConstant(t)).map((t) => divisor(most, t.factor))]);
+  const candidates = new Set([most, ...terms.filter((t) => !isConstant(t)).map((t) => gcd(most, t.factor))]);
   for (const by of [...candidates].sort((a, b) => b - a)) {
     if (by <= 1) break;
     const high: Term[] = [];

@@ -6,7 +6,7 @@
  *     4*p (10 steps) + 3*r (3)                 27 of 30: two terms collide where 4*x = 3*y
  */
 
-import { gcd } from "../mapper/space-time/vector.ts";
+import { gcd } from "../abstraction/affine.ts";
 import { REFERENCE_CPU } from "../targets/x86.ts";
 
 /** A counter of a loop dimension whose steps change from schedule to schedule. */

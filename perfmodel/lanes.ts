@@ -5,6 +5,7 @@
  *     all bytes     over the bandwidth of the level that holds them; around the caches when results stream
  */
 
+import { gcd } from "../abstraction/affine.ts";
 import type { WindowSchedule } from "../abstraction/candidate.ts";
 import { memoisedBy, product } from "../abstraction/collections.ts";
 import { elementCount, extentsOf } from "../abstraction/computation.ts";
@@ -12,7 +13,6 @@ import { bytesOf, isInteger } from "../abstraction/dtype.ts";
 import { unitCost } from "../abstraction/machine.ts";
 import { DISTANT_BYTES } from "../mapper/schedule/lanes.ts";
 import type { TapSum } from "../mapper/space-time/taps.ts";
-import { gcd } from "../mapper/space-time/vector.ts";
 import type { WindowPlacement } from "../mapper/space-time/window.ts";
 import { movedShift, outputRows, shiftText, type Tall } from "../mapper/space-time/window-block.ts";
 import { isLoadedBeside, lineRows } from "../mapper/space-time/window-lines.ts";

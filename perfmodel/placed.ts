@@ -6,7 +6,7 @@
  * plan.ts computes it once for each mapping. Whatever depends on the schedule is read from the states of the dimensions.
  */
 
-import { type AffineForm, addressOf, affineForm, boundsOf } from "../abstraction/affine.ts";
+import { type AffineForm, addressOf, affineForm, boundsOf, gcd } from "../abstraction/affine.ts";
 import type { Placement } from "../abstraction/candidate.ts";
 import { present, product, sumOf } from "../abstraction/collections.ts";
 import {
@@ -31,7 +31,6 @@ import { gapsOf, type LoopDimension } from "../mapper/schedule/dimensions.ts";
 import { type PackedForm, packedForm } from "../mapper/schedule/packed-form.ts";
 import { type PaddedCopy, type Reach, reachInPlace, reachPadded, reachWindowed } from "../mapper/schedule/reach.ts";
 import { type Moved, STILL } from "../mapper/schedule/within.ts";
-import { gcd } from "../mapper/space-time/vector.ts";
 import { writesVectorRows } from "../targets/index.ts";
 import {
   AffineFootprint,

@@ -12,7 +12,7 @@
  *     conv2d-single 3x3, 16 lanes     708 transforms of (q, r, s): FBS of 16 columns, SBM of 14, ...      refused: FSA.7, 17 PEs on 16 lanes
  */
 
-import { affineForm } from "../../abstraction/affine.ts";
+import { affineForm, leastCommonMultiple } from "../../abstraction/affine.ts";
 import type { ArrayPlan, LaneTransform } from "../../abstraction/candidate.ts";
 import { product } from "../../abstraction/collections.ts";
 import { type Axis, type Computation, extentsOf, outputOf } from "../../abstraction/computation.ts";
@@ -31,7 +31,7 @@ import { heldAs, MOST_UNROLLED_STEPS } from "./lower.ts";
 import { type ArrayProblem, type ArraySpace, arrayProblem, onlyInside, type Tiled, windowsOf } from "./problem.ts";
 import { type LaneRefusal, refusal } from "./taps.ts";
 import { refusalOf } from "./validity.ts";
-import { extentOfRow, isZero, leastCommonMultiple } from "./vector.ts";
+import { extentOfRow, isZero } from "./vector.ts";
 
 export interface LaneArray {
   /** The computation without its epilogue. */

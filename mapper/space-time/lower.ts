@@ -30,6 +30,7 @@
  *                                                    array of (p 12, r 5): X[0,lane] = in[12*p_tile+lane], a halo of 4 read twice
  */
 
+import { leastCommonMultiple } from "../../abstraction/affine.ts";
 import { volumeOf } from "../../abstraction/collections.ts";
 import type { Computation } from "../../abstraction/computation.ts";
 import { isRecurrent } from "../../abstraction/dependence.ts";
@@ -53,7 +54,6 @@ import { laneNest } from "./lane-files.ts";
 import { Places } from "./place.ts";
 import { type ArraySpace, namedOperands, reuseOf } from "./problem.ts";
 import type { ReverseDefinition } from "./reverse.ts";
-import { leastCommonMultiple } from "./vector.ts";
 import { type Plan, type PlannedRead, type PlannedVariable, plan } from "./wiring.ts";
 
 /** How a design becomes a loop nest. */

@@ -4,7 +4,7 @@
  *     SBM, loops (c 16, q 5)      c == 15  ->  lane - t == 15        q == 7  ->  never
  */
 
-import { affineForm, boundsOf, evaluateIndex, pointsOf } from "../../abstraction/affine.ts";
+import { affineForm, boundsOf, evaluateIndex, gcd, pointsOf } from "../../abstraction/affine.ts";
 import { product } from "../../abstraction/collections.ts";
 import { conjunctsOf, joined, settled, type Truth } from "../../abstraction/condition.ts";
 import {
@@ -24,7 +24,7 @@ import {
 } from "../../abstraction/expression.ts";
 import { Coordinates, sumOf, type Term, type TimeWindow } from "./coordinates.ts";
 import { distanceIn } from "./flow.ts";
-import { dot, extentOfRow, gcd, leastOfRow, type Vector } from "./vector.ts";
+import { dot, extentOfRow, leastOfRow, type Vector } from "./vector.ts";
 
 /** The most points that are examined to find the last step. Beyond, all steps are kept. */
 const MOST_POINTS = 100_000;

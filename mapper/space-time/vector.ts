@@ -10,6 +10,7 @@
  *     nullSpace([[1, 0, 0, 1], [0, 1, 1, 0]], 4)      [[1, 0, 0, -1], [0, 1, -1, 0]]
  */
 
+import { gcd } from "../../abstraction/affine.ts";
 import { upTo } from "../../abstraction/collections.ts";
 
 /** Integers: a point, a dependence, a row of a transform. */
@@ -32,15 +33,6 @@ export const plus = (a: Vector, b: Vector): number[] => a.map((x, i) => x + (b[i
 export const isZero = (v: Vector): boolean => v.every((x) => x === 0);
 const equals = (a: Vector, b: Vector): boolean => a.length === b.length && a.every((x, i) => x === b[i]);
 export const unit = (length: number, at: number): number[] => upTo(length).map((i) => (i === at ? 1 : 0));
-
-export function gcd(a: number, b: number): number {
-  let x = Math.abs(a);
-  let y = Math.abs(b);
-  while (y !== 0) [x, y] = [y, x % y];
-  return x;
-}
-
-export const leastCommonMultiple = (a: number, b: number): number => (a / gcd(a, b)) * b;
 
 /** A sum of vectors, each so many times. */
 export function combination(vectors: readonly Vector[], times: Vector): Vector {

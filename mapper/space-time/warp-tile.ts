@@ -10,6 +10,7 @@
  * a halo on either side for the following steps.
  */
 
+import { leastCommonMultiple } from "../../abstraction/affine.ts";
 import type { WarpStepSchedule } from "../../abstraction/candidate.ts";
 import { sumOf, upTo } from "../../abstraction/collections.ts";
 import { outputOf } from "../../abstraction/computation.ts";
@@ -17,7 +18,6 @@ import { bytesOf } from "../../abstraction/dtype.ts";
 import { operationsOfStep } from "../../abstraction/time.ts";
 import { AT_ONCE, MOST_BYTES, MOST_WRITTEN } from "../schedule/lanes.ts";
 import type { PlaneAxis, Steps } from "./plane.ts";
-import { leastCommonMultiple } from "./vector.ts";
 
 /** The part of the plane that a warp computes in a pass of `depth` steps. */
 export interface WarpTile {

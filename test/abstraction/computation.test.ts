@@ -1,7 +1,7 @@
 /** @file What defining a computation checks and completes. More that is refused stands in test/golden/computations/refused.txt. */
 
 import { describe, expect, it } from "vitest";
-import { affineForm, boundsOf, evaluateIndex, pointsOf } from "../../abstraction/affine.ts";
+import { affineForm, boundsOf, evaluateIndex, periodOf, pointsOf } from "../../abstraction/affine.ts";
 import {
   type ComputationSpec,
   computationKey,
@@ -228,6 +228,30 @@ describe("an index", () => {
           expect(Math.min(...values)).toBeGreaterThanOrEqual(min);
           expect(Math.max(...values)).toBeLessThanOrEqual(max);
           if (affineForm(e)) expect([min + 0, max + 0]).toEqual([Math.min(...values) + 0, Math.max(...values) + 0]);
+        }
+      }),
+    );
+  });
+
+  it("changes by one number over its period, wherever it starts", () => {
+    const any = fc.tuple(affineText, fc.constantFrom("/", "%"), constant, fc.constantFrom("+", "-"), constant);
+    expect(["3*i - j", "64*(i / 16) + i % 16", "(i / 4 + j) % 6", "i * j"].map((t) => periodOf(parseExpr(t)))).toEqual([
+      1,
+      16,
+      24,
+      undefined,
+    ]);
+    fc.assert(
+      fc.property(any, ([text, divide, by, op, other]) => {
+        const e = parseExpr(
+          `(3*((${text}) ${divide} ${by.value}) ${op} j) / 2 + (${text}) % ${Math.abs(other.value) + 1}`,
+        );
+        const period = periodOf(e) ?? Number.NaN;
+        for (const axis of ["i", "j"]) {
+          const changes = [...pointsOf(["i", "j"], extents)].map(
+            (point) => evaluateIndex(e, { ...point, [axis]: (point[axis] ?? 0) + period }) - evaluateIndex(e, point),
+          );
+          expect(new Set(changes).size).toBe(1);
         }
       }),
     );
