@@ -20,7 +20,9 @@ static void limit_space(size_t most) {
   getrlimit(RLIMIT_AS, &value);
   if (value.rlim_max < most)
     fault("environment", format("this shell allows %zu bytes of address space (ulimit -v), measuring needs %zu", size_t(value.rlim_max), most).c_str());
-  limit(RLIMIT_AS, most);
+  limit(RLIMIT_AS, std::min<size_t>(value.rlim_max, most + MOST_SPARE_BYTES));
+  most_space = most;
+  add_spare_bytes(0);
 }
 
 /** The harness's needs (tensors between guards, thread stacks and heaps), then the kernels' allowance. */

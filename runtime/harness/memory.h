@@ -52,10 +52,13 @@ struct Buffer {
   char name[64];
   char* map;
   size_t pages; /* bytes between the guards */
+  size_t room;  /* bytes of the mapping between its guards, of which a buffer that was smaller before left some behind */
+  bool is_huge; /* whether large pages were asked for */
   char* data;
   size_t bytes;
   bool read_only;
 
+  size_t mapped() const { return room + 2 * GUARD; }
   char* begin() const { return map + GUARD; }
   char* end() const { return begin() + pages; }
 };
@@ -64,6 +67,50 @@ static Buffer buffers[64];
 static int buffer_count = 0;
 /** Whether a kernel was called. A refused allocation before that is due to the machine, later perhaps to the kernel. */
 static bool kernels_ran = false;
+
+/**
+ * Released memory, oldest first, for the next sets and kernels. Fresh pages cost a virtual machine 10 to 20 us each: 0.3 s for
+ * weights of 67 MB, which a kernel is given four times, as its workspace is (Zen 5, 2026-11-30).
+ */
+static std::vector<Buffer> spares;
+static size_t spare_bytes = 0;
+static constexpr size_t MOST_SPARE_BYTES = size_t(1) << 29;
+/** Bytes of address space that the process may use besides its spares. */
+static size_t most_space = 0;
+
+/** Spares take nothing of what kernels may allocate. */
+static void add_spare_bytes(size_t bytes) {
+  spare_bytes += bytes;
+  if (most_space == 0) return;
+  rlimit value = {};
+  getrlimit(RLIMIT_AS, &value);
+  value.rlim_cur = std::min<size_t>(value.rlim_max, most_space + spare_bytes);
+  setrlimit(RLIMIT_AS, &value);
+}
+
+static void unmap_oldest_spare() {
+  const Buffer b = spares.front();
+  spares.erase(spares.begin());
+  munmap(b.map, b.mapped());
+  add_spare_bytes(-b.mapped());
+}
+
+/** Inaccessible memory between guards: the smallest spare that is large enough, or fresh; null if it is refused. */
+static char* room_for(Buffer& b) {
+  size_t best = spares.size();
+  for (size_t i = 0; i < spares.size(); i++)
+    if (spares[i].is_huge == b.is_huge && spares[i].room >= b.pages && (best == spares.size() || spares[i].room < spares[best].room)) best = i;
+  if (best < spares.size()) {
+    const Buffer spare = spares[best];
+    spares.erase(spares.begin() + best);
+    add_spare_bytes(-spare.mapped());
+    b.room = spare.room;
+    return spare.map;
+  }
+  b.room = b.pages;
+  void* map = mmap(nullptr, b.mapped(), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return map == MAP_FAILED ? nullptr : static_cast<char*>(map);
+}
 
 static Buffer& allocate(const std::string& name, size_t bytes, size_t alignment, Placement placement) {
   if (buffer_count == 64) fault("crashed", "the harness holds 64 buffers at most");
@@ -74,13 +121,17 @@ static Buffer& allocate(const std::string& name, size_t bytes, size_t alignment,
   b.pages = round_up(std::max<size_t>(bytes + offset, 1), PAGE);
   b.bytes = bytes;
   b.read_only = false;
-  void* map = mmap(nullptr, b.pages + 2 * GUARD, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (map == MAP_FAILED || mprotect(static_cast<char*>(map) + GUARD, b.pages, PROT_READ | PROT_WRITE))
-    fault(kernels_ran ? "out-of-memory" : "environment", format("%zu bytes for %s were refused", bytes, b.name).c_str());
-  b.map = static_cast<char*>(map);
-#ifdef MADV_HUGEPAGE
   // Large pages are faster to allocate. Not where kernels are timed.
-  if (placement != Placement::spread) madvise(b.begin(), b.pages, MADV_HUGEPAGE);
+  b.is_huge = placement != Placement::spread;
+  b.map = room_for(b);
+  if (!b.map || mprotect(b.begin(), b.pages, PROT_READ | PROT_WRITE) || mprotect(b.end(), b.room - b.pages, PROT_NONE))
+    fault(kernels_ran ? "out-of-memory" : "environment", format("%zu bytes for %s were refused", bytes, b.name).c_str());
+#ifdef MADV_HUGEPAGE
+  if (b.is_huge) madvise(b.begin(), b.pages, MADV_HUGEPAGE);
+#endif
+#ifdef MADV_POPULATE_WRITE
+  // All pages are written. One by one they take twice as long to come.
+  madvise(b.begin(), b.pages, MADV_POPULATE_WRITE);
 #endif
   b.data = b.begin() + offset;
   if (placement == Placement::end) b.data = b.begin() + (b.pages - bytes) / alignment * alignment;
@@ -93,9 +144,10 @@ static Buffer& allocate(const std::string& name, size_t bytes, size_t alignment,
 
 static void release_all() {
   while (buffer_count > 0) {
-    Buffer& b = buffers[--buffer_count];
-    munmap(b.map, b.pages + 2 * GUARD);
+    spares.push_back(buffers[--buffer_count]);
+    add_spare_bytes(spares.back().mapped());
   }
+  while (spare_bytes > MOST_SPARE_BYTES) unmap_oldest_spare();
 }
 
 static void protect(Buffer& b) {

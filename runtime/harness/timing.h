@@ -161,7 +161,7 @@ static double time_kernels(const Request& r, const std::vector<Kernel>& kernels,
   return fastest;
 }
 
-/** Runs kernels one by one, each in fresh memory. A failure may leave damage, so the rest then need a new process. */
+/** Runs kernels one by one. A failure may leave damage, so the rest then need a new process. */
 static void race(const Request& r) {
   double goal = r.goal;
   for (size_t i = 0; i < r.kernels.size(); i++) {

@@ -141,6 +141,14 @@ describe("a race", () => {
     expect(statuses).toEqual(["ok", "crashed", "ok", "wrong", "wrong", "ok"]);
   });
 
+  it("guards a kernel's memory as closely where a larger one had it before", async () => {
+    const large = kernelOf({ workspace: "1 << 20", run: MULTIPLY });
+    const read = "((volatile char*)workspace)[8192]";
+    const reads = kernelOf({ workspace: "64", run: `${MULTIPLY} { volatile char byte = ${read}; (void)byte; }` });
+    const statuses = (await run([large, reads, large])).map(({ status }) => status);
+    expect(statuses).toEqual(["ok", "out-of-bounds", "ok"]);
+  });
+
   it("blames no kernel for damage that another left behind", async () => {
     const leaves = kernelOf({ run: `setenv("LEFT", "behind", 1); ${MULTIPLY}` });
     const stumbles = kernelOf({ run: `if (getenv("LEFT")) *(volatile int*)8 = 1; ${MULTIPLY}` });
