@@ -53,13 +53,34 @@ describe("the genetic strategy", () => {
   });
 
   it("begins with the candidates that the space promises", async () => {
-    const few = { ...base, seed: 1, strategy: genetic, strategyOptions: { population: 4, generations: 1 } };
+    const few = {
+      ...base,
+      seed: 1,
+      strategy: genetic,
+      strategyOptions: { population: 4, generations: 1, descents: 0 },
+    };
     const first = async (space: SearchSpace<Point>): Promise<number | undefined> =>
       (await fakeTune({ ...few, space, budget: { trials: 8 } })).result.trials[0]?.prediction?.seconds;
     const promised = await first({ ...grid, promising: [OPTIMUM] });
     const drawn = await first(grid);
     expect(promised).toBe(nearlyRight(OPTIMUM)?.seconds);
     expect(drawn).toBeGreaterThan(promised ?? 0);
+  });
+
+  it("goes on from the best that it bred, one step at a time, until no step gains", async () => {
+    const first = async (descents: number): Promise<number> => {
+      const strategyOptions = { population: 4, generations: 1, descents };
+      const { result } = await fakeTune({
+        ...base,
+        seed: 1,
+        strategy: genetic,
+        strategyOptions,
+        budget: { trials: 8 },
+      });
+      return result.trials[0]?.prediction?.seconds ?? Number.NaN;
+    };
+    expect(await first(1)).toBeLessThan(await first(0));
+    expect(await first(8)).toBe(nearlyRight(OPTIMUM)?.seconds);
   });
 
   it("begins with the best of each model that may be right, and with none that is hopeless", async () => {
@@ -186,7 +207,7 @@ describe("the genetic strategy", () => {
     const onEvent = (event: TuneEvent<Point>) => {
       if (event.kind === "round") rounds.push(predictions);
     };
-    const strategyOptions = { population: 64, generations: 1, explore: 0 };
+    const strategyOptions = { population: 64, generations: 1, explore: 0, descents: 0 };
     const answer = () => failed("crashed");
     await fakeTune({
       ...base,
