@@ -8,45 +8,15 @@ import { printNest } from "../../abstraction/print-nest.ts";
 import { lowerGrid } from "../../mapper/lower/grid.ts";
 import type { GridContext } from "../../mapper/schedule/grid-context.ts";
 import { viewForm } from "../../mapper/schedule/views.ts";
-import {
-  convolutionF16,
-  expectCompiled,
-  gridContextOf,
-  gridSubject,
-  itEqualsTheEquation,
-  NVCC,
-  verdict,
-  wgmmaSchedule,
-} from "../support/grid-kernels.ts";
+import { convolutionF16, gridContextOf, verdict, wgmmaSchedule } from "../support/grid-kernels.ts";
+import { playGrids } from "../support/grid-transcript.ts";
 
 const SCHEDULE = wgmmaSchedule(64, 16, 32, { transfer: "engine" });
 
 const contextOf = (words: string, matching: string, last = true): GridContext =>
   gridContextOf(convolutionF16(words, last), "wgmma.m64n16k16.f32.f16", matching);
 
-/** Sizes with borders, tails along every axis, and tiles that cross the ends of rows and images. */
-const SUBJECTS = (
-  [
-    ["conv2d n=3 c=40 k=24 h=5 w=7", "m <- n,p,q; n <- k; k <- c"],
-    ["conv2d n=1 c=32 k=20 h=9 w=11 stride=2", "m <- p,q; n <- k; k <- c"],
-    ["conv2d n=2 c=32 k=16 h=9 w=9 dilation=2 pad=2", "m <- k; n <- n,p,q; k <- c"],
-    ["conv2d n=1 c=16 k=16 h=12 w=10 r=5 s=3 pad=1 stride=2", "m <- q; n <- k; k <- c"],
-    ["conv2d n=2 c=16 k=16 h=9 w=9 r=1 s=1 pad=0 stride=2", "m <- k; n <- p,q; k <- c"],
-    ["conv1d n=3 c=32 k=16 l=30 r=5 pad=2 stride=3", "m <- n,p; n <- k; k <- c"],
-    ["conv3d n=1 c=16 k=16 d=4 h=5 w=5 t=3 r=3 s=3", "m <- o,p,q; n <- k; k <- c"],
-    // Dimensions that lie one behind the other are one: pixels of a filter of one tap, and the capsules of a channel's filter.
-    ["conv2d n=3 c=32 k=16 h=5 w=7 r=1 s=1 pad=0", "m <- n,p,q; n <- k; k <- c"],
-    ["conv3d n=1 c=16 k=16 d=2 h=5 w=5 t=3 r=1 s=1 pad=0", "m <- o,p,q; n <- k; k <- c"],
-    ["capsule-conv2d n=2 c=32 k=5 caps=8 h=6 w=6", "m <- n,p,q; n <- k,u; k <- c"],
-    ["capsule-conv2d n=1 c=16 k=3 caps=8 h=7 w=5 stride=2", "m <- k,u; n <- p,q; k <- c"],
-    // Pixels of a filter of one tap are contiguous: rows of 10 bytes are no rows of a box, images of 80 bytes are.
-    ["conv2d n=2 c=24 k=24 h=8 w=5 r=1 s=1 pad=0", "m <- k; n <- p,q; k <- c", false],
-  ] as const
-).map(([words, matching, last]) => gridSubject(`${words}, ${matching}`, contextOf(words, matching, last), SCHEDULE));
-
-describe("the copy engine, fetching tiles of a convolution,", () => {
-  itEqualsTheEquation(SUBJECTS);
-});
+describe("the copy engine, fetching tiles of a convolution,", () => playGrids("views"));
 
 const STRIDED = "conv2d n=1 c=32 k=20 h=9 w=11 stride=2";
 
@@ -133,23 +103,5 @@ describe("a view that no descriptor of the copy engine expresses", () => {
     expect(layer("s=3 pad=0")).toContain(off);
     expect(layer("s=1 pad=0")).not.toContain("tiles of in");
     expect(layer("s=3 pad=8 dilation=8")).not.toContain("tiles of in");
-  });
-});
-
-describe.skipIf(!NVCC)("nvcc", () => {
-  it.each(SUBJECTS.filter((_, i) => [0, 5, 6, 9].includes(i)))(
-    "takes walks without a warning or a byte of stack: $name",
-    { timeout: 120_000 },
-    (subject) => expectCompiled(subject),
-  );
-
-  it("takes products in flight from step to step where results end inside a tile", { timeout: 120_000 }, () => {
-    const context = gridContextOf(
-      convolutionF16("capsule-conv2d n=16 c=128 k=256 h=28 w=28 stride=2"),
-      "wgmma.m64n208k16.f32.f16",
-      "m <- k,u; n <- p,q; k <- c",
-    );
-    const schedule = wgmmaSchedule(128, 208, 64, { transfer: "engine", warps: { m: 2, n: 1 }, stage: 5, order: 8 });
-    return expectCompiled({ name: "edges", context, schedule });
   });
 });

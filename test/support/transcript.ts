@@ -13,12 +13,21 @@ import { expect, it } from "vitest";
 /** What a given line makes, in lines. @param next the line given after it, empty at the end of a paragraph */
 export type Play = (line: string, next: string) => Promise<readonly string[]> | readonly string[];
 
-/** Plays all transcripts of a folder beneath test/golden. @param begin makes what plays the lines of one file */
-export function playTranscripts(folder: string, begin: () => Play): void {
+/** The lines that are given in a transcript. */
+export const givenIn = (file: string): string[] =>
+  readFileSync(`${import.meta.dirname}/../golden/${file}`, "utf8")
+    .split("\n")
+    .filter((line) => !line.startsWith(">"));
+
+/**
+ * Plays transcripts of a folder beneath test/golden.
+ * @param begin makes what plays the lines of one file
+ * @param names files of the folder; all when left out
+ */
+export function playTranscripts(folder: string, begin: () => Play, names?: readonly string[]): void {
   const at = `${import.meta.dirname}/../golden/${folder}`;
-  it.each(readdirSync(at))("%s", async (name) => {
-    const lines = readFileSync(`${at}/${name}`, "utf8").split("\n");
-    const given = lines.filter((line) => !line.startsWith(">"));
+  it.each(names ?? readdirSync(at))("%s", async (name) => {
+    const given = givenIn(`${folder}/${name}`);
     const play = begin();
     const told: string[] = [];
     for (const [i, line] of given.entries()) {
