@@ -41,6 +41,13 @@ function kernelOf(
   const tensors = [outputOf(computation), ...inputsOf(computation)];
   const source = `
 #include <stdint.h>
+static int error_in(const char* name) {
+  FILE* file = fopen(name, "r");
+  int error;
+  if (!file || fscanf(file, "%d", &error) != 1) abort();
+  fclose(file);
+  return error;
+}
 static __device__ inline float number(uint16_t x) { _Float16 h; memcpy(&h, &x, 2); return (float)h; }
 static __device__ inline uint16_t bits(float f) { _Float16 h = (_Float16)f; uint16_t x; memcpy(&x, &h, 2); return x; }
 __global__ void run(uint16_t* out, const uint16_t* a, const uint16_t* b) {
@@ -66,6 +73,13 @@ extern "C" int automap_launch(void*, void* const* tensors, cudaStream_t stream) 
       role: i === 0 ? "output" : "input",
     })),
   };
+}
+
+/** A kernel whose launch gives this error. The text is the same for each, so it is compiled once. */
+function failingKernel(error: number): Kernel {
+  const file = join(folder, "error");
+  writeFileSync(file, String(error));
+  return kernelOf(matmul, RIGHT, `error_in("${file}")`);
 }
 
 const RIGHT = `for (int i = 0; i < 5; i++) for (int j = 0; j < 6; j++) {
@@ -135,13 +149,13 @@ describe("a CUDA kernel on the emulated device", () => {
   });
 
   it.each([
-    ["crashed", "an invalid configuration", "cudaErrorInvalidConfiguration", "launch: cudaError"],
-    ["out-of-resources", "more registers than a block has", "701", "launch: cudaErrorLaunchOutOfResources"],
-    ["out-of-memory", "memory that is not there", "2", "launch: cudaErrorMemoryAllocation"],
-    ["timed-out", "a kernel that the driver ends", "702", "launch: cudaErrorLaunchTimeout"],
-    ["illegal-instruction", "an instruction of another GPU", "715", "launch: cudaErrorIllegalInstruction"],
+    ["crashed", "an invalid configuration", 9, "launch: cudaError"],
+    ["out-of-resources", "more registers than a block has", 701, "launch: cudaErrorLaunchOutOfResources"],
+    ["out-of-memory", "memory that is not there", 2, "launch: cudaErrorMemoryAllocation"],
+    ["timed-out", "a kernel that the driver ends", 702, "launch: cudaErrorLaunchTimeout"],
+    ["illegal-instruction", "an instruction of another GPU", 715, "launch: cudaErrorIllegalInstruction"],
   ])("is %s for %s", async (expected, _, error, words) => {
-    const { status, log } = await statusOf(kernelOf(matmul, RIGHT, `(int)${error}`));
+    const { status, log } = await statusOf(failingKernel(error));
     expect(status).toBe(expected);
     expect(log).toContain(words);
   });
@@ -158,11 +172,11 @@ describe("a CUDA kernel on the emulated device", () => {
   });
 
   it.each([
-    ["a driver that is too old", "35", "cudaErrorInsufficientDriver", /update the driver/],
-    ["memory that has failed", "214", "cudaErrorECCUncorrectable", /memory has failed/],
-    ["a device that another process has for itself", "46", "cudaErrorDevicesUnavailable", /end that process/],
+    ["a driver that is too old", 35, "cudaErrorInsufficientDriver", /update the driver/],
+    ["memory that has failed", 214, "cudaErrorECCUncorrectable", /memory has failed/],
+    ["a device that another process has for itself", 46, "cudaErrorDevicesUnavailable", /end that process/],
   ])("is not at fault for %s: the machine is to blame", async (_, error, name, remedy) => {
-    const failing = statusOf(kernelOf(matmul, RIGHT, `(int)${error}`));
+    const failing = statusOf(failingKernel(error));
     await expect(failing).rejects.toMatchObject({
       problem: { what: expect.stringContaining(name), remedy: expect.stringMatching(remedy) },
     });
@@ -317,14 +331,26 @@ describe("the reference on the device", () => {
       );
       const output = outputOf(computation);
       const expected = toMemory(output, interpret(computation, inputs));
-      const constant = (values: Float64Array): Kernel => {
-        const type = output.dtype === "f16" ? "uint16_t" : "int32_t";
-        const numbers = [...values].map((x) => (output.dtype === "f16" ? `bits((float)${x})` : String(x)));
-        return kernelOf(computation, numbers.map((n, i) => `  ((${type}*)out)[${i}] = ${n};`).join("\n"));
+      // A kernel that stores what a file holds is compiled once for all computations.
+      const constant = (name: string, values: Float64Array): Kernel => {
+        const file = join(folder, name);
+        writeFileSync(file, values.join(" "));
+        const stored = output.dtype === "f16" ? "out[i] = bits((float)x)" : "((int32_t*)out)[i] = (int32_t)x";
+        return kernelOf(
+          computation,
+          `  FILE* file = fopen("${file}", "r");
+  double x;
+  for (int i = 0; fscanf(file, "%lf", &x) == 1; i++) ${stored};
+  fclose(file);`,
+        );
       };
       const reference = await runner().reference(computation, 1, { fixed: inputs });
       const off = Float64Array.from(expected, (x, i) => (i === 7 ? x + 1 : x));
-      const measured = await runner().measureTogether([constant(expected), constant(off)], reference, TIMING);
+      const measured = await runner().measureTogether(
+        [constant("expected", expected), constant("off", off)],
+        reference,
+        TIMING,
+      );
       expect(measured.map((m) => m.status)).toEqual(["ok", "wrong"]);
     });
 
