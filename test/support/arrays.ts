@@ -19,10 +19,6 @@ export const gemm = (extent = 16): Computation =>
 /** One row of outputs of a 2-D convolution: c output column, p filter row, q filter column. */
 export const conv2d = (p = 5, q = 5, c = 16): Computation => f32("z[c] += x[p,c+q] * w[p,q]", { c, p, q }, ["x", "w"]);
 
-/** The same over rows r of outputs. */
-export const conv2dRows = (): Computation =>
-  f32("z[c,r] += x[r+p,c+q] * w[p,q]", { c: 16, r: 16, p: 5, q: 5 }, ["x", "w"]);
-
 export const problemOf = (computation: Computation): ArrayProblem =>
   arrayPass(computation, { loops: computation.axes.map((a) => a.name) }).problem;
 

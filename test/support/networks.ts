@@ -19,7 +19,6 @@ import { channelsLast } from "../../network/layout.ts";
 import { lowerGraph } from "../../network/lower.ts";
 import { ELEMENT_TYPES, type ElementType, numberOfType, numbersFor } from "../../network/numbers.ts";
 import { runNetwork } from "../../network/run.ts";
-import { messageOf } from "./message.ts";
 
 const isType = (word: string): word is ElementType => ELEMENT_TYPES.some((type) => type === word);
 const NUMBER = /^-?(\d|inf$)|^nan$/;
@@ -217,9 +216,6 @@ export const MOVES: Graph = {
   `),
   name: "moves",
 };
-
-/** Why a network is refused, or `accepted`. */
-export const refused = (graph: Graph): string => messageOf(() => lowerGraph(graph));
 
 /** What a network gives before and after its steps are fused, on whole numbers, of which sums are exact. */
 export async function plainAndFused(graph: Graph, seed = 1) {
