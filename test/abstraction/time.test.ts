@@ -16,15 +16,12 @@ import { nativeTarget } from "../../targets/index.ts";
 import { nvidiaTarget } from "../../targets/nvidia.ts";
 import { REFERENCE_CPU } from "../../targets/x86.ts";
 import { STEP_SCHEDULE } from "../support/drawn/steps.ts";
+import { stated } from "../support/subjects.ts";
 
 const HEAT = "u[t,i,j] = a*u[t-1,i,j] + b*(u[t-1,i-1,j] + u[t-1,i+1,j] + u[t-1,i,j-1] + u[t-1,i,j+1])";
 
-const heat = (extents: Record<string, number> = {}): Computation =>
-  defineComputation({
-    equation: HEAT,
-    extents: { t: 3, i: 4, j: 5, a: 0.5, b: 0.125, ...extents },
-    tensors: { u: "f32" },
-  });
+const heat = ({ t = 3, i = 4, j = 5 } = {}, equation = HEAT): Computation =>
+  stated(`${equation} --t ${t} --i ${i} --j ${j} --a 0.5 --b 0.125`);
 
 describe("the notation of time", () => {
   it("takes plane 0 as the input and the last plane as the output", () => {
@@ -64,11 +61,7 @@ describe("the notation of time", () => {
 
   it("is read back from its own text", () => {
     const computation = heat();
-    const again = defineComputation({
-      equation: equationText(computation),
-      extents: { t: 3, i: 4, j: 5 },
-      tensors: { u: "f32" },
-    });
+    const again = stated(`${equationText(computation)} --t 3 --i 4 --j 5`);
     expect(computationKey(again)).toBe(computationKey(computation));
   });
 });
@@ -152,11 +145,7 @@ describe("steps in time", () => {
   });
 
   it("that depend on one another along the lanes are refused with the dependence", () => {
-    const line = defineComputation({
-      equation: "u[t,i] = u[t-1,i-1]",
-      extents: { t: 4, i: 64 },
-      tensors: { u: "f32" },
-    });
+    const line = stated("u[t,i] = u[t-1,i-1] --t 4 --i 64");
     const steps = stepsOf(line);
     if (!isSteps(steps)) throw new Error(steps.because);
     expect(stepProblem(steps, STEP_SCHEDULE)).toBeUndefined();
@@ -184,14 +173,13 @@ describe("steps in time", () => {
       intrinsic: "avx512.fma.f32",
       schedule: { ...STEP_SCHEDULE, lanes: 16 },
     } as const;
-    const computation = heat({ t: 100, i: 64, j: 64 });
+    const extents = { t: 100, i: 64, j: 64 };
+    const computation = heat(extents);
     const seconds = (of: Computation): number => predict({ computation: of, candidate }, nativeTarget())?.seconds ?? 0;
     expect(seconds(computation)).toBeGreaterThan(0);
     // Columns at the ends of a row that is continued are done one by one.
     const continued = HEAT.replace("j-1]", "clamp(j-1)]").replace("j+1]", "clamp(j+1)]");
-    const extents = { t: 100, i: 64, j: 64, a: 0.5, b: 0.125 };
-    const clamped = defineComputation({ equation: continued, extents, tensors: { u: "f32" } });
-    expect(seconds(clamped)).toBeGreaterThan(1.5 * seconds(computation));
+    expect(seconds(heat(extents, continued))).toBeGreaterThan(1.5 * seconds(computation));
   });
 
   it("are predicted to wait for memory and caches in turn, and for lines fetched to be overwritten", () => {
@@ -203,11 +191,7 @@ describe("steps in time", () => {
       );
     };
     const of = (sum: string): Computation =>
-      defineComputation({
-        equation: `u[t,i,j] = 0.5*u[t-1,i,j] + 0.125*(${sum})`,
-        extents: { t: 64, i: 8192, j: 8192 },
-        tensors: { u: "f32" },
-      });
+      stated(`u[t,i,j] = 0.5*u[t-1,i,j] + 0.125*(${sum}) --t 64 --i 8192 --j 8192`);
     const star = of("u[t-1,i-1,j] + u[t-1,i+1,j] + u[t-1,i,j-1] + u[t-1,i,j+1]");
     // As many reads, but nothing is written over what was read.
     const slanted = of("u[t-1,i-1,j-1] + u[t-1,i-1,j] + u[t-1,i+1,j-1] + u[t-1,i+1,j]");
@@ -220,22 +204,13 @@ describe("steps in time", () => {
   });
 
   it("are not found in recurrences without such a form", () => {
-    const scan = defineComputation({
-      equation: "y[t] = y[t-1] + x[t]",
-      extents: { t: 4 },
-      tensors: { x: "f32", y: "f32" },
-    });
-    expect(scan.time).toBeUndefined();
+    expect(stated("y[t] = y[t-1] + x[t] --t 4").time).toBeUndefined();
   });
 });
 
 describe("rows of steps on vectors", () => {
   const stencil = (end: string): Computation =>
-    defineComputation({
-      equation: `u[t,i,j] = 0.5*u[t-1,i,j] + 0.25*(u[t-1,i,${end}(j-1)] + u[t-1,i-1,${end}(j+1)])`,
-      extents: { t: 3, i: 6, j: 70 },
-      tensors: { u: "f32" },
-    });
+    stated(`u[t,i,j] = 0.5*u[t-1,i,j] + 0.25*(u[t-1,i,${end}(j-1)] + u[t-1,i-1,${end}(j+1)]) --t 3 --i 6 --j 70`);
   const textOf = (computation: Computation, changes: Partial<StepSchedule>): string =>
     `${
       kernelFor(computation, {
@@ -256,12 +231,7 @@ describe("rows of steps on vectors", () => {
     expect(textOf(stencil("clamp"), { streaming: true })).toContain("j_column");
   });
 
-  const plane = (sum: string): Computation =>
-    defineComputation({
-      equation: `u[t,i,j] = 0.5*u[t-1,i,j] + 0.25*(${sum})`,
-      extents: { t: 8, i: 6, j: 128 },
-      tensors: { u: "f32" },
-    });
+  const plane = (sum: string): Computation => stated(`u[t,i,j] = 0.5*u[t-1,i,j] + 0.25*(${sum}) --t 8 --i 6 --j 128`);
 
   it("that are read at several columns are loaded into registers, each cache line once", () => {
     const text = textOf(plane("u[t-1,i,j-1] + u[t-1,i,j+1] + u[t-1,i-1,j] + u[t-1,i+1,j]"), { vectors: 2 });
@@ -310,11 +280,7 @@ describe("a search of steps in time", () => {
   const machine = { ...nativeTarget(), isa: ["avx2", "fma", "avx512f"] };
 
   it("is refused with the reasons why lanes and plain loops cannot run them", () => {
-    const line = defineComputation({
-      equation: "u[t,i] = 0.5*u[t-1,i-1] + 0.5*u[t-1,i+1]",
-      extents: { t: 4, i: 64 },
-      tensors: { u: "f32" },
-    });
+    const line = stated("u[t,i] = 0.5*u[t-1,i-1] + 0.5*u[t-1,i+1] --t 4 --i 64");
     expect(rankByModel(line, { machine, threads: 2 })).toEqual({
       refused: [
         {
