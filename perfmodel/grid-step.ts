@@ -25,6 +25,7 @@ import { boxOf, type GatherBox } from "../mapper/schedule/gather.ts";
 import { sharedBytesOf, threadsOf } from "../mapper/schedule/grid.ts";
 import type { GridAxis, GridContext, GridInput } from "../mapper/schedule/grid-context.ts";
 import { sharersOf } from "../mapper/schedule/multicast.ts";
+import { stagedReads } from "../mapper/schedule/narrow.ts";
 import { rolledOf } from "../mapper/schedule/rolled.ts";
 import { stepsOfPart } from "../mapper/schedule/split.ts";
 import { PIECE_BYTES } from "../mapper/schedule/swizzle.ts";
@@ -42,6 +43,8 @@ export const WARP_CYCLES = 2.5;
  * tensor; to split a fused index into loops, where that changes with the step, and where it is computed before the steps but kept by the thread.
  */
 const PIECE_INSTRUCTIONS = { plain: 3, async: 1.5 } as const;
+/** Warp instructions for an element that is calculated of bytes and scales: PRMT, LOP3, HFMA2 and HMUL2 for two. */
+const MADE_INSTRUCTIONS = 2;
 const TEST_INSTRUCTIONS = 6;
 const DIGIT_INSTRUCTIONS = 10;
 const KEPT_DIGIT_INSTRUCTIONS = 6;
@@ -232,8 +235,15 @@ function copiesOf(context: GridContext, schedule: GridSchedule, target: Target, 
     const isLoop = Math.ceil(copy.accesses / warps) > MOST_WRITTEN_OUT;
     const live = copy.live * place.inside;
     const looped = isLoop ? LOOP_INSTRUCTIONS + LOOP_DIGIT_INSTRUCTIONS * place.digits : 0;
+    // What a tile is made of arrives as an asynchronous copy does.
+    const arriving = stagedReads(context, schedule, input);
+    const brought = sumOf(
+      arriving,
+      (read) => extentOf(input.kept.axis, schedule.tile) * read.columns * bytesOf(read.dtype),
+    );
+    const made = input.reads.length > 0 ? MADE_INSTRUCTIONS * width : 0;
     const instructions =
-      live * (PIECE_INSTRUCTIONS[how] + place.instructions) +
+      live * (PIECE_INSTRUCTIONS[how] + made + (arriving.length > 0 ? 0 : place.instructions)) +
       (copy.accesses - live) * OUTSIDE_INSTRUCTIONS +
       copy.accesses * looped;
     // Of the loads in flight together, a single miss makes the whole group wait.
@@ -246,13 +256,15 @@ function copiesOf(context: GridContext, schedule: GridSchedule, target: Target, 
       instructions,
       // The fill for elements outside the tensor is stored too.
       stores: Math.max(copy.accesses, written / sharedRate),
-      fetched: far * place.inside,
-      lines: copy.lines * place.inside,
-      wait: how === "async" ? latencyOf("group") / hidden : (live / warps / inFlight) * turn,
+      fetched: arriving.length > 0 ? brought : far * place.inside,
+      lines: arriving.length > 0 ? 0 : copy.lines * place.inside,
+      wait: how === "async" || arriving.length > 0 ? latencyOf("group") / hidden : (live / warps / inFlight) * turn,
     };
   });
   const total = (of: (c: Copies) => number): number => sumOf(all, (c) => of(c));
-  const plain = all.filter((_, i) => inputs[i] && transferOf(inputs[i], schedule) === "plain");
+  const isPlain = (input: GridInput): boolean =>
+    transferOf(input, schedule) === "plain" && stagedReads(context, schedule, input).length === 0;
+  const plain = all.filter((_, i) => inputs[i] && isPlain(inputs[i]));
   // The waits for plain copies add up; other copies wait together.
   const behind =
     plain.length === 0

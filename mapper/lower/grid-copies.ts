@@ -17,7 +17,8 @@
  *     in[n,c,p*2+r-1,q*2+s-1]    at c 64*(step%2), w 2*q-1, h 2*p-1, n    offsets s, r        q, p, n of the tile's first row
  */
 
-import type { Dimension } from "../../abstraction/affine.ts";
+import { type Dimension, rowMajor } from "../../abstraction/affine.ts";
+import { volumeOf } from "../../abstraction/collections.ts";
 import { summedIn } from "../../abstraction/computation.ts";
 import { allOf, selected } from "../../abstraction/condition.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
@@ -31,7 +32,9 @@ import {
   number,
   over,
   plus,
+  printAccess,
   remainder,
+  rewriteReads,
   substitute,
   times,
 } from "../../abstraction/expression.ts";
@@ -40,6 +43,7 @@ import type { TensorView, ViewedDimension } from "../../abstraction/tensor-view.
 import { stepsInFlight } from "../schedule/fragments.ts";
 import { fillOf, type GridAxis, type GridInput } from "../schedule/grid-context.ts";
 import { sharersOf } from "../schedule/multicast.ts";
+import { readStages, type StagedRead, stagedReads } from "../schedule/narrow.ts";
 import { rowElements, sharedStorage } from "../schedule/swizzle.ts";
 import type { TapWindow, WindowDim } from "../schedule/taps.ts";
 import { viewForm } from "../schedule/views.ts";
@@ -68,6 +72,59 @@ export function ringOf(places: GridPlaces, input: GridInput): Scratch {
   ];
   const { storage, elements } = sharedStorage(places.schedule.swizzle, dims, bytesOf(dtype));
   return { name: ringName(places, input), dtype, elements, scope: "shared", dims, storage };
+}
+
+/** The ring of something that an input is made of. */
+function readName(places: GridPlaces, input: GridInput, read: StagedRead): string {
+  const alike = input.reads.filter((other) => other.access.tensor === read.access.tensor);
+  const number = alike.findIndex((other) => other.access === read.access);
+  return places.fresh(`${read.access.tensor}_of_${input.operand.name}${number > 0 ? number : ""}`);
+}
+
+/** Rings of what an input is made of. */
+export function readRings(places: GridPlaces, input: GridInput): Scratch[] {
+  const { context, schedule } = places;
+  return stagedReads(context, schedule, input).map((read): Scratch => {
+    const dims = [
+      { name: "stage", extent: readStages(context, schedule) },
+      { name: input.kept.axis, extent: places.extent(input.kept) },
+      { name: context.sum.axis, extent: read.columns },
+    ];
+    const elements = volumeOf(dims);
+    const name = readName(places, input, read);
+    return { name, dtype: read.dtype, elements, scope: "shared", dims, storage: rowMajor(dims) };
+  });
+}
+
+/** An element of such a ring, in the stage of a step. */
+const readAt = (places: GridPlaces, input: GridInput, read: StagedRead, step: Expr, kept: Expr, column: Expr): Access =>
+  access(readName(places, input, read), [remainder(step, readStages(places.context, places.schedule)), kept, column]);
+
+/** The copies of what an input is made of for a step. */
+export function readCopies(places: GridPlaces, input: GridInput, step: Expr): Copy[] {
+  const { sum } = places.context;
+  const keptName = places.name(input.kept, "in");
+  const column = places.fresh("column");
+  return stagedReads(places.context, places.schedule, input).map((read): Copy => {
+    const { there, inTile } = places.ofStep(step);
+    const { counters, fusedSum } = there.countersOf(inTile, times(read.repeat, axis(column)));
+    const guards = [...there.place(input.kept, axis(keptName), counters), ...places.beyond(sum, fusedSum)];
+    return {
+      kind: "copy",
+      axes: [
+        { name: keptName, extent: places.extent(input.kept) },
+        { name: column, extent: read.columns },
+      ],
+      equation: assignment(
+        readAt(places, input, read, step, axis(keptName), axis(column)),
+        selected(allOf(guards), substitute(read.access, counters), number(0)),
+      ),
+      width: read.width,
+      transfer: "async",
+      group: "block",
+      ...(step.kind !== "number" && { when: compare("<", step, places.steps * places.turns) }),
+    };
+  });
 }
 
 /** An element of a ring, in the stage of a step. */
@@ -144,6 +201,12 @@ export function copyOf(places: GridPlaces, input: GridInput, step: Expr): Copy {
     ...conditions.map((c) => substitute(c, counters, "index")),
   ];
   const isAsync = copiesAsync(places, input);
+  const staged = stagedReads(places.context, places.schedule, input);
+  const made = rewriteReads(value, (read) => {
+    const text = printAccess(read);
+    const found = staged.find((s) => printAccess(s.access) === text);
+    return found ? readAt(places, input, found, step, axis(keptName), over(axis(sumName), found.repeat)) : read;
+  });
   const beyondEnd = step.kind !== "number" && places.schedule.stage > 1;
   const shape = inRows(input, [places.extent(kept), places.extent(sum)]);
   return {
@@ -151,7 +214,7 @@ export function copyOf(places: GridPlaces, input: GridInput, step: Expr): Copy {
     axes: inRows(input, [keptName, sumName]).map((name, i) => ({ name, extent: shape[i] ?? 1 })),
     equation: assignment(
       ringAt(places, input, step, [axis(keptName), axis(sumName)]),
-      selected(allOf(guards), substitute(value, counters), fillOf(places.context)),
+      selected(allOf(guards), substitute(made, counters), fillOf(places.context)),
     ),
     width: isAsync ? (input.asyncWidth ?? 1) : input.width,
     transfer: isAsync ? "async" : "plain",

@@ -57,6 +57,7 @@ import { boxIsAsync } from "../schedule/gather.ts";
 import { gridProblem } from "../schedule/grid.ts";
 import type { GridAxis, GridContext, GridInput } from "../schedule/grid-context.ts";
 import { neighboursAlong } from "../schedule/multicast.ts";
+import { stagedReads } from "../schedule/narrow.ts";
 import { repackedContext } from "../schedule/repack.ts";
 import { keptTiles, type TapWindow } from "../schedule/taps.ts";
 import { fragmentsAlong } from "../schedule/tile.ts";
@@ -67,6 +68,8 @@ import {
   copiesAsync,
   copyOf,
   nextSlice,
+  readCopies,
+  readRings,
   ringOf,
   sendOf,
   sendWindow,
@@ -104,6 +107,7 @@ export function lowerGrid(given: GridContext, schedule: GridSchedule): LoopNest 
   return {
     scratch: [
       ...inputs.map((i) => stagedInput(places, i)),
+      ...inputs.flatMap((i) => readRings(places, i)),
       ...stagedResults(places),
       ...partialSums(places),
       ...copiesOfInputs(places),
@@ -274,17 +278,42 @@ function filling(
 } {
   const { context, schedule } = places;
   const inputs = stepInputs(places);
-  const isAsync = inputs.some((i) => copiesAsync(places, i)) || boxIsAsync(context, schedule);
+  const made = inputs.filter((i) => stagedReads(context, schedule, i).length > 0);
+  const isAsync = made.length > 0 || inputs.some((i) => copiesAsync(places, i)) || boxIsAsync(context, schedule);
   const all = places.steps * places.turns;
   const commit: readonly Statement[] = isAsync ? [{ kind: "commit" }] : [];
+  const wait = (pending: number): readonly Statement[] => (isAsync ? [{ kind: "wait", pending }] : []);
+  const of = (some: readonly GridInput[], at: Expr): readonly Statement[] => some.map((i) => copyOf(places, i, at));
   const copies = (at: Expr): readonly Statement[] =>
-    schedule.transfer === "engine" ? [sendOf(places, at)] : [...inputs.map((i) => copyOf(places, i, at)), ...commit];
-  return {
-    copies,
-    wait: (pending) => (isAsync ? [{ kind: "wait", pending }] : []),
-    first: upTo(ahead).flatMap((s) => (s < all ? copies(number(s)) : commit)),
-    next: ahead < all ? copies(plus(step, ahead)) : commit,
-  };
+    schedule.transfer === "engine" ? [sendOf(places, at)] : [...of(inputs, at), ...commit];
+  if (made.length === 0)
+    return {
+      copies,
+      wait,
+      first: upTo(ahead).flatMap((s) => (s < all ? copies(number(s)) : commit)),
+      next: ahead < all ? copies(plus(step, ahead)) : commit,
+    };
+  // What tiles are made of arrives one step before its tile is made, in a ring of one stage more than tiles are ahead.
+  const moved = inputs.filter((i) => !made.includes(i));
+  const reads = (at: Expr): readonly Statement[] =>
+    at.kind === "number" && at.value >= all ? [] : made.flatMap((i) => readCopies(places, i, at));
+  const early = (some: readonly GridInput[], s: number): readonly Statement[] => (s < all ? of(some, number(s)) : []);
+  const first = [
+    ...upTo(ahead + 1).flatMap((s) => reads(number(s))),
+    ...commit,
+    ...wait(0),
+    MET,
+    ...upTo(ahead).flatMap((s) => early(made, s)),
+    ...(ahead > 1 ? [MET] : []),
+    ...upTo(ahead).flatMap((s) => [...early(moved, s), ...(s > 0 ? reads(number(ahead + s)) : []), ...commit]),
+  ];
+  const next = [
+    ...(ahead < all ? of(moved, plus(step, ahead)) : []),
+    ...(2 * ahead < all ? reads(plus(step, 2 * ahead)) : []),
+    ...commit,
+    ...(ahead < all ? of(made, plus(step, ahead)) : []),
+  ];
+  return { copies, wait, first, next };
 }
 
 /**

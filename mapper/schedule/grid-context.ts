@@ -11,7 +11,7 @@ import type { GridSchedule } from "../../abstraction/candidate.ts";
 import { memoisedBy, upTo } from "../../abstraction/collections.ts";
 import { type Computation, summedIn, type Tensor, targetOf, tensorOf } from "../../abstraction/computation.ts";
 import { conjunctsOf } from "../../abstraction/condition.ts";
-import { bytesOf } from "../../abstraction/dtype.ts";
+import { bytesOf, type DType } from "../../abstraction/dtype.ts";
 import { writesAll, writesApart } from "../../abstraction/elements.ts";
 import {
   type Access,
@@ -20,6 +20,7 @@ import {
   axesIn,
   type Expr,
   number,
+  printAccess,
   testsElements,
 } from "../../abstraction/expression.ts";
 import { type Intrinsic, lanesOf, type Operand, readsShared } from "../../abstraction/intrinsic.ts";
@@ -29,7 +30,15 @@ import { bindingText } from "../match/bind.ts";
 import { beyondReads, conditionParts, conditionProblem, partsPackedIn, storedCondition } from "../match/conditions.ts";
 import { defineProblem } from "../match/problem.ts";
 import type { Decision } from "./decision.ts";
-import { denseRun, formsIn, type MappedLoops, mappedLoops, placeAlong, placesAlong } from "./dense-runs.ts";
+import {
+  denseRun,
+  formsIn,
+  type MappedLoops,
+  mappedLoops,
+  placeAlong,
+  placesAlong,
+  strideAlong,
+} from "./dense-runs.ts";
 import { dimensionsOf, inputOperands, type LoopDimension, targetOperand } from "./dimensions.ts";
 
 /** Limits of the machine for one block. */
@@ -81,6 +90,18 @@ export interface GridInput {
   readonly asyncWidth: number | undefined;
   /** Conditions that leave elements out. */
   readonly conditions: readonly Expr[];
+  /** What a computed value reads along the sum, in runs that an asynchronous copy may move. */
+  readonly reads: readonly NarrowRead[];
+}
+
+/** An element that several neighbours along the sum read: a byte of two weights, the scale of a group. */
+export interface NarrowRead {
+  readonly access: Access;
+  readonly dtype: DType;
+  /** Neighbours that read the same element. */
+  readonly repeat: number;
+  /** Elements that lie side by side, at multiples of their number. */
+  readonly run: number;
 }
 
 /** A decision about one key of the schedule. */
@@ -224,7 +245,10 @@ export function gridContext(mapping: Mapping, limits: GridLimits): GridContext |
     const width = Math.max(1, contiguous === "kept" ? alongKept : alongSum);
     const bytes = limits.asyncBytes.find((b) => b === width * bytesOf(operand.dtype));
     const asyncWidth = bytes === undefined || !movesWhole(value) ? undefined : width;
-    return { operand, value, kept, contiguous, width, asyncWidth, conditions };
+    const isComputed = !movesWhole(value) && width > 1 && contiguous === "sum";
+    const reads =
+      isComputed && sum.dimension ? narrowReads(value, sum.dimension, (name) => tensorOf(computation, name)) : [];
+    return { operand, value, kept, contiguous, width, asyncWidth, conditions, reads };
   });
   const refused = described.find((d) => typeof d === "string");
   if (refused !== undefined) return refused;
@@ -271,34 +295,54 @@ function runOfChoice(value: Expr, ...[dimension, tensorNamed, most, mapped]: Run
  */
 function computedRun(
   value: Expr,
-  { loops, weights, extent }: LoopDimension,
+  dimension: LoopDimension,
   tensorNamed: (name: string) => Tensor,
   most: number,
 ): number {
-  const reads = accessesIn(value).map(({ tensor, index }) => {
-    const { dims, storage } = tensorNamed(tensor);
-    return upTo(extent).map((fused) => {
-      const at = Object.fromEntries(
-        index.flatMap(axesIn).map((name) => {
-          const i = loops.findIndex((l) => l.name === name);
-          return [name, Math.floor(fused / (weights[i] ?? extent)) % (loops[i]?.extent ?? 1)];
-        }),
-      );
-      const places = Object.fromEntries(dims.map((d, i) => [d.name, evaluateIndex(index[i] ?? number(0), at)]));
-      return evaluateIndex(storage, places);
-    });
-  });
-  const together = (places: readonly number[], width: number): boolean => {
-    const span = (places[width - 1] ?? 0) - (places[0] ?? 0) + 1;
-    const offsetOf = (i: number): number => (places[i] ?? 0) - (places[i - (i % width)] ?? 0);
-    return (
-      width % span === 0 &&
-      places.every((at, i) => offsetOf(i) === offsetOf(i % width) && (i % width !== 0 || at % span === 0))
-    );
-  };
+  const reads = accessesIn(value).map((read) => placesOf(read, dimension, tensorNamed(read.tensor)));
   for (let width = most; width > 1; width /= 2)
-    if (extent % width === 0 && reads.length > 0 && reads.every((places) => together(places, width))) return width;
+    if (reads.length > 0 && reads.every((places) => liesTogether(places, width))) return width;
   return 0;
+}
+
+/** Offset of the element that each neighbour along a dimension reads, with other loops at 0. */
+function placesOf({ index }: Access, { loops, weights, extent }: LoopDimension, tensor: Tensor): readonly number[] {
+  const axes = index.flatMap(axesIn).map((name) => [name, loops.findIndex((l) => l.name === name)] as const);
+  return upTo(extent).map((fused) => {
+    const at = Object.fromEntries(
+      axes.map(([name, i]) => [name, Math.floor(fused / (weights[i] ?? extent)) % (loops[i]?.extent ?? 1)]),
+    );
+    const places = tensor.dims.map((d, i) => [d.name, evaluateIndex(index[i] ?? number(0), at)] as const);
+    return evaluateIndex(tensor.storage, Object.fromEntries(places));
+  });
+}
+
+/** Whether each `width` neighbours read elements that lie side by side from a multiple of their number on, in the same order. */
+function liesTogether(places: readonly number[], width: number): boolean {
+  const span = (places[width - 1] ?? 0) - (places[0] ?? 0) + 1;
+  const offsetOf = (i: number): number => (places[i] ?? 0) - (places[i - (i % width)] ?? 0);
+  return (
+    places.length % width === 0 &&
+    width % span === 0 &&
+    places.every((at, i) => offsetOf(i) === offsetOf(i % width) && (i % width !== 0 || at % span === 0))
+  );
+}
+
+/** What a computed value reads in runs. */
+function narrowReads(value: Expr, dimension: LoopDimension, tensorNamed: (name: string) => Tensor): NarrowRead[] {
+  const distinct = new Map(accessesIn(value).map((a) => [printAccess(a), a]));
+  return [...distinct.values()].flatMap((access): NarrowRead[] => {
+    const tensor = tensorNamed(access.tensor);
+    const places = placesOf(access, dimension, tensor);
+    const repeat = places.findIndex((at) => at !== places[0]);
+    const others = axesIn(access).filter((name) => !dimension.loops.some((l) => l.name === name));
+    const strides = others.map((name) => strideAlong(access, tensor, name));
+    const isRun = (run: number): boolean =>
+      liesTogether(places, run * repeat) && strides.every((stride) => stride !== undefined && stride % run === 0);
+    let run = MOST_BYTES / bytesOf(tensor.dtype);
+    while (run >= 1 && !isRun(run)) run /= 2;
+    return repeat < 1 || run < 1 ? [] : [{ access, dtype: tensor.dtype, repeat, run }];
+  });
 }
 
 type RunArguments = Parameters<typeof runAlong> extends [Expr, ...infer Rest] ? Rest : never;

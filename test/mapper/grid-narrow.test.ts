@@ -41,12 +41,23 @@ function subjectOf(what: "half bytes" | "bytes", row: string, matching: string, 
 }
 
 const MMA = "mma.m16n8k16.f32.f16";
-const AS_A = subjectOf("half bytes", MMA, "m <- n; n <- m; k <- g,b,h", mmaSchedule(32, 8, 64));
+const GROUP_MMA = "wgmma.m64n8k16.f32.f16";
+const AS_A = subjectOf("half bytes", MMA, "m <- n; n <- m; k <- g,b,h", mmaSchedule(32, 8, 64, { transfer: "plain" }));
 const SUBJECTS = [
   AS_A,
-  subjectOf("half bytes", MMA, "m <- m; n <- n; k <- g,b,h", mmaSchedule(16, 16, 32, { swizzle: "padded" })),
-  subjectOf("half bytes", "wgmma.m64n8k16.f32.f16", "m <- n; n <- m; k <- g,b,h", wgmmaSchedule(64, 8, 64)),
+  subjectOf(
+    "half bytes",
+    MMA,
+    "m <- m; n <- n; k <- g,b,h",
+    mmaSchedule(16, 16, 32, { swizzle: "padded", transfer: "plain" }),
+  ),
+  subjectOf("half bytes", GROUP_MMA, "m <- n; n <- m; k <- g,b,h", wgmmaSchedule(64, 8, 64)),
+  subjectOf("half bytes", MMA, "m <- n; n <- m; k <- g,b,h", mmaSchedule(16, 24, 32, { stage: 1 })),
+  subjectOf("half bytes", MMA, "m <- n; n <- m; k <- g,b,h", mmaSchedule(32, 8, 32, { stage: 4, fragments: "across" })),
+  subjectOf("half bytes", GROUP_MMA, "m <- n; n <- m; k <- g,b,h", wgmmaSchedule(64, 8, 64, { persistent: 2 })),
+  subjectOf("bytes", MMA, "m <- n; n <- m; k <- g,j", mmaSchedule(32, 24, 16, { stage: 5 })),
   subjectOf("bytes", "wgmma.m64n24k16.f32.f16", "m <- n; n <- m; k <- g,j", wgmmaSchedule(64, 24, 32)),
+  subjectOf("bytes", "wgmma.m64n24k16.f32.f16", "m <- n; n <- m; k <- g,j", wgmmaSchedule(64, 24, 32, { stage: 4 })),
 ];
 
 describe("weights that a product of f16 makes numbers of", () => {
