@@ -7,6 +7,7 @@
 import { memoised } from "./collections.ts";
 import type { Rewriting } from "./computation.ts";
 import type { Matching } from "./mapping.ts";
+import type { Outputs } from "./winograd.ts";
 
 /**
  * How an input reaches the instruction.
@@ -348,6 +349,22 @@ export interface ModeSchedule {
   readonly threads: number;
 }
 
+/** Schedule of a convolution by Winograd's transforms, on the cores of a processor. */
+export interface WinogradSchedule {
+  /** Outputs of a window along each dimension: F(2x2,3x3) or F(4x4,3x3). */
+  readonly outputs: Outputs;
+  /** Images of a block, whose windows are transformed, multiplied and transformed back before the next block. */
+  readonly images: number;
+  /** Rows of windows of a block. */
+  readonly rows: number;
+  /** Windows of a register tile. */
+  readonly windows: number;
+  /** Vectors of filters of a register tile. */
+  readonly vectors: number;
+  /** Threads that share the blocks, or each step of a single block. */
+  readonly threads: number;
+}
+
 /** Schedule of a program whose equations share their rows, on the cores of a processor. */
 export interface ChainSchedule {
   /** Columns of a row that all equations of a pass compute before the next columns. */
@@ -379,6 +396,8 @@ interface InLoops<K extends string, S> {
 export type LoopCandidate = InLoops<"loops", LoopSchedule>;
 /** Products of a tensor with a matrix for each dimension, one dimension after another in plain loops. */
 export type ModeCandidate = InLoops<"mode-products", ModeSchedule>;
+/** A convolution by Winograd's transforms, with the products on an instruction. */
+export type WinogradCandidate = InLoops<"winograd", WinogradSchedule>;
 /** The equation on the threads of a GPU. */
 export type WarpLoopCandidate = InLoops<"warp-loops", ThreadSchedule>;
 /** A program of equations that share their rows, row by row in plain loops. */
@@ -394,6 +413,7 @@ export type Candidate =
   | LaneCandidate
   | LoopCandidate
   | ModeCandidate
+  | WinogradCandidate
   | WarpLoopCandidate
   | ChainCandidate
   | WarpChainCandidate;
@@ -477,6 +497,9 @@ function inKeyOrder(value: object): [string, unknown][] {
 }
 
 /** Which kinds of candidates a search may choose from. */
-export const CANDIDATE_KINDS = ["all", "mappings", "lanes"] as const;
-/** What a search chooses from: mappings onto instructions, designs on lanes, or both. */
+export const CANDIDATE_KINDS = ["all", "exact", "mappings", "lanes"] as const;
+/**
+ * What a search chooses from: mappings onto instructions, designs on lanes, or both. Of `all` are also forms of the equation with fewer products,
+ * which round otherwise (Winograd); `exact` leaves these out.
+ */
 export type CandidateKinds = (typeof CANDIDATE_KINDS)[number];

@@ -141,6 +141,8 @@ export interface Kernel {
   readonly apart?: { readonly of: SourceText; readonly main: SourceText; readonly units: readonly SourceText[] };
   /** C++ only: the constants that preparing packs into the workspace; any of them when left out. */
   readonly packs?: readonly string[];
+  /** C++ only: it computes a form of the equation with fewer products, and is judged within the bound of that (abstraction/winograd.ts). */
+  readonly ofForm?: true;
   /** CM only: the functions to launch, in order. */
   readonly launches?: readonly Launch[];
   /** CM only: bytes of a buffer that kernels share and that begins zeroed; none when left out. */

@@ -9,6 +9,7 @@ import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Target } from "../abstraction/machine.ts";
 import { NOISE_VERDICTS } from "../abstraction/noise.ts";
 import { operationsOf } from "../abstraction/time.ts";
+import { boundOfForm } from "../abstraction/winograd.ts";
 import { databaseWords, MEMORY, shortId } from "../db/index.ts";
 import type { CountedLoop } from "../perfmodel/counted-code.ts";
 import { candidateRows, placeText, scheduleRows, scheduleText } from "../report/describe-candidate.ts";
@@ -357,6 +358,7 @@ function describeBest(best: TunedKernel, outcome: Found, given: Partial<TuneWord
     "",
     fitted([
       ...candidateRows(candidate),
+      ...formRows(best, outcome.computation),
       mapping && ["waste", `${(100 * mapping.waste).toFixed(1)} %   (mapping ${mapping.id})`],
       [
         "in the code",
@@ -367,6 +369,15 @@ function describeBest(best: TunedKernel, outcome: Found, given: Partial<TuneWord
     ]),
     ...(isKept(outcome) ? ["", ...pasteLines(best, outcome.database, given)] : []),
   ].join("\n");
+}
+
+/** How a kernel of another form of the equation was judged. */
+function formRows({ kernel }: Pick<TunedKernel, "kernel">, computation: Computation): [name: string, text: string][] {
+  const bound = kernel.ofForm && boundOfForm(computation);
+  if (!bound) return [];
+  const { factor, integer } = bound;
+  const judged = `${factor.toFixed(0)} times the rounding of the equation's sums, ${integer} where its inputs are small integers`;
+  return [["error bound", `${judged}; --kinds exact searches without such forms`]];
 }
 
 /** Whether the winner's record can be read afterwards. */

@@ -235,6 +235,7 @@ const kernelSchema = z.strictObject({
   source: z.string().max(LONGEST_SOURCE),
   features: z.array(word).max(64),
   promises: word.nullable(),
+  ofForm: z.literal(true).optional(),
   arguments: z
     .array(
       z.strictObject({
@@ -248,13 +249,19 @@ const kernelSchema = z.strictObject({
 });
 
 /** The text by which a kernel in C++ or CUDA travels: in one piece, with what measuring needs to know of it. */
-export function kernelText({ language, source, features, promises, arguments: taken, call }: Kernel): string {
-  return canonicalJson({ language, source, features, promises: promises ?? null, arguments: taken, call });
+export function kernelText({ language, source, features, promises, ofForm, arguments: taken, call }: Kernel): string {
+  return canonicalJson({ language, source, features, promises: promises ?? null, ofForm, arguments: taken, call });
 }
 
 export function readKernel(text: string): Kernel {
-  const { source, promises, call, ...rest } = parsed("a kernel", kernelSchema, jsonOf("a kernel", text));
-  return { ...rest, source: received(source), promises: promises ?? undefined, ...(call && { call }) };
+  const { source, promises, ofForm, call, ...rest } = parsed("a kernel", kernelSchema, jsonOf("a kernel", text));
+  return {
+    ...rest,
+    source: received(source),
+    promises: promises ?? undefined,
+    ...(ofForm && { ofForm }),
+    ...(call && { call }),
+  };
 }
 
 /** A computation, and the values of tensors that its operator fixes. */

@@ -14,8 +14,8 @@
 import { isDefined, product } from "../abstraction/collections.ts";
 import { isInteger } from "../abstraction/dtype.ts";
 import { type Access, accessesIn, type Expr, isSame, readsOf, rewrite, walk } from "../abstraction/expression.ts";
+import { rebuilt } from "../abstraction/rebuild.ts";
 import type { Step } from "./network.ts";
-import { rebuilt } from "./rebuild.ts";
 import type { Value } from "./value.ts";
 
 // ---- factors ------------------------------------------------------------------------------------------------------------------------

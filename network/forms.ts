@@ -6,8 +6,9 @@
  * Measured times decide which form is fastest (session/network/forms.ts).
  */
 
+import { TRANSFORM_NAMES } from "../abstraction/winograd.ts";
 import type { Network, Step } from "./network.ts";
-import { TRANSFORM_NAMES, winogradSteps } from "./winograd.ts";
+import { winogradSteps } from "./winograd.ts";
 
 /** Steps that together compute one output, which the last of them writes. */
 export type Form = readonly Step[];

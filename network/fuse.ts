@@ -28,11 +28,11 @@ import {
   walk,
 } from "../abstraction/expression.ts";
 import { problemOfSize } from "../abstraction/parse.ts";
+import { rebuilt, specOf } from "../abstraction/rebuild.ts";
 import { scaledWeights, withoutDivision } from "./fold-factors.ts";
 import { liftedNumbers } from "./lift-numbers.ts";
 import { withoutMoves } from "./moves.ts";
 import { type Network, returnedBy, rootOf, rootsRead, type Step } from "./network.ts";
-import { rebuilt, specOf } from "./rebuild.ts";
 import { underShape } from "./reshape.ts";
 import { isSameShape, type Value } from "./value.ts";
 

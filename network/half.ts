@@ -30,8 +30,8 @@ import {
   rewrite,
   rewriteReads,
 } from "../abstraction/expression.ts";
+import { rebuilt, specOf } from "../abstraction/rebuild.ts";
 import { type Network, returnedBy, rootOf, rootsRead, type Step } from "./network.ts";
-import { rebuilt, specOf } from "./rebuild.ts";
 import { multiplyAddsOf } from "./tasks.ts";
 import type { Reads, Value } from "./value.ts";
 

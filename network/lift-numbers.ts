@@ -10,10 +10,10 @@
 
 import { type DType, isInteger } from "../abstraction/dtype.ts";
 import { type Access, access, binary, type Expr, rewrite } from "../abstraction/expression.ts";
+import { rebuilt } from "../abstraction/rebuild.ts";
 import { typeOf } from "../abstraction/typing.ts";
 import type { Step } from "./network.ts";
 import { numbersFor } from "./numbers.ts";
-import { rebuilt } from "./rebuild.ts";
 import type { Value } from "./value.ts";
 
 /** The step with the numbers of its epilogue as constants; unchanged when its sums are not integers. */

@@ -44,8 +44,8 @@ import {
   rewriteReads,
   substitute,
 } from "../abstraction/expression.ts";
+import { rebuilt } from "../abstraction/rebuild.ts";
 import { type Network, returnedBy, rootOf, rootsRead, type Step } from "./network.ts";
-import { rebuilt } from "./rebuild.ts";
 import { shownAs } from "./reshape.ts";
 import { multiplyAddsOf } from "./tasks.ts";
 import { isSameShape, type Value } from "./value.ts";

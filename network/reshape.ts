@@ -17,8 +17,8 @@ import {
   rewriteReads,
   walk,
 } from "../abstraction/expression.ts";
+import { rebuilt } from "../abstraction/rebuild.ts";
 import { rootOf, type Step } from "./network.ts";
-import { rebuilt } from "./rebuild.ts";
 import { isSameShape, type Value } from "./value.ts";
 
 /** The same elements in the same order under another shape. */

@@ -13,9 +13,9 @@ import { rowMajor, storageText } from "../abstraction/affine.ts";
 import { groupsOf, mapValues } from "../abstraction/collections.ts";
 import { computationKey, extentsOf, outputOf, type Tensor, tensorOf } from "../abstraction/computation.ts";
 import { type Access, access, axis, type Equation, rewriteReads } from "../abstraction/expression.ts";
+import { rebuilt, specOf } from "../abstraction/rebuild.ts";
 import { beginOf, type Network, returnedBy, rootOf, type Step } from "./network.ts";
 import { numbersFor } from "./numbers.ts";
-import { rebuilt, specOf } from "./rebuild.ts";
 import { multiplyAddsOf } from "./tasks.ts";
 import { elementsOf, type Value } from "./value.ts";
 

@@ -36,6 +36,7 @@ import {
   type SourceText,
   spell,
 } from "../abstraction/source-text.ts";
+import { boundOfForm } from "../abstraction/winograd.ts";
 import { decidingInputs } from "../runtime/reference/draw-inputs.ts";
 import { boundRule } from "../runtime/reference/error-bound.ts";
 import { largestInput } from "../runtime/reference/largest-input.ts";
@@ -67,6 +68,7 @@ function factsOf(subject: EmitSubject) {
     target,
     output: outputOf(computation),
     rule: boundRule(sum),
+    form: tuned?.ofForm ? boundOfForm(computation) : undefined,
     inputs,
     beside,
     /** Inputs drawn for the epilogue: those the sum has not already read. */
@@ -113,6 +115,9 @@ export function selfTestSource(subject: EmitSubject): SourceText {
       "",
       "Floats may differ from the loops by (terms + operations + 1) * (epsilon * sum of |terms| + smallest normal number): a bound",
       "for any order of summation, with or without fused multiply-adds (Higham, Accuracy and Stability, section 4.2).",
+      ...(facts.form
+        ? [`The tuned kernel sums fewer products (Winograd): ${facts.form.factor.toFixed(0)} times as much.`]
+        : []),
     ]),
     code`#include "${name}.h"
 `,
@@ -209,7 +214,7 @@ function telling({ target, count }: Facts): Code {
 }
 
 /** The tolerance of a float sum, and whether sums of extreme inputs fit their type. */
-function tolerances({ rule, inputs, target, count, sum }: Facts): Code[] {
+function tolerances({ rule, form, inputs, target, count, sum }: Facts): Code[] {
   if (!rule) return [];
   const answer = dataName(target.name);
   const growth = sum.time && rule.growth;
@@ -246,8 +251,9 @@ function tolerances({ rule, inputs, target, count, sum }: Facts): Code[] {
     code`    bool fits = true;
     for (Int i = 0; i < ${count}; i++) {
       double most = ${growth ? code`size` : code`size.${answer}[i]`}, value = double(sum.${answer}[i]);
-      fits = fits && most < ${rule.roof};
-      tolerance.set(i, ${boundText(rule)}.tolerance(${chain}, most, value, data == EXACT));
+      fits = fits && most < ${rule.roof / (form?.growth ?? 1)};
+      double off = ${boundText(rule)}.tolerance(${chain}, most, value, data == EXACT);
+      tolerance.set(i, ${form ? code`off * ${form.factor} + (data == EXACT ? ${form.integer} : 0)` : code`off`});
     }
     if (data == EXTREME && large > 2 && !fits) continue; /* such sums may overflow their type */`,
   ];

@@ -74,7 +74,7 @@ export async function emulatedVerdict(
         const limit = `${timeLimitMs / 1000} s under ${emulatorOf(kernel.language)}`;
         return { status: "timed-out", log: `${done} of ${all} runs ended within ${limit}` };
       }
-      const problem = problemOf(run, one.set, reference.checked);
+      const problem = problemOf(run, one.set, kernel.ofForm === true, reference.checked);
       if (problem) return problem;
       done++;
     }
@@ -89,14 +89,20 @@ function inputsIn({ computation }: Reference, set: ReferenceSet): Inputs {
   );
 }
 
-function problemOf(run: EmulatedRun, set: ReferenceSet, checked: Uint8Array | undefined): Measurement | undefined {
+function problemOf(
+  run: EmulatedRun,
+  set: ReferenceSet,
+  isOfForm: boolean,
+  checked: Uint8Array | undefined,
+): Measurement | undefined {
+  const { tolerance } = isOfForm && set.looser ? { tolerance: set.looser } : set;
   switch (run.status) {
     case "ok": {
       const at = set.expected.findIndex(
-        (want, i) => checked?.[i] !== 0 && !isRight(run.output[i] ?? Number.NaN, want, set.tolerance[i] ?? 0),
+        (want, i) => checked?.[i] !== 0 && !isRight(run.output[i] ?? Number.NaN, want, tolerance[i] ?? 0),
       );
       if (at < 0) return undefined;
-      const log = `${set.name} inputs, element ${at}: got ${run.output[at]}, expected ${set.expected[at]} within ${set.tolerance[at]}`;
+      const log = `${set.name} inputs, element ${at}: got ${run.output[at]}, expected ${set.expected[at]} within ${tolerance[at]}`;
       return { status: "wrong", log };
     }
     case "failed":

@@ -282,9 +282,10 @@ class LocalRunner implements Runner {
     // A kernel that dies ends the process. Those without a verdict start again without it.
     while (first && left.length > 0) {
       const kernels = left.map(({ fit }) => fit.file);
+      const ofForms = formsAmong(left.map(({ fit }) => fit));
       const onTurn = (kernel: number, stage: string): void =>
         onChecked?.(results.size + (stage === "timing" ? kernels.length : kernel));
-      const verdicts = await this.run({ arguments: first.arguments, sets, kernels }, options, { onTurn });
+      const verdicts = await this.run({ arguments: first.arguments, sets, kernels, ofForms }, options, { onTurn });
       for (const [i, { at, fit }] of left.entries()) {
         const verdict = verdicts.get(i);
         if (verdict) results.set(at, this.toMeasurement(fit, verdict));
@@ -308,7 +309,11 @@ class LocalRunner implements Runner {
         const examined = await Promise.all(kernels.map((kernel) => this.examine(kernel)));
         for (const [at, one] of examined.entries()) if (one.status !== "fit") give(at, one);
         const fit = examined.flatMap((one, at) => (one.status === "fit" ? [{ ...one, at }] : []));
-        const subject = { arguments: kernels[0]?.arguments ?? [], sets: await this.filesOf(reference) };
+        const subject = {
+          arguments: kernels[0]?.arguments ?? [],
+          sets: await this.filesOf(reference),
+          ofForms: formsAmong(fit),
+        };
         await raced<Heard>(
           fit.map(({ file }) => file),
           goal,
@@ -393,7 +398,7 @@ class LocalRunner implements Runner {
         status: "missing-instruction",
         log: `the disassembly of ${join(this.workdir, basename(file))} does not hold ${promises}`,
       };
-    return { status: "fit", file, instructions };
+    return { status: "fit", file, instructions, isOfForm: kernel.ofForm === true };
   }
 
   private toMeasurement({ instructions }: Examined, verdict: Heard): Measurement {
@@ -412,7 +417,7 @@ class LocalRunner implements Runner {
 }
 
 /** The subject of a run of the harness. */
-type Subject = Pick<HarnessRequest, "arguments" | "sets" | "kernels" | "race">;
+type Subject = Pick<HarnessRequest, "arguments" | "sets" | "kernels" | "ofForms" | "race">;
 
 /** Callbacks during a run. */
 interface Listening {
@@ -431,7 +436,11 @@ interface Examined {
   readonly status: "fit";
   readonly file: string;
   readonly instructions: number;
+  readonly isOfForm: boolean;
 }
+
+const formsAmong = (examined: readonly Examined[]): ReadonlySet<string> =>
+  new Set(examined.filter(({ isOfForm }) => isOfForm).map(({ file }) => file));
 
 type Failed = Exclude<Measurement, { readonly status: "ok" }>;
 

@@ -18,17 +18,21 @@
  */
 
 import { writeFileSync } from "node:fs";
+import type { CandidateKinds } from "../../abstraction/candidate.ts";
 import { type Computation, targetOf } from "../../abstraction/computation.ts";
 import { UsageError } from "../../abstraction/error.ts";
+import type { Kernel } from "../../abstraction/kernel.ts";
 import { operationsOf } from "../../abstraction/time.ts";
 import type { Measurement } from "../../abstraction/trial.ts";
+import { boundOfForm } from "../../abstraction/winograd.ts";
 import { intrinsicsNamed } from "../../intrinsics/index.ts";
 import { parseDataTypes } from "../../operators/data-types.ts";
 import { operatorNamed } from "../../operators/index.ts";
 import { instantiate } from "../../operators/operator.ts";
 import { candidateText } from "../../report/describe-candidate.ts";
 import { nativeIntrinsics } from "../../session/kinds/choose.ts";
-import { tuneComputation } from "../../session/tune/tune.ts";
+import { kernelFor } from "../../session/kinds/kernel.ts";
+import { type TuneOutcome, tuneComputation } from "../../session/tune/tune.ts";
 import { layersNamed } from "../../test/support/suite.ts";
 import { ONEDNN_FLAGS, type OnednnOptions, onednnKernel, onednnVersion } from "../peers/onednn.ts";
 import { randomSetOnly, withConstant } from "../peers/reference.ts";
@@ -125,27 +129,33 @@ async function compare(
   const here = nativeIntrinsics();
   const intrinsics =
     values.intrinsic === undefined ? here : intrinsicsNamed(values.intrinsic).filter((i) => here.includes(i));
-  const tuned = await tuneComputation(
-    { computation },
-    {
-      intrinsics,
-      threads,
-      seconds: Number(values.seconds),
-      trials: Number(values.trials),
-      database: values.db,
-    },
-  );
+  const search = (kinds: CandidateKinds) =>
+    tuneComputation(
+      { computation },
+      {
+        intrinsics,
+        threads,
+        seconds: Number(values.seconds),
+        trials: Number(values.trials),
+        database: values.db,
+        kinds,
+      },
+    );
+  const tuned = await search("exact");
   if (!("best" in tuned) || !tuned.best) {
     console.error(`${id} ${types}: ${tuned.status}`);
     return undefined;
   }
   const runner = await cpuRunner({ threads, flags: ONEDNN_FLAGS });
   try {
-    const peers = variants(types, computation).flatMap(([name, options]) => {
+    const form = boundOfForm(computation) && fastestForm(computation, await search("all"));
+    const own = form ? [{ name: "automap Winograd", kernel: form, algorithm: "winograd" as const }] : [];
+    const theirs = variants(types, computation).flatMap(([name, options]) => {
       const { isa: maxIsa } = values;
       const peer = onednnKernel(computation, { ...options, threads, ...(maxIsa && { maxIsa }) });
       return peer.status === "ready" ? [{ name, kernel: peer.kernel, algorithm: options.algorithm }] : [];
     });
+    const peers = [...own, ...theirs];
     const reference = await runner.reference(computation, 1);
     // Winograd cannot match the exact sets, so with it among the kernels all are compared on random data.
     const isExact = peers.every(({ algorithm }) => algorithm !== "winograd");
@@ -179,6 +189,17 @@ async function compare(
   } finally {
     await runner.close();
   }
+}
+
+/** The fastest kernel of a search that computes another form of the equation. */
+function fastestForm(computation: Computation, outcome: TuneOutcome): Kernel | undefined {
+  if (!("trials" in outcome)) return undefined;
+  const [fastest] = outcome.trials
+    .flatMap(({ candidate, measurement }) =>
+      candidate.kind === "winograd" && measurement.status === "ok" ? [{ candidate, seconds: measurement.median }] : [],
+    )
+    .toSorted((a, b) => a.seconds - b.seconds);
+  return fastest && kernelFor(computation, fastest.candidate);
 }
 
 function variants(types: string, computation: Computation): (readonly [string, OnednnOptions])[] {

@@ -126,7 +126,7 @@ ${prepare.length > 0 ? [PREPARE_ONCE] : []}
 extern "C" void automap_prepare(void* workspace, const void* const* tensors) {
   memset(workspace, 0, automap_workspace_bytes());
   ${prepare.length > 0 ? code`const int part = 0, parts = 1;` : code`(void)tensors;`}
-  ${declared(namedIn(nest.prepare, nest), pointers(true))}
+  ${declared(namedIn(nest.prepare, nest), [...locals, ...pointers(true)])}
   ${prepare}
 }
 

@@ -44,16 +44,24 @@ const CPP_WORDS: Words = {
   },
 };
 
-/** The kernel of a scheduled nest. @throws Error if the instruction is not available in C++ */
+/**
+ * The kernel of a scheduled nest.
+ * @param inside reads that are inside their tensors although their indices alone do not show it
+ * @throws Error if the instruction is not available in C++
+ */
 export function generateCpp(
   computation: Computation,
   intrinsic: Intrinsic,
   nest: LoopNest,
   notes: SourceNotes,
+  inside?: ReadonlySet<Access>,
 ): Kernel {
   if (!isWritten(intrinsic.isa)) throw new Error(`${intrinsic.name}: no kernels are written for ${intrinsic.isa}`);
   const features = compilerFeatures(intrinsic.features);
-  const writer = new CppWriter(new CExpressions(computation, nest, CPP_WORDS), writesVectorRows(intrinsic.isa));
+  const expressions = inside
+    ? new LoopExpressions(computation, { nest, inside })
+    : new CExpressions(computation, nest, CPP_WORDS);
+  const writer = new CppWriter(expressions, writesVectorRows(intrinsic.isa));
   return {
     language: "c++",
     ...writer.source({

@@ -223,6 +223,8 @@ async function proposed(
     { computation, ...defined({ parameters, fixed, name }) },
     {
       ...defined(chosen),
+      // The measuring program of a batch is not told of forms, which are judged otherwise.
+      kinds: chosen.kinds === "all" ? "exact" : (chosen.kinds ?? "exact"),
       machine,
       trials: count,
       earlyStop: false,

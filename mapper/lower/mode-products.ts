@@ -165,9 +165,25 @@ export function rowLoopOf(computation: Computation, { source, modes }: ModeProdu
     .toSorted((a, b) => costOf(a) - costOf(b) || kept.indexOf(b) - kept.indexOf(a))[0];
 }
 
-/** Lowers such a product. @param steps windows side by side that are computed together */
-export function lowerModeProducts(computation: Computation, products: ModeProducts, steps?: number): PlainLoops {
-  return new Lowering(computation, products, steps).lower();
+/** The steps of a kept axis, or of the blocks of its last digit, that loops around a nest choose: `count` from `first` on, of `of` in all. */
+export interface Chosen {
+  readonly first: Expr;
+  readonly count: number;
+  readonly of: number;
+}
+
+/**
+ * Lowers such a product.
+ * @param steps windows side by side that are computed together
+ * @param chosen by kept axis; all steps of the others
+ */
+export function lowerModeProducts(
+  computation: Computation,
+  products: ModeProducts,
+  steps?: number,
+  chosen: ReadonlyMap<string, Chosen> = new Map(),
+): PlainLoops {
+  return new Lowering(computation, products, steps, chosen).lower();
 }
 
 class Lowering {
@@ -184,9 +200,16 @@ class Lowering {
   private readonly row: { readonly counter: string; readonly steps: number; readonly ends: readonly Expr[] };
   private readonly rest: string;
   private readonly dealt: number;
+  private readonly chosen: ReadonlyMap<string, Chosen>;
 
-  constructor(computation: Computation, products: ModeProducts, given?: number) {
+  constructor(
+    computation: Computation,
+    products: ModeProducts,
+    given: number | undefined,
+    chosen: ReadonlyMap<string, Chosen>,
+  ) {
     const { source, modes } = products;
+    this.chosen = chosen;
     this.computation = computation;
     this.source = source;
     this.modes = modes;
@@ -200,12 +223,13 @@ class Lowering {
       ...keptIn(computation.axes).flatMap(({ name, extent: all }) => {
         const mode = modes.find((m) => m.kept === name);
         if (name === row || (mode && !mode.isDigit)) return [];
-        return [{ name, extent: mode ? Math.ceil(all / mode.rows) : all }];
+        return [{ name, extent: chosen.get(name)?.count ?? (mode ? Math.ceil(all / mode.rows) : all) }];
       }),
       ...(row === undefined ? [] : [{ name: row, extent: blocks }]),
     ];
     this.dealt = volumeOf(digits);
-    for (const [{ name }, digit] of splitRowMajor(axis(this.rest), digits)) this.places.set(name, digit);
+    for (const [{ name }, digit] of splitRowMajor(axis(this.rest), digits))
+      this.places.set(name, plus(chosen.get(name)?.first ?? 0, digit));
     const begin = times(this.places.get(row ?? "") ?? 0, steps);
     const isCut = blocks * steps !== extent;
     this.row = { counter, steps, ends: isCut ? [minus(extent, begin)] : [] };
@@ -315,7 +339,8 @@ class Lowering {
     const edges = this.modes.flatMap(({ kept: name, rows, isDigit }) => {
       const extent = extentsOf(this.computation)[name] ?? 0;
       const index = places.get(name);
-      return isDigit && extent % rows !== 0 && index ? [compare("<", index, extent)] : [];
+      const blocks = this.chosen.get(name)?.of ?? Math.ceil(extent / rows);
+      return isDigit && blocks * rows > extent && index ? [compare("<", index, extent)] : [];
     });
     return when(allOf(edges), [this.overRow(whole)]);
   }

@@ -18,6 +18,7 @@ import type { Decisions } from "./schedules.ts";
 import { STEPS, WARP_STEPS } from "./step-decisions.ts";
 import { THREAD_DECISIONS } from "./thread/decisions.ts";
 import { WARP_WINDOW, WINDOW } from "./window-decisions.ts";
+import { WINOGRAD } from "./winograd-decisions.ts";
 
 interface KindOf<S extends object> {
   /** What its kernels are, for docs/schedule.md. */
@@ -82,6 +83,11 @@ export const KINDS: { readonly [K in Kind]: KindOf<Extract<Candidate, { kind: K 
     summary: "small windows times a matrix for each dimension, one dimension after another in plain loops",
     decisions: MODE_PRODUCTS.decisions,
     place: () => "plain loops",
+  },
+  winograd: {
+    summary: "a convolution by Winograd's transforms: fewer products, which round otherwise",
+    decisions: WINOGRAD.decisions,
+    place: ({ outputs }) => `Winograd F(${outputs}x${outputs},3x3)`,
   },
   "warp-loops": {
     summary: "the equation on the threads of a GPU",

@@ -20,9 +20,11 @@
  *     tolerance PATH                     f64, largest |got - want| that passes
  *     stored PATH                        instead of `expected`: in the output's type
  *     within 1e-6                        instead of `tolerance`: for every element
+ *     looser PATH, loosely 1e-4          instead of these for kernels of another form; may be left out
  *     checked PATH                       u8, 0 where memory holds no element; may be left out if all do
  *     input PATH                         bytes of each argument but the first, in their order
  *     kernel PATH                      shared objects; the batches of several alternate A B A B
+ *     form PATH                        the same for a kernel of another form of the equation
  *     race                             instead checks and times one kernel after another; a failure ends the process
  *     goal 0.0002                      in a race: seconds of a call to beat; clearly slower kernels are timed briefly
  *     baseline                         times the fixed loop below instead, to detect drift of the machine

@@ -233,9 +233,9 @@ template <class T> double furthest(const T* a, const T* b, Int count) {
 
 /*
  * Reports least and greatest value and whether all are finite, which shows whether wrong answers can be detected; and how
- * far off a right answer may be.
+ * far off a right answer may be, of the equation and of a form of it.
  */
-template <class T> void report(const T* values, Int count, double within) {
+template <class T> void report(const T* values, Int count, double within, double looser) {
   T least = values[0], most = values[0];
   bool finite = true;
   for (Int i = 0; i < count; i++) {
@@ -243,5 +243,5 @@ template <class T> void report(const T* values, Int count, double within) {
     most = values[i] > most ? values[i] : most;
     finite &= values[i] - values[i] == 0;
   }
-  printf("%.17g %.17g %d %.17g\n", double(least), double(most), int(finite), within);
+  printf("%.17g %.17g %d %.17g %.17g\n", double(least), double(most), int(finite), within, looser);
 }

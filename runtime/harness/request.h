@@ -18,8 +18,8 @@ struct File {
 struct InputSet {
   std::string name;
   /** Answers and bounds as doubles, or answers in the output's type with one bound for all. */
-  File expected, tolerance, stored, checked;
-  double within = 0;
+  File expected, tolerance, looser, stored, checked;
+  double within = 0, loosely = -1;
   /** The argument that the answers are of. */
   size_t output = 0;
   std::vector<File> inputs;
@@ -41,6 +41,8 @@ struct Request {
   std::vector<Argument> arguments;
   std::vector<InputSet> sets;
   std::vector<std::string> kernels;
+  /** Whether each computes another form of the equation. */
+  std::vector<bool> forms;
   /** Whether a kernel may write an argument: some set has answers of it. */
   bool is_written(size_t argument) const {
     return argument == 0 || std::any_of(sets.begin(), sets.end(), [=](const InputSet& set) { return set.output == argument; });
@@ -165,11 +167,16 @@ static Request read_request(pid_t starter) {
     } else if (keyword == "set") {
       r.sets.emplace_back();
       r.sets.back().name = rest;
-    } else if (keyword == "kernel") r.kernels.push_back(rest);
+    } else if (keyword == "kernel" || keyword == "form") {
+      r.kernels.push_back(rest);
+      r.forms.push_back(keyword == "form");
+    }
     else if (r.sets.empty()) refuse("unknown keyword " + keyword);
     else if (keyword == "output") words.number(r.sets.back().output);
     else if (keyword == "expected") r.sets.back().expected = open_file(rest);
     else if (keyword == "tolerance") r.sets.back().tolerance = open_file(rest);
+    else if (keyword == "looser") r.sets.back().looser = open_file(rest);
+    else if (keyword == "loosely") words.number(r.sets.back().loosely);
     else if (keyword == "stored") r.sets.back().stored = open_file(rest);
     else if (keyword == "within") words.number(r.sets.back().within);
     else if (keyword == "checked") r.sets.back().checked = open_file(rest);
@@ -185,6 +192,7 @@ static Request read_request(pid_t starter) {
     size_t elements = output.elements;
     const bool in_doubles = set.expected.bytes == 8 * elements && set.tolerance.bytes == 8 * elements;
     if (set.stored.data ? set.stored.bytes != output.bytes() : !in_doubles) refuse("expected and tolerance are not of the output's size");
+    if (set.looser.data && set.looser.bytes != 8 * elements) refuse("looser is not of the output's size");
     if (set.checked.bytes != 0 && set.checked.bytes != elements) refuse("checked is not of the output's size");
     for (size_t i = 0; i < set.inputs.size(); i++)
       if (set.inputs[i].bytes != r.arguments[i + 1].bytes()) refuse("input " + r.arguments[i + 1].name + " is not of its size");

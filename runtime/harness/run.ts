@@ -31,6 +31,8 @@ export interface SetFiles {
   readonly expected: string;
   /** A file with an f64 bound for each element; or a single bound, and then `expected` has the output's type. */
   readonly tolerance: string | number;
+  /** The same for kernels of another form of the equation; left out where it has none. */
+  readonly looser?: string | number;
   readonly checked: string | undefined;
   /** In argument order, without the first. */
   readonly inputs: readonly string[];
@@ -52,6 +54,8 @@ export interface HarnessRequest {
   readonly sets: readonly SetFiles[];
   /** Shared objects; empty to time the baseline. */
   readonly kernels: readonly string[];
+  /** Those of them that compute another form of the equation; none when left out. */
+  readonly ofForms?: ReadonlySet<string>;
   /**
    * Checks and times each kernel before the next. One that is clearly slower than `goal` seconds, or than an earlier
    * one, is not timed to the end; a failure ends the process. Otherwise all are checked, then timed in turns.
@@ -529,7 +533,7 @@ function withOutput(verdict: Verdict, printed: string): Verdict {
 
 /** A request as the harness reads it. */
 export function requestText(request: HarnessRequest): string {
-  const { sets, kernels, batches, enough } = request;
+  const { sets, kernels, batches, enough, ofForms } = request;
   const lines = present([
     `parent ${request.parent ?? process.pid}`,
     `threads ${request.cpus.length}`,
@@ -550,11 +554,14 @@ export function requestText(request: HarnessRequest): string {
         ...(typeof set.tolerance === "number"
           ? [`stored ${set.expected}`, `within ${set.tolerance}`]
           : [`expected ${set.expected}`, `tolerance ${set.tolerance}`]),
+        set.looser !== undefined && `${typeof set.looser === "number" ? "loosely" : "looser"} ${set.looser}`,
         set.checked !== undefined && `checked ${set.checked}`,
         ...set.inputs.map((file) => `input ${file}`),
       ]),
     ),
-    ...(kernels.length === 0 ? ["baseline"] : kernels.map((file) => `kernel ${file}`)),
+    ...(kernels.length === 0
+      ? ["baseline"]
+      : kernels.map((file) => `${ofForms?.has(file) ? "form" : "kernel"} ${file}`)),
     "go",
   ]);
   return `${lines.join("\n")}\n`;

@@ -149,7 +149,7 @@ static double time_kernels(const Request& r, const std::vector<Kernel>& kernels,
     last.calls = 1;
     run_job(last, r.threads);
     std::string harm = damage();
-    std::string difference = compare(r.arguments[0], static_cast<char*>(tensors[0]), set);
+    std::string difference = compare(r.arguments[0], static_cast<char*>(tensors[0]), set, r.forms[number]);
     if (!harm.empty()) answer(format("out-of-bounds %d after timing: ", number) + harm);
     else if (!difference.empty()) answer(format("wrong %d after timing: ", number) + difference);
     else {

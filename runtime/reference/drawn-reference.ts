@@ -30,6 +30,7 @@ import { partsOf } from "../../abstraction/epilogue.ts";
 import { internal } from "../../abstraction/error.ts";
 import { accessesIn, comparesElements, type Expr, readsInIndex, walk } from "../../abstraction/expression.ts";
 import type { Inputs } from "../../abstraction/interpret.ts";
+import { boundOfForm } from "../../abstraction/winograd.ts";
 import { decodeElements, encodeElements } from "../bytes.ts";
 import type { SetFiles } from "../harness/run.ts";
 import { drawnIndices, type SetName } from "./draw-inputs.ts";
@@ -104,7 +105,7 @@ export async function drawnReference(
   if (!rule) return undefined;
   const names = SETS.filter((name) => options.sets?.includes(name) ?? true);
   if (rule === "exact") {
-    const wanted = names.filter((name) => name !== "exact").map((name) => ({ name, largest: 0, within: 0 }));
+    const wanted = names.filter((name) => name !== "exact").map((name) => ({ name, largest: 0, within: 0, looser: 0 }));
     if (wanted.length === 0) internal("no set of inputs is left to check with");
     return referenceOf(computation, names, await storedSets(computation, seed, wanted, options));
   }
@@ -114,13 +115,16 @@ export async function drawnReference(
   // A single bound for all elements can hide a missing term of a long sum. So without an exact set, verify.ts is used,
   // which bounds each element.
   if (!time && exact === undefined) return undefined;
+  const form = boundOfForm(computation);
   const wanted = names.flatMap((name) => {
     if (name === "exact" && time && !rule.integral) return [];
-    if (name === "exact" && exact !== undefined) return [{ name, largest: exact, within: 0 }];
+    if (name === "exact" && exact !== undefined)
+      return [{ name, largest: exact, within: 0, looser: form?.integer ?? 0 }];
     const largest =
       name === "extreme" ? largestThatFits(computation, rule, fixed) : name === "exact" ? WHOLE[0] : FRACTIONS;
     const size = sizeOfAll(sum, rule, name, sizesOf(sum, name, largest, fixed));
-    return [{ name, largest, within: toleranceOf(rule, rule.chain, size, 0) }];
+    const within = toleranceOf(rule, rule.chain, size, 0);
+    return [{ name, largest, within, looser: (form?.factor ?? 0) * within }];
   });
   return referenceOf(computation, names, await storedSets(computation, seed, wanted, options), rule.integral);
 }
@@ -291,8 +295,9 @@ function largestThatFits(computation: Computation, rule: Rule, fixed: ReadonlyMa
   const { sum, epilogue } = partsOf(computation);
   const output = outputOf(computation).dtype;
   const roof = epilogue && !isInteger(output) ? Math.min(rule.roof, rangeOf(output)[1] / ROOM_OF_EPILOGUE) : rule.roof;
+  const growth = boundOfForm(computation)?.growth ?? 1;
   let large = largestInput(sum);
-  while (large > 2 && !(sizeOfAll(sum, rule, "extreme", sizesOf(sum, "extreme", large, fixed)) < roof))
+  while (large > 2 && !(growth * sizeOfAll(sum, rule, "extreme", sizesOf(sum, "extreme", large, fixed)) < roof))
     large = Math.sqrt(large);
   return large;
 }
@@ -301,6 +306,8 @@ interface Wanted {
   readonly name: ReferenceSet["name"];
   readonly largest: number;
   readonly within: number;
+  /** The same for kernels of another form; 0 where the computation has none. */
+  readonly looser: number;
 }
 
 interface Stored {
@@ -328,20 +335,24 @@ async function storedSets(
   const holes = checkedIn(output);
   const checked = holes && join(own, "checked");
   if (checked) await writeFile(checked, holes);
-  const sets = wanted.map(({ name, largest, within }) => {
+  const sets = wanted.map(({ name, ...given }) => {
     const inputs = inputsOf(computation).map((t, i) => join(own, fixed[t.name] ? t.name : `${name}.input${i}`));
-    return { name, largest, within, files: { name, inputs, checked, expected: join(own, `${name}.expected`) } };
+    return { name, ...given, files: { name, inputs, checked, expected: join(own, `${name}.expected`) } };
   });
-  const words = sets.flatMap(({ name, largest, within, files }) => {
+  const words = sets.flatMap(({ name, largest, within, looser, files }) => {
     const kind = SETS.indexOf(name);
-    return [`${kind}`, `${3 * seed + kind}`, `${largest}`, `${within}`, ...files.inputs, files.expected];
+    return [`${kind}`, `${3 * seed + kind}`, `${largest}`, `${within}`, `${looser}`, ...files.inputs, files.expected];
   });
   const doing = "drawing inputs and computing what kernels must answer";
   const printed = await runReference(computation, doing, options, (threads) => [program, `${threads}`, ...words]);
   const told = printed.trim().split("\n");
   const stored = sets.map(({ name, files }, i) => {
-    const [least = 0, most = 0, finite = 0, within = 0] = (told[i] ?? "").split(" ").map(Number);
-    const set = new StoredSet(computation, name, within, { ...files, tolerance: within });
+    const [least = 0, most = 0, finite = 0, within = 0, looser = 0] = (told[i] ?? "").split(" ").map(Number);
+    const set = new StoredSet(computation, name, within, {
+      ...files,
+      tolerance: within,
+      ...(looser > 0 && { looser }),
+    });
     const isWhole = finite === 1 && Number.isFinite(within);
     return { set, isWhole, tells: isWhole && tellsApart(least, most, elementCount(output), within) };
   });
@@ -376,6 +387,11 @@ class StoredSet implements ReferenceSet {
 
   get expected(): Float64Array {
     return decodeElements(outputOf(this.computation).dtype, readFileSync(this.own.expected));
+  }
+
+  get looser(): Float64Array {
+    const { looser } = this.own;
+    return typeof looser === "number" ? this.tolerance.fill(looser) : this.tolerance;
   }
 
   get tolerance(): Float64Array {

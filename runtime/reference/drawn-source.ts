@@ -60,8 +60,8 @@ import { neverTurns, tensorsBeside } from "./value-facts.ts";
  * latency of an addition with the widest vectors.
  */
 const LANES = { own: 256, doubles: 32 } as const;
-/** Arguments of a set before its files: kind, seed, largest value, the most that a sum may be off. */
-const WORDS = 4;
+/** Arguments of a set before its files: kind, seed, largest value, the most that a sum may be off, the same for kernels of another form. */
+const WORDS = 5;
 
 /**
  * @param computation of numbers whose points threads can share; in time its tensors are row-major; an epilogue is one
@@ -123,7 +123,7 @@ function programOf(
       : [
           code`const Set set = Set(atoi(files[0]));`,
           code`const uint32_t seed = uint32_t(atoi(files[1])) * 64;`,
-          code`const double large = atof(files[2]), within = atof(files[3]);`,
+          code`const double large = atof(files[2]), within = atof(files[3]), looser = atof(files[4]);`,
         ]),
     ...inputs.map(({ tensor, i }) => mappedInput(tensor, i, i + words, fixed.has(tensor.name))),
     code`auto* answer = mapped<${C_TYPES[output.dtype]}>(files[${inputs.length + words}], ${memoryElements(output)});`,
@@ -145,7 +145,7 @@ function programOf(
         )
       : present([
           ...(time || !isHeld(target) ? [] : copied("it", output, output.name, low.get(output.name) ?? [])),
-          words !== 0 && code`report(answer, ${memoryElements(output)}, within);`,
+          words !== 0 && code`report(answer, ${memoryElements(output)}, within, looser);`,
         ])),
     ...inputs.map(({ tensor, i }) => code`munmap(drawn_${i}, ${memoryElements(tensor)} * sizeof *drawn_${i});`),
   ];
@@ -270,18 +270,20 @@ export function finished(
     code`finish.${stored}.data = results;`,
     compute,
     ...(isCopied ? copied("finish", output, output.name, withoutBorder(output)) : []),
-    code`double reach = 0;
-    if (within > 0) {
+    code`double reach[] = {0, 0};
+    for (int form = 0; form < 2; form++) {
+      const double off = form == 0 ? within : looser;
+      if (!(off > 0)) continue;
       static auto* const ends = zeros<${type}>(${count});
       finish.${stored}.data = ends;
       for (int side = -1; side <= 1; side += 2) {
-        finish.${held}.by = side * within;
+        finish.${held}.by = side * off;
         ${compute}
         const double apart = furthest(results, ends, ${count});
-        reach = apart > reach || is_nan(apart) ? apart : reach;
+        reach[form] = apart > reach[form] || is_nan(apart) ? apart : reach[form];
       }
     }
-    report(results, ${count}, reach);`,
+    report(results, ${count}, reach[0], reach[1]);`,
   ];
 }
 

@@ -39,6 +39,7 @@ async function writeReference(reference: Reference, folder: OwnFolder): Promise<
         checked: checked && (await write(`${called}.checked`, checked)),
         expected: await write(`${called}.expected`, bytesOfNumbers(set.expected)),
         tolerance: await write(`${called}.tolerance`, bytesOfNumbers(set.tolerance)),
+        ...(set.looser && { looser: await write(`${called}.looser`, bytesOfNumbers(set.looser)) }),
         inputs: await Promise.all(
           inputs.map((tensor, i) => {
             const bytes =

@@ -43,6 +43,7 @@ import { internal, UsageError } from "../../abstraction/error.ts";
 import type { Values } from "../../abstraction/evaluate.ts";
 import { type Inputs, interpret } from "../../abstraction/interpret.ts";
 import { randomInteger, seededRandom } from "../../abstraction/random.ts";
+import { boundOfForm } from "../../abstraction/winograd.ts";
 import { encodeElements } from "../bytes.ts";
 import type { SetFiles } from "../harness/run.ts";
 import { callsLibrary } from "../size.ts";
@@ -63,6 +64,8 @@ export interface ReferenceSet {
   readonly expected: Float64Array;
   /** The largest |got - expected| accepted, element by element. */
   readonly tolerance: Float64Array;
+  /** The same for kernels of another form; left out where the computation has none. */
+  readonly looser?: Float64Array;
   /** The files that already contain it. */
   readonly files?: SetFiles;
 }
@@ -120,7 +123,7 @@ export async function referenceFor(
       leftOut.push({ name, because: whyLeftOut(time.steps, "fractions") });
       continue;
     }
-    const { inputs, expected, tolerance } = await drawSet(computation, name, seed, options, bound, evaluate);
+    const { inputs, expected, tolerance, looser } = await drawSet(computation, name, seed, options, bound, evaluate);
     // The tolerance of a sum is a small share of the result, but time steps may amplify rounding errors beyond it.
     if (time && !tells(expected, tolerance)) {
       leftOut.push({ name, because: whyLeftOut(time.steps, "rounding") });
@@ -139,6 +142,7 @@ export async function referenceFor(
       ),
       expected: toMemory(output, expected),
       tolerance: toMemory(output, tolerance),
+      ...(looser && { looser: toMemory(output, looser) }),
     });
   }
   if (time && sets.length === 0) throw unverifiable(computation.name, time.steps);
@@ -241,6 +245,7 @@ interface DrawnSet {
   readonly inputs: Readonly<Record<string, Float64Array>>;
   readonly expected: Values;
   readonly tolerance: Float64Array;
+  readonly looser?: Float64Array;
 }
 
 async function drawSet(
@@ -253,6 +258,7 @@ async function drawSet(
 ): Promise<DrawnSet> {
   const { sum, epilogue, beside } = partsOf(computation);
   const { fixed = {}, signal } = options;
+  const form = boundOfForm(computation);
   // Large products may overflow the type, so smaller values are drawn until every sum fits.
   for (let large = largestInput(sum); ; large = Math.sqrt(large)) {
     const smaller = name === "extreme" && large > 2;
@@ -267,22 +273,28 @@ async function drawSet(
     if (bound && sizes) {
       // Values that the operator fixes may be fractions, whose sum may be an integer by chance.
       const isWhole = name === "exact" && Object.values(inputs).every((values) => values.every(Number.isInteger));
-      if (smaller && sizes.some((size) => !(size < bound.roof))) continue;
+      if (smaller && sizes.some((size) => !(size * (form?.growth ?? 1) < bound.roof))) continue;
       for (let i = 0; i < sizes.length; i++)
         tolerance[i] = toleranceOf(bound, bound.terms[i] ?? 1, sizes[i] ?? 0, expected[i] ?? 0, isWhole);
     }
-    if (!epilogue) return { inputs, expected, tolerance };
+    const looser =
+      form &&
+      tolerance.map((off, i) =>
+        Number.isFinite(expected[i]) ? Math.max(form.factor * off, name === "exact" ? form.integer : 0) : 0,
+      );
+    if (!epilogue) return { inputs, expected, tolerance, ...(looser && { looser }) };
     const all = { ...inputs };
     for (const part of [epilogue, ...beside])
       Object.assign(
         all,
         await drawEpilogueInputs(part, targetOf(sum).name, expected, name, seed, { ...fixed, ...all }, signal),
       );
-    const sums = { expected, tolerance };
-    const finished = await finish({ epilogue, beside }, all, targetOf(sum).name, sums, options);
+    const finishedWithin = (off: Float64Array) =>
+      finish({ epilogue, beside }, all, targetOf(sum).name, { expected, tolerance: off }, options);
+    const finished = await finishedWithin(tolerance);
     if (smaller && bound && ![finished.expected, finished.tolerance].every((all) => all.every(Number.isFinite)))
       continue;
-    return { inputs: all, ...finished };
+    return { inputs: all, ...finished, ...(looser && { looser: (await finishedWithin(looser)).tolerance }) };
   }
 }
 

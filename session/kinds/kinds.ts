@@ -17,9 +17,11 @@ import { CHAIN_KIND, LOOP_KIND, MODE_KIND } from "./plain-loops.ts";
 import { WARP_CHAIN_KIND, WARP_LOOP_KIND } from "./plain-threads.ts";
 import type { InStream, SessionKind } from "./session-space.ts";
 import { STEP_KIND, WARP_STEP_KIND, WARP_WINDOW_KIND, WINDOW_KIND } from "./window-kinds.ts";
+import { WINOGRAD_KIND } from "./winograd-kind.ts";
 
 export const SESSION_KINDS: { readonly [K in Kind]: SessionKind<Extract<Candidate, { kind: K }>> } = {
   mapping: MAPPING,
+  winograd: WINOGRAD_KIND,
   grid: GRID_KIND,
   threads: THREADS_KIND,
   window: WINDOW_KIND,

@@ -85,7 +85,7 @@ export interface Measured {
 export interface SessionKind<K extends Candidate = Candidate> {
   readonly kind: Kind;
   /** Kinds that compute alike; the family decides whether a search looks for candidates beside those found before. */
-  readonly family: "mapping" | "window" | "design" | "loops";
+  readonly family: "mapping" | "form" | "window" | "design" | "loops";
   /** Whether its candidates compute programs of several equations; a single one when left out. */
   readonly ofPrograms?: true;
   /** Whether candidates of the kind may compute it on a machine. */

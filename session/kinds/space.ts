@@ -78,9 +78,11 @@ function isWanted(family: Family, search: Search, found: readonly KindSpace[]): 
   switch (family) {
     case "mapping":
       return kinds !== "lanes";
+    case "form":
+      return kinds === "all" && isMapped;
     case "window":
       // Lanes pass values they have read to their neighbours. Without a sliding window nothing can be passed, and an instruction is faster.
-      return kinds === "lanes" || (kinds === "all" && (!isMapped || slides(computation)));
+      return kinds === "lanes" || (kinds !== "mappings" && (!isMapped || slides(computation)));
     case "design": {
       // Where a window runs, the named designs are the best of the lane designs. The others are searched only when lanes are requested.
       const isPromising = isWide(computation) || isRecurrent(computation.equation);

@@ -154,7 +154,8 @@ function bestRecord(
   { threads, onGpu }: Kernels,
 ): TimedRecord | undefined {
   // Designs on the lanes of warps keep constants in variables that all kernels of a program share.
-  const found = best(db, { computation, trusted: trustedIn(environment), threads })
+  // Forms of a step are chosen step by step (forms.ts).
+  const found = best(db, { computation, trusted: trustedIn(environment), threads }, { kinds: "exact" })
     .filter(isTimed)
     .filter(({ candidate }) => (onGpu ? isOnGpu(candidate) && !isOnLanes(candidate) : !isOnGpu(candidate)));
   const [warm, flushed] = (["warm", "flushed"] as const).map((cache) =>

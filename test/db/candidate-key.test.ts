@@ -11,7 +11,7 @@ import {
   type WarpWindowCandidate,
   type WindowCandidate,
 } from "../../abstraction/candidate.ts";
-import { type Computation, defineComputation } from "../../abstraction/computation.ts";
+import { type Computation, defineComputation, withConstants } from "../../abstraction/computation.ts";
 import type { Target } from "../../abstraction/machine.ts";
 import { parseDataTypes } from "../../operators/data-types.ts";
 import { instantiate, operatorNamed } from "../../operators/index.ts";
@@ -101,6 +101,13 @@ describe("a kind", () => {
     equation("u[t,i] = u[t-1,i-1] + u[t-1,i+1]", { t: 4, i: 64 }, ["u"]),
     equation("y[i] = y[i-1] + x[i]", { i: 64 }, ["x", "y"]),
     equation("y[i,j] += select(i == k, 1, 2) * x[k,j]", { i: 3, j: 64, k: 4 }, ["x", "y"]),
+    withConstants(
+      equation("out[n,k,p,q] += in[n,c,p+r,q+s] * w[k,c,r,s]", { n: 1, k: 16, p: 4, q: 4, c: 16, r: 3, s: 3 }, [
+        "in",
+        "w",
+      ]),
+      ["w"],
+    ),
   ];
 
   it.each(Object.values<SessionKind>(SESSION_KINDS))("$kind is on a GPU where searches of a GPU look for it", (own) => {

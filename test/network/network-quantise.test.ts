@@ -5,6 +5,7 @@ import { type Computation, computationKey, equationText } from "../../abstractio
 import { number, rewrite } from "../../abstraction/expression.ts";
 import { interpret } from "../../abstraction/interpret.ts";
 import { randomInteger, seededRandom } from "../../abstraction/random.ts";
+import { rebuilt } from "../../abstraction/rebuild.ts";
 import { GraphBuilder } from "../../network/builder.ts";
 import { fuse } from "../../network/fuse.ts";
 import { liftedNumbers } from "../../network/lift-numbers.ts";
@@ -15,7 +16,6 @@ import type { NumberArray } from "../../network/numbers.ts";
 import { parseOnnx } from "../../network/onnx/read.ts";
 import { onnxBytes } from "../../network/onnx/write.ts";
 import { quantise } from "../../network/quantise.ts";
-import { rebuilt } from "../../network/rebuild.ts";
 import { runNetwork } from "../../network/run.ts";
 import { openGraph } from "../../session/network/network.ts";
 import { onnx } from "../support/networks.ts";

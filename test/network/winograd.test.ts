@@ -3,9 +3,10 @@
 import { describe, expect, it } from "vitest";
 import type { Computation } from "../../abstraction/computation.ts";
 import type { Expr } from "../../abstraction/expression.ts";
+import { TRANSFORM_NAMES, TRANSFORMS } from "../../abstraction/winograd.ts";
 import { GraphBuilder } from "../../network/builder.ts";
 import type { Step } from "../../network/network.ts";
-import { TRANSFORM_NAMES, TRANSFORMS, winogradSteps } from "../../network/winograd.ts";
+import { winogradSteps } from "../../network/winograd.ts";
 import { openGraph } from "../../session/network/network.ts";
 
 const times = (matrix: readonly (readonly number[])[], vector: readonly number[]): number[] =>

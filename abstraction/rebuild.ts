@@ -4,15 +4,9 @@
  *     rebuilt(conv, { epilogue, tensors: { bias } })      the same sums, and what is made of them
  */
 
-import { type Extents, shapeOf } from "../abstraction/affine.ts";
-import {
-  type Computation,
-  defineComputation,
-  extentsOf,
-  type Tensor,
-  type TensorSpec,
-} from "../abstraction/computation.ts";
-import { type Equation, printExpr, tensorsOf } from "../abstraction/expression.ts";
+import { type Extents, shapeOf } from "./affine.ts";
+import { type Computation, defineComputation, extentsOf, type Tensor, type TensorSpec } from "./computation.ts";
+import { type Equation, printExpr, tensorsOf } from "./expression.ts";
 
 /** The specification of an existing tensor, for `defineComputation`. */
 export function specOf({ dtype, dims, storage, constant }: Tensor, layout = true): TensorSpec {
