@@ -180,6 +180,8 @@ export type Statement =
       /** An assignment that reads the register's element as `element[]`. Elements that fail its `where` are not stored. */
       readonly equation: Equation;
       readonly element: string;
+      /** Only so many elements along the last dimension are stored, from one on; all when left out. */
+      readonly part?: { readonly from: Expr; readonly extent: number };
       /**
        * `instruction`: the operand's own `store` writes the tile, given the distance between rows. `quads`: four lanes exchange elements first, so
        * that each writes 16 contiguous bytes. `stmatrix`: in rows of 16 bytes, into shared memory. When left out, the tile is written element by element.
@@ -203,8 +205,8 @@ export type Statement =
   | { readonly kind: "commit"; readonly of?: Intrinsic }
   /** Waits until all but this thread's newest `pending` groups have ended. Copies by other threads are visible only after a barrier. */
   | { readonly kind: "wait"; readonly pending: number; readonly of?: Intrinsic }
-  /** Waits until the copy engine has read all that this thread sent it to store. */
-  | { readonly kind: "settle" }
+  /** Waits until the copy engine has read all but the newest `pending` tiles that this thread sent it to store. */
+  | { readonly kind: "settle"; readonly pending: number }
   /**
    * `registers`: orders this thread's accesses to the instruction's registers before its next issue. `memory`: makes this thread's writes to shared
    * memory visible, after a barrier, to instructions that read it directly.

@@ -84,7 +84,8 @@ export function printHead(s: Statement): string {
     }
     case "drain": {
       const how = s.by === "quads" || s.by === "stmatrix" ? ` by ${s.by}` : "";
-      return `for ${s.axes.join(", ")} of ${printRegister(s.register)}${how}   ${printEquation(s.equation)}`;
+      const part = s.part ? ` in ${printExpr(s.part.from, "formula")}.. ${s.part.extent}` : "";
+      return `for ${s.axes.join(", ")}${part} of ${printRegister(s.register)}${how}   ${printEquation(s.equation)}`;
     }
     case "copy":
       return printCopy(s);
@@ -93,7 +94,7 @@ export function printHead(s: Statement): string {
     case "wait":
       return `wait${s.of ? ` ${s.of.family}` : ""} ${s.pending}`;
     case "settle":
-      return "settle";
+      return `settle ${s.pending}`;
     case "send":
       return `send for ${printArrival(s.arrival)}${where(s.when)}`;
     case "await":

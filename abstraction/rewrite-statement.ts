@@ -67,8 +67,10 @@ export function rewriteStatement(s: Statement, change: Rewriting): Statement {
       return { ...s, register: register(s.register), tile: fetched(s.tile) };
     case "clear":
       return { ...s, register: register(s.register) };
-    case "drain":
-      return { ...s, register: register(s.register), equation: equation(s.equation) };
+    case "drain": {
+      const part = s.part && { part: { ...s.part, from: index(s.part.from) } };
+      return { ...s, register: register(s.register), equation: equation(s.equation), ...part };
+    }
     case "copy":
       return copied(s);
     case "send": {

@@ -84,7 +84,7 @@ export function compileFetch({ register, tile }: Extract<Statement, { kind: "fet
 }
 
 export function compileDrain(
-  { register, axes, equation, element, by }: Extract<Statement, { kind: "drain" }>,
+  { register, axes, equation, element, by, part }: Extract<Statement, { kind: "drain" }>,
   site: Standing,
 ): WarpRun {
   const { scope, judge } = site;
@@ -100,6 +100,8 @@ export function compileDrain(
   const place = compilePlace(target, scope);
   const round = wrapperOf(dtype);
   const whole = by === "instruction";
+  const from = part && compileIndex(part.from, scope);
+  const columns = digitsOf(shape.operand).at(-1);
   if (whole && !isElement(value, element))
     refuse(site, "an instruction that stores a tile computes nothing: the value must be the register's element");
   if (whole) checkTypes(shape, dtype, target.tensor, site);
@@ -118,9 +120,14 @@ export function compileDrain(
     const { env } = warp;
     judge.begin(site, warp.number, env);
     const held = filledTileOf(warp, shape, number(warp), site);
+    const first = from?.(env) ?? 0;
+    const isInPart = (e: number): boolean => {
+      const column = (columns?.[e] ?? 0) - first;
+      return part === undefined || (column >= 0 && column < part.extent);
+    };
     for (let e = 0; e < places.length; e++) {
       seek(env, e);
-      const stays = holds !== undefined && holds(env) === 0;
+      const stays = !isInPart(e) || (holds !== undefined && holds(env) === 0);
       if (stays && whole) refuseAt(site, warp, "an instruction stores a whole tile: none of it can stay");
       places[e] = stays ? STAYS : place(env);
       if (stays) continue;

@@ -104,6 +104,11 @@ export class HappensBefore {
     return ended;
   }
 
+  /** Whether an agent has started work that it has not awaited. */
+  isFlying(agent: number, queue: Queue): boolean {
+    return (this.flying[queue][agent]?.length ?? 0) > 0;
+  }
+
   /** Publishes the agent's accesses before an event to instructions that read memory directly, for all who know of the event. */
   publish(agent: number, event: number): void {
     this.publications[agent]?.push({ event, epoch: this.epochs[agent] ?? 0 });

@@ -199,6 +199,12 @@ function compileBlocks(
       }
       own();
       runBlock(program, warps, order, random, context);
+      for (const { number, block: inCluster, inBlock } of warps)
+        if (judge.order.isFlying(number, "stores"))
+          throw new NestFault("race", [
+            `block ${inCluster} ends before the engine has read what ${agentName(site, inBlock)} sent it to store`,
+            "missing: a wait for all of its stores (settle 0)",
+          ]);
       // A block's memory exists until its last thread has ended.
       for (let i = 0; i < context.blocks; i++)
         judge.order.barrier([judge.ownerOf(i), ...warps.filter((w) => w.block === i).map((w) => w.number)]);

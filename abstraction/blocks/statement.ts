@@ -27,7 +27,7 @@ export function compileWarpStatement(s: Statement, site: Standing): WarpRun {
     case "copy":
       return s.transfer === "engine" ? compileStore(s, site) : compileCopy(s, site);
     case "settle":
-      return (warp) => awaitFlights(warp, "stores", 0, site);
+      return (warp) => awaitFlights(warp, "stores", s.pending, site);
     case "commit": {
       const queue = queueOf(s.of);
       return (warp) => {

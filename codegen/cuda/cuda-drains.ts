@@ -5,7 +5,7 @@
  *     exchange_in_quad(words);                                                four lanes exchange words, so that each writes 16 bytes of a row
  */
 
-import type { Extents } from "../../abstraction/affine.ts";
+import { type Extents, evaluateIndex } from "../../abstraction/affine.ts";
 import { upTo } from "../../abstraction/collections.ts";
 import type { Tensor } from "../../abstraction/computation.ts";
 import { conjunctsOf } from "../../abstraction/condition.ts";
@@ -64,34 +64,46 @@ interface Drained extends DrainedRegister {
 
 /** Stores each element of this lane. Contiguous neighbours are stored together. */
 export function printDrain(
-  { axes, equation, element, by }: Of<"drain">,
+  { axes, equation, element, by, part }: Of<"drain">,
   register: DrainedRegister,
   context: CopyContext,
   extents: Extents,
 ): Code[] {
   const from: Drained = { ...register, element };
   const count = heldElements(from.intrinsic, from.operand).length;
-  if (by === "stmatrix") return drainMatrices({ axes, equation }, from, context, extents);
+  const columns = from.operand.dims.at(-1)?.extent ?? 1;
+  const first = part ? evaluateIndex(part.from, {}) : 0;
+  const stored = { from: first, to: first + (part?.extent ?? columns) };
+  if (by === "stmatrix") return drainMatrices({ axes, equation }, from, context, extents, stored);
   const exchanged = by === "quads" ? count - (count % (4 * QUAD)) : 0;
+  // Blocks of columns lie one behind another in the registers of a lane.
+  const held = { from: Math.max(exchanged, (count * stored.from) / columns), to: (count * stored.to) / columns };
   return [
     ...drainQuads({ axes, equation }, from, context, extents, exchanged),
-    ...drainHeld({ axes, equation }, from, context, extents, exchanged),
+    ...drainHeld({ axes, equation }, from, context, extents, held),
   ];
+}
+
+/** Elements or columns that are stored. */
+interface Range {
+  readonly from: number;
+  /** The first that is not stored. */
+  readonly to: number;
 }
 
 type Drain = Pick<Of<"drain">, "axes" | "equation">;
 
-/** Stores the elements from a given number on, as this lane holds them. */
+/** Stores elements as this lane holds them. */
 function drainHeld(
   { axes, equation }: Drain,
   from: Drained,
   context: CopyContext,
   extents: Extents,
-  first: number,
+  range: Range,
 ): Code[] {
   const { c } = context;
   const all = heldElements(from.intrinsic, from.operand).map((place, e) => ({ place, e }));
-  const held = all.slice(first).map(({ place, e }): Held => {
+  const held = all.slice(range.from, range.to).map(({ place, e }): Held => {
     const known = new Map(axes.map((a, d) => [a, place[d] ?? number(0)]));
     const target = { ...equation.target, index: equation.target.index.map((i) => substitute(i, known, "index")) };
     const where = conjunctsOf(equation.where).map((w) => substitute(w, known, "index"));
@@ -213,9 +225,17 @@ function drainQuads(
 
 /** Matrices of 8 x 8 results that a warp stores to shared memory at once, two for each block of eight columns. */
 const MATRICES = 4;
+/** Columns for each word of a lane: two rows of eight columns are two words. */
+const WORD_COLUMNS = 4;
 
 /** Sixteen rows of each warp, eight columns a matrix: each lane gives a pair of every matrix, and names a row of one. */
-function drainMatrices({ axes, equation }: Drain, from: Drained, context: CopyContext, extents: Extents): Code[] {
+function drainMatrices(
+  { axes, equation }: Drain,
+  from: Drained,
+  context: CopyContext,
+  extents: Extents,
+  columns: Range,
+): Code[] {
   const { c } = context;
   const held = heldElements(from.intrinsic, from.operand);
   const { target, value } = equation;
@@ -225,12 +245,13 @@ function drainMatrices({ axes, equation }: Drain, from: Drained, context: CopyCo
     const result = withElement(c, from, e, () => c.value(substitute(value, known(held[e] ?? [])), dtype, extents));
     return code`(unsigned)${dtype === "s16" ? code`(uint16_t)(${result})` : result}`;
   };
-  const words = upTo(held.length / 2).map((w) => code`${bits(2 * w)} | ${bits(2 * w + 1)} << 16`);
+  const inColumns = upTo(held.length / 2).slice(columns.from / WORD_COLUMNS, columns.to / WORD_COLUMNS);
+  const words = inColumns.map((w) => code`${bits(2 * w)} | ${bits(2 * w + 1)} << 16`);
   const inWarp = remainder(axis(LANE), WARP);
   const row = plus(times(ROWS_OF_WARP, over(axis(LANE), WARP)), remainder(inWarp, ROWS_OF_WARP));
   return upTo(Math.ceil(words.length / MATRICES)).map((group) => {
     const given = words.slice(MATRICES * group, MATRICES * (group + 1));
-    const column = plus(times(8, over(inWarp, ROWS_OF_WARP)), 4 * MATRICES * group);
+    const column = plus(times(8, over(inWarp, ROWS_OF_WARP)), columns.from + WORD_COLUMNS * MATRICES * group);
     const within = known([row, column].map((e) => shortIndex(e, extents)));
     const to = { ...target, index: target.index.map((i) => substitute(i, within, "index")) };
     const place = code`&${c.tensor(target.tensor)}[${c.place(to, extents, "row").at}]`;

@@ -155,8 +155,8 @@ template <int RANK> static __device__ inline void store_box(const CUtensorMap* m
   ${byRank([2, 3, 4, 5], storedBox)}
 }`,
   commit_stores: code`static __device__ inline void commit_stores() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }`,
-  wait_for_stores: code`/* Waits until all that this thread stores has been read. */
-static __device__ inline void wait_for_stores() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }`,
+  wait_for_stores: code`/* Waits until all but the newest of what this thread stores has been read. */
+template <int PENDING> static __device__ inline void wait_for_stores() { asm volatile("cp.async.bulk.wait_group.read %0;" :: "n"(PENDING) : "memory"); }`,
   store_4_matrices: code`/* Each thread of a warp names a row of one of four matrices of 8 x 8 words of 16 bits, and gives a pair of each. */
 static __device__ inline void store_4_matrices(void* row, unsigned a, unsigned b, unsigned c, unsigned d) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" :: "r"(@shared_address(row)), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");

@@ -317,8 +317,8 @@ class KernelPrinter extends CudaTiles implements KernelWriter {
     return guarded([code`${c.axis(LANE)} == 0`], [...lines, code`@commit_stores();`], true);
   }
 
-  settle(): Code[] {
-    return [code`@wait_for_stores();`];
+  settle({ pending }: Of<"settle">): Code[] {
+    return [code`@wait_for_stores<${pending}>();`];
   }
 
   commit({ of }: Of<"commit">): Code[] {

@@ -56,8 +56,9 @@ export class GridPlaces {
    * Steps of the sum in one block: tiles along the sum at every point of the outer summed loops, or a share of these.
    */
   readonly steps: number;
-  /** Tiles that one block computes one after another. */
+  /** Tiles that one block computes one after another, and which of them this is. */
   readonly turns: number;
+  readonly turn: Expr;
   /** Which part of a split sum this block computes. */
   readonly part: Expr;
   /** The window that is staged once for all taps. */
@@ -74,7 +75,6 @@ export class GridPlaces {
   private readonly columnTile: Expr;
   private readonly names: FreshNames;
 
-  /** @param turn which of its tiles the block is computing */
   constructor(context: GridContext, schedule: GridSchedule, turn: Expr = number(0)) {
     this.context = context;
     this.schedule = schedule;
@@ -83,6 +83,7 @@ export class GridPlaces {
     this.size = schedule.tile;
     this.steps = stepsOfPart(context, schedule);
     this.turns = turnsOf(context, schedule);
+    this.turn = turn;
     this.part = axis(this.fresh("split"));
     this.window = windowOf(context, schedule);
     this.box = boxOf(context, schedule);

@@ -9,10 +9,11 @@
  *     copy n_in, m_in by warp   y[...] = f16(results[...])
  *     barrier warp
  *
- *     settle; barrier warpgroup                               bulk: the engine has read what the warpgroup staged of the tile before
- *     for m_in, n_in of c{..} by stmatrix   results[..] = f16(sum)
- *     fence memory; barrier warpgroup
- *     copy m 64, n 256, engine    y[..] = results[..]          which goes on while the next tile is summed
+ *     for unrolled n_part in 0..4                               bulk
+ *       settle 1; barrier warpgroup                           the engine has read the part before the last one, which lay here
+ *       for m_in, n_in in 64*n_part.. 64 of c{..} by stmatrix   results[n_part%2, ..] = f16(sum)
+ *       fence memory; barrier warpgroup
+ *       copy m 64, n 64, engine   y[..] = results[n_part%2, ..]   which goes on while the next part is staged, or the next tile summed
  */
 
 import { type Dimension, extentOf } from "../../abstraction/affine.ts";
@@ -29,16 +30,19 @@ import {
   type Equation,
   type Expr,
   guarded,
+  minus,
   number,
+  over,
   plus,
+  remainder,
   substitute,
   times,
 } from "../../abstraction/expression.ts";
 import { assignment, type Scratch, type Statement } from "../../abstraction/loop-nest.ts";
+import { substituteAxis } from "../../abstraction/rewrite-statement.ts";
 import type { TensorView } from "../../abstraction/tensor-view.ts";
 import { storedSum } from "../match/conditions.ts";
-import { stagedElements, stagedLines } from "../schedule/grid.ts";
-import type { GridAxis } from "../schedule/grid-context.ts";
+import { bulkParts, stagedElements, stagedLines, threadsOf } from "../schedule/grid.ts";
 import type { PartialTile } from "../schedule/split.ts";
 import { resultsAlong, runsAlongRows } from "../schedule/store.ts";
 import { sharedStorage } from "../schedule/swizzle.ts";
@@ -121,85 +125,101 @@ function warpOf(places: GridPlaces): Expr {
   return plus(times(across, places.counter(rows, team)), places.counter(columns, team));
 }
 
-/** The extent of a warpgroup's part of the tile along an axis. */
-const teamExtent = ({ schedule }: GridPlaces, a: GridAxis): number => fragmentsAlong(a, schedule) * a.extent;
-
-/** The shared memory from which the copy engine stores results: rows cut in spans, as its boxes lie. */
+/** The shared memory from which the copy engine stores results: parts of each warpgroup's tile, as its boxes lie. */
 function bulkBuffer(places: GridPlaces): Scratch {
   const { context, schedule } = places;
-  const { rows, columns } = context;
+  const { rows, columns, teamThreads } = context;
   const { dtype } = outputOf(places.computation);
+  const part = bulkParts(context, schedule);
   const dims: [Dimension, Dimension, Dimension] = [
-    { name: "warpgroup", extent: extentOf(rows.axis, schedule.warps) * extentOf(columns.axis, schedule.warps) },
-    { name: rows.axis, extent: teamExtent(places, rows) },
-    { name: columns.axis, extent: teamExtent(places, columns) },
+    { name: "part", extent: (threadsOf(context, schedule) / teamThreads) * part.held },
+    { name: rows.axis, extent: rows.extent },
+    { name: columns.axis, extent: part.columns },
   ];
   return { name: stagedName(places), dtype, scope: "shared", dims, ...sharedStorage("spans", dims, bytesOf(dtype)) };
 }
 
-/** Hands the tile of each warpgroup to the copy engine, through the warpgroup's own part of shared memory. */
+/** Hands the tile of each warpgroup to the copy engine part by part, through the warpgroup's own shared memory. */
 function drainBulk(places: GridPlaces): readonly Statement[] {
-  const { context } = places;
+  const { context, schedule } = places;
   const { intrinsic, rows, columns, team } = context;
-  const barrier: Statement = { kind: "barrier", group: team };
-  const within = (a: GridAxis): Expr => plus(times(a.extent, places.counter(a, "fragment")), places.counter(a, "in"));
-  const staged = (row: Expr, column: Expr): Access => access(stagedName(places), [warpOf(places), row, column]);
+  const { columns: width, parts, held } = bulkParts(context, schedule);
+  const row = places.counter(rows, "in");
+  const column = places.counter(columns, "in");
+  const ofFragment = columns.extent / width;
+  const across = parts / fragmentsAlong(rows, schedule);
+  // Parts are counted through all tiles of the block.
+  const part = places.counter(columns, "part");
+  const inTile = plus(times(across, places.counter(rows, "fragment")), part);
+  const counted = parts % held === 0 ? inTile : plus(times(parts, places.turn), inTile);
+  const slot = plus(times(held, warpOf(places)), remainder(counted, held));
+  const from = times(width, remainder(part, ofFragment));
+  const staged = (at: Expr): Access => access(stagedName(places), [slot, row, at]);
   const drained = places.drained((sum): Equation => {
     const { value, where } = resultOf(places, places.elementAt(rows), places.elementAt(columns), sum);
     // What is computed from sums alone may be staged where no result is: the engine leaves it out.
     const guards = accessesIn(value).some(({ tensor }) => tensor !== sum.tensor) ? conjunctsOf(where) : [];
-    return guarded(assignment(staged(within(rows), within(columns)), value), guards);
+    return guarded(assignment(staged(minus(column, from)), value), guards);
   });
-  const into = places.eachSum([drained.equation.where ? drained : { ...drained, by: "stmatrix" }]);
-  const row = places.counter(rows, "in");
-  const column = places.counter(columns, "in");
+  const firstRow = places.fragmentAt(rows);
+  const firstColumn = plus(places.fragmentAt(columns), from);
   const out: Statement = {
     kind: "copy",
-    axes: [rows, columns].map((a) => ({ name: places.name(a, "in"), extent: teamExtent(places, a) })),
+    axes: [
+      { name: places.name(rows, "in"), extent: rows.extent },
+      { name: places.name(columns, "in"), extent: width },
+    ],
     equation: {
-      ...resultOf(places, plus(places.warpAt(rows), row), plus(places.warpAt(columns), column), number(0)),
-      value: staged(row, column),
+      ...resultOf(places, plus(firstRow, row), plus(firstColumn, column), number(0)),
+      value: staged(column),
     },
     width: 1,
     transfer: "engine",
     group: team,
-    view: resultView(places),
+    view: resultView(places, [firstRow, rows.extent], [firstColumn, width]),
   };
-  return [
-    ...(places.turns > 1 ? [READ, barrier] : []),
-    ...into,
+  const barrier: Statement = { kind: "barrier", group: team };
+  const isFree = places.turns === 1 && parts === held;
+  const each: readonly Statement[] = [
+    ...(isFree ? [] : [settled(held - 1), barrier]),
+    { ...drained, part: { from, extent: width }, ...(!drained.equation.where && { by: "stmatrix" }) },
     { kind: "fence", on: "memory", of: intrinsic },
     barrier,
     out,
   ];
+  const fragment = over(part, ofFragment);
+  const inParts = each.map((s) => substituteAxis(s, places.name(columns, "fragment"), fragment));
+  const ofRow = unrolled(places.name(columns, "part"), across, inParts);
+  return unrolled(places.name(rows, "fragment"), fragmentsAlong(rows, schedule), ofRow);
 }
 
-const READ: Statement = { kind: "settle" };
+const settled = (pending: number): Statement => ({ kind: "settle", pending });
 
-/** A warpgroup waits, behind all of its tiles, until the engine has read the last one: then its shared memory may go. */
-export const storedLast = ({ schedule }: GridPlaces): readonly Statement[] => (schedule.store === "bulk" ? [READ] : []);
+/** A warpgroup waits, behind all of its tiles, until the engine has read the last part: then its shared memory may go. */
+export const storedLast = ({ schedule }: GridPlaces): readonly Statement[] =>
+  schedule.store === "bulk" ? [settled(0)] : [];
 
-/** A warpgroup's results as the copy engine stores them. */
-function resultView(places: GridPlaces): TensorView {
+/** A part of a warpgroup's results as the copy engine stores it. */
+function resultView(
+  places: GridPlaces,
+  [firstRow, rowExtent]: readonly [Expr, number],
+  [firstColumn, columnExtent]: readonly [Expr, number],
+): TensorView {
   const { context } = places;
   const form = resultForm(context);
   if (typeof form === "string" || form.rows.kind !== "box")
     throw new Error("internal: the engine cannot store results");
   const { along } = form.rows;
   const { counters } = places.countersOf(number(0), number(0));
-  for (const a of [context.rows, context.columns]) places.place(a, places.warpAt(a), counters);
+  places.place(context.rows, firstRow, counters);
+  places.place(context.columns, firstColumn, counters);
   return {
     dims: form.dims.map(({ form: _, read: __, ...dim }) => dim),
     at: form.dims.map(({ form: { constant, terms } }) => {
       const sum = [...terms].reduce<Expr>((e, [name, by]) => plus(e, times(by, axis(name))), number(constant));
       return substitute(sum, counters, "index");
     }),
-    rows: {
-      kind: "box",
-      extents: form.dims.map((_, i) =>
-        i === 0 ? teamExtent(places, context.columns) : i === along ? teamExtent(places, context.rows) : 1,
-      ),
-    },
+    rows: { kind: "box", extents: form.dims.map((_, i) => (i === 0 ? columnExtent : i === along ? rowExtent : 1)) },
   };
 }
 

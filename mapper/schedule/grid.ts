@@ -21,7 +21,7 @@ import { repackedContext } from "./repack.ts";
 import { printSchedule, problemIn, type ScheduleKind } from "./schedules.ts";
 import { type PartialTile, pitchOf, receivedElements } from "./split.ts";
 import { runsAlongRows } from "./store.ts";
-import { rowElements, sharedElements } from "./swizzle.ts";
+import { rowElements, sharedElements, spanOf } from "./swizzle.ts";
 import { windowOf } from "./taps.ts";
 import { fragmentsAlong } from "./tile.ts";
 
@@ -96,13 +96,35 @@ export function sharedBytesOf(context: GridContext, schedule: GridSchedule): num
   return rings + arrivals + results;
 }
 
-/** Elements that all warps of a block stage on their way to the output: a row of tiles each, or all tiles for the copy engine. */
+/** Elements that all warps of a block stage on their way to the output: a row of tiles each, or parts for the copy engine. */
 export function stagedElements(context: GridContext, schedule: GridSchedule): number {
-  if (schedule.store === "bulk")
-    return extentOf(context.rows.axis, schedule.tile) * extentOf(context.columns.axis, schedule.tile);
-  if (schedule.store !== "staged") return 0;
+  const { store } = schedule;
+  if (store !== "staged" && store !== "bulk") return 0;
+  const teams = threadsOf(context, schedule) / context.teamThreads;
+  if (store === "bulk") {
+    const { columns, held } = bulkParts(context, schedule);
+    return teams * held * context.rows.extent * columns;
+  }
   const { lines, pitch } = stagedLines(context, schedule);
-  return (threadsOf(context, schedule) / context.teamThreads) * lines * pitch;
+  return teams * lines * pitch;
+}
+
+/** Bytes of a row that a warpgroup holds for the copy engine: two spans. Four stages of tiles of 128 x 256 x 64 fit beside them. */
+const HELD_BYTES = 256;
+
+/**
+ * How a warpgroup hands its sums to the copy engine: each row of fragments in parts of so many columns, which are a span.
+ * Part i is staged where part i - held was.
+ */
+export function bulkParts(
+  context: GridContext,
+  schedule: GridSchedule,
+): { readonly columns: number; readonly parts: number; readonly held: number } {
+  const { rows, columns } = context;
+  const bytes = bytesOf(outputOf(context.mapping.computation).dtype);
+  const span = spanOf(columns.extent, bytes);
+  const parts = (fragmentsAlong(rows, schedule) * fragmentsAlong(columns, schedule) * columns.extent) / span;
+  return { columns: span, parts, held: Math.min(parts, HELD_BYTES / (span * bytes)) };
 }
 
 /**

@@ -6,7 +6,7 @@
  *                least 32 columns; columns beyond a multiple of 32 are written as in direct
  *     staged     through shared memory, a row of tiles at a time, and from there along the output; the only way for
  *                fragments whose layout the vendor does not document
- *     bulk       a warpgroup's whole tile through shared memory, from where the copy engine stores it while the next tile is computed
+ *     bulk       parts of a warpgroup's tile through shared memory, from where the copy engine stores them while the next are computed
  */
 
 import { z } from "zod";

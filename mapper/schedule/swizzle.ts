@@ -90,7 +90,7 @@ export const PIECE_BYTES = 16;
 const SPANS = [128, 64, 32, PIECE_BYTES] as const;
 
 /** Elements of a row in a span. The next row begins behind it. */
-function spanOf(columns: number, elementBytes: number): number {
+export function spanOf(columns: number, elementBytes: number): number {
   return (SPANS.find((bytes) => (columns * elementBytes) % bytes === 0) ?? PIECE_BYTES) / elementBytes;
 }
 

@@ -39,12 +39,14 @@ struct StageArrival {
 };
 static std::vector<StageArrival> arrivals;
 
-static std::vector<PendingBox> stores[MAX_THREADS]; /* that have not been read yet, late as they may be */
+static std::vector<std::vector<PendingBox>> stores[MAX_THREADS]; /* groups that have not been read yet, late as they may be; the last is open */
 
 static void begin_arrivals() {
   arrivals.clear();
-  for (auto& own : stores)
-    if (!own.empty()) misuse("a block has ended before the engine has read what it stores");
+  for (auto& own : stores) {
+    own.resize(own.empty() ? 1 : own.size());
+    if (own.size() > 1 || !own.front().empty()) misuse("a block has ended before the engine has read what it stores");
+  }
 }
 
 static StageArrival& arrival_at(const void* at) {
@@ -143,7 +145,7 @@ static void store(const CUtensorMap* map, const int* at, const void* from) {
   if (at[0] * (int)map->bytes % 16) misuse("the engine begins at multiples of 16 bytes along the innermost dimension");
   PendingBox sent = {(unsigned char*)from, *map, {}, {}};
   for (unsigned d = 0; d < map->rank; d++) sent.at[d] = at[d];
-  stores[running].push_back(sent);
+  stores[running].back().push_back(sent);
   if (arrival == EARLY) move(sent, true);
 }
 
@@ -192,12 +194,13 @@ template <int RANK> static inline void store_box(const CUtensorMap* map, const i
   if (map->walks || map->rank != RANK) emulation::misuse("a box is stored of what is none");
   emulation::store(map, at, from);
 }
-static inline void commit_stores() {}
-static inline void wait_for_stores() {
+static inline void commit_stores() { emulation::stores[emulation::running].emplace_back(); }
+template <unsigned PENDING> static inline void wait_for_stores() {
   using namespace emulation;
-  for (const PendingBox& b : stores[running])
-    if (arrival == LATE) move(b, true);
-  stores[running].clear();
+  auto& groups = stores[running];
+  for (; groups.size() - 1 > PENDING; groups.erase(groups.begin()))
+    for (const PendingBox& b : groups.front())
+      if (arrival == LATE) move(b, true);
 }
 template <int RANK>
 static inline void copy_pixels(void* to, const CUtensorMap* map, const int (&at)[RANK], const int (&offset)[RANK - 2], uint64_t* barrier) {

@@ -11,7 +11,16 @@ import type { Computation } from "../../abstraction/computation.ts";
 import { binary, number } from "../../abstraction/expression.ts";
 import type { LoopNest, Statement } from "../../abstraction/loop-nest.ts";
 import { lowerGrid } from "../../mapper/lower/grid.ts";
-import { gridContextOf, MATMUL, matmulF16, mmaSchedule, verdict, wgmmaSchedule } from "../support/grid-kernels.ts";
+import {
+  changed,
+  gridContextOf,
+  MATMUL,
+  matmulF16,
+  mmaSchedule,
+  verdict,
+  wgmmaSchedule,
+  withoutStatements,
+} from "../support/grid-kernels.ts";
 import { groupMatmul } from "../support/group-matmul.ts";
 import { onWarps } from "../support/nest-text.ts";
 import { ringMatmul } from "../support/ring-matmul.ts";
@@ -27,16 +36,9 @@ interface Subject {
 const verdicts = (subject: Subject, orders = ADVERSE_ORDERS): string[] =>
   orders.map((order) => verdict(subject, order));
 
-/** A nest with statements in place of some of its own. */
-function changed(nest: LoopNest, change: (s: Statement) => readonly Statement[]): LoopNest {
-  const inside = (all: readonly Statement[]): Statement[] =>
-    all.flatMap((s) => (s.kind === "loop" ? change({ ...s, body: inside(s.body) }) : change(s)));
-  return { ...nest, body: inside(nest.body) };
-}
-
 const without = (subject: Subject, leave: (s: Statement) => boolean): Subject => ({
   ...subject,
-  nest: changed(subject.nest, (s) => (leave(s) ? [] : [s])),
+  nest: withoutStatements(subject.nest, leave),
 });
 
 // ---- nests that are right -------------------------------------------------------------------------------------------------------

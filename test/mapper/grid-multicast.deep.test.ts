@@ -7,11 +7,12 @@ import { describe, expect, it } from "vitest";
 import { ADVERSE_ORDERS } from "../../abstraction/blocks/run.ts";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
 import { axis, compare, number, substitute } from "../../abstraction/expression.ts";
-import type { Copy, LoopNest, Statement } from "../../abstraction/loop-nest.ts";
+import type { Copy, Statement } from "../../abstraction/loop-nest.ts";
 import { lowerGrid } from "../../mapper/lower/grid.ts";
 import { predictGrid } from "../../perfmodel/grid.ts";
 import { nvidiaTarget } from "../../targets/nvidia.ts";
 import {
+  changed,
   convolutionF16,
   expectCompiled,
   gridContextOf,
@@ -55,13 +56,6 @@ describe("tiles that blocks of a cluster share", () => {
     }),
   ]);
 });
-
-/** The nest with some statements replaced, at any depth. */
-function changed(nest: LoopNest, change: (s: Statement) => readonly Statement[]): LoopNest {
-  const all = (statements: readonly Statement[]): Statement[] =>
-    statements.flatMap((s) => change(s.kind === "loop" ? { ...s, body: all(s.body) } : s));
-  return { ...nest, body: all(nest.body) };
-}
 
 describe("a fault of a cluster", () => {
   const schedule: GridSchedule = { ...BASE, order: 4 };

@@ -131,12 +131,16 @@ export function gridContextOf(
   return context;
 }
 
-/** The nest without the statements that are left out, at any depth. */
-export function withoutStatements(nest: LoopNest, leave: (s: Statement) => boolean): LoopNest {
-  const left = (all: readonly Statement[]): Statement[] =>
-    all.filter((s) => !leave(s)).map((s) => (s.kind === "loop" ? { ...s, body: left(s.body) } : s));
-  return { ...nest, body: left(nest.body) };
+/** The nest with statements in place of some of its own, at any depth. @param change is told which statement of its body it is */
+export function changed(nest: LoopNest, change: (s: Statement, at: number) => readonly Statement[]): LoopNest {
+  const inside = (all: readonly Statement[]): Statement[] =>
+    all.flatMap((s, at) => change(s.kind === "loop" ? { ...s, body: inside(s.body) } : s, at));
+  return { ...nest, body: inside(nest.body) };
 }
+
+/** The nest without the statements that are left out, at any depth. */
+export const withoutStatements = (nest: LoopNest, leave: (s: Statement) => boolean): LoopNest =>
+  changed(nest, (s) => (leave(s) ? [] : [s]));
 
 /** Every mapping of a computation onto instructions of these names that blocks can run. */
 export const gridContextsOf = (computation: Computation, intrinsics: readonly Intrinsic[]): GridContext[] =>
