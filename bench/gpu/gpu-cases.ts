@@ -34,8 +34,8 @@ export interface GpuCase {
   readonly kinds: CandidateKinds;
   /** Has a counterpart in PyTorch. */
   readonly suite?: SuiteCase;
-  /** Sizes of a product of f16, which cuBLAS computes. */
-  readonly product?: ProductSizes;
+  /** A product that cuBLAS computes. */
+  readonly product?: Product;
   /** Side of a square window that NPP has. */
   readonly filter?: number;
   /** Whose best kernels by the model are measured beside one another. */
@@ -165,19 +165,26 @@ export function caseOfSuite(suite: SuiteCase): GpuCase {
     fixed: constantValues(operatorNamed(op), computation),
     kinds: "all",
     suite,
-    ...(op === "gmm" && dtype === "f16" && layout === "first" && { product: productSizes(suite.params) }),
+    ...(op === "gmm" && (dtype === "f16" || dtype === "bf16") && { product: productOf(suite.params, dtype, layout) }),
   };
 }
 
 /** Rows, columns, and the axis that is summed. */
-export interface ProductSizes {
+export interface Product {
   readonly m: number;
   readonly n: number;
   readonly k: number;
+  readonly dtype: "f16" | "bf16";
+  /** Whether the summed axis is innermost in the right factor too. */
+  readonly transposed: boolean;
 }
 
-function productSizes({ m = 1, n = 1, k = 1 }: SuiteCase["params"]): ProductSizes {
-  return { m, n, k };
+function productOf(
+  { m = 1, n = 1, k = 1 }: SuiteCase["params"],
+  dtype: Product["dtype"],
+  layout: SuiteCase["layout"],
+): Product {
+  return { m, n, k, dtype, transposed: layout === "last" };
 }
 
 /**

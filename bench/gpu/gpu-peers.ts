@@ -15,7 +15,7 @@ import { defineComputation } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { argumentsOf } from "../../codegen/cpp/cpp-frame.ts";
 import type { CudaRunner, Prebuilt } from "../../runtime/run/cuda.ts";
-import type { GpuCase, ProductSizes } from "./gpu-cases.ts";
+import type { GpuCase, Product } from "./gpu-cases.ts";
 
 const peerFile = (name: string): string => fileURLToPath(new URL(`../peers/${name}`, import.meta.url));
 
@@ -26,15 +26,24 @@ function shared(runner: CudaRunner, source: string, file: string, words: readonl
   return file;
 }
 
-/** The product of two matrices of f16 by cuBLAS, as a kernel. */
+/** The product of two matrices by cuBLAS, as a kernel. */
 export function cublas(
   runner: CudaRunner,
   workdir: string,
-  { m, n, k }: ProductSizes,
+  { m, n, k, dtype, transposed }: Product,
   like: Prebuilt["arguments"],
 ): Prebuilt {
-  const words = [`-DM=${m}`, `-DN=${n}`, `-DK=${k}`, "-lcublas"];
-  return { file: shared(runner, "cublas.cu", join(workdir, `cublas-${m}-${n}-${k}.so`), words), arguments: like };
+  const type = dtype === "bf16" ? "CUDA_R_16BF" : "CUDA_R_16F";
+  const words = [
+    `-DM=${m}`,
+    `-DN=${n}`,
+    `-DK=${k}`,
+    `-DTYPE=${type}`,
+    `-DTRANSPOSED=${Number(transposed)}`,
+    "-lcublas",
+  ];
+  const file = join(workdir, `cublas-${[m, n, k, dtype, transposed ? "transposed" : "plain"].join("-")}.so`);
+  return { file: shared(runner, "cublas.cu", file, words), arguments: like };
 }
 
 export const COPY = z.object({ kind: z.literal("copy"), bytes: z.number(), by: z.string(), seconds: z.number() });

@@ -4,8 +4,10 @@
  *     npm run build
  *     node dist/bench/gpu/gpu-search.js --cases gemm-4096,conv-16-64x56-nhwc --searches any:60 --out products.jsonl
  *     node dist/bench/gpu/gpu-search.js --cases gemm-2048:e4m3,gemm-4096:e4m3,gemm-8192:e4m3 --searches tensor-cores:60 --target h200
+ *     node dist/bench/gpu/gpu-search.js --cases gemm-4096 --searches picked:128x256x4-bulk,picked:128x256x4-quads    by hand
  *     node dist/bench/gpu/gpu-search.js --suite all --batches 1,16 --layout last --shard 1/4 --out part-1.jsonl      the operators of AMOS
  *     node dist/bench/gpu/gpu-search.js --suite c2d,gmm --dtype bf16 --layout last --trials trials.jsonl             or tf32, s8
+ *     node dist/bench/gpu/gpu-search.js --suite lm --dtype bf16 --layout last --target h200                          products of language models
  *     node dist/bench/gpu/gpu-search.js --cases filters,stencils:f32,stencils:f64 --within 330 --out lanes.jsonl
  *     node dist/bench/gpu/gpu-search.js --cases "filter 9:f16" --searches mappings:4,lanes:4                         bands beside windows
  *     node dist/bench/gpu/gpu-search.js --cases "steps 2d5pt:f64,steps 3d7pt:f32" --searches ""                      each depth's best, no search
@@ -34,6 +36,7 @@ import type { Measurement } from "../../abstraction/trial.ts";
 import { placeText, scheduleText } from "../../report/describe-candidate.ts";
 import type { CudaRunner } from "../../runtime/run/cuda.ts";
 import { usableIntrinsics } from "../../session/kinds/choose.ts";
+import { choiceOnGpu, predictOnGpu } from "../../session/kinds/gpu-kinds.ts";
 import { kernelFor } from "../../session/kinds/kernel.ts";
 import { type TuneComputationOptions, tuneComputation } from "../../session/tune/tune.ts";
 import { nvidiaTarget } from "../../targets/nvidia.ts";
@@ -44,6 +47,7 @@ import { gpuRunner, inShard, linesIn, linesOf, writerTo } from "../support/frame
 import { readOptions, wordOf } from "../support/options.ts";
 import { caseOfSuite, cellsOf, copyBytesOf, type GpuCase, gpuCases, windowOperations } from "./gpu-cases.ts";
 import { copies, cublas, nppPeers, PEER, torchPeers } from "./gpu-peers.ts";
+import { pickedCandidate } from "./gpu-picked.ts";
 import { groupOf, rankedKernels } from "./gpu-ranked.ts";
 import { RANKED, report, SEARCH, type SearchLine } from "./gpu-report.ts";
 
@@ -112,8 +116,10 @@ function fixedMapping({ computation }: GpuCase, wanted: readonly string[]): (map
   return ({ matching }) => keyOf(Object.values(matching)) === keyOf(wanted);
 }
 
+/** A kernel of a product by its tile, stages and stores, in place of a search. */
+const PICKED = "picked";
 const searches = values.searches === "" ? [] : values.searches.split(",");
-for (const search of searches) wordOf("searches", search.split(":")[0] ?? "", Object.keys(SEARCHES));
+for (const search of searches) wordOf("searches", search.split(":")[0] ?? "", [...Object.keys(SEARCHES), PICKED]);
 const write = writerTo(values.out);
 if (values.report === undefined) await run(casesOfShard());
 else console.log(report(linesIn(values.report)));
@@ -264,6 +270,17 @@ async function searchedBy(search: string, one: GpuCase): Promise<Searched[]> {
     return [{ line: { ...line, search, took, trials: 0, measured: 0, failed: {}, because }, best: [] }];
   };
   try {
+    if (which === PICKED && suite) {
+      const candidate = pickedCandidate(seconds ?? "", computation, suite, machine);
+      const kernel = kernelFor(computation, candidate, machine);
+      const expected = predictOnGpu(choiceOnGpu(computation, candidate, machine), machine)?.seconds;
+      return [
+        {
+          line: { ...line, search, took: 0, trials: 1, measured: 1, failed: {} },
+          best: [{ kernel, candidate, expected }],
+        },
+      ];
+    }
     const outcome = await tuneComputation(
       { computation, ...(fixed && { fixed }) },
       {
