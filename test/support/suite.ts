@@ -1,6 +1,6 @@
 /**
- * @file The layers on which AMOS is evaluated and those of networks to which nothing is fitted (bench/suites), and computations of them in one
- * element type, with their channels first or last.
+ * @file The layers on which AMOS is evaluated, and those of networks and products of language models to which nothing is fitted (bench/suites);
+ * computations of them in one element type, with their channels first or last.
  *
  *     layersNamed("c2d,dep-0,net")                                               ids, and what ids begin with
  *     suiteComputation({ op: "c2d", params: { n: 16, ... }, layout: "last" })    NHWC, KRSC, NPQK; f16, sums f32
@@ -34,7 +34,7 @@ function layersIn(suite: string): readonly Layer[] {
 
 /** @param words ids and what ids begin with, separated by commas: `c2d,dep-0`. @throws UsageError for one that is neither */
 export function layersNamed(words: string): readonly Layer[] {
-  const all = [...suiteLayers(), ...layersIn("network-layers")];
+  const all = [...suiteLayers(), ...layersIn("network-layers"), ...layersIn("language-products")];
   const groupOf = (id: string): string => id.replace(/-\d+$/, "");
   const known = [...new Set(all.flatMap(({ id }) => [groupOf(id), id]))];
   const wanted = words.split(",");
