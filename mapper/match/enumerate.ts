@@ -120,11 +120,20 @@ export function* validMappings(computation: Computation, intrinsic: Intrinsic): 
   const found = before ? yield* judgedAgain(before) : yield* judge(computation, intrinsic, { reasons: false });
   if (!found.isCut) known.set(alike, found);
   const problemOf = (m: Mapping): Problem => defineProblem(computation, intrinsic, m.binding);
-  const together = bandsWhole(phasesTogether(found.valid.map(({ mapping }) => mapping)));
+  const together = bandsWhole(phasesTogether(found.valid.map(({ mapping }) => mapping))).filter(isWithoutIdle);
   // Only mappings that are kept get an id, which is a hash.
   return byPromise(together.map((m) => ({ ...m, waste: wasteOf(problemOf(m), m.matching) })))
     .slice(0, MOST_SEARCHED)
     .map((m) => mappingBy(problemOf(m), m.matching));
+}
+
+/**
+ * Whether no loop of one iteration shares an axis with others. Such a loop changes neither what an issue computes nor where it reads, so that a mapping
+ * with it equals the one without: a 1 x 1 convolution of one image had nine mappings for each that differs.
+ */
+function isWithoutIdle({ computation, matching }: Mapping): boolean {
+  const idle = new Set(computation.axes.filter((a) => a.extent === 1).map((a) => a.name));
+  return Object.values(matching).every((loops) => loops.length < 2 || !loops.some((name) => idle.has(name)));
 }
 
 /** A set of mappings in the order of enumeration, each with the step it was found in. */

@@ -3,8 +3,10 @@
 import { describe, expect, it } from "vitest";
 import type { Computation } from "../../abstraction/computation.ts";
 import type { Intrinsic } from "../../abstraction/intrinsic.ts";
+import { printMatching } from "../../abstraction/mapping.ts";
+import { finished } from "../../abstraction/steps.ts";
 import { bindOperands } from "../../mapper/match/bind.ts";
-import { mappings } from "../../mapper/match/enumerate.ts";
+import { mappings, validMappings } from "../../mapper/match/enumerate.ts";
 import { defineProblem } from "../../mapper/match/problem.ts";
 import { validate } from "../../mapper/match/validate.ts";
 import { named } from "../support/refusals.ts";
@@ -45,6 +47,18 @@ describe("the space of mappings", () => {
     expect(set.total).toBe(exhaustiveCount(computation, named(intrinsic)));
     expect(set.valid).toHaveLength(set.total);
     expect(new Set(set.valid.map((m) => m.id)).size).toBe(set.total);
+  });
+
+  it("has, for a search, no mapping that loops of one iteration alone tell from another", () => {
+    const searched = (line: string, intrinsic: string): string[] =>
+      finished(validMappings(stated(line), named(intrinsic)))
+        .map(({ matching }) => printMatching(matching))
+        .sort();
+    // The product that a 1 x 1 convolution of one image is. Alone, a loop of one iteration may feed an axis.
+    const product = searched("out[k,p,q] += in[c,p,q] * w[k,c] --k 64 --c 32 --p 14 --q 14", "broadcast.f32");
+    const idle = searched("conv2d --n 1 --c 32 --k 64 --h 14 --w 14 --r 1 --s 1 --pad 0", "broadcast.f32");
+    expect(idle.filter((m) => !/<- [nrs]\b/.test(m))).toEqual(product);
+    expect(idle.filter((m) => /,[nrs]\b|\b[nrs],/.test(m))).toEqual([]);
   });
 
   describe("larger than the limit", () => {
