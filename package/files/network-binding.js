@@ -22,10 +22,11 @@ const OUT_OF_RANGE = 5;
 export function bindNetwork(koffi, file, description, { times = false } = {}) {
   const { name, inputs, outputs } = description;
   const library = koffi.load(file);
+  const arrays = koffi.pointer("void *");
   const native = {
     create: library.func(`${name}_create`, "int", [koffi.out(koffi.pointer("void *")), "int"]),
     destroy: library.func(`${name}_destroy`, "void", ["void *"]),
-    run: library.func(`${name}_run`, "int", Array(1 + inputs.length + outputs.length).fill("void *")),
+    run: library.func(`${name}_run_all`, "int", ["void *", arrays, arrays]),
     steps: library.func(`${name}_steps`, "int", []),
     stepName: library.func(`${name}_step_name`, "str", ["int"]),
     stepSeconds: library.func(`${name}_step_seconds`, "double", ["void *", "int"]),
@@ -74,7 +75,7 @@ export function bindNetwork(koffi, file, description, { times = false } = {}) {
         if (![...read, ...written.slice(0, i)].every((other) => apart(array, other)))
           throw new KernelError(`${name}: ${outputs[i].name} shares memory with another array`, "give it its own");
       });
-      succeed(native.run(net, ...read, ...written));
+      succeed(native.run(net, read, written));
       return results;
     },
     steps: () => {

@@ -72,6 +72,8 @@ enum { ${upper}_KEEP = 1, ${upper}_TIMES = 2 };
 
 int ${name}_create(${name}_net** made, int flags);
 int ${name}_run(${name}_net* net, ${signatureOf(parts)});
+/* The same with the inputs and the outputs in arrays, in the order of run: for languages whose calls of C have few parameters. */
+int ${name}_run_all(${name}_net* net, const void* const* inputs, void* const* outputs);
 void ${name}_destroy(${name}_net* net);
 
 /* For whoever looks inside: steps, their names, and what the last run left as the output of one (of a network made with KEEP). */
@@ -388,6 +390,11 @@ ${
   }
 ${isPooled(parts) ? code`  net->pool->end();\n` : NOTHING}${lines(copies.map(({ to, from, bytes }) => code`  memmove(net->outputs[${to}], placed(net, Place${placeText(from)}), ${bytes});`))}
 ${join(wide.flatMap((p, i) => (p.isOutput ? [code`  narrowed(${p.name}, net->wide[${i}], ${countOf(p)}UL);\n`] : [])))}  return ${upper}_OK;
+}
+
+extern "C" int ${name}_run_all(${name}_net* net, const void* const* inputs, void* const* outputs) {
+  if (!inputs || !outputs) return ${upper}_NULL;
+  return ${name}_run(net, ${list(parameters.map((p) => code`(${p.isOutput ? "" : "const "}${borderTypeInC(p.value.type)}*)${p.isOutput ? "outputs" : "inputs"}[${p.number}]`))});
 }
 
 `;

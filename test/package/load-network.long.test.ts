@@ -51,6 +51,20 @@ describe("loadNetwork", () => {
     expect(() => net.run({ [X]: numbers })).toThrow("twice is closed");
   });
 
+  it("runs a network of more inputs and outputs than a call of C from Node may have parameters", async () => {
+    const many = new GraphBuilder("many");
+    const words = Array.from({ length: 40 }, (_, i) => `x${i}`);
+    for (const word of words) many.output(many.node("Neg", [many.input(word, [2])]));
+    const subject = networkSubject(openGraph({ ...many.graph, opset: 12 }).program, new Map());
+    const there = join(folder, "many");
+    writePackage(there, sealedPackage(networkFiles(subject)));
+    expect(await buildNetwork(there, partsOfNetwork(subject), await compilerHere(), shareCores())).toBeUndefined();
+    const net = await loadNetwork(there);
+    const given = Object.fromEntries(words.map((word, i) => [word, Float32Array.of(i, 2 * i + 1)]));
+    expect(values(net, given)).toEqual(words.map((_, i) => [i === 0 ? -0 : -i, -2 * i - 1]));
+    net.close();
+  });
+
   it("keeps the time of each step when asked to", async () => {
     const net = await loadNetwork(at, { times: true });
     net.run({ [X]: numbers });
