@@ -306,7 +306,7 @@ class LayeredModel {
   }
 
   private cyclesToLoad(input: InputState): number {
-    return (this.loadCycles.get(input) ?? 0) * (1 + input.placed.straddling);
+    return (this.loadCycles.get(input) ?? 0) * (1 + input.placed.straddling) + input.operations * MAKE_CYCLES;
   }
 
   // ---- all levels -------------------------------------------------------------------------------------------------------------
@@ -341,6 +341,12 @@ class LayeredModel {
  * 2026-11-21). From the first level they come as fast as other data.
  */
 const PASS_CYCLES = [10, 76, 340];
+
+/**
+ * For an instruction that makes factors of narrow elements: two a cycle beside the products, of the four vector instructions of Zen 5; not measured.
+ * First choices with it take less: bench/results/narrow-weights.md.
+ */
+const MAKE_CYCLES = 0.5;
 
 /**
  * Time in which fetching and computing cannot overlap, because the first stage waits for its data. AMOS's `(trips - 1) * max(memory, compute) +

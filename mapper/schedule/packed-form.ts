@@ -18,13 +18,14 @@ import {
   type Expr,
   number,
   substitute,
+  walk,
 } from "../../abstraction/expression.ts";
 import { type Operand, operandOf } from "../../abstraction/intrinsic.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
 import { tileOffset } from "../../abstraction/memory-tile.ts";
 import { dropIdleCasts, dtypesOf } from "../../abstraction/typing.ts";
 import { type Range, valueRange } from "../../abstraction/value-range.ts";
-import { halfBytesOf, laneArithmetic, takenBy, widenedLoad } from "../../targets/registers.ts";
+import { halfBytesOf, laneArithmetic, registersTaken, takenBy, widenedLoad } from "../../targets/registers.ts";
 import { dependsOn, dimensionsOf, type LoopDimension } from "./dimensions.ts";
 
 /** How the tiles of an operand lie in memory: the type of their elements, and what an element is made of. */
@@ -43,7 +44,12 @@ export interface MadeForm {
   readonly value: Expr;
   /** Parts of the value that differ from lane to lane, by their names in it. They are packed in tiles of their own. */
   readonly parts: Readonly<Record<string, Expr>>;
+  /** Instructions that make a vector of what a load reads: those that widen, and arithmetic. */
+  readonly operations: number;
 }
+
+/** Instructions that widen a vector of integers: two conversions, or a shift and a mask or permutation. */
+const WIDENING = 2;
 
 /** The element of memory, in what a load makes of it. */
 export const ELEMENT = access("element", []);
@@ -150,7 +156,8 @@ function madeOf(mapping: Mapping, operand: Operand, bound: Expr, core: Cast): Ma
     return access(part, []);
   };
   const value = made(bound);
-  return fits ? { value, parts } : undefined;
+  const arithmetic = [...walk(value)].filter(isLanewise).length;
+  return fits ? { value, parts, operations: (WIDENING + arithmetic) * registersTaken(operand.file) } : undefined;
 }
 
 const contains = (e: Expr, part: Expr): boolean => e === part || childrenOf(e).some((child) => contains(child, part));

@@ -107,14 +107,15 @@ describe("one register block", () => {
   test("stores its accumulators once", () => expect(cyclesOf(costs, "store")).toBeCloseTo(8));
 
   test("loads what an issue reads beyond two factors at each issue", () => {
-    // Three rows by one vector, two groups: a step loads a vector of b, three of a, and two scales for each of three issues.
+    // Three rows by one vector, two groups: a step loads a vector of b, three of a, and two scales for each of three issues. To make b of half bytes,
+    // each of its eight registers takes two instructions to widen and one to subtract 8.
     const scaled = mappingWithScales();
     const summed = dimensionsOf(scaled).filter((d) => d.kind === "reduce");
     const order = ["m", "n", ...summed.map((d) => d.name)];
     const schedule = { ...plainSchedule(scaled), order, block: { m: 3 } };
     const timing = { issueCycles: 8, latencyCycles: 4, loadCycles: {}, storeCycles: 1, source: "this test" };
     const timed = { ...TARGET, timings: { [scaled.intrinsic.name]: timing } };
-    expect(cyclesOf(costsOf(scaled, schedule, {}, timed), "load")).toBeCloseTo(2 * (1 + 3 + 2 * 3) * 0.5);
+    expect(cyclesOf(costsOf(scaled, schedule, {}, timed), "load")).toBeCloseTo(2 * (1 + 3 + 2 * 3 + 8 * 3) * 0.5);
   });
 
   test("with one accumulator waits the latency at every step", () => {
