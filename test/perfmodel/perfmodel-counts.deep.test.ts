@@ -283,8 +283,11 @@ function walk(
           // What lies across an edge is loaded from a buffer beside: the bytes are those of what is loaded where it lies.
           if (s.memory.buffer === `${operand}_edges`) break;
           const base = evaluateIndex(s.memory.base, point);
-          for (const [row, column] of places.get(operand) ?? [])
-            touched.get(operand)?.add(base + row * s.memory.stride + column);
+          const halves = s.made?.halves;
+          for (const [row, column] of places.get(operand) ?? []) {
+            const place = row * s.memory.stride + column;
+            touched.get(operand)?.add(base + (halves ? Math.floor((halves[place] ?? Number.NaN) / 2) : place));
+          }
           break;
         }
         case "scalar": {
