@@ -49,7 +49,9 @@ export function boundsOf(
   calibration: Calibration,
   machine: Pick<Target, "memories">,
 ): readonly Bound[] {
-  const intrinsic = intrinsicNamed(trial.candidate.intrinsic);
+  const { candidate } = trial;
+  // Winograd's transforms issue fewer products than the equation has.
+  const intrinsic = candidate.kind === "winograd" ? undefined : intrinsicNamed(candidate.intrinsic);
   const { threads } = trial.conditions;
   return boundsOn(computationOf(trial.workload), { intrinsic, threads }, calibration, machine);
 }

@@ -11,11 +11,12 @@ import { accessesIn, printExpr } from "../../abstraction/expression.ts";
 import type { Intrinsic } from "../../abstraction/intrinsic.ts";
 import type { Memory } from "../../abstraction/machine.ts";
 import { seededRandom } from "../../abstraction/random.ts";
-import { openDatabase, recordCalibration, recordTrial } from "../../db/index.ts";
+import { best, openDatabase, recordCalibration, recordTrial } from "../../db/index.ts";
 import { plainSchedule } from "../../mapper/schedule/mapped.ts";
 import type { Calibration } from "../../perfmodel/calibrate.ts";
 import { type Bound, boundsOn, brokenBound, neededPoints } from "../../perfmodel/roof.ts";
 import { type Compiler, findCompiler } from "../../runtime/compiler.ts";
+import { boundsOf } from "../../session/calibrate/contradiction.ts";
 import { environmentOf } from "../../session/calibrate/environment.ts";
 import { tuneComputation } from "../../session/tune/tune.ts";
 import { commandLine } from "../support/command-line.ts";
@@ -196,6 +197,22 @@ describe("a calibration that a kernel outran", () => {
       expect(await told(right)).not.toMatch(/contradicted by/);
     },
   );
+
+  it("is not seen in a kernel of Winograd's transforms, which issues fewer products than its equation has", () => {
+    if (!compiler) return;
+    const db = openDatabase(database("forms.db", 1.38, compiler), { readonly: true });
+    const record = best(db).find((found) => found.id === id) ?? expect.fail("the trial is gone");
+    db.close();
+    const form: Candidate = {
+      kind: "winograd",
+      intrinsic: record.candidate.intrinsic,
+      schedule: { outputs: 4, images: 1, rows: 4, windows: 6, vectors: 4, threads: 1 },
+    };
+    const kinds = (candidate: Candidate) =>
+      boundsOf({ ...record, candidate }, calibration(), CACHES).map(({ kind }) => kind);
+    expect(kinds(record.candidate)).toContain("instruction");
+    expect(kinds(form)).toEqual(Object.keys(calibration().memory).map(() => "memory"));
+  });
 
   it("is part of the JSON documents", async () => {
     if (!compiler) return;
