@@ -124,7 +124,8 @@ static Buffer& allocate(const std::string& name, size_t bytes, size_t alignment,
   // Large pages are faster to allocate. Not where kernels are timed.
   b.is_huge = placement != Placement::spread;
   b.map = room_for(b);
-  if (!b.map || mprotect(b.begin(), b.pages, PROT_READ | PROT_WRITE) || mprotect(b.end(), b.room - b.pages, PROT_NONE))
+  const size_t left = b.room - b.pages; // qemu refuses to protect 0 bytes
+  if (!b.map || mprotect(b.begin(), b.pages, PROT_READ | PROT_WRITE) || (left > 0 && mprotect(b.end(), left, PROT_NONE)))
     fault(kernels_ran ? "out-of-memory" : "environment", format("%zu bytes for %s were refused", bytes, b.name).c_str());
 #ifdef MADV_HUGEPAGE
   if (b.is_huge) madvise(b.begin(), b.pages, MADV_HUGEPAGE);
