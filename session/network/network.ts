@@ -63,7 +63,7 @@ export const sumsBytes = (machine: Target = nativeTarget()): boolean =>
 
 /**
  * Opens a graph for this CPU, in f32: every node as its equations, then fused, with channels last. Products of `accuracy_level` 4 are in bytes where
- * {@link sumsBytes} says so, unless `inBytes` decides.
+ * `sumsBytes` says so, unless `inBytes` decides.
  * @throws UsageError, naming the node or input, when one of its nodes is not supported or a size is missing
  */
 export function openGraph(graph: Graph, options: LowerOptions = {}): OpenNetwork {
