@@ -15,7 +15,7 @@ import {
   type MappedCandidate,
   type ThreadCandidate,
 } from "../abstraction/candidate.ts";
-import { memoised, memoisedPair } from "../abstraction/collections.ts";
+import { memoised, memoisedPair, volumeOf } from "../abstraction/collections.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { printExpr } from "../abstraction/expression.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
@@ -88,10 +88,14 @@ export function* rankMappings<C extends { readonly mapping: Mapping }>(
   fitting: (contexts: readonly C[]) => readonly C[] = (all) => all,
   closer: (count: number) => number = () => 0,
 ): Steps<readonly Ranked<C>[] | readonly Refusal[]> {
-  const refused: Refusal[] = [];
-  const contexts: C[] = [];
+  const looks: { readonly intrinsic: Intrinsic; readonly contexts: C[]; readonly refused: Refusal[] }[] =
+    intrinsics.map((intrinsic) => ({ intrinsic, contexts: [], refused: [] }));
+  const isFound = (): boolean => looks.some(({ contexts }) => contexts.length > 0);
   const formsOf = formsAmong(computation, intrinsics);
-  for (const [at, intrinsic] of intrinsics.entries()) {
+  // Where the time ends this, instructions that do little are left out rather than those that do much.
+  const sizeOf = ({ computation: { axes } }: Intrinsic): number => volumeOf(axes);
+  const largestFirst = looks.toSorted((a, b) => sizeOf(b.intrinsic) - sizeOf(a.intrinsic));
+  for (const [at, { intrinsic, contexts, refused }] of largestFirst.entries()) {
     const valid: Mapping[] = [];
     const forms = formsOf(intrinsic);
     for (const form of forms) valid.push(...(yield* validMappings(form, intrinsic)));
@@ -107,11 +111,13 @@ export function* rankMappings<C extends { readonly mapping: Mapping }>(
       }
       if (n % MAPPINGS_A_STEP < MAPPINGS_A_STEP - 1) continue;
       isEnough = yield { ...step, done: at };
-      if (isEnough && contexts.length > 0) break;
+      if (isEnough && isFound()) break;
     }
     isEnough = yield step;
-    if (isEnough && contexts.length > 0) break;
+    if (isEnough && isFound()) break;
   }
+  const contexts = looks.flatMap((look) => look.contexts);
+  const refused = looks.flatMap((look) => look.refused);
   const least = new Map<C, number>();
   const judge = (context: C, isCloser: boolean): void => {
     const seconds = expected(context, isCloser);

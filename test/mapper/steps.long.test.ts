@@ -134,19 +134,25 @@ describe("enumeration", () => {
     for (const most of [1, 5, steps.length - 1, undefined]) expect(texts(judged, most)).toEqual(texts(narrow(), most));
     expect(texts(judged, 1).length).toBeLessThan(texts(judged).length);
     // A search that has time ranks all of them.
-    const rows = [row, ...intrinsicsNamed("avx512.vdpbf16ps")];
+    const rows = [...intrinsicsNamed("avx512.vdpbf16ps"), row];
     const counts = rows.map((one) => finished(validMappings(judged, one)).length);
-    const ranked = finished(
-      rankMappings(
-        judged,
-        rows,
-        (mapping) => [mapping],
-        (mapping) => ({ mapping }),
-        () => 1,
-        Number.POSITIVE_INFINITY,
-      ),
+    const ranked = (most?: number) =>
+      finished(
+        rankMappings(
+          judged,
+          rows,
+          (mapping) => [mapping],
+          (mapping) => ({ mapping }),
+          () => 1,
+          Number.POSITIVE_INFINITY,
+        ),
+        most,
+      );
+    // One that has not looks at the instruction first that does most.
+    expect(new Set(ranked(1).map((one) => "context" in one && one.context.mapping.intrinsic.name))).toEqual(
+      new Set([row.name]),
     );
-    expect(ranked.length).toBe(counts.reduce((sum, count) => sum + count));
+    expect(ranked().length).toBe(counts.reduce((sum, count) => sum + count));
     expect(Math.min(...counts)).toBeGreaterThan(64);
   });
 
