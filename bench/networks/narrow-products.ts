@@ -1,21 +1,24 @@
 /**
- * @file Products by weights of 4 bits beside ONNX Runtime's MatMulNBits, all called from this process in turns. Outputs are compared first.
+ * @file Products by weights of 4 bits beside ONNX Runtime's MatMulNBits and llama.cpp's, all called from this process in turns. Outputs are compared first.
  *
  *     npm run build && npm install --no-save onnxruntime-node
  *     node dist/bench/networks/narrow-products.js --seconds 20                      Llama's shapes, 1 to 512 rows, one thread
  *     node dist/bench/networks/narrow-products.js --shapes 4096x4096 --groups 32 --rows 1,16 --threads 1,2 --levels 4
+ *     ... --ggml node_modules/@node-llama-cpp/linux-x64/bins/linux-x64               llama.cpp's products too, for groups of 32
  *
  * `accuracy_level` 0 sums products of f32 on both sides. With 4, both quantise each row's numbers to s8 by the weights' groups, by the largest of
- * 127, sum integers in a group, and floats over groups: outputs are compared with that sum too. Ratios above 1 mean that automap is faster.
+ * 127, sum integers in a group, and floats over groups: outputs are compared with that sum too; so does llama.cpp, with scales rounded to f16. Ratios above 1 mean that automap is faster.
  */
 
 import { rmSync, writeFileSync } from "node:fs";
 import type { Graph } from "../../network/graph.ts";
 import { onnxBytes } from "../../network/onnx/write.ts";
 import { median, summariseRatio } from "../../runtime/statistics.ts";
+import { loadKoffi } from "../../session/natives.ts";
 import { loadNetwork } from "../../session/network/load-network.ts";
 import { openGraph } from "../../session/network/network.ts";
 import { tuneNetwork } from "../../session/network/tune-network.ts";
+import { GGML_GROUP, type GgmlProduct, loadGgml, type NarrowWeights } from "../peers/ggml.ts";
 import { loadOnnxRuntime, type OnnxArray, onnxNetwork, onnxTensors } from "../peers/onnxruntime.ts";
 import { cpuCompiler, cpuName, page, table, us, writerTo } from "../support/frame.ts";
 import { readOptions } from "../support/options.ts";
@@ -40,6 +43,8 @@ const { values } = readOptions({
     "turn-seconds": { type: "string", default: "10" },
     db: { type: "string", default: "bench.db" },
     onnxruntime: { type: "string" },
+    /** The folder of llama.cpp's libraries. */
+    ggml: { type: "string" },
     out: { type: "string", default: "narrow-products" },
   },
 });
@@ -59,6 +64,7 @@ interface Case {
 
 const compiler = await cpuCompiler();
 const ort = await loadOnnxRuntime(values.onnxruntime);
+const ggml = values.ggml === undefined ? undefined : loadGgml(values.ggml, await loadKoffi());
 writeFileSync(`${values.out}.jsonl`, "");
 const write = writerTo(`${values.out}.jsonl`);
 const rows: string[][] = [];
@@ -72,13 +78,15 @@ for (const threads of numbers(values.threads))
           write(row);
           const times = [row.automap, row.floats, row.bytes].map(us);
           const ratios = [row.overFloats, row.overBytes].map((ratio) => ratio.toFixed(2));
-          rows.push([String(threads), shape, String(group), String(m), String(level), ...times, ...ratios]);
+          const { ggml: third } = row;
+          const beside = ggml ? [third ? `${us(third.seconds)} ${third.form}` : "", third?.over.toFixed(2) ?? ""] : [];
+          rows.push([String(threads), shape, String(group), String(m), String(level), ...times, ...ratios, ...beside]);
           console.error(rows.at(-1)?.join("  "));
           writeFileSync(`${values.out}.md`, pageOf());
         }
 
 function pageOf(): string {
-  const about = `${cpuName()}, onnxruntime-node ${ort.version}; one Node process, at most ${values.batches} batches in turns, each after a rest; microseconds a call, median.`;
+  const about = `${cpuName()}, onnxruntime-node ${ort.version}${ggml ? `, ggml ${ggml.version}` : ""}; one Node process, at most ${values.batches} batches in turns, each after a rest; microseconds a call, median.`;
   const head = [
     "threads",
     "weights, n x k",
@@ -90,6 +98,7 @@ function pageOf(): string {
     "4",
     "ratio to 0",
     "to 4",
+    ...(ggml ? ["llama.cpp", "ratio"] : []),
   ];
   return page("Products by weights of 4 bits beside ONNX Runtime", about, ...table(head, rows));
 }
@@ -106,6 +115,7 @@ async function compared(one: Case, threads: number) {
   const seconds = Number(values.seconds);
   if (seconds > 0) await tuneNetwork(direct, { seconds, threads, database: values.db });
   const { folder, program } = await builtNetwork(direct, { database: values.db, threads, compiler });
+  let others: readonly GgmlProduct[] = [];
   try {
     const inputs = drawnInputs(program);
     const options = { inputs, tensors: onnxTensors(program), threads };
@@ -117,11 +127,21 @@ async function compared(one: Case, threads: number) {
     await bytes.run();
     differenceOf(outputs, (one.level === 4 ? bytes : floats).outputs, TOLERANCE);
     differenceOf(bytes.outputs, floats.outputs, BYTE_TOLERANCE);
-    checkBytes(one, graph, inputs["x"] ?? new Float32Array(), bytes.outputs["y"] ?? new Float32Array());
-    const [a = [], b = [], c = []] = await inTurns([() => ours.run(inputs, outputs), floats.run, bytes.run], {
+    const x = Float32Array.from(inputs["x"] ?? [], Number);
+    checkBytes(one, graph, x, bytes.outputs["y"] ?? new Float32Array());
+    others = one.group === GGML_GROUP ? (ggml?.products(weightsOf(one, graph), x, threads) ?? []) : [];
+    for (const other of others) {
+      other.run();
+      differenceOf({ y: other.output() }, { y: floats.outputs["y"] ?? x }, BYTE_TOLERANCE);
+    }
+    const sides = [() => ours.run(inputs, outputs), floats.run, bytes.run, ...others.map(({ run }) => run)];
+    const [a = [], b = [], c = [], ...rest] = await inTurns(sides, {
       batches: Number(values.batches),
       seconds: Number(values["turn-seconds"]),
     });
+    const [third] = rest
+      .map((d, i) => ({ form: others[i]?.form, seconds: median(d), over: summariseRatio(d, a, 1).median }))
+      .toSorted((d, e) => d.seconds - e.seconds);
     ours.close();
     await floats.close();
     await bytes.close();
@@ -133,17 +153,23 @@ async function compared(one: Case, threads: number) {
       bytes: median(c),
       overFloats: summariseRatio(b, a, 1).median,
       overBytes: summariseRatio(c, a, 1).median,
-      least: [a, b, c].map((samples) => Math.min(...samples)),
+      ggml: third,
+      least: [a, b, c, ...rest].map((samples) => Math.min(...samples)),
     };
   } finally {
+    for (const other of others) other.close();
     rmSync(folder, { recursive: true, force: true });
   }
 }
 
+function weightsOf({ n, k }: Case, { constants }: Graph): NarrowWeights {
+  return { n, k, codes: constants.get("y.w")?.values ?? [], scales: constants.get("y.s")?.values ?? [] };
+}
+
 /** Checks the first row of a result of level 4 against sums of integers by group. */
-function checkBytes({ n, k, group }: Case, graph: Graph, x: OnnxArray, got: OnnxArray): void {
-  const codes = graph.constants.get("y.w")?.values ?? [];
-  const scales = graph.constants.get("y.s")?.values ?? [];
+function checkBytes(one: Case, graph: Graph, x: OnnxArray, got: OnnxArray): void {
+  const { n, k, group } = one;
+  const { codes, scales } = weightsOf(one, graph);
   const groups = k / group;
   const row = Array.from({ length: groups }, (_, g) => {
     const numbersIn = Array.from(x.slice(g * group, (g + 1) * group), Number);
