@@ -6,7 +6,7 @@
  *     node dist/bench/lanes/stencils.js                                     convolutions and stencils, f32, one thread
  *     node dist/bench/lanes/stencils.js --cases 2d5pt,conv9 --sizes 1024 --candidates 24 --threads 2
  *     node dist/bench/lanes/stencils.js --type f64 --out bench/results/stencils-f64          or f16 and s16, on lanes of 16 bits
- *     node dist/bench/lanes/stencils.js --sizes 8192 --peers none           beside copies and the same traffic alone
+ *     node dist/bench/lanes/stencils.js --sizes 8192 --peers none           beside copies alone
  *
  * Ratios are medians over neighbouring batches; above 1 automap is faster. "gcc" is the faster of two forms of the same
  * loops (peers/loops.ts). OpenCV's and Halide's columns need libopencv-imgproc-dev and libhalide14-0-dev. Bandwidth
@@ -14,9 +14,6 @@
  *
  * The bound of a case estimates what a kernel that multiplies each tap can reach: the greater of the copy's time and of
  * the products' at the calibrated rate of multiply-adds on whole vectors. It is no proof: a copy may be beaten.
- *
- * Where the copy is the bound, the kernel is timed once more in turns with the fastest copies and with its traffic: the
- * same loads, stores and prefetches without arithmetic, its own and those of other schedules (stencil-bounds.ts).
  */
 
 import { writeFileSync } from "node:fs";
@@ -55,16 +52,7 @@ import {
   writerTo,
 } from "../support/frame.ts";
 import { readOptions, wordOf } from "../support/options.ts";
-import {
-  COPIED_COLUMNS,
-  type Copies,
-  exactReference,
-  kernelOf,
-  measureCopies,
-  secondsOf,
-  type TrafficBound,
-  trafficBound,
-} from "./stencil-bounds.ts";
+import { COPIED_COLUMNS, copySeconds, exactReference, kernelOf, secondsOf } from "./stencil-bounds.ts";
 
 const { values } = readOptions({
   options: {
@@ -122,8 +110,6 @@ interface Row {
   readonly copy: number;
   /** Seconds of the products alone. */
   readonly products: number;
-  /** Where the copy is the bound. */
-  readonly traffic: TrafficBound | undefined;
   readonly peers: readonly {
     readonly name: string;
     readonly measured: Measurement;
@@ -133,8 +119,8 @@ interface Row {
 
 /** Goal for kernels that the copy bounds: this share of its rate. */
 const GOAL = 0.9;
-/** Copies that were measured, by their elements. */
-const copies = new Map<number, Copies>();
+/** Seconds of copies, by their elements. */
+const copies = new Map<number, number>();
 
 const rows: Row[] = [];
 const sides = values.sizes.split(",").map(Number);
@@ -172,12 +158,9 @@ async function compare(id: string, computation: Computation): Promise<Row | unde
       0,
     );
     const elements = (elementCount(outputOf(computation)) * bytesOf(type)) / bytesOf(copied);
-    const settings = { runner, type: copied, threads, budgetSeconds: 4 * Number(values.seconds) };
-    const copy = copies.get(elements) ?? (await measureCopies(elements, settings));
+    const copy = copies.get(elements) ?? (await copySeconds(elements, { runner, type: copied, threads }));
     copies.set(elements, copy);
     const products = productSeconds(computation);
-    const isBound = copy.seconds >= products && type === copied;
-    const traffic = isBound ? await trafficBound(computation, best, others, copy, settings) : undefined;
 
     // 3. In turns with the peers.
     const peers = await peersOf(computation, runner);
@@ -188,7 +171,7 @@ async function compare(id: string, computation: Computation): Promise<Row | unde
     const [ours, ...theirs] = await runner.compareKernels(
       [kernelOf(computation, best), ...ready.map((p) => p.kernel)],
       reference,
-      { budgetSeconds: settings.budgetSeconds },
+      { budgetSeconds: 4 * Number(values.seconds) },
     );
     if (!ours) return undefined;
     const row: Row = {
@@ -197,17 +180,15 @@ async function compare(id: string, computation: Computation): Promise<Row | unde
       operations: operationsOf(computation),
       schedule: best,
       ours,
-      copy: copy.seconds,
+      copy,
       products,
-      traffic,
       peers: theirs.map((m, i) => ({ name: ready[i]?.name ?? "?", measured: m, ratio: ratioOf(m, ours) })),
     };
     const timed = row.peers.map(({ measured, ...peer }) => ({ ...peer, ...timeOf(measured) }));
     write({ ...row, type, threads, tried: others.length + 1, ours: timeOf(ours), peers: timed });
     const beside = row.peers.map((p) => `${p.name} ${timeText(p.measured)} (${p.ratio?.toFixed(2) ?? "-"})`);
-    const shared = traffic ? `same traffic ${trafficText(row)} of the copy ${percent(ofCopy(row))}` : "";
     const bounds = `copy ${us(row.copy)}  products ${us(products)}`;
-    console.error([id.padEnd(13), timeText(ours), bounds, shared, ...beside, printWindow(best)].join("  "));
+    console.error([id.padEnd(13), timeText(ours), bounds, ...beside, printWindow(best)].join("  "));
     return row;
   } finally {
     await runner.close();
@@ -299,36 +280,13 @@ function geomean(ratios: readonly number[]): string {
   return ratios.length === 0 ? "-" : meanOf(ratios).toFixed(2);
 }
 
-/** The kernel's rate over the copy's: in turns with it, or from separate measurements. */
-function ofCopy({ traffic, copy, ours }: Row): number {
-  return traffic?.ofCopy ?? copy / secondsOf(ours);
+/** The kernel's rate over the copy's. */
+function ofCopy({ copy, ours }: Row): number {
+  return copy / secondsOf(ours);
 }
 
 function percent(share: number): string {
   return `${(100 * share).toFixed(0)} %`;
-}
-
-function trafficText({ traffic }: Row): string {
-  if (!traffic) return "";
-  const { seconds, trafficOfCopy, ofTraffic } = traffic;
-  return `${(seconds.traffic * 1e6).toFixed(0)} (${percent(trafficOfCopy)}, ${percent(ofTraffic)})`;
-}
-
-/** What the same traffic says about the cases that miss the goal. */
-function trafficLines(): string[] {
-  const missed = rows.flatMap(({ id, traffic }) => (traffic && traffic.ofCopy < GOAL ? [{ id, ...traffic }] : []));
-  if (missed.length === 0) return [];
-  return [
-    "",
-    `Below 90 % of the copy: ${missed
-      .map(({ id, ofCopy, ofTraffic, trafficOfCopy, ownOfCopy, tried, schedule }) => {
-        const own = ownOfCopy === undefined ? "" : `, its own order of accesses ${percent(ownOfCopy)}`;
-        const bound = `the fastest same traffic of ${tried} (${printWindow(schedule)})`;
-        const verdict = trafficOfCopy < GOAL ? "out of reach for each of these orders" : "not excluded";
-        return `${id} at ${percent(ofCopy)}, where ${bound} reaches ${percent(trafficOfCopy)}${own}: ${verdict}, ${percent(ofTraffic)} of the traffic's rate`;
-      })
-      .join("; ")}.`,
-  ];
 }
 
 function report(): string {
@@ -344,9 +302,9 @@ function report(): string {
   const copies = rows.filter((r) => r.copy >= r.products);
   return page(
     "Lane kernels beside the compiler's loops",
-    `${cpuName()}, ${type}, ${threadsText(threads)}; one process, batches in turns, the call before has just used the data; microseconds a call, median and half the 95 % interval; in parentheses the ratio peer / automap. gcc is \`g++ -O3 -march=native\`. GB/s counts every input and output once; copy is the fastest copy of as many output elements, measured before the first case that has so many, or in turns with the kernel where there is a same traffic. bound is the greater of the copy's time and that of a multiply-add for each tap of each output, on whole vectors, at the calibrated rate. same traffic is the fastest of several programs with the loads, stores and prefetches of a schedule and no arithmetic, the kernel's own among them, timed in turns with the kernel and copies; in parentheses its rate in percent of the copy's, and the kernel's in percent of its.`,
+    `${cpuName()}, ${type}, ${threadsText(threads)}; one process, batches in turns, the call before has just used the data; microseconds a call, median and half the 95 % interval; in parentheses the ratio peer / automap. gcc is \`g++ -O3 -march=native\`. GB/s counts every input and output once; copy is the fastest copy of as many output elements, measured before the first case that has so many. bound is the greater of the copy's time and that of a multiply-add for each tap of each output, on whole vectors, at the calibrated rate.`,
     ...table(
-      ["case", "automap", "bound", "GFLOP/s", "GB/s", "of the copy's", "same traffic", ...names, "schedule"],
+      ["case", "automap", "bound", "GFLOP/s", "GB/s", "of the copy's", ...names, "schedule"],
       rows.map((r) => {
         const rate = (amount: number): string => (amount / secondsOf(r.ours) / 1e9).toFixed(1);
         const cells = names.map((name) => {
@@ -354,7 +312,7 @@ function report(): string {
           return p ? `${timeText(p.measured)}${p.ratio === undefined ? "" : ` (${p.ratio.toFixed(2)})`}` : "";
         });
         const bound = `${(boundOf(r) * 1e6).toFixed(0)} (${r.products > r.copy ? "products" : "copy"})`;
-        const rates = [rate(r.operations), rate(r.bytes), percent(ofCopy(r)), trafficText(r)];
+        const rates = [rate(r.operations), rate(r.bytes), percent(ofCopy(r))];
         return [r.id, timeText(r.ours), bound, ...rates, ...cells, printWindow(r.schedule)];
       }),
     ),
@@ -362,7 +320,6 @@ function report(): string {
     `Against the faster form of the compiler's loops: ${geomean(loops)}x by geomean of ${loops.length} (${forms.join(", ")}); against OpenCV ${geomean(opencv)}x of ${opencv.length}; against Halide by the fastest of its schedules ${geomean(halide)}x of ${halide.length}.`,
     "",
     `At its bound in every case automap would be ${geomean(rows.flatMap((r) => loopsAgainst(r, boundOf(r))))}x as fast as the faster form of the compiler's loops; it is at ${geomean(rows.map((r) => secondsOf(r.ours) / boundOf(r)))}x the bounds' times. Where the copy is the bound (${copies.length} cases), ${copies.filter(atCopy).length} run at 90 % of it or more.`,
-    ...trafficLines(),
     "",
     `${bound.length} of ${rows.length} cases run at 90 % of the copy's rate or more. There automap is ${geomean(bound.flatMap((r) => against("gcc", r) ?? []))}x as fast as the faster form of the compiler's loops, and the copy that was measured would be ${geomean(bound.flatMap((r) => loopsAgainst(r, r.copy)))}x. In the other ${free.length} it is ${geomean(free.flatMap((r) => against("gcc", r) ?? []))}x.`,
   );

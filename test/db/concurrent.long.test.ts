@@ -1,6 +1,6 @@
 /**
  * @file Two searches at once, each in a process of its own, compiling and measuring for real: they share the cores, and say what they wait
- * for. How good the numbers are that they take is `npm run bench:concurrent`'s to show.
+ * for. How good the numbers are that they take stands in bench/results/concurrent-xeon-amx.md.
  */
 
 import { spawn } from "node:child_process";
