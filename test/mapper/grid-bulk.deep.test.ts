@@ -8,89 +8,21 @@ import { rowMajor } from "../../abstraction/affine.ts";
 import { ADVERSE_ORDERS } from "../../abstraction/blocks/run.ts";
 import { binary, number } from "../../abstraction/expression.ts";
 import type { LoopNest, Statement } from "../../abstraction/loop-nest.ts";
-import { printNest } from "../../abstraction/print-nest.ts";
 import { generateCuda } from "../../codegen/cuda/cuda.ts";
 import { lowerGrid } from "../../mapper/lower/grid.ts";
-import {
-  changed,
-  expectCompiled,
-  gridContextOf,
-  gridSubject,
-  itEqualsTheEquation,
-  MATMUL,
-  matmulF16,
-  NVCC,
-  refusals,
-  reluConvolutionF16,
-  verdict,
-  wgmmaSchedule,
-} from "../support/grid-kernels.ts";
-import { stated } from "../support/subjects.ts";
-import { suiteComputation } from "../support/suite.ts";
+import { changed, gridContextOf, MATMUL, matmulF16, verdict, wgmmaSchedule } from "../support/grid-kernels.ts";
+import { playGrids } from "../support/grid-transcript.ts";
 
-const wgmma = "wgmma.m64n32k16.f32.f16";
 const TALL = matmulF16(192, 64, 64);
-const context = gridContextOf(TALL, wgmma, MATMUL);
+const context = gridContextOf(TALL, "wgmma.m64n32k16.f32.f16", MATMUL);
 const BULK = wgmmaSchedule(64, 32, 32, { store: "bulk", transfer: "engine" });
-const IN_TURN = { ...BULK, persistent: 4 } as const;
-const PRODUCED = { ...BULK, tile: { m: 128, n: 64, k: 32 }, warps: { m: 2, n: 1 }, producer: "warp" } as const;
 /** Three parts of 64 columns a tile, of which two are held: parts of a tile lie where others of the tile before lay. */
 const WIDE = matmulF16(128, 192, 16);
 const inWide = gridContextOf(WIDE, "wgmma.m64n192k16.f32.f16", MATMUL);
 const IN_PARTS = wgmmaSchedule(64, 192, 16, { store: "bulk", transfer: "engine", persistent: 1 });
-const CLIPPED = gridContextOf(matmulF16(150, 72, 40), wgmma, MATMUL);
-const BESIDE = gridContextOf(
-  stated(
-    "sum[m,n] += f32(a[m,k]) * f32(b[k,n]) --m 70 --n 96 --k 32 --dtype a=f16,b=f16,other=s16,out=s16 --epilogue out[m,n] = sat_s16(sum[m,n] + f32(other[m,n])) --constant b",
-  ),
-  wgmma,
-  MATMUL,
-);
 
 describe("results that the copy engine stores", () => {
-  itEqualsTheEquation([
-    gridSubject("a tile a block", context, BULK),
-    gridSubject("tiles taken in turn", context, IN_TURN),
-    gridSubject("beside a producer, beyond the ends", CLIPPED, { ...PRODUCED, persistent: 1 }),
-    gridSubject("beyond the ends", CLIPPED, { ...BULK, persistent: 4 }),
-    gridSubject("in parts, of which two are held", inWide, IN_PARTS),
-    gridSubject("in parts of a single tile", inWide, { ...IN_PARTS, persistent: undefined }),
-    gridSubject(
-      "in parts of two rows of fragments, beside a producer",
-      gridContextOf(matmulF16(150, 120, 16), "wgmma.m64n128k16.f32.f16", MATMUL),
-      { ...IN_PARTS, tile: { m: 128, n: 128, k: 16 }, producer: "warp" },
-    ),
-    ...(["bf16", "e4m3"] as const).map((dtype) => {
-      const product = suiteComputation({ op: "gmm", params: { m: 100, n: 192, k: 64 }, layout: "last", dtype });
-      const instruction = dtype === "bf16" ? "wgmma.m64n192k16.f32.bf16" : "wgmma.m64n192k32.f32.e4m3";
-      const schedule = { ...IN_PARTS, tile: { m: 64, n: 192, k: 32 } };
-      return gridSubject(`from ${dtype} to bf16`, gridContextOf(product, instruction, MATMUL), schedule);
-    }),
-    gridSubject("another input beside the sums, beyond the ends", BESIDE, { ...BULK, persistent: 3 }),
-    gridSubject(
-      "a convolution's pixels, an odd number of matrices",
-      gridContextOf(
-        reluConvolutionF16("conv2d n=2 c=16 k=24 h=8 w=8 pad=1"),
-        "wgmma.m64n24k16.f32.f16",
-        "m <- n,p,q; n <- k; k <- c",
-      ),
-      wgmmaSchedule(64, 24, 16, { stage: 4, store: "bulk", transfer: "engine" }),
-    ),
-  ]);
-
-  it("are staged where an earlier part was", () => {
-    const [, inParts = ""] =
-      /( +for unrolled n_part[\s\S]*?)\n +settle 0/.exec(printNest(lowerGrid(inWide, IN_PARTS))) ?? [];
-    expect(inParts).toMatchInlineSnapshot(`
-      "          for unrolled n_part in 0..3
-                  settle 1
-                  barrier warpgroup
-                  for m_in, n_in in 64*(n_part%3).. 64 of c{m_fragment + n_part/3} by stmatrix   results[2*(m_warpgroup+n_warpgroup)+(3*turn+(3*m_fragment+n_part))%2,m_in,n_in-64*(n_part%3)] = f16(sum[])
-                  fence wgmma memory
-                  barrier warpgroup
-                  copy m_in 64, n_in 64, engine, by warpgroup, as a box of n 64, m 64   c[64*(turn+block)+(64*m_warpgroup+64*m_fragment+m_in),192*n_warpgroup+192*(n_part/3)+64*(n_part%3)+n_in] = results[2*(m_warpgroup+n_warpgroup)+(3*turn+(3*m_fragment+n_part))%2,m_in,n_in]"
-    `);
-  });
+  playGrids("bulk");
 
   it("lie as boxes do, or nothing is printed", () => {
     const nest = lowerGrid(context, BULK);
@@ -99,20 +31,6 @@ describe("results that the copy engine stores", () => {
       generateCuda(TALL, context.intrinsic, other, { lines: [], chained: false });
     expect(() => print(nest)).not.toThrow();
     expect(() => print({ ...nest, scratch })).toThrow();
-  });
-
-  it("are refused with the reason", () => {
-    expect(
-      refusals(context, BULK, [{ transfer: "async" }, { split: { parts: 2, through: "memory" } }]),
-    ).toMatchInlineSnapshot(`
-      "transfer async: a copy engine that stores results also fetches inputs
-      split parts 2,through memory: lanes store split sums"
-    `);
-  });
-
-  it.skipIf(!NVCC)("are taken by nvcc", async () => {
-    await expectCompiled(gridSubject("in turn", context, IN_TURN));
-    await expectCompiled(gridSubject("in parts", inWide, IN_PARTS));
   });
 });
 

@@ -9,24 +9,12 @@ import { seededRandom } from "../../abstraction/random.ts";
 import { GRID } from "../../mapper/schedule/grid.ts";
 import type { GridContext } from "../../mapper/schedule/grid-context.ts";
 import { drawSchedule } from "../../mapper/schedule/schedules.ts";
-import { predictGrid } from "../../perfmodel/grid.ts";
 import { generateOnGpu } from "../../session/kinds/gpu-kinds.ts";
-import { nvidiaTarget } from "../../targets/nvidia.ts";
-import {
-  convolutionF16,
-  expectCompiled,
-  gridContextOf,
-  gridKernelOf,
-  gridSubject,
-  itEqualsTheEquation,
-  mmaSchedule,
-  NVCC,
-  refusals,
-  wgmmaSchedule,
-} from "../support/grid-kernels.ts";
+import { convolutionF16, gridContextOf, gridKernelOf, wgmmaSchedule } from "../support/grid-kernels.ts";
+import { playGrids } from "../support/grid-transcript.ts";
 
-const contextOf = (words: string, instruction = "wgmma.m64n16k16.f32.f16", target = nvidiaTarget("h100")) =>
-  gridContextOf(convolutionF16(`conv2d ${words}`, false), instruction, "m <- k; n <- n,p,q; k <- c", target);
+const contextOf = (words: string) =>
+  gridContextOf(convolutionF16(`conv2d ${words}`, false), "wgmma.m64n16k16.f32.f16", "m <- k; n <- n,p,q; k <- c");
 const LAYER = "n=2 c=128 k=64 h=4 w=5";
 const context = contextOf(LAYER);
 const COPIES = wgmmaSchedule(64, 16, 64, { transfer: "engine", repack: ["a", "b"] });
@@ -38,10 +26,7 @@ const sourceOf = (schedule: GridSchedule, chained = false): string =>
   gridKernelOf({ context, schedule }, chained).source;
 
 describe("kernels launched while the kernel ahead runs", () => {
-  itEqualsTheEquation([
-    gridSubject("three kernels", context, THREE),
-    gridSubject("blocks in clusters", context, CLUSTER),
-  ]);
+  playGrids("launch");
 
   it("let the next kernel begin at once, and await the one ahead before they read or write", () => {
     const source = sourceOf(THREE);
@@ -99,13 +84,6 @@ describe("kernels launched while the kernel ahead runs", () => {
     expect(waits(adding("x[n,k,p,q]"), plain)).toBe(false);
   });
 
-  it("are predicted to end earlier", () => {
-    const [early, late] = [THREE, { ...THREE, launch: undefined }].map(
-      (s) => predictGrid(context, s, nvidiaTarget("h100"))?.seconds,
-    );
-    expect(early).toBeLessThan(late ?? 0);
-  });
-
   it("are drawn only for calls of several kernels", () => {
     const random = seededRandom(5);
     const drawn = Array.from({ length: 60 }, () => drawSchedule(GRID, context, random));
@@ -113,20 +91,4 @@ describe("kernels launched while the kernel ahead runs", () => {
     expect(new Set(several.map((s) => s?.launch))).toEqual(new Set([undefined, "early"]));
     expect(drawn.filter((s) => s?.launch && !several.includes(s))).toEqual([]);
   });
-
-  it("are refused for a call of one kernel, and for machines without such launches", () => {
-    expect(
-      refusals(context, COPIES, [{ repack: undefined, transfer: "plain", launch: "early" }]),
-    ).toMatchInlineSnapshot(`"transfer plain,launch early: the call is one kernel, which awaits no other"`);
-    const ampere = contextOf("n=1 c=16 k=32 h=8 w=8", "mma.m16n8k16.f32.f16", nvidiaTarget("a100"));
-    const schedule = mmaSchedule(32, 16, 16, { repack: ["a", "b"], warps: { m: 2, n: 1 } });
-    expect(refusals(ampere, schedule, [{}, { launch: "early" }])).toMatchInlineSnapshot(`
-      "unchanged: legal
-      launch early: a kernel of the machine begins when the one ahead has ended"
-    `);
-  });
-
-  it.skipIf(!NVCC)("are compiled by nvcc", { timeout: 120_000 }, () =>
-    expectCompiled({ name: "three kernels", context, schedule: THREE }),
-  );
 });

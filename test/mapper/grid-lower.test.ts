@@ -5,6 +5,7 @@
 
 import { describe, expect, it } from "vitest";
 import { ADVERSE_ORDERS } from "../../abstraction/blocks/run.ts";
+import type { GridSchedule } from "../../abstraction/candidate.ts";
 import { type Computation, elementCount, inputsOf, pointCount } from "../../abstraction/computation.ts";
 import { isInteger } from "../../abstraction/dtype.ts";
 import { type Inputs, interpret } from "../../abstraction/interpret.ts";
@@ -16,7 +17,13 @@ import { INTRINSICS } from "../../intrinsics/index.ts";
 import { lowerGrid } from "../../mapper/lower/grid.ts";
 import { GRID, gridProblem, printGridSchedule } from "../../mapper/schedule/grid.ts";
 import { GRID_DECISIONS } from "../../mapper/schedule/grid-decisions.ts";
-import { allSchedules, crossSchedules, drawSchedule, mutateSchedule } from "../../mapper/schedule/schedules.ts";
+import {
+  allSchedules,
+  crossSchedules,
+  drawSchedule,
+  mutateSchedule,
+  scheduleDistance,
+} from "../../mapper/schedule/schedules.ts";
 import { predictGrid } from "../../perfmodel/grid.ts";
 import { nvidiaTarget } from "../../targets/nvidia.ts";
 import {
@@ -28,9 +35,10 @@ import {
   MATMUL,
   matmulF16,
   mmaSchedule,
-  refusals,
   reluConvolutionF16,
+  wgmmaSchedule,
 } from "../support/grid-kernels.ts";
+import { playGrids } from "../support/grid-transcript.ts";
 import { inFull } from "../support/slow.ts";
 import { operation, stated } from "../support/subjects.ts";
 
@@ -128,75 +136,16 @@ describe("a schedule of blocks and warps", () => {
     expect(read).toEqual(schedule);
   });
 
-  it("is refused with the reason where it does not fit", () => {
-    const context = gridContextOf(operation("matmul m=256 n=256 k=256", "f16"), MMA, MATMUL);
-    const fits = mmaSchedule(128, 128, 64, { warps: { m: 2, n: 4 }, stage: 3, fragments: "ahead" });
-    // Each thread has enough, and all 512 of the block together have not.
-    const wide = { warps: { m: 4, n: 4 }, stage: 2 };
-    expect(
-      refusals(context, fits, [
-        {},
-        { warps: { m: 3, n: 4 } },
-        { stage: 9 },
-        { order: 3 },
-        { tile: { m: 256, n: 256, k: 64 } },
-        { ...wide, tile: { m: 256, n: 128, k: 32 } },
-        { ...wide, tile: { m: 128, n: 128, k: 32 } },
-        { stage: 1, fragments: "across" },
-      ]),
-    ).toMatchInlineSnapshot(`
-      "unchanged: legal
-      warps m 3,n 4: tile m 128 is no multiple of 3 warps of 16
-      stage 9: 294912 bytes of shared memory, a block has 232448
-      order 3: 2 row tiles are not taken 3 at a time
-      tile m 256,n 256,k 64: 392 registers a thread, it has 255
-      warps m 4,n 4,stage 2,tile m 256,n 128,k 32: 77824 registers a block, it has 65536
-      warps m 4,n 4,stage 2,tile m 128,n 128,k 32: legal
-      stage 1,fragments across: fragments that cross steps need at least two stages"
-    `);
-  });
+  playGrids("warps");
 
-  it("prints as this program", () => {
-    const context = gridContextOf(matmulF16(64, 64, 128), MMA, MATMUL);
-    const schedule = mmaSchedule(32, 64, 32, { warps: { m: 1, n: 2 }, stage: 3, order: 2 });
-    expect(printNest(lowerGrid(context, schedule))).toMatchInlineSnapshot(`
-      "shared a_ring: f16[stage 3, m 32, k 32] at stage*1024 + (m*32 + (8*(k/8 ^ m/2%4) + k%8))
-      shared b_ring: f16[stage 3, k 32, n 64] at stage*2048 + (k*64 + (8*(n/8 ^ k%8) + n%8))
-      registers c: 8 x mma.m16n8k16.f32.f16.c
-      registers a: 2 x mma.m16n8k16.f32.f16.a
-      registers b: 4 x mma.m16n8k16.f32.f16.b
-      for at block m_group in 0..1
-        for at block n_tile in 0..1
-          for at block m_tile in 0..2
-            for at warp m_warp in 0..1
-              for at warp n_warp in 0..2
-                for unrolled m_fragment in 0..2
-                  for unrolled n_fragment in 0..4
-                    c{4*m_fragment + n_fragment} <- identity
-                copy m_in 32, k_in 32 by 8, async, by block   a_ring[0,m_in,k_in] = a[32*(2*m_group+m_tile)+m_in,k_in]
-                copy k_in 32, n_in 64 by 8, async, by block   b_ring[0,k_in,n_in] = b[k_in,64*n_tile+n_in]
-                commit
-                copy m_in 32, k_in 32 by 8, async, by block   a_ring[1,m_in,k_in] = a[32*(2*m_group+m_tile)+m_in,32+k_in]
-                copy k_in 32, n_in 64 by 8, async, by block   b_ring[1,k_in,n_in] = b[32+k_in,64*n_tile+n_in]
-                commit
-                for step in 0..4
-                  wait 1
-                  barrier block
-                  copy m_in 32, k_in 32 by 8, async, by block where step+2 < 4   a_ring[(step+2)%3,m_in,k_in] = a[32*(2*m_group+m_tile)+m_in,32*(step+2)+k_in]
-                  copy k_in 32, n_in 64 by 8, async, by block where step+2 < 4   b_ring[(step+2)%3,k_in,n_in] = b[32*(step+2)+k_in,64*n_tile+n_in]
-                  commit
-                  for unrolled k_part in 0..2
-                    for unrolled m_fragment in 0..2
-                      a{m_fragment} <- a_ring[step%3,32*m_warp+16*m_fragment+m_in,16*k_part+k_in] over m_in, k_in by ldmatrix
-                    for unrolled n_fragment in 0..2
-                      b{2*n_fragment} and 1 more <- b_ring[step%3,16*k_part+k_in,32*n_warp+8*(2*n_fragment)+n_in] over k_in, n_in by ldmatrix.trans
-                    for unrolled m_fragment in 0..2
-                      for unrolled n_fragment in 0..4
-                        c{4*m_fragment + n_fragment} <- mma.m16n8k16.f32.f16(a{m_fragment}, b{n_fragment})
-                for unrolled m_fragment in 0..2
-                  for unrolled n_fragment in 0..4
-                    for m_in, n_in of c{4*m_fragment + n_fragment}   c[32*(2*m_group+m_tile)+(32*m_warp+16*m_fragment+m_in),64*n_tile+(32*n_warp+8*n_fragment+n_in)] = f16(sum[])"
-    `);
+  it("differs less in the order of tiles or the number of blocks than in having a producer", () => {
+    const context = gridContextOf(matmulF16(4096, 4096, 4096), "wgmma.m64n256k16.f32.f16", MATMUL);
+    const best = wgmmaSchedule(128, 256, 64, { producer: "warp", stage: 4, order: 8, persistent: 132 });
+    const apart = (change: Partial<GridSchedule>): number =>
+      scheduleDistance(GRID, context, best, { ...best, ...change });
+    expect(apart({ order: 16, persistent: 264 })).toBeLessThan(1);
+    expect(apart({ producer: undefined })).toBe(1);
+    expect(apart({ persistent: undefined })).toBe(1);
   });
 
   it("copies an input ahead 16 bytes at a time where it takes all of its elements, else one by one", () => {

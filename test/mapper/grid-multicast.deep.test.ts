@@ -11,22 +11,9 @@ import type { Copy, Statement } from "../../abstraction/loop-nest.ts";
 import { lowerGrid } from "../../mapper/lower/grid.ts";
 import { predictGrid } from "../../perfmodel/grid.ts";
 import { nvidiaTarget } from "../../targets/nvidia.ts";
-import {
-  changed,
-  convolutionF16,
-  expectCompiled,
-  gridContextOf,
-  gridSubject,
-  itEqualsTheEquation,
-  MATMUL,
-  matmulF16,
-  NVCC,
-  refusals,
-  verdict,
-  wgmmaSchedule,
-} from "../support/grid-kernels.ts";
+import { changed, gridContextOf, MATMUL, matmulF16, verdict, wgmmaSchedule } from "../support/grid-kernels.ts";
+import { playGrids } from "../support/grid-transcript.ts";
 
-const wgmma = "wgmma.m64n32k16.f32.f16";
 const BASE = wgmmaSchedule(128, 32, 32, {
   transfer: "engine",
   producer: "warp",
@@ -34,28 +21,9 @@ const BASE = wgmmaSchedule(128, 32, 32, {
   store: "quads",
   multicast: { blocks: 2, along: "rows" },
 });
-const ALONG_N: GridSchedule = { ...BASE, multicast: { blocks: 2, along: "columns" } };
-const TALL = gridContextOf(matmulF16(512, 64, 160), wgmma, MATMUL);
-const WIDE = gridContextOf(matmulF16(128, 256, 160), wgmma, MATMUL);
-const PIXELS = gridContextOf(convolutionF16("conv2d n=2 c=64 k=64 h=8 w=8 pad=1"), wgmma, "m <- n,p,q; n <- k; k <- c");
+const TALL = gridContextOf(matmulF16(512, 64, 160), "wgmma.m64n32k16.f32.f16", MATMUL);
 
-describe("tiles that blocks of a cluster share", () => {
-  itEqualsTheEquation([
-    gridSubject("along rows", TALL, BASE),
-    gridSubject("along columns", WIDE, ALONG_N),
-    gridSubject("along rows in groups", TALL, { ...BASE, order: 4 }),
-    gridSubject("four blocks", TALL, { ...BASE, multicast: { blocks: 4, along: "rows" } }),
-    gridSubject("four blocks along columns", WIDE, { ...ALONG_N, multicast: { blocks: 4, along: "columns" } }),
-    gridSubject("tiles in turn", TALL, { ...BASE, persistent: 4 }),
-    gridSubject("tiles in turn, in groups, along columns", TALL, { ...ALONG_N, order: 2, persistent: 4 }),
-    gridSubject("products awaited in their step", TALL, { ...BASE, fragments: "inline", stage: 2 }),
-    gridSubject("pixels of a convolution, shared", PIXELS, {
-      ...ALONG_N,
-      tile: { m: 64, n: 32, k: 32 },
-      warps: { m: 1, n: 1 },
-    }),
-  ]);
-});
+describe("tiles that blocks of a cluster share", () => playGrids("multicast"));
 
 describe("a fault of a cluster", () => {
   const schedule: GridSchedule = { ...BASE, order: 4 };
@@ -128,32 +96,6 @@ describe("a cluster that shares tiles", () => {
   const LARGE = gridContextOf(matmulF16(4096, 4096, 4096), "wgmma.m64n256k16.f32.f16", MATMUL);
   const BEST: GridSchedule = { ...BASE, tile: { m: 128, n: 256, k: 64 }, stage: 4, order: 8, persistent: 132 };
 
-  it("is refused with the reason where it is impossible", () => {
-    expect(
-      refusals(LARGE, BEST, [
-        {},
-        { multicast: { blocks: 2, along: "columns" } },
-        { multicast: { blocks: 16, along: "rows" } },
-        { producer: undefined, persistent: undefined },
-        { order: 1 },
-        { order: 9 },
-        { persistent: 131 },
-        { multicast: { blocks: 4, along: "columns" }, tile: { m: 64, n: 256, k: 16 }, warps: { m: 1, n: 1 } },
-        { split: { parts: 2, through: "cluster" }, persistent: undefined, store: "direct" },
-      ]),
-    ).toMatchInlineSnapshot(`
-      "unchanged: legal
-      multicast blocks 2,along columns: legal
-      multicast blocks 16,along rows: a cluster has at most 8 blocks
-      unchanged: tiles are shared by blocks whose producers fill the rings
-      order 1: legal
-      order 9: 32 row tiles are not taken 9 at a time
-      persistent 131: 131 blocks are not divided into clusters of 2
-      multicast blocks 4,along columns,tile m 64,n 256,k 16,warps m 1,n 1: legal
-      split parts 2,through cluster,store direct: a block either sums a part or shares tiles with its neighbours, not both"
-    `);
-  });
-
   it("is predicted to pay where rows begin within a line of the cache, and to cost a meeting where they do not", () => {
     const seconds = (context: typeof LARGE, multicast: GridSchedule["multicast"]): number =>
       predictGrid(context, { ...BEST, order: 1, multicast }, nvidiaTarget("h200"))?.uncorrectedSeconds ?? Number.NaN;
@@ -164,15 +106,4 @@ describe("a cluster that shares tiles", () => {
     // Of 3000 x 3000 x 3000 kernels were measured 1.2 to 1.4 times as fast.
     expect(gain(gridContextOf(matmulF16(3000, 3000, 3000), "wgmma.m64n256k16.f32.f16", MATMUL))).toBeGreaterThan(1.1);
   });
-
-  it.skipIf(!NVCC)(
-    "is compiled without serialised products, spills or a stack frame",
-    { timeout: 120_000 },
-    async () => {
-      await expectCompiled({ name: "4096 cubed", context: LARGE, schedule: BEST });
-      await expectCompiled(
-        gridSubject("pixels", PIXELS, { ...ALONG_N, tile: { m: 64, n: 32, k: 32 }, warps: { m: 1, n: 1 } }),
-      );
-    },
-  );
 });

@@ -2,12 +2,13 @@
  * @file Kernels of blocks as transcripts: test/golden/grids. Three lines of a paragraph say what is computed, how it maps and under which schedule,
  * those beneath what is asked of it, with changes of the schedule behind:
  *
- *     conv2d n=1 c=64 k=16 h=8 w=8                      or `matmul 70 40 256`, `suite tf32 grp n=2 ...`; behind `; ` channels `first`, a `relu`
+ *     conv2d n=1 c=64 k=16 h=8 w=8                      or `matmul 70 40 256`, `suite tf32 grp n=2 ...`, `stated y[i] += ...`; behind `; ` channels `first`, a `relu`
  *     wgmma.m64n16k16.f32.f16 m <- p,q; n <- k; k <- c
  *     wgmma 64 16 64, taps shifted                      tiles as `wgmmaSchedule` has them, and what differs
  *     right                                             it equals the equation, as a nest and emulated; `interpreted`, `emulated`: in short so alone; `full`: not in short
  *     right transfer engine, split 2 cluster
  *     ? stage 1, -taps                                  why it is refused
+ *     predict -producer                                 whether it is predicted to take more time with this change, or less
  *     print                                             the nest; `print for step` from that line on
  *     without barrier block                             what two orders of threads make of it without statements that print so
  *     nvcc                                              nvcc takes it, where there is one
@@ -23,6 +24,7 @@ import { lowerGrid } from "../../mapper/lower/grid.ts";
 import { gridProblem } from "../../mapper/schedule/grid.ts";
 import type { GridContext } from "../../mapper/schedule/grid-context.ts";
 import { GRID_DECISIONS } from "../../mapper/schedule/grid-decisions.ts";
+import { predictGrid } from "../../perfmodel/grid.ts";
 import { nvidiaTarget } from "../../targets/nvidia.ts";
 import {
   convolutionF16,
@@ -39,7 +41,7 @@ import {
   withoutStatements,
 } from "./grid-kernels.ts";
 import { inFull } from "./slow.ts";
-import { parametersIn } from "./subjects.ts";
+import { parametersIn, stated } from "./subjects.ts";
 import { suiteComputation, suiteType } from "./suite.ts";
 import { givenIn, playTranscripts } from "./transcript.ts";
 
@@ -47,6 +49,7 @@ function computationIn(text: string): Computation {
   const [words = "", ...more] = text.split("; ");
   const layout = more.includes("first") ? "first" : "last";
   const [kind = "", ...rest] = words.split(" ");
+  if (kind === "stated") return stated(rest.join(" "));
   if (kind === "suite") {
     const [dtype, op = ""] = rest;
     return suiteComputation({ op, layout, dtype: suiteType.parse(dtype), params: parametersIn(words) });
@@ -74,6 +77,7 @@ const READ: Readonly<Record<string, (words: readonly string[]) => unknown>> = {
   tile: ([m, n, k]) => ({ m: Number(m), n: Number(n), k: Number(k) }),
   warps: ([m, n]) => ({ m: Number(m), n: Number(n) }),
   split: ([parts, through]) => ({ parts: Number(parts), through }),
+  multicast: ([blocks, along]) => ({ blocks: Number(blocks), along }),
   repack: (words) => words,
 };
 
@@ -95,11 +99,13 @@ function changed(schedule: GridSchedule, text: string): GridSchedule {
 /** As written with early copies, and reversed with late ones. */
 const ORDERS = ADVERSE_ORDERS.filter((_, i) => i % 3 === 0);
 
-const VERBS = ["right", "interpreted", "emulated", "full", "?", "print", "without", "nvcc"];
+const VERBS = ["right", "interpreted", "emulated", "full", "?", "predict", "print", "without", "nvcc"];
 
 interface Asked {
   readonly verb: string;
   readonly words: string;
+  /** The paragraph's schedule. */
+  readonly made: GridSchedule;
   /** The paragraph's, changed for the verbs that take changes. */
   readonly subject: GridSubject;
 }
@@ -122,12 +128,18 @@ function reader(): (line: string) => Asked | undefined {
     if (!VERBS.includes(verb)) throw new Error(`nothing is asked by ${line}`);
     const schedule = verb === "print" || verb === "without" ? made : changed(made, words);
     const name = [...head, words].join(", ");
-    return { verb, words, subject: { name, context: contextOf(computation, mapping), schedule } };
+    return { verb, words, made, subject: { name, context: contextOf(computation, mapping), schedule } };
   };
 }
 
-function answer({ verb, words, subject: { context, schedule } }: Asked): readonly string[] {
+function answer({ verb, words, made, subject: { context, schedule } }: Asked): readonly string[] {
   if (verb === "?") return [gridProblem(context, schedule) ?? "legal"];
+  if (verb === "predict") {
+    const [before = 0, after = 0] = [made, schedule].map(
+      (s) => predictGrid(context, s, nvidiaTarget("h100"))?.uncorrectedSeconds,
+    );
+    return [after > before ? "more" : after < before ? "less" : "as much"];
+  }
   if (verb !== "print" && verb !== "without") return [];
   const nest = lowerGrid(context, schedule);
   const told = new RegExp(`^(?:${words})`);
