@@ -71,6 +71,8 @@ export interface Cost {
   readonly latencyCycles: number;
   /** Cycles to store a result; those of its bytes when left out. */
   readonly storeCycles?: number;
+  /** Cycles of what all issues with the same tile of an operand share, by operand; none when left out. */
+  readonly shared?: Readonly<Record<string, number>>;
   readonly source: string;
 }
 

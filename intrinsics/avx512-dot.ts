@@ -242,9 +242,12 @@ const scaledDots = tableRow({
   prelude: SCALED_PRELUDE,
   emit: "{c} = add_scaled_dots({c}, {a}, {b}, {s}, {t});",
   cost: {
-    issueCycles: 8,
+    issueCycles: 6,
     latencyCycles: 4,
-    source: "assumed: eight VPDPBUSD, one every half cycle, and as many instructions that raise bytes or scale sums",
+    shared: { a: 4, b: 1 },
+    source:
+      "fitted to seven register blocks of 128 rows with 4096 x 4096 weights, Zen 5, 2026-11-30: eight VPDPBUSD, one every half cycle, and four " +
+      "instructions that scale sums; eight VPDPBUSD of each 32 bytes of a, and eight VPADDB of each tile of b",
   },
   mnemonic: "vpdpbusd",
   source: "Intel SDM vol. 2, VPADDB, VPDPBUSD (EVEX.512.66.0F38.W0 50), VCVTDQ2PS, VFMADD231PS",

@@ -87,6 +87,8 @@ class LayeredModel {
   private readonly latencyCycles: number;
   private readonly loadCycles: ReadonlyMap<InputState, number>;
   private readonly storeCycles: number;
+  /** Of vector instructions that each tile of an input takes besides the issues: they make it, or are shared by the issues that take it. */
+  private readonly vectorCycles: ReadonlyMap<InputState, number>;
   // Cycles of the schedule evaluated last, on the thread that finishes last.
   private steps = 0;
   private issue = 0;
@@ -124,6 +126,8 @@ class LayeredModel {
     this.loadCycles = new Map(
       this.plan.inputs.map((i) => [i, timing.loadCycles[i.name] ?? 1 / target.loadsPerCycle.value]),
     );
+    const { shared = {} } = mapping.intrinsic.cost ?? {};
+    this.vectorCycles = new Map(this.plan.inputs.map((i) => [i, i.operations * MAKE_CYCLES + (shared[i.name] ?? 0)]));
     this.traffic = new Traffic(target, this.plan, cache === "warm");
     this.layers = this.traffic.layers;
   }
@@ -270,7 +274,9 @@ class LayeredModel {
     const { target, plan } = this;
     const loaded = (plan.held ? held : 0) + streaming + accumulators * plan.further.length;
     const steps = blocks * this.summedSteps * plan.insideShare * plan.workedShare;
-    const issue = accumulators * this.issueCycles;
+    const perLoad = (input: InputState, tiles: number): number => tiles * (this.vectorCycles.get(input) ?? 0);
+    const beside = perLoad(plan.streaming, streaming) + (plan.held ? perLoad(plan.held, held) : 0);
+    const issue = accumulators * this.issueCycles + beside;
     // Each accumulator waits for itself once a step, but later blocks start meanwhile, as far as the reorder window reaches.
     const blockInstructions = (this.summedSteps / plan.passes) * (accumulators + loaded);
     const chain = this.latencyCycles / Math.max(1, target.window.value / blockInstructions);
@@ -306,7 +312,7 @@ class LayeredModel {
   }
 
   private cyclesToLoad(input: InputState): number {
-    return (this.loadCycles.get(input) ?? 0) * (1 + input.placed.straddling) + input.operations * MAKE_CYCLES;
+    return (this.loadCycles.get(input) ?? 0) * (1 + input.placed.straddling);
   }
 
   // ---- all levels -------------------------------------------------------------------------------------------------------------
@@ -343,10 +349,10 @@ class LayeredModel {
 const PASS_CYCLES = [10, 76, 340];
 
 /**
- * For an instruction that makes factors of narrow elements: two a cycle beside the products, of the four vector instructions of Zen 5; not measured.
- * First choices with it take less: bench/results/narrow-weights.md.
+ * That an instruction which makes factors of narrow elements adds to the products beside it. Products of 128 rows with 4096 x 4096 weights of 4 bits
+ * took 0.08 of f32 in five register blocks, and 0.1 of bytes in seven (Zen 5, loaded, processor time, 2026-11-30; bench/results/narrow-weights.md).
  */
-const MAKE_CYCLES = 0.5;
+const MAKE_CYCLES = 0.1;
 
 /**
  * Time in which fetching and computing cannot overlap, because the first stage waits for its data. AMOS's `(trips - 1) * max(memory, compute) +

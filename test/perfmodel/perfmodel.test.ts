@@ -4,7 +4,7 @@ import { describe, expect, test } from "vitest";
 import type { Schedule } from "../../abstraction/candidate.ts";
 import { defineComputation } from "../../abstraction/computation.ts";
 import type { Figure } from "../../abstraction/machine.ts";
-import type { Mapping } from "../../abstraction/mapping.ts";
+import { type Mapping, printMatching } from "../../abstraction/mapping.ts";
 import { pick, seededRandom } from "../../abstraction/random.ts";
 import { dimensionsOf } from "../../mapper/schedule/dimensions.ts";
 import { plainSchedule, randomSchedule } from "../../mapper/schedule/mapped.ts";
@@ -12,7 +12,7 @@ import { instantiate, operatorNamed } from "../../operators/index.ts";
 import type { Costs } from "../../perfmodel/correct.ts";
 import { explainPrediction } from "../../perfmodel/explain.ts";
 import { createModel, createTerms, type ModelOptions } from "../../perfmodel/model.ts";
-import type { ModelTarget } from "../../perfmodel/target.ts";
+import { type ModelTarget, modelTarget } from "../../perfmodel/target.ts";
 import { mappingOf } from "../../session/recorded.ts";
 import { REFERENCE_CPU } from "../../targets/x86.ts";
 import { mapped, mappingNamed, mappingsOnto, operation, rowNamed } from "../support/subjects.ts";
@@ -106,16 +106,18 @@ describe("one register block", () => {
     expect(cyclesOf(costs, "front end")).toBeCloseTo((8 * (8 + 6 + 4)) / 6));
   test("stores its accumulators once", () => expect(cyclesOf(costs, "store")).toBeCloseTo(8));
 
-  test("loads what an issue reads beyond two factors at each issue", () => {
+  test("loads what an issue reads beyond two factors at each issue, and makes each tile once", () => {
     // Three rows by one vector, two groups: a step loads a vector of b, three of a, and two scales for each of three issues. To make b of half bytes,
-    // each of its eight registers takes two instructions to widen and one to subtract 8.
+    // each of its eight registers takes two instructions to widen and one to subtract 8. Issues share 4 cycles of a tile of a, and one of b's.
     const scaled = mappingWithScales();
     const summed = dimensionsOf(scaled).filter((d) => d.kind === "reduce");
     const order = ["m", "n", ...summed.map((d) => d.name)];
     const schedule = { ...plainSchedule(scaled), order, block: { m: 3 } };
     const timing = { issueCycles: 8, latencyCycles: 4, loadCycles: {}, storeCycles: 1, source: "this test" };
     const timed = { ...TARGET, timings: { [scaled.intrinsic.name]: timing } };
-    expect(cyclesOf(costsOf(scaled, schedule, {}, timed), "load")).toBeCloseTo(2 * (1 + 3 + 2 * 3 + 8 * 3) * 0.5);
+    const costs = costsOf(scaled, schedule, {}, timed);
+    expect(cyclesOf(costs, "load")).toBeCloseTo(2 * (1 + 3 + 2 * 3) * 0.5);
+    expect(cyclesOf(costs, "issue")).toBeCloseTo(2 * (3 * 8 + 3 * 4 + 1 + 8 * 3 * 0.1));
   });
 
   test("with one accumulator waits the latency at every step", () => {
@@ -136,6 +138,37 @@ describe("one register block", () => {
     const peeled = costsOf(matmul(5, 32, 8), inPlace({ m: 4, n: 2 }));
     expect(cyclesOf(peeled, "issue")).toBeCloseTo(8 * 8 * 0.5 + 8 * 2 * 0.5);
     expect(cyclesOf(peeled, "chain")).toBeCloseTo(8 * 4 + 8 * 4);
+  });
+});
+
+describe("register blocks of 128 rows with 4096 x 4096 weights of 4 bits", () => {
+  // Milliseconds of processor time on Zen 5, 2026-11-30, in turns with the block before them.
+  const parameters = { m: 128, n: 4096, k: 4096, group: 32 };
+  const floats = { row: "avx512.fma.f32.broadcast", operator: "matmul-4bit", matching: "n <- n" };
+  const bytes = { row: "avx512.vpdpbusd.scaled", operator: "matmul-4bit-s8", matching: "n <- n   k <- b,h" };
+  test.each([
+    { ...floats, loops: "n m g b h", faster: { m: 8, n: 3 }, of: [23.8, 27.4], slower: { m: 3, n: 7 } },
+    { ...bytes, loops: "n m g b_h", faster: { m: 4, n: 4 }, of: [9.5, 10.3], slower: { m: 4, n: 2 } },
+    { ...bytes, loops: "n m g b_h", faster: { m: 4, n: 2 }, of: [10.4, 12.7], slower: { m: 8 } },
+    { ...bytes, loops: "n m g b_h", faster: { m: 4, n: 2 }, of: [10.4, 13], slower: { n: 8 } },
+  ])("on $row: $faster before $slower, which took $of ms", ({ row, operator, matching, loops, faster, slower }) => {
+    const computation = instantiate(operatorNamed(operator), { parameters });
+    const mapping = mappingsOnto(computation, rowNamed(row)).find(
+      ({ matching: found, binding }) => printMatching(found) === matching && binding["b"]?.kind !== "access",
+    );
+    if (!mapping) throw new Error("nothing maps");
+    const { placement } = plainSchedule(mapping);
+    const predicted = (block: Readonly<Record<string, number>>): number => {
+      const schedule = {
+        order: loops.split(" "),
+        block,
+        placement: { ...placement, a: "in-place" },
+        threads: 1,
+      } as const;
+      return createModel(mapping, modelTarget(REFERENCE_CPU))(schedule)?.seconds ?? 0;
+    };
+    expect(predicted(faster)).toBeGreaterThan(0);
+    expect(predicted(slower) / predicted(faster)).toBeGreaterThan(1.05);
   });
 });
 
