@@ -1,18 +1,16 @@
 /**
- * @file Results that refer to themselves: their notation, refusals and legal transforms; random lowerings are in
+ * @file Results that refer to themselves: their legal transforms. Their notation is in test/golden/computations/recurrent.txt, random lowerings are in
  * drawn-lanes.deep.test.ts.
  */
 
 import { describe, expect, it } from "vitest";
 import type { RecurrenceSchedule } from "../../abstraction/candidate.ts";
-import { type Computation, defineComputation, equationText } from "../../abstraction/computation.ts";
+import { type Computation, defineComputation } from "../../abstraction/computation.ts";
 import type { DType } from "../../abstraction/dtype.ts";
-import { interpret } from "../../abstraction/interpret.ts";
 import { isForm, recurrentForms, recurrentUnder } from "../../mapper/space-time/recurrent.ts";
 import { formsOf, scheduleOf } from "../support/drawn/recurrent.ts";
-import { stated } from "../support/subjects.ts";
 
-const define = (equation: string, dtype: DType = "s32"): Computation =>
+const define = (equation: string, dtype: DType): Computation =>
   defineComputation({
     equation,
     extents: Object.fromEntries(
@@ -24,20 +22,6 @@ const define = (equation: string, dtype: DType = "s32"): Computation =>
   });
 
 describe("a definition whose result refers to itself", () => {
-  it.each([
-    ["h[i,j] = max(h[i-1,j], h[i,j+1])", "h[i,j+1] is not made yet: the dependence (0,-1) goes forward"],
-    ["h[i,j] = h[i+1,j-1]", "h[i+1,j-1] is not made yet: the dependence (-1,1) goes forward"],
-    ["h[i,j] = h[i,j] + x[i]", "h[i,j] is the element that is made: the dependence (0,0) goes nowhere"],
-    ["v[i,j] max= v[k,j-1] + x[k]", "v[k,j-1] may not be made yet: the dependence (*,1) has no first entry"],
-    ["h[i*2] = h[i*2-2] + 1", "must be indexed by an axis for each dimension"],
-    ["h[i] sat+= h[i-1] + x[i]", "a saturating sum is of an instruction"],
-    ["h[i] = select(h[i-1] > 0, x[i], 0)", "compares h[i-1]; elements of inputs are compared as they are"],
-    ["h[i] = select(a[i] == x[i], h[i-1], 0)", "operands have types u16 and s32"],
-    ["h[i] = h[i-1] + x[i]; y[i] = max(h[i], 0)", "so it must be stored; an epilogue cannot take its place"],
-  ])("%s", (equation, because) => {
-    expect(() => define(equation)).toThrow(because);
-  });
-
   it.each([
     [
       "h[i] = 2*h[i-1] + x[i]",
@@ -83,15 +67,5 @@ describe("a definition whose result refers to itself", () => {
       expect(under(skew)).toMatchObject({
         because: expect.stringContaining("a row runs 1 to 8 steps behind the one above"),
       });
-  });
-
-  it("may use numbers, constants by name, and elements already computed", () => {
-    const aligned = stated(
-      "h[i,j] = max(0, h[i-1,j-1] + select(a[i] == b[j], 2, -1), h[i-1,j] - g, h[i,j-1] - g) --i 2 --j 3 --g 1 --dtype u8",
-    );
-    expect([...interpret(aligned, { a: [1, 2], b: [1, 1, 2] })]).toEqual([2, 2, 1, 1, 1, 4]);
-    expect(equationText(aligned)).toBe(
-      "h[i,j] = max(max(max(0, h[i-1,j-1] + select(a[i] == b[j], 2, -1)), h[i-1,j] - 1), h[i,j-1] - 1)",
-    );
   });
 });

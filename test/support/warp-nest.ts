@@ -9,22 +9,39 @@ import type { Group, LoopNest, Statement } from "../../abstraction/loop-nest.ts"
 import { printHead } from "../../abstraction/print-nest.ts";
 import { pick, type Random, randomInteger } from "../../abstraction/random.ts";
 
-/** Every nest that has one barrier, wait or commit less. */
-export function withoutEach(nest: LoopNest): { left: string; nest: LoopNest }[] {
-  return shorter(nest.body).map(({ left, statements }) => ({ left, nest: { ...nest, body: statements } }));
+/** Every nest that has one barrier, wait or commit less; or, of its waits and barriers of blocks, one weaker. */
+export function withoutEach(
+  nest: LoopNest,
+  instead: "nothing" | "weaker" = "nothing",
+): { left: string; nest: LoopNest }[] {
+  return shorter(nest.body, instead === "nothing" ? () => [] : weaker).map(({ left, statements }) => ({
+    left,
+    nest: { ...nest, body: statements },
+  }));
 }
 
-function shorter(statements: readonly Statement[]): { left: string; statements: Statement[] }[] {
+/** A wait for one group less, a barrier of the warp alone; undefined where there is nothing weaker. */
+function weaker(s: Statement): readonly Statement[] | undefined {
+  if (s.kind === "wait") return [{ ...s, pending: s.pending + 1 }];
+  return s.kind === "barrier" && s.group === "block" ? [{ ...s, group: "warp" }] : undefined;
+}
+
+function shorter(
+  statements: readonly Statement[],
+  instead: (s: Statement) => readonly Statement[] | undefined,
+): { left: string; statements: Statement[] }[] {
   return statements.flatMap((s, at) => {
     const around = (...inside: readonly Statement[]): Statement[] => [
       ...statements.slice(0, at),
       ...inside,
       ...statements.slice(at + 1),
     ];
-    if (s.kind === "barrier" || s.kind === "wait" || s.kind === "commit")
-      return [{ left: printHead(s), statements: around() }];
+    if (s.kind === "barrier" || s.kind === "wait" || s.kind === "commit") {
+      const others = instead(s);
+      return others ? [{ left: printHead(s), statements: around(...others) }] : [];
+    }
     if (s.kind !== "loop") return [];
-    return shorter(s.body).map(({ left, statements: body }) => ({ left, statements: around({ ...s, body }) }));
+    return shorter(s.body, instead).map(({ left, statements: body }) => ({ left, statements: around({ ...s, body }) }));
   });
 }
 
