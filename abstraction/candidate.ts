@@ -497,9 +497,14 @@ function inKeyOrder(value: object): [string, unknown][] {
 }
 
 /** Which kinds of candidates a search may choose from. */
-export const CANDIDATE_KINDS = ["all", "exact", "mappings", "lanes"] as const;
-/**
- * What a search chooses from: mappings onto instructions, designs on lanes, or both. Of `all` are also forms of the equation with fewer products,
- * which round otherwise (Winograd); `exact` leaves these out.
- */
+export const CANDIDATE_KINDS = ["all", "exact", "instructions", "mappings", "lanes"] as const;
+/** What a search chooses from. */
 export type CandidateKinds = (typeof CANDIDATE_KINDS)[number];
+/** Mappings onto instructions, designs on lanes, and forms of the equation with fewer products, which round otherwise (Winograd). */
+export const SORTS_OF = {
+  all: ["mappings", "lanes", "forms"],
+  exact: ["mappings", "lanes"],
+  instructions: ["mappings", "forms"],
+  mappings: ["mappings"],
+  lanes: ["lanes"],
+} as const satisfies Readonly<Record<CandidateKinds, readonly string[]>>;

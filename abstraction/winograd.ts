@@ -4,9 +4,9 @@
  *
  *     out[n,k,p,q] += in[n,c,p+r-1,q+s-1] * w[k,c,r,s]
  *
- *     ->  tiles[wx,wy,n,th,tw,c] += B(wx,wi) * B(wy,wj) * in[n,c,4*th+wi-1,4*tw+wj-1]      6 x 6 windows, 4 apart
+ *     ->  tiles[wx,wy,n,th,tw,c] += B(wx,wi) * B(wy,wj) * image[n,4*th+wi,4*tw+wj,c]       6 x 6 windows, 4 apart
  *         filters[wx,wy,c,k] += G(wx,r) * G(wy,s) * w[k,c,r,s]
- *         sums[z,t,k] += tiles[z,t,c] * filters[z,c,k]                                     36 products of matrices, z = 6*wx+wy
+ *         sums[z,t,j,k] += tiles[z,t,c] * filters[z,j,c,k]                                 36 products of matrices, z = 6*wx+wy
  *         out[n,k,p,q] += A(p%4,wx) * A(q%4,wy) * sums[wx,wy,n,p/4,q/4,k]                  and what was made of the sums of the convolution
  *
  * Lavin and Gray, Fast Algorithms for Convolutional Neural Networks (CVPR 2016), sections 4.1 and 4.3: 16 products for 4 elements of a channel
@@ -80,10 +80,8 @@ export const TRANSFORMS = {
   },
 } as const satisfies Record<string, Transform>;
 
-export type TransformName = keyof typeof TRANSFORMS;
 /** Of windows that give so many outputs along each dimension. */
-export type Outputs = (typeof TRANSFORMS)[TransformName]["outputs"];
-export const TRANSFORM_NAMES = Object.keys(TRANSFORMS) as readonly TransformName[];
+export type Outputs = (typeof TRANSFORMS)[keyof typeof TRANSFORMS]["outputs"];
 
 /** Fewer channels on either side leave the transforms dearer than what they save. */
 const LEAST_CHANNELS = 16;
@@ -156,10 +154,10 @@ export interface Block {
 
 /** The computations of a form, and how many windows there are along each dimension. */
 export interface WinogradParts {
-  /** Of one block, from the rows that it reads with their border and the channels innermost; without blocks as above. */
+  /** Of one block, from the rows that it reads with their border and the channels innermost. */
   readonly windows: Computation;
   readonly filters: Computation;
-  /** Of one block: `sums[z,t,j,k] += tiles[z,t,c] * filters[z,j,c,k]`, with k side by side and padding behind the last; without blocks as above. */
+  /** Of one block, with k side by side and padding behind the last. */
   readonly products: Computation;
   readonly back: Computation;
   readonly images: number;
@@ -168,42 +166,31 @@ export interface WinogradParts {
   readonly wide: number;
 }
 
-/** @param block the whole image when left out */
 export function winogradParts(
   computation: Computation,
-  { image, filters, begins, axes: { n, k, p, q, c, r, s } }: Convolution,
+  { filters, axes: { n, k, p, q, c, r, s } }: Convolution,
   { input, filter, output, outputs }: Transform,
-  block?: Block,
+  block: Block,
 ): WinogradParts {
   const extents = extentsOf(computation);
   const [images, made, channels] = [n, k, c].map((name) => extentOf(name, extents)) as [number, number, number];
   const [rows, wide] = [p, q].map((name) => Math.ceil(extentOf(name, extents) / outputs)) as [number, number];
-  const together = block ?? { images, rows };
-  const high = Math.ceil(rows / together.rows) * together.rows;
-  const width = block?.width ?? made;
+  const high = Math.ceil(rows / block.rows) * block.rows;
+  const { width } = block;
   const beside = Math.ceil(made / width);
   const size = input.length;
-  const [row, column] = begins.map((begin, d) => `${d === 0 ? `th*${outputs}+wi` : `tw*${outputs}+wj`}-${begin}`);
-  const spec = (tensor: string) => specOf(tensorOf(computation, tensor));
   const ofWindow = { wx: size, wy: size };
   const matrices = `${matrixText(input, "wx", "wi")} * ${matrixText(input, "wy", "wj")}`;
   return {
     images,
     high,
     wide,
-    windows: block
-      ? defineComputation({
-          name: "windows",
-          equation: `tiles[wx,wy,${n},th,tw,${c}] += ${matrices} * image[${n},th*${outputs}+wi,tw*${outputs}+wj,${c}]`,
-          extents: { ...ofWindow, [n]: block.images, th: block.rows, tw: wide, [c]: channels, wi: size, wj: size },
-          tensors: { tiles: "f32", image: "f32" },
-        })
-      : defineComputation({
-          name: "windows",
-          equation: `tiles[wx,wy,${n},th,tw,${c}] += ${matrices} * ${image.tensor}[${n},${c},${row},${column}]`,
-          extents: { ...ofWindow, [n]: images, th: high, tw: wide, [c]: channels, wi: size, wj: size },
-          tensors: { tiles: "f32", [image.tensor]: spec(image.tensor) },
-        }),
+    windows: defineComputation({
+      name: "windows",
+      equation: `tiles[wx,wy,${n},th,tw,${c}] += ${matrices} * image[${n},th*${outputs}+wi,tw*${outputs}+wj,${c}]`,
+      extents: { ...ofWindow, [n]: block.images, th: block.rows, tw: wide, [c]: channels, wi: size, wj: size },
+      tensors: { tiles: "f32", image: "f32" },
+    }),
     filters: defineComputation({
       name: "filters",
       equation: `filters[wx,wy,${c},${k}] += ${matrixText(filter, "wx", r)} * ${matrixText(filter, "wy", s)} * ${printAccess(filters)}`,
@@ -215,21 +202,13 @@ export function winogradParts(
           shape: [size, size, channels, beside * width],
           storage: `(((${size}*wx + wy)*${beside} + ${k}/${width})*${channels} + ${c})*${width} + ${k}%${width}`,
         },
-        [filters.tensor]: spec(filters.tensor),
+        [filters.tensor]: specOf(tensorOf(computation, filters.tensor)),
       },
     }),
     products: defineComputation({
       name: "products",
-      equation: block
-        ? "sums[z,t,j,k] += tiles[z,t,c] * filters[z,j,c,k]"
-        : "sums[z,t,k] += tiles[z,t,c] * filters[z,c,k]",
-      extents: {
-        z: size * size,
-        t: together.images * together.rows * wide,
-        ...(block && { j: beside }),
-        k: width,
-        c: channels,
-      },
+      equation: "sums[z,t,j,k] += tiles[z,t,c] * filters[z,j,c,k]",
+      extents: { z: size * size, t: block.images * block.rows * wide, j: beside, k: width, c: channels },
       tensors: { sums: "f32", tiles: "f32", filters: { dtype: "f32", constant: true } },
     }),
     back: rebuilt(computation, {
@@ -281,7 +260,7 @@ const INTEGER = 1 / 16;
  * The bound for a kernel of any form; undefined for a computation that has none. Elements of a window may cancel that are, by |A| |G| |B|, many times
  * as large as the output; the bound takes all elements to be of the size of those that the output reads, of which there are four at a corner.
  * Barabasz, Anderson, Soodhalter and Gregg, Error Analysis and Improving the Accuracy of Winograd Convolution for Deep Neural Networks (ACM TOMS
- * 2020), theorem 3; session/network/form-bound.ts computes it from the elements themselves.
+ * 2020), theorem 3. Where elements of a window differ much in size, {@link largestInWindows} is their size.
  */
 export const boundOfForm = memoised((computation: Computation): FormBound | undefined => {
   const found = convolutionOf(computation);
@@ -294,3 +273,30 @@ export const boundOfForm = memoised((computation: Computation): FormBound | unde
   const roundings = 2 * (roundingsIn(input) + roundingsIn(filter) + roundingsIn(output)) + channels + 1;
   return { factor: (growth * roundings) / (9 * channels + 2), integer: INTEGER, growth };
 });
+
+/**
+ * For each sum of a convolution the largest of those that read what its window reads: sums of the window of F(4x4,3x3), and of the rows and columns
+ * beside. A window whose own sums are of zeros may hold large elements that cancel.
+ * @param sums row-major, as the equation's target
+ */
+export function largestInWindows(computation: Computation, sums: ArrayLike<number>): Float64Array {
+  const [height = 1, width = 1] = targetOf(computation)
+    .dims.slice(2)
+    .map(({ extent }) => extent);
+  const { outputs } = TRANSFORMS.winograd4;
+  const reach = (at: number, of: number): readonly [from: number, to: number] => {
+    const first = at - (at % outputs);
+    return [Math.max(0, first - 1), Math.min(of, first + outputs + 1)];
+  };
+  return Float64Array.from(sums, (_, i) => {
+    const column = i % width;
+    const row = ((i - column) / width) % height;
+    const plane = i - row * width - column;
+    const [top, bottom] = reach(row, height);
+    const [left, right] = reach(column, width);
+    let largest = 0;
+    for (let p = top; p < bottom; p++)
+      for (let q = left; q < right; q++) largest = Math.max(largest, sums[plane + p * width + q] ?? 0);
+    return largest;
+  });
+}

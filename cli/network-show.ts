@@ -7,10 +7,10 @@ import { automapCommand } from "../abstraction/error.ts";
 import type { Network, Step } from "../network/network.ts";
 import { OPSETS } from "../network/onnx/read.ts";
 import { NETWORK_OPERATOR_GROUPS } from "../network/operators/index.ts";
-import { totalsOf } from "../network/tasks.ts";
+import { type Task, totalsOf } from "../network/tasks.ts";
 import { chosenFor, type RecordedWorld } from "../session/network/choices.ts";
 import type { Choice, ChosenChain } from "../session/network/network.ts";
-import { type ChosenNetwork, labelOfTask, shareOf } from "../session/report/network-report.ts";
+import { labelOfTask, shareOf } from "../session/report/network-report.ts";
 import { type commonOptions, operatorsSchema, showSchema } from "./network-documents.ts";
 import { type OpenedFor, targetWords } from "./network-model.ts";
 import { EXIT, type ExitCode, print, printJson, style } from "./output.ts";
@@ -32,9 +32,10 @@ export async function show(
   { model, gpu, opened, world }: OpenedFor & { readonly world: RecordedWorld | undefined },
   given: z.infer<typeof commonOptions>,
 ): Promise<ExitCode> {
-  const { program, choices, chains } = await chosenFor(opened.program, { ...given, world }, gpu);
-  const { multiplyAdds, parameters } = totalsOf(opened.graph, opened.program);
-  const { counted, mapped, instructions } = shareOf(opened, { program, choices });
+  const { program } = opened;
+  const { choices, chains } = await chosenFor(program, { ...given, world }, gpu);
+  const { multiplyAdds, parameters } = totalsOf(opened.graph, program);
+  const { counted, mapped, instructions } = shareOf(opened, choices);
   const computed = computedIn(program, choices, chains);
   const calls = sumOf(computed, ({ nodes }) => nodes.length);
   if (given.json) {
@@ -86,7 +87,7 @@ const rowOf = (choice: Choice) => ({
 /** What computes a network's steps, in the order of the first of each. */
 function computedIn(
   program: Network,
-  choices: ChosenNetwork["choices"],
+  choices: ReadonlyMap<Task, Choice>,
   chains: readonly ChosenChain[],
 ): z.infer<typeof showSchema>["tasks"] {
   const inChains = new Set(chains.flatMap(({ steps }) => steps));

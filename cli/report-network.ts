@@ -23,11 +23,10 @@ export async function networkReport(given: NetworkReportOptions): Promise<string
   // A missing database is reported before the network is read.
   withDatabase(given.db, () => undefined);
   const { gpu, opened } = await openFor(given.network, given);
-  const chosen = await chosenFor(opened.program, given, gpu);
+  const { environment, choices } = await chosenFor(opened.program, given, gpu);
   return withDatabase(given.db, (db) => {
-    const { environment } = chosen;
     const { network: model, threads } = given;
     const world = { db, environment, threads, onGpu: gpu !== undefined, model, now: Date.now() };
-    return networkPage(gatherNetworkReport(opened, chosen, world));
+    return networkPage(gatherNetworkReport(opened, choices, world));
   });
 }

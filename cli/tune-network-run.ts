@@ -55,23 +55,18 @@ export async function tuneOpened(
       },
     }).finally(progress.end);
     if (problem?.status === "environment") throw new EnvironmentError(problem.problem);
-    const seconds = sumOf(
-      tasks.filter(({ used }) => used),
-      (each) => (each.seconds ?? 0) * each.task.steps.length,
-    );
+    const seconds = sumOf(tasks, (each) => (each.seconds ?? 0) * each.task.steps.length);
     const isTuned = tasks.some(({ seconds: each }) => each !== undefined);
     sayLeftOut(tasks, signal.aborted);
     if (given.json)
       printJson(tuneNetworkSchema, {
         network: program.name,
         seconds,
-        tasks: tasks.map(({ task, searched, used, beaten, seconds: each, failed }) => ({
+        tasks: tasks.map(({ task, searched, seconds: each, failed }) => ({
           task: labelOfTask(task),
           nodes: task.steps.map(({ nodes }) => nodes[0] ?? ""),
           times: task.steps.length,
           searched,
-          used,
-          beaten,
           ...defined({ seconds: each, failed }),
         })),
       });
@@ -125,7 +120,7 @@ function whyNone(outcome: Share["outcome"]): string {
 
 /** Names the tasks that the time did not reach. After Ctrl-C, says how many these are and how to go on. */
 function sayLeftOut(tasks: readonly TunedTask[], isInterrupted: boolean): void {
-  const left = tasks.filter(({ searched, beaten }) => !searched && !beaten);
+  const left = tasks.filter(({ searched }) => !searched);
   if (left.length === 0) return;
   if (isInterrupted) {
     say(

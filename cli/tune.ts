@@ -110,7 +110,7 @@ export function register(command: Cli): void {
     .option("--strategy <name>", `${STRATEGIES.map((s) => s.name).join(", ")} (default ${STRATEGIES[0]?.name})`)
     .option(
       "--kinds <which>",
-      "what to choose from: mappings onto instructions, designs on vector lanes, exact for both, or all: also forms that round otherwise, as Winograd's (default all)",
+      "what to choose from: mappings onto instructions, designs on vector lanes, exact for both, or all: also forms that round otherwise, as Winograd's; instructions for these and mappings (default all)",
     )
     .option("--db <file>", "database of trials (default automap.db)")
     .option(

@@ -4,7 +4,7 @@
  *     best(db, { computation, trusted: { environment, intrinsics: INTRINSICS, policy: "exact" } })
  */
 
-import type { CandidateKinds } from "../abstraction/candidate.ts";
+import { type CandidateKinds, SORTS_OF } from "../abstraction/candidate.ts";
 import { checkNames } from "../abstraction/error.ts";
 import type { Row } from "./facts.ts";
 import { type Database, read } from "./open.ts";
@@ -85,15 +85,15 @@ function bestRows(
                WHEN candidate ->> '$.matching' IS NULL AND candidate ->> '$.kind' <> 'loops' THEN 'lanes' ELSE 'mappings' END AS kind
            FROM trials JOIN workloads ON workloads.id = workload WHERE ${sql}
          ), matching AS (
-           SELECT * FROM sorted WHERE ? IN (SELECT value FROM json_each(iif(kind = 'forms', '["all"]', json_array('all', 'exact', kind)))) ${decided ? "AND place IS NOT NULL" : ""} ${imported ? "" : "AND NOT imported"}
+           SELECT * FROM sorted WHERE kind IN (SELECT value FROM json_each(?)) ${decided ? "AND place IS NOT NULL" : ""} ${imported ? "" : "AND NOT imported"}
          ), leaders AS (
            -- The winner, or who came nearest to it of those that match.
            SELECT *, min(place) FROM matching WHERE place IS NOT NULL GROUP BY comparison, computation, imported
          ), decided AS (
            SELECT computation, leaders.environment, threads, cache, imported, offered.value AS instruction,
              kinds.value AS kind, leaders.id AS winner, max(at) AS until
-           FROM leaders JOIN runs ON runs.id = run, json_each(options, '$.offered') AS offered, json_each(?) AS kinds
-           WHERE coalesce(options ->> '$.kinds', 'all') IN ('all', iif(kinds.value = 'forms', 'all', 'exact'), kinds.value)
+           FROM leaders JOIN runs ON runs.id = run, json_each(options, '$.offered') AS offered, 
+             json_each(?, '$.' || coalesce(options ->> '$.kinds', 'all')) AS kinds
            GROUP BY computation, leaders.environment, threads, cache, imported, instruction, kinds.value
          )
          SELECT trials.* FROM trials JOIN (
@@ -108,5 +108,11 @@ function bestRows(
            WHERE winner IS NULL OR winner = id OR at > until
          ) AS chosen ON chosen.id = trials.id WHERE rank = 1 ORDER BY imported, median, at, trials.id LIMIT ?`,
     )
-    .all(JSON.stringify(madeUp), ...values, kinds, JSON.stringify(["mappings", "lanes", "forms"]), filter.limit ?? -1);
+    .all(
+      JSON.stringify(madeUp),
+      ...values,
+      JSON.stringify(SORTS_OF[kinds]),
+      JSON.stringify(SORTS_OF),
+      filter.limit ?? -1,
+    );
 }

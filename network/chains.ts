@@ -97,7 +97,7 @@ class Chains {
   }
 
   private mayJoin(step: Step): boolean {
-    return !this.taken.has(step) && !step.insteadOf && multiplyAddsOf(step.computation) === 0 && this.isFree(step);
+    return !this.taken.has(step) && multiplyAddsOf(step.computation) === 0 && this.isFree(step);
   }
 
   /** The members of the chain around a sum; it begins as early as it can. */

@@ -35,7 +35,7 @@ export interface MappedShare {
 
 /**
  * @param plain every node of the graph as its equations
- * @param program the steps that are computed, in their forms
+ * @param program the steps that are computed
  * @param instructionOf what computes a step that sums products; undefined where no instruction does
  */
 export function mappedShare(
@@ -46,14 +46,8 @@ export function mappedShare(
   const products = new Set(plain.steps.filter(sumsProducts).flatMap(({ nodes }) => nodes));
   const by = new Map<string, string>();
   for (const step of program.steps) {
-    // A step in another form is computed by the products among that form's steps.
-    const { insteadOf } = step;
-    const computing = insteadOf ? [...insteadOf.steps, step] : [step];
-    const name = computing
-      .filter(sumsProducts)
-      .map(instructionOf)
-      .find((found) => found !== undefined);
-    if (name !== undefined) for (const node of (insteadOf?.step ?? step).nodes) by.set(node, name);
+    const name = sumsProducts(step) ? instructionOf(step) : undefined;
+    if (name !== undefined) for (const node of step.nodes) by.set(node, name);
   }
   const counted = graph.nodes.filter(({ name, op, inputs }) => {
     if (products.has(name)) return true;

@@ -25,8 +25,6 @@ export interface Step {
   readonly output: Value;
   /** The row of the table of operators that it matches, with its parameters, so that it shares records with `automap tune`. */
   readonly operator?: { readonly name: string; readonly parameters: Readonly<Record<string, number>> };
-  /** The step that this one replaces, and the earlier steps of the same form. They give the same result in real numbers, but not in floats. */
-  readonly insteadOf?: { readonly step: Step; readonly steps: readonly Step[] };
 }
 
 /** A network in executable form. */

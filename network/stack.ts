@@ -57,11 +57,10 @@ export function stacked(program: Network): Network {
   };
 }
 
-function mayStack({ computation, output, insteadOf, reads }: Step, given: ReadonlySet<Value>): boolean {
+function mayStack({ computation, output, reads }: Step, given: ReadonlySet<Value>): boolean {
   const constants = Object.values(computation.tensors).filter(({ name }) => reads[name]?.constant);
   return (
     multiplyAddsOf(computation) > 0 &&
-    !insteadOf &&
     !given.has(output) &&
     constants.length > 0 &&
     [outputOf(computation), ...constants].every(isRowMajor) &&

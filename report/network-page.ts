@@ -2,7 +2,7 @@
  * @file A network's report as an HTML page: where time goes, what tuning changed, each task's distance from its roof,
  * and what no instruction computes.
  *
- *     writeFileSync("resnet18.html", networkPage(gatherNetworkReport(opened, chosen, world)))
+ *     writeFileSync("resnet18.html", networkPage(gatherNetworkReport(opened, choices, world)))
  */
 
 import { present, sumOf } from "../abstraction/collections.ts";

@@ -21,7 +21,7 @@ import { networkFiles, partsOfNetwork } from "../../package/network/index.ts";
 import type { Compiler } from "../../runtime/compiler.ts";
 import { shareCores } from "../../runtime/cores.ts";
 import { environmentOf } from "../../session/calibrate/environment.ts";
-import { type Choice, choicesOf, inRecordedForms, networkSubject } from "../../session/network/network.ts";
+import { type Choice, choicesOf, networkSubject } from "../../session/network/network.ts";
 import { buildNetwork } from "../../session/network/prove-network.ts";
 import { writePackage } from "../../session/package/package-folder.ts";
 import type { OnnxArray } from "../peers/onnxruntime.ts";
@@ -51,21 +51,19 @@ interface BuiltOptions {
 
 /** The caller deletes the folder. @throws UsageError when the network does not compile */
 export async function builtNetwork(
-  direct: Network,
+  program: Network,
   { database, threads, exact = false, compiler }: BuiltOptions,
-): Promise<{ readonly folder: string; readonly program: Network; readonly choices: ReadonlyMap<Task, Choice> }> {
+): Promise<{ readonly folder: string; readonly choices: ReadonlyMap<Task, Choice> }> {
   const db = openDatabase(database, { readonly: true });
-  const records = { db, environment: environmentOf({ compiler }) };
-  const program = inRecordedForms(direct, records, threads, exact);
-  const choices = choicesOf(program, { records, threads });
+  const choices = choicesOf(program, { records: { db, environment: environmentOf({ compiler }) }, threads, exact });
   db.close();
   const subject = networkSubject(program, choices, { threads });
   const folder = mkdtempSync(join(tmpdir(), "automap-network-bench-"));
   writePackage(folder, networkFiles(subject));
   const problem = await buildNetwork(folder, partsOfNetwork(subject), compiler, shareCores());
-  if (problem === undefined) return { folder, program, choices };
+  if (problem === undefined) return { folder, choices };
   rmSync(folder, { recursive: true, force: true });
-  throw new UsageError(`${direct.name} does not compile\n${problem}`);
+  throw new UsageError(`${program.name} does not compile\n${problem}`);
 }
 
 export function drawnInputs({ inputs }: Network): Record<string, OnnxArray> {

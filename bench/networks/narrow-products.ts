@@ -111,10 +111,10 @@ function graphOf({ m, n, k, group, level }: Case): Graph {
 
 async function compared(one: Case, threads: number) {
   const graph = graphOf(one);
-  const { program: direct } = openGraph(graph);
+  const { program } = openGraph(graph);
   const seconds = Number(values.seconds);
-  if (seconds > 0) await tuneNetwork(direct, { seconds, threads, database: values.db });
-  const { folder, program } = await builtNetwork(direct, { database: values.db, threads, compiler });
+  if (seconds > 0) await tuneNetwork(program, { seconds, threads, database: values.db });
+  const { folder } = await builtNetwork(program, { database: values.db, threads, compiler });
   let others: readonly GgmlProduct[] = [];
   try {
     const inputs = drawnInputs(program);

@@ -123,15 +123,17 @@ async function compared(network: string) {
   const opened = openGraph(graph);
   const problem = memoryProblem(opened.program);
   if (problem !== undefined) return `left out: ${problem}`;
-  const { program: direct } = dtype === "bf16" ? inBrainFloatsOnCpu(opened) : opened;
+  const { program } = dtype === "bf16" ? inBrainFloatsOnCpu(opened) : opened;
   const tuning = Number(values.tune);
   const { exact, db: database } = values;
-  const tasks = tuning > 0 ? await tuneNetwork(direct, { seconds: tuning, threads, database, exact }) : [];
-  const without = tasks.filter(({ searched, beaten }) => !searched && !beaten).length;
-  const built = await builtNetwork(direct, { database, threads, exact, compiler });
+  const tasks = tuning > 0 ? await tuneNetwork(program, { seconds: tuning, threads, database, exact }) : [];
+  const without = tasks.filter(({ searched }) => !searched).length;
+  const built = await builtNetwork(program, { database, threads, exact, compiler });
   try {
     const model = isFile(network) ? bytesOfFile(network) : onnxBytes(graph);
-    const times = await (values.first ? beforeOthers(() => timesOf(built, model)) : timesOf(built, model));
+    const times = await (values.first
+      ? beforeOthers(() => timesOf(program, built, model))
+      : timesOf(program, built, model));
     return { network, threads, batch, ...times, ...(tuning > 0 && { tasks: tasks.length, without }) };
   } finally {
     rmSync(built.folder, { recursive: true, force: true });
@@ -139,7 +141,11 @@ async function compared(network: string) {
 }
 
 /** Times of a built network and of ONNX Runtime, whose outputs are compared first. */
-async function timesOf({ folder, program, choices }: Awaited<ReturnType<typeof builtNetwork>>, model: Uint8Array) {
+async function timesOf(
+  program: Network,
+  { folder, choices }: Awaited<ReturnType<typeof builtNetwork>>,
+  model: Uint8Array,
+) {
   const inputs = drawnInputs(program);
   const ours = await loadNetwork(folder, { trustImported: true });
   const peer = await onnxNetwork(ort, model, { inputs, tensors: onnxTensors(program), threads });

@@ -7,8 +7,8 @@
 import { z } from "zod";
 import { extentOf } from "../../abstraction/affine.ts";
 import type { WinogradSchedule } from "../../abstraction/candidate.ts";
-import { memoised, sumOf, unique, upTo } from "../../abstraction/collections.ts";
-import { type Computation, elementCount, extentsOf } from "../../abstraction/computation.ts";
+import { memoised, unique, upTo } from "../../abstraction/collections.ts";
+import { type Computation, extentsOf } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { placedProblem } from "../../abstraction/epilogue.ts";
 import type { Intrinsic } from "../../abstraction/intrinsic.ts";
@@ -108,12 +108,13 @@ function sizesIn(computation: Computation, { axes }: Convolution, { outputs }: T
   return { images: extentOf(axes.n, extents), rows: Math.ceil(extentOf(axes.p, extents) / outputs) };
 }
 
-/** Bytes of a block between its steps. */
-const bytesOfBlock = ({ parts }: WinogradForm): number =>
-  sumOf(["tiles", "sums"], (name) => {
-    const tensor = parts.products.tensors[name];
-    return tensor ? elementCount(tensor) * bytesOf(tensor.dtype) : 0;
-  });
+/** Bytes of a block between its steps: transformed windows, and the sums of their products. */
+function bytesOfBlock({ computation, convolution: { axes } }: WinogradContext, schedule: WinogradSchedule): number {
+  const { input, outputs } = transformOf(schedule);
+  const extents = extentsOf(computation);
+  const windows = schedule.images * schedule.rows * Math.ceil(extentOf(axes.q, extents) / outputs);
+  return input.length ** 2 * windows * (extentOf(axes.c, extents) + extentOf(axes.k, extents)) * bytesOf("f32");
+}
 
 /** Blocks that are tried take between so many times the bytes of a core's caches. */
 const SHARES = [1 / 8, 2] as const;
@@ -162,13 +163,11 @@ export const WINOGRAD: ScheduleKind<WinogradSchedule, WinogradContext> = {
         const whole = sizesIn(computation, convolution, transformOf(schedule));
         const { rows, images } = schedule;
         if (rows > whole.rows || (images > 1 && rows < whole.rows)) return false;
-        const form = formUnder(context, { ...schedule, vectors: 1 });
-        if (typeof form === "string") return false;
         const isWhole = rows === whole.rows && images === whole.images;
         const blocks = Math.ceil(whole.rows / rows) * (whole.images / images);
         if (isWhole) return true;
         if (blocks < sharing) return false;
-        const bytes = bytesOfBlock(form);
+        const bytes = bytesOfBlock(context, schedule);
         return cacheBytes === undefined || (bytes >= SHARES[0] * cacheBytes && bytes <= SHARES[1] * cacheBytes);
       },
     },

@@ -7,7 +7,7 @@
  *     space.kernelOf(candidate).source
  */
 
-import type { Candidate } from "../../abstraction/candidate.ts";
+import { type Candidate, type CandidateKinds, SORTS_OF } from "../../abstraction/candidate.ts";
 import { addTo, unique } from "../../abstraction/collections.ts";
 import { type Computation, outputOf } from "../../abstraction/computation.ts";
 import { isRecurrent } from "../../abstraction/dependence.ts";
@@ -71,18 +71,21 @@ const familyOf = ({ kind }: Pick<Candidate, "kind">): Family => SESSION_KINDS[ki
 const ofFamily = (spaces: readonly KindSpace[], family: Family): readonly KindSpace[] =>
   spaces.filter((space) => familyOf(space) === family);
 
+const holds = (kinds: CandidateKinds, sort: (typeof SORTS_OF)["all"][number]): boolean =>
+  SORTS_OF[kinds].some((one) => one === sort);
+
 /** Whether candidates of a family are worth looking for beside those found. */
 function isWanted(family: Family, search: Search, found: readonly KindSpace[]): boolean {
   const { kinds, computation, intrinsics, loops } = search;
   const isMapped = ofFamily(found, "mapping").length > 0;
   switch (family) {
     case "mapping":
-      return kinds !== "lanes";
+      return holds(kinds, "mappings");
     case "form":
-      return kinds === "all" && isMapped;
+      return holds(kinds, "forms") && isMapped;
     case "window":
       // Lanes pass values they have read to their neighbours. Without a sliding window nothing can be passed, and an instruction is faster.
-      return kinds === "lanes" || (kinds !== "mappings" && (!isMapped || slides(computation)));
+      return kinds === "lanes" || (holds(kinds, "lanes") && (!isMapped || slides(computation)));
     case "design": {
       // Where a window runs, the named designs are the best of the lane designs. The others are searched only when lanes are requested.
       const isPromising = isWide(computation) || isRecurrent(computation.equation);

@@ -11,14 +11,14 @@ import { EnvironmentError, NotFoundError, UsageError } from "../../abstraction/e
 import type { Target } from "../../abstraction/machine.ts";
 import { type EnvironmentRecord, runsIn, shortId, withDatabase } from "../../db/index.ts";
 import type { Network } from "../../network/network.ts";
+import type { Task } from "../../network/tasks.ts";
 import { findCompiler } from "../../runtime/compiler.ts";
 import { findCudaDevice } from "../../runtime/run/cuda-device.ts";
 import { gpuTargetNamed, gpuTargetOf, isGpu } from "../../targets/index.ts";
 import { environmentOf, gpuEnvironment } from "../calibrate/environment.ts";
 import { recordedTarget } from "../recorded.ts";
-import type { ChosenNetwork } from "../report/network-report.ts";
 import { localGpu } from "../tune/workplace.ts";
-import { type ChosenChain, chainsIn, choicesOf, inRecordedForms, type Records } from "./network.ts";
+import { type Choice, type ChosenChain, chainsIn, choicesOf, type Records } from "./network.ts";
 
 /**
  * The GPU a network is built for. @throws UsageError when the target is not a GPU, EnvironmentError when this machine's is requested and it has
@@ -77,29 +77,24 @@ export interface ChoiceOptions {
   readonly exact: boolean;
 }
 
-/** The forms of the steps and the kernel of each task. Without a database, or when nothing can be measured here, the model alone decides. */
+/** The kernel of each task. Without a database, or when nothing can be measured here, the model alone decides. */
 export async function chosenFor(
   program: Network,
   { db: file, world, threads, exact }: ChoiceOptions,
   gpu: Target | undefined,
-): Promise<
-  ChosenNetwork & {
-    readonly environment: Records["environment"] | undefined;
-    readonly chains: readonly ChosenChain[];
-  }
-> {
+): Promise<{
+  readonly choices: ReadonlyMap<Task, Choice>;
+  readonly environment: Records["environment"] | undefined;
+  readonly chains: readonly ChosenChain[];
+}> {
   const environment = world?.environment ?? (existsSync(file) ? await environmentHere(gpu) : undefined);
   const machine = world?.machine ?? gpu;
-  const chosen = (formed: Network, records?: Records) => {
-    const on = { machine, records, threads };
-    const choices = choicesOf(formed, on);
-    return { program: formed, environment, choices, chains: chainsIn(formed, choices, on) };
+  const chosen = (records?: Records) => {
+    const on = { machine, records, threads, exact };
+    const choices = choicesOf(program, on);
+    return { environment, choices, chains: chainsIn(program, choices, on) };
   };
-  if (!environment) return chosen(program);
-  return withDatabase(file, (db) => {
-    const records = { db, environment, machine };
-    return chosen(gpu ? program : inRecordedForms(program, records, threads, exact), records);
-  });
+  return environment ? withDatabase(file, (db) => chosen({ db, environment, machine })) : chosen();
 }
 
 /** The environment of this machine's records: of its CPU, or of a GPU if it is here. Undefined where kernels cannot be measured. */

@@ -32,7 +32,7 @@ export interface EmitNetworkOptions extends Pick<ProofOptions, "onBuilt" | "onSt
   readonly database?: string;
   /** Threads of each kernel; 1 by default. */
   readonly threads?: number;
-  /** Whether each step must be computed as its equation says, which excludes forms that round differently; false by default. */
+  /** Whether each step must be computed as its equation says, which excludes kernels of forms that round differently (Winograd); false by default. */
   readonly exact?: boolean;
   /** The GPU that the network was opened for; this CPU when left out. */
   readonly machine?: Target | undefined;
@@ -105,7 +105,8 @@ export async function emitNetwork(opened: OpenNetwork, options: EmitNetworkOptio
   const machine = world?.machine ?? options.machine;
   const gpu = machine && isGpu(machine) ? machine : undefined;
   if (world && options.verify) checkRunsHere(world);
-  const { program, choices, chains, environment } = await chosenFor(opened.program, { db, world, threads, exact }, gpu);
+  const { program } = opened;
+  const { choices, chains, environment } = await chosenFor(program, { db, world, threads, exact }, gpu);
   const provenance = [
     `made for  ${(machine ?? nativeTarget()).name}, threads ${threads}`,
     ...(environment ? [`records   measured on ${environment.cpu} with ${environment.compiler.version}`] : []),

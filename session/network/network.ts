@@ -6,13 +6,14 @@
  *     const subject = networkSubject(program, choicesOf(program, { records }));
  */
 
-import { type Candidate, isOnGpu } from "../../abstraction/candidate.ts";
+import { type Candidate, type CandidateKinds, isOnGpu } from "../../abstraction/candidate.ts";
 import { type Computation, computationKey } from "../../abstraction/computation.ts";
 import { attempt, checkNames, UsageError } from "../../abstraction/error.ts";
 import type { Intrinsic } from "../../abstraction/intrinsic.ts";
 import type { Kernel } from "../../abstraction/kernel.ts";
 import type { Target } from "../../abstraction/machine.ts";
 import { finished } from "../../abstraction/steps.ts";
+import { boundOfForm } from "../../abstraction/winograd.ts";
 import { best, type Conditions, type Database, type Environment, shortId } from "../../db/index.ts";
 import { intrinsicNamed } from "../../intrinsics/index.ts";
 import { isLoops } from "../../intrinsics/loops.ts";
@@ -43,7 +44,6 @@ import { storedCalibration } from "../recorded.ts";
 import type { TimedRecord } from "../report/report-trials.ts";
 import { rankOf } from "../tune/rank.ts";
 import { MADE_BY } from "../version.ts";
-import { type FormCosts, formsIn, inBestForms, targetOfForms } from "./forms.ts";
 
 /** A network that is ready to be tuned and emitted. */
 export interface OpenNetwork {
@@ -125,6 +125,8 @@ export interface ChosenOn {
   readonly machine?: Target | undefined;
   readonly threads?: number | undefined;
   readonly records?: Records | undefined;
+  /** Whether each step must be computed as its equation says; false when left out. */
+  readonly exact?: boolean | undefined;
 }
 
 /** A world that trusts what was measured in exactly this environment. */
@@ -142,7 +144,12 @@ interface Kernels {
   readonly threads: number;
   /** Those of GPUs, or those of CPUs. */
   readonly onGpu: boolean;
+  readonly exact?: boolean | undefined;
 }
+
+/** What the kernels of a product are chosen from: where its equation has a form with fewer products (Winograd), of that too unless it must be exact. */
+export const kindsForProducts = (computation: Computation, exact = false): CandidateKinds =>
+  exact || !boundOfForm(computation) ? "mappings" : "instructions";
 
 /**
  * The fastest kernel of a computation that was measured here: with flushed caches if it was, because that comes nearer to its time in the network,
@@ -151,11 +158,11 @@ interface Kernels {
 function bestRecord(
   computation: Computation,
   { db, environment }: Records,
-  { threads, onGpu }: Kernels,
+  { threads, onGpu, exact }: Kernels,
 ): TimedRecord | undefined {
   // Designs on the lanes of warps keep constants in variables that all kernels of a program share.
-  // Forms of a step are chosen step by step (forms.ts).
-  const found = best(db, { computation, trusted: trustedIn(environment), threads }, { kinds: "exact" })
+  const kinds = exact ? "exact" : "all";
+  const found = best(db, { computation, trusted: trustedIn(environment), threads }, { kinds })
     .filter(isTimed)
     .filter(({ candidate }) => (onGpu ? isOnGpu(candidate) && !isOnLanes(candidate) : !isOnGpu(candidate)));
   const [warm, flushed] = (["warm", "flushed"] as const).map((cache) =>
@@ -174,32 +181,27 @@ interface Divided {
   readonly seconds: number;
 }
 
+/** The same schedule for another number of threads; undefined for a kind that depends on it. */
+function dividedAmong(candidate: Candidate, threads: number): Candidate | undefined {
+  if (candidate.kind === "mapping") return { ...candidate, schedule: { ...candidate.schedule, threads } };
+  if (candidate.kind === "winograd") return { ...candidate, schedule: { ...candidate.schedule, threads } };
+  return undefined;
+}
+
 /** Of the fastest kernels with other numbers of threads, the one with the shortest time expected; undefined when there is none. */
-function dividedRecord(computation: Computation, records: Records, threads: number): Divided | undefined {
+function dividedRecord(
+  computation: Computation,
+  records: Records,
+  { threads, exact }: Pick<Kernels, "threads" | "exact">,
+): Divided | undefined {
   const trusted = trustedIn(records.environment);
   const counts = new Set(best(records.db, { computation, trusted }).map(({ conditions }) => conditions.threads));
   const found = [...counts].flatMap((count): readonly Divided[] => {
-    const trial = bestRecord(computation, records, { threads: count, onGpu: false });
-    if (trial?.candidate.kind !== "mapping") return [];
-    const candidate = { ...trial.candidate, schedule: { ...trial.candidate.schedule, threads } };
-    return [{ trial, candidate, seconds: (trial.measurement.median * count) / threads }];
+    const trial = bestRecord(computation, records, { threads: count, onGpu: false, exact });
+    const candidate = trial && dividedAmong(trial.candidate, threads);
+    return candidate ? [{ trial, candidate, seconds: (trial.measurement.median * count) / threads }] : [];
   });
   return found.sort((a, b) => a.seconds - b.seconds)[0];
-}
-
-/** The program with each step in the form that is fastest by the records. @param exact whether each step must be computed as its equation says */
-export function inRecordedForms(program: Network, records: Records, threads = 1, exact = false): Network {
-  const recordOf = (computation: Computation): Pick<Divided, "trial" | "seconds"> | undefined => {
-    const trial = bestRecord(computation, records, { threads, onGpu: false });
-    return trial ? { trial, seconds: trial.measurement.median } : dividedRecord(computation, records, threads);
-  };
-  const costs: FormCosts = {
-    secondsOf: (computation) => recordOf(computation)?.seconds,
-    isFlushed: (computation) => recordOf(computation)?.trial.conditions.cache === "flushed",
-    target: targetOfForms(records),
-    threads,
-  };
-  return inBestForms(program, formsIn(program, exact), costs);
 }
 
 /** Seconds of the fastest kernel that was measured here, if any. */
@@ -224,12 +226,16 @@ export function recordedKernel(computation: Computation, records: Records, of: K
 }
 
 /** @throws UsageError naming the node when a step has no kernel for a GPU; on a CPU such a step is compiled as it is written */
-export function chooseKernel(task: Task, { machine = nativeTarget(), threads = 1, records }: ChosenOn = {}): Choice {
+export function chooseKernel(
+  task: Task,
+  { machine = nativeTarget(), threads = 1, records, exact }: ChosenOn = {},
+): Choice {
   const { computation, multiplyAdds } = task;
   const onGpu = isGpu(machine);
-  const recorded = records && recordedKernel(computation, records, { threads, onGpu });
+  const recorded = records && recordedKernel(computation, records, { threads, onGpu, exact });
   if (recorded) return recorded;
-  const divided = records && multiplyAdds > 0 && !onGpu ? dividedRecord(computation, records, threads) : undefined;
+  const divided =
+    records && multiplyAdds > 0 && !onGpu ? dividedRecord(computation, records, { threads, exact }) : undefined;
   const shared = divided && attempt(() => kernelFor(computation, divided.candidate));
   if (divided && shared) {
     const { trial, candidate, seconds } = divided;
@@ -237,7 +243,8 @@ export function chooseKernel(task: Task, { machine = nativeTarget(), threads = 1
     return { kind: "model", kernel: networkKernel(shared, from), place: placeOf(candidate), expected: seconds };
   }
   const calibration = onGpu || !records ? undefined : storedCalibration(records.db, records.environment)?.calibration;
-  const options = { machine, threads, calibration, count: 1, kinds: "mappings" } as const;
+  const kinds = kindsForProducts(computation, exact);
+  const options = { machine, threads, calibration, count: 1, kinds } as const;
   const draws = onGpu ? UNTUNED_DRAWS.gpu : UNTUNED_DRAWS.cpu;
   const ranked = multiplyAdds > 0 ? rankOf(computation, options, draws) : [];
   const [first] = "refused" in ranked ? [] : ranked;

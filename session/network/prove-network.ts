@@ -15,24 +15,29 @@ import { availableParallelism } from "node:os";
 import { join, resolve } from "node:path";
 import pLimit from "p-limit";
 import { defined, mapValues } from "../../abstraction/collections.ts";
-import { inputsOf, outputOf, type Tensor } from "../../abstraction/computation.ts";
+import { computationKey, inputsOf, outputOf, type Tensor } from "../../abstraction/computation.ts";
 import { bytesOf as bytesOfType, isInteger, rangeOf } from "../../abstraction/dtype.ts";
 import { internal } from "../../abstraction/error.ts";
 import { accessesIn, axis, type Expr, extentOfBorder, printExpr, substitute } from "../../abstraction/expression.ts";
 import { randomInteger, seededRandom } from "../../abstraction/random.ts";
 import { type Network, rootOf, type Step, shownOf } from "../../network/network.ts";
 import { elementsOf, heldAs, type Value } from "../../network/value.ts";
-import { borderBytes, borderElements, type NetworkParts, networkBuildOf } from "../../package/network/index.ts";
+import {
+  borderBytes,
+  borderElements,
+  type NetworkParts,
+  type NetworkSubject,
+  networkBuildOf,
+} from "../../package/network/index.ts";
 import { decodeElements, encodeElements } from "../../runtime/bytes.ts";
 import { explainRun, runChild } from "../../runtime/child.ts";
 import type { Compiler } from "../../runtime/compiler.ts";
 import { type CoreOptions, type Cores, coresOf } from "../../runtime/cores.ts";
-import { type Expected, expectedOn } from "../../runtime/reference/expected.ts";
+import { expectedOn } from "../../runtime/reference/expected.ts";
 import { fromMemory, toMemory } from "../../runtime/reference/verify.ts";
 import type { Left, OutputJudge } from "../../runtime/run/cuda-judge.ts";
 import { compileInFolder, type FolderOptions } from "../package/emit.ts";
 import { differenceAsRead, outputsAsRead } from "./as-read.ts";
-import { type ElementsOf, expectedOfForm } from "./form-bound.ts";
 
 /** The outcome of a network's verification. */
 export type NetworkProof =
@@ -84,7 +89,7 @@ export async function proveNetwork(
     for (const [i, bytes] of inputs.bytes.entries()) writeFileSync(join(work, `input_${i}.bin`), bytes);
     const kept = await runOn(folder, parts, work, cores, true);
     if (kept !== undefined) return { status: "not run", said: kept };
-    const wrong = await firstWrong(program, inputs.values, options, defined({ judge, onStep }));
+    const wrong = await firstWrong(parts.subject, inputs.values, options, defined({ judge, onStep }));
     if (wrong) return wrong;
     const lost = wrongOutput(program, inputs.values, work);
     if (lost) return lost;
@@ -197,7 +202,7 @@ function smallestTable(
 }
 
 async function firstWrong(
-  program: Network,
+  { program, kernels }: Pick<NetworkSubject, "program" | "kernels">,
   values: Map<Value, Float64Array>,
   options: Parameters<typeof expectedOn>[2],
   { judge, onStep }: Pick<ProofOptions, "judge" | "onStep">,
@@ -207,6 +212,7 @@ async function firstWrong(
     values.set(step.output, outputIn(join(options.workdir, `step_${i}.bin`), outputOf(step.computation)));
   const judged = judge && (await judge(leftBy(program, (value) => elementsAt(value, values), options.workdir)));
   const limit = pLimit(availableParallelism());
+  const isOfForm = ({ computation }: Step): boolean => kernels.get(computationKey(computation))?.kernel.ofForm === true;
   let right = 0;
   const found = await Promise.all(
     program.steps.map((step, i) =>
@@ -217,7 +223,7 @@ async function firstWrong(
             ? { status: "wrong" as const, step: nameOf(step), said: known.said }
             : known?.status === "right"
               ? undefined
-              : await wrongElement(step, values, options);
+              : await wrongElement(step, values, options, isOfForm(step));
         if (!wrong) onStep?.(nameOf(step), ++right, program.steps.length);
         return wrong;
       }),
@@ -233,7 +239,7 @@ async function firstWrong(
  * @param valuesOf the elements of a value, row-major
  * @param folder of the files `step_0.bin` and so on, and for those written here
  */
-function leftBy(program: Network, valuesOf: ElementsOf, folder: string): readonly Left[] {
+function leftBy(program: Network, valuesOf: (value: Value) => Float64Array, folder: string): readonly Left[] {
   const madeBy = new Map(program.steps.map((step, i) => [step.output, { step, file: join(folder, `step_${i}.bin`) }]));
   const written = new Map<Value, Map<string, string>>();
   let files = 0;
@@ -272,22 +278,16 @@ async function wrongElement(
   step: Step,
   values: ReadonlyMap<Value, Float64Array>,
   options: Parameters<typeof expectedOn>[2],
+  isOfForm: boolean,
 ): Promise<NetworkProof | undefined> {
   const inputs = mapValues(step.reads, (value) => elementsAt(value, values));
-  const { expected, tolerance } = await expectedOn(step.computation, inputs, options);
+  const { expected, tolerance } = await expectedOn(step.computation, inputs, options, isOfForm);
   const got = elementsAt(step.output, values);
-  const said = firstOutside(got, { expected, tolerance }, "its equation");
-  if (said !== undefined) return { status: "wrong", step: nameOf(step), said };
-  const whole = await expectedOfForm(step, (value) => elementsAt(value, values), options);
-  const apart = whole && firstOutside(got, whole, "the equation that it is a form of");
-  return apart === undefined ? undefined : { status: "wrong", step: nameOf(step), said: apart };
-}
-
-function firstOutside(got: Float64Array, { expected, tolerance }: Expected, equation: string): string | undefined {
   for (let e = 0; e < expected.length; e++) {
     const [wanted = Number.NaN, made = Number.NaN] = [expected[e], got[e]];
     if (Object.is(wanted, made) || Math.abs(made - wanted) <= (tolerance[e] ?? 0)) continue;
-    return `element ${e} is ${made}, and ${equation} gives ${wanted} within ${tolerance[e]}`;
+    const said = `element ${e} is ${made}, and its equation gives ${wanted} within ${tolerance[e]}`;
+    return { status: "wrong", step: nameOf(step), said };
   }
   return undefined;
 }

@@ -14,10 +14,6 @@
  *
  * Chains of steps that one kernel computes row by row (network/chains.ts) are tasks after the products. Other steps, in plain loops, are tasks where these
  * have several candidates; they are searched only where the gain says so.
- *
- * A step with several forms (network/forms.ts) contributes tasks for every form that can still win. The products of the most promising other
- * form come first. The step's own equation is tuned only if a kernel could compute it faster than that form. The gain of a form that is not in use
- * is how much faster than the form in use it may become.
  */
 
 import { availableParallelism } from "node:os";
@@ -35,7 +31,7 @@ import type { Target } from "../../abstraction/machine.ts";
 import { cut, visible } from "../../abstraction/text.ts";
 import { checkPlace, type Database, DatabaseError, DEFAULT_DATABASE, withDatabase } from "../../db/index.ts";
 import type { Network } from "../../network/network.ts";
-import { isTuned, multiplyAddsOf, type Task, tasksOf } from "../../network/tasks.ts";
+import { isTuned, multiplyAddsOf, type Task } from "../../network/tasks.ts";
 import { leastSecondsOnGpu } from "../../perfmodel/grid.ts";
 import { leastProgramSeconds, withoutInner } from "../../perfmodel/row-chains.ts";
 import { type ModelTarget, modelTarget } from "../../perfmodel/target.ts";
@@ -45,9 +41,17 @@ import { Preparations } from "../kinds/prepared-space.ts";
 import { checkMemory } from "../tune/memory.ts";
 import { type TuneOutcome, tuneComputation } from "../tune/tune.ts";
 import { openWorkplace, type Workplace } from "../tune/workplace.ts";
-import { cacheOfTask, formsIn, levelOfWeights, likelyForms } from "./forms.ts";
-import { choicesOf, loopRowsFor, otherTasksOf, recordedSeconds, withoutProducts } from "./network.ts";
+import {
+  choicesOf,
+  kindsForProducts,
+  loopRowsFor,
+  otherTasksOf,
+  recordedSeconds,
+  tunedTasks,
+  withoutProducts,
+} from "./network.ts";
 import { Field, type State } from "./network-field.ts";
+import { cacheOfTask } from "./task-memory.ts";
 
 /** How long a network is tuned, for which machine, and where its records go. */
 export interface TuneNetworkOptions {
@@ -65,7 +69,7 @@ export interface TuneNetworkOptions {
   readonly transfer?: boolean;
   /** Whether kernels of imported records are measured here, before others; false by default. */
   readonly trustImported?: boolean;
-  /** Whether each step must be computed as its equation says, which excludes forms that round differently. */
+  /** Whether each step must be computed as its equation says, which excludes kernels of forms that round differently (Winograd). */
   readonly exact?: boolean;
   /** Whether all shares are equal, for comparisons. */
   readonly equal?: boolean;
@@ -137,10 +141,6 @@ export interface TunedTask {
   readonly searched: boolean;
   /** Seconds of one call of its best kernel; undefined when none works, or it was not searched. */
   readonly seconds: number | undefined;
-  /** Whether the network uses it, that is, whether it belongs to the fastest form of its steps. */
-  readonly used: boolean;
-  /** Whether it got no time because another form of its steps is faster than it could be. */
-  readonly beaten: boolean;
   /** The error that ended its last search, if any. */
   readonly failed?: string;
 }
@@ -168,7 +168,7 @@ const LEAST_GAIN = 0.001;
 /**
  * Tunes the tasks of a network. At least one task is searched, however little time there is.
  * @returns all tasks in the order of the network
- * @throws UsageError when each step of the network has one form alone; EnvironmentError when kernels cannot be compiled or measured here;
+ * @throws UsageError when each step of the network has one kernel alone; EnvironmentError when kernels cannot be compiled or measured here;
  * DatabaseError when the database cannot be written any more, such as on a full disk
  */
 export async function tuneNetwork(program: Network, options: TuneNetworkOptions): Promise<readonly TunedTask[]> {
@@ -193,24 +193,17 @@ async function tuneIn(
   program: Network,
   options: TuneNetworkOptions,
 ): Promise<readonly TunedTask[]> {
-  const { seconds, threads = 1, equal = false, exact = false, machine, signal } = options;
+  const { seconds, threads = 1, equal = false, machine, signal } = options;
   const gpu = machine && isGpu(machine) ? machine : undefined;
   const started = Date.now();
   const target = await targetFor(workplace, db, options);
   const { beside = gpu ? besideOnGpu() : 1 } = options;
-  const forms = likelyForms(
-    formsIn(program, exact || gpu !== undefined),
-    { target, threads },
-    levelOfWeights(program, target),
-  );
-  const every = program.steps.flatMap((step) => (forms.get(step) ?? [[step]]).flat());
-  const products = tasksOf({ ...program, steps: every }).filter(isTuned);
   const records = workplace && { db, environment: workplace.environment };
   const on = { machine, records, threads };
-  const tasks = [...products, ...otherTasksOf(program, choicesOf(withoutProducts(program), on), on)];
+  const tasks = [...tunedTasks(program), ...otherTasksOf(program, choicesOf(withoutProducts(program), on), on)];
   if (tasks.length === 0)
     throw new UsageError(
-      `${program.name} has nothing to tune: each of its steps has one form`,
+      `${program.name} has nothing to tune: each of its steps has one kernel`,
       "automap network emit writes its library as it is",
     );
   const isPlainAlone = tasks.every(isPlain);
@@ -222,38 +215,34 @@ async function tuneIn(
   const states = tasks.map((task, i): State => {
     const cache = gpu || !isTuned(task) ? "warm" : cacheOfTask(task, target);
     const best = gpu && records && recordedSeconds(task.computation, records, ON_GPU);
-    return { task, place: i + 1, cache, searched: false, beaten: false, best, fruitless: 0, over: false };
+    return { task, place: i + 1, cache, searched: false, best, fruitless: 0, over: false };
   });
   const floorOf = (computation: Computation): number => {
     if (gpu) return leastSecondsOnGpu(withoutInner(computation), gpu);
     return multiplyAddsOf(computation) > 0 ? 0 : leastProgramSeconds(computation, target) / threads;
   };
-  const field = new Field(program, forms, states, { target, threads }, floorOf);
+  const field = new Field(states, floorOf);
   const later: Spend = { seconds: laterShare(seconds, gpu ? GPU_SHARE : LATER_SHARE) };
   const first: Spend = equal
     ? { seconds: Math.max(LEAST_SHARE_SECONDS, seconds / Math.ceil(tasks.length / beside)) }
     : { seconds: Math.max(MOST_FIRST_SECONDS, seconds / tasks.length), trials: FIRST_TRIALS };
   const isByGain = (state: State): boolean => (gpu ? !equal : isAside(state.task));
-  // Tasks of a form come before the step's own equation, then tasks with the most work: those at the end of the list matter least when time
-  // runs out.
-  const inOrder = states.toSorted(
-    (a, b) => Number(field.isOfForm(b)) - Number(field.isOfForm(a)) || workOf(b.task) - workOf(a.task),
-  );
+  // Tasks at the end of the list matter least when time runs out.
+  const inOrder = states.toSorted((a, b) => workOf(b.task) - workOf(a.task));
   const place = { name: nameOf(program), of: count, left, db, search: options.search ?? searchIn(workplace, options) };
   const waiting = [...inOrder.filter((state) => !isByGain(state)).entries()];
   await sideBySide(beside, async (goesOn) => {
     for (let next = waiting.shift(); next && goesOn(); next = waiting.shift()) {
       const [i, state] = next;
       if (signal?.aborted || (i > 0 && left() < LEAST_LEFT_SECONDS)) break;
-      state.beaten = field.isBeaten(state);
-      if (!state.beaten) await share(state, { ...first, seconds: Math.min(first.seconds, left()) }, options, place);
+      await share(state, { ...first, seconds: Math.min(first.seconds, left()) }, options, place);
     }
   });
   const searching = new Set<State>();
   const isFirst = (): boolean => gpu !== undefined && searching.size === 0 && states.every(({ searched }) => !searched);
   await sideBySide(beside, async (goesOn) => {
     while (!equal && goesOn() && !signal?.aborted && (left() > LEAST_SHARE_SECONDS || isFirst())) {
-      const total = sumOf(field.inUse(), (state) => field.secondsOf(state) * state.task.steps.length);
+      const total = sumOf(states, (state) => field.secondsOf(state) * state.task.steps.length);
       const [next] = states
         .filter((state) => (state.searched || isByGain(state)) && !state.over && !searching.has(state))
         .map((state) => ({ state, gain: field.gainOf(state) }))
@@ -266,16 +255,13 @@ async function tuneIn(
       searching.delete(next);
     }
   });
-  const used = field.inUse();
   // Plain loops of which no search was worth its time keep their usual kernel.
   return states
     .filter((state) => state.searched || !isAside(state.task))
     .map((state) => ({
       task: state.task,
       searched: state.searched,
-      beaten: state.beaten,
       seconds: state.best,
-      used: used.has(state),
       ...defined({ failed: state.failed }),
     }));
 }
@@ -372,6 +358,7 @@ async function share(
     machine,
     transfer = true,
     trustImported,
+    exact,
     signal,
     onEvent,
     onShare,
@@ -397,7 +384,7 @@ async function share(
       cache,
       // On a GPU lane designs keep constants in variables that all kernels of a program share. On a CPU they read along images, whose channels are
       // innermost between steps: none was faster than a mapping in any of six networks, and the model expected it of some (Zen 4, 2026-11-23).
-      kinds: isTuned(task) ? "mappings" : "all",
+      kinds: isTuned(task) ? kindsForProducts(computation, exact) : "all",
       ...(isPlain(task) && { intrinsics: loopRowsFor(machine) }),
       ...defined({ trustImported, machine, database, seed, signal, onNotice }),
       ...(onEvent && { onEvent: (event) => onEvent(event, { task, place, of }) }),

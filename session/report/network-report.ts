@@ -2,7 +2,7 @@
  * @file Gathers the data of a network's report: how each step is computed, how long it takes, what tuning changed, and what no instruction
  * computes.
  *
- *     const data = gatherNetworkReport(opened, chosen, { db, environment, threads: 1, now: Date.now() });
+ *     const data = gatherNetworkReport(opened, choices, { db, environment, threads: 1, now: Date.now() });
  */
 
 import { isOnGpu } from "../../abstraction/candidate.ts";
@@ -15,23 +15,19 @@ import { type Network, rootOf, rootsRead } from "../../network/network.ts";
 import { type Task, totalsOf } from "../../network/tasks.ts";
 import type { Value } from "../../network/value.ts";
 import { describeWorkload, workloadLabel } from "../../operators/describe.ts";
-import type { ModelTarget } from "../../perfmodel/target.ts";
+import { type ModelTarget, modelTarget } from "../../perfmodel/target.ts";
 import type { NetworkReportData, NetworkStep, NetworkTask, TimeSource } from "../../report/network-data.ts";
 import { counted } from "../../report/text.ts";
+import { nativeTarget } from "../../targets/index.ts";
 import { isTimed } from "../../tuner/trials.ts";
-import { movedSeconds, targetOfForms } from "../network/forms.ts";
 import { type Choice, isInLoops, type OpenNetwork, trustedIn } from "../network/network.ts";
+import { movedSeconds } from "../network/task-memory.ts";
+import { storedCalibration } from "../recorded.ts";
 import { VERSION } from "../version.ts";
 import { nextOfNetwork } from "./next-steps.ts";
 import { noiseOf } from "./noise.ts";
 import { ceilingsOf, rooflineOf } from "./report-roofline.ts";
 import type { TimedRecord } from "./report-trials.ts";
-
-/** A network with its forms chosen, and the kernel of each task. */
-export interface ChosenNetwork {
-  readonly program: Network;
-  readonly choices: ReadonlyMap<Task, Choice>;
-}
 
 export interface NetworkReportWorld {
   readonly db: Database;
@@ -48,12 +44,13 @@ export interface NetworkReportWorld {
 /** Gathers the data that a network's report shows. */
 export function gatherNetworkReport(
   opened: OpenNetwork,
-  chosen: ChosenNetwork,
+  choices: ReadonlyMap<Task, Choice>,
   { db, environment, threads, onGpu, model, now }: NetworkReportWorld,
 ): NetworkReportData {
-  const { program, choices } = chosen;
-  const { multiplyAdds, parameters } = totalsOf(opened.graph, opened.program);
-  const machine = onGpu || !environment ? undefined : { target: targetOfForms({ db, environment }), threads };
+  const { program } = opened;
+  const { multiplyAdds, parameters } = totalsOf(opened.graph, program);
+  const calibration = environment && storedCalibration(db, environment)?.calibration;
+  const machine = onGpu || !environment ? undefined : { target: modelTarget(nativeTarget(), calibration), threads };
   /** Earliest first: the first one is what a search began with. */
   const timedOf = (computation: Computation): TimedRecord[] =>
     environment === undefined
@@ -86,7 +83,7 @@ export function gatherNetworkReport(
     nodes: program.nodes,
     multiplyAdds,
     parameters,
-    share: shareOf(opened, chosen),
+    share: shareOf(opened, choices),
     steps: stepsOf(program, placeOf),
     tasks,
     noise: { verdict, meaning },
@@ -117,8 +114,8 @@ function stepsOf({ steps }: Network, placeOf: ReadonlyMap<string, number>): Netw
 
 /** The share of a network's operators that instructions compute. */
 export function shareOf(
-  opened: Pick<OpenNetwork, "graph" | "plain">,
-  { program, choices }: ChosenNetwork,
+  opened: Pick<OpenNetwork, "graph" | "plain" | "program">,
+  choices: ReadonlyMap<Task, Choice>,
 ): MappedShare {
   const instructions = new Map(
     [...choices].flatMap(([{ computation }, choice]) =>
@@ -127,7 +124,7 @@ export function shareOf(
         : [[computationKey(computation), choice.place.split(" ", 1)[0] ?? ""] as const],
     ),
   );
-  return mappedShare(opened.graph, { plain: opened.plain, program }, (step) => instructions.get(keyOfStep(step)));
+  return mappedShare(opened.graph, opened, (step) => instructions.get(keyOfStep(step)));
 }
 
 /** `conv2d c 64 h 56 w 56 k 64 r 3 s 3 pad 1 Relu`, or the equation */

@@ -6,7 +6,7 @@
  *     bind sr s64[]{16000}                     an input that is known
  *     dim batch 4                              a size that is known
  *     says y 3,2                               a shape that the model says
- *     as half                                  for a GPU; `as bf16` for a CPU; `as winograd2` by a transform
+ *     as half                                  for a GPU; `as bf16` for a CPU
  *     y = Relu(x[2,3])                         all else: the network, in the notation of test/support/networks.ts
  *     given x 1 2 nan; y 0..5                  runs it; inputs that are not given are drawn
  *
@@ -18,12 +18,10 @@ import { describe } from "vitest";
 import { equationText, outputOf } from "../../abstraction/computation.ts";
 import { UsageError } from "../../abstraction/error.ts";
 import { randomInteger, seededRandom } from "../../abstraction/random.ts";
-import { TRANSFORM_NAMES, type TransformName } from "../../abstraction/winograd.ts";
 import type { Body, Constant, Graph } from "../../network/graph.ts";
 import { beginOf, type Network, rootOf, type Step } from "../../network/network.ts";
 import { runNetwork } from "../../network/run.ts";
 import { describeValue, type Value } from "../../network/value.ts";
-import { winogradSteps } from "../../network/winograd.ts";
 import { inBrainFloatsOnCpu, inHalfOnGpu, type OpenNetwork, openGraph } from "../../session/network/network.ts";
 import { bodyOf, onnx } from "../support/networks.ts";
 import { type Play, playTranscripts } from "../support/transcript.ts";
@@ -34,14 +32,7 @@ const SHOWN = { steps: 24, elements: 40, constant: 6 };
 const FORMS: Readonly<Record<string, (opened: OpenNetwork) => OpenNetwork>> = {
   half: inHalfOnGpu,
   bf16: inBrainFloatsOnCpu,
-  ...Object.fromEntries(TRANSFORM_NAMES.map((name) => [name, (opened: OpenNetwork) => transformed(opened, name)])),
 };
-
-/** With Winograd's transform in place of each step that has it. */
-function transformed(opened: OpenNetwork, name: TransformName): OpenNetwork {
-  const steps = opened.program.steps.flatMap((step) => winogradSteps(step, name) ?? [step]);
-  return { ...opened, program: { ...opened.program, steps } };
-}
 
 function numberText(x: number): string {
   if (Object.is(x, -0)) return "-0";

@@ -27,6 +27,16 @@ const instruction = (issueCycles: number) => ({
   storeCycles: figure(1),
 });
 
+it.skipIf(!nativeTarget().isa.includes("fma"))("takes a form with fewer products, unless steps must be exact", () => {
+  const [task] = tasksOf(openGraph(onnx("Conv<pads=[1,1,1,1]>(x[1,64,28,28], [64,64,3,3]{drawn})")).program);
+  if (!task) throw new Error("a convolution is no task");
+  const kernelOf = (exact: boolean) => chooseKernel(task, { exact }).kernel?.kernel;
+  expect(kernelOf(false)?.ofForm).toBe(true);
+  const exact = kernelOf(true);
+  expect(exact).toBeDefined();
+  expect(exact?.ofForm).toBeUndefined();
+});
+
 it.for([
   ["avx2", 30],
   ["avx512", 0.5],

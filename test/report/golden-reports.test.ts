@@ -184,11 +184,14 @@ it("a network: its page from data, and its data from a database", async () => {
       };
     });
     expect(new Set(tasks.map(({ computation }) => computationKey(computation))).size).toBe(tasks.length);
-    return gatherNetworkReport(
-      opened,
-      { program: opened.program, choices: new Map(tasks.map((task, i) => [task, choices[i] as Choice])) },
-      { db, environment: MACHINE, threads: 1, onGpu: false, model: "drawn.onnx", now: BEGAN },
-    );
+    return gatherNetworkReport(opened, new Map(tasks.map((task, i) => [task, choices[i] as Choice])), {
+      db,
+      environment: MACHINE,
+      threads: 1,
+      onGpu: false,
+      model: "drawn.onnx",
+      now: BEGAN,
+    });
   });
   // Estimates are of this machine.
   const told = { ...data, tasks: data.tasks.map((row) => (row.time === "estimated" ? { ...row, seconds: 1 } : row)) };
