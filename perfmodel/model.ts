@@ -87,8 +87,8 @@ class LayeredModel {
   private readonly latencyCycles: number;
   private readonly loadCycles: ReadonlyMap<InputState, number>;
   private readonly storeCycles: number;
-  /** Of vector instructions that each tile of an input takes besides the issues: they make it, or are shared by the issues that take it. */
-  private readonly vectorCycles: ReadonlyMap<InputState, number>;
+  /** What issues with the same tile of an input share. */
+  private readonly sharedCycles: Readonly<Record<string, number>>;
   // Cycles of the schedule evaluated last, on the thread that finishes last.
   private steps = 0;
   private issue = 0;
@@ -126,8 +126,7 @@ class LayeredModel {
     this.loadCycles = new Map(
       this.plan.inputs.map((i) => [i, timing.loadCycles[i.name] ?? 1 / target.loadsPerCycle.value]),
     );
-    const { shared = {} } = mapping.intrinsic.cost ?? {};
-    this.vectorCycles = new Map(this.plan.inputs.map((i) => [i, i.operations * MAKE_CYCLES + (shared[i.name] ?? 0)]));
+    this.sharedCycles = mapping.intrinsic.cost?.shared ?? {};
     this.traffic = new Traffic(target, this.plan, cache === "warm");
     this.layers = this.traffic.layers;
   }
@@ -274,7 +273,8 @@ class LayeredModel {
     const { target, plan } = this;
     const loaded = (plan.held ? held : 0) + streaming + accumulators * plan.further.length;
     const steps = blocks * this.summedSteps * plan.insideShare * plan.workedShare;
-    const perLoad = (input: InputState, tiles: number): number => tiles * (this.vectorCycles.get(input) ?? 0);
+    const perLoad = (input: InputState, tiles: number): number =>
+      tiles * (input.placed.operations * MAKE_CYCLES + (this.sharedCycles[input.name] ?? 0));
     const beside = perLoad(plan.streaming, streaming) + (plan.held ? perLoad(plan.held, held) : 0);
     const issue = accumulators * this.issueCycles + beside;
     // Each accumulator waits for itself once a step, but later blocks start meanwhile, as far as the reorder window reaches.
@@ -354,6 +354,9 @@ const PASS_CYCLES = [10, 76, 340];
  */
 const MAKE_CYCLES = 0.1;
 
+/** Vector instructions of Zen 5 where no products stand beside them. */
+const VECTORS_PER_CYCLE = 4;
+
 /**
  * Time in which fetching and computing cannot overlap, because the first stage waits for its data. AMOS's `(trips - 1) * max(memory, compute) +
  * (memory + compute)` (tenet_integrate.py), with one trip of the inner level as the stage, since caches fetch lines rather than whole tiles.
@@ -406,6 +409,8 @@ function packingCycles(packing: Packing, scalar: ScalarCycles): number {
         bytes * scalar.copyByte.value +
         (elements / run) * (scalar.copyRun.value + arithmetic.guards * scalar.guard.value)
       );
+    case "made":
+      return (elements / run) * (operations / VECTORS_PER_CYCLE);
     case "strided":
       return elements * (scalar.strided.value + arithmetic.guards * scalar.guard.value);
     case "indexed":

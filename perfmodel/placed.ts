@@ -86,15 +86,18 @@ const WORD_BYTES = 4;
 
 /** How an input is packed once a call. */
 export interface Packing {
-  /** `copy`: runs that are contiguous on both sides; `strided`: plain loops; `indexed`: divisions and guards for each element. */
-  readonly kind: "copy" | "strided" | "indexed";
+  /**
+   * `copy`: runs that are contiguous on both sides; `strided`: plain loops; `indexed`: divisions and guards for each element; `made`: vectors of
+   * what loads make.
+   */
+  readonly kind: "copy" | "strided" | "indexed" | "made";
   readonly elements: number;
   /** Elements of one run of the innermost loop. */
   readonly run: number;
   readonly arithmetic: IndexArithmetic;
   /** Whether the elements of a tile's row are scattered in the tensor. */
   readonly gathered: boolean;
-  /** Operations that make an element of what is read, as the cast of `f32(w[i,k])`. */
+  /** Operations that make an element of what is read, as the cast of `f32(w[i,k])`; of `made` vectors the instructions for a tile. */
   readonly operations: number;
   readonly bytes: number;
   /** The part that passes through the caches: a copy made inside a loop is overwritten in place. */
@@ -114,6 +117,8 @@ export interface PlacedInput {
   readonly bufferBytes: number;
   /** Fraction of the loads that touch two lines. */
   readonly straddling: number;
+  /** Instructions that make a tile of what a load reads. */
+  readonly operations: number;
   /** Undefined for an input that is loaded in place or was packed ahead of time. */
   readonly packing: Packing | undefined;
   /** How its tiles across the edge of a condition are packed in addition, as if all were; undefined when a call packs none. */
@@ -160,6 +165,7 @@ export function placedInput(
       footprint: new RunFootprint(own, tile * form.bytes, LINE_BYTES),
       bufferBytes: tile * product([...own].map((d) => d.steps)) * form.bytes,
       straddling: straddles(tile * form.bytes, (rowBytes / size) * form.bytes),
+      operations: form.made?.operations ?? 0,
       packing: tiles,
       edges: undefined,
       borders: [],
@@ -174,6 +180,7 @@ export function placedInput(
     footprint: new AffineFootprint(reachTerms(reach, dimensions, states), size, LINE_BYTES),
     bufferBytes: padded === undefined || typeof padded === "string" ? sourceBytes : padded.copy.elements * size,
     straddling: straddlingShare(reach, size, rowBytes),
+    operations: 0,
     packing:
       padded === undefined || typeof padded === "string" || constant
         ? undefined

@@ -19,7 +19,6 @@ import { PASS_LOOPS, parseLoop, partialReach } from "../mapper/schedule/cache-ti
 import { dependsOn, type LoopDimension } from "../mapper/schedule/dimensions.ts";
 import { dimensionsUnder, spreadable } from "../mapper/schedule/gaps.ts";
 import { unschedulable } from "../mapper/schedule/mapped.ts";
-import { packedForm } from "../mapper/schedule/packed-form.ts";
 import { placementsOf } from "../mapper/schedule/place.ts";
 import { registerClass, registersTaken } from "../targets/index.ts";
 import { type Census, censusOf, shareIn } from "./census.ts";
@@ -38,8 +37,6 @@ export interface InputState {
   readonly runsPast: boolean;
   /** Machine registers that a tile takes. */
   readonly registers: number;
-  /** Instructions that make a tile of what a load reads. */
-  readonly operations: number;
   /** Its placement under the schedule read last. */
   placed: PlacedInput;
   /** Its tiles in a full register block. */
@@ -116,9 +113,8 @@ export class Plan {
       );
       const placed = at(Object.values(placements), 0);
       const registers = registersTaken(operand.file);
-      const operations = packedForm(mapping, operand.name).made?.operations ?? 0;
       const { runsPast } = choice;
-      return { name: operand.name, operand, own, placements, runsPast, placed, registers, operations, tiles: 1 };
+      return { name: operand.name, operand, own, placements, runsPast, placed, registers, tiles: 1 };
     });
     this.streaming = at(this.inputs, 0);
     this.further = this.inputs.slice(2);

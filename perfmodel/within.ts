@@ -15,8 +15,14 @@ import { isFew, linesAtOnce, regionsOf } from "../mapper/lower/ahead.ts";
 import { parseLoop } from "../mapper/schedule/cache-tiles.ts";
 import { dependsOn, type LoopDimension } from "../mapper/schedule/dimensions.ts";
 import { dimensionsUnder } from "../mapper/schedule/gaps.ts";
-import { packedForm } from "../mapper/schedule/packed-form.ts";
-import { copyWithin, movedBy, tilesWithin, type WithinCopy, type WithinTiles } from "../mapper/schedule/within.ts";
+import {
+  copyWithin,
+  movedBy,
+  tileBytesWithin,
+  tilesWithin,
+  type WithinCopy,
+  type WithinTiles,
+} from "../mapper/schedule/within.ts";
 import { AffineFootprint, LINE_BYTES, RunFootprint, type Term, term } from "./footprint.ts";
 import { at, copyPacking, type DimensionState, type Packing, type PlacedInput, straddlingShare } from "./placed.ts";
 
@@ -61,6 +67,7 @@ export function withinInput(
     footprint: placed.footprint,
     bufferBytes: placed.bufferBytes,
     straddling: placed.straddling,
+    operations: 0,
     packing: { ...placed.packing, elements, bytes, passingBytes: Math.min(bytes, placed.bufferBytes) },
     edges: placed.edges,
     borders: placed.borders,
@@ -72,14 +79,15 @@ function tilesInput(place: Place, schedule: Schedule, operand: Operand, once: Pl
   const { mapping, states } = place;
   const dimensions = dimensionsUnder(mapping, schedule);
   const found = tilesWithin(mapping, schedule, operand.name, dimensions);
-  if (typeof found === "string" || once.packing === undefined) return undefined;
-  const tile = product(operand.dims.map((o) => o.extent)) * packedForm(mapping, operand.name).bytes;
+  if (typeof found === "string") return undefined;
+  const run = product(operand.dims.map((o) => o.extent));
+  const tile = run * tileBytesWithin(mapping, operand);
   const own = dimensions.flatMap((d, i) => (dependsOn(mapping, operand.name, d) ? [{ d, state: at(states, i) }] : []));
   const held = (d: LoopDimension): number => found.around.find((a) => a.dimension === d)?.steps ?? d.steps;
   const bufferBytes = tile * product(own.map(({ d }) => held(d)));
   // Every step of the dimensions that move it is packed once, and again for each step of the other loops around it.
   const again = loopsAround(schedule, operand.name, states, (name) => own.every(({ d }) => d.name !== name));
-  const { packing } = once;
+  const packing = once.packing ?? madePacking(once, run, tile, product(own.map(({ d }) => d.steps)));
   const bytes = packing.bytes * again;
   return {
     footprint: new RunFootprint(
@@ -93,17 +101,33 @@ function tilesInput(place: Place, schedule: Schedule, operand: Operand, once: Pl
     ),
     bufferBytes,
     straddling: once.straddling,
+    operations: 0,
     packing: {
       ...packing,
       elements: packing.elements * again,
+      sourceBytes: packing.kind === "made" ? packing.sourceBytes * again : packing.sourceBytes,
       bytes,
       passingBytes: Math.min(bytes, bufferBytes),
-      ahead: isFetchedAhead(place, operand.name, found),
+      ahead: packing.kind !== "made" && isFetchedAhead(place, operand.name, found),
     },
     edges: once.edges,
     borders: [],
   };
 }
+
+/** Tiles made of narrow ones that were packed ahead of calls. */
+const madePacking = ({ bufferBytes, operations }: PlacedInput, run: number, tile: number, tiles: number): Packing => ({
+  kind: "made",
+  elements: tiles * run,
+  run,
+  arithmetic: { digits: 0, guards: 0 },
+  gathered: false,
+  operations,
+  bytes: tiles * tile,
+  passingBytes: tiles * tile,
+  sourceBytes: bufferBytes,
+  dealt: undefined,
+});
 
 /** Whether the sums of one step have room to fetch what the next step packs: the rule of mapper/lower/ahead.ts. */
 function isFetchedAhead({ mapping, ordered }: Place, operand: string, tiles: WithinTiles): boolean {
@@ -141,6 +165,7 @@ function knownCopy(
       footprint: new AffineFootprint(terms, size, LINE_BYTES),
       bufferBytes: copy.elements * size,
       straddling: straddlingShare(reach, size, rowBytes),
+      operations: 0,
       packing,
       edges: once.edges,
       borders: [],

@@ -198,12 +198,8 @@ export abstract class PackedTiles extends OperandTiles {
       type Dealt = (walk: Walk, body: readonly Statement[]) => readonly Statement[];
       const all = (dealt: Dealt, value: Expr, only?: Chosen, stepsOf?: (d: LoopDimension) => Steps | undefined) => {
         const { step, within, walk } = tileWalk(operand, own, this.names, only, stepsOf);
-        const at: Position = (d) => {
-          const block = number(blockOf(this.schedule, d));
-          const local = stepsOf?.(d) === undefined ? step(d) : axis(this.names.fresh(`${d.name}_step`));
-          if (held.get(d) === "block") return this.placeIn(d, number(0), local);
-          return this.placeIn(d, over(local, block), remainder(local, block));
-        };
+        const at: Position = (d) =>
+          this.placeHeld(d, stepsOf?.(d) === undefined ? step(d) : this.stepOf(d), held.get(d));
         return dealt(walk, [packed(step, at, value, within)]);
       };
       if (loop !== undefined) {
@@ -251,7 +247,51 @@ export abstract class PackedTiles extends OperandTiles {
       const halves = form.bytes < 1 ? { halves: numbersTaken(operand) } : {};
       return { lane, element, value: rewriteReads(substitute(value, first), read), ...halves };
     };
-    return { operand, ...stored, stride: tileRowElements(operand), made };
+    const placed: Placed = { operand, ...stored, stride: tileRowElements(operand), made };
+    const loop = this.schedule.within?.[operand.name];
+    return loop === undefined ? placed : this.makeTiles(placed, own, loop);
+  }
+
+  /** Tiles of what loads make of others, made in each step of a loop. Products load them as they are. */
+  private makeTiles(from: Placed, own: readonly LoopDimension[], loop: string): Placed {
+    const { operand, stride } = from;
+    const within = tilesWithin(this.mapping, this.schedule, operand.name, this.dimensions);
+    if (typeof within === "string") throw new Error(`internal: ${within}`);
+    const held: Held = new Map(within.around.map((a) => [a.dimension, a.of]));
+    const { elements, base } = this.layout(own, tileElements(operand), held);
+    const buffer = this.allocate(`${operand.name}_made`, operand.dtype, elements, "local");
+    const register = { file: this.names.fresh(`${operand.name}_register`), index: number(0) };
+    this.makeWithin(loop, (parts, tiles) => {
+      const local: Position = (d) => this.placeHeld(d, this.stepOf(d), held.get(d));
+      const source: Position = (d) => {
+        const { outer, inner } = local(d);
+        const of = held.get(d);
+        const first = of === "block" ? parts.get(d.name)?.outer : of && tiles.ranges.get(d.name)?.first;
+        return this.placeIn(d, plus(first ?? 0, outer), inner);
+      };
+      const counts = own.map((d) => ({
+        name: this.names.fresh(`${d.name}_step`),
+        extent: this.stepsHeld(d, held.get(d), parts, tiles)?.count ?? d.steps,
+      }));
+      const made = from.made && { made: from.made(source) };
+      return this.alone(counts, [
+        { kind: "load", register, memory: { buffer: from.buffer, base: from.base(source), stride }, ...made },
+        { kind: "store", register, memory: { buffer, base: base(local), stride } },
+      ]);
+    });
+    return { operand, buffer, stride, base };
+  }
+
+  private stepOf(d: LoopDimension): Expr {
+    return axis(this.names.fresh(`${d.name}_step`));
+  }
+
+  /** The position of a step among those that a buffer holds. */
+  private placeHeld(d: LoopDimension, step: Expr, of: "block" | "tile" | undefined): ReturnType<Position> {
+    const block = number(blockOf(this.schedule, d));
+    return of === "block"
+      ? this.placeIn(d, number(0), step)
+      : this.placeIn(d, over(step, block), remainder(step, block));
   }
 
   /** Tiles of values, packed ahead of time. */

@@ -10,6 +10,10 @@
  *                                       for i, j, k ...
  *
  * Rows that neighbouring steps share (the halo) are copied by each of them. Each thread has its own copy.
+ *
+ *     b tiled within n                for n in 0..128                              weights of half bytes with scales, packed ahead of calls
+ *                                       b_made[131072] <- (f32(b_tiles[n, ..]) - 8) * s[n, ..]
+ *                                       for m, g, b, h ...                         every block of rows loads f32
  */
 
 import { affineForm } from "../../abstraction/affine.ts";
@@ -18,6 +22,7 @@ import { memoisedBy, memoisedPair } from "../../abstraction/collections.ts";
 import { tensorOf } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { accessesIn, axesIn, type Expr, plus, times } from "../../abstraction/expression.ts";
+import type { Operand } from "../../abstraction/intrinsic.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
 import { tileElements } from "../../abstraction/memory-tile.ts";
 import { pick, type Random } from "../../abstraction/random.ts";
@@ -34,7 +39,9 @@ type Within = Schedule["within"];
 
 export const within: Decision<Within, MappedContext, Schedule> = {
   label: "copied within",
-  summary: "Inputs copied inside a loop: at each step, each thread copies the part that this step reads.",
+  summary:
+    "Inputs copied inside a loop: at each step, each thread copies the part that this step reads. " +
+    "Narrow weights are made there once for all rows, where loads would make them for each block of rows.",
   example: "a p/4",
   schema: named(identifier, loop).optional(),
   goesWith: "order",
@@ -134,14 +141,21 @@ export function tilesWithin(
   const bound = binding[operandName];
   if (!operand || bound === undefined || schedule.placement[operandName] !== "tiled")
     return `${operandName} is no input packed in tiles`;
-  if (isConstant(mapping, operandName)) return `${operandName} is constant, packed ahead of time`;
+  const { made } = packedForm(mapping, operandName);
+  if (!made && isConstant(mapping, operandName)) return `${operandName} is constant, packed ahead of time`;
   const moved = movedAround(schedule, operandName, bound, dimensions);
   if (typeof moved === "string") return moved;
   let elements = tileElements(operand);
   for (const d of dimensions)
     if (dependsOn(mapping, operandName, d))
       elements *= moved.find((m) => m.dimension === d)?.steps ?? roundedUp(d.steps, schedule.block[d.name] ?? 1);
-  return problemOfBytes(elements * packedForm(mapping, operandName).bytes, name) ?? { around: moved };
+  return problemOfBytes(elements * tileBytesWithin(mapping, operand), name) ?? { around: moved };
+}
+
+/** Bytes of an element of tiles that are packed inside a loop. Those of what a load makes hold what it would make. */
+export function tileBytesWithin(mapping: Mapping, { name, dtype }: Operand): number {
+  const { made, bytes } = packedForm(mapping, name);
+  return made ? bytesOf(dtype) : bytes;
 }
 
 const roundedUp = (steps: number, block: number): number => Math.ceil(steps / block) * block;
@@ -247,7 +261,7 @@ export function movedBy(around: readonly Around[], first: (around: Around) => Ex
 /** Blocks in a tile that is formed around a copy. Rows that neighbouring blocks share are then copied once. */
 const TILE_SIZES: readonly number[] = [2, 4, 8, 16];
 
-/** Inputs that a schedule copies and that are not constant, each with the loops inside which its copy can be made. */
+/** Inputs that a schedule copies and that are not constant, and those that loads would make, each with the loops inside which its copy can be made. */
 export function copiesIn(mapping: Mapping, schedule: Schedule): { operand: string; places: readonly string[] }[] {
   return Object.keys(schedule.placement).flatMap((operand) => {
     const places = placesOf(mapping, schedule, operand);
@@ -289,14 +303,15 @@ function legalCopies(mapping: Mapping, schedule: Schedule): Schedule["within"] {
 /** Loops inside which the copy of an input can be made. */
 function placesOf(mapping: Mapping, schedule: Schedule, operand: string): readonly string[] {
   // Drawing schedules asks this most often of inputs without a copy, or with one made ahead of calls.
-  if (schedule.placement[operand] === "in-place" || isConstant(mapping, operand)) return [];
+  const made = schedule.placement[operand] === "tiled" && packedForm(mapping, operand).made !== undefined;
+  if (schedule.placement[operand] === "in-place" || (!made && isConstant(mapping, operand))) return [];
   const dimensions = dimensionsUnder(mapping, schedule);
   const isBatch = (loop: string): boolean => {
     const d = dimensions.find((x) => x.name === parseLoop(loop)?.name);
     return d !== undefined && inputOperands(mapping).every((o) => dependsOn(mapping, o.name, d));
   };
   return schedule.order.filter((loop) => {
-    if (schedule.placement[operand] === "tiled" && !isBatch(loop)) return false;
+    if (schedule.placement[operand] === "tiled" && !made && !isBatch(loop)) return false;
     const trial = { ...schedule, within: { [operand]: loop } };
     return typeof madeWithin(mapping, trial, operand, dimensions) !== "string";
   });

@@ -11,6 +11,7 @@ import { generateCpp } from "../../codegen/cpp/cpp.ts";
 import { intrinsicsNamed } from "../../intrinsics/index.ts";
 import { lowerSchedule } from "../../mapper/lower/scheduled.ts";
 import { mappings } from "../../mapper/match/enumerate.ts";
+import { scheduleProblem } from "../../mapper/schedule/mapped.ts";
 import { instantiate, operatorNamed } from "../../operators/index.ts";
 import { smallInputs } from "../support/drawn/drawn.ts";
 import {
@@ -86,6 +87,12 @@ describe("weights of s8 in a product of f32", () => {
   });
 });
 
+/** Loops inside which weights are made: blocks of columns, and tiles of groups in tiles of columns. */
+const MADE_WITHIN = [
+  [["n", "m", "g", "j"], "n"],
+  [["n/1", "g/2", "m", "n", "g", "j"], "g/2"],
+] as const;
+
 describe("weights of groups, each with a scale", () => {
   it.each(GROUPED_CASES)("$what on $row", ({ tiles, bytes, ...one }) => {
     const { computation, nest, inputs } = groupedNest(one);
@@ -109,6 +116,39 @@ describe("weights of groups, each with a scale", () => {
     const row = "avx512.fma.f32.inner";
     const { nest } = groupedNest({ weight: "((f32(w[n,g,j]) - 128) * s[n,g])", stored: "u8", row, group: 24 });
     expect(nest.scratch.find(({ name }) => name === "b_tiles")).toMatchObject({ dtype: "f32" });
+  });
+
+  it.each(GROUPED_CASES.filter(({ what }) => what.startsWith("half bytes")))(
+    "of $what on $row are made once for all rows of a step",
+    (one) => {
+      for (const [order, loop] of MADE_WITHIN) {
+        const { mapping, computation, nest, inputs } = groupedNest(one, { order, within: { b: loop } });
+        expect(nest.scratch.find(({ name }) => name === "b_made")).toMatchObject({ dtype: "f32", scope: "local" });
+        const { source } = generateCpp(computation, mapping.intrinsic, nest, { lines: [] });
+        const loads = String(source)
+          .split("\n")
+          .filter((line) => /^\s*b0 = /.test(line));
+        expect(loads.some((line) => line.includes("b_made"))).toBe(true);
+        const wanted = [...interpret(computation, inputs)];
+        for (const [i, value] of interpretNest(nest, computation, inputs).entries())
+          expect(value).toBeCloseTo(wanted[i] ?? 0, 1);
+      }
+    },
+  );
+
+  it("are not made within a loop that does not move them, nor where they stay as they are packed", () => {
+    const [halves] = GROUPED_CASES.filter(
+      ({ what, row }) => what === "half bytes" && row === "avx512.fma.f32.broadcast",
+    );
+    if (!halves) throw new Error("no such case");
+    const { mapping } = groupedNest(halves);
+    const schedule = { ...SCHEDULE, order: ["m", "n", "g", "j"] };
+    const within = (loop: string): string | undefined => scheduleProblem(mapping, { ...schedule, within: { b: loop } });
+    expect(within("n")).toBeUndefined();
+    expect(within("m")).toBe("what b reads does not change with the loop over m");
+    expect(within("g")).toBe("the loop over g is summed over: a copy is made outside of it");
+    const bytes = mappingOf(product("s8"), "avx512.fma.f32.broadcast", "b");
+    expect(scheduleProblem(bytes, { ...SCHEDULE, within: { b: "n" } })).toBe("b is constant, packed ahead of time");
   });
 
   it("may be counted by bytes and the halves of each, both of which feed the lanes", () => {
@@ -155,6 +195,13 @@ describe("sums of integers by group, scaled and added to sums of floats", () => 
     const { valid } = mappings(computation, SCALED_DOTS, { reasons: false });
     expect(valid[0] && printMatching(valid[0].matching)).toBe("n <- n   k <- b,h");
     expect(valid.every(({ matching }) => !matching["k"]?.includes("g"))).toBe(true);
+  });
+
+  it.each(SCALED_CASES)("of half bytes $what in groups of $group, $read, are made once for all rows", (one) => {
+    const order = ["n", "g/1", "m", "b_h", "g"];
+    const { computation, nest, inputs } = scaledNest(one, { order, block: { n: 2 }, within: { b: "g/1" } });
+    expect(nest.scratch.find(({ name }) => name === "b_made")?.elements).toBe(2 * 16 * one.group);
+    expect([...interpretNest(nest, computation, inputs)]).toEqual([...interpret(computation, inputs)]);
   });
 
   it.each(SCALED_CASES)("of half bytes $what in groups of $group, $read, are what the equation gives", (one) => {

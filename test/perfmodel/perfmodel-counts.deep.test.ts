@@ -163,17 +163,21 @@ test("a schedule is refused exactly when it cannot be lowered", () => {
   expect(seen.illegal).toBeGreaterThan(100);
 });
 
-test("inputs beyond two factors are loaded at each issue, and take registers", () => {
+test("inputs beyond two factors are loaded at each issue and take registers, and weights may be made in a loop", () => {
   const random = seededRandom(19);
   const computation = instantiate(operatorNamed("matmul-4bit-s8"), { parameters: { m: 3, n: 37, k: 128, group: 64 } });
   const valid = mappingsOnto(computation, rowNamed("avx512.vpdpbusd.scaled"));
+  let made = 0;
   for (let i = 0; i < 20; i++) {
     const mapping = pick(random, valid);
     const schedule = randomSchedule(mapping, random, 1, NEAR_BYTES);
-    const met = walk(lowerSchedule(mapping, schedule), mapping);
+    const nest = lowerSchedule(mapping, schedule);
+    made += nest.scratch.filter((b) => b.name === "b_made").length;
+    const met = walk(nest, mapping);
     expect(createCounts(mapping)(schedule), JSON.stringify(schedule)).toEqual(met);
     expect([met.loads["s"], met.loads["t"]]).toEqual([met.issues, met.issues]);
   }
+  expect(made).toBeGreaterThan(0);
 });
 
 test("a footprint is the number of distinct addresses while terms nest or two overlap", () => {
@@ -274,11 +278,15 @@ function walk(
         case "register-issue":
           counts.issues++;
           break;
-        case "store":
-          counts.stores++;
+        case "store": {
+          const made = inputs.find((name) => s.memory.buffer === `${name}_made`);
+          if (made === undefined) counts.stores++;
+          else counts.packed[made] = (counts.packed[made] ?? 0) + (places.get(made)?.length ?? 0);
           break;
+        }
         case "load": {
           const operand = nest.registers.find((r) => r.name === s.register.file)?.operand ?? "";
+          if (s.made && nest.scratch.some((b) => b.name === `${operand}_made`)) break;
           counts.loads[operand] = (counts.loads[operand] ?? 0) + 1;
           // What lies across an edge is loaded from a buffer beside: the bytes are those of what is loaded where it lies.
           if (s.memory.buffer === `${operand}_edges`) break;

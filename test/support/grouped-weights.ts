@@ -1,5 +1,6 @@
 /** @file Products by narrow weights that fall into groups with scales and zero points, lowered so that each load makes the weights. */
 
+import type { Schedule } from "../../abstraction/candidate.ts";
 import { type Computation, defineComputation, elementCount, tensorOf } from "../../abstraction/computation.ts";
 import type { DType } from "../../abstraction/dtype.ts";
 import { printExpr } from "../../abstraction/expression.ts";
@@ -47,7 +48,11 @@ interface Case {
   readonly group?: number;
 }
 
-export function groupedNest({ weight, stored, row, group = 32 }: Case): {
+/** @param more decisions that differ from a plain schedule's with tiles of both factors */
+export function groupedNest(
+  { weight, stored, row, group = 32 }: Case,
+  more: Partial<Schedule> = {},
+): {
   readonly computation: Computation;
   readonly mapping: Mapping;
   readonly nest: LoopNest;
@@ -71,6 +76,7 @@ export function groupedNest({ weight, stored, row, group = 32 }: Case): {
     block: { n: 2 },
     placement: { a: "tiled", b: "tiled" },
     threads: 1,
+    ...more,
   });
   const w = Float64Array.from({ length: elementCount(tensorOf(computation, "w")) }, (_, i) =>
     stored === "s8" ? (i % 251) - 125 : (i * 37) % 256,
@@ -107,7 +113,10 @@ const SIZES = [
 
 export const SCALED_CASES = ZEROS.flatMap((zero) => SIZES.map((size) => ({ ...zero, ...size })));
 
-export function scaledNest({ zero, group, read }: (typeof SCALED_CASES)[number]): {
+export function scaledNest(
+  { zero, group, read }: (typeof SCALED_CASES)[number],
+  more: Partial<Schedule> = {},
+): {
   readonly computation: Computation;
   readonly mapping: Mapping;
   readonly nest: LoopNest;
@@ -134,6 +143,7 @@ export function scaledNest({ zero, group, read }: (typeof SCALED_CASES)[number])
     block: { m: 2, n: 2 },
     placement: { a: read, b: "tiled", s: "tiled", t: read },
     threads: 1,
+    ...more,
   });
   const filled = (tensor: string, at: (i: number) => number): Float64Array =>
     Float64Array.from({ length: elementCount(tensorOf(computation, tensor)) }, (_, i) => at(i));
