@@ -114,7 +114,7 @@ export interface WindowSchedule extends WindowBlock {
 
 /** See {@link WindowSchedule.lines}. */
 export const LINE_USES = ["loaded", "mixed", "carried"] as const;
-export type LineUse = (typeof LINE_USES)[number];
+type LineUse = (typeof LINE_USES)[number];
 
 /** Schedule of a window on the lanes of warps. Every access is tested: thousands of warps hide the cost. */
 export interface WarpWindowSchedule extends WindowBlock {
@@ -221,28 +221,31 @@ export interface RecurrenceSchedule {
   readonly threads: number;
 }
 
-/** A computation on lanes, which share its axes by a space-time transform. */
-interface OnLanes<K extends string, S> {
+/** A computation that is mapped onto no instruction: on lanes, which share its axes by a space-time transform, or in plain loops. */
+interface Unmapped<K extends string, S> {
   readonly kind: K;
-  /** Name of the multiply-add the lanes run. */
+  /**
+   * Name of the multiply-add that lanes run; of loops, the row that says which vectors the compiler may use, or that
+   * threads compute it.
+   */
   readonly intrinsic: string;
   readonly schedule: S;
 }
 
 /** A window under one of the named transforms, on the vectors of a CPU. */
-export type WindowCandidate = OnLanes<"window", WindowSchedule>;
+export type WindowCandidate = Unmapped<"window", WindowSchedule>;
 /** A window under one of the named transforms, on the lanes of warps. */
-export type WarpWindowCandidate = OnLanes<"warp-window", WarpWindowSchedule>;
+export type WarpWindowCandidate = Unmapped<"warp-window", WarpWindowSchedule>;
 /** A stencil's time steps on the vectors of a CPU. */
-export type StepCandidate = OnLanes<"steps", StepSchedule>;
+export type StepCandidate = Unmapped<"steps", StepSchedule>;
 /** A stencil's time steps on the lanes of warps. */
-export type WarpStepCandidate = OnLanes<"warp-steps", WarpStepSchedule>;
+export type WarpStepCandidate = Unmapped<"warp-steps", WarpStepSchedule>;
 /** A design given by its transform, on the vectors of a CPU. */
-export type DesignCandidate = OnLanes<"design", DesignSchedule>;
+export type DesignCandidate = Unmapped<"design", DesignSchedule>;
 /** A design given by its transform, on the lanes of warps. */
-export type WarpDesignCandidate = OnLanes<"warp-design", WarpDesignSchedule>;
+export type WarpDesignCandidate = Unmapped<"warp-design", WarpDesignSchedule>;
 /** A result that refers to itself, on the vectors of a CPU. */
-export type RecurrenceCandidate = OnLanes<"recurrence", RecurrenceSchedule>;
+export type RecurrenceCandidate = Unmapped<"recurrence", RecurrenceSchedule>;
 /** A candidate on lanes. */
 export type LaneCandidate =
   | WindowCandidate
@@ -385,25 +388,18 @@ export interface WarpChainSchedule {
   readonly rowWarps: number;
 }
 
-/** Plain loops, without an instruction: the intrinsic is the row that says which vectors the compiler may use, or that threads compute it. */
-interface InLoops<K extends string, S> {
-  readonly kind: K;
-  readonly intrinsic: string;
-  readonly schedule: S;
-}
-
 /** The equation in plain loops. */
-export type LoopCandidate = InLoops<"loops", LoopSchedule>;
+export type LoopCandidate = Unmapped<"loops", LoopSchedule>;
 /** Products of a tensor with a matrix for each dimension, one dimension after another in plain loops. */
-export type ModeCandidate = InLoops<"mode-products", ModeSchedule>;
+export type ModeCandidate = Unmapped<"mode-products", ModeSchedule>;
 /** A convolution by Winograd's transforms, with the products on an instruction. */
-export type WinogradCandidate = InLoops<"winograd", WinogradSchedule>;
+export type WinogradCandidate = Unmapped<"winograd", WinogradSchedule>;
 /** The equation on the threads of a GPU. */
-export type WarpLoopCandidate = InLoops<"warp-loops", ThreadSchedule>;
+export type WarpLoopCandidate = Unmapped<"warp-loops", ThreadSchedule>;
 /** A program of equations that share their rows, row by row in plain loops. */
-export type ChainCandidate = InLoops<"chain", ChainSchedule>;
+export type ChainCandidate = Unmapped<"chain", ChainSchedule>;
 /** A program of equations that share their rows, of which each thread of a GPU holds some columns. */
-export type WarpChainCandidate = InLoops<"warp-chain", WarpChainSchedule>;
+export type WarpChainCandidate = Unmapped<"warp-chain", WarpChainSchedule>;
 
 /** What a search proposes: a mapping, a design on lanes or plain loops, with the schedule it runs under. */
 export type Candidate =

@@ -5,10 +5,10 @@
  *     y[g*16+k]   each once            c[i,j+1]  none writes c[i,0]: it holds the identity
  */
 
-import { affineForm, boundsOf, evaluateIndex, extentOf, pointsOf, pointsOver } from "./affine.ts";
+import { affineForm, boundsOf, type Extents, evaluateIndex, extentOf, pointsOf, pointsOver } from "./affine.ts";
 import { memoised, present, product } from "./collections.ts";
-import { type Computation, elementCount, extentsOf, targetOf } from "./computation.ts";
-import { axesIn, compare, type Expr } from "./expression.ts";
+import { type Computation, elementCount, extentsOf, type Tensor, targetOf } from "./computation.ts";
+import { type Access, axesIn, compare, type Expr } from "./expression.ts";
 
 /** Largest number of kept points that are examined one by one, where the target's index divides. */
 const MOST_POINTS = 100_000;
@@ -26,15 +26,7 @@ function findApart(computation: Computation): boolean {
     before = known.size;
     for (const e of index) {
       const open = [...(affineForm(e)?.terms ?? [])].filter(([name]) => !known.has(name));
-      let reach = 0;
-      const areDigits = open
-        .sort(([, a], [, b]) => Math.abs(a) - Math.abs(b))
-        .every(([name, factor]) => {
-          const above = Math.abs(factor) > reach;
-          reach += Math.abs(factor) * (extentOf(name, extents) - 1);
-          return above;
-        });
-      if (areDigits) for (const [name] of open) known.add(name);
+      if (areDigits(open, extents)) for (const [name] of open) known.add(name);
     }
   }
   if (kept.every((l) => known.has(l))) return true;
@@ -48,16 +40,36 @@ function findApart(computation: Computation): boolean {
   return true;
 }
 
+/** Whether terms of an index are digits of one number: each exceeds what all smaller ones reach together. */
+export function areDigits(terms: readonly (readonly [name: string, factor: number])[], extents: Extents): boolean {
+  let reach = 0;
+  return terms
+    .toSorted(([, a], [, b]) => Math.abs(a) - Math.abs(b))
+    .every(([name, factor]) => {
+      const above = Math.abs(factor) > reach;
+      reach += Math.abs(factor) * (extentOf(name, extents) - 1);
+      return above;
+    });
+}
+
+/** Conditions for an index to be inside its dimension; empty if bounds prove it. */
+export function inside(e: Expr, extent: number, extents: Extents): Expr[] {
+  const [least, most] = boundsOf(e, extents);
+  return present([least < 0 && compare(">=", e, 0), most >= extent && compare("<", e, extent)]);
+}
+
+/** Dimensions in which an access may leave its tensor. */
+export function leavesAlong({ index }: Pick<Access, "index">, { dims }: Tensor, extents: Extents): number[] {
+  return index.flatMap((e, d) => (inside(e, dims[d]?.extent ?? 0, extents).length > 0 ? [d] : []));
+}
+
 /**
  * Conditions on the loops under which a point's element lies inside the target; empty when every index stays inside.
  */
 export function insideTarget(computation: Computation): Expr[] {
   const extents = extentsOf(computation);
   const { dims } = targetOf(computation);
-  return computation.equation.target.index.flatMap((e, i): Expr[] => {
-    const [[min, max], extent] = [boundsOf(e, extents), dims[i]?.extent ?? 0];
-    return present([min < 0 && compare(">=", e, 0), max >= extent && compare("<", e, extent)]);
-  });
+  return computation.equation.target.index.flatMap((e, i) => inside(e, dims[i]?.extent ?? 0, extents));
 }
 
 /** Whether every element is written exactly once; false also when this is not known. */

@@ -10,14 +10,13 @@
 
 import { boundsOf, type Extents } from "../abstraction/affine.ts";
 import type { Optional } from "../abstraction/collections.ts";
-import { present } from "../abstraction/collections.ts";
 import { type Computation, memoryElements, type Tensor, tensorOf } from "../abstraction/computation.ts";
 import { bytesOf, type DType, isByteFloat, isInteger, rangeOf } from "../abstraction/dtype.ts";
+import { inside } from "../abstraction/elements.ts";
 import { storesElsewhere } from "../abstraction/epilogue.ts";
 import { internal } from "../abstraction/error.ts";
 import {
   type Access,
-  compare,
   comparesElements,
   type Expr,
   extentOfBorder,
@@ -332,12 +331,6 @@ export class CExpressions {
   }
 }
 
-/** Conditions for an index to be inside its dimension; empty if bounds prove it. */
-export function inside(e: Expr, extent: number, extents: Extents): Expr[] {
-  const [least, most] = boundsOf(e, extents);
-  return present([least < 0 && compare(">=", e, 0), most >= extent && compare("<", e, extent)]);
-}
-
 /** The text of an index that may be a factor. */
 const inParentheses = (text: Code, part: Expr): Code =>
   part.kind === "binary" || part.kind === "negate" ? code`(${text})` : text;
@@ -365,7 +358,7 @@ export type Generic = "at_least" | "at_most" | "most" | "least" | "clamp" | "sat
 export type GenericType = CType | "int64_t";
 
 /** Functions of the C library and of OpenCL C. */
-export type LibraryFunction = "fabs" | "rint" | "fmod" | FloatFunction;
+type LibraryFunction = "fabs" | "rint" | "fmod" | FloatFunction;
 
 /** The type in which C computes. */
 function calculationType(dtype: DType): CType {

@@ -14,9 +14,9 @@
  */
 
 import type { Extents } from "../abstraction/affine.ts";
-import { bytesOf } from "../abstraction/dtype.ts";
+import { bytesOf, type DType } from "../abstraction/dtype.ts";
 import { internal } from "../abstraction/error.ts";
-import { type Expr, number, printExpr } from "../abstraction/expression.ts";
+import { type Equation, type Expr, number, printExpr } from "../abstraction/expression.ts";
 import { fillTemplate, type Intrinsic, type Operand, operandOf } from "../abstraction/intrinsic.ts";
 import type { LoopNest, RegisterAt, RegisterFile } from "../abstraction/loop-nest.ts";
 import { axisName, type Code, code, Name, tensorName } from "../abstraction/source-text.ts";
@@ -121,9 +121,12 @@ export abstract class ScheduledNest extends TileRegisters {
   }
 
   protected assigned({ equation }: Of<"scalar">, extents: Extents): Code[] {
-    const { target, op, value, where } = equation;
-    if (op !== "=") internal(`a scheduled nest assigns, it does not ${op}`);
-    const dtype = this.c.dtypes[target.tensor] ?? "f32";
+    if (equation.op !== "=") internal(`a scheduled nest assigns, it does not ${equation.op}`);
+    return this.stored(equation, this.c.dtypes[equation.target.tensor] ?? "f32", extents);
+  }
+
+  /** An assignment of a value of the target's type. */
+  protected stored({ target, value, where }: Equation, dtype: DType, extents: Extents): Code[] {
     const place = this.c.place(target, extents);
     const statement = code`${tensorName(target.tensor)}[${place.at}] = ${this.c.value(value, dtype, extents)};`;
     return guarded([where !== undefined && this.c.condition(where, extents), ...place.guards], [statement]);

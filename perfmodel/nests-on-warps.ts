@@ -15,12 +15,14 @@ import { accessesIn } from "../abstraction/expression.ts";
 import { WARP } from "../abstraction/intrinsic.ts";
 import type { Loop, LoopNest, Statement } from "../abstraction/loop-nest.ts";
 import { levelOf, memoryOf, type Target, unitCost } from "../abstraction/machine.ts";
+import { USUAL_WARPS } from "../mapper/schedule/lane-decisions.ts";
+import { warpsHolding } from "../mapper/space-time/warp-tile.ts";
 import { laneCosts } from "../targets/lanes.ts";
 import { CONSTANT_BYTES, LINE_BYTES, SECTOR_BYTES } from "../targets/nvidia-gpu.ts";
 import type { Costs } from "./correct.ts";
 import { launchOf, rateOn, staysNear, writeRateOn } from "./rates.ts";
 import { type VectorRun, vectorRuns, WORD_BYTES } from "./vector-census.ts";
-import { LOADED, NOT_OVERLAPPED, OTHER_REGISTERS, QUARTER_REGISTERS, QUARTER_WARPS } from "./warps.ts";
+import { LOADED, NOT_OVERLAPPED } from "./warps.ts";
 
 /** Integer multiply-adds run at half the rate. Source: CUDA C++ Programming Guide, Throughput of Native Arithmetic Instructions. */
 const INTEGER_TURNS = 2;
@@ -50,9 +52,6 @@ interface OnWarps {
   /** Warps of a block. */
   readonly warps?: number | undefined;
 }
-
-/** Warps of a block when a schedule says nothing. */
-const USUAL_WARPS = 4;
 
 /** Seconds of a call. */
 export function secondsOnWarps(nest: LoopNest, computation: Computation, on: OnWarps, target: Target): number {
@@ -98,8 +97,7 @@ export function costsOnWarps(
   const total = (run?.parallel ?? 1) * part;
   const blocks = Math.ceil(total / ofBlock);
   const used = Math.min(blocks, multiprocessors) * quarters;
-  const registers = (run?.registers ?? 0) * machine.words + OTHER_REGISTERS;
-  const resident = Math.max(1, Math.min(QUARTER_WARPS, Math.floor(QUARTER_REGISTERS / registers)));
+  const resident = warpsHolding((run?.registers ?? 0) * machine.words);
   const tail = (TAIL * ofBlock * busy) / USUAL_WARPS / total;
   const waves = Math.max(1, total / used / resident);
   const clock = target.clockHz?.value ?? 1;

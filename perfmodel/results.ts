@@ -11,7 +11,7 @@ import { bytesOf } from "../abstraction/dtype.ts";
 import type { Operand } from "../abstraction/intrinsic.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
 import { tileRowElements } from "../abstraction/memory-tile.ts";
-import type { LoopDimension } from "../mapper/schedule/dimensions.ts";
+import { type LoopDimension, wholeStepsOf } from "../mapper/schedule/dimensions.ts";
 import { reachOfTarget } from "../mapper/schedule/reach.ts";
 import { writesVectorRows } from "../targets/index.ts";
 import type { Census } from "./census.ts";
@@ -28,7 +28,7 @@ import {
   straddlingShare,
 } from "./placed.ts";
 
-export interface Stores {
+interface Stores {
   readonly tiles: number;
   /** Elements moved from the scratch block to the output. */
   readonly scattered: number;
@@ -66,10 +66,7 @@ export class Results {
     this.bytes = bytesOfTensor(outputOf(computation));
 
     // The same rule as in mapper/lower/scheduled.ts: partial steps go through the scratch block.
-    const whole = dimensions.map((d) =>
-      d.kind === "spatial" ? { ...d, steps: d.wholeSteps, extent: d.wholeSteps * d.step } : d,
-    );
-    const reach = computation.epilogue ? "an epilogue comes first" : reachOfTarget(mapping, whole);
+    const reach = computation.epilogue ? "an epilogue comes first" : reachOfTarget(mapping, wholeStepsOf(dimensions));
     const elementBytes = bytesOf(outputOf(computation).dtype);
     const tile = product(operand.dims.map((o) => o.extent));
     const rowBytes = Math.min(tile, tileRowElements(operand)) * elementBytes;

@@ -15,6 +15,7 @@ import { WARP } from "../abstraction/intrinsic.ts";
 import { memoryOf, type Target } from "../abstraction/machine.ts";
 import { USUAL_WARPS } from "../mapper/schedule/lane-decisions.ts";
 import { shiftAt, type TapSum } from "../mapper/space-time/taps.ts";
+import { QUARTER_WARPS, warpsHolding } from "../mapper/space-time/warp-tile.ts";
 import type { WindowPlacement } from "../mapper/space-time/window.ts";
 import { dividedPairs, isTested, piecesOf, sweepRegisters, sweptAxis } from "../mapper/space-time/window-sweep.ts";
 import { laneCosts } from "../targets/lanes.ts";
@@ -53,10 +54,6 @@ const SWEPT_ROWS = 0.1;
 /** How much slower memory is for each row beyond four of overlapping vectors, whose stores straddle lines. */
 const STRADDLING_ROW = 0.06 / 16;
 const FREE_ROWS = 4;
-/** Registers of a thread other than sums and data, and registers of all lanes of a quarter. CUDA C++ Programming Guide, Technical Specifications. */
-export const OTHER_REGISTERS = 24;
-export const QUARTER_REGISTERS = 512;
-export const QUARTER_WARPS = 16;
 /** Factor on memory latency under load. */
 export const LOADED = 1.3;
 
@@ -199,7 +196,6 @@ function sweepWork(sum: TapSum, s: WarpWindowSchedule): Work {
   const moves = swept && ahead < reach ? ((reach - 1) * sums * steps) / ahead : 0;
   // Others are counted by elements. Two of two bytes take one instruction, and each pair that is put together one more.
   const joins = bytesOf(sum.output.dtype) < WORD_BYTES ? 2 * dividedPairs(sum, s) * steps : 0;
-  const warps = Math.min(QUARTER_WARPS, Math.floor(QUARTER_REGISTERS / (sweepRegisters(sum, s) + OTHER_REGISTERS)));
   // One lane of each line fetches it. The own rows are as many as the outputs.
   const fetches = s.prefetchSteps === undefined ? 0 : rows * steps;
   return {
@@ -215,6 +211,6 @@ function sweepWork(sum: TapSum, s: WarpWindowSchedule): Work {
     loadTurns: each > 1 ? WIDE_LOAD_TURNS : LOAD_TURNS,
     again: (read * steps) / (rows * length),
     apart: swept ? 1 + (s.prefetchSteps === undefined ? SWEPT_ROWS : fetchedRows(s.prefetchSteps, s.warps)) : 1,
-    warps,
+    warps: warpsHolding(sweepRegisters(sum, s)),
   };
 }

@@ -6,12 +6,11 @@
  */
 
 import { present } from "../abstraction/collections.ts";
-import { extentsOf } from "../abstraction/computation.ts";
 import { internal } from "../abstraction/error.ts";
 import { type Access, axesIn, axis, binary, number, substitute } from "../abstraction/expression.ts";
 import { printTransform } from "../mapper/schedule/array-decisions.ts";
 import { type Design, designOf } from "../mapper/space-time/design.ts";
-import { spaceTimeOf } from "../mapper/space-time/lane-array.ts";
+import { insideOf, spaceTimeOf } from "../mapper/space-time/lane-array.ts";
 import { type ArrayProblem, arrayProblem, operandAccesses } from "../mapper/space-time/problem.ts";
 import { trace } from "../mapper/space-time/trace.ts";
 import { placeWindow, WINDOW_DESIGNS, windowProblem } from "../mapper/space-time/window.ts";
@@ -62,11 +61,7 @@ const MOST_DRAWN = { lanes: 8, steps: 9 } as const;
  * @throws UsageError for a computation without a uniform recurrence on these loops
  */
 export function drawTransformSvg({ sum, transform, lanes, tile }: ArrayDrawing): string {
-  const extents = extentsOf(sum);
-  const whole = transform.loops.map((name) => {
-    const extent = extents[name] ?? 1;
-    return { name, extent: Math.min(tile[name] ?? extent, extent) };
-  });
+  const whole = insideOf(sum, transform, tile);
   const designWith = (loops: ArrayProblem["loops"]): { problem: ArrayProblem; design: Design } => {
     const problem = arrayProblem(sum, { inside: loops, outside: [], tiled: [], dropped: [] });
     return { problem, design: designOf(problem, spaceTimeOf(transform)) };

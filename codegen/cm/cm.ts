@@ -23,8 +23,9 @@
 import type { Extents } from "../../abstraction/affine.ts";
 import { present, upTo } from "../../abstraction/collections.ts";
 import type { Computation } from "../../abstraction/computation.ts";
-import { bytesOf } from "../../abstraction/dtype.ts";
+import { bytesOf, type DType } from "../../abstraction/dtype.ts";
 import { internal, UsageError } from "../../abstraction/error.ts";
+import type { Equation } from "../../abstraction/expression.ts";
 import type { Intrinsic } from "../../abstraction/intrinsic.ts";
 import type { Kernel, Launch } from "../../abstraction/kernel.ts";
 import type { LoopNest, Scratch, Statement } from "../../abstraction/loop-nest.ts";
@@ -60,7 +61,7 @@ const CACHE_LINE = 64;
 /** The mask of the first lane. */
 export const ONLY = new Name("local", "first_lane");
 
-export abstract class CmSurfaces extends SubgroupWriter {
+abstract class CmSurfaces extends SubgroupWriter {
   protected override readonly c: CmValues;
 
   /** @throws UsageError for more than a surface or shared local memory holds */
@@ -256,10 +257,7 @@ extern "C" _GENX_MAIN_ void ${name}(${list(parameters)}) {
     return this.c.within({ axis: undefined, active: code`${ONLY}` }, print);
   }
 
-  protected override assigned({ equation }: Of<"scalar">, extents: Extents): Code[] {
-    const { target, op, value, where } = equation;
-    if (op !== "=") internal(`a scheduled nest assigns, it does not ${op}`);
-    const dtype = this.c.dtypes[target.tensor] ?? "f32";
+  protected override stored({ target, value, where }: Equation, dtype: DType, extents: Extents): Code[] {
     const place = this.c.placeOf(target, extents);
     const active = this.c.mask(present([where, ...place.guards]), extents) ?? code`vector<ushort, 16>(1)`;
     const at = this.c.laneIndex(place.at, extents);

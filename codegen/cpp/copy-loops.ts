@@ -35,7 +35,7 @@ const WORD_BYTES = 4;
 /** With fewer elements in a row, neither a vector nor transposing pays. */
 const FEWEST = 8;
 
-export interface CopyLoops {
+interface CopyLoops {
   /** Perfectly nested, outermost first. */
   readonly loops: readonly Loop[];
   readonly extents: Extents;
@@ -191,6 +191,13 @@ export function masksOf(tests: readonly Expr[], lane: string, c: CExpressions, e
   return masks.length === 0 ? code`~0ull` : join(masks, code` & `);
 }
 
+/** The mask for tests that depend on no other of the loops; undefined where one does, or where {@link maskOf} is. */
+function maskAlong({ loops, tests, extents }: CopyLoops, lane: string, c: CExpressions): Code | undefined {
+  const isAlong = (test: Expr): boolean =>
+    axesIn(test).every((name) => name === lane || loops.every((l) => l.axis !== name));
+  return tests.every(isAlong) ? masksOf(tests, lane, c, extents) : undefined;
+}
+
 /** The terms of a sum that depend on some axes. The other terms may divide. */
 function movedBy(e: Expr, axes: readonly string[]): Expr {
   if (!axesIn(e).some((name) => axes.includes(name))) return number(0);
@@ -230,6 +237,14 @@ function placesIn(at: Expr, loops: readonly Loop[]): ((...steps: number[]) => nu
   return (...steps) => place(...steps) - start;
 }
 
+/** Whether element n of row k lies in word n of every perWord-th row, whose rows are so many elements apart. */
+function liesInWords(place: (k: number, n: number) => number, rows: number, pitch: number, perWord: number): boolean {
+  for (let k = 0; k < rows; k++)
+    for (let n = 0; n < WORDS; n++)
+      if (place(k, n) !== pitch * Math.floor(k / perWord) + perWord * n + (k % perWord)) return false;
+  return true;
+}
+
 /**
  * Packs sixteen columns of words from rows by transposing them in registers, when a condition or the end of a
  * tensor excludes whole rows.
@@ -247,7 +262,7 @@ function placesIn(at: Expr, loops: readonly Loop[]): ((...steps: number[]) => nu
  * @returns the line that replaces such loops; undefined for any other loops
  */
 export function turnedColumns(copied: CopyLoops, c: CExpressions): readonly Code[] | undefined {
-  const { loops, extents, dtype, to, from, tests, pointers } = copied;
+  const { loops, dtype, to, from, pointers } = copied;
   const [outer, middle] = loops;
   const inner = loops.at(-1);
   const bytes = bytesOf(dtype);
@@ -265,15 +280,11 @@ export function turnedColumns(copied: CopyLoops, c: CExpressions): readonly Code
   const place = placesIn(to.at, loops);
   const row = place?.(1) ?? 0;
   if (!place || row < WORDS * perWord) return undefined;
-  for (let k = 0; k < outer.extent; k++)
-    for (let q = 0; q < perWord; q++)
-      for (let n = 0; n < WORDS; n++)
-        if (place(k, ...(within ? [q, n] : [n])) !== k * row + n * perWord + q) return undefined;
+  const at = (k: number, n: number): number => place(Math.floor(k / perWord), ...(within ? [k % perWord, n] : [n]));
+  if (!liesInWords(at, outer.extent * perWord, row, perWord)) return undefined;
 
   // 2. Only whole rows may be excluded.
-  const isOfRows = (test: Expr): boolean =>
-    axesIn(test).every((name) => name === inner.axis || loops.every((l) => l.axis !== name));
-  const mask = tests.every(isOfRows) ? masksOf(tests, inner.axis, c, extents) : undefined;
+  const mask = maskAlong(copied, inner.axis, c);
   if (mask === undefined) return undefined;
   const [destination, origin] = pointers();
   return [code`@turn_columns(${destination}, ${row * bytes}, ${origin}, ${pitch * bytes}, ${mask}, ${outer.extent});`];
@@ -356,7 +367,7 @@ function pitchesOf(at: Expr, outer: Loop, inner: Loop): { readonly outer: number
  * @returns the line that replaces the two loops over a tile; undefined if they do anything else
  */
 export function turnedTile(copied: CopyLoops, c: CExpressions): readonly Code[] | undefined {
-  const { loops, extents, dtype, to, from, tests, pointers } = copied;
+  const { loops, dtype, to, from, pointers } = copied;
   const [loop, inner, ...more] = loops;
   if (!loop || inner?.extent !== WORDS || more.length > 0 || loop.mode === "parallel") return undefined;
   const bytes = bytesOf(dtype);
@@ -367,17 +378,10 @@ export function turnedTile(copied: CopyLoops, c: CExpressions): readonly Code[] 
   const pitch = form?.terms.get(inner.axis);
   if (form?.terms.get(loop.axis) !== 1 || pitch === undefined) return undefined;
   const place = placesIn(to.at, loops);
-  if (!place) return undefined;
-  const perWord = WORD_BYTES / bytes;
-  for (let k = 0; k < loop.extent; k++)
-    for (let n = 0; n < WORDS; n++) {
-      const turned = loop.extent * Math.floor(k / perWord) + perWord * n + (k % perWord);
-      if (place(k, n) !== turned) return undefined;
-    }
+  if (!place || !liesInWords(place, loop.extent, loop.extent, WORD_BYTES / bytes)) return undefined;
 
   // 2. The same elements must be excluded in every row.
-  const isOfColumns = tests.every((test) => !axesIn(test).includes(inner.axis));
-  const mask = isOfColumns ? masksOf(tests, loop.axis, c, extents) : undefined;
+  const mask = maskAlong(copied, loop.axis, c);
   if (mask === undefined) return undefined;
   const [destination, origin] = pointers();
   return [code`@turn_words<${bytes}>(${destination}, ${origin}, ${pitch * bytes}, ${mask});`];
@@ -398,7 +402,7 @@ export function turnedTile(copied: CopyLoops, c: CExpressions): readonly Code[] 
  * @returns the line that replaces the two loops; undefined if they do anything else
  */
 export function mixedRows(copied: CopyLoops, c: CExpressions): readonly Code[] | undefined {
-  const { loops, extents, dtype, to, from, tests, pointers } = copied;
+  const { loops, dtype, to, from, pointers } = copied;
   const [loop, inner, ...more] = loops;
   if (!loop || inner?.extent !== WORDS || more.length > 0 || loop.mode === "parallel") return undefined;
   const bytes = bytesOf(dtype);
@@ -411,14 +415,10 @@ export function mixedRows(copied: CopyLoops, c: CExpressions): readonly Code[] |
   const place = placesIn(to.at, loops);
   if (!place) return undefined;
   const row = loop.extent === perWord ? WORDS * perWord : place(perWord);
-  if (row < WORDS * perWord) return undefined;
-  for (let k = 0; k < loop.extent; k++)
-    for (let n = 0; n < WORDS; n++)
-      if (place(k, n) !== row * Math.floor(k / perWord) + perWord * n + (k % perWord)) return undefined;
+  if (row < WORDS * perWord || !liesInWords(place, loop.extent, row, perWord)) return undefined;
 
   // 2. The same elements must be excluded in every row.
-  const isOfColumns = tests.every((test) => !axesIn(test).includes(loop.axis));
-  const mask = isOfColumns ? masksOf(tests, inner.axis, c, extents) : undefined;
+  const mask = maskAlong(copied, inner.axis, c);
   if (mask === undefined) return undefined;
   const [destination, origin] = pointers();
   const rows = loop.extent / perWord;

@@ -18,6 +18,7 @@
 import { affineForm, boundsOf, type Extents } from "../../abstraction/affine.ts";
 import { type Computation, inputsOf, type Tensor } from "../../abstraction/computation.ts";
 import type { DType } from "../../abstraction/dtype.ts";
+import { inside } from "../../abstraction/elements.ts";
 import { storesElsewhere } from "../../abstraction/epilogue.ts";
 import { internal } from "../../abstraction/error.ts";
 import {
@@ -39,7 +40,7 @@ import type { LoopNest, Statement } from "../../abstraction/loop-nest.ts";
 import { axisName, block, type Code, code, Name } from "../../abstraction/source-text.ts";
 import { typeOf } from "../../abstraction/typing.ts";
 import { valueRange } from "../../abstraction/value-range.ts";
-import { C_WORDS, inside, type Place } from "../c-expressions.ts";
+import { C_WORDS, type Place } from "../c-expressions.ts";
 import { always, never } from "../lane-printer.ts";
 import { shortIndex, sumOf, termsOfShort } from "../short-index.ts";
 import { type Role, STRENGTH, WarpExpressions } from "../warp-expressions.ts";
@@ -54,7 +55,7 @@ export const ownAxis = (word: string): string => OWN + word;
 const FLOATS: readonly DType[] = ["f32", "f16", "bf16"];
 
 /** Named values available to a drain or a copy: an element of a register, or of a loaded piece. */
-export type AtHand = (e: Access) => Code | undefined;
+type AtHand = (e: Access) => Code | undefined;
 
 export class CudaExpressions extends WarpExpressions {
   /** Loops over the blocks of a cluster, which give the number of a thread's own block. */

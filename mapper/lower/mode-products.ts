@@ -14,7 +14,7 @@
  * such products (network/winograd.ts).
  */
 
-import { boundsOf, evaluateIndex, splitRowMajor } from "../../abstraction/affine.ts";
+import { evaluateIndex, splitRowMajor } from "../../abstraction/affine.ts";
 import { indicesOf, isDefined, product, unique, upTo, volumeOf } from "../../abstraction/collections.ts";
 import {
   type Axis,
@@ -27,6 +27,7 @@ import {
 } from "../../abstraction/computation.ts";
 import { allOf } from "../../abstraction/condition.ts";
 import { isInteger } from "../../abstraction/dtype.ts";
+import { leavesAlong } from "../../abstraction/elements.ts";
 import { storingAt } from "../../abstraction/epilogue.ts";
 import {
   type Access,
@@ -139,12 +140,7 @@ function divisorsOf(e: Expr, name: string, op: "/" | "%", alone: number): number
 
 /** Dimensions of the tensor along which a window may be outside. */
 function outsideOf(computation: Computation, source: Access): readonly number[] {
-  const extents = extentsOf(computation);
-  const { dims } = tensorOf(computation, source.tensor);
-  return source.index.flatMap((e, d) => {
-    const [min, max] = boundsOf(e, extents);
-    return min < 0 || max >= (dims[d]?.extent ?? 0) ? [d] : [];
-  });
+  return leavesAlong(source, tensorOf(computation, source.tensor), extentsOf(computation));
 }
 
 /**

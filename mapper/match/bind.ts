@@ -8,10 +8,11 @@
  * during packing. A product of three or more factors is divided among the operands in every possible way.
  */
 
-import { affineForm, boundsOf, extentOf } from "../../abstraction/affine.ts";
+import { affineForm } from "../../abstraction/affine.ts";
 import { defined, memoised, volumeOf } from "../../abstraction/collections.ts";
 import { type Computation, extentsOf, identityIn, targetOf, tensorOf } from "../../abstraction/computation.ts";
 import { rangeOf, wrap } from "../../abstraction/dtype.ts";
+import { areDigits, leavesAlong } from "../../abstraction/elements.ts";
 import {
   access,
   accessesIn,
@@ -26,7 +27,7 @@ import type { Binding, Refusal, Rule } from "../../abstraction/mapping.ts";
 import { type DTypes, dtypesOf, typeOf } from "../../abstraction/typing.ts";
 import { valueRange } from "../../abstraction/value-range.ts";
 
-export interface Bindings {
+interface Bindings {
   /** Bindings in the order of the text, then those with commuted operands. */
   readonly bindings: readonly Binding[];
   readonly refusals: readonly Refusal[];
@@ -152,14 +153,8 @@ function writesOnce(computation: Computation): boolean {
 function targetShows(computation: Computation, loop: string): boolean {
   const extents = extentsOf(computation);
   return computation.equation.target.index.some((e) => {
-    const terms = [...(affineForm(e)?.terms ?? [])].sort(([, a], [, b]) => Math.abs(a) - Math.abs(b));
-    let reach = 0;
-    const isDigits = terms.every(([name, factor]) => {
-      const above = Math.abs(factor) > reach;
-      reach += Math.abs(factor) * (extentOf(name, extents) - 1);
-      return above;
-    });
-    return isDigits && terms.some(([name]) => name === loop);
+    const terms = [...(affineForm(e)?.terms ?? [])];
+    return areDigits(terms, extents) && terms.some(([name]) => name === loop);
   });
 }
 
@@ -192,15 +187,9 @@ function outsideProblem(computation: Computation, intrinsic: Intrinsic, binding:
   for (const [operand, bound] of Object.entries(binding).slice(1)) {
     const { dtype } = operandOf(intrinsic, operand);
     if (wrap(dtype, identity) === identity) continue;
-    for (const { tensor, index } of accessesIn(bound)) {
-      const { dims } = tensorOf(computation, tensor);
-      const outside = index.some((e, d) => {
-        const [min, max] = boundsOf(e, extents);
-        return min < 0 || max >= (dims[d]?.extent ?? 0);
-      });
-      if (outside)
-        return `reading outside ${tensor} gives ${identity}, which ${operand} of ${intrinsic.name}, ${dtype}, does not hold`;
-    }
+    const outside = accessesIn(bound).find((a) => leavesAlong(a, tensorOf(computation, a.tensor), extents).length > 0);
+    if (outside)
+      return `reading outside ${outside.tensor} gives ${identity}, which ${operand} of ${intrinsic.name}, ${dtype}, does not hold`;
   }
   return undefined;
 }

@@ -80,6 +80,10 @@ function findDimensions({ computation, matching, intrinsic }: Mapping): LoopDime
   return [...keptIn(dimensions), ...summedIn(dimensions)];
 }
 
+/** The dimensions without the partial last step of kept ones. */
+export const wholeStepsOf = (dimensions: readonly LoopDimension[]): LoopDimension[] =>
+  dimensions.map((d) => (d.kind === "spatial" ? { ...d, steps: d.wholeSteps, extent: d.wholeSteps * d.step } : d));
+
 /** Names of the summed dimensions. */
 export const summedOf = memoised(
   (mapping: Mapping): ReadonlySet<string> => new Set(summedIn(dimensionsOf(mapping)).map((d) => d.name)),

@@ -170,7 +170,8 @@ function tooLong({ steps }: Design, passing: Design["flows"], { beside, transfor
 
 const isLong = (sum: Computation, name: string): boolean => sum.axes.some((a) => a.name === name && a.extent > 1);
 
-function insideOf(sum: Computation, { loops }: LaneTransform, tile: ArrayPlan["tile"]): SourceLoop[] {
+/** The loops of an array, each as long as a pass is. */
+export function insideOf(sum: Computation, { loops }: LaneTransform, tile: ArrayPlan["tile"]): SourceLoop[] {
   const extents = extentsOf(sum);
   return loops.map((name) => {
     const extent = extents[name] ?? 1;

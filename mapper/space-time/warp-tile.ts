@@ -93,13 +93,15 @@ const OTHER_REGISTERS = 24;
  * Specifications.
  */
 const QUARTER_REGISTERS = 512;
-const QUARTER_WARPS = 16;
+export const QUARTER_WARPS = 16;
 
-/** Warps that fit into the registers of a quarter of a multiprocessor. */
-export function residentWarps(tile: WarpTile, bytes: number): number {
-  const held = Math.floor(QUARTER_REGISTERS / (warpRegisters(tile, bytes) + OTHER_REGISTERS));
-  return Math.max(1, Math.min(QUARTER_WARPS, held));
+/** Warps that fit into the registers of a quarter of a multiprocessor. @param held 32-bit registers of a thread for values */
+export function warpsHolding(held: number): number {
+  return Math.max(1, Math.min(QUARTER_WARPS, Math.floor(QUARTER_REGISTERS / (held + OTHER_REGISTERS))));
 }
+
+/** The same for a tile. */
+export const residentWarps = (tile: WarpTile, bytes: number): number => warpsHolding(warpRegisters(tile, bytes));
 
 /** Why warps cannot run the steps under a schedule; undefined when they can. */
 export function warpProblem(steps: Steps, schedule: WarpStepSchedule): string | undefined {

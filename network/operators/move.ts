@@ -82,6 +82,14 @@ export const stacked = (node: Lowering, values: readonly Value[]): Value =>
     0,
   );
 
+/** An image of channels, and the side of the blocks of its pixels. */
+function inBlocks(node: Lowering) {
+  const x = node.input(0);
+  const [n = 1, c = 1, h = 1, w = 1] = x.shape;
+  const block = node.int("blocksize", 0);
+  return { x, n, c, h, w, block, isImage: x.shape.length === 4 && block >= 1 };
+}
+
 const BORDERS: Readonly<Record<string, string>> = { edge: "clamp", reflect: "reflect", wrap: "wrap" };
 
 export const MOVES: OperatorTable = {
@@ -101,10 +109,8 @@ export const MOVES: OperatorTable = {
   },
   /** Moves blocks of channels to blocks of pixels, or back. */
   DepthToSpace(node: Lowering) {
-    const x = node.input(0);
-    const [n = 1, c = 1, h = 1, w = 1] = x.shape;
-    const block = node.int("blocksize", 0);
-    if (x.shape.length !== 4 || block < 1 || c % (block * block) !== 0)
+    const { x, n, c, h, w, block, isImage } = inBlocks(node);
+    if (!isImage || c % (block * block) !== 0)
       node.refuse(`${c} channels do not fall into blocks of ${block} by ${block}`);
     const channels = c / (block * block);
     const place = `(i2%${block})*${block}+i3%${block}`;
@@ -217,10 +223,8 @@ export const MOVES: OperatorTable = {
     );
   },
   SpaceToDepth(node: Lowering) {
-    const x = node.input(0);
-    const [n = 1, c = 1, h = 1, w = 1] = x.shape;
-    const block = node.int("blocksize", 0);
-    if (x.shape.length !== 4 || block < 1 || h % block !== 0 || w % block !== 0)
+    const { x, n, c, h, w, block, isImage } = inBlocks(node);
+    if (!isImage || h % block !== 0 || w % block !== 0)
       node.refuse(`${h} by ${w} pixels do not fall into blocks of ${block}`);
     const index = ["i0", `i1%${c}`, `i2*${block}+i1/${c * block}`, `i3*${block}+i1/${c}%${block}`];
     return moved(node, x, [n, c * block * block, h / block, w / block], index);
