@@ -33,7 +33,7 @@ export const MIRRORED: Readonly<Record<CompareOp, CompareOp>> = {
   "!=": "!=",
 };
 
-export type LogicOp = "and" | "or";
+type LogicOp = "and" | "or";
 
 /** Functions that exist for floats only. They are library calls: vector instructions do not compute them. */
 export const FLOAT_FUNCTIONS = {
@@ -70,7 +70,7 @@ export const BORDERS = ["clamp", "reflect", "wrap"] as const;
 export type Border = (typeof BORDERS)[number];
 
 /** An index that stays inside its dimension, `in[clamp(i-1)]`; it alone may be read from a tensor, `table[clamp(ids[i]),j]`. */
-export interface BorderIndex {
+interface BorderIndex {
   readonly kind: "border";
   readonly how: Border;
   readonly index: Expr;
@@ -365,7 +365,7 @@ export function isSame(a: Expr, b: Expr): boolean {
 }
 
 /** Whether arithmetic is on unbounded integers (`1/2` is 0) or on elements (`1/2` is 0.5 beside an f32). */
-export type Context = "index" | "value";
+type Context = "index" | "value";
 
 /** An expression of only axes and integers counts as an index. */
 function contextOf(e: Expr): Context {

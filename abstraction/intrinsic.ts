@@ -204,7 +204,7 @@ export interface Intrinsic {
 }
 
 /** The operand names in an equation's text: `"c[i] += a[i]"` gives `"c" | "a"`, so that a misspelt operand does not compile. */
-export type OperandName<E extends string> = string extends E ? string : BeforeBracket<E>;
+type OperandName<E extends string> = string extends E ? string : BeforeBracket<E>;
 type BeforeBracket<E extends string> = E extends `${infer Head}[${infer Tail}`
   ? LastWord<Head> | BeforeBracket<Tail>
   : never;

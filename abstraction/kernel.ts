@@ -80,7 +80,7 @@ export interface CudaCall {
 }
 
 /** What a caller of an OpenCL C kernel must know besides its functions. */
-export interface OpenClCall {
+interface OpenClCall {
   /** Bytes of the workspace, which must begin zeroed. */
   readonly workspaceBytes: number;
   /** Work-items of a work-group, which is one sub-group; 1 when each work-item works alone. */
@@ -103,7 +103,7 @@ export interface PrintedLoop extends PrintedIssues {
 }
 
 /** What a SYCL kernel requires of its device. */
-export interface SyclCall {
+interface SyclCall {
   /** Work-items of a sub-group. */
   readonly lanes: number;
 }

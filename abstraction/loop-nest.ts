@@ -325,7 +325,7 @@ export interface TileAccess {
  * The levels of a GPU at which the outermost parallel loops run. Their steps, counted as one number, go to the warps of a grid in order, or to equal
  * parts of warps.
  */
-export interface Deal {
+interface Deal {
   /** Warps of a block; 4 when left out. */
   readonly warps?: number | undefined;
   /** Lanes that run a step; those of a warp when left out. */

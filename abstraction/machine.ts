@@ -23,8 +23,8 @@ export interface Figure {
 
 /** Names of levels, outermost to innermost: of a program on a GPU, or of the hardware of a CPU. */
 export type LevelName = GpuLevel | CpuLevel;
-export type GpuLevel = "grid" | "cluster" | "block" | "warpgroup" | "warp" | "lane";
-export type CpuLevel = "socket" | "core" | "thread" | "vector";
+type GpuLevel = "grid" | "cluster" | "block" | "warpgroup" | "warp" | "lane";
+type CpuLevel = "socket" | "core" | "thread" | "vector";
 
 /** One level of a machine: a grid, a block, a warp; a socket, a core, a vector. */
 export interface Level {
@@ -282,7 +282,7 @@ export interface Rate {
 }
 
 /** Shares or cycles at ascending extents of an axis, interpolated linearly. */
-export interface ShareByExtent {
+interface ShareByExtent {
   readonly axis: string;
   readonly points: readonly (readonly [extent: number, value: number])[];
   readonly source: string;

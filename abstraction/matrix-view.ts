@@ -65,7 +65,7 @@ function linear(
 const swizzled = (address: number, span: number): number => address ^ ((address >> 3) & (span - PIECE));
 
 /** Offset in bytes of an element of the matrix. */
-export function viewedAt(view: MatrixView, kept: number, sum: number, bytes: number): number {
+function viewedAt(view: MatrixView, kept: number, sum: number, bytes: number): number {
   return swizzled(linear(view, kept, sum, bytes), view.span);
 }
 

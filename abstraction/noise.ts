@@ -8,7 +8,7 @@ export const NOISE_VERDICTS = ["quiet", "usable", "noisy", "unknown"] as const;
 export type NoiseVerdict = (typeof NOISE_VERDICTS)[number];
 
 /** What was seen of a set of measurements. Each list may be empty but `widths`, which has one entry for each measurement. */
-export interface SignsOfNoise {
+interface SignsOfNoise {
   /** Widths of the 95 % intervals, as shares of the medians. */
   readonly widths: readonly number[];
   /** How much the times drifted within a measurement, as shares. */
@@ -21,7 +21,7 @@ export interface SignsOfNoise {
   readonly throttled?: number;
 }
 
-export interface JudgedNoise {
+interface JudgedNoise {
   readonly verdict: NoiseVerdict;
   /** Half of the measurements are good to this share, by their times alone. */
   readonly half: number;

@@ -20,7 +20,7 @@ export function specOf({ dtype, dims, storage, constant }: Tensor, layout = true
 }
 
 /** What changes of a computation; everything else stays. */
-export interface Rebuilding {
+interface Rebuilding {
   readonly equation?: Equation;
   readonly epilogue?: Equation | undefined;
   readonly extents?: Extents;

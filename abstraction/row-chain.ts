@@ -53,7 +53,7 @@ export interface Digit {
 }
 
 /** How an equation lies in rows. */
-export interface PlacedEquation {
+interface PlacedEquation {
   /** Its result: one element for each column (`each`), a reduction over the row (`sum`), or a function of such values of the row (`row`). */
   readonly makes: "each" | "sum" | "row";
   /** Each of its loops of more than one step. */

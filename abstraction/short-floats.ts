@@ -10,7 +10,7 @@ import { type DType, type FloatFormat, floatFormatOf } from "./dtype.ts";
 import { internal } from "./error.ts";
 
 const SHORT = ["e4m3", "e5m2", "f16", "bf16"] as const satisfies readonly DType[];
-export type ShortFloat = (typeof SHORT)[number];
+type ShortFloat = (typeof SHORT)[number];
 
 export const isShort = (dtype: DType | "s64" | "bool"): dtype is ShortFloat =>
   (SHORT as readonly string[]).includes(dtype);

@@ -26,7 +26,7 @@ export type SourceText = string & { readonly [finished]: true };
 declare const finished: unique symbol;
 
 /** Namespace of a name. Names of two spaces differ even when they ask for the same word. */
-export type NameSpace = "tensor" | "axis" | "register" | "local";
+type NameSpace = "tensor" | "axis" | "register" | "local";
 
 const NAME = /^[A-Za-z_][A-Za-z0-9_]*$/;
 

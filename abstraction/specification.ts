@@ -24,7 +24,7 @@ import { parseExpr } from "./parse.ts";
 import { lineError, linesOf, parseRecurrence, type Recurrence, type SpaceTime } from "./recurrence.ts";
 
 /** `loop = value`, in the destination loops and the loops defined before. */
-export interface ReverseLine {
+interface ReverseLine {
   readonly loop: string;
   readonly value: Expr;
 }
@@ -44,10 +44,10 @@ export interface SpaceTimeTransform {
 
 /** Where values are kept: in vectors of lanes, or once for a whole block. */
 export const STORES = ["registers", "shared"] as const;
-export type Store = (typeof STORES)[number];
+type Store = (typeof STORES)[number];
 
 /** One step of a spatial mapping, in the order written. */
-export type SpatialStep =
+type SpatialStep =
   | { readonly kind: "merge_ures"; readonly names: readonly string[] }
   | {
       readonly kind: "tile";

@@ -44,7 +44,7 @@ export interface Sliced<T> {
   readonly cut: { readonly after: number; readonly at: Step } | undefined;
 }
 
-export interface SliceOptions {
+interface SliceOptions {
   /** Asked between slices whether the work is to stop early. */
   readonly isEnough: () => boolean;
   /** Aborts the work: the promise is rejected with the signal's reason. */

@@ -35,7 +35,7 @@ export interface ViewedDimension {
 }
 
 /** Rows run over a box, its second dimension fastest. */
-export interface BoxRows {
+interface BoxRows {
   readonly kind: "box";
   /** Elements along each dimension; the first is the number of columns. */
   readonly extents: readonly number[];

@@ -48,7 +48,7 @@ export function printClock({ hertz, throttled }: DeviceClock): string {
 
 /** Reasons for which a GPU throttles its clock. Source: NVML API Reference, nvmlClocksEventReasons. */
 export const THROTTLES = ["power-limit", "slowdown", "temperature", "hot-slowdown", "power-brake"] as const;
-export type Throttle = (typeof THROTTLES)[number];
+type Throttle = (typeof THROTTLES)[number];
 
 /** A failed run is a status with its log, never a number. */
 export type Measurement = {

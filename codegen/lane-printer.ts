@@ -165,7 +165,7 @@ export function pinnedLane(e: Expr, lane: string): Expr | undefined {
  * The only lane that satisfies the conditions, alone or together (`lane/8 == 0`, `lane%8 == 3`); "none" if no lane
  * does.
  */
-export function onlyLane(conditions: readonly Expr[], lane: string, extents: Extents): Expr | "none" | undefined {
+function onlyLane(conditions: readonly Expr[], lane: string, extents: Extents): Expr | "none" | undefined {
   const named = conditions.map((e) => pinnedLane(e, lane)).find((e) => e !== undefined);
   if (named) return named;
   const [only, ...others] = lanesLeft(conditions, lane, extents);

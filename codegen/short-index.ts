@@ -63,7 +63,7 @@ export function divisorOf(e: Expr, extents: Extents): number {
   return divisorOfTerms(shortTerms(e, extents));
 }
 
-export function divisorOfTerms(terms: readonly Term[]): number {
+function divisorOfTerms(terms: readonly Term[]): number {
   return terms.reduce((all, { factor }) => gcd(all, factor), 0);
 }
 

@@ -34,7 +34,7 @@ const measurement = z.discriminatedUnion("status", [
 ]);
 
 /** Where and of what a measurement is said to be. */
-export interface Claimed {
+interface Claimed {
   readonly computation: Computation;
   readonly threads: number;
   readonly environment: Pick<Environment, "driver">;

@@ -12,7 +12,7 @@ import { readFileSync } from "node:fs";
 import { reasonOf, UsageError, unreadable } from "../abstraction/error.ts";
 
 /** A password that is not printed with what holds it. */
-export class Password {
+class Password {
   readonly #text: string;
 
   constructor(text: string) {

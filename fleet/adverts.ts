@@ -60,7 +60,7 @@ const FIELDS: Readonly<Record<string, (worker: KnownWorker) => readonly string[]
  * What a condition asks for: `isa contains amx_int8`, `target is h100 and worker is node3`.
  * @throws UsageError when it is none
  */
-export function readCondition(text: string): (worker: KnownWorker) => boolean {
+function readCondition(text: string): (worker: KnownWorker) => boolean {
   const tests = text.split(/\s+and\s+/).map((part) => {
     const [, field = "", relation, value = ""] = /^\s*(\w+)\s+(is|contains)\s+(\S.*?)\s*$/.exec(part) ?? [];
     const valuesOf = Object.hasOwn(FIELDS, field) ? FIELDS[field] : undefined;
@@ -84,7 +84,7 @@ export function environmentsOf(workers: readonly KnownWorker[], on: string | und
 }
 
 /** The measuring workers of one environment. */
-export interface ChosenEnvironment {
+interface ChosenEnvironment {
   readonly environment: EnvironmentRecord;
   readonly workers: readonly [KnownWorker, ...KnownWorker[]];
 }

@@ -178,7 +178,7 @@ export class Checks {
   }
 }
 
-export interface Crewed {
+interface Crewed {
   /** The id of the environment. */
   readonly environment: string;
   /** All that are there. */

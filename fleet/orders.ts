@@ -53,7 +53,7 @@ const PATIENCE_MS = 5_000;
 
 const queueOf = (publicKey: string): string => `orders-${sha256Of(publicKey).slice(0, 32)}`;
 
-export interface OrderedOptions {
+interface OrderedOptions {
   readonly answered: () => number;
   readonly say: (text: string) => void;
   /** When the worker began, in milliseconds since 1970: orders from before count for nothing. */

@@ -119,7 +119,7 @@ export async function gpuHere(onWait: (text: string) => void): Promise<WorkerMac
 }
 
 /** Compilers whose code is the same: of one version, with the same flags, for the same processors. */
-export function compilersOf({ compiler, environment }: Pick<WorkerMachine, "compiler" | "environment">): string {
+function compilersOf({ compiler, environment }: Pick<WorkerMachine, "compiler" | "environment">): string {
   const { version, flags } = compiler ? recordedCompiler(compiler) : environment.compiler;
   return idOf({ version, flags, architecture: process.arch });
 }

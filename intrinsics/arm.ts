@@ -143,7 +143,7 @@ const MIXED = {
   source: `${MANUAL}, SDOT (vector, by element), EOR, SUB; exact, since sums of s32 wrap`,
 } as const;
 
-export const sdotMixed = tableRow({
+const sdotMixed = tableRow({
   ...MIXED,
   name: "arm.sdot.u8s8.broadcast",
   summary: "Four dot products of four u8 with four s8 by way of signed ones, the left four common to all lanes.",
@@ -160,7 +160,7 @@ export const sdotMixed = tableRow({
   cost: cost(3, 2),
 });
 
-export const sdotMixedLane = tableRow({
+const sdotMixedLane = tableRow({
   ...MIXED,
   name: "arm.sdot.u8s8.lane",
   summary:

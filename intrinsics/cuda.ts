@@ -23,8 +23,8 @@ const load = (type: string): string => `{reg} = ((const ${type}*)({ptr}))[${LANE
 const loadSame = (type: string): string => `{reg} = *(const ${type}*)({ptr});`;
 const store = (type: string): string => `((${type}*)({ptr}))[${LANE}] = {reg};`;
 
-export const SHUFFLE_DIRECTIONS = ["down", "up", "xor"] as const;
-export type ShuffleDirection = (typeof SHUFFLE_DIRECTIONS)[number];
+const SHUFFLE_DIRECTIONS = ["down", "up", "xor"] as const;
+type ShuffleDirection = (typeof SHUFFLE_DIRECTIONS)[number];
 
 /** A shuffle within a warp as an equation. */
 function shuffleEquation(direction: ShuffleDirection, delta: number) {

@@ -26,7 +26,7 @@ const BF16: Precision = { dtype: "bf16", cm: "CM_PRECISION_BF", perDword: 2 };
 export const TF32: Precision = { dtype: "tf32", cm: "CM_PRECISION_TF32", perDword: 1 };
 
 /** DG2: 128 f16 or 256 int8 operations per cycle and engine, latency 32. PVC: one row per cycle, latency 20 + repeat count. */
-export const dpasCost = (lanes: 8 | 16): Cost => ({
+const dpasCost = (lanes: 8 | 16): Cost => ({
   issueCycles: lanes === 8 ? 16 : 8,
   latencyCycles: lanes === 8 ? 32 : 28,
   source:

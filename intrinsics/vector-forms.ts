@@ -11,7 +11,7 @@ import { type Intrinsic, type IntrinsicSpec, type OperandSpec, tableRow } from "
 import { dotOf } from "./lane-forms.ts";
 
 /** How C++ moves a vector between registers and memory. */
-export interface Moves {
+interface Moves {
   readonly load: string;
   readonly store: string;
 }

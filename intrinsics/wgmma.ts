@@ -60,14 +60,14 @@ template <class T, int N> __device__ inline void store_group_fragment(void* tile
 `;
 
 /** The common part of all widths of an instruction. */
-export interface WgmmaForm {
+interface WgmmaForm {
   readonly sums: "f32" | "f16" | "s32";
   readonly factors: "f16" | "bf16" | "tf32" | "s8" | "u8" | ByteFloat;
   /** Type of the second factor, where it is another. */
   readonly second?: WgmmaForm["factors"];
 }
 
-export const WGMMA_FORMS: readonly WgmmaForm[] = [
+const WGMMA_FORMS: readonly WgmmaForm[] = [
   { sums: "f32", factors: "f16" },
   { sums: "f16", factors: "f16" },
   { sums: "f32", factors: "bf16" },

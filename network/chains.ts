@@ -31,7 +31,7 @@ export interface StepChain {
   readonly stored: ReadonlySet<Value>;
 }
 
-export interface ChainOptions {
+interface ChainOptions {
   /** Threads that share the rows; chains of fewer rows are not made. */
   readonly threads?: number;
   /** Whether a step may be computed in a chain; all may by default. */

@@ -33,7 +33,7 @@ import {
 import { wholeResult } from "./whole.ts";
 
 /** What an equation and its inputs leave open. */
-export interface EquationOptions {
+interface EquationOptions {
   /** Shape of the output; by default the sizes of what its axes index by themselves. */
   readonly shape?: readonly number[];
   /** That of the first input by default. */

@@ -34,7 +34,7 @@ export function shownAs(value: Value, shape: readonly number[]): Value {
  *
  *     [16,128,768] and [2048,768]     2 -> 1
  */
-export function commonDimensions(from: readonly number[], to: readonly number[]): ReadonlyMap<number, number> {
+function commonDimensions(from: readonly number[], to: readonly number[]): ReadonlyMap<number, number> {
   const common = new Map<number, number>();
   let i = 0;
   let j = 0;

@@ -14,7 +14,7 @@ import { describeValue, elementsOf, type Value } from "./value.ts";
 /** Computes one step: the interpreter, or a program compiled for it. */
 export type Evaluate = (computation: Computation, inputs: Inputs) => Promise<ArrayLike<number>> | ArrayLike<number>;
 
-export interface RunOptions {
+interface RunOptions {
   readonly evaluate?: Evaluate;
   /** Receives the elements of each step's output, row-major. */
   readonly onStep?: (step: Step, elements: ArrayLike<number>) => void;

@@ -44,7 +44,7 @@ function multiplies(e: Expr): boolean {
 export const isTuned = ({ multiplyAdds }: Task): boolean => multiplyAdds > 0;
 
 /** The counts that papers state for a network. */
-export interface Totals {
+interface Totals {
   readonly multiplyAdds: number;
   /** Weights, biases and scales; not the running statistics of batch norms. */
   readonly parameters: number;

@@ -18,7 +18,7 @@ import { keptShare } from "./traffic.ts";
 import { type Around, formOf, type Stored, type Tensors } from "./vector-census.ts";
 
 /** A cache, and the bytes that it fetches from the memory behind it and gives back. */
-export interface CacheTraffic {
+interface CacheTraffic {
   readonly cache: MemoryLevel;
   readonly source: MemoryLevel;
   fetched: number;

@@ -106,7 +106,7 @@ export type Stored = Pick<Tensor, "dims" | "dtype" | "storage">;
 export type Tensors = Readonly<Record<string, Stored>>;
 
 /** Statements of a nest that no jump divides, and the loops around them. */
-export interface StraightRun {
+interface StraightRun {
   readonly statements: readonly Statement[];
   /** How often they run in a call, on all threads together. */
   readonly times: number;

@@ -52,7 +52,7 @@ export function convergenceChart({ trials, label }: Subject, series: number, pac
 }
 
 /** Where trials lie in a chart of their times. */
-export interface Frame {
+interface Frame {
   readonly pace: Pace;
   readonly x: Scale;
   readonly y: Scale;
@@ -155,7 +155,7 @@ export function predictionChart({ subjects }: ReportData, seriesOf: (dtype: stri
 }
 
 /** A trial with a prediction and a time, in seconds. */
-export interface Predicted {
+interface Predicted {
   readonly measured: number;
   readonly predicted: number;
 }
@@ -166,7 +166,7 @@ export const predictedOf = (trials: readonly TrialPoint[]): Predicted[] =>
   );
 
 /** Where trials lie in the chart of the model against measurement. */
-export type PredictionFrame = Omit<Frame, "pace">;
+type PredictionFrame = Omit<Frame, "pace">;
 
 export function predictionFrame({ least, most }: Ends): PredictionFrame {
   const unit = timeUnit(Math.sqrt(least * most));

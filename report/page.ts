@@ -17,7 +17,7 @@ import { type Figure, figures, nextPart } from "./summary.ts";
 import { counted, instant, percent, printInterval, printTime, rateText, threeDigits } from "./text.ts";
 
 /** How a page follows a database. */
-export interface Follows {
+interface Follows {
   /** Where it hears of changes. */
   readonly events: string;
   /** What it says of that, below its title. */

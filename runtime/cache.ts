@@ -27,7 +27,7 @@ export function cacheFolder(what: (typeof CACHES)[number]): string {
   return join(process.env["XDG_CACHE_HOME"] || join(homedir(), ".cache"), "automap", what);
 }
 
-export interface CacheLimits {
+interface CacheLimits {
   /** The most bytes of all entries together. */
   readonly bytes: number;
   /** Entries that have not been used for this many days are deleted. */

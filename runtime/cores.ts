@@ -40,12 +40,12 @@ export interface Cores {
 }
 
 /** A report from timed work about its cores. */
-export interface Disturbed {
+interface Disturbed {
   /** The share of their time that other programs took. */
   readonly load?: number | undefined;
 }
 
-export interface SharingOptions {
+interface SharingOptions {
   /** By default those of this machine. */
   readonly cores?: readonly Core[];
   /**

@@ -34,7 +34,7 @@ export interface Finding {
 
 const LEAST_MEMORY_GIB = 2;
 
-export interface ExamineOptions {
+interface ExamineOptions {
   readonly workdir?: string;
   /** By default those of this machine. */
   readonly processor?: Processor;

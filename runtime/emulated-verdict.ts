@@ -33,7 +33,7 @@ const FORWARD: ThreadOrder = { threads: "forward", copies: "early" };
 /** The limit for one kernel: its compilation and all its runs. */
 const TIME_LIMIT_MS = 300_000;
 
-export interface VerdictOptions extends Pick<EmulationOptions, "signal"> {
+interface VerdictOptions extends Pick<EmulationOptions, "signal"> {
   /** The limit for the compilation and all runs together; 300 s by default. */
   readonly timeLimitMs?: number | undefined;
   /** A clock in milliseconds. */

@@ -74,7 +74,7 @@ function closed(server: Server, waiting: ReadonlySet<Socket>): Promise<void> {
   });
 }
 
-export interface WaitOptions {
+interface WaitOptions {
   /** Called with the holder's description as soon as it is known. */
   readonly onHolder?: (who: string) => void;
   /** Ends the wait; the promise is still fulfilled. */

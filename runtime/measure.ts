@@ -84,7 +84,7 @@ export interface RaceOptions extends MeasureOptions {
 }
 
 /** Options for measuring kernels in turns. */
-export interface CompareOptions extends MeasureOptions {
+interface CompareOptions extends MeasureOptions {
   /** Called with the number of kernels that were checked so far. */
   readonly onChecked?: ((kernels: number) => void) | undefined;
 }

@@ -35,7 +35,7 @@ export type IntelBuild =
   | { readonly status: "compiled"; readonly functions: readonly IsaFunction[] }
   | { readonly status: "spilled" | "compile-failed"; readonly log: string };
 
-export const OCLOC = "ocloc";
+const OCLOC = "ocloc";
 /** Sub-group barriers need 2.0. For pvc, the compiler's own header does not compile as 3.0 (1.0.12504). */
 const OPTIONS = "-cl-std=CL2.0";
 const TIME_LIMIT_MS = 120_000;

@@ -13,7 +13,7 @@ import type { Verdict } from "./harness/run.ts";
 import { median } from "./statistics.ts";
 
 /** Runs a process with these kernels. A kernel that is clearly slower than `goal` seconds is not timed to the end. */
-export type RunRace<T extends Verdict> = (
+type RunRace<T extends Verdict> = (
   files: readonly string[],
   goal: number | undefined,
   onVerdict: (at: number, verdict: T) => void,

@@ -10,7 +10,7 @@
 import { internal } from "../abstraction/error.ts";
 import { type Random, randomInteger, seededRandom } from "../abstraction/random.ts";
 
-export type Interval = readonly [low: number, high: number];
+type Interval = readonly [low: number, high: number];
 
 export interface Summary {
   readonly median: number;

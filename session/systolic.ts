@@ -38,7 +38,7 @@ export interface Timing {
   readonly predict: (design: Design) => DesignPrediction;
 }
 
-export interface ArrayOptions {
+interface ArrayOptions {
   /** Largest entry of a transform. */
   readonly bound: number;
   /** Dimensions of the array; the subject's own when left out. */
@@ -49,7 +49,7 @@ export interface ArrayOptions {
 }
 
 /** All designs of a subject. */
-export interface Arrays {
+interface Arrays {
   readonly set: DesignSet;
   /** Designs that fit the registers, by cycles a pass and then by latency. */
   readonly fitting: readonly ListedDesign[];
@@ -146,7 +146,7 @@ export function designNamed(subject: ArraySubject, name: string, designs: readon
   );
 }
 
-export interface ChosenOptions {
+interface ChosenOptions {
   readonly all?: boolean | undefined;
   readonly top?: number | undefined;
   readonly pareto?: boolean | undefined;

@@ -13,7 +13,7 @@ import { bytesOf, type DType } from "../abstraction/dtype.ts";
 import type { Family, Feature, RegisterClass } from "../abstraction/machine.ts";
 
 /** An extension that compilers enable by its name, or by `flag`, after `-march=armv8.2-a+`. */
-export interface ArmExtension {
+interface ArmExtension {
   readonly name: string;
   readonly flag?: string;
   /** Smallest length of scalable vectors, in bytes. */
@@ -36,7 +36,7 @@ const extension = (name: string, cpuinfo: string, word: 1 | 2, bit: number): Arm
 export const SVE_BITS = [128, 256, 512] as const;
 export type SveBits = (typeof SVE_BITS)[number];
 
-export const ARM_EXTENSIONS: readonly ArmExtension[] = [
+const ARM_EXTENSIONS: readonly ArmExtension[] = [
   extension("simd", "asimd", 1, 1),
   extension("fp16", "asimdhp", 1, 10),
   extension("dotprod", "asimddp", 1, 20),

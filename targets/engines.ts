@@ -9,7 +9,7 @@ import type { DType } from "../abstraction/dtype.ts";
 import type { Figure, Memory, Target } from "../abstraction/machine.ts";
 import { assumed, cited } from "./figures.ts";
 
-export interface EngineFacts {
+interface EngineFacts {
   readonly name: string;
   readonly summary: string;
   /** Features that instructions require. */

@@ -87,7 +87,7 @@ const GEN9_PAPER = "Intel, The Compute Architecture of Intel Processor Graphics 
 const HD_620 = "Intel ARK, Core i7-7500U with HD Graphics 620";
 
 /** Without matrix engines or bytes' dot products. What {@link GEN9} is for designs on lanes, this is for mappings. */
-export const GEN9_GPU: Target = gpuOfEngines({
+const GEN9_GPU: Target = gpuOfEngines({
   name: GEN9.name,
   summary: "HD Graphics 620: 24 execution units at 1.1 GHz",
   isa: GEN9.isa,

@@ -15,7 +15,7 @@ import { compilerFlags, featuresIn } from "./features.ts";
 import { REFERENCE_CPU } from "./x86.ts";
 
 /** The first processor in /proc/cpuinfo, and the number of processors. */
-export interface CpuInfo {
+interface CpuInfo {
   readonly name: string;
   readonly isa: readonly string[];
   readonly processors: number;
@@ -50,7 +50,7 @@ const sveLengths = (bytes: number): string[] =>
   SVE_BITS.filter((bits) => bits <= 8 * bytes).map((bits) => `sve${bits}`);
 
 /** A data or unified cache, as in /sys/devices/system/cpu/cpu0/cache. */
-export interface CacheInfo {
+interface CacheInfo {
   readonly level: number;
   readonly bytes: number;
   /** Number of processors that share it. */

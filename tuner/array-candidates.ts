@@ -35,7 +35,7 @@ import { laneCosts } from "../targets/lanes.ts";
 import { leastLaneBytes, REFERENCE_CPU, type VectorRegisters, ZMM } from "../targets/x86.ts";
 import type { SearchSpace } from "./space.ts";
 
-export interface ArraySpaceOptions {
+interface ArraySpaceOptions {
   readonly threads: number;
   readonly target: ModelTarget;
   /** Vector registers that hold the lanes; those of AVX-512 when left out. */
@@ -54,7 +54,7 @@ export interface RankedArray<S extends ArrayPlan = ArrayPlan> {
 }
 
 /** The same with the model's prediction. */
-export interface PricedArray<S extends ArrayPlan = ArrayPlan> extends RankedArray<S> {
+interface PricedArray<S extends ArrayPlan = ArrayPlan> extends RankedArray<S> {
   readonly seconds: number;
 }
 
@@ -86,7 +86,7 @@ const MOST_TRIED = 16;
 const MOST_COMPARED = 32;
 
 /** What a machine makes of designs: their schedules, costs and nests. */
-export interface DesignMachine<S extends ArrayPlan> {
+interface DesignMachine<S extends ArrayPlan> {
   /** Lanes of the widest array. */
   readonly lanes: number;
   readonly inputs: readonly ArrayPlan["inputs"][];

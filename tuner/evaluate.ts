@@ -16,7 +16,7 @@ export interface Judged {
   readonly measured: number;
 }
 
-export interface Evaluation {
+interface Evaluation {
   readonly count: number;
   /** Fraction of the ordered pairs that prediction and measurement order the same way; undefined for fewer than two trials. */
   readonly pairwise: number | undefined;

@@ -25,7 +25,7 @@ import { warpSeconds } from "../perfmodel/warps.ts";
 import { type VectorRegisters, ZMM } from "../targets/x86.ts";
 import { ListedSpace } from "./listed-space.ts";
 
-export interface LaneSpaceOptions {
+interface LaneSpaceOptions {
   readonly threads: number;
   readonly target: ModelTarget;
   /** Vector registers that hold the lanes; those of AVX-512 when left out: 16 f32, 8 f64. */

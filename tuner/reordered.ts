@@ -11,7 +11,7 @@ import { defineProblem } from "../mapper/match/problem.ts";
 import { mappingBy } from "../mapper/match/validate.ts";
 
 /** A mapping in another order of the loops of a summed axis. */
-export interface Reordered {
+interface Reordered {
   readonly order: readonly string[];
   /** Whether it is the order of the inputs in memory. */
   readonly isInMemoryOrder: boolean;

@@ -47,7 +47,7 @@ export interface TrialStore<C> {
  * - the last `rounds` rounds brought no lower median, and
  * - the proposal expected to be fastest is expected to take more than `(1 + margin)` times the best median.
  */
-export interface EarlyStop {
+interface EarlyStop {
   readonly rounds: number;
   /** Negative to require some gain: -0.01 stops when less than 1 % is expected. */
   readonly margin: number;

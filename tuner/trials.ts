@@ -23,7 +23,7 @@ export interface TrialOf<C> extends Omit<Trial, "candidate"> {
 }
 
 /** A measurement with times. */
-export type TimedMeasurement = Extract<Measurement, { status: "ok" }>;
+type TimedMeasurement = Extract<Measurement, { status: "ok" }>;
 /** A trial, or a record of one, that worked. */
 export type Timed<T> = T & { readonly measurement: TimedMeasurement };
 

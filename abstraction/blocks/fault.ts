@@ -96,7 +96,7 @@ export function describeElement(
   return `${name}[${index.reverse().join(", ")}]`;
 }
 
-export interface Contested {
+interface Contested {
   /** The name from {@link describeElement}. */
   readonly name: string;
   /** Whether it has not been written in this phase. */

@@ -29,7 +29,7 @@ export const ALL_LANES = -1;
 export type Clock = Int32Array;
 
 /** Queues of asynchronous work of an agent. Flights of one queue end in order. */
-export const QUEUES = ["copies", "issues", "stores"] as const;
+const QUEUES = ["copies", "issues", "stores"] as const;
 export type Queue = (typeof QUEUES)[number];
 
 /** Asynchronous work that one agent started together. */

@@ -16,7 +16,7 @@ import { type FleetWords, fleetEnvironments, fleetPlaceOf } from "../fleet-place
 import type { Here } from "./here.ts";
 
 /** Measures records of some worlds again. */
-export interface Remeasurer {
+interface Remeasurer {
   readonly worlds: readonly World[];
   /** Which trials these worlds have, as the words behind their number. */
   readonly whose: string;

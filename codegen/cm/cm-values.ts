@@ -23,7 +23,7 @@ import { typeOf } from "../../abstraction/typing.ts";
 import { C_WORDS, CExpressions, type Words } from "../c-expressions.ts";
 
 /** The type of an element in memory. CM language specification, Data Types. */
-export const CM_TYPES = {
+const CM_TYPES = {
   u8: "uchar",
   s8: "char",
   u16: "ushort",

@@ -50,7 +50,7 @@ export function ownPrelude({ prelude }: Intrinsic): Code[] {
 }
 
 /** The printed parts of a kernel. */
-export interface CppParts {
+interface CppParts {
   /** Lines of the head, below the equations and tensors. */
   readonly comments: readonly string[];
   /** Includes and functions that this source needs. */

@@ -89,7 +89,7 @@ interface Head {
 }
 
 /** Writes the statements of a nest as C++. With AVX-512, whole rows become vectors. */
-export class CppWriter extends ScheduledNest implements LanguagePrinter {
+class CppWriter extends ScheduledNest implements LanguagePrinter {
   /** Defined if the CPU has AVX-512. */
   private readonly rows: Avx512Rows | undefined;
 

@@ -41,7 +41,7 @@ import type { Aligned } from "./cuda-copies.ts";
 import { deviceCode } from "./cuda-helpers.ts";
 
 /** A pointer parameter of a kernel, and its origin on the host. */
-export interface Pointer {
+interface Pointer {
   readonly name: Name;
   readonly type: Code;
   readonly restrict: boolean;
@@ -77,12 +77,12 @@ export interface CudaKernel extends LaunchShape {
 }
 
 /** Kernels launched one after another, and how often. */
-export interface CudaRound {
+interface CudaRound {
   readonly kernels: readonly CudaKernel[];
   readonly times: number;
 }
 
-export interface CudaParts {
+interface CudaParts {
   /** Lines of the head, below the equations and tensors. */
   readonly comments: readonly string[];
   /** The text that an instruction requires. */

@@ -12,7 +12,7 @@ import type { Loop, LoopNest, Statement } from "../../abstraction/loop-nest.ts";
 import { contains, isScalars, loadsSums, type Tasks, touchedIn } from "./subgroup-tasks.ts";
 
 /** Part of a list of statements. */
-export interface Segment {
+interface Segment {
   /**
    * `together`: all work-items share it. `around`: a loop that all sub-groups walk, around segments of its own. `dealt`:
    * a loop whose steps are dealt to sub-groups. `run`: statements that one sub-group runs.

@@ -49,7 +49,7 @@ export interface BatchSubject extends TuneSubject {
   readonly kinds?: CandidateKinds | undefined;
 }
 
-export interface BatchOptions {
+interface BatchOptions {
   readonly machine: Target;
   /** Kernels of each computation, at most. */
   readonly kernels: number;
@@ -58,7 +58,7 @@ export interface BatchOptions {
 }
 
 /** What was written. */
-export interface Batch {
+interface Batch {
   readonly problems: number;
   readonly kernels: number;
   readonly bytes: number;

@@ -23,7 +23,7 @@ export const RESULTS = "results.jsonl";
 
 const MOST_BYTES = 2 ** 26;
 export const MOST_KERNELS = 1000;
-export const MOST_PROBLEMS = 2000;
+const MOST_PROBLEMS = 2000;
 
 const seconds = z.number().positive().max(1e15);
 const kernel = z.strictObject({

@@ -22,7 +22,7 @@ import { type Conditions, type Stretch, when, wholeStretch } from "../match/cond
 import { blocksOf } from "../schedule/cache-tiles.ts";
 import type { LoopDimension } from "../schedule/dimensions.ts";
 
-export interface PackedEdge {
+interface PackedEdge {
   readonly operand: Operand;
   /** The dimensions that index the operand, kept ones first. */
   readonly own: readonly LoopDimension[];

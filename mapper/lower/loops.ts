@@ -372,7 +372,7 @@ function isIdle(value: Expr, integers: boolean): boolean {
 // ---- a result that refers to itself ----------------------------------------------------------------------------------------------
 
 /** The nest of a result that refers to itself. It may hold no epilogue. */
-export function lowerInOrder(computation: Computation): LoopNest {
+function lowerInOrder(computation: Computation): LoopNest {
   const { equation, axes } = computation;
   const names = new FreshNames(computation);
   const { dtype } = targetOf(computation);

@@ -54,7 +54,7 @@ export interface ResultBlock {
   readonly innerName: (axis: string) => string;
 }
 
-export interface BlockDimension {
+interface BlockDimension {
   readonly dimension: LoopDimension;
   /** The number of the block's first step. */
   readonly first: Expr;

@@ -27,7 +27,7 @@ import { endsProblem, freshAxis, modulo, type Rewritten, replaced, resized } fro
 
 /** Results of a run, and the name of the rewriting. */
 export const BANDS = { "bands-8": 8, "bands-16": 16, "bands-32": 32 } as const;
-export type BandName = keyof typeof BANDS;
+type BandName = keyof typeof BANDS;
 export const BAND_NAMES = Object.keys(BANDS) as readonly BandName[];
 
 export const isBand = (kind: string | undefined): kind is BandName => kind !== undefined && kind in BANDS;

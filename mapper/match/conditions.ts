@@ -59,7 +59,7 @@ import type { LoopDimension } from "../schedule/dimensions.ts";
 import { defineProblem, leavesAlone, type Problem } from "./problem.ts";
 
 /** A part of the condition, and what excludes the points where it fails. */
-export interface ConditionPart {
+interface ConditionPart {
   readonly part: Expr;
   /**
    * `store` when the part relates only kept loops, so that whole elements stay at the identity. Otherwise the input

@@ -42,7 +42,7 @@ import { findWitness } from "./witness.ts";
 /** Which matches are mappings: `gather`, every valid set of loops; `amos`, unions of match points. */
 export type EnumerationRule = "amos" | "gather";
 
-export interface ValidateOptions {
+interface ValidateOptions {
   readonly rule: EnumerationRule;
   /** Refuse a fused extent smaller than the instruction's instead of padding it. */
   readonly strict: boolean;

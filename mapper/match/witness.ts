@@ -49,7 +49,7 @@ export interface Astray {
 }
 
 /** The result of a search for a counterexample. */
-export type WitnessSearch =
+type WitnessSearch =
   | { readonly found: Witness; readonly operand: string; readonly loop: string }
   /** None was found; `whole` when every output element was compared. */
   | { readonly found: undefined; readonly whole: boolean };

@@ -23,7 +23,7 @@ export interface ChainShape extends WarpChainSchedule {
   readonly pieces: number;
 }
 
-export interface WarpChainContext {
+interface WarpChainContext {
   readonly chain: RowChain;
   readonly limits: GridLimits;
 }

@@ -58,7 +58,7 @@ interface GatherForm {
 }
 
 /** A loop of the kept axis: the number of values a tile covers, and the distance between them in the tile's results. */
-export interface TileLoop {
+interface TileLoop {
   readonly name: string;
   readonly count: number;
   readonly weight: number;

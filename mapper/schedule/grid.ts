@@ -42,7 +42,7 @@ export const printGridSchedule = (schedule: GridSchedule): string => printSchedu
 const OTHER_REGISTERS = { synchronous: 40, asynchronous: 32 } as const;
 
 /** 32-bit registers of a thread that hold one tile of an operand. */
-export function tileRegisters(context: GridContext, name: string): number {
+function tileRegisters(context: GridContext, name: string): number {
   const operand = context.intrinsic.operands.find((o) => o.name === name);
   if (!operand) throw new Error(`internal: ${context.intrinsic.name} has no operand ${name}`);
   const bytes = registerElements(context.intrinsic, operand) * bytesOf(operand.dtype);

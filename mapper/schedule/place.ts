@@ -93,7 +93,7 @@ export function placementsInTurn([first, ...rest]: readonly PlacementChoice[]): 
 }
 
 /** The placements possible for each input of a mapping, and why the others are not. */
-export interface PlacementChoice {
+interface PlacementChoice {
   readonly operand: string;
   readonly open: readonly Placement[];
   readonly closed: Readonly<Partial<Record<Placement, string>>>;

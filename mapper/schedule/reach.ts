@@ -54,7 +54,7 @@ export interface PaddedReach {
 }
 
 /** An operand of an instruction, the element that it stands for, and the loops in which it is loaded. */
-export interface Loaded {
+interface Loaded {
   readonly mapping: Pick<Mapping, "computation" | "intrinsic">;
   readonly operand: Operand;
   readonly access: Access;

@@ -13,7 +13,7 @@ import { boxOf } from "./gather.ts";
 import type { GridContext, GridInput } from "./grid-context.ts";
 import { fragmentsAlong } from "./tile.ts";
 
-export interface Rolled {
+interface Rolled {
   readonly input: GridInput;
   /** Fragments of a warp, one row of the image each. */
   readonly count: number;

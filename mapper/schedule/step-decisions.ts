@@ -27,7 +27,7 @@ import {
 import { AT_ONCE } from "./lanes.ts";
 import type { ScheduleKind } from "./schedules.ts";
 
-export interface StepContext {
+interface StepContext {
   readonly steps: Steps;
   readonly lanes: number;
   readonly threads: number;

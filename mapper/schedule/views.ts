@@ -35,7 +35,7 @@ export interface ViewedDim extends ViewedDimension {
 }
 
 /** Innermost first. */
-export interface ViewForm {
+interface ViewForm {
   readonly access: Access;
   readonly dims: readonly ViewedDim[];
   /** The dimension that rows run along, or the walk of their pixels. */

@@ -45,14 +45,14 @@ import { movedAtOnce, productsOf, stripsOf, warpWindowProblem, windowProblem, wr
 import type { ScheduleKind } from "./schedules.ts";
 
 /** A sum of taps, with each set of loops that may be kept. */
-export interface WarpWindowContext {
+interface WarpWindowContext {
   /** The sum with no loop kept. */
   readonly sum: TapSum;
   /** By the names of the loops that are kept. */
   readonly sums: ReadonlyMap<string, TapSum>;
 }
 
-export interface WindowContext extends WarpWindowContext {
+interface WindowContext extends WarpWindowContext {
   /** Vector registers, and lanes of each. */
   readonly registers: number;
   readonly lanes: number;

@@ -10,7 +10,7 @@
 import type { Graph } from "../graph.ts";
 import { SeededLayers } from "./layers.ts";
 
-export interface TransformerOptions {
+interface TransformerOptions {
   readonly batch?: number;
   readonly seed?: number;
   /** Tokens of a sentence; default 128, at most 512. */

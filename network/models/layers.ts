@@ -9,7 +9,7 @@ import { product } from "../../abstraction/collections.ts";
 import { type Random, seededRandom } from "../../abstraction/random.ts";
 import { GraphBuilder } from "../builder.ts";
 
-export interface LayerShape {
+interface LayerShape {
   readonly from: number;
   readonly to: number;
   /** Rows and columns; default 1. */

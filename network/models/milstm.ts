@@ -14,7 +14,7 @@ import { internal } from "../../abstraction/error.ts";
 import type { Graph } from "../graph.ts";
 import { SeededLayers } from "./layers.ts";
 
-export interface RecurrentOptions {
+interface RecurrentOptions {
   readonly batch?: number;
   readonly seed?: number;
   /** Time steps; default 8. */

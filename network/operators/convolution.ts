@@ -123,7 +123,7 @@ export function layerOf(node: Lowering, x: Value, w: Value): Layer {
 }
 
 /** The names of a layer's dimensions, for layouts. */
-export function layerDims(rank: number): { in: string[]; w: string[]; out: string[] } {
+function layerDims(rank: number): { in: string[]; w: string[]; out: string[] } {
   return {
     in: ["n", "c", ...lettersOf("input", rank)],
     w: ["k", "c", ...lettersOf("kernel", rank)],
@@ -211,7 +211,7 @@ export function layerOfTable(
 }
 
 /** Adds a bias per channel, along dimension 1. */
-export function biased(node: Lowering, sum: Value, bias: Value | undefined): Value {
+function biased(node: Lowering, sum: Value, bias: Value | undefined): Value {
   if (!bias) return sum;
   return elementwise(node, "sum + spread", { sum, spread: overChannels(node, bias, sum, "a bias") });
 }

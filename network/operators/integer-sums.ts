@@ -31,7 +31,7 @@ export function along(node: Lowering, list: Value, x: Value, axis: number): Valu
   );
 }
 
-export function checkIntegers(node: Lowering, ...values: readonly Value[]): void {
+function checkIntegers(node: Lowering, ...values: readonly Value[]): void {
   for (const { name, type } of values)
     if (type !== "u8" && type !== "s8") node.refuse(`${name} holds ${type}; u8 and s8 are supported`);
 }

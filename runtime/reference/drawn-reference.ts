@@ -71,7 +71,7 @@ const FRACTIONS = 1;
 /** An epilogue's factors are below 2 and its terms about as large as sums, so a few of them stay within 16 times a sum. */
 const ROOM_OF_EPILOGUE = 16;
 
-export interface DrawnOptions extends ProgramOptions {
+interface DrawnOptions extends ProgramOptions {
   /** The folder for the files. The caller deletes them. */
   readonly folder: string;
   /** Values that the operator fixes, row-major, the same in every set. */

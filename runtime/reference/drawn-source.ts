@@ -227,7 +227,7 @@ export function isFinishedByProgram(computation: Computation, isExact: boolean):
 }
 
 /** The struct that applies an epilogue to sums of a type, and its instance. */
-export function finishStruct(epilogue: Computation, sums: Tensor, lanes: number): Code {
+function finishStruct(epilogue: Computation, sums: Tensor, lanes: number): Code {
   const hold = (t: Tensor): Holding => ({
     ...heldPlain(t),
     ...(t.name === sums.name && { type: code`Moved<${heldType(sums)}>` }),
@@ -318,7 +318,7 @@ function drawnBeside(tensor: Tensor, i: number, epilogue: Computation): Code {
  */
 
 /** A variable of the program whose tensors are meant: the sums, or what finishes them. */
-export type Struct = "it" | "finish";
+type Struct = "it" | "finish";
 
 /** How files hold tensors, and on which numbers a program computes. */
 export interface Form {
@@ -338,12 +338,12 @@ function asDoubles(tensor: Tensor): Tensor {
 }
 
 /** Row-major elements; their values are those of the interpreter. */
-export function heldPlain(tensor: Tensor, { element }: Form = OWN): Holding {
+function heldPlain(tensor: Tensor, { element }: Form = OWN): Holding {
   return { ...heldAsNumbers(tensor), type: code`Plain<${element(tensor)}>` };
 }
 
 /** Floats of 8 and 16 bits are converted when they are copied. */
-export function heldType(tensor: Tensor): (typeof C_TYPES)[DType] {
+function heldType(tensor: Tensor): (typeof C_TYPES)[DType] {
   return isShort(tensor.dtype) ? "float" : C_TYPES[tensor.dtype];
 }
 
@@ -357,10 +357,10 @@ export function isTurned(tensor: Tensor, { inFile, element }: Form = OWN): boole
 }
 
 /** The offset of a copy without a border: 0 along each dimension. */
-export const withoutBorder = ({ dims }: Tensor): readonly number[] => dims.map(() => 0);
+const withoutBorder = ({ dims }: Tensor): readonly number[] => dims.map(() => 0);
 
 /** The file of an input, mapped: a new one, or one that exists. */
-export function mappedInput(tensor: Tensor, i: number, file: number, isFixed: boolean): Code {
+function mappedInput(tensor: Tensor, i: number, file: number, isFixed: boolean): Code {
   const type = C_TYPES[tensor.dtype];
   return code`auto* drawn_${i} = ${isFixed ? code`given` : code`mapped`}<${type}>(files[${file}], ${memoryElements(tensor)});`;
 }
@@ -384,7 +384,7 @@ export function placedInput(to: Struct, tensor: Tensor, i: number, low: readonly
  * @param low the offset of the border, 0 or negative
  * @param each is given the place in the copy, and the place as the tensor is stored
  */
-export function overElements(
+function overElements(
   to: Struct,
   tensor: Tensor,
   low: readonly number[],

@@ -90,7 +90,7 @@ export async function endsByDirection(
  */
 
 /** @param sum the tensor whose file holds pairs */
-export function endsSource(epilogue: Computation, sum: Tensor): SourceText {
+function endsSource(epilogue: Computation, sum: Tensor): SourceText {
   const { axes } = epilogue;
   const output = targetOf(epilogue);
   const laid = {

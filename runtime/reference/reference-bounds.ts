@@ -35,7 +35,7 @@ export interface Part {
 }
 
 /** The type in which an element is stored. */
-export function storedType(dtype: DType): Code {
+function storedType(dtype: DType): Code {
   if (isByteFloat(dtype)) return code`Byte<${dtype}>`;
   return dtype === "f16" ? code`Half` : dtype === "bf16" ? code`Brain` : code`${C_TYPES[dtype]}`;
 }

@@ -12,7 +12,7 @@ import { type Computation, elementCount, inputsOf, type Tensor, targetOf } from 
 import { rangeOf } from "../../abstraction/dtype.ts";
 import { accessesIn, type Expr, identityOf, number, rewrite } from "../../abstraction/expression.ts";
 
-export interface Padded {
+interface Padded {
   readonly computation: Computation;
   /**
    * For each input with a border, the smallest index read along each dimension, 0 or negative. Its memory begins there.

@@ -53,7 +53,7 @@ type Failed = { readonly status: CompileFailure; readonly log: string };
 /** Compiled, but not yet disassembled. */
 export type Loadable = { readonly status: "compiled"; readonly file: string; readonly seconds: number } | Failed;
 
-export type CudaCompiled =
+type CudaCompiled =
   | { readonly status: "compiled"; readonly file: string; readonly instructions: number; readonly seconds: number }
   | Failed;
 

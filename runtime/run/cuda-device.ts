@@ -27,7 +27,7 @@ export interface Gpu {
 }
 
 /** A tool and its version. */
-export interface Tool {
+interface Tool {
   readonly path: string;
   readonly version: string;
   /** Words of its command after the program, or the variables that it takes options from: `NVCC_APPEND_FLAGS=-O1`. */

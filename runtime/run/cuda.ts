@@ -40,7 +40,7 @@ import { Builder, type Compiling, emulatedToolchain, type Loadable, nvccToolchai
 import { type CudaDevice, emulatedDevice, findCudaDevice } from "./cuda-device.ts";
 import { cudaProblem, mayPass } from "./cuda-errors.ts";
 
-export interface CudaReference {
+interface CudaReference {
   readonly computation: Computation;
   /** The shared object of the reference kernel; undefined where all bounds are in files. */
   readonly file: string | undefined;

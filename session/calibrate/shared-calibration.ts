@@ -30,7 +30,7 @@ export interface Stored<T> {
 /** Parses stored data into figures; undefined when it contains none. */
 type Read<T> = (data: unknown) => T | undefined;
 
-export interface SharedOptions<T> {
+interface SharedOptions<T> {
   readonly read: Read<T>;
   readonly measure: () => Promise<T>;
   /** Measures even when there is a calibration. */

@@ -34,16 +34,16 @@ export interface Ranked extends Expected {
   };
 }
 
-export interface CountedRanking {
+interface CountedRanking {
   /** Counted kernels, shortest predicted time first; behind them those that could not be counted, then candidates that were not compiled. */
   readonly ranking: readonly Ranked[];
   readonly dropped: readonly { readonly expected: Expected; readonly why: string }[];
 }
 
 /** Compiles a kernel, as {@link compileForIntel} does. */
-export type CompileOffline = (kernel: Kernel, signal?: AbortSignal) => Promise<IntelBuild>;
+type CompileOffline = (kernel: Kernel, signal?: AbortSignal) => Promise<IntelBuild>;
 
-export interface CountedRankingOptions {
+interface CountedRankingOptions {
   readonly compile: CompileOffline;
   /** Kernels to compile at most; 12 by default. */
   readonly most?: number;

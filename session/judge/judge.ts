@@ -36,7 +36,7 @@ import { COUNTED_POOL, offlineCompiler, rankCounted } from "./counted-ranking.ts
 import { type Emulator, emulatorFor } from "./emulators.ts";
 import { writtenKernel } from "./offline.ts";
 
-export interface JudgeOptions extends Omit<RankInTimeOptions, "machine"> {
+interface JudgeOptions extends Omit<RankInTimeOptions, "machine"> {
   readonly machine: Target;
   /** Path of the database; `:memory:` stores nothing. */
   readonly database?: string;
@@ -54,7 +54,7 @@ export interface JudgedKernel extends Expected {
   readonly measurement: Measurement;
 }
 
-export type JudgeOutcome =
+type JudgeOutcome =
   | {
       readonly judged: readonly JudgedKernel[];
       readonly database: string;
@@ -68,7 +68,7 @@ export type JudgeOutcome =
   | { readonly problem: EnvironmentProblem };
 
 /** Number of kernels that are run by default: those that the model ranks highest. */
-export const JUDGED_KERNELS = 4;
+const JUDGED_KERNELS = 4;
 /** Candidates drawn for each kernel to run, since some cannot be expressed in the language. */
 const DRAWN = 4;
 /** Kernels compiled offline for each kernel to run, where their instructions can be counted. */

@@ -156,7 +156,7 @@ export function partsOnGpu({ kind, context, schedule }: GpuChoice, machine: Targ
 }
 
 /** A recorded candidate on the GPU it was made for. */
-export type OnMachine = GpuChoice & { readonly machine: Target };
+type OnMachine = GpuChoice & { readonly machine: Target };
 
 /** What can be made on a given GPU, or else on the first of the table; why it cannot be made on the last of them otherwise. */
 export function onFirstGpu<T extends object>(

@@ -37,7 +37,7 @@ export interface Found {
 }
 
 /** What a search leaves for the next of the same computation. */
-export interface Preparation {
+interface Preparation {
   /** Only if enumeration was complete. */
   readonly found: Found | undefined;
   readonly bench: Bench;

@@ -83,7 +83,7 @@ const MOST_BYTES = 2 ** 32;
 /** One batch is enough: the kernel only has to be right and to terminate. */
 const ONCE: MeasureOptions & CudaTiming = { budgetSeconds: 0.001, batches: [1, 1] };
 
-export type Fenced =
+type Fenced =
   | { readonly status: "right" }
   | { readonly status: "wrong"; readonly because: string }
   | EnvironmentProblem;

@@ -57,7 +57,7 @@ export interface TunedKernel {
 }
 
 /** A search that has finished and now goes to finals. */
-export interface Finished {
+interface Finished {
   readonly db: Database;
   readonly workload: Workload;
   readonly environment: Environment;
@@ -82,7 +82,7 @@ export interface Decided {
   readonly isCut?: true;
 }
 
-export interface Deciding {
+interface Deciding {
   readonly now: () => number;
   /** Called with how many kernels are checked. */
   readonly onDone?: (done: number, of: number) => void;

@@ -53,7 +53,7 @@ export function predictorFor(calibration?: Calibration, machine: Target = native
   };
 }
 
-export interface CalibrationOptions {
+interface CalibrationOptions {
   /** Measures even when a calibration is stored. */
   readonly anew?: boolean;
   /** This machine by default. */

@@ -15,7 +15,7 @@ import type { Candidate } from "../../abstraction/candidate.ts";
 import type { TuneEvent, TunePhase } from "../../tuner/search.ts";
 
 /** The activity of a search: the phase it reports, or what it does between results and the next round. */
-export type TimelinePart = TunePhase | "proposing" | "measuring";
+type TimelinePart = TunePhase | "proposing" | "measuring";
 
 /** Times in microseconds since the start of the timeline. */
 interface Bar {
@@ -25,7 +25,7 @@ interface Bar {
   readonly args: Readonly<Record<string, unknown>>;
 }
 
-export interface Timeline {
+interface Timeline {
   readonly hear: (event: TuneEvent<Candidate>) => void;
   /** Seconds of each activity that took any time, in the order in which they first occurred. */
   readonly seconds: () => Readonly<Partial<Record<TimelinePart, number>>>;

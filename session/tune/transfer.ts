@@ -71,7 +71,7 @@ interface Sought {
 }
 
 /** A record of a similar computation that the model understands. */
-export interface NearTrial {
+interface NearTrial {
   readonly trial: TrialRecord;
   readonly conditions: Conditions;
   readonly candidate: MappedCandidate;
@@ -201,7 +201,7 @@ export function priorOf(near: readonly NearTrial[]): Correction | undefined {
 }
 
 /** A schedule to try, with the record it comes from. */
-export interface Transferred {
+interface Transferred {
   readonly id: string;
   readonly candidate: ScheduledCandidate;
 }

@@ -66,7 +66,7 @@ export interface Workplace {
   readonly close: () => Promise<void>;
 }
 
-export interface BenchOptions {
+interface BenchOptions {
   /** Values of tensors that the operator itself fixes. */
   readonly fixed?: Inputs | undefined;
   /** State of the caches before each call of a kernel; warm when left out. Not used on a GPU. */
@@ -102,7 +102,7 @@ export const INPUT_SEED = 1;
 /** From this many points on, drawing inputs and computing the reference takes seconds on a CPU, and the user is told. */
 const LARGE_POINTS = 1e8;
 
-export interface WorkplaceOptions {
+interface WorkplaceOptions {
   readonly threads: number;
   /** Compiles and measures; created when left out. */
   readonly runner?: Runner | CudaRunner | undefined;

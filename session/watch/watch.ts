@@ -63,7 +63,7 @@ export interface Beside {
   readonly section: () => Section;
 }
 
-export interface WatchOptions {
+interface WatchOptions {
   readonly clock?: () => number;
   readonly beside?: Beside | undefined;
 }
