@@ -18,10 +18,7 @@ import { type Series, swatch } from "./series.ts";
 import { counted, instant, percent, printInterval, printTime } from "./text.ts";
 
 /** What a heading says of a workload. */
-export type Headed = Pick<
-  Subject,
-  "name" | "subject" | "shape" | "types" | "dtype" | "layout" | "epilogue" | "threads"
->;
+type Headed = Pick<Subject, "name" | "subject" | "shape" | "types" | "dtype" | "layout" | "epilogue" | "threads">;
 
 export function subjectHeading(
   { name, subject, shape, types, dtype, layout, epilogue, threads }: Headed,

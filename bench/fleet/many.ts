@@ -29,9 +29,9 @@ import {
 } from "../../db/index.ts";
 import { readMeasurement } from "../../db/measurement.ts";
 import { parseAddress } from "../../fleet/address.ts";
-import { Asking } from "../../fleet/asking.ts";
 import { ANSWER, answerTo, JOB, type Job, jobId, readAnswer, readJob, sha256Of } from "../../fleet/jobs.ts";
 import { admit, createFleet, type Member, readMember } from "../../fleet/members.ts";
+import { Asking } from "../../fleet/place.ts";
 import { openServer } from "../../fleet/server.ts";
 import { sign, verified } from "../../fleet/signed.ts";
 import { measuringQueue } from "../../fleet/worker.ts";

@@ -32,36 +32,84 @@
  *       arrive empty[..]                                         where another tile follows
  *
  * Work that all threads of the block do together comes before or after both roles: rows of zeros, cluster barriers.
+ *
+ * Lowers the products of a step: fragments of both inputs are fetched from shared memory, and the instruction is
+ * issued on all pairs of them.
+ *
+ *     for unrolled k_part
+ *       a{0..3} <- a_ring[step%3, 64*m_warp + 16*m_fragment + m_in, 16*k_part + k_in] by ldmatrix
+ *       b{0..7} <- b_ring[...]
+ *       c{8*m_fragment + n_fragment} <- mma(a{m_fragment}, b{n_fragment})
+ *
+ * Lowers split-K: each block stores its partial sums in a workspace or in the memory of its cluster, and they are added in a fixed order.
+ *
+ *     for at cluster split in 0..4                             through cluster: each line of the tile is owned by one block
+ *       ...
+ *       barrier cluster, of beginnings                         before the first write into another block's shared memory
+ *       for m_in, n_in of c{..}   parts[line/16, split, line%16, n] = sum[]
+ *       barrier cluster
+ *       copy line 16, n 64, by block   y[..] = f16(parts[split,0,line,n] + parts[split,1,line,n] + ..)
+ *
+ *     for at block split in 0..4                               through memory: the workspace holds all partial sums,
+ *       ...                                                    and a second kernel adds them
+ *       for m_in, n_in of c{..}   parts[split, m, n] = sum[]
+ *     barrier
+ *     for at block m_tile, n_tile, chunk
+ *       copy line 4, n 64, by block    y[..] = f16(parts[0,m,n] + parts[1,m,n] + ..)
+ *
+ * Lowers the additional assignments of an epilogue on blocks and warps: the first warp of the first tile executes them, at each point of the
+ * outer loops.
+ *
+ *     z[b,i*(i-1)/2+j+8] = c[b,i,j] where j < i, z[b,k] = x[b,0,k]
+ *
+ *       copy k_beside 8 by warp       z[b_block,k_beside] = x[b_block,0,k_beside]       where m_warp == 0 and n_warp == 0
  */
 
-import { extentOf } from "../../abstraction/affine.ts";
+import { type Dimension, extentOf } from "../../abstraction/affine.ts";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
-import { present, upTo } from "../../abstraction/collections.ts";
+import { present, upTo, volumeOf } from "../../abstraction/collections.ts";
+import { conditionOf, somewhere } from "../../abstraction/condition.ts";
+import { bytesOf } from "../../abstraction/dtype.ts";
+import { kept, partsOf as partsOfProgram } from "../../abstraction/epilogue.ts";
 import {
+  access,
   allOf,
   and,
   axis,
   compare,
   type Expr,
+  guarded,
   minus,
   number,
   over,
   plus,
   remainder,
+  substituteAxes,
+  times,
 } from "../../abstraction/expression.ts";
 import { readsShared } from "../../abstraction/intrinsic.ts";
-import { type LoopMode, type LoopNest, loop, type Scratch, type Statement } from "../../abstraction/loop-nest.ts";
+import {
+  assignment,
+  type Copy,
+  type LoopMode,
+  type LoopNest,
+  loop,
+  type Scratch,
+  type Statement,
+  type TileAccess,
+} from "../../abstraction/loop-nest.ts";
 import { when } from "../match/conditions.ts";
-import { heldFragments, stepsInFlight } from "../schedule/fragments.ts";
+import { heldFragments, partsOf, setsOf, stepsInFlight } from "../schedule/fragments.ts";
 import { boxIsAsync } from "../schedule/gather.ts";
 import { gridProblem } from "../schedule/grid.ts";
 import type { GridAxis, GridContext, GridInput } from "../schedule/grid-context.ts";
 import { neighboursAlong } from "../schedule/multicast.ts";
 import { stagedReads } from "../schedule/narrow.ts";
 import { repackedContext } from "../schedule/repack.ts";
+import { rolledOf } from "../schedule/rolled.ts";
+import { type PartialTile, partialTile, partsOfSum, pitchOf } from "../schedule/split.ts";
 import { keptTiles, type TapWindow } from "../schedule/taps.ts";
 import { fragmentsAlong } from "../schedule/tile.ts";
-import { besideResults } from "./grid-beside.ts";
 import {
   arrivalName,
   awaitOf,
@@ -70,22 +118,22 @@ import {
   nextSlice,
   readCopies,
   readRings,
+  ringAt,
   ringOf,
   sendOf,
   sendWindow,
   stepInputs,
+  tapAccess,
   windowArrivals,
   windowAwait,
   windowNext,
   windowRing,
   windowZeros,
 } from "./grid-copies.ts";
-import { fetchesOf, multiply, multiplyAcross, sendOff } from "./grid-fragments.ts";
-import { boxCopy, boxScratch } from "./grid-gather.ts";
-import { addMet, addParts, meeting, partialSums, storeParts } from "./grid-parts.ts";
-import { GridPlaces } from "./grid-places.ts";
+import { boxAccess, boxCopy, boxScratch } from "./grid-gather.ts";
+import { callBarrier, GridPlaces, unrolled } from "./grid-places.ts";
 import { copiesOfInputs, copyInputs } from "./grid-repack.ts";
-import { stagedResults, storedLast, storeResults } from "./grid-results.ts";
+import { resultOf, stagedResults, storedLast, storeResults, widthOf } from "./grid-results.ts";
 
 /**
  * The nest of a mapping under a schedule of blocks and warps. @throws Error if {@link gridProblem} refuses the schedule
@@ -480,4 +528,382 @@ function produced(places: GridPlaces): readonly Statement[] {
   const first = window ? [sendWindow(places, window, number(0))] : [];
   const ofTile = whereSummed(there, [...first, loop(name, steps, inside)]);
   return turns === 1 ? ofTile : [loop(turn, turns, ofTile)];
+}
+
+// ---- the products of a step --------------------------------------------------------------------------------------------------------------
+
+/** The products of a step by an instruction that reads shared memory itself (wgmma), committed as one group. */
+function sendOff(places: GridPlaces, step: Expr): readonly Statement[] {
+  const { sum, intrinsic, inputs, target } = places.context;
+  const name = places.name(sum, "part");
+  const tiles = Object.fromEntries(
+    inputs.map((input) => {
+      const inSum = inPart(places, axis(name));
+      const inKept = places.elementAt(input.kept);
+      const tile: TileAccess = {
+        axes: tileAxes(places, input),
+        access:
+          places.window && input === places.window.input
+            ? tapAccess(places, places.window, step, inKept, inSum)
+            : ringAt(places, input, step, [inKept, inSum]),
+        by: "instruction",
+      };
+      return [input.operand.name, tile];
+    }),
+  );
+  const registers = { [target.name]: places.sum() };
+  return [
+    { kind: "fence", on: "registers", of: intrinsic },
+    ...unrolled(
+      name,
+      partsOf(places.context, places.size),
+      places.eachSum([{ kind: "register-issue", intrinsic, registers, tiles }]),
+    ),
+    { kind: "commit", of: intrinsic },
+  ];
+}
+
+/**
+ * All products of a step. Fragments are fetched either just before their part is multiplied, or during the part before.
+ */
+function multiply(places: GridPlaces, step: Expr): readonly Statement[] {
+  const { sum } = places.context;
+  const parts = partsOf(places.context, places.size);
+  const name = places.name(sum, "part");
+  const part = axis(name);
+  const fetches = (at: Expr): readonly Statement[] => fetchesOf(places, step, at);
+  const issues = (at: Expr): readonly Statement[] => issuesOf(places, at);
+  if (places.schedule.fragments === "rolled") return multiplyRolled(places, step, name);
+  if (places.schedule.fragments === "inline" || parts === 1)
+    return unrolled(name, parts, [...fetches(part), ...issues(part)]);
+  return [
+    ...fetches(number(0)),
+    ...unrolled(name, parts - 1, [...fetches(plus(part, 1)), ...issues(part)]),
+    ...issues(number(parts - 1)),
+  ];
+}
+
+/**
+ * The products of a step whose first fragments have already been fetched.
+ * @param freed issued after the step's last fetches but one; the stage of the previous step is free by then
+ * @param next issued before the last products: the barrier that admits the next step, and the fetch of its first
+ * fragments
+ */
+function multiplyAcross(
+  places: GridPlaces,
+  step: Expr,
+  freed: readonly Statement[],
+  next: readonly Statement[],
+): readonly Statement[] {
+  const parts = partsOf(places.context, places.size);
+  const name = places.name(places.context.sum, "part");
+  const part = axis(name);
+  const ahead = (at: Expr): readonly Statement[] => [...fetchesOf(places, step, plus(at, 1)), ...issuesOf(places, at)];
+  return [
+    ...fetchesOf(places, step, number(1)),
+    ...freed,
+    ...issuesOf(places, number(0)),
+    ...(parts > 2 ? unrolled(name, parts - 2, ahead(plus(part, 1))) : []),
+    ...next,
+    ...issuesOf(places, number(parts - 1)),
+  ];
+}
+
+/** Kept elements of a tile (8 rows, one matrix) of which two tiles share one `ldmatrix` of four matrices. */
+const PAIRED_EXTENT = 8;
+
+/**
+ * The products of the only step, row of taps by row of taps. Fragments of the image stay in registers for the next row, which reads the same
+ * rows of the image and one below.
+ */
+function multiplyRolled(places: GridPlaces, step: Expr, name: string): readonly Statement[] {
+  const rolled = rolledOf(places.context, places.schedule);
+  if (typeof rolled === "string") throw new Error(`internal: ${rolled}`);
+  const { input, count, taps, parts } = rolled;
+  const others = places.context.inputs.filter((i) => i !== input);
+  const held = axis(name);
+  const fragment = places.counter(input.kept, "fragment");
+  const turned = (first: Expr, row: Expr): Expr => plus(times(count, held), remainder(plus(first, row), count));
+  const issues = (row: Expr): readonly Statement[] => {
+    const part = plus(times(parts, row), held);
+    const fetched = others.flatMap((other) => fetchesOfInput(places, other, step, part));
+    return [...fetched, ...issuesOf(places, part, (i) => (i === input ? turned(fragment, row) : undefined))];
+  };
+  const ahead = fetchesOfInput(places, input, step, held, { register: (first) => plus(times(count, held), first) });
+  const row = plus(axis(places.fresh("tap_row")), 1);
+  const below = fetchesOfInput(places, input, step, plus(times(parts, row), held), {
+    register: (first) => turned(first, row),
+    only: count - 1,
+  });
+  return [
+    ...unrolled(name, parts, ahead),
+    ...unrolled(name, parts, issues(number(0))),
+    ...unrolled(places.fresh("tap_row"), taps - 1, unrolled(name, parts, [...below, ...issues(row)])),
+  ];
+}
+
+/** A position in a part of a step's sum. */
+const inPart = (places: GridPlaces, part: Expr): Expr => {
+  const { sum } = places.context;
+  return plus(times(sum.extent, part), places.counter(sum, "in"));
+};
+
+/** The counters within a tile of an input. */
+const tileAxes = (places: GridPlaces, { operand, kept }: GridInput): readonly string[] =>
+  operand.dims.map((d) => places.name(d.name === kept.axis ? kept : places.context.sum, "in"));
+
+/** Fetches the fragments of one part of a step into the register set for that part. */
+function fetchesOf(places: GridPlaces, step: Expr, part: Expr): readonly Statement[] {
+  return places.context.inputs.flatMap((input) => fetchesOfInput(places, input, step, part));
+}
+
+/** @param how the register of a fragment, if not that of its set; the only fragment to fetch, if not all */
+function fetchesOfInput(
+  places: GridPlaces,
+  input: GridInput,
+  step: Expr,
+  part: Expr,
+  how: { readonly register?: (first: Expr) => Expr; readonly only?: number } = {},
+): readonly Statement[] {
+  const { operand, kept } = input;
+  const count = fragmentsAlong(kept, places.schedule);
+  const box = places.box?.input === input ? places.box : undefined;
+  const by = box && !box.inRows ? "elements" : fetchBy(input);
+  const paired =
+    how.only === undefined && by.startsWith("ldmatrix") && count % 2 === 0 && kept.extent === PAIRED_EXTENT;
+  const name = places.name(kept, "fragment");
+  const first = how.only === undefined ? (paired ? times(2, axis(name)) : axis(name)) : number(how.only);
+  const place = plus(plus(places.warpAt(kept), times(kept.extent, first)), places.counter(kept, "in"));
+  const inSum = inPart(places, part);
+  const along = operand.dims.findIndex((d) => d.name === kept.axis);
+  const fetch: Statement = {
+    kind: "fetch",
+    register: { file: operand.name, index: how.register?.(first) ?? plus(setOf(places, input, part), first) },
+    tile: {
+      axes: tileAxes(places, input),
+      ...(box ? boxAccess(places, box, step, place, inSum) : { access: ringAt(places, input, step, [place, inSum]) }),
+      by,
+      ...(paired && { several: { count: 2, along } }),
+    },
+  };
+  return how.only === undefined ? unrolled(name, paired ? count / 2 : count, [fetch]) : [fetch];
+}
+
+/** @param registerOf the register of an input's fragment, if not that of its set */
+function issuesOf(
+  places: GridPlaces,
+  part: Expr,
+  registerOf: (input: GridInput) => Expr | undefined = () => undefined,
+): readonly Statement[] {
+  const { target, intrinsic, inputs } = places.context;
+  const registers = Object.fromEntries(
+    inputs.map((input) => {
+      const index = registerOf(input) ?? plus(setOf(places, input, part), places.counter(input.kept, "fragment"));
+      return [input.operand.name, { file: input.operand.name, index }];
+    }),
+  );
+  const sums = { [target.name]: places.sum() };
+  const issue: Statement = { kind: "register-issue", intrinsic, registers: { ...sums, ...registers } };
+  return places.eachSum(whereStored(places, [issue]));
+}
+
+/** Work on a tile of sums, tested where an epilogue stores only some of the tiles. */
+function whereStored(places: GridPlaces, work: readonly Statement[]): readonly Statement[] {
+  const { equation, epilogue } = places.context.mapping.computation;
+  const asked = epilogue ? kept(equation, epilogue.equation) : [];
+  if (asked.length === 0) return work;
+  const ofFragment = places.spansOf((along) => {
+    const low = plus(times(places.extent(along), places.tileAt(along)), places.fragmentAt(along));
+    return { low, elements: along.extent, grain: along.extent };
+  });
+  return when(somewhere(conditionOf(asked.reduce(and)), ofFragment), work);
+}
+
+/** The first register of the fragment set that a part of the sum uses. */
+function setOf({ schedule }: GridPlaces, input: GridInput, part: Expr): Expr {
+  return times(fragmentsAlong(input.kept, schedule), remainder(part, setsOf(schedule)));
+}
+
+/** Element size in bytes that `ldmatrix.trans` can transpose. */
+const TURNED_BYTES = 2;
+
+/**
+ * How fragments are fetched. Elements of other sizes can be fetched only if they are contiguous along the sum, or one
+ * by one.
+ */
+function fetchBy({ operand, contiguous }: GridInput): TileAccess["by"] {
+  if (operand.storage === undefined) return "instruction";
+  if (contiguous === "sum") return "ldmatrix";
+  return bytesOf(operand.dtype) === TURNED_BYTES ? "ldmatrix.trans" : "elements";
+}
+
+// ---- partial sums ------------------------------------------------------------------------------------------------------------------------
+
+/** Threads in a block of the second kernel. */
+const ADDING_THREADS = 256;
+
+const through = ({ schedule }: GridPlaces): "cluster" | "memory" | undefined => schedule.split?.through;
+
+/** The buffer in which partial sums meet; empty if no sum is split. */
+function partialSums(places: GridPlaces): Scratch[] {
+  if (!through(places)) return [];
+  const { context, schedule } = places;
+  const tile = partialTile(context, schedule);
+  const dims = dimsOfParts(places, tile);
+  const shape = { name: partsName(places), dtype: context.target.dtype, dims };
+  if (through(places) === "memory") return [{ ...shape, scope: "workspace", elements: volumeOf(dims) }];
+  const pitch = pitchOf(context, tile);
+  const rows = dims.slice(0, -1);
+  const storage = rows.reduceRight<{ place: Expr; below: number }>(
+    ({ place, below }, d) => ({ place: plus(times(below, axis(d.name)), place), below: below * d.extent }),
+    { place: axis(dims.at(-1)?.name ?? ""), below: pitch },
+  ).place;
+  return [{ ...shape, scope: "cluster", elements: volumeOf(rows) * pitch, storage }];
+}
+
+/** Each warp stores its partial sums once its part of the sum is complete. */
+function storeParts(places: GridPlaces): readonly Statement[] {
+  const tile = partialTile(places.context, places.schedule);
+  const line = places.elementAt(tile.across);
+  const at = places.elementAt(tile.line);
+  const index =
+    through(places) === "memory"
+      ? [places.part, ...tileOf(places, tile), line, at]
+      : [over(line, tile.share), places.part, remainder(line, tile.share), at];
+  return places.eachSum([places.drained((sum) => assignment(access(partsName(places), index), sum))]);
+}
+
+/** After that, all blocks of a cluster add up the partial sums. */
+function addMet(places: GridPlaces): readonly Statement[] {
+  if (through(places) !== "cluster") return [];
+  const tile = partialTile(places.context, places.schedule);
+  const { share } = tile;
+  const added = addition(places, tile, share, times(share, places.part), (part, line) => [places.part, part, line]);
+  return [{ kind: "barrier", group: "cluster" }, added];
+}
+
+/** Waits, before the first write into another block of a cluster, until that block has begun. */
+function meeting(places: GridPlaces): readonly Statement[] {
+  return through(places) === "cluster" || places.schedule.multicast
+    ? [{ kind: "barrier", group: "cluster", of: "beginnings" }]
+    : [];
+}
+
+/**
+ * The second kernel of a sum that is split through memory.
+ * @param dealt wraps the work of a tile's blocks in loops over tiles
+ */
+function addParts(
+  places: GridPlaces,
+  dealt: (body: readonly Statement[]) => readonly Statement[],
+): readonly Statement[] {
+  if (through(places) !== "memory") return [];
+  const { team, teamThreads } = places.context;
+  const tile = partialTile(places.context, places.schedule);
+  const width = widthOf(places, tile);
+  const enough = (lines: number): boolean => (lines * tile.lineExtent) / width >= ADDING_THREADS;
+  const chunk = divisorsOf(tile.lines).find(enough) ?? tile.lines;
+  const chunkName = places.fresh("chunk");
+  const first = times(chunk, axis(chunkName));
+  const added = addition(places, tile, chunk, first, (part, line) => [
+    part,
+    ...tileOf(places, tile),
+    plus(first, line),
+  ]);
+  const threads = loop(places.fresh(team), ADDING_THREADS / teamThreads, [added], team);
+  return [callBarrier(places), ...dealt([loop(chunkName, tile.lines / chunk, [threads], "block")])];
+}
+
+/**
+ * Adds up the lines of a tile from `first` on over all parts, and stores them.
+ * @param held address of a line of a part
+ */
+function addition(
+  places: GridPlaces,
+  tile: PartialTile,
+  extent: number,
+  first: Expr,
+  held: (part: Expr, line: Expr) => readonly Expr[],
+): Copy {
+  const { rows } = places.context;
+  const [line, at] = [places.fresh("line"), places.fresh("place")];
+  const sums = upTo(partsOfSum(places.schedule)).map(
+    (part): Expr => access(partsName(places), [...held(number(part), axis(line)), axis(at)]),
+  );
+  const sum = sums.reduce((all, next) => plus(all, next));
+  const across = plus(first, axis(line));
+  const along = axis(at);
+  const [row, column] = tile.line === rows ? [along, across] : [across, along];
+  return {
+    kind: "copy",
+    axes: [
+      { name: line, extent },
+      { name: at, extent: tile.lineExtent },
+    ],
+    equation: resultOf(places, row, column, sum),
+    width: widthOf(places, tile),
+    transfer: "plain",
+    group: "block",
+  };
+}
+
+const partsName = (places: GridPlaces): string => places.fresh("parts");
+
+/** The counters that identify a tile of the output. */
+function tileOf(places: GridPlaces, { across, line }: PartialTile): readonly Expr[] {
+  const outer = places.context.outer.map((d) => axis(places.fresh(`${d.name}_block`)));
+  return [...outer, places.tileAt(across), places.tileAt(line)];
+}
+
+function dimsOfParts(places: GridPlaces, { across, line, lines, lineExtent, share }: PartialTile): Dimension[] {
+  const { context, schedule } = places;
+  const part: Dimension = { name: "part", extent: partsOfSum(schedule) };
+  const place: Dimension = { name: line.axis, extent: lineExtent };
+  if (through(places) === "cluster")
+    return [{ name: "block", extent: part.extent }, part, { name: across.axis, extent: share }, place];
+  const tiles = [across, line].map((a) => ({ name: `${a.axis}_tile`, extent: keptTiles(context, a, schedule) }));
+  const outer = context.outer.map((d) => ({ name: `${d.name}_block`, extent: d.extent }));
+  return [part, ...outer, ...tiles, { name: across.axis, extent: lines }, place];
+}
+
+const divisorsOf = (n: number): number[] =>
+  upTo(n)
+    .map((i) => i + 1)
+    .filter((d) => n % d === 0);
+
+// ---- assignments beside the results ------------------------------------------------------------------------------------------------------
+
+/** One copy by a warp for each such assignment; empty if there are none. */
+function besideResults(places: GridPlaces): readonly Statement[] {
+  const { context, schedule, computation } = places;
+  const { rows, columns, team } = context;
+  const outer = places.outerCounters();
+  const tiles = [
+    { at: places.tileAt(rows), count: keptTiles(context, rows, schedule) },
+    { at: places.tileAt(columns), count: keptTiles(context, columns, schedule) },
+    { at: places.part, count: partsOfSum(schedule) },
+    ...[rows, columns].map((a) => ({ at: places.counter(a, team), count: schedule.warps[a.axis] ?? 1 })),
+  ];
+  return partsOfProgram(computation).beside.map(({ equation, axes }): Statement => {
+    const inside = axes.filter((a) => !outer.has(a.name));
+    const named = new Map(inside.map((a) => [a.name, places.fresh(`${a.name}_beside`)]));
+    const counters = new Map([...outer, ...[...named].map(([name, counter]) => [name, axis(counter)] as const)]);
+    // An outer loop that does not index the assignment contributes only its first step.
+    const others = computation.axes.flatMap(({ name, extent }) => {
+      const at = axes.some((a) => a.name === name) ? undefined : outer.get(name);
+      return at === undefined ? [] : [{ at, count: extent }];
+    });
+    const first = [...others, ...tiles].flatMap(({ at, count }) => (count > 1 ? [compare("==", at, 0)] : []));
+    return {
+      kind: "copy",
+      axes:
+        inside.length === 0
+          ? [{ name: places.fresh("beside"), extent: 1 }]
+          : inside.map((a) => ({ name: named.get(a.name) ?? a.name, extent: a.extent })),
+      equation: guarded(substituteAxes(equation, counters), first),
+      width: 1,
+      transfer: "plain",
+      group: team,
+    };
+  });
 }

@@ -32,9 +32,9 @@ import {
   substitute,
 } from "../../abstraction/expression.ts";
 import { defineRecurrence, type Recurrence, type SourceLoop } from "../../abstraction/recurrence.ts";
-import { weights } from "./coordinates.ts";
 import { type Design, type TimedVariable, timeSide } from "./design.ts";
 import { chainFrom, joinedBy, outsideBox } from "./flow.ts";
+import { weights } from "./place.ts";
 import {
   type ArrayLoopOptions,
   type ArrayProblem,

@@ -35,10 +35,10 @@ import {
 } from "../../abstraction/expression.ts";
 import { type LoopNest, loops, type Statement, scalar } from "../../abstraction/loop-nest.ts";
 import { type SpaceTimeTransform, type Specification, spaceTimeOf } from "../../abstraction/specification.ts";
-import { simplified } from "./coordinates.ts";
 import { type Flows, flowsOf } from "./flow.ts";
 import { reorderFlows, tileFlows } from "./interchange.ts";
 import { type LowerOptions, lowerFlows } from "./lower.ts";
+import { simplified } from "./place.ts";
 
 /** A specification with its loops tiled and in order. */
 interface Arranged {

@@ -48,8 +48,7 @@ import {
 import { assign, type LoopNest, loop, type Scratch, type Statement } from "../../abstraction/loop-nest.ts";
 import { LaneFiles } from "./lane-files.ts";
 import type { PlaneAxis } from "./plane.ts";
-import type { Source } from "./step-memory.ts";
-import { StepPasses } from "./step-passes.ts";
+import { type Source, StepPasses } from "./step-passes.ts";
 import { residentWarps, rowsOfStep, type WarpTile, warpTile } from "./warp-tile.ts";
 
 /**

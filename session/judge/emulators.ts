@@ -38,7 +38,7 @@ export interface Emulator {
   readonly close: () => Promise<void>;
 }
 
-export interface EmulatorOptions {
+interface EmulatorOptions {
   readonly threads: number;
   /** Ends what is drawn, compiled and run. */
   readonly signal?: AbortSignal | undefined;
@@ -49,8 +49,7 @@ const ONCE: MeasureOptions = { budgetSeconds: 0, batchSeconds: 1e-9, batches: [1
 const INPUT_SEED = 1;
 
 /** Whether kernels for a machine can be emulated here. */
-export const isEmulated = (machine: Target): boolean =>
-  isElsewhere(machine) || isPredictedOnly(machine) || isGpu(machine);
+const isEmulated = (machine: Target): boolean => isElsewhere(machine) || isPredictedOnly(machine) || isGpu(machine);
 
 /** @throws UsageError for a machine that has no emulator */
 export function checkEmulated(machine: Target): void {

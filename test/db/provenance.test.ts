@@ -99,7 +99,6 @@ it("every lookup of records in the sources says whether it takes imported ones",
     "db/prune.ts",
     "session/recorded.ts",
     "session/report/report-roofline.ts",
-    "session/report/report-runs.ts",
     "session/report/report.ts",
     "session/tune/replay.ts",
   ];

@@ -2,9 +2,9 @@
 
 import { setImmediate } from "node:timers/promises";
 import { expect, it, onTestFinished, vi } from "vitest";
-import { Asking } from "../../fleet/asking.ts";
 import { ANSWER, answerTo, type Job, jobId } from "../../fleet/jobs.ts";
 import { admit, createFleet, readMember } from "../../fleet/members.ts";
+import { Asking } from "../../fleet/place.ts";
 import type { FleetServer } from "../../fleet/server.ts";
 import { sign } from "../../fleet/signed.ts";
 import { scratchFolder } from "../support/scratch.ts";

@@ -9,8 +9,7 @@ import { beginRun, openDatabase, recordTrial, type Workload } from "../../db/ind
 import { trialsCsv } from "../../report/downloads.ts";
 import { reportPage } from "../../report/page.ts";
 import type { ReportData, Subject, TrialPoint } from "../../report/report-data.ts";
-import { gatherReport } from "../../session/report/report.ts";
-import { besideOf } from "../../session/report/report-runs.ts";
+import { besideOf, gatherReport } from "../../session/report/report.ts";
 import { commandLine } from "../support/command-line.ts";
 import { MACHINE, measured, newTrial, trial, workloadNamed, workshop } from "../support/database.ts";
 import { BEGAN, recordSearches } from "../support/searches.ts";
