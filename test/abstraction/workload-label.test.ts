@@ -76,18 +76,20 @@ describe("a workload is called", () => {
       if (made) all.push(made);
     };
     for (const { name, parameters } of OPERATORS) {
-      for (const dtype of dtypes) add(name, { dtype });
-      for (const ending of endings) {
+      // All of them below, on one operator.
+      for (const dtype of dtypes.slice(0, 4)) add(name, { dtype });
+      for (const ending of endings.slice(0, 3)) {
         const [of = ""] = /\[.*?\]/.exec(printEquation(workload(name).computation.equation)) ?? [];
         add(name, { epilogue: ending.replaceAll("[*]", of) });
       }
       for (const [p, { default: usual }] of Object.entries(parameters))
-        for (const value of [usual - 1, usual + 1, 2 * usual]) add(name, { parameters: { [p]: value } });
+        for (const value of [usual + 1, 2 * usual]) add(name, { parameters: { [p]: value } });
     }
+    for (const dtype of dtypes) add("matmul", { dtype });
     for (const name of ["conv2d", "depthwise-conv2d", "matmul"])
       for (const dtype of ["u8s8", "bf16"])
         for (const epilogue of [undefined, ...EPILOGUE_NAMES])
-          for (const layout of [undefined, ...layouts])
+          for (const layout of dtype === "bf16" ? [undefined] : [undefined, ...layouts])
             add(name, {
               dtype,
               ...(epilogue === undefined ? {} : { epilogue }),

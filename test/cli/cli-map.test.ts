@@ -10,8 +10,8 @@ const WMMA = "wmma.m16n16k16.f32.f16";
 
 describe("automap map", () => {
   it("surveys every instruction when none is named, in no more than 100 columns", async () => {
-    const text = await printed("map conv2d --all --why");
-    expect(text).toContain(`conv2d onto ${INTRINSICS.length} instructions: `);
+    const text = await printed("map conv1d --all --why");
+    expect(text).toContain(`conv1d onto ${INTRINSICS.length} instructions: `);
     expect(widest(text)).toBeLessThanOrEqual(100);
   });
 

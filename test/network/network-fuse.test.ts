@@ -18,6 +18,7 @@ import { runNetwork } from "../../network/run.ts";
 import { tasksOf } from "../../network/tasks.ts";
 import { plainAndFused } from "../support/networks.ts";
 import { differenceOf, onnxCases, programOf } from "../support/onnx-cases.ts";
+import { sampled } from "../support/sample.ts";
 import { inFull } from "../support/slow.ts";
 
 describe("fused steps", () => {
@@ -71,7 +72,14 @@ describe("fused steps", () => {
 
   it.skipIf(onnxCases().length === 0)("give ONNX's expected outputs, case by case", async () => {
     let compared = 0;
-    for (const onnxCase of onnxCases().filter((_, i) => i % 3 === 0)) {
+    // Another sixth of them with each commit.
+    const names = new Set(
+      sampled(
+        onnxCases().map(({ name }) => name),
+        6,
+      ),
+    );
+    for (const onnxCase of onnxCases().filter(({ name }) => names.has(name))) {
       try {
         const { program, inputs } = programOf(onnxCase);
         const values = Object.fromEntries(Object.entries(inputs).map(([name, constant]) => [name, constant.values]));
@@ -86,7 +94,7 @@ describe("fused steps", () => {
         if (!(error instanceof UsageError)) throw error;
       }
     }
-    expect(compared).toBeGreaterThan(100);
+    expect(compared).toBeGreaterThan(50);
   });
 });
 

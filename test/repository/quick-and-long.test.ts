@@ -29,26 +29,26 @@ const deep = files.filter((name) => kindOf(name) === "deep");
 const filesOf = (list: ReturnType<typeof listed>): string[] => list.map(({ file }) => file).sort();
 
 describe("the files of tests", () => {
+  const all = listed("all");
+
   it("belong each to one project, as the file's name says", () => {
-    const all = listed("all");
     expect(filesOf(all)).toEqual(files);
     expect(all.filter(({ project, file }) => project.split(" ", 1)[0] !== kindOf(file))).toEqual([]);
   });
 
   it("are run by `npm run check` if quick", () => {
-    const option = /vitest run (--project='[^']+');/.exec(scripts["check"] ?? "")?.[1]?.replaceAll("'", "") ?? "";
-    expect(filesOf(listed("all", option))).toEqual(quick);
+    expect(scripts["check"]).toContain("vitest run --project='quick*';");
+    expect(filesOf(all.filter(({ project }) => project.startsWith("quick")))).toEqual(quick);
   });
 
   it("are run by `npm test` unless deep; of those a sixth, another with another seed", () => {
     expect(scripts["test"]).toBe("vitest run");
-    const runs = ["1", "2", "1"].map((seed) => filesOf(listed(seed)));
+    const runs = ["1", "2"].map((seed) => filesOf(listed(seed)));
     const drawn = runs.map((run) => run.filter((file) => kindOf(file) === "deep"));
     expect(runs.map((run) => run.filter((file) => kindOf(file) !== "deep"))).toEqual(
       runs.map(() => files.filter((file) => kindOf(file) !== "deep")),
     );
     expect(drawn.map(({ length }) => length)).toEqual(drawn.map(() => Math.ceil(deep.length / 6)));
-    expect(drawn[0]).toEqual(drawn[2]);
     expect(drawn[0]).not.toEqual(drawn[1]);
   });
 
