@@ -350,9 +350,10 @@ const PASS_CYCLES = [10, 76, 340];
 
 /**
  * That an instruction which makes factors of narrow elements adds to the products beside it. Products of 128 rows with 4096 x 4096 weights of 4 bits
- * took 0.08 of f32 in five register blocks, and 0.1 of bytes in seven (Zen 5, loaded, processor time, 2026-11-30; bench/results/narrow-weights.md).
+ * took 0.12 to 0.17 of f32 in five register blocks, beside the same products of weights made once, and 0.1 of bytes in seven (Zen 5, loaded, processor
+ * time, 2026-11-30; bench/results/narrow-weights.md).
  */
-const MAKE_CYCLES = 0.1;
+const MAKE_CYCLES = 0.15;
 
 /** Vector instructions of Zen 5 where no products stand beside them. */
 const VECTORS_PER_CYCLE = 4;

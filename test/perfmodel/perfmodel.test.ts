@@ -117,7 +117,7 @@ describe("one register block", () => {
     const timed = { ...TARGET, timings: { [scaled.intrinsic.name]: timing } };
     const costs = costsOf(scaled, schedule, {}, timed);
     expect(cyclesOf(costs, "load")).toBeCloseTo(2 * (1 + 3 + 2 * 3) * 0.5);
-    expect(cyclesOf(costs, "issue")).toBeCloseTo(2 * (3 * 8 + 3 * 4 + 1 + 8 * 3 * 0.1));
+    expect(cyclesOf(costs, "issue")).toBeCloseTo(2 * (3 * 8 + 3 * 4 + 1 + 8 * 3 * 0.15));
     // Made in each step of a loop before the products, where four such instructions take a cycle.
     const within = { ...schedule, order: ["g/1", ...order], within: { b: "g/1" } };
     const apart = costsOf(scaled, within, {}, timed);
