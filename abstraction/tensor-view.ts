@@ -41,7 +41,10 @@ interface BoxRows {
   readonly extents: readonly number[];
 }
 
-/** Rows are pixels. They walk the dimensions between the innermost and the outermost within bounds; the outermost is unbounded. */
+/**
+ * Rows are pixels. They walk the dimensions between the innermost and the outermost within bounds; the outermost is unbounded. The first lies within these
+ * bounds ({@link beginsOutside}).
+ */
 export interface PixelRows {
   readonly kind: "pixels";
   readonly columns: number;
@@ -78,6 +81,23 @@ export function viewedCoordinates(
     rest += (first - walk.low) / walk.step;
     return walk.low + walk.step * digit(walk.count) + (offsets[i - 1] ?? 0);
   });
+}
+
+/**
+ * The dimension along which a run of pixels begins outside its walk; undefined where it begins inside, and for a box, which may begin anywhere. Along
+ * the outermost dimension a run may begin beyond the tensor: 115 recorded kernels do so and are right. Outside its walk none of 1,521 begins; that is the
+ * suspect of an illegal instruction on an H200 (bench/results/cuda-unseen-convolutions-h200.md).
+ */
+export function beginsOutside(
+  { dims, rows }: Pick<TensorView, "dims" | "rows">,
+  at: readonly number[],
+): string | undefined {
+  if (rows.kind === "box") return undefined;
+  const outside = rows.walks.findIndex(({ low, count, step }, i) => {
+    const steps = ((at[i + 1] ?? low) - low) / step;
+    return steps < 0 || steps >= count;
+  });
+  return outside < 0 ? undefined : dims[outside + 1]?.name;
 }
 
 /** `as a box of c 64, s 1, r 1, k 128`. */

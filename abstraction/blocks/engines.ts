@@ -14,9 +14,9 @@ import { addTo, product, sumOf, upTo } from "../collections.ts";
 import { bytesOf } from "../dtype.ts";
 import { internal } from "../error.ts";
 import { type Buffer, compileIndex, compilePlace, type Evaluate } from "../evaluate.ts";
-import { type Access, type Expr, number, outermostAccessesIn } from "../expression.ts";
+import { type Access, type Expr, outermostAccessesIn } from "../expression.ts";
 import type { ArrivalAt, Copy, Statement } from "../loop-nest.ts";
-import { BEGINNING_BYTES, type TensorView, viewedCoordinates } from "../tensor-view.ts";
+import { BEGINNING_BYTES, beginsOutside, type TensorView, viewedCoordinates } from "../tensor-view.ts";
 import {
   type BlockContext,
   elementAt,
@@ -296,7 +296,7 @@ function compileBox({ axes, equation, view }: Copy, site: Standing): (warp: Warp
   const isAsked: Evaluate = asked ? compileIndex(asked, scope) : () => 1;
   const brings = compileView(view, tensor, site);
   const [inner] = view.dims;
-  const begins = compileIndex(view.at[0] ?? number(0), scope);
+  const begins = view.at.map((e) => compileIndex(e, scope));
   const digits = axes.map(({ name, extent }) => ({ slot: scope.slot(name), extent }));
   const size = pointsIn(axes);
   const columns = axes.at(-1)?.extent ?? 1;
@@ -306,13 +306,16 @@ function compileBox({ axes, equation, view }: Copy, site: Standing): (warp: Warp
     const places = new Int32Array(size);
     const origins = new Int32Array(size);
     const brought = brings(warp);
-    const begun = begins(warp.env) * bytesOf(ring.dtype);
+    const first = begins.map((begin) => begin(warp.env));
+    const begun = (first[0] ?? 0) * bytesOf(ring.dtype);
     if (begun % BEGINNING_BYTES !== 0)
       refuseAt(
         site,
         warp,
         `the engine begins at multiples of ${BEGINNING_BYTES} bytes along ${inner?.name}, not at ${begun}`,
       );
+    const outside = beginsOutside(view, first);
+    if (outside !== undefined) refuseAt(site, warp, `the engine begins outside its walk along ${outside}`);
     for (let e = 0; e < size; e++) {
       setDigits(warp.env, digits, e);
       places[e] = place(warp.env);

@@ -14,6 +14,7 @@ import { extentOf } from "../../abstraction/affine.ts";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
 import type { GridAxis, GridContext, GridDecision, GridInput } from "./grid-context.ts";
 import { keptTiles } from "./taps.ts";
+import { viewForm } from "./views.ts";
 
 /**
  * Blocks to try. Of four blocks only 30 clusters run at once on an H100, and what arrives at a block comes at half the rate: a product takes twice
@@ -80,7 +81,13 @@ function multicastProblem(context: GridContext, schedule: GridSchedule): string 
   const shared = inputs.find((i) => sharersOf(context, schedule, i) > 1);
   const across = shared?.contiguous === "sum" ? shared.kept : sum;
   const lines = extentOf(across.axis, schedule.tile);
-  return lines % (ROWS * blocks) === 0
-    ? undefined
-    : `${lines} ${across.axis} of a tile are not divided into ${blocks} parts of whole swizzles`;
+  if (lines % (ROWS * blocks) !== 0)
+    return `${lines} ${across.axis} of a tile are not divided into ${blocks} parts of whole swizzles`;
+  // A run of pixels begins inside its walk (abstraction/tensor-view.ts), which along the outermost dimension has no end.
+  const form = shared && viewForm(context, shared);
+  const walks = typeof form === "object" && form.rows.kind === "pixels" ? form.rows.walks.length : 0;
+  const last = across.elements % lines;
+  return (across.dimension?.loops.length ?? 0) <= walks && last > 0 && last <= lines - lines / blocks
+    ? `the last tile has ${last} of ${lines} pixels along ${across.axis}, and the part of one of ${blocks} neighbours begins beyond them`
+    : undefined;
 }

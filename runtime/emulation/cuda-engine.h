@@ -124,6 +124,8 @@ static int describe(CUtensorMap* map, const void* tensor, unsigned bytes, int ra
 static void send(void* to, const CUtensorMap* map, const int* at, const int* offset, int offsets, uint64_t* barrier) {
   if ((uintptr_t)to % 128) misuse("the engine wants tiles at multiples of 128 bytes");
   if (at[0] * (int)map->bytes % 16) misuse("the engine begins at multiples of 16 bytes along the innermost dimension");
+  for (unsigned d = 1; map->walks && d + 1 < map->rank; d++)
+    if (at[d] < map->first[d] || at[d] > map->last[d]) misuse("the engine begins outside its walk");
   StageArrival& a = arrival_at(barrier);
   if (arrival == LATE) memset(to, UNUSABLE, map->bytes * map->columns * map->rows);
   PendingBox sent = {(unsigned char*)to, *map, {}, {}};

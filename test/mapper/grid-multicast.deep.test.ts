@@ -6,12 +6,20 @@
 import { describe, expect, it } from "vitest";
 import { ADVERSE_ORDERS } from "../../abstraction/blocks/run.ts";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
-import { axis, compare, number, substitute } from "../../abstraction/expression.ts";
-import type { Copy, Statement } from "../../abstraction/loop-nest.ts";
+import { axis, compare, number, plus, substitute, times } from "../../abstraction/expression.ts";
+import type { Copy, LoopNest, Statement } from "../../abstraction/loop-nest.ts";
 import { lowerGrid } from "../../mapper/lower/grid.ts";
 import { predictGrid } from "../../perfmodel/grid.ts";
 import { nvidiaTarget } from "../../targets/nvidia.ts";
-import { changed, gridContextOf, MATMUL, matmulF16, verdict, wgmmaSchedule } from "../support/grid-kernels.ts";
+import {
+  changed,
+  convolutionF16,
+  gridContextOf,
+  MATMUL,
+  matmulF16,
+  verdict,
+  wgmmaSchedule,
+} from "../support/grid-kernels.ts";
 import { playGrids } from "../support/grid-transcript.ts";
 
 const BASE = wgmmaSchedule(128, 32, 32, {
@@ -22,6 +30,18 @@ const BASE = wgmmaSchedule(128, 32, 32, {
   multicast: { blocks: 2, along: "rows" },
 });
 const TALL = gridContextOf(matmulF16(512, 64, 160), "wgmma.m64n32k16.f32.f16", MATMUL);
+/** Rows of a tile are pixels of one image, which two blocks with neighbouring columns share. */
+const BY_IMAGE = gridContextOf(
+  convolutionF16("conv2d n=2 c=64 k=64 h=8 w=8 pad=1"),
+  "wgmma.m64n32k16.f32.f16",
+  "m <- p,q; n <- k; k <- c",
+);
+const OF_PIXELS: GridSchedule = {
+  ...BASE,
+  tile: { m: 64, n: 32, k: 32 },
+  warps: { m: 1, n: 1 },
+  multicast: { blocks: 2, along: "columns" },
+};
 
 describe("tiles that blocks of a cluster share", () => playGrids("multicast"));
 
@@ -83,6 +103,27 @@ describe("a fault of a cluster", () => {
     expect(said.filter((words) => words === "right")).toEqual([]);
   });
 });
+
+describe("a share of pixels", () => {
+  it("that begins beyond its walk is found", () => {
+    const nest = lowerGrid(BY_IMAGE, OF_PIXELS);
+    const { computation } = BY_IMAGE.mapping;
+    /** Rows of an image further for the second block. */
+    const moved = (by: number): LoopNest =>
+      changed(nest, (s) => (s.kind === "send" ? [{ ...s, copies: s.copies.map((c) => movedDown(c, by)) }] : [s]));
+    expect(verdict({ nest: moved(0), computation })).toBe("right");
+    expect(verdict({ nest: moved(1), computation })).toMatch(/the engine brings .* where .* is asked for/);
+    expect(verdict({ nest: moved(8), computation })).toMatch(/^the engine begins outside its walk along h/);
+  });
+});
+
+/** The copy of a share that begins so many rows of the image further down for the second block. */
+function movedDown(copy: Copy, by: number): Copy {
+  const { view } = copy;
+  if (view?.rows.kind !== "pixels") return copy;
+  const at = view.at.map((e, i) => (view.dims[i]?.name === "h" ? plus(e, times(by, axis("member"))) : e));
+  return { ...copy, view: { ...view, at } };
+}
 
 /** The copy with the first block's share of the rows, and its place, for every block. */
 function withoutMember(copy: Copy): Copy {
