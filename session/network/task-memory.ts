@@ -9,6 +9,7 @@ import { sumOf } from "../../abstraction/collections.ts";
 import { type Computation, inputsOf, memoryElements, outputOf, type Tensor } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { internal } from "../../abstraction/error.ts";
+import { boundOfForm } from "../../abstraction/winograd.ts";
 import type { Conditions } from "../../db/index.ts";
 import type { Task } from "../../network/tasks.ts";
 import type { MemoryLevel, ModelTarget } from "../../perfmodel/target.ts";
@@ -39,6 +40,9 @@ function levelHolding(bytes: number, { memory }: ModelTarget): MemoryLevel {
  */
 const FURTHER_AWAY = 2;
 
+/** Elements of a filter of 3 x 3 as F(4x4,3x3) reads it, of those that it has. */
+const TRANSFORMED = 36 / 9;
+
 /**
  * The state of the caches in which a task's kernels are measured: flushed where its data come from beyond a core's own caches. Warm where no weights are
  * read, or where several steps read the same ones, which stay where the step before left them.
@@ -46,8 +50,10 @@ const FURTHER_AWAY = 2;
 export function cacheOfTask({ computation, steps }: Task, { memory }: ModelTarget): Conditions["cache"] {
   const own = memory[1]?.bytes ?? Number.POSITIVE_INFINITY;
   const inputs = inputsOf(computation);
-  const bytes = sumOf([outputOf(computation), ...inputs], bytesIn);
   const weights = inputs.filter((tensor) => tensor.constant);
+  const bytes =
+    sumOf([outputOf(computation), ...inputs], bytesIn) +
+    (boundOfForm(computation) ? (TRANSFORMED - 1) * sumOf(weights, bytesIn) : 0);
   const read = new Set(steps.map(({ reads }) => weights.map(({ name }) => reads[name]?.name).join()));
   const isReadAgain = steps.length > 1 && read.size === 1;
   return bytes > FURTHER_AWAY * own && weights.length > 0 && !isReadAgain ? "flushed" : "warm";

@@ -93,6 +93,17 @@ describe("a task of a network is measured", () => {
     expect(cachesOf(tunedTasks(products(own / 2, [1, 2])))).toEqual(["warm"]);
   });
 
+  it("with flushed caches where the filters of a form exceed them, which are four times as large", () => {
+    const channels = 16 * Math.floor(Math.sqrt(own / 36) / 16);
+    const cacheWith = (size: number): readonly Cache[] => {
+      const net = new GraphBuilder("convolution");
+      const filters = net.constant("w", [channels, channels, size, size], new Float32Array(channels ** 2 * size ** 2));
+      net.output(net.node("Conv", [net.input("x", [1, channels, size, size]), filters]));
+      return cachesOf(tunedTasks(openGraph(net.graph).program));
+    };
+    expect([cacheWith(3), cacheWith(2)]).toEqual([["flushed"], ["warm"]]);
+  });
+
   it("with warm ones where several steps read the same weights, or none", () => {
     expect(cachesOf(tunedTasks(products(2 * own, [1, 1])))).toEqual(["warm"]);
     const net = new GraphBuilder("attention");
