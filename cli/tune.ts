@@ -5,21 +5,26 @@
  *     automap tune matmul --m 512 --n 512 --k 512 --dtype f32 --trials 200 --threads 2
  *     automap tune matmul --m 4096 --n 4096 --k 4096 --dtype f16 --target cuda
  *
- * Output of `automap tune` for a machine that is not available: the kernels that the model ranks highest, and those that an emulator finds
- * right.
+ * For a machine that is not available it tells the kernels that the model ranks highest, and those that an emulator finds right.
+ *
+ * `automap tune --layers FILE`: tunes the computations of a file one after another, into one database.
+ *
+ * All are checked before the first search begins. A layer that fails is told, and the others go on.
  */
 
 import type { Command } from "commander";
 import { z } from "zod";
 import type { Extents } from "../abstraction/affine.ts";
 import { CANDIDATE_KINDS, isMapped } from "../abstraction/candidate.ts";
-import { defined } from "../abstraction/collections.ts";
+import { defined, present, sumOf } from "../abstraction/collections.ts";
 import type { Computation } from "../abstraction/computation.ts";
-import { automapCommand, EnvironmentError, UsageError } from "../abstraction/error.ts";
+import { automapCommand, EnvironmentError, internal, UsageError } from "../abstraction/error.ts";
 import type { Inputs } from "../abstraction/interpret.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import { KERNEL_LANGUAGES, LANGUAGES } from "../abstraction/kernel.ts";
 import type { Target } from "../abstraction/machine.ts";
+import { operationsOf } from "../abstraction/time.ts";
+import { DatabaseError } from "../db/error.ts";
 import { checkDatabase, DEFAULT_DATABASE, databaseWords, shortId, WORKLOAD_NAME } from "../db/index.ts";
 import type { FleetPlace } from "../fleet/place.ts";
 import { describeWorkload, workloadLabel } from "../operators/describe.ts";
@@ -28,7 +33,8 @@ import { counted, indent, printTime } from "../report/text.ts";
 import { checkEmulated } from "../session/judge/emulators.ts";
 import { type JudgedKernel, judgeByModel } from "../session/judge/judge.ts";
 import { isPlain, tiersOf } from "../session/kinds/choose.ts";
-import { DEFAULT_SECONDS, DEFAULT_TRIALS } from "../session/tune/tune.ts";
+import type { TunedKernel } from "../session/tune/finals.ts";
+import { DEFAULT_SECONDS, DEFAULT_TRIALS, type TuneOutcome } from "../session/tune/tune.ts";
 import { measuringProblem } from "../session/tune/workplace.ts";
 import { isElsewhere } from "../targets/index.ts";
 import { STRATEGIES } from "../tuner/strategies.ts";
@@ -36,14 +42,26 @@ import type { Cli } from "./command.ts";
 import { checkKernelFiles, checkOneOutput, checkWritable, writeKernel, writeOutput } from "./files.ts";
 import { checkElsewhere, FLEET_OPTIONS, fleetPlaceOf } from "./fleet-place.ts";
 import { heardInterrupts } from "./interrupts.ts";
-import { layersFileSchema } from "./layers-file.ts";
+import { collecting, type Layer, layersFileSchema, readLayers, throwAll } from "./layers-file.ts";
 import { flag, optionalText, optionalWord, positiveInteger, readParameters, wholeNumber } from "./options.ts";
-import { EXIT, type ExitCode, printJson, say, style, text } from "./output.ts";
-import { addSubjectOptions, subjectOptions } from "./subject.ts";
+import { EXIT, type ExitCode, type PartsOf, print, printJson, reportError, say, style, text } from "./output.ts";
+import { addSubjectOptions, readComputation, subjectOptions } from "./subject.ts";
 import { readTarget, TARGET_OPTION } from "./target.ts";
 import { fitted } from "./terminal.ts";
-import { tuneLayers } from "./tune-layers.ts";
-import { commandToGoOn, conclude, judgedSchema, rank, tellerOf, tuneSchema, whyUnanswered } from "./tune-outcome.ts";
+import {
+  commandToGoOn,
+  conclude,
+  type Found,
+  isKept,
+  judgedSchema,
+  layersSchema,
+  rank,
+  tellerOf,
+  tuneDocument,
+  tuneSchema,
+  whyUnanswered,
+} from "./tune-outcome.ts";
+import type { Among } from "./tune-progress.ts";
 import {
   budgetOf,
   checkHeld,
@@ -267,7 +285,7 @@ function timeText(seconds: Readonly<Record<string, number>>): string {
 // ---- a machine that is not available ---------------------------------------------------------------------------------------------
 
 /** Ranks candidates by the model, runs the best under an emulator, and records each without a time. */
-export async function judge(
+async function judge(
   subject: {
     readonly computation: Computation;
     readonly parameters: Extents;
@@ -355,4 +373,229 @@ function judgedText(judged: readonly JudgedKernel[], machine: Target, emulator: 
     "",
     indent(fitted(rows, 2)),
   ].join("\n");
+}
+
+// ---- layers of a file --------------------------------------------------------------------------------------------------------------------
+
+/** Tunes the layers of a file. @param besides words of the command that are no options */
+async function tuneLayers(path: string, given: TuneWords, besides: readonly string[]): Promise<ExitCode> {
+  checkAlone(given, besides);
+  const remark = given.quiet ? (): void => undefined : say;
+  const layers = readLayers(path, given);
+  const machines = new Machines(given, remark);
+  const { signal, end } = heardInterrupts("search", () => say(commandToGoOn()));
+  try {
+    await checkLayers(layers, machines);
+    const notice = checkDatabase(given.db ?? DEFAULT_DATABASE);
+    if (notice !== undefined) remark(notice);
+    const results = await tuneAll(layers, { machines, signal, remark });
+    const inOrder = results.toSorted((a, b) => a.layer.place - b.layer.place);
+    if (given.json) printJson(layersSchema, { file: path, layers: inOrder.map(layerDocument) });
+    else print(resultText(inOrder));
+    return codeOf(results, remark);
+  } finally {
+    end();
+    await machines.close();
+  }
+}
+
+/** Options of one search alone. */
+const LONE = ["name", "to", "trace", "modelOnly", "emulate"] as const;
+
+/** @throws UsageError for what contradicts a file of layers */
+function checkAlone(given: TuneWords, [subject]: readonly string[]): void {
+  if (subject !== undefined)
+    throw new UsageError(
+      `--layers names a file of what to tune, and ${subject} stands beside it`,
+      "the file holds operators, equations and their parameters",
+    );
+  const lone = LONE.find((name) => given[name] !== undefined && given[name] !== false);
+  if (lone === undefined) return;
+  const option = lone === "modelOnly" ? "model-only" : lone;
+  throw new UsageError(
+    `--layers and --${option} exclude each other`,
+    lone === "name" ? "the file names its layers" : `--${option} is for a search of one computation`,
+  );
+}
+
+/** The machine that measures: this one, or that of a fleet, whose place stays open from one layer to the next. */
+class Machines {
+  readonly #given: TuneWords;
+  readonly #announce: (text: string) => void;
+  #open: { readonly threads: number; readonly place: FleetPlace } | undefined;
+
+  constructor(given: TuneWords, announce: (text: string) => void) {
+    this.#given = given;
+    this.#announce = announce;
+  }
+
+  /** The machine, and the fleet's place where there is one; it is closed by {@link close} alone. */
+  async for({ threads = 1 }: TuneWords): Promise<{ readonly machine: Target; readonly place: FleetPlace | undefined }> {
+    if (this.#given.fleet === undefined)
+      return { machine: await readTarget(this.#given.target, { threads }), place: undefined };
+    if (this.#open?.threads !== threads) {
+      await this.close();
+      const opened = await fleetPlaceOf({ ...this.#given, threads }, this.#announce);
+      this.#open = { threads, place: opened ?? internal("a fleet has a place") };
+    }
+    const { place } = this.#open;
+    return { machine: place.machine, place: { ...place, close: () => Promise.resolve() } };
+  }
+
+  async close(): Promise<void> {
+    const open = this.#open;
+    this.#open = undefined;
+    await open?.place.close();
+  }
+}
+
+/** @throws UsageError that names each layer that the machine cannot search for */
+async function checkLayers(layers: readonly Layer[], machines: Machines): Promise<void> {
+  const [first] = byPriority(layers);
+  if (!first) return;
+  const { machine, place } = await machines.for(first.given);
+  const unmeasured = place ? undefined : measuringProblem(machine);
+  if (unmeasured) throw new EnvironmentError(unmeasured);
+  if (!place && isElsewhere(machine))
+    throw new UsageError(
+      `--layers is for searches that measure, and nothing here measures for ${machine.name}`,
+      "automap tune judges one computation for it by the model and an emulator",
+    );
+  const wrong: UsageError[] = [];
+  for (const { label, subject, parameters, given } of layers)
+    collecting(wrong, label, () => {
+      chooseIntrinsics(given.intrinsic, machine, given.language);
+      checkThreadsOf(given, machine, place !== undefined);
+      strategyOf(given);
+      if (!place) checkHeld(readComputation(subject, parameters, given), machine, false);
+    });
+  throwAll(wrong);
+}
+
+/** What became of a layer. */
+interface LayerResult {
+  readonly layer: Layer;
+  /** Its computation in words. */
+  readonly workload: string;
+  readonly code: ExitCode;
+  /** Undefined when it was not begun, or an error ended it. */
+  readonly outcome?: TuneOutcome;
+  /** The error that ended it. */
+  readonly because?: string;
+}
+
+/** What all searches share. */
+interface Together {
+  readonly machines: Machines;
+  readonly signal: AbortSignal;
+  readonly remark: (text: string) => void;
+}
+
+/** Equal ones stay in the order of the file. */
+const byPriority = (layers: readonly Layer[]): readonly Layer[] => layers.toSorted((a, b) => b.priority - a.priority);
+
+/** The searches, by priority. */
+async function tuneAll(layers: readonly Layer[], together: Together): Promise<readonly LayerResult[]> {
+  const queue = byPriority(layers);
+  const results: LayerResult[] = [];
+  for (const [index, layer] of queue.entries()) {
+    const secondsBehind = sumOf(queue.slice(index + 1), ({ given }) => budgetOf(given).seconds);
+    const among = { place: `layer ${index + 1} of ${queue.length}`, secondsBehind };
+    results.push(await tuneOne(layer, among, together));
+  }
+  return results;
+}
+
+async function tuneOne(layer: Layer, among: Among, { machines, signal, remark }: Together): Promise<LayerResult> {
+  const { subject, parameters, given } = layer;
+  const chosen = readChosen(subject, parameters, given);
+  const result = { layer, workload: workloadLabel(describeWorkload(chosen)) };
+  if (signal.aborted) return { ...result, code: EXIT.interrupted };
+  const heading = [style("bold", among.place), ...present([given.name]), result.workload].join("  ");
+  remark(`${heading}, at most ${budgetOf(given).seconds + among.secondsBehind} s left for all`);
+  // Without progress, what fails is named where it is told.
+  const name = given.quiet ? (): void => say(heading) : (): void => undefined;
+  try {
+    const { machine, place } = await machines.for(given);
+    const intrinsics = chooseIntrinsics(given.intrinsic, machine, given.language);
+    const { outcome, measured } = await searchFor({ chosen, intrinsics, machine }, given, { place, signal, among });
+    if (!bestOf(outcome)) name();
+    const code = conclude(outcome, given, measured, (found) => {
+      if (found.best) remark(foundText(found.best, found));
+    });
+    // A fleet whose workers have gone is looked for anew.
+    if (outcome.status === "environment") await machines.close();
+    return { ...result, code, outcome };
+  } catch (error) {
+    // What is wrong with the database is no fault of this layer, and the others would fail like it.
+    if (error instanceof DatabaseError) throw error;
+    await machines.close();
+    name();
+    const because = error instanceof Error ? error.message : String(error);
+    return { ...result, code: reportError(error), because };
+  }
+}
+
+const bestOf = (outcome: TuneOutcome | undefined): TunedKernel | undefined =>
+  outcome && "best" in outcome ? outcome.best : undefined;
+
+/** `81.20 us a call   record 4f0c2e1a` */
+function foundText({ id, measurement }: TunedKernel, found: Found): string {
+  const record = isKept(found) ? `   record ${shortId(id)}` : "";
+  return `${printTime(measurement.median)} a call${record}`;
+}
+
+function resultText(results: readonly LayerResult[]): string {
+  const table = fitted([["", "layer", "a call", "G operations/s", "record"], ...results.map(rowOf)]);
+  const [kept] = results.flatMap(({ outcome }) =>
+    outcome && "best" in outcome && outcome.best && isKept(outcome) ? [outcome] : [],
+  );
+  if (!kept) return table;
+  const emitted = automapCommand("emit", "RECORD", "--to", "DIR", databaseWords(kept.database));
+  return `${table}\n\nuse one   ${emitted}`;
+}
+
+function rowOf({ layer, workload, outcome, because }: LayerResult): string[] {
+  const { place, given } = layer;
+  const head = [String(place), given.name ?? workload];
+  if (!outcome) return [...head, because === undefined ? "not begun" : "failed", "", ""];
+  if (!("best" in outcome)) return [...head, outcome.status === "nothing-maps" ? "nothing maps" : "failed", "", ""];
+  const { best, computation } = outcome;
+  if (!best) return [...head, "no kernel", "", ""];
+  const { median } = best.measurement;
+  const rate = (operationsOf(computation) / median / 1e9).toFixed(0);
+  return [...head, printTime(median), rate, isKept(outcome) ? shortId(best.id) : ""];
+}
+
+function layerDocument({
+  layer,
+  workload,
+  outcome,
+  because,
+}: LayerResult): PartsOf<typeof layersSchema>["layers"][number] {
+  const ended = because === undefined ? "not-begun" : "failed";
+  const missing = outcome?.status === "environment" ? outcome.problem.what : undefined;
+  return {
+    layer: layer.place,
+    name: layer.given.name ?? null,
+    workload,
+    status: outcome?.status ?? ended,
+    problem: because ?? missing ?? null,
+    search: outcome && "best" in outcome ? tuneDocument(outcome) : null,
+  };
+}
+
+/** What the command ends with: what the layers that failed have in common. Says how many these are. */
+function codeOf(results: readonly LayerResult[], remark: (text: string) => void): ExitCode {
+  const failing = results.filter(({ code }) => code !== EXIT.ok && code !== EXIT.interrupted);
+  if (failing.length > 0) say(`${failing.length} of ${counted(results.length, "layer")} failed`);
+  const begun = results.filter(({ outcome, because }) => outcome ?? because).length;
+  if (results.some(({ code }) => code === EXIT.interrupted)) {
+    if (begun < results.length) remark(`${results.length - begun} of ${counted(results.length, "layer")} not begun`);
+    // A search that is interrupted has said so.
+    if (!results.some(({ outcome }) => outcome?.status === "interrupted")) say(commandToGoOn());
+    return EXIT.interrupted;
+  }
+  const [code = EXIT.ok, ...others] = new Set(failing.map((result) => result.code));
+  return others.length > 0 ? EXIT.failed : code;
 }

@@ -8,6 +8,12 @@
  *
  * It builds and runs what a tuner of its fleet signed, and nothing else. Timing happens one kernel at a time, in child processes: the process itself
  * stays free to renew the locks of its jobs, so a worker that dies loses its jobs to others within a minute.
+ *
+ * How a worker measures the kernels of one computation: on its CPU or on its GPU, with inputs and answers that are drawn once.
+ *
+ *     const measurer = await openMeasurer(runner, subject, signal);
+ *     await measurer.prepare([kernel], signal);
+ *     await measurer.time([kernel], { goal: 4e-5, cache: "warm" }, signal)       [{ status: "ok", median: 3.9e-5, ... }]
  */
 
 import { readFile } from "node:fs/promises";
@@ -24,7 +30,14 @@ import { shortened } from "../db/parse-text.ts";
 import type { Environment } from "../db/record.ts";
 import { environmentRowOf } from "../db/rows.ts";
 import { cacheFolder, isWritten } from "../runtime/cache.ts";
-import { type CompilePool, type Compiler, compilePool, findCompiler, recordedCompiler } from "../runtime/compiler.ts";
+import {
+  type CompilePool,
+  type Compiler,
+  compilePool,
+  findCompiler,
+  keptKernel,
+  recordedCompiler,
+} from "../runtime/compiler.ts";
 import { shareCores } from "../runtime/cores.ts";
 import { requireDisassembler } from "../runtime/disassembly.ts";
 import { systemError } from "../runtime/environment.ts";
@@ -38,8 +51,9 @@ import { environmentOf, gpuEnvironment } from "../session/calibrate/environment.
 import { readGpuCalibration } from "../session/calibrate/gpu-rates.ts";
 import { keptCalibration } from "../session/calibrate/shared-calibration.ts";
 import { readCalibrationData } from "../session/recorded.ts";
+import { checkMemory } from "../session/tune/memory.ts";
 import { calibrationFor } from "../session/tune/predict.ts";
-import { localGpu, runnerOnGpu } from "../session/tune/workplace.ts";
+import { FINAL, INPUT_SEED, localGpu, runnerOnGpu, TRIAL } from "../session/tune/workplace.ts";
 import { isGpu, nativeTarget, recordOf } from "../targets/index.ts";
 import { ADVERTS, workersOf } from "./adverts.ts";
 import { connectionProblem } from "./connection.ts";
@@ -60,12 +74,78 @@ import {
   readJob,
   readKernel,
   readSubject,
+  type Subject,
   sha256Of,
 } from "./jobs.ts";
-import { type Measurer, openMeasurer } from "./measurer.ts";
 import type { Member } from "./members.ts";
 import type { FleetServer } from "./server.ts";
 import { FleetRefusal, sign, verified } from "./signed.ts";
+
+// ---- measuring ---------------------------------------------------------------------------------------------------------------------------
+
+/** Conditions of a measurement. */
+interface Timing {
+  readonly cache: "warm" | "flushed";
+  /** The best time so far. */
+  readonly goal?: number | undefined;
+  /** Whether the kernels are timed in turns, as contenders of finals are; otherwise there is one. */
+  readonly inTurns: boolean;
+}
+
+interface Measurer {
+  /** Input sets left out of the check, and why, as far as that is known before the first kernel. */
+  readonly leftOut: readonly { readonly name: string; readonly because: string }[] | undefined;
+  /** Where a binary of a kernel would be kept, to be found by {@link prepare}; undefined where only own ones are used. */
+  readonly entryOf: (kernel: Kernel) => string | undefined;
+  /** Compiles kernels, or takes those that are kept. Their errors are those of the measurement. */
+  readonly prepare: (kernels: readonly Kernel[], signal: AbortSignal) => Promise<void>;
+  /** Fewer measurements than kernels when it was stopped. */
+  readonly time: (kernels: readonly Kernel[], timing: Timing, signal: AbortSignal) => Promise<readonly Measurement[]>;
+  readonly close: () => Promise<void>;
+}
+
+/** Draws inputs and computes the answers. The runner is closed with the measurer, or when that fails. */
+async function openMeasurer(runner: Runner | CudaRunner, subject: Subject, signal: AbortSignal): Promise<Measurer> {
+  try {
+    return "device" in runner ? await onGpu(runner, subject) : await onCpu(runner, subject, signal);
+  } catch (error) {
+    await runner.close();
+    throw error;
+  }
+}
+
+async function onCpu(runner: Runner, { computation, fixed }: Subject, signal: AbortSignal): Promise<Measurer> {
+  checkMemory(computation);
+  const reference = await runner.reference(computation, INPUT_SEED, { ...defined({ fixed }), signal });
+  return {
+    leftOut: reference.leftOut,
+    entryOf: (kernel) => keptKernel(kernel, runner),
+    prepare: async (kernels, stop) => {
+      await Promise.all(kernels.map((kernel) => runner.compile(kernel, stop)));
+    },
+    time: async (kernels, { cache, goal, inTurns }, stop) => {
+      if (inTurns) return runner.compareKernels(kernels, reference, { cache });
+      const found: Measurement[] = [];
+      for await (const one of runner.race(kernels, reference, { ...TRIAL, cache, goal, signal: stop })) found.push(one);
+      return found;
+    },
+    close: () => runner.close(),
+  };
+}
+
+async function onGpu(runner: CudaRunner, { computation, fixed }: Subject): Promise<Measurer> {
+  const reference = await runner.reference(computation, INPUT_SEED, defined({ fixed }));
+  return {
+    leftOut: undefined,
+    entryOf: () => undefined,
+    prepare: async (kernels) => {
+      await Promise.all(kernels.map((kernel) => runner.compile(kernel)));
+    },
+    time: (kernels, { goal, inTurns }) =>
+      runner.measureTogether(kernels, reference, inTurns ? FINAL : { race: { goal } }),
+    close: () => runner.close(),
+  };
+}
 
 /** Names of queues. */
 export const measuringQueue = (environment: string): string => `measure-${environment}`;

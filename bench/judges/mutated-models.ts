@@ -30,7 +30,7 @@ const { values } = readOptions({
     seed: { type: "string", default: "1" },
     /** Number of the first model. */
     from: { type: "string", default: "0" },
-    /** Limit of a model's memory. Its constants alone may take 4 GiB (network/onnx/tensor.ts). */
+    /** Limit of a model's memory. Its constants alone may take 4 GiB (network/onnx/read.ts). */
     gigabytes: { type: "string", default: "6" },
     /** One model in this many also goes to the command. */
     command: { type: "string", default: "50" },

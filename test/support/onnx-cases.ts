@@ -13,8 +13,7 @@ import { shortValue } from "../../abstraction/short-floats.ts";
 import type { Constant, Graph } from "../../network/graph.ts";
 import { lowerGraph } from "../../network/lower.ts";
 import type { Network } from "../../network/network.ts";
-import { parseOnnx } from "../../network/onnx/read.ts";
-import { constantOf } from "../../network/onnx/tensor.ts";
+import { constantOf, parseOnnx } from "../../network/onnx/read.ts";
 import { runNetwork } from "../../network/run.ts";
 import type { ElementType } from "../../network/value.ts";
 
