@@ -2,7 +2,7 @@
  * @file The features of a kernel of blocks and warps that trees were taught by (perfmodel/learnt.ts): what the model's parts leave out depends on
  * its decisions, its shape, and how full a multiprocessor is.
  *
- *     gridFeatures(context, schedule, facts)       { "part launch": 0.2, "part tensor": 1, ..., stage: 3, "pieces most": 2, ... }
+ *     gridFeatures(context, schedule, facts)       { "part launch": 0.2, "part tensor": 1, ..., "steps ahead": 3, "pieces most": 2, ... }
  */
 
 import { extentOf } from "../abstraction/affine.ts";
@@ -15,12 +15,12 @@ import { partsOfSum } from "../mapper/schedule/split.ts";
 import { sectorsOver } from "../mapper/schedule/store.ts";
 import { fragmentsAlong } from "../mapper/schedule/tile.ts";
 import type { Costs, Features } from "./correct.ts";
-import { type InputCopy, transferOf } from "./grid-step.ts";
+import { type StepCycles, transferOf } from "./grid-step.ts";
 
 /** What the model has found out of a kernel. */
 interface GridFacts {
   readonly costs: Costs;
-  readonly inputs: readonly InputCopy[];
+  readonly cycles: StepCycles;
   /** Steps of a block. */
   readonly steps: number;
   /** Blocks of a multiprocessor, on average; those that it runs at once; how often it begins so many. */
@@ -30,7 +30,7 @@ interface GridFacts {
 }
 
 const FRAGMENTS = { rolled: 0, inline: 1, ahead: 2, across: 3 } as const;
-const STORES = { direct: 0, staged: 1, quads: 2, bulk: 2 } as const;
+const STORES = { direct: 0, staged: 1, quads: 2, bulk: 3 } as const;
 const SWIZZLES = { plain: 0, padded: 1, swizzled: 2, spans: 3 } as const;
 
 /** The share of a part in the time if everything overlaps. */
@@ -42,11 +42,13 @@ export function shareOf({ terms, bounds }: Costs, part: string): number {
 export function gridFeatures(
   context: GridContext,
   schedule: GridSchedule,
-  { costs, inputs, steps, perUnit, together, waves }: GridFacts,
+  { costs, cycles, steps, perUnit, together, waves }: GridFacts,
 ): Features {
   const { rows, columns, sum, elementBytes, limits } = context;
-  const { tile, stage, split } = schedule;
+  const { tile, split } = schedule;
+  const { inputs, ahead } = cycles;
   const along = extentOf(sum.axis, tile);
+  const tileBytes = (extentOf(rows.axis, tile) + extentOf(columns.axis, tile)) * along * elementBytes;
   const plain = context.inputs.map((input) => transferOf(input, schedule) === "plain");
   const pieces = inputs.map((input) => input.pieces);
   const widths = context.inputs.map(({ width, operand }) => width * bytesOf(operand.dtype));
@@ -65,7 +67,6 @@ export function gridFeatures(
     "part latency": shareOf(costs, "latency"),
     overlap: costs.bounds[1] / costs.bounds[0],
     // decisions
-    stage,
     fragments: FRAGMENTS[schedule.fragments],
     store: STORES[schedule.store],
     swizzle: SWIZZLES[schedule.swizzle],
@@ -88,11 +89,12 @@ export function gridFeatures(
     "element bytes": elementBytes,
     "tile sum": along,
     "tile sum bytes": along * elementBytes,
-    "tile bytes": (extentOf(rows.axis, tile) + extentOf(columns.axis, tile)) * along * elementBytes,
+    "tile bytes": tileBytes,
     "products of a step": along / sum.extent,
     "fragments of sums": fragmentsAlong(rows, schedule) * fragmentsAlong(columns, schedule),
     steps,
-    "steps a stage": steps / stage,
+    "steps ahead": ahead,
+    "bytes ahead": ahead * together * tileBytes,
     "outer sums": product(context.outerSums.map((d) => d.extent)),
     "loops of the sum": sum.dimension?.loops.filter((l) => l.extent > 1).length ?? 0,
     "beyond the sum": (Math.ceil(sum.elements / along) * along) / sum.elements,

@@ -82,7 +82,9 @@ const FETCH_LATENCY = 30;
 // instructions, WARP_CYCLES, STEP_CYCLES, LOADS_IN_FLIGHT, both latencies, LINES_PER_CYCLE, and in perfmodel/grid.ts those of stores.
 
 /** Cycles of one step of a block on each part of a multiprocessor. */
-type StepCycles = Readonly<Record<"tensor" | "shared" | "copies" | "threads" | "latency", number>> & {
+export type StepCycles = Readonly<Record<"tensor" | "shared" | "copies" | "threads" | "latency", number>> & {
+  /** Steps whose copies are under way while one is multiplied. */
+  readonly ahead: number;
   /** How each input is copied. */
   readonly inputs: readonly InputCopy[];
 };
@@ -93,7 +95,10 @@ export function stepCycles(context: GridContext, schedule: GridSchedule, target:
   const clock = clockOf(target);
   const warps = threadsOf(context, schedule) / limits.lanes;
   const quarters = levelOf(target, "warp").units;
-  const copies = copiesOf(context, schedule, target, together);
+  /** Stages of products that run on across steps are not free yet. */
+  const held = schedule.producer === undefined ? stepsInFlight(context, schedule) : 0;
+  const ahead = schedule.stage - 1 - held;
+  const copies = copiesOf(context, schedule, target, { together, ahead });
 
   // 1. Products: a warpgroup keeps all quarters of a multiprocessor busy, a warp one.
   const down = fragmentsAlong(rows, schedule);
@@ -142,6 +147,7 @@ export function stepCycles(context: GridContext, schedule: GridSchedule, target:
     copies: copies.fetched / cacheRate,
     threads: instructions / ISSUED_PER_CYCLE,
     latency: alone,
+    ahead,
     inputs: copies.inputs,
   };
 }
@@ -193,7 +199,12 @@ interface Copies {
   readonly wait: number;
 }
 
-function copiesOf(context: GridContext, schedule: GridSchedule, target: Target, together: number): Copies {
+function copiesOf(
+  context: GridContext,
+  schedule: GridSchedule,
+  target: Target,
+  { together, ahead }: { readonly together: number; readonly ahead: number },
+): Copies {
   const { inputs, sum, limits } = context;
   const warps = threadsOf(context, schedule) / limits.lanes;
   const sharedRate = readRate(target, "shared", "block")?.value ?? 1;
@@ -201,8 +212,7 @@ function copiesOf(context: GridContext, schedule: GridSchedule, target: Target, 
   const latencyOf = (completes: "group" | "barrier"): number =>
     memoryOf(target, "dram").copies?.find((c) => c.completes === completes)?.latencyCycles?.value ?? COPY_LATENCY;
   /** The latency of an asynchronous copy is spread over the steps of the stages in between. */
-  const held = schedule.producer === undefined ? stepsInFlight(context, schedule) : 0;
-  const hidden = Math.max(1, schedule.stage - 1 - held);
+  const hidden = Math.max(1, ahead);
   const box = boxOf(context, schedule);
   const all = inputs.map((input): Copies => {
     const bytes = bytesOf(input.operand.dtype);

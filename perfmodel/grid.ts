@@ -137,7 +137,7 @@ export function gridParts(
   ]);
 
   // 3. What parts leave out.
-  const facts = { costs, inputs: cycles.inputs, steps, perUnit: share, together, waves };
+  const facts = { costs, cycles, steps, perUnit: share, together, waves };
   return { ...costs, features: gridFeatures(context, schedule, facts) };
 }
 

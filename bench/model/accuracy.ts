@@ -87,6 +87,8 @@ const MODELS = 20;
 interface Point extends Observation {
   /** Models whose parts have the same names and mean different things are corrected apart. */
   readonly model: string;
+  /** The case. */
+  readonly of: string;
   readonly interval: readonly [number, number];
   readonly again: number | undefined;
 }
@@ -121,7 +123,9 @@ function recorded(file: string): Group[] {
       fold: computation.name,
       points: trials.flatMap(({ candidate, median, interval = [median, median], again }): Point[] => {
         const costs = costsOf({ target, computation }, candidate);
-        return costs ? [{ costs, measuredSeconds: median, model: candidate.kind, interval, again }] : [];
+        return costs
+          ? [{ costs, measuredSeconds: median, model: candidate.kind, of: `${file} ${name}`, interval, again }]
+          : [];
       }),
     }));
 }
@@ -190,7 +194,15 @@ function searched(file: string): Group[] {
       const { median, interval } = measurement;
       const first = group.points.get(key);
       if (first) group.points.set(key, { ...first, again: first.again ?? median });
-      else group.points.set(key, { costs, measuredSeconds: median, model: workload.dtype, interval, again: undefined });
+      else
+        group.points.set(key, {
+          costs,
+          measuredSeconds: median,
+          model: workload.dtype,
+          of: world,
+          interval,
+          again: undefined,
+        });
     }
     const least = Number(values.least);
     return [...all.values()].flatMap((g) => (g.points.size < least ? [] : [{ ...g, points: [...g.points.values()] }]));

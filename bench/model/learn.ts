@@ -22,13 +22,15 @@ const { values, positionals: files } = readOptions({
   options: { out: { type: "string" } },
 });
 
-const examples = files.flatMap(recordedCases).flatMap(({ computation, target, trials }) =>
-  trials.flatMap(({ candidate, median }): Example[] => {
-    if (!isMappedOnGpu(candidate)) return [];
-    const machine = nvidiaTarget(target);
-    const costs = attempt(() => partsOnGpu(choiceOnGpu(computation, candidate, machine), machine));
-    return costs ? [{ model: candidate.kind, costs, measuredSeconds: median }] : [];
-  }),
+const examples = files.flatMap((file) =>
+  recordedCases(file).flatMap(({ name, computation, target, trials }) =>
+    trials.flatMap(({ candidate, median }): Example[] => {
+      if (!isMappedOnGpu(candidate)) return [];
+      const machine = nvidiaTarget(target);
+      const costs = attempt(() => partsOnGpu(choiceOnGpu(computation, candidate, machine), machine));
+      return costs ? [{ model: candidate.kind, of: `${file} ${name}`, costs, measuredSeconds: median }] : [];
+    }),
+  ),
 );
 if (examples.length === 0) throw new UsageError("no kernels of blocks or threads: name files of bench/trials");
 const text = `${JSON.stringify(Object.fromEntries(treesOfModels(examples)))}\n`;

@@ -5,23 +5,29 @@
  *     treesTaughtBy([{ values: [0.5, 3], log: 0.19 }, ...], ["part launch", "stage"])
  */
 
-import { upTo } from "../../abstraction/collections.ts";
+import { groupsOf, sumOf, upTo } from "../../abstraction/collections.ts";
 import { type Random, seededRandom } from "../../abstraction/random.ts";
 import { apply, NO_CORRECTION, type Observation } from "../../perfmodel/correct.ts";
 import { LEARNT_MODELS, type LearntModel, type Trees } from "../../perfmodel/learnt.ts";
 
-/** A kernel: its features, and the logarithm of measured over predicted time. */
+/** A kernel: its features, the logarithm of measured over predicted time, and the case that it is of. */
 export interface Lesson {
   readonly values: readonly number[];
   readonly log: number;
+  readonly of: string;
 }
 
-const TREES = 150;
-const DEPTH = 5;
+const TREES = 200;
+const DEPTH = 4;
 /** Share of a tree that is added. */
 const RATE = 0.16;
 /** An entry counts as if it had so many more kernels, of log 0. */
 const RIDGE = 10;
+/**
+ * What the kernels of a case have in common is left to the case, which counts as if it had so many more kernels, of log 0: a tree is to tell the
+ * kernels of one case apart.
+ */
+const CASE_RIDGE = 10;
 /** Kernels on either side of a question in a node, at least. */
 const LEAST = 20;
 /** Share of the features that a tree may ask about. */
@@ -42,9 +48,10 @@ interface Question {
   readonly cut: number;
 }
 
-/** A measured kernel, and the kind of its candidate. */
+/** A measured kernel, the kind of its candidate, and its case. */
 export interface Example extends Observation {
   readonly model: string;
+  readonly of: string;
 }
 
 /** The trees of each model that kernels are of. */
@@ -52,7 +59,8 @@ export function treesOfModels(examples: readonly Example[], trees = TREES): Read
   const taught = LEARNT_MODELS.flatMap((model): [LearntModel, Trees][] => {
     const own = examples.filter((e) => e.model === model && e.costs.features !== undefined);
     const names = Object.keys(own[0]?.costs.features ?? {});
-    const lessons = own.map(({ costs, measuredSeconds }) => ({
+    const lessons = own.map(({ costs, measuredSeconds, of }) => ({
+      of,
       values: Object.values(costs.features ?? {}),
       log: Math.log(measuredSeconds / apply(NO_CORRECTION, costs)),
     }));
@@ -65,15 +73,17 @@ export function treesTaughtBy(lessons: readonly Lesson[], features: readonly str
   const columns = features.map((_, f) => columnOf(lessons.map(({ values }) => values[f] ?? 0)));
   const random = seededRandom(1);
   const left = Float64Array.from(lessons, ({ log }) => log);
+  const cases = [...groupsOf(upTo(lessons.length), (i) => lessons[i]?.of).values()];
   const asked: number[] = [];
   const above: number[] = [];
   const entries: number[] = [];
   for (let t = 0; t < trees; t++) {
-    const { questions, nodes } = grown(columns, left, random);
+    const apart = withoutCases(left, cases);
+    const { questions, nodes } = grown(columns, apart, random);
     const sums = new Float64Array(1 << DEPTH);
     const counts = new Float64Array(1 << DEPTH);
     for (const [i, node] of nodes.entries()) {
-      sums[node] = (sums[node] ?? 0) + (left[i] ?? 0);
+      sums[node] = (sums[node] ?? 0) + (apart[i] ?? 0);
       counts[node] = (counts[node] ?? 0) + 1;
     }
     const own = Array.from(sums, (sum, node) => rounded((RATE * sum) / ((counts[node] ?? 0) + RIDGE)));
@@ -86,6 +96,16 @@ export function treesTaughtBy(lessons: readonly Lesson[], features: readonly str
     entries.push(...own);
   }
   return { features, depth: DEPTH, asked, above, entries };
+}
+
+/** What is left of each kernel beside what its case has in common. */
+function withoutCases(left: Float64Array, cases: readonly (readonly number[])[]): Float64Array {
+  const apart = left.slice();
+  for (const of of cases) {
+    const common = sumOf(of, (i) => left[i] ?? 0) / (of.length + CASE_RIDGE);
+    for (const i of of) apart[i] = (left[i] ?? 0) - common;
+  }
+  return apart;
 }
 
 const rounded = (x: number): number => Number(x.toPrecision(DIGITS));

@@ -80,9 +80,9 @@ it("a step costs, to the last digit, what the model says of copies of each kind"
   });
   expect(told).toMatchInlineSnapshot(`
     [
-      "plain: tensor 6.34921, shared 33.7778, copies 7.52847, threads 6.22222, latency 536.222",
-      "copied: tensor 6.34921, shared 33.7778, copies 9.89697, threads 5.68056, latency 475.806",
-      "gathered: tensor 6.34921, shared 34.5278, copies 8.70743, threads 4.26563, latency 461.656",
+      "plain: tensor 6.34921, shared 33.7778, copies 7.52847, threads 6.22222, latency 536.222, ahead 1.00000",
+      "copied: tensor 6.34921, shared 33.7778, copies 9.89697, threads 5.68056, latency 475.806, ahead 1.00000",
+      "gathered: tensor 6.34921, shared 34.5278, copies 8.70743, threads 4.26563, latency 461.656, ahead 1.00000",
     ]
   `);
 });
