@@ -166,7 +166,7 @@ for (const { kind, needs, isHere, start } of KINDS)
       const troubles: string[] = [];
       const address = parseAddress(here.url.replace(String(here.port), String(network.port)));
       const onTrouble = (text: string): void => void troubles.push(text);
-      const server = await openServer(address, FLEET, { silence: 600, patience: 2000, onTrouble });
+      const server = await openServer(address, FLEET, { silence: 600, patience: 10_000, onTrouble });
       const queue = server.queue("measure");
       server.worker("measure", async ({ data }) => data);
       await queue.add("measure", 1);

@@ -8,6 +8,7 @@ import { intrinsicsNamed } from "../../intrinsics/index.ts";
 import { instantiate, operatorNamed } from "../../operators/index.ts";
 import type { Calibration } from "../../perfmodel/calibrate.ts";
 import { chooseSpace } from "../../session/kinds/choose.ts";
+import { SESSION_KINDS } from "../../session/kinds/kinds.ts";
 import type { SessionSpace } from "../../session/kinds/session-space.ts";
 import { targetOf } from "../../targets/index.ts";
 import { genetic } from "../../tuner/genetic.ts";
@@ -81,5 +82,6 @@ function proposed(space: SessionSpace, trials: readonly TrialOf<Candidate>[] = [
 test("designs that take five times as long are no first proposals of a wide convolution in NHWC", () => {
   const space = spaceOf(112);
   const first = proposed(space);
-  expect(first.slice(0, 7).map(({ kind }) => kind)).toEqual(Array.from({ length: 7 }, () => "mapping"));
+  const kinds = new Set(first.slice(0, 7).map(({ kind }) => kind));
+  expect([...kinds].filter((kind) => SESSION_KINDS[kind].family === "design")).toEqual([]);
 });
