@@ -225,7 +225,7 @@ describe("tune", () => {
     [{ trails: 3 }, 'tune has no option "trails"', 'did you mean "trials"?'],
     [{ trials: "10" }, "tune: trials: must be a whole number", undefined],
     [{ seconds: -1 }, "tune: seconds: must be positive", undefined],
-    [{ kinds: "lane" }, "tune: kinds: must be all, exact, mappings, lanes", undefined],
+    [{ kinds: "lane" }, "tune: kinds: must be all, exact, instructions, mappings, lanes", undefined],
     [{ onEvent: 3 }, "tune: onEvent: must be a function", undefined],
   ])("refuses %j", async (options, sentence, hint) => {
     const wrong = options as object; // as JavaScript would
