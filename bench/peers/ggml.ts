@@ -52,14 +52,14 @@ export interface GgmlProduct {
  * @throws UsageError where it has none that runs here
  */
 export function loadGgml(folder: string, koffi: Koffi) {
-  const open = (pattern: RegExp): ReturnType<Koffi["load"]> => {
-    const name = readdirSync(folder).find((file) => pattern.test(file));
+  const open = (library: string): ReturnType<Koffi["load"]> => {
+    const name = readdirSync(folder).find((file) => file.startsWith(`${library}.`) && file.includes(".so"));
     if (name === undefined)
-      throw new UsageError(`${folder} holds no file like ${pattern.source}`, "give the folder of ggml's libraries");
+      throw new UsageError(`${folder} holds no ${library}.so`, "give the folder of ggml's libraries");
     return koffi.load(resolve(folder, name));
   };
-  const base = open(/^libggml-base\..*so/);
-  const backends = open(/^libggml\..*so/);
+  const base = open("libggml-base");
+  const backends = open("libggml");
   koffi.struct("ggml_init_params", { mem_size: "size_t", mem_buffer: "void *", no_alloc: "bool" });
   const init = base.func("void *ggml_init(ggml_init_params params)");
   const free = base.func("void ggml_free(void *context)");
