@@ -165,7 +165,7 @@ export function caseOfSuite(suite: SuiteCase): GpuCase {
     fixed: constantValues(operatorNamed(op), computation),
     kinds: "all",
     suite,
-    ...(op === "gmm" && (dtype === "f16" || dtype === "bf16") && { product: productOf(suite.params, dtype, layout) }),
+    ...(op === "gmm" && hasLibrary(dtype, layout) && { product: productOf(suite.params, dtype, layout) }),
   };
 }
 
@@ -174,9 +174,14 @@ export interface Product {
   readonly m: number;
   readonly n: number;
   readonly k: number;
-  readonly dtype: "f16" | "bf16";
+  readonly dtype: "f16" | "bf16" | "e4m3";
   /** Whether the summed axis is innermost in the right factor too. */
   readonly transposed: boolean;
+}
+
+/** cuBLAS takes factors of e4m3 with the summed axis innermost only. */
+function hasLibrary(dtype: SuiteCase["dtype"], layout: SuiteCase["layout"]): dtype is Product["dtype"] {
+  return dtype === "f16" || dtype === "bf16" || (dtype === "e4m3" && layout === "last");
 }
 
 function productOf(

@@ -34,14 +34,8 @@ export function cublas(
   like: Prebuilt["arguments"],
 ): Prebuilt {
   const type = dtype === "bf16" ? "CUDA_R_16BF" : "CUDA_R_16F";
-  const words = [
-    `-DM=${m}`,
-    `-DN=${n}`,
-    `-DK=${k}`,
-    `-DTYPE=${type}`,
-    `-DTRANSPOSED=${Number(transposed)}`,
-    "-lcublas",
-  ];
+  const how = dtype === "e4m3" ? "-DE4M3 -lcublasLt" : `-DTYPE=${type} -DTRANSPOSED=${Number(transposed)} -lcublas`;
+  const words = [`-DM=${m}`, `-DN=${n}`, `-DK=${k}`, ...how.split(" ")];
   const file = join(workdir, `cublas-${[m, n, k, dtype, transposed ? "transposed" : "plain"].join("-")}.so`);
   return { file: shared(runner, "cublas.cu", file, words), arguments: like };
 }
