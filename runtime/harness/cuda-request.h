@@ -25,7 +25,7 @@ struct Request {
   bool flushed = false, race = false;
   double goal = INFINITY;
   uint64_t seed = 1;
-  double batch = 0.0005, budget = 0.1;
+  double batch = 0.0005, budget = 0.1, settle = 0;
   int least = 5, most = 200;
   /* The lines of all but the kernels and how they are timed: what stays from one request of a process to the next. */
   std::string problem;
@@ -68,6 +68,7 @@ static bool read_request(Request& r) {
     else if (word == "cache") words >> rest, r.flushed = rest == "flushed";
     else if (word == "batch") words >> r.batch;
     else if (word == "budget") words >> r.budget;
+    else if (word == "settle") words >> r.settle;
     else if (word == "batches") words >> r.least >> r.most;
     else if (word == "race") r.race = true;
     else if (word == "goal") words >> r.goal;

@@ -41,40 +41,60 @@ static void drop_out(const Request& r, std::vector<Loaded>& kernels) {
   }
 }
 
-/* Times batches of the kernels in turns. */
+/* Times batches of the kernels in turns. A device whose power is capped runs faster after a pause than it goes on: the batches of the first `settle` seconds
+ * count for no kernel. */
 static void time_batches(const Request& r, std::vector<Loaded>& kernels, Stopwatch& watch, const std::vector<void*>& tensors, unsigned char* flush) {
   const cudaStream_t stream = watch.stream;
-  std::vector<int> order;
   uint64_t shuffle = r.seed;
-  for (int round = 0; round < r.most; round++) {
-    order.clear();
-    for (int k = 0; k < (int)kernels.size(); k++)
-      if (!kernels[k].failed && !kernels[k].lost_to && (round < r.least || kernels[k].spent < r.budget)) order.push_back(k);
-    if (order.empty()) break;
-    /* In random order, since a kernel affects the clock of the one after it. */
+  /* Seconds of one call in a batch of this kernel. */
+  auto batch_of = [&](int k, int round) {
+    Loaded& kernel = kernels[k];
+    current_kernel = k;
+    answer("at %d batch %d", k, round);
+    if (r.flushed) {
+      check(k, cudaMemsetAsync(flush, round & 255, FLUSH_BYTES, stream), "cudaMemsetAsync");
+      return watch.timed(k, [&] { check(k, (cudaError_t)kernel.launch(kernel.workspace, tensors.data(), stream), "launch"); });
+    }
+    auto batch = [&] {
+      for (int i = 0; i < kernel.launches; i++) check(k, cudaGraphLaunch(kernel.graph, stream), "cudaGraphLaunch");
+    };
+    return watch.timed(k, batch) / (kernel.calls * kernel.launches);
+  };
+  /* In random order, since a kernel affects the clock of the one after it. */
+  auto shuffled = [&](std::vector<int> order) {
     for (size_t i = order.size(); i > 1; i--) {
       shuffle = shuffle * 6364136223846793005ull + 1442695040888963407ull;
       std::swap(order[i - 1], order[(shuffle >> 33) % i]);
     }
+    return order;
+  };
+  auto running = [&](int round) {
+    std::vector<int> order;
+    for (int k = 0; k < (int)kernels.size(); k++)
+      if (!kernels[k].failed && !kernels[k].lost_to && (round < r.least || kernels[k].spent < r.budget)) order.push_back(k);
+    return shuffled(order);
+  };
+  double settled = 0;
+  while (settled < r.settle) {
+    const std::vector<int> order = running(0);
+    if (order.empty()) break;
+    for (int k : order) settled += batch_of(k, 0) * kernels[k].calls * kernels[k].launches;
+  }
+  clock_samples.clear();
+  clocks_wanted = true;
+  std::thread watcher(watch_clocks);
+  for (int round = 0; round < r.most; round++) {
+    const std::vector<int> order = running(round);
+    if (order.empty()) break;
     for (int k : order) {
-      Loaded& kernel = kernels[k];
-      current_kernel = k;
-      answer("at %d batch %d", k, round);
-      double seconds = 0;
-      if (r.flushed) {
-        check(k, cudaMemsetAsync(flush, round & 255, FLUSH_BYTES, stream), "cudaMemsetAsync");
-        seconds = watch.timed(k, [&] { check(k, (cudaError_t)kernel.launch(kernel.workspace, tensors.data(), stream), "launch"); });
-      } else {
-        auto batch = [&] {
-          for (int i = 0; i < kernel.launches; i++) check(k, cudaGraphLaunch(kernel.graph, stream), "cudaGraphLaunch");
-        };
-        seconds = watch.timed(k, batch) / (kernel.calls * kernel.launches);
-      }
-      kernel.samples.push_back(seconds);
-      kernel.spent += seconds * kernel.calls * kernel.launches;
+      const double seconds = batch_of(k, round);
+      kernels[k].samples.push_back(seconds);
+      kernels[k].spent += seconds * kernels[k].calls * kernels[k].launches;
     }
     if (r.race) drop_out(r, kernels);
   }
+  clocks_wanted = false;
+  watcher.join();
 }
 
 static void time_kernels(const Request& r, std::vector<Loaded>& kernels, cudaStream_t stream, const std::vector<void*>& tensors, unsigned char* flush) {
@@ -87,12 +107,7 @@ static void time_kernels(const Request& r, std::vector<Loaded>& kernels, cudaStr
     for (int k = 0; k < (int)timed_kernels->size(); k++)
       if ((*timed_kernels)[k].samples.size() >= enough) answer_samples(k, (*timed_kernels)[k].samples);
   };
-  clock_samples.clear();
-  clocks_wanted = true;
-  std::thread watcher(watch_clocks);
   time_batches(r, kernels, watch, tensors, flush);
-  clocks_wanted = false;
-  watcher.join();
   for (int k = 0; k < (int)kernels.size(); k++) {
     if (kernels[k].failed) continue;
     answer_clock(k);

@@ -16,6 +16,7 @@
  *     cache warm                       or `flushed`: the last cache is emptied before each call
  *     batch 0.0005                     least seconds of a batch of calls
  *     budget 0.1                       seconds of batches for each kernel
+ *     settle 0.1                       seconds of batches before the first that counts
  *     batches 5 200                    least and most batches
  *     race                             kernels clearly slower than the best are timed briefly
  *     goal 0.0002                      in a race: seconds of a call to beat

@@ -65,6 +65,8 @@ export interface CudaTiming {
   readonly budgetSeconds?: number;
   readonly batchSeconds?: number;
   readonly batches?: readonly [least: number, most: number];
+  /** Batches of the first so many seconds count for no kernel: after a pause a device runs faster than it goes on. */
+  readonly settleSeconds?: number;
   /** Kernels clearly slower than the best of them, or than `goal` seconds, are timed briefly. */
   readonly race?: { readonly goal: number | undefined };
   /** The longest silence of the process, after which a kernel counts as hanging. */
@@ -132,6 +134,7 @@ export const CUDA_MEASURING = {
   budgetSeconds: 0.05,
   batchSeconds: 500e-6,
   batches: [5, 200],
+  settleSeconds: 0.05,
   stepSeconds: 20,
 } as const satisfies Settings;
 
@@ -218,7 +221,7 @@ class LocalCudaRunner implements CudaRunner {
     this.device = place.device;
     this.emulated = options.emulated === true;
     this.harness = place.harness;
-    this.settings = { ...CUDA_MEASURING, ...defined(options) };
+    this.settings = { ...CUDA_MEASURING, ...(this.emulated && { settleSeconds: 0 }), ...defined(options) };
     this.seed = options.seed ?? 1;
   }
 
@@ -473,7 +476,14 @@ export function cudaRequest(
   files: readonly string[],
   kernel: Taken,
   reference: Problem,
-  { cache, batchSeconds, budgetSeconds, batches, race }: Omit<Settings, "stepSeconds"> & Pick<CudaTiming, "race">,
+  {
+    cache,
+    batchSeconds,
+    budgetSeconds,
+    batches,
+    settleSeconds,
+    race,
+  }: Omit<Settings, "stepSeconds"> & Pick<CudaTiming, "race">,
 ): string {
   const lines = [
     ...problemOf(kernel, reference),
@@ -481,6 +491,7 @@ export function cudaRequest(
     `batch ${batchSeconds}`,
     `budget ${budgetSeconds}`,
     `batches ${batches.join(" ")}`,
+    `settle ${settleSeconds}`,
     ...(race ? ["race"] : []),
     ...(race?.goal === undefined ? [] : [`goal ${race.goal}`]),
     ...files.map((file) => `kernel ${file}`),

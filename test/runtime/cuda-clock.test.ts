@@ -92,6 +92,20 @@ describe("the clock of a device", () => {
   });
 });
 
+describe("a device that is faster after a pause", () => {
+  // Two sets, each twice, and two to warm up; then a batch that does not count, and six that do.
+  const settling = { ...TIMING, settleSeconds: 1e-9 } as const;
+
+  it("runs until it settles before a batch counts", async () => {
+    const reference = await runner().reference(twice, 3);
+    const [measured] = await runner().measureTogether([kernelOf(14)], reference, settling);
+    expect(measured?.status === "ok" && measured.samples.length).toBe(6);
+    await expect(runner().measureTogether([kernelOf(13)], reference, settling)).rejects.toBeInstanceOf(
+      EnvironmentError,
+    );
+  });
+});
+
 describe("a machine that fails while several kernels are timed", () => {
   it("keeps the measurements made before", async () => {
     const reference = await runner().reference(twice, 1);
