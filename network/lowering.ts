@@ -298,10 +298,16 @@ export class Lowering {
     return this.constant({ type, shape, values: this.numbersFrom(type, given) }, name);
   }
 
-  /** A constant of which a function gives the element at each place, row-major. */
-  filled(type: ElementType, shape: readonly number[], elementAt: (place: number) => number, name?: string): Value {
+  /** A constant of one number, or of what a function gives for each place, row-major. */
+  filled(
+    type: ElementType,
+    shape: readonly number[],
+    element: number | ((place: number) => number),
+    name?: string,
+  ): Value {
     const values = this.numbers(type, this.elements(shape));
-    for (let i = 0; i < values.length; i++) values[i] = toElement(type, elementAt(i));
+    if (typeof element === "number") values.fill(toElement(type, element));
+    else for (let i = 0; i < values.length; i++) values[i] = toElement(type, element(i));
     return this.constant({ type, shape, values }, name);
   }
 

@@ -203,7 +203,7 @@ function unrolled(layer: Layer, states: readonly number[], apart: readonly numbe
 /** The state before the first step: 0 where it is not given. */
 function firstState({ node, batch, hidden, directions, isBatchFirst }: Layer, place: number, d: number): Value {
   const given = node.optional(place);
-  if (!given) return node.filled("f32", [batch, hidden], () => 0);
+  if (!given) return node.filled("f32", [batch, hidden], 0);
   const first = isBatchFirst ? swapped(node, given) : given;
   checkShape(node, first, [directions.length, batch, hidden]);
   return directions.length === 1 ? node.reshaped(first, [batch, hidden]) : part(node, first, d);

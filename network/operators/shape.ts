@@ -64,7 +64,7 @@ export const SHAPES: OperatorTable = {
     if (filling && filling.values.length !== 1) node.refuse("value must hold one element");
     const type = filling?.type ?? "f32";
     const shape = sizesOf(node, given);
-    return node.filled(type, shape, () => filling?.values[0] ?? 0);
+    return node.filled(type, shape, filling?.values[0] ?? 0);
   },
   Dropout(node: Lowering) {
     // The ratio matters in training only.
@@ -73,7 +73,7 @@ export const SHAPES: OperatorTable = {
     const x = node.input(0);
     if ((node.node.outputs[1] ?? "") === "") return [x];
     // Inference drops nothing.
-    return [x, node.filled("bool", x.shape, () => 1)];
+    return [x, node.filled("bool", x.shape, 1)];
   },
   Flatten(node: Lowering) {
     const x = node.input(0);

@@ -88,18 +88,18 @@ describe("a file that is not a model", () => {
 
   it("is refused when its messages are nested too deeply", () => {
     // attribute { g { node { attribute { g ... } } } }, as deep as a megabyte allows.
-    let bytes: Buffer = Buffer.alloc(0);
+    const reversed: number[] = [];
     const inside = (field: number): void => {
       const length: number[] = [];
-      for (let rest = bytes.length; ; rest = Math.floor(rest / 128)) {
+      for (let rest = reversed.length; ; rest = Math.floor(rest / 128)) {
         length.push(rest > 127 ? (rest % 128) | 128 : rest);
         if (rest <= 127) break;
       }
-      bytes = Buffer.concat([Buffer.from([field * 8 + 2, ...length]), bytes]);
+      reversed.push(...length.reverse(), field * 8 + 2);
     };
     for (let depth = 0; depth < 20_000; depth++) for (const field of [6, 5, 1]) inside(field);
     inside(7);
-    expect(refused(bytes)).toMatch(/^m.onnx /);
+    expect(refused(Buffer.from(reversed.reverse()))).toMatch(/^m.onnx /);
   });
 });
 
@@ -202,8 +202,10 @@ describe("a constant", () => {
 
   it("that a node makes is bounded, as are those of many nodes together", () => {
     const shape = { name: "s", dataType: DataType.INT64, dims: [1n], int64Data: [2n ** 26n] };
+    const t = { dataType: DataType.BOOL, dims: [1n], int32Data: [1] };
     const node = Array.from({ length: 100 }, (_, i) => ({
       opType: "ConstantOfShape",
+      attribute: [{ name: "value", type: 4, t }],
       name: `c${i}`,
       input: ["s"],
       output: [`y${i}`],
@@ -212,7 +214,7 @@ describe("a constant", () => {
     expect(refused(modelWith({ node, initializer: [shape], output: [{ name: "y0" }] }))).toMatch(
       /c4 .ConstantOfShape.: constants made while the network is read/,
     );
-    expect(process.memoryUsage().rss - before).toBeLessThan(2 ** 31);
+    expect(process.memoryUsage().rss - before).toBeLessThan(2 ** 29);
   });
 
   it("in a file is bounded together with all others before any is read", () => {
