@@ -6,7 +6,7 @@
 import { spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
 import { chmodSync, existsSync, mkdirSync, rmSync } from "node:fs";
-import { join } from "node:path";
+import { join, resolve } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { openDatabase } from "../../db/index.ts";
 import type { Ran } from "../support/command-line.ts";
@@ -73,37 +73,60 @@ describe("the automap command as a process", () => {
     chmodSync(scratch, 0o755);
     chmodSync(join(closed, "there.db"), 0o444);
     chmodSync(closed, 0o555);
-    // Root may write anything, so the process is somebody else's.
+    // Root may write anything, so the process is somebody else's. One runs all lines.
     const nobody = process.getuid?.() === 0 ? { uid: 65534, gid: 65534 } : {};
-    const asNobody = (words: string): Ran => {
-      const line = [`${home}/cli/main.js`, ...words.split(" ").map((word) => word.replace("DIR", closed))];
-      const { status, stdout, stderr } = spawnSync(process.execPath, line, { ...nobody, encoding: "utf8" });
-      return { code: status ?? -1, out: stdout, err: stderr.replaceAll(closed, "DIR") };
+    const asNobody = (...lines: readonly string[]) => {
+      const each = `const { run } = await import(${JSON.stringify(resolve(home, "cli/program.js"))});
+const [closed, ...lines] = process.argv.slice(1);
+for (const line of lines) {
+  console.error("$ " + line);
+  console.error("code " + await run(line.split(" ").map((word) => word.replace("DIR", closed))));
+}`;
+      const options = { ...nobody, encoding: "utf8" } as const;
+      const ran = spawnSync(process.execPath, ["--input-type=module", "--eval", each, "--", closed, ...lines], options);
+      const quoted = closed.replace("'", "'\\''");
+      return { code: ran.status, out: ran.stdout, err: ran.stderr.replaceAll(quoted, "DIR").replaceAll(closed, "DIR") };
     };
-    context.skip(asNobody("--version").code !== 0, "nobody may read this folder");
-    const lines: [string, number, string][] = [
-      [
-        "tune conv2d --db DIR/new.db",
-        6,
-        "DIR/new.db cannot be made in DIR: permission is denied\n  change the permissions of",
-      ],
-      ["calibrate --db DIR/new.db", 6, "DIR/new.db cannot be made in DIR: permission is denied"],
-      [
-        "tune conv2d --db DIR/there.db",
-        6,
-        "DIR/there.db cannot be written: permission is denied\n  change its permissions",
-      ],
-      ["tune conv2d --to DIR/k.cpp", 6, "--to DIR/k.cpp cannot be written: permission is denied"],
-      ["db import DIR/missing.jsonl --db DIR/new.db", 3, "cannot read DIR/missing.jsonl: there is no such file"],
-      ["db merge DIR/missing.db --db DIR/new.db", 3, "there is no database at DIR/missing.db"],
+    context.skip(asNobody().code !== 0, "nobody may read this folder");
+    const lines = [
+      "tune conv2d --db DIR/new.db",
+      "calibrate --db DIR/new.db",
+      "tune conv2d --db DIR/there.db",
+      "tune conv2d --to DIR/k.cpp",
+      "db import DIR/missing.jsonl --db DIR/new.db",
+      "db merge DIR/missing.db --db DIR/new.db",
     ];
-    for (const [words, code, says] of lines)
-      expect({ words, ...asNobody(words) }).toEqual({
-        words,
-        code,
-        out: "",
-        err: expect.stringContaining(`automap: ${says}`),
-      });
+    expect(asNobody(...lines)).toMatchInlineSnapshot(`
+      {
+        "code": 0,
+        "err": "$ tune conv2d --db DIR/new.db
+      automap: DIR/new.db cannot be made in DIR: permission is denied
+        change the permissions of the folder, or name another file
+      code 6
+      $ calibrate --db DIR/new.db
+      automap: DIR/new.db cannot be made in DIR: permission is denied
+        change the permissions of the folder, or name another file
+      code 6
+      $ tune conv2d --db DIR/there.db
+      automap: DIR/there.db cannot be written: permission is denied
+        change its permissions, or name another file
+      code 6
+      $ tune conv2d --to DIR/k.cpp
+      automap: --to DIR/k.cpp cannot be written: permission is denied
+        its result would be lost
+        change its permissions or those of its folder, or name another
+      code 6
+      $ db import DIR/missing.jsonl --db DIR/new.db
+      automap: cannot read DIR/missing.jsonl: there is no such file or directory
+      code 3
+      $ db merge DIR/missing.db --db DIR/new.db
+      automap: there is no database at DIR/missing.db
+        automap tune makes one: automap tune conv2d --db 'DIR/missing.db'; or name yours
+      code 3
+      ",
+        "out": "",
+      }
+    `);
     expect(existsSync(join(closed, "new.db"))).toBe(false);
     chmodSync(closed, 0o755);
   });
