@@ -12,6 +12,9 @@ import { sign, verified } from "../../fleet/signed.ts";
 import { measuringQueue, startWorker, type WorkerMachine } from "../../fleet/worker.ts";
 import type { Runner } from "../../runtime/measure.ts";
 import { replayRun } from "../../session/tune/replay.ts";
+import { genetic } from "../../tuner/genetic.ts";
+import { random } from "../../tuner/random.ts";
+import type { Strategy } from "../../tuner/strategy.ts";
 import { type FakeTimes, fakeRunner, took, withCalibration } from "../support/fake-runner.ts";
 import { fakeMachine, fleetOn } from "../support/fleet.ts";
 import { BY_TEXT, decisionsOf, type Found, searched } from "../support/fleet-search.ts";
@@ -29,11 +32,13 @@ describe.skipIf(!hasRedis)("a search in a fleet", async () => {
   let count = 0;
   const database = (): string => withCalibration(join(folder, `${count++}.db`), compiler);
   const machine = fakeMachine(compiler, BY_TEXT);
-  let atHome: Found | undefined;
-  const home = async (): Promise<object> => {
-    atHome ??= await searched(database(), { runner: fakeRunner(compiler, BY_TEXT) });
-    expect(atHome.trials).toHaveLength(10);
-    return decisionsOf(atHome);
+  const homes = new Map<Strategy, Promise<Found>>();
+  const home = async (strategy: Strategy = random): Promise<object> => {
+    const search = homes.get(strategy) ?? searched(database(), { runner: fakeRunner(compiler, BY_TEXT), strategy });
+    homes.set(strategy, search);
+    const found = await search;
+    expect(found.trials).toHaveLength(10);
+    return decisionsOf(found);
   };
   /** A fleet of its own for each test: its queues and blobs are its own too. */
   const newFleet = () => fleetOn(redis, folder);
@@ -42,8 +47,8 @@ describe.skipIf(!hasRedis)("a search in a fleet", async () => {
     const fleet = newFleet();
     const file = database();
     const worker = await fleet.worker("node1", machine);
-    const inFleet = await searched(file, { openPlace: () => fleet.place() });
-    expect(decisionsOf(inFleet)).toEqual(await home());
+    const inFleet = await searched(file, { openPlace: () => fleet.place(), strategy: genetic });
+    expect(decisionsOf(inFleet)).toEqual(await home(genetic));
     // Each trial, what was drawn, and the finals.
     expect(worker.answered()).toBe(12);
 
@@ -53,7 +58,7 @@ describe.skipIf(!hasRedis)("a search in a fleet", async () => {
     expect(records.every(({ provenance }) => provenance === "here")).toBe(true);
     expect(await replayRun(db, records[0]?.run ?? "")).toMatchObject({ divergence: undefined });
     db.close();
-    const again = await searched(file, { openPlace: () => fleet.place() });
+    const again = await searched(file, { openPlace: () => fleet.place(), strategy: genetic });
     expect(decisionsOf(again)).toMatchObject({ trials: Object(decisionsOf(inFleet)).trials });
     const compiled = "those who measure compile, too: no worker of the fleet compiles for others";
     expect(fleet.said).toEqual([compiled, compiled]);
@@ -76,9 +81,9 @@ describe.skipIf(!hasRedis)("a search in a fleet", async () => {
     const fleet = newFleet();
     const workers = [await fleet.worker("node1", machine), await fleet.worker("node2", machine)];
     const both = await Promise.all(
-      [1, 2].map(() => searched(database(), { openPlace: () => fleet.place({ checkOneOf: 1e9 }) })),
+      [1, 2].map(() => searched(database(), { openPlace: () => fleet.place({ checkOneOf: 1e9 }), strategy: genetic })),
     );
-    for (const found of both) expect(decisionsOf(found)).toEqual(await home());
+    for (const found of both) expect(decisionsOf(found)).toEqual(await home(genetic));
     expect(workers.map((worker) => worker.answered()).reduce((a, b) => a + b)).toBeLessThan(18);
   });
 

@@ -4,6 +4,7 @@ import type { Measurement } from "../../abstraction/trial.ts";
 import { usableIntrinsics } from "../../session/kinds/choose.ts";
 import { type TuneComputationOptions, type TuneOutcome, tuneComputation } from "../../session/tune/tune.ts";
 import { nativeTarget } from "../../targets/index.ts";
+import { random } from "../../tuner/random.ts";
 import { type FakeTimes, shareOf, took } from "./fake-runner.ts";
 import { operation } from "./subjects.ts";
 
@@ -20,6 +21,7 @@ export const BY_TEXT: FakeTimes = {
 
 export type Found = Extract<TuneOutcome, { trials: unknown }>;
 
+/** A search that draws blindly, which is the cheapest, unless another strategy is asked for. */
 export async function searched(database: string, options: Partial<TuneComputationOptions>): Promise<Found> {
   const outcome = await tuneComputation(
     { computation: matmul },
@@ -28,6 +30,7 @@ export async function searched(database: string, options: Partial<TuneComputatio
       trials: 10,
       seconds: 120,
       kinds: "mappings",
+      strategy: random,
       intrinsics: SOME,
       seed: 3,
       ...options,
