@@ -122,10 +122,16 @@ template <class F, class A, class B> AUTOMAP_FUNCTION auto multiply(A a, B b) {
 }
 /* Towards zero for integers; division by 0 wraps to 0. */
 template <class F, class A, class B> AUTOMAP_FUNCTION auto divide(A a, B b) {
-  double quotient = double(a) / double(b);
-  return F::wrap(F::integer ? __builtin_trunc(quotient) : quotient);
+  if constexpr (F::integer && both_int<A, B>) return b == 0 ? Int(0) : F::wrap(a / b);
+  else {
+    double quotient = double(a) / double(b);
+    return F::wrap(F::integer ? __builtin_trunc(quotient) : quotient);
+  }
 }
-template <class F, class A, class B> AUTOMAP_FUNCTION auto remainder_of(A a, B b) { return F::wrap(__builtin_fmod(double(a), double(b))); }
+template <class F, class A, class B> AUTOMAP_FUNCTION auto remainder_of(A a, B b) {
+  if constexpr (F::integer && both_int<A, B>) return b == 0 ? Int(0) : F::wrap(a % b);
+  else return F::wrap(__builtin_fmod(double(a), double(b)));
+}
 template <class F, class A> AUTOMAP_FUNCTION auto negate(A a) { return F::wrap(-a); }
 template <class F, class A> AUTOMAP_FUNCTION auto absolute(A a) { return F::wrap(a < 0 || (a == 0 && __builtin_signbit(double(a))) ? -a : a); }
 template <class F, class A> AUTOMAP_FUNCTION auto square(A a) { return multiply<F>(a, a); }

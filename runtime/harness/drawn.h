@@ -24,6 +24,19 @@ template <class T> struct Moved {
   double operator[](Int at) const { return double(data[at]) + by; }
 };
 
+/* One sum of plain loops, where it belongs among the others, and what it starts from. */
+template <class T> struct Single {
+  T begun = 0, value = 0;
+  Int at = -1;
+  T operator[](Int) const { return begun; }
+  template <class V> void set(Int place, V sum) { at = place, value = T(sum); }
+  void compare(const T* sums) const {
+    if (at < 0 || sums[at] == value || (sums[at] != sums[at] && value != value)) return;
+    fprintf(stderr, "sum %lld is %.17g, and %.17g by plain loops\n", (long long)at, double(sums[at]), double(value));
+    exit(1);
+  }
+};
+
 [[noreturn]] inline void end_with(const char* what, int error) {
   errno = error;
   perror(what);
@@ -84,6 +97,12 @@ inline uint32_t mixed(uint32_t x) {
   x = (x ^ x >> 16) * 0x7feb352du;
   x = (x ^ x >> 15) * 0x846ca68bu;
   return x ^ x >> 16;
+}
+
+/* An index for the i-th sample: the first, the last, or any. */
+inline Int sampled(Int i, int d, Int extent) {
+  const uint32_t bits = mixed(mixed(uint32_t(i)) + d);
+  return (bits & 7) == 0 ? 0 : (bits & 7) == 1 ? extent - 1 : Int(uint64_t(mixed(bits)) * extent >> 32);
 }
 
 /*
@@ -168,6 +187,12 @@ inline uint16_t encoded(f16, float value) {
   return uint16_t(sign | (exponent - 112) << 10 | (wide >> 13 & 1023));
 }
 inline double largest(f16) { return 65504; }
+
+/* Elements as they are stored, as numbers. */
+template <class F, class T> struct Coded {
+  const T* data = nullptr;
+  float operator[](Int at) const { return decoded(F{}, data[at]); }
+};
 
 /* Floats of one byte. */
 template <int F, int E, int most, bool I> float decoded(ByteFloat<F, E, most, I>, uint8_t bits) {

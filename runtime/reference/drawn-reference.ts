@@ -13,7 +13,7 @@
 import { readFileSync } from "node:fs";
 import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { sumOf } from "../../abstraction/collections.ts";
+import { mapValues, sumOf } from "../../abstraction/collections.ts";
 import {
   type Computation,
   elementCount,
@@ -28,8 +28,18 @@ import { isRecurrent } from "../../abstraction/dependence.ts";
 import { isInteger, rangeOf } from "../../abstraction/dtype.ts";
 import { partsOf } from "../../abstraction/epilogue.ts";
 import { internal } from "../../abstraction/error.ts";
-import { accessesIn, comparesElements, type Expr, readsInIndex, walk } from "../../abstraction/expression.ts";
+import {
+  accessesIn,
+  changeParts,
+  comparesElements,
+  type Expr,
+  number,
+  readsInIndex,
+  walk,
+} from "../../abstraction/expression.ts";
 import type { Inputs } from "../../abstraction/interpret.ts";
+import type { DTypes } from "../../abstraction/typing.ts";
+import { valueRange } from "../../abstraction/value-range.ts";
 import { boundOfForm } from "../../abstraction/winograd.ts";
 import { decodeElements, encodeElements } from "../bytes.ts";
 import type { SetFiles } from "../harness/run.ts";
@@ -180,8 +190,9 @@ function ruleOfDrawn(
   if ([...walk(equation.value)].some((e) => e.kind === "compare" && comparesElements(e))) return undefined;
   const isExact = !time && tensors.every(({ dtype }) => isInteger(dtype));
   if (!isFinishedByProgram(computation, isExact)) return undefined;
-  if (!consistsOfProducts(equation.value, isExact) && !time) return undefined;
-  if (isExact) return "exact";
+  const types = mapValues(sum.tensors, ({ dtype }) => dtype);
+  if (isExact) return isOfIntegers(equation.value, types) ? "exact" : undefined;
+  if (!consistsOfProducts(withoutIntegers(sum).equation.value) && !time) return undefined;
   if (time && !tensors.every(({ dtype }) => dtype === "f32" || dtype === "f64")) return undefined;
   const rule = boundRule(sum);
   if (!rule || typeof rule.chain !== "number") return undefined;
@@ -189,19 +200,58 @@ function ruleOfDrawn(
   return { ...rule, chain: rule.chain };
 }
 
-/** Whether a value consists of sums, differences and products, of integers or of floats. */
-function consistsOfProducts(e: Expr, ofIntegers: boolean): boolean {
+/**
+ * The sum of floats with the largest value of each part that computes with integers, such as the half of a byte, in the part's place.
+ *
+ *     a[m,k] * (f32(w[n,k/2] / 16) - 8)      ->      a[m,k] * (f32(15) - 8)
+ */
+function withoutIntegers(sum: Computation): Computation {
+  if (isInteger(targetOf(sum).dtype)) return sum;
+  const types = mapValues(sum.tensors, ({ dtype }) => dtype);
+  const put = (e: Expr): Expr => {
+    if (e.kind === "access" || !isOfIntegers(e, types)) return changeParts(e, put);
+    const [least, most] = valueRange(e, types) ?? internal("an integer without a range");
+    return number(Math.max(-least, most));
+  };
+  return { ...sum, equation: { ...sum.equation, value: put(sum.equation.value) } };
+}
+
+/** Whether a value is computed from elements in integers alone, which are exact. */
+function isOfIntegers(e: Expr, types: DTypes): boolean {
   switch (e.kind) {
     case "number":
-      return !ofIntegers || Number.isInteger(e.value);
+      return Number.isInteger(e.value);
+    case "access":
+      return isInteger(types[e.tensor] ?? "f32");
+    case "cast":
+      return isInteger(e.dtype) && isOfIntegers(e.value, types);
+    case "binary": {
+      const isQuotient = e.op === "/" || e.op === "%";
+      // A kernel may end where a divisor is 0.
+      if (isQuotient && (e.right.kind !== "number" || e.right.value === 0)) return false;
+      return isOfIntegers(e.left, types) && isOfIntegers(e.right, types);
+    }
+    case "negate":
+      return isOfIntegers(e.value, types);
+    case "select":
+      return isOfIntegers(e.whenTrue, types) && isOfIntegers(e.whenFalse, types);
+    default:
+      return false;
+  }
+}
+
+/** Whether a value consists of sums, differences and products of floats. */
+function consistsOfProducts(e: Expr): boolean {
+  switch (e.kind) {
+    case "number":
     case "access":
       return true;
     case "negate":
-      return consistsOfProducts(e.value, ofIntegers);
+      return consistsOfProducts(e.value);
     case "cast":
-      return isInteger(e.dtype) === ofIntegers && consistsOfProducts(e.value, ofIntegers);
+      return !isInteger(e.dtype) && consistsOfProducts(e.value);
     case "binary":
-      return ["*", "+", "-"].includes(e.op) && [e.left, e.right].every((part) => consistsOfProducts(part, ofIntegers));
+      return ["*", "+", "-"].includes(e.op) && consistsOfProducts(e.left) && consistsOfProducts(e.right);
     default:
       return false;
   }
@@ -240,7 +290,7 @@ const sizesOf =
 /** The largest integer with which all sums are exact in their type; undefined if there is none. */
 function largestExact(computation: Computation, rule: Rule, fixed: ReadonlyMap<string, Fixed>): number | undefined {
   if (computation.time && !rule.integral) return undefined;
-  const grain = computation.time ? 1 : grainOf(computation.equation.value, fixed);
+  const grain = computation.time ? 1 : grainOf(withoutIntegers(computation).equation.value, fixed);
   if (grain === undefined) return undefined;
   return WHOLE.find(
     (largest) =>
@@ -287,7 +337,7 @@ function sizeOfAll(computation: Computation, rule: Rule, name: ReferenceSet["nam
     const { factor, offset } = name === "exact" ? rule.growth.whole : rule.growth.drawn;
     return factor * sizes(computation.time?.first ?? "") + offset;
   }
-  return rule.chain * sizeAt(computation.equation.value, sizes);
+  return rule.chain * sizeAt(withoutIntegers(computation).equation.value, sizes);
 }
 
 /** The largest inputs for which every sum fits into its type, and what an epilogue makes of it into its own. */

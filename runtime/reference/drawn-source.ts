@@ -7,7 +7,7 @@
  * For each set it prints the smallest and the largest result, and 1 when all are finite.
  */
 
-import { rowMajor } from "../../abstraction/affine.ts";
+import { pointsIn, rowMajor } from "../../abstraction/affine.ts";
 import { mapValues, present } from "../../abstraction/collections.ts";
 import {
   type Computation,
@@ -16,6 +16,7 @@ import {
   liesRowMajor,
   memoryElements,
   outputOf,
+  pointCount,
   type Tensor,
   targetOf,
 } from "../../abstraction/computation.ts";
@@ -38,6 +39,7 @@ import {
 import type { Time } from "../../abstraction/time.ts";
 import { callsLibrary } from "../size.ts";
 import { literal, printIndex } from "./reference-expressions.ts";
+import { sharedOnce } from "./reference-once.ts";
 import { padded } from "./reference-padding.ts";
 import {
   dataName,
@@ -48,6 +50,7 @@ import {
   isApart,
   type NumberType,
   placeName,
+  pointStruct,
   referenceStruct,
   sharedAxis,
   stepsOfParts,
@@ -90,10 +93,13 @@ function programOf(
 ): SourceText {
   const { time } = computation;
   const { sum, epilogue } = partsOf(computation);
-  const { computation: laid, low: borders } = time
+  const { computation: wide, low: borders } = time
     ? { computation: bordered(time), low: lowInTime(time) }
     : padded(sum);
-  const lanes = isApart(time?.step ?? laid) ? most : 1;
+  const lanes = isApart(time?.step ?? wide) ? most : 1;
+  // Otherwise these are the plain loops themselves, or steps of a plane.
+  const isChecked = lanes > 1 && !time;
+  const { computation: laid, made } = isChecked ? sharedOnce(wide) : { computation: wide, made: [] };
   const target = targetOf(computation);
   const output = form.inFile(outputOf(computation));
   const turned = [...inputsOf(sum), target]
@@ -133,9 +139,11 @@ function programOf(
         present([!fixed.has(tensor.name) && drawn(tensor, i), ...placedInput("it", tensor, i, low.get(tensor.name))]),
       ),
     ...(time || isHeld(target) ? [] : [code`it.${dataName(target.name)}.data = answer;`]),
+    ...made.flatMap((one, i) => madeOnce(one, i, form)),
     ...(time
       ? [...stepped(time, compute), ...copied("it", output, time.first, low.get(time.first) ?? [])]
       : present([(isHeld(target) || !isZero) && filled(target, identity), compute])),
+    ...(isChecked ? checkedByPoints(sum, inputs) : []),
     ...(epilogue
       ? finished(
           computation,
@@ -152,6 +160,8 @@ function programOf(
   const structs = present([
     referenceStruct(code`Reference`, laid, (t) => heldPlain(t, form), lanes),
     code`static Reference it;`,
+    ...made.map((one, i) => onceStruct(one, i, form, lanes)),
+    isChecked && plainStruct(sum, form),
     epilogue && finishStruct(epilogue, target, lanes),
     ...(time ? borderFunction(laid, time) : []),
   ]);
@@ -200,6 +210,65 @@ function stepped(time: Time, compute: Code): Code[] {
 /** A copy is used by every set, and sums are added to what it holds. */
 const filled = (tensor: Tensor, value: Code): Code =>
   code`in_parts(threads, ${elementCount(tensor)}, [](Int first, Int last) { for (Int i = first; i < last; i++) it.${dataName(tensor.name)}.set(i, ${value}); });`;
+
+/** The struct that computes a tensor once, and its instance. */
+const onceStruct = (one: Computation, i: number, form: Form, lanes: number): Code =>
+  code`${referenceStruct(code`Once${i}`, one, (t) => heldPlain(t, form), lanes)}
+static Once${i} once_${i};`;
+
+/** Computes a tensor before what reads it, into memory that is kept from set to set. */
+function madeOnce(one: Computation, i: number, form: Form): Code[] {
+  const target = targetOf(one);
+  const held = dataName(target.name);
+  const extent = stepsOfParts(one);
+  return [
+    code`if (!it.${held}.data) it.${held}.data = zeros<${form.element(target)}>(${elementCount(target)});`,
+    ...Object.keys(one.tensors).map((name) => code`once_${i}.${dataName(name)}.data = it.${dataName(name)}.data;`),
+    code`in_parts(threads, ${extent}, [](Int first, Int last) { once_${i}.compute_part(first, last); });`,
+  ];
+}
+
+// ---- the check by plain loops -------------------------------------------------------------------------------------------------
+
+/** Terms that are summed again in each set: a hundredth of a second. */
+const CHECKED_TERMS = 2 ** 22;
+const CHECKED_OUTPUTS = [32, 4096] as const;
+
+/** The struct that computes single sums from the files themselves, without borders, copies and tensors made before. */
+function plainStruct(sum: Computation, form: Form): Code {
+  const hold = (tensor: Tensor): Holding => {
+    if (tensor.name === targetOf(sum).name)
+      return { ...heldAsNumbers(tensor), type: code`Single<${form.element(tensor)}>` };
+    const { dtype, storage } = form.inFile(tensor);
+    const type = C_TYPES[dtype];
+    return { type: isShort(dtype) ? code`Coded<${dtype}, ${type}>` : code`Plain<${type}>`, storage };
+  };
+  return code`${pointStruct(code`Point`, sum, hold)}
+static Point point;`;
+}
+
+/** Compares sums at the ends of the loops and at random places with those of plain loops. */
+function checkedByPoints(sum: Computation, inputs: readonly { readonly tensor: Tensor; readonly i: number }[]): Code[] {
+  const target = targetOf(sum);
+  const spatial = sum.axes.filter((a) => a.kind === "spatial");
+  const terms = pointCount(sum) / pointsIn(spatial);
+  const count = Math.min(CHECKED_OUTPUTS[1], Math.max(CHECKED_OUTPUTS[0], Math.ceil(CHECKED_TERMS / terms)));
+  const held = dataName(target.name);
+  const identity = literal(identityOf(sum.equation.op, target.dtype), target.dtype);
+  return [
+    ...inputs
+      .filter(({ tensor }) => Object.hasOwn(sum.tensors, tensor.name))
+      .map(({ tensor, i }) => code`point.${dataName(tensor.name)}.data = drawn_${i};`),
+    code`in_parts(threads, ${count}, [](Int first, Int last) {
+      Point own = point;
+      for (Int i = first; i < last; i++) {
+        own.${held} = {${identity}};
+        own.compute_at(${list(spatial.map(({ extent }, d) => code`sampled(i, ${d}, ${extent})`))});
+        own.${held}.compare(it.${held}.data);
+      }
+    });`,
+  ];
+}
 
 // ---- what is made of sums -----------------------------------------------------------------------------------------------------
 

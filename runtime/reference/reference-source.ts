@@ -133,6 +133,23 @@ ${declared}
 };`;
 }
 
+/**
+ * A struct whose `compute_at(m, n)` computes the output at one point of the loops over outputs, by plain loops over what is summed.
+ * @param computation without epilogue and not in time
+ */
+export function pointStruct(name: Code, computation: Computation, hold: (tensor: Tensor) => Holding): Code {
+  const target = targetOf(computation);
+  const identity = identityOf(computation.equation.op, target.dtype);
+  const spatial = computation.axes.filter((a) => a.kind === "spatial");
+  return code`struct ${name} {
+${[target, ...inputsOf(computation)].map((tensor) => declareTensor(tensor, identity, hold(tensor)))}
+  void compute_at(${list(spatial.map((a) => code`Int ${axisName(a.name)}`))}) {
+    for (int whole = 0; whole < 1; whole++)
+    ${oneByOne(computation)}
+  }
+};`;
+}
+
 const computing = (extent: number): Code => code`void compute() {
     clear();
     compute_part(0, ${extent});

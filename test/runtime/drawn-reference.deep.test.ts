@@ -1,14 +1,19 @@
 /** @file References kept in files: the program's outputs equal the interpreter's on the same inputs. */
 
+import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 import { defineComputation, elementCount, inputsOf, memoryElements, targetOf } from "../../abstraction/computation.ts";
 import { type DType, rangeOf } from "../../abstraction/dtype.ts";
 import { interpret } from "../../abstraction/interpret.ts";
+import { received } from "../../abstraction/source-text.ts";
 import { PORTABLE } from "../../intrinsics/portable.ts";
 import { decodeElements } from "../../runtime/bytes.ts";
 import { cacheFolder } from "../../runtime/cache.ts";
+import { runChild } from "../../runtime/child.ts";
 import type { SetName } from "../../runtime/reference/draw-inputs.ts";
 import { drawnReference } from "../../runtime/reference/drawn-reference.ts";
+import { drawnSource } from "../../runtime/reference/drawn-source.ts";
+import { compiledReference } from "../../runtime/reference/reference-program.ts";
 import { fromMemory, type Reference, type ReferenceSet, referenceFor } from "../../runtime/reference/verify.ts";
 import { generate } from "../../session/kinds/mapping-kind.ts";
 import { valuesOf } from "../support/compiled-reference.ts";
@@ -73,32 +78,38 @@ describe("a reference that is kept in files", () => {
     ["matmul m=30 n=300 k=70", "s8"],
     ["matmul m=30 n=300 k=70", "tf32"],
     ["conv2d c=6 k=7 h=9 w=11 NCHW4c", "s16"],
-  ])("equals the interpreter in the order of its tensors: %s of %s", async (words, dtype) => {
-    const computation = operation(words, dtype);
-    const reference = await drawnReference(computation, 1, { compiler, workdir, folder, least: 0 });
-    if (!reference) throw new Error("it is not drawn");
-    const isExact = targetOf(computation).dtype === "s32";
-    expect(reference.sets.map(({ name }) => name)).toEqual(["exact", "random", "extreme"].slice(isExact ? 1 : 0));
-    const holes = memoryElements(targetOf(computation)) - elementCount(targetOf(computation));
-    expect(reference.checked?.filter((x) => x === 0).length ?? 0).toBe(holes);
-    for (const set of reference.sets) {
-      const inputs = valuesOf(computation, set);
-      const output = targetOf(computation);
-      const expected = interpret(computation, inputs);
-      expect([...fromMemory(output, set.expected)]).toEqual([...expected]);
-      expect(set.expected.length).toBe(memoryElements(output));
-      if (isExact) expect(set.tolerance.every((x) => x === 0)).toBe(true);
-      // Zeros do not pass.
-      else if (set.name !== "extreme")
-        expect(set.expected.filter((x, i) => Math.abs(x) > (set.tolerance[i] ?? 0)).length).toBeGreaterThan(300);
-      expect(set.expected.every(Number.isFinite)).toBe(true);
-      for (const { name, dtype } of inputsOf(computation)) {
-        const [min, max] = rangeOf(dtype);
-        const ends = inputs[name]?.filter((x) => x === min || x === max).length ?? 0;
-        if (isExact) expect(ends / (inputs[name]?.length ?? 1) > 0.5).toBe(set.name === "extreme");
+    ["matmul-4bit m=4 n=100 k=64", "f32"],
+    ["matmul-4bit m=1 n=400 k=64 group=64", "f16"],
+    ["matmul-4bit-s8 m=5 n=100 k=64", undefined],
+  ] as [string, string | undefined][])(
+    "equals the interpreter in the order of its tensors: %s of %s",
+    async (words, dtype) => {
+      const computation = operation(words, dtype);
+      const reference = await drawnReference(computation, 1, { compiler, workdir, folder, least: 0 });
+      if (!reference) throw new Error("it is not drawn");
+      const isExact = targetOf(computation).dtype === "s32";
+      expect(reference.sets.map(({ name }) => name)).toEqual(["exact", "random", "extreme"].slice(isExact ? 1 : 0));
+      const holes = memoryElements(targetOf(computation)) - elementCount(targetOf(computation));
+      expect(reference.checked?.filter((x) => x === 0).length ?? 0).toBe(holes);
+      for (const set of reference.sets) {
+        const inputs = valuesOf(computation, set);
+        const output = targetOf(computation);
+        const expected = interpret(computation, inputs);
+        expect([...fromMemory(output, set.expected)]).toEqual([...expected]);
+        expect(set.expected.length).toBe(memoryElements(output));
+        if (isExact) expect(set.tolerance.every((x) => x === 0)).toBe(true);
+        // Zeros do not pass.
+        else if (set.name !== "extreme")
+          expect(set.expected.filter((x, i) => Math.abs(x) > (set.tolerance[i] ?? 0)).length).toBeGreaterThan(300);
+        expect(set.expected.every(Number.isFinite)).toBe(true);
+        for (const { name, dtype } of inputsOf(computation)) {
+          const [min, max] = rangeOf(dtype);
+          const ends = inputs[name]?.filter((x) => x === min || x === max).length ?? 0;
+          if (isExact) expect(ends / (inputs[name]?.length ?? 1) > 0.5).toBe(set.name === "extreme");
+        }
       }
-    }
-  });
+    },
+  );
 
   it("draws numbers of each set's kind, the same for the same seed", async () => {
     const all = await Promise.all(
@@ -127,7 +138,7 @@ describe("a reference that is kept in files", () => {
 
   it.each([
     ["y[i] = x[i]*x[i]", "small", { i: 64 }, { x: "f32", y: "f32" }, undefined],
-    ["y[i] += sat_s8(x[i,k])/2", "quotients of integers", { i: 64, k: 3 }, { x: "s8", y: "s8" }, 0],
+    ["y[i] += x[i,k]/w[k]", "quotients of integers", { i: 64, k: 3 }, { x: "s8", w: "s8", y: "s8" }, 0],
     ["y[i] = exp(x[i])", "of functions", { i: 64 }, { x: "f32", y: "f32" }, 0],
     ["y[i] = 0.1*x[i]", "fractions that are not exact", { i: 64 }, { x: "f32", y: "f32" }, 0],
     ["y[i] += a[i,k]*b[k]", "sums that no exact set fits", { i: 2, k: 2 ** 25 }, { a: "f32", b: "f32", y: "f32" }, 0],
@@ -208,6 +219,24 @@ describe("a reference that is kept in files", () => {
       expect(values?.reduce((most, x) => Math.max(most, x), 0)).toBe(largest);
     },
   );
+
+  it.each([
+    ["a sum that lacks its last terms", "matmul m=40 n=300 k=70", "k < 70", "k < 69", true],
+    ["the last columns", "matmul m=40 n=300 k=70", "300 - group :", "299 - group :", true],
+    ["numbers made once of half bytes", "matmul-4bit m=4 n=100 k=64", "Int(16)) :", "Int(15)) :", true],
+    ["a border", "conv2d c=3 k=4 h=9 w=11", "e2 + 1,", "e2 + 2,", true],
+    ["nothing", "matmul m=40 n=300 k=70", "", "", false],
+  ])("ends where its fast loops differ from plain ones: %s", async (_, words, right, wrong, differs) => {
+    const computation = operation(words);
+    const text = drawnSource(computation, new Set());
+    expect(text).toContain(right);
+    const source = received(text.replace(right, wrong));
+    const program = await compiledReference(computation, source, { compiler, workdir });
+    const files = [...inputsOf(computation), targetOf(computation)].map(({ name }) => join(folder, `fault-${name}`));
+    const run = await runChild([program, "2", "1", "4", "1", "1e-6", "0", ...files], { timeLimitMs: 60_000 });
+    expect(run.status).toBe(differs ? "failed" : "ok");
+    if (differs) expect(run.stderr).toMatch(/^sum \d+ is \S+, and \S+ by plain loops/);
+  });
 
   it("tells a wrong kernel from a right one", async () => {
     const runner = await runnerHere();
