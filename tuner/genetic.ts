@@ -60,6 +60,8 @@ const EXPLORED_SPREAD = 8;
  * the predictions, lowered it by 12 % in four of them (2026-11-30).
  */
 const PATIENCE = 50;
+/** How much slower than its own first choice the model may expect a candidate that is measured before that. A choice; the model errs by less. */
+const DOUBTED_SPREAD = 1.5;
 /** Shares of the first population: the best measured, and what the round before bred; the rest is random. */
 const MEASURED_SHARE = 0.25;
 const INHERITED_SHARE = 0.5;
@@ -85,7 +87,9 @@ function* rounds<C>(search: Search<C>, options: Options): Generator<readonly C[]
   const late = Math.ceil(options.generations * options.late);
   let bred = breed(search, options, options.generations);
   for (let others = transferred; ; ) {
-    const round = inTurns(others, handOut(search, options, bred.seen)).slice(0, search.batch);
+    const own = handOut(search, options, bred.seen);
+    const turns = isDoubted(search, others[0], own[0]) ? inTurns(own, others) : inTurns(others, own);
+    const round = turns.slice(0, search.batch);
     others = others.filter((one) => !round.includes(one));
     search.meanwhile(() => {
       bred = breed(search, options, options.generations - late, { ...bred, seen: new Map() });
@@ -93,6 +97,12 @@ function* rounds<C>(search: Search<C>, options: Options): Generator<readonly C[]
     yield round;
     bred = breed(search, options, late, bred);
   }
+}
+
+/** Whether a candidate that was fast elsewhere is expected to be so much slower here that a search of one kernel would lose by it. */
+function isDoubted<C>({ expected }: Search<C>, other: C | undefined, own: C | undefined): boolean {
+  const [there, here] = [other, own].map((candidate) => candidate && expected(candidate));
+  return there !== undefined && here !== undefined && there > DOUBTED_SPREAD * here;
 }
 
 /** One of each list in turn: a search that ends early has measured some of both. */

@@ -23,7 +23,10 @@ export interface SearchSpace<C> {
   readonly promising?: readonly C[];
   /** One candidate of each kind that must be compared by measurement: a guided strategy proposes them before anything else. */
   readonly representatives?: readonly C[];
-  /** Candidates that were fast elsewhere, the most promising first: a guided strategy measures them in turns with those of the model. */
+  /**
+   * Candidates that were fast elsewhere, the most promising first: a guided strategy measures them in turns with those of the model, which come first
+   * where it expects far more time of the others.
+   */
   readonly transferred?: readonly C[];
   /** The model that predicts a candidate, by name: models err by a factor each. Left out where there is one. */
   modelOf?(candidate: C): string;

@@ -8,7 +8,8 @@
  *
  * Where the computation itself has records with another number of threads, the schedules of those are tried first: the same loops in the same order,
  * divided among the threads. Imported records that the user trusts count like those made here. Those of the very computation come first, so that their
- * kernels are measured again before others. On a GPU the model is corrected by a search's own trials only.
+ * kernels are measured again before others. Only the model's own first choice precedes them, where it expects half as much
+ * time again of them. On a GPU the model is corrected by a search's own trials only.
  */
 
 import {

@@ -102,10 +102,10 @@ describe("the genetic strategy", () => {
   });
 
   it("measures candidates that were fast elsewhere in turns with those of the model, each once", async () => {
-    const transferred = [
-      { ...OPTIMUM, m: 0 },
-      { ...OPTIMUM, m: 1 },
-    ];
+    const expected = (point: Point): number => nearlyRight(point)?.seconds ?? 0;
+    const ranked = [...grid.all()].sort((a, b) => expected(a) - expected(b));
+    const least = expected(ranked[0] ?? OPTIMUM);
+    const transferred = ranked.filter((point) => expected(point) < 1.5 * least).slice(-2);
     const run = { ...base, seed: 1, strategy: genetic, budget: { trials: 16 } };
     const keys = async (space: SearchSpace<Point>): Promise<string[]> =>
       (await fakeTune({ ...run, space })).result.trials.map(({ key }) => key);
@@ -116,6 +116,10 @@ describe("the genetic strategy", () => {
       false,
     ]);
     expect(new Set(seeded).size).toBe(16);
+    const [best] = await keys(grid);
+    const slow = ranked.filter((point) => expected(point) > 1.5 * least).slice(0, 1);
+    const doubted = await keys({ ...grid, transferred: slow });
+    expect(doubted.slice(0, 2)).toEqual([best, ...slow.map((point) => grid.key(point))]);
     expect(await keys({ ...grid, transferred: [] })).toEqual(await keys(grid));
   });
 
