@@ -30,7 +30,8 @@ const PYTHON = words(`
   False None True and as assert async await break class continue def del elif else except finally for from global if import in is
   lambda nonlocal not or pass raise return try while with yield`);
 
-const RESERVED: Readonly<Record<Language, ReadonlySet<string>>> = {
+/** The keywords of each language. */
+export const RESERVED: Readonly<Record<Language, ReadonlySet<string>>> = {
   "c++": new Set(C_FAMILY),
   /** The built-in variables of every kernel. CUDA C++ Programming Guide, Built-in Variables. */
   cuda: new Set([...C_FAMILY, ...words("blockDim blockIdx gridDim threadIdx warpSize")]),
@@ -66,9 +67,4 @@ export function isReserved(word: string, languages: readonly Language[]): boolea
     MACRO.test(word) &&
     !word.endsWith("_")
   );
-}
-
-/** The keywords of a language; tests try each as a name. */
-export function keywordsOf(language: Language): readonly string[] {
-  return [...RESERVED[language]];
 }

@@ -9,7 +9,7 @@
  * folded in. Biases are s32 in units of both scales. Values without a range stay f32.
  */
 
-import { addTo, unique } from "../abstraction/collections.ts";
+import { addTo } from "../abstraction/collections.ts";
 import { UsageError } from "../abstraction/error.ts";
 import type { Attribute, Constant, Graph, Node } from "./graph.ts";
 import { numbersFor } from "./numbers.ts";
@@ -25,19 +25,6 @@ const LAYERS = ["Conv", "Gemm"];
 interface Scale {
   readonly scale: number;
   readonly zero: number;
-}
-
-/** Values whose ranges are needed: inputs of the network, and rectified outputs of layers, sums and poolings. */
-export function valuesToObserve({ nodes, inputs, outputs }: Graph): string[] {
-  const readers = readersOf(nodes);
-  const last = (name: string): string => {
-    const [reader, ...others] = readers.get(name) ?? [];
-    const isJoined = reader && others.length === 0 && ["BatchNormalization", "Relu"].includes(reader.op);
-    return isJoined ? last(reader.outputs[0] ?? "") : name;
-  };
-  const makers = nodes.filter(({ op }) => ["Conv", "Add", "Concat", "GlobalAveragePool"].includes(op));
-  const all = [...inputs.map(({ name }) => name), ...makers.map(({ outputs: [name = ""] }) => last(name))];
-  return unique(all).filter((name) => !outputs.includes(name));
 }
 
 function readersOf(nodes: readonly Node[]): Map<string, Node[]> {

@@ -28,7 +28,6 @@
  * of the program and describes the data format.
  */
 
-import { readFileSync } from "node:fs";
 import { mkdir, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -179,7 +178,7 @@ function issueOf({ emit, asynchronous }: Intrinsic, words: Readonly<Record<strin
 }
 
 /** The preludes of rows without duplicates. Compilers report their errors under `preludeLabel`. */
-function preludesOf(rows: readonly Intrinsic[]): Code {
+export function preludesOf(rows: readonly Intrinsic[]): Code {
   return lines(rows.flatMap((row) => (preludeLabel(rows, row) === labelOf(row) ? preludeOf(row) : [])));
 }
 
@@ -210,7 +209,7 @@ using of_row_${i}::row_${i};`,
 }
 
 /** The table of rows at the end of a program. */
-function rowTable(rows: readonly Intrinsic[]): Code {
+export function rowTable(rows: readonly Intrinsic[]): Code {
   return code`static const Row rows[] = {
   ${rows.map((row, i) => code`{${stringLiteral(row.name)}, row_${i}, ${threadsOf(row)}},`)}
 };
@@ -222,7 +221,7 @@ static const int row_count = ${rows.length};
  * The operands and expected results of rows in the format of `conformance.h`. A row's numbers depend only on the seed
  * and its name.
  */
-function conformanceData(rows: readonly Intrinsic[], seed: number): Uint8Array {
+export function conformanceData(rows: readonly Intrinsic[], seed: number): Uint8Array {
   const bytes = new ByteWriter();
   for (const row of rows) writeRow(bytes, row, casesOf(row, seededRandom(seed ^ hashOf(row.name))));
   return bytes.finish();
@@ -674,73 +673,4 @@ function packIssueUnpack(row: Intrinsic): LoopNest {
       ...move(target, "tensor"),
     ],
   };
-}
-
-// ---- the same for a real NVIDIA GPU -----------------------------------------------------------------------------------------------
-
-/**
- * A self-contained CUDA program that runs the table's CUDA rows on the local GPU, each on one warp or warpgroup. It
- * contains operands and expected results. It prints one JSON line for each row, as {@link CheckResult}. Without a GPU
- * it says so and exits with 2. Rows need sm_80 or newer.
- *
- *     nvcc -gencode=arch=compute_90a,code=sm_90a -o check check.cu && ./check
- *     ./check 12      begins at row 12, because a fault loses the context and with it all later rows
- */
-export function cudaConformanceSource(rows: readonly Intrinsic[], seed: number): SourceText {
-  const cuda = rows.filter((row) => row.language === "cuda");
-  const data = Buffer.from(conformanceData(cuda, seed)).toString("base64");
-  const header = readFileSync(join(emulationFolder(), "conformance.h"), "utf8");
-  const text = code`// Runs the CUDA rows of automap's intrinsics table against their equations.
-//     nvcc -gencode=arch=compute_90a,code=sm_90a -o check check.cu && ./check
-${apart(trustedCode(header))}
-${preludesOf(cuda)}
-${cuda.map((row, i) => rowFunction(row, code`row_${i}`))}
-#line 1 "program"
-${rowTable(cuda)}
-static const char* run_row(const Row& row, unsigned char* frame, unsigned bytes) {
-  static unsigned char* device = nullptr;
-  static unsigned held = 0;
-  cudaError_t error = cudaSuccess;
-  if (bytes > held) {
-    cudaFree(device);
-    error = cudaMalloc(&device, held = bytes);
-  }
-  if (!error) error = cudaMemcpy(device, frame, bytes, cudaMemcpyHostToDevice);
-  if (!error) {
-    row.run<<<1, row.threads>>>(device);
-    error = cudaGetLastError();
-  }
-  if (!error) error = cudaMemcpy(frame, device, bytes, cudaMemcpyDeviceToHost);
-  return error ? cudaGetErrorString(error) : nullptr;
-}
-
-static unsigned char* decode(const char* const* lines, int count) {
-  size_t size = 0, at = 0;
-  for (int i = 0; i < count; i++) size += strlen(lines[i]);
-  unsigned char* bytes = (unsigned char*)malloc(size);
-  unsigned bits = 0, held = 0;
-  for (int i = 0; i < count; i++)
-    for (const char* c = lines[i]; *c && *c != '='; c++) {
-      unsigned digit = *c >= 'a' ? *c - 'a' + 26 : *c >= 'A' ? *c - 'A' : *c >= '0' ? *c - '0' + 52 : *c == '+' ? 62 : 63;
-      bits = bits << 6 | digit;
-      held += 6;
-      if (held >= 8) bytes[at++] = (unsigned char)(bits >> (held -= 8));
-    }
-  return bytes;
-}
-
-/* Operands and expected results, base64. */
-static const char* const text[] = {
-${(data.match(/.{1,1024}/g) ?? []).map((line) => code`${stringLiteral(line)},`)}
-};
-int main(int argc, char** argv) {
-  int devices = 0;
-  if (cudaError_t error = cudaGetDeviceCount(&devices)) {
-    fprintf(stderr, "no GPU: %s\\n", cudaGetErrorString(error));
-    return 2;
-  }
-  return check_rows(rows, row_count, decode(text, sizeof text / sizeof *text), argc > 1 ? atoi(argv[1]) : 0);
-}
-`;
-  return spell(text, "cuda");
 }

@@ -7,7 +7,7 @@
 
 import { writeFileSync } from "node:fs";
 import { INTRINSICS } from "../../intrinsics/index.ts";
-import { cudaConformanceSource } from "../../runtime/conformance.ts";
+import { cudaConformanceSource } from "../../test/support/cuda-conformance.ts";
 import { readOptions } from "../support/options.ts";
 
 const {

@@ -22,11 +22,12 @@ import { lowerSchedule } from "../../mapper/lower/scheduled.ts";
 import { mappings } from "../../mapper/match/enumerate.ts";
 import { GRID } from "../../mapper/schedule/grid.ts";
 import { type GridContext, gridContext, gridLimits } from "../../mapper/schedule/grid-context.ts";
-import { crossSchedules, mutateSchedule, randomSchedule, unschedulable } from "../../mapper/schedule/mapped.ts";
+import { randomSchedule, unschedulable } from "../../mapper/schedule/mapped.ts";
 import { drawSchedule } from "../../mapper/schedule/schedules.ts";
 import { type OperandTypes, operatorNamed } from "../../operators/index.ts";
 import { instantiate } from "../../operators/operator.ts";
 import { nvidiaTarget } from "../../targets/nvidia.ts";
+import { crossSchedules, mutateSchedule } from "../../test/support/mapped.ts";
 import { readOptions } from "../support/options.ts";
 
 const { values } = readOptions({

@@ -32,7 +32,7 @@ import { usableIntrinsics } from "../../session/kinds/choose.ts";
 import { registersOf, windowLanes } from "../../session/kinds/window-kinds.ts";
 import { nativeTarget } from "../../targets/native.ts";
 import { printWindow } from "../../test/support/lane-cases.ts";
-import { rankWindows, windowSpace } from "../../tuner/lane-candidates.ts";
+import { windowSpace } from "../../tuner/lane-candidates.ts";
 import type { ListedSpace } from "../../tuner/listed-space.ts";
 import { HALIDE_SCHEDULES, halideKernel } from "../peers/halide.ts";
 import { filter2dKernel, loopsKernel, type Peer } from "../peers/loops.ts";
@@ -52,6 +52,7 @@ import {
   writerTo,
 } from "../support/frame.ts";
 import { readOptions, wordOf } from "../support/options.ts";
+import { rankWindows } from "./rank-windows.ts";
 import { COPIED_COLUMNS, copySeconds, exactReference, kernelOf, secondsOf } from "./stencil-bounds.ts";
 
 const { values } = readOptions({

@@ -12,12 +12,12 @@
 
 import { rmSync, writeFileSync } from "node:fs";
 import type { Graph } from "../../network/graph.ts";
-import { onnxBytes } from "../../network/onnx/write.ts";
 import { median, summariseRatio } from "../../runtime/statistics.ts";
 import { loadKoffi } from "../../session/natives.ts";
 import { loadNetwork } from "../../session/network/load-network.ts";
 import { openGraph } from "../../session/network/network.ts";
 import { tuneNetwork } from "../../session/network/tune-network.ts";
+import { onnxBytes } from "../../test/support/onnx-bytes.ts";
 import { GGML_GROUP, type GgmlProduct, loadGgml, type NarrowWeights } from "../peers/ggml.ts";
 import { loadOnnxRuntime, type OnnxArray, onnxNetwork, onnxTensors } from "../peers/onnxruntime.ts";
 import { cpuCompiler, cpuName, page, table, us, writerTo } from "../support/frame.ts";

@@ -22,7 +22,6 @@ import { fileURLToPath } from "node:url";
 import { z } from "zod";
 import { EnvironmentError, reasonOf, UsageError } from "../../abstraction/error.ts";
 import { openDatabase } from "../../db/index.ts";
-import { onnxBytes } from "../../network/onnx/write.ts";
 import type { Task } from "../../network/tasks.ts";
 import { type NetworkParts, networkBuildOf, networkFiles, partsOfNetwork } from "../../package/network/index.ts";
 import { runChild } from "../../runtime/child.ts";
@@ -43,6 +42,7 @@ import { buildNetwork, drawInputs, proveNetwork } from "../../session/network/pr
 import { tuneNetwork } from "../../session/network/tune-network.ts";
 import { writePackage } from "../../session/package/package-folder.ts";
 import { gpuTargetOf } from "../../targets/index.ts";
+import { onnxBytes } from "../../test/support/onnx-bytes.ts";
 import { cpuCompiler, linesIn, linesOf, rowsIn, us, writerTo } from "../support/frame.ts";
 import { readOptions, wordOf } from "../support/options.ts";
 import { graphNamed, networksNamed } from "./built-network.ts";

@@ -13,9 +13,9 @@ import { type Computation, extentsOf, inputsOf, outputOf, type Tensor } from "..
 import { UsageError } from "../../abstraction/error.ts";
 import type { Constant } from "../../network/graph.ts";
 import type { Network } from "../../network/network.ts";
-import { onnxBytes } from "../../network/onnx/write.ts";
 import type { ElementType } from "../../network/value.ts";
 import type { ReferenceSet } from "../../runtime/reference/verify.ts";
+import { onnxBytes } from "../../test/support/onnx-bytes.ts";
 
 /** The part of onnxruntime-node that is used here. */
 interface Ort {

@@ -5,13 +5,14 @@ import { internal } from "../../abstraction/error.ts";
 import { seededRandom } from "../../abstraction/random.ts";
 import { intrinsicsNamed } from "../../intrinsics/index.ts";
 import { mappings } from "../../mapper/match/enumerate.ts";
-import { mutateSchedule, randomSchedule, scheduleProblem } from "../../mapper/schedule/mapped.ts";
+import { randomSchedule, scheduleProblem } from "../../mapper/schedule/mapped.ts";
 import { operatorNamed, parseDataTypes } from "../../operators/index.ts";
 import { instantiate } from "../../operators/operator.ts";
 import { createModel, createTerms } from "../../perfmodel/model.ts";
 import { Plan } from "../../perfmodel/plan.ts";
 import { modelTarget } from "../../perfmodel/target.ts";
 import { nativeTarget } from "../../targets/native.ts";
+import { mutateSchedule } from "../../test/support/mapped.ts";
 
 const CASES = [
   { operator: "conv2d", types: "u8s8", layouts: "NHWC", intrinsic: "avx512.vpdpbusd" },

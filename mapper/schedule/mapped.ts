@@ -58,16 +58,6 @@ export function randomSchedule(mapping: Mapping, random: Random, threads = 1, ne
   return schedules.drawSchedule(MAPPED, { mapping, threads, nearBytes }, random) ?? plain;
 }
 
-/** A legal schedule one step away: another block, two loops exchanged, other tiles, or an operand in another place. */
-export function mutateSchedule(mapping: Mapping, schedule: Schedule, random: Random, nearBytes?: number): Schedule {
-  return schedules.mutateSchedule(MAPPED, { mapping, threads: schedule.threads, nearBytes }, schedule, random);
-}
-
-/** Crossover of two schedules of one mapping: each part comes from either parent. */
-export function crossSchedules(mapping: Mapping, a: Schedule, b: Schedule, random: Random): Schedule {
-  return schedules.crossSchedules(MAPPED, { mapping, threads: a.threads }, a, b, random);
-}
-
 /**
  * Why no schedule of a mapping can be lowered; undefined when some can. A register holds the whole sum of an element
  * and is stored once. Operands are packed outside every loop, so each part of a condition must be enforced by an

@@ -73,12 +73,6 @@ export function printSchedule<S extends object, C>(decisions: Decisions<S, C>, s
     .join("   ");
 }
 
-/** The rows of the table in docs/schedule.md. */
-export function decisionTable<S extends object, C>(decisions: Decisions<S, C>): string {
-  const rows = listOf(decisions).map(({ name, summary, example }) => `| \`${name}\` | ${summary} | \`${example}\` |`);
-  return ["| decision | what it says | example |", "|---|---|---|", ...rows].join("\n");
-}
-
 /**
  * The classes that the model's correction distinguishes. The list is derived once, since every evaluation calls the
  * result.

@@ -22,19 +22,8 @@ import type { Loop, LoopNest, Statement } from "../../abstraction/loop-nest.ts";
 import { substituteAxis } from "../../abstraction/rewrite-statement.ts";
 import { type OnLanes, sideBySide } from "./beside.ts";
 import { withDots } from "./dots.ts";
-import { keptOutside, type LaneArray, placeArray } from "./lane-array.ts";
+import { keptOutside, type LaneArray } from "./lane-array.ts";
 import { heldAs, lowerComputation } from "./lower.ts";
-
-/**
- * Lowers a design.
- * @param words whether lanes hold 16 bits; see {@link wordTypeOf}
- * @throws Error if {@link placeArray} refuses the schedule
- */
-export function lowerArray(computation: Computation, schedule: ArrayPlan, words = false): LoopNest {
-  const placed = placeArray(computation, schedule);
-  if (!placed.ok) throw new Error(`internal: ${placed.refusal.because}`);
-  return lowerPlaced(computation, placed.array, schedule.inputs, words);
-}
 
 /**
  * Lowers a placed design.

@@ -115,11 +115,6 @@ function subtract(form: number[][], i: number, from: number, column: number): vo
   if (times !== 0) form[i] = (form[i] ?? []).map((x, j) => x - times * (pivot[j] ?? 0));
 }
 
-/** The number of independent rows. */
-export function rankOf(rows: readonly Vector[]): number {
-  return hermiteForm(rows).length;
-}
-
 /** A basis, in Hermite form, of all integer vectors of a length that every row of the matrix maps to 0. */
 export function nullSpace(matrix: readonly Vector[], length: number): number[][] {
   // Row operations on [A^T | I] are unimodular. Where the left part is 0, the right part is a basis of the lattice

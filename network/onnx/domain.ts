@@ -25,6 +25,3 @@ export function operatorIn(op: string, domain: string): string | undefined {
 }
 
 export const domainOf = (op: string): string => VENDORS.get(op) ?? op.slice(0, Math.max(0, op.lastIndexOf(".")));
-
-/** The name of an operator in a file, beside its domain. */
-export const nameInDomain = (op: string): string => op.slice(op.lastIndexOf(".") + 1);

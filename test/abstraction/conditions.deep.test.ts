@@ -17,19 +17,14 @@ import { finished } from "../../abstraction/steps.ts";
 import { INTRINSICS } from "../../intrinsics/index.ts";
 import { lowerMapping } from "../../mapper/lower/plain.ts";
 import { lowerSchedule } from "../../mapper/lower/scheduled.ts";
-import {
-  mutateSchedule,
-  plainSchedule,
-  randomSchedule,
-  scheduleProblem,
-  unschedulable,
-} from "../../mapper/schedule/mapped.ts";
+import { plainSchedule, randomSchedule, scheduleProblem, unschedulable } from "../../mapper/schedule/mapped.ts";
 import { placementsOf } from "../../mapper/schedule/place.ts";
 import type { Runner } from "../../runtime/measure.ts";
 import { rankByModel } from "../../session/tune/rank.ts";
 import { nativeTarget } from "../../targets/index.ts";
 import { candidateSpace } from "../../tuner/candidates.ts";
 import { runnerHere } from "../support/here.ts";
+import { mutateSchedule } from "../support/mapped.ts";
 import { randomTie, randomTriangle } from "../support/random-triangle.ts";
 import { inFull } from "../support/slow.ts";
 import { mappedKernel, mappingsOnto, operation, rowNamed, smallIntegers, stated } from "../support/subjects.ts";

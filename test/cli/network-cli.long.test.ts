@@ -6,11 +6,11 @@ import { describe, expect, it } from "vitest";
 import { EXIT } from "../../abstraction/exit-codes.ts";
 import { openDatabase, runsIn } from "../../db/index.ts";
 import { GraphBuilder } from "../../network/builder.ts";
-import { onnxBytes } from "../../network/onnx/write.ts";
 import { runChild } from "../../runtime/child.ts";
 import { complaint, printed } from "../support/cli.ts";
 import { commandLine } from "../support/command-line.ts";
 import { compilerHere } from "../support/here.ts";
+import { onnxBytes } from "../support/onnx-bytes.ts";
 import { scratchFolder } from "../support/scratch.ts";
 
 const folder = scratchFolder();

@@ -6,13 +6,13 @@ import type { Candidate } from "../../abstraction/candidate.ts";
 import { defineComputation } from "../../abstraction/computation.ts";
 import { describeReplay } from "../../cli/replay.ts";
 import { beginRun, openDatabase, recordTrial, showRun, type Workload } from "../../db/index.ts";
-import { onnxBytes } from "../../network/onnx/write.ts";
 import { MARKED, tableWithin } from "../../report/text.ts";
 import type { Replay } from "../../session/tune/replay.ts";
 import { widest } from "../support/cli.ts";
 import { commandLine } from "../support/command-line.ts";
 import { CONV, candidate, MACHINE, measured, newTrial, trial, workshop } from "../support/database.ts";
 import { onnx } from "../support/networks.ts";
+import { onnxBytes } from "../support/onnx-bytes.ts";
 
 const shop = workshop();
 const FILE = shop.path("automap.db");

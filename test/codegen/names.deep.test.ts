@@ -15,7 +15,7 @@ import { accessesIn, printExpr } from "../../abstraction/expression.ts";
 import { interpret } from "../../abstraction/interpret.ts";
 import { interpretNest } from "../../abstraction/interpret-nest.ts";
 import type { Kernel } from "../../abstraction/kernel.ts";
-import { isReserved, keywordsOf } from "../../abstraction/keywords.ts";
+import { isReserved, RESERVED } from "../../abstraction/keywords.ts";
 import { type LoopNest, loop, type Statement } from "../../abstraction/loop-nest.ts";
 import { printMatching } from "../../abstraction/mapping.ts";
 import { parseEquation } from "../../abstraction/parse.ts";
@@ -95,7 +95,7 @@ const WORDS = [
   ...new Set(
     [
       ...wordsIn(USUAL),
-      ...(["c++", "cuda", "cm", "python", "typescript"] as const).flatMap(keywordsOf),
+      ...(["c++", "cuda", "cm", "python", "typescript"] as const).flatMap((language) => [...RESERVED[language]]),
       ...wordsIn(OTHER_LANGUAGES),
       ...ownWords(),
     ].filter(isWord),

@@ -7,7 +7,6 @@ import { EnvironmentError } from "../../abstraction/error.ts";
 import { EXIT } from "../../abstraction/exit-codes.ts";
 import { openDatabase, queryTrials, recordCalibration, runsIn } from "../../db/index.ts";
 import { measuringQueue } from "../../fleet/worker.ts";
-import { onnxBytes } from "../../network/onnx/write.ts";
 import { replayRun } from "../../session/tune/replay.ts";
 import { complaint, printed } from "../support/cli.ts";
 import { commandLine } from "../support/command-line.ts";
@@ -16,6 +15,7 @@ import { fakeMachine, fleetOn } from "../support/fleet.ts";
 import { BY_TEXT } from "../support/fleet-search.ts";
 import { compilerHere } from "../support/here.ts";
 import { onnx } from "../support/networks.ts";
+import { onnxBytes } from "../support/onnx-bytes.ts";
 import { scratchFolder } from "../support/scratch.ts";
 import { hasRedis, redisHere } from "../support/servers.ts";
 

@@ -11,10 +11,11 @@ import { code } from "../../abstraction/source-text.ts";
 import { INTRINSICS, intrinsicsNamed } from "../../intrinsics/index.ts";
 import { encodeElements } from "../../runtime/bytes.ts";
 import { explainRun, findProgram, runChild } from "../../runtime/child.ts";
-import { checkIntrinsics, cudaConformanceSource, rowFunction } from "../../runtime/conformance.ts";
+import { checkIntrinsics, rowFunction } from "../../runtime/conformance.ts";
 import { casesOf } from "../../runtime/conformance-cases.ts";
 import { compilerFlags, declareRegister, hasFeature, nativeTarget } from "../../targets/index.ts";
 import { machineFrom, parseCache, parseCpuInfo } from "../../targets/native.ts";
+import { cudaConformanceSource } from "../support/cuda-conformance.ts";
 import { textOf } from "../support/source.ts";
 import { rowNamed } from "../support/subjects.ts";
 

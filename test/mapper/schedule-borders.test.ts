@@ -15,9 +15,10 @@ import { issuesWritten } from "../../mapper/schedule/block.ts";
 import { type Border, borderBlocks, isInside, rangeInside } from "../../mapper/schedule/borders.ts";
 import { nestedLoops } from "../../mapper/schedule/cache-tiles.ts";
 import { dimensionsUnder } from "../../mapper/schedule/gaps.ts";
-import { mutateSchedule, randomSchedule, scheduleProblem } from "../../mapper/schedule/mapped.ts";
+import { randomSchedule, scheduleProblem } from "../../mapper/schedule/mapped.ts";
 import { bordersUnder, placementsOf } from "../../mapper/schedule/place.ts";
 import { createCounts } from "../support/counts.ts";
+import { mutateSchedule } from "../support/mapped.ts";
 import { mappingsOnto, operation, rowNamed, smallIntegers } from "../support/subjects.ts";
 
 const CASES = [

@@ -13,11 +13,12 @@ import { lowerSchedule } from "../../mapper/lower/scheduled.ts";
 import type { mappings } from "../../mapper/match/enumerate.ts";
 import { digitsOf } from "../../mapper/schedule/dimensions.ts";
 import { dimensionsUnder, spreadable } from "../../mapper/schedule/gaps.ts";
-import { crossSchedules, mutateSchedule, randomSchedule, scheduleProblem } from "../../mapper/schedule/mapped.ts";
+import { randomSchedule, scheduleProblem } from "../../mapper/schedule/mapped.ts";
 import { createModel } from "../../perfmodel/model.ts";
 import { modelTarget } from "../../perfmodel/target.ts";
 import { nativeTarget } from "../../targets/index.ts";
 import { createCounts } from "../support/counts.ts";
+import { crossSchedules, mutateSchedule } from "../support/mapped.ts";
 import { inFull } from "../support/slow.ts";
 import { mappingNamed, mappingsOnto, operation, rowNamed, smallIntegers } from "../support/subjects.ts";
 

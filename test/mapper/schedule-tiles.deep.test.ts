@@ -13,13 +13,8 @@ import { pick, type Random, seededRandom } from "../../abstraction/random.ts";
 import { lowerSchedule } from "../../mapper/lower/scheduled.ts";
 import { nestedLoops, parseLoop, printLoop } from "../../mapper/schedule/cache-tiles.ts";
 import { dimensionsOf } from "../../mapper/schedule/dimensions.ts";
-import {
-  crossSchedules,
-  mutateSchedule,
-  plainSchedule,
-  randomSchedule,
-  scheduleProblem,
-} from "../../mapper/schedule/mapped.ts";
+import { plainSchedule, randomSchedule, scheduleProblem } from "../../mapper/schedule/mapped.ts";
+import { crossSchedules, mutateSchedule } from "../support/mapped.ts";
 import { inFull } from "../support/slow.ts";
 import { mappingNamed, mappingsOnto, operation, rowNamed, smallIntegers } from "../support/subjects.ts";
 

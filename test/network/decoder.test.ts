@@ -6,12 +6,12 @@ import { type DecoderOptions, decoder } from "../../bench/networks/decoder.ts";
 import type { Graph } from "../../network/graph.ts";
 import { lowerGraph } from "../../network/lower.ts";
 import { parseOnnx } from "../../network/onnx/read.ts";
-import { onnxBytes } from "../../network/onnx/write.ts";
 import { runNetwork } from "../../network/run.ts";
 import { openGraph } from "../../session/network/network.ts";
 import { attendedBy, narrowProduct, rootMeanSquareRow, rowsOf, turnedHead } from "../support/decoder-reference.ts";
 import { explanationOf } from "../support/message.ts";
 import { made, onnx } from "../support/networks.ts";
+import { onnxBytes } from "../support/onnx-bytes.ts";
 import { expectProved } from "../support/proved-network.ts";
 import { scratchFolder } from "../support/scratch.ts";
 

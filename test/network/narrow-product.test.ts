@@ -6,10 +6,10 @@ import { dtypesOf } from "../../abstraction/typing.ts";
 import type { Graph } from "../../network/graph.ts";
 import { lowerGraph } from "../../network/lower.ts";
 import { parseOnnx } from "../../network/onnx/read.ts";
-import { onnxBytes } from "../../network/onnx/write.ts";
 import { runNetwork } from "../../network/run.ts";
 import { explanationOf } from "../support/message.ts";
 import { onnx } from "../support/networks.ts";
+import { onnxBytes } from "../support/onnx-bytes.ts";
 
 interface Case {
   readonly bits: number;

@@ -4,9 +4,9 @@ import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { expect, it } from "vitest";
 import { EXIT } from "../../abstraction/exit-codes.ts";
-import { onnxBytes } from "../../network/onnx/write.ts";
 import { complaint, printed } from "../support/cli.ts";
 import { onnx } from "../support/networks.ts";
+import { onnxBytes } from "../support/onnx-bytes.ts";
 import { scratchFolder } from "../support/scratch.ts";
 
 const folder = scratchFolder();

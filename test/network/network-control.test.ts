@@ -3,8 +3,8 @@
 import { expect, it } from "vitest";
 import type { Body } from "../../network/graph.ts";
 import { parseOnnx } from "../../network/onnx/read.ts";
-import { onnxBytes } from "../../network/onnx/write.ts";
 import { bodyOf, made, onnx } from "../support/networks.ts";
+import { onnxBytes } from "../support/onnx-bytes.ts";
 
 const control = (text: string, bodies: Readonly<Record<string, Body>>) => onnx(text, 17, bodies);
 

@@ -5,10 +5,10 @@ import { seededRandom } from "../../abstraction/random.ts";
 import type { Graph } from "../../network/graph.ts";
 import type { Network } from "../../network/network.ts";
 import { parseOnnx } from "../../network/onnx/read.ts";
-import { onnxBytes } from "../../network/onnx/write.ts";
 import { runNetwork } from "../../network/run.ts";
 import { openGraph } from "../../session/network/network.ts";
 import { exportedKeras, exportedQdq, exportedTransformer } from "../support/exported.ts";
+import { onnxBytes } from "../support/onnx-bytes.ts";
 
 /** Ids of tokens and of padding, masks of 0 and 1, images. */
 function inputsOf({ inputs }: Network): Record<string, Float64Array> {

@@ -19,8 +19,8 @@ import { mobilenetV1 } from "../../network/models/mobilenet.ts";
 import { resnet18, resnet50 } from "../../network/models/resnet.ts";
 import { shufflenet } from "../../network/models/shufflenet.ts";
 import { parseOnnx } from "../../network/onnx/read.ts";
-import { onnxBytes } from "../../network/onnx/write.ts";
 import { tasksOf, totalsOf } from "../../network/tasks.ts";
+import { onnxBytes } from "../support/onnx-bytes.ts";
 
 describe("built-in networks", () => {
   it("have the published numbers of multiply-adds and parameters", () => {

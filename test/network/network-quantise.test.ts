@@ -14,11 +14,11 @@ import { MODELS } from "../../network/models/index.ts";
 import { mobilenetV1 } from "../../network/models/mobilenet.ts";
 import type { NumberArray } from "../../network/numbers.ts";
 import { parseOnnx } from "../../network/onnx/read.ts";
-import { onnxBytes } from "../../network/onnx/write.ts";
 import { quantise } from "../../network/quantise.ts";
 import { runNetwork } from "../../network/run.ts";
 import { openGraph } from "../../session/network/network.ts";
 import { onnx } from "../support/networks.ts";
+import { onnxBytes } from "../support/onnx-bytes.ts";
 import { block, rangesOf } from "../support/quantised.ts";
 
 describe("a quantised network", () => {

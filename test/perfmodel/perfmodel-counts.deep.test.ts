@@ -14,11 +14,12 @@ import { pick, type Random, randomInteger, seededRandom } from "../../abstractio
 import { lowerSchedule } from "../../mapper/lower/scheduled.ts";
 import { nestedLoops, printLoop } from "../../mapper/schedule/cache-tiles.ts";
 import { dimensionsOf } from "../../mapper/schedule/dimensions.ts";
-import { mutateSchedule, randomSchedule, scheduleProblem, unschedulable } from "../../mapper/schedule/mapped.ts";
+import { randomSchedule, scheduleProblem, unschedulable } from "../../mapper/schedule/mapped.ts";
 import { placementsOf } from "../../mapper/schedule/place.ts";
 import { instantiate, operatorNamed } from "../../operators/index.ts";
 import { AffineFootprint, term } from "../../perfmodel/footprint.ts";
 import { type Counts, createCounts } from "../support/counts.ts";
+import { mutateSchedule } from "../support/mapped.ts";
 import { randomTriangle } from "../support/random-triangle.ts";
 import { inFull } from "../support/slow.ts";
 import { mappingsOnto, operation, rowNamed } from "../support/subjects.ts";

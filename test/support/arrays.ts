@@ -2,8 +2,12 @@
  * @file Computations whose arrays are known from papers and slides, on boxes large enough to show every symmetry.
  */
 
+import type { ArrayPlan } from "../../abstraction/candidate.ts";
 import type { Computation } from "../../abstraction/computation.ts";
+import type { LoopNest } from "../../abstraction/loop-nest.ts";
 import { arrayPass } from "../../mapper/space-time/derive.ts";
+import { placeArray } from "../../mapper/space-time/lane-array.ts";
+import { lowerPlaced } from "../../mapper/space-time/lower-array.ts";
 import type { ArrayProblem } from "../../mapper/space-time/problem.ts";
 import { stated } from "./subjects.ts";
 
@@ -26,3 +30,14 @@ export const inOrder = (problem: ArrayProblem): ArrayProblem => ({
   ...problem,
   operands: problem.operands.map((o) => (o.role === "output" ? { ...o, order: "fixed" as const } : o)),
 });
+
+/**
+ * Lowers a design.
+ * @param words whether lanes hold 16 bits
+ * @throws Error if {@link placeArray} refuses the schedule
+ */
+export function lowerArray(computation: Computation, schedule: ArrayPlan, words = false): LoopNest {
+  const placed = placeArray(computation, schedule);
+  if (!placed.ok) throw new Error(`internal: ${placed.refusal.because}`);
+  return lowerPlaced(computation, placed.array, schedule.inputs, words);
+}

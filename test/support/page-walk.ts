@@ -10,8 +10,8 @@ import { type SpawnSyncReturns, spawnSync } from "node:child_process";
 import { chmodSync, mkdirSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { pathToFileURL } from "node:url";
-import { onnxBytes } from "../../network/onnx/write.ts";
 import { onnx } from "./networks.ts";
+import { onnxBytes } from "./onnx-bytes.ts";
 import { commandsOf, fences } from "./pages.ts";
 
 /** Where a reader works. */

@@ -1,10 +1,11 @@
 /** @file A small network of images, and the ranges by which it is quantised. */
 
-import type { Graph } from "../../network/graph.ts";
+import { addTo, unique } from "../../abstraction/collections.ts";
+import type { Graph, Node } from "../../network/graph.ts";
 import { lowerGraph } from "../../network/lower.ts";
 import { SeededLayers } from "../../network/models/layers.ts";
 import type { NumberArray } from "../../network/numbers.ts";
-import { quantise, type Ranges, valuesToObserve } from "../../network/quantise.ts";
+import { quantise, type Ranges } from "../../network/quantise.ts";
 import { runNetwork } from "../../network/run.ts";
 
 /** A residual block with a branch, a depthwise layer, pooling, and a classifier. */
@@ -18,6 +19,20 @@ export function block(): Graph {
   const pooled = net.node("MaxPool", [sum], { kernel_shape: [3, 3], strides: [2, 2], pads: [1, 1, 1, 1] }, "max");
   net.output(net.classified(pooled, 8, 5));
   return net.graph;
+}
+
+/** Values whose ranges are needed: inputs of the network, and rectified outputs of layers, sums and poolings. */
+export function valuesToObserve({ nodes, inputs, outputs }: Graph): string[] {
+  const readers = new Map<string, Node[]>();
+  for (const node of nodes) for (const name of node.inputs) addTo(readers, name, node);
+  const last = (name: string): string => {
+    const [reader, ...others] = readers.get(name) ?? [];
+    const isJoined = reader && others.length === 0 && ["BatchNormalization", "Relu"].includes(reader.op);
+    return isJoined ? last(reader.outputs[0] ?? "") : name;
+  };
+  const makers = nodes.filter(({ op }) => ["Conv", "Add", "Concat", "GlobalAveragePool"].includes(op));
+  const all = [...inputs.map(({ name }) => name), ...makers.map(({ outputs: [name = ""] }) => last(name))];
+  return unique(all).filter((name) => !outputs.includes(name));
 }
 
 /** The ranges of the values on these inputs. */

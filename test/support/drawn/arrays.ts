@@ -15,12 +15,12 @@ import { arrayPass, derive } from "../../../mapper/space-time/derive.ts";
 import { designSpace } from "../../../mapper/space-time/enumerate.ts";
 import { arrayDesigns, placeArray } from "../../../mapper/space-time/lane-array.ts";
 import { lowerDesign } from "../../../mapper/space-time/lower.ts";
-import { lowerArray } from "../../../mapper/space-time/lower-array.ts";
 import { parseDataTypes } from "../../../operators/data-types.ts";
 import { instantiate, operatorNamed } from "../../../operators/index.ts";
 import { ADVERSE_ORDERS } from "../../../runtime/emulated-kernel.ts";
 import { kernelFor } from "../../../session/kinds/kernel.ts";
 import { lanesFor } from "../../../tuner/warp-array-candidates.ts";
+import { lowerArray } from "../arrays.ts";
 import { type Drawn, type DrawnKind, smallInputs } from "./drawn.ts";
 
 const make = (operator: string, parameters: Readonly<Record<string, number>>, types = "f32"): Computation =>

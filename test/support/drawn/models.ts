@@ -18,7 +18,7 @@ import { mobilenetV1 } from "../../../network/models/mobilenet.ts";
 import { resnet18 } from "../../../network/models/resnet.ts";
 import { shufflenet } from "../../../network/models/shufflenet.ts";
 import { parseOnnx } from "../../../network/onnx/read.ts";
-import { onnxBytes } from "../../../network/onnx/write.ts";
+import { onnxBytes } from "../onnx-bytes.ts";
 
 export interface BaseModel {
   readonly name: string;

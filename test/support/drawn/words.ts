@@ -10,10 +10,10 @@ import { pick, type Random, randomInteger } from "../../../abstraction/random.ts
 import { finished } from "../../../abstraction/steps.ts";
 import { windowProblem } from "../../../mapper/schedule/lanes.ts";
 import { arrayDesigns, placeArray } from "../../../mapper/space-time/lane-array.ts";
-import { lowerArray } from "../../../mapper/space-time/lower-array.ts";
 import { lowerWindow } from "../../../mapper/space-time/lower-window.ts";
 import { rollable, tapsOf } from "../../../mapper/space-time/taps.ts";
 import { tooLongToWrite } from "../../../mapper/space-time/written-length.ts";
+import { lowerArray } from "../arrays.ts";
 import { type Drawn, type DrawnKind, smallInputs } from "./drawn.ts";
 
 export type WordType = "s16" | "f16";

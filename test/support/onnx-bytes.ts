@@ -30,9 +30,9 @@ import {
   isBody,
   isConstant,
   type Node,
-} from "../graph.ts";
-import { numberOfType } from "../numbers.ts";
-import { domainOf, nameInDomain } from "./domain.ts";
+} from "../../network/graph.ts";
+import { numberOfType } from "../../network/numbers.ts";
+import { domainOf } from "../../network/onnx/domain.ts";
 
 /** The format's version that knows opset 20. */
 const IR_VERSION = 9n;
@@ -88,7 +88,7 @@ function inputProto({ name, type, shape }: Input) {
 function nodeProto({ name, op, inputs, outputs, attributes }: Node) {
   return create(NodeProtoSchema, {
     name,
-    opType: nameInDomain(op),
+    opType: op.slice(op.lastIndexOf(".") + 1),
     domain: domainOf(op),
     input: [...inputs],
     output: [...outputs],
