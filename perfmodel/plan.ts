@@ -6,26 +6,60 @@
  *
  * Counts are products over dimensions, because a nest is one: a dimension has `whole` blocks of `block` steps and at most one
  * smaller block of `left` steps. They equal what a walk over the lowered nest counts (test/perfmodel/perfmodel-counts.deep.test.ts).
+ *
+ * The results of a scheduled mapping: how whole tiles reach the output, which elements go through the scratch block, and the memory both
+ * touch.
+ *
+ *     results.ownStores()        { tiles: 12544, scattered: 0, digits: 0, sideBySide: false }
+ *
+ * The cost of a copy inside a loop: a small buffer that is filled in each step of the loops outside.
+ *
+ *     in 1x128x56x56 f32, padded within g of 32      32 copies of 53 KB, loaded from 53 KB; once a call it is one of 1.7 MB
  */
 
 import type { Placement, Schedule } from "../abstraction/candidate.ts";
 import { product, sumOf } from "../abstraction/collections.ts";
+import { outputOf } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
+import { number } from "../abstraction/expression.ts";
 import { type Operand, operandOf } from "../abstraction/intrinsic.ts";
 import type { Mapping } from "../abstraction/mapping.ts";
+import { tileRowElements } from "../abstraction/memory-tile.ts";
+import { isFew, linesAtOnce, regionsOf } from "../mapper/lower/ahead.ts";
 import { edgeIssues, edgesFit } from "../mapper/schedule/block.ts";
 import { borderBlocks } from "../mapper/schedule/borders.ts";
 import { PASS_LOOPS, parseLoop, partialReach } from "../mapper/schedule/cache-tiles.ts";
-import { dependsOn, type LoopDimension } from "../mapper/schedule/dimensions.ts";
+import { dependsOn, type LoopDimension, wholeStepsOf } from "../mapper/schedule/dimensions.ts";
 import { dimensionsUnder, spreadable } from "../mapper/schedule/gaps.ts";
 import { unschedulable } from "../mapper/schedule/mapped.ts";
 import { placementsOf } from "../mapper/schedule/place.ts";
-import { registerClass, registersTaken } from "../targets/index.ts";
+import { reachOfTarget } from "../mapper/schedule/reach.ts";
+import {
+  copyWithin,
+  movedBy,
+  tileBytesWithin,
+  tilesWithin,
+  type WithinCopy,
+  type WithinTiles,
+} from "../mapper/schedule/within.ts";
+import { registerClass, registersTaken, writesVectorRows } from "../targets/index.ts";
 import { type Census, censusOf, shareIn } from "./census.ts";
-import { type Footprint, LINE_BYTES, RunFootprint } from "./footprint.ts";
-import { at, type DimensionState, type Packing, type PlacedInput, placedInput } from "./placed.ts";
-import { Results } from "./results.ts";
-import { type KnownCopies, withinInput } from "./within.ts";
+import { AffineFootprint, type Footprint, LINE_BYTES, RunFootprint, type Term, term } from "./footprint.ts";
+import {
+  at,
+  bytesOfTensor,
+  copyPacking,
+  type DimensionState,
+  operationsIn,
+  outputFootprint,
+  outputPlace,
+  type Packing,
+  type PlacedInput,
+  placedInput,
+  type ResultDimension,
+  resultDimension,
+  straddlingShare,
+} from "./placed.ts";
 
 export interface InputState {
   readonly name: string;
@@ -359,4 +393,262 @@ function stateOf({ name, kind, steps, wholeSteps }: LoopDimension): DimensionSta
 
 function loopState(dimension: DimensionState, tile: number | undefined): LoopState {
   return { dimension, tile, pass: false, trips: 1, covers: 1 };
+}
+
+interface Stores {
+  readonly tiles: number;
+  /** Elements moved from the scratch block to the output. */
+  readonly scattered: number;
+  /** Quotients and remainders computed for each of them. */
+  readonly digits: number;
+  /** Whether they are contiguous in the scratch block and in the output. */
+  readonly sideBySide: boolean;
+}
+
+/** The output of a plan. Dimensions are those of the schedule read last. */
+class Results {
+  readonly output: Footprint;
+  readonly bytes: number;
+  /** Dimensions that move it. */
+  readonly own: ReadonlySet<DimensionState>;
+  /** Fraction of the direct stores of whole tiles that touch two lines; 0 when none is direct. */
+  readonly straddling: number;
+  /** Operations of the epilogue, and whether the instruction set has the vectors in which its rows are computed. */
+  readonly operations: number;
+  readonly vectorRows: boolean;
+  /** Whether whole tiles are stored directly into the output. */
+  private readonly straight: boolean;
+  private readonly dimensions: readonly ResultDimension[];
+  private readonly census: Census | undefined;
+
+  constructor(
+    mapping: Mapping,
+    operand: Operand,
+    dimensions: readonly LoopDimension[],
+    states: readonly DimensionState[],
+    census: Census | undefined,
+  ) {
+    const { computation, intrinsic } = mapping;
+    this.census = census;
+    this.bytes = bytesOfTensor(outputOf(computation));
+
+    // The same rule as in mapper/lower/scheduled.ts: partial steps go through the scratch block.
+    const reach = computation.epilogue ? "an epilogue comes first" : reachOfTarget(mapping, wholeStepsOf(dimensions));
+    const elementBytes = bytesOf(outputOf(computation).dtype);
+    const tile = product(operand.dims.map((o) => o.extent));
+    const rowBytes = Math.min(tile, tileRowElements(operand)) * elementBytes;
+    this.straight = typeof reach !== "string";
+    this.straddling = typeof reach === "string" ? 0 : straddlingShare(reach, elementBytes, rowBytes);
+    this.operations = computation.epilogue ? operationsIn(computation.epilogue.equation.value) : 0;
+    this.vectorRows = writesVectorRows(intrinsic.isa);
+    const flat = outputPlace(computation);
+    this.output = outputFootprint(computation, flat, dimensions, states);
+    this.dimensions = dimensions.flatMap((d, i): ResultDimension[] =>
+      d.kind === "spatial" ? [resultDimension(d, at(states, i), flat, operand)] : [],
+    );
+    this.own = new Set(states.filter((s) => s.spatial));
+  }
+
+  /** Output tiles of the thread that finishes last, and the elements of those that go through the scratch block. */
+  ownStores(): Stores {
+    let tiles = 1;
+    let elements = 1;
+    let straight = this.straight ? 1 : 0;
+    // The innermost loop over the scratch block is the one with the smallest stride in the output (mapper/lower/store.ts).
+    let innermost: ResultDimension | undefined;
+    let digits = 0;
+    for (const r of this.dimensions) {
+      const { state, step } = r;
+      const wholeElements = (state.partial ? state.ownWhole * state.block : state.ownSteps) * step;
+      tiles *= state.ownSteps;
+      elements *= state.partial ? wholeElements + r.extent - state.whole * state.block * step : wholeElements;
+      if (!this.census?.plain.speaksOf(state)) straight *= wholeElements;
+      digits += r.digits;
+      if ((step > 1 || state.block > 1) && (innermost === undefined || r.coefficient < innermost.coefficient))
+        innermost = r;
+    }
+    if (straight > 0 && this.census)
+      straight *= this.census.plain.sum((state, count, isLeft) => {
+        const step = this.dimensions.find((r) => r.state === state)?.step ?? 1;
+        const own = isLeft ? 1 : state.ownWhole / Math.max(1, state.whole);
+        return isLeft && state.partial ? 0 : count * step * own;
+      });
+    const own = innermost?.digits ?? 0;
+    const run = innermost === undefined ? 1 : Math.max(innermost.step, innermost.state.block);
+    return {
+      tiles,
+      scattered: elements - straight,
+      digits: own + (digits - own) / run,
+      sideBySide: innermost?.coefficient === 1 && innermost.last && own === 0,
+    };
+  }
+}
+
+/** A copy as it is loaded, with the number of elements written each time it is made. */
+interface KnownCopy {
+  readonly placed: PlacedInput & { readonly packing: Packing };
+  readonly each: number;
+}
+type KnownCopies = Map<WithinCopy, KnownCopy | undefined>;
+
+/** A mapping with the states of its dimensions under the schedule whose blocks have been read. */
+interface Place {
+  readonly mapping: Mapping;
+  readonly states: readonly DimensionState[];
+  /** In the order of the schedule, outermost first. */
+  readonly ordered: readonly DimensionState[];
+  readonly copies: KnownCopies;
+}
+
+/**
+ * An input that a schedule copies inside a loop.
+ * @param once the same input when it is copied once a call
+ * @returns undefined when the schedule cannot be lowered
+ */
+function withinInput(place: Place, schedule: Schedule, operand: Operand, once: PlacedInput): PlacedInput | undefined {
+  const { mapping, states, copies } = place;
+  if (schedule.placement[operand.name] === "tiled") return tilesInput(place, schedule, operand, once);
+  const found = copyWithin(mapping, schedule, operand.name, dimensionsUnder(mapping, schedule));
+  if (typeof found === "string") return undefined;
+  if (!copies.has(found)) copies.set(found, knownCopy(place, schedule, operand, found, once));
+  const known = copies.get(found);
+  if (known === undefined) return undefined;
+  const { placed, each } = known;
+  const elements = copiesOf(schedule, operand.name, states) * each;
+  const bytes = elements * bytesOf(operand.dtype);
+  return {
+    footprint: placed.footprint,
+    bufferBytes: placed.bufferBytes,
+    straddling: placed.straddling,
+    operations: 0,
+    packing: { ...placed.packing, elements, bytes, passingBytes: Math.min(bytes, placed.bufferBytes) },
+    edges: placed.edges,
+    borders: placed.borders,
+  };
+}
+
+/** The same of tiles, which lie one behind the other: of the dimensions that loops around them move, they hold some steps at a time. */
+function tilesInput(place: Place, schedule: Schedule, operand: Operand, once: PlacedInput): PlacedInput | undefined {
+  const { mapping, states } = place;
+  const dimensions = dimensionsUnder(mapping, schedule);
+  const found = tilesWithin(mapping, schedule, operand.name, dimensions);
+  if (typeof found === "string") return undefined;
+  const run = product(operand.dims.map((o) => o.extent));
+  const tile = run * tileBytesWithin(mapping, operand);
+  const own = dimensions.flatMap((d, i) => (dependsOn(mapping, operand.name, d) ? [{ d, state: at(states, i) }] : []));
+  const held = (d: LoopDimension): number => found.around.find((a) => a.dimension === d)?.steps ?? d.steps;
+  const bufferBytes = tile * product(own.map(({ d }) => held(d)));
+  // Every step of the dimensions that move it is packed once, and again for each step of the other loops around it.
+  const again = loopsAround(schedule, operand.name, states, (name) => own.every(({ d }) => d.name !== name));
+  const packing = once.packing ?? madePacking(once, run, tile, product(own.map(({ d }) => d.steps)));
+  const bytes = packing.bytes * again;
+  return {
+    footprint: new RunFootprint(
+      own.map(({ d, state }) => ({
+        get covered(): number {
+          return Math.min(state.covered, held(d));
+        },
+      })),
+      tile,
+      LINE_BYTES,
+    ),
+    bufferBytes,
+    straddling: once.straddling,
+    operations: 0,
+    packing: {
+      ...packing,
+      elements: packing.elements * again,
+      sourceBytes: packing.kind === "made" ? packing.sourceBytes * again : packing.sourceBytes,
+      bytes,
+      passingBytes: Math.min(bytes, bufferBytes),
+      ahead: packing.kind !== "made" && isFetchedAhead(place, operand.name, found),
+    },
+    edges: once.edges,
+    borders: [],
+  };
+}
+
+/** Tiles made of narrow ones that were packed ahead of calls. */
+const madePacking = ({ bufferBytes, operations }: PlacedInput, run: number, tile: number, tiles: number): Packing => ({
+  kind: "made",
+  elements: tiles * run,
+  run,
+  arithmetic: { digits: 0, guards: 0 },
+  gathered: false,
+  operations,
+  bytes: tiles * tile,
+  passingBytes: tiles * tile,
+  sourceBytes: bufferBytes,
+  dealt: undefined,
+});
+
+/** Whether the sums of one step have room to fetch what the next step packs: the rule of mapper/lower/ahead.ts. */
+function isFetchedAhead({ mapping, ordered }: Place, operand: string, tiles: WithinTiles): boolean {
+  const regions = regionsOf(mapping, operand, tiles).filter((r) => !isFew(r));
+  return (
+    regions.every((region) => {
+      const inside = ordered.slice(ordered.findIndex((d) => d.name === region.dimension) + 1);
+      const sharing = inside.find((d) => d.spatial && d.blocks > 1)?.blocks ?? 1;
+      const summed = inside.find((d) => !d.spatial && d.blocks > 1)?.blocks;
+      return summed !== undefined && linesAtOnce(region, sharing * summed) !== undefined;
+    }) && regions.length > 0
+  );
+}
+
+function knownCopy(
+  { mapping, states }: Place,
+  schedule: Schedule,
+  operand: Operand,
+  { copy, reach, around }: WithinCopy,
+  once: PlacedInput,
+): KnownCopy | undefined {
+  const bound = mapping.binding[operand.name];
+  if (bound?.kind !== "access" || once.packing === undefined) return undefined;
+  const size = bytesOf(operand.dtype);
+  const terms = dimensionsUnder(mapping, schedule).map((d, i): Term => {
+    const whole = term((reach.perStep.get(d.name) ?? 0) / d.step, at(states, i), d.step);
+    const held = around.find((a) => a.dimension === d);
+    return held ? { ...whole, most: held.steps * d.step } : whole;
+  });
+  const moved = movedBy(around, () => number(0));
+  const packing = copyPacking(mapping, bound, copy, size, once.packing.sourceBytes, moved);
+  const rowBytes = Math.min(product(operand.dims.map((o) => o.extent)), tileRowElements(operand)) * size;
+  return {
+    placed: {
+      footprint: new AffineFootprint(terms, size, LINE_BYTES),
+      bufferBytes: copy.elements * size,
+      straddling: straddlingShare(reach, size, rowBytes),
+      operations: 0,
+      packing,
+      edges: once.edges,
+      borders: [],
+    },
+    each: packing.elements,
+  };
+}
+
+/** How often a call makes the copy: the number of steps of the loops around it. */
+function copiesOf(schedule: Schedule, operand: string, states: readonly DimensionState[]): number {
+  return loopsAround(schedule, operand, states, () => true);
+}
+
+/** Steps of those loops around a copy that are counted. */
+function loopsAround(
+  schedule: Schedule,
+  operand: string,
+  states: readonly DimensionState[],
+  counts: (dimension: string) => boolean,
+): number {
+  const last = schedule.order.indexOf(schedule.within?.[operand] ?? "");
+  let copies = 1;
+  for (let i = 0; i <= last; i++) {
+    const loop = parseLoop(schedule.order[i] ?? "");
+    for (const { name, blocks } of states) {
+      if (loop?.name !== name || !counts(name)) continue;
+      // Over tiles of blocks. When the loop over blocks is also outside, that loop alone determines the number.
+      if (loop.tile === undefined) copies *= blocks;
+      else if (schedule.order.indexOf(name) > last) copies *= Math.ceil(blocks / loop.tile);
+    }
+  }
+  return copies;
 }

@@ -8,6 +8,12 @@
  * Decisions depend only on the seed, the options and the results. To resume a run that was killed, start it again: it makes the same proposals,
  * the store answers those already measured, and the machine measures the others. A run with a smaller budget of trials is the beginning of one
  * with a larger.
+ *
+ * The model as a search uses it: evaluated once for each candidate, and scaled to the measurements.
+ *
+ *     expected = predicted * median over the trials (measured / predicted) where that improves on 1
+ *
+ * The scaling keeps the predictions of a model that ranks well but is wrong by a factor comparable with measured medians.
  */
 
 import { setImmediate } from "node:timers/promises";
@@ -16,7 +22,7 @@ import { isDefined } from "../abstraction/collections.ts";
 import { seededRandom } from "../abstraction/random.ts";
 import type { Step } from "../abstraction/steps.ts";
 import type { Measurement, Prediction } from "../abstraction/trial.ts";
-import { type Expectations, expectationsOf } from "./expectations.ts";
+import { commonFactor } from "../perfmodel/correct.ts";
 import type { SearchSpace } from "./space.ts";
 import { fillOptions, type Search, type Strategy } from "./strategy.ts";
 import { contendersOf, finalistsOf, secondsOf, type TrialOf } from "./trials.ts";
@@ -497,4 +503,48 @@ function check<C>({ budget, batch, seed, earlyStop }: SearchOptions<C>): void {
   if (earlyStop) positive("earlyStop.rounds", earlyStop.rounds, true);
   if (earlyStop && !(earlyStop.margin > -1))
     throw new Error(`tune: earlyStop.margin must be above -1, got ${earlyStop.margin}`);
+}
+
+interface Expectations<C> {
+  /** The model's prediction; undefined when it has none, or its seconds are not positive and finite. */
+  predicted(candidate: C): Prediction | undefined;
+  /** Its seconds, scaled to the trials. */
+  expected(candidate: C): number | undefined;
+  /** Scales to these trials. */
+  scaleTo(trials: readonly TrialOf<C>[]): void;
+  /** Discards cached predictions after the model has learnt. */
+  forget(): void;
+}
+
+function expectationsOf<C>(space: SearchSpace<C>, predict: (candidate: C) => Prediction | undefined): Expectations<C> {
+  const asked = new Map<string, Prediction | undefined>();
+  let scale = 1;
+  const predicted = (candidate: C): Prediction | undefined => {
+    const key = space.key(candidate);
+    if (!asked.has(key)) {
+      const prediction = predict(candidate);
+      asked.set(key, prediction && isDuration(prediction.seconds) ? prediction : undefined);
+    }
+    return asked.get(key);
+  };
+  return {
+    predicted,
+    expected: (candidate) => {
+      const seconds = predicted(candidate)?.seconds;
+      return seconds === undefined ? undefined : seconds * scale;
+    },
+    scaleTo: (trials) => {
+      const ratios = trials.flatMap((trial) => {
+        const measured = secondsOf(trial);
+        const seconds = predicted(trial.candidate)?.seconds;
+        return measured === undefined || seconds === undefined ? [] : [measured / seconds];
+      });
+      scale = commonFactor(ratios);
+    },
+    forget: () => asked.clear(),
+  };
+}
+
+function isDuration(seconds: number): boolean {
+  return seconds > 0 && Number.isFinite(seconds);
 }

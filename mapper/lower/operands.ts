@@ -11,6 +11,26 @@
  *
  *     w tiled            prepare: for k, c, n_inner, k_inner: b_tiles[...] <- w[...]
  *     b tiled within n   in the loop over n: b_tiles[...] <- e[n, ...]      each thread for itself; lines of the next step are fetched meanwhile
+ *
+ * Packs the blocks of an input that a condition cuts, with zeros where the condition fails. All other blocks are
+ * loaded in place.
+ *
+ *     c[i,j] += a[i,k] * b[k,j] where k <= i          block i 2 of 16, k 1 of 64, a in place
+ *
+ *       for i_edge in 0..11
+ *         for k_edge in 0..min(6, (32*i_edge + 95)/64)         blocks with at least one point inside
+ *           when 32*i_edge < 64*k_edge + 63                    and at least one outside
+ *             for i_step in 0..2, m_inner in 0..16, k_inner in 0..64
+ *               a_edges[...] = select(64*k_edge + k_inner <= 32*i_edge + 16*i_step + m_inner, a[...], 0)
+ *
+ * Edge blocks have the addresses that they would have if all tiles were packed. The memory between them is never
+ * touched.
+ *
+ * Packs a value that differs at one step of a loop: everything is packed with the one value first, then that step
+ * is overwritten with the other. When several inputs are concatenated along a loop, each is thus copied directly,
+ * without tests inside the loops.
+ *
+ *     select(j == 0, d[b,k], e[b,j-1,k])      ->      e[b,j-1,k] at every j, of which j = 0 lies outside;  then d[b,k] at j = 0
  */
 
 import type { Dimension } from "../../abstraction/affine.ts";
@@ -26,6 +46,7 @@ import {
   axis,
   compare,
   type Expr,
+  minus,
   number,
   over,
   plus,
@@ -50,18 +71,23 @@ import type { Mapping } from "../../abstraction/mapping.ts";
 import { tileElements, tileOffset, tileRowElements } from "../../abstraction/memory-tile.ts";
 import { substituteAxis } from "../../abstraction/rewrite-statement.ts";
 import { halfPlaces, numbersTaken, takenBy } from "../../targets/registers.ts";
-import { type Conditions, partsPackedIn, scheduledParts } from "../match/conditions.ts";
+import {
+  type Conditions,
+  partsPackedIn,
+  type Stretch,
+  scheduledParts,
+  when,
+  wholeStretch,
+} from "../match/conditions.ts";
 import { defineProblem } from "../match/problem.ts";
 import { blockOf } from "../schedule/block.ts";
-import { type NestedLoop, partialReach } from "../schedule/cache-tiles.ts";
+import { blocksOf, type NestedLoop, partialReach } from "../schedule/cache-tiles.ts";
 import { dependsOn, digitsOf, type LoopDimension } from "../schedule/dimensions.ts";
 import { ELEMENT, type MadeForm, type PackedForm, packedForm, partOperand } from "../schedule/packed-form.ts";
 import { type PaddedCopy, type Reach, reachExpr, reachInPlace, reachPadded, reachWindowed } from "../schedule/reach.ts";
 import { type Around, copyWithin, type Moved, movedBy, STILL, tilesWithin } from "../schedule/within.ts";
 import { fetchingAhead, isFew, type Region, regionsOf } from "./ahead.ts";
-import { type Chosen, chosenIn, type Steps, tileAxes, tileWalk } from "./chosen.ts";
 import { copyParts } from "./copies.ts";
-import { edgeLoops } from "./edges.ts";
 import { type Held, OperandTiles, type Position } from "./operand-tiles.ts";
 
 /** The memory from which an operand's tiles are loaded. */
@@ -524,4 +550,134 @@ export class OperandPlacement extends PackedTiles {
     if (!found) throw new Error(`internal: no dimension ${name}`);
     return found;
   }
+}
+
+interface PackedEdge {
+  readonly operand: Operand;
+  /** The dimensions that index the operand, kept ones first. */
+  readonly own: readonly LoopDimension[];
+  readonly conditions: Conditions;
+  /** Loops over the elements of a tile. */
+  readonly inner: readonly Dimension[];
+  /** Steps in a block. */
+  readonly blockOf: (d: LoopDimension) => number;
+}
+
+type ByDimension = (d: LoopDimension) => Expr;
+
+/**
+ * Loops over the edge blocks of an input, the outermost divided among threads.
+ * @param packed assigns one element, given the step, the block, and the step within the block of each dimension
+ */
+function edgeLoops(
+  { operand, own, conditions, inner, blockOf }: PackedEdge,
+  names: FreshNames,
+  packed: (stepOf: ByDimension, outer: ByDimension, within: ByDimension) => Statement,
+): readonly Statement[] {
+  const count = (d: LoopDimension): number => blocksOf(d, blockOf(d));
+  const counter = (d: LoopDimension, kind: string, extent: number): Expr =>
+    extent === 1 ? number(0) : axis(names.fresh(`${d.name}_${kind}`));
+  const outer = (d: LoopDimension): Expr => counter(d, "edge", count(d));
+  const within = (d: LoopDimension): Expr => counter(d, "step", blockOf(d));
+  const first = (d: LoopDimension): Expr => times(outer(d), blockOf(d));
+  const stepOf = (d: LoopDimension): Expr => plus(first(d), within(d));
+
+  // 1. One block: its steps (fewer in the last block), then the elements of a tile.
+  const moving = own.filter((d) => blockOf(d) > 1);
+  const steps = moving.reduceRight<readonly Statement[]>(
+    (body, d) => {
+      const all = loop(names.fresh(`${d.name}_step`), blockOf(d), body);
+      const isEven = d.steps % blockOf(d) === 0;
+      return [isEven ? all : { ...all, range: { from: [], to: [minus(d.steps, first(d))] } }];
+    },
+    loops(
+      inner.filter((l) => l.extent > 1),
+      [packed(stepOf, outer, within)],
+    ),
+  );
+
+  // 2. The blocks. The range of each dimension depends on the dimensions before it.
+  const stretchAfter =
+    (known: number) =>
+    (d: LoopDimension): Stretch => {
+      const elements = blockOf(d) * d.step;
+      if (own.indexOf(d) >= known || !own.includes(d)) return wholeStretch(d);
+      return { low: times(outer(d), elements), elements, grain: elements };
+    };
+  const outermost = own.findIndex((d) => count(d) > 1);
+  const blocks = own.reduceRight<readonly Statement[]>(
+    (body, d, i) => {
+      if (count(d) === 1) return body;
+      const all = loop(names.fresh(`${d.name}_edge`), count(d), body, i === outermost ? "parallel" : "serial");
+      const range = i > outermost && conditions.blocksOfInput(operand.name, d, stretchAfter(i), count(d));
+      return [range ? { ...all, range } : all];
+    },
+    when(conditions.isAcross(operand.name, stretchAfter(own.length)), steps),
+  );
+  return outermost >= 0 || blocks.length === 0 ? blocks : [loop(names.fresh("once"), 1, blocks, "parallel")];
+}
+
+/** A `select` on one loop counter: the value at step `at` of that loop, and the value at all other steps. */
+interface Chosen {
+  readonly dimension: LoopDimension;
+  readonly at: number;
+  readonly value: Expr;
+  readonly otherwise: Expr;
+}
+
+/** The parts of such a `select`; undefined for any other value. The loop must be a dimension of its own. */
+function chosenIn(value: Expr, dimensions: readonly LoopDimension[]): Chosen | undefined {
+  if (value.kind !== "select" || value.condition.kind !== "compare" || value.condition.op !== "==") return undefined;
+  const { left, right } = value.condition;
+  if (left.kind !== "axis" || right.kind !== "number") return undefined;
+  const dimension = dimensions.find((d) => d.loops.length === 1 && d.loops[0]?.name === left.name);
+  if (dimension === undefined || right.value < 0 || right.value >= dimension.extent) return undefined;
+  return { dimension, at: right.value, value: value.whenTrue, otherwise: value.whenFalse };
+}
+
+/** The position of an element in its tile along each axis of the operand, and the loops over these positions. */
+function tileAxes(
+  { dims }: Operand,
+  names: FreshNames,
+): { readonly inTile: ReadonlyMap<string, Expr>; readonly inner: readonly Dimension[] } {
+  const innerName = (name: string): string => names.fresh(`${name}_inner`);
+  return {
+    inTile: new Map(dims.map((o) => [o.name, o.extent > 1 ? axis(innerName(o.name)) : number(0)])),
+    inner: dims.map((o) => ({ name: innerName(o.name), extent: o.extent })),
+  };
+}
+
+/** Some consecutive steps of a dimension. */
+interface Steps {
+  readonly from: Expr;
+  readonly count: number;
+}
+
+/**
+ * Loops over the steps of dimensions and the elements of a tile, and the position they stand for.
+ * @param only restricts one dimension to this step
+ * @param stepsOf the steps to loop over, where they are not all
+ */
+function tileWalk(
+  operand: Operand,
+  own: readonly LoopDimension[],
+  names: FreshNames,
+  only?: Pick<Chosen, "at" | "dimension">,
+  stepsOf: (d: LoopDimension) => Steps | undefined = () => undefined,
+): {
+  readonly step: (d: LoopDimension) => Expr;
+  readonly within: ReadonlyMap<string, Expr>;
+  readonly walk: readonly Dimension[];
+} {
+  const { inTile, inner } = tileAxes(operand, names);
+  const stepName = (d: LoopDimension): string => names.fresh(`${d.name}_step`);
+  const step = (d: LoopDimension): Expr =>
+    d === only?.dimension ? number(Math.floor(only.at / d.step)) : plus(stepsOf(d)?.from ?? 0, axis(stepName(d)));
+  const fixed = only?.dimension.axis;
+  const within = new Map(inTile);
+  if (only && fixed !== undefined) within.set(fixed, number(only.at % only.dimension.step));
+  const steps = own
+    .filter((d) => d !== only?.dimension)
+    .map((d) => ({ name: stepName(d), extent: stepsOf(d)?.count ?? d.steps }));
+  return { step, within, walk: [...steps, ...inner.filter((_, i) => operand.dims[i]?.name !== fixed)] };
 }

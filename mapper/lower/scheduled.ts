@@ -99,8 +99,7 @@ import { storedBeside } from "./beside.ts";
 import { type Companions, companionsOf } from "./companions.ts";
 import type { Position } from "./operand-tiles.ts";
 import { type BlockRange, OperandPlacement, type Part, type Parts, type Placed, type Tiles } from "./operands.ts";
-import { type ResultBlock, storeElements } from "./store.ts";
-import { fetchingStored } from "./stored-lines.ts";
+import { fetchingStored, type ResultBlock, storeElements } from "./store.ts";
 
 /** The loop nest of a mapping under a schedule. @throws Error if {@link scheduleProblem} refuses the schedule */
 export function lowerSchedule(mapping: Mapping, schedule: Schedule): LoopNest {

@@ -15,7 +15,7 @@
  *
  *     c[i,j] += a[i,k] * b[k,j] where k <= i          k is summed: a is packed with zeros beyond, and the loop over k ends where i does
  *
- * Where tiles of a can be loaded directly, only those across the edge are packed (mapper/lower/edges.ts); the others
+ * Where tiles of a can be loaded directly, only those across the edge are packed (mapper/lower/operands.ts); the others
  * are loaded in place.
  */
 

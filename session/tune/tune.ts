@@ -6,8 +6,11 @@
  *                            outcome.best?.kernel.source             C++
  *
  * The parts are implemented elsewhere: the search in tuner/, the measurements in runtime/, the records in db/.
+ *
+ * Measures the candidates of a search until its time is up or the user stops it.
  */
 
+import { setImmediate } from "node:timers/promises";
 import type { Extents } from "../../abstraction/affine.ts";
 import type { Candidate, CandidateKinds } from "../../abstraction/candidate.ts";
 import { defined } from "../../abstraction/collections.ts";
@@ -22,9 +25,11 @@ import {
 } from "../../abstraction/error.ts";
 import type { Inputs } from "../../abstraction/interpret.ts";
 import type { Intrinsic } from "../../abstraction/intrinsic.ts";
+import type { Kernel } from "../../abstraction/kernel.ts";
 import type { Target } from "../../abstraction/machine.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
 import { inSlices, type Sliced, type Step, type Steps } from "../../abstraction/steps.ts";
+import type { Measurement } from "../../abstraction/trial.ts";
 import {
   beginRun,
   type Conditions,
@@ -42,7 +47,7 @@ import {
 import type { Noise } from "../../report/report-data.ts";
 import type { Runner } from "../../runtime/measure.ts";
 import type { CudaRunner } from "../../runtime/run/cuda.ts";
-import { following, isDoneBefore } from "../../runtime/until.ts";
+import { following, isDoneBefore, type Until } from "../../runtime/until.ts";
 import { isGpu, nativeTarget, recordOf } from "../../targets/index.ts";
 import { search, type TuneEvent, type TunePhase, type TuneStatus } from "../../tuner/search.ts";
 import { STRATEGIES } from "../../tuner/strategies.ts";
@@ -57,7 +62,6 @@ import type { Consent } from "../package/imported.ts";
 import { noiseOf } from "../report/noise.ts";
 import { answersIn, needsLonger, type Unanswered } from "./answers-in-time.ts";
 import { decide, type TunedKernel } from "./finals.ts";
-import { all, measuredInTime } from "./measured-in-time.ts";
 import { checkMemory } from "./memory.ts";
 import { storeIn } from "./store.ts";
 import { type Bench, openWorkplace, type Workplace } from "./workplace.ts";
@@ -498,4 +502,65 @@ function failuresOf(trials: readonly TrialOf<Candidate>[]): Record<string, numbe
     if (measurement.status !== "ok") counts[measurement.status] = (counts[measurement.status] ?? 0) + 1;
   }
   return counts;
+}
+
+/** Measures candidates until the time is up or the user stops. The first candidate of a search is always measured. */
+function measuredInTime(
+  space: SessionSpace,
+  bench: Bench,
+  {
+    phase,
+    ...signals
+  }: Pick<Until, "soon" | "time" | "stop"> & {
+    readonly phase: (name: TunePhase, done: number, of: number) => void;
+  },
+) {
+  let isAnswered = false;
+  return async function* (
+    candidates: readonly Candidate[],
+    goal?: number,
+    meanwhile?: () => void,
+  ): AsyncGenerator<Measurement | undefined> {
+    const kernels: Kernel[] = [];
+    const of = candidates.length;
+    let compiled = 0;
+    let isCompiling = false;
+    const tell = (): void => {
+      if (isCompiling) phase("compiling", compiled, of);
+    };
+    // Kernels are generated one by one. Each compiles while the next is generated, and signals are handled in between.
+    for (const candidate of candidates) {
+      if (signals.stop.aborted) return;
+      phase("writing", kernels.length, of);
+      const kernel = space.kernelOf(candidate);
+      void bench.begin(kernel, signals.stop).then(() => {
+        compiled++;
+        tell();
+      });
+      kernels.push(kernel);
+      await setImmediate();
+    }
+    isCompiling = true;
+    tell();
+    try {
+      const until = { ...signals, goal, needsOne: !isAnswered };
+      for await (const answer of await bench.measure(kernels, until, meanwhile)) {
+        isCompiling = false;
+        isAnswered = true;
+        yield answer;
+      }
+    } finally {
+      isCompiling = false;
+    }
+  };
+}
+
+/** All answers of measurements that end together, whose kernels are recorded together; those up to the first that there was no time for. */
+async function all(answers: AsyncIterable<Measurement | undefined>): Promise<readonly Measurement[]> {
+  const kept: Measurement[] = [];
+  for await (const answer of answers) {
+    if (answer === undefined) break;
+    kept.push(answer);
+  }
+  return kept;
 }

@@ -7,7 +7,7 @@ import { parseEquation, parseExpr } from "../../abstraction/parse.ts";
 import { type Code, code, spell } from "../../abstraction/source-text.ts";
 import { CExpressions } from "../../codegen/c-expressions.ts";
 import { masksOf } from "../../codegen/cpp/copy-loops.ts";
-import { LaneAddresses } from "../../codegen/lane-addresses.ts";
+import { LaneAddresses } from "../../codegen/cpp/lanes-x86.ts";
 import type { Loop } from "../../codegen/walk.ts";
 import { stated } from "../support/subjects.ts";
 

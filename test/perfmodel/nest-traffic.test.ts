@@ -6,9 +6,9 @@ import { type LoopNest, loop, type Statement } from "../../abstraction/loop-nest
 import { parseEquation } from "../../abstraction/parse.ts";
 import { instantiate, operatorNamed } from "../../operators/index.ts";
 import { LINE_BYTES } from "../../perfmodel/footprint.ts";
-import { addTraffic, cachesOf } from "../../perfmodel/nest-traffic.ts";
 import { modelTarget } from "../../perfmodel/target.ts";
 import { straightRuns, tensorsIn } from "../../perfmodel/vector-census.ts";
+import { addTraffic, cachesOf } from "../../perfmodel/vectors.ts";
 import { REFERENCE_CPU } from "../../targets/x86.ts";
 
 const LANES = 16;
