@@ -13,7 +13,7 @@
  * is the innermost block of that dimension.
  */
 
-import { product, volumeOf } from "./collections.ts";
+import { product, volumeOf, withName } from "./collections.ts";
 import { internal, suggestion, UsageError } from "./error.ts";
 import {
   axesIn,
@@ -322,8 +322,7 @@ export interface Dimension {
 }
 
 /** Points of a box; elements of a tensor by its dimensions. */
-export const pointsIn = (sides: readonly { readonly extent: number }[]): number =>
-  sides.reduce((points, { extent }) => points * extent, 1);
+export const pointsIn = (sides: readonly { readonly extent: number }[]): number => volumeOf(sides);
 
 /** Extent by name. */
 export const extentsBy = (sides: readonly Dimension[]): Extents =>
@@ -405,7 +404,7 @@ export function layoutStorage(layout: string, dims: readonly Dimension[], subjec
   // 2. Each part is a digit: a whole dimension, the outer part of a blocked one, or a block.
   const digits = parts.map((part) => {
     const name = part.slice(-1).toLowerCase();
-    const dim = dims.find((d) => d.name === name) ?? fail(`names a dimension "${part}" that is not there`);
+    const dim = withName(dims, name) ?? fail(`names a dimension "${part}" that is not there`);
     const block = blocks.get(name) ?? 1;
     if (part.length > 1) return { index: remainder(axis(name), block), extent: block };
     return { index: over(axis(name), block), extent: Math.ceil(dim.extent / block) };

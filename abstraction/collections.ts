@@ -17,6 +17,12 @@ export const volumeOf = (sides: readonly { readonly extent: number }[]): number 
 /** The numbers `0 .. count-1`. */
 export const upTo = (count: number): number[] => Array.from({ length: count }, (_, i) => i);
 
+/** The item of a name; undefined where there is none. */
+export const withName = <T extends { readonly name: string }>(
+  items: readonly T[],
+  name: string | undefined,
+): T | undefined => items.find((item) => item.name === name);
+
 /** The sum of numbers, or of a number of each item. */
 export function sumOf<T>(items: Iterable<T>, of: (item: T) => number = Number): number {
   let sum = 0;

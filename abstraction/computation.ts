@@ -37,7 +37,7 @@ import {
   shapeOf,
   storageFormula,
 } from "./affine.ts";
-import { memoised } from "./collections.ts";
+import { memoised, sumOf, upTo } from "./collections.ts";
 import { checkDependences, isRecurrent } from "./dependence.ts";
 import { DTYPES, type DType, isDType, isInteger } from "./dtype.ts";
 import {
@@ -471,8 +471,7 @@ export const identityIn = (computation: Computation): number =>
 
 /** Points of the iteration domain, ignoring conditions; in a contraction each point is one multiply-add. */
 export function pointCount(computation: Computation): number {
-  if (computation.program)
-    return computation.program.parts.reduce((sum, part) => sum + pointCount(part.computation), 0);
+  if (computation.program) return sumOf(computation.program.parts, (part) => pointCount(part.computation));
   return pointsIn(computation.axes);
 }
 
@@ -542,7 +541,7 @@ export function completeTensor(
   for (const size of spec?.shape ?? [])
     if (!Number.isSafeInteger(size) || size < 1)
       throw new UsageError(`${subject}: the shape of ${name} must hold positive integers, got ${size}`);
-  const dims = Array.from({ length: rank }, (_, d): Dimension => {
+  const dims = upTo(rank).map((d): Dimension => {
     const index = accesses.map((a) => a.index[d]).filter((e) => e !== undefined);
     const plain = index.find((e) => e.kind === "axis");
     const alone = plain?.kind === "axis" ? plain.name : `d${d}`;
@@ -640,7 +639,7 @@ function checkRead(
       place,
     );
   const held = tensors[read.tensor];
-  if (!held) throw new Error(`internal: no tensor ${read.tensor}`);
+  if (!held) internal(`no tensor ${read.tensor}`);
   if (!isInteger(held.dtype) || held.dtype === "u32")
     throw new UsageError(
       `${subject}: ${printAccess(read)} is ${stands}, and ${read.tensor} holds ${held.dtype}; integers up to s32 ${stands === "an index" ? "are indices" : "can be compared there"}`,

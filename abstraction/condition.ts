@@ -8,7 +8,7 @@
  */
 
 import { type AffineForm, affineForm, evaluateIndex, pointsIn } from "./affine.ts";
-import { memoised } from "./collections.ts";
+import { memoised, product } from "./collections.ts";
 import type { Axis, Computation } from "./computation.ts";
 import { internal } from "./error.ts";
 import {
@@ -256,7 +256,7 @@ export function not(a: Truth): Truth {
   if (typeof a === "boolean") return !a;
   if (a.kind === "compare") return compare(OPPOSITE[a.op], a.left, a.right);
   if (a.kind === "logic") return joined(a.op === "and" ? "or" : "and", not(a.left), not(a.right));
-  throw new Error(`internal: "${a.kind}" is no condition`);
+  internal(`"${a.kind}" is no condition`);
 }
 
 /** Whether `difference op 0` holds, where the bounds of the difference decide it. */
@@ -301,7 +301,7 @@ export function pointsHeld(condition: Condition, box: Box, otherwise: Outlook = 
     const found = boxes++ > MOST_BOXES ? otherwise : outlook(condition, (loop) => ranges.get(loop) ?? [0, 0]);
     if (found === "never") return;
     if (found === "always") {
-      held += here.reduce((points, [, [low, high]]) => points * (high - low + 1), 1);
+      held += product(here.map(([, [low, high]]) => high - low + 1));
       return;
     }
     const longest = here.reduce((a, b) => (b[1][1] - b[1][0] > a[1][1] - a[1][0] ? b : a));

@@ -14,6 +14,7 @@
  */
 
 import { affineForm, type Extents, offendingPart } from "./affine.ts";
+import { withName } from "./collections.ts";
 import type { Axis, Computation, Tensor } from "./computation.ts";
 import { conjunctsOf } from "./condition.ts";
 import { UsageError } from "./error.ts";
@@ -241,7 +242,7 @@ export function partsOf(computation: Computation): {
       axes: axesIn(other.target).map((a) => ({
         name: a,
         kind: "spatial" as const,
-        extent: computation.axes.find((x) => x.name === a)?.extent ?? 1,
+        extent: withName(computation.axes, a)?.extent ?? 1,
       })),
     })),
   };

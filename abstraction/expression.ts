@@ -15,7 +15,7 @@
  * of the combine: padding is part of the notation. Points where the condition fails contribute nothing.
  */
 
-import { type Optional, present } from "./collections.ts";
+import { type Optional, present, unique } from "./collections.ts";
 import { type DType, floatFormatOf, rangeOf } from "./dtype.ts";
 import { internal } from "./error.ts";
 
@@ -542,7 +542,7 @@ export function printEquation({ target, op, value, where, beside = [] }: Equatio
 
 /** Axes in order of first appearance, target first. */
 export function axesOf({ target, value, where }: Equation): string[] {
-  return [...new Set([...axesIn(target), ...axesIn(value), ...(where === undefined ? [] : axesIn(where))])];
+  return unique([...axesIn(target), ...axesIn(value), ...(where === undefined ? [] : axesIn(where))]);
 }
 
 /** Axes that index the target; all others are summed. */
@@ -558,7 +558,7 @@ export function accessesOf({ target, value, where }: Equation): Access[] {
 /** Names of the tensors, each once: the target, then the reads, then those read by equations beside it. */
 export function tensorsOf(equation: Equation): string[] {
   const all = [equation, ...(equation.beside ?? [])].flatMap(accessesOf);
-  return [...new Set(all.map((a) => a.tensor))];
+  return unique(all.map((a) => a.tensor));
 }
 
 /** The target's value before anything is combined, and the value of a read outside a tensor. */

@@ -23,7 +23,7 @@ import {
   pointsOver,
   rowMajor,
 } from "./affine.ts";
-import { defined, mapValues, memoisedPair } from "./collections.ts";
+import { defined, mapValues, memoisedPair, withName } from "./collections.ts";
 import { type Computation, defineComputation, extentsOf, tensorOf } from "./computation.ts";
 import type { DType } from "./dtype.ts";
 import { internal, UsageError } from "./error.ts";
@@ -349,7 +349,7 @@ export function lanesOf({ scope }: Pick<Intrinsic, "scope">): number {
 }
 
 export function operandOf(intrinsic: Intrinsic, name: string): Operand {
-  return intrinsic.operands.find((o) => o.name === name) ?? internal(`${intrinsic.name} has no operand "${name}"`);
+  return withName(intrinsic.operands, name) ?? internal(`${intrinsic.name} has no operand "${name}"`);
 }
 
 /** Elements that the register holds, including copies of a broadcast. */

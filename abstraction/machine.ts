@@ -9,7 +9,7 @@
  */
 
 import type { Extents } from "./affine.ts";
-import { memoisedPair } from "./collections.ts";
+import { memoisedPair, withName } from "./collections.ts";
 import { extentsOf } from "./computation.ts";
 import type { DType } from "./dtype.ts";
 import { internal } from "./error.ts";
@@ -328,17 +328,17 @@ export interface Target {
 
 /** @throws Error when the target has no such level */
 export function levelOf({ name: target, levels }: Target, name: LevelName): Level {
-  return levels.find((l) => l.name === name) ?? internal(`${target} has no level "${name}"`);
+  return withName(levels, name) ?? internal(`${target} has no level "${name}"`);
 }
 
 /** @throws Error when the target has no such memory */
 export function memoryOf({ name: target, memories }: Target, name: string): Memory {
-  return memories.find((m) => m.name === name) ?? internal(`${target} has no memory "${name}"`);
+  return withName(memories, name) ?? internal(`${target} has no memory "${name}"`);
 }
 
 /** @throws Error when the target has no such unit */
 export function unitOf({ name: target, units }: Target, name: string): Unit {
-  return units.find((u) => u.name === name) ?? internal(`${target} has no unit "${name}"`);
+  return withName(units, name) ?? internal(`${target} has no unit "${name}"`);
 }
 
 /**
@@ -409,7 +409,7 @@ export function matrixCost(target: Target, family: string, factors: DType, exten
 
 function issueCyclesOf(target: Target, family: string, factors: DType, extents: Extents): Figure | undefined {
   const rate = rateOf(target, family, factors);
-  const peak = target.units.find((u) => u.name === rate?.unit)?.operationsPerCycle?.[factors];
+  const peak = withName(target.units, rate?.unit)?.operationsPerCycle?.[factors];
   if (!rate || !peak) return undefined;
   const operations = Object.values(extents).reduce((product, extent) => product * extent, 2);
   return { value: operations / (peak * valueAt(rate.share, extents)), source: rate.share.source };

@@ -12,6 +12,7 @@
  */
 
 import { affineForm, extentsBy, offendingPart, shapeOf } from "./affine.ts";
+import { unique } from "./collections.ts";
 import { completeTensor, type Tensor } from "./computation.ts";
 import { DTYPES, type DType, isDType } from "./dtype.ts";
 import { type Span, suggestion, type UsageDetails, UsageError } from "./error.ts";
@@ -231,11 +232,11 @@ function completeRecurrence(
 
   // 3. Types follow from the values, and sizes from the indices.
   for (const tensor of declared.keys()) {
-    const known = [...new Set(equations.flatMap(tensorsOf))];
+    const known = unique(equations.flatMap(tensorsOf));
     if (!known.includes(tensor))
       fail(undefined, `no tensor or variable "${tensor}"`, undefined, suggestion(tensor, known));
   }
-  const outside = [...new Set([...results, ...definitions].flatMap(tensorsOf))].filter((t) => !assigned.has(t));
+  const outside = unique([...results, ...definitions].flatMap(tensorsOf)).filter((t) => !assigned.has(t));
   const outputs = new Set(results.map((e) => e.target.tensor));
   const dtypes = typesOf(
     outside.filter((t) => !outputs.has(t)),

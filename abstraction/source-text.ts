@@ -89,7 +89,7 @@ export class Code {
 
   /** Converting to a string would lose the names. */
   toString(): never {
-    throw new Error("internal: code is put into code`...`, not into a string");
+    internal("code is put into code`...`, not into a string");
   }
 }
 
@@ -158,7 +158,7 @@ function pieceOf(hole: unknown): Piece {
   if (hole instanceof Code || hole instanceof Name) return hole;
   if (typeof hole === "number" && Number.isFinite(hole)) return Object.is(hole, -0) ? "-0" : String(hole);
   if (typeof hole === "string" && WORD.test(hole) && !COMMENT_MARK.test(hole)) return hole;
-  throw new Error(`internal: ${shown(hole)} cannot stand in a program`);
+  internal(`${shown(hole)} cannot stand in a program`);
 }
 
 /** Parts joined by a separator; of those with a condition the ones whose condition holds. */
@@ -185,7 +185,7 @@ const COMMA = code`, `;
 
 /** `0xfff0` */
 export function hexadecimal(value: number): Code {
-  if (!Number.isSafeInteger(value) || value < 0) throw new Error(`internal: ${shown(value)} has no hexadecimal digits`);
+  if (!Number.isSafeInteger(value) || value < 0) internal(`${shown(value)} has no hexadecimal digits`);
   return trustedCode(`0x${value.toString(16)}`);
 }
 
@@ -339,13 +339,13 @@ export function comment(texts: readonly Optional<string | Code>[]): Code {
 
 /** A word printed as it is, such as the name of a package that other code calls. @throws Error when it is no identifier */
 export function identifier(text: string): Code {
-  if (!NAME.test(text)) throw new Error(`internal: ${shown(text)} is no identifier`);
+  if (!NAME.test(text)) internal(`${shown(text)} is no identifier`);
   return trustedCode(text);
 }
 
 /** A word of a command line that is special to neither shells nor CMake: a flag, a file in the package. @throws Error for any other */
 export function plainWord(text: string): Code {
-  if (!/^[\w.+=,/:-]+$/.test(text)) throw new Error(`internal: ${shown(text)} is no plain word of a command`);
+  if (!/^[\w.+=,/:-]+$/.test(text)) internal(`${shown(text)} is no plain word of a command`);
   return trustedCode(text);
 }
 

@@ -7,7 +7,7 @@
  */
 
 import { boundsOf, type Extents, evaluateIndex, pointsOf, pointsOver, shapeOf } from "./affine.ts";
-import { product, sumOf, upTo } from "./collections.ts";
+import { product, sumOf, unique, upTo } from "./collections.ts";
 import type { Tensor } from "./computation.ts";
 import { conjunctsOf } from "./condition.ts";
 import { UsageError } from "./error.ts";
@@ -95,7 +95,7 @@ function placesOf(
   extents: Extents,
 ): Group {
   const indices = dimensions.map((d): Expr => target.index[d] ?? target);
-  const axes = [...new Set(indices.flatMap((e) => axesIn(e)))];
+  const axes = unique(indices.flatMap((e) => axesIn(e)));
   const conditions = conjunctsOf(where);
   const own = conditions.filter((c) => axesIn(c).some((a) => axes.includes(a)));
   const fail = (because: string, place: Expr): never => {

@@ -8,7 +8,7 @@
  */
 
 import { z } from "zod";
-import { volumeOf } from "../abstraction/collections.ts";
+import { volumeOf, withName } from "../abstraction/collections.ts";
 import { EnvironmentError, UsageError } from "../abstraction/error.ts";
 import { type Figure, memoryOf, readRate, type Target } from "../abstraction/machine.ts";
 import { checkDatabase, type Database, type Environment, withDatabase } from "../db/index.ts";
@@ -204,7 +204,7 @@ function calibrationDocument(outcome: Calibrated, database: string) {
 
 /** Operations per second of all lanes at the measured issue rate: a multiply and an add count as two. */
 function peakOf(name: string, { issueCycles }: CalibratedIntrinsic, clock: number): string {
-  const row = INTRINSICS.find((i) => i.name === name);
+  const row = withName(INTRINSICS, name);
   if (!row) return "";
   const peak = (2 * volumeOf(row.computation.axes) * clock) / issueCycles.median / 1e9;
   return `${peak >= 1000 ? `${(peak / 1000).toFixed(2)} T` : `${peak.toFixed(0)} G`} operations/s`;

@@ -8,7 +8,7 @@
 import { existsSync, statSync } from "node:fs";
 import { parse } from "node:path";
 import { z } from "zod";
-import { present, product } from "../abstraction/collections.ts";
+import { present, product, withName } from "../abstraction/collections.ts";
 import { automapCommand, suggestion, UsageError } from "../abstraction/error.ts";
 import type { Target } from "../abstraction/machine.ts";
 import type { Constant, Graph, Input } from "../network/graph.ts";
@@ -110,7 +110,7 @@ function constantFrom(name: string, text: string, inputs: readonly Input[]): Con
   const words = text === "true" || text === "false" ? [String(Number(text === "true"))] : text.split(",");
   if (!NUMBERS.test(words.join(","))) return readTensor(text);
   // An input without a dimension takes one number. An unknown input is refused by whoever lowers the network.
-  const { type, shape }: Pick<Input, "type" | "shape"> = inputs.find((input) => input.name === name) ?? {
+  const { type, shape }: Pick<Input, "type" | "shape"> = withName(inputs, name) ?? {
     type: "f32",
     shape: [words.length],
   };

@@ -6,7 +6,7 @@
  */
 
 import type { Extents } from "../abstraction/affine.ts";
-import { defined, mapValues, unique } from "../abstraction/collections.ts";
+import { defined, mapValues, unique, withName } from "../abstraction/collections.ts";
 import type { Computation } from "../abstraction/computation.ts";
 import { suggestion, UsageError } from "../abstraction/error.ts";
 import type { Inputs } from "../abstraction/interpret.ts";
@@ -93,7 +93,7 @@ function oldestGpu(): string {
 /** The strategy that is named; undefined for the usual one. @throws UsageError for one that is not there */
 export function strategyOf({ strategy: name }: TuneWords): Strategy | undefined {
   if (name === undefined) return undefined;
-  const strategy = STRATEGIES.find((s) => s.name === name);
+  const strategy = withName(STRATEGIES, name);
   if (strategy) return strategy;
   const names = STRATEGIES.map((s) => s.name);
   throw new UsageError(`unknown strategy "${name}"`, suggestion(name, names));

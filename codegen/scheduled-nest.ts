@@ -14,6 +14,7 @@
  */
 
 import type { Extents } from "../abstraction/affine.ts";
+import { withName } from "../abstraction/collections.ts";
 import { bytesOf, type DType } from "../abstraction/dtype.ts";
 import { internal } from "../abstraction/error.ts";
 import { type Equation, type Expr, number, printExpr } from "../abstraction/expression.ts";
@@ -36,7 +37,7 @@ export abstract class TileRegisters {
   protected abstract register(at: RegisterAt): Code;
 
   protected fileOf({ file }: RegisterAt): RegisterFile {
-    return this.nest.registers.find((r) => r.name === file) ?? internal(`no registers "${file}"`);
+    return withName(this.nest.registers, file) ?? internal(`no registers "${file}"`);
   }
 
   /** The operand that a register holds, and its instruction. */

@@ -10,6 +10,7 @@
  */
 
 import { type Extents, evaluateIndex } from "../abstraction/affine.ts";
+import { upTo, volumeOf } from "../abstraction/collections.ts";
 import { internal } from "../abstraction/error.ts";
 import { type Access, accessesIn, axesIn, type Expr, number, testsElements } from "../abstraction/expression.ts";
 import type { ArrivalAt, Loop, LoopNest, RegisterAt, Statement, TileAt } from "../abstraction/loop-nest.ts";
@@ -66,9 +67,7 @@ export function printStatements(
     switch (s.kind) {
       case "loop": {
         if (s.mode === "unrolled") {
-          const steps = Array.from({ length: s.extent }, (_, i) =>
-            s.body.map((inner) => substituteAxis(inner, s.axis, number(i))),
-          );
+          const steps = upTo(s.extent).map((i) => s.body.map((inner) => substituteAxis(inner, s.axis, number(i))));
           const lines = steps.flatMap((step) => printStatements(step, language, extents, true));
           return [...(writtenOut ? [] : (language.above?.(s) ?? [])), ...lines];
         }
@@ -124,7 +123,7 @@ function strange(s: Statement): never {
 }
 
 /** All steps of loops in one another. */
-export const stepsOf = (loops: readonly Loop[]): number => loops.reduce((product, l) => product * l.extent, 1);
+export const stepsOf = (loops: readonly Loop[]): number => volumeOf(loops);
 
 export const extentsIn = (loops: readonly Loop[]): Extents => Object.fromEntries(loops.map((l) => [l.axis, l.extent]));
 

@@ -8,6 +8,7 @@
  *     differencesOf(trial, { environment, intrinsics })     [{ field: "kernel", recorded: "Linux 6.1", here: "Linux 6.12" }]
  */
 
+import { withName } from "../abstraction/collections.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import { COLUMNS } from "./columns.ts";
 import { declarationHash } from "./identity.ts";
@@ -74,7 +75,7 @@ export function differencesOf(
 
 /** The hash of an instruction's declaration in this world; undefined where it has none of that name. */
 function declarationHere(intrinsics: NonNullable<World["intrinsics"]>, name: string): string | undefined {
-  const here = typeof intrinsics === "function" ? intrinsics(name) : intrinsics.find((i) => i.name === name);
+  const here = typeof intrinsics === "function" ? intrinsics(name) : withName(intrinsics, name);
   return here && declarationHash(here);
 }
 

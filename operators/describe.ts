@@ -9,6 +9,7 @@
  */
 
 import { layoutStorage, rowMajor, shapeOf } from "../abstraction/affine.ts";
+import { withName } from "../abstraction/collections.ts";
 import {
   type Computation,
   computationKey,
@@ -50,7 +51,7 @@ export interface Described {
 }
 
 export function describeWorkload({ computation, parameters = {} }: Described): WorkloadWords {
-  const operator = OPERATORS.find((o) => o.name === computation.name);
+  const operator = withName(OPERATORS, computation.name);
   return (operator && asOperator(operator, computation, parameters)) ?? asEquation(computation);
 }
 

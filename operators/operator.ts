@@ -21,7 +21,7 @@ import {
   pointsOf,
   shapeOf,
 } from "../abstraction/affine.ts";
-import { defined } from "../abstraction/collections.ts";
+import { defined, unique } from "../abstraction/collections.ts";
 import {
   type Computation,
   defineComputation,
@@ -390,7 +390,7 @@ function layoutsOf(
   output: string,
 ): Readonly<Record<string, string>> {
   if (typeof layouts === "string") return activationLayouts(operator, layouts);
-  const known = [...new Set([...Object.keys(operator.tensors), output])];
+  const known = unique([...Object.keys(operator.tensors), output]);
   for (const tensor of Object.keys(layouts))
     if (!known.includes(tensor))
       throw new UsageError(`${operator.name}: no tensor "${tensor}" to lay out`, suggestion(tensor, known));

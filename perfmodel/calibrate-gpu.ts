@@ -7,7 +7,7 @@
  * Cycles are read from a multiprocessor's own counter, so that changes of the clock under load and power limits do not affect them.
  */
 
-import { volumeOf } from "../abstraction/collections.ts";
+import { volumeOf, withName } from "../abstraction/collections.ts";
 import type { Cost, Intrinsic } from "../abstraction/intrinsic.ts";
 import {
   type Bandwidth,
@@ -168,13 +168,13 @@ export function calibratedGpu(target: Target, calibration: GpuCalibration): Targ
 /** Where a rate depends on an extent, uses the measured rates of the family and interpolates between them. */
 function withShares(rate: Rate, target: Target, issued: Readonly<Record<string, Cost>>): Rate {
   const { share, family, unit } = rate;
-  const peak = target.units.find((u) => u.name === unit)?.operationsPerCycle?.f16;
+  const peak = withName(target.units, unit)?.operationsPerCycle?.f16;
   if ("value" in share || peak === undefined) return rate;
   const points = Object.entries(issued).flatMap(([name, { issueCycles }]): [number, number][] => {
     const row = intrinsicNamed(name);
     if (row?.family !== family || row.operands.at(-1)?.dtype !== "f16" || row.operands[0]?.dtype !== "f32") return [];
     const operations = 2 * volumeOf(row.computation.axes);
-    const extent = row.computation.axes.find((a) => a.name === share.axis)?.extent ?? 1;
+    const extent = withName(row.computation.axes, share.axis)?.extent ?? 1;
     return [[extent, operations / (peak * issueCycles)]];
   });
   if (points.length === 0) return rate;

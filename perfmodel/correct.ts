@@ -15,7 +15,7 @@
  */
 
 import { Matrix, solve } from "ml-matrix";
-import { sumOf, upTo } from "../abstraction/collections.ts";
+import { sumOf, unique, upTo, withName } from "../abstraction/collections.ts";
 import type { Prediction } from "../abstraction/trial.ts";
 
 /** One part of a call's time, as if it ran alone. */
@@ -151,11 +151,9 @@ export function fit(trials: readonly Observation[], prior: Correction = NO_CORRE
     const factor = commonFactor([only.measuredSeconds / apply(prior, only.costs)]);
     return { ...prior, scale: prior.scale + Math.log(factor) };
   }
-  const names = [
-    ...new Set(
-      usable.flatMap(({ costs }) => [...costs.terms.filter((t) => t.seconds > 0).map((t) => t.name), ...costs.traits]),
-    ),
-  ];
+  const names = unique(
+    usable.flatMap(({ costs }) => [...costs.terms.filter((t) => t.seconds > 0).map((t) => t.name), ...costs.traits]),
+  );
   names.sort();
   const x = new Matrix(usable.map(({ costs }) => featuresOf(costs, names)));
   const y = Matrix.columnVector(
@@ -204,7 +202,7 @@ function featuresOf({ terms, bounds, traits }: Costs, names: readonly string[]):
   const all = sumOf(terms, (t) => t.seconds);
   const [max, sum] = bounds;
   const feature = (name: string): number =>
-    traits.includes(name) ? 1 : Math.sqrt((terms.find((t) => t.name === name)?.seconds ?? 0) / all);
+    traits.includes(name) ? 1 : Math.sqrt((withName(terms, name)?.seconds ?? 0) / all);
   return [1, Math.log(sum / max), ...names.map(feature)];
 }
 

@@ -7,7 +7,7 @@
  * Memory is listed from the inside out, `l1 l2 l3 dram`. A level's bandwidth is that of one core when its data lies there.
  */
 
-import { mapValues } from "../abstraction/collections.ts";
+import { mapValues, withName } from "../abstraction/collections.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import type { Intrinsic, Operand } from "../abstraction/intrinsic.ts";
 import {
@@ -156,8 +156,7 @@ function memoryOf(target: Target): readonly Memory[] {
   const caches = target.memories.filter((m) => m.bytes !== undefined).reverse();
   if (caches.length === 0) return [...reference, dram];
   // A cache with another name is taken for the last one.
-  const rates = (name: string): Memory["bandwidth"] =>
-    (reference.find((m) => m.name === name) ?? reference.at(-1))?.bandwidth ?? [];
+  const rates = (name: string): Memory["bandwidth"] => (withName(reference, name) ?? reference.at(-1))?.bandwidth ?? [];
   const own = target.memories.find((m) => m.bytes === undefined && m.bandwidth.length > 0);
   return [...caches.map((m) => (m.bandwidth.length > 0 ? m : { ...m, bandwidth: rates(m.name) })), own ?? dram];
 }

@@ -14,7 +14,7 @@
  */
 
 import { addressOf } from "../abstraction/affine.ts";
-import { sumOf } from "../abstraction/collections.ts";
+import { product, sumOf } from "../abstraction/collections.ts";
 import { type Computation, elementCount, inputsOf, outputOf, type Tensor } from "../abstraction/computation.ts";
 import { bytesOf, type DType, isInteger } from "../abstraction/dtype.ts";
 import { type Access, childrenOf, type Expr } from "../abstraction/expression.ts";
@@ -261,7 +261,7 @@ export function addTraffic(
 ): void {
   const around = loops.map(({ axis, steps }): Step => ({ axis, steps, covered: 1 }));
   const all = touchedBy(statements, around, tensors);
-  const share = times / loops.reduce((n, { steps }) => n * steps, 1);
+  const share = times / product(loops.map(({ steps }) => steps));
   const shared = caches.length > 2 ? caches.at(-1) : undefined;
   const totals = (): { readonly lines: number; readonly crowded: number } => ({
     lines: sumOf(all, ({ footprint }) => footprint.lines),

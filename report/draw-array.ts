@@ -6,7 +6,7 @@
  *               1      .  0  1  2
  */
 
-import { present } from "../abstraction/collections.ts";
+import { present, upTo } from "../abstraction/collections.ts";
 import { flowWords } from "../mapper/space-time/classify.ts";
 import type { Design } from "../mapper/space-time/design.ts";
 import { type ArrayProblem, pointsOfProblem } from "../mapper/space-time/problem.ts";
@@ -100,15 +100,11 @@ function drawRow(trace: Trace, design: Design): string {
       const [columnName, rowName] = across ? ["PE", "step"] : ["step", "PE"];
       const cell = (row: number, column: number): string =>
         (across ? trace.at([column], row) : trace.at([row], column))?.[v] ?? IDLE;
-      const numbers = Array.from({ length: Math.min(columns, fitting) }, (_, c) => c);
+      const numbers = upTo(Math.min(columns, fitting));
       const shownRows = Math.min(rows, MOST_STEPS);
       const lines = [
         ["", columnName, ...numbers.map(String), ...(numbers.length < columns ? ["..."] : [])],
-        ...Array.from({ length: shownRows }, (_, r) => [
-          r === 0 ? rowName : "",
-          String(r),
-          ...numbers.map((c) => cell(r, c)),
-        ]),
+        ...upTo(shownRows).map((r) => [r === 0 ? rowName : "", String(r), ...numbers.map((c) => cell(r, c))]),
         ...(shownRows < rows ? [["", "..."]] : []),
       ];
       return `${flow.name} ${flowWords(flow.role, flow.code)}\n${indent(right(lines))}`;
@@ -125,14 +121,15 @@ function drawPlane(trace: Trace, design: Design): string {
   const shownColumns = Math.min(columns, fitting);
   const shownSteps = Math.min(trace.steps, MOST_STEPS);
   const panelWidth = Math.max(shownColumns * width, ...design.flows.map((f) => heading(f).length)) + 3;
-  const blocks = Array.from({ length: shownSteps }, (_, step) => {
+  const blocks = upTo(shownSteps).map((step) => {
     const head = design.flows
       .map((f, v) => (step === 0 ? heading(f) : (trace.operands[v] ?? "")).padEnd(panelWidth))
       .join("");
-    const lines = Array.from({ length: shownRows }, (_, r) =>
+    const lines = upTo(shownRows).map((r) =>
       design.flows
         .map((_, v) =>
-          Array.from({ length: shownColumns }, (_, c) => (trace.at([r, c], step)?.[v] ?? IDLE).padStart(width - 1))
+          upTo(shownColumns)
+            .map((c) => (trace.at([r, c], step)?.[v] ?? IDLE).padStart(width - 1))
             .join(" ")
             .padEnd(panelWidth),
         )
@@ -166,6 +163,6 @@ export function widthOf(trace: Trace, operand?: number): number {
 /** Right-aligned columns of numbers. */
 function right(rows: Rows): string {
   const columns = Math.max(...rows.map((r) => r.length));
-  const widths = Array.from({ length: columns }, (_, j) => Math.max(...rows.map((r) => (r[j] ?? "").length)));
+  const widths = upTo(columns).map((j) => Math.max(...rows.map((r) => (r[j] ?? "").length)));
   return rows.map((r) => r.map((cell, j) => cell.padStart(widths[j] ?? 0)).join("  ")).join("\n");
 }

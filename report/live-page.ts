@@ -13,7 +13,7 @@
  *     chart.add(more)        [["grow", "r1-trials-mark", "M..."], ...]
  */
 
-import { groupsOf, present, sumOf } from "../abstraction/collections.ts";
+import { groupsOf, present, sumOf, upTo } from "../abstraction/collections.ts";
 import {
   bestLayer,
   convergenceFrame,
@@ -95,7 +95,7 @@ class GrowingChart {
   markup(): Markup {
     if (!isDrawn(this.room)) return html``;
     const whole = this.look.whole?.(this.trials, this.room);
-    const parts = Array.from({ length: Math.ceil(this.trials.length / SHARED) }, (_, i) =>
+    const parts = upTo(Math.ceil(this.trials.length / SHARED)).map((i) =>
       this.look.layers(this.trials.slice(i * SHARED, (i + 1) * SHARED), i * SHARED + 1, this.room),
     );
     const groups = (parts[0] ?? []).map((layer, at) => {

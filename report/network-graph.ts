@@ -8,7 +8,7 @@
  */
 
 import { Graph, layout } from "@dagrejs/dagre";
-import { groupsOf, sumOf } from "../abstraction/collections.ts";
+import { groupsOf, sumOf, unique, upTo } from "../abstraction/collections.ts";
 import { cut } from "../abstraction/text.ts";
 import { html, type Markup } from "./html.ts";
 import { seriesOfSource } from "./network-charts.ts";
@@ -164,11 +164,11 @@ ${own.map(({ drawing }) => drawing)}
 
 /** Upper and lower end of each column, which are between layers. */
 function columnsOf(ys: readonly number[]): (readonly [top: number, bottom: number])[] {
-  const layers = [...new Set(ys)].sort((a, b) => a - b);
+  const layers = unique(ys).sort((a, b) => a - b);
   const count = Math.ceil(layers.length / LAYERS);
   const each = Math.ceil(layers.length / count);
   const half = (BOX.height + SPACE.ranksep) / 2;
-  return Array.from({ length: Math.ceil(layers.length / each) }, (_, i) => {
+  return upTo(Math.ceil(layers.length / each)).map((i) => {
     const own = layers.slice(i * each, (i + 1) * each);
     return [(own[0] ?? 0) - half, (own.at(-1) ?? 0) + half] as const;
   });

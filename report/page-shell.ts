@@ -7,7 +7,7 @@
  */
 
 import { createHash } from "node:crypto";
-import { type Optional, present } from "../abstraction/collections.ts";
+import { type Optional, present, upTo } from "../abstraction/collections.ts";
 import { ARRAY_STYLE } from "./draw-array-svg.ts";
 import { MAPPING_STYLE } from "./draw-svg.ts";
 import { html, type Markup, trusted } from "./html.ts";
@@ -74,7 +74,9 @@ const DARK =
   "--paper:#12181f;--ink:#e3eaf1;--soft:#a3b3c2;--faint:#66788a;--line:#2b3742;--shade:#1a222b;--link:#7db8f5;--shadow:#9cc4ff5c;--good:#6fd08c;--bad:#ff8a80;" +
   "--series-1:#56b4e9;--series-2:#ff9a4d;--series-3:#3fd0a4;--series-4:#e79cc9;--series-5:#f0d452;--series-6:#a7a7ff;--series-7:#d8a27c;--series-8:#9fc3d4;";
 
-const SERIES = Array.from({ length: 8 }, (_, i) => `.s${i}{--series:var(--series-${i + 1})}`).join("");
+const SERIES = upTo(8)
+  .map((i) => `.s${i}{--series:var(--series-${i + 1})}`)
+  .join("");
 
 const TEXT = `
 body{margin:0 auto;max-width:74rem;padding:1.5rem 1.25rem 4rem;background:var(--paper);color:var(--ink);font:16px/1.5 system-ui,sans-serif}

@@ -7,6 +7,7 @@
  * A chart is as wide as a narrow screen, so its text is legible unscaled; a wide screen shows two charts side by side.
  */
 
+import { upTo } from "../abstraction/collections.ts";
 import { cut } from "../abstraction/text.ts";
 import { html, type Markup } from "./html.ts";
 
@@ -71,13 +72,13 @@ function roundSteps(low: number, high: number): number[] {
   const first = Math.ceil(low / step);
   const count = Math.floor(high / step) - first + 1;
   // Rounding to twelve digits hides errors such as that of 0.1 + 0.2.
-  return Array.from({ length: Math.max(0, count) }, (_, i) => Number(((first + i) * step).toPrecision(12)));
+  return upTo(Math.max(0, count)).map((i) => Number(((first + i) * step).toPrecision(12)));
 }
 
 function powers(low: number, high: number, steps: readonly number[]): number[] {
   const from = Math.floor(Math.log10(low));
   const count = Math.ceil(Math.log10(high)) - from + 1;
-  const all = Array.from({ length: count }, (_, i) => steps.map((s) => Number((s * 10 ** (from + i)).toPrecision(6))));
+  const all = upTo(count).map((i) => steps.map((s) => Number((s * 10 ** (from + i)).toPrecision(6))));
   return all.flat().filter((v) => v >= low && v <= high);
 }
 

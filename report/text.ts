@@ -5,6 +5,8 @@
  *                                                          bias  =  w
  */
 
+import { upTo } from "../abstraction/collections.ts";
+
 export { percent } from "../abstraction/text.ts";
 
 /** The cells of a table, row by row. */
@@ -54,7 +56,7 @@ export function tableWithin(rows: Rows, width: number): string {
 function narrowed(rows: Rows, width: number): number[] {
   const lines = rows.flatMap((r) => {
     const cells = r.map((cell) => cell.split("\n"));
-    return Array.from({ length: tallest(cells) }, (_, i) => cells.map((parts) => parts[i] ?? ""));
+    return upTo(tallest(cells)).map((i) => cells.map((parts) => parts[i] ?? ""));
   });
   const whole = widthsOf(lines);
   if (lengthOf(whole) <= width) return whole;
@@ -85,7 +87,7 @@ function narrowed(rows: Rows, width: number): number[] {
 
 function widthsOf(rows: Rows): number[] {
   const columns = rows.reduce((most, r) => Math.max(most, r.length), 0);
-  return Array.from({ length: columns }, (_, j) => widestOf(rows.map((r) => r[j] ?? "")));
+  return upTo(columns).map((j) => widestOf(rows.map((r) => r[j] ?? "")));
 }
 
 const widestOf = (texts: readonly string[], least = 0): number =>
@@ -96,7 +98,7 @@ const lengthOf = (widths: readonly number[]): number => widths.reduce((sum, w) =
 
 /** The lines of a row. A cell may have several. */
 function beside(cells: Rows, widths: readonly number[]): string[] {
-  return Array.from({ length: tallest(cells) }, (_, i) =>
+  return upTo(tallest(cells)).map((i) =>
     cells
       .map((lines, j) => pad(lines[i] ?? "", widths[j] ?? 0))
       .join("  ")

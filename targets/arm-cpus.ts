@@ -5,6 +5,7 @@
  *     armTargetNamed("neoverse-n1")      two 128-bit pipes at 2.5 GHz: 16 operations of f32 a cycle, 64 of bytes
  */
 
+import { withName } from "../abstraction/collections.ts";
 import { internal } from "../abstraction/error.ts";
 import type { Bandwidth, Figure, FixedCost, Memory, Rate, ScalarCycles, Target, Unit } from "../abstraction/machine.ts";
 import { compilerFlags } from "./features.ts";
@@ -320,7 +321,7 @@ export const ARM_TARGETS: readonly Target[] = [NEOVERSE_N1_CORE, NEOVERSE_V1_COR
 );
 
 export function armTargetNamed(name: string): Target | undefined {
-  return ARM_TARGETS.find((t) => t.name === name);
+  return withName(ARM_TARGETS, name);
 }
 
 /** Whether kernels for a machine are judged by the model and an emulator, because it is one of the table and not this machine's processor. */

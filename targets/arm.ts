@@ -8,7 +8,7 @@
  * of that length and of any longer one, and one source runs on all of them.
  */
 
-import { mapValues } from "../abstraction/collections.ts";
+import { mapValues, unique, withName } from "../abstraction/collections.ts";
 import { bytesOf, type DType } from "../abstraction/dtype.ts";
 import type { Family, Feature, RegisterClass } from "../abstraction/machine.ts";
 
@@ -46,13 +46,13 @@ const ARM_EXTENSIONS: readonly ArmExtension[] = [
 ];
 
 export function armExtensionNamed(name: string): ArmExtension | undefined {
-  return ARM_EXTENSIONS.find((e) => e.name === name);
+  return withName(ARM_EXTENSIONS, name);
 }
 
 /** The compiler flag for extensions; empty when there are none, because the base architecture includes plain vectors. */
 export function marchOf(extensions: readonly string[]): readonly string[] {
   const allowed = ARM_EXTENSIONS.filter((e) => extensions.includes(e.name)).map((e) => e.flag ?? e.name);
-  const named = [...new Set(allowed)].join("+");
+  const named = unique(allowed).join("+");
   return named === "" ? [] : [`-march=${named === "simd" ? "armv8-a" : "armv8.2-a"}+${named}`];
 }
 

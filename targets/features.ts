@@ -5,6 +5,7 @@
  *     compilerFlags(["fma"])              ["-mavx2", "-mfma"]
  */
 
+import { unique } from "../abstraction/collections.ts";
 import { internal, UsageError } from "../abstraction/error.ts";
 import type { Intrinsic } from "../abstraction/intrinsic.ts";
 import type { Family, Feature } from "../abstraction/machine.ts";
@@ -72,7 +73,7 @@ export function localBytesOf(features: readonly string[]): number | undefined {
 
 /** Extensions that the compiler must enable for the features of a machine or an instruction; features without extensions are skipped. */
 export function compilerFeatures(isa: readonly string[]): string[] {
-  return [...new Set(isa.flatMap((name) => FEATURES.get(name)?.[0].extensions ?? []))];
+  return unique(isa.flatMap((name) => FEATURES.get(name)?.[0].extensions ?? []));
 }
 
 /** Whether scalar rows next to an instruction of this feature are written as 512-bit vectors (codegen/cpp/rows-avx512.ts). */
@@ -107,7 +108,7 @@ export function featuresIn(words: ReadonlySet<string>): string[] {
 
 /** Words of /proc/cpuinfo by which a machine has these features. */
 export function wordsOf(isa: readonly string[]): string[] {
-  return [...new Set(isa.flatMap((name) => FEATURES.get(name)?.[0].cpuinfo ?? []))];
+  return unique(isa.flatMap((name) => FEATURES.get(name)?.[0].cpuinfo ?? []));
 }
 
 /** Words of /proc/cpuinfo that features use; they do not tell the length of scalable vectors. */

@@ -5,6 +5,7 @@
  *     gpuTargetOf({ name: "NVIDIA L4", capability: 89 }).name                    "sm_89": its own features, with the figures of the nearest machine
  */
 
+import { withName } from "../abstraction/collections.ts";
 import { internal } from "../abstraction/error.ts";
 import type { Target } from "../abstraction/machine.ts";
 import { NVIDIA_TARGETS } from "./nvidia.ts";
@@ -18,9 +19,7 @@ export function isGpu(machine: Pick<Target, "levels">): boolean {
 /** The target of a name in a record or in `--target`: one of the table, or `sm_89`; undefined for an unknown name. */
 export function gpuTargetNamed(name: string): Target | undefined {
   const capability = /^sm_([1-9]\d{1,2})$/.exec(name)?.[1];
-  return (
-    NVIDIA_TARGETS.find((t) => t.name === name) ?? (capability === undefined ? undefined : nearest(Number(capability)))
-  );
+  return withName(NVIDIA_TARGETS, name) ?? (capability === undefined ? undefined : nearest(Number(capability)));
 }
 
 /** The target of a device that a driver reports by its name and its compute capability, 90 for 9.0. */

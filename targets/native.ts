@@ -8,6 +8,7 @@
 
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
+import { product, withName } from "../abstraction/collections.ts";
 import type { Memory, Target } from "../abstraction/machine.ts";
 import { SVE_BITS } from "./arm.ts";
 import { armModel, armReference } from "./arm-cpus.ts";
@@ -161,7 +162,7 @@ export function recordOf({ name, isa, clockHz, levels, memories }: Target): Mach
     units: inside(count),
     ...(bytes && { bytes: bytes.value }),
   }));
-  const processors = levels.find((l) => l.name === "core")?.units ?? 1;
+  const processors = withName(levels, "core")?.units ?? 1;
   const source = clockHz?.source ?? memories.find((m) => m.bytes)?.bytes?.source ?? FOUND;
   return {
     name,
@@ -172,7 +173,7 @@ export function recordOf({ name, isa, clockHz, levels, memories }: Target): Mach
   };
 }
 
-const processorsOf = (levels: MachineRecord["levels"]): number => levels.reduce((count, l) => count * l.units, 1);
+const processorsOf = (levels: MachineRecord["levels"]): number => product(levels.map((l) => l.units));
 
 /** Length in bytes of the scalable vectors that new programs get. Source: Linux, Documentation/arch/arm64/sve. */
 const SVE_LENGTH = "/proc/sys/abi/sve_default_vector_length";

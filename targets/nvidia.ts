@@ -8,6 +8,7 @@
  * quarters that issue instructions.
  */
 
+import { withName } from "../abstraction/collections.ts";
 import { suggestion, UsageError } from "../abstraction/error.ts";
 import type { Bandwidth, CopyForm, Figure, Rate, Target, Unit } from "../abstraction/machine.ts";
 import { assumed, cited, GIB, KIB, MIB } from "./figures.ts";
@@ -350,7 +351,7 @@ export const NVIDIA_TARGETS: readonly Target[] = [V100, A100, H100, H200];
 
 /** A GPU of NVIDIA from the table, whether this machine has one or not. @param name such as `h100` @throws UsageError for an unknown name */
 export function nvidiaTarget(name: string): Target {
-  const found = NVIDIA_TARGETS.find((t) => t.name === name);
+  const found = withName(NVIDIA_TARGETS, name);
   if (found) return found;
   const names = NVIDIA_TARGETS.map((t) => t.name);
   throw new UsageError(`no GPU "${name}"`, suggestion(name, names));

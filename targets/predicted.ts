@@ -4,6 +4,7 @@
  *     predictedGpuNamed("mali-g76")?.summary      "Mali-G76 MP10: 30 execution engines at 720 MHz"
  */
 
+import { withName } from "../abstraction/collections.ts";
 import type { Target } from "../abstraction/machine.ts";
 import { INTEL_GPUS } from "./intel-gpus.ts";
 import { MALI_G76 } from "./mali-gpus.ts";
@@ -12,7 +13,7 @@ import { MALI_G76 } from "./mali-gpus.ts";
 export const PREDICTED_GPUS: readonly Target[] = [...INTEL_GPUS, MALI_G76];
 
 /** A GPU whose kernels are predicted and measured nowhere, by its name, such as `dg2`; undefined for a name that is none of them. */
-export const predictedGpuNamed = (name: string): Target | undefined => PREDICTED_GPUS.find((t) => t.name === name);
+export const predictedGpuNamed = (name: string): Target | undefined => withName(PREDICTED_GPUS, name);
 
 /** Whether kernels for a machine are predicted and emulated, and measured nowhere. */
 export const isPredictedOnly = ({ name }: Pick<Target, "name">): boolean => predictedGpuNamed(name) !== undefined;

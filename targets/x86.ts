@@ -7,6 +7,7 @@
  * one reference machine, until `automap calibrate` measures them.
  */
 
+import { unique, withName } from "../abstraction/collections.ts";
 import type { Bandwidth, Family, Feature, Memory, RegisterClass, Target } from "../abstraction/machine.ts";
 import { assumed, cited, KIB, MIB } from "./figures.ts";
 
@@ -56,7 +57,7 @@ export const EXTENSIONS: readonly Extension[] = [
 
 /** Undefined for an extension that no feature uses; compilers know more extensions than these. */
 export function extensionNamed(name: string): Extension | undefined {
-  return EXTENSIONS.find((e) => e.name === name);
+  return withName(EXTENSIONS, name);
 }
 
 function feature(name: string, summary: string, extensions: readonly string[]): Feature {
@@ -256,7 +257,7 @@ export const REFERENCE_CPU = {
   name: "reference",
   summary: "a Xeon with AVX-512 and AMX, two virtual cores at 3.7 GHz",
   isa: X86.features.map((f) => f.name),
-  compilerFlags: [...new Set(X86.features.flatMap((f) => f.flags ?? []))],
+  compilerFlags: unique(X86.features.flatMap((f) => f.flags ?? [])),
   clockHz: cited(3.7e9, MEASURED),
   levels: [
     {

@@ -7,7 +7,7 @@
  * AMOS reports 85.69 % pairwise accuracy and 91.4 % recall of the top 40 %, and counts the diagonal, which always agrees.
  */
 
-import { groupsOf, sumOf } from "../abstraction/collections.ts";
+import { groupsOf, sumOf, unique } from "../abstraction/collections.ts";
 import type { Prediction, Trial } from "../abstraction/trial.ts";
 import { secondsOf } from "./trials.ts";
 
@@ -59,11 +59,11 @@ export function evaluateTogether(workloads: readonly (readonly Judged[])[]): Eva
     of: "pairwise" | "pairwisePublished" | "recall",
     weight: (count: number) => number,
   ): number | undefined => {
-    const total = parts.reduce((sum, p) => sum + weight(p.count), 0);
-    return total === 0 ? undefined : parts.reduce((sum, p) => sum + weight(p.count) * (p[of] ?? 0), 0) / total;
+    const total = sumOf(parts, (p) => weight(p.count));
+    return total === 0 ? undefined : sumOf(parts, (p) => weight(p.count) * (p[of] ?? 0)) / total;
   };
   return {
-    count: parts.reduce((sum, p) => sum + p.count, 0),
+    count: sumOf(parts, (p) => p.count),
     pairwise: mean("pairwise", (n) => n * (n - 1)),
     pairwisePublished: mean("pairwisePublished", (n) => n * n),
     recall: mean("recall", (n) => n),
@@ -92,7 +92,7 @@ function pairsApart(values: readonly number[]): number {
 
 /** Number of pairs (i, j) with measured i < measured j and predicted i < predicted j, in n log n steps. */
 function risingPairs(pairs: readonly Judged[]): number {
-  const predicted = [...new Set(pairs.map((pair) => pair.predicted))].sort(byValue);
+  const predicted = unique(pairs.map((pair) => pair.predicted)).sort(byValue);
   const ranks = new Map(predicted.map((value, i) => [value, i + 1]));
   // A Fenwick tree: each place counts the predictions met so far of a range of ranks that ends there.
   const counts = new Array<number>(ranks.size + 1).fill(0);
@@ -126,7 +126,7 @@ export function topRecall(pairs: readonly Judged[]): number | undefined {
     pairs.map((pair) => pair.measured),
     k,
   );
-  return pairs.reduce((sum, pair) => sum + predicted(pair.predicted) * measured(pair.measured), 0) / k;
+  return sumOf(pairs, (pair) => predicted(pair.predicted) * measured(pair.measured)) / k;
 }
 
 /** How many times as long as the fastest the best of the `tried` that are predicted fastest takes; undefined where there is none. */

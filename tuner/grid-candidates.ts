@@ -9,7 +9,7 @@
 
 import { extentOf } from "../abstraction/affine.ts";
 import type { GridCandidate } from "../abstraction/candidate.ts";
-import { volumeOf } from "../abstraction/collections.ts";
+import { unique, volumeOf, withName } from "../abstraction/collections.ts";
 import { readsShared } from "../abstraction/intrinsic.ts";
 import { type Mapping, printMatching } from "../abstraction/mapping.ts";
 import { bindingText } from "../mapper/match/bind.ts";
@@ -54,7 +54,7 @@ const STEP = 64;
 /** The mapping with the loops of its sum fused in memory order, for when the innermost loop alone does not fill steps. */
 function inRuns(mapping: Mapping): readonly Mapping[] {
   const { axes } = mapping.computation;
-  const fills = (loop: string | undefined): boolean => (axes.find((a) => a.name === loop)?.extent ?? 1) % STEP === 0;
+  const fills = (loop: string | undefined): boolean => (withName(axes, loop)?.extent ?? 1) % STEP === 0;
   return reordered(mapping).flatMap((o) => (o.isInMemoryOrder && !fills(o.order.at(-1)) ? [o.mapping()] : []));
 }
 
@@ -83,7 +83,7 @@ function fitting(contexts: readonly GridContext[]): readonly GridContext[] {
     const cycles = new Map(all.map((c) => [c, leastCycles(c)]));
     const full = all.filter((c) => !kept.includes(c));
     full.sort((a, b) => (cycles.get(a) ?? 0) - (cycles.get(b) ?? 0) || size(b) - size(a));
-    return [...new Set([...kept, ...windows.slice(0, WINDOW_WIDTHS_KEPT), ...full.slice(0, FULL_WIDTHS_KEPT)])];
+    return unique([...kept, ...windows.slice(0, WINDOW_WIDTHS_KEPT), ...full.slice(0, FULL_WIDTHS_KEPT)]);
   });
 }
 

@@ -9,7 +9,7 @@
  */
 
 import { pointsIn } from "../affine.ts";
-import { addTo } from "../collections.ts";
+import { addTo, sumOf } from "../collections.ts";
 import { wrapperOf } from "../dtype.ts";
 import {
   type Buffer,
@@ -171,7 +171,7 @@ function compileCheck(
     const wrong = rowProblem(target.tensor, places, context);
     if (wrong !== undefined) return wrong;
     for (const { access, places: from } of reads) {
-      const inside = from.reduce((count, at) => count + (at >= 0 ? 1 : 0), 0);
+      const inside = sumOf(from, (at) => (at >= 0 ? 1 : 0));
       if (transfer === "async" && from.includes(OUTSIDE) && context.scope.identity !== 0)
         return `what lies outside ${access.tensor} is ${context.scope.identity}, and an asynchronous copy fills with 0`;
       // What is computed may be read one by one; a printer reads together what it knows to lie together.

@@ -10,7 +10,7 @@
  */
 
 import { pointsIn } from "../affine.ts";
-import { addTo, product, sumOf, upTo } from "../collections.ts";
+import { addTo, product, sumOf, upTo, withName } from "../collections.ts";
 import { bytesOf } from "../dtype.ts";
 import { internal } from "../error.ts";
 import { type Buffer, compileIndex, compilePlace, type Evaluate } from "../evaluate.ts";
@@ -206,7 +206,7 @@ export class Engines {
 
   /** The same stage of another block of the cluster. */
   private inBlock(number: number, { name }: ArrivalAt, warp: Warp, block: number): number {
-    const stages = this.context.arrivals.find((a) => a.name === name)?.stages ?? 0;
+    const stages = withName(this.context.arrivals, name)?.stages ?? 0;
     return number + (block - warp.block) * (stages / this.context.blocks);
   }
 
@@ -222,7 +222,7 @@ export class Engines {
     if (!declared) refuse(site, `no arrivals are called ${name}`);
     const own = declared.by ?? "an engine";
     if (by !== undefined && by !== own) refuse(site, `${name} is completed by ${own}, not by ${by}`);
-    const first = arrivals.slice(0, found).reduce((sum, a) => sum + a.stages, 0);
+    const first = sumOf(arrivals.slice(0, found), (a) => a.stages);
     const index = compileIndex(stage, scope);
     return ({ env }) => {
       const i = index(env);

@@ -27,7 +27,7 @@
  */
 
 import type { Extents } from "../../abstraction/affine.ts";
-import { present, upTo } from "../../abstraction/collections.ts";
+import { present, sumOf, upTo } from "../../abstraction/collections.ts";
 import type { Computation } from "../../abstraction/computation.ts";
 import { bytesOf, type DType } from "../../abstraction/dtype.ts";
 import { internal, UsageError } from "../../abstraction/error.ts";
@@ -126,7 +126,7 @@ const linesOf = (s: Scratch): number => CACHE_LINE * Math.ceil((s.elements * byt
 function sharedLocal(own: readonly Scratch[]): Code[] {
   const [first] = own;
   if (!first) return [];
-  const all = own.reduce((bytes, s) => bytes + linesOf(s), 0);
+  const all = sumOf(own, (s) => linesOf(s));
   let from = 0;
   return [
     code`cm_slm_init(${all});`,
@@ -153,7 +153,7 @@ export function checkSizes(computation: Computation, nest: LoopNest): void {
         "choose smaller extents",
       );
   const own = nest.scratch.filter((s) => s.scope === "local");
-  const bytes = own.reduce((all, s) => all + linesOf(s), 0);
+  const bytes = sumOf(own, (s) => linesOf(s));
   if (bytes > SLM_BYTES)
     throw new UsageError(
       `CM: a thread keeps ${bytes} bytes of its own, and shared local memory has ${SLM_BYTES}`,

@@ -7,6 +7,7 @@
  *       ...
  */
 
+import { sumOf, upTo } from "../../abstraction/collections.ts";
 import {
   type Computation,
   equationsOf,
@@ -120,7 +121,7 @@ ${parts.prelude}
 ${calledIn([...prepare, ...phases], CPP_HELPERS)}
 
 extern "C" unsigned long automap_workspace_bytes(void) { return ${workspace.bytes}; }
-extern "C" int automap_phases(void) { return ${rounds.reduce((sum, round) => sum + round.phases.length * round.times, 0)}; }
+extern "C" int automap_phases(void) { return ${sumOf(rounds, (round) => round.phases.length * round.times)}; }
 
 ${prepare.length > 0 ? [PREPARE_ONCE] : []}
 extern "C" void automap_prepare(void* workspace, const void* const* tensors) {
@@ -163,12 +164,9 @@ function calls(rounds: readonly { readonly phases: readonly unknown[]; readonly 
   const cases = (from: number, count: number, head: Code): Code[] =>
     block(
       head,
-      Array.from(
-        { length: count },
-        (_, i) => code`case ${i}: return phase_${from + i}(workspace, tensors, part, parts);`,
-      ),
+      upTo(count).map((i) => code`case ${i}: return phase_${from + i}(workspace, tensors, part, parts);`),
     );
-  const count = rounds.reduce((n, round) => n + round.phases.length, 0);
+  const count = sumOf(rounds, (round) => round.phases.length);
   if (rounds.every((round) => round.times === 1)) return cases(0, count, code`switch (phase) {`);
   let phase = 0;
   let made = 0;

@@ -17,6 +17,7 @@
  */
 
 import type { Extents } from "../../abstraction/affine.ts";
+import { sumOf } from "../../abstraction/collections.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { UsageError } from "../../abstraction/error.ts";
 import type { Intrinsic } from "../../abstraction/intrinsic.ts";
@@ -44,7 +45,10 @@ export const TEAM = new Name("local", "team");
  */
 export function checkLocalMemory({ scratch }: LoopNest, features: readonly string[]): void {
   const most = localBytesOf(features);
-  const bytes = scratch.filter((s) => s.scope === "local").reduce((all, s) => all + s.elements * bytesOf(s.dtype), 0);
+  const bytes = sumOf(
+    scratch.filter((s) => s.scope === "local"),
+    (s) => s.elements * bytesOf(s.dtype),
+  );
   if (most !== undefined && bytes > most)
     throw new UsageError(
       `a sub-group keeps ${bytes} bytes of its own, and a work-group has ${most} of local memory`,
@@ -115,7 +119,7 @@ export abstract class SubgroupWriter extends ScheduledNest implements LanguagePr
     const bytes = this.nest.scratch
       .filter((s) => s.scope === "local")
       .map((s) => s.elements * bytesOf(s.dtype) * (teams?.results.has(s.name) ? teams.count : 1));
-    return bytes.reduce((all, n) => all + n, 0) <= this.localBytes ? teams : undefined;
+    return sumOf(bytes) <= this.localBytes ? teams : undefined;
   }
 
   /** What shares scalar statements: the lanes of a sub-group, or all work-items of a work-group. */

@@ -8,7 +8,7 @@ import { copyFile, mkdir, mkdtemp, readFile, rm, stat, writeFile } from "node:fs
 import { basename, dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import type { Candidate, CandidateKinds } from "../../abstraction/candidate.ts";
-import { defined, remembered } from "../../abstraction/collections.ts";
+import { defined, remembered, upTo } from "../../abstraction/collections.ts";
 import { tensorOf } from "../../abstraction/computation.ts";
 import { EnvironmentError, internal, NotFoundError, reasonOf, UsageError } from "../../abstraction/error.ts";
 import type { Intrinsic } from "../../abstraction/intrinsic.ts";
@@ -288,7 +288,7 @@ async function inCpp(folder: Folder, machine: Target): Promise<Dialect> {
           tolerance: typeof tolerance === "string" ? await copied(tolerance) : tolerance,
           checked: checked && (await copied(checked)),
         });
-      const cpus = Array.from({ length: threads }, (_, part) => part);
+      const cpus = upTo(threads);
       return requestText({ ...MEASURING, parent: 0, cpus, arguments: first.arguments, sets, kernels: ["kernel.so"] });
     },
     close: async () => {

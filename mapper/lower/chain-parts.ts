@@ -1,5 +1,6 @@
 /** @file The parts of a chain of equations that share their rows: what each computes, in which pass over the row, and where its results are kept. */
 
+import { withName } from "../../abstraction/collections.ts";
 import {
   type Access,
   access,
@@ -90,7 +91,7 @@ export class ChainParts {
     const digit = digits[name];
     if (!digit) return number(0);
     const { rows, columns } = this.chain;
-    const extent = computation.axes.find((a) => a.name === name)?.extent ?? 1;
+    const extent = withName(computation.axes, name)?.extent ?? 1;
     const [counter, all] = digit.of === "row" ? [this.places.row, rows] : [this.places.column(), columns];
     const high = over(counter, digit.stride);
     return digit.stride * extent === all ? high : remainder(high, extent);

@@ -15,7 +15,7 @@
  */
 
 import { evaluateIndex, splitRowMajor } from "../../abstraction/affine.ts";
-import { indicesOf, isDefined, product, unique, upTo, volumeOf } from "../../abstraction/collections.ts";
+import { indicesOf, isDefined, product, unique, upTo, volumeOf, withName } from "../../abstraction/collections.ts";
 import {
   type Axis,
   type Computation,
@@ -105,7 +105,7 @@ export function modeProductsOf(computation: Computation): ModeProducts | undefin
 
 function modeOf(value: Expr, { axes }: Computation, source: Access): Mode | undefined {
   if (accessesIn(value).length > 0 || !isOfNumbers(value)) return undefined;
-  const [first, second, third] = axesIn(value).map((name) => axes.find((a) => a.name === name));
+  const [first, second, third] = axesIn(value).map((name) => withName(axes, name));
   if (!first || !second || third || first.kind === second.kind) return undefined;
   const [summed, kept] = first.kind === "reduce" ? [first, second] : [second, first];
   const digits = unique(divisorsOf(value, kept.name, "%", Number.POSITIVE_INFINITY));

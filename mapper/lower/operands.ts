@@ -35,10 +35,11 @@
 
 import type { Dimension } from "../../abstraction/affine.ts";
 import type { Placement, Schedule } from "../../abstraction/candidate.ts";
-import { mapValues } from "../../abstraction/collections.ts";
+import { mapValues, withName } from "../../abstraction/collections.ts";
 import { type Computation, inputsOf, keptIn, type Tensor, tensorOf } from "../../abstraction/computation.ts";
 import type { Truth } from "../../abstraction/condition.ts";
 import { bytesOf, type DType } from "../../abstraction/dtype.ts";
+import { internal } from "../../abstraction/error.ts";
 import {
   type Access,
   access,
@@ -189,7 +190,7 @@ export abstract class PackedTiles extends OperandTiles {
     const loop = edges ? undefined : this.schedule.within?.[operand.name];
     const within =
       loop === undefined ? undefined : tilesWithin(this.mapping, this.schedule, operand.name, this.dimensions);
-    if (typeof within === "string") throw new Error(`internal: ${within}`);
+    if (typeof within === "string") internal(`${within}`);
     const { around = [] } = within ?? {};
     const held: Held = new Map(around.map((a) => [a.dimension, a.of]));
     const { elements, base } = this.layout(own, tileElements(operand), held);
@@ -282,7 +283,7 @@ export abstract class PackedTiles extends OperandTiles {
   private makeTiles(from: Placed, own: readonly LoopDimension[], loop: string): Placed {
     const { operand, stride } = from;
     const within = tilesWithin(this.mapping, this.schedule, operand.name, this.dimensions);
-    if (typeof within === "string") throw new Error(`internal: ${within}`);
+    if (typeof within === "string") internal(`${within}`);
     const held: Held = new Map(within.around.map((a) => [a.dimension, a.of]));
     const { elements, base } = this.layout(own, tileElements(operand), held);
     const buffer = this.allocate(`${operand.name}_made`, operand.dtype, elements, "local");
@@ -368,7 +369,7 @@ export abstract class PackedTiles extends OperandTiles {
     const range = tiles.ranges.get(d.name);
     if (of === "block" && part) return { from: times(part.outer, block), count: part.count };
     if (of === "tile" && range) return { from: times(range.first, block), count: range.whole * block + range.left };
-    if (of !== undefined) throw new Error(`internal: tiles of ${d.name} are packed outside of its loop`);
+    if (of !== undefined) internal(`tiles of ${d.name} are packed outside of its loop`);
     return undefined;
   }
 
@@ -419,7 +420,7 @@ export class OperandPlacement extends PackedTiles {
   place(operand: Operand): Placed {
     const bound = this.mapping.binding[operand.name];
     const placement = this.schedule.placement[operand.name];
-    if (bound === undefined || placement === undefined) throw new Error(`internal: ${operand.name} is not placed`);
+    if (bound === undefined || placement === undefined) internal(`${operand.name} is not placed`);
     if (placement === "tiled" || bound.kind !== "access") return this.placeTiled(operand);
     const plain = this.placePlain(operand, bound, placement);
     const keepsOut = partsPackedIn(scheduledParts(this.problem), operand.name).length > 0;
@@ -432,13 +433,13 @@ export class OperandPlacement extends PackedTiles {
     const loaded = { mapping, operand, access: bound, dimensions };
     if (placement === "in-place") {
       const reach = reachInPlace(loaded);
-      if (typeof reach === "string") throw new Error(`internal: ${reach}`);
+      if (typeof reach === "string") internal(`${reach}`);
       return this.reached(operand, bound.tensor, reach);
     }
     if (this.schedule.within?.[operand.name] !== undefined) return this.placeWithin(operand, bound);
     const reachCopy = placement === "padded" ? reachPadded : reachWindowed;
     const padded = reachCopy(loaded);
-    if (typeof padded === "string") throw new Error(`internal: ${padded}`);
+    if (typeof padded === "string") internal(`${padded}`);
     const tensor = tensorOf(computation, bound.tensor);
     const buffer = this.allocate(this.copyName(tensor, operand), operand.dtype, padded.copy.elements);
     const walks = this.copyPadded(tensor, bound, padded.copy, buffer);
@@ -452,7 +453,7 @@ export class OperandPlacement extends PackedTiles {
    */
   private placeWithin(operand: Operand, bound: Access): Placed {
     const found = copyWithin(this.mapping, this.schedule, operand.name, this.dimensions);
-    if (typeof found === "string") throw new Error(`internal: ${found}`);
+    if (typeof found === "string") internal(`${found}`);
     const { copy, reach, around } = found;
     const tensor = tensorOf(this.computation, bound.tensor);
     const buffer = this.names.fresh(this.copyName(tensor, operand));
@@ -508,7 +509,7 @@ export class OperandPlacement extends PackedTiles {
         ...apart.map((l) => ({ at: at(l), stride: l.stride })),
       ].reduce<Expr>((sum, { at, stride }) => plus(sum, times(at, stride)), number(0));
       const index = tensor.dims.map((d, i) => {
-        const h = held.find((x) => x.name === d.name);
+        const h = withName(held, d.name);
         const e = bound.index[i] ?? number(0);
         return moved.from(e, h ? at(h) : substitute(e, values, "index"));
       });
@@ -546,8 +547,8 @@ export class OperandPlacement extends PackedTiles {
   }
 
   dimension(name: string): LoopDimension {
-    const found = this.dimensions.find((d) => d.name === name);
-    if (!found) throw new Error(`internal: no dimension ${name}`);
+    const found = withName(this.dimensions, name);
+    if (!found) internal(`no dimension ${name}`);
     return found;
   }
 }

@@ -57,6 +57,7 @@ import type { Schedule } from "../../abstraction/candidate.ts";
 import { upTo, volumeOf } from "../../abstraction/collections.ts";
 import { type Computation, keptIn, summedIn } from "../../abstraction/computation.ts";
 import { joined, not, type Truth } from "../../abstraction/condition.ts";
+import { internal } from "../../abstraction/error.ts";
 import {
   accessesIn,
   axis,
@@ -104,7 +105,7 @@ import { fetchingStored, type ResultBlock, storeElements } from "./store.ts";
 /** The loop nest of a mapping under a schedule. @throws Error if {@link scheduleProblem} refuses the schedule */
 export function lowerSchedule(mapping: Mapping, schedule: Schedule): LoopNest {
   const problem = scheduleProblem(mapping, schedule);
-  if (problem !== undefined) throw new Error(`internal: the schedule cannot be lowered: ${problem}`);
+  if (problem !== undefined) internal(`the schedule cannot be lowered: ${problem}`);
   return new Lowering(mapping, schedule).lower();
 }
 
@@ -441,7 +442,7 @@ class Lowering {
     const counter = this.accumulatorIndex(blocked);
     const accumulator = { file: this.fileName(this.target), index: counter };
     const move = (kind: "load" | "store"): readonly Statement[] => {
-      if (!partial) throw new Error("internal: there is no place for partial sums");
+      if (!partial) internal("there is no place for partial sums");
       const memory = { buffer: partial.buffer, base: partial.base(this.positionIn(parts)), stride: partial.stride };
       return this.unrolled(blocked, parts, [{ kind, register: accumulator, memory }]);
     };
@@ -557,7 +558,7 @@ class Lowering {
   private emptiedIn(at: Parts, of: Parts, zeros: Zeros): readonly Statement[] {
     const memory = this.straight(of);
     const step = at.get(zeros.loop.name)?.outer;
-    if (memory === undefined || step === undefined) throw new Error("internal: zeros have no place");
+    if (memory === undefined || step === undefined) internal("zeros have no place");
     const steps = this.blocksIn(zeros.loop);
     const each = Math.ceil(zeros.tiles / steps);
     const stores = upTo(each).flatMap((n): readonly Statement[] => {
@@ -666,7 +667,7 @@ class Lowering {
     const { accumulators, held } = registersOf(this.mapping, this.schedule);
     // The input with fewer tiles in the block is held in registers; the other is streamed.
     const [first, second] = placed.slice(0, 2).sort((a, b) => this.blockTiles(a.operand) - this.blockTiles(b.operand));
-    if (!first) throw new Error("internal: an instruction without inputs");
+    if (!first) internal("an instruction without inputs");
     const streaming = second ?? first;
     this.further = placed.slice(2);
     const registers: RegisterFile[] = [
@@ -949,7 +950,7 @@ function overlap(body: readonly Statement[], before: readonly Statement[], spill
 
 /** Peels the innermost loop around whole blocks. */
 function overlapLoop(s: Statement, before: readonly Statement[], spilled: ReadonlySet<string>): Overlapped {
-  if (s.kind !== "loop") throw new Error(`internal: a ${s.kind} holds no blocks`);
+  if (s.kind !== "loop") internal(`a ${s.kind} holds no blocks`);
   const at = (value: Expr, list: readonly Statement[]): Statement[] =>
     list.map((inner) => substituteAxis(inner, s.axis, value));
   if (s.mode === "serial" && s.extent === 1) return overlap(at(number(0), s.body), before, spilled);

@@ -20,9 +20,9 @@
 
 import { createHash } from "node:crypto";
 import { bitAt, booleanProduct } from "../../abstraction/binary-matrix.ts";
-import { memoised, unique } from "../../abstraction/collections.ts";
+import { memoised, unique, withName } from "../../abstraction/collections.ts";
 import { type Axis, extentsOf } from "../../abstraction/computation.ts";
-import { suggestion, UsageError } from "../../abstraction/error.ts";
+import { internal, suggestion, UsageError } from "../../abstraction/error.ts";
 import { accessesIn, axesIn, type Expr, printExpr } from "../../abstraction/expression.ts";
 import {
   boundLabel,
@@ -126,8 +126,8 @@ function kindProblem(problem: Problem, matching: Matching, refuse: Refuse): Verd
   }
   for (const axis of axes) {
     for (const loopName of matching[axis.name] ?? []) {
-      const loop = loops.find((l) => l.name === loopName);
-      if (!loop) throw new Error(`internal: no axis ${loopName}`);
+      const loop = withName(loops, loopName);
+      if (!loop) internal(`no axis ${loopName}`);
       if (loop.kind !== axis.kind) {
         const is = (a: Axis): string => (a.kind === "reduce" ? "summed" : "kept");
         return refuse(
@@ -221,7 +221,7 @@ function refuseAccess(problem: Problem, matching: Matching, differing: readonly 
   const moving = differing.filter(({ column }) => extents[column] !== 1);
   const astray = moving.find(({ row, column }) => bitAt(x, row, column) === 1);
   const [first] = differing;
-  if (first === undefined) throw new Error("internal: the access matrices agree");
+  if (first === undefined) internal("the access matrices agree");
   const search = findWitness(problem, matching);
   const wrong = search.found ? { row: search.operand, column: search.loop } : search.whole ? undefined : astray;
   if (wrong)

@@ -8,7 +8,7 @@
 
 import { z } from "zod";
 import type { Schedule } from "../../abstraction/candidate.ts";
-import { product, sumOf, unique } from "../../abstraction/collections.ts";
+import { product, sumOf, unique, withName } from "../../abstraction/collections.ts";
 import { keptIn, summedIn } from "../../abstraction/computation.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
 import { pick, type Random, shuffled } from "../../abstraction/random.ts";
@@ -93,7 +93,7 @@ export const block: Decision<Block, MappedContext, Schedule> = {
     const dimensions = dimensionsUnder(mapping, schedule);
     return Object.fromEntries(
       Object.entries(schedule.block).flatMap(([name, size]) => {
-        const d = dimensions.find((one) => one.name === name);
+        const d = withName(dimensions, name);
         return d ? [[name, Math.max(1, ...sizesOf(d).filter((own) => own <= size))]] : [];
       }),
     );
@@ -133,7 +133,7 @@ function sizesOf(d: LoopDimension): number[] {
  * Draws one or two kept dimensions for the register block, innermost or not; the innermost summed one may be unrolled.
  */
 function drawBlock(mapping: Mapping, schedule: Schedule, random: Random): Block {
-  const ordered = schedule.order.flatMap((name) => moving(mapping, schedule).find((d) => d.name === name) ?? []);
+  const ordered = schedule.order.flatMap((name) => withName(moving(mapping, schedule), name) ?? []);
   const spatial = keptIn(ordered);
   const drawn: Record<string, number> = {};
   const blocked = random() < 0.5 ? spatial : shuffled(random, spatial);
@@ -146,7 +146,7 @@ function drawBlock(mapping: Mapping, schedule: Schedule, random: Random): Block 
 function sizeProblem(mapping: Mapping, schedule: Schedule): string | undefined {
   const dimensions = dimensionsUnder(mapping, schedule);
   for (const [name, size] of Object.entries(schedule.block)) {
-    const dimension = dimensions.find((d) => d.name === name);
+    const dimension = withName(dimensions, name);
     if (!dimension) return `block of ${name}: there is no such dimension`;
     if (!Number.isSafeInteger(size) || size < 1 || size > dimension.steps)
       return `block of ${name} must be 1 to ${dimension.steps}, got ${size}`;
@@ -244,7 +244,7 @@ export function edgeIssues<D extends { readonly name: string; readonly kind: "sp
   accumulators: number,
 ): number {
   const blockNamed = (name: string): number => {
-    const dimension = dimensions.find((d) => d.name === name);
+    const dimension = withName(dimensions, name);
     return dimension ? blockOf(dimension) : 1;
   };
   let issues = accumulators;

@@ -16,7 +16,7 @@
 
 import { z } from "zod";
 import type { Schedule } from "../../abstraction/candidate.ts";
-import { memoisedBy } from "../../abstraction/collections.ts";
+import { memoisedBy, withName } from "../../abstraction/collections.ts";
 import { memoryElements, outputOf, targetOf, tensorOf } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { accessesIn, axesIn } from "../../abstraction/expression.ts";
@@ -71,7 +71,7 @@ export interface NestedLoop {
 export function nestedLoops(order: readonly string[], dimensions: readonly LoopDimension[]): readonly NestedLoop[] {
   const all = order.map((text) => {
     const loop = parseLoop(text);
-    const dimension = dimensions.find((d) => d.name === loop?.name);
+    const dimension = withName(dimensions, loop?.name);
     if (!loop || !dimension) throw new Error(`internal: no loop ${text}`);
     return { dimension, tile: loop.tile };
   });
@@ -104,11 +104,11 @@ export function orderProblem(
   const names = dimensions.map((d) => d.name);
   if (plain.length !== names.length || names.some((n) => !plain.includes(n)))
     return `order must name each of ${names.join(", ")} once`;
-  const kinds = plain.map((n) => dimensions.find((d) => d.name === n)?.kind);
+  const kinds = plain.map((n) => withName(dimensions, n)?.kind);
   if (kinds.lastIndexOf("spatial") > kinds.indexOf("reduce") && kinds.includes("reduce"))
     return "kept dimensions must stand before summed ones";
   for (const [position, loop] of loops.entries()) {
-    const d = dimensions.find((x) => x.name === loop?.name);
+    const d = withName(dimensions, loop?.name);
     if (!loop || !d) return `${order[position]} names no dimension: they are ${names.join(", ")}`;
     const { name, tile } = loop;
     if (tile === undefined) continue;
@@ -134,7 +134,7 @@ export function withoutIdleTiles(
 ): readonly string[] {
   const idle = (text: string, i: number): boolean => {
     const { name, tile } = parseLoop(text) ?? {};
-    const d = dimensions.find((x) => x.name === name);
+    const d = withName(dimensions, name);
     if (d === undefined || tile === undefined) return false;
     return tile >= blocksOf(d, block[d.name] ?? 1) || (order[i + 1] === name && !copied.includes(text));
   };

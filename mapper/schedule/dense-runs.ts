@@ -7,7 +7,7 @@
  */
 
 import { type AffineForm, affineForm, boundsOf, type Extents, evaluateIndex } from "../../abstraction/affine.ts";
-import { memoised, memoisedPair, upTo, volumeOf } from "../../abstraction/collections.ts";
+import { memoised, memoisedPair, upTo, volumeOf, withName } from "../../abstraction/collections.ts";
 import { extentsOf, type Tensor } from "../../abstraction/computation.ts";
 import { type Access, axesIn, number } from "../../abstraction/expression.ts";
 import type { Mapping } from "../../abstraction/mapping.ts";
@@ -39,7 +39,7 @@ export const placeAlong = ({ dims, storage }: Tensor, name: string, at: number):
 
 /** Offset of each element along one dimension of a tensor. A storage formula is a sum over its dimensions. */
 export const placesAlong = memoisedPair((tensor: Tensor, name: string): readonly number[] => {
-  const extent = tensor.dims.find((d) => d.name === name)?.extent ?? 1;
+  const extent = withName(tensor.dims, name)?.extent ?? 1;
   return upTo(extent).map((i) => placeAlong(tensor, name, i));
 });
 

@@ -13,7 +13,7 @@
 
 import { type AffineForm, affineForm } from "../../abstraction/affine.ts";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
-import { memoisedBy, volumeOf } from "../../abstraction/collections.ts";
+import { memoisedBy, volumeOf, withName } from "../../abstraction/collections.ts";
 import { type Computation, summedIn, type Tensor, tensorOf } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import type { Access } from "../../abstraction/expression.ts";
@@ -207,7 +207,7 @@ function sized(context: GridContext, form: GatherForm, keptTile: number, sumTile
   const pitches = form.dims.slice(0, -1).map((d) => d.pitch);
   const moves = [...inner.form.terms].flatMap(([l, by]) => {
     if (context.mapping.computation.axes.some((a) => a.name === l && a.kind === "reduce")) return [];
-    const own = loops.find((x) => x.name === l);
+    const own = withName(loops, l);
     return own?.isWhole ? [] : [by * (own?.count ?? 1)];
   });
   const read = places(inner.form);

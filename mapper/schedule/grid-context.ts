@@ -8,7 +8,7 @@
 
 import { boundsOf, type Dimension, evaluateIndex } from "../../abstraction/affine.ts";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
-import { memoisedBy, upTo } from "../../abstraction/collections.ts";
+import { memoisedBy, upTo, withName } from "../../abstraction/collections.ts";
 import { type Computation, summedIn, type Tensor, targetOf, tensorOf } from "../../abstraction/computation.ts";
 import { conjunctsOf } from "../../abstraction/condition.ts";
 import { bytesOf, type DType } from "../../abstraction/dtype.ts";
@@ -195,7 +195,7 @@ export function gridContext(mapping: Mapping, limits: GridLimits): GridContext |
   // 1. Axes.
   const dimensions = dimensionsOf(mapping);
   const gridAxis = (name: string): GridAxis => {
-    const declared = intrinsic.computation.axes.find((a) => a.name === name);
+    const declared = withName(intrinsic.computation.axes, name);
     if (!declared) throw new Error(`internal: ${intrinsic.name} has no axis ${name}`);
     const dimension = dimensions.find((d) => d.axis === name);
     return { axis: name, extent: declared.extent, dimension, elements: dimension?.extent ?? 1 };

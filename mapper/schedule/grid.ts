@@ -7,6 +7,7 @@
 
 import { extentOf } from "../../abstraction/affine.ts";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
+import { withName } from "../../abstraction/collections.ts";
 import { outputOf } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { readsShared, registerElements } from "../../abstraction/intrinsic.ts";
@@ -43,7 +44,7 @@ const OTHER_REGISTERS = { synchronous: 40, asynchronous: 32 } as const;
 
 /** 32-bit registers of a thread that hold one tile of an operand. */
 function tileRegisters(context: GridContext, name: string): number {
-  const operand = context.intrinsic.operands.find((o) => o.name === name);
+  const operand = withName(context.intrinsic.operands, name);
   if (!operand) throw new Error(`internal: ${context.intrinsic.name} has no operand ${name}`);
   const bytes = registerElements(context.intrinsic, operand) * bytesOf(operand.dtype);
   return Math.max(1, Math.ceil(bytes / 4 / context.teamThreads));

@@ -5,7 +5,7 @@
  */
 
 import type { WarpWindowSchedule, WindowBlock, WindowSchedule } from "../../abstraction/candidate.ts";
-import { unique, upTo } from "../../abstraction/collections.ts";
+import { unique, upTo, withName } from "../../abstraction/collections.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { type LaneRefusal, rollable, type TapSum } from "../space-time/taps.ts";
 import { placeWindow, WINDOW_DESIGNS } from "../space-time/window.ts";
@@ -48,7 +48,7 @@ function writtenWith(
   along: number,
 ): number {
   const { taps, computation, laneAxis, rowAxis, rowDimension, follows, shifts, input } = sum;
-  const extentOf = (name: string | undefined): number => computation.axes.find((a) => a.name === name)?.extent ?? 1;
+  const extentOf = (name: string | undefined): number => withName(computation.axes, name)?.extent ?? 1;
   // 1. One row, tested, on each side of an axis where neighbours lie outside.
   const sides = follows.reduce((n, name, d) => {
     if (name === undefined || name === laneAxis) return n;
@@ -209,7 +209,7 @@ export function stripsOf(sum: TapSum, tall: number): readonly number[] {
   const { rowAxis, rowDimension, shifts } = sum;
   const [least, most] = shifts[rowDimension ?? 0] ?? [0, 0];
   const planes = shifts.filter(([min, max], d) => d !== rowDimension && d < shifts.length - 1 && max > min).length;
-  const extent = sum.computation.axes.find((a) => a.name === rowAxis)?.extent ?? 1;
+  const extent = withName(sum.computation.axes, rowAxis)?.extent ?? 1;
   const places = sum.input.dims[rowDimension ?? 0]?.extent ?? 1;
   const blocks = Math.floor((Math.min(extent, places - most) - Math.max(0, -least)) / tall);
   if (rowAxis === undefined || planes === 0 || blocks < 2) return [0];

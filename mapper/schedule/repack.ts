@@ -12,7 +12,7 @@
 import { z } from "zod";
 import { affineForm, type Dimension, type Extents, fuseRowMajor } from "../../abstraction/affine.ts";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
-import { mapValues, memoisedBy, memoisedPair, present, sumOf } from "../../abstraction/collections.ts";
+import { mapValues, memoisedBy, memoisedPair, present, sumOf, withName } from "../../abstraction/collections.ts";
 import {
   type Axis,
   type Computation,
@@ -154,7 +154,7 @@ function makeCopy(computation: Computation, value: Access, summed: readonly Dime
   const inOrder = [...dimsByPitch(source).filter((d) => !summed.includes(d)), ...summed];
   const digits = inOrder.map(({ name }) => ({
     index: axis(name),
-    extent: dims.find((d) => d.name === name)?.extent ?? 1,
+    extent: withName(dims, name)?.extent ?? 1,
   }));
   let name = `${source.name}_packed`;
   while (name in computation.tensors) name += "_";

@@ -13,7 +13,7 @@
 import { z } from "zod";
 import { extentOf } from "../../abstraction/affine.ts";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
-import { memoised, memoisedBy, sumOf, upTo, volumeOf } from "../../abstraction/collections.ts";
+import { memoised, memoisedBy, product, sumOf, upTo, volumeOf } from "../../abstraction/collections.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import type { Access } from "../../abstraction/expression.ts";
 import { readsShared } from "../../abstraction/intrinsic.ts";
@@ -180,7 +180,7 @@ function sized(
   return {
     ...form,
     dims,
-    tiles: dims.reduce((n, d) => n * d.tiles, 1),
+    tiles: product(dims.map((d) => d.tiles)),
     staged: weight,
     rows,
     taps: volumeOf(outerSums),

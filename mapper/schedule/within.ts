@@ -18,7 +18,7 @@
 
 import { affineForm } from "../../abstraction/affine.ts";
 import type { Schedule } from "../../abstraction/candidate.ts";
-import { memoisedBy, memoisedPair } from "../../abstraction/collections.ts";
+import { memoisedBy, memoisedPair, withName } from "../../abstraction/collections.ts";
 import { tensorOf } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { accessesIn, axesIn, type Expr, plus, times } from "../../abstraction/expression.ts";
@@ -137,7 +137,7 @@ export function tilesWithin(
 ): WithinTiles | string {
   const { intrinsic, binding } = mapping;
   const name = schedule.within?.[operandName] ?? "";
-  const operand = intrinsic.operands.find((o) => o.name === operandName);
+  const operand = withName(intrinsic.operands, operandName);
   const bound = binding[operandName];
   if (!operand || bound === undefined || schedule.placement[operandName] !== "tiled")
     return `${operandName} is no input packed in tiles`;
@@ -201,7 +201,7 @@ function findCopy(
   const { computation, intrinsic, binding } = mapping;
   const name = schedule.within?.[operandName] ?? "";
   const placement = schedule.placement[operandName];
-  const operand = intrinsic.operands.find((o) => o.name === operandName);
+  const operand = withName(intrinsic.operands, operandName);
   const bound = binding[operandName];
   if (!operand || bound?.kind !== "access") return `${operandName} is not an element of a tensor`;
   if (placement !== "padded" && placement !== "windowed") return `${operandName} is not copied once a call`;
@@ -278,7 +278,7 @@ export function movedCopy(mapping: Mapping, schedule: Schedule, random: Random):
   if (before !== undefined && random() < 0.3) return { ...schedule, within: others };
   const place = pick(random, places);
   const within = (loop: string): Schedule["within"] => ({ ...others, [operand]: loop });
-  const d = dimensionsUnder(mapping, schedule).find((x) => x.name === place);
+  const d = withName(dimensionsUnder(mapping, schedule), place);
   const isTiled = schedule.order.some((text) => text !== place && parseLoop(text)?.name === place);
   const sizes =
     d === undefined || isTiled ? [] : TILE_SIZES.filter((t) => t < blocksOf(d, schedule.block[d.name] ?? 1));
@@ -307,7 +307,7 @@ function placesOf(mapping: Mapping, schedule: Schedule, operand: string): readon
   if (schedule.placement[operand] === "in-place" || (!made && isConstant(mapping, operand))) return [];
   const dimensions = dimensionsUnder(mapping, schedule);
   const isBatch = (loop: string): boolean => {
-    const d = dimensions.find((x) => x.name === parseLoop(loop)?.name);
+    const d = withName(dimensions, parseLoop(loop)?.name);
     return d !== undefined && inputOperands(mapping).every((o) => dependsOn(mapping, o.name, d));
   };
   return schedule.order.filter((loop) => {

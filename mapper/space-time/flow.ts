@@ -14,7 +14,7 @@
  */
 
 import { affineForm, evaluateIndex, pointsOf } from "../../abstraction/affine.ts";
-import { upTo, volumeOf } from "../../abstraction/collections.ts";
+import { upTo, volumeOf, withName } from "../../abstraction/collections.ts";
 import type { Tensor } from "../../abstraction/computation.ts";
 import type { DType } from "../../abstraction/dtype.ts";
 import { UsageError } from "../../abstraction/error.ts";
@@ -108,7 +108,7 @@ export function flowsOf(recurrence: Recurrence): Flows {
   const need = (e: Expr): void => {
     for (const read of accessesIn(e)) {
       if (needed.has(read.tensor)) continue;
-      const definition = definitions.find((d) => d.name === read.tensor);
+      const definition = withName(definitions, read.tensor);
       if (!definition) continue;
       needed.add(read.tensor);
       need(definition.value);

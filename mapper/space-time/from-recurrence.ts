@@ -9,6 +9,7 @@
  * All other definitions keep their directions.
  */
 
+import { withName } from "../../abstraction/collections.ts";
 import { type Computation, defineComputation } from "../../abstraction/computation.ts";
 import {
   type Access,
@@ -41,7 +42,7 @@ export function computationOf(recurrence: Recurrence): Computation | undefined {
 }
 
 function loadOf(flows: readonly Flow[], name: string): Expr | undefined {
-  const flow = flows.find((f) => f.name === name);
+  const flow = withName(flows, name);
   return flow?.kind === "reuse" ? flow.load : undefined;
 }
 
@@ -100,7 +101,7 @@ export function problemOfFlows(flows: Flows, source: readonly string[]): Arrange
       .map((load) => free(load, "input")),
     ...flows.outcomes.filter((o) => o.kind === "sum").map((o) => free(o.target, "output")),
   ];
-  const loops = source.flatMap((name) => flows.loops.find((l) => l.name === name) ?? []);
+  const loops = source.flatMap((name) => withName(flows.loops, name) ?? []);
   const targets = flows.outcomes.map((o) => o.target);
   const outputs = resultsAlong(loops, targets);
   return {

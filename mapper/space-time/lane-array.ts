@@ -14,7 +14,7 @@
 
 import { affineForm, leastCommonMultiple } from "../../abstraction/affine.ts";
 import type { ArrayPlan, LaneTransform } from "../../abstraction/candidate.ts";
-import { product } from "../../abstraction/collections.ts";
+import { product, withName } from "../../abstraction/collections.ts";
 import { type Axis, type Computation, extentsOf, outputOf } from "../../abstraction/computation.ts";
 import { partsOf, placedProblem } from "../../abstraction/epilogue.ts";
 import { UsageError } from "../../abstraction/error.ts";
@@ -216,7 +216,7 @@ function shapeOf(
     if (count === 1) continue;
     if (sum.axes.some((a) => a.name === name && a.kind === "reduce"))
       return { because: `steps of ${name} are summed, so they cannot run side by side` };
-    const loop = tiled.find((t) => t.name === name)?.outer ?? name;
+    const loop = withName(tiled, name)?.outer ?? name;
     const at = outside.findIndex((l) => l.name === loop);
     const { extent = 1 } = outside[at] ?? {};
     if (at < 0) return { because: `${name} is all in the array, so no steps of it run side by side` };

@@ -60,9 +60,10 @@
 
 import { affineForm } from "../../abstraction/affine.ts";
 import type { RecurrenceSchedule } from "../../abstraction/candidate.ts";
-import { upTo, volumeOf } from "../../abstraction/collections.ts";
+import { unique, upTo, volumeOf } from "../../abstraction/collections.ts";
 import { type Axis, outputOf } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
+import { internal } from "../../abstraction/error.ts";
 import {
   type Access,
   access,
@@ -151,7 +152,7 @@ function lowerWavefront(recurrent: Recurrent, schedule: RecurrenceSchedule): Loo
 function lowerPlanes(recurrent: Recurrent, schedule: RecurrenceSchedule): LoopNest {
   const { computation, inner, between, summed, dtype } = recurrent;
   const [time, last] = inner;
-  if (!time || !last) throw new Error("internal: planes without time");
+  if (!time || !last) internal("planes without time");
   const { op, target, value } = computation.equation;
   const names = new FreshNames(computation);
   const [sums, lane, block] = [names.fresh("sums"), names.fresh("lane"), names.fresh("block")];
@@ -208,7 +209,7 @@ function lowerPrefix(recurrent: Recurrent, schedule: RecurrenceSchedule): LoopNe
   const { computation, inner, dtype } = recurrent;
   const [along] = inner;
   const joined = joinedIn(computation);
-  if (!along || !joined) throw new Error("internal: a prefix without a join");
+  if (!along || !joined) internal("a prefix without a join");
   const names = new FreshNames(computation);
   const [sums, carry, lane, block] = ["sums", "carry", "lane", "block"].map((wish) => names.fresh(wish)) as [
     ...[string, string, string, string], // as many as wished
@@ -551,7 +552,7 @@ function madeBefore({ index }: Access, { shape, lane }: OnLanes): Access {
   const columns = back(1);
   if (rows === 0) return access(shape.names.fresh("made"), [number(columns - 1), lane]);
   const found = shape.reach.find((r) => r.rows === rows);
-  if (!found) throw new Error(`internal: no lane ${rows} above`);
+  if (!found) internal(`no lane ${rows} above`);
   return access(aboveFile(shape, rows), [number(columns - found.least), lane]);
 }
 
@@ -740,11 +741,11 @@ interface WavefrontShape {
 /** @param recurrent of the form wavefront */
 function wavefrontShape(recurrent: Recurrent, { lanes, transform }: RecurrenceSchedule): WavefrontShape {
   const [row, column] = recurrent.inner;
-  if (!row || !column) throw new Error("internal: a wavefront without rows and columns");
+  if (!row || !column) internal("a wavefront without rows and columns");
   const side = Math.min(lanes, ZMM.bytes / bytesOf(recurrent.dtype));
   const skew = transform.schedule[0]?.[0] ?? 1;
   const pairs = arrayDependences(recurrent).map(([di = 0, dj = 0]) => [Number(di), Number(dj)] as const);
-  const rows = [...new Set(pairs.map(([di]) => di))].filter((di) => di > 0);
+  const rows = unique(pairs.map(([di]) => di)).filter((di) => di > 0);
   const reach = rows.map((di): Reach => {
     const own = pairs.filter(([d]) => d === di).map(([, dj]) => dj);
     const least = Math.min(...own);

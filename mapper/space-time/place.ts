@@ -19,7 +19,7 @@
  */
 
 import { affineForm, boundsOf, type Extents, evaluateIndex, gcd, pointsOf } from "../../abstraction/affine.ts";
-import { product, upTo } from "../../abstraction/collections.ts";
+import { product, upTo, withName } from "../../abstraction/collections.ts";
 import { conjunctsOf, joined, settled, type Truth } from "../../abstraction/condition.ts";
 import { suggestion, UsageError } from "../../abstraction/error.ts";
 import {
@@ -179,7 +179,7 @@ function timeOf(
 function sourceLoops({ name, loops }: Flows, wanted: readonly string[] | undefined): readonly SourceLoop[] {
   if (wanted === undefined) return loops;
   return wanted.map((loop, i) => {
-    const found = loops.find((l) => l.name === loop);
+    const found = withName(loops, loop);
     if (!found)
       throw new UsageError(
         `${name}: no loop "${loop}" to be mapped`,

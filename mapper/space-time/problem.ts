@@ -14,7 +14,7 @@
  */
 
 import { affineForm } from "../../abstraction/affine.ts";
-import { mapValues, volumeOf } from "../../abstraction/collections.ts";
+import { mapValues, volumeOf, withName } from "../../abstraction/collections.ts";
 import { type Axis, type Computation, extentsOf, type Tensor, type TensorSpec } from "../../abstraction/computation.ts";
 import { suggestion, UsageError } from "../../abstraction/error.ts";
 import {
@@ -86,7 +86,7 @@ export function arraySpace(computation: Computation, options: ArrayLoopOptions =
     if (!known.includes(name)) throw new UsageError(`${computation.name}: no loop "${name}"`, suggestion(name, known));
     if (names.indexOf(name) !== i) throw new UsageError(`${computation.name}: loop ${name} is named twice`);
   }
-  const inside = names.flatMap((name) => long.find((a) => a.name === name) ?? []);
+  const inside = names.flatMap((name) => withName(long, name) ?? []);
   if (inside.length < 2)
     throw new UsageError(
       `${computation.name}: an array needs two loops of more than one step, got ${inside.map((a) => `${a.name} ${a.extent}`).join(", ") || "none"}`,
@@ -105,7 +105,7 @@ export function arraySpace(computation: Computation, options: ArrayLoopOptions =
       size: options.lanes ?? a.extent,
       outer: freshName(`${a.name}_tile`, new Set(known)),
     }));
-  const tileOf = (name: string): Tiled | undefined => tiled.find((t) => t.name === name);
+  const tileOf = (name: string): Tiled | undefined => withName(tiled, name);
   return {
     inside: inside.map(({ name, extent }) => ({ name, extent: tileOf(name)?.size ?? extent })),
     outside: [
@@ -129,7 +129,7 @@ function chosenLoops(computation: Computation, long: readonly Axis[]): string[] 
 
 /** Pairs of a spatial and a summed loop in one index: p and r of in[p+r]. */
 export function windowsOf({ equation, axes }: Computation): [spatial: string, reduce: string][] {
-  const kindOf = (name: string): string | undefined => axes.find((a) => a.name === name)?.kind;
+  const kindOf = (name: string): string | undefined => withName(axes, name)?.kind;
   return accessesIn(equation.value)
     .flatMap((a) => a.index)
     .flatMap((index) => {

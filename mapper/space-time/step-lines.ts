@@ -7,7 +7,7 @@
 
 import { affineForm } from "../../abstraction/affine.ts";
 import type { StepSchedule } from "../../abstraction/candidate.ts";
-import { sumOf } from "../../abstraction/collections.ts";
+import { sumOf, unique } from "../../abstraction/collections.ts";
 import { type Access, accessesIn } from "../../abstraction/expression.ts";
 import type { Steps } from "./plane.ts";
 
@@ -38,7 +38,7 @@ export function linesOf(steps: Steps, { lanes, vectors }: StepSchedule, rows: nu
       const { columns, reads } = lines.get(at.join()) ?? { columns: [], reads: 0 };
       lines.set(at.join(), {
         rows: at,
-        columns: [...new Set([...columns, shifts.at(-1) ?? 0])],
+        columns: unique([...columns, shifts.at(-1) ?? 0]),
         reads: reads + 1,
       });
     }

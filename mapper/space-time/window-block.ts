@@ -10,7 +10,7 @@
  */
 
 import type { WindowBlock, WindowSchedule } from "../../abstraction/candidate.ts";
-import { groupsOf, upTo } from "../../abstraction/collections.ts";
+import { groupsOf, upTo, withName } from "../../abstraction/collections.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import {
   type Access,
@@ -187,7 +187,7 @@ export class BlockWriter {
       for (let v = 0; v < block.vectors; v++) stores.push(this.store(row.index * block.vectors + v, at, row, v, block));
     if (rolled.length === 0) return [this.files.onLanes([...body, ...stores])];
     const window = rolled.reduceRight<Statement>(
-      (inner, name) => loop(name, computation.axes.find((a) => a.name === name)?.extent ?? 1, [inner]),
+      (inner, name) => loop(name, withName(computation.axes, name)?.extent ?? 1, [inner]),
       this.files.onLanes(body),
     );
     return [this.files.onLanes(sums), window, this.files.onLanes(stores)];

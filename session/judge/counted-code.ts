@@ -8,7 +8,7 @@
  * They are matched by their products. What the compiler changed further is not counted, and the reason is given.
  */
 
-import { sumOf } from "../../abstraction/collections.ts";
+import { sumOf, withName } from "../../abstraction/collections.ts";
 import type { Kernel, PrintedIssues } from "../../abstraction/kernel.ts";
 import type { CountedCode, CountedLoop } from "../../perfmodel/counted-code.ts";
 import type { IsaLoop } from "../../runtime/isa-loops.ts";
@@ -28,7 +28,7 @@ export function countedCode(
   for (const [phase, printed] of (opencl?.issues ?? []).entries()) {
     if (!issuesAny(printed)) continue;
     const name = `automap_phase_${phase}`;
-    const compiled = functions.find((f) => f.name === name);
+    const compiled = withName(functions, name);
     if (!compiled) return { uncounted: `no code of ${name}` };
     const found = matched(printed, compiled.code, 1);
     if (!found) return { uncounted: `the compiler changed the loops of ${name}` };

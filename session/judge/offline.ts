@@ -6,6 +6,7 @@
  *     dropped[0]?.why                "spilled: warning: kernel automap_phase_1 compiled SIMD8 allocated 128 regs and spilled around 26"
  */
 
+import { withName } from "../../abstraction/collections.ts";
 import type { Computation } from "../../abstraction/computation.ts";
 import { UsageError } from "../../abstraction/error.ts";
 import type { Kernel } from "../../abstraction/kernel.ts";
@@ -83,7 +84,7 @@ function whyUnchecked({ language }: Kernel, machine: Target, ocloc: string | und
 export function problemOf(kernel: Kernel, built: IntelBuild): string | undefined {
   if (built.status !== "compiled") return `${built.status}: ${built.log}`;
   const wrong = [...promisedDpas(kernel)].flatMap(([name, promised]) => {
-    const dpas = built.functions.find((f) => f.name === name)?.dpas ?? 0;
+    const dpas = withName(built.functions, name)?.dpas ?? 0;
     return dpas === promised ? [] : [`${name} holds ${dpas} dpas, its text issues ${promised}`];
   });
   return wrong.length > 0 ? `instruction missing: ${wrong.join("; ")}` : undefined;

@@ -11,6 +11,7 @@ import type {
   RecurrenceCandidate,
   WarpDesignCandidate,
 } from "../../abstraction/candidate.ts";
+import { withName } from "../../abstraction/collections.ts";
 import { type Computation, outputOf } from "../../abstraction/computation.ts";
 import { isRecurrent } from "../../abstraction/dependence.ts";
 import { bytesOf, isInteger } from "../../abstraction/dtype.ts";
@@ -189,10 +190,10 @@ const SLOWEST_ON_WARPS = 3;
 /** The multiply-add of the lanes of a warp: elements are widened to 32 bits. */
 export function warpMultiplyAddOf(computation: Computation, intrinsics: readonly Intrinsic[]): Intrinsic | undefined {
   const { dtype } = outputOf(partsOf(computation).sum);
-  const f32 = intrinsics.find((i) => i.name === "cuda.fma.f32");
+  const f32 = withName(intrinsics, "cuda.fma.f32");
   // The integer multiply-add is in no table, and is offered where that of f32 is.
   if (isInteger(dtype)) return f32 && cudaMadS32;
-  return dtype === "f64" ? intrinsics.find((i) => i.name === "cuda.fma.f64") : f32;
+  return dtype === "f64" ? withName(intrinsics, "cuda.fma.f64") : f32;
 }
 
 function firstOf<T>(all: Iterable<T>, count: number): T[] {

@@ -8,7 +8,7 @@
  */
 
 import { type Candidate, type CandidateKinds, SORTS_OF } from "../../abstraction/candidate.ts";
-import { addTo, unique } from "../../abstraction/collections.ts";
+import { addTo, unique, withName } from "../../abstraction/collections.ts";
 import { type Computation, outputOf } from "../../abstraction/computation.ts";
 import { isRecurrent } from "../../abstraction/dependence.ts";
 import { bytesOf, isInteger } from "../../abstraction/dtype.ts";
@@ -119,7 +119,7 @@ function joined(spaces: readonly KindSpace[]): SessionSpace {
       // A mapping that was taken in later may be of another instruction.
       const used =
         mappingOf?.(c).intrinsic ??
-        intrinsics.find((i) => i.name === c.intrinsic) ??
+        withName(intrinsics, c.intrinsic) ??
         internal(`${c.intrinsic} is not of this space`);
       return used;
     },

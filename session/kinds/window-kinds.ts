@@ -9,6 +9,7 @@ import {
   type WindowBlock,
   type WindowCandidate,
 } from "../../abstraction/candidate.ts";
+import { product, withName } from "../../abstraction/collections.ts";
 import { type Computation, extentsOf, outputOf } from "../../abstraction/computation.ts";
 import { bytesOf, type DType, isInteger } from "../../abstraction/dtype.ts";
 import { partsOf } from "../../abstraction/epilogue.ts";
@@ -206,7 +207,7 @@ function bestOf<K extends LaneCandidate>(
 
 /** The float multiply-add that lanes use: AVX-512's where it can be chosen, else AVX2's. */
 export function floatLanes(dtype: DType, intrinsics: readonly Intrinsic[]): Intrinsic | undefined {
-  const named = (name: string): Intrinsic | undefined => intrinsics.find((i) => i.name === `${name}.fma.${dtype}`);
+  const named = (name: string): Intrinsic | undefined => withName(intrinsics, `${name}.fma.${dtype}`);
   return named("avx512") ?? named("avx2");
 }
 
@@ -223,7 +224,7 @@ export function windowLanes(dtype: DType, intrinsics: readonly Intrinsic[]): Int
 
 /** The multiply-add of the lanes of a warp. That of f16 is in no table, and is offered where that of f32 is. */
 export function warpLanes(dtype: DType, intrinsics: readonly Intrinsic[]): Intrinsic | undefined {
-  const found = intrinsics.find((i) => i.name === `cuda.fma.${dtype === "f16" ? "f32" : dtype}`);
+  const found = withName(intrinsics, `cuda.fma.${dtype === "f16" ? "f32" : dtype}`);
   return found && dtype === "f16" ? cudaFmaF16 : found;
 }
 
@@ -292,6 +293,6 @@ function timeProblem<S>(
 function promised(computation: Computation, rolled: readonly string[], { mnemonic }: Intrinsic): LaneOptions {
   const verdict = tapsOf(computation, rolled);
   const extents = extentsOf(computation);
-  const inside = rolled.reduce((n, name) => n * (extents[name] ?? 1), 1);
+  const inside = product(rolled.map((name) => extents[name] ?? 1));
   return verdict.ok && inside * verdict.sum.taps.length > 1 ? { multiplyAdd: mnemonic } : {};
 }

@@ -6,7 +6,7 @@
  *     await checkFenced(trial, compiler)                   { status: "wrong", because: "... its kernel ended as crashed in a process of its own" }
  */
 
-import { defined, sumOf } from "../../abstraction/collections.ts";
+import { defined, sumOf, withName } from "../../abstraction/collections.ts";
 import { type Computation, elementCount, pointCount } from "../../abstraction/computation.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { type EnvironmentProblem, internal, UsageError } from "../../abstraction/error.ts";
@@ -70,7 +70,7 @@ export function subjectOf({ workload }: TrialRecord): {
   readonly fixed: Inputs | undefined;
 } {
   const computation = computationOf(workload);
-  const operator = OPERATORS.find((o) => o.name === workload.operator);
+  const operator = withName(OPERATORS, workload.operator);
   return { computation, fixed: operator && constantValues(operator, computation) };
 }
 

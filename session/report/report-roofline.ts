@@ -5,7 +5,7 @@
  *     ceilings.roofs(trial)                              { seconds: 1.2e-4, by: "the rate of avx512.vpdpbusd" }: it takes that long at least
  */
 
-import { product, sumOf } from "../../abstraction/collections.ts";
+import { product, sumOf, withName } from "../../abstraction/collections.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { attempt } from "../../abstraction/error.ts";
 import type { Intrinsic } from "../../abstraction/intrinsic.ts";
@@ -144,7 +144,7 @@ function ceilingsOfGpu(db: Database, environment: EnvironmentRecord, target: Tar
     const timing = c.instructions[row.name];
     return timing && (operationsOfGpuIssue(row) * units * clock) / timing.issueCycles.median;
   };
-  const cache = target.memories.find((m) => m.name === "l2")?.bytes?.value ?? 0;
+  const cache = withName(target.memories, "l2")?.bytes?.value ?? 0;
   return {
     of: "GPU",
     source: `calibrated on ${c.machine}, ${day(at)}, ${units} multiprocessors at ${gigahertz(clock)}`,

@@ -10,6 +10,7 @@
  */
 
 import { type Candidate, type CandidateKinds, candidateKey, isMapped } from "../../abstraction/candidate.ts";
+import { withName } from "../../abstraction/collections.ts";
 import type { Computation } from "../../abstraction/computation.ts";
 import { attempt, faultOf, internal, type MachineFault } from "../../abstraction/error.ts";
 import type { Intrinsic } from "../../abstraction/intrinsic.ts";
@@ -208,7 +209,7 @@ function finalOf(
   finals: Finals,
   { workload, environment, run, threads, cache, offered }: Finished,
 ): NewTrial {
-  const intrinsic = offered.find((i) => i.name === candidate.intrinsic);
+  const intrinsic = withName(offered, candidate.intrinsic);
   const conditions: Conditions = { threads, cache };
   return {
     workload,

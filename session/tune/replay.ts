@@ -11,7 +11,7 @@
 
 import { z } from "zod";
 import { CANDIDATE_KINDS, type Candidate, candidateKey } from "../../abstraction/candidate.ts";
-import { defined } from "../../abstraction/collections.ts";
+import { defined, withName } from "../../abstraction/collections.ts";
 import { attempt, UsageError } from "../../abstraction/error.ts";
 import type { Intrinsic } from "../../abstraction/intrinsic.ts";
 import { finished } from "../../abstraction/steps.ts";
@@ -125,7 +125,7 @@ export async function replayRun(
   } = readPart(optionsSchema, run, "options");
   const target = recordedTarget(run);
   const budget = readPart(budgetSchema, run, "budget");
-  const strategy = STRATEGIES.find((s) => s.name === name);
+  const strategy = withName(STRATEGIES, name);
   if (!strategy) throw new UsageError(`run ${run.id} used the strategy "${name}", which this automap has not`);
   const computation = computationOf(run.workload);
   const assumed: string[] = [];

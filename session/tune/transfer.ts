@@ -19,7 +19,7 @@ import {
   isMappedOnGpu,
   type MappedCandidate,
 } from "../../abstraction/candidate.ts";
-import { sumOf } from "../../abstraction/collections.ts";
+import { sumOf, upTo } from "../../abstraction/collections.ts";
 import { type Computation, computationKey, extentsOf, inputsOf } from "../../abstraction/computation.ts";
 import { attempt } from "../../abstraction/error.ts";
 import { printEquation } from "../../abstraction/expression.ts";
@@ -165,7 +165,7 @@ export function transferredOnGpu(db: Database, sought: Sought, space: SessionSpa
   const [first, ...others] = [own, ...near].map((trials) => [
     ...byCandidate(trials.filter((t) => isMappedOnGpu(t.candidate))).values(),
   ]);
-  const places = Array.from({ length: TOP }, (_, place) => others.flatMap((trials) => trials[place] ?? []));
+  const places = upTo(TOP).map((place) => others.flatMap((trials) => trials[place] ?? []));
   const chosen = new Map<string, Transferred>();
   for (const trial of [...(first ?? []).slice(0, OWN_IMPORTED), ...places.flat()]) {
     if (chosen.size === MOST_ON_GPU) break;
