@@ -317,6 +317,8 @@ export interface TileAccess {
   readonly by: "elements" | "ldmatrix" | "ldmatrix.trans" | "instruction";
   /** Elements that fail this are zero and are not read; for `elements` only. */
   readonly where?: Expr;
+  /** What each element is made of, over the axes, in place of the one at `access`, which is among what it reads; for `elements` only. */
+  readonly made?: Expr;
   /** Number of consecutive registers, each a tile further along a dimension of the operand (its position); one when left out. */
   readonly several?: { readonly count: number; readonly along: number };
 }

@@ -77,10 +77,10 @@ export function printHead(s: Statement): string {
     case "store":
       return `${printTile(s.memory)} <- ${printRegister(s.register)}`;
     case "fetch": {
-      const { access, axes, by, several, where: when } = s.tile;
+      const { access, axes, by, several, where: when, made = access } = s.tile;
       const more = several ? ` and ${several.count - 1} more` : "";
       const how = by === "elements" ? "" : ` by ${by}`;
-      return `${printRegister(s.register)}${more} <- ${printAccess(access)} over ${axes.join(", ")}${how}${where(when)}`;
+      return `${printRegister(s.register)}${more} <- ${printExpr(made)} over ${axes.join(", ")}${how}${where(when)}`;
     }
     case "drain": {
       const how = s.by === "quads" || s.by === "stmatrix" ? ` by ${s.by}` : "";

@@ -47,6 +47,7 @@ export function rewriteStatement(s: Statement, change: Rewriting): Statement {
     ...tile,
     access: element(tile.access),
     ...(tile.where && { where: index(tile.where) }),
+    ...(tile.made && { made: value(tile.made) }),
   });
   switch (s.kind) {
     case "loop": {

@@ -2,7 +2,7 @@
  * @file Products of vectors and matrices.
  *
  *     matmul         out[m,n] += acc(a[m,k]) * acc(b[k,n])
- *     matmul-8bit    out[m,n] += acc(a[m,group*g+j]) * (acc(w[n,g,j]) * acc(s[n,g]))
+ *     matmul-8bit    out[m,n] += acc(a[m,group*g+j]) * acc(first(w[n,g,j]) * s[n,g])
  *
  * Matrices of a product are not marked constant, because the operator does not know whether one holds weights; `--constant b` says so.
  */
@@ -25,7 +25,7 @@ const isEven = (p: Readonly<Record<string, number>>): string | undefined =>
 
 const SCALED = {
   a: { type: "first", dims: "m k" },
-  s: { type: "second", constant: true },
+  s: { type: "first", constant: true },
   out: { type: "sum", channels: "n" },
 } as const;
 
@@ -53,7 +53,7 @@ export const LINEAR: readonly Operator[] = [
     summary: "matrix times weights of 4 bits, two a byte, that share a scale in groups",
     ...NARROW,
     equation:
-      "out[m,n] += acc(a[m,group*g+2*b+h]) * ((acc(select(h == 0, w[n,g,b] % 16, w[n,g,b] / 16)) - 8) * acc(s[n,g]))",
+      "out[m,n] += acc(a[m,group*g+2*b+h]) * acc((first(select(h == 0, w[n,g,b] % 16, w[n,g,b] / 16)) - 8) * s[n,g])",
     axes: { g: "k/group", b: "group/2", h: "2" },
     integers: "matmul-4bit-s8 takes numbers of s8, with scales of f32",
     tensors: { ...SCALED, w: { type: "u8", constant: true } },
@@ -65,7 +65,7 @@ export const LINEAR: readonly Operator[] = [
     summary: "matrix times weights of 8 bits that share a scale in groups",
     ...NARROW,
     axes: { g: "k/group", j: "group" },
-    equation: "out[m,n] += acc(a[m,group*g+j]) * (acc(w[n,g,j]) * acc(s[n,g]))",
+    equation: "out[m,n] += acc(a[m,group*g+j]) * acc(first(w[n,g,j]) * s[n,g])",
     integers: "take f32, f16 or bf16, or write the equation with scales of f32",
     tensors: { ...SCALED, w: { type: "s8", constant: true } },
     rules: [divides("group", "k")],

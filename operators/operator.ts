@@ -6,7 +6,7 @@
  *
  *     instantiate(conv2d, { parameters: { h: 7, w: 7, pad: 0 }, types: parseDataTypes("u8s8"), layouts: "NHWC" })
  *
- * `acc(x)` casts to the type in which products are formed and summed (s32 for u8s8). A single letter is an axis, a longer name a parameter, a capital
+ * `acc(x)` casts to the type in which products are formed and summed (s32 for u8s8), `first(x)` to that of the first factor. A single letter is an axis, a longer name a parameter, a capital
  * the parameter of that letter: in `g*(K/groups)+k` the axis k runs inside a group and K counts the channels of all groups. An axis without a formula
  * has the extent of the parameter of its name.
  */
@@ -117,7 +117,7 @@ export function defineOperator(spec: OperatorSpec): Operator {
   const operator: Operator = { aliases: [], fixed: {}, axes: {}, rules: [], ...spec };
   const defaults = completeParameters(operator, {});
   for (const text of [operator.equation, operator.groupedEquation ?? operator.equation]) {
-    const equation = bind(text, defaults, "f32");
+    const equation = bind(text, defaults, F32);
     for (const tensor of tensorsOf(equation))
       if (!operator.tensors[tensor]) internal(`${operator.name} does not describe tensor ${tensor}`);
     for (const axis of axesOf(equation)) extentOfAxis(operator, axis, defaults);
@@ -158,7 +158,7 @@ export function instantiate(operator: Operator, options: InstantiateOptions = {}
   const problem = typeProblem(operator, types);
   if (problem !== undefined) throw new UsageError(`${operator.name}: ${problem.because}`, problem.hint);
   const grouped = operator.groupedEquation !== undefined && extentOf("groups", parameters) > 1;
-  const equation = bind(grouped ? operator.groupedEquation : operator.equation, parameters, types.sum);
+  const equation = bind(grouped ? operator.groupedEquation : operator.equation, parameters, types);
   const extents = Object.fromEntries(
     axesOf(equation).map((axis) => [axis, extentOfAxis(operator, axis, parameters)] as const),
   );
@@ -210,7 +210,7 @@ export function typeProblem(
 function storedText(
   { name, stores }: Operator,
   parameters: Extents,
-  { inputs: [first] }: OperandTypes,
+  types: OperandTypes,
   asked: string | undefined,
 ): string | undefined {
   if (stores === undefined) return asked;
@@ -219,8 +219,7 @@ function storedText(
       `${name}: its sums have an epilogue already`,
       "write the equation with another epilogue behind it: automap operator show prints both",
     );
-  const typed = parseEpilogue(stores.replaceAll(/\bfirst\(/g, `${first}(`));
-  return printEquation(substituteAxes(typed, replacements(parameters)));
+  return printEquation(substituteAxes(parseEpilogue(typed(stores, types)), replacements(parameters)));
 }
 
 function epilogueOf(
@@ -304,9 +303,13 @@ function extentOfAxis(operator: Operator, axis: string, parameters: Extents): nu
   return formula === undefined ? extentOf(axis, parameters) : evaluateIndex(parseExpr(formula), parameters);
 }
 
-/** Parses an equation and substitutes the accumulator's type and the parameters. */
-function bind(text: string, parameters: Extents, sum: DType): Equation {
-  const parsed = parseEquation(text.replaceAll(/\bacc\(/g, `${sum}(`));
+/** A text with the types of sums and of the first factor. */
+const typed = (text: string, { inputs: [first], sum }: OperandTypes): string =>
+  text.replaceAll(/\bacc\(/g, `${sum}(`).replaceAll(/\bfirst\(/g, `${first}(`);
+
+/** Parses an equation and substitutes its types and the parameters. */
+function bind(text: string, parameters: Extents, types: OperandTypes): Equation {
+  const parsed = parseEquation(typed(text, types));
   const { where, ...bound } = substituteAxes(parsed, replacements(parameters));
   const condition = where && withoutTruths(where);
   return condition === undefined ? bound : { ...bound, where: condition };

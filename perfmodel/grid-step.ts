@@ -25,7 +25,7 @@ import { boxOf, type GatherBox } from "../mapper/schedule/gather.ts";
 import { sharedBytesOf, threadsOf } from "../mapper/schedule/grid.ts";
 import type { GridAxis, GridContext, GridInput } from "../mapper/schedule/grid-context.ts";
 import { sharersOf } from "../mapper/schedule/multicast.ts";
-import { stagedReads } from "../mapper/schedule/narrow.ts";
+import { madeInRegisters, stagedReads } from "../mapper/schedule/narrow.ts";
 import { rolledOf } from "../mapper/schedule/rolled.ts";
 import { stepsOfPart } from "../mapper/schedule/split.ts";
 import { PIECE_BYTES } from "../mapper/schedule/swizzle.ts";
@@ -264,8 +264,8 @@ function copiesOf(
     return {
       inputs: [{ pieces: copy.accesses / warps, live: copy.live / copy.accesses, over }],
       instructions,
-      // The fill for elements outside the tensor is stored too.
-      stores: Math.max(copy.accesses, written / sharedRate),
+      // The fill for elements outside the tensor is stored too. What warps make in registers is not.
+      stores: madeInRegisters(context, schedule, input) ? 0 : Math.max(copy.accesses, written / sharedRate),
       fetched: arriving.length > 0 ? brought : far * place.inside,
       lines: arriving.length > 0 ? 0 : copy.lines * place.inside,
       wait: how === "async" || arriving.length > 0 ? latencyOf("group") / hidden : (live / warps / inFlight) * turn,

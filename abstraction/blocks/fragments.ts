@@ -46,13 +46,15 @@ type TileCheck = (places: Int32Array) => string | undefined;
 
 export function compileFetch({ register, tile }: Extract<Statement, { kind: "fetch" }>, site: Standing): WarpRun {
   const { scope, judge } = site;
-  const { access, axes, by, where, several = { count: 1, along: 0 } } = tile;
+  const { access, axes, by, where, made, several = { count: 1, along: 0 } } = tile;
   const { shape, number } = compileRegister(register, site);
   const { values, dtype, watch } = scope.buffer(access.tensor);
-  checkTypes(shape, dtype, access.tensor, site);
+  if (made === undefined) checkTypes(shape, dtype, access.tensor, site);
+  else if (by !== "elements") refuse(site, `${by} moves a tile as it is: nothing is made of it`);
   const check = tileCheck(by, access.tensor, shape, site);
   const holders = by === "elements" ? holdersOrRefuse(shape, site) : undefined;
-  const place = compilePlace(access, scope);
+  const place = made === undefined ? compilePlace(access, scope) : () => 0;
+  const make = made && compileValue(made, scope, shape.operand.dtype);
   const holds = where && compileIndex(where, scope);
   if (holds && by !== "elements") refuse(site, `${by} moves a whole tile: none of it is left out`);
   const seek = seekerOf(axes, shape, site);
@@ -76,6 +78,11 @@ export function compileFetch({ register, tile }: Extract<Statement, { kind: "fet
           continue;
         }
         judge.lane = holders?.[e] ?? ALL_LANES;
+        if (make) {
+          seek(env, e, several.along, i * extent);
+          held[e] = make(env);
+          continue;
+        }
         watch?.read(at);
         held[e] = values[at] ?? Number.NaN;
       }

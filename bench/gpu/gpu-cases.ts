@@ -6,6 +6,7 @@
  *     gpuCases("gemm-4096:e4m3,gemm-8192x28672x8192:bf16")          products of other types, the summed axis innermost in both factors
  *     gpuCases("filters,stencils:f64,filter 9:f16")                 windows; the two words are all filters of 2 to 20 and all stencils
  *     gpuCases("steps 2d5pt:f64,design conv1d:f32,fetched 3d13pt:f64")
+ *     gpuCases("matmul-4bit m=16 n=4096 k=4096:f16")               an operator with its parameters
  *
  * Steps are stencils in time. A design is a sum whose transforms are measured beside windows, a fetched stencil one whose sweeps fetch rows ahead.
  */
@@ -15,7 +16,7 @@ import { type Computation, elementCount, inputsOf, outputOf } from "../../abstra
 import { bytesOf } from "../../abstraction/dtype.ts";
 import { UsageError } from "../../abstraction/error.ts";
 import { tapsOf } from "../../mapper/space-time/taps.ts";
-import { constantValues, operatorNamed } from "../../operators/index.ts";
+import { constantValues, OPERATORS, operatorNamed } from "../../operators/index.ts";
 import { STENCILS } from "../../operators/stencil.ts";
 import { CASE_TYPES, laneCase } from "../../test/support/lane-cases.ts";
 import { operation } from "../../test/support/subjects.ts";
@@ -141,10 +142,12 @@ function caseNamed(word: string, sizes: CaseSizes): GpuCase {
     const computation = sums ? operation(sums[sizes.small ? 1 : 0], dtype) : lanes(of);
     return { ...common, group: "designs", computation, ranked: "designs" };
   }
+  if (OPERATORS.some((o) => o.name === kind))
+    return { ...common, group: kind ?? "", computation: operation(name, dtype), kinds: "all" };
   const filter = /^filter (\d+)$/.exec(name)?.[1];
   if (filter === undefined && !STENCILS.some((s) => s.name === name))
     throw new UsageError(
-      `no case "${word}": gemm-SIZE[:TYPE], gemm-MxNxK[:TYPE], conv-BATCH-CHANNELSxSIDE[-kFILTERS][-rKERNEL][-sSTRIDE][-dDILATION]-nhwc|nchw, resnet18-BATCH-nhwc|nchw, unseen, filters, stencils, filter SIDE:TYPE, STENCIL:TYPE, steps STENCIL:TYPE, design NAME:TYPE, fetched STENCIL:TYPE`,
+      `no case "${word}": gemm-SIZE[:TYPE], gemm-MxNxK[:TYPE], conv-BATCH-CHANNELSxSIDE[-kFILTERS][-rKERNEL][-sSTRIDE][-dDILATION]-nhwc|nchw, resnet18-BATCH-nhwc|nchw, unseen, filters, stencils, filter SIDE:TYPE, STENCIL:TYPE, steps STENCIL:TYPE, design NAME:TYPE, fetched STENCIL:TYPE, OPERATOR PARAMETER=NUMBER ..:TYPE`,
     );
   return {
     ...common,

@@ -13,6 +13,7 @@
  *     node dist/bench/gpu/gpu-search.js --cases "steps 2d5pt:f64,steps 3d7pt:f32" --searches ""                      each depth's best, no search
  *     node dist/bench/gpu/gpu-search.js --cases "design conv1d:f32,design fir:f32,fetched 3d13pt:f64"
  *     node dist/bench/gpu/gpu-search.js --cases "design conv1d:f32" --emulated --small                               without a GPU: right or wrong
+ *     node dist/bench/gpu/gpu-search.js --cases "matmul-4bit m=16 n=14336 k=4096:f16" --searches any:10,warps:10     an operator; on mma.sync alone
  *     node dist/bench/gpu/gpu-search.js --cases resnet18-1-nhwc --searches tensor-cores:15,im2col:15,fused-hw:15
  *     node dist/bench/gpu/gpu-search.js --cases resnet18-16-nhwc --searches tensor-cores:150 --after 15,30
  *     node dist/bench/gpu/gpu-search.js --report part-1.jsonl,part-2.jsonl
@@ -95,14 +96,16 @@ const SEARCHES: Readonly<Record<string, (one: GpuCase) => Options>> = {
   any: ({ kinds }) => ({ kinds }),
   mappings: () => ({ kinds: "mappings" }),
   lanes: () => ({ kinds: "lanes" }),
-  "tensor-cores": () => onTensorCores(() => true),
-  im2col: (one) => onTensorCores(fixedMapping(one, ["npq", "crs", "k"])),
-  "fused-hw": (one) => onTensorCores(fixedMapping(one, ["pq", "c", "k"])),
+  "tensor-cores": () => onTensorCores(),
+  warps: () => onTensorCores(["warp"]),
+  im2col: (one) => ({ ...onTensorCores(), keeps: fixedMapping(one, ["npq", "crs", "k"]) }),
+  "fused-hw": (one) => ({ ...onTensorCores(), keeps: fixedMapping(one, ["pq", "c", "k"]) }),
 };
 
-function onTensorCores(keeps: (mapping: Mapping) => boolean): Options {
-  const intrinsics = usableIntrinsics(machine).filter((i) => i.scope !== "thread");
-  return { kinds: "mappings" satisfies CandidateKinds, intrinsics, keeps };
+/** @param scopes who issues the instructions */
+function onTensorCores(scopes: readonly string[] = ["warp", "warpgroup"]): Options {
+  const intrinsics = usableIntrinsics(machine).filter((i) => scopes.includes(i.scope));
+  return { kinds: "mappings" satisfies CandidateKinds, intrinsics };
 }
 
 function fixedMapping({ computation }: GpuCase, wanted: readonly string[]): (mapping: Mapping) => boolean {

@@ -171,21 +171,21 @@ interface Run {
  * The accesses that depend on the element's number and can be made as one vector access. Several elements of a piece may read the same:
  * `w[n,k/2]` for eight k is four elements.
  */
-function runsIn({ c }: CopyContext, { copy, value }: Pieces, extents: Extents): Run[] {
+function runsIn({ c }: CopyContext, value: Expr, width: number, extents: Extents): Run[] {
   const moving = accessesIn(value).filter((a) => a.index.some((e) => axesIn(e).includes(ELEMENT)));
   const distinct = [...new Map(moving.map((a) => [printAccess(a), a])).values()];
   return distinct.flatMap((access): Run[] => {
-    const accesses = upTo(copy.width).map((e) => steppedAccess(access, ELEMENT, e));
+    const accesses = upTo(width).map((e) => steppedAccess(access, ELEMENT, e));
     const [first] = accesses;
-    if (!first || !insideTogether(c, access, ELEMENT, copy.width, extents)) return [];
+    if (!first || !insideTogether(c, access, ELEMENT, width, extents)) return [];
     const from = c.offsetOf(first, extents);
     const at = present(accesses.map((a) => distance(from, c.offsetOf(a, extents), extents)));
     const count = Math.max(...at) + 1;
     const isOne =
-      at.length === copy.width &&
+      at.length === width &&
       Math.min(...at) === 0 &&
       Number.isInteger(Math.log2(count)) &&
-      count <= copy.width &&
+      count <= width &&
       divisorOf(from, extents) % count === 0;
     return isOne ? [{ first, count, at, accesses }] : [];
   });
@@ -371,8 +371,38 @@ function computedPiece(
     const plain = c.value(stepped(value, ELEMENT, 0), dtype, extents);
     return guarded(to.guards, [code`${c.memory(target, extents)}[${to.at}] = ${plain};`]);
   }
+  return withLoaded(value, width, context, extents, (lines, loaded) => {
+    const settled = settledIn(width, context, extents);
+    const stored = halfPiece(pieces, context, new Halves(c, loaded, extents), to.at, settled, extents);
+    const inOrder = (): Code[] =>
+      writtenPiece(
+        vectorAt(context, target, dtype, width, to.at, extents, true),
+        settled(value).map((e) => c.value(e, dtype, extents)),
+        to.guards,
+      );
+    return guarded([], [...lines, ...(stored ? guarded(to.guards, stored) : inOrder())], true);
+  });
+}
+
+/** A value for each element of a piece, with what is known of them settled. */
+type Settled = (e: Expr) => readonly Expr[];
+
+const settledIn =
+  (width: number, { c }: CopyContext, extents: Extents): Settled =>
+  (e) =>
+    upTo(width).map((i) => c.settled(stepped(e, ELEMENT, i), extents));
+
+/** Prints what reads elements of loads that are made together. @param print is given these loads, and where each element is */
+function withLoaded(
+  value: Expr,
+  width: number,
+  context: CopyContext,
+  extents: Extents,
+  print: (lines: readonly Code[], loaded: ReadonlyMap<string, LoadedAt>) => Code[],
+): Code[] {
+  const { c } = context;
   const loaded = new Map<string, LoadedAt>();
-  const lines = runsIn(context, pieces, extents).map(({ first, count, at, accesses }, i): Code => {
+  const lines = runsIn(context, value, width, extents).map(({ first, count, at, accesses }, i): Code => {
     const from = c.place(first, extents, "from");
     const own = typeOf(c, first);
     const name = tensorName(first.tensor).with(`_piece_${i}`);
@@ -393,15 +423,7 @@ function computedPiece(
     return found && (found.at === undefined ? code`${found.name}` : code`${found.name}.values[${found.at}]`);
   };
   try {
-    const settled = (e: Expr): readonly Expr[] => upTo(width).map((i) => c.settled(stepped(e, ELEMENT, i), extents));
-    const stored = halfPiece(pieces, context, new Halves(c, loaded, extents), to.at, settled, extents);
-    const inOrder = (): Code[] =>
-      writtenPiece(
-        vectorAt(context, target, dtype, width, to.at, extents, true),
-        settled(value).map((e) => c.value(e, dtype, extents)),
-        to.guards,
-      );
-    return guarded([], [...lines, ...(stored ? guarded(to.guards, stored) : inOrder())], true);
+    return print(lines, loaded);
   } finally {
     c.atHand = () => undefined;
   }
@@ -413,13 +435,28 @@ function halfPiece(
   { c, aligned }: CopyContext,
   halves: Halves,
   to: Code,
-  settled: (e: Expr) => readonly Expr[],
+  settled: Settled,
+  extents: Extents,
+): Code[] | undefined {
+  if (typeOf(c, target) !== "f16") return undefined;
+  const words = halfWords(value, width, c, halves, settled, extents);
+  if (!words) return undefined;
+  aligned(target.tensor, width * bytesOf("f16"));
+  return writtenPiece(code`*(@Piece<uint32_t, ${width / 2}>*)&${c.tensor(target.tensor)}[${to}]`, words, []);
+}
+
+/** Values calculated in f16, in words of two; undefined for others, and if elements are chosen one by one. */
+function halfWords(
+  value: Expr,
+  width: number,
+  c: CudaExpressions,
+  halves: Halves,
+  settled: Settled,
   extents: Extents,
 ): Code[] | undefined {
   const { conditions, value: read, otherwise } = chosenOf(value);
-  const areHalves = read.kind === "binary" && typeOf(c, target) === "f16" && typeOfValue(read, c.dtypes) === "f16";
+  const areHalves = read.kind === "binary" && typeOfValue(read, c.dtypes) === "f16";
   if (!areHalves || !conditions.every((e) => holdsTogether(e, ELEMENT, width, extents))) return undefined;
-  aligned(target.tensor, width * bytesOf("f16"));
   const wordsOf = (e: Expr): Code[] => {
     const all = settled(e);
     return upTo(width / 2).map((i) => halves.pair([all[2 * i] ?? e, all[2 * i + 1] ?? e]));
@@ -431,13 +468,35 @@ function halfPiece(
   const words = wordsOf(read);
   const fills = inside.length > 0 && otherwise ? wordsOf(otherwise) : [];
   const tested = allOf(inside.map((e) => c.condition(e, extents)));
-  const piece = code`*(@Piece<uint32_t, ${width / 2}>*)&${c.tensor(target.tensor)}[${to}]`;
-  return writtenPiece(
-    piece,
-    words.map((word, i) => (fills[i] ? code`${tested} ? ${word} : ${fills[i]}` : word)),
-    [],
-  );
+  return words.map((word, i) => (fills[i] ? code`${tested} ? ${word} : ${fills[i]}` : word));
 }
+
+/**
+ * A word of two elements of 16 bits that a lane makes for its register: of one load of each tensor where they read neighbours.
+ * @param valueAt the value of an element, by how far it lies behind the first
+ */
+export function madeWord(
+  word: Code,
+  dtype: DType,
+  valueAt: (behind: Expr) => Expr,
+  context: CopyContext,
+  extents: Extents,
+): Code[] {
+  const { c } = context;
+  const value = valueAt(axis(ELEMENT));
+  const within = { ...extents, [ELEMENT]: PAIR };
+  return withLoaded(value, PAIR, context, within, (lines, loaded) => {
+    const settled = settledIn(PAIR, context, within);
+    const halves = halfWords(value, PAIR, c, new Halves(c, loaded, within), settled, within);
+    const [low, high] = settled(value).map((e) => c.value(e, dtype, within));
+    const made =
+      halves?.[0] ?? code`(unsigned)${low ?? internal("a pair")} | (unsigned)${high ?? internal("a pair")} << 16`;
+    return guarded([], [...lines, code`${word} = ${made};`], true);
+  });
+}
+
+/** Elements of 16 bits in a register of a lane. */
+const PAIR = 2;
 
 /** Contiguous elements of memory as one vector value. */
 export function vectorAt(

@@ -23,10 +23,10 @@ export interface LoadedAt {
   readonly at: number | undefined;
 }
 
-/** A byte, or half of one, in a word of a loaded vector. */
+/** A byte, or half of one, in a word of a loaded vector, or of a variable. */
 interface Part {
   readonly name: Name;
-  readonly word: number;
+  readonly word: number | undefined;
   readonly byte: number;
   readonly mask: 0x0f | 0xf0 | 0xff;
   readonly isSigned: boolean;
@@ -108,7 +108,7 @@ export class Halves {
     if (first?.name.id !== second?.name.id || first?.word !== second?.word || !first || !second) return undefined;
     if (!Number.isInteger(less) || Math.abs(less) + BASE + SIGNED > MOST_WHOLE) return undefined;
     const { isSigned } = first;
-    const word = code`@word_of(${first.name}, ${first.word})`;
+    const word = first.word === undefined ? code`${first.name}` : code`@word_of(${first.name}, ${first.word})`;
     const turned = isSigned ? code`${word} ^ 0x80808080u` : word;
     const bytes = code`@joined_halves<${hexadecimal(0x4040 + first.byte + second.byte * 0x100)}>(${turned}, 0x64u)`;
     const isWhole = first.mask === 0xff && second.mask === 0xff;
@@ -130,8 +130,11 @@ export class Halves {
     if (e.kind !== "access") return undefined;
     const dtype = typeOf(e, this.c.dtypes);
     const at = this.loaded.get(printAccess(e));
-    if (at?.at === undefined || (dtype !== "u8" && dtype !== "s8")) return undefined;
-    return { name: at.name, word: Math.floor(at.at / 4), byte: at.at % 4, mask: 0xff, isSigned: dtype === "s8" };
+    if (!at || (dtype !== "u8" && dtype !== "s8")) return undefined;
+    const own = { name: at.name, mask: 0xff, isSigned: dtype === "s8" } as const;
+    return at.at === undefined
+      ? { ...own, word: undefined, byte: 0 }
+      : { ...own, word: Math.floor(at.at / 4), byte: at.at % 4 };
   }
 }
 

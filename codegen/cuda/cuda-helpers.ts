@@ -263,8 +263,8 @@ const PORTABLE: Helpers = {
 template <class T, int N> struct alignas(N * sizeof(T) < 16 ? N * sizeof(T) : 16) Piece { T values[N]; typedef T Element; };`,
   word_of: code`/* Four bytes of elements that move together. */
 template <class P> static __device__ inline uint32_t word_of(const P& piece, int i) {
-  uint32_t word;
-  memcpy(&word, (const char*)&piece + 4 * i, 4);
+  uint32_t word = 0;
+  memcpy(&word, (const char*)&piece + 4 * i, sizeof(P) < 4 ? sizeof(P) : 4);
   return word;
 }`,
   exchange_in_quad: code`/* Word i of lane q of four becomes word q of lane i. */

@@ -45,7 +45,7 @@ import { TileRegisters } from "../scheduled-nest.ts";
 import { distance, divisorOf, shortIndex, shortTerms, sumOf } from "../short-index.ts";
 import type { Named, Of } from "../walk.ts";
 import { atPlace, matrixOf, placed } from "./cuda-boxes.ts";
-import { type CopyContext, vectorAt } from "./cuda-copies.ts";
+import { type CopyContext, madeWord, vectorAt } from "./cuda-copies.ts";
 import { type CudaExpressions, ownAxis } from "./cuda-expressions.ts";
 import { sideBySide } from "./cuda-pieces.ts";
 import { heldElements, LANE, type Matrices, matricesOf, rowOfLane, WORD } from "./fragment.ts";
@@ -444,6 +444,20 @@ export abstract class CudaTiles extends TileRegisters {
     const inWord = WORD / size;
     if (!Number.isInteger(inWord)) internal(`lanes hold ${operand.dtype} in no registers of 32 bits`);
     const held = heldElements(intrinsic, operand);
+    const { made } = tile;
+    if (made) {
+      const along = operand.dims.findIndex(
+        (_, d) => distance(held[0]?.[d] ?? number(0), held[1]?.[d] ?? number(0), extents) === 1,
+      );
+      return upTo(held.length / inWord).flatMap((w) => {
+        const first = held[w * inWord] ?? [];
+        const placeAt = (behind: Expr, d: number): Expr =>
+          plus(plus(first[d] ?? number(0), from[d] ?? 0), d === along ? behind : 0);
+        const valueAt = (behind: Expr): Expr =>
+          substitute(made, new Map(tile.axes.map((a, d) => [a, placeAt(behind, d)])));
+        return madeWord(code`${text}[${w}]`, operand.dtype, valueAt, this.context, extents);
+      });
+    }
     return upTo(held.length / inWord).map((w) => {
       const own = held.slice(w * inWord, (w + 1) * inWord);
       const accesses = own.map((place) => atPlace(tile, place, from));

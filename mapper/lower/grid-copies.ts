@@ -43,7 +43,7 @@ import type { TensorView, ViewedDimension } from "../../abstraction/tensor-view.
 import { stepsInFlight } from "../schedule/fragments.ts";
 import { fillOf, type GridAxis, type GridInput } from "../schedule/grid-context.ts";
 import { sharersOf } from "../schedule/multicast.ts";
-import { readStages, type StagedRead, stagedReads } from "../schedule/narrow.ts";
+import { readPitch, readStages, type StagedRead, stagedReads } from "../schedule/narrow.ts";
 import { rowElements, sharedStorage } from "../schedule/swizzle.ts";
 import type { TapWindow, WindowDim } from "../schedule/taps.ts";
 import { viewForm } from "../schedule/views.ts";
@@ -90,9 +90,10 @@ export function readRings(places: GridPlaces, input: GridInput): Scratch[] {
       { name: input.kept.axis, extent: places.extent(input.kept) },
       { name: context.sum.axis, extent: read.columns },
     ];
-    const elements = volumeOf(dims);
+    const pitch = readPitch(context, schedule, input, read) / bytesOf(read.dtype);
+    const pitched = dims.map((d) => (d.name === context.sum.axis ? { ...d, extent: pitch } : d));
     const name = readName(places, input, read);
-    return { name, dtype: read.dtype, elements, scope: "shared", dims, storage: rowMajor(dims) };
+    return { name, dtype: read.dtype, elements: volumeOf(pitched), scope: "shared", dims, storage: rowMajor(pitched) };
   });
 }
 
@@ -186,36 +187,46 @@ function arrivalOf(places: GridPlaces, step: Expr): ArrivalAt {
   return { name: arrivalName(places), stage: remainder(step, places.schedule.stage) };
 }
 
-/** The copy of one input's tile for a step, into that step's stage. */
-export function copyOf(places: GridPlaces, input: GridInput, step: Expr): Copy {
+/** An element of an input's tile: read, or made of what is staged of it, and the fill value beyond the ends. */
+export function elementOf(
+  places: GridPlaces,
+  input: GridInput,
+  step: Expr,
+  [inKept, inSum]: readonly [kept: Expr, sum: Expr],
+): Expr {
   const { kept, value, conditions } = input;
   const { sum } = places.context;
-  const keptName = places.name(kept, "in");
-  const sumName = places.name(sum, "in");
   const { there, inTile } = places.ofStep(step);
-  const { counters, fusedSum } = there.countersOf(inTile, axis(sumName));
+  const { counters, fusedSum } = there.countersOf(inTile, inSum);
   // A copy engine clips at the end of the tensor, which is also the end of the sum.
   const guards = [
-    ...there.place(kept, axis(keptName), counters),
+    ...there.place(kept, inKept, counters),
     ...(places.schedule.transfer === "engine" ? [] : places.beyond(sum, fusedSum)),
     ...conditions.map((c) => substitute(c, counters, "index")),
   ];
-  const isAsync = copiesAsync(places, input);
   const staged = stagedReads(places.context, places.schedule, input);
   const made = rewriteReads(value, (read) => {
     const text = printAccess(read);
     const found = staged.find((s) => printAccess(s.access) === text);
-    return found ? readAt(places, input, found, step, axis(keptName), over(axis(sumName), found.repeat)) : read;
+    return found ? readAt(places, input, found, step, inKept, over(inSum, found.repeat)) : read;
   });
+  return selected(allOf(guards), substitute(made, counters), fillOf(places.context));
+}
+
+/** The copy of one input's tile for a step, into that step's stage. */
+export function copyOf(places: GridPlaces, input: GridInput, step: Expr): Copy {
+  const { kept } = input;
+  const { sum } = places.context;
+  const keptName = places.name(kept, "in");
+  const sumName = places.name(sum, "in");
+  const at = [axis(keptName), axis(sumName)] as const;
+  const isAsync = copiesAsync(places, input);
   const beyondEnd = step.kind !== "number" && places.schedule.stage > 1;
   const shape = inRows(input, [places.extent(kept), places.extent(sum)]);
   return {
     kind: "copy",
     axes: inRows(input, [keptName, sumName]).map((name, i) => ({ name, extent: shape[i] ?? 1 })),
-    equation: assignment(
-      ringAt(places, input, step, [axis(keptName), axis(sumName)]),
-      selected(allOf(guards), substitute(made, counters), fillOf(places.context)),
-    ),
+    equation: assignment(ringAt(places, input, step, at), elementOf(places, input, step, at)),
     width: isAsync ? (input.asyncWidth ?? 1) : input.width,
     transfer: isAsync ? "async" : "plain",
     group: "block",

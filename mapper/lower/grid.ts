@@ -73,6 +73,7 @@ import { bytesOf } from "../../abstraction/dtype.ts";
 import { kept, partsOf as partsOfProgram } from "../../abstraction/epilogue.ts";
 import {
   access,
+  accessesIn,
   allOf,
   and,
   axis,
@@ -104,7 +105,7 @@ import { boxIsAsync } from "../schedule/gather.ts";
 import { gridProblem } from "../schedule/grid.ts";
 import type { GridAxis, GridContext, GridInput } from "../schedule/grid-context.ts";
 import { neighboursAlong } from "../schedule/multicast.ts";
-import { stagedReads } from "../schedule/narrow.ts";
+import { madeInRegisters, stagedReads } from "../schedule/narrow.ts";
 import { repackedContext } from "../schedule/repack.ts";
 import { rolledOf } from "../schedule/rolled.ts";
 import { type PartialTile, partialTile, partsOfSum, pitchOf } from "../schedule/split.ts";
@@ -115,6 +116,7 @@ import {
   awaitOf,
   copiesAsync,
   copyOf,
+  elementOf,
   nextSlice,
   readCopies,
   readRings,
@@ -154,7 +156,7 @@ export function lowerGrid(given: GridContext, schedule: GridSchedule): LoopNest 
     : { teams: withoutProducer(places, cleared, stored) };
   return {
     scratch: [
-      ...inputs.map((i) => stagedInput(places, i)),
+      ...inputs.flatMap((i) => (madeInRegisters(context, schedule, i) ? [] : [stagedInput(places, i)])),
       ...inputs.flatMap((i) => readRings(places, i)),
       ...stagedResults(places),
       ...partialSums(places),
@@ -326,12 +328,14 @@ function filling(
 } {
   const { context, schedule } = places;
   const inputs = stepInputs(places);
-  const made = inputs.filter((i) => stagedReads(context, schedule, i).length > 0);
-  const isAsync = made.length > 0 || inputs.some((i) => copiesAsync(places, i)) || boxIsAsync(context, schedule);
+  const arriving = inputs.filter((i) => stagedReads(context, schedule, i).length > 0);
+  const made = arriving.filter((i) => !madeInRegisters(context, schedule, i));
+  const isAsync = arriving.length > 0 || inputs.some((i) => copiesAsync(places, i)) || boxIsAsync(context, schedule);
   const all = places.steps * places.turns;
   const commit: readonly Statement[] = isAsync ? [{ kind: "commit" }] : [];
   const wait = (pending: number): readonly Statement[] => (isAsync ? [{ kind: "wait", pending }] : []);
-  const of = (some: readonly GridInput[], at: Expr): readonly Statement[] => some.map((i) => copyOf(places, i, at));
+  const of = (some: readonly GridInput[], at: Expr): readonly Statement[] =>
+    some.flatMap((i) => (madeInRegisters(context, schedule, i) ? readCopies(places, i, at) : [copyOf(places, i, at)]));
   const copies = (at: Expr): readonly Statement[] =>
     schedule.transfer === "engine" ? [sendOf(places, at)] : [...of(inputs, at), ...commit];
   if (made.length === 0)
@@ -668,7 +672,8 @@ function fetchesOfInput(
   const { operand, kept } = input;
   const count = fragmentsAlong(kept, places.schedule);
   const box = places.box?.input === input ? places.box : undefined;
-  const by = box && !box.inRows ? "elements" : fetchBy(input);
+  const isMade = madeInRegisters(places.context, places.schedule, input);
+  const by = isMade || (box && !box.inRows) ? "elements" : fetchBy(input);
   const paired =
     how.only === undefined && by.startsWith("ldmatrix") && count % 2 === 0 && kept.extent === PAIRED_EXTENT;
   const name = places.name(kept, "fragment");
@@ -676,13 +681,18 @@ function fetchesOfInput(
   const place = plus(plus(places.warpAt(kept), times(kept.extent, first)), places.counter(kept, "in"));
   const inSum = inPart(places, part);
   const along = operand.dims.findIndex((d) => d.name === kept.axis);
+  const made = isMade ? elementOf(places, input, step, [place, inSum]) : undefined;
+  const staged = made && accessesIn(made).find(({ tensor }) => places.computation.tensors[tensor] === undefined);
   const fetch: Statement = {
     kind: "fetch",
     register: { file: operand.name, index: how.register?.(first) ?? plus(setOf(places, input, part), first) },
     tile: {
       axes: tileAxes(places, input),
-      ...(box ? boxAccess(places, box, step, place, inSum) : { access: ringAt(places, input, step, [place, inSum]) }),
+      ...(box
+        ? boxAccess(places, box, step, place, inSum)
+        : { access: staged ?? ringAt(places, input, step, [place, inSum]) }),
       by,
+      ...(made && { made }),
       ...(paired && { several: { count: 2, along } }),
     },
   };

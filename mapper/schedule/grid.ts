@@ -16,7 +16,7 @@ import { heldFragments } from "./fragments.ts";
 import { boxOf } from "./gather.ts";
 import { type GridContext, registersProblem } from "./grid-context.ts";
 import { GRID_DECISIONS } from "./grid-decisions.ts";
-import { stagedReadBytes } from "./narrow.ts";
+import { madeInRegisters, stagedReadBytes } from "./narrow.ts";
 import { producingThreads } from "./producer.ts";
 import { repackedContext } from "./repack.ts";
 import { printSchedule, problemIn, type ScheduleKind } from "./schedules.ts";
@@ -86,7 +86,8 @@ export function sharedBytesOf(context: GridContext, schedule: GridSchedule): num
     const elementBytes = bytesOf(input.operand.dtype);
     const stages = isWindow ? window.stages : schedule.stage;
     const tiles = sharedElements(schedule.swizzle, [stages, row, column], elementBytes) * elementBytes;
-    return bytes + tiles + stagedReadBytes(context, schedule, input);
+    const ring = madeInRegisters(context, schedule, input) ? 0 : tiles;
+    return bytes + ring + stagedReadBytes(context, schedule, input);
   }, 0);
   // Barriers of a ring that an engine fills lie behind it.
   const arrivals = schedule.transfer === "engine" ? VIEW_ALIGNMENT : 0;

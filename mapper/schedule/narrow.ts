@@ -4,14 +4,18 @@
  *
  *     w_ring: u8[stage 3, n 128, k 32]       w_ring[step%3,n,i] = w[n,32*step+i]
  *     b_ring: f16[stage 3, n 128, k 64]      b_ring[step%3,n,k] = (f16(select(k%2 == 0, w_ring[step%3,n,k/2] % 16, ...)) - 8) * s_ring[step%3,n,k/32]
+ *
+ * Where a fragment belongs to one warp alone, the warp makes it in its registers, and there is no tile.
  */
 
 import { extentOf } from "../../abstraction/affine.ts";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
+import { readsShared } from "../../abstraction/intrinsic.ts";
 import { VIEW_ALIGNMENT } from "../../abstraction/matrix-view.ts";
 import { stepsInFlight } from "./fragments.ts";
 import type { GridContext, GridInput, NarrowRead } from "./grid-context.ts";
+import { PIECE_BYTES } from "./swizzle.ts";
 
 /** A read whose elements are staged. */
 export interface StagedRead extends NarrowRead {
@@ -45,16 +49,37 @@ export function stagedReads(
   });
 }
 
-/** Stages of what is staged so: those that are being made into tiles, and one more. */
+/** Elements that share a register of a lane, and are made together. */
+const PAIR = 2;
+
+/** Whether warps make their fragments of an input in registers of what is staged: no two of them hold the same one. */
+export function madeInRegisters(context: GridContext, schedule: GridSchedule, input: GridInput): boolean {
+  const { operand, kept } = input;
+  const other = kept === context.rows ? context.columns : context.rows;
+  return (
+    !readsShared(operand) &&
+    operand.storage !== undefined &&
+    bytesOf(operand.dtype) === PAIR &&
+    extentOf(other.axis, schedule.warps) === 1 &&
+    stagedReads(context, schedule, input).length > 0
+  );
+}
+
+/** Stages of what is staged so: as many as tiles have, or those that are being made into tiles, and one more. */
 export const readStages = (context: GridContext, schedule: GridSchedule): number =>
   schedule.stage - stepsInFlight(context, schedule);
+
+/** Bytes between two rows of what fragments are made of: eight rows and four neighbours, which lanes read at once, lie in different banks. */
+export function readPitch(context: GridContext, schedule: GridSchedule, input: GridInput, read: StagedRead): number {
+  const row = read.columns * bytesOf(read.dtype);
+  return madeInRegisters(context, schedule, input) && row % (2 * PIECE_BYTES) === 0 ? row + PIECE_BYTES : row;
+}
 
 /** Bytes of shared memory of what an input is made of. */
 export function stagedReadBytes(context: GridContext, schedule: GridSchedule, input: GridInput): number {
   const rows = extentOf(input.kept.axis, schedule.tile) * readStages(context, schedule);
-  return stagedReads(context, schedule, input).reduce(
-    (bytes, { columns, dtype }) =>
-      bytes + Math.ceil((rows * columns * bytesOf(dtype)) / VIEW_ALIGNMENT) * VIEW_ALIGNMENT,
-    0,
-  );
+  return stagedReads(context, schedule, input).reduce((bytes, read) => {
+    const ring = rows * readPitch(context, schedule, input, read);
+    return bytes + Math.ceil(ring / VIEW_ALIGNMENT) * VIEW_ALIGNMENT;
+  }, 0);
 }

@@ -11,6 +11,7 @@ import { extentOf } from "../../abstraction/affine.ts";
 import type { GridSchedule } from "../../abstraction/candidate.ts";
 import { memoisedBy } from "../../abstraction/collections.ts";
 import { bytesOf } from "../../abstraction/dtype.ts";
+import { readsShared } from "../../abstraction/intrinsic.ts";
 import { isBand } from "../match/bands.ts";
 import { byAxis, namesProblem } from "./decision.ts";
 import type { GridAxis, GridContext, GridDecision, GridLimits } from "./grid-context.ts";
@@ -24,6 +25,8 @@ export const MOST_KEPT = 256;
 const MOST_RUNS = 4 * MOST_KEPT;
 /** Bytes of a tile's row along the sum; the swizzle of shared memory spans 128. */
 const SUM_BYTES = [32, 64, 128] as const;
+/** The same where fragments may be made of narrow elements: rows of those are short. */
+const NARROW_SUM_BYTES = [...SUM_BYTES, 256, 512] as const;
 
 export const tile: GridDecision<"tile"> = {
   summary:
@@ -47,10 +50,12 @@ export function triedTiles(context: GridContext): readonly GridSchedule["tile"][
   const sizes = [rows, columns, sum].map((a) => `${a.axis} ${a.extent} ${a.elements}`);
   const inBands = isBand(mapping.computation.rewriting?.kind);
   const most = inBands ? MOST_RUNS : MOST_KEPT;
-  const all = tiles(limits, [...sizes, elementBytes, inBands].join(), () =>
+  const isNarrow = context.inputs.some(({ reads, operand }) => reads.length > 0 && !readsShared(operand));
+  const spans = isNarrow ? NARROW_SUM_BYTES : SUM_BYTES;
+  const all = tiles(limits, [...sizes, elementBytes, inBands, isNarrow].join(), () =>
     keptTiles(rows, most).flatMap((m) =>
       keptTiles(columns, most).flatMap((n) =>
-        (inBands ? bandTiles(sum, elementBytes) : sumTiles(sum, elementBytes)).map((k) => ({
+        (inBands ? bandTiles(sum, elementBytes) : sumTiles(sum, elementBytes, spans)).map((k) => ({
           [rows.axis]: m,
           [columns.axis]: n,
           [sum.axis]: k,
@@ -99,8 +104,12 @@ function keptTiles({ extent, elements }: GridAxis, most: number): number[] {
   return sizes;
 }
 
-function sumTiles({ extent, elements }: GridAxis, elementBytes: number): number[] {
-  const sizes = SUM_BYTES.map((bytes) => bytes / elementBytes).filter((size) => size % extent === 0);
+function sumTiles(
+  { extent, elements }: GridAxis,
+  elementBytes: number,
+  spans: readonly number[] = SUM_BYTES,
+): number[] {
+  const sizes = spans.map((bytes) => bytes / elementBytes).filter((size) => size % extent === 0);
   const fitting = sizes.filter((size) => size < 2 * Math.max(elements, extent));
   return fitting.length > 0 ? fitting : [extent];
 }

@@ -43,8 +43,11 @@ function subjectOf(what: "half bytes" | "bytes", row: string, matching: string, 
 const MMA = "mma.m16n8k16.f32.f16";
 const GROUP_MMA = "wgmma.m64n8k16.f32.f16";
 const AS_A = subjectOf("half bytes", MMA, "m <- n; n <- m; k <- g,b,h", mmaSchedule(32, 8, 64, { transfer: "plain" }));
+/** A warp's own fragments, made in its registers. */
+const IN_REGISTERS = subjectOf("half bytes", MMA, "m <- n; n <- m; k <- g,b,h", mmaSchedule(32, 8, 64, { stage: 3 }));
 const SUBJECTS = [
   AS_A,
+  IN_REGISTERS,
   subjectOf(
     "half bytes",
     MMA,
@@ -62,6 +65,14 @@ const SUBJECTS = [
 
 describe("weights that a product of f16 makes numbers of", () => {
   itEqualsTheEquation(SUBJECTS);
+
+  it("are made in the registers of the warp that multiplies them, of bytes in rows that lie in different banks", () => {
+    const source = String(gridKernelOf(IN_REGISTERS).source);
+    expect(source).not.toContain("a_ring");
+    expect(source).toContain(`uint8_t w_of_a[${3 * 32 * (32 + 16)}]`);
+    const words = source.split("\n").filter((line) => /^ *a_?\[\d\]\[\d\] = /.test(line));
+    expect(words[0]?.trim()).toMatch(/= multiplied_halves\(fma_halves\(joined_halves<0x4040>\(w_of_a_piece_0, 0x64u\)/);
+  });
 
   it("are loaded four bytes at once, with one scale, and stored 16 bytes at once", () => {
     const { context } = AS_A;
