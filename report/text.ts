@@ -5,8 +5,6 @@
  *                                                          bias  =  w
  */
 
-import { upTo } from "../abstraction/collections.ts";
-
 export { percent } from "../abstraction/text.ts";
 
 /** The cells of a table, row by row. */
@@ -56,7 +54,7 @@ export function tableWithin(rows: Rows, width: number): string {
 function narrowed(rows: Rows, width: number): number[] {
   const lines = rows.flatMap((r) => {
     const cells = r.map((cell) => cell.split("\n"));
-    return upTo(tallest(cells)).map((i) => cells.map((parts) => parts[i] ?? ""));
+    return Array.from({ length: tallest(cells) }, (_, i) => cells.map((parts) => parts[i] ?? ""));
   });
   const whole = widthsOf(lines);
   if (lengthOf(whole) <= width) return whole;
@@ -87,7 +85,7 @@ function narrowed(rows: Rows, width: number): number[] {
 
 function widthsOf(rows: Rows): number[] {
   const columns = rows.reduce((most, r) => Math.max(most, r.length), 0);
-  return upTo(columns).map((j) => widestOf(rows.map((r) => r[j] ?? "")));
+  return Array.from({ length: columns }, (_, j) => widestOf(rows.map((r) => r[j] ?? "")));
 }
 
 const widestOf = (texts: readonly string[], least = 0): number =>
@@ -98,7 +96,7 @@ const lengthOf = (widths: readonly number[]): number => widths.reduce((sum, w) =
 
 /** The lines of a row. A cell may have several. */
 function beside(cells: Rows, widths: readonly number[]): string[] {
-  return upTo(tallest(cells)).map((i) =>
+  return Array.from({ length: tallest(cells) }, (_, i) =>
     cells
       .map((lines, j) => pad(lines[i] ?? "", widths[j] ?? 0))
       .join("  ")

@@ -208,8 +208,8 @@ describe("the tables of docs/schedule.md", () => {
 
   it.each(Object.entries(KINDS))("are made from the decisions: %s", (kind, { summary, decisions }) => {
     const invented = ["| `invented` | Lines asked for ahead. | `3 lines` |"];
-    const table = Object.values(decisions as Decisions<object, never>).map(
-      ({ name, summary, example }) => `| \`${name}\` | ${summary} | \`${example}\` |`,
+    const table = Object.entries(decisions as Decisions<object, never>).map(
+      ([name, { summary, example }]) => `| \`${name}\` | ${summary} | \`${example}\` |`,
     ); // each kind has its own
     const rows = table.filter((row) => !documented.includes(row));
     expect(rows).toEqual(kind === "mapping" || kind === "grid" ? invented : []);
