@@ -23,7 +23,7 @@ import {
   type Tensor,
   targetOf,
 } from "./computation.ts";
-import { isInteger, wrap } from "./dtype.ts";
+import { type DType, isInteger, wrap } from "./dtype.ts";
 import { internal } from "./error.ts";
 import {
   type Buffer,
@@ -82,6 +82,9 @@ export function interpretNest(
   const { output, buffers } = memory;
   const vectors = (nest.vectors ?? []).map((v) => ({ name: v.name, ...vectorsOf(v) }));
   for (const v of vectors) buffers.set(v.name, v);
+  const ofCall = nest.scratch
+    .filter(({ scope }) => scope === "call")
+    .map(({ name, dtype }) => ({ values: buffers.get(name)?.values, unknown: unknownOf(dtype) }));
   const { prepare, run } = judge
     ? compileForBlocks(nest, computation, memory, judge, order, vectors)
     : compileForThread(nest, new Scope(buffers, identity));
@@ -90,7 +93,7 @@ export function interpretNest(
   for (let call = 0; call < calls; call++) {
     // A nest that assigns its output must write every element; NaN reveals one that it misses.
     output.values.fill(joins ? identity : Number.NaN);
-    for (const { values, unknown } of vectors) values.fill(unknown);
+    for (const { values, unknown } of [...vectors, ...ofCall]) values?.fill(unknown);
     run();
   }
   const { places } = output;
@@ -433,7 +436,10 @@ function registersOf(intrinsic: Intrinsic, operandName: string, count: number): 
 /** Integers have no NaN: this value, which tests do not use, marks an unknown element. */
 const UNKNOWN_INTEGER = 0x5bad_5bad;
 
+function unknownOf(dtype: DType): number {
+  return isInteger(dtype) ? wrap(dtype, UNKNOWN_INTEGER) : Number.NaN;
+}
+
 function vectorsOf({ dtype, lanes, count }: VectorFile): Buffer & { readonly unknown: number } {
-  const unknown = isInteger(dtype) ? wrap(dtype, UNKNOWN_INTEGER) : Number.NaN;
-  return { values: new Float64Array(count * lanes), shape: [count, lanes], dtype, unknown };
+  return { values: new Float64Array(count * lanes), shape: [count, lanes], dtype, unknown: unknownOf(dtype) };
 }

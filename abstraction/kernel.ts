@@ -1,9 +1,11 @@
 /**
  * @file A generated program, and what it promises.
  *
- * A C++ kernel is one self-contained source with this C interface; `tensors` are pointers in the order of `arguments`:
+ * A C++ kernel is one self-contained source with this C interface; `tensors` are pointers in the order of `arguments`, and behind them at each call one
+ * to scratch, of which nothing is kept between calls:
  *
- *     extern "C" unsigned long automap_workspace_bytes(void);                                     64-byte aligned memory it wants
+ *     extern "C" unsigned long automap_workspace_bytes(void);                                     64-byte aligned memory it keeps
+ *     extern "C" unsigned long automap_scratch_bytes(void);                                       64-byte aligned memory it wants for a call
  *     extern "C" void automap_prepare(void* workspace, const void* const* tensors);               once: packs constants, clears borders
  *     extern "C" int automap_phases(void);                                                        steps of one call, a barrier between
  *     extern "C" void automap_run(void* workspace, void* const* tensors, int phase, int part, int parts);
@@ -141,6 +143,8 @@ export interface Kernel {
   readonly apart?: { readonly of: SourceText; readonly main: SourceText; readonly units: readonly SourceText[] };
   /** C++ only: the constants that preparing packs into the workspace; any of them when left out. */
   readonly packs?: readonly string[];
+  /** C++ only: bytes of scratch, whose contents do not matter before a call; none when left out. */
+  readonly scratchBytes?: number;
   /** C++ only: it computes a form of the equation with fewer products, and is judged within the bound of that (abstraction/winograd.ts). */
   readonly ofForm?: true;
   /** CM only: the functions to launch, in order. */

@@ -50,7 +50,7 @@ export async function emit(
   else {
     print(`${written.name} in ${to}: ${steps} steps, ${calls} calls of ${kernels} kernels`);
     print(
-      `  values between steps ${mebibytes(arenaBytes)}, ${mebibytes(apartBytes)} side by side; weights ${mebibytes(weightBytes)}`,
+      `  values between steps and scratch ${mebibytes(arenaBytes)}, ${mebibytes(apartBytes)} side by side; weights ${mebibytes(weightBytes)}`,
     );
     if (proof !== undefined) print(`  ${proof}`);
   }

@@ -1,5 +1,6 @@
 /**
- * @file Plans one block of memory for all values that steps pass to one another. Values that are not live at the same time share bytes.
+ * @file Plans one block of memory for all values that steps pass to one another, and for the scratch of each step. What is not live at the same time
+ * shares bytes.
  *
  *     planMemory(program).bytes      1.6 MB, where all values together take 8 MB
  *
@@ -20,24 +21,32 @@ const ALIGNMENT = 64;
 export interface MemoryPlan {
   /** Offsets of values that steps write and later steps read; not of the network's inputs and outputs. */
   readonly offsets: ReadonlyMap<Value, number>;
+  /** Offsets of the scratch of the steps that have one. */
+  readonly scratch: ReadonlyMap<Step, number>;
   readonly bytes: number;
   /** Bytes without sharing. */
   readonly apart: number;
 }
 
 interface Block {
-  readonly value: Value;
+  readonly of: { readonly value: Value } | { readonly step: Step };
   readonly bytes: number;
-  /** The step that writes it, and the last step that reads it. */
+  /** The step that writes it, and the last step that reads it: of a scratch the same. */
   readonly from: number;
   readonly to: number;
 }
 
 /**
- * @param shared whether values may share bytes; otherwise all of them can be inspected after a run
+ * @param shared whether values may share bytes; otherwise all of them can be inspected after a run. The scratch of steps is shared always
  * @param chains steps that are computed together, of whose values only the stored ones have a place when memory is shared
+ * @param scratch bytes that a step wants while it is computed
  */
-export function planMemory(program: Network, shared = true, chains: readonly StepChain[] = []): MemoryPlan {
+export function planMemory(
+  program: Network,
+  shared = true,
+  chains: readonly StepChain[] = [],
+  scratch: (step: Step) => number = () => 0,
+): MemoryPlan {
   const given = returnedBy(program);
   const chainOf = new Map(chains.flatMap((one) => one.steps.map((step) => [step, one] as const)));
   const places = new Map(program.steps.map((step, i) => [step, i] as const));
@@ -49,27 +58,32 @@ export function planMemory(program: Network, shared = true, chains: readonly Ste
   const blocks = program.steps.flatMap((step): Block[] => {
     const { output, computation } = step;
     const from = timeOf(step);
-    if (given.has(output) || (shared && chainOf.get(step)?.stored.has(output) === false)) return [];
+    const own = { of: { step }, bytes: aligned(scratch(step)), from, to: from };
+    const begun = own.bytes > 0 ? [own] : [];
+    if (given.has(output) || (shared && chainOf.get(step)?.stored.has(output) === false)) return begun;
     const tensor = outputOf(computation);
-    const bytes = Math.ceil((memoryElements(tensor) * bytesOf(tensor.dtype)) / ALIGNMENT) * ALIGNMENT;
-    return [{ value: output, bytes, from, to: last.get(output) ?? from }];
+    const bytes = aligned(memoryElements(tensor) * bytesOf(tensor.dtype));
+    const live = shared ? { from, to: last.get(output) ?? from } : { from: 0, to: program.steps.length };
+    return [...begun, { of: { value: output }, bytes, ...live }];
   });
   const placed: (Block & { readonly offset: number })[] = [];
   for (const block of blocks.toSorted((a, b) => b.bytes - a.bytes)) {
-    // Apart, each block follows the last one.
-    const beside = shared
-      ? placed.filter((other) => other.from <= block.to && block.from <= other.to).sort((a, b) => a.offset - b.offset)
-      : placed.slice(-1);
+    const beside = placed
+      .filter((other) => other.from <= block.to && block.from <= other.to)
+      .sort((a, b) => a.offset - b.offset);
     let offset = 0;
     for (const other of beside) {
-      if (shared && offset + block.bytes <= other.offset) break;
+      if (offset + block.bytes <= other.offset) break;
       offset = Math.max(offset, other.offset + other.bytes);
     }
     placed.push({ ...block, offset });
   }
   return {
-    offsets: new Map(placed.map(({ value, offset }) => [value, offset])),
+    offsets: new Map(placed.flatMap(({ of, offset }) => ("value" in of ? [[of.value, offset]] : []))),
+    scratch: new Map(placed.flatMap(({ of, offset }) => ("step" in of ? [[of.step, offset]] : []))),
     bytes: Math.max(0, ...placed.map(({ offset, bytes }) => offset + bytes)),
     apart: sumOf(blocks, ({ bytes }) => bytes),
   };
 }
+
+const aligned = (bytes: number): number => Math.ceil(bytes / ALIGNMENT) * ALIGNMENT;

@@ -48,7 +48,16 @@ export function tunedSource(
 }
 
 /** Functions of a kernel's C interface (abstraction/kernel.ts), and those of a reference on a device. */
-const FUNCTIONS = ["workspace_bytes", "allow", "prepare", "phases", "run", "launch", "reference"] as const;
+const FUNCTIONS = [
+  "workspace_bytes",
+  "scratch_bytes",
+  "allow",
+  "prepare",
+  "phases",
+  "run",
+  "launch",
+  "reference",
+] as const;
 
 /** Whether a kernel reads tensor `place` at run time, and not only during preparation. */
 function readsAtRun({ source }: Kernel, place: number): boolean {
@@ -193,10 +202,11 @@ function kernelsText({ subject, name, upper, pooled }: Library): Code {
   const declared = (
     kind: "tuned" | "portable",
   ): Code => code`extern "C" unsigned long ${name}_${kind}_workspace_bytes(void);
+extern "C" unsigned long ${name}_${kind}_scratch_bytes(void);
 extern "C" void ${name}_${kind}_prepare(void* workspace, const void* const* tensors);
 extern "C" int ${name}_${kind}_phases(void);
 extern "C" void ${name}_${kind}_run(void* workspace, void* const* tensors, int phase, int part, int parts);
-static const Code ${kind} = {${name}_${kind}_workspace_bytes, ${name}_${kind}_prepare, ${name}_${kind}_phases, ${name}_${kind}_run};`;
+static const Code ${kind} = {${name}_${kind}_workspace_bytes, ${name}_${kind}_scratch_bytes, ${name}_${kind}_prepare, ${name}_${kind}_phases, ${name}_${kind}_run};`;
   return code`${comment([
     `${subject.name}: chooses the code for this CPU, and keeps what calls share.`,
     "",
@@ -211,6 +221,7 @@ static const Code ${kind} = {${name}_${kind}_workspace_bytes, ${name}_${kind}_pr
 namespace {
 struct Code {
   unsigned long (*workspace_bytes)(void);
+  unsigned long (*scratch_bytes)(void);
   void (*prepare)(void* workspace, const void* const* tensors);
   int (*phases)(void);
   void (*run)(void* workspace, void* const* tensors, int phase, int part, int parts);
@@ -240,12 +251,12 @@ function planText({ name, constants, pooled, kept }: Library): Code {
   return code`struct ${name}_plan {
   Code code;
   int chosen;
-  void* workspace;
+  void *workspace, *scratch;
 ${join(constants.map((p) => code`  void* ${p.name}; /* a copy${kept(p) ? "" : ", for the portable code: the tuned kernel has it packed"} */\n`))}  bool prepared;
 ${pooled ? code`  Pool* pool;\n` : NOTHING}};
 
 static void* aligned(unsigned long bytes) {
-  return aligned_alloc(ALIGNMENT, (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
+  return aligned_alloc(ALIGNMENT, (bytes / ALIGNMENT + 1) * ALIGNMENT);
 }
 
 `;
@@ -262,7 +273,8 @@ function createText({ name, upper, constants, pooled, kept }: Library): Code {
   plan->chosen = which == ${upper}_PORTABLE || !able ? ${upper}_PORTABLE : ${upper}_TUNED;
   plan->code = plan->chosen == ${upper}_TUNED ? tuned : portable;
   plan->workspace = aligned(plan->code.workspace_bytes());
-  bool complete = plan->workspace;
+  plan->scratch = aligned(plan->code.scratch_bytes());
+  bool complete = plan->workspace && plan->scratch;
 ${join(
   constants.map((p) =>
     kept(p)
@@ -309,7 +321,7 @@ function runText({ name, upper, parameters, places, pooled }: Library): Code {
   return code`extern "C" int ${name}_run(${name}_plan* plan${signatures(parameters).run}) {
   if (${nulls(parameters.filter((p) => p.role !== "constant"))}) return ${upper}_NULL;
   if (!plan->prepared) return ${upper}_NOT_PREPARED;
-  void* const tensors[] = {${list(places.map((p) => (p.role === "constant" ? code`plan->${p.name}` : code`(void*)${p.name}`)))}};
+  void* const tensors[] = {${list(places.map((p) => (p.role === "constant" ? code`plan->${p.name}` : code`(void*)${p.name}`)))}, plan->scratch};
 ${
   pooled
     ? code`  if (plan->pool) {
@@ -331,7 +343,8 @@ ${
 function endText({ name, upper, constants, pooled }: Library): Code {
   return code`extern "C" void ${name}_destroy(${name}_plan* plan) {
   if (!plan) return;
-${pooled ? code`  Pool::destroy(plan->pool);\n` : NOTHING}${join(constants.map((p) => code`  free(plan->${p.name});\n`))}  free(plan->workspace);
+${pooled ? code`  Pool::destroy(plan->pool);\n` : NOTHING}${join(constants.map((p) => code`  free(plan->${p.name});\n`))}  free(plan->scratch);
+  free(plan->workspace);
   free(plan);
 }
 

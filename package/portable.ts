@@ -9,7 +9,7 @@
 
 import { readFileSync } from "node:fs";
 import { rowMajor } from "../abstraction/affine.ts";
-import { elementCount, memoryElements, type Tensor, targetOf } from "../abstraction/computation.ts";
+import { type Computation, elementCount, memoryElements, type Tensor, targetOf } from "../abstraction/computation.ts";
 import { bytesOf, isInteger } from "../abstraction/dtype.ts";
 import { partsOf } from "../abstraction/epilogue.ts";
 import { printEquation } from "../abstraction/expression.ts";
@@ -53,6 +53,14 @@ export function assetText(name: Asset): Code {
   return trustedCode(readFileSync(new URL(`./files/${name}`, import.meta.url), "utf8"));
 }
 
+/** Bytes of scratch of the plain code: sums that an epilogue finishes, or the step of time before. */
+export function portableScratch(computation: Computation): number {
+  const { sum, epilogue } = partsOf(computation);
+  const made = targetOf(sum);
+  const spare = computation.time ? memoryElements(made) * bytesOf(made.dtype) : 0;
+  return Math.max(spare, epilogue ? 8 * elementCount(made) : 0);
+}
+
 export function portableSource({ name: asked, computation }: EmitSubject): SourceText {
   const name = identifier(asked);
   const { sum, epilogue, beside } = partsOf(computation);
@@ -69,15 +77,13 @@ export function portableSource({ name: asked, computation }: EmitSubject): Sourc
     tensors.map((tensor) => {
       const data = code`${identifier(variable)}.${dataName(tensor.name)}.data`;
       if (tensor.name === held?.name)
-        return code`  ${data} = (${isInteger(tensor.dtype) ? "Int" : "double"}*)workspace;`;
+        return code`  ${data} = (${isInteger(tensor.dtype) ? "Int" : "double"}*)tensors[${parameters.length}];`;
       const place = parameters.find((p) => p.tensor.name === tensor.name)?.place ?? 0;
       return code`  ${data} = (${C_TYPES[tensor.dtype]}*)tensors[${place}];`;
     });
   const touched = (part: typeof sum): Tensor[] => Object.values(part.tensors);
   const prefix = code`extern "C" HIDDEN`;
   const { time } = computation;
-  const spare = time ? memoryElements(targetOf(sum)) * bytesOf(targetOf(sum).dtype) : 0;
-  const bytes = Math.max(64, spare, held ? 8 * elementCount(held) : 0);
   const text = lines([
     comment([
       `${asked}: the equation in plain C++, for CPUs without the instructions of the tuned kernel.`,
@@ -96,15 +102,15 @@ namespace { // what is included above is included once: two packages may be link
     code`} // namespace
 
 #define HIDDEN __attribute__((visibility("hidden")))
-${prefix} unsigned long ${name}_portable_workspace_bytes(void) { return ${bytes}; }
+${prefix} unsigned long ${name}_portable_workspace_bytes(void) { return 0; }
+${prefix} unsigned long ${name}_portable_scratch_bytes(void) { return ${portableScratch(computation)}; }
 ${prefix} int ${name}_portable_phases(void) { return 1; }
 ${prefix} void ${name}_portable_prepare(void*, const void* const*) {}
-${prefix} void ${name}_portable_run(void* workspace, void* const* tensors, int, int part, int) {
-  (void)workspace;
+${prefix} void ${name}_portable_run(void*, void* const* tensors, int, int part, int) {
   if (part != 0) return;
   Sum sum;`,
     ...connect("sum", touched(sum)),
-    time && code`  sum.spare = (decltype(sum.spare))workspace;`,
+    time && code`  sum.spare = (decltype(sum.spare))tensors[${parameters.length}];`,
     code`  sum.compute();`,
     ...(epilogue ? [code`  Finish finish;`, ...connect("finish", touched(epilogue)), code`  finish.compute();`] : []),
     // They assign other elements of the output than the epilogue, which has cleared all of it.

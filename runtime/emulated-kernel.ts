@@ -293,9 +293,12 @@ function runFunction(kernel: Kernel): Code {
     case "c++":
       // In three parts, as three threads would divide it.
       return code`static void run(void* workspace, void** tensors, const uint32_t*, const uint32_t*) {
+  const Fenced scratch = fenced(automap_scratch_bytes(), 64);
+  tensors[${kernel.arguments.length}] = scratch.data;
   automap_prepare(workspace, tensors);
   for (int phase = 0; phase < automap_phases(); phase++)
     for (int part = 0; part < 3; part++) automap_run(workspace, tensors, phase, part, 3);
+  check_fence(scratch, "the scratch");
 }`;
     case "cuda":
       return code`static void run(void* workspace, void** tensors, const uint32_t*, const uint32_t* turns) {

@@ -65,7 +65,7 @@ const count = extents.i * extents.j;
 const CODE =
   "-O3 -fno-gcse -std=c++17 -fno-math-errno -fno-trapping-math -ffp-contract=off -fwrapv -march=native -mprefer-vector-width=512";
 const compile = (name: string): string =>
-  `g++ ${CODE} -Dautomap_run=run_${name} -Dautomap_prepare=prepare_${name} -Dautomap_workspace_bytes=bytes_${name} -Dautomap_phases=phases_${name} -c ${name}.cpp`;
+  `g++ ${CODE} -Dautomap_run=run_${name} -Dautomap_prepare=prepare_${name} -Dautomap_workspace_bytes=bytes_${name} -Dautomap_scratch_bytes=scratch_${name} -Dautomap_phases=phases_${name} -c ${name}.cpp`;
 
 const commands: string[] = [];
 for (const { name, type, value } of SUBJECTS) {
@@ -125,14 +125,14 @@ template <class A, class B, class D> static void compare(const char* name, A loo
   printf("| %s | %.3f | %.3f | %.3f | %.2f |\\n", name, best[0] / ${count}, best[1] / ${count}, best[2] / ${count}, best[0] / best[2]);
 }
 int main() {
-  void* const workspace = aligned_alloc(64, 1 << 24);
+  void *const workspace = aligned_alloc(64, 1 << 24), *const scratch = aligned_alloc(64, 1 << 24);
   void *const in = aligned_alloc(64, 8 * ${count}), *const out = aligned_alloc(64, 8 * ${count});
   const long n = ${count};
   puts("| function | plain loops, ns an element | mapped | g++ -ffast-math | loops / g++ |\\n|---|---|---|---|---|");
 ${SUBJECTS.map(({ name, type }) => {
   const T = C[type];
   const run = (kind: string): string =>
-    `[&] { void* const t[2] = {out, in}; run_${name}_${kind}(workspace, t, 0, 0, 1); }`;
+    `[&] { void* const t[3] = {out, in, scratch}; run_${name}_${kind}(workspace, t, 0, 0, 1); }`;
   return `  for (long i = 0; i < n; i++) ((${T}*)in)[i] = (${T})(0.001 + 4.0 * ((i * 2654435761u) % 1000003) / 1000003);
   { const void* const t[2] = {out, in}; prepare_${name}_loops(workspace, t); prepare_${name}_mapped(workspace, t); }
   compare("${name}", ${run("loops")}, ${run("mapped")}, [&] { peer_${name}((${T}*)out, (const ${T}*)in, n); });`;

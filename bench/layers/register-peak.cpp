@@ -31,7 +31,7 @@ while(n--){
 #define J(i) asm volatile("vfmadd231ps %2,%1,%0":"+v"(f##i):"v"(a),"v"(b));
 R(J)}}
 int main(int c,char**v){void*h=dlopen(v[1],RTLD_NOW);bool f32=v[2][0]=='f';double per=f32?512:2048;/*ops of 16 issues: 16*32 or 16*128*/
-auto wb=(unsigned long(*)())dlsym(h,"automap_workspace_bytes");auto prep=(void(*)(void*,const void*const*))dlsym(h,"automap_prepare");auto ph=(int(*)())dlsym(h,"automap_phases");auto run=(void(*)(void*,void*const*,int,int,int))dlsym(h,"automap_run");
-void*ws=aligned_alloc(64,(wb()+63)/64*64);void*t[3];for(auto&p:t){p=aligned_alloc(64,1<<21);memset(p,1,1<<21);}prep(ws,t);double ops=231211008;long n=ops/per;std::vector<double> k,q;
+auto wb=(unsigned long(*)())dlsym(h,"automap_workspace_bytes");auto sb=(unsigned long(*)())dlsym(h,"automap_scratch_bytes");auto prep=(void(*)(void*,const void*const*))dlsym(h,"automap_prepare");auto ph=(int(*)())dlsym(h,"automap_phases");auto run=(void(*)(void*,void*const*,int,int,int))dlsym(h,"automap_run");
+void*ws=aligned_alloc(64,(wb()+63)/64*64);void*t[4];for(auto&p:t){p=aligned_alloc(64,1<<21);memset(p,1,1<<21);}t[3]=aligned_alloc(64,sb()/64*64+64);prep(ws,t);double ops=231211008;long n=ops/per;std::vector<double> k,q;
 for(int i=0;i<1500;i++){double a=now();for(int p=0;p<ph();p++)run(ws,t,p,0,1);double b=now();if(f32)fma(n);else vnni(n);double e=now();k.push_back(b-a);q.push_back(e-b);}
 std::sort(k.begin(),k.end());std::sort(q.begin(),q.end());printf("%s kernel %.1f us, same operations from registers %.1f us, share %.3f\n",v[2],k[750],q[750],q[750]/k[750]);}

@@ -19,7 +19,7 @@ import { bytesOf, type DType } from "../../abstraction/dtype.ts";
 import { printEquation, printExpr } from "../../abstraction/expression.ts";
 import { fillTemplate, type Intrinsic, printStorage } from "../../abstraction/intrinsic.ts";
 import { C_TYPES, type Kernel, type KernelArgument } from "../../abstraction/kernel.ts";
-import type { LoopNest } from "../../abstraction/loop-nest.ts";
+import type { LoopNest, Scratch } from "../../abstraction/loop-nest.ts";
 import {
   apart,
   axisName,
@@ -73,16 +73,25 @@ interface Declared {
   readonly line: Code;
 }
 
-export function cppSource(computation: Computation, nest: LoopNest, parts: CppParts): Pick<Kernel, "source" | "apart"> {
+export function cppSource(
+  computation: Computation,
+  nest: LoopNest,
+  parts: CppParts,
+): Pick<Kernel, "source" | "apart" | "scratchBytes"> {
   const { prepare, phases } = parts;
-  const workspace = workspaceOf(nest);
+  const workspace = workspaceOf(nest, ["workspace"]);
+  const scratch = workspaceOf(nest, ["call"]);
+  const scratchBytes = scratch.buffers.length > 0 ? scratch.bytes : 0;
   const tensors = Object.values(computation.tensors);
   const written = writtenBy(computation);
-  const pointers = (constant: boolean): Declared[] => [
-    ...workspace.buffers.map(({ name, dtype, offset }) => {
+  const placedIn = ({ buffers }: Workspace, memory: Code): Declared[] =>
+    buffers.map(({ name, dtype, offset }) => {
       const type = C_TYPES[dtype];
-      return { name, line: code`${type}* const ${tensorName(name)} = (${type}*)((char*)workspace + ${offset});` };
-    }),
+      return { name, line: code`${type}* const ${tensorName(name)} = (${type}*)((char*)${memory} + ${offset});` };
+    });
+  const pointers = (constant: boolean): Declared[] => [
+    ...placedIn(workspace, code`workspace`),
+    ...(constant ? [] : placedIn(scratch, code`tensors[${tensors.length}]`)),
     ...tensors.map((t, i) => {
       const kept = written.has(t.name) && !constant ? "" : "const ";
       const type = code`${kept}${C_TYPES[t.dtype]}*`;
@@ -121,6 +130,7 @@ ${parts.prelude}
 ${calledIn([...prepare, ...phases], CPP_HELPERS)}
 
 extern "C" unsigned long automap_workspace_bytes(void) { return ${workspace.bytes}; }
+extern "C" unsigned long automap_scratch_bytes(void) { return ${scratchBytes}; }
 extern "C" int automap_phases(void) { return ${sumOf(rounds, (round) => round.phases.length * round.times)}; }
 
 ${prepare.length > 0 ? [PREPARE_ONCE] : []}
@@ -138,9 +148,9 @@ extern "C" void automap_run(void* workspace, void* const* tensors, int phase, in
 `;
   const source = spell(text(run.map(({ here }) => here)), "c++");
   const units = run.flatMap(({ unit }) => (unit ? [spell(unit, "c++")] : []));
-  if (units.length === 0) return { source };
+  if (units.length === 0) return { source, scratchBytes };
   const main = spell(text(run.map(({ here, declared }) => declared ?? here)), "c++");
-  return { source, apart: { of: source, main, units } };
+  return { source, scratchBytes, apart: { of: source, main, units } };
 }
 
 const HEADERS = code`#include <stdint.h>
@@ -192,14 +202,20 @@ export function headOf(computation: Computation, comments: readonly string[]): C
   ]);
 }
 
-/** Offsets in the workspace. Each buffer begins at a cache line. */
-export function workspaceOf(nest: LoopNest): {
+/** Memory of a kernel, and where its buffers lie in it. */
+export interface Workspace {
   readonly bytes: number;
   readonly buffers: readonly { readonly name: string; readonly dtype: DType; readonly offset: number }[];
-} {
+}
+
+/**
+ * Offsets in the workspace. Each buffer begins at a cache line.
+ * @param scopes of the buffers in it. Only C++ has those of a call elsewhere
+ */
+export function workspaceOf(nest: LoopNest, scopes: readonly Scratch["scope"][] = ["workspace", "call"]): Workspace {
   let bytes = 0;
   const buffers = nest.scratch
-    .filter((s) => s.scope === "workspace")
+    .filter((s) => scopes.includes(s.scope))
     .map(({ name, dtype, elements }) => {
       const offset = bytes;
       bytes += Math.ceil((elements * bytesOf(dtype) + SLACK_BYTES) / 64) * 64;

@@ -98,7 +98,7 @@ class CppWriter extends ScheduledNest implements LanguagePrinter {
     this.rows = avx512 ? new Avx512Rows(this.c) : undefined;
   }
 
-  source({ comments, prelude, registers }: Head): Pick<Kernel, "source" | "apart"> {
+  source({ comments, prelude, registers }: Head): Pick<Kernel, "source" | "apart" | "scratchBytes"> {
     const prepare = printStatements(this.nest.prepare, this);
     const phases = phasesOf(this.nest.body).map((p) => printStatements(p, this));
     const preludeOf = (text: readonly Code[]): readonly Code[] => {

@@ -194,7 +194,8 @@ export abstract class PackedTiles extends OperandTiles {
     const { around = [] } = within ?? {};
     const held: Held = new Map(around.map((a) => [a.dimension, a.of]));
     const { elements, base } = this.layout(own, tileElements(operand), held);
-    const scope = loop === undefined ? "workspace" : "local";
+    const constant = inputsOf(this.computation).every((t) => t.constant || !printExpr(bound).includes(`${t.name}[`));
+    const scope = loop !== undefined ? "local" : constant ? "workspace" : "call";
     const buffer = this.allocate(`${operand.name}_${edges ? "edges" : "tiles"}`, dtype, elements, scope);
     const { inTile, inner } = tileAxes(operand, this.names);
     /** Assigns the element at a position in a tile, or the padding value. */
@@ -204,7 +205,6 @@ export abstract class PackedTiles extends OperandTiles {
       const filled = this.element(operand, value, own, stepOf, within);
       return assign(target, filled);
     };
-    const constant = inputsOf(this.computation).every((t) => t.constant || !printExpr(bound).includes(`${t.name}[`));
     if (edges) {
       const edge = {
         operand,
@@ -537,7 +537,7 @@ export class OperandPlacement extends PackedTiles {
     const reach = partialReach(mapping, this.schedule);
     if (reach !== undefined) return this.reached(target, computation.equation.target.tensor, reach);
     const { elements, base } = this.layout(spatial, tileElements(target));
-    const buffer = this.allocate(`${target.name}_partial`, target.dtype, elements);
+    const buffer = this.allocate(`${target.name}_partial`, target.dtype, elements, "call");
     return { operand: target, buffer, stride: tileRowElements(target), base };
   }
 

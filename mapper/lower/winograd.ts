@@ -153,7 +153,7 @@ class Lowering {
     const sums = tensorOf(parts.back, "sums").dims.map((dim, d) => ({ ...dim, extent: sizes[d] ?? 1 }));
     const output = outputOf(computation).name;
     const steps = [
-      this.imageLoaded(),
+      [...(this.isWhole ? this.borderCleared() : []), ...this.imageLoaded()],
       this.placed(windows, windows.nest.body, [tensorIn(parts.windows, "image"), tensorIn(parts.windows, "tiles")]),
       this.placed({ nest: summed, inside: new Set() }, summed.body, ofProducts),
       this.placed(back, back.nest.body, [
@@ -171,7 +171,7 @@ class Lowering {
               name: buffer,
               dtype: buffer === "result" ? outputOf(computation).dtype : "f32",
               elements: elementsOf(memory) * this.slotsOf(buffer),
-              scope: "workspace",
+              scope: buffer === "filters" ? "workspace" : "call",
             }),
           ),
           ...together([windows.nest, filters.nest, summed, back.nest]),
@@ -194,22 +194,62 @@ class Lowering {
     const first = minus(times(axis(SLOT), each), times(axis(IMAGES), blocks.rows));
     const range = slots === 1 ? {} : { range: { from: [first], to: [plus(first, each)] } };
     const inRows = { ...loop(ROWS, blocks.rows, body), ...range };
-    return [loop(SLOT, slots, [loop(IMAGES, blocks.images, [inRows])], "parallel")];
+    return [loop(SLOT, slots, [...this.borderCleared(), loop(IMAGES, blocks.images, [inRows])], "parallel")];
   }
 
   // ---- input and output -------------------------------------------------------------------------------------------------------
 
-  /** Rows of the input with their border, channels innermost. Columns of the border are zero from the beginning. */
+  /** Columns of a block's image: those of the border before the input's, and the input's. */
+  private columns(): { readonly leading: number; readonly inner: number } {
+    const { computation, convolution } = this.form;
+    const leading = convolution.begins[1];
+    const width = this.image.dims[2]?.extent ?? 1;
+    const of = tensorOf(computation, convolution.image.tensor).dims[3]?.extent ?? 1;
+    return { leading, inner: Math.min(of, width - leading) };
+  }
+
+  /** An assignment to the columns of a block's image from one on, at each channel. */
+  private overColumns(
+    first: number,
+    count: number,
+    [image, row]: readonly [string, string],
+    value: Expr,
+  ): readonly Statement[] {
+    const column = plus(axis("column"), first);
+    const place = this.address(this.image, [axis(image), axis(row), column, axis("channel")]);
+    const channels = this.image.dims[3]?.extent ?? 1;
+    return loops(
+      [
+        { name: "column", extent: count },
+        { name: "channel", extent: channels },
+      ],
+      [assign(access("image", [place]), value)],
+    );
+  }
+
+  /** Columns of the border, in each call: other kernels may have written there. No block writes them. */
+  private borderCleared(): readonly Statement[] {
+    const [, height = 1, width = 1] = this.image.dims.map((d) => d.extent);
+    const { leading, inner } = this.columns();
+    const sides = [
+      [0, leading],
+      [leading + inner, width - leading - inner],
+    ] as const;
+    return sides
+      .filter(([, count]) => count > 0)
+      .flatMap(([first, count]) =>
+        this.overRows("border", height, this.overColumns(first, count, ["border_number", "border_row"], number(0))),
+      );
+  }
+
+  /** Rows of the input with zeros for those of the border, channels innermost. */
   private imageLoaded(): readonly Statement[] {
     const { computation, convolution } = this.form;
     const { image, begins } = convolution;
     const tensor = tensorOf(computation, image.tensor);
-    const [, height = 1, width = 1, channels = 1] = this.image.dims.map((d) => d.extent);
-    const [top, leading] = begins;
-    const columns = Math.min(tensor.dims[3]?.extent ?? 1, width - leading);
-    const row = minus(plus(times(this.rows.first, this.schedule.outputs), axis("image_row")), top);
-    const at = (column: Expr): Access =>
-      access("image", [this.address(this.image, [axis("image_number"), axis("image_row"), column, axis("channel")])]);
+    const height = this.image.dims[1]?.extent ?? 1;
+    const { leading, inner } = this.columns();
+    const row = minus(plus(times(this.rows.first, this.schedule.outputs), axis("image_row")), begins[0]);
     const read = access(image.tensor, [
       plus(this.images.first, axis("image_number")),
       axis("channel"),
@@ -217,21 +257,9 @@ class Lowering {
       axis("column"),
     ]);
     this.inside.add(read);
-    const over = (count: number, copied: Statement): readonly Statement[] =>
-      loops(
-        [
-          { name: "column", extent: count },
-          { name: "channel", extent: channels },
-        ],
-        [copied],
-      );
+    const over = (value: Expr) => this.overColumns(leading, inner, ["image_number", "image_row"], value);
     const isRow = allOf([compare(">=", row, 0), compare("<", row, tensor.dims[2]?.extent ?? 1)]);
-    const body = when(
-      isRow,
-      over(columns, assign(at(plus(axis("column"), leading)), read)),
-      over(columns, assign(at(plus(axis("column"), leading)), number(0))),
-    );
-    return this.overRows("image", height, body);
+    return this.overRows("image", height, when(isRow, over(read), over(number(0))));
   }
 
   private turnedResult(): Held | undefined {

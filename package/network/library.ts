@@ -48,7 +48,7 @@ export function networkHeader(parts: NetworkParts): Code {
     "",
     ...aboutParameters(parts),
     "",
-    `Values between steps take ${memory.bytes} bytes, weights ${weights.length}. A network serves one call at a time; make one for every thread that calls.`,
+    `Values between steps and the scratch of a step take ${memory.bytes} bytes, weights ${weights.length}. A network serves one call at a time; make one for every thread that calls.`,
     threads > 1 &&
       `A call runs on ${threads} threads: the caller's, and ${threads - 1} of the network's own, which spin until the call ends and then sleep; on fewer where the process may use fewer processors.`,
     parametersOf(parts).some((p) => isWide(p) && !p.isOutput) &&
@@ -163,7 +163,7 @@ struct Place {
 enum { MOST = ${most}, STEPS = ${steps.length}, ALIGNMENT = 64, LARGE_PAGE = 2 << 20 };
 struct Step {
   const char* name;
-  /* The code of a step that is computed with a later one is -1. The workspace is the one of that step. */
+  /* The code of a step that is computed with a later one is -1. The workspace is the one of that step. Scratch lies behind the tensors. */
   int code, count, workspace;
   Place places[MOST], kept[MOST];
   unsigned long bytes;

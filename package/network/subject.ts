@@ -20,11 +20,12 @@ import type { Kernel } from "../../abstraction/kernel.ts";
 import { KEPT } from "../../abstraction/program.ts";
 import type { StepChain } from "../../network/chains.ts";
 import { type MemoryPlan, planMemory } from "../../network/memory.ts";
-import { beginOf, type Network, rootOf } from "../../network/network.ts";
+import { beginOf, type Network, rootOf, type Step } from "../../network/network.ts";
 import { describeValue, elementsOf, heldAs, type Quantised, type Value } from "../../network/value.ts";
 import { encodeElements } from "../../runtime/bytes.ts";
 import { toMemory } from "../../runtime/reference/verify.ts";
 import type { BuildStep } from "../build.ts";
+import { portableScratch } from "../portable.ts";
 import type { EmitSubject } from "../subject.ts";
 
 export interface NetworkSubject {
@@ -58,11 +59,11 @@ interface PlacedStep {
   readonly name: string;
   /** Undefined for a step that is computed with a later one, the last of its chain. */
   readonly kernel: number | undefined;
-  /** Places of its tensors in the kernel's order: the output first. */
+  /** Places of its tensors in the kernel's order, the output first, and of its scratch if it has any. */
   readonly places: readonly Place[];
   /** The same for a run that keeps every value in its own place. Of a step that is computed with a later one, its output's place. */
   readonly kept: readonly Place[];
-  /** The first step whose memory for packed weights and copies it uses: its own number, or that of a step with its kernel and its weights. */
+  /** The first step whose memory for packed weights and for copies with a border it uses: its own number, or that of a step with its kernel and its weights. */
   readonly workspace: number;
   readonly bytes: number;
 }
@@ -129,8 +130,13 @@ export function partsOfNetwork(subject: NetworkSubject): NetworkParts {
         value.constant ? "it is known before the run: take it off the model's outputs" : "use 32 bits",
       );
   const { chains = [] } = subject;
-  const memory = planMemory(program, true, chains);
-  const kept = planMemory(program, false, chains);
+  const chainOf = new Map(chains.flatMap((one) => one.steps.map((step) => [step, one] as const)));
+  const scratchOf = (step: Step): number => {
+    const chain = chainOf.get(step);
+    return chain && chain.steps.at(-1) !== step ? 0 : scratchBytes(subject, (chain ?? step).computation);
+  };
+  const memory = planMemory(program, true, chains, scratchOf);
+  const kept = planMemory(program, false, chains, scratchOf);
   const weights = new WeightsFile(subject.gpu ? {} : program);
   const made = new Map(program.outputs.map(({ value }, i) => [rootOf(value), i] as const).reverse());
   const placeIn = (plan: MemoryPlan, value: Value, tensor?: Tensor): Place => {
@@ -151,7 +157,6 @@ export function partsOfNetwork(subject: NetworkSubject): NetworkParts {
     numbers.set(key, number);
     return number;
   };
-  const chainOf = new Map(chains.flatMap((one) => one.steps.map((step) => [step, one] as const)));
   const steps = program.steps.map((step): Omit<PlacedStep, "workspace"> => {
     const { nodes, ops, computation, reads, output } = step;
     const about = { name: `${nodes[0] ?? ""} (${ops.join(" ")})`, bytes: bytesOfTensor(computation) };
@@ -164,11 +169,13 @@ export function partsOfNetwork(subject: NetworkSubject): NetworkParts {
     );
     const flagged = (plan: MemoryPlan, flag: Value): readonly Place[] => {
       const isPlaced = (value: Value): boolean => plan === kept || !chain || isStored(chain, value);
-      return Object.values(computed.computation.tensors).map((tensor) => {
+      const scratch = plan.scratch.get(step);
+      const tensors = Object.values(computed.computation.tensors).map((tensor) => {
         const value = tensor.name === KEPT && chain ? undefined : readAs(computed.values, tensor.name);
         // No call without the flag touches a value that stays in its chain.
         return value && isPlaced(value) ? placeIn(plan, value, tensor) : placeIn(plan, flag);
       });
+      return scratch === undefined ? tensors : [...tensors, { kind: "arena", offset: scratch }];
     };
     return { ...about, kernel, places: flagged(memory, FLAGS.off), kept: flagged(kept, FLAGS.on) };
   });
@@ -193,7 +200,7 @@ export function partsOfNetwork(subject: NetworkSubject): NetworkParts {
 /**
  * The steps with the memory that each uses. What a kernel keeps from one call to the next are the weights that it packs, so steps with the same kernel
  * share a workspace where these are the same, or where it packs none: the matrix that each step of a recurrent network multiplies by stays in a
- * cache, as does the memory that equal layers pack their images in.
+ * cache, as does the memory that equal layers copy their images to, in a border of zeros that stays.
  */
 function withWorkspaces(
   steps: readonly Omit<PlacedStep, "workspace">[],
@@ -212,6 +219,12 @@ function withWorkspaces(
     first.set(packed, workspace);
     return { ...step, workspace };
   });
+}
+
+/** Bytes of scratch of the kernel of a computation. */
+function scratchBytes({ kernels, gpu }: NetworkSubject, computation: Computation): number {
+  const tuned = kernels.get(computationKey(computation));
+  return (tuned || gpu ? tuned?.kernel.scratchBytes : portableScratch(computation)) ?? 0;
 }
 
 function bytesOfTensor(computation: Computation): number {

@@ -65,7 +65,7 @@ static int run_jobs(const Job* jobs, int count, char** argv) {
   const int first = atoi(argv[3]);
   if (!data || !outputs) return 3;
   for (int job = 0; job < count; job++) {
-    void* tensors[32];
+    void* tensors[32]; /* and room for the scratch of a kernel */
     uint32_t bytes[32];
     const uint32_t turns[2] = {next_word(data), next_word(data)};
     const uint32_t held = next_word(data);

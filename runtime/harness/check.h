@@ -114,6 +114,7 @@ static Kernel load(int number, const std::string& path) {
   Kernel k;
   k.number = number;
   k.workspace_bytes = reinterpret_cast<decltype(k.workspace_bytes)>(symbol("automap_workspace_bytes"));
+  k.scratch_bytes = reinterpret_cast<decltype(k.scratch_bytes)>(dlsym(library, "automap_scratch_bytes"));
   k.prepare = reinterpret_cast<decltype(k.prepare)>(symbol("automap_prepare"));
   k.phases = reinterpret_cast<decltype(k.phases)>(symbol("automap_phases"));
   k.run = reinterpret_cast<decltype(k.run)>(symbol("automap_run"));
@@ -139,6 +140,13 @@ static void* place_workspace(const Kernel& k, Placement placement) {
   Buffer& b = allocate("the workspace", k.workspace_bytes(), 64, placement);
   memset(b.data, 0xff, b.bytes);
   return b.data;
+}
+
+/** Allocates the memory of a call, and adds it to the tensors. */
+static Buffer& add_scratch(const Kernel& k, std::vector<void*>& tensors, Placement placement) {
+  Buffer& b = allocate("the scratch", k.scratch_bytes ? k.scratch_bytes() : 0, 64, placement);
+  tensors.push_back(b.data);
+  return b;
 }
 
 /** Two patterns, so that an unwritten element is wrong under at least one. The first is NaN in every float type. */
@@ -169,6 +177,7 @@ static Checked verify(const Kernel& k, const Request& r, double slow = INFINITY,
     at(k.number, "asking for its workspace");
     kernels_ran = true;
     void* workspace = place_workspace(k, placement);
+    const Buffer& scratch = add_scratch(k, tensors, placement);
     char* out = static_cast<char*>(tensors[set.output]);
     at(k.number, "preparing on " + set.name + " inputs");
     memset(out, POISON[0], output.bytes());
@@ -180,6 +189,7 @@ static Checked verify(const Kernel& k, const Request& r, double slow = INFINITY,
       std::string where = format("call %d on %s inputs", call + 1, set.name.c_str());
       at(k.number, where);
       memset(out, POISON[(call + s) % 2], output.bytes());
+      memset(scratch.data, POISON[(call + s) % 2], scratch.bytes);
       fastest = std::min(fastest, run_job(once, r.threads));
       if (std::string harm = damage(); !harm.empty()) return {"out-of-bounds " + where + ": " + harm};
       if (std::string difference = compare(output, out, set, r.forms[k.number]); !difference.empty()) return {"wrong " + where + ": " + difference};

@@ -34,6 +34,8 @@ struct Barrier {
 struct Kernel {
   int number;
   unsigned long (*workspace_bytes)(void);
+  /** Null where the kernel uses no scratch. */
+  unsigned long (*scratch_bytes)(void);
   void (*prepare)(void*, const void* const*);
   int (*phases)(void);
   void (*run)(void*, void* const*, int, int, int);

@@ -10,11 +10,12 @@ static double clock_tick() {
   return least;
 }
 
-/** Takes what a call of a kernel touches out of all caches: its tensors and its workspace, not those of the kernels beside it. */
+/** Takes what a call of a kernel touches out of all caches: its tensors, its scratch and its workspace, not those of the kernels beside it. */
 static void flush_caches(const Request& r, const Job& job) {
 #if defined(__x86_64__)
   const auto is_touched = [&](const Buffer& b) {
-    return b.data == job.workspace || std::find(job.tensors, job.tensors + r.arguments.size(), b.data) != job.tensors + r.arguments.size();
+    const auto end = job.tensors + r.arguments.size() + 1;
+    return b.data == job.workspace || std::find(job.tensors, end, b.data) != end;
   };
   for (int i = 0; i < buffer_count; i++)
     if (is_touched(buffers[i]))
@@ -91,6 +92,8 @@ static double time_kernels(const Request& r, const std::vector<Kernel>& kernels,
   std::vector<void*> tensors = place_tensors(r, set, Placement::spread);
   double least = std::max(50 * clock_tick(), r.batch);
   std::vector<Job> jobs;
+  // The same, with the scratch of each kernel.
+  std::vector<std::vector<void*>> given(kernels.size(), tensors);
   std::vector<std::vector<double>> samples(kernels.size());
 
   // 1. Warm up, and find how many calls make a batch.
@@ -99,8 +102,11 @@ static double time_kernels(const Request& r, const std::vector<Kernel>& kernels,
   for (const Kernel& k : kernels) {
     void* workspace = place_workspace(k, Placement::spread);
     at(k.number, "timing");
-    k.prepare(workspace, tensors.data());
-    Job j = {&k, workspace, tensors.data(), k.phases(), 1};
+    std::vector<void*>& own = given[jobs.size()];
+    const Buffer& scratch = add_scratch(k, own, Placement::spread);
+    memset(scratch.data, POISON[0], scratch.bytes);
+    k.prepare(workspace, own.data());
+    Job j = {&k, workspace, own.data(), k.phases(), 1};
     double seconds = run_job(j, r.threads), spent = seconds;
     while (seconds < least || spent < (is_awake ? WARM_UP_AGAIN : WARM_UP)) {
       sign_of_life(k.number);

@@ -71,7 +71,7 @@ export interface EmittedNetwork {
   readonly calls: number;
   /** Different kernels. */
   readonly kernels: number;
-  /** Bytes of the values between steps. */
+  /** Bytes of the values between steps, and of the scratch of a step. */
   readonly arenaBytes: number;
   /** The same without sharing memory. */
   readonly apartBytes: number;

@@ -66,6 +66,23 @@ describe.skipIf(!isa.includes("fma"))("a step by Winograd's transforms", () => {
     expect(parts.kernels.filter(({ tuned }) => tuned?.ofForm)).not.toHaveLength(0);
   });
 
+  it("writes its border in each call, so that steps with other borders use the same scratch", async () => {
+    const opened = openGraph(
+      onnx(`a = Relu(Conv<pads=[1,1,1,1]>(x[1,16,12,16], [32,16,3,3]{drawn}, [32]{drawn}))
+b = MaxPool<kernel_shape=[2,2], strides=[2,2]>(a)
+c = Relu(Conv<pads=[1,1,1,1]>(b, [16,32,3,3]{drawn}, [16]{drawn}))
+Relu(Conv<pads=[2,2,2,2]>(c, [32,16,3,3]{drawn}, [32]{drawn}))`),
+    );
+    const { steps, memory } = await expectProved(
+      join(folder, "borders"),
+      opened,
+      choicesFor(opened.program, { ...PLAIN, rows: 2 }),
+    );
+    const places = steps.flatMap((step) => step.places.slice(4));
+    expect(places).toEqual(Array(3).fill({ kind: "arena", offset: 0 }));
+    expect(memory.bytes).toBeLessThan(0.6 * memory.apart);
+  });
+
   it("shares its transformed filters with the steps that read the same filters, and with no others", () => {
     const layers = ["x[1,16,7,9]", "a", "b", "c", "d"].map((read, i) => {
       const filters = i % 2 === 1 ? "w" : "[16,16,3,3]{drawn}";

@@ -39,6 +39,7 @@ function product(before: string): Kernel {
     arguments: [argument("out", "output"), argument("a", "input"), argument("b", "input")],
     source: sourceOf(`
 extern "C" unsigned long automap_workspace_bytes(void) { return 0; }
+extern "C" unsigned long automap_scratch_bytes(void) { return 0; }
 extern "C" void automap_prepare(void*, const void* const*) {}
 extern "C" int automap_phases(void) { return 1; }
 extern "C" void automap_run(void*, void* const* tensors, int, int part, int) {
