@@ -22,6 +22,7 @@ static inline __m512i dot_bytes_saturating(__m512i c, __m512i a, __m512i b) {
 
 
 extern "C" unsigned long automap_workspace_bytes(void) { return 2944; }
+extern "C" unsigned long automap_scratch_bytes(void) { return 0; }
 extern "C" int automap_phases(void) { return 2; }
 
 extern "C" void automap_prepare(void* workspace, const void* const* tensors) __attribute__((cold));
