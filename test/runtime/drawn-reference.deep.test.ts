@@ -79,7 +79,7 @@ describe("a reference that is kept in files", () => {
     ["matmul m=30 n=300 k=70", "tf32"],
     ["conv2d c=6 k=7 h=9 w=11 NCHW4c", "s16"],
     ["matmul-4bit m=4 n=100 k=64", "f32"],
-    ["matmul-4bit m=1 n=400 k=64 group=64", "f16"],
+    ["matmul-4bit m=1 n=600 k=64 group=64", "f16"],
     ["matmul-4bit-s8 m=5 n=100 k=64", undefined],
   ] as [string, string | undefined][])(
     "equals the interpreter in the order of its tensors: %s of %s",
