@@ -66,11 +66,13 @@ it.skipIf(availableParallelism() < 2)(
 
       const keys = keysOf(await tuned(computation, true, 2));
       expect(divided).toContain(keys[0]);
-      expect(keys.filter((key) => divided.includes(key)).length).toBeGreaterThanOrEqual(3);
       expect(chooseKernel(task, { records: { db, environment }, threads: 2 }).kind).toBe("record");
       const [run] = runsIn(db).filter(({ run: { options } }) => options["threads"] === 2);
       const { transferred } = z.object({ transferred: z.array(z.string()) }).parse(run?.run.options);
+      expect(transferred.length).toBeGreaterThan(0);
       expect(alone.map(({ id }) => id)).toEqual(expect.arrayContaining(transferred));
+      // How many are nearly as fast as the fastest, and so carried over, is up to the machine.
+      expect(keys.filter((key) => divided.includes(key)).length).toBeGreaterThanOrEqual(transferred.length);
       expect(await replayRun(db, run?.run.id ?? "")).toMatchObject({ divergence: undefined, assumed: [] });
     } finally {
       db.close();
