@@ -52,6 +52,7 @@ static inline void mask_storeu_lanes(double* p, unsigned mask, __m256d v) { _mm2
 static inline void mask_storeu_lanes(int32_t* p, unsigned mask, __m256i v) { _mm256_maskstore_epi32((int*)p, lane_mask(mask), v); }
 
 extern "C" unsigned long automap_workspace_bytes(void) { return 64; }
+extern "C" unsigned long automap_scratch_bytes(void) { return 0; }
 extern "C" int automap_phases(void) { return 1; }
 
 extern "C" void automap_prepare(void* workspace, const void* const* tensors) {

@@ -31,6 +31,7 @@ template <int N> static inline __m512d lanes_from(__m512d low, __m512d high) {
 template <int N> static inline __m512i lanes_from(__m512i low, __m512i high) { return _mm512_alignr_epi32(high, low, N); }
 
 extern "C" unsigned long automap_workspace_bytes(void) { return 64; }
+extern "C" unsigned long automap_scratch_bytes(void) { return 0; }
 extern "C" int automap_phases(void) { return 1; }
 
 extern "C" void automap_prepare(void* workspace, const void* const* tensors) {
