@@ -190,7 +190,7 @@ describe("a declaration is refused", () => {
     `);
   });
 
-  it("when a template has an unknown placeholder", () => {
+  it("when a template names what it is not given", () => {
     expect(complaint({ emit: "{c} = toy_dot({acc}, {a}, {b});" })).toMatchInlineSnapshot(
       `"toy.dot: emit names {acc}, which is none of c, a, b"`,
     );

@@ -1,6 +1,7 @@
 /** @file Bounds of sums of products of floats of one byte: sums with the bits of tensor cores are within them, and wrong sums of whole numbers are not. */
 
 import { describe, expect, it } from "vitest";
+import { defineComputation } from "../../abstraction/computation.ts";
 import { BYTE_SUM_BITS, wrap } from "../../abstraction/dtype.ts";
 import { seededRandom } from "../../abstraction/random.ts";
 import { instantiate, operatorNamed, parseDataTypes } from "../../operators/index.ts";
@@ -14,6 +15,16 @@ const ruleOf = (types: string) => {
   if (!rule) throw new Error(`${types} has no bound`);
   return rule;
 };
+
+/** What a sum of terms whose sizes add up to 1000 may be off by. */
+function boundOfSum(equation: string, y: "f32" | "f16" = "f32"): { tolerance: number; size: number } {
+  const rule = boundRule(
+    defineComputation({ equation, extents: { i: 1, k: TERMS }, tensors: { y, a: "f32", b: "f32" } }),
+  );
+  if (!rule) throw new Error(`${equation} has no bound`);
+  const size = 1000;
+  return { tolerance: toleranceOf(rule, TERMS, size, size), size };
+}
 
 /** A number cut off to multiples of a unit, towards zero. */
 const cut = (x: number, unit: number): number => Math.trunc(x / unit) * unit;
@@ -42,6 +53,14 @@ describe("sums of products of floats of one byte", () => {
     expect(rule).toMatchObject({ epsilon: 3 * 2 ** -13, exactBelow: 2 ** 14 });
     expect(ruleOf("f16")).toMatchObject({ epsilon: 2 ** -23, exactBelow: 2 ** 24 });
     expect(ruleOf("e4m3->f16")).toMatchObject({ epsilon: 2 ** -10 });
+  });
+
+  it("are those of the sum's type for every term, where a term is rounded to a coarser one", () => {
+    const { tolerance, size } = boundOfSum("y[i] += f32(f16(a[i,k] * b[i,k]))");
+    expect(tolerance / size).toBeLessThan(2 ** -9);
+    expect(tolerance / size).toBeGreaterThan(2 ** -10);
+    const { tolerance: ofF16 } = boundOfSum("y[i] += f16(a[i,k] * b[i,k])", "f16");
+    expect(ofF16 / size).toBeGreaterThan(TERMS * 2 ** -10);
   });
 
   it("are within it with the bits of tensor cores, and far from where f32 would be", () => {
