@@ -83,7 +83,7 @@ export function interpretNest(
   const vectors = (nest.vectors ?? []).map((v) => ({ name: v.name, ...vectorsOf(v) }));
   for (const v of vectors) buffers.set(v.name, v);
   const ofCall = nest.scratch
-    .filter(({ scope }) => scope === "call")
+    .filter(({ scope }) => scope === "scratch")
     .map(({ name, dtype }) => ({ values: buffers.get(name)?.values, unknown: unknownOf(dtype) }));
   const { prepare, run } = judge
     ? compileForBlocks(nest, computation, memory, judge, order, vectors)

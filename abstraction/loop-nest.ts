@@ -38,7 +38,7 @@ import { type Intrinsic, WARP } from "./intrinsic.ts";
 import type { TensorView } from "./tensor-view.ts";
 
 /**
- * Memory of a nest besides the user's tensors. It begins zeroed, except shared memory and memory of a call, whose initial contents are undefined.
+ * Memory of a nest besides the user's tensors. It begins zeroed, except shared memory and `scratch`, whose initial contents are undefined.
  */
 export interface Scratch {
   readonly name: string;
@@ -46,11 +46,11 @@ export interface Scratch {
   /** Elements of memory, including holes that a storage formula leaves. */
   readonly elements: number;
   /**
-   * `workspace` lasts from call to call and is shared by threads. So is `call`, but other kernels may write there between calls. `local` belongs to
+   * `workspace` lasts from call to call and is shared by threads. So is `scratch`, but other kernels may write there between calls. `local` belongs to
    * one thread, `shared` to a block of a GPU. `cluster` is memory whose first dimension is the block's number: each block holds its part in its own
    * shared memory, and all blocks of the cluster can reach it.
    */
-  readonly scope: "workspace" | "call" | "local" | "shared" | "cluster";
+  readonly scope: "workspace" | "scratch" | "local" | "shared" | "cluster";
   /** Logical dimensions; one flat dimension when left out. The first dimension of a ring is its stage. */
   readonly dims?: readonly Dimension[];
   /** Where a logical element lies, over the names of `dims`; row-major when left out. */

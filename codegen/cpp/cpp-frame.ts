@@ -80,7 +80,7 @@ export function cppSource(
 ): Pick<Kernel, "source" | "apart" | "scratchBytes"> {
   const { prepare, phases } = parts;
   const workspace = workspaceOf(nest, ["workspace"]);
-  const scratch = workspaceOf(nest, ["call"]);
+  const scratch = workspaceOf(nest, ["scratch"]);
   const scratchBytes = scratch.buffers.length > 0 ? scratch.bytes : 0;
   const tensors = Object.values(computation.tensors);
   const written = writtenBy(computation);
@@ -210,9 +210,9 @@ export interface Workspace {
 
 /**
  * Offsets in the workspace. Each buffer begins at a cache line.
- * @param scopes of the buffers in it. Only C++ has those of a call elsewhere
+ * @param scopes of the buffers in it. Only C++ has scratch elsewhere
  */
-export function workspaceOf(nest: LoopNest, scopes: readonly Scratch["scope"][] = ["workspace", "call"]): Workspace {
+export function workspaceOf(nest: LoopNest, scopes: readonly Scratch["scope"][] = ["workspace", "scratch"]): Workspace {
   let bytes = 0;
   const buffers = nest.scratch
     .filter((s) => scopes.includes(s.scope))

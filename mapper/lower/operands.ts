@@ -195,7 +195,7 @@ export abstract class PackedTiles extends OperandTiles {
     const held: Held = new Map(around.map((a) => [a.dimension, a.of]));
     const { elements, base } = this.layout(own, tileElements(operand), held);
     const constant = inputsOf(this.computation).every((t) => t.constant || !printExpr(bound).includes(`${t.name}[`));
-    const scope = loop !== undefined ? "local" : constant ? "workspace" : "call";
+    const scope = loop !== undefined ? "local" : constant ? "workspace" : "scratch";
     const buffer = this.allocate(`${operand.name}_${edges ? "edges" : "tiles"}`, dtype, elements, scope);
     const { inTile, inner } = tileAxes(operand, this.names);
     /** Assigns the element at a position in a tile, or the padding value. */
@@ -537,7 +537,7 @@ export class OperandPlacement extends PackedTiles {
     const reach = partialReach(mapping, this.schedule);
     if (reach !== undefined) return this.reached(target, computation.equation.target.tensor, reach);
     const { elements, base } = this.layout(spatial, tileElements(target));
-    const buffer = this.allocate(`${target.name}_partial`, target.dtype, elements, "call");
+    const buffer = this.allocate(`${target.name}_partial`, target.dtype, elements, "scratch");
     return { operand: target, buffer, stride: tileRowElements(target), base };
   }
 

@@ -171,7 +171,7 @@ class Lowering {
               name: buffer,
               dtype: buffer === "result" ? outputOf(computation).dtype : "f32",
               elements: elementsOf(memory) * this.slotsOf(buffer),
-              scope: buffer === "filters" ? "workspace" : "call",
+              scope: buffer === "filters" ? "workspace" : "scratch",
             }),
           ),
           ...together([windows.nest, filters.nest, summed, back.nest]),

@@ -197,7 +197,7 @@ describe("triangles and bands", () => {
     expect(schedule.placement).toEqual({ a: "in-place", b: "in-place" });
     const text = printNest(lowerSchedule(mapping, schedule));
     expect(text.slice(0, text.indexOf("barrier"))).toMatchInlineSnapshot(`
-      "call a_edges: f32[480]
+      "scratch a_edges: f32[480]
       registers c_register: 8 x avx512.fma.f32.broadcast.c
       registers b_register: 1 x avx512.fma.f32.broadcast.b
       registers a_register: 1 x avx512.fma.f32.broadcast.a

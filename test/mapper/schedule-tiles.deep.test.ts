@@ -139,7 +139,7 @@ test("GotoBLAS's order keeps sums in the output between passes", () => {
   const inputs = smallIntegers(mapping.computation, seededRandom(1));
   expectEqual(mapping, schedule, inputs, interpret(mapping.computation, inputs));
   expect(printNest(nest)).toMatchInlineSnapshot(`
-    "call b_tiles: f32[1920]
+    "scratch b_tiles: f32[1920]
     registers c_register: 4 x avx512.fma.f32.broadcast.c
     registers b_register: 1 x avx512.fma.f32.broadcast.b
     registers a_register: 1 x avx512.fma.f32.broadcast.a
