@@ -71,8 +71,11 @@ describe("a program of rows", () => {
   it("takes the place of the fixed rule in a network, whose library is then right", async () => {
     const graph = onnx("MatMul(Softmax<axis=1>(MatMul(x[64,96], [96,200]{1})), [200,16]{2})");
     const { program, plain } = openGraph(graph);
-    const tuned = await tuneNetwork(program, { seconds: 12, database });
-    const chain = tuned.find(({ task }) => task.computation.program);
+    const chainIn = async (seconds: number) =>
+      (await tuneNetwork(program, { seconds, database })).find(({ task }) => task.computation.program);
+    const first = await chainIn(12);
+    // On a busy machine the time may not reach it.
+    const chain = first?.searched === true ? first : await chainIn(60);
     expect(chain).toMatchObject({ searched: true, seconds: expect.any(Number) });
     const compiler = await compilerHere();
     const db = openDatabase(database, { readonly: true });
