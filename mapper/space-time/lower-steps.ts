@@ -50,6 +50,16 @@
  * Beyond the plane, zeros are written in place; reads at clamped and mirrored borders go to other positions; a plane
  * that wraps is extended.
  *
+ * A pass takes several steps; the first takes what full passes leave over, the last writes the output. Planes, or a ring with the newest rows of all
+ * steps of a pass but the last, hold the values.
+ *
+ *     pass u_0 -> u                        4 steps: what 100 leave over of passes of 8
+ *     for pair in 0..6
+ *       pass u -> between, between -> u    8 steps each
+ *
+ *     rows[(row - step + 14) % 7 * pitch + column]          3 steps, of a star that reaches one row: each overwrites what it alone still needs
+ *     rows[(row - 2 * step + 18) % 9 * pitch + column]      of another stencil
+ *
  * The rows of time steps in registers while warps stream them: which register of a lane holds which element, and
  * its position in the plane.
  *
@@ -59,8 +69,9 @@
 
 import type { StepSchedule, WarpStepSchedule } from "../../abstraction/candidate.ts";
 import { present, upTo } from "../../abstraction/collections.ts";
-import { type Computation, outputOf } from "../../abstraction/computation.ts";
-import { bytesOf } from "../../abstraction/dtype.ts";
+import { type Computation, memoryElements, outputOf } from "../../abstraction/computation.ts";
+import { bytesOf, type DType } from "../../abstraction/dtype.ts";
+import { internal } from "../../abstraction/error.ts";
 import {
   type Access,
   access,
@@ -76,11 +87,15 @@ import {
   minus,
   number,
   plus,
+  remainder,
+  rewrite,
   select,
+  substitute,
   times,
 } from "../../abstraction/expression.ts";
 import {
   assign,
+  FreshNames,
   type LoopNest,
   loop,
   type Scalar,
@@ -90,11 +105,34 @@ import {
 } from "../../abstraction/loop-nest.ts";
 import { LaneFiles } from "./lane-files.ts";
 import type { PlaneAxis, Steps } from "./plane.ts";
-import { inBlock, linesOf } from "./step-lines.ts";
-import { type Level, type Source, StepPasses } from "./step-passes.ts";
+import { inBlock, keptRows, linesOf, overwrites, shiftsOf } from "./step-lines.ts";
 import { isSteps, stepProblem, stepsOf, warpStepProblem } from "./steps.ts";
 import type { LaneRefusal } from "./taps.ts";
 import { residentWarps, rowsOfStep, type WarpTile, warpTile } from "./warp-tile.ts";
+
+/** The memory that holds the values of a step. */
+interface Source {
+  readonly name: string;
+  /**
+   * Of a ring, which holds the newest rows of a step: the step, counted from 0 within its pass. Each thread has its own
+   * ring. When left out, it is a whole plane: a tensor, or memory of the kernel in the same order.
+   */
+  readonly step?: Expr;
+}
+
+/** One step of a pass, at a row. */
+interface Level {
+  readonly depth: number;
+  readonly from: Source;
+  readonly to: Source;
+  /** The row's position along the swept axis, and along the tiled one. */
+  readonly places: readonly Expr[];
+  /** The first row of the pass's input plane that the next turn of the sweep needs. The last step prefetches it. */
+  readonly ahead?: { readonly plane: Source; readonly places: readonly Expr[] };
+}
+
+/** Bytes of a cache line. Row pitches are odd multiples of it, since rows at a power of two would share cache sets. */
+const LINE_BYTES = 64;
 
 /**
  * Columns of one statement: one of them, lanes whose neighbours lie inside the row, lanes at an end of it, or lanes
@@ -139,7 +177,104 @@ function judged<S>(
   return steps;
 }
 
+abstract class StepPasses<S extends { readonly depth: number }> {
+  protected readonly steps: Steps;
+  protected readonly schedule: S;
+  protected readonly dtype: DType;
+  protected readonly names: FreshNames;
+
+  constructor(steps: Steps, schedule: S) {
+    this.steps = steps;
+    this.schedule = schedule;
+    this.dtype = outputOf(steps.computation).dtype;
+    this.names = new FreshNames(steps.computation);
+  }
+
+  /** The value of a step at some coordinates. @param read an element of the step before, so far from the one that is computed */
+  protected valueAt(coordinates: readonly Expr[], read: (shifts: readonly number[]) => Expr): Expr {
+    const { time, axes } = this.steps;
+    // Plane reads are substituted first, while their indices are still the plain positions.
+    const reads: Expr[] = [];
+    const held = this.names.fresh("held");
+    const apart = rewrite(
+      time.step.equation.value,
+      (e) => {
+        if (e.kind !== "access" || e.tensor !== time.first) return e;
+        reads.push(read(shiftsOf(e)));
+        return access(held, [number(reads.length - 1)]);
+      },
+      "value",
+    );
+    const put = (e: Expr): Expr =>
+      e.kind === "access" && e.tensor === held && e.index[0]?.kind === "number" ? (reads[e.index[0].value] ?? e) : e;
+    const places = new Map(axes.map(({ name }, d) => [name, coordinates[d] ?? number(0)]));
+    return rewrite(substitute(apart, places, "value"), put, "value");
+  }
+
+  /** A pass of `depth` steps from one plane to another. */
+  protected abstract pass(from: string, to: string, depth: number): readonly Statement[];
+
+  /** Statements between passes. */
+  protected abstract readonly between: readonly Statement[];
+
+  /** Memory and registers in addition to the planes. */
+  protected abstract held(): Pick<LoopNest, "scratch" | "vectors" | "deal">;
+
+  nest(): LoopNest {
+    const { time, computation } = this.steps;
+    const output = outputOf(computation);
+    const { depth } = this.schedule;
+    const { first } = time;
+    const last = output.name;
+    const between = this.names.fresh("between");
+    const follow = (...passes: readonly (readonly Statement[])[]): Statement[] =>
+      passes.flatMap((pass, i) => (i === 0 ? pass : [...this.between, ...pass]));
+
+    // The first pass takes the steps that full passes leave over. The last pass writes the output.
+    const rest = time.steps % depth || depth;
+    const more = (time.steps - rest) / depth;
+    const passes = [this.pass(first, more % 2 === 0 ? last : between, rest)];
+    const pairs = Math.floor(more / 2);
+    if (more % 2 === 1) passes.push(this.pass(between, last, depth));
+    if (pairs > 0) {
+      const pair = [...follow(this.pass(last, between, depth), this.pass(between, last, depth)), ...this.between];
+      passes.push([loop(this.names.fresh("pair"), pairs, pair)]);
+    }
+    const body = follow(...passes);
+    const { scratch, ...held } = this.held();
+    const spare: Scratch = {
+      name: between,
+      elements: memoryElements(output),
+      dtype: this.dtype,
+      scope: "workspace",
+      holds: "result",
+      ...this.shaped,
+    };
+    return {
+      scratch: more > 0 ? [spare, ...scratch] : scratch,
+      registers: [],
+      prepare: [],
+      body,
+      ...held,
+    };
+  }
+
+  /** Dimensions of the second plane. By default it has a flat index. */
+  protected readonly shaped: Pick<Scratch, "dims" | "outside"> = {};
+}
+
 class StepLoops extends StepPasses<StepSchedule> {
+  private readonly lane = this.steps.axes.at(-1) ?? internal("a plane without axes");
+  /** Axes of the rows: the first is swept, the second is tiled. */
+  private readonly rows = this.steps.axes.slice(0, -1);
+  private readonly swept = this.rows[0];
+  private readonly tiled = this.rows[1];
+  /** Rows of a tile, the number of tiles, and where one begins. */
+  private readonly high = Math.min(this.schedule.strip || Number.POSITIVE_INFINITY, this.tiled?.extent ?? 1);
+  private readonly tiles = Math.ceil((this.tiled?.extent ?? 1) / this.high);
+  private readonly origin = this.tiles === 1 ? number(0) : times(axis(this.names.fresh("tile")), this.high);
+  /** The share of the rows that a thread sweeps. */
+  private readonly chunk = this.schedule.threads > 1 ? axis(this.names.fresh("chunk")) : number(0);
   private readonly lineFile = this.names.fresh("line");
 
   private lineRegisters(): readonly VectorFile[] {
@@ -151,7 +286,7 @@ class StepLoops extends StepPasses<StepSchedule> {
   /** The columns of a row: whole vectors where all neighbours are inside, single columns elsewhere. */
   private columns(level: Level, isInterior: boolean): readonly Statement[] {
     // Rows at the plane's border are tested.
-    if (level.from.kind === "plane" && !isInterior) {
+    if (level.from.step === undefined && !isInterior) {
       const tests = this.rows.flatMap((along, d) => {
         const place = level.places[d];
         return along.border === "zero" && along.reach > 0 && place
@@ -327,8 +462,7 @@ class StepLoops extends StepPasses<StepSchedule> {
       if (isColumn && (of === "inside" || along.reach === 0)) return raw;
       const how = along.border;
       // A ring also holds the rows beyond the plane, as zeros or continued.
-      if (!isColumn && level.from.kind === "ring")
-        return how === "zero" || how === "wrap" ? raw : border(how, raw, along.extent);
+      if (!isColumn && level.from.step) return how === "zero" || how === "wrap" ? raw : border(how, raw, along.extent);
       if (how !== "zero") return border(how, raw, along.extent);
       const isTested = isColumn ? shift !== 0 || of === "beyond" : shift !== 0 && !isInterior;
       if (isTested) tests.push(between(raw, 0, along.extent));
@@ -339,6 +473,65 @@ class StepLoops extends StepPasses<StepSchedule> {
     const inside = allOf(tests);
     return inside ? select(inside, element, number(0)) : element;
   }
+  // ---- where rows are held -----------------------------------------------------------------------------------------------------------
+
+  private element(of: Source, level: Level, at: readonly Expr[]): Access {
+    const extents = this.steps.axes.map((a) => a.extent);
+    if (of.step === undefined) {
+      const inside = at.map((e, d) =>
+        d < at.length - 1 && e.kind !== "border" ? border("clamp", e, extents[d] ?? 1) : e,
+      );
+      if (Object.hasOwn(this.steps.computation.tensors, of.name)) return access(of.name, inside);
+      return access(of.name, [
+        inside.reduce((flat, e, d) => (d === 0 ? e : plus(times(flat, extents[d] ?? 1), e)), number(0)),
+      ]);
+    }
+    const [row = number(0), middle] = at;
+    const column = at.at(-1) ?? number(0);
+    const { swept, tiled } = this;
+    const slots = this.slots();
+    const reach = swept?.reach ?? 0;
+    const later = keptRows(this.steps) - reach;
+    // Positions above the plane are negative. An offset keeps the dividend positive.
+    const before = slots * Math.ceil(((2 * reach + later) * level.depth) / slots);
+    const place = minus(plus(row, before), times(of.step, later));
+    const slot = remainder(place, slots);
+    const pitch = this.pitch();
+    const ring = times(this.chunk, this.ringElements());
+    if (!tiled || middle === undefined) return access(of.name, [plus(plus(ring, times(slot, pitch)), column)]);
+    const halo = (level.depth - 1) * tiled.reach;
+    const high = this.high + 2 * halo;
+    const inTile = plus(minus(middle, this.origin), halo);
+    const line = plus(times(slot, high), inTile);
+    return access(of.name, [plus(plus(ring, times(line, pitch)), column)]);
+  }
+
+  /** A row of zeros. */
+  private zeros(level: Level): readonly Statement[] {
+    const column = this.names.fresh(`${this.lane.name}_column`);
+    const target = this.element(level.to, level, [...level.places, axis(column)]);
+    return [loop(column, this.lane.extent, [assign(target, number(0))])];
+  }
+
+  /** The elements of the rings of all steps but the last, for passes of any depth. */
+  private ringElements(): number {
+    return this.slots() * (this.high + 2 * (this.schedule.depth - 1) * (this.tiled?.reach ?? 0)) * this.pitch();
+  }
+
+  private slots(): number {
+    const kept = keptRows(this.steps);
+    // A turn writes the newest planes of a step before the next step has read the oldest.
+    const newest = this.schedule.rows - (overwrites(this.steps) ? 0 : 1);
+    return kept * (this.schedule.depth - 1) + newest;
+  }
+
+  /** Elements from one row to the next: an odd number of whole cache lines. */
+  private pitch(): number {
+    const line = LINE_BYTES / bytesOf(this.dtype);
+    const lines = Math.ceil(this.lane.extent / line);
+    return line * (lines % 2 === 0 ? lines + 1 : lines);
+  }
+
   /** A barrier between passes, since a pass reads what all threads wrote. */
   protected override readonly between: readonly Statement[] = this.schedule.threads > 1 ? [{ kind: "barrier" }] : [];
 
@@ -351,9 +544,11 @@ class StepLoops extends StepPasses<StepSchedule> {
 
   // ---- loops over rows ---------------------------------------------------------------------------------------------------------------
 
-  protected pass(from: Source, to: Source, depth: number): readonly Statement[] {
-    const [swept] = this.rows;
-    if (!swept) return this.columns({ depth, places: [], tile: number(0), isLast: true, from, to }, false);
+  protected pass(first: string, last: string, depth: number): readonly Statement[] {
+    const { swept, tiles } = this;
+    const from = { name: first };
+    const to = { name: last };
+    if (!swept) return this.columns({ depth, places: [], from, to }, false);
     const { threads } = this.schedule;
     const share = Math.ceil(swept.extent / threads);
     const row = this.names.fresh("row");
@@ -362,7 +557,6 @@ class StepLoops extends StepPasses<StepSchedule> {
       ...this.stepsBetween(row, share, depth),
       ...(depth > 1 ? this.step(row, share, depth, number(depth), this.ring(number(depth - 2)), to, from) : []),
     ]);
-    const tiles = this.tiles();
     const all = tiles === 1 ? sweep : loop(this.names.fresh("tile"), tiles, [sweep]);
     return [this.chunk.kind === "axis" ? loop(this.chunk.name, threads, [all], "parallel") : all];
   }
@@ -377,17 +571,12 @@ class StepLoops extends StepPasses<StepSchedule> {
   }
 
   private ring(step: Expr): Source {
-    return { kind: "ring", name: this.names.fresh("rows"), step };
+    return { name: this.names.fresh("rows"), step };
   }
 
   /** Planes that a turn of the sweep takes at once: their rows read some of the same rows. */
   private together(depth: number): number {
     return depth > 1 ? this.schedule.rows : 1;
-  }
-
-  private tiles(): number {
-    const [, tiled] = this.rows;
-    return tiled ? Math.ceil(tiled.extent / this.tileOf()) : 1;
   }
 
   /**
@@ -403,11 +592,8 @@ class StepLoops extends StepPasses<StepSchedule> {
     to: Source,
     plane?: Source,
   ): readonly Statement[] {
-    const [swept, tiled] = this.rows;
-    if (!swept) throw new Error("internal: rows of no axis");
-    const high = this.tileOf();
-    const origin = this.tiles() === 1 ? number(0) : times(axis(this.names.fresh("tile")), high);
-    const isLast = to.kind === "plane";
+    const { swept = internal("rows of no axis"), tiled, high, origin } = this;
+    const isLast = to.step === undefined;
     const behind = times(swept.reach, plus(s, depth - 2));
     const begin = times(this.chunk, share);
     const together = this.together(depth);
@@ -418,8 +604,6 @@ class StepLoops extends StepPasses<StepSchedule> {
     const level = (places: readonly Expr[], on = 0): Level => ({
       depth,
       places,
-      tile: origin,
-      isLast,
       from,
       to,
       ...(plane && { ahead: { plane, places: [plus(next, on), ...places.slice(1)] } }),
@@ -461,18 +645,17 @@ class StepLoops extends StepPasses<StepSchedule> {
     single: (places: readonly Expr[], on: number) => readonly Statement[],
   ): readonly Statement[] {
     const [q = number(0), origin = number(0)] = level.places;
-    const [swept] = this.rows;
     const inner = this.names.fresh(`${tiled.name}_row`);
-    const high = plus(this.tileOf(), times(2, halo));
-    const most = this.tileOf() + 2 * (halo.kind === "number" ? halo.value : (level.depth - 2) * tiled.reach);
+    const high = plus(this.high, times(2, halo));
+    const most = this.high + 2 * (halo.kind === "number" ? halo.value : (level.depth - 2) * tiled.reach);
     const j = minus(plus(origin, axis(inner)), halo);
     const isFirst = compare("<", axis(inner), high);
     const isSecond = and(compare(">=", axis(inner), 1), compare("<=", axis(inner), high));
     // A plane has no rows beyond its ends; a ring buffer stores rows of zeros for them.
-    const beside = level.from.kind === "plane" ? 1 : 0;
+    const beside = level.from.step ? 0 : 1;
     const inside = [
       isSecond,
-      between(q, beside, (swept?.extent ?? 1) - 1 - beside),
+      between(q, beside, (this.swept?.extent ?? 1) - 1 - beside),
       between(j, 1 + beside, tiled.extent - beside),
     ].reduce(and, isFirst);
     const when = (condition: Expr, body: readonly Statement[], otherwise: readonly Statement[] = []) =>
@@ -526,10 +709,10 @@ class WarpSteps extends StepPasses<WarpStepSchedule> {
   private readonly block = this.names.fresh("row_block");
   protected override readonly between: readonly Statement[] = [{ kind: "barrier" }];
 
-  protected pass(from: Source, to: Source, depth: number): readonly Statement[] {
+  protected pass(from: string, to: string, depth: number): readonly Statement[] {
     const tile = warpTile(this.steps, this.schedule, depth);
     const { swept, tiled, lane, streamed, unrolled, ahead } = tile;
-    const pass: Pass = { tile, from: from.name, to: to.name };
+    const pass = { tile, from, to };
     const rows = upTo(unrolled).flatMap((k) => this.row(pass, k));
     const body: Statement[] = [loop(this.block, Math.ceil(streamed / unrolled), [this.files.onLanes(rows)])];
     if (swept) body.unshift(this.files.onLanes(upTo(ahead).flatMap((k) => this.loads(pass, k, number(0)))));
