@@ -266,6 +266,21 @@ export function replaced(
   return text as SourceText;
 }
 
+/**
+ * A text in whose own fixed text every match is replaced. Names stay, and so does what stands apart.
+ * @param pattern with one group, the whole match
+ */
+export function replacedIn(text: Code, pattern: RegExp, made: (match: string) => Code): Code {
+  if (text.apart) return text;
+  const changed = (piece: Piece): Piece[] =>
+    piece instanceof Code
+      ? [replacedIn(piece, pattern, made)]
+      : typeof piece === "string"
+        ? piece.split(pattern).map((part, i) => (i % 2 === 0 ? part : made(part)))
+        : [piece];
+  return new Code(MADE_HERE, text.pieces.flatMap(changed));
+}
+
 /** Calls `see` with every piece of a text in order, and with whether it stands apart. */
 export function visit(text: Code, see: (piece: string | Name, apart: boolean) => void, isApart = false): void {
   const within = isApart || text.apart;

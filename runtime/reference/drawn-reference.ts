@@ -52,6 +52,7 @@ import { sharedAxis } from "./reference-source.ts";
 import { sizeAt } from "./step-growth.ts";
 import {
   checkedIn,
+  INTERPRETED_POINTS,
   type Reference,
   type ReferenceSet,
   tellsApart,
@@ -65,13 +66,10 @@ import {
  * takes to compile.
  */
 const LARGE_ELEMENTS = 2 ** 22;
-/**
- * The number of points from which the program pays, however few the elements. It computes 3 G points a second and
- * processor, as verify.ts does for integers, and takes about a second to compile. For floats verify.ts also computes
- * a bound for each element, at 0.24 G: 4.5 s for 118 M points that the program takes 1.5 s for, or 0.15 s once it is
- * compiled (two processors of a busy Zen 4, 2026-11-23). The program knows one bound for all elements.
- */
-const LARGE_POINTS = { integers: 2 ** 28, floats: 2 ** 25 } as const;
+/** The number of points from which the program pays, however few the elements: that from which verify.ts would compile one or two. */
+const LARGE_POINTS = INTERPRETED_POINTS;
+/** The same for steps in time, whose sets tell less apart with one bound for all elements than with a bound for each. */
+const LARGE_STEPS = 2 ** 25;
 
 const SETS = ["exact", "random", "extreme"] as const;
 /** Candidates for the largest integer of an exact set. The first for which every sum is exact is taken. */
@@ -175,8 +173,7 @@ function ruleOfDrawn(
   const { equation } = sum;
   const tensors = Object.values(sum.tensors);
   const elements = sumOf(Object.values(computation.tensors), elementCount);
-  const large = LARGE_POINTS[isInteger(targetOf(computation).dtype) ? "integers" : "floats"];
-  if (elements < least && pointCount(computation) < large) return undefined;
+  if (elements < least && pointCount(computation) < (time ? LARGE_STEPS : LARGE_POINTS)) return undefined;
   if (equation.op !== "+=" && equation.op !== "=") return undefined;
   if (time && !tensors.every(liesRowMajor)) return undefined;
   if (time ? inputsOf(computation).length > 1 || fixed.size > 0 : isRecurrent(equation) || !sharedAxis(sum))
@@ -394,7 +391,7 @@ async function storedSets(
     return [`${kind}`, `${3 * seed + kind}`, `${largest}`, `${within}`, `${looser}`, ...files.inputs, files.expected];
   });
   const doing = "drawing inputs and computing what kernels must answer";
-  const printed = await runReference(computation, doing, options, (threads) => [program, `${threads}`, ...words]);
+  const printed = await runReference(computation, doing, options, (threads) => [...program, `${threads}`, ...words]);
   const told = printed.trim().split("\n");
   const stored = sets.map(({ name, files }, i) => {
     const [least = 0, most = 0, finite = 0, within = 0, looser = 0] = (told[i] ?? "").split(" ").map(Number);

@@ -19,8 +19,9 @@ import {
 } from "../../abstraction/computation.ts";
 import type { Values } from "../../abstraction/evaluate.ts";
 import type { Inputs } from "../../abstraction/interpret.ts";
-import { apart, code, type SourceText, spell } from "../../abstraction/source-text.ts";
+import { apart, code } from "../../abstraction/source-text.ts";
 import { callsLibrary, LIBRARY_UNITS } from "../size.ts";
+import { programFor, type ReferenceProgram } from "./drawn-source.ts";
 import { argumentsOf, counters, pointsOf, resultStruct } from "./reference-bounds.ts";
 import { type ProgramOptions, valuesOfProgram } from "./reference-program.ts";
 import { dataName, harnessText } from "./reference-source.ts";
@@ -90,7 +91,7 @@ export async function endsByDirection(
  */
 
 /** @param sum the tensor whose file holds pairs */
-function endsSource(epilogue: Computation, sum: Tensor): SourceText {
+function endsSource(epilogue: Computation, sum: Tensor): ReferenceProgram {
   const { axes } = epilogue;
   const output = targetOf(epilogue);
   const laid = {
@@ -103,14 +104,14 @@ function endsSource(epilogue: Computation, sum: Tensor): SourceText {
       ? code`const Ends* const sums = given<Ends>(files[${i + 2}], ${elementCount(sum)});`
       : code`result.${dataName(t.name)}.data = given<double>(files[${i + 2}], ${elementCount(t)});`,
   );
-  const text = code`${apart(harnessText("arithmetic.h"))}
-${apart(harnessText("drawn.h"))}
-static constexpr double LIBRARY_UNITS = ${LIBRARY_UNITS};
+  const headers = code`static constexpr double LIBRARY_UNITS = ${LIBRARY_UNITS};
 ${apart(harnessText("intervals.h"))}
-${resultStruct(laid, sum, ({ storage }) => ({ type: code`Plain<double>`, storage }))}
-static Result result;
-int main(int, char** files) {
-  ${held}
+`;
+  const structs = [
+    resultStruct(laid, sum, ({ storage }) => ({ type: code`Plain<double>`, storage })),
+    code`static Result result;`,
+  ];
+  const main = code`${held}
   Ends* const answer = mapped<Ends>(files[${inputs.length + 2}], ${elementCount(output)});
   for (Int i = 0; i < ${elementCount(output)}; i++) answer[i] = {not_a_number, not_a_number};
   in_parts(atoi(files[1]), ${pointsOf(axes)}, [=](Int first, Int last) {
@@ -122,8 +123,6 @@ int main(int, char** files) {
       own.sums = sums[point];
       answer[place] = own.at(${argumentsOf(axes)});
     }
-  });
-}
-`;
-  return spell(text, "c++");
+  });`;
+  return programFor(epilogue, headers, structs, main);
 }

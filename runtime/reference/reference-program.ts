@@ -16,12 +16,11 @@ import { partsOf, together } from "../../abstraction/epilogue.ts";
 import { internal, UsageError } from "../../abstraction/error.ts";
 import type { Values } from "../../abstraction/evaluate.ts";
 import type { Inputs } from "../../abstraction/interpret.ts";
-import type { SourceText } from "../../abstraction/source-text.ts";
 import { compilerFlags, nativeTarget } from "../../targets/index.ts";
 import { explainRun, runChild } from "../child.ts";
 import { type CompileOptions, compileSource } from "../compiler.ts";
 import { onThisMachine, toolProblem } from "../environment.ts";
-import { valuesSource } from "./drawn-source.ts";
+import { type ReferenceProgram, valuesSource } from "./drawn-source.ts";
 
 /**
  * Without contraction of a*b + c or reordering: every operation rounds as written. Where g++ 12 makes a vector of two neighbours, it leaves out that
@@ -63,7 +62,7 @@ async function compileAndInterpret(given: Computation, values: Inputs, options: 
  */
 export async function valuesOfProgram(
   computation: Computation,
-  source: SourceText,
+  source: ReferenceProgram,
   inputs: readonly (readonly [name: string, values: ArrayLike<number> | undefined])[],
   options: ProgramOptions,
 ): Promise<Values> {
@@ -80,7 +79,7 @@ export async function valuesOfProgram(
     );
     const answer = join(folder, "answer.f64");
     const doing = "computing what kernels must answer";
-    await runReference(computation, doing, options, (threads) => [program, `${threads}`, ...files, answer]);
+    await runReference(computation, doing, options, (threads) => [...program, `${threads}`, ...files, answer]);
     const { buffer, byteOffset, byteLength } = await readFile(answer);
     return new Float64Array(buffer.slice(byteOffset, byteOffset + byteLength));
   } finally {
@@ -88,14 +87,14 @@ export async function valuesOfProgram(
   }
 }
 
-/** The file of a program that computes expected results. */
+/** The beginning of a command that computes expected results: the file of the program, and its sizes. */
 export async function compiledReference(
   { name }: Computation,
-  source: SourceText,
+  { source, sizes }: ReferenceProgram,
   options: ProgramOptions,
-): Promise<string> {
+): Promise<readonly string[]> {
   const program = await compileSource(source, programFlags(), ".out", options);
-  if (program.status === "compiled") return program.file;
+  if (program.status === "compiled") return [program.file, ...sizes.map(String)];
   internal(`the reference of ${name} does not compile\n${program.log}`);
 }
 

@@ -83,7 +83,7 @@ function ownWords(): string[] {
     ...FORMS.map((form) => mapped(tensors, axes, form).source),
     ...(["c++", "cuda", "cm"] as const).map((language) => laneJob(language, tensors, axes).kernel.source),
     ...packageOf("neutral", tensors, axes, mapped(tensors, axes, 0)).values(),
-    valuesSource(sumOf(tensors, axes)),
+    valuesSource(sumOf(tensors, axes)).source,
   ];
   return texts.flatMap(wordsIn).filter((word) => !word.includes("zz"));
 }
@@ -265,7 +265,7 @@ describe(`each of ${WORDS.length} words names tensors and axes`, () => {
   });
 
   it("in reference programs", async () => {
-    const texts = SETS.map(({ tensors, axes }) => valuesSource(partsOf(sumOf(tensors, axes)).sum));
+    const texts = SETS.map(({ tensors, axes }) => valuesSource(partsOf(sumOf(tensors, axes)).sum).source);
     const headers = "stdint.h stdlib.h string.h math.h stdio.h pthread.h errno.h fcntl.h sys/mman.h unistd.h".split(
       " ",
     );

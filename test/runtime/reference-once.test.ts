@@ -1,10 +1,11 @@
-/** @file What many outputs share is computed once, and no result changes. */
+/** @file What many outputs share is computed once, and no result changes; what computations of one form share is compiled once. */
 
 import { expect, it } from "vitest";
 import { elementCount, inputsOf, type Tensor, targetOf } from "../../abstraction/computation.ts";
 import type { Values } from "../../abstraction/evaluate.ts";
 import { printEquation } from "../../abstraction/expression.ts";
 import { interpret } from "../../abstraction/interpret.ts";
+import { drawnSource } from "../../runtime/reference/drawn-source.ts";
 import { sharedOnce } from "../../runtime/reference/reference-once.ts";
 import { operation, stated } from "../support/subjects.ts";
 
@@ -26,4 +27,14 @@ it.each([
   expect(interpret(once.computation, Object.fromEntries(inputs))).toEqual(interpret(computation, values));
   const lines = [...once.made, once.computation].map(({ equation }) => printEquation(equation));
   expect(lines.join("\n")).toMatchSnapshot();
+});
+
+it("compiles one program for computations that differ in their sizes", () => {
+  const programOf = (words: string) => drawnSource(operation(words), new Set());
+  const one = programOf("conv2d c=16 k=32 h=14 w=14");
+  const other = programOf("conv2d c=64 k=16 h=56 w=28");
+  expect(other.source).toBe(one.source);
+  expect(other.sizes).not.toEqual(one.sizes);
+  expect(programOf("conv2d c=16 k=32 h=14 w=14 r=5 s=5 pad=2").source).not.toBe(one.source);
+  expect(programOf("matmul m=4096 n=4096 k=4096").sizes).toEqual([]);
 });
