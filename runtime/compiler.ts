@@ -65,6 +65,8 @@ export interface CompileOptions {
 type Extension = ".so" | ".o" | ".out";
 
 const COMPILE_TIME_LIMIT_MS = 60_000;
+/** A machine with much other work may take seconds to start a program. */
+const VERSION_TIME_LIMIT_MS = 60_000;
 const LOG_CHARACTERS = 16_000;
 
 /**
@@ -103,7 +105,10 @@ export async function findCompiler(
       reasons.push(`${program} is not on the PATH`);
       continue;
     }
-    const run = await runChild([path, ...rest, "--version"], { timeLimitMs: 10_000 });
+    const ask = (): Promise<ChildRun> => runChild([path, ...rest, "--version"], { timeLimitMs: VERSION_TIME_LIMIT_MS });
+    const first = await ask();
+    // Ctrl-C while it is started, before it has a process group of its own, ends it too. That says nothing about the compiler.
+    const run = first.status === "crashed" && first.signal === "SIGINT" ? await ask() : first;
     const [version = ""] = run.stdout.split("\n", 1);
     if (run.status === "ok" && version !== "") return { status: "found", command: [path, ...rest], path, version };
     reasons.push(explainRun(run));

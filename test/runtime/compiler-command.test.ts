@@ -1,5 +1,6 @@
 /** @file The whole command of a compiler is part of the environment that records stand under. */
 
+import { rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 import { type Environment, openDatabase, queryTrials, recordTrial } from "../../db/index.ts";
@@ -30,6 +31,16 @@ const DEVICE: CudaDevice = {
   nvcc: { path: "/usr/bin/nvcc", version: "V12.8.93" },
   disassembler: "",
 };
+
+it("a compiler that Ctrl-C ends while its version is asked for is asked again", async () => {
+  const asked = join(folder, "asked");
+  const command = join(folder, "interrupted");
+  writeFileSync(command, `#!/bin/sh\n[ -e '${asked}' ] && exec g++ "$@"\ntouch '${asked}'\nkill -INT $$\n`, {
+    mode: 0o755,
+  });
+  expect(await compilerOf(command)).toMatchObject({ path: command, version: (await compilerOf("g++")).version });
+  rmSync(asked);
+});
 
 describe("options in CXX", () => {
   it("are part of the environment, so that no trial counts under other options", async () => {
