@@ -78,44 +78,47 @@ export async function openPostgres(
       throw new EnvironmentError(connectionProblem(address, error, true));
     }
   };
-  const prepared = async (): Promise<string> => {
+  /** What the server is, once it has answered. */
+  const answered = async (): Promise<string> => {
+    const begun = Date.now();
+    const { rows } = await pool.query<{ version: string; number: string; standby: boolean; clock: number }>(
+      `SELECT current_setting('server_version') AS version, current_setting('server_version_num') AS number,
+              pg_is_in_recovery() AS standby, 1000 * extract(epoch FROM clock_timestamp())::float8 AS clock
+       FROM (VALUES (1)) AS one`,
+    );
+    const { version = "", number = "0", standby = false, clock = begun } = rows[0] ?? {};
+    checkClocks(address, clock, begun, CLOCKS_MS);
+    const unfit = standby
+      ? "it is a standby, which takes no jobs"
+      : Number(number) < OLDEST * 10_000
+        ? `it is PostgreSQL ${version}, and queues ask for ${OLDEST}`
+        : undefined;
+    if (unfit !== undefined)
+      throw new EnvironmentError({
+        what: `the server ${address.text} cannot keep a fleet's queues`,
+        why: unfit,
+        remedy: "name another",
+      });
+    return `PostgreSQL ${version}`;
+  };
+  /** Makes the tables that are not there. A busy server may take longer for them than for an answer. */
+  const prepared = async (): Promise<void> => {
     const client = await pool.connect();
     try {
-      const begun = Date.now();
-      const { rows } = await client.query<{ version: string; number: string; standby: boolean; clock: number }>(
-        `SELECT current_setting('server_version') AS version, current_setting('server_version_num') AS number,
-                pg_is_in_recovery() AS standby, 1000 * extract(epoch FROM clock_timestamp())::float8 AS clock
-         FROM (VALUES (1)) AS one`,
-      );
-      const { version = "", number = "0", standby = false, clock = begun } = rows[0] ?? {};
-      checkClocks(address, clock, begun, CLOCKS_MS);
-      const unfit = standby
-        ? "it is a standby, which takes no jobs"
-        : Number(number) < OLDEST * 10_000
-          ? `it is PostgreSQL ${version}, and queues ask for ${OLDEST}`
-          : undefined;
-      if (unfit !== undefined)
-        throw new EnvironmentError({
-          what: `the server ${address.text} cannot keep a fleet's queues`,
-          why: unfit,
-          remedy: "name another",
-        });
-      try {
-        await bullmq.assertSchemaCompatibility(client, schema, { skipVersionCheck: true });
-        await client.query(`SELECT 1 FROM ${table} LIMIT 0`);
-      } catch {
-        // Whoever is first makes the tables; its user must be permitted to, and those of later members need not.
-        await bullmq.runMigrations(client, schema, { skipVersionCheck: true });
-        await client.query(tableText(schema, table));
-      }
-      return `PostgreSQL ${version}`;
+      await bullmq.assertSchemaCompatibility(client, schema, { skipVersionCheck: true });
+      await client.query(`SELECT 1 FROM ${table} LIMIT 0`);
+    } catch {
+      // Whoever is first makes the tables; its user must be permitted to, and those of later members need not.
+      await bullmq.runMigrations(client, schema, { skipVersionCheck: true });
+      await client.query(tableText(schema, table));
     } finally {
       client.release();
     }
   };
   let software: string;
   try {
-    software = await within(address, patience, prepared());
+    software = await within(address, patience, answered());
+    await within(address, silence, prepared());
   } catch (error) {
     void pool.end();
     throw error;
