@@ -23,7 +23,7 @@ import { languagesFor, usableIntrinsics } from "../session/kinds/choose.ts";
 import { checkMemory } from "../session/tune/memory.ts";
 import { checkCores, checkThreads } from "../session/tune/threads.ts";
 import { timelineOf } from "../session/tune/timeline.ts";
-import { DEFAULT_SECONDS, DEFAULT_TRIALS, type TuneOutcome, tuneComputation } from "../session/tune/tune.ts";
+import { DEFAULT_TRIALS, secondsFor, type TuneOutcome, tuneComputation } from "../session/tune/tune.ts";
 import { isElsewhere, isGpu } from "../targets/index.ts";
 import { STRATEGIES } from "../tuner/strategies.ts";
 import type { Strategy } from "../tuner/strategy.ts";
@@ -101,7 +101,7 @@ export function strategyOf({ strategy: name }: TuneWords): Strategy | undefined 
 
 /** Kernels and seconds at most. */
 export function budgetOf({ trials, time }: TuneWords): { readonly trials: number; readonly seconds: number } {
-  return { trials: trials ?? DEFAULT_TRIALS, seconds: time ?? DEFAULT_SECONDS };
+  return { trials: trials ?? DEFAULT_TRIALS, seconds: time ?? secondsFor(trials) };
 }
 
 /** @throws UsageError when the machine has fewer processors */

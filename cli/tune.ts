@@ -121,7 +121,7 @@ export function register(command: Cli): void {
     .option("--trials <n>", `kernels to measure at most (default ${DEFAULT_TRIALS})`)
     .option(
       "--time <seconds>",
-      `seconds until the search ends, preparation included; at least one kernel is measured, if what it must answer is known in time, and finals follow (default ${DEFAULT_SECONDS})`,
+      `seconds until the search ends, preparation included; at least one kernel is measured, if what it must answer is known in time, and finals follow (default ${DEFAULT_SECONDS}, or an hour with --trials)`,
     )
     .option("--seed <n>", "seed of the search (default 1)")
     .option("--threads <n>", "threads of a kernel (default 1)")

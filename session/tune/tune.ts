@@ -101,7 +101,7 @@ export interface TuneComputationOptions extends Consent {
   readonly machine?: Target;
   /** Largest number of kernels to try; 160 by default. */
   readonly trials?: number;
-  /** Search time limit in seconds, counted from the first proposed kernel; 40 by default. On a GPU a round of kernels is measured to its end. */
+  /** Search time limit in seconds, counted from the first proposed kernel; 40 by default, or an hour where `trials` is given. On a GPU a round of kernels is measured to its end. */
   readonly seconds?: number;
   /**
    * Time limit in seconds from the call to the finals, including all preparation. It also cuts short a round in progress, but at least one
@@ -176,6 +176,11 @@ export type TuneOutcome =
 
 /** Chosen so that compiling and measuring end within a minute. A search that no longer improves stops earlier. */
 export const DEFAULT_SECONDS = 40;
+/** Of a search that is told how many kernels to try: a busy machine tries as many. */
+const SECONDS_OF_TRIALS = 3600;
+/** How long a search may take that is not told. */
+export const secondsFor = (trials: number | undefined): number =>
+  trials === undefined ? DEFAULT_SECONDS : SECONDS_OF_TRIALS;
 export const DEFAULT_TRIALS = 160;
 /** A stopped search ends within this time, with finals only if they fit into it. */
 const FINALS_AFTER_STOP_MS = 1000;
@@ -376,7 +381,7 @@ async function searchPrepared(
   const { environment, batch } = place;
   const { seed = 1, machine = nativeTarget(), strategy = STRATEGIES[0], onNotice } = options;
   if (!strategy) internal("no strategies");
-  const budget = { trials: options.trials ?? DEFAULT_TRIALS, seconds: options.seconds ?? DEFAULT_SECONDS };
+  const budget = { trials: options.trials ?? DEFAULT_TRIALS, seconds: options.seconds ?? secondsFor(options.trials) };
   const recorded = replayOptions(prepared, {
     strategy,
     machine,
