@@ -51,9 +51,9 @@ export default defineConfig({
     // Of objects that live for one candidate: collected half as often, a twentieth less time in all.
     execArgv: ["--max-semi-space-size=32"],
     // Nothing may fail because a machine has other work too: these end what hangs.
-    testTimeout: 300_000,
-    hookTimeout: 300_000,
-    expect: { poll: { timeout: 60_000 } },
+    testTimeout: 900_000,
+    hookTimeout: 900_000,
+    expect: { poll: { timeout: 600_000 } },
     env: {
       // What tests measure is sealed with a key of their own.
       XDG_STATE_HOME: join(tmpdir(), "automap-test-state"),

@@ -271,29 +271,25 @@ describe("conditions, compiled,", () => {
   });
   afterAll(() => runner.close());
 
-  it.each(CASES)(
-    "where %s, of %s, equal the equation on every thread",
-    async (where, target) => {
-      const on = nativeTarget().isa.includes("avx512f") ? "avx512.fma.f32.broadcast" : "portable.mla.f32.broadcast";
-      const intrinsic = INTRINSICS.find((row) => row.name === on);
-      if (!intrinsic) throw new Error(`no intrinsic ${on}`);
-      const computation = product(where, { i: 37, j: 50, k: 21 }, target);
-      const random = seededRandom(7);
-      const reference = await runner.reference(computation, 3);
-      for (let n = 0; n < inFull(6, 1); n++) {
-        const mapping = pick(random, mappingsOnto(computation, intrinsic));
-        const schedule = randomSchedule(mapping, random, THREADS);
-        const kernel = mappedKernel(mapping, schedule);
-        const measured = await runner.measure(kernel, reference, {
-          budgetSeconds: 0.002,
-          batchSeconds: 1e-5,
-          batches: [1, 2],
-        });
-        expect(measured.status, `${JSON.stringify(schedule)} ${"log" in measured ? measured.log : ""}`).toBe("ok");
-      }
-    },
-    60_000,
-  );
+  it.each(CASES)("where %s, of %s, equal the equation on every thread", async (where, target) => {
+    const on = nativeTarget().isa.includes("avx512f") ? "avx512.fma.f32.broadcast" : "portable.mla.f32.broadcast";
+    const intrinsic = INTRINSICS.find((row) => row.name === on);
+    if (!intrinsic) throw new Error(`no intrinsic ${on}`);
+    const computation = product(where, { i: 37, j: 50, k: 21 }, target);
+    const random = seededRandom(7);
+    const reference = await runner.reference(computation, 3);
+    for (let n = 0; n < inFull(6, 1); n++) {
+      const mapping = pick(random, mappingsOnto(computation, intrinsic));
+      const schedule = randomSchedule(mapping, random, THREADS);
+      const kernel = mappedKernel(mapping, schedule);
+      const measured = await runner.measure(kernel, reference, {
+        budgetSeconds: 0.002,
+        batchSeconds: 1e-5,
+        batches: [1, 2],
+      });
+      expect(measured.status, `${JSON.stringify(schedule)} ${"log" in measured ? measured.log : ""}`).toBe("ok");
+    }
+  });
 
   it.skipIf(!nativeTarget().isa.includes("amx_int8"))(
     "edges of tiles are copied a row at a time under a mask, in the type of the input (needs amx_int8)",
@@ -325,7 +321,6 @@ describe("conditions, compiled,", () => {
         }
       }
     },
-    60_000,
   );
 });
 
@@ -335,20 +330,16 @@ describe.skipIf(!nativeTarget().isa.includes("amx_int8"))("tiles of words turned
     ["amx.tdpbusd", "u8", "s8", "s32", 100],
     ["amx.tdpbf16ps", "bf16", "bf16", "f32", 64],
     ["amx.tdpbf16ps", "bf16", "bf16", "f32", 40],
-  ] as const)(
-    "on %s, of %s by %s to %s with %i terms, equal the equation",
-    async (on, x, y, c, k) => {
-      const computation = stated(
-        `c[i,j] += ${c}(x[i,k]) * ${c}(y[j,k]) --i 32 --j 48 --k ${k} --dtype x=${x},y=${y},c=${c}`,
-      );
-      const mapping = mappingWith(computation, on, "m <- i");
-      const schedule = { ...plainSchedule(mapping), block: { j: 2 }, placement: { a: "tiled", b: "tiled" } as const };
-      const kernel = mappedKernel(mapping, schedule);
-      expect(kernel.source).toContain(`turn_words<${x === "u8" ? 1 : 2}>(b_tiles`);
-      await expectRightCompiled(kernel, computation);
-    },
-    60_000,
-  );
+  ] as const)("on %s, of %s by %s to %s with %i terms, equal the equation", async (on, x, y, c, k) => {
+    const computation = stated(
+      `c[i,j] += ${c}(x[i,k]) * ${c}(y[j,k]) --i 32 --j 48 --k ${k} --dtype x=${x},y=${y},c=${c}`,
+    );
+    const mapping = mappingWith(computation, on, "m <- i");
+    const schedule = { ...plainSchedule(mapping), block: { j: 2 }, placement: { a: "tiled", b: "tiled" } as const };
+    const kernel = mappedKernel(mapping, schedule);
+    expect(kernel.source).toContain(`turn_words<${x === "u8" ? 1 : 2}>(b_tiles`);
+    await expectRightCompiled(kernel, computation);
+  });
 });
 
 describe("words of elements from neighbouring rows", () => {
@@ -364,20 +355,16 @@ describe("words of elements from neighbouring rows", () => {
         ["amx.tdpbf16ps", "amx_bf16", "bf16", "bf16", "f32", 48],
       ] as const
     ).filter(([, feature]) => runs(feature)),
-  )(
-    "on %s (%s), of %s by %s to %s with %i columns, equal the equation",
-    async (on, _, x, y, c, j) => {
-      const computation = stated(
-        `c[i,j] += ${c}(x[i,k]) * ${c}(y[k,j]) --i 32 --j ${j} --k 128 --dtype x=${x},y=${y},c=${c}`,
-      );
-      const mapping = mappingWith(computation, on, "n <- j");
-      const schedule = { ...plainSchedule(mapping), placement: { a: "tiled", b: "tiled" } as const };
-      const kernel = mappedKernel(mapping, schedule);
-      if (j === 48) expect(kernel.source).toContain(`mix_rows<${x === "u8" ? 1 : 2}>(b_tiles`);
-      await expectRightCompiled(kernel, computation);
-    },
-    60_000,
-  );
+  )("on %s (%s), of %s by %s to %s with %i columns, equal the equation", async (on, _, x, y, c, j) => {
+    const computation = stated(
+      `c[i,j] += ${c}(x[i,k]) * ${c}(y[k,j]) --i 32 --j ${j} --k 128 --dtype x=${x},y=${y},c=${c}`,
+    );
+    const mapping = mappingWith(computation, on, "n <- j");
+    const schedule = { ...plainSchedule(mapping), placement: { a: "tiled", b: "tiled" } as const };
+    const kernel = mappedKernel(mapping, schedule);
+    if (j === 48) expect(kernel.source).toContain(`mix_rows<${x === "u8" ? 1 : 2}>(b_tiles`);
+    await expectRightCompiled(kernel, computation);
+  });
 });
 
 describe.skipIf(!nativeTarget().isa.includes("avx512f"))("rows of words turned in registers (needs avx512f)", () => {
@@ -387,25 +374,21 @@ describe.skipIf(!nativeTarget().isa.includes("avx512f"))("rows of words turned i
     // The last tile of columns is no whole one.
     ["tiled", 40, undefined],
     ["padded", 40, "turn_rows(y_padded + k_copy * 48, 192, y + k_copy, 308, 40, 77L * (part + 1) / parts - k_copy);"],
-  ] as const)(
-    "%s, of %i columns, equal the equation",
-    async (placement, columns, turned) => {
-      const computation = stated(`c[i,j] += x[i,k] * y[j,k] --i 24 --j ${columns} --k 77`);
-      const on = "avx512.fma.f32.broadcast";
-      const mapping = mappingWith(computation, on, "n <- j");
-      const schedule = {
-        ...plainSchedule(mapping),
-        block: { k: 4 },
-        placement: { a: "in-place", b: placement } as const,
-      };
-      const kernel = mappedKernel(mapping, schedule);
-      expect(/^[^a-z]*(?:const long k_copy = 77L \* part \/ parts; )?(turn_rows\(.*?;)/m.exec(kernel.source)?.[1]).toBe(
-        turned,
-      );
-      await expectRightCompiled(kernel, computation);
-    },
-    60_000,
-  );
+  ] as const)("%s, of %i columns, equal the equation", async (placement, columns, turned) => {
+    const computation = stated(`c[i,j] += x[i,k] * y[j,k] --i 24 --j ${columns} --k 77`);
+    const on = "avx512.fma.f32.broadcast";
+    const mapping = mappingWith(computation, on, "n <- j");
+    const schedule = {
+      ...plainSchedule(mapping),
+      block: { k: 4 },
+      placement: { a: "in-place", b: placement } as const,
+    };
+    const kernel = mappedKernel(mapping, schedule);
+    expect(/^[^a-z]*(?:const long k_copy = 77L \* part \/ parts; )?(turn_rows\(.*?;)/m.exec(kernel.source)?.[1]).toBe(
+      turned,
+    );
+    await expectRightCompiled(kernel, computation);
+  });
 });
 
 describe("a computation under a condition", () => {

@@ -38,9 +38,7 @@ function ran(nest: LoopNest, order: NestOrder): ArrayLike<number> | undefined {
   }
 }
 
-it("a right nest is accepted in any order, and one without a barrier, wait or commit refused, or a weaker one, where it does harm", {
-  timeout: 3_600_000,
-}, () => {
+it("a right nest is accepted in any order, and one without a barrier, wait or commit refused, or a weaker one, where it does harm", () => {
   const random = seededRandom(Number(process.env["AUTOMAP_TEST_SEED"] ?? 1));
   const counts = { faults: 0, refused: 0, lucky: 0 };
   for (let drawn = 0; drawn < inFull(400, 12); drawn++) {
@@ -68,7 +66,7 @@ it("a right nest is accepted in any order, and one without a barrier, wait or co
   expect(counts.lucky).toBeGreaterThan(counts.faults / 4);
 });
 
-it("a scrambled nest is accepted only if all orders give one result", { timeout: 3_600_000 }, () => {
+it("a scrambled nest is accepted only if all orders give one result", () => {
   const random = seededRandom(Number(process.env["AUTOMAP_TEST_SEED"] ?? 2));
   const counts = { right: 0, wrong: 0, refused: 0 };
   while (counts.right < inFull(1000, 12)) {

@@ -52,20 +52,20 @@ describe.each(DEVICES)("thread groups of %s", (_, isa) => {
     ]);
     const made = [...layers, ...others].flatMap((c) => kernelsOf(c, rowsOf(isa, "cm"), inFull(2, 1)));
     expect(await disagreements(made)).toEqual([]);
-  }, 300_000);
+  });
 
   it("equal the equation by dot products of four bytes", async () => {
     const rows = ofFamily(rowsOf(isa, "cm"), "dot");
     const bytes = COMPUTATIONS.filter((c) => Object.values(c.tensors).some((t) => t.dtype === "s8"));
     expect(await disagreements(bytes.flatMap((c) => kernelsOf(c, rows, inFull(12, 1))))).toEqual([]);
-  }, 120_000);
+  });
 
   it("equal the equation in random schedules", async () => {
     const rows = rowsOf(isa, "cm");
     const made = COMPUTATIONS.flatMap((c) => kernelsOf(c, ofFamily(rows, "dpas"), inFull(12, 1)));
     expect(await disagreements(made)).toEqual([]);
     expect(made.some(({ kernel }) => cmHost(kernel).includes("Once, before the first call"))).toBe(true);
-  }, 120_000);
+  });
 });
 
 describe("the host program beside kernels", () => {
@@ -77,13 +77,13 @@ describe("the host program beside kernels", () => {
     writeKernel(file("k.cm"), kernel);
     writeFileSync(file("main.cpp"), '#include "k.cm"\n#include "k.host.cpp"\n');
     const flags = ["-std=c++17", "-w", `-I${emulationFolder()}`, "-o", file("program")];
-    const built = await runChild(["g++", ...flags, file("main.cpp")], { timeLimitMs: 60_000 });
+    const built = await runChild(["g++", ...flags, file("main.cpp")], { timeLimitMs: 900_000 });
     expect(built, built.stderr).toMatchObject({ status: "ok" });
     writeFileSync(file("isa.bin"), "");
     return file("program");
   }
   const run = (program: string, names: readonly string[]) =>
-    runChild([program, ...["isa", ...names].map((name) => file(`${name}.bin`))], { timeLimitMs: 20_000 });
+    runChild([program, ...["isa", ...names].map((name) => file(`${name}.bin`))], { timeLimitMs: 900_000 });
 
   it("reads inputs from files, writes the output to a file, and refuses a file of wrong size", async () => {
     const [made] = kernelsOf(operation("matmul m=21 n=19 k=37", "u8s8"), rowsOf("xe_hpg", "cm"), 1);
@@ -102,7 +102,7 @@ describe("the host program beside kernels", () => {
     const short = await run(program, ["out", "a", "b"]);
     expect(short).toMatchObject({ status: "failed", exitCode: 1 });
     expect(short.stderr).toContain("holds other than 777 bytes");
-  }, 60_000);
+  });
 
   it("runs a design on lanes", async () => {
     const { problem, program, arrayRows } = readArraySubject("conv1d-single", { l: 103, r: 5 }, { lanes: 16 });
@@ -118,12 +118,12 @@ describe("the host program beside kernels", () => {
     expect(Float64Array.from(new Float32Array(bytes.buffer, bytes.byteOffset, bytes.length / 4))).toEqual(
       interpret(computation, inputs),
     );
-  }, 60_000);
+  });
 
   const vendor = ["/usr/include/igfxcmrt", "/usr/local/include/igfxcmrt"].find((path) => existsSync(path));
   it.skipIf(vendor === undefined)("compiles with Intel's cm_rt.h (Debian libigfxcmrt-dev)", async () => {
     const command = ["g++", "-fsyntax-only", "-w", `-I${vendor}`, file("k.host.cpp")];
-    const compiled = await runChild(command, { timeLimitMs: 60_000 });
+    const compiled = await runChild(command, { timeLimitMs: 900_000 });
     expect(compiled, compiled.stderr).toMatchObject({ status: "ok" });
   });
 });

@@ -68,7 +68,7 @@ describe.each(CASES)("$name on $row", ({ name, row, computation, refused }) => {
   it("equals the equation in each of them", async () => {
     const here = kernels.filter(({ kernel }) => kernel.language !== "c++" || runsOn(nativeTarget(), kernel));
     expect(await disagreements(here)).toEqual([]);
-  }, 120_000);
+  });
 });
 
 describe("a language that cannot express a candidate", () => {

@@ -192,7 +192,7 @@ function packageOf(
 async function complaints(text: string, flags: readonly string[]): Promise<string> {
   const file = join(folder, "text.cpp");
   writeFileSync(file, text);
-  const run = await runChild([keptProgram("g++"), "-fsyntax-only", "-w", ...flags, file], { timeLimitMs: 120_000 });
+  const run = await runChild([keptProgram("g++"), "-fsyntax-only", "-w", ...flags, file], { timeLimitMs: 900_000 });
   return run.status === "ok" ? "" : run.stderr.slice(0, 3000) || run.status;
 }
 
@@ -283,7 +283,7 @@ describe("macros", () => {
       const file = join(folder, "headers.cpp");
       writeFileSync(file, headers.map((h) => `#include <${h}>\n`).join(""));
       const flags = [`-std=${mode}`, ...AVX512, "-mamx-tile", "-dM", "-E"];
-      const run = await runChild(["g++", ...flags, file], { timeLimitMs: 60_000 });
+      const run = await runChild(["g++", ...flags, file], { timeLimitMs: 900_000 });
       // Those with parentheses are calls, which no name is.
       const macros = [...run.stdout.matchAll(/^#define (\w+)(?!\()\b/gm)].flatMap(([, name]) => name ?? []);
       expect(macros.length).toBeGreaterThan(1000);

@@ -74,12 +74,8 @@ describe("the operator suite", () => {
     inFull(TYPES.slice(1), TYPES.slice(3))
       .flatMap(subjects)
       .map((s) => [s.name, s] as const),
-  )(
-    "is compiled: %s",
-    (_, subject) => {
-      const { asynchronous, isa } = subject.context.intrinsic;
-      return expectCompiled(subject, asynchronous ? "90a" : isa === "sm_89" ? "89" : "80");
-    },
-    120_000,
-  );
+  )("is compiled: %s", (_, subject) => {
+    const { asynchronous, isa } = subject.context.intrinsic;
+    return expectCompiled(subject, asynchronous ? "90a" : isa === "sm_89" ? "89" : "80");
+  });
 });

@@ -135,7 +135,7 @@ describe("a database whose writer is killed within a record", () => {
 });
 
 describe(`a database written by ${WRITERS} processes at once`, () => {
-  it(`holds the ${EACH} trials of each, while two readers read`, { timeout: 600_000 }, async () => {
+  it(`holds the ${EACH} trials of each, while two readers read`, async () => {
     const path = shop.path("shared.db");
     // All of them make the file.
     const writers = Array.from({ length: WRITERS }, (_, i) => startWriter(path, EACH, (i + 1) * 1_000_000));

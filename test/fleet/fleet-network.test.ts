@@ -2,11 +2,11 @@
 
 import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { describe, expect, it } from "vitest";
+import { describe, expect, it, onTestFinished, vi } from "vitest";
 import { EnvironmentError } from "../../abstraction/error.ts";
 import { EXIT } from "../../abstraction/exit-codes.ts";
 import { openDatabase, queryTrials, recordCalibration, runsIn } from "../../db/index.ts";
-import { measuringQueue } from "../../fleet/worker.ts";
+import { measuringQueue, type WorkerMachine } from "../../fleet/worker.ts";
 import { replayRun } from "../../session/tune/replay.ts";
 import { complaint, printed } from "../support/cli.ts";
 import { commandLine } from "../support/command-line.ts";
@@ -20,6 +20,8 @@ import { scratchFolder } from "../support/scratch.ts";
 import { hasRedis, redisHere } from "../support/servers.ts";
 
 const compiler = await compilerHere();
+/** Twelve in the time of a search, which are enough for both tasks. */
+const KERNEL_MS = 50_000;
 const TWO = "MatMul(MatMul(x[16,32], [32,16]{1}), [16,48]{2})";
 
 describe.skipIf(!hasRedis)("automap tune-network in a fleet", async () => {
@@ -31,7 +33,7 @@ describe.skipIf(!hasRedis)("automap tune-network in a fleet", async () => {
     "tune-network",
     model,
     "--time",
-    "4",
+    "600",
     "--db",
     db,
     "--fleet",
@@ -40,9 +42,24 @@ describe.skipIf(!hasRedis)("automap tune-network in a fleet", async () => {
     key,
   ];
 
+  /** A machine whose kernels are what the time passes by: so many can be measured, however busy the machine of the test is. */
+  const clocked = (): WorkerMachine => {
+    const { now } = Date;
+    let passed = 0;
+    const clock = vi.spyOn(Date, "now").mockImplementation(() => now() + passed);
+    onTestFinished(() => clock.mockRestore());
+    return fakeMachine(compiler, {
+      ...BY_TEXT,
+      alone: (kernel) => {
+        passed += KERNEL_MS;
+        return BY_TEXT.alone(kernel);
+      },
+    });
+  };
+
   it("tunes its tasks on the workers, records who measured, and says how it ends", async () => {
     const fleet = fleetOn(redis, folder);
-    const machine = fakeMachine(compiler, BY_TEXT);
+    const machine = clocked();
     await fleet.worker("node1", machine);
     await fleet.worker("node2", machine);
     const file = withCalibration(join(folder, "two.db"), compiler);
@@ -51,7 +68,7 @@ describe.skipIf(!hasRedis)("automap tune-network in a fleet", async () => {
       code: EXIT.ok,
       out: expect.stringMatching(/^text: .*\nwrite it {3}automap network emit /),
     });
-    expect(err).toMatch(/measuring in a fleet: 2 workers .*\n.*: 2 tasks, at most 4 s together\n/);
+    expect(err).toMatch(/measuring in a fleet: 2 workers .*\n.*: 2 tasks, at most 600 s together\n/);
     expect(err.match(/^task \d of 2, 1 times: 10\.\d us/gm)?.length).toBeGreaterThan(1);
     const db = openDatabase(file);
     const measured = ["node1", "node2"].map((worker) => queryTrials(db, { worker }).length);
@@ -65,7 +82,7 @@ describe.skipIf(!hasRedis)("automap tune-network in a fleet", async () => {
 
   it("is written for the workers' machine where that is another, with their kernels", async () => {
     const fleet = fleetOn(redis, folder);
-    const here = fakeMachine(compiler, BY_TEXT);
+    const here = clocked();
     const isa = [...here.machine.isa, "made_up"].sort();
     const environment = { ...here.environment, cpu: "Processor elsewhere", isa };
     await fleet.worker("node1", { ...here, machine: { ...here.machine, isa }, environment });
@@ -116,8 +133,7 @@ describe.skipIf(!hasRedis)("automap tune-network in a fleet", async () => {
     });
     const { environment } = await fleet.worker("node1", machine);
     const file = withCalibration(join(folder, "stopped.db"), compiler);
-    const long = words(file, join(fleet.folder, "tuner.key")).map((word) => (word === "4" ? "600" : word));
-    const { code, err } = await commandLine(long);
+    const { code, err } = await commandLine(words(file, join(fleet.folder, "tuner.key")));
     expect({ code, err }).toEqual({
       code: EXIT.interrupted,
       err: expect.stringMatching(/ending the search with the best/),

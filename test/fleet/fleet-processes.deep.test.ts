@@ -172,5 +172,5 @@ layers:
     await node.says(/^finishing the job at hand/m);
     node.child.kill("SIGTERM");
     expect(await node.ended).toMatchObject({ code: 0, err: expect.stringMatching(/^worker node6 ends: 0 jobs/m) });
-  }, 60_000);
+  });
 });

@@ -2,7 +2,7 @@
 
 import { join } from "node:path";
 import { setTimeout } from "node:timers/promises";
-import { describe, expect, it } from "vitest";
+import { describe, expect, it, onTestFinished, vi } from "vitest";
 import { EnvironmentError } from "../../abstraction/error.ts";
 import type { Measurement } from "../../abstraction/trial.ts";
 import { openDatabase, queryTrials } from "../../db/index.ts";
@@ -12,6 +12,7 @@ import { sign, verified } from "../../fleet/signed.ts";
 import { measuringQueue, startWorker, type WorkerMachine } from "../../fleet/worker.ts";
 import type { Runner } from "../../runtime/measure.ts";
 import { replayRun } from "../../session/tune/replay.ts";
+import type { TuneComputationOptions } from "../../session/tune/tune.ts";
 import { genetic } from "../../tuner/genetic.ts";
 import { random } from "../../tuner/random.ts";
 import type { Strategy } from "../../tuner/strategy.ts";
@@ -302,10 +303,31 @@ describe.skipIf(!hasRedis)("a search in a fleet", async () => {
     const fleet = newFleet();
     const { race: never, began } = hanging();
     const { race: fast } = fakeRunner(compiler, BY_TEXT);
+    // Its time is up when it has three answers and the fourth kernel has begun.
+    const { timeout } = AbortSignal;
+    const time = new AbortController();
+    vi.spyOn(AbortSignal, "timeout").mockImplementation((ms) =>
+      ms > 1_000_000 ? time.signal : timeout.call(AbortSignal, ms),
+    );
+    onTestFinished(() => void vi.restoreAllMocks());
     let left = 3;
+    let heard = 0;
+    const onEvent: TuneComputationOptions["onEvent"] = ({ kind }) => {
+      if (kind === "trial" && ++heard === 3)
+        void expect
+          .poll(began)
+          .toBe(1)
+          .then(() => time.abort());
+    };
     const race: Runner["race"] = (...asked) => (left-- > 0 ? fast : never)(...asked);
     const { environment } = await fleet.worker("node1", fakeMachine(compiler, BY_TEXT, { race }));
-    const found = await searched(database(), { openPlace: () => fleet.place(), within: 3, finals: false });
+    const found = await searched(database(), {
+      openPlace: () => fleet.place(),
+      seconds: 3600,
+      within: 3600,
+      finals: false,
+      onEvent,
+    });
     expect(began()).toBe(1);
     expect(found).toMatchObject({ status: "time-spent" });
     expect(found.trials).toHaveLength(3);

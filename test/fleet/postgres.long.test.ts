@@ -7,7 +7,7 @@ import { afterAll, describe, expect, it, onTestFinished } from "vitest";
 import { parseAddress } from "../../fleet/address.ts";
 import { LARGEST_BLOB } from "../../fleet/contents.ts";
 import { openServer } from "../../fleet/server.ts";
-import { complaintAt, FLEET } from "../support/fleet-server.ts";
+import { complaintAt, FLEET, HASTY_MS } from "../support/fleet-server.ts";
 import { freePort, hasPostgres, portOf, postgresHere, type TestServer } from "../support/servers.ts";
 
 const ADDRESS = "check its address, and that the server runs and can be reached from here";
@@ -26,8 +26,8 @@ describe("no PostgreSQL", () => {
       }),
     );
     for (const server of [http, silent, closing, breaking]) onTestFinished(() => void server.close());
-    const at = async (server: typeof silent, more = ""): Promise<string> =>
-      complaintAt(`postgresql://me@127.0.0.1:${await portOf(server)}/x${more}`, "geheim");
+    const at = async (server: typeof silent, patience?: number): Promise<string> =>
+      complaintAt(`postgresql://me@127.0.0.1:${await portOf(server)}/x`, "geheim", patience);
     expect(await complaintAt(`postgresql://127.0.0.1:${await freePort()}/x`)).toBe(
       `postgresql://127.0.0.1:PORT/x\n  nothing listens there\n  ${ADDRESS}`,
     );
@@ -35,7 +35,7 @@ describe("no PostgreSQL", () => {
     expect(await at(http)).toMatch(/ {2}what answers there does not speak as PostgreSQL does\n/);
     expect(await at(breaking)).toMatch(/ {2}the connection is lost|what answers there does not speak/);
     expect(await at(closing)).toMatch(/ {2}what answers there does not speak as PostgreSQL does\n/);
-    expect(await at(silent)).toMatch(/ {2}it does not answer, as a server does that is no PostgreSQL/);
+    expect(await at(silent, HASTY_MS)).toMatch(/ {2}it does not answer, as a server does that is no PostgreSQL/);
   });
 });
 

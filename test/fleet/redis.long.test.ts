@@ -8,7 +8,7 @@ import { afterAll, describe, expect, it, onTestFinished } from "vitest";
 import { parseAddress } from "../../fleet/address.ts";
 import { LARGEST_BLOB } from "../../fleet/contents.ts";
 import { type FleetServer, openServer } from "../../fleet/server.ts";
-import { complaintAt, FLEET } from "../support/fleet-server.ts";
+import { complaintAt, FLEET, HASTY_MS } from "../support/fleet-server.ts";
 import { scratchFolder } from "../support/scratch.ts";
 import { freePort, hasRedis, portOf, redisHere, type TestServer } from "../support/servers.ts";
 
@@ -44,7 +44,7 @@ describe("no server", () => {
     expect(await complaintAt(`rediss://127.0.0.1:${http}`, "geheim")).toBe(
       "rediss://127.0.0.1:PORT\n  the address asks for TLS, and the server does not speak it\n  write redis:// if no TLS is wanted",
     );
-    expect(await complaintAt(`redis://127.0.0.1:${silent}`)).toBe(
+    expect(await complaintAt(`redis://127.0.0.1:${silent}`, undefined, HASTY_MS)).toBe(
       `redis://127.0.0.1:PORT\n  it does not answer, as a server does that is no Redis or is behind a firewall\n  ${ADDRESS}`,
     );
   });
@@ -68,7 +68,7 @@ describe.skipIf(!hasRedis)("Redis (redis-server)", async () => {
     expect(await complaintAt(`${url}/99`, "geheim")).toBe(
       "redis://127.0.0.1:PORT/99\n  it has no such database\n  name another number, or none",
     );
-    expect(await complaintAt(url.replace("redis:", "rediss:"), "geheim")).toMatch(
+    expect(await complaintAt(url.replace("redis:", "rediss:"), "geheim", HASTY_MS)).toMatch(
       /does not answer in TLS.*\n.*, and that it speaks TLS$/,
     );
   });
@@ -113,6 +113,8 @@ describe.skipIf(!hasRedis)("Redis (redis-server)", async () => {
     expect(await complaintAt(`rediss://127.0.0.1:${port}`, "geheim")).toMatch(
       / {2}its certificate is not trusted \(.*\)\n {2}name the file of its certificate authority in NODE_EXTRA_CA_CERTS$/,
     );
-    expect(await complaintAt(`redis://127.0.0.1:${port}`, "geheim")).toMatch(/does not (speak as Redis does|answer)/);
+    expect(await complaintAt(`redis://127.0.0.1:${port}`, "geheim", HASTY_MS)).toMatch(
+      /does not (speak as Redis does|answer)/,
+    );
   });
 });

@@ -16,8 +16,8 @@ const OTHER = { id: "1".repeat(32) };
 
 /** The result of a job. The event of one that ends while events are being subscribed to is missed. */
 async function answered(job: Job, events: QueueEvents): Promise<unknown> {
-  await vi.waitUntil(() => job.isCompleted(), { timeout: 60_000 });
-  return job.waitUntilFinished(events, 5000);
+  await expect.poll(() => job.isCompleted()).toBe(true);
+  return job.waitUntilFinished(events);
 }
 
 const KINDS = [
@@ -59,13 +59,13 @@ for (const { kind, needs, isHere, start } of KINDS)
       await board.post("worker-b", "1", 60);
       await board.post("worker-a", '{"é":"\\u0000"}', 60);
       await board.post("worker-b", "3", 60);
-      await board.post("worker-c", "4", 1);
+      await board.post("worker-c", "4", 60);
       await board.post("worker%", "5", 60);
       const names = async (): Promise<string[]> => (await board.list("worker-")).map(({ name, text }) => name + text);
       expect(await names()).toEqual(['worker-a{"é":"\\u0000"}', "worker-b3", "worker-c4"]);
       await board.remove("worker-a");
-      await setTimeout(1100);
-      expect(await names()).toEqual(["worker-b3"]);
+      await board.post("worker-c", "4", 1);
+      await expect.poll(names).toEqual(["worker-b3"]);
       await board.post("worker-c", "6", 60);
       expect(await names()).toEqual(["worker-b3", "worker-c6"]);
       expect(await (await opened(OTHER)).board.list("")).toEqual([]);
@@ -140,22 +140,21 @@ for (const { kind, needs, isHere, start } of KINDS)
       const heard: string[] = [];
       const events = server.events("measure");
       events.on("completed", ({ jobId }) => heard.push(jobId));
-      const lock = { lockDuration: 500, stalledInterval: 500 };
       const dead = server.worker("measure", () => setTimeout(600_000, undefined, { ref: false }), {
-        ...lock,
+        lockDuration: 500,
         skipLockRenewal: true,
         skipStalledCheck: true,
       });
       await Promise.all([dead.waitUntilReady(), events.waitUntilReady()]);
       await server.queue("measure").add("measure", 1, { jobId: "lost" });
       await expect.poll(() => server.queue("measure").getActiveCount()).toBe(1);
-      const living = server.worker("measure", async ({ data }) => data, lock);
+      const living = server.worker("measure", async ({ data }) => data, { stalledInterval: 500 });
       await living.waitUntilReady();
       network.is("cut");
       await setTimeout(1500);
       network.is("well");
       await dead.close(true);
-      await expect.poll(() => heard, { timeout: 15_000 }).toEqual(["lost"]);
+      await expect.poll(() => heard).toEqual(["lost"]);
     });
 
     it("makes a connection anew that the network has forgotten, and closes what finds no server any more", async ({

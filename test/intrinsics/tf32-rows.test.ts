@@ -16,7 +16,7 @@ describe("a product of tf32", () => {
   it("is right with the functions of the extension", async () => {
     expect(String(made[0]?.kernel.source)).toContain(`#ifdef ${EXTENSION}`);
     expect(await disagreements(made)).toEqual([]);
-  }, 60_000);
+  });
 
   it("is right with the functions of an older compiler", async () => {
     const older = made.map((one) => ({
@@ -24,7 +24,7 @@ describe("a product of tf32", () => {
       kernel: { ...one.kernel, source: sourceOf(String(one.kernel.source).replaceAll(EXTENSION, "no_such_extension")) },
     }));
     expect(await disagreements(older)).toEqual([]);
-  }, 60_000);
+  });
 
   it.skipIf(ocloc === undefined)(
     `is compiled without a spill to as many products as its source issues${ocloc ? "" : " (skipped: no ocloc)"}`,
@@ -37,6 +37,5 @@ describe("a product of tf32", () => {
       expect(found).toEqual([...promisedDpas(one.kernel)].filter(([, count]) => count > 0));
       expect(found).not.toEqual([]);
     },
-    60_000,
   );
 });

@@ -123,7 +123,7 @@ describe("random schedules for small images in NCHW", () => {
     "conv2d n=1 c=32 k=64 h=6 w=10 r=3 s=3 pad=1 stride=2",
   ];
 
-  it("equal the equation on the emulated device", { timeout: 900_000 }, () => {
+  it("equal the equation on the emulated device", () => {
     const wanted = F16.filter((i) => /^(wgmma.m64n(16|48|56|104)|mma)/.test(i.name));
     return expectRightEmulated(
       drawnSubjects(inFull(48, 4), wanted, (random) => convolutionF16(pick(random, SMALL), false)),
@@ -141,19 +141,13 @@ describe("random schedules for few channels", () => {
     "conv2d n=1 c=16 k=8 h=6 w=16 r=1 s=3 pad=0",
   ];
 
-  it(
-    "stage the input of each tile only once and equal the equation on the emulated device",
-    {
-      timeout: 900_000,
-    },
-    () =>
-      expectRightEmulated(
-        drawnSubjects(
-          inFull(64, 4),
-          F16.filter((i) => i.family === "mma"),
-          (random) => convolutionF16(pick(random, FEW), random() < 0.5),
-          (schedule) => schedule.gather !== undefined,
-        ),
+  it("stage the input of each tile only once and equal the equation on the emulated device", () =>
+    expectRightEmulated(
+      drawnSubjects(
+        inFull(64, 4),
+        F16.filter((i) => i.family === "mma"),
+        (random) => convolutionF16(pick(random, FEW), random() < 0.5),
+        (schedule) => schedule.gather !== undefined,
       ),
-  );
+    ));
 });

@@ -109,13 +109,12 @@ describe("lanes that sweep over several outputs", () => {
 
   it.each(inFull<readonly Emulated[]>(EMULATED, EMULATED.slice(0, 2)))(
     "compute %s in %s on threads of an emulated GPU",
-    { timeout: 120_000 },
     async (name, dtype, changes) => {
       await runsEmulated(laneCase(name, 132, 12, dtype), changes);
     },
   );
 
-  it("are right on eight lanes, where 24 threads of a warp are idle", { timeout: 120_000 }, async () => {
+  it("are right on eight lanes, where 24 threads of a warp are idle", async () => {
     await runsEmulated(laneCase("filter 3", 64, 8), { lanes: 8, each: 4 });
   });
 

@@ -100,7 +100,7 @@ it(`every counterexample gives a wrong result when run: ${OPERATORS} operators o
   expect(tally.witnesses).toBeGreaterThan(OPERATORS);
   const unexplained = [...tally.right.keys()].filter((r) => !ASK_FOR_MORE.includes(r) && !FORESEEN.includes(r));
   expect(unexplained).toEqual([]);
-}, 600_000);
+});
 
 /** The verdict on a match, and what its program gives. */
 function judge(tally: Tally, subject: Subject, problem: Problem, matching: Matching, rule: EnumerationRule): void {

@@ -299,13 +299,13 @@ describe("a kernel of blocks in phases", () => {
 
   itEqualsTheEquation(GRIDS);
 
-  it.skipIf(!NVCC)("compiles", { timeout: 240_000 }, async () => {
+  it.skipIf(!NVCC)("compiles", async () => {
     for (const subject of GRIDS.slice(0, inFull(GRIDS.length, 1))) await expectCompiled(subject);
   });
 });
 
 describe("a kernel of threads in phases", () => {
-  it("equals the equation", { timeout: 120_000 }, async () => {
+  it("equals the equation", async () => {
     const stated = convolutionF16("transposed-conv2d c=3 k=3 h=4 w=4 r=3 s=3 stride=2 pad=1", false);
     const [thread] = intrinsicsNamed("thread.fma.f32.f16");
     const [mapping] = thread ? mappingsOnto(phasesOf(stated), thread) : [];

@@ -43,7 +43,7 @@ describe("rows fetched ahead of a sweep", () => {
     ["f64", "cuda.fma.f64", { prefetchSteps: 2, warps: 8 }],
     ["f32", "cuda.fma.f32", { prefetchSteps: 5, each: 2, ahead: 2, warps: 2 }],
     ["f16", "cuda.fma.f16", { prefetchSteps: 1, each: 4, warps: 1 }],
-  ] as const)("change no element: %s", { timeout: 120_000 }, async (dtype, intrinsic, changes) => {
+  ] as const)("change no element: %s", async (dtype, intrinsic, changes) => {
     const computation = laneCase("3d13pt", 16, 16, dtype);
     const [measured] = await runner().measureTogether(
       [kernelOf(computation, changes, intrinsic)],

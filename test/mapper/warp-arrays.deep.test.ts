@@ -154,7 +154,7 @@ describe("a design on warps", () => {
     ["f16 with sums of f32", HALVES, ["FBS", "SBM"]],
     ["bytes and an epilogue", EPILOGUE, ["FBS"]],
     ["a product", stated("matmul --m 5 --n 40 --k 7"), ["BNS"]],
-  ] as const)("equals the equation in every element: %s", { timeout: 120_000 }, async (_, computation, dataflows) => {
+  ] as const)("equals the equation in every element: %s", async (_, computation, dataflows) => {
     const kernels = dataflows.map((dataflow) => kernelOf(computation, bestOf(computation, dataflow)));
     const measured = await runner().measureTogether(kernels, runner().reference(computation, 1), {
       budgetSeconds: 0,

@@ -60,36 +60,32 @@ describe("lanes of warps", () => {
     expect(fastest("2d121pt")).toBeLessThan(0.8e-3);
   });
 
-  it.each(["f32", "f64"])(
-    "are right in every element in each of their dataflows, in %s",
-    { timeout: 120_000 },
-    async (types) => {
-      const computation = stencil("2d9pt", types, 40);
-      const space = finished(
-        sessionSpace(computation, {
-          machine: H100,
-          intrinsics: usableIntrinsics(H100),
-          threads: 1,
-          seed: 1,
-          kinds: "lanes",
-        }),
-      );
-      if (isRefusals(space)) throw new Error(space[0]?.because);
-      const seen = new Set<string>();
-      const candidates = [...space.all()].filter((c) => {
-        const design = c.kind === "warp-window" ? `${c.schedule.dataflow} ${c.schedule.rolled}` : "";
-        const isNew = c.kind === "warp-window" && c.schedule.rows === 4 && !seen.has(design);
-        if (isNew) seen.add(design);
-        return isNew;
-      });
-      expect(candidates.length).toBeGreaterThanOrEqual(3);
-      const reference = await runner().reference(computation, 1);
-      const kernels = candidates.map((c) => space.kernelOf(c));
-      expect(kernels[0]?.source).toContain(types === "f32" ? "fmaf(" : "fma(");
-      const measured = await runner().measureTogether(kernels, reference, { budgetSeconds: 0, batches: [1, 1] });
-      expect(measured.map((m) => m.status)).toEqual(kernels.map(() => "ok"));
-    },
-  );
+  it.each(["f32", "f64"])("are right in every element in each of their dataflows, in %s", async (types) => {
+    const computation = stencil("2d9pt", types, 40);
+    const space = finished(
+      sessionSpace(computation, {
+        machine: H100,
+        intrinsics: usableIntrinsics(H100),
+        threads: 1,
+        seed: 1,
+        kinds: "lanes",
+      }),
+    );
+    if (isRefusals(space)) throw new Error(space[0]?.because);
+    const seen = new Set<string>();
+    const candidates = [...space.all()].filter((c) => {
+      const design = c.kind === "warp-window" ? `${c.schedule.dataflow} ${c.schedule.rolled}` : "";
+      const isNew = c.kind === "warp-window" && c.schedule.rows === 4 && !seen.has(design);
+      if (isNew) seen.add(design);
+      return isNew;
+    });
+    expect(candidates.length).toBeGreaterThanOrEqual(3);
+    const reference = await runner().reference(computation, 1);
+    const kernels = candidates.map((c) => space.kernelOf(c));
+    expect(kernels[0]?.source).toContain(types === "f32" ? "fmaf(" : "fma(");
+    const measured = await runner().measureTogether(kernels, reference, { budgetSeconds: 0, batches: [1, 1] });
+    expect(measured.map((m) => m.status)).toEqual(kernels.map(() => "ok"));
+  });
 
   it("are searched by tune for a stencil on a GPU", async () => {
     const ranked = rankByModel(stencil("2d5pt", "f32", 8192), { machine: H100, count: 60 });

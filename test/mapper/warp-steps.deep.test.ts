@@ -118,22 +118,18 @@ describe("steps on warps", () => {
     expect(source.match(/__global__/g)?.length).toBe(3);
   });
 
-  it.each(EMULATED)(
-    "compute %s on threads of an emulated GPU",
-    { timeout: 120_000 },
-    async (_, computation, changes) => {
-      const kernel = kernelFor(computation, {
-        kind: "warp-steps",
-        intrinsic: "cuda.fma.f32",
-        schedule: { ...ON_WARPS, ...changes },
-      });
-      const reference = await runner().reference(computation, 1);
-      const measured = await runner().measureTogether([kernel], reference, { budgetSeconds: 0, batches: [1, 1] });
-      expect(measured).toMatchObject([{ status: "ok" }]);
-    },
-  );
+  it.each(EMULATED)("compute %s on threads of an emulated GPU", async (_, computation, changes) => {
+    const kernel = kernelFor(computation, {
+      kind: "warp-steps",
+      intrinsic: "cuda.fma.f32",
+      schedule: { ...ON_WARPS, ...changes },
+    });
+    const reference = await runner().reference(computation, 1);
+    const measured = await runner().measureTogether([kernel], reference, { budgetSeconds: 0, batches: [1, 1] });
+    expect(measured).toMatchObject([{ status: "ok" }]);
+  });
 
-  it("are found wrong where a pass writes the plane that its other warps read", { timeout: 120_000 }, async () => {
+  it("are found wrong where a pass writes the plane that its other warps read", async () => {
     const computation = stated(`${HEAT} --t 6 --i 40 --j 40`);
     const schedule: WarpStepSchedule = { ...ON_WARPS, depth: 2, sweep: 3 };
     const kernel = kernelFor(computation, { kind: "warp-steps", intrinsic: "cuda.fma.f32", schedule });
@@ -149,7 +145,7 @@ describe("steps on warps", () => {
     expect(wrong).toEqual([undefined, expect.stringContaining("the equation gives")]);
   });
 
-  it("are found wrong where they give zeros", { timeout: 120_000 }, async () => {
+  it("are found wrong where they give zeros", async () => {
     const [, [, heat] = []] = EMULATED;
     if (!heat) throw new Error("no case");
     const zeros = stated("u[t,i,j] = 0*u[t-1,i,j] --t 4 --i 9 --j 200");
@@ -158,9 +154,7 @@ describe("steps on warps", () => {
     expect(measured).toMatchObject([{ status: "wrong" }]);
   });
 
-  it("cannot be verified where answers have decayed below their rounding: zeros do not pass", {
-    timeout: 120_000,
-  }, async () => {
+  it("cannot be verified where answers have decayed below their rounding: zeros do not pass", async () => {
     // Coefficients add up to 1, so the bound of rounding grows with the steps; zeros come in from both ends, and 2000 steps leave 1e-7 of the plane.
     const extents = { t: 2000, i: 16 };
     const decaying = define("u[t,i] = 0.5*u[t-1,i] + 0.25*(u[t-1,i-1] + u[t-1,i+1])", extents, "f32");
@@ -193,7 +187,7 @@ describe("steps on warps", () => {
     );
   });
 
-  it("are searched, recorded and replayed for a GPU", { timeout: 300_000 }, async () => {
+  it("are searched, recorded and replayed for a GPU", async () => {
     const { commandLine } = fakeCuda(folder);
     const subject = `"${HEAT}" --t 5 --i 16 --j 64 --dtype f32 --target cuda`;
     const tuned = await commandLine(`tune ${subject} --trials 3 --time 300 --db ${folder}/t.db --json`);

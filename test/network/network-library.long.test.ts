@@ -166,7 +166,7 @@ describe("the library of a network", () => {
     expect(await buildNetwork(at, parts, compiler, shareCores())).toBeUndefined();
     const files = ["input", "mean", "shaped", "same"].map((name) => join(at, name));
     writeFileSync(files[0] ?? "", new Uint8Array(96));
-    const run = await runChild([join(at, "build/moves_main"), "--steps", "3", ...files], { timeLimitMs: 10_000 });
+    const run = await runChild([join(at, "build/moves_main"), "--steps", "3", ...files], { timeLimitMs: 900_000 });
     const lines = run.stdout.trim().split("\n");
     expect(lines.map((line) => line.replace(/^0\.\d{9} /, ""))).toEqual(parts.steps.map(({ name }) => name));
     expect(lines.every((line) => Number.parseFloat(line) > 0)).toBe(true);

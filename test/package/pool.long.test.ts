@@ -135,6 +135,6 @@ it.each([
   // Addresses are not randomised: the sanitizer of GCC 12 and earlier does not start where the system spreads them widely.
   const start = spawnSync("setarch", ["-R", "true"]).status === 0 ? ["setarch", "-R"] : ["env"];
   const [command = "", ...words] = [...start, program, word];
-  const { stdout, stderr, signal } = spawnSync(command, words, { encoding: "utf8", timeout: 60_000 });
+  const { stdout, stderr, signal } = spawnSync(command, words, { encoding: "utf8", timeout: 600_000 });
   expect({ said: stdout.trim(), stderr, signal }).toEqual({ said: "right", stderr: "", signal: null });
 });

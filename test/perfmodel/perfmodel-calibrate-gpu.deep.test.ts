@@ -115,7 +115,7 @@ describe("probes of a GPU", () => {
       writeFileSync(file, source);
       const target = [...H100.compilerFlags, "-std=c++17", "-O3", "-shared", "-Xcompiler", "-fPIC", "-Xptxas", "-v"];
       const run = await runChild([keptProgram(nvcc ?? ""), file, "-o", `${file}.so`, ...target], {
-        timeLimitMs: 200_000,
+        timeLimitMs: 900_000,
       });
       expect(run.status, run.stderr).toBe("ok");
       expect(run.stderr).not.toMatch(/warning|C75\d\d|[1-9]\d* bytes (?:stack|spill)/);

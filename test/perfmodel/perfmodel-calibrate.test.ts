@@ -150,7 +150,7 @@ test("this machine is measured, and the figures are plausible", async (context) 
     const compiled = await compileSource(source, flags, ".out", { compiler, workdir });
     if (compiled.status !== "compiled") throw new Error(compiled.log);
     listing = execFileSync(requireDisassembler(), ["-d", "-C", "--no-show-raw-insn", compiled.file], OPTIONS);
-    const run = await runChild([compiled.file], { timeLimitMs: 30_000 });
+    const run = await runChild([compiled.file], { timeLimitMs: 900_000 });
     if (run.status !== "ok") throw new Error(`${explainRun(run)}\n${run.stderr}`);
     return run.stdout;
   });

@@ -38,7 +38,7 @@ describe.skipIf(BROWSER === undefined)("the report in a browser", () => {
     db.close();
     writeFileSync(NETWORK, networkPage(NETWORK_REPORT));
     browser = new Browser(BROWSER ?? "");
-  }, 60_000);
+  });
   afterAll(async () => {
     await browser.close();
     shop.remove();
@@ -49,37 +49,29 @@ describe.skipIf(BROWSER === undefined)("the report in a browser", () => {
     ["a narrow one", { width: 400 }],
     ["a narrow one in the dark", { width: 400, dark: true }],
     ["paper", { width: 720, paper: true }],
-  ])(
-    "fits %s: no label touches another, nothing is cut off",
-    async (_, how) => {
-      const page = await openPage(browser, HTML, how);
-      expect(await page.evaluate("document.querySelectorAll('svg.chart').length")).toBeGreaterThan(12);
-      await expectFit(page, [TOUCHING, OUTSIDE, STRUCK]);
-    },
-    60_000,
-  );
+  ])("fits %s: no label touches another, nothing is cut off", async (_, how) => {
+    const page = await openPage(browser, HTML, how);
+    expect(await page.evaluate("document.querySelectorAll('svg.chart').length")).toBeGreaterThan(12);
+    await expectFit(page, [TOUCHING, OUTSIDE, STRUCK]);
+  });
 
   it.each([
     ["a wide screen", { width: 1280 }],
     ["a narrow one in the dark", { width: 400, dark: true }],
     ["paper", { width: 720, paper: true }],
-  ])(
-    "fits the report of a network onto %s",
-    async (_, how) => {
-      const page = await openPage(browser, NETWORK, how);
-      expect(await page.evaluate("document.querySelectorAll('svg.chart').length")).toBe(3);
-      expect(await page.evaluate("document.querySelectorAll('svg.graph').length")).toBeGreaterThan(1);
-      await expectFit(page, [TOUCHING, OUTSIDE, STRUCK, COVERED]);
-    },
-    60_000,
-  );
+  ])("fits the report of a network onto %s", async (_, how) => {
+    const page = await openPage(browser, NETWORK, how);
+    expect(await page.evaluate("document.querySelectorAll('svg.chart').length")).toBe(3);
+    expect(await page.evaluate("document.querySelectorAll('svg.graph').length")).toBeGreaterThan(1);
+    await expectFit(page, [TOUCHING, OUTSIDE, STRUCK, COVERED]);
+  });
 
   it("needs no scrolling sideways on a wide screen", async () => {
     const page = await openPage(browser, HTML, { width: 1280 });
     const scrolled =
       "[...document.querySelectorAll('.wide, .carded')].filter((e) => e.scrollWidth > e.clientWidth).length";
     expect(await page.evaluate(scrolled)).toBe(0);
-  }, 60_000);
+  });
 
   it.each([1280, 400])(
     "keeps names of ceilings clear of the kernels that reach them, %i pixels wide",
@@ -88,7 +80,6 @@ describe.skipIf(BROWSER === undefined)("the report in a browser", () => {
       expect(await page.evaluate("document.querySelectorAll('path.winner').length")).toBeGreaterThan(2);
       await expectFit(page, [COVERED, TOUCHING, OUTSIDE]);
     },
-    60_000,
   );
 
   it("is found wrong with labels that touch, and with one that overflows", async () => {
@@ -100,7 +91,7 @@ describe.skipIf(BROWSER === undefined)("the report in a browser", () => {
     }`);
     expect(await page.evaluate(TOUCHING)).not.toEqual([]);
     expect(await page.evaluate(OUTSIDE)).not.toEqual([]);
-  }, 60_000);
+  });
 
   it("is legible at 400 pixels: no text is smaller than nine pixels", async () => {
     const page = await openPage(browser, HTML, { width: 400 });
@@ -108,7 +99,7 @@ describe.skipIf(BROWSER === undefined)("the report in a browser", () => {
       "Math.min(...[...document.querySelectorAll('svg.chart text')].map((t) => parseFloat(getComputedStyle(t).fontSize) * Math.hypot(t.getScreenCTM().a, t.getScreenCTM().b)))",
     );
     expect(least).toBeGreaterThan(9);
-  }, 60_000);
+  });
 
   it("sorts a table by keyboard, in both directions, and announces it", async () => {
     const page = await openPage(browser, HTML, { width: 1280 });
@@ -127,21 +118,21 @@ describe.skipIf(BROWSER === undefined)("the report in a browser", () => {
     // The head of the next column is one step of the keyboard away.
     await page.press("Tab");
     expect(await page.evaluate("document.activeElement.textContent")).toBe("G op/s");
-  }, 60_000);
+  });
 
   it("prints no list of contents and no links to files", async () => {
     const shown =
       "[...document.querySelectorAll('nav, .downloads')].filter((e) => getComputedStyle(e).display !== 'none').length";
     expect(await (await openPage(browser, HTML, { width: 720, paper: true })).evaluate(shown)).toBe(0);
     expect(await (await openPage(browser, HTML, { width: 720 })).evaluate(shown)).toBe(2);
-  }, 60_000);
+  });
 
   it("has a shadow where a table scrolls sideways, and none on paper", async () => {
     const background =
       "getComputedStyle(document.querySelector('.wide')).backgroundImage.split('linear-gradient').length - 1";
     expect(await (await openPage(browser, HTML, { width: 400 })).evaluate(background)).toBe(4);
     expect(await (await openPage(browser, HTML, { width: 720, paper: true })).evaluate(background)).toBe(0);
-  }, 60_000);
+  });
 
   it("unfolds for printing, and folds again", async () => {
     const page = await openPage(browser, HTML, { width: 720 });
@@ -152,7 +143,7 @@ describe.skipIf(BROWSER === undefined)("the report in a browser", () => {
     expect(await page.evaluate(folded)).toBe(0);
     await page.evaluate("dispatchEvent(new Event('afterprint'))");
     expect(await page.evaluate(folded)).toBe(before);
-  }, 60_000);
+  });
 
   it("runs no planted script", async () => {
     const page = await openPage(browser, HTML, { width: 400 });
@@ -161,7 +152,7 @@ describe.skipIf(BROWSER === undefined)("the report in a browser", () => {
     );
     expect(await page.evaluate("typeof globalThis.planted")).toBe("undefined");
     expect(page.complaints.join()).toContain("Content Security Policy");
-  }, 60_000);
+  });
 });
 
 /** The best of a workload at 98 % of each ceiling, where its name would stand. */

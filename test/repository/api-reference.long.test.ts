@@ -28,7 +28,7 @@ describe("the API reference", () => {
   beforeAll(() => {
     // It fails where an export has no comment, or a comment links to what is not exported.
     execFileSync("node_modules/.bin/typedoc", ["--out", pages, "--json", model], { stdio: "pipe" });
-  }, 300_000);
+  });
 
   it("has a page for each entry, and for what it exports", () => {
     const names = readdirSync(pages, { recursive: true, encoding: "utf8" });

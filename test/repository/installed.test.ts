@@ -130,7 +130,7 @@ describe.runIf(process.env["AUTOMAP_SLOW"] === "1")("the packed package", () => 
   it("takes an instruction of the user on its command line", () => {
     const file = "node_modules/automap/dist/examples/vpmaddwd.js";
     expect(automap("intrinsic", "check", "mine.vpmaddwd", "--declare", file)).toContain("1 agree with their equation");
-  }, 120_000);
+  });
 
   it("searches, asks, reports, emits and calls", () => {
     expect(automap("map", "conv2d", "--intrinsic", "wmma.m16n16k16.f32.f16")).toContain("mappings");

@@ -68,7 +68,7 @@ int main(int, char** words) {
 }`;
 
 async function made(words: readonly string[]): Promise<void> {
-  const run = await runChild([keptProgram("g++"), ...words], { timeLimitMs: 300_000, cwd: folder });
+  const run = await runChild([keptProgram("g++"), ...words], { timeLimitMs: 900_000, cwd: folder });
   expect([run.status, run.stderr]).toEqual(["ok", ""]);
 }
 
@@ -80,9 +80,9 @@ async function asked(name: string, source: string): Promise<string[]> {
   writeFileSync(join(folder, `${name}.cpp`), parts.host);
   writeFileSync(join(folder, `${name}.fatbin`), `${name} code`);
   const host = nvccToolchain(DEVICE, compiler).apart?.host(join(folder, `${name}.cpp`), `${name}.fatbin`, `${name}.so`);
-  expect(await runChild(host ?? [], { timeLimitMs: 300_000, cwd: folder })).toMatchObject({ status: "ok", stderr: "" });
+  expect(await runChild(host ?? [], { timeLimitMs: 900_000, cwd: folder })).toMatchObject({ status: "ok", stderr: "" });
   const env = { LD_LIBRARY_PATH: folder };
-  const run = await runChild([join(folder, "caller"), join(folder, `${name}.so`)], { timeLimitMs: 60_000, env });
+  const run = await runChild([join(folder, "caller"), join(folder, `${name}.so`)], { timeLimitMs: 900_000, env });
   expect(run.status).toBe("ok");
   return run.stdout.trim().split("\n");
 }
@@ -202,7 +202,7 @@ it.skipIf(nvcc === undefined)("has the same code of the device in parts as whole
     const words = toolchain.apart?.device(`${name}.cu`, `${name}.cubin`, light) ?? [];
     const run = await runChild(
       words.map((word) => (word === "-fatbin" ? "-cubin" : word)),
-      { timeLimitMs: 300_000, cwd: folder },
+      { timeLimitMs: 900_000, cwd: folder },
     );
     expect(run.status).toBe("ok");
     return codeIn(readFileSync(join(folder, `${name}.cubin`)));

@@ -234,7 +234,7 @@ describe("a reference that is kept in files", () => {
     expect(planted.source === source).toBe(!differs);
     const program = await compiledReference(computation, planted, { compiler, workdir });
     const files = [...inputsOf(computation), targetOf(computation)].map(({ name }) => join(folder, `fault-${name}`));
-    const run = await runChild([...program, "2", "1", "4", "1", "1e-6", "0", ...files], { timeLimitMs: 60_000 });
+    const run = await runChild([...program, "2", "1", "4", "1", "1e-6", "0", ...files], { timeLimitMs: 900_000 });
     expect(run.status).toBe(differs ? "failed" : "ok");
     if (differs) expect(run.stderr).toMatch(/^sum \d+ is \S+, and \S+ by plain loops/);
   });

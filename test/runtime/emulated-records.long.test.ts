@@ -53,7 +53,6 @@ describe("--emulate", () => {
         db.close();
       }
     },
-    120_000,
   );
 
   it("is refused for this machine, for a ranking and for a search", async () => {
@@ -98,5 +97,5 @@ describe("the verdict of an emulation", () => {
       status: "emulated",
       log: expect.stringContaining("in 2 orders of threads; not timed"),
     });
-  }, 120_000);
+  });
 });

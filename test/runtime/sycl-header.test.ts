@@ -93,7 +93,7 @@ describe("sycl.hpp", () => {
     const flags = ["-std=c++17", "-O0", "-w", ...emulationFlags()];
     const compiled = await compileSource(spell(trustedCode(text), "c++"), flags, ".out", { compiler: found, workdir });
     if (compiled.status !== "compiled") throw new Error(compiled.log);
-    const run = (which: number) => runChild([compiled.file, String(which)], { timeLimitMs: 20_000 });
+    const run = (which: number) => runChild([compiled.file, String(which)], { timeLimitMs: 900_000 });
     for (const [i, [name, , said]] of MISUSES.entries()) {
       const { status, stderr } = await run(i);
       expect({ name, status, stderr }).toMatchObject({ name, stderr: expect.stringContaining(said) });
@@ -102,5 +102,5 @@ describe("sycl.hpp", () => {
     expect((await run(100)).stderr).toContain("depends on nothing that ends behind the one before");
     expect((await run(101)).stderr).toContain("make the queue with sycl::property::queue::in_order");
     expect((await run(99)).status).toBe("ok");
-  }, 60_000);
+  });
 });

@@ -26,17 +26,17 @@ describe.each(DEVICES)("sub-groups of %s", (_, isa) => {
 
   it("equal the equation by joint matrices", async () => {
     expect(await disagreements(COMPUTATIONS.flatMap((c) => kernelsOf(c, joint, DRAWN)))).toEqual([]);
-  }, 120_000);
+  });
 
   it("equal the equation in the layers of ResNet-18 by name", async () => {
     const layers = reducedLayers().slice(0, inFull(12, 1));
     expect(await disagreements(layers.flatMap((c) => kernelsOf(c, joint, inFull(2, 1))))).toEqual([]);
-  }, 300_000);
+  });
 
   it("equal the equation by multiply-adds of lanes", async () => {
     const all = [...PLAIN, ...COMPUTATIONS.slice(0, inFull(6, 2))];
     expect(await disagreements(all.flatMap((c) => kernelsOf(c, lanes, DRAWN)))).toEqual([]);
-  }, 120_000);
+  });
 });
 
 /** DPC++ knows joint matrices, AdaptiveCpp does not. */
@@ -47,22 +47,18 @@ const COMPILERS = [
 const COMPILER = COMPILERS.find(({ program }) => findProgram(program) !== undefined);
 
 describe("a SYCL compiler", () => {
-  it.skipIf(!COMPILER)(
-    `takes kernels${COMPILER ? "" : " (skipped: neither icpx nor acpp is here)"}`,
-    async () => {
-      if (!COMPILER) return;
-      const folder = mkdtempSync(join(tmpdir(), "automap-sycl-"));
-      const rows = rowsOf("xe_hpc", "sycl").filter((row) => row.family === COMPILER.family);
-      const [computation] = COMPUTATIONS;
-      if (!computation) throw new Error("no computation");
-      const [made] = kernelsOf(computation, rows, 1);
-      writeFileSync(join(folder, "k.sycl.cpp"), made?.kernel.source ?? "");
-      const command = [COMPILER.program, ...COMPILER.words, "-std=c++17", "-c", "k.sycl.cpp", "-o", "k.o"];
-      const run = await runChild(command, { timeLimitMs: 110_000, cwd: folder });
-      expect(run.status, run.stderr).toBe("ok");
-    },
-    120_000,
-  );
+  it.skipIf(!COMPILER)(`takes kernels${COMPILER ? "" : " (skipped: neither icpx nor acpp is here)"}`, async () => {
+    if (!COMPILER) return;
+    const folder = mkdtempSync(join(tmpdir(), "automap-sycl-"));
+    const rows = rowsOf("xe_hpc", "sycl").filter((row) => row.family === COMPILER.family);
+    const [computation] = COMPUTATIONS;
+    if (!computation) throw new Error("no computation");
+    const [made] = kernelsOf(computation, rows, 1);
+    writeFileSync(join(folder, "k.sycl.cpp"), made?.kernel.source ?? "");
+    const command = [COMPILER.program, ...COMPILER.words, "-std=c++17", "-c", "k.sycl.cpp", "-o", "k.o"];
+    const run = await runChild(command, { timeLimitMs: 900_000, cwd: folder });
+    expect(run.status, run.stderr).toBe("ok");
+  });
 });
 
 describe("a command line that asks for SYCL", () => {

@@ -113,7 +113,7 @@ describe("a reference", () => {
       const large = stated("out[p] += s32(in[p+r]) * s32(w[r]) --p 300000 --r 300000 --dtype in=u8,w=s8");
       const drawing = runner.reference(large, 1, { signal: stop.signal });
       drawing.catch(() => undefined);
-      await expect.poll(() => begun.mock.calls.length, { timeout: 60_000 }).toBeGreaterThan(0);
+      await expect.poll(() => begun.mock.calls.length).toBeGreaterThan(0);
       stop.abort();
       await expect(drawing).rejects.toThrow("stopped");
       expect((await runner.reference(small, 1)).sets.length).toBe(3);

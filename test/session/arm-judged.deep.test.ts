@@ -136,7 +136,7 @@ describe.skipIf(missing !== "")(`a kernel judged under an emulator ${missing}`, 
     } finally {
       db.close();
     }
-  }, 120_000);
+  });
 
   const layers = WAYS.flatMap(([dtype, name]) => RESNET18.map((layer) => [dtype, name, layer] as const));
   // In short one of few points.
@@ -151,7 +151,6 @@ describe.skipIf(missing !== "")(`a kernel judged under an emulator ${missing}`, 
       if (!("judged" in outcome)) throw new Error(JSON.stringify(outcome));
       expect(outcome.judged.map(({ measurement: m }) => (m.status === "emulated" ? "right" : m))).toEqual(["right"]);
     },
-    300_000,
   );
 
   it("is printed as a JSON document by the command line", async () => {

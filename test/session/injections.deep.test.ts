@@ -296,7 +296,7 @@ describe("a hostile text in a record", () => {
     try {
       const subject = subjectOf(plantedIn(kind), { name: NAME });
       writePackage(folder, packageFiles(subject));
-      await work(folder, (...command) => runChild(command, { timeLimitMs: 120_000, cwd: folder }), subject);
+      await work(folder, (...command) => runChild(command, { timeLimitMs: 900_000, cwd: folder }), subject);
       const found = readdirSync(outer, { recursive: true, encoding: "utf8" });
       expect(found.filter((file) => file.includes("planted"))).toEqual([]);
       expect(existsSync("planted")).toBe(false);

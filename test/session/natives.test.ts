@@ -47,7 +47,7 @@ it.each(["db best", "db query", "report -o page.html", "check --baseline", "repl
 it("tune ends with exit code 6 when better-sqlite3 is missing", async () => {
   const words = ["tune", "matmul", "--m", "4", "--n", "4", "--k", "4", "--db", shop.path("new.db")];
   expect(await commandLine(words)).toMatchObject({ code: 6, err: expect.stringContaining(REMEDY) });
-}, 60_000);
+});
 
 it("load names the missing addon", async () => {
   writeFileSync(shop.path("old.db"), "");
@@ -61,4 +61,4 @@ it("doctor names both missing addons and continues", async () => {
   expect(code).toBe(6);
   expect(out).toContain(REMEDY);
   expect(out).toContain("npm rebuild koffi");
-}, 60_000);
+});

@@ -55,7 +55,7 @@ describe("the kernel that the model likes best", () => {
     const wanted = CASES.map(([, , , prefix]) => prefix);
     expect(seen.filter((name, i) => !name.startsWith(wanted[i] ?? "?"))).toEqual([]);
     expect(await disagreements(made)).toEqual([]);
-  }, 120_000);
+  });
 });
 
 describe("a command line for a machine that is predicted only", () => {
@@ -63,19 +63,15 @@ describe("a command line for a machine that is predicted only", () => {
     ["gen9", "opencl", "mul24"],
     ["gen9", "sycl", "reqd_sub_group_size(16)"],
     ["mali-g76", "opencl", "arm_dot_acc"],
-  ])(
-    "writes the model's best kernel for %s in %s",
-    async (target, language, word) => {
-      const to = join(mkdtempSync(join(tmpdir(), "automap-predicted-")), "kernel");
-      const subject = "tune conv2d --c 8 --k 16 --h 6 --w 6 --r 3 --s 3 --pad 1 --dtype u8s8";
-      const words = `${subject} --target ${target} --language ${language} --model-only --to`.split(" ");
-      const { code, out, err } = await commandLine([...words, to]);
-      expect({ code, err }).toMatchObject({ code: 0 });
-      expect(out).toContain(`with the rates of ${target}, nothing measured`);
-      expect(readFileSync(to, "utf8")).toContain(word);
-    },
-    60_000,
-  );
+  ])("writes the model's best kernel for %s in %s", async (target, language, word) => {
+    const to = join(mkdtempSync(join(tmpdir(), "automap-predicted-")), "kernel");
+    const subject = "tune conv2d --c 8 --k 16 --h 6 --w 6 --r 3 --s 3 --pad 1 --dtype u8s8";
+    const words = `${subject} --target ${target} --language ${language} --model-only --to`.split(" ");
+    const { code, out, err } = await commandLine([...words, to]);
+    expect({ code, err }).toMatchObject({ code: 0 });
+    expect(out).toContain(`with the rates of ${target}, nothing measured`);
+    expect(readFileSync(to, "utf8")).toContain(word);
+  });
 
   it.skipIf(findOcloc() === undefined)(
     "tells what was counted in the code of kernels that were compiled offline",
@@ -94,7 +90,6 @@ describe("a command line for a machine that is predicted only", () => {
         estimatedMicroseconds: expect.any(Number),
       });
     },
-    120_000,
   );
 
   it("is refused for a language that it does not have, with those that it has", async () => {

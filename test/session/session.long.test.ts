@@ -52,41 +52,36 @@ describe("a session", () => {
         expect(conditions).toMatchObject({ affinity: [expect.any(Number)], load: expect.any(Number) });
       db.close();
     },
-    120_000,
   );
 
-  it.each(["an instruction of one's own", "one that promises nothing"])(
-    "tunes with %s",
-    async (kind) => {
-      const declared = defineIntrinsic({
-        name: kind.startsWith("an") ? "mine.fma" : "mine.plain",
-        family: "mine",
-        isa: hasFeature(nativeTarget(), "fma") ? "fma" : "portable",
-        language: "c++",
-        summary: "Eight f32 multiply-adds with one factor common to all lanes.",
-        compute: "c[n] += a[] * b[n]",
-        extents: { n: 8 },
-        operands: {
-          a: { dtype: "f32", storage: "vec[n]", load: "{reg} = *(const float*)({ptr}) - (lanes<float, 8>){};" },
-          b: { dtype: "f32", storage: "vec[n]" },
-          c: { dtype: "f32", storage: "vec[n]" },
-        },
-        prelude: "template <class T, int N> using lanes __attribute__((vector_size(N * sizeof(T)))) = T;\n",
-        emit: "{c} += {a} * {b};",
-        ...(kind.startsWith("an") && hasFeature(nativeTarget(), "fma") ? { mnemonic: "vmulps" } : {}),
-        source: "no manual: what the compiler makes of it",
-      });
-      const own = registerIntrinsic(declared);
-      const outcome = await tuneComputation(
-        { computation: matmul },
-        { intrinsics: [own], trials: 2, seconds: 60, database: calibrated(kind), kinds: "mappings" },
-      );
-      expect(outcome).toMatchObject({ best: { measurement: { status: "ok" }, kernel: { promises: own.mnemonic } } });
-      if (own.mnemonic !== undefined && "best" in outcome)
-        expect(outcome.best?.measurement.instructions).toBeGreaterThan(0);
-    },
-    120_000,
-  );
+  it.each(["an instruction of one's own", "one that promises nothing"])("tunes with %s", async (kind) => {
+    const declared = defineIntrinsic({
+      name: kind.startsWith("an") ? "mine.fma" : "mine.plain",
+      family: "mine",
+      isa: hasFeature(nativeTarget(), "fma") ? "fma" : "portable",
+      language: "c++",
+      summary: "Eight f32 multiply-adds with one factor common to all lanes.",
+      compute: "c[n] += a[] * b[n]",
+      extents: { n: 8 },
+      operands: {
+        a: { dtype: "f32", storage: "vec[n]", load: "{reg} = *(const float*)({ptr}) - (lanes<float, 8>){};" },
+        b: { dtype: "f32", storage: "vec[n]" },
+        c: { dtype: "f32", storage: "vec[n]" },
+      },
+      prelude: "template <class T, int N> using lanes __attribute__((vector_size(N * sizeof(T)))) = T;\n",
+      emit: "{c} += {a} * {b};",
+      ...(kind.startsWith("an") && hasFeature(nativeTarget(), "fma") ? { mnemonic: "vmulps" } : {}),
+      source: "no manual: what the compiler makes of it",
+    });
+    const own = registerIntrinsic(declared);
+    const outcome = await tuneComputation(
+      { computation: matmul },
+      { intrinsics: [own], trials: 2, seconds: 60, database: calibrated(kind), kinds: "mappings" },
+    );
+    expect(outcome).toMatchObject({ best: { measurement: { status: "ok" }, kernel: { promises: own.mnemonic } } });
+    if (own.mnemonic !== undefined && "best" in outcome)
+      expect(outcome.best?.measurement.instructions).toBeGreaterThan(0);
+  });
 
   it("stops at a signal with the best so far", async () => {
     const controller = new AbortController();

@@ -134,7 +134,7 @@ export async function proveEmulated(folder: string, name: string): Promise<Child
   const built = await Promise.all(
     parts.map((part) =>
       runChild([compiler, ...flags, ...sources, "-c", `${name}${part}.cu`, "-o", `${name}${part}.o`], {
-        timeLimitMs: 120_000,
+        timeLimitMs: 900_000,
         cwd: folder,
       }),
     ),
@@ -142,6 +142,9 @@ export async function proveEmulated(folder: string, name: string): Promise<Child
   const failed = built.find((run) => run.status !== "ok");
   if (failed) return failed;
   const objects = parts.map((part) => `${name}${part}.o`);
-  const linked = await runChild([compiler, ...objects, "-pthread", "-o", "test"], { timeLimitMs: 60_000, cwd: folder });
-  return linked.status === "ok" ? runChild(["./test"], { timeLimitMs: 120_000, cwd: folder }) : linked;
+  const linked = await runChild([compiler, ...objects, "-pthread", "-o", "test"], {
+    timeLimitMs: 900_000,
+    cwd: folder,
+  });
+  return linked.status === "ok" ? runChild(["./test"], { timeLimitMs: 900_000, cwd: folder }) : linked;
 }

@@ -7,11 +7,17 @@ import { openServer } from "../../fleet/server.ts";
 
 export const FLEET = { id: "0".repeat(32) };
 
-/** What is said instead of opening a server, without its ports; the password in it would be one with `heim`. */
-export async function complaintAt(url: string, password?: string): Promise<string> {
+/** How long what never answers is waited for. */
+export const HASTY_MS = 500;
+
+/**
+ * What is said instead of opening a server, without its ports; the password in it would be one with `heim`.
+ * @param patience milliseconds: a busy machine answers late
+ */
+export async function complaintAt(url: string, password?: string, patience = 60_000): Promise<string> {
   const address = parseAddress(url, password === undefined ? {} : { AUTOMAP_FLEET_PASSWORD: password });
   try {
-    await (await openServer(address, FLEET, { patience: 500 })).close();
+    await (await openServer(address, FLEET, { patience })).close();
   } catch (error) {
     if (!(error instanceof EnvironmentError)) throw error;
     // A driver's error may hold the command with the password.

@@ -273,7 +273,7 @@ export async function expectCompiled(subject: GridSubject, capability = "90a"): 
     writeFileSync(file, gridKernelOf(subject).source);
     const target = `-gencode=arch=compute_${capability},code=sm_${capability}`;
     const flags = ["-std=c++17", "-O3", target, "-Xptxas", "-v", "-Werror", "all-warnings", "-c", "-o", `${file}.o`];
-    const run = await runChild([keptProgram(NVCC ?? "nvcc"), ...flags, file], { timeLimitMs: 120_000 });
+    const run = await runChild([keptProgram(NVCC ?? "nvcc"), ...flags, file], { timeLimitMs: 900_000 });
     const said = `${run.stdout}${run.stderr}`;
     expect([run.status, ...(said.match(/.*(?:error|warning|C75\d\d).*/g) ?? [])], subject.name).toEqual(["ok"]);
     expect(said, subject.name).toContain("0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads");

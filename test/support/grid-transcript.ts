@@ -176,7 +176,7 @@ export function playGrids(name: string): void {
     interpreted: inFull(every, asked("right", "interpreted")),
     emulated: inFull(every, asked("right", "emulated")),
   });
-  it.skipIf(!NVCC).each(asked("nvcc"))("is taken by nvcc: $name", { timeout: 120_000 }, (subject) =>
+  it.skipIf(!NVCC).each(asked("nvcc"))("is taken by nvcc: $name", (subject) =>
     expectCompiled(subject, subject.context.intrinsic.name.startsWith("mma") ? "80" : "90a"),
   );
 }

@@ -74,7 +74,7 @@ export class Supervised {
       const ended = once(child, "exit").then(() => false);
       child.kill("SIGCONT");
       child.kill("SIGTERM");
-      const isLate = await Promise.race([ended, setTimeout(20_000, true, { ref: false })]);
+      const isLate = await Promise.race([ended, setTimeout(600_000, true, { ref: false })]);
       if (isLate) this.deaths.push(`${this.name} does not end`);
       child.kill("SIGKILL");
     }

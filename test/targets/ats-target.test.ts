@@ -22,4 +22,4 @@ it("has a kernel of DPAS that equals the equation, and says that no compiler has
   expect(kept?.expected.prediction.seconds).toBeGreaterThan(0);
   if (!kept) return;
   expect(await disagreements([{ computation, candidate: kept.expected.candidate, kernel: kept.kernel }])).toEqual([]);
-}, 60_000);
+});
