@@ -18,11 +18,11 @@ import type { WarpWindowSchedule, WindowBlock, WindowSchedule } from "../../abst
 import { type Computation, extentsOf } from "../../abstraction/computation.ts";
 import { axis, type Expr, number, plus, times } from "../../abstraction/expression.ts";
 import { type LoopNest, loop, loops, type Statement } from "../../abstraction/loop-nest.ts";
-import { hasWideEnds, warpWindowProblem, windowProblem } from "../schedule/lanes.ts";
+import { warpWindowProblem, windowProblem } from "../schedule/lanes.ts";
 import { laneNest } from "./lane-files.ts";
 import { type LaneRefusal, type TapSum, tapsOf } from "./taps.ts";
 import { placeWindow, WINDOW_DESIGNS, type WindowDesign, type WindowPlacement } from "./window.ts";
-import { BlockWriter, type Origin, stretchesOf, type Tall, type WrittenWindow } from "./window-block.ts";
+import { BlockWriter, insideOf, type Origin, type Span, type Tall, type WrittenWindow } from "./window-block.ts";
 import { LineWriter } from "./window-lines.ts";
 import { lowerSweep, planeAxis } from "./window-sweep.ts";
 
@@ -68,12 +68,6 @@ function placed<S extends WindowBlock>(
   return { sum, placement: found.placement };
 }
 
-/** Outputs `from .. to-1` of an axis. */
-interface Span {
-  readonly from: number;
-  readonly to: number;
-}
-
 /** The loops around blocks: whole blocks in the interior, and separate code at borders. */
 class WindowLoops {
   private readonly sum: TapSum;
@@ -81,102 +75,73 @@ class WindowLoops {
   private readonly placement: WindowPlacement;
   private readonly extents: Readonly<Record<string, number>>;
   private readonly write: BlockWriter;
-  private readonly lines: LineWriter | undefined;
-
   constructor(sum: TapSum, schedule: WrittenWindow, placement: WindowPlacement) {
     this.sum = sum;
     this.schedule = schedule;
     this.placement = placement;
     this.extents = extentsOf(sum.computation);
-    this.lines = schedule.lines === undefined ? undefined : new LineWriter(sum, schedule, placement);
-    this.write = this.lines ?? new BlockWriter(sum, schedule, placement);
+    const Writer = schedule.lines === undefined ? BlockWriter : LineWriter;
+    this.write = new Writer(sum, schedule, placement);
   }
 
   nest(): LoopNest {
-    const { rowAxis } = this.sum;
+    const { sum } = this;
     const outer = this.outer();
-    const body: Statement[] = [];
-
-    // 1. Borders of the outer axes. Every access below them is guarded.
-    for (const [k, name] of outer.entries()) {
-      for (const span of edges(this.inside(name), this.extent(name))) {
-        const around = [...outer.slice(0, k).map((a) => this.over(a, this.inside(a))), this.over(name, span)];
-        const below = outer.slice(k + 1).map((a) => this.over(a, { from: 0, to: this.extent(a) }));
-        const rows = rowAxis === undefined ? [] : [this.over(rowAxis, { from: 0, to: this.extent(rowAxis) })];
-        body.push(...this.piece([...around, ...below, ...rows], (at) => this.guarded(at)));
-      }
-    }
-
-    // 2. Borders of the rows.
-    const planes = outer.map((a) => this.over(a, this.inside(a)));
-    const rows = rowAxis === undefined ? undefined : this.inside(rowAxis);
-    if (rowAxis !== undefined && rows)
-      for (const span of edges(rows, this.extent(rowAxis)))
-        body.push(...this.piece([...planes, this.over(rowAxis, span)], (at) => this.guarded(at)));
-
-    // 3. The interior in blocks of rows and planes, and what is left over.
-    for (const { around, deep } of this.planeBlocks(outer)) body.push(...this.rowBlocks(around, deep, rows));
-    return this.wrapped(body);
+    const axes = [...outer, ...(sum.rowAxis === undefined ? [] : [sum.rowAxis])];
+    // 1. Borders. Every access below them is guarded.
+    const borders = axes.flatMap((name, k) =>
+      edges(insideOf(sum, name), this.extent(name)).flatMap((span) => {
+        const around = axes.slice(0, k).map((a) => this.over(a, insideOf(sum, a)));
+        const below = axes.slice(k + 1).map((a) => this.over(a, { from: 0, to: this.extent(a) }));
+        return this.piece([...around, this.over(name, span), ...below], (at) => this.guarded(at));
+      }),
+    );
+    // 2. The interior in blocks of rows and planes, and what is left over.
+    const blocks = this.planeBlocks(outer).flatMap(({ around, deep }) => this.rowBlocks(around, deep));
+    return this.wrapped([...borders, ...blocks]);
   }
 
   /** The outer axes of the interior, with the planes of a block; planes left over are blocks of one. */
   private planeBlocks(outer: readonly string[]): readonly { around: readonly Around[]; deep: number }[] {
     const { planes = 1 } = this.schedule;
     const across = planeAxis(this.sum)?.name;
-    if (across === undefined || planes === 1)
-      return [{ around: outer.map((a) => this.over(a, this.inside(a))), deep: 1 }];
-    const { from, to } = this.inside(across);
+    const around = outer.map((a) => this.over(a, insideOf(this.sum, a)));
+    if (across === undefined || planes === 1) return [{ around, deep: 1 }];
+    const { from, to } = insideOf(this.sum, across);
     const count = Math.floor((to - from) / planes);
-    const middle = from + count * planes;
-    const { name } = axisLoop(this.write.names.fresh(`${across}_block`), count);
-    const blocks = { name, extent: count, axis: across, at: scaled(axis(name), planes, from) };
     return [
-      { deep: planes, of: blocks },
-      { deep: 1, of: this.over(across, { from: middle, to }) },
+      { deep: planes, of: this.blocks(across, planes, from, count) },
+      { deep: 1, of: this.over(across, { from: from + count * planes, to }) },
     ]
       .filter(({ of }) => of.extent > 0)
-      .map(({ deep, of }) => ({
-        deep,
-        around: outer.map((a) => (a === across ? of : this.over(a, this.inside(a)))),
-      }));
+      .map(({ deep, of }) => ({ deep, around: around.map((a) => (a.axis === across ? of : a)) }));
   }
 
   /** Blocks of the rows of some planes, and blocks of the rows left over. */
-  private rowBlocks(planes: readonly Around[], deep: number, rows: Span | undefined): readonly Statement[] {
+  private rowBlocks(planes: readonly Around[], deep: number): readonly Statement[] {
     const { rowAxis } = this.sum;
-    if (rowAxis === undefined || !rows) return this.interior(planes, [], { rows: 1, planes: deep });
+    if (rowAxis === undefined) return this.interior(planes, [], { rows: 1, planes: deep });
+    const { from, to } = insideOf(this.sum, rowAxis);
     const { rows: tall, strip = 0 } = this.schedule;
-    const count = Math.floor((rows.to - rows.from) / tall);
-    const left = (rows.to - rows.from) % tall;
+    const count = Math.floor((to - from) / tall);
+    const left = (to - from) % tall;
     const strips = strip > 0 && count % strip === 0 ? count / strip : 1;
-    const body: Statement[] = [];
-    if (count > 0) {
-      const whole = axisLoop(this.write.names.fresh(`${rowAxis}_strip`), strips);
-      const inner = axisLoop(this.write.names.fresh(`${rowAxis}_block`), count / strips);
-      const block = plus(times(axis(whole.name), count / strips), axis(inner.name));
-      const at = scaled(strips > 1 ? block : axis(inner.name), tall, rows.from);
-      const around = [...planes, { ...inner, axis: rowAxis, at }];
-      body.push(...this.interior(around, strips > 1 ? [whole] : [], { rows: tall, planes: deep }));
-    }
-    if (left > 0) {
-      const last = {
-        ...axisLoop(this.write.names.fresh(`${rowAxis}_block`), 1),
-        axis: rowAxis,
-        at: number(rows.to - left),
-      };
-      body.push(...this.interior([...planes, last], [], { rows: left, planes: deep }));
-    }
-    return body;
+    const whole = { name: this.write.names.fresh(`${rowAxis}_strip`), extent: strips };
+    const inner = this.blocks(rowAxis, tall, from, count / strips);
+    const block = plus(times(axis(whole.name), count / strips), axis(inner.name));
+    const own = strips > 1 ? { ...inner, at: plus(times(block, tall), from) } : inner;
+    const last = { ...inner, extent: Math.sign(left), at: number(to - left) };
+    return [
+      ...this.interior([...planes, own], strips > 1 ? [whole] : [], { rows: tall, planes: deep }),
+      ...this.interior([...planes, last], [], { rows: left, planes: deep }),
+    ];
   }
 
   /** A single kind of block for all outputs, which tests every access. */
   alike(): LoopNest {
     const { laneAxis, rowAxis } = this.sum;
     const { rows, vectors } = this.schedule;
-    const blocks = (name: string, width: number): Around => {
-      const dealt = axisLoop(this.write.names.fresh(`${name}_block`), Math.ceil(this.extent(name) / width));
-      return { ...dealt, axis: name, at: scaled(axis(dealt.name), width, 0) };
-    };
+    const blocks = (name: string, width: number) => this.blocks(name, width, 0, Math.ceil(this.extent(name) / width));
     const around = [
       ...this.outer().map((a) => this.over(a, { from: 0, to: this.extent(a) })),
       ...(rowAxis === undefined ? [] : [blocks(rowAxis, rows)]),
@@ -205,19 +170,10 @@ class WindowLoops {
     return this.extents[name] ?? 1;
   }
 
-  /** The outputs of an axis whose neighbours along it are all inside. */
-  private inside(name: string): Span {
-    let from = 0;
-    let to = this.extent(name);
-    for (const [d, follows] of this.sum.follows.entries()) {
-      const [min, max] = this.sum.shifts[d] ?? [0, 0];
-      const places = this.sum.input.dims[d]?.extent ?? 1;
-      if (follows === name) [from, to] = [Math.max(from, -min), Math.min(to, places - max)];
-      // A dimension that follows no axis is either inside everywhere, or is treated as outside everywhere.
-      else if (follows === undefined && (min < 0 || max >= places)) to = from;
-    }
-    const within = Math.min(from, this.extent(name));
-    return { from: within, to: Math.max(within, to) };
+  /** So many blocks of `width` outputs, the first at `from`. */
+  private blocks(name: string, width: number, from: number, extent: number): Around {
+    const counter = this.write.names.fresh(`${name}_block`);
+    return { name: counter, extent, axis: name, at: plus(times(axis(counter), width), from) };
   }
 
   private over(name: string, { from, to }: Span): Around {
@@ -234,57 +190,18 @@ class WindowLoops {
   private interior(around: readonly Around[], strips: readonly NamedLoop[], tall: Tall): readonly Statement[] {
     return loops(
       strips,
-      this.piece(around, (at) => this.columns(at, tall, around.length === 0)),
+      this.piece(around, (at) => this.write.columns(at, tall, around.length === 0 ? "parallel" : "serial")),
     );
-  }
-
-  /** The outputs of whole vectors, whose lanes read and store only inside. Only the lanes of a store are masked. */
-  private wholeVectors(): Span {
-    const { laneAxis, shifts, input } = this.sum;
-    const { lanes } = this.schedule;
-    const { outputs, firstLane, lastLane, data, ascending } = this.placement;
-    const { from, to } = this.inside(laneAxis);
-    const stored = { from: lastLane, to: this.extent(laneAxis) - (lanes - outputs - lastLane) };
-    const [least, most] = shifts.at(-1) ?? [0, 0];
-    // Held data are read once, by all lanes.
-    const before = firstLane - (ascending ? least : most);
-    const read =
-      data === "held"
-        ? { from: before, to: (input.dims.at(-1)?.extent ?? 1) + before + outputs - lanes }
-        : { from, to };
-    return { from: Math.max(from, stored.from, read.from), to: Math.min(to, stored.to, read.to) };
-  }
-
-  /** All lane blocks of one block of rows. */
-  private columns(at: Origin, tall: Tall, outermost: boolean): readonly Statement[] {
-    const mode = outermost ? "parallel" : "serial";
-    if (this.lines) return this.lines.columns(at, tall, mode);
-    const { laneAxis } = this.sum;
-    const { vectors } = this.schedule;
-    const { outputs } = this.placement;
-    const { from, to } = this.wholeVectors();
-    const begin = Math.ceil(from / outputs);
-    const end = Math.floor(Math.max(0, to) / outputs);
-    const all = Math.ceil(this.extent(laneAxis) / outputs);
-    const name = this.write.names.fresh(`${laneAxis}_block`);
-    const stretches = stretchesOf({ all, begin, end, vectors }, hasWideEnds(this.sum, this.schedule));
-    return [
-      ...(stretches.some(({ interior }) => interior) ? this.write.loadWeights(at) : []),
-      ...stretches.map(({ count, wide, from: start, interior }) => {
-        const here = scaled(axis(name), wide * outputs, start * outputs);
-        const block = { ...tall, vectors: wide, interior };
-        return loop(name, count, this.write.block(new Map([...at, [laneAxis, here]]), block), mode);
-      }),
-    ];
   }
 
   /** One row of outputs, every access guarded. */
   private guarded(at: Origin): readonly Statement[] {
     const { laneAxis } = this.sum;
-    const name = this.write.names.fresh(`${laneAxis}_block`);
-    const here = new Map([...at, [laneAxis, scaled(axis(name), this.placement.outputs, 0)]]);
-    const count = Math.ceil(this.extent(laneAxis) / this.placement.outputs);
-    return [loop(name, count, this.write.block(here, { rows: 1, planes: 1, vectors: 1, interior: false }))];
+    const { outputs } = this.placement;
+    const blocks = this.blocks(laneAxis, outputs, 0, Math.ceil(this.extent(laneAxis) / outputs));
+    const here = new Map([...at, [laneAxis, blocks.at]]);
+    const block = { rows: 1, planes: 1, vectors: 1, interior: false };
+    return [loop(blocks.name, blocks.extent, this.write.block(here, block))];
   }
 }
 
@@ -299,8 +216,6 @@ interface Around extends NamedLoop {
   readonly at: Expr;
 }
 
-const axisLoop = (name: string, extent: number): NamedLoop => ({ name, extent });
-
 /** The parts of `0 .. extent-1` before and after a span. */
 function edges({ from, to }: Span, extent: number): readonly Span[] {
   return [
@@ -308,6 +223,3 @@ function edges({ from, to }: Span, extent: number): readonly Span[] {
     { from: to, to: extent },
   ].filter((s) => s.to > s.from);
 }
-
-/** `width*block + start`. */
-const scaled = (block: Expr, width: number, start: number): Expr => plus(times(block, width), start);

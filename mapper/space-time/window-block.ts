@@ -24,9 +24,10 @@ import {
   number,
   printExpr,
   substitute,
+  times,
 } from "../../abstraction/expression.ts";
-import { FreshNames, loop, type Statement, scalar, type VectorFile } from "../../abstraction/loop-nest.ts";
-import { DISTANT_BYTES } from "../schedule/lanes.ts";
+import { FreshNames, loop, loops, type Statement, scalar, type VectorFile } from "../../abstraction/loop-nest.ts";
+import { DISTANT_BYTES, hasWideEnds } from "../schedule/lanes.ts";
 import { LaneFiles } from "./lane-files.ts";
 import { shiftAt, type Tap, type TapSum } from "./taps.ts";
 import type { WindowPlacement } from "./window.ts";
@@ -41,12 +42,36 @@ export interface Block {
   readonly vectors: number;
   /** Whether weights are in vectors, and data are prefetched. */
   readonly interior: boolean;
+  /** Its first vector of the row, if that is constant. */
+  readonly first?: number | undefined;
 }
 
 export type Tall = Pick<Block, "rows" | "planes">;
 
+/** Outputs `from .. to-1` of an axis. */
+export interface Span {
+  readonly from: number;
+  readonly to: number;
+}
+
+/** The outputs of an axis whose neighbours along it are all inside. */
+export function insideOf({ follows, shifts, input, computation }: TapSum, name: string): Span {
+  const extent = withName(computation.axes, name)?.extent ?? 1;
+  let from = 0;
+  let to = extent;
+  for (const [d, followed] of follows.entries()) {
+    const [min, max] = shifts[d] ?? [0, 0];
+    const places = input.dims[d]?.extent ?? 1;
+    if (followed === name) [from, to] = [Math.max(from, -min), Math.min(to, places - max)];
+    // A dimension that follows no axis is either inside everywhere, or is treated as outside everywhere.
+    else if (followed === undefined && (min < 0 || max >= places)) to = from;
+  }
+  const within = Math.min(from, extent);
+  return { from: within, to: Math.max(within, to) };
+}
+
 /** Vectors of outputs of a row, from `begin` to `end` of which nothing lies outside, and how wide blocks are. */
-export interface Row {
+interface Row {
   readonly all: number;
   readonly begin: number;
   readonly end: number;
@@ -54,7 +79,7 @@ export interface Row {
 }
 
 /** Blocks of equal width that begin at the vector `from`. Whatever lies outside of others is tested. */
-export interface Stretch {
+interface Stretch {
   readonly from: number;
   readonly count: number;
   readonly wide: number;
@@ -67,7 +92,7 @@ export interface Stretch {
  *
  *     wide ends     [0 1 2 3] [4 5 6 7] ... [28 29 30 31]        single    0 [1 2 3 4] ... [25 26 27 28] 29 30 31
  */
-export function stretchesOf({ all, begin, end, vectors }: Row, isWideAtEnds: boolean): readonly Stretch[] {
+function stretchesOf({ all, begin, end, vectors }: Row, isWideAtEnds: boolean): readonly Stretch[] {
   const stretches: Stretch[] = [];
   const add = (from: number, to: number, wide: number, interior: boolean): number => {
     const count = Math.max(0, Math.floor((to - from) / wide));
@@ -148,11 +173,65 @@ export class BlockWriter {
   }
 
   /**
+   * All blocks of a block of rows.
+   * @param mode how the loops over blocks run
+   */
+  columns(at: Origin, tall: Tall, mode: "parallel" | "serial"): readonly Statement[] {
+    const { laneAxis } = this.sum;
+    const { vectors } = this.schedule;
+    const { outputs } = this.placement;
+    const row = { ...this.whole(), all: Math.ceil(this.extent / outputs), vectors };
+    const stretches = stretchesOf(row, hasWideEnds(this.sum, this.schedule));
+    const name = this.names.fresh(`${laneAxis}_block`);
+    return [
+      ...this.before(
+        at,
+        tall,
+        stretches.some(({ interior }) => interior),
+      ),
+      ...stretches.map(({ count, wide, from, interior }) => {
+        const here = plus(times(axis(name), wide * outputs), number(from * outputs));
+        const block = { ...tall, vectors: wide, interior, first: count === 1 ? from : undefined };
+        return loop(name, count, this.stretch(new Map([...at, [laneAxis, here]]), block), mode);
+      }),
+    ];
+  }
+
+  /** Outputs along the lanes. */
+  protected get extent(): number {
+    return withName(this.sum.computation.axes, this.sum.laneAxis)?.extent ?? 1;
+  }
+
+  /** Elements of a row of data. */
+  protected get places(): number {
+    return this.sum.input.dims.at(-1)?.extent ?? 1;
+  }
+
+  /** The vectors of a row whose lanes read and store only inside. Only the lanes of a store are masked. */
+  protected whole(): Pick<Row, "begin" | "end"> {
+    const { laneAxis, shifts } = this.sum;
+    const { outputs, firstLane, lastLane, data, ascending } = this.placement;
+    const { from, to } = insideOf(this.sum, laneAxis);
+    const beyond = this.schedule.lanes - outputs;
+    const [least, most] = shifts.at(-1) ?? [0, 0];
+    // Held data are read once, by all lanes.
+    const first = firstLane - (ascending ? least : most);
+    const read = data === "held" ? { from: first, to: this.places + first - beyond } : { from, to };
+    const begin = Math.max(from, lastLane, read.from);
+    const end = Math.min(to, this.extent - beyond + lastLane, read.to);
+    return { begin: Math.ceil(begin / outputs), end: Math.floor(Math.max(0, end) / outputs) };
+  }
+
+  /**
    * Loads the weights that stay in vectors. With rolled axes, weights change from step to step and are loaded there.
    */
-  loadWeights(at: Origin): readonly Statement[] {
-    const loads = this.sum.rolled.length > 0 ? [] : this.weightLoads(at);
+  protected before(at: Origin, _: Tall, isInterior: boolean): readonly Statement[] {
+    const loads = isInterior && this.sum.rolled.length === 0 ? this.weightLoads(at) : [];
     return loads.length === 0 ? [] : [this.files.onLanes(loads)];
+  }
+
+  protected stretch(at: Origin, block: Block): readonly Statement[] {
+    return this.block(at, block);
   }
 
   block(at: Origin, block: Block): readonly Statement[] {
@@ -171,26 +250,31 @@ export class BlockWriter {
     const begun = new Set(sums.keys());
     const body: Statement[] = [];
     if (block.interior && rolled.length > 0) body.push(...this.weightLoads(at));
-    for (const { tap, uses, row } of this.loads(block)) {
-      for (let v = 0; v < block.vectors; v++)
-        body.push(this.assign("X", v, "=", this.read(this.shiftOf(tap, row), at, v * outputs)));
-      for (const use of uses)
-        for (let v = 0; v < block.vectors; v++) {
-          const a = use.row.index * block.vectors + v;
-          const op = begun.has(a) ? "+=" : "=";
-          begun.add(a);
-          body.push(this.assign("A", a, op, this.times(this.vector("X", v), use.tap, at, block)));
-        }
+    for (const load of this.loads(block)) {
+      const shift = this.shiftOf(load.tap, load.row);
+      for (const v of upTo(block.vectors)) body.push(this.assign("X", v, "=", this.read(shift, at, v * outputs)));
+      body.push(...this.products(load, begun, at, block));
     }
-    const stores: Statement[] = [];
-    for (const row of outputRows(block))
-      for (let v = 0; v < block.vectors; v++) stores.push(this.store(row.index * block.vectors + v, at, row, v, block));
+    const stores = this.stores(at, block);
     if (rolled.length === 0) return [this.files.onLanes([...body, ...stores])];
-    const window = rolled.reduceRight<Statement>(
-      (inner, name) => loop(name, withName(computation.axes, name)?.extent ?? 1, [inner]),
-      this.files.onLanes(body),
+    const around = rolled.flatMap((name) => withName(computation.axes, name) ?? []);
+    return [this.files.onLanes(sums), ...loops(around, [this.files.onLanes(body)]), this.files.onLanes(stores)];
+  }
+
+  /** Adds what a load has brought to the sums of its uses. */
+  protected products({ uses }: Load, begun: Set<number>, at: Origin, block: Block): Statement[] {
+    return uses.flatMap(({ row, tap }) =>
+      upTo(block.vectors).map((v) => {
+        const a = row.index * block.vectors + v;
+        const op = begun.has(a) ? "+=" : "=";
+        begun.add(a);
+        return this.assign("A", a, op, this.times(this.vector("X", v), tap, at, block));
+      }),
     );
-    return [this.files.onLanes(sums), window, this.files.onLanes(stores)];
+  }
+
+  protected stores(at: Origin, block: Block): Statement[] {
+    return outputRows(block).flatMap((row) => upTo(block.vectors).map((v) => this.store(at, row, v, block)));
   }
 
   /** Data are loaded once. From column to column, sums move, or data, or both. */
@@ -227,7 +311,7 @@ export class BlockWriter {
             begun = true;
           }
         }
-        yield this.store(z, at, row, v, block);
+        yield this.store(at, row, v, block);
       }
     }
   }
@@ -274,7 +358,7 @@ export class BlockWriter {
     return access(this.sum.input.name, index);
   }
 
-  protected times(data: Expr, tap: Tap, at: Origin, block: Block): Expr {
+  private times(data: Expr, tap: Tap, at: Origin, block: Block): Expr {
     if (!tap.factor) return data;
     const held = block.interior ? [...this.weights.keys()].indexOf(printExpr(tap.factor)) : -1;
     const factor = held >= 0 ? this.vector("W", held) : substitute(tap.factor, at, "value");
@@ -285,7 +369,7 @@ export class BlockWriter {
     return [...this.weights.values()].map((factor, w) => this.assign("W", w, "=", substitute(factor, at, "value")));
   }
 
-  protected store(sum: number, at: Origin, row: OutputRow, v: number, block: Block): Statement {
+  private store(at: Origin, row: OutputRow, v: number, block: Block): Statement {
     const { laneAxis, output, computation, input, rowAxis, shifts } = this.sum;
     const { lanes, prefetchBytes = 0 } = this.schedule;
     const { outputs, lastLane } = this.placement;
@@ -300,7 +384,11 @@ export class BlockWriter {
       lastLane > 0 && compare(">=", axis(this.files.lane), lastLane),
       lastLane + outputs < lanes && compare("<", axis(this.files.lane), lastLane + outputs),
     ]);
-    const equation = { target: access(output.name, place), op: "=" as const, value: this.vector("A", sum) };
+    const equation = {
+      target: access(output.name, place),
+      op: "=" as const,
+      value: this.vector("A", row.index * block.vectors + v),
+    };
     const statement = { kind: "scalar" as const, equation: where ? { ...equation, where } : equation };
     if (!block.interior || prefetchBytes === 0) return statement;
     // Only the rows beyond those of the previous block are new to the caches: the farthest along the outermost axis that

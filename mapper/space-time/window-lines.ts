@@ -15,10 +15,8 @@
 
 import type { WindowSchedule } from "../../abstraction/candidate.ts";
 import { groupsOf, sumOf, upTo } from "../../abstraction/collections.ts";
-import { extentsOf } from "../../abstraction/computation.ts";
-import { type Access, access, axis, type Expr, number, plus, times } from "../../abstraction/expression.ts";
-import { assign, loop, type Statement, type VectorFile } from "../../abstraction/loop-nest.ts";
-import { hasWideEnds } from "../schedule/lanes.ts";
+import { type Access, access, axis, type Expr, number, plus } from "../../abstraction/expression.ts";
+import { assign, type Statement, type VectorFile } from "../../abstraction/loop-nest.ts";
 import { shiftAt, type TapSum } from "./taps.ts";
 import {
   type Block,
@@ -28,7 +26,6 @@ import {
   type Origin,
   outputRows,
   shiftText,
-  stretchesOf,
   type Tall,
 } from "./window-block.ts";
 
@@ -95,31 +92,18 @@ export class LineWriter extends BlockWriter {
     return this.held === 0 ? super.vectors() : [...super.vectors(), own];
   }
 
-  /**
-   * The blocks of so many rows and planes: those whose lines are all inside, single vectors, and those at the ends of the rows.
-   * @param mode how the loops over blocks run
-   */
-  columns(at: Origin, tall: Tall, mode: "parallel" | "serial"): readonly Statement[] {
-    const { sum, isCarried } = this;
-    const { lanes, vectors } = this.schedule;
-    const { first, kept } = lineRow(new Set(sum.shifts.at(-1)), lanes);
-    const extent = extentsOf(sum.computation)[sum.laneAxis] ?? 1;
-    const all = Math.ceil(extent / lanes);
-    const end = Math.max(0, Math.min(Math.floor(extent / lanes), Math.floor(this.places / lanes) - first - kept));
+  protected override whole(): { readonly begin: number; readonly end: number } {
+    const { lanes } = this.schedule;
+    const { first, kept } = lineRow(new Set(this.sum.shifts.at(-1)), lanes);
+    const inside = Math.min(Math.floor(this.extent / lanes), Math.floor(this.places / lanes) - first - kept);
+    const end = Math.max(0, inside);
     // What is carried into the first block may lie outside.
-    const begin = isCarried ? 0 : Math.min(end, Math.max(0, -first));
-    const name = this.names.fresh(`${sum.laneAxis}_block`);
-    const stretches = stretchesOf({ all, begin, end, vectors }, hasWideEnds(sum, this.schedule));
-    return [
-      ...this.loadWeights(at),
-      ...(isCarried ? [this.files.onLanes(this.firstLines(at, tall))] : []),
-      ...stretches.map(({ count, wide, from, interior }) => {
-        const here = plus(times(axis(name), wide * lanes), from * lanes);
-        const places: Origin = new Map([...at, [sum.laneAxis, here]]);
-        const body = this.lineBlock(places, { ...tall, vectors: wide, interior }, count === 1 ? from : undefined);
-        return loop(name, count, [this.files.onLanes(body)], mode);
-      }),
-    ];
+    return { begin: this.isCarried ? 0 : Math.min(end, Math.max(0, -first)), end };
+  }
+
+  protected override before(at: Origin, tall: Tall): readonly Statement[] {
+    const lines = this.isCarried ? [this.files.onLanes(this.firstLines(at, tall))] : [];
+    return [...super.before(at, tall, true), ...lines];
   }
 
   /** The lines that the first block along the rows finds in registers. */
@@ -128,32 +112,22 @@ export class LineWriter extends BlockWriter {
     return this.rowsOf(tall).flatMap((row) => this.linesOf(start, row, 0, row.kept, 0));
   }
 
-  /** @param known the block's first vector of outputs, if it is constant */
-  private lineBlock(at: Origin, block: Block, known: number | undefined): Statement[] {
+  protected override stretch(at: Origin, block: Block): readonly Statement[] {
     const body: Statement[] = [];
     const begun = new Set<number>();
     const each = upTo(block.vectors);
     for (const row of this.rowsOf(block)) {
       if (row.kept > 0)
-        body.push(...this.linesOf(at, row, this.isCarried ? row.kept : 0, row.kept + block.vectors, known));
+        body.push(...this.linesOf(at, row, this.isCarried ? row.kept : 0, row.kept + block.vectors, block.first));
       for (const load of row.loads) {
         for (const v of each) body.push(this.assign("X", v, "=", this.dataOf(load, row, at, v)));
-        for (const use of load.uses)
-          for (const v of each) {
-            const a = use.row.index * block.vectors + v;
-            const op = begun.has(a) ? "+=" : "=";
-            begun.add(a);
-            const product = this.times(this.vector("X", v), use.tap, at, { ...block, interior: true });
-            body.push(this.assign("A", a, op, product));
-          }
+        body.push(...this.products(load, begun, at, { ...block, interior: true }));
       }
       if (this.isCarried)
         for (let part = 0; part < row.kept; part++)
           body.push(this.lined(row, part, this.line(row, part + block.vectors)));
     }
-    for (const row of outputRows(block))
-      for (const v of each) body.push(this.store(row.index * block.vectors + v, at, row, v, block));
-    return body;
+    return [this.files.onLanes([...body, ...this.stores(at, block)])];
   }
 
   /** The elements that a load brings to a vector of outputs. */
@@ -188,11 +162,6 @@ export class LineWriter extends BlockWriter {
       const isOutside = place !== undefined && (place <= -lanes || place >= this.places);
       return this.lined(row, from + i, isOutside ? number(0) : this.read(shift, at, line * lanes));
     });
-  }
-
-  /** Elements of a row of data. */
-  private get places(): number {
-    return this.sum.input.dims.at(-1)?.extent ?? 1;
   }
 
   /** A vector of a row's lines, or one so many columns on. */
