@@ -96,7 +96,6 @@ function refusal({ to, seen }: z.infer<typeof orderSchema>, publicKey: string, b
 
 /**
  * Gives an order to a worker, and waits until it says that it has it.
- * @param patience milliseconds
  * @throws EnvironmentError when it does not answer; FleetRefusal when it refuses, or somebody else answers
  */
 export async function give(
@@ -104,14 +103,13 @@ export async function give(
   tuner: Member,
   { name, publicKey, advert }: KnownWorker,
   order: Order,
-  patience = PATIENCE_MS,
 ): Promise<Done> {
   const began = performance.now();
   const nonce = randomBytes(16).toString("hex");
   const signed = sign(tuner, ORDER, { order, to: publicKey, seen: advert.at, nonce });
   const queue = server.queue(queueOf(publicKey));
   const given = await queue.add(order, signed, { removeOnComplete: { age: 60 }, removeOnFail: { age: 60 } });
-  while (performance.now() - began < patience) {
+  while (performance.now() - began < PATIENCE_MS) {
     await setTimeout(LOOK_MS);
     const job = await queue.getJob(given.id ?? "");
     if (job?.failedReason) throw new FleetRefusal(`${name} refuses: ${job.failedReason}`);
@@ -126,7 +124,7 @@ export async function give(
   await given.remove().catch(() => undefined);
   throw new EnvironmentError({
     what: `worker ${name} does not answer`,
-    why: `an order waited ${Math.round(patience / 1000)} s for it`,
+    why: `an order waited ${PATIENCE_MS / 1000} s for it`,
     remedy: "look whether it runs, and what it says",
   });
 }

@@ -323,7 +323,7 @@ export class Lowering {
   }
 
   /** A tensor with known elements. */
-  constant({ type, shape, values }: Constant, name = this.nameOf(0)): Value {
+  constant({ type, shape, values }: Constant, name = this.nameOf()): Value {
     const elements = this.elements(shape);
     if (elements !== values.length)
       this.refuse(`a constant of ${describeValue({ type, shape })} has ${values.length} elements`);
@@ -337,8 +337,8 @@ export class Lowering {
     if (from !== to) this.refuse(`${describeValue(value)} has ${from} elements, ${bracketed(shape)} ${to}`);
     if (isSameShape(value.shape, shape)) return value;
     const { type, constant } = value;
-    if (constant) return { name: this.nameOf(0), type, shape, constant };
-    const shown: Value = { name: this.nameOf(0), type, shape, of: value };
+    if (constant) return { name: this.nameOf(), type, shape, constant };
+    const shown: Value = { name: this.nameOf(), type, shape, of: value };
     const quantised = this.quantised(value);
     if (quantised?.axis === undefined && quantised)
       this.shows(shown, { ...quantised, stored: this.reshaped(quantised.stored, shape) });
@@ -391,7 +391,7 @@ export class Lowering {
   ): Value {
     const output = Object.values(computation.tensors)[0] ?? internal(`${this.subject} assigns nothing`);
     const shape = shapeOf(output);
-    const name = this.nameOf(0, this.steps.length);
+    const name = this.nameOf(this.steps.length);
     const folded = foldedBy(this, this.shared, computation, { reads, type });
     if (folded) return { name, type, shape, constant: folded };
     const whole = type === "s64" ? (range ?? wholeResult(computation, reads)) : undefined;
@@ -414,9 +414,9 @@ export class Lowering {
     return value;
   }
 
-  /** The name of an output, or of an intermediate value before it. */
-  private nameOf(place: number, before = 0): string {
-    const name = this.node.outputs[place] ?? this.node.name;
+  /** The name of the first output, or of an intermediate value before it. */
+  private nameOf(before = 0): string {
+    const name = this.node.outputs[0] ?? this.node.name;
     return before === 0 ? name : `${name}.${before}`;
   }
 }

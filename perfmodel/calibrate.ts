@@ -129,8 +129,8 @@ export function readCalibration(target: Target, rows: readonly Intrinsic[], prin
       strided: cycles("strided"),
       indexed,
       // Each of those loops has two.
-      digit: beyond(cycles("digit"), indexed, 2),
-      guard: beyond(cycles("guard"), indexed, 2),
+      digit: beyond(cycles("digit"), indexed),
+      guard: beyond(cycles("guard"), indexed),
       scattered: cycles("scattered"),
       // Printed where the widest vectors gather and scatter.
       ...(samples.has("gathered lane") && { gatheredLane: cycles("gathered lane") }),
@@ -139,9 +139,9 @@ export function readCalibration(target: Target, rows: readonly Intrinsic[], prin
   };
 }
 
-/** The extra time that a loop takes over a plain one, divided by `parts`. */
-function beyond(loop: Measured, plain: Measured, parts: number): Measured {
-  return { median: Math.max(0, loop.median - plain.median) / parts, spread: loop.spread };
+/** Half of the extra time that a loop takes over a plain one. */
+function beyond(loop: Measured, plain: Measured): Measured {
+  return { median: Math.max(0, loop.median - plain.median) / 2, spread: loop.spread };
 }
 
 /** The median, and its spread. */

@@ -56,18 +56,16 @@ export class RunFootprint implements Footprint {
   pages = 0;
   private readonly dimensions: readonly Covered[];
   private readonly tileBytes: number;
-  private readonly lineBytes: number;
 
-  constructor(dimensions: Iterable<Covered>, tileBytes: number, lineBytes: number) {
+  constructor(dimensions: Iterable<Covered>, tileBytes: number) {
     this.dimensions = [...dimensions];
     this.tileBytes = tileBytes;
-    this.lineBytes = lineBytes;
   }
 
   measure(): void {
     this.distinct = this.tileBytes;
     for (const d of this.dimensions) this.distinct *= d.covered;
-    this.lines = Math.ceil(this.distinct / this.lineBytes) * this.lineBytes;
+    this.lines = Math.ceil(this.distinct / LINE_BYTES) * LINE_BYTES;
     this.crowded = this.lines;
     this.pages = this.distinct / PAGE_BYTES + 1;
   }
@@ -84,7 +82,6 @@ export class AffineFootprint implements Footprint {
   pages = 0;
   private readonly terms: readonly Term[];
   private readonly elementBytes: number;
-  private readonly lineBytes: number;
   private readonly exact: boolean;
   private readonly gathered: boolean;
 
@@ -95,7 +92,6 @@ export class AffineFootprint implements Footprint {
   constructor(
     terms: readonly Term[],
     elementBytes: number,
-    lineBytes: number,
     { written = false, gathered = false } = {},
   ) {
     // A term run backwards covers the same elements shifted.
@@ -110,13 +106,12 @@ export class AffineFootprint implements Footprint {
       }))
       .sort((a, b) => a.coefficient - b.coefficient);
     this.elementBytes = elementBytes;
-    this.lineBytes = lineBytes;
     this.exact = written;
     this.gathered = gathered;
   }
 
   measure(): void {
-    const { elementBytes, lineBytes } = this;
+    const { elementBytes } = this;
     // The group being built: `count` places within `span`, multiples of `unit`; all of them when `dense`.
     let unit = 1;
     let count = 1;
@@ -146,10 +141,10 @@ export class AffineFootprint implements Footprint {
         below += span;
         if (unit * elementBytes < PAGE_BYTES) pageSpan += span;
         else apart *= count;
-        if (unit * elementBytes < lineBytes) nearSpan += span;
+        if (unit * elementBytes < LINE_BYTES) nearSpan += span;
         else {
           far *= count;
-          if (!isWhole((unit * elementBytes) / lineBytes)) aligned = false;
+          if (!isWhole((unit * elementBytes) / LINE_BYTES)) aligned = false;
           spacing = Math.min(spacing, powerOfTwoIn(unit * elementBytes));
         }
         unit = coefficient;
@@ -169,21 +164,21 @@ export class AffineFootprint implements Footprint {
     elements *= count;
     if (unit * elementBytes < PAGE_BYTES) pageSpan += span;
     else apart *= count;
-    if (unit * elementBytes < lineBytes) nearSpan += span;
+    if (unit * elementBytes < LINE_BYTES) nearSpan += span;
     else {
       far *= count;
-      if (!isWhole((unit * elementBytes) / lineBytes)) aligned = false;
+      if (!isWhole((unit * elementBytes) / LINE_BYTES)) aligned = false;
       spacing = Math.min(spacing, powerOfTwoIn(unit * elementBytes));
     }
     this.distinct = elements * elementBytes;
     this.pages = apart * ((pageSpan * elementBytes) / PAGE_BYTES + 1);
-    const runLines = ((nearSpan + 1) * elementBytes) / lineBytes;
+    const runLines = ((nearSpan + 1) * elementBytes) / LINE_BYTES;
     const run = Math.ceil(runLines);
     if (run !== runLines) aligned = false;
     const isAlone = this.gathered && nearSpan === 0;
-    this.lines = (far > 1 && !isAlone && !(this.exact && aligned) ? run + 1 : run) * lineBytes * far;
+    this.lines = (far > 1 && !isAlone && !(this.exact && aligned) ? run + 1 : run) * LINE_BYTES * far;
     // Runs `spacing` bytes apart begin in every (spacing / 64)th set and leave the sets in between empty.
-    this.crowded = far > 1 ? this.lines * Math.max(1, spacing / ((isAlone ? run : run + 1) * lineBytes)) : this.lines;
+    this.crowded = far > 1 ? this.lines * Math.max(1, spacing / ((isAlone ? run : run + 1) * LINE_BYTES)) : this.lines;
   }
 }
 

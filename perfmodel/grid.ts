@@ -44,7 +44,7 @@ import { type Correction, type Costs, type Features, gridPrediction, overlapping
 import { gridFeatures } from "./grid-features.ts";
 import { COPY_LATENCY, clockOf, ISSUED_PER_CYCLE, stepCycles, transferOf, WARP_CYCLES } from "./grid-step.ts";
 import { learnt } from "./learnt.ts";
-import { launchOf, rateOn, staysNear, trafficOf, writeRateOn } from "./rates.ts";
+import { launchOf, rateOn, staysNear, trafficOf, writeRateOf } from "./rates.ts";
 
 /**
  * Warp instructions to store 32 results of 2 bytes with their addresses: directly, and through shared memory; and for the tests where results
@@ -256,7 +256,7 @@ function drainSeconds(
   const { dtype } = through === "memory" ? context.target : outputOf(context.mapping.computation);
   // Parts are stored as pairs of 4-byte words; results of a cluster are contiguous.
   const over = through === undefined ? writtenOver(context, schedule) : 1;
-  const bytes = (over * elements * bytesOf(dtype)) / writeRateOn(target, "l2", "block");
+  const bytes = (over * elements * bytesOf(dtype)) / writeRateOf(target);
   // Staged results are written to shared memory and read back, several elements a lane. Elements outside are staged and tested too.
   const staged = schedule.store === "staged";
   const outside = extentOf(rows.axis, schedule.tile) * extentOf(columns.axis, schedule.tile) * share - elements;

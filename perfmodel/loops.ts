@@ -34,7 +34,7 @@ export const PER_LOOP = 12;
 /** Seconds of a call. */
 export function loopSeconds(computation: Computation, row: Intrinsic, threads: number, target: ModelTarget): number {
   const compute = computeCycles(computation, row, target);
-  const memory = transferCycles(computation, false, target);
+  const memory = transferCycles(computation, target);
   const shared = isRecurrent(computation.equation) ? 1 : threads;
   return overlapped(compute, memory, NOT_OVERLAPPED) / target.clockHz.value / shared;
 }
@@ -75,7 +75,7 @@ export function modeSeconds(
   const products = sumOf(sums.map((elements, d) => elements * (modes[d]?.columns ?? 0)));
   const vectors = (2 * products) / PER_CYCLE / lanesOf(computation, row);
   const compute = windows * (vectors + (sumOf(sums) / schedule.row) * PER_LOOP);
-  const memory = transferCycles(computation, false, target);
+  const memory = transferCycles(computation, target);
   return overlapped(compute, memory, NOT_OVERLAPPED) / target.clockHz.value / schedule.threads;
 }
 

@@ -20,7 +20,7 @@ import { warpsHolding } from "../mapper/space-time/warp-tile.ts";
 import { laneCosts } from "../targets/lanes.ts";
 import { CONSTANT_BYTES, LINE_BYTES, SECTOR_BYTES } from "../targets/nvidia-gpu.ts";
 import type { Costs } from "./correct.ts";
-import { launchOf, rateOn, staysNear, writeRateOn } from "./rates.ts";
+import { launchOf, rateOn, staysNear, writeRateOf } from "./rates.ts";
 import { type VectorRun, vectorRuns, WORD_BYTES } from "./vector-census.ts";
 import { LOADED, NOT_OVERLAPPED } from "./warps.ts";
 
@@ -108,7 +108,7 @@ export function costsOnWarps(
   const written = elementCount(output) * bytesOf(output.dtype);
   const read = sumOf(inputsOf(computation), (t) => elementCount(t) * bytesOf(t.dtype));
   const far = rateOn(target, staysNear(target, read + written) ? "l2" : "dram");
-  const sending = writeRateOn(target, "l2", "block") * multiprocessors;
+  const sending = writeRateOf(target) * multiprocessors;
   const again = added > 0 ? 1 : 0;
   const fetched = (blockBytes(nest, computation, ofBlock / part) * total) / part;
   const moving = Math.max(

@@ -162,7 +162,7 @@ export function placedInput(
   const tiles = constant ? undefined : tiledPacking(mapping, operand, form, dimensions, own, sourceBytes);
   if (placement === "tiled" || bound.kind !== "access") {
     return {
-      footprint: new RunFootprint(own, tile * form.bytes, LINE_BYTES),
+      footprint: new RunFootprint(own, tile * form.bytes),
       bufferBytes: tile * product([...own].map((d) => d.steps)) * form.bytes,
       straddling: straddles(tile * form.bytes, (rowBytes / size) * form.bytes),
       operations: form.made?.operations ?? 0,
@@ -177,7 +177,7 @@ export function placedInput(
   const reach = padded === undefined ? reachInPlace(loaded) : typeof padded === "string" ? padded : padded.reach;
   if (typeof reach === "string") throw new Error(`internal: ${operand.name} is not reached: ${reach}`);
   return {
-    footprint: new AffineFootprint(reachTerms(reach, dimensions, states), size, LINE_BYTES),
+    footprint: new AffineFootprint(reachTerms(reach, dimensions, states), size),
     bufferBytes: padded === undefined || typeof padded === "string" ? sourceBytes : padded.copy.elements * size,
     straddling: straddlingShare(reach, size, rowBytes),
     operations: 0,
@@ -299,7 +299,6 @@ export function outputFootprint(
     return new RunFootprint(
       spatial.map((s) => s.state),
       product(spatial.map((s) => s.d.step)) * size,
-      LINE_BYTES,
     );
   const terms = spatial.flatMap(({ d, state }) => {
     return d.loops.map((l, position): Term => {
@@ -307,7 +306,7 @@ export function outputFootprint(
       return { coefficient: flat.terms.get(l.name) ?? 0, dimension: state, perStep: d.step, divisor, most: l.extent };
     });
   });
-  return new AffineFootprint(terms, size, LINE_BYTES, { written: true });
+  return new AffineFootprint(terms, size, { written: true });
 }
 
 export function resultDimension(

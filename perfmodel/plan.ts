@@ -44,7 +44,7 @@ import {
 } from "../mapper/schedule/within.ts";
 import { registerClass, registersTaken, writesVectorRows } from "../targets/index.ts";
 import { type Census, censusOf, shareIn } from "./census.ts";
-import { AffineFootprint, type Footprint, LINE_BYTES, RunFootprint, type Term, term } from "./footprint.ts";
+import { AffineFootprint, type Footprint, RunFootprint, type Term, term } from "./footprint.ts";
 import {
   at,
   bytesOfTensor,
@@ -157,9 +157,7 @@ export class Plan {
     this.results = new Results(mapping, this.target, dimensions, states, this.census);
     const tileBytes = product(this.target.dims.map((o) => o.extent)) * bytesOf(this.target.dtype);
     this.sums =
-      partialReach(mapping, { spread }) === undefined
-        ? new RunFootprint(this.spatial, tileBytes, LINE_BYTES)
-        : this.results.output;
+      partialReach(mapping, { spread }) === undefined ? new RunFootprint(this.spatial, tileBytes) : this.results.output;
   }
 
   /**
@@ -550,7 +548,6 @@ function tilesInput(place: Place, schedule: Schedule, operand: Operand, once: Pl
         },
       })),
       tile,
-      LINE_BYTES,
     ),
     bufferBytes,
     straddling: once.straddling,
@@ -615,7 +612,7 @@ function knownCopy(
   const rowBytes = Math.min(product(operand.dims.map((o) => o.extent)), tileRowElements(operand)) * size;
   return {
     placed: {
-      footprint: new AffineFootprint(terms, size, LINE_BYTES),
+      footprint: new AffineFootprint(terms, size),
       bufferBytes: copy.elements * size,
       straddling: straddlingShare(reach, size, rowBytes),
       operations: 0,

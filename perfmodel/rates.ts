@@ -45,9 +45,9 @@ export function ratesOf(
 export const rateOn = (target: Target, memory: string, of: LevelName = "grid"): number =>
   readRate(target, memory, of)?.value ?? Number.POSITIVE_INFINITY;
 
-/** The same of what it writes. */
-export const writeRateOn = (target: Target, memory: string, of: LevelName): number =>
-  writeRate(target, memory, of)?.value ?? Number.POSITIVE_INFINITY;
+/** The same of what a multiprocessor writes to the last cache. */
+export const writeRateOf = (target: Target): number =>
+  writeRate(target, "l2", "block")?.value ?? Number.POSITIVE_INFINITY;
 
 /** Whether the last cache holds so many bytes, so that the call before left them there. */
 export const staysNear = (target: Target, bytes: number): boolean =>

@@ -51,13 +51,13 @@ export function rowSeconds(
   }, 0);
   const arithmetic = sumOf(parts, (part) => computeCycles(part.computation, row, target));
   const compute = arithmetic + chain.rows * (loops * PER_LOOP + ends);
-  const memory = transferCycles(withoutInner(computation), false, target);
+  const memory = transferCycles(withoutInner(computation), target);
   return overlapped(compute, memory, NOT_OVERLAPPED) / target.clockHz.value / threads;
 }
 
 /** Seconds that a core needs at least to read what a program reads and to store what it stores. */
 export function leastProgramSeconds(computation: Computation, target: ModelTarget): number {
-  return transferCycles(withoutInner(computation), false, target) / target.clockHz.value;
+  return transferCycles(withoutInner(computation), target) / target.clockHz.value;
 }
 
 /** A program with the tensors alone that it reads and stores; a single equation as it is. */

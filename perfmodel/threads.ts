@@ -36,7 +36,7 @@ import { type Correction, type Costs, type Features, gridPrediction, overlapping
 import { shareOf } from "./grid-features.ts";
 import { ISSUED_PER_CYCLE, LINES_PER_CYCLE } from "./grid-step.ts";
 import { learnt } from "./learnt.ts";
-import { launchOf, rateOn, trafficOf, writeRateOn } from "./rates.ts";
+import { launchOf, rateOn, trafficOf, writeRateOf } from "./rates.ts";
 import { LINE_BYTES, SECTOR_BYTES } from "./tile-copies.ts";
 
 /** Sectors that the first cache delivers per cycle: 128 bytes (Luo et al., H100). */
@@ -134,7 +134,7 @@ export function threadParts(
     load: (perUnit * warps * steps * reads.lookups) / clock,
     cache: (perUnit * reads.blockBytes) / rateOn(target, "l2", "block"),
     memory: onChip ? 0 : traffic / rateOn(target, "dram"),
-    store: (perUnit * productOf(kept, (l) => l.warps) * stored) / writeRateOn(target, "l2", "block"),
+    store: (perUnit * productOf(kept, (l) => l.warps) * stored) / writeRateOf(target),
   };
   const fixed = {
     launch: beside + (schedule.split > 1 ? launch + second + READ_LATENCY / clock : launch),

@@ -204,10 +204,10 @@ function memoryCycles(nest: LoopNest, computation: Computation, streaming: boole
 const bytesIn = (tensor: Tensor): number => elementCount(tensor) * bytesOf(tensor.dtype);
 
 /** Cycles of one core to read every input and write the output once, in the level that holds them all. */
-export function transferCycles(computation: Computation, streaming: boolean, target: ModelTarget): number {
+export function transferCycles(computation: Computation, target: ModelTarget): number {
   const outBytes = bytesIn(outputOf(computation));
   const inBytes = sumOf(inputsOf(computation), bytesIn);
-  const { read, write } = ratesOf(levelHolding(target, inBytes + outBytes), streaming, target);
+  const { read, write } = ratesOf(levelHolding(target, inBytes + outBytes), false, target);
   return inBytes / read + outBytes / write;
 }
 
@@ -331,7 +331,7 @@ function touchedBy(statements: readonly Statement[], around: readonly Step[], te
     });
     terms.push(...placesIn([...places].sort((a, b) => a - b)));
     const bytes = bytesOf(tensors[access.tensor]?.dtype ?? "f32");
-    const footprint = new AffineFootprint(terms, bytes, LINE_BYTES, { written: isWritten, gathered: true });
+    const footprint = new AffineFootprint(terms, bytes, { written: isWritten, gathered: true });
     return { footprint, axes: new Set(slopes.keys()), isWritten };
   });
 }

@@ -72,10 +72,10 @@ const SORTS: readonly Sort[] = [
 
 const WHY = "this is a fault of the machine and says nothing about a kernel, so nothing is recorded of it";
 
-/** What is made with files and processes, or what of this machine refused it. */
-export async function orProblem<T>(doing: string, make: () => Promise<T>): Promise<T | EnvironmentProblem> {
+/** What is made to measure with, or what of this machine refused it. */
+export async function orProblem<T>(make: () => Promise<T>): Promise<T | EnvironmentProblem> {
   try {
-    return await onThisMachine(doing, make);
+    return await onThisMachine("preparing to measure", make);
   } catch (error) {
     if (error instanceof EnvironmentError) return error.problem;
     throw error;

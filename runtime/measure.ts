@@ -166,7 +166,7 @@ export const MEASURING = {
  * @throws UsageError if there are fewer processors than threads
  */
 export function createRunner(options: RunnerOptions = {}): Promise<Ready<Runner> | EnvironmentProblem> {
-  return orProblem("preparing to measure", () => makeRunner(options));
+  return orProblem(() => makeRunner(options));
 }
 
 async function makeRunner(options: RunnerOptions): Promise<Ready<Runner> | EnvironmentProblem> {

@@ -10,7 +10,7 @@ import type { CompareOp } from "../../abstraction/expression.ts";
 import { axesOfRank, type Lowering } from "../lowering.ts";
 import { bracketed, type ElementType, type Value } from "../value.ts";
 import { numberText } from "./broadcast.ts";
-import { elementwise, floatsAt, wideAt } from "./elementwise.ts";
+import { elementwise, floatsAt, wideInput } from "./elementwise.ts";
 import type { OperatorTable } from "./table.ts";
 
 /** Two inputs, one behind the other. @throws UsageError when they are not of one type */
@@ -108,7 +108,7 @@ export const COMPARISONS: OperatorTable = {
   Or: logic("select(a != 0, 1, select(b != 0, 1, 0))"),
   /** Values beyond lambda on either side, moved towards 0 by the bias; 0 in between. */
   Shrink(node: Lowering) {
-    const x = wideAt(node, 0);
+    const x = wideInput(node);
     const given = node.float("lambd", 0.5);
     const [bias, lambda, below] = [node.float("bias", 0), given, -given].map((value) => `(${numberText(value)})`);
     return elementwise(node, `select(x < ${below}, x + ${bias}, select(x > ${lambda}, x - ${bias}, 0))`, { x });
@@ -119,7 +119,7 @@ export const COMPARISONS: OperatorTable = {
     return elementwise(node, "select(x > 0, 1, select(x < 0, -1, 0))", { x });
   },
   ThresholdedRelu(node: Lowering) {
-    const x = wideAt(node, 0);
+    const x = wideInput(node);
     const alpha = `(${numberText(node.float("alpha", 1))})`;
     return elementwise(node, `select(x > ${alpha}, x, 0)`, { x });
   },

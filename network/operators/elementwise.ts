@@ -146,9 +146,9 @@ export function floatsAt(node: Lowering, place: number): Value {
   return x;
 }
 
-/** An input of one of the two types that windows and samples are computed in. @throws UsageError for another type */
-export function wideAt(node: Lowering, place: number): Value {
-  const x = node.input(place);
+/** The first input, of one of the two types that windows and samples are computed in. @throws UsageError for another type */
+export function wideInput(node: Lowering): Value {
+  const x = node.input(0);
   if (!isWide(x.type)) node.refuse(`${x.type} is not supported; f32 and f64 are`);
   return x;
 }

@@ -9,7 +9,7 @@ import { product } from "../../abstraction/collections.ts";
 import type { Lowering } from "../lowering.ts";
 import { bracketed, isWide, type Value } from "../value.ts";
 import { lettersOf, positionsOf, type Slide, slid, type Window, windowOf } from "./convolution.ts";
-import { elementwise, wideAt } from "./elementwise.ts";
+import { elementwise, wideInput } from "./elementwise.ts";
 import type { OperatorTable } from "./table.ts";
 
 interface Pool {
@@ -104,7 +104,7 @@ function countAt({ size, width, stride, dilation, begin, end }: Slide, p: number
 
 function globalPool(op: "+=" | "max=") {
   return (node: Lowering): Value => {
-    const x = wideAt(node, 0);
+    const x = wideInput(node);
     const kernel = x.shape.slice(2);
     if (kernel.length < 1 || kernel.length > 3)
       node.refuse(`${kernel.length} spatial dimensions are not supported; 1 to 3 are`);
@@ -117,7 +117,7 @@ function globalPool(op: "+=" | "max=") {
 export const POOLING: OperatorTable = {
   AveragePool(node: Lowering) {
     const pool = poolOf(node);
-    wideAt(node, 0);
+    wideInput(node);
     const sum = pooled(node, pool, "+=");
     const withPadding = node.flag("count_include_pad");
     const counts = pool.window.map((slide, d) =>

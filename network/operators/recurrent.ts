@@ -253,13 +253,13 @@ export const RECURRENT: OperatorTable = {
       if (!h || !c || !f || !g || !out) internal("a step without a state");
       if (peepholes && !seen.has(direction)) seen.set(direction, part(node, peepholes, seen.size));
       const p = seen.get(direction);
-      const beside = (at: number, state: string): string => (p ? ` + p[${unit(hidden, at)}] * ${state}[n,j]` : "");
+      const beside = (at: number): string => (p ? ` + p[${unit(hidden, at)}] * c[n,j]` : "");
       const gate = (at: number, more: string): string => `${fromInputs(hidden, at)} + ${fromState(hidden, at)}${more}`;
       const shared = { x: direction.inputs, step, rest: timesTurned(node, h, direction.weights), ...(p && { p }) };
-      const input = f(gate(0, beside(0, "c")));
-      const forget = f(gate(2, beside(2, "c")));
+      const input = f(gate(0, beside(0)));
+      const forget = f(gate(2, beside(2)));
       const cell = unitwise(direction, `(${forget}) * c[n,j] + (${input}) * ${g(gate(3, ""))}`, { ...shared, c });
-      const output = f(gate(1, beside(1, "c")));
+      const output = f(gate(1, beside(1)));
       const reads = { ...shared, c: cell };
       return [unitwise(direction, `(${output}) * ${out("c[n,j]")}`, reads), cell];
     });

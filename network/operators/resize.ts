@@ -13,7 +13,7 @@ import { axesOfRank, type Lowering } from "../lowering.ts";
 import type { NumberArray } from "../numbers.ts";
 import { bracketed, type Value } from "../value.ts";
 import { numberText } from "./broadcast.ts";
-import { elementwise, wideAt } from "./elementwise.ts";
+import { elementwise, wideInput } from "./elementwise.ts";
 import { sizesOf } from "./shape.ts";
 import type { OperatorTable } from "./table.ts";
 
@@ -229,7 +229,7 @@ function axesOf(
  * ONNX's test cases.
  */
 function scaled(node: Lowering, scales: ArrayLike<number> | undefined): Value {
-  const x = wideAt(node, 0);
+  const x = wideInput(node);
   const mode = node.text("mode", "nearest", ["nearest", "linear"]);
   const sampling = { transform: "asymmetric", mode, a: 0, excludesOutside: false };
   return axesOf(node, x, sampling.transform, { scales }).reduce(
@@ -264,7 +264,7 @@ function filledOutside(
 export const RESIZING: OperatorTable = {
   Resize(node: Lowering) {
     if (node.opset < 11) return scaled(node, node.known(1, "the list of scales"));
-    const x = wideAt(node, 0);
+    const x = wideInput(node);
     const transform = node.text("coordinate_transformation_mode", "half_pixel", TRANSFORMS);
     const sampling = {
       transform,

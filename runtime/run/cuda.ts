@@ -140,7 +140,7 @@ export const CUDA_MEASURING = {
 
 /** Makes a runner for the first GPU, or says what this machine lacks. */
 export function createCudaRunner(options: CudaRunnerOptions = {}): Promise<Ready<CudaRunner> | EnvironmentProblem> {
-  return orProblem("preparing to measure", () => makeRunner(options));
+  return orProblem(() => makeRunner(options));
 }
 
 async function makeRunner(options: CudaRunnerOptions): Promise<Ready<CudaRunner> | EnvironmentProblem> {

@@ -9,7 +9,7 @@ const LINE = LINE_BYTES / BYTES;
 /** Lines of so many runs of so many elements, so many apart. @param written whether each line is counted as it is */
 function linesOf(runs: number, elements: number, apart: number, written: boolean): number {
   const terms = [term(1, undefined, elements), term(apart, undefined, runs)];
-  const footprint = new AffineFootprint(terms, BYTES, LINE_BYTES, { written });
+  const footprint = new AffineFootprint(terms, BYTES, { written });
   footprint.measure();
   return footprint.lines / LINE_BYTES;
 }

@@ -198,7 +198,6 @@ test("a footprint is the number of distinct addresses while terms nest or two ov
     const footprint = new AffineFootprint(
       terms.map(([coefficient, count]) => term(coefficient, undefined, count)),
       1,
-      64,
     );
     footprint.measure();
     const addresses = new Set<number>();
