@@ -71,6 +71,9 @@ export class RunFootprint implements Footprint {
   }
 }
 
+/** A term beyond all others: what lies below it is finished. */
+const END = term(Number.POSITIVE_INFINITY, undefined, 2);
+
 /**
  * Elements whose address is a sum of terms. Exact while terms nest or at most two overlap, which holds for every affine access with at most two
  * loops an index; otherwise an upper bound.
@@ -89,13 +92,9 @@ export class AffineFootprint implements Footprint {
    * @param written whether the memory is written. Nothing is then prefetched: runs of whole lines that begin at a line touch no others
    * @param gathered whether vectors gather elements or scatter them: those that lie apart touch a line each
    */
-  constructor(
-    terms: readonly Term[],
-    elementBytes: number,
-    { written = false, gathered = false } = {},
-  ) {
+  constructor(terms: readonly Term[], elementBytes: number, { written = false, gathered = false } = {}) {
     // A term run backwards covers the same elements shifted.
-    this.terms = terms
+    this.terms = [...terms, END]
       .filter((t) => t.coefficient !== 0)
       .map(({ coefficient, dimension, perStep, divisor, most }) => ({
         coefficient: Math.abs(coefficient),
@@ -160,15 +159,6 @@ export class AffineFootprint implements Footprint {
         unit = g;
         dense = count === span / g + 1;
       }
-    }
-    elements *= count;
-    if (unit * elementBytes < PAGE_BYTES) pageSpan += span;
-    else apart *= count;
-    if (unit * elementBytes < LINE_BYTES) nearSpan += span;
-    else {
-      far *= count;
-      if (!isWhole((unit * elementBytes) / LINE_BYTES)) aligned = false;
-      spacing = Math.min(spacing, powerOfTwoIn(unit * elementBytes));
     }
     this.distinct = elements * elementBytes;
     this.pages = apart * ((pageSpan * elementBytes) / PAGE_BYTES + 1);

@@ -10,12 +10,12 @@
 
 import { gcd } from "../abstraction/affine.ts";
 import type { WindowSchedule } from "../abstraction/candidate.ts";
-import { memoisedBy, product } from "../abstraction/collections.ts";
-import { elementCount, extentsOf } from "../abstraction/computation.ts";
+import { memoisedBy } from "../abstraction/collections.ts";
+import { elementCount } from "../abstraction/computation.ts";
 import { bytesOf, type DType, isInteger } from "../abstraction/dtype.ts";
 import { unitCost } from "../abstraction/machine.ts";
 import { DISTANT_BYTES } from "../mapper/schedule/lanes.ts";
-import type { TapSum } from "../mapper/space-time/taps.ts";
+import { stepsKept, type TapSum } from "../mapper/space-time/taps.ts";
 import type { WindowPlacement } from "../mapper/space-time/window.ts";
 import { movedShift, outputRows, shiftText, type Tall } from "../mapper/space-time/window-block.ts";
 import { isLoadedBeside, lineRows } from "../mapper/space-time/window-lines.ts";
@@ -74,9 +74,8 @@ const USUAL_L2_BYTES = 2 ** 20;
 
 /** Seconds of a call. */
 export function laneSeconds(sum: TapSum, s: WindowSchedule, placement: WindowPlacement, target: ModelTarget): number {
-  const pitch = (sum.input.dims.at(-1)?.extent ?? 1) * bytesOf(sum.input.dtype);
   const reads = readsOf(sum, s);
-  const inSet = reads.rows / (SET_BYTES / gcd(pitch, SET_BYTES));
+  const inSet = reads.rows / (SET_BYTES / gcd(pitchOf(sum), SET_BYTES));
   const crowded = inSet >= L1_WAYS && s.lines !== "carried" ? CROWDED : 0;
   const ends = 1 + (crowded + ENDS) / s.vectors;
   const outputs = outputRowsOf(s) * s.vectors * placement.outputs;
@@ -101,8 +100,7 @@ function blockCycles(
   // Operations of a multiply-add and of a shift, in those of one instruction.
   const operations = (multiplyAddCycles(dtype) ?? FMA.issueCycles) / FMA.issueCycles;
   const ofShift = (shiftCycles(dtype) ?? SHUFFLE_CYCLES) / SHUFFLE_CYCLES;
-  const extents = extentsOf(sum.computation);
-  const repeats = product(sum.rolled.map((name) => extents[name] ?? 1));
+  const repeats = stepsKept(sum);
   const vectors = outputRowsOf(s) * s.vectors;
   const fmas = repeats * sum.taps.length * vectors;
   // Unaligned vectors as long as a cache line straddle two lines; of half that length, every second one does.
@@ -134,8 +132,7 @@ function lineWork(
   s: WindowSchedule,
   crossing: number,
 ): { readonly loads: number; readonly shifts: number } {
-  const pitch = (sum.input.dims.at(-1)?.extent ?? 1) * bytesOf(sum.input.dtype);
-  const across = pitch % ZMM.bytes === 0 || sum.input.dims.length === 1 ? 1 : 1 + CROSSED * crossing;
+  const across = pitchOf(sum) % ZMM.bytes === 0 || sum.input.dims.length === 1 ? 1 : 1 + CROSSED * crossing;
   let loads = 0;
   let shifts = 0;
   for (const { columns, kept } of lineRows(sum, s)) {
@@ -183,13 +180,15 @@ function levelOf(sum: TapSum, { streaming }: WindowSchedule, target: ModelTarget
 function refillCycles(sum: TapSum, s: WindowSchedule, target: ModelTarget, reads: Reads): number {
   const [l1, l2] = target.memory;
   if (!l1?.bytes || !l2?.bytes || sum.rowAxis === undefined) return 0;
-  const pitch = (sum.input.dims.at(-1)?.extent ?? 1) * bytesOf(sum.input.dtype);
-  const rows = reads.rows * pitch > l1.bytes * ROWS_SHARE ? reads.rows : reads.fresh;
+  const rows = reads.rows * pitchOf(sum) > l1.bytes * ROWS_SHARE ? reads.rows : reads.fresh;
   const again = Math.max(0, rows / outputRowsOf(s) - 1);
   const isDistant = s.prefetchBytes >= DISTANT_BYTES && levelOf(sum, s, target)?.bytes === undefined;
   const bytes = again * elementCount(sum.output) * bytesOf(sum.output.dtype);
   return (REFILL_SHOWING[isDistant ? "distant" : "near"] * bytes) / l2.readBytesPerCycle.value;
 }
+
+/** Bytes of a row of the input. */
+const pitchOf = ({ input }: TapSum): number => (input.dims.at(-1)?.extent ?? 1) * bytesOf(input.dtype);
 
 /** Rows of outputs of a block, in all its planes. */
 const outputRowsOf = ({ rows, planes = 1 }: WindowSchedule): number => rows * planes;

@@ -8,13 +8,13 @@
  */
 
 import type { WarpWindowSchedule } from "../abstraction/candidate.ts";
-import { product, sumOf } from "../abstraction/collections.ts";
-import { elementCount, extentsOf } from "../abstraction/computation.ts";
+import { sumOf } from "../abstraction/collections.ts";
+import { elementCount } from "../abstraction/computation.ts";
 import { bytesOf } from "../abstraction/dtype.ts";
 import { WARP } from "../abstraction/intrinsic.ts";
 import { memoryOf, type Target } from "../abstraction/machine.ts";
 import { USUAL_WARPS } from "../mapper/schedule/lane-decisions.ts";
-import { shiftAt, type TapSum } from "../mapper/space-time/taps.ts";
+import { shiftAt, stepsKept, type TapSum } from "../mapper/space-time/taps.ts";
 import { QUARTER_WARPS, warpsHolding } from "../mapper/space-time/warp-tile.ts";
 import type { WindowPlacement } from "../mapper/space-time/window.ts";
 import { dividedPairs, isTested, piecesOf, sweepRegisters, sweptAxis } from "../mapper/space-time/window-sweep.ts";
@@ -148,8 +148,7 @@ function fetchedRows(steps: number, warps = USUAL_WARPS): number {
 /** A block of rows and vectors, with its data loaded for every column or held in registers. */
 function blockWork(sum: TapSum, s: WarpWindowSchedule, placement: WindowPlacement): Work {
   const { data, outputs } = placement;
-  const extents = extentsOf(sum.computation);
-  const repeats = product(sum.rolled.map((name) => extents[name] ?? 1));
+  const repeats = stepsKept(sum);
   const sums = s.rows * s.vectors;
   const reads = readsOf(sum, s);
   const { rows, places } = reads;

@@ -43,8 +43,6 @@ export interface LaneArray {
   readonly space: ArraySpace;
   /** Loops that run side by side, outermost first. */
   readonly beside: readonly SourceLoop[];
-  /** Outside loops that are summed, whose passes combine in memory. */
-  readonly joined: readonly string[];
   /** The dot product for neighbouring taps, if the schedule's inputs are `dots`. */
   readonly dot?: Dot;
 }
@@ -145,7 +143,7 @@ export function withBeside(computation: Computation, sum: Computation, judged: J
       "form",
       `${result.name} is added up across lanes as it is stored, so nothing can be made of it there`,
     );
-  return { ok: true, array: { ...judged, sum, space, beside, joined, ...(dot && { dot }) } };
+  return { ok: true, array: { ...judged, sum, space, beside, ...(dot && { dot }) } };
 }
 
 /** Why the passes that run together would make too long a program. */

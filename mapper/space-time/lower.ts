@@ -521,7 +521,7 @@ class Writer {
     return access(variable, [typeof slot === "number" ? number(slot) : slot, lane]);
   }
 
-  value({ expression }: { readonly expression: Expr; readonly reads: readonly PlannedRead[] }): Expr {
+  value({ expression }: PlannedValue): Expr {
     return this.at.value(expression, (variable, distance) =>
       this.depth.has(variable)
         ? this.register(variable, this.slot(variable, this.at.stepsOf(distance)), this.at.hopOf(distance))

@@ -10,6 +10,7 @@
  */
 
 import { affineForm, boundsOf, type Extents, evaluateIndex, pointsOf, rowMajor } from "../../abstraction/affine.ts";
+import { volumeOf } from "../../abstraction/collections.ts";
 import { type Computation, extentsOf, outputOf, type Tensor, tensorOf } from "../../abstraction/computation.ts";
 import type { DType } from "../../abstraction/dtype.ts";
 import {
@@ -204,6 +205,10 @@ function windowOf(
     rowDimension: isRow ? following[0] : undefined,
   };
 }
+
+/** Steps of the loops that are kept. */
+export const stepsKept = ({ rolled, computation }: TapSum): number =>
+  volumeOf(computation.axes.filter((a) => rolled.includes(a.name)));
 
 /** Summed axes that may stay loops: those that no condition depends on. */
 export function rollable(computation: Computation): readonly string[] {

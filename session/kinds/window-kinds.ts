@@ -9,8 +9,8 @@ import {
   type WindowBlock,
   type WindowCandidate,
 } from "../../abstraction/candidate.ts";
-import { product, withName } from "../../abstraction/collections.ts";
-import { type Computation, extentsOf, outputOf } from "../../abstraction/computation.ts";
+import { withName } from "../../abstraction/collections.ts";
+import { type Computation, outputOf } from "../../abstraction/computation.ts";
 import { bytesOf, type DType, isInteger } from "../../abstraction/dtype.ts";
 import { partsOf } from "../../abstraction/epilogue.ts";
 import { UsageError } from "../../abstraction/error.ts";
@@ -29,7 +29,7 @@ import { lowerSteps, lowerWarpSteps } from "../../mapper/space-time/lower-steps.
 import { lowerWarpWindow, lowerWindow } from "../../mapper/space-time/lower-window.ts";
 import type { Steps } from "../../mapper/space-time/plane.ts";
 import { isSteps, stepProblem, stepsOf, warpStepProblem } from "../../mapper/space-time/steps.ts";
-import { type LaneRefusal, type TapSum, tapsOf } from "../../mapper/space-time/taps.ts";
+import { type LaneRefusal, stepsKept, type TapSum, tapsOf } from "../../mapper/space-time/taps.ts";
 import { modelTarget } from "../../perfmodel/target.ts";
 import { placeText, scheduleText } from "../../report/describe-candidate.ts";
 import { isGpu } from "../../targets/index.ts";
@@ -292,7 +292,5 @@ function timeProblem<S>(
 /** A window of one tap may contain no product and sum that a multiply-add computes. */
 function promised(computation: Computation, rolled: readonly string[], { mnemonic }: Intrinsic): LaneOptions {
   const verdict = tapsOf(computation, rolled);
-  const extents = extentsOf(computation);
-  const inside = product(rolled.map((name) => extents[name] ?? 1));
-  return verdict.ok && inside * verdict.sum.taps.length > 1 ? { multiplyAdd: mnemonic } : {};
+  return verdict.ok && stepsKept(verdict.sum) * verdict.sum.taps.length > 1 ? { multiplyAdd: mnemonic } : {};
 }
